@@ -5,6 +5,7 @@
 //! that follows from it in [`Outcome`]. Nothing else is shared, so a program can touch nothing else.
 
 use crate::Status;
+use crate::ahead::Noted;
 use crate::matching::Matcher;
 use crate::native::Prepared;
 use crate::table::{Journal, Row, Scalars, Table};
@@ -67,6 +68,8 @@ pub struct Cx<'a> {
     /// Where in a frame the checksum lies that a device is still to complete (see [`crate::frame::Checksum::Partial`]);
     /// [`u64::MAX`] if there is none.
     pub partial: u64,
+    /// What the program has noted of the tuple as it looked ahead. Without it the pass does the same, and looks itself.
+    pub noted: Noted<'a>,
 }
 
 impl<'a> Cx<'a> {
@@ -93,6 +96,7 @@ impl<'a> Cx<'a> {
             departed: Row::NONE,
             trace: None,
             partial: u64::MAX,
+            noted: Noted::default(),
         }
     }
 }
@@ -104,6 +108,8 @@ impl<'a> Cx<'a> {
 #[derive(Debug, Default)]
 pub struct State {
     parts: Parts,
+    /// Which no other state with parts has, nor this one with others.
+    number: u64,
     known: [AtomicU64; KNOWN],
 }
 
@@ -146,6 +152,12 @@ impl State {
         self.place(code).store(code.0, Relaxed);
     }
 
+    /// Stands for the state with the parts that it has now.
+    #[inline(always)]
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     #[inline(always)]
     fn place(&self, code: &CodeId) -> &AtomicU64 {
         &self.known[code.0 as usize % KNOWN]
@@ -154,7 +166,7 @@ impl State {
 
 impl From<Parts> for State {
     fn from(parts: Parts) -> Self {
-        Self { parts, known: Default::default() }
+        Self { parts, number: new_number(), known: Default::default() }
     }
 }
 
@@ -176,7 +188,7 @@ impl Deref for State {
 impl DerefMut for State {
     /// Whoever may change the parts makes all that is known of them void.
     fn deref_mut(&mut self) -> &mut Parts {
-        self.known = Default::default();
+        (self.number, self.known) = (new_number(), Default::default());
         &mut self.parts
     }
 }
@@ -185,9 +197,18 @@ impl CodeId {
     /// A number that nobody has had.
     #[allow(clippy::new_without_default, reason = "each is another")]
     pub fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self(NEXT.fetch_add(1, Relaxed))
+        Self(new_number())
     }
+
+    #[inline(always)]
+    pub(crate) fn number(&self) -> u64 {
+        self.0
+    }
+}
+
+fn new_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Relaxed)
 }
 
 /// What an element did, by count. Compiled code adds to these in place.

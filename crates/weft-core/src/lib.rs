@@ -5,6 +5,7 @@
 //! interface between compiled code and the engine ([`abi`]).
 
 pub mod abi;
+pub mod ahead;
 pub mod checksum;
 pub mod classify;
 pub mod dice;

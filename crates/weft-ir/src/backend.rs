@@ -7,6 +7,7 @@ use crate::queue::{QueueCode, QueueProgram};
 use core::fmt;
 use std::sync::Arc;
 use weft_core::abi::{Cx, State};
+use weft_core::ahead::Notes;
 
 /// Makes code from programs.
 pub trait Backend: Send + Sync {
@@ -61,26 +62,27 @@ pub trait Program: Send + Sync + fmt::Debug {
     /// otherwise pass the number of elements).
     fn run(&self, cx: &mut Cx<'_>, opened: usize);
 
-    /// How many words [`Program::look_ahead`] notes of a tuple.
-    fn ahead_words(&self) -> usize {
-        0
-    }
-
-    /// Whether it pays to look ahead in this state as it is now: what look-ups read is more than caches hold.
+    /// Whether it pays to look ahead in this state as it is now.
     fn pays_ahead(&self, state: &State) -> bool {
         let _ = state;
         false
     }
 
-    /// Notes what the pass of a tuple will ask tables for, as far as the tuple tells as it is. The notes are zeros
-    /// before. Nothing else changes.
-    fn look_ahead(&self, cx: &mut Cx<'_>, notes: &mut [u64]) {
-        let _ = (cx, notes);
+    /// Makes room for notes of so many tuples, which are those of a batch that is about to pass.
+    fn start_ahead(&self, state: &State, tuples: usize, notes: &mut Notes) {
+        let _ = (state, tuples);
+        notes.clear();
     }
 
-    /// Asks memory for what the passes of tuples with these notes will read, so that they need not wait for it one by
-    /// one. Nothing changes.
-    fn fetch(&self, state: &State, notes: &[u64]) {
+    /// Notes what the pass of the tuple with this number will ask tables for, as far as the tuple tells as it is.
+    /// Nothing else changes.
+    fn look_ahead(&self, cx: &mut Cx<'_>, nth: usize, notes: &mut Notes) {
+        let _ = (cx, nth, notes);
+    }
+
+    /// Looks up what is noted, for all tuples at once, so that none of them waits for memory by itself. What is found
+    /// is noted, too: passes that are given their notes ([`Cx::noted`]) take it where it is still so.
+    fn fetch(&self, state: &State, notes: &mut Notes) {
         let _ = (state, notes);
     }
 }

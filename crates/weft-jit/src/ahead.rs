@@ -1,37 +1,52 @@
-//! What is done with the notes of code that looks ahead: memory is asked for what the look-ups will read, for all
-//! tuples of a batch before the first of them passes, so that its answers overlap.
+//! What is done with the notes of code that looks ahead: the look-ups are made for all tuples of a batch before the
+//! first of them passes, so that what they wait for overlaps, and memory is asked for the rows. The pass of a tuple
+//! takes what was found if it asks for the same key.
 
+use crate::helpers::RowRef;
 use std::sync::Arc;
 use weft_core::abi::State;
 use weft_core::classify::WORDS_MAX;
 use weft_core::matching::{Found, Matcher};
 use weft_core::table::Table;
 
-/// Tables and matchers of fewer bytes than this are in a core's own cache, and not asked for.
+/// Tables and matchers of fewer bytes than this are in a core's own cache, and left to the pass: to look ahead costs
+/// more there than it spares.
 const BYTES_MIN: usize = 256 << 10;
 /// Tuples whose matches are looked for side by side.
 const AT_ONCE: usize = 64;
 /// Bytes of a line of memory.
 const LINE: usize = 64;
 
+/// The words of the note of a find: a hash, a row, its address.
+const FIND_WORDS: usize = 3;
+/// The first word of the note of a match that was made.
+pub(crate) const MATCHED: u64 = 2;
+/// Words that are noted of a tuple.
+pub(crate) const WORDS_NOTED_MAX: usize = 64;
+
 /// What code notes of a tuple, or a handler: the notes, and the word behind the last of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asks {
     pub(crate) asks: Vec<Ask>,
     pub(crate) words: usize,
+    /// It is asked whatever the sizes are.
+    pub(crate) is_always_asked: bool,
 }
 
 /// One note: where it begins, and what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// The hash of a key that this table will be asked for, or 0.
+    /// The hash of a key that this table will be asked for, or 0. Then the row that was found, and its address; zeros
+    /// if there was none. It may have gone since.
     Find {
         /// The table.
         table: u16,
         /// The word of the note.
         at: usize,
     },
-    /// 1 and the words of a key that this matcher will be asked for, or 0.
+    /// 0; or else 1 and the words of a key that this matcher will be asked for. When it was, [`MATCHED`] is in place of
+    /// the 1, and the row and its address are behind the words. A matcher does not change while a state has it, so that
+    /// this stays right for its key.
     Match {
         /// The matcher.
         matcher: u16,
@@ -46,9 +61,9 @@ pub(crate) enum Ask {
 
 impl Asks {
     /// Those of all handlers.
-    pub(crate) fn all(each: Vec<Self>) -> Self {
+    pub(crate) fn all(each: &[Self], is_always_asked: bool) -> Self {
         let words = each.iter().map(|asks| asks.words).max().unwrap_or(0);
-        Self { asks: each.into_iter().flat_map(|asks| asks.asks).collect(), words }
+        Self { asks: each.iter().flat_map(|asks| asks.asks.clone()).collect(), words, is_always_asked }
     }
 
     /// A handler begins: what it notes is behind all others, or where it is already.
@@ -57,105 +72,173 @@ impl Asks {
     }
 
     /// Where a handler notes what it asks this table for. It has one note for look-ups on ways that exclude each other.
-    pub(crate) fn find(&mut self, of: u16) -> usize {
-        let known = self.asks.iter().find_map(|ask| match *ask {
-            Ask::Find { table, at } if table == of => Some(at),
-            _ => None,
-        });
-        known.unwrap_or_else(|| {
-            let at = self.words;
-            self.words += 1;
-            self.asks.push(Ask::Find { table: of, at });
-            at
-        })
+    /// None where there is no room.
+    pub(crate) fn find(&mut self, of: u16) -> Option<usize> {
+        self.found(of).or_else(|| self.add(FIND_WORDS, |at| Ask::Find { table: of, at }))
     }
 
     /// As [`Asks::find`], for a matcher.
-    pub(crate) fn matching(&mut self, of: u16, words: usize, packing: u64) -> usize {
-        let known = self.asks.iter().find_map(|ask| match *ask {
+    pub(crate) fn matching(&mut self, of: u16, words: usize, packing: u64) -> Option<usize> {
+        let ask = |at| Ask::Match { matcher: of, at, words, packing };
+        self.matched(of).or_else(|| self.add(1 + words + 2, ask))
+    }
+
+    /// Where it has noted what it asks this table for.
+    pub(crate) fn found(&self, of: u16) -> Option<usize> {
+        self.asks.iter().find_map(|ask| match *ask {
+            Ask::Find { table, at } if table == of => Some(at),
+            _ => None,
+        })
+    }
+
+    /// As [`Asks::found`], for a matcher.
+    pub(crate) fn matched(&self, of: u16) -> Option<usize> {
+        self.asks.iter().find_map(|ask| match *ask {
             Ask::Match { matcher, at, .. } if matcher == of => Some(at),
             _ => None,
-        });
-        known.unwrap_or_else(|| {
-            let at = self.words;
-            self.words += 1 + words;
-            self.asks.push(Ask::Match { matcher: of, at, words, packing });
+        })
+    }
+
+    fn add(&mut self, words: usize, ask: impl FnOnce(usize) -> Ask) -> Option<usize> {
+        let at = self.words;
+        (at + words <= WORDS_NOTED_MAX).then(|| {
+            self.words += words;
+            self.asks.push(ask(at));
             at
         })
     }
 
-    /// Whether something is asked that is worth it now.
-    pub(crate) fn is_worth_it(&self, state: &State) -> bool {
-        self.asks.iter().any(|ask| ask.is_worth_it(state))
+    /// Whether something is asked for which it pays to look ahead now.
+    pub(crate) fn pay(&self, state: &State) -> bool {
+        self.worth_it(state).next().is_some()
     }
 
-    /// Asks memory for what the look-ups of these notes will read.
-    pub(crate) fn fetch(&self, state: &State, notes: &[u64]) {
-        let asks = || self.asks.iter().filter(|ask| ask.is_worth_it(state));
-        for ask in asks() {
-            if let Ask::Find { table, at } = *ask {
-                let table = &state.tables[usize::from(table)];
-                let hashes = notes.chunks_exact(self.words).map(|notes| notes[at]).filter(|hash| *hash != 0);
-                hashes.filter_map(|hash| table.slots_address(hash)).for_each(fetch_line);
+    fn worth_it(&self, state: &State) -> impl Iterator<Item = Ask> {
+        let is_it = |bytes: usize| self.is_always_asked || bytes > BYTES_MIN;
+        self.asks.iter().copied().filter(move |ask| ask.bytes(state).is_some_and(is_it))
+    }
+
+    /// Makes the look-ups of these notes, all of a kind side by side, and notes what is found. Those of tables that are
+    /// in a core's own cache are left to the pass.
+    pub(crate) fn fetch(&self, state: &State, notes: &mut [u64]) {
+        for notes in notes.chunks_mut(AT_ONCE * self.words) {
+            for ask in self.worth_it(state) {
+                if let Ask::Find { table, at } = ask {
+                    self.fetch_slots(&state.tables[usize::from(table)], at, notes);
+                }
             }
-        }
-        for ask in asks() {
-            if let Ask::Match { matcher, at, words, .. } = *ask {
-                let matcher = &state.matchers[usize::from(matcher)];
-                for notes in notes.chunks(AT_ONCE * self.words) {
-                    self.fetch_matches(matcher, at, words, notes);
+            for ask in self.worth_it(state) {
+                if let Ask::Match { matcher, at, words, .. } = ask {
+                    self.match_all(&state.matchers[usize::from(matcher)], at, words, notes);
+                }
+            }
+            // By now the slots are there.
+            for ask in self.worth_it(state) {
+                if let Ask::Find { table, at } = ask {
+                    self.find_all(&state.tables[usize::from(table)], at, notes);
                 }
             }
         }
-        // By now the slots are there.
-        for ask in asks() {
-            if let Ask::Find { table, at } = *ask {
-                let table = &state.tables[usize::from(table)];
-                let hashes = notes.chunks_exact(self.words).map(|notes| notes[at]).filter(|hash| *hash != 0);
-                let rows = hashes.filter_map(|hash| table.row_near(hash));
-                rows.for_each(|row| fetch(row, table.row_near_bytes()));
+    }
+
+    fn fetch_slots(&self, table: &Table, at: usize, notes: &[u64]) {
+        for notes in notes.chunks_exact(self.words) {
+            if notes[at] != 0 {
+                fetch_line(table.slots_address(notes[at]));
             }
         }
     }
 
-    /// A match is made here and once more in the pass: what it reads is in the cache by then.
-    fn fetch_matches(&self, matcher: &Arc<Matcher>, at: usize, words: usize, notes: &[u64]) {
-        let mut keys = [0; AT_ONCE * WORDS_MAX];
-        let mut n = 0;
-        for note in notes.chunks_exact(self.words).map(|notes| &notes[at..=at + words]) {
-            if note[0] != 0 {
-                keys[n * words..][..words].copy_from_slice(&note[1..]);
-                n += 1;
+    fn find_all(&self, table: &Table, at: usize, notes: &mut [u64]) {
+        let lines = Lines::of(table);
+        for notes in notes.chunks_exact_mut(self.words) {
+            let [hash, row, address] = &mut notes[at..at + FIND_WORDS] else { continue };
+            if *hash == 0 {
+                continue;
             }
+            if let Some((found, at)) = table.row_near(*hash) {
+                (*row, *address) = (found.0, at as u64);
+                lines.fetch(at);
+            }
+        }
+    }
+
+    fn match_all(&self, matcher: &Arc<Matcher>, at: usize, words: usize, notes: &mut [u64]) {
+        match words {
+            // Room for longer keys would have to be cleared.
+            1 => self.match_keys::<1>(matcher, at, words, notes),
+            _ => self.match_keys::<WORDS_MAX>(matcher, at, words, notes),
+        }
+    }
+
+    /// As [`Asks::match_all`], for keys of at most `N` words.
+    fn match_keys<const N: usize>(&self, matcher: &Arc<Matcher>, at: usize, words: usize, notes: &mut [u64]) {
+        let mut keys = [[0; N]; AT_ONCE];
+        let keys = keys.as_flattened_mut();
+        let mut n = 0;
+        for notes in notes.chunks_exact(self.words) {
+            if notes[at] == 0 {
+                continue;
+            }
+            for (to, word) in keys[n * words..].iter_mut().zip(&notes[at + 1..][..words]) {
+                *to = *word;
+            }
+            n += 1;
         }
         let mut found = [Found::default(); AT_ONCE];
         matcher.find_all(&keys[..n * words], &mut found[..n]);
-        let rows = found[..n].iter().filter(|found| found.address != 0);
-        rows.for_each(|found| fetch(found.address, matcher.table().row_near_bytes()));
+        let lines = Lines::of(matcher.table());
+        let mut found = found.iter();
+        for notes in notes.chunks_exact_mut(self.words) {
+            if notes[at] == 0 {
+                continue;
+            }
+            let Some(found) = found.next() else { return };
+            lines.fetch(found.address);
+            let RowRef { row, address } = RowRef::matched(*found);
+            notes[at] = MATCHED;
+            notes[at + 1 + words..][..2].copy_from_slice(&[row, address]);
+        }
     }
 }
 
 impl Ask {
-    fn is_worth_it(&self, state: &State) -> bool {
+    /// How much memory there is of what is asked; None where keys are made in another way than code makes them.
+    fn bytes(&self, state: &State) -> Option<usize> {
         match *self {
             Self::Find { table, .. } => {
                 let table: &Table = &state.tables[usize::from(table)];
-                table.len() as usize * table.row_near_bytes() > BYTES_MIN
+                Some(table.len() as usize * table.row_near_bytes())
             }
             Self::Match { matcher, packing, .. } => {
                 let matcher = &state.matchers[usize::from(matcher)];
-                matcher.packing() == packing && matcher.bytes() > BYTES_MIN
+                (matcher.packing() == packing).then(|| matcher.bytes())
             }
         }
     }
 }
 
-/// Asks for the lines in which so many bytes lie, but not for more than a few.
-#[inline(always)]
-fn fetch(address: usize, bytes: usize) {
-    let end = address + bytes.min(LINES_MAX * LINE);
-    let first = address & !(LINE - 1);
-    (first..end).step_by(LINE).for_each(fetch_line);
+/// How rows of a table are asked for.
+#[derive(Clone, Copy)]
+struct Lines {
+    /// Lines from where a row begins.
+    n: usize,
+    /// The last byte that is asked for.
+    last: usize,
+}
+
+impl Lines {
+    fn of(table: &Table) -> Self {
+        let bytes = table.row_near_bytes().min(LINES_MAX * LINE);
+        Self { n: bytes.div_ceil(LINE), last: bytes - 1 }
+    }
+
+    /// As many for each row, wherever it begins in a line: a branch on that would be one on chance.
+    #[inline(always)]
+    fn fetch(self, row: usize) {
+        (0..self.n).for_each(|nth| fetch_line(row.wrapping_add(nth * LINE)));
+        fetch_line(row.wrapping_add(self.last));
+    }
 }
 
 /// Lines of a row that are asked for: what handlers read of a row is at its beginning.

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use weft_core::abi::{Cell, Cx, Edit, EditTarget, Mark, Outcome, Patch, SinkRow};
 use weft_core::limits::ROW_BYTES_MAX;
 
-/// What compiled code is given: the pass, and how many elements are open. The rest it finds by itself.
-pub(crate) type Entry = unsafe extern "C" fn(cx: &mut Cx<'_>, opened: usize);
+/// What compiled code is given: the pass, how many elements are open, and what was noted of the tuple when it looked
+/// ahead. The rest it finds by itself.
+pub(crate) type Entry = unsafe extern "C" fn(cx: &mut Cx<'_>, opened: usize, notes: *const u64);
 
-/// What code that looks ahead is given: the pass, and room for its notes, all of which are zero.
-pub(crate) type AheadEntry = unsafe extern "C" fn(cx: &mut Cx<'_>, notes: *mut u64);
+/// What code that looks ahead is given: the pass, nothing of use, and room for its notes, all of which are zero.
+pub(crate) type AheadEntry = unsafe extern "C" fn(cx: &mut Cx<'_>, unused: usize, notes: *mut u64);
 
 /// One pass, as the helpers of compiled code see it. It is on the stack of the code, which sets the first two fields
 /// when it begins, and `scratch_full` where a handler asks for it.

@@ -49,8 +49,8 @@ impl Bytes {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct RowRef {
-    row: u64,
-    address: u64,
+    pub(crate) row: u64,
+    pub(crate) address: u64,
 }
 
 /// Bytes of a [`RowRef`], of which the row is the first word.
@@ -72,7 +72,7 @@ impl RowRef {
     }
 
     #[inline(always)]
-    fn matched(found: Found) -> Self {
+    pub(crate) fn matched(found: Found) -> Self {
         match found {
             Found { row: Row::NONE, .. } => Self { row: Row::NONE.0, address: ZERO_ROW.address() },
             Found { row, address } => Self { row: row.0, address: address as u64 },

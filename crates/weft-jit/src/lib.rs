@@ -13,6 +13,8 @@
 //! * Short bytes are read by whole words. What is behind them is cut off or overwritten, and never read where it
 //!   would be in another page.
 //! * Code and the constants that it points to belong to the [`Segment`] and die with it.
+//! * Notes that lead to rows are written by the code that reads them and by [`ahead`] alone, for the state that it runs
+//!   on ([`weft_core::ahead`]).
 //! * The same holds for [`CompiledQueue`], which counts the words that each handler touches when it is compiled, and
 //!   looks whether they are there before it runs one.
 
@@ -30,7 +32,7 @@ mod translate;
 
 pub use queue::CompiledQueue;
 
-use ahead::Asks;
+use ahead::{Asks, WORDS_NOTED_MAX};
 use core::cell::RefCell;
 use core::fmt;
 use cranelift_codegen::Context;
@@ -44,6 +46,7 @@ use std::sync::Arc;
 use translate::analysis::table_of;
 use translate::{Constants, Plan};
 use weft_core::abi::{CodeId, Cx, State};
+use weft_core::ahead::Notes;
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::ir::Op;
 use weft_ir::program::{ChainProgram, Event};
@@ -98,7 +101,8 @@ impl Jit {
         Self { clock: Some(clock), ..self }
     }
 
-    /// Compiles what looks ahead for requests of all chains, not only for those on frames, which come in batches.
+    /// Compiles what looks ahead for requests of all chains, not only for those on frames, which come in batches, and
+    /// looks into all tables, be they ever so small: for tests.
     pub fn looking_ahead(self) -> Self {
         Self { always_looks_ahead: true, ..self }
     }
@@ -122,12 +126,15 @@ impl Jit {
         }
         let shape = Shape::of(chain, event, state)?;
         let Self { isa, vec_words, .. } = self;
-        let plan = Plan { chain, event, state, isa, vec_words: *vec_words, target: isa.frontend_config() };
-        let translate = |builder: FunctionBuilder<'_>| translate::translate(&plan, builder);
-        let (code, constants) = WORKSPACE.with_borrow_mut(|workspace| workspace.code(isa, translate))?;
+        let target = isa.frontend_config();
+        let mut plan = Plan { chain, event, state, isa, vec_words: *vec_words, target, asks: Vec::new() };
         let looks_ahead = event == Event::Request && (self.always_looks_ahead || chain.frames.is_some());
         let asks_tables = !(shape.tables.is_empty() && shape.matches.is_empty());
-        let ahead = (looks_ahead && asks_tables).then(|| Ahead::compile(isa, &plan)).transpose()?.flatten();
+        let ahead =
+            (looks_ahead && asks_tables).then(|| Ahead::compile(isa, &mut plan, self.always_looks_ahead));
+        let ahead = ahead.transpose()?.flatten();
+        let translate = |builder: FunctionBuilder<'_>| translate::translate(&plan, builder);
+        let (code, constants) = WORKSPACE.with_borrow_mut(|workspace| workspace.code(isa, translate))?;
         let compile_ns = began.zip(self.clock).map_or(0, |(began, clock)| clock().saturating_sub(began));
         Ok(Segment { name: chain.name.clone(), event, shape, code, _constants: constants, ahead, compile_ns })
     }
@@ -258,10 +265,16 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// None if there is nothing to look ahead for.
-    fn compile(isa: &OwnedTargetIsa, plan: &Plan<'_>) -> Result<Option<Self>, Unsupported> {
+    /// None if there is nothing to look ahead for. What is asked becomes part of the plan.
+    fn compile(
+        isa: &OwnedTargetIsa,
+        plan: &mut Plan<'_>,
+        is_always_asked: bool,
+    ) -> Result<Option<Self>, Unsupported> {
         WORKSPACE.with_borrow_mut(|workspace| {
-            let (constants, asks) = workspace.translate(|builder| translate::look_ahead(plan, builder))?;
+            let (constants, each) = workspace.translate(|builder| translate::look_ahead(plan, builder))?;
+            let asks = Asks::all(&each, is_always_asked);
+            plan.asks = each;
             if asks.words == 0 {
                 return Ok(None);
             }
@@ -282,6 +295,14 @@ impl Segment {
     }
 }
 
+impl Segment {
+    /// The notes of a pass for which something was noted.
+    #[inline(never)]
+    fn noted(&self, cx: &Cx<'_>) -> *const u64 {
+        cx.noted.by(&self.shape.id, cx.state).unwrap_or(&NOTHING_NOTED).as_ptr()
+    }
+}
+
 impl fmt::Debug for Segment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, event, compile_ns, .. } = self;
@@ -293,40 +314,48 @@ impl Program for Segment {
     #[inline]
     fn run(&self, cx: &mut Cx<'_>, opened: usize) {
         self.shape.check(cx);
+        let notes = if cx.noted.is_none() { NOTHING_NOTED.as_ptr() } else { self.noted(cx) };
         // SAFETY: `code` is a function with this signature, made by `translate` from functions that the verifier
         // accepted. It reads and writes what the pass points to, at offsets that `Shape::check` has just found to be
-        // inside; all of it is borrowed through `cx` for the time of the call.
+        // inside; all of it is borrowed through `cx` for the time of the call. The notes are those of `fetch` below, as
+        // many as it made room for and for the same state; or zeros, and no fewer.
         unsafe {
             let entry: Entry = core::mem::transmute(self.code.entry());
-            entry(cx, opened);
+            entry(cx, opened, notes);
         }
     }
 
-    fn ahead_words(&self) -> usize {
-        self.ahead.as_ref().map_or(0, |ahead| ahead.asks.words)
+    fn pays_ahead(&self, state: &State) -> bool {
+        self.ahead.as_ref().is_some_and(|ahead| ahead.asks.pay(state))
     }
 
-    fn pays_ahead(&self, state: &State) -> bool {
-        self.ahead.as_ref().is_some_and(|ahead| ahead.asks.is_worth_it(state))
+    fn start_ahead(&self, state: &State, tuples: usize, notes: &mut Notes) {
+        match &self.ahead {
+            Some(ahead) => notes.start(&self.shape.id, state, tuples, ahead.asks.words),
+            None => notes.clear(),
+        }
     }
 
     #[inline]
-    fn look_ahead(&self, cx: &mut Cx<'_>, notes: &mut [u64]) {
-        let Some(ahead) = self.ahead.as_ref().filter(|ahead| notes.len() >= ahead.asks.words) else { return };
+    fn look_ahead(&self, cx: &mut Cx<'_>, nth: usize, notes: &mut Notes) {
+        let Some((ahead, notes)) = self.ahead.as_ref().zip(notes.of_mut(&self.shape.id, nth)) else { return };
         self.shape.check(cx);
         // SAFETY: as in `run`; the notes are as many as the code writes.
         unsafe {
             let entry: AheadEntry = core::mem::transmute(ahead.code.entry());
-            entry(cx, notes.as_mut_ptr());
+            entry(cx, 0, notes.as_mut_ptr());
         }
     }
 
-    fn fetch(&self, state: &State, notes: &[u64]) {
-        if let Some(ahead) = &self.ahead {
+    fn fetch(&self, state: &State, notes: &mut Notes) {
+        if let Some((ahead, notes)) = self.ahead.as_ref().zip(notes.all_mut(&self.shape.id, state)) {
             ahead.asks.fetch(state, notes);
         }
     }
 }
+
+/// The notes of a tuple for which nothing was looked up.
+static NOTHING_NOTED: [u64; WORDS_NOTED_MAX] = [0; WORDS_NOTED_MAX];
 
 /// What the code takes for granted of a pass.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use weft_core::abi::{Counters, Cx, Outcome, Parts, REGIONS, Slot, State};
+use weft_core::ahead::Notes;
 use weft_core::hash::draw;
 use weft_core::matching::Matcher;
 use weft_core::matching::near::Way;
@@ -67,7 +68,7 @@ fn state(chain: &ChainProgram, rules: &[Rule]) -> State {
 }
 
 fn compiled(chain: &Arc<ChainProgram>, state: &State) -> Box<dyn Program> {
-    let jit = Jit::new().expect("this machine is one that code is generated for");
+    let jit = Jit::new().expect("this machine is one that code is generated for").looking_ahead();
     jit.compile(chain, Event::Request, state).expect("it is sound")
 }
 
@@ -77,13 +78,24 @@ fn found(chain: &Arc<ChainProgram>, state: &State, keys: &[Option<u64>]) -> Vec<
 }
 
 fn found_by(code: &dyn Program, state: &State, keys: &[Option<u64>]) -> Vec<Option<u64>> {
+    found_with(code, state, keys, (&Notes::default(), 0))
+}
+
+/// As [`found_by`]; the pass for each key is given the notes of the one that comes so many later.
+fn found_with(
+    code: &dyn Program,
+    state: &State,
+    keys: &[Option<u64>],
+    (notes, later): (&Notes, usize),
+) -> Vec<Option<u64>> {
     let (mut out, mut counters) = (Outcome::default(), vec![Counters::default(); 2]);
-    let find = |key: &Option<u64>| {
-        let slots = [Slot { a: key.unwrap_or(0), b: 0 }, Slot::default()];
+    let find = |(nth, key): (usize, &Option<u64>)| {
+        let slots = slots(*key);
         let mut cx = Cx {
             slots: &slots,
             present: 2 | u64::from(key.is_some()),
             regions: [&[0; 8]; REGIONS],
+            noted: notes.of(nth + later),
             ..Cx::new(Time(1), state, &mut [], &mut out, &mut counters)
         };
         code.run(&mut cx, usize::MAX);
@@ -93,7 +105,30 @@ fn found_by(code: &dyn Program, state: &State, keys: &[Option<u64>]) -> Vec<Opti
         out.clear();
         rank
     };
-    keys.iter().map(find).collect()
+    keys.iter().enumerate().map(find).collect()
+}
+
+/// What code notes of these keys, and is told.
+fn noted(code: &dyn Program, state: &State, keys: &[Option<u64>]) -> Notes {
+    let (mut out, mut counters) = (Outcome::default(), vec![Counters::default(); 2]);
+    let mut notes = Notes::default();
+    code.start_ahead(state, keys.len(), &mut notes);
+    for (nth, key) in keys.iter().enumerate() {
+        let slots = slots(*key);
+        let mut cx = Cx {
+            slots: &slots,
+            present: 2 | u64::from(key.is_some()),
+            regions: [&[0; 8]; REGIONS],
+            ..Cx::new(Time(1), state, &mut [], &mut out, &mut counters)
+        };
+        code.look_ahead(&mut cx, nth, &mut notes);
+    }
+    code.fetch(state, &mut notes);
+    notes
+}
+
+fn slots(key: Option<u64>) -> [Slot; 2] {
+    [Slot { a: key.unwrap_or(0), b: 0 }, Slot::default()]
 }
 
 fn by_hand(rules: &[Rule], key: Option<u64>) -> Option<u64> {
@@ -135,8 +170,30 @@ fn a_trie_that_is_spelled_out_finds_the_row_that_comes_first() {
         let way = state.matchers[0].way();
         assert!(bits != 32 || matches!(way, Some(Way::Trie(_))), "{bits} bits, {n} rules: {way:?}");
         assert_eq!(found(&chain, &state, &keys), hand, "{bits} bits, {n} and {dense} rules");
+        let code = compiled(&chain, &state);
+        let notes = noted(&*code, &state, &keys);
+        assert_eq!(found_with(&*code, &state, &keys, (&notes, 0)), hand, "{bits} bits, {n} rules, ahead");
         assert!(hand.iter().any(Option::is_some));
     }
+}
+
+#[test]
+fn what_was_found_ahead_is_good_for_its_key_and_its_state() {
+    // A packet would take the route of another one of its batch, or one that has gone with the batch before.
+    let (chain, rules) = (chain(32), rules(32, 3000, 12));
+    let mut changes = state(&chain, &rules);
+    let code = compiled(&chain, &changes);
+    let keys: Vec<Option<u64>> = rules.iter().map(|(low, _)| Some(*low)).collect();
+    let by = |rules: &[Rule]| keys.iter().map(|key| by_hand(rules, *key)).collect::<Vec<_>>();
+    let notes = noted(&*code, &changes, &keys);
+    for later in [0, 1, 17] {
+        assert_eq!(found_with(&*code, &changes, &keys, (&notes, later)), by(&rules));
+    }
+    let others: Vec<Rule> = rules.iter().rev().copied().collect();
+    let parts = state(&chain, &others);
+    (changes.tables, changes.matchers) = (parts.tables.clone(), parts.matchers.clone());
+    assert_ne!(by(&rules), by(&others));
+    assert_eq!(found_with(&*code, &changes, &keys, (&notes, 0)), by(&others));
 }
 
 #[test]

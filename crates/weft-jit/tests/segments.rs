@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use weft_core::abi::{Counters, Cx, Outcome, Parts, State, Verdict};
+use weft_core::ahead::Notes;
 use weft_core::table::{ColumnSpec, Evict, Table, TableSpec};
 use weft_core::{Status, Time, Type, Value};
 use weft_ir::backend::{Backend as _, Program};
@@ -166,6 +167,10 @@ fn what_looks_ahead_ends_where_a_flag_is_told_that_it_does_not_make() {
         v3: float = int_to_float.signed v2\n    v4: float = float 1000.0\n    v5: float = fdiv v3, v4\n    \
         v6: bool = float_fits.signed v5\n    branch v6, block1, block2\nblock1:\n    forward\nblock2:\n    \
         v7: row = find t0, v2\n    forward\n}\n";
-    let program = jit().looking_ahead().compile(&chain(source, 2), Event::Request, &state(Type::F64));
-    assert_eq!(program.expect("it compiles").ahead_words(), 2);
+    let state = state(Type::F64);
+    let program = jit().looking_ahead().compile(&chain(source, 2), Event::Request, &state);
+    let mut notes = Notes::default();
+    program.expect("it compiles").start_ahead(&state, 1, &mut notes);
+    // One of each element: a hash, a row and its address.
+    assert!(format!("{notes:?}").contains("each: 6"), "{notes:?}");
 }

@@ -58,6 +58,43 @@ pub(crate) struct Trie {
     built_of: usize,
 }
 
+/// Which of the values that go down side by side.
+#[derive(Clone, Copy, Default)]
+struct Few {
+    numbers: [u8; AHEAD],
+    n: usize,
+}
+
+impl Few {
+    /// So many, from the first on.
+    fn all(n: usize) -> Self {
+        const { assert!(AHEAD <= u8::MAX as usize, "their numbers fit a byte") };
+        Self { numbers: core::array::from_fn(|nth| nth as u8), n: n.min(AHEAD) }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.n == 0
+    }
+
+    /// Adds a value if it is one of them: without a branch.
+    #[inline(always)]
+    fn push(&mut self, nth: usize, is_one: bool) {
+        self.numbers[self.n % AHEAD] = nth as u8;
+        self.n += usize::from(is_one);
+    }
+
+    /// Those of them that are to stay, in their order.
+    #[inline(always)]
+    fn filter(self, mut stays: impl FnMut(usize) -> bool) -> Self {
+        let mut left = Self::default();
+        for nth in &self.numbers[..self.n.min(AHEAD)] {
+            let nth = usize::from(*nth) % AHEAD;
+            left.push(nth, stays(nth));
+        }
+        left
+    }
+}
+
 /// What happens to a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
@@ -283,30 +320,42 @@ impl Trie {
         if entry >> 31 == 0 { entry } else { self.find_in_run(entry, value.shown(left)) }
     }
 
+    /// All values go down a step, and then those that are not there yet. Which those are cannot be foretold, so it is
+    /// no branch: they are counted.
     #[inline(always)]
     fn values_of<K: Number>(&self, values: impl Iterator<Item = K>, found: &mut [u32]) {
-        let mut at = [(K::from(0), NOTHING, 0); AHEAD];
-        let at = &mut at[..found.len()];
         if self.root >> 30 != NODE >> 30 {
             values.zip(found).for_each(|(value, found)| *found = self.best_of(value));
             return;
         }
-        for (at, value) in at.iter_mut().zip(values) {
+        let mut at = [(K::from(0), 0); AHEAD];
+        let mut on_way = Few::default();
+        for (nth, (value, found)) in values.zip(found.iter_mut()).enumerate() {
             let (entry, left) = self.step(self.root, self.bits, value);
-            *at = (value, entry, left);
+            (at[nth % AHEAD], *found) = ((value, left), entry);
+            on_way.push(nth, entry >> 30 == NODE >> 30);
         }
-        while at.iter().any(|(_, entry, _)| entry >> 30 == NODE >> 30) {
-            for (value, entry, left) in at.iter_mut() {
-                // Without a branch: which of the keys has arrived where cannot be foretold.
-                let goes_on = *entry >> 30 == NODE >> 30;
-                let (next, below) = self.step(if goes_on { *entry } else { 0 }, *left, *value);
-                (*entry, *left) = if goes_on { (next, below) } else { (*entry, *left) };
-            }
+        while !on_way.is_empty() {
+            on_way = on_way.filter(|nth| {
+                let ((value, left), Some(entry)) = (&mut at[nth], found.get_mut(nth)) else { return false };
+                (*entry, *left) = self.step(*entry, *left, *value);
+                *entry >> 30 == NODE >> 30
+            });
         }
-        for ((value, entry, left), found) in at.iter().zip(found) {
-            let is_rule = *entry >> 31 == 0;
-            let in_run = self.find_in_run(if is_rule { RUN } else { *entry }, value.shown(*left));
-            *found = self.or_floor(if is_rule { *entry } else { in_run }, *value);
+        let all = Few::all(found.len());
+        let runs = all.filter(|nth| found.get(nth).is_some_and(|entry| entry >> 31 != 0));
+        runs.filter(|nth| {
+            let ((value, left), Some(entry)) = (at[nth], found.get_mut(nth)) else { return false };
+            *entry = self.find_in_run(*entry, value.shown(left));
+            false
+        });
+        if let Some(floor) = &self.floor {
+            let low = all.filter(|nth| found.get(nth) == Some(&NOTHING));
+            low.filter(|nth| {
+                let Some(found) = found.get_mut(nth) else { return false };
+                *found = floor.best(self.entry_of(floor, at[nth].0));
+                false
+            });
         }
     }
 
@@ -325,11 +374,16 @@ impl Trie {
         if class == LONG {
             return self.find_in_long_run(word, value);
         }
-        let (line, first) = (self.lines.line(word), word % LINE);
-        let begins = (2 << class) - 1;
-        let begun = |at: usize| usize::from((at < begins) & (line[(first + at) % LINE] <= value));
-        let n: usize = (0..RUN_MAX - 1).map(begun).sum();
-        line[(first + begins + n) % LINE]
+        let line = self.lines.line(word);
+        // The least run has a quarter of a line: the second four words are looked at where there are some.
+        let (first, begins) = (word % LINE / QUARTER, (2 << class) - 1);
+        let quarters = line.as_chunks::<QUARTER>().0;
+        let [low, high] = [first, first + usize::from(class != 0)].map(|at| {
+            let four = &quarters[at % (LINE / QUARTER)];
+            (0..QUARTER).map(|nth| u32::from(four[nth] <= value) << nth).sum::<u32>()
+        });
+        let begun = (low | high << QUARTER) & ((1 << begins) - 1);
+        line[(first * QUARTER + begins + begun.count_ones() as usize) % LINE]
     }
 
     #[cold]

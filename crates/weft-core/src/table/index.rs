@@ -54,7 +54,7 @@ pub(super) struct Crowded;
 
 /// The home of a tag among this many homes, a power of two. A product is cheaper than a shift by a variable.
 #[inline(always)]
-fn home(tag: u32, homes: usize) -> usize {
+pub(super) fn home(tag: u32, homes: usize) -> usize {
     (u64::from(tag).wrapping_mul(homes as u64) >> 32) as usize
 }
 
@@ -62,6 +62,12 @@ fn home(tag: u32, homes: usize) -> usize {
 #[inline(always)]
 fn homes(slots: &[AtomicU64]) -> usize {
     slots.len().wrapping_sub(PROBES_MAX)
+}
+
+/// The homes of a generation.
+#[inline(always)]
+pub(super) fn homes_of(generation: u32) -> usize {
+    1 << ((BITS_MIN + generation) % usize::BITS)
 }
 
 #[inline(always)]

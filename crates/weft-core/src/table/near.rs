@@ -16,6 +16,10 @@
 //!
 //! Whoever does not find the row in two slots of which the second is not past the tag, asks the table.
 //!
+//! Where a row was found before, and what has happened since is not known ([`Table::row_near`]), it is the row of a key
+//! if step 4 holds and its first word is the tag with [`ROW_LIVE`]: that word is another from when the row has gone to
+//! when its place has another row.
+//!
 //! The cursor of a scan is a row's number. The next one is [`Steps::row_words`] more; behind the last row of a segment,
 //! the first number of the next segment. In a table with one stripe there is no row from [`STRIPE_HIGH`] on, and the
 //! row with a number is found as in step 3: it lives if [`ROW_LIVE`] is set in its first word and it has not expired as
@@ -24,8 +28,9 @@
 use super::index;
 use super::layout::LIVE;
 use super::storage::{self, Segment, Stripe};
-use super::{KeyShape, Table};
+use super::{KeyShape, Row, Table};
 use core::mem::offset_of;
+use core::sync::atomic::Ordering::Relaxed;
 
 /// Of a table: the address of its stripes.
 pub const TABLE_STRIPES: usize = offset_of!(Table, stripes_address);
@@ -101,24 +106,26 @@ impl Table {
         Near { key, stripe_mask: self.stripes.len() as u64 - 1, age_word: self.age_word() }
     }
 
-    /// Where a look-up for a key with this hash begins to read: so that memory can be asked for it ahead. None if the
-    /// table has no row near.
+    /// Where a look-up for a key with this hash begins to read, as far as that can be told without reading more than
+    /// the stripe: so that memory can be asked for it ahead.
     #[inline(always)]
-    pub fn slots_address(&self, key_hash: u64) -> Option<usize> {
-        let slots = self.stripe_of(key_hash).window(key_hash as u32)?;
-        Some(slots.as_ptr().expose_provenance())
+    pub fn slots_address(&self, key_hash: u64) -> usize {
+        let stripe = self.stripe_of(key_hash);
+        let home = index::home(key_hash as u32, index::homes_of(stripe.generation.load(Relaxed)));
+        stripe.index.load(Relaxed).wrapping_add(8 * (home + 1))
     }
 
-    /// Where the row is, by the looks of it, that a look-up for a key with this hash compares first: its words of the
-    /// first column group. The row is not read.
+    /// The row that a look-up for a key with this hash compares first, by the looks of it, and the address of its words
+    /// of the first column group. The row is not read.
     #[inline(always)]
-    pub fn row_near(&self, key_hash: u64) -> Option<usize> {
+    pub fn row_near(&self, key_hash: u64) -> Option<(Row, usize)> {
         let stripe = self.stripe_of(key_hash);
         let row = stripe.find_near(key_hash as u32, |number| {
-            let place = self.base.place(stripe.first + u64::from(number.wrapping_sub(1)))?;
-            Some(place.from(0).as_ptr().expose_provenance())
+            let row = Row(stripe.first + u64::from(number));
+            let place = self.base.place(row.0.wrapping_sub(1))?;
+            Some((row, place.from(0).as_ptr().expose_provenance()))
         });
-        if let index::Near::Found(address) = row { Some(address) } else { None }
+        if let index::Near::Found(found) = row { Some(found) } else { None }
     }
 
     /// Bytes of a row's words of the first column group.
@@ -140,5 +147,38 @@ impl Table {
     fn age_word(&self) -> Option<u16> {
         let may_expire = self.header.by_write || self.header.touched.is_some();
         may_expire.then_some(self.header.age_at as u16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ColumnSpec, Evict, TableSpec};
+    use super::*;
+    use crate::time::Time;
+    use crate::types::{Type, Value};
+
+    #[test]
+    fn memory_is_asked_for_where_the_slots_are() {
+        // It would be asked for other lines than those that look-ups read.
+        for max_rows in [1000, 100_000] {
+            let key =
+                ColumnSpec { name: "k".into(), ty: Type::Uint(64), nullable: false, default: Value::Null };
+            let table = Table::new(TableSpec {
+                name: "t".into(),
+                key: vec![key],
+                columns: Vec::new(),
+                max_rows,
+                evict: Evict::Reject,
+                ttl: None,
+                ttl_on_access: false,
+                shared: false,
+                stripes: None,
+            });
+            (0..max_rows).for_each(|id| _ = table.insert_int(id, Time(0)));
+            for hash in (0..2 * max_rows).map(Table::hash_int) {
+                let slots = table.stripe_of(hash).window(hash as u32).expect("there are rows");
+                assert_eq!(table.slots_address(hash), slots.as_ptr().expose_provenance());
+            }
+        }
     }
 }

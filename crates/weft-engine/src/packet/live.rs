@@ -10,6 +10,7 @@ use crate::stats::add_counters;
 use std::sync::Arc;
 use weft_core::Time;
 use weft_core::abi::{Counters, Cx, Outcome, REGION_BODY, REGIONS, Slot, State, Verdict};
+use weft_core::ahead::Notes;
 use weft_core::frame::{Frame, Pool};
 use weft_core::limits::INPUTS_MAX;
 use weft_core::types::Repr;
@@ -62,6 +63,8 @@ pub(super) struct Live {
     pub(super) ends: Ends,
     /// Frames that took the chain.
     pub(super) frames: u64,
+    /// What code that looks ahead has noted of the frames of the batch.
+    pub(super) notes: Notes,
     malformed: Vec<u64>,
     condition: LiveCondition,
 }
@@ -391,6 +394,7 @@ impl Live {
             counters: vec![Counters::default(); program.elements.len() + 1],
             ends: Ends::default(),
             frames: 0,
+            notes: Notes::default(),
             malformed: vec![0; checks(program)],
             condition: condition.unwrap_or_default(),
             chain: Arc::clone(chain),

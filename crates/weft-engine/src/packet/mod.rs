@@ -126,8 +126,6 @@ pub struct PacketEngine {
     slots: Vec<Slot>,
     stride: usize,
     found: Vec<Found>,
-    /// What the frames of a batch will look up, as code that looks ahead notes it.
-    notes: Vec<u64>,
     /// Where the frames go that have passed and are still in the batch, in their order.
     passed: Vec<Exit>,
     /// The frames of the batch with patches that are still to be written, and where these end in the outcome's list.
@@ -229,7 +227,6 @@ impl PacketEngine {
             slots: Vec::new(),
             stride: 0,
             found: Vec::with_capacity(BATCH_MAX),
-            notes: Vec::new(),
             passed: Vec::with_capacity(BATCH_MAX),
             patched: Vec::with_capacity(BATCH_MAX),
             outcome: Outcome::default(),
@@ -573,35 +570,35 @@ impl PacketEngine {
         }
     }
 
-    /// Between the phases: memory is asked for what the frames will look up, as far as that is known of them now.
+    /// Between the phases: what the frames will look up is looked up for all of them at once, as far as that is known
+    /// of them now.
     fn look_ahead(&mut self, port: u16, frames: &[Frame], pool: &Pool) {
         for &at in &self.ways[usize::from(port)].0 {
             let live = &mut self.live[usize::from(at)];
             let code = &live.chain.code;
+            live.notes.clear();
             let Some(request) = code.request.as_ref().filter(|request| request.pays_ahead(&live.state))
             else {
                 continue;
             };
-            let (inputs, words) = (code.inputs, request.ahead_words());
-            self.notes.clear();
-            self.notes.resize(frames.len() * words, 0);
+            let inputs = code.inputs;
+            request.start_ahead(&live.state, frames.len(), &mut live.notes);
             self.outcome.clear();
             let mut cx = Cx {
                 regions: [self.plan.ports[usize::from(port)].as_bytes(); REGIONS],
                 ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
             };
             let slots = self.slots.chunks_exact(self.stride);
-            let each = frames.iter().zip(slots).zip(self.notes.chunks_exact_mut(words)).zip(&self.found);
-            for (((frame, slots), notes), found) in each {
+            for (nth, ((frame, slots), found)) in frames.iter().zip(slots).zip(&self.found).enumerate() {
                 let Found::Chain { at: of, present } = *found else { continue };
                 if of != at {
                     continue;
                 }
                 (cx.slots, cx.present) = (&slots[..inputs], present);
                 cx.regions[REGION_BODY] = pool.bytes(frame);
-                request.look_ahead(&mut cx, notes);
+                request.look_ahead(&mut cx, nth, &mut live.notes);
             }
-            request.fetch(&live.state, &self.notes);
+            request.fetch(&live.state, &mut live.notes);
         }
     }
 
@@ -655,6 +652,7 @@ impl PacketEngine {
                 cx.regions[REGION_BODY] = pool.bytes(frame);
                 cx.partial = partial_at(frame.meta.offload.checksum);
                 cx.trace = self.config.clock.filter(|_| is_traced);
+                cx.noted = live.notes.of(nth + n);
                 request.run(&mut cx, usize::MAX);
                 if cx.out.patches.len() > patches {
                     patches = cx.out.patches.len();

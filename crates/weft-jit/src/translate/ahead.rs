@@ -3,7 +3,7 @@
 //! It is a slice of the handlers: what the keys of look-ups and the branches on the way to them are made of, if that is
 //! pure and reads nothing but the tuple as it arrived. The slice of a handler ends where it does not know on, and that
 //! of the next begins, as if this one had forwarded. What the code leaves are notes: the hash of each key, or its
-//! words. From them memory is asked for what the look-ups will read ([`crate::ahead`]). Nothing of this can be
+//! words. From them the look-ups are made ([`crate::ahead`]), and the pass takes what was found. Nothing of this can be
 //! observed.
 
 use super::{PLAIN, PartTranslator, Segment, Val, held};
@@ -103,12 +103,11 @@ impl Slice {
     }
 }
 
-/// Translates what looks ahead. `notes` is where the notes go, all of which are zero before; what they are is added to
-/// `asks`, which has a list for each part.
+/// Translates what looks ahead. All notes are zero before; what they are is added to `asks`, which has a list for each
+/// part.
 pub(super) fn translate(
     segment: &mut Segment<'_, '_>,
     parts: &[Part<'_>],
-    notes: clif::Value,
     asks: &mut [Asks],
 ) -> Result<(), Unsupported> {
     // As the tuple arrived with them: nobody changes them here.
@@ -122,7 +121,7 @@ pub(super) fn translate(
         let mut translator = PartTranslator::new(segment, part, next)?;
         let slice = Slice::of(part.function, &translator.facts.order, &mut changed);
         Asks::begin(asks, at);
-        translator.slice_of_handler(&slice, &mut asks[at], notes, end)?;
+        translator.slice_of_handler(&slice, &mut asks[at], end)?;
         segment.builder.switch_to_block(next);
     }
     segment.builder.ins().jump(end, []);
@@ -136,7 +135,6 @@ impl PartTranslator<'_, '_, '_, '_> {
         &mut self,
         slice: &Slice,
         asks: &mut Asks,
-        notes: clif::Value,
         end: clif::Block,
     ) -> Result<(), Unsupported> {
         // In a loop nothing is known beforehand, and what is behind it is far.
@@ -149,7 +147,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().jump(first, []);
         for id in self.facts.order.clone() {
             if slice.reached[id.0 as usize] {
-                self.slice_of_block(id, slice, asks, notes, end)?;
+                self.slice_of_block(id, slice, asks, end)?;
             }
         }
         Ok(())
@@ -160,7 +158,6 @@ impl PartTranslator<'_, '_, '_, '_> {
         id: BlockId,
         slice: &Slice,
         asks: &mut Asks,
-        notes: clif::Value,
         end: clif::Block,
     ) -> Result<(), Unsupported> {
         let function = self.function;
@@ -181,12 +178,12 @@ impl PartTranslator<'_, '_, '_, '_> {
         for inst in &block.insts {
             match &inst.op {
                 Op::Find(table, key) if knows(key) || slice.keys[key.0 as usize] => {
-                    self.note_find(*table, *key, asks, notes)?
+                    self.note_find(*table, *key, asks)?
                 }
                 Op::Match(_, id, keys)
                     if keys.iter().all(|(key, null)| knows(key) && null.as_ref().is_none_or(knows)) =>
                 {
-                    self.note_match(*id, keys, asks, notes)?;
+                    self.note_match(*id, keys, asks)?;
                 }
                 Op::ScratchFull => {
                     let no = self.segment.bool(false);
@@ -249,13 +246,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Notes the hash of a key, if it is one that code looks for itself.
-    fn note_find(
-        &mut self,
-        table: TableId,
-        key: Value,
-        asks: &mut Asks,
-        notes: clif::Value,
-    ) -> Result<(), Unsupported> {
+    fn note_find(&mut self, table: TableId, key: Value, asks: &mut Asks) -> Result<(), Unsupported> {
         let near = self.segment.plan.state.tables[usize::from(table.0)].near();
         let skip = self.segment.builder.create_block();
         let hash = match (near.key, self.ty(key)) {
@@ -271,8 +262,8 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             _ => None,
         };
-        if let Some(hash) = hash {
-            let at = asks.find(table.0);
+        if let Some((hash, at)) = hash.zip(asks.find(table.0)) {
+            let notes = self.segment.notes;
             self.ins().store(PLAIN, hash, notes, at as i32 * 8);
         }
         self.ins().jump(skip, []);
@@ -286,7 +277,6 @@ impl PartTranslator<'_, '_, '_, '_> {
         id: MatchId,
         keys: &[(Value, Option<Value>)],
         asks: &mut Asks,
-        notes: clif::Value,
     ) -> Result<(), Unsupported> {
         let matcher = &self.segment.plan.state.matchers[usize::from(id.0)];
         // What is in vectors is small.
@@ -294,7 +284,8 @@ impl PartTranslator<'_, '_, '_, '_> {
             return Ok(());
         }
         let n_words = matcher.key_words();
-        let at = asks.matching(id.0, n_words, matcher.packing());
+        let Some(at) = asks.matching(id.0, n_words, matcher.packing()) else { return Ok(()) };
+        let notes = self.segment.notes;
         let words = self.packed_words(id, keys)?;
         let one = self.segment.int(1);
         let all = core::iter::once(one).chain(words.into_iter().take(n_words));

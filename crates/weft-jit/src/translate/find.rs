@@ -1,6 +1,6 @@
 //! Looks into tables, spelled out: the first two slots of a key's home, where nearly every row is.
 
-use super::{PLAIN, PartTranslator, Segment, UNALIGNED, Val};
+use super::{FIXED, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
 use crate::arithmetic::Arithmetic as _;
 use crate::frame::arc_offset;
 use crate::helpers::{Cold, Helper, ZERO_ROW};
@@ -94,6 +94,9 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
         };
         let base = self.ins().load(I64, PLAIN, pointer, 0);
+        if let Some(note) = self.segment.asks.found(table.0) {
+            self.take_found(note, near, (base, offset as i32), &key_of, (far, done));
+        }
         self.probe(near, (base, offset as i32), &key_of, far, done);
 
         self.segment.builder.set_cold_block(far);
@@ -145,6 +148,38 @@ impl PartTranslator<'_, '_, '_, '_> {
         let k2 = self.segment.int(hash::KEYS[2] as i64);
         let scaled = self.ins().imul(len, k2);
         Key { hash: self.hash_short([first, second], scaled), is: Is::Bytes(len, [first, second]) }
+    }
+
+    /// Goes to `done` with the row that was found when code looked ahead, if there was one, it lives, and it has this
+    /// key; or to `far`, if it may have expired.
+    fn take_found(
+        &mut self,
+        note: usize,
+        near: Near,
+        base: (clif::Value, i32),
+        key: &Key,
+        (far, done): (clif::Block, clif::Block),
+    ) {
+        let [noted, same, other] = [(); 3].map(|()| self.segment.builder.create_block());
+        let (notes, first) = (self.segment.notes, note as i32 * 8);
+        let [hash, row, address] = [0, 8, 16].map(|at| self.ins().load(I64, FIXED, notes, first + at));
+        self.ins().brif(row, noted, [], other, []);
+
+        self.segment.builder.switch_to_block(noted);
+        let tag = self.ins().ireduce(I32, hash);
+        let tag = self.ins().uextend(I64, tag);
+        let live = self.segment.int(near::ROW_LIVE as i64);
+        let wanted = self.ins().bor(tag, live);
+        let word = self.ins().load(I64, PLAIN, address, 0);
+        let gone = self.ins().bxor(word, wanted);
+        let differs = self.differs(near, key, address);
+        let differs = self.ins().bor(differs, gone);
+        self.ins().brif(differs, other, [], same, []);
+
+        self.segment.builder.switch_to_block(same);
+        self.go_far_if_over(near.age_word, base, address, far);
+        self.ins().jump(done, &[row.into(), address.into()]);
+        self.segment.builder.switch_to_block(other);
     }
 
     /// Goes to `done` with the row, or with none; or to `far`, if it is not in the first two slots. See

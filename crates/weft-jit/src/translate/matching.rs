@@ -6,6 +6,7 @@
 //! code has made, as long as keys are made so, else with the values.
 
 use super::{FIXED, PLAIN, PartTranslator, UNALIGNED, Val, cell_tag};
+use crate::ahead::MATCHED;
 use crate::frame::arc_offset;
 use crate::helpers::{CELL_BYTES, Cell, Helper, NULL_LEN, ZERO_ROW, tag};
 use core::mem::offset_of;
@@ -42,9 +43,12 @@ impl PartTranslator<'_, '_, '_, '_> {
         let held = &state.matchers[usize::from(id.0)];
         let pointer = self.matcher(id);
         let packed = self.packed(id, keys)?;
-        let base = self.ins().load(I64, FIXED, pointer, 0);
         let done = self.segment.builder.create_block();
         let found = [I64, I64].map(|ty| self.segment.builder.append_block_param(done, ty));
+        if let Some(note) = self.segment.asks.matched(id.0) {
+            self.take_noted(note, held.key_words(), &packed, done);
+        }
+        let base = self.ins().load(I64, FIXED, pointer, 0);
         if let Some(way) = held.way() {
             let other = self.unless((base, arc_offset(held) + MATCHER_WAYS), held.ways());
             let row = match &way {
@@ -64,6 +68,26 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.give(row, done);
         self.segment.builder.switch_to_block(done);
         Ok(Val::Two(found[0], found[1]))
+    }
+
+    /// Gives the row that was found when code looked ahead, if that was for the same key.
+    fn take_noted(&mut self, note: usize, key_words: usize, packed: &[Packed], done: clif::Block) {
+        let [noted, other] = [(); 2].map(|()| self.segment.builder.create_block());
+        let (notes, first) = (self.segment.notes, note as i32 * 8);
+        let word = |this: &mut Self, nth: usize| this.ins().load(I64, FIXED, notes, first + nth as i32 * 8);
+        let wanted = core::iter::once(self.segment.int(MATCHED as i64)).chain(self.join(packed));
+        let mut differs = None;
+        for (nth, wanted) in wanted.take(1 + key_words).enumerate() {
+            let word = word(self, nth);
+            let one = self.ins().bxor(word, wanted);
+            differs = Some(differs.map_or(one, |all| self.ins().bor(all, one)));
+        }
+        let differs = differs.unwrap_or_else(|| self.segment.int(1));
+        self.ins().brif(differs, other, [], noted, []);
+        self.segment.builder.switch_to_block(noted);
+        let [row, address] = [1, 2].map(|nth| word(self, key_words + nth));
+        self.give(Val::Two(row, address), done);
+        self.segment.builder.switch_to_block(other);
     }
 
     /// Goes on where the word at an address and offset is this one, and to the block that is given where it is not.

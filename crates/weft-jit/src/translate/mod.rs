@@ -69,6 +69,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) isa: &'a OwnedTargetIsa,
     pub(crate) vec_words: VecWords,
     pub(crate) target: TargetFrontendConfig,
+    /// What is noted of a tuple for each part by code that looks ahead.
+    pub(crate) asks: Vec<Asks>,
 }
 
 /// Translates a segment into `builder`'s function, an [`crate::frame::Entry`].
@@ -95,17 +97,14 @@ pub(crate) fn translate(plan: &Plan<'_>, builder: FunctionBuilder<'_>) -> Result
 pub(crate) fn look_ahead(
     plan: &Plan<'_>,
     builder: FunctionBuilder<'_>,
-) -> Result<(Constants, Asks), Unsupported> {
+) -> Result<(Constants, Vec<Asks>), Unsupported> {
     let parts = plan.chain.parts(plan.event);
     let usual = Usual::of(plan, &parts);
     let mut segment = Segment::new(plan, builder, &parts)?;
-    let notes = segment.opened;
     let mut asks = vec![Asks::default(); parts.len()];
-    segment.by_kind(&parts, usual.as_ref(), |segment, parts| {
-        ahead::translate(segment, parts, notes, &mut asks)
-    })?;
+    segment.by_kind(&parts, usual.as_ref(), |segment, parts| ahead::translate(segment, parts, &mut asks))?;
     segment.builder.seal_all_blocks();
-    Ok((segment.finish(), Asks::all(asks)))
+    Ok((segment.finish(), asks))
 }
 
 /// A value of the IR as Cranelift values.
@@ -161,8 +160,12 @@ struct Segment<'a, 'f> {
     began: clif::Value,
     /// The address of the [`Cx`].
     cx: clif::Value,
-    /// Elements below this index take part; where notes go, in what looks ahead.
+    /// Elements below this index take part.
     opened: clif::Value,
+    /// The address of the notes of the tuple.
+    notes: clif::Value,
+    /// What is noted there for the part that is being translated.
+    asks: Asks,
     /// Before this, in the entry, is what is made once for the whole segment.
     anchor: clif::Inst,
     /// Integers, and fields of the pass by type and offset, that were made there.
@@ -192,11 +195,11 @@ impl<'a, 'f> Segment<'a, 'f> {
     ) -> Result<Self, Unsupported> {
         let signature = &mut builder.func.signature;
         signature.call_conv = plan.target.default_call_conv;
-        signature.params.extend([AbiParam::new(I64); 2]);
+        signature.params.extend([AbiParam::new(I64); 3]);
         let entry = builder.create_block();
         builder.append_block_params_for_function_params(entry);
         builder.switch_to_block(entry);
-        let &[cx, opened] = builder.block_params(entry) else {
+        let &[cx, opened, notes] = builder.block_params(entry) else {
             return Err(Unsupported { reason: "the code's function lacks parameters".into(), line: 0 });
         };
         let room = parts.iter().try_fold(0, |room, part| room_after(part.function, plan, Some(room)));
@@ -213,6 +216,8 @@ impl<'a, 'f> Segment<'a, 'f> {
             began,
             cx,
             opened,
+            notes,
+            asks: Asks::default(),
             anchor,
             ints: Vec::new(),
             fields: Vec::new(),
@@ -237,6 +242,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         for (i, part) in parts.iter().enumerate() {
             self.builder.switch_to_block(starts[i]);
             let next = starts.get(i + 1).copied().unwrap_or(end);
+            self.asks = self.plan.asks.get(i).cloned().unwrap_or_default();
             PartTranslator::new(self, part, next)?.translate()?;
         }
         self.builder.switch_to_block(end);
