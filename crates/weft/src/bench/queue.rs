@@ -3,6 +3,8 @@
 //! A queue is filled with as many packets as the row says, of so many flows; then each step puts one in and takes one
 //! out, so that the backlog stays. Programs and their twins take their steps in the same rounds.
 
+mod handlers;
+
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,6 +19,7 @@ use weft_jit::Jit;
 use weft_sim::net::twins::{Codel, CodelSpec, Drr, Fifo, FqCodel, Pfabric, Pifo};
 use weft_sim::net::{Discipline, Item};
 
+use self::handlers::HandlersByHand;
 use super::process::{can_count, instructions_each};
 use super::report::{Report, Row};
 use super::{progress, refused};
@@ -57,6 +60,8 @@ struct Case {
     backlog: u64,
     flows: u32,
     twin: Option<(&'static str, Twin)>,
+    /// Its handlers by hand, for the engine's queue.
+    handlers: Option<HandlersByHand>,
     interpreted: bool,
     /// The backlog comes and goes as a whole, so that each packet finds and leaves it at all sizes; else it stays, and
     /// where ranks are, it soon holds those that nothing is worse than.
@@ -65,7 +70,11 @@ struct Case {
 
 fn case(name: &str, queue: &str, backlog: u64, flows: u32) -> Case {
     let (name, queue) = (name.to_owned(), queue.to_owned());
-    Case { name, queue, backlog, flows, twin: None, interpreted: false, in_bursts: false }
+    Case { name, queue, backlog, flows, twin: None, handlers: None, interpreted: false, in_bursts: false }
+}
+
+fn with(handlers: HandlersByHand, case: Case) -> Case {
+    Case { handlers: Some(handlers), ..case }
 }
 
 fn in_bursts(case: Case) -> Case {
@@ -90,15 +99,24 @@ fn cases(quick: bool) -> Vec<Case> {
         twin("fifo", "fifo (packets = 4000000)", 1_000, 100, |case, packets| {
             by_hand(Fifo::new(4_000_000), case, packets)
         }),
-        twin("codel", "codel (packets = 4000000)", 1_000, 100, |case, packets| {
-            by_hand(Codel::new(CodelSpec::default(), 4_000_000), case, packets)
-        }),
-        twin("fq_codel", "fq_codel (packets = 100000)", 1_000, 100, |case, packets| {
-            by_hand(FqCodel::new(CodelSpec::default(), 1024, 1514, 100_000), case, packets)
-        }),
-        twin("drr", "drr (packets = 100000)", 1_000, 100, |case, packets| {
-            by_hand(Drr::new(1024, 1514, 100_000), case, packets)
-        }),
+        with(
+            handlers::CODEL,
+            twin("codel", "codel (packets = 4000000)", 1_000, 100, |case, packets| {
+                by_hand(Codel::new(CodelSpec::default(), 4_000_000), case, packets)
+            }),
+        ),
+        with(
+            handlers::FQ_CODEL,
+            twin("fq_codel", "fq_codel (packets = 100000)", 1_000, 100, |case, packets| {
+                by_hand(FqCodel::new(CodelSpec::default(), 1024, 1514, 100_000), case, packets)
+            }),
+        ),
+        with(
+            handlers::DRR,
+            twin("drr", "drr (packets = 100000)", 1_000, 100, |case, packets| {
+                by_hand(Drr::new(1024, 1514, 100_000), case, packets)
+            }),
+        ),
         twin("pfabric", "pfabric (buffer = '100 MB')", 1_000, 100, |case, packets| {
             by_hand(Pfabric::new(100 << 20), case, packets)
         }),
@@ -272,11 +290,17 @@ fn measure(case: &Case, rounds: usize, steps: u64) -> Result<Vec<Row>, String> {
         Subject::new(Queue::new(program.clone(), code, 0, 1), case, &packets)
     };
     let mut interpreted = case.interpreted.then(interpret);
-    let (mut ours, mut theirs, mut slow) = (Vec::new(), Vec::new(), Vec::new());
+    let handled = case.handlers.map(|handlers| -> Arc<dyn QueueCode> { Arc::new(handlers) });
+    let mut handled =
+        handled.map(|handlers| Subject::new(Queue::new(program.clone(), handlers, 0, 1), case, &packets));
+    let (mut ours, mut theirs, mut slow, mut halves) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         ours.push(compiled.steps(steps, &packets)?);
         if let Some(twin) = &mut twin {
             theirs.push(twin.steps(steps, &packets)?);
+        }
+        if let Some(handled) = &mut handled {
+            halves.push(handled.steps(steps, &packets)?);
         }
         if let Some(interpreted) = &mut interpreted {
             slow.push(interpreted.steps(steps / 8, &packets)?);
@@ -287,6 +311,11 @@ fn measure(case: &Case, rounds: usize, steps: u64) -> Result<Vec<Row>, String> {
         Some((name, _)) => row.against(name, &ours, &theirs),
         None => row,
     }];
+    if !halves.is_empty() {
+        let ratios: Vec<f64> = ours.iter().zip(&halves).map(|(ours, by_hand)| ours / by_hand).collect();
+        rows.push(Row::new(&*case.name, "handlers by hand", "ns/packet", &halves));
+        rows.push(Row::new(&*case.name, "compiled over those", "ratio", &ratios));
+    }
     if !theirs.is_empty() {
         rows.push(Row::new(&*case.name, "by hand", "ns/packet", &theirs));
         rows.push(Row::new(&*case.name, "interpreted", "ns/packet", &slow));
