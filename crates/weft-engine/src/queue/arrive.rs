@@ -42,6 +42,9 @@ impl<C: QueueCode> Shared<C> {
     ) {
         let Ok(levels) = <&mut [Level; DEPTH]>::try_from(levels) else { return };
         let len = u64::from(packet.len);
+        if levels[0].nodes.head(0)[kept::PACKETS] == 0 {
+            self.packets.start_anew();
+        }
         let slot = self.packets.store(packet, arrived_ns, &self.program.fields);
         let mut path = [0_u32; DEPTH];
         let mut node = 0;

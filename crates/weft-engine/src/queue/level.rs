@@ -298,11 +298,9 @@ impl Level {
         }
     }
 
+    #[inline(never)]
     fn rerank_to(&mut self, node: u32, partition: u32, rank: i64) {
-        let order = &mut self.orders[node as usize];
-        if order.would_move(partition, rank, &self.partitions) {
-            order.move_to(partition, rank, &mut self.partitions);
-        }
+        self.orders[node as usize].rerank(partition, rank, &mut self.partitions);
     }
 
     /// Lets a partition wait, or the node that it is.

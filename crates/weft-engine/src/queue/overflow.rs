@@ -63,7 +63,7 @@ impl<C: QueueCode> Shared<C> {
         let leaf = levels.last()?;
         let slot = if leaf.shape.is_ranked {
             let ranked = &leaf.ranked[partition as usize];
-            if head { ranked.first() } else { ranked.first_of_last() }?
+            if head { ranked.peek() } else { ranked.first_of_last() }?
         } else {
             let (first, last) = self.packets.ends(leaf, partition);
             if head { first } else { last }

@@ -40,6 +40,8 @@ pub(super) struct Packets {
     pub(super) each: usize,
     /// The first place that is free.
     pub(super) free: u32,
+    /// Places from here on have not been taken since there was no packet: they are not linked.
+    fresh: u32,
 }
 
 /// What is known of a packet whatever its program.
@@ -54,7 +56,12 @@ pub(super) struct Known {
 impl Packets {
     /// No packets, that carry so many fields.
     pub(super) fn new(n_fields: usize) -> Self {
-        Self { lines: Record::default().into(), each: (FIELDS + n_fields).div_ceil(LINE_WORDS), free: NONE }
+        Self {
+            lines: Record::default().into(),
+            each: (FIELDS + n_fields).div_ceil(LINE_WORDS),
+            free: NONE,
+            fresh: 0,
+        }
     }
 
     /// The first line of a packet.
@@ -148,12 +155,28 @@ impl Packets {
         Some(())
     }
 
-    #[cold]
+    /// There is no packet: places are taken in their order from now on. In the order in which packets left, each would
+    /// be far away from the one before, and known only by what is written there.
+    #[inline(always)]
+    pub(super) fn start_anew(&mut self) {
+        (self.free, self.fresh) = (NONE, 0);
+    }
+
+    #[inline(always)]
     fn grow(&mut self) {
-        self.free = (self.lines.len() - LINES_MAX) as u32;
-        self.lines.resize(self.lines.len() + self.each, [0; LINE_WORDS]);
+        self.free = self.fresh;
+        self.fresh += self.each as u32;
+        let n_lines = self.fresh as usize + LINES_MAX;
+        if n_lines > self.lines.len() {
+            self.lengthen(n_lines);
+        }
         let free = self.free;
         self.head_mut(free)[LINK] = u64::from(NONE);
+    }
+
+    #[cold]
+    fn lengthen(&mut self, n_lines: usize) {
+        self.lines.resize(n_lines, [0; LINE_WORDS]);
     }
 
     /// Gives a place back. Its words stay until it is taken again.

@@ -38,7 +38,7 @@ impl<C: QueueCode> Queue<C> {
         let [level, below @ ..] = &mut levels[..] else { return None };
         *wake_at = NEVER;
         for turns_left in (0..TURNS_MAX).rev() {
-            let partition = level.orders.first()?.first()?;
+            let partition = level.orders.first_mut()?.first()?;
             let mut visited = visit::<false>(&mut level.nodes, &mut level.partitions, 0, partition);
             let line = match below {
                 [lines] if LINES => lines.nodes.head(partition)[kept::LINE],

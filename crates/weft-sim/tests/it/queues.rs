@@ -292,6 +292,27 @@ fn orders_have_no_inversion() {
     }
 }
 
+/// If this fails, packets get lost or out of order where a queue was empty in between: places are taken anew then.
+#[test]
+fn bursts_leave_by_their_ranks_one_after_the_other() {
+    let mut dice = Dice::from_seed(8);
+    for name in ["srpt", "priority"] {
+        let mut queue = queue(name, " (packets = 5000)");
+        for burst in [3, 2_000, 70, 5_000] {
+            let new = |handle| Packet {
+                class: dice.below(8) as u32,
+                remaining: dice.below(1_000) as u64,
+                ..packet(handle, 0, 100)
+            };
+            let mut waiting: Vec<Packet> = (0..burst).map(new).collect();
+            waiting.iter().for_each(|packet| queue.enqueue(packet, 7));
+            waiting.sort_by_key(|known| if name == "srpt" { known.remaining } else { known.class.into() });
+            let left: Vec<u64> = core::iter::from_fn(|| queue.dequeue(7)).map(|sent| sent.handle).collect();
+            assert_eq!(left, waiting.iter().map(|known| known.handle).collect::<Vec<_>>(), "{name}");
+        }
+    }
+}
+
 /// If this fails, LSTF does not take off what a packet waited.
 #[test]
 fn slack_is_used_up_by_waiting() {

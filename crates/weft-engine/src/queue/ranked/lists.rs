@@ -1,0 +1,235 @@
+//! Ranks of few bits: a list each.
+
+use super::super::records::{pair, paired};
+use super::{NONE, Places};
+use weft_ir::queue::RANK_BITS_MAX;
+
+/// An id, if there is one.
+#[inline(always)]
+pub(super) fn some(id: u32) -> Option<u32> {
+    (id != NONE).then_some(id)
+}
+
+/// A list: its first. Lists are rings, so that the first becomes the last by a step.
+pub(super) type List = u32;
+
+/// Puts an id behind the last of a list; whether the list was empty.
+#[inline(always)]
+pub(super) fn append(list: &mut List, id: u32, places: &mut impl Places) -> bool {
+    let first = *list;
+    if first == NONE {
+        places.set_links(id, (id, id));
+        *list = id;
+        return true;
+    }
+    let (last, second) = places.links(first);
+    places.set_links(id, (last, first));
+    if last == first {
+        places.set_links(first, (id, id));
+        return false;
+    }
+    places.set_links(first, (id, second));
+    let (before, _) = places.links(last);
+    places.set_links(last, (before, id));
+    false
+}
+
+/// Takes an id out of its list; whether the list is empty now.
+#[inline(always)]
+pub(super) fn unlink(list: &mut List, id: u32, places: &mut impl Places) -> bool {
+    let (prev, next) = places.links(id);
+    if next == id {
+        *list = NONE;
+        return true;
+    }
+    // They may be one and the same.
+    let (before, _) = places.links(prev);
+    places.set_links(prev, (before, next));
+    let (_, behind) = places.links(next);
+    places.set_links(next, (prev, behind));
+    if *list == id {
+        *list = next;
+    }
+    false
+}
+
+/// Puts an id of a list behind the others.
+#[inline(always)]
+pub(super) fn to_the_end(list: &mut List, id: u32, places: &mut impl Places) {
+    if *list == id {
+        *list = places.links(id).1;
+    } else if places.links(*list).0 != id {
+        unlink(list, id, places);
+        append(list, id, places);
+    }
+}
+
+/// All of a list.
+pub(super) fn each(list: List, places: &impl Places, ids: &mut Vec<u32>) {
+    let mut at = list;
+    while at != NONE {
+        ids.push(at);
+        let next = places.links(at).1;
+        at = if next == list { NONE } else { next };
+    }
+}
+
+/// The lists of two ranks.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Few {
+    pub(super) lists: [List; 2],
+    /// 0 or 1.
+    pub(super) highest: i64,
+}
+
+impl Few {
+    #[inline(always)]
+    pub(super) fn list(&self, rank: i64) -> usize {
+        usize::from(rank >= 1) & self.highest as usize
+    }
+}
+
+/// One list a rank, each of which is known by its first and last: what comes touches the last, and the first leaves
+/// without a look at others. The first may know one before it that has left, and the last one behind it.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Buckets {
+    /// What is in an empty one is left over.
+    lists: Box<[u64]>,
+    /// Which lists hold something, by bits; which words of those are not zero; and which words of these.
+    low: Box<[u64]>,
+    middle: Box<[u64]>,
+    top: u64,
+}
+
+// Three maps find so many bits.
+const _: () = assert!(RANK_BITS_MAX <= 18);
+
+impl Buckets {
+    pub(super) fn new(bits: u8) -> Self {
+        let n = 1_usize << bits.min(RANK_BITS_MAX);
+        let words = |n: usize| vec![0; n.div_ceil(64)].into_boxed_slice();
+        let low = words(n);
+        Self { lists: vec![0; n].into(), middle: words(low.len()), low, top: 0 }
+    }
+
+    #[inline(always)]
+    pub(super) fn list(&self, rank: i64) -> usize {
+        rank.clamp(0, self.lists.len() as i64 - 1) as usize
+    }
+
+    /// The first list that holds something.
+    #[inline(always)]
+    fn first(&self) -> Option<usize> {
+        (self.top != 0).then(|| {
+            let word = self.top.trailing_zeros() as usize;
+            let word = word * 64 + self.middle[word].trailing_zeros() as usize;
+            word * 64 + self.low[word].trailing_zeros() as usize
+        })
+    }
+
+    fn last(&self) -> Option<usize> {
+        let highest = |word: u64| 63 - word.leading_zeros() as usize;
+        (self.top != 0).then(|| {
+            let word = highest(self.top);
+            let word = word * 64 + highest(self.middle[word]);
+            word * 64 + highest(self.low[word])
+        })
+    }
+
+    /// The first id.
+    pub(super) fn first_id(&self) -> Option<u32> {
+        self.first().map(|list| pair(self.lists[list]).0)
+    }
+
+    /// The first id of the last list.
+    pub(super) fn first_of_last(&self) -> Option<u32> {
+        self.last().map(|list| pair(self.lists[list]).0)
+    }
+
+    #[inline(always)]
+    pub(super) fn append(&mut self, list: usize, id: u32, places: &mut impl Places) {
+        let word = &mut self.low[list / 64];
+        let (known, bit) = (*word, 1 << (list % 64));
+        if known & bit != 0 {
+            let (first, last) = pair(self.lists[list]);
+            self.lists[list] = paired(first, id);
+            places.set_links(id, (last, NONE));
+            let (before, _) = places.links(last);
+            places.set_links(last, (before, id));
+            return;
+        }
+        // What was in the list is not looked at: it may be far away.
+        *word = known | bit;
+        if known == 0 {
+            self.middle[list >> 12] |= 1 << (list >> 6 & 63);
+            self.top |= 1 << (list >> 12);
+        }
+        self.lists[list] = paired(id, id);
+        places.set_links(id, (NONE, NONE));
+    }
+
+    #[inline(always)]
+    pub(super) fn unlink(&mut self, list: usize, id: u32, places: &mut impl Places) {
+        let (first, last) = pair(self.lists[list]);
+        let (before, next) = places.links(id);
+        self.lists[list] = match (id == first, id == last) {
+            (true, true) => return self.clear(list),
+            (true, false) => paired(next, last),
+            (false, true) => paired(first, before),
+            (false, false) => {
+                places.set_links(next, (before, places.links(next).1));
+                paired(first, last)
+            }
+        };
+        if id != first {
+            places.set_links(before, (places.links(before).0, next));
+        }
+    }
+
+    /// Puts an id of a list behind the others.
+    pub(super) fn put_last(&mut self, list: usize, id: u32, places: &mut impl Places) {
+        if pair(self.lists[list]).1 != id {
+            self.unlink(list, id, places);
+            self.append(list, id, places);
+        }
+    }
+
+    #[inline(always)]
+    fn clear(&mut self, list: usize) {
+        let word = &mut self.low[list / 64];
+        *word &= !(1 << (list % 64));
+        if *word == 0 {
+            let word = &mut self.middle[list >> 12];
+            *word &= !(1 << (list >> 6 & 63));
+            if *word == 0 {
+                self.top &= !(1 << (list >> 12));
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn pop(&mut self, places: &mut impl Places) -> Option<u32> {
+        let list = self.first()?;
+        let (first, last) = pair(self.lists[list]);
+        if first == last {
+            self.clear(list);
+        } else {
+            self.lists[list] = paired(places.links(first).1, last);
+        }
+        Some(first)
+    }
+
+    /// All ids, first to last.
+    pub(super) fn each(&self, places: &impl Places, ids: &mut Vec<u32>) {
+        for (nth, word) in self.low.iter().enumerate().filter(|(_, word)| **word != 0) {
+            for bit in (0..64).filter(|bit| word >> bit & 1 == 1) {
+                let (mut at, last) = pair(self.lists[nth * 64 + bit]);
+                while at != last {
+                    ids.push(at);
+                    at = places.links(at).1;
+                }
+                ids.push(last);
+            }
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The ranked container: small numbers (partitions of a node, or packets of a line) ordered by rank, equal ones as they
+//! came.
+//!
+//! Ranks of few bits stand in one list each, and a tree of bitmaps finds the first list that holds something: no step
+//! depends on how many there are. Where there are two lists at most, one is looked at after the other. Wider ranks are
+//! in a [`Tournament`] where ids leave from anywhere or change their ranks, as partitions do, and in [`Runs`] where the
+//! first leaves, as packets do. What is kept for each id lies with its owner ([`Places`]): packets have room for it in
+//! their own words.
+
+mod entry;
+mod lists;
+mod runs;
+mod tournament;
+
+use entry::Entry;
+use lists::{Buckets, Few, append, each, some, to_the_end, unlink};
+use runs::Runs;
+use tournament::Tournament;
+
+/// No neighbour.
+const NONE: u32 = u32::MAX;
+
+/// The container. What it is has a number of its own: it is asked for at every turn.
+#[derive(Clone, Debug)]
+#[repr(u8)]
+pub(super) enum Ranked {
+    /// Ranks of a bit, or of none.
+    Few(Few),
+    Buckets(Buckets),
+    Tournament(Tournament),
+    Runs(Runs),
+}
+
+/// What is kept for each id that is in: one word, and its rank. Who owns the ids has room for both.
+pub(super) trait Places {
+    /// Two numbers: the neighbours in the list of a rank, or the leaf in a tournament and nothing.
+    fn links(&self, id: u32) -> (u32, u32);
+    /// Sets both.
+    fn set_links(&mut self, id: u32, links: (u32, u32));
+    /// The rank under which an id stands, as it was given.
+    fn rank(&self, id: u32) -> i64;
+    /// Sets it.
+    fn set_rank(&mut self, id: u32, rank: i64);
+}
+
+impl Ranked {
+    /// A container for ranks of so many bits, or for all.
+    pub(super) fn new(bits: Option<u8>) -> Self {
+        match bits {
+            Some(bits @ 0..=1) => Self::Few(Few { lists: [NONE; 2], highest: i64::from(bits) }),
+            Some(bits) => Self::Buckets(Buckets::new(bits)),
+            None => Self::Tournament(Tournament::default()),
+        }
+    }
+
+    /// As above, of which ids are taken out at the head; elsewhere seldom, or never.
+    pub(super) fn popped(bits: Option<u8>) -> Self {
+        if bits.is_some() { Self::new(bits) } else { Self::Runs(Runs::default()) }
+    }
+
+    /// Puts an id behind those of its rank. It must not be in.
+    #[inline]
+    pub(super) fn insert(&mut self, id: u32, rank: i64, places: &mut impl Places) {
+        places.set_rank(id, rank);
+        match self {
+            Self::Few(few) => {
+                append(&mut few.lists[few.list(rank)], id, places);
+            }
+            Self::Buckets(buckets) => buckets.append(buckets.list(rank), id, places),
+            Self::Tournament(tournament) => tournament.insert(rank, id, places),
+            Self::Runs(runs) => runs.push(rank, id),
+        }
+    }
+
+    /// Takes an id out that is in.
+    #[inline]
+    pub(super) fn remove(&mut self, id: u32, places: &mut impl Places) {
+        match self {
+            Self::Few(few) => {
+                unlink(&mut few.lists[few.list(places.rank(id))], id, places);
+            }
+            Self::Buckets(buckets) => buckets.unlink(buckets.list(places.rank(id)), id, places),
+            Self::Tournament(tournament) => tournament.remove(id, places),
+            Self::Runs(runs) => runs.remove(id),
+        }
+    }
+
+    /// Takes the first out.
+    #[inline(always)]
+    pub(super) fn pop(&mut self, places: &mut impl Places) -> Option<u32> {
+        match self {
+            Self::Few(few) => {
+                let list = few.lists.iter_mut().find(|list| **list != NONE)?;
+                let first = *list;
+                unlink(list, first, places);
+                Some(first)
+            }
+            Self::Buckets(buckets) => buckets.pop(places),
+            Self::Tournament(tournament) => {
+                let first = tournament.first()?;
+                tournament.remove(first, places);
+                Some(first)
+            }
+            Self::Runs(runs) => runs.pop(),
+        }
+    }
+
+    /// Puts an id behind those of its new rank.
+    #[inline(never)]
+    pub(super) fn move_to(&mut self, id: u32, rank: i64, places: &mut impl Places) {
+        let known = places.rank(id);
+        match self {
+            Self::Few(few) => {
+                let (from, to) = (few.list(known), few.list(rank));
+                if from == to {
+                    to_the_end(&mut few.lists[to], id, places);
+                } else {
+                    unlink(&mut few.lists[from], id, places);
+                    append(&mut few.lists[to], id, places);
+                }
+            }
+            Self::Buckets(buckets) => {
+                let (from, to) = (buckets.list(known), buckets.list(rank));
+                if from == to {
+                    buckets.put_last(to, id, places);
+                } else {
+                    buckets.unlink(from, id, places);
+                    buckets.append(to, id, places);
+                }
+            }
+            Self::Tournament(tournament) => tournament.move_to(rank, id, places),
+            Self::Runs(runs) => runs.move_to(rank, id),
+        }
+        places.set_rank(id, rank);
+    }
+
+    /// As above, if it would stand elsewhere then. Its rank was another.
+    #[inline(always)]
+    pub(super) fn rerank(&mut self, id: u32, rank: i64, places: &mut impl Places) {
+        if let Self::Tournament(tournament) = self {
+            places.set_rank(id, rank);
+            tournament.move_to(rank, id, places);
+        } else if self.would_move(id, rank, places) {
+            self.move_to(id, rank, places);
+        }
+    }
+
+    /// Puts the first behind those of its new rank.
+    #[inline(always)]
+    pub(super) fn rotate(&mut self, id: u32, rank: i64, places: &mut impl Places) {
+        if let Self::Few(Few { lists: [low, high], .. }) = self
+            && places.rank(id) == rank
+        {
+            let list = if *low == NONE { high } else { low };
+            *list = places.links(id).1;
+            return;
+        }
+        self.move_to(id, rank, places);
+    }
+
+    /// Whether an id would stand elsewhere with this rank.
+    #[inline]
+    pub(super) fn would_move(&self, id: u32, rank: i64, places: &impl Places) -> bool {
+        let known = places.rank(id);
+        known != rank
+            && match self {
+                Self::Few(few) => few.list(known) != few.list(rank),
+                Self::Buckets(buckets) => buckets.list(known) != buckets.list(rank),
+                Self::Tournament(_) | Self::Runs(_) => true,
+            }
+    }
+
+    /// The first.
+    #[inline(always)]
+    pub(super) fn first(&mut self) -> Option<u32> {
+        if let Self::Few(Few { lists: [low, high], .. }) = self {
+            return some(if *low == NONE { *high } else { *low });
+        }
+        if let Self::Tournament(tournament) = self {
+            return tournament.first();
+        }
+        self.peek()
+    }
+
+    /// As above, and nothing is made ready for those who ask again.
+    #[inline(never)]
+    pub(super) fn peek(&self) -> Option<u32> {
+        match self {
+            Self::Few(few) => few.lists.iter().find_map(|first| some(*first)),
+            Self::Buckets(buckets) => buckets.first_id(),
+            Self::Tournament(tournament) => tournament.entries().min().map(Entry::id),
+            Self::Runs(runs) => runs.first(),
+        }
+    }
+
+    /// The first of the highest rank.
+    pub(super) fn first_of_last(&self) -> Option<u32> {
+        match self {
+            Self::Few(few) => few.lists.iter().rev().find_map(|first| some(*first)),
+            Self::Buckets(buckets) => buckets.first_of_last(),
+            Self::Tournament(tournament) => entry::first_of_last(tournament.entries()),
+            Self::Runs(runs) => entry::first_of_last(runs.entries()),
+        }
+    }
+
+    /// All that are in, first to last.
+    pub(super) fn ids(&self, places: &impl Places) -> Vec<u32> {
+        let mut ids = Vec::new();
+        match self {
+            Self::Few(few) => few.lists.iter().for_each(|list| each(*list, places, &mut ids)),
+            Self::Buckets(buckets) => buckets.each(places, &mut ids),
+            Self::Tournament(tournament) => ids.extend(entry::ids_in_order(tournament.entries())),
+            Self::Runs(runs) => ids.extend(entry::ids_in_order(runs.entries())),
+        }
+        ids
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::entry::SEQS;
+    use super::{NONE, Places, Ranked};
+    use std::collections::BTreeMap;
+    use weft_core::dice::Dice;
+
+    /// Places for ids from 0 on.
+    struct Table(Vec<Place>);
+
+    #[derive(Clone, Copy, Debug)]
+    struct Place {
+        rank: i64,
+        links: (u32, u32),
+    }
+
+    impl Table {
+        fn new(n: usize) -> Self {
+            Self(vec![Place { rank: 0, links: (NONE, NONE) }; n])
+        }
+    }
+
+    impl Places for Table {
+        fn links(&self, id: u32) -> (u32, u32) {
+            self.0[id as usize].links
+        }
+
+        fn set_links(&mut self, id: u32, links: (u32, u32)) {
+            self.0[id as usize].links = links;
+        }
+
+        fn rank(&self, id: u32) -> i64 {
+            self.0[id as usize].rank
+        }
+
+        fn set_rank(&mut self, id: u32, rank: i64) {
+            self.0[id as usize].rank = rank;
+        }
+    }
+
+    /// If this fails, partitions are served out of order: the container differs from a sorted map.
+    #[test]
+    fn it_is_a_sorted_map_with_ties_as_they_came() {
+        let placed = [Some(0), Some(1), Some(6), Some(7), Some(13), Some(18), None];
+        let all = placed.map(|bits| (bits, Ranked::new(bits)));
+        for (bits, mut ranked) in all.into_iter().chain([(None, Ranked::popped(None))]) {
+            let (mut dice, mut places) = (Dice::from_seed(7), Table::new(200));
+            // Numbers come to their end on the way.
+            match &mut ranked {
+                Ranked::Tournament(tournament) => tournament.next_seq = SEQS - 10_000,
+                Ranked::Runs(runs) => runs.next_seq = SEQS - 10_000,
+                _ => {}
+            }
+            let mut known: BTreeMap<(i64, u64), u32> = BTreeMap::new();
+            let mut at: Vec<Option<(i64, u64)>> = vec![None; 200];
+            for seq in 0..20_000_u64 {
+                let id = dice.below(200) as u32;
+                let given = dice.below(1 << 14) as i64 - 100;
+                let rank = bits.map_or(given, |bits| given.clamp(0, (1 << bits) - 1));
+                match at[id as usize].take() {
+                    Some(key) => {
+                        known.remove(&key);
+                        if dice.below(2) == 0 {
+                            ranked.remove(id, &mut places);
+                            if dice.below(2) == 0 {
+                                // The first leaves, as it mostly is the first that does.
+                                let first = known.pop_first().map(|(_, id)| id);
+                                first.into_iter().for_each(|id| at[id as usize] = None);
+                                assert_eq!(ranked.pop(&mut places), first, "{bits:?} at {seq}");
+                            }
+                            if seq % 50 == 0 {
+                                assert_eq!(ranked.ids(&places), known.values().copied().collect::<Vec<_>>());
+                            }
+                            continue;
+                        }
+                        assert!(!ranked.would_move(id, places.rank(id), &places));
+                        ranked.move_to(id, given, &mut places);
+                    }
+                    None => ranked.insert(id, given, &mut places),
+                }
+                assert_eq!(places.rank(id), given);
+                known.insert((rank, seq), id);
+                at[id as usize] = Some((rank, seq));
+                assert_eq!(ranked.first(), known.values().next().copied(), "{bits:?} at {seq}");
+                let highest = known.keys().next_back().map(|(rank, _)| *rank);
+                let last = known.iter().find(|((rank, _), _)| Some(*rank) == highest).map(|(_, id)| *id);
+                assert_eq!(ranked.first_of_last(), last, "{bits:?} at {seq}");
+            }
+        }
+    }
+
+    /// If this fails, packets of bursts leave out of order: what comes together is taken in otherwise than what comes
+    /// alone.
+    #[test]
+    fn bursts_leave_in_order() {
+        const N: u32 = 100_000;
+        for bits in [Some(0), Some(5), Some(18), None] {
+            let (mut ranked, mut places) = (Ranked::popped(bits), Table::new(N as usize));
+            let mut dice = Dice::from_seed(3);
+            let mut free: Vec<u32> = (0..N).collect();
+            let mut known: BTreeMap<(i64, u64), u32> = BTreeMap::new();
+            let mut seq = 0;
+            for burst in [5, 300, 90_000, 40, 2_000, 30_000] {
+                for _ in 0..burst.min(free.len()) {
+                    let (id, given) = (free.swap_remove(dice.below(free.len())), dice.below(1 << 19) as i64);
+                    ranked.insert(id, given, &mut places);
+                    seq += 1;
+                    known.insert((bits.map_or(given, |bits| given.min((1 << bits) - 1)), seq), id);
+                }
+                assert_eq!(ranked.peek(), known.values().next().copied(), "{bits:?} of {burst}");
+                for nth in 0..burst * 2 / 3 {
+                    let first = known.pop_first().map(|(_, id)| id);
+                    assert_eq!(ranked.pop(&mut places), first, "{bits:?} of {burst} at {nth}");
+                    free.extend(first);
+                }
+                // One that is somewhere leaves by itself.
+                if let Some((key, id)) = known.iter().nth(known.len() / 2).map(|(key, id)| (*key, *id)) {
+                    ranked.remove(id, &mut places);
+                    known.remove(&key);
+                    free.push(id);
+                }
+                assert_eq!(ranked.ids(&places), known.values().copied().collect::<Vec<_>>());
+            }
+        }
+    }
+}
