@@ -13,7 +13,7 @@
 //! * Short bytes are read by whole words. What is behind them is cut off or overwritten, and never read where it
 //!   would be in another page.
 //! * Code and the constants that it points to belong to the [`Segment`] and die with it.
-//! * Notes that lead to rows are written by the code that reads them and by [`ahead`] alone, for the state that it runs
+//! * Notes that lead to rows are written by the code that reads them and by `ahead` alone, for the state that it runs
 //!   on ([`weft_core::ahead`]).
 //! * The same holds for [`CompiledQueue`], which counts the words that each handler touches when it is compiled, and
 //!   looks whether they are there before it runs one.
