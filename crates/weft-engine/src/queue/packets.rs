@@ -143,15 +143,8 @@ impl Packets {
         describe(words, packet, arrived_ns);
         words[FIELDS] = u64::from(packet.flow);
         let line = into(words)?;
-        let (first, last) = pair(*line);
-        self.free = core::mem::replace(&mut words[LINK], paired(last, NONE)) as u32;
-        if last == NONE {
-            *line = paired(slot, slot);
-            return Some(());
-        }
-        *line = paired(first, slot);
-        let before = &mut self.head_mut(last)[LINK];
-        *before = paired(pair(*before).0, slot);
+        self.free = words[LINK] as u32;
+        self.append(line, slot);
         Some(())
     }
 
