@@ -1,4 +1,5 @@
-//! The Cranelift back end: one machine-code function for each segment of a chain, and for each handler of a queue.
+//! The Cranelift back end: one machine-code function for each segment of a chain, for each handler of a queue, and
+//! for the short way of packets through one.
 //!
 //! [`Jit`] is a [`Backend`]. What its code does is what the interpreters of `weft-ir` do; `tests/agree.rs` and
 //! `tests/queues.rs` hold them against each other on generated programs.
@@ -16,7 +17,8 @@
 //! * Notes that lead to rows are written by the code that reads them and by `ahead` alone, for the state that it runs
 //!   on ([`weft_core::ahead`]).
 //! * The same holds for [`CompiledQueue`], which counts the words that each handler touches when it is compiled, and
-//!   looks whether they are there before it runs one.
+//!   looks whether they are there before it runs one. The code of the short way through a queue holds the lengths of
+//!   the vectors that it is given against what the program has, and ids against those, before they are addresses.
 
 #![allow(unsafe_code, reason = "running generated machine code is unsafe by nature")]
 

@@ -1,8 +1,11 @@
-//! Queue programs: one machine-code function for each handler.
+//! Queue programs: one machine-code function for each handler, and two for the short way of packets if the program has
+//! one.
 //!
 //! A handler has neither calls nor ways back, and all that it touches are words at offsets that are known when it is
 //! compiled. So its code is the plainest that there is: each word is loaded once at most on a path, and stored where
 //! the program stores it.
+
+mod turns;
 
 use crate::arithmetic::{Arithmetic, float_cc, int_cc};
 use crate::memory::Code;
@@ -18,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weft_ir::backend::Unsupported;
 use weft_ir::queue::direct::{self, Direct, PacketWords, RecordWords};
+use weft_ir::queue::turns::{CompiledTurns, Enter, Leave, Turns};
 use weft_ir::queue::verify::verify;
 use weft_ir::queue::{
     EventWords, Handler, LEVELS_MAX, Moment, Op, QueueCode, QueueProgram, Scope, Slot, Step, Ty, Value,
@@ -37,31 +41,56 @@ impl Jit {
         let mut made = Vec::new();
         for (level, decl) in program.levels.iter().enumerate() {
             for (moment, handler) in decl.handlers.iter() {
-                let at = self.append_handler(handler, &mut machine_code)?;
+                let at =
+                    self.append(&mut machine_code, |builder, target| translate(handler, builder, target))?;
                 made.push((level, moment, Needs::of(handler), at));
             }
         }
-        let code =
-            (!made.is_empty()).then(|| Code::new(&machine_code, CODE_ALIGN)).transpose().map_err(refused)?;
+        let short = Turns::of(program).map(|short| {
+            let words = self.vec_words;
+            let enter = self.append(&mut machine_code, |b, target| turns::enter(&short, words, b, target))?;
+            let leave = self.append(&mut machine_code, |b, target| turns::leave(&short, words, b, target))?;
+            Ok((enter, leave))
+        });
+        let short = short.transpose()?;
+        let code = (!machine_code.is_empty())
+            .then(|| Code::new(&machine_code, CODE_ALIGN))
+            .transpose()
+            .map_err(refused)?;
         let code = code.map(Arc::new);
         let mut functions = Functions::default();
         for (level, moment, needs, at) in made {
             let Some(code) = &code else { continue };
-            // SAFETY: `append_handler` put a function with this signature `at` bytes behind the first one. It is
-            // handed out by `CompiledQueue` alone, which keeps the code as long.
+            // SAFETY: `append` put a function with this signature `at` bytes behind the first one. It is handed out by
+            // `CompiledQueue` alone, which keeps the code as long.
             let entry = unsafe { core::mem::transmute::<*const u8, Entry>(code.entry().add(at)) };
             functions.set(level, moment, Function { entry, needs });
         }
+        let turns = short.zip(code.clone()).map(|((enter, leave), code)| {
+            // SAFETY: `append` put functions with these signatures there. They touch no record before they know that
+            // its vector has it, and `CompiledTurns` keeps the code as long as it has them.
+            let (enter, leave) = unsafe {
+                (
+                    core::mem::transmute::<*const u8, Enter>(code.entry().add(enter)),
+                    core::mem::transmute::<*const u8, Leave>(code.entry().add(leave)),
+                )
+            };
+            CompiledTurns::new(enter, leave, code)
+        });
         let compile_ns = began.zip(self.clock).map_or(0, |(began, clock)| clock().saturating_sub(began));
-        Ok(CompiledQueue { name: program.name.clone(), functions, code, compile_ns })
+        Ok(CompiledQueue { name: program.name.clone(), functions, turns, code, compile_ns })
     }
 
-    /// Compiles a handler and puts its code behind that of the others; returns where it begins.
-    fn append_handler(&self, handler: &Handler, machine_code: &mut Vec<u8>) -> Result<usize, Unsupported> {
+    /// Compiles a function and puts its code behind that of the others; returns where it begins.
+    fn append(
+        &self,
+        machine_code: &mut Vec<u8>,
+        translate: impl FnOnce(FunctionBuilder<'_>, TargetFrontendConfig),
+    ) -> Result<usize, Unsupported> {
         let target = self.isa.frontend_config();
         WORKSPACE.with_borrow_mut(|workspace| {
             let (made, ()) = workspace.compile(&self.isa, |builder| {
-                translate(handler, builder, target);
+                translate(builder, target);
                 Ok(())
             })?;
             if made.align > CODE_ALIGN {
@@ -80,6 +109,7 @@ impl Jit {
 pub struct CompiledQueue {
     name: String,
     functions: Functions,
+    turns: Option<CompiledTurns>,
     /// Where the functions are; None if there are none.
     code: Option<Arc<Code>>,
     compile_ns: u64,
@@ -130,6 +160,10 @@ impl QueueCode for CompiledQueue {
             let entry = unsafe { core::mem::transmute::<Entry, direct::Entry>(function.entry) };
             Direct::new(entry, code)
         })
+    }
+
+    fn turns(&self) -> Option<CompiledTurns> {
+        self.turns.clone()
     }
 }
 
@@ -266,21 +300,26 @@ fn translate(handler: &Handler, mut builder: FunctionBuilder<'_>, target: Target
     builder.switch_to_block(entry);
     builder.seal_block(entry);
     let bases = builder.block_params(entry).try_into().expect("four parameters were declared");
-    let values = vec![None; handler.types.len()];
-    let (slots, known) = (BTreeMap::new(), BTreeSet::new());
-    let mut translator = Translator { handler, builder, bases, values, slots, known };
-    if !translator.block(&handler.body) {
-        translator.end(Verdict::Pass, 0);
-    }
-    translator.builder.finalize(target);
+    Translator::new(handler, &mut builder, bases, Ends::Return).all();
+    builder.finalize(target);
 }
 
 /// Words are 8 bytes, aligned, and there.
 const WORD: MemFlagsData = MemFlagsData::trusted();
 
+/// What the end of a handler is.
+#[derive(Clone, Copy)]
+enum Ends {
+    /// The end of the function, which returns the word of it.
+    Return,
+    /// The beginning of a block for each verdict. It may have the word as its parameter.
+    GoOn([clif::Block; Verdict::ALL.len()]),
+}
+
 struct Translator<'t, 'f> {
     handler: &'t Handler,
-    builder: FunctionBuilder<'f>,
+    builder: &'t mut FunctionBuilder<'f>,
+    ends: Ends,
     /// Where the words of each scope begin.
     bases: [clif::Value; 4],
     /// What the values of the handler are here.
@@ -293,7 +332,7 @@ struct Translator<'t, 'f> {
 
 impl<'f> Arithmetic<'f> for Translator<'_, 'f> {
     fn builder(&mut self) -> &mut FunctionBuilder<'f> {
-        &mut self.builder
+        self.builder
     }
 
     fn word(&mut self, n: i64) -> clif::Value {
@@ -301,7 +340,25 @@ impl<'f> Arithmetic<'f> for Translator<'_, 'f> {
     }
 }
 
-impl Translator<'_, '_> {
+impl<'t, 'f> Translator<'t, 'f> {
+    fn new(
+        handler: &'t Handler,
+        builder: &'t mut FunctionBuilder<'f>,
+        bases: [clif::Value; 4],
+        ends: Ends,
+    ) -> Self {
+        let values = vec![None; handler.types.len()];
+        Self { handler, builder, ends, bases, values, slots: BTreeMap::new(), known: BTreeSet::new() }
+    }
+
+    /// All of the handler.
+    fn all(mut self) {
+        let handler = self.handler;
+        if !self.block(&handler.body) {
+            self.end(Verdict::Pass, 0);
+        }
+    }
+
     /// Whether all paths through the block end.
     fn block(&mut self, steps: &[Step]) -> bool {
         for step in steps {
@@ -359,7 +416,14 @@ impl Translator<'_, '_> {
 
     fn end(&mut self, verdict: Verdict, line: u32) {
         let word = self.word(verdict.word(line) as i64);
-        self.builder.ins().return_(&[word]);
+        match self.ends {
+            Ends::Return => self.builder.ins().return_(&[word]),
+            Ends::GoOn(blocks) => {
+                let block = blocks[verdict as usize];
+                let n_given = self.builder.block_params(block).len();
+                self.builder.ins().jump(block, &[clif::BlockArg::Value(word)][..n_given])
+            }
+        };
     }
 
     /// Truths are bytes of 0 or 1.

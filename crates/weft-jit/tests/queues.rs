@@ -1,9 +1,12 @@
 //! Compiled handlers of queues do what the interpreter does.
 
 use std::sync::Arc;
+use weft_core::hash::hash_word;
+use weft_ir::queue::layout::{Line, NO_PACKETS, NONE, kept, paired, record_lines};
+use weft_ir::queue::turns::{Aside, Stop, entered};
 use weft_ir::queue::{
-    Handler, Handlers, Level, Moment, Op, PacketOrder, Partitions, QueueCode, Scope, Slot, Step, Ty, Value,
-    Verdict, Words, generate, word,
+    Field, Handler, Handlers, Level, Moment, Op, PacketOrder, Partitions, QueueCode, Scope, Slot, Step, Ty,
+    Value, Verdict, Words, generate, word,
 };
 use weft_jit::Jit;
 
@@ -64,4 +67,73 @@ fn code_does_not_run_on_fewer_words_than_it_touches() {
         Jit::new().and_then(|jit| jit.compile_queue(&Arc::new(program))).expect("it is well-formed");
     let event = &mut [0; word::HOLD as usize];
     compiled.run(0, Moment::Activate, Words { node: &mut [], partition: &mut [], packet: &mut [], event });
+}
+
+#[test]
+fn turns_touch_no_record_that_is_not_there() {
+    // If they did, a queue that is wrong about its own records would write where other things are.
+    let key =
+        vec![Step::Let(Value(0), Op::Load(Slot::new(Scope::Packet, word::FIELDS))), Step::Give(Value(0))];
+    let key = Some(Handler { body: key, types: vec![Ty::Int] });
+    let mut program = generate::program(&mut generate::Dice::from_seed(1));
+    program.levels.truncate(1);
+    let level = &mut program.levels[0];
+    (level.partitions, level.packets) = (Partitions::Hash { n: 8, ways: 4 }, PacketOrder::Arrival);
+    (level.order.bits, level.order.by_least_packet) = (Some(0), false);
+    level.limit.packets = Some(1_000);
+    level.handlers = Handlers { key, ..Handlers::default() };
+    program.fields = vec![Field::Flow];
+    let (node_lines, partition_lines) =
+        (record_lines(level.node_words()), record_lines(level.partition_words()));
+    let program = Arc::new(program);
+    let compiled = Jit::new().and_then(|jit| jit.compile_queue(&program)).expect("it is well-formed");
+    let turns = compiled.turns().expect("packets have a short way");
+
+    let lines = |n: usize| vec![[0; 8]; n];
+    // A partition in the order, alone, the line of which has no packet.
+    let one = || {
+        let mut partitions = lines(8 * partition_lines);
+        partitions[0][kept::PLACE] = kept::IN_ORDER;
+        partitions[0][kept::LINE] = NO_PACKETS;
+        partitions
+    };
+    let enter = |mut node: Vec<Line>, mut partitions: Vec<Line>, mut tags: Vec<u32>, mut packets, slot| {
+        let mut aside = Aside { firsts: Some(&mut [0, NONE]), event: &mut [0; 6], lines: None };
+        (turns.enter)(&mut node, &mut partitions, &mut tags, &mut packets, slot, &mut aside)
+    };
+    // The tag that is the lower half of the hash of key 0.
+    let tags = || vec![hash_word(0) as u32; 8];
+    assert_eq!(enter(lines(node_lines), one(), tags(), lines(1), 0), entered::DONE);
+    assert_eq!(enter(lines(node_lines), one(), vec![0; 8], lines(1), 0), entered::NOT);
+    let mut wrong = lines(8 * partition_lines);
+    wrong.iter_mut().for_each(|line| (line[kept::PLACE], line[kept::LINE]) = (kept::IN_ORDER, paired(0, 7)));
+    for (node, partitions, tags, packets, slot) in [
+        (lines(node_lines - 1), one(), tags(), lines(1), 0),
+        (lines(node_lines), lines(8 * partition_lines - 1), tags(), lines(1), 0),
+        (lines(node_lines), one(), vec![0; 7], lines(1), 0),
+        (lines(node_lines), one(), tags(), lines(1), 1),
+        (lines(node_lines), wrong.clone(), tags(), lines(1), 0),
+    ] {
+        assert_eq!(enter(node, partitions, tags, packets, slot), entered::MISSING);
+    }
+
+    let leave = |mut node: Vec<Line>, mut partitions: Vec<Line>, mut packets, first| {
+        let mut aside = Aside { firsts: None, event: &mut [0; 6], lines: None };
+        (turns.leave)(&mut node, &mut partitions, &mut packets, &mut [first, NONE], 9, &mut aside).stop()
+    };
+    let stands = |slot| {
+        let mut partitions = one();
+        partitions[0][kept::LINE] = paired(slot, slot);
+        partitions
+    };
+    assert_eq!(leave(lines(node_lines), stands(0), lines(1), 0), Stop::Sent);
+    assert_eq!(leave(lines(node_lines), one(), lines(1), 0), Stop::Nothing);
+    for (node, partitions, first) in [
+        (lines(node_lines - 1), stands(0), 0),
+        (lines(node_lines), lines(8 * partition_lines - 1), 0),
+        (lines(node_lines), stands(0), 8),
+        (lines(node_lines), stands(1), 0),
+    ] {
+        assert_eq!(leave(node, partitions, lines(1), first), Stop::Missing);
+    }
 }

@@ -70,10 +70,16 @@ impl<C: QueueCode> Shared<C> {
     /// As above, where partitions take turns, each of which has packets as they came.
     #[inline(never)]
     pub(super) fn enqueue_in_turns(&mut self, leaf: &mut Level, packet: &Packet, arrived_ns: u64) {
+        let slot = self.packets.store(packet, arrived_ns, &self.program.fields);
+        self.came_to_turns(leaf, slot);
+    }
+
+    /// As above, of a packet that has its place.
+    #[inline(always)]
+    pub(super) fn came_to_turns(&mut self, leaf: &mut Level, slot: u32) {
         let known = (0, Known::Partitions);
         let levels = &mut core::array::from_mut(leaf)[..];
-        let len = u64::from(packet.len);
-        let slot = self.packets.store(packet, arrived_ns, &self.program.fields);
+        let len = self.packets.len(slot);
         let Some(partition) = self.admit(levels, known, 0, slot, len) else { return };
         if levels[0].shape.ranks_packets {
             self.rank(&mut levels[0], 0, partition, slot);
@@ -92,13 +98,19 @@ impl<C: QueueCode> Shared<C> {
         packet: &Packet,
         arrived_ns: u64,
     ) {
+        let slot = self.packets.store(packet, arrived_ns, &self.program.fields);
+        self.came_to_two::<LINES>(levels, slot);
+    }
+
+    /// As above, of a packet that has its place.
+    #[inline(always)]
+    pub(super) fn came_to_two<const LINES: bool>(&mut self, levels: &mut [Level], slot: u32) {
         let Ok(levels) = <&mut [Level; 2]>::try_from(levels) else { return };
         let (above, below) = match LINES {
             true => ((0, Known::Partitions), (1, Known::Line)),
             false => ((0, Known::Nothing), (1, Known::Nothing)),
         };
-        let len = u64::from(packet.len);
-        let slot = self.packets.store(packet, arrived_ns, &self.program.fields);
+        let len = self.packets.len(slot);
         let Some(node) = self.admit(levels, above, 0, slot, len) else { return };
         let Some(partition) = self.admit(levels, below, node, slot, len) else { return };
         if !LINES && levels[1].shape.ranks_packets {

@@ -1,6 +1,6 @@
 //! The code of a program's handlers, and what they see beside nodes, partitions and packets: the event, and chance.
 
-use super::level::{Visit, kept, stores};
+use super::level::{Visit, kept};
 use super::packets::{KEPT, Record};
 use super::{QueueCode, QueueProgram, records};
 use weft_core::hash::{hash_word, mix};
@@ -37,8 +37,7 @@ impl<C: QueueCode> Handlers<C> {
     /// Those of a program; all chance follows from the seed.
     pub(super) fn new(program: &QueueProgram, code: C, seed: u64) -> Self {
         let drawn = Slot::new(Scope::Event, word::DRAWN);
-        let draws =
-            program.levels.iter().any(|level| level.handlers.iter().any(|(_, h)| stores(&h.body, drawn)));
+        let draws = program.levels.iter().any(|level| level.handlers.iter().any(|(_, h)| h.stores(drawn)));
         let random = if draws { Random::Seeded(seed) } else { Random::Unused };
         let mut direct = [const { [const { None }; Moment::SINGLES] }; LEVELS_MAX];
         for (at, level) in program.levels.iter().enumerate() {

@@ -3,10 +3,11 @@
 use super::level::{Level, Visit, count, kept, uncount};
 use super::packets::{bytes, leave};
 use super::ranked::Places as _;
-use super::records::{Head, Records, pair};
+use super::records::{Head, Records};
 use super::shared::Shared;
 use super::{NONE, QueueCode, TURNS_MAX};
 use core::cmp::Reverse;
+use weft_ir::queue::layout::pair;
 use weft_ir::queue::{Moment, Verdict};
 
 /// What came of asking a node for a packet.
@@ -56,10 +57,10 @@ impl<C: QueueCode> Shared<C> {
                 self.found_empty::<false>(leaf, &mut [], node, partition);
                 continue;
             };
-            if leaf.shape.has_select && turns_left != 0 {
+            if leaf.shape.has_select {
                 let end = self.handlers.run(at, Moment::Select, visited.again(), Some(packet));
                 let verdict = Verdict::of_word(end);
-                if matches!(verdict, Verdict::Next | Verdict::Hold) {
+                if matches!(verdict, Verdict::Next | Verdict::Hold) && turns_left != 0 {
                     self.pass_over(leaf, node, partition, verdict);
                     continue;
                 }
@@ -124,10 +125,11 @@ impl<C: QueueCode> Shared<C> {
                 }
                 continue;
             }
-            if level.shape.has_select && turns_left != 0 {
+            if level.shape.has_select {
                 let end = self.handlers.run(at, Moment::Select, visited.again(), None);
                 let verdict = Verdict::of_word(end);
-                if verdict == Verdict::Hold || !ONE && verdict == Verdict::Next {
+                let is_passed_over = verdict == Verdict::Hold || !ONE && verdict == Verdict::Next;
+                if is_passed_over && turns_left != 0 {
                     self.pass_over(level, node, partition, verdict);
                     continue;
                 }

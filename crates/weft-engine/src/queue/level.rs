@@ -1,42 +1,14 @@
 //! One level of the tree: its nodes and partitions, and the orders in which partitions stand.
 
-use super::packets::{NO_PACKETS, SEEN_IN_HEAD};
 use super::ranked::{Places, Ranked};
-use super::records::{Head, Record, Records, pair, paired};
+use super::records::{Head, Record, Records};
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
+pub(super) use weft_ir::queue::layout::kept;
+use weft_ir::queue::layout::{NO_PACKETS, SEEN_IN_HEAD, pair, paired};
 use weft_ir::queue::{
-    Field, Handler, Op, Overflow, PACKETS_MAX, PacketOrder, Partitions, QueueProgram, Scope, Slot, Step,
-    VarDecl, Verdict, Victim, word,
+    Handler, Overflow, PacketOrder, Partitions, QueueProgram, VarDecl, Verdict, Victim, word,
 };
-
-/// What the queue keeps in the record of a partition, before the words that handlers see; and where those are then. A
-/// node that is one partition has the first two, too.
-pub(super) mod kept {
-    use weft_ir::queue::word;
-
-    /// How many words those are: with those that all handlers see and one variable they are a line of the cache.
-    pub(in super::super) const WORDS: usize = 3;
-    /// First and last packet of its line.
-    pub(in super::super) const LINE: usize = 0;
-    /// Its place in the order, or until when it waits where it is not in the order, or nothing. A node that is one
-    /// partition and does not wait has nothing.
-    pub(in super::super) const PLACE: usize = 1;
-    /// The rank under which it stands there.
-    pub(in super::super) const STANDS: usize = 2;
-    /// The only node of a queue that is a line has it in a ring: its first packet, and the place behind its last.
-    pub(in super::super) const FIRST: usize = 0;
-    pub(in super::super) const BEHIND: usize = 2;
-    pub(in super::super) const PACKETS: usize = WORDS + word::PACKETS as usize;
-    pub(in super::super) const BYTES: usize = WORDS + word::BYTES as usize;
-    pub(in super::super) const RANK: usize = WORDS + word::RANK as usize;
-    pub(in super::super) const INDEX: usize = WORDS + word::INDEX as usize;
-
-    /// It neither waits nor is in the order.
-    pub(in super::super) const IDLE: u64 = 0;
-    /// It is in the order. No time is so late.
-    pub(in super::super) const IN_ORDER: u64 = 1 << 63;
-}
 
 /// The records of a node and of a partition of it, each of which is looked up once.
 pub(super) struct Visit<'l> {
@@ -122,9 +94,6 @@ pub(super) struct Shape {
     pub(super) drops_arriving: bool,
     /// A packet that comes is put behind others if the limit lets it; nothing is asked, and it carries no fields.
     pub(super) only_appends: bool,
-    /// The root of partitions in an order, where a packet that comes to one of them has its place by a word of its own,
-    /// and nothing waits.
-    pub(super) is_short: bool,
     pub(super) victim: Option<(Victim, bool)>,
     pub(super) batch: u32,
     pub(super) limit_line: u32,
@@ -184,13 +153,13 @@ impl Level {
         let shape = Shape::new(program, at);
         let n_partitions = n_nodes * shape.n as usize;
         let (node_starts, partition_starts) = (starts(&level.vars), starts(&level.partition_vars));
-        let mut nodes = Records::new(usize::from(word::NODE_VARS) + level.vars.len());
+        let mut nodes = Records::new(level.node_words());
         nodes.grow(n_nodes);
         for nth in 0..n_nodes as u32 {
             nodes.head_mut(nth)[kept::LINE] = if shape.is_ring { 0 } else { NO_PACKETS };
             begin(nodes.seen(nth), word::NODE_VARS, &node_starts);
         }
-        let mut partitions = Records::new(usize::from(word::PARTITION_VARS) + level.partition_vars.len());
+        let mut partitions = Records::new(level.partition_words());
         if !shape.is_one {
             partitions.grow(n_partitions);
             for nth in 0..n_partitions as u32 {
@@ -368,17 +337,13 @@ impl Shape {
             Overflow::Arriving => None,
             Overflow::Victim { partition, head } => Some((partition, head)),
         };
-        let key_word = handlers.key.as_ref().and_then(packet_word);
-        let may_hold =
-            program.levels[at..].iter().any(|level| level.handlers.iter().any(|(_, h)| holds(&h.body)));
+        let key_word = handlers.key.as_ref().and_then(word_in_head);
+        let may_hold = program.levels[at..]
+            .iter()
+            .any(|level| level.handlers.iter().any(|(_, h)| h.may_end_with(Verdict::Hold)));
         // Where packets rank their partition, a rank that another handler left is taken up with the next of them.
-        let enqueue_ranks = handlers.enqueue.as_ref().is_some_and(ranks)
-            || by_least && handlers.iter().any(|(_, handler)| ranks(handler));
-        let is_short = key_word.is_some()
-            && !(may_hold || by_least || victim.is_none())
-            && handlers.enqueue.is_none()
-            && handlers.packet_rank.is_none()
-            && matches!(program.fields[..], [] | [Field::Flow]);
+        let enqueue_ranks = handlers.enqueue.as_ref().is_some_and(Handler::ranks)
+            || by_least && handlers.iter().any(|(_, handler)| handler.ranks());
         Self {
             at,
             n: level.partitions.n(),
@@ -388,7 +353,7 @@ impl Shape {
                 _ => 0,
             },
             key_word,
-            rank_word: handlers.packet_rank.as_ref().and_then(packet_word),
+            rank_word: handlers.packet_rank.as_ref().and_then(word_in_head),
             is_one,
             is_leaf: at + 1 == program.levels.len(),
             is_line,
@@ -404,17 +369,16 @@ impl Shape {
             ranks_packets: handlers.packet_rank.is_some(),
             enqueue_ranks,
             // What is below may run ON DEQUEUE for several packets that it drops, and ON SELECT may let it be served.
-            dequeue_ranks: [&handlers.dequeue, &handlers.select].into_iter().flatten().any(ranks),
+            dequeue_ranks: [&handlers.dequeue, &handlers.select].into_iter().flatten().any(Handler::ranks),
             is_ranked: matches!(level.packets, PacketOrder::Rank { .. }),
             by_least,
-            packets_max: u64::from(level.limit.packets.unwrap_or(PACKETS_MAX)),
-            bytes_max: level.limit.bytes.unwrap_or(u64::MAX),
+            packets_max: level.limit.packets_max(),
+            bytes_max: level.limit.bytes_max(),
             drops_arriving: victim.is_none(),
             only_appends: is_ring
                 && victim.is_none()
                 && handlers.enqueue.is_none()
                 && program.fields.is_empty(),
-            is_short,
             victim,
             batch: level.limit.batch,
             limit_line: level.limit.line,
@@ -423,15 +387,8 @@ impl Shape {
 }
 
 /// The word of the packet that a handler gives, if it does no more than that and the word is in the first line.
-fn packet_word(handler: &Handler) -> Option<u16> {
-    match handler.body[..] {
-        [Step::Let(loaded, Op::Load(Slot { scope: Scope::Packet, word })), Step::Give(given)]
-            if loaded == given =>
-        {
-            (usize::from(word) < SEEN_IN_HEAD).then_some(word)
-        }
-        _ => None,
-    }
+fn word_in_head(handler: &Handler) -> Option<u16> {
+    handler.given_word().filter(|word| usize::from(*word) < SEEN_IN_HEAD)
 }
 
 /// Whether timers begin with a node of the first of these levels: its own, or those of a node that is the only one
@@ -439,27 +396,4 @@ fn packet_word(handler: &Handler) -> Option<u16> {
 fn begins_timers(levels: &[weft_ir::queue::Level]) -> bool {
     let n_ones = levels.iter().take_while(|level| level.partitions == Partitions::One).count();
     levels.iter().take(n_ones + 1).any(|level| !level.handlers.every.is_empty())
-}
-
-/// Whether a handler may make a partition wait.
-fn holds(steps: &[Step]) -> bool {
-    steps.iter().any(|step| match step {
-        Step::End(verdict, _) => *verdict == Verdict::Hold,
-        Step::If { then, otherwise, .. } => holds(then) || holds(otherwise),
-        _ => false,
-    })
-}
-
-/// Whether a handler changes the rank of its partition.
-fn ranks(handler: &Handler) -> bool {
-    stores(&handler.body, Slot::new(Scope::Partition, word::RANK))
-}
-
-/// Whether a handler writes a word.
-pub(super) fn stores(steps: &[Step], wanted: Slot) -> bool {
-    steps.iter().any(|step| match step {
-        Step::Store(slot, _) => *slot == wanted,
-        Step::If { then, otherwise, .. } => stores(then, wanted) || stores(otherwise, wanted),
-        _ => false,
-    })
 }

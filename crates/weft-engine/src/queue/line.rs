@@ -55,7 +55,6 @@ impl<C: QueueCode> Shared<C> {
     fn found_empty_line(&mut self, line: &mut Level) {
         let head = line.nodes.head_mut(0);
         (head[kept::FIRST], head[kept::BEHIND]) = (0, 0);
-        self.handlers.no_drops();
         self.found_no_packet(line, 0);
     }
 }
@@ -84,7 +83,6 @@ impl<C: QueueCode> Queue<C> {
         let packet = shared.packets.record(slot);
         uncount(head, bytes(&packet[0]));
         if line.shape.has_dequeue {
-            shared.handlers.no_drops();
             let end = shared.handlers.run(0, Moment::Dequeue, visited, Some(packet));
             if Verdict::of_word(end) != Verdict::Pass {
                 return self.dequeue_rest_of_line((slot, end));

@@ -19,21 +19,22 @@ mod records;
 mod shared;
 pub mod snapshot;
 mod turns;
+mod way;
 
 use leave::Served;
 use level::{Level, kept, levels};
 use packets::{Known, Packets};
 use shared::Shared;
 use std::sync::Arc;
-use weft_ir::queue::{Field, HEADERS_MAX, LEVELS_MAX, Verdict, word};
+use way::Way;
+use weft_ir::queue::layout::NONE;
+use weft_ir::queue::turns::CompiledTurns;
+use weft_ir::queue::{Field, HEADERS_MAX, Verdict, word};
 pub use weft_ir::queue::{QueueCode, QueueProgram};
 
 /// Turns that partitions may take in one dequeue (NEXT, and packets dropped), after which the one that is first is
 /// served whatever it says: a quantum of a byte must not stop the link.
 pub const TURNS_MAX: u32 = 1 << 16;
-
-/// No packet.
-const NONE: u32 = u32::MAX;
 
 /// A packet as a queue sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -216,41 +217,12 @@ pub struct PartitionState {
 pub struct Queue<C> {
     levels: Vec<Level>,
     shared: Shared<C>,
-    way: Way,
+    way: Way<C>,
+    /// The code of the short way; another way leads round it if the program has none.
+    turns: CompiledTurns,
     /// When the last dequeue found that something will be let go; [`NEVER`] if it did not.
     wake_at: u64,
     last_sent: u32,
-}
-
-/// Which way packets go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// The queue is one line of packets as they came: the way is short.
-    Line,
-    /// Partitions take turns, each of which has packets as they came.
-    Turns,
-    /// As above, and each is a queue of its own.
-    Lines,
-    /// As above, and most packets have nothing in their way.
-    ShortTurns,
-    ShortLines,
-    Tree,
-}
-
-impl Way {
-    fn of(levels: &[Level]) -> Self {
-        match levels {
-            [line] if line.shape.is_ring => Self::Line,
-            [level] if level.shape.is_one || level.shape.is_ranked => Self::Tree,
-            [level] if level.shape.is_short => Self::ShortTurns,
-            [_] => Self::Turns,
-            [level, line] if !level.shape.is_one && line.shape.is_line => {
-                let is_short = level.shape.is_short && !line.shape.has_enqueue && !line.shape.has_select;
-                if is_short { Self::ShortLines } else { Self::Lines }
-            }
-            _ => Self::Tree,
-        }
-    }
 }
 
 /// Later than all times.
@@ -259,10 +231,12 @@ const NEVER: u64 = u64::MAX;
 impl<C: QueueCode> Queue<C> {
     /// A queue that is empty, at this time; all chance follows from the seed.
     pub fn new(program: Arc<QueueProgram>, code: C, now_ns: u64, seed: u64) -> Self {
-        let packets = no_packets(&program);
+        let packets = Packets::new(&program);
         let levels = levels(&program);
+        let turns = code.turns();
         let mut queue = Self {
-            way: Way::of(&levels),
+            way: Way::of(&levels, turns.is_some()),
+            turns: turns.unwrap_or_default(),
             levels,
             shared: Shared::new(program, code, packets, seed),
             wake_at: NEVER,
@@ -312,45 +286,13 @@ impl<C: QueueCode> Queue<C> {
             self.handle_timeout(now_ns);
         }
         self.shared.handlers.set_now(now_ns);
-        if self.way == Way::Line {
-            return self.dequeue_from_line();
-        }
-        match self.way {
-            Way::ShortTurns => self.dequeue_in_turn::<false>(),
-            Way::ShortLines => self.dequeue_in_turn::<true>(),
-            Way::Turns => self.dequeue_from_turns(),
-            Way::Lines => self.dequeue_from_lines(),
-            _ => self.dequeue_from_tree(),
-        }
-    }
-
-    #[inline(never)]
-    fn dequeue_from_turns(&mut self) -> Option<Sent> {
-        let served = match &mut self.levels[..] {
-            [leaf] => self.shared.serve_in_turn(leaf, 0),
-            _ => Served::Empty,
-        };
-        self.sent(served)
-    }
-
-    #[inline(never)]
-    fn dequeue_from_lines(&mut self) -> Option<Sent> {
-        let served = match &mut self.levels[..] {
-            [level, lines] => self.shared.serve_above::<false, true>(level, core::slice::from_mut(lines), 0),
-            _ => Served::Empty,
-        };
-        self.sent(served)
-    }
-
-    #[inline(never)]
-    fn dequeue_from_tree(&mut self) -> Option<Sent> {
-        let served = self.shared.serve(&mut self.levels, 0);
-        self.sent(served)
+        if self.way.is_line { self.dequeue_from_line() } else { (self.way.leave)(self) }
     }
 
     #[inline(always)]
     fn sent(&mut self, served: Served) -> Option<Sent> {
         self.wake_at = NEVER;
+        self.shared.handlers.no_drops();
         match served {
             Served::Sent(slot) => {
                 self.shared.counts.sent += 1;
@@ -439,7 +381,7 @@ impl<C: QueueCode> Queue<C> {
         let packets: Vec<_> = slots.into_iter().map(taken).collect();
         self.shared.counts.taken += packets.len() as u64;
         self.levels = levels(&self.shared.program);
-        self.shared.packets = no_packets(&self.shared.program);
+        self.shared.packets = Packets::new(&self.shared.program);
         (self.last_sent, self.wake_at) = (NONE, NEVER);
         self.shared.stop_timers();
         let now = self.shared.handlers.now();
@@ -458,19 +400,12 @@ impl<C: QueueCode> Queue<C> {
 
     #[inline(always)]
     fn enqueue_stamped(&mut self, packet: &Packet, arrived_ns: u64) {
-        let Self { levels, shared, way, .. } = self;
         self.wake_at = NEVER;
-        shared.counts.arrived += 1;
-        match (way, &mut levels[..]) {
-            (Way::Line, [line]) => shared.enqueue_in_line(line, packet, arrived_ns),
-            (Way::ShortTurns, _) => self.enqueue_in_turn::<false>(packet, arrived_ns),
-            (Way::ShortLines, _) => self.enqueue_in_turn::<true>(packet, arrived_ns),
-            (Way::Turns, [leaf]) => shared.enqueue_in_turns(leaf, packet, arrived_ns),
-            (_, levels @ [_]) => shared.enqueue_in_tree::<1>(levels, packet, arrived_ns),
-            (Way::Lines, levels @ [_, _]) => shared.enqueue_in_two::<true>(levels, packet, arrived_ns),
-            (_, levels @ [_, _]) => shared.enqueue_in_two::<false>(levels, packet, arrived_ns),
-            (_, levels @ [_, _, _]) => shared.enqueue_in_tree::<3>(levels, packet, arrived_ns),
-            (_, levels) => shared.enqueue_in_tree::<LEVELS_MAX>(levels, packet, arrived_ns),
+        self.shared.counts.arrived += 1;
+        if self.way.is_line {
+            self.enqueue_in_line(packet, arrived_ns);
+        } else {
+            (self.way.enter)(self, packet, arrived_ns);
         }
     }
 
@@ -494,9 +429,4 @@ impl From<Known> for Sent {
     fn from(Known { handle, len, ecn, arrived_ns }: Known) -> Self {
         Self { handle, len, ecn, arrived_ns }
     }
-}
-
-/// The packets of a queue that has none.
-fn no_packets(program: &QueueProgram) -> Packets {
-    Packets::new(program.fields.len())
 }

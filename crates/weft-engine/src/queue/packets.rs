@@ -5,15 +5,13 @@
 
 use super::level::{Level, kept};
 use super::ranked::Places;
-use super::records::{Head, LINE_WORDS, pair, paired, window};
+use super::records::{Head, LINE_WORDS, window};
 use super::{NONE, Packet};
 use weft_ir::queue::direct::PacketWords;
-use weft_ir::queue::{Field, word};
+pub(super) use weft_ir::queue::layout::KEPT;
+use weft_ir::queue::layout::{LINK, NO_PACKETS, pair, paired};
+use weft_ir::queue::{Field, QueueProgram, word};
 
-/// Words that the queue keeps of a packet.
-pub(super) const KEPT: usize = 1;
-/// The neighbours in the line, or the next place that is free.
-const LINK: usize = 0;
 /// The words that every packet has.
 const HANDLE: usize = KEPT + word::HANDLE as usize;
 const ARRIVED: usize = KEPT + word::ARRIVED as usize;
@@ -22,13 +20,8 @@ const ECN: usize = KEPT + word::ECN as usize;
 const RANK: usize = KEPT + word::PACKET_RANK as usize;
 const FIELDS: usize = KEPT + word::FIELDS as usize;
 
-/// Words for handlers in the first line of a packet.
-pub(super) const SEEN_IN_HEAD: usize = LINE_WORDS - KEPT;
 /// Lines of a packet, at most.
 pub(super) const LINES_MAX: usize = (KEPT + size_of::<PacketWords>() / 8).div_ceil(LINE_WORDS);
-/// A line without packets: no first and no last.
-pub(super) const NO_PACKETS: u64 = u64::MAX;
-
 /// As many lines as a packet may have.
 pub(super) type Record = [Head; LINES_MAX];
 
@@ -54,14 +47,9 @@ pub(super) struct Known {
 }
 
 impl Packets {
-    /// No packets, that carry so many fields.
-    pub(super) fn new(n_fields: usize) -> Self {
-        Self {
-            lines: Record::default().into(),
-            each: (FIELDS + n_fields).div_ceil(LINE_WORDS),
-            free: NONE,
-            fresh: 0,
-        }
+    /// No packets, of a program.
+    pub(super) fn new(program: &QueueProgram) -> Self {
+        Self { lines: Record::default().into(), each: program.packet_lines(), free: NONE, fresh: 0 }
     }
 
     /// The first line of a packet.
@@ -91,6 +79,17 @@ impl Packets {
         let slot = self.take();
         self.fill(slot, packet, arrived_ns, fields);
         slot
+    }
+
+    /// As above, a packet of which no more than the flow is asked. None if no place is free.
+    #[inline(always)]
+    pub(super) fn store_next(&mut self, packet: &Packet, arrived_ns: u64) -> Option<u32> {
+        let slot = self.free;
+        let words = self.lines.get_mut(slot as usize)?;
+        self.free = words[LINK] as u32;
+        describe(words, packet, arrived_ns);
+        words[FIELDS] = u64::from(packet.flow);
+        Some(slot)
     }
 
     /// The place that is free.
@@ -128,26 +127,6 @@ impl Packets {
         }
     }
 
-    /// A packet of which no more than the flow is asked comes to a line: it is written into the place that is free, and
-    /// stands there when `into` says behind which line that is. None if there is no place, or no line; nothing has
-    /// changed then.
-    #[inline(always)]
-    pub(super) fn append_new<'l>(
-        &mut self,
-        packet: &Packet,
-        arrived_ns: u64,
-        into: impl FnOnce(&Head) -> Option<&'l mut u64>,
-    ) -> Option<()> {
-        let slot = self.free;
-        let words = self.lines.get_mut(slot as usize)?;
-        describe(words, packet, arrived_ns);
-        words[FIELDS] = u64::from(packet.flow);
-        let line = into(words)?;
-        self.free = words[LINK] as u32;
-        self.append(line, slot);
-        Some(())
-    }
-
     /// There is no packet: places are taken in their order from now on. In the order in which packets left, each would
     /// be far away from the one before, and known only by what is written there.
     #[inline(always)]
@@ -155,8 +134,9 @@ impl Packets {
         (self.free, self.fresh) = (NONE, 0);
     }
 
+    /// Makes a place that is free.
     #[inline(always)]
-    fn grow(&mut self) {
+    pub(super) fn grow(&mut self) {
         self.free = self.fresh;
         self.fresh += self.each as u32;
         let n_lines = self.fresh as usize + LINES_MAX;
@@ -178,13 +158,6 @@ impl Packets {
         let free = core::mem::replace(&mut self.free, slot);
         let words = self.head_mut(slot);
         words[LINK] = u64::from(free);
-        known(words)
-    }
-
-    /// As above, of a packet whose words are at hand.
-    #[inline(always)]
-    pub(super) fn release_at(words: &mut Head, free: &mut u32, slot: u32) -> Known {
-        words[LINK] = u64::from(core::mem::replace(free, slot));
         known(words)
     }
 

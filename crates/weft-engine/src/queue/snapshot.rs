@@ -201,6 +201,7 @@ impl<C: QueueCode> Queue<C> {
         let n = self.shared.handlers.event.len();
         let [seed, wake_at] = *numbers.get(n..).unwrap_or_default() else { return Err(LENGTH) };
         self.shared.handlers.event.copy_from_slice(&numbers[..n]);
+        self.shared.handlers.no_drops();
         if self.shared.handlers.now() > TIME_MAX {
             return Err(FAR);
         }

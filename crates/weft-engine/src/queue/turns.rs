@@ -1,147 +1,135 @@
-//! Partitions that take turns, each a line of packets as they came, or a queue of one such line: the short way, of a
-//! packet that has nothing in its way.
-//!
-//! What comes is put behind the others if its partition is in the order already and no limit is reached, and what
-//! leaves is sent as it is: that is one walk through the records, each looked up once. All else is left to the long
-//! way, of `arrive` and `leave`: a packet that comes has changed nothing until it is known that it does not need that,
-//! and one that leaves goes on there from where it is.
+//! The short way of packets through partitions that take turns, where the code of the program has one: see
+//! [`weft_ir::queue::turns`]. Who needs more than that goes the long way, of `arrive` and `leave`, from where it is.
 
-use super::arrive::{Place, place_of};
-use super::leave::{Asked, visit};
-use super::level::{Level, Shape, count, kept, uncount};
-use super::packets::{Packets, Record, bytes, head_word, leave};
-use super::records::{Head, pair, window};
+use super::leave::Asked;
+use super::level::{Level, kept};
+use super::ranked::Ranked;
+use super::records::{Head, MISSING};
+use super::way::{Enter, Leave};
 use super::{NEVER, NONE, Packet, Queue, QueueCode, Sent, TURNS_MAX};
-use weft_ir::queue::{Moment, Verdict};
+use weft_ir::queue::Verdict;
+use weft_ir::queue::turns::{Aside, Stop, Turn, entered};
 
 impl<C: QueueCode> Queue<C> {
-    /// A packet comes to partitions that take turns, or to such `LINES`.
-    #[inline(never)]
-    pub(super) fn enqueue_in_turn<const LINES: bool>(&mut self, packet: &Packet, arrived_ns: u64) {
-        if put::<LINES>(&mut self.levels, &mut self.shared.packets, packet, arrived_ns).is_none() {
-            self.enqueue_long::<LINES>(packet, arrived_ns);
+    /// The functions of the short way, where each partition is a queue of its own or not.
+    pub(super) fn short_way<const LINES: bool>(root: &Level) -> (Enter<C>, Leave<C>) {
+        match root.orders[..] {
+            [Ranked::Few(_)] => (Self::enqueue_in_turn::<LINES, true>, Self::dequeue_in_turn::<LINES, true>),
+            _ => (Self::enqueue_in_turn::<LINES, false>, Self::dequeue_in_turn::<LINES, false>),
         }
     }
 
+    /// A packet comes. `FEW`: partitions are in an order that the code keeps by itself.
+    fn enqueue_in_turn<const LINES: bool, const FEW: bool>(&mut self, packet: &Packet, arrived_ns: u64) {
+        let Some(slot) = self.shared.packets.store_next(packet, arrived_ns) else {
+            return self.enqueue_into_more::<LINES, FEW>(packet, arrived_ns);
+        };
+        let entered = self.enter::<LINES, FEW>(slot).unwrap_or(entered::NOT);
+        if entered != entered::DONE {
+            self.enqueue_long::<LINES>(slot, entered);
+        }
+    }
+
+    #[cold]
+    fn enqueue_into_more<const LINES: bool, const FEW: bool>(&mut self, packet: &Packet, arrived_ns: u64) {
+        self.shared.packets.grow();
+        self.enqueue_in_turn::<LINES, FEW>(packet, arrived_ns);
+    }
+
+    /// Puts a packet behind those of its partition, if that is all that is to be done: else nothing has changed.
+    #[inline(always)]
+    fn enter<const LINES: bool, const FEW: bool>(&mut self, slot: u32) -> Option<u64> {
+        let Self { levels, shared, turns, .. } = self;
+        let (Level { nodes, partitions, tags, orders, .. }, lines) = root::<LINES>(levels)?;
+        let firsts = if FEW { Some(firsts(orders)?) } else { None };
+        let mut aside = Aside { firsts, event: &mut shared.handlers.event, lines };
+        let packets = &mut shared.packets.lines;
+        Some((turns.enter)(&mut nodes.lines, &mut partitions.lines, tags, packets, slot as usize, &mut aside))
+    }
+
     #[inline(never)]
-    fn enqueue_long<const LINES: bool>(&mut self, packet: &Packet, arrived_ns: u64) {
+    fn enqueue_long<const LINES: bool>(&mut self, slot: u32, entered: u64) {
+        assert!(entered != entered::MISSING, "{MISSING}");
         match &mut self.levels[..] {
-            [leaf] => self.shared.enqueue_in_turns(leaf, packet, arrived_ns),
-            levels => self.shared.enqueue_in_two::<LINES>(levels, packet, arrived_ns),
+            levels @ [_, _] => self.shared.came_to_two::<LINES>(levels, slot),
+            [leaf, ..] => self.shared.came_to_turns(leaf, slot),
+            [] => {}
         }
     }
 
     /// The next packet of the partition that is first.
+    fn dequeue_in_turn<const LINES: bool, const FEW: bool>(&mut self) -> Option<Sent> {
+        self.wake_at = NEVER;
+        let turn = self.take_turns::<LINES, FEW>(TURNS_MAX.into())?;
+        if turn.stop() == Stop::Sent { self.leaves(turn.slot()) } else { self.dequeue_on::<LINES, FEW>(turn) }
+    }
+
+    #[inline(always)]
+    fn leaves(&mut self, slot: u32) -> Option<Sent> {
+        self.shared.counts.sent += 1;
+        self.last_sent = slot;
+        Some(self.shared.packets.release(slot).into())
+    }
+
+    /// Partitions take turns until one of them needs more than that.
+    #[inline(always)]
+    fn take_turns<const LINES: bool, const FEW: bool>(&mut self, turns_left: u64) -> Option<Turn> {
+        let Self { levels, shared, turns, .. } = self;
+        let (Level { nodes, partitions, orders, .. }, lines) = root::<LINES>(levels)?;
+        let firsts = if FEW { firsts(orders)? } else { &mut [orders.first_mut()?.first()?, NONE] };
+        let mut aside = Aside { firsts: None, event: &mut shared.handlers.event, lines };
+        let packets = &mut shared.packets.lines;
+        Some((turns.leave)(&mut nodes.lines, &mut partitions.lines, packets, firsts, turns_left, &mut aside))
+    }
+
+    /// Goes on from where turns stopped.
     #[inline(never)]
-    pub(super) fn dequeue_in_turn<const LINES: bool>(&mut self) -> Option<Sent> {
-        let Self { levels, shared, wake_at, last_sent, .. } = self;
-        let [level, below @ ..] = &mut levels[..] else { return None };
-        *wake_at = NEVER;
-        for turns_left in (0..TURNS_MAX).rev() {
-            let partition = level.orders.first_mut()?.first()?;
-            let mut visited = visit::<false>(&mut level.nodes, &mut level.partitions, 0, partition);
-            let line = match below {
-                [lines] if LINES => lines.nodes.head(partition)[kept::LINE],
-                _ => visited.own[0][kept::LINE],
-            };
-            let (slot, _) = pair(line);
-            if slot == NONE {
-                shared.found_empty::<false>(level, below, 0, partition);
-                continue;
-            }
-            let Packets { lines: packets, free, .. } = &mut shared.packets;
-            let packet: &mut Record = window(packets, slot as usize);
-            if level.shape.has_select && turns_left != 0 {
-                let end = shared.handlers.run(0, Moment::Select, visited.again(), Some(packet));
-                if Verdict::of_word(end) == Verdict::Next {
-                    level.rotate(0, partition);
-                    continue;
+    fn dequeue_on<const LINES: bool, const FEW: bool>(&mut self, mut turn: Turn) -> Option<Sent> {
+        loop {
+            let [level, below @ ..] = &mut self.levels[..] else { return None };
+            let first = level.orders.first_mut().and_then(Ranked::first)?;
+            let (slot, end) = (turn.slot(), turn.end());
+            match turn.stop() {
+                Stop::Nothing => return None,
+                Stop::Sent => return self.leaves(slot),
+                Stop::Placed => {
+                    let is_empty = level.partitions.head(first)[kept::PACKETS] == 0;
+                    level.find_place(0, first, is_empty, Verdict::of_word(end));
+                    return self.leaves(slot);
                 }
+                Stop::Asked => return self.dequeue_asked(first, Asked::Here((slot, end))),
+                Stop::AskedBelow => return self.dequeue_asked(first, Asked::Line((slot, end))),
+                Stop::Empty => self.shared.found_empty::<false>(level, below, 0, first),
+                Stop::Next => level.rotate(0, first),
+                Stop::Missing => panic!("{MISSING}"),
             }
-            shared.handlers.no_drops();
-            let len = bytes(&packet[0]);
-            uncount(&mut visited.own[0], len);
-            uncount(&mut visited.node[0], len);
-            match below {
-                [lines] if LINES => {
-                    let line = visit::<true>(&mut lines.nodes, &mut lines.partitions, partition, partition);
-                    leave(&packet[0], &mut line.node[0][kept::LINE]);
-                    uncount(&mut line.node[0], len);
-                    if lines.shape.has_dequeue {
-                        let end = shared.handlers.run(1, Moment::Dequeue, line, Some(packet));
-                        if Verdict::of_word(end) != Verdict::Pass {
-                            return self.dequeue_long(partition, Asked::Line((slot, end)));
-                        }
-                    }
-                }
-                _ => leave(&packet[0], &mut visited.own[0][kept::LINE]),
+            if end == 0 {
+                return None;
             }
-            let mut verdict = Verdict::Pass;
-            if level.shape.has_dequeue {
-                let end = shared.handlers.run(0, Moment::Dequeue, visited.again(), Some(packet));
-                verdict = Verdict::of_word(end);
-                if matches!(verdict, Verdict::Mark | Verdict::Drop) {
-                    return self.dequeue_long(partition, Asked::Here((slot, end)));
-                }
-            }
-            let is_empty = visited.own[0][kept::PACKETS] == 0;
-            let sent = Packets::release_at(&mut packet[0], free, slot).into();
-            shared.counts.sent += 1;
-            *last_sent = slot;
-            level.find_place(0, partition, is_empty, verdict);
-            return Some(sent);
+            turn = self.take_turns::<LINES, FEW>(end)?;
         }
-        None
     }
 
     /// A packet is not to be sent as it is.
-    #[cold]
-    fn dequeue_long(&mut self, partition: u32, asked: Asked) -> Option<Sent> {
+    fn dequeue_asked(&mut self, partition: u32, asked: Asked) -> Option<Sent> {
         let served = self.shared.serve_asked(&mut self.levels, partition, asked);
         self.sent(served)
     }
 }
 
-/// Puts a packet that comes behind those of its partition. None if that is not all that is to be done: nothing has
-/// changed then.
+/// The first partitions of both ranks, where there are two at most.
 #[inline(always)]
-fn put<const LINES: bool>(
-    levels: &mut [Level],
-    packets: &mut Packets,
-    packet: &Packet,
-    arrived_ns: u64,
-) -> Option<()> {
-    let (level, below) = levels.split_first_mut()?;
-    let len = u64::from(packet.len);
-    packets.append_new(packet, arrived_ns, |words| {
-        let key = head_word(words, level.shape.key_word?);
-        let Place::Known(partition) = place_of(&level.shape, &level.tags, 0, key) else { return None };
-        let (node, own) = (level.nodes.get_mut(0)?, level.partitions.get_mut(partition)?);
-        if own[kept::PLACE] < kept::IN_ORDER || !has_room(&level.shape, node, len) {
-            return None;
-        }
-        let line = match below {
-            [lines] if LINES => {
-                let line = lines.nodes.get_mut(partition)?;
-                if !has_room(&lines.shape, line, len) {
-                    return None;
-                }
-                count(line, len);
-                count(own, len);
-                &mut line[kept::LINE]
-            }
-            _ => {
-                count(own, len);
-                &mut own[kept::LINE]
-            }
-        };
-        count(node, len);
-        Some(line)
-    })
+fn firsts(orders: &mut [Ranked]) -> Option<&mut [u32; 2]> {
+    match orders.first_mut()? {
+        Ranked::Few(few) => Some(&mut few.lists),
+        _ => None,
+    }
 }
 
-/// Whether one packet more of so many bytes is within the limit of a node.
+/// The root, and the records of the lines below it.
 #[inline(always)]
-fn has_room(shape: &Shape, node: &Head, len: u64) -> bool {
-    node[kept::PACKETS] < shape.packets_max && node[kept::BYTES].saturating_add(len) <= shape.bytes_max
+fn root<const LINES: bool>(levels: &mut [Level]) -> Option<(&mut Level, Option<&mut Vec<Head>>)> {
+    let (level, below) = levels.split_first_mut()?;
+    let lines = below.first_mut().filter(|_| LINES).map(|lines| &mut lines.nodes.lines);
+    Some((level, lines))
 }

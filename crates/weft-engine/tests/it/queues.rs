@@ -8,8 +8,8 @@ use weft_ir::queue::generate::{self, Dice};
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::verify::verify;
 use weft_ir::queue::{
-    Field, Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram,
-    Scope, Slot, Step, Ty, Value, VarDecl, Verdict, Victim, word,
+    Field, Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueCode,
+    QueueProgram, Scope, Slot, Step, Ty, Value, VarDecl, Verdict, Victim, word,
 };
 use weft_jit::Jit;
 
@@ -114,18 +114,18 @@ fn a_line_keeps_its_order_and_drops_at_the_end_that_it_says() {
 
 #[test]
 fn packets_with_nothing_in_their_way_go_where_all_others_go() {
-    // If they did not, partitions that take turns would send or drop other packets on the short way than on the long
-    // one, which a handler forces that lets all packets in.
-    for seed in 0..200 {
+    // If they did not, partitions that take turns would send or drop other packets on the short way, which is compiled
+    // as a whole, than on the long one, or would not be as that expects them.
+    let jit = Jit::new().expect("this machine is one that code is generated for");
+    for seed in 0..300 {
         let mut dice = Dice::from_seed(seed);
-        let short = turns(&mut dice);
-        assert_eq!(verify(&short), Ok(()), "{short}");
-        let mut long = short.clone();
-        long.levels[0].handlers.enqueue = Some(Handler::default());
-        let [mut short, mut long] = [short, long].map(|program| {
-            let program = Arc::new(program);
-            Queue::new(program.clone(), Interpreted::new(program), 0, seed)
-        });
+        let program = turns(&mut dice);
+        assert_eq!(verify(&program), Ok(()), "{program}");
+        let program = Arc::new(program);
+        let code = Arc::new(jit.compile_queue(&program).expect("it is well-formed"));
+        assert!(code.turns().is_some(), "{program}");
+        let mut short = Queue::new(program.clone(), code, 0, seed);
+        let mut long = Queue::new(program.clone(), Interpreted::new(program), 0, seed);
         for step in 0..2_000_u64 {
             let (now, grows) = (step / 3, step / 200 % 2 == 0);
             if dice.percent(if grows { 60 } else { 35 }) {
@@ -141,9 +141,43 @@ fn packets_with_nothing_in_their_way_go_where_all_others_go() {
             ];
             assert_eq!(ours, theirs, "seed {seed}, step {step}");
             assert_eq!(short.partitions(100), long.partitions(100), "seed {seed}, step {step}");
+            if step % 10 == 0 {
+                assert_eq!(short.snapshot(), long.snapshot(), "seed {seed}, step {step}");
+            }
         }
         assert_eq!((short.counts(), short.lines()), (long.counts(), long.lines()), "seed {seed}");
         assert!(short.counts().is_conserved(), "seed {seed}");
+    }
+}
+
+#[test]
+fn partitions_that_never_end_their_turns_stop_nobody() {
+    // If they did, a quantum of a byte, or a partition that stays in the order without packets, would hold a link for
+    // ever; or compiled turns would end elsewhere than those of the interpreter.
+    let jit = Jit::new().expect("this machine is one that code is generated for");
+    let always = |verdict| Some(Handler { body: vec![Step::End(verdict, 1)], types: Vec::new() });
+    for (seed, bits) in [(1, None), (2, Some(0)), (3, Some(1))] {
+        let mut program = turns(&mut Dice::from_seed(seed));
+        program.levels[0].order.bits = bits;
+        (program.levels[0].handlers.select, program.levels[0].handlers.empty) =
+            (always(Verdict::Next), always(Verdict::Stay));
+        let program = Arc::new(program);
+        let code = Arc::new(jit.compile_queue(&program).expect("it is well-formed"));
+        let mut compiled = Queue::new(program.clone(), code, 0, seed);
+        let mut interpreted = Queue::new(program.clone(), Interpreted::new(program), 0, seed);
+        let mut dice = Dice::from_seed(seed);
+        for handle in 0..7 {
+            let packet = packet(&mut dice, handle);
+            compiled.enqueue(&packet, handle);
+            interpreted.enqueue(&packet, handle);
+        }
+        for nth in 0..9 {
+            assert_eq!(compiled.dequeue(9), interpreted.dequeue(9), "{nth} of {bits:?}");
+            assert_eq!(compiled.snapshot(), interpreted.snapshot(), "{nth} of {bits:?}");
+            while compiled.poll_dropped().is_some() | interpreted.poll_dropped().is_some() {}
+        }
+        assert_eq!(compiled.counts(), interpreted.counts());
+        assert_eq!(compiled.counts().queued, 0);
     }
 }
 
@@ -171,6 +205,7 @@ fn turns(dice: &mut Dice) -> QueueProgram {
         _ => Partitions::Hash { n: 16, ways: 4 },
     };
     level.limit.packets = Some(40);
+    level.limit.bytes = dice.percent(30).then_some(20_000);
     level.order.bits = [None, Some(0), Some(1), Some(4)][dice.below(4)];
     level.partition_vars = ["activated", "selected", "dequeued", "emptied"].map(var).into();
     let leaves = [Verdict::Mark, Verdict::Drop, Verdict::Rotate][dice.below(3)];

@@ -15,8 +15,10 @@
 
 pub mod direct;
 pub mod generate;
+pub mod layout;
 mod print;
 pub mod run;
+pub mod turns;
 pub mod verify;
 
 use crate::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
@@ -135,6 +137,18 @@ pub struct Limit {
     pub batch: u32,
     /// The line of the clause.
     pub line: u32,
+}
+
+impl Limit {
+    /// Packets, at most.
+    pub fn packets_max(&self) -> u64 {
+        u64::from(self.packets.unwrap_or(PACKETS_MAX))
+    }
+
+    /// Bytes, at most; all that there may be where it does not say.
+    pub fn bytes_max(&self) -> u64 {
+        self.bytes.unwrap_or(u64::MAX)
+    }
 }
 
 /// What a full node drops.
@@ -380,7 +394,7 @@ pub mod word {
     pub const DRAWN: u16 = 2;
     /// Event: until when `HOLD` holds.
     pub const HOLD: u16 = 3;
-    /// Event: packets dropped from this partition in this dequeue so far.
+    /// Event: packets dropped from this partition in this dequeue so far; 0 when none is under way.
     pub const DROPS: u16 = 4;
     /// Event: bits a second that the link has now, 0 if it does not say.
     pub const RATE: u16 = 5;
@@ -610,8 +624,7 @@ impl QueueProgram {
         let mut all = packets;
         for level in &self.levels {
             let n_partitions = n_nodes * u64::from(level.partitions.n());
-            let node = usize::from(word::NODE_VARS) + level.vars.len();
-            let partition = usize::from(word::PARTITION_VARS) + level.partition_vars.len() + 2;
+            let (node, partition) = (level.node_words(), level.partition_words() + 2);
             let buckets = match (level.partitions, level.order.bits) {
                 (Partitions::One, _) => 0,
                 (_, Some(bits)) => 8 << bits,
@@ -642,6 +655,11 @@ pub trait QueueCode: core::fmt::Debug + Send + Sync {
     fn direct(&self, _level: usize, _moment: Moment) -> Option<direct::Direct> {
         None
     }
+
+    /// The short way of the program, if it has one and that is compiled.
+    fn turns(&self) -> Option<turns::CompiledTurns> {
+        None
+    }
 }
 
 /// The words of [`Scope::Event`].
@@ -668,6 +686,10 @@ impl<T: QueueCode + ?Sized> QueueCode for Box<T> {
     fn direct(&self, level: usize, moment: Moment) -> Option<direct::Direct> {
         (**self).direct(level, moment)
     }
+
+    fn turns(&self) -> Option<turns::CompiledTurns> {
+        (**self).turns()
+    }
 }
 
 impl<T: QueueCode + ?Sized> QueueCode for Arc<T> {
@@ -677,5 +699,9 @@ impl<T: QueueCode + ?Sized> QueueCode for Arc<T> {
 
     fn direct(&self, level: usize, moment: Moment) -> Option<direct::Direct> {
         (**self).direct(level, moment)
+    }
+
+    fn turns(&self) -> Option<turns::CompiledTurns> {
+        (**self).turns()
     }
 }

@@ -1,8 +1,8 @@
 //! Ranks of few bits: a list each.
 
-use super::super::records::{pair, paired};
 use super::{NONE, Places};
 use weft_ir::queue::RANK_BITS_MAX;
+use weft_ir::queue::layout::{pair, paired};
 
 /// An id, if there is one.
 #[inline(always)]
@@ -77,7 +77,7 @@ pub(super) fn each(list: List, places: &impl Places, ids: &mut Vec<u32>) {
 /// The lists of two ranks.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Few {
-    pub(super) lists: [List; 2],
+    pub(in super::super) lists: [List; 2],
     /// 0 or 1.
     pub(super) highest: i64,
 }

@@ -13,12 +13,11 @@ mod runs;
 mod tournament;
 
 use entry::Entry;
-use lists::{Buckets, Few, append, each, some, to_the_end, unlink};
+pub(super) use lists::Few;
+use lists::{Buckets, append, each, some, to_the_end, unlink};
 use runs::Runs;
 use tournament::Tournament;
-
-/// No neighbour.
-const NONE: u32 = u32::MAX;
+use weft_ir::queue::layout::NONE;
 
 /// The container. What it is has a number of its own: it is asked for at every turn.
 #[derive(Clone, Debug)]

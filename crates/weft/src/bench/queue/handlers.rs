@@ -1,6 +1,6 @@
 //! The handlers of some queues, written by hand: they run in the engine's queue in the place of compiled ones, by the
-//! same calls on the same words. So they tell what compiling costs, and disciplines that are by hand as a whole tell
-//! what it costs beside that that any program can run.
+//! same calls on the same words. So they tell what it costs that handlers are compiled where these are called one by
+//! one, and what it saves where what is between them is compiled with them.
 
 use std::sync::Arc;
 use weft_ir::queue::direct::{Direct, Entry, PacketWords, RecordWords};
