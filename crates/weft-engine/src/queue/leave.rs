@@ -434,9 +434,8 @@ impl<C: QueueCode> Shared<C> {
             return self.packets.back_into_ring(leaf.nodes.head_mut(0));
         }
         if leaf.shape.is_ranked {
-            // Behind those of its rank that wait.
             let rank = self.packets.rank(slot);
-            leaf.ranked[node as usize].insert(slot, rank, &mut self.packets);
+            leaf.ranked[node as usize].put_back(slot, rank, &mut self.packets);
             return;
         }
         if !leaf.shape.is_one {

@@ -151,6 +151,34 @@ fn packets_with_nothing_in_their_way_go_where_all_others_go() {
 }
 
 #[test]
+fn a_packet_that_was_held_is_the_first_of_its_rank_again() {
+    // If it were not, packets of a flow would change places where a program paces what its ranks order.
+    let held = Slot::new(Scope::Node, word::NODE_VARS);
+    let rank =
+        Handler { body: vec![Step::Let(Value(0), Op::Int(1)), Step::Give(Value(0))], types: vec![Ty::Int] };
+    for bits in [Some(0), Some(1), Some(10), None] {
+        let mut level = line(Overflow::Arriving);
+        level.packets = PacketOrder::Rank { bits };
+        level.vars = vec![VarDecl { name: "held".into(), ty: Ty::Int, bits: 8, signed: false, start: 0 }];
+        let mut dequeue = by_turns(held, Verdict::Hold, Verdict::Pass, false);
+        let until =
+            [Step::Let(Value(4), Op::Int(10)), Step::Store(Slot::new(Scope::Event, word::HOLD), Value(4))];
+        dequeue.body.splice(0..0, until);
+        dequeue.types.push(Ty::Int);
+        level.handlers =
+            Handlers { packet_rank: Some(rank.clone()), dequeue: Some(dequeue), ..Handlers::default() };
+        let program = Arc::new(QueueProgram { name: "held".into(), levels: vec![level], fields: Vec::new() });
+        assert_eq!(verify(&program), Ok(()), "{program}");
+        let mut queue = Queue::new(program.clone(), Interpreted::new(program), 0, 0);
+        (1..=3).for_each(|handle| queue.enqueue(&Packet { handle, ..Packet::default() }, 0));
+        assert_eq!(queue.dequeue(5), None, "{bits:?}");
+        let sent: Vec<_> =
+            (10..16).filter_map(|now| queue.dequeue(now * 10)).map(|sent| sent.handle).collect();
+        assert_eq!(sent, [1, 2, 3], "{bits:?}");
+    }
+}
+
+#[test]
 fn partitions_that_never_end_their_turns_stop_nobody() {
     // If they did, a quantum of a byte, or a partition that stays in the order without packets, would hold a link for
     // ever; or compiled turns would end elsewhere than those of the interpreter.

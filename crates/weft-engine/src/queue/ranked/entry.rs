@@ -21,7 +21,11 @@ pub(super) const SEQS: u64 = (1 << (64 - ID_BITS)) - 1;
 pub(super) const IDS: u32 = (1 << ID_BITS) - 64;
 const _: () = assert!(PACKETS_MAX as usize * LINES_MAX < IDS as usize && PARTITIONS_MAX < IDS);
 
-/// Less than all entries, whose numbers begin with 1.
+/// The number of one that was the first and is so again: before all of its rank, none of which may have it, too.
+pub(super) const BACK: u64 = 1;
+/// The first number of those that come.
+pub(super) const FIRST_SEQ: u64 = 2;
+/// Less than all entries.
 pub(super) const HOLE: Entry = Entry { rank: 0, came: 0 };
 /// More than all entries, with an id of 0.
 pub(super) const NOBODY: Entry = Entry { rank: u64::MAX, came: u64::MAX << ID_BITS };
@@ -78,9 +82,9 @@ impl Ord for Entry {
     }
 }
 
-/// Gives entries, from first to last, the numbers from 1 on; and the next number.
+/// Gives entries, from first to last, the numbers from the first on; and the next number.
 pub(super) fn count_anew<'e>(entries: impl IntoIterator<Item = &'e mut Entry>) -> u64 {
-    let mut next_seq = 1;
+    let mut next_seq = FIRST_SEQ;
     for known in entries {
         known.came = next_seq << ID_BITS | u64::from(known.id());
         next_seq += 1;

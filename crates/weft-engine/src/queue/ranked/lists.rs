@@ -168,6 +168,17 @@ impl Buckets {
         places.set_links(id, (NONE, NONE));
     }
 
+    /// Puts an id before the first of a list.
+    pub(super) fn prepend(&mut self, list: usize, id: u32, places: &mut impl Places) {
+        if self.low[list / 64] & 1 << (list % 64) == 0 {
+            return self.append(list, id, places);
+        }
+        let (first, last) = pair(self.lists[list]);
+        self.lists[list] = paired(id, last);
+        places.set_links(id, (NONE, first));
+        places.set_links(first, (id, places.links(first).1));
+    }
+
     #[inline(always)]
     pub(super) fn unlink(&mut self, list: usize, id: u32, places: &mut impl Places) {
         let (first, last) = pair(self.lists[list]);

@@ -71,6 +71,22 @@ impl Ranked {
         }
     }
 
+    /// Puts an id that was taken out as the first back before those of its rank. It must not be in.
+    pub(super) fn put_back(&mut self, id: u32, rank: i64, places: &mut impl Places) {
+        places.set_rank(id, rank);
+        match self {
+            Self::Few(few) => {
+                // Lists are rings: behind the last is before the first.
+                let list = &mut few.lists[few.list(rank)];
+                append(list, id, places);
+                *list = id;
+            }
+            Self::Buckets(buckets) => buckets.prepend(buckets.list(rank), id, places),
+            Self::Tournament(tournament) => tournament.put_back(rank, id, places),
+            Self::Runs(runs) => runs.put_back(rank, id),
+        }
+    }
+
     /// Takes an id out that is in.
     #[inline]
     pub(super) fn remove(&mut self, id: u32, places: &mut impl Places) {
@@ -281,9 +297,21 @@ mod tests {
                             ranked.remove(id, &mut places);
                             if dice.below(2) == 0 {
                                 // The first leaves, as it mostly is the first that does.
-                                let first = known.pop_first().map(|(_, id)| id);
-                                first.into_iter().for_each(|id| at[id as usize] = None);
-                                assert_eq!(ranked.pop(&mut places), first, "{bits:?} at {seq}");
+                                let first = known.pop_first();
+                                assert_eq!(
+                                    ranked.pop(&mut places),
+                                    first.map(|(_, id)| id),
+                                    "{bits:?} at {seq}"
+                                );
+                                if let Some((key, id)) = first {
+                                    at[id as usize] = None;
+                                    if dice.below(2) == 0 {
+                                        // It comes back, before those of its rank.
+                                        ranked.put_back(id, places.rank(id), &mut places);
+                                        known.insert(key, id);
+                                        at[id as usize] = Some(key);
+                                    }
+                                }
                             }
                             if seq % 50 == 0 {
                                 assert_eq!(ranked.ids(&places), known.values().copied().collect::<Vec<_>>());

@@ -11,7 +11,7 @@
 //! No step sorts more than [`RUN_MAX`], which takes some 10 us. Beside the entries runs take [`RUN_MAX`] times
 //! [`RUNS_MAX`] places at most: 1 MB.
 
-use super::entry::{self, Entry, HOLE, NOBODY, SEQS};
+use super::entry::{self, BACK, Entry, FIRST_SEQ, HOLE, NOBODY, SEQS};
 use core::hint::select_unpredictable;
 
 /// Entries of a run, at most and at least.
@@ -34,7 +34,7 @@ pub(in super::super) struct Runs {
     /// What came, as it came, and the least of it.
     fresh: Vec<Entry>,
     least: Entry,
-    /// The number of who comes next. The first is 1: no entry is a hole.
+    /// The number of who comes next.
     pub(super) next_seq: u64,
 }
 
@@ -46,7 +46,7 @@ impl Default for Runs {
             free: u64::MAX >> (u64::BITS as usize - RUNS_MAX),
             fresh: Vec::new(),
             least: NOBODY,
-            next_seq: 1,
+            next_seq: FIRST_SEQ,
         }
     }
 }
@@ -59,6 +59,16 @@ impl Runs {
         }
         let new = Entry::new(rank, self.next_seq, id);
         self.next_seq += 1;
+        self.take_in(new);
+    }
+
+    /// Puts an id that was the first before those of its rank.
+    pub(super) fn put_back(&mut self, rank: i64, id: u32) {
+        self.take_in(Entry::new(rank, BACK, id));
+    }
+
+    #[inline(always)]
+    fn take_in(&mut self, new: Entry) {
         if self.has_hole() {
             return down(&mut self.heap, 0, new);
         }

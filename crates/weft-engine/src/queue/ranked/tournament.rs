@@ -6,7 +6,7 @@
 //! but the owner of a leaf moves, so that a place is written once, as an id comes. Where the first leaves and another
 //! comes before anyone asks who is first now, that one takes its leaf, and one way up does for both.
 
-use super::entry::{self, Entry, HOLE, NOBODY, SEQS};
+use super::entry::{self, BACK, Entry, FIRST_SEQ, HOLE, NOBODY, SEQS};
 use super::{NONE, Places};
 use weft_ir::queue::PARTITIONS_MAX;
 
@@ -54,7 +54,7 @@ pub(in super::super) struct Tournament {
 
 impl Default for Tournament {
     fn default() -> Self {
-        Self { pairs: Vec::new(), first: NOBODY, free: NO_LEAF, next_seq: 1 }
+        Self { pairs: Vec::new(), first: NOBODY, free: NO_LEAF, next_seq: FIRST_SEQ }
     }
 }
 
@@ -70,10 +70,20 @@ impl Tournament {
 
     #[inline(always)]
     pub(super) fn insert(&mut self, rank: i64, id: u32, places: &mut impl Places) {
+        let new = self.new_entry(rank, id);
+        self.take_in(new, id, places);
+    }
+
+    /// Puts an id that was the first before those of its rank.
+    pub(super) fn put_back(&mut self, rank: i64, id: u32, places: &mut impl Places) {
+        self.take_in(Entry::new(rank, BACK, id), id, places);
+    }
+
+    #[inline(always)]
+    fn take_in(&mut self, new: Entry, id: u32, places: &mut impl Places) {
         if self.free == NO_LEAF {
             self.grow();
         }
-        let new = self.new_entry(rank, id);
         let leaf = self.free;
         self.free = self.leaf_mut(leaf).id();
         places.set_links(id, (leaf, NONE));
