@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use weft_core::hash::hash_word;
 use weft_ir::queue::layout::{Line, NO_PACKETS, NONE, kept, paired, record_lines};
-use weft_ir::queue::turns::{Aside, Stop, entered};
+use weft_ir::queue::turns::{Aside, Stop, Turns, entered};
 use weft_ir::queue::{
     Field, Handler, Handlers, Level, Moment, Op, PacketOrder, Partitions, QueueCode, Scope, Slot, Step, Ty,
     Value, Verdict, Words, generate, word,
@@ -136,4 +136,30 @@ fn turns_touch_no_record_that_is_not_there() {
     ] {
         assert_eq!(leave(node, partitions, lines(1), first), Stop::Missing);
     }
+}
+
+#[test]
+fn lines_that_name_partitions_have_no_short_way() {
+    // If they had, code would take the words of a line for those of a partition, and write behind them.
+    let rank = Slot::new(Scope::Partition, word::RANK);
+    let flow = Slot::new(Scope::Packet, word::FIELDS);
+    let key = vec![Step::Let(Value(0), Op::Load(flow)), Step::Give(Value(0))];
+    let names =
+        vec![Step::Let(Value(0), Op::Int(1)), Step::Store(rank, Value(0)), Step::End(Verdict::Pass, 1)];
+    let [key, names] = [key, names].map(|body| Some(Handler { body, types: vec![Ty::Int] }));
+    let mut program = generate::program(&mut generate::Dice::from_seed(1));
+    program.levels.truncate(1);
+    program.fields = vec![Field::Flow];
+    let plain =
+        Level { packets: PacketOrder::Arrival, handlers: Handlers::default(), ..program.levels[0].clone() };
+    let mut root = Level { partitions: Partitions::Direct { n: 2 }, ..plain.clone() };
+    let mut line = Level { partitions: Partitions::One, ..plain };
+    (root.order.by_least_packet, line.order.by_least_packet) = (false, false);
+    root.handlers.key = key;
+    program.levels = vec![root, line];
+    assert!(Turns::of(&program).is_some());
+    program.levels[1].handlers.empty.clone_from(&names);
+    assert!(Turns::of(&program).is_none());
+    (program.levels[1].handlers.empty, program.levels[1].handlers.dequeue) = (None, names);
+    assert!(Turns::of(&program).is_none());
 }

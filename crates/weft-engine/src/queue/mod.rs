@@ -294,17 +294,21 @@ impl<C: QueueCode> Queue<C> {
         self.wake_at = NEVER;
         self.shared.handlers.no_drops();
         match served {
-            Served::Sent(slot) => {
-                self.shared.counts.sent += 1;
-                self.last_sent = slot as u32;
-                Some(self.shared.packets.release(self.last_sent).into())
-            }
+            Served::Sent(slot) => self.leaves(slot as u32),
             Served::Empty => None,
             Served::Held(until) => {
                 self.wake_at = until;
                 None
             }
         }
+    }
+
+    /// A packet that is in no line is sent.
+    #[inline(always)]
+    fn leaves(&mut self, slot: u32) -> Option<Sent> {
+        self.shared.counts.sent += 1;
+        self.last_sent = slot;
+        Some(self.shared.packets.release(slot).into())
     }
 
     /// What a field holds of the packet that left last, until the next call: programs may have changed it.

@@ -64,13 +64,6 @@ impl<C: QueueCode> Queue<C> {
         if turn.stop() == Stop::Sent { self.leaves(turn.slot()) } else { self.dequeue_on::<LINES, FEW>(turn) }
     }
 
-    #[inline(always)]
-    fn leaves(&mut self, slot: u32) -> Option<Sent> {
-        self.shared.counts.sent += 1;
-        self.last_sent = slot;
-        Some(self.shared.packets.release(slot).into())
-    }
-
     /// Partitions take turns until one of them needs more than that.
     #[inline(always)]
     fn take_turns<const LINES: bool, const FEW: bool>(&mut self, turns_left: u64) -> Option<Turn> {

@@ -1,7 +1,7 @@
 //! The short way through a queue of partitions that take turns, as code of its own.
 //!
-//! Most packets have nothing in their way: what comes goes behind the others of a partition that is in the order
-//! already, and what leaves is sent as it is. [`Turns`] tells for which programs there is such a way, and of what it
+//! Most packets have nothing in their way: what comes goes behind the others of a partition that is known, and what
+//! leaves is sent as it is. [`Turns`] tells for which programs there is such a way, and of what it
 //! is made; a back end compiles it as a whole, handlers and what the queue does between them alike ([`CompiledTurns`]).
 //! All else is left to the queue. What comes has changed nothing until it is known that there is nothing in its way,
 //! and what leaves tells how far it came ([`Stop`]), so that the queue goes on from there.
@@ -85,22 +85,23 @@ fn may_take_turns(level: &Level) -> bool {
         Partitions::Hash { ways, .. } => ways,
         Partitions::Direct { .. } => 1,
     };
-    ways <= WAYS_MAX
-        && level.packets == PacketOrder::Arrival
-        && !level.order.by_least_packet
-        && level.handlers.enqueue.is_none()
-        && level.handlers.packet_rank.is_none()
+    ways <= WAYS_MAX && takes_packets_as_they_come(level)
 }
 
 /// Whether a level is of lines of packets as they came, of which nothing is asked before they leave.
 fn is_plain_line(line: &Level) -> bool {
     line.partitions == Partitions::One
-        && line.packets == PacketOrder::Arrival
-        && !line.order.by_least_packet
-        && line.handlers.enqueue.is_none()
-        && line.handlers.packet_rank.is_none()
+        && takes_packets_as_they_come(line)
         && line.handlers.select.is_none()
-        && line.handlers.dequeue.as_ref().is_none_or(|handler| !handler.touches(Scope::Partition))
+        && line.handlers.iter().all(|(_, handler)| !handler.touches(Scope::Partition))
+}
+
+/// Whether packets that come are not asked, and ranked nowhere.
+fn takes_packets_as_they_come(level: &Level) -> bool {
+    level.packets == PacketOrder::Arrival
+        && !level.order.by_least_packet
+        && level.handlers.enqueue.is_none()
+        && level.handlers.packet_rank.is_none()
 }
 
 /// Whether a handler lets nothing wait and does not ask for chance.

@@ -40,7 +40,7 @@ pub(super) fn enter(
     let miss = way.cold_block();
     let partition = way.place_of(key, tags, miss);
     let partitions = way.partitions(partitions);
-    let node = way.records(node, turns.node_lines);
+    let node = way.vec_of(node, turns.node_lines);
     let own = way.record(partitions, partition, turns.partition_lines);
     let line = way.line(partition);
     // It is in the order, which is the highest bit of its place; or nowhere.
@@ -272,7 +272,7 @@ impl<'t, 'f> Way<'t, 'f> {
         miss: clif::Block,
     ) -> clif::Value {
         let tag = self.builder.ins().ireduce(I32, hash);
-        let tags = self.vec_of(tags, u64::from(self.turns.level.partitions.n()));
+        let tags = self.vec_of(tags, self.turns.level.partitions.n() as usize);
         let offset = self.builder.ins().ishl_imm_u(set, 2);
         let tags = self.builder.ins().iadd(tags, offset);
         let found = self.builder.create_block();
@@ -406,7 +406,7 @@ impl<'t, 'f> Way<'t, 'f> {
 
     /// The first partition is served: its first packet leaves.
     fn serve(&mut self, turn: Head<'_>) {
-        let node = self.records(turn.node, self.turns.node_lines);
+        let node = self.vec_of(turn.node, self.turns.node_lines);
         let len = self.load(turn.packet, KEPT + usize::from(word::LEN));
         let n_left = self.uncount(turn.own, len);
         self.uncount(node, len);
@@ -471,7 +471,7 @@ impl<'t, 'f> Way<'t, 'f> {
     /// What a handler of the level sees: that for which it does not ask takes no register.
     fn seen(&mut self, handler: &Handler, turn: Head<'_>, packet: clif::Value) -> Seen {
         let Head { node, own, .. } = turn;
-        let node = if handler.touches(Scope::Node) { self.records(node, self.turns.node_lines) } else { own };
+        let node = if handler.touches(Scope::Node) { self.vec_of(node, self.turns.node_lines) } else { own };
         let event = match handler.touches(Scope::Event) {
             true => self.aside(offset_of!(Aside<'_>, event)),
             false => own,
@@ -690,24 +690,19 @@ impl<'t, 'f> Way<'t, 'f> {
         let none = self.word(0);
         self.go_if(IntCC::Equal, lines, none, self.missing);
         let n_lines = self.turns.level.partitions.n() as usize * self.turns.line_lines;
-        let lines = self.records(lines, n_lines);
+        let lines = self.vec_of(lines, n_lines);
         Some((level, self.record(lines, partition, self.turns.line_lines)))
     }
 
     /// Where the records of partitions begin.
     fn partitions(&mut self, vec: clif::Value) -> clif::Value {
         let n_lines = self.turns.level.partitions.n() as usize * self.turns.partition_lines;
-        self.partitions = self.records(vec, n_lines);
+        self.partitions = self.vec_of(vec, n_lines);
         self.partitions
     }
 
-    /// Where records of so many lines begin, which a vector has to have.
-    fn records(&mut self, vec: clif::Value, n_lines: usize) -> clif::Value {
-        self.vec_of(vec, n_lines as u64)
-    }
-
     /// Where a vector begins that has to have so many.
-    fn vec_of(&mut self, vec: clif::Value, n: u64) -> clif::Value {
+    fn vec_of(&mut self, vec: clif::Value, n: usize) -> clif::Value {
         let (len, n) = (self.len(vec), self.word(n as i64));
         self.go_if(IntCC::UnsignedLessThan, len, n, self.missing);
         self.start(vec)
