@@ -98,7 +98,7 @@ fn turns_touch_no_record_that_is_not_there() {
         partitions
     };
     let enter = |mut node: Vec<Line>, mut partitions: Vec<Line>, mut tags: Vec<u32>, mut packets, slot| {
-        let mut aside = Aside { firsts: Some(&mut [0, NONE]), event: &mut [0; 6], lines: None };
+        let mut aside = Aside { event: &mut [0; 6], lines: None };
         (turns.enter)(&mut node, &mut partitions, &mut tags, &mut packets, slot, &mut aside)
     };
     // The tag that is the lower half of the hash of key 0.
@@ -118,8 +118,11 @@ fn turns_touch_no_record_that_is_not_there() {
     }
 
     let leave = |mut node: Vec<Line>, mut partitions: Vec<Line>, mut packets, first| {
-        let mut aside = Aside { firsts: None, event: &mut [0; 6], lines: None };
-        (turns.leave)(&mut node, &mut partitions, &mut packets, &mut [first, NONE], 9, &mut aside).stop()
+        let mut aside = Aside { event: &mut [0; 6], lines: None };
+        if let [line, ..] = &mut node[..] {
+            line[kept::FIRSTS] = paired(first, NONE);
+        }
+        (turns.leave)(&mut node, &mut partitions, &mut packets, 0, 9, &mut aside).stop()
     };
     let stands = |slot| {
         let mut partitions = one();

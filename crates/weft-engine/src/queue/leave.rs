@@ -243,7 +243,7 @@ impl<C: QueueCode> Shared<C> {
         if level.shape.may_hold && !level.held[node as usize].is_empty() {
             level.let_go(node, self.handlers.now());
         }
-        match level.orders[node as usize].first() {
+        match level.first(node) {
             Some(partition) => Ok(partition),
             None => Err(match level.held[node as usize].peek() {
                 Some(Reverse((until, ..))) => Served::Held(*until),

@@ -1,11 +1,12 @@
 //! One level of the tree: its nodes and partitions, and the orders in which partitions stand.
 
-use super::ranked::{Places, Ranked};
+use super::order::Orders;
+use super::ranked::Ranked;
 use super::records::{Head, Record, Records};
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 pub(super) use weft_ir::queue::layout::kept;
-use weft_ir::queue::layout::{NO_PACKETS, SEEN_IN_HEAD, pair, paired};
+use weft_ir::queue::layout::{NO_PACKETS, SEEN_IN_HEAD};
 use weft_ir::queue::{
     Handler, Overflow, PacketOrder, Partitions, QueueProgram, VarDecl, Verdict, Victim, word,
 };
@@ -36,8 +37,8 @@ pub(super) struct Level {
     /// Variables as they are at first.
     pub(super) node_starts: Box<[u64]>,
     pub(super) partition_starts: Box<[u64]>,
-    /// By node: the partitions that are in the order. Empty where there is one.
-    pub(super) orders: Vec<Ranked>,
+    /// The partitions of nodes that are in their order.
+    pub(super) orders: Orders,
     /// By node of the last level, where packets are ranked.
     pub(super) ranked: Vec<Ranked>,
     /// By partition: the key that it is for, where sets have ways.
@@ -181,7 +182,7 @@ impl Level {
             partitions,
             node_starts,
             partition_starts,
-            orders: (0..n_orders).map(|_| Ranked::new(level.order.bits)).collect(),
+            orders: Orders::new(level.order.bits, n_orders),
             ranked: (0..if shape.is_ranked { n_nodes } else { 0 })
                 .map(|_| Ranked::popped(packet_bits))
                 .collect(),
@@ -231,97 +232,6 @@ impl Level {
         let bytes = |partition| self.own(partition)[kept::BYTES];
         let all = node * n..(node + 1) * n;
         all.reduce(|a, b| if bytes(b) > bytes(a) { b } else { a }).unwrap_or(node)
-    }
-
-    // ---- the order of partitions ---------------------------------------------------------------------------------
-
-    /// Puts a partition into the order, behind those of its rank.
-    #[inline]
-    pub(super) fn enter(&mut self, node: u32, partition: u32) {
-        let rank = self.partitions.head(partition)[kept::RANK] as i64;
-        self.orders[node as usize].insert(partition, rank, &mut self.partitions);
-    }
-
-    /// Takes a partition out of the order.
-    #[inline]
-    pub(super) fn leave(&mut self, node: u32, partition: u32) {
-        if self.partitions.head(partition)[kept::PLACE] >= kept::IN_ORDER {
-            self.orders[node as usize].remove(partition, &mut self.partitions);
-        }
-        self.partitions.head_mut(partition)[kept::PLACE] = kept::IDLE;
-    }
-
-    /// Puts the first partition of the order behind those of its rank.
-    #[inline(always)]
-    pub(super) fn rotate(&mut self, node: u32, partition: u32) {
-        let rank = self.partitions.head(partition)[kept::RANK] as i64;
-        self.orders[node as usize].rotate(partition, rank, &mut self.partitions);
-    }
-
-    /// Puts a partition that is in the order where its rank says, if that has changed.
-    #[inline(always)]
-    pub(super) fn rerank(&mut self, node: u32, partition: u32) {
-        let head = self.partitions.head(partition);
-        if head[kept::RANK] != head[kept::STANDS] {
-            self.rerank_to(node, partition, head[kept::RANK] as i64);
-        }
-    }
-
-    #[inline(never)]
-    fn rerank_to(&mut self, node: u32, partition: u32, rank: i64) {
-        self.orders[node as usize].rerank(partition, rank, &mut self.partitions);
-    }
-
-    /// Lets a partition wait, or the node that it is.
-    #[inline(never)]
-    pub(super) fn hold(&mut self, node: u32, partition: u32, until_ns: u64) {
-        let until = until_ns.min(kept::IN_ORDER - 1);
-        if self.shape.is_one {
-            self.nodes.head_mut(node)[kept::PLACE] = until;
-            return;
-        }
-        self.leave(node, partition);
-        self.partitions.head_mut(partition)[kept::PLACE] = until;
-        self.n_held += 1;
-        self.held[node as usize].push(Reverse((until, self.n_held, partition)));
-    }
-
-    /// Takes back into the order what has waited long enough.
-    #[cold]
-    pub(super) fn let_go(&mut self, node: u32, now_ns: u64) {
-        while let Some(Reverse((until, _, partition))) = self.held[node as usize].peek().copied() {
-            let is_stale = self.partitions.head(partition)[kept::PLACE] != until;
-            if !is_stale && until > now_ns {
-                return;
-            }
-            self.held[node as usize].pop();
-            if !is_stale {
-                self.enter(node, partition);
-            }
-        }
-    }
-}
-
-/// Places of partitions in their order are in their records.
-impl Places for Records {
-    #[inline(always)]
-    fn links(&self, id: u32) -> (u32, u32) {
-        pair(self.head(id)[kept::PLACE] & !kept::IN_ORDER)
-    }
-
-    #[inline(always)]
-    fn set_links(&mut self, id: u32, (prev, next): (u32, u32)) {
-        self.head_mut(id)[kept::PLACE] = paired(prev, next) | kept::IN_ORDER;
-    }
-
-    #[inline(always)]
-    fn rank(&self, id: u32) -> i64 {
-        self.head(id)[kept::STANDS] as i64
-    }
-
-    #[inline(always)]
-    fn set_rank(&mut self, id: u32, rank: i64) {
-        self.head_mut(id)[kept::STANDS] = rank as u64;
     }
 }
 

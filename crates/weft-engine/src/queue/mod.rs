@@ -12,6 +12,7 @@ mod handlers;
 mod leave;
 mod level;
 mod line;
+mod order;
 mod overflow;
 mod packets;
 mod ranked;

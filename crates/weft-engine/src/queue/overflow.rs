@@ -37,7 +37,7 @@ impl<C: QueueCode> Shared<C> {
                 _ if shape.is_one => node,
                 Victim::Own => partition,
                 Victim::MostBytes => levels[at].fattest(node),
-                Victim::HighestRank => levels[at].orders[node as usize].first_of_last().unwrap_or(partition),
+                Victim::HighestRank => levels[at].first_of_last(node).unwrap_or(partition),
             };
             let bytes_before = levels[at].own(from)[kept::BYTES];
             for _ in 0..shape.batch {

@@ -149,9 +149,9 @@ impl<C: QueueCode> Queue<C> {
         };
         let started = level.is_started.iter().enumerate().filter(|(_, is_started)| **is_started);
         list(Kind::Started, &[at], started.map(|(node, _)| node as u32).collect());
-        for (node, (order, held)) in level.orders.iter().zip(&level.held).enumerate() {
+        for (node, held) in level.held.iter().enumerate() {
             let head = [at, node as u64];
-            list(Kind::Order, &head, order.ids(&level.partitions));
+            list(Kind::Order, &head, level.in_order(node as u32));
             let mut held: Vec<_> = held.iter().map(|Reverse(entry)| *entry).collect();
             held.sort_unstable();
             // What went on early and waits again stands there twice: the first of them counts.
@@ -313,7 +313,7 @@ impl<C: QueueCode> Queue<C> {
                 level.held[node as usize].push(Reverse((until, level.n_held, partition)));
             } else {
                 let stands = head[kept::STANDS] as i64;
-                level.orders[node as usize].insert(partition, stands, &mut level.partitions);
+                level.enter_at(node, partition, stands);
             }
         }
         Ok(())

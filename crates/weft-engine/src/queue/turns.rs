@@ -3,7 +3,7 @@
 
 use super::leave::Asked;
 use super::level::{Level, kept};
-use super::ranked::Ranked;
+use super::order::Orders;
 use super::records::{Head, MISSING};
 use super::way::{Enter, Leave};
 use super::{NEVER, NONE, Packet, Queue, QueueCode, Sent, TURNS_MAX};
@@ -13,36 +13,35 @@ use weft_ir::queue::turns::{Aside, Stop, Turn, entered};
 impl<C: QueueCode> Queue<C> {
     /// The functions of the short way, where each partition is a queue of its own or not.
     pub(super) fn short_way<const LINES: bool>(root: &Level) -> (Enter<C>, Leave<C>) {
-        match root.orders[..] {
-            [Ranked::Few(_)] => (Self::enqueue_in_turn::<LINES, true>, Self::dequeue_in_turn::<LINES, true>),
-            _ => (Self::enqueue_in_turn::<LINES, false>, Self::dequeue_in_turn::<LINES, false>),
+        match root.orders {
+            Orders::Few(_) => (Self::enqueue_in_turn::<LINES>, Self::dequeue_in_turn::<LINES, true>),
+            Orders::Ranked(_) => (Self::enqueue_in_turn::<LINES>, Self::dequeue_in_turn::<LINES, false>),
         }
     }
 
-    /// A packet comes. `FEW`: partitions are in an order that the code keeps by itself.
-    fn enqueue_in_turn<const LINES: bool, const FEW: bool>(&mut self, packet: &Packet, arrived_ns: u64) {
+    /// A packet comes.
+    fn enqueue_in_turn<const LINES: bool>(&mut self, packet: &Packet, arrived_ns: u64) {
         let Some(slot) = self.shared.packets.store_next(packet, arrived_ns) else {
-            return self.enqueue_into_more::<LINES, FEW>(packet, arrived_ns);
+            return self.enqueue_into_more::<LINES>(packet, arrived_ns);
         };
-        let entered = self.enter::<LINES, FEW>(slot).unwrap_or(entered::NOT);
+        let entered = self.enter::<LINES>(slot).unwrap_or(entered::NOT);
         if entered != entered::DONE {
             self.enqueue_long::<LINES>(slot, entered);
         }
     }
 
     #[cold]
-    fn enqueue_into_more<const LINES: bool, const FEW: bool>(&mut self, packet: &Packet, arrived_ns: u64) {
+    fn enqueue_into_more<const LINES: bool>(&mut self, packet: &Packet, arrived_ns: u64) {
         self.shared.packets.grow();
-        self.enqueue_in_turn::<LINES, FEW>(packet, arrived_ns);
+        self.enqueue_in_turn::<LINES>(packet, arrived_ns);
     }
 
     /// Puts a packet behind those of its partition, if that is all that is to be done: else nothing has changed.
     #[inline(always)]
-    fn enter<const LINES: bool, const FEW: bool>(&mut self, slot: u32) -> Option<u64> {
+    fn enter<const LINES: bool>(&mut self, slot: u32) -> Option<u64> {
         let Self { levels, shared, turns, .. } = self;
-        let (Level { nodes, partitions, tags, orders, .. }, lines) = root::<LINES>(levels)?;
-        let firsts = if FEW { Some(firsts(orders)?) } else { None };
-        let mut aside = Aside { firsts, event: &mut shared.handlers.event, lines };
+        let (Level { nodes, partitions, tags, .. }, lines) = root::<LINES>(levels)?;
+        let mut aside = Aside { event: &mut shared.handlers.event, lines };
         let packets = &mut shared.packets.lines;
         Some((turns.enter)(&mut nodes.lines, &mut partitions.lines, tags, packets, slot as usize, &mut aside))
     }
@@ -57,7 +56,7 @@ impl<C: QueueCode> Queue<C> {
         }
     }
 
-    /// The next packet of the partition that is first.
+    /// The next packet of the partition that is first. `FEW`: the code keeps the order of partitions by itself.
     fn dequeue_in_turn<const LINES: bool, const FEW: bool>(&mut self) -> Option<Sent> {
         self.wake_at = NEVER;
         let turn = self.take_turns::<LINES, FEW>(TURNS_MAX.into())?;
@@ -68,11 +67,19 @@ impl<C: QueueCode> Queue<C> {
     #[inline(always)]
     fn take_turns<const LINES: bool, const FEW: bool>(&mut self, turns_left: u64) -> Option<Turn> {
         let Self { levels, shared, turns, .. } = self;
-        let (Level { nodes, partitions, orders, .. }, lines) = root::<LINES>(levels)?;
-        let firsts = if FEW { firsts(orders)? } else { &mut [orders.first_mut()?.first()?, NONE] };
-        let mut aside = Aside { firsts: None, event: &mut shared.handlers.event, lines };
+        let (root, lines) = root::<LINES>(levels)?;
+        let first = if FEW { NONE } else { root.first(0)? };
+        let Level { nodes, partitions, .. } = root;
+        let mut aside = Aside { event: &mut shared.handlers.event, lines };
         let packets = &mut shared.packets.lines;
-        Some((turns.leave)(&mut nodes.lines, &mut partitions.lines, packets, firsts, turns_left, &mut aside))
+        Some((turns.leave)(
+            &mut nodes.lines,
+            &mut partitions.lines,
+            packets,
+            first.into(),
+            turns_left,
+            &mut aside,
+        ))
     }
 
     /// Goes on from where turns stopped.
@@ -80,7 +87,7 @@ impl<C: QueueCode> Queue<C> {
     fn dequeue_on<const LINES: bool, const FEW: bool>(&mut self, mut turn: Turn) -> Option<Sent> {
         loop {
             let [level, below @ ..] = &mut self.levels[..] else { return None };
-            let first = level.orders.first_mut().and_then(Ranked::first)?;
+            let first = level.first(0)?;
             let (slot, end) = (turn.slot(), turn.end());
             match turn.stop() {
                 Stop::Nothing => return None,
@@ -107,15 +114,6 @@ impl<C: QueueCode> Queue<C> {
     fn dequeue_asked(&mut self, partition: u32, asked: Asked) -> Option<Sent> {
         let served = self.shared.serve_asked(&mut self.levels, partition, asked);
         self.sent(served)
-    }
-}
-
-/// The first partitions of both ranks, where there are two at most.
-#[inline(always)]
-fn firsts(orders: &mut [Ranked]) -> Option<&mut [u32; 2]> {
-    match orders.first_mut()? {
-        Ranked::Few(few) => Some(&mut few.lists),
-        _ => None,
     }
 }
 

@@ -21,6 +21,9 @@ pub mod kept {
     pub const WORDS: usize = 3;
     /// First and last packet of its line, [`super::paired`].
     pub const LINE: usize = 0;
+    /// A node of several partitions, whose order is by two ranks at most, has the first partition of each rank,
+    /// [`super::paired`]: each stands in a ring with the others of its rank.
+    pub const FIRSTS: usize = 0;
     /// Its place in the order: its neighbours there, [`super::paired`], and [`IN_ORDER`]. Or until when it waits where
     /// it is not in the order, or nothing. A node that is one partition and does not wait has nothing.
     pub const PLACE: usize = 1;
@@ -45,7 +48,7 @@ pub mod kept {
     pub const IN_ORDER: u64 = 1 << 63;
 }
 
-/// A line without packets: no first and no last.
+/// A line without packets: no first and no last. And an order without partitions.
 pub const NO_PACKETS: u64 = u64::MAX;
 /// Words that the queue keeps of a packet.
 pub const KEPT: usize = 1;

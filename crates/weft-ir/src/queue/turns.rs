@@ -225,8 +225,6 @@ impl Turn {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Aside<'q> {
-    /// Of what comes: the first partitions of both ranks, if [`Turns::finds_first`].
-    pub firsts: Option<&'q mut [u32; 2]>,
     /// [`Scope::Event`]
     pub event: &'q mut EventWords,
     /// Where each partition is a queue of its own: the records of these.
@@ -254,10 +252,9 @@ pub type Enter = extern "C" fn(
     &mut Aside<'_>,
 ) -> u64;
 /// Lets partitions take so many turns at most, of which there is one at least, until a packet leaves: the records of
-/// the root and of its partitions, all packets, the first partitions of both ranks if [`Turns::finds_first`], else the
-/// first of all and none, and the turns.
+/// the root and of its partitions, all packets, the first partition if not [`Turns::finds_first`], and the turns.
 pub type Leave =
-    extern "C" fn(&mut Vec<Line>, &mut Vec<Line>, &mut Vec<Line>, &mut [u32; 2], u64, &mut Aside<'_>) -> Turn;
+    extern "C" fn(&mut Vec<Line>, &mut Vec<Line>, &mut Vec<Line>, u64, u64, &mut Aside<'_>) -> Turn;
 
 /// The short way of a program as machine code.
 #[derive(Clone)]
@@ -299,7 +296,7 @@ extern "C" fn nothing(
     _: &mut Vec<Line>,
     _: &mut Vec<Line>,
     _: &mut Vec<Line>,
-    _: &mut [u32; 2],
+    _: u64,
     _: u64,
     _: &mut Aside<'_>,
 ) -> Turn {

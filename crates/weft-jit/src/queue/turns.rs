@@ -16,8 +16,10 @@ use cranelift_codegen::isa::TargetFrontendConfig;
 use cranelift_frontend::FunctionBuilder;
 use weft_ir::queue::layout::{KEPT, LINE_WORDS, LINK, NO_PACKETS, NONE, kept};
 use weft_ir::queue::turns::{Aside, Stop, Turn, Turns, entered};
-use weft_ir::queue::{Handler, Level, Partitions, Scope, Verdict, word};
+use weft_ir::queue::{Handler, Level, PACKETS_MAX, Partitions, Scope, Verdict, word};
 
+/// Where a node says which partition is the first of the low rank; that of the high one is in the upper half.
+const LOW: i32 = kept::FIRSTS as i32 * 8;
 /// Four tags are aligned as one is.
 const UNALIGNED: MemFlagsData = MemFlagsData::new().with_notrap();
 
@@ -89,9 +91,7 @@ pub(super) fn enter(
             way.handler(activate, Seen { node, own, packet, event }, |_| entered);
             way.enter_block(entered);
         }
-        let firsts = way.aside(offset_of!(Aside<'_>, firsts));
-        way.go_if(IntCC::Equal, firsts, zero, way.missing);
-        way.append(own, partition, firsts);
+        way.append(own, partition, node);
         way.builder.ins().jump(in_order, &[]);
         way.enter_block(in_order);
     }
@@ -113,13 +113,14 @@ pub(super) fn leave(
     target: TargetFrontendConfig,
 ) {
     let mut way = Way::new(turns, vec_words, builder, target);
-    let [node, partitions, packets, firsts, turns_left, aside] = way.begin(2);
+    let [node, partitions, packets, given, turns_left, aside] = way.begin(2);
     way.aside = aside;
+    let node = way.vec_of(node, turns.node_lines);
     let partitions = way.partitions(partitions);
     let (n_lines, packets) = (way.len(packets), way.start(packets));
     let [head, serve] = [(); 2].map(|()| way.builder.create_block());
     let [left, first, list] = [(); 3].map(|()| way.builder.append_block_param(head, I64));
-    let known = way.first(firsts);
+    let known = if turns.finds_first { way.first(node) } else { (given, node) };
     way.take_turn(head, turns_left, known);
 
     // The first partition, and its first packet.
@@ -133,7 +134,7 @@ pub(super) fn leave(
     let slot = way.lower(stands);
     let empty = way.go_if_none(slot, n_lines);
     let packet = way.record(packets, slot, 1);
-    let turn = Head { node, firsts, left, first, list, own, line, holder, stands, slot, packet };
+    let turn = Head { node, left, first, list, own, line, holder, stands, slot, packet };
 
     way.select(turn, head, serve);
     way.found_empty(turn, empty, (head, nothing));
@@ -151,10 +152,7 @@ pub(super) fn leave(
 /// The partition that is first, and what is known of it.
 #[derive(Clone, Copy)]
 struct Head<'t> {
-    /// The vector of the root.
     node: clif::Value,
-    /// The first partitions of both ranks.
-    firsts: clif::Value,
     /// Turns that are left, this one included.
     left: clif::Value,
     first: clif::Value,
@@ -400,16 +398,15 @@ impl<'t, 'f> Way<'t, 'f> {
         self.builder.ins().jump(again, &[]);
         self.enter_block(again);
         self.go_if(IntCC::Equal, fewer, zero, nothing);
-        let first = self.first(turn.firsts);
+        let first = self.first(turn.node);
         self.take_turn(head, fewer, first);
     }
 
     /// The first partition is served: its first packet leaves.
     fn serve(&mut self, turn: Head<'_>) {
-        let node = self.vec_of(turn.node, self.turns.node_lines);
         let len = self.load(turn.packet, KEPT + usize::from(word::LEN));
         let n_left = self.uncount(turn.own, len);
-        self.uncount(node, len);
+        self.uncount(turn.node, len);
         self.shorten(turn);
         if let Some((level, record)) = turn.line {
             self.uncount(record, len);
@@ -468,10 +465,9 @@ impl<'t, 'f> Way<'t, 'f> {
         }
     }
 
-    /// What a handler of the level sees: that for which it does not ask takes no register.
+    /// What a handler of the level sees.
     fn seen(&mut self, handler: &Handler, turn: Head<'_>, packet: clif::Value) -> Seen {
         let Head { node, own, .. } = turn;
-        let node = if handler.touches(Scope::Node) { self.vec_of(node, self.turns.node_lines) } else { own };
         let event = match handler.touches(Scope::Event) {
             true => self.aside(offset_of!(Aside<'_>, event)),
             false => own,
@@ -492,13 +488,12 @@ impl<'t, 'f> Way<'t, 'f> {
 
     /// The first packet leaves its line. The next is not touched.
     fn shorten(&mut self, Head { holder, stands, packet, .. }: Head<'_>) {
+        // No place is so high that it has a sign, but that of none, with which both halves become what they are then.
+        const _: () = assert!(PACKETS_MAX < 1 << 31 && NO_PACKETS == NONE as i32 as u64);
         let link = self.load(packet, LINK);
-        let next = self.upper(link);
+        let next = self.builder.ins().sshr_imm_u(link, 32);
         let last = self.builder.ins().band_imm_u(stands, !i64::from(u32::MAX));
-        let shorter = self.builder.ins().bor(last, next);
-        let (none, empty) = (self.word(i64::from(NONE)), self.word(NO_PACKETS as i64));
-        let is_last = self.builder.ins().icmp(IntCC::Equal, next, none);
-        let stands = self.builder.ins().select(is_last, empty, shorter);
+        let stands = self.builder.ins().bor(last, next);
         self.store(holder, kept::LINE, stands);
     }
 
@@ -520,29 +515,29 @@ impl<'t, 'f> Way<'t, 'f> {
 
     // ---- the order of partitions, where it is by two ranks at most: a ring for each, known by its first ------------
 
-    /// The partition that is first, and where that is said.
-    fn first(&mut self, firsts: clif::Value) -> (clif::Value, clif::Value) {
-        let low = self.builder.ins().uload32(WORD, firsts, 0);
+    /// The partition that is first; and, as an address to which [`LOW`] comes, where that is said.
+    fn first(&mut self, node: clif::Value) -> (clif::Value, clif::Value) {
+        let low = self.builder.ins().uload32(WORD, node, LOW);
         if self.turns.level.order.bits != Some(1) {
-            return (low, firsts);
+            return (low, node);
         }
-        let high = self.builder.ins().uload32(WORD, firsts, 4);
+        let high = self.builder.ins().uload32(WORD, node, LOW + 4);
         let none = self.word(i64::from(NONE));
         let is_low = self.builder.ins().icmp(IntCC::NotEqual, low, none);
-        let of_high = self.builder.ins().iadd_imm_s(firsts, 4);
+        let of_high = self.builder.ins().iadd_imm_s(node, 4);
         let first = self.builder.ins().select(is_low, low, high);
-        (first, self.builder.ins().select(is_low, firsts, of_high))
+        (first, self.builder.ins().select(is_low, node, of_high))
     }
 
     /// Where the first of the rank of a partition is said.
-    fn list_of(&mut self, rank: clif::Value, firsts: clif::Value) -> clif::Value {
+    fn list_of(&mut self, rank: clif::Value, node: clif::Value) -> clif::Value {
         if self.turns.level.order.bits != Some(1) {
-            return firsts;
+            return node;
         }
         let zero = self.word(0);
         let is_high = self.builder.ins().icmp(IntCC::SignedGreaterThan, rank, zero);
-        let of_high = self.builder.ins().iadd_imm_s(firsts, 4);
-        self.builder.ins().select(is_high, of_high, firsts)
+        let of_high = self.builder.ins().iadd_imm_s(node, 4);
+        self.builder.ins().select(is_high, of_high, node)
     }
 
     /// Puts the first partition behind those of its rank; or stops, where that is another's to do. The one that is
@@ -554,14 +549,14 @@ impl<'t, 'f> Way<'t, 'f> {
         if self.turns.finds_first {
             self.go_if(IntCC::NotEqual, rank, stands, elsewhere);
             let (_, next) = self.links(turn.own);
-            self.builder.ins().istore32(WORD, next, turn.list, 0);
+            self.builder.ins().istore32(WORD, next, turn.list, LOW);
             self.builder.ins().jump(back, &[next, turn.list].map(BlockArg::Value));
         } else {
             self.builder.ins().jump(elsewhere, &[]);
         }
         self.enter_block(elsewhere);
         self.put_elsewhere(turn, said);
-        let (found, its_list) = self.first(turn.firsts);
+        let (found, its_list) = self.first(turn.node);
         self.builder.ins().jump(back, &[found, its_list].map(BlockArg::Value));
         self.enter_block(back);
         (first, list)
@@ -573,7 +568,7 @@ impl<'t, 'f> Way<'t, 'f> {
         let [elsewhere, stays] = self.fork(IntCC::NotEqual, rank, stands);
         self.enter_block(elsewhere);
         if self.turns.finds_first {
-            let to = self.list_of(rank, turn.firsts);
+            let to = self.list_of(rank, turn.node);
             self.go_if(IntCC::Equal, to, turn.list, stays);
         }
         self.put_elsewhere(turn, said);
@@ -585,7 +580,7 @@ impl<'t, 'f> Way<'t, 'f> {
     fn put_elsewhere(&mut self, turn: Head<'_>, (stop, slot, end): Said) {
         if self.turns.finds_first {
             self.unlink(turn);
-            self.append(turn.own, turn.first, turn.firsts);
+            self.append(turn.own, turn.first, turn.node);
             return;
         }
         self.stop(stop, slot, end);
@@ -607,7 +602,7 @@ impl<'t, 'f> Way<'t, 'f> {
         let done = self.builder.create_block();
         self.enter_block(only);
         let none = self.word(i64::from(NONE));
-        self.builder.ins().istore32(WORD, none, list, 0);
+        self.builder.ins().istore32(WORD, none, list, LOW);
         self.builder.ins().jump(done, &[]);
         self.enter_block(one_of_many);
         // They may be one and the same.
@@ -617,23 +612,23 @@ impl<'t, 'f> Way<'t, 'f> {
         let second = self.partition(next);
         let place = self.load(second, kept::PLACE);
         self.set_before(second, place, before);
-        self.builder.ins().istore32(WORD, next, list, 0);
+        self.builder.ins().istore32(WORD, next, list, LOW);
         self.builder.ins().jump(done, &[]);
         self.enter_block(done);
     }
 
     /// Puts a partition behind those of the rank that it has now.
-    fn append(&mut self, own: clif::Value, id: clif::Value, firsts: clif::Value) {
+    fn append(&mut self, own: clif::Value, id: clif::Value, node: clif::Value) {
         let rank = self.load(own, kept::RANK);
         self.store(own, kept::STANDS, rank);
-        let list = self.list_of(rank, firsts);
-        let first = self.builder.ins().uload32(WORD, list, 0);
+        let list = self.list_of(rank, node);
+        let first = self.builder.ins().uload32(WORD, list, LOW);
         let none = self.word(i64::from(NONE));
         let [only, one_of_many] = self.fork(IntCC::Equal, first, none);
         let done = self.builder.create_block();
         self.enter_block(only);
         self.set_links(own, id, id);
-        self.builder.ins().istore32(WORD, id, list, 0);
+        self.builder.ins().istore32(WORD, id, list, LOW);
         self.builder.ins().jump(done, &[]);
         self.enter_block(one_of_many);
         // They may be one and the same.

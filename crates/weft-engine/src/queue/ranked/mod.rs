@@ -1,20 +1,21 @@
 //! The ranked container: small numbers (partitions of a node, or packets of a line) ordered by rank, equal ones as they
 //! came.
 //!
-//! Ranks of few bits stand in one list each, and a tree of bitmaps finds the first list that holds something: no step
-//! depends on how many there are. Where there are two lists at most, one is looked at after the other. Wider ranks are
-//! in a [`Tournament`] where ids leave from anywhere or change their ranks, as partitions do, and in [`Runs`] where the
-//! first leaves, as packets do. What is kept for each id lies with its owner ([`Places`]): packets have room for it in
-//! their own words.
+//! Ranks of some bits stand in one list each, and a tree of bitmaps finds the first list that holds something: no step
+//! depends on how many there are. Wider ranks are in a [`Tournament`] where ids leave from anywhere or change their
+//! ranks, as partitions do, and in [`Runs`] where the first leaves, as packets do. What is kept for each id lies with
+//! its owner ([`Places`]): packets have room for it in their own words. Partitions of two ranks at most need no
+//! container, but a word ([`Few`]).
 
+mod buckets;
 mod entry;
-mod lists;
+mod few;
 mod runs;
 mod tournament;
 
+use buckets::Buckets;
 use entry::Entry;
-pub(super) use lists::Few;
-use lists::{Buckets, append, each, some, to_the_end, unlink};
+pub(super) use few::Few;
 use runs::Runs;
 use tournament::Tournament;
 use weft_ir::queue::layout::NONE;
@@ -23,8 +24,6 @@ use weft_ir::queue::layout::NONE;
 #[derive(Clone, Debug)]
 #[repr(u8)]
 pub(super) enum Ranked {
-    /// Ranks of a bit, or of none.
-    Few(Few),
     Buckets(Buckets),
     Tournament(Tournament),
     Runs(Runs),
@@ -46,7 +45,6 @@ impl Ranked {
     /// A container for ranks of so many bits, or for all.
     pub(super) fn new(bits: Option<u8>) -> Self {
         match bits {
-            Some(bits @ 0..=1) => Self::Few(Few { lists: [NONE; 2], highest: i64::from(bits) }),
             Some(bits) => Self::Buckets(Buckets::new(bits)),
             None => Self::Tournament(Tournament::default()),
         }
@@ -62,9 +60,6 @@ impl Ranked {
     pub(super) fn insert(&mut self, id: u32, rank: i64, places: &mut impl Places) {
         places.set_rank(id, rank);
         match self {
-            Self::Few(few) => {
-                append(&mut few.lists[few.list(rank)], id, places);
-            }
             Self::Buckets(buckets) => buckets.append(buckets.list(rank), id, places),
             Self::Tournament(tournament) => tournament.insert(rank, id, places),
             Self::Runs(runs) => runs.push(rank, id),
@@ -75,12 +70,6 @@ impl Ranked {
     pub(super) fn put_back(&mut self, id: u32, rank: i64, places: &mut impl Places) {
         places.set_rank(id, rank);
         match self {
-            Self::Few(few) => {
-                // Lists are rings: behind the last is before the first.
-                let list = &mut few.lists[few.list(rank)];
-                append(list, id, places);
-                *list = id;
-            }
             Self::Buckets(buckets) => buckets.prepend(buckets.list(rank), id, places),
             Self::Tournament(tournament) => tournament.put_back(rank, id, places),
             Self::Runs(runs) => runs.put_back(rank, id),
@@ -91,9 +80,6 @@ impl Ranked {
     #[inline]
     pub(super) fn remove(&mut self, id: u32, places: &mut impl Places) {
         match self {
-            Self::Few(few) => {
-                unlink(&mut few.lists[few.list(places.rank(id))], id, places);
-            }
             Self::Buckets(buckets) => buckets.unlink(buckets.list(places.rank(id)), id, places),
             Self::Tournament(tournament) => tournament.remove(id, places),
             Self::Runs(runs) => runs.remove(id),
@@ -104,12 +90,6 @@ impl Ranked {
     #[inline(always)]
     pub(super) fn pop(&mut self, places: &mut impl Places) -> Option<u32> {
         match self {
-            Self::Few(few) => {
-                let list = few.lists.iter_mut().find(|list| **list != NONE)?;
-                let first = *list;
-                unlink(list, first, places);
-                Some(first)
-            }
             Self::Buckets(buckets) => buckets.pop(places),
             Self::Tournament(tournament) => {
                 let first = tournament.first()?;
@@ -125,15 +105,6 @@ impl Ranked {
     pub(super) fn move_to(&mut self, id: u32, rank: i64, places: &mut impl Places) {
         let known = places.rank(id);
         match self {
-            Self::Few(few) => {
-                let (from, to) = (few.list(known), few.list(rank));
-                if from == to {
-                    to_the_end(&mut few.lists[to], id, places);
-                } else {
-                    unlink(&mut few.lists[from], id, places);
-                    append(&mut few.lists[to], id, places);
-                }
-            }
             Self::Buckets(buckets) => {
                 let (from, to) = (buckets.list(known), buckets.list(rank));
                 if from == to {
@@ -160,26 +131,12 @@ impl Ranked {
         }
     }
 
-    /// Puts the first behind those of its new rank.
-    #[inline(always)]
-    pub(super) fn rotate(&mut self, id: u32, rank: i64, places: &mut impl Places) {
-        if let Self::Few(Few { lists: [low, high], .. }) = self
-            && places.rank(id) == rank
-        {
-            let list = if *low == NONE { high } else { low };
-            *list = places.links(id).1;
-            return;
-        }
-        self.move_to(id, rank, places);
-    }
-
     /// Whether an id would stand elsewhere with this rank.
     #[inline]
     pub(super) fn would_move(&self, id: u32, rank: i64, places: &impl Places) -> bool {
         let known = places.rank(id);
         known != rank
             && match self {
-                Self::Few(few) => few.list(known) != few.list(rank),
                 Self::Buckets(buckets) => buckets.list(known) != buckets.list(rank),
                 Self::Tournament(_) | Self::Runs(_) => true,
             }
@@ -188,9 +145,6 @@ impl Ranked {
     /// The first.
     #[inline(always)]
     pub(super) fn first(&mut self) -> Option<u32> {
-        if let Self::Few(Few { lists: [low, high], .. }) = self {
-            return some(if *low == NONE { *high } else { *low });
-        }
         if let Self::Tournament(tournament) = self {
             return tournament.first();
         }
@@ -201,7 +155,6 @@ impl Ranked {
     #[inline(never)]
     pub(super) fn peek(&self) -> Option<u32> {
         match self {
-            Self::Few(few) => few.lists.iter().find_map(|first| some(*first)),
             Self::Buckets(buckets) => buckets.first_id(),
             Self::Tournament(tournament) => tournament.entries().min().map(Entry::id),
             Self::Runs(runs) => runs.first(),
@@ -211,7 +164,6 @@ impl Ranked {
     /// The first of the highest rank.
     pub(super) fn first_of_last(&self) -> Option<u32> {
         match self {
-            Self::Few(few) => few.lists.iter().rev().find_map(|first| some(*first)),
             Self::Buckets(buckets) => buckets.first_of_last(),
             Self::Tournament(tournament) => entry::first_of_last(tournament.entries()),
             Self::Runs(runs) => entry::first_of_last(runs.entries()),
@@ -222,7 +174,6 @@ impl Ranked {
     pub(super) fn ids(&self, places: &impl Places) -> Vec<u32> {
         let mut ids = Vec::new();
         match self {
-            Self::Few(few) => few.lists.iter().for_each(|list| each(*list, places, &mut ids)),
             Self::Buckets(buckets) => buckets.each(places, &mut ids),
             Self::Tournament(tournament) => ids.extend(entry::ids_in_order(tournament.entries())),
             Self::Runs(runs) => ids.extend(entry::ids_in_order(runs.entries())),
@@ -234,9 +185,10 @@ impl Ranked {
 #[cfg(test)]
 mod tests {
     use super::entry::SEQS;
-    use super::{NONE, Places, Ranked};
+    use super::{Few, NONE, Places, Ranked};
     use std::collections::BTreeMap;
     use weft_core::dice::Dice;
+    use weft_ir::queue::layout::NO_PACKETS;
 
     /// Places for ids from 0 on.
     struct Table(Vec<Place>);
@@ -330,6 +282,47 @@ mod tests {
                 let highest = known.keys().next_back().map(|(rank, _)| *rank);
                 let last = known.iter().find(|((rank, _), _)| Some(*rank) == highest).map(|(_, id)| *id);
                 assert_eq!(ranked.first_of_last(), last, "{bits:?} at {seq}");
+            }
+        }
+    }
+
+    /// If this fails, partitions of two ranks stand in another order than those of many do.
+    #[test]
+    fn two_ranks_are_ordered_as_more_are() {
+        for bits in [0, 1] {
+            let few = Few::of(Some(bits)).expect("these are few");
+            let (mut firsts, mut places) = (NO_PACKETS, Table::new(20));
+            let (mut more, mut their_places) = (Ranked::new(Some(bits)), Table::new(20));
+            let (mut dice, mut is_in) = (Dice::from_seed(8), [false; 20]);
+            for at in 0..20_000_u64 {
+                let (id, rank) = (dice.below(20) as u32, dice.below(4) as i64 - 1);
+                let first = Few::first(firsts);
+                match (is_in[id as usize], dice.below(3)) {
+                    (false, _) => {
+                        few.insert(&mut firsts, id, rank, &mut places);
+                        more.insert(id, rank, &mut their_places);
+                    }
+                    (true, 0) => {
+                        few.remove(&mut firsts, id, &mut places);
+                        more.remove(id, &mut their_places);
+                    }
+                    (true, 1) => {
+                        few.rerank(&mut firsts, id, rank, &mut places);
+                        more.rerank(id, rank, &mut their_places);
+                    }
+                    (true, _) => {
+                        // The first is served, and mostly keeps its rank.
+                        let id = first.unwrap_or(id);
+                        let rank = if rank == -1 { rank } else { places.rank(id) };
+                        few.rotate(&mut firsts, id, rank, &mut places);
+                        more.move_to(id, rank, &mut their_places);
+                        continue;
+                    }
+                }
+                is_in[id as usize] = Few::ids(firsts, &places).contains(&id);
+                assert_eq!(Few::ids(firsts, &places), more.ids(&their_places), "{bits} at {at}");
+                assert_eq!(Few::first(firsts), more.first(), "{bits} at {at}");
+                assert_eq!(Few::first_of_last(firsts), more.first_of_last(), "{bits} at {at}");
             }
         }
     }

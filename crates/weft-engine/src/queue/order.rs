@@ -1,0 +1,172 @@
+//! The order in which the partitions of a node stand, and those of them that wait.
+
+use super::level::{Level, kept};
+use super::ranked::{Few, Places, Ranked};
+use super::records::Records;
+use core::cmp::Reverse;
+use weft_ir::queue::layout::{pair, paired};
+
+/// The orders of a level, each with a number of its own. Places are in the records of partitions.
+#[derive(Debug)]
+#[repr(u8)]
+pub(super) enum Orders {
+    /// Known by [`kept::FIRSTS`] of each node.
+    Few(Few),
+    /// By node. Empty where each is one partition.
+    Ranked(Vec<Ranked>),
+}
+
+impl Orders {
+    /// Those of so many nodes, by ranks of so many bits, or by all.
+    pub(super) fn new(bits: Option<u8>, n_nodes: usize) -> Self {
+        match Few::of(bits) {
+            Some(few) => Self::Few(few),
+            None => Self::Ranked((0..n_nodes).map(|_| Ranked::new(bits)).collect()),
+        }
+    }
+}
+
+impl Level {
+    /// The first partition in the order of a node.
+    #[inline(always)]
+    pub(super) fn first(&mut self, node: u32) -> Option<u32> {
+        match &mut self.orders {
+            Orders::Few(_) => Few::first(self.nodes.head(node)[kept::FIRSTS]),
+            Orders::Ranked(all) => all[node as usize].first(),
+        }
+    }
+
+    /// The first of those with the highest rank.
+    pub(super) fn first_of_last(&self, node: u32) -> Option<u32> {
+        match &self.orders {
+            Orders::Few(_) => Few::first_of_last(self.nodes.head(node)[kept::FIRSTS]),
+            Orders::Ranked(all) => all[node as usize].first_of_last(),
+        }
+    }
+
+    /// All that are in the order of a node, first to last.
+    pub(super) fn in_order(&self, node: u32) -> Vec<u32> {
+        match &self.orders {
+            Orders::Few(_) => Few::ids(self.nodes.head(node)[kept::FIRSTS], &self.partitions),
+            Orders::Ranked(all) => all[node as usize].ids(&self.partitions),
+        }
+    }
+
+    /// Puts a partition into the order, behind those of its rank.
+    #[inline]
+    pub(super) fn enter(&mut self, node: u32, partition: u32) {
+        self.enter_at(node, partition, self.partitions.head(partition)[kept::RANK] as i64);
+    }
+
+    /// As above, under a rank that may be another than its own.
+    #[inline]
+    pub(super) fn enter_at(&mut self, node: u32, partition: u32, rank: i64) {
+        let Self { nodes, partitions, orders, .. } = self;
+        match orders {
+            Orders::Few(few) => {
+                few.insert(&mut nodes.head_mut(node)[kept::FIRSTS], partition, rank, partitions);
+            }
+            Orders::Ranked(all) => all[node as usize].insert(partition, rank, partitions),
+        }
+    }
+
+    /// Takes a partition out of the order.
+    #[inline]
+    pub(super) fn leave(&mut self, node: u32, partition: u32) {
+        let Self { nodes, partitions, orders, .. } = self;
+        if partitions.head(partition)[kept::PLACE] >= kept::IN_ORDER {
+            match orders {
+                Orders::Few(few) => {
+                    few.remove(&mut nodes.head_mut(node)[kept::FIRSTS], partition, partitions);
+                }
+                Orders::Ranked(all) => all[node as usize].remove(partition, partitions),
+            }
+        }
+        partitions.head_mut(partition)[kept::PLACE] = kept::IDLE;
+    }
+
+    /// Puts the first partition of the order behind those of its rank.
+    #[inline(always)]
+    pub(super) fn rotate(&mut self, node: u32, partition: u32) {
+        let Self { nodes, partitions, orders, .. } = self;
+        let rank = partitions.head(partition)[kept::RANK] as i64;
+        match orders {
+            Orders::Few(few) => {
+                few.rotate(&mut nodes.head_mut(node)[kept::FIRSTS], partition, rank, partitions);
+            }
+            Orders::Ranked(all) => all[node as usize].move_to(partition, rank, partitions),
+        }
+    }
+
+    /// Puts a partition that is in the order where its rank says, if that has changed.
+    #[inline(always)]
+    pub(super) fn rerank(&mut self, node: u32, partition: u32) {
+        let head = self.partitions.head(partition);
+        if head[kept::RANK] != head[kept::STANDS] {
+            self.rerank_to(node, partition, head[kept::RANK] as i64);
+        }
+    }
+
+    #[inline(never)]
+    fn rerank_to(&mut self, node: u32, partition: u32, rank: i64) {
+        let Self { nodes, partitions, orders, .. } = self;
+        match orders {
+            Orders::Few(few) => {
+                few.rerank(&mut nodes.head_mut(node)[kept::FIRSTS], partition, rank, partitions);
+            }
+            Orders::Ranked(all) => all[node as usize].rerank(partition, rank, partitions),
+        }
+    }
+
+    /// Lets a partition wait, or the node that it is.
+    #[inline(never)]
+    pub(super) fn hold(&mut self, node: u32, partition: u32, until_ns: u64) {
+        let until = until_ns.min(kept::IN_ORDER - 1);
+        if self.shape.is_one {
+            self.nodes.head_mut(node)[kept::PLACE] = until;
+            return;
+        }
+        self.leave(node, partition);
+        self.partitions.head_mut(partition)[kept::PLACE] = until;
+        self.n_held += 1;
+        self.held[node as usize].push(Reverse((until, self.n_held, partition)));
+    }
+
+    /// Takes back into the order what has waited long enough.
+    #[cold]
+    pub(super) fn let_go(&mut self, node: u32, now_ns: u64) {
+        while let Some(Reverse((until, _, partition))) = self.held[node as usize].peek().copied() {
+            let is_stale = self.partitions.head(partition)[kept::PLACE] != until;
+            if !is_stale && until > now_ns {
+                return;
+            }
+            self.held[node as usize].pop();
+            if !is_stale {
+                self.enter(node, partition);
+            }
+        }
+    }
+}
+
+/// Places of partitions in their order are in their records.
+impl Places for Records {
+    #[inline(always)]
+    fn links(&self, id: u32) -> (u32, u32) {
+        pair(self.head(id)[kept::PLACE] & !kept::IN_ORDER)
+    }
+
+    #[inline(always)]
+    fn set_links(&mut self, id: u32, (prev, next): (u32, u32)) {
+        self.head_mut(id)[kept::PLACE] = paired(prev, next) | kept::IN_ORDER;
+    }
+
+    #[inline(always)]
+    fn rank(&self, id: u32) -> i64 {
+        self.head(id)[kept::STANDS] as i64
+    }
+
+    #[inline(always)]
+    fn set_rank(&mut self, id: u32, rank: i64) {
+        self.head_mut(id)[kept::STANDS] = rank as u64;
+    }
+}

@@ -1,0 +1,173 @@
+//! Ranks of a bit, or of none: a list for each, one of which is looked at after the other. The firsts of both are in a
+//! word of their owner, who has it where all else is that is asked for then.
+
+use super::{NONE, Places};
+use weft_ir::queue::layout::{pair, paired};
+
+/// The order of ids by such ranks. The word holds the first of the low rank and of the high one, [`paired`].
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Few {
+    /// 0 or 1.
+    highest: i64,
+}
+
+impl Few {
+    /// That of ranks of so many bits, if they are that few.
+    pub(in super::super) fn of(bits: Option<u8>) -> Option<Self> {
+        bits.filter(|bits| *bits <= 1).map(|bits| Self { highest: bits.into() })
+    }
+
+    /// Puts an id behind those of its rank. It must not be in.
+    #[inline]
+    pub(in super::super) fn insert(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl Places) {
+        places.set_rank(id, rank);
+        self.change(firsts, rank, |list| append(list, id, places));
+    }
+
+    /// Takes an id out that is in.
+    #[inline]
+    pub(in super::super) fn remove(self, firsts: &mut u64, id: u32, places: &mut impl Places) {
+        self.change(firsts, places.rank(id), |list| unlink(list, id, places));
+    }
+
+    /// Puts an id behind those of its new rank.
+    #[inline(never)]
+    pub(in super::super) fn move_to(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl Places) {
+        if self.would_move(id, rank, places) {
+            self.remove(firsts, id, places);
+            self.insert(firsts, id, rank, places);
+        } else {
+            self.change(firsts, rank, |list| to_the_end(list, id, places));
+            places.set_rank(id, rank);
+        }
+    }
+
+    /// As above, if it would stand elsewhere then.
+    #[inline(always)]
+    pub(in super::super) fn rerank(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl Places) {
+        if self.would_move(id, rank, places) {
+            self.move_to(firsts, id, rank, places);
+        }
+    }
+
+    /// Puts the first behind those of its new rank.
+    #[inline(always)]
+    pub(in super::super) fn rotate(self, firsts: &mut u64, id: u32, rank: i64, places: &mut impl Places) {
+        if places.rank(id) == rank {
+            let (_, next) = places.links(id);
+            self.change(firsts, rank, |list| *list = next);
+        } else {
+            self.move_to(firsts, id, rank, places);
+        }
+    }
+
+    /// Whether an id would stand elsewhere with this rank.
+    fn would_move(self, id: u32, rank: i64, places: &impl Places) -> bool {
+        self.is_high(places.rank(id)) != self.is_high(rank)
+    }
+
+    /// The first.
+    #[inline(always)]
+    pub(in super::super) fn first(firsts: u64) -> Option<u32> {
+        let (low, high) = pair(firsts);
+        some(if low == NONE { high } else { low })
+    }
+
+    /// The first of the highest rank.
+    pub(in super::super) fn first_of_last(firsts: u64) -> Option<u32> {
+        let (low, high) = pair(firsts);
+        some(high).or(some(low))
+    }
+
+    /// All that are in, first to last.
+    pub(in super::super) fn ids(firsts: u64, places: &impl Places) -> Vec<u32> {
+        let (low, high) = pair(firsts);
+        let mut ids = Vec::new();
+        each(low, places, &mut ids);
+        each(high, places, &mut ids);
+        ids
+    }
+
+    #[inline(always)]
+    fn is_high(self, rank: i64) -> bool {
+        rank >= 1 && self.highest >= 1
+    }
+
+    /// Changes the list of a rank.
+    #[inline(always)]
+    fn change(self, firsts: &mut u64, rank: i64, how: impl FnOnce(&mut List)) {
+        let (mut low, mut high) = pair(*firsts);
+        how(if self.is_high(rank) { &mut high } else { &mut low });
+        *firsts = paired(low, high);
+    }
+}
+
+// ---- a list --------------------------------------------------------------------------------------------------------
+
+/// An id, if there is one.
+#[inline(always)]
+fn some(id: u32) -> Option<u32> {
+    (id != NONE).then_some(id)
+}
+
+/// A list: its first. Lists are rings, so that the first becomes the last by a step.
+type List = u32;
+
+/// Puts an id behind the last of a list.
+#[inline(always)]
+fn append(list: &mut List, id: u32, places: &mut impl Places) {
+    let first = *list;
+    if first == NONE {
+        places.set_links(id, (id, id));
+        *list = id;
+        return;
+    }
+    let (last, second) = places.links(first);
+    places.set_links(id, (last, first));
+    if last == first {
+        places.set_links(first, (id, id));
+        return;
+    }
+    places.set_links(first, (id, second));
+    let (before, _) = places.links(last);
+    places.set_links(last, (before, id));
+}
+
+/// Takes an id out of its list.
+#[inline(always)]
+fn unlink(list: &mut List, id: u32, places: &mut impl Places) {
+    let (prev, next) = places.links(id);
+    if next == id {
+        *list = NONE;
+        return;
+    }
+    // They may be one and the same.
+    let (before, _) = places.links(prev);
+    places.set_links(prev, (before, next));
+    let (_, behind) = places.links(next);
+    places.set_links(next, (prev, behind));
+    if *list == id {
+        *list = next;
+    }
+}
+
+/// Puts an id of a list behind the others.
+#[inline(always)]
+fn to_the_end(list: &mut List, id: u32, places: &mut impl Places) {
+    if *list == id {
+        *list = places.links(id).1;
+    } else if places.links(*list).0 != id {
+        unlink(list, id, places);
+        append(list, id, places);
+    }
+}
+
+/// All of a list.
+fn each(list: List, places: &impl Places, ids: &mut Vec<u32>) {
+    let mut at = list;
+    while at != NONE {
+        ids.push(at);
+        let next = places.links(at).1;
+        at = if next == list { NONE } else { next };
+    }
+}
