@@ -2,12 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use weft_core::abi::{Counters, Cx, Outcome, Parts, State, Verdict};
+use weft_core::abi::{Counters, Cx, Outcome, Parts, REGIONS, Slot, State, Verdict};
 use weft_core::ahead::Notes;
 use weft_core::table::{ColumnSpec, Evict, Table, TableSpec};
 use weft_core::{Status, Time, Type, Value};
 use weft_ir::backend::{Backend as _, Program};
-use weft_ir::program::{ChainProgram, Element, Event, Handlers, Realisation, TableDecl};
+use weft_ir::program::{ChainProgram, Element, Event, Handlers, Input, Meta, Place, Realisation, TableDecl};
 use weft_ir::text;
 use weft_jit::Jit;
 
@@ -173,4 +173,29 @@ fn what_looks_ahead_ends_where_a_flag_is_told_that_it_does_not_make() {
     program.expect("it compiles").start_ahead(&state, 1, &mut notes);
     // One of each element: a hash, a row and its address.
     assert!(format!("{notes:?}").contains("each: 6"), "{notes:?}");
+}
+
+/// If this fails, code trusts that an address is as short as addresses are, and writes more into the scratch than it
+/// made room for.
+#[test]
+fn an_address_that_is_too_long_is_cut() {
+    let source = "function \"f\" {\nblock0:\n    v0: bytes = input in0\n    \
+        abort RESOURCE_EXHAUSTED, v0    ; line 9\n}\n";
+    let mut chain = ChainProgram::clone(&chain(source, 1));
+    let peer = Place::Meta(Meta::Peer);
+    let input = Input { name: "peer".into(), ty: Type::IpAddr, nullable: false, place: peer, written: false };
+    chain.request.inputs.push(input);
+    let state = state(Type::F64);
+    let program = jit().compile(&Arc::new(chain), Event::Request, &state).expect("it compiles");
+    for (len, read) in [(4, 4), (16, 16), (17, 16), (100, 16), (101, 0)] {
+        let (mut out, mut counters) = (Outcome::default(), vec![Counters::default(); 1]);
+        let mut cx = Cx {
+            regions: [&[7; 100]; REGIONS],
+            slots: &[Slot { a: 0, b: len }],
+            present: 1,
+            ..Cx::new(Time(1), &state, &mut [], &mut out, &mut counters)
+        };
+        program.run(&mut cx, 0);
+        assert_eq!(out.text, vec![7; read], "of {len} bytes");
+    }
 }

@@ -6,6 +6,7 @@
 //! words. From them the look-ups are made ([`crate::ahead`]), and the pass takes what was found. Nothing of this can be
 //! observed.
 
+use super::analysis::Room;
 use super::{PLAIN, PartTranslator, Segment, Val, held};
 use crate::ahead::Asks;
 use crate::arithmetic::Arithmetic as _;
@@ -112,7 +113,7 @@ pub(super) fn translate(
 ) -> Result<(), Unsupported> {
     // As the tuple arrived with them: nobody changes them here.
     segment.declare_inputs(&[])?;
-    segment.room = Some(0);
+    segment.room = Room::NONE;
     let n_inputs = segment.inputs.len();
     let mut changed = vec![false; n_inputs];
     let end = segment.builder.create_block();

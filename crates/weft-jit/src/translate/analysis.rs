@@ -1,6 +1,8 @@
 //! What the translation wants to know of a handler beforehand.
 
 use super::Plan;
+use super::key::LEN_BYTES;
+use super::tuple::input_bytes_max;
 use crate::helpers::ZERO_ROW_WORDS;
 use crate::text::FLOAT_TEXT_MAX;
 use std::collections::BTreeMap;
@@ -9,10 +11,10 @@ use weft_core::native::NATIVE_BYTES_MAX;
 use weft_core::table::ColumnRef;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{
-    Block, BlockId, BytesCmp, ColumnId, FloatOp, Function, Inst, Journal, Jump, Op, Signed, TableId,
+    Block, BlockId, BytesCmp, ColumnId, FloatOp, Function, InputId, Inst, Journal, Jump, Op, Signed, TableId,
     Terminator, Ty, Value, VarId,
 };
-use weft_ir::verify::{FramePlace, reads_inside};
+use weft_ir::verify::{FramePlace, Handler, reads_inside};
 
 /// The longest text of an integer, with its sign.
 const INT_TEXT_MAX: u64 = 20;
@@ -25,7 +27,7 @@ pub(super) struct Facts<'p> {
     pub(super) undoes: bool,
     /// The MERGE variables that a roll-back sets to what they were.
     pub(super) merges: Vec<VarId>,
-    /// How much of the scratch is taken at most when it ends.
+    /// What is taken of the scratch when it ends.
     pub(super) room_after: Room,
     /// It asks whether the scratch is full.
     pub(super) asks_scratch: bool,
@@ -238,39 +240,79 @@ fn asks_room(function: &Function, inst: &Inst) -> bool {
     makes || loads_bytes(function, inst)
 }
 
-/// Bytes of the scratch that are taken at most; None if nothing bounds them.
-pub(crate) type Room = Option<u64>;
+/// How many bytes there are at most; None if nothing bounds them.
+type BytesMax = Option<u64>;
 
-/// How much of the scratch is taken at most behind a handler, if so much is before it.
-pub(super) fn room_after(function: &Function, plan: &Plan<'_>, before: Room) -> Room {
-    told(function, plan, before).1
+/// How much of the scratch is taken at most, and what is known of the inputs that were set.
+#[derive(Clone, Debug)]
+pub(super) struct Room {
+    taken: BytesMax,
+    /// The longest of what may be in place of an input.
+    set: BTreeMap<InputId, BytesMax>,
 }
 
-/// Whether room for so much is always there.
-pub(super) fn is_roomy(room: Room) -> bool {
-    room.is_some_and(|room| room <= SCRATCH_BYTES_MIN as u64)
+impl Room {
+    /// Nothing has run yet.
+    pub(super) const NONE: Self = Self { taken: Some(0), set: BTreeMap::new() };
+
+    /// How it is behind a handler.
+    pub(super) fn after(self, function: &Function, plan: &Plan<'_>) -> Self {
+        told(function, plan, self).1
+    }
+
+    /// Whether there always is room for so much.
+    pub(super) fn is_there(&self) -> bool {
+        self.taken.is_some_and(|taken| taken <= SCRATCH_BYTES_MIN as u64)
+    }
+
+    fn take(&mut self, more: BytesMax) {
+        self.taken = self.taken.zip(more).map(|(a, b)| a.saturating_add(b));
+    }
+
+    fn set(&mut self, input: InputId, len: BytesMax) {
+        let known = self.set.entry(input).or_insert(Some(0));
+        *known = longer(*known, len);
+    }
 }
 
-/// What flags are whenever they are made, above all an [`Op::ScratchFull`] that never finds it full; and what
-/// [`room_after`] says.
+/// The most that bytes are of which it is not known which of two they are.
+fn longer(a: BytesMax, b: BytesMax) -> BytesMax {
+    a.zip(b).map(|(a, b)| a.max(b))
+}
+
+/// What flags are whenever they are made, above all an [`Op::ScratchFull`] that never finds it full; and the room
+/// behind the handler.
 fn told(function: &Function, plan: &Plan<'_>, before: Room) -> (Told, Room) {
     let mut told = vec![None; function.types.len()];
     tell_fits(function, &mut told);
     // Without loops each instruction runs once, and those that ran before another stand before it in this order.
     if function.blocks.iter().any(|block| block.scan_rows_max.is_some()) {
-        return (told, None);
+        return (told, Room { taken: None, ..before });
     }
-    let mut lens: Vec<Room> = vec![None; function.types.len()];
+    let mut lens: Vec<BytesMax> = vec![None; function.types.len()];
+    // Parameters are as long as the longest of what is given for them, all of which comes before.
+    for param in function.blocks.iter().flat_map(|block| &block.params) {
+        lens[param.0 as usize] = Some(0);
+    }
     let mut room = before;
     for block in reverse_postorder(function, &told) {
-        for inst in &function.blocks[block.0 as usize].insts {
-            let len = len_max(plan, &lens, &inst.op);
-            room = room.zip(takes_max(function, &lens, &inst.op, len)).map(|(a, b)| a.saturating_add(b));
+        let block = &function.blocks[block.0 as usize];
+        for inst in &block.insts {
+            let len = len_max(plan, &room, &lens, &inst.op);
+            room.take(takes_max(function, &lens, &inst.op, len));
+            if let Op::SetInput(input, value) = &inst.op {
+                room.set(*input, lens[value.0 as usize]);
+            }
             if let Some(result) = inst.result {
                 lens[result.0 as usize] = len;
-                if inst.op == Op::ScratchFull && is_roomy(room) {
+                if inst.op == Op::ScratchFull && room.is_there() {
                     told[result.0 as usize] = Some(false);
                 }
+            }
+        }
+        for Jump { block: to, args } in block.end.jumps() {
+            for (param, arg) in function.blocks[to.0 as usize].params.iter().zip(args) {
+                lens[param.0 as usize] = longer(lens[param.0 as usize], lens[arg.0 as usize]);
             }
         }
     }
@@ -300,16 +342,21 @@ fn tell_fits(function: &Function, told: &mut Told) {
 }
 
 /// How long the bytes are at most that an operation gives.
-fn len_max(plan: &Plan<'_>, lens: &[Room], op: &Op) -> Room {
+fn len_max(plan: &Plan<'_>, room: &Room, lens: &[BytesMax], op: &Op) -> BytesMax {
     let of = |value: &Value| lens[value.0 as usize];
     match op {
         Op::BytesConst(bytes) => Some(bytes.len() as u64),
         Op::IntToText(..) => Some(INT_TEXT_MAX),
         Op::FloatToText(_) => Some(FLOAT_TEXT_MAX as u64),
         Op::Lower(a) | Op::Upper(a) | Op::Slice(a, ..) => of(a),
-        Op::Select(_, a, b) => of(a).zip(of(b)).map(|(a, b)| a.max(b)),
+        Op::Select(_, a, b) => longer(of(a), of(b)),
         Op::Concat(parts) => {
             parts.iter().try_fold(0u64, |sum, part| of(part).map(|len| sum.saturating_add(len)))
+        }
+        Op::Input(input) => {
+            let inputs = &Handler::of(plan.event).direction(plan.chain)?.inputs;
+            let arrived = input_bytes_max(inputs.get(usize::from(input.0))?.ty)?;
+            longer(Some(arrived.into()), room.set.get(input).copied().unwrap_or(Some(0)))
         }
         Op::CallGet(cell) => {
             let decl = plan.chain.call.get(usize::from(cell.0))?;
@@ -322,12 +369,16 @@ fn len_max(plan: &Plan<'_>, lens: &[Room], op: &Op) -> Room {
 }
 
 /// How much of the scratch an operation takes at most, if `len` bounds the bytes that it gives.
-fn takes_max(function: &Function, lens: &[Room], op: &Op, len: Room) -> Room {
+fn takes_max(function: &Function, lens: &[BytesMax], op: &Op, len: BytesMax) -> BytesMax {
     let of = |value: &Value| if function.ty(*value) == Ty::Bytes { lens[value.0 as usize] } else { Some(0) };
     match op {
         Op::Concat(_) | Op::Lower(_) | Op::Upper(_) | Op::IntToText(..) | Op::FloatToText(_) => len,
         Op::Native(..) => len,
-        Op::Key(_) => None,
+        Op::Key(parts) => parts.iter().try_fold(0u64, |sum, part| {
+            let is_bytes = function.ty(*part) == Ty::Bytes;
+            let len = if is_bytes { of(part)?.saturating_add(LEN_BYTES.into()) } else { 8 };
+            Some(sum.saturating_add(len))
+        }),
         Op::CallGet(_) | Op::Column(..) => Some(len.unwrap_or(0)),
         Op::SetInput(_, value) | Op::SetAnswer(_, value) | Op::SetReply(_, value) | Op::Mirror(value) => {
             of(value)

@@ -20,7 +20,7 @@ use weft_ir::ir::{Op, TableId, Ty, Value};
 /// The longest key that is made in registers.
 const BYTES_MAX: u32 = 128;
 /// Bytes that say how long a part is.
-const LEN_BYTES: u32 = 4;
+pub(super) const LEN_BYTES: u32 = 4;
 
 /// A key that was made in registers.
 #[derive(Clone, Debug)]

@@ -20,7 +20,7 @@ use crate::ahead::Asks;
 use crate::cold;
 use crate::frame::{FRAME_BYTES, Frame, SCRATCH_MARGIN, SLICE_START, VecWords, arc_offset};
 use crate::helpers::{CELL_BYTES, Cell, Cold, Helper, ROW_REF_BYTES, tag};
-use analysis::{Facts, Room, is_roomy, room_after};
+use analysis::{Facts, Room};
 use core::mem::offset_of;
 use cranelift_codegen::cursor::{Cursor as _, FuncCursor};
 use cranelift_codegen::ir as clif;
@@ -80,7 +80,7 @@ pub(crate) struct Plan<'a> {
 pub(crate) fn translate(plan: &Plan<'_>, builder: FunctionBuilder<'_>) -> Result<Constants, Unsupported> {
     let parts = plan.chain.parts(plan.event);
     let usual = Usual::of(plan, &parts);
-    let mut segment = Segment::new(plan, builder, &parts)?;
+    let mut segment = Segment::new(plan, builder)?;
     segment.start_frame(&parts);
     segment.start_outcome();
     segment.start_trace();
@@ -100,7 +100,7 @@ pub(crate) fn look_ahead(
 ) -> Result<(Constants, Vec<Asks>), Unsupported> {
     let parts = plan.chain.parts(plan.event);
     let usual = Usual::of(plan, &parts);
-    let mut segment = Segment::new(plan, builder, &parts)?;
+    let mut segment = Segment::new(plan, builder)?;
     let mut asks = vec![Asks::default(); parts.len()];
     segment.by_kind(&parts, usual.as_ref(), |segment, parts| ahead::translate(segment, parts, &mut asks))?;
     segment.builder.seal_all_blocks();
@@ -171,7 +171,7 @@ struct Segment<'a, 'f> {
     /// Integers, and fields of the pass by type and offset, that were made there.
     ints: Vec<(i64, clif::Value)>,
     fields: Vec<((clif::Type, usize), clif::Value)>,
-    /// How much of the scratch is taken at most before the part that is being translated.
+    /// What is taken of the scratch before the part that is being translated.
     room: Room,
     /// The scratch has room for all that the segment may keep.
     is_roomy: bool,
@@ -188,11 +188,7 @@ struct Segment<'a, 'f> {
 
 impl<'a, 'f> Segment<'a, 'f> {
     /// A segment of which nothing is there but its entry.
-    fn new(
-        plan: &'a Plan<'a>,
-        mut builder: FunctionBuilder<'f>,
-        parts: &[Part<'_>],
-    ) -> Result<Self, Unsupported> {
+    fn new(plan: &'a Plan<'a>, mut builder: FunctionBuilder<'f>) -> Result<Self, Unsupported> {
         let signature = &mut builder.func.signature;
         signature.call_conv = plan.target.default_call_conv;
         signature.params.extend([AbiParam::new(I64); 3]);
@@ -202,7 +198,6 @@ impl<'a, 'f> Segment<'a, 'f> {
         let &[cx, opened, notes] = builder.block_params(entry) else {
             return Err(Unsupported { reason: "the code's function lacks parameters".into(), line: 0 });
         };
-        let room = parts.iter().try_fold(0, |room, part| room_after(part.function, plan, Some(room)));
         let [frame, began] = [FRAME_BYTES, 8].map(|bytes| {
             let data = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 3);
             let slot = builder.create_sized_stack_slot(data);
@@ -221,8 +216,8 @@ impl<'a, 'f> Segment<'a, 'f> {
             anchor,
             ints: Vec::new(),
             fields: Vec::new(),
-            room: Some(0),
-            is_roomy: is_roomy(room),
+            room: Room::NONE,
+            is_roomy: false,
             has_left: false,
             signatures: [None; Helper::COUNT],
             cold: [const { None }; Cold::ALL.len()],
@@ -234,7 +229,9 @@ impl<'a, 'f> Segment<'a, 'f> {
 
     /// Lays the parts one behind the other, from this block on.
     fn lay_out(&mut self, parts: &[Part<'_>]) -> Result<(), Unsupported> {
-        (self.room, self.has_left) = (Some(0), false);
+        (self.room, self.has_left) = (Room::NONE, false);
+        let after = |room: Room, part: &Part<'_>| room.after(part.function, self.plan);
+        self.is_roomy = parts.iter().fold(Room::NONE, after).is_there();
         self.declare_inputs(parts)?;
         let starts: Vec<clif::Block> = parts.iter().map(|_| self.builder.create_block()).collect();
         let end = self.builder.create_block();
@@ -599,8 +596,8 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
     ) -> Result<Self, Unsupported> {
         let function = part.function;
         let chain = segment.plan.chain;
-        let facts = Facts::of(function, segment.plan, segment.room)?;
-        segment.room = facts.room_after;
+        let facts = Facts::of(function, segment.plan, segment.room.clone())?;
+        segment.room = facts.room_after.clone();
         Ok(Self {
             fail_open: chain.fails_open(part.element, segment.plan.event),
             blocks: function.blocks.iter().map(|_| segment.builder.create_block()).collect(),

@@ -1,5 +1,6 @@
 //! Operations on the tuple and on what leaves the pass.
 
+use super::key::usual_len;
 use super::patch::{self, Patched};
 use super::{Done, FIXED, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
 use crate::arithmetic::Arithmetic as _;
@@ -13,6 +14,7 @@ use cranelift_codegen::ir::types::{F64, I8, I64};
 use cranelift_frontend::Variable;
 use weft_core::abi::{Cx, Outcome, REGION_BODY, REGION_HEADERS, REGION_META, Slot};
 use weft_core::hash;
+use weft_core::types::Type;
 use weft_core::{Interval, Time};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{Endian, InputId, Op, Ty, Value};
@@ -26,6 +28,8 @@ const FRAME_OFFSET_MAX: u64 = 1 << 16;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
     ty: Ty,
+    /// [`input_bytes_max`]
+    bytes_max: Option<u32>,
     region: usize,
     /// The column as the engine gave it, where a part of the segment reads it.
     given: Option<Val>,
@@ -34,6 +38,12 @@ pub(super) struct Column {
     now: Option<(Variable, Variable, Variable)>,
     /// How it gets into the frame, if that is by a patch.
     pub(super) patched: Option<Patched>,
+}
+
+/// How long the bytes of an input are at most, where that is known of its type. What arrives is cut to that, so that
+/// room can be reckoned with it: what is read as an address is never longer.
+pub(super) fn input_bytes_max(ty: Type) -> Option<u32> {
+    usual_len(ty).and(ty.bytes_max())
 }
 
 /// What a column is that changes: its value, whether it is not NULL, and whether it is to be patched.
@@ -68,6 +78,7 @@ impl Segment<'_, '_> {
         for (at, input) in direction.inputs.iter().enumerate() {
             let mut column = Column {
                 ty: Ty::of(input.ty),
+                bytes_max: input_bytes_max(input.ty),
                 region: match input.place {
                     Place::Body(_) | Place::Frame(_) | Place::Layer(_) => REGION_BODY,
                     Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
@@ -164,7 +175,12 @@ impl Segment<'_, '_> {
                     return Val::Two(self.inside(column.region, a, len).0, len);
                 }
                 let b = self.builder.ins().load(I64, FIXED, slots, offset + offset_of!(Slot, b) as i32);
-                self.in_region(column.region, a, b)
+                let (start, len) = self.in_region(column.region, a, b).two();
+                let cut = |max: u32| {
+                    let max = self.int(max.into());
+                    self.builder.ins().umin(len, max)
+                };
+                Val::Two(start, column.bytes_max.map_or(len, cut))
             }
             ty => self.unpack(ty, a),
         };
