@@ -18,7 +18,7 @@ use crate::engine::{Action, Engine, Timer};
 use crate::filter::Pending;
 use crate::plan::Plan;
 use crate::pool::Pool;
-use crate::queue::{Counts, Dropped, LineCount, Packet, PartitionState, Queue, Why};
+use crate::queue::{Counts, Dropped, FAR_NS, LineCount, Packet, PartitionState, Queue, Why};
 use crate::recording::Asked;
 use crate::stats::Histogram;
 use crate::timers::TimerKey;
@@ -38,9 +38,6 @@ pub const CALL_BYTES: u32 = 1514;
 /// A link that was held up lets calls go so much faster than its rate afterwards, until it has made up for this time at
 /// most. Timers have steps of a millisecond.
 pub const CATCH_UP_NS: u64 = 10_000_000;
-
-/// What a queue is told of a call without a deadline: it may wait for a year.
-const FAR_NS: u64 = 365 * 86_400 * 1_000_000_000;
 
 /// Calls that are over leave their places in a queue when they are half of it and this many, or all of it.
 const LEFT_MIN: u64 = 64;
@@ -386,7 +383,7 @@ impl Engine {
             .as_deref()
             .and_then(header)
             .and_then(|text| core::str::from_utf8(text).ok()?.parse().ok());
-        let slack = call.due.map_or(FAR_NS as i64, |due| (due - now).0.max(0));
+        let slack = call.due.map_or(FAR_NS, |due| (due - now).0.max(0));
         let upper = |hash: u64| (hash >> 32) as u32;
         Packet {
             len: CALL_BYTES,

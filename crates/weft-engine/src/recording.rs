@@ -23,7 +23,7 @@
 //! `T` is in nanoseconds since the line before, `N` the number of a packet: the one that came first is 0.
 
 use crate::queue::snapshot::{Kind, Snapshot};
-use crate::queue::{Packet, Queue, QueueCode, Sent};
+use crate::queue::{FAR_NS, NEVER_DUE_NS, Packet, Queue, QueueCode, Sent};
 use core::fmt::{self, Write as _};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::collections::BTreeMap;
@@ -362,7 +362,8 @@ fn letter(kind: Kind) -> &'static str {
     Kind::ALL.iter().find(|(known, _)| *known == kind).map_or("", |(_, letter)| letter)
 }
 
-/// Numbers that a packet is told by.
+/// Numbers that a packet is told by. What nobody says is 0: of slack and deadline those bits are told that are others
+/// then.
 const WORDS: usize = 10 + HEADERS_MAX;
 
 fn words_of(packet: &Packet) -> [u64; WORDS] {
@@ -376,8 +377,8 @@ fn words_of(packet: &Packet) -> [u64; WORDS] {
         packet.dst.into(),
         packet.class.into(),
         packet.remaining,
-        packet.slack_ns as u64,
-        packet.deadline_ns,
+        (packet.slack_ns ^ FAR_NS) as u64,
+        packet.deadline_ns ^ NEVER_DUE_NS,
         a,
         b,
         c,
@@ -386,7 +387,7 @@ fn words_of(packet: &Packet) -> [u64; WORDS] {
 }
 
 fn packet_of(words: &[u64; WORDS]) -> Option<Packet> {
-    let [len, ecn, dscp, flow, src, dst, class, remaining, slack, deadline_ns, headers @ ..] = *words;
+    let [len, ecn, dscp, flow, src, dst, class, remaining, slack, deadline, headers @ ..] = *words;
     Some(Packet {
         handle: 0,
         len: len.try_into().ok()?,
@@ -397,8 +398,8 @@ fn packet_of(words: &[u64; WORDS]) -> Option<Packet> {
         dst: dst.try_into().ok()?,
         class: class.try_into().ok()?,
         remaining,
-        slack_ns: slack as i64,
-        deadline_ns,
+        slack_ns: slack as i64 ^ FAR_NS,
+        deadline_ns: deadline ^ NEVER_DUE_NS,
         headers,
     })
 }

@@ -37,8 +37,13 @@ pub use weft_ir::queue::{QueueCode, QueueProgram};
 /// served whatever it says: a quantum of a byte must not stop the link.
 pub const TURNS_MAX: u32 = 1 << 16;
 
+/// How long a packet may wait of which nobody says how long it may: a year.
+pub const FAR_NS: i64 = 365 * 86_400 * 1_000_000_000;
+/// When a packet should be there of which nobody says when: after all others.
+pub const NEVER_DUE_NS: u64 = i64::MAX as u64;
+
 /// A packet as a queue sees it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// What the caller knows it by.
     pub handle: u64,
@@ -58,12 +63,32 @@ pub struct Packet {
     pub class: u32,
     /// Bytes left of its flow, 0 if nobody says.
     pub remaining: u64,
-    /// Nanoseconds that it may still wait.
+    /// Nanoseconds that it may still wait, [`FAR_NS`] if nobody says.
     pub slack_ns: i64,
-    /// Nanoseconds of the clock by which it should be there.
+    /// Nanoseconds of the clock by which it should be there, [`NEVER_DUE_NS`] if nobody says.
     pub deadline_ns: u64,
     /// What the program asks of its headers.
     pub headers: [u64; HEADERS_MAX],
+}
+
+/// One of which nothing is known.
+impl Default for Packet {
+    fn default() -> Self {
+        Self {
+            handle: 0,
+            len: 0,
+            ecn: 0,
+            dscp: 0,
+            flow: 0,
+            src: 0,
+            dst: 0,
+            class: 0,
+            remaining: 0,
+            slack_ns: FAR_NS,
+            deadline_ns: NEVER_DUE_NS,
+            headers: [0; HEADERS_MAX],
+        }
+    }
 }
 
 impl Packet {

@@ -49,6 +49,9 @@ impl<C: QueueCode> Shared<C> {
             Why::Overflow => &mut self.counts.dropped_overflow,
         };
         *count += 1;
+        if why == Why::Overflow {
+            self.note(at, line, Verdict::Drop);
+        }
         let known = self.packets.release(slot);
         self.dropped.push_back(Dropped {
             handle: known.handle,
@@ -64,7 +67,7 @@ impl<C: QueueCode> Shared<C> {
     /// ON DEQUEUE dropped a packet.
     #[inline(never)]
     pub(super) fn drop_leaving(&mut self, slot: u32, at: usize, end: u64) {
-        self.note(at, end);
+        self.note(at, Verdict::line(end), Verdict::of_word(end));
         self.handlers.add_drop();
         self.drop_packet(slot, at, Why::Dequeue, Verdict::line(end));
     }
@@ -72,19 +75,19 @@ impl<C: QueueCode> Shared<C> {
     /// ON ENQUEUE dropped a packet.
     #[inline(never)]
     pub(super) fn drop_coming(&mut self, slot: u32, at: usize, end: u64) {
-        self.note(at, end);
+        self.note(at, Verdict::line(end), Verdict::of_word(end));
         self.drop_packet(slot, at, Why::Enqueue, Verdict::line(end));
     }
 
     #[inline(never)]
     pub(super) fn marked(&mut self, at: usize, end: u64) {
         self.counts.marked += 1;
-        self.note(at, end);
+        self.note(at, Verdict::line(end), Verdict::of_word(end));
     }
 
     #[cold]
-    fn note(&mut self, at: usize, end: u64) {
-        let (level, line, verdict) = (at as u8, Verdict::line(end), Verdict::of_word(end));
+    fn note(&mut self, at: usize, line: u32, verdict: Verdict) {
+        let level = at as u8;
         let is_it =
             |known: &&mut LineCount| (known.level, known.line, known.verdict) == (level, line, verdict);
         match self.lines.iter_mut().find(is_it) {

@@ -67,6 +67,9 @@ pub trait Discipline {
     /// Takes an item, whose stamp the caller has set to `now_ns`.
     fn enqueue(&mut self, item: Item, now_ns: u64);
 
+    /// So many bits a second pass through its link now. Most do not ask.
+    fn set_rate(&mut self, _bits_per_s: u64) {}
+
     /// The item to be sent next; none if the queue is empty, or holds its items until [`Discipline::poll_timeout`].
     fn dequeue(&mut self, now_ns: u64) -> Option<Item>;
 

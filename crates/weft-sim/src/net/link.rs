@@ -7,10 +7,12 @@ use super::discipline::{Backlog, Discipline, Item};
 use super::measure::Histogram;
 use super::tournament::NEVER;
 use crate::Dice;
+use weft_engine::packet::path::OPPORTUNITY_BYTES;
 use weft_engine::packet::trace::{Cursor, Trace};
 
 /// A queue that holds its items until a time that has passed is asked again after so long: it must not stop the clock.
 const PATIENCE_NS: u64 = 1000;
+const NS_PER_MS: u64 = 1_000_000;
 
 /// How fast a link sends.
 #[derive(Clone, Debug)]
@@ -82,6 +84,8 @@ pub(super) struct Link {
     /// What the division of a packet's bits by the rate left over, so that the rate is exact.
     carry: u64,
     cursor: Cursor,
+    /// The millisecond for which the queue was told the rate of a trace.
+    rate_ms: u64,
 }
 
 impl LinkSpec {
@@ -103,7 +107,7 @@ impl LinkSpec {
 
 impl Link {
     pub(super) fn new(spec: LinkSpec, queue: Box<dyn Discipline>) -> Self {
-        Self {
+        let mut link = Self {
             spec,
             queue,
             stats: LinkStats::default(),
@@ -112,7 +116,10 @@ impl Link {
             free_ns: 0,
             carry: 0,
             cursor: Cursor::default(),
-        }
+            rate_ms: 0,
+        };
+        link.tell_rate(0);
+        link
     }
 
     /// When this link wants to be called.
@@ -176,6 +183,9 @@ impl Link {
         };
         self.stats.sojourn.add(now_ns - item.enqueued_at_ns);
         self.free_ns = now_ns + self.serialization_ns(item.len);
+        if matches!(self.spec.rate, Rate::Trace(_)) && now_ns / NS_PER_MS != self.rate_ms {
+            self.tell_rate(now_ns);
+        }
         self.next_send_ns =
             if self.queue.backlog().packets > 0 { self.opportunity(self.free_ns) } else { NEVER };
         self.send(item.handle, item.len, self.free_ns, dice);
@@ -212,6 +222,19 @@ impl Link {
             Rate::Unlimited => from_ns,
             Rate::Fixed(_) => from_ns.max(self.free_ns),
             Rate::Trace(trace) => trace.next_at(&mut self.cursor, from_ns),
+        }
+    }
+
+    /// Tells the queue how fast the link is at this time, as links of a node do.
+    fn tell_rate(&mut self, now_ns: u64) {
+        self.rate_ms = now_ns / NS_PER_MS;
+        match &self.spec.rate {
+            Rate::Unlimited => {}
+            Rate::Fixed(bits_per_s) => self.queue.set_rate(*bits_per_s),
+            Rate::Trace(trace) => {
+                let bits = trace.rate_around(now_ns) * (OPPORTUNITY_BYTES * 8) as f64;
+                self.queue.set_rate(bits as u64);
+            }
         }
     }
 

@@ -59,6 +59,10 @@ impl<C: QueueCode> Discipline for Programmed<C> {
         self.queue.enqueue(&packet_of(&item), now_ns);
     }
 
+    fn set_rate(&mut self, bits_per_s: u64) {
+        self.queue.set_rate(bits_per_s);
+    }
+
     fn dequeue(&mut self, now_ns: u64) -> Option<Item> {
         let sent = self.queue.dequeue(now_ns)?;
         Some(Item { ecn: sent.ecn, ..self.items[sent.handle as usize] })

@@ -197,6 +197,9 @@ fn each_packet_enters_once_and_leaves_once() {
         }
         assert_eq!(queue.counts().queued, 0, "{name}");
         assert!(gone.iter().all(|gone| *gone), "{name}: some never left");
+        // Each drop and mark is counted for the line that said it.
+        let told: u64 = queue.lines().iter().map(|line| line.packets).sum();
+        assert_eq!(told, queue.counts().dropped() + queue.counts().marked, "{name}: {:?}", queue.lines());
     }
 }
 
@@ -234,6 +237,118 @@ fn rounds_by_bytes_are_fair_within_a_quantum_and_a_packet() {
             assert!(spread <= slack, "{name}: {sent:?}");
         }
     }
+}
+
+/// If this fails, a host with many flows gets more than one with few, or a flow of a host more than its others.
+#[test]
+fn hosts_share_and_then_their_flows() {
+    const LEN: u32 = 1000;
+    let mut queue = queue("hpfq", "");
+    // Host 0 has one flow, host 1 has three.
+    let hosts = [0, 1, 1, 1];
+    let add = |queue: &mut Queue<Interpreted>, flow: u32| {
+        let host = hosts[flow as usize];
+        queue.enqueue(&Packet { src: host, ..packet(flow.into(), flow, LEN) }, 0);
+    };
+    (0..4).for_each(|flow| (0..50).for_each(|_| add(&mut queue, flow)));
+    let mut sent = [0_u64; 4];
+    for _ in 0..20_000 {
+        let left = queue.dequeue(1).expect("all flows have packets");
+        sent[left.handle as usize] += 1;
+        add(&mut queue, left.handle as u32);
+        let [own, others @ ..] = sent;
+        let of_many = others.iter().sum::<u64>();
+        assert!(own.abs_diff(of_many) <= 1, "hosts: {sent:?}");
+        let (most, least) = (others.iter().max().unwrap(), others.iter().min().unwrap());
+        assert!(most - least <= 1, "flows of a host: {sent:?}");
+    }
+}
+
+/// If this fails, flows do not take turns by packets, or the one that holds the most is not the one that loses.
+#[test]
+fn sfq_takes_turns_by_packets_and_drops_of_the_longest() {
+    let mut queue = queue("sfq", " (packets = 100)");
+    for nth in 0..90 {
+        // Of three flows, one holds ten times what each of the others does.
+        let flow = if nth % 12 < 10 { 0 } else { nth % 12 - 9 };
+        queue.enqueue(&packet(u64::from(flow), flow, 500), 0);
+    }
+    (0..20).for_each(|_| queue.enqueue(&packet(1, 1, 500), 0));
+    let dropped: Vec<u64> = std::iter::from_fn(|| queue.poll_dropped()).map(|of| of.handle).collect();
+    assert_eq!(dropped, vec![0; 10], "the longest loses");
+    let order = drain(&mut queue, 1);
+    for turn in order[..21].chunks(3) {
+        let mut turn = turn.to_vec();
+        turn.sort_unstable();
+        assert_eq!(turn, [0, 1, 2], "{order:?}");
+    }
+}
+
+/// If this fails, BLUE does not learn from overflow and idleness: its drops do not rise with the one, or stay with the
+/// other.
+#[test]
+fn blue_learns_from_what_is_full_and_what_is_idle() {
+    let mut line = Line::new(queue("blue", " (full = 80, packets = 100)"), 10_000_000);
+    let mut now = 0;
+    let mut offer = |line: &mut Line, n: u64, gap: u64| {
+        let before = line.queue.counts();
+        for handle in 0..n {
+            now += gap;
+            line.offer(&packet(handle, 1, 1250), now);
+        }
+        let after = line.queue.counts();
+        let share = |now: u64, before: u64| (now - before) as f64 / n as f64;
+        (
+            share(after.dropped_enqueue, before.dropped_enqueue),
+            share(after.dropped_overflow, before.dropped_overflow),
+        )
+    };
+    // Twice the rate: overflow at first, and then half is dropped as it comes.
+    let (_, full_at_first) = offer(&mut line, 2_000, MS / 2);
+    offer(&mut line, 20_000, MS / 2);
+    let (early, full) = offer(&mut line, 2_000, MS / 2);
+    assert!(
+        full_at_first > 0.3 && full < 0.05 && (0.4..0.6).contains(&early),
+        "{full_at_first} {full} {early}"
+    );
+    // A tenth of the rate: it is idle, and forgets.
+    offer(&mut line, 4_000, 10 * MS);
+    let (early, full) = offer(&mut line, 1_000, 10 * MS);
+    assert!(early < 0.01 && full == 0.0, "{early} {full}");
+}
+
+/// If this fails, who was served least of late is not served first, or what is long past is not forgotten.
+#[test]
+fn who_was_served_least_of_late_goes_first() {
+    let mut queue = queue("proportional_fair", "");
+    let add = |queue: &mut Queue<Interpreted>, user: u32, len: u32, now: u64| {
+        queue.enqueue(&packet(user.into(), user, len), now);
+    };
+    // Both always have packets: bytes are shared, though those of one are five times as long.
+    let lens = [300, 1500];
+    for user in 0..2 {
+        (0..20).for_each(|_| add(&mut queue, user, lens[user as usize], 0));
+    }
+    let mut sent = [0_u64; 2];
+    for _ in 0..3_000 {
+        let left = queue.dequeue(1).expect("both have packets");
+        sent[left.handle as usize] += u64::from(left.len);
+        add(&mut queue, left.handle as u32, left.len, 1);
+        assert!(sent[0].abs_diff(sent[1]) <= 2 * 1500, "{sent:?}");
+    }
+    // One was served alone; the other goes first until it has as much, or until that is long ago.
+    let ahead = |pause: u64| {
+        let mut queue = self::queue("proportional_fair", "");
+        (0..10).for_each(|_| add(&mut queue, 0, 1000, 1));
+        assert_eq!(drain(&mut queue, 2).len(), 10);
+        for _ in 0..20 {
+            add(&mut queue, 0, 1000, 2 + pause);
+            add(&mut queue, 1, 1000, 2 + pause);
+        }
+        drain(&mut queue, 3 + pause).iter().take_while(|user| **user == 1).count()
+    };
+    assert!((9..=11).contains(&ahead(0)), "{}", ahead(0));
+    assert!(ahead(10 * S) <= 1, "{}", ahead(10 * S));
 }
 
 /// If this fails, weights do not share as they say.
@@ -435,6 +550,24 @@ fn managed_queues_are_short_and_idle_ones_lose_nothing() {
         let mean = late.iter().sum::<u64>() / late.len() as u64;
         assert!(mean < wait_max, "{name}: {} ms", mean / MS);
         assert!(line.queue.counts().dropped() > 500, "{name}: {:?}", line.queue.counts());
+    }
+}
+
+/// If this fails, a queue drops of a trickle because of a burst that is long over, or because nobody says when packets
+/// are due.
+#[test]
+fn what_was_idle_drops_nothing_of_a_trickle() {
+    for name in ALL {
+        let mut line = Line::new(queue(name, ""), 10_000_000);
+        (0..100).for_each(|handle| line.offer(&packet(handle, 1, 1250), S));
+        line.run(50 * S);
+        let dropped = line.queue.counts().dropped();
+        for nth in 0..50 {
+            line.offer(&packet(100 + nth, 1, 1250), 50 * S + nth * 20 * MS);
+        }
+        line.run(60 * S);
+        let counts = line.queue.counts();
+        assert_eq!((counts.dropped(), counts.queued), (dropped, 0), "{name}: {counts:?}");
     }
 }
 

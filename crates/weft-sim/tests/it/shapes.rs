@@ -1,7 +1,9 @@
 //! Shapes of networks, and what disciplines do in them.
 
-use crate::queues::library_queue;
+use crate::queues::{library_queue, programs};
 use crate::rig::{MS, S, endless, rates};
+use std::sync::Arc;
+use weft_engine::packet::trace::Trace;
 use weft_ir::queue::run::Interpreted;
 use weft_sim::net::measure::tail;
 use weft_sim::net::twins::{CodelSpec, Fifo, FqCodel, Pfabric, Pifo};
@@ -101,6 +103,28 @@ fn a_program_shapes_a_link_that_is_faster() {
     let rate = rates(&mut net, &[flow], 2 * S, 12 * S)[0];
     assert!((4.9e6..=5.01e6).contains(&rate), "{rate}");
     assert!(net.events() < 100_000, "{}", net.events());
+}
+
+/// If this fails, a program takes a simulated link for another than it is: `link.rate` is not that of the link.
+#[test]
+fn a_program_knows_the_rate_of_its_link() {
+    let every_ms = Arc::new(Trace::parse("1\n2\n3\n4\n5\n").expect("it is a trace"));
+    for (spec, rate) in
+        [(LinkSpec::fixed(5_000_000, MS), 5_000_000), (LinkSpec::trace(every_ms, MS), 12_000_000)]
+    {
+        let text = format!(
+            "CREATE QUEUE it AS LIMIT 100000 PACKETS ON OVERFLOW DROP TAIL; \
+             ON ENQUEUE IF link.rate <> {rate} THEN DROP; END IF; ACCEPT; END;"
+        );
+        let program = Arc::new(programs(&text).pop().expect("there is one"));
+        let queue = Programmed::new(program.clone(), Interpreted::new(program), 1);
+        let mut net = Net::new(1);
+        let ends = Dumbbell::new(&mut net, spec, Box::new(queue), 10 * MS);
+        let flow = net.add_flow(endless(&ends, SenderSpec::default()));
+        net.run_until(2 * S);
+        assert_eq!(net.link(ends.bottleneck).dropped, 0, "{rate}");
+        assert!(net.flow(flow).received > 100, "{rate}");
+    }
 }
 
 /// Holds everything, until a time that has passed.

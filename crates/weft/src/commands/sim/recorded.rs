@@ -10,6 +10,8 @@ pub(super) const LIMITS: Limits = Limits { ns: 60_000_000_000, ..Limits::NONE };
 
 /// A discipline that notes what it is asked.
 pub(super) struct Recorded {
+    /// Bits a second of the link, if that has changed since something was noted.
+    rate: Option<u64>,
     inner: Box<dyn Discipline>,
     recorder: Arc<Mutex<Recorder>>,
 }
@@ -19,11 +21,15 @@ impl Recorded {
     /// in the second.
     pub(super) fn new(inner: Box<dyn Discipline>, seed: u64) -> (Self, Arc<Mutex<Recorder>>) {
         let recorder = Arc::new(Mutex::new(Recorder::new(0, seed, LIMITS)));
-        (Self { inner, recorder: Arc::clone(&recorder) }, recorder)
+        (Self { rate: None, inner, recorder: Arc::clone(&recorder) }, recorder)
     }
 
-    fn note(&self, now_ns: u64, asked: &Asked) {
-        self.recorder.lock().unwrap_or_else(PoisonError::into_inner).note(now_ns, asked);
+    fn note(&mut self, now_ns: u64, asked: &Asked) {
+        let mut recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(rate) = self.rate.take() {
+            recorder.note(now_ns, &Asked::Rate(rate));
+        }
+        recorder.note(now_ns, asked);
     }
 }
 
@@ -31,6 +37,11 @@ impl Discipline for Recorded {
     fn enqueue(&mut self, item: Item, now_ns: u64) {
         self.note(now_ns, &Asked::Enqueue(packet_of(&item)));
         self.inner.enqueue(item, now_ns);
+    }
+
+    fn set_rate(&mut self, bits_per_s: u64) {
+        self.rate = Some(bits_per_s);
+        self.inner.set_rate(bits_per_s);
     }
 
     fn dequeue(&mut self, now_ns: u64) -> Option<Item> {
