@@ -11,6 +11,9 @@ use crate::hir::{
 use crate::source::Span;
 use crate::types;
 
+/// Why there is no payload.
+const NO_PAYLOAD: &str = "a queue does not see what packets carry";
+
 /// What a packet says of itself, with its type, and whether a program may change it.
 pub(crate) const PACKET_FIELDS: [(&str, T, bool); 12] = [
     ("len", T::Size, false),
@@ -304,25 +307,30 @@ impl Checker<'_, '_> {
             _ => Place::Field(field.to_owned()),
         };
         let Some((_, ty, can_set)) = PACKET_FIELDS.iter().find(|(name, ..)| *name == field) else {
-            let names: Vec<&str> = PACKET_FIELDS.iter().map(|(name, ..)| *name).chain(["sojourn"]).collect();
             let message = match field {
-                "payload" | "data" | "body" => "a queue does not see what packets carry".to_owned(),
+                "payload" | "data" | "body" => NO_PAYLOAD.to_owned(),
                 _ => format!("a packet in a queue has no `{field}`"),
             };
-            let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, message)
-                .at(path.span, "not part of it")
-                .with_note(format!("it has {}", names.join(", ")))
-                .with_help(
-                    "fields of headers have the names of their layers, `vlan.id`; an element of the chain may MARK \
-                     packets by anything else: the queue sees `p.class`",
-                );
-            self.cx.report(diagnostic);
+            self.not_of_packets(path.span, message);
             return None;
         };
         if matches!(found, Place::Field(_)) {
             self.note_field(field);
         }
         Some((Found::Place(found), *ty, *can_set))
+    }
+
+    /// Says what packets have instead.
+    fn not_of_packets(&mut self, span: Span, message: impl Into<String>) {
+        let names: Vec<&str> = PACKET_FIELDS.iter().map(|(name, ..)| *name).chain(["sojourn"]).collect();
+        let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, message)
+            .at(span, "not part of it")
+            .with_note(format!("it has {}", names.join(", ")))
+            .with_help(
+                "fields of headers have the names of their layers, `vlan.id`; an element of the chain may MARK \
+                 packets by anything else: the queue sees `p.class`",
+            );
+        self.cx.report(diagnostic);
     }
 
     fn needs_partition(&mut self, span: Span) -> Option<()> {
@@ -374,6 +382,11 @@ impl Checker<'_, '_> {
                 None
             }
             (None, _) if self.header(path, false).is_some() => None,
+            // Elements call it so.
+            (None, "payload") => {
+                self.not_of_packets(path.span, NO_PAYLOAD);
+                None
+            }
             (None, _) => {
                 let known: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
                 let locals: Vec<String> = self.locals.iter().map(|(name, ..)| name.clone()).collect();
