@@ -21,6 +21,7 @@ use crate::hir::{
     QueueHeader, QueueLevel, QueueLimit, QueueLiteral as Literal, QueueMoment, QueueOverflow,
     QueuePartitions, QueuePlace, QueueStmt, QueueStmtKind, QueueType as T, QueueVar, QueueVictim,
 };
+use crate::nearest::nearest;
 use crate::source::Span;
 use weft_core::Type;
 use weft_core::wire::FieldRef;
@@ -203,8 +204,15 @@ impl<'a> Queues<'a> {
         let Some(item) = self.items.iter().find(|item| item.name.name == used.queue.name) else {
             let message = format!("there is no queue `{}`", used.queue.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(used.queue.span, "unknown");
-            let names = self.items.iter().map(|item| item.name.name.as_str());
-            cx.report_missing(with_nearest(diagnostic, &used.queue, names));
+            let names = || self.items.iter().map(|item| item.name.name.as_str());
+            let diagnostic = match nearest(&used.queue.name, names()) {
+                Some(_) => with_nearest(diagnostic, &used.queue, names()),
+                None => diagnostic.with_help(format!(
+                    "import the file that has it: `IMPORT 'library/queues/{}.weft';`",
+                    used.queue.name
+                )),
+            };
+            cx.report_missing(diagnostic);
             return None;
         };
         self.levels(cx, item, Some(used), within)

@@ -597,6 +597,10 @@ CREATE LINK tenants ON CLUSTER cart CONCURRENCY 2 QUEUE drr;
         tokio::time::sleep(Duration::from_millis(100)).await;
         let altered = query("ALTER LINK tenants USE QUEUE sfq KEEP PACKETS");
         assert!(altered.contains("tenants"), "{altered}");
+        let lost = "ALTER LINK tenants USE QUEUE by_weight KEEP PACKETS";
+        let lost = output(weft(&test.folder).args(["query", "--admin", &test.node.admin, lost]));
+        let lost = String::from_utf8_lossy(&lost.stderr).into_owned();
+        assert!(lost.contains("import the file that has it"), "{lost}");
         calls.join_all().await.into_iter().filter(|is_answered| *is_answered).count()
     });
     assert!(n_answered >= 240, "{n_answered} of those who waited were answered");
