@@ -54,7 +54,7 @@ pub(crate) fn permit(address: SocketAddr, anywhere: bool) -> Result<(), Fault> {
     if address.ip().is_loopback() || anywhere {
         return Ok(());
     }
-    Err(Fault::Usage(format!(
+    Err(Fault::usage(format!(
         "the admin endpoint would be open to other machines at {address}; say --admin-anywhere if it shall"
     )))
 }

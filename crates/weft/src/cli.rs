@@ -135,10 +135,10 @@ pub(crate) struct ExplainArgs {
     /// Give it as data
     #[arg(long)]
     pub(crate) json: bool,
-    /// Draw the plan into this file
+    /// Draw the plans of the chains into this file
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<String>,
-    /// Write the plan into this file as a graph for Graphviz
+    /// Write the plans of the chains into this file as a graph for Graphviz
     #[arg(long, value_name = "FILE")]
     pub(crate) dot: Option<String>,
     /// Ask the node with this admin endpoint what its elements took and ended, and plan by that

@@ -15,8 +15,8 @@ pub(crate) enum Fault {
     Passed(u8),
     /// The input is at fault.
     Input(String),
-    /// The command line is at fault: what it asks for is well-formed, and not allowed as it stands.
-    Usage(String),
+    /// The command line is at fault: what it asks for is well-formed, and not allowed as it stands. What would help.
+    Usage { what: String, help: Option<String> },
     /// The environment is at fault: what, and what would help.
     Environment { what: String, help: Option<String> },
 }
@@ -27,9 +27,15 @@ impl Fault {
         Self::Environment { what: what.to_string(), help: None }
     }
 
+    /// The command line is at fault.
+    pub(crate) fn usage(what: impl fmt::Display) -> Self {
+        Self::Usage { what: what.to_string(), help: None }
+    }
+
     /// The same, with what would help.
     pub(crate) fn with_help(self, help: impl fmt::Display) -> Self {
         match self {
+            Self::Usage { what, .. } => Self::Usage { what, help: Some(help.to_string()) },
             Self::Environment { what, .. } => Self::Environment { what, help: Some(help.to_string()) },
             other => other,
         }
@@ -47,10 +53,12 @@ impl Fault {
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Told | Self::ToldEnvironment | Self::Passed(_) => String::new(),
-            Self::Input(what) | Self::Usage(what) | Self::Environment { what, help: None } => {
+            Self::Input(what) | Self::Usage { what, help: None } | Self::Environment { what, help: None } => {
                 format!("weft: {what}\n")
             }
-            Self::Environment { what, help: Some(help) } => format!("weft: {what}\n  help: {help}\n"),
+            Self::Usage { what, help: Some(help) } | Self::Environment { what, help: Some(help) } => {
+                format!("weft: {what}\n  help: {help}\n")
+            }
         }
     }
 
@@ -59,7 +67,7 @@ impl Fault {
         eprint!("{}", self.text());
         ExitCode::from(match self {
             Self::Told | Self::Input(_) => 1,
-            Self::Usage(_) => 2,
+            Self::Usage { .. } => 2,
             Self::Passed(status) => *status,
             Self::ToldEnvironment | Self::Environment { .. } => 3,
         })

@@ -133,11 +133,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Fault> {
     if !args.captures.is_empty() {
         return match args.name {
             Bench::Markers => print(&markers::run_on(&args.captures, args.quick)?, args.json),
-            _ => Err(Fault::Usage("--capture is for `weft bench markers`".to_owned())),
+            _ => Err(Fault::usage("--capture is for `weft bench markers`")),
         };
     }
     if args.workers != 1 && !matches!(args.name, Bench::Ports) {
-        return Err(Fault::Usage("--workers is for `weft bench ports`".to_owned()));
+        return Err(Fault::usage("--workers is for `weft bench ports`"));
     }
     let report = match args.name {
         Bench::Elements => Ok(elements::run(args.quick)),

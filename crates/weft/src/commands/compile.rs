@@ -42,7 +42,7 @@ fn chosen<'q>(queues: &'q [QueueProgram], name: Option<&str>, file: &str) -> Res
             Fault::Input(format!("{file}: there is no queue `{name}`; there are {}", names()))
         }),
         (None, [only]) => Ok(only),
-        (None, _) => Err(Fault::Usage(format!("{file} has the queues {}: say which with --queue", names()))),
+        (None, _) => Err(Fault::usage(format!("{file} has the queues {}: say which with --queue", names()))),
     }
 }
 

@@ -30,6 +30,9 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
     let Some(network) = checked.network else { return Err(Fault::told(checked.at_fault)) };
     let (chains, queues) = chosen(&network, args.name.as_deref())?;
+    if chains.is_empty() && (args.svg.is_some() || args.dot.is_some()) {
+        return Err(no_picture(&network, args.name.as_deref()));
+    }
     let status = args.admin.as_ref().map(|admin| {
         let node = AdminArgs { admin: *admin, token_file: args.token_file.clone() };
         Client::new(&node)?.status()
@@ -61,6 +64,28 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     // A reader that has seen enough may close its end.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     Ok(())
+}
+
+/// That nothing of what was chosen is drawn, and what is.
+fn no_picture(network: &Network, name: Option<&str>) -> Fault {
+    let mut links = links_of(network).map(|(link, _)| link);
+    let link = links.find(|link| name.is_none_or(|name| name == *link));
+    let what = match (name, link) {
+        (Some(name), Some(_)) => format!("`{name}` is a link"),
+        (Some(name), None) => format!("`{name}` is a queue"),
+        (None, _) => "the program has no chains".to_owned(),
+    };
+    let fault = Fault::usage(format!("{what}: --svg and --dot draw the plans of chains"));
+    let recorded = link.map(|link| {
+        format!(
+            "what waits in `{link}` of a node that runs is drawn by `weft link record {link}` and \
+             `weft link show {link}.rec --svg {link}.svg`"
+        )
+    });
+    let chains: Vec<&str> = network.chains.iter().map(|chain| &*chain.name).collect();
+    let chains = (!chains.is_empty()).then(|| format!("the program has the chains {}", chains.join(", ")));
+    let help: Vec<String> = recorded.into_iter().chain(chains).collect();
+    if help.is_empty() { fault } else { fault.with_help(help.join("; ")) }
 }
 
 /// What a node says that it has counted of the elements of a chain.

@@ -26,7 +26,7 @@ fn page(name: Option<&str>) -> Result<Vec<u8>, Fault> {
                 command.get_subcommands().find(|c| c.get_name() == name && !c.is_hide_set()).cloned()
             };
             let found = name.split(' ').try_fold(command, |command, name| below(&command, name));
-            found.ok_or_else(|| Fault::Usage(format!("`weft` has no command `{name}`")))?
+            found.ok_or_else(|| Fault::usage(format!("`weft` has no command `{name}`")))?
         }
     };
     Ok(render(shown).expect("a vector takes all bytes"))

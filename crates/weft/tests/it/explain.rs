@@ -176,6 +176,35 @@ fn a_plan_is_drawn_with_all_its_elements_and_ties() {
     assert_eq!(dot.matches('{').count(), dot.matches('}').count());
 }
 
+/// Whoever asks for a picture of what has none would find an empty one, and no word of how to get one.
+#[test]
+fn a_link_is_not_drawn_as_a_plan() {
+    let folder = Folder::new();
+    let link = "IMPORT 'library/queues/fifo.weft';
+CREATE PORT lan ON packet 'eth0';
+CREATE LINK wan ON PORT lan QUEUE fifo;
+";
+    folder.write("link.weft", link);
+    folder.write("both.weft", &format!("{PAPER}{link}"));
+    folder.write("queue.weft", "IMPORT 'library/queues/fifo.weft';\n");
+    let refused = |args: &[&str]| {
+        let done = output(weft(&folder).current_dir(&folder.0).arg("explain").args(args));
+        let text = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(2), "{text}");
+        assert!(done.stdout.is_empty() && !folder.0.join("wan.svg").exists(), "{text}");
+        text
+    };
+    let shown = "`weft link record wan` and `weft link show wan.rec --svg wan.svg`";
+    let link = refused(&["both.weft", "wan", "--svg", "wan.svg"]);
+    assert!(link.starts_with("weft: `wan` is a link: --svg and --dot draw the plans of chains\n"), "{link}");
+    assert!(link.contains(shown) && link.contains("the chains paper, squeezed_key"), "{link}");
+    let queue = refused(&["queue.weft", "fifo", "--dot", "wan.svg"]);
+    assert!(queue.contains("`fifo` is a queue") && !queue.contains("help"), "{queue}");
+    let all = refused(&["link.weft", "--svg", "wan.svg"]);
+    assert!(all.contains("the program has no chains") && all.contains(shown), "{all}");
+    explained(&folder, &["both.weft", "--svg", "all.svg"]);
+}
+
 /// Four stages of which two are filters, one with a key.
 const TRIED: &str = "CREATE FILTER patient ON rpc AS TIMEOUT TRY '50 ms'; END;
 CREATE FILTER inorder ON rpc (user TEXT) AS ORDER PER user; END;

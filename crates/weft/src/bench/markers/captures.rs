@@ -94,7 +94,7 @@ pub(super) fn read(captures: &[Labelled]) -> Result<(Vec<Flow>, Vec<Class>), Fau
     }
     if !(2..=CLASSES_MAX).contains(&classes.len()) {
         let n = classes.len();
-        return Err(Fault::Usage(format!(
+        return Err(Fault::usage(format!(
             "2 to {CLASSES_MAX} classes can be told apart, not {n}; give captures of each: \
              --capture web=a.pcap --capture bulk=b.pcap"
         )));

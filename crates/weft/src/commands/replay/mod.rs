@@ -90,9 +90,9 @@ fn chain_of<'n>(network: &'n Network, name: Option<&str>) -> Result<&'n Chain, F
             Err(Fault::Input("the program has no chain ON PORT: there is nothing to replay".to_owned()))
         }
         (None, 1) => Ok(on_ports().next().expect("it was counted")),
-        (None, _) => Err(Fault::Usage(format!("say which chain with --chain: {}", names()))),
+        (None, _) => Err(Fault::usage(format!("say which chain with --chain: {}", names()))),
         (Some(name), _) => on_ports().find(|chain| chain.name == name).ok_or_else(|| {
-            Fault::Usage(format!("there is no chain `{name}` on ports; there is: {}", names()))
+            Fault::usage(format!("there is no chain `{name}` on ports; there is: {}", names()))
         }),
     }
 }
@@ -107,7 +107,7 @@ fn port_of(network: &Network, chain: &Chain, name: Option<&str>) -> Result<u16, 
     };
     port.map(|port| *port as u16).ok_or_else(|| {
         let names: Vec<_> = ports.iter().map(|port| format!("`{}`", port_name(port))).collect();
-        Fault::Usage(format!("--port is one that chain `{}` is on: {}", chain.name, names.join(", ")))
+        Fault::usage(format!("--port is one that chain `{}` is on: {}", chain.name, names.join(", ")))
     })
 }
 

@@ -92,7 +92,7 @@ impl Annotated {
     pub(super) fn create(path: &str, link: Link, plan: &PacketPlan) -> Result<Self, Fault> {
         if Style::of_name(path).format == Format::Pcap {
             let text = "a pcap file has no room for comments: --annotate writes pcapng";
-            return Err(Fault::Usage(text.to_owned()));
+            return Err(Fault::usage(text));
         }
         Ok(Self { capture: Capture::with_interfaces(path.as_ref(), link, &plan.ports)?.0 })
     }

@@ -168,7 +168,7 @@ fn an_annotated_capture_has_every_packet_with_its_fate() {
     args.out = Some(folder.path("told.pcap"));
     let source = FileSource::open(args.input.as_ref(), Place::default(), Pace::Full).expect("a capture");
     let refused = Replay::new(Arc::new(plan()), 0, &args, source).err().expect("pcap has no comments");
-    assert!(matches!(refused, Fault::Usage(_)));
+    assert!(matches!(refused, Fault::Usage { .. }));
 }
 
 #[test]
