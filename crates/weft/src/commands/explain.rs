@@ -25,7 +25,7 @@ use weft_lang::source::SourceMap;
 use weft_opt::lower;
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
-    require(&args.file)?;
+    require(&args.file).map_err(|fault| no_program(&args.file, fault))?;
     let checked = check_files(&args.file, &mut Files::on_disk());
     eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
     let Some(network) = checked.network else { return Err(Fault::told(checked.at_fault)) };
@@ -64,6 +64,17 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     // A reader that has seen enough may close its end.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     Ok(())
+}
+
+/// That there is no such file: a packet is no file, and another command explains it.
+fn no_program(file: &str, fault: Fault) -> Fault {
+    match file == "packet" && !std::path::Path::new(file).exists() {
+        true => fault.with_help(
+            "a packet of a recorded link is explained by `weft link explain FILE N`, \
+             where FILE is what `weft link record` has written",
+        ),
+        false => fault,
+    }
 }
 
 /// That nothing of what was chosen is drawn, and what is.

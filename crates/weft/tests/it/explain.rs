@@ -205,6 +205,24 @@ CREATE LINK wan ON PORT lan QUEUE fifo;
     explained(&folder, &["both.weft", "--svg", "all.svg"]);
 }
 
+/// Whoever asks about a packet would look for a program called so.
+#[test]
+fn a_packet_is_explained_by_the_command_for_recordings() {
+    let folder = Folder::new();
+    let asked = || {
+        let done = output(weft(&folder).current_dir(&folder.0).args(["explain", "packet", "467"]));
+        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let (code, text) = asked();
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.starts_with("weft: cannot read `packet`: there is no such file\n  help: "), "{text}");
+    assert!(text.contains("`weft link explain FILE N`"), "{text}");
+    folder.write("packet", "CREATE NOTHING;");
+    let (code, text) = asked();
+    assert_eq!(code, Some(1), "{text}");
+    assert!(!text.contains("weft link explain"), "{text}");
+}
+
 /// Four stages of which two are filters, one with a key.
 const TRIED: &str = "CREATE FILTER patient ON rpc AS TIMEOUT TRY '50 ms'; END;
 CREATE FILTER inorder ON rpc (user TEXT) AS ORDER PER user; END;
