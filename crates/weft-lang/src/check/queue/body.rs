@@ -293,3 +293,48 @@ fn ends(stmts: &[Stmt]) -> bool {
         _ => false,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{EVERY_NS_MIN, TIMERS_MAX};
+    use crate::check::queue::{
+        BYTES_MAX, CALLS_PER_SECOND, HEADERS_MAX, LEVELS_MAX, PACKETS_MAX, PARTITIONS_MAX, RANK_BITS_MAX,
+        VARS_MAX,
+    };
+
+    /// `4,194,304`
+    fn grouped(n: u64) -> String {
+        let digits = n.to_string();
+        let groups =
+            digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
+        groups.collect::<Vec<_>>().join(",")
+    }
+
+    /// The page of limits would promise another size of a queue than the check allows.
+    #[test]
+    fn the_page_of_limits_has_those_of_queues() {
+        let page = include_str!("../../../../../docs/src/reference/limits.md");
+        let section = page.split("\n## ").find(|section| section.starts_with("Queues and links"));
+        let section = section.expect("it is there");
+        let calls = grouped(*CALLS_PER_SECOND.end() as u64);
+        for (what, limit) in [
+            (
+                "bytes, that a queue holds",
+                format!("{}, {} TiB", grouped(PACKETS_MAX.into()), BYTES_MAX >> 40),
+            ),
+            ("levels of a queue", LEVELS_MAX.to_string()),
+            ("partitions of a queue", format!("{}; 64", grouped(PARTITIONS_MAX.into()))),
+            ("bits of a rank", RANK_BITS_MAX.to_string()),
+            ("variables of a queue", format!("{VARS_MAX}, {VARS_MAX}")),
+            ("fields of headers", HEADERS_MAX.to_string()),
+            ("`ON EVERY`", format!("{TIMERS_MAX}, {} us", EVERY_NS_MIN / 1_000)),
+            (
+                "rate of a link",
+                format!("1 bit/s to 10 Tbit/s; {} to {calls} calls/s", CALLS_PER_SECOND.start()),
+            ),
+        ] {
+            let row = section.lines().find(|row| row.contains(what)).unwrap_or_else(|| panic!("no {what}"));
+            assert!(row.ends_with(&format!("| {limit} |")), "{row}: {limit}");
+        }
+    }
+}
