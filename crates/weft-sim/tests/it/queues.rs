@@ -624,7 +624,34 @@ fn cake_is_fair_to_hosts_and_shapes() {
     let bytes = |host| line.bytes(|sent| sent.handle == host);
     let rate = (bytes(0) + bytes(1)) as f64 * 8.0 * 1e9 / now as f64;
     assert!((rate - 1e7).abs() < 1e5, "{rate}");
-    assert!((bytes(0) as f64 / bytes(1) as f64 - 0.66).abs() < 0.4, "{} and {}", bytes(0), bytes(1));
+    // Host 0 asks for 4 Mbit/s, which is less than its half, and gets it.
+    assert!((bytes(0) as f64 / bytes(1) as f64 - 4.0 / 6.0).abs() < 0.1, "{} and {}", bytes(0), bytes(1));
+}
+
+/// If this fails, what a line adds to each packet is not shaped with it, a flow gets more than another of its host, or
+/// the shares of tins are not those of their weights.
+#[test]
+fn cake_counts_overhead_and_shares_flows_and_tins() {
+    // Each has twice as much to send as the link has room for.
+    let sent = |overhead: &str, describe: &dyn Fn(u64) -> Packet| {
+        let args = format!(" (rate = '10 Mbit/s', overhead = '{overhead} B')");
+        let mut line = Line::new(queue("cake", &args), 1_000_000_000);
+        for nth in 0..40_000 {
+            line.offer(&describe(nth), nth * MS / 5);
+        }
+        let bytes = |handle| line.bytes(|sent| sent.handle == handle) as f64;
+        [0, 1].map(bytes)
+    };
+    let seconds = 40_000.0 / 5_000.0;
+    let [one, _] = sent("500", &|_| packet(0, 0, 500));
+    assert!((one * 8.0 / seconds - 5e6).abs() < 1e5, "half of the rate is overhead: {one}");
+    let [many, few] = sent("0", &|nth| packet(u64::from(nth % 4 == 3), u32::from(nth % 4 == 3), 1500));
+    assert!((many / few - 1.0).abs() < 0.05, "flows of a host: {many} and {few}");
+    let [bulk, usual] = sent("0", &|nth| {
+        let (flow, dscp) = ((nth % 2) as u32, if nth % 2 == 0 { 8 } else { 0 });
+        Packet { dscp, ..packet(flow.into(), flow, 1500) }
+    });
+    assert!((usual / bulk - 16.0).abs() < 0.5, "tins: {bulk} and {usual}");
 }
 
 /// If this fails, a change of the queue loses packets, doubles some, or forgets when they came.
