@@ -130,27 +130,51 @@ pub(super) fn can_count() -> Result<(), String> {
 ///
 /// # Errors
 /// Valgrind is not there, or it could not count.
-pub(super) fn instructions_each(args: &[&str], [few, more]: [usize; 2], each: usize) -> Result<f64, String> {
-    let executed = |rounds: usize| instructions(&[args, &["--rounds", &rounds.to_string()]].concat());
-    let (low, high) = (executed(few)?, executed(more)?);
+pub(super) fn instructions_each(args: &[&str], rounds: [usize; 2], each: usize) -> Result<f64, String> {
+    const TOOL: [&str; 4] =
+        ["--tool=cachegrind", "--cache-sim=no", "--branch-sim=no", "--cachegrind-out-file=/dev/null"];
+    // ==123== I   refs:      1,234,567
+    each_takes(args, rounds, each, &TOOL, "refs:")
+}
+
+/// As above, how often it asks for memory.
+///
+/// # Errors
+/// As above.
+pub(super) fn allocations_each(args: &[&str], rounds: [usize; 2], each: usize) -> Result<f64, String> {
+    const TOOL: [&str; 3] = ["--tool=memcheck", "--leak-check=no", "--undef-value-errors=no"];
+    // ==123==   total heap usage: 1,234 allocs, 1,200 frees, 1,234,567 bytes allocated
+    each_takes(args, rounds, each, &TOOL, "total heap usage:")
+}
+
+fn each_takes(
+    args: &[&str],
+    [few, more]: [usize; 2],
+    each: usize,
+    tool: &[&str],
+    behind: &str,
+) -> Result<f64, String> {
+    let counted = |rounds: usize| counted(&[args, &["--rounds", &rounds.to_string()]].concat(), tool, behind);
+    let (low, high) = (counted(few)?, counted(more)?);
     Ok((high - low) as f64 / ((more - few) * each) as f64)
 }
 
-/// Those that `weft` with these arguments executes, from its start to its end.
-fn instructions(args: &[&str]) -> Result<i64, String> {
+/// The number that a tool of valgrind gives behind these words, of `weft` with these arguments from its start to its
+/// end.
+fn counted(args: &[&str], tool: &[&str], behind: &str) -> Result<i64, String> {
     let program = std::env::current_exe().map_err(|error| format!("this program's path: {error}"))?;
     let output = Command::new("valgrind")
-        .args(["--tool=cachegrind", "--cache-sim=no", "--branch-sim=no", "--cachegrind-out-file=/dev/null"])
+        .args(tool)
         .arg(program)
         .args(args)
         .stdin(Stdio::null())
         .output()
         .map_err(|error| format!("valgrind cannot be started: {error}"))?;
     let told = String::from_utf8_lossy(&output.stderr);
-    // ==123== I   refs:      1,234,567
-    let count = told.lines().filter(|line| line.contains("refs:")).find_map(|line| {
-        let digits: String = line.rsplit("refs:").next()?.chars().filter(char::is_ascii_digit).collect();
-        digits.parse().ok()
+    let count = told.lines().find_map(|line| {
+        let (_, number) = line.split_once(behind)?;
+        let number = number.trim_start().split(|c: char| c != ',' && !c.is_ascii_digit()).next()?;
+        number.replace(',', "").parse().ok()
     });
     count.filter(|_| output.status.success()).ok_or_else(|| {
         let last = told.lines().last().unwrap_or_default();

@@ -20,7 +20,7 @@ use weft_sim::net::twins::{Codel, CodelSpec, Drr, Fifo, FqCodel, Pfabric, Pifo};
 use weft_sim::net::{Discipline, Item};
 
 use self::handlers::HandlersByHand;
-use super::process::{can_count, instructions_each};
+use super::process::{allocations_each, can_count, instructions_each};
 use super::report::{Report, Row};
 use super::{progress, refused};
 use crate::compile::check_files;
@@ -232,6 +232,8 @@ fn count() -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
     for case in counted() {
         rows.push(count_one(&case, false, case.name.clone())?);
+        let allocations = allocations_each(&["bench-queue", &case.name], COUNTED, COUNTED_STEPS)?;
+        rows.push(Row::new(case.name.clone(), "allocs", "allocs/packet", &[allocations]));
         if case.twin.is_some() {
             rows.push(count_one(&case, true, format!("{}, by hand", case.name))?);
         }
