@@ -6,7 +6,7 @@
 //! [`Path`] stands for another: what leaves its queue is then on the way for a while, or lost.
 
 use super::headers::{Headers, Reading};
-use super::path::{OPPORTUNITY_BYTES, Path, Wire};
+use super::path::{Path, Wire};
 use crate::queue::{Counts, LineCount, Packet, PartitionState, Queue};
 use crate::recording::{Asked, Limits, Progress, Recorder};
 use core::fmt;
@@ -418,8 +418,7 @@ fn queue_of(plan: &LinkPlan, now: Time, seed: u64) -> Queue<Arc<dyn QueueCode>> 
 /// The rate of which the queue is told at first: that of a trace on average. 0: there is none.
 fn rate_at_first(plan: &LinkPlan) -> u64 {
     let trace = plan.path.as_ref().and_then(|path| path.trace.as_ref());
-    let of_trace = trace.map(|trace| (trace.rate() * (OPPORTUNITY_BYTES * 8) as f64) as u64);
-    plan.rate.or(of_trace).unwrap_or(0)
+    plan.rate.or(trace.map(|trace| trace.bits_per_s())).unwrap_or(0)
 }
 
 /// Adds what came and went; what is there is there once.

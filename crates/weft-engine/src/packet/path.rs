@@ -6,9 +6,6 @@ use std::sync::Arc;
 use weft_core::frame::{Frame, Pool};
 use weft_core::hash;
 
-/// The bytes that an opportunity of a trace stands for where a rate is asked for.
-pub const OPPORTUNITY_BYTES: u64 = 1500;
-
 /// A path that a link stands for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Path {
@@ -56,8 +53,7 @@ impl Wire {
     /// Bits a second about that time, if there is a trace.
     pub(super) fn rate(&self, at_ns: u64) -> Option<u64> {
         let trace = self.path.trace.as_ref()?;
-        let n = trace.rate_around(at_ns.saturating_sub(self.begun_ns));
-        Some((n * (OPPORTUNITY_BYTES * 8) as f64) as u64)
+        Some(trace.bits_per_s_around(at_ns.saturating_sub(self.begun_ns)))
     }
 
     /// The last bit of a frame has left.

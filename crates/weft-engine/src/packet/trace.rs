@@ -12,6 +12,8 @@ pub const OPPORTUNITIES_MAX: usize = 16 << 20;
 pub const TRACE_MS_MAX: u32 = 86_400_000;
 
 const NS_PER_MS: u64 = 1_000_000;
+/// The bytes that an opportunity stands for where a rate is asked for.
+const OPPORTUNITY_BYTES: u64 = 1500;
 
 /// Moments at which a link can deliver a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +100,16 @@ impl Trace {
         self.at_ms.len() as f64 * 1e3 / f64::from(self.period_ms)
     }
 
+    /// Bits a second on average.
+    pub fn bits_per_s(&self) -> u64 {
+        bits(self.rate())
+    }
+
+    /// Bits a second about this time, as [`Trace::rate_around`] has it.
+    pub fn bits_per_s_around(&self, at_ns: u64) -> u64 {
+        bits(self.rate_around(at_ns))
+    }
+
     /// How many opportunities a second there are about this time of the first round, half a second each way.
     pub fn rate_around(&self, at_ns: u64) -> f64 {
         const HALF_MS: u32 = 500;
@@ -163,6 +175,11 @@ impl fmt::Display for TraceError {
 }
 
 impl core::error::Error for TraceError {}
+
+/// The bits of so many opportunities.
+fn bits(opportunities: f64) -> u64 {
+    (opportunities * (OPPORTUNITY_BYTES * 8) as f64) as u64
+}
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@ use weft_core::{Interval, Type, Value};
 use super::element::{Checked, Target};
 use super::filter::{self, Filter, Placed};
 use super::network::{find, find_cluster, find_listener, glob, overlap};
-use super::scope::{METAS, Scope, View, with_nearest};
+use super::scope::{METAS, Scope, View, with_nearest, with_nearest_or_import};
 use super::{Cx, effects, element, frame, header, native, nothing, table};
 use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Side, Stage, StageArg, StageNode};
 use crate::diagnostic::{Diagnostic, code};
@@ -437,13 +437,7 @@ fn instance(
         let names = names.chain(filters.iter().map(|filter| filter.ast.name.name.as_str()));
         let message = format!("there is no element `{}`", stage.element.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(stage.element.span, "unknown");
-        let diagnostic = match nearest(&stage.element.name, names.clone()) {
-            Some(_) => with_nearest(diagnostic, &stage.element, names),
-            None => diagnostic.with_help(format!(
-                "import the file that has it: `IMPORT 'library/elements/{}.weft';`",
-                stage.element.name
-            )),
-        };
+        let diagnostic = with_nearest_or_import(diagnostic, &stage.element, "elements", names);
         if !cx.skipped.contains(&stage.element.name) {
             cx.report_missing(diagnostic);
         }

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use super::Cx;
 use super::header;
-use super::scope::with_nearest;
+use super::scope::{with_nearest, with_nearest_or_import};
 use crate::ast::{
     self, Assign, Expr as AstExpr, ExprKind as AstKind, Ident, Item, LinkCalls, LinkOn, PartitionInto,
     QueueDecl, QueueUse,
@@ -21,7 +21,6 @@ use crate::hir::{
     QueueHeader, QueueLevel, QueueLimit, QueueLiteral as Literal, QueueMoment, QueueOverflow,
     QueuePartitions, QueuePlace, QueueStmt, QueueStmtKind, QueueType as T, QueueVar, QueueVictim,
 };
-use crate::nearest::nearest;
 use crate::source::Span;
 use weft_core::Type;
 use weft_core::wire::FieldRef;
@@ -204,15 +203,8 @@ impl<'a> Queues<'a> {
         let Some(item) = self.items.iter().find(|item| item.name.name == used.queue.name) else {
             let message = format!("there is no queue `{}`", used.queue.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(used.queue.span, "unknown");
-            let names = || self.items.iter().map(|item| item.name.name.as_str());
-            let diagnostic = match nearest(&used.queue.name, names()) {
-                Some(_) => with_nearest(diagnostic, &used.queue, names()),
-                None => diagnostic.with_help(format!(
-                    "import the file that has it: `IMPORT 'library/queues/{}.weft';`",
-                    used.queue.name
-                )),
-            };
-            cx.report_missing(diagnostic);
+            let names = self.items.iter().map(|item| item.name.name.as_str());
+            cx.report_missing(with_nearest_or_import(diagnostic, &used.queue, "queues", names));
             return None;
         };
         self.levels(cx, item, Some(used), within)

@@ -676,6 +676,24 @@ pub(super) fn with_nearest<'n>(
     }
 }
 
+/// As above; where no known name is near, which file of a folder of the library is to be imported.
+pub(super) fn with_nearest_or_import<'n>(
+    diagnostic: Diagnostic,
+    name: &Ident,
+    folder: &str,
+    known: impl Iterator<Item = &'n str> + Clone,
+) -> Diagnostic {
+    match nearest(&name.name, known.clone()) {
+        Some(_) => with_nearest(diagnostic, name, known),
+        None => diagnostic.with_help(import_help(folder, &name.name)),
+    }
+}
+
+/// Which IMPORT brings what a file of the library is called by.
+pub(super) fn import_help(folder: &str, name: &str) -> String {
+    format!("import the file that has it: `IMPORT 'library/{folder}/{name}.weft';`")
+}
+
 /// The names of all statuses.
 pub(super) fn status_names() -> impl Iterator<Item = &'static str> {
     Status::ALL.iter().map(|status| status.name())

@@ -10,7 +10,7 @@ use weft_core::wire::{
 };
 
 use super::Cx;
-use super::scope::with_nearest;
+use super::scope::{import_help, with_nearest};
 use crate::ast::{self, Ident, Item, PayloadChoice, ProtocolClause};
 use crate::diagnostic::{Diagnostic, code};
 use crate::nearest::nearest;
@@ -91,10 +91,7 @@ fn unknown_protocol<'n>(cx: &mut Cx<'_>, name: &Ident, names: impl Iterator<Item
     let diagnostic = Diagnostic::error(code::UNKNOWN_PROTOCOL, message).at(name.span, "unknown");
     let diagnostic = match nearest(&name.name, names) {
         Some(near) => diagnostic.with_help(format!("did you mean `{near}`?")).with_fix(name.span, near),
-        None => diagnostic.with_help(format!(
-            "import the file that has it: `IMPORT 'library/protocols/{}.weft';`",
-            name.name
-        )),
+        None => diagnostic.with_help(import_help("protocols", &name.name)),
     };
     cx.report_missing(diagnostic);
 }

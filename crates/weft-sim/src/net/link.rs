@@ -7,7 +7,6 @@ use super::discipline::{Backlog, Discipline, Item};
 use super::measure::Histogram;
 use super::tournament::NEVER;
 use crate::Dice;
-use weft_engine::packet::path::OPPORTUNITY_BYTES;
 use weft_engine::packet::trace::{Cursor, Trace};
 
 /// A queue that holds its items until a time that has passed is asked again after so long: it must not stop the clock.
@@ -231,10 +230,7 @@ impl Link {
         match &self.spec.rate {
             Rate::Unlimited => {}
             Rate::Fixed(bits_per_s) => self.queue.set_rate(*bits_per_s),
-            Rate::Trace(trace) => {
-                let bits = trace.rate_around(now_ns) * (OPPORTUNITY_BYTES * 8) as f64;
-                self.queue.set_rate(bits as u64);
-            }
+            Rate::Trace(trace) => self.queue.set_rate(trace.bits_per_s_around(now_ns)),
         }
     }
 

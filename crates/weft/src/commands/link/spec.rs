@@ -115,7 +115,7 @@ impl Way {
         let mut parts = Vec::new();
         match (self.rate, &self.trace, &self.path.trace) {
             (_, Some(file), Some(trace)) => {
-                parts.push(format!("{} ({})", file.display(), told_rate(mean_rate(trace))));
+                parts.push(format!("{} ({})", file.display(), told_rate(trace.bits_per_s())));
             }
             (Some(rate), ..) => parts.push(told_rate(rate)),
             (None, ..) => parts.push("any rate".to_owned()),
@@ -130,12 +130,8 @@ impl Way {
 
     /// Bits a second: those of the link, or of its trace on average.
     pub(super) fn bits_per_s(&self) -> Option<u64> {
-        self.rate.or(self.path.trace.as_deref().map(mean_rate))
+        self.rate.or(self.path.trace.as_deref().map(Trace::bits_per_s))
     }
-}
-
-fn mean_rate(trace: &Trace) -> u64 {
-    (trace.rate() * (weft_engine::packet::path::OPPORTUNITY_BYTES * 8) as f64) as u64
 }
 
 /// `15 Mbit/s`
