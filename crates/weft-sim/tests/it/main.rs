@@ -3,6 +3,7 @@
 mod call_links;
 mod ns3;
 mod queues;
+mod rfc_constants;
 mod rig;
 mod shapes;
 mod snapshots;

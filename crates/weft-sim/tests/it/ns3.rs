@@ -61,7 +61,7 @@ fn codel_and_fq_codel_drop_what_ns_3_drops() {
 ///
 /// PIE begins without an allowance for bursts and grants one when it is first asked, again once the queue was short for
 /// 1.5 s; the timer of a flow's PIE runs as soon as there is one, behind its first packet, and takes 15 ms of the first
-/// allowance. What RFC 8033 adds for a wait of more than 250 ms it has not. COBALT takes an overflow for BLUE's and
+/// allowance. What Linux adds for a wait of more than 250 ms it has not. COBALT takes an overflow for BLUE's and
 /// CoDel's business alike, keeps the time of BLUE's last change in 32 bits, and takes roots by steps of Newton's in 32
 /// bits, the first sixteen from a list.
 const PROGRAMS: &str = "

@@ -132,10 +132,10 @@ const NEXT_AT: usize = ABOVE_AT + 1;
 const COUNT: usize = ABOVE_AT + 2;
 const COUNT_BEFORE: usize = ABOVE_AT + 3;
 const DROPPING: usize = ABOVE_AT + 4;
-const ENTERING: usize = ABOVE_AT + 5;
 const NOW: usize = word::NOW as usize;
 const ARRIVED: usize = word::ARRIVED as usize;
 const ECN: usize = word::ECN as usize;
+const DROPS: usize = word::DROPS as usize;
 
 extern "C" fn codel_empty(
     node: &mut RecordWords,
@@ -144,8 +144,6 @@ extern "C" fn codel_empty(
     _: &mut EventWords,
 ) -> u64 {
     node[ABOVE_AT] = 0;
-    node[DROPPING] &= node[ENTERING];
-    node[ENTERING] = 0;
     Verdict::Pass.word(0)
 }
 
@@ -164,9 +162,11 @@ extern "C" fn codel_dequeue(
         (true, known) => known as u64,
     };
     let is_late = is_bad && above_at != 0 && now >= above_at;
-    if node[ENTERING] != 0 || !is_late {
-        node[DROPPING] &= node[ENTERING];
-        node[ENTERING] = 0;
+    if !is_late {
+        if node[DROPPING] != 0 {
+            // The one behind the first that is dropped is sent, whatever it has waited.
+            node[DROPPING] = u64::from(event[DROPS] > 0 && now < node[NEXT_AT] as i64);
+        }
         return Verdict::Pass.word(0);
     }
     codel_late(node, packet, event)
@@ -178,7 +178,7 @@ fn codel_late(node: &mut RecordWords, packet: &mut PacketWords, event: &EventWor
     let now = event[NOW] as i64;
     let later = |from: i64, count: u64| from + (INTERVAL_NS as f64 * (1.0 / (count as f64).sqrt())) as i64;
     if node[DROPPING] != 0 {
-        if event[usize::from(word::DROPS)] > 0 {
+        if event[DROPS] > 0 && now >= node[NEXT_AT] as i64 {
             node[NEXT_AT] = later(node[NEXT_AT] as i64, node[COUNT]) as u64;
         }
         if now < node[NEXT_AT] as i64 {
@@ -196,7 +196,6 @@ fn codel_late(node: &mut RecordWords, packet: &mut PacketWords, event: &EventWor
     node[COUNT_BEFORE] = node[COUNT];
     node[NEXT_AT] = later(now, node[COUNT]) as u64;
     node[DROPPING] = 1;
-    node[ENTERING] = u64::from(packet[ECN] == 0);
     mark_or_drop(packet)
 }
 
