@@ -11,8 +11,8 @@ use weft_ir::ir::{FloatOp, FloatUnaryOp, IntCmp};
 use weft_ir::queue::run::handle;
 use weft_ir::queue::verify::verify;
 use weft_ir::queue::{
-    Handler, Handlers, Level, Moment, Op, PacketOrder, Partitions, QueueProgram, Scope, Slot, Step, Ty,
-    Value, VarDecl, Verdict, Words, generate, word,
+    Handler, Handlers, Level, Moment, Op, PacketOrder, Partitions, QueueProgram, Scope, Slot, Step, Timer,
+    Ty, Value, VarDecl, Verdict, Words, generate, word,
 };
 
 /// All that a handler works on.
@@ -151,7 +151,11 @@ fn alone(of: &QueueProgram, level: &Level, moment: Moment, handler: &Handler) ->
         Moment::Select => handlers.select = handler,
         Moment::Dequeue => handlers.dequeue = handler,
         Moment::Empty => handlers.empty = handler,
-        Moment::Every(_) => handlers.every = handler.into_iter().map(|handler| (1, handler)).collect(),
+        Moment::Every(_) | Moment::EachPartition(_) => {
+            let each_partition = moment.has_partition();
+            let timer = |handler| Timer { interval_ns: 1, each_partition, handler };
+            handlers.every = handler.into_iter().map(timer).collect();
+        }
     }
     let mut level = Level { handlers, partitions: Partitions::One, ..level.clone() };
     level.order.by_least_packet = false;

@@ -1,6 +1,6 @@
 //! The code of a program's handlers, and what they see beside nodes, partitions and packets: the event, and chance.
 
-use super::level::{Visit, kept};
+use super::level::{Level, Visit, kept};
 use super::packets::{KEPT, Record};
 use super::{QueueCode, QueueProgram, records};
 use weft_core::hash::{hash_word, mix};
@@ -96,6 +96,21 @@ impl<C: QueueCode> Handlers<C> {
             self.draw();
         }
         end
+    }
+
+    /// Runs a timer for each partition of a node that is in use, in their order by number. One whose rank changes
+    /// stands where the new one says from then on.
+    pub(super) fn run_for_each_partition(&mut self, level: &mut Level, node: u32, moment: Moment) {
+        let first = node * level.shape.n;
+        for partition in first..first + level.shape.n {
+            if !level.is_in_use(partition) {
+                continue;
+            }
+            self.run(level.shape.at, moment, level.visit(node, partition), None);
+            if level.partitions.head(partition)[kept::PLACE] >= kept::IN_ORDER {
+                level.rerank(node, partition);
+            }
+        }
     }
 
     #[inline(always)]

@@ -218,6 +218,12 @@ impl Level {
         Visit { node: self.nodes.record(node), own, is_one }
     }
 
+    /// Whether a partition has packets, or a place in the order, or waits for one.
+    pub(super) fn is_in_use(&self, partition: u32) -> bool {
+        let head = self.partitions.head(partition);
+        head[kept::PLACE] != kept::IDLE || head[kept::PACKETS] > 0
+    }
+
     /// Whether a node would hold too much with so much more.
     #[inline(always)]
     pub(super) fn is_over(&self, node: u32, packets: u64, bytes: u64) -> bool {

@@ -377,7 +377,7 @@ impl<C: QueueCode> Queue<C> {
         let of_level = |level: &Level, nth: u32| {
             let head = level.partitions.head(nth);
             let (packets, state) = (head[kept::PACKETS], head[kept::PLACE]);
-            (state != kept::IDLE || packets > 0).then(|| PartitionState {
+            level.is_in_use(nth).then(|| PartitionState {
                 level: level.shape.at as u8,
                 node: nth / level.shape.n,
                 index: nth % level.shape.n,
@@ -389,12 +389,6 @@ impl<C: QueueCode> Queue<C> {
         };
         let of = |level| (0..Level::n_partitions(level)).filter_map(move |nth| of_level(level, nth));
         self.levels.iter().filter(|level| !level.shape.is_one).flat_map(of).take(at_most).collect()
-    }
-
-    /// The value of a variable of a node, as a word: for tests and for people who look.
-    pub fn var(&self, level: usize, node: u32, name: &str) -> Option<u64> {
-        let at = self.shared.program.levels.get(level)?.vars.iter().position(|var| var.name == name)?;
-        self.levels[level].nodes.words(node).get(usize::from(word::NODE_VARS) + at).copied()
     }
 
     /// Takes out all packets, in the order in which they came, with their arrival: another queue goes on with them.

@@ -7,7 +7,7 @@ use super::{Counts, Dropped, LineCount, QueueCode, QueueProgram, Why};
 use core::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
-use weft_ir::queue::{Moment, Verdict};
+use weft_ir::queue::Verdict;
 
 /// What all levels share.
 #[derive(Debug)]
@@ -115,8 +115,13 @@ impl<C: QueueCode> Shared<C> {
             self.timers.pop();
             self.handlers.set_now(due);
             let at = usize::from(level);
-            let interval = self.program.levels[at].handlers.every[usize::from(nth)].0;
-            self.handlers.run(at, Moment::Every(nth), levels[at].visit(node, 0), None);
+            let timer = &self.program.levels[at].handlers.every[usize::from(nth)];
+            let (interval, moment) = (timer.interval_ns, timer.moment(nth.into()));
+            if timer.each_partition {
+                self.handlers.run_for_each_partition(&mut levels[at], node, moment);
+            } else {
+                self.handlers.run(at, moment, levels[at].visit(node, 0), None);
+            }
             // Far behind, what was missed is not made up for.
             let next =
                 if now_ns - due > interval.saturating_mul(1024) { now_ns + interval } else { due + interval };
@@ -131,8 +136,8 @@ impl<C: QueueCode> Shared<C> {
         if core::mem::replace(&mut level.is_started[node as usize], true) {
             return;
         }
-        for (nth, (interval, _)) in self.program.levels[at].handlers.every.iter().enumerate() {
-            self.timers.push(Reverse((now_ns + interval, at as u8, node, nth as u16)));
+        for (nth, timer) in self.program.levels[at].handlers.every.iter().enumerate() {
+            self.timers.push(Reverse((now_ns + timer.interval_ns, at as u8, node, nth as u16)));
         }
         self.find_next_timer();
         // A node of one partition begins with the one that it is in.

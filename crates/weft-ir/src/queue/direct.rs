@@ -65,7 +65,7 @@ impl Moment {
             Self::Select => Ok(4),
             Self::Dequeue => Ok(5),
             Self::Empty => Ok(6),
-            Self::Every(nth) => Err(usize::from(nth)),
+            Self::Every(nth) | Self::EachPartition(nth) => Err(usize::from(nth)),
         }
     }
 }

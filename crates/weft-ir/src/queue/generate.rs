@@ -16,8 +16,8 @@ use super::run::Interpreted;
 use super::verify::allowed;
 use super::{
     EventWords, Field, HEADERS_MAX, Handler, Handlers, LEVELS_MAX, Level, Limit, Moment, Op, Order, Overflow,
-    PacketOrder, Partitions, QueueCode, QueueProgram, Scope, Slot, Step, Ty, Value, VarDecl, Verdict, Victim,
-    Words, word,
+    PacketOrder, Partitions, QueueCode, QueueProgram, Scope, Slot, Step, Timer, Ty, Value, VarDecl, Verdict,
+    Victim, Words, word,
 };
 use crate::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
 use std::collections::BTreeMap;
@@ -194,10 +194,11 @@ fn vars(dice: &mut Dice) -> Vec<VarDecl> {
 
 /// Those that the level must have, and most of those that it may.
 fn handlers(dice: &mut Dice, program: &QueueProgram, level: &Level) -> Handlers {
+    let has_partitions = level.partitions != Partitions::One;
     let needs_rank = level.order.by_least_packet || level.packets != PacketOrder::Arrival;
     let mut some = |moment| {
         let is_there = match moment {
-            Moment::Key => level.partitions != Partitions::One,
+            Moment::Key => has_partitions,
             Moment::PacketRank => needs_rank,
             _ => dice.percent(80),
         };
@@ -211,7 +212,14 @@ fn handlers(dice: &mut Dice, program: &QueueProgram, level: &Level) -> Handlers 
         select: some(Moment::Select),
         dequeue: some(Moment::Dequeue),
         empty: some(Moment::Empty),
-        every: (0..2).map_while(|nth| Some((1_000_000, some(Moment::Every(nth))?))).collect(),
+        every: [false, has_partitions]
+            .into_iter()
+            .enumerate()
+            .map_while(|(nth, each_partition)| {
+                let timer = Timer { interval_ns: 1_000_000, each_partition, handler: Handler::pass() };
+                Some(Timer { handler: some(timer.moment(nth))?, ..timer })
+            })
+            .collect(),
     }
 }
 
@@ -578,7 +586,7 @@ mod tests {
             let Handlers { key, packet_rank, enqueue, activate, select, dequeue, empty, every } =
                 &mut level.handlers;
             let single = [key, packet_rank, enqueue, activate, select, dequeue, empty].into_iter().flatten();
-            for handler in single.chain(every.iter_mut().map(|(_, handler)| handler)) {
+            for handler in single.chain(every.iter_mut().map(|timer| &mut timer.handler)) {
                 let Handler { body, types } = handler;
                 spoil(body, types, name);
             }

@@ -194,8 +194,27 @@ pub struct Handlers {
     /// A partition is the first and has no packet: it leaves the order or stays. Without this handler it leaves with
     /// its last packet.
     pub empty: Option<Handler>,
+    /// By the clock.
+    pub every: Vec<Timer>,
+}
+
+/// A handler that runs by the clock.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timer {
     /// Every so many nanoseconds.
-    pub every: Vec<(u64, Handler)>,
+    pub interval_ns: u64,
+    /// For each partition that has packets, or a place in the order, and not once for the node.
+    pub each_partition: bool,
+    /// What is done then.
+    pub handler: Handler,
+}
+
+impl Timer {
+    /// What the `nth` timer of a level is called.
+    pub fn moment(&self, nth: usize) -> Moment {
+        let nth = nth as u16;
+        if self.each_partition { Moment::EachPartition(nth) } else { Moment::Every(nth) }
+    }
 }
 
 impl Handlers {
@@ -212,7 +231,7 @@ impl Handlers {
         ];
         let single = single.into_iter().filter_map(|(moment, handler)| Some((moment, handler.as_ref()?)));
         let every = self.every.iter().enumerate();
-        single.chain(every.map(|(nth, (_, handler))| (Moment::Every(nth as u16), handler)))
+        single.chain(every.map(|(nth, timer)| (timer.moment(nth), &timer.handler)))
     }
 
     /// The handler of a moment.
@@ -225,7 +244,9 @@ impl Handlers {
             Moment::Select => self.select.as_ref(),
             Moment::Dequeue => self.dequeue.as_ref(),
             Moment::Empty => self.empty.as_ref(),
-            Moment::Every(nth) => self.every.get(usize::from(nth)).map(|(_, handler)| handler),
+            Moment::Every(nth) | Moment::EachPartition(nth) => {
+                self.every.get(usize::from(nth)).map(|timer| &timer.handler)
+            }
         }
     }
 }
@@ -242,17 +263,24 @@ pub enum Moment {
     Dequeue,
     Empty,
     Every(u16),
+    /// A timer, for each partition: [`Timer::each_partition`].
+    EachPartition(u16),
 }
 
 impl Moment {
     /// Whether there is a packet to look at.
     pub fn has_packet(self) -> bool {
-        !matches!(self, Self::Empty | Self::Every(_))
+        self != Self::Empty && !self.is_timed()
     }
 
     /// Whether there is a partition.
     pub fn has_partition(self) -> bool {
         !matches!(self, Self::Key | Self::Every(_))
+    }
+
+    /// Whether the clock is why it runs.
+    pub fn is_timed(self) -> bool {
+        matches!(self, Self::Every(_) | Self::EachPartition(_))
     }
 
     /// Whether it ends with a number and not with a verdict.
@@ -607,12 +635,7 @@ impl QueueProgram {
     /// Operations that a packet costs at most, on its way in and out, if nothing is dropped and no partition waits.
     pub fn cost(&self) -> u32 {
         let of = |level: &Level| -> u32 {
-            level
-                .handlers
-                .iter()
-                .filter(|(moment, _)| !matches!(moment, Moment::Every(_)))
-                .map(|(_, h)| h.cost())
-                .sum()
+            level.handlers.iter().filter(|(moment, _)| !moment.is_timed()).map(|(_, h)| h.cost()).sum()
         };
         self.levels.iter().map(of).sum()
     }

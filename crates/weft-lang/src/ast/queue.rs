@@ -140,8 +140,13 @@ pub enum QueueEvent {
     Dequeue,
     /// `ON EMPTY`
     Empty,
-    /// `ON EVERY interval`
-    Every(Expr),
+    /// `ON EVERY interval [EACH PARTITION]`
+    Every {
+        /// How often.
+        interval: Expr,
+        /// `EACH PARTITION`, if it says so.
+        each_partition: Option<Span>,
+    },
 }
 
 /// How a handler of a queue ends.

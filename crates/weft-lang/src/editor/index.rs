@@ -493,7 +493,7 @@ impl Walk {
             self.handler = Some(self.add(SymbolKind::Handler, &name, handler.span, self.element));
             // `ON DEQUEUE` is no name that could be asked for.
             self.index.uses.pop();
-            if let QueueEvent::Every(interval) = &handler.event {
+            if let QueueEvent::Every { interval, .. } = &handler.event {
                 self.expr(interval);
             }
             self.block(&handler.body);

@@ -208,8 +208,20 @@ pub enum QueueMoment {
     Select,
     Dequeue,
     Empty,
-    /// Every so many nanoseconds.
-    Every(u64),
+    /// By the clock.
+    Every {
+        /// Every so many nanoseconds.
+        interval_ns: u64,
+        /// For each partition, and not once for the queue.
+        each_partition: bool,
+    },
+}
+
+impl QueueMoment {
+    /// Whether the clock is why it runs: a queue may have several such handlers.
+    pub fn is_timed(self) -> bool {
+        matches!(self, Self::Every { .. })
+    }
 }
 
 /// A statement.

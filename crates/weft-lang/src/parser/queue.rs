@@ -41,7 +41,7 @@ const EVENTS: &[(&str, ReadEvent)] = &[
     ("SELECT", |_| Ok(QueueEvent::Select)),
     ("DEQUEUE", |_| Ok(QueueEvent::Dequeue)),
     ("EMPTY", |_| Ok(QueueEvent::Empty)),
-    ("EVERY", |p| p.expr().map(QueueEvent::Every)),
+    ("EVERY", |p| p.queue_timer()),
 ];
 
 const VERDICTS: &[Row<ReadVerdict>] = &[
@@ -290,6 +290,18 @@ impl Parser<'_> {
         }
         let known: Vec<String> = EVENTS.iter().map(|(keyword, _)| format!("`{keyword}`")).collect();
         Err(self.expected(&one_of(&known)))
+    }
+
+    fn queue_timer(&mut self) -> Parsed<QueueEvent> {
+        let interval = self.expr()?;
+        let each_partition = match self.eat_keyword("EACH") {
+            Some(each) => {
+                self.keyword("PARTITION")?;
+                Some(self.span_from(each))
+            }
+            None => None,
+        };
+        Ok(QueueEvent::Every { interval, each_partition })
     }
 
     // ---- verdicts ----

@@ -6,7 +6,7 @@
 use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
 use weft_ir::queue::{
     Field, Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram,
-    Scope, Slot, Step, Ty, Value, VarDecl, Verdict, Victim, run, word,
+    Scope, Slot, Step, Timer, Ty, Value, VarDecl, Verdict, Victim, run, word,
 };
 use weft_lang::hir::{
     self, QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLevel, QueueLiteral as Literal,
@@ -46,7 +46,9 @@ fn lower_level(level: &QueueLevel, headers: &[&str], fields: &mut Vec<Field>) ->
             Moment::Select => handlers.select = Some(lowered),
             Moment::Dequeue => handlers.dequeue = Some(lowered),
             Moment::Empty => handlers.empty = Some(lowered),
-            Moment::Every(ns) => handlers.every.push((ns, lowered)),
+            Moment::Every { interval_ns, each_partition } => {
+                handlers.every.push(Timer { interval_ns, each_partition, handler: lowered });
+            }
         }
     }
     Level {

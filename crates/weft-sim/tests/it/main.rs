@@ -2,6 +2,7 @@
 
 mod call_links;
 mod ns3;
+mod queue_timers;
 mod queues;
 mod rfc_constants;
 mod rig;

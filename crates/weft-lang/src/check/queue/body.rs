@@ -20,8 +20,7 @@ impl Checker<'_, '_> {
         let mut handlers: Vec<QueueHandler> = Vec::new();
         for handler in &item.handlers {
             let Some(moment) = self.moment(&handler.event) else { continue };
-            let same =
-                handlers.iter().find(|known| known.moment == moment && !matches!(moment, Moment::Every(_)));
+            let same = handlers.iter().find(|known| known.moment == moment && !moment.is_timed());
             if let Some(first) = same {
                 let diagnostic = Diagnostic::error(code::REPEATED_HANDLER, "two handlers for one event")
                     .at(handler.event_span, "the second")
@@ -43,7 +42,7 @@ impl Checker<'_, '_> {
             handlers.push(QueueHandler { moment, body, span: handler.event_span });
         }
         (self.moment, self.is_declaration) = (None, true);
-        if handlers.iter().filter(|handler| matches!(handler.moment, Moment::Every(_))).count() > TIMERS_MAX {
+        if handlers.iter().filter(|handler| handler.moment.is_timed()).count() > TIMERS_MAX {
             let message = format!("more than {TIMERS_MAX} handlers by the clock");
             self.report(code::OVER_LIMIT, &message, item.name.span, "too many", "join them");
         }
@@ -57,14 +56,21 @@ impl Checker<'_, '_> {
             QueueEvent::Select => Moment::Select,
             QueueEvent::Dequeue => Moment::Dequeue,
             QueueEvent::Empty => Moment::Empty,
-            QueueEvent::Every(interval) => {
+            QueueEvent::Every { interval, each_partition } => {
                 let QueueLiteral::Int(ns) = self.constant(interval, T::Interval)? else { return None };
                 if ns < EVERY_NS_MIN {
                     let message = format!("every {ns} ns, and {EVERY_NS_MIN} are the least");
                     self.report(code::OVER_LIMIT, &message, interval.span, "too often", "");
                     return None;
                 }
-                Moment::Every(ns as u64)
+                if let Some(span) = each_partition
+                    && !self.is_partitioned
+                {
+                    let help = "write `PARTITION BY flow();`, or leave EACH PARTITION out";
+                    self.report(code::QUEUE_SHAPE, "there is one partition", *span, "it is the queue", help);
+                    return None;
+                }
+                Moment::Every { interval_ns: ns as u64, each_partition: each_partition.is_some() }
             }
         })
     }
@@ -72,7 +78,7 @@ impl Checker<'_, '_> {
     /// What a path without a verdict comes to: an end where none is wanted, else a fault that shows the path.
     fn end(&mut self, moment: Moment, handler: &ast::QueueHandler, body: &mut Vec<QueueStmt>) {
         let wants = match moment {
-            Moment::Activate | Moment::Every(_) => None,
+            Moment::Activate | Moment::Every { .. } => None,
             Moment::Enqueue => Some("ACCEPT"),
             Moment::Select => Some("SERVE"),
             Moment::Dequeue => Some("SEND"),
@@ -279,7 +285,7 @@ fn moment_word(moment: Moment) -> &'static str {
         Moment::Select => "ON SELECT",
         Moment::Dequeue => "ON DEQUEUE",
         Moment::Empty => "ON EMPTY",
-        Moment::Every(_) => "ON EVERY",
+        Moment::Every { .. } => "ON EVERY",
     }
 }
 

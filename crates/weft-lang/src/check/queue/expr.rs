@@ -350,7 +350,10 @@ impl Checker<'_, '_> {
         }
         let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, "there is no partition here")
             .at(span, "of which partition?")
-            .with_help("partitions are known in ENQUEUE, ACTIVATE, SELECT, DEQUEUE and EMPTY");
+            .with_help(
+                "partitions are known in ENQUEUE, ACTIVATE, SELECT, DEQUEUE and EMPTY, and in EVERY with EACH \
+                 PARTITION",
+            );
         self.cx.report(diagnostic);
         None
     }
@@ -411,11 +414,11 @@ impl Checker<'_, '_> {
 
     /// Whether there is a packet to look at.
     pub(super) fn sees_packet(&self) -> bool {
-        !matches!(self.moment, Some(QueueMoment::Empty | QueueMoment::Every(_))) && !self.is_declaration
+        !matches!(self.moment, Some(QueueMoment::Empty | QueueMoment::Every { .. })) && !self.is_declaration
     }
 
     fn has_partition(&self) -> bool {
-        !matches!(self.moment, None | Some(QueueMoment::Every(_)))
+        !matches!(self.moment, None | Some(QueueMoment::Every { each_partition: false, .. }))
     }
 
     // ---- operators ---------------------------------------------------------------------------------------------

@@ -121,9 +121,10 @@ fn name(level: &Level, moment: Moment) -> String {
         Moment::Select => "ON SELECT".to_owned(),
         Moment::Dequeue => "ON DEQUEUE".to_owned(),
         Moment::Empty => "ON EMPTY".to_owned(),
-        Moment::Every(nth) => {
-            let ns = level.handlers.every.get(usize::from(nth)).map_or(0, |(ns, _)| *ns);
-            format!("ON EVERY {} ms", ns as f64 / 1e6)
+        Moment::Every(nth) | Moment::EachPartition(nth) => {
+            let ns = level.handlers.every.get(usize::from(nth)).map_or(0, |timer| timer.interval_ns);
+            let of = if moment.has_partition() { " EACH PARTITION" } else { "" };
+            format!("ON EVERY {} ms{of}", ns as f64 / 1e6)
         }
     }
 }

@@ -334,7 +334,7 @@ fn moment(moment: Moment) -> &'static str {
         Moment::Dequeue => "ON DEQUEUE",
         Moment::Activate => "ON ACTIVATE",
         Moment::Empty => "ON EMPTY",
-        Moment::Every(_) => "ON EVERY",
+        Moment::Every(_) | Moment::EachPartition(_) => "ON EVERY",
         Moment::Key => "PARTITION BY",
         Moment::PacketRank => "ORDER PACKETS BY",
     }
