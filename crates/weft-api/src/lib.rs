@@ -407,11 +407,12 @@ pub struct Link {
     pub dropped: BTreeMap<String, u64>,
     /// Packets that a new queue refused when it took over from another; they are among those dropped.
     pub swap_overflow: u64,
-    /// How long packets waited, in microseconds: no longer than this half of them, nine in ten, 99 in 100.
+    /// How long packets waited in the queue at hand, in microseconds: no longer than this half of them, nine in ten,
+    /// 99 in 100.
     pub waited_us: [f64; 3],
-    /// Drops and marks by the line that said so.
+    /// Drops and marks by the line that said so, of all queues that the link had.
     pub lines: Vec<QueueLine>,
-    /// Partitions that hold packets or are in an order, the first 64.
+    /// Partitions that hold packets or are in an order, and those that did, the first 64 of each level.
     pub partitions: Vec<QueuePartition>,
 }
 
@@ -443,6 +444,32 @@ pub struct QueuePartition {
     pub rank: i64,
     /// It waits.
     pub is_held: bool,
+    /// Packets that were sent from it.
+    #[serde(default)]
+    pub sent: u64,
+    /// Packets of it that were dropped, on this level and those below.
+    #[serde(default)]
+    pub dropped: u64,
+    /// Packets of it that got the mark of congestion, likewise.
+    #[serde(default)]
+    pub marked: u64,
+    /// How long those waited that were sent, in microseconds: no longer than this half of them, nine in ten, 99 in 100.
+    #[serde(default)]
+    pub waited_us: [f64; 3],
+    /// Its drops and marks by the line of its queue that said so.
+    #[serde(default)]
+    pub lines: Vec<PartitionLine>,
+}
+
+/// What a line of a queue decided on packets of a partition.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PartitionLine {
+    /// The line.
+    pub line: u32,
+    /// `drop` or `mark`.
+    pub verdict: String,
+    /// How often.
+    pub packets: u64,
 }
 
 /// A chain on ports.

@@ -18,7 +18,7 @@ use crate::engine::{Action, Engine, Timer};
 use crate::filter::Pending;
 use crate::plan::Plan;
 use crate::pool::Pool;
-use crate::queue::{Counts, Dropped, FAR_NS, LineCount, Packet, PartitionState, Queue, Why};
+use crate::queue::{Counts, Dropped, FAR_NS, LineTotal, Packet, PartitionState, Queue, Why};
 use crate::recording::Asked;
 use crate::stats::Histogram;
 use crate::timers::TimerKey;
@@ -140,8 +140,8 @@ pub struct CallLinkStats {
     pub swap_overflow: u64,
     /// How long those waited that went on.
     pub waited: Histogram,
-    /// Drops and marks of the queue at hand, by line.
-    pub lines: Vec<LineCount>,
+    /// Drops and marks by line, of all queues that it had.
+    pub lines: Vec<LineTotal>,
     /// Its partitions, the first of each worker.
     pub partitions: Vec<PartitionState>,
 }
@@ -183,7 +183,10 @@ pub(crate) struct Line {
     timer: Option<(u64, TimerKey)>,
     counts: Counts,
     swap_overflow: u64,
+    /// How long calls waited, in the queue at hand.
     waited: Histogram,
+    /// What lines of earlier queues did.
+    earlier: Vec<LineTotal>,
     /// Calls that were let go on; empty between two turns.
     passed: Vec<CallKey>,
     /// What the queue is asked, while that is recorded.
@@ -412,15 +415,7 @@ impl CallLinkStats {
         self.counts.queued_bytes += other.counts.queued_bytes;
         self.swap_overflow += other.swap_overflow;
         self.waited.merge(&other.waited);
-        for line in &other.lines {
-            let same = |of: &&mut LineCount| {
-                (of.level, of.line, of.verdict) == (line.level, line.line, line.verdict)
-            };
-            match self.lines.iter_mut().find(same) {
-                Some(of) => of.packets += line.packets,
-                None => self.lines.push(*line),
-            }
-        }
+        LineTotal::add(&mut self.lines, &other.lines);
         for of in &other.partitions {
             let same =
                 |at: &&mut PartitionState| (at.level, at.node, at.index) == (of.level, of.node, of.index);
@@ -428,8 +423,9 @@ impl CallLinkStats {
                 Some(at) => {
                     at.packets += of.packets;
                     at.bytes += of.bytes;
+                    at.tally.merge(&of.tally);
                 }
-                None => self.partitions.push(*of),
+                None => self.partitions.push(of.clone()),
             }
         }
     }
@@ -452,6 +448,7 @@ impl Line {
             counts: Counts::default(),
             swap_overflow: 0,
             waited: Histogram::default(),
+            earlier: Vec::new(),
             passed: Vec::new(),
             noted: None,
         }
@@ -466,6 +463,8 @@ impl Line {
         if *plan.program != *self.plan.program {
             self.noted.iter_mut().for_each(|noted| noted.end());
             let packets = self.take_living();
+            LineTotal::add(&mut self.earlier, &self.queue.line_totals());
+            self.waited = Histogram::default();
             self.queue = queue_of(plan, now, seed);
             self.queue.adopt(&packets);
             self.swap_overflow += self.queue.counts().dropped();
@@ -515,6 +514,7 @@ impl Line {
                     self.n_own += 1;
                     self.counts.sent += 1;
                     self.waited.record(Interval(now_ns.saturating_sub(sent.arrived_ns) as i64));
+                    self.queue.note_sent(&sent, now_ns);
                     passed.push(call);
                 }
                 None => {
@@ -669,6 +669,8 @@ impl Line {
     fn stats(&self, of: String) -> CallLinkStats {
         let of_queue = self.queue.counts();
         let queued = of_queue.queued.saturating_sub(self.n_left);
+        let mut lines = self.earlier.clone();
+        LineTotal::add(&mut lines, &self.queue.line_totals());
         CallLinkStats {
             name: self.plan.name.clone(),
             of,
@@ -685,7 +687,7 @@ impl Line {
             },
             swap_overflow: self.swap_overflow,
             waited: self.waited.clone(),
-            lines: self.queue.lines().to_vec(),
+            lines,
             partitions: self.queue.partitions(PARTITIONS_LISTED_MAX),
         }
     }
@@ -698,6 +700,7 @@ fn nanos(time: Time) -> u64 {
 fn queue_of(plan: &CallLink, now: Time, seed: u64) -> Queue<Arc<dyn QueueCode>> {
     let mut queue = Queue::new(Arc::clone(&plan.program), Arc::clone(&plan.code), nanos(now), seed);
     queue.set_rate(bits_of(plan));
+    queue.watch();
     queue
 }
 

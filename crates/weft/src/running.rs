@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weft_api::{
     Applied, AtFault, Bundle, Calls, Chain, Element, Endpoint, Group, GroupMember, Link, PacketChain,
-    Packets, Place, Port, QueueLine, QueuePartition, Refused, Status,
+    Packets, PartitionLine, Place, Port, QueueLine, QueuePartition, Refused, Status,
 };
 use weft_core::{Interval, Status as RpcStatus};
 use weft_engine::call_link::CallLinkStats;
@@ -26,7 +26,7 @@ use weft_engine::packet::link::OnFailure;
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::stats::End;
 use weft_engine::plan::{Address, Listener, Plan};
-use weft_engine::queue::{Counts, LineCount, PartitionState};
+use weft_engine::queue::{Counts, LineCount, LineTotal, PartitionState};
 use weft_engine::stats::ChainStats;
 use weft_engine::{Config, FilterStats};
 use weft_io::node::{NodeStats, Stopped};
@@ -533,19 +533,28 @@ fn group_of(group: &GroupStats) -> Group {
     Group { name: group.name.clone(), choice: group.choice.clone(), members }
 }
 
-/// Lines of a queue as the API gives them; `queue` names a level.
-fn lines_of(lines: &[LineCount], queue: impl Fn(u8) -> String) -> Vec<QueueLine> {
-    let line = |line: &LineCount| QueueLine {
-        queue: queue(line.level),
+/// Lines of queues as the API gives them.
+fn lines_of(lines: &[LineTotal]) -> Vec<QueueLine> {
+    let line = |line: &LineTotal| QueueLine {
+        queue: line.queue.clone(),
         line: line.line,
-        verdict: if line.verdict == Verdict::Mark { "mark" } else { "drop" }.to_owned(),
+        verdict: verdict_of(line.verdict).to_owned(),
         packets: line.packets,
     };
     lines.iter().map(line).collect()
 }
 
-/// Partitions of a queue as the API gives them.
+fn verdict_of(verdict: Verdict) -> &'static str {
+    if verdict == Verdict::Mark { "mark" } else { "drop" }
+}
+
+/// Partitions of a queue as the API gives them; `queue` names a level.
 fn partitions_of(partitions: &[PartitionState], queue: impl Fn(u8) -> String) -> Vec<QueuePartition> {
+    let line = |line: &LineCount| PartitionLine {
+        line: line.line,
+        verdict: verdict_of(line.verdict).to_owned(),
+        packets: line.packets,
+    };
     let partition = |of: &PartitionState| QueuePartition {
         queue: queue(of.level),
         place: [of.node, of.index],
@@ -553,9 +562,17 @@ fn partitions_of(partitions: &[PartitionState], queue: impl Fn(u8) -> String) ->
         bytes: of.bytes,
         rank: of.rank,
         is_held: of.held_until_ns.is_some(),
+        sent: of.tally.waits.count(),
+        dropped: of.tally.dropped,
+        marked: of.tally.marked,
+        waited_us: SHARES.map(|share| of.tally.waits.quantile(share) as f64 / 1e3),
+        lines: of.tally.lines.iter().map(line).collect(),
     };
     partitions.iter().map(partition).collect()
 }
+
+/// Half of the packets, nine in ten, 99 in 100.
+const SHARES: [f64; 3] = [0.5, 0.9, 0.99];
 
 /// A link of calls as the API gives it.
 fn call_link_of(stats: &CallLinkStats) -> Link {
@@ -570,8 +587,8 @@ fn call_link_of(stats: &CallLinkStats) -> Link {
         in_flight: stats.in_flight,
         left: stats.counts.taken,
         swap_overflow: stats.swap_overflow,
-        waited_us: [0.5, 0.9, 0.99].map(|share| stats.waited.quantile(share).0 as f64 / 1e3),
-        lines: lines_of(&stats.lines, queue),
+        waited_us: SHARES.map(|share| stats.waited.quantile(share).0 as f64 / 1e3),
+        lines: lines_of(&stats.lines),
         partitions: partitions_of(&stats.partitions, queue),
         ..counted(&stats.counts)
     }
@@ -589,7 +606,7 @@ fn link_of(LinkReport { plan, stats }: &LinkReport, node: &PacketNodeStats) -> L
         rate: plan.rate,
         swap_overflow: stats.swap_overflow,
         waited_us: stats.waited_ns.map(|ns| ns as f64 / 1e3),
-        lines: lines_of(&stats.lines, queue),
+        lines: lines_of(&stats.lines),
         partitions: partitions_of(&stats.partitions, queue),
         ..counted(&stats.counts)
     }

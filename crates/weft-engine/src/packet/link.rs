@@ -7,14 +7,15 @@
 
 use super::headers::{Headers, Reading};
 use super::path::{Path, Wire};
-use crate::queue::{Counts, LineCount, Packet, PartitionState, Queue};
+use crate::queue::{Counts, LineTotal, Packet, PartitionState, Queue};
 use crate::recording::{Asked, Limits, Progress, Recorder};
+use crate::stats::Histogram;
 use core::fmt;
 use std::sync::Arc;
-use weft_core::Time;
 use weft_core::checksum::fold;
 use weft_core::flow::{Flow, flow_of};
 use weft_core::frame::{Frame, Pool, network_at};
+use weft_core::{Interval, Time};
 use weft_ir::queue::{Field, QueueCode, QueueProgram};
 
 /// A link that was held up sends so much faster than its rate afterwards, until it has made up for this time at most.
@@ -92,9 +93,12 @@ pub struct Link {
     recorder: Option<Recorder>,
     /// For reading headers, if its queue asks for any.
     reading: Reading,
-    waits: Waits,
+    /// How long frames waited, in the queue at hand.
+    waits: Histogram,
     /// What earlier queues of this link counted.
     before: Counts,
+    /// What their lines did.
+    earlier: Vec<LineTotal>,
     swap_overflow: u64,
 }
 
@@ -109,10 +113,10 @@ pub struct LinkStats {
     pub lost: u64,
     /// Of those sent: on that path.
     pub on_the_way: u64,
-    /// Half, nine in ten, and 99 in 100 of the frames sent waited no longer, in nanoseconds; within an eighth.
+    /// Half, nine in ten, and 99 in 100 of the frames that the queue at hand sent waited no longer, in nanoseconds.
     pub waited_ns: [u64; 3],
-    /// Drops and marks of the queue at hand, by line.
-    pub lines: Vec<LineCount>,
+    /// Drops and marks by line, of all queues that it had.
+    pub lines: Vec<LineTotal>,
     /// Its partitions, the first of them.
     pub partitions: Vec<PartitionState>,
 }
@@ -125,7 +129,7 @@ impl Link {
     pub fn new(plan: LinkPlan, now: Time, seed: u64) -> Self {
         let queue = queue_of(&plan, now, seed);
         let (frames, free, segments) = (Vec::new(), Vec::new(), Vec::new());
-        let waits = Waits::default();
+        let waits = Histogram::default();
         let before = Counts::default();
         let recorder = plan.is_recorded.then(|| {
             let mut recorder = Recorder::new(nanos(now), seed, Limits::NONE);
@@ -149,6 +153,7 @@ impl Link {
             recorder,
             waits,
             before,
+            earlier: Vec::new(),
             swap_overflow: 0,
         }
     }
@@ -229,7 +234,8 @@ impl Link {
             return None;
         };
         let frame = self.take(sent.handle)?;
-        self.waits.note(now.saturating_sub(sent.arrived_ns));
+        self.waits.record(Interval(now.saturating_sub(sent.arrived_ns) as i64));
+        self.queue.note_sent(&sent, now);
         let left_ns = self.note_sent(sent.len, now);
         let dscp = self.queue.last_sent(Field::Dscp).map(|dscp| dscp as u8);
         set_codepoints(pool.bytes_mut(&frame), self.plan.is_ip, sent.ecn, dscp);
@@ -300,7 +306,9 @@ impl Link {
             if let Some(recorder) = &mut self.recorder {
                 recorder.end();
             }
-            add(&mut self.before, &counts);
+            self.before.add_past(&counts);
+            LineTotal::add(&mut self.earlier, &self.queue.line_totals());
+            self.waits = Histogram::default();
             self.queue = queue_of(&plan, now, seed);
             self.queue.adopt(&packets);
             // They came once, to the link.
@@ -379,14 +387,16 @@ impl Link {
     /// What it counted.
     pub fn stats(&self) -> LinkStats {
         let mut counts = self.queue.counts();
-        add(&mut counts, &self.before);
+        counts.add_past(&self.before);
+        let mut lines = self.earlier.clone();
+        LineTotal::add(&mut lines, &self.queue.line_totals());
         LinkStats {
             counts,
             swap_overflow: self.swap_overflow,
             lost: self.wire.as_ref().map_or(0, |wire| wire.lost),
             on_the_way: self.wire.as_ref().map_or(0, Wire::on_the_way),
-            waited_ns: [0.5, 0.9, 0.99].map(|share| self.waits.at(share)),
-            lines: self.queue.lines().to_vec(),
+            waited_ns: [0.5, 0.9, 0.99].map(|share| self.waits.quantile(share).0 as u64),
+            lines,
             partitions: self.queue.partitions(PARTITIONS_LISTED_MAX),
         }
     }
@@ -412,6 +422,7 @@ fn nanos(time: Time) -> u64 {
 fn queue_of(plan: &LinkPlan, now: Time, seed: u64) -> Queue<Arc<dyn QueueCode>> {
     let mut queue = Queue::new(plan.program.clone(), plan.code.clone(), nanos(now), seed);
     queue.set_rate(rate_at_first(plan));
+    queue.watch();
     queue
 }
 
@@ -419,58 +430,6 @@ fn queue_of(plan: &LinkPlan, now: Time, seed: u64) -> Queue<Arc<dyn QueueCode>> 
 fn rate_at_first(plan: &LinkPlan) -> u64 {
     let trace = plan.path.as_ref().and_then(|path| path.trace.as_ref());
     plan.rate.or(trace.map(|trace| trace.bits_per_s())).unwrap_or(0)
-}
-
-/// Adds what came and went; what is there is there once.
-fn add(to: &mut Counts, more: &Counts) {
-    to.arrived += more.arrived;
-    to.sent += more.sent;
-    to.dropped_enqueue += more.dropped_enqueue;
-    to.dropped_dequeue += more.dropped_dequeue;
-    to.dropped_overflow += more.dropped_overflow;
-    to.marked += more.marked;
-    to.taken += more.taken;
-}
-
-/// How long frames waited: counts by magnitude, eight to a doubling.
-#[derive(Clone, Debug)]
-struct Waits {
-    counts: [u64; 64 * 8],
-    n: u64,
-}
-
-impl Default for Waits {
-    fn default() -> Self {
-        Self { counts: [0; 64 * 8], n: 0 }
-    }
-}
-
-impl Waits {
-    fn note(&mut self, ns: u64) {
-        self.n += 1;
-        self.counts[Self::class(ns)] += 1;
-    }
-
-    /// Which class: the position of the highest bit, and the three bits below it.
-    fn class(ns: u64) -> usize {
-        let high = ns.max(8).ilog2() as usize;
-        let below = (ns.max(8) >> (high - 3)) & 7;
-        high * 8 + below as usize
-    }
-
-    /// The end of the class that so great a share has reached.
-    fn at(&self, share: f64) -> u64 {
-        let wanted = (self.n as f64 * share).ceil() as u64;
-        let mut sum = 0;
-        for (class, count) in self.counts.iter().enumerate() {
-            sum += count;
-            if sum >= wanted && sum > 0 {
-                let (high, below) = (class / 8, class as u64 % 8);
-                return (9 + below) << (high - 3);
-            }
-        }
-        0
-    }
 }
 
 /// What the headers of frames are read with, if the queue asks for any.

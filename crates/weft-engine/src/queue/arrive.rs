@@ -141,7 +141,8 @@ impl<C: QueueCode> Shared<C> {
     ) -> Option<u32> {
         let shape = &levels[at].shape;
         if shape.drops_arriving && levels[at].is_over(node, 1, len) {
-            self.drop_packet(slot, at, Why::Overflow, shape.limit_line);
+            let partition = shape.is_one.then_some(node);
+            self.drop_packet(slot, (at, partition), Why::Overflow, shape.limit_line);
             return None;
         }
         let packet = self.packets.record(slot);
@@ -154,10 +155,10 @@ impl<C: QueueCode> Shared<C> {
             let end = self.handlers.run(at, Moment::Enqueue, level.visit(node, partition), Some(packet));
             match Verdict::of_word(end) {
                 Verdict::Drop => {
-                    self.drop_coming(slot, at, end);
+                    self.drop_coming(slot, (at, partition), end);
                     return None;
                 }
-                Verdict::Mark => self.marked(at, end),
+                Verdict::Mark => self.marked((at, partition), end),
                 _ => {}
             }
         }

@@ -52,6 +52,7 @@ impl<C: QueueCode> Shared<C> {
                 Ok(partition) => partition,
                 Err(served) => return served,
             };
+            self.left = partition;
             let mut visited = visit::<false>(&mut leaf.nodes, &mut leaf.partitions, node, partition);
             let Some((slot, mut packet)) = self.packets.first(visited.own[0][kept::LINE]) else {
                 self.found_empty::<false>(leaf, &mut [], node, partition);
@@ -184,10 +185,10 @@ impl<C: QueueCode> Shared<C> {
             };
             asked = Asked::Nothing;
             match Verdict::of_word(end) {
-                Verdict::Drop => self.drop_leaving(slot, at, end),
+                Verdict::Drop => self.drop_leaving(slot, (at, partition), end),
                 verdict => {
                     if verdict == Verdict::Mark {
-                        self.marked(at, end);
+                        self.marked((at, partition), end);
                     }
                     break (slot, verdict);
                 }
@@ -204,6 +205,7 @@ impl<C: QueueCode> Shared<C> {
     /// its line and all counts.
     #[inline(never)]
     pub(super) fn serve_asked(&mut self, levels: &mut [Level], partition: u32, asked: Asked) -> Served {
+        self.left = partition;
         match (levels, asked) {
             ([leaf], Asked::Here(asked)) => match self.serve_rest(leaf, 0, partition, asked) {
                 Some((slot, verdict)) => {
@@ -299,6 +301,7 @@ impl<C: QueueCode> Shared<C> {
             return Served::Held(until);
         }
         self.handlers.no_drops();
+        self.left = node;
         let visited = visit::<true>(&mut leaf.nodes, &mut leaf.partitions, node, node);
         let head = &mut visited.node[0];
         let slot = match RANKED {
@@ -376,10 +379,11 @@ impl<C: QueueCode> Shared<C> {
         asked: (u32, u64),
     ) -> Option<(u32, Verdict)> {
         let at = leaf.shape.at;
+        self.left = partition;
         let (mut slot, mut end) = asked;
         loop {
             match Verdict::of_word(end) {
-                Verdict::Drop => self.drop_leaving(slot, at, end),
+                Verdict::Drop => self.drop_leaving(slot, (at, partition), end),
                 Verdict::Hold => {
                     self.push_back(leaf, node, partition, slot);
                     leaf.hold(node, partition, self.handlers.held_until());
@@ -387,7 +391,7 @@ impl<C: QueueCode> Shared<C> {
                 }
                 verdict => {
                     if verdict == Verdict::Mark {
-                        self.marked(at, end);
+                        self.marked((at, partition), end);
                     }
                     return Some((slot, verdict));
                 }

@@ -220,8 +220,8 @@ impl Level {
 
     /// Whether a partition has packets, or a place in the order, or waits for one.
     pub(super) fn is_in_use(&self, partition: u32) -> bool {
-        let head = self.partitions.head(partition);
-        head[kept::PLACE] != kept::IDLE || head[kept::PACKETS] > 0
+        let head = self.own(partition);
+        head[kept::PACKETS] > 0 || !self.shape.is_one && head[kept::PLACE] != kept::IDLE
     }
 
     /// Whether a node would hold too much with so much more.

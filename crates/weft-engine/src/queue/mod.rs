@@ -19,6 +19,7 @@ mod ranked;
 mod records;
 mod shared;
 pub mod snapshot;
+mod tally;
 mod turns;
 mod way;
 
@@ -27,6 +28,7 @@ use level::{Level, kept, levels};
 use packets::{Known, Packets};
 use shared::Shared;
 use std::sync::Arc;
+pub use tally::{LineTotal, Tally, WATCHED_MAX, Waits};
 use way::Way;
 use weft_ir::queue::layout::NONE;
 use weft_ir::queue::turns::CompiledTurns;
@@ -219,8 +221,8 @@ pub struct LineCount {
     pub packets: u64,
 }
 
-/// A partition that holds something, or is in the order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A partition that holds something, or is in the order, or of which something is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionState {
     /// The level of its node.
     pub level: u8,
@@ -236,6 +238,8 @@ pub struct PartitionState {
     pub rank: i64,
     /// It waits until then.
     pub held_until_ns: Option<u64>,
+    /// What became of its packets, if somebody watches.
+    pub tally: Tally,
 }
 
 /// A queue that runs a program.
@@ -370,25 +374,6 @@ impl<C: QueueCode> Queue<C> {
     /// Drops and marks by line.
     pub fn lines(&self) -> &[LineCount] {
         &self.shared.lines
-    }
-
-    /// The partitions that hold packets or are in an order, at most so many.
-    pub fn partitions(&self, at_most: usize) -> Vec<PartitionState> {
-        let of_level = |level: &Level, nth: u32| {
-            let head = level.partitions.head(nth);
-            let (packets, state) = (head[kept::PACKETS], head[kept::PLACE]);
-            level.is_in_use(nth).then(|| PartitionState {
-                level: level.shape.at as u8,
-                node: nth / level.shape.n,
-                index: nth % level.shape.n,
-                packets,
-                bytes: head[kept::BYTES],
-                rank: head[kept::RANK] as i64,
-                held_until_ns: (state != kept::IDLE && state < kept::IN_ORDER).then_some(state),
-            })
-        };
-        let of = |level| (0..Level::n_partitions(level)).filter_map(move |nth| of_level(level, nth));
-        self.levels.iter().filter(|level| !level.shape.is_one).flat_map(of).take(at_most).collect()
     }
 
     /// Takes out all packets, in the order in which they came, with their arrival: another queue goes on with them.

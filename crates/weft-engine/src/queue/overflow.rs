@@ -44,7 +44,7 @@ impl<C: QueueCode> Shared<C> {
                 let Some((leaf_partition, slot)) = self.victim_packet(levels, at, from, head) else { return };
                 self.unlink(levels, leaf_partition, slot);
                 vacated(levels, leaf_partition);
-                self.drop_packet(slot, at, Why::Overflow, shape.limit_line);
+                self.drop_packet(slot, (at, Some(from)), Why::Overflow, shape.limit_line);
                 if shape.batch > 1 && levels[at].own(from)[kept::BYTES] <= bytes_before / 2 {
                     break;
                 }

@@ -3,6 +3,7 @@
 use super::handlers::Handlers;
 use super::level::Level;
 use super::packets::Packets;
+use super::tally::Watched;
 use super::{Counts, Dropped, LineCount, QueueCode, QueueProgram, Why};
 use core::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -17,6 +18,10 @@ pub(super) struct Shared<C> {
     pub(super) packets: Packets,
     pub(super) counts: Counts,
     pub(super) lines: Vec<LineCount>,
+    /// What is told of partitions, if somebody watches.
+    pub(super) watched: Option<Watched>,
+    /// The partition of the last level that the packet was in which left last.
+    pub(super) left: u32,
     pub(super) dropped: VecDeque<Dropped>,
     pub(super) timers: BinaryHeap<Reverse<(u64, u8, u32, u16)>>,
     /// The time of the first of them.
@@ -31,6 +36,8 @@ impl<C: QueueCode> Shared<C> {
             packets,
             counts: Counts::default(),
             lines: Vec::new(),
+            watched: None,
+            left: 0,
             dropped: VecDeque::new(),
             timers: BinaryHeap::new(),
             next_timer: u64::MAX,
@@ -40,18 +47,22 @@ impl<C: QueueCode> Shared<C> {
 
     // ---- what is told --------------------------------------------------------------------------------------------
 
-    /// A packet that is in no line goes.
+    /// A packet that is in no line goes; None: before its partition was known.
     #[inline(never)]
-    pub(super) fn drop_packet(&mut self, slot: u32, at: usize, why: Why, line: u32) {
+    pub(super) fn drop_packet(
+        &mut self,
+        slot: u32,
+        (at, partition): (usize, Option<u32>),
+        why: Why,
+        line: u32,
+    ) {
         let count = match why {
             Why::Enqueue => &mut self.counts.dropped_enqueue,
             Why::Dequeue => &mut self.counts.dropped_dequeue,
             Why::Overflow => &mut self.counts.dropped_overflow,
         };
         *count += 1;
-        if why == Why::Overflow {
-            self.note(at, line, Verdict::Drop);
-        }
+        self.note(at, partition, line, Verdict::Drop);
         let known = self.packets.release(slot);
         self.dropped.push_back(Dropped {
             handle: known.handle,
@@ -66,34 +77,21 @@ impl<C: QueueCode> Shared<C> {
 
     /// ON DEQUEUE dropped a packet.
     #[inline(never)]
-    pub(super) fn drop_leaving(&mut self, slot: u32, at: usize, end: u64) {
-        self.note(at, Verdict::line(end), Verdict::of_word(end));
+    pub(super) fn drop_leaving(&mut self, slot: u32, (at, partition): (usize, u32), end: u64) {
         self.handlers.add_drop();
-        self.drop_packet(slot, at, Why::Dequeue, Verdict::line(end));
+        self.drop_packet(slot, (at, Some(partition)), Why::Dequeue, Verdict::line(end));
     }
 
     /// ON ENQUEUE dropped a packet.
     #[inline(never)]
-    pub(super) fn drop_coming(&mut self, slot: u32, at: usize, end: u64) {
-        self.note(at, Verdict::line(end), Verdict::of_word(end));
-        self.drop_packet(slot, at, Why::Enqueue, Verdict::line(end));
+    pub(super) fn drop_coming(&mut self, slot: u32, (at, partition): (usize, u32), end: u64) {
+        self.drop_packet(slot, (at, Some(partition)), Why::Enqueue, Verdict::line(end));
     }
 
     #[inline(never)]
-    pub(super) fn marked(&mut self, at: usize, end: u64) {
+    pub(super) fn marked(&mut self, (at, partition): (usize, u32), end: u64) {
         self.counts.marked += 1;
-        self.note(at, Verdict::line(end), Verdict::of_word(end));
-    }
-
-    #[cold]
-    fn note(&mut self, at: usize, line: u32, verdict: Verdict) {
-        let level = at as u8;
-        let is_it =
-            |known: &&mut LineCount| (known.level, known.line, known.verdict) == (level, line, verdict);
-        match self.lines.iter_mut().find(is_it) {
-            Some(known) => known.packets += 1,
-            None => self.lines.push(LineCount { level, line, verdict, packets: 1 }),
-        }
+        self.note(at, Some(partition), Verdict::line(end), Verdict::Mark);
     }
 
     // ---- time ----------------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ impl<C: QueueCode> Queue<C> {
     fn dequeue_in_turn<const LINES: bool, const FEW: bool>(&mut self) -> Option<Sent> {
         self.wake_at = NEVER;
         let turn = self.take_turns::<LINES, FEW>(TURNS_MAX.into())?;
-        if turn.stop() == Stop::Sent { self.leaves(turn.slot()) } else { self.dequeue_on::<LINES, FEW>(turn) }
+        if turn.stop() == Stop::Sent { self.leaves_from(&turn) } else { self.dequeue_on::<LINES, FEW>(turn) }
     }
 
     /// Partitions take turns until one of them needs more than that.
@@ -82,6 +82,13 @@ impl<C: QueueCode> Queue<C> {
         ))
     }
 
+    /// A packet is sent as it is.
+    #[inline(always)]
+    fn leaves_from(&mut self, turn: &Turn) -> Option<Sent> {
+        self.shared.left = turn.end() as u32;
+        self.leaves(turn.slot())
+    }
+
     /// Goes on from where turns stopped.
     #[inline(never)]
     fn dequeue_on<const LINES: bool, const FEW: bool>(&mut self, mut turn: Turn) -> Option<Sent> {
@@ -91,10 +98,11 @@ impl<C: QueueCode> Queue<C> {
             let (slot, end) = (turn.slot(), turn.end());
             match turn.stop() {
                 Stop::Nothing => return None,
-                Stop::Sent => return self.leaves(slot),
+                Stop::Sent => return self.leaves_from(&turn),
                 Stop::Placed => {
                     let is_empty = level.partitions.head(first)[kept::PACKETS] == 0;
                     level.find_place(0, first, is_empty, Verdict::of_word(end));
+                    self.shared.left = first;
                     return self.leaves(slot);
                 }
                 Stop::Asked => return self.dequeue_asked(first, Asked::Here((slot, end))),

@@ -126,6 +126,8 @@ fn packets_with_nothing_in_their_way_go_where_all_others_go() {
         assert!(code.turns().is_some(), "{program}");
         let mut short = Queue::new(program.clone(), code, 0, seed);
         let mut long = Queue::new(program.clone(), Interpreted::new(program), 0, seed);
+        short.watch();
+        long.watch();
         for step in 0..2_000_u64 {
             let (now, grows) = (step / 3, step / 200 % 2 == 0);
             if dice.percent(if grows { 60 } else { 35 }) {
@@ -133,7 +135,12 @@ fn packets_with_nothing_in_their_way_go_where_all_others_go() {
                 short.enqueue(&packet, now);
                 long.enqueue(&packet, now);
             } else {
-                assert_eq!(short.dequeue(now), long.dequeue(now), "seed {seed}, step {step}");
+                let sent = short.dequeue(now);
+                assert_eq!(sent, long.dequeue(now), "seed {seed}, step {step}");
+                if let Some(sent) = sent {
+                    short.note_sent(&sent, now);
+                    long.note_sent(&sent, now);
+                }
             }
             let [ours, theirs]: [Vec<_>; 2] = [
                 core::iter::from_fn(|| short.poll_dropped()).collect(),

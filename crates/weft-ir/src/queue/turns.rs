@@ -162,7 +162,8 @@ fn any(steps: &[Step], is_it: &mut impl FnMut(&Step) -> bool) -> bool {
 pub enum Stop {
     /// No partition is in the order.
     Nothing = 0,
-    /// A packet of the first partition is sent. It has left its line and all counts; its place is still its own.
+    /// A packet of the first partition, which is [`Turn::end`], is sent. It has left its line and all counts; its place
+    /// is still its own.
     Sent = 1,
     /// As above, and the partition is not where it belongs any more: DEQUEUE ended with [`Turn::end`].
     Placed = 2,
@@ -214,7 +215,7 @@ impl Turn {
         self.slot as u32
     }
 
-    /// The word with which a handler ended, or turns that are left.
+    /// The word with which a handler ended, or turns that are left, or a partition.
     #[inline(always)]
     pub fn end(&self) -> u64 {
         self.how >> Self::STOP_BITS

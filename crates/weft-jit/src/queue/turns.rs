@@ -455,11 +455,11 @@ impl<'t, 'f> Way<'t, 'f> {
         } else if self.turns.ranks {
             self.put_if_reranked(turn, (Stop::Placed, Some(turn.slot), end));
         }
-        self.stop(Stop::Sent, Some(turn.slot), zero);
+        self.stop(Stop::Sent, Some(turn.slot), turn.first);
         self.enter_block(emptied);
         if self.turns.finds_first {
             self.take_out(turn);
-            self.stop(Stop::Sent, Some(turn.slot), zero);
+            self.stop(Stop::Sent, Some(turn.slot), turn.first);
         } else {
             self.stop(Stop::Placed, Some(turn.slot), end);
         }

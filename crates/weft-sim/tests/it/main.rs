@@ -8,5 +8,6 @@ mod rfc_constants;
 mod rig;
 mod shapes;
 mod snapshots;
+mod tallies;
 mod tcp;
 mod twins;

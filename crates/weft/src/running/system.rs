@@ -1,6 +1,6 @@
 //! System tables: what a node knows of itself, as rows that are asked for like any other.
 
-use weft_api::{Element, Group, Link, Status};
+use weft_api::{Element, Group, Link, PartitionLine, QueuePartition, Status};
 use weft_core::{Type, Value};
 use weft_lang::hir::{Network, Table, TableColumn};
 use weft_lang::source::{FileId, Span};
@@ -54,6 +54,12 @@ const TABLES: &[System] = &[
             ("bytes", Type::Size),
             ("rank", Type::Int(64)),
             ("held", Type::Bool),
+            ("sent", COUNT),
+            ("dropped", COUNT),
+            ("marked", COUNT),
+            ("waited_p50", Type::Interval),
+            ("waited_p90", Type::Interval),
+            ("waited_p99", Type::Interval),
         ],
         n_keys: 4,
         rows: |status| links(status).flat_map(partitions).collect(),
@@ -63,6 +69,20 @@ const TABLES: &[System] = &[
         columns: &[("link", NAME), ("queue", NAME), ("line", COUNT), ("verdict", NAME), ("packets", COUNT)],
         n_keys: 4,
         rows: |status| links(status).flat_map(lines).collect(),
+    },
+    System {
+        name: "partition_lines",
+        columns: &[
+            ("link", NAME),
+            ("queue", NAME),
+            ("node", COUNT),
+            ("partition", COUNT),
+            ("line", COUNT),
+            ("verdict", NAME),
+            ("packets", COUNT),
+        ],
+        n_keys: 6,
+        rows: |status| links(status).flat_map(partition_lines).collect(),
     },
     System {
         name: "groups",
@@ -174,6 +194,11 @@ fn int(n: u64) -> Value {
     Value::Int(n as i64)
 }
 
+/// Of microseconds.
+fn interval(us: f64) -> Value {
+    Value::Int((us * 1e3) as i64)
+}
+
 fn links(status: &Status) -> impl Iterator<Item = &Link> {
     status.packets.iter().flat_map(|packets| &packets.links).chain(&status.links)
 }
@@ -184,18 +209,34 @@ fn link(link: &Link) -> Vec<Value> {
         [&link.name, &link.port, &link.direction, &link.queue].map(|part| text(part)).into();
     let counts = [link.rate.unwrap_or(0), link.arrived, link.sent, link.queued, link.queued_bytes];
     row.extend(counts.into_iter().chain([dropped, link.marked, link.swap_overflow]).map(int));
-    row.extend(link.waited_us.map(|us| Value::Int((us * 1e3) as i64)));
+    row.extend(link.waited_us.map(interval));
     row.extend([u64::from(link.concurrency.unwrap_or(0)), link.in_flight, link.left].map(int));
     row
 }
 
 fn partitions(link: &Link) -> impl Iterator<Item = Vec<Value>> {
     link.partitions.iter().map(|of| {
-        let [node, partition] = of.place.map(|at| int(u64::from(at)));
-        let (packets, bytes) = (int(of.packets), int(of.bytes));
-        let (rank, held) = (Value::Int(of.rank), Value::Bool(of.is_held));
-        vec![text(&link.name), text(&of.queue), node, partition, packets, bytes, rank, held]
+        let mut row = place(link, of);
+        row.extend([int(of.packets), int(of.bytes), Value::Int(of.rank), Value::Bool(of.is_held)]);
+        row.extend([of.sent, of.dropped, of.marked].map(int));
+        row.extend(of.waited_us.map(interval));
+        row
     })
+}
+
+fn partition_lines(link: &Link) -> impl Iterator<Item = Vec<Value>> {
+    let of_line = |of: &QueuePartition, line: &PartitionLine| {
+        let mut row = place(link, of);
+        row.extend([int(line.line.into()), text(&line.verdict), int(line.packets)]);
+        row
+    };
+    link.partitions.iter().flat_map(move |of| of.lines.iter().map(move |line| of_line(of, line)))
+}
+
+/// Which partition of which queue of a link.
+fn place(link: &Link, of: &QueuePartition) -> Vec<Value> {
+    let names = [&link.name, &of.queue].map(|name| text(name));
+    names.into_iter().chain(of.place.map(|at| int(at.into()))).collect()
 }
 
 fn lines(link: &Link) -> impl Iterator<Item = Vec<Value>> {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
-use weft_engine::queue::LineCount;
+use weft_engine::queue::LineTotal;
 use weft_io::packet::{LinkReport, PacketNodeStats, PortReport};
 use weft_ir::queue::Verdict;
 
@@ -76,12 +76,11 @@ impl<'r> Report<'r> {
             cells.extend(stats.waited_ns.map(ms));
             table.row(cells);
             for line in &stats.lines {
-                let (queue, at, verdict) = line_of(&one, line);
                 let cells = vec![
                     one.name.to_owned(),
-                    queue,
-                    at.to_string(),
-                    verdict.to_owned(),
+                    line.queue.clone(),
+                    line.line.to_string(),
+                    verdict_of(line).to_owned(),
                     grouped(line.packets),
                 ];
                 lines.row(cells);
@@ -111,8 +110,8 @@ impl<'r> Report<'r> {
     fn direction(&self, one: &Direction<'_>) -> Value {
         let (stats, counts) = (&one.link.stats, &one.link.stats.counts);
         let lines = stats.lines.iter().map(|line| {
-            let (queue, at, verdict) = line_of(one, line);
-            json!({ "queue": queue, "line": at, "verdict": verdict, "packets": line.packets })
+            let verdict = verdict_of(line);
+            json!({ "queue": line.queue, "line": line.line, "verdict": verdict, "packets": line.packets })
         });
         let [p50, p90, p99] = stats.waited_ns.map(|ns| ns as f64 / 1e6);
         json!({
@@ -151,7 +150,6 @@ impl<'r> Report<'r> {
     }
 }
 
-fn line_of(one: &Direction<'_>, line: &LineCount) -> (String, u32, &'static str) {
-    let queue = one.link.plan.program.levels[usize::from(line.level)].name.clone();
-    (queue, line.line, if line.verdict == Verdict::Mark { "marked" } else { "dropped" })
+fn verdict_of(line: &LineTotal) -> &'static str {
+    if line.verdict == Verdict::Mark { "marked" } else { "dropped" }
 }
