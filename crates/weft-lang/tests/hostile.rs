@@ -128,6 +128,31 @@ fn many_names_take_no_longer_than_their_text() {
 }
 
 #[test]
+fn ranks_on_many_paths_take_no_longer_than_their_text() {
+    // The paths through a handler are told apart, each with all that is known: a queue of a few lines would take hours.
+    let queue = |body: &str| {
+        format!(
+            "CREATE QUEUE q AS\n  PARTITION BY flow();\n  ORDER PARTITIONS BY rank BITS 3;\n  \
+             LIMIT 100 PACKETS ON OVERFLOW DROP TAIL;\n  ON ACTIVATE\n{body}  SET rank = 8;\nEND;\n"
+        )
+    };
+    let branches = list(N / 10, "", |n| format!("  IF p.len > {n} THEN SET p.class = {n}; END IF;\n"));
+    let names = list(N / 10, "", |n| format!("  LET x{n} = p.len + {n};\n"));
+    let arms = list(N / 10, " ", |n| format!("WHEN p.len > {n} THEN {n}"));
+    let nested = (0..50).fold("p.dscp > 1".to_owned(), |inner, n| {
+        format!("({inner} {} p.class > {n})", if n % 2 == 0 { "AND" } else { "OR" })
+    });
+    for (what, body) in [
+        ("branches", branches),
+        ("names", names),
+        ("arms", format!("  SET rank = CASE {arms} ELSE 0 END;\n")),
+        ("conditions in conditions", format!("  IF {nested} THEN SET rank = 9; END IF;\n")),
+    ] {
+        check(what, &queue(&body));
+    }
+}
+
+#[test]
 fn many_faults_take_no_longer_than_their_text() {
     check("unknown names", &element("", &list(N, "\n", |n| format!("SET w{n} = u{n};"))));
     check(

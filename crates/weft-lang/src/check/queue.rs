@@ -3,8 +3,11 @@
 //! A queue is checked once for each set of values of its parameters: what is wrong for all is told once, because the
 //! same fault at the same place is.
 
+mod blame;
 mod body;
 pub(crate) mod expr;
+mod range;
+mod rank;
 
 use std::collections::BTreeSet;
 
@@ -59,13 +62,20 @@ enum Named {
 /// The queues of a program, for those that use them.
 pub(super) struct Queues<'a> {
     items: Vec<&'a ast::Queue>,
+    /// The fields of packets that any of them sets.
+    changed: BTreeSet<String>,
 }
 
 impl<'a> Queues<'a> {
     pub(super) fn of(items: &[&'a Item]) -> Self {
         let items =
             items.iter().filter_map(|item| if let Item::Queue(queue) = item { Some(queue) } else { None });
-        Self { items: items.collect() }
+        let items: Vec<_> = items.collect();
+        let mut changed = BTreeSet::new();
+        for handler in items.iter().flat_map(|item| &item.handlers) {
+            changed_by(&handler.body, &mut changed);
+        }
+        Self { items, changed }
     }
 
     /// Those that need no arguments.
@@ -229,13 +239,45 @@ impl<'a> Queues<'a> {
             );
             return None;
         }
-        let n_errors = cx.n_errors();
         let names = params(cx, item, used)?;
+        let n_told = cx.diagnostics.len();
         let mut checker = Checker::new(cx, names);
-        if item.uses.is_empty() {
-            let levels = vec![checker.level(item)?];
-            return few_headers(cx, item, &levels).map(|()| levels);
+        let levels = match item.uses.is_empty() {
+            true => self.level(&mut checker, item, used),
+            false => self.composed(&mut checker, item, within),
+        };
+        let uses = checker.param_uses;
+        if let Some(used) = used {
+            blame::arguments(cx, n_told, (item, used), &uses);
         }
+        levels
+    }
+
+    /// The one level of a queue that is not made of others.
+    fn level(
+        &self,
+        checker: &mut Checker<'_, '_>,
+        item: &ast::Queue,
+        used: Option<&QueueUse>,
+    ) -> Option<Vec<QueueLevel>> {
+        let level = checker.level(item)?;
+        let n_errors = checker.cx.n_errors();
+        // Where a parameter has no value yet nobody knows what the ranks will be.
+        if used.is_some() || item.params.iter().all(|param| param.default.is_some()) {
+            rank::check(checker.cx, &level, &self.changed);
+        }
+        let levels = vec![level];
+        few_headers(checker.cx, item, &levels)?;
+        (checker.cx.n_errors() == n_errors).then_some(levels)
+    }
+
+    fn composed(
+        &self,
+        checker: &mut Checker<'_, '_>,
+        item: &ast::Queue,
+        within: &mut Vec<String>,
+    ) -> Option<Vec<QueueLevel>> {
+        let n_errors = checker.cx.n_errors();
         let limit = checker.composed(item);
         within.push(item.name.name.clone());
         let mut levels = Vec::new();
@@ -245,6 +287,7 @@ impl<'a> Queues<'a> {
             levels.extend(found?);
         }
         within.pop();
+        let cx = &mut *checker.cx;
         if let (Some(limit), Some(root)) = (limit, levels.first_mut()) {
             root.limit = limit;
         }
@@ -330,6 +373,22 @@ fn tree(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) {
             .with_label(level.span, "declared here")
             .with_help("put it last, or charge packets in ON DEQUEUE");
         cx.report(diagnostic);
+    }
+}
+
+/// Takes down the fields of packets that statements set.
+fn changed_by(stmts: &[ast::Stmt], changed: &mut BTreeSet<String>) {
+    for stmt in stmts {
+        match &stmt.kind {
+            ast::StmtKind::Set { target: ast::Place::Path(path), .. } => {
+                changed.extend(path.segments.last().map(|name| name.name.to_ascii_lowercase()));
+            }
+            ast::StmtKind::If { arms, otherwise } => {
+                arms.iter().for_each(|arm| changed_by(&arm.body, changed));
+                changed_by(otherwise.as_deref().unwrap_or_default(), changed);
+            }
+            _ => {}
+        }
     }
 }
 
@@ -459,6 +518,10 @@ struct Checker<'k, 'c> {
     rank_bits: Option<u8>,
     /// There is a PARTITION BY.
     is_partitioned: bool,
+    /// Where parameters are used, or locals that come from them.
+    param_uses: Vec<(String, Span)>,
+    /// The parameters that locals of the handler at hand come from.
+    local_params: Vec<(usize, String)>,
 }
 
 impl<'k, 'c> Checker<'k, 'c> {
@@ -475,6 +538,8 @@ impl<'k, 'c> Checker<'k, 'c> {
             headers: Vec::new(),
             rank_bits: None,
             is_partitioned: false,
+            param_uses: Vec::new(),
+            local_params: Vec::new(),
         }
     }
 
@@ -544,6 +609,7 @@ impl<'k, 'c> Checker<'k, 'c> {
             let Some(name) = path.as_ident() else { continue };
             let named = self.names.iter().find(|(known, _)| *known == name.name);
             if let Some((_, Named::Param(value, ty))) = named {
+                self.param_uses.push((name.name.clone(), arg.value.span));
                 arg.value.kind = spelled(*value, *ty);
             }
         }
@@ -583,7 +649,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         limit
     }
 
-    fn level(mut self, item: &ast::Queue) -> Option<QueueLevel> {
+    fn level(&mut self, item: &ast::Queue) -> Option<QueueLevel> {
         let n_errors = self.cx.n_errors();
         self.is_partitioned = item.decls.iter().any(|decl| matches!(decl, QueueDecl::Partition { .. }));
         let (vars, partition_vars) = self.vars(item);
@@ -663,7 +729,7 @@ impl<'k, 'c> Checker<'k, 'c> {
             packet_rank,
             limit: limit?,
             handlers,
-            headers: self.headers,
+            headers: std::mem::take(&mut self.headers),
             span: item.span,
         };
         (self.cx.n_errors() == n_errors).then_some(level)

@@ -35,6 +35,7 @@ impl Checker<'_, '_> {
             (self.moment, self.is_declaration) = (Some(moment), false);
             (self.n_locals, self.n_rand) = (0, 0);
             self.locals.clear();
+            self.local_params.clear();
             let (mut body, ends) = self.block(&handler.body);
             if !ends {
                 self.end(moment, handler, &mut body);
@@ -153,12 +154,15 @@ impl Checker<'_, '_> {
     fn stmt(&mut self, stmt: &Stmt) -> Option<(Kind, bool)> {
         match &stmt.kind {
             StmtKind::Let { name, ty, value } => {
+                let n_uses = self.param_uses.len();
                 let value = match ty {
                     None => self.expr(value, None),
                     Some(ty) => super::queue_type(self.cx, ty).and_then(|(ty, ..)| self.typed(value, ty)),
                 }?;
                 let local = self.n_locals;
                 self.n_locals += 1;
+                let params = self.param_uses[n_uses..].iter().map(|(name, _)| (local, name.clone()));
+                self.local_params.extend(params);
                 self.locals.push((name.name.clone(), local, value.ty));
                 Some((Kind::Let { local, value }, false))
             }
@@ -208,21 +212,6 @@ impl Checker<'_, '_> {
             return self.fixed(path, "belongs to the queue");
         }
         let value = self.typed(value, ty)?;
-        if place == QueuePlace::Rank
-            && let (Some(bits), QueueExprKind::Literal(QueueLiteral::Int(n))) = (self.rank_bits, &value.kind)
-            && !(0..1_i64 << bits).contains(n)
-        {
-            let message =
-                format!("a rank of {n}, and with BITS {bits} ranks are 0 to {}", (1_i64 << bits) - 1);
-            self.report(
-                code::QUEUE_RANK,
-                &message,
-                value.span,
-                "out of range",
-                "give ORDER PARTITIONS more BITS, or none",
-            );
-            return None;
-        }
         Some(Kind::Set { place, value })
     }
 

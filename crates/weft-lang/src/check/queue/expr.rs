@@ -111,7 +111,19 @@ impl Checker<'_, '_> {
         if want == T::Float && found.ty == T::Number {
             return Some(unary(U::ToFloat, found, T::Float));
         }
-        self.mismatch(ast.span, want, found.ty)
+        self.unlike(ast, want, found.ty)
+    }
+
+    /// An expression of another type than is wanted.
+    fn unlike<R>(&mut self, ast: &ast::Expr, want: T, found: T) -> Option<R> {
+        let text = self.cx.sources.slice(ast.span);
+        if want != T::Interval || !is_bare(ast) {
+            return self.mismatch(ast.span, want, found);
+        }
+        let message = "an INTERVAL is needed here, and this is a number without a unit";
+        let help = format!("write `'{text} ms'`: ns, us, ms, s, min, h and d are units");
+        self.report(code::TYPE_MISMATCH, message, ast.span, "of which unit?", &help);
+        None
     }
 
     fn mismatch<R>(&mut self, span: Span, want: T, found: T) -> Option<R> {
@@ -130,6 +142,11 @@ impl Checker<'_, '_> {
 
     /// An expression; `want` tells what a bare literal means.
     pub(super) fn expr(&mut self, ast: &ast::Expr, want: Option<T>) -> Option<QueueExpr> {
+        let found = self.parts(ast, want)?;
+        Some(QueueExpr { span: ast.span, ..found })
+    }
+
+    fn parts(&mut self, ast: &ast::Expr, want: Option<T>) -> Option<QueueExpr> {
         let span = ast.span;
         match &ast.kind {
             Ast::Int(n) => match want {
@@ -191,6 +208,13 @@ impl Checker<'_, '_> {
                 let ty = ty?;
                 let otherwise = self.typed(otherwise, ty)?;
                 Some(QueueExpr { kind: Kind::Case(values, Box::new(otherwise)), ty, span })
+            }
+            Ast::Header(_) => {
+                let help = "write `flow()`, and in CREATE LINK `KEY header['...']`; or `p.class`, and there \
+                            `CLASS header['...']`";
+                let message = "a queue does not see headers of calls";
+                self.report(code::QUEUE_NOT_SEEN, message, span, "its link does", help);
+                None
             }
             _ => self.unfit(span),
         }
@@ -361,11 +385,16 @@ impl Checker<'_, '_> {
     fn single(&mut self, path: &Path) -> Option<(Found, T, bool)> {
         let name = path.as_ident()?;
         if let Some((_, local, ty)) = self.locals.iter().rev().find(|(known, ..)| *known == name.name) {
+            let params = self.local_params.iter().filter(|(of, _)| of == local);
+            self.param_uses.extend(params.map(|(_, param)| (param.clone(), path.span)));
             return Some((Found::Local(*local), *ty, false));
         }
         let named = self.names.iter().find(|(known, _)| *known == name.name).map(|(_, named)| *named);
         match (named, name.name.as_str()) {
-            (Some(Named::Param(value, ty)), _) => Some((Found::Known(value), ty, false)),
+            (Some(Named::Param(value, ty)), _) => {
+                self.param_uses.push((name.name.clone(), path.span));
+                Some((Found::Known(value), ty, false))
+            }
             (Some(Named::Var(at, ty)), _) => Some((Found::Place(Place::Var(at)), ty, true)),
             (Some(Named::PartitionVar(at, ty)), _) => {
                 self.needs_partition(path.span)?;
@@ -388,6 +417,19 @@ impl Checker<'_, '_> {
             // Elements call it so.
             (None, "payload") => {
                 self.not_of_packets(path.span, NO_PAYLOAD);
+                None
+            }
+            // Links of calls have `KEY session`.
+            (None, "session") => {
+                let help = "write `flow()`, and in CREATE LINK, for calls, `KEY session`: each connection is a \
+                            flow then";
+                self.report(
+                    code::QUEUE_NOT_SEEN,
+                    "a queue does not see sessions",
+                    path.span,
+                    "unknown",
+                    help,
+                );
                 None
             }
             (None, _) => {
@@ -425,8 +467,8 @@ impl Checker<'_, '_> {
 
     /// Both sides, of one type: a bare literal takes that of the other side.
     fn both(&mut self, a: &ast::Expr, b: &ast::Expr, want: Option<T>) -> Option<(QueueExpr, QueueExpr)> {
-        let is_bare = |ast: &ast::Expr| matches!(ast.kind, Ast::Int(_));
-        let (left, right) = if is_bare(a) && !is_bare(b) {
+        let is_whole = |ast: &ast::Expr| matches!(ast.kind, Ast::Int(_));
+        let (left, right) = if is_whole(a) && !is_whole(b) {
             let right = self.expr(b, want)?;
             (self.expr(a, Some(right.ty))?, right)
         } else {
@@ -444,7 +486,10 @@ impl Checker<'_, '_> {
     fn compare(&mut self, op: B, a: &ast::Expr, b: &ast::Expr) -> Option<QueueExpr> {
         let (left, right) = self.both(a, b, None)?;
         if left.ty != right.ty {
-            return self.mismatch(b.span, left.ty, right.ty);
+            return match is_bare(a) {
+                true => self.unlike(a, right.ty, left.ty),
+                false => self.unlike(b, left.ty, right.ty),
+            };
         }
         if left.ty == T::Bool && op != B::Eq && op != B::Ne {
             return self.mismatch(a.span, T::Number, T::Bool);
@@ -488,7 +533,10 @@ impl Checker<'_, '_> {
             (T::Interval, T::Timestamp) if is_add => T::Timestamp,
             (T::Timestamp, T::Timestamp) if !is_add => T::Interval,
             (left, right) if left == right && !matches!(left, T::Bool | T::Timestamp) => left,
-            (left, right) => return self.mismatch(b.span, left, right),
+            (left, right) if is_bare(a) => return self.unlike(a, right, left),
+            // What a time is moved by is an interval.
+            (T::Timestamp, right) => return self.unlike(b, T::Interval, right),
+            (left, right) => return self.unlike(b, left, right),
         };
         Some(binary(if is_add { B::Add } else { B::Sub }, left, right, ty))
     }
@@ -733,6 +781,15 @@ pub(super) enum Found {
 
 fn negated_if(negated: bool, expr: QueueExpr) -> QueueExpr {
     if negated { unary(U::Not, expr, T::Bool) } else { expr }
+}
+
+/// A number as it is written, with its sign.
+fn is_bare(ast: &ast::Expr) -> bool {
+    match &ast.kind {
+        Ast::Int(_) | Ast::Float(_) => true,
+        Ast::Unary { op: UnaryOp::Neg, operand } => is_bare(operand),
+        _ => false,
+    }
 }
 
 fn a_type(ty: T) -> String {

@@ -1,0 +1,602 @@
+//! Which ranks a level can give, where `BITS` says how many there are.
+//!
+//! Handlers are walked path by path with what is known of each value: the range of its type, what was written to it,
+//! and what the conditions of the path say. At most [`STATES_MAX`] paths are kept apart; what is beyond is looked at
+//! together. Nothing repeats in a handler, so that this comes to an end by itself.
+//!
+//! What other handlers leave is taken to be anything that its type holds, and of the rank anything in its bits: the
+//! place that leaves another is the one that is told of.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+
+use super::range::Range;
+use super::{BYTES_MAX, PACKETS_MAX, RANK_BITS_MAX};
+use crate::check::Cx;
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{
+    QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueHeader, QueueLevel, QueueLiteral as Literal,
+    QueuePartitions, QueuePlace as Place, QueueStmt, QueueStmtKind, QueueType as T, QueueUnary as U,
+    QueueVar,
+};
+use crate::source::Span;
+use weft_core::Type;
+
+/// Paths through a handler that are told apart, at most.
+const STATES_MAX: usize = 64;
+/// How much of a level is looked at: nothing is said of ranks behind it. What has as many steps as a handler may have
+/// takes less.
+const LOOKS_MAX: usize = 1 << 24;
+/// Conditions that a diagnostic shows.
+const CONDITIONS_SHOWN: usize = 8;
+/// What is repeated in a help, in bytes.
+const TEXT_SHOWN: usize = 40;
+
+/// Refuses ranks that do not fit on some path, and warns of those that may not. `changed` are the fields of packets
+/// that some queue of the program sets.
+pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel, changed: &BTreeSet<String>) {
+    for misfit in misfits(level, changed) {
+        let diagnostic = misfit.diagnostic(cx);
+        cx.report(diagnostic);
+    }
+}
+
+/// A place that gives a rank which its bits do not hold.
+#[derive(Clone, Debug, PartialEq)]
+struct Misfit {
+    /// What gives it.
+    span: Span,
+    /// What it may be there.
+    found: Range,
+    /// `BITS`.
+    bits: u8,
+    /// No value on this path fits; else some may.
+    is_certain: bool,
+    /// Of ORDER PACKETS, and not of partitions.
+    of_packets: bool,
+    /// The conditions that lead there, and whether they are true.
+    path: Vec<(Span, bool)>,
+}
+
+impl Misfit {
+    fn diagnostic(&self, cx: &Cx<'_>) -> Diagnostic {
+        let Self { span, found, bits, .. } = *self;
+        let fits = format!("with BITS {bits} ranks are 0 to {}", greatest(bits));
+        let mut diagnostic = match (self.is_certain, found.low == found.high) {
+            (true, true) => {
+                Diagnostic::error(code::QUEUE_RANK, format!("a rank of {}, and {fits}", found.low))
+            }
+            (true, false) => {
+                Diagnostic::error(code::QUEUE_RANK, format!("ranks of {}, and {fits}", spelled(found)))
+            }
+            (false, _) => {
+                let message = format!("a rank here may be {}, and {fits}", spelled(found));
+                Diagnostic::warning(code::QUEUE_RANK_RANGE, message)
+            }
+        };
+        diagnostic =
+            diagnostic.at(span, if self.is_certain { "out of range" } else { "may be out of range" });
+        for (condition, is_true) in &self.path {
+            let label = if *is_true { "if this is true" } else { "if this is false" };
+            diagnostic = diagnostic.with_label(*condition, label);
+        }
+        if self.is_certain {
+            return diagnostic.with_help(format!("give {} more BITS, or none", self.clause()));
+        }
+        let text = match cx.sources.slice(span) {
+            text if text.len() <= TEXT_SHOWN && !text.contains('\n') => text,
+            _ => "...",
+        };
+        diagnostic
+            .with_note("what does not fit becomes the nearest that does, so that different ranks wait as one")
+            .with_help(format!("write `{}` if that is meant, or {}", self.bounded(text), self.more_bits()))
+    }
+
+    /// What keeps it in range.
+    fn bounded(&self, text: &str) -> String {
+        let greatest = greatest(self.bits);
+        match (self.found.low < 0, self.found.high > greatest) {
+            (true, true) => format!("least(greatest({text}, 0), {greatest})"),
+            (true, false) => format!("greatest({text}, 0)"),
+            _ => format!("least({text}, {greatest})"),
+        }
+    }
+
+    fn more_bits(&self) -> String {
+        let bits = i64::BITS - self.found.high.leading_zeros();
+        match self.found.low >= 0 && bits <= u32::from(RANK_BITS_MAX) {
+            true => format!("give {} BITS {bits}", self.clause()),
+            false => format!("give {} no BITS", self.clause()),
+        }
+    }
+
+    fn clause(&self) -> &'static str {
+        if self.of_packets { "ORDER PACKETS" } else { "ORDER PARTITIONS" }
+    }
+}
+
+/// `0 to 255`
+fn spelled(range: Range) -> String {
+    match (range.low, range.high) {
+        (i64::MIN, i64::MAX) => "any number".to_owned(),
+        (low, i64::MAX) => format!("{low} and more"),
+        (i64::MIN, high) => format!("{high} and less"),
+        (low, high) => format!("{low} to {high}"),
+    }
+}
+
+/// The greatest rank of so many bits.
+fn greatest(bits: u8) -> i64 {
+    (1 << bits) - 1
+}
+
+/// Where ranks of a level may not fit, at most one for each place.
+fn misfits(level: &QueueLevel, changed: &BTreeSet<String>) -> Vec<Misfit> {
+    let mut walk = Walk { level, changed, looks: Cell::new(0), given: Vec::new() };
+    if let Some((rank, Some(bits))) = &level.packet_rank {
+        walk.give(&[State::default()], rank, *bits, true);
+    }
+    if let Some(bits) = level.rank_bits {
+        if let Some(rank) = &level.least {
+            walk.give(&[State::default()], rank, bits, false);
+        }
+        for handler in &level.handlers {
+            walk.stmts(&handler.body, vec![State::default()]);
+        }
+    }
+    walk.given
+}
+
+/// What is known of a value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Known {
+    Whole(Range),
+    /// From one number to another, and a number.
+    Float(f64, f64),
+    Truth(bool),
+    /// A truth or an F64 that may be anything.
+    Nothing,
+}
+
+impl Known {
+    /// Of a whole number.
+    fn range(self) -> Range {
+        if let Self::Whole(range) = self { range } else { Range::ALL }
+    }
+
+    fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Whole(a), Self::Whole(b)) => Self::Whole(a.or(b)),
+            (Self::Float(a, b), Self::Float(c, d)) => Self::Float(a.min(c), b.max(d)),
+            (a, b) if a == b => a,
+            _ => Self::Nothing,
+        }
+    }
+}
+
+/// What has a value that can change, or that a condition can tell more of.
+#[derive(Clone, Debug, PartialEq)]
+enum Name {
+    Local(usize),
+    Place(Place),
+}
+
+fn name_of(expr: &QueueExpr) -> Option<Name> {
+    match &expr.kind {
+        Kind::Local(local) => Some(Name::Local(*local)),
+        Kind::Place(place) => Some(Name::Place(place.clone())),
+        _ => None,
+    }
+}
+
+/// What is known on a path, and how it came there.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct State {
+    known: Vec<(Name, Known)>,
+    path: Vec<(Span, bool)>,
+}
+
+impl State {
+    fn get(&self, name: &Name) -> Option<Known> {
+        self.known.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
+
+    fn put(&mut self, name: Name, value: Known) {
+        self.known.retain(|(known, _)| *known != name);
+        self.known.push((name, value));
+    }
+
+    /// What is known of both, and as far as they have come together. What only one of them has written is within what
+    /// its place may hold anyway.
+    fn or(mut self, other: &Self) -> Self {
+        self.known.retain_mut(|(name, value)| match other.get(name) {
+            Some(of_other) => {
+                *value = value.or(of_other);
+                true
+            }
+            None => false,
+        });
+        self.path.truncate(common(&self.path, &other.path));
+        self
+    }
+}
+
+/// How many conditions two paths begin with alike.
+fn common(a: &[(Span, bool)], b: &[(Span, bool)]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+struct Walk<'w> {
+    level: &'w QueueLevel,
+    changed: &'w BTreeSet<String>,
+    /// How much was looked at.
+    looks: Cell<usize>,
+    given: Vec<Misfit>,
+}
+
+impl Walk<'_> {
+    // ---- statements --------------------------------------------------------------------------------------------
+
+    /// The states behind the statements.
+    fn stmts(&mut self, stmts: &[QueueStmt], mut states: Vec<State>) -> Vec<State> {
+        for stmt in stmts {
+            if self.looks.get() >= LOOKS_MAX {
+                return Vec::new();
+            }
+            states = match &stmt.kind {
+                QueueStmtKind::Let { local, value } => self.assign(&states, value, |_, state, found| {
+                    state.put(Name::Local(*local), found);
+                }),
+                QueueStmtKind::Set { place, value } => {
+                    if let (Place::Rank, Some(bits)) = (place, self.level.rank_bits) {
+                        self.give(&states, value, bits, false);
+                    }
+                    self.assign(&states, value, |walk, state, found| {
+                        let kept = walk.stored(place, found);
+                        state.put(Name::Place(place.clone()), kept);
+                    })
+                }
+                QueueStmtKind::If { arms, otherwise } => self.arms(arms, otherwise, states),
+                QueueStmtKind::Verdict(_) => Vec::new(),
+            };
+            join_beyond(&mut states);
+        }
+        states
+    }
+
+    fn assign(
+        &self,
+        states: &[State],
+        value: &QueueExpr,
+        put: impl Fn(&Self, &mut State, Known),
+    ) -> Vec<State> {
+        let mut after = Vec::new();
+        for (mut state, found, _) in states.iter().flat_map(|state| self.outcomes(state, value)) {
+            put(self, &mut state, found);
+            after.push(state);
+        }
+        after
+    }
+
+    fn arms(
+        &mut self,
+        arms: &[(QueueExpr, Vec<QueueStmt>)],
+        otherwise: &[QueueStmt],
+        mut states: Vec<State>,
+    ) -> Vec<State> {
+        let mut after = Vec::new();
+        for (condition, body) in arms {
+            let (then, not) = self.split(&states, condition);
+            after.extend(self.stmts(body, then));
+            states = not;
+        }
+        after.extend(self.stmts(otherwise, states));
+        after
+    }
+
+    /// The states in which a condition is true, and those in which it is not.
+    fn split(&self, states: &[State], condition: &QueueExpr) -> (Vec<State>, Vec<State>) {
+        let side = |is_true| {
+            let all = states.iter().filter_map(|state| {
+                let mut state = self.assume(state, condition, is_true)?;
+                if state.path.len() < CONDITIONS_SHOWN {
+                    state.path.push((condition.span, is_true));
+                }
+                Some(state)
+            });
+            all.collect()
+        };
+        (side(true), side(false))
+    }
+
+    /// Notes a rank that does not fit.
+    fn give(&mut self, states: &[State], value: &QueueExpr, bits: u8, of_packets: bool) {
+        let fits = Range::up_to(greatest(bits));
+        let all: Vec<_> = states.iter().flat_map(|state| self.outcomes(state, value)).collect();
+        let misfits = |range: Range, is_certain| match is_certain {
+            true => range.and(fits).is_none(),
+            false => !range.is_within(fits),
+        };
+        if self.looks.get() >= LOOKS_MAX {
+            return;
+        }
+        for is_certain in [true, false] {
+            let wrong: Vec<_> =
+                all.iter().filter(|(_, found, _)| misfits(found.range(), is_certain)).collect();
+            let Some((first, found, span)) = wrong.first() else { continue };
+            let (mut path, mut found, mut span) = (first.path.clone(), found.range(), *span);
+            // What is wrong on every path has no condition that leads there but those of all.
+            if wrong.len() == all.len() {
+                for (state, other, at) in wrong {
+                    path.truncate(common(&path, &state.path));
+                    found = found.or(other.range());
+                    span = if span == *at { span } else { value.span };
+                }
+            }
+            self.given.push(Misfit { span, found, bits, is_certain, of_packets, path });
+            return;
+        }
+    }
+
+    /// What a place holds of what is written to it.
+    fn stored(&self, place: &Place, value: Known) -> Known {
+        let range = match place {
+            Place::Ecn => Range::up_to(3),
+            Place::Field(name) if name == "dscp" => Range::up_to(63),
+            Place::Var(at) => of_var(&self.level.vars[*at]),
+            Place::PartitionVar(at) => of_var(&self.level.partition_vars[*at]),
+            _ => Range::ALL,
+        };
+        if let Known::Whole(found) = value { Known::Whole(found.brought_into(range)) } else { value }
+    }
+
+    // ---- conditions --------------------------------------------------------------------------------------------
+
+    /// The state in which a condition is as it is said to be; None if it cannot be.
+    fn assume(&self, state: &State, condition: &QueueExpr, is_true: bool) -> Option<State> {
+        if !self.looks_on(state) {
+            return Some(state.clone());
+        }
+        match &condition.kind {
+            Kind::Unary(U::Not, inner) => self.assume(state, inner, !is_true),
+            Kind::Binary(op @ (B::And | B::Or), a, b) => {
+                let both = (*op == B::And) == is_true;
+                let first = self.assume(state, a, is_true);
+                if both {
+                    return self.assume(&first?, b, is_true);
+                }
+                let second =
+                    self.assume(state, a, !is_true).and_then(|state| self.assume(&state, b, is_true));
+                match (first, second) {
+                    (Some(first), Some(second)) => Some(first.or(&second)),
+                    (first, second) => first.or(second),
+                }
+            }
+            Kind::Binary(op @ (B::Eq | B::Ne | B::Lt | B::Le), a, b) if a.ty.is_whole() => {
+                self.assume_compared(state, *op, (a, b), is_true)
+            }
+            _ => match self.value(state, condition) {
+                Known::Truth(known) if known != is_true => None,
+                _ => Some(state.clone()),
+            },
+        }
+    }
+
+    fn assume_compared(
+        &self,
+        state: &State,
+        op: B,
+        (a, b): (&QueueExpr, &QueueExpr),
+        is_true: bool,
+    ) -> Option<State> {
+        let (left, right) = (self.value(state, a).range(), self.value(state, b).range());
+        let (left, right) = match (op, is_true) {
+            (B::Lt, true) => less(left, right, 1),
+            (B::Le, true) => less(left, right, 0),
+            (B::Lt, false) => less(right, left, 0).map(|(right, left)| (left, right)),
+            (B::Le, false) => less(right, left, 1).map(|(right, left)| (left, right)),
+            (B::Eq, true) | (B::Ne, false) => left.and(right).map(|both| (both, both)),
+            _ => other_than(left, right).zip(other_than(right, left)),
+        }?;
+        let mut state = state.clone();
+        for (side, range) in [(a, left), (b, right)] {
+            if let Some(name) = name_of(side) {
+                state.put(name, Known::Whole(range));
+            }
+        }
+        Some(state)
+    }
+
+    // ---- values ------------------------------------------------------------------------------------------------
+
+    /// The values of an expression, each with the state in which it has it and the part that gives it: the arms of a
+    /// CASE are paths of their own.
+    fn outcomes(&self, state: &State, expr: &QueueExpr) -> Vec<(State, Known, Span)> {
+        let Kind::Case(arms, otherwise) = &expr.kind else {
+            return vec![(state.clone(), self.value(state, expr), expr.span)];
+        };
+        let mut states = vec![state.clone()];
+        let mut all = Vec::new();
+        for (when, then) in arms {
+            let (is_true, not) = self.split(&states, when);
+            all.extend(is_true.iter().flat_map(|state| self.outcomes(state, then)));
+            states = not;
+        }
+        all.extend(states.iter().flat_map(|state| self.outcomes(state, otherwise)));
+        all
+    }
+
+    /// Counts a look at an expression; whether there may be more of them.
+    fn looks_on(&self, state: &State) -> bool {
+        self.looks.set(self.looks.get() + 1 + state.known.len());
+        self.looks.get() < LOOKS_MAX
+    }
+
+    /// What is known of an expression.
+    fn value(&self, state: &State, expr: &QueueExpr) -> Known {
+        if !self.looks_on(state) {
+            return anything(expr.ty);
+        }
+        if let Some(name) = name_of(expr) {
+            return state.get(&name).unwrap_or_else(|| self.unwritten(&name, expr.ty));
+        }
+        match &expr.kind {
+            Kind::Literal(Literal::Int(n)) => Known::Whole(Range::one(*n)),
+            Kind::Literal(Literal::Float(x)) if !x.is_nan() => Known::Float(*x, *x),
+            Kind::Literal(Literal::Bool(truth)) => Known::Truth(*truth),
+            // Draws are whole multiples of 2^-53 below 1.
+            Kind::Rand(_) => Known::Float(0.0, 1.0 - f64::EPSILON / 2.0),
+            Kind::Unary(op, a) => unary(*op, self.value(state, a)),
+            Kind::Binary(op, a, b) if expr.ty.is_whole() => {
+                let (a, b) = (self.value(state, a).range(), self.value(state, b).range());
+                Known::Whole(Range::binary(*op, a, b))
+            }
+            Kind::Binary(op, a, b) if expr.ty == T::Float => {
+                float(*op, self.value(state, a), self.value(state, b))
+            }
+            Kind::Binary(op, a, _) if matches!(op, B::And | B::Or) || a.ty.is_whole() => {
+                match (self.assume(state, expr, true), self.assume(state, expr, false)) {
+                    (Some(_), None) => Known::Truth(true),
+                    (None, Some(_)) => Known::Truth(false),
+                    _ => Known::Nothing,
+                }
+            }
+            Kind::Case(..) => {
+                let all = self.outcomes(state, expr).into_iter().map(|(_, value, _)| value);
+                all.reduce(Known::or).unwrap_or_else(|| anything(expr.ty))
+            }
+            _ => anything(expr.ty),
+        }
+    }
+
+    /// What a name holds at the start of a handler.
+    fn unwritten(&self, name: &Name, ty: T) -> Known {
+        let Name::Place(place) = name else { return anything(ty) };
+        if !ty.is_whole() {
+            return Known::Nothing;
+        }
+        let level = self.level;
+        Known::Whole(match place {
+            // The one that comes may be counted before the limit is looked at.
+            Place::Packets { .. } | Place::Drops => Range::up_to(i64::from(PACKETS_MAX) + 1),
+            Place::Bytes { .. } => Range::up_to(BYTES_MAX as i64 + i64::from(u32::MAX)),
+            Place::Rate | Place::Now | Place::Arrived => Range::up_to(i64::MAX),
+            Place::Index => Range::up_to(n_partitions(level) - 1),
+            Place::Rank => level.rank_bits.map_or(Range::ALL, |bits| Range::up_to(greatest(bits))),
+            Place::Var(at) => of_var(&level.vars[*at]),
+            Place::PartitionVar(at) => of_var(&level.partition_vars[*at]),
+            Place::Len => Range::HASH,
+            Place::Ecn => Range::up_to(3),
+            Place::Id => Range::ALL,
+            Place::Field(name) => self.field(name),
+            Place::Header(name) => {
+                level.headers.iter().find(|header| header.name == *name).map_or(Range::ALL, of_header)
+            }
+        })
+    }
+
+    fn field(&self, name: &str) -> Range {
+        match name {
+            "flow" | "src" | "dst" => Range::HASH,
+            "dscp" => Range::up_to(63),
+            // What a queue has set is kept as it was set.
+            _ if self.changed.contains(name) => Range::ALL,
+            "class" => Range::HASH,
+            "remaining" | "deadline" => Range::up_to(i64::MAX),
+            _ => Range::ALL,
+        }
+    }
+}
+
+/// Both sides where `a + by <= b`.
+fn less(a: Range, b: Range, by: i64) -> Option<(Range, Range)> {
+    let below = Range { low: i64::MIN, high: b.high.checked_sub(by)? };
+    let above = Range { low: a.low.checked_add(by)?, high: i64::MAX };
+    Some((a.and(below)?, b.and(above)?))
+}
+
+/// The first without the second, where that is one number at an end of it.
+fn other_than(a: Range, b: Range) -> Option<Range> {
+    match b.low == b.high {
+        true if a == b => None,
+        true if a.low == b.low => Some(Range::of(a.low + 1, a.high)),
+        true if a.high == b.low => Some(Range::of(a.low, a.high - 1)),
+        _ => Some(a),
+    }
+}
+
+/// Too many paths are looked at as one.
+fn join_beyond(states: &mut Vec<State>) {
+    if states.len() > STATES_MAX {
+        let all = std::mem::take(states).into_iter();
+        states.extend(all.reduce(|a, b| a.or(&b)));
+    }
+}
+
+fn anything(ty: T) -> Known {
+    if ty.is_whole() { Known::Whole(Range::ALL) } else { Known::Nothing }
+}
+
+fn of_var(var: &QueueVar) -> Range {
+    Range::of(var.range.0, var.range.1)
+}
+
+/// Numbers are numbers, and what is another run of bytes is a hash.
+fn of_header(header: &QueueHeader) -> Range {
+    match header.ty {
+        Type::Bool => Range::up_to(1),
+        Type::Uint(bits) if bits < 63 => Range::up_to((1 << bits) - 1),
+        Type::Text(_) | Type::Bytes(_) | Type::IpAddr | Type::Mac => Range::HASH,
+        _ => Range::ALL,
+    }
+}
+
+fn n_partitions(level: &QueueLevel) -> i64 {
+    level.partitions.as_ref().map_or(1, |(partitions, _)| match partitions {
+        QueuePartitions::Hash { n, .. } | QueuePartitions::Index { n } => i64::from(*n),
+    })
+}
+
+fn unary(op: U, a: Known) -> Known {
+    match (op, a) {
+        (U::Not, Known::Truth(truth)) => Known::Truth(!truth),
+        (U::Negate, Known::Whole(a)) => Known::Whole(Range::binary(B::Sub, Range::one(0), a)),
+        (U::Negate, Known::Float(low, high)) => Known::Float(-high, -low),
+        // To the nearest, which keeps their order.
+        (U::ToFloat, Known::Whole(a)) => Known::Float(a.low as f64, a.high as f64),
+        (U::ToWhole, Known::Float(low, high)) => Known::Whole(Range::of(low as i64, high as i64)),
+        (U::ToWhole, _) => Known::Whole(Range::ALL),
+        (U::Floor, Known::Float(low, high)) => Known::Float(low.floor(), high.floor()),
+        (U::Ceil, Known::Float(low, high)) => Known::Float(low.ceil(), high.ceil()),
+        (U::Round, Known::Float(low, high)) => Known::Float(low.round_ties_even(), high.round_ties_even()),
+        (U::Sqrt, Known::Float(low, high)) if low >= 0.0 => Known::Float(low.sqrt(), high.sqrt()),
+        (U::Abs, Known::Whole(a)) => Known::Whole(a.abs()),
+        (U::Log2, Known::Whole(a)) => Known::Whole(a.log2()),
+        (U::Hash, _) => Known::Whole(Range::HASH),
+        _ => Known::Nothing,
+    }
+}
+
+/// Arithmetic of IEEE 754 rounds in order, so that the extremes lie at those of the operands, if all are numbers.
+fn float(op: B, a: Known, b: Known) -> Known {
+    let (Known::Float(a, b), Known::Float(c, d)) = (a, b) else { return Known::Nothing };
+    let corners = |op: fn(f64, f64) -> f64| {
+        let all = [op(a, c), op(a, d), op(b, c), op(b, d)];
+        match all.iter().any(|x| !x.is_finite()) {
+            true => Known::Nothing,
+            false => Known::Float(
+                all.into_iter().fold(f64::INFINITY, f64::min),
+                all.into_iter().fold(f64::NEG_INFINITY, f64::max),
+            ),
+        }
+    };
+    match op {
+        B::Add => corners(|a, b| a + b),
+        B::Sub => corners(|a, b| a - b),
+        B::Mul => corners(|a, b| a * b),
+        B::Div if c > 0.0 || d < 0.0 => corners(|a, b| a / b),
+        B::Least => corners(f64::min),
+        B::Greatest => corners(f64::max),
+        _ => Known::Nothing,
+    }
+}
