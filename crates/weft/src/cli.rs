@@ -132,6 +132,9 @@ pub(crate) struct ExplainArgs {
     pub(crate) file: String,
     /// The chain, link or queue to be explained; without one, all chains and links are
     pub(crate) name: Option<String>,
+    /// What belongs to another command, so that it can be named
+    #[arg(hide = true)]
+    pub(crate) rest: Vec<String>,
     /// Give it as data
     #[arg(long)]
     pub(crate) json: bool,

@@ -21,10 +21,11 @@ use weft_engine::state::{Staged, StateStore, Unfit};
 use weft_engine::stats::ChainStats;
 use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;
+use weft_ir::queue::STEPS_MAX;
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::source::SourceMap;
 use weft_lang::{check, hir};
-use weft_opt::lower::{LowerOptions, lower_condition, lower_with_lines};
+use weft_opt::lower::{LowerOptions, TooLong, lower_condition, lower_with_lines, queue_too_long};
 
 /// Connections that a worker holds to one endpoint, unless the cluster says otherwise.
 const CONNECTIONS_DEFAULT: u32 = 8;
@@ -95,6 +96,7 @@ pub(crate) fn judged(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnos
         Err(refused) => refused,
     });
     said.extend(packets::check(network, sources));
+    said.extend(check_queues(network));
     said
 }
 
@@ -285,6 +287,36 @@ fn check_clusters(network: &hir::Network) -> Vec<Diagnostic> {
     too_many.map(refuse).collect()
 }
 
+/// Handlers of queues with more steps than are run for a packet.
+fn check_queues(network: &hir::Network) -> Vec<Diagnostic> {
+    let alone = network.queues.iter().map(|queue| (queue, None));
+    let on_ports = network.links.iter().map(|link| (&link.queue, Some(link.queue.span)));
+    let of_calls = network.call_links.iter().map(|link| (&link.queue, Some(link.queue.span)));
+    let mut known = Vec::new();
+    let mut refused = Vec::new();
+    for (queue, used) in alone.chain(on_ports).chain(of_calls) {
+        for too_long in queue_too_long(queue) {
+            // A link takes the queue as it is, mostly.
+            if known.contains(&too_long) {
+                continue;
+            }
+            known.push(too_long);
+            let TooLong { span, steps, is_all } = too_long;
+            let steps = if is_all { format!("{steps} steps") } else { format!("{steps} steps and more") };
+            let message = format!("this takes {steps} once it is compiled, and {STEPS_MAX} are the most");
+            let diagnostic = Diagnostic::error(code::OVER_LIMIT, message).at(span, "too long").with_help(
+                "keep what is computed twice in a LET, or let an element of the chain compute it and MARK packets \
+                 by it: the queue sees `p.class`",
+            );
+            refused.push(match used {
+                Some(used) => diagnostic.with_label(used, "used here"),
+                None => diagnostic,
+            });
+        }
+    }
+    refused
+}
+
 fn is_on_calls(chain: &hir::Chain) -> bool {
     chain.edge.calls().is_some()
 }
@@ -424,6 +456,7 @@ mod tests {
     use super::*;
     use weft_api::Bundle;
     use weft_ir::interp::Interp;
+    use weft_ir::queue::verify::verify;
     use weft_lang::diagnostic::{RenderOptions, render_all};
 
     fn checked(text: &str) -> Checked {
@@ -580,6 +613,41 @@ CREATE CHAIN shop ON front -> cart AS looks; END;
         assert!(checked.network.is_none());
         insta::assert_snapshot!(render_all(&checked.diagnostics, &checked.sources, RenderOptions::default()));
         assert!(scans(1).network.is_some());
+    }
+
+    /// A queue that passes the check would be refused as it is to run: nobody had counted its steps.
+    #[test]
+    fn a_handler_of_a_queue_has_so_many_steps() {
+        let queue = |n: usize| {
+            let sums: String = (0..n)
+                .map(|n| format!("    IF p.len > '{n} B' THEN SET seen = seen + {n}; END IF;\n"))
+                .collect();
+            checked(&format!(
+                "CREATE QUEUE long AS
+  VAR seen I64;
+  LIMIT 100 PACKETS ON OVERFLOW DROP TAIL;
+  ON DEQUEUE
+{sums}    SEND;
+END;
+CREATE PORT lan ON memory;
+CREATE LINK wan ON PORT lan QUEUE long;
+"
+            ))
+        };
+        let told = |checked: &Checked| {
+            let steps = checked.diagnostics.iter().map(|diagnostic| diagnostic.message.clone());
+            (codes(&checked.diagnostics), steps.collect::<Vec<_>>())
+        };
+        let steps = |n: &str| format!("this takes {n} once it is compiled, and 4096 are the most");
+        for (n, steps) in [(683, steps("4100 steps")), (5_000, steps("16385 steps and more"))] {
+            let long = queue(n);
+            assert_eq!(told(&long), (vec!["W0314"], vec![steps]));
+            assert!(long.network.is_none());
+        }
+        let short = queue(682);
+        assert!(short.diagnostics.is_empty());
+        let network = short.network.expect("it has fewer");
+        assert_eq!(verify(&weft_opt::lower::queue(&network.queues[0])), Ok(()));
     }
 
     /// A back end may refuse; whoever reads that has to learn which chain, and why.

@@ -53,7 +53,7 @@ use crate::cost::handler_ops;
 use body::Body;
 use branch::{Steering, Way};
 use locks::{Lock, Touches};
-pub use queue::queue;
+pub use queue::{TooLong, queue, queue_too_long};
 use reshape::Roots;
 use weft_ir::passes;
 

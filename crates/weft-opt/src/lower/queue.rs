@@ -6,13 +6,18 @@
 use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
 use weft_ir::queue::{
     Field, Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram,
-    Scope, Slot, Step, Timer, Ty, Value, VarDecl, Verdict, Victim, run, word,
+    STEPS_MAX, Scope, Slot, Step, Timer, Ty, Value, VarDecl, Verdict, Victim, run, word,
 };
 use weft_lang::hir::{
     self, QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLevel, QueueLiteral as Literal,
     QueueMoment as Moment, QueueOverflow, QueuePartitions, QueuePlace as Place, QueueStmt, QueueStmtKind,
     QueueType, QueueUnary as U, QueueVar, QueueVerdict, QueueVictim,
 };
+use weft_lang::source::Span;
+
+/// Values that are defined for a handler before those that nothing reads are taken out: what has more is
+/// [`TooLong`], and is not lowered to its end.
+const VALUES_MAX: usize = 4 * STEPS_MAX;
 
 // What the language lets through, programs may have.
 const _: () = {
@@ -23,12 +28,57 @@ const _: () = {
     assert!(lang::HEADERS_MAX <= ir::HEADERS_MAX);
 };
 
-/// Lowers a queue. The program is one that [`weft_ir::queue::verify`] accepts.
+/// Lowers a queue. The program is one that [`weft_ir::queue::verify`] accepts, if nothing of it is too long: see
+/// [`queue_too_long`].
 pub fn queue(queue: &hir::Queue) -> QueueProgram {
     let mut fields = Vec::new();
     let headers: Vec<&str> = queue.headers().iter().map(|header| header.name.as_str()).collect();
     let levels = queue.levels.iter().map(|level| lower_level(level, &headers, &mut fields)).collect();
     QueueProgram { name: queue.name.clone(), levels, fields }
+}
+
+/// A handler, a key or a rank that takes more steps than it may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong {
+    /// What.
+    pub span: Span,
+    /// How many it takes, on all its paths together; at least so many if `is_all` is false.
+    pub steps: usize,
+    /// It was lowered to its end.
+    pub is_all: bool,
+}
+
+/// What of a queue takes more than [`STEPS_MAX`] steps, so that [`weft_ir::queue::verify`] would refuse it.
+pub fn queue_too_long(queue: &hir::Queue) -> Vec<TooLong> {
+    let mut fields = Vec::new();
+    let headers: Vec<&str> = queue.headers().iter().map(|header| header.name.as_str()).collect();
+    let mut all = Vec::new();
+    for level in &queue.levels {
+        let key = level.partitions.as_ref().map(|(_, key)| key);
+        let ranked = level.least.as_ref().or(level.packet_rank.as_ref().map(|(rank, _)| rank));
+        for expr in key.into_iter().chain(ranked) {
+            all.extend(too_long(&Lowering::new(level, &headers, &mut fields).give(expr), expr.span));
+        }
+        for handler in &level.handlers {
+            let lowered = Lowering::new(level, &headers, &mut fields).handler(&handler.body);
+            all.extend(too_long(&lowered, handler.span));
+        }
+    }
+    all
+}
+
+fn too_long(handler: &Handler, span: Span) -> Option<TooLong> {
+    let is_all = handler.types.len() <= VALUES_MAX;
+    let steps = if is_all { n_steps(&handler.body) } else { handler.types.len() };
+    (steps > STEPS_MAX).then_some(TooLong { span, steps, is_all })
+}
+
+fn n_steps(steps: &[Step]) -> usize {
+    let inside = steps.iter().map(|step| match step {
+        Step::If { then, otherwise, .. } => n_steps(then) + n_steps(otherwise),
+        _ => 0,
+    });
+    steps.len() + inside.sum::<usize>()
 }
 
 fn lower_level(level: &QueueLevel, headers: &[&str], fields: &mut Vec<Field>) -> Level {
@@ -166,7 +216,7 @@ impl<'l> Lowering<'l> {
     fn stmts(&mut self, stmts: &[QueueStmt]) {
         for stmt in stmts {
             // A condition that is known may have ended it.
-            if ends(&self.steps) {
+            if ends(&self.steps) || self.types.len() > VALUES_MAX {
                 return;
             }
             match &stmt.kind {

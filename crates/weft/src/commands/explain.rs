@@ -25,6 +25,9 @@ use weft_lang::source::SourceMap;
 use weft_opt::lower;
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
+    if let Some(first) = args.rest.first() {
+        return Err(too_much(args, first));
+    }
     require(&args.file).map_err(|fault| no_program(&args.file, fault))?;
     let checked = check_files(&args.file, &mut Files::on_disk());
     eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
@@ -64,6 +67,16 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     // A reader that has seen enough may close its end.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     Ok(())
+}
+
+/// That there are more words than a program and a name in it: whoever asks about a packet is told by what.
+fn too_much(args: &ExplainArgs, first: &str) -> Fault {
+    match (&*args.file, &args.name) {
+        ("packet", Some(recording)) => Fault::usage("`weft explain` explains programs, and not packets")
+            .with_help(format!("write `weft link explain {recording} {first}`")),
+        _ => Fault::usage(format!("unexpected argument `{first}`"))
+            .with_help("write `weft explain FILE` or `weft explain FILE NAME`"),
+    }
 }
 
 /// That there is no such file: a packet is no file, and another command explains it.

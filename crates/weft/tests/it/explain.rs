@@ -223,6 +223,24 @@ fn a_packet_is_explained_by_the_command_for_recordings() {
     assert!(!text.contains("weft link explain"), "{text}");
 }
 
+/// Whoever asks about a packet of a recording would be told that a word is one too many, and not what to write.
+#[test]
+fn a_packet_of_a_recording_is_explained_by_the_command_for_it() {
+    let folder = Folder::new();
+    let asked = |words: &[&str]| {
+        let done = output(weft(&folder).current_dir(&folder.0).arg("explain").args(words));
+        assert_eq!(done.status.code(), Some(2), "{words:?}");
+        String::from_utf8_lossy(&done.stderr).into_owned()
+    };
+    let packet = asked(&["packet", "run.rec", "467"]);
+    assert!(packet.ends_with("  help: write `weft link explain run.rec 467`\n"), "{packet}");
+    let other = asked(&["a.weft", "shop", "more", "words"]);
+    assert!(
+        other.starts_with("weft: unexpected argument `more`\n  help: write `weft explain FILE`"),
+        "{other}"
+    );
+}
+
 /// Four stages of which two are filters, one with a key.
 const TRIED: &str = "CREATE FILTER patient ON rpc AS TIMEOUT TRY '50 ms'; END;
 CREATE FILTER inorder ON rpc (user TEXT) AS ORDER PER user; END;
