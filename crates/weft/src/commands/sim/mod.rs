@@ -2,6 +2,7 @@
 
 mod no_silver_bullet;
 mod plot;
+mod pool;
 mod program;
 mod recorded;
 mod report;

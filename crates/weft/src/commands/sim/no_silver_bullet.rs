@@ -1,24 +1,23 @@
-//! `weft sim no-silver-bullet`: each seed of each comparison is a job, and jobs run on all cores. What they make is put
-//! together in the order of their numbers, so that the result does not depend on which was done first. Jobs of a seed
-//! stand together: who stops it has the figures of the seeds that are done.
+//! `weft sim no-silver-bullet`: each seed of each comparison is a job, and what they make is put together in the order
+//! of their numbers. Jobs of a seed stand together: who stops it has the figures of the seeds that are done.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::plot;
+use super::pool;
 use super::program::Program;
 use super::recorded::Recorded;
 use super::report::{Column, Links, Report};
 use crate::cli::{SenderName, SilverBulletArgs};
 use crate::fault::Fault;
 use crate::progress::Progress;
-use crate::recording_file::{self, Ran};
+use crate::recording_file::{self, Ran, write};
 use crate::signals;
 use crate::trace_file;
 use weft_sim::net::silver_bullet::{
@@ -31,9 +30,6 @@ const SEEDS: u32 = 74;
 /// With `--quick`: seeds, and the part of the time.
 const QUICK_SEEDS: u32 = 4;
 const QUICK_PART: u32 = 5;
-
-/// How long a request to stop may wait to be heard.
-const HEARS: Duration = Duration::from_millis(200);
 
 /// What is the same in all jobs.
 struct Given<'g> {
@@ -90,7 +86,8 @@ pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
         sender: sender(args.sender),
         is_recorded: args.record.is_some(),
     };
-    let Figures { seeds: done, columns, recordings, .. } = run_all(&jobs, &given, threads(args), &stop);
+    let Figures { seeds: done, columns, recordings, .. } =
+        run_all(&jobs, &given, pool::threads(args.jobs), &stop);
     if done == 0 {
         return Err(Fault::environment("stopped before one seed was done"));
     }
@@ -114,14 +111,10 @@ pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
         write(path, &recordings.concat())?;
     }
     if let Some(path) = &args.svg {
-        write(path, &plot::svg(&report))?;
+        write(path, &report.chart().svg())?;
     }
     let text = if args.json { format!("{:#}\n", report.json()) } else { report.text() };
     io::stdout().write_all(text.as_bytes()).map_err(Fault::environment)
-}
-
-fn write(path: &Path, text: &str) -> Result<(), Fault> {
-    fs::write(path, text).map_err(|error| Fault::environment(format!("{}: {error}", path.display())))
 }
 
 fn sender(name: SenderName) -> SenderSpec {
@@ -138,10 +131,6 @@ fn sender(name: SenderName) -> SenderSpec {
         SenderName::Cubic => of_today(Algorithm::Cubic),
         SenderName::BbrLike => of_today(Algorithm::BbrLike),
     }
-}
-
-fn threads(args: &SilverBulletArgs) -> usize {
-    args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from)
 }
 
 /// The traces of a folder, in order of their names.
@@ -175,32 +164,22 @@ fn jobs(seeds: u32, part: u32) -> Vec<Job> {
 
 /// Runs the jobs on so many threads, until somebody asks to stop: the figures of all seeds, or of the first ones.
 fn run_all(jobs: &[Job], given: &Given<'_>, threads: usize, stop: &Receiver<()>) -> Figures {
-    let (next, is_stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let (send, receive) = channel();
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            let (send, next, is_stopped) = (send.clone(), &next, &is_stopped);
-            scope.spawn(move || {
-                while !is_stopped.load(Ordering::Relaxed)
-                    && let Some((number, job)) = take(jobs, next)
-                {
-                    // Nobody listens any more if the command is over.
-                    let _ = send.send((number, run_one(job, given)));
-                }
-            });
-        }
-        drop(send);
-        gather(jobs, &receive, || {
-            if stop.try_recv().is_ok() {
-                is_stopped.store(true, Ordering::Relaxed);
-            }
-        })
-    })
-}
-
-fn take<'j>(jobs: &'j [Job], next: &AtomicUsize) -> Option<(usize, &'j Job)> {
-    let number = next.fetch_add(1, Ordering::Relaxed);
-    jobs.get(number).map(|job| (number, job))
+    let all: u64 = jobs.iter().map(|job| u64::from(job.seconds)).sum();
+    let mut progress = Progress::new(Instant::now());
+    let (mut packets, mut seconds) = (0, 0);
+    let (mut figures, mut recordings) = (Figures::default(), BTreeMap::new());
+    let run = |job: &Job, _: &AtomicBool| run_one(job, given);
+    pool::run_all(jobs, threads, stop, run, |done| {
+        let Some((number, (outcome, recording))) = done else { return };
+        packets += outcome.packets;
+        seconds += u64::from(jobs[number].seconds);
+        progress.show(packets, (seconds, Some(all)));
+        figures.take(jobs, number, outcome);
+        recordings.extend(recording.map(|text| (number, text)));
+    });
+    progress.clear();
+    figures.recordings = recordings.into_values().collect();
+    figures
 }
 
 fn run_one(job: &Job, given: &Given<'_>) -> Done {
@@ -227,31 +206,6 @@ fn run_one(job: &Job, given: &Given<'_>) -> Done {
     };
     let recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
     (outcome, Some(recording_file::text(&ran, &recorder)))
-}
-
-/// Takes the outcomes until all threads are done, and calls `hear` every now and then.
-fn gather(jobs: &[Job], receive: &Receiver<(usize, Done)>, mut hear: impl FnMut()) -> Figures {
-    let all: u64 = jobs.iter().map(|job| u64::from(job.seconds)).sum();
-    let mut progress = Progress::new(Instant::now());
-    let (mut packets, mut seconds) = (0, 0);
-    let (mut figures, mut recordings) = (Figures::default(), BTreeMap::new());
-    loop {
-        hear();
-        match receive.recv_timeout(HEARS) {
-            Ok((number, (outcome, recording))) => {
-                packets += outcome.packets;
-                seconds += u64::from(jobs[number].seconds);
-                progress.show(packets, (seconds, Some(all)));
-                figures.take(jobs, number, outcome);
-                recordings.extend(recording.map(|text| (number, text)));
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => break,
-        }
-    }
-    progress.clear();
-    figures.recordings = recordings.into_values().collect();
-    figures
 }
 
 impl Figures {
@@ -283,6 +237,8 @@ impl Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
     use weft_engine::queue::Queue;
     use weft_engine::recording;
     use weft_ir::queue::run::Interpreted;

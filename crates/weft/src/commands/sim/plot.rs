@@ -1,88 +1,108 @@
-//! The experiment as a picture: for each objective a bar for each configuration, the longest the best, with its figure.
+//! Figures as a picture: for each thing that is wanted a bar for each of those that are compared, the longest the best,
+//! with its figure.
 
 use std::fmt::Write as _;
 
-use super::report::{Objective, Report, shown};
 use crate::svg::{begin, escaped};
-use weft_sim::net::silver_bullet::{Application, Configuration};
 
 /// Sizes in pixels.
 const WIDTH: usize = 860;
 const MARGIN: usize = 24;
 const TITLE: usize = 76;
+const LEGEND: usize = 150;
+const LEGEND_HEIGHT: usize = 20;
 const NAMES: usize = 270;
 const BAR_HEIGHT: usize = 16;
 const BAR_GAP: usize = 4;
 const GROUP_GAP: usize = 22;
 const BARS: usize = WIDTH - NAMES - 2 * MARGIN - FIGURE;
 const FIGURE: usize = 110;
-/// A colour for each configuration, which are told apart in grey as well.
-const COLOURS: [&str; 4] = ["#1d4e89", "#7fb069", "#e9b44c", "#9b2915"];
+/// Names beside each other.
+const LEGENDS: usize = 5;
+/// A colour for each that is compared; the first are told apart in grey as well.
+const COLOURS: [&str; 8] =
+    ["#1d4e89", "#7fb069", "#e9b44c", "#9b2915", "#6b7280", "#a78bba", "#4fb0ae", "#3f3f46"];
 
-/// All objectives, one below the other.
-pub(super) fn svg(report: &Report) -> String {
-    let objectives = report.objectives();
-    let group = Configuration::ALL.len() * (BAR_HEIGHT + BAR_GAP) + GROUP_GAP;
-    let mut out = begin(WIDTH, TITLE + objectives.len() * group + MARGIN);
-    let _ = writeln!(
-        out,
-        "<text x=\"{MARGIN}\" y=\"28\" font-weight=\"bold\">No silver bullet: {}</text>",
-        escaped(&report.conditions())
-    );
-    for (nth, (configuration, colour)) in Configuration::ALL.iter().zip(COLOURS).enumerate() {
-        let x = MARGIN + nth * 150;
-        let _ = writeln!(
-            out,
-            "<rect x=\"{x}\" y=\"44\" width=\"12\" height=\"12\" fill=\"{colour}\"/>\n\
-             <text x=\"{}\" y=\"55\">{}</text>",
-            x + 18,
-            escaped(report.name(*configuration))
-        );
-    }
-    let _ = writeln!(
-        out,
-        "<text x=\"{}\" y=\"55\" fill=\"#4b5563\">longer is better</text>",
-        MARGIN + Configuration::ALL.len() * 150
-    );
-    for (nth, objective) in objectives.iter().enumerate() {
-        draw(&mut out, objective, TITLE + nth * group);
-    }
-    out.push_str("</svg>\n");
-    out
+/// What is compared, and in what.
+pub(super) struct Chart {
+    pub(super) title: String,
+    /// Those that are compared.
+    pub(super) names: Vec<String>,
+    pub(super) groups: Vec<Group>,
 }
 
-fn draw(out: &mut String, objective: &Objective<'_>, top: usize) {
-    let comparison = objective.comparison;
-    let flows: Vec<&str> = comparison.applications.iter().map(|application| application.name()).collect();
-    let title = format!("{}  {}, {}", comparison.name, flows.join(" and "), comparison.link.name());
-    let wants = match objective.application {
-        Application::Bulk => "bulk: throughput, Mbit/s",
-        Application::Web => "web: 99.9 % complete within, s",
-        Application::Interactive => "throughput / round trip, Mbit/s/s",
-    };
-    let _ = writeln!(
-        out,
-        "<text x=\"{MARGIN}\" y=\"{}\">{}</text>\n\
-         <text x=\"{MARGIN}\" y=\"{}\" font-size=\"11\" fill=\"#4b5563\">{}</text>",
-        top + 16,
-        escaped(&title),
-        top + 34,
-        escaped(wants)
-    );
-    let scores = Configuration::ALL.map(|configuration| objective.score(configuration).unwrap_or(0.0));
-    let best = scores.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
-    for (nth, (configuration, colour)) in Configuration::ALL.iter().zip(COLOURS).enumerate() {
-        let y = top + nth * (BAR_HEIGHT + BAR_GAP);
-        let width = (BARS as f64 * scores[nth] / best).max(1.0) as usize;
-        let figure = objective.figure(*configuration).map_or("-".to_owned(), shown);
+/// One thing that is wanted.
+pub(super) struct Group {
+    pub(super) title: String,
+    /// In which unit.
+    pub(super) wants: String,
+    /// For each that is compared how good it is, as a number of which more is better, and what is written at its bar.
+    pub(super) bars: Vec<(f64, String)>,
+}
+
+impl Chart {
+    /// All groups, one below the other.
+    pub(super) fn svg(&self) -> String {
+        let group_height = self.names.len() * (BAR_HEIGHT + BAR_GAP) + GROUP_GAP;
+        // Behind the names stands what a bar means.
+        let title_height = TITLE + self.names.len() / LEGENDS * LEGEND_HEIGHT;
+        let mut out = begin(WIDTH, title_height + self.groups.len() * group_height + MARGIN);
         let _ = writeln!(
             out,
-            "<rect x=\"{}\" y=\"{y}\" width=\"{width}\" height=\"{BAR_HEIGHT}\" fill=\"{colour}\"/>\n\
-             <text x=\"{}\" y=\"{}\" font-size=\"12\">{}</text>",
-            MARGIN + NAMES,
-            MARGIN + NAMES + width + 6,
-            y + 13,
-            escaped(&figure)
+            "<text x=\"{MARGIN}\" y=\"28\" font-weight=\"bold\">{}</text>",
+            escaped(&self.title)
         );
+        let place = |nth: usize| (MARGIN + nth % LEGENDS * LEGEND, 44 + nth / LEGENDS * LEGEND_HEIGHT);
+        for (nth, name) in self.names.iter().enumerate() {
+            let ((x, y), colour) = (place(nth), colour(nth));
+            let _ = writeln!(
+                out,
+                "<rect x=\"{x}\" y=\"{y}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>\n\
+                 <text x=\"{}\" y=\"{}\">{}</text>",
+                x + 18,
+                y + 11,
+                escaped(name)
+            );
+        }
+        let (x, y) = place(self.names.len());
+        let _ = writeln!(out, "<text x=\"{x}\" y=\"{}\" fill=\"#4b5563\">longer is better</text>", y + 11);
+        for (nth, group) in self.groups.iter().enumerate() {
+            group.draw(&mut out, title_height + nth * group_height);
+        }
+        out.push_str("</svg>\n");
+        out
     }
+}
+
+impl Group {
+    fn draw(&self, out: &mut String, top: usize) {
+        let _ = writeln!(
+            out,
+            "<text x=\"{MARGIN}\" y=\"{}\">{}</text>\n\
+             <text x=\"{MARGIN}\" y=\"{}\" font-size=\"11\" fill=\"#4b5563\">{}</text>",
+            top + 16,
+            escaped(&self.title),
+            top + 34,
+            escaped(&self.wants)
+        );
+        let best = self.bars.iter().map(|(score, _)| *score).fold(f64::MIN_POSITIVE, f64::max);
+        for (nth, (score, figure)) in self.bars.iter().enumerate() {
+            let y = top + nth * (BAR_HEIGHT + BAR_GAP);
+            let width = (BARS as f64 * score / best).max(1.0) as usize;
+            let _ = writeln!(
+                out,
+                "<rect x=\"{}\" y=\"{y}\" width=\"{width}\" height=\"{BAR_HEIGHT}\" fill=\"{}\"/>\n\
+                 <text x=\"{}\" y=\"{}\" font-size=\"12\">{}</text>",
+                MARGIN + NAMES,
+                colour(nth),
+                MARGIN + NAMES + width + 6,
+                y + 13,
+                escaped(figure)
+            );
+        }
+    }
+}
+
+fn colour(nth: usize) -> &'static str {
+    COLOURS[nth % COLOURS.len()]
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::plot::{Chart, Group};
 use crate::cli::SenderName;
 use crate::commands::{count, grouped};
 use crate::table::{Align, Table};
@@ -46,9 +47,9 @@ pub(super) struct Report {
 }
 
 /// What one application wants in one comparison, by configuration.
-pub(super) struct Objective<'r> {
-    pub(super) comparison: &'r Comparison,
-    pub(super) application: Application,
+struct Objective<'r> {
+    comparison: &'r Comparison,
+    application: Application,
     columns: Vec<&'r Column>,
 }
 
@@ -103,13 +104,22 @@ impl Report {
         })
     }
 
+    /// The figures as a picture.
+    pub(super) fn chart(&self) -> Chart {
+        Chart {
+            title: format!("No silver bullet: {}", self.conditions()),
+            names: Configuration::ALL.map(|configuration| self.name(configuration).to_owned()).to_vec(),
+            groups: self.objectives().iter().map(Objective::group).collect(),
+        }
+    }
+
     /// What a configuration is called.
-    pub(super) fn name(&self, configuration: Configuration) -> &str {
+    fn name(&self, configuration: Configuration) -> &str {
         configuration.name().unwrap_or(&self.program)
     }
 
     /// What was run, in a few words.
-    pub(super) fn conditions(&self) -> String {
+    fn conditions(&self) -> String {
         let sender = match self.sender {
             SenderName::Paper => "NewReno as in the paper",
             SenderName::Newreno => "NewReno with SACK",
@@ -125,7 +135,7 @@ impl Report {
     }
 
     /// What is wanted in each comparison, in order.
-    pub(super) fn objectives(&self) -> Vec<Objective<'_>> {
+    fn objectives(&self) -> Vec<Objective<'_>> {
         let mut objectives: Vec<Objective<'_>> = Vec::new();
         for column in &self.columns {
             for application in column.comparison.applications {
@@ -332,13 +342,13 @@ impl Objective<'_> {
     }
 
     /// What it wants, as a number of which more is better.
-    pub(super) fn score(&self, configuration: Configuration) -> Option<f64> {
+    fn score(&self, configuration: Configuration) -> Option<f64> {
         let column = self.columns.iter().find(|column| column.configuration == configuration)?;
         Some(column.outcome.score(self.comparison, self.application))
     }
 
     /// What it wants, in the unit of people.
-    pub(super) fn figure(&self, configuration: Configuration) -> Option<f64> {
+    fn figure(&self, configuration: Configuration) -> Option<f64> {
         let column = self.columns.iter().find(|column| column.configuration == configuration)?;
         Some(figure(self.comparison, self.application, &column.outcome))
     }
@@ -351,6 +361,31 @@ impl Objective<'_> {
             Application::Interactive => "Mbit/s/s",
         };
         self.figure(configuration).map_or("?".to_owned(), |figure| format!("{} {unit}", shown(figure)))
+    }
+
+    /// Its bars in the picture.
+    fn group(&self) -> Group {
+        let flows: Vec<&str> =
+            self.comparison.applications.iter().map(|application| application.name()).collect();
+        let wants = match self.application {
+            Application::Bulk => "bulk: throughput, Mbit/s",
+            Application::Web => "web: 99.9 % complete within, s",
+            Application::Interactive => "throughput / round trip, Mbit/s/s",
+        };
+        let bar = |configuration| {
+            let figure = self.figure(configuration).map_or("-".to_owned(), shown);
+            (self.score(configuration).unwrap_or(0.0), figure)
+        };
+        Group {
+            title: format!(
+                "{}  {}, {}",
+                self.comparison.name,
+                flows.join(" and "),
+                self.comparison.link.name()
+            ),
+            wants: wants.to_owned(),
+            bars: Configuration::ALL.map(bar).to_vec(),
+        }
     }
 
     /// The first line is the objective, those below are what it is made of.
