@@ -17,4 +17,5 @@ pub mod source;
 pub mod types;
 
 pub use check::check;
+pub use nearest::nearest;
 pub use resolve::Resolver;

@@ -11,7 +11,7 @@ const SHORT_BYTES_MIN: usize = 4;
 
 /// The nearest of `known` to `name`, case ignored, if it is near enough to be a slip of the hand: a third of its
 /// letters at most. Else the only one that `name` is the beginning of.
-pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let known: Vec<&str> = known.into_iter().collect();
     slip(name, known.iter().copied()).or_else(|| completion(name, &known))
 }

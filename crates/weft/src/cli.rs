@@ -22,6 +22,7 @@ use weft_io::BUSY_POLL_MAX;
                   Tables:   weft query 'SELECT ...'        weft load TABLE rows.csv\n\
                   Gates:    weft compile queue.weft --target verilog\n\
                   Try out:  weft replay network.weft --in yesterday.pcap\n\
+                  Simulate: weft sim run queue.weft --queue fq_codel --flows bulk=2,rpc=4\n\
                   Links:    weft link emulate --rate 15mbit --delay 30ms --queue fq_codel -- COMMAND\n\
                   \u{20}         weft link record wan --for 10s\n\
                   Measure:  weft bench elements            weft bench rpc\n\n\
@@ -323,8 +324,101 @@ pub(crate) struct SimArgs {
 
 #[derive(Subcommand)]
 pub(crate) enum Experiment {
+    /// A queue program, or several beside each other, in a network with flows: throughput, completion, waiting, drops
+    Run(Box<SimRunArgs>),
     /// No scheduling and queue management is best for all: three configurations, three applications, two links
     NoSilverBullet(SilverBulletArgs),
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Bulk flows have no end, and want throughput. Interactive ones have none either, and want\n\
+                  throughput over delay. A web flow is one page after the other, with silences of 0.2 s\n\
+                  between; an rpc flow is 20 calls of 4 KiB a second. Packets say what they want: p.class is\n\
+                  1 of bulk, 2 of web and rpc, 3 of interactive flows.\n\n\
+                  Examples:\n  \
+                  weft sim run --queue fifo --queue fq_codel --flows bulk=2,rpc=4\n  \
+                  weft sim run mine.weft --rate 40mbit --delay 20ms --for 30s --sender newreno\n  \
+                  weft sim run mine.weft --queue mine --queue \"codel (target = '10 ms')\" --lte"
+)]
+pub(crate) struct SimRunArgs {
+    /// The program; the bottleneck runs the last queue that it creates, if --queue names none
+    pub(crate) file: Option<String>,
+    /// A queue, of the program or else of the library, with its arguments if it is to have others; may be given up to
+    /// eight times, and queues are compared. Without a program and a name it is fifo
+    #[arg(long = "queue", value_name = "NAME")]
+    pub(crate) queues: Vec<String>,
+    /// How many flows of each workload: bulk, web, interactive or rpc
+    #[arg(long, value_name = "WORKLOAD=N", value_delimiter = ',', default_value = "bulk=2,web=2,rpc=2",
+          value_parser = crate::commands::sim::run::flows)]
+    pub(crate) flows: Vec<(WorkloadName, u32)>,
+    /// What the network looks like
+    #[arg(long, value_enum, default_value_t = TopologyName::Dumbbell)]
+    pub(crate) topology: TopologyName,
+    /// Bits a second of each link
+    #[arg(long, value_name = "RATE", default_value = "15mbit", value_parser = spec::rate)]
+    pub(crate) rate: u64,
+    /// Links send when this trace, of Mahimahi's format, says so
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "lte"])]
+    pub(crate) trace: Option<PathBuf>,
+    /// Links are like those of LTE, up to 12 Mbit/s, made from the seed
+    #[arg(long, conflicts_with = "rate")]
+    pub(crate) lte: bool,
+    /// How long each link is, one way
+    #[arg(long, value_name = "TIME", default_value = "75ms", value_parser = spec::delay)]
+    pub(crate) delay: u64,
+    /// The share of packets that each link loses by chance
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = spec::share)]
+    pub(crate) loss: f64,
+    /// The share of packets that others overtake by chance: they take a tenth of the delay more
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = spec::share)]
+    pub(crate) reorder: f64,
+    /// What the TCP senders are
+    #[arg(long, value_enum, default_value_t = SenderName::Cubic)]
+    pub(crate) sender: SenderName,
+    /// Senders say that their packets can be marked, and heed marks
+    #[arg(long)]
+    pub(crate) ecn: bool,
+    /// Simulated time of each seed, an hour at most
+    #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = spec::simulated_span)]
+    pub(crate) span: u64,
+    /// How many seeds; figures are of all of them
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) seeds: u32,
+    /// The first seed; the others follow
+    #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1 << 32))]
+    pub(crate) seed: u64,
+    /// Give it as data: the same bytes for the same seeds
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Draw it into this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Write what each queue was asked in the first minute of the first seed into this file, for `weft link show` and
+    /// `weft link explain`; links have the names of the queues
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    /// Threads; by default as many as there are cores
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) jobs: Option<u16>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TopologyName {
+    /// One bottleneck that all flows pass
+    Dumbbell,
+    /// Three links in a row: of four flows of a workload the first passes all, each of the others one
+    ParkingLot,
+    /// Switches of four ports that connect 16 hosts; each flow goes between two of them that chance picks
+    FatTree,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WorkloadName {
+    Bulk,
+    Web,
+    Interactive,
+    Rpc,
 }
 
 #[derive(Args)]

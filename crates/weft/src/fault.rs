@@ -37,6 +37,7 @@ impl Fault {
         match self {
             Self::Usage { what, .. } => Self::Usage { what, help: Some(help.to_string()) },
             Self::Environment { what, .. } => Self::Environment { what, help: Some(help.to_string()) },
+            Self::Input(what) => Self::Input(format!("{what}\n  help: {help}")),
             other => other,
         }
     }

@@ -21,6 +21,13 @@ pub const HOPS_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub(super) u32);
 
+impl LinkId {
+    /// Its number, in the order in which links were added, from 0.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// A flow of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowId(u32);

@@ -1,6 +1,28 @@
 //! `weft sim`, from outside.
 
 use crate::node::{Folder, output, weft};
+use serde_json::Value;
+
+/// `weft sim run` with these arguments, in the folder: what it says and on which side, and the status.
+fn sim_run(folder: &Folder, args: &[&str]) -> (String, String, Option<i32>) {
+    let done = output(weft(folder).current_dir(&folder.0).args(["sim", "run"]).args(args));
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it is text");
+    (text(done.stdout), text(done.stderr), done.status.code())
+}
+
+/// The rows of a run as data.
+fn rows(folder: &Folder, args: &[&str]) -> Vec<Value> {
+    let (told, faults, status) = sim_run(folder, &[args, &["--json"]].concat());
+    assert_eq!(status, Some(0), "{faults}");
+    let told: Value = serde_json::from_str(&told).expect("it is JSON");
+    told["rows"].as_array().expect("rows").clone()
+}
+
+/// The figure of a workload with a queue.
+fn figure(rows: &[Value], workload: &str, queue: &str, of: &str) -> f64 {
+    let is_it = |row: &&Value| row["workload"] == workload && row["queue"] == queue;
+    rows.iter().find(is_it).and_then(|row| row.pointer(of)?.as_f64()).expect("it has that")
+}
 
 /// A trace that is broken would be played as if it were not, or the user would not be told where it is broken.
 #[test]
@@ -50,8 +72,8 @@ fn the_experiment_gives_the_same_figures_again() {
         ];
         let done = output(weft(&folder).current_dir(&folder.0).args(args).args(["--jobs", jobs]));
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        let mut told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is JSON");
-        told["seconds"] = serde_json::Value::Null;
+        let mut told: Value = serde_json::from_slice(&done.stdout).expect("it is JSON");
+        told["seconds"] = Value::Null;
         told
     };
     let told = run("2");
@@ -69,4 +91,195 @@ fn the_experiment_gives_the_same_figures_again() {
         shown.starts_with("link 1b  objective_aware  15 Mbit/s") && shown.contains("packets that wait"),
         "{shown}"
     );
+}
+
+/// Nobody could repeat a figure, or it would depend on how many cores a machine has.
+#[test]
+fn a_run_gives_the_same_bytes_again() {
+    let folder = Folder::new();
+    let of = |topology: &str, jobs: &str, seed: &str| {
+        let args = ["--topology", topology, "--for", "3s", "--seeds", "3", "--loss", "1%", "--reorder", "2%"];
+        let more =
+            ["--queue", "fq_codel", "--queue", "red", "--ecn", "--json", "--jobs", jobs, "--seed", seed];
+        sim_run(&folder, &[&args[..], &more].concat())
+    };
+    for topology in ["dumbbell", "parking-lot", "fat-tree"] {
+        let (told, faults, status) = of(topology, "1", "7");
+        assert_eq!((&*faults, status), ("", Some(0)));
+        assert_eq!(of(topology, "4", "7").0, told);
+        assert_ne!(of(topology, "4", "8").0, told);
+    }
+}
+
+/// A policy would look as if it did nothing.
+#[test]
+fn fair_queues_spare_others_the_wait_of_bulk() {
+    let folder = Folder::new();
+    let args = ["--queue", "fifo", "--queue", "fq_codel", "--for", "15s", "--seeds", "2"];
+    let rows = rows(&folder, &[&args[..], &["--flows", "bulk=2,interactive,rpc=2"]].concat());
+    let wait = |workload, queue| figure(&rows, workload, queue, "/wait_ms/p99");
+    assert!(wait("interactive", "fq_codel") < wait("interactive", "fifo") / 2.0, "{rows:?}");
+    assert!(wait("rpc", "fq_codel") < wait("rpc", "fifo") / 10.0, "{rows:?}");
+    let done = |queue| figure(&rows, "rpc", queue, "/completion_ms/p99");
+    assert!(done("fq_codel") < done("fifo") / 10.0, "{rows:?}");
+}
+
+/// Two commands would simulate two networks where the user asks for the same one.
+#[test]
+fn a_run_is_what_the_experiment_is() {
+    let folder = Folder::new();
+    let experiment = ["sim", "no-silver-bullet", "--quick", "--seeds", "1", "--json"];
+    let done = output(weft(&folder).current_dir(&folder.0).args(experiment));
+    let told: Value = serde_json::from_slice(&done.stdout).expect("it is JSON");
+    let queue = "objective (packets = 1000000)";
+    for (comparison, flows, seconds) in [("2b", "interactive=2", "50s"), ("1b", "bulk,web", "200s")] {
+        let args =
+            ["--queue", queue, "--flows", flows, "--for", seconds, "--seeds", "1", "--sender", "paper"];
+        for row in rows(&folder, &args) {
+            let is_it = |other: &&Value| {
+                other["comparison"] == comparison
+                    && other["configuration"] == "objective_aware"
+                    && other["application"] == row["workload"]
+            };
+            let other =
+                told["rows"].as_array().and_then(|rows| rows.iter().find(is_it)).expect("it is there");
+            let same = |mine: &Value, its: &Value, times: f64| {
+                let ratio = mine.as_f64().expect("a number") / (its.as_f64().expect("a number") * times);
+                assert!((ratio - 1.0).abs() < 1e-12, "{mine} {its}: {row}");
+            };
+            // The experiment has the throughput of one flow.
+            let n_flows = row["flows"].as_f64().expect("a number");
+            same(&row["throughput_mbit_per_s"], &other["throughput_mbit_per_s"], n_flows);
+            if comparison == "2b" {
+                same(&row["rtt_ms"]["mean"], &other["rtt_ms"], 1.0);
+                same(&row["wait_ms"]["mean"], &other["queue_ms"]["mean"], 1.0);
+                assert_eq!(row["dropped"], other["dropped"]);
+            }
+        }
+    }
+}
+
+/// A user would not be told what is wrong, or whose fault it is.
+#[test]
+fn what_cannot_be_run_is_told() {
+    let folder = Folder::new();
+    let queue =
+        |name: &str| format!("CREATE QUEUE {name} AS\n  LIMIT 9 PACKETS ON OVERFLOW DROP TAIL;\nEND;\n");
+    folder.write("two.weft", &(queue("first") + &queue("second")));
+    folder.write("none.weft", "CREATE TABLE t (k TEXT(64) PRIMARY KEY) MAX 9 ROWS;\n");
+    folder.write(
+        "vlan.weft",
+        "IMPORT 'library/protocols/all.weft';\nCREATE QUEUE by_vlan AS\n  PARTITION BY vlan.id HASH 16;\n  \
+         LIMIT 9 PACKETS ON OVERFLOW DROP TAIL;\nEND;\n",
+    );
+    folder.write("broken.trace", "1\n9\n3\n");
+    let all: [&[&str]; 15] = [
+        &["--queue", "fq_codell"],
+        &["two.weft", "--queue", "frist"],
+        &["--queue", "nothing_like_it"],
+        &["--queue", "codel (targt = '5 ms')"],
+        &["none.weft"],
+        &["vlan.weft"],
+        &["absent.weft"],
+        &["--rate", "fast"],
+        &["--rate", "1mbit", "--lte"],
+        &["--flows", "bulk=0"],
+        &["--flows", "bulk=2,bulky=1"],
+        &["--flows", "bulk=9000,rpc=9000"],
+        &["--trace", "broken.trace"],
+        &["--for", "2h"],
+        &["--topology", "fat-tree", "--record", "out.rec"],
+    ];
+    let mut text = String::new();
+    for args in all {
+        let (told, faults, status) = sim_run(&folder, args);
+        assert_eq!(told, "");
+        text +=
+            &format!("$ weft sim run {}\n{faults}exit status {}\n\n", args.join(" "), status.expect("one"));
+    }
+    insta::assert_snapshot!("sim_run_faults", text);
+}
+
+/// A queue other than the one that was asked for would be measured.
+#[test]
+fn queues_of_a_file_and_of_the_library_are_found_by_name() {
+    let folder = Folder::new();
+    let queue = |name: &str, packets: u32| {
+        format!(
+            "CREATE QUEUE {name} (packets U32 = {packets}) AS\n  LIMIT packets PACKETS ON OVERFLOW DROP TAIL;\nEND;\n"
+        )
+    };
+    folder.write("mine.weft", &(queue("codel", 1) + &queue("deep", 2000)));
+    let short = ["--flows", "bulk", "--for", "5s", "--seeds", "1"];
+    let of = |args: &[&str]| {
+        let rows = rows(&folder, &[args, &short].concat());
+        rows.iter().map(|row| (row["queue"].clone(), row["dropped"].clone())).collect::<Vec<_>>()
+    };
+    let last = of(&["mine.weft"]);
+    assert_eq!(last[0].0, "deep");
+    let all = of(&[
+        "mine.weft",
+        "--queue",
+        "codel",
+        "--queue",
+        "deep",
+        "--queue",
+        "deep (packets = 1)",
+        "--queue",
+        "fifo",
+        "--queue",
+        "fifo (packets = 2000)",
+    ]);
+    assert_eq!(all.len(), 5);
+    // The file's own codel holds one packet, as deep does where that is its argument.
+    assert_eq!(all[0].1, all[2].1);
+    assert_eq!(all[1], last[0]);
+    assert_eq!(all[1].1, all[4].1);
+    assert_ne!(all[3].1, all[4].1);
+    assert_eq!(of(&[])[0].0, "fifo");
+}
+
+/// A picture or a recording would be missing, or be of something else than the figures.
+#[test]
+fn a_run_is_drawn_and_recorded() {
+    let folder = Folder::new();
+    let args = [
+        "--queue",
+        "fq_codel",
+        "--queue",
+        "codel (target = '3 ms')",
+        "--flows",
+        "bulk=2,web,rpc,interactive",
+    ];
+    let more = ["--for", "5s", "--seeds", "2", "--svg", "out.svg", "--record", "out.rec"];
+    let (told, faults, status) = sim_run(&folder, &[&args[..], &more].concat());
+    assert_eq!(status, Some(0), "{faults}");
+    assert!(told.starts_with("dumbbell, 15 Mbit/s, 75 ms, CUBIC, 2 seeds of 5 s\n\nflows "), "{told}");
+    assert!(faults.starts_with("simulated ") && faults.ends_with(" s\n"), "{faults}");
+    let svg = std::fs::read_to_string(folder.0.join("out.svg")).expect("it is written");
+    // Two bars for each of four workloads and each queue, beside the paper and the names.
+    assert_eq!(svg.matches("<rect").count(), 2 * 4 * 2 + 2 + 1, "{svg}");
+    let rows = rows(&folder, &[&args[..], &["--for", "5s", "--seeds", "1"]].concat());
+    for link in ["fq_codel", "codel (target = '3 ms')"] {
+        let mine = rows.iter().filter(|row| row["queue"] == link);
+        let dropped: u64 = mine.map(|row| row["dropped"].as_u64().expect("a number")).sum();
+        let shown =
+            output(weft(&folder).current_dir(&folder.0).args(["link", "show", "out.rec", "--link", link]));
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        assert!(shown.starts_with(&format!("link {link}  ")), "{shown}");
+        assert!(dropped > 0 && shown.contains(&format!(" {dropped} dropped")), "{dropped} {shown}");
+    }
+}
+
+/// The guide would show a table that nobody gets.
+#[test]
+fn the_guide_shows_what_a_run_says() {
+    let folder = Folder::new();
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let guide = std::fs::read_to_string(format!("{root}/docs/src/guide/simulating.md")).expect("it is there");
+    let command = "weft sim run examples/policy/queue.weft --queue least --queue fifo --queue fq_codel";
+    assert!(guide.contains(&format!("{command}\n")), "the guide has another command");
+    let done = output(weft(&folder).current_dir(root).args(command.split(' ').skip(1)));
+    let told = String::from_utf8(done.stdout).expect("it is text");
+    assert!(guide.contains(&told), "the guide is to have:\n{told}");
 }

@@ -19,6 +19,8 @@ use weft_sim::net::Trace;
 const RATE_MAX: f64 = 1e12;
 /// The longest way: there and back it is longer than to the moon, and what is on it takes memory.
 const DELAY_S_MAX: f64 = 10.0;
+/// The longest simulated time of a run: that of a trace that is made.
+const SIMULATED_SECONDS_MAX: u64 = 3600;
 /// The queue where none is named.
 const PLAIN: &str = "fifo";
 /// Where the library has its queues.
@@ -62,12 +64,21 @@ pub(crate) fn delay(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("a delay is like 30ms: us, ms or s, {DELAY_S_MAX} s at most"))
 }
 
-/// Nanoseconds of `10s` or `2min`.
+/// Nanoseconds of `10s` or `2min`, as long as may be recorded.
 pub(crate) fn span(text: &str) -> Result<u64, String> {
+    span_up_to(RECORD_SECONDS_MAX, text)
+}
+
+/// Nanoseconds of `60s` or `10min`, as long as may be simulated.
+pub(crate) fn simulated_span(text: &str) -> Result<u64, String> {
+    span_up_to(SIMULATED_SECONDS_MAX, text)
+}
+
+fn span_up_to(seconds_max: u64, text: &str) -> Result<u64, String> {
     const UNITS: [(&str, f64); 3] = [("min", 60.0), ("ms", 1e-3), ("s", 1.0)];
-    let seconds = number(text.trim(), &UNITS).filter(|s| *s > 0.0 && *s <= RECORD_SECONDS_MAX as f64);
+    let seconds = number(text.trim(), &UNITS).filter(|s| *s > 0.0 && *s <= seconds_max as f64);
     seconds.map(|seconds| (seconds * 1e9).round() as u64).ok_or_else(|| {
-        format!("a time is like 10s: ms, s or min, more than none and {RECORD_SECONDS_MAX} s at most")
+        format!("a time is like 10s: ms, s or min, more than none and {seconds_max} s at most")
     })
 }
 
@@ -135,7 +146,7 @@ impl Way {
 }
 
 /// `15 Mbit/s`
-pub(super) fn told_rate(bits_per_s: u64) -> String {
+pub(crate) fn told_rate(bits_per_s: u64) -> String {
     match bits_per_s {
         0..1_000 => format!("{bits_per_s} bit/s"),
         1_000..1_000_000 => format!("{} kbit/s", rounded(bits_per_s as f64 / 1e3)),

@@ -6,6 +6,7 @@ mod pool;
 mod program;
 mod recorded;
 mod report;
+pub(crate) mod run;
 
 use crate::cli::{Experiment, SimArgs};
 use crate::fault::Fault;
@@ -13,5 +14,6 @@ use crate::fault::Fault;
 pub(crate) fn run(args: &SimArgs) -> Result<(), Fault> {
     match &args.experiment {
         Experiment::NoSilverBullet(args) => no_silver_bullet::run(args),
+        Experiment::Run(args) => run::run(args),
     }
 }

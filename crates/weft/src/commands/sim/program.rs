@@ -7,39 +7,74 @@ use std::sync::Arc;
 use crate::commands::render_options;
 use crate::compile::check_files;
 use crate::fault::Fault;
+use crate::library;
 use crate::source::{Files, require};
 use weft_api::Bundle;
 use weft_engine::queue::QueueProgram;
 use weft_jit::{CompiledQueue, Jit};
 use weft_lang::diagnostic::render_all;
+use weft_lang::{hir, nearest};
 use weft_sim::net::{Discipline, Programmed};
 
 /// The program that the experiment has of itself, and the name under which it is told of.
 const BY_OBJECTIVE: (&str, &str) = ("by_objective.weft", include_str!("by_objective.weft"));
+/// Where the library has its queues.
+const LIBRARY: &str = "library/queues/";
+/// The queue where none is named.
+const PLAIN: &str = "fifo";
+/// What the program that gives a queue its arguments is called in diagnostics, and the queue that it makes.
+const WITH_ARGUMENTS: &str = "(weft sim run)";
+const CHOSEN: &str = "chosen";
 
 /// A queue program, compiled.
 pub(super) struct Program {
+    /// As the user names it.
+    label: String,
     /// Its text, without the library.
     bundle: Bundle,
     program: Arc<QueueProgram>,
     code: Arc<CompiledQueue>,
 }
 
+/// A file that was checked.
+struct Source {
+    path: String,
+    bundle: Bundle,
+    queues: Vec<hir::Queue>,
+}
+
 impl Program {
     /// The one that gives each application what it asks for.
     pub(super) fn by_objective() -> Result<Self, Fault> {
         let (name, text) = BY_OBJECTIVE;
-        let open = Rc::new(BTreeMap::from([(name.to_owned(), text.to_owned())]));
-        Self::checked(name, Files::with_open(&open))
+        Source::of_text(name, text.to_owned())?.last()
     }
 
     /// The last queue that a file creates.
     pub(super) fn of_file(path: &str) -> Result<Self, Fault> {
-        require(path)?;
-        Self::checked(path, Files::on_disk())
+        Source::of_file(path)?.last()
+    }
+
+    /// Those of these names, of the file or of the library; without names the last of the file, and without a file the
+    /// plain one.
+    ///
+    /// # Errors
+    /// A file is not right, there is no queue of a name, or it is none for simulated packets.
+    pub(super) fn chosen(path: Option<&str>, names: &[String]) -> Result<Vec<Self>, Fault> {
+        let file = path.map(Source::of_file).transpose()?;
+        match (&file, names) {
+            (Some(file), []) => Ok(vec![file.last()?]),
+            (None, []) => Ok(vec![Self::named(None, PLAIN)?]),
+            (file, names) => names.iter().map(|name| Self::named(file.as_ref(), name)).collect(),
+        }
     }
 
     /// What the user calls it.
+    pub(super) fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// What its program calls it.
     pub(super) fn name(&self) -> &str {
         &self.program.name
     }
@@ -54,24 +89,83 @@ impl Program {
         &self.bundle
     }
 
-    fn checked(path: &str, mut files: Files) -> Result<Self, Fault> {
-        let checked = check_files(path, &mut files);
-        eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
-        let network = checked.network.ok_or_else(|| Fault::told(checked.at_fault))?;
-        let last = network.queues.last();
-        let queue = last.ok_or_else(|| Fault::Input(format!("{path}: it creates no queue")))?;
+    /// The queue of `codel`, or of `codel (target = '3 ms')`.
+    fn named(file: Option<&Source>, label: &str) -> Result<Self, Fault> {
+        let (name, arguments) = label.split_at(label.find('(').unwrap_or(label.len()));
+        let (name, import) = (name.trim(), format!("{LIBRARY}{}.weft", name.trim()));
+        let own = file.and_then(|file| Some((file, file.queues.iter().find(|queue| queue.name == name)?)));
+        match own {
+            Some((file, queue)) if arguments.is_empty() => Self::made(label, queue, file),
+            Some((file, _)) => Self::with_arguments(label, &file.path),
+            None if library::text(&import).is_none() => Err(unknown(file, name)),
+            None if arguments.is_empty() => Source::checked(&import, Files::on_disk())?.last(),
+            None => Self::with_arguments(label, &import),
+        }
+    }
+
+    fn with_arguments(label: &str, import: &str) -> Result<Self, Fault> {
+        let import = import.replace('\'', "''");
+        let text = format!("IMPORT '{import}';\nCREATE QUEUE {CHOSEN} AS {label}; END;\n");
+        let source = Source::of_text(WITH_ARGUMENTS, text)?;
+        let queue = source.queues.last().expect("a program without errors has the queue that it creates");
+        Self::made(label, queue, &source)
+    }
+
+    fn made(label: &str, queue: &hir::Queue, source: &Source) -> Result<Self, Fault> {
         if let Some(header) = queue.headers().first() {
-            let name = (&queue.name, &header.name);
             let text = format!(
-                "{path}: queue `{}` asks for `{}`, and simulated packets have no headers",
-                name.0, name.1
+                "{}: queue `{label}` asks for `{}`, and simulated packets have no headers",
+                source.path, header.name
             );
             return Err(Fault::Input(text).with_help("let it look at `p.flow` or `p.class` instead"));
         }
         let program = Arc::new(weft_opt::lower::queue(queue));
         let jit = Jit::new()
             .map_err(|why| Fault::environment(format!("no machine code on this machine: {why}")))?;
-        let code = jit.compile_queue(&program).map_err(|why| Fault::Input(format!("{path}: {why}")))?;
-        Ok(Self { bundle: files.into_bundle(path), program, code: Arc::new(code) })
+        let code =
+            jit.compile_queue(&program).map_err(|why| Fault::Input(format!("{}: {why}", source.path)))?;
+        Ok(Self { label: label.to_owned(), bundle: source.bundle.clone(), program, code: Arc::new(code) })
     }
+}
+
+impl Source {
+    fn of_file(path: &str) -> Result<Self, Fault> {
+        require(path)?;
+        Self::checked(path, Files::on_disk())
+    }
+
+    fn of_text(name: &str, text: String) -> Result<Self, Fault> {
+        let open = Rc::new(BTreeMap::from([(name.to_owned(), text)]));
+        Self::checked(name, Files::with_open(&open))
+    }
+
+    fn checked(path: &str, mut files: Files) -> Result<Self, Fault> {
+        let checked = check_files(path, &mut files);
+        eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
+        let network = checked.network.ok_or_else(|| Fault::told(checked.at_fault))?;
+        Ok(Self { path: path.to_owned(), bundle: files.into_bundle(path), queues: network.queues })
+    }
+
+    /// The last queue that it creates.
+    fn last(&self) -> Result<Program, Fault> {
+        let last = self.queues.last();
+        let queue = last.ok_or_else(|| Fault::Input(format!("{}: it creates no queue", self.path)))?;
+        Program::made(&queue.name, queue, self)
+    }
+}
+
+/// That there is no queue of this name, and what there is.
+fn unknown(file: Option<&Source>, name: &str) -> Fault {
+    let library: Vec<&str> =
+        library::paths().filter_map(|path| path.strip_prefix(LIBRARY)?.strip_suffix(".weft")).collect();
+    let of_file = file.iter().flat_map(|file| &file.queues).map(|queue| queue.name.as_str());
+    let where_not = match file {
+        None => "the library has no queue".to_owned(),
+        Some(file) => format!("neither `{}` nor the library has a queue", file.path),
+    };
+    let help = match nearest(name, of_file.chain(library.iter().copied())) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("the library has {}", library.join(", ")),
+    };
+    Fault::Input(format!("{where_not} `{name}`")).with_help(help)
 }

@@ -1,0 +1,143 @@
+//! What becomes of packets at the queues of a network, counted for each workload.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use weft_sim::net::measure::Histogram;
+use weft_sim::net::{Backlog, Discipline, Dropped, ECN_CE, Item, LinkId};
+
+/// What became of the data of a workload. Acknowledgements are not in it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    /// Packets that passed their last queue.
+    pub(super) passed: u64,
+    /// Packets that a queue dropped.
+    pub(super) dropped: u64,
+    /// Packets that a queue marked.
+    pub(super) marked: u64,
+}
+
+/// The same, and how long packets waited at all queues of their way together, in nanoseconds.
+#[derive(Clone, Default)]
+pub(super) struct Tally {
+    pub(super) counts: Counts,
+    pub(super) waits: Histogram,
+}
+
+/// The way of a flow's data.
+pub(super) struct Way {
+    pub(super) workload: usize,
+    pub(super) links: Vec<LinkId>,
+}
+
+/// A packet under way.
+#[derive(Clone, Copy, Default)]
+struct Travelled {
+    id: u64,
+    waited_ns: u64,
+    is_marked: bool,
+}
+
+/// Counts for all links of a network.
+#[derive(Default)]
+pub(super) struct Meter {
+    /// By flow.
+    pub(super) ways: Vec<Way>,
+    /// By workload.
+    pub(super) tallies: Vec<Tally>,
+    /// By handle.
+    travelled: Vec<Travelled>,
+}
+
+/// A queue at the head of a link that is counted.
+pub(super) struct Metered {
+    /// The number of the link.
+    link: usize,
+    inner: Box<dyn Discipline>,
+    meter: Rc<RefCell<Meter>>,
+}
+
+impl Meter {
+    fn leaves(&mut self, link: usize, item: &Item, now_ns: u64) {
+        let Some(way) = way_of_data(&self.ways, link, item) else { return };
+        let tally = &mut self.tallies[way.workload];
+        let place = item.handle as usize;
+        if place >= self.travelled.len() {
+            self.travelled.resize((place + 1).next_power_of_two(), Travelled::default());
+        }
+        let travelled = &mut self.travelled[place];
+        if travelled.id != item.id {
+            *travelled = Travelled { id: item.id, ..Travelled::default() };
+        }
+        travelled.waited_ns += now_ns - item.enqueued_at_ns;
+        if item.ecn == ECN_CE && !travelled.is_marked {
+            travelled.is_marked = true;
+            tally.counts.marked += 1;
+        }
+        if way.links.last().is_some_and(|last| last.index() == link) {
+            tally.counts.passed += 1;
+            tally.waits.add(travelled.waited_ns);
+        }
+    }
+
+    fn drops(&mut self, link: usize, item: &Item) {
+        if let Some(way) = way_of_data(&self.ways, link, item) {
+            self.tallies[way.workload].counts.dropped += 1;
+        }
+    }
+}
+
+/// The way of the flow that a packet of data belongs to; none of an acknowledgement, which takes other links.
+fn way_of_data<'w>(ways: &'w [Way], link: usize, item: &Item) -> Option<&'w Way> {
+    ways.get(item.flow as usize).filter(|way| way.links.iter().any(|other| other.index() == link))
+}
+
+impl Tally {
+    /// Takes in what was counted elsewhere.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.counts.passed += other.counts.passed;
+        self.counts.dropped += other.counts.dropped;
+        self.counts.marked += other.counts.marked;
+        self.waits.merge(&other.waits);
+    }
+}
+
+impl Metered {
+    pub(super) fn new(link: usize, inner: Box<dyn Discipline>, meter: &Rc<RefCell<Meter>>) -> Self {
+        Self { link, inner, meter: Rc::clone(meter) }
+    }
+}
+
+impl Discipline for Metered {
+    fn enqueue(&mut self, item: Item, now_ns: u64) {
+        self.inner.enqueue(item, now_ns);
+    }
+
+    fn set_rate(&mut self, bits_per_s: u64) {
+        self.inner.set_rate(bits_per_s);
+    }
+
+    fn dequeue(&mut self, now_ns: u64) -> Option<Item> {
+        let item = self.inner.dequeue(now_ns)?;
+        self.meter.borrow_mut().leaves(self.link, &item, now_ns);
+        Some(item)
+    }
+
+    fn poll_timeout(&self) -> Option<u64> {
+        self.inner.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now_ns: u64) {
+        self.inner.handle_timeout(now_ns);
+    }
+
+    fn poll_drop(&mut self) -> Option<Dropped> {
+        let dropped = self.inner.poll_drop()?;
+        self.meter.borrow_mut().drops(self.link, &dropped.item);
+        Some(dropped)
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.inner.backlog()
+    }
+}

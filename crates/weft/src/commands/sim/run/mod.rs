@@ -1,0 +1,258 @@
+//! `weft sim run`: a queue program, or several, in a network of the user's choice. Each seed with each queue is a job;
+//! queues get the same load, and figures are of the seeds that were done with all of them.
+
+mod meter;
+mod report;
+mod scenario;
+
+use std::io::{self, Write as _};
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::Instant;
+
+use clap::ValueEnum as _;
+
+use self::report::Report;
+use self::scenario::{Outcome, Scenario, Speed};
+use super::pool;
+use super::program::Program;
+use super::recorded::Recorded;
+use crate::cli::{SenderName, SimRunArgs, TopologyName, WorkloadName};
+use crate::commands::grouped;
+use crate::fault::Fault;
+use crate::progress::Progress;
+use crate::recording_file::{self, Ran, write};
+use crate::signals;
+use crate::trace_file;
+use weft_sim::net::silver_bullet::newreno_of_2013;
+use weft_sim::net::{Algorithm, Discipline, SenderSpec};
+
+/// Queues that are compared.
+const QUEUES_MAX: usize = 8;
+/// Flows of a run.
+const FLOWS_MAX: u32 = 10_000;
+/// Links of a network have chance of their own.
+const SEED_OF_LINK: u32 = 32;
+
+/// A seed with a queue.
+struct Job {
+    seed: u64,
+    queue: usize,
+}
+
+/// What is the same in all jobs.
+struct Given<'g> {
+    scenario: &'g Scenario,
+    programs: &'g [Program],
+    /// What the queues are asked in this seed is noted.
+    recorded_seed: Option<u64>,
+}
+
+/// What a job gives, and the recording of the queue of its first link if that is asked for.
+struct Done {
+    /// None if it was stopped.
+    outcome: Option<Outcome>,
+    recording: Option<String>,
+}
+
+/// What has been simulated, for the line that says how long it takes.
+#[derive(Default)]
+struct Simulated {
+    packets: AtomicU64,
+    ns: AtomicU64,
+}
+
+/// Flows of a workload: `bulk=4`, or `web` for one.
+pub(crate) fn flows(text: &str) -> Result<(WorkloadName, u32), String> {
+    let (name, n) = text.split_once('=').unwrap_or((text, "1"));
+    let name = WorkloadName::from_str(name.trim(), true);
+    let n = n.trim().parse().ok().filter(|n| *n <= FLOWS_MAX);
+    name.ok().zip(n).ok_or_else(|| {
+        format!("flows are like bulk=4: bulk, web, interactive or rpc, and how many, {FLOWS_MAX} at most")
+    })
+}
+
+pub(super) fn run(args: &SimRunArgs) -> Result<(), Fault> {
+    let scenario = scenario(args)?;
+    if args.queues.len() > QUEUES_MAX {
+        return Err(Fault::usage(format!(
+            "{} queues, and {QUEUES_MAX} are compared at most",
+            args.queues.len()
+        )));
+    }
+    let programs = Program::chosen(args.file.as_deref(), &args.queues)?;
+    for path in args.svg.iter().chain(&args.record) {
+        // Who cannot write it is told now and not behind the work.
+        write(path, "")?;
+    }
+    let stop = signals::stop_requests()?;
+    let begun = Instant::now();
+    let last = args.seed.saturating_add(u64::from(args.seeds));
+    let jobs: Vec<Job> = (args.seed..last)
+        .flat_map(|seed| (0..programs.len()).map(move |queue| Job { seed, queue }))
+        .collect();
+    let recorded_seed = args.record.is_some().then_some(args.seed);
+    let given = Given { scenario: &scenario, programs: &programs, recorded_seed };
+    let done = run_all(&jobs, &given, pool::threads(args.jobs), &stop)?;
+    let (outcomes, recordings) = put_together(done, programs.len());
+    let seeds = outcomes.first().map_or(0, |outcome| outcome.seeds);
+    if seeds == 0 {
+        return Err(Fault::environment("stopped before one seed was done"));
+    }
+    if seeds < args.seeds {
+        eprintln!("weft: stopped after {seeds} of {} seeds; the figures are of these", args.seeds);
+    }
+    let names = programs.iter().map(|program| program.label().to_owned()).collect();
+    let report = Report { scenario: &scenario, args, names, outcomes };
+    tell(&report, &recordings, begun)
+}
+
+fn tell(report: &Report<'_>, recordings: &str, begun: Instant) -> Result<(), Fault> {
+    let args = report.args;
+    if let Some(path) = &args.record {
+        write(path, recordings)?;
+    }
+    if let Some(path) = &args.svg {
+        write(path, &report.chart().svg())?;
+    }
+    let text = if args.json { format!("{:#}\n", report.json()) } else { report.text() };
+    io::stdout().write_all(text.as_bytes()).map_err(Fault::environment)?;
+    if !args.json {
+        let packets: u64 = report.outcomes.iter().map(|outcome| outcome.packets).sum();
+        eprintln!("simulated {} packets in {:.1} s", grouped(packets), begun.elapsed().as_secs_f64());
+    }
+    Ok(())
+}
+
+/// What the command line asks for.
+fn scenario(args: &SimRunArgs) -> Result<Scenario, Fault> {
+    let speed = match &args.trace {
+        Some(path) => Speed::Trace(trace_file::read(path)?),
+        None if args.lte => Speed::Lte,
+        None => Speed::Fixed(args.rate),
+    };
+    let mut flows: Vec<(WorkloadName, u32)> = Vec::new();
+    for (name, n) in &args.flows {
+        match flows.iter_mut().find(|(known, _)| known == name) {
+            Some((_, all)) => *all += n,
+            None => flows.push((*name, *n)),
+        }
+    }
+    flows.retain(|(_, n)| *n > 0);
+    match flows.iter().map(|(_, n)| n).sum() {
+        0 => return Err(Fault::usage("there are no flows").with_help("for example --flows bulk=2,rpc=2")),
+        1..=FLOWS_MAX => {}
+        n => return Err(Fault::usage(format!("{n} flows, and {FLOWS_MAX} are simulated at most"))),
+    }
+    if args.record.is_some() && args.topology == TopologyName::FatTree {
+        return Err(Fault::usage("of a fat tree no link is the bottleneck that --record could note")
+            .with_help("--topology dumbbell, or parking-lot, of which it is the first link"));
+    }
+    Ok(Scenario {
+        topology: args.topology,
+        speed,
+        delay_ns: args.delay,
+        loss: args.loss,
+        reorder: args.reorder,
+        flows,
+        sender: SenderSpec { ecn: args.ecn, ..sender(args.sender) },
+        span_ns: args.span,
+    })
+}
+
+fn sender(name: SenderName) -> SenderSpec {
+    let of_today = |algorithm| SenderSpec { algorithm, ..SenderSpec::default() };
+    match name {
+        SenderName::Paper => newreno_of_2013(),
+        SenderName::Newreno => of_today(Algorithm::NewReno),
+        SenderName::Cubic => of_today(Algorithm::Cubic),
+        SenderName::BbrLike => of_today(Algorithm::BbrLike),
+    }
+}
+
+/// Runs the jobs until somebody asks to stop: what each gave, in their order; none of those that were not begun.
+fn run_all(
+    jobs: &[Job],
+    given: &Given<'_>,
+    threads: usize,
+    stop: &Receiver<()>,
+) -> Result<Vec<Option<Done>>, Fault> {
+    let simulated = Simulated::default();
+    let all_ns = given.scenario.span_ns.saturating_mul(jobs.len() as u64);
+    let mut progress = Progress::new(Instant::now());
+    let mut done: Vec<Option<Done>> = jobs.iter().map(|_| None).collect();
+    let mut fault = None;
+    let run = |job: &Job, is_stopped: &AtomicBool| {
+        let result = given.run(job, is_stopped, &simulated);
+        // What one seed cannot do the others cannot either.
+        result.inspect_err(|_| is_stopped.store(true, Ordering::Relaxed))
+    };
+    pool::run_all(jobs, threads, stop, run, |told| {
+        match told {
+            Some((number, Ok(of_job))) => done[number] = Some(of_job),
+            Some((_, Err(why))) => fault = Some(why),
+            None => {}
+        }
+        let ns = simulated.ns.load(Ordering::Relaxed);
+        progress.show(simulated.packets.load(Ordering::Relaxed), (ns, Some(all_ns)));
+    });
+    progress.clear();
+    fault.map_or(Ok(done), Err)
+}
+
+impl Given<'_> {
+    fn run(&self, job: &Job, is_stopped: &AtomicBool, simulated: &Simulated) -> Result<Done, Fault> {
+        let program = &self.programs[job.queue];
+        let mut recorder = None;
+        let queue = |link: usize| {
+            let seed = job.seed.wrapping_add((link as u64) << SEED_OF_LINK);
+            let queue = program.discipline(seed);
+            if link > 0 || self.recorded_seed != Some(job.seed) {
+                return queue;
+            }
+            let (queue, noted) = Recorded::new(queue, seed);
+            recorder = Some(noted);
+            Box::new(queue) as Box<dyn Discipline>
+        };
+        let goes_on = |ns, packets| {
+            simulated.ns.fetch_add(ns, Ordering::Relaxed);
+            simulated.packets.fetch_add(packets, Ordering::Relaxed);
+            !is_stopped.load(Ordering::Relaxed)
+        };
+        let outcome = self.scenario.run(job.seed, queue, goes_on);
+        let outcome = outcome.map_err(|why| {
+            Fault::Input(format!("{}, seed {}: {why}", program.label(), job.seed))
+                .with_help("a lower --rate, or a shorter --delay, has fewer packets under way")
+        })?;
+        let recording = recorder.map(|recorder| {
+            let ran = Ran {
+                link: program.label(),
+                rate: self.scenario.bits_per_s(),
+                calls: None,
+                program: program.bundle(),
+                queue: Some(program.name()),
+            };
+            recording_file::text(&ran, &recorder.lock().unwrap_or_else(PoisonError::into_inner))
+        });
+        Ok(Done { outcome, recording })
+    }
+}
+
+/// For each queue the outcome of the first seeds, as far as they were done with all queues, and all recordings.
+fn put_together(done: Vec<Option<Done>>, n_queues: usize) -> (Vec<Outcome>, String) {
+    let mut outcomes = vec![Outcome::default(); n_queues];
+    let mut recordings = String::new();
+    let mut done =
+        done.into_iter().map_while(|of_job| of_job.and_then(|of| Some((of.outcome?, of.recording))));
+    loop {
+        let of_seed: Vec<_> = done.by_ref().take(n_queues).collect();
+        if of_seed.len() < n_queues {
+            return (outcomes, recordings);
+        }
+        for (outcome, (of_job, recording)) in outcomes.iter_mut().zip(of_seed) {
+            outcome.merge(&of_job);
+            recordings.extend(recording);
+        }
+    }
+}
