@@ -123,6 +123,7 @@ fn cases(quick: bool) -> Vec<Case> {
         twin("srpt", "srpt (packets = 4000000)", 1_000, 100, srpt_by_hand),
         twin("ranked, 65,536 queued", "ranked", 65_536, 100, ranked_by_hand),
         in_bursts(twin("srpt, bursts of 1,000", "srpt (packets = 4000000)", 1_000, 100, srpt_by_hand)),
+        in_bursts(twin("srpt, bursts of 65,536", "srpt (packets = 4000000)", 65_536, 100, srpt_by_hand)),
         in_bursts(twin("ranked, bursts of 65,536", "ranked", 65_536, 100, ranked_by_hand)),
         in_bursts(case("lstf, bursts of 1,000", "lstf (packets = 4000000)", 1_000, 100)),
     ];

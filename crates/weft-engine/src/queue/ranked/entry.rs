@@ -9,8 +9,8 @@ use weft_ir::queue::{PACKETS_MAX, PARTITIONS_MAX};
 /// id behind it. Two are compared as one number of two words, and four lie in a line of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    rank: u64,
-    came: u64,
+    pub(super) rank: u64,
+    pub(super) came: u64,
 }
 
 /// Bits of an id: more than partitions there may be, or lines of packets.

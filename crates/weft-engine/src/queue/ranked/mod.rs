@@ -11,6 +11,7 @@ mod buckets;
 mod entry;
 mod few;
 mod runs;
+mod sort;
 mod tournament;
 
 use buckets::Buckets;

@@ -9,9 +9,10 @@
 //!
 //! Each entry is sorted once or goes into the heap once: what it costs grows with the logarithm of how many there are.
 //! No step sorts more than [`RUN_MAX`], which takes some 10 us. Beside the entries runs take [`RUN_MAX`] times
-//! [`RUNS_MAX`] places at most: 1 MB.
+//! [`RUNS_MAX`] places at most, and as many as one has to sort in: 1 MB.
 
 use super::entry::{self, BACK, Entry, FIRST_SEQ, HOLE, NOBODY, SEQS};
+use super::sort::sort_from_last;
 use core::hint::select_unpredictable;
 
 /// Entries of a run, at most and at least.
@@ -34,6 +35,8 @@ pub(in super::super) struct Runs {
     /// What came, as it came, and the least of it.
     fresh: Vec<Entry>,
     least: Entry,
+    /// Room to sort in.
+    aside: Vec<Entry>,
     /// The number of who comes next.
     pub(super) next_seq: u64,
 }
@@ -46,6 +49,7 @@ impl Default for Runs {
             free: u64::MAX >> (u64::BITS as usize - RUNS_MAX),
             fresh: Vec::new(),
             least: NOBODY,
+            aside: Vec::new(),
             next_seq: FIRST_SEQ,
         }
     }
@@ -218,7 +222,7 @@ impl Runs {
             self.fresh.clear();
             return;
         }
-        self.fresh.sort_unstable_by(|a, b| b.cmp(a));
+        sort_from_last(&mut self.fresh, &mut self.aside);
         let nth = self.free.trailing_zeros();
         self.free &= self.free - 1;
         if nth as usize == self.runs.len() {
