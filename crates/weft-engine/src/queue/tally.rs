@@ -303,6 +303,14 @@ mod tests {
         assert!(before > 86_400_000_000_000, "up to a day: {before}");
     }
 
+    /// The page of limits would promise more partitions than are watched.
+    #[test]
+    fn the_page_of_limits_has_those_of_what_is_told() {
+        let page = include_str!("../../../../docs/src/reference/limits.md");
+        let row = page.lines().find(|row| row.contains("what became of their packets")).expect("it is there");
+        assert!(row.ends_with(&format!("| {},{:03}; {LINES_MAX} |", WATCHED_MAX / 1000, WATCHED_MAX % 1000)));
+    }
+
     /// If this fails, percentiles are those of other packets.
     #[test]
     fn shares_of_waits() {
