@@ -72,17 +72,16 @@ fn the_experiment_gives_the_same_figures_again() {
         ];
         let done = output(weft(&folder).current_dir(&folder.0).args(args).args(["--jobs", jobs]));
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        let mut told: Value = serde_json::from_slice(&done.stdout).expect("it is JSON");
-        told["seconds"] = Value::Null;
-        told
+        done.stdout
     };
-    let told = run("2");
+    let bytes = run("2");
+    let told: Value = serde_json::from_slice(&bytes).expect("it is JSON");
     // Eight objectives, four configurations.
     assert_eq!(told["rows"].as_array().expect("rows").len(), 32);
     assert_eq!(told["conditions"], "1 seed, 1/5 of the time, NewReno as in the paper, LTE links of 1 trace");
     let recorded = || std::fs::read(folder.0.join("out.rec")).expect("it is written");
     let first = recorded();
-    assert_eq!(told, run("1"));
+    assert!(bytes == run("1"), "the same seed gives other bytes");
     assert!(first == recorded(), "the recordings differ");
     let shown =
         output(weft(&folder).current_dir(&folder.0).args(["link", "show", "out.rec", "--link", "1b"]));

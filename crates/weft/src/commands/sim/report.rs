@@ -100,7 +100,6 @@ impl Report {
                 "verdict": self.verdict_on_program(),
             },
             "claims": claims.collect::<Vec<_>>(),
-            "seconds": self.took.as_secs_f64(),
         })
     }
 
