@@ -344,8 +344,9 @@ pub(crate) enum Experiment {
 pub(crate) struct SimRunArgs {
     /// The program; the bottleneck runs the last queue that it creates, if --queue names none
     pub(crate) file: Option<String>,
-    /// A queue, of the program or else of the library, with its arguments if it is to have others; may be given up to
-    /// eight times, and queues are compared. Without a program and a name it is fifo
+    /// A queue, of the program or else of the library, with its arguments if it is to have others; or another file, of
+    /// which it is the last. May be given up to eight times, and queues are compared. Without a program and a name it
+    /// is fifo
     #[arg(long = "queue", value_name = "NAME")]
     pub(crate) queues: Vec<String>,
     /// How many flows of each workload: bulk, web, interactive or rpc

@@ -236,6 +236,10 @@ fn queues_of_a_file_and_of_the_library_are_found_by_name() {
     assert_eq!(all[1].1, all[4].1);
     assert_ne!(all[3].1, all[4].1);
     assert_eq!(of(&[])[0].0, "fifo");
+    // A file by itself is its last queue, with other arguments, too.
+    let files = of(&["--queue", "mine.weft", "--queue", "./mine.weft (packets = 1)"]);
+    assert_eq!((&files[0].0, &files[0].1), (&Value::from("mine.weft"), &last[0].1));
+    assert_eq!(files[1].1, all[0].1);
 }
 
 /// A picture or a recording would be missing, or be of something else than the figures.

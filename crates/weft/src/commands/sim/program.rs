@@ -55,8 +55,8 @@ impl Program {
         Source::of_file(path)?.last()
     }
 
-    /// Those of these names, of the file or of the library; without names the last of the file, and without a file the
-    /// plain one.
+    /// Those of these names, of the file or of the library, or of files of their own; without names the last of the
+    /// file, and without a file the plain one.
     ///
     /// # Errors
     /// A file is not right, there is no queue of a name, or it is none for simulated packets.
@@ -89,26 +89,35 @@ impl Program {
         &self.bundle
     }
 
-    /// The queue of `codel`, or of `codel (target = '3 ms')`.
+    /// The queue of `codel`, of `codel (target = '3 ms')`, or of `mine.weft`, which is the last that this file creates.
     fn named(file: Option<&Source>, label: &str) -> Result<Self, Fault> {
         let (name, arguments) = label.split_at(label.find('(').unwrap_or(label.len()));
-        let (name, import) = (name.trim(), format!("{LIBRARY}{}.weft", name.trim()));
-        let own = file.and_then(|file| Some((file, file.queues.iter().find(|queue| queue.name == name)?)));
-        match own {
-            Some((file, queue)) if arguments.is_empty() => Self::made(label, queue, file),
-            Some((file, _)) => Self::with_arguments(label, &file.path),
-            None if library::text(&import).is_none() => Err(unknown(file, name)),
-            None if arguments.is_empty() => Source::checked(&import, Files::on_disk())?.last(),
-            None => Self::with_arguments(label, &import),
+        let name = name.trim();
+        if name.contains(['/', '.']) {
+            let other = Source::of_file(name)?;
+            return Self::of_source(label, &other.last()?.program.name, arguments, &other);
         }
+        if let Some(file) = file.filter(|file| file.queue(name).is_some()) {
+            return Self::of_source(label, name, arguments, file);
+        }
+        let import = format!("{LIBRARY}{name}.weft");
+        if library::text(&import).is_none() {
+            return Err(unknown(file, name));
+        }
+        Self::of_source(label, name, arguments, &Source::checked(&import, Files::on_disk())?)
     }
 
-    fn with_arguments(label: &str, import: &str) -> Result<Self, Fault> {
-        let import = import.replace('\'', "''");
-        let text = format!("IMPORT '{import}';\nCREATE QUEUE {CHOSEN} AS {label}; END;\n");
-        let source = Source::of_text(WITH_ARGUMENTS, text)?;
-        let queue = source.queues.last().expect("a program without errors has the queue that it creates");
-        Self::made(label, queue, &source)
+    /// A queue of a source, with other arguments than it has by default if there are some.
+    fn of_source(label: &str, name: &str, arguments: &str, source: &Source) -> Result<Self, Fault> {
+        if arguments.is_empty() {
+            let queue = source.queue(name).ok_or_else(|| unknown(Some(source), name))?;
+            return Self::made(label, queue, source);
+        }
+        let import = source.path.replace('\'', "''");
+        let text = format!("IMPORT '{import}';\nCREATE QUEUE {CHOSEN} AS {name} {arguments}; END;\n");
+        let with_arguments = Source::of_text(WITH_ARGUMENTS, text)?;
+        let queue = with_arguments.queue(CHOSEN).ok_or_else(|| unknown(Some(&with_arguments), CHOSEN))?;
+        Self::made(label, queue, &with_arguments)
     }
 
     fn made(label: &str, queue: &hir::Queue, source: &Source) -> Result<Self, Fault> {
@@ -144,6 +153,10 @@ impl Source {
         eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
         let network = checked.network.ok_or_else(|| Fault::told(checked.at_fault))?;
         Ok(Self { path: path.to_owned(), bundle: files.into_bundle(path), queues: network.queues })
+    }
+
+    fn queue(&self, name: &str) -> Option<&hir::Queue> {
+        self.queues.iter().find(|queue| queue.name == name)
     }
 
     /// The last queue that it creates.

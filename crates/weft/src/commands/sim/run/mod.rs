@@ -256,3 +256,26 @@ fn put_together(done: Vec<Option<Done>>, n_queues: usize) -> (Vec<Outcome>, Stri
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who stops a long run would get figures of one queue with more seeds than of another.
+    #[test]
+    fn what_is_put_together_are_whole_seeds() {
+        let done = |is_done| {
+            let outcome = Outcome { seeds: 1, packets: 5, ..Outcome::default() };
+            Some(Done { outcome: Some(outcome).filter(|_| is_done), recording: None })
+        };
+        let seeds_of = |all: Vec<Option<Done>>| {
+            let (outcomes, _) = put_together(all, 2);
+            outcomes.iter().map(|outcome| (outcome.seeds, outcome.packets)).collect::<Vec<_>>()
+        };
+        assert_eq!(seeds_of(vec![done(true), done(true), done(true), done(true)]), [(2, 10), (2, 10)]);
+        // The fourth was stopped, or the third was not begun.
+        assert_eq!(seeds_of(vec![done(true), done(true), done(true), done(false)]), [(1, 5), (1, 5)]);
+        assert_eq!(seeds_of(vec![done(true), done(true), None, done(true)]), [(1, 5), (1, 5)]);
+        assert_eq!(seeds_of(vec![done(true), None]), [(0, 0), (0, 0)]);
+    }
+}
