@@ -17,8 +17,9 @@ const BAR_GAP: usize = 4;
 const GROUP_GAP: usize = 22;
 const BARS: usize = WIDTH - NAMES - 2 * MARGIN - FIGURE;
 const FIGURE: usize = 110;
-/// Names beside each other.
-const LEGENDS: usize = 5;
+/// What a letter of a name takes at most, and the square in front of it with the space around.
+const LETTER: usize = 8;
+const SQUARE: usize = 30;
 /// A colour for each that is compared; the first are told apart in grey as well.
 const COLOURS: [&str; 8] =
     ["#1d4e89", "#7fb069", "#e9b44c", "#9b2915", "#6b7280", "#a78bba", "#4fb0ae", "#3f3f46"];
@@ -45,14 +46,17 @@ impl Chart {
     pub(super) fn svg(&self) -> String {
         let group_height = self.names.len() * (BAR_HEIGHT + BAR_GAP) + GROUP_GAP;
         // Behind the names stands what a bar means.
-        let title_height = TITLE + self.names.len() / LEGENDS * LEGEND_HEIGHT;
+        let letters = self.names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        let legend = LEGEND.max(SQUARE + LETTER * letters);
+        let legends = ((WIDTH - MARGIN) / legend).max(1);
+        let title_height = TITLE + self.names.len() / legends * LEGEND_HEIGHT;
         let mut out = begin(WIDTH, title_height + self.groups.len() * group_height + MARGIN);
         let _ = writeln!(
             out,
             "<text x=\"{MARGIN}\" y=\"28\" font-weight=\"bold\">{}</text>",
             escaped(&self.title)
         );
-        let place = |nth: usize| (MARGIN + nth % LEGENDS * LEGEND, 44 + nth / LEGENDS * LEGEND_HEIGHT);
+        let place = |nth: usize| (MARGIN + nth % legends * legend, 44 + nth / legends * LEGEND_HEIGHT);
         for (nth, name) in self.names.iter().enumerate() {
             let ((x, y), colour) = (place(nth), colour(nth));
             let _ = writeln!(
