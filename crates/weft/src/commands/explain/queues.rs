@@ -59,8 +59,11 @@ fn one(program: &QueueProgram) -> String {
         let _ = writeln!(text, "  {below}{}: {}", level.name, partitions(level));
         let _ = writeln!(text, "    order     {}", order(level));
         let _ = writeln!(text, "    limit     {}", limit(&level.limit));
-        for (moment, handler) in level.handlers.iter() {
-            let _ = writeln!(text, "    {:<22}{:>4} operations", name(level, moment), handler.cost());
+        let handlers: Vec<_> =
+            level.handlers.iter().map(|(moment, handler)| (name(level, moment), handler.cost())).collect();
+        let width = handlers.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(22);
+        for (name, cost) in handlers {
+            let _ = writeln!(text, "    {name:<width$}{cost:>4} operations");
         }
     }
     text
