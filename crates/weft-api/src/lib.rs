@@ -434,6 +434,9 @@ pub struct QueueLine {
 pub struct QueuePartition {
     /// The queue that it is in.
     pub queue: String,
+    /// Its level: 0 is the first of a queue that is made of others.
+    #[serde(default)]
+    pub level: u8,
     /// Which node of it, and which partition of that.
     pub place: [u32; 2],
     /// Packets in it.

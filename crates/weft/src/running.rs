@@ -557,6 +557,7 @@ fn partitions_of(partitions: &[PartitionState], queue: impl Fn(u8) -> String) ->
     };
     let partition = |of: &PartitionState| QueuePartition {
         queue: queue(of.level),
+        level: of.level,
         place: [of.node, of.index],
         packets: of.packets,
         bytes: of.bytes,

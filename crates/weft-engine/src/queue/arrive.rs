@@ -5,6 +5,7 @@ use super::level::{Level, Shape, begin, count, kept};
 use super::packets::{Record, head_word};
 use super::ranked::Places as _;
 use super::shared::Shared;
+use super::tally::Whose;
 use super::{Packet, QueueCode, Why};
 use weft_core::hash::hash_word;
 use weft_ir::queue::{Moment, Partitions, Verdict, word};
@@ -141,8 +142,8 @@ impl<C: QueueCode> Shared<C> {
     ) -> Option<u32> {
         let shape = &levels[at].shape;
         if shape.drops_arriving && levels[at].is_over(node, 1, len) {
-            let partition = shape.is_one.then_some(node);
-            self.drop_packet(slot, (at, partition), Why::Overflow, shape.limit_line);
+            let whose = if shape.is_one { Whose::comes(at, node) } else { Whose::came_to(at, node) };
+            self.drop_packet(slot, at, whose, Why::Overflow, shape.limit_line);
             return None;
         }
         let packet = self.packets.record(slot);
@@ -158,7 +159,7 @@ impl<C: QueueCode> Shared<C> {
                     self.drop_coming(slot, (at, partition), end);
                     return None;
                 }
-                Verdict::Mark => self.marked((at, partition), end),
+                Verdict::Mark => self.marked(at, Whose::comes(at, partition), end),
                 _ => {}
             }
         }

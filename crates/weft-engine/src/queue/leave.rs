@@ -188,7 +188,7 @@ impl<C: QueueCode> Shared<C> {
                 Verdict::Drop => self.drop_leaving(slot, (at, partition), end),
                 verdict => {
                     if verdict == Verdict::Mark {
-                        self.marked((at, partition), end);
+                        self.marked(at, self.leaves(at, partition), end);
                     }
                     break (slot, verdict);
                 }
@@ -391,7 +391,7 @@ impl<C: QueueCode> Shared<C> {
                 }
                 verdict => {
                     if verdict == Verdict::Mark {
-                        self.marked((at, partition), end);
+                        self.marked(at, self.leaves(at, partition), end);
                     }
                     return Some((slot, verdict));
                 }

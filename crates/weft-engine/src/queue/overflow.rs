@@ -3,6 +3,7 @@
 use super::level::{Level, kept, uncount};
 use super::ranked::Places as _;
 use super::shared::Shared;
+use super::tally::Whose;
 use super::{NONE, QueueCode, Why};
 use weft_ir::queue::Victim;
 
@@ -44,7 +45,8 @@ impl<C: QueueCode> Shared<C> {
                 let Some((leaf_partition, slot)) = self.victim_packet(levels, at, from, head) else { return };
                 self.unlink(levels, leaf_partition, slot);
                 vacated(levels, leaf_partition);
-                self.drop_packet(slot, (at, Some(from)), Why::Overflow, shape.limit_line);
+                let whose = Whose { by: Some(from), of: Some((levels.len() - 1, leaf_partition)) };
+                self.drop_packet(slot, at, whose, Why::Overflow, shape.limit_line);
                 if shape.batch > 1 && levels[at].own(from)[kept::BYTES] <= bytes_before / 2 {
                     break;
                 }

@@ -3,7 +3,7 @@
 use super::handlers::Handlers;
 use super::level::Level;
 use super::packets::Packets;
-use super::tally::Watched;
+use super::tally::{Watched, Whose};
 use super::{Counts, Dropped, LineCount, QueueCode, QueueProgram, Why};
 use core::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -47,22 +47,16 @@ impl<C: QueueCode> Shared<C> {
 
     // ---- what is told --------------------------------------------------------------------------------------------
 
-    /// A packet that is in no line goes; None: before its partition was known.
+    /// A packet that is in no line goes, for a line of a level.
     #[inline(never)]
-    pub(super) fn drop_packet(
-        &mut self,
-        slot: u32,
-        (at, partition): (usize, Option<u32>),
-        why: Why,
-        line: u32,
-    ) {
+    pub(super) fn drop_packet(&mut self, slot: u32, at: usize, whose: Whose, why: Why, line: u32) {
         let count = match why {
             Why::Enqueue => &mut self.counts.dropped_enqueue,
             Why::Dequeue => &mut self.counts.dropped_dequeue,
             Why::Overflow => &mut self.counts.dropped_overflow,
         };
         *count += 1;
-        self.note(at, partition, line, Verdict::Drop);
+        self.note(at, whose, line, Verdict::Drop);
         let known = self.packets.release(slot);
         self.dropped.push_back(Dropped {
             handle: known.handle,
@@ -79,19 +73,26 @@ impl<C: QueueCode> Shared<C> {
     #[inline(never)]
     pub(super) fn drop_leaving(&mut self, slot: u32, (at, partition): (usize, u32), end: u64) {
         self.handlers.add_drop();
-        self.drop_packet(slot, (at, Some(partition)), Why::Dequeue, Verdict::line(end));
+        self.drop_packet(slot, at, self.leaves(at, partition), Why::Dequeue, Verdict::line(end));
     }
 
     /// ON ENQUEUE dropped a packet.
     #[inline(never)]
     pub(super) fn drop_coming(&mut self, slot: u32, (at, partition): (usize, u32), end: u64) {
-        self.drop_packet(slot, (at, Some(partition)), Why::Enqueue, Verdict::line(end));
+        self.drop_packet(slot, at, Whose::comes(at, partition), Why::Enqueue, Verdict::line(end));
     }
 
+    /// A level marked a packet.
     #[inline(never)]
-    pub(super) fn marked(&mut self, (at, partition): (usize, u32), end: u64) {
+    pub(super) fn marked(&mut self, at: usize, whose: Whose, end: u64) {
         self.counts.marked += 1;
-        self.note(at, Some(partition), Verdict::line(end), Verdict::Mark);
+        self.note(at, whose, Verdict::line(end), Verdict::Mark);
+    }
+
+    /// The packet that left its line last, of which a level above decides, or that of the line.
+    pub(super) fn leaves(&self, at: usize, partition: u32) -> Whose {
+        let leaf = self.program.levels.len() - 1;
+        Whose { by: Some(partition), of: Some(if at == leaf { (at, partition) } else { (leaf, self.left) }) }
     }
 
     // ---- time ----------------------------------------------------------------------------------------------------
@@ -120,9 +121,10 @@ impl<C: QueueCode> Shared<C> {
             } else {
                 self.handlers.run(at, moment, levels[at].visit(node, 0), None);
             }
-            // Far behind, what was missed is not made up for.
+            // Far behind, what was missed is not made up for: sooner where it is a look at all partitions.
+            let most = if timer.each_partition { 16 } else { 1024 };
             let next =
-                if now_ns - due > interval.saturating_mul(1024) { now_ns + interval } else { due + interval };
+                if now_ns - due > interval.saturating_mul(most) { now_ns + interval } else { due + interval };
             self.timers.push(Reverse((next, level, node, nth)));
         }
         self.find_next_timer();

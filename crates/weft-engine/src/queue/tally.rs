@@ -32,11 +32,6 @@ impl Tally {
         self.dropped += other.dropped;
         self.marked += other.marked;
     }
-
-    fn note(&mut self, line: &LineCount) {
-        line.add_to(&mut self.lines);
-        *(if line.verdict == Verdict::Mark { &mut self.marked } else { &mut self.dropped }) += line.packets;
-    }
 }
 
 impl LineCount {
@@ -172,17 +167,39 @@ fn of(watched: &mut Watched, level: u8, partition: u32) -> Option<&mut Tally> {
     (!is_full).then(|| watched.entry((level, partition)).or_default())
 }
 
+/// Whose packet it is that a line drops or marks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Whose {
+    /// The partition of the level that the line is of; None: it was not known yet which.
+    pub(super) by: Option<u32>,
+    /// The level and partition farthest below that are known to be the packet's.
+    pub(super) of: Option<(usize, u32)>,
+}
+
+impl Whose {
+    /// Of a packet that comes, and has come as far as this.
+    pub(super) fn comes(at: usize, partition: u32) -> Self {
+        Self { by: Some(partition), of: Some((at, partition)) }
+    }
+
+    /// Of one that has come to a node, which is a partition of the level above.
+    pub(super) fn came_to(at: usize, node: u32) -> Self {
+        Self { by: None, of: at.checked_sub(1).map(|above| (above, node)) }
+    }
+}
+
 impl<C> Shared<C> {
-    /// A line dropped or marked a packet of a partition; None: of a node, before it was known which of its partitions
-    /// is the packet's.
+    /// A line of a level dropped or marked a packet.
     #[cold]
-    pub(super) fn note(&mut self, at: usize, partition: Option<u32>, line: u32, verdict: Verdict) {
+    pub(super) fn note(&mut self, at: usize, whose: Whose, line: u32, verdict: Verdict) {
         let line = LineCount { level: at as u8, line, verdict, packets: 1 };
         line.add_to(&mut self.lines);
-        if let (Some(watched), Some(partition)) = (&mut self.watched, partition)
-            && let Some(tally) = of(watched, at as u8, partition)
-        {
-            tally.note(&line);
+        let Some(watched) = &mut self.watched else { return };
+        if let Some(tally) = whose.by.and_then(|partition| of(watched, at as u8, partition)) {
+            line.add_to(&mut tally.lines);
+        }
+        if let Some(tally) = whose.of.and_then(|(level, partition)| of(watched, level as u8, partition)) {
+            *(if verdict == Verdict::Mark { &mut tally.marked } else { &mut tally.dropped }) += 1;
         }
     }
 }

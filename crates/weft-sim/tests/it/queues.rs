@@ -631,6 +631,42 @@ fn a_class_that_floods_loses_its_own_packets() {
     assert!(dropped.len() > 1_000 && dropped.iter().all(|handle| *handle == 1));
 }
 
+/// If this fails, classes without a rate of their own run ahead of those that have one, or starve each other; or one
+/// beyond the last class is none of its parent's.
+#[test]
+fn classes_without_a_rate_take_turns_at_what_others_leave() {
+    let mut queue = queue("htb", " (rate_1 = 0, rate_2 = 0, parent_ceil_1 = '1 Mbit/s')");
+    let class_of = |handle: u64| handle as u32 % 100;
+    let mut now = S;
+    let mut enqueue = |queue: &mut Queue<_>, n: u64, class: u32, now| {
+        for nth in 0..n {
+            let handle = nth * 100 + u64::from(class.min(99));
+            queue.enqueue(&Packet { class, ..packet(handle, class, 1000) }, now);
+        }
+    };
+    for class in [1, 2] {
+        enqueue(&mut queue, 50, class, now);
+    }
+    let mut serve = |queue: &mut Queue<_>, n: usize| {
+        let mut sent = Vec::new();
+        for _ in 0..n {
+            now += MS;
+            sent.extend(queue.dequeue(now).map(|sent| class_of(sent.handle)));
+        }
+        sent
+    };
+    let first = serve(&mut queue, 40);
+    let of = |sent: &[u32], class| sent.iter().filter(|of| **of == class).count();
+    assert_eq!((of(&first, 1), of(&first, 2)), (20, 20), "{first:?}");
+    enqueue(&mut queue, 20, 0, S + 40 * MS);
+    assert_eq!(serve(&mut queue, 20), [0; 20], "whoever has a rate goes first");
+    assert_eq!(of(&serve(&mut queue, 40), 1), 20);
+    // 90 packets of 1000 bytes would take 720 ms at the ceiling of its parent.
+    enqueue(&mut queue, 90, 4_000_000, S + 100 * MS);
+    let n = of(&serve(&mut queue, 200), 99);
+    assert!((25..45).contains(&n), "class 7 and above are the second parent's: {n}");
+}
+
 /// If this fails, a flow is paced faster than its rate, or one waits for another.
 #[test]
 fn pacing_is_by_flow() {

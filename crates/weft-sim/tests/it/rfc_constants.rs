@@ -599,3 +599,17 @@ fn dualpi2_serves_l4s_nine_times_of_ten() {
         }
     }
 }
+
+/// If this fails, classic packets wait for ever behind L4S ones that come one at a time (RFC 9332, section 4.2: the
+/// scheduler must not starve either): the queue of these is empty after each.
+#[test]
+fn dualpi2_serves_classic_packets_beside_single_l4s_ones() {
+    let mut queue = queue("dualpi2", "");
+    (0..20).for_each(|handle| queue.enqueue(&Packet { ecn: 2, ..packet(handle, 1, 1000) }, 0));
+    let mut classic = 0;
+    for nth in 0..100_u64 {
+        queue.enqueue(&Packet { ecn: 1, ..packet(1_000 + nth, 2, 1000) }, nth);
+        classic += u64::from(queue.dequeue(nth).is_some_and(|sent| sent.handle < 1_000));
+    }
+    assert_eq!(classic, 10, "one turn in ten");
+}

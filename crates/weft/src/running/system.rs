@@ -48,6 +48,7 @@ const TABLES: &[System] = &[
         columns: &[
             ("link", NAME),
             ("queue", NAME),
+            ("level", COUNT),
             ("node", COUNT),
             ("partition", COUNT),
             ("packets", COUNT),
@@ -61,7 +62,7 @@ const TABLES: &[System] = &[
             ("waited_p90", Type::Interval),
             ("waited_p99", Type::Interval),
         ],
-        n_keys: 4,
+        n_keys: 5,
         rows: |status| links(status).flat_map(partitions).collect(),
     },
     System {
@@ -75,13 +76,14 @@ const TABLES: &[System] = &[
         columns: &[
             ("link", NAME),
             ("queue", NAME),
+            ("level", COUNT),
             ("node", COUNT),
             ("partition", COUNT),
             ("line", COUNT),
             ("verdict", NAME),
             ("packets", COUNT),
         ],
-        n_keys: 6,
+        n_keys: 7,
         rows: |status| links(status).flat_map(partition_lines).collect(),
     },
     System {
@@ -236,7 +238,8 @@ fn partition_lines(link: &Link) -> impl Iterator<Item = Vec<Value>> {
 /// Which partition of which queue of a link.
 fn place(link: &Link, of: &QueuePartition) -> Vec<Value> {
     let names = [&link.name, &of.queue].map(|name| text(name));
-    names.into_iter().chain(of.place.map(|at| int(at.into()))).collect()
+    let [node, partition] = of.place.map(u64::from);
+    names.into_iter().chain([of.level.into(), node, partition].map(int)).collect()
 }
 
 fn lines(link: &Link) -> impl Iterator<Item = Vec<Value>> {

@@ -118,6 +118,7 @@ impl Misfit {
 /// `0 to 255`
 fn spelled(range: Range) -> String {
     match (range.low, range.high) {
+        (low, high) if low == high => low.to_string(),
         (i64::MIN, i64::MAX) => "any number".to_owned(),
         (low, i64::MAX) => format!("{low} and more"),
         (i64::MIN, high) => format!("{high} and less"),
@@ -194,6 +195,8 @@ fn name_of(expr: &QueueExpr) -> Option<Name> {
 struct State {
     known: Vec<(Name, Known)>,
     path: Vec<(Span, bool)>,
+    /// A condition of the path says more than is known of it: together with others it may never be so.
+    is_unsure: bool,
 }
 
 impl State {
@@ -217,6 +220,7 @@ impl State {
             None => false,
         });
         self.path.truncate(common(&self.path, &other.path));
+        self.is_unsure |= other.is_unsure;
         self
     }
 }
@@ -321,8 +325,11 @@ impl Walk<'_> {
             return;
         }
         for is_certain in [true, false] {
-            let wrong: Vec<_> =
+            let mut wrong: Vec<_> =
                 all.iter().filter(|(_, found, _)| misfits(found.range(), is_certain)).collect();
+            if is_certain && wrong.len() < all.len() {
+                wrong.retain(|(state, ..)| !state.is_unsure);
+            }
             let Some((first, found, span)) = wrong.first() else { continue };
             let (mut path, mut found, mut span) = (first.path.clone(), found.range(), *span);
             // What is wrong on every path has no condition that leads there but those of all.
@@ -377,7 +384,15 @@ impl Walk<'_> {
             }
             _ => match self.value(state, condition) {
                 Known::Truth(known) if known != is_true => None,
-                _ => Some(state.clone()),
+                Known::Truth(_) => Some(state.clone()),
+                _ => {
+                    let mut state = state.clone();
+                    match name_of(condition) {
+                        Some(name) => state.put(name, Known::Truth(is_true)),
+                        None => state.is_unsure = true,
+                    }
+                    Some(state)
+                }
             },
         }
     }
@@ -390,6 +405,10 @@ impl Walk<'_> {
         is_true: bool,
     ) -> Option<State> {
         let (left, right) = (self.value(state, a).range(), self.value(state, b).range());
+        let is_one = |range: Range| range.low == range.high;
+        let is_all_told = (name_of(a).is_some() || is_one(left))
+            && (name_of(b).is_some() || is_one(right))
+            && (is_one(left) || is_one(right));
         let (left, right) = match (op, is_true) {
             (B::Lt, true) => less(left, right, 1),
             (B::Le, true) => less(left, right, 0),
@@ -399,6 +418,7 @@ impl Walk<'_> {
             _ => other_than(left, right).zip(other_than(right, left)),
         }?;
         let mut state = state.clone();
+        state.is_unsure |= !is_all_told;
         for (side, range) in [(a, left), (b, right)] {
             if let Some(name) = name_of(side) {
                 state.put(name, Known::Whole(range));
