@@ -638,7 +638,7 @@ fn classes_without_a_rate_take_turns_at_what_others_leave() {
     let mut queue = queue("htb", " (rate_1 = 0, rate_2 = 0, parent_ceil_1 = '1 Mbit/s')");
     let class_of = |handle: u64| handle as u32 % 100;
     let mut now = S;
-    let mut enqueue = |queue: &mut Queue<_>, n: u64, class: u32, now| {
+    let enqueue = |queue: &mut Queue<_>, n: u64, class: u32, now| {
         for nth in 0..n {
             let handle = nth * 100 + u64::from(class.min(99));
             queue.enqueue(&Packet { class, ..packet(handle, class, 1000) }, now);
