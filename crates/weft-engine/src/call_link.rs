@@ -404,13 +404,7 @@ impl Engine {
 impl CallLinkStats {
     /// Adds what another worker counted.
     pub fn add(&mut self, other: &Self) {
-        self.counts.arrived += other.counts.arrived;
-        self.counts.sent += other.counts.sent;
-        self.counts.dropped_enqueue += other.counts.dropped_enqueue;
-        self.counts.dropped_dequeue += other.counts.dropped_dequeue;
-        self.counts.dropped_overflow += other.counts.dropped_overflow;
-        self.counts.marked += other.counts.marked;
-        self.counts.taken += other.counts.taken;
+        self.counts.add_past(&other.counts);
         self.counts.queued += other.counts.queued;
         self.counts.queued_bytes += other.counts.queued_bytes;
         self.swap_overflow += other.swap_overflow;
@@ -463,7 +457,7 @@ impl Line {
         if *plan.program != *self.plan.program {
             self.noted.iter_mut().for_each(|noted| noted.end());
             let packets = self.take_living();
-            LineTotal::add(&mut self.earlier, &self.queue.line_totals());
+            self.earlier = self.queue.line_totals(&self.earlier);
             self.waited = Histogram::default();
             self.queue = queue_of(plan, now, seed);
             self.queue.adopt(&packets);
@@ -669,8 +663,6 @@ impl Line {
     fn stats(&self, of: String) -> CallLinkStats {
         let of_queue = self.queue.counts();
         let queued = of_queue.queued.saturating_sub(self.n_left);
-        let mut lines = self.earlier.clone();
-        LineTotal::add(&mut lines, &self.queue.line_totals());
         CallLinkStats {
             name: self.plan.name.clone(),
             of,
@@ -687,7 +679,7 @@ impl Line {
             },
             swap_overflow: self.swap_overflow,
             waited: self.waited.clone(),
-            lines,
+            lines: self.queue.line_totals(&self.earlier),
             partitions: self.queue.partitions(PARTITIONS_LISTED_MAX),
         }
     }

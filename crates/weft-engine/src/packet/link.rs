@@ -307,7 +307,7 @@ impl Link {
                 recorder.end();
             }
             self.before.add_past(&counts);
-            LineTotal::add(&mut self.earlier, &self.queue.line_totals());
+            self.earlier = self.queue.line_totals(&self.earlier);
             self.waits = Histogram::default();
             self.queue = queue_of(&plan, now, seed);
             self.queue.adopt(&packets);
@@ -388,15 +388,13 @@ impl Link {
     pub fn stats(&self) -> LinkStats {
         let mut counts = self.queue.counts();
         counts.add_past(&self.before);
-        let mut lines = self.earlier.clone();
-        LineTotal::add(&mut lines, &self.queue.line_totals());
         LinkStats {
             counts,
             swap_overflow: self.swap_overflow,
             lost: self.wire.as_ref().map_or(0, |wire| wire.lost),
             on_the_way: self.wire.as_ref().map_or(0, Wire::on_the_way),
             waited_ns: [0.5, 0.9, 0.99].map(|share| self.waits.quantile(share).0 as u64),
-            lines,
+            lines: self.queue.line_totals(&self.earlier),
             partitions: self.queue.partitions(PARTITIONS_LISTED_MAX),
         }
     }

@@ -27,8 +27,13 @@ pub struct Tally {
 impl Tally {
     /// Adds what became of others.
     pub fn merge(&mut self, other: &Self) {
-        self.waits.merge(&other.waits);
+        self.count(other);
         other.lines.iter().for_each(|line| line.add_to(&mut self.lines));
+    }
+
+    /// As above, without their lines.
+    fn count(&mut self, other: &Self) {
+        self.waits.merge(&other.waits);
         self.dropped += other.dropped;
         self.marked += other.marked;
     }
@@ -63,7 +68,7 @@ const LINES_MAX: usize = 256;
 
 impl LineTotal {
     /// Those of a queue.
-    pub fn of(program: &QueueProgram, lines: &[LineCount]) -> Vec<Self> {
+    fn of(program: &QueueProgram, lines: &[LineCount]) -> Vec<Self> {
         let total = |line: &LineCount| Self {
             queue: program.levels[usize::from(line.level)].name.clone(),
             line: line.line,
@@ -74,7 +79,7 @@ impl LineTotal {
     }
 
     /// Adds them to others.
-    pub fn add(to: &mut Vec<Self>, more: &[Self]) {
+    pub(crate) fn add(to: &mut Vec<Self>, more: &[Self]) {
         for line in more {
             let is_it =
                 |of: &&mut Self| (of.line, of.verdict) == (line.line, line.verdict) && of.queue == line.queue;
@@ -92,7 +97,8 @@ const LINEAR: u64 = 4;
 const UNIT_BITS: u32 = 8;
 const CLASSES: usize = 152;
 
-/// How long packets waited: counts by magnitude, from which shares are told within a fourth.
+/// How long packets waited: counts by magnitude, from which shares are told within a fourth. There is one for each of
+/// many partitions, so that it takes a tenth of what a [`Histogram`](crate::stats::Histogram) does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
     counts: Vec<u32>,
@@ -205,9 +211,11 @@ impl<C> Shared<C> {
 }
 
 impl<C: QueueCode> Queue<C> {
-    /// Drops and marks by line, with the queues that these are in.
-    pub fn line_totals(&self) -> Vec<LineTotal> {
-        LineTotal::of(&self.shared.program, &self.shared.lines)
+    /// Drops and marks by line, with the queues that these are in, behind those of earlier queues.
+    pub fn line_totals(&self, earlier: &[LineTotal]) -> Vec<LineTotal> {
+        let mut totals = earlier.to_vec();
+        LineTotal::add(&mut totals, &LineTotal::of(&self.shared.program, &self.shared.lines));
+        totals
     }
 
     /// From now on it keeps what [`Queue::partitions`] tells of packets that left.
@@ -246,8 +254,11 @@ impl<C: QueueCode> Queue<C> {
                 continue;
             };
             let own = tallies.entry(partition).or_default();
-            let lines = if usize::from(of.0) == at { tally.lines.clone() } else { Vec::new() };
-            own.merge(&Tally { lines, ..tally.clone() });
+            if usize::from(of.0) == at {
+                own.merge(tally);
+            } else {
+                own.count(tally);
+            }
         }
         let now = self.shared.handlers.now();
         let state = |nth| level.state(nth, now, tallies.remove(&nth).unwrap_or_default());

@@ -29,6 +29,11 @@ impl Range {
         Self { low: n, high: n }
     }
 
+    /// Whether it is one number.
+    pub(super) fn is_one(self) -> bool {
+        self.low == self.high
+    }
+
     /// From 0 on.
     pub(super) fn up_to(high: i64) -> Self {
         Self::of(0, high)

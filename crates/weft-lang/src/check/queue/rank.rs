@@ -62,7 +62,7 @@ impl Misfit {
     fn diagnostic(&self, cx: &Cx<'_>) -> Diagnostic {
         let Self { span, found, bits, .. } = *self;
         let fits = format!("with BITS {bits} ranks are 0 to {}", greatest(bits));
-        let mut diagnostic = match (self.is_certain, found.low == found.high) {
+        let mut diagnostic = match (self.is_certain, found.is_one()) {
             (true, true) => {
                 Diagnostic::error(code::QUEUE_RANK, format!("a rank of {}, and {fits}", found.low))
             }
@@ -405,10 +405,9 @@ impl Walk<'_> {
         is_true: bool,
     ) -> Option<State> {
         let (left, right) = (self.value(state, a).range(), self.value(state, b).range());
-        let is_one = |range: Range| range.low == range.high;
-        let is_all_told = (name_of(a).is_some() || is_one(left))
-            && (name_of(b).is_some() || is_one(right))
-            && (is_one(left) || is_one(right));
+        let is_all_told = (name_of(a).is_some() || left.is_one())
+            && (name_of(b).is_some() || right.is_one())
+            && (left.is_one() || right.is_one());
         let (left, right) = match (op, is_true) {
             (B::Lt, true) => less(left, right, 1),
             (B::Le, true) => less(left, right, 0),
@@ -537,7 +536,7 @@ fn less(a: Range, b: Range, by: i64) -> Option<(Range, Range)> {
 
 /// The first without the second, where that is one number at an end of it.
 fn other_than(a: Range, b: Range) -> Option<Range> {
-    match b.low == b.high {
+    match b.is_one() {
         true if a == b => None,
         true if a.low == b.low => Some(Range::of(a.low + 1, a.high)),
         true if a.high == b.low => Some(Range::of(a.low, a.high - 1)),

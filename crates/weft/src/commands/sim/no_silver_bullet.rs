@@ -10,11 +10,11 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use super::pool;
 use super::program::Program;
 use super::recorded::Recorded;
 use super::report::{Column, Links, Report};
-use crate::cli::{SenderName, SilverBulletArgs};
+use super::{pool, sender};
+use crate::cli::SilverBulletArgs;
 use crate::fault::Fault;
 use crate::progress::Progress;
 use crate::recording_file::{self, Ran, write};
@@ -23,7 +23,7 @@ use crate::trace_file;
 use weft_sim::net::silver_bullet::{
     COMPARISONS, Comparison, Configuration, LinkKind, Outcome, made_trace, newreno_of_2013,
 };
-use weft_sim::net::{Algorithm, SenderSpec, Trace};
+use weft_sim::net::{SenderSpec, Trace};
 
 /// How many seeds the authors ran.
 const SEEDS: u32 = 74;
@@ -83,7 +83,7 @@ pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
     let given = Given {
         program: &program,
         traces: traces.as_deref().unwrap_or_default(),
-        sender: sender(args.sender),
+        sender: sender(args.sender, &newreno_of_2013()),
         is_recorded: args.record.is_some(),
     };
     let Figures { seeds: done, columns, recordings, .. } =
@@ -115,22 +115,6 @@ pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
     }
     let text = if args.json { format!("{:#}\n", report.json()) } else { report.text() };
     io::stdout().write_all(text.as_bytes()).map_err(Fault::environment)
-}
-
-fn sender(name: SenderName) -> SenderSpec {
-    let of_2013 = newreno_of_2013();
-    let of_today = |algorithm| SenderSpec {
-        algorithm,
-        payload: of_2013.payload,
-        header: of_2013.header,
-        ..SenderSpec::default()
-    };
-    match name {
-        SenderName::Paper => of_2013,
-        SenderName::Newreno => of_today(Algorithm::NewReno),
-        SenderName::Cubic => of_today(Algorithm::Cubic),
-        SenderName::BbrLike => of_today(Algorithm::BbrLike),
-    }
 }
 
 /// The traces of a folder, in order of their names.

@@ -15,18 +15,17 @@ use clap::ValueEnum as _;
 
 use self::report::Report;
 use self::scenario::{Outcome, Scenario, Speed};
-use super::pool;
 use super::program::Program;
 use super::recorded::Recorded;
-use crate::cli::{SenderName, SimRunArgs, TopologyName, WorkloadName};
+use super::{pool, sender};
+use crate::cli::{SimRunArgs, TopologyName, WorkloadName};
 use crate::commands::grouped;
 use crate::fault::Fault;
 use crate::progress::Progress;
 use crate::recording_file::{self, Ran, write};
 use crate::signals;
 use crate::trace_file;
-use weft_sim::net::silver_bullet::newreno_of_2013;
-use weft_sim::net::{Algorithm, Discipline, SenderSpec};
+use weft_sim::net::{Discipline, SenderSpec};
 
 /// Queues that are compared.
 const QUEUES_MAX: usize = 8;
@@ -156,19 +155,9 @@ fn scenario(args: &SimRunArgs) -> Result<Scenario, Fault> {
         loss: args.loss,
         reorder: args.reorder,
         flows,
-        sender: SenderSpec { ecn: args.ecn, ..sender(args.sender) },
+        sender: SenderSpec { ecn: args.ecn, ..sender(args.sender, &SenderSpec::default()) },
         span_ns: args.span,
     })
-}
-
-fn sender(name: SenderName) -> SenderSpec {
-    let of_today = |algorithm| SenderSpec { algorithm, ..SenderSpec::default() };
-    match name {
-        SenderName::Paper => newreno_of_2013(),
-        SenderName::Newreno => of_today(Algorithm::NewReno),
-        SenderName::Cubic => of_today(Algorithm::Cubic),
-        SenderName::BbrLike => of_today(Algorithm::BbrLike),
-    }
 }
 
 /// Runs the jobs until somebody asks to stop: what each gave, in their order; none of those that were not begun.
