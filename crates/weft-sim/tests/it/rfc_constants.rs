@@ -600,6 +600,38 @@ fn dualpi2_serves_l4s_nine_times_of_ten() {
     }
 }
 
+/// If this fails, a classic packet that is marked does not use up the turn of classic traffic, or an L4S one not one of
+/// the nine: whoever listens to marks would have more of the link than who has to be dropped.
+#[test]
+fn dualpi2_counts_marked_packets_as_turns() {
+    let mut marking = Controlled::new("dualpi2", 16 * MS, 2);
+    // Just below a half, so that nothing is dropped that is capable of ECN.
+    let waits = &dual_waits()[3];
+    marking.find(waits);
+    let now = waits.len() as u64 * 16 * MS;
+    marking.coin.set(Coin::NEVER);
+    drain(&mut marking.queue, now);
+    for (classic, draws) in [(2, 0.0), (2, Coin::NEVER)] {
+        // What is drawn from before is used up by a packet of its own.
+        marking.coin.set(draws);
+        marking.queue.enqueue(&Packet { ecn: classic, ..packet(0, 2, 1000) }, now);
+        marking.queue.dequeue(now);
+        let marked = marking.queue.counts().marked;
+        for _ in 0..100 {
+            marking.queue.enqueue(&Packet { ecn: classic, ..packet(0, 2, 1000) }, now);
+            marking.queue.enqueue(&Packet { ecn: 1, ..packet(1, 1, 1000) }, now);
+        }
+        let order: Vec<u64> =
+            (0..100).filter_map(|_| marking.queue.dequeue(now)).map(|sent| sent.handle).collect();
+        for ten in order.chunks(10) {
+            assert_eq!(ten.iter().sum::<u64>(), 9, "draws {draws}: {order:?}");
+        }
+        let expected = if draws == 0.0 { 100 } else { 0 };
+        assert_eq!(marking.queue.counts().marked - marked, expected, "draws {draws}");
+        drain(&mut marking.queue, now);
+    }
+}
+
 /// If this fails, classic packets wait for ever behind L4S ones that come one at a time (RFC 9332, section 4.2: the
 /// scheduler must not starve either): the queue of these is empty after each.
 #[test]
