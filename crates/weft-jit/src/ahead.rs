@@ -244,6 +244,11 @@ impl Lines {
 /// Lines of a row that are asked for: what handlers read of a row is at its beginning.
 const LINES_MAX: usize = 3;
 
+/// Asks for a line of a queue.
+pub(crate) fn fetch(line: &weft_ir::queue::layout::Line) {
+    fetch_line(core::ptr::from_ref(line).addr());
+}
+
 /// Asks for the line at an address.
 #[inline(always)]
 fn fetch_line(address: usize) {

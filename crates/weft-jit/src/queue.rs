@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weft_ir::backend::Unsupported;
 use weft_ir::queue::direct::{self, Direct, PacketWords, RecordWords};
+use weft_ir::queue::layout::Fetch;
 use weft_ir::queue::turns::{CompiledTurns, Enter, Leave, Turns};
 use weft_ir::queue::verify::verify;
 use weft_ir::queue::{
@@ -164,6 +165,10 @@ impl QueueCode for CompiledQueue {
 
     fn turns(&self) -> Option<CompiledTurns> {
         self.turns.clone()
+    }
+
+    fn fetch(&self) -> Option<Fetch> {
+        Some(crate::ahead::fetch)
     }
 }
 

@@ -304,12 +304,19 @@ pub(super) fn place_of(shape: &Shape, tags: &[u32], node: u32, key: u64) -> Plac
             let hash = hash_word(key);
             let set = first + (((hash >> 32) * shape.n_sets) >> 32) as u32 * ways;
             let tag = hash as u32;
-            if tags[set as usize] == tag { Place::Known(set) } else { way(tags, set, ways, tag) }
+            let own = set + own_way(tag, ways);
+            if tags[own as usize] == tag { Place::Known(own) } else { way(tags, set, ways, tag) }
         }
     }
 }
 
-/// The partition of a key in its set, which is not the first.
+/// The way of a set that is a key's own: the first that is looked at, and that it gets if it is free.
+#[inline(always)]
+fn own_way(tag: u32, ways: u32) -> u32 {
+    ((u64::from(tag) * u64::from(ways)) >> 32) as u32
+}
+
+/// The partition of a key in its set, which is not its own one.
 #[inline(never)]
 fn way(tags: &[u32], set: u32, ways: u32, tag: u32) -> Place {
     match way_of(&tags[set as usize..(set + ways) as usize], tag) {
@@ -323,9 +330,8 @@ fn way(tags: &[u32], set: u32, ways: u32, tag: u32) -> Place {
 fn new_way(levels: &mut [Level], at: usize, set: u32, ways: u32, tag: u32) -> u32 {
     let level = &mut levels[at];
     let is_free = |partition: &u32| level.partitions.head(*partition)[kept::PLACE] == kept::IDLE;
-    let Some(free) = (set..set + ways).find(is_free) else {
-        return set + tag % ways;
-    };
+    let own = set + own_way(tag, ways);
+    let Some(free) = core::iter::once(own).chain(set..set + ways).find(is_free) else { return own };
     level.tags[free as usize] = tag;
     level.partitions.head_mut(free)[kept::RANK] = 0;
     begin(level.partitions.seen(free), word::PARTITION_VARS, &level.partition_starts);

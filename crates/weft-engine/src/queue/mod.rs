@@ -261,7 +261,7 @@ const NEVER: u64 = u64::MAX;
 impl<C: QueueCode> Queue<C> {
     /// A queue that is empty, at this time; all chance follows from the seed.
     pub fn new(program: Arc<QueueProgram>, code: C, now_ns: u64, seed: u64) -> Self {
-        let packets = Packets::new(&program);
+        let packets = Packets::new(&program, code.fetch());
         let levels = levels(&program);
         let turns = code.turns();
         let mut queue = Self {
@@ -390,7 +390,7 @@ impl<C: QueueCode> Queue<C> {
         let packets: Vec<_> = slots.into_iter().map(taken).collect();
         self.shared.counts.taken += packets.len() as u64;
         self.levels = levels(&self.shared.program);
-        self.shared.packets = Packets::new(&self.shared.program);
+        self.shared.packets = Packets::new(&self.shared.program, self.shared.packets.fetch);
         (self.last_sent, self.wake_at) = (NONE, NEVER);
         self.shared.stop_timers();
         let now = self.shared.handlers.now();

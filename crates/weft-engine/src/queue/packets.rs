@@ -9,8 +9,8 @@ use super::records::{Head, LINE_WORDS, window};
 use super::{NONE, Packet};
 use weft_ir::queue::direct::PacketWords;
 pub(super) use weft_ir::queue::layout::KEPT;
-use weft_ir::queue::layout::{LINK, NO_PACKETS, pair, paired};
-use weft_ir::queue::{Field, QueueProgram, word};
+use weft_ir::queue::layout::{Fetch, LINK, NO_PACKETS, pair, paired};
+use weft_ir::queue::{Field, PacketOrder, QueueProgram, word};
 
 /// The words that every packet has.
 const HANDLE: usize = KEPT + word::HANDLE as usize;
@@ -35,7 +35,14 @@ pub(super) struct Packets {
     pub(super) free: u32,
     /// Places from here on have not been taken since there was no packet: they are not linked.
     fresh: u32,
+    /// So many lines are near anyway, and however many, where a packet does not know the one behind it.
+    near: u32,
+    /// How to ask for a line.
+    pub(super) fetch: Option<Fetch>,
 }
+
+/// Lines that the core's own caches have, mostly: 128 KiB.
+const NEAR: u32 = 2048;
 
 /// What is known of a packet whatever its program.
 #[derive(Clone, Copy, Debug)]
@@ -47,9 +54,17 @@ pub(super) struct Known {
 }
 
 impl Packets {
-    /// No packets, of a program.
-    pub(super) fn new(program: &QueueProgram) -> Self {
-        Self { lines: Record::default().into(), each: program.packet_lines(), free: NONE, fresh: 0 }
+    /// No packets, of a program; and how to ask for a line, if its back end knows how.
+    pub(super) fn new(program: &QueueProgram, fetch: Option<Fetch>) -> Self {
+        let is_linked = program.levels.last().is_some_and(|leaf| leaf.packets == PacketOrder::Arrival);
+        Self {
+            lines: Record::default().into(),
+            each: program.packet_lines(),
+            free: NONE,
+            fresh: 0,
+            near: if is_linked { NEAR } else { u32::MAX },
+            fetch,
+        }
     }
 
     /// The first line of a packet.
@@ -152,13 +167,20 @@ impl Packets {
         self.lines.resize(n_lines, [0; LINE_WORDS]);
     }
 
-    /// Gives a place back. Its words stay until it is taken again.
+    /// Gives a place back. Its words stay until it is taken again. In a long queue the packet that was behind it came
+    /// long ago: it is asked for, to be here when its turn comes.
     #[inline(always)]
     pub(super) fn release(&mut self, slot: u32) -> Known {
         let free = core::mem::replace(&mut self.free, slot);
         let words = self.head_mut(slot);
-        words[LINK] = u64::from(free);
-        known(words)
+        let (_, next) = pair(core::mem::replace(&mut words[LINK], u64::from(free)));
+        let known = known(words);
+        if self.fresh > self.near
+            && let (Some(fetch), Some(next)) = (self.fetch, self.lines.get(next as usize))
+        {
+            fetch(next);
+        }
+        known
     }
 
     /// When a packet came.

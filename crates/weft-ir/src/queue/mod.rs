@@ -683,6 +683,11 @@ pub trait QueueCode: core::fmt::Debug + Send + Sync {
     fn turns(&self) -> Option<turns::CompiledTurns> {
         None
     }
+
+    /// How to ask for a line of memory, if the back end knows how.
+    fn fetch(&self) -> Option<layout::Fetch> {
+        None
+    }
 }
 
 /// The words of [`Scope::Event`].
@@ -713,6 +718,10 @@ impl<T: QueueCode + ?Sized> QueueCode for Box<T> {
     fn turns(&self) -> Option<turns::CompiledTurns> {
         (**self).turns()
     }
+
+    fn fetch(&self) -> Option<layout::Fetch> {
+        (**self).fetch()
+    }
 }
 
 impl<T: QueueCode + ?Sized> QueueCode for Arc<T> {
@@ -726,5 +735,9 @@ impl<T: QueueCode + ?Sized> QueueCode for Arc<T> {
 
     fn turns(&self) -> Option<turns::CompiledTurns> {
         (**self).turns()
+    }
+
+    fn fetch(&self) -> Option<layout::Fetch> {
+        (**self).fetch()
     }
 }

@@ -260,7 +260,7 @@ impl<'t, 'f> Way<'t, 'f> {
         self.upper(product)
     }
 
-    /// The way of a set that has the tag of a hash: mostly the first; which of the others it is cannot be foretold.
+    /// The way of a set that has the tag of a hash: mostly its own; which of the others it is cannot be foretold.
     fn way_of(
         &mut self,
         hash: clif::Value,
@@ -275,10 +275,16 @@ impl<'t, 'f> Way<'t, 'f> {
         let tags = self.builder.ins().iadd(tags, offset);
         let found = self.builder.create_block();
         let partition = self.builder.append_block_param(found, I64);
-        let first = self.builder.ins().load(I32, WORD, tags, 0);
-        let is_first = self.builder.ins().icmp(IntCC::Equal, first, tag);
+        let lower = self.lower(hash);
+        let product = self.builder.ins().imul_imm_s(lower, i64::from(ways));
+        let own = self.upper(product);
+        let offset = self.builder.ins().ishl_imm_u(own, 2);
+        let first = self.builder.ins().iadd(tags, offset);
+        let first = self.builder.ins().load(I32, WORD, first, 0);
+        let is_own = self.builder.ins().icmp(IntCC::Equal, first, tag);
+        let own = self.builder.ins().iadd(set, own);
         let others = self.cold_block();
-        self.builder.ins().brif(is_first, found, &[BlockArg::Value(set)], others, &[]);
+        self.builder.ins().brif(is_own, found, &[BlockArg::Value(own)], others, &[]);
         self.enter_block(others);
         let own = self.ways_of(tag, ways, tags);
         let zero = self.word(0);

@@ -89,6 +89,14 @@ fn ranked_by_hand(case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
     by_hand(Pifo::new(|item| u64::from(item.remaining >> 6), 4_000_000), case, packets)
 }
 
+fn fq_codel_by_hand(case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
+    by_hand(FqCodel::new(CodelSpec::default(), 1024, 1514, 100_000), case, packets)
+}
+
+fn drr_by_hand(case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
+    by_hand(Drr::new(1024, 1514, 100_000), case, packets)
+}
+
 fn cases(quick: bool) -> Vec<Case> {
     let twin = |name: &str, queue: &str, backlog, flows, twin: Twin| Case {
         twin: Some(("twin", twin)),
@@ -107,21 +115,18 @@ fn cases(quick: bool) -> Vec<Case> {
         ),
         with(
             handlers::FQ_CODEL,
-            twin("fq_codel", "fq_codel (packets = 100000)", 1_000, 100, |case, packets| {
-                by_hand(FqCodel::new(CodelSpec::default(), 1024, 1514, 100_000), case, packets)
-            }),
+            twin("fq_codel", "fq_codel (packets = 100000)", 1_000, 100, fq_codel_by_hand),
         ),
-        with(
-            handlers::DRR,
-            twin("drr", "drr (packets = 100000)", 1_000, 100, |case, packets| {
-                by_hand(Drr::new(1024, 1514, 100_000), case, packets)
-            }),
-        ),
+        with(handlers::DRR, twin("drr", "drr (packets = 100000)", 1_000, 100, drr_by_hand)),
         twin("pfabric", "pfabric (buffer = '100 MB')", 1_000, 100, |case, packets| {
             by_hand(Pfabric::new(100 << 20), case, packets)
         }),
         twin("srpt", "srpt (packets = 4000000)", 1_000, 100, srpt_by_hand),
         twin("ranked, 65,536 queued", "ranked", 65_536, 100, ranked_by_hand),
+        case("wfq, 65,536 queued", "wfq (packets = 4000000)", 65_536, 100),
+        case("proportional_fair, 65,536 queued", "proportional_fair (packets = 4000000)", 65_536, 100),
+        twin("fq_codel, 65,536 queued", "fq_codel (packets = 100000)", 65_536, 100, fq_codel_by_hand),
+        twin("drr, 65,536 queued", "drr (packets = 100000)", 65_536, 100, drr_by_hand),
         in_bursts(twin("srpt, bursts of 1,000", "srpt (packets = 4000000)", 1_000, 100, srpt_by_hand)),
         in_bursts(twin("srpt, bursts of 65,536", "srpt (packets = 4000000)", 65_536, 100, srpt_by_hand)),
         in_bursts(twin("ranked, bursts of 65,536", "ranked", 65_536, 100, ranked_by_hand)),
