@@ -118,7 +118,8 @@ fn what_is_written_by_hand_decides_the_same() {
     // If it did not, the price of flexibility would be that of something else.
     for (program, text) in [(programs::codel(), codel_by_hand()), (programs::red(), RED_BY_HAND.to_owned())] {
         let made = module(&program, &Widths::default());
-        let by_hand = Module { name: program.name.replace("_gates", "_by_hand"), text, ..made };
+        let by_hand =
+            Module { name: format!("{}_by_hand", program.name.trim_end_matches("_gates")), text, ..made };
         Bench::build(&[&by_hand]).run(0, &program, &by_hand, Events::Traffic, EVENTS);
     }
 }
@@ -243,7 +244,11 @@ fn a_program_takes_little_more_room_than_the_same_by_hand() {
     }
     let made = module(&programs::red(), &Widths::default());
     let by_hand = Module { name: "red_by_hand".into(), text: RED_BY_HAND.into(), ..made.clone() };
-    row("RED", &made, Some(&by_hand), WITHOUT_DSP);
+    for time_bits in [63, 48, 32] {
+        let narrow = module(&programs::red(), &Widths { time_bits, ..Widths::default() });
+        let by_hand = (time_bits == 63).then_some(&by_hand);
+        row(&format!("RED, time of {time_bits} bits"), &narrow, by_hand, WITHOUT_DSP);
+    }
     row("RED, multipliers allowed", &made, Some(&by_hand), &["-nobram"]);
     for entries in [16, 64] {
         for program in [programs::srpt(), programs::pfabric()] {
@@ -282,7 +287,7 @@ fn the_examples_are_gates() {
     let made = module(&programs::library_codel(), &Widths::default());
     assert!(made.ports.iter().any(|port| port.is == Is::Ready && port.name == "ready"));
     // A float that is kept from packet to packet is for no gates.
-    let refused = compile(&programs::queue("library/queues/red.weft", "red"), &Widths::default());
+    let refused = compile(&programs::queue("library/queues/blue.weft", "blue"), &Widths::default());
     let refused = refused.expect_err("floats that are kept are not for gates");
     assert!(
         refused.reason.contains("gates do not compute with floats") && refused.line > 0,

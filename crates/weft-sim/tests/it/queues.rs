@@ -711,6 +711,87 @@ fn managed_queues_are_short_and_idle_ones_lose_nothing() {
     }
 }
 
+/// A packet that comes to RED: whether it is marked.
+fn is_marked(red: &mut Queue<Interpreted>, now: u64) -> bool {
+    let before = red.counts().marked;
+    red.enqueue(&Packet { ecn: 1, ..packet(0, 1, 1250) }, now);
+    red.counts().marked > before
+}
+
+/// RED whose average has come to this many packets, which wait in it.
+fn red_of(average: u64, args: &str) -> Queue<Interpreted> {
+    let mut queue = queue("red", args);
+    // Of chances none is drawn that comes soon.
+    queue.draw_from(|| 0.999_999);
+    for _ in 0..10_000 {
+        is_marked(&mut queue, S);
+        if queue.counts().queued > average {
+            queue.dequeue(S);
+        }
+    }
+    assert_eq!(queue.counts().queued, average);
+    queue
+}
+
+/// If this fails, the average of RED does not sink while the link is idle as that of Floyd and Jacobson does, as if so
+/// many small packets had come to an empty queue (section 11 of their paper), or is more than a tenth above it: between
+/// two halves it sinks along a line.
+#[test]
+fn reds_average_sinks_by_what_could_have_been_sent() {
+    for (weight, args, packet_time) in [
+        (8.0 / 4096.0, "", 800_000),
+        (8.0 / 4096.0, ", packet_time = '1200 ns'", 1_200),
+        (41.0 / 4096.0, ", weight = 0.01, packet_time = '12 ms'", 12 * MS),
+        (205.0 / 4096.0, ", weight = 0.05", 800_000),
+    ] {
+        // None, some, one half, and several of them.
+        for share in [1.0, 0.9, 0.75, 0.6, 0.5, 0.35, 0.25, 0.1] {
+            let idle = f64::ln(share) / f64::ln_1p(-weight) * packet_time as f64;
+            let is_above = |high: f64| {
+                let mut queue = red_of(100, &format!(" (low = {}, high = {high}{args})", high - 1.0));
+                drain(&mut queue, 2 * S);
+                is_marked(&mut queue, 2 * S + idle as u64)
+            };
+            // The packet that comes finds none.
+            let average = 100.0 * share * (1.0 - weight);
+            let told = format!("weight {weight}, {packet_time} ns, down to {share}");
+            assert!(is_above(average * 0.97), "{told}: it sinks too fast");
+            assert!(!is_above(average * 1.1), "{told}: it sinks too slowly");
+        }
+    }
+}
+
+/// If this fails, RED marks with another probability than that of its average, or not as evenly as the paper's second
+/// method (section 7): one in any 1/chance packets.
+#[test]
+fn red_marks_evenly_by_its_average() {
+    for (average, args, chance) in [
+        (10, "", 0.05),
+        (6, "", 0.01),
+        (14, "", 0.09),
+        (40, " (low = 20, high = 60, most = 0.02)", 0.01),
+        (150, " (low = 50, high = 250, most = 0.5)", 0.25),
+    ] {
+        let mut queue = red_of(average, args);
+        let mut dice = Dice::from_seed(5);
+        queue.draw_from(move || (dice.bits() >> 11) as f64 / (1_u64 << 53) as f64);
+        let (mut gap, mut gaps) = (0, Vec::new());
+        for _ in 0..100_000 {
+            gap += 1;
+            if is_marked(&mut queue, S) {
+                gaps.push(std::mem::take(&mut gap));
+            }
+            queue.dequeue(S);
+        }
+        let gaps = &gaps[1..];
+        let mean = gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
+        let expected = (1.0 / chance + 1.0) / 2.0;
+        assert!((mean / expected - 1.0).abs() < 0.05, "{average}{args}: one in {mean}, not in {expected}");
+        let most = *gaps.iter().max().expect("some are") as f64;
+        assert!(most <= 1.05 / chance + 1.0, "{average}{args}: {most} packets and none marked");
+    }
+}
+
 /// If this fails, a queue drops of a trickle because of a burst that is long over, or because nobody says when packets
 /// are due.
 #[test]

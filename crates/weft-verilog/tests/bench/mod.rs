@@ -166,6 +166,10 @@ impl<'m> Meaning<'m> {
             self.words.values_mut().collect::<Vec<_>>().try_into().expect("four");
         let result = handle(handler, &mut Words { node, partition, packet, event });
         self.note(moment, result);
+        if events == Events::Traffic && moment == Moment::Empty {
+            // Nothing comes for a while, up to two seconds.
+            self.now += self.dice.below(1 << 31) as u64;
+        }
         for port in told(self.module) {
             let (value, matters) = match port.is {
                 Is::NewWord(slot) => (*self.held(slot), true),

@@ -1,4 +1,4 @@
-//! The queue programs that are made into gates: those of `examples/gates`, and two of the library.
+//! The queue programs that are made into gates: that of `examples/gates`, and others of the library.
 
 use std::fs;
 use std::path::Path;
@@ -54,7 +54,7 @@ pub(crate) fn library_codel() -> QueueProgram {
 }
 
 pub(crate) fn red() -> QueueProgram {
-    queue("examples/gates/red.weft", "red_gates")
+    queue("library/queues/red.weft", "red")
 }
 
 pub(crate) fn srpt() -> QueueProgram {
