@@ -632,6 +632,7 @@ pub(crate) fn link_drops(counts: &Counts) -> impl Iterator<Item = (&'static str,
         ("enqueue", counts.dropped_enqueue),
         ("dequeue", counts.dropped_dequeue),
         ("overflow", counts.dropped_overflow),
+        ("device_gone", counts.dropped_device),
     ];
     drops.into_iter().filter(|(_, n)| *n > 0)
 }

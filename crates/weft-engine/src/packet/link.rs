@@ -7,7 +7,7 @@
 
 use super::headers::{Headers, Reading};
 use super::path::{Path, Wire};
-use crate::queue::{Counts, LineTotal, Packet, PartitionState, Queue};
+use crate::queue::{Counts, LineTotal, Packet, PartitionState, Queue, Sent};
 use crate::recording::{Asked, Limits, Progress, Recorder};
 use crate::stats::Histogram;
 use core::fmt;
@@ -33,7 +33,7 @@ const IPV6: u8 = 6;
 pub enum OnFailure {
     /// They wait until it is back, as many as the queue holds.
     Hold,
-    /// They are dropped as they come to leave.
+    /// They are dropped as they come to leave, by [`Link::lose_frame`].
     Drop,
 }
 
@@ -211,8 +211,34 @@ impl Link {
         self.wire.as_mut()?.poll_frame(now)
     }
 
+    /// A frame that would leave now is dropped: the port has no device. False: none would.
+    ///
+    /// Of a link with a [`Path`], which no port has, those on the way stay there.
+    pub fn lose_frame(&mut self, pool: &mut Pool, now: Time) -> bool {
+        let now = nanos(now);
+        let Some(sent) = self.next(pool, now) else { return false };
+        self.queue.note_lost();
+        self.note_sent(sent.len, now);
+        if let Some(frame) = self.take(sent.handle) {
+            pool.give(frame);
+        }
+        true
+    }
+
     /// A frame that leaves the queue, and when its last bit is out.
     fn send(&mut self, pool: &mut Pool, now: u64) -> Option<(Frame, u64)> {
+        let sent = self.next(pool, now)?;
+        let frame = self.take(sent.handle)?;
+        self.waits.record(Interval(now.saturating_sub(sent.arrived_ns) as i64));
+        self.queue.note_sent(&sent, now);
+        let left_ns = self.note_sent(sent.len, now);
+        let dscp = self.queue.last_sent(Field::Dscp).map(|dscp| dscp as u8);
+        set_codepoints(pool.bytes_mut(&frame), self.plan.is_ip, sent.ecn, dscp);
+        Some((frame, left_ns))
+    }
+
+    /// What the queue lets go, if the link is free.
+    fn next(&mut self, pool: &mut Pool, now: u64) -> Option<Sent> {
         if let Some(wire) = self.wire.as_mut().filter(|_| self.was_idle && self.queue.counts().queued > 0)
             && let Some(at) = wire.opportunity(now)
         {
@@ -228,18 +254,11 @@ impl Link {
         self.note(now, &Asked::Dequeue);
         let sent = self.queue.dequeue(now);
         self.drop_dropped(pool);
-        let Some(sent) = sent else {
+        if sent.is_none() {
             self.was_idle = true;
             self.asked_in_vain = self.queue.counts().queued == 0;
-            return None;
-        };
-        let frame = self.take(sent.handle)?;
-        self.waits.record(Interval(now.saturating_sub(sent.arrived_ns) as i64));
-        self.queue.note_sent(&sent, now);
-        let left_ns = self.note_sent(sent.len, now);
-        let dscp = self.queue.last_sent(Field::Dscp).map(|dscp| dscp as u8);
-        set_codepoints(pool.bytes_mut(&frame), self.plan.is_ip, sent.ecn, dscp);
-        Some((frame, left_ns))
+        }
+        sent
     }
 
     /// A frame of so many bytes has left: it is not free until later. When its last bit is out.

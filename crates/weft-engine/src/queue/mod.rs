@@ -186,6 +186,8 @@ pub struct Counts {
     pub dropped_dequeue: u64,
     /// Packets that a limit dropped.
     pub dropped_overflow: u64,
+    /// Packets that it let go, and that there was no device to send ([`Queue::note_lost`]).
+    pub dropped_device: u64,
     /// Packets that were marked; they are among those sent, or still here.
     pub marked: u64,
     /// Packets that another queue took over.
@@ -199,7 +201,7 @@ pub struct Counts {
 impl Counts {
     /// Packets that were dropped.
     pub fn dropped(&self) -> u64 {
-        self.dropped_enqueue + self.dropped_dequeue + self.dropped_overflow
+        self.dropped_enqueue + self.dropped_dequeue + self.dropped_overflow + self.dropped_device
     }
 
     /// Whether each packet that came is accounted for once.

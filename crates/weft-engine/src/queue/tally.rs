@@ -233,6 +233,18 @@ impl<C: QueueCode> Queue<C> {
         }
     }
 
+    /// The packet that left last was not sent: there is no device. It is counted as dropped.
+    pub fn note_lost(&mut self) {
+        let leaf = self.levels.len() - 1;
+        self.shared.counts.sent -= 1;
+        self.shared.counts.dropped_device += 1;
+        if let Some(watched) = &mut self.shared.watched
+            && let Some(tally) = of(watched, leaf as u8, self.shared.left)
+        {
+            tally.dropped += 1;
+        }
+    }
+
     /// The partitions that hold packets or are in an order, and those of which something is told, at most so many of
     /// each level. A node that is one partition is one, too.
     pub fn partitions(&self, at_most: usize) -> Vec<PartitionState> {
@@ -307,6 +319,7 @@ impl Counts {
         self.dropped_enqueue += more.dropped_enqueue;
         self.dropped_dequeue += more.dropped_dequeue;
         self.dropped_overflow += more.dropped_overflow;
+        self.dropped_device += more.dropped_device;
         self.marked += more.marked;
         self.taken += more.taken;
     }

@@ -7,6 +7,7 @@ use weft_core::frame::{Pool, PoolConfig};
 use weft_engine::packet::link::{Link, LinkPlan, LinkStats, describe};
 use weft_engine::packet::path::Path;
 use weft_engine::packet::trace::Trace;
+use weft_engine::queue::Counts;
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::{
     Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram, Scope, Slot,
@@ -72,6 +73,39 @@ fn udp(src_port: u16, tos: u8, bytes: usize) -> Vec<u8> {
     frame[24..26].copy_from_slice(&check.to_be_bytes());
     frame[34..36].copy_from_slice(&src_port.to_be_bytes());
     frame
+}
+
+/// If this fails, frames that no device took count as sent, or in no count of the link or of its partitions; or they
+/// are lost faster than the link sends.
+#[test]
+fn what_is_lost_for_want_of_a_device_is_dropped_and_not_sent() {
+    let mut pool = Pool::new(PoolConfig::default());
+    let mut link = Link::new(link(fifo(5), Some(1_000_000)), START, 1);
+    let put = |link: &mut Link, pool: &mut Pool| {
+        let frame = pool.take_filled(&udp(1, 0, 1250)).expect("there is room");
+        link.handle_frame(frame, pool, START);
+    };
+    (0..6).for_each(|_| put(&mut link, &mut pool));
+    // Ten milliseconds each.
+    let sent = link.poll_frame(&mut pool, START).expect("the first leaves at once");
+    pool.give(sent);
+    assert!(!link.lose_frame(&mut pool, Time(START.0 + 9 * MS)), "the link is not free yet");
+    assert!(link.lose_frame(&mut pool, Time(START.0 + 10 * MS)));
+    assert!(!link.lose_frame(&mut pool, Time(START.0 + 11 * MS)));
+    assert!(link.lose_frame(&mut pool, Time(START.0 + 20 * MS)));
+    let stats = link.stats();
+    let Counts { arrived, sent, dropped_overflow, dropped_device, queued, .. } = stats.counts;
+    assert_eq!((arrived, sent, dropped_overflow, dropped_device, queued), (6, 1, 1, 2, 2));
+    assert!(stats.counts.is_conserved());
+    let tally = &stats.partitions[0].tally;
+    assert_eq!((tally.waits.count(), tally.dropped), (1, 3));
+    // Another queue goes on from there.
+    link.replace(self::link(fifo(7), Some(1_000_000)), &mut pool, START, 1);
+    let counts = link.stats().counts;
+    assert!(counts.is_conserved() && counts.dropped_device == 2, "{counts:?}");
+    let frame = link.poll_frame(&mut pool, Time(START.0 + 30 * MS)).expect("the device is back");
+    pool.give(frame);
+    assert_eq!(link.stats().counts.sent, 2);
 }
 
 /// If this fails, a shaped link is off by more than a thousandth, or a frame leaves too early.

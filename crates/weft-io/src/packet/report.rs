@@ -55,7 +55,8 @@ pub struct PortReport {
     pub device: DeviceCounters,
     /// Frames that were dropped because [`super::WAITING_MAX`] waited for the port already.
     pub full: u64,
-    /// Frames that were dropped because the device is gone, and a link says that they are to be.
+    /// Frames that were dropped because the device is gone, and a link says that they are to be: those that no link
+    /// had, or that had left it already.
     pub lost: u64,
     /// The device is gone, for this reason, and what a link says is done meanwhile.
     pub gone: Option<(String, Option<OnFailure>)>,

@@ -643,12 +643,20 @@ impl Port {
 
     /// Sends what its link lets go, as long as the device takes it; how many frames that were.
     fn run_egress(&mut self, pool: &mut Pool, now: Time) -> Result<usize, PortError> {
+        let (is_holding, is_lost) = (self.is_holding(), self.gone.is_some());
         let Some(link) = &mut self.egress else { return Ok(0) };
         link.handle_timeout(pool, now);
-        if self.is_holding() {
+        if is_holding {
             return Ok(0);
         }
         let mut moved = 0;
+        if is_lost {
+            while moved < BATCH_MAX && link.lose_frame(pool, now) {
+                moved += 1;
+            }
+            self.send(pool)?;
+            return Ok(moved);
+        }
         // What the device has no room for waits in the link, where the queue can still drop it.
         while self.waiting.len() < BATCH_MAX {
             let Some(frame) = self.egress.as_mut().and_then(|link| link.poll_frame(pool, now)) else { break };

@@ -567,7 +567,9 @@ fn a_link_without_its_device_holds_or_drops_and_says_so() {
                 std::thread::sleep(Duration::from_millis(50));
             }
         };
-        await_status(&|port, _| port["broken"].as_str().is_some_and(|why| why.contains("`to_b` is gone")));
+        let broken = await_status(&|port, _| {
+            port["broken"].as_str().is_some_and(|why| why.contains("`to_b` is gone"))
+        });
         let send = || assert_eq!(a.send_to(b"later", (ADDRESS_B, 7_000)).expect("it leaves"), 5);
         (0..3).for_each(|_| send());
         if done == "HOLD" {
@@ -583,7 +585,12 @@ fn a_link_without_its_device_holds_or_drops_and_says_so() {
             assert!(told[0]["rows"][0][2].as_u64() >= Some(3), "{told}");
             await_status(&|_, link| link["queue"] == "codel" && holds(link));
         } else {
-            await_status(&|port, _| port["dropped"]["device_gone"].as_u64() >= Some(3));
+            let status = await_status(&|_, link| link["dropped"]["device_gone"].as_u64() >= Some(3));
+            let [before, link] = [&broken, &status].map(|status| &status["packets"]["links"][0]);
+            assert_eq!(link["sent"], before["sent"], "nothing was sent: {link}");
+            let n = |what: &str| link[what].as_u64().expect("a number");
+            let dropped = link["dropped"].as_object().expect("by reason").values().filter_map(Value::as_u64);
+            assert_eq!(n("arrived"), n("sent") + dropped.sum::<u64>() + n("queued"), "{link}");
         }
         drop(b);
         world.pair(&world.b, "b", "to_b");
