@@ -421,6 +421,9 @@ pub struct Link {
 pub struct QueueLine {
     /// The queue that the line is in.
     pub queue: String,
+    /// The version of the program that had the queue in these words first.
+    #[serde(default)]
+    pub version: u64,
     /// The line.
     pub line: u32,
     /// `drop` or `mark`.
@@ -467,6 +470,9 @@ pub struct QueuePartition {
 /// What a line of a queue decided on packets of a partition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PartitionLine {
+    /// The version of the program that had the queue in these words first.
+    #[serde(default)]
+    pub version: u64,
     /// The line.
     pub line: u32,
     /// `drop` or `mark`.

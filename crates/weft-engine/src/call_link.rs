@@ -18,7 +18,7 @@ use crate::engine::{Action, Engine, Timer};
 use crate::filter::Pending;
 use crate::plan::Plan;
 use crate::pool::Pool;
-use crate::queue::{Counts, Dropped, FAR_NS, LineTotal, Packet, PartitionState, Queue, Why};
+use crate::queue::{Counts, Dropped, FAR_NS, LineTotal, Lines, Packet, PartitionState, Queue, Why, Written};
 use crate::recording::Asked;
 use crate::stats::Histogram;
 use crate::timers::TimerKey;
@@ -93,6 +93,8 @@ pub struct CallLink {
     pub program: Arc<QueueProgram>,
     /// The code of that.
     pub code: Arc<dyn QueueCode>,
+    /// In which words it was written.
+    pub written: Written,
 }
 
 impl fmt::Debug for CallLink {
@@ -142,6 +144,8 @@ pub struct CallLinkStats {
     pub waited: Histogram,
     /// Drops and marks by line, of all queues that it had.
     pub lines: Vec<LineTotal>,
+    /// The versions of the program that had the levels of the queue at hand in their words first.
+    pub versions: Vec<u64>,
     /// Its partitions, the first of each worker.
     pub partitions: Vec<PartitionState>,
 }
@@ -185,8 +189,8 @@ pub(crate) struct Line {
     swap_overflow: u64,
     /// How long calls waited, in the queue at hand.
     waited: Histogram,
-    /// What lines of earlier queues did.
-    earlier: Vec<LineTotal>,
+    /// What lines did, those of earlier queues as well.
+    lines: Lines,
     /// Calls that were let go on; empty between two turns.
     passed: Vec<CallKey>,
     /// What the queue is asked, while that is recorded.
@@ -442,7 +446,7 @@ impl Line {
             counts: Counts::default(),
             swap_overflow: 0,
             waited: Histogram::default(),
-            earlier: Vec::new(),
+            lines: Lines::new(&plan.program, &plan.written),
             passed: Vec::new(),
             noted: None,
         }
@@ -457,11 +461,13 @@ impl Line {
         if *plan.program != *self.plan.program {
             self.noted.iter_mut().for_each(|noted| noted.end());
             let packets = self.take_living();
-            self.earlier = self.queue.line_totals(&self.earlier);
+            self.lines.replace(&self.queue, &plan.program, &plan.written);
             self.waited = Histogram::default();
             self.queue = queue_of(plan, now, seed);
             self.queue.adopt(&packets);
             self.swap_overflow += self.queue.counts().dropped();
+        } else {
+            self.lines.reword(&plan.program, &plan.written);
         }
         self.note(nanos(now), &Asked::Rate(bits_of(plan)));
         self.queue.set_rate(bits_of(plan));
@@ -679,7 +685,8 @@ impl Line {
             },
             swap_overflow: self.swap_overflow,
             waited: self.waited.clone(),
-            lines: self.queue.line_totals(&self.earlier),
+            lines: self.lines.totals(&self.queue),
+            versions: self.lines.versions().to_vec(),
             partitions: self.queue.partitions(PARTITIONS_LISTED_MAX),
         }
     }
@@ -743,6 +750,7 @@ mod tests {
             shared: Arc::new(Shared::default()),
             code: Arc::new(Interpreted::new(Arc::clone(&program))),
             program,
+            written: Written::default(),
         })
     }
 

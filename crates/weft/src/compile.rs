@@ -231,7 +231,7 @@ impl Compiler {
                 .collect::<Result<_, _>>()?,
             routes,
             chains,
-            links: packets::call_links(network, &*self.backend, shared)?,
+            links: packets::call_links(network, &*self.backend, version, shared)?,
         };
         Ok(Compiled { plan: Arc::new(plan), packets, took: begun.elapsed(), planned, state })
     }

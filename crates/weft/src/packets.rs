@@ -9,6 +9,7 @@ use weft_engine::packet::group::{Choice, GroupKey, GroupPlan, Member};
 use weft_engine::packet::headers::Headers;
 use weft_engine::packet::link::{LinkPlan, OnFailure};
 use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
+use weft_engine::queue::Written;
 use weft_engine::state::Staged;
 use weft_io::packet::file::Pace;
 use weft_io::packet::port::{Driver, PortConfig, QUEUES_MAX};
@@ -215,6 +216,7 @@ fn group_of(
 pub(crate) fn call_links(
     network: &hir::Network,
     backend: &dyn Backend,
+    version: u64,
     shared: impl Fn(&hir::CallLink) -> Arc<Shared>,
 ) -> Result<Vec<Arc<CallLink>>, Vec<Diagnostic>> {
     let compile = |link: &hir::CallLink| {
@@ -236,6 +238,7 @@ pub(crate) fn call_links(
             shared: shared(link),
             program,
             code,
+            written: written(&link.queue, version),
         }))
     };
     network.call_links.iter().map(compile).collect()
@@ -257,6 +260,11 @@ fn compiled(
         vec![Diagnostic::error(code::BACKEND_UNSUPPORTED, message).at(span, "cannot be run here")]
     })?;
     Ok((program, code))
+}
+
+/// In which words a queue is written.
+fn written(queue: &hir::Queue, version: u64) -> Written {
+    Written { version, texts: queue.levels.iter().map(|level| level.text).collect() }
 }
 
 /// The links of a network, compiled.
@@ -294,6 +302,7 @@ fn links(
             headers,
             program,
             code,
+            written: written(&link.queue, version),
         })
     };
     network.links.iter().enumerate().map(compile).collect()
@@ -385,6 +394,28 @@ CREATE LINK c ON PORT far QUEUE fifo;
         let plan = plan(&network(text), Vec::new(), 1, &mut staged, backend).expect("it is compiled");
         store.commit(staged);
         plan.links
+    }
+
+    /// If this fails, counts of a queue's lines are told as those of other lines once it was edited, or begin anew
+    /// where it was not.
+    #[test]
+    fn a_queue_that_is_edited_is_in_other_words() {
+        let words = |before: &str, condition: &str, args: &str| {
+            let text = format!(
+                "{before}CREATE QUEUE own (limit U32 = 9) AS
+  LIMIT 10 PACKETS ON OVERFLOW DROP TAIL;
+  ON DEQUEUE IF {condition} THEN DROP; END IF; SEND;
+END;
+CREATE PORT lan ON memory;
+CREATE LINK a ON PORT lan QUEUE own{args};
+"
+            );
+            links_of(&text, &Interp).remove(0).written.texts
+        };
+        let first = words("", "p.class < limit", "");
+        assert_eq!(words("", "p.class < limit", " (limit = 7)"), first, "another argument");
+        assert_ne!(words("", "p.class > limit", ""), first, "another condition");
+        assert_ne!(words("\n", "p.class < limit", ""), first, "other lines");
     }
 
     fn ethernet(kind: u16, rest: &[u8]) -> Vec<u8> {

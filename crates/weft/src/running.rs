@@ -537,6 +537,7 @@ fn group_of(group: &GroupStats) -> Group {
 fn lines_of(lines: &[LineTotal]) -> Vec<QueueLine> {
     let line = |line: &LineTotal| QueueLine {
         queue: line.queue.clone(),
+        version: line.version,
         line: line.line,
         verdict: verdict_of(line.verdict).to_owned(),
         packets: line.packets,
@@ -548,9 +549,14 @@ fn verdict_of(verdict: Verdict) -> &'static str {
     if verdict == Verdict::Mark { "mark" } else { "drop" }
 }
 
-/// Partitions of a queue as the API gives them; `queue` names a level.
-fn partitions_of(partitions: &[PartitionState], queue: impl Fn(u8) -> String) -> Vec<QueuePartition> {
+/// Partitions of a queue as the API gives them; `queue` names a level, and `versions` has one for each.
+fn partitions_of(
+    partitions: &[PartitionState],
+    queue: impl Fn(u8) -> String,
+    versions: &[u64],
+) -> Vec<QueuePartition> {
     let line = |line: &LineCount| PartitionLine {
+        version: versions.get(usize::from(line.level)).copied().unwrap_or_default(),
         line: line.line,
         verdict: verdict_of(line.verdict).to_owned(),
         packets: line.packets,
@@ -590,7 +596,7 @@ fn call_link_of(stats: &CallLinkStats) -> Link {
         swap_overflow: stats.swap_overflow,
         waited_us: SHARES.map(|share| stats.waited.quantile(share).0 as f64 / 1e3),
         lines: lines_of(&stats.lines),
-        partitions: partitions_of(&stats.partitions, queue),
+        partitions: partitions_of(&stats.partitions, queue, &stats.versions),
         ..counted(&stats.counts)
     }
 }
@@ -608,7 +614,7 @@ fn link_of(LinkReport { plan, stats }: &LinkReport, node: &PacketNodeStats) -> L
         swap_overflow: stats.swap_overflow,
         waited_us: stats.waited_ns.map(|ns| ns as f64 / 1e3),
         lines: lines_of(&stats.lines),
-        partitions: partitions_of(&stats.partitions, queue),
+        partitions: partitions_of(&stats.partitions, queue, &stats.versions),
         ..counted(&stats.counts)
     }
 }

@@ -7,7 +7,7 @@
 
 use super::headers::{Headers, Reading};
 use super::path::{Path, Wire};
-use crate::queue::{Counts, LineTotal, Packet, PartitionState, Queue, Sent};
+use crate::queue::{Counts, LineTotal, Lines, Packet, PartitionState, Queue, Sent, Written};
 use crate::recording::{Asked, Limits, Progress, Recorder};
 use crate::stats::Histogram;
 use core::fmt;
@@ -62,6 +62,8 @@ pub struct LinkPlan {
     pub program: Arc<QueueProgram>,
     /// The code of that.
     pub code: Arc<dyn QueueCode>,
+    /// In which words it was written.
+    pub written: Written,
 }
 
 impl fmt::Debug for LinkPlan {
@@ -97,8 +99,8 @@ pub struct Link {
     waits: Histogram,
     /// What earlier queues of this link counted.
     before: Counts,
-    /// What their lines did.
-    earlier: Vec<LineTotal>,
+    /// What the lines of all of them did.
+    lines: Lines,
     swap_overflow: u64,
 }
 
@@ -117,6 +119,8 @@ pub struct LinkStats {
     pub waited_ns: [u64; 3],
     /// Drops and marks by line, of all queues that it had.
     pub lines: Vec<LineTotal>,
+    /// The versions of the program that had the levels of the queue at hand in their words first.
+    pub versions: Vec<u64>,
     /// Its partitions, the first of them.
     pub partitions: Vec<PartitionState>,
 }
@@ -138,6 +142,7 @@ impl Link {
         });
         let wire = plan.path.clone().map(|path| Wire::new(path, nanos(now), seed));
         let reading = reading_of(&plan);
+        let lines = Lines::new(&plan.program, &plan.written);
         Self {
             plan,
             reading,
@@ -153,7 +158,7 @@ impl Link {
             recorder,
             waits,
             before,
-            earlier: Vec::new(),
+            lines,
             swap_overflow: 0,
         }
     }
@@ -326,7 +331,7 @@ impl Link {
                 recorder.end();
             }
             self.before.add_past(&counts);
-            self.earlier = self.queue.line_totals(&self.earlier);
+            self.lines.replace(&self.queue, &plan.program, &plan.written);
             self.waits = Histogram::default();
             self.queue = queue_of(&plan, now, seed);
             self.queue.adopt(&packets);
@@ -335,6 +340,8 @@ impl Link {
             self.before.taken -= packets.len() as u64;
             self.swap_overflow += self.queue.counts().dropped();
             self.drop_dropped(pool);
+        } else {
+            self.lines.reword(&plan.program, &plan.written);
         }
         self.reading = reading;
         self.queue.set_rate(rate_at_first(&plan));
@@ -413,7 +420,8 @@ impl Link {
             lost: self.wire.as_ref().map_or(0, |wire| wire.lost),
             on_the_way: self.wire.as_ref().map_or(0, Wire::on_the_way),
             waited_ns: [0.5, 0.9, 0.99].map(|share| self.waits.quantile(share).0 as u64),
-            lines: self.queue.line_totals(&self.earlier),
+            lines: self.lines.totals(&self.queue),
+            versions: self.lines.versions().to_vec(),
             partitions: self.queue.partitions(PARTITIONS_LISTED_MAX),
         }
     }

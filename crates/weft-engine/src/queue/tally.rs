@@ -55,6 +55,8 @@ impl LineCount {
 pub struct LineTotal {
     /// The queue.
     pub queue: String,
+    /// The version of the program that had the queue in these words first: line 7 of other words is another line.
+    pub version: u64,
     /// The line.
     pub line: u32,
     /// What it said: Mark or Drop.
@@ -67,10 +69,11 @@ pub struct LineTotal {
 const LINES_MAX: usize = 256;
 
 impl LineTotal {
-    /// Those of a queue.
-    fn of(program: &QueueProgram, lines: &[LineCount]) -> Vec<Self> {
+    /// Those of a queue; the versions are those of its levels.
+    fn of(program: &QueueProgram, versions: &[u64], lines: &[LineCount]) -> Vec<Self> {
         let total = |line: &LineCount| Self {
             queue: program.levels[usize::from(line.level)].name.clone(),
+            version: versions[usize::from(line.level)],
             line: line.line,
             verdict: line.verdict,
             packets: line.packets,
@@ -81,14 +84,91 @@ impl LineTotal {
     /// Adds them to others.
     pub(crate) fn add(to: &mut Vec<Self>, more: &[Self]) {
         for line in more {
-            let is_it =
-                |of: &&mut Self| (of.line, of.verdict) == (line.line, line.verdict) && of.queue == line.queue;
+            let is_it = |of: &&mut Self| {
+                let [known, more] = [&**of, line].map(|of| (of.version, of.line, of.verdict));
+                known == more && of.queue == line.queue
+            };
             match to.iter_mut().find(is_it) {
                 Some(of) => of.packets += line.packets,
                 None => to.push(line.clone()),
             }
         }
         to.drain(..to.len().saturating_sub(LINES_MAX));
+    }
+}
+
+/// In which words a queue was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// The version of the program.
+    pub version: u64,
+    /// A hash of the words of each level, and of the line in which they begin.
+    pub texts: Vec<u64>,
+}
+
+/// What lines of the queues of a link did, one after the other.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    /// Those of earlier queues.
+    earlier: Vec<LineTotal>,
+    /// The words that they and the one at hand were written in: the level's name, the hash, and the version that had
+    /// them first.
+    texts: Vec<(String, u64, u64)>,
+    /// The versions of the levels of the queue at hand.
+    versions: Vec<u64>,
+}
+
+impl Lines {
+    /// Those of a first queue.
+    pub(crate) fn new(program: &QueueProgram, written: &Written) -> Self {
+        let mut lines = Self { earlier: Vec::new(), texts: Vec::new(), versions: Vec::new() };
+        lines.begin(program, written);
+        lines
+    }
+
+    /// Another queue takes the place of this.
+    pub(crate) fn replace<C: QueueCode>(
+        &mut self,
+        before: &Queue<C>,
+        program: &QueueProgram,
+        written: &Written,
+    ) {
+        self.earlier = self.totals(before);
+        self.begin(program, written);
+    }
+
+    fn begin(&mut self, program: &QueueProgram, written: &Written) {
+        let version = |(at, level): (usize, &weft_ir::queue::Level)| {
+            let text = written.texts.get(at).copied().unwrap_or_default();
+            let known = self.texts.iter().find(|known| (known.0.as_str(), known.1) == (&level.name, text));
+            known.map_or(written.version, |known| known.2)
+        };
+        self.versions = program.levels.iter().enumerate().map(version).collect();
+        self.reword(program, written);
+    }
+
+    /// The queue at hand is the same program in other words: its lines are where they were.
+    pub(crate) fn reword(&mut self, program: &QueueProgram, written: &Written) {
+        for (at, level) in program.levels.iter().enumerate() {
+            let text = written.texts.get(at).copied().unwrap_or_default();
+            if !self.texts.iter().any(|known| (known.0.as_str(), known.1) == (&level.name, text)) {
+                self.texts.push((level.name.clone(), text, self.versions[at]));
+            }
+        }
+        self.texts.drain(..self.texts.len().saturating_sub(LINES_MAX));
+    }
+
+    /// The versions of the levels of the queue at hand.
+    pub(crate) fn versions(&self) -> &[u64] {
+        &self.versions
+    }
+
+    /// Drops and marks by line, of the queue at hand behind those of earlier ones.
+    pub(crate) fn totals<C: QueueCode>(&self, queue: &Queue<C>) -> Vec<LineTotal> {
+        let mut totals = self.earlier.clone();
+        let of = LineTotal::of(&queue.shared.program, &self.versions, &queue.shared.lines);
+        LineTotal::add(&mut totals, &of);
+        totals
     }
 }
 
@@ -211,13 +291,6 @@ impl<C> Shared<C> {
 }
 
 impl<C: QueueCode> Queue<C> {
-    /// Drops and marks by line, with the queues that these are in, behind those of earlier queues.
-    pub fn line_totals(&self, earlier: &[LineTotal]) -> Vec<LineTotal> {
-        let mut totals = earlier.to_vec();
-        LineTotal::add(&mut totals, &LineTotal::of(&self.shared.program, &self.shared.lines));
-        totals
-    }
-
     /// From now on it keeps what [`Queue::partitions`] tells of packets that left.
     pub fn watch(&mut self) {
         self.shared.watched.get_or_insert_default();

@@ -7,7 +7,7 @@ use weft_core::frame::{Pool, PoolConfig};
 use weft_engine::packet::link::{Link, LinkPlan, LinkStats, describe};
 use weft_engine::packet::path::Path;
 use weft_engine::packet::trace::Trace;
-use weft_engine::queue::Counts;
+use weft_engine::queue::{Counts, Written};
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::{
     Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram, Scope, Slot,
@@ -60,6 +60,7 @@ fn link(program: QueueProgram, rate: Option<u64>) -> LinkPlan {
         is_recorded: true,
         program,
         code,
+        written: Written::default(),
     }
 }
 
@@ -229,6 +230,38 @@ fn another_queue_takes_over_what_waits() {
     }
     assert_eq!(ports, (1..11).collect::<Vec<u16>>(), "in the order in which they came");
     assert!(running.stats().counts.is_conserved() && pool.in_use() == 0);
+}
+
+/// If this fails, what a line did before its queue was edited counts for what stands in that line now; or counts are
+/// begun anew though only an argument was changed, or forgotten once the first words are back.
+#[test]
+fn lines_of_other_words_are_counted_apart() {
+    let mut pool = Pool::new(PoolConfig::default());
+    let plan = |packets, version, text| {
+        let written = Written { version, texts: vec![text] };
+        LinkPlan { written, ..link(fifo(packets), None) }
+    };
+    let mut running = Link::new(plan(100, 3, 7), START, 1);
+    for port in 0..101 {
+        let frame = pool.take_filled(&udp(port, 0, 60)).expect("a buffer");
+        running.handle_frame(frame, &mut pool, START);
+    }
+    let told = |running: &Link| {
+        let stats = running.stats();
+        let lines: Vec<_> = stats.lines.iter().map(|of| (of.version, of.line, of.packets)).collect();
+        (lines, stats.versions)
+    };
+    assert_eq!(told(&running), (vec![(3, 1, 1)], vec![3]));
+    running.replace(plan(90, 4, 7), &mut pool, START, 1);
+    assert_eq!(told(&running), (vec![(3, 1, 11)], vec![3]), "another argument");
+    running.replace(plan(70, 5, 8), &mut pool, START, 1);
+    assert_eq!(told(&running), (vec![(3, 1, 11), (5, 1, 20)], vec![5]), "other words");
+    // A comment was added: that is no other queue.
+    running.replace(plan(70, 6, 9), &mut pool, START, 1);
+    running.replace(plan(60, 7, 9), &mut pool, START, 1);
+    assert_eq!(told(&running), (vec![(3, 1, 11), (5, 1, 30)], vec![5]));
+    running.replace(plan(50, 8, 7), &mut pool, START, 1);
+    assert_eq!(told(&running), (vec![(3, 1, 21), (5, 1, 30)], vec![3]), "the first words are back");
 }
 
 /// Frames with the port that tells them apart, when each comes out of a link that got them all at once.

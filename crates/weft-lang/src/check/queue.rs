@@ -26,6 +26,7 @@ use crate::hir::{
 };
 use crate::source::Span;
 use weft_core::Type;
+use weft_core::hash::{hash_bytes, mix};
 use weft_core::wire::FieldRef;
 
 /// Levels of a queue, at most.
@@ -731,6 +732,10 @@ impl<'k, 'c> Checker<'k, 'c> {
             handlers,
             headers: std::mem::take(&mut self.headers),
             span: item.span,
+            text: mix(
+                self.cx.line(item.span).into(),
+                hash_bytes(self.cx.sources.slice(item.span).as_bytes()),
+            ),
         };
         (self.cx.n_errors() == n_errors).then_some(level)
     }

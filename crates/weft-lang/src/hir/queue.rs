@@ -67,6 +67,8 @@ pub struct QueueLevel {
     pub headers: Vec<QueueHeader>,
     /// The whole item.
     pub span: Span,
+    /// A hash of its words and of the line in which they begin: what lines of it did is told by that.
+    pub text: u64,
 }
 
 /// The partitions of a node.

@@ -7,7 +7,7 @@ use weft_core::Interval;
 use weft_core::hash::{hash_bytes, mix};
 use weft_engine::call_link::{CallFlow, CallLink, CallLinkStats, CallsOf, Shared};
 use weft_engine::plan::{Balance, Cluster, Listener, MethodPattern, Plan, Route};
-use weft_engine::queue::Queue;
+use weft_engine::queue::{Queue, Written};
 use weft_engine::recording::{Asked, Ended, Limits, Recorder, ask, read, read_snapshot};
 use weft_ir::queue::QueueProgram;
 use weft_ir::queue::run::Interpreted;
@@ -36,6 +36,7 @@ fn link(queue: &str, args: &str) -> CallLink {
         shared: Arc::new(Shared::default()),
         code: Arc::new(Interpreted::new(Arc::clone(&program))),
         program,
+        written: Written::default(),
     }
 }
 

@@ -67,8 +67,15 @@ const TABLES: &[System] = &[
     },
     System {
         name: "queue_lines",
-        columns: &[("link", NAME), ("queue", NAME), ("line", COUNT), ("verdict", NAME), ("packets", COUNT)],
-        n_keys: 4,
+        columns: &[
+            ("link", NAME),
+            ("queue", NAME),
+            ("version", COUNT),
+            ("line", COUNT),
+            ("verdict", NAME),
+            ("packets", COUNT),
+        ],
+        n_keys: 5,
         rows: |status| links(status).flat_map(lines).collect(),
     },
     System {
@@ -79,11 +86,12 @@ const TABLES: &[System] = &[
             ("level", COUNT),
             ("node", COUNT),
             ("partition", COUNT),
+            ("version", COUNT),
             ("line", COUNT),
             ("verdict", NAME),
             ("packets", COUNT),
         ],
-        n_keys: 7,
+        n_keys: 8,
         rows: |status| links(status).flat_map(partition_lines).collect(),
     },
     System {
@@ -229,7 +237,7 @@ fn partitions(link: &Link) -> impl Iterator<Item = Vec<Value>> {
 fn partition_lines(link: &Link) -> impl Iterator<Item = Vec<Value>> {
     let of_line = |of: &QueuePartition, line: &PartitionLine| {
         let mut row = place(link, of);
-        row.extend([int(line.line.into()), text(&line.verdict), int(line.packets)]);
+        row.extend([int(line.version), int(line.line.into()), text(&line.verdict), int(line.packets)]);
         row
     };
     link.partitions.iter().flat_map(move |of| of.lines.iter().map(move |line| of_line(of, line)))
@@ -244,8 +252,8 @@ fn place(link: &Link, of: &QueuePartition) -> Vec<Value> {
 
 fn lines(link: &Link) -> impl Iterator<Item = Vec<Value>> {
     link.lines.iter().map(|of| {
-        let (line, packets) = (int(u64::from(of.line)), int(of.packets));
-        vec![text(&link.name), text(&of.queue), line, text(&of.verdict), packets]
+        let [version, line, packets] = [of.version, u64::from(of.line), of.packets].map(int);
+        vec![text(&link.name), text(&of.queue), version, line, text(&of.verdict), packets]
     })
 }
 
