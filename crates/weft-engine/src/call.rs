@@ -12,7 +12,7 @@ use crate::timers::TimerKey;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use weft_core::Time;
-use weft_proto::session::grpc::Deframer;
+use weft_proto::session::grpc::{Deframer, HEADER_BYTES};
 use weft_proto::session::http2::{Headers, StreamId};
 
 pub(crate) type CallKey = Key<Call>;
@@ -75,6 +75,8 @@ pub(crate) struct Call {
     /// Where it stands in the link of its listener, and in that of its cluster; None: it has not come to it, or there
     /// is none.
     pub(crate) at_links: [Option<AtLink>; 2],
+    /// Whether a link that asks how long its request is may be told now.
+    pub(crate) weighed: Weighed,
     pub(crate) deadline: Option<TimerKey>,
     /// When it must be over, as far as its callers have said.
     pub(crate) due: Option<Time>,
@@ -94,6 +96,18 @@ pub(crate) enum Phase {
     AwaitUpstream,
     /// The headers have left.
     Open,
+}
+
+/// What is done to know how long a request is, before the call comes to a link whose queue asks for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Weighed {
+    NotYet,
+    /// What its client has sent with the headers is looked at first.
+    Soon,
+    /// Its client sends a message before anybody answers, and that has yet to come.
+    AwaitsMessage,
+    /// What is known now is what there is to know.
+    Done,
 }
 
 /// Messages of one direction of a call.
@@ -159,6 +173,7 @@ impl Call {
             is_mirror: false,
             is_redirected: false,
             at_links: [None; 2],
+            weighed: Weighed::NotYet,
             deadline: None,
             due: None,
             nth_try: 0,
@@ -213,6 +228,23 @@ impl Flow {
     /// Whether it has ended without anything but its headers.
     pub(crate) fn is_bare(&self) -> bool {
         self.is_ended && self.index == 0 && self.held.is_empty() && self.deframer.is_empty() && self.owed == 0
+    }
+
+    /// How many bytes of it are known: those that are held, and what the prefix of the first message promises. None if
+    /// that has yet to come. Nothing of it has left.
+    pub(crate) fn bytes_known(&self) -> Option<u64> {
+        let data = self.held.iter().filter_map(|held| match &held.what {
+            HeldItem::Data(bytes, _) => Some(bytes),
+            HeldItem::End(_) => None,
+        });
+        let n: u64 = data.clone().map(|bytes| bytes.len() as u64).sum();
+        let mut first = [0; HEADER_BYTES];
+        let prefix = first.iter_mut().zip(data.flatten()).map(|(to, byte)| *to = *byte).count();
+        if prefix < HEADER_BYTES {
+            return (self.is_bare() || self.is_end_queued).then_some(n);
+        }
+        let [_, length @ ..] = first;
+        Some(n.max(HEADER_BYTES as u64 + u64::from(u32::from_be_bytes(length))))
     }
 
     /// Holds something until `due`, and until all that was held before has left.

@@ -11,7 +11,7 @@
 //! To a queue a call is a packet of [`CALL_BYTES`], whatever its message is: a link gives out places, and each call
 //! takes one. A turn of the library's programs, which count in full frames, is then a call.
 
-use crate::call::CallKey;
+use crate::call::{CallKey, Weighed};
 use crate::conn::{ConnId, Side};
 use crate::end::{Answer, End};
 use crate::engine::{Action, Engine, Timer};
@@ -28,7 +28,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use weft_core::hash::{hash_bytes, mix};
 use weft_core::{Interval, Status, Time};
-use weft_ir::queue::{QueueCode, QueueProgram};
+use weft_ir::queue::{Field, QueueCode, QueueProgram};
 
 mod record;
 
@@ -249,6 +249,38 @@ impl Engine {
         }
     }
 
+    /// Whether a call is not to come to these links yet: the queue of one asks what is left of its request, and more
+    /// will be known of that. It is sent here again then.
+    pub(crate) fn is_weighed_first(&mut self, key: CallKey, lines: [Option<u32>; 2]) -> bool {
+        let asks = |id: &u32| self.lines.get(id).is_some_and(Line::asks_for_remaining);
+        if !lines.iter().flatten().any(asks) {
+            return false;
+        }
+        let call = self.call_mut(key);
+        let is_known = call.request.bytes_known().is_some();
+        // Of a stream of both sides the client may wait for the server's headers.
+        let speaks_first = call.method().is_some_and(|of| !(of.client_streaming && of.server_streaming));
+        call.weighed = match call.weighed {
+            Weighed::NotYet if !is_known => Weighed::Soon,
+            Weighed::Soon if !is_known && speaks_first => Weighed::AwaitsMessage,
+            _ => Weighed::Done,
+        };
+        let weighed = call.weighed;
+        if weighed == Weighed::Soon {
+            self.pending.push_back(Pending::Pass(key));
+        }
+        weighed != Weighed::Done
+    }
+
+    /// More of a request has come.
+    pub(crate) fn weigh_again(&mut self, now: Time, key: CallKey) {
+        let Some(call) = self.calls.get(key) else { return };
+        let is_known = call.weighed == Weighed::AwaitsMessage && call.request.bytes_known().is_some();
+        if is_known && !call.is_ending {
+            self.dispatch(now, key);
+        }
+    }
+
     /// A call has come to a link of its listener or cluster. Whether it goes on at once, or has been there before; if
     /// not, it is told later.
     pub(crate) fn enter_link(&mut self, now: Time, key: CallKey, id: u32) -> bool {
@@ -390,6 +422,8 @@ impl Engine {
             .as_deref()
             .and_then(header)
             .and_then(|text| core::str::from_utf8(text).ok()?.parse().ok());
+        let length = header("content-length").and_then(|text| core::str::from_utf8(text).ok()?.parse().ok());
+        let remaining = call.request.bytes_known().max(length);
         let slack = call.due.map_or(FAR_NS, |due| (due - now).0.max(0));
         let upper = |hash: u64| (hash >> 32) as u32;
         Packet {
@@ -398,6 +432,7 @@ impl Engine {
             src: upper(src),
             dst: upper(dst),
             class: class.unwrap_or(0),
+            remaining: remaining.unwrap_or(0),
             slack_ns: slack,
             deadline_ns: nanos(now).saturating_add(slack as u64),
             ..Packet::default()
@@ -472,6 +507,10 @@ impl Line {
         self.note(nanos(now), &Asked::Rate(bits_of(plan)));
         self.queue.set_rate(bits_of(plan));
         self.plan = Arc::clone(plan);
+    }
+
+    fn asks_for_remaining(&self) -> bool {
+        self.plan.program.fields.contains(&Field::Remaining)
     }
 
     fn note(&mut self, now_ns: u64, asked: &Asked) {

@@ -131,6 +131,7 @@ impl Engine {
         } else {
             self.send_request(now, key, &[], data, end, Interval::ZERO);
         }
+        self.weigh_again(now, key);
         self.settle(key);
     }
 

@@ -26,6 +26,9 @@ impl Engine {
         call.phase = Phase::AwaitUpstream;
         let of_cluster = call.pool.line.get();
         let lines = [self.line_of_listener(key), of_cluster];
+        if self.is_weighed_first(key, lines) {
+            return;
+        }
         if !lines.into_iter().flatten().all(|line| self.enter_link(now, key, line)) {
             return;
         }

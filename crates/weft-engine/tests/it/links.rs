@@ -1,17 +1,19 @@
 //! Links: frames that wait in a queue, with real headers and a virtual clock.
 
+use crate::support::{ADD, Behaviour, CART, Call, Net, Network, World, chain, element, item, ms};
 use std::sync::Arc;
 use weft_core::Time;
 use weft_core::checksum::{fold, sum};
 use weft_core::frame::{Pool, PoolConfig};
+use weft_engine::call_link::{CallFlow, CallLink, CallsOf, Shared};
 use weft_engine::packet::link::{Link, LinkPlan, LinkStats, describe};
 use weft_engine::packet::path::Path;
 use weft_engine::packet::trace::Trace;
 use weft_engine::queue::{Counts, Written};
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::{
-    Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram, Scope, Slot,
-    Step, Ty, Value, Verdict, word,
+    Field, Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram,
+    Scope, Slot, Step, Ty, Value, Verdict, word,
 };
 
 const MS: i64 = 1_000_000;
@@ -262,6 +264,56 @@ fn lines_of_other_words_are_counted_apart() {
     assert_eq!(told(&running), (vec![(3, 1, 11), (5, 1, 30)], vec![5]));
     running.replace(plan(50, 8, 7), &mut pool, START, 1);
     assert_eq!(told(&running), (vec![(3, 1, 21), (5, 1, 30)], vec![3]), "the first words are back");
+}
+
+/// Whoever has the least left goes first.
+fn shortest_first() -> QueueProgram {
+    let mut program = fifo(100);
+    program.fields = vec![Field::Remaining];
+    program.levels[0].packets = PacketOrder::Rank { bits: None };
+    let body =
+        vec![Step::Let(Value(0), Op::Load(Slot::new(Scope::Packet, word::FIELDS))), Step::Give(Value(0))];
+    program.levels[0].handlers.packet_rank = Some(Handler { body, types: vec![Ty::Int] });
+    program
+}
+
+/// If this fails, a call with one message whose length has not come with its headers goes first as if it had none, be
+/// it that its chain looks at the message or not.
+#[test]
+fn a_call_with_one_message_is_not_ranked_before_that_comes() {
+    ["open", "close"].into_iter().for_each(shortest_go_first_behind_a_handler);
+}
+
+fn shortest_go_first_behind_a_handler(handler: &str) {
+    let text = chain("request\nresponse\n", &[&element("none", &[(handler, "forward")])]);
+    let program = Arc::new(shortest_first());
+    let link = CallLink {
+        name: "line".to_owned(),
+        of: CallsOf::Cluster(0),
+        concurrency: Some(1),
+        step_ns: None,
+        key: CallFlow::Host,
+        class: None,
+        shared: Arc::new(Shared::default()),
+        code: Arc::new(Interpreted::new(program.clone())),
+        program,
+        written: Written::default(),
+    };
+    let mut plan = Net::new().plan(Some(&text), &[CART]);
+    plan.links.push(Arc::new(link));
+    // Nothing comes with anything else.
+    let network = Network { chunk_bytes: 1..=5, ..Network::default() };
+    let mut world =
+        World::new(1, plan).network(network).server(CART, |_| Behaviour::default().after(ms(2_000)));
+    for bytes in [400, 300, 20, 200, 100] {
+        let client = world.client("front");
+        world.call(client, Call::unary(ADD, item("ann", 1, &vec![7; bytes])).at(ms(1_000 - bytes as i64)));
+    }
+    world.run();
+    let bytes: Vec<usize> =
+        world.received().iter().map(|call| call.messages[0].payload.len() / 20 * 20).collect();
+    assert_eq!(bytes, [400, 20, 100, 200, 300], "{handler}");
+    assert!(world.check().is_empty());
 }
 
 /// Frames with the port that tells them apart, when each comes out of a link that got them all at once.
