@@ -214,7 +214,7 @@ impl Walk<'_, '_> {
                     let Some(open) = first.words else { return Ok(Flow { words: None, ..first }) };
                     words = open;
                     if let Some(end) = first.end {
-                        self.path.insert((first.ended, false));
+                        self.path.insert(self.converter.net.condition(first.ended, false));
                         ended.push((first.ended, end));
                     }
                 }
@@ -273,7 +273,7 @@ impl Walk<'_, '_> {
     /// What is done where a condition holds, or does not.
     fn aside<T>(&mut self, by: Wire, side: bool, walk: impl FnOnce(&mut Self) -> T) -> T {
         let path = self.path.clone();
-        self.path.insert((by, side));
+        self.path.insert(self.converter.net.condition(by, side));
         let made = walk(self);
         self.path = path;
         made

@@ -356,6 +356,15 @@ impl Net {
         }
     }
 
+    /// That a condition holds, or does not, without a NOT in front: whoever chooses by it takes that off, too, so that
+    /// it may be no part of the net in the end.
+    pub(crate) fn condition(&self, by: Wire, side: bool) -> (Wire, bool) {
+        match self.gate(by) {
+            Gate::Not(other) => (other, !side),
+            _ => (by, side),
+        }
+    }
+
     /// One of two. Where both are the same operation, the operands are chosen and the operation is built once.
     pub(crate) fn mux(&mut self, by: Wire, a: Wire, b: Wire) -> Wire {
         self.mux_to(SHARE_DEPTH, by, a, b)

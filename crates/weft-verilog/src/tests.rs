@@ -267,3 +267,38 @@ fn times_by_roots_of_wide_numbers_are_those_of_floats() {
     let refused = Circuit::new(&program, &program.levels[0], &wide).err().expect("it has too many bits");
     assert!(refused.reason.contains("floats") && refused.line == 3, "{}", refused.reason);
 }
+
+#[test]
+fn a_root_is_waited_for_only_where_it_is_seen() {
+    // If it were wherever the packet is, CoDel would take 26 clocks a packet and not one: `IF NOT late THEN SEND`
+    // stands in front of its roots.
+    let [by, limit, len, not] = [Value(8), Value(9), Value(10), Value(11)];
+    let of_len = Slot::new(Scope::Packet, word::LEN);
+    let mut body = vec![
+        Step::Let(len, Op::Load(of_len)),
+        Step::Let(limit, Op::Int(700)),
+        Step::Let(by, Op::IntCompare(IntCmp::SLt, len, limit)),
+        Step::Let(not, Op::Not(by)),
+        Step::If { by: not, then: vec![Step::End(Verdict::Pass, 2)], otherwise: Vec::new() },
+    ];
+    body.extend(by_root(0, Slot::new(Scope::Event, word::RATE)));
+    let at = Slot::new(Scope::Node, word::NODE_VARS);
+    body.extend([Step::Store(at, Value(7)), Step::End(Verdict::Pass, 3)]);
+    let types = [Ty::Float, Ty::Float, Ty::Int, Ty::Float, Ty::Float, Ty::Float, Ty::Float, Ty::Int];
+    let handler = Handler { body, types: [&types[..], &[Ty::Bool, Ty::Int, Ty::Int, Ty::Bool]].concat() };
+    let any = generate::program(&mut Dice::from_seed(1));
+    let var = VarDecl { name: "at".into(), ty: Ty::Int, bits: 64, signed: true, start: 0 };
+    let level = Level { vars: vec![var], ..any.levels[0].clone() };
+    let program = alone(&any, &level, Moment::Enqueue, &handler);
+    assert_eq!(verify(&program), Ok(()));
+    let widths = Widths { rate_bits: 32, ..Widths::default() };
+    let circuit = Circuit::new(&program, &program.levels[0], &widths);
+    let circuit = circuit.unwrap_or_else(|refused| panic!("{}", refused.reason));
+    let (_, seen) = circuit.roots.as_ref().expect("there is one").each[0];
+    let asked = circuit.net.cone(&[seen], |_| false).into_iter().filter_map(|wire| {
+        let Gate::Input(nth) = circuit.net.gate(wire) else { return None };
+        Some(circuit.inputs[nth as usize].0)
+    });
+    assert!(asked.into_iter().any(|source| source == Source::Slot(of_len)), "{:?}", circuit.inputs);
+    assert_eq!(differs(&program, &circuit, &widths, 1, 20_000), None);
+}
