@@ -240,8 +240,7 @@ fn a_program_takes_little_more_room_than_the_same_by_hand() {
     for time_bits in [63, 48, 32] {
         let made = module(&programs::library_codel(), &Widths { time_bits, ..Widths::default() });
         let luts = row(&format!("CoDel of the library, time of {time_bits} bits"), &made, None, WITHOUT_DSP);
-        // The paper's has times of 32 bits.
-        assert!(luts <= PAPER_LUTS || time_bits > 48, "{luts}");
+        assert!(luts <= PAPER_LUTS, "{luts}");
     }
     let made = module(&programs::red(), &Widths::default());
     let by_hand = Module { name: "red_by_hand".into(), text: RED_BY_HAND.into(), ..made.clone() };
