@@ -389,19 +389,12 @@ pub(crate) struct SimRunArgs {
     /// The first seed; the others follow
     #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1 << 32))]
     pub(crate) seed: u64,
-    /// Give it as data: the same bytes for the same seeds
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Draw it into this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) svg: Option<PathBuf>,
     /// Write what each queue was asked in the first minute of the first seed into this file, for `weft link show` and
     /// `weft link explain`; links have the names of the queues
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
-    /// Threads; by default as many as there are cores
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub(crate) jobs: Option<u16>,
+    #[command(flatten)]
+    pub(crate) output: SimOutput,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -443,16 +436,23 @@ pub(crate) struct SilverBulletArgs {
     /// What the TCP senders are
     #[arg(long, value_enum, default_value_t = SenderName::Paper)]
     pub(crate) sender: SenderName,
-    /// Give it as data
+    /// Write what the queue program was asked in the first minute of the first seed of each comparison into this file,
+    /// for `weft link show` and `weft link explain`; the links have the names of the comparisons, 1a to 3b
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: SimOutput,
+}
+
+/// What an experiment tells, and how it is run.
+#[derive(Args)]
+pub(crate) struct SimOutput {
+    /// Give it as data: the same bytes for the same seeds
     #[arg(long)]
     pub(crate) json: bool,
     /// Draw it into this file
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
-    /// Write what the queue program was asked in the first minute of the first seed of each comparison into this file,
-    /// for `weft link show` and `weft link explain`; the links have the names of the comparisons, 1a to 3b
-    #[arg(long, value_name = "FILE")]
-    pub(crate) record: Option<PathBuf>,
     /// Threads; by default as many as there are cores
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) jobs: Option<u16>,

@@ -8,8 +8,11 @@ mod recorded;
 mod report;
 pub(crate) mod run;
 
-use crate::cli::{Experiment, SenderName, SimArgs};
+use crate::cli::{Experiment, SenderName, SimArgs, SimOutput};
 use crate::fault::Fault;
+use crate::recording_file::write;
+use std::io::{self, Write as _};
+use std::path::Path;
 use weft_sim::net::silver_bullet::newreno_of_2013;
 use weft_sim::net::{Algorithm, SenderSpec};
 
@@ -18,6 +21,45 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Fault> {
         Experiment::NoSilverBullet(args) => no_silver_bullet::run(args),
         Experiment::Run(args) => run::run(args),
     }
+}
+
+impl SimOutput {
+    /// Who cannot write a file is told now and not behind the work.
+    fn claim_files(&self, record: Option<&Path>) -> Result<(), Fault> {
+        self.svg.as_deref().into_iter().chain(record).try_for_each(|path| write(path, ""))
+    }
+
+    /// Writes all that is asked for: what was recorded, the picture, and the data or else the text.
+    fn tell(
+        &self,
+        (record, recorded): (Option<&Path>, &str),
+        picture: impl FnOnce() -> String,
+        data: impl FnOnce() -> serde_json::Value,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Fault> {
+        if let Some(path) = record {
+            write(path, recorded)?;
+        }
+        if let Some(path) = &self.svg {
+            write(path, &picture())?;
+        }
+        let text = if self.json { format!("{:#}\n", data()) } else { text() };
+        io::stdout().write_all(text.as_bytes()).map_err(Fault::environment)
+    }
+}
+
+/// Says so if an experiment was stopped before all of its seeds were done.
+///
+/// # Errors
+/// None was.
+fn look_at_seeds(done: u32, wanted: u32) -> Result<(), Fault> {
+    if done == 0 {
+        return Err(Fault::environment("stopped before one seed was done"));
+    }
+    if done < wanted {
+        eprintln!("weft: stopped after {done} of {wanted} seeds; the figures are of these");
+    }
+    Ok(())
 }
 
 /// The senders of a name. Those that are not the paper's have packets of the sizes of others.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Receiver;
@@ -13,11 +13,11 @@ use std::time::Instant;
 use super::program::Program;
 use super::recorded::Recorded;
 use super::report::{Column, Links, Report};
-use super::{pool, sender};
+use super::{look_at_seeds, pool, sender};
 use crate::cli::SilverBulletArgs;
 use crate::fault::Fault;
 use crate::progress::Progress;
-use crate::recording_file::{self, Ran, write};
+use crate::recording_file::{self, Ran};
 use crate::signals;
 use crate::trace_file;
 use weft_sim::net::silver_bullet::{
@@ -70,13 +70,7 @@ pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
     let program = args.queue.as_deref().map_or_else(Program::by_objective, Program::of_file)?;
     let seeds = args.seeds.unwrap_or(if args.quick { QUICK_SEEDS } else { SEEDS });
     let part = if args.quick { QUICK_PART } else { 1 };
-    if let Some(path) = &args.svg {
-        // Who cannot write it is told now and not behind the work.
-        write(path, "")?;
-    }
-    if let Some(path) = &args.record {
-        write(path, "")?;
-    }
+    args.output.claim_files(args.record.as_deref())?;
     let stop = signals::stop_requests()?;
     let began = Instant::now();
     let jobs = jobs(seeds, part);
@@ -87,13 +81,8 @@ pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
         is_recorded: args.record.is_some(),
     };
     let Figures { seeds: done, columns, recordings, .. } =
-        run_all(&jobs, &given, pool::threads(args.jobs), &stop);
-    if done == 0 {
-        return Err(Fault::environment("stopped before one seed was done"));
-    }
-    if done < seeds {
-        eprintln!("weft: stopped after {done} of {seeds} seeds; the figures are of these");
-    }
+        run_all(&jobs, &given, pool::threads(args.output.jobs), &stop);
+    look_at_seeds(done, seeds)?;
     let links = match &traces {
         None => Links::Made,
         Some(traces) => Links::Traces(traces.len()),
@@ -107,14 +96,8 @@ pub(super) fn run(args: &SilverBulletArgs) -> Result<(), Fault> {
         took: began.elapsed(),
         program: program.name().to_owned(),
     };
-    if let Some(path) = &args.record {
-        write(path, &recordings.concat())?;
-    }
-    if let Some(path) = &args.svg {
-        write(path, &report.chart().svg())?;
-    }
-    let text = if args.json { format!("{:#}\n", report.json()) } else { report.text() };
-    io::stdout().write_all(text.as_bytes()).map_err(Fault::environment)
+    let recorded = (args.record.as_deref(), &*recordings.concat());
+    args.output.tell(recorded, || report.chart().svg(), || report.json(), || report.text())
 }
 
 /// The traces of a folder, in order of their names.

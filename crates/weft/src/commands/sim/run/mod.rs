@@ -5,7 +5,6 @@ mod meter;
 mod report;
 mod scenario;
 
-use std::io::{self, Write as _};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
@@ -17,12 +16,12 @@ use self::report::Report;
 use self::scenario::{Outcome, Scenario, Speed};
 use super::program::Program;
 use super::recorded::Recorded;
-use super::{pool, sender};
+use super::{look_at_seeds, pool, sender};
 use crate::cli::{SimRunArgs, TopologyName, WorkloadName};
 use crate::commands::grouped;
 use crate::fault::Fault;
 use crate::progress::Progress;
-use crate::recording_file::{self, Ran, write};
+use crate::recording_file::{self, Ran};
 use crate::signals;
 use crate::trace_file;
 use weft_sim::net::{Discipline, SenderSpec};
@@ -81,10 +80,7 @@ pub(super) fn run(args: &SimRunArgs) -> Result<(), Fault> {
         )));
     }
     let programs = Program::chosen(args.file.as_deref(), &args.queues)?;
-    for path in args.svg.iter().chain(&args.record) {
-        // Who cannot write it is told now and not behind the work.
-        write(path, "")?;
-    }
+    args.output.claim_files(args.record.as_deref())?;
     let stop = signals::stop_requests()?;
     let begun = Instant::now();
     let last = args.seed.saturating_add(u64::from(args.seeds));
@@ -93,31 +89,20 @@ pub(super) fn run(args: &SimRunArgs) -> Result<(), Fault> {
         .collect();
     let recorded_seed = args.record.is_some().then_some(args.seed);
     let given = Given { scenario: &scenario, programs: &programs, recorded_seed };
-    let done = run_all(&jobs, &given, pool::threads(args.jobs), &stop)?;
+    let done = run_all(&jobs, &given, pool::threads(args.output.jobs), &stop)?;
     let (outcomes, recordings) = put_together(done, programs.len());
     let seeds = outcomes.first().map_or(0, |outcome| outcome.seeds);
-    if seeds == 0 {
-        return Err(Fault::environment("stopped before one seed was done"));
-    }
-    if seeds < args.seeds {
-        eprintln!("weft: stopped after {seeds} of {} seeds; the figures are of these", args.seeds);
-    }
+    look_at_seeds(seeds, args.seeds)?;
     let names = programs.iter().map(|program| program.label().to_owned()).collect();
     let report = Report { scenario: &scenario, args, names, outcomes };
     tell(&report, &recordings, begun)
 }
 
 fn tell(report: &Report<'_>, recordings: &str, begun: Instant) -> Result<(), Fault> {
-    let args = report.args;
-    if let Some(path) = &args.record {
-        write(path, recordings)?;
-    }
-    if let Some(path) = &args.svg {
-        write(path, &report.chart().svg())?;
-    }
-    let text = if args.json { format!("{:#}\n", report.json()) } else { report.text() };
-    io::stdout().write_all(text.as_bytes()).map_err(Fault::environment)?;
-    if !args.json {
+    let SimRunArgs { output, record, .. } = report.args;
+    let recorded = (record.as_deref(), recordings);
+    output.tell(recorded, || report.chart().svg(), || report.json(), || report.text())?;
+    if !output.json {
         let packets: u64 = report.outcomes.iter().map(|outcome| outcome.packets).sum();
         eprintln!("simulated {} packets in {:.1} s", grouped(packets), begun.elapsed().as_secs_f64());
     }
