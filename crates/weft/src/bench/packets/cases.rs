@@ -17,7 +17,7 @@ use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::Network;
 use weft_lang::source::SourceMap;
 
-use super::rig::destinations;
+use super::rig::{Flow, UDP, all_flows, destinations};
 use crate::bench::refused;
 use crate::compile::check_files;
 use crate::packets::{self, Lowered};
@@ -58,6 +58,8 @@ pub(super) struct Ready {
 
 /// Rules of a firewall.
 const RULES: usize = 200;
+/// The element that has a row for each flow.
+const PER_FLOW: &str = "per_flow";
 /// The names of what a program imports.
 const LIBRARY: [&str; 9] = [
     "monitor",
@@ -77,6 +79,7 @@ const fn case(name: &'static str, stages: &'static str) -> Case {
 
 const TRACK: &str = "conntrack (inside = 'lan')";
 const PIPELINE: &str = "conntrack (inside = 'lan') -> firewall -> router";
+const GATEWAY: &str = "per_flow -> firewall AS f1 -> firewall AS f2 -> firewall AS f3";
 const TAG: &str = "vlan_access (access = 'lan', trunk = 'wan', id = 7)";
 const TUNNEL: &str = "vxlan_gateway (inside = 'lan', outside = 'wan', vni = 7, own_ip = '192.0.2.1', \
     peer = '192.0.2.2', own_mac = '02:00:00:00:00:01', next_mac = '02:00:00:00:00:02')";
@@ -125,6 +128,20 @@ pub(super) const CASES: &[Case] = &[
         beside: Some("all three, 1 flow"),
         ..case("all three, 10^6 flows", PIPELINE)
     },
+    Case { flows: 100_000, ..case("gateway of 1 table, 100k flows", "per_flow") },
+    Case { flows: 100_000, ..case("gateway of 2 tables, 100k flows", "per_flow -> firewall") },
+    Case { flows: 1, ..case("gateway of 4 tables, 1 flow", GATEWAY) },
+    Case { beside: Some("gateway of 4 tables, 1 flow"), ..case("gateway of 4 tables, 10k flows", GATEWAY) },
+    Case {
+        flows: 100_000,
+        beside: Some("gateway of 4 tables, 1 flow"),
+        ..case("gateway of 4 tables, 100k flows", GATEWAY)
+    },
+    Case {
+        flows: 1_000_000,
+        beside: Some("gateway of 4 tables, 1 flow"),
+        ..case("gateway of 4 tables, 10^6 flows", GATEWAY)
+    },
 ];
 
 /// The chains whose rows change while packets pass: each with the table that does.
@@ -156,6 +173,7 @@ impl Case {
         let mut lowered = packets::lower(&network, &sources, 1, |_| true).map_err(told)?;
         let (rules, routes) = fill(&mut lowered, self.rules, self.routes);
         admit_users(&mut lowered, || destinations(&rules, &routes, self.flows));
+        admit_flows(&mut lowered, || all_flows(&rules, &routes, self.flows));
         let lookups = lowered.iter_mut().map(|lowered| most_lookups(lowered.program())).sum();
         let jit = Jit::new().map_err(|why| why.to_string())?;
         let backend = Together::new(Arc::new(jit));
@@ -185,10 +203,11 @@ impl Case {
     fn network(&self) -> Result<(Network, SourceMap), String> {
         let imports: String =
             LIBRARY.iter().map(|name| format!("IMPORT 'library/elements/{name}.weft';\n")).collect();
-        let (simple, on, stages) = (include_str!("simple.weft"), self.on, self.stages);
+        let own = concat!(include_str!("simple.weft"), include_str!("gateway.weft"));
+        let (on, stages) = (self.on, self.stages);
         let end = if stages.is_empty() { "" } else { ";" };
         let text = format!(
-            "{imports}{simple}\nCREATE PORT lan ON memory;\nCREATE PORT wan ON memory;\n\
+            "{imports}{own}\nCREATE PORT lan ON memory;\nCREATE PORT wan ON memory;\n\
              CREATE CHAIN bench ON PORT {on} AS {stages}{end} END;\n"
         );
         network_of_text(text)
@@ -211,9 +230,11 @@ pub(super) fn network_of_text(text: String) -> Result<(Network, SourceMap), Stri
 pub(super) fn fill(lowered: &mut [Lowered], n_rules: usize, n_routes: usize) -> (Vec<Vec<Rule>>, Vec<Rule>) {
     let (mut filled, mut routes) = (Vec::new(), Vec::new());
     for program in lowered.iter_mut().map(Lowered::program) {
+        let is_gateway = program.elements.iter().any(|element| element.element == PER_FLOW);
         for table in &mut program.tables {
             let of = program.elements.iter().find(|element| element.name == table.owner);
             match (of.map(|of| of.element.as_str()), table.spec.name.as_str()) {
+                (Some("firewall"), "rules") if is_gateway => table.rows = gateway_rules(),
                 (Some("firewall"), "rules") => {
                     let rules = rules(Family::Acl, n_rules, filled.len() as u64 + 1);
                     table.rows = rules.iter().map(rule_row).collect();
@@ -236,6 +257,20 @@ pub(super) fn fill(lowered: &mut [Lowered], n_rules: usize, n_routes: usize) -> 
     (filled, routes)
 }
 
+/// What each table of a gateway has behind that of its flows, as the tables of Open vSwitch have beside it
+/// (`benches/peers/packets.py`): one flow that is refused, so that all fields are looked at, and all others.
+fn gateway_rules() -> Vec<Vec<Value>> {
+    let host = |first: u8| Value::Bytes(vec![first, 255, 255, 255, 32]);
+    let port = [Value::Int(u16::MAX.into()), Value::Int(u16::MAX.into())];
+    let refused = [Value::Int(10), host(10), host(11), Value::Int(UDP.into())];
+    let all = [Value::Int(20), Value::Null, Value::Null, Value::Null];
+    let ports = [Value::Int(0), Value::Int(u16::MAX.into())];
+    let row = |first: [Value; 4], ports: [Value; 2], allow: bool| {
+        first.into_iter().chain(ports.clone()).chain(ports).chain([Value::Bool(allow)]).collect()
+    };
+    vec![row(refused, port, false), row(all, ports, true)]
+}
+
 /// Makes each of these hosts a user of a GTP-U gateway, in a tunnel of its own to one of 16 stations.
 fn admit_users(lowered: &mut [Lowered], hosts: impl Fn() -> BTreeSet<[u8; 4]>) {
     let user = |(at, host): (u8, [u8; 4])| {
@@ -245,6 +280,21 @@ fn admit_users(lowered: &mut [Lowered], hosts: impl Fn() -> BTreeSet<[u8; 4]>) {
     let tables = lowered.iter_mut().flat_map(|lowered| &mut lowered.program().tables);
     for table in tables.filter(|table| table.spec.name == "users") {
         table.rows = (0..=u8::MAX).cycle().zip(hosts()).map(user).collect();
+    }
+}
+
+/// Gives each of these flows a row in the table of a gateway.
+fn admit_flows(lowered: &mut [Lowered], flows: impl Fn() -> Vec<Flow>) {
+    let row = |flow: Flow| {
+        let (dst, port) = (flow[8..12].to_vec(), u16::from_be_bytes([flow[12], flow[13]]));
+        let next = Value::Bytes(vec![2, 0, 0, 0, 0, flow[11] % 64]);
+        let own = Value::Bytes(vec![2, 0, 0, 0, 0, 1]);
+        ((dst.clone(), port), vec![Value::Bytes(dst), Value::Int(port.into()), next, own])
+    };
+    let tables = lowered.iter_mut().flat_map(|lowered| &mut lowered.program().tables);
+    for table in tables.filter(|table| table.owner == PER_FLOW) {
+        let rows: BTreeMap<_, _> = flows().into_iter().map(row).collect();
+        table.rows = rows.into_values().collect();
     }
 }
 

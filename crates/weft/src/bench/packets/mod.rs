@@ -7,6 +7,7 @@
 //! | `learned` | rows that a handler adds |
 //! | `rig` | source, engine and sink |
 //! | `simple.weft` | elements that do little |
+//! | `gateway.weft` | a table with a row for each flow |
 
 #[cfg(test)]
 mod agree;
@@ -139,6 +140,7 @@ mod tests {
             let expected = match case.name {
                 "none" => 0,
                 "4 firewalls of 200" => 4,
+                name if name.starts_with("gateway of 4") => 4,
                 "l2_switch" => 2,
                 "all three, 1 flow" | "all three, 10k flows" => 3,
                 "vlan_access" => 0,

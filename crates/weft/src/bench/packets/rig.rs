@@ -35,14 +35,14 @@ const BATCH_TIME: Interval = Interval::from_micros(6);
 /// Where the flow stands in a frame: from TTL to the ports.
 const FLOW_AT: core::ops::Range<usize> = 22..38;
 const TCP: u8 = 6;
-const UDP: u8 = 17;
+pub(super) const UDP: u8 = 17;
 /// Where the flags of TCP are, and two of them.
 const FLAGS_AT: usize = 47;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
 /// TTL, protocol, checksum, addresses and ports of a flow, as they are in the frame.
-type Flow = [u8; 16];
+pub(super) type Flow = [u8; 16];
 
 /// The rig. Packets go on through all flows from round to round.
 pub(super) struct Rig {
@@ -194,7 +194,7 @@ pub(super) fn destinations(rules: &[Vec<Rule>], routes: &[Rule], n: usize) -> BT
 
 /// As many flows as are asked for: drawn from the rules and routes that they meet, from each list as many, in an order
 /// that no table knows.
-fn all_flows(rules: &[Vec<Rule>], routes: &[Rule], n: usize) -> Vec<Flow> {
+pub(super) fn all_flows(rules: &[Vec<Rule>], routes: &[Rule], n: usize) -> Vec<Flow> {
     let layout = Layout::new(&five_tuple()).expect("the fields fit");
     let routes: Vec<Rule> = routes.iter().map(route_rule).collect();
     let mut lists: Vec<&[Rule]> = rules.iter().map(Vec::as_slice).collect();
