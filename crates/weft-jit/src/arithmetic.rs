@@ -2,9 +2,9 @@
 //! inline.
 
 use cranelift_codegen::ir as clif;
-use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
-use cranelift_codegen::ir::types::I128;
+use cranelift_codegen::ir::types::{I8, I128};
+use cranelift_codegen::ir::{DataFlowGraph, InstBuilder as _, InstructionData, Opcode};
 use cranelift_frontend::FunctionBuilder;
 use weft_core::hash;
 use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
@@ -90,6 +90,22 @@ pub(crate) trait Arithmetic<'f> {
         }
     }
 
+    /// A truth that is 0 or 1.
+    fn not(&mut self, a: clif::Value) -> clif::Value {
+        self.builder().ins().bxor_imm_u(a, 1)
+    }
+
+    /// A condition without a NOT in front of it, and whether there was an odd number of them: what hangs on it changes
+    /// places, which costs nothing, and Cranelift does not.
+    fn without_not(&mut self, by: clif::Value) -> (clif::Value, bool) {
+        let dfg = &self.builder().func.dfg;
+        let (mut by, mut is_not) = (by, false);
+        while let Some(of) = negated(dfg, by) {
+            (by, is_not) = (of, !is_not);
+        }
+        (by, is_not)
+    }
+
     fn bool_binary(&mut self, op: BoolOp, a: clif::Value, b: clif::Value) -> clif::Value {
         let ins = self.builder().ins();
         match op {
@@ -122,6 +138,18 @@ pub(crate) trait Arithmetic<'f> {
         let (low, high) = self.builder().ins().isplit(product);
         self.builder().ins().bxor(low, high)
     }
+}
+
+/// What this value is the NOT of, if it is one.
+fn negated(dfg: &DataFlowGraph, value: clif::Value) -> Option<clif::Value> {
+    let inst = dfg.value_def(value).inst().filter(|_| dfg.value_type(value) == I8)?;
+    let InstructionData::Binary { opcode: Opcode::Bxor, args: [of, by] } = dfg.insts[inst] else {
+        return None;
+    };
+    let by = dfg.value_def(by).inst()?;
+    let is_one =
+        matches!(dfg.insts[by], InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } if imm.bits() == 1);
+    is_one.then_some(of)
 }
 
 /// The condition of a comparison of integers.

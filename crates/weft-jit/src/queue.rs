@@ -396,7 +396,9 @@ impl<'t, 'f> Translator<'t, 'f> {
     fn branch(&mut self, by: Value, then: &[Step], otherwise: &[Step]) -> bool {
         let [yes, no, behind] = [(); 3].map(|()| self.builder.create_block());
         let by = self.get(by);
-        self.builder.ins().brif(by, yes, &[], no, &[]);
+        let (by, is_not) = self.without_not(by);
+        let [first, second] = if is_not { [no, yes] } else { [yes, no] };
+        self.builder.ins().brif(by, first, &[], second, &[]);
         let known_before = self.known.clone();
         let mut known_behind: Option<BTreeSet<Slot>> = None;
         for (at, steps) in [(yes, then), (no, otherwise)] {
@@ -460,10 +462,12 @@ impl<'t, 'f> Translator<'t, 'f> {
             Op::BoolBinary(op, a, b) => self.bool_binary(op, self.get(a), self.get(b)),
             Op::Not(a) => {
                 let a = self.get(a);
-                self.builder.ins().bxor_imm_u(a, 1)
+                self.not(a)
             }
             Op::Select(by, a, b) => {
                 let (by, a, b) = (self.get(by), self.get(a), self.get(b));
+                let (by, is_not) = self.without_not(by);
+                let [a, b] = if is_not { [b, a] } else { [a, b] };
                 self.builder.ins().select(by, a, b)
             }
             Op::Hash(a) => {

@@ -167,8 +167,9 @@ impl Packets {
         self.lines.resize(n_lines, [0; LINE_WORDS]);
     }
 
-    /// Gives a place back. Its words stay until it is taken again. In a long queue the packet that was behind it came
-    /// long ago: it is asked for, to be here when its turn comes.
+    /// Gives a place back. Its words stay until it is taken again. In a long queue the packets that were behind it came
+    /// long ago: the second of them is asked for, to be here when its turn comes. For the first that was done when the
+    /// one before left, so it does not matter if it leaves next.
     #[inline(always)]
     pub(super) fn release(&mut self, slot: u32) -> Known {
         let free = core::mem::replace(&mut self.free, slot);
@@ -177,8 +178,9 @@ impl Packets {
         let known = known(words);
         if self.fresh > self.near
             && let (Some(fetch), Some(next)) = (self.fetch, self.lines.get(next as usize))
+            && let Some(second) = self.lines.get(pair(next[LINK]).1 as usize)
         {
-            fetch(next);
+            fetch(second);
         }
         known
     }

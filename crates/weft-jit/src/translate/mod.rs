@@ -17,6 +17,7 @@ mod tuple;
 mod usual;
 
 use crate::ahead::Asks;
+use crate::arithmetic::Arithmetic as _;
 use crate::cold;
 use crate::frame::{FRAME_BYTES, Frame, SCRATCH_MARGIN, SLICE_START, VecWords, arc_offset};
 use crate::helpers::{CELL_BYTES, Cell, Cold, Helper, ROW_REF_BYTES, tag};
@@ -740,7 +741,10 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             Op::FrameGet(at, bytes, endian) => Some(self.frame_get(*at, (*bytes, *endian), inst.result)?),
             Op::Select(by, yes, no) => {
                 let (by, yes, no) = (self.get(*by)?.one(), self.get(*yes)?, self.get(*no)?);
-                Some(self.segment.select(by, yes, no))
+                Some(match self.without_not(by) {
+                    (by, false) => self.segment.select(by, yes, no),
+                    (by, true) => self.segment.select(by, no, yes),
+                })
             }
             op => {
                 if let Some(value) = self.number(op)? {
@@ -778,7 +782,10 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 let by = self.get(*by)?.one();
                 let (yes_args, no_args) = (self.branch_args(yes)?, self.branch_args(no)?);
                 let (yes_block, no_block) = (self.branch_block(yes), self.branch_block(no));
-                self.segment.builder.ins().brif(by, yes_block, &yes_args, no_block, &no_args);
+                match self.without_not(by) {
+                    (by, false) => self.ins().brif(by, yes_block, &yes_args, no_block, &no_args),
+                    (by, true) => self.ins().brif(by, no_block, &no_args, yes_block, &yes_args),
+                };
                 for (jump, way) in [(yes, yes_block), (no, no_block)] {
                     if self.has_own_way(jump) {
                         self.segment.builder.switch_to_block(way);

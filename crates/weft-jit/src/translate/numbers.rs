@@ -71,7 +71,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::Not(a) => {
                 let a = self.get(*a)?.one();
-                self.ins().bxor_imm_u(a, 1)
+                self.not(a)
             }
             Op::Hash(a) if self.ty(*a) == Ty::Int => {
                 let a = self.get(*a)?.one();
