@@ -124,6 +124,32 @@ fn a_chain_is_tried_on_a_capture() {
     assert!(String::from_utf8_lossy(&done.stderr).contains("weft replay"));
 }
 
+/// The capture of yesterday's trouble would be gone, and there may be no other.
+#[test]
+fn a_capture_is_not_written_over_as_it_is_read() {
+    let folder = Folder::new();
+    let program = folder.write("edge.weft", NETWORK);
+    let input = folder.0.join("wan.pcapng");
+    capture(&input, &[packet(64, 53), packet(9, 80)]);
+    let before = std::fs::read(&input).expect("it was written");
+    std::fs::hard_link(&input, folder.0.join("linked.pcapng")).expect("the folder is ours");
+    std::os::unix::fs::symlink(&input, folder.0.join("soft.pcapng")).expect("the folder is ours");
+    let other_spelling = format!("{}/./wan.pcapng", folder.0.display());
+    let path = |name: &str| folder.0.join(name).display().to_string();
+    let all = [path("wan.pcapng"), path("linked.pcapng"), path("soft.pcapng"), other_spelling];
+    let of_file = all.iter().flat_map(|out| [vec!["--out", out], vec!["--annotate", "--out", out]]);
+    for args in of_file.chain([vec!["--out-dir", folder.0.to_str().expect("it is a name")]]) {
+        let done = output(weft(&folder).arg("replay").arg(&program).arg("--in").arg(&input).args(&args));
+        let told = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{args:?}: {told}");
+        assert!(
+            told.contains("would write over the capture that is read") && told.contains("help: name another")
+        );
+        assert_eq!(std::fs::read(&input).ok().as_deref(), Some(&*before), "{args:?}");
+        assert!(!folder.0.join("lan.pcapng").exists(), "nothing is opened before");
+    }
+}
+
 /// A datagram of UDP in fragments of so many bytes.
 fn fragments(dst_port: u16, id: u16, payload: usize, bytes: usize) -> Vec<Vec<u8>> {
     let mut datagram = [&1000_u16.to_be_bytes()[..], &dst_port.to_be_bytes()].concat();

@@ -12,7 +12,7 @@ use crate::packets;
 use crate::progress::Progress;
 use crate::running::{backend, changes_of};
 use crate::source::{Files, require};
-use output::{Annotated, Outputs};
+use output::{Annotated, Outputs, spare_input};
 use report::Report;
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -192,6 +192,7 @@ impl<'a> Replay<'a> {
         source: FileSource,
     ) -> Result<Self, Fault> {
         let link = source.link();
+        spare_input(args, &plan)?;
         let (mut outputs, mut annotated) = (Outputs::nowhere(), None);
         match (&args.out, &args.out_dir) {
             (Some(path), _) if args.annotate => annotated = Some(Annotated::create(path, link, &plan)?),

@@ -1,9 +1,11 @@
 //! The captures that a replay writes.
 
+use crate::cli::ReplayArgs;
 use crate::fault::Fault;
 use crate::source::clause;
 use std::fs::File;
 use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use weft_core::frame::Frame;
 use weft_engine::packet::plan::PacketPlan;
@@ -55,7 +57,7 @@ impl Outputs {
         let made = std::fs::create_dir_all(folder);
         made.map_err(|error| Fault::environment(format!("cannot make {folder}: {}", clause(&error))))?;
         let file = |port: &String| {
-            let path = Path::new(folder).join(format!("{port}.pcapng"));
+            let path = file_of_port(folder, port);
             Capture::with_interfaces(&path, link, std::slice::from_ref(port)).map(|(capture, _)| capture)
         };
         let files = plan.ports.iter().map(file).collect::<Result<_, _>>()?;
@@ -144,6 +146,35 @@ impl Capture {
         }
         Ok(())
     }
+}
+
+/// Whether the capture that is read is none of the files to be written: these are emptied as they are opened.
+///
+/// # Errors
+/// It is one of them, perhaps by another name.
+pub(super) fn spare_input(args: &ReplayArgs, plan: &PacketPlan) -> Result<(), Fault> {
+    let (option, another, files): (_, _, Vec<PathBuf>) = match (&args.out, &args.out_dir) {
+        (Some(path), _) => ("--out", "file", vec![path.into()]),
+        (None, Some(folder)) => {
+            ("--out-dir", "folder", plan.ports.iter().map(|port| file_of_port(folder, port)).collect())
+        }
+        (None, None) => return Ok(()),
+    };
+    let Some(path) = files.iter().find(|path| is_same_file(args.input.as_ref(), path)) else {
+        return Ok(());
+    };
+    let what = format!("{option} would write over the capture that is read: {}", path.display());
+    Err(Fault::usage(what).with_help(format!("name another {another}")))
+}
+
+fn file_of_port(folder: &str, port: &str) -> PathBuf {
+    Path::new(folder).join(format!("{port}.pcapng"))
+}
+
+/// Whether both are one file that keeps what is written, links and other spellings of its name included.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let (Ok(one), Ok(other)) = (one.metadata(), other.metadata()) else { return false };
+    one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
 fn unwritten(path: &Path, error: &std::io::Error) -> Fault {
