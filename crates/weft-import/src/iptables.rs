@@ -11,6 +11,8 @@ pub(crate) fn read(text: &str, hook: &Hook, is_v6: bool) -> List {
     let chain = hook.name.to_ascii_uppercase();
     let family = if is_v6 { Family::V6 } else { Family::V4 };
     let (mut is_filter, mut policy) = (false, None);
+    // The table that has begun and not ended.
+    let mut open: Option<Token<'_>> = None;
     for line in tokens.split(|token| matches!(token.kind, Kind::Line | Kind::End)) {
         let Some(first) = line.first() else { continue };
         if list.faults.len() >= FAULTS_MAX {
@@ -18,7 +20,10 @@ pub(crate) fn read(text: &str, hook: &Hook, is_v6: bool) -> List {
         }
         if let Some(table) = first.text.strip_prefix('*') {
             is_filter = table == "filter";
-        } else if !is_filter || first.is("COMMIT") {
+            list.faults.extend(open.replace(*first).map(|open| cut(first, &open)));
+        } else if first.is("COMMIT") {
+            (is_filter, open) = (false, None);
+        } else if !is_filter {
             continue;
         } else if let Some(name) = first.text.strip_prefix(':') {
             if name != chain {
@@ -32,6 +37,11 @@ pub(crate) fn read(text: &str, hook: &Hook, is_v6: bool) -> List {
             list.faults.push(fault);
         }
     }
+    if let (Some(open), Some(end)) = (open, tokens.last())
+        && list.faults.len() < FAULTS_MAX
+    {
+        list.faults.push(cut(end, &open));
+    }
     match policy {
         Some((Verdict::Accept, line)) => {
             list.faults.extend(rule::policy(Verdict::Accept, family, line, &mut list.rows).err());
@@ -44,6 +54,14 @@ pub(crate) fn read(text: &str, hook: &Hook, is_v6: bool) -> List {
         None => {}
     }
     list
+}
+
+/// That a table has no end up to here.
+fn cut(here: &Token<'_>, open: &Token<'_>) -> Fault {
+    let Token { text, line, .. } = open;
+    here.fault(format!(
+        "the COMMIT of `{text}` of line {line} does not come before this: give all that iptables-save prints"
+    ))
 }
 
 /// The words of a rule.
@@ -81,6 +99,9 @@ fn rule_of(
     }
     if words.value(&first)?.text != chain {
         return Ok(());
+    }
+    for word in line {
+        word.closed()?;
     }
     let mut rule = Rule::default();
     rule.only(family);
@@ -167,8 +188,10 @@ fn test(
             let value = words.value(&option)?;
             rule.leaves(&option, &[value], negated, hook)?;
         }
-        "--comment" => rule.comment = Some(words.value(&option)?.text.to_owned()),
+        "--comment" => rule.comment = Some(unescaped(&words.value(&option)?)),
         "--reject-with" => _ = words.value(&option)?,
+        option_of_log if LOG_WITH_VALUE.contains(&option_of_log) => _ = words.value(&option)?,
+        option_of_log if LOG_WITHOUT_VALUE.contains(&option_of_log) => {}
         "-c" | "--set-counters" => {
             words.value(&option)?;
             words.value(&option)?;
@@ -177,11 +200,13 @@ fn test(
             let value = words.value(&option)?;
             rule.verdict = match value.text {
                 "REJECT" => Some(Verdict::Reject),
+                // It decides nothing: what comes behind it is asked too.
+                "LOG" | "NFLOG" => None,
                 target => match verdict(target) {
                     Some(verdict) => Some(verdict),
                     None => {
                         let reason =
-                            format!("the target `{target}` is not read: only ACCEPT, DROP and REJECT");
+                            format!("the target `{target}` is not read: only ACCEPT, DROP, REJECT and LOG");
                         return Err(value.fault(reason));
                     }
                 },
@@ -190,6 +215,21 @@ fn test(
         other => return Err(option.fault(format!("`{other}` is not read"))),
     }
     Ok(())
+}
+
+/// What stands in quotes, without the `\` before some of its characters.
+fn unescaped(token: &Token<'_>) -> String {
+    if token.kind != Kind::Text {
+        return token.text.to_owned();
+    }
+    let (mut text, mut is_escaped) = (String::new(), false);
+    for c in token.text.chars() {
+        is_escaped = c == '\\' && !is_escaped;
+        if !is_escaped {
+            text.push(c);
+        }
+    }
+    text
 }
 
 fn nets(
@@ -241,6 +281,19 @@ fn flags(words: &mut Words<'_, '_>, option: &Token<'_>) -> Result<u8, Fault> {
 
 /// What `--syn` stands for: `--tcp-flags FIN,SYN,RST,ACK SYN`.
 const FIRST_OF_CONNECTION: Flags = Flags { bits: 0x02, mask: 0x17 };
+
+/// Options of the targets LOG and NFLOG, which decide nothing.
+const LOG_WITH_VALUE: [&str; 7] = [
+    "--log-prefix",
+    "--log-level",
+    "--nflog-prefix",
+    "--nflog-group",
+    "--nflog-range",
+    "--nflog-size",
+    "--nflog-threshold",
+];
+const LOG_WITHOUT_VALUE: [&str; 5] =
+    ["--log-tcp-sequence", "--log-tcp-options", "--log-ip-options", "--log-uid", "--log-macdecode"];
 
 fn verdict(text: &str) -> Option<Verdict> {
     match text {

@@ -10,11 +10,25 @@ pub(crate) fn read(text: &str, hook: &Hook) -> List {
     let tokens = tokens(text, true);
     let mut sets = BTreeMap::new();
     // A rule may name a set that comes later.
-    let mut first =
-        Reader { tokens: &tokens, at: 0, hook, sets: &mut sets, list: List::default(), taken: None };
+    let mut first = Reader {
+        tokens: &tokens,
+        at: 0,
+        hook,
+        sets: &mut sets,
+        list: List::default(),
+        taken: None,
+        is_cut: false,
+    };
     first.file(true);
-    let mut second =
-        Reader { tokens: &tokens, at: 0, hook, sets: &mut sets, list: List::default(), taken: None };
+    let mut second = Reader {
+        tokens: &tokens,
+        at: 0,
+        hook,
+        sets: &mut sets,
+        list: List::default(),
+        taken: None,
+        is_cut: false,
+    };
     second.file(false);
     let Reader { mut list, taken, .. } = second;
     if taken.is_none() && list.faults.is_empty() {
@@ -33,6 +47,8 @@ struct Reader<'a, 's> {
     list: List,
     /// Where the chain of the hook is.
     taken: Option<u32>,
+    /// It has been told that the list ends too early.
+    is_cut: bool,
 }
 
 /// What stands on the right of a test.
@@ -76,12 +92,30 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
+    /// That the list ends within something, which has begun at this place.
+    fn cut(&mut self, what: &str, begun: Token<'a>) -> Fault {
+        self.is_cut = true;
+        let end = self.tokens[self.tokens.len() - 1];
+        let line = begun.line;
+        end.fault(format!(
+            "the list ends here without the `}}` of {what} of line {line}: give all that `nft list ruleset` prints"
+        ))
+    }
+
+    /// Tells it if the list ends here, unless it was told of what is inside.
+    fn note_cut(&mut self, what: &str, begun: Token<'a>) {
+        if self.token().kind == Kind::End && !self.is_cut {
+            let fault = self.cut(what, begun);
+            self.note(fault);
+        }
+    }
+
     fn file(&mut self, sets_only: bool) {
         self.skip_lines();
         while !self.is_at_end() {
             let token = self.next();
             if token.is("table") {
-                self.table(sets_only);
+                self.table(token, sets_only);
             } else if token.is("flush") {
                 self.skip_statement();
             } else {
@@ -92,7 +126,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    fn table(&mut self, sets_only: bool) {
+    fn table(&mut self, begun: Token<'a>, sets_only: bool) {
         let (first, second) = (self.next(), self.token());
         let (family, name) = match first.text {
             "ip" if !second.is("{") => (Family::V4, self.next().text),
@@ -101,7 +135,7 @@ impl<'a> Reader<'a, '_> {
             "arp" | "bridge" | "netdev" if !second.is("{") => {
                 self.next();
                 if self.eat("{") {
-                    self.skip_block();
+                    self.skip_block("the table", begun);
                 }
                 return;
             }
@@ -114,38 +148,51 @@ impl<'a> Reader<'a, '_> {
         }
         loop {
             self.skip_lines();
-            if self.eat("}") || self.is_at_end() {
+            if self.eat("}") {
                 return;
+            }
+            if self.is_at_end() {
+                return self.note_cut("the table", begun);
             }
             let token = self.next();
             let named = self.next();
             let has_body = self.eat("{");
             match token.text {
-                "chain" if has_body => self.chain(family, name, sets_only),
-                "set" if has_body => self.set(name, named.text, sets_only),
+                "chain" if has_body => self.chain(token, family, name, sets_only),
+                "set" if has_body => self.set(token, name, named.text, sets_only),
                 other => {
                     if !sets_only && other != "comment" {
                         self.note(
                             token.fault(format!("`{other}` is not read in a table: only `chain` and `set`")),
                         );
                     }
-                    if has_body { self.skip_block() } else { self.skip_statement() }
+                    if has_body { self.skip_block("the block", token) } else { self.skip_statement() }
                 }
             }
         }
     }
 
-    fn set(&mut self, table: &str, name: &str, sets_only: bool) {
+    fn set(&mut self, begun: Token<'a>, table: &str, name: &str, sets_only: bool) {
         let mut elements = Vec::new();
         loop {
             self.skip_lines();
-            if self.eat("}") || self.is_at_end() {
+            if self.eat("}") {
                 break;
+            }
+            if self.is_at_end() {
+                return self.note_cut("the set", begun);
             }
             if self.eat("elements") {
                 self.eat("=");
+                let open = self.token();
                 if self.eat("{") {
-                    elements = self.elements();
+                    match self.elements(open) {
+                        Ok(found) => elements = found,
+                        Err(fault) => {
+                            self.note(fault);
+                            return self.skip_block("the set", begun);
+                        }
+                    }
                 }
             } else if sets_only {
                 self.skip_statement();
@@ -161,28 +208,28 @@ impl<'a> Reader<'a, '_> {
     }
 
     /// Up to the `}`.
-    fn elements(&mut self) -> Vec<Token<'a>> {
+    fn elements(&mut self, open: Token<'a>) -> Read<Vec<Token<'a>>> {
         let mut all = Vec::new();
-        while !self.is_at_end() {
-            let token = self.next();
+        loop {
+            let token = self.next().closed()?;
             match token.kind {
-                Kind::Mark if token.text == "}" => break,
-                Kind::Word | Kind::Text => all.push(token),
+                Kind::Mark if token.text == "}" => return Ok(all),
+                Kind::End => return Err(self.cut("the set", open)),
+                _ if token.is_value() => all.push(token),
                 _ => {}
             }
         }
-        all
     }
 
-    fn chain(&mut self, family: Family, table: &str, sets_only: bool) {
+    fn chain(&mut self, begun: Token<'a>, family: Family, table: &str, sets_only: bool) {
         if sets_only {
-            return self.skip_block();
+            return self.skip_block("the chain", begun);
         }
         let (mut is_taken, mut policy, mut line) = (false, Verdict::Accept, 0);
         loop {
             self.skip_lines();
             if self.is_at_end() {
-                return;
+                return self.note_cut("the chain", begun);
             }
             let token = self.token();
             if self.eat("}") {
@@ -292,7 +339,7 @@ impl<'a> Reader<'a, '_> {
                 Ok(())
             }
             "comment" => {
-                rule.comment = Some(self.next().text.to_owned());
+                rule.comment = Some(self.value()?.text.to_owned());
                 Ok(())
             }
             "reject" => {
@@ -312,6 +359,16 @@ impl<'a> Reader<'a, '_> {
                 None => Err(token.fault(format!("`{other}` is not read in a rule"))),
             },
         }
+    }
+
+    /// What must follow.
+    fn value(&mut self) -> Read<Token<'a>> {
+        let token = self.token().closed()?;
+        if !token.is_value() {
+            return Err(token.fault("a value is to follow"));
+        }
+        self.at += 1;
+        Ok(token)
     }
 
     fn header(&mut self, rule: &mut Rule, table: &str, is_v6: bool) -> Read<()> {
@@ -495,22 +552,21 @@ impl<'a> Reader<'a, '_> {
         if !negated && self.eat("=") {
             self.eat("=");
         }
-        let first = self.next();
-        let values = if first.is("{") {
-            self.elements()
+        let first = self.token();
+        let values = if self.eat("{") {
+            self.elements(first)?
         } else if let Some(name) = first.text.strip_prefix('@') {
+            self.at += 1;
             let known = self.sets.get(&(table.to_owned(), name.to_owned()));
             known
                 .cloned()
                 .ok_or_else(|| first.fault(format!("there is no set `{name}` in table `{table}`")))?
-        } else if matches!(first.kind, Kind::Word | Kind::Text) {
-            let mut values = vec![first];
+        } else {
+            let mut values = vec![self.value()?];
             while self.eat(",") {
-                values.push(self.next());
+                values.push(self.value()?);
             }
             values
-        } else {
-            return Err(first.fault("a value is to follow"));
         };
         if values.is_empty() {
             return Err(first.fault("the set is empty"));
@@ -524,16 +580,20 @@ impl<'a> Reader<'a, '_> {
     /// To the end of the line, over blocks in it.
     fn skip_statement(&mut self) {
         while !self.is_end_of_rule() {
-            if self.next().is("{") {
-                self.skip_block();
+            let token = self.next();
+            if token.is("{") {
+                self.skip_block("the block", token);
             }
         }
     }
 
     /// Behind the `}` of a block that has begun.
-    fn skip_block(&mut self) {
+    fn skip_block(&mut self, what: &str, begun: Token<'a>) {
         let mut depth = 1;
-        while depth > 0 && self.token().kind != Kind::End {
+        while depth > 0 {
+            if self.token().kind == Kind::End {
+                return self.note_cut(what, begun);
+            }
             let token = self.next();
             depth += i32::from(token.is("{")) - i32::from(token.is("}"));
         }

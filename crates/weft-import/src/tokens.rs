@@ -9,6 +9,8 @@ pub(crate) enum Kind {
     Word,
     /// What stands in quotes, without them.
     Text,
+    /// The same without the quote at its end: it goes to the end of the line.
+    Open,
     /// One of `{`, `}`, `,`, `;`, `=`, or `!=`.
     Mark,
     /// The end of a line.
@@ -32,6 +34,19 @@ impl Token<'_> {
         matches!(self.kind, Kind::Word | Kind::Mark) && self.text == text
     }
 
+    /// Whether something can be meant by it: no mark, and no end.
+    pub(crate) fn is_value(&self) -> bool {
+        matches!(self.kind, Kind::Word | Kind::Text)
+    }
+
+    /// That quotes are not closed, if so.
+    pub(crate) fn closed(self) -> Result<Self, Fault> {
+        match self.kind {
+            Kind::Open => Err(self.fault("the quote that begins here is not closed in its line")),
+            _ => Ok(self),
+        }
+    }
+
     /// What is wrong here.
     pub(crate) fn fault(&self, reason: impl Into<String>) -> Fault {
         Fault { line: self.line, column: self.column, reason: reason.into() }
@@ -39,29 +54,26 @@ impl Token<'_> {
 }
 
 /// The pieces of a text. A comment goes from `#` at the beginning of a word to the end of the line; a line that ends in
-/// `\` goes on in the next. With `marks` there are marks; else they are parts of words.
+/// `\` goes on in the next. With `marks` there are marks; else they are parts of words, and `\` in quotes takes what is
+/// behind it as it is.
 pub(crate) fn tokens(text: &str, marks: bool) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
-    let mut goes_on = false;
+    let (mut goes_on, mut column) = (false, 1);
     for (nth, line) in text.lines().enumerate() {
         let number = nth as u32 + 1;
         let (body, continued) = line.strip_suffix('\\').map_or((line, false), |body| (body, true));
         of_line(body, number, marks, &mut tokens);
         goes_on = continued;
+        column = line.chars().count() as u32 + 1;
         if !goes_on {
-            tokens.push(Token {
-                kind: Kind::Line,
-                text: "",
-                line: number,
-                column: line.chars().count() as u32 + 1,
-            });
+            tokens.push(Token { kind: Kind::Line, text: "", line: number, column });
         }
     }
     let line = text.lines().count().max(1) as u32;
     if goes_on {
-        tokens.push(Token { kind: Kind::Line, text: "", line, column: 1 });
+        tokens.push(Token { kind: Kind::Line, text: "", line, column });
     }
-    tokens.push(Token { kind: Kind::End, text: "", line, column: 1 });
+    tokens.push(Token { kind: Kind::End, text: "", line, column });
     tokens
 }
 
@@ -80,8 +92,10 @@ fn of_line<'a>(line: &'a str, number: u32, marks: bool, tokens: &mut Vec<Token<'
         }
         let (kind, text, taken) = if first == '"' {
             let inside = &rest[1..];
-            let end = inside.find('"').unwrap_or(inside.len());
-            (Kind::Text, &inside[..end], (end + 2).min(rest.len()))
+            match end_of_text(inside, !marks) {
+                Some(end) => (Kind::Text, &inside[..end], end + 2),
+                None => (Kind::Open, inside, rest.len()),
+            }
         } else if marks && rest.starts_with("!=") {
             (Kind::Mark, &rest[..2], 2)
         } else if is_mark(first) {
@@ -95,4 +109,14 @@ fn of_line<'a>(line: &'a str, number: u32, marks: bool, tokens: &mut Vec<Token<'
         column += rest[..taken].chars().count() as u32;
         rest = &rest[taken..];
     }
+}
+
+/// Where the quote is that ends a text.
+fn end_of_text(inside: &str, escapes: bool) -> Option<usize> {
+    let mut is_escaped = false;
+    inside.find(|c: char| {
+        let ends = c == '"' && !is_escaped;
+        is_escaped = escapes && c == '\\' && !is_escaped;
+        ends
+    })
 }

@@ -99,7 +99,7 @@ fn what_is_not_understood_has_its_place() {
     assert_eq!(iptables("-m limit --limit 5/s -j ACCEPT"), ["3:15: the match `limit` is not read"]);
     assert_eq!(
         iptables("-p tcp -j LOGDROP"),
-        ["3:22: the target `LOGDROP` is not read: only ACCEPT, DROP and REJECT"]
+        ["3:22: the target `LOGDROP` is not read: only ACCEPT, DROP, REJECT and LOG"]
     );
     assert_eq!(iptables("-s 10.0.0.0/8 --dport"), ["3:26: `--dport` needs a value"]);
     // Both would have to be true: with the last alone, the rule would let more through.
@@ -116,6 +116,60 @@ fn what_is_not_understood_has_its_place() {
         assert_eq!(faults[0].reason, "names with `*` or `+` are not read", "{text}");
     }
     assert_eq!(import("", None, &Hook::default()).faults.len(), 1, "an empty list would let nothing pass");
+}
+
+/// Half of a list lets pass what the whole would not, and nobody would know.
+#[test]
+fn a_list_that_is_cut_short_is_not_taken_for_a_whole_one() {
+    let hook = Hook { name: "forward".into(), out_port: Some("wan".into()) };
+    let ends = NFT.rfind('}').zip(IPTABLES.rfind("COMMIT")).expect("both are whole");
+    let all = [(NFT, Format::Nft, ends.0), (IPTABLES, Format::Iptables, ends.1 + "COMMI".len())];
+    for (text, format, end) in all {
+        // Up to the end of a table it is a list of fewer tables.
+        let is_cut = |at: &usize| text.is_char_boundary(*at) && !text[..*at].trim_end().ends_with("COMMIT");
+        for cut in (0..=end).filter(is_cut) {
+            let list = import(&text[..cut], Some(format), &hook);
+            assert!(!list.faults.is_empty(), "{format:?} up to {cut}: {}", &text[..cut]);
+        }
+    }
+    let told =
+        |text: &str| import(text, None, &hook).faults.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let chain = "table inet f {\n chain x {\n  type filter hook forward priority 0; policy accept;\n";
+    let ends = |line, column, what, of| {
+        format!(
+            "{line}:{column}: the list ends here without the `}}` of {what} of line {of}: \
+             give all that `nft list ruleset` prints"
+        )
+    };
+    assert_eq!(told(&format!("{chain}  tcp dport {{ 22,")), [ends(4, 18, "the set", 4)]);
+    assert_eq!(told(&format!("{chain}  tcp dport 22")), [ends(4, 15, "the chain", 2)]);
+    assert_eq!(told(&format!("{chain} }}\n")), [ends(4, 3, "the table", 1)]);
+    assert_eq!(
+        told(&format!("{chain}  accept comment \"abc\n }}\n}}\n")),
+        ["4:18: the quote that begins here is not closed in its line"]
+    );
+    assert_eq!(
+        told("*filter\n:FORWARD DROP [0:0]\n-A FORWARD -j ACCEPT\n"),
+        [
+            "3:21: the COMMIT of `*filter` of line 1 does not come before this: give all that iptables-save prints"
+        ]
+    );
+    assert_eq!(told("*nat\n*filter\n:FORWARD DROP [0:0]\nCOMMIT\n").len(), 1);
+}
+
+/// What iptables-save prints is what people have.
+#[test]
+fn quotes_in_comments_and_rules_that_log_are_read() {
+    let text = "*filter\n:FORWARD DROP [0:0]\n\
+                -A FORWARD -m comment --comment \"a \\\"quote\\\" \\\\\" -j ACCEPT\n\
+                -A FORWARD -p tcp -j LOG --log-prefix \"seen \" --log-level 4 --log-uid\n\
+                -A FORWARD -j NFLOG --nflog-group 3\nCOMMIT\n";
+    let all = "NULL, '0.0.0.0/0', NULL, NULL, 0, 65535, 0, 65535, NULL, 0, NULL, NULL, 1";
+    assert_eq!(rows(&import(text, None, &Hook::default())), [format!("{all}, 'a \"quote\" \\'")]);
+    let open = text.replace("\" -j ACCEPT", " -j ACCEPT");
+    let told = import(&open, None, &Hook::default());
+    assert_eq!(told.faults[0].to_string(), "3:33: the quote that begins here is not closed in its line");
+    assert!(told.rows.is_empty(), "the rule is left out");
 }
 
 /// A rule with two long sets would fill the memory.
