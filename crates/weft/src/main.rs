@@ -24,6 +24,7 @@ mod running;
 mod signals;
 mod sink_files;
 mod source;
+mod stdout;
 mod svg;
 mod table;
 mod together;
@@ -52,8 +53,9 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Hidden(command) => bench::run_hidden(&command),
         Command::Completions(args) => {
-            clap_complete::generate(args.shell, &mut Cli::command(), "weft", &mut std::io::stdout());
-            Ok(())
+            let mut script = Vec::new();
+            clap_complete::generate(args.shell, &mut Cli::command(), "weft", &mut script);
+            stdout::offer(&script).map(drop)
         }
         Command::Replay(args) => commands::replay::run(&args),
         Command::Sim(args) => commands::sim::run(&args),

@@ -40,9 +40,9 @@ mod twins;
 mod update;
 
 use clap::{Args, Subcommand, ValueEnum};
-use std::io::Write as _;
 
 use crate::fault::Fault;
+use crate::stdout;
 use report::Report;
 use weft_lang::diagnostic::Diagnostic;
 
@@ -183,21 +183,21 @@ pub(crate) fn run_hidden(command: &HiddenCommand) -> Result<(), Fault> {
     match command {
         HiddenCommand::Client(args) => {
             let result = load::run_client(args).map_err(told)?;
-            writeln!(std::io::stdout(), "{result}").map_err(told)
+            stdout::print(&format!("{result}\n"))
         }
         HiddenCommand::Server(args) => load::run_server(args).map_err(told),
         HiddenCommand::Element(args) => elements::run_one(args).map_err(Fault::environment),
         HiddenCommand::Queue(args) => queue::run_one(args).map_err(Fault::environment),
         HiddenCommand::Packets(args) => {
             let ns = packets::run_one(args).map_err(Fault::environment)?;
-            writeln!(std::io::stdout(), "{ns:.1}").map_err(told)
+            stdout::print(&format!("{ns:.1}\n"))
         }
     }
 }
 
 fn print(report: &Report, as_json: bool) -> Result<(), Fault> {
     let text = if as_json { format!("{:#}\n", report.to_json()) } else { report.to_table() };
-    std::io::stdout().write_all(text.as_bytes()).map_err(Fault::environment)?;
+    stdout::print(&text)?;
     match &report.failures[..] {
         [] => Ok(()),
         failures => Err(Fault::Input(format!("not measured: {}", failures.join("; ")))),

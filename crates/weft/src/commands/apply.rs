@@ -1,5 +1,6 @@
 //! `weft apply`
 
+use super::query::line_of;
 use super::{count, render_options};
 use crate::cli::ApplyArgs;
 use crate::client::{Client, Outcome};
@@ -7,12 +8,11 @@ use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::running::refused_by;
 use crate::source::{Files, require};
-use std::io::Write as _;
+use crate::stdout;
 use weft_api::{Applied, ApplyRequest, Change, ChangeKind, Dropped, Refused};
 use weft_lang::diagnostic::render_all;
 
 pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
-    let mut stdout = std::io::stdout();
     require(&args.file)?;
     let mut files = Files::on_disk();
     let checked = check_files(&args.file, &mut files);
@@ -32,18 +32,11 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
     let client = Client::new(&args.admin)?;
     let request = ApplyRequest { program: files.into_bundle(&args.file), dry_run: args.dry_run };
     match client.apply(&request)? {
-        Outcome::Done(applied) if args.json => {
-            let _ = writeln!(stdout, "{}", serde_json::to_string(&applied).expect("it is data"));
-            Ok(())
-        }
+        Outcome::Done(applied) if args.json => stdout::print(&line_of(&applied)),
         Outcome::Done(applied) if args.dry_run => {
-            let _ = write!(stdout, "{}: {}", args.file, outlook(&applied));
-            Ok(())
+            stdout::print(&format!("{}: {}", args.file, outlook(&applied)))
         }
-        Outcome::Done(applied) => {
-            let _ = writeln!(stdout, "{}: {}", args.file, summary(&applied, "  "));
-            Ok(())
-        }
+        Outcome::Done(applied) => stdout::print(&format!("{}: {}\n", args.file, summary(&applied, "  "))),
         Outcome::Refused(refused) => Err(refuse(&refused, args.json)),
     }
 }
@@ -51,8 +44,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
 /// Tells why nothing was applied: as an object on standard output, or to a person.
 fn refuse(refused: &Refused, as_json: bool) -> Fault {
     if as_json {
-        let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(refused).expect("it is data"));
-        return Fault::told(refused.at_fault);
+        return stdout::print(&line_of(refused)).err().unwrap_or(Fault::told(refused.at_fault));
     }
     eprint!("{}", refused.text);
     match refused.version {

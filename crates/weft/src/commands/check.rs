@@ -5,9 +5,9 @@ use crate::cli::CheckArgs;
 use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::source::{Files, require, unreadable};
+use crate::stdout;
 use crate::table::{Align, Table};
 use serde_json::{Value, json};
-use std::io::Write as _;
 use std::rc::Rc;
 use weft_core::wire::Protocol;
 use weft_lang::diagnostic::{render_all, to_json};
@@ -29,7 +29,6 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
         Some(network) if args.cost => Some(costs(network, &checked.sources)?),
         _ => None,
     };
-    let mut stdout = std::io::stdout();
     if args.json {
         let diagnostics = to_json(&checked.diagnostics, &checked.sources);
         let text = match &costs {
@@ -40,7 +39,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
             }
             None => diagnostics,
         };
-        let _ = writeln!(stdout, "{text}");
+        stdout::print(&format!("{text}\n"))?;
     } else {
         eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
     }
@@ -62,10 +61,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
         let counts = counts.into_iter().chain(of_frames.into_iter().filter(|(n, _)| *n > 0));
         let counts: Vec<_> = counts.map(|(n, what)| super::count(n as u64, what)).collect();
         let (counts, ms) = (counts.join(", "), checked.took.as_secs_f64() * 1e3);
-        let _ = writeln!(stdout, "{}: {counts}, checked in {ms:.1} ms", args.file);
-        if let Some(costs) = costs {
-            let _ = write!(stdout, "\n{}{}", table(&costs), headers(network));
-        }
+        let costs = costs.map_or(String::new(), |costs| format!("\n{}{}", table(&costs), headers(network)));
+        stdout::print(&format!("{}: {counts}, checked in {ms:.1} ms\n{costs}", args.file))?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use crate::cli::{CompileArgs, Target};
 use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::source::{Files, require};
-use std::io::Write as _;
+use crate::stdout;
 use std::path::Path;
 use weft_ir::backend::Unsupported;
 use weft_ir::queue::QueueProgram;
@@ -25,10 +25,7 @@ pub(crate) fn run(args: &CompileArgs) -> Result<(), Fault> {
         Fault::Input(format!("{}: queue `{}`{place}: {}", args.file, queue.name, refused.reason))
     })?;
     match &args.output {
-        None => {
-            let _ = std::io::stdout().write_all(module.text.as_bytes());
-            Ok(())
-        }
+        None => stdout::print(&module.text),
         Some(folder) => write(folder, &module),
     }
 }
@@ -66,11 +63,5 @@ fn write(folder: &Path, module: &Module) -> Result<(), Fault> {
     let path = folder.join(format!("{}.v", module.name));
     std::fs::write(&path, &module.text).map_err(|error| unwritable(&path, error))?;
     let ports = count(module.ports.len() as u64, "port");
-    let _ = writeln!(
-        std::io::stdout(),
-        "{}: module {}, {ports} beside clk and reset",
-        path.display(),
-        module.name
-    );
-    Ok(())
+    stdout::print(&format!("{}: module {}, {ports} beside clk and reset\n", path.display(), module.name))
 }

@@ -12,9 +12,10 @@ use crate::live::{Live, Measured, short_time};
 use crate::running::{Refusal, Running};
 use crate::signals;
 use crate::source::Files;
+use crate::stdout;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -159,7 +160,7 @@ impl Demo {
             return Err(Fault::environment("the front end ended without its summary"));
         };
         let outcome = Outcome::of(report);
-        let _ = writeln!(std::io::stdout(), "{}", outcome.told());
+        stdout::print(&format!("{}\n", outcome.told()))?;
         outcome.judged()
     }
 }

@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::source::{Files, require};
-use std::io::Write as _;
+use crate::stdout;
 use weft_api::Status;
 use weft_core::abi::Counters;
 use weft_ir::queue::QueueProgram;
@@ -64,9 +64,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
             chains.chain(queues).collect::<Vec<_>>().join("\n")
         }
     };
-    // A reader that has seen enough may close its end.
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
-    Ok(())
+    stdout::print(&text)
 }
 
 /// That there are more words than a program and a name in it: whoever asks about a packet is told by what.

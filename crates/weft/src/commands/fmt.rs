@@ -4,6 +4,7 @@ use super::render_options;
 use crate::cli::FmtArgs;
 use crate::fault::Fault;
 use crate::source::unreadable;
+use crate::stdout;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, fchown};
@@ -27,14 +28,14 @@ pub(crate) fn run(args: &FmtArgs) -> Result<(), Fault> {
             continue;
         };
         if args.stdout || (is_stdin && !args.check) {
-            let _ = io::stdout().write_all(formatted.as_bytes());
+            stdout::print(&formatted)?;
         } else if formatted != text {
             would_change += 1;
-            println_path(path);
             if !args.check {
                 replace(Path::new(path), &formatted)
                     .map_err(|error| Fault::environment(format!("cannot write `{path}`: {error}")))?;
             }
+            stdout::print(&format!("{path}\n"))?;
         }
     }
     if is_faulty || (args.check && would_change > 0) { Err(Fault::Told) } else { Ok(()) }
@@ -108,8 +109,4 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         let _ = fs::remove_file(&beside);
     }
     done
-}
-
-fn println_path(path: &str) {
-    let _ = writeln!(io::stdout(), "{path}");
 }

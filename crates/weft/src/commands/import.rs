@@ -4,8 +4,9 @@ use super::count;
 use crate::cli::{ImportArgs, ListFormat};
 use crate::fault::Fault;
 use crate::source::unreadable;
+use crate::stdout;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use weft_import::{FAULTS_MAX, Format, Hook, import, insert};
 
 pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
@@ -33,11 +34,8 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
     if n > 0 {
         eprintln!("{faults}: those rules are left out");
     }
-    let mut stdout = io::stdout().lock();
-    let _ =
-        writeln!(stdout, "-- {} of {}, hook {}", count(list.rows.len() as u64, "row"), args.file, args.hook);
-    let _ = stdout.write_all(insert(&list, &args.table).as_bytes());
-    Ok(())
+    let rows = count(list.rows.len() as u64, "row");
+    stdout::print(&format!("-- {rows} of {}, hook {}\n{}", args.file, args.hook, insert(&list, &args.table)))
 }
 
 /// Text from a file, or from standard input.

@@ -1,11 +1,11 @@
 //! `weft load`
 
-use super::query::{changed, read, refuse};
+use super::query::{changed, line_of, read, refuse};
 use crate::cli::LoadArgs;
 use crate::client::{Client, Outcome};
 use crate::fault::Fault;
 use crate::progress::Progress;
-use std::io::Write as _;
+use crate::stdout;
 use std::time::Instant;
 use weft_api::{Answer, RowsRequest};
 
@@ -56,12 +56,10 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Fault> {
         }
     }
     progress.clear();
-    let mut stdout = std::io::stdout();
-    let _ = match args.json {
-        true => writeln!(stdout, "{}", serde_json::to_string(&total).expect("it is data")),
-        false => writeln!(stdout, "{}: {}", args.table, changed(&total)),
-    };
-    Ok(())
+    stdout::print(&match args.json {
+        true => line_of(&total),
+        false => format!("{}: {}\n", args.table, changed(&total)),
+    })
 }
 
 /// The rows of a list as in RFC 4180; empty lines, and lines that begin with `#`, are none. An error has its line and

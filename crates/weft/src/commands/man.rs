@@ -2,16 +2,14 @@
 
 use crate::cli::{Cli, ManArgs};
 use crate::fault::Fault;
+use crate::stdout;
 use clap::{Command, CommandFactory as _};
 use clap_mangen::Man;
 use std::io::{self, Write as _};
 
 pub(crate) fn run(args: &ManArgs) -> Result<(), Fault> {
-    let mut stdout = io::stdout().lock();
     let text = if args.markdown { markdown().into_bytes() } else { page(args.command.as_deref())? };
-    // A reader that has seen enough may close its end.
-    let _ = stdout.write_all(&text);
-    Ok(())
+    stdout::offer(&text).map(drop)
 }
 
 /// The manual page of `weft`, or of one of its commands.

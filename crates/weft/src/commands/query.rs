@@ -4,9 +4,10 @@ use super::{count, grouped};
 use crate::cli::{Output, QueryArgs};
 use crate::client::{Client, Outcome};
 use crate::fault::Fault;
+use crate::stdout;
 use crate::table::{Align, Table};
 use std::fmt::Write as _;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use weft_api::{Answer, QueryRequest, Refused, TableTold};
 
 pub(crate) fn run(args: &QueryArgs) -> Result<(), Fault> {
@@ -16,26 +17,18 @@ pub(crate) fn run(args: &QueryArgs) -> Result<(), Fault> {
         (None, None) => None,
     };
     let client = Client::new(&args.admin)?;
-    let mut stdout = std::io::stdout();
     let Some(text) = text else {
         let tables = client.tables()?;
-        let _ = match args.output {
-            Output::Json => writeln!(stdout, "{}", serde_json::to_string(&tables).expect("it is data")),
-            Output::Table => write!(stdout, "{}", listed(&tables)),
-        };
-        return Ok(());
+        return stdout::print(&match args.output {
+            Output::Json => line_of(&tables),
+            Output::Table => listed(&tables),
+        });
     };
     match client.query(&QueryRequest { text })? {
-        Outcome::Done(answers) => {
-            let _ = match args.output {
-                Output::Json => writeln!(stdout, "{}", serde_json::to_string(&answers).expect("it is data")),
-                Output::Table => {
-                    let told: Vec<String> = answers.iter().map(told).collect();
-                    write!(stdout, "{}", told.join("\n"))
-                }
-            };
-            Ok(())
-        }
+        Outcome::Done(answers) => stdout::print(&match args.output {
+            Output::Json => line_of(&answers),
+            Output::Table => answers.iter().map(told).collect::<Vec<_>>().join("\n"),
+        }),
         Outcome::Refused(refused) => Err(refuse(&refused, args.output == Output::Json)),
     }
 }
@@ -54,11 +47,15 @@ pub(super) fn read(path: &str) -> Result<String, Fault> {
 /// Tells why nothing was changed: as an object on standard output, or to a person.
 pub(crate) fn refuse(refused: &Refused, as_json: bool) -> Fault {
     if as_json {
-        let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(refused).expect("it is data"));
-    } else {
-        eprint!("{}", refused.text);
+        return stdout::print(&line_of(refused)).err().unwrap_or(Fault::told(refused.at_fault));
     }
+    eprint!("{}", refused.text);
     Fault::told(refused.at_fault)
+}
+
+/// Data as a line of JSON.
+pub(super) fn line_of(data: &impl serde::Serialize) -> String {
+    serde_json::to_string(data).expect("it is data") + "\n"
 }
 
 fn told(answer: &Answer) -> String {

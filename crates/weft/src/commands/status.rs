@@ -5,13 +5,12 @@ use crate::cli::{Output, StatusArgs};
 use crate::client::Client;
 use crate::fault::Fault;
 use crate::live::short_time;
+use crate::stdout;
 use crate::table::{Align, Table};
-use std::io::Write as _;
 use weft_api::{Packets, Status};
 
 pub(crate) fn run(args: &StatusArgs) -> Result<(), Fault> {
     let client = Client::new(&args.admin)?;
-    let mut stdout = std::io::stdout();
     if args.program {
         let program = client.program()?;
         let text = if is_data(args) {
@@ -23,13 +22,11 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Fault> {
             let texts = files.iter().map(|(name, text)| format!("-- {name}\n{text}"));
             texts.collect::<Vec<_>>().join("\n")
         };
-        let _ = writeln!(stdout, "{text}");
-        return Ok(());
+        return stdout::print(&format!("{text}\n"));
     }
     let status = client.status()?;
     let text = if is_data(args) { data(&status) } else { page(&status) };
-    let _ = stdout.write_all(text.as_bytes());
-    Ok(())
+    stdout::print(&text)
 }
 
 fn is_data(args: &StatusArgs) -> bool {

@@ -4,13 +4,12 @@ use super::status::{data, page};
 use crate::cli::TopArgs;
 use crate::client::Client;
 use crate::fault::Fault;
-use std::io::{IsTerminal as _, Write as _};
+use crate::stdout;
 use std::time::Duration;
 
 pub(crate) fn run(args: &TopArgs) -> Result<(), Fault> {
     let client = Client::new(&args.admin)?;
-    let mut stdout = std::io::stdout();
-    let is_terminal = stdout.is_terminal();
+    let is_terminal = stdout::is_terminal();
     let pause = Duration::try_from_secs_f64(args.every.max(0.1)).unwrap_or(Duration::from_secs(1));
     let mut last = None;
     loop {
@@ -27,7 +26,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Fault> {
             let rate = rate.map_or_else(|| "-".to_owned(), |r| super::grouped(r as u64));
             format!("{clear}{rate} calls/s   {}", page(&status))
         };
-        if stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_err() {
+        if !stdout::offer(text.as_bytes())? {
             return Ok(());
         }
         std::thread::sleep(pause);

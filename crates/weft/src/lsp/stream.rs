@@ -20,6 +20,10 @@ pub(super) struct Stream {
 
 impl Stream {
     /// Begins to read standard input; what is sent over the connection goes to standard output.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "messages go out as they come, and `close` tells of faults"
+    )]
     pub(super) fn open() -> (Connection, Self) {
         // Nothing is read ahead of what the server takes, and nothing is answered ahead of what the client does.
         let (sender, taken) = bounded(0);

@@ -48,6 +48,62 @@ fn exit_statuses_say_whose_fault_it_is() {
     assert_eq!(status(&["status", "--admin", "127.0.0.1:1", "--token-file"], &good), Some(3));
 }
 
+/// A script would take a file for whole that a full disk has cut; and a reader that closes its end is no fault.
+#[test]
+fn a_standard_output_that_takes_nothing_is_told_and_a_closed_one_is_not() {
+    let folder = Folder::new();
+    folder.write("shop.weft", NETWORK);
+    folder.write("plain.weft", "CREATE PORT wan ON memory;\nCREATE CHAIN edge ON PORT wan AS END;\n");
+    folder.write(
+        "codel.weft",
+        "CREATE QUEUE short AS LIMIT 9 PACKETS ON OVERFLOW DROP TAIL; ON DEQUEUE SEND; END;\n",
+    );
+    folder.write("none.pcap", "");
+    let rules = "*filter\n:FORWARD ACCEPT [0:0]\nCOMMIT\n";
+    folder.write("rules", rules);
+    let empty = b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0\0\0\0\0\0\0\x04\0\x01\0\0\0";
+    std::fs::write(folder.0.join("none.pcap"), empty).expect("the folder is ours");
+    let node = Node::start(&folder, &folder.0.join("shop.weft"), &[]);
+    let of_node =
+        ["status", "status --json", "status --program", "query", "query -o json", "top --every 0.1"];
+    let of_node = of_node.map(|command| format!("{command} --admin {}", node.admin));
+    let selects = [&["-o", "json"][..], &[]].map(|args| [&["query", "SELECT * FROM links"], args].concat());
+    let selects = selects.map(|args| [args, vec!["--admin", &node.admin]].concat());
+    let alone = [
+        "check shop.weft",
+        "check shop.weft --json",
+        "explain shop.weft",
+        "explain shop.weft --json",
+        "compile codel.weft --target verilog",
+        "fmt --stdout shop.weft",
+        "import rules",
+        "man",
+        "completions bash",
+        "replay plain.weft --in none.pcap",
+        "replay plain.weft --in none.pcap -o json",
+        "sim run codel.weft --seeds 1 --for 10ms",
+    ];
+    let alone = alone.into_iter().chain(of_node.iter().map(String::as_str));
+    let all = alone.map(|command| command.split(' ').collect::<Vec<_>>()).chain(selects);
+    for args in all {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("it is always there");
+        let done = output(weft(&folder).current_dir(&folder.0).args(&args).stdout(full));
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(told.contains("weft: cannot write to standard output: No space left"), "{args:?}: {told}");
+        assert_eq!(done.status.code(), Some(3), "{args:?}");
+
+        let (reader, writer) = std::io::pipe().expect("there is room for one");
+        drop(reader);
+        let done = output(weft(&folder).current_dir(&folder.0).args(&args).stdout(writer));
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(0), "{args:?}: {told}");
+        assert!(
+            !told.to_lowercase().contains("pipe") && !told.contains("standard output"),
+            "{args:?}: {told}"
+        );
+    }
+}
+
 /// Whoever has mistyped the path of a schema must not be sent looking for include paths.
 #[test]
 fn a_schema_that_is_not_there_is_told_as_such() {

@@ -51,6 +51,7 @@ fn far_end() {
 
 /// No test by itself: what runs behind the link. It says what it measured.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a process of its own, which has nothing but this to say")]
 fn near_end() {
     let Some(port) = port() else { return };
     let world: Ipv4Addr = std::env::var("WEFT_WORLD").expect("it is told").parse().expect("an address");

@@ -40,6 +40,7 @@ pub(crate) struct ServerArgs {
 ///
 /// # Errors
 /// The system's, such as a port that is taken.
+#[expect(clippy::disallowed_methods, reason = "who has started it wants its own error")]
 pub(crate) fn run(args: &ServerArgs) -> io::Result<()> {
     let mut listener = TcpListener::bind(args.listen)?;
     writeln!(io::stdout(), "{}", listener.local_addr()?)?;

@@ -9,8 +9,8 @@ use crate::fault::Fault;
 use crate::recording_file::{self, Ran};
 use crate::running::{backend, node_fault};
 use crate::signals;
+use crate::stdout;
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -59,8 +59,7 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     let packets = stats.packets.unwrap_or_default();
     let report = Report { up: &up, down: &down, packets: &packets, took, status };
     if args.json {
-        // Whoever closed it does not want it.
-        let _ = writeln!(std::io::stdout(), "{}", report.data());
+        stdout::print(&format!("{}\n", report.data()))?;
     } else {
         eprint!("{}", report.text());
     }

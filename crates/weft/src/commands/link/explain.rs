@@ -5,10 +5,10 @@ use super::show::{open, seconds, told_ms};
 use crate::cli::LinkExplainArgs;
 use crate::commands::{count, grouped};
 use crate::fault::Fault;
+use crate::stdout;
 use crate::table::{Align, Table};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
-use std::io::Write as _;
 use weft_engine::call_link::CALL_BYTES;
 use weft_engine::queue::Why;
 use weft_ir::queue::{Field, Moment, Verdict, word};
@@ -37,14 +37,11 @@ struct Told {
 
 pub(super) fn run(args: &LinkExplainArgs) -> Result<(), Fault> {
     let link = open(&args.file, args.link.as_deref())?;
-    let mut stdout = std::io::stdout();
     let Some(number) = args.packet else {
-        // Whoever closed it does not want it.
-        let _ = match args.json {
-            true => writeln!(stdout, "{}", listed_data(&link)),
-            false => write!(stdout, "{}", listed(&link)),
-        };
-        return Ok(());
+        return stdout::print(&match args.json {
+            true => format!("{}\n", listed_data(&link)),
+            false => listed(&link),
+        });
     };
     let packets = &link.history.packets;
     let found = usize::try_from(number).ok().and_then(|number| packets.get(number.checked_sub(1)?));
@@ -54,11 +51,10 @@ pub(super) fn run(args: &LinkExplainArgs) -> Result<(), Fault> {
     };
     let mut runs = link.runs(packet)?;
     runs.retain(|ran| has_verdict(ran.moment));
-    let _ = match args.json {
-        true => writeln!(stdout, "{}", data(&link, &runs, (number, packet))),
-        false => write!(stdout, "{}", text(&link, &runs, (number, packet))),
-    };
-    Ok(())
+    stdout::print(&match args.json {
+        true => format!("{}\n", data(&link, &runs, (number, packet))),
+        false => text(&link, &runs, (number, packet)),
+    })
 }
 
 fn listed(link: &Link) -> String {

@@ -8,8 +8,8 @@ use crate::fault::Fault;
 use crate::progress::Progress;
 use crate::recording_file;
 use crate::signals;
+use crate::stdout;
 use serde_json::json;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use weft_api::{RecordRequest, Recording, TakeRequest};
@@ -70,9 +70,7 @@ pub(super) fn run(args: &LinkRecordArgs) -> Result<(), Fault> {
             "missed": last.missed, "ended": last.ended.as_deref().unwrap_or("asked"),
         });
         told[format!("{unit}s")] = last.packets.into();
-        // Whoever closed it does not want it.
-        let _ = writeln!(std::io::stdout(), "{told}");
-        return Ok(());
+        return stdout::print(&format!("{told}\n"));
     }
     eprintln!(
         "{}: {} of link {link} in {took:.1} s, {} KB",

@@ -6,10 +6,10 @@ use crate::cli::LinkShowArgs;
 use crate::commands::{count, grouped};
 use crate::fault::Fault;
 use crate::recording_file::{self, Recorded};
+use crate::stdout;
 use crate::svg::{begin, escaped};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
-use std::io::Write as _;
 use std::path::Path;
 
 /// Columns and rows of a chart on a terminal.
@@ -34,15 +34,14 @@ struct Course {
 
 pub(super) fn run(args: &LinkShowArgs) -> Result<(), Fault> {
     let link = open(&args.file, args.link.as_deref())?;
-    let mut stdout = std::io::stdout();
-    // Whoever closed it does not want it.
-    let _ = match args.json {
-        true => writeln!(stdout, "{}", data(&link)),
-        false => write!(stdout, "{}", text(&link)),
-    };
-    let Some(file) = &args.svg else { return Ok(()) };
-    std::fs::write(file, picture(&link))
-        .map_err(|error| Fault::environment(format!("{}: {error}", file.display())))
+    if let Some(file) = &args.svg {
+        std::fs::write(file, picture(&link))
+            .map_err(|error| Fault::environment(format!("{}: {error}", file.display())))?;
+    }
+    stdout::print(&match args.json {
+        true => format!("{}\n", data(&link)),
+        false => text(&link),
+    })
 }
 
 /// A link of a file: that of this name, or the one that dropped most.

@@ -12,9 +12,10 @@ use crate::packets;
 use crate::progress::Progress;
 use crate::running::{backend, changes_of};
 use crate::source::{Files, require};
+use crate::stdout;
 use output::{Annotated, Outputs, spare_input};
 use report::Report;
-use std::io::{self, Write as _};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_core::frame::{Frame, Pool, PoolConfig};
@@ -73,11 +74,10 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
     let mut replay = Replay::new(Arc::new(plan), port, args, source)?;
     replay.learned = Some(learned);
     let (report, ended) = replay.run()?;
-    let mut stdout = io::stdout();
-    let _ = match args.output {
-        Output::Json => writeln!(stdout, "{}", report.json()),
-        Output::Table => write!(stdout, "{}", report.table()),
-    };
+    stdout::print(&match args.output {
+        Output::Json => format!("{}\n", report.json()),
+        Output::Table => report.table(),
+    })?;
     ended
 }
 

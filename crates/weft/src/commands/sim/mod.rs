@@ -11,7 +11,7 @@ pub(crate) mod run;
 use crate::cli::{Experiment, SenderName, SimArgs, SimOutput};
 use crate::fault::Fault;
 use crate::recording_file::write;
-use std::io::{self, Write as _};
+use crate::stdout;
 use std::path::Path;
 use weft_sim::net::silver_bullet::newreno_of_2013;
 use weft_sim::net::{Algorithm, SenderSpec};
@@ -44,7 +44,7 @@ impl SimOutput {
             write(path, &picture())?;
         }
         let text = if self.json { format!("{:#}\n", data()) } else { text() };
-        io::stdout().write_all(text.as_bytes()).map_err(Fault::environment)
+        stdout::print(&text)
     }
 }
 
