@@ -640,9 +640,10 @@ pub(crate) struct StatusArgs {
 #[command(after_help = "Examples:\n  \
                         weft query 'SELECT * FROM edge.firewall.rules WHERE NOT allow ORDER BY rank LIMIT 20'\n  \
                         weft query 'UPDATE edge.firewall.rules SET allow = FALSE WHERE rank = 30' -o json\n  \
+                        weft query \"ALTER LINK wan USE QUEUE codel (target = '10 ms') KEEP PACKETS\"\n  \
                         weft query --file rules.weft")]
 pub(crate) struct QueryArgs {
-    /// SELECT, INSERT, UPDATE and DELETE, with a semicolon between; without any, the tables are listed
+    /// SELECT, INSERT, UPDATE and DELETE with a semicolon between, or ALTER LINK; without any, tables are listed
     pub(crate) text: Option<String>,
     /// Read the statements from this file; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "text")]

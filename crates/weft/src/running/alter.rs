@@ -6,6 +6,8 @@
 use super::{Refusal, Running, lock, refused_in_words};
 use crate::library;
 use weft_api::{Answer, Bundle};
+use weft_lang::lexer::{TokenKind, lex};
+use weft_lang::source::{FileId, SOURCE_BYTES_MAX};
 
 /// What the statement looks like.
 const FORM: &str = "ALTER LINK wan USE QUEUE codel (target = '10 ms') KEEP PACKETS";
@@ -18,16 +20,45 @@ struct Alter<'t> {
     queue: &'t str,
 }
 
-/// Whether a text is an ALTER.
-pub(super) fn is_alter(text: &str) -> bool {
-    text.split_ascii_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("ALTER"))
+/// What a text asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Asks {
+    /// There is no statement in it.
+    Nothing,
+    /// There is an ALTER in it.
+    Alter,
+    /// Other statements.
+    Others,
+}
+
+impl Asks {
+    pub(super) fn of(text: &str) -> Self {
+        // What is longer is refused by whoever reads it.
+        if text.len() > SOURCE_BYTES_MAX {
+            return Self::Others;
+        }
+        let (mut asks, mut is_first) = (Self::Nothing, true);
+        for token in lex(FileId(0), text).tokens {
+            let ends = matches!(token.kind, TokenKind::Semicolon | TokenKind::Eof);
+            let word = &text[token.span.start as usize..token.span.end as usize];
+            if is_first && word.eq_ignore_ascii_case("ALTER") {
+                return Self::Alter;
+            }
+            if !ends {
+                asks = Self::Others;
+            }
+            is_first = ends;
+        }
+        asks
+    }
 }
 
 impl Running {
     /// Carries out an ALTER LINK.
     pub(super) fn alter(&self, text: &str) -> Result<Vec<Answer>, Refusal> {
         let refuse = |text: String| refused_in_words(&text, lock(&self.parts.control).compiler.version());
-        let alter = parse(text).map_err(refuse)?;
+        let statement = only_statement(text).map_err(refuse)?;
+        let alter = parse(&statement).map_err(refuse)?;
         let program = self.altered(&alter).map_err(refuse)?;
         let before = self.link(alter.link);
         let applied = self.apply(program, false)?;
@@ -73,6 +104,31 @@ impl Running {
         }
         Ok(program)
     }
+}
+
+/// The one statement of a text, without comments and its `;`.
+fn only_statement(text: &str) -> Result<String, String> {
+    let (mut statement, mut end, mut is_over) = (String::new(), 0, false);
+    for token in lex(FileId(0), text).tokens {
+        let (from, to) = (token.span.start as usize, token.span.end as usize);
+        match token.kind {
+            TokenKind::Eof => {}
+            TokenKind::Semicolon => is_over |= !statement.is_empty(),
+            _ if is_over => {
+                return Err(
+                    "an ALTER stands alone: give the other statements to another `weft query`".to_owned()
+                );
+            }
+            _ => {
+                if from > end && !statement.is_empty() {
+                    statement.push(' ');
+                }
+                statement.push_str(&text[from..to]);
+            }
+        }
+        end = to;
+    }
+    Ok(statement)
 }
 
 fn parse(text: &str) -> Result<Alter<'_>, String> {
@@ -136,6 +192,28 @@ mod tests {
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
-        assert!(is_alter(" alter x") && !is_alter("SELECT 1") && !is_alter(""));
+    }
+
+    /// One of two statements would be carried out, or neither, and the answer would be about something else.
+    #[test]
+    fn an_alter_is_found_wherever_it_stands_and_stands_alone() {
+        let alter = "ALTER LINK w USE QUEUE a (t = ';') KEEP PACKETS";
+        for (text, asks) in [
+            ("", Asks::Nothing),
+            (" ;\n-- alter\n;", Asks::Nothing),
+            (" alter x", Asks::Alter),
+            ("/* why */ ALTER LINK", Asks::Alter),
+            ("SELECT 1; ALTER LINK", Asks::Alter),
+            ("SELECT alter FROM t; SELECT ';alter'", Asks::Others),
+        ] {
+            assert_eq!(Asks::of(text), asks, "{text}");
+        }
+        assert_eq!(only_statement(alter).as_deref(), Ok(alter));
+        assert_eq!(only_statement(&format!("-- why\n{alter} -- so\n;;")).as_deref(), Ok(alter));
+        for text in [format!("{alter}; SELECT 1"), format!("SELECT 1; {alter};"), format!("{alter}; {alter}")]
+        {
+            let told = only_statement(&text).expect_err("they are two");
+            assert!(told.starts_with("an ALTER stands alone"), "{told}");
+        }
     }
 }

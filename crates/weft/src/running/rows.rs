@@ -1,6 +1,7 @@
 //! Tables of a node that runs: asked, changed, and rebuilt in the background.
 
-use super::{Control, Parts, Refusal, Running, alter, lock, node_fault, refused_in_words, system, unwell};
+use super::alter::Asks;
+use super::{Control, Parts, Refusal, Running, lock, node_fault, refused_in_words, system, unwell};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
@@ -27,8 +28,13 @@ const UNQUIET_MAX: Duration = Duration::from_secs(10);
 impl Running {
     /// Carries out statements on tables, one after the other.
     pub(crate) fn query(&self, text: &str) -> Result<Vec<Answer>, Refusal> {
-        if alter::is_alter(text) {
-            return self.alter(text);
+        match Asks::of(text) {
+            Asks::Alter => return self.alter(text),
+            Asks::Nothing => {
+                let control = lock(&self.parts.control);
+                return Err(self.refuse(&control, &[], &control.sources));
+            }
+            Asks::Others => {}
         }
         // Asked before the program is held: the workers answer for themselves.
         let status = self.status().unwrap_or_default();
@@ -100,7 +106,7 @@ impl Running {
 
     fn refuse(&self, control: &Control, diagnostics: &[Diagnostic], sources: &SourceMap) -> Refusal {
         let nothing = Diagnostic::error(code::UNEXPECTED, "there is no statement")
-            .with_help("write SELECT, INSERT, UPDATE or DELETE");
+            .with_help("write SELECT, INSERT, UPDATE or DELETE, or ALTER LINK");
         let diagnostics = if diagnostics.is_empty() { &[nothing][..] } else { diagnostics };
         let refused = super::refused_by(diagnostics, sources, AtFault::Program);
         Refusal::Refused(Refused { version: control.compiler.version(), ..refused })

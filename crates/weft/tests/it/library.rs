@@ -601,6 +601,15 @@ CREATE LINK tenants ON CLUSTER cart CONCURRENCY 2 QUEUE drr;
         let lost = output(weft(&test.folder).args(["query", "--admin", &test.node.admin, lost]));
         let lost = String::from_utf8_lossy(&lost.stderr).into_owned();
         assert!(lost.contains("import the file that has it"), "{lost}");
+        let refused = |text: &str| {
+            let refused = output(weft(&test.folder).args(["query", "--admin", &test.node.admin, text]));
+            assert_eq!(refused.status.code(), Some(1), "{text}");
+            String::from_utf8_lossy(&refused.stderr).into_owned()
+        };
+        let both = refused("ALTER LINK tenants USE QUEUE fifo KEEP PACKETS; SELECT name FROM links");
+        assert!(both.contains("an ALTER stands alone"), "{both}");
+        let nothing = refused("");
+        assert!(nothing.contains("there is no statement"), "{nothing}");
         calls.join_all().await.into_iter().filter(|is_answered| *is_answered).count()
     });
     assert!(n_answered >= 240, "{n_answered} of those who waited were answered");
