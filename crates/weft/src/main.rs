@@ -30,6 +30,7 @@ mod table;
 mod together;
 mod token;
 mod trace_file;
+mod wanting;
 
 use clap::{CommandFactory as _, Parser as _};
 use cli::{Cli, Command};

@@ -16,6 +16,7 @@ use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::source::{Files, require};
 use crate::stdout;
+use crate::wanting::{self, Wanting};
 use weft_api::Status;
 use weft_core::abi::Counters;
 use weft_ir::queue::QueueProgram;
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     let checked = check_files(&args.file, &mut Files::on_disk());
     eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
     let Some(network) = checked.network else { return Err(Fault::told(checked.at_fault)) };
-    let (chains, queues) = chosen(&network, args.name.as_deref())?;
+    let (chains, queues) = chosen(&network, &checked.sources, args.name.as_deref())?;
     if chains.is_empty() && (args.svg.is_some() || args.dot.is_some()) {
         return Err(no_picture(&network, args.name.as_deref()));
     }
@@ -143,8 +144,17 @@ pub(crate) fn text_of(
 
 /// The chains and queues to be explained: the one with this name; without one all chains, and the queues of links, or
 /// all queues where there is neither.
-fn chosen(network: &Network, name: Option<&str>) -> Result<(Vec<usize>, Vec<QueueProgram>), Fault> {
+fn chosen(
+    network: &Network,
+    sources: &SourceMap,
+    name: Option<&str>,
+) -> Result<(Vec<usize>, Vec<QueueProgram>), Fault> {
     let Some(name) = name else {
+        let has_none =
+            network.chains.is_empty() && network.queues.is_empty() && links_of(network).next().is_none();
+        if let Some(wanting) = wanting::queues(sources).first().filter(|_| has_none) {
+            return Err(lacking(wanting));
+        }
         let links: Vec<QueueProgram> = links_of(network).map(|(_, queue)| lower::queue(queue)).collect();
         let queues = match network.chains.is_empty() && links.is_empty() {
             true => network.queues.iter().map(lower::queue).collect(),
@@ -160,6 +170,9 @@ fn chosen(network: &Network, name: Option<&str>) -> Result<(Vec<usize>, Vec<Queu
     if let Some(queue) = link.or(network.queues.iter().find(|queue| queue.name == name)) {
         return Ok((Vec::new(), vec![lower::queue(queue)]));
     }
+    if let Some(wanting) = wanting::queues(sources).iter().find(|queue| queue.name == name) {
+        return Err(lacking(wanting));
+    }
     let links = links_of(network).map(|(name, _)| name);
     let names: Vec<&str> =
         chains.chain(links).chain(network.queues.iter().map(|queue| &*queue.name)).collect();
@@ -167,6 +180,13 @@ fn chosen(network: &Network, name: Option<&str>) -> Result<(Vec<usize>, Vec<Queu
         true => "the program has no chains, links or queues".to_owned(),
         false => format!("there is no chain, link or queue `{name}`; the program has {}", names.join(", ")),
     }))
+}
+
+/// That what a queue costs depends on its arguments.
+fn lacking(wanting: &Wanting) -> Fault {
+    wanting.fault(&wanting.name, |with| {
+        format!("explain a queue with a value for each: `CREATE QUEUE mine AS {with}; END;`")
+    })
 }
 
 /// The links of a program, on ports and on clusters.

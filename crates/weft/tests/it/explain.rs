@@ -147,6 +147,16 @@ fn an_unknown_chain_is_told_with_those_there_are() {
         text,
         "weft: there is no chain, link or queue `pepper`; the program has paper, squeezed_key\n"
     );
+    // A queue that needs arguments is there, too.
+    let text = "CREATE QUEUE w (n U32 = 5, t INTERVAL) AS LIMIT n PACKETS ON OVERFLOW DROP TAIL; END;\n";
+    let wanting = folder.write("wanting.weft", text);
+    for name in [&[][..], &["w"]] {
+        let done = output(weft(&folder).arg("explain").arg(&wanting).args(name));
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        let needs = "weft: queue `w` needs an argument for `t`\n  help: explain a queue with a value for each: \
+                     `CREATE QUEUE mine AS w (t = ...); END;`\n";
+        assert_eq!((done.status.code(), told.as_str()), (Some(1), needs));
+    }
     let bad = folder.write("bad.weft", "CREATE ELEMENT");
     assert_eq!(output(weft(&folder).arg("explain").arg(&bad)).status.code(), Some(1));
     assert_eq!(output(weft(&folder).args(["explain", "absent.weft"])).status.code(), Some(3));

@@ -17,6 +17,9 @@ const STREAM_BYTES: usize = 3 << 20;
 const WAIT: Duration = Duration::from_secs(20);
 /// One link at a time: its devices are those of the machine.
 static ALONE: Mutex<()> = Mutex::new(());
+/// A queue that cannot be used without an argument.
+const WANTING: &str =
+    "CREATE QUEUE w (n U32 = 5, t INTERVAL) AS LIMIT n PACKETS ON OVERFLOW DROP TAIL; END;\n";
 
 fn port() -> Option<u16> {
     std::env::var(PORT).ok()?.parse().ok()
@@ -203,6 +206,9 @@ fn the_command_s_status_is_passed_on_and_nothing_stays_behind() {
     assert_eq!(status, Some(128 + 9), "{told}");
     let (_, told) = run(&["--", "sh", "-c", "cat /proc/net/dev >&2"]);
     assert!(told.contains("link0:") && !told.contains("eth0"), "{told}");
+    let wanting = folder.write("wanting.weft", WANTING);
+    let (status, told) = run(&["--queue", &format!("{} (t = '5 ms')", wanting.display()), "--", "true"]);
+    assert!(status == Some(0) && told.contains("w (t = '5 ms')"), "{told}");
     let (status, told) = run(&["--", "/no/such/program"]);
     assert_eq!(status, Some(1), "{told}");
     assert!(!std::fs::read_to_string("/proc/net/dev").expect("it is there").contains("weft0"));
@@ -229,4 +235,8 @@ fn what_is_wrong_with_a_link_is_told_before_anything_runs() {
     let own = folder.write("own.weft", "-- No queue.\n");
     let (status, told) = run(&["--queue", &own.display().to_string()]);
     assert!(status == Some(1) && told.contains("creates no queue"), "{told}");
+    let wanting = folder.write("wanting.weft", WANTING);
+    let (status, told) = run(&["--queue", &wanting.display().to_string()]);
+    assert!(status == Some(1) && told.contains("queue `w` needs an argument for `t`"), "{told}");
+    assert!(told.contains("wanting.weft (t = ...)"), "{told}");
 }

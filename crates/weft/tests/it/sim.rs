@@ -172,12 +172,20 @@ fn what_cannot_be_run_is_told() {
          LIMIT 9 PACKETS ON OVERFLOW DROP TAIL;\nEND;\n",
     );
     folder.write("broken.trace", "1\n9\n3\n");
-    let all: [&[&str]; 15] = [
+    folder.write(
+        "wanting.weft",
+        "CREATE QUEUE w (n U32 = 5, t INTERVAL, k U32) AS\n  LIMIT n PACKETS ON OVERFLOW DROP TAIL;\nEND;\n",
+    );
+    let all: [&[&str]; 19] = [
         &["--queue", "fq_codell"],
         &["two.weft", "--queue", "frist"],
         &["--queue", "nothing_like_it"],
         &["--queue", "codel (targt = '5 ms')"],
         &["none.weft"],
+        &["wanting.weft"],
+        &["wanting.weft", "--queue", "w"],
+        &["wanting.weft", "--queue", "w (k = 3)"],
+        &["--queue", "wanting.weft"],
         &["vlan.weft"],
         &["absent.weft"],
         &["--rate", "fast"],
@@ -209,6 +217,7 @@ fn queues_of_a_file_and_of_the_library_are_found_by_name() {
         )
     };
     folder.write("mine.weft", &(queue("codel", 1) + &queue("deep", 2000)));
+    folder.write("wanting.weft", &queue("wanting", 1).replace(" = 1", ""));
     let short = ["--flows", "bulk", "--for", "5s", "--seeds", "1"];
     let of = |args: &[&str]| {
         let rows = rows(&folder, &[args, &short].concat());
@@ -240,6 +249,10 @@ fn queues_of_a_file_and_of_the_library_are_found_by_name() {
     let files = of(&["--queue", "mine.weft", "--queue", "./mine.weft (packets = 1)"]);
     assert_eq!((&files[0].0, &files[0].1), (&Value::from("mine.weft"), &last[0].1));
     assert_eq!(files[1].1, all[0].1);
+    // One that cannot do without them is used with them.
+    let wanting =
+        of(&["wanting.weft", "--queue", "wanting (packets = 1)", "--queue", "wanting.weft (packets = 2000)"]);
+    assert_eq!((&wanting[0].1, &wanting[1].1), (&all[0].1, &last[0].1));
 }
 
 /// A picture or a recording would be missing, or be of something else than the figures.

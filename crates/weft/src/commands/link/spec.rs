@@ -6,6 +6,7 @@ use crate::fault::Fault;
 use crate::library;
 use crate::source::{Files, require};
 use crate::trace_file;
+use crate::wanting;
 use core::fmt::Write as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -206,9 +207,16 @@ fn queue_of(named: &str) -> Result<(String, String), Fault> {
     let checked = check_files(name, &mut Files::on_disk());
     eprint!("{}", render_all(&checked.diagnostics, &checked.sources, crate::commands::render_options()));
     let network = checked.network.ok_or_else(|| Fault::told(checked.at_fault))?;
-    let last = network.queues.last();
-    let queue = last.ok_or_else(|| Fault::Input(format!("{name}: it creates no queue")))?;
-    Ok((format!("{} {arguments}", queue.name).trim().to_owned(), name.to_owned()))
+    let wanting = wanting::queues(&checked.sources);
+    let queue = match (network.queues.last(), wanting.last()) {
+        (Some(queue), _) => &queue.name,
+        (None, Some(wanting)) if !arguments.is_empty() => &wanting.name,
+        (None, Some(wanting)) => {
+            return Err(wanting.fault(name, |with| format!("name it with them: --queue \"{with}\"")));
+        }
+        (None, None) => return Err(Fault::Input(format!("{name}: it creates no queue"))),
+    };
+    Ok((format!("{queue} {arguments}").trim().to_owned(), name.to_owned()))
 }
 
 /// Both ways with the parts that a program has no words for.

@@ -9,6 +9,7 @@ use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::library;
 use crate::source::{Files, require};
+use crate::wanting::{self, Wanting};
 use weft_api::Bundle;
 use weft_engine::queue::QueueProgram;
 use weft_jit::{CompiledQueue, Jit};
@@ -41,6 +42,8 @@ struct Source {
     path: String,
     bundle: Bundle,
     queues: Vec<hir::Queue>,
+    /// Those that need arguments.
+    wanting: Vec<Wanting>,
 }
 
 impl Program {
@@ -50,9 +53,14 @@ impl Program {
         Source::of_text(name, text.to_owned())?.last()
     }
 
-    /// The last queue that a file creates.
-    pub(super) fn of_file(path: &str) -> Result<Self, Fault> {
-        Source::of_file(path)?.last()
+    /// The last queue that a file creates, of `mine.weft` or `mine.weft (target = '3 ms')`.
+    pub(super) fn of_file(named: &str) -> Result<Self, Fault> {
+        let (path, arguments) = split(named);
+        let source = Source::of_file(path)?;
+        match arguments {
+            "" => source.last(),
+            arguments => Self::of_source(source.last_name()?, source.last_name()?, arguments, &source),
+        }
     }
 
     /// Those of these names, of the file or of the library, or of files of their own; without names the last of the
@@ -91,13 +99,12 @@ impl Program {
 
     /// The queue of `codel`, of `codel (target = '3 ms')`, or of `mine.weft`, which is the last that this file creates.
     fn named(file: Option<&Source>, label: &str) -> Result<Self, Fault> {
-        let (name, arguments) = label.split_at(label.find('(').unwrap_or(label.len()));
-        let name = name.trim();
+        let (name, arguments) = split(label);
         if name.contains(['/', '.']) {
             let other = Source::of_file(name)?;
-            return Self::of_source(label, &other.last()?.program.name, arguments, &other);
+            return Self::of_source(label, other.last_name()?, arguments, &other);
         }
-        if let Some(file) = file.filter(|file| file.queue(name).is_some()) {
+        if let Some(file) = file.filter(|file| file.has(name)) {
             return Self::of_source(label, name, arguments, file);
         }
         let import = format!("{LIBRARY}{name}.weft");
@@ -110,14 +117,12 @@ impl Program {
     /// A queue of a source, with other arguments than it has by default if there are some.
     fn of_source(label: &str, name: &str, arguments: &str, source: &Source) -> Result<Self, Fault> {
         if arguments.is_empty() {
-            let queue = source.queue(name).ok_or_else(|| unknown(Some(source), name))?;
-            return Self::made(label, queue, source);
+            return Self::made(label, source.usable(name, label)?, source);
         }
         let import = source.path.replace('\'', "''");
         let text = format!("IMPORT '{import}';\nCREATE QUEUE {CHOSEN} AS {name} {arguments}; END;\n");
         let with_arguments = Source::of_text(WITH_ARGUMENTS, text)?;
-        let queue = with_arguments.queue(CHOSEN).ok_or_else(|| unknown(Some(&with_arguments), CHOSEN))?;
-        Self::made(label, queue, &with_arguments)
+        Self::made(label, with_arguments.usable(CHOSEN, CHOSEN)?, &with_arguments)
     }
 
     fn made(label: &str, queue: &hir::Queue, source: &Source) -> Result<Self, Fault> {
@@ -152,26 +157,54 @@ impl Source {
         let checked = check_files(path, &mut files);
         eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
         let network = checked.network.ok_or_else(|| Fault::told(checked.at_fault))?;
-        Ok(Self { path: path.to_owned(), bundle: files.into_bundle(path), queues: network.queues })
+        let (bundle, wanting) = (files.into_bundle(path), wanting::queues(&checked.sources));
+        Ok(Self { path: path.to_owned(), bundle, queues: network.queues, wanting })
     }
 
-    fn queue(&self, name: &str) -> Option<&hir::Queue> {
-        self.queues.iter().find(|queue| queue.name == name)
+    /// The names of its queues, first those that need no arguments.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let usable = self.queues.iter().map(|queue| &*queue.name);
+        usable.chain(self.wanting.iter().map(|queue| &*queue.name))
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.names().any(|known| known == name)
+    }
+
+    /// A queue as it is, without arguments, and how the user names it.
+    fn usable(&self, name: &str, label: &str) -> Result<&hir::Queue, Fault> {
+        let queue = self.queues.iter().find(|queue| queue.name == name);
+        queue.ok_or_else(|| match self.wanting.iter().find(|queue| queue.name == name) {
+            Some(wanting) => wanting.fault(label, |with| format!("name it with them: --queue \"{with}\"")),
+            None => unknown(Some(self), name),
+        })
+    }
+
+    /// The name of the last queue that it creates; of one that needs arguments only where all do.
+    fn last_name(&self) -> Result<&str, Fault> {
+        let usable = self.queues.last().map(|queue| &*queue.name);
+        let last = usable.or(self.wanting.last().map(|queue| &*queue.name));
+        last.ok_or_else(|| Fault::Input(format!("{}: it creates no queue", self.path)))
     }
 
     /// The last queue that it creates.
     fn last(&self) -> Result<Program, Fault> {
-        let last = self.queues.last();
-        let queue = last.ok_or_else(|| Fault::Input(format!("{}: it creates no queue", self.path)))?;
-        Program::made(&queue.name, queue, self)
+        let name = self.last_name()?;
+        Program::made(name, self.usable(name, &self.path)?, self)
     }
+}
+
+/// A name, and the arguments behind it.
+fn split(label: &str) -> (&str, &str) {
+    let (name, arguments) = label.split_at(label.find('(').unwrap_or(label.len()));
+    (name.trim(), arguments)
 }
 
 /// That there is no queue of this name, and what there is.
 fn unknown(file: Option<&Source>, name: &str) -> Fault {
     let library: Vec<&str> =
         library::paths().filter_map(|path| path.strip_prefix(LIBRARY)?.strip_suffix(".weft")).collect();
-    let of_file = file.iter().flat_map(|file| &file.queues).map(|queue| queue.name.as_str());
+    let of_file = file.into_iter().flat_map(Source::names);
     let where_not = match file {
         None => "the library has no queue".to_owned(),
         Some(file) => format!("neither `{}` nor the library has a queue", file.path),

@@ -1,0 +1,37 @@
+//! Queues that cannot be used without arguments. A checked program does not have them: there is one for each use.
+
+use crate::fault::Fault;
+use weft_lang::ast::Item;
+use weft_lang::parser;
+use weft_lang::source::SourceMap;
+
+/// A queue with parameters that have no default.
+pub(crate) struct Wanting {
+    pub(crate) name: String,
+    params: Vec<String>,
+}
+
+/// Those of a program's files, in their order.
+pub(crate) fn queues(sources: &SourceMap) -> Vec<Wanting> {
+    let items = sources.files().flat_map(|(file, _)| parser::parse(sources, file).0.items);
+    items.filter_map(|item| Wanting::of(&item)).collect()
+}
+
+impl Wanting {
+    fn of(item: &Item) -> Option<Self> {
+        let Item::Queue(queue) = item else { return None };
+        let params = queue.params.iter().filter(|param| param.default.is_none());
+        let params: Vec<String> = params.map(|param| param.name.name.clone()).collect();
+        (!params.is_empty()).then(|| Self { name: queue.name.name.clone(), params })
+    }
+
+    /// That it was named without arguments, by this name, and how it is used; `how` gets the name with them.
+    pub(crate) fn fault(&self, named: &str, how: impl FnOnce(&str) -> String) -> Fault {
+        let names: Vec<String> = self.params.iter().map(|name| format!("`{name}`")).collect();
+        let what = if names.len() == 1 { "an argument" } else { "arguments" };
+        let with: Vec<String> = self.params.iter().map(|name| format!("{name} = ...")).collect();
+        let with = format!("{named} ({})", with.join(", "));
+        Fault::Input(format!("queue `{}` needs {what} for {}", self.name, names.join(" and ")))
+            .with_help(how(&with))
+    }
+}
