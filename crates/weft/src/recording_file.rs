@@ -123,6 +123,16 @@ pub(crate) fn text(ran: &Ran<'_>, recorder: &Recorder) -> String {
     format!("{head}\n{}", recorder.text())
 }
 
+/// Whether a file can be written, which is made if it is not there: nobody shall wait for what cannot be kept then.
+/// What is in it stays until there is something else.
+///
+/// # Errors
+/// The environment is at fault: it cannot be.
+pub(crate) fn claim(path: &Path) -> Result<(), Fault> {
+    let claimed = fs::OpenOptions::new().append(true).create(true).open(path);
+    claimed.map(drop).map_err(|error| Fault::environment(format!("{}: {error}", path.display())))
+}
+
 /// Writes a file of recordings.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fault> {
     fs::write(path, text).map_err(|error| Fault::environment(format!("{}: {error}", path.display())))

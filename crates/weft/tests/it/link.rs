@@ -235,6 +235,13 @@ fn what_is_wrong_with_a_link_is_told_before_anything_runs() {
     let own = folder.write("own.weft", "-- No queue.\n");
     let (status, told) = run(&["--queue", &own.display().to_string()]);
     assert!(status == Some(1) && told.contains("creates no queue"), "{told}");
+    let (file, ran) = (folder.0.join("nowhere/run.rec"), folder.0.join("ran"));
+    let mut emulate = weft(&folder);
+    let done =
+        output(emulate.args(["link", "emulate", "--record"]).arg(&file).args(["--", "touch"]).arg(&ran));
+    let told = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.code() == Some(3) && told.contains("nowhere/run.rec: No such file"), "{told}");
+    assert!(!ran.exists(), "nobody waits for what is lost");
     let wanting = folder.write("wanting.weft", WANTING);
     let (status, told) = run(&["--queue", &wanting.display().to_string()]);
     assert!(status == Some(1) && told.contains("queue `w` needs an argument for `t`"), "{told}");

@@ -33,6 +33,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     let (up, down) = Way::both(args)?;
     let (checked, program) = spec::program(&up, &down)?;
+    args.record.as_deref().map(recording_file::claim).transpose()?;
     let world = World::make()?;
     let stop = signals::terminations()?;
     let (ports, ends) = world.open([INSIDE, OUTSIDE])?;

@@ -10,7 +10,7 @@ pub(crate) mod run;
 
 use crate::cli::{Experiment, SenderName, SimArgs, SimOutput};
 use crate::fault::Fault;
-use crate::recording_file::write;
+use crate::recording_file::{claim, write};
 use crate::stdout;
 use std::path::Path;
 use weft_sim::net::silver_bullet::newreno_of_2013;
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Fault> {
 impl SimOutput {
     /// Who cannot write a file is told now and not behind the work.
     fn claim_files(&self, record: Option<&Path>) -> Result<(), Fault> {
-        self.svg.as_deref().into_iter().chain(record).try_for_each(|path| write(path, ""))
+        self.svg.as_deref().into_iter().chain(record).try_for_each(claim)
     }
 
     /// Writes all that is asked for: what was recorded, the picture, and the data or else the text.
