@@ -363,6 +363,8 @@ impl<'n> Header<'_, 'n> {
         let (zero, no, truth) = (self.out.b.int(0), self.out.b.bool(false), self.out.b.bool(true));
         let mut missing = vec![start];
         ids.iter().for_each(|_| missing.extend([zero, no, start]));
+        let repeats = repeats_in(items);
+        repeats.iter().for_each(|_| missing.push(zero));
         self.out.b.branch_with(condition, (yes, Vec::new()), (after, missing));
 
         self.out.b.switch(yes);
@@ -378,6 +380,7 @@ impl<'n> Header<'_, 'n> {
             let end = self.after(found.after.base, found.after.bits.div_ceil(8));
             given.extend([found.value, found.present.unwrap_or(truth), end]);
         }
+        given.extend(repeats.iter().map(|name| self.known.counts.get(*name).copied().unwrap_or(zero)));
         self.out.b.jump(after, given);
 
         let base = self.out.b.param(after, Ty::Int);
@@ -386,6 +389,10 @@ impl<'n> Header<'_, 'n> {
             let [value, present, end] = [Ty::Int, Ty::Bool, Ty::Int].map(|ty| self.out.b.param(after, ty));
             let after = Cursor { base: end, bits: 0 };
             self.known.fields.insert(id, Found { value, present: Some(present), after });
+        }
+        for name in repeats {
+            let rounds = self.out.b.param(after, Ty::Int);
+            self.known.counts.insert(name.to_owned(), rounds);
         }
         self.out.b.switch(after);
         self.cursor = Cursor { base, bits: 0 };
@@ -791,4 +798,17 @@ const SLACK_BITS: u8 = 41;
 
 fn protocol_varies(protocol: &Protocol) -> bool {
     protocol.header_min != protocol.header_max
+}
+
+/// The names of the REPEATs among items and in a WHEN among them: those of another REPEAT are its rounds' own.
+fn repeats_in(items: &[Item]) -> Vec<&str> {
+    let mut names = Vec::new();
+    for item in items {
+        match item {
+            Item::Repeat { name, .. } => names.push(name.as_str()),
+            Item::When { items, .. } => names.extend(repeats_in(items)),
+            Item::Field(_) => {}
+        }
+    }
+    names
 }
