@@ -124,13 +124,13 @@ pub struct SumAt {
 /// A value that is given for a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given<'a> {
-    /// For bits; those beyond the field are left out.
+    /// For bits: as many as the field has, at most.
     Number(u64),
     /// For bytes: as many as the field has.
     Bytes(&'a [u8]),
 }
 
-/// A frame is too long for a length of its new headers, or a value has not as many bytes as its field.
+/// A frame is too long for a length of its new headers, or a value has more bits than its field, or not as many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Misfit;
 
@@ -294,7 +294,7 @@ impl Stack {
         head.copy_from_slice(&self.bytes);
         for (place, value) in self.values.iter().zip(values) {
             match value {
-                Given::Number(number) => place.put(head, number),
+                Given::Number(number) => place.put_fitting(head, number)?,
                 Given::Bytes(bytes) => {
                     let field = head.get_mut(place.at as usize / 8..).and_then(|b| b.get_mut(..bytes.len()));
                     let field = field.filter(|field| 8 * field.len() == place.bits as usize).ok_or(Misfit)?;
@@ -304,10 +304,7 @@ impl Stack {
         }
         for (place, add) in &self.lengths {
             let number = u64::try_from(length + add).map_err(|_| Misfit)?;
-            if place.bits < 64 && number >> place.bits != 0 {
-                return Err(Misfit);
-            }
-            place.put(head, number);
+            place.put_fitting(head, number)?;
         }
         for SpreadAt { place, from, is_ip, spread } in &self.spreads {
             let carried = frame.get(*from as usize..).unwrap_or_default();
@@ -320,6 +317,16 @@ impl Stack {
 }
 
 impl BitsAt {
+    /// Writes a number, unless it has more bits than there are.
+    #[inline(always)]
+    fn put_fitting(self, bytes: &mut [u8], number: u64) -> Result<(), Misfit> {
+        if self.bits < 64 && number >> self.bits != 0 {
+            return Err(Misfit);
+        }
+        self.put(bytes, number);
+        Ok(())
+    }
+
     /// Writes a number.
     #[inline(always)]
     fn put(self, bytes: &mut [u8], number: u64) {

@@ -127,6 +127,11 @@ impl<'a> Edits<'a> {
             (value, StoreAt::Bits { bytes: wide, shift, bits, endian }) => {
                 let Some(value) = number(value) else { return Ok(()) };
                 let Some(field) = part(bytes, slot.b, wide.into()) else { return Ok(()) };
+                // What is as wide as a type has no value that does not fit; compiled code asks nothing of it either.
+                let is_as_wide_as_a_type = bits == 8 * wide && wide.is_power_of_two();
+                if !is_as_wide_as_a_type && value & !bits_max(bits) != 0 {
+                    return Err(Unfit);
+                }
                 let delta = set_bits(field, slot.b, value, (shift, bits, endian));
                 self.follow(&store.sums, delta, partial, bytes);
             }

@@ -379,6 +379,40 @@ fn lost_in<const N: usize>(told: &serde_json::Value, reasons: [&str; N]) -> [u64
     reasons.map(|reason| lost(reason).unwrap_or(0))
 }
 
+/// If this failed, a packet for one network would leave in another, with the number that is left of its own.
+#[test]
+fn a_number_that_its_field_cannot_hold_ends_the_frame() {
+    let folder = Folder::new();
+    let push = "LET number = udp.dst_port; POP TO ip; PUSH ethernet (dst = '02:00:00:00:00:01', \
+                src = '02:00:00:00:00:02'), vlan (id = number);";
+    let changes = [("SET vlan.id = udp.dst_port;", 7), (push, 0)];
+    for (at, (change, tag)) in changes.into_iter().enumerate() {
+        let text = format!(
+            "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON memory;
+CREATE PORT lan ON memory;
+CREATE ELEMENT tagged ON udp AS
+  ON PACKET
+    {change}
+END;
+CREATE CHAIN edge ON PORT wan -> lan AS tagged; END;
+"
+        );
+        let program = folder.write(&format!("tag{at}.weft"), &text);
+        let frame = |port| {
+            let mut frame = packet(9, port);
+            let tags: &[u8] = if tag == 0 { &[] } else { &[0x81, 0, 0, tag] };
+            frame.splice(12..12, tags.iter().copied());
+            frame
+        };
+        for backend in ["jit", "interp"] {
+            let told = replayed(&folder, &program, backend, &[frame(4095), frame(4096), frame(5000)]);
+            assert_eq!(told["ports"][1]["out"], 1, "{change}: {told}");
+            assert_eq!(lost_in(&told, ["a new value does not fit its field"]), [2], "{change}: {told}");
+        }
+    }
+}
+
 /// If this failed, a rule about ports would hold for the first part of a large datagram alone where one tunnel runs in
 /// another; or a part from one customer's tunnel would be taken for one of another's.
 #[test]
