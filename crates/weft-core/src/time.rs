@@ -55,6 +55,16 @@ impl Interval {
     }
 }
 
+impl Time {
+    /// The first time after `now` that is a whole number of intervals from this one. What is done in each interval
+    /// keeps its pace so, however late it is done.
+    pub fn next_after(self, now: Self, interval: Interval) -> Self {
+        let each = interval.0.max(1);
+        let passed = (now.0.saturating_sub(self.0)).max(0) / each + 1;
+        Self(self.0.saturating_add(passed.saturating_mul(each)))
+    }
+}
+
 impl Add<Interval> for Time {
     type Output = Self;
     fn add(self, rhs: Interval) -> Self {

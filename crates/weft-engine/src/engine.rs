@@ -167,6 +167,7 @@ pub(crate) enum Timer {
         live: u32,
         chain: usize,
         nth: usize,
+        due: Time,
     },
     /// Rows of a table have expired or were evicted, perhaps.
     Expire {
@@ -497,7 +498,9 @@ impl Engine {
             Timer::Hedge(call) => self.hedge_passed(now, call),
             Timer::HeldRequest(call) => self.flush_request(now, call),
             Timer::HeldResponse(call) => self.flush_response(now, call),
-            Timer::Every { live, chain, nth } if live == self.live.id => self.run_every(now, chain, nth),
+            Timer::Every { live, chain, nth, due } if live == self.live.id => {
+                self.run_every(now, (chain, nth), due);
+            }
             Timer::Expire { live, chain, nth } if live == self.live.id => self.run_timeouts(now, chain, nth),
             Timer::Every { .. } | Timer::Expire { .. } => {}
             Timer::Flush(key) => self.flush(key),
@@ -510,8 +513,8 @@ impl Engine {
         }
     }
 
-    /// Runs the n-th EVERY of a chain, and sets its next time.
-    fn run_every(&mut self, now: Time, chain: usize, nth: usize) {
+    /// Runs the n-th EVERY of a chain, which was due at a time, and sets its next one.
+    fn run_every(&mut self, now: Time, (chain, nth): (usize, usize), due: Time) {
         let live = Rc::clone(&self.live);
         let live_chain = &live.chains[chain];
         let (interval, segment) = &live_chain.chain.segments.every[nth];
@@ -521,7 +524,8 @@ impl Engine {
         let mut row = vec![0; live_chain.chain.program.call_words()];
         let _ = self.passes.run(live_chain, segment, &facts, &mut row, usize::MAX);
         self.take_rows(now, live_chain);
-        self.timers.set(now + *interval, Timer::Every { live: live.id, chain, nth });
+        let due = due.next_after(now, *interval);
+        self.timers.set(due, Timer::Every { live: live.id, chain, nth, due });
     }
 
     /// Runs the n-th TIMEOUT or EVICT of a chain for rows that have left their table, and sets its next time.
@@ -555,7 +559,8 @@ impl Engine {
         let live = Rc::clone(&self.live);
         for (chain, live_chain) in live.chains.iter().enumerate() {
             for (nth, (interval, _)) in live_chain.chain.segments.every.iter().enumerate() {
-                self.timers.set(now + *interval, Timer::Every { live: live.id, chain, nth });
+                let due = now + *interval;
+                self.timers.set(due, Timer::Every { live: live.id, chain, nth, due });
             }
             for (nth, (departs, _)) in live_chain.chain.segments.timeouts.iter().enumerate() {
                 self.timers.set(

@@ -154,6 +154,7 @@ enum Timer {
         plan: u32,
         chain: usize,
         nth: usize,
+        due: Time,
     },
     /// Rows of a table have expired or were evicted, perhaps.
     Expire {
@@ -401,7 +402,9 @@ impl PacketEngine {
         self.timers.expire(now, &mut due);
         for timer in due.drain(..) {
             match timer {
-                Timer::Every { plan, chain, nth } if plan == self.plan_id => self.run_every(now, chain, nth),
+                Timer::Every { plan, chain, nth, due } if plan == self.plan_id => {
+                    self.run_every(now, (chain, nth), due);
+                }
                 Timer::Sweep { plan } if plan == self.plan_id => {
                     self.sweep(now);
                     self.timers.set(now + SWEEP_EVERY, timer);
@@ -474,7 +477,8 @@ impl PacketEngine {
         let every = self.live.iter().enumerate().filter(|_| self.config.worker == self.config.first);
         for (chain, live) in every {
             for (nth, (interval, _)) in live.chain.every.iter().enumerate() {
-                self.timers.set(now + *interval, Timer::Every { plan, chain, nth });
+                let due = now + *interval;
+                self.timers.set(due, Timer::Every { plan, chain, nth, due });
             }
             for (nth, (departs, _)) in live.chain.timeouts.iter().enumerate() {
                 self.timers.set(now + expiry::departs_every(departs.why), Timer::Expire { plan, chain, nth });
@@ -888,12 +892,13 @@ impl PacketEngine {
         self.exits.lose(reason, frame, pool);
     }
 
-    /// Runs the n-th EVERY of a chain, and sets its next time.
-    fn run_every(&mut self, now: Time, at: usize, nth: usize) {
+    /// Runs the n-th EVERY of a chain, which was due at a time, and sets its next one.
+    fn run_every(&mut self, now: Time, (at, nth): (usize, usize), due: Time) {
         let chain = Arc::clone(&self.live[at].chain);
         let (interval, code) = &chain.every[nth];
         self.run_timed(now, at, &**code, (u64::MAX, Row::NONE));
-        self.timers.set(now + *interval, Timer::Every { plan: self.plan_id, chain: at, nth });
+        let due = due.next_after(now, *interval);
+        self.timers.set(due, Timer::Every { plan: self.plan_id, chain: at, nth, due });
     }
 
     /// Runs the n-th TIMEOUT or EVICT of a chain for rows that have left their table, and sets its next time.

@@ -775,6 +775,20 @@ fn every_runs_on_worker_0_alone_and_its_rows_come_out() {
     }
 }
 
+#[test]
+fn every_keeps_its_pace_however_late_it_runs() {
+    // Each run a tick late would set the next one from there: rates that a program takes by its ticks would be too low.
+    let every = "element \"tick\" \"tick\"\nhandler every 10000000 function \"every\" {\nblock0:\n \
+                 v0: bytes = bytes \"x\"\n v1: int = int 3\n emit s0, v0, v1\n forward\n}\n";
+    let plan = Rig::new(2).plan(&jit(), vec![(program(&[every.to_owned()]), None)]);
+    let mut engine = PacketEngine::new(START, PacketConfig::default(), plan);
+    let late = Interval::from_micros(1700);
+    while let Some(at) = engine.poll_timeout().filter(|at| *at + late < START + Interval::from_millis(1005)) {
+        engine.handle_timeout(at + late);
+    }
+    assert_eq!(engine.rows().len(), 100);
+}
+
 /// As [`counter`], with a TIMEOUT that tells how many frames a port had in all.
 fn counter_with_timeout() -> String {
     let timeout = "handler departed t0 function \"gone\" {\nblock0:\n v0: row = departed t0\n \
