@@ -127,10 +127,11 @@ impl<C: QueueCode> Handlers<C> {
         self.event[usize::from(word::RATE)] = bits_per_s;
     }
 
-    /// Until when what said HOLD waits. What waits for a time that is past waits for the next moment: else it would be
-    /// asked for ever.
+    /// Until when what said HOLD waits. What waits for a time that is past, perhaps one before all others, waits for
+    /// the next moment: else it would be asked for ever.
     pub(super) fn held_until(&self) -> u64 {
-        self.event[usize::from(word::HOLD)].max(self.now() + 1)
+        let until = self.event[usize::from(word::HOLD)] as i64;
+        until.max(0).cast_unsigned().max(self.now() + 1)
     }
 
     pub(super) fn set_held_until(&mut self, until_ns: u64) {

@@ -10,6 +10,9 @@ use core::cmp::Reverse;
 use weft_ir::queue::layout::pair;
 use weft_ir::queue::{Moment, Verdict};
 
+/// Turns of a dequeue, those included in which whoever is first is served.
+const TURNS_ALL: u32 = 2 * TURNS_MAX;
+
 /// What came of asking a node for a packet.
 pub(super) enum Served {
     /// The place of a packet; as wide as a time, so that either comes back in a register.
@@ -42,12 +45,18 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// Asks a node of the last level the partition of which that is first. Records of the node, of the partition and of
-    /// its first packet are looked up once a turn.
+    /// Asks a node of the last level the partition of which that is first.
     #[inline(always)]
     pub(super) fn serve_in_turn(&mut self, leaf: &mut Level, node: u32) -> Served {
+        self.serve_in_turns(leaf, node, TURNS_ALL)
+    }
+
+    /// As above, with so many turns left of [`TURNS_ALL`]. Records of the node, of the partition and of its first
+    /// packet are looked up once a turn.
+    #[inline(always)]
+    fn serve_in_turns(&mut self, leaf: &mut Level, node: u32, turns: u32) -> Served {
         let at = leaf.shape.at;
-        for turns_left in (0..TURNS_MAX).rev() {
+        for turns_left in (0..turns).rev() {
             let partition = match self.first::<false>(leaf, node) {
                 Ok(partition) => partition,
                 Err(served) => return served,
@@ -55,13 +64,13 @@ impl<C: QueueCode> Shared<C> {
             self.left = partition;
             let mut visited = visit::<false>(&mut leaf.nodes, &mut leaf.partitions, node, partition);
             let Some((slot, mut packet)) = self.packets.first(visited.own[0][kept::LINE]) else {
-                self.found_empty::<false>(leaf, &mut [], node, partition);
+                self.found_empty::<false>(leaf, &mut [], node, partition, turns_left);
                 continue;
             };
             if leaf.shape.has_select {
                 let end = self.handlers.run(at, Moment::Select, visited.again(), Some(packet));
                 let verdict = Verdict::of_word(end);
-                if matches!(verdict, Verdict::Next | Verdict::Hold) && turns_left != 0 {
+                if matches!(verdict, Verdict::Next | Verdict::Hold) && turns_left > TURNS_MAX {
                     self.pass_over(leaf, node, partition, verdict);
                     continue;
                 }
@@ -112,15 +121,27 @@ impl<C: QueueCode> Shared<C> {
         below: &mut [Level],
         node: u32,
     ) -> Served {
+        self.serve_turns_above::<ONE, LINES>(level, below, node, TURNS_ALL)
+    }
+
+    /// As above, with so many turns left of [`TURNS_ALL`].
+    #[inline(always)]
+    fn serve_turns_above<const ONE: bool, const LINES: bool>(
+        &mut self,
+        level: &mut Level,
+        below: &mut [Level],
+        node: u32,
+        turns: u32,
+    ) -> Served {
         let at = level.shape.at;
-        for turns_left in (0..TURNS_MAX).rev() {
+        for turns_left in (0..turns).rev() {
             let partition = match self.first::<ONE>(level, node) {
                 Ok(partition) => partition,
                 Err(served) => return served,
             };
             let mut visited = visit::<ONE>(&mut level.nodes, &mut level.partitions, node, partition);
             if visited.first::<ONE>()[kept::PACKETS] == 0 {
-                self.found_empty::<ONE>(level, below, node, partition);
+                self.found_empty::<ONE>(level, below, node, partition, turns_left);
                 if ONE {
                     return Served::Empty;
                 }
@@ -130,7 +151,7 @@ impl<C: QueueCode> Shared<C> {
                 let end = self.handlers.run(at, Moment::Select, visited.again(), None);
                 let verdict = Verdict::of_word(end);
                 let is_passed_over = verdict == Verdict::Hold || !ONE && verdict == Verdict::Next;
-                if is_passed_over && turns_left != 0 {
+                if is_passed_over && turns_left > TURNS_MAX {
                     self.pass_over(level, node, partition, verdict);
                     continue;
                 }
@@ -254,7 +275,18 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// A partition without packets is first: one that stays in the order is not first any more.
+    /// The turns of a dequeue are used up, and there are packets perhaps: whoever is first and has some is served.
+    #[cold]
+    pub(super) fn serve_whoever(&mut self, levels: &mut [Level]) -> Served {
+        match levels {
+            [leaf] => self.serve_in_turns(leaf, 0, TURNS_MAX),
+            [level, below @ ..] => self.serve_turns_above::<false, true>(level, below, 0, TURNS_MAX),
+            [] => Served::Empty,
+        }
+    }
+
+    /// A partition without packets is first: one that stays in the order is not first any more, or stands in front of
+    /// others by its rank. When turns are used up that would be for ever, and it does not stay.
     #[inline(never)]
     pub(super) fn found_empty<const ONE: bool>(
         &mut self,
@@ -262,6 +294,7 @@ impl<C: QueueCode> Shared<C> {
         below: &mut [Level],
         node: u32,
         partition: u32,
+        turns_left: u32,
     ) {
         if !below.is_empty() {
             // What is below may want to know that it was asked in vain.
@@ -276,7 +309,7 @@ impl<C: QueueCode> Shared<C> {
             return;
         }
         match Verdict::of_word(end) {
-            Verdict::Stay => level.rotate(node, partition),
+            Verdict::Stay if turns_left >= TURNS_MAX => level.rotate(node, partition),
             _ => level.leave(node, partition),
         }
     }

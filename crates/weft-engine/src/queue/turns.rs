@@ -97,7 +97,7 @@ impl<C: QueueCode> Queue<C> {
             let first = level.first(0)?;
             let (slot, end) = (turn.slot(), turn.end());
             match turn.stop() {
-                Stop::Nothing => return None,
+                Stop::Nothing => return self.dequeue_whoever(),
                 Stop::Sent => return self.leaves_from(&turn),
                 Stop::Placed => {
                     let is_empty = level.partitions.head(first)[kept::PACKETS] == 0;
@@ -107,15 +107,22 @@ impl<C: QueueCode> Queue<C> {
                 }
                 Stop::Asked => return self.dequeue_asked(first, Asked::Here((slot, end))),
                 Stop::AskedBelow => return self.dequeue_asked(first, Asked::Line((slot, end))),
-                Stop::Empty => self.shared.found_empty::<false>(level, below, 0, first),
+                Stop::Empty => self.shared.found_empty::<false>(level, below, 0, first, TURNS_MAX),
                 Stop::Next => level.rotate(0, first),
                 Stop::Missing => panic!("{MISSING}"),
             }
             if end == 0 {
-                return None;
+                return self.dequeue_whoever();
             }
             turn = self.take_turns::<LINES, FEW>(end)?;
         }
+    }
+
+    /// All turns are used up, or nobody is in the order.
+    #[cold]
+    fn dequeue_whoever(&mut self) -> Option<Sent> {
+        let served = self.shared.serve_whoever(&mut self.levels);
+        self.sent(served)
     }
 
     /// A packet is not to be sent as it is.

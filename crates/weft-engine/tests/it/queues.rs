@@ -191,11 +191,14 @@ fn partitions_that_never_end_their_turns_stop_nobody() {
     // ever; or compiled turns would end elsewhere than those of the interpreter.
     let jit = Jit::new().expect("this machine is one that code is generated for");
     let always = |verdict| Some(Handler { body: vec![Step::End(verdict, 1)], types: Vec::new() });
-    for (seed, bits) in [(1, None), (2, Some(0)), (3, Some(1))] {
+    let next = always(Verdict::Next);
+    let cases =
+        [(1, None, &next), (2, Some(0), &next), (3, Some(1), &next), (4, Some(1), &None), (5, None, &None)];
+    for (seed, bits, select) in cases {
         let mut program = turns(&mut Dice::from_seed(seed));
         program.levels[0].order.bits = bits;
         (program.levels[0].handlers.select, program.levels[0].handlers.empty) =
-            (always(Verdict::Next), always(Verdict::Stay));
+            (select.clone(), always(Verdict::Stay));
         let program = Arc::new(program);
         let code = Arc::new(jit.compile_queue(&program).expect("it is well-formed"));
         let mut compiled = Queue::new(program.clone(), code, 0, seed);

@@ -673,7 +673,7 @@ impl<'k, 'c> Checker<'k, 'c> {
                     self.once(packet_rank.is_some(), "ORDER PACKETS", *span);
                     let bits = bits.as_ref().and_then(|bits| self.bits(bits));
                     packet_rank = self.packet_expr(by).map(|by| (by, bits));
-                    if partitions.is_some() {
+                    if self.is_partitioned {
                         let help = "order partitions, or put a queue that orders packets behind EACH USING";
                         self.report(
                             code::QUEUE_SHAPE,

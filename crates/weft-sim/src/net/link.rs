@@ -11,6 +11,8 @@ use weft_engine::packet::trace::{Cursor, Trace};
 
 /// A queue that holds its items until a time that has passed is asked again after so long: it must not stop the clock.
 const PATIENCE_NS: u64 = 1000;
+/// So is one that was asked in vain so often in a row: it must not have the clock go by moments.
+const IN_VAIN_MAX: u32 = 64;
 const NS_PER_MS: u64 = 1_000_000;
 
 /// How fast a link sends.
@@ -85,6 +87,9 @@ pub(super) struct Link {
     cursor: Cursor,
     /// The millisecond for which the queue was told the rate of a trace.
     rate_ms: u64,
+    /// How often in a row the queue had nothing to give; and until when it is not asked, if that was too often.
+    asked_in_vain: u32,
+    patient_until_ns: u64,
 }
 
 impl LinkSpec {
@@ -116,6 +121,8 @@ impl Link {
             carry: 0,
             cursor: Cursor::default(),
             rate_ms: 0,
+            asked_in_vain: 0,
+            patient_until_ns: 0,
         };
         link.tell_rate(0);
         link
@@ -126,7 +133,7 @@ impl Link {
         let arrival = self.pipe.front().map_or(NEVER, |first| first.at_ns);
         let timer = match self.queue.poll_timeout() {
             None => NEVER,
-            Some(at_ns) if at_ns > now_ns => at_ns,
+            Some(at_ns) if at_ns > now_ns => at_ns.max(self.patient_until_ns),
             // It is asked when the link can send, and may have changed its mind by then.
             Some(_) if self.next_send_ns != NEVER => NEVER,
             Some(_) => now_ns + PATIENCE_NS,
@@ -178,8 +185,13 @@ impl Link {
         let Some(item) = self.queue.dequeue(now_ns) else {
             // Empty, or held back: what comes next, an item or the queue's timer, starts it again.
             self.next_send_ns = NEVER;
+            self.asked_in_vain = self.asked_in_vain.saturating_add(1);
+            if self.asked_in_vain > IN_VAIN_MAX {
+                self.patient_until_ns = now_ns + PATIENCE_NS;
+            }
             return None;
         };
+        self.asked_in_vain = 0;
         self.stats.sojourn.add(now_ns - item.enqueued_at_ns);
         self.free_ns = now_ns + self.serialization_ns(item.len);
         if matches!(self.spec.rate, Rate::Trace(_)) && now_ns / NS_PER_MS != self.rate_ms {

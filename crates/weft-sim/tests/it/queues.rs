@@ -921,6 +921,39 @@ fn drain_some(queue: &mut Queue<Interpreted>, n: usize) {
 
 /// If this fails, `p99` of releases is late, or a link wakes without need: the queue must say when to ask again.
 #[test]
+fn what_waits_for_a_time_before_all_others_waits_a_moment() {
+    // A time as a number without a sign would be centuries ahead: a bucket that is full at first would never let go.
+    for hold in ["HOLD UNTIL now() - '1 s'", "HOLD FOR '-1 ms'", "HOLD FOR '0 ms'"] {
+        let text = format!(
+            "CREATE QUEUE it AS VAR asked BOOL; LIMIT 10 PACKETS ON OVERFLOW DROP TAIL; \
+             ON DEQUEUE IF NOT asked THEN SET asked = TRUE; {hold}; END IF; SEND; END;"
+        );
+        let program = Arc::new(programs(&text).pop().expect("there is one"));
+        let mut queue = Queue::new(program.clone(), Interpreted::new(program), 0, 1);
+        queue.enqueue(&packet(1, 0, 100), 5);
+        assert_eq!(queue.dequeue(7), None, "{hold}");
+        assert_eq!(queue.poll_timeout(), Some(8), "{hold}");
+        assert_eq!(drain(&mut queue, 8), [1], "{hold}");
+    }
+}
+
+#[test]
+fn who_stays_without_packets_stops_nobody_of_a_higher_rank() {
+    // A class that is first and empty would have all turns of each dequeue, and the others would wait for ever.
+    let text = "CREATE QUEUE it AS PARTITION BY p.flow INDEX 3; ORDER PARTITIONS BY rank; \
+                LIMIT 10 PACKETS ON OVERFLOW DROP TAIL; ON ACTIVATE SET rank = partition.index; ON EMPTY STAY; END;";
+    let program = Arc::new(programs(text).pop().expect("there is one"));
+    let mut queue = Queue::new(program.clone(), Interpreted::new(program), 0, 1);
+    for handle in 0..9 {
+        queue.enqueue(&packet(handle, handle as u32 % 3, 100), 0);
+    }
+    assert_eq!(drain(&mut queue, 0), [0, 3, 6, 1, 4, 7, 2, 5, 8]);
+    queue.enqueue(&packet(9, 2, 100), 1);
+    queue.enqueue(&packet(10, 0, 100), 1);
+    assert_eq!(drain(&mut queue, 1), [10, 9]);
+}
+
+#[test]
 fn it_says_when_to_ask_again() {
     let mut queue = queue("tbf", " (rate = '1 Mbit/s', burst = '1250 B')");
     queue.enqueue(&packet(0, 0, 1250), 0);

@@ -106,6 +106,22 @@ fn a_program_shapes_a_link_that_is_faster() {
     assert!(net.events() < 100_000, "{}", net.events());
 }
 
+/// A program that is asked again at once, however often, would have the simulator's clock go by nanoseconds.
+#[test]
+fn a_program_that_holds_for_no_time_does_not_stop_the_clock() {
+    for hold in ["HOLD FOR '0 ms'", "IF p.sojourn < '20 ms' THEN HOLD FOR '1 ns'; END IF; SEND"] {
+        let text =
+            format!("CREATE QUEUE it AS LIMIT 100 PACKETS ON OVERFLOW DROP TAIL; ON DEQUEUE {hold}; END;");
+        let program = Arc::new(programs(&text).pop().expect("there is one"));
+        let queue = Programmed::new(program.clone(), Interpreted::new(program), 1);
+        let mut net = Net::new(1);
+        let ends = Dumbbell::new(&mut net, LinkSpec::fixed(10_000_000, MS), Box::new(queue), 10 * MS);
+        net.add_flow(endless(&ends, SenderSpec::default()));
+        net.run_until(S);
+        assert!(net.events() < 1_100_000, "{hold}: {}", net.events());
+    }
+}
+
 /// If this fails, a program takes a simulated link for another than it is: `link.rate` is not that of the link.
 #[test]
 fn a_program_knows_the_rate_of_its_link() {

@@ -325,7 +325,7 @@ mod tests {
             ("`ON EVERY`", format!("{TIMERS_MAX}, {} us", EVERY_NS_MIN / 1_000)),
             (
                 "rate of a link",
-                format!("1 bit/s to 10 Tbit/s; {} to {calls} calls/s", CALLS_PER_SECOND.start()),
+                format!("1 bit/s to 10,000 Gbit/s; {} to {calls} calls/s", CALLS_PER_SECOND.start()),
             ),
         ] {
             let row = section.lines().find(|row| row.contains(what)).unwrap_or_else(|| panic!("no {what}"));
