@@ -142,7 +142,9 @@ mod tests {
                 "4 firewalls of 200" => 4,
                 name if name.starts_with("gateway of 4") => 4,
                 "l2_switch" => 2,
-                "all three, 1 flow" | "all three, 10k flows" => 3,
+                // Where a route has several paths: how many, and which.
+                name if name.starts_with("router") => 3,
+                "all three, 1 flow" | "all three, 10k flows" => 5,
                 "vlan_access" => 0,
                 name if name.contains("simple") => 0,
                 _ => 1,
