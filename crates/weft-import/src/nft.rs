@@ -10,27 +10,10 @@ pub(crate) fn read(text: &str, hook: &Hook) -> List {
     let tokens = tokens(text, true);
     let mut sets = BTreeMap::new();
     // A rule may name a set that comes later.
-    let mut first = Reader {
-        tokens: &tokens,
-        at: 0,
-        hook,
-        sets: &mut sets,
-        list: List::default(),
-        taken: None,
-        is_cut: false,
-    };
-    first.file(true);
-    let mut second = Reader {
-        tokens: &tokens,
-        at: 0,
-        hook,
-        sets: &mut sets,
-        list: List::default(),
-        taken: None,
-        is_cut: false,
-    };
-    second.file(false);
-    let Reader { mut list, taken, .. } = second;
+    Reader::new(&tokens, hook, &mut sets).file(true);
+    let mut reader = Reader::new(&tokens, hook, &mut sets);
+    reader.file(false);
+    let Reader { mut list, taken, .. } = reader;
     if taken.is_none() && list.faults.is_empty() {
         let reason = format!("there is no chain with `type filter hook {}`", hook.name);
         list.faults.push(Fault { line: 1, column: 1, reason });
@@ -59,7 +42,15 @@ struct Values<'a> {
 
 type Read<T> = Result<T, Fault>;
 
-impl<'a> Reader<'a, '_> {
+impl<'a, 's> Reader<'a, 's> {
+    fn new(
+        tokens: &'a [Token<'a>],
+        hook: &'a Hook,
+        sets: &'s mut BTreeMap<(String, String), Vec<Token<'a>>>,
+    ) -> Self {
+        Self { tokens, at: 0, hook, sets, list: List::default(), taken: None, is_cut: false }
+    }
+
     fn token(&self) -> Token<'a> {
         self.tokens[self.at.min(self.tokens.len() - 1)]
     }
