@@ -14,7 +14,7 @@ pub(crate) fn print(text: &str) -> Result<(), Fault> {
 /// The same of bytes. Whether anybody reads on.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn offer(bytes: &[u8]) -> Result<bool, Fault> {
     let mut stdout = std::io::stdout().lock();
