@@ -334,8 +334,12 @@ pub struct UnionColumn {
     pub name: String,
     /// Its type.
     pub ty: Type,
-    /// For each member, which field it is.
+    /// The protocols that have it: the members, or those that LAST names.
+    pub protocols: Vec<ProtocolId>,
+    /// For each of them, which field it is.
     pub fields: Vec<FieldId>,
+    /// It is the field of the last of them that a frame has.
+    pub last: bool,
 }
 
 /// Which layers of a frame are meant.
@@ -355,6 +359,20 @@ pub struct FieldRef {
     pub layer: LayerRef,
     /// For each of the layer's protocols, which field; None for whether the layer is there (BOOL, never NULL).
     pub fields: Option<Vec<FieldId>>,
+    /// The last such layer of the level is meant, and not the first.
+    pub last: bool,
+}
+
+impl FieldRef {
+    /// Whether a layer is there.
+    pub fn presence(layer: LayerRef) -> Self {
+        Self { layer, fields: None, last: false }
+    }
+
+    /// A field of the first such layer, by protocol.
+    pub fn first(layer: LayerRef, fields: Vec<FieldId>) -> Self {
+        Self { layer, fields: Some(fields), last: false }
+    }
 }
 
 /// The value of a field, apart from any frame.

@@ -53,7 +53,7 @@ impl Kept {
         for input in &mut chain.request.inputs {
             if matches!(input.place, Place::Body(_)) {
                 let layer = LayerRef { level: 0, protocols: Vec::new() };
-                input.place = Place::Frame(FieldRef { layer, fields: None });
+                input.place = Place::Frame(FieldRef::presence(layer));
             }
         }
         let stores = vec![None; chain.request.inputs.len()];

@@ -100,6 +100,9 @@ impl Network {
     pub fn field_name(&self, field: &FieldRef) -> String {
         let level = if field.layer.level == 0 { "" } else { "inner." };
         let members = &field.layer.protocols;
+        if let Some(name) = self.last_name(field) {
+            return format!("{level}{name}");
+        }
         let union = self.unions.iter().find(|union| members.len() > 1 && union.members == *members);
         let protocol = |at: usize| &self.protocols[usize::from(members[at].0)];
         let layer = union.map_or_else(|| &protocol(0).name, |union| &union.name);
@@ -107,6 +110,20 @@ impl Network {
         let column = union.and_then(|union| union.columns.iter().find(|column| column.fields == *fields));
         let own = || &protocol(0).fields[usize::from(fields[0].0)].name;
         format!("{level}{layer}.{}", column.map_or_else(own, |column| &column.name))
+    }
+
+    /// A column that is that of the LAST of several layers, without its level.
+    fn last_name(&self, field: &FieldRef) -> Option<String> {
+        let is_it = |column: &&wire::UnionColumn| {
+            column.last
+                && column.protocols == field.layer.protocols
+                && Some(&column.fields) == field.fields.as_ref()
+        };
+        let find = |union: &wire::Union| {
+            let column = union.columns.iter().find(is_it)?;
+            Some(format!("{}.{}", union.name, column.name))
+        };
+        self.unions.iter().filter(|_| field.last).find_map(find)
     }
 }
 

@@ -172,7 +172,7 @@ fn write_input(out: &mut String, input: &Input) {
     declaration(out, "  input", &[&input.name], &format!("{}{nullable} {place}{written}", input.ty));
 }
 
-/// `frame 0 p1 f4 p2 f3`; without the fields, the layer.
+/// `frame 0 p1 f4 p2 f3`; without the fields, the layer. `last` behind it for that of the last such layer.
 fn write_field(field: &FieldRef) -> String {
     let mut out = format!("frame {}", field.layer.level);
     for (at, protocol) in field.layer.protocols.iter().enumerate() {
@@ -180,6 +180,9 @@ fn write_field(field: &FieldRef) -> String {
         if let Some(field) = field.fields.as_ref().and_then(|fields| fields.get(at)) {
             let _ = write!(out, " f{}", field.0);
         }
+    }
+    if field.last {
+        out.push_str(" last");
     }
     out
 }
@@ -528,7 +531,8 @@ fn parse_field(line: &mut Line<'_>) -> Result<FieldRef, ParseError> {
         }
     }
     let is_layer = fields.is_empty();
-    Ok(FieldRef { layer: LayerRef { level, protocols }, fields: (!is_layer).then_some(fields) })
+    let last = line.eat_word("last");
+    Ok(FieldRef { layer: LayerRef { level, protocols }, fields: (!is_layer).then_some(fields), last })
 }
 
 fn parse_store(line: &mut Line<'_>) -> Result<(usize, Store), ParseError> {

@@ -227,7 +227,7 @@ pub struct EncapSet {
     pub span: Span,
 }
 
-/// `CREATE PROTOCOL name ANY OF (a, b) [COLUMNS (src, ttl = a.ttl | b.hop_limit)];`
+/// `CREATE PROTOCOL name ANY OF (a, b) [COLUMNS (src, ttl = a.ttl | b.hop_limit, kind = LAST a.kind | c.kind)];`
 #[derive(Clone, PartialEq, Debug)]
 pub struct ProtocolUnion {
     /// `OR REPLACE` was written.
@@ -242,13 +242,15 @@ pub struct ProtocolUnion {
     pub span: Span,
 }
 
-/// `name` or `name = a.x | b.y`
+/// `name`, `name = a.x | b.y` or `name = LAST a.x | b.y | c.z`
 #[derive(Clone, PartialEq, Debug)]
 pub struct UnionColumn {
     /// Its name.
     pub name: Ident,
     /// The fields, one of each member; empty if all have this name.
     pub fields: Vec<Path>,
+    /// `LAST` was written.
+    pub last: bool,
     /// The whole.
     pub span: Span,
 }

@@ -57,16 +57,17 @@ impl Formats {
     }
 
     /// The field or column of a layer, with its type; None if there is none.
-    fn column(&self, layer: &str, of: &LayerRef, name: &str) -> Option<(Vec<FieldId>, Type)> {
+    fn column(&self, layer: &str, of: LayerRef, name: &str) -> Option<(FieldRef, Type)> {
         if let [only] = of.protocols[..]
             && self.protocols[usize::from(only.0)].name == layer
         {
             let id = self.protocols[usize::from(only.0)].field(name)?;
-            return Some((vec![id], self.field(only, id).ty));
+            return Some((FieldRef::first(of, vec![id]), self.field(only, id).ty));
         }
         let union = self.unions.iter().find(|union| union.name == layer)?;
         let column = union.columns.iter().find(|column| column.name == name)?;
-        Some((column.fields.clone(), column.ty))
+        let layer = LayerRef { level: of.level, protocols: column.protocols.clone() };
+        Some((FieldRef { layer, fields: Some(column.fields.clone()), last: column.last }, column.ty))
     }
 
     fn column_names(&self, layer: &str) -> Vec<&str> {
@@ -80,8 +81,10 @@ impl Formats {
     }
 
     /// Whether a field is there in every frame that an element of this layer sees.
-    fn is_always_there(&mut self, layer: &Layer, of: &LayerRef, fields: &[FieldId]) -> bool {
+    fn is_always_there(&mut self, layer: &Layer, field: &FieldRef) -> bool {
         let Layer::Packet(Some(own)) = layer else { return false };
+        let of = &field.layer;
+        let fields = field.fields.iter().flatten();
         let mut is_optional =
             of.protocols.iter().zip(fields).map(|(protocol, field)| self.field(*protocol, *field).optional);
         if own.level != of.level || is_optional.any(|optional| optional) {
@@ -150,12 +153,12 @@ impl Cx<'_> {
             self.report(diagnostic);
             return Some(None);
         };
-        let Some((fields, ty)) = self.formats.column(&name.name, &of, &field.name) else {
+        let Some((field, ty)) = self.formats.column(&name.name, of, &field.name) else {
             self.no_such_column(name, field);
             return Some(None);
         };
-        let nullable = !self.formats.is_always_there(layer, &of, &fields);
-        Some(Some(FrameColumn { field: FieldRef { layer: of, fields: Some(fields) }, ty, nullable }))
+        let nullable = !self.formats.is_always_there(layer, &field);
+        Some(Some(FrameColumn { field, ty, nullable }))
     }
 
     fn no_such_column(&mut self, layer: &Ident, field: &Ident) {
@@ -264,8 +267,7 @@ impl Scope<'_, '_> {
         };
         match self.cx.layer_of(&path.segments).map(|(of, _, rest)| (of, rest.len())) {
             Some((layer, 0)) => {
-                let found =
-                    FrameColumn { field: FieldRef { layer, fields: None }, ty: Type::Bool, nullable: false };
+                let found = FrameColumn { field: FieldRef::presence(layer), ty: Type::Bool, nullable: false };
                 Some(self.frame_value(found, &path.to_dotted(), span))
             }
             Some(_) => {

@@ -549,7 +549,7 @@ impl<'k, 'c> Checker<'k, 'c> {
     fn header(&mut self, path: &ast::Path, is_asked_present: bool) -> Option<Option<(QueuePlace, T)>> {
         let (layer, _, rest) = self.cx.layer_of(&path.segments)?;
         let (field, ty, name) = if is_asked_present && rest.is_empty() {
-            (FieldRef { layer, fields: None }, Type::Bool, format!("present({})", path.to_dotted()))
+            (FieldRef::presence(layer), Type::Bool, format!("present({})", path.to_dotted()))
         } else {
             let Some(column) = self.cx.frame_column(&Layer::Packet(None), path)? else { return Some(None) };
             (column.field, column.ty, path.to_dotted())

@@ -618,18 +618,19 @@ fn union_column(
     members: &[usize],
     ast: &ast::UnionColumn,
 ) -> Option<UnionColumn> {
+    let owners = match ast.last {
+        true => last_owners(cx, protocols, members, ast)?,
+        false => members.to_vec(),
+    };
     let mut fields = Vec::new();
-    for &member in members {
-        let protocol = &protocols[member];
+    for &owner in &owners {
+        let protocol = &protocols[owner];
         let written = ast.fields.iter().find(|path| path.segments[0].name == protocol.name);
         let (name, span) = match written.map(|path| (path.segments.as_slice(), path.span)) {
             Some(([_, field], span)) => (field.name.as_str(), span),
             None if ast.fields.is_empty() => (ast.name.name.as_str(), ast.name.span),
             _ => {
-                let help =
-                    format!("write `{} = {}.field | ...`, one field of each", ast.name.name, protocol.name);
-                let label = format!("which field of `{}`?", protocol.name);
-                union_misfit(cx, ast, ast.span, &label, &help);
+                missing_field(cx, ast, protocol);
                 return None;
             }
         };
@@ -642,15 +643,15 @@ fn union_column(
         fields.push(id);
     }
     let stranger = ast.fields.iter().find(|path| {
-        let is_member = |member: &usize| protocols[*member].name == path.segments[0].name;
-        !members.iter().any(is_member)
+        let is_owner = |owner: &usize| protocols[*owner].name == path.segments[0].name;
+        !owners.iter().any(is_owner)
     });
     if let Some(path) = stranger {
-        union_misfit(cx, ast, path.span, "not of a member", "name fields of the members alone");
+        let help = "name fields of the members alone, or write LAST before the first";
+        union_misfit(cx, ast, path.span, "not of a member", help);
         return None;
     }
-    let types =
-        members.iter().zip(&fields).map(|(member, id)| protocols[*member].fields[usize::from(id.0)].ty);
+    let types = owners.iter().zip(&fields).map(|(owner, id)| protocols[*owner].fields[usize::from(id.0)].ty);
     let types: Vec<Type> = types.collect();
     let Some(ty) = types.iter().skip(1).try_fold(types[0], |ty, other| common(ty, *other)) else {
         let words: Vec<String> = types.iter().map(Type::to_string).collect();
@@ -658,7 +659,42 @@ fn union_column(
         union_misfit(cx, ast, ast.span, &label, "give the fields one type: `bytes(4) AS IPADDR`");
         return None;
     };
-    Some(UnionColumn { name: ast.name.name.clone(), ty, fields })
+    let owners = owners.into_iter().map(|at| ProtocolId(at as u16)).collect();
+    Some(UnionColumn { name: ast.name.name.clone(), ty, protocols: owners, fields, last: ast.last })
+}
+
+/// The protocols that a column names of which it is that of the last: all members and others.
+fn last_owners(
+    cx: &mut Cx<'_>,
+    protocols: &[Protocol],
+    members: &[usize],
+    ast: &ast::UnionColumn,
+) -> Option<Vec<usize>> {
+    let mut owners = Vec::new();
+    for path in &ast.fields {
+        let name = &path.segments[0];
+        let names = protocols.iter().map(|protocol| protocol.name.as_str());
+        let Some(at) = names.clone().position(|known| known == name.name) else {
+            unknown_protocol(cx, name, names);
+            return None;
+        };
+        if owners.contains(&at) {
+            union_misfit(cx, ast, path.span, "named before", "name one field of each protocol");
+            return None;
+        }
+        owners.push(at);
+    }
+    if let Some(at) = members.iter().find(|at| !owners.contains(*at)) {
+        missing_field(cx, ast, &protocols[*at]);
+        return None;
+    }
+    Some(owners)
+}
+
+fn missing_field(cx: &mut Cx<'_>, ast: &ast::UnionColumn, protocol: &Protocol) {
+    let help = format!("write `{} = {}.field | ...`, one field of each", ast.name.name, protocol.name);
+    let label = format!("which field of `{}`?", protocol.name);
+    union_misfit(cx, ast, ast.span, &label, &help);
 }
 
 /// The type of either of two fields: numbers widen.

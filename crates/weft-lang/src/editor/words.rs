@@ -185,7 +185,7 @@ words! {
     "JSON" "A sink writes each row as an object.";
     "KEY" "The columns that tell rows apart.";
     "KEYS" "How many keys are told apart, at most.";
-    "LAST" "`POSITION a LAST`: behind all others.";
+    "LAST" "`POSITION a LAST`: behind all others. `c = LAST a.x | b.y`: of the last of these headers.";
     "LATENCY" "Above which latency it holds that there are too many calls.";
     "LAYER" "`LENGTH OF LAYER e`: the length of header and payload.";
     "LEAST" "`USING LEAST REQUEST`: the endpoint with the fewest calls under way.";

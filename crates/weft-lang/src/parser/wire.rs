@@ -305,14 +305,19 @@ impl Parser<'_> {
 
     fn union_column(&mut self) -> Parsed<UnionColumn> {
         let name = self.ident("a column")?;
-        let mut fields = Vec::new();
+        let (mut fields, mut last) = (Vec::new(), false);
         if self.eat(TokenKind::Eq) {
+            // In front of anything but a name it is one itself.
+            let is_in_front = matches!(self.peek(1), TokenKind::Word | TokenKind::QuotedWord);
+            last = is_in_front && self.eat_keyword("LAST").is_some();
             fields.push(self.path("a protocol and its field, such as `ipv4.ttl`")?);
+            self.layout.weak(self.index());
             while self.eat(TokenKind::Bar) {
                 fields.push(self.path("a protocol and its field")?);
+                self.layout.weak(self.index());
             }
         }
         let span = self.span_from(name.span);
-        Ok(UnionColumn { name, fields, span })
+        Ok(UnionColumn { name, fields, last, span })
     }
 }

@@ -147,7 +147,7 @@ impl<'b, 'n> Body<'b, 'n> {
         else {
             return;
         };
-        let place = Place::Frame(FieldRef { layer: layer.clone(), fields: None });
+        let place = Place::Frame(FieldRef::presence(layer.clone()));
         let program = &mut self.lowering.program;
         let input = places::input(program, Direction::Request, place, Type::Bool, true, false);
         let is_there = self.b.get(Op::InputPresent(input), Ty::Bool);

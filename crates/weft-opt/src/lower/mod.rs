@@ -639,7 +639,7 @@ impl<'n> Lowering<'n> {
             match &input.place {
                 Place::Frame(field) => input.name = network.field_name(field),
                 Place::Layer(layer) => {
-                    input.name = network.field_name(&FieldRef { layer: layer.clone(), fields: None });
+                    input.name = network.field_name(&FieldRef::presence(layer.clone()));
                 }
                 _ => {}
             }

@@ -13,6 +13,8 @@ pub(super) type Node = (ProtocolId, u8);
 pub(super) struct Wanted {
     pub(super) input: InputId,
     pub(super) what: What,
+    /// Of the last such layer, and not of the first.
+    pub(super) last: bool,
 }
 
 /// What is wanted of a layer.

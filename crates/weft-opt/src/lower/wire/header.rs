@@ -83,8 +83,10 @@ struct Header<'h, 'n> {
     out: &'h mut Out,
     protocol: &'n Protocol,
     wanted: &'h [Wanted],
-    /// Gives are made only where this holds, if there is something.
     slack: Option<Value>,
+    /// What is wanted of the first such layer is given only where this holds, if there is something.
+    is_first: Option<Value>,
+    /// Gives are made only where this holds, if there is something.
     gives_if: Option<Value>,
     /// Fields whose numbers are needed, by the chain or by the header itself.
     needed: BTreeSet<FieldId>,
@@ -128,7 +130,8 @@ impl Out {
 }
 
 /// Reads a header: gives what is wanted of it, refuses frames that break its rules, and tells what it carries. `next`
-/// are the indices of [`Protocol::next`] that matter; `gives_if` says whether fields are given at all; `slack` is how
+/// are the indices of [`Protocol::next`] that matter; `is_first` says whether no such layer
+/// was met before; `slack` is how
 /// many bytes more than there are the layer may say that it has, if that may be any.
 pub(super) fn read(
     out: &mut Out,
@@ -136,7 +139,7 @@ pub(super) fn read(
     layer: Extent,
     wanted: &[Wanted],
     next: &[usize],
-    gives_if: Option<Value>,
+    is_first: Option<Value>,
     slack: Option<Value>,
 ) -> Read {
     let cursor = Cursor { base: layer.at, bits: 0 };
@@ -145,8 +148,9 @@ pub(super) fn read(
         out,
         protocol,
         wanted,
-        gives_if,
         slack,
+        is_first,
+        gives_if: None,
         needed: needed(protocol, wanted, next, slack.is_some()),
         layer,
         cursor,
@@ -341,10 +345,20 @@ impl<'n> Header<'_, 'n> {
     }
 
     fn give(&mut self, gives: &[(Wanted, Value, Value)]) {
+        let (of_last, of_first): (Vec<_>, Vec<_>) = gives.iter().partition(|(wanted, ..)| wanted.last);
+        let if_first = match (self.is_first.filter(|_| !of_first.is_empty()), self.gives_if) {
+            (Some(first), Some(condition)) => Some(self.out.b.and(first, condition)),
+            (first, condition) => first.or(condition),
+        };
+        self.give_if(if_first, &of_first);
+        self.give_if(self.gives_if, &of_last);
+    }
+
+    fn give_if(&mut self, condition: Option<Value>, gives: &[(Wanted, Value, Value)]) {
         let all = |out: &mut Out| {
             gives.iter().for_each(|(wanted, a, b)| out.b.act(Op::Give(wanted.input, *a, *b)));
         };
-        let Some(condition) = self.gives_if.filter(|_| !gives.is_empty()) else { return all(self.out) };
+        let Some(condition) = condition.filter(|_| !gives.is_empty()) else { return all(self.out) };
         let [yes, goes_on] = [(); 2].map(|()| self.out.b.block());
         self.out.b.branch(condition, yes, goes_on);
         self.out.b.switch(yes);

@@ -105,7 +105,7 @@ fn carried_in(protocols: &[Protocol], inputs: &mut Vec<Input>, level: u8) -> (u1
         matches!(of(*id).begins(), Some((4, 4 | 6))) && (is_fragmented(*id) || behind.any(is_fragmented))
     };
     let packet = LayerRef { level: level + 1, protocols: all().filter(is_packet).collect() };
-    let packet = input_for(inputs, "carried packet", Type::Bool, FieldRef { layer: packet, fields: None });
+    let packet = input_for(inputs, "carried packet", Type::Bool, FieldRef::presence(packet));
     let number = |id: ProtocolId| {
         let (owner, field) = *of(id).session_key.first()?;
         let is_number = matches!(of(id).fields[usize::from(field.0)].width, Width::Bits { .. });
@@ -114,7 +114,7 @@ fn carried_in(protocols: &[Protocol], inputs: &mut Vec<Input>, level: u8) -> (u1
     let (tunnels, fields): (Vec<_>, Vec<_>) = all().filter_map(number).unzip();
     let tunnel = (!tunnels.is_empty()).then(|| {
         let layer = LayerRef { level, protocols: tunnels };
-        input_for(inputs, "tunnel", Type::Uint(64), FieldRef { layer, fields: Some(fields) })
+        input_for(inputs, "tunnel", Type::Uint(64), FieldRef::first(layer, fields))
     });
     (packet, tunnel)
 }
@@ -160,9 +160,9 @@ fn mask(inputs: &[Input], holds: impl Fn(&Input) -> bool) -> u64 {
 fn wanted(inputs: &[Input]) -> BTreeMap<Node, Vec<Wanted>> {
     let mut wanted: BTreeMap<Node, Vec<Wanted>> = BTreeMap::new();
     for (at, input) in inputs.iter().enumerate() {
-        let (layer, fields) = match &input.place {
-            Place::Frame(field) => (&field.layer, Some(&field.fields)),
-            Place::Layer(layer) => (layer, None),
+        let (layer, fields, last) = match &input.place {
+            Place::Frame(field) => (&field.layer, Some(&field.fields), field.last),
+            Place::Layer(layer) => (layer, None, false),
             _ => continue,
         };
         for (nth, protocol) in layer.protocols.iter().enumerate() {
@@ -172,10 +172,11 @@ fn wanted(inputs: &[Input]) -> BTreeMap<Node, Vec<Wanted>> {
                 Some(None) => What::Presence,
                 Some(Some(field)) => What::Field(field),
             };
-            wanted
-                .entry((*protocol, layer.level))
-                .or_default()
-                .push(Wanted { input: InputId(at as u16), what });
+            wanted.entry((*protocol, layer.level)).or_default().push(Wanted {
+                input: InputId(at as u16),
+                what,
+                last,
+            });
         }
     }
     wanted
@@ -320,7 +321,7 @@ impl Parser<'_, '_> {
         });
         self.out.b.switch(block);
         let wanted = graph.wanted.get(&node).map(Vec::as_slice).unwrap_or_default();
-        let (first, met) = self.meet(node, met, !wanted.is_empty());
+        let (first, met) = self.meet(node, met, wanted.iter().any(|wanted| !wanted.last));
         let mut edges: Vec<(usize, Node)> = graph
             .edges(node)
             .map(|(next, to)| {
@@ -342,8 +343,8 @@ impl Parser<'_, '_> {
         self.out.b.end(Terminator::Forward);
     }
 
-    /// Whether a layer is met for the first time, if it may be met again and something is wanted of it; and what is
-    /// known of those that were met, with it.
+    /// Whether a layer is met for the first time, if it may be met again and something is wanted of the first; and what
+    /// is known of those that were met, with it.
     fn meet(
         &mut self,
         node: Node,

@@ -142,7 +142,7 @@ fn sums(protocols: &[Protocol], field: &FieldRef) -> Result<Vec<(FieldRef, Sum)>
                         return Err(format!("the CRC32c of `{}` covers it", other.name));
                     }
                     let layer = LayerRef { level, protocols: vec![at] };
-                    let of = FieldRef { layer, fields: Some(vec![sum_field]) };
+                    let of = FieldRef::first(layer, vec![sum_field]);
                     let zero_is_none = sum == Checksum::PseudoOrZero;
                     if !found.iter().any(|(known, _)| *known == of) {
                         found.push((of, Sum { input: 0, zero_is_none, pseudo }));

@@ -168,7 +168,7 @@ fn chain(protocols: &[Protocol], root: ProtocolId, asked: &[Asked]) -> Parsers {
         let fields = (!name.is_empty()).then(|| vec![protocol.field(name).unwrap()]);
         let layer = LayerRef { level: *level, protocols: vec![ProtocolId(*at)] };
         let ty = fields.as_ref().map_or(Type::Bool, |f| protocol.fields[usize::from(f[0].0)].ty);
-        let place = Place::Frame(FieldRef { layer, fields });
+        let place = Place::Frame(FieldRef { layer, fields, last: false });
         Input { name: (*name).into(), ty, nullable: true, place, written: false }
     };
     let mut chain = ChainProgram::default();
@@ -298,7 +298,7 @@ fn usual_frames_have_what_tags_and_siblings_need_not_have() {
         (LayerRef { level: 0, protocols: vec![ProtocolId(UDP), ProtocolId(stream_at)] }, FieldId(0));
     let column = |layer: LayerRef| {
         let fields = Some(vec![at; layer.protocols.len()]);
-        let place = Place::Frame(FieldRef { layer, fields });
+        let place = Place::Frame(FieldRef { layer, fields, last: false });
         Input { name: "port".into(), ty: Type::Uint(64), nullable: true, place, written: false }
     };
     let of_one = LayerRef { level: 0, protocols: vec![ProtocolId(stream_at)] };
