@@ -21,8 +21,6 @@ use weft_ir::verify::Handler;
 use weft_jit::Jit;
 use weft_lang::Resolver;
 use weft_lang::diagnostic::{RenderOptions, render_all};
-use weft_lang::format::format;
-use weft_lang::source::SourceMap;
 use weft_lang::types::read_text;
 use weft_native::{ENTROPY_BYTES, Secrets, prepare};
 use weft_opt::cost::cost;
@@ -69,29 +67,6 @@ fn the_library_and_the_examples_lower() {
         assert!(cost.elements.iter().all(|element| element.ops.request < 1000), "{cost:?}");
         assert!(cost.elements.iter().any(|element| element.table_bytes > 0));
     }
-}
-
-#[test]
-fn library_and_examples_are_in_house_style() {
-    // What `weft fmt` would change is not what a reader of the library should learn from.
-    let mut changed = Vec::new();
-    let library = ["elements", "filters"].map(|folder| library().join(folder));
-    let examples = ["shop", "mesh"].map(|folder| root().join("examples").join(folder));
-    for folder in library.into_iter().chain(examples) {
-        for entry in fs::read_dir(folder).expect("the folder is there") {
-            let path = entry.expect("it can be read").path();
-            if path.extension().is_none_or(|extension| extension != "weft") {
-                continue;
-            }
-            let text = fs::read_to_string(&path).expect("it can be read");
-            let mut sources = SourceMap::new();
-            let file = sources.add(path.display().to_string(), text.clone()).expect("it is not too large");
-            if format(&sources, file).as_deref() != Some(&text) {
-                changed.push(path);
-            }
-        }
-    }
-    assert!(changed.is_empty(), "`weft fmt` would change {changed:?}");
 }
 
 #[test]
