@@ -287,6 +287,56 @@ fn a_run_is_drawn_and_recorded() {
     }
 }
 
+/// Who asks why a packet had no room would be told what its queue held at another time, or not what its lines look at.
+#[test]
+fn a_drop_for_want_of_room_says_how_full_the_queue_was() {
+    let folder = Folder::new();
+    let queues = "CREATE QUEUE shallow AS LIMIT 3 PACKETS ON OVERFLOW DROP TAIL; END;
+CREATE QUEUE fattest AS
+  PARTITION BY p.flow HASH 16;
+  LIMIT 20 PACKETS ON OVERFLOW DROP TAIL OF PARTITION ORDER BY bytes DESC;
+  ON ENQUEUE
+    IF partition.index > 99 OR p.flow < 0 THEN DROP; END IF;
+    ACCEPT;
+  ON DEQUEUE
+    IF drops > 99 THEN DROP; END IF;
+    ROTATE;
+END;
+";
+    folder.write("mine.weft", queues);
+    let args = ["mine.weft", "--queue", "shallow", "--queue", "fattest", "--flows", "bulk=3", "--seeds", "1"];
+    let (_, faults, status) =
+        sim_run(&folder, &[&args[..], &["--for", "5s", "--record", "out.rec"]].concat());
+    assert_eq!(status, Some(0), "{faults}");
+    let explain = |link: &str, args: &[&str]| {
+        let mut explain = weft(&folder);
+        explain.current_dir(&folder.0).args(["link", "explain", "out.rec", "--link", link]).args(args);
+        String::from_utf8(output(&mut explain).stdout).expect("it is text")
+    };
+    for (link, limit) in [("shallow", 3), ("fattest", 20)] {
+        let listed: Value = serde_json::from_str(&explain(link, &["--json"])).expect("data");
+        let dropped = &listed[0];
+        let by = &dropped["by"];
+        assert!(by["held_packets"] == limit && by["limit_packets"] == limit, "{dropped}");
+        assert!(by["held_bytes"].as_u64() > Some(0) && by["limit_bytes"].is_null(), "{dropped}");
+        let told = explain(link, &[&dropped["packet"].to_string()]);
+        let held = format!("  the queue held {limit} packets and ");
+        let line = told.lines().find(|line| line.starts_with(&held)).expect("it says so");
+        assert!(line.ends_with(&format!(" came; the limit is {limit} packets")), "{line}");
+        assert_eq!(line.contains("when it came"), link == "shallow", "{line}");
+    }
+    let told = explain("fattest", &["1"]);
+    let value = |name: &str| {
+        let line = told.lines().find_map(|line| line.trim().strip_prefix(&format!("{name} ")));
+        line.unwrap_or_else(|| panic!("no {name}: {told}")).trim().to_owned()
+    };
+    let index: u32 = value("partition.index").parse().expect("a number");
+    let (flow, hex) =
+        value("p.flow").split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned())).expect("both");
+    assert!(index < 16 && flow.parse::<u32>().map(|flow| format!("({flow:08x})")) == Ok(hex), "{told}");
+    assert_eq!((value("drops").as_str(), value("partition.bytes").as_str()), ("0 packets", "0 B"), "{told}");
+}
+
 /// The guide would show a table that nobody gets.
 #[test]
 fn the_guide_shows_what_a_run_says() {
