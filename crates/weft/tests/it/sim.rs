@@ -337,6 +337,50 @@ END;
     assert_eq!((value("drops").as_str(), value("partition.bytes").as_str()), ("0 packets", "0 B"), "{told}");
 }
 
+/// A script would take a recording that somebody damaged for a fault of the machine.
+#[test]
+fn a_recording_with_a_damaged_program_is_at_fault_itself() {
+    let folder = Folder::new();
+    folder.write("mine.weft", "CREATE QUEUE mine AS LIMIT 3 PACKETS ON OVERFLOW DROP TAIL; END;\n");
+    let args = ["mine.weft", "--flows", "bulk=1", "--seeds", "1", "--for", "1s", "--record", "out.rec"];
+    assert_eq!(sim_run(&folder, &args).2, Some(0));
+    let text = std::fs::read_to_string(folder.0.join("out.rec")).expect("it is written");
+    for damage in ["IMPORT 'gone.weft'; CREATE QUEUE mine", "CREATE QUEUE"] {
+        let file = folder.write("damaged.rec", &text.replace("CREATE QUEUE mine", damage));
+        let shown = output(weft(&folder).args(["link", "show"]).arg(&file));
+        let told = String::from_utf8_lossy(&shown.stderr).into_owned();
+        assert!(shown.status.code() == Some(1) && told.contains("error["), "{told}");
+    }
+}
+
+/// The reference would say what no queue does: when the partition of a packet is found, how bits move, and what of a
+/// packet can be set.
+#[test]
+fn what_the_reference_says_of_handlers_holds() {
+    let folder = Folder::new();
+    let queue = "CREATE QUEUE told AS
+  VAR one U8 = 1;
+  VAR minus I8 = -1;
+  PARTITION BY p.class INDEX 8;
+  LIMIT 100000 PACKETS ON OVERFLOW DROP TAIL;
+  ON ENQUEUE
+    SET p.class = 5;
+    SET p.remaining = '77 B';
+    SET p.slack = '3 ms';
+    IF shift_right(number(minus), 63) <> 1 OR shift_right(8 * one, 65) <> 4 THEN DROP; END IF;
+    IF shift_left(one, 64) <> 1 OR partition.index = 5 THEN DROP; END IF;
+    ACCEPT;
+  ON DEQUEUE
+    IF p.class <> 5 OR p.remaining <> '77 B' OR p.slack <> '3 ms' THEN DROP; END IF;
+    IF partition.index = 5 THEN DROP; END IF;
+    SEND;
+END;
+";
+    folder.write("told.weft", queue);
+    let rows = rows(&folder, &["told.weft", "--flows", "bulk=1", "--seeds", "1", "--for", "5s"]);
+    assert_eq!(rows[0]["dropped"], 0, "{}", rows[0]);
+}
+
 /// The guide would show a table that nobody gets.
 #[test]
 fn the_guide_shows_what_a_run_says() {
