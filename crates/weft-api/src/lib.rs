@@ -335,12 +335,13 @@ pub struct Port {
     /// Their bytes.
     pub sent_bytes: u64,
     /// Packets that the port dropped, by reason: `overrun` (they came faster than they were taken), `refused_in`,
-    /// `refused_out` (the device cannot carry them), `port_full` (too many waited for it).
+    /// `refused_out` (the device cannot carry them, or is down), `port_full` (too many waited), `device_gone` (it
+    /// is gone or down, and a link says that they go).
     pub dropped: BTreeMap<String, u64>,
     /// No packet will come from it any more: a capture is at its end, or it is only written.
     #[serde(default)]
     pub is_ended: bool,
-    /// Why a capture ended before its end; or that the device is gone, and what is done meanwhile.
+    /// Why a capture ended before its end; or that the device is gone or down, and what is done meanwhile.
     #[serde(default)]
     pub broken: Option<String>,
 }

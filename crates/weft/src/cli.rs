@@ -85,7 +85,8 @@ pub(crate) struct CheckArgs {
     /// Give the diagnostics, and with --cost the costs, as data
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show what each element costs at worst, operations and memory, and how long headers are
+    /// Show what each element costs at worst, operations and memory, and each handler of a queue, and how long headers
+    /// are
     #[arg(long)]
     pub(crate) cost: bool,
 }

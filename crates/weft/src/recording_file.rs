@@ -200,7 +200,8 @@ impl Recorded {
         let shown = render_all(&checked.diagnostics, &checked.sources, render_options());
         let Some(network) = checked.network else {
             eprint!("{shown}");
-            return Err(Fault::told(checked.at_fault));
+            // All of the program is in the recording: what is not there is no fault of the machine.
+            return Err(Fault::Told);
         };
         let (name, links, of_calls) = (&self.head.link, network.links, network.call_links);
         let queue = match &self.head.queue {

@@ -662,14 +662,18 @@ pub(crate) fn port_drops(port: &PortReport) -> impl Iterator<Item = (&'static st
     drops.into_iter().filter(|(_, n)| *n > 0)
 }
 
-/// That the device of a port is gone, and what is done about it.
+/// That the device of a port is gone or down, and what is done about it.
 pub(crate) fn gone(port: &PortReport) -> Option<String> {
-    let (why, on_failure) = port.gone.as_ref()?;
+    let (how, on_failure) = match (&port.gone, port.down) {
+        (Some((why, on_failure)), _) => (format!("gone ({why})"), *on_failure),
+        (None, Some(on_failure)) => ("down".to_owned(), Some(on_failure)),
+        (None, None) => return None,
+    };
     let done = match on_failure {
         Some(OnFailure::Hold) => "what is to leave is held",
         Some(OnFailure::Drop) | None => "what is to leave is dropped",
     };
-    Some(format!("`{}` is gone ({why}): {done}", port.config.device))
+    Some(format!("`{}` is {how}: {done}", port.config.device))
 }
 
 fn end_of(end: &End) -> weft_api::PacketEnd {

@@ -225,11 +225,8 @@ impl Device for PacketSocket {
                         self.counters.full += 1;
                         break Ok(());
                     }
-                    // Nothing leaves by an interface that is down, as nothing would from the host. It may come up
-                    // again.
-                    Some(libc::ENETDOWN) if !is_gone(&self.socket) => {
-                        self.counters.refused_out += (frames.len() - done) as u64;
-                        done = frames.len();
+                    Some(libc::ENETDOWN) if is_gone(&self.socket) => {
+                        break Err(io::Error::from_raw_os_error(libc::ENODEV));
                     }
                     // The first packet of the batch is at fault: too long, or with offloads that cannot be.
                     Some(libc::EMSGSIZE | libc::EINVAL | libc::EFAULT | libc::ENOMEM) => {

@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use weft_core::Time;
 use weft_core::frame::{Frame, LARGE_PACKET_MAX, Offload, Pool, SMALL_PACKET_MAX};
-use weft_proto::capture::{LinkType, Packet, ReadError, Reader, Record, Style, Writer};
+use weft_proto::capture::{Fault, LinkType, Packet, ReadError, Reader, Record, Style, Writer};
 
 /// Bytes that are read from a file at once, and kept of one that is written.
 const PIECE_BYTES: usize = 256 << 10;
@@ -37,6 +37,8 @@ pub struct FileSource {
     piece: Vec<u8>,
     reader: Reader,
     link: Link,
+    /// What the file says that its first packet begins with; None: it is cut short in front of that.
+    link_type: Option<LinkType>,
     place: Place,
     pace: Pace,
     /// When the first packet was captured, and when it was given.
@@ -113,6 +115,7 @@ impl FileSource {
             piece: vec![0; PIECE_BYTES],
             reader: Reader::new(),
             link: Link::Ethernet,
+            link_type: None,
             place,
             pace,
             begin: None,
@@ -137,6 +140,11 @@ impl FileSource {
         (self.reader.position(), self.total)
     }
 
+    /// What the first packet of the file begins with; None: the file is cut short in front of where it says that.
+    pub fn link_type(&self) -> Option<LinkType> {
+        self.link_type
+    }
+
     /// Packets of which only the beginning was captured. They are given as they are.
     pub fn truncated(&self) -> u64 {
         self.truncated
@@ -146,7 +154,7 @@ impl FileSource {
     fn look(&mut self) -> io::Result<()> {
         while self.waiting.is_none() && self.fill()? {
             let Some(record) = self.reader.next().map_err(invalid)? else { continue };
-            self.link = link_of(record.link)?;
+            (self.link, self.link_type) = (link_of(record.link)?, Some(record.link));
             let at = record.at.unwrap_or_default();
             self.truncated += u64::from(record.original_length as usize > record.bytes.len());
             match packet_of(&record, self.link) {
@@ -158,9 +166,15 @@ impl FileSource {
             }
         }
         if self.waiting.is_none() {
-            self.reader.finish().map_err(invalid)?;
+            if let Err(error) = self.reader.finish() {
+                // One that is cut short is told when it is read, wherever that is: it is a capture.
+                if !matches!(error.fault, Fault::Cut { .. }) {
+                    return Err(invalid(error));
+                }
+                self.end = End::Fault(invalid(error));
+            }
             if let Some(interface) = self.reader.interfaces().first() {
-                self.link = link_of(interface.link)?;
+                (self.link, self.link_type) = (link_of(interface.link)?, Some(interface.link));
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use super::OpenError;
 use super::netlink::{self, Message, Request};
 use super::sys::{self, Channels, InterfaceRequest, fail};
-use core::ffi::c_ulong;
+use core::ffi::{c_int, c_ulong};
 use core::net::IpAddr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
@@ -73,9 +73,18 @@ impl LinkState {
 
     /// Whether it is up: it is to be used, and something is at its other end. An interface that is gone is down.
     pub(crate) fn is_up(&self) -> bool {
+        self.has(libc::IFF_UP | libc::IFF_RUNNING)
+    }
+
+    /// Whether it is to be used, whatever is at its other end. An interface that is gone is not.
+    pub(crate) fn is_set_up(&self) -> bool {
+        self.has(libc::IFF_UP)
+    }
+
+    fn has(&self, wanted: c_int) -> bool {
         let mut flags = InterfaceRequest::Flags(0);
         let asked = sys::interface_ioctl(&self.socket, libc::SIOCGIFFLAGS, &self.name, &mut flags);
-        let wanted = (libc::IFF_UP | libc::IFF_RUNNING) as i16;
+        let wanted = wanted as i16;
         matches!((asked, flags), (Ok(_), InterfaceRequest::Flags(flags)) if flags & wanted == wanted)
     }
 }

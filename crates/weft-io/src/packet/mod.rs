@@ -61,11 +61,11 @@ pub trait Device: Send {
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, now: Time) -> io::Result<usize>;
 
     /// Sends packets, from the first on, and says how many are done with; their buffers are free again. What the device
-    /// has no room for now stays in `frames`, in order. A packet that can never be sent, or meets an interface that is
-    /// down, is dropped and counted.
+    /// has no room for now stays in `frames`, in order. A packet that can never be sent is dropped and counted.
     ///
     /// # Errors
-    /// The system's: the device is gone. Nothing is lost but what was counted.
+    /// The system's: the device is gone, or down ([`io::ErrorKind::NetworkDown`]) and may come up again. Nothing is
+    /// lost but what was counted: what was not sent is still in `frames`.
     fn send(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> io::Result<usize>;
 
     /// Has what was sent leave at once, where the device keeps it for a while.

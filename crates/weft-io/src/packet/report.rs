@@ -55,11 +55,13 @@ pub struct PortReport {
     pub device: DeviceCounters,
     /// Frames that were dropped because [`super::WAITING_MAX`] waited for the port already.
     pub full: u64,
-    /// Frames that were dropped because the device is gone, and a link says that they are to be: those that no link
-    /// had, or that had left it already.
+    /// Frames that were dropped because the device is gone or down, and a link says that they are to be: those that no
+    /// link had, or that had left it already.
     pub lost: u64,
     /// The device is gone, for this reason, and what a link says is done meanwhile.
     pub gone: Option<(String, Option<OnFailure>)>,
+    /// The device is there, but down, and this is what a link says is done meanwhile.
+    pub down: Option<OnFailure>,
     /// No frame will come from it any more: a capture is at its end, for this reason if it did not get there.
     pub ended: Option<Option<String>>,
 }
@@ -79,6 +81,7 @@ impl PacketNodeStats {
             mine.full += theirs.full;
             mine.lost += theirs.lost;
             mine.gone = mine.gone.take().or(theirs.gone);
+            mine.down = mine.down.or(theirs.down);
             mine.ended = mine.ended.take().or(theirs.ended);
         }
     }

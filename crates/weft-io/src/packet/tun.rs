@@ -159,9 +159,12 @@ impl Device for Tun {
                         self.counters.full += 1;
                         break;
                     }
-                    // Too short, no IP packet, offloads that cannot be; or the device is down.
-                    Some(libc::EINVAL | libc::EFAULT | libc::EIO | libc::EMSGSIZE) => {
-                        self.counters.refused_out += 1;
+                    // Too short, no IP packet, or offloads that cannot be.
+                    Some(libc::EINVAL | libc::EFAULT | libc::EMSGSIZE) => self.counters.refused_out += 1,
+                    // This is how a device says that it is down.
+                    Some(libc::EIO) => {
+                        result = Err(io::Error::from_raw_os_error(libc::ENETDOWN));
+                        break;
                     }
                     _ => {
                         result = Err(error);

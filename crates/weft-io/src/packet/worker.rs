@@ -142,7 +142,10 @@ pub(super) struct Port {
     /// What its links say is to be done without a device.
     on_failure: Option<OnFailure>,
     gone: Option<Gone>,
-    /// What devices that are gone have counted.
+    /// The device is there, but down; when it is asked next, where a link says what is to be done meanwhile.
+    is_down: bool,
+    look_at: Time,
+    /// What devices that are gone have counted, and what was dropped in front of one that is down.
     counted: DeviceCounters,
     /// Frames dropped for want of a device.
     lost: u64,
@@ -346,6 +349,7 @@ impl Worker {
         for (nth, port) in self.ports.iter_mut().enumerate() {
             let of_port = plans.iter().filter(|plan| usize::from(plan.port) == nth);
             port.on_failure = of_port.filter_map(|plan| plan.on_failure).next();
+            port.is_down &= port.on_failure.is_some();
             for ingress in [false, true] {
                 let meant = |plan: &&LinkPlan| usize::from(plan.port) == nth && plan.ingress == ingress;
                 let plan = plans.iter().find(meant);
@@ -462,7 +466,10 @@ impl Worker {
             no_later(since + ROWS_TIME_MAX);
         }
         for port in &self.ports {
-            let is_tried = !port.waiting.is_empty() && port.gone.is_none();
+            let is_tried = !port.waiting.is_empty() && !port.is_cut_off();
+            if port.is_cut_off() && port.gone.is_none() {
+                no_later(port.look_at);
+            }
             if is_tried || port.arriving.has_frames() || port.leaving.has_frames() {
                 no_later(now + RETRY);
             }
@@ -608,6 +615,8 @@ impl Port {
             has_ingress: false,
             on_failure: None,
             gone: None,
+            is_down: false,
+            look_at: Time(0),
             counted: DeviceCounters::default(),
             full: 0,
             lost: 0,
@@ -643,7 +652,7 @@ impl Port {
 
     /// Sends what its link lets go, as long as the device takes it; how many frames that were.
     fn run_egress(&mut self, pool: &mut Pool, now: Time) -> Result<usize, PortError> {
-        let (is_holding, is_lost) = (self.is_holding(), self.gone.is_some());
+        let (is_holding, is_lost) = (self.is_holding(), self.is_cut_off());
         let Some(link) = &mut self.egress else { return Ok(0) };
         link.handle_timeout(pool, now);
         if is_holding {
@@ -686,7 +695,7 @@ impl Port {
         {
             return Ok(gates.leaving.put(pool, &mut self.waiting));
         }
-        if self.gone.is_some() {
+        if self.is_cut_off() {
             if !self.is_holding() {
                 self.lost += self.waiting.len() as u64;
                 self.waiting.drain(..).for_each(|frame| pool.give(frame));
@@ -699,6 +708,10 @@ impl Port {
                 Ok(0) => break,
                 Ok(n) => moved += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::NetworkDown => {
+                    self.meet_down(pool);
+                    break;
+                }
                 Err(error) => {
                     self.fail(error, clock::now())?;
                     return Ok(moved);
@@ -733,13 +746,39 @@ impl Port {
         Ok(())
     }
 
-    /// What is to leave waits for the device to come back.
+    /// The device is down. Where no link says what is to be done then, nothing leaves by it, as nothing would from the
+    /// host.
+    fn meet_down(&mut self, pool: &mut Pool) {
+        if self.on_failure.is_some() {
+            // It may be up again: a socket tells once that it was not.
+            (self.is_down, self.look_at) = (true, Time(0));
+            return;
+        }
+        self.counted.refused_out += self.waiting.len() as u64;
+        self.waiting.drain(..).for_each(|frame| pool.give(frame));
+    }
+
+    /// Asks the device whether it is up, where a link says what is to be done while it is not.
+    fn look_whether_up(&mut self, now: Time) {
+        let is_asked = self.on_failure.is_some() && self.gone.is_none() && self.look_at <= now;
+        let Some(link) = self.link.as_ref().filter(|_| is_asked) else { return };
+        self.is_down = !link.is_set_up();
+        self.look_at = now + if self.is_down { LINKS_EVERY } else { LOOK_EVERY };
+    }
+
+    /// Nothing can leave, and a link says what is to be done meanwhile.
+    fn is_cut_off(&self) -> bool {
+        self.gone.is_some() || self.is_down
+    }
+
+    /// What is to leave waits for the device to come back, or up.
     fn is_holding(&self) -> bool {
-        self.gone.is_some() && self.on_failure == Some(OnFailure::Hold)
+        self.is_cut_off() && self.on_failure == Some(OnFailure::Hold)
     }
 
     /// Follows the other workers when a device goes or comes back; the owner looks whether it is back.
     fn mend(&mut self, nth: u16, now: Time) {
+        self.look_whether_up(now);
         let turn = self.recovery.turn();
         if turn != self.turn {
             if is_there(turn) {
@@ -765,6 +804,7 @@ impl Port {
             self.counted.add(&device.counters());
         }
         self.gone = Some(Gone { why: self.recovery.close(), look_at: now + LOOK_EVERY });
+        self.is_down = false;
         self.turn = turn;
     }
 
@@ -781,6 +821,7 @@ impl Port {
             full: self.full,
             lost: self.lost,
             gone: self.gone.as_ref().map(|gone| (gone.why.clone(), self.on_failure)),
+            down: self.on_failure.filter(|_| self.is_down),
             ended: (self.is_owner && self.gone.is_none() && self.is_at_end()).then(|| self.broken.clone()),
         }
     }

@@ -5,6 +5,7 @@
 
 mod blame;
 mod body;
+mod clock;
 pub(crate) mod expr;
 mod range;
 mod rank;
@@ -266,6 +267,7 @@ impl<'a> Queues<'a> {
         // Where a parameter has no value yet nobody knows what the ranks will be.
         if used.is_some() || item.params.iter().all(|param| param.default.is_some()) {
             rank::check(checker.cx, &level, &self.changed);
+            clock::check(checker.cx, &level);
         }
         let levels = vec![level];
         few_headers(checker.cx, item, &levels)?;

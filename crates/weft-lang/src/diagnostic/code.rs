@@ -154,6 +154,7 @@ codes! {
     QUEUE_SHAPE = "W0705", "parts of a queue that do not fit together";
     QUEUE_USE = "W0706", "a queue or a link that is not used as it is declared";
     QUEUE_RANK_RANGE = "W0707", "a rank that may not fit the BITS of its order";
+    QUEUE_CLOCK = "W0708", "a handler by the clock that takes more than a core has";
 }
 
 /// The title of a code, if it is in the table.

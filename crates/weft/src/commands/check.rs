@@ -1,5 +1,6 @@
 //! `weft check`
 
+use super::explain::queues;
 use super::render_options;
 use crate::cli::CheckArgs;
 use crate::compile::check_files;
@@ -10,8 +11,9 @@ use crate::table::{Align, Table};
 use serde_json::{Value, json};
 use std::rc::Rc;
 use weft_core::wire::Protocol;
+use weft_ir::queue::QueueProgram;
 use weft_lang::diagnostic::{render_all, to_json};
-use weft_lang::hir::{Chain, Network};
+use weft_lang::hir::{Chain, Network, Queue};
 use weft_lang::source::SourceMap;
 use weft_opt::cost::{Cost, ElementCost, cost};
 use weft_opt::lower::{LowerOptions, lower_with_lines};
@@ -33,9 +35,10 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
         let diagnostics = to_json(&checked.diagnostics, &checked.sources);
         let text = match &costs {
             Some(costs) => {
-                let headers = checked.network.as_ref().map(header_data);
-                let (costs, headers) = (data(costs), json!(headers.unwrap_or_default()));
-                format!("{{\"diagnostics\": {diagnostics}, \"costs\": {costs}, \"headers\": {headers}}}")
+                let (headers, queues) = checked.network.as_ref().map(of_packets).unwrap_or_default();
+                let (costs, headers) = (data(costs), json!(headers));
+                let parts = format!("\"costs\": {costs}, \"headers\": {headers}, \"queues\": {queues}");
+                format!("{{\"diagnostics\": {diagnostics}, {parts}}}")
             }
             None => diagnostics,
         };
@@ -61,10 +64,36 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
         let counts = counts.into_iter().chain(of_frames.into_iter().filter(|(n, _)| *n > 0));
         let counts: Vec<_> = counts.map(|(n, what)| super::count(n as u64, what)).collect();
         let (counts, ms) = (counts.join(", "), checked.took.as_secs_f64() * 1e3);
-        let costs = costs.map_or(String::new(), |costs| format!("\n{}{}", table(&costs), headers(network)));
+        let costs = costs.map_or(String::new(), |costs| all_costs(&costs, network));
         stdout::print(&format!("{}: {counts}, checked in {ms:.1} ms\n{costs}", args.file))?;
     }
     Ok(())
+}
+
+/// What is told of headers and of queues, as data.
+fn of_packets(network: &Network) -> (Vec<Value>, Value) {
+    (header_data(network), queues::data(&queues_of(network)))
+}
+
+/// What each part of a program costs at worst, for a person.
+fn all_costs(costs: &[ChainCost<'_>], network: &Network) -> String {
+    let queues = queues::costs(&queues_of(network));
+    // Who has queues alone asks for what they cost.
+    let elements = if costs.is_empty() && !queues.is_empty() { String::new() } else { table(costs) };
+    let parts = [elements, headers(network), queues];
+    parts.iter().filter(|part| !part.is_empty()).map(|part| format!("\n{part}")).collect()
+}
+
+/// The queues of a program: those that need no arguments, and those of links that do.
+fn queues_of(network: &Network) -> Vec<QueueProgram> {
+    let mut all: Vec<&Queue> = network.queues.iter().collect();
+    let of_links = network.links.iter().map(|link| &link.queue);
+    for queue in of_links.chain(network.call_links.iter().map(|link| &link.queue)) {
+        if !all.iter().any(|known| known.name == queue.name) {
+            all.push(queue);
+        }
+    }
+    all.into_iter().map(weft_opt::lower::queue).collect()
 }
 
 /// A program from standard input; what it imports is looked for in the working directory.
@@ -155,7 +184,7 @@ fn headers(network: &Network) -> String {
         let sizes = [protocol.header_min, protocol.header_max].map(|n| bytes(n.into()));
         table.row([vec![protocol.name.clone()], sizes.to_vec(), vec![next.join(", ")]].concat());
     }
-    format!("\nbytes of headers:\n{}", table.render())
+    format!("bytes of headers:\n{}", table.render())
 }
 
 /// The same as data.

@@ -1,6 +1,6 @@
 //! `weft compile`
 
-use super::{count, render_options};
+use super::{count, grouped, render_options};
 use crate::cli::{CompileArgs, Target};
 use crate::compile::check_files;
 use crate::fault::Fault;
@@ -10,6 +10,11 @@ use std::path::Path;
 use weft_ir::backend::Unsupported;
 use weft_ir::queue::QueueProgram;
 use weft_lang::diagnostic::render_all;
+use weft_lang::hir::{
+    Queue, QueueExpr, QueueExprKind, QueueLevel, QueueLiteral, QueueStmt, QueueStmtKind, QueueType,
+    QueueVerdict,
+};
+use weft_lang::source::{SourceMap, Span};
 use weft_verilog::{Module, Widths};
 
 pub(crate) fn run(args: &CompileArgs) -> Result<(), Fault> {
@@ -20,9 +25,14 @@ pub(crate) fn run(args: &CompileArgs) -> Result<(), Fault> {
     let Some(network) = &checked.network else { return Err(Fault::told(checked.at_fault)) };
     let queues: Vec<QueueProgram> = network.queues.iter().map(weft_opt::lower::queue).collect();
     let queue = chosen(&queues, args.queue.as_deref(), &args.file)?;
+    let meant = network.queues.iter().find(|meant| meant.name == queue.name);
+    if let Some(long) = meant.and_then(|meant| too_long(meant, args.time_bits, &checked.sources)) {
+        return Err(Fault::Input(format!("{}: queue `{}`{long}", args.file, queue.name)));
+    }
     let module = module(queue, args).map_err(|refused| {
         let place = if refused.line == 0 { String::new() } else { format!(", line {}", refused.line) };
-        Fault::Input(format!("{}: queue `{}`{place}: {}", args.file, queue.name, refused.reason))
+        let help = if args.entries.is_none() && ranks_packets(queue) { TREE_HELP } else { "" };
+        Fault::Input(format!("{}: queue `{}`{place}: {}{help}", args.file, queue.name, refused.reason))
     })?;
     match &args.output {
         None => stdout::print(&module.text),
@@ -53,6 +63,81 @@ fn module(queue: &QueueProgram, args: &CompileArgs) -> Result<Module, Unsupporte
     match args.entries {
         None => weft_verilog::compile(queue, &widths),
         Some(entries) => weft_verilog::compile_tree(queue, &widths, entries),
+    }
+}
+
+/// Of a queue that waits by ranks of its packets, gates find the first by a tree.
+const TREE_HELP: &str =
+    "; for its ranks of packets, --entries 16 makes a tree of comparators with 16 entries";
+
+fn ranks_packets(queue: &QueueProgram) -> bool {
+    matches!(queue.levels.as_slice(), [level] if level.handlers.packet_rank.is_some())
+}
+
+/// The first time that the queue says and that does not fit in so many bits, with its line and what would do.
+fn too_long(queue: &Queue, time_bits: u32, sources: &SourceMap) -> Option<String> {
+    let mut found = None;
+    for (nanoseconds, span) in queue.levels.iter().flat_map(times) {
+        let bits = u64::BITS - nanoseconds.unsigned_abs().leading_zeros();
+        if bits > time_bits && found.is_none() {
+            found = Some((nanoseconds, bits, span));
+        }
+    }
+    let (nanoseconds, bits, span) = found?;
+    let file = sources.file(span.file);
+    let line = file.position(span.start).line;
+    let said = sources.slice(span);
+    let sign = if nanoseconds < 0 { "-" } else { "" };
+    let time = format!("{sign}{} ns", grouped(nanoseconds.unsigned_abs()));
+    Some(format!(
+        ", line {line}: `{said}` is {time}, which {time_bits} bits cannot hold; --time-bits {bits} has room for it"
+    ))
+}
+
+/// The times that a level says, in nanoseconds: those of its expressions, and those at which its variables begin.
+fn times(level: &QueueLevel) -> Vec<(i64, Span)> {
+    let mut all = Vec::new();
+    let key = level.partitions.as_ref().map(|(_, key)| key);
+    let rank = level.packet_rank.as_ref().map(|(rank, _)| rank);
+    key.into_iter().chain(&level.least).chain(rank).for_each(|expr| times_of(expr, &mut all));
+    level.handlers.iter().for_each(|handler| times_in(&handler.body, &mut all));
+    all
+}
+
+fn times_in(body: &[QueueStmt], all: &mut Vec<(i64, Span)>) {
+    for statement in body {
+        match &statement.kind {
+            QueueStmtKind::Let { value, .. } | QueueStmtKind::Set { value, .. } => times_of(value, all),
+            QueueStmtKind::Verdict(QueueVerdict::Hold(until)) => times_of(until, all),
+            QueueStmtKind::Verdict(_) => {}
+            QueueStmtKind::If { arms, otherwise } => {
+                for (condition, then) in arms {
+                    times_of(condition, all);
+                    times_in(then, all);
+                }
+                times_in(otherwise, all);
+            }
+        }
+    }
+}
+
+fn times_of(expr: &QueueExpr, all: &mut Vec<(i64, Span)>) {
+    match &expr.kind {
+        QueueExprKind::Literal(QueueLiteral::Int(n))
+            if matches!(expr.ty, QueueType::Interval | QueueType::Timestamp) =>
+        {
+            all.push((*n, expr.span));
+        }
+        QueueExprKind::Unary(_, of) => times_of(of, all),
+        QueueExprKind::Binary(_, a, b) => [a, b].into_iter().for_each(|expr| times_of(expr, all)),
+        QueueExprKind::Case(arms, otherwise) => {
+            arms.iter().flat_map(|(when, then)| [when, then]).for_each(|expr| times_of(expr, all));
+            times_of(otherwise, all);
+        }
+        QueueExprKind::Literal(_)
+        | QueueExprKind::Place(_)
+        | QueueExprKind::Local(_)
+        | QueueExprKind::Rand(_) => {}
     }
 }
 

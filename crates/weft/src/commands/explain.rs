@@ -4,7 +4,7 @@
 mod data;
 mod filters;
 mod picture;
-mod queues;
+pub(super) mod queues;
 mod report;
 mod text;
 mod words;

@@ -17,7 +17,9 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Fault> {
     let at_fault = |(line, column, why): (usize, usize, &str)| {
         Fault::Input(format!("{}:{line}:{column}: {why}; no row was put in", args.file))
     };
-    let mut rows = parse(&text).map_err(at_fault)?.into_iter();
+    // Spreadsheets begin a list with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let mut rows = parse(text).map_err(at_fault)?.into_iter();
     let Some(columns) = rows.next() else {
         return Err(Fault::Input(format!("{}: there is no first line that names the columns", args.file)));
     };

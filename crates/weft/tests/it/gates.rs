@@ -43,6 +43,22 @@ fn a_queue_becomes_a_module_or_is_refused_with_its_line() {
         status == Some(1) && told.contains("queue `a`, line 6: gates do not compute with floats"),
         "{told}"
     );
+    let library = |queue: &str, args: &[&str]| {
+        let file = root.join(format!("library/queues/{queue}.weft"));
+        let ran = output(weft(&folder).arg("compile").arg(file).args(["--target", "verilog"]).args(args));
+        (ran.status.code(), String::from_utf8_lossy(&ran.stderr).into_owned())
+    };
+    let (status, told) = library("pfabric", &[]);
+    assert!(status == Some(1) && told.contains("--entries 16 makes a tree of comparators"), "{told}");
+    // A time that does not fit would be another, and the gates decide otherwise than the queue.
+    let (status, told) = library("codel", &["--time-bits", "22"]);
+    assert!(
+        status == Some(1)
+            && told.contains("`target` is 5,000,000 ns, which 22 bits cannot hold; --time-bits 23 has room"),
+        "{told}"
+    );
+    let (status, told) = library("codel", &["--time-bits", "27"]);
+    assert_eq!(status, Some(0), "{told}");
     let (status, told) = compile(&["--queue", "b", "--entries", "16"]);
     assert!(status == Some(0) && told.contains("module weft_b_tree16 ("), "{told}");
 }

@@ -27,4 +27,8 @@ fn a_list_of_a_firewall_is_imported_whole_or_not_at_all() {
     let checked = output(weft(&folder).arg("check").arg(program));
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
     assert_eq!(rows.matches("'line 4'").count(), 1);
+    // An editor of another system puts a mark in front.
+    let marked = folder.write("marked.nft", &format!("\u{feff}{rules}"));
+    let kept = output(weft(&folder).arg("import").arg(marked).arg("--keep-going"));
+    assert!(kept.status.success(), "{}", String::from_utf8_lossy(&kept.stderr));
 }

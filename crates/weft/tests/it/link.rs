@@ -214,6 +214,78 @@ fn the_command_s_status_is_passed_on_and_nothing_stays_behind() {
     assert!(!std::fs::read_to_string("/proc/net/dev").expect("it is there").contains("weft0"));
 }
 
+/// What was to be at the other end would run on when somebody kills the link, and hold its port.
+#[test]
+fn the_far_end_goes_with_the_link_whatever_ends_that() {
+    if std::fs::File::open("/dev/net/tun").is_err() {
+        return eprintln!("skipped: no TUN devices here");
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Folder::new();
+    let told = |name: &str| folder.0.join(name);
+    let far = format!("echo $$ > {}; sleep 61 & sleep 60", told("far").display());
+    let near = format!("echo $$ > {}; exec sleep 60", told("near").display());
+    let mut emulate = weft(&folder);
+    emulate.args(["link", "emulate", "--far", &far, "--", "sh", "-c", &near]);
+    let mut running = emulate.stderr(std::process::Stdio::piped()).spawn().expect("it starts");
+    let number =
+        |name: &str| -> Option<u32> { std::fs::read_to_string(told(name)).ok()?.trim().parse().ok() };
+    let until = Instant::now() + WAIT;
+    let (far, near) = loop {
+        if let (Some(far), Some(near)) = (number("far"), number("near")) {
+            break (far, near);
+        }
+        if running.try_wait().expect("it is ours").is_some() {
+            let mut told = String::new();
+            running.stderr.take().expect("it is heard").read_to_string(&mut told).expect("it is text");
+            assert!(told.contains("cannot make a user namespace"), "{told}");
+            return eprintln!("skipped: {told}");
+        }
+        assert!(Instant::now() < until, "it does not start");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    // All that the far end has started is in its group.
+    let is_there = || {
+        let processes = std::fs::read_dir("/proc").expect("it is there").flatten();
+        let stats = processes.filter_map(|one| std::fs::read_to_string(one.path().join("stat")).ok());
+        let group = far.to_string();
+        let mut groups = stats.filter_map(|stat| {
+            let mut words = stat.rsplit_once(") ")?.1.split(' ');
+            (words.next()? != "Z").then(|| words.nth(1).map(str::to_owned))?
+        });
+        groups.any(|of| of == group)
+    };
+    assert!(is_there());
+    running.kill().expect("it runs");
+    running.wait().expect("it is ours");
+    while is_there() {
+        assert!(Instant::now() < until, "the far end is left behind");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // The command is another's.
+    let done = std::process::Command::new("kill").arg(near.to_string()).status().expect("there is a kill");
+    assert!(done.success());
+}
+
+/// What was recorded before would be lost to a typing error; and who mistypes a path would be told that the machine is
+/// at fault.
+#[test]
+fn a_recording_stays_until_there_is_another() {
+    let folder = Folder::new();
+    let file = folder.write("kept.rec", "what is there\n");
+    let record = |file: &str| {
+        let mut record = weft(&folder);
+        record.args(["link", "record", "wan", "--admin", "127.0.0.1:1", "-o", file]);
+        let done = output(&mut record);
+        assert_eq!(done.status.code(), Some(3), "{}", String::from_utf8_lossy(&done.stderr));
+    };
+    record(&file.display().to_string());
+    assert_eq!(std::fs::read_to_string(&file).expect("it is there"), "what is there\n");
+    let other = folder.0.join("other.rec");
+    record(&other.display().to_string());
+    assert!(!other.exists());
+}
+
 /// A user with a broken trace, or a queue that is not there, would not be told what to mend.
 #[test]
 fn what_is_wrong_with_a_link_is_told_before_anything_runs() {

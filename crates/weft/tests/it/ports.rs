@@ -624,6 +624,74 @@ fn a_link_without_its_device_holds_or_drops_and_says_so() {
     }
 }
 
+/// Setting an interface down and up again would lose what a link was told to hold, or have it counted as what the
+/// device cannot carry.
+#[test]
+fn a_link_whose_device_is_down_holds_or_drops_and_says_so() {
+    let folder = Folder::new();
+    let drivers = [("packet", "1"), ("packet", "4"), ("xdp", "1")];
+    for ((driver, workers), done) in drivers.into_iter().flat_map(|way| [(way, "HOLD"), (way, "DROP")]) {
+        let Some(world) = World::new() else { return };
+        let link = format!("CREATE LINK wan ON PORT right RATE '1 Mbit/s' QUEUE fifo ON FAILURE {done};");
+        let network = NETWORK.replace("ON packet '", &format!("ON {driver} '"));
+        let program = format!("IMPORT 'library/queues/fifo.weft';\n{network}{link}\n");
+        let node = world.run_on(&folder, &folder.write("network.weft", &program), workers);
+        world.finish_checksums();
+        let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 7_000));
+        exchange(&a, &b, b"hello");
+        let await_status = |is_meant: &dyn Fn(&Value, &Value) -> bool| {
+            let until = Instant::now() + WAIT;
+            loop {
+                let status = world.status(&folder, &node);
+                if is_meant(&status["packets"]["ports"][1], &status["packets"]["links"][0]) {
+                    return status;
+                }
+                assert!(Instant::now() < until, "{driver} {workers} {done}: {status}");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        };
+        let set_up = |is_up| within(&world.middle, || interface::set_up("to_b", is_up).expect("it is there"));
+        let send = |text: &[u8]| a.send_to(text, (ADDRESS_B, 7_000)).expect("it leaves");
+        set_up(false);
+        // What leaves before anybody has looked is not lost either.
+        send(b"first");
+        await_status(&|port, _| port["broken"].as_str().is_some_and(|why| why.contains("`to_b` is down")));
+        for _ in 0..3 {
+            send(b"later");
+        }
+        let status = if done == "HOLD" {
+            await_status(&|_, link| link["queued"].as_u64() >= Some(3))
+        } else {
+            await_status(&|_, link| link["dropped"]["device_gone"].as_u64() >= Some(3))
+        };
+        assert!(status["packets"]["ports"][1]["dropped"]["refused_out"].is_null(), "{status}");
+        // It looks twice a second what there is to say.
+        std::thread::sleep(Duration::from_millis(600));
+        set_up(true);
+        await_status(&|port, link| port["broken"].is_null() && link["queued"] == 0);
+        send(b"again");
+        let mut buffer = [0; 64];
+        let mut receive = || {
+            let n = b.recv(&mut buffer).expect("it arrives");
+            String::from_utf8_lossy(&buffer[..n]).into_owned()
+        };
+        if done == "HOLD" {
+            let held = [(); 4].map(|()| receive());
+            assert_eq!(held, ["first", "later", "later", "later"], "{driver} {workers}");
+            assert_eq!(receive(), "again");
+        } else {
+            let next = receive();
+            assert!(next == "again" || driver == "xdp" && next == "first" && receive() == "again", "{next}");
+        }
+        std::thread::sleep(Duration::from_millis(600));
+        let (status, told) = node.stop_and_hear();
+        assert_eq!(status, Some(0), "{told}");
+        let kept = if done == "HOLD" { "held" } else { "dropped" };
+        assert!(told.contains(&format!("`to_b` is down: what is to leave is {kept}")), "{told}");
+        assert!(told.contains("`to_b` is back"), "{told}");
+    }
+}
+
 /// If this failed, what leaves to a capture would be lost, or a capture at its end would take the node with it.
 #[test]
 fn a_capture_that_is_read_ends_and_one_that_is_written_is_whole() {

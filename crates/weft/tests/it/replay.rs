@@ -124,6 +124,58 @@ fn a_chain_is_tried_on_a_capture() {
     assert!(String::from_utf8_lossy(&done.stderr).contains("weft replay"));
 }
 
+/// A script that reads the data would take part of a capture for all of it; and whoever captured on a PPP device would
+/// look for IP packets.
+#[test]
+fn what_a_capture_lacks_is_data_and_its_links_have_names() {
+    let folder = Folder::new();
+    let program = "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON packet 'eth0';
+CREATE ELEMENT all ON packet AS ON PACKET FORWARD; END;
+CREATE CHAIN edge ON PORT wan AS all; END;
+";
+    let program = folder.write("network.weft", program);
+    let whole = folder.0.join("whole.pcap");
+    capture(&whole, &[packet(9, 7), packet(9, 8)]);
+    let bytes = std::fs::read(&whole).expect("it is written");
+    let replay = |bytes: &[u8]| {
+        let input = folder.0.join("in.pcap");
+        std::fs::write(&input, bytes).expect("the folder is ours");
+        let done =
+            output(weft(&folder).arg("replay").arg(&program).arg("--in").arg(&input).args(["-o", "json"]));
+        let told: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap_or_default();
+        (done.status.code(), told, String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let (status, told, _) = replay(&bytes);
+    assert!(status == Some(0) && told["packets"] == 2 && told["broken"].is_null(), "{told}");
+    // In the second packet, in the first, and in the header of the file.
+    for (n, length) in [(1, bytes.len() - 3), (0, 24 + 16 + 3), (0, 24 + 3), (0, 24 - 3), (0, 8)] {
+        let (status, told, said) = replay(&bytes[..length]);
+        assert!(status == Some(0) && told["packets"] == n, "{length}: {told} {said}");
+        let why = format!("the capture is cut short: it ends at byte {length}");
+        assert!(told["broken"].as_str().is_some_and(|told| told.starts_with(&why)), "{told}");
+        assert!(said.contains(&why), "{said}");
+    }
+    assert_eq!(replay(&[]).0, Some(1));
+    let mut damaged = bytes.clone();
+    damaged[24 + 16 + (bytes.len() - 24) / 2 - 16 + 8..][..4].fill(0xff);
+    let (status, told, said) = replay(&damaged);
+    assert!(status == Some(1) && told["packets"] == 1 && told["broken"].is_string(), "{told} {said}");
+    let links = [
+        (9_u32, "PPP (link type 9)"),
+        (104, "Cisco HDLC (link type 104)"),
+        (113, "Linux cooked (link type 113)"),
+    ];
+    for (link, name) in links {
+        let mut other = bytes.clone();
+        let number = if other[0] == 0xa1 { link.to_be_bytes() } else { link.to_le_bytes() };
+        other[20..24].copy_from_slice(&number);
+        let (status, _, said) = replay(&other);
+        let wanted = format!("holds packets of {name}, and port `wan` carries Ethernet frames");
+        assert!(status == Some(1) && said.contains(&wanted), "{said}");
+    }
+}
+
 /// The capture of yesterday's trouble would be gone, and there may be no other.
 #[test]
 fn a_capture_is_not_written_over_as_it_is_read() {
@@ -753,4 +805,36 @@ fn check_tells_how_long_headers_are() {
     };
     assert_eq!(of("ethernet"), (Some(14), Some(14)));
     assert_eq!(of("ipv4"), (Some(20), Some(60)));
+}
+
+/// Whoever writes a queue would not see what a packet costs before it runs.
+#[test]
+fn check_tells_what_queues_cost() {
+    let folder = Folder::new();
+    let text = "IMPORT 'library/queues/fq_codel.weft';
+CREATE QUEUE plain (n U32) AS
+  LIMIT n PACKETS ON OVERFLOW DROP TAIL;
+  ON ENQUEUE
+    IF p.len > '100 B' THEN DROP; END IF;
+    ACCEPT;
+END;
+CREATE PORT wan ON memory;
+CREATE LINK out ON PORT wan QUEUE plain (n = 9);
+";
+    let program = folder.write("edge.weft", text);
+    let check = |args: &[&str]| {
+        let told = output(weft(&folder).args(["check", "--cost"]).args(args).arg(&program));
+        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        String::from_utf8(told.stdout).expect("it is text")
+    };
+    let data: serde_json::Value = serde_json::from_str(&check(&["--json"])).expect("it is data");
+    let queues = data["queues"].as_array().expect("a list");
+    let plain = queues.iter().find(|queue| queue["queue"] == "plain").expect("a link has it");
+    let operations = plain["levels"][0]["handlers"][0]["operations"].as_u64().expect("a number");
+    assert!(operations > 2 && queues.iter().any(|queue| queue["queue"] == "fq_codel"), "{data}");
+    let told = check(&[]);
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
+    assert!(told.lines().any(|line| words(line) == format!("plain ON ENQUEUE {operations}")), "{told}");
+    assert!(told.contains("ON DEQUEUE") && told.contains("a packet, in and out"), "{told}");
+    assert!(!told.contains("operations of a handler and bytes of state"), "{told}");
 }

@@ -106,6 +106,10 @@ fn lists_are_loaded_and_their_faults_have_a_place() {
     assert!(fault.contains("row 1 of shop.rule_acl.rules: a row with this key is there already"), "{fault}");
     let again = said(&folder, &node, &["load", "shop.rule_acl.rules", list, "--replace"]);
     assert!(again.contains("5,000 rows updated"), "{again}");
+    // As spreadsheets write it.
+    let marked = folder.write("marked.csv", "\u{feff}id,priority,net,action\n9999,1,10.0.0.0/8,deny\n");
+    let loaded = said(&folder, &node, &["load", "shop.rule_acl.rules", marked.to_str().expect("a path")]);
+    assert!(loaded.starts_with("shop.rule_acl.rules: 1 row inserted"), "{loaded}");
     let wrong =
         folder.write("wrong.csv", "id,priority,net,action\n1,1,10.0.0.0/8,deny\n2,1,10.0.0.0/33,deny\n");
     let fault = refused(&folder, &node, &["load", "shop.rule_acl.rules", wrong.to_str().expect("a path")]);

@@ -287,6 +287,100 @@ fn a_run_is_drawn_and_recorded() {
     }
 }
 
+/// Who asks why a packet had no room would be told what its queue held at another time, or not what its lines look at.
+#[test]
+fn a_drop_for_want_of_room_says_how_full_the_queue_was() {
+    let folder = Folder::new();
+    let queues = "CREATE QUEUE shallow AS LIMIT 3 PACKETS ON OVERFLOW DROP TAIL; END;
+CREATE QUEUE fattest AS
+  PARTITION BY p.flow HASH 16;
+  LIMIT 20 PACKETS ON OVERFLOW DROP TAIL OF PARTITION ORDER BY bytes DESC;
+  ON ENQUEUE
+    IF partition.index > 99 OR p.flow < 0 THEN DROP; END IF;
+    ACCEPT;
+  ON DEQUEUE
+    IF drops > 99 THEN DROP; END IF;
+    ROTATE;
+END;
+";
+    folder.write("mine.weft", queues);
+    let args = ["mine.weft", "--queue", "shallow", "--queue", "fattest", "--flows", "bulk=3", "--seeds", "1"];
+    let (_, faults, status) =
+        sim_run(&folder, &[&args[..], &["--for", "5s", "--record", "out.rec"]].concat());
+    assert_eq!(status, Some(0), "{faults}");
+    let explain = |link: &str, args: &[&str]| {
+        let mut explain = weft(&folder);
+        explain.current_dir(&folder.0).args(["link", "explain", "out.rec", "--link", link]).args(args);
+        String::from_utf8(output(&mut explain).stdout).expect("it is text")
+    };
+    for (link, limit) in [("shallow", 3), ("fattest", 20)] {
+        let listed: Value = serde_json::from_str(&explain(link, &["--json"])).expect("data");
+        let dropped = &listed[0];
+        let by = &dropped["by"];
+        assert!(by["held_packets"] == limit && by["limit_packets"] == limit, "{dropped}");
+        assert!(by["held_bytes"].as_u64() > Some(0) && by["limit_bytes"].is_null(), "{dropped}");
+        let told = explain(link, &[&dropped["packet"].to_string()]);
+        let held = format!("  the queue held {limit} packets and ");
+        let line = told.lines().find(|line| line.starts_with(&held)).expect("it says so");
+        assert!(line.ends_with(&format!(" came; the limit is {limit} packets")), "{line}");
+        assert_eq!(line.contains("when it came"), link == "shallow", "{line}");
+    }
+    let told = explain("fattest", &["1"]);
+    let value = |name: &str| {
+        let line = told.lines().find_map(|line| line.trim().strip_prefix(&format!("{name} ")));
+        line.unwrap_or_else(|| panic!("no {name}: {told}")).trim().to_owned()
+    };
+    let index: u32 = value("partition.index").parse().expect("a number");
+    let (flow, hex) =
+        value("p.flow").split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned())).expect("both");
+    assert!(index < 16 && flow.parse::<u32>().map(|flow| format!("({flow:08x})")) == Ok(hex), "{told}");
+    assert_eq!((value("drops").as_str(), value("partition.bytes").as_str()), ("0 packets", "0 B"), "{told}");
+}
+
+/// A script would take a recording that somebody damaged for a fault of the machine.
+#[test]
+fn a_recording_with_a_damaged_program_is_at_fault_itself() {
+    let folder = Folder::new();
+    folder.write("mine.weft", "CREATE QUEUE mine AS LIMIT 3 PACKETS ON OVERFLOW DROP TAIL; END;\n");
+    let args = ["mine.weft", "--flows", "bulk=1", "--seeds", "1", "--for", "1s", "--record", "out.rec"];
+    assert_eq!(sim_run(&folder, &args).2, Some(0));
+    let text = std::fs::read_to_string(folder.0.join("out.rec")).expect("it is written");
+    for damage in ["IMPORT 'gone.weft'; CREATE QUEUE mine", "CREATE QUEUE"] {
+        let file = folder.write("damaged.rec", &text.replace("CREATE QUEUE mine", damage));
+        let shown = output(weft(&folder).args(["link", "show"]).arg(&file));
+        let told = String::from_utf8_lossy(&shown.stderr).into_owned();
+        assert!(shown.status.code() == Some(1) && told.contains("error["), "{told}");
+    }
+}
+
+/// The reference would say what no queue does: when the partition of a packet is found, how bits move, and what of a
+/// packet can be set.
+#[test]
+fn what_the_reference_says_of_handlers_holds() {
+    let folder = Folder::new();
+    let queue = "CREATE QUEUE told AS
+  VAR one U8 = 1;
+  VAR minus I8 = -1;
+  PARTITION BY p.class INDEX 8;
+  LIMIT 100000 PACKETS ON OVERFLOW DROP TAIL;
+  ON ENQUEUE
+    SET p.class = 5;
+    SET p.remaining = '77 B';
+    SET p.slack = '3 ms';
+    IF shift_right(number(minus), 63) <> 1 OR shift_right(8 * one, 65) <> 4 THEN DROP; END IF;
+    IF shift_left(one, 64) <> 1 OR partition.index = 5 THEN DROP; END IF;
+    ACCEPT;
+  ON DEQUEUE
+    IF p.class <> 5 OR p.remaining <> '77 B' OR p.slack <> '3 ms' THEN DROP; END IF;
+    IF partition.index = 5 THEN DROP; END IF;
+    SEND;
+END;
+";
+    folder.write("told.weft", queue);
+    let rows = rows(&folder, &["told.weft", "--flows", "bulk=1", "--seeds", "1", "--for", "5s"]);
+    assert_eq!(rows[0]["dropped"], 0, "{}", rows[0]);
+}
+
 /// The guide would show a table that nobody gets.
 #[test]
 fn the_guide_shows_what_a_run_says() {

@@ -60,6 +60,8 @@ pub struct XdpSocket {
     name: String,
     place: Place,
     is_zero_copy: bool,
+    /// The interface was down when the kernel was last told to send; what is in the ring waits for it to come up.
+    is_down: bool,
     /// Buffers that we may fill.
     free: Vec<u64>,
     fill: Ring<u64>,
@@ -128,6 +130,7 @@ impl XdpSocket {
 
     /// Tells the kernel to send what is in the ring, if it waits for that.
     fn kick(&mut self) -> io::Result<()> {
+        self.is_down = false;
         let mut tries = self.to_send.pending().div_ceil(SENT_AT_ONCE);
         while tries > 0 && self.to_send.pending() > 0 && self.to_send.needs_wakeup() {
             tries -= 1;
@@ -140,8 +143,10 @@ impl XdpSocket {
                     self.counters.full += 1;
                     break;
                 }
-                // It may come up again; what is in the ring waits for that.
-                Some(libc::ENETDOWN) => break,
+                Some(libc::ENETDOWN) => {
+                    self.is_down = true;
+                    break;
+                }
                 _ => return Err(error),
             }
         }
@@ -196,6 +201,12 @@ impl Device for XdpSocket {
     }
 
     fn send(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> io::Result<usize> {
+        if self.is_down {
+            self.kick()?;
+        }
+        if self.is_down {
+            return Err(io::Error::from_raw_os_error(libc::ENETDOWN));
+        }
         self.reclaim();
         let mut done = 0;
         while done < frames.len() {
@@ -363,6 +374,7 @@ impl Part {
             name,
             place,
             is_zero_copy: self.is_zero_copy,
+            is_down: false,
             free: (u64::from(RING_ENTRIES)..u64::from(BUFFERS)).map(|buffer| buffer * buffer_bytes).collect(),
             fill: self.fill,
             completed: self.completed,

@@ -35,9 +35,33 @@ const TEXT_SHOWN: usize = 40;
 /// Refuses ranks that do not fit on some path, and warns of those that may not. `changed` are the fields of packets
 /// that some queue of the program sets.
 pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel, changed: &BTreeSet<String>) {
+    if let Some(least) = &level.least {
+        level.handlers.iter().for_each(|handler| refuse_set(cx, &handler.body, least.span));
+    }
     for misfit in misfits(level, changed) {
         let diagnostic = misfit.diagnostic(cx);
         cx.report(diagnostic);
+    }
+}
+
+/// Refuses to set a rank that is always the least of the packets, and so would be another at once.
+fn refuse_set(cx: &mut Cx<'_>, stmts: &[QueueStmt], least: Span) {
+    for stmt in stmts {
+        match &stmt.kind {
+            QueueStmtKind::Set { place: Place::Rank, .. } => {
+                let message = "a rank that is the least of its packets cannot be set";
+                let diagnostic = Diagnostic::error(code::QUEUE_RANK, message)
+                    .at(stmt.span, "has no effect")
+                    .with_label(least, "the least of this is the rank")
+                    .with_help("write `ORDER PARTITIONS BY rank`, or leave this out");
+                cx.report(diagnostic);
+            }
+            QueueStmtKind::If { arms, otherwise } => {
+                arms.iter().for_each(|(_, body)| refuse_set(cx, body, least));
+                refuse_set(cx, otherwise, least);
+            }
+            _ => {}
+        }
     }
 }
 

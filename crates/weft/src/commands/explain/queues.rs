@@ -1,5 +1,7 @@
 //! What queues cost before they run: levels, handlers, operations a packet, memory.
 
+use crate::commands::grouped;
+use crate::table::{Align, Table};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
 use weft_ir::queue::{
@@ -7,8 +9,31 @@ use weft_ir::queue::{
 };
 
 /// Queues as data.
-pub(super) fn data(programs: &[QueueProgram]) -> Value {
+pub(in crate::commands) fn data(programs: &[QueueProgram]) -> Value {
     programs.iter().map(program).collect()
+}
+
+/// What each handler of queues costs at worst, for a person; nothing if there are none.
+pub(in crate::commands) fn costs(programs: &[QueueProgram]) -> String {
+    let columns =
+        [("queue", Align::Left), ("of", Align::Left), ("handler", Align::Left), ("operations", Align::Right)];
+    let mut table = Table::new(&columns);
+    for program in programs {
+        for level in &program.levels {
+            for (moment, handler) in level.handlers.iter() {
+                let of = if program.levels.len() > 1 { level.name.clone() } else { String::new() };
+                let cost = grouped(handler.cost().into());
+                table.row(vec![program.name.clone(), of, name(level, moment), cost]);
+            }
+        }
+        let all = grouped(program.cost().into());
+        table.row(vec![program.name.clone(), String::new(), "a packet, in and out".to_owned(), all]);
+    }
+    if programs.is_empty() {
+        String::new()
+    } else {
+        format!("at worst, operations of queues:\n{}", table.render())
+    }
 }
 
 /// Queues as a person reads them.

@@ -156,9 +156,16 @@ fn status_of(status: ExitStatus) -> u8 {
 struct Far(Child);
 
 impl Far {
+    /// What runs `$0` and ends it, with all that it has started, at the end of the input: that comes when this process
+    /// is no more, whatever has ended it.
+    const SCRIPT: &str = r#"exec 3<&0 </dev/null
+{ read -r _ <&3; kill -s KILL 0; } &
+exec 3<&-
+exec sh -c "$0""#;
+
     fn start(command: &str) -> Result<Self, Fault> {
         let mut shell = Command::new("sh");
-        shell.args(["-c", command]).stdin(Stdio::null()).process_group(0);
+        shell.args(["-c", Self::SCRIPT, command]).stdin(Stdio::piped()).process_group(0);
         shell.spawn().map(Self).map_err(|error| Fault::environment(format!("sh: {error}")))
     }
 }

@@ -1,6 +1,6 @@
 //! `weft link explain`: which line dropped a packet, and with what values.
 
-use super::history::{End, Link, Passed, Ran, level_name, line_text, verdict};
+use super::history::{End, Full, Link, Passed, Ran, level_name, line_text, verdict};
 use super::show::{open, seconds, told_ms};
 use crate::cli::LinkExplainArgs;
 use crate::commands::{count, grouped};
@@ -11,7 +11,7 @@ use core::fmt::Write as _;
 use serde_json::{Value, json};
 use weft_engine::call_link::CALL_BYTES;
 use weft_engine::queue::Why;
-use weft_ir::queue::{Field, Moment, Verdict, word};
+use weft_ir::queue::{Field, Limit, Moment, Op, Scope, Slot, Step, Verdict, word};
 use weft_lang::hir::{QueueType, QueueVar};
 
 /// Drops that are listed; a recording may have a million.
@@ -19,7 +19,7 @@ const LISTED_MAX: usize = 40;
 /// Times that a packet was looked at that are told, the last ones.
 const RUNS_TOLD: usize = 3;
 
-/// Fields of packets that are told where the program asks for them; the others are hashes.
+/// Fields of packets that are told where the program asks for them.
 const FIELDS: [(Field, QueueType); 5] = [
     (Field::Dscp, QueueType::Number),
     (Field::Class, QueueType::Number),
@@ -27,6 +27,9 @@ const FIELDS: [(Field, QueueType); 5] = [
     (Field::Slack, QueueType::Interval),
     (Field::Deadline, QueueType::Timestamp),
 ];
+
+/// Hashes that are told where a handler asks for them.
+const HASHES: [(Field, &str); 3] = [(Field::Flow, "p.flow"), (Field::Src, "p.src"), (Field::Dst, "p.dst")];
 
 /// A value that a handler saw: its name, before and after, and the text of both.
 struct Told {
@@ -144,9 +147,12 @@ fn text(link: &Link, runs: &[Ran], (number, packet): (u64, &Passed)) -> String {
             out,
             "  left after {waited}, before its turn: its client did, or its deadline had passed"
         ),
-        End::Dropped { level, line, why, .. } => {
+        End::Dropped { level, line, why, full, .. } => {
             let name = level_name(&program.queue, level);
             let _ = writeln!(out, "  was dropped after {waited} by line {line} of {name}, {}", reason(why));
+            if why == Why::Overflow {
+                let _ = writeln!(out, "  {}", fullness(link, packet, level, full));
+            }
             writeln!(out, "    {line} | {}", line_text(program, level, line))
         }
     };
@@ -204,10 +210,18 @@ fn fate(link: &Link, packet: &Passed) -> Value {
         End::Sent { is_marked: true, .. } => ("marked", Value::Null),
         End::Sent { .. } => ("sent", Value::Null),
         End::Left { .. } => ("left", Value::Null),
-        End::Dropped { level, line, why, .. } => {
+        End::Dropped { level, line, why, full, .. } => {
             let name = level_name(&program.queue, level);
             let text = line_text(program, level, line);
-            ("dropped", json!({ "queue": name, "line": line, "text": text, "why": reason(why) }))
+            let mut by = json!({ "queue": name, "line": line, "text": text, "why": reason(why) });
+            if why == Why::Overflow {
+                let limit = limit(link, level);
+                by["held_packets"] = full.packets.into();
+                by["held_bytes"] = full.bytes.into();
+                by["limit_packets"] = limit.and_then(|limit| limit.packets).into();
+                by["limit_bytes"] = limit.and_then(|limit| limit.bytes).into();
+            }
+            ("dropped", by)
         }
     };
     let mut told = json!({
@@ -232,6 +246,36 @@ fn fate(link: &Link, packet: &Passed) -> Value {
     told
 }
 
+/// How full the queue was when it made room for a packet, and what its limit is.
+fn fullness(link: &Link, packet: &Passed, level: u8, full: Full) -> String {
+    let unit = link.head().unit();
+    let is_of_calls = link.head().calls.is_some();
+    let amount = |n: u64, bytes: u64| match is_of_calls {
+        true => count(n, unit),
+        false => format!("{} and {} bytes", count(n, unit), grouped(bytes)),
+    };
+    let when = match link.made_room_for(packet, &full) {
+        Some(other) => format!("when {unit} {other} came"),
+        None => "when it came".to_owned(),
+    };
+    let limit = limit(link, level).map_or(String::new(), |limit| {
+        let packets = limit.packets.map(|n| count(n.into(), unit));
+        let bytes = limit.bytes.filter(|_| !is_of_calls).map(|n| format!("{} bytes", grouped(n)));
+        let both: Vec<_> = [packets, bytes].into_iter().flatten().collect();
+        let of = if level > 0 {
+            format!(" of each {}", level_name(&link.program.queue, level))
+        } else {
+            String::new()
+        };
+        format!("; the limit{of} is {}", both.join(" and "))
+    });
+    format!("the queue held {} {when}{limit}", amount(full.packets, full.bytes))
+}
+
+fn limit(link: &Link, level: u8) -> Option<Limit> {
+    link.program.queue.levels.get(usize::from(level)).map(|level| level.limit)
+}
+
 fn signed_seconds(ns: i64) -> f64 {
     ns as f64 / 1e9
 }
@@ -244,11 +288,12 @@ fn values(link: &Link, ran: &Ran) -> Vec<Told> {
     let same =
         |name: &str, value: String| Told { name: name.to_owned(), before: value.clone(), after: value };
     let now = word(&before.event, word::NOW);
+    let unit = |n: u64| count(n, link.head().unit());
     let mut told = vec![
         same("p.sojourn", told_ms(now.saturating_sub(word(&before.packet, word::ARRIVED)))),
         same("p.len", format!("{} B", word(&before.packet, word::LEN))),
         same("p.ecn", word(&before.packet, word::ECN).to_string()),
-        same("queue.packets", grouped(word(&before.node, word::PACKETS))),
+        same("queue.packets", unit(word(&before.node, word::PACKETS))),
         same("queue.bytes", format!("{} B", grouped(word(&before.node, word::BYTES)))),
     ];
     for (field, ty) in FIELDS {
@@ -263,11 +308,25 @@ fn values(link: &Link, ran: &Ran) -> Vec<Told> {
             told.push(same(header, (word(&before.packet, at) as i64).to_string()));
         }
     }
+    for (field, name) in HASHES {
+        if let Some(at) = program.queue.field(field)
+            && uses(link, ran, Slot::new(Scope::Packet, at))
+        {
+            let hash = word(&before.packet, at);
+            told.push(same(name, format!("{hash} ({hash:08x})")));
+        }
+    }
     let level = &program.levels[ran.level];
+    if uses(link, ran, Slot::new(Scope::Event, word::DROPS)) {
+        told.push(same("drops", unit(word(&before.event, word::DROPS))));
+    }
     if !before.partition.is_empty() {
         let rank = |words: &[u64]| (word(words, word::RANK) as i64).to_string();
-        told.push(same("packets", grouped(word(&before.partition, word::PACKETS))));
-        told.push(same("bytes", format!("{} B", grouped(word(&before.partition, word::BYTES)))));
+        if uses(link, ran, Slot::new(Scope::Partition, word::INDEX)) {
+            told.push(same("partition.index", word(&before.partition, word::INDEX).to_string()));
+        }
+        told.push(same("partition.packets", unit(word(&before.partition, word::PACKETS))));
+        told.push(same("partition.bytes", format!("{} B", grouped(word(&before.partition, word::BYTES)))));
         told.push(Told {
             name: "rank".to_owned(),
             before: rank(&before.partition),
@@ -293,6 +352,19 @@ fn values(link: &Link, ran: &Ran) -> Vec<Told> {
         told.push(same("link.rate", told_rate(link, word(&before.event, word::RATE))));
     }
     told
+}
+
+/// Whether the handler that was run looks at a word.
+fn uses(link: &Link, ran: &Ran, slot: Slot) -> bool {
+    fn looks(steps: &[Step], slot: Slot) -> bool {
+        steps.iter().any(|step| match step {
+            Step::Let(_, op) => *op == Op::Load(slot),
+            Step::If { then, otherwise, .. } => looks(then, slot) || looks(otherwise, slot),
+            _ => false,
+        })
+    }
+    let level = &link.program.queue.levels[ran.level];
+    level.handlers.get(ran.moment).is_some_and(|handler| looks(&handler.body, slot))
 }
 
 /// The rate that a program sees; of calls, each of which is as long, how many a second that are.

@@ -53,8 +53,18 @@ pub(super) enum End {
     Sent { at_ns: u64, is_marked: bool },
     /// A call that left before its turn.
     Left { at_ns: u64 },
-    /// It was dropped.
-    Dropped { at_ns: u64, level: u8, line: u32, why: Why },
+    /// It was dropped. For want of room: what the queue held when a packet came for which there was none, without that
+    /// one, and which it was.
+    Dropped { at_ns: u64, level: u8, line: u32, why: Why, full: Full },
+}
+
+/// How full a queue was when it made room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Full {
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    /// The packet that had come last, by its number from 1 in its part.
+    came: u64,
 }
 
 /// A handler that was run.
@@ -92,7 +102,9 @@ impl Passed {
             End::Waits => End::Waits,
             End::Sent { at_ns, is_marked } => End::Sent { at_ns: at_ns + ns, is_marked },
             End::Left { at_ns } => End::Left { at_ns: at_ns + ns },
-            End::Dropped { at_ns, level, line, why } => End::Dropped { at_ns: at_ns + ns, level, line, why },
+            End::Dropped { at_ns, level, line, why, full } => {
+                End::Dropped { at_ns: at_ns + ns, level, line, why, full }
+            }
         };
         Self { came_ns: self.came_ns + ns as i64, end, ..self }
     }
@@ -145,6 +157,13 @@ impl Link {
         self.parts[packet.part].head.calls.map(|calls| calls.worker)
     }
 
+    /// The number of the packet that had come when a queue made room for it, if that is not the one that went.
+    pub(super) fn made_room_for(&self, packet: &Passed, full: &Full) -> Option<u64> {
+        let is_it = |other: &Passed| other.part == packet.part && other.number == full.came;
+        let nth = self.history.packets.iter().position(is_it).filter(|_| packet.number != full.came)?;
+        Some(nth as u64 + 1)
+    }
+
     /// What handlers saw that were run for a packet, as long as it waited.
     ///
     /// # Errors
@@ -193,6 +212,12 @@ impl History {
                 Asked::Refilled(_) => history.n_left = 0,
                 Asked::Dequeue | Asked::Timeout | Asked::Rate(_) => {}
             }
+            let held = queue.counts();
+            let full = Full {
+                packets: held.queued.saturating_sub(history.n_left),
+                bytes: held.queued_bytes,
+                came: history.packets.len() as u64,
+            };
             let sent = recording::ask(&mut queue, now_ns, &asked);
             if let Some(sent) = sent.map_err(wrong)? {
                 let end = End::Sent { at_ns: history.ended_ns, is_marked: sent.ecn == 3 };
@@ -201,7 +226,7 @@ impl History {
             while let Some(dropped) = queue.poll_dropped() {
                 let (level, line, why) = (dropped.level, dropped.line, dropped.why);
                 let at_ns = dropped.dropped_ns.saturating_sub(begun_ns);
-                history.end(dropped.handle, End::Dropped { at_ns, level, line, why });
+                history.end(dropped.handle, End::Dropped { at_ns, level, line, why, full });
             }
         }
         history.runs = core::mem::take(&mut *runs.lock().unwrap_or_else(PoisonError::into_inner));

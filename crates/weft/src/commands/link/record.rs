@@ -10,7 +10,7 @@ use crate::recording_file;
 use crate::signals;
 use crate::stdout;
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weft_api::{RecordRequest, Recording, TakeRequest};
 
@@ -21,16 +21,24 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 pub(super) fn run(args: &LinkRecordArgs) -> Result<(), Fault> {
     let file = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.rec", args.link)));
-    // Nobody shall wait for what cannot be written then.
-    recording_file::write(&file, "")?;
+    let is_new = !file.exists();
+    recording_file::claim(&file)?;
+    let done = record(args, &file);
+    let is_empty = || std::fs::metadata(&file).is_ok_and(|found| found.len() == 0);
+    if done.is_err() && is_new && is_empty() {
+        // There is nothing in it, and nobody else has made it. That it stays behind would be no other fault.
+        let _ = std::fs::remove_file(&file);
+    }
+    done
+}
+
+fn record(args: &LinkRecordArgs, file: &Path) -> Result<(), Fault> {
     let client = Client::new(&args.admin)?;
     let stop = signals::stop_requests()?;
     let seconds = args.span as f64 / 1e9;
     let (link, packets, bytes) = (args.link.clone(), args.packets, args.mib << 20);
     let request = RecordRequest { link: link.clone(), seconds, packets, bytes };
     if let Outcome::Refused(refused) = client.record(&request)? {
-        // There is nothing in it.
-        let _ = std::fs::remove_file(&file);
         return Err(refuse(&refused, args.json));
     }
     let begun = Instant::now();
@@ -61,7 +69,7 @@ pub(super) fn run(args: &LinkRecordArgs) -> Result<(), Fault> {
     let Some(text) = client.take_recording(&TakeRequest { link: link.clone() })? else {
         return Err(Fault::environment(format!("link `{link}` is gone, and its recording with it")));
     };
-    recording_file::write(&file, &text)?;
+    recording_file::write(file, &text)?;
     let took = begun.elapsed().as_secs_f64();
     let unit = if last.of_calls { "call" } else { "packet" };
     if args.json {

@@ -29,7 +29,7 @@ use weft_io::packet::{Device as _, Link, Place};
 use weft_io::{TableRow, clock};
 use weft_lang::diagnostic::render_all;
 use weft_lang::hir::{Chain, Edge, Network, PortKind};
-use weft_proto::capture;
+use weft_proto::capture::{self, LinkType};
 
 /// Timers that are caught up with one by one between two packets; what lies beyond in a longer gap happens at once.
 const CATCH_UP_MAX: usize = 10_000;
@@ -62,8 +62,8 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
     let source = source.map_err(|error| refused_capture(&error))?;
     let wanted =
         if network.ports[usize::from(port)].kind == PortKind::Tun { Link::Ip } else { Link::Ethernet };
-    if source.link() != wanted {
-        let [holds, carries] = [source.link(), wanted].map(link_name);
+    if let Some(link_type) = source.link_type().filter(|_| source.link() != wanted) {
+        let (holds, carries) = (packets_of(link_type), packets_of(wanted.link_type()));
         let name = &network.ports[usize::from(port)].name;
         return Err(Fault::Input(format!(
             "{} holds {holds}, and port `{name}` carries {carries}",
@@ -120,15 +120,27 @@ fn refused_capture(error: &weft_io::packet::OpenError) -> Fault {
     }
 }
 
+/// Of two measures of the same work, that which will be at its end first.
+fn nearer_end(bytes: (u64, Option<u64>), packets: (u64, Option<u64>)) -> (u64, Option<u64>) {
+    let (Some(all_bytes), Some(all_packets)) = (bytes.1, packets.1) else {
+        return if packets.1.is_some() { packets } else { bytes };
+    };
+    let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
+    let is_limit_nearer = product(packets.0, all_bytes) > product(bytes.0, all_packets);
+    if is_limit_nearer { packets } else { bytes }
+}
+
 /// What is wrong with the capture, if that is why reading it failed.
 fn fault_of(error: &io::Error) -> Option<&capture::ReadError> {
     error.get_ref()?.downcast_ref()
 }
 
-fn link_name(link: Link) -> &'static str {
+/// What people call packets that begin with this.
+fn packets_of(link: LinkType) -> String {
     match link {
-        Link::Ethernet => "Ethernet frames",
-        Link::Ip => "IP packets",
+        LinkType::ETHERNET => "Ethernet frames".to_owned(),
+        LinkType::RAW | LinkType::IPV4 | LinkType::IPV6 => "IP packets".to_owned(),
+        other => format!("packets of {other} (link type {})", other.0),
     }
 }
 
@@ -223,17 +235,18 @@ impl<'a> Replay<'a> {
         let begun = Instant::now();
         let mut progress = Progress::new(begun);
         let mut batch = Vec::new();
-        let mut ended = Ok(());
+        let (mut ended, mut broken) = (Ok(()), None);
         while !self.source.is_finished() && self.n < self.args.limit.unwrap_or(u64::MAX) {
             match self.source.receive(&mut self.pool, &mut batch, clock::now()) {
                 Ok(0) => self.wait()?,
                 Ok(_) => self.take(&mut batch)?,
                 Err(error) => {
-                    ended = self.broken(&error);
+                    let (why, fault) = self.broken(&error);
+                    (ended, broken) = (fault, Some(why));
                     break;
                 }
             }
-            progress.show(self.n, self.source.progress());
+            progress.show(self.n, self.done());
         }
         self.finish()?;
         progress.clear();
@@ -249,6 +262,7 @@ impl<'a> Replay<'a> {
             packets: self.n,
             refused,
             truncated: self.source.truncated(),
+            broken,
             took,
             span,
             rows: self.rows,
@@ -261,16 +275,22 @@ impl<'a> Replay<'a> {
         Ok((report, ended))
     }
 
-    /// Why the capture ends here. What is whole was processed, so one that is merely cut short is no failure.
-    fn broken(&self, error: &io::Error) -> Result<(), Fault> {
+    /// How much of the work is done, and all of it: bytes of the file, or packets where their limit comes sooner.
+    fn done(&self) -> (u64, Option<u64>) {
+        nearer_end(self.source.progress(), (self.n, self.args.limit))
+    }
+
+    /// Why the capture ends here, and whether that is a failure. What is whole was processed, so one that is merely cut
+    /// short is none.
+    fn broken(&self, error: &io::Error) -> (String, Result<(), Fault>) {
         let input = &self.args.input;
         match fault_of(error) {
             Some(fault) if matches!(fault.fault, capture::Fault::Cut { .. }) => {
                 eprintln!("weft: {input}: {fault}; the {} in front of that were processed", self.n);
-                Ok(())
+                (fault.to_string(), Ok(()))
             }
-            Some(fault) => Err(Fault::Input(format!("{input}: {fault}"))),
-            None => Err(Fault::environment(format!("cannot read {input}: {error}"))),
+            Some(fault) => (fault.to_string(), Err(Fault::Input(format!("{input}: {fault}")))),
+            None => (error.to_string(), Err(Fault::environment(format!("cannot read {input}: {error}")))),
         }
     }
 

@@ -17,6 +17,8 @@ pub(super) struct Report {
     pub(super) refused: u64,
     /// Packets of which only the beginning was captured.
     pub(super) truncated: u64,
+    /// Why the capture ended before its end.
+    pub(super) broken: Option<String>,
     pub(super) took: Duration,
     /// From the first packet to the last, as they were captured.
     pub(super) span: Interval,
@@ -89,6 +91,7 @@ impl Report {
             "rows_refused": self.rows_refused,
             "refused": self.refused,
             "truncated": self.truncated,
+            "broken": self.broken,
             "seconds": self.took.as_secs_f64(),
             "captured_seconds": self.span.as_secs_f64(),
             "copies": self.stats.copies,

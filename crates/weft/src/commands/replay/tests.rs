@@ -221,3 +221,14 @@ fn a_gap_of_years_between_two_packets_takes_no_years() {
     assert_eq!(report.packets, 3);
     assert!(report.rows[0].1 <= CATCH_UP_MAX as u64 + 10, "{:?}", report.rows);
 }
+
+/// The time that is left would be told for the whole file, where the replay stops long before its end.
+#[test]
+fn progress_goes_by_what_ends_first() {
+    let file = (10, Some(1_000));
+    assert_eq!(nearer_end(file, (10, Some(20))), (10, Some(20)));
+    assert_eq!(nearer_end(file, (10, Some(100_000))), file);
+    assert_eq!(nearer_end(file, (10, None)), file);
+    assert_eq!(nearer_end((10, None), (10, Some(20))), (10, Some(20)));
+    assert_eq!(nearer_end((10, None), (10, None)), (10, None));
+}
