@@ -196,6 +196,8 @@ pub enum Op {
     // Bytes and text. Lengths and positions count bytes.
     /// `Bytes -> Int`
     Len(Value),
+    /// The byte at an offset, 0 if there is none. `Bytes -> Int`
+    ByteAt(Value, u8),
     /// `Bytes, Bytes -> Bool`
     BytesCompare(BytesCmp, Value, Value),
     /// SQL LIKE with `%` and `_` (one UTF-8 character; a byte that begins no well-formed character counts as one)
@@ -222,6 +224,8 @@ pub enum Op {
     /// Whether the address (4 or 16 bytes) lies in the prefix (address then one byte of length); false if the sizes
     /// do not belong together or the length is more than the address has bits. `Bytes, Bytes -> Bool`
     InPrefix(Value, Value),
+    /// Whether the address lies in one of these prefixes, as [`Op::InPrefix`] says. `Bytes -> Bool`
+    InPrefixes(Value, Vec<Vec<u8>>),
 
     // Native functions (`weft_core::native`).
     /// What the function gives for these arguments; the zero of its type if that is NULL, an error or of another type.
@@ -601,7 +605,9 @@ impl Op {
             | Self::BoolToInt(a)
             | Self::Not(a)
             | Self::Len(a)
+            | Self::ByteAt(a, _)
             | Self::Like(a, _)
+            | Self::InPrefixes(a, _)
             | Self::Lower(a)
             | Self::Upper(a)
             | Self::Hash(a)

@@ -146,10 +146,15 @@ fn negated(dfg: &DataFlowGraph, value: clif::Value) -> Option<clif::Value> {
     let InstructionData::Binary { opcode: Opcode::Bxor, args: [of, by] } = dfg.insts[inst] else {
         return None;
     };
-    let by = dfg.value_def(by).inst()?;
-    let is_one =
-        matches!(dfg.insts[by], InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } if imm.bits() == 1);
-    is_one.then_some(of)
+    (known(dfg, by) == Some(1)).then_some(of)
+}
+
+/// A number that is known as the code is made.
+pub(crate) fn known(dfg: &DataFlowGraph, value: clif::Value) -> Option<i64> {
+    match dfg.insts[dfg.value_def(value).inst()?] {
+        InstructionData::UnaryImm { opcode: Opcode::Iconst, imm } => Some(imm.bits()),
+        _ => None,
+    }
 }
 
 /// The condition of a comparison of integers.

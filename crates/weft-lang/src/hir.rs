@@ -1643,6 +1643,8 @@ pub enum Function {
     Counted,
     /// `in_prefix(IPADDR, CIDR) BOOL`, also written `a IN net`.
     InPrefix,
+    /// `is_group(MAC) BOOL`: whether its I/G bit is set.
+    IsGroup,
     /// `a & b`: the bits that both have, of two integers of one type.
     BitAnd,
     /// A native function. The number names the call site as for `rand()`; 0 for a function that is pure.

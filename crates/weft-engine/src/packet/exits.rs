@@ -177,7 +177,9 @@ impl Exits {
             }
             Taker::Nobody => self.lose(Lost::GroupDown, frame, pool),
             Taker::All => {
-                let up: Vec<u16> = group.ports().filter(|port| self.up[usize::from(*port)]).collect();
+                // As with `*`, or a switch that floods would send a frame back to its sender.
+                let others = group.ports().filter(|port| *port != frame.meta.port);
+                let up: Vec<u16> = others.filter(|port| self.up[usize::from(*port)]).collect();
                 up.iter().for_each(|port| group.count(*port, frame.len()));
                 self.leave_by_all(up.into_iter(), now, delay, frame, pool);
             }

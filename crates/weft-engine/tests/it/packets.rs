@@ -1194,13 +1194,19 @@ fn an_element_that_fails_open_lets_the_frame_pass() {
     assert_eq!(left, [(1, 0, packet(8))]);
 }
 
-/// An engine whose chain leads to a group of the ports `b` and `c`.
-fn to_group(backend: &dyn Backend, elements: &[String], choice: Choice, weights: [u16; 2]) -> PacketEngine {
+/// An engine whose chain leads from the port 0 to a group of these ports.
+fn to_group(
+    backend: &dyn Backend,
+    elements: &[String],
+    choice: Choice,
+    ports: [u16; 2],
+    weights: [u16; 2],
+) -> PacketEngine {
     let mut staged = StateStore::new(1).stage();
     let on =
         ChainOn { program: program(elements), condition: None, ports: vec![0], to: Some(Outlet::Group(0)) };
     let chain = PacketChain::build(1, on, &mut staged, backend).expect("it is well-formed");
-    let members = [1, 2].into_iter().zip(weights).map(|(port, weight)| Member { port, weight }).collect();
+    let members = ports.into_iter().zip(weights).map(|(port, weight)| Member { port, weight }).collect();
     let groups = vec![GroupPlan { name: "g".into(), choice, key: None, members, is_ip: false }];
     let ports = ["a", "b", "c"].map(String::from).into();
     let chains = vec![Arc::new(chain)];
@@ -1251,12 +1257,15 @@ fn groups_take_ports_whose_links_are_up() {
         (&jit, vec![with_delay]),
     ];
     for (backend, elements) in &cases {
-        let mut all = to_group(*backend, elements, Choice::All, [1, 1]);
+        let mut all = to_group(*backend, elements, Choice::All, [1, 2], [1, 1]);
         assert_eq!(ways_of_flows(&mut all), (vec![vec![1, 2]; 500], vec![(1, 1000), (1, 1000)]));
         all.set_port_up(1, false);
         assert_eq!(ways_of_flows(&mut all).0, vec![vec![2]; 500]);
+        // A frame does not go back by the port by which it came.
+        let mut back = to_group(*backend, elements, Choice::All, [0, 2], [1, 1]);
+        assert_eq!(ways_of_flows(&mut back).0, vec![vec![2]; 500]);
 
-        let mut first = to_group(*backend, elements, Choice::First, [1, 1]);
+        let mut first = to_group(*backend, elements, Choice::First, [1, 2], [1, 1]);
         assert_eq!(ways_of_flows(&mut first).0, vec![vec![1]; 500]);
         first.set_port_up(1, false);
         assert_eq!(ways_of_flows(&mut first), (vec![vec![2]; 500], vec![(0, 1000), (1, 1000)]));
@@ -1266,7 +1275,7 @@ fn groups_take_ports_whose_links_are_up() {
         first.set_port_up(1, true);
         assert_eq!(ways_of_flows(&mut first).0, vec![vec![1]; 500]);
 
-        let mut flows = to_group(*backend, elements, Choice::Flow, [3, 1]);
+        let mut flows = to_group(*backend, elements, Choice::Flow, [1, 2], [3, 1]);
         let (before, counted) = ways_of_flows(&mut flows);
         assert!((600..900).contains(&counted[0].1) && counted[0].1 + counted[1].1 == 1000, "{counted:?}");
         flows.set_port_up(2, false);

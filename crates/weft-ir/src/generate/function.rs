@@ -451,7 +451,13 @@ impl Builder<'_> {
                 let parts = (0..self.dice.below(5)).map(|_| self.any(Bytes)).collect();
                 self.give(Bytes, Op::Concat(parts))
             }
-            6 => self.give(Bytes, Op::Lower(a)),
+            6 => match self.dice.percent(50) {
+                true => self.give(Bytes, Op::Lower(a)),
+                false => {
+                    let at = self.dice.below(8) as u8;
+                    self.give(Int, Op::ByteAt(a, at))
+                }
+            },
             7 => self.give(Bytes, Op::Upper(a)),
             8 => {
                 let (from, count) = (self.position(), self.position());
@@ -474,16 +480,29 @@ impl Builder<'_> {
                 self.give(Int, Op::Hash(of))
             }
             11 => {
-                let related: [(&[u8], &[u8]); 2] = [
-                    (b"\x0a\x01\x02\x03", b"\x0a\x01\x00\x00\x10"),
-                    (&[0x20; 16], &[[0x20; 16].as_slice(), &[100]].concat()),
-                ];
-                let (address, prefix) = self.dice.pick(&related);
-                let (a, b) = match self.dice.percent(50) {
-                    true => (a, self.any(Bytes)),
-                    false => (self.constant(address), self.constant(prefix)),
-                };
-                self.give(Bool, Op::InPrefix(a, b))
+                // Networks of both kinds, of every length, and beside them.
+                let n = if self.dice.percent(50) { 4 } else { 16 };
+                let address = vec![0x2b; n];
+                let bits = self.dice.below(8 * n + 2) as u8;
+                let mut prefix = address.clone();
+                let changed = self.dice.below(n);
+                prefix[changed] ^= 1 << self.dice.below(8);
+                prefix.push(bits);
+                match self.dice.below(4) {
+                    0 => {
+                        let b = self.any(Bytes);
+                        self.give(Bool, Op::InPrefix(a, b))
+                    }
+                    1 => {
+                        let (a, b) = (self.constant(&address), self.constant(&prefix));
+                        self.give(Bool, Op::InPrefix(a, b))
+                    }
+                    at => {
+                        let a = if at == 2 { a } else { self.constant(&address) };
+                        let others = vec![b"\xe0\0\0\0\x03".to_vec(), prefix, b"\0\0\0\0\x08".to_vec()];
+                        self.give(Bool, Op::InPrefixes(a, others))
+                    }
+                }
             }
             12 => {
                 let numbers = [&b"-7"[..], b"007", b"9223372036854775807", b"18446744073709551615", b"1x"];

@@ -494,6 +494,9 @@ impl<'r, 'c> Handling<'r, 'c> {
             Op::Select(by, a, b) => self.get(if self.bool(by) { a } else { b }).clone(),
 
             Op::Len(a) => Val::Int(self.bytes(a).len() as i64),
+            Op::ByteAt(a, at) => {
+                Val::Int(self.bytes(a).get(usize::from(at)).map_or(0, |byte| i64::from(*byte)))
+            }
             Op::BytesCompare(op, a, b) => Val::Bool(bytes::compare(op, &self.bytes(a), &self.bytes(b))),
             Op::Like(a, ref pattern) => Val::Bool(bytes::like(&self.bytes(a), pattern)),
             Op::Concat(ref parts) => {
@@ -512,6 +515,10 @@ impl<'r, 'c> Handling<'r, 'c> {
             } as i64),
             Op::HashMix(a, b) => Val::Int(hash::mix(self.int(a) as u64, self.int(b) as u64) as i64),
             Op::InPrefix(a, b) => Val::Bool(bytes::in_prefix(&self.bytes(a), &self.bytes(b))),
+            Op::InPrefixes(a, ref prefixes) => {
+                let address = self.bytes(a);
+                Val::Bool(prefixes.iter().any(|prefix| bytes::in_prefix(&address, prefix)))
+            }
             Op::NativeNull(a) => Val::Bool(self.ended[a.0 as usize] == Some(Ended::Null)),
             Op::NativeFailed(a) => Val::Bool(self.ended[a.0 as usize] == Some(Ended::Failed)),
 

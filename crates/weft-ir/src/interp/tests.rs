@@ -349,6 +349,9 @@ fn operations_on_bytes() {
         ("in_prefix", "\\x0a\\x01\\x02\\x03", "\\x00\\x00\\x00\\x00\\x00", 1),
         ("in_prefix", "\\x0a\\x01\\x02\\x03", "\\x0a\\x01\\x02\\x03!", 0),
         ("in_prefix", "\\x0a\\x01\\x02", "\\x0a\\x01\\x02\\x08", 0),
+        ("in_prefix", "\\xe1\\x01\\x02\\x03", "\\xe0\\x00\\x00\\x00\\x03", 1),
+        ("in_prefix", "\\xdf\\x01\\x02\\x03", "\\xe0\\x00\\x00\\x00\\x03", 0),
+        ("in_prefix", "\\x0a\\x01\\x83\\x03", "\\x0a\\x01\\x80\\x00\\x11", 1),
         ("in_prefix", "", "", 0),
     ] {
         assert_eq!(two(op, a, b), int(is), "{op} {a} {b}");
@@ -387,6 +390,18 @@ fn operations_on_bytes() {
     assert_eq!(eval(&format!("{a}v1: bytes = lower v0")), bytes(b"az\xc3\x9c"));
     assert_eq!(eval(&format!("{a}v1: bytes = upper v0")), bytes(b"AZ\xc3\x9c"));
     assert_eq!(eval(&format!("{a}v1: int = len v0")), int(4));
+    let networks = |address: &str| {
+        let text = format!("v0: bytes = bytes \"{address}\"\nv1: bool = in_prefixes v0, ");
+        eval(&(text + "\"\\xe0\\x00\\x00\\x00\\x03\", \"\\x7f\\x00\\x00\\x00\\x08\""))
+    };
+    for (address, is) in [("\\xe1abc", 1), ("\\x7fabc", 1), ("\\x7eabc", 0), ("\\xe1", 0), ("", 0)] {
+        assert_eq!(networks(address), int(is), "{address}");
+    }
+    for (at, is) in [(0, 1), (5, 0xff), (6, 0)] {
+        let byte =
+            format!("v0: bytes = bytes \"\\x01\\x02\\x03\\x04\\x05\\xff\"\nv1: int = byte_at v0, {at}");
+        assert_eq!(eval(&byte), int(is), "byte {at}");
+    }
     assert_eq!(eval(&format!("{a}v1: bytes = concat v0, v0")), bytes(b"aZ\xc3\x9caZ\xc3\x9c"));
     assert_eq!(eval("v0: bytes = concat"), bytes(b""));
     assert_eq!(eval(&format!("{a}v1: int = hash v0")), Seen::Word(hash::hash_bytes(b"aZ\xc3\x9c")));

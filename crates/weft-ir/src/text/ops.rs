@@ -93,6 +93,7 @@ const OTHERS: &[&str] = &[
     "not",
     "select",
     "len",
+    "byte_at",
     "concat",
     "lower",
     "upper",
@@ -101,6 +102,7 @@ const OTHERS: &[&str] = &[
     "hash",
     "hash_mix",
     "in_prefix",
+    "in_prefixes",
     "native",
     "native_null",
     "native_failed",
@@ -197,6 +199,15 @@ pub(super) fn write_op(out: &mut String, op: &Op) {
         Op::Like(v, pattern) => {
             let _ = write!(out, "like v{}, ", v.0);
             quote(out, pattern);
+            Ok(())
+        }
+        Op::ByteAt(v, at) => write!(out, "byte_at v{}, {at}", v.0),
+        Op::InPrefixes(v, prefixes) => {
+            let _ = write!(out, "in_prefixes v{}", v.0);
+            for prefix in prefixes {
+                out.push_str(", ");
+                quote(out, prefix);
+            }
             Ok(())
         }
         Op::Overflows(op, signed, a, b) => {
@@ -524,6 +535,11 @@ fn parse_simple(line: &mut Line<'_>, name: &str) -> Result<Option<Op>, ParseErro
         "not" => Op::Not(line.value()?),
         "select" => triple(line).map(|(a, b, c)| Op::Select(a, b, c))?,
         "len" => Op::Len(line.value()?),
+        "byte_at" => {
+            let v = line.value()?;
+            line.expect(',')?;
+            Op::ByteAt(v, line.number()?)
+        }
         "concat" => Op::Concat(line.values()?),
         "lower" => Op::Lower(line.value()?),
         "upper" => Op::Upper(line.value()?),
@@ -532,6 +548,13 @@ fn parse_simple(line: &mut Line<'_>, name: &str) -> Result<Option<Op>, ParseErro
         "hash" => Op::Hash(line.value()?),
         "hash_mix" => pair(line).map(|(a, b)| Op::HashMix(a, b))?,
         "in_prefix" => pair(line).map(|(a, b)| Op::InPrefix(a, b))?,
+        "in_prefixes" => {
+            let (v, mut prefixes) = (line.value()?, Vec::new());
+            while line.eat(',') {
+                prefixes.push(line.bytes()?);
+            }
+            Op::InPrefixes(v, prefixes)
+        }
         "native_null" => Op::NativeNull(line.value()?),
         "native_failed" => Op::NativeFailed(line.value()?),
         "frame_len" => Op::FrameLen,

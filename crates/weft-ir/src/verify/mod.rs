@@ -504,9 +504,11 @@ impl<'a> Check<'a> {
             Op::FloatFits(_, a) => self.maps(&[a], Float, Bool),
             Op::IntToText(_, a) => self.maps(&[a], Int, Bytes),
             Op::FloatToText(a) => self.maps(&[a], Float, Bytes),
-            Op::IsIntText(_, a) | Op::IsFloatText(a) | Op::Like(a, _) => self.maps(&[a], Bytes, Bool),
+            Op::IsIntText(_, a) | Op::IsFloatText(a) | Op::Like(a, _) | Op::InPrefixes(a, _) => {
+                self.maps(&[a], Bytes, Bool)
+            }
             Op::TextToFloat(a) => self.maps(&[a], Bytes, Float),
-            Op::TextToInt(_, a) | Op::Len(a) => self.maps(&[a], Bytes, Int),
+            Op::TextToInt(_, a) | Op::Len(a) | Op::ByteAt(a, _) => self.maps(&[a], Bytes, Int),
             Op::BoolToInt(a) => self.maps(&[a], Bool, Int),
             Op::BoolBinary(_, a, b) => self.maps(&[a, b], Bool, Bool),
             Op::Not(a) => self.maps(&[a], Bool, Bool),

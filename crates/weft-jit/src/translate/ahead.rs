@@ -93,8 +93,10 @@ impl Slice {
             | Op::Not(_)
             | Op::Select(..)
             | Op::Len(_)
+            | Op::ByteAt(..)
             | Op::BytesCompare(..)
             | Op::InPrefix(..)
+            | Op::InPrefixes(..)
             | Op::Hash(_)
             | Op::HashMix(..)
             | Op::Key(_) => true,

@@ -651,6 +651,7 @@ fn only_looks(op: &Op) -> bool {
     matches!(
         op,
         Op::Len(_)
+            | Op::ByteAt(..)
             | Op::BytesCompare(..)
             | Op::Like(..)
             | Op::Concat(_)
@@ -662,6 +663,7 @@ fn only_looks(op: &Op) -> bool {
             | Op::TextToFloat(_)
             | Op::Hash(_)
             | Op::InPrefix(..)
+            | Op::InPrefixes(..)
             | Op::Native(..)
             | Op::Key(_)
             | Op::Find(..)

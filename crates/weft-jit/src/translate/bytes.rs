@@ -47,6 +47,78 @@ impl Segment<'_, '_> {
         taken
     }
 
+    /// The byte at an offset. Where there is none a zero is read, which spares a branch.
+    fn byte_at(&mut self, start: clif::Value, len: clif::Value, at: u8) -> clif::Value {
+        let there = self.icmp_imm(IntCC::UnsignedGreaterThan, len, i64::from(at));
+        let (zero, _) = self.constant(&[0]).two();
+        let byte = self.with_imm(start, at.into(), |ins, start, at| ins.iadd(start, at));
+        let from = self.builder.ins().select(there, byte, zero);
+        self.builder.ins().uload8(I64, UNALIGNED, from, 0)
+    }
+
+    /// Whether an address lies in one of these networks. The first byte of most addresses tells that it does not.
+    fn in_networks(&mut self, address: Val, prefixes: &[Vec<u8>]) -> clif::Value {
+        let (start, len) = address.two();
+        let may_be: Vec<u8> =
+            (0..=255).map(|first| prefixes.iter().any(|of| may_hold(of, first)).into()).collect();
+        let first = self.byte_at(start, len, 0);
+        let (table, _) = self.constant(&may_be).two();
+        let at = self.builder.ins().iadd(table, first);
+        let may_be = self.builder.ins().load(I8, UNALIGNED.with_readonly(), at, 0);
+        let [look, done] = [(); 2].map(|()| self.builder.create_block());
+        let result = self.builder.append_block_param(done, I8);
+        let no = self.bool(false);
+        self.builder.ins().brif(may_be, look, [], done, &[no.into()]);
+        self.builder.set_cold_block(look);
+        self.builder.switch_to_block(look);
+        let found = prefixes.iter().fold(no, |found, prefix| {
+            let is_in = self.in_network(address, prefix);
+            self.builder.ins().bor(found, is_in)
+        });
+        self.builder.ins().jump(done, &[found.into()]);
+        self.builder.switch_to_block(done);
+        result
+    }
+
+    /// Whether an address lies in a network that is known: where that has at most 64 bits, a comparison with the first
+    /// ones.
+    fn in_network(&mut self, address: Val, prefix: &[u8]) -> clif::Value {
+        let (start, len) = address.two();
+        let Some((network, bits)) = known_network(prefix) else {
+            let (prefix, prefix_len) = self.constant(prefix).two();
+            return self.call(Helper::InPrefix, &[start, len, prefix, prefix_len])[0];
+        };
+        let same_len = self.icmp_imm(IntCC::Equal, len, network.len() as i64);
+        if bits == 0 {
+            return same_len;
+        }
+        let (ty, width) = match bits {
+            33.. => (I64, 8),
+            17.. => (I32, 4),
+            9.. => (I16, 2),
+            _ => (I8, 1),
+        };
+        let mask = u64::MAX << (64 - u32::from(bits));
+        let mut first = [0; 8];
+        first[..width].copy_from_slice(&network[..width]);
+        // As a load on a little-endian machine gives them.
+        let wanted = little_endian(&(u64::from_be_bytes(first) & mask).to_be_bytes()[..width]);
+        let mask = little_endian(&mask.to_be_bytes()[..width]);
+        self.and_then(same_len, |segment| {
+            let word = segment.builder.ins().load(ty, UNALIGNED, start, 0);
+            let (mask, wanted) = (segment.small(ty, mask), segment.small(ty, wanted));
+            let word = segment.builder.ins().band(word, mask);
+            segment.builder.ins().icmp(IntCC::Equal, word, wanted)
+        })
+    }
+
+    /// A number of a type.
+    fn small(&mut self, ty: clif::Type, n: u64) -> clif::Value {
+        let n = n as i64;
+        let n = if ty == I64 { n } else { n & ((1 << ty.bits()) - 1) };
+        self.builder.ins().iconst(ty, n)
+    }
+
     fn equal(&mut self, a: Val, b: Val) -> clif::Value {
         let ((a, a_len), (b, b_len)) = (a.two(), b.two());
         let same_len = self.builder.ins().icmp(IntCC::Equal, a_len, b_len);
@@ -83,12 +155,8 @@ impl Segment<'_, '_> {
     }
 
     fn equal_word(&mut self, start: clif::Value, at: usize, ty: clif::Type, wanted: &[u8]) -> clif::Value {
-        let wanted = little_endian(wanted) as i64;
         let word = self.builder.ins().load(ty, UNALIGNED, start, at as i32);
-        let wanted = match ty {
-            I64 => self.builder.ins().iconst(I64, wanted),
-            ty => self.builder.ins().iconst(ty, wanted & ((1 << ty.bits()) - 1)),
-        };
+        let wanted = self.small(ty, little_endian(wanted));
         self.builder.ins().icmp(IntCC::Equal, word, wanted)
     }
 }
@@ -96,6 +164,20 @@ impl Segment<'_, '_> {
 /// Up to eight bytes as a number, as a load on a little-endian machine gives it.
 pub(super) fn little_endian(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+/// Address and length of a network of IPv4 or IPv6 whose length a word holds; None for others, which the helper knows.
+fn known_network(prefix: &[u8]) -> Option<(&[u8], u8)> {
+    let (&bits, network) = prefix.split_last()?;
+    let fits = matches!(network.len(), 4 | 16) && usize::from(bits) <= (8 * network.len()).min(64);
+    fits.then_some((network, bits))
+}
+
+/// Whether some address with this first byte lies in a network.
+fn may_hold(prefix: &[u8], first: u8) -> bool {
+    let Some((bits, [of, ..])) = prefix.split_last() else { return false };
+    let fixed = (*bits).min(8);
+    (first ^ of) & (0xff00u16 >> fixed) as u8 == 0
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
@@ -131,6 +213,10 @@ impl PartTranslator<'_, '_, '_, '_> {
                 self.segment.call_one(Helper::TextToFloat, &[start, len])
             }
             Op::Len(a) => Val::One(self.get(*a)?.two().1),
+            Op::ByteAt(a, at) => {
+                let (start, len) = self.get(*a)?.two();
+                Val::One(self.segment.byte_at(start, len, *at))
+            }
             Op::BytesCompare(cmp, a, b) => Val::One(self.compare(*cmp, *a, *b)?),
             Op::Like(a, pattern) => {
                 let pattern = self.segment.constant(pattern);
@@ -170,8 +256,18 @@ impl PartTranslator<'_, '_, '_, '_> {
                 Val::One(self.hash_bytes(a))
             }
             Op::InPrefix(a, b) => {
-                let (a, b) = (self.get(*a)?, self.get(*b)?);
-                self.call_on_two(Helper::InPrefix, a, b)
+                let address = self.get(*a)?;
+                match self.facts.literal(*b) {
+                    Some(prefix) => Val::One(self.segment.in_network(address, prefix)),
+                    None => {
+                        let prefix = self.get(*b)?;
+                        self.call_on_two(Helper::InPrefix, address, prefix)
+                    }
+                }
+            }
+            Op::InPrefixes(a, prefixes) => {
+                let address = self.get(*a)?;
+                Val::One(self.segment.in_networks(address, prefixes))
             }
             Op::Native(id, args) => self.native(*id, args, result)?,
             Op::NativeNull(a) => self.has_ended(*a, ended::NULL),

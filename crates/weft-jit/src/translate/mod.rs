@@ -17,7 +17,7 @@ mod tuple;
 mod usual;
 
 use crate::ahead::Asks;
-use crate::arithmetic::Arithmetic as _;
+use crate::arithmetic::{Arithmetic as _, known};
 use crate::cold;
 use crate::frame::{FRAME_BYTES, Frame, SCRATCH_MARGIN, SLICE_START, VecWords, arc_offset};
 use crate::helpers::{CELL_BYTES, Cell, Cold, Helper, ROW_REF_BYTES, tag};
@@ -434,6 +434,9 @@ impl<'a, 'f> Segment<'a, 'f> {
     }
 
     fn icmp_imm(&mut self, cc: IntCC, value: clif::Value, n: i64) -> clif::Value {
+        if let (IntCC::Equal, Some(known)) = (cc, known(&self.builder.func.dfg, value)) {
+            return self.bool(known == n);
+        }
         self.with_imm(value, n, |ins, value, n| ins.icmp(cc, value, n))
     }
 
@@ -532,6 +535,11 @@ impl<'a, 'f> Segment<'a, 'f> {
 
     /// What `then` gives if `by` is true, else false.
     fn and_then(&mut self, by: clif::Value, then: impl FnOnce(&mut Self) -> clif::Value) -> clif::Value {
+        match known(&self.builder.func.dfg, by) {
+            Some(0) => return by,
+            Some(_) => return then(self),
+            None => {}
+        }
         let (yes, done) = (self.builder.create_block(), self.builder.create_block());
         let result = self.builder.append_block_param(done, I8);
         let no = self.bool(false);

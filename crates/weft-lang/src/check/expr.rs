@@ -65,10 +65,21 @@ impl Scope<'_, '_> {
                 let kind = ExprKind::SameAs(Box::new(left), Box::new(right));
                 Some(negate_if(!negated, Expr { kind, ty: Type::Bool, nullable: false, fallible, span }))
             }
+            Ast::InList { operand, list, negated } if self.are_networks(operand, list) => {
+                let inside = list.iter().map(|net| {
+                    let args = vec![self.typed(operand, Type::IpAddr)?, self.typed(net, Type::Cidr)?];
+                    Some(function(Function::InPrefix, args, Type::Bool, false, span))
+                });
+                let inside = inside.collect::<Option<Vec<Expr>>>()?;
+                Some(negate_if(*negated, any_of(inside)?))
+            }
             Ast::InList { operand, list, negated } => {
                 let all: Vec<&ast::Expr> = std::iter::once(&**operand).chain(list).collect();
                 let mut all = self.unify(&all, None)?;
                 let (nullable, fallible) = flags(&all);
+                for item in all.iter().skip(1).filter(|_| !negated) {
+                    self.warn_of_number(CompareOp::Eq, (operand, item));
+                }
                 let operand = Box::new(all.remove(0));
                 let kind = ExprKind::InList { operand, list: all };
                 Some(negate_if(*negated, Expr { kind, ty: Type::Bool, nullable, fallible, span }))
@@ -82,6 +93,11 @@ impl Scope<'_, '_> {
             Ast::Between { operand, low, high, negated } => {
                 let all = self.unify(&[operand, low, high], None)?;
                 self.check_ordered(&all[0])?;
+                for (op, bound) in [(CompareOp::Ge, &all[1]), (CompareOp::Le, &all[2])] {
+                    if !negated {
+                        self.warn_of_number(op, (operand, bound));
+                    }
+                }
                 let (nullable, fallible) = flags(&all);
                 let [operand, low, high] = <[Expr; 3]>::try_from(all).ok()?.map(Box::new);
                 let kind = ExprKind::Between { operand, low, high };
@@ -98,6 +114,16 @@ impl Scope<'_, '_> {
             }
             _ => unreachable!("every other kind has its own method"),
         }
+    }
+
+    /// Whether these are networks, in one of which an address may be.
+    fn are_networks(&mut self, operand: &ast::Expr, list: &[ast::Expr]) -> bool {
+        let is_network = |item: &ast::Expr| match &item.kind {
+            Ast::Str(text) => types::read_text(text, Type::Cidr).is_ok(),
+            _ => false,
+        };
+        let may_be = !list.is_empty() && list.iter().all(is_network);
+        may_be && self.expr(operand, None).is_some_and(|operand| operand.ty == Type::IpAddr)
     }
 
     fn logical_not(&mut self, operand: &ast::Expr, span: Span) -> Option<Expr> {
@@ -447,7 +473,10 @@ impl Scope<'_, '_> {
             self.cx.report(diagnostic);
             return None;
         }
+        let written = (left, right);
         let (left, right) = self.pair(left, right, None)?;
+        self.warn_of_number(op, (written.0, &right));
+        self.warn_of_number(mirrored(op), (written.1, &left));
         if !is_equality && !types::is_ordered(left.ty) {
             let message = format!("values of type {} have no order", left.ty);
             let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
@@ -917,6 +946,33 @@ fn function(function: Function, args: Vec<Expr>, ty: Type, fallible: bool, span:
 fn negate_if(negated: bool, expr: Expr) -> Expr {
     let span = expr.span;
     if negated { over(ExprKind::Not, expr, Type::Bool, span) } else { expr }
+}
+
+/// The same comparison with its sides changed.
+fn mirrored(op: CompareOp) -> CompareOp {
+    match op {
+        CompareOp::Lt => CompareOp::Gt,
+        CompareOp::Le => CompareOp::Ge,
+        CompareOp::Gt => CompareOp::Lt,
+        CompareOp::Ge => CompareOp::Le,
+        op => op,
+    }
+}
+
+/// Conditions with OR between them, as a tree that is as low as may be: lists are long, and trees are not high.
+fn any_of(mut conditions: Vec<Expr>) -> Option<Expr> {
+    while conditions.len() > 1 {
+        let pairs = conditions.chunks(2).map(|pair| match pair {
+            [left, right] => {
+                let (nullable, fallible) = flags(pair);
+                let kind = ExprKind::Or(Box::new(left.clone()), Box::new(right.clone()));
+                Expr { kind, nullable, fallible, ..*left }
+            }
+            _ => pair[0].clone(),
+        });
+        conditions = pairs.collect();
+    }
+    conditions.pop()
 }
 
 /// Whether one of several may be NULL, and whether one may fail.

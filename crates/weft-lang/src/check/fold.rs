@@ -208,9 +208,17 @@ fn function_of(function: Function, args: &[Expr], known: Known<'_>, expr: &Expr)
         (Function::InPrefix, [Value::Bytes(address), Value::Bytes(net)]) => {
             Ok(Value::Bool(is_in_net(address, net)))
         }
+        (Function::IsGroup, [Value::Bytes(address)]) => {
+            Ok(Value::Bool(address.first().is_some_and(|byte| byte & 1 == 1)))
+        }
         (Function::BitAnd, [Value::Int(a), Value::Int(b)]) => Ok(Value::Int(a & b)),
         (
-            Function::InPrefix | Function::BitAnd | Function::Seconds | Function::Millis | Function::Micros,
+            Function::InPrefix
+            | Function::IsGroup
+            | Function::BitAnd
+            | Function::Seconds
+            | Function::Millis
+            | Function::Micros,
             values,
         ) if values.contains(&Value::Null) => Ok(Value::Null),
         (Function::Seconds, [Value::Int(nanos)]) => Ok(Value::Float(*nanos as f64 / 1e9)),

@@ -10,7 +10,7 @@ use super::wire::fixed;
 use super::{Cx, quoted_list};
 use crate::ast::{self, Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{Column, Direction, Element, Expr, ExprKind, HandlerKind, Layer, Meta, Place};
+use crate::hir::{Column, CompareOp, Direction, Element, Expr, ExprKind, HandlerKind, Layer, Meta, Place};
 use crate::nearest::nearest;
 use crate::source::Span;
 
@@ -197,6 +197,16 @@ impl Cx<'_> {
         None
     }
 
+    /// The greatest number that a column may have in some frame; None for bytes.
+    fn greatest_of(&self, field: &FieldRef) -> Option<u64> {
+        let fields = field.layer.protocols.iter().zip(field.fields.as_ref()?);
+        let bits = fields.map(|(protocol, id)| match self.formats.field(*protocol, *id).width {
+            Width::Bits { n, .. } => Some(n),
+            Width::Bytes { .. } => None,
+        });
+        bits.collect::<Option<Vec<u8>>>()?.into_iter().max().map(bits_max)
+    }
+
     /// The bits of a column; 64 for bytes.
     fn most_of(&self, field: &FieldRef) -> u64 {
         let fields = field.fields.iter().flatten();
@@ -207,6 +217,19 @@ impl Cx<'_> {
             }
         });
         bits_max(bits.min().unwrap_or(64))
+    }
+}
+
+/// Whether a number from 0 to `most` may compare so with another.
+pub(super) fn is_ever(op: CompareOp, other: i128, most: u64) -> bool {
+    let most = i128::from(most);
+    match op {
+        CompareOp::Eq => (0..=most).contains(&other),
+        CompareOp::Ne => most > 0 || other != 0,
+        CompareOp::Lt => other > 0,
+        CompareOp::Le => other >= 0,
+        CompareOp::Gt => other < most,
+        CompareOp::Ge => other <= most,
     }
 }
 
@@ -352,6 +375,29 @@ impl Scope<'_, '_> {
         }
         let at = self.frame_at(found, &name, path.span)?;
         Some(Some((Place::Column(at), ty, false, format!("`{name}`"))))
+    }
+
+    /// Tells of a comparison of a field with a number that is true of no frame, since no header holds such a number.
+    pub(super) fn warn_of_number(&mut self, op: CompareOp, (field, other): (&ast::Expr, &Expr)) {
+        let (ast::ExprKind::Path(path), ExprKind::Const(weft_core::Value::Int(n))) =
+            (&field.kind, &other.kind)
+        else {
+            return;
+        };
+        let is_number = self.is_packet() && crate::types::is_integer(other.ty);
+        let found = is_number.then(|| self.cx.frame_column(&self.element.layer, path));
+        let Some(most) = found.flatten().flatten().and_then(|found| self.cx.greatest_of(&found.field)) else {
+            return;
+        };
+        let n = if other.ty.is_signed() { i128::from(*n) } else { i128::from(*n as u64) };
+        if is_ever(op, n, most) {
+            return;
+        }
+        let name = path.to_dotted();
+        let diagnostic = Diagnostic::warning(code::NEVER_TRUE, format!("no frame has such a `{name}`"))
+            .at(other.span, format!("it is 0 to {most}"))
+            .with_help("compare it with a number that the header can hold, or take the condition out");
+        self.cx.report(diagnostic);
     }
 
     /// Refuses a number that has more bits than the field that it is for.

@@ -99,6 +99,8 @@ functions! {
     "int" "(x) I64" "the value as an I64, cut toward zero" S::Convert(I64), None, fallible;
     "interval" "(seconds F64) INTERVAL" "so many seconds"
         S::Fixed(&[Type::F64], Type::Interval), Some(F::Interval), fallible;
+    "is_group" "(MAC) BOOL" "whether the address is of several stations, or of all: its I/G bit (IEEE 802)"
+        S::Fixed(&[Type::Mac], Type::Bool), Some(F::IsGroup);
     "least" "(T, ...) T" "the least value; NULL if any is" S::SameOrdered(1), Some(F::Least);
     "length" "(TEXT or BYTES) I64" "its length in bytes" S::Length, Some(F::Length);
     "lower" "(TEXT) TEXT" "with ASCII letters in lower case" S::Fixed(&[TEXT], TEXT), Some(F::Lower), fallible;

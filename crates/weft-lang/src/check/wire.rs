@@ -3,6 +3,8 @@
 //! A definition is sound if every header has an end and every frame one reading: lengths and repetitions are bounded,
 //! bits fill bytes, an expression looks at what is there, and what may stand behind a header excludes each other.
 
+use std::collections::BTreeSet;
+
 use weft_core::Type;
 use weft_core::wire::{
     BinaryOp, Checksum, Expr, Field, FieldId, Next, PROTOCOLS_MAX, Protocol, ProtocolId, Rule, Union,
@@ -33,6 +35,9 @@ const INTERVALS_MAX: usize = 16 * 1024;
 /// Names that no protocol may have, since they mean something else where one is named.
 const TAKEN: [&str; 9] = ["bytes", "http", "inner", "input", "packet", "port", "req", "resp", "rpc"];
 
+/// With which frames begin, by name: on devices and captures of Ethernet, and on `tun`.
+const FIRST: [&str; 3] = ["ethernet", "ipv4", "ipv6"];
+
 /// Checks the protocols and unions of a program; [`ProtocolId`] is an index into the first.
 pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Vec<Union>) {
     let mut headers = Vec::new();
@@ -57,6 +62,7 @@ pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Vec
     for (header, linked) in headers.iter().zip(&links) {
         check_exclusive(cx, header, &headers, &linked.nexts);
     }
+    check_reached(cx, &headers, &links);
     let whole = headers.into_iter().zip(links).map(|(header, Linked { nexts, encap, session_key })| {
         let next = nexts.into_iter().map(|link| link.next).collect();
         Protocol { next, encap, session_key, ..header.protocol }
@@ -72,6 +78,27 @@ fn check_name(cx: &mut Cx<'_>, name: &Ident) {
         let diagnostic = Diagnostic::error(code::RESERVED_WORD, message)
             .at(name.span, "means something else where a protocol is named")
             .with_help(format!("call it `{}_`", name.name));
+        cx.report(diagnostic);
+    }
+}
+
+/// Tells of protocols that neither begin a frame, nor are carried by another, nor carry one.
+fn check_reached(cx: &mut Cx<'_>, headers: &[Header<'_>], links: &[Linked]) {
+    if cx.has_errors() {
+        // What a fault left out may have led there.
+        return;
+    }
+    let carried: BTreeSet<usize> =
+        links.iter().flat_map(|linked| &linked.nexts).map(|link| usize::from(link.next.to.0)).collect();
+    for (at, header) in headers.iter().enumerate() {
+        let name = &header.ast.name;
+        let is_used = carried.contains(&at) || !links[at].nexts.is_empty();
+        if is_used || FIRST.contains(&name.name.as_str()) {
+            continue;
+        }
+        let diagnostic = Diagnostic::warning(code::WIRE_UNREACHED, format!("no frame has `{}`", name.name))
+            .at(name.span, "nothing carries it")
+            .with_help("say what does: `BIND udp WHERE dst_port = 4789`");
         cx.report(diagnostic);
     }
 }

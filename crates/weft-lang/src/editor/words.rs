@@ -67,7 +67,7 @@ words! {
     "ADD" "Adds to a merged variable or a sketch.";
     "AFTER" "How many errors in a row, or how long, before it acts.";
     "AIMD" "`CONGESTION AIMD`: one more at a time while all goes well, a part fewer when it does not.";
-    "ALL" "`CREATE GROUP ... ALL`: a copy leaves by each port whose link is up.";
+    "ALL" "`CREATE GROUP ... ALL`: a copy leaves by each port whose link is up, but that by which the frame came.";
     "ALTER" "Changes something of a running network; not in this version.";
     "AND" "True if both are. An error on one side is absorbed if the other is false.";
     "ANSWERS" "`ANSWERS UP TO n`: how large an answer may be that is kept.";

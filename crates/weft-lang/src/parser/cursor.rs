@@ -404,8 +404,14 @@ impl<'a> Parser<'a> {
         let tried = std::mem::take(&mut self.tried);
         let mut alternatives: Vec<String> =
             tried.iter().take(ALTERNATIVES_MAX).map(|word| format!("`{word}`")).collect();
-        if !what.is_empty() {
-            alternatives.push(what.to_owned());
+        match alternatives.is_empty() {
+            true => alternatives.push(what.to_owned()),
+            // One list, with one `or`.
+            false if !what.is_empty() => {
+                let parts = what.split(" or ").map(|part| part.trim_end_matches(',').to_owned());
+                alternatives.extend(parts);
+            }
+            false => {}
         }
         let list = one_of(&alternatives);
         let mut diagnostic = Diagnostic::error(code::UNEXPECTED, format!("expected {list}, found {found}"))

@@ -54,7 +54,7 @@ impl Parser<'_> {
             self.keyword("BY")?;
             GroupChoice::Select(self.expr()?)
         } else {
-            return Err(self.expected("`ALL`, `SELECT BY flow()` or a field, or `FAILOVER`"));
+            return Err(self.expected(""));
         };
         self.semicolon()?;
         let (or_replace, span) = (create.or_replace, self.span_from(create.start));

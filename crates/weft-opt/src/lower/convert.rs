@@ -183,6 +183,13 @@ impl Body<'_, '_> {
                 (self.b.select(is_negative, negated, a), fault)
             }
             Function::Length => (self.b.len(a), None),
+            Function::IsGroup => {
+                // The I/G bit is the least of the first byte (IEEE 802 section 8.2).
+                let first = self.b.get(Op::ByteAt(a, 0), Ty::Int);
+                let one = self.b.int(1);
+                let bit = self.b.int_binary(IntOp::And, first, one);
+                (self.b.int_compare(IntCmp::Eq, bit, one), None)
+            }
             Function::Lower => (self.b.get(Op::Lower(a), Ty::Bytes), None),
             Function::Upper => (self.b.get(Op::Upper(a), Ty::Bytes), None),
             // Conversions are written as CAST in the typed program.

@@ -52,6 +52,11 @@ impl<'n> Body<'_, 'n> {
             }
             ExprKind::Neg(operand) => self.negation(operand),
             ExprKind::And(left, right) => self.connective(left, right, Connective::And),
+            ExprKind::Or(..) if let Some((operand, networks)) = self.networks(expr) => {
+                let operand = self.expr(operand);
+                let value = self.b.get(Op::InPrefixes(operand.value, networks), Ty::Bool);
+                self.b.result(&[operand], value, None)
+            }
             ExprKind::Or(left, right) => self.connective(left, right, Connective::Or),
             ExprKind::Compare { op, left, right } => {
                 let ty = left.ty;
@@ -236,6 +241,27 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
+    /// The column and the networks that are known where a condition is that it lies in one of them.
+    fn networks<'e>(&self, expr: &'e Expr) -> Option<(&'e Expr, Vec<Vec<u8>>)> {
+        match &expr.kind {
+            ExprKind::Or(left, right) => {
+                let ((column, mut networks), (other, more)) = (self.networks(left)?, self.networks(right)?);
+                networks.extend(more);
+                (column.kind == other.kind).then_some((column, networks))
+            }
+            ExprKind::Function { function: Function::InPrefix, args } => match args.as_slice() {
+                [column, net] if matches!(column.kind, ExprKind::Column(_)) => {
+                    match fold(net, &self.scope.instance.params) {
+                        Ok(Constant::Bytes(net)) => Some((column, vec![net])),
+                        _ => None,
+                    }
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     fn same_as(&mut self, left: &Expr, right: &Expr) -> Val {
         let ty = left.ty;
         let (left, right) = (self.expr(left), self.expr(right));
@@ -412,6 +438,7 @@ fn n_ops(expr: &Expr) -> Option<usize> {
         ExprKind::Call(_) if !is_bytes => 1,
         ExprKind::Widen(_) | ExprKind::IsNull(_) | ExprKind::Not(_) => 1,
         ExprKind::Compare { .. } | ExprKind::And(..) | ExprKind::Or(..) | ExprKind::Between { .. } => 1,
+        ExprKind::Function { function: Function::IsGroup, .. } => 2,
         ExprKind::Neg(_) | ExprKind::Arith { .. } => 2,
         ExprKind::Function {
             function:

@@ -436,11 +436,35 @@ impl Reader<'_, '_, '_> {
             let (left, right) = (self.truth(left), self.truth(right));
             return Some(truth(binary(op, left?, right?)));
         }
-        let (left, right) = (self.part(left), self.part(right));
-        let (left, right) = (left?, right?);
+        let (first, second) = (self.part(left), self.part(right));
+        let (first, second) = (first?, second?);
+        self.warn_of_number(op, &first, (&second, right.span));
+        self.warn_of_number(mirrored(op), &second, (&first, left.span));
+        let (left, right) = (first, second);
         let is_truth = !op.is_arithmetic();
         let range = if is_truth { (0, 1) } else { range(op, left.range, right.range) };
         Some(Typed { expr: binary(op, left.expr, right.expr), is_truth, range })
+    }
+
+    /// Tells of a comparison with a number that is true of no frame.
+    fn warn_of_number(&mut self, op: BinaryOp, typed: &Typed, (number, span): (&Typed, Span)) {
+        let (Expr::Int(n), (low, high)) = (&number.expr, typed.range) else { return };
+        let n = *n;
+        let is_ever = match op {
+            BinaryOp::Eq => (low..=high).contains(&n),
+            BinaryOp::Lt => low < n,
+            BinaryOp::Le => low <= n,
+            BinaryOp::Gt => high > n,
+            BinaryOp::Ge => high >= n,
+            _ => true,
+        };
+        if is_ever || matches!(typed.expr, Expr::Int(_)) {
+            return;
+        }
+        let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "this is true of no frame")
+            .at(span, format!("what it is compared with is {low} to {high}"))
+            .with_help("compare it with a number that the header can hold");
+        self.cx.report(diagnostic);
     }
 
     /// An operand; a checksum is none.
@@ -457,6 +481,10 @@ impl Reader<'_, '_, '_> {
         let operand = self.part(operand);
         let mut values = Some(Vec::new());
         for part in list {
+            if let (Some(operand), Ast::Int(n), false) = (&operand, &part.kind, negated) {
+                let number = Typed { expr: Expr::Int(*n), is_truth: false, range: (*n, *n) };
+                self.warn_of_number(BinaryOp::Eq, operand, (&number, part.span));
+            }
             match (&part.kind, &mut values) {
                 (Ast::Int(n), Some(values)) => values.push(*n),
                 (Ast::Int(_), None) => {}
@@ -517,6 +545,17 @@ fn truth(expr: Expr) -> Typed {
 
 pub(super) fn binary(op: BinaryOp, left: Expr, right: Expr) -> Expr {
     Expr::Binary(op, Box::new(left), Box::new(right))
+}
+
+/// The same comparison with its sides changed.
+fn mirrored(op: BinaryOp) -> BinaryOp {
+    match op {
+        BinaryOp::Lt => BinaryOp::Gt,
+        BinaryOp::Le => BinaryOp::Ge,
+        BinaryOp::Gt => BinaryOp::Lt,
+        BinaryOp::Ge => BinaryOp::Le,
+        op => op,
+    }
 }
 
 /// Between which numbers a result lies; arithmetic saturates, and division by zero is 0.

@@ -17,7 +17,7 @@ use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::Network;
 use weft_lang::source::SourceMap;
 
-use super::rig::{Flow, UDP, all_flows, destinations};
+use super::rig::{Flow, UDP, all_flows, destinations, of_host};
 use crate::bench::refused;
 use crate::compile::check_files;
 use crate::packets::{self, Lowered};
@@ -226,6 +226,17 @@ pub(super) fn network_of_text(text: String) -> Result<(Network, SourceMap), Stri
     Ok((network, checked.sources))
 }
 
+/// A route to where hosts may be: a router does not forward to other addresses.
+fn to_hosts(mut route: Rule) -> Rule {
+    for pattern in &mut route.patterns {
+        if let Pattern::Prefix { value, .. } = pattern {
+            let first = (*value >> 24) as u8;
+            *value = *value & 0xff_ffff | u128::from(of_host(first)) << 24;
+        }
+    }
+    route
+}
+
 /// Puts so many rules into each firewall, another set into each, and so many routes and a default one into each router.
 pub(super) fn fill(lowered: &mut [Lowered], n_rules: usize, n_routes: usize) -> (Vec<Vec<Rule>>, Vec<Rule>) {
     let (mut filled, mut routes) = (Vec::new(), Vec::new());
@@ -241,7 +252,7 @@ pub(super) fn fill(lowered: &mut [Lowered], n_rules: usize, n_routes: usize) -> 
                     filled.push(rules);
                 }
                 (Some("router"), "routes") => {
-                    routes = prefixes(n_routes, 32, 1);
+                    routes = prefixes(n_routes, 32, 1).into_iter().map(to_hosts).collect();
                     let all = Rule { patterns: vec![Pattern::Any], priority: 0, id: u32::MAX };
                     table.rows = routes.iter().chain([&all]).map(route_row).collect();
                 }

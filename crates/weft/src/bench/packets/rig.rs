@@ -211,7 +211,20 @@ pub(super) fn all_flows(rules: &[Vec<Rule>], routes: &[Rule], n: usize) -> Vec<F
         all.swap(at, dice.below(at + 1));
     }
     all.truncate(n);
+    if !routes.is_empty() {
+        for flow in &mut all {
+            [flow[4], flow[8]] = [flow[4], flow[8]].map(of_host);
+        }
+    }
     all
+}
+
+/// The first byte of an address that a router forwards, for those of loopback, of groups and of nobody another.
+pub(super) fn of_host(first: u8) -> u8 {
+    match first {
+        0 | 127 | 224.. => first % 100 + 1,
+        first => first,
+    }
 }
 
 /// A route as a rule of all five fields.
