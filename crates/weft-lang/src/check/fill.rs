@@ -41,7 +41,7 @@ impl Fills {
         }
         let Some(columns) = columns(cx, table, item) else { return };
         let rows = item.rows.iter().filter_map(|row| {
-            let values = values(cx, table, &columns, row)?;
+            let values = values(cx, table, &columns, item, row)?;
             self.claim_key(cx, target, table, &values, row.span).then_some(values)
         });
         let rows: Vec<Vec<Value>> = rows.collect();
@@ -244,12 +244,20 @@ pub(super) fn rows_of(
     item: &InsertRows,
 ) -> Option<Vec<(Vec<Value>, Span)>> {
     let rows: Vec<_> =
-        item.rows.iter().map(|row| Some((values(cx, table, columns, row)?, row.span))).collect();
+        item.rows.iter().map(|row| Some((values(cx, table, columns, item, row)?, row.span))).collect();
     rows.into_iter().collect()
 }
 
-fn values(cx: &mut Cx<'_>, table: &Table, columns: &[usize], row: &Row) -> Option<Vec<Value>> {
-    if columns.len() != row.values.len() {
+fn values(
+    cx: &mut Cx<'_>,
+    table: &Table,
+    columns: &[usize],
+    item: &InsertRows,
+    row: &Row,
+) -> Option<Vec<Value>> {
+    // Without names the last ones may be left out, so that a table can get more columns.
+    let least = if item.columns.is_empty() { 0 } else { columns.len() };
+    if !(least..=columns.len()).contains(&row.values.len()) {
         let message = values_for_columns(row.values.len(), columns.len());
         let diagnostic =
             Diagnostic::error(code::BAD_ARGUMENTS, message).at(row.span, "one value for each column");

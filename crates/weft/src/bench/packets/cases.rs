@@ -109,6 +109,7 @@ pub(super) const CASES: &[Case] = &[
     Case { routes: 1000, ..case("router, 1k routes", "router") },
     Case { routes: 100_000, ..case("router, 100k routes", "router") },
     case("firewall of 200", "firewall"),
+    Case { routes: 1000, ..case("firewall of 200 and router", "firewall -> router") },
     case("4 firewalls of 200", "firewall AS f1 -> firewall AS f2 -> firewall AS f3 -> firewall AS f4"),
     Case { flows: 1, ..case("conntrack, 1 flow", TRACK) },
     Case { beside: Some("conntrack, 1 flow"), ..case("conntrack, 10k flows", TRACK) },
@@ -341,7 +342,7 @@ pub(super) fn route_row(route: &Rule) -> Vec<Value> {
     };
     let mac = |last: u32| Value::Bytes(vec![2, 0, 0, 0, 0, last as u8]);
     let [id, bits] = [route.id, bits].map(|n| Value::Int(n.into()));
-    vec![id, net, bits, Value::text("wan"), mac(route.id % 64), mac(1)]
+    vec![id, net, bits, Value::text("wan"), mac(route.id % 64), mac(1), Value::Int(1)]
 }
 
 /// The most look-ups on any way through the handlers of a packet.
