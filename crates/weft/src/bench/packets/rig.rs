@@ -219,10 +219,11 @@ pub(super) fn all_flows(rules: &[Vec<Rule>], routes: &[Rule], n: usize) -> Vec<F
     all
 }
 
-/// The first byte of an address that a router forwards, for those of loopback, of groups and of nobody another.
+/// The first byte of an address that a router forwards: for those of loopback, of one link, of groups and of nobody
+/// another.
 pub(super) fn of_host(first: u8) -> u8 {
     match first {
-        0 | 127 | 224.. => first % 100 + 1,
+        0 | 127 | 169 | 224.. => first % 100 + 1,
         first => first,
     }
 }
