@@ -141,10 +141,12 @@ mod tests {
                 "none" => 0,
                 "4 firewalls of 200" => 4,
                 name if name.starts_with("gateway of 4") => 4,
-                "l2_switch" => 2,
-                // Where a route has several paths: how many, and which.
-                name if name.starts_with("router") => 3,
-                "all three, 1 flow" | "all three, 10k flows" => 5,
+                // Who sends, who is meant, and where virtual LANs are apart the port's row of the frame's.
+                "l2_switch" => 3,
+                // Where a route has several paths: the route, and which of them.
+                name if name.starts_with("router") => 2,
+                "firewall of 200 and router" => 3,
+                "all three, 1 flow" | "all three, 10k flows" => 4,
                 "vlan_access" => 0,
                 name if name.contains("simple") => 0,
                 _ => 1,
