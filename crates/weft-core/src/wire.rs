@@ -122,6 +122,8 @@ pub struct Protocol {
     pub encap: Vec<(ProtocolId, FieldId, Expr)>,
     /// `SESSION KEY`: fields that tell sessions apart.
     pub session_key: Vec<(ProtocolId, FieldId)>,
+    /// `MALFORMED IS PAYLOAD`: a header that breaks a rule is none, and nothing but bytes stands there.
+    pub malformed_is_payload: bool,
     /// Bytes of the header at least.
     pub header_min: u32,
     /// Bytes of the header at most; [`HEADER_BYTES_MAX`] is the limit.

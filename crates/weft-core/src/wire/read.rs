@@ -90,6 +90,7 @@ pub fn read(protocols: &[Protocol], roots: &[ProtocolId], frame: &[u8]) -> Readi
             header_end: start,
         };
         match header.read() {
+            Err(_) if definition.malformed_is_payload => return reading,
             Err((what, line)) => {
                 reading.malformed = Some(Malformed { protocol, what, line });
                 return reading;

@@ -214,6 +214,11 @@ pub enum ProtocolClause {
         /// The clause.
         span: Span,
     },
+    /// `MALFORMED IS PAYLOAD`
+    MalformedIsPayload {
+        /// The clause.
+        span: Span,
+    },
 }
 
 /// `lower.field = e`

@@ -195,6 +195,8 @@ impl Linker<'_, '_, '_> {
                     self.linked[at].session_key.extend(found);
                 }
             }
+            // What the header itself says is known before it is linked.
+            ProtocolClause::MalformedIsPayload { .. } => {}
         }
     }
 

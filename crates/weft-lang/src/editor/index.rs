@@ -536,6 +536,7 @@ impl Walk {
                 ProtocolClause::SessionKey { fields, .. } => {
                     fields.iter().for_each(|path| self.wire_path(path, Some(id)));
                 }
+                ProtocolClause::MalformedIsPayload { .. } => {}
             }
         }
     }

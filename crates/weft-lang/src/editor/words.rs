@@ -202,6 +202,7 @@ words! {
     "LITTLE" "The least significant byte first.";
     "LRU" "When the table is full, the row goes that was not touched for the longest time.";
     "MAC" "An Ethernet address.";
+    "MALFORMED" "`MALFORMED IS PAYLOAD`: a header that breaks a rule is none, and bytes stand there.";
     "MANDATORY" "The stage may not be passed by, and may not fail open.";
     "MARK" "Marks the tuple with a number.";
     "MAX" "How many rows, at most.";

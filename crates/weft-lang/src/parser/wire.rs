@@ -260,6 +260,9 @@ impl Parser<'_> {
                 self.keyword("KEY")?;
                 let fields = self.paren_list(|p| p.path("a field"))?;
                 ProtocolClause::SessionKey { fields, span: self.span_from(start) }
+            } else if self.eat_keyword("MALFORMED").is_some() {
+                self.keywords(&["IS", "PAYLOAD"])?;
+                ProtocolClause::MalformedIsPayload { span: self.span_from(start) }
             } else {
                 return Ok(clauses);
             };

@@ -7,7 +7,9 @@ use weft_core::wire::{
 };
 
 use super::expr::{self, At, Purpose, Typed};
-use crate::ast::{self, ExprKind as Ast, Ident, WireField, WireItem, WireRuleKind, WireUntil, WireWidth};
+use crate::ast::{
+    self, ExprKind as Ast, Ident, ProtocolClause, WireField, WireItem, WireRuleKind, WireUntil, WireWidth,
+};
 use crate::check::Cx;
 use crate::diagnostic::{Diagnostic, code};
 use crate::source::Span;
@@ -66,7 +68,10 @@ impl Header<'_> {
 /// Checks the fields of a protocol, their rules, and its LENGTH.
 pub(super) fn header<'a>(cx: &mut Cx<'_>, ast: &'a ast::Protocol) -> Header<'a> {
     let line = cx.line(ast.span);
-    let protocol = Protocol { name: ast.name.name.clone(), line, ..Protocol::default() };
+    let is_clause = |clause: &ProtocolClause| matches!(clause, ProtocolClause::MalformedIsPayload { .. });
+    let malformed_is_payload = ast.clauses.iter().any(is_clause);
+    let protocol =
+        Protocol { name: ast.name.name.clone(), malformed_is_payload, line, ..Protocol::default() };
     let (infos, repeats) = (Vec::new(), Vec::new());
     let header = Header { ast, protocol, infos, repeats, gate: None, is_gappy: false };
     let mut builder = Builder { cx, header, pending: Vec::new() };

@@ -21,6 +21,8 @@ pub(super) struct Out {
     pub(super) checks: Vec<Check>,
     /// Where a frame that breaks a check ends, by check.
     refusals: Vec<BlockId>,
+    /// Where it goes instead, while a header is read that may be none.
+    pub(super) payload: Option<BlockId>,
 }
 
 /// A layer in the frame.
@@ -105,7 +107,7 @@ struct Header<'h, 'n> {
 
 impl Out {
     pub(super) fn new(name: &str) -> Self {
-        Self { b: Builder::new(name.to_owned()), checks: Vec::new(), refusals: Vec::new() }
+        Self { b: Builder::new(name.to_owned()), checks: Vec::new(), refusals: Vec::new(), payload: None }
     }
 
     /// Ends frames for which `is_bad` holds.
@@ -113,6 +115,14 @@ impl Out {
         if self.b.known_bool(is_bad) == Some(false) {
             return;
         }
+        let refusal = self.payload.unwrap_or_else(|| self.refusal(protocol, what, line));
+        let goes_on = self.b.block();
+        self.b.branch(is_bad, refusal, goes_on);
+        self.b.switch(goes_on);
+    }
+
+    /// Where a frame ends that breaks this check.
+    fn refusal(&mut self, protocol: &str, what: &str, line: u32) -> BlockId {
         let check = Check { protocol: protocol.to_owned(), what: what.to_owned(), line };
         let at = self.checks.iter().position(|known| *known == check).unwrap_or_else(|| {
             let (here, refusal) = (self.b.here(), self.b.block());
@@ -123,9 +133,7 @@ impl Out {
             self.refusals.push(refusal);
             self.checks.len() - 1
         });
-        let goes_on = self.b.block();
-        self.b.branch(is_bad, self.refusals[at], goes_on);
-        self.b.switch(goes_on);
+        self.refusals[at]
     }
 }
 

@@ -332,7 +332,12 @@ impl Parser<'_, '_> {
         // circle, and those behind which there is little.
         edges.sort_by_key(|(_, to)| (self.is_counted(*to), graph.edges(*to).count()));
         let next: Vec<usize> = edges.iter().map(|(at, _)| *at).collect();
-        let read = header::read(&mut self.out, protocol, Extent { at, end }, wanted, &next, first, slack);
+        let extent = Extent { at, end };
+        if protocol.malformed_is_payload {
+            self.look_first(protocol, extent, slack);
+        }
+        let read = header::read(&mut self.out, protocol, extent, wanted, &next, first, slack);
+        self.out.payload = None;
         let way = Way { extent: read.payload, slack: read.slack, met };
         for ((_, to), condition) in edges.iter().zip(read.conditions) {
             let other = self.out.b.block();
@@ -341,6 +346,17 @@ impl Parser<'_, '_> {
             self.out.b.switch(other);
         }
         self.out.b.end(Terminator::Forward);
+    }
+
+    /// Ends the way in front of a header that breaks a rule. Nothing is given of such a one, so it is looked at as a
+    /// whole before it is read.
+    fn look_first(&mut self, protocol: &Protocol, extent: Extent, slack: Option<Value>) {
+        let (here, payload) = (self.out.b.here(), self.out.b.block());
+        self.out.b.switch(payload);
+        self.out.b.end(Terminator::Forward);
+        here.into_iter().for_each(|here| self.out.b.switch(here));
+        self.out.payload = Some(payload);
+        header::read(&mut self.out, protocol, extent, &[], &[], None, slack);
     }
 
     /// Whether a layer is met for the first time, if it may be met again and something is wanted of the first; and what
