@@ -83,7 +83,7 @@ impl<T> Timers<T> {
 
     /// When [`Timers::expire`] should be called next, if ever. It may find nothing to do then.
     pub(crate) fn next(&self) -> Option<Time> {
-        (self.n_set > 0).then(|| Time(self.next.max(self.tick + 1) as i64 * TICK_NS))
+        (self.n_set > 0).then(|| Time((self.next.max(self.tick + 1) as i64).saturating_mul(TICK_NS)))
     }
 
     /// Moves the wheel to `now` and hands out what is due.

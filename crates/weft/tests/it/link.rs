@@ -209,9 +209,44 @@ fn the_command_s_status_is_passed_on_and_nothing_stays_behind() {
     let wanting = folder.write("wanting.weft", WANTING);
     let (status, told) = run(&["--queue", &format!("{} (t = '5 ms')", wanting.display()), "--", "true"]);
     assert!(status == Some(0) && told.contains("w (t = '5 ms')"), "{told}");
+    // A network's queue is tried without its ports and links, whose names may be those of the command's own.
+    let network = folder.write(
+        "network.weft",
+        "IMPORT 'library/queues/codel.weft';\nCREATE PORT inside ON memory;\nCREATE PORT b ON memory;\n\
+         CREATE CHAIN c ON PORT inside -> b AS END;\nCREATE LINK up ON PORT b QUEUE codel;\n\
+         CREATE QUEUE mine AS LIMIT 9 PACKETS ON OVERFLOW DROP TAIL; END;\n",
+    );
+    let (status, told) = run(&["--queue", &network.display().to_string(), "--", "sh", "-c", "exit 7"]);
+    assert!(status == Some(7) && told.contains("mine"), "{told}");
     let (status, told) = run(&["--", "/no/such/program"]);
     assert_eq!(status, Some(1), "{told}");
     assert!(!std::fs::read_to_string("/proc/net/dev").expect("it is there").contains("weft0"));
+}
+
+/// If this failed, an experiment that is done again with another seed would be the same experiment.
+#[test]
+fn what_links_draw_comes_from_the_seed() {
+    if std::fs::File::open("/dev/net/tun").is_err() {
+        return eprintln!("skipped: no TUN devices here");
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Folder::new();
+    let file = folder.0.join("run.rec").display().to_string();
+    let seeds = |seed: &str| -> Option<Vec<Value>> {
+        let args = ["link", "emulate", "--seed", seed, "--record", &file, "--", "true"];
+        let done = output(weft(&folder).args(args));
+        if String::from_utf8_lossy(&done.stderr).contains("cannot make a user namespace") {
+            return None;
+        }
+        let text = std::fs::read_to_string(&file).expect("it is there");
+        let heads = text.lines().filter(|line| line.starts_with("{\"weft_recording\""));
+        let heads = heads.map(|line| serde_json::from_str::<Value>(line).expect("it is data"));
+        Some(heads.map(|head| head["seed"].clone()).collect())
+    };
+    let Some(first) = seeds("1") else { return eprintln!("skipped: no namespaces here") };
+    assert!(first.len() == 2 && first[0] != first[1], "each way draws by itself: {first:?}");
+    assert_eq!(seeds("1"), Some(first.clone()));
+    assert_ne!(seeds("2"), Some(first));
 }
 
 /// What was to be at the other end would run on when somebody kills the link, and hold its port.

@@ -13,7 +13,10 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use weft_api::{Bundle, RECORD_SECONDS_MAX};
 use weft_engine::packet::path::Path;
+use weft_lang::ast::Item;
 use weft_lang::diagnostic::render_all;
+use weft_lang::parser::parse;
+use weft_lang::source::SourceMap;
 use weft_sim::net::Trace;
 
 /// The fastest link.
@@ -45,6 +48,8 @@ pub(super) struct Way {
     pub(super) queue: String,
     /// The file that it is in.
     import: String,
+    /// What the link takes of that file, and of those that it imports, by name. The library is not among them.
+    texts: BTreeMap<String, String>,
 }
 
 /// Bits a second of `15mbit`.
@@ -111,13 +116,13 @@ impl Way {
             let rate = if is_own { rate } else { a.rate };
             let trace = if is_own { trace.clone() } else { a.trace.clone() };
             let queue = Option::as_deref(queue).or(a.queue.as_deref()).unwrap_or(PLAIN);
-            let (queue, import) = queue_of(queue)?;
+            let (queue, import, texts) = queue_of(queue)?;
             let path = Path {
                 delay_ns: delay.or(a.delay).unwrap_or(0),
                 loss: loss.or(a.loss).unwrap_or(0.0),
                 trace: trace.as_deref().map(trace_file::read).transpose()?,
             };
-            Ok(Self { rate, path, trace, queue, import })
+            Ok(Self { rate, path, trace, queue, import, texts })
         };
         Ok((way(up)?, way(down)?))
     }
@@ -178,7 +183,8 @@ pub(super) fn program(up: &Way, down: &Way) -> Result<(Checked, Bundle), Fault> 
         let rate = way.rate.map_or(String::new(), |rate| format!("RATE '{rate} bit/s' "));
         let _ = writeln!(text, "CREATE LINK {name} ON PORT {port} {rate}QUEUE {};", way.queue);
     }
-    let open = Rc::new(BTreeMap::from([(PROGRAM.to_owned(), text)]));
+    let texts = [up, down].into_iter().flat_map(|way| way.texts.clone());
+    let open: Rc<BTreeMap<_, _>> = Rc::new(texts.chain([(PROGRAM.to_owned(), text)]).collect());
     let mut files = Files::with_open(&open);
     let checked = check_files(PROGRAM, &mut files);
     let shown = render_all(&checked.diagnostics, &checked.sources, crate::commands::render_options());
@@ -189,8 +195,8 @@ pub(super) fn program(up: &Way, down: &Way) -> Result<(Checked, Bundle), Fault> 
     }
 }
 
-/// A queue as a link names it, and the file that it is in.
-fn queue_of(named: &str) -> Result<(String, String), Fault> {
+/// A queue as a link names it, the file that it is in, and what is taken of the files that make it.
+fn queue_of(named: &str) -> Result<(String, String, BTreeMap<String, String>), Fault> {
     let (name, arguments) = named.split_at(named.find('(').unwrap_or(named.len()));
     let name = name.trim();
     if !name.contains(['/', '.']) {
@@ -201,10 +207,11 @@ fn queue_of(named: &str) -> Result<(String, String), Fault> {
             let what = format!("the library has no queue `{name}`; it has {}", names.join(", "));
             return Err(Fault::Input(what));
         }
-        return Ok((named.to_owned(), import));
+        return Ok((named.to_owned(), import, BTreeMap::new()));
     }
     require(name)?;
-    let checked = check_files(name, &mut Files::on_disk());
+    let mut files = Files::on_disk();
+    let checked = check_files(name, &mut files);
     eprint!("{}", render_all(&checked.diagnostics, &checked.sources, crate::commands::render_options()));
     let network = checked.network.ok_or_else(|| Fault::told(checked.at_fault))?;
     let wanting = wanting::queues(&checked.sources);
@@ -216,7 +223,30 @@ fn queue_of(named: &str) -> Result<(String, String), Fault> {
         }
         (None, None) => return Err(Fault::Input(format!("{name}: it creates no queue"))),
     };
-    Ok((format!("{queue} {arguments}").trim().to_owned(), name.to_owned()))
+    let texts = files.into_bundle(name).files.into_iter().map(|(name, text)| {
+        let queues = queues_alone(&name, &text);
+        (name, queues)
+    });
+    Ok((format!("{queue} {arguments}").trim().to_owned(), name.to_owned(), texts.collect()))
+}
+
+/// A file without its ports, chains and links, for the command makes its own: what is not for queues is blank, so that
+/// all else is on its line.
+fn queues_alone(name: &str, text: &str) -> String {
+    let mut sources = SourceMap::new();
+    let Ok(file) = sources.add(name, text) else { return text.to_owned() };
+    let (ast, _) = parse(&sources, file);
+    let is_for_queues =
+        |item: &Item| matches!(item, Item::Import(_) | Item::Protocol(_) | Item::Union(_) | Item::Queue(_));
+    let mut left = text.to_owned();
+    for item in ast.items.iter().filter(|item| !is_for_queues(item)) {
+        let span = item.span();
+        let (start, end) = (span.start as usize, span.end as usize);
+        let blank: String =
+            text[start..end].bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }).collect();
+        left.replace_range(start..end, &blank);
+    }
+    left
 }
 
 /// Both ways with the parts that a program has no words for.

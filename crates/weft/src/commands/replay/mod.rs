@@ -329,7 +329,8 @@ impl<'a> Replay<'a> {
         let config = PacketConfig { seed: self.args.seed, ..PacketConfig::default() };
         let plan = &self.plan;
         self.engine.get_or_insert_with(|| PacketEngine::new(now, config, Arc::clone(plan)));
-        for nth in 0.. {
+        // Where time ends, what is to come again is always due.
+        for nth in 0..2 * CATCH_UP_MAX {
             let engine = self.engine.as_mut().expect("it has begun");
             let Some(at) = engine.poll_timeout().filter(|at| *at <= now) else { break };
             engine.handle_timeout(if nth < CATCH_UP_MAX { at } else { now });
