@@ -112,6 +112,16 @@ fn a_chain_is_tried_on_a_capture() {
         assert_eq!(fates[1], ("weft: drop by hop line 7".to_owned(), 1, 53));
         assert!(fates[3].0.starts_with("weft: malformed by ipv4 line "), "{}", fates[3].0);
     }
+    assert!(!String::from_utf8_lossy(&replay(&[]).stderr).contains("link"));
+    let text = std::fs::read_to_string(&program).expect("it is there");
+    let queue = "CREATE QUEUE q AS LIMIT 1 PACKETS ON OVERFLOW DROP TAIL; END;";
+    std::fs::write(&program, format!("{text}\n{queue}\nCREATE LINK thin ON PORT lan QUEUE q;\n"))
+        .expect("ours");
+    let told = replay(&[]);
+    assert!(
+        told.status.success() && String::from_utf8_lossy(&told.stderr).contains("link `thin` holds nothing")
+    );
+    std::fs::write(&program, text).expect("ours");
     assert_eq!(replay(&["--chain", "core"]).status.code(), Some(2));
     assert_eq!(replay(&["--port", "lan"]).status.code(), Some(2));
     std::fs::write(path("in.pcap"), "this is text").expect("the folder is ours");

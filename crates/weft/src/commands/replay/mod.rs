@@ -74,6 +74,12 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
     let mut replay = Replay::new(Arc::new(plan), port, args, source)?;
     replay.learned = Some(learned);
     let (report, ended) = replay.run()?;
+    if let Some(link) = network.links.first() {
+        let name = &link.name;
+        eprintln!(
+            "weft: link `{name}` holds nothing up here: `weft sim run` and `weft link emulate` try queues"
+        );
+    }
     stdout::print(&match args.output {
         Output::Json => format!("{}\n", report.json()),
         Output::Table => report.table(),
