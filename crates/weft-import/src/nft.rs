@@ -234,7 +234,7 @@ impl<'a> Reader<'a> {
             let open = self.token();
             let read = if self.eat("{") { self.elements(open) } else { Err(open.fault("`{` is to follow")) };
             match read {
-                Ok(found) => *elements = elements.take().map(|all| [all, found].concat()),
+                Ok(found) => elements.iter_mut().for_each(|all| all.extend(&found)),
                 Err(fault) => {
                     *elements = None;
                     self.refuse(fault, begun);
