@@ -22,6 +22,7 @@ mod tokens;
 use core::fmt;
 use std::fmt::Write as _;
 
+use rule::Family;
 pub use rule::{Flags, Net, Row, Verdict};
 
 /// Rows that a list may become.
@@ -81,6 +82,8 @@ pub struct List {
     pub rows: Vec<Row>,
     /// What was not understood; rules with a fault are left out.
     pub faults: Vec<Fault>,
+    /// What was understood and has another meaning here.
+    pub warnings: Vec<Fault>,
 }
 
 impl fmt::Display for Fault {
@@ -91,10 +94,12 @@ impl fmt::Display for Fault {
 
 /// Reads a list; without a format, what it looks like.
 pub fn import(text: &str, format: Option<Format>, hook: &Hook) -> List {
-    match format.unwrap_or_else(|| looks_like(text)) {
-        Format::Nft => nft::read(text, hook),
-        Format::Iptables => iptables::read(text, hook, false),
-        Format::Ip6tables => iptables::read(text, hook, true),
+    match format {
+        Some(Format::Nft) => nft::read(text, hook),
+        Some(Format::Iptables) => iptables::read(text, hook, Some(Family::V4)),
+        Some(Format::Ip6tables) => iptables::read(text, hook, Some(Family::V6)),
+        None if iptables::is_saved(text) => iptables::read(text, hook, None),
+        None => nft::read(text, hook),
     }
 }
 
@@ -121,18 +126,4 @@ pub fn insert(list: &List, table: &str) -> String {
         text.push_str(";\n");
     }
     text
-}
-
-fn looks_like(text: &str) -> Format {
-    let is_saved = |line: &str| line.starts_with('*') || line.starts_with(':') || line.starts_with("-A ");
-    if !text.lines().any(is_saved) {
-        return Format::Nft;
-    }
-    let names_v6 = |line: &str| {
-        line.contains("ipv6-icmp")
-            || line.contains("icmp6-")
-            || line.contains("ip6tables")
-            || line.contains("::")
-    };
-    if text.lines().any(names_v6) { Format::Ip6tables } else { Format::Iptables }
 }

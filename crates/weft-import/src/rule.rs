@@ -4,6 +4,7 @@ use super::tokens::Token;
 use super::{Fault, Hook, ROWS_MAX, ROWS_OF_RULE_MAX};
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::str::FromStr;
 
 /// What becomes of a packet, by the number that a row has for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,10 +108,7 @@ impl Net {
         let bits_max = if is_v6 { 128 } else { 32 };
         let len = match len {
             None => bits_max,
-            Some(len) => match len.parse::<u8>() {
-                Ok(len) => len,
-                Err(_) => mask_len(len, is_v6)?,
-            },
+            Some(len) => number(len).or_else(|| mask_len(len, is_v6))?,
         };
         (len <= bits_max).then(|| Self { bits: cut(bits, len, bits_max), len, is_v6 })
     }
@@ -227,24 +225,69 @@ impl Rule {
         once(&mut self.flags, wanted, option)
     }
 
-    /// Only packets of connections in states of these names, or in others.
+    /// Whether the rule is for packets of protocols that have ports; `at` is where it asks for one.
     ///
     /// # Errors
-    /// One is no state, or the rule asks for states already.
-    pub(crate) fn states<'t>(
+    /// It is for others, too, of which a row knows no ports.
+    pub(crate) fn has_protocol_of_ports(&self, at: &Token<'_>) -> Result<bool, Fault> {
+        let protocols = self.protocols.as_deref().unwrap_or_default();
+        match protocols.iter().find(|protocol| !WITH_PORTS.contains(protocol)) {
+            Some(other) => {
+                Err(at.fault(format!("ports of protocol {other} are not read: only of TCP, UDP and SCTP")))
+            }
+            None => Ok(self.protocols.is_some()),
+        }
+    }
+
+    /// Only packets of connections in states of these names, or in others. What a state is here and is not there is a
+    /// warning.
+    ///
+    /// # Errors
+    /// One is no state, the rule asks for states already, or its packets are not told apart from others.
+    pub(crate) fn states(
         &mut self,
         option: &Token<'_>,
-        names: impl Iterator<Item = (&'t str, Token<'t>)>,
+        named: &[(&str, Token<'_>)],
         negated: bool,
+        warnings: &mut Vec<Fault>,
     ) -> Result<(), Fault> {
-        let mut states = Vec::new();
-        for (name, at) in names {
-            states.extend(state(name).ok_or_else(|| at.fault(format!("`{name}` is no state")))?);
+        const STATES: [&str; 5] = ["new", "established", "related", "invalid", "untracked"];
+        if let Some((name, at)) = named.iter().find(|(name, _)| !is_one_of(name, &STATES)) {
+            return Err(at.fault(format!("`{name}` is no state")));
         }
-        let is_wanted = |state: &u8| states.contains(state) != negated;
-        let wanted: Vec<u8> = [1, 2].into_iter().filter(is_wanted).collect();
+        let find = |wanted: &[&str]| named.iter().find(|(name, _)| is_one_of(name, wanted));
+        let (new, established, related) = (find(&["new"]), find(&["established"]), find(&["related"]));
+        let nowhere = find(&["invalid", "untracked"]);
+        if let (Some((name, at)), true) = (nowhere, negated) {
+            let reason = "would be every packet, as each is new or established here: write which are meant";
+            return Err(at.fault(format!("all but `{name}` {reason}")));
+        }
+        let is_known = established.is_some() || related.is_some();
+        if new.is_some() && is_known && !negated {
+            let reason = "these states are read as every packet, also one that Linux calls invalid";
+            warnings.extend(nowhere.is_none().then(|| option.fault(reason)));
+            return Ok(());
+        }
+        if let Some((name, at)) = nowhere {
+            let reason =
+                "matches nothing: each packet is new or established here, also one that Linux calls invalid";
+            warnings.push(at.fault(format!("`{name}` {reason}")));
+        }
+        if let (Some((name, at)), None) | (None, Some((name, at))) = (established, related) {
+            warnings.push(
+                at.fault(format!("`{name}` is read as `established,related`: they are one state here")),
+            );
+        }
+        if let (Some((_, at)), true, false) = (new, negated, is_known) {
+            warnings.push(
+                at.fault("all but `new` is read as `established,related`, without what Linux calls invalid"),
+            );
+        }
+        let all = [(new.is_some(), 1), (is_known, 2)];
+        let wanted: Vec<u8> =
+            all.into_iter().filter(|(is, _)| *is != negated).map(|(_, state)| state).collect();
         self.is_never |= wanted.is_empty();
-        if wanted.len() == 2 { Ok(()) } else { once(&mut self.states, wanted, option) }
+        once(&mut self.states, wanted, option)
     }
 
     /// Only packets that leave by an interface with one of these names, or by another.
@@ -376,19 +419,22 @@ pub(crate) fn policy(verdict: Verdict, family: Family, line: u32, rows: &mut Vec
     rule.into_rows(line, rows).map_err(|reason| Fault { line, column: 1, reason })
 }
 
-/// Ports: a number, a range with `between`, or the name of a service.
-pub(crate) fn ports(text: &str, between: char) -> Option<(u16, u16)> {
+/// Ports: a number, a range with `between`, or the name of a service; of `:`, an end may be left out.
+///
+/// # Errors
+/// It is none of them.
+pub(crate) fn ports(at: &Token<'_>, text: &str, between: char) -> Result<(u16, u16), Fault> {
     let one = |text: &str| {
         let named = SERVICES.iter().find(|(name, _)| *name == text).map(|(_, port)| *port);
-        named.or_else(|| text.parse::<u16>().ok())
+        named.or_else(|| number(text))
     };
-    if let Some(port) = one(text) {
-        return Some((port, port));
-    }
-    let (low, high) = text.split_once(between)?;
-    let low = if low.is_empty() { 0 } else { one(low)? };
-    let high = if high.is_empty() { u16::MAX } else { one(high)? };
-    (low <= high).then_some((low, high))
+    let end = |text: &str, end: u16| if between == ':' && text.is_empty() { Some(end) } else { one(text) };
+    let range = || {
+        let (low, high) = text.split_once(between)?;
+        let (low, high) = (end(low, 0)?, end(high, u16::MAX)?);
+        (low <= high).then_some((low, high))
+    };
+    one(text).map(|port| (port, port)).or_else(range).ok_or_else(|| is_no(at, text, "port or range of ports"))
 }
 
 /// All ports beside some.
@@ -408,16 +454,28 @@ pub(crate) fn other_ports(mut some: Vec<(u16, u16)>) -> Vec<(u16, u16)> {
 }
 
 /// The number of a protocol that IP carries.
-pub(crate) fn protocol(text: &str) -> Option<u8> {
-    let named = PROTOCOLS.iter().find(|(name, _)| *name == text).map(|(_, number)| *number);
-    named.or_else(|| text.parse().ok())
+///
+/// # Errors
+/// It is none, or one that a row does not have.
+pub(crate) fn protocol(at: &Token<'_>) -> Result<u8, Fault> {
+    let named = PROTOCOLS.iter().find(|(name, _)| *name == at.text).map(|(_, number)| *number);
+    match named.or_else(|| number(at.text)) {
+        Some(AH) => {
+            Err(at.fault("AH (51) is not read: a packet in AH is one of what it carries here, as TCP"))
+        }
+        Some(number) => Ok(number),
+        None => Err(is_no(at, at.text, "protocol")),
+    }
 }
 
 /// The type of an ICMP message.
-pub(crate) fn icmp_type(text: &str, is_v6: bool) -> Option<u8> {
+///
+/// # Errors
+/// It is none.
+pub(crate) fn icmp_type(at: &Token<'_>, is_v6: bool) -> Result<u8, Fault> {
     let names = if is_v6 { ICMPV6_TYPES } else { ICMP_TYPES };
-    let named = names.iter().find(|(name, _)| *name == text).map(|(_, number)| *number);
-    named.or_else(|| text.parse().ok())
+    let named = names.iter().find(|(name, _)| *name == at.text).map(|(_, number)| *number);
+    named.or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "type of message"))
 }
 
 /// A flag of TCP by its name, or several as a number.
@@ -425,18 +483,26 @@ pub(crate) fn tcp_flag(text: &str) -> Option<u8> {
     let named = TCP_FLAGS.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, bit)| *bit);
     named.or_else(|| match text.strip_prefix("0x") {
         Some(digits) => u8::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
+        None => number(text),
     })
 }
 
-/// What a connection's state is called: 1 for new, 2 for established; None inside for one that no packet has here.
-fn state(text: &str) -> Option<Option<u8>> {
-    match text.to_ascii_lowercase().as_str() {
-        "new" => Some(Some(1)),
-        "established" | "related" => Some(Some(2)),
-        "invalid" | "untracked" => Some(None),
-        _ => None,
-    }
+/// A number as both programs print it. They take one that begins with 0 for one of base eight.
+fn number<T: FromStr>(text: &str) -> Option<T> {
+    let is_decimal =
+        text.bytes().all(|digit| digit.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
+    if is_decimal { text.parse().ok() } else { None }
+}
+
+/// That a text is not what it should be.
+fn is_no(at: &Token<'_>, text: &str, what: &str) -> Fault {
+    let is_octal = text.len() > 1 && text.starts_with('0');
+    let hint = if is_octal { ": write numbers without 0 in front" } else { "" };
+    at.fault(format!("`{text}` is no {what}{hint}"))
+}
+
+fn is_one_of(name: &str, names: &[&str]) -> bool {
+    names.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
 fn address_bits(text: &str) -> Option<(u128, bool)> {
@@ -483,6 +549,10 @@ fn digit<T: Clone>(values: &Option<Vec<T>>, number: &mut usize) -> Option<T> {
 
 /// The number of TCP.
 pub(crate) const TCP: u8 = 6;
+/// The number of the authentication header.
+const AH: u8 = 51;
+/// TCP, UDP and SCTP: those whose ports a row knows.
+pub(crate) const WITH_PORTS: [u8; 3] = [TCP, 17, 132];
 
 const TCP_FLAGS: &[(&str, u8)] = &[
     ("fin", 0x01),
@@ -505,7 +575,7 @@ const PROTOCOLS: &[(&str, u8)] = &[
     ("udp", 17),
     ("gre", 47),
     ("esp", 50),
-    ("ah", 51),
+    ("ah", AH),
     ("icmpv6", 58),
     ("ipv6-icmp", 58),
     ("icmp6", 58),

@@ -53,17 +53,15 @@ impl Token<'_> {
     }
 }
 
-/// The pieces of a text. A comment goes from `#` at the beginning of a word to the end of the line; a line that ends in
-/// `\` goes on in the next. With `marks` there are marks; else they are parts of words, and `\` in quotes takes what is
-/// behind it as it is.
+/// The pieces of a text. With `marks` it is one of nftables: it has marks, `#` begins a comment, and a line that ends
+/// in `\` outside of a comment goes on in the next. Else marks are parts of words, only a whole line is a comment, and
+/// `\` in quotes takes what is behind it as it is.
 pub(crate) fn tokens(text: &str, marks: bool) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     let (mut goes_on, mut column) = (false, 1);
     for (nth, line) in text.lines().enumerate() {
         let number = nth as u32 + 1;
-        let (body, continued) = line.strip_suffix('\\').map_or((line, false), |body| (body, true));
-        of_line(body, number, marks, &mut tokens);
-        goes_on = continued;
+        goes_on = of_line(line, number, marks, &mut tokens);
         column = line.chars().count() as u32 + 1;
         if !goes_on {
             tokens.push(Token { kind: Kind::Line, text: "", line: number, column });
@@ -77,7 +75,8 @@ pub(crate) fn tokens(text: &str, marks: bool) -> Vec<Token<'_>> {
     tokens
 }
 
-fn of_line<'a>(line: &'a str, number: u32, marks: bool, tokens: &mut Vec<Token<'a>>) {
+/// The pieces of a line; whether it goes on in the next.
+fn of_line<'a>(line: &'a str, number: u32, marks: bool, tokens: &mut Vec<Token<'a>>) -> bool {
     let is_mark = |c: char| marks && matches!(c, '{' | '}' | ',' | ';' | '=');
     let mut rest = line;
     let mut column = 1;
@@ -87,8 +86,11 @@ fn of_line<'a>(line: &'a str, number: u32, marks: bool, tokens: &mut Vec<Token<'
             column += 1;
             continue;
         }
-        if first == '#' {
-            return;
+        if first == '#' && (marks || line.trim_start() == rest) {
+            return false;
+        }
+        if marks && rest == "\\" {
+            return true;
         }
         let (kind, text, taken) = if first == '"' {
             let inside = &rest[1..];
@@ -103,12 +105,16 @@ fn of_line<'a>(line: &'a str, number: u32, marks: bool, tokens: &mut Vec<Token<'
         } else {
             let ends = |c: char| c.is_whitespace() || is_mark(c) || c == '"';
             let end = rest.find(ends).unwrap_or(rest.len());
+            // What is stuck to the `\` at the end of a line is a word of its own.
+            let end =
+                if marks && end == rest.len() && end > 1 && rest.ends_with('\\') { end - 1 } else { end };
             (Kind::Word, &rest[..end], end)
         };
         tokens.push(Token { kind, text, line: number, column });
         column += rest[..taken].chars().count() as u32;
         rest = &rest[taken..];
     }
+    false
 }
 
 /// Where the quote is that ends a text.

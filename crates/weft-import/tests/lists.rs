@@ -197,3 +197,316 @@ fn damaged_lists_are_read_to_their_end() {
         }
     }
 }
+
+/// A list of nftables with these statements in its chain, from line 4 on.
+fn of_nft(policy: &str, rules: &str) -> String {
+    format!(
+        "table inet f {{\n chain c {{\n  type filter hook forward priority 0; policy {policy};\n{rules}\n }}\n}}\n"
+    )
+}
+
+/// A list of iptables with these rules, from line 3 on.
+fn of_iptables(rules: &str) -> String {
+    format!("*filter\n:FORWARD DROP [0:0]\n{rules}\nCOMMIT\n")
+}
+
+fn read(text: &str) -> List {
+    import(text, None, &Hook { name: "forward".into(), out_port: Some("wan".into()) })
+}
+
+fn faults(text: &str) -> Vec<String> {
+    read(text).faults.iter().map(ToString::to_string).collect()
+}
+
+fn warnings(text: &str) -> Vec<String> {
+    let list = read(text);
+    assert_eq!(list.faults, [], "{text}");
+    list.warnings.iter().map(ToString::to_string).collect()
+}
+
+/// The rows without what they do not ask for.
+fn short(text: &str) -> Vec<String> {
+    let short = |row: String| row.replace(", 0, 65535", "").replace("NULL, ", "");
+    rows(&read(text)).into_iter().map(short).collect()
+}
+
+/// Pairs that were taken for ports or networks let pass what was not meant.
+#[test]
+fn pairs_and_maps_are_refused() {
+    let pair = |column| vec![format!("4:{column}: pairs as `a . b` are not read: write a rule for each")];
+    assert_eq!(faults(&of_nft("drop", "iifname . oifname { \"lan\" . \"wan\" } accept")), pair(9));
+    assert_eq!(faults(&of_nft("drop", "iifname . tcp dport { \"lan\" . 22 } accept")), pair(9));
+    assert_eq!(faults(&of_nft("drop", "iifname { \"lan\" . \"wan\" } accept")), pair(17));
+    assert_eq!(faults(&of_nft("drop", "iifname \"lan\" . \"wan\" accept")), pair(15));
+    assert_eq!(faults(&of_nft("drop", "ip saddr . tcp dport { 10.0.0.1 . 22 } accept")), pair(10));
+    assert_eq!(faults(&of_nft("drop", "ct state . meta l4proto { new . tcp } accept")), pair(10));
+    assert_eq!(faults(&of_nft("drop", "iifname vmap { \"a\" : accept }")), ["4:9: maps are not read"]);
+    assert_eq!(faults(&of_nft("drop", "iifname { \"a\" : accept } drop")), ["4:15: maps are not read"]);
+    let set = "table inet f {\n set s {\n  type ifname . ifname\n  elements = { \"a\" . \"b\" }\n }\n chain c {\n  \
+               type filter hook forward priority 0; policy drop;\n  iifname @s accept\n }\n}\n";
+    assert_eq!(
+        faults(set),
+        ["4:20: pairs as `a . b` are not read: write a rule for each", "8:11: the set `s` is not read"]
+    );
+    // What stands there is no name either.
+    for no_name in ["2", "<lan", "!lan", "\"e\\*\""] {
+        let told = faults(&of_nft("drop", &format!("iif {no_name} accept")));
+        let name = no_name.trim_matches('"');
+        assert_eq!(told.len(), 1, "{no_name}");
+        assert!(told[0].contains("is no name of an interface") || name.ends_with('*'), "{told:?}");
+    }
+}
+
+/// `comment "lan"` opened the port `lan`.
+#[test]
+fn words_behind_an_element_are_no_elements() {
+    let list = |elements: &str| {
+        format!(
+            "table inet f {{\n set s {{\n  type ifname\n  counter\n  elements = {{ {elements} }}\n }}\n chain c {{\n  \
+             type filter hook forward priority 0; policy drop;\n  iifname @s accept\n }}\n}}\n"
+        )
+    };
+    assert_eq!(
+        short(&list("\"dmz\" comment \"lan\",\n \"x\" counter packets 1 bytes 2 comment \"a, b\"")),
+        ["'dmz', 0, 1, 'line 10'", "'x', 0, 1, 'line 10'"]
+    );
+    for gone in ["timeout 5s", "expires 3s", "timeout 5s expires 3s comment \"b\""] {
+        let word = &gone[..7];
+        assert_eq!(
+            faults(&list(&format!("\"dmz\" {gone}"))),
+            [format!("5:22: `{word}` is not read of an element"), "9:11: the set `s` is not read".into()]
+        );
+    }
+}
+
+/// A rule that went with the one before it was a hole that nobody was told of.
+#[test]
+fn what_is_refused_is_one_rule_and_all_others_are_read() {
+    let bad = [
+        "tcp flags { syn, ack } drop",
+        "iifname vmap { \"a\" : accept, \"b\" : drop }",
+        "ct state vmap { established : accept, invalid : drop }",
+        "tcp dport { 1, 99999, 5 } drop",
+        "ip saddr { 10.0.0.1,\n 10.0.0.999,\n 10.0.0.2 } drop",
+        "ip saddr . tcp dport { 10.0.0.1 . 22 } drop",
+        "tcp dport { 1 } limit rate 1/second burst { } drop",
+        "meta mark { 1, 2 } drop",
+        "meta nfproto { ipv4 } drop",
+        "jump { drop }",
+        "log prefix",
+        "ct",
+        "\"accept\"",
+        "reject with",
+        "th dport { 1, 2 } meta l4proto 33 drop",
+    ];
+    for rule in bad {
+        let list = read(&of_nft("drop", &format!("{rule}\nip saddr 10.0.0.66 drop\ntcp dport 22 drop")));
+        assert_eq!(list.faults.len(), 1, "{rule}: {:?}", list.faults);
+        assert_eq!(list.rows.len(), 2, "{rule}");
+    }
+    let text = "table inet f {\n set s { type inet_service; elements = { 1, { 2 } }; }\n map m { type a : b; }\n \
+                set t { type inet_service; elements = { 7 }; }\n chain c {\n  type filter hook forward priority 0; \
+                policy drop;\n  tcp dport @s drop\n  tcp dport @t drop\n }\n}\n";
+    assert_eq!(read(text).rows.len(), 1);
+    assert_eq!(read(text).faults.len(), 3, "{:?}", faults(text));
+}
+
+/// nft prints `meta nfproto ipv6 reject` as `reject with icmpv6 port-unreachable`.
+#[test]
+fn how_a_rule_refuses_says_of_which_packets() {
+    let of = |rule: &str| short(&of_nft("drop", rule));
+    assert_eq!(of("reject with icmp host-unreachable"), ["'0.0.0.0/0', 0, 2, 'line 4'"]);
+    assert_eq!(of("reject with icmpv6 type no-route comment \"x\""), ["'::/0', 0, 2, 'x'"]);
+    assert_eq!(of("reject with icmpx admin-prohibited"), ["0, 2, 'line 4'"]);
+    assert_eq!(of("reject with tcp reset"), ["6, 0, 2, 'line 4'"]);
+    assert_eq!(of("udp dport 22 reject"), ["17, 22, 22, 0, 2, 'line 4'"]);
+}
+
+/// A list of the other IP lets pass everything of one, and nothing of the other.
+#[test]
+fn a_list_of_iptables_says_of_which_ip_it_is() {
+    let of = |header: &str, rules: &str| {
+        let list = read(&format!("{header}{}", of_iptables(rules)));
+        let row = list.rows.first().map(|row| row.src.map_or_else(String::new, |net| net.to_string()));
+        (row.unwrap_or_default(), list.faults.len(), list.warnings.len())
+    };
+    let (v4, v6) = ("# Generated by iptables-save v1.8.9\n", "# Generated by ip6tables-save v1.8.9\n");
+    let (is_v4, is_v6) = (|n| ("0.0.0.0/0".to_owned(), 0, n), |n| ("::/0".to_owned(), 0, n));
+    let strings = "-A FORWARD -p tcp -m comment --comment a::b -j DROP\n-A FORWARD -j LOG --log-prefix \"ip6tables \"\n\
+                   -A FORWARD -p tcp -m comment --comment \"-s ::1 icmp6-\" -j DROP";
+    assert_eq!(of(v4, strings), is_v4(0));
+    assert_eq!(of(v6, strings), is_v6(0));
+    assert_eq!(of("", strings), is_v4(1));
+    assert_eq!(of("", "-A FORWARD -p tcp -j REJECT --reject-with icmp6-port-unreachable"), is_v6(0));
+    assert_eq!(of("", "-A FORWARD -p ipv6-icmp -j ACCEPT"), is_v6(0));
+    assert_eq!(of("", "-A FORWARD -j ACCEPT\n-A FORWARD -s fe80::1 -j DROP"), is_v6(0));
+    assert_eq!(of("", "-A FORWARD -j ACCEPT\n-A FORWARD -s 10.0.0.1 -j DROP"), is_v4(0));
+    let both = of_iptables("-A FORWARD -s 10.0.0.1 -j DROP\n-A FORWARD -d ::1 -j DROP");
+    let how = "give one list, and say with --format iptables or --format ip6tables which it is";
+    assert_eq!(faults(&both), [format!("4:12: this is of IPv6, and line 3 of IPv4: {how}")]);
+    let both = format!("{v6}{}{v4}", of_iptables(""));
+    assert_eq!(faults(&both), [format!("6:1: this is of IPv4, and line 1 of IPv6: {how}")]);
+}
+
+/// Linux sees AH where a row sees TCP, and `ip6 nexthdr` is what the first header says.
+#[test]
+fn protocols_that_rows_see_otherwise_are_refused() {
+    let ah = "AH (51) is not read: a packet in AH is one of what it carries here, as TCP";
+    for (rule, column) in [
+        ("ip protocol ah drop", 13),
+        ("meta l4proto ah accept", 14),
+        ("meta l4proto { tcp, 51 } accept", 21),
+        ("meta l4proto != 51 accept", 17),
+    ] {
+        assert_eq!(faults(&of_nft("drop", rule)), [format!("4:{column}: {ah}")]);
+    }
+    assert_eq!(faults(&of_iptables("-A FORWARD -p ah -j DROP")), [format!("3:15: {ah}")]);
+    for number in ["0", "43", "44", "60", "tcp", "ah"] {
+        let told = faults(&of_nft("drop", &format!("ip6 nexthdr {number} accept")));
+        assert_eq!(told.len(), 1);
+        assert!(told[0].contains("write `meta nfproto ipv6 meta l4proto` with the number"), "{told:?}");
+    }
+}
+
+/// Packets that Linux calls invalid are of another state here, and so pass or do not.
+#[test]
+fn states_that_are_other_packets_here_are_told() {
+    let of = |rule: &str| warnings(&of_nft("drop", rule));
+    let both = |column, state| {
+        vec![format!("4:{column}: `{state}` is read as `established,related`: they are one state here")]
+    };
+    assert_eq!(
+        of("ct state invalid drop"),
+        [
+            "4:10: `invalid` matches nothing: each packet is new or established here, also one that Linux calls invalid"
+        ]
+    );
+    assert_eq!(of("ct state related accept"), both(10, "related"));
+    assert_eq!(of("ct state { new, established } ip saddr 10.0.0.1 drop").len(), 1);
+    assert_eq!(of("ct state != established drop"), both(13, "established"));
+    assert_eq!(of("ct state != new drop").len(), 1);
+    for silent in [
+        "established,related",
+        "new",
+        "!= { established, related }",
+        "{ new, established, related, invalid }",
+    ] {
+        assert_eq!(of(&format!("ct state {silent} accept")), [""; 0], "{silent}");
+    }
+    let told = warnings(&of_iptables("-A FORWARD -s 10.0.0.1 -m conntrack --ctstate ESTABLISHED -j ACCEPT"));
+    assert_eq!(told, ["3:47: `ESTABLISHED` is read as `established,related`: they are one state here"]);
+    let reason = "would be every packet, as each is new or established here: write which are meant";
+    let rule = "ct state != invalid accept";
+    assert_eq!(faults(&of_nft("drop", rule)), [format!("4:13: all but `invalid` {reason}")]);
+    let rule = "-A FORWARD -s 10.0.0.1 -m conntrack ! --ctstate INVALID -j ACCEPT";
+    assert_eq!(faults(&of_iptables(rule)), [format!("3:49: all but `INVALID` {reason}")]);
+    // nft means that both are there at once.
+    assert_eq!(faults(&of_nft("drop", "ct state != new,established drop")).len(), 1);
+}
+
+/// A list says the same when it is written in pieces.
+#[test]
+fn pieces_of_a_chain_and_of_a_set_belong_together() {
+    let set = |port: u16| format!("set p {{ type inet_service; elements = {{ {port} }}; }}");
+    let head = "type filter hook forward priority 0; policy accept;";
+    let pieces = format!(
+        "table inet f {{\n {}\n {}\n chain c {{\n  udp dport @p drop\n  {head}\n }}\n}}\n\
+         table inet f {{\n chain c {{\n  tcp dport 7 drop\n }}\n}}\n\
+         table ip6 f {{\n {}\n chain c {{\n  drop\n }}\n}}\n",
+        set(22),
+        set(80),
+        set(443)
+    );
+    assert_eq!(
+        short(&pieces),
+        [
+            "17, 22, 22, 0, 0, 'line 5'",
+            "17, 80, 80, 0, 0, 'line 5'",
+            "6, 7, 7, 0, 0, 'line 11'",
+            "0, 1, 'policy'"
+        ]
+    );
+    let comment = of_nft("accept", "ip saddr 1.2.3.4 counter # note \\\ndrop");
+    assert_eq!(read(&comment).rows.len(), 2, "the `\\` is of the comment");
+    let goes_on = of_nft("drop", "ip saddr 1.2.3.4 \\\ndrop");
+    assert_eq!(short(&goes_on), ["'1.2.3.4/32', 0, 0, 'line 4'"]);
+    let flushed = |what: &str| faults(&format!("{}flush {what}\n", of_nft("drop", "accept")));
+    for what in ["set inet f p", "chain inet f c", "table inet f", "ruleset"] {
+        assert!(flushed(what)[0].starts_with("7:1: `flush` is read as the first of a list"), "{what}");
+    }
+    assert_eq!(faults(&format!("flush ruleset\n{}", of_nft("drop", "accept"))), [""; 0]);
+    let two = format!("{0}{0}", of_iptables("-A FORWARD -s 10.0.0.1 -j ACCEPT"));
+    assert_eq!(faults(&two), ["5:1: a second table filter, after that of line 1: only one is read"]);
+    let outside = format!("-A FORWARD -s 10.0.0.1 -j DROP\n{}", of_iptables(""));
+    assert_eq!(faults(&outside).len(), 1);
+    assert_eq!(faults(&of_iptables("-A FORWARD -s 10.0.0.1 \\\n-j DROP")).len(), 2, "no line goes on");
+}
+
+/// Numbers that mean something else to the other program.
+#[test]
+fn numbers_are_those_that_the_other_program_reads() {
+    let octal = "`026` is no port or range of ports: write numbers without 0 in front";
+    assert_eq!(faults(&of_nft("drop", "tcp dport 026 accept")), [format!("4:11: {octal}")]);
+    assert_eq!(faults(&of_iptables("-A FORWARD -p tcp --dport 026 -j ACCEPT")), [format!("3:27: {octal}")]);
+    for rule in
+        ["ip saddr 10.0.0.0/08 drop", "meta l4proto 017 drop", "icmp type 010 drop", "tcp dport +22 drop"]
+    {
+        assert_eq!(faults(&of_nft("drop", rule)).len(), 1, "{rule}");
+    }
+    let of = |rule: &str| short(&of_iptables(&format!("-A FORWARD {rule}")));
+    assert_eq!(of("-p 0 -j ACCEPT"), ["'0.0.0.0/0', 0, 1, 'line 3'"]);
+    assert_eq!(of("-p icmp --icmp-type 255 -j ACCEPT"), ["'0.0.0.0/0', 1, 0, 1, 'line 3'"]);
+    assert_eq!(
+        faults(&of_iptables("-A FORWARD ! -p 0 -j ACCEPT")),
+        ["3:14: `!` is not read of all protocols"]
+    );
+}
+
+/// A row knows the ports of three protocols.
+#[test]
+fn ports_are_those_of_tcp_udp_and_sctp() {
+    let only = "are not read: only of TCP, UDP and SCTP";
+    let other = |at, protocol| vec![format!("{at}: ports of protocol {protocol} {only}")];
+    assert_eq!(faults(&of_nft("drop", "meta l4proto udplite th dport 53 drop")), other("4:22", 136));
+    assert_eq!(faults(&of_nft("drop", "th dport 53 meta l4proto 33 drop")), other("4:1", 33));
+    assert_eq!(
+        warnings(&of_nft("drop", "th dport 53 drop")),
+        ["4:1: `th` is read of TCP, UDP and SCTP, and of no other protocol"]
+    );
+    assert_eq!(warnings(&of_nft("drop", "meta l4proto { tcp, udp } th dport 53 drop")), [""; 0]);
+    let rule = "-A FORWARD -p udplite -m multiport --dports 53 -j DROP";
+    assert_eq!(faults(&of_iptables(rule)), other("3:36", 136));
+    let rule = "-A FORWARD --dport 53 -j DROP";
+    assert_eq!(faults(&of_iptables(rule)), ["3:12: ports are read with `-p tcp`, `-p udp` or `-p sctp`"]);
+}
+
+/// Packets end in chains of other hooks, too.
+#[test]
+fn chains_that_are_left_out_and_decide_are_told() {
+    let chain = |family: &str, kind: &str, rule: &str| {
+        let other =
+            format!("table {family} o {{\n chain p {{\n  type {kind} priority 0;\n  {rule}\n }}\n}}\n");
+        warnings(&format!("{other}{}", of_nft("drop", "accept")))
+    };
+    let out = "the chain `p` of hook prerouting is left out, and its `drop`: packets of hook forward come through it";
+    let rule = "tcp dport { 22 } counter drop";
+    assert_eq!(chain("inet", "filter hook prerouting", rule), [format!("4:28: {out}")]);
+    assert_eq!(chain("netdev", "filter hook ingress device \"lan\"", "drop").len(), 1);
+    assert_eq!(chain("ip", "filter hook prerouting", "udp dport 53 notrack").len(), 1);
+    assert_eq!(chain("ip", "nat hook postrouting", "masquerade").len(), 1);
+    assert_eq!(chain("inet", "filter hook postrouting", "accept; policy drop").len(), 1);
+    assert_eq!(chain("inet", "filter hook prerouting", "counter accept comment \"drop\"").len(), 0);
+    assert_eq!(chain("inet", "filter hook input", "drop").len(), 0);
+    let other = |lines: &str| {
+        warnings(&format!("{lines}\nCOMMIT\n{}", of_iptables("-A FORWARD -s 10.0.0.1 -j DROP")))
+    };
+    assert_eq!(
+        other("*mangle\n:FORWARD ACCEPT [0:0]\n-A FORWARD -p tcp -j DROP\n-A FORWARD -j DROP"),
+        [
+            "3:22: the chain FORWARD of `*mangle` is left out, and its `DROP`: packets of FORWARD come through it"
+        ]
+    );
+    assert_eq!(other("*raw\n[1:2] -A PREROUTING -p udp -j CT --notrack").len(), 1);
+    assert_eq!(other("*raw\n:PREROUTING DROP [0:0]").len(), 1);
+    assert_eq!(other("*mangle\n:INPUT DROP [0:0]\n-A FORWARD -j ACCEPT").len(), 0);
+}

@@ -8,6 +8,10 @@ use crate::stdout;
 use std::fs;
 use std::io;
 use weft_import::{FAULTS_MAX, Format, Hook, import, insert};
+use weft_lang::source::SOURCE_BYTES_MAX;
+
+/// Warnings that are told of one list.
+const WARNINGS_MAX: usize = 100;
 
 pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
     let text = read(&args.file)?;
@@ -21,6 +25,12 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
     let list = import(text.strip_prefix('\u{feff}').unwrap_or(&text), format, &hook);
     for fault in &list.faults {
         eprintln!("{}:{fault}", args.file);
+    }
+    for warning in list.warnings.iter().take(WARNINGS_MAX) {
+        eprintln!("{}:{}:{}: warning: {}", args.file, warning.line, warning.column, warning.reason);
+    }
+    if let more @ 1.. = list.warnings.len().saturating_sub(WARNINGS_MAX) {
+        eprintln!("{} more", count(more as u64, "warning"));
     }
     let n = list.faults.len();
     let faults = format!("{} not understood", count(n as u64, "line"));
@@ -36,7 +46,15 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
         eprintln!("{faults}: those rules are left out");
     }
     let rows = count(list.rows.len() as u64, "row");
-    stdout::print(&format!("-- {rows} of {}, hook {}\n{}", args.file, args.hook, insert(&list, &args.table)))
+    let text = format!("-- {rows} of {}, hook {}\n{}", args.file, args.hook, insert(&list, &args.table));
+    if text.len() > SOURCE_BYTES_MAX {
+        return Err(Fault::Input(format!(
+            "the list becomes {rows}, {} bytes, and IMPORT and `weft query --file` read {SOURCE_BYTES_MAX} bytes at \
+             most; nothing was imported: rules with fewer networks and ports become fewer rows",
+            text.len()
+        )));
+    }
+    stdout::print(&text)
 }
 
 /// Text from a file, or from standard input.

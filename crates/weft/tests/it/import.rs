@@ -32,3 +32,27 @@ fn a_list_of_a_firewall_is_imported_whole_or_not_at_all() {
     let kept = output(weft(&folder).arg("import").arg(marked).arg("--keep-going"));
     assert!(kept.status.success(), "{}", String::from_utf8_lossy(&kept.stderr));
 }
+
+/// Rows that no program can import are no rows, and what means something else here is told.
+#[test]
+fn an_import_says_what_is_too_long_and_what_means_something_else() {
+    let folder = Folder::new();
+    let list = |rule: &str| {
+        let text = format!(
+            "table inet f {{ chain c {{ type filter hook forward priority 0; policy drop;\n{rule}\n}} }}\n"
+        );
+        folder.write("list.nft", &text)
+    };
+    let told = output(weft(&folder).arg("import").arg(list("ct state invalid drop\ntcp dport 80 accept")));
+    assert!(told.status.success());
+    let warning = String::from_utf8_lossy(&told.stderr);
+    assert!(warning.contains("list.nft:2:10: warning: `invalid` matches nothing"), "{warning}");
+    assert!(String::from_utf8_lossy(&told.stdout).contains("'line 3'"));
+    let ports = |from: u16| (0..220).map(|nth| (from + 2 * nth).to_string()).collect::<Vec<_>>().join(", ");
+    let rule = format!("tcp sport {{ {} }} tcp dport {{ {} }} accept", ports(20_000), ports(40_000));
+    let refused = output(weft(&folder).arg("import").arg(list(&rule)));
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(refused.stdout.is_empty());
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(told.contains("the list becomes 48,400 rows") && told.contains("4194304 bytes"), "{told}");
+}
