@@ -292,7 +292,7 @@ fn rule_of(
             ports_at = Some(option);
         }
         let context = Context { hook, family };
-        test(&mut words, &mut rule, option, negated, &context, &mut list.warnings)?;
+        test(&mut words, &mut rule, option, negated, &context)?;
     }
     let number = first.line;
     if let Some(at) = ports_at
@@ -309,7 +309,6 @@ fn test(
     option: Token<'_>,
     negated: bool,
     context: &Context<'_>,
-    warnings: &mut Vec<Fault>,
 ) -> Result<(), Fault> {
     let &Context { hook, family } = context;
     let no = |what: &str| Err(option.fault(format!("`!` is not read of {what}")));
@@ -364,7 +363,7 @@ fn test(
         "--ctstate" | "--state" => {
             let value = words.value(&option)?;
             let named: Vec<_> = value.text.split(',').map(|name| (name, value)).collect();
-            rule.states(&option, &named, negated, warnings)?;
+            rule.states(&option, &named, negated)?;
         }
         "-i" | "--in-interface" => {
             let value = words.value(&option)?;

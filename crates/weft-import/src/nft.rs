@@ -696,7 +696,7 @@ impl<'a> Reader<'a> {
         }
         let Values { values, negated } = self.values(table)?;
         let named: Vec<_> = values.iter().map(|token| (token.text, *token)).collect();
-        rule.states(&key, &named, negated, &mut self.list.warnings)
+        rule.states(&key, &named, negated)
     }
 
     /// What is behind a test: `[!=] x`, `{ x, y }`, `@set`, or `x,y`.

@@ -95,6 +95,8 @@ pub(crate) struct Rule {
 
 const ALL_PORTS: (u16, u16) = (0, u16::MAX);
 const NOTE_BYTES_MAX: usize = 64;
+/// What connections are to packets; `ruleset` of the library numbers them from 1.
+const STATES: [&str; 5] = ["new", "established", "related", "invalid", "untracked"];
 
 impl Net {
     fn bits_max(self) -> u8 {
@@ -239,55 +241,24 @@ impl Rule {
         }
     }
 
-    /// Only packets of connections in states of these names, or in others. What a state is here and is not there is a
-    /// warning.
+    /// Only packets in states of these names, or in others: their places among [`STATES`].
     ///
     /// # Errors
-    /// One is no state, the rule asks for states already, or its packets are not told apart from others.
+    /// One is no state, or the rule asks for states already.
     pub(crate) fn states(
         &mut self,
         option: &Token<'_>,
         named: &[(&str, Token<'_>)],
         negated: bool,
-        warnings: &mut Vec<Fault>,
     ) -> Result<(), Fault> {
-        const STATES: [&str; 5] = ["new", "established", "related", "invalid", "untracked"];
         if let Some((name, at)) = named.iter().find(|(name, _)| !is_one_of(name, &STATES)) {
             return Err(at.fault(format!("`{name}` is no state")));
         }
-        let find = |wanted: &[&str]| named.iter().find(|(name, _)| is_one_of(name, wanted));
-        let (new, established, related) = (find(&["new"]), find(&["established"]), find(&["related"]));
-        let nowhere = find(&["invalid", "untracked"]);
-        if let (Some((name, at)), true) = (nowhere, negated) {
-            let reason = "would be every packet, as each is new or established here: write which are meant";
-            return Err(at.fault(format!("all but `{name}` {reason}")));
-        }
-        let is_known = established.is_some() || related.is_some();
-        if new.is_some() && is_known && !negated {
-            let reason = "these states are read as every packet, also one that Linux calls invalid";
-            warnings.extend(nowhere.is_none().then(|| option.fault(reason)));
-            return Ok(());
-        }
-        if let Some((name, at)) = nowhere {
-            let reason =
-                "matches nothing: each packet is new or established here, also one that Linux calls invalid";
-            warnings.push(at.fault(format!("`{name}` {reason}")));
-        }
-        if let (Some((name, at)), None) | (None, Some((name, at))) = (established, related) {
-            warnings.push(
-                at.fault(format!("`{name}` is read as `established,related`: they are one state here")),
-            );
-        }
-        if let (Some((_, at)), true, false) = (new, negated, is_known) {
-            warnings.push(
-                at.fault("all but `new` is read as `established,related`, without what Linux calls invalid"),
-            );
-        }
-        let all = [(new.is_some(), 1), (is_known, 2)];
-        let wanted: Vec<u8> =
-            all.into_iter().filter(|(is, _)| *is != negated).map(|(_, state)| state).collect();
+        let is_named = |state: &str| named.iter().any(|(name, _)| name.eq_ignore_ascii_case(state));
+        let wanted = (1..).zip(STATES).filter(|(_, state)| is_named(state) != negated);
+        let wanted: Vec<u8> = wanted.map(|(nth, _)| nth).collect();
         self.is_never |= wanted.is_empty();
-        once(&mut self.states, wanted, option)
+        if wanted.len() == STATES.len() { Ok(()) } else { once(&mut self.states, wanted, option) }
     }
 
     /// Only packets that leave by an interface with one of these names, or by another.
