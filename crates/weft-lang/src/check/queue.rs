@@ -46,6 +46,8 @@ pub const VARS_MAX: usize = 64;
 pub const HEADERS_MAX: usize = 4;
 /// Calls that a link may have under way, at most.
 pub const CONCURRENCY_MAX: u32 = 1 << 20;
+/// Names that mean something in every queue.
+const RESERVED: [&str; 6] = ["p", "rank", "drops", "queue", "partition", "link"];
 /// Rates of calls that a link may have.
 const CALLS_PER_SECOND: core::ops::RangeInclusive<f64> = 1e-3..=1e9;
 /// Partitions where `HASH` is left out.
@@ -444,6 +446,7 @@ fn params(cx: &mut Cx<'_>, item: &ast::Queue, used: Option<&QueueUse>) -> Option
     }
     let mut is_whole = true;
     for param in &item.params {
+        is_whole &= is_free(cx, &names, &param.name);
         let ty = queue_type(cx, &param.ty).map(|(ty, ..)| ty);
         let arg = args.iter().find(|arg| arg.name.name == param.name.name).map(|arg| &arg.value);
         let value = match (ty, arg.or(param.default.as_ref())) {
@@ -466,6 +469,21 @@ fn params(cx: &mut Cx<'_>, item: &ast::Queue, used: Option<&QueueUse>) -> Option
         names.push((param.name.name.clone(), value));
     }
     is_whole.then_some(names)
+}
+
+/// Whether a parameter or variable may have this name; tells it if not.
+fn is_free(cx: &mut Cx<'_>, names: &[(String, Named)], name: &Ident) -> bool {
+    let diagnostic = if RESERVED.contains(&name.name.as_str()) {
+        let message = format!("`{}` has a meaning of its own in a queue", name.name);
+        Diagnostic::error(code::DUPLICATE_NAME, message).at(name.span, "taken").with_help("rename it")
+    } else if names.iter().any(|(known, _)| *known == name.name) {
+        let message = format!("there are two things called `{}`", name.name);
+        Diagnostic::error(code::DUPLICATE_NAME, message).at(name.span, "the second").with_help("rename one")
+    } else {
+        return true;
+    };
+    cx.report(diagnostic);
+    false
 }
 
 /// A value for a parameter that has none where only the meaning is looked at.
@@ -759,15 +777,8 @@ impl<'k, 'c> Checker<'k, 'c> {
         for decl in &item.decls {
             let QueueDecl::Var { per_partition, var, span } = decl else { continue };
             let name = &var.name.name;
-            if let Some(reserved) =
-                ["p", "rank", "drops", "queue", "partition", "link"].iter().find(|word| *word == name)
-            {
-                let message = format!("`{reserved}` has a meaning of its own in a queue");
-                self.report(code::DUPLICATE_NAME, &message, var.name.span, "taken", "rename it");
-            }
-            if self.names.iter().any(|(known, _)| known == name) {
-                let message = format!("there are two things called `{name}`");
-                self.report(code::DUPLICATE_NAME, &message, var.name.span, "the second", "rename one");
+            if !is_free(self.cx, &self.names, &var.name) {
+                self.names.push((name.clone(), Named::Broken));
                 continue;
             }
             let Some((ty, range, bits)) = queue_type(self.cx, &var.ty) else {

@@ -15,6 +15,7 @@ use crate::client::Client;
 use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::source::{Files, require};
+use crate::stderr;
 use crate::stdout;
 use crate::wanting::{self, Wanting};
 use weft_api::Status;
@@ -31,7 +32,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     }
     require(&args.file).map_err(|fault| no_program(&args.file, fault))?;
     let checked = check_files(&args.file, &mut Files::on_disk());
-    eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
+    stderr::print(&render_all(&checked.diagnostics, &checked.sources, render_options()));
     let Some(network) = checked.network else { return Err(Fault::told(checked.at_fault)) };
     let (chains, queues) = chosen(&network, &checked.sources, args.name.as_deref())?;
     if chains.is_empty() && (args.svg.is_some() || args.dot.is_some()) {
@@ -46,7 +47,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
         let counted = status.as_ref().map(|status| counted(status, &network.chains[chain].name));
         let counted = counted.unwrap_or_default();
         report::explain(&network, chain, &checked.sources, &counted).map_err(|diagnostics| {
-            eprint!("{}", render_all(&diagnostics, &checked.sources, render_options()));
+            stderr::print(&render_all(&diagnostics, &checked.sources, render_options()));
             Fault::Told
         })
     });

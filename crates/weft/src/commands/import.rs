@@ -4,6 +4,7 @@ use super::count;
 use crate::cli::{ImportArgs, ListFormat};
 use crate::fault::Fault;
 use crate::source::unreadable;
+use crate::stderr;
 use crate::stdout;
 use std::fs;
 use std::io;
@@ -20,7 +21,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
     // An editor may have put a byte order mark in front.
     let list = import(text.strip_prefix('\u{feff}').unwrap_or(&text), format, &hook);
     for fault in &list.faults {
-        eprintln!("{}:{fault}", args.file);
+        stderr::line(format_args!("{}:{fault}", args.file));
     }
     let n = list.faults.len();
     let faults = format!("{} not understood", count(n as u64, "line"));
@@ -33,7 +34,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
         )));
     }
     if n > 0 {
-        eprintln!("{faults}: those rules are left out");
+        stderr::line(format_args!("{faults}: those rules are left out"));
     }
     let rows = count(list.rows.len() as u64, "row");
     stdout::print(&format!("-- {rows} of {}, hook {}\n{}", args.file, args.hook, insert(&list, &args.table)))

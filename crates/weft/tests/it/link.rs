@@ -202,6 +202,11 @@ fn the_command_s_status_is_passed_on_and_nothing_stays_behind() {
     }
     assert_eq!(status, Some(42), "{told}");
     assert!(told.contains("ended with 42"), "{told}");
+    let (reads, errors) = std::io::pipe().expect("there is one");
+    drop(reads);
+    let mut deaf = weft(&folder);
+    let done = deaf.args(["link", "emulate", "--", "sh", "-c", "exit 7"]).stderr(errors).status();
+    assert_eq!(done.expect("it runs").code(), Some(7), "nobody listens");
     let (status, told) = run(&["--", "sh", "-c", "kill -KILL $$"]);
     assert_eq!(status, Some(128 + 9), "{told}");
     let (_, told) = run(&["--", "sh", "-c", "cat /proc/net/dev >&2"]);
