@@ -46,6 +46,8 @@ pub const VARS_MAX: usize = 64;
 pub const HEADERS_MAX: usize = 4;
 /// Calls that a link may have under way, at most.
 pub const CONCURRENCY_MAX: u32 = 1 << 20;
+/// A full frame of Ethernet with its header, which is what a call counts, too.
+const FRAME_BYTES: i64 = 1514;
 /// Names that mean something in every queue.
 const RESERVED: [&str; 6] = ["p", "rank", "drops", "queue", "partition", "link"];
 /// Rates of calls that a link may have.
@@ -218,7 +220,8 @@ impl<'a> Queues<'a> {
             let message = format!("there is no queue `{}`", used.queue.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(used.queue.span, "unknown");
             let names = self.items.iter().map(|item| item.name.name.as_str());
-            cx.report_missing(with_nearest_or_import(diagnostic, &used.queue, "queues", names));
+            let diagnostic = with_nearest_or_import(cx, diagnostic, &used.queue, "queues", names);
+            cx.report_missing(diagnostic);
             return None;
         };
         self.levels(cx, item, Some(used), within)
@@ -526,7 +529,8 @@ fn queue_type(cx: &mut Cx<'_>, ast: &ast::TypeExpr) -> Option<(T, (i64, i64), u8
 struct Checker<'k, 'c> {
     cx: &'k mut Cx<'c>,
     names: Vec<(String, Named)>,
-    locals: Vec<(String, usize, T)>,
+    /// None is one whose value has a fault that is told.
+    locals: Vec<(String, Option<(usize, T)>)>,
     n_locals: usize,
     n_rand: u32,
     /// The handler at hand.
@@ -893,6 +897,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         let bytes = clause.bytes.as_ref().map(|ast| {
             let Literal::Int(n) = self.constant(ast, T::Size)? else { return None };
             if (1..=BYTES_MAX as i64).contains(&n) {
+                self.look_for_room(ast, n);
                 return Some(n as u64);
             }
             let message = format!("{n} bytes, and a queue holds 1 to {BYTES_MAX}");
@@ -931,6 +936,21 @@ impl<'k, 'c> Checker<'k, 'c> {
         };
         let line = self.cx.line(clause.span);
         Some(QueueLimit { packets, bytes, overflow, batch, line })
+    }
+
+    /// Warns of a limit in bytes that a full frame does not fit in: packets may have been meant.
+    fn look_for_room(&mut self, ast: &AstExpr, bytes: i64) {
+        if bytes >= FRAME_BYTES {
+            return;
+        }
+        let message = format!("a limit of {bytes} bytes, and a full frame has {FRAME_BYTES}");
+        let help = match ast.kind {
+            AstKind::Int(n) => format!("write `{n} PACKETS`; a size is `'{n} KB'`"),
+            _ => format!("write `'{FRAME_BYTES} B'` or more, or a number of packets: `100 PACKETS`"),
+        };
+        let diagnostic =
+            Diagnostic::warning(code::QUEUE_NO_ROOM, message).at(ast.span, "drops all that are longer");
+        self.cx.report(diagnostic.with_help(help));
     }
 
     fn victim(&mut self, by: &AstExpr) -> Option<QueueVictim> {

@@ -425,9 +425,17 @@ fn what_the_reference_says_of_handlers_holds() {
     let queue = "CREATE QUEUE told AS
   VAR one U8 = 1;
   VAR minus I8 = -1;
+  VAR held U32;
+  VAR big U8 = 200;
   PARTITION BY p.class INDEX 8;
   LIMIT 100000 PACKETS ON OVERFLOW DROP TAIL;
   ON ENQUEUE
+    IF queue.packets <> held THEN DROP; END IF;
+    SET held = held + 1;
+    SET p.dscp = big;
+    SET p.ecn = big - 300;
+    IF 1 / 2.0 <> 0.5 OR 2 * 0.5 > 1 OR 7 / 2 <> 3 THEN DROP; END IF;
+    IF CASE p.dscp WHEN 0 THEN 1.0 WHEN 63 THEN 2.5 * 2 ELSE 3 END <> 5 THEN DROP; END IF;
     SET p.class = 5;
     SET p.remaining = '77 B';
     SET p.slack = '3 ms';
@@ -436,7 +444,9 @@ fn what_the_reference_says_of_handlers_holds() {
     ACCEPT;
   ON DEQUEUE
     IF p.class <> 5 OR p.remaining <> '77 B' OR p.slack <> '3 ms' THEN DROP; END IF;
-    IF partition.index = 5 THEN DROP; END IF;
+    IF partition.index = 5 OR p.dscp <> 63 OR p.ecn <> 0 THEN DROP; END IF;
+    IF queue.packets <> held - 1 THEN DROP; END IF;
+    SET held = held - 1;
     SEND;
 END;
 ";

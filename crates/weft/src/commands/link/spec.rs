@@ -206,8 +206,12 @@ fn queue_of(named: &str) -> Result<(String, String), Fault> {
     }
     require(name)?;
     let checked = check_files(name, &mut Files::on_disk());
-    stderr::print(&render_all(&checked.diagnostics, &checked.sources, crate::commands::render_options()));
-    let network = checked.network.ok_or_else(|| Fault::told(checked.at_fault))?;
+    // Warnings are told of the whole program, which has it once for both ways.
+    let Some(network) = checked.network else {
+        let options = crate::commands::render_options();
+        stderr::print(&render_all(&checked.diagnostics, &checked.sources, options));
+        return Err(Fault::told(checked.at_fault));
+    };
     let wanting = wanting::queues(&checked.sources);
     let queue = match (network.queues.last(), wanting.last()) {
         (Some(queue), _) => &queue.name,
