@@ -11,6 +11,7 @@ pub(crate) mod link;
 pub(crate) mod load;
 pub(crate) mod man;
 pub(crate) mod query;
+#[allow(clippy::print_stderr, reason = "it is changed elsewhere now, and is to use `stderr` as well")]
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod sim;
