@@ -140,6 +140,8 @@ pub struct CallLinkStats {
     pub counts: Counts,
     /// Of those dropped: a new queue refused them when it took over.
     pub swap_overflow: u64,
+    /// Calls that waited when another plan took over, and went on waiting.
+    pub swap_kept: u64,
     /// How long those waited that went on.
     pub waited: Histogram,
     /// Drops and marks by line, of all queues that it had.
@@ -187,6 +189,7 @@ pub(crate) struct Line {
     timer: Option<(u64, TimerKey)>,
     counts: Counts,
     swap_overflow: u64,
+    swap_kept: u64,
     /// How long calls waited, in the queue at hand.
     waited: Histogram,
     /// What lines did, those of earlier queues as well.
@@ -447,6 +450,7 @@ impl CallLinkStats {
         self.counts.queued += other.counts.queued;
         self.counts.queued_bytes += other.counts.queued_bytes;
         self.swap_overflow += other.swap_overflow;
+        self.swap_kept += other.swap_kept;
         self.waited.merge(&other.waited);
         LineTotal::add(&mut self.lines, &other.lines);
         for of in &other.partitions {
@@ -480,6 +484,7 @@ impl Line {
             timer: None,
             counts: Counts::default(),
             swap_overflow: 0,
+            swap_kept: 0,
             waited: Histogram::default(),
             lines: Lines::new(&plan.program, &plan.written),
             passed: Vec::new(),
@@ -504,6 +509,7 @@ impl Line {
         } else {
             self.lines.reword(&plan.program, &plan.written);
         }
+        self.swap_kept += self.queue.counts().queued.saturating_sub(self.n_left);
         self.note(nanos(now), &Asked::Rate(bits_of(plan)));
         self.queue.set_rate(bits_of(plan));
         self.plan = Arc::clone(plan);
@@ -723,6 +729,7 @@ impl Line {
                 ..self.counts
             },
             swap_overflow: self.swap_overflow,
+            swap_kept: self.swap_kept,
             waited: self.waited.clone(),
             lines: self.lines.totals(&self.queue),
             versions: self.lines.versions().to_vec(),

@@ -258,7 +258,10 @@ impl Target {
     }
 
     fn failed(path: &str, error: &io::Error) -> Self {
-        eprintln!("weft: cannot write to sink file {path}: {error}; rows are lost until it can be written");
+        let said =
+            format!("weft: cannot write to sink file {path}: {error}; rows are lost until it can be written");
+        // Where nobody reads, rows of other files are written all the same.
+        let _ = writeln!(io::stderr(), "{said}");
         Self::Failed { since: Instant::now() }
     }
 

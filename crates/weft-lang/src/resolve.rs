@@ -27,6 +27,11 @@ pub trait Resolver {
     fn name(&mut self, path: &str, from: Option<&str>) -> String {
         relative(path, from)
     }
+
+    /// The paths of files that any program can import, `library/queues/codel.weft`: diagnostics name them.
+    fn library(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// The name of a file that another one names by this path: beside that one, unless the path begins at the root.

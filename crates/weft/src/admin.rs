@@ -7,6 +7,7 @@
 use crate::fault::Fault;
 use crate::metrics;
 use crate::running::{Health, Refusal, Running};
+use crate::stderr;
 use crate::token::TokenFile;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -88,7 +89,7 @@ impl Admin {
                 let _ = stopped.await;
             });
             if let Err(error) = server.await {
-                eprintln!("weft: the admin endpoint has ended: {error}");
+                stderr::line(format_args!("weft: the admin endpoint has ended: {error}"));
             }
         };
         let thread = std::thread::Builder::new()

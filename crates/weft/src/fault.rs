@@ -1,5 +1,6 @@
 //! Why a command ends without success, and with which exit status.
 
+use crate::stderr;
 use core::fmt;
 use std::process::ExitCode;
 use weft_api::AtFault;
@@ -65,7 +66,7 @@ impl Fault {
 
     /// Says it, and gives the exit status.
     pub(crate) fn report(&self) -> ExitCode {
-        eprint!("{}", self.text());
+        stderr::print(&self.text());
         ExitCode::from(match self {
             Self::Told | Self::Input(_) => 1,
             Self::Usage { .. } => 2,

@@ -1,5 +1,7 @@
 //! `weft`: check, run, update and measure an application-defined network.
 
+#![warn(clippy::print_stderr, reason = "`eprint!` panics where nobody reads: `stderr` says what to do then")]
+
 mod admin;
 mod bench;
 mod changes;
@@ -24,6 +26,7 @@ mod running;
 mod signals;
 mod sink_files;
 mod source;
+mod stderr;
 mod stdout;
 mod svg;
 mod table;

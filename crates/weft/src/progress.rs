@@ -1,7 +1,8 @@
 //! How far a long piece of work on packets or rows is, on a terminal.
 
 use crate::commands::grouped;
-use std::io::{IsTerminal as _, Write as _};
+use crate::stderr;
+use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 /// How often the line is written anew, and how long the work takes before it is written at all.
@@ -37,13 +38,12 @@ impl Progress {
         }
         self.next = Some(now + EVERY);
         self.is_shown = true;
-        eprint!("\r{}\x1b[K", line((n, self.what), parts, now - self.begun));
-        let _ = std::io::stderr().flush();
+        stderr::print(&format!("\r{}\x1b[K", line((n, self.what), parts, now - self.begun)));
     }
 
     pub(crate) fn clear(&self) {
         if self.is_shown {
-            eprint!("\r\x1b[K");
+            stderr::print("\r\x1b[K");
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::commands::render_options;
 use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::source::Files;
+use crate::stderr;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -52,6 +53,9 @@ pub(crate) struct Head {
     /// Packets of that which came in the time that was asked for.
     #[serde(default)]
     pub(crate) missed: u64,
+    /// Bytes of the calls behind this line, so that a file that lost its end is known by it. Older files do not say.
+    #[serde(default)]
+    bytes: Option<usize>,
     /// The program, without the library.
     root: String,
     files: BTreeMap<String, String>,
@@ -75,6 +79,8 @@ pub(crate) struct Recorded {
     pub(crate) text: String,
     /// The line of the file in front of them, counted from 1.
     pub(crate) line: usize,
+    /// The last whole line of a file that lost its end, counted from 1. A part of a line behind it is left out.
+    pub(crate) ends_in: Option<usize>,
 }
 
 /// What a recorded link runs.
@@ -105,6 +111,7 @@ pub(crate) fn text(ran: &Ran<'_>, recorder: &Recorder) -> String {
     let (begun_ns, seed) = recorder.begun();
     let progress = recorder.progress(begun_ns);
     let Bundle { root, files } = ran.program.clone();
+    let text = recorder.text();
     let head = Head {
         weft_recording: VERSION,
         weft: env!("CARGO_PKG_VERSION").to_owned(),
@@ -116,11 +123,12 @@ pub(crate) fn text(ran: &Ran<'_>, recorder: &Recorder) -> String {
         seed,
         is_cut: matches!(progress.ended, Some(Ended::Full | Ended::Replaced)),
         missed: progress.missed,
+        bytes: Some(text.len()),
         root,
         files,
     };
     let head = serde_json::to_string(&head).expect("it is data");
-    format!("{head}\n{}", recorder.text())
+    format!("{head}\n{text}")
 }
 
 /// Whether a file can be written, which is made if it is not there: nobody shall wait for what cannot be kept then.
@@ -153,7 +161,8 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Recorded>, Fault> {
 /// As above, of the text of a file that is called `path`.
 pub(crate) fn read_text(text: &str, path: &Path) -> Result<Vec<Recorded>, Fault> {
     let mut links: Vec<Recorded> = Vec::new();
-    for (nth, line) in text.lines().enumerate() {
+    let (whole, rest) = text.rsplit_once('\n').unwrap_or(("", text));
+    for (nth, line) in whole.lines().enumerate() {
         let fault = |why: &str| Fault::Input(format!("{}: line {}: {why}", path.display(), nth + 1));
         if line.starts_with('{') {
             let head: Head =
@@ -164,16 +173,18 @@ pub(crate) fn read_text(text: &str, path: &Path) -> Result<Vec<Recorded>, Fault>
             if i64::try_from(head.begun_ns).is_err() {
                 return Err(fault("it begins too late"));
             }
-            links.push(Recorded { head, text: String::new(), line: nth + 1 });
+            links.push(Recorded { head, text: String::new(), line: nth + 1, ends_in: None });
         } else {
             let link = links.last_mut().ok_or_else(|| fault("it is no recording of a link"))?;
             link.text.push_str(line);
             link.text.push('\n');
         }
     }
-    if links.is_empty() {
+    let Some(last) = links.last_mut() else {
         return Err(Fault::Input(format!("{}: it has no link", path.display())));
-    }
+    };
+    let is_short = last.head.bytes.is_some_and(|bytes| last.text.len() < bytes);
+    last.ends_in = (is_short || !rest.is_empty()).then(|| whole.lines().count());
     Ok(links)
 }
 
@@ -199,7 +210,7 @@ impl Recorded {
         let checked = check_files(&bundle.root, &mut Files::in_bundle(&bundle));
         let shown = render_all(&checked.diagnostics, &checked.sources, render_options());
         let Some(network) = checked.network else {
-            eprint!("{shown}");
+            stderr::print(&shown);
             // All of the program is in the recording: what is not there is no fault of the machine.
             return Err(Fault::Told);
         };
@@ -216,7 +227,7 @@ impl Recorded {
             Fault::Input(format!("the program of the recording has no {} `{}`", what.0, what.1))
         })?;
         if self.head.weft != env!("CARGO_PKG_VERSION") {
-            eprintln!("recorded with weft {}, whose library may be another", self.head.weft);
+            stderr::line(format_args!("recorded with weft {}, whose library may be another", self.head.weft));
         }
         let lowered = Arc::new(weft_opt::lower::queue(&queue));
         let headers = queue.headers().iter().map(|header| header.name.clone()).collect();

@@ -102,6 +102,10 @@ impl Resolver for Files {
         text.inspect_err(|unread| self.miss(unread)).map_err(|unread| unread.why)
     }
 
+    fn library(&self) -> Vec<String> {
+        library::paths().map(str::to_owned).collect()
+    }
+
     fn proto(&mut self, path: &str, from: Option<&str>) -> Result<Schema, String> {
         let name = self.name(path, from);
         // The compiler of schemas would speak of include paths.

@@ -102,6 +102,7 @@ pub struct Link {
     /// What the lines of all of them did.
     lines: Lines,
     swap_overflow: u64,
+    swap_kept: u64,
 }
 
 /// What a link counted.
@@ -111,6 +112,8 @@ pub struct LinkStats {
     pub counts: Counts,
     /// Frames that a new queue refused when it took over.
     pub swap_overflow: u64,
+    /// Frames that waited when another plan took over, and went on waiting.
+    pub swap_kept: u64,
     /// Of those sent: lost on the path behind it.
     pub lost: u64,
     /// Of those sent: on that path.
@@ -160,6 +163,7 @@ impl Link {
             before,
             lines,
             swap_overflow: 0,
+            swap_kept: 0,
         }
     }
 
@@ -343,6 +347,7 @@ impl Link {
         } else {
             self.lines.reword(&plan.program, &plan.written);
         }
+        self.swap_kept += self.queue.counts().queued;
         self.reading = reading;
         self.queue.set_rate(rate_at_first(&plan));
         self.note(nanos(now), &Asked::Rate(rate_at_first(&plan)));
@@ -417,6 +422,7 @@ impl Link {
         LinkStats {
             counts,
             swap_overflow: self.swap_overflow,
+            swap_kept: self.swap_kept,
             lost: self.wire.as_ref().map_or(0, |wire| wire.lost),
             on_the_way: self.wire.as_ref().map_or(0, Wire::on_the_way),
             waited_ns: [0.5, 0.9, 0.99].map(|share| self.waits.quantile(share).0 as u64),

@@ -220,6 +220,7 @@ fn another_queue_takes_over_what_waits() {
     running.replace(link(fifo(50), None), &mut pool, Time(START.0 + 200), 1);
     let stats = running.stats();
     assert_eq!((stats.counts.queued, stats.swap_overflow, pool.in_use()), (50, 29, 50));
+    assert_eq!(stats.swap_kept, 50, "whatever waits when somebody asks");
     assert_eq!((stats.counts.arrived, stats.counts.sent, stats.counts.dropped()), (80, 1, 29), "{stats:?}");
     running.replace(link(fifo(10), None), &mut pool, Time(START.0 + 250), 1);
     let lines = running.stats().lines;

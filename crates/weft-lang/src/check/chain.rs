@@ -437,7 +437,7 @@ fn instance(
         let names = names.chain(filters.iter().map(|filter| filter.ast.name.name.as_str()));
         let message = format!("there is no element `{}`", stage.element.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(stage.element.span, "unknown");
-        let diagnostic = with_nearest_or_import(diagnostic, &stage.element, "elements", names);
+        let diagnostic = with_nearest_or_import(cx, diagnostic, &stage.element, "elements", names);
         if !cx.skipped.contains(&stage.element.name) {
             cx.report_missing(diagnostic);
         }

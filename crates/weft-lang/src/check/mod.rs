@@ -71,6 +71,7 @@ pub fn analyse(root_path: &str, resolver: &mut dyn Resolver) -> Analysis {
     let mut diagnostics = Vec::new();
     let program = resolve::load(root_path, resolver, &mut sources, &mut diagnostics);
     let mut cx = Cx {
+        library: resolver.library(),
         schema: &program.schema,
         sources: &sources,
         has_gaps: diagnostics.iter().any(Diagnostic::is_error),
@@ -94,6 +95,8 @@ pub fn analyse(root_path: &str, resolver: &mut dyn Resolver) -> Analysis {
 
 /// What all checks share.
 pub(crate) struct Cx<'a> {
+    /// Paths of files that any program can import.
+    library: Vec<String>,
     schema: &'a Schema,
     sources: &'a SourceMap,
     diagnostics: Vec<Diagnostic>,

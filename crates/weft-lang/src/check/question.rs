@@ -79,6 +79,7 @@ pub fn statements(
     };
     let (questions, diagnostics) = parse_questions(&sources, file);
     let mut cx = Cx {
+        library: Vec::new(),
         schema: &network.schema,
         sources: &sources,
         has_gaps: false,

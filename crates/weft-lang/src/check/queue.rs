@@ -46,6 +46,10 @@ pub const VARS_MAX: usize = 64;
 pub const HEADERS_MAX: usize = 4;
 /// Calls that a link may have under way, at most.
 pub const CONCURRENCY_MAX: u32 = 1 << 20;
+/// A full frame of Ethernet with its header, which is what a call counts, too.
+const FRAME_BYTES: i64 = 1514;
+/// Names that mean something in every queue.
+const RESERVED: [&str; 6] = ["p", "rank", "drops", "queue", "partition", "link"];
 /// Rates of calls that a link may have.
 const CALLS_PER_SECOND: core::ops::RangeInclusive<f64> = 1e-3..=1e9;
 /// Partitions where `HASH` is left out.
@@ -216,7 +220,8 @@ impl<'a> Queues<'a> {
             let message = format!("there is no queue `{}`", used.queue.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(used.queue.span, "unknown");
             let names = self.items.iter().map(|item| item.name.name.as_str());
-            cx.report_missing(with_nearest_or_import(diagnostic, &used.queue, "queues", names));
+            let diagnostic = with_nearest_or_import(cx, diagnostic, &used.queue, "queues", names);
+            cx.report_missing(diagnostic);
             return None;
         };
         self.levels(cx, item, Some(used), within)
@@ -444,6 +449,7 @@ fn params(cx: &mut Cx<'_>, item: &ast::Queue, used: Option<&QueueUse>) -> Option
     }
     let mut is_whole = true;
     for param in &item.params {
+        is_whole &= is_free(cx, &names, &param.name);
         let ty = queue_type(cx, &param.ty).map(|(ty, ..)| ty);
         let arg = args.iter().find(|arg| arg.name.name == param.name.name).map(|arg| &arg.value);
         let value = match (ty, arg.or(param.default.as_ref())) {
@@ -466,6 +472,21 @@ fn params(cx: &mut Cx<'_>, item: &ast::Queue, used: Option<&QueueUse>) -> Option
         names.push((param.name.name.clone(), value));
     }
     is_whole.then_some(names)
+}
+
+/// Whether a parameter or variable may have this name; tells it if not.
+fn is_free(cx: &mut Cx<'_>, names: &[(String, Named)], name: &Ident) -> bool {
+    let diagnostic = if RESERVED.contains(&name.name.as_str()) {
+        let message = format!("`{}` has a meaning of its own in a queue", name.name);
+        Diagnostic::error(code::DUPLICATE_NAME, message).at(name.span, "taken").with_help("rename it")
+    } else if names.iter().any(|(known, _)| *known == name.name) {
+        let message = format!("there are two things called `{}`", name.name);
+        Diagnostic::error(code::DUPLICATE_NAME, message).at(name.span, "the second").with_help("rename one")
+    } else {
+        return true;
+    };
+    cx.report(diagnostic);
+    false
 }
 
 /// A value for a parameter that has none where only the meaning is looked at.
@@ -508,7 +529,8 @@ fn queue_type(cx: &mut Cx<'_>, ast: &ast::TypeExpr) -> Option<(T, (i64, i64), u8
 struct Checker<'k, 'c> {
     cx: &'k mut Cx<'c>,
     names: Vec<(String, Named)>,
-    locals: Vec<(String, usize, T)>,
+    /// None is one whose value has a fault that is told.
+    locals: Vec<(String, Option<(usize, T)>)>,
     n_locals: usize,
     n_rand: u32,
     /// The handler at hand.
@@ -759,15 +781,8 @@ impl<'k, 'c> Checker<'k, 'c> {
         for decl in &item.decls {
             let QueueDecl::Var { per_partition, var, span } = decl else { continue };
             let name = &var.name.name;
-            if let Some(reserved) =
-                ["p", "rank", "drops", "queue", "partition", "link"].iter().find(|word| *word == name)
-            {
-                let message = format!("`{reserved}` has a meaning of its own in a queue");
-                self.report(code::DUPLICATE_NAME, &message, var.name.span, "taken", "rename it");
-            }
-            if self.names.iter().any(|(known, _)| known == name) {
-                let message = format!("there are two things called `{name}`");
-                self.report(code::DUPLICATE_NAME, &message, var.name.span, "the second", "rename one");
+            if !is_free(self.cx, &self.names, &var.name) {
+                self.names.push((name.clone(), Named::Broken));
                 continue;
             }
             let Some((ty, range, bits)) = queue_type(self.cx, &var.ty) else {
@@ -882,6 +897,7 @@ impl<'k, 'c> Checker<'k, 'c> {
         let bytes = clause.bytes.as_ref().map(|ast| {
             let Literal::Int(n) = self.constant(ast, T::Size)? else { return None };
             if (1..=BYTES_MAX as i64).contains(&n) {
+                self.look_for_room(ast, n);
                 return Some(n as u64);
             }
             let message = format!("{n} bytes, and a queue holds 1 to {BYTES_MAX}");
@@ -920,6 +936,21 @@ impl<'k, 'c> Checker<'k, 'c> {
         };
         let line = self.cx.line(clause.span);
         Some(QueueLimit { packets, bytes, overflow, batch, line })
+    }
+
+    /// Warns of a limit in bytes that a full frame does not fit in: packets may have been meant.
+    fn look_for_room(&mut self, ast: &AstExpr, bytes: i64) {
+        if bytes >= FRAME_BYTES {
+            return;
+        }
+        let message = format!("a limit of {bytes} bytes, and a full frame has {FRAME_BYTES}");
+        let help = match ast.kind {
+            AstKind::Int(n) => format!("write `{n} PACKETS`; a size is `'{n} KB'`"),
+            _ => format!("write `'{FRAME_BYTES} B'` or more, or a number of packets: `100 PACKETS`"),
+        };
+        let diagnostic =
+            Diagnostic::warning(code::QUEUE_NO_ROOM, message).at(ast.span, "drops all that are longer");
+        self.cx.report(diagnostic.with_help(help));
     }
 
     fn victim(&mut self, by: &AstExpr) -> Option<QueueVictim> {

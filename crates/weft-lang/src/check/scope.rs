@@ -676,22 +676,41 @@ pub(super) fn with_nearest<'n>(
     }
 }
 
-/// As above; where no known name is near, which file of a folder of the library is to be imported.
+/// As above; where no known name is near, which file of a folder of the library is to be imported, or else what there
+/// is.
 pub(super) fn with_nearest_or_import<'n>(
+    cx: &Cx<'_>,
     diagnostic: Diagnostic,
     name: &Ident,
     folder: &str,
     known: impl Iterator<Item = &'n str> + Clone,
 ) -> Diagnostic {
-    match nearest(&name.name, known.clone()) {
-        Some(_) => with_nearest(diagnostic, name, known),
-        None => diagnostic.with_help(import_help(folder, &name.name)),
+    if nearest(&name.name, known.clone()).is_some() {
+        return with_nearest(diagnostic, name, known);
+    }
+    if let Some(help) = import_help(cx, folder, &name.name) {
+        return diagnostic.with_help(help);
+    }
+    let known: Vec<&str> = known.take(NAMES_TOLD).collect();
+    if known.is_empty() {
+        diagnostic
+    } else {
+        diagnostic.with_note(format!("there are: {}", known.join(", ")))
     }
 }
 
-/// Which IMPORT brings what a file of the library is called by.
-pub(super) fn import_help(folder: &str, name: &str) -> String {
-    format!("import the file that has it: `IMPORT 'library/{folder}/{name}.weft';`")
+/// Names that a diagnostic lists, at most.
+const NAMES_TOLD: usize = 12;
+
+/// Which IMPORT brings what a file of the library is called by, or a name near to it. None: the library has none.
+pub(super) fn import_help(cx: &Cx<'_>, folder: &str, name: &str) -> Option<String> {
+    let folder = format!("library/{folder}/");
+    let names = cx.library.iter().filter_map(|path| path.strip_prefix(&folder)?.strip_suffix(".weft"));
+    if names.clone().any(|known| known == name) {
+        return Some(format!("import the file that has it: `IMPORT '{folder}{name}.weft';`"));
+    }
+    let near = nearest(name, names)?;
+    Some(format!("the library has `{near}`: `IMPORT '{folder}{near}.weft';`"))
 }
 
 /// The names of all statuses.

@@ -118,7 +118,10 @@ fn unknown_protocol<'n>(cx: &mut Cx<'_>, name: &Ident, names: impl Iterator<Item
     let diagnostic = Diagnostic::error(code::UNKNOWN_PROTOCOL, message).at(name.span, "unknown");
     let diagnostic = match nearest(&name.name, names) {
         Some(near) => diagnostic.with_help(format!("did you mean `{near}`?")).with_fix(name.span, near),
-        None => diagnostic.with_help(import_help("protocols", &name.name)),
+        None => match import_help(cx, "protocols", &name.name) {
+            Some(help) => diagnostic.with_help(help),
+            None => diagnostic,
+        },
     };
     cx.report_missing(diagnostic);
 }

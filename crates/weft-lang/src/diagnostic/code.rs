@@ -156,6 +156,8 @@ codes! {
     QUEUE_USE = "W0706", "a queue or a link that is not used as it is declared";
     QUEUE_RANK_RANGE = "W0707", "a rank that may not fit the BITS of its order";
     QUEUE_CLOCK = "W0708", "a handler by the clock that takes more than a core has";
+    QUEUE_NO_ROOM = "W0709", "a limit in bytes that no full frame fits in";
+    QUEUE_NO_WAIT = "W0710", "a key or rank by how long packets have waited, before they have";
 }
 
 /// The title of a code, if it is in the table.

@@ -8,6 +8,7 @@ use crate::diagnostic::{Code, Diagnostic, code};
 use crate::lexer::{Lexed, Token, TokenKind, unquoted};
 use crate::nearest::nearest_keyword;
 use crate::source::{DIAGNOSTICS_MAX, NESTING_MAX, Span};
+use crate::types;
 
 use super::layout::Layout;
 
@@ -420,6 +421,12 @@ impl<'a> Parser<'a> {
             diagnostic = diagnostic
                 .with_label(self.previous_span(), "this text ends here")
                 .with_help("a quote inside a text is written twice: `'it''s'`");
+        } else if let Some(quantity) = self.bare_quantity() {
+            let (span, text) = quantity;
+            let quoted = format!("'{text}'");
+            return self.fail(
+                diagnostic.with_help(format!("units stand in quotes: `{quoted}`")).with_fix(span, quoted),
+            );
         } else if let Some(meant) = self.word().and_then(|word| nearest_keyword(word, tried.iter().copied()))
         {
             diagnostic = diagnostic.with_help(format!("did you mean `{meant}`?")).with_fix(token.span, meant);
@@ -447,6 +454,15 @@ impl<'a> Parser<'a> {
         let Some(before) = self.at.checked_sub(1).map(|index| self.tokens[index]) else { return false };
         let is_beside = before.span.end == self.token().span.start;
         before.kind == TokenKind::Str && is_beside && self.at(TokenKind::Word)
+    }
+
+    /// At the unit of a number that should be in quotes with it, `5 ms`: where both are, and what they say.
+    fn bare_quantity(&self) -> Option<(Span, String)> {
+        let number = self.tokens[self.at.checked_sub(1)?];
+        let is_number = matches!(number.kind, TokenKind::Int | TokenKind::Float);
+        let text = format!("{} {}", self.slice(number.span), self.word().filter(|_| is_number)?);
+        let is_quantity = types::interval(&text).is_some() || types::size(&text).is_some();
+        is_quantity.then(|| (number.span.to(self.token().span), text))
     }
 
     pub(super) fn fail_at(&mut self, span: Span, code: Code, message: &str, help: &str) -> Failed {

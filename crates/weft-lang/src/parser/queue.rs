@@ -61,6 +61,11 @@ pub(super) fn forms() -> impl Iterator<Item = (&'static str, &'static str)> {
     decls.chain(VERDICTS.iter().filter(|row| row.keyword != "MARK").map(|row| (row.keyword, row.form)))
 }
 
+/// What begins a statement of a queue.
+pub(super) fn statements() -> impl Iterator<Item = &'static str> {
+    ["LET", "SET", "IF"].into_iter().chain(VERDICTS.iter().map(|row| row.keyword)).chain(["DROP"])
+}
+
 pub(super) fn words() -> impl Iterator<Item = &'static str> {
     EVENTS.iter().map(|(keyword, _)| *keyword)
 }
@@ -315,15 +320,28 @@ impl Parser<'_> {
     pub(super) fn queue_verdict(&mut self) -> Parsed<Option<StmtKind>> {
         let is_it = |row: &&Row<ReadVerdict>, p: &Self| p.peek_keyword(0, row.keyword);
         let found = if self.in_queue { VERDICTS.iter().find(|row| is_it(row, self)) } else { None };
-        let Some(row) = found else { return Ok(None) };
+        found.map(|row| self.read_queue_verdict(row)).transpose()
+    }
+
+    /// The verdict that this word was meant for, if it is one of queues.
+    pub(super) fn queue_verdict_of(&mut self, meant: &str) -> Option<Parsed<StmtKind>> {
+        let row = VERDICTS.iter().find(|row| row.keyword == meant)?;
+        Some(self.read_queue_verdict(row))
+    }
+
+    fn read_queue_verdict(&mut self, row: &Row<ReadVerdict>) -> Parsed<StmtKind> {
         self.bump_keyword();
         self.form = row.form;
-        (row.read)(self).map(|verdict| Some(StmtKind::QueueVerdict(verdict)))
+        (row.read)(self).map(StmtKind::QueueVerdict)
+    }
+
+    /// At a declaration, which has no place in a handler.
+    pub(super) fn at_queue_decl(&self) -> bool {
+        DECLS.iter().any(|row| self.peek_keyword(0, row.keyword))
     }
 
     pub(super) fn offer_queue_statements(&mut self) {
-        self.offer(["LET", "SET", "IF", "DROP"]);
-        self.offer(VERDICTS.iter().map(|row| row.keyword));
+        self.offer(statements());
     }
 
     fn hold(&mut self) -> Parsed<QueueVerdict> {

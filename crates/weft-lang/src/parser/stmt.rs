@@ -12,6 +12,7 @@ use crate::source::Span;
 
 use super::Row;
 use super::cursor::{Block, Failed, Parsed, Parser};
+use super::queue::statements as queue_statements;
 
 /// Reads a statement after its keyword, up to its `;`.
 type ReadStmt = fn(&mut Parser<'_>) -> Parsed<StmtKind>;
@@ -165,6 +166,9 @@ impl Parser<'_> {
         if !word.is_empty() && assigns {
             return self.set_without_keyword();
         }
+        if self.in_queue {
+            return self.slip_in_queue(word);
+        }
         let keywords = STATEMENTS.iter().map(|row| row.keyword).chain(VERDICTS.iter().map(|row| row.keyword));
         if let Some(meant) = nearest_keyword(word, keywords) {
             self.slip(word, meant, "a handler");
@@ -178,13 +182,39 @@ impl Parser<'_> {
         Err(self.unknown_statement())
     }
 
+    /// A word that begins no statement, in a queue.
+    fn slip_in_queue(&mut self, word: &str) -> Parsed<StmtKind> {
+        let Some(meant) = nearest_keyword(word, queue_statements()) else {
+            return Err(self.unknown_statement());
+        };
+        self.slip(word, meant, "a handler of a queue");
+        if let Some(row) = find(STATEMENTS, meant).filter(|row| row.keyword != "MARK") {
+            self.bump_keyword();
+            self.form = row.form;
+            return (row.read)(self);
+        }
+        match self.queue_verdict_of(meant) {
+            Some(verdict) => verdict,
+            None => self.verdict_of(meant).map(StmtKind::Verdict),
+        }
+    }
+
     fn unknown_statement(&mut self) -> Failed {
         if self.word().is_none() {
             self.offer_statements();
             return self.expected("a statement");
         }
         let span = self.token().span;
+        if self.in_queue && self.at_queue_decl() {
+            let help = "declarations come before the first `ON`";
+            return self.fail_at(span, code::DECL_AFTER_HANDLER, "a declaration after a handler", help);
+        }
         let message = format!("`{}` does not begin a statement", self.slice(span));
+        if self.in_queue {
+            let words: Vec<&str> = queue_statements().collect();
+            let help = format!("a handler of a queue has {}, and no loops", words.join(", "));
+            return self.fail_at(span, code::UNKNOWN_STATEMENT, &message, &help);
+        }
         let help = "statements begin with LET, SET, IF, SELECT, INSERT, UPSERT, UPDATE, DELETE, SCAN, \
                     an action such as ADD or DELAY, or a verdict such as FORWARD or ABORT";
         self.fail_at(span, code::UNKNOWN_STATEMENT, &message, help)

@@ -27,6 +27,18 @@ impl Resolver for Texts {
             _ => Err("there is no such file".to_owned()),
         }
     }
+
+    fn library(&self) -> Vec<String> {
+        let all = [
+            "elements/mutation",
+            "queues/codel",
+            "queues/fq_codel",
+            "queues/sfq",
+            "protocols/ethernet",
+            "protocols/ip",
+        ];
+        all.map(|path| format!("library/{path}.weft")).into()
+    }
 }
 
 /// What `examples/shop/proto` says, with an enum and a repeated field more.

@@ -324,6 +324,8 @@ fn a_change_keeps_the_calls_that_wait() {
         let stats = stats(world);
         assert_eq!((stats.queue.as_str(), stats.in_flight, stats.swap_overflow), ("it", 2, 0));
         assert!(stats.counts.queued > 100, "{:?}", stats.counts);
+        // Two changes, each of which kept all that waited then.
+        assert!(stats.swap_kept > 2 * stats.counts.queued, "{}", stats.swap_kept);
         world.apply(plan(4, None));
     });
     world.run();

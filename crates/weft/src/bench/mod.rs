@@ -42,6 +42,7 @@ mod update;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::fault::Fault;
+use crate::stderr;
 use crate::stdout;
 use report::Report;
 use weft_lang::diagnostic::Diagnostic;
@@ -206,5 +207,5 @@ fn print(report: &Report, as_json: bool) -> Result<(), Fault> {
 
 /// Says how far a benchmark is, where it does not disturb the figures.
 fn progress(text: &str) {
-    eprintln!("# {text}");
+    stderr::line(format_args!("# {text}"));
 }

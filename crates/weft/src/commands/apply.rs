@@ -8,6 +8,7 @@ use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::running::refused_by;
 use crate::source::{Files, require};
+use crate::stderr;
 use crate::stdout;
 use weft_api::{Applied, ApplyRequest, Change, ChangeKind, Dropped, Refused};
 use weft_lang::diagnostic::render_all;
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
         return Err(refuse(&refused, args.json));
     }
     if !args.json {
-        eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
+        stderr::print(&render_all(&checked.diagnostics, &checked.sources, render_options()));
     }
     let client = Client::new(&args.admin)?;
     let request = ApplyRequest { program: files.into_bundle(&args.file), dry_run: args.dry_run };
@@ -46,10 +47,10 @@ fn refuse(refused: &Refused, as_json: bool) -> Fault {
     if as_json {
         return stdout::print(&line_of(refused)).err().unwrap_or(Fault::told(refused.at_fault));
     }
-    eprint!("{}", refused.text);
+    stderr::print(&refused.text);
     match refused.version {
-        0 => eprintln!("nothing was applied"),
-        version => eprintln!("nothing was applied, version {version} keeps running"),
+        0 => stderr::line(format_args!("nothing was applied")),
+        version => stderr::line(format_args!("nothing was applied, version {version} keeps running")),
     }
     Fault::told(refused.at_fault)
 }

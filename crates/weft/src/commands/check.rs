@@ -6,6 +6,7 @@ use crate::cli::CheckArgs;
 use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::source::{Files, require, unreadable};
+use crate::stderr;
 use crate::stdout;
 use crate::table::{Align, Table};
 use serde_json::{Value, json};
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
         };
         stdout::print(&format!("{text}\n"))?;
     } else {
-        eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
+        stderr::print(&render_all(&checked.diagnostics, &checked.sources, render_options()));
     }
     let Some(network) = &checked.network else { return Err(Fault::told(checked.at_fault)) };
     if !args.json {
@@ -121,7 +122,7 @@ fn costs<'n>(network: &'n Network, sources: &SourceMap) -> Result<Vec<ChainCost<
     let cost_of = |(index, chain): (usize, &'n Chain)| {
         let program = lower_with_lines(network, index, &LowerOptions { workers: 1 }, sources);
         let program = program.map_err(|diagnostics| {
-            eprint!("{}", render_all(&diagnostics, sources, render_options()));
+            stderr::print(&render_all(&diagnostics, sources, render_options()));
             Fault::Told
         })?;
         Ok(ChainCost { chain, cost: cost(&program) })

@@ -5,6 +5,7 @@ use crate::cli::{CompileArgs, Target};
 use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::source::{Files, require};
+use crate::stderr;
 use crate::stdout;
 use std::path::Path;
 use weft_ir::backend::Unsupported;
@@ -21,7 +22,7 @@ pub(crate) fn run(args: &CompileArgs) -> Result<(), Fault> {
     let Target::Verilog = args.target;
     require(&args.file)?;
     let checked = check_files(&args.file, &mut Files::on_disk());
-    eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
+    stderr::print(&render_all(&checked.diagnostics, &checked.sources, render_options()));
     let Some(network) = &checked.network else { return Err(Fault::told(checked.at_fault)) };
     let queues: Vec<QueueProgram> = network.queues.iter().map(weft_opt::lower::queue).collect();
     let queue = chosen(&queues, args.queue.as_deref(), &args.file)?;

@@ -9,17 +9,18 @@ mod report;
 mod text;
 mod words;
 
+use self::queues::{Explained, OfLink};
 use super::render_options;
 use crate::cli::{AdminArgs, ExplainArgs};
 use crate::client::Client;
 use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::source::{Files, require};
+use crate::stderr;
 use crate::stdout;
 use crate::wanting::{self, Wanting};
 use weft_api::Status;
 use weft_core::abi::Counters;
-use weft_ir::queue::QueueProgram;
 use weft_lang::diagnostic::{Diagnostic, render_all};
 use weft_lang::hir::{Network, Queue};
 use weft_lang::source::SourceMap;
@@ -31,7 +32,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     }
     require(&args.file).map_err(|fault| no_program(&args.file, fault))?;
     let checked = check_files(&args.file, &mut Files::on_disk());
-    eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
+    stderr::print(&render_all(&checked.diagnostics, &checked.sources, render_options()));
     let Some(network) = checked.network else { return Err(Fault::told(checked.at_fault)) };
     let (chains, queues) = chosen(&network, &checked.sources, args.name.as_deref())?;
     if chains.is_empty() && (args.svg.is_some() || args.dot.is_some()) {
@@ -46,7 +47,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
         let counted = status.as_ref().map(|status| counted(status, &network.chains[chain].name));
         let counted = counted.unwrap_or_default();
         report::explain(&network, chain, &checked.sources, &counted).map_err(|diagnostics| {
-            eprint!("{}", render_all(&diagnostics, &checked.sources, render_options()));
+            stderr::print(&render_all(&diagnostics, &checked.sources, render_options()));
             Fault::Told
         })
     });
@@ -58,7 +59,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
         }
     }
     let text = match args.json {
-        true => format!("{}\n", data::of(&explained, queues::data(&queues))),
+        true => format!("{}\n", data::of(&explained, queues::data_of(&queues))),
         false => {
             let chains = explained.iter().map(text::of);
             let queues = (!queues.is_empty()).then(|| queues::text(&queues));
@@ -91,7 +92,7 @@ fn no_program(file: &str, fault: Fault) -> Fault {
 
 /// That nothing of what was chosen is drawn, and what is.
 fn no_picture(network: &Network, name: Option<&str>) -> Fault {
-    let mut links = links_of(network).map(|(link, _)| link);
+    let mut links = links_of(network);
     let link = links.find(|link| name.is_none_or(|name| name == *link));
     let what = match (name, link) {
         (Some(name), Some(_)) => format!("`{name}` is a link"),
@@ -148,16 +149,16 @@ fn chosen(
     network: &Network,
     sources: &SourceMap,
     name: Option<&str>,
-) -> Result<(Vec<usize>, Vec<QueueProgram>), Fault> {
+) -> Result<(Vec<usize>, Vec<Explained>), Fault> {
     let Some(name) = name else {
         let has_none =
             network.chains.is_empty() && network.queues.is_empty() && links_of(network).next().is_none();
         if let Some(wanting) = wanting::queues(sources).first().filter(|_| has_none) {
             return Err(lacking(wanting));
         }
-        let links: Vec<QueueProgram> = links_of(network).map(|(_, queue)| lower::queue(queue)).collect();
+        let links: Vec<Explained> = explained_links(network).map(|(_, explained)| explained).collect();
         let queues = match network.chains.is_empty() && links.is_empty() {
-            true => network.queues.iter().map(lower::queue).collect(),
+            true => network.queues.iter().map(explained_queue).collect(),
             false => links,
         };
         return Ok(((0..network.chains.len()).collect(), queues));
@@ -166,14 +167,15 @@ fn chosen(
     if let Some(index) = chains.clone().position(|known| known == name) {
         return Ok((vec![index], Vec::new()));
     }
-    let link = links_of(network).find(|(known, _)| *known == name).map(|(_, queue)| queue);
-    if let Some(queue) = link.or(network.queues.iter().find(|queue| queue.name == name)) {
-        return Ok((Vec::new(), vec![lower::queue(queue)]));
+    let link = explained_links(network).find(|(known, _)| *known == name).map(|(_, explained)| explained);
+    let queue = || network.queues.iter().find(|queue| queue.name == name).map(explained_queue);
+    if let Some(explained) = link.or_else(queue) {
+        return Ok((Vec::new(), vec![explained]));
     }
     if let Some(wanting) = wanting::queues(sources).iter().find(|queue| queue.name == name) {
         return Err(lacking(wanting));
     }
-    let links = links_of(network).map(|(name, _)| name);
+    let links = links_of(network);
     let names: Vec<&str> =
         chains.chain(links).chain(network.queues.iter().map(|queue| &*queue.name)).collect();
     Err(Fault::Input(match names.is_empty() {
@@ -189,8 +191,26 @@ fn lacking(wanting: &Wanting) -> Fault {
     })
 }
 
-/// The links of a program, on ports and on clusters.
-fn links_of(network: &Network) -> impl Iterator<Item = (&str, &Queue)> {
-    let of_calls = network.call_links.iter().map(|link| (&*link.name, &link.queue));
-    network.links.iter().map(|link| (&*link.name, &link.queue)).chain(of_calls)
+/// The names of the links of a program, on ports and of calls.
+fn links_of(network: &Network) -> impl Iterator<Item = &str> {
+    let of_calls = network.call_links.iter().map(|link| &*link.name);
+    network.links.iter().map(|link| &*link.name).chain(of_calls)
+}
+
+/// The same, with what is explained of each.
+fn explained_links(network: &Network) -> impl Iterator<Item = (&str, Explained)> {
+    let explained = |link, queue| Explained { link: Some(link), program: lower::queue(queue) };
+    let of_ports = network
+        .links
+        .iter()
+        .map(move |link| (&*link.name, explained(OfLink::of_port(network, link), &link.queue)));
+    let of_calls = network
+        .call_links
+        .iter()
+        .map(move |link| (&*link.name, explained(OfLink::of_calls(network, link), &link.queue)));
+    of_ports.chain(of_calls)
+}
+
+fn explained_queue(queue: &Queue) -> Explained {
+    Explained { link: None, program: lower::queue(queue) }
 }

@@ -4,6 +4,7 @@ use super::render_options;
 use crate::cli::FmtArgs;
 use crate::fault::Fault;
 use crate::source::unreadable;
+use crate::stderr;
 use crate::stdout;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -76,14 +77,14 @@ fn formatted(path: &str, text: &str) -> Option<String> {
     let file = match sources.add(path.to_owned(), text.to_owned()) {
         Ok(file) => file,
         Err(diagnostic) => {
-            eprint!("{}", render(&diagnostic, &sources, render_options()));
+            stderr::print(&render(&diagnostic, &sources, render_options()));
             return None;
         }
     };
     let done = format::format(&sources, file);
     if done.is_none() {
         let (_, diagnostics) = parser::parse(&sources, file);
-        eprint!("{}", render_all(&diagnostics, &sources, render_options()));
+        stderr::print(&render_all(&diagnostics, &sources, render_options()));
     }
     done
 }

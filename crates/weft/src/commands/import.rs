@@ -4,6 +4,7 @@ use super::count;
 use crate::cli::{ImportArgs, ListFormat};
 use crate::fault::Fault;
 use crate::source::unreadable;
+use crate::stderr;
 use crate::stdout;
 use std::fs;
 use std::io;
@@ -24,13 +25,16 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
     // An editor may have put a byte order mark in front.
     let list = import(text.strip_prefix('\u{feff}').unwrap_or(&text), format, &hook);
     for fault in &list.faults {
-        eprintln!("{}:{fault}", args.file);
+        stderr::line(format_args!("{}:{fault}", args.file));
     }
     for warning in list.warnings.iter().take(WARNINGS_MAX) {
-        eprintln!("{}:{}:{}: warning: {}", args.file, warning.line, warning.column, warning.reason);
+        stderr::line(format_args!(
+            "{}:{}:{}: warning: {}",
+            args.file, warning.line, warning.column, warning.reason
+        ));
     }
     if let more @ 1.. = list.warnings.len().saturating_sub(WARNINGS_MAX) {
-        eprintln!("{} more", count(more as u64, "warning"));
+        stderr::line(format_args!("{} more", count(more as u64, "warning")));
     }
     let n = list.faults.len();
     let faults = format!("{} not understood", count(n as u64, "line"));
@@ -43,7 +47,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
         )));
     }
     if n > 0 {
-        eprintln!("{faults}: those rules are left out");
+        stderr::line(format_args!("{faults}: those rules are left out"));
     }
     let rows = count(list.rows.len() as u64, "row");
     let text = format!("-- {rows} of {}, hook {}\n{}", args.file, args.hook, insert(&list, &args.table));

@@ -5,6 +5,7 @@ use crate::cli::LoadArgs;
 use crate::client::{Client, Outcome};
 use crate::fault::Fault;
 use crate::progress::Progress;
+use crate::stderr;
 use crate::stdout;
 use std::time::Instant;
 use weft_api::{Answer, RowsRequest};
@@ -46,7 +47,9 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Fault> {
                 progress.clear();
                 let fault = refuse(&refused, args.json);
                 if first > 0 && !args.json {
-                    eprintln!("the {first} rows before are in; `--replace` begins again without a fault");
+                    stderr::line(format_args!(
+                        "the {first} rows before are in; `--replace` begins again without a fault"
+                    ));
                 }
                 return Err(fault);
             }

@@ -4,6 +4,7 @@ use super::{count, grouped};
 use crate::cli::{Output, QueryArgs};
 use crate::client::{Client, Outcome};
 use crate::fault::Fault;
+use crate::stderr;
 use crate::stdout;
 use crate::table::{Align, Table};
 use std::fmt::Write as _;
@@ -49,7 +50,7 @@ pub(crate) fn refuse(refused: &Refused, as_json: bool) -> Fault {
     if as_json {
         return stdout::print(&line_of(refused)).err().unwrap_or(Fault::told(refused.at_fault));
     }
-    eprint!("{}", refused.text);
+    stderr::print(&refused.text);
     Fault::told(refused.at_fault)
 }
 

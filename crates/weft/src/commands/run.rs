@@ -10,6 +10,7 @@ use crate::open_files;
 use crate::running::{Health, Running, Start, device_of, gone};
 use crate::signals;
 use crate::source::{Files, require};
+use crate::stderr;
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -150,7 +151,7 @@ pub(super) fn start(file: &str, args: &NodeArgs) -> Result<Started, Fault> {
     require(file)?;
     let mut files = Files::on_disk();
     let checked = check_files(file, &mut files);
-    eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
+    stderr::print(&render_all(&checked.diagnostics, &checked.sources, render_options()));
     let Some(network) = checked.network else { return Err(Fault::told(checked.at_fault)) };
     open_files::raise_limit();
     let socket = admin::bind(args.admin)?;
@@ -158,7 +159,7 @@ pub(super) fn start(file: &str, args: &NodeArgs) -> Result<Started, Fault> {
     let running = Running::start(&network, &checked.sources, program, args).map_err(|start| match start {
         Start::Fault(fault) => fault,
         Start::Diagnostics(diagnostics) => {
-            eprint!("{}", render_all(&diagnostics, &checked.sources, render_options()));
+            stderr::print(&render_all(&diagnostics, &checked.sources, render_options()));
             Fault::told(at_fault(&diagnostics))
         }
     })?;

@@ -3,7 +3,7 @@
 //!
 //! It is the program that is changed, as if somebody had edited it and applied it: the node tells it from then on.
 
-use super::{Refusal, Running, lock, refused_in_words};
+use super::{NodeStats, Refusal, Running, lock, refused_in_words};
 use crate::library;
 use weft_api::{Answer, Bundle};
 use weft_lang::lexer::{TokenKind, lex};
@@ -60,24 +60,28 @@ impl Running {
         let statement = only_statement(text).map_err(refuse)?;
         let alter = parse(&statement).map_err(refuse)?;
         let program = self.altered(&alter).map_err(refuse)?;
-        let before = self.link(alter.link);
+        let before = self.swaps(alter.link);
         let applied = self.apply(program, false)?;
-        let after = self.link(alter.link);
-        let refused = after.1.saturating_sub(before.1);
+        let after = self.swaps(alter.link);
+        // Packets come and go meanwhile: the link itself counted at the moment of the change.
+        let (kept, refused) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
         let columns = ["link", "queue", "kept", "refused", "version"].map(str::to_owned).into();
-        let kept = before.0.saturating_sub(refused);
         let row =
             vec![alter.link.into(), alter.queue.into(), kept.into(), refused.into(), applied.version.into()];
         let visible_ms = applied.total_ms;
         Ok(vec![Answer { columns, rows: vec![row], visible_ms, ..Answer::default() }])
     }
 
-    /// How many packets wait in a link, and how many were refused by new queues.
-    fn link(&self, name: &str) -> (u64, u64) {
-        let status = self.status().unwrap_or_default();
-        let of_ports = status.packets.into_iter().flat_map(|packets| packets.links);
-        let link = of_ports.chain(status.links).find(|link| link.name == name);
-        link.map_or((0, 0), |link| (link.queued, link.swap_overflow))
+    /// How many packets changes have kept in a link, and how many new queues refused.
+    fn swaps(&self, name: &str) -> (u64, u64) {
+        let Some(NodeStats { stats, packets, .. }) = self.stats() else { return (0, 0) };
+        let of_port =
+            packets.and_then(|packets| packets.links.into_iter().find(|link| link.plan.name == name));
+        if let Some(link) = of_port {
+            return (link.stats.swap_kept, link.stats.swap_overflow);
+        }
+        let of_calls = stats.links.iter().find(|link| link.name == name);
+        of_calls.map_or((0, 0), |link| (link.swap_kept, link.swap_overflow))
     }
 
     /// The program that runs with another queue at a link.

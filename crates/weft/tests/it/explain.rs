@@ -325,6 +325,33 @@ fn a_table_of_rules_is_told_with_what_it_is_compiled_to() {
     assert!(text.contains("matched   2 rows in "), "{text}");
 }
 
+/// Who asks about a link would be told of a queue, and not where it stands.
+#[test]
+fn a_link_is_told_with_where_it_stands() {
+    let folder = Folder::new();
+    folder.write(
+        "net.weft",
+        "IMPORT 'library/queues/fifo.weft';
+CREATE PORT wan ON packet 'eth0';
+CREATE LINK uplink ON PORT wan RATE '15 Mbit/s' QUEUE fifo;
+CREATE LINK downlink ON PORT wan INGRESS QUEUE fifo;
+",
+    );
+    let told = explained(&folder, &["net.weft", "uplink"]);
+    assert!(told.starts_with("link uplink on port wan, 15 Mbit/s\nqueue fifo\n"), "{told}");
+    let all = explained(&folder, &["net.weft"]);
+    assert!(all.contains("link downlink on port wan, ingress, as fast as that takes packets\n"), "{all}");
+    let data = explained(&folder, &["net.weft", "uplink", "--json"]);
+    let data: serde_json::Value = serde_json::from_str(&data).expect("it is data");
+    let link = &data["queues"][0]["link"];
+    assert_eq!(
+        (&link["name"], &link["port"], &link["rate_bits_per_s"]),
+        (&"uplink".into(), &"wan".into(), &15_000_000.into())
+    );
+    let queue = explained(&folder, &["net.weft", "fifo"]);
+    assert!(queue.starts_with("queue fifo\n"), "{queue}");
+}
+
 /// Who looked for where steered frames go would read every element of the chain.
 #[test]
 fn branches_of_a_chain_are_told() {

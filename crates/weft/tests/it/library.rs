@@ -597,15 +597,15 @@ CREATE LINK tenants ON CLUSTER cart CONCURRENCY 2 QUEUE drr;
         tokio::time::sleep(Duration::from_millis(100)).await;
         let altered = query("ALTER LINK tenants USE QUEUE sfq KEEP PACKETS");
         assert!(altered.contains("tenants"), "{altered}");
-        let lost = "ALTER LINK tenants USE QUEUE by_weight KEEP PACKETS";
-        let lost = output(weft(&test.folder).args(["query", "--admin", &test.node.admin, lost]));
-        let lost = String::from_utf8_lossy(&lost.stderr).into_owned();
-        assert!(lost.contains("import the file that has it"), "{lost}");
         let refused = |text: &str| {
             let refused = output(weft(&test.folder).args(["query", "--admin", &test.node.admin, text]));
             assert_eq!(refused.status.code(), Some(1), "{text}");
             String::from_utf8_lossy(&refused.stderr).into_owned()
         };
+        let lost = refused("ALTER LINK tenants USE QUEUE by_weight KEEP PACKETS");
+        assert!(lost.contains("there are: ") && !lost.contains("IMPORT"), "{lost}");
+        let slip = refused("ALTER LINK tenants USE QUEUE fq_codle KEEP PACKETS");
+        assert!(slip.contains("`IMPORT 'library/queues/fq_codel.weft';`"), "{slip}");
         let both = refused("ALTER LINK tenants USE QUEUE fifo KEEP PACKETS; SELECT name FROM links");
         assert!(both.contains("an ALTER stands alone"), "{both}");
         let nothing = refused("");

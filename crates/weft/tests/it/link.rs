@@ -202,10 +202,18 @@ fn the_command_s_status_is_passed_on_and_nothing_stays_behind() {
     }
     assert_eq!(status, Some(42), "{told}");
     assert!(told.contains("ended with 42"), "{told}");
+    let (reads, errors) = std::io::pipe().expect("there is one");
+    drop(reads);
+    let mut deaf = weft(&folder);
+    let done = deaf.args(["link", "emulate", "--", "sh", "-c", "exit 7"]).stderr(errors).status();
+    assert_eq!(done.expect("it runs").code(), Some(7), "nobody listens");
     let (status, told) = run(&["--", "sh", "-c", "kill -KILL $$"]);
     assert_eq!(status, Some(128 + 9), "{told}");
     let (_, told) = run(&["--", "sh", "-c", "cat /proc/net/dev >&2"]);
     assert!(told.contains("link0:") && !told.contains("eth0"), "{told}");
+    let small = folder.write("small.weft", "CREATE QUEUE s AS LIMIT 100 ON OVERFLOW DROP TAIL; END;\n");
+    let (_, told) = run(&["--queue", &small.display().to_string(), "--", "true"]);
+    assert_eq!(told.matches("warning[").count(), 1, "it is one file for both ways: {told}");
     let wanting = folder.write("wanting.weft", WANTING);
     let (status, told) = run(&["--queue", &format!("{} (t = '5 ms')", wanting.display()), "--", "true"]);
     assert!(status == Some(0) && told.contains("w (t = '5 ms')"), "{told}");

@@ -353,6 +353,70 @@ fn a_recording_with_a_damaged_program_is_at_fault_itself() {
     }
 }
 
+/// Half of a file would pass for all of it: a download that was cut off, or a disk that was full.
+#[test]
+fn a_recording_that_lost_its_end_is_shown_as_far_as_it_goes() {
+    let folder = Folder::new();
+    folder.write("mine.weft", "CREATE QUEUE mine AS LIMIT 3 PACKETS ON OVERFLOW DROP TAIL; END;\n");
+    let args = ["mine.weft", "--flows", "bulk=1", "--seeds", "1", "--for", "1s", "--record", "out.rec"];
+    assert_eq!(sim_run(&folder, &args).2, Some(0));
+    let text = std::fs::read_to_string(folder.0.join("out.rec")).expect("it is written");
+    let run = |command: &str, args: &[&str], text: &str| {
+        let file = folder.write("cut.rec", text);
+        let done = output(weft(&folder).args(["link", command]).arg(&file).args(args));
+        let told = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it is text");
+        (told(done.stdout), told(done.stderr), done.status.code())
+    };
+    let data =
+        |text: &str| serde_json::from_str::<Value>(&run("show", &["--json"], text).0).expect("it is data");
+    let whole = data(&text);
+    assert!(whole["is_cut"] == false && whole["file_ends_in_line"].is_null(), "{}", whole["is_cut"]);
+    // In the middle of a line, and between two lines.
+    let mid = text.len() / 2;
+    let between = text[..mid].rfind('\n').expect("it has lines") + 1;
+    for cut in [&text[..between + 3], &text[..between]] {
+        let (told, n_lines) = (data(cut), text[..between].lines().count());
+        assert!(
+            told["is_cut"] == true && told["file_ends_in_line"] == n_lines,
+            "{}",
+            told["file_ends_in_line"]
+        );
+        let (all, some) = (&whole["packets"], &told["packets"]);
+        let n = some.as_array().expect("a list").len();
+        assert!(
+            n > 10 && all.as_array().expect("a list")[..n - 4] == some.as_array().expect("a list")[..n - 4]
+        );
+        let words = format!("; the file is cut short behind line {n_lines}, after ");
+        assert!(run("show", &[], cut).0.lines().next().is_some_and(|line| line.contains(&words)));
+        assert!(run("explain", &[], cut).0.lines().next().is_some_and(|line| line.contains(&words)));
+        assert!(run("explain", &["--json"], cut).1.contains(&words));
+    }
+    let (_, told, status) = run("show", &[], &text[..20]);
+    assert!(status == Some(1) && told.contains("cut.rec"), "{told}");
+}
+
+/// A script would take a finding for a crash: nobody who reads on is no reason to end otherwise.
+#[test]
+fn nobody_who_listens_changes_no_status() {
+    let folder = Folder::new();
+    let wrong = folder.write("wrong.weft", "CREATE QUEUE mine AS END;\n");
+    let right =
+        folder.write("right.weft", "CREATE QUEUE mine AS LIMIT 3 PACKETS ON OVERFLOW DROP TAIL; END;\n");
+    let status = |args: &[&str], file: &std::path::Path| {
+        let (reads, errors) = std::io::pipe().expect("there is one");
+        drop(reads);
+        let told = errors.try_clone().expect("there is another");
+        let mut deaf = weft(&folder);
+        deaf.args(args).arg(file).stdout(told).stderr(errors);
+        deaf.status().expect("it runs").code()
+    };
+    assert_eq!(status(&["check"], &wrong), Some(1));
+    assert_eq!(status(&["fmt", "--check"], &wrong), Some(1));
+    assert_eq!(status(&["check"], &right), Some(0));
+    let simulated = ["sim", "run", "--flows", "bulk=1", "--seeds", "1", "--for", "1s"];
+    assert_eq!(status(&simulated, &right), Some(0));
+}
+
 /// The reference would say what no queue does: when the partition of a packet is found, how bits move, and what of a
 /// packet can be set.
 #[test]
@@ -361,9 +425,17 @@ fn what_the_reference_says_of_handlers_holds() {
     let queue = "CREATE QUEUE told AS
   VAR one U8 = 1;
   VAR minus I8 = -1;
+  VAR held U32;
+  VAR big U8 = 200;
   PARTITION BY p.class INDEX 8;
   LIMIT 100000 PACKETS ON OVERFLOW DROP TAIL;
   ON ENQUEUE
+    IF queue.packets <> held THEN DROP; END IF;
+    SET held = held + 1;
+    SET p.dscp = big;
+    SET p.ecn = big - 300;
+    IF 1 / 2.0 <> 0.5 OR 2 * 0.5 > 1 OR 7 / 2 <> 3 THEN DROP; END IF;
+    IF CASE p.dscp WHEN 0 THEN 1.0 WHEN 63 THEN 2.5 * 2 ELSE 3 END <> 5 THEN DROP; END IF;
     SET p.class = 5;
     SET p.remaining = '77 B';
     SET p.slack = '3 ms';
@@ -372,7 +444,9 @@ fn what_the_reference_says_of_handlers_holds() {
     ACCEPT;
   ON DEQUEUE
     IF p.class <> 5 OR p.remaining <> '77 B' OR p.slack <> '3 ms' THEN DROP; END IF;
-    IF partition.index = 5 THEN DROP; END IF;
+    IF partition.index = 5 OR p.dscp <> 63 OR p.ecn <> 0 THEN DROP; END IF;
+    IF queue.packets <> held - 1 THEN DROP; END IF;
+    SET held = held - 1;
     SEND;
 END;
 ";

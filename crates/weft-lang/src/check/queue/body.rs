@@ -1,7 +1,7 @@
 //! Handlers of queues: statements, and that every path ends in one verdict.
 
 use super::Checker;
-use super::expr::Found;
+use super::expr::{Found, codepoints};
 use crate::ast::{self, Place as AstPlace, QueueEvent, QueueVerdict as AstVerdict, Stmt, StmtKind};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
@@ -158,12 +158,16 @@ impl Checker<'_, '_> {
                 let value = match ty {
                     None => self.expr(value, None),
                     Some(ty) => super::queue_type(self.cx, ty).and_then(|(ty, ..)| self.typed(value, ty)),
-                }?;
+                };
+                let Some(value) = value else {
+                    self.locals.push((name.name.clone(), None));
+                    return None;
+                };
                 let local = self.n_locals;
                 self.n_locals += 1;
                 let params = self.param_uses[n_uses..].iter().map(|(name, _)| (local, name.clone()));
                 self.local_params.extend(params);
-                self.locals.push((name.name.clone(), local, value.ty));
+                self.locals.push((name.name.clone(), Some((local, value.ty))));
                 Some((Kind::Let { local, value }, false))
             }
             StmtKind::Set { target, value } => self.set(target, value).map(|kind| (kind, false)),
@@ -211,7 +215,15 @@ impl Checker<'_, '_> {
         if !can_set {
             return self.fixed(path, "belongs to the queue");
         }
-        let value = self.typed(value, ty)?;
+        let ast = value;
+        let value = self.typed(ast, ty)?;
+        if let (Some(most), Some(QueueLiteral::Int(n))) = (codepoints(&place), super::fold(&value))
+            && !(0..=most).contains(&n)
+        {
+            let message = format!("`{}` is 0 to {most}, and is set to {n}", path.to_dotted());
+            self.report(code::BAD_LITERAL, &message, ast.span, "does not fit", "");
+            return None;
+        }
         Some(Kind::Set { place, value })
     }
 

@@ -1,5 +1,6 @@
 //! Expressions of queues: whole numbers with a unit, truths, and F64. Arithmetic is total, so none of them can fail.
 
+use super::range::Range;
 use super::{Checker, Named};
 use crate::ast::{self, BinaryOp, ExprKind as Ast, Path, UnaryOp};
 use crate::check::scope::with_nearest;
@@ -8,6 +9,7 @@ use crate::hir::{
     QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLiteral as Literal, QueueMoment,
     QueuePlace as Place, QueueType as T, QueueUnary as U,
 };
+use crate::nearest::nearest;
 use crate::source::Span;
 use crate::types;
 
@@ -130,6 +132,7 @@ impl Checker<'_, '_> {
         let message = format!("{} is needed here, and this is {}", a_type(want), a_type(found));
         let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message).at(span, "of another type");
         let help = match (want, found) {
+            (_, T::Bool) => "write `CASE WHEN e THEN 1 ELSE 0 END` to make a number of a truth",
             (T::Number, _) => "write `number(...)` to take its unit off",
             (T::Interval, T::Number | T::Float) => "write `interval(...)`, in nanoseconds",
             (T::Size, T::Number | T::Float) => "write `size(...)`, in bytes",
@@ -192,11 +195,22 @@ impl Checker<'_, '_> {
                 }
                 Some(negated_if(*negated, any?))
             }
-            Ast::Case { operand: None, arms, otherwise: Some(otherwise) } => {
+            Ast::Case { operand, arms, otherwise: Some(otherwise) } => {
                 let mut values = Vec::new();
                 let mut ty = want;
+                // Looked at once: what it draws is the same for all arms.
+                let operand = match operand {
+                    Some(operand) => Some((&**operand, self.expr(operand, None)?)),
+                    None => None,
+                };
                 for arm in arms {
-                    let when = self.typed(&arm.when, T::Bool)?;
+                    let when = match &operand {
+                        Some((ast, value)) => {
+                            let when = self.expr(&arm.when, Some(value.ty))?;
+                            self.compared(B::Eq, (ast, value.clone()), (&arm.when, when))?
+                        }
+                        None => self.typed(&arm.when, T::Bool)?,
+                    };
                     let then = self.expr(&arm.then, ty)?;
                     if values.is_empty() {
                         ty = Some(then.ty);
@@ -268,10 +282,21 @@ impl Checker<'_, '_> {
             Found::Local(local) => QueueExpr { kind: Kind::Local(local), ty, span: path.span },
             Found::Known(value) => literal(value, ty, path.span),
             Found::Sojourn => {
+                if self.moment.is_none() {
+                    self.is_zero(path.span);
+                }
                 let at = |what| place(what, T::Timestamp, path.span);
                 binary(B::Sub, at(Place::Now), at(Place::Arrived), T::Interval)
             }
         })
+    }
+
+    /// Keys and ranks are computed as packets come.
+    fn is_zero(&mut self, span: Span) {
+        let diagnostic = Diagnostic::warning(code::QUEUE_NO_WAIT, "this is 0 for every packet")
+            .at(span, "looked at as the packet comes")
+            .with_help("what has waited longest leaves first where nothing orders packets");
+        self.cx.report(diagnostic);
     }
 
     /// What a name means, its type, and whether it may be set.
@@ -289,12 +314,17 @@ impl Checker<'_, '_> {
                     "packets" => (Place::Packets { of_partition: true }, T::Number),
                     "bytes" => (Place::Bytes { of_partition: true }, T::Size),
                     "index" => (Place::Index, T::Number),
-                    _ => return self.unknown(path, ["packets", "bytes", "index"]),
+                    _ => {
+                        let known = ["partition.packets", "partition.bytes", "partition.index"];
+                        return self.unknown(path, known);
+                    }
                 };
                 self.needs_partition(path.span)?;
                 Some((Found::Place(found), ty, false))
             }
             ["link", "rate"] => Some((Found::Place(Place::Rate), T::Number, false)),
+            ["queue", _] => self.unknown(path, ["queue.packets", "queue.bytes"]),
+            ["link", _] => self.unknown(path, ["link.rate"]),
             [_] => self.single(path),
             _ => match self.header(path, false) {
                 Some(found) => found.map(|(place, ty)| match ty {
@@ -302,7 +332,15 @@ impl Checker<'_, '_> {
                     _ => (Found::Place(place), ty, false),
                 }),
                 None => {
-                    self.unknown(path, ["p.len", "p.sojourn", "queue.bytes", "partition.bytes", "link.rate"])
+                    let known = [
+                        "p.len",
+                        "p.sojourn",
+                        "queue.packets",
+                        "queue.bytes",
+                        "partition.bytes",
+                        "link.rate",
+                    ];
+                    self.unknown(path, known)
                 }
             },
         }
@@ -335,7 +373,7 @@ impl Checker<'_, '_> {
                 "payload" | "data" | "body" => NO_PAYLOAD.to_owned(),
                 _ => format!("a packet in a queue has no `{field}`"),
             };
-            self.not_of_packets(path.span, message);
+            self.not_of_packets(path, message);
             return None;
         };
         if matches!(found, Place::Field(_)) {
@@ -345,16 +383,23 @@ impl Checker<'_, '_> {
     }
 
     /// Says what packets have instead.
-    fn not_of_packets(&mut self, span: Span, message: impl Into<String>) {
+    fn not_of_packets(&mut self, path: &Path, message: impl Into<String>) {
         let names: Vec<&str> = PACKET_FIELDS.iter().map(|(name, ..)| *name).chain(["sojourn"]).collect();
         let diagnostic = Diagnostic::error(code::QUEUE_NOT_SEEN, message)
-            .at(span, "not part of it")
-            .with_note(format!("it has {}", names.join(", ")))
-            .with_help(
+            .at(path.span, "not part of it")
+            .with_note(format!("it has {}", names.join(", ")));
+        let field = path.segments.last().map(|name| name.name.as_str());
+        let meant = field.filter(|_| path.segments.len() > 1).and_then(|field| nearest(field, names));
+        self.cx.report(match meant {
+            Some(meant) => {
+                let meant = format!("p.{meant}");
+                diagnostic.with_help(format!("write `{meant}`")).with_fix(path.span, meant)
+            }
+            None => diagnostic.with_help(
                 "fields of headers have the names of their layers, `vlan.id`; an element of the chain may MARK \
                  packets by anything else: the queue sees `p.class`",
-            );
-        self.cx.report(diagnostic);
+            ),
+        });
     }
 
     fn needs_partition(&mut self, span: Span) -> Option<()> {
@@ -384,10 +429,11 @@ impl Checker<'_, '_> {
 
     fn single(&mut self, path: &Path) -> Option<(Found, T, bool)> {
         let name = path.as_ident()?;
-        if let Some((_, local, ty)) = self.locals.iter().rev().find(|(known, ..)| *known == name.name) {
-            let params = self.local_params.iter().filter(|(of, _)| of == local);
+        if let Some((_, found)) = self.locals.iter().rev().find(|(known, _)| *known == name.name) {
+            let (local, ty) = (*found)?;
+            let params = self.local_params.iter().filter(|(of, _)| *of == local);
             self.param_uses.extend(params.map(|(_, param)| (param.clone(), path.span)));
-            return Some((Found::Local(*local), *ty, false));
+            return Some((Found::Local(local), ty, false));
         }
         let named = self.names.iter().find(|(known, _)| *known == name.name).map(|(_, named)| *named);
         match (named, name.name.as_str()) {
@@ -416,7 +462,7 @@ impl Checker<'_, '_> {
             (None, _) if self.header(path, false).is_some() => None,
             // Elements call it so.
             (None, "payload") => {
-                self.not_of_packets(path.span, NO_PAYLOAD);
+                self.not_of_packets(path, NO_PAYLOAD);
                 None
             }
             // Links of calls have `KEY session`.
@@ -476,15 +522,22 @@ impl Checker<'_, '_> {
             let ty = left.ty;
             (left, self.expr(b, Some(ty))?)
         };
-        Some(match (left.ty, right.ty) {
-            (T::Float, T::Number) => (left, unary(U::ToFloat, right, T::Float)),
-            (T::Number, T::Float) => (unary(U::ToFloat, left, T::Float), right),
-            _ => (left, right),
-        })
+        Some(alike(left, right))
     }
 
     fn compare(&mut self, op: B, a: &ast::Expr, b: &ast::Expr) -> Option<QueueExpr> {
         let (left, right) = self.both(a, b, None)?;
+        self.compared(op, (a, left), (b, right))
+    }
+
+    /// A comparison of what was looked at.
+    fn compared(
+        &mut self,
+        op: B,
+        (a, left): (&ast::Expr, QueueExpr),
+        (b, right): (&ast::Expr, QueueExpr),
+    ) -> Option<QueueExpr> {
+        let (left, right) = alike(left, right);
         if left.ty != right.ty {
             return match is_bare(a) {
                 true => self.unlike(a, right.ty, left.ty),
@@ -494,7 +547,37 @@ impl Checker<'_, '_> {
         if left.ty == T::Bool && op != B::Eq && op != B::Ne {
             return self.mismatch(a.span, T::Number, T::Bool);
         }
-        Some(binary(op, left, right, T::Bool))
+        let found = binary(op, left, right, T::Bool);
+        if is_bare(a) || is_bare(b) {
+            self.look_for_vain(&found);
+        }
+        Some(found)
+    }
+
+    /// Warns of a comparison of a codepoint with a number that no packet has.
+    fn look_for_vain(&mut self, compared: &QueueExpr) {
+        let Kind::Binary(op, left, right) = &compared.kind else { return };
+        let range = |side: &QueueExpr| match &side.kind {
+            Kind::Place(place) => codepoints(place).map(Range::up_to),
+            Kind::Literal(Literal::Int(n)) => Some(Range::one(*n)),
+            _ => None,
+        };
+        let (Some(a), Some(b)) = (range(left), range(right)) else { return };
+        let is_never = match op {
+            B::Lt => a.low >= b.high,
+            B::Le => a.low > b.high,
+            B::Eq => a.and(b).is_none(),
+            _ => false,
+        };
+        if is_never {
+            let (codepoint, number) = if a.is_one() { (right, b) } else { (left, a) };
+            let text = self.cx.sources.slice(codepoint.span);
+            let label = format!("`{text}` is {} to {}", number.low, number.high);
+            let (first, last) =
+                if left.span.start < right.span.start { (left, right) } else { (right, left) };
+            let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "this is true of no packet");
+            self.cx.report(diagnostic.at(first.span.to(last.span), label));
+        }
     }
 
     fn binary(
@@ -528,6 +611,9 @@ impl Checker<'_, '_> {
     fn sum(&mut self, is_add: bool, a: &ast::Expr, b: &ast::Expr, want: Option<T>) -> Option<QueueExpr> {
         let want = want.filter(|ty| *ty != T::Timestamp);
         let (left, right) = self.both(a, b, want)?;
+        if let Some((truth, _)) = [(a, &left), (b, &right)].into_iter().find(|(_, side)| side.ty == T::Bool) {
+            return self.mismatch(truth.span, T::Number, T::Bool);
+        }
         let ty = match (left.ty, right.ty) {
             (T::Timestamp, T::Interval) => T::Timestamp,
             (T::Interval, T::Timestamp) if is_add => T::Timestamp,
@@ -777,6 +863,24 @@ pub(super) enum Found {
     Known(Literal),
     /// The time since the packet came.
     Sojourn,
+}
+
+/// Both sides, a whole number beside an F64 made one.
+fn alike(left: QueueExpr, right: QueueExpr) -> (QueueExpr, QueueExpr) {
+    match (left.ty, right.ty) {
+        (T::Float, T::Number) => (left, unary(U::ToFloat, right, T::Float)),
+        (T::Number, T::Float) => (unary(U::ToFloat, left, T::Float), right),
+        _ => (left, right),
+    }
+}
+
+/// The greatest number that a codepoint of a packet may have.
+pub(super) fn codepoints(place: &Place) -> Option<i64> {
+    match place {
+        Place::Ecn => Some(3),
+        Place::Field(name) if name == "dscp" => Some(63),
+        _ => None,
+    }
 }
 
 fn negated_if(negated: bool, expr: QueueExpr) -> QueueExpr {

@@ -1,16 +1,88 @@
 //! What queues cost before they run: levels, handlers, operations a packet, memory.
 
-use crate::commands::grouped;
+use crate::commands::link::spec::told_rate;
+use crate::commands::{count, grouped};
 use crate::table::{Align, Table};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
 use weft_ir::queue::{
     Level, Limit, Moment, Order, Overflow, PacketOrder, Partitions, QueueProgram, Victim, word,
 };
+use weft_lang::hir::{CallLink, CallsOf, Link, Network};
+
+/// A queue that is explained.
+pub(super) struct Explained {
+    /// The link that it stands at.
+    pub(super) link: Option<OfLink>,
+    pub(super) program: QueueProgram,
+}
+
+/// A link, without its queue.
+pub(super) enum OfLink {
+    Packets { name: String, port: String, ingress: bool, bits_per_s: Option<u64> },
+    Calls { name: String, of: String, is_listener: bool, concurrency: Option<u32>, per_s: Option<f64> },
+}
+
+impl OfLink {
+    /// What stands at a port.
+    pub(super) fn of_port(network: &Network, link: &Link) -> Self {
+        let port = network.ports[link.port].name.clone();
+        Self::Packets { name: link.name.clone(), port, ingress: link.ingress, bits_per_s: link.rate }
+    }
+
+    /// What stands in front of calls.
+    pub(super) fn of_calls(network: &Network, link: &CallLink) -> Self {
+        let (of, is_listener) = match link.of {
+            CallsOf::Listener(at) => (network.listeners[at].name.clone(), true),
+            CallsOf::Cluster(at) => (network.clusters[at].name.clone(), false),
+        };
+        let per_s = link.step_ns.map(|step| 1e9 / step as f64);
+        Self::Calls { name: link.name.clone(), of, is_listener, concurrency: link.concurrency, per_s }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Packets { name, port, ingress, bits_per_s } => {
+                let ingress = if *ingress { ", ingress" } else { "" };
+                let rate = bits_per_s.map_or("as fast as that takes packets".to_owned(), told_rate);
+                format!("link {name} on port {port}{ingress}, {rate}\n")
+            }
+            Self::Calls { name, of, is_listener, concurrency, per_s } => {
+                let what = if *is_listener { "listener" } else { "cluster" };
+                let concurrency = concurrency.map(|n| format!(", {} under way", count(n.into(), "call")));
+                let rate = per_s.map(|rate| format!(", {rate} calls/s"));
+                let limits: String = [concurrency, rate].into_iter().flatten().collect();
+                format!("link {name} on {what} {of}{limits}\n")
+            }
+        }
+    }
+
+    fn data(&self) -> Value {
+        match self {
+            Self::Packets { name, port, ingress, bits_per_s } => {
+                json!({ "name": name, "port": port, "ingress": ingress, "rate_bits_per_s": bits_per_s })
+            }
+            Self::Calls { name, of, is_listener, concurrency, per_s } => {
+                let what = if *is_listener { "listener" } else { "cluster" };
+                json!({ "name": name, what: of, "concurrency": concurrency, "rate_calls_per_s": per_s })
+            }
+        }
+    }
+}
 
 /// Queues as data.
 pub(in crate::commands) fn data(programs: &[QueueProgram]) -> Value {
     programs.iter().map(program).collect()
+}
+
+/// The same, those of links with these.
+pub(super) fn data_of(explained: &[Explained]) -> Value {
+    let one = |Explained { link, program }: &Explained| {
+        let mut told = self::program(program);
+        told["link"] = link.as_ref().map(OfLink::data).into();
+        told
+    };
+    explained.iter().map(one).collect()
 }
 
 /// What each handler of queues costs at worst, for a person; nothing if there are none.
@@ -36,9 +108,11 @@ pub(in crate::commands) fn costs(programs: &[QueueProgram]) -> String {
     }
 }
 
-/// Queues as a person reads them.
-pub(super) fn text(programs: &[QueueProgram]) -> String {
-    programs.iter().map(one).collect::<Vec<_>>().join("\n")
+/// Queues as a person reads them, those of links with these.
+pub(super) fn text(explained: &[Explained]) -> String {
+    let link = |link: &Option<OfLink>| link.as_ref().map(OfLink::text).unwrap_or_default();
+    let all = explained.iter().map(|Explained { link: of, program }| link(of) + &one(program));
+    all.collect::<Vec<_>>().join("\n")
 }
 
 fn program(program: &QueueProgram) -> Value {

@@ -9,6 +9,7 @@ use crate::fault::Fault;
 use crate::recording_file::{self, Ran};
 use crate::running::{backend, node_fault};
 use crate::signals;
+use crate::stderr;
 use crate::stdout;
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     if args.json {
         stdout::print(&format!("{}\n", report.data()))?;
     } else {
-        eprint!("{}", report.text());
+        stderr::print(&report.text());
     }
     match status_of(status) {
         0 => Ok(()),
@@ -81,7 +82,7 @@ fn start(
     let network = checked.network.as_ref().expect("what is not right was told");
     let compiler = Compiler::new(backend(BackendName::Jit)?, 1);
     let compiled = compiler.compile(network, &checked.sources, &[]).map_err(|diagnostics| {
-        eprint!("{}", render_all(&diagnostics, &checked.sources, crate::commands::render_options()));
+        stderr::print(&render_all(&diagnostics, &checked.sources, crate::commands::render_options()));
         Fault::Told
     })?;
     let packets = compiled.packets.expect("the program has ports");
@@ -109,8 +110,10 @@ fn say(world: &World, ends: Ends, up: &Way, down: &Way) {
     let [outside, inside] =
         ends.v6.map_or([String::new(), String::new()], |v6| v6.map(|address| format!(" and {address}")));
     let Ends { outside: world, inside: command, .. } = ends;
-    eprintln!("link: the world is {world}{outside}{there}, the command is {command}{inside}");
-    eprintln!("  up    {}\n  down  {}", up.told(), down.told());
+    stderr::line(format_args!(
+        "link: the world is {world}{outside}{there}, the command is {command}{inside}"
+    ));
+    stderr::line(format_args!("  up    {}\n  down  {}", up.told(), down.told()));
 }
 
 /// Starts the command in the namespace that the thread is in.

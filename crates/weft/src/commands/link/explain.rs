@@ -1,10 +1,11 @@
 //! `weft link explain`: which line dropped a packet, and with what values.
 
 use super::history::{End, Full, Link, Passed, Ran, level_name, line_text, verdict};
-use super::show::{open, seconds, told_ms};
+use super::show::{open, seconds, told_cut, told_ms};
 use crate::cli::LinkExplainArgs;
 use crate::commands::{count, grouped};
 use crate::fault::Fault;
+use crate::stderr;
 use crate::stdout;
 use crate::table::{Align, Table};
 use core::fmt::Write as _;
@@ -91,10 +92,11 @@ fn listed(link: &Link) -> String {
     }
     let n = link.history.dropped().count();
     let mut out = format!(
-        "link {}: {} dropped of {}\n{}",
+        "link {}: {} dropped of {}{}\n{}",
         link.head().link,
         grouped(n as u64),
         count(link.history.packets.len() as u64, unit),
+        told_cut(link),
         table.render()
     );
     if n > LISTED_MAX {
@@ -109,6 +111,10 @@ fn worker_name(worker: u16) -> String {
 }
 
 fn listed_data(link: &Link) -> Value {
+    // It is a list of drops, which has no place for it.
+    if link.ends_in().is_some() {
+        stderr::line(format_args!("link {}{}", link.head().link, told_cut(link)));
+    }
     let one = |(number, packet): (u64, &Passed)| {
         let mut one = fate(link, packet);
         one[link.head().unit()] = number.into();
@@ -138,7 +144,7 @@ fn text(link: &Link, runs: &[Ran], (number, packet): (u64, &Passed)) -> String {
     );
     let waited = packet.waited().map_or(String::new(), |(ns, _)| told_ms(ns));
     let _ = match packet.end {
-        End::Waits => writeln!(out, "  was waiting when the recording ended"),
+        End::Waits => writeln!(out, "  was waiting when the recording ended{}", told_cut(link)),
         End::Sent { .. } if link.head().calls.is_some() => writeln!(out, "  went on after {waited}"),
         End::Sent { is_marked, .. } => {
             writeln!(out, "  was {} after {waited}", if is_marked { "sent, marked," } else { "sent" })
@@ -199,6 +205,7 @@ fn data(link: &Link, runs: &[Ran], (number, packet): (u64, &Passed)) -> Value {
     let mut told = fate(link, packet);
     told["link"] = link.head().link.as_str().into();
     told[link.head().unit()] = number.into();
+    told["is_cut"] = link.cut().0.into();
     told["runs"] = runs.collect();
     told
 }

@@ -144,7 +144,13 @@ impl Link {
     /// Whether something came later that is not there, and how much of that is known.
     pub(super) fn cut(&self) -> (bool, u64) {
         let heads = || self.parts.iter().map(|part| &part.head);
-        (heads().any(|head| head.is_cut), heads().map(|head| head.missed).sum())
+        let is_cut = heads().any(|head| head.is_cut) || self.ends_in().is_some();
+        (is_cut, heads().map(|head| head.missed).sum())
+    }
+
+    /// The last whole line of its file, if that lost its end in this link.
+    pub(super) fn ends_in(&self) -> Option<usize> {
+        self.parts.iter().find_map(|part| part.ends_in)
     }
 
     /// How many queues it has.
@@ -187,8 +193,12 @@ impl History {
         let begun_ns = recorded.head.begun_ns;
         let watch = Watch { inner: Interpreted::new(program.queue.clone()), watched, runs: Arc::default() };
         let runs = watch.runs.clone();
-        let fault =
-            |line: usize, why| Fault::Input(format!("line {} of the recording: {why}", recorded.line + line));
+        let short = recorded
+            .ends_in
+            .map_or(String::new(), |line| format!("; the file is cut short behind line {line}"));
+        let fault = |line: usize, why| {
+            Fault::Input(format!("line {} of the recording: {why}{short}", recorded.line + line))
+        };
         let (snapshot, n_rows, calls) =
             recording::read_snapshot(&recorded.text).map_err(|error| fault(error.line, error.why))?;
         let mut history = Self::default();

@@ -8,6 +8,7 @@ use crate::fault::Fault;
 use crate::progress::Progress;
 use crate::recording_file;
 use crate::signals;
+use crate::stderr;
 use crate::stdout;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -80,18 +81,20 @@ fn record(args: &LinkRecordArgs, file: &Path) -> Result<(), Fault> {
         told[format!("{unit}s")] = last.packets.into();
         return stdout::print(&format!("{told}\n"));
     }
-    eprintln!(
+    stderr::line(format_args!(
         "{}: {} of link {link} in {took:.1} s, {} KB",
         file.display(),
         count(last.packets, unit),
         grouped(text.len().div_ceil(1000) as u64),
-    );
+    ));
     match last.ended.as_deref() {
-        Some("full") => eprintln!(
+        Some("full") => stderr::line(format_args!(
             "it was full: {} that came later are not in it; --packets and --mib give it more room",
             count(last.missed, unit)
-        ),
-        Some("replaced") => eprintln!("the link got another queue: what came later is not in it"),
+        )),
+        Some("replaced") => {
+            stderr::line(format_args!("the link got another queue: what came later is not in it"))
+        }
         _ => {}
     }
     Ok(())

@@ -112,11 +112,7 @@ impl Course {
 fn headline(link: &Link) -> String {
     let (head, history) = (link.head(), &link.history);
     let unit = head.unit();
-    let cut = match link.cut() {
-        (false, _) => String::new(),
-        (true, 0) => "; what came later was not recorded".to_owned(),
-        (true, n) => format!("; {} that came later were not recorded", count(n, unit)),
-    };
+    let cut = told_cut(link);
     // Calls bear no marks, and packets do not leave by themselves.
     let has_left = |packet: &Passed| matches!(packet.end, End::Left { .. });
     let is_marked = |packet: &Passed| matches!(packet.end, End::Sent { is_marked: true, .. });
@@ -136,6 +132,19 @@ fn headline(link: &Link) -> String {
         count(history.packets.len() as u64, unit),
         grouped(history.dropped().count() as u64),
     )
+}
+
+/// What is not in the recording, behind a semicolon.
+pub(super) fn told_cut(link: &Link) -> String {
+    if let Some(line) = link.ends_in() {
+        let end = seconds(link.history.ended_ns);
+        return format!("; the file is cut short behind line {line}, after {end:.6} s");
+    }
+    match link.cut() {
+        (false, _) => String::new(),
+        (true, 0) => "; what came later was not recorded".to_owned(),
+        (true, n) => format!("; {} that came later were not recorded", count(n, link.head().unit())),
+    }
 }
 
 /// What holds up what waits.
@@ -219,6 +228,7 @@ fn data(link: &Link) -> Value {
         "seconds": seconds(history.ended_ns),
         "is_cut": is_cut,
         "missed": missed,
+        "file_ends_in_line": link.ends_in(),
     });
     let all: Vec<Value> = history.packets.iter().map(one).collect();
     match head.calls {

@@ -5,6 +5,7 @@ use crate::compile::{Checked, check_files};
 use crate::fault::Fault;
 use crate::library;
 use crate::source::{Files, require};
+use crate::stderr;
 use crate::trace_file;
 use crate::wanting;
 use core::fmt::Write as _;
@@ -188,7 +189,7 @@ pub(super) fn program(up: &Way, down: &Way) -> Result<(Checked, Bundle), Fault> 
     let mut files = Files::with_open(&open);
     let checked = check_files(PROGRAM, &mut files);
     let shown = render_all(&checked.diagnostics, &checked.sources, crate::commands::render_options());
-    eprint!("{shown}");
+    stderr::print(&shown);
     match checked.network {
         None => Err(Fault::told(checked.at_fault)),
         Some(_) => Ok((checked, files.into_bundle(PROGRAM))),
@@ -212,8 +213,12 @@ fn queue_of(named: &str) -> Result<(String, String, BTreeMap<String, String>), F
     require(name)?;
     let mut files = Files::on_disk();
     let checked = check_files(name, &mut files);
-    eprint!("{}", render_all(&checked.diagnostics, &checked.sources, crate::commands::render_options()));
-    let network = checked.network.ok_or_else(|| Fault::told(checked.at_fault))?;
+    // Warnings are told of the whole program, which has it once for both ways.
+    let Some(network) = checked.network else {
+        let options = crate::commands::render_options();
+        stderr::print(&render_all(&checked.diagnostics, &checked.sources, options));
+        return Err(Fault::told(checked.at_fault));
+    };
     let wanting = wanting::queues(&checked.sources);
     let queue = match (network.queues.last(), wanting.last()) {
         (Some(queue), _) => &queue.name,

@@ -12,6 +12,7 @@ use crate::packets;
 use crate::progress::Progress;
 use crate::running::{backend, changes_of};
 use crate::source::{Files, require};
+use crate::stderr;
 use crate::stdout;
 use output::{Annotated, Outputs, spare_input};
 use report::Report;
@@ -42,12 +43,12 @@ const NAP_MAX: Duration = Duration::from_millis(200);
 pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
     require(&args.file)?;
     let checked = check_files(&args.file, &mut Files::on_disk());
-    eprint!("{}", render_all(&checked.diagnostics, &checked.sources, super::render_options()));
+    stderr::print(&render_all(&checked.diagnostics, &checked.sources, super::render_options()));
     let Some(network) = &checked.network else { return Err(Fault::told(checked.at_fault)) };
     let chain = chain_of(network, args.chain.as_deref())?;
     let port = port_of(network, chain, args.port.as_deref())?;
     let tell = |diagnostics: Vec<_>| {
-        eprint!("{}", render_all(&diagnostics, &checked.sources, super::render_options()));
+        stderr::print(&render_all(&diagnostics, &checked.sources, super::render_options()));
         Fault::told(crate::compile::at_fault(&diagnostics))
     };
     let lowered = packets::lower(network, &checked.sources, 1, |of| of.name == chain.name).map_err(tell)?;
@@ -76,9 +77,9 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
     let (report, ended) = replay.run()?;
     if let Some(link) = network.links.first() {
         let name = &link.name;
-        eprintln!(
+        stderr::line(format_args!(
             "weft: link `{name}` holds nothing up here: `weft sim run` and `weft link emulate` try queues"
-        );
+        ));
     }
     stdout::print(&match args.output {
         Output::Json => format!("{}\n", report.json()),
@@ -276,7 +277,7 @@ impl<'a> Replay<'a> {
             stats,
         };
         if let Some(note) = self.outputs.note() {
-            eprintln!("weft: {note}");
+            stderr::line(format_args!("weft: {note}"));
         }
         Ok((report, ended))
     }
@@ -292,7 +293,10 @@ impl<'a> Replay<'a> {
         let input = &self.args.input;
         match fault_of(error) {
             Some(fault) if matches!(fault.fault, capture::Fault::Cut { .. }) => {
-                eprintln!("weft: {input}: {fault}; the {} in front of that were processed", self.n);
+                stderr::line(format_args!(
+                    "weft: {input}: {fault}; the {} in front of that were processed",
+                    self.n
+                ));
                 (fault.to_string(), Ok(()))
             }
             Some(fault) => (fault.to_string(), Err(Fault::Input(format!("{input}: {fault}")))),

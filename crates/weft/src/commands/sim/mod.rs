@@ -11,6 +11,7 @@ pub(crate) mod run;
 use crate::cli::{Experiment, SenderName, SimArgs, SimOutput};
 use crate::fault::Fault;
 use crate::recording_file::{claim, write};
+use crate::stderr;
 use crate::stdout;
 use std::path::Path;
 use weft_sim::net::silver_bullet::newreno_of_2013;
@@ -57,7 +58,7 @@ fn look_at_seeds(done: u32, wanted: u32) -> Result<(), Fault> {
         return Err(Fault::environment("stopped before one seed was done"));
     }
     if done < wanted {
-        eprintln!("weft: stopped after {done} of {wanted} seeds; the figures are of these");
+        stderr::line(format_args!("weft: stopped after {done} of {wanted} seeds; the figures are of these"));
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::library;
 use crate::source::{Files, require};
+use crate::stderr;
 use crate::wanting::{self, Wanting};
 use weft_api::Bundle;
 use weft_engine::queue::QueueProgram;
@@ -155,7 +156,7 @@ impl Source {
 
     fn checked(path: &str, mut files: Files) -> Result<Self, Fault> {
         let checked = check_files(path, &mut files);
-        eprint!("{}", render_all(&checked.diagnostics, &checked.sources, render_options()));
+        stderr::print(&render_all(&checked.diagnostics, &checked.sources, render_options()));
         let network = checked.network.ok_or_else(|| Fault::told(checked.at_fault))?;
         let (bundle, wanting) = (files.into_bundle(path), wanting::queues(&checked.sources));
         Ok(Self { path: path.to_owned(), bundle, queues: network.queues, wanting })

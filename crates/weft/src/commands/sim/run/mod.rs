@@ -23,6 +23,7 @@ use crate::fault::Fault;
 use crate::progress::Progress;
 use crate::recording_file::{self, Ran};
 use crate::signals;
+use crate::stderr;
 use crate::trace_file;
 use weft_sim::net::{Discipline, SenderSpec};
 
@@ -104,7 +105,11 @@ fn tell(report: &Report<'_>, recordings: &str, begun: Instant) -> Result<(), Fau
     output.tell(recorded, || report.chart().svg(), || report.json(), || report.text())?;
     if !output.json {
         let packets: u64 = report.outcomes.iter().map(|outcome| outcome.packets).sum();
-        eprintln!("simulated {} packets in {:.1} s", grouped(packets), begun.elapsed().as_secs_f64());
+        stderr::line(format_args!(
+            "simulated {} packets in {:.1} s",
+            grouped(packets),
+            begun.elapsed().as_secs_f64()
+        ));
     }
     Ok(())
 }
