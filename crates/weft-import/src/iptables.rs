@@ -348,6 +348,9 @@ fn test(
                 return no("a type");
             }
             let is_v6 = family == Family::V6;
+            if is_v6 != option.is("--icmpv6-type") {
+                return Err(option.fault("this is of the other IP: say which it is with --format"));
+            }
             rule.protocols(&[if is_v6 { 58 } else { 1 }], false);
             // iptables takes 255 for any type, ip6tables does not.
             if !is_v6 && ["any", "255"].contains(&value.text) {

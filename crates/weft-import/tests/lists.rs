@@ -347,6 +347,9 @@ fn a_list_of_iptables_says_of_which_ip_it_is() {
     let both = of_iptables("-A FORWARD -s 10.0.0.1 -j DROP\n-A FORWARD -d ::1 -j DROP");
     let how = "give one list, and say with --format iptables or --format ip6tables which it is";
     assert_eq!(faults(&both), [format!("4:12: this is of IPv6, and line 3 of IPv4: {how}")]);
+    let other = of_iptables("-A FORWARD -p ipv6-icmp -m icmp6 --icmpv6-type 128 -j ACCEPT");
+    let told = import(&other, Some(Format::Iptables), &Hook::default()).faults;
+    assert_eq!(told[0].to_string(), "3:34: this is of the other IP: say which it is with --format");
     let both = format!("{v6}{}{v4}", of_iptables(""));
     assert_eq!(faults(&both), [format!("6:1: this is of IPv4, and line 1 of IPv6: {how}")]);
 }
