@@ -34,6 +34,7 @@ STRETCH_S = 0.1
 # Until what is on its way has arrived.
 REST_S = 0.02
 CLONE_NEWNET = 0x40000000
+LIBC = ctypes.CDLL(None, use_errno=True)
 NEXT_MAC = "02:00:00:00:00:99"
 OWN = ("10.78.1.254", "10.78.2.254")
 NEXT = "10.78.2.1"
@@ -214,17 +215,11 @@ class World:
 
 
 class Sender:
-    """A packet socket of this thread, which goes into the other namespace for as long as it takes to open it."""
+    """Sends bursts from a namespace."""
 
     def __init__(self, namespace, device, made, core):
-        self.libc = ctypes.CDLL(None, use_errno=True)
-        with open("/proc/thread-self/ns/net") as here, open(f"/run/netns/{namespace}") as there:
-            self.enter(there)
-            try:
-                self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-                self.socket.bind((device, 0))
-            finally:
-                self.enter(here)
+        self.libc = LIBC
+        self.socket = packet_socket(namespace, device)
         self.bursts = [burst(made[at : at + BURST]) for at in range(0, len(made), BURST)]
         self.cores = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {core})
@@ -236,10 +231,6 @@ class Sender:
     def __exit__(self, *_):
         os.sched_setaffinity(0, self.cores)
         self.socket.close()
-
-    def enter(self, file):
-        if self.libc.setns(file.fileno(), CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), "a namespace cannot be entered")
 
     def send(self, seconds):
         """Sends bursts at an even rate, which does not make up for a time without a core; gives how many packets went,
@@ -259,6 +250,23 @@ class Sender:
                 raise OSError(ctypes.get_errno(), "packets cannot be sent")
             sent += n
         return sent, cpu
+
+
+def packet_socket(namespace, device, protocol=0):
+    """A packet socket of this thread, which goes into the other namespace for as long as it takes to open it."""
+    with open("/proc/thread-self/ns/net") as here, open(f"/run/netns/{namespace}") as there:
+        enter(there)
+        try:
+            made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, protocol)
+            made.bind((device, 0))
+            return made
+        finally:
+            enter(here)
+
+
+def enter(file):
+    if LIBC.setns(file.fileno(), CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "a namespace cannot be entered")
 
 
 class Piece(ctypes.Structure):

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs the peers of packets.py from Debian: DPDK's testpmd, Open vSwitch with DPDK, and what tells the kernel to route,
-# to tunnel (ip) and to filter (iptables). Needs root.
+# to tunnel (ip) and to filter (iptables, nft). Needs root.
 set -euo pipefail
 packages=()
 command -v dpdk-testpmd >/dev/null || packages+=(dpdk dpdk-dev)
 [ -x /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk ] || packages+=(openvswitch-switch-dpdk)
 command -v ip >/dev/null || packages+=(iproute2)
 command -v iptables-legacy-restore >/dev/null || packages+=(iptables)
+command -v nft >/dev/null || packages+=(nftables)
 if [ ${#packages[@]} = 0 ]; then
   echo "ready: nothing is missing"
   exit

@@ -862,6 +862,7 @@ mod tests {
         let capture = Memory::source(Link::Ethernet, Place::default(), [&[0; 60][..]], 9);
         let mut worker = Worker {
             engine: PacketEngine::new(Time(0), PacketConfig::default(), Arc::default()),
+            seed: 0,
             pool: Pool::new(PoolConfig::default()),
             ports: vec![
                 port(Driver::Read(Pace::Full), capture),
