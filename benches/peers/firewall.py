@@ -13,6 +13,7 @@ nft and ip, which `setup-packets.sh` installs; `WEFT` names another binary than 
 import argparse
 import os
 import random
+import signal
 import socket
 import struct
 import sys
@@ -381,7 +382,11 @@ def main():
         packets = [packet(dice) for _ in range(PACKETS_OF_LIST)]
         cases.append((f"list {nth} of seed {args.seed}", table(rules, dice.choice(["accept", "drop"])), packets))
     refused = 0
-    for case in cases:
+    # However it is ended, its namespaces go with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("firewall.py: ended"))
+    for nth, case in enumerate(cases):
+        if sys.stderr.isatty():
+            print(f"\r{nth} of {len(cases)}", end="\r", file=sys.stderr)
         try:
             n, is_fine = compare(*case, args)
             equal, is_right = equal + n, is_right and is_fine
