@@ -79,7 +79,7 @@ fn partitions_tell_what_became_of_their_packets() {
         for share in [0.5, 0.9, 0.99] {
             let exact = seen.waits[(seen.waits.len() as f64 * share) as usize];
             let ratio = tally.waits.quantile(share) as f64 / exact.max(256) as f64;
-            assert!((0.99..1.26).contains(&ratio), "{class}, {share}: {ratio}");
+            assert!((0.8..1.26).contains(&ratio), "{class}, {share}: {ratio}");
         }
         let by = |of: &PartitionState, verdict| {
             let lines = of.tally.lines.iter().filter(|line| line.verdict == verdict);
