@@ -218,7 +218,6 @@ class Sender:
     """Sends bursts from a namespace."""
 
     def __init__(self, namespace, device, made, core):
-        self.libc = LIBC
         self.socket = packet_socket(namespace, device)
         self.bursts = [burst(made[at : at + BURST]) for at in range(0, len(made), BURST)]
         self.cores = os.sched_getaffinity(0)
@@ -244,7 +243,7 @@ class Sender:
             due = max(due, now - BEHIND_S_MAX) + BURST / PACKETS_A_SECOND
             (messages, _), self.next = self.bursts[self.next], (self.next + 1) % len(self.bursts)
             cpu -= time.thread_time_ns()
-            n = self.libc.sendmmsg(self.socket.fileno(), messages, BURST, 0)
+            n = LIBC.sendmmsg(self.socket.fileno(), messages, BURST, 0)
             cpu += time.thread_time_ns()
             if n < 0:
                 raise OSError(ctypes.get_errno(), "packets cannot be sent")

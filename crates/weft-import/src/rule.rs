@@ -251,7 +251,8 @@ impl Rule {
         named: &[(&str, Token<'_>)],
         negated: bool,
     ) -> Result<(), Fault> {
-        if let Some((name, at)) = named.iter().find(|(name, _)| !is_one_of(name, &STATES)) {
+        let is_state = |name: &str| STATES.iter().any(|state| name.eq_ignore_ascii_case(state));
+        if let Some((name, at)) = named.iter().find(|(name, _)| !is_state(name)) {
             return Err(at.fault(format!("`{name}` is no state")));
         }
         let is_named = |state: &str| named.iter().any(|(name, _)| name.eq_ignore_ascii_case(state));
@@ -470,10 +471,6 @@ fn is_no(at: &Token<'_>, text: &str, what: &str) -> Fault {
     let is_octal = text.len() > 1 && text.starts_with('0');
     let hint = if is_octal { ": write numbers without 0 in front" } else { "" };
     at.fault(format!("`{text}` is no {what}{hint}"))
-}
-
-fn is_one_of(name: &str, names: &[&str]) -> bool {
-    names.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
 fn address_bits(text: &str) -> Option<(u128, bool)> {

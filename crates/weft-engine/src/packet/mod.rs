@@ -247,6 +247,11 @@ impl PacketEngine {
         engine
     }
 
+    /// What the queue and the path of a port's link draw from.
+    pub fn link_seed(&self, port: usize, ingress: bool) -> u64 {
+        rand_base(self.config.seed, 2 * port as u64 + u64::from(ingress))
+    }
+
     /// Takes on a new plan: frames that come from now on enter under it. Frames that still wait to leave keep their
     /// port, by its name; those of a port that is gone are dropped. What elements counted goes on by chain and
     /// instance.
@@ -971,7 +976,7 @@ pub(crate) fn packet_id(frame: &Frame) -> u64 {
     hash::mix(hash::hash_word(place), frame.meta.sequence)
 }
 
-/// What `rand()` of a pass draws from.
+/// What `rand()` of a pass, or of a link, draws from.
 fn rand_base(seed: u64, packet: u64) -> u64 {
     hash::mix(hash::hash_word(seed), packet)
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 use weft_core::frame::{Frame, Pool, PoolConfig};
-use weft_core::{Interval, Time, hash};
+use weft_core::{Interval, Time};
 use weft_engine::packet::link::{Link, LinkPlan, OnFailure};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{PacketConfig, PacketEngine};
@@ -99,8 +99,6 @@ pub(super) struct Ears {
 /// A worker, with what it owns.
 pub(super) struct Worker {
     engine: PacketEngine,
-    /// What the draws of its links come from, and all that its chains draw.
-    seed: u64,
     pool: Pool,
     ports: Vec<Port>,
     ears: Ears,
@@ -180,7 +178,6 @@ impl Worker {
         let owned = links.iter().filter(|link| ports[usize::from(link.port)].is_owner);
         let mut worker = Self {
             pool: Pool::new(pool_for(owned)),
-            seed: config.engine.seed,
             engine: PacketEngine::new(clock::now(), config.engine, plan),
             ports,
             ears,
@@ -354,7 +351,7 @@ impl Worker {
             port.on_failure = of_port.filter_map(|plan| plan.on_failure).next();
             port.is_down &= port.on_failure.is_some();
             for ingress in [false, true] {
-                let seed = link_seed(self.seed, nth, ingress);
+                let seed = self.engine.link_seed(nth, ingress);
                 let meant = |plan: &&LinkPlan| usize::from(plan.port) == nth && plan.ingress == ingress;
                 let plan = plans.iter().find(meant);
                 *(if ingress { &mut port.has_ingress } else { &mut port.has_egress }) = plan.is_some();
@@ -573,11 +570,6 @@ impl Worker {
             self.engine.rows().clear();
         }
     }
-}
-
-/// What the queue and the path of a port's link draw from.
-fn link_seed(seed: u64, port: usize, ingress: bool) -> u64 {
-    hash::mix(hash::hash_word(seed), 2 * port as u64 + u64::from(ingress))
 }
 
 /// Buffers for what drivers and chains have in hand, and for what waits in links.
@@ -862,7 +854,6 @@ mod tests {
         let capture = Memory::source(Link::Ethernet, Place::default(), [&[0; 60][..]], 9);
         let mut worker = Worker {
             engine: PacketEngine::new(Time(0), PacketConfig::default(), Arc::default()),
-            seed: 0,
             pool: Pool::new(PoolConfig::default()),
             ports: vec![
                 port(Driver::Read(Pace::Full), capture),

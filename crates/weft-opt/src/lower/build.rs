@@ -144,6 +144,13 @@ impl Builder {
         }
     }
 
+    /// A block that does nothing but end so. Instructions go on where they were.
+    pub(super) fn block_that(&mut self, end: Terminator) -> BlockId {
+        let block = self.block();
+        self.function.blocks[block.0 as usize].end = end;
+        block
+    }
+
     pub(super) fn jump(&mut self, block: BlockId, args: Vec<Value>) {
         self.end(Terminator::Jump(Jump { block, args }));
     }

@@ -125,10 +125,7 @@ impl Out {
     fn refusal(&mut self, protocol: &str, what: &str, line: u32) -> BlockId {
         let check = Check { protocol: protocol.to_owned(), what: what.to_owned(), line };
         let at = self.checks.iter().position(|known| *known == check).unwrap_or_else(|| {
-            let (here, refusal) = (self.b.here(), self.b.block());
-            self.b.switch(refusal);
-            self.b.end(Terminator::Drop { line: self.checks.len() as u32 });
-            here.into_iter().for_each(|here| self.b.switch(here));
+            let refusal = self.b.block_that(Terminator::Drop { line: self.checks.len() as u32 });
             self.checks.push(check);
             self.refusals.push(refusal);
             self.checks.len() - 1

@@ -351,11 +351,7 @@ impl Parser<'_, '_> {
     /// Ends the way in front of a header that breaks a rule. Nothing is given of such a one, so it is looked at as a
     /// whole before it is read.
     fn look_first(&mut self, protocol: &Protocol, extent: Extent, slack: Option<Value>) {
-        let (here, payload) = (self.out.b.here(), self.out.b.block());
-        self.out.b.switch(payload);
-        self.out.b.end(Terminator::Forward);
-        here.into_iter().for_each(|here| self.out.b.switch(here));
-        self.out.payload = Some(payload);
+        self.out.payload = Some(self.out.b.block_that(Terminator::Forward));
         header::read(&mut self.out, protocol, extent, &[], &[], None, slack);
     }
 
