@@ -263,8 +263,9 @@ pub enum Op {
     /// offset, folded to 16 bits: the internet checksum (RFC 1071) before it is inverted. 0 if they do not all lie in
     /// the frame. `Int, Int -> Int`
     FrameSum(Value, Value),
-    /// Gives an input its [`weft_core::abi::Slot`], and makes it present. `Int, Int ->`
-    Give(InputId, Value, Value),
+    /// Gives an input its [`weft_core::abi::Slot`], and makes it present. Of a number of which nobody asks where it
+    /// lies the slot has no second word: what is there may be anything. `Int, Int? ->`
+    Give(InputId, Value, Option<Value>),
 
     /// `now()`. `-> Int`
     Now,
@@ -634,7 +635,8 @@ impl Op {
             | Self::Mirror(a)
             | Self::FrameGet(a, ..)
             | Self::NativeNull(a)
-            | Self::NativeFailed(a) => vec![*a],
+            | Self::NativeFailed(a)
+            | Self::Give(_, a, None) => vec![*a],
             Self::IntBinary(_, a, b)
             | Self::Overflows(_, _, a, b)
             | Self::IntCompare(_, a, b)
@@ -645,7 +647,7 @@ impl Op {
             | Self::HashMix(a, b)
             | Self::InPrefix(a, b)
             | Self::FrameSum(a, b)
-            | Self::Give(_, a, b)
+            | Self::Give(_, a, Some(b))
             | Self::CountInto(_, a, _, b, _)
             | Self::SetColumn(_, a, _, b, _) => vec![*a, *b],
             Self::Select(a, b, c) | Self::Slice(a, b, c) => vec![*a, *b, *c],

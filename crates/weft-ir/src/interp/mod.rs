@@ -584,8 +584,8 @@ impl<'r, 'c> Handling<'r, 'c> {
                 self.inputs[usize::from(id.0)] = None;
             }
             Op::Give(id, a, b) => {
-                let (at, slot) = (usize::from(id.0), Slot { a: self.int(a) as u64, b: self.int(b) as u64 });
-                self.cx.given[at] = slot;
+                let at = usize::from(id.0);
+                self.cx.given[at] = Slot { a: self.int(a) as u64, b: b.map_or(0, |b| self.int(b) as u64) };
                 self.cx.present |= 1 << at;
             }
             Op::SetAnswer(name, value) => {

@@ -235,7 +235,8 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
         | Op::Mirror(a)
         | Op::FrameGet(a, ..)
         | Op::NativeNull(a)
-        | Op::NativeFailed(a) => visit(a),
+        | Op::NativeFailed(a)
+        | Op::Give(_, a, None) => visit(a),
         Op::IntBinary(_, a, b)
         | Op::Overflows(_, _, a, b)
         | Op::IntCompare(_, a, b)
@@ -246,7 +247,7 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
         | Op::HashMix(a, b)
         | Op::InPrefix(a, b)
         | Op::FrameSum(a, b)
-        | Op::Give(_, a, b)
+        | Op::Give(_, a, Some(b))
         | Op::CountInto(_, a, _, b, _)
         | Op::SetColumn(_, a, _, b, _) => {
             visit(a);

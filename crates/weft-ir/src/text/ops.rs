@@ -307,7 +307,8 @@ pub(super) fn write_op(out: &mut String, op: &Op) {
             write!(out, "frame_get.{endian} v{}, {bytes}", at.0)
         }
         Op::FrameSum(..) => return plain(out, "frame_sum"),
-        Op::Give(InputId(n), a, b) => write!(out, "give in{n}, v{}, v{}", a.0, b.0),
+        Op::Give(InputId(n), a, None) => write!(out, "give in{n}, v{}", a.0),
+        Op::Give(InputId(n), a, Some(b)) => write!(out, "give in{n}, v{}, v{}", a.0, b.0),
         Op::Now => return plain(out, "now"),
         Op::Key(_) => return plain(out, "key"),
         Op::IsRow(_) => return plain(out, "is_row"),
@@ -562,7 +563,8 @@ fn parse_simple(line: &mut Line<'_>, name: &str) -> Result<Option<Op>, ParseErro
         "give" => {
             let input = InputId(line.id("in")?);
             line.expect(',')?;
-            pair(line).map(|(a, b)| Op::Give(input, a, b))?
+            let value = line.value()?;
+            Op::Give(input, value, if line.eat(',') { Some(line.value()?) } else { None })
         }
         "now" => Op::Now,
         "rand" => Op::Rand(line.number()?),

@@ -591,7 +591,10 @@ impl<'a> Check<'a> {
                 if input.is_some_and(|input| !matches!(input.place, Place::Frame(_) | Place::Layer(_))) {
                     self.say(Rule::Parse, format!("input {} is not of the frame", id.0));
                 }
-                self.all(&[a, b], Ty::Int);
+                if b.is_none() && input.is_some_and(|input| Ty::of(input.ty) == Ty::Bytes) {
+                    self.say(Rule::Parse, format!("input {} is a run of bytes without its length", id.0));
+                }
+                self.all(&[a, b.unwrap_or(a)], Ty::Int);
                 Gives::Nothing
             }
             _ => Gives::Value(Some(Ty::Int)),

@@ -280,11 +280,13 @@ impl Segment<'_, '_> {
     }
 
     /// Gives an input its slot; the end of the block makes it present ([`Segment::make_present`]).
-    fn give(&mut self, at: usize, a: clif::Value, b: clif::Value) {
+    fn give(&mut self, at: usize, a: clif::Value, b: Option<clif::Value>) {
         let slots = self.load_cx(I64, offset_of!(Cx<'_>, given) + SLICE_START);
         let offset = (at * size_of::<Slot>()) as i32;
         self.builder.ins().store(PLAIN, a, slots, offset + offset_of!(Slot, a) as i32);
-        self.builder.ins().store(PLAIN, b, slots, offset + offset_of!(Slot, b) as i32);
+        if let Some(b) = b {
+            self.builder.ins().store(PLAIN, b, slots, offset + offset_of!(Slot, b) as i32);
+        }
     }
 
     /// Inputs with these bits are present from now on.
@@ -386,7 +388,8 @@ impl PartTranslator<'_, '_, '_, '_> {
                 return Ok(Done::Value(self.segment.call_one(Helper::FrameSum, &[start, len])));
             }
             Op::Give(input, a, b) => {
-                let (a, b) = (self.get(*a)?.one(), self.get(*b)?.one());
+                let a = self.get(*a)?.one();
+                let b = b.map(|b| self.get(b)).transpose()?.map(Val::one);
                 self.segment.give(usize::from(input.0), a, b);
             }
             Op::Now => {

@@ -15,6 +15,8 @@ pub(super) struct Wanted {
     pub(super) what: What,
     /// Of the last such layer, and not of the first.
     pub(super) last: bool,
+    /// Both words of its slot, and not a number or a truth alone.
+    pub(super) place: bool,
 }
 
 /// What is wanted of a layer.

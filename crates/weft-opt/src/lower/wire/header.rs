@@ -14,6 +14,8 @@ use crate::lower::build::Builder;
 
 /// Bytes of a header whose sum is taken in line.
 const SUM_INLINE_MAX: u32 = 64;
+/// What 2^16 - 1 is to be multiplied by to become 1 modulo 2^64.
+const ONES_INVERSE: i64 = 0xfffe_fffe_fffe_ffff_u64.cast_signed();
 
 /// The function that is being made, and what makes a frame malformed.
 pub(super) struct Out {
@@ -361,7 +363,9 @@ impl<'n> Header<'_, 'n> {
 
     fn give_if(&mut self, condition: Option<Value>, gives: &[(Wanted, Value, Value)]) {
         let all = |out: &mut Out| {
-            gives.iter().for_each(|(wanted, a, b)| out.b.act(Op::Give(wanted.input, *a, *b)));
+            for (wanted, a, b) in gives {
+                out.b.act(Op::Give(wanted.input, *a, wanted.place.then_some(*b)));
+            }
         };
         let Some(condition) = condition.filter(|_| !gives.is_empty()) else { return all(self.out) };
         let [yes, goes_on] = [(); 2].map(|()| self.out.b.block());
@@ -544,7 +548,9 @@ impl<'n> Header<'_, 'n> {
         self.protocol.length == Some(Expr::Field(id)) && is_whole
     }
 
-    /// Whether the internet checksum of the header does not come out right: all ones (RFC 1071).
+    /// Whether the internet checksum of the header does not come out right: all ones (RFC 1071). 2^16 is 1 modulo
+    /// 2^16 - 1, so that words of any size may be added; with their bytes the other way round the sum is multiplied by
+    /// 2^8, and what comes out right does so either way. No sum is 0 unless all bytes are, which is not right.
     fn header_sum_is_wrong(&mut self) -> Value {
         let Self { protocol, layer, .. } = self;
         let (at, min) = (layer.at, protocol.header_min);
@@ -552,7 +558,7 @@ impl<'n> Header<'_, 'n> {
         let mut sum = self.out.b.int(0);
         for offset in (0..inline).step_by(4) {
             let place = self.after(at, u64::from(offset));
-            let word = self.out.b.get(Op::FrameGet(place, 4, Endian::Big), Ty::Int);
+            let word = self.out.b.get(Op::FrameGet(place, 4, Endian::Little), Ty::Int);
             sum = self.out.b.int_binary(IntOp::Add, sum, word);
         }
         if protocol_varies(self.protocol) || inline == 0 {
@@ -566,20 +572,19 @@ impl<'n> Header<'_, 'n> {
             self.out.b.branch_with(ends, (done, vec![sum]), (rests, Vec::new()));
             self.out.b.switch(rests);
             let rest = self.out.b.get(Op::FrameSum(from, len), Ty::Int);
+            let byte = self.out.b.int(8);
+            let rest = self.out.b.int_binary(IntOp::Shl, rest, byte);
             let both = self.out.b.int_binary(IntOp::Add, sum, rest);
             self.out.b.jump(done, vec![both]);
             sum = self.out.b.param(done, Ty::Int);
             self.out.b.switch(done);
         }
-        // 2^16 is 1 modulo 2^16 - 1, so halves may be added; the sum is not zero unless the header is.
-        let [half, quarter] = [32, 16].map(|by| self.out.b.int(by));
-        let [low_half, low] = [0xffff_ffff, 0xffff].map(|mask| self.out.b.int(mask));
-        for (by, mask) in [(half, low_half), (quarter, low), (quarter, low), (quarter, low)] {
-            let upper = self.out.b.int_binary(IntOp::Shr, sum, by);
-            let lower = self.out.b.int_binary(IntOp::And, sum, mask);
-            sum = self.out.b.int_binary(IntOp::Add, upper, lower);
-        }
-        self.out.b.int_compare(IntCmp::Ne, sum, low)
+        // What 2^16 - 1 divides, and nothing else, becomes a quotient of at most 48 bits; nothing becomes 0.
+        let [inverse, one, places, zero] = [ONES_INVERSE, 1, 48, 0].map(|n| self.out.b.int(n));
+        let quotient = self.out.b.int_binary(IntOp::Mul, sum, inverse);
+        let less_one = self.out.b.int_binary(IntOp::Sub, quotient, one);
+        let upper = self.out.b.int_binary(IntOp::Shr, less_one, places);
+        self.out.b.int_compare(IntCmp::Ne, upper, zero)
     }
 
     // ---- expressions ----

@@ -17,7 +17,7 @@ use weft_core::limits::INPUTS_MAX;
 use weft_core::types::Type;
 use weft_core::wire::{CARRIED_MAX, FieldId, FieldRef, LAYERS_MAX, LayerRef, Protocol, ProtocolId, Width};
 use weft_ir::ir::{BlockId, Endian, InputId, IntCmp, IntOp, Op, Terminator, Ty, Value};
-use weft_ir::program::{Carried, Frames, Input, Place};
+use weft_ir::program::{Carried, Frames, Input, Place, Store};
 
 use self::graph::{Graph, Node, Wanted, What};
 use self::header::{Extent, Out};
@@ -51,7 +51,7 @@ pub(super) fn frames(
             "it needs {n} inputs, some for fragments in tunnels, and {INPUTS_MAX} are the most"
         ));
     }
-    let graph = Graph::new(protocols, roots, wanted(inputs));
+    let graph = Graph::new(protocols, roots, wanted(protocols, inputs, placed(&stores, &carried)));
     if graph.is_cyclic() && graph.wanted.len() > MET_MAX {
         let n = graph.wanted.len();
         return Err(format!(
@@ -156,8 +156,17 @@ fn mask(inputs: &[Input], holds: impl Fn(&Input) -> bool) -> u64 {
     inputs.iter().enumerate().filter(|(_, input)| holds(input)).fold(0, |all, (at, _)| all | 1 << at)
 }
 
+/// The inputs of which somebody asks where they lie, though they are no runs of bytes: who writes them, who keeps a
+/// checksum, and who looks for fragments in tunnels.
+fn placed(stores: &[Option<Store>], carried: &[Carried]) -> u64 {
+    let written = stores.iter().enumerate().filter(|(_, store)| store.is_some()).map(|(at, _)| at as u16);
+    let sums = stores.iter().flatten().flat_map(|store| &store.sums).map(|sum| sum.input);
+    let packets = carried.iter().map(|carried| carried.packet);
+    written.chain(sums).chain(packets).fold(0, |all, at| all | 1 << at)
+}
+
 /// What is wanted of each layer.
-fn wanted(inputs: &[Input]) -> BTreeMap<Node, Vec<Wanted>> {
+fn wanted(protocols: &[Protocol], inputs: &[Input], placed: u64) -> BTreeMap<Node, Vec<Wanted>> {
     let mut wanted: BTreeMap<Node, Vec<Wanted>> = BTreeMap::new();
     for (at, input) in inputs.iter().enumerate() {
         let (layer, fields, last) = match &input.place {
@@ -172,11 +181,16 @@ fn wanted(inputs: &[Input]) -> BTreeMap<Node, Vec<Wanted>> {
                 Some(None) => What::Presence,
                 Some(Some(field)) => What::Field(field),
             };
-            wanted.entry((*protocol, layer.level)).or_default().push(Wanted {
-                input: InputId(at as u16),
-                what,
-                last,
-            });
+            let is_one_word = match what {
+                What::Header => false,
+                What::Presence => true,
+                What::Field(FieldId(id)) => {
+                    let fields = &protocols[usize::from(protocol.0)].fields;
+                    matches!(fields[usize::from(id)].width, Width::Bits { .. })
+                }
+            };
+            let (input, place) = (InputId(at as u16), !is_one_word || placed >> at & 1 != 0);
+            wanted.entry((*protocol, layer.level)).or_default().push(Wanted { input, what, last, place });
         }
     }
     wanted

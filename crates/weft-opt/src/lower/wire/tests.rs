@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use weft_core::Time;
 use weft_core::abi::{Counters, Cx, Outcome, Slot, State, Verdict};
 use weft_core::dice::Dice;
 use weft_core::types::Type;
 use weft_core::wire::*;
+use weft_core::{Time, checksum};
 use weft_ir::backend::{Backend as _, Program};
 use weft_ir::interp::Interp;
 use weft_ir::program::{ChainProgram, Event, Input, Place};
@@ -357,6 +357,30 @@ fn malformed_frames_are_told_by_protocol_and_rule() {
     assert_eq!(changed(22, 63), "ipv4: checksum does not hold");
     assert_eq!(changed(39, 4), "udp: a length that is shorter than the header");
     assert_eq!(changed(20, 0x01), "ipv4: checksum does not hold");
+}
+
+#[test]
+fn a_header_s_sum_holds_if_it_is_all_ones() {
+    // A damaged header would pass for a good one, or no header at all for one.
+    let sum = computed(bits("sum", 16), Checksum::Header);
+    let summed = protocol("summed", vec![bits("a", 32), sum, bits("b", 16)], (8, 8), Vec::new());
+    let chain = chain(&[summed], ProtocolId(0), &[(0, 0, "a"), (0, 0, "b")]);
+    let mut dice = Dice::from_seed(1);
+    for nth in 0..2000_u64 {
+        let mut header = match nth {
+            0 => [0; 8],
+            1 => [0xff; 8],
+            _ => [dice.bits(), dice.bits() & dice.bits() & dice.bits()][nth as usize % 2].to_be_bytes(),
+        };
+        if nth % 3 == 2 {
+            header[4..6].fill(0);
+            let right = !checksum::fold(checksum::sum(&header));
+            header[4..6].copy_from_slice(&right.to_be_bytes());
+        }
+        header[4] ^= u8::from(nth % 9 == 5);
+        let holds = checksum::fold(checksum::sum(&header)) == 0xffff;
+        assert_eq!(parse(&chain, &header).is_ok(), holds, "{nth}: {header:02x?}");
+    }
 }
 
 #[test]
