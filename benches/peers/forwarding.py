@@ -19,6 +19,7 @@ import itertools
 import os
 import random
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -33,6 +34,8 @@ from between import run
 from firewall import checksum, packed, summed
 
 PORTS = range(4)
+SHORT_MTU = 1300
+MTUS = [1500, 1500, 1500, SHORT_MTU]
 OWN_MAC = "02:00:00:00:00:01"
 OWN, OWN6 = "198.18.0.1", "2001:db8:ffff::1"
 ETH_P_ALL, ETH_P_IP, ETH_P_IP6, ETH_P_VLAN, ETH_P_QINQ = 3, 0x0800, 0x86DD, 0x8100, 0x88A8
@@ -43,6 +46,8 @@ VLAN_VALID = 0x10
 ARRIVES_S_MAX = 5
 # Neither network may take long to come up.
 UP_S_MAX = 10
+# Of each kind of difference.
+SHOWN_MAX = 3
 SENDERS = itertools.count(1)
 PROBE = b"forwarding probe"
 Route = collections.namedtuple("Route", "net hops")
@@ -150,10 +155,11 @@ def told(came):
 class Network(between.World):
     """A middle with four ports, and what is beyond them; `set_up` says who forwards."""
 
-    def __init__(self, set_up, mtus, nth):
+    def __init__(self, set_up, nth):
         super().__init__()
         self.names = [f"weft{os.getpid()}{end}{nth}" for end in ("o", "m")]
-        self.set_up, self.mtus, self.sockets, self.n_probes = set_up, mtus, [], 0
+        self.set_up, self.sockets, self.n_probes = set_up, [], 0
+        self.children, self.folder = [], None
 
     def __enter__(self):
         try:
@@ -179,7 +185,7 @@ class Network(between.World):
             # Packets that come in are finished and cut: none is what a device would make of it.
             for way in ("tx", "tso", "gso", "gro"):
                 subprocess.run(["ip", "netns", "exec", name, "ethtool", "-K", end, way, "off"], capture_output=True)
-            run("ip", "-n", name, "link", "set", end, "mtu", str(self.mtus[port] if name == middle else 9000), "up")
+            run("ip", "-n", name, "link", "set", end, "mtu", str(MTUS[port] if name == middle else 9000), "up")
 
     def middle(self, *argv, **kind):
         return run("ip", "netns", "exec", self.names[1], *argv, **kind)
@@ -187,7 +193,12 @@ class Network(between.World):
     def close(self):
         for end in self.sockets:
             end.close()
+        for child in reversed(self.children):
+            child.terminate()
+            child.wait(10)
         super().close()
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def socket(self, port):
         end = between.packet_socket(self.names[0], f"o{port}", socket.htons(ETH_P_ALL))
@@ -286,6 +297,8 @@ def router_of_kernel(routes):
             for nth in (1, 2):
                 for gateway in (gateway_of(port, nth), gateway_of(port, nth, True)):
                     lines.append(f"neigh add {gateway} lladdr {neighbour(port, nth)} dev m{port} nud permanent")
+        lines += [f"route append fe80::/64 dev m{port}" for port in PORTS]
+        lines += [f"neigh add fe80::1 lladdr {neighbour(port)} dev m{port} nud permanent" for port in PORTS]
         lines += [route_of_kernel(route) for route in routes]
         network.middle("ip", "-batch", "-", text="\n".join(lines) + "\n")
 
@@ -354,6 +367,37 @@ def some_routes(dice, has_default):
 MANY_WAYS = ["121.1.0.0/16", "121.2.3.0/24", "121.3.3.128/25", "2001:db8:a::/48", "2001:db8:b:c::/64"]
 
 
+def by_any_way(case, came, table):
+    """Where the route has several hops, which it was is left out, if it is one of them."""
+    kind, packet = case.frame[12:14], case.frame[14:]
+    if kind == b"\x08\x00" and len(packet) >= 20 or kind == b"\x86\xdd" and len(packet) >= 40:
+        to = ipaddress.ip_address(packet[16:20] if kind == b"\x08\x00" else packet[24:40])
+        hops = table.hops(to)
+        links = {(port, mac(neighbour(port, nth)) + mac(OWN_MAC) + kind) for port, nth in hops}
+        return [(-1, ("one of them", *read[1:])) if (port, read[0]) in links else (port, read) for port, read in came]
+    return came
+
+
+class Table:
+    """The hops of an address: those of the longest prefix."""
+
+    def __init__(self, routes):
+        self.nets = {}
+        for route in routes:
+            net = ipaddress.ip_network(route.net)
+            self.nets[net.version, int(net.network_address), net.prefixlen] = route.hops
+        self.lengths = sorted({(version, length) for version, _, length in self.nets}, reverse=True)
+
+    def hops(self, to):
+        for version, length in self.lengths:
+            if version == to.version:
+                shift = to.max_prefixlen - length
+                found = self.nets.get((version, int(to) >> shift << shift, length))
+                if found:
+                    return found
+        return []
+
+
 # ---- what routers get ----
 
 
@@ -367,6 +411,15 @@ def within(dice, net):
     return str(ipaddress.ip_address(at))
 
 
+CLASS_E = "addresses of class E go nowhere (RFC 1812 section 5.3.7)"
+NETWORK_0 = "addresses of network 0 go nowhere (RFC 1812 section 5.3.7)"
+LINK_LOCAL = "addresses of one link go no further (RFC 3927 section 2.7)"
+LINK_LOCAL6 = "addresses of one link go no further, nor back (RFC 4291 section 2.5.6)"
+UNSPECIFIED = "nobody is told that the unspecified address is no destination (RFC 4291 section 2.5.2)"
+NEVER_FORWARDED = "from the unspecified address nothing is forwarded (RFC 4291 section 2.5.2), not even back"
+TAGS_STAY = "a packet leaves with the tags with which it came: the router has no interfaces of virtual LANs"
+NO_STATION = "the router is no station: what is for itself is routed like all else, and others answer for its addresses"
+NO_MTU = "known: no MTU is known, so packets that are too long are lost, and nobody is told (docs/status.md)"
 IS_LATE = "a packet without hops that also has no route may be told of either (RFC 1812 section 5.2.1)"
 MARTIANS = ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "::/127", "fe80::/10", "ff00::/8", "::ffff:0:0/96"]
 
@@ -384,10 +437,11 @@ def somewhere(dice, routes, is_6):
 
 
 def destinations(dice, routes, n):
+    table = Table(routes)
     for nth in range(n):
         port, is_6 = dice.choice(PORTS), nth % 2 == 1
         src, dst = sender(port, is_6), somewhere(dice, routes, is_6)
-        from_port, size = dice.randrange(1024, 65536), dice.choice((0, 1, 4, 18, 100, 700, 1400))
+        from_port, size = dice.randrange(1024, 65536), dice.choice((0, 1, 4, 18, 100, 700, 1200))
         ttl = dice.choice((0, 1, 2, 3, 64, 64, 64, 255))
         made = dice.choice([
             lambda: (UDP, udp(src, dst, dice.randbytes(size), from_port)),
@@ -399,24 +453,26 @@ def destinations(dice, routes, n):
         packet = ip(src, dst, made[1], protocol=made[0], ttl=ttl)
         # A frame has 60 bytes at least, and may have more behind the packet.
         frame = ethernet(packet, port=port)
-        yield Case(f"random destinations of IPv{6 if is_6 else 4}", port, frame.ljust(dice.choice((0, 60, 60, len(frame) + 7)), b"\0"))
+        choice = IS_LATE if ttl < 2 and not table.hops(ipaddress.ip_address(dst)) else None
+        frame = frame.ljust(dice.choice((0, 60, 60, len(frame) + 7)), b"\0")
+        yield Case(f"random destinations of IPv{6 if is_6 else 4}", port, frame, choice)
 
 
 def hops_left(dice, routes):
     for is_6 in (False, True):
         for port in PORTS:
-            src = sender(port, is_6)
             good, lost = sender((port + 1) % 4, is_6), "3fff::1" if is_6 else "5.5.5.5"
             for ttl in (0, 1, 2, 64):
                 for dst in (good, lost):
-                    for size in (0, 8, 500, 520, 548, 1180, 1232, 1300):
+                    for size in (0, 8, 500, 520, 548, 1180, 1232, 1250):
+                        src = sender(port, is_6)
                         choice = IS_LATE if ttl < 2 and dst == lost else None
                         frame = ethernet(datagram(src, dst, dice.randbytes(size), ttl=ttl), port=port)
                         yield Case("hops that are left, and what is quoted", port, frame.ljust(60, b"\0"), choice)
                 for tos in range(0, 256, 5):
                     # Of an error, the kernel copies bits that were once the type of service.
                     choice = "errors are of class CS6, whatever their packets' class (RFC 2474)" if tos & 0x1E else None
-                    made = {"tclass" if is_6 else "tos": tos}
+                    src, made = sender(port, is_6), {"tclass" if is_6 else "tos": tos}
                     frame = ethernet(datagram(src, good, ttl=ttl, **made), port=port)
                     yield Case("classes of service", port, frame, None if is_6 else choice)
 
@@ -440,7 +496,7 @@ OPTIONS = {
     "CIPSO": b"\x86\x06\0\0\0\1\0\0",
 }
 AS_THEY_ARE = {"nothing", "router alert", "another", "security", "record route, full"}
-OPTIONS_PASS = "options are not looked at: what they ask for is not done, and wrong ones are not told of"
+OPTIONS_PASS = "options are not looked at: what they ask for is not done, wrong ones are not told of, and errors have none"
 
 
 def options(dice, routes):
@@ -449,7 +505,8 @@ def options(dice, routes):
             for port in PORTS:
                 src, dst = sender(port), sender((port + 1) % 4)
                 frame = ethernet(ipv4(src, dst, udp(src, dst), options=text, ttl=ttl), port=port)
-                choice = None if name in AS_THEY_ARE and ttl > 1 else OPTIONS_PASS
+                is_equal = name in AS_THEY_ARE and (ttl > 1 or name != "record route, full")
+                choice = None if is_equal else OPTIONS_PASS
                 yield Case("options of IPv4", port, frame, choice)
     headers = {
         "hop by hop, padding": (0, b"\x11\0\1\4\0\0\0\0"), "router alert": (0, b"\x11\0\5\2\0\0\1\0"),
@@ -521,30 +578,31 @@ def errors(dice, routes):
     """Of what nobody is told, and of what all are."""
     for port in PORTS:
         for is_6 in (False, True):
-            src, dst = sender(port, is_6), "3fff::1" if is_6 else "5.5.5.5"
-            quoted = datagram(dst, src)
+            dst, protocol = "3fff::1" if is_6 else "5.5.5.5", ICMP6 if is_6 else ICMP
             for kind in range(256):
-                made = icmp(src, dst, kind, data=quoted)
-                packet = ip(src, dst, made, protocol=ICMP6 if is_6 else ICMP, ttl=dice.choice((1, 9)))
-                packet = packet if packet[8 if not is_6 else 7] > 1 else ip(src, sender((port + 1) % 4, is_6), made, protocol=ICMP6 if is_6 else ICMP, ttl=1)
-                choice = None
-                yield Case(f"errors about ICMP{6 if is_6 else ''}", port, ethernet(packet, port=port), choice)
+                for ttl, to in ((1, sender((port + 1) % 4, is_6)), (9, dst)):
+                    src = sender(port, is_6)
+                    made = icmp(src, to, kind, data=datagram(to, src))
+                    yield Case(f"errors about {protocol}", port, ethernet(ip(src, to, made, protocol=protocol, ttl=ttl), port=port))
+            src = sender(port, is_6)
             for head in (b"", b"\x03", b"\x80", b"\x08", b"\x08\0\0"):
-                packet = ip(src, dst, head, protocol=ICMP6 if is_6 else ICMP)
-                yield Case(f"errors about cut ICMP{6 if is_6 else ''}", port, ethernet(packet, port=port))
+                packet = ip(src, dst, head, protocol=protocol)
+                yield Case(f"errors about cut {protocol}", port, ethernet(packet, port=port))
             for to in ("ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:01", "33:33:00:00:00:01", "02:00:00:00:00:55", OWN_MAC):
                 for ttl in (1, 9):
                     for where in (dst, sender((port + 1) % 4, is_6)):
                         choice = IS_LATE if ttl == 1 and where == dst else None
-                        yield Case("stations", port, ethernet(datagram(src, where, ttl=ttl), to=to, port=port), choice)
+                        yield Case("stations", port, ethernet(datagram(sender(port, is_6), where, ttl=ttl), to=to, port=port), choice)
         for source in ("0.0.0.0", "255.255.255.255", "224.0.0.1", "127.0.0.1", "240.0.0.1", "::", "::1", "ff02::1", "ff0e::1"):
             dst = "3fff::1" if ":" in source else "5.5.5.5"
             for where in (dst, sender((port + 1) % 4, ":" in source)):
-                yield Case("sources that are nobody's", port, ethernet(datagram(source, where), port=port))
+                choice = {"240.0.0.1": CLASS_E, "::": NEVER_FORWARDED}.get(source)
+                yield Case("sources that are nobody's", port, ethernet(datagram(source, where), port=port), choice)
         for where in ("0.0.0.0", "255.255.255.255", "224.0.0.1", "239.1.2.3", "127.0.0.1", "127.255.0.1", "::", "::1", "ff02::1", "ff0e::1"):
             for ttl in (1, 9):
                 packet = datagram(sender(port, ":" in where), where, ttl=ttl)
-                yield Case("destinations that are nobody's", port, ethernet(packet, port=port))
+                choice = UNSPECIFIED if where == "::" else None
+                yield Case("destinations that are nobody's", port, ethernet(packet, port=port), choice)
                 if where.startswith(("2", "ff")):
                     yield Case("groups", port, ethernet(packet, to="01:00:5e:00:00:01" if "." in where else "33:33:00:00:00:01", port=port))
 
@@ -581,22 +639,22 @@ def fragment(src, dst, data, at, end, ttl, ident):
 def unusual(dice, routes):
     """Addresses that RFCs say more of than one may follow."""
     cases = [
-        ("240.0.0.1", None, "addresses of class E go nowhere (RFC 1812 section 5.3.7)"),
-        ("0.1.2.3", None, "addresses of network 0 go nowhere (RFC 1812 section 5.3.7)"),
-        ("169.254.9.9", None, "addresses of one link go no further (RFC 3927 section 2.7)"),
-        (None, "240.0.0.1", "addresses of class E go nowhere (RFC 1812 section 5.3.7)"),
-        (None, "0.1.2.3", "addresses of network 0 go nowhere (RFC 1812 section 5.3.7)"),
-        (None, "169.254.9.9", "addresses of one link go no further (RFC 3927 section 2.7)"),
-        ("fe80::1", "2001:db8:2::7", None),
-        ("fe80::1", "3fff::1", None),
-        ("2001:db8:1::7", "fe80::9", "addresses of one link go no further (RFC 4291 section 2.5.6)"),
+        ("240.0.0.1", None, CLASS_E),
+        ("0.1.2.3", None, NETWORK_0),
+        ("169.254.9.9", None, LINK_LOCAL),
+        (None, "240.0.0.1", CLASS_E),
+        (None, "0.1.2.3", NETWORK_0),
+        (None, "169.254.9.9", LINK_LOCAL),
+        ("fe80::1", "2001:db8:2::7", LINK_LOCAL6),
+        ("fe80::1", "3fff::1", LINK_LOCAL6),
+        (None, "fe80::9", LINK_LOCAL6),
         ("::ffff:1.2.3.4", "2001:db8:2::7", None),
-        ("2001:db8:1::7", "::ffff:1.2.3.4", None),
+        (None, "::ffff:1.2.3.4", None),
         ("fec0::1", "2001:db8:2::7", None),
         ("fc00::1", "2001:db8:2::7", None),
         ("2002:7f00:1::1", "2001:db8:2::7", None),
-        ("2001:db8:1::7", "fec0::1", None),
-        ("2001:db8:1::7", "fc00::1", None),
+        (None, "fec0::1", None),
+        (None, "fc00::1", None),
         ("10.64.1.255", "10.80.1.255", None),
         ("10.64.1.0", "10.80.1.0", None),
         (OWN, None, "that a packet says it is the router's own is not looked at"),
@@ -606,102 +664,295 @@ def unusual(dice, routes):
     for src, dst, choice in cases:
         for port in PORTS:
             for ttl in (2, 9):
-                packet = datagram(src or sender(port), dst or sender((port + 1) % 4), ttl=ttl)
+                is_6 = ":" in f"{src}{dst}"
+                packet = datagram(src or sender(port, is_6), dst or sender((port + 1) % 4), ttl=ttl)
                 yield Case(f"from {src} to {dst}", port, ethernet(packet, port=port), choice)
 
 
-SCENES = [destinations, hops_left, options, damaged, payloads, errors, fragments, unusual]
+def tags(_dice, _routes):
+    for port in PORTS:
+        for is_6 in (False, True):
+            for kinds in ([(ETH_P_VLAN, 0)], [(ETH_P_VLAN, 7)], [(ETH_P_QINQ, 7)], [(ETH_P_VLAN, 0), (ETH_P_VLAN, 7)]):
+                for ttl in (1, 9):
+                    packet = datagram(sender(port, is_6), sender((port + 1) % 4, is_6), ttl=ttl)
+                    yield Case("tags", port, ethernet(packet, port=port, tags=kinds), TAGS_STAY)
+
+
+def for_itself(_dice, _routes):
+    for port in PORTS:
+        for own in (OWN, OWN6):
+            is_6 = own == OWN6
+            src, protocol, kind = sender(port, is_6), ICMP6 if is_6 else ICMP, 128 if is_6 else 8
+            made = [(protocol, icmp(src, own, kind)), (UDP, udp(src, own)), (253, b"data")]
+            for protocol, data in made:
+                frame = ethernet(ip(src, own, data, protocol=protocol), port=port)
+                yield Case("for the router itself", port, frame, NO_STATION)
+        ask = struct.pack("!HHBBH", 1, ETH_P_IP, 6, 4, 1) + mac(neighbour(port)) + packed(sender(port)) + bytes(6) + packed(OWN)
+        yield Case("who has its address", port, ethernet(ask, 0x0806, "ff:ff:ff:ff:ff:ff", port), NO_STATION)
+        src, group = sender(port, True), "ff02::1:ff00:1"
+        ask = icmp(src, group, 135, data=packed(OWN6) + b"\1\1" + mac(neighbour(port)))
+        packet = ipv6(src, group, ask, protocol=ICMP6, ttl=255)
+        yield Case("who has its address", port, ethernet(packet, to="33:33:ff:00:00:01", port=port), NO_STATION)
+
+
+def too_long(dice, _routes):
+    """For a port with a shorter MTU: what just fits, and what does not."""
+    for port in PORTS[:3]:
+        for is_6 in (False, True):
+            for size in (1280, SHORT_MTU - 1, SHORT_MTU, SHORT_MTU + 1, 1500):
+                for fragment in (0, 0x4000):
+                    src, dst = sender(port, is_6), sender(3, is_6)
+                    data = dice.randbytes(size - (48 if is_6 else 28))
+                    packet = datagram(src, dst, data, **{} if is_6 else {"fragment": fragment})
+                    choice = NO_MTU if size > SHORT_MTU else None
+                    yield Case("packets as long as the link, and longer", port, ethernet(packet, port=port), choice)
+
+
+SCENES = [destinations, hops_left, options, damaged, payloads, errors, fragments, unusual, tags, for_itself, too_long]
+
+
+# ---- switches ----
+
+AGE_S = 2
+# Ports of each virtual LAN; that of frames without a tag is 0 here and has a number of its own in the kernel.
+LANS = {0: (0, 1, 3), 7: (0, 1, 2), 8: (0, 3), 9: (2,), 4000: tuple(PORTS)}
+LAN_WITHOUT_TAG = 1
+PROBE_LAN, KIND = 4000, 0x88B5
+
+
+class Switched(Network):
+    """Frames that all others get tell when those before them have left."""
+
+    is_tagged = True
+
+    def probes(self, port, token):
+        tags = [(ETH_P_VLAN, PROBE_LAN)] if self.is_tagged else []
+        yield ethernet(token.ljust(46, b"\0"), KIND, "ff:ff:ff:ff:ff:ff", tags=tags, source=f"02:00:00:00:0f:{port:02x}")
+
+    def probed(self, port):
+        return [other for other in PORTS if other != port]
+
+
+class Plain(Switched):
+    is_tagged = False
+
+
+def bridge_of_kernel(network):
+    # A bridge is none that looks at what it carries.
+    for family in ("ip", "ip6", "arp"):
+        network.set(network.names[1], f"net.bridge.bridge-nf-call-{family}tables", 0)
+    kind = ["type", "bridge", "stp_state", "0", "mcast_snooping", "0", "ageing_time", str(AGE_S * 100)]
+    network.middle("ip", "link", "add", "br0", "address", "02:00:00:00:00:02", *kind)
+    for port in PORTS:
+        network.middle("ip", "link", "set", f"m{port}", "master", "br0")
+    network.middle("ip", "link", "set", "br0", "up")
+
+
+def bridge_of_open_vswitch(network):
+    """In its user-space data path, without flows that it remembers: what it learned is asked for each frame."""
+    folder = network.folder = tempfile.mkdtemp()
+    places = [f"{name}={folder}" for name in ("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR")]
+    within = ["ip", "netns", "exec", network.names[1], "env", *places]
+    base, control = f"unix:{folder}/db.sock", f"{folder}/switch.ctl"
+
+    def spawn(*argv, awaited):
+        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        network.children.append(subprocess.Popen([*within, *argv], **silent))
+        end = time.monotonic() + UP_S_MAX
+        while not os.path.exists(awaited):
+            if time.monotonic() > end:
+                raise RuntimeError(f"{argv[0]} does not start")
+            time.sleep(0.05)
+
+    def tell(*argv):
+        run(*within, "ovs-vsctl", f"--db={base}", "--timeout=10", *argv)
+
+    run(*within, "ovsdb-tool", "create", f"{folder}/conf.db", "/usr/share/openvswitch/vswitch.ovsschema")
+    spawn("ovsdb-server", f"{folder}/conf.db", f"--remote=p{base}", f"--unixctl={folder}/db.ctl", awaited=f"{folder}/db.sock")
+    tell("--no-wait", "init")
+    tell("--no-wait", "set", "Open_vSwitch", ".", "other_config:flow-limit=0", "other_config:emc-insert-inv-prob=0")
+    spawn("ovs-vswitchd", base, f"--unixctl={control}", f"--log-file={folder}/log", awaited=control)
+    tell("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev", "other-config:disable-in-band=true")
+    run(*within, "ovs-appctl", "-t", control, "upcall/disable-megaflows")
+    for port in PORTS:
+        lans = [lan for lan, members in LANS.items() if port in members]
+        mode = ["vlan_mode=native-untagged", f"tag={LAN_WITHOUT_TAG}"] if 0 in lans else ["vlan_mode=trunk"]
+        trunks = ",".join(str(lan or LAN_WITHOUT_TAG) for lan in lans)
+        tell("add-port", "br0", f"m{port}", "--", "set", "port", f"m{port}", *mode, f"trunks={trunks}")
+
+
+def bridge_of_weft(has_lans):
+    text = "IMPORT 'library/elements/l2_switch.weft';\n" + ports_of_weft()
+    for lan, members in LANS.items():
+        text += f"CREATE GROUP lan{lan} ON PORT {', '.join(f'p{port}' for port in members)} ALL;\n"
+    age = 300 if has_lans else AGE_S
+    text += f"CREATE CHAIN bridge ON PORT p0, p1, p2, p3 AS l2_switch (age = '{age} s'); END;\n"
+    rows = [f"({lan}, 'p{port}', 'lan{lan}')" for lan, members in LANS.items() for port in members]
+    return text + (f"INSERT INTO bridge.l2_switch.members VALUES {', '.join(rows)};\n" if has_lans else "")
+
+
+STATIONS = [f"02:00:00:00:0a:{at:02x}" for at in range(8)]
+GROUPS = ["ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:01", "33:33:00:00:00:01", "01:80:c2:00:00:10", "01:80:c2:00:00:21", "03:00:00:00:00:01"]
+RESERVED = [f"01:80:c2:00:00:{at:02x}" for at in range(16)]
+PRIORITY_STAYS = "a tag without a virtual LAN stays on: tags are neither put on nor taken off"
+PROVIDERS = "the first tag says the virtual LAN, be it a customer's or a provider's"
+SPANNING_TREES = "frames of spanning trees pass, as in Linux, so that others see a loop through a switch that has none"
+GROUPS_SEND = "a group sends nothing (IEEE 802.3 section 3.2.3), as in Linux"
+NOBODY_SENDS = "a source of zeros is a station like others (IEEE 802.1Q section 8.7 knows none that is not)"
+
+
+def tag(lan, priority=0, kind=ETH_P_VLAN):
+    return kind, priority << 13 | lan
+
+
+def l2(port, source, to, *tags, choice=None, scene, size=44):
+    return Case(scene, port, ethernet(b"weft" * (size // 4), KIND, to, tags=tags, source=source), choice)
+
+
+def learning(dice, has_lans, n):
+    """Stations that speak, move and are spoken to, in all virtual LANs; what was learned stays for what follows."""
+    # A switch that knows no virtual LANs learns in one what it then knows in all, in the kernel.
+    lans = [0, 0, 7, 7, 8, 9, 10, 4094] if has_lans else [0]
+    for _ in range(n):
+        lan, source, to = dice.choice(lans), dice.choice(STATIONS), dice.choice(STATIONS + GROUPS)
+        tags = [tag(lan, dice.choice((0, 0, 5)))] if lan else []
+        if tags and dice.random() < 0.2:
+            tags.append(tag(dice.choice((5, 8)), 3))
+        # Most stations are where they were.
+        port = STATIONS.index(source) % 4 if dice.random() < 0.8 else dice.choice(PORTS)
+        yield l2(port, source, to, *tags, scene="learning and moving", size=dice.choice((44, 40, 100, 1200)))
+
+
+def unusual_frames(dice, has_lans, _):
+    for port in PORTS:
+        for to in RESERVED:
+            choice = SPANNING_TREES if has_lans and to == RESERVED[0] else None
+            yield l2(port, STATIONS[port], to, scene="addresses of the link", choice=choice)
+            yield l2(port, STATIONS[port], to, tag(7), scene="addresses of the link, tagged", choice=choice)
+        for source in [*GROUPS, *RESERVED]:
+            choice = GROUPS_SEND if has_lans else None
+            yield l2(port, source, STATIONS[0], scene="sources that are groups", choice=choice)
+            yield l2(port, source, STATIONS[0], tag(7), scene="sources that are groups", choice=choice)
+        for to in (STATIONS[0], STATIONS[1], GROUPS[0]):
+            yield l2(port, "00:00:00:00:00:00", to, scene="a source of zeros", choice=NOBODY_SENDS)
+            yield l2(port, STATIONS[port], "00:00:00:00:00:00", scene="a destination of zeros", choice=NOBODY_SENDS)
+            yield l2(port, STATIONS[port], STATIONS[port], scene="to itself")
+            for priority in (0, 5):
+                choice = PRIORITY_STAYS if has_lans else None
+                yield l2(port, STATIONS[port], to, tag(0, priority), scene="tags without a virtual LAN", choice=choice)
+                yield l2(port, STATIONS[port], to, tag(0, priority), tag(7), scene="tags without a virtual LAN", choice=choice)
+            if has_lans:
+                yield l2(port, STATIONS[port], to, tag(4095), scene="4095")
+                yield l2(port, STATIONS[port], to, tag(7), tag(8), scene="two tags")
+                yield l2(port, STATIONS[port], to, tag(8), tag(7), tag(9), scene="three tags")
+                for kind in (ETH_P_QINQ, 0x9100):
+                    yield l2(port, STATIONS[port], to, tag(7, 0, kind), scene="a provider's tag", choice=PROVIDERS)
+        for kind in (0x0800, 0x0806, 0x86DD, 0x0026, 0x05DC, 0x0000, 0xFFFF):
+            for size in (0, 1, 20, 46):
+                frame = ethernet(dice.randbytes(size), kind, STATIONS[(port + 1) % 4], source=STATIONS[port])
+                yield Case("what it carries", port, frame)
+
+
+def ageing(_dice, _has_lans, _n):
+    """Some stations speak again before they are forgotten."""
+    say = lambda at, to: l2(at % 4, STATIONS[at], to, scene="ageing")
+    for at in range(8):
+        yield say(at, GROUPS[0])
+    yield AGE_S * 0.6
+    for at in range(4):
+        yield say(at, GROUPS[0])
+        # To be spoken to is not to speak.
+        yield say(at, STATIONS[(at + 5) % 8])
+    yield AGE_S * 0.7
+    for at in range(8):
+        yield say(0, STATIONS[at])
+        yield say(1, STATIONS[at])
+
+
+SWITCHED = [learning, unusual_frames, learning, ageing]
 
 
 # ---- main ----
 
 
 class Comparison:
-    def __init__(self, args):
-        self.args, self.equal, self.choices, self.faults = args, collections.Counter(), collections.Counter(), []
-        self.shown = collections.Counter()
+    """How many frames had the same end, and which had not."""
 
-    def of(self, case, theirs, ours, equal):
-        if equal:
+    def __init__(self, args):
+        self.args, self.equal = args, collections.Counter()
+        # By reason, and by scene.
+        self.choices, self.faults = collections.Counter(), collections.Counter()
+
+    def of(self, case, theirs, ours, table=None):
+        if theirs == ours or table and by_any_way(case, theirs, table) == by_any_way(case, ours, table):
             self.equal[case.scene] += 1
             return
-        if case.choice:
-            self.choices[case.choice] += 1
-        else:
-            self.faults.append(case)
-        key = case.choice or case.scene
-        self.shown[key] += 1
-        if self.args.verbose and self.shown[key] <= 3 or not case.choice and self.shown[key] <= 3:
-            print(f"{case.scene}{': ' + case.choice if case.choice else ''}\n  in {case.port}: {case.frame.hex()}")
-            print(f"  the kernel:\n{told(theirs)}\n  Weft:\n{told(ours)}")
+        counted, key = (self.choices, case.choice) if case.choice else (self.faults, case.scene)
+        counted[key] += 1
+        if counted[key] <= SHOWN_MAX and (self.args.verbose or not case.choice):
+            print(f"{case.scene}{': ' + case.choice if case.choice else ''}\n  in by port {case.port}: {case.frame.hex()}")
+            print(f"  the peer:\n{told(theirs)}\n  Weft:\n{told(ours)}")
+
+    def told(self):
+        if self.args.verbose:
+            for scene, n in self.equal.items():
+                print(f"{n:7} {scene}")
+        for reason, n in self.choices.items():
+            print(f"{n:7} differ: {reason}")
+        for scene, n in self.faults.items():
+            print(f"{n:7} differ, and should not: {scene}")
+        print(f"{self.equal.total()} frames had the same end, {self.choices.total()} another for a reason, "
+              f"{self.faults.total()} for none")
 
 
-def cases_of(scene, dice, routes, args):
-    more = (args.packets // 2,) if scene is destinations else ()
-    return list(scene(dice, routes, *more))
-
-
-def by_any_way(case, came, routes):
-    """Where the route has several hops, which it was is left out, if it is one of them."""
-    kind, packet = case.frame[12:14], case.frame[14:]
-    if kind == b"\x08\x00" and len(packet) >= 20 or kind == b"\x86\xdd" and len(packet) >= 40:
-        to = ipaddress.ip_address(packet[16:20] if kind == b"\x08\x00" else packet[24:40])
-        hops = routes.hops(to)
-        if len(hops) > 1:
-            links = {(port, mac(neighbour(port, nth)) + mac(OWN_MAC) + kind) for port, nth in hops}
-            return [(-1, ("one of them", *read[1:])) if (port, read[0]) in links else (port, read) for port, read in came]
-    return came
-
-
-class Table:
-    """The hops of an address: those of the longest prefix."""
-
-    def __init__(self, routes):
-        self.nets = {}
-        for route in routes:
-            net = ipaddress.ip_network(route.net)
-            self.nets[net.version, int(net.network_address), net.prefixlen] = route.hops
-        self.lengths = sorted({(version, length) for version, _, length in self.nets}, reverse=True)
-
-    def hops(self, to):
-        for version, length in self.lengths:
-            if version == to.version:
-                shift = to.max_prefixlen - length
-                found = self.nets.get((version, int(to) >> shift << shift, length))
-                if found:
-                    return found
-        return []
+def wanted(scenes, args):
+    return [scene for scene in scenes if not args.scenes or scene.__name__ in args.scenes]
 
 
 def route(args, has_default, comparison):
     dice = random.Random(args.seed * 2 + has_default)
     routes = some_routes(dice, has_default)
-    table, mtus = Table(routes), [1500] * 4
-    ours = weft(router_of_weft(routes))
-    with Routed(router_of_kernel(routes), mtus, 0) as kernel, Routed(ours, mtus, 1) as own:
-        for scene in SCENES:
-            if args.scenes and scene.__name__ not in args.scenes:
-                continue
-            for case in cases_of(scene, dice, routes, args):
+    table, ours = Table(routes), weft(router_of_weft(routes))
+    with Routed(router_of_kernel(routes), 0) as kernel, Routed(ours, 1) as own:
+        for scene in wanted(SCENES, args):
+            for case in scene(dice, routes, *[args.packets // 2] if scene is destinations else []):
                 theirs, ours = kernel.through(case.port, case.frame), own.through(case.port, case.frame)
-                is_equal = theirs == ours or by_any_way(case, theirs, table) == by_any_way(case, ours, table)
-                comparison.of(case, theirs, ours, is_equal)
+                comparison.of(case, theirs, ours, table)
+
+
+def switch(args, has_lans, comparison):
+    dice = random.Random(args.seed * 2 + has_lans)
+    kind, set_up = (Switched, bridge_of_open_vswitch) if has_lans else (Plain, bridge_of_kernel)
+    # What Open vSwitch learned it keeps for 15 s at least.
+    scenes = [scene for scene in wanted(SWITCHED, args) if not has_lans or scene is not ageing]
+    with kind(set_up, 2) as peer, kind(weft(bridge_of_weft(has_lans)), 3) as own:
+        for scene in scenes:
+            for case in scene(dice, has_lans, args.packets // 8):
+                if isinstance(case, float):
+                    time.sleep(case)
+                else:
+                    comparison.of(case, peer.through(case.port, case.frame), own.through(case.port, case.frame))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--packets", type=int, default=20000, help="how many random packets")
+    parser.add_argument("--packets", type=int, default=20000, help="how many packets to random destinations")
     parser.add_argument("--seed", type=int, default=1, help="what they are drawn from")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show choices, too")
-    parser.add_argument("scenes", nargs="*", metavar="SCENE", help="all, unless they are named")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show scenes that are equal, and choices, too")
+    names = ", ".join(dict.fromkeys(scene.__name__ for scene in SCENES + SWITCHED))
+    parser.add_argument("scenes", nargs="*", metavar="SCENE", help=f"all, or some of {names}")
     args = parser.parse_args()
+    # However it is ended, its namespaces go with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("forwarding.py: ended"))
+    # The kernel forwards on the core that sends, so that frames stay in order.
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     comparison = Comparison(args)
-    for has_default in (False, True):
-        route(args, has_default, comparison)
-    print(comparison.equal, comparison.choices, len(comparison.faults))
-    print(collections.Counter(case.scene for case in comparison.faults))
+    for which in (False, True):
+        if wanted(SCENES, args):
+            route(args, which, comparison)
+        if wanted(SWITCHED, args):
+            switch(args, which, comparison)
+    comparison.told()
     return 1 if comparison.faults else 0
 
 
