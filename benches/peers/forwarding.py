@@ -3,13 +3,12 @@
 
 usage: forwarding.py [--packets 20000] [--seed 1] [-v] [SCENE...]
 
-Two networks of two namespaces each: four veth pairs between a middle and an outside. In the middle of the one the kernel
-forwards, in that of the other `weft run` a program with `router`, with the same routes and neighbours, or `l2_switch`, with
-the same virtual LANs. A frame comes in by one port of both, and behind it one for each other port of which it is known that
-it leaves there, so that all that the first had for a consequence has been before. Compared are ports and bytes, and of
-errors all but what the sender may choose. Exits with 1 if something differs that is not said to be a choice, with its
-reason, beside the scene. Needs root, ip and bridge, which `setup-packets.sh` installs; `WEFT` names another binary than
-target/release/weft.
+Two networks of two namespaces each, with four veth pairs between a middle and an outside. In the middle of one the kernel
+routes, or is a bridge, or Open vSwitch is one with virtual LANs; in that of the other `weft run` has a program with `router`
+and the same routes and neighbours, or with `l2_switch` and the same virtual LANs. A frame comes in by a port of both, and
+behind it others that leave by all ports, so that whatever the first led to has left before. Compared are ports and bytes,
+and of errors all but their numbers. Exits with 1 if something differs for which no reason stands beside the scene. Needs
+root, ip and Open vSwitch, which `setup-packets.sh` installs; `WEFT` names another binary than target/release/weft.
 """
 
 import argparse
@@ -340,10 +339,11 @@ def ports_of_weft():
 def weft(text):
     def set_up(network):
         network.middle("ip", "link", "set", "lo", "up")
-        with tempfile.NamedTemporaryFile("w", suffix=".weft", delete=False) as file:
+        network.folder = tempfile.mkdtemp()
+        path = os.path.join(network.folder, "network.weft")
+        with open(path, "w") as file:
             file.write(text)
-        network.program = file.name
-        argv = ["ip", "netns", "exec", network.names[1], peers.WEFT, "run", file.name, "--table", "never"]
+        argv = ["ip", "netns", "exec", network.names[1], peers.WEFT, "run", path, "--table", "never"]
         network.node = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     return set_up
@@ -950,7 +950,9 @@ def main():
     for which in (False, True):
         if wanted(SCENES, args):
             route(args, which, comparison)
-        if wanted(SWITCHED, args):
+        if which and not shutil.which("ovs-vswitchd"):
+            print("virtual LANs are left out: Open vSwitch is not installed: benches/peers/setup-packets.sh")
+        elif wanted(SWITCHED, args):
             switch(args, which, comparison)
     comparison.told()
     return 1 if comparison.faults else 0
