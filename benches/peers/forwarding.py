@@ -574,6 +574,15 @@ def payloads(dice, routes):
         yield Case(f"payloads of protocol {protocol}, IPv{6 if is_6 else 4}", port, ethernet(packet, port=port))
 
 
+# The numbers of headers that may stand before ICMP, which each of them says is next.
+BEFORE_ICMP = {
+    "hop by hop": (0, b"\x3a\0\1\4\0\0\0\0"), "destination": (60, b"\x3a\0\1\4\0\0\0\0"),
+    "routing": (43, b"\x3a\0\4\0\0\0\0\0"), "a fragment, the first": (44, b"\x3a\0\0\1\0\0\0\7"),
+    "a fragment, a later one": (44, b"\x3a\0\0\x08\0\0\0\7"), "a proof": (51, b"\x3a\1" + bytes(10)),
+    "a proof and options": (51, b"\x3c\1" + bytes(10) + b"\x3a\0\1\4\0\0\0\0"),
+}
+
+
 def errors(dice, routes):
     """Of what nobody is told, and of what all are."""
     for port in PORTS:
@@ -588,6 +597,12 @@ def errors(dice, routes):
             for head in (b"", b"\x03", b"\x80", b"\x08", b"\x08\0\0"):
                 packet = ip(src, dst, head, protocol=protocol)
                 yield Case(f"errors about cut {protocol}", port, ethernet(packet, port=port))
+            for name, (number, head) in BEFORE_ICMP.items() if is_6 else ():
+                for kind in (1, 3, 127, 128, 129):
+                    src, to = sender(port, True), sender((port + 1) % 4, True)
+                    made = head + icmp(src, to, kind, data=datagram(to, src))
+                    frame = ethernet(ipv6(src, to, made, protocol=number, ttl=1), port=port)
+                    yield Case(f"errors about ICMP behind {name}", port, frame)
             for to in ("ff:ff:ff:ff:ff:ff", "01:00:5e:00:00:01", "33:33:00:00:00:01", "02:00:00:00:00:55", OWN_MAC):
                 for ttl in (1, 9):
                     for where in (dst, sender((port + 1) % 4, is_6)):

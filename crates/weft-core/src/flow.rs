@@ -17,6 +17,7 @@ const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const DESTINATION: u8 = 60;
 const FRAGMENT: u8 = 44;
+const AUTHENTICATION: u8 = 51;
 /// Extension headers behind which ports are looked for.
 const EXTENSIONS_MAX: usize = 8;
 
@@ -74,12 +75,14 @@ fn is_error_of_ipv6(packet: &[u8]) -> Option<bool> {
     let end = IPV6_HEADER_BYTES + usize::from(number(packet, 4)?);
     let whole = packet.get(..end).unwrap_or(packet);
     let (mut protocol, mut rest) = behind_extensions(*packet.get(6)?, whole.get(IPV6_HEADER_BYTES..)?);
-    if protocol == FRAGMENT {
-        let is_later = number(rest, 2)? & 0xfff8 != 0;
-        if is_later {
-            return Some(false);
-        }
-        (protocol, rest) = behind_extensions(rest[0], rest.get(FRAGMENT_HEADER_BYTES..)?);
+    for _ in 0..EXTENSIONS_MAX {
+        let header_bytes = match protocol {
+            FRAGMENT if number(rest, 2)? & 0xfff8 != 0 => return Some(false),
+            FRAGMENT => FRAGMENT_HEADER_BYTES,
+            AUTHENTICATION => 4 * (usize::from(*rest.get(1)?) + 2),
+            _ => break,
+        };
+        (protocol, rest) = behind_extensions(rest[0], rest.get(header_bytes..)?);
     }
     Some(protocol == ICMPV6 && rest.first().is_none_or(|kind| *kind < 128))
 }
@@ -209,6 +212,9 @@ mod tests {
         let fragment = |at: u8, kind: u8| v6(44, &[58, 0, 0, at, 0, 0, 0, 7, kind]);
         assert!(is_icmp_error(&fragment(1, 1), true));
         assert!(!is_icmp_error(&fragment(1, 128), true));
+        let proof = |kind: u8| v6(51, &[&[58, 1][..], &[0; 10], &[kind]].concat());
+        assert!(is_icmp_error(&proof(1), true));
+        assert!(!is_icmp_error(&proof(128), true));
         // A later one begins anywhere.
         assert!(!is_icmp_error(&fragment(8, 1), true));
         assert!(is_icmp_error(&v4(1, 0x2000, &[3]), false));
