@@ -8,11 +8,16 @@ const IPV6: u8 = 6;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+const IPV6_HEADER_BYTES: usize = 40;
+const FRAGMENT_HEADER_BYTES: usize = 8;
 /// Extension headers of IPv6 that say how long they are, and of fragments.
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const DESTINATION: u8 = 60;
 const FRAGMENT: u8 = 44;
+const AUTHENTICATION: u8 = 51;
 /// Extension headers behind which ports are looked for.
 const EXTENSIONS_MAX: usize = 8;
 
@@ -43,6 +48,49 @@ pub fn flow_of(frame: &[u8], is_ip: bool) -> Flow {
     }
 }
 
+/// Whether an Ethernet frame, or an IP packet without a link header, is an error of ICMP, about which nobody may be
+/// told (RFC 1122 section 3.2.2, RFC 4443 section 2.4 e). So is a message that has no type, or none that is known;
+/// later fragments, which do not say, are none.
+pub fn is_icmp_error(frame: &[u8], is_ip: bool) -> bool {
+    let network = if is_ip { Some(0) } else { network_at(frame) };
+    let packet = network.and_then(|at| frame.get(at..)).unwrap_or_default();
+    match packet.first().map(|first| first >> 4) {
+        Some(IPV4) => is_error_of_ipv4(packet).unwrap_or(false),
+        Some(IPV6) => is_error_of_ipv6(packet).unwrap_or(false),
+        _ => false,
+    }
+}
+
+/// None if it is cut in the header.
+fn is_error_of_ipv4(packet: &[u8]) -> Option<bool> {
+    if *packet.get(9)? != ICMP || number(packet, 6)? & 0x1fff != 0 {
+        return Some(false);
+    }
+    let whole = packet.get(..number(packet, 2)?.into()).unwrap_or(packet);
+    Some(!matches!(whole.get(usize::from(packet[0] & 15) * 4), Some(0 | 8 | 13..=18)))
+}
+
+/// None if it is cut in the headers.
+fn is_error_of_ipv6(packet: &[u8]) -> Option<bool> {
+    let end = IPV6_HEADER_BYTES + usize::from(number(packet, 4)?);
+    let whole = packet.get(..end).unwrap_or(packet);
+    let (mut protocol, mut rest) = behind_extensions(*packet.get(6)?, whole.get(IPV6_HEADER_BYTES..)?);
+    for _ in 0..EXTENSIONS_MAX {
+        let header_bytes = match protocol {
+            FRAGMENT if number(rest, 2)? & 0xfff8 != 0 => return Some(false),
+            FRAGMENT => FRAGMENT_HEADER_BYTES,
+            AUTHENTICATION => 4 * (usize::from(*rest.get(1)?) + 2),
+            _ => break,
+        };
+        (protocol, rest) = behind_extensions(rest[0], rest.get(header_bytes..)?);
+    }
+    Some(protocol == ICMPV6 && rest.first().is_none_or(|kind| *kind < 128))
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]))
+}
+
 /// The parts of an IP packet that tell its flow.
 struct Ip<'f> {
     traffic_class: u8,
@@ -68,10 +116,12 @@ impl<'f> Ip<'f> {
                 })
             }
             IPV6 => {
-                let (protocol, ports) = behind_extensions(*packet.get(6)?, packet.get(40..)?);
+                let (protocol, rest) = behind_extensions(*packet.get(6)?, packet.get(IPV6_HEADER_BYTES..)?);
+                let is_fragment = protocol == FRAGMENT;
+                let ports = rest.get(..4).filter(|_| !is_fragment);
                 Some(Self {
                     traffic_class: packet[0] << 4 | packet.get(1)? >> 4,
-                    protocol,
+                    protocol: rest.first().filter(|_| is_fragment).copied().unwrap_or(protocol),
                     src: packet.get(8..24)?,
                     dst: packet.get(24..40)?,
                     ports,
@@ -93,17 +143,81 @@ impl<'f> Ip<'f> {
     }
 }
 
-/// What stands behind the extension headers of IPv6 (RFC 8200 section 4), and its ports unless it is a fragment.
-fn behind_extensions(first: u8, bytes: &[u8]) -> (u8, Option<&[u8]>) {
+/// What stands behind the extension headers of IPv6 (RFC 8200 section 4): the header of a fragment counts as that.
+fn behind_extensions(first: u8, bytes: &[u8]) -> (u8, &[u8]) {
     let (mut protocol, mut rest) = (first, bytes);
     for _ in 0..EXTENSIONS_MAX {
-        let (HOP_BY_HOP | ROUTING | DESTINATION | FRAGMENT, [next, more, ..]) = (protocol, rest) else {
+        let (HOP_BY_HOP | ROUTING | DESTINATION, [next, more, ..]) = (protocol, rest) else {
             break;
         };
-        if protocol == FRAGMENT {
-            return (*next, None);
-        }
         (protocol, rest) = (*next, rest.get(8 * (usize::from(*more) + 1)..).unwrap_or_default());
     }
-    (protocol, rest.get(..4))
+    (protocol, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A packet of IPv4 from 10.0.0.1 to 10.0.0.2, behind a header of Ethernet.
+    fn v4(protocol: u8, fragment: u16, data: &[u8]) -> Vec<u8> {
+        let [high, low] = fragment.to_be_bytes();
+        let mut frame = vec![0; 12];
+        frame.extend([8, 0, 0x45, 0, 0, 20 + data.len() as u8, 0, 7, high, low, 64, protocol, 0, 0]);
+        frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend(data);
+        frame
+    }
+
+    /// A packet of IPv6 without a link header.
+    fn v6(next: u8, data: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x60, 0, 0, 0, 0, data.len() as u8, next, 64];
+        packet.extend([0x20; 32]);
+        packet.extend(data);
+        packet
+    }
+
+    #[test]
+    fn errors_of_icmp_are_known_by_their_type() {
+        // Else errors would be told of, which goes on for ever, or questions would not.
+        for kind in 0..=255 {
+            let is_question = matches!(kind, 0 | 8 | 13..=18);
+            assert_eq!(is_icmp_error(&v4(1, 0, &[kind]), false), !is_question, "type {kind}");
+            assert_eq!(is_icmp_error(&v6(58, &[kind]), true), kind < 128, "type {kind} of IPv6");
+        }
+        assert!(!is_icmp_error(&v4(17, 0, &[3]), false));
+        assert!(!is_icmp_error(&v6(17, &[3]), true));
+        assert!(!is_icmp_error(&v6(1, &[3]), true));
+    }
+
+    #[test]
+    fn what_has_no_type_is_taken_for_an_error() {
+        // What fills a short frame is none: a type of 0 would be an answer.
+        let mut padded = v4(1, 0, &[]);
+        padded.resize(60, 0);
+        assert!(is_icmp_error(&padded, false));
+        assert!(is_icmp_error(&v6(58, &[]), true));
+        for cut in 0..60 {
+            // It must not panic, whatever is there.
+            is_icmp_error(&padded[..cut], false);
+            is_icmp_error(&v6(0, &[58, 0, 1, 4, 0, 0, 0, 0, 1])[..cut.min(49)], true);
+        }
+    }
+
+    #[test]
+    fn errors_are_found_behind_headers_and_in_first_fragments() {
+        let options = [58, 0, 1, 4, 0, 0, 0, 0];
+        assert!(is_icmp_error(&v6(0, &[&options[..], &[1]].concat()), true));
+        assert!(!is_icmp_error(&v6(60, &[&options[..], &[128]].concat()), true));
+        let fragment = |at: u8, kind: u8| v6(44, &[58, 0, 0, at, 0, 0, 0, 7, kind]);
+        assert!(is_icmp_error(&fragment(1, 1), true));
+        assert!(!is_icmp_error(&fragment(1, 128), true));
+        let proof = |kind: u8| v6(51, &[&[58, 1][..], &[0; 10], &[kind]].concat());
+        assert!(is_icmp_error(&proof(1), true));
+        assert!(!is_icmp_error(&proof(128), true));
+        // A later one begins anywhere.
+        assert!(!is_icmp_error(&fragment(8, 1), true));
+        assert!(is_icmp_error(&v4(1, 0x2000, &[3]), false));
+        assert!(!is_icmp_error(&v4(1, 0x2001, &[3]), false));
+    }
 }

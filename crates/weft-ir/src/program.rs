@@ -5,6 +5,7 @@
 //! compiles into one piece of code (that is all that fusion is here).
 
 use crate::ir::{Endian, Function, Op, TableId};
+use weft_core::flow::{flow_of, is_icmp_error};
 use weft_core::matching::MatchSpec;
 use weft_core::native::NativeDecl;
 use weft_core::table::{Departure, TableSpec};
@@ -244,7 +245,7 @@ pub enum Place {
     Layer(LayerRef),
 }
 
-/// What the engine knows of a tuple.
+/// What the engine knows of a tuple, or a program reads of a frame without its parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Meta {
     /// `method`, TEXT: `/shop.Cart/Add`.
@@ -269,6 +270,28 @@ pub enum Meta {
     Version,
     /// `port`, TEXT: where a frame arrived.
     Port,
+    /// `flow`, U64: a hash of 32 bits of its addresses, protocol and ports. [`Meta::is_of_bytes`].
+    Flow,
+    /// `is_icmp_error`, BOOL: whether a frame is an error of ICMP, about which nobody may be told.
+    /// [`Meta::is_of_bytes`].
+    IsIcmpError,
+}
+
+impl Meta {
+    /// Whether it is there in every frame, in no slot: a program reads it of the bytes ([`Meta::of_bytes`]) where it
+    /// asks for it, so that those that do not pay nothing.
+    pub fn is_of_bytes(self) -> bool {
+        matches!(self, Self::Flow | Self::IsIcmpError)
+    }
+
+    /// What is read of a frame, or of an IP packet without a link header, as a word.
+    pub fn of_bytes(self, frame: &[u8], is_ip: bool) -> Option<u64> {
+        match self {
+            Self::Flow => Some(flow_of(frame, is_ip).flow.into()),
+            Self::IsIcmpError => Some(is_icmp_error(frame, is_ip).into()),
+            _ => None,
+        }
+    }
 }
 
 /// A table of an element.

@@ -16,7 +16,7 @@ use weft_core::matching::{Found, Key, Matcher};
 use weft_core::native::{Arg, Call, Ended, NATIVE_ARGS_MAX, NATIVE_BYTES_MAX};
 use weft_core::table::{ColumnRef, Insert, Row, Table};
 use weft_core::{Status, Time};
-use weft_core::{checksum, hash};
+use weft_core::{checksum, flow, hash};
 use weft_ir::program::Merge;
 
 /// A run of bytes that stays until the pass ends.
@@ -239,6 +239,8 @@ helpers! {
     Keep = keep(I64, I64, I64) -> (I64, I64);
     HashBytes = hash_bytes(I64, I64) -> (I64);
     FrameSum = frame_sum(I64, I64) -> (I64);
+    FlowOf = flow_of(I64, I64, I8) -> (I64);
+    IsIcmpError = is_icmp_error(I64, I64, I8) -> (I8);
     InPrefix = in_prefix(I64, I64, I64, I64) -> (I8);
 
     Native = native(I64, I64, I64, I64) -> (I64);
@@ -470,6 +472,14 @@ extern "C" fn contains(a: Bytes, b: Bytes) -> bool {
 
 extern "C" fn frame_sum(bytes: Bytes) -> u64 {
     checksum::fold(checksum::sum(bytes.as_slice())).into()
+}
+
+extern "C" fn flow_of(frame: Bytes, is_ip: bool) -> u64 {
+    flow::flow_of(frame.as_slice(), is_ip).flow.into()
+}
+
+extern "C" fn is_icmp_error(frame: Bytes, is_ip: bool) -> bool {
+    flow::is_icmp_error(frame.as_slice(), is_ip)
 }
 
 extern "C" fn like(a: Bytes, pattern: Bytes) -> bool {

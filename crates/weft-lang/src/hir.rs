@@ -1585,6 +1585,10 @@ pub enum Meta {
     /// `port`, TEXT: the port at which the frame arrived; in PACKET. There, `size` is that of the frame, and `call_id`
     /// is written `packet_id`.
     Port,
+    /// `flow`, U64: a hash of 32 bits of the frame's addresses, protocol and ports as it arrived; in PACKET.
+    Flow,
+    /// `is_icmp_error`, BOOL: whether the frame that arrived is one, about which nobody may be told; in PACKET.
+    IsIcmpError,
 }
 
 /// The functions of the language; [`crate::check::functions`] has their signatures.

@@ -17,7 +17,7 @@ use weft_core::types::Repr;
 use weft_core::wire::CARRIED_MAX;
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::ir::{InputId, Op};
-use weft_ir::program::{Carried, ChainProgram, Check, Event, Frames, Meta, Place, Store};
+use weft_ir::program::{Carried, ChainProgram, Check, Event, Frames, Input, Meta, Place, Store};
 
 /// The code of a chain or of a condition, and what it is given.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(super) struct Code {
     pub(super) inputs: usize,
     /// The inputs that the engine knows.
     metas: Vec<(usize, Meta)>,
+    /// The inputs that code reads of the frame itself, which are always there.
+    of_bytes: u64,
     /// For each input, how it is written.
     pub(super) stores: Vec<Option<Store>>,
     /// The chain in parts, in the place of `request`, where some element changes the structure of frames: those behind
@@ -158,9 +160,12 @@ impl Code {
         };
         let inputs = &program.request.inputs;
         let metas = inputs.iter().enumerate().filter_map(|(at, input)| match input.place {
-            Place::Meta(meta) if is_read(at) => Some((at, meta)),
+            Place::Meta(meta) if is_read(at) && !meta.is_of_bytes() => Some((at, meta)),
             _ => None,
         });
+        let is_of_bytes = |input: &Input| matches!(input.place, Place::Meta(meta) if meta.is_of_bytes());
+        let of_bytes = inputs.iter().enumerate().filter(|(_, input)| is_of_bytes(input));
+        let of_bytes = of_bytes.fold(0, |all, (at, _)| all | 1_u64 << at);
         let frames = program.frames.as_ref();
         let sound = |store: &Option<Store>| store.clone().filter(|store| store.at.is_sound());
         let mut stores: Vec<_> = frames.into_iter().flat_map(|frames| &frames.stores).map(sound).collect();
@@ -177,6 +182,7 @@ impl Code {
             carried,
             begins,
             bytes,
+            of_bytes,
             parse: parser.transpose()?,
             inputs: inputs.len(),
             metas: metas.collect(),
@@ -191,7 +197,7 @@ impl Code {
     /// Fills the slots of a frame, the `nth` of its batch. `Err` has the check that it breaks.
     #[inline(always)]
     pub(super) fn parse(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<u64, u32> {
-        cx.present = 0;
+        cx.present = self.of_bytes;
         if let Some(parse) = &self.parse {
             parse.run(cx, usize::MAX);
             if cx.out.verdict != Verdict::Forward {
@@ -374,6 +380,8 @@ impl Code {
             Meta::Index => number(frame.meta.sequence),
             Meta::CallId => number(packet_id(frame)),
             Meta::Version => number(self.version),
+            // A program reads them of the frame.
+            Meta::Flow | Meta::IsIcmpError => None,
             Meta::Method | Meta::Peer | Meta::Status | Meta::Elapsed | Meta::Upstream | Meta::EndedBy => None,
         }
     }

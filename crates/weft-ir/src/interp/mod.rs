@@ -247,7 +247,13 @@ impl Interpreted {
     /// The inputs as the engine gives them.
     fn inputs(&self, cx: &Cx<'_>) -> Inputs {
         let Some(direction) = Handler::of(self.event).direction(&self.chain) else { return Vec::new() };
+        let is_ip = self.chain.frames.as_ref().is_some_and(|frames| frames.is_ip);
         let value = |(index, (input, slot)): (usize, (&Input, &Slot))| {
+            if let Place::Meta(meta) = input.place
+                && let Some(word) = meta.of_bytes(cx.regions[REGION_BODY], is_ip)
+            {
+                return Some(Val::of_word(Ty::of(input.ty), word));
+            }
             let present = cx.present >> index & 1 != 0;
             present.then(|| match Ty::of(input.ty) {
                 Ty::Bytes => {

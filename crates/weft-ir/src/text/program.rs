@@ -26,6 +26,8 @@ const METAS: &[(&str, Meta)] = &[
     ("ended_by", Meta::EndedBy),
     ("version", Meta::Version),
     ("port", Meta::Port),
+    ("flow", Meta::Flow),
+    ("is_icmp_error", Meta::IsIcmpError),
 ];
 
 const EVICTS: &[(&str, Evict)] = &[("reject", Evict::Reject), ("oldest", Evict::Oldest), ("lru", Evict::Lru)];

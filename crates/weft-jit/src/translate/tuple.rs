@@ -18,7 +18,7 @@ use weft_core::types::Type;
 use weft_core::{Interval, Time};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{Endian, InputId, Op, Ty, Value};
-use weft_ir::program::{Part, Place};
+use weft_ir::program::{Meta, Part, Place};
 use weft_ir::verify::{FramePlace, Handler};
 
 /// Offsets of numbers in a frame are put into instructions up to here.
@@ -31,6 +31,8 @@ pub(super) struct Column {
     /// [`input_bytes_max`]
     bytes_max: Option<u32>,
     region: usize,
+    /// What reads it of the frame each time that it is asked for; the engine gives no slot then.
+    read_by: Option<Helper>,
     /// The column as the engine gave it, where a part of the segment reads it.
     given: Option<Val>,
     /// The column as it is now, if a part of the segment changes it: its value (the second for Bytes), and whether
@@ -84,11 +86,16 @@ impl Segment<'_, '_> {
                     Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
                     Place::Meta(_) | Place::Key(_) => REGION_META,
                 },
+                read_by: match input.place {
+                    Place::Meta(Meta::Flow) => Some(Helper::FlowOf),
+                    Place::Meta(Meta::IsIcmpError) => Some(Helper::IsIcmpError),
+                    _ => None,
+                },
                 given: None,
                 now: None,
                 patched: None,
             };
-            if reads[at] {
+            if reads[at] && column.read_by.is_none() {
                 column.given = Some(self.load_input(at, column));
             }
             if let (Some(value), true) = (column.given, changes[at]) {
@@ -226,6 +233,16 @@ impl Segment<'_, '_> {
         (ins.ins().iadd(start, offset), inside)
     }
 
+    /// What a helper reads of the frame as it arrived.
+    fn read_of_frame(&mut self, helper: Helper) -> Val {
+        let base = offset_of!(Cx<'_>, regions) + REGION_BODY * size_of::<&[u8]>();
+        let start = self.load_cx(I64, base + SLICE_START);
+        let len = self.frame_len();
+        let is_ip = self.plan.chain.frames.as_ref().is_some_and(|frames| frames.is_ip);
+        let is_ip = self.bool(is_ip);
+        self.call_one(helper, &[start, len, is_ip])
+    }
+
     fn frame_len(&mut self) -> clif::Value {
         let frame = offset_of!(Cx<'_>, regions) + REGION_BODY * size_of::<&[u8]>();
         self.load_cx(I64, frame + SLICE_LEN)
@@ -344,9 +361,10 @@ impl PartTranslator<'_, '_, '_, '_> {
         match op {
             Op::Input(input) => {
                 let (at, column) = self.column(*input)?;
-                return Ok(Done::Value(match column.now {
-                    Some(_) => self.segment.current(column).0,
-                    None => column.given.unwrap_or_else(|| self.segment.load_input(at, column)),
+                return Ok(Done::Value(match (column.now, column.read_by) {
+                    (Some(_), _) => self.segment.current(column).0,
+                    (None, Some(helper)) => self.segment.read_of_frame(helper),
+                    (None, None) => column.given.unwrap_or_else(|| self.segment.load_input(at, column)),
                 }));
             }
             Op::InputPresent(input) => {

@@ -16,7 +16,9 @@ use crate::source::Span;
 
 /// What the engine knows of a frame: name, type, nullable.
 pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
+    ("flow", Meta::Flow, Type::Uint(64), false),
     ("index", Meta::Index, Type::Uint(64), false),
+    ("is_icmp_error", Meta::IsIcmpError, Type::Bool, false),
     ("packet_id", Meta::CallId, Type::Uint(64), false),
     ("port", Meta::Port, Type::Text(None), false),
     ("size", Meta::Size, Type::Size, false),

@@ -303,6 +303,8 @@ impl Looks<'_, '_> {
                     looks.push((name.map_or("the frame".to_owned(), |name| format!("`{name}`")), part.span));
                 }
                 ExprKind::Meta(Meta::Size) => looks.push(("`size`".to_owned(), part.span)),
+                ExprKind::Meta(Meta::Flow) => looks.push(("`flow`".to_owned(), part.span)),
+                ExprKind::Meta(Meta::IsIcmpError) => looks.push(("`is_icmp_error`".to_owned(), part.span)),
                 _ => {}
             });
         }

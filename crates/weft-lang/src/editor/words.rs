@@ -45,7 +45,9 @@ words! {
     "call_id" "A number of this call, unique on this node.";
     "elapsed" "The time since the call opened; in `ON RESPONSE` and `ON CLOSE`.";
     "ended_by" "The element that ended the call, if one did; in `ON CLOSE`.";
+    "flow" "A hash of the frame's addresses, protocol and ports as it arrived; in `ON PACKET`.";
     "index" "Which message of its stream and direction this is, from 0.";
+    "is_icmp_error" "Whether the frame is an error of ICMP, about which nobody is told; in `ON PACKET`.";
     "method" "The path of the method: `/shop.Cart/Add`.";
     "packet_id" "A number of this frame, unique on this node; in `ON PACKET`.";
     "payload" "The message as it arrived, without its frame; in `ON REQUEST` and `ON RESPONSE`.";

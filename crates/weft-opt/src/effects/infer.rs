@@ -44,8 +44,12 @@ pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, functio
 }
 
 fn of_frame(direction: Option<&Direction>) -> Vec<InputId> {
-    let is_of_frame =
-        |place: &Place| matches!(place, Place::Frame(_) | Place::Layer(_) | Place::Meta(Meta::Size));
+    let of_bytes = |meta: &Meta| matches!(meta, Meta::Size | Meta::Flow | Meta::IsIcmpError);
+    let is_of_frame = |place: &Place| match place {
+        Place::Frame(_) | Place::Layer(_) => true,
+        Place::Meta(meta) => of_bytes(meta),
+        _ => false,
+    };
     let inputs = direction.into_iter().flat_map(|direction| &direction.inputs).enumerate();
     inputs.filter(|(_, input)| is_of_frame(&input.place)).map(|(at, _)| InputId(at as u16)).collect()
 }

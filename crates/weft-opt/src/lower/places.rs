@@ -76,6 +76,8 @@ pub(super) fn meta(meta: hir::Meta) -> Place {
         hir::Meta::Upstream => Meta::Upstream,
         hir::Meta::EndedBy => Meta::EndedBy,
         hir::Meta::Port => Meta::Port,
+        hir::Meta::Flow => Meta::Flow,
+        hir::Meta::IsIcmpError => Meta::IsIcmpError,
     })
 }
 
@@ -101,6 +103,8 @@ fn name(place: &Place) -> String {
             Meta::EndedBy => "ended_by",
             Meta::Version => "version",
             Meta::Port => "port",
+            Meta::Flow => "flow",
+            Meta::IsIcmpError => "is_icmp_error",
         }
         .to_owned(),
     }

@@ -73,8 +73,10 @@ fn needed(chain: &ChainProgram, handler: &Effects) -> impl Iterator<Item = Input
         let place = &chain.request.inputs[usize::from(id.0)].place;
         match place {
             Place::Body(_) | Place::Header(_) => true,
-            // They are the id and the version, which travel anyway.
-            Place::Meta(meta) => !matches!(meta, Meta::CallId | Meta::Index | Meta::Version),
+            // They are the id and the version, which travel anyway, or told by the frame.
+            Place::Meta(meta) => {
+                !matches!(meta, Meta::CallId | Meta::Index | Meta::Version | Meta::Flow | Meta::IsIcmpError)
+            }
             // A frame goes on as it is.
             Place::Trailer(_) | Place::Key(_) | Place::Frame(_) | Place::Layer(_) => false,
         }
