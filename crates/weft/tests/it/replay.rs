@@ -222,6 +222,66 @@ CREATE CHAIN edge ON PORT wan -> wan AS others; END;
     }
 }
 
+/// An IPv4 frame with this ECN, and a checksum that is right.
+fn with_ecn(frame: &[u8], ecn: u8) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    frame[15] = ecn;
+    frame[24..26].fill(0);
+    let header = !sum(&frame[14..34]);
+    frame[24..26].copy_from_slice(&header.to_be_bytes());
+    frame
+}
+
+/// Queues on the way would mark packets of a tunnel in vain: senders would not slow down (RFC 6040).
+#[test]
+fn what_is_marked_on_its_way_through_a_tunnel_is_marked_behind_it() {
+    let folder = Folder::new();
+    let gateways = [
+        (
+            "vxlan",
+            "vxlan_gateway (inside = 'lan', outside = 'wan', vni = 7, own_ip = '192.0.2.2', peer = '192.0.2.1', \
+             own_mac = '02:00:00:00:00:01', next_mac = '02:00:00:00:00:02')",
+            "",
+        ),
+        (
+            "gtpu",
+            "gtpu_gateway (core = 'lan', radio = 'wan', own_ip = '192.0.2.2', own_mac = '02:02:02:02:02:02', \
+             core_mac = '02:02:02:02:02:02', radio_mac = '02:00:00:00:00:03')",
+            "INSERT INTO c.gtpu_gateway.tunnels VALUES (7, '10.0.0.1');",
+        ),
+    ];
+    for (by, stage, rows) in gateways {
+        let program = format!(
+            "IMPORT 'library/elements/{by}_gateway.weft';
+CREATE PORT lan ON memory; CREATE PORT wan ON memory;
+CREATE CHAIN c ON PORT lan, wan AS {stage}; END;\n{rows}\n"
+        );
+        let program = folder.write(&format!("{by}.weft"), &program);
+        let (input, out) = (folder.0.join("in.pcap"), folder.0.join("out.pcap"));
+        let pairs: Vec<_> = (0..4).flat_map(|outer| (0..4).map(move |carried| (outer, carried))).collect();
+        let frame = |(outer, carried)| with_ecn(&tunnelled(by, 7, &with_ecn(&packet(9, 9), carried)), outer);
+        capture(&input, &pairs.iter().map(|pair| frame(*pair)).collect::<Vec<_>>());
+        let behind = pairs.iter().filter_map(|pair| match *pair {
+            (3, 0) => None,
+            (outer @ 3, _) | (outer @ 1, 2) => Some(outer),
+            (_, carried) => Some(carried),
+        });
+        let wanted: Vec<_> = behind.map(|ecn| with_ecn(&packet(9, 9), ecn)).collect();
+        for backend in ["jit", "interp"] {
+            let mut replay = weft(&folder);
+            replay.arg("replay").arg(&program).arg("--in").arg(&input).arg("--out").arg(&out);
+            let done = output(replay.args(["--port", "wan", "--backend", backend]));
+            assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+            let (mut reader, mut left) = (Reader::new(), Vec::new());
+            reader.push(&std::fs::read(&out).expect("it was written"));
+            while let Some(record) = reader.next().expect("it is whole") {
+                left.push(record.bytes.to_vec());
+            }
+            assert_eq!(left, wanted, "{by}");
+        }
+    }
+}
+
 /// A packet that is missing in what is told of each would be looked for in vain.
 #[test]
 fn fragments_whose_first_never_came_are_told_of() {
