@@ -1,6 +1,8 @@
 //! The types of the language, and how their values are held.
 
 use core::fmt;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use std::borrow::Cow;
 
 /// A type of the language (DESIGN 2.3), without nullability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,6 +81,30 @@ impl Type {
             _ => Some(8),
         }
     }
+
+    /// A value that is held as bytes, as people and programs read it: addresses as they are written, and bytes that
+    /// need be no text in hexadecimal.
+    pub fn shown(self, bytes: &[u8]) -> Cow<'_, str> {
+        let net = |(len, net): (&u8, &[u8])| Some(format!("{}/{len}", address(net)?));
+        let read = match self {
+            Self::IpAddr => address(bytes),
+            Self::Cidr => bytes.split_last().and_then(net),
+            Self::Mac => Some(hex(bytes, ":")),
+            Self::Bytes(_) => None,
+            _ => return String::from_utf8_lossy(bytes),
+        };
+        read.unwrap_or_else(|| hex(bytes, "")).into()
+    }
+}
+
+fn address(bytes: &[u8]) -> Option<String> {
+    let four = || Some(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).to_string());
+    let sixteen = || Some(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).to_string());
+    four().or_else(sixteen)
+}
+
+fn hex(bytes: &[u8], between: &str) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(between)
 }
 
 impl fmt::Display for Type {

@@ -366,7 +366,7 @@ impl Files {
             if let CellValue::Bytes(bytes) = value
                 && !bytes.is_empty()
             {
-                labels.push((column.name.clone(), String::from_utf8_lossy(bytes).into_owned()));
+                labels.push((column.name.clone(), column.ty.shown(bytes).into_owned()));
             }
         }
         for (column, value) in columns.iter().zip(row.values()) {
@@ -414,7 +414,9 @@ fn write_text(out: &mut Vec<u8>, row: &Row<'_>) {
         write!(out, " {}=", column.name).expect("a vector takes all bytes");
         match (value, column.ty) {
             (CellValue::Null, _) => out.push(b'-'),
-            (CellValue::Bytes(bytes), _) if is_plain(bytes) => out.extend_from_slice(bytes),
+            (CellValue::Bytes(bytes), ty) if is_plain(ty.shown(bytes).as_bytes()) => {
+                out.extend_from_slice(ty.shown(bytes).as_bytes());
+            }
             (CellValue::Int(n), Type::Timestamp) => write_timestamp(out, n),
             (CellValue::Int(n), Type::Status) => {
                 out.extend_from_slice(status_name(n).as_bytes());
@@ -484,7 +486,7 @@ fn write_json_value(out: &mut Vec<u8>, ty: Type, value: CellValue<'_>) {
         // JSON has no infinities; the language has neither them nor NaN.
         (CellValue::Float(x), _) if x.is_finite() => write_display(out, x),
         (CellValue::Float(_), _) => out.extend_from_slice(b"null"),
-        (CellValue::Bytes(bytes), _) => write_json_text(out, bytes),
+        (CellValue::Bytes(bytes), ty) => write_json_text(out, ty.shown(bytes).as_bytes()),
     }
 }
 

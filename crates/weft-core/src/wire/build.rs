@@ -67,11 +67,27 @@ pub(super) fn links(
             encap.filter(|(.., value)| value.spread().is_none()).filter_map(|(lower, field, value)| {
                 Some((below(headers, at, *lower)?, *field, eval::value(value, &maker)))
             });
-        for (below, field, value) in sets.collect::<Vec<_>>() {
-            linked[below].insert(field, value);
+        let sets: Vec<_> = sets.collect();
+        for (below, field, value) in sets {
+            if value > 0 || !needs_sum(protocols, &headers[..=below], field) {
+                linked[below].insert(field, value);
+            }
         }
     }
     Ok(linked)
+}
+
+/// Whether a field is the checksum of what IPv6 carries, which has none of its own: receivers do not take a packet
+/// without (RFC 8200 section 8.1).
+fn needs_sum(protocols: &[Protocol], headers: &[Header], field: FieldId) -> bool {
+    let Some((header, below)) = headers.split_last() else { return false };
+    let rule = &protocols[usize::from(header.protocol.0)].fields[usize::from(field.0)].rule;
+    let is_sum = matches!(rule, Rule::Computed(Expr::Checksum(Checksum::Pseudo | Checksum::PseudoOrZero)));
+    let is_long = |(at, ids): (usize, Vec<FieldId>)| {
+        let fields = &protocols[usize::from(below[at].protocol.0)].fields;
+        ids.iter().any(|id| matches!(fields[usize::from(id.0)].width, Width::Bytes { max: 16, .. }))
+    };
+    is_sum && addresses(protocols, below).is_some_and(is_long)
 }
 
 /// The nearest header of a protocol below another.

@@ -2,6 +2,7 @@
 
 use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place};
 use core::fmt;
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -27,8 +28,9 @@ pub enum Pace {
 
 /// Packets of a capture.
 ///
-/// A file of Ethernet frames is a port of Ethernet frames. Of any other link type that is known, the link header is
-/// taken off, and it is a port of IP packets; what is not IP is refused and counted.
+/// The port has Ethernet frames or IP packets, whatever link type the file is of: on a port of frames, packets without
+/// an Ethernet header get one that says nothing but what they are; on a port of IP packets the link header is taken
+/// off, and what is not IP is refused and counted.
 pub struct FileSource {
     name: String,
     input: Box<dyn Read + Send>,
@@ -80,11 +82,11 @@ enum End {
 }
 
 impl FileSource {
-    /// Opens a capture.
+    /// Opens a capture as a port with packets of this link.
     ///
     /// # Errors
     /// The file cannot be read, is no capture, or has a link type that is not known.
-    pub fn open(path: &Path, place: Place, pace: Pace) -> Result<Self, OpenError> {
+    pub fn open(path: &Path, link: Link, place: Place, pace: Pace) -> Result<Self, OpenError> {
         let name = path.display().to_string();
         let open = || {
             let file = File::open(path)?;
@@ -92,7 +94,7 @@ impl FileSource {
             Ok((file, metadata.is_file().then_some(metadata.len())))
         };
         match open() {
-            Ok((file, total)) => Self::new(name, Box::new(file), total, place, pace),
+            Ok((file, total)) => Self::new(name, Box::new(file), total, link, (place, pace)),
             Err(error) => Err(OpenError { name, doing: "read the capture", error, help: None }),
         }
     }
@@ -105,8 +107,8 @@ impl FileSource {
         name: String,
         input: Box<dyn Read + Send>,
         total: Option<u64>,
-        place: Place,
-        pace: Pace,
+        link: Link,
+        (place, pace): (Place, Pace),
     ) -> Result<Self, OpenError> {
         let mut source = Self {
             name,
@@ -114,7 +116,7 @@ impl FileSource {
             total,
             piece: vec![0; PIECE_BYTES],
             reader: Reader::new(),
-            link: Link::Ethernet,
+            link,
             link_type: None,
             place,
             pace,
@@ -150,15 +152,15 @@ impl FileSource {
         self.truncated
     }
 
-    /// Reads the first packet, which says of what link the port is.
+    /// Reads the first packet, which says of what link type the file is.
     fn look(&mut self) -> io::Result<()> {
         while self.waiting.is_none() && self.fill()? {
             let Some(record) = self.reader.next().map_err(invalid)? else { continue };
-            (self.link, self.link_type) = (link_of(record.link)?, Some(record.link));
+            self.link_type = Some(known(record.link)?);
             let at = record.at.unwrap_or_default();
             self.truncated += u64::from(record.original_length as usize > record.bytes.len());
             match packet_of(&record, self.link) {
-                Some(bytes) => self.waiting = Some(Waiting { at, bytes: bytes.to_vec() }),
+                Some(bytes) => self.waiting = Some(Waiting { at, bytes: bytes.into_owned() }),
                 None => {
                     self.counters.refused_in += 1;
                     return Ok(());
@@ -174,7 +176,7 @@ impl FileSource {
                 self.end = End::Fault(invalid(error));
             }
             if let Some(interface) = self.reader.interfaces().first() {
-                (self.link, self.link_type) = (link_of(interface.link)?, Some(interface.link));
+                self.link_type = Some(known(interface.link)?);
             }
         }
         Ok(())
@@ -230,12 +232,12 @@ impl FileSource {
                 continue;
             };
             if self.pace == Pace::Full && fits(pool, bytes.len()) {
-                let mut frame = pool.take_filled(bytes).expect("it was looked for");
+                let mut frame = pool.take_filled(&bytes).expect("it was looked for");
                 self.last = at;
                 frame.meta = self.place.received(&mut self.counters, at, frame.len(), Offload::default());
                 return Ok(Some(frame));
             }
-            self.waiting = Some(Waiting { at, bytes: bytes.to_vec() });
+            self.waiting = Some(Waiting { at, bytes: bytes.into_owned() });
         }
     }
 
@@ -425,23 +427,23 @@ fn invalid(error: ReadError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// What a port of packets with this link type is.
-fn link_of(link: LinkType) -> io::Result<Link> {
-    match link {
-        LinkType::ETHERNET => Ok(Link::Ethernet),
-        _ if link.is_known() => Ok(Link::Ip),
-        _ => Err(io::Error::new(io::ErrorKind::Unsupported, format!("its packets are of {link}"))),
-    }
+/// A link type that packets can be taken out of.
+fn known(link: LinkType) -> io::Result<LinkType> {
+    let unknown = || io::Error::new(io::ErrorKind::Unsupported, format!("its packets are of {link}"));
+    link.is_known().then_some(link).ok_or_else(unknown)
 }
 
 /// The bytes of a packet on a port of this link; `None`: it does not belong there.
-fn packet_of<'a>(record: &Record<'a>, link: Link) -> Option<&'a [u8]> {
+fn packet_of<'a>(record: &Record<'a>, link: Link) -> Option<Cow<'a, [u8]>> {
     if record.link == LinkType::ETHERNET && link == Link::Ethernet {
-        return Some(record.bytes);
+        return Some(record.bytes.into());
     }
     let (ethertype, at) = record.link.network(record.bytes)?;
-    let is_ip = matches!(ethertype, ETHERTYPE_IPV4 | ETHERTYPE_IPV6) && link == Link::Ip;
-    is_ip.then(|| &record.bytes[at..])
+    let packet = &record.bytes[at..];
+    match link {
+        Link::Ethernet => Some([&[0; 12], &ethertype.to_be_bytes()[..], packet].concat().into()),
+        Link::Ip => matches!(ethertype, ETHERTYPE_IPV4 | ETHERTYPE_IPV6).then(|| packet.into()),
+    }
 }
 
 /// A buffer of the pool would hold so many bytes.
@@ -481,15 +483,10 @@ mod tests {
         file
     }
 
-    fn source(file: Vec<u8>, pace: Pace) -> Result<FileSource, OpenError> {
+    fn source(file: Vec<u8>, link: Link, pace: Pace) -> Result<FileSource, OpenError> {
         let total = Some(file.len() as u64);
-        FileSource::new(
-            "test.pcapng".to_owned(),
-            Box::new(io::Cursor::new(file)),
-            total,
-            Place::default(),
-            pace,
-        )
+        let input = Box::new(io::Cursor::new(file));
+        FileSource::new("test.pcapng".to_owned(), input, total, link, (Place::default(), pace))
     }
 
     fn take(source: &mut FileSource, pool: &mut Pool, now: i64) -> Vec<(Time, Vec<u8>)> {
@@ -511,7 +508,7 @@ mod tests {
             (1_000..).step_by(10).zip(packets.iter().map(Vec::as_slice)).collect();
         let file = capture(LinkType::ETHERNET, &packets);
         let mut pool = Pool::new(PoolConfig { small: 10, large: 1 });
-        let mut input = source(file.clone(), Pace::Full).expect("it is a capture");
+        let mut input = source(file.clone(), Link::Ethernet, Pace::Full).expect("it is a capture");
         let written = Shared::default();
         let style = Style { format: Format::PcapNg, ..Style::default() };
         let mut output = FileSink::new("out".to_owned(), Box::new(written.clone()), Link::Ethernet, style);
@@ -531,7 +528,7 @@ mod tests {
         // If this failed, a replay would be no picture of the traffic that was captured.
         let file = capture(LinkType::RAW, &[(500, b"E1"), (700, b"E2"), (700, b"E3"), (1_500, b"E4")]);
         let mut pool = Pool::new(PoolConfig { small: 10, large: 0 });
-        let mut source = source(file, Pace::Recorded).expect("it is a capture");
+        let mut source = source(file, Link::Ip, Pace::Recorded).expect("it is a capture");
         assert_eq!(take(&mut source, &mut pool, 10_000), [(Time(10_000), b"E1".to_vec())]);
         assert_eq!(source.poll_timeout(), Some(Time(10_200)));
         assert!(take(&mut source, &mut pool, 10_199).is_empty());
@@ -543,18 +540,26 @@ mod tests {
     }
 
     #[test]
-    fn other_link_headers_are_taken_off() {
-        // If this failed, a capture of `tcpdump -i any` or of a loopback could not be replayed.
+    fn packets_of_any_link_begin_as_those_of_the_port() {
+        // If this failed, a capture of `tcpdump -i any` or of a loopback could not be replayed, or its addresses would
+        // be taken for what stands behind them.
         let mut cooked = vec![0; 16];
         cooked[14..].copy_from_slice(&[8, 0]);
         cooked.push(0x45);
         let arp = [&[0; 14][..], &[8, 6, 1]].concat();
         let mut pool = Pool::new(PoolConfig { small: 10, large: 0 });
-        let mut source =
-            source(capture(LinkType::LINUX_SLL, &[(0, &cooked), (1, &arp)]), Pace::Full).expect("it is one");
-        assert_eq!(source.link(), Link::Ip);
-        assert_eq!(take(&mut source, &mut pool, 0), [(Time(0), vec![0x45])]);
-        assert_eq!(source.counters().refused_in, 1);
+        let file = capture(LinkType::LINUX_SLL, &[(0, &cooked), (1, &arp)]);
+        let mut ip = source(file.clone(), Link::Ip, Pace::Full).expect("it is one");
+        assert_eq!(take(&mut ip, &mut pool, 0), [(Time(0), vec![0x45])]);
+        assert_eq!(ip.counters().refused_in, 1);
+        let mut frames = source(file, Link::Ethernet, Pace::Full).expect("it is one");
+        let framed = [[&[0; 12][..], &[8, 0, 0x45]].concat(), [&[0; 12][..], &[8, 6, 1]].concat()];
+        let [first, second] = framed.clone();
+        assert_eq!(take(&mut frames, &mut pool, 0), [(Time(0), first), (Time(1), second)]);
+
+        let file = capture(LinkType::ETHERNET, &[(0, &framed[0]), (1, &framed[1])]);
+        let mut opened = source(file, Link::Ip, Pace::Full).expect("it is one");
+        assert_eq!(take(&mut opened, &mut pool, 0), [(Time(0), vec![0x45])]);
     }
 
     #[test]
@@ -563,7 +568,7 @@ mod tests {
         let mut file = capture(LinkType::RAW, &[(1, b"E1"), (2, b"E2"), (3, b"E3")]);
         file.truncate(file.len() - 1);
         let mut pool = Pool::new(PoolConfig { small: 10, large: 0 });
-        let mut cut = source(file.clone(), Pace::Full).expect("it begins well");
+        let mut cut = source(file.clone(), Link::Ip, Pace::Full).expect("it begins well");
         assert_eq!(take(&mut cut, &mut pool, 0).len(), 2);
         let error = cut.receive(&mut pool, &mut Vec::new(), Time(0)).expect_err("it is cut");
         assert!(
@@ -573,7 +578,8 @@ mod tests {
         assert!(cut.is_finished());
         assert_eq!(take(&mut cut, &mut pool, 0), []);
 
-        let usb = source(capture(LinkType(189), &[(0, b"x")]), Pace::Full).expect_err("it is no network");
+        let usb = capture(LinkType(189), &[(0, b"x")]);
+        let usb = source(usb, Link::Ethernet, Pace::Full).expect_err("it is no network");
         let wanted = "`test.pcapng`: cannot read the capture: its packets are of link type 189; \
                       Ethernet, raw IP, Linux cooked, PPP and BSD loopback are known";
         assert_eq!(usb.to_string(), wanted);
@@ -585,7 +591,7 @@ mod tests {
         let long = vec![0x45; 3_000];
         let file = capture(LinkType::RAW, &[(1, b"E1"), (2, &long), (3, b"E2")]);
         let mut pool = Pool::new(PoolConfig { small: 1, large: 0 });
-        let mut source = source(file, Pace::Full).expect("it is one");
+        let mut source = source(file, Link::Ip, Pace::Full).expect("it is one");
         let mut frames = Vec::new();
         assert_eq!(source.receive(&mut pool, &mut frames, Time(0)).expect("no fault"), 1);
         assert_eq!(source.receive(&mut pool, &mut frames, Time(0)).expect("no fault"), 0);
@@ -635,7 +641,7 @@ mod tests {
         let (mut pool, mut frames) = (Pool::new(PoolConfig::default()), Vec::new());
         let (mut packets, mut refused) = (0, 0);
         for path in &files {
-            let mut source = match FileSource::open(path, Place::default(), Pace::Full) {
+            let mut source = match FileSource::open(path, Link::Ethernet, Place::default(), Pace::Full) {
                 Ok(source) => source,
                 Err(error) => {
                     eprintln!("{error}");

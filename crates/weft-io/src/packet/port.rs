@@ -146,7 +146,7 @@ fn open(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<Vec<
         Driver::Tun => boxed(open_tun(device, Link::Ip, port, *queues, workers)?),
         Driver::Tap => boxed(open_tun(device, Link::Ethernet, port, *queues, workers)?),
         Driver::Read(pace) => {
-            boxed(vec![FileSource::open(Path::new(device), Place { port, queue: 0 }, pace)?])
+            boxed(vec![FileSource::open(Path::new(device), Link::Ethernet, Place { port, queue: 0 }, pace)?])
         }
         Driver::Write => boxed(vec![FileSink::create(Path::new(device), link, Style::of_name(device))?]),
     })

@@ -245,6 +245,8 @@ impl Scope<'_, '_> {
             Type::F64 if expr.ty == Type::Interval => Some(format!("seconds({shown})")),
             Type::Interval if types::is_number(expr.ty) => Some(format!("interval(float({shown}))")),
             Type::Text(_) if can_cast(expr.ty, ty) => Some(format!("text({shown})")),
+            Type::Bool if shown == "0" => Some("FALSE".to_owned()),
+            Type::Bool if shown == "1" => Some("TRUE".to_owned()),
             Type::Bool if types::is_number(expr.ty) => Some(format!("{shown} <> 0")),
             _ if can_cast(expr.ty, ty) => Some(format!("CAST({shown} AS {ty})")),
             _ => None,

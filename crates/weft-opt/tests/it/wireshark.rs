@@ -41,6 +41,7 @@ pub(crate) const STACKS: &[&[&str]] = &[
     &["ethernet", "vlan", "vlan", "ipv6", "udp"],
     &["ethernet", "ipv4", "sctp"],
     &["ethernet", "ipv4", "udp", "vxlan", "ethernet", "ipv4", "tcp"],
+    &["ethernet", "ipv6", "udp", "vxlan", "ethernet", "ipv4", "tcp"],
     &["ethernet", "ipv4", "udp", "geneve", "ethernet", "ipv6", "udp"],
     &["ethernet", "ipv4", "gre", "ipv4", "udp"],
     &["ethernet", "mpls", "ipv4", "tcp"],
@@ -161,7 +162,7 @@ fn agree(protocols: &[Protocol], frames: &[Vec<u8>]) -> BTreeMap<&'static str, u
         }
         for sum in SUMS {
             let status = columns.next().unwrap_or_default();
-            assert_ne!(status, "0", "{sum} is bad in {frame:02x?}");
+            assert!(!["0", "4"].contains(&status), "{sum} is bad in {frame:02x?}");
             if status == "1" {
                 *compared.entry(*sum).or_insert(0) += 1;
             }

@@ -162,7 +162,7 @@ impl core::fmt::Display for LinkType {
             Self::ETHERNET => "Ethernet",
             Self::PPP => "PPP",
             Self::C_HDLC => "Cisco HDLC",
-            Self::RAW => "raw IP",
+            raw if raw == Self::RAW || Self::OLD_RAW.contains(&raw) => "raw IP",
             Self::LINUX_SLL | Self::LINUX_SLL2 => "Linux cooked",
             Self::IPV4 => "raw IPv4",
             Self::IPV6 => "raw IPv6",

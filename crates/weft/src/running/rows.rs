@@ -2,7 +2,6 @@
 
 use super::alter::Asks;
 use super::{Control, Parts, Refusal, Running, lock, node_fault, refused_in_words, system, unwell};
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -489,24 +488,6 @@ fn shown(value: &Value, ty: Type) -> serde_json::Value {
             status.map_or_else(|| (*n).into(), |status| status.name().into())
         }
         (Value::Int(n), _) => (*n).into(),
-        (Value::Bytes(bytes), Type::Text(_) | Type::Endpoint) => String::from_utf8_lossy(bytes).into(),
-        (Value::Bytes(bytes), Type::IpAddr) => address(bytes).unwrap_or_else(|| hex(bytes, "")).into(),
-        (Value::Bytes(bytes), Type::Cidr) => {
-            let net = bytes.split_last().and_then(|(len, net)| Some(format!("{}/{len}", address(net)?)));
-            net.unwrap_or_else(|| hex(bytes, "")).into()
-        }
-        (Value::Bytes(bytes), Type::Mac) => hex(bytes, ":").into(),
-        (Value::Bytes(bytes), _) => hex(bytes, "").into(),
+        (Value::Bytes(bytes), ty) => ty.shown(bytes).into(),
     }
-}
-
-fn address(bytes: &[u8]) -> Option<String> {
-    if let Ok(four) = <[u8; 4]>::try_from(bytes) {
-        return Some(Ipv4Addr::from(four).to_string());
-    }
-    <[u8; 16]>::try_from(bytes).ok().map(|all| Ipv6Addr::from(all).to_string())
-}
-
-fn hex(bytes: &[u8], between: &str) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(between)
 }

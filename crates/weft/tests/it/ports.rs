@@ -737,6 +737,52 @@ CREATE CHAIN copy ON PORT past -> kept AS all; END;
     }
 }
 
+/// A flow export would have addresses that nobody can read, and bytes of a marker that are lost.
+#[test]
+fn rows_have_addresses_and_bytes_as_they_are_written() {
+    use weft_proto::capture::{LinkType, Packet, Style, Writer};
+    let folder = Folder::new();
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(Style::default(), LinkType::ETHERNET, "", &mut bytes);
+    let frame =
+        [&[2; 12][..], &[0x86, 0xdd], &[6], &[0x20, 1, 0xd, 0xb8], &[0; 11], &[9], &[0xff, 7]].concat();
+    writer.write(&Packet { bytes: &frame, ..Packet::default() }, &mut bytes).expect("it is short");
+    std::fs::write(folder.0.join("in.pcapng"), bytes).expect("the folder is ours");
+    let [from, json, text] = ["in.pcapng", "rows.json", "rows.txt"].map(|name| folder.0.join(name));
+    let program = folder.write(
+        "network.weft",
+        &format!(
+            "IMPORT 'library/protocols/ethernet.weft';
+CREATE PROTOCOL ours (kind bit(8), src bytes(16) AS IPADDR, mark bytes(2), PAYLOAD bytes)
+  BIND ethernet WHERE type = 0x86DD;
+CREATE ELEMENT told ON ours AS
+  SINK data (mac MAC, src IPADDR, mark BYTES) TO FILE '{json}';
+  SINK line (mac MAC, src IPADDR, mark BYTES) TO FILE '{text}' FORMAT TEXT;
+  ON PACKET
+    INSERT INTO data VALUES (ethernet.src, ours.src, ours.mark);
+    INSERT INTO line VALUES (ethernet.src, ours.src, ours.mark);
+END;
+CREATE PORT past ON pcap '{from}';
+CREATE CHAIN c ON PORT past AS told; END;
+",
+            from = from.display(),
+            json = json.display(),
+            text = text.display(),
+        ),
+    );
+    let node = Node::start(&folder, &program, &[]);
+    let until = Instant::now() + WAIT;
+    let written = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+    while [&json, &text].iter().any(|path| !written(path).ends_with('\n')) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(node.stop(), Some(0));
+    let (json, text) = (written(&json), written(&text));
+    let ours = "\"mac\":\"02:02:02:02:02:02\",\"src\":\"2001:db8::9\",\"mark\":\"ff07\"}\n";
+    assert!(json.ends_with(ours), "{json}");
+    assert!(text.ends_with(" c.told.line mac=02:02:02:02:02:02 src=2001:db8::9 mark=ff07\n"), "{text}");
+}
+
 /// Frames would leave by a link that is down for as long as nobody looks.
 #[test]
 fn a_group_goes_over_to_the_next_port_when_a_link_goes_down() {

@@ -171,18 +171,132 @@ CREATE CHAIN edge ON PORT wan AS all; END;
     damaged[24 + 16 + (bytes.len() - 24) / 2 - 16 + 8..][..4].fill(0xff);
     let (status, told, said) = replay(&damaged);
     assert!(status == Some(1) && told["packets"] == 1 && told["broken"].is_string(), "{told} {said}");
-    let links = [
-        (9_u32, "PPP (link type 9)"),
-        (104, "Cisco HDLC (link type 104)"),
-        (113, "Linux cooked (link type 113)"),
+}
+
+/// Yesterday's traffic is often that of `tcpdump -i any`, of a loopback or of a tunnel.
+#[test]
+fn captures_without_link_headers_are_replayed_on_ports_of_frames_and_of_packets() {
+    let folder = Folder::new();
+    let ports = |kind: &str| {
+        format!(
+            "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON {kind} 'x0';
+CREATE ELEMENT others ON packet AS ON PACKET IF udp.dst_port = 7 THEN DROP; END IF; END;
+CREATE CHAIN edge ON PORT wan -> wan AS others; END;
+"
+        )
+    };
+    let programs = ["packet", "tun"].map(|kind| folder.write(&format!("{kind}.weft"), &ports(kind)));
+    let cooked = [&[0; 14][..], &[8, 0]].concat();
+    let links: [(u32, &[u8], &str); 6] = [
+        (9, &[0xff, 3, 0, 0x21], "PPP"),
+        (12, &[], "raw IP"),
+        (101, &[], "raw IP"),
+        (104, &[0x0f, 0, 8, 0], "Cisco HDLC"),
+        (113, &cooked, "Linux cooked"),
+        (1, &packet(9, 9)[..14], "Ethernet"),
     ];
-    for (link, name) in links {
-        let mut other = bytes.clone();
-        let number = if other[0] == 0xa1 { link.to_be_bytes() } else { link.to_le_bytes() };
-        other[20..24].copy_from_slice(&number);
-        let (status, _, said) = replay(&other);
-        let wanted = format!("holds packets of {name}, and port `wan` carries Ethernet frames");
-        assert!(status == Some(1) && said.contains(&wanted), "{said}");
+    for (link, header, name) in links {
+        let input = folder.0.join("in.pcap");
+        let packets = [7, 8].map(|port| [header, &packet(9, port)[14..]].concat());
+        capture(&input, &packets);
+        let mut bytes = std::fs::read(&input).expect("it is written");
+        let number = if bytes[0] == 0xa1 { link.to_be_bytes() } else { link.to_le_bytes() };
+        bytes[20..24].copy_from_slice(&number);
+        std::fs::write(&input, bytes).expect("the folder is ours");
+        for (program, is_framed) in programs.iter().zip([true, false]) {
+            let out = folder.0.join("out.pcap");
+            let mut replay = weft(&folder);
+            replay.arg("replay").arg(program).arg("--in").arg(&input).arg("--out").arg(&out);
+            let done = output(replay.args(["-o", "json"]));
+            let told: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap_or_default();
+            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert!(told["packets"] == 2 && told["refused"] == 0, "{name}: {told} {said}");
+            let is_made_up = is_framed && link != 1;
+            assert_eq!(said.contains(&format!("is of {name}: at port `wan`")), is_made_up, "{said}");
+            let link_bytes = if link == 1 { &packet(9, 9)[..14] } else { &[&[0; 12][..], &[8, 0]].concat() };
+            let front: &[u8] = if is_framed { link_bytes } else { &[] };
+            let left = std::fs::read(&out).expect("it was written");
+            assert_eq!(left[24 + 16..], [front, &packet(9, 8)[14..]].concat(), "{name}");
+        }
+    }
+}
+
+/// An IPv4 frame with this ECN, and a checksum that is right.
+fn with_ecn(frame: &[u8], ecn: u8) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    frame[15] = ecn;
+    frame[24..26].fill(0);
+    let header = !sum(&frame[14..34]);
+    frame[24..26].copy_from_slice(&header.to_be_bytes());
+    frame
+}
+
+/// Queues on the way would mark packets of a tunnel in vain: senders would not slow down (RFC 6040).
+#[test]
+fn what_is_marked_on_its_way_through_a_tunnel_is_marked_behind_it() {
+    let folder = Folder::new();
+    let gateways = [
+        (
+            "vxlan",
+            "vxlan_gateway (inside = 'lan', outside = 'wan', vni = 7, own_ip = '192.0.2.2', peer = '192.0.2.1', \
+             own_mac = '02:00:00:00:00:01', next_mac = '02:00:00:00:00:02')",
+            "",
+        ),
+        (
+            "gtpu",
+            "gtpu_gateway (core = 'lan', radio = 'wan', own_ip = '192.0.2.2', own_mac = '02:02:02:02:02:02', \
+             core_mac = '02:02:02:02:02:02', radio_mac = '02:00:00:00:00:03')",
+            "INSERT INTO c.gtpu_gateway.tunnels VALUES (7, '10.0.0.1');",
+        ),
+    ];
+    for (by, stage, rows) in gateways {
+        let program = format!(
+            "IMPORT 'library/elements/{by}_gateway.weft';
+CREATE PORT lan ON memory; CREATE PORT wan ON memory;
+CREATE CHAIN c ON PORT lan, wan AS {stage}; END;\n{rows}\n"
+        );
+        let program = folder.write(&format!("{by}.weft"), &program);
+        let (input, out) = (folder.0.join("in.pcap"), folder.0.join("out.pcap"));
+        let pairs: Vec<_> = (0..4).flat_map(|outer| (0..4).map(move |carried| (outer, carried))).collect();
+        let frame = |(outer, carried)| with_ecn(&tunnelled(by, 7, &with_ecn(&packet(9, 9), carried)), outer);
+        capture(&input, &pairs.iter().map(|pair| frame(*pair)).collect::<Vec<_>>());
+        let behind = pairs.iter().filter_map(|pair| match *pair {
+            (3, 0) => None,
+            (outer @ 3, _) | (outer @ 1, 2) => Some(outer),
+            (_, carried) => Some(carried),
+        });
+        let wanted: Vec<_> = behind.map(|ecn| with_ecn(&packet(9, 9), ecn)).collect();
+        for backend in ["jit", "interp"] {
+            let mut replay = weft(&folder);
+            replay.arg("replay").arg(&program).arg("--in").arg(&input).arg("--out").arg(&out);
+            let done = output(replay.args(["--port", "wan", "--backend", backend]));
+            assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+            let (mut reader, mut left) = (Reader::new(), Vec::new());
+            reader.push(&std::fs::read(&out).expect("it was written"));
+            while let Some(record) = reader.next().expect("it is whole") {
+                left.push(record.bytes.to_vec());
+            }
+            assert_eq!(left, wanted, "{by}");
+        }
+    }
+}
+
+/// A packet that is missing in what is told of each would be looked for in vain.
+#[test]
+fn fragments_whose_first_never_came_are_told_of() {
+    let folder = Folder::new();
+    let program = folder.write("edge.weft", NETWORK);
+    let (input, told) = (folder.0.join("in.pcap"), folder.0.join("told.pcapng"));
+    let last = fragments(53, 1, 3_000, 1_480).pop().expect("there are three");
+    capture(&input, &[packet(9, 9), last]);
+    let mut replay = weft(&folder);
+    replay.arg("replay").arg(&program).arg("--in").arg(&input).args(["--annotate", "--out"]).arg(&told);
+    assert_eq!(output(&mut replay).status.code(), Some(0));
+    let told = std::fs::read(&told).expect("it was written");
+    let told = String::from_utf8_lossy(&told).into_owned();
+    for wanted in ["weft: forward to lan", "weft: drop: the first fragment has not come"] {
+        assert!(told.contains(wanted), "{wanted}");
     }
 }
 

@@ -195,9 +195,9 @@ impl Reader<'_, '_, '_> {
                 (Expr::RoundBytes, is_known, u64::from(HEADER_BYTES_MAX), help)
             }
             "rest" => {
-                let help =
-                    "it is known where a length, a COUNT or a condition is read, before the header's end";
-                (Expr::Rest, matches!(purpose, P::Before | P::Until), LAYER_BYTES_MAX, help)
+                let is_known = matches!(purpose, P::Before | P::Until | P::Length);
+                let help = "it is known in a width, WHEN, COUNT, BYTES and UNTIL, and in LENGTH";
+                (Expr::Rest, is_known, LAYER_BYTES_MAX, help)
             }
             "last" => {
                 let is_known = in_repeat && matches!(purpose, P::Check | P::Computed);

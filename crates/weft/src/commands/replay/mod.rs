@@ -59,17 +59,15 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
     store.commit(staged);
 
     let pace = if args.speed == Speed::Recorded { Pace::Recorded } else { Pace::Full };
-    let source = FileSource::open(args.input.as_ref(), Place { port, queue: 0 }, pace);
+    let on = &network.ports[usize::from(port)];
+    let link = if on.kind == PortKind::Tun { Link::Ip } else { Link::Ethernet };
+    let source = FileSource::open(args.input.as_ref(), link, Place { port, queue: 0 }, pace);
     let source = source.map_err(|error| refused_capture(&error))?;
-    let wanted =
-        if network.ports[usize::from(port)].kind == PortKind::Tun { Link::Ip } else { Link::Ethernet };
-    if let Some(link_type) = source.link_type().filter(|_| source.link() != wanted) {
-        let (holds, carries) = (packets_of(link_type), packets_of(wanted.link_type()));
-        let name = &network.ports[usize::from(port)].name;
-        return Err(Fault::Input(format!(
-            "{} holds {holds}, and port `{name}` carries {carries}",
-            args.input
-        )));
+    if let (Link::Ethernet, Some(other)) = (link, source.link_type().filter(|of| *of != LinkType::ETHERNET)) {
+        let (file, name) = (&args.input, &on.name);
+        stderr::line(format_args!(
+            "weft: {file} is of {other}: at port `{name}` its packets have an Ethernet header with addresses of zeros"
+        ));
     }
     let learned = Learned::new(network, store, &plan);
     let mut replay = Replay::new(Arc::new(plan), port, args, source)?;
@@ -140,15 +138,6 @@ fn nearer_end(bytes: (u64, Option<u64>), packets: (u64, Option<u64>)) -> (u64, O
 /// What is wrong with the capture, if that is why reading it failed.
 fn fault_of(error: &io::Error) -> Option<&capture::ReadError> {
     error.get_ref()?.downcast_ref()
-}
-
-/// What people call packets that begin with this.
-fn packets_of(link: LinkType) -> String {
-    match link {
-        LinkType::ETHERNET => "Ethernet frames".to_owned(),
-        LinkType::RAW | LinkType::IPV4 | LinkType::IPV6 => "IP packets".to_owned(),
-        other => format!("packets of {other} (link type {})", other.0),
-    }
 }
 
 /// A replay under way.
@@ -372,6 +361,10 @@ impl<'a> Replay<'a> {
             let Some(at) = engine.poll_timeout() else { break };
             engine.handle_timeout(at);
             self.send()?;
+        }
+        if let (Some(annotated), Some(engine)) = (&mut self.annotated, &mut self.engine) {
+            // Fragments that were given up since are told of with the next batch.
+            engine.handle_batch(self.last, self.port, &mut self.frames, &mut self.pool, Some(annotated));
         }
         if let Some(annotated) = &mut self.annotated {
             annotated.finish()?;

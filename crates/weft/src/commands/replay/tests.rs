@@ -88,7 +88,8 @@ fn args(input: &str) -> ReplayArgs {
 }
 
 fn replay(args: &ReplayArgs) -> (Report, Result<(), Fault>) {
-    let source = FileSource::open(args.input.as_ref(), Place::default(), Pace::Full).expect("a capture");
+    let source = FileSource::open(args.input.as_ref(), Link::Ethernet, Place::default(), Pace::Full);
+    let source = source.expect("a capture");
     Replay::new(Arc::new(plan()), 0, args, source).and_then(Replay::run).expect("it runs")
 }
 
@@ -166,7 +167,8 @@ fn an_annotated_capture_has_every_packet_with_its_fate() {
     ];
     assert_eq!(read(&folder.path("told.pcapng")), wanted);
     args.out = Some(folder.path("told.pcap"));
-    let source = FileSource::open(args.input.as_ref(), Place::default(), Pace::Full).expect("a capture");
+    let source = FileSource::open(args.input.as_ref(), Link::Ethernet, Place::default(), Pace::Full);
+    let source = source.expect("a capture");
     let refused = Replay::new(Arc::new(plan()), 0, &args, source).err().expect("pcap has no comments");
     assert!(matches!(refused, Fault::Usage { .. }));
 }
