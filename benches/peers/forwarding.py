@@ -533,32 +533,26 @@ def options(dice, routes):
 HOP_BY_HOP_ALONE = {f"hop by hop, {which}" for which in ("unknown, drop", "unknown, tell", "too long")}
 
 
+WRONG4 = [
+    {"sum": 1}, {"sum": 0xFFFF}, {"sum": 0x100}, {"version": 5}, {"version": 6}, {"version": 0}, {"words": 4}, {"words": 0},
+    {"words": 15}, {"words": 6}, {"total": 19}, {"total": 0}, {"total": 33}, {"total": 65535}, {"total": 20}, {"total": 24},
+    {"total": 31}, {"fragment": 0x8000},
+]
+WRONG6 = [{"version": 4}, {"version": 0}, {"version": 7}, {"total": 13}, {"total": 65535}, {"total": 11}, {"total": 0}]
+
+
 def damaged(dice, routes):
     """What is no packet of IP."""
     for port in PORTS:
-        src, dst = sender(port), sender((port + 1) % 4)
-        data = udp(src, dst)
-        wrong = [
-            {"sum": 1}, {"sum": 0xFFFF}, {"sum": 0x100}, {"version": 5}, {"version": 6}, {"version": 0}, {"words": 4},
-            {"words": 0}, {"words": 15}, {"words": 6}, {"total": 19}, {"total": 0}, {"total": 33}, {"total": 65535},
-            {"total": 20}, {"total": 24}, {"total": 31}, {"fragment": 0x8000},
-        ]
-        for made in wrong:
-            for ttl in (1, 9):
-                frame = ethernet(ipv4(src, dst, data, ttl=ttl, **made), ETH_P_IP, port=port)
-                yield Case(f"damaged IPv4: {made}", port, frame)
-                yield Case(f"damaged IPv4, longer: {made}", port, frame + bytes(40))
-        for cut in range(0, 34):
-            yield Case("IPv4 that is cut", port, ethernet(ipv4(src, dst, data)[:cut], ETH_P_IP, port=port))
-        src, dst = sender(port, True), sender((port + 1) % 4, True)
-        data = udp(src, dst)
-        for made in [{"version": 4}, {"version": 0}, {"version": 7}, {"total": 13}, {"total": 65535}, {"total": 11}, {"total": 0}]:
-            for ttl in (1, 9):
-                frame = ethernet(ipv6(src, dst, data, ttl=ttl, **made), ETH_P_IP6, port=port)
-                yield Case(f"damaged IPv6: {made}", port, frame)
-                yield Case(f"damaged IPv6, longer: {made}", port, frame + bytes(40))
-        for cut in range(0, 54):
-            yield Case("IPv6 that is cut", port, ethernet(ipv6(src, dst, data)[:cut], ETH_P_IP6, port=port))
+        for is_6, name, kind, n_cut in ((False, "IPv4", ETH_P_IP, 34), (True, "IPv6", ETH_P_IP6, 54)):
+            src, dst = sender(port, is_6), sender((port + 1) % 4, is_6)
+            for made in WRONG6 if is_6 else WRONG4:
+                for ttl in (1, 9):
+                    frame = ethernet(datagram(src, dst, ttl=ttl, **made), kind, port=port)
+                    yield Case(f"damaged {name}: {made}", port, frame)
+                    yield Case(f"damaged {name}, longer: {made}", port, frame + bytes(40))
+            for cut in range(n_cut):
+                yield Case(f"{name} that is cut", port, ethernet(datagram(src, dst)[:cut], kind, port=port))
 
 
 def payloads(dice, routes):

@@ -414,8 +414,12 @@ fn write_text(out: &mut Vec<u8>, row: &Row<'_>) {
         write!(out, " {}=", column.name).expect("a vector takes all bytes");
         match (value, column.ty) {
             (CellValue::Null, _) => out.push(b'-'),
-            (CellValue::Bytes(bytes), ty) if is_plain(ty.shown(bytes).as_bytes()) => {
-                out.extend_from_slice(ty.shown(bytes).as_bytes());
+            (CellValue::Bytes(bytes), ty) => {
+                let shown = ty.shown(bytes);
+                match is_plain(shown.as_bytes()) {
+                    true => out.extend_from_slice(shown.as_bytes()),
+                    false => write_json_text(out, shown.as_bytes()),
+                }
             }
             (CellValue::Int(n), Type::Timestamp) => write_timestamp(out, n),
             (CellValue::Int(n), Type::Status) => {

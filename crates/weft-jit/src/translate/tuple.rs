@@ -24,6 +24,11 @@ use weft_ir::verify::{FramePlace, Handler};
 /// Offsets of numbers in a frame are put into instructions up to here.
 const FRAME_OFFSET_MAX: u64 = 1 << 16;
 
+/// Where a pass says what a region is.
+const fn region_at(region: usize) -> usize {
+    offset_of!(Cx<'_>, regions) + region * size_of::<&[u8]>()
+}
+
 /// An input column of the segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
@@ -222,7 +227,7 @@ impl Segment<'_, '_> {
         offset: clif::Value,
         len: clif::Value,
     ) -> (clif::Value, clif::Value) {
-        let base = offset_of!(Cx<'_>, regions) + region * size_of::<&[u8]>();
+        let base = region_at(region);
         let start = self.load_cx(I64, base + SLICE_START);
         let region_len = self.load_cx(I64, base + SLICE_LEN);
         let ins = &mut self.builder;
@@ -235,17 +240,18 @@ impl Segment<'_, '_> {
 
     /// What a helper reads of the frame as it arrived.
     fn read_of_frame(&mut self, helper: Helper) -> Val {
-        let base = offset_of!(Cx<'_>, regions) + REGION_BODY * size_of::<&[u8]>();
-        let start = self.load_cx(I64, base + SLICE_START);
-        let len = self.frame_len();
+        let (start, len) = (self.frame_start(), self.frame_len());
         let is_ip = self.plan.chain.frames.as_ref().is_some_and(|frames| frames.is_ip);
         let is_ip = self.bool(is_ip);
         self.call_one(helper, &[start, len, is_ip])
     }
 
-    fn frame_len(&mut self) -> clif::Value {
-        let frame = offset_of!(Cx<'_>, regions) + REGION_BODY * size_of::<&[u8]>();
-        self.load_cx(I64, frame + SLICE_LEN)
+    fn frame_start(&mut self) -> clif::Value {
+        self.load_cx(I64, region_at(REGION_BODY) + SLICE_START)
+    }
+
+    pub(super) fn frame_len(&mut self) -> clif::Value {
+        self.load_cx(I64, region_at(REGION_BODY) + SLICE_LEN)
     }
 
     /// Where a number of the frame is read that need not lie in it: if not, zeros are, which spares a branch.
@@ -339,8 +345,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let known = result.and_then(|result| self.facts.inside.get(&result).copied());
         let (from, offset) = match known {
             Some(FramePlace { base, offset }) if offset < FRAME_OFFSET_MAX => {
-                let region = offset_of!(Cx<'_>, regions) + REGION_BODY * size_of::<&[u8]>();
-                let start = self.segment.load_cx(I64, region + SLICE_START);
+                let start = self.segment.frame_start();
                 let from = match base.map(|base| self.get(base)).transpose()? {
                     Some(base) => self.segment.builder.ins().iadd(start, base.one()),
                     None => start,

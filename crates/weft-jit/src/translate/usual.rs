@@ -6,13 +6,12 @@
 
 use super::key::usual_len;
 use super::{Plan, Segment};
-use crate::frame::SLICE_LEN;
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
-use weft_core::abi::{Cx, REGION_BODY, Slot};
+use weft_core::abi::{Cx, Slot};
 use weft_core::limits::INPUTS_MAX;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{Function, Op};
@@ -111,8 +110,7 @@ impl Segment<'_, '_> {
         let wanted = self.int(assumed.present as i64);
         let found = self.builder.ins().band(present, wanted);
         self.ask(IntCC::Equal, found, wanted, other);
-        let region = offset_of!(Cx<'_>, regions) + REGION_BODY * size_of::<&[u8]>();
-        let region_len = self.load_cx(I64, region + SLICE_LEN);
+        let region_len = self.frame_len();
         let mut ends: Vec<(clif::Value, clif::Value)> = Vec::new();
         for at in bits(assumed.whole) {
             let Some(len) = self.whole_len(at) else { continue };

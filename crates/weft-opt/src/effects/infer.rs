@@ -44,10 +44,9 @@ pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, functio
 }
 
 fn of_frame(direction: Option<&Direction>) -> Vec<InputId> {
-    let of_bytes = |meta: &Meta| matches!(meta, Meta::Size | Meta::Flow | Meta::IsIcmpError);
     let is_of_frame = |place: &Place| match place {
         Place::Frame(_) | Place::Layer(_) => true,
-        Place::Meta(meta) => of_bytes(meta),
+        Place::Meta(meta) => *meta == Meta::Size || meta.is_of_bytes(),
         _ => false,
     };
     let inputs = direction.into_iter().flat_map(|direction| &direction.inputs).enumerate();

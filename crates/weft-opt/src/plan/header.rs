@@ -75,7 +75,7 @@ fn needed(chain: &ChainProgram, handler: &Effects) -> impl Iterator<Item = Input
             Place::Body(_) | Place::Header(_) => true,
             // They are the id and the version, which travel anyway, or told by the frame.
             Place::Meta(meta) => {
-                !matches!(meta, Meta::CallId | Meta::Index | Meta::Version | Meta::Flow | Meta::IsIcmpError)
+                !matches!(meta, Meta::CallId | Meta::Index | Meta::Version) && !meta.is_of_bytes()
             }
             // A frame goes on as it is.
             Place::Trailer(_) | Place::Key(_) | Place::Frame(_) | Place::Layer(_) => false,
