@@ -419,7 +419,7 @@ UNSPECIFIED = "nobody is told that the unspecified address is no destination (RF
 NEVER_FORWARDED = "from the unspecified address nothing is forwarded (RFC 4291 section 2.5.2), not even back"
 TAGS_STAY = "a packet leaves with the tags with which it came: the router has no interfaces of virtual LANs"
 NO_STATION = "the router is no station: what is for itself is routed like all else, and others answer for its addresses"
-NO_MTU = "known: no MTU is known, so packets that are too long are lost, and nobody is told (docs/status.md)"
+OPTIONS_LEFT_OUT = "fragments behind the first have no room for options that are not theirs (RFC 791 section 3.1)"
 IS_LATE = "a packet without hops that also has no route may be told of either (RFC 1812 section 5.2.1)"
 MARTIANS = ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "::/127", "fe80::/10", "ff00::/8", "::ffff:0:0/96"]
 
@@ -706,15 +706,46 @@ def for_itself(_dice, _routes):
 
 def too_long(dice, _routes):
     """For a port with a shorter MTU: what just fits, and what does not."""
+    name = "packets as long as the link, and longer"
     for port in PORTS[:3]:
-        for is_6 in (False, True):
-            for size in (1280, SHORT_MTU - 1, SHORT_MTU, SHORT_MTU + 1, 1500):
-                for fragment in (0, 0x4000):
-                    src, dst = sender(port, is_6), sender(3, is_6)
-                    data = dice.randbytes(size - (48 if is_6 else 28))
-                    packet = datagram(src, dst, data, **{} if is_6 else {"fragment": fragment})
-                    choice = NO_MTU if size > SHORT_MTU else None
-                    yield Case("packets as long as the link, and longer", port, ethernet(packet, port=port), choice)
+        for size in (1280, *range(SHORT_MTU - 2, SHORT_MTU + 10), 1499, 1500):
+            for is_6 in (False, True):
+                src, dst = sender(port, is_6), sender(3, is_6)
+                data = dice.randbytes(size - (48 if is_6 else 28))
+                for ttl in (1, 2, 64):
+                    for fragment in (0,) if is_6 else (0, 0x4000, 0x2000, 0x2010, 0x10, 0x4010):
+                        made = {"ttl": ttl} | ({} if is_6 else {"fragment": fragment})
+                        yield Case(name, port, ethernet(datagram(src, dst, data, **made), port=port))
+        yield from long_options(dice, port)
+        yield from long_messages(dice, port)
+
+
+def long_options(dice, port):
+    src, dst = sender(port), sender(3)
+    for options, choice in ((bytes([1] * 8), OPTIONS_LEFT_OUT), (b"\x94\4\0\0", None)):
+        for size in (SHORT_MTU, SHORT_MTU + 1, 1500):
+            data = dice.randbytes(size - 20 - len(options))
+            for fragment in (0, 0x4000, 0x10):
+                is_cut = size > SHORT_MTU and not fragment & 0x4000
+                packet = ipv4(src, dst, data, options=options, fragment=fragment)
+                # An error has no options, though the packet has.
+                why = choice if is_cut else OPTIONS_PASS if size > SHORT_MTU else None
+                yield Case("long packets with options", port, ethernet(packet, port=port), why)
+
+
+def long_messages(dice, port):
+    """Messages of ICMP, about errors of which nobody is told, and other things in long packets."""
+    for is_6 in (False, True):
+        src, dst, protocol = sender(port, is_6), sender(3, is_6), ICMP6 if is_6 else ICMP
+        for kind in (1, 2, 3, 4, 128, 135, 200) if is_6 else (0, 3, 4, 5, 8, 11, 12, 13, 30):
+            data = icmp(src, dst, kind, data=dice.randbytes(SHORT_MTU))
+            for fragment in (0, 0x4000):
+                made = {} if is_6 else {"fragment": fragment}
+                frame = ethernet(ip(src, dst, data, protocol=protocol, **made), port=port)
+                yield Case("long messages of ICMP", port, frame)
+        for kind in (TCP, 47, 132, 253):
+            frame = ethernet(ip(src, dst, dice.randbytes(SHORT_MTU), protocol=kind), port=port)
+            yield Case("long packets of other protocols", port, frame)
 
 
 SCENES = [destinations, hops_left, options, damaged, payloads, errors, fragments, unusual, tags, for_itself, too_long]

@@ -6,6 +6,7 @@
 
 use crate::Status;
 use crate::ahead::Noted;
+use crate::frame::Offload;
 use crate::matching::Matcher;
 use crate::native::Prepared;
 use crate::table::{Journal, Row, Scalars, Table};
@@ -68,6 +69,8 @@ pub struct Cx<'a> {
     /// Where in a frame the checksum lies that a device is still to complete (see [`crate::frame::Checksum::Partial`]);
     /// [`u64::MAX`] if there is none.
     pub partial: u64,
+    /// What is left to do for a frame; nothing, in other passes.
+    pub offload: &'a Offload,
     /// What the program has noted of the tuple as it looked ahead. Without it the pass does the same, and looks itself.
     pub noted: Noted<'a>,
 }
@@ -96,6 +99,7 @@ impl<'a> Cx<'a> {
             departed: Row::NONE,
             trace: None,
             partial: u64::MAX,
+            offload: &Offload::NONE,
             noted: Noted::default(),
         }
     }

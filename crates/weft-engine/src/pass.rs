@@ -194,7 +194,7 @@ impl Passes {
             Meta::Status => number(u64::from(facts.status?.code())),
             Meta::Elapsed => number(facts.elapsed?.0 as u64),
             Meta::Version => number(live.chain.version),
-            Meta::Port | Meta::Flow | Meta::IsIcmpError => None,
+            Meta::Port | Meta::PacketSize | Meta::Flow | Meta::IsIcmpError => None,
         }
     }
 

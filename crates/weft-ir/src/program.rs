@@ -6,6 +6,7 @@
 
 use crate::ir::{Endian, Function, Op, TableId};
 use weft_core::flow::{flow_of, is_icmp_error};
+use weft_core::frame::{Offload, packet_size};
 use weft_core::matching::MatchSpec;
 use weft_core::native::NativeDecl;
 use weft_core::table::{Departure, TableSpec};
@@ -270,6 +271,9 @@ pub enum Meta {
     Version,
     /// `port`, TEXT: where a frame arrived.
     Port,
+    /// `packet_size`, U64: bytes of the longest packet that a frame stands for, without the header of the link.
+    /// [`Meta::is_of_bytes`].
+    PacketSize,
     /// `flow`, U64: a hash of 32 bits of its addresses, protocol and ports. [`Meta::is_of_bytes`].
     Flow,
     /// `is_icmp_error`, BOOL: whether a frame is an error of ICMP, about which nobody may be told.
@@ -278,15 +282,16 @@ pub enum Meta {
 }
 
 impl Meta {
-    /// Whether it is there in every frame, in no slot: a program reads it of the bytes ([`Meta::of_bytes`]) where it
+    /// Whether it is there in every frame, in no slot: a program reads it of the frame ([`Meta::of_bytes`]) where it
     /// asks for it, so that those that do not pay nothing.
     pub fn is_of_bytes(self) -> bool {
-        matches!(self, Self::Flow | Self::IsIcmpError)
+        matches!(self, Self::PacketSize | Self::Flow | Self::IsIcmpError)
     }
 
     /// What is read of a frame, or of an IP packet without a link header, as a word.
-    pub fn of_bytes(self, frame: &[u8], is_ip: bool) -> Option<u64> {
+    pub fn of_bytes(self, frame: &[u8], offload: &Offload, is_ip: bool) -> Option<u64> {
         match self {
+            Self::PacketSize => Some(packet_size(frame, offload, is_ip) as u64),
             Self::Flow => Some(flow_of(frame, is_ip).flow.into()),
             Self::IsIcmpError => Some(is_icmp_error(frame, is_ip).into()),
             _ => None,

@@ -11,6 +11,7 @@ use cranelift_codegen::ir::{Type, types};
 use std::sync::Arc;
 use weft_core::abi::{Cx, EditTarget, Fault, Verdict};
 use weft_core::classify::WORDS_MAX;
+use weft_core::frame::{Offload, packet_size as size_of_packet};
 use weft_core::limits::ROW_BYTES_MAX;
 use weft_core::matching::{Found, Key, Matcher};
 use weft_core::native::{Arg, Call, Ended, NATIVE_ARGS_MAX, NATIVE_BYTES_MAX};
@@ -239,8 +240,9 @@ helpers! {
     Keep = keep(I64, I64, I64) -> (I64, I64);
     HashBytes = hash_bytes(I64, I64) -> (I64);
     FrameSum = frame_sum(I64, I64) -> (I64);
-    FlowOf = flow_of(I64, I64, I8) -> (I64);
-    IsIcmpError = is_icmp_error(I64, I64, I8) -> (I8);
+    FlowOf = flow_of(I64, I64, I8, I64) -> (I64);
+    IsIcmpError = is_icmp_error(I64, I64, I8, I64) -> (I8);
+    PacketSize = packet_size(I64, I64, I8, I64) -> (I64);
     InPrefix = in_prefix(I64, I64, I64, I64) -> (I8);
 
     Native = native(I64, I64, I64, I64) -> (I64);
@@ -474,12 +476,18 @@ extern "C" fn frame_sum(bytes: Bytes) -> u64 {
     checksum::fold(checksum::sum(bytes.as_slice())).into()
 }
 
-extern "C" fn flow_of(frame: Bytes, is_ip: bool) -> u64 {
+// What is read of a frame takes all that is known of it: see `Meta::of_bytes`.
+
+extern "C" fn flow_of(frame: Bytes, is_ip: bool, _: &Offload) -> u64 {
     flow::flow_of(frame.as_slice(), is_ip).flow.into()
 }
 
-extern "C" fn is_icmp_error(frame: Bytes, is_ip: bool) -> bool {
+extern "C" fn is_icmp_error(frame: Bytes, is_ip: bool, _: &Offload) -> bool {
     flow::is_icmp_error(frame.as_slice(), is_ip)
+}
+
+extern "C" fn packet_size(frame: Bytes, is_ip: bool, offload: &Offload) -> u64 {
+    size_of_packet(frame.as_slice(), offload, is_ip) as u64
 }
 
 extern "C" fn like(a: Bytes, pattern: Bytes) -> bool {

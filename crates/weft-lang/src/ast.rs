@@ -769,12 +769,41 @@ pub enum TableOptionKind {
         /// `EVICT ...`.
         evict: Option<EvictClause>,
     },
-    /// `FILLED BY CONTROLLER`
-    FilledByController,
-    /// `FILLED BY CLUSTER`
-    FilledByCluster,
+    /// `FILLED BY ...`
+    Filled(Filler),
     /// `PER WORKER`
     PerWorker,
+}
+
+/// Who fills a table that no handler writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filler {
+    /// `CONTROLLER`: the program, and whoever changes rows of a node that runs.
+    Controller,
+    /// `CLUSTER`: its rows are the members of the cluster that the chain leads to.
+    Cluster,
+    /// `PORTS`: its rows are the ports of the program.
+    Ports,
+}
+
+impl Filler {
+    /// How such a table is declared.
+    pub fn clause(self) -> &'static str {
+        match self {
+            Self::Controller => "FILLED BY CONTROLLER",
+            Self::Cluster => "FILLED BY CLUSTER",
+            Self::Ports => "FILLED BY PORTS",
+        }
+    }
+
+    /// Who it is, in a sentence.
+    pub fn who(self) -> &'static str {
+        match self {
+            Self::Controller => "the controller",
+            Self::Cluster => "the cluster",
+            Self::Ports => "the node",
+        }
+    }
 }
 
 /// `EVICT OLDEST|LRU|REJECT`
@@ -1064,6 +1093,11 @@ pub enum StmtKind {
     /// `CUT TO e;`
     Cut {
         /// How many bytes of the frame stay.
+        bytes: Expr,
+    },
+    /// `FRAGMENT TO e;`
+    Fragment {
+        /// How long each packet is at most.
         bytes: Expr,
     },
     /// A verdict, which ends the handler.

@@ -20,6 +20,7 @@ use weft_core::schema::Schema;
 use weft_core::wire::{self, FieldId, FieldRef, LayerRef, ProtocolId};
 use weft_core::{Interval, Type, Value};
 
+use crate::ast::Filler;
 use crate::source::Span;
 
 mod queue;
@@ -737,11 +738,10 @@ pub struct Table {
     pub columns: Vec<TableColumn>,
     /// How many of them are the primary key, at least one.
     pub n_keys: usize,
-    /// `FILLED BY CONTROLLER`, or BY CLUSTER: no handler writes it.
-    pub filled_by_controller: bool,
-    /// `FILLED BY CLUSTER`: its rows are the members of the cluster that a chain leads to, numbered from 0. Its key is
-    /// an I64, and it has one other column, an ENDPOINT.
-    pub filled_by_cluster: bool,
+    /// `FILLED BY ...`: no handler writes it. By the cluster: its key is an I64, the number of a member from 0, and it
+    /// has one other column, an ENDPOINT. By the ports: its key is the TEXT `port`, and it has `mtu`, a U16, and `mac`,
+    /// a MAC, or one of them, which may be NULL.
+    pub filled: Option<Filler>,
     /// `PER WORKER`.
     pub per_worker: bool,
     /// `EVICT ...`: there if some handler inserts.
@@ -1161,6 +1161,11 @@ pub enum StmtKind {
     /// `CUT TO`
     Cut {
         /// Bytes of the frame that stay, U32.
+        bytes: Expr,
+    },
+    /// `FRAGMENT TO`
+    Fragment {
+        /// The most bytes of each packet, U32.
         bytes: Expr,
     },
     /// A verdict.
@@ -1587,6 +1592,9 @@ pub enum Meta {
     Port,
     /// `flow`, U64: a hash of 32 bits of the frame's addresses, protocol and ports as it arrived; in PACKET.
     Flow,
+    /// `packet_size`, U64: bytes of the longest packet that a frame stands for, without the header of the link; in
+    /// PACKET.
+    PacketSize,
     /// `is_icmp_error`, BOOL: whether the frame that arrived is one, about which nobody may be told; in PACKET.
     IsIcmpError,
 }

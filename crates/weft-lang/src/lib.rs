@@ -12,6 +12,7 @@ pub mod hir;
 pub mod lexer;
 mod nearest;
 pub mod parser;
+pub mod ports;
 pub mod resolve;
 pub mod source;
 pub mod types;

@@ -9,6 +9,7 @@ use crate::packets;
 use crate::sink_files;
 use crate::source::{Files, folder_of};
 use crate::together::Together;
+use devices::Devices;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -45,6 +46,7 @@ use weft_lang::hir::Network;
 use weft_lang::source::SourceMap;
 
 mod alter;
+mod devices;
 mod learned;
 pub(crate) use learned::{ROWS_WAITING_MAX, changes_of, learn_rows};
 mod record;
@@ -149,10 +151,12 @@ impl Running {
         let engine = Config { seed, ..Config::default() };
         let config = NodeConfig { workers, busy_poll, engine, tables: Some(tables) };
         sink_files::try_to_open(&compiled).map_err(Start::Fault)?;
+        let mut devices = Devices::new();
         let open = match &compiled.packets {
             Some(plan) => {
                 let open = port::open_all(&ports, args.workers)
                     .map_err(|(port, error)| Start::Fault(port_fault(&port, &error)))?;
+                devices = devices::of(&open);
                 Some(Ports { plan: Arc::clone(plan), open, first: n_calls })
             }
             None => None,
@@ -183,6 +187,14 @@ impl Running {
             workers,
         };
         let parts = Arc::new(parts);
+        if !devices.is_empty() {
+            devices::look(&devices, &parts);
+            let watched = Arc::downgrade(&parts);
+            std::thread::Builder::new()
+                .name("weft-devices".to_owned())
+                .spawn(move || devices::watch(&devices, &watched))
+                .map_err(|error| Start::Fault(Fault::environment(error)))?;
+        }
         let watched = Arc::downgrade(&parts);
         std::thread::Builder::new()
             .name("weft-rules".to_owned())

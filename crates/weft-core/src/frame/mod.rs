@@ -11,11 +11,12 @@
 //! Headers grow and shrink at the front: a buffer has [`HEADROOM`] bytes in front of a new packet, so that what is
 //! pushed needs no packet to be moved.
 
+mod fragment;
 mod offload;
 mod segment;
 
 pub use offload::{Checksum, Gso, GsoKind, Offload, VIRTIO_HEADER_BYTES, VirtioError};
-pub use segment::{SEGMENTS_MAX, SegmentError, VLAN_TAGS_MAX, network_at};
+pub use segment::{SEGMENTS_MAX, SegmentError, VLAN_TAGS_MAX, network_at, packet_size};
 
 use crate::Time;
 use core::fmt;

@@ -23,6 +23,11 @@ pub struct Offload {
     pub gso: Option<Gso>,
 }
 
+impl Offload {
+    /// Nothing is left to do, and nothing is known.
+    pub const NONE: Self = Self { checksum: Checksum::Unknown, gso: None };
+}
+
 /// What is known of the checksum of the transport header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {

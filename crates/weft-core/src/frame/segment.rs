@@ -1,6 +1,6 @@
 //! Cutting a packet that stands for several, for devices that cannot.
 
-use super::{BATCH_MAX, Checksum, Frame, GsoKind, Pool};
+use super::{BATCH_MAX, Checksum, Frame, GsoKind, Offload, Pool};
 use crate::checksum::{fold, sum};
 
 /// Segments of one packet: 64 KiB in the smallest that TCP peers agree on.
@@ -25,11 +25,29 @@ pub enum SegmentError {
 }
 
 /// Where the network layer of an Ethernet frame begins: behind its addresses, its VLAN tags and its type.
+#[inline]
 pub fn network_at(frame: &[u8]) -> Option<usize> {
-    let tags = frame.get(12..)?.chunks_exact(4).take(VLAN_TAGS_MAX);
-    let is_tag = |tag: &&[u8]| matches!((tag[0], tag[1]), (0x81, 0x00) | (0x88, 0xa8) | (0x91, 0x00));
-    let at = 14 + 4 * tags.take_while(is_tag).count();
-    (at <= frame.len()).then_some(at)
+    let mut at = 14;
+    while let Some(&[a, b]) = frame.get(at - 2..at) {
+        let is_tag = matches!([a, b], [0x81, 0x00] | [0x88, 0xa8] | [0x91, 0x00]);
+        if !is_tag || at == 14 + 4 * VLAN_TAGS_MAX {
+            return Some(at);
+        }
+        at += 4;
+    }
+    None
+}
+
+/// Bytes of the longest packet that a frame stands for, without the header of its link, which an IP packet does not
+/// have: what the MTU of a link bounds.
+#[inline]
+pub fn packet_size(frame: &[u8], offload: &Offload, is_ip: bool) -> usize {
+    let network = if is_ip { 0 } else { network_at(frame).unwrap_or(0) };
+    let whole = frame.len() - network;
+    if offload.gso.is_none() {
+        return whole;
+    }
+    Cut::new(frame, offload, network).map_or(whole, |cut| whole.min(cut.payload - network + cut.size))
 }
 
 /// What all segments have in common.
@@ -57,7 +75,7 @@ impl Pool {
         network: usize,
         out: &mut Vec<Frame>,
     ) -> Result<(), SegmentError> {
-        let cut = Cut::new(self.bytes(frame), frame, network).ok_or(SegmentError::Malformed)?;
+        let cut = Cut::new(self.bytes(frame), &frame.meta.offload, network).ok_or(SegmentError::Malformed)?;
         let payload = frame.len() - cut.payload;
         let n = payload.div_ceil(cut.size).max(1);
         if n > SEGMENTS_MAX {
@@ -85,10 +103,10 @@ impl Pool {
 }
 
 impl Cut {
-    fn new(bytes: &[u8], frame: &Frame, network: usize) -> Option<Self> {
-        let gso = frame.meta.offload.gso.filter(|gso| gso.size > 0)?;
+    fn new(bytes: &[u8], offload: &Offload, network: usize) -> Option<Self> {
+        let gso = offload.gso.filter(|gso| gso.size > 0)?;
         // The kernel sets both or none.
-        let Checksum::Partial { start, offset } = frame.meta.offload.checksum else { return None };
+        let Checksum::Partial { start, offset } = offload.checksum else { return None };
         let (transport, sum_at) = (usize::from(start), usize::from(start) + usize::from(offset));
         let version = *bytes.get(network)? >> 4;
         let least = if version == 6 { IPV6_HEADER_BYTES } else { 20 };

@@ -39,6 +39,9 @@ pub enum Reshape {
     },
     /// `CUT TO n`: what is beyond the first n bytes goes.
     Cut,
+    /// `FRAGMENT TO n`: a packet of IPv4 goes on in fragments of at most n bytes, if it may be cut
+    /// ([`crate::frame::Pool::fragment`]).
+    Fragment,
 }
 
 /// How much a POP takes off. With what is in front of a layer goes what stands behind its end: a short Ethernet frame

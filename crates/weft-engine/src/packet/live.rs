@@ -15,6 +15,7 @@ use weft_core::frame::{Frame, Pool};
 use weft_core::limits::INPUTS_MAX;
 use weft_core::types::Repr;
 use weft_core::wire::CARRIED_MAX;
+use weft_core::wire::reshape::Reshape;
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::ir::{InputId, Op};
 use weft_ir::program::{Carried, ChainProgram, Check, Event, Frames, Input, Meta, Place, Store};
@@ -37,6 +38,8 @@ pub(super) struct Code {
     pub(super) stages: Vec<Stage>,
     /// It asks for `rand()`.
     pub(super) draws: bool,
+    /// Its frames may go on in fragments.
+    pub(super) fragments: bool,
     /// Inputs that a later fragment has from the first of its packet, and how those are known that tunnels carry.
     inherited: u64,
     carried: Vec<Carried>,
@@ -188,6 +191,7 @@ impl Code {
             metas: metas.collect(),
             stores,
             stages,
+            fragments: program.reshapes.iter().any(|decl| decl.what == Reshape::Fragment),
             draws: ops().any(|op| matches!(op, Op::Rand(_))),
             request: request.transpose()?,
             version,
@@ -381,7 +385,7 @@ impl Code {
             Meta::CallId => number(packet_id(frame)),
             Meta::Version => number(self.version),
             // A program reads them of the frame.
-            Meta::Flow | Meta::IsIcmpError => None,
+            Meta::PacketSize | Meta::Flow | Meta::IsIcmpError => None,
             Meta::Method | Meta::Peer | Meta::Status | Meta::Elapsed | Meta::Upstream | Meta::EndedBy => None,
         }
     }

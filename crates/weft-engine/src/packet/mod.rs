@@ -660,6 +660,7 @@ impl PacketEngine {
                 (cx.slots, cx.present) = (&self.slots[(nth + n) * self.stride..][..inputs], present);
                 cx.regions[REGION_BODY] = pool.bytes(frame);
                 cx.partial = partial_at(frame.meta.offload.checksum);
+                cx.offload = &frame.meta.offload;
                 cx.trace = self.config.clock.filter(|_| is_traced);
                 cx.noted = live.notes.of(nth + n);
                 request.run(&mut cx, usize::MAX);
@@ -674,8 +675,9 @@ impl PacketEngine {
                     self.passed.push(forward);
                     continue;
                 }
-                // A packet that stands for several may have to be cut first.
-                let left = match is_watched || frame.meta.offload.gso.is_some() && !cx.out.edits.is_empty() {
+                // A packet that stands for several may have to be cut first, or one be fragmented.
+                let may_be_cut = frame.meta.offload.gso.is_some() || chain.code.fragments;
+                let left = match is_watched || may_be_cut && !cx.out.edits.is_empty() {
                     true => Left::More,
                     false => left_by(cx.out, forward, &mut self.exits),
                 };
@@ -727,27 +729,14 @@ impl PacketEngine {
     }
 
     /// Carries out all that a pass has left.
-    fn settle(&mut self, pass: Pass, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
+    fn settle(&mut self, pass: Pass, mut frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
         let Found::Chain { present, .. } = self.found[pass.nth] else {
             unreachable!("it has passed its chain")
         };
-        if self.is_to_be_cut(pass, &frame, pool) {
-            let mut segments = self.cut(pass, frame, pool, watch);
-            segments.drain(..).for_each(|segment| self.settle_one(pass, present, segment, pool, watch));
-            self.segments = segments;
-            return;
+        if self.is_to_be_cut(pass, &frame, pool) || self.fragments_to(pass).is_some() {
+            let parts = self.carry_out_in_parts(pass, present, frame, pool, watch);
+            return parts.into_iter().for_each(|part| self.give_verdict(pass, part, pool, watch));
         }
-        self.settle_one(pass, present, frame, pool, watch);
-    }
-
-    fn settle_one(
-        &mut self,
-        pass: Pass,
-        present: u64,
-        mut frame: Frame,
-        pool: &mut Pool,
-        watch: Watcher<'_, '_>,
-    ) {
         match self.carry_out(pass, present, &mut frame, pool) {
             Ok(()) => self.give_verdict(pass, frame, pool, watch),
             Err(reason) => self.lose(reason, frame, pool, watch),

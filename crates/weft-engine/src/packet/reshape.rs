@@ -34,6 +34,8 @@ pub(super) fn reshape(
             cut(cut_to(parts).ok_or(Lost::Unfit)?, frame, pool);
             Ok(())
         }
+        // When all else is done.
+        Reshape::Fragment => Ok(()),
         Reshape::Pop { layer, how } => {
             let slot = slots.get(usize::from(*layer)).ok_or(Lost::Unfit)?;
             let Bounds { at, bytes, end } = Bounds::of(slot);
@@ -68,7 +70,7 @@ pub(super) fn stack_for<'s>(stacks: &'s [Stack], bytes: &[u8]) -> Option<&'s Sta
     stacks.iter().find(|stack| begins(bytes, stack.begins))
 }
 
-/// How many bytes a CUT leaves at most. Its value is the last of the `edits` in front of it.
+/// How many bytes a CUT or a FRAGMENT leaves at most. Its value is the last of the `edits` in front of it.
 pub(super) fn cut_to(edits: &[Edit]) -> Option<usize> {
     match edits.last()?.value {
         Cell::Int(bytes) => Some(usize::try_from(bytes).unwrap_or(usize::MAX)),

@@ -10,8 +10,8 @@ use super::reshape::{Bounds, cut_to, stack_for};
 use super::stats::Lost;
 use super::{PacketEngine, Pass, Watcher, begin, packet_id, rand_base};
 use core::slice;
-use weft_core::abi::{Cx, EditTarget, REGION_BODY, REGIONS, Verdict};
-use weft_core::frame::{Frame, Pool, network_at};
+use weft_core::abi::{Cx, Edit, EditTarget, REGION_BODY, REGIONS, Verdict};
+use weft_core::frame::{Frame, Pool, network_at, packet_size};
 use weft_core::wire::reshape::{Pop, Reshape};
 use weft_core::{Interval, Time};
 
@@ -49,11 +49,63 @@ impl PacketEngine {
         self.go_on(now, way, frame, pool, watch);
     }
 
-    /// Whether a frame stands for several and the pass puts headers in front of it: no device can cut what is in a
-    /// tunnel.
+    /// Whether a frame stands for several and the pass puts headers in front of it, or makes fragments of it: no device
+    /// can cut what is in a tunnel, nor a fragment.
     #[inline]
     pub(super) fn is_to_be_cut(&self, pass: Pass, frame: &Frame, pool: &Pool) -> bool {
-        frame.meta.offload.gso.is_some() && self.puts_in_front(pass, frame, pool)
+        frame.meta.offload.gso.is_some()
+            && (self.fragments_to(pass).is_some_and(|to| self.packet_size(pass, frame, pool) > to)
+                || self.puts_in_front(pass, frame, pool))
+    }
+
+    /// How long the fragments are at most in which the frame of a pass goes on.
+    #[inline]
+    pub(super) fn fragments_to(&self, pass: Pass) -> Option<usize> {
+        let program = &self.live[pass.at].chain.program;
+        let goes_on = matches!(self.outcome.verdict, Verdict::Forward | Verdict::Redirect);
+        let edits = if goes_on { &self.outcome.edits[..] } else { &[] };
+        let fragment = |edit: &Edit| match edit.target {
+            EditTarget::Reshape(id) => {
+                program.reshapes.get(usize::from(id)).is_some_and(|decl| decl.what == Reshape::Fragment)
+            }
+            _ => false,
+        };
+        let at = edits.iter().rposition(fragment)?;
+        cut_to(&edits[..at])
+    }
+
+    /// Puts the fragments of a frame that has its other changes into `parts`, or itself if it is not to be cut.
+    #[cold]
+    pub(super) fn fragment(
+        &mut self,
+        pass: Pass,
+        to: usize,
+        mut frame: Frame,
+        parts: &mut Vec<Frame>,
+        pool: &mut Pool,
+        watch: Watcher<'_, '_>,
+    ) {
+        // What stands for several packets, each of which is short enough, is cut by a device.
+        let network = self.network_of(pass, &frame, pool).filter(|_| frame.meta.offload.gso.is_none());
+        match network.map(|network| pool.fragment(&mut frame, network, to, parts)) {
+            Some(Ok(true)) => pool.give(frame),
+            Some(Ok(false)) | None => parts.push(frame),
+            Some(Err(_)) => self.lose(Lost::NotCut, frame, pool, watch),
+        }
+    }
+
+    fn packet_size(&self, pass: Pass, frame: &Frame, pool: &Pool) -> usize {
+        packet_size(pool.bytes(frame), &frame.meta.offload, self.is_ip(pass))
+    }
+
+    /// Where the packet of a frame begins.
+    fn network_of(&self, pass: Pass, frame: &Frame, pool: &Pool) -> Option<usize> {
+        if self.is_ip(pass) { Some(0) } else { network_at(pool.bytes(frame)) }
+    }
+
+    /// Whether the frames of a chain begin with IP.
+    fn is_ip(&self, pass: Pass) -> bool {
+        self.live[pass.at].chain.program.frames.as_ref().is_some_and(|frames| frames.is_ip)
     }
 
     /// The packets that a frame stands for; none, and the frame is lost, if it cannot be cut. The rows of the pass are
@@ -70,10 +122,8 @@ impl PacketEngine {
         self.outcome.rows.clear();
         self.outcome.cells.clear();
         let mut segments = core::mem::take(&mut self.segments);
-        let frames = self.live[pass.at].chain.program.frames.as_ref();
-        let is_ip = frames.is_some_and(|frames| frames.is_ip);
-        let network = if is_ip { Some(0) } else { network_at(pool.bytes(&frame)) };
-        match network.map(|network| pool.segment(&frame, network, &mut segments)) {
+        match self.network_of(pass, &frame, pool).map(|network| pool.segment(&frame, network, &mut segments))
+        {
             Some(Ok(())) => pool.give(frame),
             _ => self.lose(Lost::NotCut, frame, pool, watch),
         }
@@ -102,7 +152,7 @@ impl PacketEngine {
                     };
                 }
                 Some(Reshape::Cut) if cut_to(&edits[..at]).is_some_and(|to| to < len) => return false,
-                Some(Reshape::Cut) | None => {}
+                Some(Reshape::Cut | Reshape::Fragment) | None => {}
             }
         }
         false
@@ -115,7 +165,7 @@ impl PacketEngine {
         while way.nth < n {
             self.run_stage(&way, &frame, pool);
             write_patches(&self.outcome.patches, &frame, pool);
-            if self.is_to_be_cut(pass, &frame, pool) {
+            if self.is_to_be_cut(pass, &frame, pool) || self.fragments_to(pass).is_some() {
                 return self.go_on_in_parts(now, way, frame, pool, watch);
             }
             if let Err(reason) = self.carry_out(pass, way.present, &mut frame, pool) {
@@ -141,7 +191,8 @@ impl PacketEngine {
         self.give_verdict(pass, frame, pool, watch);
     }
 
-    /// Cuts a frame that a stage has passed, and takes each packet through the rest.
+    /// Cuts a frame that a stage has passed, if it stands for several or goes on in fragments, and takes each packet
+    /// through the rest.
     fn go_on_in_parts(
         &mut self,
         now: Time,
@@ -150,15 +201,7 @@ impl PacketEngine {
         pool: &mut Pool,
         watch: Watcher<'_, '_>,
     ) {
-        let mut segments = self.cut(way.pass, frame, pool, watch);
-        let mut changed = Vec::with_capacity(segments.len());
-        for mut segment in segments.drain(..) {
-            match self.carry_out(way.pass, way.present, &mut segment, pool) {
-                Ok(()) => changed.push(segment),
-                Err(reason) => self.lose(reason, segment, pool, watch),
-            }
-        }
-        self.segments = segments;
+        let changed = self.carry_out_in_parts(way.pass, way.present, frame, pool, watch);
         if !self.goes_on(&mut way) {
             return changed.into_iter().for_each(|segment| self.give_verdict(way.pass, segment, pool, watch));
         }
@@ -172,6 +215,32 @@ impl PacketEngine {
                 Err(check) => self.malformed(way.pass, check, segment, pool, watch),
             }
         }
+    }
+
+    /// The packets that a frame stands for, and the fragments of each, with the changes of a pass.
+    pub(super) fn carry_out_in_parts(
+        &mut self,
+        pass: Pass,
+        present: u64,
+        frame: Frame,
+        pool: &mut Pool,
+        watch: Watcher<'_, '_>,
+    ) -> Vec<Frame> {
+        let mut segments = match self.is_to_be_cut(pass, &frame, pool) {
+            true => self.cut(pass, frame, pool, watch),
+            false => vec![frame],
+        };
+        let to = self.fragments_to(pass);
+        let mut changed = Vec::with_capacity(segments.len());
+        for mut segment in segments.drain(..) {
+            match (self.carry_out(pass, present, &mut segment, pool), to) {
+                (Ok(()), None) => changed.push(segment),
+                (Ok(()), Some(to)) => self.fragment(pass, to, segment, &mut changed, pool, watch),
+                (Err(reason), _) => self.lose(reason, segment, pool, watch),
+            }
+        }
+        self.segments = segments;
+        changed
     }
 
     /// Whether a frame goes on behind a stage, which is done with then.
@@ -206,6 +275,7 @@ impl PacketEngine {
             present,
             regions,
             partial: partial_at(frame.meta.offload.checksum),
+            offload: &frame.meta.offload,
             trace: self.config.clock.filter(|_| is_traced),
             ..Cx::new(
                 self.now,

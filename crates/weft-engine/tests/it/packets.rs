@@ -1019,7 +1019,7 @@ fn compiled_chains_do_to_frames_what_interpreted_ones_do() {
     // A chain would mean one thing in a replay with the interpreter, which is watched, and another in traffic.
     let jit = jit();
     let mut verdicts = std::collections::BTreeMap::new();
-    for seed in 0..if cfg!(debug_assertions) { 40 } else { 1500 } {
+    for seed in 0..if cfg!(debug_assertions) { 60 } else { 1500 } {
         let mut dice = Dice::from_seed(seed);
         let chain = random_chain(&mut dice);
         // Some end within their last field.
@@ -1096,12 +1096,12 @@ fn tables(plan: &PacketPlan) -> Vec<String> {
 }
 
 /// A chain whose first element, with this body, may put (r0) a link header with the length behind it in front of a
-/// frame, or cut (r1) it. It has a cell for the way on which a frame is.
+/// frame, cut (r1) it, or have it go on in fragments (r2). It has a cell for the way on which a frame is.
 fn wrapped_by(body: &str, behind: &[String]) -> ChainProgram {
     let link = "\\x02".repeat(12);
     let decls = format!(
         "call \"\" \"way\" U8 word 0\nreshape push\nstack \"{link}\\x88\\xb5\\x00\\x00\" length 112 16 big 0\n\
-         reshape U32 cut\n"
+         reshape U32 cut\nreshape U32 fragment\n"
     );
     let elements = [&[element("wrap", body)], behind].concat().concat();
     let text = format!("{FRAMES}{decls}{elements}");
@@ -1114,12 +1114,18 @@ fn wrapped(behind: &[String]) -> ChainProgram {
     wrapped_by("block0:\n reshape r0\n forward", behind)
 }
 
-/// Frames that an engine gives for one of 2542 bytes that stands for several packets: port and length.
-fn parts(engine: &mut PacketEngine, pool: &mut Pool, kind: GsoKind) -> Vec<(u16, usize)> {
-    let bytes = udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), &[7; 2500]);
+/// Frames that an engine gives for one of 2542 bytes: port and length. It may be one that stands for several packets.
+/// It may be fragmented (DF is not set).
+fn parts(engine: &mut PacketEngine, pool: &mut Pool, kind: Option<GsoKind>) -> Vec<(u16, usize)> {
+    let mut bytes = udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), &[7; 2500]);
+    (bytes[20], bytes[24], bytes[25]) = (0, 0, 0);
+    let header = !sum(&bytes[14..34]);
+    bytes[24..26].copy_from_slice(&header.to_be_bytes());
     let mut frame = pool.take_filled(&bytes).expect("a buffer");
-    frame.meta.offload.checksum = Checksum::Partial { start: 34, offset: 6 };
-    frame.meta.offload.gso = Some(Gso { kind, size: 1000, has_ecn: false });
+    if let Some(kind) = kind {
+        frame.meta.offload.checksum = Checksum::Partial { start: 34, offset: 6 };
+        frame.meta.offload.gso = Some(Gso { kind, size: 1000, has_ecn: false });
+    }
     engine.handle_batch(START, 0, &mut vec![frame], pool, None);
     let mut left = Vec::new();
     collect(engine, pool, &mut left);
@@ -1174,15 +1180,62 @@ fn a_cut_that_cuts_nothing_leaves_a_frame_what_stands_for_several() {
             );
             let plan = Rig::new(1).plan(&jit(), vec![(wrapped_by(&body, &behind), None)]);
             let (mut engine, mut pool) = (engine(&plan), pool());
-            assert_eq!(parts(&mut engine, &mut pool, GsoKind::Udp), wanted, "cut to {cut}");
+            assert_eq!(parts(&mut engine, &mut pool, Some(GsoKind::Udp)), wanted, "cut to {cut}");
             assert_eq!((engine.rows().len(), engine.stats().lost), (1, vec![]));
         }
     }
     let body = "block0:\n v0: int = int 1\n v1: bytes = bytes \"a\"\n emit s0, v1, v0\n reshape r0\n forward";
     let plan = Rig::new(1).plan(&jit(), vec![(wrapped_by(body, &[]), None)]);
     let (mut engine, mut pool) = (engine(&plan), pool());
-    assert_eq!(parts(&mut engine, &mut pool, GsoKind::TcpV6), []);
+    assert_eq!(parts(&mut engine, &mut pool, Some(GsoKind::TcpV6)), []);
     assert_eq!((engine.rows().len(), engine.stats().lost), (1, vec![(Lost::NotCut, 1)]));
+}
+
+#[test]
+fn what_is_too_long_goes_on_in_fragments() {
+    let body = |to: usize| format!("block0:\n v0: int = int {to}\n reshape r2, v0\n forward");
+    let long_to_b = element(
+        "long",
+        "block0:\n v0: int = input in10\n v1: int = int 600\n v2: bool = icmp.ult v0, v1\n \
+         branch v2, block1, block2\nblock1:\n forward\nblock2:\n v3: bytes = bytes \"b\"\n redirect v3 ; line 4",
+    );
+    // Of a packet of 2,528 bytes, and of three that a device would cut: 1,028, 1,028 and 528.
+    for (to, behind, whole, cut) in [
+        (3000, vec![], vec![(1, 2542)], vec![(1, 2542)]),
+        (
+            1027,
+            vec![],
+            vec![(1, 1034), (1, 1034), (1, 542)],
+            vec![(1, 1034), (1, 42), (1, 1034), (1, 42), (1, 542)],
+        ),
+        (1028, vec![], vec![(1, 1042), (1, 1042), (1, 526)], vec![(1, 2542)]),
+        // Elements behind it see each fragment.
+        (
+            1027,
+            vec![long_to_b],
+            vec![(1, 542), (2, 1034), (2, 1034)],
+            vec![(1, 42), (1, 42), (1, 542), (2, 1034), (2, 1034)],
+        ),
+    ] {
+        let plan = Rig::new(1).plan(&jit(), vec![(wrapped_by(&body(to), &behind), None)]);
+        let (mut engine, mut pool) = (engine(&plan), pool());
+        assert_eq!(parts(&mut engine, &mut pool, Some(GsoKind::Udp)), cut, "to {to}");
+        assert_eq!(parts(&mut engine, &mut pool, None), whole, "to {to}");
+        assert_eq!(engine.stats().lost, vec![]);
+    }
+    // Not in any fragment is there room for a header; what is dropped is not cut.
+    for (to, verdict, lost) in [(20, "forward", vec![(Lost::NotCut, 1)]), (1000, "drop ; line 2", vec![])] {
+        let body = format!("block0:\n v0: int = int {to}\n reshape r2, v0\n {verdict}");
+        let plan = Rig::new(1).plan(&jit(), vec![(wrapped_by(&body, &[]), None)]);
+        let (mut engine, mut pool) = (engine(&plan), pool());
+        let bytes = udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (1, 2), &[7; 2500]);
+        let frame = pool.take_filled(&bytes).expect("a buffer");
+        engine.handle_batch(START, 0, &mut vec![frame], &mut pool, None);
+        assert_eq!(
+            (engine.poll_output(&mut Vec::new()), engine.stats().lost, pool.in_use()),
+            (None, lost, 0)
+        );
+    }
 }
 
 #[test]
@@ -1196,7 +1249,7 @@ fn each_packet_of_a_frame_goes_where_its_own_stages_send_it() {
     );
     let plan = Rig::new(1).plan(&jit(), vec![(wrapped_by(to_c, &[long_to_b]), None)]);
     let (mut engine, mut pool) = (engine(&plan), pool());
-    assert_eq!(parts(&mut engine, &mut pool, GsoKind::Udp), [(1, 1058), (1, 1058), (2, 558)]);
+    assert_eq!(parts(&mut engine, &mut pool, Some(GsoKind::Udp)), [(1, 1058), (1, 1058), (2, 558)]);
 }
 
 #[test]
@@ -1218,7 +1271,7 @@ fn each_packet_of_a_frame_goes_on_from_the_way_on_which_the_frame_was() {
     for backend in [&Interp as &dyn Backend, &jit()] {
         let plan = Rig::new(1).plan(backend, vec![(program.clone(), None)]);
         let (mut engine, mut pool) = (engine(&plan), pool());
-        assert_eq!(parts(&mut engine, &mut pool, GsoKind::Udp), [(1, 1058), (1, 1058), (2, 558)]);
+        assert_eq!(parts(&mut engine, &mut pool, Some(GsoKind::Udp)), [(1, 1058), (1, 1058), (2, 558)]);
         let stats = engine.stats();
         let counted: Vec<_> =
             chain_stats(&stats).elements.iter().map(|(n, c)| (n.as_str(), c.seen, c.diverted)).collect();

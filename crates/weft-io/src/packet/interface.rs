@@ -53,9 +53,9 @@ pub fn set_up(name: &str, is_up: bool) -> Result<(), OpenError> {
     change().map_err(|error| fail(name, doing, error))
 }
 
-/// The link of an interface, to be asked for.
+/// An interface that is asked for what may change: its link, and what goes through it.
 #[derive(Debug)]
-pub(crate) struct LinkState {
+pub struct LinkState {
     /// It says in which namespace the interface is.
     socket: OwnedFd,
     name: String,
@@ -66,7 +66,7 @@ impl LinkState {
     ///
     /// # Errors
     /// There are too many descriptors.
-    pub(super) fn of(name: &str) -> Result<Self, OpenError> {
+    pub fn of(name: &str) -> Result<Self, OpenError> {
         let socket = asking().map_err(|error| fail(name, "ask for the link", error))?;
         Ok(Self { socket, name: name.to_owned() })
     }
@@ -79,6 +79,23 @@ impl LinkState {
     /// Whether it is to be used, whatever is at its other end. An interface that is gone is not.
     pub(crate) fn is_set_up(&self) -> bool {
         self.has(libc::IFF_UP)
+    }
+
+    /// The longest packet that it carries, without its link header; None if the interface is gone.
+    pub fn mtu(&self) -> Option<u16> {
+        let mut mtu = InterfaceRequest::Mtu(0);
+        sys::interface_ioctl(&self.socket, libc::SIOCGIFMTU, &self.name, &mut mtu).ok()?;
+        let InterfaceRequest::Mtu(mtu) = mtu else { unreachable!("it was an MTU") };
+        // No packet of IP is longer.
+        Some(u16::try_from(mtu).unwrap_or(u16::MAX))
+    }
+
+    /// Its address on an Ethernet; None if it is on none, or gone.
+    pub fn mac(&self) -> Option<[u8; 6]> {
+        let mut address = InterfaceRequest::Address(0, [0; 6]);
+        sys::interface_ioctl(&self.socket, libc::SIOCGIFHWADDR, &self.name, &mut address).ok()?;
+        let InterfaceRequest::Address(kind, address) = address else { unreachable!("it was an address") };
+        (kind == libc::ARPHRD_ETHER).then_some(address)
     }
 
     fn has(&self, wanted: c_int) -> bool {
@@ -185,6 +202,15 @@ pub fn mtu(name: &str) -> Result<usize, OpenError> {
         }
         Err(error) => Err(fail(name, "read the MTU", error)),
     }
+}
+
+/// Sets the longest packet that an interface carries.
+///
+/// # Errors
+/// There is none of this name, it cannot carry such, or it is not permitted.
+pub fn set_mtu(name: &str, mtu: u16) -> Result<(), OpenError> {
+    ioctl(libc::SIOCSIFMTU, name, &mut InterfaceRequest::Mtu(mtu.into()))
+        .map_err(|error| fail(name, "set the MTU", error))
 }
 
 /// Has an interface leave a kind of work to others, or do it itself. An interface whose packets go through native XDP

@@ -81,6 +81,11 @@ impl OpenPort {
         &self.config
     }
 
+    /// Its interface; None for a file.
+    pub fn link(&self) -> Option<&Arc<LinkState>> {
+        self.link.as_ref()
+    }
+
     /// What its device is called: the system may have completed the name.
     pub fn device(&self) -> &str {
         self.queues.first().map_or(&self.config.device, |queue| queue.name())

@@ -161,6 +161,7 @@ pub(super) fn interface_ioctl(
     match request {
         InterfaceRequest::Flags(flags) => argument.ifr_ifru.ifru_flags = *flags,
         InterfaceRequest::Mtu(mtu) => argument.ifr_ifru.ifru_mtu = *mtu,
+        InterfaceRequest::Address(..) => {}
         InterfaceRequest::Ethtool { command, value } => {
             ethtool = [*command, **value];
             argument.ifr_ifru.ifru_data = ethtool.as_mut_ptr().cast();
@@ -178,6 +179,11 @@ pub(super) fn interface_ioctl(
         match request {
             InterfaceRequest::Flags(flags) => *flags = argument.ifr_ifru.ifru_flags,
             InterfaceRequest::Mtu(mtu) => *mtu = argument.ifr_ifru.ifru_mtu,
+            InterfaceRequest::Address(kind, address) => {
+                let given = argument.ifr_ifru.ifru_hwaddr;
+                *kind = given.sa_family;
+                address.iter_mut().zip(given.sa_data).for_each(|(to, from)| *to = from as u8);
+            }
             InterfaceRequest::Ethtool { value, .. } => **value = ethtool[1],
             InterfaceRequest::Channels(to) => **to = channels,
         }
@@ -192,6 +198,8 @@ pub(super) enum InterfaceRequest<'a> {
     Flags(i16),
     /// The longest packet.
     Mtu(c_int),
+    /// Its kind of link (`ARPHRD_`), and its address there.
+    Address(libc::sa_family_t, [u8; 6]),
     /// A setting that is on or off.
     Ethtool {
         /// Which.

@@ -124,6 +124,7 @@ pub fn chain(dice: &mut Dice) -> ChainProgram {
             .into(),
         reshapes: vec![
             ReshapeDecl { params: vec![Type::Uint(32)], what: Reshape::Cut },
+            ReshapeDecl { params: vec![Type::Uint(32)], what: Reshape::Fragment },
             ReshapeDecl {
                 params: vec![Type::Bool, Type::Bytes(None), Type::Int(64)],
                 what: Reshape::Push { behind: None, stacks: Vec::new() },

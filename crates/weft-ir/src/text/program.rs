@@ -26,6 +26,7 @@ const METAS: &[(&str, Meta)] = &[
     ("ended_by", Meta::EndedBy),
     ("version", Meta::Version),
     ("port", Meta::Port),
+    ("packet_size", Meta::PacketSize),
     ("flow", Meta::Flow),
     ("is_icmp_error", Meta::IsIcmpError),
 ];

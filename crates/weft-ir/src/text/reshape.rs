@@ -32,6 +32,7 @@ pub(super) fn write(out: &mut String, decl: &ReshapeDecl) {
     }
     match &decl.what {
         Reshape::Cut => out.push_str(" cut\n"),
+        Reshape::Fragment => out.push_str(" fragment\n"),
         Reshape::Pop { layer, how } => {
             let _ = write!(out, " pop in{layer}");
             match how {
@@ -94,11 +95,12 @@ pub(super) fn parse(
     ty: impl Fn(&mut Line<'_>) -> Result<Type, ParseError>,
 ) -> Result<ReshapeDecl, ParseError> {
     let mut params = Vec::new();
-    while !matches!(line.peek_word(), "cut" | "pop" | "push") {
+    while !matches!(line.peek_word(), "cut" | "fragment" | "pop" | "push") {
         params.push(ty(line)?);
     }
     let what = match line.word("what it does")?.as_str() {
         "cut" => Reshape::Cut,
+        "fragment" => Reshape::Fragment,
         "pop" => {
             let layer = line.id("in")?;
             let error = line.error("`to` or `alone`");

@@ -17,8 +17,9 @@ use cranelift_codegen::ir::{InstBuilder as _, StackSlotData, StackSlotKind};
 use cranelift_frontend::Variable;
 use weft_core::abi::{Cx, Outcome, Patch, REGION_BODY, Slot};
 use weft_core::types::Type;
+use weft_core::wire::reshape::Reshape;
 use weft_ir::backend::Unsupported;
-use weft_ir::ir::{Block, Endian, Function, InputId, Op, Ty, Value};
+use weft_ir::ir::{Block, Endian, Function, InputId, Op, ReshapeId, Ty, Value};
 use weft_ir::program::{ChainProgram, Event, Frames, Input, Part, Store, StoreAt, Sum};
 
 /// Bytes of a MAC address.
@@ -45,7 +46,7 @@ pub(super) fn plan(chain: &ChainProgram, event: Event, parts: &[Part<'_>]) -> Ve
     let Some(frames) = chain.frames.as_ref().filter(|_| event == Event::Request) else {
         return Vec::new();
     };
-    let uses = Uses::of(parts);
+    let uses = Uses::of(chain, parts);
     let sums = frames.stores.iter().flatten().flat_map(|store| &store.sums);
     // One that the program sets itself is told from those that follow by its edit.
     let edited = sums.fold(uses.cleared | uses.meets_structure, |all, sum| all | InputId(sum.input).bit());
@@ -73,15 +74,15 @@ struct Uses {
 }
 
 impl Uses {
-    fn of(parts: &[Part<'_>]) -> Self {
-        let changes = |part: &Part<'_>| part.function.blocks.iter().any(is_structural);
+    fn of(chain: &ChainProgram, parts: &[Part<'_>]) -> Self {
+        let changes = |part: &Part<'_>| part.function.blocks.iter().any(|block| is_structural(chain, block));
         let changing = parts.iter().filter(|part| changes(part)).count();
         let mut uses = Self::default();
         for part in parts {
             let blocks = &part.function.blocks;
             let has_scans = blocks.iter().any(|block| block.scan_rows_max.is_some());
             let others_change = changing > usize::from(changes(part));
-            for (block, meets) in blocks.iter().zip(blocks_that_meet(part.function)) {
+            for (block, meets) in blocks.iter().zip(blocks_that_meet(chain, part.function)) {
                 for inst in &block.insts {
                     match inst.op {
                         Op::SetInput(input, _) => {
@@ -113,13 +114,21 @@ fn how(input: &Input, store: &Store) -> Option<How> {
     }
 }
 
-fn is_structural(block: &Block) -> bool {
-    block.insts.iter().any(|inst| matches!(inst.op, Op::Reshape(..) | Op::Mirror(_)))
+/// Whether a block changes the structure of a frame, or copies it. Fragments are made of it when all else is done.
+fn is_structural(chain: &ChainProgram, block: &Block) -> bool {
+    let is_fragment = |id: ReshapeId| {
+        chain.reshapes.get(usize::from(id.0)).is_some_and(|decl| decl.what == Reshape::Fragment)
+    };
+    block.insts.iter().any(|inst| match &inst.op {
+        Op::Reshape(id, _) => !is_fragment(*id),
+        Op::Mirror(_) => true,
+        _ => false,
+    })
 }
 
 /// The blocks that lie on a way with one that changes the structure.
-fn blocks_that_meet(function: &Function) -> Vec<bool> {
-    let changes: Vec<bool> = function.blocks.iter().map(is_structural).collect();
+fn blocks_that_meet(chain: &ChainProgram, function: &Function) -> Vec<bool> {
+    let changes: Vec<bool> = function.blocks.iter().map(|block| is_structural(chain, block)).collect();
     let ways: Vec<(usize, usize)> = (0..)
         .zip(&function.blocks)
         .flat_map(|(from, block)| {

@@ -92,6 +92,7 @@ impl Segment<'_, '_> {
                     Place::Meta(_) | Place::Key(_) => REGION_META,
                 },
                 read_by: match input.place {
+                    Place::Meta(Meta::PacketSize) => Some(Helper::PacketSize),
                     Place::Meta(Meta::Flow) => Some(Helper::FlowOf),
                     Place::Meta(Meta::IsIcmpError) => Some(Helper::IsIcmpError),
                     _ => None,
@@ -243,7 +244,8 @@ impl Segment<'_, '_> {
         let (start, len) = (self.frame_start(), self.frame_len());
         let is_ip = self.plan.chain.frames.as_ref().is_some_and(|frames| frames.is_ip);
         let is_ip = self.bool(is_ip);
-        self.call_one(helper, &[start, len, is_ip])
+        let offload = self.load_cx(I64, offset_of!(Cx<'_>, offload));
+        self.call_one(helper, &[start, len, is_ip, offload])
     }
 
     fn frame_start(&mut self) -> clif::Value {

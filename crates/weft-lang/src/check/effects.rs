@@ -67,7 +67,7 @@ fn of_stmt(stmt: &Stmt, effects: &mut Effects) {
         StmtKind::Add { var, .. } | StmtKind::Reset { var } => effects.vars_written.push(*var),
         StmtKind::Mirror { .. } => effects.mirrors = true,
         StmtKind::Delay { .. } => effects.delays = true,
-        StmtKind::Push { .. } | StmtKind::Pop { .. } | StmtKind::Cut { .. } => {
+        StmtKind::Push { .. } | StmtKind::Pop { .. } | StmtKind::Cut { .. } | StmtKind::Fragment { .. } => {
             effects.reshapes = true;
             // A layer that the frame does not have, an address of the other kind.
             effects.fallible = true;

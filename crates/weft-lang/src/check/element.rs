@@ -329,7 +329,7 @@ fn takes_rows(
             .with_label(table.span, "declared here")
             .with_help(help)
     };
-    if !table.filled_by_controller || table.filled_by_cluster {
+    if table.filled != Some(ast::Filler::Controller) {
         let help = "write it in the handler: `INSERT INTO`, `UPSERT`, `DELETE FROM`".to_owned();
         let message = format!("`{}` is not filled by the controller, to which a sink sends rows", table.name);
         let diagnostic = wrong(message, name.span, "not FILLED BY CONTROLLER", help);

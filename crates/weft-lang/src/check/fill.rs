@@ -7,9 +7,10 @@ use weft_core::{Type, Value};
 use super::scope::{Scope, View, values_for_columns, with_nearest};
 use super::table::written_order;
 use super::{Cx, nothing};
-use crate::ast::{Ident, InsertRows, Path, Row};
+use crate::ast::{Filler, Ident, InsertRows, Path, Row};
 use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{Address, Chain, Cluster, Element, Fill, FillTarget, Table};
+use crate::hir::{Address, Chain, Cluster, Element, Fill, FillTarget, Network, Table};
+use crate::ports;
 use crate::source::Span;
 
 /// The rows of all tables, as the items come.
@@ -36,7 +37,7 @@ impl Fills {
                 (&elements[instance.element].tables[table], instance.tables.get(table).copied())
             }
         };
-        if !table.filled_by_controller || table.filled_by_cluster {
+        if table.filled != Some(Filler::Controller) {
             return not_fillable(cx, table, item);
         }
         let Some(columns) = columns(cx, table, item) else { return };
@@ -68,13 +69,40 @@ impl Fills {
         };
         for (instance_at, instance) in chain.instances.iter().enumerate() {
             let tables = elements[instance.element].tables.iter().zip(&instance.tables).enumerate();
-            for (table_at, (table, limits)) in tables.filter(|(_, (table, _))| table.filled_by_cluster) {
-                if members.len() as u64 > limits.rows_max {
-                    too_many_members(cx, table, members.len(), limits.rows_max, instance.span);
-                }
+            for (table_at, (table, limits)) in
+                tables.filter(|(_, (table, _))| table.filled == Some(Filler::Cluster))
+            {
+                let held = ("the cluster", "member", "this chain's cluster");
+                check_room(cx, (table, limits.rows_max), members.len(), held, instance.span);
                 let target = FillTarget::Own { chain: at, instance: instance_at, table: table_at };
                 self.extend(target, members.iter().enumerate().map(row).collect(), instance.span);
             }
+        }
+    }
+
+    /// Adds the ports of a program to those tables that hold them, of elements or of none.
+    pub(super) fn add_ports(&mut self, cx: &mut Cx<'_>, network: &Network, elements: &[&Element]) {
+        let holds_ports = |table: &Table| table.filled == Some(Filler::Ports);
+        let mut found = Vec::new();
+        for (at, table) in network.tables.iter().enumerate().filter(|(_, table)| holds_ports(table)) {
+            found.push((FillTarget::Shared(at), table, table.limits, table.span));
+        }
+        for (chain, of_chain) in network.chains.iter().enumerate() {
+            for (at, instance) in of_chain.instances.iter().enumerate() {
+                let tables = elements[instance.element].tables.iter().zip(&instance.tables).enumerate();
+                for (table_at, (table, limits)) in tables.filter(|(_, (table, _))| holds_ports(table)) {
+                    let target = FillTarget::Own { chain, instance: at, table: table_at };
+                    found.push((target, table, Some(*limits), instance.span));
+                }
+            }
+        }
+        for (target, table, limits, span) in found {
+            let rows = ports::rows(&network.ports, &network.groups, &[], table);
+            if let Some(limits) = limits {
+                let held = ("the program", "port", "this program");
+                check_room(cx, (table, limits.rows_max), rows.len(), held, span);
+            }
+            self.extend(target, rows, table.span);
         }
     }
 
@@ -120,12 +148,20 @@ impl Fills {
 }
 
 fn not_fillable(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) {
-    let by = if table.filled_by_cluster { "with the members of the chain's cluster" } else { "by handlers" };
-    let message = format!("`{}` is filled {by}, not by the program", table.name);
-    let (label, help) = match table.filled_by_cluster {
-        true => ("FILLED BY CLUSTER", "drop the rows, and give the cluster its members"),
-        false => ("not FILLED BY CONTROLLER", "declare it `FILLED BY CONTROLLER`"),
+    let (by, label, help) = match table.filled {
+        Some(Filler::Cluster) => (
+            "with the members of the chain's cluster",
+            "FILLED BY CLUSTER",
+            "drop the rows, and give the cluster its members",
+        ),
+        Some(Filler::Ports) => (
+            "with the ports of the program",
+            "FILLED BY PORTS",
+            "drop the rows; a port says what its device does not: `WITH (mtu = 1500)`",
+        ),
+        _ => ("by handlers", "not FILLED BY CONTROLLER", "declare it `FILLED BY CONTROLLER`"),
     };
+    let message = format!("`{}` is filled {by}, not by the rows of a program", table.name);
     let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message)
         .at(item.table.span, "gets rows here")
         .with_label(table.span, label)
@@ -142,12 +178,22 @@ fn too_many_rows(cx: &mut Cx<'_>, table: &Table, n_rows: usize, rows_max: u64, i
     cx.report(diagnostic);
 }
 
-fn too_many_members(cx: &mut Cx<'_>, table: &Table, n_members: usize, rows_max: u64, stage: Span) {
-    let message = format!("the cluster has {n_members} members, and `{}` takes {rows_max} rows", table.name);
+/// Reports a table that is too small for what it holds: of whom, what, and both in words.
+fn check_room(
+    cx: &mut Cx<'_>,
+    (table, rows_max): (&Table, u64),
+    n: usize,
+    (whose, what, held): (&str, &str, &str),
+    at: Span,
+) {
+    if n as u64 <= rows_max {
+        return;
+    }
+    let message = format!("{whose} has {n} {what}s, and `{}` takes {rows_max} rows", table.name);
     let diagnostic = Diagnostic::error(code::TOO_MANY_ROWS, message)
-        .at(stage, "holds the members of this chain's cluster")
+        .at(at, format!("holds the {what}s of {held}"))
         .with_label(table.span, "bounded here")
-        .with_help(format!("raise its bound: `MAX {n_members} ROWS`"));
+        .with_help(format!("raise its bound: `MAX {n} ROWS`"));
     cx.report(diagnostic);
 }
 

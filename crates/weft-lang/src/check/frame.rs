@@ -20,6 +20,7 @@ pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
     ("index", Meta::Index, Type::Uint(64), false),
     ("is_icmp_error", Meta::IsIcmpError, Type::Bool, false),
     ("packet_id", Meta::CallId, Type::Uint(64), false),
+    ("packet_size", Meta::PacketSize, Type::Uint(64), false),
     ("port", Meta::Port, Type::Text(None), false),
     ("size", Meta::Size, Type::Size, false),
     ("version", Meta::Version, Type::Uint(64), false),

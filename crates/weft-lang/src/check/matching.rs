@@ -81,7 +81,7 @@ impl Scope<'_, '_> {
 
     fn check_matchable(&mut self, table: TableRef, join: &ast::Join) -> Option<()> {
         let table = self.table(table);
-        if table.filled_by_controller {
+        if table.filled.is_some() {
             return Some(());
         }
         let message =

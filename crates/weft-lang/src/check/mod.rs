@@ -380,6 +380,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     for (at, chain) in network.chains.iter().enumerate() {
         fills.add_members(cx, (chain, at), &network.clusters, &plain);
     }
+    fills.add_ports(cx, &network, &plain);
     network.fills = fills.finish();
     network.functions = core::mem::take(&mut cx.functions);
     let formats = core::mem::take(&mut cx.formats);
@@ -471,7 +472,7 @@ fn shared_table(cx: &mut Cx<'_>, item: &crate::ast::Table) -> hir::Table {
     if let Err((message, span)) = table::limits(&bounds, &[]) {
         cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(span, "outside the limits"));
     }
-    if table.filled_by_cluster {
+    if table.filled == Some(crate::ast::Filler::Cluster) {
         let message = format!("`{}` belongs to no chain, and so to no cluster", table.name);
         let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message)
             .at(item.name.span, "whose members?")

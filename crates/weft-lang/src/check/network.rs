@@ -23,6 +23,10 @@ pub const CLUSTER_OPTIONS: &[(&str, Type)] =
 
 /// The options of a port, with their types. Each kind of port has some of them.
 pub const PORT_OPTIONS: &[(&str, Type)] = &[
+    // The address of the device on its link, for tables FILLED BY PORTS, in place of its own.
+    ("mac", Type::Mac),
+    // The longest packet that the device takes, in the same way.
+    ("mtu", Type::Uint(16)),
     // A network namespace that the device is in.
     ("namespace", Type::Text(None)),
     // Sockets that share the device's frames.
@@ -37,12 +41,12 @@ pub const PORT_OPTIONS: &[(&str, Type)] = &[
 
 /// What may carry the frames of a port: its word, its kind, what is written behind the word, and the options.
 const PORT_KINDS: &[(&str, PortKind, &str, &[&str])] = &[
-    ("packet", PortKind::Packet, "'eth0'", &["namespace", "queues"]),
-    ("xdp", PortKind::Xdp, "'eth0'", &["namespace", "queues", "zero_copy"]),
-    ("tun", PortKind::Tun, "'tun0'", &["namespace", "queues"]),
-    ("tap", PortKind::Tap, "'tap0'", &["namespace", "queues"]),
-    ("pcap", PortKind::Pcap, "'capture.pcap'", &["speed", "write"]),
-    ("memory", PortKind::Memory, "", &[]),
+    ("packet", PortKind::Packet, "'eth0'", &["mac", "mtu", "namespace", "queues"]),
+    ("xdp", PortKind::Xdp, "'eth0'", &["mac", "mtu", "namespace", "queues", "zero_copy"]),
+    ("tun", PortKind::Tun, "'tun0'", &["mtu", "namespace", "queues"]),
+    ("tap", PortKind::Tap, "'tap0'", &["mac", "mtu", "namespace", "queues"]),
+    ("pcap", PortKind::Pcap, "'capture.pcap'", &["mac", "mtu", "speed", "write"]),
+    ("memory", PortKind::Memory, "", &["mac", "mtu"]),
 ];
 
 /// Longest name of a network device (IFNAMSIZ, less the zero at its end).

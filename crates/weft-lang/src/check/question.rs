@@ -7,7 +7,7 @@ use weft_core::{Type, Value};
 use super::fill::{columns, rows_of, target};
 use super::scope::{Scope, View, with_nearest};
 use super::{Cx, frame, nothing};
-use crate::ast::{self, ExprKind as Ast, SelectItem};
+use crate::ast::{self, ExprKind as Ast, Filler, SelectItem};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Element, Expr, ExprKind, FillTarget, Network, Param, Table};
 use crate::parser::question::{Question, QuestionKind, parse_questions};
@@ -228,12 +228,22 @@ fn is_changeable(cx: &mut Cx<'_>, table: &Table, path: &ast::Path) -> bool {
     let is_system = table.span.start == table.span.end;
     let (by, help) = if is_system {
         ("by the node itself", "change what it tells of: with `weft apply`")
-    } else if table.filled_by_cluster {
-        ("with the members of the chain's cluster", "give the cluster other members with `weft apply`")
-    } else if !table.filled_by_controller {
-        ("by handlers", "declare it `FILLED BY CONTROLLER`; a `SELECT` shows what handlers have written")
     } else {
-        return true;
+        match table.filled {
+            Some(Filler::Controller) => return true,
+            Some(Filler::Cluster) => (
+                "with the members of the chain's cluster",
+                "give the cluster other members with `weft apply`",
+            ),
+            Some(Filler::Ports) => (
+                "with the ports of the program",
+                "change the device (`ip link set ... mtu`), or the port's options",
+            ),
+            None => (
+                "by handlers",
+                "declare it `FILLED BY CONTROLLER`; a `SELECT` shows what handlers have written",
+            ),
+        }
     };
     let message = format!("`{}` is filled {by}, and not changed from outside", table.name);
     let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message).at(path.span, "would change here");

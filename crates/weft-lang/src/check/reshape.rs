@@ -72,6 +72,12 @@ impl Scope<'_, '_> {
         Some(StmtKind::Cut { bytes })
     }
 
+    pub(super) fn fragment(&mut self, bytes: &ast::Expr, span: Span) -> Option<StmtKind> {
+        self.check_action(&[HandlerKind::Request], "FRAGMENT", span)?;
+        let bytes = self.value_for(bytes, Type::Uint(32), false, "a number of bytes")?;
+        Some(StmtKind::Fragment { bytes })
+    }
+
     fn pushed(&mut self, ast: &ast::Pushed) -> Option<Pushed> {
         let Some(protocol) = self.pushed_protocol(&ast.protocol) else {
             ast.fields.iter().for_each(|field| drop(self.expr(&field.value, None)));
@@ -201,7 +207,7 @@ pub(super) fn check_looks(cx: &mut Cx<'_>, element: &Element, new: &[(Column, Fi
         return;
     }
     let columns = element.columns.iter().chain(new.iter().map(|(column, _)| column)).collect();
-    let mut looks = Looks { cx, columns, changed: None, in_scan: false };
+    let mut looks = Looks { cx, columns, changed: None, fragmented: None, in_scan: false };
     looks.stmts(body);
 }
 
@@ -211,13 +217,18 @@ struct Looks<'a, 'c> {
     columns: Vec<&'a Column>,
     /// The first change on some way that led here.
     changed: Option<Span>,
+    /// The first FRAGMENT on some way that led here.
+    fragmented: Option<Span>,
     /// In the body of a SCAN, which changes no headers.
     in_scan: bool,
 }
 
 /// Whether a statement changes the headers of its frame.
 fn is_change(kind: &StmtKind) -> bool {
-    matches!(kind, StmtKind::Push { .. } | StmtKind::Pop { .. } | StmtKind::Cut { .. })
+    matches!(
+        kind,
+        StmtKind::Push { .. } | StmtKind::Pop { .. } | StmtKind::Cut { .. } | StmtKind::Fragment { .. }
+    )
 }
 
 impl Looks<'_, '_> {
@@ -229,7 +240,15 @@ impl Looks<'_, '_> {
             }
             match &stmt.kind {
                 kind if is_change(kind) && self.in_scan => self.change_in_scan(stmt.span),
-                kind if is_change(kind) => self.changed = self.changed.or(Some(stmt.span)),
+                kind if is_change(kind) => {
+                    if let Some(fragmented) = self.fragmented {
+                        self.change_of_fragments(stmt.span, fragmented);
+                    }
+                    self.changed = self.changed.or(Some(stmt.span));
+                    if matches!(kind, StmtKind::Fragment { .. }) {
+                        self.fragmented = self.fragmented.or(Some(stmt.span));
+                    }
+                }
                 StmtKind::Verdict(_) => return false,
                 StmtKind::If { arms, otherwise } => {
                     let ways = arms.iter().map(|(_, body)| body).chain([otherwise]);
@@ -249,16 +268,16 @@ impl Looks<'_, '_> {
 
     /// Goes all ways from here; whether one of them leads on.
     fn ways<'s>(&mut self, ways: impl Iterator<Item = &'s Vec<Stmt>>) -> bool {
-        let before = self.changed;
-        let (mut after, mut is_open) = (None, false);
+        let before = (self.changed, self.fragmented);
+        let (mut after, mut is_open) = ((None, None), false);
         for way in ways {
-            self.changed = before;
+            (self.changed, self.fragmented) = before;
             if self.stmts(way) {
                 is_open = true;
-                after = after.or(self.changed);
+                after = (after.0.or(self.changed), after.1.or(self.fragmented));
             }
         }
-        self.changed = after;
+        (self.changed, self.fragmented) = after;
         is_open
     }
 
@@ -266,6 +285,17 @@ impl Looks<'_, '_> {
         let is_inner = core::mem::replace(&mut self.in_scan, true);
         self.stmts(body);
         self.in_scan = is_inner;
+    }
+
+    fn change_of_fragments(&mut self, at: Span, fragmented: Span) {
+        let message = "FRAGMENT is the last change of headers in a handler";
+        let diagnostic = Diagnostic::error(code::FRAME_CHANGED, message)
+            .at(at, "there are several packets by now")
+            .with_label(fragmented, "cut into fragments before")
+            .with_help(
+                "change the headers first, or in an element of its own: the next one sees each fragment",
+            );
+        self.cx.report(diagnostic);
     }
 
     fn change_in_scan(&mut self, at: Span) {
@@ -303,6 +333,7 @@ impl Looks<'_, '_> {
                     looks.push((name.map_or("the frame".to_owned(), |name| format!("`{name}`")), part.span));
                 }
                 ExprKind::Meta(Meta::Size) => looks.push(("`size`".to_owned(), part.span)),
+                ExprKind::Meta(Meta::PacketSize) => looks.push(("`packet_size`".to_owned(), part.span)),
                 ExprKind::Meta(Meta::Flow) => looks.push(("`flow`".to_owned(), part.span)),
                 ExprKind::Meta(Meta::IsIcmpError) => looks.push(("`is_icmp_error`".to_owned(), part.span)),
                 _ => {}

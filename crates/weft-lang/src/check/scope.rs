@@ -124,7 +124,7 @@ impl View {
             Meta::Elapsed | Meta::Upstream => matches!(kind, H::Response | H::Close),
             Meta::Size | Meta::Index | Meta::Payload => matches!(kind, H::Request | H::Response),
             Meta::Method | Meta::Peer | Meta::CallId | Meta::Version => !kind.is_timed(),
-            Meta::Port | Meta::Flow | Meta::IsIcmpError => false,
+            Meta::Port | Meta::PacketSize | Meta::Flow | Meta::IsIcmpError => false,
         }
     }
 

@@ -94,9 +94,13 @@ impl Scope<'_, '_> {
             Ast::Push { headers } if self.is_packet() => self.push(headers, stmt.span),
             Ast::Pop { to, layer } if self.is_packet() => self.pop(*to, layer.as_ref(), stmt.span),
             Ast::Cut { bytes } if self.is_packet() => self.cut(bytes, stmt.span),
+            Ast::Fragment { bytes } if self.is_packet() => self.fragment(bytes, stmt.span),
             Ast::Push { .. } => self.not_on_rpc(stmt.span, "PUSH", "headers are pushed on packet layers"),
             Ast::Pop { .. } => self.not_on_rpc(stmt.span, "POP", "headers are popped on packet layers"),
             Ast::Cut { .. } => self.not_on_rpc(stmt.span, "CUT", "frames are cut on packet layers"),
+            Ast::Fragment { .. } => {
+                self.not_on_rpc(stmt.span, "FRAGMENT", "packets are fragmented on packet layers")
+            }
             Ast::Verdict(verdict) => self.verdict(verdict).map(StmtKind::Verdict),
             Ast::QueueVerdict(_) => {
                 let diagnostic = Diagnostic::error(
@@ -425,19 +429,19 @@ impl Scope<'_, '_> {
     fn written_table(&mut self, name: &Ident, makes_rows: bool) -> Option<TableRef> {
         let found = self.table_ref(name)?;
         let table = self.table(found);
-        if table.filled_by_controller {
-            let (clause, who) = super::table::filled_by(table);
+        if let Some(filler) = table.filled {
+            let (clause, who) = (filler.clause(), filler.who());
             let message = format!("`{}` is filled by {who}, and handlers only read it", name.name);
             let help = format!("drop {clause} (and say what is evicted), or keep this in a table of its own");
             let diagnostic = Diagnostic::error(code::TABLE_READ_ONLY, message)
                 .at(name.span, "written here")
                 .with_label(table.span, format!("declared {clause}"))
                 .with_help(help);
-            let diagnostic = if table.filled_by_cluster {
-                diagnostic
-            } else {
+            let diagnostic = if filler == ast::Filler::Controller {
                 diagnostic
                     .with_help(format!("or send rows by a sink: `SINK s (...) TO TABLE {};`", name.name))
+            } else {
+                diagnostic
             };
             self.cx.report(diagnostic);
             return None;

@@ -6,25 +6,20 @@ use weft_core::{Interval, Type, Value};
 use super::expr::article;
 use super::scope::{Scope, View};
 use super::{Cx, fold};
-use crate::ast::{self, TableOptionKind};
+use crate::ast::{self, Filler, TableOptionKind};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Element, Expr, Table, TableColumn, TableLimits};
 use crate::source::Span;
 use crate::types;
+
+/// What a table of ports may tell of each beside its name.
+pub(super) const PORT_COLUMNS: [(&str, Type); 2] = [("mtu", Type::Uint(16)), ("mac", Type::Mac)];
 
 /// The bounds of a table as they are written; parameters decide what they are.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bounds {
     pub(super) rows: Option<Expr>,
     pub(super) ttl: Option<Expr>,
-}
-
-/// How a table that no handler writes is declared, and who fills it.
-pub(super) fn filled_by(table: &Table) -> (&'static str, &'static str) {
-    match table.filled_by_cluster {
-        true => ("FILLED BY CLUSTER", "the cluster"),
-        false => ("FILLED BY CONTROLLER", "the controller"),
-    }
 }
 
 /// The columns of a table in the order in which they are written.
@@ -58,8 +53,7 @@ pub(super) fn table(
         name: decl.name.name.clone(),
         columns,
         n_keys,
-        filled_by_controller: false,
-        filled_by_cluster: false,
+        filled: None,
         per_worker: false,
         evict: None,
         ttl_on_access: false,
@@ -221,8 +215,7 @@ fn options(
         let (slot, what) = match &option.kind {
             TableOptionKind::Max { .. } => (0, "MAX"),
             TableOptionKind::Ttl { .. } => (1, "TTL"),
-            TableOptionKind::FilledByController => (2, "FILLED BY CONTROLLER"),
-            TableOptionKind::FilledByCluster => (2, "FILLED BY CLUSTER"),
+            TableOptionKind::Filled(_) => (2, "FILLED BY"),
             TableOptionKind::PerWorker => (3, "PER WORKER"),
         };
         if let Some(first) = seen[slot] {
@@ -244,10 +237,13 @@ fn options(
                 table.ttl_on_access = *on_access;
                 ttl_span = Some(option.span);
             }
-            TableOptionKind::FilledByController => table.filled_by_controller = true,
-            TableOptionKind::FilledByCluster => {
-                (table.filled_by_controller, table.filled_by_cluster) = (true, true);
-                check_members(cx, decl, table, option.span);
+            TableOptionKind::Filled(filler) => {
+                table.filled = Some(*filler);
+                match filler {
+                    Filler::Controller => {}
+                    Filler::Cluster => check_members(cx, decl, table, option.span),
+                    Filler::Ports => check_ports(cx, decl, table, option.span),
+                }
             }
             TableOptionKind::PerWorker => table.per_worker = true,
         }
@@ -278,9 +274,29 @@ fn check_members(cx: &mut Cx<'_>, decl: &ast::Table, table: &Table, span: Span) 
     cx.report(diagnostic);
 }
 
+/// A table of ports has their names for its key, and what is known of their devices, which may be nothing.
+fn check_ports(cx: &mut Cx<'_>, decl: &ast::Table, table: &Table, span: Span) {
+    let (keys, others) = table.columns.split_at(table.n_keys);
+    let is_name = |column: &TableColumn| column.name == "port" && matches!(column.ty, Type::Text(_));
+    let is_known = |column: &TableColumn| {
+        let known = PORT_COLUMNS.iter().find(|(name, _)| *name == column.name);
+        known.is_some_and(|(_, ty)| column.ty == *ty && column.nullable)
+    };
+    let is_right = matches!(keys, [key] if is_name(key)) && others.iter().all(is_known);
+    if is_right || table.columns.iter().any(|column| cx.is_broken(column.span)) || cx.is_broken(decl.span) {
+        return;
+    }
+    let name = &decl.name.name;
+    let diagnostic = Diagnostic::error(code::NOT_FILLABLE, format!("`{name}` cannot hold ports"))
+        .at(decl.name.span, "takes names, and what is known of each")
+        .with_label(span, "filled with the ports of the program")
+        .with_help(format!("write `TABLE {name} (port TEXT(32) PRIMARY KEY, mtu U16?, mac MAC?)`"));
+    cx.report(diagnostic);
+}
+
 fn check_conflicts(cx: &mut Cx<'_>, table: &Table, seen: &[Option<Span>; 4], ttl: Option<Span>) {
-    let Some(filled) = seen[2] else { return };
-    let (clause, who) = filled_by(table);
+    let (Some(filled), Some(filler)) = (seen[2], table.filled) else { return };
+    let (clause, who) = (filler.clause(), filler.who());
     let other = match (table.evict.is_some(), ttl, seen[3]) {
         (true, ..) => seen[0].map(|span| (span, "EVICT", format!("nothing is evicted but by {who}"))),
         (_, Some(span), _) => Some((span, "TTL", format!("rows stay until {who} removes them"))),

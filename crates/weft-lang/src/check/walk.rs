@@ -59,7 +59,7 @@ pub(super) fn exprs_of(stmt: &Stmt) -> Vec<&Expr> {
             headers.iter().flat_map(|header| &header.fields).map(|(_, value)| value).collect()
         }
         StmtKind::Pop { .. } => Vec::new(),
-        StmtKind::Cut { bytes } => vec![bytes],
+        StmtKind::Cut { bytes } | StmtKind::Fragment { bytes } => vec![bytes],
         StmtKind::Verdict(verdict) => exprs_of_verdict(verdict),
     }
 }

@@ -767,9 +767,7 @@ impl Walk {
             match &option.kind {
                 TableOptionKind::Ttl { interval, .. } => self.expr(interval),
                 TableOptionKind::Max { rows, .. } => self.expr(rows),
-                TableOptionKind::FilledByController
-                | TableOptionKind::FilledByCluster
-                | TableOptionKind::PerWorker => {}
+                TableOptionKind::Filled(_) | TableOptionKind::PerWorker => {}
             }
         }
     }
@@ -869,7 +867,7 @@ impl Walk {
                 fields.for_each(|field| self.expr(&field.value));
             }
             StmtKind::Pop { .. } => {}
-            StmtKind::Cut { bytes } => self.expr(bytes),
+            StmtKind::Cut { bytes } | StmtKind::Fragment { bytes } => self.expr(bytes),
             StmtKind::Verdict(verdict) => self.verdict(verdict),
             StmtKind::QueueVerdict(QueueVerdict::Hold { time, .. }) => self.expr(time),
             StmtKind::QueueVerdict(_) => {}

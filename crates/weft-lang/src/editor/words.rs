@@ -50,6 +50,7 @@ words! {
     "is_icmp_error" "Whether the frame is an error of ICMP, about which nobody is told; in `ON PACKET`.";
     "method" "The path of the method: `/shop.Cart/Add`.";
     "packet_id" "A number of this frame, unique on this node; in `ON PACKET`.";
+    "packet_size" "Bytes of the longest packet that the frame stands for, without its link header; in `ON PACKET`.";
     "payload" "The message as it arrived, without its frame; in `ON REQUEST` and `ON RESPONSE`.";
     "peer" "The client's address.";
     "port" "The port at which the frame arrived; in `ON PACKET`.";
@@ -153,6 +154,7 @@ words! {
     "FOR" "How long.";
     "FORMAT" "How a sink's rows are written: `JSON` or `TEXT`.";
     "FORWARD" "The tuple goes on; what happens at the end of a handler anyway.";
+    "FRAGMENT" "`FRAGMENT TO n`: a packet of IPv4 goes on in fragments of at most n bytes, if it may be cut.";
     "FROM" "Where rows, or messages, come from.";
     "FUNCTION" "A native function with its effect, its cost and its inverse; or a parameter that stands for one.";
     "GRADIENT" "`CONGESTION GRADIENT`: as many calls as keep the latency near its least.";
@@ -244,6 +246,7 @@ words! {
     "POLICY" "Rules that choose a stack; not in this version.";
     "POP" "Takes headers off a frame: `POP TO inner.ip`, `POP vlan`, or those up to the layer of the element.";
     "PORT" "Where frames come in and go out: a device, a capture, or memory.";
+    "PORTS" "`FILLED BY PORTS`: the rows of a table are the ports of the program.";
     "POSITION" "`POSITION a FIRST` or `LAST`.";
     "PRIMARY" "`PRIMARY KEY`: the columns that tell rows apart.";
     "PRIORITY" "`PRIORITY a > b`: licenses another order than the analysis allows.";

@@ -45,6 +45,7 @@ const STATEMENTS: &[Row<ReadStmt>] = &[
     Row { keyword: "PUSH", read: |p| p.push(), form: "PUSH ethernet (dst = e), vlan (id = e);" },
     Row { keyword: "POP", read: |p| p.pop(), form: "POP TO inner.ip;" },
     Row { keyword: "CUT", read: |p| p.cut(), form: "CUT TO 128;" },
+    Row { keyword: "FRAGMENT", read: |p| p.fragment(), form: "FRAGMENT TO 1500;" },
 ];
 
 const VERDICTS: &[Row<ReadVerdict>] = &[
@@ -666,6 +667,11 @@ impl Parser<'_> {
     fn cut(&mut self) -> Parsed<StmtKind> {
         self.keyword("TO")?;
         Ok(StmtKind::Cut { bytes: self.expr()? })
+    }
+
+    fn fragment(&mut self) -> Parsed<StmtKind> {
+        self.keyword("TO")?;
+        Ok(StmtKind::Fragment { bytes: self.expr()? })
     }
 
     // ---- verdicts ----

@@ -1,8 +1,8 @@
 //! Tables: shared ones at top level, and an element's own.
 
 use crate::ast::{
-    Column, Evict, EvictClause, Expr, Ident, Item, KeyClause, Merge, MergeClause, Row, Table, TableOption,
-    TableOptionKind,
+    Column, Evict, EvictClause, Expr, Filler, Ident, Item, KeyClause, Merge, MergeClause, Row, Table,
+    TableOption, TableOptionKind,
 };
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::TokenKind;
@@ -94,10 +94,12 @@ impl Parser<'_> {
                 TableOptionKind::Max { rows, evict: self.optional_evict()? }
             } else if self.eat_keyword("FILLED").is_some() {
                 self.keyword("BY")?;
-                match self.choice(&[("CONTROLLER", false), ("CLUSTER", true)])? {
-                    false => TableOptionKind::FilledByController,
-                    true => TableOptionKind::FilledByCluster,
-                }
+                let fillers = [
+                    ("CONTROLLER", Filler::Controller),
+                    ("CLUSTER", Filler::Cluster),
+                    ("PORTS", Filler::Ports),
+                ];
+                TableOptionKind::Filled(self.choice(&fillers)?)
             } else if self.eat_keyword("PER").is_some() {
                 self.keyword("WORKER")?;
                 TableOptionKind::PerWorker

@@ -427,7 +427,7 @@ impl<'n> Lowering<'n> {
             default: column.default.as_ref().and_then(|e| fold(e, params).ok()).unwrap_or(Value::Null),
         };
         let (key, columns) = table.columns.split_at(table.n_keys);
-        let realisation = match (table.filled_by_controller, table.per_worker) {
+        let realisation = match (table.filled.is_some(), table.per_worker) {
             (true, _) => Realisation::Replicated,
             (false, true) => Realisation::PerWorker,
             (false, false) => Realisation::Striped,

@@ -76,6 +76,7 @@ pub(super) fn meta(meta: hir::Meta) -> Place {
         hir::Meta::Upstream => Meta::Upstream,
         hir::Meta::EndedBy => Meta::EndedBy,
         hir::Meta::Port => Meta::Port,
+        hir::Meta::PacketSize => Meta::PacketSize,
         hir::Meta::Flow => Meta::Flow,
         hir::Meta::IsIcmpError => Meta::IsIcmpError,
     })
@@ -103,6 +104,7 @@ fn name(place: &Place) -> String {
             Meta::EndedBy => "ended_by",
             Meta::Version => "version",
             Meta::Port => "port",
+            Meta::PacketSize => "packet_size",
             Meta::Flow => "flow",
             Meta::IsIcmpError => "is_icmp_error",
         }

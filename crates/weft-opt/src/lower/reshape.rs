@@ -114,9 +114,10 @@ impl<'n> Body<'_, 'n> {
         self.reshape(ReshapeDecl { params: Vec::new(), what }, Vec::new());
     }
 
-    pub(super) fn cut(&mut self, bytes: &'n Expr) {
+    /// CUT or FRAGMENT, to so many bytes.
+    pub(super) fn shorten(&mut self, what: Reshape, bytes: &'n Expr) {
         let value = self.checked(bytes).value;
-        let decl = ReshapeDecl { params: vec![Type::Uint(32)], what: Reshape::Cut };
+        let decl = ReshapeDecl { params: vec![Type::Uint(32)], what };
         self.reshape(decl, vec![value]);
     }
 

@@ -3,6 +3,7 @@
 use weft_core::Type;
 use weft_core::abi::Fault;
 use weft_core::filter::KeyId;
+use weft_core::wire::reshape::Reshape;
 use weft_ir::ir::{BlockId, Journal, Op, Terminator, Ty, Value};
 use weft_ir::program::Place as IrPlace;
 use weft_lang::hir::{Direction, Expr, Place, Query, RowId, Stmt, StmtKind, TableRef, Verdict};
@@ -61,7 +62,8 @@ impl<'n> Body<'_, 'n> {
             StmtKind::Reset { var } => self.b.act(Op::VarReset(self.scope.vars[*var])),
             StmtKind::Push { headers } => self.push_headers(headers, stmt.span),
             StmtKind::Pop { layer, how } => self.pop(layer, *how, stmt.span),
-            StmtKind::Cut { bytes } => self.cut(bytes),
+            StmtKind::Cut { bytes } => self.shorten(Reshape::Cut, bytes),
+            StmtKind::Fragment { bytes } => self.shorten(Reshape::Fragment, bytes),
             StmtKind::Mirror { to } => {
                 self.check_front(stmt.span);
                 let to = self.checked(to);

@@ -103,7 +103,7 @@ impl<'n> Mentions<'n> {
             StmtKind::Push { headers } => {
                 headers.iter().flat_map(|header| &header.fields).for_each(|(_, value)| self.expr(value));
             }
-            StmtKind::Cut { bytes } => self.expr(bytes),
+            StmtKind::Cut { bytes } | StmtKind::Fragment { bytes } => self.expr(bytes),
             StmtKind::Reset { .. } | StmtKind::Pop { .. } => {}
             StmtKind::Verdict(verdict) => self.verdict(verdict),
         }

@@ -1,4 +1,5 @@
-//! Frames as program tests say them: `ethernet(src=0x02..) ipv4(src='10.0.0.1' ttl=3) udp(dst_port=53) 'payload'`.
+//! Frames as program tests say them: `ethernet(src=0x02..) ipv4(src='10.0.0.1' ttl=3) udp(dst_port=53) 'payload'
+//! zeros(9)`.
 
 use weft_core::Time;
 use weft_core::abi::{Counters, Cx, EditTarget, Outcome, Slot, State, Verdict};
@@ -27,6 +28,12 @@ pub(crate) fn said(protocols: &[Protocol], tokens: &[Token], literal: fn(&Token,
                 known.push((name.clone(), value.clone()));
                 rest
             }
+            (Token::Word(name), [Token::Sign('('), Token::Word(n), Token::Sign(')'), rest @ ..])
+                if name == "zeros" =>
+            {
+                payload.resize(payload.len() + n.parse::<usize>().expect("a number of zeros"), 0);
+                rest
+            }
             (Token::Word(name), [Token::Sign('('), rest @ ..]) => {
                 let end =
                     rest.iter().position(|token| *token == Token::Sign(')')).expect("a `)` closes a header");
@@ -34,14 +41,14 @@ pub(crate) fn said(protocols: &[Protocol], tokens: &[Token], literal: fn(&Token,
                 &rest[end + 1..]
             }
             (Token::Text(text), rest) => {
-                payload = text.clone().into_bytes();
+                payload.extend_from_slice(text.as_bytes());
                 rest
             }
             (Token::Word(hex), rest) => {
                 let Value::Bytes(bytes) = literal(&Token::Word(hex.clone()), Type::Bytes(None)) else {
                     panic!("{hex} is no payload")
                 };
-                payload = bytes;
+                payload.extend(bytes);
                 rest
             }
             (other, _) => panic!("{other:?} says nothing of a frame"),
@@ -156,6 +163,7 @@ fn reshape(what: &Reshape, parts: &[&Seen], slots: &[Slot], frame: &mut Vec<u8>)
             [Seen::Word(bytes)] => frame.truncate(*bytes as usize),
             other => panic!("{other:?} is no number of bytes"),
         },
+        Reshape::Fragment => {}
         Reshape::Pop { layer, how } => {
             let slot = slots[usize::from(*layer)];
             let (at, bytes, end) =

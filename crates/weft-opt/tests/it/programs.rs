@@ -447,6 +447,7 @@ impl Test {
             .seen
             .edits
             .iter()
+            .filter(|(to, _)| !matches!(to, EditTarget::Reshape(_)))
             .map(|(to, value)| (target(&self.chain, inputs, *to).0, value.clone()))
             .collect();
         // A value that the test does not say.
@@ -553,6 +554,9 @@ fn said(tokens: &[Token]) -> String {
     said
 }
 
+/// What a vector calls the length of the fragments in which a frame goes on.
+const FRAGMENT: &str = "fragment";
+
 /// The name and the type of what an edit changes.
 fn target(chain: &ChainProgram, inputs: &[Input], target: EditTarget) -> (String, Type) {
     match target {
@@ -564,7 +568,9 @@ fn target(chain: &ChainProgram, inputs: &[Input], target: EditTarget) -> (String
             let field = &chain.replies[usize::from(at)];
             (format!("reply[{}]", field.path.join(".")), field.ty)
         }
-        EditTarget::Part(_) | EditTarget::Reshape(_) => unreachable!("`leaves` says what they do"),
+        // Of a FRAGMENT: what other changes of structure do, `leaves` says.
+        EditTarget::Part(_) => (FRAGMENT.to_owned(), Type::Uint(32)),
+        EditTarget::Reshape(_) => unreachable!("its value has said what it does"),
     }
 }
 
@@ -573,6 +579,9 @@ fn type_of(chain: &ChainProgram, inputs: &[Input], name: &str) -> Option<Type> {
     let answers = (0..chain.answers.len()).map(|at| EditTarget::Answer(at as u16));
     let replies = (0..chain.replies.len()).map(|at| EditTarget::Reply(at as u16));
     let all = inputs_targets.chain(answers).chain(replies);
+    if name == FRAGMENT {
+        return Some(Type::Uint(32));
+    }
     all.map(|at| target(chain, inputs, at)).find(|(known, _)| known == name).map(|(_, ty)| ty)
 }
 

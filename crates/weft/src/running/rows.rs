@@ -9,6 +9,7 @@ use weft_api::{Answer, AtFault, Refused, RowsRequest, Status, TableTold};
 use weft_core::{Time, Type, Value};
 use weft_engine::rules::{Change, ChangeError, Counts, Pending, TableName, TableView, WhyNot};
 use weft_io::clock;
+use weft_lang::ast::Filler;
 use weft_lang::check::fold::{FoldError, fold};
 use weft_lang::check::question::{Statement, StatementKind, read_value, statements, table_of};
 use weft_lang::diagnostic::{Diagnostic, code};
@@ -76,16 +77,15 @@ impl Running {
     pub(crate) fn tables(&self) -> Vec<TableTold> {
         let status = self.status().unwrap_or_default();
         let control = lock(&self.parts.control);
-        let members = |name: &TableName| {
-            find(&control.network, &name.to_string()).is_ok_and(|(_, table)| table.filled_by_cluster)
-        };
+        let filler = |name: &TableName| find(&control.network, &name.to_string()).ok()?.1.filled;
         let views = control.compiler.tables();
         let told = |view: &TableView| TableTold {
             name: view.name.to_string(),
-            filled_by: match (view.is_filled, members(&view.name)) {
-                (true, true) => "cluster",
-                (true, false) => "controller",
-                (false, _) => "handlers",
+            filled_by: match filler(&view.name) {
+                Some(Filler::Cluster) => "cluster",
+                Some(Filler::Ports) => "ports",
+                Some(Filler::Controller) => "controller",
+                None => "handlers",
             }
             .to_owned(),
             rows: view.tables.iter().map(|table| table.len()).sum(),
@@ -349,7 +349,7 @@ pub(super) fn find(network: &Network, path: &str) -> Result<(TableName, Table), 
 
 /// The rows of a request as changes.
 fn changes_of(table: &Table, request: &RowsRequest) -> Result<Vec<Change>, String> {
-    if !table.filled_by_controller || table.filled_by_cluster {
+    if table.filled != Some(Filler::Controller) {
         return Err(format!("`{}` is not FILLED BY CONTROLLER: rows are not given from outside", table.name));
     }
     let mut written: Vec<usize> = (0..table.columns.len()).collect();

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use weft_io::packet::interface::{self, Feature};
+use weft_io::packet::interface::{self, Feature, LinkState};
 use weft_io::packet::namespace::Namespace;
 
 const ADDRESS_A: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -814,4 +814,58 @@ fn a_group_goes_over_to_the_next_port_when_a_link_goes_down() {
     while member(1).1 < 5 {
         assert!(Instant::now() < until, "the frames did not take the other way");
     }
+}
+
+/// If this failed, what is too long for a link would be lost, and neither end would know why: a connection that begins
+/// would stop with its first long packet.
+#[test]
+fn a_router_follows_the_mtu_of_its_links() {
+    let Some(world) = World::new() else { return };
+    let mac = |end: &Namespace, name: &str| {
+        let mac = within(end, || LinkState::of(name).expect("it is there").mac()).expect("it is an Ethernet");
+        mac.map(|byte| format!("{byte:02x}")).join(":")
+    };
+    let program = format!(
+        "IMPORT 'library/elements/router.weft';
+CREATE PORT left ON packet 'to_a';
+CREATE PORT right ON packet 'to_b';
+CREATE CHAIN there ON PORT left -> right AS router (own_ip = '10.77.0.3', errors_per_s = 100); END;
+CREATE CHAIN back ON PORT right -> left AS router (own_ip = '10.77.0.3'); END;
+INSERT INTO there.router.routes VALUES (1, '0.0.0.0/0', 0, 'right', '{b}', '{inner}');
+INSERT INTO back.router.routes VALUES (1, '0.0.0.0/0', 0, 'left', '{a}', '{inner}');
+",
+        a = mac(&world.a, "a"),
+        b = mac(&world.b, "b"),
+        inner = mac(&world.middle, "to_b"),
+    );
+    within(&world.middle, || interface::set_mtu("to_b", 1400).expect("root may"));
+    let folder = Folder::new();
+    let node = world.run(&folder, &folder.write("network.weft", &program));
+    let asked = "SELECT port, mtu FROM there.router.links ORDER BY port;";
+    let links = world.query(&folder, &node, asked);
+    assert!(links.contains("1500") && links.contains("1400"), "{links}");
+
+    // Without DF: the router cuts it.
+    let discover = |how: &str| {
+        within(&world.a, || std::fs::write("/proc/sys/net/ipv4/ip_no_pmtu_disc", how).expect("root may"));
+    };
+    discover("1");
+    let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 0));
+    let long = [7; 1_450];
+    let mut buffer = [0; 2_000];
+    a.send_to(&long, b.local_addr().expect("it is bound")).expect("it leaves");
+    let (n, _) = b.recv_from(&mut buffer).expect("its fragments arrive");
+    assert_eq!(buffer[..n], long);
+    // With it: its sender is told, and sends shorter ones.
+    discover("0");
+    assert_eq!(transfer(&world), (STREAM_BYTES, true));
+
+    // The MTU of a device changes.
+    within(&world.middle, || interface::set_mtu("to_b", 1300).expect("root may"));
+    let until = Instant::now() + WAIT;
+    while !world.query(&folder, &node, asked).contains("1300") {
+        assert!(Instant::now() < until, "nobody saw that the MTU is another");
+    }
+    assert_eq!(transfer(&world), (STREAM_BYTES, true));
+    assert_eq!(node.stop(), Some(0));
 }

@@ -1,0 +1,258 @@
+//! Cutting a packet of IPv4 into fragments (RFC 791 section 3.2), for a link that does not take it whole.
+
+use super::{Frame, Pool, SEGMENTS_MAX, SegmentError};
+use crate::checksum::{fold, sum};
+
+const HEADER_BYTES: usize = 20;
+const MORE: u16 = 0x2000;
+const WHOLE: u16 = 0x4000;
+const OFFSET: u16 = 0x1fff;
+/// The offset of a fragment counts these.
+const UNIT_BYTES: usize = 8;
+/// The bit of an option's type that has it in all fragments, and the two options without a length.
+const COPIED: u8 = 0x80;
+const END_OF_OPTIONS: u8 = 0;
+const NO_OPERATION: u8 = 1;
+
+/// A packet that is to be cut.
+struct Whole<'f> {
+    header: &'f [u8],
+    /// The header of the fragments behind the first: without the options that are not theirs.
+    later: Vec<u8>,
+    payload: &'f [u8],
+    /// Flags and offset, as they are.
+    at: u16,
+}
+
+impl Pool {
+    /// Puts the fragments of a packet of IPv4, each of at most `to` bytes with its header, behind those in `out`; the
+    /// packet itself is as it was, but that its checksums are whole. `network` is where its IP header begins. False,
+    /// and nothing was put anywhere, if it is not of IPv4, is not to be cut (DF), or is no longer than that.
+    ///
+    /// # Errors
+    /// Nothing was put anywhere: there are too few buffers, or `to` is too short for a fragment, or for one of at most
+    /// [`SEGMENTS_MAX`].
+    pub fn fragment(
+        &mut self,
+        frame: &mut Frame,
+        network: usize,
+        to: usize,
+        out: &mut Vec<Frame>,
+    ) -> Result<bool, SegmentError> {
+        if !Whole::of(self.bytes(frame), network).is_some_and(|whole| whole.is_longer_than(to)) {
+            return Ok(false);
+        }
+        let mut offload = core::mem::take(&mut frame.meta.offload);
+        offload.finish_checksum(self.bytes_mut(frame)).ok_or(SegmentError::Malformed)?;
+        // What the fragments are made of, while the pool is asked for buffers.
+        let bytes = self.bytes(frame).to_vec();
+        let whole = Whole::of(&bytes, network).ok_or(SegmentError::Malformed)?;
+        let first = out.len();
+        for part in whole.parts(to).ok_or(SegmentError::Malformed)? {
+            let length = network + part.header.len() + part.payload.len();
+            let Some(mut fragment) = self.take(length) else {
+                out.drain(first..).for_each(|fragment| self.give(fragment));
+                return Err(SegmentError::NoBuffer);
+            };
+            fragment.meta = frame.meta;
+            part.write(&bytes[..network], self.bytes_mut(&fragment));
+            out.push(fragment);
+        }
+        Ok(true)
+    }
+}
+
+/// A fragment.
+struct Part<'w> {
+    header: &'w [u8],
+    payload: &'w [u8],
+    at: u16,
+}
+
+impl<'f> Whole<'f> {
+    /// The packet of a frame, if it is one that may be cut.
+    fn of(frame: &'f [u8], network: usize) -> Option<Self> {
+        let packet = frame.get(network..)?;
+        let header = packet.get(..usize::from(packet.first()? & 0xf) * 4)?;
+        if packet[0] >> 4 != 4 || header.len() < HEADER_BYTES {
+            return None;
+        }
+        let (length, at) = (usize::from(word(packet, 2)), word(packet, 6));
+        let payload = packet.get(header.len()..length)?;
+        (at & WHOLE == 0).then(|| Self { header, later: of_all_fragments(header), payload, at })
+    }
+
+    fn is_longer_than(&self, to: usize) -> bool {
+        self.header.len() + self.payload.len() > to
+    }
+
+    /// Its fragments of at most so many bytes; None if that is too few.
+    fn parts(&self, to: usize) -> Option<Vec<Part<'_>>> {
+        let (mut parts, mut rest, mut done) = (Vec::new(), self.payload, 0_u16);
+        while !rest.is_empty() {
+            let header = if parts.is_empty() { self.header } else { &self.later };
+            let room = to.checked_sub(header.len())?;
+            // The last need not end at a unit.
+            let n = if rest.len() <= room { rest.len() } else { room / UNIT_BYTES * UNIT_BYTES };
+            if n == 0 || parts.len() == SEGMENTS_MAX {
+                return None;
+            }
+            let (payload, behind) = rest.split_at(n);
+            let more = if behind.is_empty() { self.at & MORE } else { MORE };
+            let at = (self.at & OFFSET) + done;
+            if at > OFFSET {
+                return None;
+            }
+            parts.push(Part { header, payload, at: more | at });
+            done += (n / UNIT_BYTES) as u16;
+            rest = behind;
+        }
+        Some(parts)
+    }
+}
+
+impl Part<'_> {
+    /// Writes it behind a link header, to bytes of just its length.
+    fn write(&self, link: &[u8], to: &mut [u8]) {
+        let (to_link, packet) = to.split_at_mut(link.len());
+        to_link.copy_from_slice(link);
+        let length = packet.len() as u16;
+        let (header, payload) = packet.split_at_mut(self.header.len());
+        payload.copy_from_slice(self.payload);
+        header.copy_from_slice(self.header);
+        put(header, 2, length);
+        put(header, 6, self.at);
+        put(header, 10, 0);
+        put(header, 10, !fold(sum(header)));
+    }
+}
+
+/// The header with those options alone that all fragments have.
+fn of_all_fragments(header: &[u8]) -> Vec<u8> {
+    let mut later = header[..HEADER_BYTES].to_vec();
+    let mut rest = &header[HEADER_BYTES..];
+    while let Some(&kind) = rest.first().filter(|kind| **kind != END_OF_OPTIONS) {
+        let length = if kind == NO_OPERATION { 1 } else { rest.get(1).map_or(0, |n| usize::from(*n)) };
+        let Some(option) = rest.get(..length).filter(|option| !option.is_empty()) else { break };
+        if kind & COPIED != 0 {
+            later.extend_from_slice(option);
+        }
+        rest = &rest[length..];
+    }
+    later.resize(later.len().next_multiple_of(4), END_OF_OPTIONS);
+    later[0] = 0x40 | (later.len() / 4) as u8;
+    later
+}
+
+fn word(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn put(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Checksum, Offload, PoolConfig};
+    use super::*;
+    use proptest::prelude::*;
+
+    const LINK: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+
+    fn packet(options: &[u8], at: u16, payload: &[u8]) -> Vec<u8> {
+        let header = HEADER_BYTES + options.len();
+        let mut packet = vec![0x40 | (header / 4) as u8, 0, 0, 0, 0x12, 0x34, 0, 0, 64, 17, 0, 0];
+        packet.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        packet.extend(options);
+        put(&mut packet, 2, (header + payload.len()) as u16);
+        put(&mut packet, 6, at);
+        let checksum = !fold(sum(&packet));
+        put(&mut packet, 10, checksum);
+        [&LINK[..], &packet, payload].concat()
+    }
+
+    fn fragments(frame: &[u8], to: usize) -> Result<Option<Vec<Vec<u8>>>, SegmentError> {
+        let mut pool = Pool::new(PoolConfig::default());
+        let mut frame = pool.take_filled(frame).expect("there is room");
+        let mut out = Vec::new();
+        let done = pool.fragment(&mut frame, LINK.len(), to, &mut out);
+        let bytes = out.iter().map(|fragment| pool.bytes(fragment).to_vec()).collect();
+        out.into_iter().for_each(|fragment| pool.give(fragment));
+        pool.give(frame);
+        assert_eq!(pool.in_use(), 0);
+        done.map(|done| done.then_some(bytes))
+    }
+
+    proptest! {
+        /// RFC 791: the fragments carry the packet's bytes where they were, each has a header that holds and fits.
+        #[test]
+        fn fragments_are_the_packet(
+            payload in proptest::collection::vec(any::<u8>(), 0..3000),
+            (has_all, has_first) in any::<(bool, bool)>(),
+            at in 0..400_u16,
+            more: bool,
+            to in 68..1600_usize,
+        ) {
+            // An option that is in all fragments (131, a source route), one of the first alone (7, record route).
+            let of_all: &[u8] = if has_all { &[131, 7, 4, 10, 0, 0, 9, 0] } else { &[] };
+            let of_first: &[u8] = if has_first { &[7, 7, 4, 0, 0, 0, 0, 1] } else { &[] };
+            let flags = if more { MORE } else { 0 } | at;
+            let frame = packet(&[of_first, of_all].concat(), flags, &payload);
+            match fragments(&frame, to).expect("it is cut") {
+                None => prop_assert!(frame.len() - LINK.len() <= to),
+                Some(parts) => {
+                    prop_assert!(frame.len() - LINK.len() > to);
+                    let mut carried: Vec<u8> = Vec::new();
+                    for (nth, part) in parts.iter().enumerate() {
+                        let ip = &part[LINK.len()..];
+                        let header = usize::from(ip[0] & 0xf) * 4;
+                        prop_assert_eq!(&part[..LINK.len()], &LINK[..]);
+                        prop_assert!(ip.len() <= to);
+                        prop_assert_eq!(usize::from(word(ip, 2)), ip.len());
+                        prop_assert_eq!(fold(sum(&ip[..header])), 0xffff);
+                        prop_assert_eq!(usize::from(word(ip, 6) & OFFSET), usize::from(at) + carried.len() / 8);
+                        let is_last = nth + 1 == parts.len();
+                        prop_assert_eq!(word(ip, 6) & MORE != 0, more || !is_last);
+                        let of_first = if nth == 0 { of_first } else { &[] };
+                        prop_assert_eq!(&ip[HEADER_BYTES..header], &[of_first, of_all].concat()[..]);
+                        carried.extend(&ip[header..]);
+                    }
+                    prop_assert_eq!(carried, payload);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_to_be_cut_stays_whole() {
+        let long = [7; 1000];
+        assert_eq!(fragments(&packet(&[], WHOLE, &long), 500), Ok(None));
+        let mut v6 = packet(&[], 0, &long);
+        v6[LINK.len()] = 0x60;
+        assert_eq!(fragments(&v6, 500), Ok(None));
+        // It says that it is longer than its frame.
+        let cut = packet(&[], 0, &long)[..700].to_vec();
+        assert_eq!(fragments(&cut, 500), Ok(None));
+        assert_eq!(fragments(&packet(&[], 0, &long), 27), Err(SegmentError::Malformed));
+        assert_eq!(fragments(&packet(&[], OFFSET, &long), 500), Err(SegmentError::Malformed));
+    }
+
+    /// A device was to complete the checksum of the whole packet, and cannot any more.
+    #[test]
+    fn a_checksum_is_completed_before() {
+        let mut datagram = vec![0, 9, 0, 9, 4, 0, 0, 0];
+        datagram.extend([3; 1016]);
+        let frame = packet(&[], 0, &datagram);
+        let mut pool = Pool::new(PoolConfig::default());
+        let mut whole = pool.take_filled(&frame).expect("there is room");
+        whole.meta.offload.checksum = Checksum::Partial { start: 34, offset: 6 };
+        let mut out = Vec::new();
+        assert_eq!(pool.fragment(&mut whole, LINK.len(), 600, &mut out), Ok(true));
+        assert!(out.iter().all(|part| part.meta.offload == Offload::default()));
+        let payload: Vec<u8> = out.iter().flat_map(|part| pool.bytes(part)[34..].to_vec()).collect();
+        // The field held no sum of a pseudo header here: with it, the datagram adds up to all ones.
+        assert_eq!(fold(sum(&payload)), 0xffff);
+        out.into_iter().chain([whole]).for_each(|frame| pool.give(frame));
+    }
+}

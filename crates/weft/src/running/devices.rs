@@ -1,0 +1,98 @@
+//! Tables that are `FILLED BY PORTS`, and the devices of a node, which may change while it runs.
+
+use super::rows::publish;
+use super::{Control, Parts, lock};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use weft_core::table::Table as Rows;
+use weft_core::{Time, Value};
+use weft_engine::rules::{Change, TableName};
+use weft_io::packet::interface::LinkState;
+use weft_io::packet::port::OpenPort;
+use weft_lang::ast::Filler;
+use weft_lang::hir::{Network, Table};
+use weft_lang::ports::{self, Device};
+
+/// Devices are looked at so often: an MTU is changed by hand.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// The devices of a node, by the names of their ports.
+pub(super) type Devices = Vec<(String, Arc<LinkState>)>;
+
+/// The devices of ports that are open. A capture has none.
+pub(super) fn of(open: &[OpenPort]) -> Devices {
+    let device = |port: &OpenPort| Some((port.config().name.clone(), Arc::clone(port.link()?)));
+    open.iter().filter_map(device).collect()
+}
+
+/// Keeps tables as the devices are, until the node is gone.
+pub(super) fn watch(devices: &Devices, parts: &Weak<Parts>) {
+    while let Some(parts) = parts.upgrade() {
+        look(devices, &parts);
+        drop(parts);
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Brings tables up to date that are not what the devices are. Where that fails the node is about to end, or has lost
+/// a worker, which others tell.
+pub(super) fn look(devices: &Devices, parts: &Parts) {
+    let mut control = lock(&parts.control);
+    let tables = tables_of(&control.network);
+    if tables.is_empty() {
+        return;
+    }
+    let device = |name: &String| match devices.iter().find(|(known, _)| known == name) {
+        Some((_, link)) => Device { mtu: link.mtu(), mac: link.mac() },
+        None => Device::default(),
+    };
+    let known: Vec<Device> = control.network.ports.iter().map(|port| device(&port.name)).collect();
+    for (name, table) in tables {
+        let Network { ports, groups, .. } = &control.network;
+        let wanted = ports::rows(ports, groups, &known, &table);
+        change(parts, &mut control, &name, wanted, table.n_keys);
+    }
+}
+
+/// The tables of a program that its ports fill.
+fn tables_of(network: &Network) -> Vec<(TableName, Table)> {
+    let is_meant = |table: &&Table| table.filled == Some(Filler::Ports);
+    let name = |chain: &str, instance: &str, table: &Table| {
+        let (chain, instance, name) = (chain.to_owned(), instance.to_owned(), table.name.clone());
+        (TableName { chain, instance, table: name }, table.clone())
+    };
+    let shared = network.tables.iter().filter(is_meant).map(|table| name("", "", table));
+    let own = network.chains.iter().flat_map(|chain| {
+        chain.instances.iter().flat_map(move |instance| {
+            let tables = network.elements[instance.element].tables.iter().filter(is_meant);
+            tables.map(move |table| name(&chain.name, &instance.name, table))
+        })
+    });
+    shared.chain(own).collect()
+}
+
+fn change(parts: &Parts, control: &mut Control, name: &TableName, wanted: Vec<Vec<Value>>, n_keys: usize) {
+    let Some(view) = control.compiler.store().table(name) else { return };
+    let held: Vec<Vec<Value>> = view.tables.first().map(|table| values(table)).unwrap_or_default();
+    drop(view);
+    let is_gone = |row: &&Vec<Value>| !wanted.iter().any(|other| other[..n_keys] == row[..n_keys]);
+    let gone = held.iter().filter(is_gone).map(|row| Change::Remove(row[..n_keys].to_vec()));
+    let new = wanted.iter().filter(|row| !held.contains(row)).map(|row| Change::Put(row.clone()));
+    let changes: Vec<Change> = gone.chain(new).collect();
+    if changes.is_empty() {
+        return;
+    }
+    if let Ok(pending) = control.compiler.store().change(name, changes) {
+        let _ = publish(parts, control, pending);
+    }
+}
+
+fn values(table: &Rows) -> Vec<Vec<Value>> {
+    let mut cursor = 0;
+    core::iter::from_fn(|| {
+        let (row, next) = table.scan(cursor, Time(0))?;
+        cursor = next;
+        Some(table.values(row))
+    })
+    .collect()
+}
