@@ -246,7 +246,7 @@ pub struct Answer {
 pub struct TableTold {
     /// `chain.instance.table`, or the name of a shared table.
     pub name: String,
-    /// `controller`, `cluster` or `handlers`; of a system table `node`.
+    /// `controller`, `cluster`, `ports` or `handlers`; of a system table `node`.
     pub filled_by: String,
     /// Rows in it, those that have expired and are not swept yet included.
     pub rows: u64,

@@ -530,11 +530,11 @@ impl<'a> Reader<'a> {
         let field = self.next();
         match field.text {
             "saddr" => {
-                let nets = self.nets(table, is_v6)?;
+                let Some(nets) = self.nets(rule, table, is_v6)? else { return Ok(()) };
                 once(&mut rule.src, nets, &field)
             }
             "daddr" => {
-                let nets = self.nets(table, is_v6)?;
+                let Some(nets) = self.nets(rule, table, is_v6)? else { return Ok(()) };
                 once(&mut rule.dst, nets, &field)
             }
             "protocol" if !is_v6 => self.protocols(rule, table),
@@ -548,8 +548,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn nets(&mut self, table: Table<'a>, is_v6: bool) -> Read<Vec<Net>> {
-        let Values { values, negated } = self.values(table)?;
+    fn nets(&mut self, rule: &mut Rule, table: Table<'a>, is_v6: bool) -> Read<Option<Vec<Net>>> {
+        let Some(Values { values, negated }) = self.values(rule, table)? else { return Ok(None) };
         let mut nets = Vec::new();
         for token in &values {
             let read = match token.text.split_once('-') {
@@ -562,11 +562,11 @@ impl<'a> Reader<'a> {
                 token.fault(format!("`{}` is no {what} address, network or range", token.text))
             })?);
         }
-        rule::networks(nets, negated, &values[0])
+        rule::networks(nets, negated, &values[0]).map(Some)
     }
 
     fn protocols(&mut self, rule: &mut Rule, table: Table<'a>) -> Read<()> {
-        let Values { values, negated } = self.values(table)?;
+        let Some(Values { values, negated }) = self.values(rule, table)? else { return Ok(()) };
         let numbers = values.iter().map(rule::protocol).collect::<Read<Vec<u8>>>()?;
         rule.protocols(&numbers, negated);
         Ok(())
@@ -585,7 +585,7 @@ impl<'a> Reader<'a> {
         if !protocols.is_empty() {
             rule.protocols(protocols, false);
         }
-        let Values { values, negated } = self.values(table)?;
+        let Some(Values { values, negated }) = self.values(rule, table)? else { return Ok(()) };
         let read = |token: &Token<'a>| rule::ports(token, token.text, '-');
         let ports = values.iter().map(read).collect::<Read<Vec<_>>>()?;
         let ports = if negated { rule::other_ports(ports) } else { ports };
@@ -646,7 +646,7 @@ impl<'a> Reader<'a> {
         }
         rule.only(if is_v6 { Family::V6 } else { Family::V4 });
         rule.protocols(&[if is_v6 { 58 } else { 1 }], false);
-        let Values { values, negated } = self.values(table)?;
+        let Some(Values { values, negated }) = self.values(rule, table)? else { return Ok(()) };
         if negated {
             return Err(field.fault("`!=` is not read of a type"));
         }
@@ -675,7 +675,7 @@ impl<'a> Reader<'a> {
 
     fn arrives(&mut self, rule: &mut Rule, table: Table<'a>) -> Read<()> {
         let at = self.token();
-        let Values { values, negated } = self.values(table)?;
+        let Some(Values { values, negated }) = self.values(rule, table)? else { return Ok(()) };
         if negated {
             return Err(at.fault("`!=` is not read of an interface"));
         }
@@ -684,7 +684,7 @@ impl<'a> Reader<'a> {
     }
 
     fn leaves(&mut self, rule: &mut Rule, table: Table<'a>, at: Token<'a>) -> Read<()> {
-        let Values { values, negated } = self.values(table)?;
+        let Some(Values { values, negated }) = self.values(rule, table)? else { return Ok(()) };
         interfaces(&values)?;
         rule.leaves(&at, &values, negated, self.hook)
     }
@@ -694,13 +694,14 @@ impl<'a> Reader<'a> {
         if !key.is("state") {
             return Err(key.fault(format!("`ct {}` is not read: only `ct state`", key.text)));
         }
-        let Values { values, negated } = self.values(table)?;
+        let Some(Values { values, negated }) = self.values(rule, table)? else { return Ok(()) };
         let named: Vec<_> = values.iter().map(|token| (token.text, *token)).collect();
         rule.states(&key, &named, negated)
     }
 
-    /// What is behind a test: `[!=] x`, `{ x, y }`, `@set`, or `x,y`.
-    fn values(&mut self, table: Table<'a>) -> Read<Values<'a>> {
+    /// What is behind a test: `[!=] x`, `{ x, y }`, `@set`, or `x,y`. None of a set that is empty: nothing is in it, so
+    /// that the rule is for no packet, or, with `!=`, the test for any.
+    fn values(&mut self, rule: &mut Rule, table: Table<'a>) -> Read<Option<Values<'a>>> {
         let negated = self.eat("!=");
         let is_exact = negated || self.eat("=");
         self.eat("=");
@@ -710,6 +711,10 @@ impl<'a> Reader<'a> {
         } else if let Some(name) = first.text.strip_prefix('@') {
             self.at += 1;
             match self.known.sets.get(&(table, name)) {
+                Some(Some(elements)) if elements.is_empty() => {
+                    rule.is_never |= !negated;
+                    return Ok(None);
+                }
                 Some(Some(elements)) => elements.clone(),
                 Some(None) => return Err(first.fault(format!("the set `{name}` is not read"))),
                 None => {
@@ -736,7 +741,7 @@ impl<'a> Reader<'a> {
         if let Some(variable) = values.iter().find(|token| token.text.starts_with('$')) {
             return Err(variable.fault("variables are not read: give what `nft list ruleset` prints"));
         }
-        Ok(Values { values, negated })
+        Ok(Some(Values { values, negated }))
     }
 
     /// Behind the statement that begins there, wherever in it the reader is.

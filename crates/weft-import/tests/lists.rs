@@ -401,6 +401,23 @@ fn states_are_those_of_linux() {
     assert_eq!(faults(&of_nft("drop", "ct state != new,established drop")).len(), 1);
 }
 
+/// A set that is filled at run time is printed empty: its rules were refused, and with them the list.
+#[test]
+fn nothing_is_in_an_empty_set() {
+    let list = |rules: &str| {
+        let set = "set s { type ipv4_addr; flags dynamic; }\n set p { type inet_service; }";
+        let head = "type filter hook forward priority 0; policy accept;";
+        format!("table inet f {{\n {set}\n chain c {{\n  {head}\n  {rules}\n }}\n}}\n")
+    };
+    for never in ["ip saddr @s drop", "tcp dport @p drop", "ip daddr @s tcp sport != 7 accept"] {
+        assert_eq!(short(&list(never)), ["0, 1, 'policy'"], "{never}");
+    }
+    let always = short(&list("ip saddr != @s tcp dport != @p drop"));
+    assert_eq!(always, ["'0.0.0.0/0', 6, 0, 0, 'line 6'", "0, 1, 'policy'"]);
+    assert_eq!(faults(&list("ip saddr { } drop")).len(), 1);
+    assert_eq!(faults(&list("ip saddr @nobody drop")).len(), 1);
+}
+
 /// A list says the same when it is written in pieces.
 #[test]
 fn pieces_of_a_chain_and_of_a_set_belong_together() {

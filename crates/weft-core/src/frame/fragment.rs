@@ -1,5 +1,6 @@
 //! Cutting a packet of IPv4 into fragments (RFC 791 section 3.2), for a link that does not take it whole.
 
+use super::segment::{put, word};
 use super::{Frame, Pool, SEGMENTS_MAX, SegmentError};
 use crate::checksum::{fold, sum};
 
@@ -144,14 +145,6 @@ fn of_all_fragments(header: &[u8]) -> Vec<u8> {
     later
 }
 
-fn word(bytes: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn put(bytes: &mut [u8], at: usize, value: u16) {
-    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{Checksum, Offload, PoolConfig};
@@ -221,6 +214,35 @@ mod tests {
                     prop_assert_eq!(carried, payload);
                 }
             }
+        }
+    }
+
+    proptest! {
+        /// Frames come from anybody.
+        #[test]
+        fn no_bytes_make_it_panic(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            words in 0..16_u8,
+            flags in 0..0x4000_u16,
+            to: u16,
+            network in 0..40_usize,
+            (start, offset): (u8, u8),
+        ) {
+            if bytes.len() >= network + 8 {
+                let length = (bytes.len() - network) as u16;
+                bytes[network] = 0x40 | words;
+                put(&mut bytes, network + 2, length);
+                put(&mut bytes, network + 6, flags);
+            }
+            let mut pool = Pool::new(PoolConfig::default());
+            let mut frame = pool.take_filled(&bytes).expect("there is room");
+            let checksum = Checksum::Partial { start: start.into(), offset: offset.into() };
+            frame.meta.offload = Offload { checksum, gso: None };
+            let mut out = Vec::new();
+            let done = pool.fragment(&mut frame, network, to.into(), &mut out);
+            prop_assert!(done == Ok(true) || out.is_empty());
+            out.into_iter().chain([frame]).for_each(|frame| pool.give(frame));
+            prop_assert_eq!(pool.in_use(), 0);
         }
     }
 

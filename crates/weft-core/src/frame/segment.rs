@@ -172,11 +172,12 @@ impl Cut {
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> u16 {
+/// The word of the network's order at a place.
+pub(super) fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-fn put(bytes: &mut [u8], at: usize, value: u16) {
+pub(super) fn put(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 

@@ -241,7 +241,7 @@ impl fmt::Display for Lost {
             Self::HeldTooMany => "too many are delayed",
             Self::Unfit => "a new value does not fit its field",
             Self::NoRoom => "no room for its new headers",
-            Self::NotCut => "cannot be cut before headers are put on",
+            Self::NotCut => "cannot be cut before headers are put on, or into fragments",
             Self::FragmentsOverlap => "overlaps another fragment",
             Self::FragmentsTooMany => "too many fragments",
             Self::NoFirstFragment => "the first fragment has not come",

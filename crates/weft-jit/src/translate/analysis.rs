@@ -572,17 +572,21 @@ fn borrowed(function: &Function) -> Vec<bool> {
         inst.result.iter().for_each(|result| borrowed[result.0 as usize] = true);
     }
     let loads: Vec<Option<&Op>> = definitions(function);
-    for inst in all_insts(function) {
+    for inst in all_insts(function).filter(|inst| !is_select(&inst.op)) {
         for operand in inst.op.operands() {
             let stays = || loads[operand.0 as usize].is_some_and(|load| may_look(&inst.op, load));
             borrowed[operand.0 as usize] &= stays();
         }
     }
-    for block in &function.blocks {
-        // The text of a verdict is copied before locks are given back.
-        if !matches!(block.end, Terminator::Abort { .. } | Terminator::Redirect { .. }) {
-            block.end.operands().into_iter().for_each(|operand| borrowed[operand.0 as usize] = false);
-        }
+    let looked_at = looked_at(function);
+    for (value, becomes) in flows(function) {
+        // What the handler does not write it has nothing of to roll back.
+        let is_written_over = || {
+            let load = loads[value.0 as usize];
+            let mut ops = all_insts(function).map(|inst| &inst.op).filter(|op| !matches!(op, Op::RollBack));
+            load.is_none_or(|load| ops.any(|op| writes_over(op, load)))
+        };
+        borrowed[value.0 as usize] &= looked_at[becomes.0 as usize] && !is_written_over();
     }
     for (block, at, inst) in numbered_insts(function) {
         if let Some(result) = inst.result.filter(|result| borrowed[result.0 as usize]) {
@@ -590,6 +594,45 @@ fn borrowed(function: &Function) -> Vec<bool> {
         }
     }
     borrowed
+}
+
+/// Which values that others become are bytes that every use only looks at: parameters of blocks, and what is selected.
+fn looked_at(function: &Function) -> Vec<bool> {
+    let mut looked_at = vec![false; function.types.len()];
+    for (_, to) in flows(function) {
+        looked_at[to.0 as usize] = function.ty(to) == Ty::Bytes;
+    }
+    for inst in all_insts(function).filter(|inst| !only_looks(&inst.op) && !is_select(&inst.op)) {
+        inst.op.operands().into_iter().for_each(|operand| looked_at[operand.0 as usize] = false);
+    }
+    let mut is_new = true;
+    while is_new {
+        is_new = false;
+        for (from, to) in flows(function) {
+            is_new |= looked_at[from.0 as usize] && !looked_at[to.0 as usize];
+            looked_at[from.0 as usize] &= looked_at[to.0 as usize];
+        }
+    }
+    looked_at
+}
+
+/// The values that become others as they are, and which: given to blocks, or selected. The text of a verdict becomes
+/// none: it is copied before locks are given back.
+fn flows(function: &Function) -> impl Iterator<Item = (Value, Value)> + '_ {
+    let jumps = function.blocks.iter().flat_map(|block| block.end.jumps());
+    let given = jumps.flat_map(|jump| {
+        let params = &function.blocks[jump.block.0 as usize].params;
+        jump.args.iter().copied().zip(params.iter().copied())
+    });
+    let selected = all_insts(function).filter_map(|inst| match (&inst.op, inst.result) {
+        (Op::Select(_, yes, no), Some(result)) => Some([(*yes, result), (*no, result)]),
+        _ => None,
+    });
+    given.chain(selected.flatten())
+}
+
+fn is_select(op: &Op) -> bool {
+    matches!(op, Op::Select(..))
 }
 
 /// The operation that makes each value.

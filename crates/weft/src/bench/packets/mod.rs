@@ -143,10 +143,11 @@ mod tests {
                 name if name.starts_with("gateway of 4") => 4,
                 // Who sends, who is meant, and where virtual LANs are apart the port's row of the frame's.
                 "l2_switch" => 3,
-                // Where a route has several paths: the route, and which of them.
-                name if name.starts_with("router") => 2,
-                "firewall of 200 and router" => 3,
-                "all three, 1 flow" | "all three, 10k flows" => 4,
+                // Of a route with several paths which of them, of a long packet the MTU of its link, and of both which
+                // path once more as it leaves.
+                name if name.starts_with("router") => 4,
+                "firewall of 200 and router" => 5,
+                "all three, 1 flow" | "all three, 10k flows" => 6,
                 "vlan_access" => 0,
                 name if name.contains("simple") => 0,
                 _ => 1,
