@@ -75,6 +75,8 @@ struct Parts {
     changed: SyncSender<()>,
     /// Rows that chains sent to tables and those did not take.
     rows_refused: AtomicU64,
+    /// The devices of its ports.
+    devices: Devices,
     began: Instant,
     workers: usize,
 }
@@ -183,16 +185,17 @@ impl Running {
             control: Mutex::new(control),
             node: Mutex::new(Some(node)),
             program: Mutex::new(program),
+            devices,
             began: Instant::now(),
             workers,
         };
         let parts = Arc::new(parts);
-        if !devices.is_empty() {
-            devices::look(&devices, &parts);
+        if !parts.devices.is_empty() {
+            devices::look(&parts);
             let watched = Arc::downgrade(&parts);
             std::thread::Builder::new()
                 .name("weft-devices".to_owned())
-                .spawn(move || devices::watch(&devices, &watched))
+                .spawn(move || devices::watch(&watched))
                 .map_err(|error| Start::Fault(Fault::environment(error)))?;
         }
         let watched = Arc::downgrade(&parts);
@@ -233,8 +236,8 @@ impl Running {
             compile_ms: millis(compiled.took),
             ..Applied::default()
         };
-        let mut node = lock(&self.parts.node);
-        let node = node.as_mut().ok_or(Refusal::Stopping)?;
+        let mut held = lock(&self.parts.node);
+        let node = held.as_mut().ok_or(Refusal::Stopping)?;
         if dry_run {
             try_to_listen(&compiled.plan.listeners, node.listeners()).map_err(refuse_node)?;
             applied.total_ms = millis(begun.elapsed());
@@ -251,6 +254,8 @@ impl Running {
             *lock(&self.parts.program) = program;
             // It runs. That a worker is lost since then is for `health` to tell.
             applied.calls_in_flight = node.stats().map_or(0, |stats| calls_before(applied.version, &stats));
+            drop(held);
+            devices::look_under(&self.parts, &mut control);
         }
         Ok(applied)
     }

@@ -226,7 +226,7 @@ mod tests {
             flags in 0..0x4000_u16,
             to: u16,
             network in 0..40_usize,
-            (start, offset): (u8, u8),
+            (start, offset) in any::<(u8, u8)>(),
         ) {
             if bytes.len() >= network + 8 {
                 let length = (bytes.len() - network) as u16;

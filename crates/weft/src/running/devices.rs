@@ -26,9 +26,9 @@ pub(super) fn of(open: &[OpenPort]) -> Devices {
 }
 
 /// Keeps tables as the devices are, until the node is gone.
-pub(super) fn watch(devices: &Devices, parts: &Weak<Parts>) {
+pub(super) fn watch(parts: &Weak<Parts>) {
     while let Some(parts) = parts.upgrade() {
-        look(devices, &parts);
+        look(&parts);
         drop(parts);
         std::thread::sleep(LOOK_EVERY);
     }
@@ -36,13 +36,17 @@ pub(super) fn watch(devices: &Devices, parts: &Weak<Parts>) {
 
 /// Brings tables up to date that are not what the devices are. Where that fails the node is about to end, or has lost
 /// a worker, which others tell.
-pub(super) fn look(devices: &Devices, parts: &Parts) {
-    let mut control = lock(&parts.control);
+pub(super) fn look(parts: &Parts) {
+    look_under(parts, &mut lock(&parts.control));
+}
+
+/// The same for whoever changes the program.
+pub(super) fn look_under(parts: &Parts, control: &mut Control) {
     let tables = tables_of(&control.network);
     if tables.is_empty() {
         return;
     }
-    let device = |name: &String| match devices.iter().find(|(known, _)| known == name) {
+    let device = |name: &String| match parts.devices.iter().find(|(known, _)| known == name) {
         Some((_, link)) => Device { mtu: link.mtu(), mac: link.mac() },
         None => Device::default(),
     };
@@ -50,7 +54,7 @@ pub(super) fn look(devices: &Devices, parts: &Parts) {
     for (name, table) in tables {
         let Network { ports, groups, .. } = &control.network;
         let wanted = ports::rows(ports, groups, &known, &table);
-        change(parts, &mut control, &name, wanted, table.n_keys);
+        change(parts, control, &name, wanted, table.n_keys);
     }
 }
 

@@ -867,5 +867,10 @@ INSERT INTO back.router.routes VALUES (1, '0.0.0.0/0', 0, 'left', '{a}', '{inner
         assert!(Instant::now() < until, "nobody saw that the MTU is another");
     }
     assert_eq!(transfer(&world), (STREAM_BYTES, true));
+    // A router that an update brings knows them from the start.
+    let other = program.replace("); END;", ") AS other; END;").replace(".router.", ".other.");
+    world.apply(&folder, &node, &other);
+    let links = world.query(&folder, &node, &asked.replace(".router.", ".other."));
+    assert!(links.contains("1500") && links.contains("1300"), "{links}");
     assert_eq!(node.stop(), Some(0));
 }
