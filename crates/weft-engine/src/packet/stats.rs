@@ -109,7 +109,8 @@ pub enum Lost {
     Unfit,
     /// No buffer has room for the headers that were to be put on it.
     NoRoom,
-    /// What stands for several packets cannot be cut, and must be before headers are put on.
+    /// What stands for several packets cannot be cut, and must be before headers are put on; or a packet cannot be cut
+    /// into fragments that are so short.
     NotCut,
     /// It overlaps another fragment of its packet, is one again, or ends where none may; or such a one has come before.
     FragmentsOverlap,
