@@ -567,6 +567,11 @@ impl ChainProgram {
         })
     }
 
+    /// Whether a change of structure has a frame go on in fragments.
+    pub fn is_fragment(&self, reshape: u16) -> bool {
+        self.reshapes.get(usize::from(reshape)).is_some_and(|decl| decl.what == Reshape::Fragment)
+    }
+
     /// Whether an element changes the structure of frames, so that those behind it see another frame.
     pub fn reshapes(&self, element: usize) -> bool {
         let request = self.elements.get(element).and_then(|element| element.handlers.request.as_ref());

@@ -1,8 +1,13 @@
 //! Rows of tables that are `FILLED BY PORTS`.
 
-use weft_core::Value;
+use weft_core::{Type, Value};
 
 use crate::hir::{Group, Port, Table};
+
+/// The column of the key.
+pub const NAME_COLUMN: &str = "port";
+/// What a table may tell of each port beside its name.
+pub const KNOWN_COLUMNS: [(&str, Type); 2] = [("mtu", Type::Uint(16)), ("mac", Type::Mac)];
 
 /// What is known of the device of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,7 +19,8 @@ pub struct Device {
 }
 
 /// The rows of such a table: one for each port, with what its options say and else its device (by the index of the
-/// port, as far as there is one), and one for each group: it takes what each of its ports takes, and has no address.
+/// port, as far as there is one), and one for each group: it takes what each of its ports takes, and has no address. A
+/// name that is longer than the key has no row: nobody could find it.
 pub fn rows(ports: &[Port], groups: &[Group], devices: &[Device], table: &Table) -> Vec<Vec<Value>> {
     let known = |at: usize| ports[at].device_or(devices.get(at).copied().unwrap_or_default());
     let of_ports = ports.iter().enumerate().map(|(at, port)| (&port.name, known(at)));
@@ -30,7 +36,11 @@ pub fn rows(ports: &[Port], groups: &[Group], devices: &[Device], table: &Table)
     let row = |(name, device): (&String, Device)| {
         table.columns.iter().map(|column| value(&column.name, name, device).unwrap_or(Value::Null)).collect()
     };
-    of_ports.chain(of_groups).map(row).collect()
+    let fits = |(name, _): &(&String, Device)| match table.columns[0].ty {
+        Type::Text(Some(max)) => name.len() <= max as usize,
+        _ => true,
+    };
+    of_ports.chain(of_groups).filter(fits).map(row).collect()
 }
 
 impl Port {

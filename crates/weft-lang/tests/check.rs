@@ -5,6 +5,7 @@ use weft_lang::diagnostic::{RenderOptions, render_all};
 use weft_lang::hir::{
     BoundPlace, ExprKind, FillTarget, Instance, Network, Place, SinkTarget, StmtKind, TableRef, VerdictKind,
 };
+use weft_lang::ports::Device;
 
 mod support;
 use support::Texts;
@@ -89,6 +90,32 @@ INSERT INTO shop.acl.ac_tab VALUES ('W', 'alice'), ('R', 'bob');"
     assert_eq!(network.chains[0].methods.len(), 5);
     assert_eq!(network.fills[0].table, FillTarget::Own { chain: 0, instance: 0, table: 0 });
     assert_eq!(network.fills[0].rows[1], [Value::text("bob"), Value::text("R")]);
+}
+
+#[test]
+fn ports_fill_the_rows_of_their_tables() {
+    // A row that a table has no room for would keep all others from it, too.
+    let network = network(
+        "CREATE PORT lan ON memory WITH (mtu = 1400, mac = '02:00:00:00:00:01');
+CREATE PORT wan ON memory WITH (mtu = 1300);
+CREATE PORT dmz ON memory;
+CREATE PORT much_longer ON memory;
+CREATE GROUP both ON PORT lan, wan, dmz ALL;
+CREATE TABLE ports (mac MAC?, mtu U16?, port TEXT(4) PRIMARY KEY) MAX 9 ROWS FILLED BY PORTS;",
+    );
+    let row = |name: &str, mac: Value, mtu: Value| vec![Value::text(name), mac, mtu];
+    let wanted = [
+        row("lan", Value::Bytes(vec![2, 0, 0, 0, 0, 1]), Value::Int(1400)),
+        row("wan", Value::Null, Value::Int(1300)),
+        row("dmz", Value::Null, Value::Null),
+        row("both", Value::Null, Value::Int(1300)),
+    ];
+    assert_eq!(network.fills[0].table, FillTarget::Shared(0));
+    assert_eq!(network.fills[0].rows, wanted);
+    let device = Device { mtu: Some(9000), mac: Some([2; 6]) };
+    let known = weft_lang::ports::rows(&network.ports, &network.groups, &[device; 4], &network.tables[0]);
+    assert_eq!(known[0], wanted[0], "what its options say holds");
+    assert_eq!(known[2], row("dmz", Value::Bytes(vec![2; 6]), Value::Int(9000)));
 }
 
 #[test]

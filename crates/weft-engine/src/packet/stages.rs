@@ -61,16 +61,17 @@ impl PacketEngine {
     /// How long the fragments are at most in which the frame of a pass goes on.
     #[inline]
     pub(super) fn fragments_to(&self, pass: Pass) -> Option<usize> {
-        let program = &self.live[pass.at].chain.program;
+        let chain = &*self.live[pass.at].chain;
         let goes_on = matches!(self.outcome.verdict, Verdict::Forward | Verdict::Redirect);
-        let edits = if goes_on { &self.outcome.edits[..] } else { &[] };
-        let fragment = |edit: &Edit| match edit.target {
-            EditTarget::Reshape(id) => {
-                program.reshapes.get(usize::from(id)).is_some_and(|decl| decl.what == Reshape::Fragment)
-            }
+        if !(chain.code.fragments && goes_on) {
+            return None;
+        }
+        let edits = &self.outcome.edits;
+        let is_fragment = |edit: &Edit| match edit.target {
+            EditTarget::Reshape(id) => chain.program.is_fragment(id),
             _ => false,
         };
-        let at = edits.iter().rposition(fragment)?;
+        let at = edits.iter().rposition(is_fragment)?;
         cut_to(&edits[..at])
     }
 

@@ -17,9 +17,8 @@ use cranelift_codegen::ir::{InstBuilder as _, StackSlotData, StackSlotKind};
 use cranelift_frontend::Variable;
 use weft_core::abi::{Cx, Outcome, Patch, REGION_BODY, Slot};
 use weft_core::types::Type;
-use weft_core::wire::reshape::Reshape;
 use weft_ir::backend::Unsupported;
-use weft_ir::ir::{Block, Endian, Function, InputId, Op, ReshapeId, Ty, Value};
+use weft_ir::ir::{Block, Endian, Function, InputId, Op, Ty, Value};
 use weft_ir::program::{ChainProgram, Event, Frames, Input, Part, Store, StoreAt, Sum};
 
 /// Bytes of a MAC address.
@@ -116,11 +115,8 @@ fn how(input: &Input, store: &Store) -> Option<How> {
 
 /// Whether a block changes the structure of a frame, or copies it. Fragments are made of it when all else is done.
 fn is_structural(chain: &ChainProgram, block: &Block) -> bool {
-    let is_fragment = |id: ReshapeId| {
-        chain.reshapes.get(usize::from(id.0)).is_some_and(|decl| decl.what == Reshape::Fragment)
-    };
     block.insts.iter().any(|inst| match &inst.op {
-        Op::Reshape(id, _) => !is_fragment(*id),
+        Op::Reshape(id, _) => !chain.is_fragment(id.0),
         Op::Mirror(_) => true,
         _ => false,
     })

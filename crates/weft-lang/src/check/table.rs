@@ -9,11 +9,9 @@ use super::{Cx, fold};
 use crate::ast::{self, Filler, TableOptionKind};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Element, Expr, Table, TableColumn, TableLimits};
+use crate::ports::{KNOWN_COLUMNS, NAME_COLUMN};
 use crate::source::Span;
 use crate::types;
-
-/// What a table of ports may tell of each beside its name.
-pub(super) const PORT_COLUMNS: [(&str, Type); 2] = [("mtu", Type::Uint(16)), ("mac", Type::Mac)];
 
 /// The bounds of a table as they are written; parameters decide what they are.
 #[derive(Clone, Debug, Default)]
@@ -277,9 +275,9 @@ fn check_members(cx: &mut Cx<'_>, decl: &ast::Table, table: &Table, span: Span) 
 /// A table of ports has their names for its key, and what is known of their devices, which may be nothing.
 fn check_ports(cx: &mut Cx<'_>, decl: &ast::Table, table: &Table, span: Span) {
     let (keys, others) = table.columns.split_at(table.n_keys);
-    let is_name = |column: &TableColumn| column.name == "port" && matches!(column.ty, Type::Text(_));
+    let is_name = |column: &TableColumn| column.name == NAME_COLUMN && matches!(column.ty, Type::Text(_));
     let is_known = |column: &TableColumn| {
-        let known = PORT_COLUMNS.iter().find(|(name, _)| *name == column.name);
+        let known = KNOWN_COLUMNS.iter().find(|(name, _)| *name == column.name);
         known.is_some_and(|(_, ty)| column.ty == *ty && column.nullable)
     };
     let is_right = matches!(keys, [key] if is_name(key)) && others.iter().all(is_known);
