@@ -7,6 +7,7 @@
 use crate::Status;
 use crate::ahead::Noted;
 use crate::frame::Offload;
+use crate::marks::Marks;
 use crate::matching::Matcher;
 use crate::native::Prepared;
 use crate::table::{Journal, Row, Scalars, Table};
@@ -339,8 +340,8 @@ pub struct Outcome {
     pub cells: Vec<Cell>,
     /// How long the tuple must wait before it leaves.
     pub delay: Interval,
-    /// The mark that was set, if any.
-    pub mark: Option<u64>,
+    /// What MARK has said.
+    pub marks: Marks,
     /// Copies that MIRROR asks for, in the order made.
     pub mirrors: Vec<Mirror>,
     /// What to undo if the element fails.
@@ -451,14 +452,14 @@ pub struct SinkRow {
 
 /// A point in an [`Outcome`] to which a failed element is rolled back.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Mark {
+pub struct Point {
     edits: usize,
     rows: usize,
     cells: usize,
     scratch: usize,
     mirrors: usize,
     delay: Interval,
-    mark: Option<u64>,
+    marks: Marks,
 }
 
 impl Default for Outcome {
@@ -475,7 +476,7 @@ impl Default for Outcome {
             rows: Vec::new(),
             cells: Vec::new(),
             delay: Interval::ZERO,
-            mark: None,
+            marks: Marks::NONE,
             mirrors: Vec::new(),
             journal: Journal::default(),
             made: Vec::new(),
@@ -498,34 +499,34 @@ impl Outcome {
         self.rows.clear();
         self.cells.clear();
         self.delay = Interval::ZERO;
-        self.mark = None;
+        self.marks = Marks::NONE;
         self.mirrors.clear();
         self.journal.clear();
     }
 
     /// Where an element begins: [`Outcome::roll_back`] returns to it.
-    pub fn mark(&self) -> Mark {
-        Mark {
+    pub fn point(&self) -> Point {
+        Point {
             edits: self.edits.len(),
             rows: self.rows.len(),
             cells: self.cells.len(),
             scratch: self.scratch.len(),
             mirrors: self.mirrors.len(),
             delay: self.delay,
-            mark: self.mark,
+            marks: self.marks,
         }
     }
 
-    /// Undoes the edits, rows and actions since `mark`, and the journalled writes to `state` and `call`.
-    pub fn roll_back(&mut self, mark: Mark, state: &State, call: &mut [u64]) {
+    /// Undoes the edits, rows and actions since `point`, and the journalled writes to `state` and `call`.
+    pub fn roll_back(&mut self, point: Point, state: &State, call: &mut [u64]) {
         self.journal.undo(state, call);
-        self.edits.truncate(mark.edits);
-        self.rows.truncate(mark.rows);
-        self.cells.truncate(mark.cells);
-        self.scratch.truncate(mark.scratch);
-        self.mirrors.truncate(mark.mirrors);
-        self.delay = mark.delay;
-        self.mark = mark.mark;
+        self.edits.truncate(point.edits);
+        self.rows.truncate(point.rows);
+        self.cells.truncate(point.cells);
+        self.scratch.truncate(point.scratch);
+        self.mirrors.truncate(point.mirrors);
+        self.delay = point.delay;
+        self.marks = point.marks;
     }
 
     /// Copies bytes into the scratch and returns where they are, or None beyond `scratch_max`.

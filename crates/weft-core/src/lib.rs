@@ -14,6 +14,7 @@ pub mod flow;
 pub mod frame;
 pub mod hash;
 pub mod limits;
+pub mod marks;
 pub mod matching;
 pub mod native;
 pub mod schema;

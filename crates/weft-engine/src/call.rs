@@ -12,6 +12,7 @@ use crate::timers::TimerKey;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use weft_core::Time;
+use weft_core::marks::Marks;
 use weft_proto::session::grpc::{Deframer, HEADER_BYTES};
 use weft_proto::session::http2::{Headers, StreamId};
 
@@ -54,6 +55,8 @@ pub(crate) struct Call {
     /// The method's index in the chain's list.
     pub(crate) method: Option<usize>,
     pub(crate) request_headers: Rc<Headers>,
+    /// What the chain has said of it to the links behind.
+    pub(crate) marks: Marks,
     pub(crate) phase: Phase,
     /// Elements whose OPEN forwarded: those with a lower index.
     pub(crate) opened: usize,
@@ -161,6 +164,7 @@ impl Call {
             chain: None,
             method: None,
             request_headers,
+            marks: Marks::NONE,
             phase: Phase::AwaitMessage,
             opened: 0,
             row: Vec::new(),

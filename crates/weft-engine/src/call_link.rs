@@ -429,7 +429,7 @@ impl Engine {
         let remaining = call.request.bytes_known().max(length);
         let slack = call.due.map_or(FAR_NS, |due| (due - now).0.max(0));
         let upper = |hash: u64| (hash >> 32) as u32;
-        Packet {
+        let mut packet = Packet {
             len: CALL_BYTES,
             flow: upper(flow),
             src: upper(src),
@@ -439,7 +439,9 @@ impl Engine {
             slack_ns: slack,
             deadline_ns: nanos(now).saturating_add(slack as u64),
             ..Packet::default()
-        }
+        };
+        packet.hear(&call.marks, now);
+        packet
     }
 }
 

@@ -56,6 +56,8 @@ impl Engine {
         if matches!(passed, Passed::Ended) {
             return passed;
         }
+        let marks = self.passes.outcome.marks;
+        self.call_mut(key).marks.join(&marks);
         if !self.passes.outcome.mirrors.is_empty()
             && let Tuple::Message(message) = tuple
         {
@@ -310,7 +312,7 @@ impl Engine {
     /// statement ran; what comes back is let go.
     fn mirror(&mut self, now: Time, key: CallKey, live: &LiveChain, event: Event, message: Message<'_>) {
         let call = self.calls.get(key).expect("the caller has the call");
-        let (began, method) = (call.began, call.method.map(|m| &live.chain.methods[m]));
+        let (began, marks, method) = (call.began, call.marks, call.method.map(|m| &live.chain.methods[m]));
         let original = Rc::clone(&call.request_headers);
         let limit = self.config.message_bytes_max as u32;
         for nth in 0..self.passes.outcome.mirrors.len() {
@@ -344,6 +346,7 @@ impl Engine {
                 is_redirected: endpoint.is_some(),
                 is_response_begun: true,
                 is_mirror: true,
+                marks,
                 ..Call::new(id, began, pool, headers, limit)
             };
             call.request.is_ended = true;

@@ -24,6 +24,7 @@
 
 use weft_core::Status;
 use weft_core::abi::Fault;
+use weft_core::marks::Mark;
 use weft_core::types::{Repr, Type};
 
 /// A value: the result of an instruction, or a block parameter. Unique within its function.
@@ -344,8 +345,8 @@ pub enum Op {
     Emit(SinkId, Vec<(Value, Option<Value>)>),
     /// Holds the tuple for so many nanoseconds (negative is 0); several add up. `Int ->`
     Delay(Value),
-    /// `Int ->`
-    Mark(Value),
+    /// Says something of the tuple to the queues behind. `Int ->`
+    Mark(Mark, Value),
     /// Sends a copy of the tuple to a cluster or endpoint. `Bytes ->`
     Mirror(Value),
     /// Undoes everything that this handler did in this pass: edits, rows, actions, and the writes that were
@@ -631,7 +632,7 @@ impl Op {
             | Self::ScanNext(_, a)
             | Self::Lock(_, Some(a))
             | Self::Delay(a)
-            | Self::Mark(a)
+            | Self::Mark(_, a)
             | Self::Mirror(a)
             | Self::FrameGet(a, ..)
             | Self::NativeNull(a)

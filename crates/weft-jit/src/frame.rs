@@ -4,7 +4,7 @@ use crate::helpers::Bytes;
 use core::mem::MaybeUninit;
 use core::ptr;
 use std::sync::Arc;
-use weft_core::abi::{Cell, Cx, Edit, EditTarget, Mark, Outcome, Patch, SinkRow};
+use weft_core::abi::{Cell, Cx, Edit, EditTarget, Outcome, Patch, Point, SinkRow};
 use weft_core::limits::ROW_BYTES_MAX;
 
 /// What compiled code is given: the pass, how many elements are open, and what was noted of the tuple when it looked
@@ -27,7 +27,7 @@ pub(crate) struct Frame<'a, 'b> {
     /// 1 after something found no room in the scratch.
     pub(crate) scratch_full: u64,
     /// Where the handler that runs began, if it may be rolled back.
-    mark: MaybeUninit<(Mark, u64)>,
+    mark: MaybeUninit<(Point, u64)>,
 }
 
 /// Bytes of a [`Frame`].
@@ -108,14 +108,14 @@ impl Frame<'_, '_> {
     /// A handler begins that may be rolled back, and something may have left the pass before.
     pub(crate) fn begin(&mut self) {
         self.cx.out.journal.clear();
-        self.mark.write((self.cx.out.mark(), self.scratch_used));
+        self.mark.write((self.cx.out.point(), self.scratch_used));
     }
 
     /// Back to where the handler began, or the pass.
     pub(crate) fn roll_back(&mut self, to_start: bool) {
         let (mark, scratch_used) = match to_start {
             // Whoever runs a pass has cleared the outcome.
-            true => (Mark::default(), 0),
+            true => (Point::default(), 0),
             // SAFETY: code that rolls back to the start of a handler has called `begin` there.
             false => unsafe { self.mark.assume_init() },
         };

@@ -13,6 +13,7 @@ use weft_core::abi::{Cx, EditTarget, Fault, Verdict};
 use weft_core::classify::WORDS_MAX;
 use weft_core::frame::{Offload, packet_size as size_of_packet};
 use weft_core::limits::ROW_BYTES_MAX;
+use weft_core::marks::Mark;
 use weft_core::matching::{Found, Key, Matcher};
 use weft_core::native::{Arg, Call, Ended, NATIVE_ARGS_MAX, NATIVE_BYTES_MAX};
 use weft_core::table::{ColumnRef, Insert, Row, Table};
@@ -248,7 +249,7 @@ helpers! {
     Native = native(I64, I64, I64, I64) -> (I64);
 
     KeepCells = keep_cells(I64, I64, I64, I64) -> ();
-    Mark = mark(I64, I64) -> ();
+    Mark = mark(I64, I64, I64) -> ();
     Mirror = mirror(I64, I64, I64) -> ();
 
     CallSetWord = call_set_word(I64, I64, I64) -> ();
@@ -623,8 +624,9 @@ extern "C" fn keep_cells(
     to.finish();
 }
 
-extern "C" fn mark(cx: &mut Cx<'_>, mark: u64) {
-    cx.out.mark = Some(mark);
+/// `what` is the place of a mark in [`Mark::ALL`].
+extern "C" fn mark(cx: &mut Cx<'_>, what: u64, value: u64) {
+    cx.out.marks.say(Mark::ALL[what as usize], value);
 }
 
 extern "C" fn mirror(frame: &mut Frame<'_, '_>, to: Bytes) {

@@ -1056,8 +1056,13 @@ pub enum StmtKind {
     },
     /// `MARK e;`
     Mark {
-        /// The mark.
-        value: Expr,
+        /// The class.
+        class: Expr,
+    },
+    /// `MARK (f = e, ...);`
+    MarkFields {
+        /// What is said, and its values.
+        fields: Vec<Assign>,
     },
     /// `DELAY e;`
     Delay {

@@ -12,6 +12,7 @@
 //! - Spans stay, because faults, traces and counters name source lines.
 
 use std::fmt;
+use weft_core::marks::Mark;
 
 use weft_core::filter::{KeyId, Policies};
 use weft_core::matching::MatchSpec;
@@ -1138,8 +1139,9 @@ pub enum StmtKind {
     },
     /// `MARK`
     Mark {
-        /// The mark, U32.
-        value: Expr,
+        /// What is said: a class is U32 (of a wider number its low half), what remains U64 or SIZE, a deadline
+        /// TIMESTAMP.
+        says: Vec<(Mark, Expr)>,
     },
     /// `DELAY`
     Delay {

@@ -19,6 +19,7 @@ pub use offload::{Checksum, Gso, GsoKind, Offload, VIRTIO_HEADER_BYTES, VirtioEr
 pub use segment::{SEGMENTS_MAX, SegmentError, VLAN_TAGS_MAX, network_at, packet_size};
 
 use crate::Time;
+use crate::marks::Marks;
 use core::fmt;
 use core::ops::Range;
 
@@ -86,8 +87,8 @@ pub struct FrameMeta {
     pub queue: u16,
     /// Its number on that queue, from 0.
     pub sequence: u64,
-    /// What an element has set it to, for the elements and devices behind; 0 from the start.
-    pub mark: u64,
+    /// What elements have said of it.
+    pub marks: Marks,
     /// What the sender left to be done, or the receiver has found done.
     pub offload: Offload,
 }
@@ -104,6 +105,9 @@ pub struct Frame {
     /// What is known about the packet.
     pub meta: FrameMeta,
 }
+
+/// A line of memory: frames are moved for each packet.
+const _: () = assert!(size_of::<Frame>() == LINE_BYTES);
 
 /// The buffers of one worker.
 pub struct Pool {

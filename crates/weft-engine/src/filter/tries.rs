@@ -167,6 +167,7 @@ impl Engine {
             // Tries of tries are all apart: each draws anew.
             nth_try: call.nth_try.wrapping_mul(TRIES_OF_TRY) + nth,
             due,
+            marks: call.marks,
             choice: (!choice.is_empty()).then(|| Box::new(choice)),
             ..Call::new(call.id, now, Rc::clone(&call.pool), headers, limit)
         };

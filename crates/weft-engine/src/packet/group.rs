@@ -145,10 +145,10 @@ impl GroupKey {
         Ok(Self { text: text.to_owned(), reader: Reader::build(version, program, state, backend)? })
     }
 
-    /// The key of a frame. None: it has none, or is malformed.
-    fn of(&self, scratch: &mut Scratch, now: Time, frame: &Frame, pool: &Pool) -> Option<u64> {
+    /// The key of a frame, the low half of its hash. None: it has none, or is malformed.
+    fn of(&self, scratch: &mut Scratch, now: Time, frame: &Frame, pool: &Pool) -> Option<u32> {
         let left = self.reader.run(scratch, now, frame, pool)?;
-        left.mark.filter(|key| *key != 0 && left.verdict == Verdict::Forward)
+        (left.verdict == Verdict::Forward && left.marks.class != 0).then_some(left.marks.class)
     }
 }
 
@@ -193,7 +193,7 @@ impl Group {
     pub(super) fn taker(&mut self, now: Time, frame: &Frame, pool: &Pool) -> Taker {
         let key = self.plan.key.as_ref().filter(|_| self.slots.len() > 1);
         let slot = match key.and_then(|key| key.of(&mut self.scratch, now, frame, pool)) {
-            Some(key) => (key >> (u64::BITS - SLOT_BITS)) as usize,
+            Some(key) => (key >> (u32::BITS - SLOT_BITS)) as usize,
             None if self.slots.len() == 1 => 0,
             None => (describe(pool.bytes(frame), self.plan.is_ip).flow >> (u32::BITS - SLOT_BITS)) as usize,
         };

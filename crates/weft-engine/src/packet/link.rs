@@ -471,7 +471,7 @@ fn reading_of(plan: &LinkPlan) -> Reading {
 /// What the queue of a link sees of a frame.
 fn seen(frame: &Frame, plan: &LinkPlan, reading: &mut Reading, pool: &Pool, now: Time) -> Packet {
     let mut packet = describe(pool.bytes(frame), plan.is_ip);
-    packet.class = frame.meta.mark as u32;
+    packet.hear(&frame.meta.marks, now);
     if let Some(headers) = &plan.headers {
         packet.headers = headers.of(reading, now, frame, pool);
     }

@@ -46,6 +46,7 @@ use std::sync::Arc;
 use std::vec;
 use weft_core::abi::{Cx, Outcome, Patch, REGION_BODY, REGIONS, Slot, Verdict};
 use weft_core::frame::{BATCH_MAX, Frame, Pool};
+use weft_core::marks::Marks;
 use weft_core::table::Row;
 use weft_core::{Interval, Time, hash};
 use weft_ir::backend::Program;
@@ -756,7 +757,7 @@ impl PacketEngine {
         }
     }
 
-    /// Carries out what a pass has left but for its verdict: rows, the mark, copies, and, if the frame goes on, its
+    /// Carries out what a pass has left but for its verdict: rows, marks, copies, and, if the frame goes on, its
     /// changes.
     ///
     /// # Errors
@@ -771,9 +772,7 @@ impl PacketEngine {
         self.keep_rows(pass.at);
         let (outcome, now) = (&self.outcome, self.now);
         let chain = &*self.live[pass.at].chain;
-        if let Some(mark) = outcome.mark {
-            frame.meta.mark = mark;
-        }
+        frame.meta.marks.join(&outcome.marks);
         let slots = &self.slots[pass.nth * self.stride..][..chain.code.inputs];
         let changes = (&*chain.code.stores, &*chain.program.reshapes);
         let mut edits = Edits::new(changes, slots, present, outcome);
@@ -1010,7 +1009,7 @@ fn is_plain(outcome: &Outcome) -> bool {
 fn is_bare(outcome: &Outcome) -> bool {
     outcome.mirrors.is_empty()
         && outcome.rows.is_empty()
-        && outcome.mark.is_none()
+        && outcome.marks == Marks::NONE
         && outcome.delay == Interval::ZERO
 }
 

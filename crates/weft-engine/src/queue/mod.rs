@@ -31,6 +31,8 @@ use std::sync::Arc;
 pub(crate) use tally::Lines;
 pub use tally::{LineTotal, Tally, WATCHED_MAX, Waits, Written};
 use way::Way;
+use weft_core::Time;
+use weft_core::marks::Marks;
 use weft_ir::queue::layout::NONE;
 use weft_ir::queue::turns::CompiledTurns;
 use weft_ir::queue::{Field, HEADERS_MAX, Verdict, word};
@@ -108,6 +110,20 @@ impl Packet {
             Field::Slack => self.slack_ns as u64,
             Field::Deadline => self.deadline_ns,
             Field::Header(nth) => self.headers[usize::from(nth) % HEADERS_MAX],
+        }
+    }
+
+    /// Takes in what elements have said of it.
+    pub(crate) fn hear(&mut self, marks: &Marks, now: Time) {
+        if marks.class != Marks::NONE.class {
+            self.class = marks.class;
+        }
+        if marks.remaining != Marks::NONE.remaining {
+            self.remaining = u64::from(marks.remaining);
+        }
+        if let Some(due) = marks.deadline() {
+            self.slack_ns = (due - now).0.clamp(0, FAR_NS);
+            self.deadline_ns = due.0.max(0) as u64;
         }
     }
 

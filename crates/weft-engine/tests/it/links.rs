@@ -285,10 +285,10 @@ fn a_call_with_one_message_is_not_ranked_before_that_comes() {
     ["open", "close"].into_iter().for_each(shortest_go_first_behind_a_handler);
 }
 
-fn shortest_go_first_behind_a_handler(handler: &str) {
-    let text = chain("request\nresponse\n", &[&element("none", &[(handler, "forward")])]);
-    let program = Arc::new(shortest_first());
-    let link = CallLink {
+/// A link of the cluster with one place.
+fn one_by_one(program: QueueProgram) -> CallLink {
+    let program = Arc::new(program);
+    CallLink {
         name: "line".to_owned(),
         of: CallsOf::Cluster(0),
         concurrency: Some(1),
@@ -299,9 +299,13 @@ fn shortest_go_first_behind_a_handler(handler: &str) {
         code: Arc::new(Interpreted::new(program.clone())),
         program,
         written: Written::default(),
-    };
+    }
+}
+
+fn shortest_go_first_behind_a_handler(handler: &str) {
+    let text = chain("request\nresponse\n", &[&element("none", &[(handler, "forward")])]);
     let mut plan = Net::new().plan(Some(&text), &[CART]);
-    plan.links.push(Arc::new(link));
+    plan.links.push(Arc::new(one_by_one(shortest_first())));
     // Nothing comes with anything else.
     let network = Network { chunk_bytes: 1..=5, ..Network::default() };
     let mut world =
@@ -314,6 +318,49 @@ fn shortest_go_first_behind_a_handler(handler: &str) {
     let bytes: Vec<usize> =
         world.received().iter().map(|call| call.messages[0].payload.len() / 20 * 20).collect();
     assert_eq!(bytes, [400, 20, 100, 200, 300], "{handler}");
+    assert!(world.check().is_empty());
+}
+
+/// If this fails, nothing ranks the frames of a port: what an element has said of them does not come to the queue, or
+/// is lost when another queue takes over.
+#[test]
+fn frames_are_ranked_by_what_elements_have_said_of_them() {
+    let mut pool = Pool::new(PoolConfig::default());
+    let mut link = Link::new(link(fifo(9), Some(1_000_000)), START, 1);
+    for (port, remaining) in [(0, 700), (1, 500), (2, 0), (3, 900), (4, 100)] {
+        let mut frame = pool.take_filled(&udp(port, 0, 1_250)).expect("a buffer");
+        frame.meta.marks.remaining = remaining;
+        link.handle_frame(frame, &mut pool, START);
+    }
+    link.replace(self::link(shortest_first(), Some(1_000_000)), &mut pool, START, 1);
+    let mut left = Vec::new();
+    for nth in 0..5 {
+        let frame = link.poll_frame(&mut pool, Time(START.0 + nth * 10 * MS)).expect("it is its turn");
+        left.push(u16::from_be_bytes([pool.bytes(&frame)[34], pool.bytes(&frame)[35]]));
+        pool.give(frame);
+    }
+    // Of the third nobody has said anything.
+    assert_eq!(left, [2, 4, 1, 0, 3]);
+}
+
+/// If this fails, what a chain says of a call is lost on its way to the queue: here that of long ones less is left.
+#[test]
+fn calls_are_ranked_by_what_elements_have_said_of_them() {
+    let text = chain(
+        "request\ninput \"n\" I64 body \"n\"\nresponse\n",
+        &[&element("says", &[("request", "v0: int = input in0\nmark.remaining v0\nforward")])],
+    );
+    let mut plan = Net::new().plan(Some(&text), &[CART]);
+    plan.links.push(Arc::new(one_by_one(shortest_first())));
+    let mut world = World::new(1, plan).server(CART, |_| Behaviour::default().after(ms(2_000)));
+    for (nth, count) in [9, 5, 8, 6, 7].into_iter().enumerate() {
+        let client = world.client("front");
+        world.call(client, Call::unary(ADD, item("ann", count, &[7; 50])).at(ms(1_000 + nth as i64)));
+    }
+    world.run();
+    let counts: Vec<u8> =
+        world.received().iter().map(|call| call.messages[0].payload["..ann.".len()]).collect();
+    assert_eq!(counts, [9, 5, 6, 7, 8]);
     assert!(world.check().is_empty());
 }
 

@@ -169,7 +169,7 @@ fn collect(engine: &mut PacketEngine, pool: &mut Pool, left: &mut Left) {
     while let Some(port) = engine.poll_output(&mut frames) {
         for frame in frames.drain(..) {
             assert_eq!(frame.meta.port, port);
-            left.push((port, frame.meta.mark, pool.bytes(&frame).to_vec()));
+            left.push((port, u64::from(frame.meta.marks.class), pool.bytes(&frame).to_vec()));
             pool.give(frame);
         }
     }
@@ -500,7 +500,7 @@ fn verdicts_send_frames_where_they_say() {
 fn a_mirror_is_the_frame_as_it_was_when_it_was_asked_for() {
     // A monitor would see packets that were never on the wire.
     let body = "block0:\n v0: bytes = bytes \"c\"\n v1: int = int 7\n set_input in2, v1\n mirror v0\n \
-                v2: int = int 8\n set_input in2, v2\n v3: int = int 77\n mark v3\n forward";
+                v2: int = int 8\n set_input in2, v2\n v3: int = int 77\n mark.class v3\n forward";
     let (mut engine, mut pool) = (one(&jit(), &[element("e", body)]), pool());
     let (left, _) = run(&mut engine, &mut pool, &[packet(3)], 1);
     assert_eq!(left, [(1, 77, packet(8)), (2, 77, packet(7))]);
@@ -565,7 +565,7 @@ fn a_frame_takes_the_first_chain_whose_condition_it_meets() {
     let mut condition = program(&[element("when", body)]);
     condition.name = "dns.when".to_owned();
     condition.tables.clear();
-    let mut rest = program(&[element("e", "block0:\n v0: int = int 9\n mark v0\n forward")]);
+    let mut rest = program(&[element("e", "block0:\n v0: int = int 9\n mark.class v0\n forward")]);
     rest.name = "rest".to_owned();
     let plan = Rig::new(1).plan(&jit(), vec![(program(&[ttl()]), Some(condition.clone())), (rest, None)]);
     let (mut engine, mut pool) = (engine(&plan), pool());

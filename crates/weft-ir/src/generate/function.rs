@@ -7,6 +7,7 @@ use crate::verify::{Handler, key_ty};
 use std::collections::BTreeSet;
 use weft_core::Status;
 use weft_core::abi::Fault;
+use weft_core::marks::Mark;
 use weft_core::native::Param;
 use weft_core::types::{Repr, Type};
 
@@ -731,8 +732,9 @@ impl Builder<'_> {
                 self.effect(Op::Delay(by));
             }
             4 => {
-                let mark = self.any(Ty::Int);
-                self.effect(Op::Mark(mark));
+                let (_, what) = pick(self.dice, &Mark::ALL);
+                let value = self.any(Ty::Int);
+                self.effect(Op::Mark(*what, value));
             }
             5 => {
                 let to = self.any(Ty::Bytes);

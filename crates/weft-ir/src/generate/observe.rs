@@ -12,6 +12,7 @@ use weft_core::abi::{
     Slot, State, Verdict,
 };
 use weft_core::limits::SCRATCH_BYTES_MIN;
+use weft_core::marks::Marks;
 use weft_core::matching::Matcher;
 use weft_core::native::Prepared;
 use weft_core::table::{Departure, Insert, Row, Scalars, Table};
@@ -78,8 +79,8 @@ pub struct Observation {
     pub rows: Vec<(u16, Vec<Seen>)>,
     /// Nanoseconds.
     pub delay: i64,
-    /// The mark.
-    pub mark: Option<u64>,
+    /// What MARK has said.
+    pub marks: Marks,
     /// See [`Outcome::opening`].
     pub opening: bool,
     /// Targets of MIRROR, and how many edits were made before.
@@ -311,7 +312,7 @@ impl World {
             edits: out.edits.iter().map(|edit| (edit.target, self.seen(edit.value))).collect(),
             rows: rows.collect(),
             delay: out.delay.as_nanos(),
-            mark: out.mark,
+            marks: out.marks,
             opening: out.opening,
             patches: out.patches.clone(),
             mirrors: out

@@ -121,7 +121,7 @@ impl Handling<'_, '_> {
             }
             Op::Emit(sink, _) => Some(Access::Emit(sink)),
             Op::Delay(by) => (self.int(by) > 0).then_some(Access::Delay),
-            Op::Mark(_) => Some(Access::Mark),
+            Op::Mark(..) => Some(Access::Mark),
             Op::Mirror(_) => Some(Access::Mirror),
             _ => None,
         };

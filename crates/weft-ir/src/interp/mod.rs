@@ -22,7 +22,7 @@ use crate::verify::{self, Handler};
 use core::fmt;
 use std::sync::Arc;
 use weft_core::abi::{
-    self, Cell, Cx, Edit, EditTarget, Fault, Mark, REGION_BODY, REGION_HEADERS, REGION_META, SinkRow, Slot,
+    self, Cell, Cx, Edit, EditTarget, Fault, Point, REGION_BODY, REGION_HEADERS, REGION_META, SinkRow, Slot,
     State, Verdict,
 };
 use weft_core::hash;
@@ -297,7 +297,7 @@ struct Handling<'r, 'c> {
     held: Vec<Option<Held>>,
     vars_held: bool,
     /// Where it began, for rolling back.
-    start: Mark,
+    start: Point,
     inputs_at_start: Inputs,
     /// Which part of the segment it is.
     part: usize,
@@ -322,7 +322,7 @@ impl<'r, 'c> Handling<'r, 'c> {
             scratch_full: false,
             held: vec![None; program.chain.tables.len()],
             vars_held: false,
-            start: cx.out.mark(),
+            start: cx.out.point(),
             inputs_at_start: inputs.clone(),
             cx,
             inputs,
@@ -638,7 +638,10 @@ impl<'r, 'c> Handling<'r, 'c> {
                 let sum = self.cx.out.delay.0.saturating_add(self.int(by).max(0));
                 self.cx.out.delay = Interval(sum);
             }
-            Op::Mark(mark) => self.cx.out.mark = Some(self.int(mark) as u64),
+            Op::Mark(what, value) => {
+                let value = self.int(value) as u64;
+                self.cx.out.marks.say(what, value);
+            }
             Op::Mirror(to) => {
                 let target = self.keep(&self.bytes(to));
                 let edits = self.cx.out.edits.len() as u32;

@@ -2,6 +2,7 @@ use super::*;
 use crate::generate::{Observation, Pass, Seen, World};
 use crate::program::*;
 use crate::text;
+use weft_core::marks::Marks;
 use weft_core::table::{ColumnSpec, Evict, TableSpec};
 use weft_core::types::Value as V;
 use weft_core::{Time, Type};
@@ -426,7 +427,7 @@ fn the_tuple_and_the_pass() {
         delay v0
         delay v1
         delay v1
-        mark v0
+        mark.class v0
         v2: bytes = bytes \"copy\"
         mirror v2
         set_answer n0, v2
@@ -435,8 +436,8 @@ fn the_tuple_and_the_pass() {
         emit s3, v2 null v3
         reply ; line 3"]);
     assert_eq!(
-        (seen.delay, seen.mark, seen.mirrors),
-        (i64::MAX, Some(-4i64 as u64), vec![(b"copy".to_vec(), 0)])
+        (seen.delay, seen.marks.class, seen.mirrors),
+        (i64::MAX, -4i32 as u32, vec![(b"copy".to_vec(), 0)])
     );
     assert_eq!(seen.edits, [(EditTarget::Answer(0), bytes(b"copy")), (EditTarget::Reply(0), int(-4))]);
     assert_eq!(seen.rows, [(3, vec![Seen::Null])]);
@@ -549,7 +550,7 @@ const WRITES: &str = "
     set_input in1, v3
     emit s1, v0
     delay v0
-    mark v0
+    mark.class v0
     mirror v3
     lock t0
     lock t0, v0
@@ -563,7 +564,7 @@ fn what_a_verdict_ends_is_committed() {
         assert_eq!(seen.tables[0], [vec![int(9), int(9), Seen::Null]], "{end}");
         assert_eq!(seen.vars, [vec![9], vec![19, 0]], "{end}");
         assert_eq!(seen.call, [int(9), bytes(b"new")], "{end}");
-        assert_eq!((seen.edits.len(), seen.rows.len(), seen.delay, seen.mark), (1, 1, 9, Some(9)), "{end}");
+        assert_eq!((seen.edits.len(), seen.rows.len(), seen.delay, seen.marks.class), (1, 1, 9, 9), "{end}");
     }
 }
 
@@ -571,7 +572,7 @@ fn assert_untouched(seen: &Observation) {
     assert_eq!(seen.tables[0], Vec::<Vec<Seen>>::new());
     assert_eq!(seen.vars, [vec![5], vec![10, 0]]);
     assert_eq!(seen.call, [int(0), bytes(b"")]);
-    assert_eq!((seen.edits.len(), seen.rows.len(), seen.delay, seen.mark), (0, 0, 0, None));
+    assert_eq!((seen.edits.len(), seen.rows.len(), seen.delay, seen.marks), (0, 0, 0, Marks::NONE));
     assert!(seen.mirrors.is_empty());
 }
 
@@ -600,10 +601,11 @@ fn a_failed_element_that_fails_open_is_passed_over() {
 
 #[test]
 fn roll_back_undoes_the_handler_and_no_other() {
-    let first = "block0:\nv0: int = int 1\nmark v0\nvar_set.journal var0, v0\nforward";
-    let second = "block0:\nv0: int = int 2\nmark v0\nvar_set.journal var0, v0\nroll_back\ndelay v0\nforward";
+    let first = "block0:\nv0: int = int 1\nmark.class v0\nvar_set.journal var0, v0\nforward";
+    let second =
+        "block0:\nv0: int = int 2\nmark.class v0\nvar_set.journal var0, v0\nroll_back\ndelay v0\nforward";
     let seen = run(&[first, second]);
-    assert_eq!((seen.mark, seen.delay, seen.vars[0].clone()), (Some(1), 2, vec![1]));
+    assert_eq!((seen.marks.class, seen.delay, seen.vars[0].clone()), (1, 2, vec![1]));
     assert_untouched(&run(&[&format!("block0:{WRITES}\nroll_back\nforward")]));
 }
 

@@ -231,7 +231,7 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
         | Op::ScanNext(_, a)
         | Op::Lock(_, Some(a))
         | Op::Delay(a)
-        | Op::Mark(a)
+        | Op::Mark(_, a)
         | Op::Mirror(a)
         | Op::FrameGet(a, ..)
         | Op::NativeNull(a)

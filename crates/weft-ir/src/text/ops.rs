@@ -5,6 +5,7 @@ use super::{ParseError, name_of, thing_of};
 use crate::ir::*;
 use core::fmt::Write as _;
 use weft_core::Status;
+use weft_core::marks::Mark;
 
 const INT_OPS: &[(&str, IntOp)] = &[
     ("add", IntOp::Add),
@@ -117,7 +118,9 @@ const OTHERS: &[&str] = &[
     "is_row",
     "lock_vars",
     "delay",
-    "mark",
+    "mark.class",
+    "mark.remaining",
+    "mark.deadline",
     "mirror",
     "reshape",
     "roll_back",
@@ -314,7 +317,7 @@ pub(super) fn write_op(out: &mut String, op: &Op) {
         Op::IsRow(_) => return plain(out, "is_row"),
         Op::LockVars => return plain(out, "lock_vars"),
         Op::Delay(_) => return plain(out, "delay"),
-        Op::Mark(_) => return plain(out, "mark"),
+        Op::Mark(what, value) => write!(out, "mark.{} v{}", what.name(), value.0),
         Op::Mirror(_) => return plain(out, "mirror"),
         Op::RollBack => return plain(out, "roll_back"),
     };
@@ -493,6 +496,9 @@ fn parse_grouped(line: &mut Line<'_>, name: &str) -> Result<Option<Op>, ParseErr
         line.expect(',')?;
         return Ok(Some(Op::FrameGet(at, line.number()?, endian)));
     }
+    if let Some(what) = Mark::named(sign).filter(|_| rest == "mark") {
+        return Ok(Some(Op::Mark(what, line.value()?)));
+    }
     let Some(signed) = thing_of(SIGNS, sign) else { return Ok(None) };
     if let Some(op) = rest.strip_prefix("overflows.").and_then(|op| thing_of(INT_OPS, op)) {
         return pair(line).map(|(a, b)| Some(Op::Overflows(op, signed, a, b)));
@@ -572,7 +578,6 @@ fn parse_simple(line: &mut Line<'_>, name: &str) -> Result<Option<Op>, ParseErro
         "is_row" => Op::IsRow(line.value()?),
         "lock_vars" => Op::LockVars,
         "delay" => Op::Delay(line.value()?),
-        "mark" => Op::Mark(line.value()?),
         "mirror" => Op::Mirror(line.value()?),
         "roll_back" => Op::RollBack,
         _ => return Ok(None),

@@ -76,7 +76,7 @@ fn errors_name_the_line_and_what_was_expected() {
         ("block0:\n  v0: int = ad v1, v1", "line 3: expected an operation, found `ad v1, v1`"),
         ("block0:\n  find.journal t0, v0", "line 3: expected an operation, found `find.journal t0, v0`"),
         ("block0:\n  abort NO", "line 3: expected a status, found `NO`"),
-        ("block0:\n  mark v0 v1", "line 3: expected the end of the line, found `v1`"),
+        ("block0:\n  mark.class v0 v1", "line 3: expected the end of the line, found `v1`"),
         ("block0:\n  v0: bytes = bytes \"\\q\"", "line 3: expected an escape"),
         ("block0:\n  v0: bytes = bytes \"x", "line 3: expected a closing quote"),
         ("block0:\n  v9999999: int = now", "line 3: expected a value below v1048576"),

@@ -550,7 +550,7 @@ impl<'a> Check<'a> {
             | Op::SetReply(..)
             | Op::Reshape(..)
             | Op::Delay(_)
-            | Op::Mark(_)
+            | Op::Mark(..)
             | Op::Mirror(_)
             | Op::Emit(..) => self.out_op(op),
             Op::CallGet(_)
@@ -697,7 +697,7 @@ impl<'a> Check<'a> {
                     self.want(*part, Ty::of(*ty));
                 }
             }
-            Op::Delay(value) | Op::Mark(value) => {
+            Op::Delay(value) | Op::Mark(_, value) => {
                 self.needs_tuple("a delay or mark");
                 self.want(value, Ty::Int);
             }

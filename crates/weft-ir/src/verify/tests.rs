@@ -58,12 +58,12 @@ fn everything_that_is_mentioned_exists() {
 fn values_are_defined_once_and_before_their_use() {
     block("v0: int = now\n v0: int = now", &[Rule::DefinedOnce]);
     block("v1: int = add v0, v0\n v0: int = now", &[Rule::Dominance, Rule::Dominance]);
-    block("undefined v0: int\n mark v0", &[Rule::Dominance]);
+    block("undefined v0: int\n mark.class v0", &[Rule::Dominance]);
     let one_way = "block0:\n v0: bool = bool true\n branch v0, block1, block2
-        block1:\n v1: int = now\n jump block2\n block2:\n mark v1\n forward";
+        block1:\n v1: int = now\n jump block2\n block2:\n mark.class v1\n forward";
     check(one_way, &[Rule::Dominance]);
     let both = "block0:\n v0: bool = bool true\n v1: int = now\n branch v0, block1, block2
-        block1:\n jump block2\n block2:\n mark v1\n forward";
+        block1:\n jump block2\n block2:\n mark.class v1\n forward";
     check(both, &[]);
 }
 
@@ -160,7 +160,7 @@ fn there_is_no_tuple_in_every() {
         "v0: bytes = bytes \"\"\n set_answer n0, v0\n forward",
         "v0: bytes = bytes \"\"\n set_reply n3, v0\n forward",
         "v0: int = now\n delay v0\n forward",
-        "v0: int = now\n mark v0\n forward",
+        "v0: int = now\n mark.class v0\n forward",
         "v0: bytes = bytes \"\"\n mirror v0\n forward",
         "drop",
         "reply",

@@ -773,7 +773,7 @@ fn has_effect(op: &Op) -> bool {
         | Op::Reshape(..)
         | Op::Emit(..)
         | Op::Delay(_)
-        | Op::Mark(_)
+        | Op::Mark(..)
         | Op::Mirror(_)
         | Op::Touch(..)
         | Op::TouchRead(..) => true,

@@ -426,9 +426,10 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let nanos = self.get(*nanos)?.one();
                 self.delay(nanos);
             }
-            Op::Mark(mark) => {
-                let mark = self.get(*mark)?.one();
-                self.segment.call(Helper::Mark, &[self.segment.cx, mark]);
+            Op::Mark(what, value) => {
+                let value = self.get(*value)?.one();
+                let what = self.segment.int(*what as i64);
+                self.segment.call(Helper::Mark, &[self.segment.cx, what, value]);
             }
             Op::Mirror(to) => {
                 let (start, len) = self.get(*to)?.two();

@@ -83,6 +83,16 @@ impl Formats {
             .unwrap_or_default()
     }
 
+    /// How a column of a layer is written, by its name alone.
+    pub(super) fn path_of(&self, layer: &LayerRef, column: &str) -> Option<String> {
+        let protocols = self.protocols.iter().map(|protocol| &protocol.name);
+        let mut names = protocols.chain(self.unions.iter().map(|union| &union.name));
+        let is_it = |name: &&String| self.layer(name, layer.level).as_ref() == Some(layer);
+        let name = names.find(is_it).filter(|name| self.column_names(name).contains(&column))?;
+        let inner = if layer.level > 0 { "inner." } else { "" };
+        Some(format!("{inner}{name}.{column}"))
+    }
+
     /// Whether a field is there in every frame that an element of this layer sees.
     fn is_always_there(&mut self, layer: &Layer, field: &FieldRef) -> bool {
         let Layer::Packet(Some(own)) = layer else { return false };

@@ -27,6 +27,7 @@ pub mod fold;
 pub(crate) mod frame;
 pub mod functions;
 mod header;
+mod mark;
 mod matching;
 pub mod native;
 pub mod network;

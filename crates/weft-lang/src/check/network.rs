@@ -1,6 +1,7 @@
 //! Listeners, clusters, routes, ports and groups of them.
 
 use weft_core::limits::{GROUP_MEMBERS_MAX, GROUP_WEIGHTS_MAX};
+use weft_core::marks::Mark;
 use weft_core::{Type, Value};
 
 use super::scope::{Scope, View, with_nearest};
@@ -144,7 +145,7 @@ fn group_key(cx: &mut Cx<'_>, name: &str, by: &ast::Expr) -> Option<GroupKey> {
             scope.cx.report(diagnostic);
             return None;
         }
-        Some(StmtKind::Mark { value: scope.hash_or_zero(value) })
+        Some(StmtKind::Mark { says: vec![(Mark::Class, scope.hash_or_zero(value))] })
     })?;
     Some(GroupKey { text: cx.sources.slice(by.span).to_owned(), element: Box::new(element) })
 }

@@ -8,7 +8,7 @@ use super::{Cx, frame, quoted_list};
 use crate::ast::{Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Column, Direction, Element, Expr, ExprKind, HandlerKind, Local, LocalId, Meta, Row, RowId, Table,
+    Column, Direction, Element, Expr, ExprKind, HandlerKind, Layer, Local, LocalId, Meta, Row, RowId, Table,
     TableRef,
 };
 use crate::nearest::nearest;
@@ -536,6 +536,15 @@ impl<'a, 'c> Scope<'a, 'c> {
             self.cx.report_missing(diagnostic.with_help(help).with_fix(name.span, text));
             return None;
         }
+        if let Layer::Packet(Some(layer)) = &self.element.layer
+            && let Some(path) = self.cx.formats.path_of(layer, &name.name)
+        {
+            let diagnostic = diagnostic
+                .with_help(format!("fields of headers have the names of their layers: write `{path}`"))
+                .with_fix(name.span, path);
+            self.cx.report_missing(diagnostic);
+            return None;
+        }
         let visible = self.visible_names();
         let near = nearest(&name.name, visible.iter().map(String::as_str))
             .or_else(|| nearest(&name.name, status_names()));
@@ -653,9 +662,13 @@ impl<'a, 'c> Scope<'a, 'c> {
         names.extend(self.element.params.iter().map(|param| param.name.as_str()));
         let metas = METAS.iter().chain(frame::METAS).map(|(name, ..)| *name);
         names.extend(metas.filter(|name| self.meta(name).is_some()));
-        let mut names: Vec<String> = names.into_iter().map(str::to_owned).collect();
-        names.dedup();
-        names
+        let mut told: Vec<String> = Vec::new();
+        for name in names {
+            if !told.iter().any(|before| before == name) {
+                told.push(name.to_owned());
+            }
+        }
+        told
     }
 }
 

@@ -73,11 +73,8 @@ impl Scope<'_, '_> {
                 self.check_action(&[HandlerKind::Open, HandlerKind::Request], "MIRROR", stmt.span)?;
                 Some(StmtKind::Mirror { to: self.target(to)? })
             }
-            Ast::Mark { value } => {
-                let data = [HandlerKind::Open, HandlerKind::Request, HandlerKind::Response];
-                self.check_action(&data, "MARK", stmt.span)?;
-                Some(StmtKind::Mark { value: self.value_for(value, Type::Uint(32), false, "a mark")? })
-            }
+            Ast::Mark { class } => self.mark(class, stmt.span),
+            Ast::MarkFields { fields } => self.mark_fields(fields, stmt.span),
             Ast::Delay { interval } => {
                 let data = [HandlerKind::Open, HandlerKind::Request, HandlerKind::Response];
                 self.check_action(&data, "DELAY", stmt.span)?;

@@ -31,7 +31,8 @@ pub(crate) fn each_stmt(stmts: &[Stmt], visit: &mut dyn FnMut(&Stmt)) {
 /// The expressions that stand in a statement itself, not in statements within it.
 pub(super) fn exprs_of(stmt: &Stmt) -> Vec<&Expr> {
     match &stmt.kind {
-        StmtKind::Let { value, .. } | StmtKind::Set { value, .. } | StmtKind::Mark { value } => vec![value],
+        StmtKind::Let { value, .. } | StmtKind::Set { value, .. } => vec![value],
+        StmtKind::Mark { says } => says.iter().map(|(_, value)| value).collect(),
         StmtKind::Key { parts, .. } => parts.iter().collect(),
         StmtKind::If { arms, .. } => arms.iter().map(|(condition, _)| condition).collect(),
         StmtKind::Guard { query, set, otherwise } => {

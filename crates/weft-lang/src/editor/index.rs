@@ -854,7 +854,7 @@ impl Walk {
                 self.exprs(amount);
             }
             StmtKind::Reset { target } => self.member_of_element(target),
-            StmtKind::Mirror { to } | StmtKind::Mark { value: to } | StmtKind::Delay { interval: to } => {
+            StmtKind::Mirror { to } | StmtKind::Mark { class: to } | StmtKind::Delay { interval: to } => {
                 self.expr(to)
             }
             StmtKind::Signal { args, .. } => args.iter().for_each(|arg| self.expr(arg)),
@@ -862,6 +862,7 @@ impl Walk {
                 self.exprs(to);
                 fields.iter().for_each(|field| self.expr(&field.value));
             }
+            StmtKind::MarkFields { fields } => fields.iter().for_each(|field| self.expr(&field.value)),
             StmtKind::Push { headers } => {
                 let fields = headers.iter().flat_map(|header| &header.fields);
                 fields.for_each(|field| self.expr(&field.value));

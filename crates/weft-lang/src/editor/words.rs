@@ -208,7 +208,7 @@ words! {
     "MAC" "An Ethernet address.";
     "MALFORMED" "`MALFORMED IS PAYLOAD`: a header that breaks a rule is none, and bytes stand there.";
     "MANDATORY" "The stage may not be passed by, and may not fail open.";
-    "MARK" "Marks the tuple with a number.";
+    "MARK" "Tells the queues behind what is known of a message: `MARK 3;`, `MARK (remaining = n, slack = '20 ms');`.";
     "MAX" "How many rows, at most.";
     "MERGE" "Every worker keeps its own value; `ON EVERY` reads them as one.";
     "MESSAGE" "Sends a message of its own.";

@@ -38,7 +38,7 @@ const STATEMENTS: &[Row<ReadStmt>] = &[
     Row { keyword: "ADD", read: |p| p.add(), form: "ADD x, n;" },
     Row { keyword: "RESET", read: |p| p.reset(), form: "RESET x;" },
     Row { keyword: "MIRROR", read: |p| p.mirror(), form: "MIRROR TO cluster;" },
-    Row { keyword: "MARK", read: |p| Ok(StmtKind::Mark { value: p.expr()? }), form: "MARK e;" },
+    Row { keyword: "MARK", read: |p| p.mark_message(), form: "MARK (remaining = e, deadline = e);" },
     Row { keyword: "DELAY", read: |p| Ok(StmtKind::Delay { interval: p.expr()? }), form: "DELAY '5 ms';" },
     Row { keyword: "SIGNAL", read: |p| p.signal(), form: "SIGNAL name(e, ...);" },
     Row { keyword: "MESSAGE", read: |p| p.message(), form: "MESSAGE (column = e, ...);" },
@@ -643,6 +643,17 @@ impl Parser<'_> {
         // The place is a name, so that the parenthesis after it is not taken for a call.
         let to = if self.eat_keyword("TO").is_some() { Some(self.path_expr("where it goes")?) } else { None };
         Ok(StmtKind::Message { to, fields: self.assigns_in_parens("a column")? })
+    }
+
+    /// `MARK e`, or `MARK (f = e, ...)`: no mark is a comparison.
+    fn mark_message(&mut self) -> Parsed<StmtKind> {
+        let is_field = self.at(TokenKind::LeftParen)
+            && matches!(self.peek(1), TokenKind::Word | TokenKind::QuotedWord)
+            && self.peek(2) == TokenKind::Eq;
+        match is_field {
+            true => Ok(StmtKind::MarkFields { fields: self.assigns_in_parens("what is said")? }),
+            false => Ok(StmtKind::Mark { class: self.expr()? }),
+        }
     }
 
     fn push(&mut self) -> Parsed<StmtKind> {

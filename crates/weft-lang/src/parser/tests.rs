@@ -166,7 +166,8 @@ fn every_statement_is_read() {
              UPDATE t SET a = 1 ELSE INSERT INTO t VALUES (1);
              DELETE FROM t WHERE a = 1;
              SCAN t MAX 10 AS r WHERE r.a = 1 DO ADD n, r.b; END SCAN;
-             MIRROR TO spare; MARK 3; DELAY '5 ms'; SIGNAL s(1, 2); MESSAGE (a = 1); MESSAGE TO x (a = 1);
+             MIRROR TO spare; MARK 3; MARK (a = 1, b = 2); DELAY '5 ms';
+             SIGNAL s(1, 2); MESSAGE (a = 1); MESSAGE TO x (a = 1);
              PUSH vxlan (vni = 1);
              FORWARD;
            ON RESPONSE DROP; ON CLOSE ABORT 7; ON ERROR ABORT (a) 'text'; ON MESSAGE REPLY (a = 1, b = 2);
@@ -185,7 +186,7 @@ fn every_statement_is_read() {
     assert!(
         matches!(&element.decls[0], Decl::Table(table) if table.options.len() == 2 && table.key.is_some())
     );
-    assert_eq!(element.handlers[1].body.len(), 18);
+    assert_eq!(element.handlers[1].body.len(), 19);
     assert_eq!(ast.items.len(), 6);
 }
 

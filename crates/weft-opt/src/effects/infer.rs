@@ -217,7 +217,7 @@ impl Walk<'_> {
             Op::Delay(_) => {
                 effects.delays.insert(line);
             }
-            Op::Mark(_) => {
+            Op::Mark(..) => {
                 effects.marks.insert(line);
             }
             Op::Now => {

@@ -70,9 +70,11 @@ impl<'n> Body<'_, 'n> {
                 let to = self.not_null(to);
                 self.b.act(Op::Mirror(to));
             }
-            StmtKind::Mark { value } => {
-                let value = self.checked(value);
-                self.b.act(Op::Mark(value.value));
+            StmtKind::Mark { says } => {
+                for (what, value) in says {
+                    let value = self.checked(value);
+                    self.b.act(Op::Mark(*what, value.value));
+                }
             }
             StmtKind::Delay { interval } => {
                 let interval = self.checked(interval);

@@ -9,6 +9,7 @@ mod generate;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use weft_core::marks::Marks;
 
 use weft_core::Time;
 use weft_core::abi::{EditTarget, Fault, REGION_BODY, REGION_META, Slot, Verdict};
@@ -171,7 +172,7 @@ fn tuple(chain: &ChainProgram, seen: &Observation, level: Level) -> String {
     let how = (seen.verdict, String::from_utf8_lossy(&seen.text).into_owned());
     match seen.verdict {
         Verdict::Forward | Verdict::Redirect => {
-            format!("{how:?} {inputs:?} {:?} {:?} {mirrors:?}", seen.mark, seen.delay)
+            format!("{how:?} {inputs:?} {:?} {:?} {mirrors:?}", seen.marks, seen.delay)
         }
         _ if level == Level::Relaxed => "ended".to_owned(),
         // The text of a failure names the element.
@@ -375,7 +376,7 @@ impl Covered {
             *self.verdicts.entry(verdict).or_default() += 1;
             let actions = [
                 ("delay", pass.delay > 0),
-                ("mark", pass.mark.is_some()),
+                ("mark", pass.marks != Marks::NONE),
                 ("mirror", !pass.mirrors.is_empty()),
                 ("row", !pass.rows.is_empty()),
                 ("set", pass.edits.iter().any(|(target, _)| matches!(target, EditTarget::Input(_)))),

@@ -271,8 +271,16 @@ impl Test {
                 let wanted = literal(&tokens[0], Type::Interval);
                 assert_eq!(Value::Int(self.last().seen.delay), wanted, "{at}");
             }
-            ["mark"] => {
-                assert_eq!(self.last().seen.mark, Some(literal(&tokens[0], Type::Uint(32)).word()), "{at}")
+            ["mark", what @ ..] => {
+                let marks = self.last().seen.marks;
+                let seen = match what.first() {
+                    None => u64::from(marks.class),
+                    Some(&"remaining") => u64::from(marks.remaining),
+                    Some(&"deadline") => marks.deadline().map_or(0, |due| (due - self.now).0 as u64),
+                    Some(other) => panic!("{at}: MARK says nothing of {other}"),
+                };
+                let ty = if what == ["deadline"] { Type::Interval } else { Type::Uint(32) };
+                assert_eq!(seen, literal(&tokens[0], ty).word(), "{at}");
             }
             ["mirror"] => {
                 let wanted: Vec<Vec<u8>> =

@@ -17,7 +17,8 @@
 //! --@ set: user='x' header[y]=NULL answer[z]='1' reply[server]='s'      `_` is a value that is not said
 //! --@ leaves: ethernet() vlan(id=7) ipv4() 'payload'                    the frame behind PUSH, POP and CUT
 //! --@ row log: ('alice', 7, NULL)
-//! --@ delay: '5 ms'     --@ mark: 3     --@ mirror: 'cluster'
+//! --@ delay: '5 ms'     --@ mirror: 'cluster'
+//! --@ mark: 3     --@ mark remaining: 1500     --@ mark deadline: '5 ms'     from now on; 0 if not said
 //! --@ table acl.ac_tab: ('alice', 'W') ('bob', 'R')
 //! --@ var limit.n: 5    --@ call limit.left: 2.5    --@ counters acl: seen=2 aborted=1
 //! ```

@@ -510,6 +510,48 @@ CREATE LINK wan ON PORT right RATE '100 Mbit/s' QUEUE picky;
     assert_eq!(node.stop(), Some(0));
 }
 
+/// If this fails, nothing ranks packets of a port: a short flow waits behind all of a long one, whatever its queue is.
+#[test]
+fn a_short_flow_goes_in_front_of_a_long_one() {
+    const LONG: u8 = 250;
+    const SHORT: u8 = 5;
+    let Some(world) = World::new() else { return };
+    let folder = Folder::new();
+    let program = "IMPORT 'library/elements/attained.weft';
+IMPORT 'library/queues/srpt.weft';
+CREATE PORT left ON packet 'to_a';
+CREATE PORT right ON packet 'to_b';
+CREATE CHAIN there ON PORT left -> right AS attained; END;
+CREATE CHAIN back ON PORT right -> left AS END;
+CREATE LINK wan ON PORT right RATE '4 Mbit/s' QUEUE srpt;
+";
+    let node = world.run(&folder, &folder.write("network.weft", program));
+    let (long, short) = (udp(&world.a, ADDRESS_A, 0), udp(&world.a, ADDRESS_A, 0));
+    let b = udp(&world.b, ADDRESS_B, 7_000);
+    exchange(&long, &b, b"hello");
+    // Of the long one each takes two milliseconds, so the last would leave half a second after the first.
+    for _ in 0..LONG {
+        long.send_to(&[1; 958], (ADDRESS_B, 7_000)).expect("it leaves");
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    for _ in 0..SHORT {
+        short.send_to(&[2; 958], (ADDRESS_B, 7_000)).expect("it leaves");
+    }
+    let mut buffer = [0; 1_024];
+    let mut receive = |_| {
+        b.recv(&mut buffer).expect("all of them fit");
+        buffer[0]
+    };
+    let flows: Vec<u8> = (0..LONG + SHORT).map(&mut receive).collect();
+    let last = flows.iter().rposition(|flow| *flow == 2).expect("they arrive");
+    assert!(
+        last < usize::from(LONG / 2),
+        "the short flow was through after {last} packets of {}",
+        flows.len()
+    );
+    assert_eq!(node.stop(), Some(0));
+}
+
 /// Whoever starts a firewall on a machine without its interfaces has to see which is missing, and a service manager
 /// that it is not the program's fault. One whose interface goes while it runs must not look as if it worked.
 #[test]

@@ -4,6 +4,7 @@
 use weft_core::Interval;
 use weft_core::Status;
 use weft_core::abi::Fault;
+use weft_core::marks::Mark;
 use weft_core::table::{ColumnSpec, Evict, TableSpec};
 use weft_core::types::Type;
 use weft_ir::generate::Dice;
@@ -306,7 +307,7 @@ impl<'d> Maker<'d> {
                 self.push(None, Op::SetInput(InputId(if is_first { a } else { b }), number));
             }
             Clause::Answers if is_first => self.answer(),
-            Clause::Marks => self.push(None, Op::Mark(number)),
+            Clause::Marks => self.push(None, Op::Mark(Mark::Class, number)),
             Clause::ChangesWhatIsRead if is_first => {
                 self.push(None, Op::VarSet(VarId(0), number, Journal::Yes));
             }
@@ -512,7 +513,7 @@ impl<'d> Maker<'d> {
             }
             5 if tuple => {
                 let mark = self.give(Ty::Int, Op::IntConst(self.index as i64));
-                self.push(None, Op::Mark(mark));
+                self.push(None, Op::Mark(Mark::Class, mark));
             }
             6 | 16 if tuple => {
                 let to = self.give(Ty::Bytes, Op::BytesConst(vec![b'a' + self.index as u8]));

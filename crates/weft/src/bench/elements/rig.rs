@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
+use weft_core::marks::Marks;
 
 use weft_core::abi::{Cell, Counters, Cx, EditTarget, Outcome, REGIONS, Slot, State, Verdict};
 use weft_core::table::Table;
@@ -368,7 +369,7 @@ pub(super) struct Seen {
     rows: Vec<(u16, Vec<Value>)>,
     mirrors: Vec<(Vec<u8>, u32)>,
     delay: Interval,
-    mark: Option<u64>,
+    marks: Marks,
 }
 
 impl Seen {
@@ -389,7 +390,7 @@ impl Seen {
                 .map(|m| (out.kept(m.target.0, m.target.1).to_vec(), m.edits))
                 .collect(),
             delay: out.delay,
-            mark: out.mark,
+            marks: out.marks,
         }
     }
 }

@@ -1,0 +1,107 @@
+//! MARK: what an element says of a tuple to the queues behind it.
+
+use weft_core::Type;
+use weft_core::marks::Mark;
+
+use super::scope::{Scope, with_nearest};
+use crate::ast::{self, Assign};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{ArithOp, Expr, ExprKind, Function, HandlerKind, StmtKind};
+use crate::source::Span;
+
+/// What can be said, by the names that queues have for it.
+#[derive(Clone, Copy)]
+enum Said {
+    Class,
+    Remaining,
+    Slack,
+    Deadline,
+}
+
+const SAID: &[(&str, Said)] = &[
+    ("class", Said::Class),
+    ("remaining", Said::Remaining),
+    ("slack", Said::Slack),
+    ("deadline", Said::Deadline),
+];
+
+impl Scope<'_, '_> {
+    /// `MARK e;`
+    pub(super) fn mark(&mut self, class: &ast::Expr, span: Span) -> Option<StmtKind> {
+        self.check_mark(span)?;
+        Some(StmtKind::Mark { says: vec![self.said(Said::Class, class)?] })
+    }
+
+    /// `MARK (f = e, ...);`
+    pub(super) fn mark_fields(&mut self, fields: &[Assign], span: Span) -> Option<StmtKind> {
+        self.check_mark(span)?;
+        let says: Vec<Option<(Mark, Expr)>> =
+            fields.iter().enumerate().map(|(at, field)| self.mark_field(field, &fields[..at])).collect();
+        Some(StmtKind::Mark { says: says.into_iter().collect::<Option<_>>()? })
+    }
+
+    fn check_mark(&mut self, span: Span) -> Option<()> {
+        self.check_action(&[HandlerKind::Open, HandlerKind::Request], "MARK", span)
+    }
+
+    fn mark_field(&mut self, field: &Assign, before: &[Assign]) -> Option<(Mark, Expr)> {
+        let name = &field.name;
+        let Some((_, said)) = SAID.iter().find(|(known, _)| *known == name.name) else {
+            let message = format!("MARK cannot say `{}` of a message", name.name);
+            let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
+                .at(name.span, "queues ask for nothing of this name")
+                .with_help("it says class, remaining, slack or deadline");
+            self.cx.report(with_nearest(diagnostic, name, SAID.iter().map(|(known, _)| *known)));
+            self.expr(&field.value, None);
+            return None;
+        };
+        let is_when = |name: &str| name == "slack" || name == "deadline";
+        let is_same = |other: &&Assign| {
+            other.name.name == name.name || is_when(&other.name.name) && is_when(&name.name)
+        };
+        if let Some(first) = before.iter().find(is_same) {
+            let message = match first.name.name == name.name {
+                true => format!("`{}` is said twice", name.name),
+                false => "a slack is a deadline from now on: both say the same".to_owned(),
+            };
+            let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, message)
+                .at(name.span, "the second")
+                .with_label(first.name.span, "the first")
+                .with_help("leave one of them out");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        self.said(*said, &field.value)
+    }
+
+    fn said(&mut self, said: Said, value: &ast::Expr) -> Option<(Mark, Expr)> {
+        match said {
+            Said::Class => Some((Mark::Class, self.value_for(value, Type::Uint(32), false, "a mark")?)),
+            Said::Remaining => Some((Mark::Remaining, self.bytes_left(value)?)),
+            Said::Deadline => {
+                Some((Mark::Deadline, self.value_for(value, Type::Timestamp, false, "a deadline")?))
+            }
+            Said::Slack => {
+                let slack = self.value_for(value, Type::Interval, false, "a slack")?;
+                Some((Mark::Deadline, from_now(slack)))
+            }
+        }
+    }
+
+    /// A SIZE, or a number of bytes.
+    fn bytes_left(&mut self, value: &ast::Expr) -> Option<Expr> {
+        const WHOSE: &str = "a number of bytes";
+        let bytes = self.expr(value, Some(Type::Size))?;
+        let ty = if bytes.ty == Type::Size { Type::Size } else { Type::Uint(64) };
+        let bytes = self.coerce(bytes, ty)?;
+        self.never_null(bytes, ty, WHOSE)
+    }
+}
+
+/// `now() + slack`
+fn from_now(slack: Expr) -> Expr {
+    let span = slack.span;
+    let of = |kind, fallible| Expr { kind, ty: Type::Timestamp, nullable: false, fallible, span };
+    let now = of(ExprKind::Function { function: Function::Now, args: Vec::new() }, false);
+    of(ExprKind::Arith { op: ArithOp::Add, left: Box::new(now), right: Box::new(slack) }, true)
+}
