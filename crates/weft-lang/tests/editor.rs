@@ -73,6 +73,17 @@ fn what_is_offered_at_the_top_fits() {
     check("CREATE CLUSTER c TO 'a:1' |", &["USING", "WITH"], &["SELECT"]);
     check("CREATE CLUSTER c TO 'a:1' WITH (|", &["connections", "deadline"], &[]);
     check("CREATE LISTENER l ON |", &["tcp", "unix"], &[]);
+    check("CREATE PORT p ON |", &["packet", "xdp", "memory"], &["tcp"]);
+    let port = "CREATE PORT p ON packet 'eth0' WITH (";
+    check(&format!("{port}|"), &["mtu", "queues"], &["speed", "connections"]);
+    check(&format!("{port}queues = 2);\nCREATE CLUSTER c TO 'a:1' WITH (|"), &["deadline"], &["mtu"]);
+    let frames = format!("{port}mtu = 9000);\nCREATE PROTOCOL eth (type bit(16), PAYLOAD bytes);\n");
+    check(&format!("{frames}CREATE ELEMENT e ON |"), &["rpc", "packet", "eth"], &["p"]);
+    check(&format!("{frames}CREATE CHAIN c ON PORT |"), &["p"], &["eth"]);
+    let marks = format!("{frames}CREATE ELEMENT e ON eth AS ON PACKET MARK (");
+    check(&format!("{marks}|"), &["class", "remaining", "slack", "deadline", "now"], &[]);
+    check(&format!("{marks}class = |"), &["now"], &["slack"]);
+    check(&format!("{marks}class = 3, |"), &["slack"], &["now"]);
     check(
         &format!("{HEAD}CREATE ROUTE r ON frontend WHEN |"),
         &["method", "peer", "header"],

@@ -25,6 +25,17 @@ const SAID: &[(&str, Said)] = &[
     ("deadline", Said::Deadline),
 ];
 
+/// The names, with what each takes.
+pub(crate) fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let ty = |said: &Said| match said {
+        Said::Class => "U32",
+        Said::Remaining => "SIZE",
+        Said::Slack => "INTERVAL",
+        Said::Deadline => "TIMESTAMP",
+    };
+    SAID.iter().map(move |(name, said)| (*name, ty(said)))
+}
+
 impl Scope<'_, '_> {
     /// `MARK e;`
     pub(super) fn mark(&mut self, class: &ast::Expr, span: Span) -> Option<StmtKind> {

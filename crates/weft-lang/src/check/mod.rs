@@ -27,7 +27,7 @@ pub mod fold;
 pub(crate) mod frame;
 pub mod functions;
 mod header;
-mod mark;
+pub(crate) mod mark;
 mod matching;
 pub mod native;
 pub mod network;

@@ -50,6 +50,18 @@ const PORT_KINDS: &[(&str, PortKind, &str, &[&str])] = &[
     ("memory", PortKind::Memory, "", &["mac", "mtu"]),
 ];
 
+/// What may carry the frames of a port, and what is written behind it.
+pub(crate) fn port_kinds() -> impl Iterator<Item = (&'static str, &'static str)> {
+    PORT_KINDS.iter().map(|(word, _, example, _)| (*word, *example))
+}
+
+/// The options of ports of a kind, with their types.
+pub(crate) fn port_options(kind: &str) -> impl Iterator<Item = (&'static str, Type)> {
+    let found = PORT_KINDS.iter().find(|(word, ..)| word.eq_ignore_ascii_case(kind));
+    let names = found.map_or(&[][..], |(.., names)| names);
+    PORT_OPTIONS.iter().filter(|(name, _)| names.contains(name)).copied()
+}
+
 /// Longest name of a network device (IFNAMSIZ, less the zero at its end).
 const DEVICE_BYTES_MAX: usize = 15;
 
@@ -58,7 +70,7 @@ pub(super) fn port(cx: &mut Cx<'_>, ast: &ast::Port) -> Port {
     let word = ast.kind.name.to_ascii_lowercase();
     let device = ast.device.as_ref().map(|device| device.value.clone()).unwrap_or_default();
     let port = |kind, options| Port { name: ast.name.name.clone(), kind, device, options, span: ast.span };
-    let Some((_, kind, example, options)) = PORT_KINDS.iter().find(|(known, ..)| *known == word) else {
+    let Some((_, kind, example, _)) = PORT_KINDS.iter().find(|(known, ..)| *known == word) else {
         let words = PORT_KINDS.iter().map(|(known, ..)| *known);
         let message = format!("nothing called `{}` carries frames", ast.kind.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
@@ -68,8 +80,7 @@ pub(super) fn port(cx: &mut Cx<'_>, ast: &ast::Port) -> Port {
         return port(PortKind::Memory, Vec::new());
     };
     check_device(cx, ast, *kind, example);
-    let known: Vec<(&'static str, Type)> =
-        PORT_OPTIONS.iter().filter(|(name, _)| options.contains(name)).copied().collect();
+    let known: Vec<(&'static str, Type)> = port_options(&word).collect();
     let settings = settings(cx, &ast.options, &known, &format!("port on `{word}`"));
     if let Some(setting) = settings.iter().find(|setting| setting.name == "speed")
         && ![&b"recorded"[..], b"full"].iter().any(|speed| setting.value == Value::Bytes(speed.to_vec()))

@@ -11,7 +11,8 @@ use weft_core::schema::FieldKind;
 use super::index::{Symbol, SymbolId, SymbolKind};
 use super::{Program, fields, hover, queues, tokens_of, words};
 use crate::check::functions::{AGGREGATES, FUNCTIONS};
-use crate::check::network::{CLUSTER_OPTIONS, LISTENER_OPTIONS};
+use crate::check::mark;
+use crate::check::network::{self, CLUSTER_OPTIONS, LISTENER_OPTIONS};
 use crate::check::queue::expr::FUNCTIONS as QUEUE_FUNCTIONS;
 use crate::hir::Direction;
 use crate::lexer::{Token, TokenKind, lex};
@@ -155,7 +156,13 @@ impl Place<'_> {
         use SymbolKind as K;
         let element = self.element();
         match thing.split([',', '`']).next().unwrap_or_default().trim_end() {
-            "an expression" => self.expression(),
+            "an expression" => {
+                if self.is_behind_mark() {
+                    self.marks();
+                }
+                self.expression();
+            }
+            "what is said" => self.marks(),
             "a table" if thing.contains("chain.instance") => {
                 self.top(|kind| matches!(kind, K::Table | K::Chain))
             }
@@ -201,7 +208,18 @@ impl Place<'_> {
                     self.add(level, CandidateKind::Value, "", "");
                 }
             }
-            "a layer" => self.add("rpc", CandidateKind::Value, "gRPC calls", ""),
+            "a layer" => {
+                self.add("rpc", CandidateKind::Value, "gRPC calls", "");
+                self.add("packet", CandidateKind::Value, "all frames", "");
+                self.top(|kind| kind == K::Protocol);
+            }
+            "a port" => self.top(|kind| matches!(kind, K::Port | K::Group)),
+            "a queue" => self.top(|kind| kind == K::Queue),
+            "what carries its frames" => {
+                for (kind, example) in network::port_kinds() {
+                    self.add(kind, CandidateKind::Value, &format!("{kind} {example}"), "");
+                }
+            }
             "a protocol" => {
                 self.add("tcp", CandidateKind::Value, "tcp '0.0.0.0:6000'", "");
                 self.add("unix", CandidateKind::Value, "unix '/run/app.sock'", "");
@@ -364,18 +382,33 @@ impl Place<'_> {
         }
     }
 
+    /// The options of the item that is written: of a port those of its kind, whose word stands behind ON.
     fn options(&mut self) {
-        let is_cluster = self
-            .tokens
-            .iter()
-            .rev()
-            .find(|token| self.is_word(token, "CLUSTER") || self.is_word(token, "LISTENER"));
-        let options = match is_cluster {
-            Some(token) if self.is_word(token, "CLUSTER") => CLUSTER_OPTIONS,
-            _ => LISTENER_OPTIONS,
+        let is = |at: usize, word: &str| self.tokens.get(at).is_some_and(|token| self.is_word(token, word));
+        let begins = (0..self.tokens.len()).rev().find(|at| is(*at, "CREATE")).unwrap_or(0);
+        let find = |word: &str| (begins..self.tokens.len()).find(|at| is(*at, word));
+        let options: Vec<_> = match (find("CLUSTER"), find("PORT"), find("ON")) {
+            (None, Some(_), Some(on)) => {
+                let kind = self.tokens.get(on + 1).map(|token| self.slice(token)).unwrap_or_default();
+                network::port_options(kind).collect()
+            }
+            (Some(_), ..) => CLUSTER_OPTIONS.to_vec(),
+            _ => LISTENER_OPTIONS.to_vec(),
         };
         for (name, ty) in options {
             self.add(name, CandidateKind::Parameter, &ty.to_string(), "");
+        }
+    }
+
+    /// Whether `MARK (` is in front of the cursor, behind which an expression may stand as well.
+    fn is_behind_mark(&self) -> bool {
+        let [.., mark, paren] = self.tokens.as_slice() else { return false };
+        self.is_word(mark, "MARK") && paren.kind == TokenKind::LeftParen
+    }
+
+    fn marks(&mut self) {
+        for (name, ty) in mark::names() {
+            self.add(name, CandidateKind::Parameter, ty, "Said to the queues behind.");
         }
     }
 

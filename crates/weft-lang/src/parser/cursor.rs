@@ -369,6 +369,19 @@ impl<'a> Parser<'a> {
         Ok(items)
     }
 
+    /// As [`Parser::paren_list`], where it may be empty or left out.
+    pub(super) fn params<T>(&mut self, item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
+        if !self.at(TokenKind::LeftParen) {
+            return Ok(Vec::new());
+        }
+        if self.peek(1) == TokenKind::RightParen {
+            self.bump();
+            self.bump();
+            return Ok(Vec::new());
+        }
+        self.paren_list(item)
+    }
+
     /// The `;` that ends a statement. One that was merely forgotten is reported and taken as written.
     pub(super) fn semicolon(&mut self) -> Parsed<()> {
         if self.eat(TokenKind::Semicolon) {

@@ -71,8 +71,7 @@ impl Parser<'_> {
     pub(super) fn element(&mut self, create: Create) -> Parsed<Item> {
         let n_faults = self.n_faults;
         let name = self.ident("a name for the element")?;
-        let params =
-            if self.at(TokenKind::LeftParen) { self.paren_list(Self::element_param)? } else { Vec::new() };
+        let params = self.params(Self::element_param)?;
         self.layout.weak(self.index());
         self.clause("ON", "an element says on which layer it works")?;
         let layer = self.ident("a layer, such as `rpc`")?;
@@ -105,7 +104,7 @@ impl Parser<'_> {
     }
 
     pub(super) fn optional_fields(&mut self) -> Parsed<Vec<Field>> {
-        if self.at(TokenKind::LeftParen) { self.paren_list(Self::field) } else { Ok(Vec::new()) }
+        self.params(Self::field)
     }
 
     /// `name TYPE`

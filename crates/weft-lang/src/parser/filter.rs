@@ -4,7 +4,6 @@ use crate::ast::{
     BackoffClause, BudgetClause, CircuitPolicy, CongestionLaw, CongestionPolicy, Expr, Filter, HedgePolicy,
     Item, OutlierPolicy, Policy, PolicyKind, RatePolicy, RatioClause, RetryPolicy,
 };
-use crate::lexer::TokenKind;
 use crate::nearest::nearest_keyword;
 
 use super::cursor::{Parsed, Parser};
@@ -70,7 +69,7 @@ impl Parser<'_> {
     pub(super) fn filter(&mut self, create: Create) -> Parsed<Item> {
         let n_faults = self.n_faults;
         let name = self.ident("a name for the filter")?;
-        let params = if self.at(TokenKind::LeftParen) { self.paren_list(Self::param)? } else { Vec::new() };
+        let params = self.params(Self::param)?;
         self.layout.weak(self.index());
         self.clause("ON", "a filter says on which layer it works")?;
         let layer = self.ident("a layer, such as `rpc`")?;

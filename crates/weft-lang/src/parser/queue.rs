@@ -74,7 +74,7 @@ impl Parser<'_> {
     pub(super) fn queue(&mut self, create: Create) -> Parsed<Item> {
         let n_faults = self.n_faults;
         let name = self.ident("a name for the queue")?;
-        let params = if self.at(TokenKind::LeftParen) { self.paren_list(Self::param)? } else { Vec::new() };
+        let params = self.params(Self::param)?;
         self.keyword("AS")?;
         self.layout.deeper();
         let uses = self.queue_uses()?;

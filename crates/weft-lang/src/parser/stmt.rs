@@ -647,10 +647,14 @@ impl Parser<'_> {
 
     /// `MARK e`, or `MARK (f = e, ...)`: no mark is a comparison.
     fn mark_message(&mut self) -> Parsed<StmtKind> {
-        let is_field = self.at(TokenKind::LeftParen)
-            && matches!(self.peek(1), TokenKind::Word | TokenKind::QuotedWord)
-            && self.peek(2) == TokenKind::Eq;
-        match is_field {
+        let is_name = |p: &Self, at| matches!(p.peek(at), TokenKind::Word | TokenKind::QuotedWord);
+        let is_field = |p: &Self, at| is_name(p, at) && p.peek(at + 1) == TokenKind::Eq;
+        if is_field(self, 0) {
+            let help = format!("write `MARK ({} = ...)`", self.word().unwrap_or("class"));
+            let span = self.token().span;
+            return Err(self.fail_at(span, code::UNEXPECTED, "what MARK says stands in parentheses", &help));
+        }
+        match self.at(TokenKind::LeftParen) && is_field(self, 1) {
             true => Ok(StmtKind::MarkFields { fields: self.assigns_in_parens("what is said")? }),
             false => Ok(StmtKind::Mark { class: self.expr()? }),
         }

@@ -19,7 +19,7 @@ pub struct TableSharding {
 /// How a table may be spread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sharding {
-    /// Every node has all of it: the controller fills it, and no handler writes.
+    /// Every node has all of it: the controller, the ports or the members of a cluster fill it, and no handler does.
     Replicated,
     /// Each worker has its own, as the program says.
     PerWorker,

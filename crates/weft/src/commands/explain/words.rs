@@ -194,7 +194,7 @@ impl Words<'_> {
 /// Whether a table could be spread over nodes.
 pub(super) fn sharding(program: &ChainProgram, sharding: &Sharding) -> String {
     match sharding {
-        Sharding::Replicated => "every node can have all of it: the controller fills it".to_owned(),
+        Sharding::Replicated => "every node can have all of it: no handler writes it".to_owned(),
         Sharding::PerWorker => "each worker has its own, as the program says".to_owned(),
         Sharding::By(key) => format!("can be spread over nodes by {key}"),
         Sharding::No { why, element, lines } => {
