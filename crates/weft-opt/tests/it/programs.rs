@@ -1,9 +1,11 @@
 //! Runs the program tests in `tests/programs` and holds back ends and numbers of workers against each other.
 
-use std::fs;
+use std::num::NonZeroUsize;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{fs, iter, thread};
 
 use weft_core::abi::{EditTarget, Fault, REGION_BODY, REGION_HEADERS, REGION_META, Slot, Verdict};
 use weft_core::native::{NativeDecl, Prepared};
@@ -40,9 +42,16 @@ fn programs_do_what_their_vectors_say_on_every_back_end() {
         .collect();
     files.sort();
     assert!(!files.is_empty());
-    // All that fail are told in one go; what is wrong is printed as each does.
-    let failed: Vec<PathBuf> =
-        files.into_iter().filter(|file| catch_unwind(|| run_file(file)).is_err()).collect();
+    // All that fail are told in one go; what is wrong is printed as each does. They are most of what these tests take.
+    let next = AtomicUsize::new(0);
+    let take = || files.get(next.fetch_add(1, Ordering::Relaxed));
+    let failing =
+        || iter::from_fn(take).filter(|file| catch_unwind(|| run_file(file)).is_err()).collect::<Vec<_>>();
+    let failed: Vec<&PathBuf> = thread::scope(|threads| {
+        let n = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let running: Vec<_> = (0..n).map(|_| threads.spawn(failing)).collect();
+        running.into_iter().flat_map(|thread| thread.join().expect("panics are caught")).collect()
+    });
     assert!(failed.is_empty(), "these failed: {failed:?}");
 }
 
