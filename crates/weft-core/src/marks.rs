@@ -1,7 +1,7 @@
 //! What elements say of a packet or a call to the queues behind them.
 
 use crate::time::Time;
-use core::num::NonZeroI64;
+use core::num::{NonZeroI64, NonZeroU32};
 
 /// What can be said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,13 +18,16 @@ pub enum Mark {
 /// What has been said: all zeros where nobody has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// The class, 0 from the start.
-    pub class: u32,
-    /// Bytes that are left, 0 from the start; `u32::MAX` for that many and more.
-    pub remaining: u32,
+    /// One more than the class.
+    class: Option<NonZeroU32>,
+    /// One more than the bytes that are left.
+    remaining: Option<NonZeroU32>,
     /// When it is to be there: a [`Time`], of which the first of all counts as the one behind it.
     due: Option<NonZeroI64>,
 }
+
+/// The greatest class, and the most bytes that are left: of more, so many.
+pub const MARK_MAX: u32 = u32::MAX - 1;
 
 impl Mark {
     /// All, each at its own number.
@@ -47,32 +50,42 @@ impl Mark {
 
 impl Marks {
     /// Nobody has said anything.
-    pub const NONE: Self = Self { class: 0, remaining: 0, due: None };
+    pub const NONE: Self = Self { class: None, remaining: None, due: None };
 
     /// Takes in the word of a value.
     pub fn say(&mut self, mark: Mark, word: u64) {
         match mark {
-            Mark::Class => self.class = word as u32,
-            Mark::Remaining => self.remaining = u32::try_from(word).unwrap_or(u32::MAX),
+            Mark::Class => self.class = one_more(word & u64::from(u32::MAX)),
+            Mark::Remaining => self.remaining = one_more(word),
             Mark::Deadline => self.due = NonZeroI64::new(word as i64).or(NonZeroI64::new(1)),
         }
     }
 
     /// Takes in what others have said since.
     pub fn join(&mut self, later: &Self) {
-        if later.class != Self::NONE.class {
-            self.class = later.class;
-        }
-        if later.remaining != Self::NONE.remaining {
-            self.remaining = later.remaining;
-        }
+        self.class = later.class.or(self.class);
+        self.remaining = later.remaining.or(self.remaining);
         self.due = later.due.or(self.due);
+    }
+
+    /// The class, if somebody has said it.
+    pub fn class(&self) -> Option<u32> {
+        self.class.map(|class| class.get() - 1)
+    }
+
+    /// The bytes that are left, if somebody has said so.
+    pub fn remaining(&self) -> Option<u32> {
+        self.remaining.map(|bytes| bytes.get() - 1)
     }
 
     /// When it is to be there, if somebody has said so.
     pub fn deadline(&self) -> Option<Time> {
         self.due.map(|due| Time(due.get()))
     }
+}
+
+fn one_more(word: u64) -> Option<NonZeroU32> {
+    NonZeroU32::new(word.min(u64::from(MARK_MAX)) as u32 + 1)
 }
 
 #[cfg(test)]
@@ -82,19 +95,23 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_the_greatest() {
         let mut marks = Marks::NONE;
-        assert_eq!(marks.deadline(), None);
-        marks.say(Mark::Deadline, 1500);
-        marks.say(Mark::Remaining, 1 << 32);
-        assert_eq!((marks.deadline(), marks.remaining), (Some(Time(1500)), u32::MAX));
+        assert_eq!((marks.class(), marks.remaining(), marks.deadline()), (None, None, None));
+        marks.say(Mark::Deadline, 0);
+        marks.say(Mark::Remaining, 1 << 40);
+        assert_eq!((marks.remaining(), marks.deadline()), (Some(MARK_MAX), Some(Time(1))));
     }
 
+    /// If this fails, whoever takes back a class does not, where others have a say in between.
     #[test]
-    fn what_is_said_later_wins() {
-        let mut marks = Marks { class: 1, remaining: 2, due: NonZeroI64::new(3) };
-        marks.join(&Marks { class: 4, ..Marks::NONE });
-        assert_eq!(marks, Marks { class: 4, remaining: 2, due: NonZeroI64::new(3) });
-        marks.say(Mark::Deadline, 0);
-        assert_eq!(marks.deadline(), Some(Time(1)));
+    fn what_is_said_later_wins_be_it_nothing() {
+        let said = |all: &[(Mark, u64)]| {
+            let mut marks = Marks::NONE;
+            all.iter().for_each(|(mark, word)| marks.say(*mark, *word));
+            marks
+        };
+        let mut marks = said(&[(Mark::Class, 1), (Mark::Remaining, 2), (Mark::Deadline, 3)]);
+        marks.join(&said(&[(Mark::Class, 0)]));
+        assert_eq!((marks.class(), marks.remaining(), marks.deadline()), (Some(0), Some(2), Some(Time(3))));
         assert!(Mark::ALL.iter().all(|mark| Mark::named(mark.name()) == Some(*mark)));
         assert!(Mark::ALL.iter().enumerate().all(|(at, mark)| *mark as usize == at));
     }

@@ -148,7 +148,7 @@ impl GroupKey {
     /// The key of a frame, the low half of its hash. None: it has none, or is malformed.
     fn of(&self, scratch: &mut Scratch, now: Time, frame: &Frame, pool: &Pool) -> Option<u32> {
         let left = self.reader.run(scratch, now, frame, pool)?;
-        (left.verdict == Verdict::Forward && left.marks.class != 0).then_some(left.marks.class)
+        left.marks.class().filter(|key| *key != 0 && left.verdict == Verdict::Forward)
     }
 }
 

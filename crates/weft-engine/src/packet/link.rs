@@ -328,7 +328,7 @@ impl Link {
         };
         if *plan.program != *self.plan.program {
             let mut packets = self.queue.take_all();
-            self.describe_again(&mut packets, &plan, &mut reading, pool, now);
+            self.describe_again(&mut packets, &plan, &mut reading, pool);
             let counts = self.queue.counts();
             self.asked_in_vain = false;
             if let Some(recorder) = &mut self.recorder {
@@ -367,11 +367,10 @@ impl Link {
         plan: &LinkPlan,
         reading: &mut Reading,
         pool: &Pool,
-        now: Time,
     ) {
-        for (packet, _) in packets {
+        for (packet, came_ns) in packets {
             let Some(frame) = &self.frames[packet.handle as usize] else { continue };
-            let mut fresh = seen(frame, plan, reading, pool, now);
+            let mut fresh = seen(frame, plan, reading, pool, Time(*came_ns as i64));
             for (field, _) in
                 Field::ALL.into_iter().filter(|(field, _)| self.plan.program.fields.contains(field))
             {
@@ -468,12 +467,12 @@ fn reading_of(plan: &LinkPlan) -> Reading {
     plan.headers.as_ref().map(|headers| headers.reading()).unwrap_or_default()
 }
 
-/// What the queue of a link sees of a frame.
-fn seen(frame: &Frame, plan: &LinkPlan, reading: &mut Reading, pool: &Pool, now: Time) -> Packet {
+/// What the queue of a link sees of a frame that came to it at this time.
+fn seen(frame: &Frame, plan: &LinkPlan, reading: &mut Reading, pool: &Pool, came: Time) -> Packet {
     let mut packet = describe(pool.bytes(frame), plan.is_ip);
-    packet.hear(&frame.meta.marks, now);
+    packet.hear(&frame.meta.marks, came);
     if let Some(headers) = &plan.headers {
-        packet.headers = headers.of(reading, now, frame, pool);
+        packet.headers = headers.of(reading, came, frame, pool);
     }
     packet
 }

@@ -113,16 +113,12 @@ impl Packet {
         }
     }
 
-    /// Takes in what elements have said of it.
-    pub(crate) fn hear(&mut self, marks: &Marks, now: Time) {
-        if marks.class != Marks::NONE.class {
-            self.class = marks.class;
-        }
-        if marks.remaining != Marks::NONE.remaining {
-            self.remaining = u64::from(marks.remaining);
-        }
+    /// Takes in what elements have said of it, which came at this time.
+    pub(crate) fn hear(&mut self, marks: &Marks, came: Time) {
+        self.class = marks.class().unwrap_or(self.class);
+        self.remaining = marks.remaining().map_or(self.remaining, u64::from);
         if let Some(due) = marks.deadline() {
-            self.slack_ns = (due - now).0.clamp(0, FAR_NS);
+            self.slack_ns = (due - came).0.clamp(0, FAR_NS);
             self.deadline_ns = due.0.max(0) as u64;
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weft_core::Time;
 use weft_core::checksum::{fold, sum};
 use weft_core::frame::{Pool, PoolConfig};
+use weft_core::marks::Mark;
 use weft_engine::call_link::{CallFlow, CallLink, CallsOf, Shared};
 use weft_engine::packet::link::{Link, LinkPlan, LinkStats, describe};
 use weft_engine::packet::path::Path;
@@ -269,8 +270,12 @@ fn lines_of_other_words_are_counted_apart() {
 
 /// Whoever has the least left goes first.
 fn shortest_first() -> QueueProgram {
+    least_first(Field::Remaining)
+}
+
+fn least_first(field: Field) -> QueueProgram {
     let mut program = fifo(100);
-    program.fields = vec![Field::Remaining];
+    program.fields = vec![field];
     program.levels[0].packets = PacketOrder::Rank { bits: None };
     let body =
         vec![Step::Let(Value(0), Op::Load(Slot::new(Scope::Packet, word::FIELDS))), Step::Give(Value(0))];
@@ -329,7 +334,9 @@ fn frames_are_ranked_by_what_elements_have_said_of_them() {
     let mut link = Link::new(link(fifo(9), Some(1_000_000)), START, 1);
     for (port, remaining) in [(0, 700), (1, 500), (2, 0), (3, 900), (4, 100)] {
         let mut frame = pool.take_filled(&udp(port, 0, 1_250)).expect("a buffer");
-        frame.meta.marks.remaining = remaining;
+        if remaining > 0 {
+            frame.meta.marks.say(Mark::Remaining, remaining);
+        }
         link.handle_frame(frame, &mut pool, START);
     }
     link.replace(self::link(shortest_first(), Some(1_000_000)), &mut pool, START, 1);
@@ -341,6 +348,23 @@ fn frames_are_ranked_by_what_elements_have_said_of_them() {
     }
     // Of the third nobody has said anything.
     assert_eq!(left, [2, 4, 1, 0, 3]);
+}
+
+/// If this fails, a queue that takes over takes what packets have waited off their slack, and so ranks them too early.
+#[test]
+fn slack_counts_from_when_a_packet_came() {
+    let mut pool = Pool::new(PoolConfig::default());
+    let mut link = Link::new(link(fifo(9), Some(1_000_000)), START, 1);
+    for (port, came, due) in [(0, 0, 900), (1, 0, 100), (2, 60, 110)] {
+        let mut frame = pool.take_filled(&udp(port, 0, 1_250)).expect("a buffer");
+        frame.meta.marks.say(Mark::Deadline, (START.0 + due * MS) as u64);
+        link.handle_frame(frame, &mut pool, Time(START.0 + came * MS));
+    }
+    let now = Time(START.0 + 60 * MS);
+    link.replace(self::link(least_first(Field::Slack), Some(1_000_000)), &mut pool, now, 1);
+    let frame = link.poll_frame(&mut pool, now).expect("nothing has left");
+    assert_eq!(pool.bytes(&frame)[35], 2, "that one may wait for 50 ms, and the other two for 100 and more");
+    pool.give(frame);
 }
 
 /// If this fails, what a chain says of a call is lost on its way to the queue: here that of long ones less is left.

@@ -169,7 +169,7 @@ fn collect(engine: &mut PacketEngine, pool: &mut Pool, left: &mut Left) {
     while let Some(port) = engine.poll_output(&mut frames) {
         for frame in frames.drain(..) {
             assert_eq!(frame.meta.port, port);
-            left.push((port, u64::from(frame.meta.marks.class), pool.bytes(&frame).to_vec()));
+            left.push((port, frame.meta.marks.class().map_or(0, u64::from), pool.bytes(&frame).to_vec()));
             pool.give(frame);
         }
     }

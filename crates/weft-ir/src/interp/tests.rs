@@ -436,8 +436,8 @@ fn the_tuple_and_the_pass() {
         emit s3, v2 null v3
         reply ; line 3"]);
     assert_eq!(
-        (seen.delay, seen.marks.class, seen.mirrors),
-        (i64::MAX, -4i32 as u32, vec![(b"copy".to_vec(), 0)])
+        (seen.delay, seen.marks.class(), seen.mirrors),
+        (i64::MAX, Some(-4i32 as u32), vec![(b"copy".to_vec(), 0)])
     );
     assert_eq!(seen.edits, [(EditTarget::Answer(0), bytes(b"copy")), (EditTarget::Reply(0), int(-4))]);
     assert_eq!(seen.rows, [(3, vec![Seen::Null])]);
@@ -564,7 +564,11 @@ fn what_a_verdict_ends_is_committed() {
         assert_eq!(seen.tables[0], [vec![int(9), int(9), Seen::Null]], "{end}");
         assert_eq!(seen.vars, [vec![9], vec![19, 0]], "{end}");
         assert_eq!(seen.call, [int(9), bytes(b"new")], "{end}");
-        assert_eq!((seen.edits.len(), seen.rows.len(), seen.delay, seen.marks.class), (1, 1, 9, 9), "{end}");
+        assert_eq!(
+            (seen.edits.len(), seen.rows.len(), seen.delay, seen.marks.class()),
+            (1, 1, 9, Some(9)),
+            "{end}"
+        );
     }
 }
 
@@ -605,7 +609,7 @@ fn roll_back_undoes_the_handler_and_no_other() {
     let second =
         "block0:\nv0: int = int 2\nmark.class v0\nvar_set.journal var0, v0\nroll_back\ndelay v0\nforward";
     let seen = run(&[first, second]);
-    assert_eq!((seen.marks.class, seen.delay, seen.vars[0].clone()), (1, 2, vec![1]));
+    assert_eq!((seen.marks.class(), seen.delay, seen.vars[0].clone()), (Some(1), 2, vec![1]));
     assert_untouched(&run(&[&format!("block0:{WRITES}\nroll_back\nforward")]));
 }
 

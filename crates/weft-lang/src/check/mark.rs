@@ -52,6 +52,14 @@ impl Scope<'_, '_> {
     }
 
     fn check_mark(&mut self, span: Span) -> Option<()> {
+        if self.is_in(HandlerKind::Response) {
+            let diagnostic =
+                Diagnostic::error(code::ACTION_NOT_HERE, "MARK has nobody to tell in ON RESPONSE")
+                    .at(span, "no link is behind it: queues are on the way of requests")
+                    .with_help("say it in ON OPEN or ON REQUEST");
+            self.cx.report(diagnostic);
+            return None;
+        }
         self.check_action(&[HandlerKind::Open, HandlerKind::Request], "MARK", span)
     }
 

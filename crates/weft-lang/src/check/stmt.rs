@@ -919,6 +919,10 @@ impl Scope<'_, '_> {
         names
     }
 
+    pub(super) fn is_in(&self, handler: HandlerKind) -> bool {
+        matches!(self.view, View::Handler(kind) if kind == handler)
+    }
+
     pub(super) fn check_action(&mut self, allowed: &[HandlerKind], what: &str, span: Span) -> Option<()> {
         if matches!(self.view, View::Handler(kind) if allowed.contains(&kind)) {
             return Some(());

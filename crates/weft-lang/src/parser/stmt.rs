@@ -38,7 +38,7 @@ const STATEMENTS: &[Row<ReadStmt>] = &[
     Row { keyword: "ADD", read: |p| p.add(), form: "ADD x, n;" },
     Row { keyword: "RESET", read: |p| p.reset(), form: "RESET x;" },
     Row { keyword: "MIRROR", read: |p| p.mirror(), form: "MIRROR TO cluster;" },
-    Row { keyword: "MARK", read: |p| p.mark_message(), form: "MARK (remaining = e, deadline = e);" },
+    Row { keyword: "MARK", read: |p| p.mark_message(), form: "MARK (class = e, remaining = e, slack = e);" },
     Row { keyword: "DELAY", read: |p| Ok(StmtKind::Delay { interval: p.expr()? }), form: "DELAY '5 ms';" },
     Row { keyword: "SIGNAL", read: |p| p.signal(), form: "SIGNAL name(e, ...);" },
     Row { keyword: "MESSAGE", read: |p| p.message(), form: "MESSAGE (column = e, ...);" },

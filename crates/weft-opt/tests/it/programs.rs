@@ -283,8 +283,8 @@ impl Test {
             ["mark", what @ ..] => {
                 let marks = self.last().seen.marks;
                 let seen = match what.first() {
-                    None => u64::from(marks.class),
-                    Some(&"remaining") => u64::from(marks.remaining),
+                    None => marks.class().map_or(0, u64::from),
+                    Some(&"remaining") => marks.remaining().map_or(0, u64::from),
                     Some(&"deadline") => marks.deadline().map_or(0, |due| (due - self.now).0 as u64),
                     Some(other) => panic!("{at}: MARK says nothing of {other}"),
                 };
