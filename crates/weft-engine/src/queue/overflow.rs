@@ -54,18 +54,25 @@ impl<C: QueueCode> Shared<C> {
         }
     }
 
-    /// The first or last packet below a partition of a level: of the fattest on each level below.
-    fn victim_packet(&self, levels: &[Level], at: usize, partition: u32, head: bool) -> Option<(u32, u32)> {
+    /// The first or last packet below a partition of a level, by rank where packets have one: of the fattest on each
+    /// level below.
+    fn victim_packet(
+        &self,
+        levels: &mut [Level],
+        at: usize,
+        partition: u32,
+        head: bool,
+    ) -> Option<(u32, u32)> {
         let mut partition = partition;
-        for below in &levels[at + 1..] {
+        for below in &mut levels[at + 1..] {
             if !below.shape.is_one {
                 partition = below.fattest(partition);
             }
         }
-        let leaf = levels.last()?;
+        let leaf = levels.last_mut()?;
         let slot = if leaf.shape.is_ranked {
-            let ranked = &leaf.ranked[partition as usize];
-            if head { ranked.peek() } else { ranked.first_of_last() }?
+            let ranked = &mut leaf.ranked[partition as usize];
+            if head { ranked.peek() } else { ranked.last() }?
         } else {
             let (first, last) = self.packets.ends(leaf, partition);
             if head { first } else { last }

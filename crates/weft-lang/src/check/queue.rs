@@ -714,7 +714,8 @@ impl<'k, 'c> Checker<'k, 'c> {
         for decl in &item.decls {
             if let QueueDecl::Limit(clause) = decl {
                 self.once(limit.is_some(), "LIMIT", clause.span);
-                limit = self.limit(clause, Some(partitions.is_some()));
+                let has_tail = partitions.is_some() || packet_rank.is_some() && !clause.head;
+                limit = self.limit(clause, Some(has_tail));
             }
         }
         let has_limit = item.decls.iter().any(|decl| matches!(decl, QueueDecl::Limit(_)));
@@ -890,8 +891,9 @@ impl<'k, 'c> Checker<'k, 'c> {
         }
     }
 
-    /// `partitioned` is None for a queue that is made of others: its first queue knows.
-    fn limit(&mut self, clause: &ast::QueueLimit, partitioned: Option<bool>) -> Option<QueueLimit> {
+    /// `has_parts` says whether OF PARTITION means something: there are several, or the tail of the one is not what
+    /// comes. None for a queue that is made of others: its first queue knows.
+    fn limit(&mut self, clause: &ast::QueueLimit, has_parts: Option<bool>) -> Option<QueueLimit> {
         let packets =
             clause.packets.as_ref().map(|ast| self.number(ast, 1, i64::from(PACKETS_MAX), "packets"));
         let bytes = clause.bytes.as_ref().map(|ast| {
@@ -912,7 +914,7 @@ impl<'k, 'c> Checker<'k, 'c> {
             (false, false) => QueueOverflow::Arriving,
             (_, head) => QueueOverflow::Victim { of: of?, head },
         };
-        if clause.of_partition && partitioned == Some(false) {
+        if clause.of_partition && has_parts == Some(false) {
             let help = "write `DROP HEAD` or `DROP TAIL`";
             self.report(
                 code::QUEUE_SHAPE,

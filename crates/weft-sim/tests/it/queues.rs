@@ -448,6 +448,47 @@ fn bursts_leave_by_their_ranks_one_after_the_other() {
     }
 }
 
+/// If this fails, urgent packets are lost beside others while a queue is full, whatever their rank.
+#[test]
+fn what_ranks_last_is_dropped_when_a_queue_is_full() {
+    type Rank = fn(&Packet) -> u64;
+    let ranks: [(&str, Rank); 3] = [
+        ("srpt", |packet| packet.remaining),
+        ("edf", |packet| packet.deadline_ns),
+        ("lstf", |packet| packet.slack_ns as u64),
+    ];
+    for (name, rank) in ranks {
+        let mut dice = Dice::from_seed(21);
+        let mut queue = queue(name, " (packets = 40)");
+        let mut waiting: Vec<(u64, u64)> = Vec::new();
+        for handle in 0..20_000 {
+            if dice.percent(45) {
+                let first = waiting.iter().min().copied();
+                assert_eq!(
+                    queue.dequeue(7).map(|sent| sent.handle),
+                    first.map(|(_, handle)| handle),
+                    "{name}"
+                );
+                waiting.retain(|known| Some(*known) != first);
+                continue;
+            }
+            // Few ranks, so that many are equal: of those the last that came goes.
+            let n = 1_000 + dice.below(60) as u64;
+            let new = Packet { remaining: n, deadline_ns: n, slack_ns: n as i64, ..packet(handle, 0, 100) };
+            queue.enqueue(&new, 7);
+            waiting.push((rank(&new), handle));
+            if waiting.len() > 40 {
+                let last = waiting.iter().max().copied();
+                assert_eq!(
+                    queue.poll_dropped().map(|dropped| dropped.handle),
+                    last.map(|(_, handle)| handle)
+                );
+                waiting.retain(|known| Some(*known) != last);
+            }
+        }
+    }
+}
+
 /// If this fails, LSTF does not take off what a packet waited.
 #[test]
 fn slack_is_used_up_by_waiting() {

@@ -61,6 +61,11 @@ impl Buckets {
         self.last().map(|list| pair(self.lists[list]).0)
     }
 
+    /// The last id of the last list.
+    pub(super) fn last_of_last(&self) -> Option<u32> {
+        self.last().map(|list| pair(self.lists[list]).1)
+    }
+
     #[inline(always)]
     pub(super) fn append(&mut self, list: usize, id: u32, places: &mut impl Places) {
         let word = &mut self.low[list / 64];

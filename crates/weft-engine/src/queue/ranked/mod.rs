@@ -171,6 +171,16 @@ impl Ranked {
         }
     }
 
+    /// The last of the highest rank.
+    #[cold]
+    pub(super) fn last(&mut self) -> Option<u32> {
+        match self {
+            Self::Buckets(buckets) => buckets.last_of_last(),
+            Self::Tournament(tournament) => tournament.entries().max().map(Entry::id),
+            Self::Runs(runs) => runs.last(),
+        }
+    }
+
     /// All that are in, first to last.
     pub(super) fn ids(&self, places: &impl Places) -> Vec<u32> {
         let mut ids = Vec::new();
@@ -283,6 +293,9 @@ mod tests {
                 let highest = known.keys().next_back().map(|(rank, _)| *rank);
                 let last = known.iter().find(|((rank, _), _)| Some(*rank) == highest).map(|(_, id)| *id);
                 assert_eq!(ranked.first_of_last(), last, "{bits:?} at {seq}");
+                if dice.percent(30) {
+                    assert_eq!(ranked.last(), known.values().next_back().copied(), "{bits:?} at {seq}");
+                }
             }
         }
     }

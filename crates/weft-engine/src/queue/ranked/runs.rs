@@ -35,6 +35,8 @@ pub(in super::super) struct Runs {
     /// What came, as it came, and the least of it.
     fresh: Vec<Entry>,
     least: Entry,
+    /// No entry is behind it: the last of all, or one that was when somebody looked.
+    bound: Entry,
     /// Room to sort in.
     aside: Vec<Entry>,
     /// The number of who comes next.
@@ -49,6 +51,7 @@ impl Default for Runs {
             free: u64::MAX >> (u64::BITS as usize - RUNS_MAX),
             fresh: Vec::new(),
             least: NOBODY,
+            bound: HOLE,
             aside: Vec::new(),
             next_seq: FIRST_SEQ,
         }
@@ -73,6 +76,7 @@ impl Runs {
 
     #[inline(always)]
     fn take_in(&mut self, new: Entry) {
+        self.bound = self.bound.max(new);
         if self.has_hole() {
             return down(&mut self.heap, 0, new);
         }
@@ -133,9 +137,10 @@ impl Runs {
     #[cold]
     pub(super) fn remove(&mut self, id: u32) {
         let is_it = |known: &Entry| *known != HOLE && known.id() == id;
-        if let Some(at) = self.fresh.iter().position(is_it) {
-            self.fresh.swap_remove(at);
-            self.least = self.fresh.iter().copied().min().unwrap_or(NOBODY);
+        if let Some(at) = self.fresh.iter().rposition(is_it) {
+            if self.fresh.swap_remove(at) == self.least {
+                self.least = self.fresh.iter().copied().min().unwrap_or(NOBODY);
+            }
         } else if let Some(at) = self.heap.iter().position(is_it) {
             self.remove_from_heap(at);
         } else {
@@ -181,6 +186,15 @@ impl Runs {
     pub(super) fn move_to(&mut self, rank: i64, id: u32) {
         self.remove(id);
         self.push(rank, id);
+    }
+
+    /// The last of all. What came last mostly is it; else all are looked at.
+    pub(super) fn last(&mut self) -> Option<u32> {
+        if let Some(new) = self.fresh.last().filter(|new| **new == self.bound) {
+            return Some(new.id());
+        }
+        self.bound = self.entries().max()?;
+        Some(self.bound.id())
     }
 
     /// Those that are in, in no order.
@@ -247,7 +261,8 @@ impl Runs {
     fn restart(&mut self, mut all: Vec<Entry>) {
         // What is sorted is a heap.
         all.sort_unstable();
-        *self = Self { heap: all, next_seq: self.next_seq, ..Self::default() };
+        let bound = all.last().copied().unwrap_or(HOLE);
+        *self = Self { heap: all, bound, next_seq: self.next_seq, ..Self::default() };
     }
 
     /// Gives those that are in the lowest numbers, in their order.

@@ -5,7 +5,8 @@ use std::collections::BinaryHeap;
 
 use crate::net::discipline::{Backlog, Discipline, DropReason, Dropped, Drops, Item};
 
-/// A queue in order of rank, equal ones as they came, on a binary heap; what arrives when it is full is dropped.
+/// A queue in order of rank, equal ones as they came, on a binary heap; when it is full, the last in that order is
+/// dropped, after a look at all.
 ///
 /// Source: Sivaraman et al., "Programmable Packet Scheduling at Line Rate", SIGCOMM 2016. The rank is a function of the
 /// item, so that it is SRPT with `remaining`, strict priority with `class`.
@@ -38,11 +39,22 @@ impl Pifo {
     }
 }
 
+impl Pifo {
+    fn drop_last(&mut self) {
+        let mut all = core::mem::take(&mut self.heap).into_vec();
+        let last = (0..all.len()).min_by_key(|at| all[*at]);
+        if let Some(Reverse((_, _, place))) = last.map(|at| all.swap_remove(at)) {
+            let item = self.items[place as usize];
+            self.free.push(place);
+            self.backlog.remove(&item);
+            self.drops.push(item, DropReason::Full);
+        }
+        self.heap = all.into();
+    }
+}
+
 impl Discipline for Pifo {
     fn enqueue(&mut self, item: Item, _now_ns: u64) {
-        if self.backlog.packets >= self.limit_packets {
-            return self.drops.push(item, DropReason::Full);
-        }
         self.backlog.add(&item);
         let place = match self.free.pop() {
             Some(place) => {
@@ -56,6 +68,9 @@ impl Discipline for Pifo {
         };
         self.heap.push(Reverse(((self.rank)(&item), self.arrived, place)));
         self.arrived += 1;
+        if self.backlog.packets > self.limit_packets {
+            self.drop_last();
+        }
     }
 
     fn dequeue(&mut self, _now_ns: u64) -> Option<Item> {
@@ -90,9 +105,11 @@ mod tests {
             if dice.chance(520) {
                 let remaining = dice.within(&(0..=50)) as u32;
                 queue.enqueue(Item { id, remaining, len: 1, ..Item::default() }, 0);
-                match queue.poll_drop() {
-                    Some(dropped) => assert_eq!((dropped.item.id, waiting.len()), (id, 900)),
-                    None => waiting.push((remaining, id)),
+                waiting.push((remaining, id));
+                if let Some(dropped) = queue.poll_drop() {
+                    let last = waiting.iter().max().copied();
+                    assert_eq!((Some((dropped.item.remaining, dropped.item.id)), waiting.len()), (last, 901));
+                    waiting.retain(|known| Some(*known) != last);
                 }
             } else {
                 let first = waiting.iter().min().copied();
