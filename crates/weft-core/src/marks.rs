@@ -27,7 +27,7 @@ pub struct Marks {
 }
 
 /// The greatest class, and the most bytes that are left: of more, so many.
-pub const MARK_MAX: u32 = u32::MAX - 1;
+const MARK_MAX: u32 = u32::MAX - 1;
 
 impl Mark {
     /// All, each at its own number.

@@ -1054,13 +1054,8 @@ pub enum StmtKind {
         /// Where the copy goes.
         to: Expr,
     },
-    /// `MARK e;`
+    /// `MARK (f = e, ...);`, or `MARK e;`, which says the class.
     Mark {
-        /// The class.
-        class: Expr,
-    },
-    /// `MARK (f = e, ...);`
-    MarkFields {
         /// What is said, and its values.
         fields: Vec<Assign>,
     },
@@ -1110,6 +1105,9 @@ pub enum StmtKind {
     /// A verdict of a queue.
     QueueVerdict(QueueVerdict),
 }
+
+/// What `MARK e;` says.
+pub const MARK_CLASS: &str = "class";
 
 /// A header of a PUSH: `p (f = e, ...)`
 #[derive(Clone, PartialEq, Debug)]

@@ -3,7 +3,7 @@
 use weft_core::Type;
 use weft_core::marks::Mark;
 
-use super::scope::{Scope, with_nearest};
+use super::scope::{Scope, View, with_nearest};
 use crate::ast::{self, Assign};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{ArithOp, Expr, ExprKind, Function, HandlerKind, StmtKind};
@@ -18,33 +18,20 @@ enum Said {
     Deadline,
 }
 
-const SAID: &[(&str, Said)] = &[
-    ("class", Said::Class),
-    ("remaining", Said::Remaining),
-    ("slack", Said::Slack),
-    ("deadline", Said::Deadline),
+const SAID: &[(&str, Said, Type)] = &[
+    (ast::MARK_CLASS, Said::Class, Type::Uint(32)),
+    ("remaining", Said::Remaining, Type::Size),
+    ("slack", Said::Slack, Type::Interval),
+    ("deadline", Said::Deadline, Type::Timestamp),
 ];
 
 /// The names, with what each takes.
-pub(crate) fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let ty = |said: &Said| match said {
-        Said::Class => "U32",
-        Said::Remaining => "SIZE",
-        Said::Slack => "INTERVAL",
-        Said::Deadline => "TIMESTAMP",
-    };
-    SAID.iter().map(move |(name, said)| (*name, ty(said)))
+pub(crate) fn names() -> impl Iterator<Item = (&'static str, Type)> {
+    SAID.iter().map(|(name, _, ty)| (*name, *ty))
 }
 
 impl Scope<'_, '_> {
-    /// `MARK e;`
-    pub(super) fn mark(&mut self, class: &ast::Expr, span: Span) -> Option<StmtKind> {
-        self.check_mark(span)?;
-        Some(StmtKind::Mark { says: vec![self.said(Said::Class, class)?] })
-    }
-
-    /// `MARK (f = e, ...);`
-    pub(super) fn mark_fields(&mut self, fields: &[Assign], span: Span) -> Option<StmtKind> {
+    pub(super) fn mark(&mut self, fields: &[Assign], span: Span) -> Option<StmtKind> {
         self.check_mark(span)?;
         let says: Vec<Option<(Mark, Expr)>> =
             fields.iter().enumerate().map(|(at, field)| self.mark_field(field, &fields[..at])).collect();
@@ -52,7 +39,7 @@ impl Scope<'_, '_> {
     }
 
     fn check_mark(&mut self, span: Span) -> Option<()> {
-        if self.is_in(HandlerKind::Response) {
+        if self.view == View::Handler(HandlerKind::Response) {
             let diagnostic =
                 Diagnostic::error(code::ACTION_NOT_HERE, "MARK has nobody to tell in ON RESPONSE")
                     .at(span, "no link is behind it: queues are on the way of requests")
@@ -65,12 +52,12 @@ impl Scope<'_, '_> {
 
     fn mark_field(&mut self, field: &Assign, before: &[Assign]) -> Option<(Mark, Expr)> {
         let name = &field.name;
-        let Some((_, said)) = SAID.iter().find(|(known, _)| *known == name.name) else {
+        let Some((_, said, ty)) = SAID.iter().find(|(known, ..)| *known == name.name) else {
             let message = format!("MARK cannot say `{}` of a message", name.name);
             let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
                 .at(name.span, "queues ask for nothing of this name")
                 .with_help("it says class, remaining, slack or deadline");
-            self.cx.report(with_nearest(diagnostic, name, SAID.iter().map(|(known, _)| *known)));
+            self.cx.report(with_nearest(diagnostic, name, names().map(|(known, _)| known)));
             self.expr(&field.value, None);
             return None;
         };
@@ -90,20 +77,16 @@ impl Scope<'_, '_> {
             self.cx.report(diagnostic);
             return None;
         }
-        self.said(*said, &field.value)
+        self.said(*said, *ty, &field.value)
     }
 
-    fn said(&mut self, said: Said, value: &ast::Expr) -> Option<(Mark, Expr)> {
+    fn said(&mut self, said: Said, ty: Type, value: &ast::Expr) -> Option<(Mark, Expr)> {
+        let mut value_for = |whose| self.value_for(value, ty, false, whose);
         match said {
-            Said::Class => Some((Mark::Class, self.value_for(value, Type::Uint(32), false, "a mark")?)),
+            Said::Class => Some((Mark::Class, value_for("a mark")?)),
             Said::Remaining => Some((Mark::Remaining, self.bytes_left(value)?)),
-            Said::Deadline => {
-                Some((Mark::Deadline, self.value_for(value, Type::Timestamp, false, "a deadline")?))
-            }
-            Said::Slack => {
-                let slack = self.value_for(value, Type::Interval, false, "a slack")?;
-                Some((Mark::Deadline, from_now(slack)))
-            }
+            Said::Deadline => Some((Mark::Deadline, value_for("a deadline")?)),
+            Said::Slack => Some((Mark::Deadline, from_now(value_for("a slack")?))),
         }
     }
 

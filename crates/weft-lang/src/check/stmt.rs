@@ -73,8 +73,7 @@ impl Scope<'_, '_> {
                 self.check_action(&[HandlerKind::Open, HandlerKind::Request], "MIRROR", stmt.span)?;
                 Some(StmtKind::Mirror { to: self.target(to)? })
             }
-            Ast::Mark { class } => self.mark(class, stmt.span),
-            Ast::MarkFields { fields } => self.mark_fields(fields, stmt.span),
+            Ast::Mark { fields } => self.mark(fields, stmt.span),
             Ast::Delay { interval } => {
                 let data = [HandlerKind::Open, HandlerKind::Request, HandlerKind::Response];
                 self.check_action(&data, "DELAY", stmt.span)?;
@@ -917,10 +916,6 @@ impl Scope<'_, '_> {
             names.push(View::Handler(HandlerKind::Error).words());
         }
         names
-    }
-
-    pub(super) fn is_in(&self, handler: HandlerKind) -> bool {
-        matches!(self.view, View::Handler(kind) if kind == handler)
     }
 
     pub(super) fn check_action(&mut self, allowed: &[HandlerKind], what: &str, span: Span) -> Option<()> {

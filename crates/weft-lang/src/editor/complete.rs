@@ -408,7 +408,7 @@ impl Place<'_> {
 
     fn marks(&mut self) {
         for (name, ty) in mark::names() {
-            self.add(name, CandidateKind::Parameter, ty, "Said to the queues behind.");
+            self.add(name, CandidateKind::Parameter, &ty.to_string(), "Said to the queues behind.");
         }
     }
 

@@ -854,15 +854,13 @@ impl Walk {
                 self.exprs(amount);
             }
             StmtKind::Reset { target } => self.member_of_element(target),
-            StmtKind::Mirror { to } | StmtKind::Mark { class: to } | StmtKind::Delay { interval: to } => {
-                self.expr(to)
-            }
+            StmtKind::Mirror { to } | StmtKind::Delay { interval: to } => self.expr(to),
             StmtKind::Signal { args, .. } => args.iter().for_each(|arg| self.expr(arg)),
             StmtKind::Message { to, fields } => {
                 self.exprs(to);
                 fields.iter().for_each(|field| self.expr(&field.value));
             }
-            StmtKind::MarkFields { fields } => fields.iter().for_each(|field| self.expr(&field.value)),
+            StmtKind::Mark { fields } => fields.iter().for_each(|field| self.expr(&field.value)),
             StmtKind::Push { headers } => {
                 let fields = headers.iter().flat_map(|header| &header.fields);
                 fields.for_each(|field| self.expr(&field.value));

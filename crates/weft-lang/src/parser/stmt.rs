@@ -1,6 +1,6 @@
 //! Statements, actions and verdicts.
 
-use crate::ast::{Expr, ExprKind};
+use crate::ast::{Assign, Expr, ExprKind, Ident, MARK_CLASS};
 use crate::ast::{
     First, Guard, IfArm, Insert, InsertSource, Join, JoinCondition, Place, Pushed, Returning, Scan, Select,
     Stmt, StmtKind, Update, Upsert, Verdict, VerdictKind, WithItem,
@@ -508,7 +508,7 @@ impl Parser<'_> {
         Ok(Join { left, table, alias, first, condition, span: self.span_from(start) })
     }
 
-    fn join_alias(&mut self) -> Parsed<crate::ast::Ident> {
+    fn join_alias(&mut self) -> Parsed<Ident> {
         let is_name = self.word().is_some_and(|word| !super::cursor::is_reserved(word))
             || self.at(TokenKind::QuotedWord);
         if is_name { self.ident("a name for the row") } else { Err(self.expected("")) }
@@ -654,10 +654,12 @@ impl Parser<'_> {
             let span = self.token().span;
             return Err(self.fail_at(span, code::UNEXPECTED, "what MARK says stands in parentheses", &help));
         }
-        match self.at(TokenKind::LeftParen) && is_field(self, 1) {
-            true => Ok(StmtKind::MarkFields { fields: self.assigns_in_parens("what is said")? }),
-            false => Ok(StmtKind::Mark { class: self.expr()? }),
+        if self.at(TokenKind::LeftParen) && is_field(self, 1) {
+            return Ok(StmtKind::Mark { fields: self.assigns_in_parens("what is said")? });
         }
+        let value = self.expr()?;
+        let (span, name) = (value.span, MARK_CLASS.to_owned());
+        Ok(StmtKind::Mark { fields: vec![Assign { name: Ident { name, span }, value, span }] })
     }
 
     fn push(&mut self) -> Parsed<StmtKind> {
