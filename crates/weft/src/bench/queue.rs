@@ -66,11 +66,23 @@ struct Case {
     /// The backlog comes and goes as a whole, so that each packet finds and leaves it at all sizes; else it stays, and
     /// where ranks are, it soon holds those that nothing is worse than.
     in_bursts: bool,
+    /// Two come for each that leaves: the queue is full, and each second drops one.
+    is_flooded: bool,
 }
 
 fn case(name: &str, queue: &str, backlog: u64, flows: u32) -> Case {
     let (name, queue) = (name.to_owned(), queue.to_owned());
-    Case { name, queue, backlog, flows, twin: None, handlers: None, interpreted: false, in_bursts: false }
+    Case {
+        name,
+        queue,
+        backlog,
+        flows,
+        twin: None,
+        handlers: None,
+        interpreted: false,
+        in_bursts: false,
+        is_flooded: false,
+    }
 }
 
 fn with(handlers: HandlersByHand, case: Case) -> Case {
@@ -79,6 +91,12 @@ fn with(handlers: HandlersByHand, case: Case) -> Case {
 
 fn in_bursts(case: Case) -> Case {
     Case { in_bursts: true, ..case }
+}
+
+/// A queue of the library that holds so many packets, flooded.
+fn flooded(queue: &str, packets: u64) -> Case {
+    let name = format!("{queue} of {packets}, flooded");
+    Case { is_flooded: true, ..case(&name, &format!("{queue} (packets = {packets})"), packets, 100) }
 }
 
 fn srpt_by_hand(case: &Case, packets: &[Packet]) -> Box<dyn Steps> {
@@ -131,6 +149,9 @@ fn cases(quick: bool) -> Vec<Case> {
         in_bursts(twin("srpt, bursts of 65,536", "srpt (packets = 4000000)", 65_536, 100, srpt_by_hand)),
         in_bursts(twin("ranked, bursts of 65,536", "ranked", 65_536, 100, ranked_by_hand)),
         in_bursts(case("lstf, bursts of 1,000", "lstf (packets = 4000000)", 1_000, 100)),
+        flooded("fifo", 1_000),
+        flooded("srpt", 1_000),
+        flooded("srpt", 65_536),
     ];
     for name in [
         "red",
@@ -423,6 +444,8 @@ struct Subject<L> {
     next: usize,
     /// Packets that come before as many leave.
     burst: u64,
+    /// Packets that come for each that leaves, where they do so one by one.
+    come: u64,
 }
 
 impl<L: Line> Subject<L> {
@@ -430,7 +453,8 @@ impl<L: Line> Subject<L> {
         // So short that nothing is late by a controller's measure.
         let step = if case.backlog <= 1_000 { STEP_NS } else { 1 };
         let (backlog, burst) = if case.in_bursts { (0, case.backlog) } else { (case.backlog, 1) };
-        let mut made = Self { line, now: 1, step, next: 0, burst };
+        let come = if case.is_flooded { 2 } else { 1 };
+        let mut made = Self { line, now: 1, step, next: 0, burst, come };
         (0..backlog).for_each(|_| made.enqueue(packets));
         made
     }
@@ -456,7 +480,7 @@ impl<L: Line> Steps for Subject<L> {
         let began = Instant::now();
         match self.burst {
             1 => (0..n).for_each(|_| {
-                self.enqueue(packets);
+                (0..self.come).for_each(|_| self.enqueue(packets));
                 sent += u64::from(self.line.dequeue(self.now));
             }),
             burst => (0..n / burst).for_each(|_| {

@@ -371,6 +371,25 @@ mod tests {
                     known.remove(&key);
                     free.push(id);
                 }
+                // It is full for a while: the last leaves for each that comes, and the first now and then.
+                for nth in 0..burst / 2 {
+                    if let Some(id) = free.pop() {
+                        let given = dice.below(1 << 19) as i64;
+                        ranked.insert(id, given, &mut places);
+                        seq += 1;
+                        known.insert((bits.map_or(given, |bits| given.min((1 << bits) - 1)), seq), id);
+                    }
+                    let last = known.pop_last().map(|(_, id)| id);
+                    assert_eq!(ranked.last(), last, "{bits:?} of {burst} at {nth}");
+                    last.into_iter().for_each(|id| ranked.remove(id, &mut places));
+                    free.extend(last);
+                    if dice.percent(30) {
+                        let first = known.pop_first().map(|(_, id)| id);
+                        assert_eq!(ranked.pop(&mut places), first, "{bits:?} of {burst} at {nth}, full");
+                        free.extend(first);
+                    }
+                }
+                assert_eq!(ranked.peek(), known.values().next().copied(), "{bits:?} of {burst}, full");
                 assert_eq!(ranked.ids(&places), known.values().copied().collect::<Vec<_>>());
             }
         }

@@ -10,10 +10,15 @@
 //! Each entry is sorted once or goes into the heap once: what it costs grows with the logarithm of how many there are.
 //! No step sorts more than [`RUN_MAX`], which takes some 10 us. Beside the entries runs take [`RUN_MAX`] times
 //! [`RUNS_MAX`] places at most, and as many as one has to sort in: 1 MB.
+//!
+//! Who asks for the last of all mostly takes it away, and asks again soon: a queue is full. So an eighth of all, the
+//! last ones, go into a heap of their own then, whose root is the last of all. Until that is empty nobody has to look
+//! at the others: one look at all pays for an eighth as many that are taken away.
 
 use super::entry::{self, BACK, Entry, FIRST_SEQ, HOLE, NOBODY, SEQS};
 use super::sort::sort_from_last;
 use core::hint::select_unpredictable;
+use std::collections::BinaryHeap;
 
 /// Entries of a run, at most and at least.
 const RUN_MAX: usize = 1024;
@@ -21,6 +26,8 @@ const RUN_MIN: usize = 8;
 /// How many runs there may be. More go into the heap.
 const RUNS_MAX: usize = 64;
 const _: () = assert!(RUNS_MAX <= u64::BITS as usize);
+/// Of so many entries one is among the last.
+const LAST_SHARE: usize = 8;
 
 /// All ranks of those that leave in their order, but for a few.
 #[derive(Clone, Debug)]
@@ -35,8 +42,9 @@ pub(in super::super) struct Runs {
     /// What came, as it came, and the least of it.
     fresh: Vec<Entry>,
     least: Entry,
-    /// No entry is behind it: the last of all, or one that was when somebody looked.
-    bound: Entry,
+    /// The last ones, the last of all first; and from which on entries are among them. Nobody else is behind that.
+    lasts: BinaryHeap<Entry>,
+    lasts_from: Entry,
     /// Room to sort in.
     aside: Vec<Entry>,
     /// The number of who comes next.
@@ -51,7 +59,8 @@ impl Default for Runs {
             free: u64::MAX >> (u64::BITS as usize - RUNS_MAX),
             fresh: Vec::new(),
             least: NOBODY,
-            bound: HOLE,
+            lasts: BinaryHeap::new(),
+            lasts_from: NOBODY,
             aside: Vec::new(),
             next_seq: FIRST_SEQ,
         }
@@ -76,7 +85,9 @@ impl Runs {
 
     #[inline(always)]
     fn take_in(&mut self, new: Entry) {
-        self.bound = self.bound.max(new);
+        if new > self.lasts_from {
+            return self.lasts.push(new);
+        }
         if self.has_hole() {
             return down(&mut self.heap, 0, new);
         }
@@ -101,7 +112,7 @@ impl Runs {
             }
             self.settle();
         }
-        let root = self.heap.first_mut()?;
+        let Some(root) = self.heap.first_mut() else { return self.pop_of_lasts() };
         let id = root.id();
         if id < entry::IDS {
             *root = HOLE;
@@ -126,18 +137,37 @@ impl Runs {
         first.id()
     }
 
+    /// Takes the first of the last ones out. There are no others, so these are as all others from now on.
+    #[cold]
+    fn pop_of_lasts(&mut self) -> Option<u32> {
+        self.lasts_from = NOBODY;
+        if !self.lasts.is_empty() {
+            // What is sorted is a heap.
+            self.heap = core::mem::take(&mut self.lasts).into_sorted_vec();
+        }
+        let root = self.heap.first_mut()?;
+        Some(core::mem::replace(root, HOLE).id())
+    }
+
     /// The first.
     pub(super) fn first(&self) -> Option<u32> {
         let below = if self.has_hole() { 1..5 } else { 0..1 };
         let first = self.heap.iter().take(below.end).skip(below.start).fold(self.least, |a, b| a.min(*b));
-        (first < NOBODY).then(|| self.real(first)).map(Entry::id)
+        if first == NOBODY {
+            return self.lasts.iter().min().map(|known| known.id());
+        }
+        Some(self.real(first).id())
     }
 
-    /// Takes an id out, after a look at all.
+    /// Takes an id out: the last of all, or another after a look at all.
     #[cold]
     pub(super) fn remove(&mut self, id: u32) {
         let is_it = |known: &Entry| *known != HOLE && known.id() == id;
-        if let Some(at) = self.fresh.iter().rposition(is_it) {
+        if self.lasts.peek().is_some_and(is_it) {
+            self.lasts.pop();
+        } else if self.lasts.iter().any(is_it) {
+            self.lasts.retain(|known| !is_it(known));
+        } else if let Some(at) = self.fresh.iter().rposition(is_it) {
             if self.fresh.swap_remove(at) == self.least {
                 self.least = self.fresh.iter().copied().min().unwrap_or(NOBODY);
             }
@@ -188,20 +218,65 @@ impl Runs {
         self.push(rank, id);
     }
 
-    /// The last of all. What came last mostly is it; else all are looked at.
+    /// The last of all.
     pub(super) fn last(&mut self) -> Option<u32> {
-        if let Some(new) = self.fresh.last().filter(|new| **new == self.bound) {
-            return Some(new.id());
+        if self.lasts.is_empty() {
+            self.set_lasts_apart();
         }
-        self.bound = self.entries().max()?;
-        Some(self.bound.id())
+        self.lasts.peek().map(|last| last.id())
+    }
+
+    /// Moves the last ones to a heap of their own. How many these are is known by a sample of all.
+    #[cold]
+    fn set_lasts_apart(&mut self) {
+        let Some(from) = self.sampled_last() else { return };
+        self.lasts_from = from;
+        let lasts = &mut self.lasts;
+        let mut stays = |known: &Entry| {
+            let stays = *known < from;
+            if !stays {
+                lasts.push(*known);
+            }
+            stays
+        };
+        self.fresh.retain(&mut stays);
+        self.heap.retain(|known| {
+            let nth = known.id().wrapping_sub(entry::IDS) as usize;
+            match self.runs.get(nth) {
+                _ if *known == HOLE => false,
+                Some(run) => run.last().is_some_and(|first| *first < from),
+                None => stays(known),
+            }
+        });
+        for (nth, run) in self.runs.iter_mut().enumerate() {
+            run.drain(..run.partition_point(|known| *known >= from)).for_each(|known| lasts.push(known));
+            self.free |= u64::from(run.is_empty()) << nth;
+        }
+        if self.least >= from {
+            self.least = NOBODY;
+        }
+        for at in 1..self.heap.len() {
+            let known = self.heap[at];
+            up(&mut self.heap, at, known);
+        }
+    }
+
+    /// Of a sample of all the first of the last ones. At least one is among the last, for it is itself.
+    fn sampled_last(&mut self) -> Option<Entry> {
+        let mut sample = core::mem::take(&mut self.aside);
+        sample.clear();
+        sample.extend(self.entries().step_by(self.entries().count().div_ceil(RUN_MAX).max(1)));
+        let nth = sample.len().checked_sub(sample.len() / LAST_SHARE + 1);
+        let from = nth.map(|nth| *sample.select_nth_unstable(nth).1);
+        self.aside = sample;
+        from
     }
 
     /// Those that are in, in no order.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> + Clone {
         let is_real = |known: &&Entry| **known != HOLE && known.id() < entry::IDS;
         let heap = self.heap.iter().filter(is_real);
-        heap.chain(self.runs.iter().flatten()).chain(&self.fresh).copied()
+        heap.chain(self.runs.iter().flatten()).chain(&self.fresh).chain(&self.lasts).copied()
     }
 
     /// An entry of the heap, with its own id if it is the first of a run.
@@ -261,8 +336,7 @@ impl Runs {
     fn restart(&mut self, mut all: Vec<Entry>) {
         // What is sorted is a heap.
         all.sort_unstable();
-        let bound = all.last().copied().unwrap_or(HOLE);
-        *self = Self { heap: all, bound, next_seq: self.next_seq, ..Self::default() };
+        *self = Self { heap: all, next_seq: self.next_seq, ..Self::default() };
     }
 
     /// Gives those that are in the lowest numbers, in their order.
