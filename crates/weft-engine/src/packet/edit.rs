@@ -2,6 +2,7 @@
 
 use super::reshape::reshape;
 use super::stats::Lost;
+use core::ops::Neg;
 use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Patch, Slot};
 use weft_core::checksum::fold;
 use weft_core::frame::{Checksum, Frame, Pool};
@@ -144,23 +145,40 @@ impl<'a> Edits<'a> {
     #[inline(always)]
     fn follow(&self, sums: &[Sum], delta: Delta, partial: u64, bytes: &mut [u8]) {
         for sum in sums {
-            self.add(*sum, delta, partial, bytes);
+            let is_kept = self.add(*sum, delta, partial, bytes);
+            if is_kept && sums.iter().any(|sum| sum.covers != 0) {
+                self.follow_sum(sums, *sum, -delta, partial, bytes);
+            }
         }
     }
 
-    /// Keeps a checksum right. One that the program sets itself is the program's. `partial` is where one lies that is
-    /// still to be completed.
+    /// Keeps checksums right that cover another one. What that one covers has changed, and so it has by as much the
+    /// other way, or will have when a device has completed it.
+    #[cold]
+    fn follow_sum(&self, sums: &[Sum], changed: Sum, delta: Delta, partial: u64, bytes: &mut [u8]) {
+        let place = |sum: Sum| self.slots.get(usize::from(sum.input)).map(|slot| slot.b);
+        for sum in sums.iter().filter(|sum| sum.covers >> (changed.input & 63) & 1 == 1) {
+            if place(*sum) < place(changed) && self.add(*sum, delta, partial, bytes) {
+                self.follow_sum(sums, *sum, -delta, partial, bytes);
+            }
+        }
+    }
+
+    /// Keeps a checksum right, if there is one: whether there is. One that the program sets itself is the program's.
+    /// `partial` is where one lies that is still to be completed.
     #[inline]
-    fn add(&self, sum: Sum, delta: Delta, partial: u64, bytes: &mut [u8]) {
+    fn add(&self, sum: Sum, delta: Delta, partial: u64, bytes: &mut [u8]) -> bool {
         let is_there = (self.present & !self.set) >> (sum.input & 63) & 1 == 1;
-        let Some(slot) = self.slots.get(usize::from(sum.input)).filter(|_| is_there) else { return };
+        let Some(slot) = self.slots.get(usize::from(sum.input)).filter(|_| is_there) else { return false };
         let at = slot.b as usize;
-        let Some(field) = bytes.get_mut(at..).and_then(|bytes| bytes.first_chunk_mut::<2>()) else { return };
+        let Some(field) = bytes.get_mut(at..).and_then(|bytes| bytes.first_chunk_mut::<2>()) else {
+            return false;
+        };
         let old = u16::from_be_bytes(*field);
         let new = match slot.b == partial {
             true if sum.pseudo => delta.add_to(old, at),
-            true => return,
-            false if sum.zero_is_none && old == 0 => return,
+            true => return true,
+            false if sum.zero_is_none && old == 0 => return false,
             false => match !delta.add_to(!old, at) {
                 // RFC 768: a sum that is zero is sent as all ones.
                 0 if sum.zero_is_none => 0xffff,
@@ -168,6 +186,16 @@ impl<'a> Edits<'a> {
             },
         };
         *field = new.to_be_bytes();
+        true
+    }
+}
+
+/// The same change the other way.
+impl Neg for Delta {
+    type Output = Self;
+
+    fn neg(self) -> Self {
+        Self { sum: !self.sum, ..self }
     }
 }
 

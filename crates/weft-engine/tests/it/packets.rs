@@ -944,7 +944,7 @@ fn random_chain(dice: &mut Dice) -> ChainProgram {
     // Fields lie one behind the other, at even and at odd places.
     let (mut parse, mut stores, mut next, mut end) = (String::new(), Vec::new(), 3, dice.below(2));
     let sum_at = chain.request.inputs.len();
-    let sum = Sum { input: sum_at as u16, zero_is_none: dice.percent(50), pseudo: false };
+    let sum = Sum { input: sum_at as u16, zero_is_none: dice.percent(50), pseudo: false, covers: 0 };
     let field = match parse_program(FRAMES).expect("it is in the form").request.inputs[0].place.clone() {
         Place::Frame(field) => field,
         other => panic!("{other:?}"),

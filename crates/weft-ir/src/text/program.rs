@@ -193,7 +193,7 @@ fn write_field(field: &FieldRef) -> String {
 /// ```text
 /// frames
 /// check "ipv4" "truncated" line 12
-/// store in3 bits 2 0 16 big sum in5 pseudo zero_is_none
+/// store in3 bits 2 0 16 big sum in4 sum in5 pseudo zero_is_none covers in4
 /// inherited in6
 /// carried in7 tunnel in8 gives in9 gives in10
 /// usual in0
@@ -218,6 +218,9 @@ fn write_frames(out: &mut String, frames: &Frames) {
             let _ = write!(rest, " sum in{}", sum.input);
             rest.push_str(&flag(sum.pseudo, "pseudo"));
             rest.push_str(&flag(sum.zero_is_none, "zero_is_none"));
+            for at in bits(sum.covers) {
+                let _ = write!(rest, " covers in{at}");
+            }
         }
         declaration(out, "store", &[], &rest);
     }
@@ -551,11 +554,12 @@ fn parse_store(line: &mut Line<'_>) -> Result<(usize, Store), ParseError> {
     let mut sums = Vec::new();
     while line.eat_word("sum") {
         let input = line.id("in")?;
-        sums.push(Sum {
-            input,
-            pseudo: line.eat_word("pseudo"),
-            zero_is_none: line.eat_word("zero_is_none"),
-        });
+        let (pseudo, zero_is_none) = (line.eat_word("pseudo"), line.eat_word("zero_is_none"));
+        let mut covers = 0;
+        while line.eat_word("covers") {
+            covers |= InputId(line.id("in")?).bit();
+        }
+        sums.push(Sum { input, pseudo, zero_is_none, covers });
     }
     Ok((usize::from(input), Store { at, sums }))
 }

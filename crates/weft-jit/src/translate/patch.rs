@@ -55,7 +55,10 @@ pub(super) fn plan(chain: &ChainProgram, event: Event, parts: &[Part<'_>]) -> Ve
         // What was read of a MAC address is where it lies: there is one place for each statement that sets it.
         let is_fit =
             uses.set & !edited & own != 0 && !(input.ty == Type::Mac && uses.set_in_scans & own != 0);
-        let follows = |sum: &Sum| !sum.pseudo && (uses.set | uses.cleared) & InputId(sum.input).bit() == 0;
+        let follows = |sum: &Sum| {
+            let is_set = (uses.set | uses.cleared) & InputId(sum.input).bit() != 0;
+            !sum.pseudo && sum.covers == 0 && !is_set
+        };
         how(input, store).filter(|_| is_fit && store.sums.iter().all(follows))
     };
     chain.request.inputs.iter().enumerate().map(how).collect()

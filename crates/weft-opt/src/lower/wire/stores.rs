@@ -1,5 +1,6 @@
 //! How fields that a chain changes are written back, and which checksums cover them.
 
+use core::cmp::Ordering;
 use weft_core::limits::INPUTS_MAX;
 use weft_core::types::Type;
 use weft_core::wire::{
@@ -40,9 +41,7 @@ pub(super) fn plan(protocols: &[Protocol], inputs: &mut Vec<Input>) -> Result<Ve
         no_aliases(&inputs[at], inputs).map_err(refuse)?;
         let place = one_place(protocols, &field).map_err(refuse)?;
         let sums = sums(protocols, &field).map_err(refuse)?;
-        let sums =
-            sums.into_iter().map(|(field, sum)| Sum { input: input_of(protocols, inputs, field), ..sum });
-        stores.push(Some(Store { at: place, sums: sums.collect() }));
+        stores.push(Some(Store { at: place, sums: as_inputs(protocols, inputs, &sums) }));
     }
     stores.resize(inputs.len(), None);
     if inputs.len() > INPUTS_MAX {
@@ -123,35 +122,80 @@ fn bits_before(protocol: &Protocol, id: FieldId) -> Option<u64> {
     find(&protocol.fields, &protocol.items, id)
 }
 
-/// The checksums that cover a field, as what they are fields of.
-fn sums(protocols: &[Protocol], field: &FieldRef) -> Result<Vec<(FieldRef, Sum)>, String> {
-    let mut found: Vec<(FieldRef, Sum)> = Vec::new();
+/// A checksum that covers a field.
+#[derive(Clone, PartialEq)]
+struct Covering {
+    level: u8,
+    protocol: ProtocolId,
+    field: FieldId,
+    kind: Checksum,
+    /// By its pseudo header alone.
+    pseudo: bool,
+}
+
+/// The checksums that cover a field.
+fn sums(protocols: &[Protocol], field: &FieldRef) -> Result<Vec<Covering>, String> {
+    let mut found: Vec<Covering> = Vec::new();
     for (protocol, id) in field.layer.protocols.iter().zip(field.fields.iter().flatten()) {
         let own = (*protocol, *id);
         for level in 0..=field.layer.level {
             for (at, other) in protocols.iter().enumerate() {
                 let at = ProtocolId(at as u16);
-                for (sum_field, sum) in checksums(other).filter(|(sum_field, _)| (at, *sum_field) != own) {
+                for (sum_field, kind) in checksums(other).filter(|(sum_field, _)| (at, *sum_field) != own) {
                     let covers = match level == field.layer.level {
-                        true => covers(protocols, (at, sum), own),
-                        false if sum != Checksum::Header && carries(protocols, at, *protocol) => Some(false),
+                        true => covers(protocols, (at, kind), own),
+                        false if kind != Checksum::Header && carries(protocols, at, *protocol) => Some(false),
                         false => None,
                     };
                     let Some(pseudo) = covers else { continue };
-                    if sum == Checksum::Crc32c {
+                    if kind == Checksum::Crc32c {
                         return Err(format!("the CRC32c of `{}` covers it", other.name));
                     }
-                    let layer = LayerRef { level, protocols: vec![at] };
-                    let of = FieldRef::first(layer, vec![sum_field]);
-                    let zero_is_none = sum == Checksum::PseudoOrZero;
-                    if !found.iter().any(|(known, _)| *known == of) {
-                        found.push((of, Sum { input: 0, zero_is_none, pseudo }));
+                    let is_it = |known: &Covering| {
+                        (known.level, known.protocol, known.field) == (level, at, sum_field)
+                    };
+                    if !found.iter().any(is_it) {
+                        found.push(Covering { level, protocol: at, field: sum_field, kind, pseudo });
                     }
                 }
             }
         }
     }
     Ok(found)
+}
+
+/// Checksums by their inputs; and which of them cover others.
+fn as_inputs(protocols: &[Protocol], inputs: &mut Vec<Input>, sums: &[Covering]) -> Vec<Sum> {
+    let mut input = |sum: &Covering| {
+        let layer = LayerRef { level: sum.level, protocols: vec![sum.protocol] };
+        input_of(protocols, inputs, FieldRef::first(layer, vec![sum.field]))
+    };
+    let known: Vec<(&Covering, u16)> = sums.iter().map(|sum| (sum, input(sum))).collect();
+    let covered_by = |sum: &Covering| {
+        let covered = known.iter().filter(|(other, _)| sum.covers(other, protocols));
+        covered.fold(0, |all, (_, input)| all | 1 << (input & 63))
+    };
+    let sum = |(sum, input): &(&Covering, u16)| Sum {
+        input: *input,
+        zero_is_none: sum.kind == Checksum::PseudoOrZero,
+        pseudo: sum.pseudo,
+        covers: covered_by(sum),
+    };
+    known.iter().map(sum).collect()
+}
+
+impl Covering {
+    /// Whether it covers a checksum of a layer that may stand behind its own.
+    fn covers(&self, other: &Self, protocols: &[Protocol]) -> bool {
+        self.kind != Checksum::Header
+            && match self.level.cmp(&other.level) {
+                Ordering::Less => carries(protocols, self.protocol, other.protocol),
+                Ordering::Equal => {
+                    self.protocol != other.protocol && leads_to(protocols, self.protocol, other.protocol)
+                }
+                Ordering::Greater => false,
+            }
+    }
 }
 
 /// Whether a checksum covers a field of the same level, and whether by its pseudo header alone.

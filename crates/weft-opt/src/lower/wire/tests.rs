@@ -521,7 +521,9 @@ fn stores(asked: &[Asked]) -> String {
     let sums = store.sums.iter().map(|sum| {
         let kinds = [(sum.pseudo, " pseudo"), (sum.zero_is_none, " or zero")];
         let kinds: String = kinds.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| *name).collect();
-        format!(", {}{kinds}", inputs[usize::from(sum.input)].name)
+        let covered = (0..inputs.len()).filter(|at| sum.covers >> at & 1 == 1);
+        let covered: String = covered.map(|at| format!(" over {}", inputs[at].name)).collect();
+        format!(", {}{kinds}{covered}", inputs[usize::from(sum.input)].name)
     });
     format!("{:?}{}", store.at, sums.collect::<String>())
 }
@@ -538,6 +540,6 @@ fn what_changes_is_written_with_its_checksums() {
     assert_eq!(stores(&[(0, UDP, "dst_port")]), bits(2, 0, 16) + ", udp.checksum or zero");
     assert_eq!(stores(&[(0, VLAN, "vid")]), bits(2, 0, 12));
     assert_eq!(stores(&[(0, VLAN, "pcp")]), bits(1, 5, 3));
-    let inner = bits(1, 0, 8) + ", udp.checksum or zero, ipv4.checksum";
+    let inner = bits(1, 0, 8) + ", udp.checksum or zero over ipv4.checksum, ipv4.checksum";
     assert_eq!(stores(&[(1, IPV4, "ttl")]), inner);
 }
