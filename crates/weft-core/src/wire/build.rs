@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::eval::{self, Sight};
+use super::reshape::address_fields;
 use super::{
     Checksum, Expr, FieldId, FieldValue, Item, Next, Protocol, ProtocolId, Rule, Spread, Until, Width,
     as_on_wire,
 };
 use crate::checksum::{self, fold};
 use crate::flow::flow_of;
-use crate::types::Type;
 
 /// A header to be built.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -385,9 +385,7 @@ impl<'a> Maker<'a> {
 /// The nearest of the headers below that has addresses, and these fields.
 pub(super) fn addresses(protocols: &[Protocol], below: &[Header]) -> Option<(usize, Vec<FieldId>)> {
     below.iter().enumerate().rev().find_map(|(at, lower)| {
-        let fields = protocols[usize::from(lower.protocol.0)].fields.iter().enumerate();
-        let addresses = fields.filter(|(_, field)| field.ty == Type::IpAddr);
-        let ids: Vec<FieldId> = addresses.map(|(at, _)| FieldId(at as u16)).collect();
+        let ids = address_fields(&protocols[usize::from(lower.protocol.0)]);
         (!ids.is_empty()).then_some((at, ids))
     })
 }

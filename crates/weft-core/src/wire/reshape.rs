@@ -15,6 +15,7 @@ use super::{
 };
 use crate::checksum::{fold, sum};
 use crate::flow::flow_of;
+use crate::types::Type;
 
 /// Bytes that one PUSH may put in front of a packet: as much room as a new packet has there
 /// ([`crate::frame::HEADROOM`]), so that nothing is moved.
@@ -36,6 +37,8 @@ pub enum Reshape {
         layer: u16,
         /// How much.
         how: Pop,
+        /// Checksums of what stays that cover addresses of what goes.
+        pseudo: Pseudo,
     },
     /// `CUT TO n`: what is beyond the first n bytes goes.
     Cut,
@@ -52,6 +55,36 @@ pub enum Pop {
     To,
     /// `POP layer`: the layer alone; the one below is told what stands behind it now.
     Alone(Relink),
+}
+
+/// What pseudo headers take in of headers that are taken off, and the checksums that do so. They go without until other
+/// addresses are put on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pseudo {
+    /// The addresses.
+    pub addresses: Vec<AddressesIn>,
+    /// The checksums.
+    pub sums: Vec<PseudoSumIn>,
+}
+
+/// Addresses of a layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressesIn {
+    /// The input that is the layer.
+    pub layer: u16,
+    /// Where they begin and end in it.
+    pub ranges: Vec<(u32, u32)>,
+}
+
+/// A checksum with a pseudo header, in a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PseudoSumIn {
+    /// The input that is the layer.
+    pub layer: u16,
+    /// Its first byte there.
+    pub at: u16,
+    /// Zero means that there is none.
+    pub zero_is_none: bool,
 }
 
 /// How the field of a lower header, by which it says what stands behind it, follows where a header is put between the
@@ -83,6 +116,10 @@ pub struct Stack {
     pub spreads: Vec<SpreadAt>,
     /// Checksums, in the order in which they are computed: those of inner headers first.
     pub sums: Vec<SumAt>,
+    /// Where the addresses begin and end that a checksum of what the headers carry covers.
+    pub pseudo: Vec<(u32, u32)>,
+    /// That checksum, where there must be one (RFC 8200 section 8.1): it is made if what is carried came without.
+    pub owed: Option<SumAt>,
 }
 
 /// Where bits lie.
@@ -233,6 +270,10 @@ pub fn stack(
         (place.at..place.at + place.bits)
             .for_each(|bit| stack.bytes[bit as usize / 8] &= !(0x80 >> (bit % 8)));
     }
+    if let Some(carried) = carried {
+        let of = Layer { protocols, headers: &headers, at: headers.len(), starts: &starts, first: &first };
+        (stack.pseudo, stack.owed) = of.pseudo_of(carried, stack.bytes.len());
+    }
     for sum in &stack.sums {
         let width = if sum.sum == Checksum::Crc32c { 4 } else { 2 };
         stack.bytes[sum.at as usize..][..width].fill(0);
@@ -358,7 +399,8 @@ impl BitsAt {
 }
 
 impl SumAt {
-    fn put(&self, frame: &mut [u8], partial: Option<(usize, usize)>) {
+    /// Makes the checksum of a frame, in which it is zero. `partial` is as in [`Stack::write`].
+    pub fn put(&self, frame: &mut [u8], partial: Option<(usize, usize)>) {
         let (start, end) = (self.header.0 as usize, self.header.1 as usize);
         let at = self.at as usize;
         let behind = match self.sum {
@@ -410,6 +452,9 @@ fn joined(ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
 fn folded(bytes: &[u8]) -> u64 {
     u64::from(fold(sum(bytes)))
 }
+
+/// Bytes of both addresses of a packet whose datagrams may go without a checksum, at most: IPv4.
+const LONGEST_WITHOUT_SUM: u32 = 8;
 
 /// Payloads with which headers are made, to see what follows from how long they are.
 const SAMPLES: [usize; 5] = [0, 1, 2, 40, 100];
@@ -481,20 +526,90 @@ fn decides(protocols: &[Protocol], headers: &[Header], at: usize, field: FieldId
 
 /// Where a field lies in a header without optional parts: its first bit, its bits, and those of the header.
 fn place_of(protocol: &Protocol, field: FieldId) -> Option<(usize, usize, usize)> {
-    let (mut bits, mut found) = (0, None);
+    let mut bits = 0;
     for item in &protocol.items {
-        let Item::Field(id) = item else { return None };
-        let width = match &protocol.fields[usize::from(id.0)].width {
-            Width::Bits { n, little: false } => usize::from(*n),
-            Width::Bytes { count: Expr::Int(n), .. } => 8 * *n as usize,
-            _ => return None,
-        };
-        if *id == field {
-            found = Some((bits, width));
+        bits += fixed_bits(protocol, item)?;
+    }
+    let (at, width) = place_behind_fixed(protocol, field)?;
+    Some((at, width, bits))
+}
+
+/// Where a field lies behind others that are all of one length: its first bit, and its bits.
+fn place_behind_fixed(protocol: &Protocol, field: FieldId) -> Option<(usize, usize)> {
+    let mut bits = 0;
+    for item in &protocol.items {
+        let width = fixed_bits(protocol, item)?;
+        if *item == Item::Field(field) {
+            return Some((bits, width));
         }
         bits += width;
     }
-    found.map(|(at, width)| (at, width, bits))
+    None
+}
+
+/// Bits of a field that is always there, as long, and not the other way round.
+fn fixed_bits(protocol: &Protocol, item: &Item) -> Option<usize> {
+    let Item::Field(id) = item else { return None };
+    match &protocol.fields[usize::from(id.0)].width {
+        Width::Bits { n, little: false } => Some(usize::from(*n)),
+        Width::Bytes { count: Expr::Int(n), .. } => Some(8 * *n as usize),
+        _ => None,
+    }
+}
+
+/// Fields that are addresses.
+pub(super) fn address_fields(protocol: &Protocol) -> Vec<FieldId> {
+    let fields = protocol.fields.iter().enumerate();
+    fields.filter(|(_, field)| field.ty == Type::IpAddr).map(|(at, _)| FieldId(at as u16)).collect()
+}
+
+/// Where the addresses of a header begin and end, in bytes. Nothing if it has none, or if something of no fixed length
+/// is in front of them.
+pub fn addresses_in(protocol: &Protocol) -> Vec<(u32, u32)> {
+    let place = |field| {
+        let (at, bits) = place_behind_fixed(protocol, field)?;
+        Some(((at / 8) as u32, ((at + bits) / 8) as u32))
+    };
+    let places: Option<Vec<_>> = address_fields(protocol).into_iter().map(place).collect();
+    joined(places.unwrap_or_default())
+}
+
+/// A checksum that covers addresses of headers below its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PseudoSum {
+    /// In which header it is.
+    pub protocol: ProtocolId,
+    /// At which byte of it, if that is the same in all.
+    pub at: Option<u16>,
+    /// Zero means that there is none.
+    pub zero_is_none: bool,
+}
+
+/// The checksums of these layers, and of what stands behind them, that cover addresses in front of them.
+pub fn pseudo_sums(protocols: &[Protocol], layers: &[ProtocolId]) -> Vec<PseudoSum> {
+    let (mut found, mut seen, mut nth) = (Vec::new(), layers.to_vec(), 0);
+    while let Some(id) = seen.get(nth).copied() {
+        nth += 1;
+        let protocol = &protocols[usize::from(id.0)];
+        if !address_fields(protocol).is_empty() {
+            // What is behind covers these.
+            continue;
+        }
+        for (at, field) in protocol.fields.iter().enumerate() {
+            let Rule::Computed(Expr::Checksum(sum)) = field.rule else { continue };
+            if matches!(sum, Checksum::Pseudo | Checksum::PseudoOrZero) {
+                let place = place_behind_fixed(protocol, FieldId(at as u16));
+                let at = place.map(|(bits, _)| (bits / 8) as u16);
+                found.push(PseudoSum { protocol: id, at, zero_is_none: sum == Checksum::PseudoOrZero });
+            }
+        }
+        for next in protocol.next.iter().filter(|next| !next.inner) {
+            if !seen.contains(&next.to) {
+                seen.push(next.to);
+            }
+        }
+    }
+    found
 }
 
 fn bits_at(protocols: &[Protocol], protocol: ProtocolId, field: FieldId, at: usize, bits: usize) -> BitsAt {
@@ -575,20 +690,49 @@ impl Layer<'_> {
             addresses: Vec::new(),
             number: 0,
         };
-        if let (Some((lower, fields)), true) =
-            (addresses(self.protocols, below), matches!(sum, Checksum::Pseudo | Checksum::PseudoOrZero))
-        {
-            let places = self.first[lower].places.iter().filter(|(field, ..)| fields.contains(field));
-            let range = |(_, bit, bits): &(FieldId, usize, usize)| {
-                let from = self.starts[lower] + bit / 8;
-                (from as u32, (from + bits / 8) as u32)
-            };
-            found.addresses = joined(places.map(range).collect());
+        if matches!(sum, Checksum::Pseudo | Checksum::PseudoOrZero) {
+            found.addresses = self.addresses_below();
             let direct = below.last();
             found.number = direct
                 .and_then(|direct| number_in(self.protocols, direct, &self.headers[self.at]))
                 .unwrap_or(0);
         }
         found
+    }
+
+    /// Where the addresses of the nearest header below that has some begin and end.
+    fn addresses_below(&self) -> Vec<(u32, u32)> {
+        let Some((lower, fields)) = addresses(self.protocols, &self.headers[..self.at]) else {
+            return Vec::new();
+        };
+        let places = self.first[lower].places.iter().filter(|(field, ..)| fields.contains(field));
+        let range = |(_, bit, bits): &(FieldId, usize, usize)| {
+            let from = self.starts[lower] + bit / 8;
+            (from as u32, (from + bits / 8) as u32)
+        };
+        joined(places.map(range).collect())
+    }
+
+    /// The addresses that a checksum covers of what stands behind all headers; and that checksum, where there must be
+    /// one. `end` is where it begins.
+    fn pseudo_of(&self, carried: ProtocolId, end: usize) -> (Vec<(u32, u32)>, Option<SumAt>) {
+        let sums = pseudo_sums(self.protocols, &[carried]);
+        if sums.is_empty() {
+            return Default::default();
+        }
+        let addresses = self.addresses_below();
+        let is_long = addresses.iter().map(|(from, to)| to - from).sum::<u32>() > LONGEST_WITHOUT_SUM;
+        let own = sums.iter().find(|sum| sum.protocol == carried && sum.zero_is_none && is_long);
+        let owed = own.and_then(|own| {
+            let upper = Header { protocol: carried, ..Header::default() };
+            Some(SumAt {
+                at: end as u32 + u32::from(own.at?),
+                sum: Checksum::PseudoOrZero,
+                header: (end as u32, end as u32),
+                addresses: addresses.clone(),
+                number: number_in(self.protocols, self.headers.last()?, &upper)?,
+            })
+        });
+        (addresses, owed)
     }
 }

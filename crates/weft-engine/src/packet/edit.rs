@@ -1,11 +1,13 @@
 //! How changes of a pass get into its frame, and how checksums follow them.
 
+use super::pseudo::Bare;
 use super::reshape::reshape;
 use super::stats::Lost;
 use core::ops::Neg;
 use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Patch, Slot};
 use weft_core::checksum::fold;
 use weft_core::frame::{Checksum, Frame, Pool};
+use weft_core::wire::reshape::Reshape;
 use weft_core::wire::{as_on_wire, bits_max, get_number, put_bytes, put_number};
 use weft_ir::ir::Endian;
 use weft_ir::program::{ReshapeDecl, Store, StoreAt, Sum};
@@ -21,6 +23,8 @@ pub(super) struct Edits<'a> {
     set: u64,
     /// Changes that were written.
     written: usize,
+    /// A checksum whose addresses were taken off, and no others put on since.
+    bare: Option<Bare>,
 }
 
 /// A value is not as long as what it is to replace.
@@ -29,7 +33,7 @@ pub(super) struct Unfit;
 
 /// A change of bytes as the internet checksum sees it: the sum of what is new and of the complement of what was there.
 #[derive(Clone, Copy)]
-struct Delta {
+pub(super) struct Delta {
     sum: u16,
     /// The first byte is at an odd offset of the frame.
     is_odd: bool,
@@ -62,7 +66,7 @@ impl<'a> Edits<'a> {
             EditTarget::Input(id) => set | 1 << (id & 63),
             _ => set,
         });
-        Self { stores, reshapes, slots, present, outcome, set, written: 0 }
+        Self { stores, reshapes, slots, present, outcome, set, written: 0, bare: None }
     }
 
     /// Makes the changes up to the `n`-th, of fields and of structure. A field of a layer that the frame does not have
@@ -89,13 +93,22 @@ impl<'a> Edits<'a> {
     }
 
     /// Makes the change of structure that these edits begin with: its values, and then what it is. How many they are.
-    fn reshape(&self, edits: &[Edit], frame: &mut Frame, pool: &mut Pool) -> Result<usize, Lost> {
+    fn reshape(&mut self, edits: &[Edit], frame: &mut Frame, pool: &mut Pool) -> Result<usize, Lost> {
         let is_part = |edit: &&Edit| matches!(edit.target, EditTarget::Part(_));
         let parts = edits.iter().take_while(is_part).count();
         if let Some(EditTarget::Reshape(id)) = edits.get(parts).map(|edit| edit.target)
             && let Some(decl) = self.reshapes.get(usize::from(id))
         {
+            if let Reshape::Pop { layer, pseudo, .. } = &decl.what {
+                self.bare = Bare::take_off(pseudo, *layer, (self.slots, self.present), frame, pool);
+            }
+            let bytes = frame.len();
             reshape(&decl.what, &edits[..parts], self.outcome, self.slots, frame, pool)?;
+            if let Reshape::Push { behind: None, stacks } = &decl.what
+                && let Some(bare) = self.bare.take()
+            {
+                bare.put_on(stacks, bytes, frame, pool);
+            }
         }
         Ok((parts + 1).min(edits.len()))
     }
@@ -174,20 +187,20 @@ impl<'a> Edits<'a> {
         let Some(field) = bytes.get_mut(at..).and_then(|bytes| bytes.first_chunk_mut::<2>()) else {
             return false;
         };
-        let old = u16::from_be_bytes(*field);
-        let new = match slot.b == partial {
-            true if sum.pseudo => delta.add_to(old, at),
-            true => return true,
-            false if sum.zero_is_none && old == 0 => return false,
-            false => match !delta.add_to(!old, at) {
-                // RFC 768: a sum that is zero is sent as all ones.
-                0 if sum.zero_is_none => 0xffff,
-                new => new,
-            },
-        };
-        *field = new.to_be_bytes();
-        true
+        let Sum { zero_is_none, pseudo, .. } = sum;
+        delta.follow(field, at, Followed { zero_is_none, pseudo, is_partial: slot.b == partial })
     }
+}
+
+/// A checksum that follows a change.
+#[derive(Clone, Copy)]
+pub(super) struct Followed {
+    /// Zero means that there is none.
+    pub(super) zero_is_none: bool,
+    /// What changes is in the pseudo header alone.
+    pub(super) pseudo: bool,
+    /// A device is still to complete it.
+    pub(super) is_partial: bool,
 }
 
 /// The same change the other way.
@@ -215,6 +228,29 @@ impl Delta {
         let (old, new) = (!(old << pad) & mask, new << pad);
         let sum = if bytes <= 2 { old + new } else { words(old) + words(new) };
         Self { sum: fold(sum), is_odd: at & 1 == 1 }
+    }
+
+    /// Of bytes that were not covered before.
+    pub(super) fn of_new(at: usize, new: &[u8]) -> Self {
+        Self { sum: fold(new.chunks(2).map(|new| u64::from(word(new))).sum()), is_odd: at & 1 == 1 }
+    }
+
+    /// Keeps a checksum right that lies `at`, if there is one: whether there is.
+    #[inline]
+    pub(super) fn follow(self, field: &mut [u8; 2], at: usize, of: Followed) -> bool {
+        let old = u16::from_be_bytes(*field);
+        let new = match of.is_partial {
+            true if of.pseudo => self.add_to(old, at),
+            true => return true,
+            false if of.zero_is_none && old == 0 => return false,
+            false => match !self.add_to(!old, at) {
+                // RFC 768: a sum that is zero is sent as all ones.
+                0 if of.zero_is_none => 0xffff,
+                new => new,
+            },
+        };
+        *field = new.to_be_bytes();
+        true
     }
 
     /// RFC 1624 equation 3, without its complements. RFC 1071 section 2(B): where the words of the change and of the

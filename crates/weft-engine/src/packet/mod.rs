@@ -24,6 +24,7 @@ pub mod link;
 mod live;
 pub mod path;
 pub mod plan;
+mod pseudo;
 mod reader;
 mod reshape;
 mod stages;

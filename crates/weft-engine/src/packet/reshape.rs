@@ -36,7 +36,7 @@ pub(super) fn reshape(
         }
         // When all else is done.
         Reshape::Fragment => Ok(()),
-        Reshape::Pop { layer, how } => {
+        Reshape::Pop { layer, how, .. } => {
             let slot = slots.get(usize::from(*layer)).ok_or(Lost::Unfit)?;
             let Bounds { at, bytes, end } = Bounds::of(slot);
             match how {

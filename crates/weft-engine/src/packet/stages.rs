@@ -145,7 +145,7 @@ impl PacketEngine {
                     let stack = stack_for(stacks, pool.bytes(frame));
                     len += stack.map_or(0, |stack| stack.bytes.len());
                 }
-                Some(Reshape::Pop { layer, how }) => {
+                Some(Reshape::Pop { layer, how, .. }) => {
                     let Some(layer) = slots.get(usize::from(*layer)).map(Bounds::of) else { continue };
                     len = match how {
                         Pop::To => layer.end.min(len).saturating_sub(layer.at),

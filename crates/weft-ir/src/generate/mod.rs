@@ -27,7 +27,7 @@ use std::sync::Arc;
 use weft_core::matching::{MatchPart, MatchSpec, Test};
 use weft_core::table::{ColumnSpec, Departure, Evict, TableSpec};
 use weft_core::types::{Type, Value};
-use weft_core::wire::reshape::{Pop, Reshape};
+use weft_core::wire::reshape::{Pop, Pseudo, Reshape};
 use weft_core::{Interval, Time};
 
 pub use weft_core::dice::Dice;
@@ -129,7 +129,10 @@ pub fn chain(dice: &mut Dice) -> ChainProgram {
                 params: vec![Type::Bool, Type::Bytes(None), Type::Int(64)],
                 what: Reshape::Push { behind: None, stacks: Vec::new() },
             },
-            ReshapeDecl { params: Vec::new(), what: Reshape::Pop { layer: 0, how: Pop::To } },
+            ReshapeDecl {
+                params: Vec::new(),
+                what: Reshape::Pop { layer: 0, how: Pop::To, pseudo: Pseudo::default() },
+            },
         ],
         natives: natives::declared(),
         ..ChainProgram::default()

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! reshape U32 cut
-//! reshape pop in3 to
+//! reshape pop in3 to addresses in5 from 12 to 20 sum in6 at 6 zero_is_none
 //! reshape pop in4 alone bytes 2 back 2 within 2 value 33024
 //! reshape U32 push
 //! stack "\45\00..." begins 4 6 value 72 24 big length 16 16 big 0 sum header at 24 from 14 to 34 number 0
@@ -14,7 +14,9 @@ use super::name_of;
 use crate::program::ReshapeDecl;
 use core::fmt::Write as _;
 use weft_core::types::Type;
-use weft_core::wire::reshape::{BitsAt, Pop, Relink, Reshape, SpreadAt, Stack, SumAt};
+use weft_core::wire::reshape::{
+    AddressesIn, BitsAt, Pop, Pseudo, PseudoSumIn, Relink, Reshape, SpreadAt, Stack, SumAt,
+};
 use weft_core::wire::{Checksum, Spread};
 
 const SUMS: &[(&str, Checksum)] = &[
@@ -33,7 +35,7 @@ pub(super) fn write(out: &mut String, decl: &ReshapeDecl) {
     match &decl.what {
         Reshape::Cut => out.push_str(" cut\n"),
         Reshape::Fragment => out.push_str(" fragment\n"),
-        Reshape::Pop { layer, how } => {
+        Reshape::Pop { layer, how, pseudo } => {
             let _ = write!(out, " pop in{layer}");
             match how {
                 Pop::To => out.push_str(" to"),
@@ -41,6 +43,14 @@ pub(super) fn write(out: &mut String, decl: &ReshapeDecl) {
                     out.push_str(" alone");
                     write_relink(out, relink);
                 }
+            }
+            for AddressesIn { layer, ranges } in &pseudo.addresses {
+                let _ = write!(out, " addresses in{layer}");
+                ranges.iter().for_each(|(from, to)| _ = write!(out, " from {from} to {to}"));
+            }
+            for PseudoSumIn { layer, at, zero_is_none } in &pseudo.sums {
+                let zero = if *zero_is_none { " zero_is_none" } else { "" };
+                let _ = write!(out, " sum in{layer} at {at}{zero}");
             }
             out.push('\n');
         }
@@ -79,14 +89,24 @@ fn write_stack(out: &mut String, stack: &Stack) {
         let _ = write!(out, "{} low {} of {}", if *is_ip { " ip" } else { "" }, spread.low, spread.n);
     }
     for sum in &stack.sums {
-        let (from, to) = sum.header;
-        let kind = name_of(SUMS, sum.sum);
-        let _ = write!(out, " sum {kind} at {} from {from} to {to} number {}", sum.at, sum.number);
-        for (from, to) in &sum.addresses {
-            let _ = write!(out, " address {from} {to}");
-        }
+        write_sum(out, "sum", sum);
+    }
+    for (from, to) in &stack.pseudo {
+        let _ = write!(out, " pseudo {from} {to}");
+    }
+    if let Some(sum) = &stack.owed {
+        write_sum(out, "owed", sum);
     }
     out.push('\n');
+}
+
+fn write_sum(out: &mut String, what: &str, sum: &SumAt) {
+    let (from, to) = sum.header;
+    let kind = name_of(SUMS, sum.sum);
+    let _ = write!(out, " {what} {kind} at {} from {from} to {to} number {}", sum.at, sum.number);
+    for (from, to) in &sum.addresses {
+        let _ = write!(out, " address {from} {to}");
+    }
 }
 
 /// What stands behind `reshape`. A stack comes in a line of its own.
@@ -109,7 +129,7 @@ pub(super) fn parse(
                 "alone" => Pop::Alone(parse_relink(line)?),
                 _ => return Err(error),
             };
-            Reshape::Pop { layer, how }
+            Reshape::Pop { layer, how, pseudo: parse_pseudo(line)? }
         }
         _ => {
             let behind = match line.eat_word("behind") {
@@ -120,6 +140,26 @@ pub(super) fn parse(
         }
     };
     Ok(ReshapeDecl { params, what })
+}
+
+fn parse_pseudo(line: &mut Line<'_>) -> Result<Pseudo, ParseError> {
+    let mut pseudo = Pseudo::default();
+    while line.eat_word("addresses") {
+        let (layer, mut ranges) = (line.id("in")?, Vec::new());
+        while line.eat_word("from") {
+            let from = line.number()?;
+            line.keyword("to")?;
+            ranges.push((from, line.number()?));
+        }
+        pseudo.addresses.push(AddressesIn { layer, ranges });
+    }
+    while line.eat_word("sum") {
+        let layer = line.id("in")?;
+        line.keyword("at")?;
+        let at = line.number()?;
+        pseudo.sums.push(PseudoSumIn { layer, at, zero_is_none: line.eat_word("zero_is_none") });
+    }
+    Ok(pseudo)
 }
 
 fn parse_relink(line: &mut Line<'_>) -> Result<Relink, ParseError> {
@@ -168,20 +208,30 @@ pub(super) fn parse_stack(line: &mut Line<'_>) -> Result<Stack, ParseError> {
         stack.spreads.push(SpreadAt { place, from, is_ip, spread: Spread { low, n } });
     }
     while line.eat_word("sum") {
-        let sum = line.one_of(SUMS, "a checksum")?;
-        line.keyword("at")?;
-        let at = line.number()?;
-        line.keyword("from")?;
-        let from = line.number()?;
-        line.keyword("to")?;
-        let header = (from, line.number()?);
-        line.keyword("number")?;
-        let number = line.number()?;
-        let mut addresses = Vec::new();
-        while line.eat_word("address") {
-            addresses.push((line.number()?, line.number()?));
-        }
-        stack.sums.push(SumAt { at, sum, header, addresses, number });
+        stack.sums.push(parse_sum(line)?);
+    }
+    while line.eat_word("pseudo") {
+        stack.pseudo.push((line.number()?, line.number()?));
+    }
+    if line.eat_word("owed") {
+        stack.owed = Some(parse_sum(line)?);
     }
     Ok(stack)
+}
+
+fn parse_sum(line: &mut Line<'_>) -> Result<SumAt, ParseError> {
+    let sum = line.one_of(SUMS, "a checksum")?;
+    line.keyword("at")?;
+    let at = line.number()?;
+    line.keyword("from")?;
+    let from = line.number()?;
+    line.keyword("to")?;
+    let header = (from, line.number()?);
+    line.keyword("number")?;
+    let number = line.number()?;
+    let mut addresses = Vec::new();
+    while line.eat_word("address") {
+        addresses.push((line.number()?, line.number()?));
+    }
+    Ok(SumAt { at, sum, header, addresses, number })
 }

@@ -2,12 +2,15 @@
 
 use weft_core::abi::Fault;
 use weft_core::types::{Type, Value as Constant};
-use weft_core::wire::reshape::{Pop, Relink, Reshape, Stack, StackError, relink, stack};
+use weft_core::wire::reshape::{
+    AddressesIn, Pop, Pseudo, PseudoSum, PseudoSumIn, Relink, Reshape, Stack, StackError, addresses_in,
+    pseudo_sums, relink, stack,
+};
 use weft_core::wire::{
     BuildError, Expr as WireExpr, FieldId, FieldValue, Header, LEVELS_MAX, LayerRef, Protocol, ProtocolId,
     Rule, Width,
 };
-use weft_ir::ir::{IntCmp, Op, ReshapeId, Ty, Value};
+use weft_ir::ir::{InputId, IntCmp, Op, ReshapeId, Ty, Value};
 use weft_ir::program::{ChainProgram, Element, Place, ReshapeDecl};
 use weft_lang::check::fold::fold;
 use weft_lang::diagnostic::{Diagnostic, code};
@@ -100,18 +103,62 @@ impl<'n> Body<'_, 'n> {
                 None => return,
             },
         };
-        let place = Place::Layer(layer.clone());
-        let (program, ty) = (&mut self.lowering.program, Type::Uint(64));
-        let input = places::input(program, Direction::Request, place, ty, true, false);
+        let input = self.layer(layer.clone());
         let is_there = self.b.get(Op::InputPresent(input), Ty::Bool);
         let is_missing = self.b.get(Op::Not(is_there), Ty::Bool);
         let fault = self.b.raise(is_missing, Fault::UnexpectedNull);
         self.fail_if(fault);
+        let mut pseudo = Pseudo::default();
         if how == Pop::To {
+            pseudo = self.pseudo_of(&layer, span);
             self.path.front = Some(layer.protocols);
         }
-        let what = Reshape::Pop { layer: input.0, how };
+        let what = Reshape::Pop { layer: input.0, how, pseudo };
         self.reshape(ReshapeDecl { params: Vec::new(), what }, Vec::new());
+    }
+
+    /// The input that is a layer.
+    fn layer(&mut self, layer: LayerRef) -> InputId {
+        let (program, ty) = (&mut self.lowering.program, Type::Uint(64));
+        places::input(program, Direction::Request, Place::Layer(layer), ty, true, false)
+    }
+
+    /// The checksums of a layer and behind it that cover addresses in front of it.
+    fn pseudo_of(&mut self, layer: &LayerRef, span: Span) -> Pseudo {
+        let protocols = &self.lowering.network.protocols;
+        let sums = pseudo_sums(protocols, &layer.protocols);
+        if sums.is_empty() {
+            return Pseudo::default();
+        }
+        let ids = (0..protocols.len()).map(|at| ProtocolId(at as u16));
+        let leads = |id: &ProtocolId| layer.protocols.iter().any(|to| wire::leads_to(protocols, *id, *to));
+        let below = ids.filter(leads).map(|id| (id, addresses_in(&protocols[usize::from(id.0)])));
+        let below: Vec<_> = below.filter(|(_, ranges)| !ranges.is_empty()).collect();
+        let of = |protocol| LayerRef { level: layer.level, protocols: vec![protocol] };
+        let mut pseudo = Pseudo::default();
+        for PseudoSum { protocol, at, zero_is_none } in sums {
+            match at {
+                Some(at) => {
+                    pseudo.sums.push(PseudoSumIn { layer: self.layer(of(protocol)).0, at, zero_is_none });
+                }
+                None => self.refuse_sum(protocol, span),
+            }
+        }
+        for (protocol, ranges) in below {
+            pseudo.addresses.push(AddressesIn { layer: self.layer(of(protocol)).0, ranges });
+        }
+        pseudo
+    }
+
+    fn refuse_sum(&mut self, protocol: ProtocolId, span: Span) {
+        let message = format!(
+            "the checksum of `{}` covers addresses that are taken off, and has no fixed place in its header",
+            self.name(protocol)
+        );
+        let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
+            .at(span, "it could not follow")
+            .with_help("let it stand in front of all that may be missing, or longer in some packets");
+        self.lowering.report_once(diagnostic);
     }
 
     /// CUT or FRAGMENT, to so many bytes.
@@ -222,12 +269,22 @@ impl<'n> Body<'_, 'n> {
                 }
             }
         }
-        let same =
-            |a: &Stack, b: &Stack| Stack { begins: None, ..a.clone() } == Stack { begins: None, ..b.clone() };
-        if let Some(first) = stacks.first().cloned()
-            && stacks.iter().all(|other| same(other, &first))
-        {
-            stacks = vec![Stack { begins: None, ..first }];
+        let is_one = stacks.windows(2).all(|two| is_same(&two[0], &two[1]));
+        if is_one {
+            let owed = stacks.iter().find_map(|stack| stack.owed.clone());
+            stacks.truncate(1);
+            stacks.iter_mut().for_each(|stack| (stack.begins, stack.owed) = (None, owed.clone()));
+        } else if let Some((a, b)) = not_told_apart(&stacks) {
+            let (a, b) = (self.name(front[a]), self.name(front[b]));
+            let message =
+                format!("the frame may begin with `{a}` or `{b}` here, which these headers say differently");
+            let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
+                .at(span, "nobody could tell which it is")
+                .with_help(format!(
+                    "say it: `IF present({a}) THEN POP TO {a}; PUSH ...; ELSE POP TO {b}; PUSH ...; END IF;`"
+                ));
+            self.lowering.report_once(diagnostic);
+            return None;
         }
         Some(stacks)
     }
@@ -407,7 +464,7 @@ pub(super) fn looked_at_behind_tunnels(program: &ChainProgram) -> Vec<u64> {
     };
     let takes_out = |op: &Op| match op {
         Op::Reshape(id, _) => match program.reshapes[usize::from(id.0)].what {
-            Reshape::Pop { layer, how: Pop::To } => is_inside(layer),
+            Reshape::Pop { layer, how: Pop::To, .. } => is_inside(layer),
             _ => false,
         },
         _ => false,
@@ -430,6 +487,25 @@ pub(super) fn looked_at_behind_tunnels(program: &ChainProgram) -> Vec<u64> {
         }
     }
     behind
+}
+
+/// Whether two frames get the same headers. A checksum that one of them owes is no other's.
+fn is_same(a: &Stack, b: &Stack) -> bool {
+    let plain = |stack: &Stack| Stack { begins: None, owed: None, ..stack.clone() };
+    plain(a) == plain(b)
+}
+
+/// Two stacks that differ, for frames that may begin with the same bits.
+fn not_told_apart(stacks: &[Stack]) -> Option<(usize, usize)> {
+    let first = |stack: &Stack, bits: u8| stack.begins.map(|(n, value)| value >> (n - bits.min(n)));
+    let differ = |a: &Stack, b: &Stack| match (a.begins, b.begins) {
+        (Some((n, _)), Some((m, _))) => first(a, m.min(n)) != first(b, m.min(n)),
+        _ => false,
+    };
+    let pairs = (0..stacks.len()).flat_map(|a| (0..a).map(move |b| (b, a)));
+    let mut odd =
+        pairs.filter(|(a, b)| !is_same(&stacks[*a], &stacks[*b]) && !differ(&stacks[*a], &stacks[*b]));
+    odd.next()
 }
 
 /// Whether something below a header, on its own level, follows from what stands behind it: a length, a checksum.

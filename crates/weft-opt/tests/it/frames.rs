@@ -164,7 +164,7 @@ fn reshape(what: &Reshape, parts: &[&Seen], slots: &[Slot], frame: &mut Vec<u8>)
             other => panic!("{other:?} is no number of bytes"),
         },
         Reshape::Fragment => {}
-        Reshape::Pop { layer, how } => {
+        Reshape::Pop { layer, how, .. } => {
             let slot = slots[usize::from(*layer)];
             let (at, bytes, end) =
                 (slot.a as usize, (slot.b & 0xffff_ffff) as usize, (slot.b >> 32) as usize);

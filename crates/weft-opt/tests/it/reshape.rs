@@ -228,6 +228,12 @@ fn headers_that_cannot_be_are_refused() {
     check("packet", "POP;", &["POP takes off the layer of its element, and this one is ON packet"]);
     check("ip", "POP;", &["what stands behind `ipv4` or `ipv6` is not the packet that a tunnel carries"]);
     check("packet", "POP ip.src;", &["`ip.src` is a field"]);
+    check(
+        "ip",
+        "POP TO l4; PUSH ethernet, ipv4;",
+        &["the frame may begin with `tcp` or `udp` here, which these headers say differently"],
+    );
+    check("ip", "LET kind = ip.protocol; POP TO l4; PUSH ethernet, ipv4 (protocol = kind);", &["2 changes"]);
     check("packet", "PUSH vlan (id = 5000);", &["5000 does not fit `vlan.id`"]);
     check("packet", "PUSH vlan (idd = 3);", &["`vlan` has no field `idd`"]);
     check("packet", "PUSH vlan (id = 3, id = 4);", &["`id` is said twice"]);

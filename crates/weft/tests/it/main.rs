@@ -1,6 +1,7 @@
 //! The one binary, from outside: real processes, real sockets, stock gRPC at both ends.
 
 mod call_links;
+mod checksums;
 mod commands;
 mod explain;
 mod filters;

@@ -41,7 +41,7 @@ END;
     )
 }
 
-fn sum(bytes: &[u8]) -> u16 {
+pub(crate) fn sum(bytes: &[u8]) -> u16 {
     let word = |w: &[u8]| u32::from(w[0]) << 8 | u32::from(w.get(1).copied().unwrap_or(0));
     let sum: u32 = bytes.chunks(2).map(word).sum();
     let sum = (sum >> 16) + (sum & 0xffff);
@@ -66,7 +66,7 @@ fn packet(ttl: u8, dst_port: u16) -> Vec<u8> {
     packet
 }
 
-fn capture(path: &Path, packets: &[Vec<u8>]) {
+pub(crate) fn capture(path: &Path, packets: &[Vec<u8>]) {
     let mut bytes = Vec::new();
     let style = Style { format: Format::Pcap, ..Style::default() };
     let mut writer = Writer::new(style, LinkType::ETHERNET, "", &mut bytes);

@@ -1,0 +1,188 @@
+//! Checksums of frames that programs change, made anew here: a receiver throws away what has a wrong one.
+
+use crate::node::{Folder, output, weft};
+use crate::replay::{capture, sum};
+use std::path::Path;
+use weft_proto::capture::Reader;
+
+const SETS: &str = "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON memory; CREATE PORT lan ON memory;
+CREATE ELEMENT q ON packet AS
+  ON PACKET
+    LET what = coalesce(inner.udp.dst_port, 0);
+    IF what % 2 = 1 THEN SET inner.ipv4.ttl = 9; END IF;
+    IF what / 2 % 2 = 1 THEN SET inner.ipv4.src = '10.9.9.9'; END IF;
+    IF what / 4 % 2 = 1 THEN SET inner.udp.src_port = 999; END IF;
+    IF what / 8 % 2 = 1 THEN SET inner.ipv4.dscp = 46; END IF;
+END;
+CREATE CHAIN c ON PORT wan -> lan AS q; END;
+";
+
+const HEADS: &str = "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON memory; CREATE PORT lan ON memory;
+CREATE ELEMENT q (six BOOL) ON ip AS
+  ON PACKET
+    LET kind = ip.protocol;
+    IF six THEN
+      POP TO l4;
+      PUSH ethernet (dst = '02:00:00:00:00:01', src = '02:00:00:00:00:02'),
+        ipv6 (src = '2001:db8::1', dst = '2001:db8::2', next_header = kind);
+    ELSIF present(udp) THEN
+      POP TO udp;
+      PUSH ethernet (dst = '02:00:00:00:00:01', src = '02:00:00:00:00:02'),
+        ipv4 (src = '192.0.2.1', dst = '192.0.2.7');
+    ELSE
+      POP TO tcp;
+      PUSH ethernet (dst = '02:00:00:00:00:01', src = '02:00:00:00:00:02'),
+        ipv4 (src = '192.0.2.1', dst = '192.0.2.7');
+    END IF;
+END;
+";
+
+/// A packet of IPv4 or IPv6 that carries these bytes, whose checksum is to lie at this one of them.
+fn ip(six: bool, protocol: u8, mut carried: Vec<u8>, sum_at: Option<usize>) -> Vec<u8> {
+    let length = carried.len() as u16;
+    let mut header = match six {
+        true => [&[0x60, 0, 0, 0][..], &length.to_be_bytes(), &[protocol, 64]].concat(),
+        false => {
+            [&[0x45, 0][..], &(20 + length).to_be_bytes(), &[0, 7, 0x40, 0, 64, protocol, 0, 0]].concat()
+        }
+    };
+    let host = |n: u8| {
+        if six { vec![0x20, 1, 0xd, 0xb8, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, n] } else { vec![10, 1, 2, n] }
+    };
+    let addresses = [host(1), host(2)].concat();
+    header.extend(&addresses);
+    if !six {
+        let own = !sum(&header);
+        header[10..12].copy_from_slice(&own.to_be_bytes());
+    }
+    if let Some(at) = sum_at {
+        let own = !pseudo_sum(protocol, &addresses, &carried);
+        carried[at..at + 2].copy_from_slice(&own.to_be_bytes());
+    }
+    [header, carried].concat()
+}
+
+fn pseudo_sum(protocol: u8, addresses: &[u8], bytes: &[u8]) -> u16 {
+    sum(&[addresses, &[0, protocol], &(bytes.len() as u16).to_be_bytes(), bytes].concat())
+}
+
+fn udp(dst_port: u16, carried: &[u8]) -> Vec<u8> {
+    let length = 8 + carried.len() as u16;
+    [&[3, 232][..], &dst_port.to_be_bytes(), &length.to_be_bytes(), &[0, 0], carried].concat()
+}
+
+fn frame(packet: &[u8]) -> Vec<u8> {
+    let kind = if packet[0] >> 4 == 6 { [0x86, 0xdd] } else { [8, 0] };
+    [&[2; 12][..], &kind, packet].concat()
+}
+
+/// Whether the checksums of a packet, and of what it carries, are right.
+fn is_right(packet: &[u8]) -> bool {
+    let (is_good, protocol, addresses, carried) = match packet[0] >> 4 {
+        4 => (sum(&packet[..20]) == 0xffff, packet[9], &packet[12..20], &packet[20..]),
+        _ => (true, packet[6], &packet[8..40], &packet[40..]),
+    };
+    let is_good = is_good
+        && match protocol {
+            17 if carried[6..8] == [0, 0] => packet[0] >> 4 == 4,
+            47 => sum(carried) == 0xffff,
+            _ => pseudo_sum(protocol, addresses, carried) == 0xffff,
+        };
+    is_good
+        && match (protocol, &carried[2..4]) {
+            (17, [0x12, 0xb5]) => is_right(&carried[8 + 8 + 14..]),
+            (47, _) => is_right(&carried[8..]),
+            _ => true,
+        }
+}
+
+/// What leaves a program, of packets that come with these.
+fn through(folder: &Folder, program: &Path, backend: &str, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let (input, out) = (folder.0.join("in.pcap"), folder.0.join("out.pcap"));
+    capture(&input, &packets.iter().map(|packet| frame(packet)).collect::<Vec<_>>());
+    let mut replay = weft(folder);
+    replay.arg("replay").arg(program).arg("--in").arg(&input).arg("--out").arg(&out);
+    let done = output(replay.args(["--backend", backend]));
+    assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+    let (mut reader, mut left) = (Reader::new(), Vec::new());
+    reader.push(&std::fs::read(&out).expect("it was written"));
+    while let Some(record) = reader.next().expect("it is whole") {
+        left.push(record.bytes[14..].to_vec());
+    }
+    assert_eq!(left.len(), packets.len());
+    left
+}
+
+/// If this fails, whoever is at the end of a tunnel throws away what was changed in it: its checksum covers those of
+/// the packet that it carries, which follow, too.
+#[test]
+fn checksums_of_tunnels_follow_what_is_set_in_them() {
+    let folder = Folder::new();
+    let program = folder.write("sets.weft", SETS);
+    let inner = |what: u16| [Some(6), None].map(|sum_at| ip(false, 17, udp(what, b"inside"), sum_at));
+    let inners: Vec<Vec<u8>> = (0..16).flat_map(inner).collect();
+    let in_vxlan = |inner: &Vec<u8>| udp(4789, &[&[8, 0, 0, 0, 0, 0, 5, 0][..], &frame(inner)].concat());
+    let in_gre = |inner: &Vec<u8>| {
+        let mut gre = [&[0x80, 0, 8, 0, 0, 0, 0, 0], &inner[..]].concat();
+        let own = !sum(&gre);
+        gre[4..6].copy_from_slice(&own.to_be_bytes());
+        gre
+    };
+    let outer = |inner: &Vec<u8>| {
+        let tunnels = [false, true]
+            .map(|six| [ip(six, 17, in_vxlan(inner), Some(6)), ip(six, 47, in_gre(inner), None)]);
+        [tunnels.concat(), vec![ip(false, 17, in_vxlan(inner), None)]].concat()
+    };
+    let packets: Vec<Vec<u8>> = inners.iter().flat_map(outer).collect();
+    assert!(packets.iter().all(|packet| is_right(packet)));
+    for backend in ["jit", "interp"] {
+        let left = through(&folder, &program, backend, &packets);
+        for (nth, (before, after)) in packets.iter().zip(&left).enumerate() {
+            assert!(is_right(after), "{backend}: packet {nth} {before:02x?} {after:02x?}");
+        }
+        assert_ne!(left[5 * 30..], packets[5 * 30..], "something was set");
+    }
+}
+
+/// If this fails, whoever translates addresses of one kind into the other, or puts another packet around a datagram,
+/// sends what every receiver throws away; or one that was damaged on its way passes for whole.
+#[test]
+fn checksums_follow_another_packet_around_their_datagram() {
+    let folder = Folder::new();
+    let tcp = |text: &[u8]| {
+        let ports = [&[3, 232, 0, 80][..], &[7; 8], &[0x50, 0x18, 1, 0, 0, 0, 0, 0]].concat();
+        [&ports, text].concat()
+    };
+    let all = |six| {
+        vec![
+            ip(six, 17, udp(7, b"even"), Some(6)),
+            ip(six, 17, udp(7, b"odd"), Some(6)),
+            ip(six, 6, tcp(b"text"), Some(16)),
+            ip(six, 6, tcp(b"odd"), Some(16)),
+        ]
+    };
+    let without = ip(false, 17, udp(7, b"without"), None);
+    let packets = [all(false), all(true), vec![without]].concat();
+    assert!(packets.iter().all(|packet| is_right(packet)));
+    for six in [false, true] {
+        let chain = format!("{HEADS}CREATE CHAIN c ON PORT wan -> lan AS q (six = {six}); END;\n");
+        let program = folder.write("heads.weft", &chain);
+        for backend in ["jit", "interp"] {
+            let left = through(&folder, &program, backend, &packets);
+            for (before, after) in packets.iter().zip(&left) {
+                assert_eq!(after[0] >> 4 == 6, six);
+                assert!(is_right(after), "{backend}: {before:02x?} {after:02x?}");
+            }
+            let mut damaged = packets.clone();
+            damaged.pop();
+            damaged.iter_mut().for_each(|packet| *packet.last_mut().expect("it has a payload") ^= 1);
+            let left = through(&folder, &program, backend, &damaged);
+            assert!(
+                left.iter().all(|packet| !is_right(packet)),
+                "{backend}: what is damaged passes for whole"
+            );
+        }
+    }
+}
