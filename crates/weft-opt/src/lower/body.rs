@@ -154,7 +154,7 @@ impl<'b, 'n> Body<'b, 'n> {
         let [own, other] = [(); 2].map(|()| self.b.block());
         self.b.branch(is_there, own, other);
         self.b.switch(other);
-        self.b.end(Terminator::Forward);
+        self.b.end(Terminator::Skip);
         self.b.switch(own);
     }
 
