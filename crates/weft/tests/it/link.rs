@@ -3,10 +3,12 @@
 //! The programs are this very binary, started once more with [`PORT`] set: the world (`far_end`) answers datagrams and
 //! gives bytes to whoever connects, the command (`near_end`) measures both.
 
-use crate::node::{Folder, output, weft};
+use crate::node::{Folder, is_ignored, output, send, weft};
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::process::CommandExt as _;
+use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -257,6 +259,45 @@ fn what_links_draw_comes_from_the_seed() {
     assert_ne!(seeds("2"), Some(first));
 }
 
+/// A program would run on without a network when its terminal is closed, and what was recorded of it would be lost.
+#[test]
+fn a_signal_is_passed_on_and_the_recording_is_whole() {
+    if std::fs::File::open("/dev/net/tun").is_err() {
+        return eprintln!("skipped: no TUN devices here");
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Folder::new();
+    let (up, file) = (folder.0.join("up"), folder.0.join("run.rec"));
+    let near = format!("touch {}; exec sleep 60", up.display());
+    for (name, number) in [("HUP", 1), ("INT", 2), ("QUIT", 3), ("TERM", 15)] {
+        if is_ignored(number) {
+            continue;
+        }
+        let mut emulate = weft(&folder);
+        emulate.args(["link", "emulate", "--record"]).arg(&file).args(["--", "sh", "-c", &near]);
+        // Of a group of its own: no terminal has it in its foreground.
+        let mut running = emulate.process_group(0).stderr(Stdio::piped()).spawn().expect("it starts");
+        let until = Instant::now() + WAIT;
+        while !up.exists() && running.try_wait().expect("it is ours").is_none() {
+            assert!(Instant::now() < until, "it does not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if up.exists() {
+            send(name, running.id());
+        }
+        let done = running.wait_with_output().expect("it is ours");
+        let told = String::from_utf8_lossy(&done.stderr);
+        if told.contains("cannot make a user namespace") {
+            return eprintln!("skipped: {told}");
+        }
+        assert_eq!(done.status.code(), Some(128 + number), "{told}");
+        assert!(told.contains(&format!("ended by signal {number}")), "{told}");
+        let shown = output(weft(&folder).args(["link", "show"]).arg(&file));
+        assert!(shown.status.success(), "{name}: {}", String::from_utf8_lossy(&shown.stderr));
+        std::fs::remove_file(&up).expect("it is there");
+    }
+}
+
 /// What was to be at the other end would run on when somebody kills the link, and hold its port.
 #[test]
 fn the_far_end_goes_with_the_link_whatever_ends_that() {
@@ -270,7 +311,7 @@ fn the_far_end_goes_with_the_link_whatever_ends_that() {
     let near = format!("echo $$ > {}; exec sleep 60", told("near").display());
     let mut emulate = weft(&folder);
     emulate.args(["link", "emulate", "--far", &far, "--", "sh", "-c", &near]);
-    let mut running = emulate.stderr(std::process::Stdio::piped()).spawn().expect("it starts");
+    let mut running = emulate.stderr(Stdio::piped()).spawn().expect("it starts");
     let number =
         |name: &str| -> Option<u32> { std::fs::read_to_string(told(name)).ok()?.trim().parse().ok() };
     let until = Instant::now() + WAIT;

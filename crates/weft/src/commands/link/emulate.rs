@@ -8,9 +8,10 @@ use crate::compile::{Checked, Compiler};
 use crate::fault::Fault;
 use crate::recording_file::{self, Ran};
 use crate::running::{backend, node_fault};
-use crate::signals;
+use crate::signals::{self, pass, pass_to_group};
 use crate::stderr;
 use crate::stdout;
+use rustix::process::Signal;
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -20,7 +21,6 @@ use std::time::{Duration, Instant};
 use weft_core::Interval;
 use weft_engine::Config;
 use weft_engine::packet::plan::PacketPlan;
-use weft_io::packet::namespace::ask_to_end;
 use weft_io::packet::port::OpenPort;
 use weft_io::{BUSY_POLL_MAX, Node, NodeConfig, Ports};
 use weft_lang::diagnostic::render_all;
@@ -36,14 +36,14 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     let (checked, program) = spec::program(&up, &down)?;
     args.record.as_deref().map(recording_file::claim).transpose()?;
     let world = World::make()?;
-    let stop = signals::terminations()?;
+    let asked = signals::to_pass_on()?;
     let (ports, ends) = world.open([INSIDE, OUTSIDE])?;
     let mut node = start(&checked, ports, &up, &down, args)?;
     say(&world, ends, &up, &down);
     let begun = Instant::now();
     let far = args.far.as_deref().map(Far::start).transpose()?;
     let status = world.inside.run(|| spawn(&args.command, ends)).map_err(Fault::environment)?;
-    let status = status.and_then(|child| wait(child, &stop, &mut node))?;
+    let status = status.and_then(|child| wait(child, &asked, &mut node))?;
     drop(far);
     let took = begun.elapsed();
     let stats = node.stats().map_err(|error| node_fault(&error))?;
@@ -133,16 +133,16 @@ fn spawn(command: &[OsString], ends: Ends) -> Result<Child, Fault> {
 }
 
 /// Waits for the command, which is asked to end if we are.
-fn wait(mut child: Child, stop: &Receiver<()>, node: &mut Node) -> Result<ExitStatus, Fault> {
+fn wait(mut child: Child, asked: &Receiver<Signal>, node: &mut Node) -> Result<ExitStatus, Fault> {
     loop {
         if let Some(status) = child.try_wait().map_err(Fault::environment)? {
             return Ok(status);
         }
-        if stop.recv_timeout(LOOK_EVERY).is_ok() {
-            ask_to_end(&child, false);
+        if let Ok(signal) = asked.recv_timeout(LOOK_EVERY) {
+            pass(&child, signal);
         }
         if !node.is_alive() {
-            ask_to_end(&child, false);
+            pass(&child, Signal::TERM);
             let why = node.take_port_error().map_or("the link has failed".to_owned(), |why| why.to_string());
             return Err(Fault::environment(why));
         }
@@ -175,7 +175,7 @@ exec sh -c "$0""#;
 
 impl Drop for Far {
     fn drop(&mut self) {
-        ask_to_end(&self.0, true);
+        pass_to_group(&self.0, Signal::TERM);
         // It cannot fail: it is our child, and was not waited for.
         let _ = self.0.wait();
     }
