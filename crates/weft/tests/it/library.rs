@@ -605,7 +605,7 @@ CREATE LINK tenants ON CLUSTER cart CONCURRENCY 2 QUEUE drr;
         let lost = refused("ALTER LINK tenants USE QUEUE by_weight KEEP PACKETS");
         assert!(lost.contains("there are: ") && !lost.contains("IMPORT"), "{lost}");
         let slip = refused("ALTER LINK tenants USE QUEUE fq_codle KEEP PACKETS");
-        assert!(slip.contains("`IMPORT 'library/queues/fq_codel.weft';`"), "{slip}");
+        assert!(slip.contains("write `fq_codel`"), "{slip}");
         let both = refused("ALTER LINK tenants USE QUEUE fifo KEEP PACKETS; SELECT name FROM links");
         assert!(both.contains("an ALTER stands alone"), "{both}");
         let nothing = refused("");
