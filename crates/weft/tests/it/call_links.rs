@@ -214,6 +214,23 @@ fn workers_share_what_a_recording_may_take() {
     let shown = output(weft(&test.folder).args(["link", "show", &file]));
     let shown = String::from_utf8_lossy(&shown.stdout);
     assert!(shown.contains("3 calls, 0 dropped, 0 left; 7 calls that came later"), "{shown}");
+    let data_of = || {
+        let shown = output(weft(&test.folder).args(["link", "show", "--json", &file]));
+        let told = data(&String::from_utf8_lossy(&shown.stdout));
+        ["is_cut", "file_ends_in_line", "ended_early", "missed"].map(|name| told[name].clone())
+    };
+    // The file is whole all the same.
+    assert_eq!(data_of(), [false.into(), Value::Null, "full".into(), 7.into()]);
+    let alter = "ALTER LINK tenants USE QUEUE fq KEEP PACKETS";
+    let said = runtime().block_on(async {
+        let record = Recording::begin(&test, &file, &[]);
+        until(|| record.has_begun()).await;
+        let altered = output(weft(&test.folder).args(["query", "--admin", &test.node.admin, alter]));
+        assert!(altered.status.success(), "{}", String::from_utf8_lossy(&altered.stderr));
+        record.end().1
+    });
+    assert!(said.contains("the link got another queue"), "{said}");
+    assert_eq!(data_of(), [false.into(), Value::Null, "replaced".into(), 0.into()]);
     let mut other = weft(&test.folder);
     let other = output(other.args(["link", "record", "wan", "-o", &file, "--admin", &test.node.admin]));
     let said = String::from_utf8_lossy(&other.stderr);
