@@ -259,6 +259,32 @@ fn what_links_draw_comes_from_the_seed() {
     assert_ne!(seeds("2"), Some(first));
 }
 
+/// Who mistypes the command of the far end would look for the fault in the link, or in the command behind it.
+#[test]
+fn a_far_end_that_ends_before_the_command_is_told() {
+    if std::fs::File::open("/dev/net/tun").is_err() {
+        return eprintln!("skipped: no TUN devices here");
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Folder::new();
+    let run = |args: &[&str]| {
+        let mut emulate = weft(&folder);
+        output(emulate.args(["link", "emulate"]).args(args).args(["--", "sleep", "0.5"]))
+    };
+    let told = String::from_utf8_lossy(&run(&["--far", "no_such_program"]).stderr).into_owned();
+    if told.contains("cannot make a user namespace") {
+        return eprintln!("skipped: {told}");
+    }
+    assert!(told.contains("link: the far command ended with 127 after 0."), "{told}");
+    for (far, status, signal) in [("exit 3", Some(3), None), ("kill -KILL $$", None, Some(9))] {
+        let told: Value = serde_json::from_slice(&run(&["--json", "--far", far]).stdout).expect("data");
+        assert_eq!((&told["far"]["status"], &told["far"]["signal"]), (&status.into(), &signal.into()));
+    }
+    let stays = run(&["--json", "--far", "sleep 60"]);
+    let told: Value = serde_json::from_slice(&stays.stdout).expect("data");
+    assert!(told["far"].is_null() && told["status"] == 0, "{told}");
+}
+
 /// A program would run on without a network when its terminal is closed, and what was recorded of it would be lost.
 #[test]
 fn a_signal_is_passed_on_and_the_recording_is_whole() {

@@ -1,6 +1,6 @@
 //! `weft link emulate`: a command behind a link.
 
-use super::report::Report;
+use super::report::{FarEnd, Report};
 use super::spec::{self, DOWN, INSIDE, OUTSIDE, UP, Way};
 use super::world::{Ends, World};
 use crate::cli::{BackendName, EmulateArgs};
@@ -11,7 +11,7 @@ use crate::running::{backend, node_fault};
 use crate::signals::{self, pass, pass_to_group};
 use crate::stderr;
 use crate::stdout;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -41,9 +41,10 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     let mut node = start(&checked, ports, &up, &down, args)?;
     say(&world, ends, &up, &down);
     let begun = Instant::now();
-    let far = args.far.as_deref().map(Far::start).transpose()?;
+    let mut far = args.far.as_deref().map(Far::start).transpose()?;
     let status = world.inside.run(|| spawn(&args.command, ends)).map_err(Fault::environment)?;
-    let status = status.and_then(|child| wait(child, &asked, &mut node))?;
+    let status = status.and_then(|child| wait(child, far.as_mut(), &asked, &mut node))?;
+    let far_end = far.as_ref().and_then(|far| far.ended);
     drop(far);
     let took = begun.elapsed();
     let stats = node.stats().map_err(|error| node_fault(&error))?;
@@ -59,7 +60,7 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     }
     node.stop(Duration::ZERO);
     let packets = stats.packets.unwrap_or_default();
-    let report = Report { up: &up, down: &down, packets: &packets, took, status };
+    let report = Report { up: &up, down: &down, packets: &packets, took, status, far: far_end };
     if args.json {
         stdout::print(&format!("{}\n", report.data()))?;
     } else {
@@ -132,9 +133,18 @@ fn spawn(command: &[OsString], ends: Ends) -> Result<Child, Fault> {
     child.map_err(|error| Fault::Input(format!("{}: {error}", program.display())))
 }
 
-/// Waits for the command, which is asked to end if we are.
-fn wait(mut child: Child, asked: &Receiver<Signal>, node: &mut Node) -> Result<ExitStatus, Fault> {
+/// Waits for the command, to which signals to us are passed on, with an eye on what runs at the other end.
+fn wait(
+    mut child: Child,
+    mut far: Option<&mut Far>,
+    asked: &Receiver<Signal>,
+    node: &mut Node,
+) -> Result<ExitStatus, Fault> {
     loop {
+        // The far end first: if both have ended since the last look, it did so of itself.
+        if let Some(far) = &mut far {
+            far.look();
+        }
         if let Some(status) = child.try_wait().map_err(Fault::environment)? {
             return Ok(status);
         }
@@ -156,7 +166,12 @@ fn status_of(status: ExitStatus) -> u8 {
 }
 
 /// What runs at the other end; it ends with this value.
-struct Far(Child);
+struct Far {
+    shell: Child,
+    begun: Instant,
+    /// How it has ended of itself, and when, if it has.
+    ended: Option<FarEnd>,
+}
 
 impl Far {
     /// What runs `$0` and ends it, with all that it has started, at the end of the input: that comes when this process
@@ -169,14 +184,26 @@ exec sh -c "$0""#;
     fn start(command: &str) -> Result<Self, Fault> {
         let mut shell = Command::new("sh");
         shell.args(["-c", Self::SCRIPT, command]).stdin(Stdio::piped()).process_group(0);
-        shell.spawn().map(Self).map_err(|error| Fault::environment(format!("sh: {error}")))
+        let shell = shell.spawn().map_err(|error| Fault::environment(format!("sh: {error}")))?;
+        Ok(Self { shell, begun: Instant::now(), ended: None })
+    }
+
+    /// Notes whether it has ended. It stays a child that was not waited for, so that its group keeps its number.
+    fn look(&mut self) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if self.ended.is_none()
+            && let Ok(Some(found)) = waitid(WaitId::Pid(Pid::from_child(&self.shell)), options)
+        {
+            let (code, signal) = (found.exit_status(), found.terminating_signal());
+            self.ended = Some(FarEnd { code, signal, after: self.begun.elapsed() });
+        }
     }
 }
 
 impl Drop for Far {
     fn drop(&mut self) {
-        pass_to_group(&self.0, Signal::TERM);
+        pass_to_group(&self.shell, Signal::TERM);
         // It cannot fail: it is our child, and was not waited for.
-        let _ = self.0.wait();
+        let _ = self.shell.wait();
     }
 }
