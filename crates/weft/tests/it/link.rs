@@ -414,6 +414,16 @@ fn what_is_wrong_with_a_link_is_told_before_anything_runs() {
     let (status, told) = run(&["--rate", "15"]);
     assert_eq!(status, Some(2));
     assert!(told.contains("15mbit"), "{told}");
+    for (option, value, bound) in [
+        ("--rate", "20000gbit", "1000gbit at most"),
+        ("--rate", "0bit", "1bit at least"),
+        ("--delay", "-5ms", "not less than 0"),
+        ("--up-loss", "-1%", "not less than 0"),
+    ] {
+        let (status, told) = run(&[option, value]);
+        assert_eq!(status, Some(2), "{told}");
+        assert!(told.contains(bound) && !told.contains("as a value, use"), "{told}");
+    }
     let own = folder.write("own.weft", "-- No queue.\n");
     let (status, told) = run(&["--queue", &own.display().to_string()]);
     assert!(status == Some(1) && told.contains("creates no queue"), "{told}");
