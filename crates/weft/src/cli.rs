@@ -33,6 +33,35 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+impl Cli {
+    /// The command line of this process; it ends with what is wrong with it, or what was asked about it.
+    pub(crate) fn of_process() -> Self {
+        Self::parse_from(with_negative_values(std::env::args_os()))
+    }
+}
+
+/// In front of a `--`, `--delay -5ms` is `--delay=-5ms`: so the option can say what it takes, where the parser would
+/// look for one that is called `-5` and send people behind the `--`.
+fn with_negative_values(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut joined: Vec<OsString> = Vec::new();
+    let (mut is_over, mut takes_value) = (false, false);
+    for arg in args {
+        let bytes = arg.as_encoded_bytes();
+        let is_negative = matches!(bytes, [b'-', b'0'..=b'9', ..]);
+        is_over |= bytes == b"--";
+        let may_take = bytes.starts_with(b"--") && !bytes.contains(&b'=');
+        match joined.last_mut() {
+            Some(option) if takes_value && is_negative && !is_over => {
+                option.push("=");
+                option.push(arg);
+            }
+            _ => joined.push(arg),
+        }
+        takes_value = may_take;
+    }
+    joined
+}
+
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Run the example application through a network, and change the network in the middle

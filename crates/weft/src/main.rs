@@ -35,12 +35,12 @@ mod token;
 mod trace_file;
 mod wanting;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::CommandFactory as _;
 use cli::{Cli, Command};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let done = match Cli::of_process().command {
         Command::Demo(args) => commands::demo::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Compile(args) => commands::compile::run(&args),

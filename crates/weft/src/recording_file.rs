@@ -49,10 +49,13 @@ pub(crate) struct Head {
     /// What chance in it follows from.
     pub(crate) seed: u64,
     /// Something came later that is not here.
-    pub(crate) is_cut: bool,
+    is_cut: bool,
     /// Packets of that which came in the time that was asked for.
     #[serde(default)]
     pub(crate) missed: u64,
+    /// Why, if something did. Older files do not say.
+    #[serde(default)]
+    ended: Option<EndedEarly>,
     /// Bytes of the calls behind this line, so that a file that lost its end is known by it. Older files do not say.
     #[serde(default)]
     bytes: Option<usize>,
@@ -70,6 +73,16 @@ pub(crate) struct OfCalls {
     pub(crate) concurrency: Option<u32>,
     /// Calls a second, on all workers.
     pub(crate) rate: Option<f64>,
+}
+
+/// Why a recording ended though there was more to note.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum EndedEarly {
+    /// It had no more room.
+    Full,
+    /// The link got another queue.
+    Replaced,
 }
 
 /// A recorded link, or what one worker had of it.
@@ -112,6 +125,11 @@ pub(crate) fn text(ran: &Ran<'_>, recorder: &Recorder) -> String {
     let progress = recorder.progress(begun_ns);
     let Bundle { root, files } = ran.program.clone();
     let text = recorder.text();
+    let ended = match progress.ended {
+        Some(Ended::Full) => Some(EndedEarly::Full),
+        Some(Ended::Replaced) => Some(EndedEarly::Replaced),
+        Some(Ended::Time) | None => None,
+    };
     let head = Head {
         weft_recording: VERSION,
         weft: env!("CARGO_PKG_VERSION").to_owned(),
@@ -121,8 +139,9 @@ pub(crate) fn text(ran: &Ran<'_>, recorder: &Recorder) -> String {
         calls: ran.calls,
         begun_ns,
         seed,
-        is_cut: matches!(progress.ended, Some(Ended::Full | Ended::Replaced)),
+        is_cut: ended.is_some(),
         missed: progress.missed,
+        ended,
         bytes: Some(text.len()),
         root,
         files,
@@ -192,6 +211,12 @@ impl Head {
     /// What waits there.
     pub(crate) fn unit(&self) -> &'static str {
         if self.calls.is_some() { "call" } else { "packet" }
+    }
+
+    /// Why it ended though there was more to note, if it did.
+    pub(crate) fn ended_early(&self) -> Option<EndedEarly> {
+        let guessed = || if self.missed > 0 { EndedEarly::Full } else { EndedEarly::Replaced };
+        self.ended.or_else(|| self.is_cut.then(guessed))
     }
 }
 

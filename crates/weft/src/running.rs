@@ -213,8 +213,13 @@ impl Running {
 
     /// Checks a program and runs it from now on. A dry run does all of that but the last step, and changes nothing.
     pub(crate) fn apply(&self, program: Bundle, dry_run: bool) -> Result<Applied, Refusal> {
-        let begun = Instant::now();
         let checked = check_files(&program.root, &mut Files::in_bundle(&program));
+        self.apply_checked(checked, program, dry_run)
+    }
+
+    /// The same of one that was checked just now.
+    fn apply_checked(&self, checked: Checked, program: Bundle, dry_run: bool) -> Result<Applied, Refusal> {
+        let begun = Instant::now().checked_sub(checked.took).unwrap_or_else(Instant::now);
         let mut control = lock(&self.parts.control);
         let version = control.compiler.version();
         let refuse = |refused: Refused| Refusal::Refused(Refused { version, ..refused });

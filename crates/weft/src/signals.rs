@@ -1,23 +1,27 @@
-//! Being asked to stop: the first time cleanly, the second time at once.
+//! Being asked to stop: the first time cleanly, the second time at once. And what is asked of a command that runs
+//! within this one.
 
 use crate::fault::Fault;
+use core::future::poll_fn;
+use core::task::Poll;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::fs;
+use std::process::Child;
 use std::sync::mpsc::{Receiver, channel};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{self, SignalKind};
 
-/// Who asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    /// SIGINT
-    Interrupt,
-    /// SIGTERM
-    Terminate,
-}
-
-/// Receives one message when the process is asked to stop (SIGINT or SIGTERM). A second request ends it at once.
+/// Receives one message when the process is asked to stop: by SIGINT or SIGTERM, or by SIGHUP, as when its terminal is
+/// closed. A second request ends it at once; that the terminal is gone is told more than once, and is no second one.
 pub(crate) fn stop_requests() -> Result<Receiver<()>, Fault> {
     let (send, receive) = channel();
     let mut n = 0;
-    each_signal(move |_| {
+    // What a script has started in the background has SIGINT ignored, and yet is to be ended by it.
+    let hang_up = (!is_ignored(Signal::HUP)).then_some(Signal::HUP);
+    let asks = [Signal::INT, Signal::TERM].into_iter().chain(hang_up);
+    each_signal(asks, move |signal| {
+        if n > 0 && signal == Signal::HUP {
+            return true;
+        }
         if n > 0 || send.send(()).is_err() {
             std::process::exit(130);
         }
@@ -27,33 +31,73 @@ pub(crate) fn stop_requests() -> Result<Receiver<()>, Fault> {
     Ok(receive)
 }
 
-/// Receives a message each time the process is asked to stop by SIGTERM. SIGINT is left to a program that it runs and
-/// that has the terminal: the terminal sends it to both.
-pub(crate) fn terminations() -> Result<Receiver<()>, Fault> {
+/// Receives the signals that are to be passed on to a command that runs within this one. Those of the keys of a
+/// terminal, SIGINT and SIGQUIT, are left out where it has us in its foreground: it sends them to the command, too.
+pub(crate) fn to_pass_on() -> Result<Receiver<Signal>, Fault> {
     let (send, receive) = channel();
-    each_signal(move |asked| asked == Asked::Interrupt || send.send(()).is_ok())?;
+    let asks = [Signal::INT, Signal::QUIT, Signal::HUP, Signal::TERM];
+    each_signal(asks.into_iter().filter(|signal| !is_ignored(*signal)), move |signal| {
+        let is_of_key = matches!(signal, Signal::INT | Signal::QUIT);
+        (is_of_key && is_in_foreground()) || send.send(signal).is_ok()
+    })?;
     Ok(receive)
 }
 
-/// Tells of each signal to stop, on a thread of its own, until `tell` says that nobody listens.
-fn each_signal(mut tell: impl FnMut(Asked) -> bool + Send + 'static) -> Result<(), Fault> {
+/// Sends a signal to a child of this process that was not waited for.
+pub(crate) fn pass(child: &Child, signal: Signal) {
+    // It cannot fail: the child is ours, even if it has ended.
+    let _ = kill_process(Pid::from_child(child), signal);
+}
+
+/// The same with all that the child has started, whose group it leads.
+pub(crate) fn pass_to_group(child: &Child, signal: Signal) {
+    let _ = kill_process_group(Pid::from_child(child), signal);
+}
+
+/// Tells of each of these signals, on a thread of its own, until `tell` says that nobody listens.
+fn each_signal(
+    signals: impl Iterator<Item = Signal>,
+    mut tell: impl FnMut(Signal) -> bool + Send + 'static,
+) -> Result<(), Fault> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(Fault::environment)?;
+    // From here on, and not only once the thread runs, none of them ends the process.
+    let within = runtime.enter();
+    let heard = signals
+        .map(|signal| unix::signal(SignalKind::from_raw(signal.as_raw())).map(|stream| (signal, stream)));
+    let mut heard = heard.collect::<Result<Vec<_>, _>>().map_err(Fault::environment)?;
+    drop(within);
     let wait = async move {
-        let interrupt = signal(SignalKind::interrupt());
-        let terminate = signal(SignalKind::terminate());
-        let (Ok(mut interrupt), Ok(mut terminate)) = (interrupt, terminate) else { return };
-        loop {
-            let asked = tokio::select! {
-                _ = interrupt.recv() => Asked::Interrupt,
-                _ = terminate.recv() => Asked::Terminate,
-            };
-            if !tell(asked) {
-                return;
-            }
-        }
+        let mut next = async || {
+            poll_fn(|cx| {
+                let came = heard
+                    .iter_mut()
+                    .find_map(|(signal, stream)| stream.poll_recv(cx).is_ready().then_some(*signal));
+                came.map_or(Poll::Pending, Poll::Ready)
+            })
+            .await
+        };
+        while tell(next().await) {}
     };
     let thread = std::thread::Builder::new().name("weft-signals".to_owned());
     thread.spawn(move || runtime.block_on(wait)).map_err(Fault::environment)?;
     Ok(())
+}
+
+/// Whether whoever started the process has it ignore a signal, as `nohup` does: then it goes on ignoring it.
+fn is_ignored(signal: Signal) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    // proc(5): a mask in hexadecimal, whose lowest bit is signal 1.
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
+}
+
+/// Whether the process is in the group that its terminal sends the signals of its keys to.
+fn is_in_foreground() -> bool {
+    // proc(5): the fifth and the eighth field of stat, counted behind the name.
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let behind = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    let words: Vec<&str> = behind.split(' ').collect();
+    words.len() > 5 && words[2] == words[5]
 }

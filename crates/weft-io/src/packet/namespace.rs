@@ -109,13 +109,6 @@ impl AsFd for Namespace {
     }
 }
 
-/// Asks a child of this process to end (SIGTERM); with its group, all that it has started, if it leads one.
-pub fn ask_to_end(child: &std::process::Child, with_group: bool) {
-    let id = child.id() as libc::pid_t;
-    // SAFETY: the call takes no memory. The child was not waited for, so that the number is still its own.
-    unsafe { libc::kill(if with_group { -id } else { id }, libc::SIGTERM) };
-}
-
 fn on_a_thread<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| {
         scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

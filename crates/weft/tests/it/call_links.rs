@@ -214,6 +214,23 @@ fn workers_share_what_a_recording_may_take() {
     let shown = output(weft(&test.folder).args(["link", "show", &file]));
     let shown = String::from_utf8_lossy(&shown.stdout);
     assert!(shown.contains("3 calls, 0 dropped, 0 left; 7 calls that came later"), "{shown}");
+    let data_of = || {
+        let shown = output(weft(&test.folder).args(["link", "show", "--json", &file]));
+        let told = data(&String::from_utf8_lossy(&shown.stdout));
+        ["is_cut", "file_ends_in_line", "ended_early", "missed"].map(|name| told[name].clone())
+    };
+    // The file is whole all the same.
+    assert_eq!(data_of(), [false.into(), Value::Null, "full".into(), 7.into()]);
+    let alter = "ALTER LINK tenants USE QUEUE fq KEEP PACKETS";
+    let said = runtime().block_on(async {
+        let record = Recording::begin(&test, &file, &[]);
+        until(|| record.has_begun()).await;
+        let altered = output(weft(&test.folder).args(["query", "--admin", &test.node.admin, alter]));
+        assert!(altered.status.success(), "{}", String::from_utf8_lossy(&altered.stderr));
+        record.end().1
+    });
+    assert!(said.contains("the link got another queue"), "{said}");
+    assert_eq!(data_of(), [false.into(), Value::Null, "replaced".into(), 0.into()]);
     let mut other = weft(&test.folder);
     let other = output(other.args(["link", "record", "wan", "-o", &file, "--admin", &test.node.admin]));
     let said = String::from_utf8_lossy(&other.stderr);
@@ -223,4 +240,48 @@ fn workers_share_what_a_recording_may_take() {
 
 fn data(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| panic!("{text}"))
+}
+
+/// Who alters a link would be sent to lines that the program does not have, or be told of words that nobody typed, or
+/// not of the queues that could be taken.
+#[test]
+fn a_wrong_alter_is_told_in_its_own_text() {
+    let folder = Folder::new();
+    // No line break at the end, where the node puts its IMPORTs.
+    let text = "CREATE TYPE cart FROM PROTO 'cart.proto';
+CREATE LISTENER frontend ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '127.0.0.1:1';
+CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Get' AS END;
+CREATE LINK tenants ON CLUSTER cart CONCURRENCY 2 QUEUE mine (n = 5);
+CREATE QUEUE mine (n U32) AS LIMIT n PACKETS ON OVERFLOW DROP TAIL; END; -- all";
+    let node = Node::start(&folder, &folder.write("network.weft", text), &[]);
+    let query = |text: &str| {
+        let file = folder.write("query", text);
+        let mut query = weft(&folder);
+        let done = output(query.args(["query", "--admin", &node.admin, "--file"]).arg(file));
+        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    for queue in ["fifo", "sfq", "codel", "mine (n = 6)"] {
+        let (status, told) = query(&format!("ALTER LINK tenants USE QUEUE {queue} KEEP PACKETS"));
+        assert_eq!(status, Some(0), "{told}");
+    }
+    let refused = |text: &str, told: &[&str]| {
+        let (status, said) = query(text);
+        assert_eq!(status, Some(1), "{said}");
+        told.iter().for_each(|part| assert!(said.contains(part), "{part}: {said}"));
+        said
+    };
+    let broken = "-- why\nALTER LINK tenants\n  USE QUEUE codel ( -- so\n  target = '10 mss')\nKEEP PACKETS;";
+    refused(broken, &["<query>:4:12", " 4 |   target = '10 mss')"]);
+    let mine = refused("ALTER LINK tenants USE QUEUE mine KEEP PACKETS", &["<query>:1:30"]);
+    assert!(mine.contains("network.weft:6:20"), "{mine}");
+    let unknown = "ALTER LINK tenants USE QUEUE nosuch KEEP PACKETS";
+    refused(unknown, &["<query>:1:30", "there are: codel, fifo, mine, sfq", "the library has: ", "htb"]);
+    let more = "ALTER LINK tenants USE QUEUE codel ON FAILURE HOLD KEEP PACKETS";
+    refused(more, &["changes the queue alone, and has no `ON FAILURE HOLD`", "weft apply"]);
+    refused("ALTER LINK tenants RATE '30 calls/s'", &["ALTER LINK wan USE QUEUE", "weft apply"]);
+    let told = output(weft(&folder).args(["status", "--program", "--admin", &node.admin]));
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.contains(&text.replace("(n = 5)", "(n = 6)")), "its author's lines stay: {told}");
+    assert_eq!(node.stop(), Some(0));
 }

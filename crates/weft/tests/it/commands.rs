@@ -1,6 +1,6 @@
 //! What a person sees and a script reads: texts, exit statuses, the admin endpoint.
 
-use crate::node::{Folder, Node, output, runtime, shop_server, weft};
+use crate::node::{Folder, Node, is_ignored, output, runtime, shop_server, weft};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
@@ -559,4 +559,30 @@ fn idle_memory_stays_small() {
     // The budget is for a release build: an unoptimised one has several times the code.
     let limit = if cfg!(debug_assertions) { 80 << 20 } else { 20 << 20 };
     assert!(idle <= limit, "an idle node has {idle} bytes");
+}
+
+/// Who closes the terminal of a node would cut its calls, and who wanted it to go on would lose it.
+#[test]
+fn a_closed_terminal_ends_a_node_cleanly_unless_it_is_to_go_on() {
+    if is_ignored(1) {
+        return eprintln!("skipped: the tests ignore SIGHUP");
+    }
+    let folder = Folder::new();
+    let network = folder.write("shop.weft", NETWORK);
+    let node = Node::start(&folder, &network, &[]);
+    // The shell tells of it, and the system when the shell has ended.
+    node.signal("HUP");
+    node.signal("HUP");
+    let (status, talk) = node.await_end();
+    assert!(status == Some(0) && talk.contains("stopped: 0 calls begun"), "{status:?} {talk}");
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_weft")]);
+    command.env("XDG_RUNTIME_DIR", &folder.0).env("NO_COLOR", "1").stdin(Stdio::null());
+    let node = Node::start_as(command, &network, &[]);
+    node.signal("HUP");
+    assert_eq!(
+        weft(&folder).args(["status", "--admin", &node.admin]).output().expect("it runs").status.code(),
+        Some(0)
+    );
+    assert_eq!(node.stop(), Some(0));
 }

@@ -7,6 +7,7 @@ use shop::pb::{CartReply, CartRequest};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -480,7 +481,7 @@ END;
 #[test]
 fn the_mesh_of_the_examples_does_what_it_says() {
     let (first, second, next) = (Named::new("cart-1"), Named::new("cart-2"), Named::new("new"));
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/mesh/network.weft");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/mesh/network.weft");
     let mut program = fs::read_to_string(path).expect("the example is there");
     let folder = Folder::new();
     let log = folder.0.join("mesh.log");
@@ -517,7 +518,7 @@ fn the_mesh_of_the_examples_does_what_it_says() {
 #[test]
 fn tenants_of_the_examples_take_turns() {
     let cart = Named { takes: Duration::from_millis(20), ..Named::new("cart-1") };
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/tenants/network.weft");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/tenants/network.weft");
     let mut program = fs::read_to_string(path).expect("the example is there");
     for (from, to) in [
         ("../shop/proto/cart.proto", "cart.proto".to_owned()),
@@ -605,7 +606,7 @@ CREATE LINK tenants ON CLUSTER cart CONCURRENCY 2 QUEUE drr;
         let lost = refused("ALTER LINK tenants USE QUEUE by_weight KEEP PACKETS");
         assert!(lost.contains("there are: ") && !lost.contains("IMPORT"), "{lost}");
         let slip = refused("ALTER LINK tenants USE QUEUE fq_codle KEEP PACKETS");
-        assert!(slip.contains("`IMPORT 'library/queues/fq_codel.weft';`"), "{slip}");
+        assert!(slip.contains("write `fq_codel`"), "{slip}");
         let both = refused("ALTER LINK tenants USE QUEUE fifo KEEP PACKETS; SELECT name FROM links");
         assert!(both.contains("an ALTER stands alone"), "{both}");
         let nothing = refused("");
@@ -655,4 +656,27 @@ CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Get' AS single_flight (k
     });
     assert_eq!(cart.n_calls(), 2);
     assert_eq!(test.node.stop(), Some(0));
+}
+
+/// A reader who looks up the line that the guide's example was dropped by would find another.
+#[test]
+fn the_guide_s_example_names_the_library_s_lines() {
+    let read = |path: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    let page = read("docs/src/guide/emulating.md");
+    let queue = read("library/queues/codel.weft");
+    let verdict = "MARK OR DROP;";
+    let line = 1 + queue.lines().position(|line| line.trim() == verdict).expect("it drops");
+    let is_told =
+        |begins: &str, ends: &str| page.lines().any(|told| told.starts_with(begins) && told.ends_with(ends));
+    for (begins, ends) in [
+        (format!("down  codel    {line}  dropped "), String::new()),
+        ("  was dropped after ".to_owned(), format!(" by line {line} of codel, at the head")),
+        (format!("    {line} | {verdict}"), String::new()),
+        ("ON DEQUEUE of codel after ".to_owned(), format!(": DROP, line {line}")),
+    ] {
+        assert!(is_told(&begins, &ends), "docs/src/guide/emulating.md has no `{begins}...{ends}`");
+    }
 }

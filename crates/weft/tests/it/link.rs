@@ -3,10 +3,12 @@
 //! The programs are this very binary, started once more with [`PORT`] set: the world (`far_end`) answers datagrams and
 //! gives bytes to whoever connects, the command (`near_end`) measures both.
 
-use crate::node::{Folder, output, weft};
+use crate::node::{Folder, is_ignored, output, send, weft};
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::process::CommandExt as _;
+use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -257,6 +259,71 @@ fn what_links_draw_comes_from_the_seed() {
     assert_ne!(seeds("2"), Some(first));
 }
 
+/// Who mistypes the command of the far end would look for the fault in the link, or in the command behind it.
+#[test]
+fn a_far_end_that_ends_before_the_command_is_told() {
+    if std::fs::File::open("/dev/net/tun").is_err() {
+        return eprintln!("skipped: no TUN devices here");
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Folder::new();
+    let run = |args: &[&str]| {
+        let mut emulate = weft(&folder);
+        output(emulate.args(["link", "emulate"]).args(args).args(["--", "sleep", "0.5"]))
+    };
+    let told = String::from_utf8_lossy(&run(&["--far", "no_such_program"]).stderr).into_owned();
+    if told.contains("cannot make a user namespace") {
+        return eprintln!("skipped: {told}");
+    }
+    assert!(told.contains("link: the far command ended with 127 after 0."), "{told}");
+    for (far, status, signal) in [("exit 3", Some(3), None), ("kill -KILL $$", None, Some(9))] {
+        let told: Value = serde_json::from_slice(&run(&["--json", "--far", far]).stdout).expect("data");
+        assert_eq!((&told["far"]["status"], &told["far"]["signal"]), (&status.into(), &signal.into()));
+    }
+    let stays = run(&["--json", "--far", "sleep 60"]);
+    let told: Value = serde_json::from_slice(&stays.stdout).expect("data");
+    assert!(told["far"].is_null() && told["status"] == 0, "{told}");
+}
+
+/// A program would run on without a network when its terminal is closed, and what was recorded of it would be lost.
+#[test]
+fn a_signal_is_passed_on_and_the_recording_is_whole() {
+    if std::fs::File::open("/dev/net/tun").is_err() {
+        return eprintln!("skipped: no TUN devices here");
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Folder::new();
+    let (up, file) = (folder.0.join("up"), folder.0.join("run.rec"));
+    let near = format!("touch {}; exec sleep 60", up.display());
+    for (name, number) in [("HUP", 1), ("INT", 2), ("QUIT", 3), ("TERM", 15)] {
+        if is_ignored(number) {
+            continue;
+        }
+        let mut emulate = weft(&folder);
+        emulate.args(["link", "emulate", "--record"]).arg(&file).args(["--", "sh", "-c", &near]);
+        // Of a group of its own: no terminal has it in its foreground.
+        let mut running = emulate.process_group(0).stderr(Stdio::piped()).spawn().expect("it starts");
+        let until = Instant::now() + WAIT;
+        while !up.exists() && running.try_wait().expect("it is ours").is_none() {
+            assert!(Instant::now() < until, "it does not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if up.exists() {
+            send(name, running.id());
+        }
+        let done = running.wait_with_output().expect("it is ours");
+        let told = String::from_utf8_lossy(&done.stderr);
+        if told.contains("cannot make a user namespace") {
+            return eprintln!("skipped: {told}");
+        }
+        assert_eq!(done.status.code(), Some(128 + number), "{told}");
+        assert!(told.contains(&format!("ended by signal {number}")), "{told}");
+        let shown = output(weft(&folder).args(["link", "show"]).arg(&file));
+        assert!(shown.status.success(), "{name}: {}", String::from_utf8_lossy(&shown.stderr));
+        std::fs::remove_file(&up).expect("it is there");
+    }
+}
+
 /// What was to be at the other end would run on when somebody kills the link, and hold its port.
 #[test]
 fn the_far_end_goes_with_the_link_whatever_ends_that() {
@@ -270,7 +337,7 @@ fn the_far_end_goes_with_the_link_whatever_ends_that() {
     let near = format!("echo $$ > {}; exec sleep 60", told("near").display());
     let mut emulate = weft(&folder);
     emulate.args(["link", "emulate", "--far", &far, "--", "sh", "-c", &near]);
-    let mut running = emulate.stderr(std::process::Stdio::piped()).spawn().expect("it starts");
+    let mut running = emulate.stderr(Stdio::piped()).spawn().expect("it starts");
     let number =
         |name: &str| -> Option<u32> { std::fs::read_to_string(told(name)).ok()?.trim().parse().ok() };
     let until = Instant::now() + WAIT;
@@ -347,6 +414,16 @@ fn what_is_wrong_with_a_link_is_told_before_anything_runs() {
     let (status, told) = run(&["--rate", "15"]);
     assert_eq!(status, Some(2));
     assert!(told.contains("15mbit"), "{told}");
+    for (option, value, bound) in [
+        ("--rate", "20000gbit", "1000gbit at most"),
+        ("--rate", "0bit", "1bit at least"),
+        ("--delay", "-5ms", "not less than 0"),
+        ("--up-loss", "-1%", "not less than 0"),
+    ] {
+        let (status, told) = run(&[option, value]);
+        assert_eq!(status, Some(2), "{told}");
+        assert!(told.contains(bound) && !told.contains("as a value, use"), "{told}");
+    }
     let own = folder.write("own.weft", "-- No queue.\n");
     let (status, told) = run(&["--queue", &own.display().to_string()]);
     assert!(status == Some(1) && told.contains("creates no queue"), "{told}");

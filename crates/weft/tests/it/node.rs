@@ -108,11 +108,15 @@ impl Node {
 
     /// The same, with what the node said since its first line.
     pub(crate) fn stop_and_hear(mut self) -> (Option<i32>, String) {
-        let id = self.child.id().to_string();
-        Command::new("kill").args(["-TERM", &id]).status().expect("kill is there");
+        self.signal("TERM");
         let status = self.child.wait().expect("the node is ours").code();
         let talk = self.talk.take().expect("it was started").join().expect("no panic");
         (status, talk)
+    }
+
+    /// Sends a signal to it.
+    pub(crate) fn signal(&self, name: &str) {
+        send(name, self.child.id());
     }
 
     /// Waits until the node has ended by itself: its exit status, and what it said since its first line.
@@ -137,6 +141,19 @@ impl Drop for Node {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Sends a signal to a process.
+pub(crate) fn send(signal: &str, to: u32) {
+    let done = Command::new("kill").args([format!("-{signal}"), to.to_string()]).status();
+    assert!(done.expect("kill is there").success());
+}
+
+/// Whether the tests were begun with a signal ignored, as `nohup` does: what they start then ignores it, too.
+pub(crate) fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").expect("it is there");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("it is told");
+    u64::from_str_radix(mask.trim(), 16).expect("a mask") >> (signal - 1) & 1 == 1
 }
 
 /// A runtime for one thread.

@@ -371,6 +371,7 @@ fn a_recording_that_lost_its_end_is_shown_as_far_as_it_goes() {
         |text: &str| serde_json::from_str::<Value>(&run("show", &["--json"], text).0).expect("it is data");
     let whole = data(&text);
     assert!(whole["is_cut"] == false && whole["file_ends_in_line"].is_null(), "{}", whole["is_cut"]);
+    assert!(whole["ended_early"].is_null(), "{}", whole["ended_early"]);
     // In the middle of a line, and between two lines.
     let mid = text.len() / 2;
     let between = text[..mid].rfind('\n').expect("it has lines") + 1;

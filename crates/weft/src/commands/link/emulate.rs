@@ -1,6 +1,6 @@
 //! `weft link emulate`: a command behind a link.
 
-use super::report::Report;
+use super::report::{FarEnd, Report};
 use super::spec::{self, DOWN, INSIDE, OUTSIDE, UP, Way};
 use super::world::{Ends, World};
 use crate::cli::{BackendName, EmulateArgs};
@@ -8,9 +8,10 @@ use crate::compile::{Checked, Compiler};
 use crate::fault::Fault;
 use crate::recording_file::{self, Ran};
 use crate::running::{backend, node_fault};
-use crate::signals;
+use crate::signals::{self, pass, pass_to_group};
 use crate::stderr;
 use crate::stdout;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -20,7 +21,6 @@ use std::time::{Duration, Instant};
 use weft_core::Interval;
 use weft_engine::Config;
 use weft_engine::packet::plan::PacketPlan;
-use weft_io::packet::namespace::ask_to_end;
 use weft_io::packet::port::OpenPort;
 use weft_io::{BUSY_POLL_MAX, Node, NodeConfig, Ports};
 use weft_lang::diagnostic::render_all;
@@ -36,14 +36,15 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     let (checked, program) = spec::program(&up, &down)?;
     args.record.as_deref().map(recording_file::claim).transpose()?;
     let world = World::make()?;
-    let stop = signals::terminations()?;
+    let asked = signals::to_pass_on()?;
     let (ports, ends) = world.open([INSIDE, OUTSIDE])?;
     let mut node = start(&checked, ports, &up, &down, args)?;
     say(&world, ends, &up, &down);
     let begun = Instant::now();
-    let far = args.far.as_deref().map(Far::start).transpose()?;
+    let mut far = args.far.as_deref().map(Far::start).transpose()?;
     let status = world.inside.run(|| spawn(&args.command, ends)).map_err(Fault::environment)?;
-    let status = status.and_then(|child| wait(child, &stop, &mut node))?;
+    let status = status.and_then(|child| wait(child, far.as_mut(), &asked, &mut node))?;
+    let far_end = far.as_ref().and_then(|far| far.ended);
     drop(far);
     let took = begun.elapsed();
     let stats = node.stats().map_err(|error| node_fault(&error))?;
@@ -59,7 +60,7 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     }
     node.stop(Duration::ZERO);
     let packets = stats.packets.unwrap_or_default();
-    let report = Report { up: &up, down: &down, packets: &packets, took, status };
+    let report = Report { up: &up, down: &down, packets: &packets, took, status, far: far_end };
     if args.json {
         stdout::print(&format!("{}\n", report.data()))?;
     } else {
@@ -132,17 +133,26 @@ fn spawn(command: &[OsString], ends: Ends) -> Result<Child, Fault> {
     child.map_err(|error| Fault::Input(format!("{}: {error}", program.display())))
 }
 
-/// Waits for the command, which is asked to end if we are.
-fn wait(mut child: Child, stop: &Receiver<()>, node: &mut Node) -> Result<ExitStatus, Fault> {
+/// Waits for the command, to which signals to us are passed on, with an eye on what runs at the other end.
+fn wait(
+    mut child: Child,
+    mut far: Option<&mut Far>,
+    asked: &Receiver<Signal>,
+    node: &mut Node,
+) -> Result<ExitStatus, Fault> {
     loop {
+        // The far end first: if both have ended since the last look, it did so of itself.
+        if let Some(far) = &mut far {
+            far.look();
+        }
         if let Some(status) = child.try_wait().map_err(Fault::environment)? {
             return Ok(status);
         }
-        if stop.recv_timeout(LOOK_EVERY).is_ok() {
-            ask_to_end(&child, false);
+        if let Ok(signal) = asked.recv_timeout(LOOK_EVERY) {
+            pass(&child, signal);
         }
         if !node.is_alive() {
-            ask_to_end(&child, false);
+            pass(&child, Signal::TERM);
             let why = node.take_port_error().map_or("the link has failed".to_owned(), |why| why.to_string());
             return Err(Fault::environment(why));
         }
@@ -156,7 +166,12 @@ fn status_of(status: ExitStatus) -> u8 {
 }
 
 /// What runs at the other end; it ends with this value.
-struct Far(Child);
+struct Far {
+    shell: Child,
+    begun: Instant,
+    /// How it has ended of itself, and when, if it has.
+    ended: Option<FarEnd>,
+}
 
 impl Far {
     /// What runs `$0` and ends it, with all that it has started, at the end of the input: that comes when this process
@@ -169,14 +184,26 @@ exec sh -c "$0""#;
     fn start(command: &str) -> Result<Self, Fault> {
         let mut shell = Command::new("sh");
         shell.args(["-c", Self::SCRIPT, command]).stdin(Stdio::piped()).process_group(0);
-        shell.spawn().map(Self).map_err(|error| Fault::environment(format!("sh: {error}")))
+        let shell = shell.spawn().map_err(|error| Fault::environment(format!("sh: {error}")))?;
+        Ok(Self { shell, begun: Instant::now(), ended: None })
+    }
+
+    /// Notes whether it has ended. It stays a child that was not waited for, so that its group keeps its number.
+    fn look(&mut self) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if self.ended.is_none()
+            && let Ok(Some(found)) = waitid(WaitId::Pid(Pid::from_child(&self.shell)), options)
+        {
+            let (code, signal) = (found.exit_status(), found.terminating_signal());
+            self.ended = Some(FarEnd { code, signal, after: self.begun.elapsed() });
+        }
     }
 }
 
 impl Drop for Far {
     fn drop(&mut self) {
-        ask_to_end(&self.0, true);
+        pass_to_group(&self.shell, Signal::TERM);
         // It cannot fail: it is our child, and was not waited for.
-        let _ = self.0.wait();
+        let _ = self.shell.wait();
     }
 }

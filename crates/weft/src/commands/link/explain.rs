@@ -205,7 +205,8 @@ fn data(link: &Link, runs: &[Ran], (number, packet): (u64, &Passed)) -> Value {
     let mut told = fate(link, packet);
     told["link"] = link.head().link.as_str().into();
     told[link.head().unit()] = number.into();
-    told["is_cut"] = link.cut().0.into();
+    told["is_cut"] = link.ends_in().is_some().into();
+    told["ended_early"] = json!(link.ended_early());
     told["runs"] = runs.collect();
     told
 }

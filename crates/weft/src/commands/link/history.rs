@@ -1,7 +1,7 @@
 //! A recorded queue, asked again: what became of each packet, and what a handler saw when it decided.
 
 use crate::fault::Fault;
-use crate::recording_file::{Head, Program, Recorded};
+use crate::recording_file::{EndedEarly, Head, Program, Recorded};
 use std::sync::{Arc, Mutex, PoisonError};
 use weft_engine::queue::{Counts, Packet, Queue, QueueCode, QueueProgram, Why};
 use weft_engine::recording::{self, Asked};
@@ -141,11 +141,14 @@ impl Link {
         self.parts.iter().map(|part| part.head.begun_ns).min().unwrap_or(0)
     }
 
-    /// Whether something came later that is not there, and how much of that is known.
-    pub(super) fn cut(&self) -> (bool, u64) {
-        let heads = || self.parts.iter().map(|part| &part.head);
-        let is_cut = heads().any(|head| head.is_cut) || self.ends_in().is_some();
-        (is_cut, heads().map(|head| head.missed).sum())
+    /// Why its recording ended though there was more to note, if it did.
+    pub(super) fn ended_early(&self) -> Option<EndedEarly> {
+        self.parts.iter().find_map(|part| part.head.ended_early())
+    }
+
+    /// How much came later that is not there, as far as that is known.
+    pub(super) fn missed(&self) -> u64 {
+        self.parts.iter().map(|part| part.head.missed).sum()
     }
 
     /// The last whole line of its file, if that lost its end in this link.

@@ -21,6 +21,16 @@ pub(super) struct Report<'r> {
     /// How long the command ran.
     pub(super) took: Duration,
     pub(super) status: ExitStatus,
+    /// What ran at the other end, if it ended before the command.
+    pub(super) far: Option<FarEnd>,
+}
+
+/// How the command at the other end ended of itself: with a code, or by a signal.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FarEnd {
+    pub(super) code: Option<i32>,
+    pub(super) signal: Option<i32>,
+    pub(super) after: Duration,
 }
 
 /// One way, with the port by which it leaves.
@@ -39,6 +49,9 @@ impl<'r> Report<'r> {
             "seconds": self.took.as_secs_f64(),
             "status": self.status.code(),
             "signal": self.status.signal(),
+            "far": self.far.map(|far| {
+                json!({ "seconds": far.after.as_secs_f64(), "status": far.code, "signal": far.signal })
+            }),
             "links": directions.collect::<serde_json::Map<_, _>>(),
         })
     }
@@ -86,11 +99,11 @@ impl<'r> Report<'r> {
                 lines.row(cells);
             }
         }
-        let ended = match (self.status.code(), self.status.signal()) {
-            (_, Some(signal)) => format!("by signal {signal}"),
-            (code, None) => format!("with {}", code.unwrap_or(0)),
-        };
-        let mut text = format!("\nlink: the command ended {ended} after {:.1} s\n", self.took.as_secs_f64());
+        let ended = how_ended(self.status.code(), self.status.signal(), self.took);
+        let mut text = format!("\nlink: the command {ended}\n");
+        if let Some(FarEnd { code, signal, after }) = self.far {
+            let _ = writeln!(text, "link: the far command {}, before it", how_ended(code, signal, after));
+        }
         text.push_str(&table.render());
         if !lines.render().is_empty() {
             let _ = write!(text, "\n{}", lines.render());
@@ -148,6 +161,15 @@ impl<'r> Report<'r> {
         };
         [(UP, OUTSIDE, self.up), (DOWN, INSIDE, self.down)].into_iter().filter_map(of)
     }
+}
+
+/// `ended with 127 after 0.0 s`
+fn how_ended(code: Option<i32>, signal: Option<i32>, after: Duration) -> String {
+    let how = match (code, signal) {
+        (_, Some(signal)) => format!("by signal {signal}"),
+        (code, None) => format!("with {}", code.unwrap_or(0)),
+    };
+    format!("ended {how} after {:.1} s", after.as_secs_f64())
 }
 
 fn verdict_of(line: &LineTotal) -> &'static str {

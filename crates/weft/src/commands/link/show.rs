@@ -5,7 +5,7 @@ use super::spec::told_rate;
 use crate::cli::LinkShowArgs;
 use crate::commands::{count, grouped};
 use crate::fault::Fault;
-use crate::recording_file::{self, Recorded};
+use crate::recording_file::{self, EndedEarly, Recorded};
 use crate::stdout;
 use crate::svg::{begin, escaped};
 use core::fmt::Write as _;
@@ -140,10 +140,15 @@ pub(super) fn told_cut(link: &Link) -> String {
         let end = seconds(link.history.ended_ns);
         return format!("; the file is cut short behind line {line}, after {end:.6} s");
     }
-    match link.cut() {
-        (false, _) => String::new(),
-        (true, 0) => "; what came later was not recorded".to_owned(),
-        (true, n) => format!("; {} that came later were not recorded", count(n, link.head().unit())),
+    match (link.ended_early(), link.missed()) {
+        (None, _) => String::new(),
+        (Some(EndedEarly::Replaced), _) => {
+            "; the link got another queue: what came later was not recorded".to_owned()
+        }
+        (Some(EndedEarly::Full), 0) => "; what came later was not recorded".to_owned(),
+        (Some(EndedEarly::Full), n) => {
+            format!("; {} that came later were not recorded", count(n, link.head().unit()))
+        }
     }
 }
 
@@ -220,15 +225,15 @@ fn data(link: &Link) -> Value {
         }
         one
     };
-    let (is_cut, missed) = link.cut();
     let head = link.head();
     let mut told = json!({
         "link": head.link,
         "queue": link.program.queue.name,
         "seconds": seconds(history.ended_ns),
-        "is_cut": is_cut,
-        "missed": missed,
+        "is_cut": link.ends_in().is_some(),
         "file_ends_in_line": link.ends_in(),
+        "ended_early": link.ended_early(),
+        "missed": link.missed(),
     });
     let all: Vec<Value> = history.packets.iter().map(one).collect();
     match head.calls {

@@ -59,16 +59,19 @@ pub(crate) fn rate(text: &str) -> Result<u64, String> {
     let lower = text.trim().to_ascii_lowercase();
     let bits = number(lower.strip_suffix("/s").unwrap_or(&lower), &UNITS).map(f64::round);
     let bits = bits.filter(|bits| (1.0..=RATE_MAX).contains(bits));
-    bits.map(|bits| bits as u64).ok_or_else(|| "a rate is like 15mbit: bit, kbit, mbit or gbit".to_owned())
+    bits.map(|bits| bits as u64).ok_or_else(|| {
+        let most = RATE_MAX / 1e9;
+        format!("a rate is like 15mbit: bit, kbit, mbit or gbit, 1bit at least and {most}gbit at most")
+    })
 }
 
 /// Nanoseconds of `30ms`.
 pub(crate) fn delay(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, f64); 4] = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let seconds = number(text.trim(), &UNITS).filter(|s| (0.0..=DELAY_S_MAX).contains(s));
-    seconds
-        .map(|seconds| (seconds * 1e9).round() as u64)
-        .ok_or_else(|| format!("a delay is like 30ms: us, ms or s, {DELAY_S_MAX} s at most"))
+    seconds.map(|seconds| (seconds * 1e9).round() as u64).ok_or_else(|| {
+        format!("a delay is like 30ms: us, ms or s, not less than 0 and {DELAY_S_MAX} s at most")
+    })
 }
 
 /// Nanoseconds of `10s` or `2min`, as long as may be recorded.
@@ -93,7 +96,7 @@ fn span_up_to(seconds_max: u64, text: &str) -> Result<u64, String> {
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     let (digits, of) = text.trim().strip_suffix('%').map_or((text, 1.0), |digits| (digits, 100.0));
     let share = digits.trim().parse::<f64>().ok().map(|n| n / of).filter(|n| (0.0..=1.0).contains(n));
-    share.ok_or_else(|| "a share is like 1% or 0.01".to_owned())
+    share.ok_or_else(|| "a share is like 1% or 0.01, not less than 0 and 100% at most".to_owned())
 }
 
 fn number(text: &str, units: &[(&str, f64)]) -> Option<f64> {
