@@ -26,8 +26,9 @@ use crate::types::Type;
 pub const LEVELS_MAX: u8 = 2;
 /// Tunnels in one another in which fragments are followed.
 pub const CARRIED_MAX: usize = 3;
-/// Layers that a parser follows in one level; a frame with more is malformed.
-pub const LAYERS_MAX: u32 = 16;
+/// Layers of protocols that may come again, such as tags and options, that a parser follows. One more is malformed, or
+/// payload if its definition says so of such.
+pub const LAYERS_MAX: u32 = 32;
 /// Bytes of one header at most, its repetitions included.
 pub const HEADER_BYTES_MAX: u32 = 9216;
 /// Times that one REPEAT may go round.
@@ -369,6 +370,15 @@ impl FieldRef {
     /// Whether a layer is there.
     pub fn presence(layer: LayerRef) -> Self {
         Self { layer, fields: None, last: false }
+    }
+
+    /// Whether it may be the same field as another: a change of the one is one of the other.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let parts = |of: &Self| -> Vec<(ProtocolId, FieldId)> {
+            of.layer.protocols.iter().copied().zip(of.fields.iter().flatten().copied()).collect()
+        };
+        let own = parts(self);
+        self.layer.level == other.layer.level && parts(other).iter().any(|part| own.contains(part))
     }
 
     /// A field of the first such layer, by protocol.

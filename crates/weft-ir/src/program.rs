@@ -4,7 +4,7 @@
 //! variables and sinks. The engine runs *segments* of it: lists of handlers for one event, which a back end
 //! compiles into one piece of code (that is all that fusion is here).
 
-use crate::ir::{Endian, Function, Op, TableId};
+use crate::ir::{Endian, Function, InputId, Op, TableId};
 use weft_core::flow::{flow_of, is_icmp_error};
 use weft_core::frame::{Offload, packet_size};
 use weft_core::matching::MatchSpec;
@@ -163,6 +163,21 @@ pub struct ReshapeDecl {
     pub params: Vec<Type>,
     /// What it does. The inputs that it names are [`Place::Layer`].
     pub what: Reshape,
+}
+
+impl Direction {
+    /// The inputs that are other names of fields of some of these, by bits.
+    pub fn overlapping(&self, of: u64) -> u64 {
+        let fields = (0..).zip(&self.inputs).filter_map(|(at, input)| match &input.place {
+            Place::Frame(field) => Some((InputId(at).bit(), field)),
+            _ => None,
+        });
+        let fields: Vec<_> = fields.collect();
+        let is_other = |(bit, field): &&(u64, &FieldRef)| {
+            fields.iter().any(|(known, other)| known & of != 0 && known != bit && field.overlaps(other))
+        };
+        fields.iter().filter(is_other).fold(0, |all, (bit, _)| all | bit)
+    }
 }
 
 /// One direction of a chain.
@@ -481,6 +496,37 @@ pub struct Part<'a> {
     pub counts: bool,
 }
 
+impl Element {
+    /// What it does to a request.
+    pub fn request_ops(&self) -> impl Iterator<Item = &Op> {
+        let blocks = self.handlers.request.iter().flat_map(|function| &function.blocks);
+        blocks.flat_map(|block| &block.insts).map(|inst| &inst.op)
+    }
+
+    /// The inputs of requests that it looks at, by bits.
+    pub fn inputs_seen(&self) -> u64 {
+        let seen = |op: &Op| match op {
+            Op::Input(id) | Op::InputPresent(id) => id.bit(),
+            _ => 0,
+        };
+        self.request_ops().map(seen).fold(0, |all, input| all | input)
+    }
+
+    /// The inputs of requests that it sets, by bits.
+    pub fn inputs_set(&self) -> u64 {
+        let set = |op: &Op| match op {
+            Op::SetInput(id, _) | Op::ClearInput(id) => id.bit(),
+            _ => 0,
+        };
+        self.request_ops().map(set).fold(0, |all, input| all | input)
+    }
+
+    /// Those that it looks at or sets.
+    pub fn inputs_known(&self) -> u64 {
+        self.inputs_seen() | self.inputs_set()
+    }
+}
+
 impl Handlers {
     /// Whether an element with these handlers counts tuples in segments for `event`: request messages if it works
     /// on them, else what it does work on.
@@ -575,11 +621,15 @@ impl ChainProgram {
         self.reshapes.get(usize::from(reshape)).is_some_and(|decl| decl.what == Reshape::Fragment)
     }
 
-    /// Whether an element changes the structure of frames, so that those behind it see another frame.
-    pub fn reshapes(&self, element: usize) -> bool {
-        let request = self.elements.get(element).and_then(|element| element.handlers.request.as_ref());
-        let mut insts = request.into_iter().flat_map(|f| &f.blocks).flat_map(|block| &block.insts);
-        insts.any(|inst| matches!(inst.op, Op::Reshape(..)))
+    /// Whether those behind an element see another frame than it did: it changes the structure, or sets a field that
+    /// one of them knows by another name.
+    pub fn is_seen_anew_behind(&self, element: usize) -> bool {
+        let Some((own, behind)) = self.elements.get(element..).and_then(|rest| rest.split_first()) else {
+            return false;
+        };
+        let known = behind.iter().map(Element::inputs_known).fold(0, |all, known| all | known);
+        own.request_ops().any(|op| matches!(op, Op::Reshape(..)))
+            || self.request.overlapping(own.inputs_set()) & known != 0
     }
 
     /// Whether the pass goes on where a handler of this element fails: it was declared `FAIL OPEN`, or the call is over

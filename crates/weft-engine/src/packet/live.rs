@@ -564,10 +564,10 @@ impl Live {
     }
 }
 
-/// The parts of a chain in which some element changes the structure of frames and another stands behind it; none of
-/// another chain.
+/// The parts of a chain, where an element sees another frame than the one before it did; none of another chain.
 fn stages(program: &ChainProgram, state: &State, backend: &dyn Backend) -> Result<Vec<Stage>, Unsupported> {
-    let cuts: Vec<usize> = (1..program.elements.len()).filter(|at| program.reshapes(at - 1)).collect();
+    let cuts: Vec<usize> =
+        (1..program.elements.len()).filter(|at| program.is_seen_anew_behind(at - 1)).collect();
     if cuts.is_empty() {
         return Ok(Vec::new());
     }

@@ -665,7 +665,8 @@ impl<'n> Lowering<'n> {
             return self.report(diagnostic);
         }
         let behind = reshape::looked_at_behind_tunnels(&self.program);
-        match wire::frames(&network.protocols, &roots, &mut self.program.request.inputs, &behind) {
+        let ChainProgram { elements, request, .. } = &mut self.program;
+        match wire::frames(&network.protocols, &roots, &mut request.inputs, elements, &behind) {
             Ok(frames) => self.program.frames = Some(Frames { is_ip: n_tuns > 0, ..frames }),
             Err(why) => self.report(Diagnostic::error(code::NOT_IN_VERSION, why).at(span, "in this chain")),
         }

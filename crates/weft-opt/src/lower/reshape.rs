@@ -11,7 +11,7 @@ use weft_core::wire::{
     Rule, Width,
 };
 use weft_ir::ir::{InputId, IntCmp, Op, ReshapeId, Ty, Value};
-use weft_ir::program::{ChainProgram, Element, Place, ReshapeDecl};
+use weft_ir::program::{ChainProgram, Place, ReshapeDecl};
 use weft_lang::check::fold::fold;
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{Direction, Expr, PopHow, Pushed};
@@ -469,20 +469,12 @@ pub(super) fn looked_at_behind_tunnels(program: &ChainProgram) -> Vec<u64> {
         },
         _ => false,
     };
-    fn ops(element: &Element) -> impl Iterator<Item = &Op> {
-        let blocks = element.handlers.request.iter().flat_map(|function| &function.blocks);
-        blocks.flat_map(|block| &block.insts).map(|inst| &inst.op)
-    }
-    let looks_at = |op: &Op| match op {
-        Op::Input(id) | Op::InputPresent(id) => id.bit(),
-        _ => 0,
-    };
     let mut behind: Vec<u64> = Vec::new();
     for element in &program.elements {
         if let Some(last) = behind.last_mut() {
-            *last |= ops(element).map(looks_at).fold(0, |all, input| all | input);
+            *last |= element.inputs_seen();
         }
-        if ops(element).any(takes_out) {
+        if element.request_ops().any(takes_out) {
             behind.push(0);
         }
     }

@@ -218,13 +218,20 @@ impl<'e> Found<'e> {
         let reads = reader.lines(side, |effects| &effects.reads);
         let mut both: Vec<(InputId, Lines, InputId, Lines)> = Vec::new();
         for (id, lines) in writer.writes(side) {
-            let met = reads.iter().filter(|(read, _)| **read == id || self.is_part_of(side, id, **read));
+            let is_met = |read| read == id || self.is_part_of(side, id, read) || self.overlap(side, id, read);
+            let met = reads.iter().filter(|(read, _)| is_met(**read));
             both.extend(met.map(|(read, read_lines)| (id, lines.clone(), *read, read_lines.clone())));
         }
         for (id, writes, read, reads) in both {
             let field = self.input(side, id);
-            let what = if read == id { "which" } else { "a part of the payload, which" };
-            let why = format!("{} writes {field}, {what} {} reads", self.name(who), self.name(1 - who));
+            let (writer, reader) = (self.name(who), self.name(1 - who));
+            let why = if read == id {
+                format!("{writer} writes {field}, which {reader} reads")
+            } else if self.overlap(side, id, read) {
+                format!("{writer} writes {field}, which {reader} reads as {}", self.input(side, read))
+            } else {
+                format!("{writer} writes {field}, a part of the payload, which {reader} reads")
+            };
             self.clash_of((Clause::WritesWhatIsRead, Level::Relaxed, side), who, why, [writes, reads]);
         }
     }
@@ -235,7 +242,7 @@ impl<'e> Found<'e> {
             for (b, b_lines) in &second {
                 let (clause, why) = if a == b {
                     (Clause::BothWrite, format!("both write {}", self.input(side, *a)))
-                } else if self.context.is_tied(side, *a, *b) {
+                } else if self.context.is_tied(side, *a, *b) || self.overlap(side, *a, *b) {
                     let [a, b] = [a, b].map(|id| self.input(side, *id));
                     let [first, second] = [self.name(0), self.name(1)];
                     let why = format!("{first} writes {a} and {second} writes {b}, which share a place");
@@ -252,6 +259,11 @@ impl<'e> Found<'e> {
     fn is_part_of(&self, side: Side, part: InputId, whole: InputId) -> bool {
         let place = |id: InputId| &self.direction(side).inputs[usize::from(id.0)].place;
         matches!(place(whole), Place::Body(path) if path.is_empty()) && matches!(place(part), Place::Body(_))
+    }
+
+    /// Whether two inputs may be one field of a frame.
+    fn overlap(&self, side: Side, a: InputId, b: InputId) -> bool {
+        self.direction(side).overlapping(a.bit()) & b.bit() != 0
     }
 
     fn input(&self, side: Side, id: InputId) -> String {

@@ -915,6 +915,57 @@ CREATE CHAIN edge ON PORT wan -> lan AS enter -> hop -> exit -> hop AS again; EN
     }
 }
 
+/// If this failed, a rule behind address translation would hold for what the packet was before; or translation could
+/// not stand in a chain with elements of the library, which know ports by other names. And nobody could tell whether a
+/// protocol of their own ever matches.
+#[test]
+fn each_element_sees_fields_that_others_set_by_its_own_names() {
+    const NAT: &str = "IMPORT 'library/elements/conntrack.weft';
+CREATE PORT wan ON memory; CREATE PORT lan ON memory;
+CREATE ELEMENT nat ON ipv4 AS
+  ON PACKET
+    IF l4.dst_port = 80 THEN SET l4.dst_port = 8080; END IF;
+    IF l4.dst_port = 7 THEN SET l4.dst_port = 9; END IF;
+END;
+CREATE ELEMENT closed ON ip AS
+  ON PACKET
+    IF transport.dst_port = 8080 THEN DROP; END IF;
+END;
+CREATE ELEMENT back ON udp AS
+  ON PACKET
+    IF udp.dst_port = 9 THEN SET udp.dst_port = 11; END IF;
+    IF udp.dst_port = 11 THEN SET udp.src_port = 12; END IF;
+END;
+CREATE CHAIN edge ON PORT wan -> lan AS nat -> closed -> conntrack (inside = 'wan') -> back; END;
+";
+    let folder = Folder::new();
+    let program = folder.write("edge.weft", NAT);
+    let arp =
+        [&[2; 12][..], &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &[2; 6], &[10, 0, 0, 1], &[0; 6], &[10, 0, 0, 2]]
+            .concat();
+    let out = folder.0.join("out.pcap");
+    capture(&folder.0.join("in.pcap"), &[packet(9, 80), packet(9, 7), packet(9, 53), arp]);
+    for backend in ["jit", "interp"] {
+        let mut replay = weft(&folder);
+        replay.arg("replay").arg(&program).arg("--in").arg(folder.0.join("in.pcap")).arg("--out").arg(&out);
+        let done = output(replay.args(["-o", "json", "--backend", backend]));
+        assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+        let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+        let elements = told["elements"].as_array().into_iter().flatten();
+        let seen: Vec<_> = elements.map(|element| element["seen"].as_u64()).collect();
+        assert_eq!(seen, [Some(3), Some(3), Some(2), Some(2)], "{told}");
+        let (mut reader, mut left) = (Reader::new(), Vec::new());
+        reader.push(&std::fs::read(&out).expect("it was written"));
+        while let Some(record) =
+            reader.next().expect("it is whole").filter(|record| record.bytes[12..14] == [8, 0])
+        {
+            assert_eq!((sum(&record.bytes[14..34]), udp_sum(record.bytes)), (0xffff, 0xffff));
+            left.push((record.bytes[35], record.bytes[37]));
+        }
+        assert_eq!(left, [(12, 11), (232, 53)]);
+    }
+}
+
 /// If this failed, nobody could tell from outside how much of a frame a definition may take for a header.
 #[test]
 fn check_tells_how_long_headers_are() {

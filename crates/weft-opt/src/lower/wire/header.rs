@@ -124,7 +124,7 @@ impl Out {
     }
 
     /// Where a frame ends that breaks this check.
-    fn refusal(&mut self, protocol: &str, what: &str, line: u32) -> BlockId {
+    pub(super) fn refusal(&mut self, protocol: &str, what: &str, line: u32) -> BlockId {
         let check = Check { protocol: protocol.to_owned(), what: what.to_owned(), line };
         let at = self.checks.iter().position(|known| *known == check).unwrap_or_else(|| {
             let refusal = self.b.block_that(Terminator::Drop { line: self.checks.len() as u32 });

@@ -17,7 +17,7 @@ use weft_core::limits::INPUTS_MAX;
 use weft_core::types::Type;
 use weft_core::wire::{CARRIED_MAX, FieldId, FieldRef, LAYERS_MAX, LayerRef, Protocol, ProtocolId, Width};
 use weft_ir::ir::{BlockId, Endian, InputId, IntCmp, IntOp, Op, Terminator, Ty, Value};
-use weft_ir::program::{Carried, Frames, Input, Place, Store};
+use weft_ir::program::{Carried, Element, Frames, Input, Place, Store};
 
 use self::graph::{Graph, Node, Wanted, What};
 use self::header::{Extent, Out};
@@ -30,8 +30,8 @@ const MET_MAX: usize = 64;
 const LABELS: &str = "mpls";
 
 /// What finds the frame inputs among `inputs`, in frames that begin with one of `roots`. Adds inputs for checksums, and
-/// for fragments in tunnels. `behind` has a bit for each input at which an element looks that stands behind one that
-/// takes packets out of tunnels; then those that stand behind two such elements, and so on.
+/// for fragments in tunnels. `elements` are those of the chain. `behind` has a bit for each input at which one looks
+/// that stands behind one that takes packets out of tunnels; then those that stand behind two such elements, and so on.
 ///
 /// # Errors
 /// What the chain cannot do.
@@ -39,10 +39,11 @@ pub(super) fn frames(
     protocols: &[Protocol],
     roots: &[ProtocolId],
     inputs: &mut Vec<Input>,
+    elements: &[Element],
     behind: &[u64],
 ) -> Result<Frames, String> {
     let asked = mask(inputs, |_| true);
-    let mut stores = stores::plan(protocols, inputs)?;
+    let mut stores = stores::plan(protocols, inputs, elements)?;
     let (inherited, carried) = (inherited(protocols, inputs), carried(protocols, inputs, behind));
     stores.resize(inputs.len(), None);
     if inputs.len() > INPUTS_MAX {
@@ -303,7 +304,9 @@ impl Parser<'_, '_> {
         self.out.b.switch(round);
         let max = self.out.b.int(i64::from(LAYERS_MAX));
         let over = self.out.b.int_compare(IntCmp::ULe, max, n);
-        self.out.refuse_if(over, "frame", &format!("more than {LAYERS_MAX} layers in a row"), 0);
+        let [too_many, goes_on] = [(); 2].map(|()| self.out.b.block());
+        self.out.b.branch(over, too_many, goes_on);
+        self.out.b.switch(goes_on);
         let one = self.out.b.int(1);
         let n = self.out.b.int_binary(IntOp::Add, n, one);
         let way = Way { extent: Extent { at, end }, slack, met: Some((n, met)) };
@@ -311,15 +314,36 @@ impl Parser<'_, '_> {
         let mut targets: Vec<Node> = self.graph.roots.iter().copied().chain(backs).collect();
         targets.sort_unstable();
         targets.dedup();
-        let last = targets.pop();
-        for target in targets {
-            let index = self.out.b.int(self.index(target));
+        let blocks = targets.iter().map(|target| (self.blocks[target], way.args())).collect();
+        self.choose(which, &targets, blocks);
+        self.out.b.switch(too_many);
+        let ends = targets.iter().map(|target| (self.end_of_too_many(*target), Vec::new())).collect();
+        self.choose(which, &targets, ends);
+    }
+
+    /// Goes to the block of the layer that is meant.
+    fn choose(&mut self, which: Value, layers: &[Node], mut blocks: Vec<(BlockId, Vec<Value>)>) {
+        let last = blocks.pop();
+        for (layer, (block, args)) in layers.iter().zip(blocks) {
+            let index = self.out.b.int(self.index(*layer));
             let is_it = self.out.b.int_compare(IntCmp::Eq, which, index);
             let other = self.out.b.block();
-            self.out.b.branch_with(is_it, (self.blocks[&target], way.args()), (other, Vec::new()));
+            self.out.b.branch_with(is_it, (block, args), (other, Vec::new()));
             self.out.b.switch(other);
         }
-        last.into_iter().for_each(|last| self.out.b.jump(self.blocks[&last], way.args()));
+        last.into_iter().for_each(|(block, args)| self.out.b.jump(block, args));
+    }
+
+    /// Where the way ends in front of a layer that would be one too many.
+    fn end_of_too_many(&mut self, layer: Node) -> BlockId {
+        let protocol = &self.graph.protocols[usize::from(layer.0.0)];
+        match protocol.malformed_is_payload {
+            true => self.out.b.block_that(Terminator::Forward),
+            false => {
+                let what = format!("more than {LAYERS_MAX} layers in a row");
+                self.out.refusal(&protocol.name, &what, protocol.line)
+            }
+        }
     }
 
     /// One layer: its header, and the way to the next.

@@ -6,8 +6,8 @@ use weft_core::types::Type;
 use weft_core::wire::{
     Checksum, Expr, Field, FieldId, FieldRef, Item, LayerRef, Protocol, ProtocolId, Rule, Width,
 };
-use weft_ir::ir::Endian;
-use weft_ir::program::{Input, Place, Store, StoreAt, Sum};
+use weft_ir::ir::{Endian, InputId};
+use weft_ir::program::{Direction, Element, Input, Place, Store, StoreAt, Sum};
 
 /// Where a field of so many bits lies within the bytes that hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,11 @@ pub(super) fn container(at: u64, n: u8) -> Container {
 ///
 /// # Errors
 /// Which input cannot be set and why, or that there are too many.
-pub(super) fn plan(protocols: &[Protocol], inputs: &mut Vec<Input>) -> Result<Vec<Option<Store>>, String> {
+pub(super) fn plan(
+    protocols: &[Protocol],
+    inputs: &mut Vec<Input>,
+    elements: &[Element],
+) -> Result<Vec<Option<Store>>, String> {
     let mut stores = Vec::new();
     for at in 0..inputs.len() {
         let (Place::Frame(field), true) = (inputs[at].place.clone(), inputs[at].written) else {
@@ -38,7 +42,7 @@ pub(super) fn plan(protocols: &[Protocol], inputs: &mut Vec<Input>) -> Result<Ve
             continue;
         };
         let refuse = |why: String| format!("`{}` cannot be set: {why}", inputs[at].name);
-        no_aliases(&inputs[at], inputs).map_err(refuse)?;
+        no_aliases(InputId(at as u16), inputs, elements).map_err(refuse)?;
         let place = one_place(protocols, &field).map_err(refuse)?;
         let sums = sums(protocols, &field).map_err(refuse)?;
         stores.push(Some(Store { at: place, sums: as_inputs(protocols, inputs, &sums) }));
@@ -53,23 +57,18 @@ pub(super) fn plan(protocols: &[Protocol], inputs: &mut Vec<Input>) -> Result<Ve
     Ok(stores)
 }
 
-/// A field goes by one name in a chain if it changes: an element would not see the change under another.
-fn no_aliases(input: &Input, inputs: &[Input]) -> Result<(), String> {
-    let Place::Frame(own) = &input.place else { return Ok(()) };
-    let parts = |field: &FieldRef| -> Vec<(ProtocolId, FieldId)> {
-        field.layer.protocols.iter().copied().zip(field.fields.iter().flatten().copied()).collect()
-    };
-    let own_parts = parts(own);
-    let is_alias = |other: &&Input| {
-        let Place::Frame(field) = &other.place else { return false };
-        field != own
-            && field.layer.level == own.layer.level
-            && parts(field).iter().any(|part| own_parts.contains(part))
-    };
-    match inputs.iter().find(is_alias) {
-        Some(other) => Err(format!("it is also used as `{}`; use one name in the chain", other.name)),
-        None => Ok(()),
+/// A field goes by one name in an element that sets it, which would not see the change under another. Those behind it
+/// see the frame anew.
+fn no_aliases(id: InputId, inputs: &[Input], elements: &[Element]) -> Result<(), String> {
+    let others = Direction { inputs: inputs.to_vec() }.overlapping(id.bit());
+    for element in elements.iter().filter(|element| element.inputs_set() & id.bit() != 0) {
+        let known =
+            (0..).zip(inputs).find(|(at, _)| others & element.inputs_known() & InputId(*at).bit() != 0);
+        if let Some((_, other)) = known {
+            return Err(format!("`{}` also knows it as `{}`; use one name in it", element.name, other.name));
+        }
     }
+    Ok(())
 }
 
 /// Where the field lies, if that is the same in all protocols that it may be of.
@@ -149,7 +148,7 @@ fn sums(protocols: &[Protocol], field: &FieldRef) -> Result<Vec<Covering>, Strin
                     };
                     let Some(pseudo) = covers else { continue };
                     if kind == Checksum::Crc32c {
-                        return Err(format!("the CRC32c of `{}` covers it", other.name));
+                        return Err(crc_covers(other, field));
                     }
                     let is_it = |known: &Covering| {
                         (known.level, known.protocol, known.field) == (level, at, sum_field)
@@ -162,6 +161,12 @@ fn sums(protocols: &[Protocol], field: &FieldRef) -> Result<Vec<Covering>, Strin
         }
     }
     Ok(found)
+}
+
+fn crc_covers(of: &Protocol, field: &FieldRef) -> String {
+    let others =
+        if field.layer.protocols.len() > 1 { "; set the field of each other by its own name" } else { "" };
+    format!("the CRC32c of `{}` covers it{others}", of.name)
 }
 
 /// Checksums by their inputs; and which of them cover others.

@@ -173,7 +173,7 @@ fn chain(protocols: &[Protocol], root: ProtocolId, asked: &[Asked]) -> Parsers {
     };
     let mut chain = ChainProgram::default();
     chain.request.inputs = asked.iter().map(input).collect();
-    chain.frames = Some(frames(protocols, &[root], &mut chain.request.inputs, &[]).unwrap());
+    chain.frames = Some(frames(protocols, &[root], &mut chain.request.inputs, &[], &[]).unwrap());
     verify_program(&chain).unwrap_or_else(|errors| panic!("{}", errors[0]));
     let (chain, state) = (Arc::new(chain), State::default());
     let interpreted = Interp.compile(&chain, Event::Parse, &state).unwrap();
@@ -303,7 +303,7 @@ fn usual_frames_have_what_tags_and_siblings_need_not_have() {
     };
     let of_one = LayerRef { level: 0, protocols: vec![ProtocolId(stream_at)] };
     let mut inputs = vec![column(either), column(of_one)];
-    assert_eq!(frames(&siblings, &[ROOT], &mut inputs, &[]).unwrap().usual, 0b01);
+    assert_eq!(frames(&siblings, &[ROOT], &mut inputs, &[], &[]).unwrap().usual, 0b01);
 }
 
 #[test]
@@ -316,7 +316,12 @@ fn the_first_of_several_layers_is_meant() {
     for _ in 0..LAYERS_MAX {
         deep = vlan(1, 0x8100, &deep);
     }
-    assert_eq!(shown(parse(&chain, &ethernet(0x8100, &deep))), "frame: more than 16 layers in a row");
+    // Where one too many is payload, what was read before it counts.
+    let mut lenient = protocols();
+    lenient[usize::from(VLAN)].malformed_is_payload = true;
+    let lenient = self::chain(&lenient, ROOT, ASKED);
+    assert_eq!(shown(parse(&lenient, &ethernet(0x8100, &deep))), "bbbbbbbbbbbb 1 - - - -");
+    assert_eq!(shown(parse(&chain, &ethernet(0x8100, &deep))), "vlan: more than 32 layers in a row");
 }
 
 #[test]
@@ -513,7 +518,7 @@ fn stores(asked: &[Asked]) -> String {
     let protocols = protocols();
     let mut inputs = chain(&protocols, ROOT, asked).chain.request.inputs.clone();
     inputs[0].written = true;
-    let frames = match frames(&protocols, &[ROOT], &mut inputs, &[]) {
+    let frames = match frames(&protocols, &[ROOT], &mut inputs, &[], &[]) {
         Ok(frames) => frames,
         Err(why) => return why,
     };
