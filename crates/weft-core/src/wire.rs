@@ -219,7 +219,7 @@ pub enum Rule {
     Plain,
     /// `= n`: written so, and a header with another value is malformed.
     Constant(u64),
-    /// `DEFAULT e`: written so where nobody says otherwise; any value is read.
+    /// `DEFAULT e`: written so where nobody says otherwise; any value is read. A checksum follows what programs set.
     Default(Expr),
     /// `COMPUTED (e)`: written when all else is known. When it is read, a length, count or flag must be what is
     /// computed, and a checksum over the header must hold; else the frame is malformed. A checksum that covers the
@@ -461,6 +461,16 @@ impl Expr {
                 _ => Vec::new(),
             },
             _ => Vec::new(),
+        }
+    }
+}
+
+impl Rule {
+    /// The checksum that a field holds, if it is one.
+    pub fn checksum(&self) -> Option<Checksum> {
+        match self {
+            Self::Default(Expr::Checksum(sum)) | Self::Computed(Expr::Checksum(sum)) => Some(*sum),
+            _ => None,
         }
     }
 }

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use super::eval::{self, Sight};
 use super::reshape::address_fields;
 use super::{
-    Checksum, Expr, FieldId, FieldValue, Item, Next, Protocol, ProtocolId, Rule, Spread, Until, Width,
-    as_on_wire,
+    Checksum, FieldId, FieldValue, Item, Next, Protocol, ProtocolId, Rule, Spread, Until, Width, as_on_wire,
 };
 use crate::checksum::{self, fold};
 use crate::flow::flow_of;
@@ -82,7 +81,7 @@ pub(super) fn links(
 fn needs_sum(protocols: &[Protocol], headers: &[Header], field: FieldId) -> bool {
     let Some((header, below)) = headers.split_last() else { return false };
     let rule = &protocols[usize::from(header.protocol.0)].fields[usize::from(field.0)].rule;
-    let is_sum = matches!(rule, Rule::Computed(Expr::Checksum(Checksum::Pseudo | Checksum::PseudoOrZero)));
+    let is_sum = matches!(rule.checksum(), Some(Checksum::Pseudo | Checksum::PseudoOrZero));
     let is_long = |(at, ids): (usize, Vec<FieldId>)| {
         let fields = &protocols[usize::from(below[at].protocol.0)].fields;
         ids.iter().any(|id| matches!(fields[usize::from(id.0)].width, Width::Bytes { max: 16, .. }))
@@ -241,11 +240,11 @@ impl<'a> Maker<'a> {
             Width::Bits { n, little } => {
                 let n = usize::from(*n);
                 self.bits.places.push((id, self.bits.n, n));
-                if let Rule::Computed(Expr::Checksum(sum)) = &field.rule
+                if let Some(sum) = field.rule.checksum()
                     && self.given(id).is_none()
                     && !self.linked.contains_key(&id)
                 {
-                    self.bits.sums.push((self.bits.n / 8, *sum));
+                    self.bits.sums.push((self.bits.n / 8, sum));
                 }
                 let number = self.number(id);
                 if matches!(self.given(id), Some(FieldValue::Bytes(_))) || (n < 64 && number >> n != 0) {
@@ -285,7 +284,7 @@ impl<'a> Maker<'a> {
             (Some(FieldValue::Number(number)), ..) => *number,
             (_, Some(number), _) => *number,
             (_, _, Rule::Constant(number)) => *number,
-            (_, _, Rule::Computed(Expr::Checksum(_))) => 0,
+            (_, _, rule) if rule.checksum().is_some() => 0,
             (_, _, Rule::Default(expr) | Rule::Computed(expr)) => eval::value(expr, self),
             _ => 0,
         }

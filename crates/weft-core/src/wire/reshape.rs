@@ -596,8 +596,7 @@ pub fn pseudo_sums(protocols: &[Protocol], layers: &[ProtocolId]) -> Vec<PseudoS
             continue;
         }
         for (at, field) in protocol.fields.iter().enumerate() {
-            let Rule::Computed(Expr::Checksum(sum)) = field.rule else { continue };
-            if matches!(sum, Checksum::Pseudo | Checksum::PseudoOrZero) {
+            if let Some(sum @ (Checksum::Pseudo | Checksum::PseudoOrZero)) = field.rule.checksum() {
                 let place = place_behind_fixed(protocol, FieldId(at as u16));
                 let at = place.map(|(bits, _)| (bits / 8) as u16);
                 found.push(PseudoSum { protocol: id, at, zero_is_none: sum == Checksum::PseudoOrZero });

@@ -381,7 +381,7 @@ impl Linker<'_, '_, '_> {
 
 /// Whether it is a checksum that whoever makes a header may leave out, with zero in its place.
 pub(super) fn may_be_absent(rule: &Rule) -> bool {
-    matches!(rule, Rule::Computed(Expr::Checksum(Checksum::PseudoOrZero)))
+    rule.checksum() == Some(Checksum::PseudoOrZero)
 }
 
 /// Why programs do not set a field, if they do not.

@@ -73,6 +73,10 @@ fn udp(dst_port: u16, carried: &[u8]) -> Vec<u8> {
     [&[3, 232][..], &dst_port.to_be_bytes(), &length.to_be_bytes(), &[0, 0], carried].concat()
 }
 
+fn tcp(carried: &[u8]) -> Vec<u8> {
+    [&[3, 232, 0, 80][..], &[7; 8], &[0x50, 0x18, 1, 0, 0, 0, 0, 0], carried].concat()
+}
+
 fn frame(packet: &[u8]) -> Vec<u8> {
     let kind = if packet[0] >> 4 == 6 { [0x86, 0xdd] } else { [8, 0] };
     [&[2; 12][..], &kind, packet].concat()
@@ -87,13 +91,13 @@ fn is_right(packet: &[u8]) -> bool {
     let is_good = is_good
         && match protocol {
             17 if carried[6..8] == [0, 0] => packet[0] >> 4 == 4,
-            47 => sum(carried) == 0xffff,
+            1 | 47 => sum(carried) == 0xffff,
             _ => pseudo_sum(protocol, addresses, carried) == 0xffff,
         };
     is_good
         && match (protocol, &carried[2..4]) {
             (17, [0x12, 0xb5]) => is_right(&carried[8 + 8 + 14..]),
-            (47, _) => is_right(&carried[8..]),
+            (1 | 47, _) => is_right(&carried[8..]),
             _ => true,
         }
 }
@@ -151,10 +155,6 @@ fn checksums_of_tunnels_follow_what_is_set_in_them() {
 #[test]
 fn checksums_follow_another_packet_around_their_datagram() {
     let folder = Folder::new();
-    let tcp = |text: &[u8]| {
-        let ports = [&[3, 232, 0, 80][..], &[7; 8], &[0x50, 0x18, 1, 0, 0, 0, 0, 0]].concat();
-        [&ports, text].concat()
-    };
     let all = |six| {
         vec![
             ip(six, 17, udp(7, b"even"), Some(6)),
@@ -183,6 +183,57 @@ fn checksums_follow_another_packet_around_their_datagram() {
                 left.iter().all(|packet| !is_right(packet)),
                 "{backend}: what is damaged passes for whole"
             );
+        }
+    }
+}
+
+/// If this fails, errors of ICMP that come back through address translation are about packets that were never sent, as
+/// hosts see them: their checksums are wrong (RFC 5508 section 4.2).
+#[test]
+fn checksums_of_quoted_packets_follow_the_addresses_that_are_set() {
+    const BACK: &str = "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON memory; CREATE PORT lan ON memory;
+CREATE ELEMENT back ON icmp_quote AS
+  ON PACKET
+    SET ipv4.dst = '192.168.7.8';
+    SET icmp_quote.src = '192.168.7.8';
+    IF present(quoted_ports) THEN SET quoted_ports.src_port = 5000; ELSE SET quoted_echo.ident = 77; END IF;
+END;
+CREATE CHAIN c ON PORT wan -> lan AS back; END;
+";
+    let folder = Folder::new();
+    let program = folder.write("back.weft", BACK);
+    let error = |quoted: Vec<u8>| {
+        let mut icmp = [&[11, 0, 0, 0, 0, 0, 0, 0], &quoted[..]].concat();
+        let own = !sum(&icmp);
+        icmp[2..4].copy_from_slice(&own.to_be_bytes());
+        ip(false, 1, icmp, None)
+    };
+    let mut echo = [&[8, 0, 0, 0, 0, 9, 0, 1][..], b"echo"].concat();
+    let own = !sum(&echo);
+    echo[2..4].copy_from_slice(&own.to_be_bytes());
+    let quoted = [
+        ip(false, 17, udp(7, b"odd"), Some(6)),
+        ip(false, 17, udp(7, b"even"), None),
+        ip(false, 6, tcp(b"text"), Some(16)),
+    ];
+    let packets: Vec<Vec<u8>> = quoted.into_iter().map(error).collect();
+    assert!(packets.iter().all(|packet| is_right(packet)));
+    // Of what is cut off nothing follows, and what quotes it is right all the same.
+    let cut = [ip(false, 6, tcp(b"text"), Some(16))[..28].to_vec(), ip(false, 1, echo, None)];
+    let cut: Vec<Vec<u8>> = cut.into_iter().map(error).collect();
+    for backend in ["jit", "interp"] {
+        for after in through(&folder, &program, backend, &packets) {
+            assert!(is_right(&after), "{backend}: {after:02x?}");
+            assert_eq!(
+                (after[16..20].to_vec(), after[28 + 12..28 + 16].to_vec()),
+                (vec![192, 168, 7, 8], vec![192, 168, 7, 8])
+            );
+        }
+        for after in through(&folder, &program, backend, &cut) {
+            let sums = [sum(&after[..20]), sum(&after[20..]), sum(&after[28..48])];
+            assert_eq!(sums, [0xffff; 3], "{backend}: {after:02x?}");
+            assert!(after[28 + 9] != 1 || sum(&after[48..]) == 0xffff, "{backend}: {after:02x?}");
         }
     }
 }

@@ -17,8 +17,10 @@ const LAYER_BYTES_MAX: u64 = u32::MAX as u64;
 /// Where an expression stands, which decides what is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
-    /// A width, a WHEN, COUNT, BYTES or DEFAULT: what stands before it.
+    /// A width, a WHEN, COUNT or BYTES: what stands before it.
     Before,
+    /// DEFAULT: that, and checksums.
+    Default,
     /// UNTIL: that, and the round.
     Until,
     /// CHECK: all that there is.
@@ -179,7 +181,7 @@ impl Reader<'_, '_, '_> {
         let in_repeat = self.at.repeat.is_some();
         let (expr, is_known, most, help) = match name.name.as_str() {
             "header_bytes" => {
-                let is_known = !matches!(purpose, P::Before | P::Until);
+                let is_known = !matches!(purpose, P::Before | P::Default | P::Until);
                 let help = "the length of the header is known in CHECK, COMPUTED, LENGTH, PAYLOAD and BIND";
                 (Expr::HeaderBytes, is_known, u64::from(HEADER_BYTES_MAX), help)
             }
@@ -195,7 +197,7 @@ impl Reader<'_, '_, '_> {
                 (Expr::RoundBytes, is_known, u64::from(HEADER_BYTES_MAX), help)
             }
             "rest" => {
-                let is_known = matches!(purpose, P::Before | P::Until | P::Length);
+                let is_known = matches!(purpose, P::Before | P::Default | P::Until | P::Length);
                 let help = "it is known in a width, WHEN, COUNT, BYTES and UNTIL, and in LENGTH";
                 (Expr::Rest, is_known, LAYER_BYTES_MAX, help)
             }
@@ -385,7 +387,7 @@ impl Reader<'_, '_, '_> {
             ("checksum_or_zero(pseudo,header,payload)", Checksum::PseudoOrZero),
             ("crc32c(header,payload)", Checksum::Crc32c),
         ];
-        if self.at.purpose != Purpose::Computed {
+        if !matches!(self.at.purpose, Purpose::Computed | Purpose::Default) {
             let help =
                 format!("a field of its own holds it: `sum bit(16) COMPUTED ({}(header))`", function.name);
             return self.not_here(&function.name, span, &help);

@@ -527,8 +527,11 @@ impl<'a> Builder<'_, '_, 'a> {
                 Some(Rule::Constant(n))
             }
             WireRuleKind::Default(e) => {
-                let at = At { purpose: Purpose::Before, n_before: usize::from(id.0), repeat };
+                let at = At { purpose: Purpose::Default, n_before: usize::from(id.0), repeat };
                 let value = expr::number(self.cx, &self.header, at, e)?;
+                if !self.has_room_for_sum(field, rule, &value.expr, most, repeat) {
+                    return None;
+                }
                 if !fits(value.range.0) {
                     self.too_large(field, value.range.0, e.span);
                     return None;
@@ -538,25 +541,36 @@ impl<'a> Builder<'_, '_, 'a> {
             WireRuleKind::Computed(e) => {
                 let at = At { repeat, ..At::whole(Purpose::Computed) };
                 let value = expr::number(self.cx, &self.header, at, e)?;
-                let wanted = match value.expr {
-                    Expr::Checksum(weft_core::wire::Checksum::Crc32c) => Some(u64::from(u32::MAX)),
-                    Expr::Checksum(_) => Some(u64::from(u16::MAX)),
-                    _ => None,
-                };
-                if let Some(wanted) = wanted
-                    && (wanted != most || repeat.is_some())
-                {
-                    let bits = 64 - wanted.leading_zeros();
-                    let message = format!("a checksum of {bits} bits does not fit `{}`", field.name.name);
-                    let diagnostic = Diagnostic::error(code::WIRE_RULE, message)
-                        .at(rule.span, "needs a field of its own size, outside of a REPEAT")
-                        .with_help(format!("write `{} bit({bits}) COMPUTED (...)`", field.name.name));
-                    self.cx.report(diagnostic);
-                    return None;
-                }
-                Some(Rule::Computed(value.expr))
+                let has_room = self.has_room_for_sum(field, rule, &value.expr, most, repeat);
+                has_room.then_some(Rule::Computed(value.expr))
             }
         }
+    }
+
+    /// Whether a field is as wide as the checksum that it is to hold, and no part of a REPEAT; it is reported if not.
+    fn has_room_for_sum(
+        &mut self,
+        field: &WireField,
+        rule: &ast::WireRule,
+        value: &Expr,
+        most: u64,
+        repeat: Option<usize>,
+    ) -> bool {
+        let wanted = match value {
+            Expr::Checksum(weft_core::wire::Checksum::Crc32c) => u64::from(u32::MAX),
+            Expr::Checksum(_) => u64::from(u16::MAX),
+            _ => return true,
+        };
+        if wanted == most && repeat.is_none() {
+            return true;
+        }
+        let bits = 64 - wanted.leading_zeros();
+        let message = format!("a checksum of {bits} bits does not fit `{}`", field.name.name);
+        let diagnostic = Diagnostic::error(code::WIRE_RULE, message)
+            .at(rule.span, "needs a field of its own size, outside of a REPEAT")
+            .with_help(format!("write `{} bit({bits}) COMPUTED (...)`", field.name.name));
+        self.cx.report(diagnostic);
+        false
     }
 
     fn too_large(&mut self, field: &WireField, n: u64, span: Span) {

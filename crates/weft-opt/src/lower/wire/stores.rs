@@ -3,9 +3,8 @@
 use core::cmp::Ordering;
 use weft_core::limits::INPUTS_MAX;
 use weft_core::types::Type;
-use weft_core::wire::{
-    Checksum, Expr, Field, FieldId, FieldRef, Item, LayerRef, Protocol, ProtocolId, Rule, Width,
-};
+use weft_core::wire::reshape::pseudo_sums;
+use weft_core::wire::{Checksum, Field, FieldId, FieldRef, Item, LayerRef, Protocol, ProtocolId, Width};
 use weft_ir::ir::{Endian, InputId};
 use weft_ir::program::{Direction, Element, Input, Place, Store, StoreAt, Sum};
 
@@ -210,19 +209,18 @@ fn covers(
     (protocol, field): (ProtocolId, FieldId),
 ) -> Option<bool> {
     let own = &protocols[usize::from(protocol.0)];
-    let has_pseudo = matches!(sum, Checksum::Pseudo | Checksum::PseudoOrZero);
     let is_address = own.fields[usize::from(field.0)].ty == Type::IpAddr;
     if of == protocol || (sum != Checksum::Header && leads_to(protocols, of, protocol)) {
         return Some(false);
     }
-    (has_pseudo && is_address && leads_to(protocols, protocol, of)).then_some(true)
+    let behind = || own.next.iter().filter(|next| !next.inner).map(|next| next.to).collect::<Vec<_>>();
+    let has_it = is_address && pseudo_sums(protocols, &behind()).iter().any(|known| known.protocol == of);
+    has_it.then_some(true)
 }
 
 fn checksums(protocol: &Protocol) -> impl Iterator<Item = (FieldId, Checksum)> {
-    protocol.fields.iter().enumerate().filter_map(|(at, field)| match &field.rule {
-        Rule::Computed(Expr::Checksum(sum)) => Some((FieldId(at as u16), *sum)),
-        _ => None,
-    })
+    let sums = protocol.fields.iter().map(|field| field.rule.checksum());
+    sums.enumerate().filter_map(|(at, sum)| Some((FieldId(at as u16), sum?)))
 }
 
 /// Whether a layer of `to` may stand behind one of `from`, on the same level.
