@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::eval::{self, Sight};
 use super::reshape::address_fields;
 use super::{
-    Checksum, FieldId, FieldValue, Item, Next, Protocol, ProtocolId, Rule, Spread, Until, Width, as_on_wire,
+    Checksum, Expr, FieldId, FieldValue, Item, Next, Protocol, ProtocolId, Rule, Spread, Until, Width,
+    as_on_wire,
 };
 use crate::checksum::{self, fold};
 use crate::flow::flow_of;
@@ -137,6 +138,7 @@ pub(super) fn maker<'a>(
         behind,
         round: None,
         guess: None,
+        rest: None,
         bits: Bits::default(),
     }
 }
@@ -168,6 +170,8 @@ pub(super) struct Maker<'a> {
     round: Option<(&'a str, usize, &'a [Item])>,
     /// How wide a field is taken to be, to see whether that agrees.
     guess: Option<(FieldId, usize)>,
+    /// How much there is from here on, if that was found out beside what has been made.
+    rest: Option<u64>,
     /// What has been made.
     bits: Bits,
 }
@@ -207,12 +211,12 @@ impl<'a> Maker<'a> {
     }
 
     fn items(&mut self, items: &'a [Item]) -> Result<(), BuildError> {
-        for item in items {
+        for (nth, item) in items.iter().enumerate() {
             match item {
                 Item::Field(id) => self.field(*id)?,
-                Item::When { condition, items } => {
-                    if eval::value(condition, self) != 0 {
-                        self.items(items)?;
+                Item::When { condition, items: part } => {
+                    if self.is_there(condition, part, &items[nth + 1..]) {
+                        self.items(part)?;
                     }
                 }
                 Item::Repeat { name, items, until, .. } => {
@@ -225,6 +229,20 @@ impl<'a> Maker<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a WHEN is made. Where it depends on how much there is, that is without it what is `behind` it and the
+    /// payload; and it is made as well if one of its fields is given.
+    fn is_there(&self, condition: &Expr, part: &'a [Item], behind: &'a [Item]) -> bool {
+        let mut asks = false;
+        condition.each(&mut |e| asks |= *e == Expr::Rest);
+        if !asks {
+            return eval::value(condition, self) != 0;
+        }
+        let is_given = |item: &Item| matches!(item, Item::Field(id) if self.given(*id).is_some());
+        let rest = (self.bits_of(behind, None).0 / 8) as u64 + self.payload_bytes();
+        let with_rest = Maker { rest: Some(rest), bits: Bits::default(), ..*self };
+        part.iter().any(is_given) || eval::value(condition, &with_rest) != 0
     }
 
     /// How many rounds are made: those that are given, and one at least where the definition wants it.
@@ -309,7 +327,7 @@ impl<'a> Maker<'a> {
     /// Bits of items, as they will be made.
     fn bits_of(&self, items: &'a [Item], stop: Option<FieldId>) -> (usize, bool) {
         let mut bits = 0;
-        for item in items {
+        for (nth, item) in items.iter().enumerate() {
             let (more, is_found) = match item {
                 Item::Field(id) => {
                     let width = match self.protocol.fields[usize::from(id.0)].width {
@@ -318,8 +336,10 @@ impl<'a> Maker<'a> {
                     };
                     (width, stop == Some(*id))
                 }
-                Item::When { condition, items } if eval::value(condition, self) != 0 => {
-                    self.bits_of(items, stop)
+                Item::When { condition, items: part }
+                    if self.is_there(condition, part, &items[nth + 1..]) =>
+                {
+                    self.bits_of(part, stop)
                 }
                 Item::When { .. } => (0, false),
                 Item::Repeat { name, items, until, .. } => {
@@ -427,7 +447,8 @@ impl Sight for Maker<'_> {
     }
 
     fn rest(&self) -> u64 {
-        (self.header_bytes() + self.payload_bytes()).saturating_sub((self.bits.n / 8) as u64)
+        let rest = || (self.header_bytes() + self.payload_bytes()).saturating_sub((self.bits.n / 8) as u64);
+        self.rest.unwrap_or_else(rest)
     }
 
     fn count(&self, name: &str) -> u64 {

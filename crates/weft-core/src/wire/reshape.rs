@@ -245,6 +245,14 @@ pub fn stack(
     if stack.bytes.len() > PUSH_BYTES_MAX {
         return Err(StackError::TooLong(stack.bytes.len()));
     }
+    for (at, made) in first.iter().enumerate() {
+        if others.iter().any(|other| other[at].bytes.len() != made.bytes.len()) {
+            let protocol = headers[at].protocol;
+            let fields = &protocols[usize::from(protocol.0)].fields;
+            let optional = fields.iter().position(|field| field.optional).unwrap_or(0);
+            return Err(StackError::NotLinear(protocol, FieldId(optional as u16)));
+        }
+    }
     for (at, start) in starts.iter().enumerate() {
         let of = Layer { protocols, headers: &headers, at, starts: &starts, first: &first };
         stack.lengths.extend(of.lengths(*start, stack.bytes.len(), &others)?);
