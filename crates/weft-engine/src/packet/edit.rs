@@ -99,14 +99,17 @@ impl<'a> Edits<'a> {
         if let Some(EditTarget::Reshape(id)) = edits.get(parts).map(|edit| edit.target)
             && let Some(decl) = self.reshapes.get(usize::from(id))
         {
-            if let Reshape::Pop { layer, pseudo, .. } = &decl.what {
+            if let Reshape::Pop { layer, pseudo, .. } = &decl.what
+                && !pseudo.sums.is_empty()
+            {
                 self.bare = Bare::take_off(pseudo, *layer, (self.slots, self.present), frame, pool);
             }
             let bytes = frame.len();
             reshape(&decl.what, &edits[..parts], self.outcome, self.slots, frame, pool)?;
-            if let Reshape::Push { behind: None, stacks } = &decl.what
-                && let Some(bare) = self.bare.take()
+            if let Some(bare) = self.bare
+                && let Reshape::Push { behind: None, stacks } = &decl.what
             {
+                self.bare = None;
                 bare.put_on(stacks, bytes, frame, pool);
             }
         }

@@ -16,6 +16,7 @@ pub(super) struct Bare {
 impl Bare {
     /// Takes the addresses in front of a layer out of the checksum behind, before all in front of the layer goes.
     /// `slots` are those of the frame as it was parsed, and which of them are there.
+    #[cold]
     pub(super) fn take_off(
         pseudo: &Pseudo,
         layer: u16,
@@ -40,6 +41,7 @@ impl Bare {
 
     /// Lets it cover the addresses of new headers, which were put in front of so many `bytes`. One that there was not
     /// is made where there must be one.
+    #[cold]
     pub(super) fn put_on(self, stacks: &[Stack], bytes: usize, frame: &Frame, pool: &mut Pool) {
         let all = pool.bytes(frame);
         let Some(carried) = all.len().checked_sub(bytes).and_then(|at| all.get(at..)) else { return };

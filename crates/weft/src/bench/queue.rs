@@ -444,8 +444,8 @@ struct Subject<L> {
     next: usize,
     /// Packets that come before as many leave.
     burst: u64,
-    /// Packets that come for each that leaves, where they do so one by one.
-    come: u64,
+    /// Two come for each that leaves.
+    is_flooded: bool,
 }
 
 impl<L: Line> Subject<L> {
@@ -453,8 +453,7 @@ impl<L: Line> Subject<L> {
         // So short that nothing is late by a controller's measure.
         let step = if case.backlog <= 1_000 { STEP_NS } else { 1 };
         let (backlog, burst) = if case.in_bursts { (0, case.backlog) } else { (case.backlog, 1) };
-        let come = if case.is_flooded { 2 } else { 1 };
-        let mut made = Self { line, now: 1, step, next: 0, burst, come };
+        let mut made = Self { line, now: 1, step, next: 0, burst, is_flooded: case.is_flooded };
         (0..backlog).for_each(|_| made.enqueue(packets));
         made
     }
@@ -479,8 +478,12 @@ impl<L: Line> Steps for Subject<L> {
         let n = n.next_multiple_of(self.burst);
         let began = Instant::now();
         match self.burst {
+            1 if self.is_flooded => (0..n).for_each(|_| {
+                (0..2).for_each(|_| self.enqueue(packets));
+                sent += u64::from(self.line.dequeue(self.now));
+            }),
             1 => (0..n).for_each(|_| {
-                (0..self.come).for_each(|_| self.enqueue(packets));
+                self.enqueue(packets);
                 sent += u64::from(self.line.dequeue(self.now));
             }),
             burst => (0..n / burst).for_each(|_| {
