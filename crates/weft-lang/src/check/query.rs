@@ -271,11 +271,16 @@ impl Scope<'_, '_> {
     /// The aggregate, the type of its value, and whether it may fail.
     fn aggregate_of(&mut self, select: &ast::Subselect) -> Option<(Aggregate, Type, bool)> {
         let SelectItem::Value { value, .. } = &select.item else { return self.no_aggregate(select.span) };
-        let Ast::Call { function, args, star } = &value.kind else { return self.no_aggregate(value.span) };
-        let name = function.name.to_ascii_lowercase();
-        if !functions::AGGREGATES.contains(&name.as_str()) {
+        if !is_aggregate(value) {
             return self.no_aggregate(value.span);
         }
+        self.aggregate_call(value)
+    }
+
+    /// As [`Self::aggregate_of`], of a call of an aggregate.
+    pub(super) fn aggregate_call(&mut self, value: &ast::Expr) -> Option<(Aggregate, Type, bool)> {
+        let Ast::Call { function, args, star } = &value.kind else { return None };
+        let name = function.name.to_ascii_lowercase();
         match (name.as_str(), args.as_slice(), star) {
             ("count", [], Some(_)) => Some((Aggregate::Count, Type::Int(64), false)),
             ("argmin" | "argmax", [result, by], None) => {
@@ -368,6 +373,12 @@ impl Scope<'_, '_> {
     pub(super) fn null_of(ty: Type, span: Span) -> Expr {
         leaf(ExprKind::Const(Value::Null), ty, true, span)
     }
+}
+
+/// Whether an expression is `count(*)`, `sum(e)` or the like.
+pub(super) fn is_aggregate(value: &ast::Expr) -> bool {
+    matches!(&value.kind, Ast::Call { function, .. }
+        if functions::AGGREGATES.contains(&function.name.to_ascii_lowercase().as_str()))
 }
 
 /// Takes `a AND b AND c` apart.
