@@ -50,7 +50,7 @@ impl Formats {
         Some(LayerRef { level, protocols: own.or_else(union)? })
     }
 
-    fn names(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         let unions = self.unions.iter().map(|union| union.name.as_str());
         self.protocols.iter().map(|protocol| protocol.name.as_str()).chain(unions)
     }
