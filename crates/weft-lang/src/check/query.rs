@@ -9,7 +9,9 @@ use super::walk::each_expr;
 use super::{fold, functions};
 use crate::ast::{self, ExprKind as Ast, Ident, JoinCondition, SelectItem};
 use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{Aggregate, CompareOp, Expr, ExprKind, Find, HandlerKind, Join, Query, RowId, TableRef};
+use crate::hir::{
+    Aggregate, CompareOp, Expr, ExprKind, Find, HandlerKind, Join, LocalId, Query, RowId, TableRef,
+};
 use crate::source::Span;
 use crate::types;
 
@@ -51,18 +53,50 @@ impl Scope<'_, '_> {
         }
         if !missing.is_empty() {
             let keys: Vec<&str> = table.columns[..table.n_keys].iter().map(|c| c.name.as_str()).collect();
-            let equalities: Vec<String> = missing.iter().map(|name| format!("{name} = ...")).collect();
-            let missing = missing.join("`, `");
             let message = format!("this does not fix the key of `{}`", table.name);
             let diagnostic = Diagnostic::error(code::KEY_NOT_COVERED, message)
-                .at(span, format!("`{missing}` is not compared by ="))
-                .with_label(table.span, format!("its key is ({})", keys.join(", ")))
-                .with_help(format!("add `{}`", equalities.join(" AND ")))
-                .with_help(format!("or look through the rows: `SCAN {} MAX 1000 ...`", table.name));
+                .at(span, format!("`{}` is not compared by =", missing.join("`, `")))
+                .with_label(table.span, format!("its key is ({})", keys.join(", ")));
+            let diagnostic = match self.hiding(&missing, &parts) {
+                Some(local) => {
+                    let (name, alias) = (&local.name, self.alias_of(row));
+                    diagnostic
+                        .with_label(local.span, format!("`{name}` is this one, which hides the column"))
+                        .with_help(format!(
+                            "write `{alias}.{name} = ...` for the column, or rename the other"
+                        ))
+                }
+                None => {
+                    let equalities: Vec<String> =
+                        missing.iter().map(|name| format!("{name} = ...")).collect();
+                    diagnostic
+                        .with_help(format!("add `{}`", equalities.join(" AND ")))
+                        .with_help(format!("or look through the rows: `SCAN {} MAX 1000 ...`", table.name))
+                }
+            };
             self.cx.report_unless_broken(table.span, diagnostic);
             return None;
         }
         Some((key, parts.into_iter().reduce(and)))
+    }
+
+    /// A LET with the name of one of these columns, if a condition looks at it.
+    fn hiding(&self, columns: &[&str], conditions: &[Expr]) -> Option<&Ident> {
+        let is_looked_at = |id| {
+            let mut found = false;
+            let mut look = |part: &Expr| found |= part.kind == ExprKind::Local(id);
+            conditions.iter().for_each(|condition| each_expr(condition, &mut look));
+            found
+        };
+        let hides = |(name, local): &&(Ident, Option<LocalId>)| {
+            columns.contains(&name.name.as_str()) && local.is_some_and(is_looked_at)
+        };
+        self.names.iter().rev().find(hides).map(|(name, _)| name)
+    }
+
+    fn alias_of(&self, row: RowId) -> &str {
+        let table = &self.table(self.rows[row.0].table).name;
+        self.sights.iter().find(|sight| sight.row == row).map_or(table, |sight| &sight.alias)
     }
 
     fn other_side(&mut self, part: Expr, row: RowId, key_ty: Type) -> Option<Expr> {
