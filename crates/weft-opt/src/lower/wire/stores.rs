@@ -54,9 +54,38 @@ pub(super) fn plan(protocols: &[Protocol], inputs: &mut Vec<Input>) -> Result<Ve
     Ok(stores)
 }
 
+/// The input that cannot be set, and what goes by another name of it, if that is why.
+pub(in crate::lower) fn unfit<'a>(
+    protocols: &[Protocol],
+    inputs: &'a [Input],
+) -> Option<(&'a Input, Option<&'a Input>)> {
+    inputs.iter().filter(|input| input.written).find_map(|input| {
+        let Place::Frame(field) = &input.place else { return None };
+        let other = alias(input, inputs);
+        (other.is_some() || settable(protocols, field).is_err()).then_some((input, other))
+    })
+}
+
+/// Whether a field can be set where it has one name.
+///
+/// # Errors
+/// Why not.
+pub(in crate::lower) fn settable(protocols: &[Protocol], field: &FieldRef) -> Result<(), String> {
+    one_place(protocols, field)?;
+    sums(protocols, field).map(|_| ())
+}
+
 /// A field goes by one name in a chain if it changes: an element would not see the change under another.
 fn no_aliases(input: &Input, inputs: &[Input]) -> Result<(), String> {
-    let Place::Frame(own) = &input.place else { return Ok(()) };
+    match alias(input, inputs) {
+        Some(other) => Err(format!("it is also used as `{}`; use one name in the chain", other.name)),
+        None => Ok(()),
+    }
+}
+
+/// Another input that may be the same field.
+fn alias<'a>(input: &Input, inputs: &'a [Input]) -> Option<&'a Input> {
+    let Place::Frame(own) = &input.place else { return None };
     let parts = |field: &FieldRef| -> Vec<(ProtocolId, FieldId)> {
         field.layer.protocols.iter().copied().zip(field.fields.iter().flatten().copied()).collect()
     };
@@ -67,10 +96,7 @@ fn no_aliases(input: &Input, inputs: &[Input]) -> Result<(), String> {
             && field.layer.level == own.layer.level
             && parts(field).iter().any(|part| own_parts.contains(part))
     };
-    match inputs.iter().find(is_alias) {
-        Some(other) => Err(format!("it is also used as `{}`; use one name in the chain", other.name)),
-        None => Ok(()),
-    }
+    inputs.iter().find(is_alias)
 }
 
 /// Where the field lies, if that is the same in all protocols that it may be of.
