@@ -26,8 +26,8 @@ use weft_ir::interp::Interp;
 use weft_ir::program::ChainProgram;
 use weft_ir::text::{parse_program, write_program};
 use weft_ir::verify::verify_program;
-use weft_lang::check::fold::fold;
-use weft_lang::check::question::{StatementKind, statements};
+use weft_lang::check::fold::fold_at;
+use weft_lang::check::question::{Measure, StatementKind, statements};
 use weft_lang::source::SourceMap;
 use weft_lang::{Resolver, format::format, lexer, parser};
 use weft_native::{ENTROPY_BYTES, Secrets, prepare};
@@ -497,12 +497,19 @@ pub fn questions(data: &[u8]) {
                 items.iter().map(|(_, e)| e).chain(filter).collect()
             }
             StatementKind::Update { set, filter } => set.iter().map(|(_, e)| e).chain(filter).collect(),
-            StatementKind::Count { filter } | StatementKind::Delete { filter } => filter.iter().collect(),
+            StatementKind::Summary { summary, filter, .. } => {
+                let measured = summary.items.iter().flat_map(|(_, measure)| match measure {
+                    Measure::Same(expr) => vec![expr],
+                    Measure::Aggregate(aggregate, _) => aggregate.parts(),
+                });
+                measured.chain(filter).collect()
+            }
+            StatementKind::Delete { filter } => filter.iter().collect(),
             StatementKind::Insert { .. } => Vec::new(),
         };
         for expr in exprs {
             // An error is told to who asked.
-            let _ = fold(expr, row);
+            let _ = fold_at(expr, row, Time(0));
         }
     }
 }

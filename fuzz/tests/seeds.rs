@@ -241,6 +241,7 @@ fn questions_are_answered_or_refused() {
         "INSERT OR REPLACE INTO rules (rank, n, may) VALUES (1, -5, TRUE), (2, 7, FALSE);",
         "UPDATE rules SET n = n / (n + 1), name = upper(name) WHERE rank BETWEEN 1 AND 9 OR may;",
         "DELETE FROM rules WHERE x IS NULL; SELECT count(*) FROM rules",
+        "SELECT name, sum(n), avg(x) AS a, argmax(net, rank) FROM rules GROUP BY name ORDER BY a DESC",
     ];
     run(questions, seeds.map(|seed| seed.as_bytes().to_vec()).into());
 }

@@ -1350,12 +1350,7 @@ impl Expr {
             }
             ExprKind::Exists(find) => find.key.iter().chain(&find.condition).collect(),
             ExprKind::Aggregate { filter, aggregate, .. } => {
-                let parts: Vec<&Self> = match aggregate {
-                    Aggregate::Count | Aggregate::Any => Vec::new(),
-                    Aggregate::Sum(a) | Aggregate::Min(a) | Aggregate::Max(a) | Aggregate::Avg(a) => vec![a],
-                    Aggregate::ArgMin { result, by } | Aggregate::ArgMax { result, by } => vec![result, by],
-                };
-                filter.iter().map(|filter| &**filter).chain(parts).collect()
+                filter.iter().map(|filter| &**filter).chain(aggregate.parts()).collect()
             }
         }
     }
@@ -1538,6 +1533,17 @@ pub enum Aggregate {
         /// The measure.
         by: Box<Expr>,
     },
+}
+
+impl Aggregate {
+    /// What it looks at in each row.
+    pub fn parts(&self) -> Vec<&Expr> {
+        match self {
+            Self::Count | Self::Any => Vec::new(),
+            Self::Sum(a) | Self::Min(a) | Self::Max(a) | Self::Avg(a) => vec![a],
+            Self::ArgMin { result, by } | Self::ArgMax { result, by } => vec![result, by],
+        }
+    }
 }
 
 /// Comparisons.

@@ -168,6 +168,7 @@ impl Lexer<'_> {
             b' ' | b'\t' | b'\n' | b'\r' => self.at += 1,
             b'-' if next == Some(b'-') => self.line_comment(),
             b'/' if next == Some(b'*') => self.block_comment(),
+            b'/' if next == Some(b'/') => self.foreign_comment(),
             b'\'' => self.quoted('\'', Str),
             b'"' => self.quoted('"', QuotedWord),
             b'0'..=b'9' => self.number(),
@@ -259,6 +260,17 @@ impl Lexer<'_> {
     fn line_comment(&mut self) {
         let end = self.end_of_line();
         self.comment(end, false);
+    }
+
+    /// `// ...`: nothing else begins so.
+    fn foreign_comment(&mut self) {
+        let span = self.span(self.at + 2);
+        let diagnostic = Diagnostic::error(code::BAD_CHARACTER, "`//` has no meaning here")
+            .at(span, "")
+            .with_help("a comment begins with `--`")
+            .with_fix(span, "--");
+        self.report(diagnostic);
+        self.line_comment();
     }
 
     fn block_comment(&mut self) {
@@ -419,7 +431,7 @@ impl Lexer<'_> {
             "&" | "&&" => ("write `AND`", Some("AND")),
             "!" => ("write `NOT`, or `<>` for `not equal`", Some("NOT ")),
             "::" => ("a column is bound with `:=`, a field is reached with `.`", None),
-            "#" | "//" => ("a comment begins with `--`", Some("--")),
+            "#" => ("a comment begins with `--`", Some("--")),
             "`" | "\u{2018}" | "\u{2019}" | "\u{201c}" | "\u{201d}" => {
                 ("text is in `'single quotes'`, a name in `\"double quotes\"`", None)
             }

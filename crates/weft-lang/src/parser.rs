@@ -356,13 +356,20 @@ impl Parser<'_> {
     }
 
     fn insert_rows(&mut self, start: Span) -> Parsed<Item> {
+        let rows = self.inserted()?;
+        self.semicolon()?;
+        Ok(Item::Insert(InsertRows { span: self.span_from(start), ..rows }))
+    }
+
+    /// `INTO t VALUES (...)`, up to what ends it.
+    fn inserted(&mut self) -> Parsed<InsertRows> {
+        let start = self.token().span;
         self.keyword("INTO")?;
         let table = self.path("a table, such as `chain.instance.table`")?;
         let columns = self.optional_column_names()?;
         self.clause("VALUES", "an `INSERT` says what the rows are")?;
         let rows = self.rows()?;
-        self.semicolon()?;
-        Ok(Item::Insert(InsertRows { table, columns, rows, span: self.span_from(start) }))
+        Ok(InsertRows { table, columns, rows, span: self.span_from(start) })
     }
 }
 

@@ -51,6 +51,7 @@ mod learned;
 pub(crate) use learned::{ROWS_WAITING_MAX, changes_of, learn_rows};
 mod record;
 pub(crate) mod rows;
+mod summary;
 mod system;
 
 /// A node, shared by the command that runs it and the admin endpoint.

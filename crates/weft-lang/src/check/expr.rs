@@ -749,14 +749,22 @@ impl Scope<'_, '_> {
         let Some(signature) = functions::find(&lower) else {
             return self.unknown_function(name, &lower);
         };
-        let is_drawn = matches!(signature.function, Some(Function::Now | Function::Rand(_)));
-        if is_drawn && matches!(self.view, View::Constant | View::Route) {
+        if self.is_drawn(signature) {
             return self.not_constant(span, "it differs from call to call");
         }
         if star.is_some() {
             return self.bad_arguments(signature, span, "`*` is for count(*) over a SCAN");
         }
         self.apply(signature, args, want, span)
+    }
+
+    /// Whether a function has no value here, for it has another one each time.
+    fn is_drawn(&self, signature: &Signature) -> bool {
+        match signature.function {
+            Some(Function::Now) => matches!(self.view, View::Constant | View::Route),
+            Some(Function::Rand(_)) => matches!(self.view, View::Constant | View::Row | View::Route),
+            _ => false,
+        }
     }
 
     fn apply(
@@ -878,8 +886,14 @@ impl Scope<'_, '_> {
         let names =
             names.chain(NATIVES.iter().map(|info| info.name)).chain(declared.iter().map(String::as_str));
         let diagnostic = if functions::AGGREGATES.contains(&lower) {
-            let help =
-                format!("`{lower}` is over the rows of a table: `(SELECT {lower}(c) FROM SCAN t MAX 1000)`");
+            let help = match self.view {
+                View::Row => format!(
+                    "`{lower}` is over rows, and by itself in the list of a SELECT: `SELECT {lower}(c) FROM t`"
+                ),
+                _ => format!(
+                    "`{lower}` is over the rows of a table: `(SELECT {lower}(c) FROM SCAN t MAX 1000)`"
+                ),
+            };
             let diagnostic = diagnostic.with_help(help);
             match lower {
                 "min" => diagnostic.with_help("the lesser of two values is `least(a, b)`"),

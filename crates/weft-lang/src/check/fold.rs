@@ -1,6 +1,6 @@
 //! The value of an expression that needs no tuple: literals, parameters, and what is computed from them.
 
-use weft_core::{Status, Type, Value};
+use weft_core::{Status, Time, Type, Value};
 
 use crate::hir::{ArithOp, CompareOp, Expr, ExprKind, Function, Meta};
 use crate::source::Span;
@@ -20,7 +20,15 @@ pub enum FoldError {
 /// # Errors
 /// If it reads anything but parameters, or is an error value.
 pub fn fold(expr: &Expr, params: &[Value]) -> Result<Value, FoldError> {
-    value_of(expr, Known { params, status: None })
+    value_of(expr, Known { params, status: None, now: None })
+}
+
+/// The value of an expression on a row that is asked about at a time; as [`fold`] besides.
+///
+/// # Errors
+/// If it reads anything but parameters and `now()`, or is an error value.
+pub fn fold_at(expr: &Expr, params: &[Value], now: Time) -> Result<Value, FoldError> {
+    value_of(expr, Known { params, status: None, now: Some(now) })
 }
 
 /// The value of a condition on how a call ended, for one status; as [`fold`] besides.
@@ -28,7 +36,7 @@ pub fn fold(expr: &Expr, params: &[Value]) -> Result<Value, FoldError> {
 /// # Errors
 /// If it reads anything but parameters and `status`, or is an error value.
 pub fn fold_for_status(expr: &Expr, params: &[Value], status: Status) -> Result<Value, FoldError> {
-    value_of(expr, Known { params, status: Some(status) })
+    value_of(expr, Known { params, status: Some(status), now: None })
 }
 
 /// What is known before a program runs.
@@ -36,6 +44,7 @@ pub fn fold_for_status(expr: &Expr, params: &[Value], status: Status) -> Result<
 struct Known<'a> {
     params: &'a [Value],
     status: Option<Status>,
+    now: Option<Time>,
 }
 
 fn value_of(expr: &Expr, known: Known<'_>) -> Result<Value, FoldError> {
@@ -93,6 +102,9 @@ fn value_of(expr: &Expr, known: Known<'_>) -> Result<Value, FoldError> {
                 }
             }
             Ok(Value::Bytes(bytes))
+        }
+        ExprKind::Function { function: Function::Now, .. } => {
+            known.now.map_or(not_constant, |Time(now)| Ok(Value::Int(now)))
         }
         ExprKind::Function { function, args } => function_of(*function, args, known, expr),
         _ => not_constant,

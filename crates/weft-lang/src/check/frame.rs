@@ -6,7 +6,7 @@ use weft_core::Type;
 use weft_core::wire::{FieldId, FieldRef, LayerRef, Protocol, ProtocolId, Union, Width, bits_max};
 
 use super::scope::{Scope, View, leaf, with_nearest};
-use super::wire::fixed;
+use super::wire::{Unions, fixed};
 use super::{Cx, quoted_list};
 use crate::ast::{self, Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
@@ -31,13 +31,15 @@ pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
 pub(super) struct Formats {
     pub(super) protocols: Vec<Protocol>,
     pub(super) unions: Vec<Union>,
+    /// Columns of unions with a fault that is told, by union and column.
+    broken: Vec<(String, String)>,
     /// See [`Formats::stands_on`].
     standing: BTreeMap<(ProtocolId, Vec<ProtocolId>), bool>,
 }
 
-impl From<(Vec<Protocol>, Vec<Union>)> for Formats {
-    fn from((protocols, unions): (Vec<Protocol>, Vec<Union>)) -> Self {
-        Self { protocols, unions, standing: BTreeMap::new() }
+impl From<(Vec<Protocol>, Unions)> for Formats {
+    fn from((protocols, Unions { unions, broken }): (Vec<Protocol>, Unions)) -> Self {
+        Self { protocols, unions, broken, standing: BTreeMap::new() }
     }
 }
 
@@ -50,7 +52,7 @@ impl Formats {
         Some(LayerRef { level, protocols: own.or_else(union)? })
     }
 
-    fn names(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         let unions = self.unions.iter().map(|union| union.name.as_str());
         self.protocols.iter().map(|protocol| protocol.name.as_str()).chain(unions)
     }
@@ -175,6 +177,9 @@ impl Cx<'_> {
     }
 
     fn no_such_column(&mut self, layer: &Ident, field: &Ident) {
+        if self.formats.broken.iter().any(|(of, name)| *of == layer.name && *name == field.name) {
+            return;
+        }
         let names: Vec<String> =
             self.formats.column_names(&layer.name).into_iter().map(str::to_owned).collect();
         let diagnostic =

@@ -441,7 +441,7 @@ impl Scope<'_, '_> {
 
     /// Where only constants stand there is nothing to call a function for.
     fn is_before_calls(&mut self, span: Span) -> bool {
-        let is_before = self.view == View::Constant;
+        let is_before = matches!(self.view, View::Constant | View::Row);
         if is_before {
             self.not_constant::<()>(span, "a native function is called when a tuple is there");
         }

@@ -9,7 +9,9 @@ use super::walk::each_expr;
 use super::{fold, functions};
 use crate::ast::{self, ExprKind as Ast, Ident, JoinCondition, SelectItem};
 use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{Aggregate, CompareOp, Expr, ExprKind, Find, HandlerKind, Join, Query, RowId, TableRef};
+use crate::hir::{
+    Aggregate, CompareOp, Expr, ExprKind, Find, HandlerKind, Join, LocalId, Query, RowId, TableRef,
+};
 use crate::source::Span;
 use crate::types;
 
@@ -51,18 +53,50 @@ impl Scope<'_, '_> {
         }
         if !missing.is_empty() {
             let keys: Vec<&str> = table.columns[..table.n_keys].iter().map(|c| c.name.as_str()).collect();
-            let equalities: Vec<String> = missing.iter().map(|name| format!("{name} = ...")).collect();
-            let missing = missing.join("`, `");
             let message = format!("this does not fix the key of `{}`", table.name);
             let diagnostic = Diagnostic::error(code::KEY_NOT_COVERED, message)
-                .at(span, format!("`{missing}` is not compared by ="))
-                .with_label(table.span, format!("its key is ({})", keys.join(", ")))
-                .with_help(format!("add `{}`", equalities.join(" AND ")))
-                .with_help(format!("or look through the rows: `SCAN {} MAX 1000 ...`", table.name));
+                .at(span, format!("`{}` is not compared by =", missing.join("`, `")))
+                .with_label(table.span, format!("its key is ({})", keys.join(", ")));
+            let diagnostic = match self.hiding(&missing, &parts) {
+                Some(local) => {
+                    let (name, alias) = (&local.name, self.alias_of(row));
+                    diagnostic
+                        .with_label(local.span, format!("`{name}` is this one, which hides the column"))
+                        .with_help(format!(
+                            "write `{alias}.{name} = ...` for the column, or rename the other"
+                        ))
+                }
+                None => {
+                    let equalities: Vec<String> =
+                        missing.iter().map(|name| format!("{name} = ...")).collect();
+                    diagnostic
+                        .with_help(format!("add `{}`", equalities.join(" AND ")))
+                        .with_help(format!("or look through the rows: `SCAN {} MAX 1000 ...`", table.name))
+                }
+            };
             self.cx.report_unless_broken(table.span, diagnostic);
             return None;
         }
         Some((key, parts.into_iter().reduce(and)))
+    }
+
+    /// A LET with the name of one of these columns, if a condition looks at it.
+    fn hiding(&self, columns: &[&str], conditions: &[Expr]) -> Option<&Ident> {
+        let is_looked_at = |id| {
+            let mut found = false;
+            let mut look = |part: &Expr| found |= part.kind == ExprKind::Local(id);
+            conditions.iter().for_each(|condition| each_expr(condition, &mut look));
+            found
+        };
+        let hides = |(name, local): &&(Ident, Option<LocalId>)| {
+            columns.contains(&name.name.as_str()) && local.is_some_and(is_looked_at)
+        };
+        self.names.iter().rev().find(hides).map(|(name, _)| name)
+    }
+
+    fn alias_of(&self, row: RowId) -> &str {
+        let table = &self.table(self.rows[row.0].table).name;
+        self.sights.iter().find(|sight| sight.row == row).map_or(table, |sight| &sight.alias)
     }
 
     fn other_side(&mut self, part: Expr, row: RowId, key_ty: Type) -> Option<Expr> {
@@ -271,11 +305,16 @@ impl Scope<'_, '_> {
     /// The aggregate, the type of its value, and whether it may fail.
     fn aggregate_of(&mut self, select: &ast::Subselect) -> Option<(Aggregate, Type, bool)> {
         let SelectItem::Value { value, .. } = &select.item else { return self.no_aggregate(select.span) };
-        let Ast::Call { function, args, star } = &value.kind else { return self.no_aggregate(value.span) };
-        let name = function.name.to_ascii_lowercase();
-        if !functions::AGGREGATES.contains(&name.as_str()) {
+        if !is_aggregate(value) {
             return self.no_aggregate(value.span);
         }
+        self.aggregate_call(value)
+    }
+
+    /// As [`Self::aggregate_of`], of a call of an aggregate.
+    pub(super) fn aggregate_call(&mut self, value: &ast::Expr) -> Option<(Aggregate, Type, bool)> {
+        let Ast::Call { function, args, star } = &value.kind else { return None };
+        let name = function.name.to_ascii_lowercase();
         match (name.as_str(), args.as_slice(), star) {
             ("count", [], Some(_)) => Some((Aggregate::Count, Type::Int(64), false)),
             ("argmin" | "argmax", [result, by], None) => {
@@ -368,6 +407,12 @@ impl Scope<'_, '_> {
     pub(super) fn null_of(ty: Type, span: Span) -> Expr {
         leaf(ExprKind::Const(Value::Null), ty, true, span)
     }
+}
+
+/// Whether an expression is `count(*)`, `sum(e)` or the like.
+pub(super) fn is_aggregate(value: &ast::Expr) -> bool {
+    matches!(&value.kind, Ast::Call { function, .. }
+        if functions::AGGREGATES.contains(&function.name.to_ascii_lowercase().as_str()))
 }
 
 /// Takes `a AND b AND c` apart.

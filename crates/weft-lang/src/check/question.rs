@@ -1,20 +1,24 @@
 //! Statements on the tables of a running network.
 
+mod summary;
+
 use std::collections::BTreeSet;
 
-use weft_core::{Type, Value};
+use weft_core::{Time, Type, Value};
 
 use super::fill::{columns, rows_of, target};
 use super::scope::{Scope, View, with_nearest};
 use super::{Cx, frame, nothing};
-use crate::ast::{self, ExprKind as Ast, Filler, SelectItem};
+pub use summary::{Measure, Summary};
+
+use crate::ast::{self, Filler, SelectItem};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Element, Expr, ExprKind, FillTarget, Network, Param, Table};
 use crate::parser::question::{Question, QuestionKind, parse_questions};
 use crate::source::{SourceMap, Span};
 
 /// A statement on a table of a running network. Expressions see the columns of its row as parameters, in the order of
-/// [`Table::columns`]: [`super::fold::fold`] gives their values.
+/// [`Table::columns`]: [`super::fold::fold_at`] gives their values.
 #[derive(Clone, Debug)]
 pub struct Statement {
     /// The table.
@@ -39,10 +43,14 @@ pub enum StatementKind {
         /// So many at most.
         limit: Option<u64>,
     },
-    /// How many rows there are.
-    Count {
+    /// What rows come to together.
+    Summary {
+        /// What is asked of them.
+        summary: Summary,
         /// Which; None for all.
         filter: Option<Expr>,
+        /// So many rows of the answer at most.
+        limit: Option<u64>,
     },
     /// New rows: values in the order of [`Table::columns`].
     Insert {
@@ -178,28 +186,25 @@ fn statement(cx: &mut Cx<'_>, network: &Network, question: &Question) -> Option<
             let set = set.iter().map(|assign| assignment(cx, table, &row, assign, &mut n_rand));
             StatementKind::Update { set: set.collect::<Option<_>>()?, filter }
         }
-        QuestionKind::Select { items, filter, order, limit, .. } => {
+        QuestionKind::Select { items, filter, group, order, limit, .. } => {
             let filter = condition(cx, &row, filter.as_ref(), &mut n_rand)?;
-            if let [SelectItem::Value { value, .. }] = &items[..]
-                && matches!(&value.kind, Ast::Call { function, star: Some(_), .. } if function.name == "count")
-            {
-                return Some(Statement {
-                    table: at,
-                    kind: StatementKind::Count { filter },
-                    span: question.span,
-                });
-            }
-            let order = match order {
-                Some((column, descending)) => Some((column_of(cx, table, column)?, *descending)),
-                None => None,
-            };
             let limit = match limit {
                 Some(limit) => Some(limit_of(cx, limit)?),
                 None => None,
             };
-            let items = items.iter().map(|item| outputs(cx, table, &row, item, &mut n_rand));
-            let items = items.collect::<Option<Vec<_>>>()?.concat();
-            StatementKind::Select { items, filter, order, limit }
+            if summary::is_one(items, group) {
+                let mut asked = summary::Asked { cx, table, row: &row, n_rand: &mut n_rand };
+                let summary = asked.summary(items, group, order.as_ref())?;
+                StatementKind::Summary { summary, filter, limit }
+            } else {
+                let order = match order {
+                    Some((column, descending)) => Some((column_of(cx, table, column)?, *descending)),
+                    None => None,
+                };
+                let items = items.iter().map(|item| outputs(cx, table, &row, item, &mut n_rand));
+                let items = items.collect::<Option<Vec<_>>>()?.concat();
+                StatementKind::Select { items, filter, order, limit }
+            }
         }
     };
     Some(Statement { table: at, kind, span: question.span })
@@ -259,14 +264,16 @@ fn condition(
     n_rand: &mut u32,
 ) -> Option<Option<Expr>> {
     let Some(filter) = filter else { return Some(None) };
-    let condition = Scope::new(cx, row, &[], View::Constant, n_rand).condition(filter)?;
+    let condition = Scope::new(cx, row, &[], View::Row, n_rand).condition(filter)?;
     evaluates(cx, row, &condition).then_some(Some(condition))
 }
 
 /// Whether the values of an expression can be told: tried on a row of stand-ins.
 fn evaluates(cx: &mut Cx<'_>, row: &Element, expr: &Expr) -> bool {
     let nulls = vec![Value::Null; row.params.len()];
-    let Err(super::fold::FoldError::NotConstant(span)) = super::fold::fold(expr, &nulls) else { return true };
+    let Err(super::fold::FoldError::NotConstant(span)) = super::fold::fold_at(expr, &nulls, Time(0)) else {
+        return true;
+    };
     let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "this is not worked out here")
         .at(span, "only where handlers run")
         .with_help("compare columns with literals: `=`, `<`, BETWEEN, IN, IS NULL, AND, OR, NOT");
@@ -292,7 +299,7 @@ fn assignment(
         return None;
     }
     let whose = format!("column `{}`", column.name);
-    let mut scope = Scope::new(cx, row, &[], View::Constant, n_rand);
+    let mut scope = Scope::new(cx, row, &[], View::Row, n_rand);
     let value = scope.value_for(&assign.value, column.ty, column.nullable, &whose)?;
     evaluates(cx, row, &value).then_some((at, value))
 }
@@ -319,7 +326,7 @@ fn outputs(
                 Some(alias) => alias.name.clone(),
                 None => cx.sources.slice(value.span).to_owned(),
             };
-            let expr = Scope::new(cx, row, &[], View::Constant, n_rand).expr(value, None)?;
+            let expr = Scope::new(cx, row, &[], View::Row, n_rand).expr(value, None)?;
             evaluates(cx, row, &expr).then(|| vec![(name, expr)])
         }
     }

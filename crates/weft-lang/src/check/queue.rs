@@ -7,6 +7,7 @@ mod blame;
 mod body;
 mod clock;
 pub(crate) mod expr;
+mod held;
 mod range;
 mod rank;
 
@@ -246,7 +247,10 @@ impl<'a> Queues<'a> {
             );
             return None;
         }
-        let names = params(cx, item, used)?;
+        let (names, is_whole) = params(cx, item, used);
+        if !is_whole && used.is_some() {
+            return None;
+        }
         let n_told = cx.diagnostics.len();
         let mut checker = Checker::new(cx, names);
         let levels = match item.uses.is_empty() {
@@ -257,7 +261,7 @@ impl<'a> Queues<'a> {
         if let Some(used) = used {
             blame::arguments(cx, n_told, (item, used), &uses);
         }
-        levels
+        levels.filter(|_| is_whole)
     }
 
     /// The one level of a queue that is not made of others.
@@ -267,16 +271,18 @@ impl<'a> Queues<'a> {
         item: &ast::Queue,
         used: Option<&QueueUse>,
     ) -> Option<Vec<QueueLevel>> {
+        let n_before = checker.cx.n_errors();
         let level = checker.level(item)?;
-        let n_errors = checker.cx.n_errors();
+        let (n_errors, is_right) = (checker.cx.n_errors(), checker.cx.n_errors() == n_before);
         // Where a parameter has no value yet nobody knows what the ranks will be.
         if used.is_some() || item.params.iter().all(|param| param.default.is_some()) {
             rank::check(checker.cx, &level, &self.changed);
             clock::check(checker.cx, &level);
+            held::check(checker.cx, &level);
         }
         let levels = vec![level];
         few_headers(checker.cx, item, &levels)?;
-        (checker.cx.n_errors() == n_errors).then_some(levels)
+        (is_right && checker.cx.n_errors() == n_errors).then_some(levels)
     }
 
     fn composed(
@@ -434,8 +440,9 @@ fn reads_packet(expr: &QueueExpr) -> bool {
     }
 }
 
-/// The parameters of a queue with their values.
-fn params(cx: &mut Cx<'_>, item: &ast::Queue, used: Option<&QueueUse>) -> Option<Vec<(String, Named)>> {
+/// The parameters of a queue with their values, and whether all have one that is right. One with a wrong default has
+/// another in its place, so that the rest can be looked at.
+fn params(cx: &mut Cx<'_>, item: &ast::Queue, used: Option<&QueueUse>) -> (Vec<(String, Named)>, bool) {
     let mut names: Vec<(String, Named)> = Vec::new();
     let args = used.map_or(&[][..], |used| &used.args);
     for arg in args {
@@ -444,7 +451,7 @@ fn params(cx: &mut Cx<'_>, item: &ast::Queue, used: Option<&QueueUse>) -> Option
             let diagnostic = Diagnostic::error(code::UNKNOWN_PARAM, message).at(arg.name.span, "unknown");
             let known = item.params.iter().map(|param| param.name.name.as_str());
             cx.report(with_nearest(diagnostic, &arg.name, known));
-            return None;
+            return (names, false);
         }
     }
     let mut is_whole = true;
@@ -456,7 +463,7 @@ fn params(cx: &mut Cx<'_>, item: &ast::Queue, used: Option<&QueueUse>) -> Option
             (Some(ty), Some(value)) => {
                 let literal = Checker::new(cx, Vec::new()).constant(value, ty);
                 is_whole &= literal.is_some();
-                literal.map_or(Named::Broken, |value| Named::Param(value, ty))
+                Named::Param(literal.unwrap_or_else(|| stand_in(ty)), ty)
             }
             (Some(ty), None) if used.is_none() => Named::Param(stand_in(ty), ty),
             (Some(_), None) => {
@@ -467,11 +474,14 @@ fn params(cx: &mut Cx<'_>, item: &ast::Queue, used: Option<&QueueUse>) -> Option
                 is_whole = false;
                 Named::Broken
             }
-            (None, _) => Named::Broken,
+            (None, _) => {
+                is_whole = false;
+                Named::Broken
+            }
         };
         names.push((param.name.name.clone(), value));
     }
-    is_whole.then_some(names)
+    (names, is_whole)
 }
 
 /// Whether a parameter or variable may have this name; tells it if not.
@@ -547,6 +557,8 @@ struct Checker<'k, 'c> {
     param_uses: Vec<(String, Span)>,
     /// The parameters that locals of the handler at hand come from.
     local_params: Vec<(usize, String)>,
+    /// Faults of what variables begin with, which say nothing of the handlers.
+    n_starts_wrong: usize,
 }
 
 impl<'k, 'c> Checker<'k, 'c> {
@@ -565,6 +577,7 @@ impl<'k, 'c> Checker<'k, 'c> {
             is_partitioned: false,
             param_uses: Vec::new(),
             local_params: Vec::new(),
+            n_starts_wrong: 0,
         }
     }
 
@@ -762,7 +775,7 @@ impl<'k, 'c> Checker<'k, 'c> {
                 hash_bytes(self.cx.sources.slice(item.span).as_bytes()),
             ),
         };
-        (self.cx.n_errors() == n_errors).then_some(level)
+        (self.cx.n_errors() == n_errors + self.n_starts_wrong).then_some(level)
     }
 
     fn once(&mut self, again: bool, clause: &str, span: Span) {
@@ -790,6 +803,7 @@ impl<'k, 'c> Checker<'k, 'c> {
                 self.names.push((name.clone(), Named::Broken));
                 continue;
             };
+            let n_errors = self.cx.n_errors();
             let start = match &var.default {
                 None => Some(if ty == T::Float { Literal::Float(0.0) } else { zero(ty) }),
                 Some(default) => self.constant(default, ty),
@@ -800,6 +814,7 @@ impl<'k, 'c> Checker<'k, 'c> {
                 let message = format!("`{name}` holds {} to {}, and begins with {n}", range.0, range.1);
                 self.report(code::BAD_LITERAL, &message, *span, "does not fit", "");
             }
+            self.n_starts_wrong += self.cx.n_errors() - n_errors;
             let list = if *per_partition { &mut partition_vars } else { &mut vars };
             let at = list.len();
             let named = if *per_partition { Named::PartitionVar(at, ty) } else { Named::Var(at, ty) };

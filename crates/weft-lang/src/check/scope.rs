@@ -21,6 +21,8 @@ pub(super) enum View {
     Constant,
     /// These, and `now()` and `rand()`: the value of a new row or cell.
     Start,
+    /// A row that somebody asks about: its columns as parameters, and `now()`.
+    Row,
     /// What is known of a call when it opens.
     Route,
     /// Literals, parameters and `status`: a condition on how a call ended.
@@ -106,7 +108,7 @@ impl View {
         match self {
             Self::Handler(kind) => matches!(kind, H::Open | H::Request | H::Response | H::Close),
             Self::Route => true,
-            Self::Constant | Self::Start | Self::Ending => false,
+            Self::Constant | Self::Start | Self::Row | Self::Ending => false,
         }
     }
 
@@ -133,6 +135,7 @@ impl View {
         match self {
             Self::Constant => "a constant",
             Self::Start => "the value of a new row",
+            Self::Row => "a statement on rows",
             Self::Route => "a route",
             Self::Ending => "the condition of a policy",
             Self::Handler(HandlerKind::Open) => "ON OPEN",
@@ -396,7 +399,7 @@ impl<'a, 'c> Scope<'a, 'c> {
 
     /// A cell of the call's row, a variable, or a parameter.
     fn declared(&mut self, name: &Ident) -> Option<Option<Expr>> {
-        let is_start = matches!(self.view, View::Constant | View::Start | View::Ending);
+        let is_start = matches!(self.view, View::Constant | View::Start | View::Row | View::Ending);
         let element = self.element;
         if let Some(at) = element.call.iter().position(|cell| cell.name == name.name)
             && self.view.has_call()

@@ -39,7 +39,7 @@ const TAKEN: [&str; 9] = ["bytes", "http", "inner", "input", "packet", "port", "
 const FIRST: [&str; 3] = ["ethernet", "ipv4", "ipv6"];
 
 /// Checks the protocols and unions of a program; [`ProtocolId`] is an index into the first.
-pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Vec<Union>) {
+pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Unions) {
     let mut headers = Vec::new();
     for item in items {
         let Item::Protocol(item) = item else { continue };
@@ -597,20 +597,34 @@ fn in_words(header: &Header<'_>, witness: &[(Expr, u64)]) -> String {
 
 // ---- unions ----------------------------------------------------------------------------------------------------
 
-fn unions(cx: &mut Cx<'_>, protocols: &[Protocol], items: &[&Item]) -> Vec<Union> {
-    let mut unions = Vec::new();
+/// The unions of a program.
+#[derive(Default)]
+pub(super) struct Unions {
+    pub(super) unions: Vec<Union>,
+    /// Columns that have a fault, by union and column.
+    pub(super) broken: Vec<(String, String)>,
+}
+
+fn unions(cx: &mut Cx<'_>, protocols: &[Protocol], items: &[&Item]) -> Unions {
+    let mut all = Unions::default();
     for item in items {
         let Item::Union(item) = item else { continue };
         if cx.is_full() {
             break;
         }
         check_name(cx, &item.name);
-        unions.extend(union(cx, protocols, item));
+        let union = union(cx, protocols, item, &mut all.broken);
+        all.unions.extend(union);
     }
-    unions
+    all
 }
 
-fn union(cx: &mut Cx<'_>, protocols: &[Protocol], ast: &ast::ProtocolUnion) -> Option<Union> {
+fn union(
+    cx: &mut Cx<'_>,
+    protocols: &[Protocol],
+    ast: &ast::ProtocolUnion,
+    broken: &mut Vec<(String, String)>,
+) -> Option<Union> {
     let mut members: Vec<usize> = Vec::new();
     let mut is_whole = true;
     for name in &ast.members {
@@ -638,7 +652,10 @@ fn union(cx: &mut Cx<'_>, protocols: &[Protocol], ast: &ast::ProtocolUnion) -> O
             cx.report_duplicate("column", &column.name, first.map_or(column.span, |first| first.span));
             continue;
         }
-        columns.extend(union_column(cx, protocols, &members, column));
+        match union_column(cx, protocols, &members, column) {
+            Some(column) => columns.push(column),
+            None => broken.push((ast.name.name.clone(), column.name.name.clone())),
+        }
     }
     let members = members.into_iter().map(|at| ProtocolId(at as u16)).collect();
     Some(Union { name: ast.name.name.clone(), members, columns, line: cx.line(ast.span) })
@@ -724,8 +741,16 @@ fn last_owners(
 }
 
 fn missing_field(cx: &mut Cx<'_>, ast: &ast::UnionColumn, protocol: &Protocol) {
-    let help = format!("write `{} = {}.field | ...`, one field of each", ast.name.name, protocol.name);
-    let label = format!("which field of `{}`?", protocol.name);
+    let (name, of) = (&ast.name.name, &protocol.name);
+    let written: Vec<String> = ast.fields.iter().map(ast::Path::to_dotted).collect();
+    let written = if written.is_empty() { "...".to_owned() } else { written.join(" | ") };
+    let help = match ast.last {
+        true => format!(
+            "write `{name} = LAST {written} | {of}.field`: LAST has a field of each member, and may have others"
+        ),
+        false => format!("write `{name} = {written} | {of}.field`, one field of each member"),
+    };
+    let label = format!("which field of `{of}`?");
     union_misfit(cx, ast, ast.span, &label, &help);
 }
 

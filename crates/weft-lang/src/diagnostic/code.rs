@@ -158,6 +158,7 @@ codes! {
     QUEUE_CLOCK = "W0708", "a handler by the clock that takes more than a core has";
     QUEUE_NO_ROOM = "W0709", "a limit in bytes that no full frame fits in";
     QUEUE_NO_WAIT = "W0710", "a key or rank by how long packets have waited, before they have";
+    QUEUE_HELD = "W0711", "a handler of a queue that never lets a packet go";
 }
 
 /// The title of a code, if it is in the table.

@@ -158,7 +158,8 @@ words! {
     "FROM" "Where rows, or messages, come from.";
     "FUNCTION" "A native function with its effect, its cost and its inverse; or a parameter that stands for one.";
     "GRADIENT" "`CONGESTION GRADIENT`: as many calls as keep the latency near its least.";
-    "GROUP" "Ports that stand together: a frame leaves by one of them, or by all.";
+    "GROUP" "Ports that stand together: a frame leaves by one of them, or by all. In \
+        `SELECT ... GROUP BY c`, asked with `weft query`: a row for each value of the column.";
     "HALF" "`HALF LIFE d`: a sketch forgets half of what it counted in this time.";
     "HASH" "The hash of the key picks one of so many partitions.";
     "HEAD" "The packet that came first.";

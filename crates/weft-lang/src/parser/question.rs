@@ -1,8 +1,8 @@
 //! Statements on the tables of a running network.
 
 use super::cursor::{Parsed, Parser};
-use crate::ast::{Assign, Expr, Ident, InsertRows, Item, Path, SelectItem};
-use crate::diagnostic::Diagnostic;
+use crate::ast::{Assign, Expr, Ident, InsertRows, Path, SelectItem};
+use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::{TokenKind, lex};
 use crate::source::{FileId, SourceMap, Span};
 
@@ -25,6 +25,8 @@ pub(crate) enum QuestionKind {
         items: Vec<SelectItem>,
         table: Path,
         filter: Option<Expr>,
+        /// A row of the answer for each value of these columns.
+        group: Vec<Ident>,
         /// By which column, and whether the greatest comes first.
         order: Option<(Ident, bool)>,
         limit: Option<Expr>,
@@ -64,7 +66,6 @@ pub(crate) fn parse_questions(sources: &SourceMap, file: FileId) -> (Vec<Questio
 
 impl Parser<'_> {
     fn question(&mut self) -> Parsed<QuestionKind> {
-        let start = self.token().span;
         self.form = "";
         if self.eat_keyword("SELECT").is_some() {
             self.form = SELECT_FORM;
@@ -73,9 +74,8 @@ impl Parser<'_> {
         if self.eat_keyword("INSERT").is_some() {
             self.form = INSERT_FORM;
             let or_replace = self.eat_keywords("OR", "REPLACE").is_some();
-            let Item::Insert(rows) = self.insert_rows(start)? else {
-                return Err(self.expected("rows"));
-            };
+            let rows = self.inserted()?;
+            self.end_of_question()?;
             return Ok(QuestionKind::Insert { rows, or_replace });
         }
         if self.eat_keyword("UPDATE").is_some() {
@@ -103,10 +103,18 @@ impl Parser<'_> {
         self.keyword("FROM")?;
         let table = self.path("a table, such as `chain.instance.table`")?;
         let filter = self.optional_where()?;
+        let group = match self.eat_keyword("GROUP") {
+            Some(_) => {
+                self.keyword("BY")?;
+                self.comma_list(|p| p.ident("a column"))?
+            }
+            None => Vec::new(),
+        };
         let order = match self.eat_keyword("ORDER") {
             Some(_) => {
                 self.keyword("BY")?;
                 let column = self.ident("a column")?;
+                self.no_call_to_order_by(&column)?;
                 let descending = self.eat_keyword("DESC").is_some();
                 if !descending {
                     self.eat_keyword("ASC");
@@ -117,7 +125,20 @@ impl Parser<'_> {
         };
         let limit = if self.eat_keyword("LIMIT").is_some() { Some(self.expr()?) } else { None };
         self.end_of_question()?;
-        Ok(QuestionKind::Select { items, table, filter, order, limit })
+        Ok(QuestionKind::Select { items, table, filter, group, order, limit })
+    }
+
+    /// `ORDER BY sum(c)`: what rows are sorted by has a name.
+    fn no_call_to_order_by(&mut self, name: &Ident) -> Parsed<()> {
+        if !self.at(TokenKind::LeftParen) {
+            return Ok(());
+        }
+        let name = &name.name;
+        let diagnostic =
+            Diagnostic::error(code::UNEXPECTED, "rows are sorted by a column, and not by a call")
+                .at(self.token().span, "a call")
+                .with_help(format!("give it a name: `SELECT {name}(c) AS n ... ORDER BY n`"));
+        Err(self.fail(diagnostic))
     }
 
     /// The last statement needs no `;`.

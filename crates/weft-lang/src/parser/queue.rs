@@ -4,6 +4,7 @@ use crate::ast::{
     Expr, Item, Link, LinkCalls, LinkOn, OnFailure, PartitionInto, Queue, QueueDecl, QueueEvent,
     QueueHandler, QueueLimit, QueueUse, QueueVerdict, StmtKind,
 };
+use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::TokenKind;
 use crate::source::Span;
 
@@ -230,13 +231,20 @@ impl Parser<'_> {
 
     fn queue_limit(&mut self, start: Span) -> Parsed<QueueLimit> {
         let (mut packets, mut bytes) = (None, None);
-        for bound in self.comma_list(|p| {
+        for (bound, span, of_packets) in self.comma_list(|p| {
+            let first = p.token().span;
             let bound = p.expr()?;
-            Ok((bound, p.eat_keyword("PACKETS").is_some()))
+            let of_packets = p.eat_keyword("PACKETS").is_some();
+            Ok((bound, p.span_from(first), of_packets))
         })? {
-            let place = if bound.1 { &mut packets } else { &mut bytes };
-            if place.replace(bound.0).is_some() {
-                return Err(self.repeated("LIMIT", start));
+            let (place, what) =
+                if of_packets { (&mut packets, "number of packets") } else { (&mut bytes, "size") };
+            if place.replace(bound).is_some() {
+                let message = format!("a limit has one {what}");
+                let diagnostic = Diagnostic::error(code::REPEATED_CLAUSE, message)
+                    .at(span, "the second")
+                    .with_help("keep one of them, and beside it a size: `LIMIT 100 PACKETS, '1 MB' ...`");
+                return Err(self.fail(diagnostic));
             }
         }
         self.layout.weak(self.index());

@@ -316,14 +316,16 @@ impl Parser<'_> {
             self.layout.line(self.index());
             arm_start = self.bump_keyword();
         }
+        let mut else_if = None;
         let otherwise = if self.at_keyword("ELSE") {
             self.layout.line(self.index());
-            self.bump_keyword();
+            let span = self.bump_keyword();
+            else_if = self.peek_keyword(0, "IF").then(|| span.to(self.token().span));
             Some(self.inner_block("IF", false))
         } else {
             None
         };
-        self.end_of_block("IF", start)?;
+        self.end_of_if(start, else_if)?;
         if let Some(failed) = failed {
             return Err(failed);
         }
@@ -359,10 +361,27 @@ impl Parser<'_> {
         stmts
     }
 
+    /// `END IF`. An `ELSE IF` in it has taken it for its own where there are too few.
+    fn end_of_if(&mut self, start: Span, else_if: Option<Span>) -> Parsed<()> {
+        let Some(span) = else_if.filter(|_| !self.at_end_of("IF") && !self.ends_inner_block()) else {
+            return self.end_of_block("IF", start);
+        };
+        let diagnostic = Diagnostic::error(code::UNCLOSED_BLOCK, "`IF` without its `END IF;`")
+            .at(start, "begins here")
+            .with_label(span, "begins an `IF` within, with an `END IF;` of its own")
+            .with_help("write `ELSIF` for what is looked at next")
+            .with_fix(span, "ELSIF");
+        Err(self.fail(diagnostic))
+    }
+
+    fn at_end_of(&self, word: &str) -> bool {
+        self.peek_keyword(0, "END") && self.peek_keyword(1, word)
+    }
+
     /// `END word`, or a word about its absence.
     fn end_of_block(&mut self, word: &'static str, start: Span) -> Parsed<()> {
         self.layout.line(self.index());
-        if self.peek_keyword(0, "END") && self.peek_keyword(1, word) {
+        if self.at_end_of(word) {
             self.bump_keyword();
             self.bump_keyword();
             return Ok(());

@@ -20,6 +20,7 @@ mod convert;
 mod expr;
 mod locks;
 mod logic;
+mod names;
 mod native;
 mod places;
 mod queue;
@@ -53,6 +54,7 @@ use crate::cost::handler_ops;
 use body::Body;
 use branch::{Steering, Way};
 use locks::{Lock, Touches};
+use names::Stage;
 pub use queue::{TooLong, queue, queue_too_long};
 use reshape::Roots;
 use weft_ir::passes;
@@ -118,7 +120,8 @@ fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram,
         lowering.program.elements.push(element);
     }
     if let hir::Edge::Packets { ports, .. } = &chain_decl.edge {
-        lowering.frames(ports, chain_decl.span);
+        let stages: Vec<Stage<'_>> = scopes.iter().map(|scope| (scope.element, scope.instance)).collect();
+        lowering.frames(ports, &stages, chain_decl.span);
     }
     for (at, instance) in chain_decl.instances.iter().enumerate() {
         lowering.keep_budget(at, instance.span);
@@ -208,7 +211,7 @@ pub fn lower_headers(
         places::input(&mut lowering.program, hir::Direction::Request, place, header.ty, true, false).0
     });
     let inputs = inputs.collect();
-    lowering.frames(&[link.port], link.span);
+    lowering.frames(&[link.port], &[], link.span);
     Some(lowering.finish(link.span).map(|program| (program, inputs)))
 }
 
@@ -627,13 +630,13 @@ impl<'n> Lowering<'n> {
     /// An element that is a program of its own, on frames of these ports.
     fn alone(&mut self, element: &'n hir::Element, instance: &'n hir::Instance, ports: &[usize], span: Span) {
         self.roots = self.roots_of(ports, None);
-        let element = self.element(&Scope::of(element, instance), &Locks::default());
-        self.program.elements.push(element);
-        self.frames(ports, span);
+        let lowered = self.element(&Scope::of(element, instance), &Locks::default());
+        self.program.elements.push(lowered);
+        self.frames(ports, &[(element, instance)], span);
     }
 
     /// Finds out how the inputs of a chain on frames are found in them.
-    fn frames(&mut self, ports: &[usize], span: Span) {
+    fn frames(&mut self, ports: &[usize], stages: &[Stage<'_>], span: Span) {
         let network = self.network;
         for input in &mut self.program.request.inputs {
             match &input.place {
@@ -668,7 +671,10 @@ impl<'n> Lowering<'n> {
         let ChainProgram { elements, request, .. } = &mut self.program;
         match wire::frames(&network.protocols, &roots, &mut request.inputs, elements, &behind) {
             Ok(frames) => self.program.frames = Some(Frames { is_ip: n_tuns > 0, ..frames }),
-            Err(why) => self.report(Diagnostic::error(code::NOT_IN_VERSION, why).at(span, "in this chain")),
+            Err(why) => {
+                let diagnostic = names::refusal(network, &self.program, stages, (why, span));
+                self.report(diagnostic);
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use weft_core::types::Type;
 use weft_core::wire::reshape::{Given, Reshape, Stack, StackError, begins, stack};
 use weft_core::wire::{FieldId, FieldValue, Header, Protocol, ProtocolId, build, generate, read};
 use weft_lang::Resolver;
-use weft_lang::diagnostic::{Diagnostic, code};
+use weft_lang::diagnostic::{Diagnostic, RenderOptions, code, render_all};
 use weft_opt::lower::{LowerOptions, lower};
 
 use crate::schema::{Disk, library};
@@ -163,6 +163,57 @@ fn wrong(layer: &str, body: &str) -> Vec<String> {
             told(&diagnostics)
         }
     }
+}
+
+/// What is told of a chain of two elements on IP, as people read it.
+fn told(first: &str, second: &str) -> String {
+    let text = format!(
+        "IMPORT 'library/protocols/all.weft';\nCREATE PORT a ON memory;\n\
+         CREATE ELEMENT one ON ip AS ON PACKET {first} END;\n\
+         CREATE ELEMENT two ON ip AS ON PACKET {second} END;\nCREATE CHAIN c ON PORT a AS one -> two; END;\n"
+    );
+    let (network, _, sources) = weft_lang::check(ROOT, &mut Text(text));
+    match lower(&network.expect("the program is right"), 0, &LowerOptions { workers: 1 }) {
+        Ok(_) => String::new(),
+        Err(diagnostics) => render_all(&diagnostics, &sources, RenderOptions::default()),
+    }
+}
+
+#[test]
+fn a_field_that_cannot_be_set_is_told_where_and_which_name_would_do() {
+    // The whole chain was shown, and the name that was advised could not be set either.
+    let check = |first: &str, second: &str, wanted: &[&str]| {
+        let told = told(first, second);
+        assert!(wanted.iter().all(|wanted| told.contains(wanted)), "{told}");
+    };
+    check(
+        "DROP;",
+        "IF transport.dst_port = 80 THEN DROP; END IF; SET l4.dst_port = 8080;",
+        &[
+            "`two` also knows it as `transport.dst_port`",
+            "--> root.weft:4:",
+            "------------------ `transport.dst_port` here",
+            "^^^^^^^^^^^^^^^^^^^^^^^ set here",
+            "= help: write `l4.dst_port` in all of the element\n",
+        ],
+    );
+    check(
+        "DROP;",
+        "SET transport.dst_port = 80;",
+        &[
+            "the CRC32c of `sctp` covers it",
+            "^^^^^^ set here",
+            "write `l4.dst_port` in all of the element, which leaves `sctp` as it is",
+        ],
+    );
+    check(
+        "DROP;",
+        "SET sctp.dst_port = 80;",
+        &["= by no name can it be set: the CRC32c of `sctp` covers it"],
+    );
+    check("DROP;", "SET ip.dscp = 3;", &["write `ipv4.dscp` and `ipv6.dscp` in all of the element\n"]);
+    let asks = "IF transport.dst_port = 80 THEN DROP; END IF;";
+    assert_eq!(told(asks, "SET l4.dst_port = 8080;"), "", "others may know it by another name");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tables of a node that runs: asked, changed, and rebuilt in the background.
 
 use super::alter::Asks;
+use super::summary::Groups;
 use super::{Control, Parts, Refusal, Running, lock, node_fault, refused_in_words, system, unwell};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
@@ -10,8 +11,8 @@ use weft_core::{Time, Type, Value};
 use weft_engine::rules::{Change, ChangeError, Counts, Pending, TableName, TableView, WhyNot};
 use weft_io::clock;
 use weft_lang::ast::Filler;
-use weft_lang::check::fold::{FoldError, fold};
-use weft_lang::check::question::{Statement, StatementKind, read_value, statements, table_of};
+use weft_lang::check::fold::{FoldError, fold, fold_at};
+use weft_lang::check::question::{Statement, StatementKind, Summary, read_value, statements, table_of};
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{Expr, Network, Table};
 use weft_lang::source::{SourceMap, Span};
@@ -39,10 +40,8 @@ impl Running {
         // Asked before the program is held: the workers answer for themselves.
         let status = self.status().unwrap_or_default();
         let mut control = lock(&self.parts.control);
-        // The last statement needs no `;`, also where a comment is behind it.
-        let text = if text.trim_end().ends_with(';') { text.to_owned() } else { format!("{text}\n;") };
         let network = system::with_tables(&control.network);
-        let (asked, diagnostics, sources) = statements(&network, &control.sources, &text);
+        let (asked, diagnostics, sources) = statements(&network, &control.sources, text);
         if diagnostics.iter().any(Diagnostic::is_error) || asked.is_empty() {
             return Err(self.refuse(&control, &diagnostics, &sources));
         }
@@ -135,15 +134,8 @@ impl Running {
                 let order = order.map(|(at, descending)| (at, descending, types[at]));
                 return select(&view, items, filter.as_ref(), order, *limit).map_err(Why::fold);
             }
-            StatementKind::Count { filter } => {
-                let mut n = 0_u64;
-                each_row(&view, filter.as_ref(), |_| {
-                    n += 1;
-                    Ok(true)
-                })
-                .map_err(Why::fold)?;
-                let (columns, rows) = (vec!["count".to_owned()], vec![vec![n.into()]]);
-                return Ok(Answer { columns, rows, ..Answer::default() });
+            StatementKind::Summary { summary, filter, limit } => {
+                return summarize(&view, (summary, &types), filter.as_ref(), *limit);
             }
             StatementKind::Insert { or_replace, rows } => {
                 let row = |(values, _): &(Vec<Value>, Span)| match or_replace {
@@ -153,11 +145,11 @@ impl Running {
                 rows.iter().map(row).collect()
             }
             StatementKind::Update { set, filter } => {
-                let mut changes = Vec::new();
+                let (mut changes, now) = (Vec::new(), clock::now());
                 each_row(&view, filter.as_ref(), |row| {
                     let mut new = row.to_vec();
                     for (at, value) in set {
-                        new[*at] = fold(value, row)?;
+                        new[*at] = fold_at(value, row, now)?;
                     }
                     changes.push(Change::Put(new));
                     Ok(true)
@@ -228,7 +220,7 @@ enum Seen {
 }
 
 /// Why a statement was not carried out.
-enum Why {
+pub(super) enum Why {
     Said(Box<Diagnostic>),
     Refused(Refusal),
 }
@@ -239,11 +231,11 @@ enum NotDone {
 }
 
 impl Why {
-    fn said(diagnostic: Diagnostic) -> Self {
+    pub(super) fn said(diagnostic: Diagnostic) -> Self {
         Self::Said(Box::new(diagnostic))
     }
 
-    fn fold(error: FoldError) -> Self {
+    pub(super) fn fold(error: FoldError) -> Self {
         let (message, span) = match error {
             FoldError::NotConstant(span) => ("this is not worked out here".to_owned(), span),
             FoldError::Fault(fault, span) => (format!("this is an error for a row: {fault}"), span),
@@ -402,9 +394,10 @@ fn each_row(
     filter: Option<&Expr>,
     mut take: impl FnMut(&[Value]) -> Result<bool, FoldError>,
 ) -> Result<(), FoldError> {
+    let asked = clock::now();
     let mut take = |values: &[Value]| {
         let holds = match filter {
-            Some(filter) => fold(filter, values)? == Value::Bool(true),
+            Some(filter) => fold_at(filter, values, asked)? == Value::Bool(true),
             None => true,
         };
         Ok::<_, FoldError>(!holds || take(values)?)
@@ -420,7 +413,7 @@ fn each_row(
             return Ok(());
         }
     };
-    let now = if view.is_filled { Time(0) } else { clock::now() };
+    let now = if view.is_filled { Time(0) } else { asked };
     for table in &view.tables {
         let mut cursor = 0;
         while let Some((row, next)) = table.scan(cursor, now) {
@@ -441,7 +434,7 @@ fn select(
     limit: Option<u64>,
 ) -> Result<Answer, FoldError> {
     let mut rows: Vec<Vec<Value>> = Vec::new();
-    let wanted = limit.map_or(ANSWER_ROWS_MAX, |limit| ANSWER_ROWS_MAX.min(limit as usize));
+    let wanted = wanted(limit);
     // Of rows in order, the first are known when all have been seen.
     each_row(seen, filter, |row| {
         rows.push(row.to_vec());
@@ -453,17 +446,46 @@ fn select(
             if descending { order.reverse() } else { order }
         });
     }
-    let is_cut = rows.len() > wanted && limit.is_none_or(|limit| limit as usize > wanted);
-    rows.truncate(wanted);
+    let is_cut = cut(&mut rows, limit);
     let columns = items.iter().map(|(name, _)| name.clone()).collect();
+    let now = clock::now();
     let shown = rows.iter().map(|row| {
-        let cells = items.iter().map(|(_, expr)| Ok(shown(&fold(expr, row)?, expr.ty)));
+        let cells = items.iter().map(|(_, expr)| Ok(shown(&fold_at(expr, row, now)?, expr.ty)));
         cells.collect::<Result<Vec<_>, FoldError>>()
     });
     Ok(Answer { columns, rows: shown.collect::<Result<_, _>>()?, is_cut, ..Answer::default() })
 }
 
-fn compare(a: &Value, b: &Value, ty: Type) -> std::cmp::Ordering {
+/// What rows come to together.
+fn summarize(
+    seen: &Seen,
+    (summary, types): (&Summary, &[Type]),
+    filter: Option<&Expr>,
+    limit: Option<u64>,
+) -> Result<Answer, Why> {
+    let mut groups = Groups::new(summary, types, clock::now());
+    each_row(seen, filter, |row| groups.take(row).map(|()| true)).map_err(Why::fold)?;
+    let (mut rows, types) = groups.rows()?;
+    let is_cut = cut(&mut rows, limit);
+    let columns = summary.items.iter().map(|(name, _)| name.clone()).collect();
+    let row = |row: &Vec<Value>| row.iter().zip(&types).map(|(value, ty)| shown(value, *ty)).collect();
+    Ok(Answer { columns, rows: rows.iter().map(row).collect(), is_cut, ..Answer::default() })
+}
+
+/// How many rows an answer has at most.
+fn wanted(limit: Option<u64>) -> usize {
+    limit.map_or(ANSWER_ROWS_MAX, |limit| ANSWER_ROWS_MAX.min(limit as usize))
+}
+
+/// Leaves out rows that an answer does not have, and tells whether more were asked for.
+fn cut(rows: &mut Vec<Vec<Value>>, limit: Option<u64>) -> bool {
+    let wanted = wanted(limit);
+    let is_cut = rows.len() > wanted && limit.is_none_or(|limit| limit as usize > wanted);
+    rows.truncate(wanted);
+    is_cut
+}
+
+pub(super) fn compare(a: &Value, b: &Value, ty: Type) -> std::cmp::Ordering {
     match (a, b) {
         (Value::Int(a), Value::Int(b)) if ty.is_signed() => a.cmp(b),
         (Value::Int(a), Value::Int(b)) => (*a as u64).cmp(&(*b as u64)),

@@ -90,6 +90,77 @@ fn rows_of_a_running_node_are_asked_and_changed() {
     assert_eq!(node.stop(), Some(0));
 }
 
+/// Someone who wants a total would have to fetch every row and add them up.
+#[test]
+fn rows_are_put_together() {
+    let folder = Folder::new();
+    let tables =
+        "CREATE TABLE sold (id U64 PRIMARY KEY, shop TEXT(9), n U8?, price F64, owed U64, waited INTERVAL,
+            seen TIMESTAMP) MAX 100 ROWS FILLED BY CONTROLLER;
+        CREATE TABLE empty (id U64 PRIMARY KEY, n I8) MAX 100 ROWS FILLED BY CONTROLLER;
+        CREATE ELEMENT asks ON rpc AS ON REQUEST
+            IF EXISTS (SELECT * FROM sold WHERE id = 1) OR EXISTS (SELECT * FROM empty WHERE id = 1) THEN
+                ABORT UNAVAILABLE;
+            END IF;
+        END;
+        CREATE CLUSTER other TO '127.0.0.1:1';
+        CREATE LISTENER second ON tcp '127.0.0.1:0';
+        CREATE CHAIN asked ON second -> other AS asks; END;
+        INSERT INTO sold VALUES
+            (1, 'ann', 250, 1.5, 18446744073709551615, '2 s', '2020-01-01T00:00:00Z'),
+            (2, 'bob', NULL, 2.5, 1, '1 s', '2020-01-01T00:00:00Z'),
+            (3, 'ann', 9, 5.0, 2, '4 s', '2200-01-01T00:00:00Z');";
+    let program = folder.write("network.weft", &format!("{NETWORK}{tables}"));
+    let node = Node::start(&folder, &program, &[]);
+    let rows = |text: &str| -> Value {
+        let text = said(&folder, &node, &["query", text, "-o", "json"]);
+        let answers: Value = serde_json::from_str(&text).expect("it is data");
+        json!([answers[0]["columns"], answers[0]["rows"]])
+    };
+    // NULL is passed over, and the sum of small numbers is not small.
+    assert_eq!(
+        rows("SELECT count(*), sum(n), min(n), max(n) AS most, avg(n), sum(price), sum(waited) FROM sold"),
+        json!([
+            ["count", "sum(n)", "min(n)", "most", "avg(n)", "sum(price)", "sum(waited)"],
+            [[3, 259, 9, 250, 129.5, 9.0, "7 s"]]
+        ])
+    );
+    assert_eq!(
+        rows("SELECT shop, count(*) AS n, sum(n) FROM sold GROUP BY shop"),
+        json!([["shop", "n", "sum(n)"], [["ann", 2, 259], ["bob", 1, null]]])
+    );
+    assert_eq!(
+        rows(
+            "SELECT shop, sum(price) AS paid, argmax(id, price) FROM sold GROUP BY shop ORDER BY paid LIMIT 1"
+        ),
+        json!([["shop", "paid", "argmax(id, price)"], [["bob", 2.5, 2]]])
+    );
+    let of_none = rows("SELECT count(*), sum(n), max(n), avg(n) FROM empty");
+    assert_eq!(of_none[1], json!([[0, null, null, null]]));
+    assert_eq!(rows("SELECT n, count(*) FROM empty GROUP BY n")[1], json!([]));
+    assert_eq!(rows("SELECT id FROM sold WHERE seen > now() - '1 min'")[1], json!([[3]]));
+    let wrong = |text: &str, said: &str| {
+        let fault = refused(&folder, &node, &["query", text]);
+        assert!(fault.contains(said), "{text}: {fault}");
+    };
+    wrong("SELECT sum(owed) FROM sold", "the sum of this is outside what U64 holds");
+    wrong("SELECT shop, sum(n) FROM sold", "`GROUP BY shop`");
+    wrong(
+        "SELECT id FROM sold WHERE n > avg(n)",
+        "by itself in the list of a SELECT: `SELECT avg(c) FROM t`",
+    );
+    wrong(
+        "SELECT shop, sum(n) FROM sold GROUP BY shop ORDER BY sum(n)",
+        "`SELECT sum(c) AS n ... ORDER BY n`",
+    );
+    wrong(
+        "SELECT shop, sum(n) FROM sold GROUP BY shop ORDER BY n",
+        "the answer has no column `n` to sort by",
+    );
+    wrong("SELECT sum(n)", "<query>:1:");
+    assert_eq!(node.stop(), Some(0));
+}
+
 /// A list that is put in by halves, without a word of where it is wrong, is worse than none.
 #[test]
 fn lists_are_loaded_and_their_faults_have_a_place() {

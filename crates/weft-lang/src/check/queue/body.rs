@@ -43,9 +43,10 @@ impl Checker<'_, '_> {
             handlers.push(QueueHandler { moment, body, span: handler.event_span });
         }
         (self.moment, self.is_declaration) = (None, true);
-        if handlers.iter().filter(|handler| handler.moment.is_timed()).count() > TIMERS_MAX {
+        if let Some(handler) = handlers.iter().filter(|handler| handler.moment.is_timed()).nth(TIMERS_MAX) {
             let message = format!("more than {TIMERS_MAX} handlers by the clock");
-            self.report(code::OVER_LIMIT, &message, item.name.span, "too many", "join them");
+            let help = "join them: one ON EVERY may count, and do now and then what another did";
+            self.report(code::OVER_LIMIT, &message, handler.span, "one too many", help);
         }
         handlers
     }

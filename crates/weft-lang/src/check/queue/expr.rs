@@ -16,6 +16,11 @@ use crate::types;
 /// Why there is no payload.
 const NO_PAYLOAD: &str = "a queue does not see what packets carry";
 
+const IMPORT_PROTOCOL: &str = "import its protocol: `IMPORT 'library/protocols/all.weft';`";
+/// What there is beside the packet at hand and the headers.
+const BESIDE_PACKETS: [&str; 6] =
+    ["queue.packets", "queue.bytes", "partition.packets", "partition.bytes", "partition.index", "link.rate"];
+
 /// What a packet says of itself, with its type, and whether a program may change it.
 pub(crate) const PACKET_FIELDS: [(&str, T, bool); 12] = [
     ("len", T::Size, false),
@@ -119,6 +124,17 @@ impl Checker<'_, '_> {
     /// An expression of another type than is wanted.
     fn unlike<R>(&mut self, ast: &ast::Expr, want: T, found: T) -> Option<R> {
         let text = self.cx.sources.slice(ast.span);
+        if let Ast::Str(written) = &ast.kind
+            && let Some(bits) = rate(written)
+        {
+            let message = format!("{} is needed here, and this is a rate", a_type(want));
+            let help = match want {
+                T::Interval => "how long a packet takes at it is `send_time(p.len, ...)`".to_owned(),
+                _ => format!("a rate is a whole number of bits a second, {bits} here"),
+            };
+            self.report(code::TYPE_MISMATCH, &message, ast.span, "bits a second", &help);
+            return None;
+        }
         if want != T::Interval || !is_bare(ast) {
             return self.mismatch(ast.span, want, found);
         }
@@ -133,6 +149,7 @@ impl Checker<'_, '_> {
         let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message).at(span, "of another type");
         let help = match (want, found) {
             (_, T::Bool) => "write `CASE WHEN e THEN 1 ELSE 0 END` to make a number of a truth",
+            (T::Number, T::Float) => "write `number(...)`, which is its whole part, or round it before",
             (T::Number, _) => "write `number(...)` to take its unit off",
             (T::Interval, T::Number | T::Float) => "write `interval(...)`, in nanoseconds",
             (T::Size, T::Number | T::Float) => "write `size(...)`, in bytes",
@@ -332,15 +349,8 @@ impl Checker<'_, '_> {
                     _ => (Found::Place(place), ty, false),
                 }),
                 None => {
-                    let known = [
-                        "p.len",
-                        "p.sojourn",
-                        "queue.packets",
-                        "queue.bytes",
-                        "partition.bytes",
-                        "link.rate",
-                    ];
-                    self.unknown(path, known)
+                    self.unknown_layer(path);
+                    None
                 }
             },
         }
@@ -488,6 +498,26 @@ impl Checker<'_, '_> {
                 None
             }
         }
+    }
+
+    /// `vlan.id`, and no protocol has this name.
+    fn unknown_layer(&mut self, path: &Path) {
+        let fields = PACKET_FIELDS.iter().map(|(name, ..)| *name).chain(["sojourn"]);
+        let known: Vec<String> = fields.map(|field| format!("p.{field}")).collect();
+        let known = known.iter().map(String::as_str).chain(BESIDE_PACKETS);
+        let first = &path.segments[0];
+        let owners = ["p", "queue", "partition", "link"];
+        let message = format!("nothing is called `{}` here", path.to_dotted());
+        let diagnostic =
+            Diagnostic::error(code::UNKNOWN_NAME, message).at(path.span, "unknown").with_note(format!(
+                "there are {}, and the fields of headers whose protocols are imported",
+                known.collect::<Vec<_>>().join(", ")
+            ));
+        let meant = nearest(&first.name, owners.into_iter().chain(self.cx.formats.names()));
+        self.cx.report_missing(match meant {
+            Some(meant) => diagnostic.with_help(format!("write `{meant}`")).with_fix(first.span, meant),
+            None => diagnostic.with_help(format!("of a header, {IMPORT_PROTOCOL}")),
+        });
     }
 
     fn unknown<R>(&mut self, path: &Path, known: impl IntoIterator<Item = &'static str>) -> Option<R> {
@@ -713,8 +743,7 @@ impl Checker<'_, '_> {
                     Some(found) => truth(found?.0, span),
                     None => {
                         let message = format!("there is no header `{}`", path.to_dotted());
-                        let help = "import its protocol: `IMPORT 'library/protocols/all.weft';`";
-                        self.report(code::UNKNOWN_NAME, &message, path.span, "unknown", help);
+                        self.report(code::UNKNOWN_NAME, &message, path.span, "unknown", IMPORT_PROTOCOL);
                         return None;
                     }
                 }
@@ -899,6 +928,6 @@ fn is_bare(ast: &ast::Expr) -> bool {
 fn a_type(ty: T) -> String {
     match ty {
         T::Number => ty.name().to_owned(),
-        _ => format!("{} {}", if ty == T::Interval { "an" } else { "a" }, ty.name()),
+        _ => format!("{} {}", if matches!(ty, T::Interval | T::Float) { "an" } else { "a" }, ty.name()),
     }
 }

@@ -21,7 +21,7 @@ use weft_ir::program::{Carried, Element, Frames, Input, Place, Store};
 
 use self::graph::{Graph, Node, Wanted, What};
 use self::header::{Extent, Out};
-pub(super) use self::stores::leads_to;
+pub(super) use self::stores::{leads_to, settable, unfit};
 use weft_ir::passes;
 
 /// Layers that a chain may ask about if they may come in a circle: those that were met are the bits of a word.

@@ -56,18 +56,49 @@ pub(super) fn plan(
     Ok(stores)
 }
 
-/// A field goes by one name in an element that sets it, which would not see the change under another. Those behind it
-/// see the frame anew.
+/// The input that cannot be set, and what goes by another name of it, if that is why.
+pub(in crate::lower) fn unfit<'a>(
+    protocols: &[Protocol],
+    inputs: &'a [Input],
+    elements: &[Element],
+) -> Option<(&'a Input, Option<&'a Input>)> {
+    (0..).zip(inputs).filter(|(_, input)| input.written).find_map(|(at, input)| {
+        let Place::Frame(field) = &input.place else { return None };
+        let other = alias(InputId(at), inputs, elements).map(|(_, other)| other);
+        (other.is_some() || settable(protocols, field).is_err()).then_some((input, other))
+    })
+}
+
+/// Whether a field can be set where it has one name.
+///
+/// # Errors
+/// Why not.
+pub(in crate::lower) fn settable(protocols: &[Protocol], field: &FieldRef) -> Result<(), String> {
+    one_place(protocols, field)?;
+    sums(protocols, field).map(|_| ())
+}
+
 fn no_aliases(id: InputId, inputs: &[Input], elements: &[Element]) -> Result<(), String> {
-    let others = Direction { inputs: inputs.to_vec() }.overlapping(id.bit());
-    for element in elements.iter().filter(|element| element.inputs_set() & id.bit() != 0) {
-        let known =
-            (0..).zip(inputs).find(|(at, _)| others & element.inputs_known() & InputId(*at).bit() != 0);
-        if let Some((_, other)) = known {
-            return Err(format!("`{}` also knows it as `{}`; use one name in it", element.name, other.name));
+    match alias(id, inputs, elements) {
+        Some((element, other)) => {
+            Err(format!("`{}` also knows it as `{}`; use one name in it", element.name, other.name))
         }
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// A field goes by one name in an element that sets it, which would not see the change under another: such an element,
+/// and the other name. Those behind it see the frame anew.
+fn alias<'a, 'e>(
+    id: InputId,
+    inputs: &'a [Input],
+    elements: &'e [Element],
+) -> Option<(&'e Element, &'a Input)> {
+    let others = Direction { inputs: inputs.to_vec() }.overlapping(id.bit());
+    elements.iter().filter(|element| element.inputs_set() & id.bit() != 0).find_map(|element| {
+        let is_known = |at: u16| others & element.inputs_known() & InputId(at).bit() != 0;
+        (0..).zip(inputs).find(|(at, _)| is_known(*at)).map(|(_, other)| (element, other))
+    })
 }
 
 /// Where the field lies, if that is the same in all protocols that it may be of.
@@ -147,7 +178,7 @@ fn sums(protocols: &[Protocol], field: &FieldRef) -> Result<Vec<Covering>, Strin
                     };
                     let Some(pseudo) = covers else { continue };
                     if kind == Checksum::Crc32c {
-                        return Err(crc_covers(other, field));
+                        return Err(format!("the CRC32c of `{}` covers it", other.name));
                     }
                     let is_it = |known: &Covering| {
                         (known.level, known.protocol, known.field) == (level, at, sum_field)
@@ -160,12 +191,6 @@ fn sums(protocols: &[Protocol], field: &FieldRef) -> Result<Vec<Covering>, Strin
         }
     }
     Ok(found)
-}
-
-fn crc_covers(of: &Protocol, field: &FieldRef) -> String {
-    let others =
-        if field.layer.protocols.len() > 1 { "; set the field of each other by its own name" } else { "" };
-    format!("the CRC32c of `{}` covers it{others}", of.name)
 }
 
 /// Checksums by their inputs; and which of them cover others.

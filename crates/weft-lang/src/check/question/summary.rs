@@ -1,0 +1,139 @@
+//! What rows come to together: `SELECT link, sum(drops) FROM queues GROUP BY link`.
+
+use weft_core::Type;
+
+use super::{column_of, evaluates, outputs};
+use crate::ast::{self, SelectItem};
+use crate::check::Cx;
+use crate::check::query::is_aggregate;
+use crate::check::scope::{Scope, View, with_nearest};
+use crate::check::walk::each_expr;
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{Aggregate, Element, Expr, ExprKind, Table};
+
+/// What is asked of rows together: a row of the answer for each group of them.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// The columns that rows of a group have the same values in. If there are none, all rows are the one group, also
+    /// where there is no row.
+    pub group: Vec<usize>,
+    /// What of each group, with its name.
+    pub items: Vec<(String, Measure)>,
+    /// By which item, and whether the greatest comes first.
+    pub order: Option<(usize, bool)>,
+}
+
+/// A value of a group.
+#[derive(Clone, Debug)]
+pub enum Measure {
+    /// An expression over the columns that all its rows have the same values in.
+    Same(Expr),
+    /// An aggregate over its rows, and the type of its value.
+    Aggregate(Aggregate, Type),
+}
+
+/// Whether a SELECT asks for rows together.
+pub(super) fn is_one(items: &[SelectItem], group: &[ast::Ident]) -> bool {
+    let is_measure =
+        |item: &SelectItem| matches!(item, SelectItem::Value { value, .. } if is_aggregate(value));
+    !group.is_empty() || items.iter().any(is_measure)
+}
+
+/// The table that is asked about.
+pub(super) struct Asked<'a, 'c> {
+    pub(super) cx: &'a mut Cx<'c>,
+    pub(super) table: &'a Table,
+    pub(super) row: &'a Element,
+    pub(super) n_rand: &'a mut u32,
+}
+
+impl Asked<'_, '_> {
+    pub(super) fn summary(
+        &mut self,
+        items: &[SelectItem],
+        group: &[ast::Ident],
+        order: Option<&(ast::Ident, bool)>,
+    ) -> Option<Summary> {
+        let columns = group.iter().map(|name| column_of(self.cx, self.table, name));
+        let group: Vec<usize> = columns.collect::<Option<_>>()?;
+        let items = items.iter().map(|item| self.measures(item, &group));
+        let items = items.collect::<Option<Vec<_>>>()?.concat();
+        let order = match order {
+            Some((name, descending)) => Some((self.item_of(&items, name)?, *descending)),
+            None => None,
+        };
+        Some(Summary { group, items, order })
+    }
+
+    fn measures(&mut self, item: &SelectItem, group: &[usize]) -> Option<Vec<(String, Measure)>> {
+        match item {
+            SelectItem::Value { value, alias } if is_aggregate(value) => {
+                let name = match alias {
+                    Some(alias) => alias.name.clone(),
+                    None => self.name_of(value),
+                };
+                Some(vec![(name, self.aggregate(value)?)])
+            }
+            _ => {
+                let outputs = outputs(self.cx, self.table, self.row, item, self.n_rand)?;
+                let same = |(name, expr): (String, Expr)| {
+                    self.is_same_in_group(&expr, group).then_some((name, Measure::Same(expr)))
+                };
+                outputs.into_iter().map(same).collect()
+            }
+        }
+    }
+
+    fn name_of(&self, value: &ast::Expr) -> String {
+        match &value.kind {
+            ast::ExprKind::Call { star: Some(_), .. } => "count".to_owned(),
+            _ => self.cx.sources.slice(value.span).to_owned(),
+        }
+    }
+
+    fn aggregate(&mut self, value: &ast::Expr) -> Option<Measure> {
+        let mut scope = Scope::new(self.cx, self.row, &[], View::Row, self.n_rand);
+        let (aggregate, ty, _) = scope.aggregate_call(value)?;
+        let ty = match (&aggregate, ty) {
+            // Many small numbers are a large one.
+            (Aggregate::Sum(_), Type::Uint(_)) => Type::Uint(64),
+            (Aggregate::Sum(_), Type::Int(_)) => Type::Int(64),
+            (_, ty) => ty,
+        };
+        let is_told = aggregate.parts().into_iter().all(|part| evaluates(self.cx, self.row, part));
+        is_told.then_some(Measure::Aggregate(aggregate, ty))
+    }
+
+    /// Whether all rows of a group give the same value; reports it if not.
+    fn is_same_in_group(&mut self, expr: &Expr, group: &[usize]) -> bool {
+        let mut other = None;
+        each_expr(expr, &mut |part| match part.kind {
+            ExprKind::Param(at) if !group.contains(&at) => other = Some(at),
+            _ => {}
+        });
+        let Some(at) = other else { return true };
+        let name = &self.table.columns[at].name;
+        let message = format!("`{name}` may differ from row to row of what is put together");
+        let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)
+            .at(expr.span, "which row's?")
+            .with_help(format!("a row of the answer for each: `GROUP BY {name}`"))
+            .with_help(format!("or one value of many: `max({name})`, `min({name})`"));
+        self.cx.report(diagnostic);
+        false
+    }
+
+    /// The item of a name.
+    fn item_of(&mut self, items: &[(String, Measure)], name: &ast::Ident) -> Option<usize> {
+        let at = items.iter().position(|(known, _)| *known == name.name);
+        if at.is_none() {
+            let message = format!("the answer has no column `{}` to sort by", name.name);
+            let names: Vec<&str> = items.iter().map(|(name, _)| name.as_str()).collect();
+            let diagnostic = Diagnostic::error(code::UNKNOWN_COLUMN, message)
+                .at(name.span, "not in the list of the SELECT")
+                .with_note(format!("it has: {}", names.join(", ")))
+                .with_help("a call in the list gets a name with AS: `SELECT sum(c) AS n ... ORDER BY n`");
+            self.cx.report(with_nearest(diagnostic, name, names));
+        }
+        at
+    }
+}

@@ -1,0 +1,195 @@
+//! What rows come to together: the groups of a SELECT, and what is counted of each.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use weft_core::{Time, Type, Value};
+use weft_lang::check::fold::{FoldError, fold_at};
+use weft_lang::check::question::{Measure, Summary};
+use weft_lang::diagnostic::{Diagnostic, code};
+use weft_lang::hir::{Aggregate, Expr};
+
+use super::rows::{Why, compare};
+
+/// What is known of the rows so far.
+pub(super) struct Groups<'a> {
+    summary: &'a Summary,
+    types: &'a [Type],
+    now: Time,
+    groups: BTreeMap<Key, Group>,
+}
+
+struct Group {
+    /// A row of it.
+    row: Vec<Value>,
+    /// What there is of each item.
+    sums: Vec<Sum>,
+}
+
+/// What rows have in common. They come in its order.
+#[derive(PartialEq)]
+struct Key(Vec<(Value, Type)>);
+
+impl Eq for Key {}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let columns = self.0.iter().zip(&other.0).map(|((a, ty), (b, _))| compare(a, b, *ty));
+        columns.fold(Ordering::Equal, Ordering::then)
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<'a> Groups<'a> {
+    /// Of rows with columns of these types.
+    pub(super) fn new(summary: &'a Summary, types: &'a [Type], now: Time) -> Self {
+        let mut groups = BTreeMap::new();
+        if summary.group.is_empty() {
+            groups.insert(Key(Vec::new()), Group::new(summary, &vec![Value::Null; types.len()]));
+        }
+        Self { summary, types, now, groups }
+    }
+
+    pub(super) fn take(&mut self, row: &[Value]) -> Result<(), FoldError> {
+        let key = self.summary.group.iter().map(|at| (row[*at].clone(), self.types[*at])).collect();
+        let group = self.groups.entry(Key(key)).or_insert_with(|| Group::new(self.summary, row));
+        for ((_, measure), sum) in self.summary.items.iter().zip(&mut group.sums) {
+            if let Measure::Aggregate(aggregate, _) = measure {
+                sum.take(aggregate, row, self.now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows of the answer in their order, and the types of their columns.
+    pub(super) fn rows(self) -> Result<(Vec<Vec<Value>>, Vec<Type>), Why> {
+        let Self { summary, now, groups, .. } = self;
+        let types: Vec<Type> = summary.items.iter().map(|(_, measure)| type_of(measure)).collect();
+        let row = |group: Group| {
+            let items = summary.items.iter().zip(&group.sums).map(|((_, measure), sum)| match measure {
+                Measure::Same(expr) => fold_at(expr, &group.row, now).map_err(Why::fold),
+                Measure::Aggregate(aggregate, ty) => sum.value(aggregate, *ty),
+            });
+            items.collect::<Result<Vec<Value>, Why>>()
+        };
+        let mut rows = groups.into_values().map(row).collect::<Result<Vec<_>, Why>>()?;
+        if let Some((at, descending)) = summary.order {
+            rows.sort_by(|a, b| {
+                let order = compare(&a[at], &b[at], types[at]);
+                if descending { order.reverse() } else { order }
+            });
+        }
+        Ok((rows, types))
+    }
+}
+
+impl Group {
+    fn new(summary: &Summary, row: &[Value]) -> Self {
+        Self { row: row.to_vec(), sums: summary.items.iter().map(|_| Sum::default()).collect() }
+    }
+}
+
+fn type_of(measure: &Measure) -> Type {
+    match measure {
+        Measure::Same(expr) => expr.ty,
+        Measure::Aggregate(_, ty) => *ty,
+    }
+}
+
+/// What an aggregate knows of the rows so far.
+struct Sum {
+    /// Rows with a value.
+    n: u64,
+    /// Of whole numbers: no table has so many rows that it overflows.
+    whole: i128,
+    float: f64,
+    /// The least or greatest, and what is asked of its row.
+    best: Value,
+    result: Value,
+}
+
+impl Default for Sum {
+    fn default() -> Self {
+        Self { n: 0, whole: 0, float: 0.0, best: Value::Null, result: Value::Null }
+    }
+}
+
+impl Sum {
+    fn take(&mut self, aggregate: &Aggregate, row: &[Value], now: Time) -> Result<(), FoldError> {
+        match aggregate {
+            Aggregate::Count | Aggregate::Any => self.n += 1,
+            Aggregate::Sum(expr) | Aggregate::Avg(expr) => self.add(&fold_at(expr, row, now)?, expr.ty),
+            Aggregate::Min(expr) => self.note((expr, expr), Ordering::Less, row, now)?,
+            Aggregate::Max(expr) => self.note((expr, expr), Ordering::Greater, row, now)?,
+            Aggregate::ArgMin { result, by } => self.note((result, by), Ordering::Less, row, now)?,
+            Aggregate::ArgMax { result, by } => self.note((result, by), Ordering::Greater, row, now)?,
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, value: &Value, ty: Type) {
+        match value {
+            Value::Int(n) if ty.is_signed() => self.whole += i128::from(*n),
+            Value::Int(n) => self.whole += i128::from(*n as u64),
+            Value::Float(x) => self.float += x,
+            _ => return,
+        }
+        self.n += 1;
+    }
+
+    /// Of equal rows the first stays.
+    fn note(
+        &mut self,
+        (result, by): (&Expr, &Expr),
+        better: Ordering,
+        row: &[Value],
+        now: Time,
+    ) -> Result<(), FoldError> {
+        let value = fold_at(by, row, now)?;
+        let is_better = self.best == Value::Null || compare(&value, &self.best, by.ty) == better;
+        if value != Value::Null && is_better {
+            self.result = fold_at(result, row, now)?;
+            self.best = value;
+        }
+        Ok(())
+    }
+
+    fn value(&self, aggregate: &Aggregate, ty: Type) -> Result<Value, Why> {
+        match aggregate {
+            Aggregate::Count | Aggregate::Any => Ok(Value::Int(self.n as i64)),
+            Aggregate::Sum(_) | Aggregate::Avg(_) if self.n == 0 => Ok(Value::Null),
+            Aggregate::Sum(expr) => self.sum(ty).ok_or_else(|| overflow(expr, ty)),
+            Aggregate::Avg(expr) => {
+                let mean = (self.whole as f64 + self.float) / self.n as f64;
+                mean.is_finite().then_some(Value::Float(mean)).ok_or_else(|| overflow(expr, ty))
+            }
+            _ => Ok(self.result.clone()),
+        }
+    }
+
+    /// None if it does not fit.
+    fn sum(&self, ty: Type) -> Option<Value> {
+        match ty {
+            Type::F64 => self.float.is_finite().then_some(Value::Float(self.float)),
+            ty if ty.is_signed() => i64::try_from(self.whole).ok().map(Value::Int),
+            _ => u64::try_from(self.whole).ok().map(|sum| Value::Int(sum as i64)),
+        }
+    }
+}
+
+fn overflow(expr: &Expr, ty: Type) -> Why {
+    let diagnostic =
+        Diagnostic::error(code::OVER_LIMIT, format!("the sum of this is outside what {ty} holds"))
+            .at(expr.span, "overflows")
+            .with_help("take fewer rows: `WHERE ...`");
+    let is_whole = ty != Type::F64 && ty != Type::Interval;
+    Why::said(match is_whole {
+        true => diagnostic.with_help("or add them as numbers that are rounded: `sum(float(c))`"),
+        false => diagnostic,
+    })
+}
