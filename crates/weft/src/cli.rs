@@ -603,9 +603,15 @@ pub(crate) struct EmulateArgs {
     /// How long a packet is on the way, each way: 30ms, 500us
     #[arg(long, value_name = "TIME", value_parser = spec::delay)]
     pub(crate) delay: Option<u64>,
+    /// How much longer a packet may be on the way, by chance, each way; packets keep their order
+    #[arg(long, value_name = "TIME", value_parser = spec::delay)]
+    pub(crate) jitter: Option<u64>,
     /// The share of packets that are lost on the way: 1%, 0.01
     #[arg(long, value_name = "SHARE", value_parser = spec::share)]
     pub(crate) loss: Option<f64>,
+    /// The share of packets that take a tenth of the delay more, 1 ms at least, so that later ones overtake them
+    #[arg(long, value_name = "SHARE", value_parser = spec::share)]
+    pub(crate) reorder: Option<f64>,
     /// When a packet can leave, as a file in Mahimahi's format: a line is the millisecond of an opportunity
     #[arg(long, value_name = "FILE", conflicts_with = "rate")]
     pub(crate) trace: Option<PathBuf>,
@@ -617,6 +623,10 @@ pub(crate) struct EmulateArgs {
     pub(crate) up_rate: Option<u64>,
     #[arg(long, value_name = "TIME", value_parser = spec::delay, help = "The delay up")]
     pub(crate) up_delay: Option<u64>,
+    #[arg(long, value_name = "TIME", value_parser = spec::delay, help = "The jitter up")]
+    pub(crate) up_jitter: Option<u64>,
+    #[arg(long, value_name = "SHARE", value_parser = spec::share, help = "The share that is overtaken up")]
+    pub(crate) up_reorder: Option<f64>,
     #[arg(long, value_name = "SHARE", value_parser = spec::share, help = "The loss up")]
     pub(crate) up_loss: Option<f64>,
     #[arg(long, value_name = "FILE", conflicts_with = "up_rate", help = "The trace up")]
@@ -627,6 +637,10 @@ pub(crate) struct EmulateArgs {
     pub(crate) down_rate: Option<u64>,
     #[arg(long, value_name = "TIME", value_parser = spec::delay, help = "The delay down")]
     pub(crate) down_delay: Option<u64>,
+    #[arg(long, value_name = "TIME", value_parser = spec::delay, help = "The jitter down")]
+    pub(crate) down_jitter: Option<u64>,
+    #[arg(long, value_name = "SHARE", value_parser = spec::share, help = "The share that is overtaken down")]
+    pub(crate) down_reorder: Option<f64>,
     #[arg(long, value_name = "SHARE", value_parser = spec::share, help = "The loss down")]
     pub(crate) down_loss: Option<f64>,
     #[arg(long, value_name = "FILE", conflicts_with = "down_rate", help = "The trace down")]

@@ -6,13 +6,20 @@ use std::sync::Arc;
 use weft_core::frame::{Frame, Pool};
 use weft_core::hash;
 
+/// How much longer a detour takes at least; else it is a tenth of the delay.
+const DETOUR_NS_MIN: u64 = 1_000_000;
+
 /// A path that a link stands for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Path {
     /// From the last bit sent to the last bit received.
     pub delay_ns: u64,
+    /// How much longer a frame may take, by chance. Frames keep their order.
+    pub jitter_ns: u64,
     /// The share of frames that are lost on the way, by chance, 0 to 1.
     pub loss: f64,
+    /// The share of frames that make a detour, by chance, so that later ones overtake them.
+    pub reorder: f64,
     /// When a frame can leave; None: as the link's rate says.
     pub trace: Option<Arc<Trace>>,
 }
@@ -23,6 +30,8 @@ pub(super) struct Wire {
     pub(super) path: Path,
     /// When each frame arrives, the earliest first.
     pipe: VecDeque<(u64, Frame)>,
+    /// When the last of those arrives that make no detour.
+    latest_ns: u64,
     pub(super) lost: u64,
     /// Where chance comes from, and how often it was asked.
     seed: u64,
@@ -34,7 +43,8 @@ pub(super) struct Wire {
 
 impl Wire {
     pub(super) fn new(path: Path, begun_ns: u64, seed: u64) -> Self {
-        Self { path, pipe: VecDeque::new(), lost: 0, seed, drawn: 0, begun_ns, cursor: Cursor::default() }
+        let (pipe, cursor) = (VecDeque::new(), Cursor::default());
+        Self { path, pipe, latest_ns: 0, lost: 0, seed, drawn: 0, begun_ns, cursor }
     }
 
     /// The first opportunity of the trace from then on, if there is a trace.
@@ -58,17 +68,33 @@ impl Wire {
 
     /// The last bit of a frame has left.
     pub(super) fn enter(&mut self, frame: Frame, left_ns: u64, pool: &mut Pool) {
-        if self.path.loss > 0.0 {
-            self.drawn += 1;
-            let unit = (hash::draw(self.seed, self.drawn) >> 11) as f64 / (1_u64 << 53) as f64;
-            if unit < self.path.loss {
-                self.lost += 1;
-                return pool.give(frame);
-            }
+        if self.happens(self.path.loss) {
+            self.lost += 1;
+            return pool.give(frame);
         }
-        // A path that became shorter does not change the order of what is on it.
-        let at_ns = (left_ns + self.path.delay_ns).max(self.pipe.back().map_or(0, |(last, _)| *last));
-        self.pipe.push_back((at_ns, frame));
+        let is_detoured = self.happens(self.path.reorder);
+        let Path { delay_ns, jitter_ns, .. } = self.path;
+        let jitter_ns = if jitter_ns > 0 { (self.draw() * (jitter_ns + 1) as f64) as u64 } else { 0 };
+        // A path that became shorter, or that takes less by chance, does not change the order of what is on it.
+        let mut at_ns = (left_ns + delay_ns + jitter_ns).max(self.latest_ns);
+        if is_detoured {
+            at_ns += (delay_ns / 10).max(DETOUR_NS_MIN);
+        } else {
+            self.latest_ns = at_ns;
+        }
+        let behind = self.pipe.iter().rev().take_while(|(other, _)| *other > at_ns).count();
+        self.pipe.insert(self.pipe.len() - behind, (at_ns, frame));
+    }
+
+    /// Whether something happens that does to this share of frames.
+    fn happens(&mut self, share: f64) -> bool {
+        share > 0.0 && self.draw() < share
+    }
+
+    /// A number from 0 to below 1.
+    fn draw(&mut self) -> f64 {
+        self.drawn += 1;
+        (hash::draw(self.seed, self.drawn) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// A frame that has arrived by now.

@@ -429,3 +429,30 @@ fn a_path_takes_its_time_and_its_toll() {
     let times: Vec<_> = out.iter().map(|(_, at)| at / MS - 30).collect();
     assert_eq!(times, [5, 5, 10, 15, 15, 20, 25]);
 }
+
+#[test]
+fn a_path_takes_longer_by_chance_and_some_frames_are_overtaken() {
+    let delay_ns = 30 * MS as u64;
+    let with = |path| LinkPlan { path: Some(path), ..link(fifo(5_000), Some(10_000_000)) };
+    // A millisecond each to be sent: what a frame takes beyond it, on the way.
+    let on_the_way =
+        |out: &[(u16, i64)]| out.iter().map(|(n, at)| at / MS - i64::from(n + 1)).collect::<Vec<_>>();
+
+    let (out, _) = arrivals(with(Path { delay_ns, jitter_ns: 5 * MS as u64, ..Path::default() }), 1_000);
+    assert!(out.iter().map(|(n, _)| *n).eq(0..1_000), "jitter keeps the order");
+    let took = on_the_way(&out);
+    assert!(took.iter().all(|ms| (30..=35).contains(ms)), "{took:?}");
+    assert!((30..35).all(|ms| took.contains(&ms)), "each millisecond of it happens: {took:?}");
+
+    let (out, _) = arrivals(with(Path { delay_ns, reorder: 0.1, ..Path::default() }), 1_000);
+    let took = on_the_way(&out);
+    let detours = took.iter().filter(|ms| **ms == 33).count();
+    assert!((70..130).contains(&detours), "{detours} of 1,000 take a tenth of the delay more");
+    assert_eq!(
+        took.iter().filter(|ms| **ms == 30).count(),
+        1_000 - detours,
+        "the others do not wait for them"
+    );
+    let overtaken = out.windows(2).filter(|two| two[0].0 > two[1].0).count();
+    assert!((60..=detours).contains(&overtaken), "{overtaken} of {detours} come behind a later one");
+}

@@ -112,20 +112,30 @@ impl Way {
     /// A trace cannot be read or is not right; a file has no queue.
     pub(super) fn both(args: &EmulateArgs) -> Result<(Self, Self), Fault> {
         let a = args;
-        let up = (a.up_rate, a.up_delay, a.up_loss, &a.up_trace, &a.up_queue);
-        let down = (a.down_rate, a.down_delay, a.down_loss, &a.down_trace, &a.down_queue);
-        let way = |(rate, delay, loss, trace, queue): (_, Option<u64>, Option<f64>, &Option<PathBuf>, _)| {
+        let up = Path {
+            delay_ns: a.up_delay.or(a.delay).unwrap_or(0),
+            jitter_ns: a.up_jitter.or(a.jitter).unwrap_or(0),
+            loss: a.up_loss.or(a.loss).unwrap_or(0.0),
+            reorder: a.up_reorder.or(a.reorder).unwrap_or(0.0),
+            trace: None,
+        };
+        let down = Path {
+            delay_ns: a.down_delay.or(a.delay).unwrap_or(0),
+            jitter_ns: a.down_jitter.or(a.jitter).unwrap_or(0),
+            loss: a.down_loss.or(a.loss).unwrap_or(0.0),
+            reorder: a.down_reorder.or(a.reorder).unwrap_or(0.0),
+            trace: None,
+        };
+        let up = (a.up_rate, up, &a.up_trace, &a.up_queue);
+        let down = (a.down_rate, down, &a.down_trace, &a.down_queue);
+        let way = |(rate, path, trace, queue): (_, Path, &Option<PathBuf>, _)| {
             // What is said of one direction, rate or trace, stands for what is said of both.
             let is_own = Option::is_some(&rate) || trace.is_some();
             let rate = if is_own { rate } else { a.rate };
             let trace = if is_own { trace.clone() } else { a.trace.clone() };
             let queue = Option::as_deref(queue).or(a.queue.as_deref()).unwrap_or(PLAIN);
             let (queue, import, texts) = queue_of(queue)?;
-            let path = Path {
-                delay_ns: delay.or(a.delay).unwrap_or(0),
-                loss: loss.or(a.loss).unwrap_or(0.0),
-                trace: trace.as_deref().map(trace_file::read).transpose()?,
-            };
+            let path = Path { trace: trace.as_deref().map(trace_file::read).transpose()?, ..path };
             Ok(Self { rate, path, trace, queue, import, texts })
         };
         Ok((way(up)?, way(down)?))
@@ -142,8 +152,13 @@ impl Way {
             (None, ..) => parts.push("any rate".to_owned()),
         }
         parts.push(format!("{} ms", self.path.delay_ns as f64 / 1e6));
-        if self.path.loss > 0.0 {
-            parts.push(format!("{} % lost", self.path.loss * 100.0));
+        if self.path.jitter_ns > 0 {
+            parts.push(format!("up to {} ms more", self.path.jitter_ns as f64 / 1e6));
+        }
+        for (share, what) in [(self.path.loss, "lost"), (self.path.reorder, "overtaken")] {
+            if share > 0.0 {
+                parts.push(format!("{} % {what}", share * 100.0));
+            }
         }
         parts.push(self.queue.clone());
         parts.join(", ")
