@@ -104,6 +104,21 @@ impl<'a> Cx<'a> {
             noted: Noted::default(),
         }
     }
+
+    /// The same pass, on the bytes of a frame.
+    #[inline]
+    pub fn on<'b>(&'b mut self, frame: &'b [u8]) -> Cx<'b> {
+        let mut regions = self.regions;
+        regions[REGION_BODY] = frame;
+        Cx {
+            regions,
+            given: &mut *self.given,
+            call: &mut *self.call,
+            out: &mut *self.out,
+            counters: &mut *self.counters,
+            ..*self
+        }
+    }
 }
 
 /// The state of one chain on one worker: its [`Parts`], and which code they are known to fit.
@@ -236,8 +251,9 @@ pub struct Counters {
     pub sampled: u64,
 }
 
-/// How a pass ended.
+/// How a pass ended. Compiled code leaves some verdicts itself, so which is in the first byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Verdict {
     /// On to the next stage.
     #[default]
@@ -329,9 +345,6 @@ pub struct Outcome {
     pub text: Vec<u8>,
     /// Changes to columns and headers, in the order made; a later one wins.
     pub edits: Vec<Edit>,
-    /// Changes of the frame, in front of `edits` if there are both. Those of a batch may follow each other: they are
-    /// kept until whoever writes frames takes them out.
-    pub patches: Vec<Patch>,
     /// The bytes that edits and sink rows point into.
     pub scratch: Vec<u8>,
     /// Rows for sinks, in the order made.
@@ -361,42 +374,6 @@ pub struct Edit {
     pub target: EditTarget,
     /// To what; [`Cell::Null`] clears or removes.
     pub value: Cell,
-}
-
-/// Bytes of a frame that become others, checksums among them: what compiled code makes of those changes of fields of
-/// which it knows where they lie, in place of an [`Edit`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Patch {
-    /// The first of the bytes.
-    pub at: u32,
-    /// How many they are: 1, 2, 4, 6 or 8.
-    pub len: u32,
-    /// What they become, the first of them the lowest.
-    pub word: u64,
-}
-
-impl Patch {
-    /// Writes it; what does not lie in the frame is left.
-    #[inline(always)]
-    pub fn write(self, frame: &mut [u8]) {
-        match self.len {
-            1 => self.put::<1>(frame),
-            2 => self.put::<2>(frame),
-            4 => self.put::<4>(frame),
-            6 => self.put::<6>(frame),
-            8 => self.put::<8>(frame),
-            len => unreachable!("code leaves no patch of {len} bytes"),
-        }
-    }
-
-    #[inline(always)]
-    fn put<const N: usize>(self, frame: &mut [u8]) {
-        let (at, word) = (self.at as usize, self.word.to_le_bytes());
-        if let (Some(field), Some(new)) = (frame.get_mut(at..at + N), word.first_chunk::<N>()) {
-            field.copy_from_slice(new);
-        }
-    }
 }
 
 /// A copy of the tuple, as it was when the statement ran.
@@ -471,7 +448,6 @@ impl Default for Outcome {
             opening: false,
             text: Vec::new(),
             edits: Vec::new(),
-            patches: Vec::new(),
             scratch: Vec::new(),
             rows: Vec::new(),
             cells: Vec::new(),
@@ -486,9 +462,20 @@ impl Default for Outcome {
 }
 
 impl Outcome {
-    /// Forgets the last pass, but for its patches.
+    /// Forgets the last pass.
     #[inline]
     pub fn clear(&mut self) {
+        self.clear_bare();
+        self.rows.clear();
+        self.cells.clear();
+        self.delay = Interval::ZERO;
+        self.marks = Marks::NONE;
+        self.mirrors.clear();
+    }
+
+    /// Forgets a pass that left nothing but a verdict and changes.
+    #[inline]
+    pub fn clear_bare(&mut self) {
         self.verdict = Verdict::Forward;
         self.element = 0;
         self.line = 0;
@@ -496,11 +483,6 @@ impl Outcome {
         self.text.clear();
         self.edits.clear();
         self.scratch.clear();
-        self.rows.clear();
-        self.cells.clear();
-        self.delay = Interval::ZERO;
-        self.marks = Marks::NONE;
-        self.mirrors.clear();
         self.journal.clear();
     }
 

@@ -6,6 +6,8 @@ use crate::queue::verify::verify;
 use crate::queue::{QueueCode, QueueProgram};
 use core::fmt;
 use std::sync::Arc;
+#[cfg(doc)]
+use weft_core::abi::REGION_BODY;
 use weft_core::abi::{Cx, State};
 use weft_core::ahead::Notes;
 
@@ -60,7 +62,21 @@ pub trait Program: Send + Sync + fmt::Debug {
     ///
     /// Only elements with an index below `opened` take part ([`Event::Close`] of a call that an element ended;
     /// otherwise pass the number of elements).
+    ///
+    /// # Panics
+    /// If the code changes frames: it wants to be given one ([`Program::run_on`]).
     fn run(&self, cx: &mut Cx<'_>, opened: usize);
+
+    /// Runs one pass of all elements on a frame, which takes the place of [`REGION_BODY`]. Code may change fields in
+    /// it, where it would else leave edits; those stand in front of the edits that it leaves.
+    fn run_on(&self, cx: &mut Cx<'_>, frame: &mut [u8]) {
+        self.run(&mut cx.on(frame), usize::MAX);
+    }
+
+    /// Whether it may change the frames that it is given.
+    fn changes_frames(&self) -> bool {
+        false
+    }
 
     /// Whether it pays to look ahead in this state as it is now.
     fn pays_ahead(&self, state: &State) -> bool {

@@ -323,7 +323,6 @@ cold_helpers! {
     MakeEdits = make_edits / 2;
     MakeRows = make_rows / 2;
     MakeCells = make_cells / 2;
-    MakePatches = make_patches / 2;
 }
 
 // The course of a pass.
@@ -395,9 +394,20 @@ fn set_text(cx: &mut Cx<'_>, text: Bytes) {
     }
 }
 
-/// `at` is the element in the low 16 bits and the line in the upper 32.
+/// Targets of a REDIRECT up to this long are left without a helper.
+pub(crate) const TARGET_MAX: usize = 16;
+
+/// [`Verdict::Redirect`] as it lies in memory.
+pub(crate) const REDIRECTED: u8 = {
+    let verdict = Verdict::Redirect;
+    // SAFETY: it is `repr(u8)`: its first byte says which it is.
+    unsafe { *core::ptr::from_ref(&verdict).cast() }
+};
+
+/// `at` is the element in the low 16 bits and the line in the upper 32. Makes room for short targets that come later.
 extern "C" fn redirect(cx: &mut Cx<'_>, at: u64, to: Bytes) {
     set_text(cx, to);
+    cx.out.text.reserve(TARGET_MAX);
     cx.out.verdict = Verdict::Redirect;
     cx.out.element = at as u16;
     cx.out.line = (at >> 32) as u32;
@@ -595,10 +605,6 @@ extern "C" fn make_rows(cx: &mut Cx<'_>, n: u64) {
 
 extern "C" fn make_cells(cx: &mut Cx<'_>, n: u64) {
     cx.out.cells.reserve(n as usize);
-}
-
-extern "C" fn make_patches(cx: &mut Cx<'_>, n: u64) {
-    cx.out.patches.reserve(n as usize);
 }
 
 /// Bytes of a [`Bytes`].

@@ -47,7 +47,7 @@ use memory::Code;
 use std::sync::Arc;
 use translate::analysis::table_of;
 use translate::{Constants, Plan};
-use weft_core::abi::{CodeId, Cx, State};
+use weft_core::abi::{CodeId, Cx, REGION_BODY, State};
 use weft_core::ahead::Notes;
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::ir::Op;
@@ -138,7 +138,16 @@ impl Jit {
         let translate = |builder: FunctionBuilder<'_>| translate::translate(&plan, builder);
         let (code, constants) = WORKSPACE.with_borrow_mut(|workspace| workspace.code(isa, translate))?;
         let compile_ns = began.zip(self.clock).map_or(0, |(began, clock)| clock().saturating_sub(began));
-        Ok(Segment { name: chain.name.clone(), event, shape, code, _constants: constants, ahead, compile_ns })
+        Ok(Segment {
+            name: chain.name.clone(),
+            event,
+            changes_frames: translate::changes_frames(&plan),
+            shape,
+            code,
+            _constants: constants,
+            ahead,
+            compile_ns,
+        })
     }
 }
 
@@ -250,6 +259,8 @@ struct MachineCode<'w> {
 pub struct Segment {
     name: String,
     event: Event,
+    /// The code writes to the frame of a pass.
+    changes_frames: bool,
     shape: Shape,
     code: Code,
     /// What `code` points to.
@@ -298,6 +309,24 @@ impl Segment {
 }
 
 impl Segment {
+    /// Runs the code on a pass.
+    ///
+    /// # Safety
+    /// If it changes frames, the address of [`REGION_BODY`] is one through which they may be written, and nobody else
+    /// has a reference to them that is used again.
+    #[inline(always)]
+    unsafe fn enter(&self, cx: &mut Cx<'_>, opened: usize) {
+        let notes = if cx.noted.is_none() { NOTHING_NOTED.as_ptr() } else { self.noted(cx) };
+        // SAFETY: `code` is a function with this signature, made by `translate` from functions that the verifier
+        // accepted. It reads and writes what the pass points to, at offsets that `Shape::check` has found to be inside;
+        // all of it is borrowed through `cx` for the time of the call, and of the frame the caller vouches. The notes
+        // are those of `fetch` below, as many as it made room for and for the same state; or zeros, and no fewer.
+        unsafe {
+            let entry: Entry = core::mem::transmute(self.code.entry());
+            entry(cx, opened, notes);
+        }
+    }
+
     /// The notes of a pass for which something was noted.
     #[inline(never)]
     fn noted(&self, cx: &Cx<'_>) -> *const u64 {
@@ -315,16 +344,28 @@ impl fmt::Debug for Segment {
 impl Program for Segment {
     #[inline]
     fn run(&self, cx: &mut Cx<'_>, opened: usize) {
+        assert!(!self.changes_frames, "the code changes frames: it is to be given one");
         self.shape.check(cx);
-        let notes = if cx.noted.is_none() { NOTHING_NOTED.as_ptr() } else { self.noted(cx) };
-        // SAFETY: `code` is a function with this signature, made by `translate` from functions that the verifier
-        // accepted. It reads and writes what the pass points to, at offsets that `Shape::check` has just found to be
-        // inside; all of it is borrowed through `cx` for the time of the call. The notes are those of `fetch` below, as
-        // many as it made room for and for the same state; or zeros, and no fewer.
+        // SAFETY: it changes no frame, and the shape of the pass is that of the code.
+        unsafe { self.enter(cx, opened) };
+    }
+
+    #[inline]
+    fn run_on(&self, cx: &mut Cx<'_>, frame: &mut [u8]) {
+        self.shape.check(cx);
+        let frame: *mut [u8] = frame;
+        let _ = frame.expose_provenance();
+        // SAFETY: the frame is this function's for as long as it runs, and the pass loses it again below. The code
+        // writes to it by its address, whose provenance is exposed, when it does not read it any more.
         unsafe {
-            let entry: Entry = core::mem::transmute(self.code.entry());
-            entry(cx, opened, notes);
+            cx.regions[REGION_BODY] = &*frame;
+            self.enter(cx, usize::MAX);
         }
+        cx.regions[REGION_BODY] = &[];
+    }
+
+    fn changes_frames(&self) -> bool {
+        self.changes_frames
     }
 
     fn pays_ahead(&self, state: &State) -> bool {

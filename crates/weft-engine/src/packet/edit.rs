@@ -4,7 +4,7 @@ use super::pseudo::Bare;
 use super::reshape::reshape;
 use super::stats::Lost;
 use core::ops::Neg;
-use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Patch, Slot};
+use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Slot};
 use weft_core::checksum::fold;
 use weft_core::frame::{Checksum, Frame, Pool};
 use weft_core::wire::reshape::Reshape;
@@ -37,13 +37,6 @@ pub(super) struct Delta {
     sum: u16,
     /// The first byte is at an odd offset of the frame.
     is_odd: bool,
-}
-
-/// Writes what compiled code has left to be put into a frame.
-#[inline]
-pub(super) fn write_patches(patches: &[Patch], frame: &Frame, pool: &mut Pool) {
-    let bytes = pool.bytes_mut(frame);
-    patches.iter().for_each(|patch| patch.write(bytes));
 }
 
 /// Where the checksum lies that a device is still to complete; nowhere if there is none.

@@ -108,13 +108,17 @@ impl Exits {
         self.lately = [((0, [0; 2]), Outlet::Port(0)); LATELY];
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn target(&mut self, name: &[u8]) -> Target {
         let short = short_name(name);
-        let known = short.and_then(|short| self.lately.iter().find(|(of, _)| *of == short));
-        if let Some((_, to)) = known {
-            return Target::By(*to);
+        match short.and_then(|short| self.lately.iter().find(|(of, _)| *of == short)) {
+            Some((_, to)) => Target::By(*to),
+            None => self.target_anew(short, name),
         }
+    }
+
+    #[cold]
+    fn target_anew(&mut self, short: Option<ShortName>, name: &[u8]) -> Target {
         let target = self.target_of(name);
         if let (Some(short), Target::By(to)) = (short, target) {
             self.lately.rotate_right(1);
@@ -234,19 +238,14 @@ impl Exits {
     /// The next `n` frames leave now.
     #[inline]
     pub(super) fn send_all(&mut self, to: u16, n: usize, frames: &mut vec::Drain<'_, Frame>) {
-        let (waiting, mut sent, mut bytes) = (&mut self.waiting[usize::from(to)], 0, 0);
-        waiting.reserve(n);
-        while sent < n
-            && let Some(mut frame) = frames.next()
-        {
-            frame.meta.port = to;
-            bytes += frame.len() as u64;
-            waiting.push(frame);
-            sent += 1;
-        }
+        let waiting = &mut self.waiting[usize::from(to)];
+        let before = waiting.len();
+        waiting.extend(frames.take(n));
+        let sent = &mut waiting[before..];
+        sent.iter_mut().for_each(|frame| frame.meta.port = to);
         let port = &mut self.ports[usize::from(to)];
-        port.sent += sent as u64;
-        port.sent_bytes += bytes;
+        port.sent += sent.len() as u64;
+        port.sent_bytes += sent.iter().map(|frame| frame.len() as u64).sum::<u64>();
     }
 
     /// A frame leaves, now or when its DELAY is over.

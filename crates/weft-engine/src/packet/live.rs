@@ -38,6 +38,8 @@ pub(super) struct Code {
     pub(super) stages: Vec<Stage>,
     /// It asks for `rand()`.
     pub(super) draws: bool,
+    /// It may leave rows, marks, copies or a delay.
+    pub(super) leaves_more: bool,
     /// Its frames may go on in fragments.
     pub(super) fragments: bool,
     /// Inputs that a later fragment has from the first of its packet, and how those are known that tunnels carry.
@@ -193,6 +195,8 @@ impl Code {
             stages,
             fragments: program.reshapes.iter().any(|decl| decl.what == Reshape::Fragment),
             draws: ops().any(|op| matches!(op, Op::Rand(_))),
+            leaves_more: ops()
+                .any(|op| matches!(op, Op::Emit(..) | Op::Mark(..) | Op::Mirror(_) | Op::Delay(_))),
             request: request.transpose()?,
             version,
         })

@@ -37,7 +37,7 @@ use crate::rules::Swap;
 use crate::sinks::Batch;
 use crate::timers::Timers;
 use core::fmt;
-use edit::{Edits, partial_at, write_patches};
+use edit::{Edits, partial_at};
 use exits::{Exits, Target};
 use fragments::{Begins, Followed, Fragment, Fragments};
 use live::{Arrived, Found, Live};
@@ -45,7 +45,7 @@ use plan::{Outlet, PacketPlan};
 use stats::{How, Lost, PacketStats};
 use std::sync::Arc;
 use std::vec;
-use weft_core::abi::{Cx, Outcome, Patch, REGION_BODY, REGIONS, Slot, Verdict};
+use weft_core::abi::{Cx, Outcome, REGION_BODY, REGIONS, Slot, Verdict};
 use weft_core::frame::{BATCH_MAX, Frame, Pool};
 use weft_core::marks::Marks;
 use weft_core::table::Row;
@@ -130,8 +130,6 @@ pub struct PacketEngine {
     found: Vec<Found>,
     /// Where the frames go that have passed and are still in the batch, in their order.
     passed: Vec<Exit>,
-    /// The frames of the batch with patches that are still to be written, and where these end in the outcome's list.
-    patched: Vec<(usize, usize)>,
     outcome: Outcome,
     /// Where an element of an earlier stage has sent a frame: the name of the port.
     target: Vec<u8>,
@@ -202,7 +200,7 @@ impl From<Outlet> for Exit {
 
 /// What a pass has left, by what it takes to carry it out.
 enum Left {
-    /// The frame goes there, with its patches if it has some.
+    /// The frame goes there.
     Way(Exit),
     /// It goes there with its changes.
     Edited(Exit),
@@ -231,7 +229,6 @@ impl PacketEngine {
             stride: 0,
             found: Vec::with_capacity(BATCH_MAX),
             passed: Vec::with_capacity(BATCH_MAX),
-            patched: Vec::with_capacity(BATCH_MAX),
             outcome: Outcome::default(),
             target: Vec::new(),
             segments: Vec::new(),
@@ -370,7 +367,6 @@ impl PacketEngine {
                 }
                 let stopped =
                     self.run(now, Pass { port, nth, at }, &mut frames[..n - nth], pool, watch.is_some());
-                write_patched(&mut self.patched, &mut self.outcome.patches, frames, pool);
                 nth += self.passed.len();
                 let passed = frames.drain(..self.passed.len());
                 match watch {
@@ -614,8 +610,8 @@ impl PacketEngine {
     }
 
     /// The second phase: frames pass their chain, from the first on, as long as it is the same and a pass leaves
-    /// nothing but where its frame goes and changes of it; where somebody watches, nothing but FORWARD and patches.
-    /// Whether one more has passed, beyond those in `passed`, that left more. Patches are still to be written.
+    /// nothing but where its frame goes and changes of it; where somebody watches, nothing but FORWARD.
+    /// Whether one more has passed, beyond those in `passed`, that left more.
     fn run(
         &mut self,
         now: Time,
@@ -638,10 +634,7 @@ impl PacketEngine {
         };
         let inputs = chain.code.inputs;
         self.outcome.clear();
-        self.outcome.patches.clear();
         loop {
-            let mut patches = 0;
-            // It lasts until a frame is to be written: it looks into the pool.
             let mut cx = Cx {
                 regions: [self.plan.ports[usize::from(port)].as_bytes(); REGIONS],
                 ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
@@ -660,17 +653,14 @@ impl PacketEngine {
                     cx.rand = rand_base(self.config.seed, packet_id(frame));
                 }
                 (cx.slots, cx.present) = (&self.slots[(nth + n) * self.stride..][..inputs], present);
-                cx.regions[REGION_BODY] = pool.bytes(frame);
                 cx.partial = partial_at(frame.meta.offload.checksum);
                 cx.offload = &frame.meta.offload;
                 cx.trace = self.config.clock.filter(|_| is_traced);
                 cx.noted = live.notes.of(nth + n);
-                request.run(&mut cx, usize::MAX);
-                if cx.out.patches.len() > patches {
-                    patches = cx.out.patches.len();
-                    self.patched.push((n, patches));
-                }
-                if is_plain(cx.out) {
+                request.run_on(&mut cx, pool.bytes_mut(frame));
+                let is_bare = !chain.code.leaves_more || is_bare(cx.out);
+                let is_edited = !cx.out.edits.is_empty();
+                if is_bare && !is_edited && cx.out.verdict == Verdict::Forward {
                     // All else is as it was in front of the pass.
                     cx.out.scratch.clear();
                     cx.out.journal.clear();
@@ -678,8 +668,8 @@ impl PacketEngine {
                     continue;
                 }
                 // A packet that stands for several may have to be cut first, or one be fragmented.
-                let may_be_cut = frame.meta.offload.gso.is_some() || chain.code.fragments;
-                let left = match is_watched || may_be_cut && !cx.out.edits.is_empty() {
+                let may_be_cut = || frame.meta.offload.gso.is_some() || chain.code.fragments;
+                let left = match is_watched || !is_bare || is_edited && may_be_cut() {
                     true => Left::More,
                     false => left_by(cx.out, forward, &mut self.exits),
                 };
@@ -690,7 +680,7 @@ impl PacketEngine {
                         if exit == Exit::Ended {
                             live.ends.count(cx.out.element, cx.out.line, How::Dropped);
                         }
-                        cx.out.clear();
+                        cx.out.clear_bare();
                         self.passed.push(exit);
                     }
                 }
@@ -698,8 +688,6 @@ impl PacketEngine {
             let n = self.passed.len();
             let Found::Chain { present, .. } = found[n] else { return false };
             let slots = &self.slots[(nth + n) * self.stride..][..inputs];
-            // Those of this frame are in front of its edits.
-            write_patched(&mut self.patched, &mut self.outcome.patches, frames, pool);
             let changes = (&*chain.code.stores, &*chain.program.reshapes);
             let mut edits = Edits::new(changes, slots, present, &self.outcome);
             let made = edits.make(self.outcome.edits.len(), &mut frames[n], pool);
@@ -984,27 +972,6 @@ fn begin(now: Time, frame: &Frame, time: &mut Time, until_traced: &mut u32) -> b
     is_traced
 }
 
-/// Writes the patches of frames of a batch: of each its number, and where its patches end in the list.
-fn write_patched(
-    patched: &mut Vec<(usize, usize)>,
-    patches: &mut Vec<Patch>,
-    frames: &[Frame],
-    pool: &mut Pool,
-) {
-    let mut from = 0;
-    for (nth, to) in patched.drain(..) {
-        write_patches(&patches[from..to], &frames[nth], pool);
-        from = to;
-    }
-    patches.clear();
-}
-
-/// Whether a pass left nothing but FORWARD, and perhaps patches.
-#[inline]
-fn is_plain(outcome: &Outcome) -> bool {
-    outcome.verdict == Verdict::Forward && outcome.edits.is_empty() && is_bare(outcome)
-}
-
 /// Whether a pass left nothing beside its verdict and its changes.
 #[inline]
 fn is_bare(outcome: &Outcome) -> bool {
@@ -1014,12 +981,10 @@ fn is_bare(outcome: &Outcome) -> bool {
         && outcome.delay == Interval::ZERO
 }
 
-/// What it takes to carry out a pass; `forward` is where its frame goes that no element sends elsewhere.
+/// What it takes to carry out a pass that left nothing beside its verdict and its changes; `forward` is where its frame
+/// goes that no element sends elsewhere.
 #[inline]
 fn left_by(outcome: &Outcome, forward: Exit, exits: &mut Exits) -> Left {
-    if !is_bare(outcome) {
-        return Left::More;
-    }
     let exit = match outcome.verdict {
         Verdict::Forward => forward,
         Verdict::Drop => return Left::Way(Exit::Ended),

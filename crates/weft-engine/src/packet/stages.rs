@@ -4,7 +4,7 @@
 //! stage, is changed, is parsed again if that did anything, and passes the next: so each element looks at the frame
 //! that those before it have left.
 
-use super::edit::{partial_at, write_patches};
+use super::edit::partial_at;
 use super::live::{Arrived, Found, Stage};
 use super::reshape::{Bounds, cut_to, stack_for};
 use super::stats::Lost;
@@ -164,8 +164,7 @@ impl PacketEngine {
         let pass = way.pass;
         let n = self.live[pass.at].chain.code.stages.len();
         while way.nth < n {
-            self.run_stage(&way, &frame, pool);
-            write_patches(&self.outcome.patches, &frame, pool);
+            let may_have_changed = self.run_stage(&way, &frame, pool);
             if self.is_to_be_cut(pass, &frame, pool) || self.fragments_to(pass).is_some() {
                 return self.go_on_in_parts(now, way, frame, pool, watch);
             }
@@ -175,7 +174,7 @@ impl PacketEngine {
             if !self.goes_on(&mut way) {
                 return self.give_verdict(pass, frame, pool, watch);
             }
-            if !(self.outcome.edits.is_empty() && self.outcome.patches.is_empty()) {
+            if may_have_changed || !self.outcome.edits.is_empty() {
                 match self.parse_again(now, &way, &frame, pool) {
                     Ok(present) => way.present = present,
                     Err(check) => return self.malformed(pass, check, frame, pool, watch),
@@ -259,22 +258,19 @@ impl PacketEngine {
         }
     }
 
-    /// Runs the code of a stage. What it leaves is told as of the whole chain.
-    fn run_stage(&mut self, way: &Way, frame: &Frame, pool: &Pool) {
+    /// Runs the code of a stage: whether that may have changed the frame. What it leaves is told as of the whole chain.
+    fn run_stage(&mut self, way: &Way, frame: &Frame, pool: &mut Pool) -> bool {
         let Way { pass, nth, present, is_traced, delay, .. } = *way;
         let live = &mut self.live[pass.at];
         let code = &live.chain.code;
         let Stage { code: stage, first } = &code.stages[nth];
         self.outcome.clear();
-        self.outcome.patches.clear();
         self.outcome.delay = delay;
-        let mut regions: [&[u8]; REGIONS] = [self.plan.ports[usize::from(pass.port)].as_bytes(); REGIONS];
-        regions[REGION_BODY] = pool.bytes(frame);
         let mut cx = Cx {
             rand: if code.draws { rand_base(self.config.seed, packet_id(frame)) } else { 0 },
             slots: &self.slots[pass.nth * self.stride..][..code.inputs],
             present,
-            regions,
+            regions: [self.plan.ports[usize::from(pass.port)].as_bytes(); REGIONS],
             partial: partial_at(frame.meta.offload.checksum),
             offload: &frame.meta.offload,
             trace: self.config.clock.filter(|_| is_traced),
@@ -286,8 +282,9 @@ impl PacketEngine {
                 &mut live.counters[usize::from(*first)..],
             )
         };
-        stage.run(&mut cx, usize::MAX);
+        stage.run_on(&mut cx, pool.bytes_mut(frame));
         self.outcome.element += first;
+        stage.changes_frames()
     }
 
     /// Parses a frame into the slots of the one whose pass this is, if another stage looks at it.

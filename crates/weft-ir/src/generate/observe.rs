@@ -8,8 +8,8 @@ use crate::program::{ChainProgram, Departs, Event, Place, TableDecl, cell_words}
 use crate::verify::Handler;
 use std::sync::Arc;
 use weft_core::abi::{
-    Cell, Counters, Cx, EditTarget, Outcome, Parts, Patch, REGION_BODY, REGION_HEADERS, REGION_META, REGIONS,
-    Slot, State, Verdict,
+    Cell, Counters, Cx, EditTarget, Outcome, Parts, REGION_BODY, REGION_HEADERS, REGION_META, REGIONS, Slot,
+    State, Verdict,
 };
 use weft_core::limits::SCRATCH_BYTES_MIN;
 use weft_core::marks::Marks;
@@ -73,8 +73,8 @@ pub struct Observation {
     pub text: Vec<u8>,
     /// Changes in the order made.
     pub edits: Vec<(EditTarget, Seen)>,
-    /// Changes of the frame that compiled code has left in place of some of them.
-    pub patches: Vec<Patch>,
+    /// The frame of a pass on one, with the changes that code has made in place of some of them.
+    pub frame: Vec<u8>,
     /// Rows for sinks, in the order made.
     pub rows: Vec<(u16, Vec<Seen>)>,
     /// Nanoseconds.
@@ -250,9 +250,15 @@ impl World {
     /// Runs a pass and tells what it left behind.
     pub fn run(&mut self, chain: &ChainProgram, program: &dyn Program, pass: &Pass) -> Observation {
         let departed = self.depart(chain, pass);
-        program.run(&mut self.cx(pass, departed), pass.opened);
+        let mut frame = Vec::new();
+        if chain.frames.is_some() && pass.event == Event::Request {
+            frame.clone_from(&pass.regions[REGION_BODY]);
+            program.run_on(&mut self.cx(pass, departed), &mut frame);
+        } else {
+            program.run(&mut self.cx(pass, departed), pass.opened);
+        }
         self.give_back(chain, pass, departed);
-        self.observe(chain, pass.now, departed)
+        Observation { frame, ..self.observe(chain, pass.now, departed) }
     }
 
     /// Runs a pass on the interpreter, and tells what it left behind and what it touched on its way.
@@ -288,7 +294,6 @@ impl World {
 
     fn cx<'w>(&'w mut self, pass: &'w Pass, departed: Row) -> Cx<'w> {
         self.out.clear();
-        self.out.patches.clear();
         Cx {
             rand: pass.rand,
             slots: &pass.slots,
@@ -314,7 +319,7 @@ impl World {
             delay: out.delay.as_nanos(),
             marks: out.marks,
             opening: out.opening,
-            patches: out.patches.clone(),
+            frame: Vec::new(),
             mirrors: out
                 .mirrors
                 .iter()

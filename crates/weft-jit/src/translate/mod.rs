@@ -90,6 +90,11 @@ pub(crate) fn translate(plan: &Plan<'_>, builder: FunctionBuilder<'_>) -> Result
     Ok(segment.finish())
 }
 
+/// Whether a segment writes fields into the frames that it is given.
+pub(crate) fn changes_frames(plan: &Plan<'_>) -> bool {
+    patch::plan(plan.chain, plan.event, &plan.chain.parts(plan.event)).iter().any(Option::is_some)
+}
+
 /// Translates what looks ahead of a segment into `builder`'s function, a [`crate::frame::AheadEntry`]. It is not worth
 /// its name if nothing is asked.
 ///
@@ -829,11 +834,9 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             }
             Terminator::Reply { line } => self.verdict(verdict::REPLY, None, None, *line),
             Terminator::Redirect { to, line } => {
-                let (start, len) = self.get(*to)?.two();
-                let cx = self.segment.cx;
-                let at = self.segment.int(i64::from(self.element) | i64::from(*line) << 32);
+                let to = self.get(*to)?;
                 self.count(offset_of!(Counters, diverted));
-                self.segment.call(Helper::Redirect, &[cx, at, start, len]);
+                self.segment.redirect(to, (self.element, *line));
                 self.leave();
                 self.segment.builder.ins().jump(self.next, []);
             }

@@ -1,11 +1,11 @@
 //! What leaves the pass: bytes in the scratch, edits and sink rows, put where they stay.
 
 use super::{PLAIN, PartTranslator, Segment, UNALIGNED, Val};
-use crate::helpers::{BYTES_BYTES, Cold, Helper, sink_cell};
+use crate::helpers::{BYTES_BYTES, Cold, Helper, REDIRECTED, TARGET_MAX, sink_cell};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::types::{I8X16, I16, I32, I64};
+use cranelift_codegen::ir::types::{I8, I8X16, I16, I32, I64};
 use cranelift_codegen::ir::{InstBuilder as _, StackSlotData, StackSlotKind};
 use weft_core::abi::{Cell, Cx, Edit, Outcome, SinkRow};
 use weft_ir::backend::Unsupported;
@@ -150,6 +150,44 @@ impl Segment<'_, '_> {
         let which = runs.iter().fold(0u64, |which, (cell, _)| which | 1 << cell);
         let (list, which) = (self.builder.ins().stack_addr(I64, slot, 0), self.int(which as i64));
         self.call(Helper::KeepCells, &[self.frame, list, which, cells]);
+    }
+
+    /// Leaves a REDIRECT to what a short text names, in place; a helper does it with others.
+    pub(super) fn redirect(&mut self, to: Val, (element, line): (u16, u32)) {
+        let (start, len) = to.two();
+        let text = offset_of!(Outcome, text);
+        let capacity = self.load_vec(text, self.plan.vec_words.capacity);
+        let [short, other, done] = [(); 3].map(|()| self.builder.create_block());
+        let is_short = self.is_within(start, len, TARGET_MAX as i64);
+        let has_room = self.icmp_imm(IntCC::UnsignedGreaterThanOrEqual, capacity, TARGET_MAX as i64);
+        let is_short = self.builder.ins().band(is_short, has_room);
+        self.builder.ins().brif(is_short, short, [], other, []);
+
+        self.builder.set_cold_block(other);
+        self.builder.switch_to_block(other);
+        let at = self.int(i64::from(element) | i64::from(line) << 32);
+        self.call(Helper::Redirect, &[self.cx, at, start, len]);
+        self.builder.ins().jump(done, []);
+
+        self.builder.switch_to_block(short);
+        let name = self.load_vec(text, self.plan.vec_words.start);
+        for at in [0, 8] {
+            let word = self.builder.ins().load(I64, UNALIGNED, start, at);
+            self.builder.ins().store(UNALIGNED, word, name, at);
+        }
+        self.store_len(text, len);
+        let out = self.load_cx(I64, offset_of!(Cx<'_>, out));
+        let fields = [
+            (I8, i64::from(REDIRECTED), offset_of!(Outcome, verdict)),
+            (I16, element.into(), offset_of!(Outcome, element)),
+            (I32, line.into(), offset_of!(Outcome, line)),
+        ];
+        for (ty, value, at) in fields {
+            let value = self.builder.ins().iconst(ty, value);
+            self.builder.ins().store(PLAIN, value, out, at as i32);
+        }
+        self.builder.ins().jump(done, []);
+        self.builder.switch_to_block(done);
     }
 
     /// Copies [`COPY_MAX`] bytes.

@@ -1,21 +1,20 @@
-//! Fields that get into their frame as patches.
+//! Fields that are patched into their frame.
 //!
 //! An edit names an input, and whoever carries it out asks where that lies, and which checksums cover it. Code knows
 //! that while it is translated, for numbers of whole bytes and for MAC addresses: it keeps their values to the end of
-//! the pass and leaves [`Patch`]es, with the checksums that follow from them (RFC 1624). Passes that change the
-//! structure of a frame, or copy it on their way, take edits, whose order counts.
+//! the pass and writes them, with the checksums that follow from them (RFC 1624), when nothing else reads the frame any
+//! more. Passes that change the structure of a frame, or copy it on their way, take edits, whose order counts.
 
 use super::tuple::Column;
-use super::{FIXED, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
+use super::{FIXED, PartTranslator, Segment, UNALIGNED, Val};
 use crate::frame::SLICE_START;
-use crate::helpers::Cold;
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I16, I32, I64};
 use cranelift_codegen::ir::{InstBuilder as _, StackSlotData, StackSlotKind};
 use cranelift_frontend::Variable;
-use weft_core::abi::{Cx, Outcome, Patch, REGION_BODY, Slot};
+use weft_core::abi::{Cx, REGION_BODY, Slot};
 use weft_core::types::Type;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{Block, Endian, Function, InputId, Op, Ty, Value};
@@ -24,7 +23,7 @@ use weft_ir::program::{ChainProgram, Event, Frames, Input, Part, Store, StoreAt,
 /// Bytes of a MAC address.
 const MAC_BYTES: i64 = 6;
 
-/// A column that gets into its frame by a patch.
+/// A column that is patched into its frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patched {
     pub(super) how: How,
@@ -32,7 +31,7 @@ pub(super) struct Patched {
     pub(super) due: Variable,
 }
 
-/// What a patch puts into the frame.
+/// What is put into the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     /// A number of 1, 2, 4 or 8 bytes.
@@ -153,71 +152,32 @@ struct Change {
     by: clif::Value,
 }
 
-/// The patches of a pass, in the room that was made for them.
-#[derive(Clone, Copy)]
-struct List {
-    /// The address of the first.
-    first: clif::Value,
-    /// How many there were before.
-    before: clif::Value,
-    /// The address of the next.
-    next: Variable,
-}
-
-const _: () = assert!(size_of::<Patch>().is_power_of_two());
-
 impl Segment<'_, '_> {
-    /// At the end of a pass that goes on: patches for all that was set, and for the checksums of it.
+    /// At the end of a pass that goes on: writes all that was set, and the checksums of it.
     pub(super) fn patch_frame(&mut self) {
         let chain = self.plan.chain;
         let Some(frames) = &chain.frames else { return };
-        let columns: Vec<(usize, Column)> =
-            self.inputs.iter().copied().enumerate().filter(|(_, column)| column.patched.is_some()).collect();
-        if columns.is_empty() {
-            return;
-        }
-        let sums =
-            columns.iter().map(|(at, _)| frames.stores[*at].as_ref().map_or(0, |store| store.sums.len()));
-        let list = self.begin_patches(columns.len() + sums.sum::<usize>());
+        let columns: Vec<(usize, Column)> = self.inputs.iter().copied().enumerate().collect();
         let mut changes: Vec<Change> = Vec::new();
         for (at, column) in columns {
             if let Some(patched) = column.patched {
-                self.patch_column(frames, (at, column), patched, (list, &mut changes));
+                self.patch_column(frames, (at, column), patched, &mut changes);
             }
         }
         while let Some(Change { sum, by }) = changes.pop() {
             let others = changes.extract_if(.., |other| other.sum.input == sum.input).collect::<Vec<_>>();
             let by = others.iter().fold(by, |by, other| self.builder.ins().iadd(by, other.by));
-            self.patch_sum(sum, by, list);
+            self.patch_sum(sum, by);
         }
-        self.end_patches(list);
     }
 
-    /// Makes room for as many patches as there may be.
-    fn begin_patches(&mut self, most: usize) -> List {
-        let offset = offset_of!(Outcome, patches);
-        let (first, before) = self.room_for(offset, size_of::<Patch>(), most, Cold::MakePatches);
-        let next = self.builder.declare_var(I64);
-        self.builder.def_var(next, first);
-        List { first, before, next }
-    }
-
-    /// Adds those that there are to the outcome's.
-    fn end_patches(&mut self, List { first, before, next }: List) {
-        let next = self.builder.use_var(next);
-        let new = self.builder.ins().isub(next, first);
-        let new = self.ushr_imm(new, size_of::<Patch>().ilog2().into());
-        let len = self.builder.ins().iadd(before, new);
-        self.store_len(offset_of!(Outcome, patches), len);
-    }
-
-    /// Leaves a patch for a column that was set and that the frame has; the checksums that this changes.
+    /// Writes a column that was set and that the frame has; the checksums that this changes.
     fn patch_column(
         &mut self,
         frames: &Frames,
         (at, column): (usize, Column),
         Patched { how, due }: Patched,
-        (list, changes): (List, &mut Vec<Change>),
+        changes: &mut Vec<Change>,
     ) {
         let sums = frames.stores[at].as_ref().map_or(&[][..], |store| &store.sums);
         let (bytes, place) = match how {
@@ -237,16 +197,6 @@ impl Segment<'_, '_> {
             self.go_on_if(is_there, done, &none);
         }
         let value = self.current(column).0.one();
-        let word = match how {
-            How::Number(bytes, Endian::Big) => {
-                let high = self.ishl_imm(value, 64 - 8 * i64::from(bytes));
-                self.builder.ins().bswap(high)
-            }
-            How::Number(_, Endian::Little) => value,
-            // It lies in eight bytes of its own: see `set_patched`.
-            How::Mac => self.builder.ins().load(I64, UNALIGNED, value, 0),
-        };
-        self.push_patch(list, place, bytes, word);
         let mut by = Vec::new();
         for sum in sums {
             let words = self.change(from, bytes as u8, value);
@@ -256,6 +206,16 @@ impl Segment<'_, '_> {
             let apart = self.band_imm(apart, 1);
             let bits = self.ishl_imm(apart, 3);
             by.push(self.builder.ins().ishl(words, bits).into());
+        }
+        match how {
+            How::Number(bytes, endian) => self.store_number(value, from, bytes, endian),
+            // It lies in eight bytes of its own: see `set_patched`.
+            How::Mac => {
+                for (ty, at) in [(I32, 0), (I16, 4)] {
+                    let part = self.builder.ins().load(ty, UNALIGNED, value, at);
+                    self.builder.ins().store(UNALIGNED, part, from, at);
+                }
+            }
         }
         self.builder.ins().jump(done, &by);
         for sum in sums {
@@ -285,8 +245,8 @@ impl Segment<'_, '_> {
         sum
     }
 
-    /// Leaves a patch for a checksum, unless nothing changes, the frame has none, or a device is still to make it.
-    fn patch_sum(&mut self, sum: Sum, by: clif::Value, list: List) {
+    /// Writes a checksum, unless nothing changes, the frame has none, or a device is still to make it.
+    fn patch_sum(&mut self, sum: Sum, by: clif::Value) {
         let at = usize::from(sum.input);
         let place = self.load_slot(at, offset_of!(Slot, b));
         let wanted = self.int(2);
@@ -315,24 +275,20 @@ impl Segment<'_, '_> {
             new = self.builder.ins().select(new, new, ones);
             new = self.builder.ins().select(old, new, old);
         }
-        let short = self.builder.ins().ireduce(I16, new);
-        let swapped = self.builder.ins().bswap(short);
-        let word = self.builder.ins().uextend(I64, swapped);
-        self.push_patch(list, place, 2, word);
+        self.store_number(new, from, 2, Endian::Big);
         self.builder.ins().jump(done, []);
         self.builder.switch_to_block(done);
     }
 
-    fn push_patch(&mut self, list: List, place: clif::Value, bytes: i64, word: clif::Value) {
-        let patch = self.builder.use_var(list.next);
-        let next = self.iadd_imm(patch, size_of::<Patch>() as i64);
-        self.builder.def_var(list.next, next);
-        // It lies in the frame, whose length has 32 bits.
-        let at = self.builder.ins().ireduce(I32, place);
-        let len = self.builder.ins().iconst(I32, bytes);
-        self.builder.ins().store(PLAIN, at, patch, offset_of!(Patch, at) as i32);
-        self.builder.ins().store(PLAIN, len, patch, offset_of!(Patch, len) as i32);
-        self.builder.ins().store(PLAIN, word, patch, offset_of!(Patch, word) as i32);
+    /// Writes a number of 1, 2, 4 or 8 bytes.
+    fn store_number(&mut self, number: clif::Value, to: clif::Value, bytes: u8, endian: Endian) {
+        let ty = clif::Type::int(8 * u16::from(bytes)).unwrap_or(I64);
+        let number = if ty == I64 { number } else { self.builder.ins().ireduce(ty, number) };
+        let number = match endian {
+            Endian::Big if bytes > 1 => self.builder.ins().bswap(number),
+            _ => number,
+        };
+        self.builder.ins().store(UNALIGNED, number, to, 0);
     }
 
     /// A word of the slot of an input.

@@ -18,7 +18,7 @@ use weft_core::types::Type;
 use weft_core::{Interval, Time};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{Endian, InputId, Op, Ty, Value};
-use weft_ir::program::{Meta, Part, Place};
+use weft_ir::program::{Event, Meta, Part, Place};
 use weft_ir::verify::{FramePlace, Handler};
 
 /// Offsets of numbers in a frame are put into instructions up to here.
@@ -295,8 +295,9 @@ impl Segment<'_, '_> {
         endian: Endian,
     ) -> clif::Value {
         let ty = clif::Type::int(8 * u16::from(bytes)).unwrap_or(I64);
-        // Nothing writes to a frame while it is parsed.
-        let loaded = self.builder.ins().load(ty, UNALIGNED.with_readonly(), from, offset);
+        // Nothing writes to a frame while it is parsed; what else is done with it ends in writing.
+        let flags = if self.plan.event == Event::Parse { UNALIGNED.with_readonly() } else { UNALIGNED };
+        let loaded = self.builder.ins().load(ty, flags, from, offset);
         let loaded = match endian {
             Endian::Big if bytes > 1 => self.builder.ins().bswap(loaded),
             _ => loaded,
