@@ -2,6 +2,7 @@
 
 use crate::frame::network_at;
 use crate::hash::{hash_bytes, hash_word, mix};
+use crate::wire::LAYERS_MAX;
 
 const IPV4: u8 = 4;
 const IPV6: u8 = 6;
@@ -19,7 +20,7 @@ const DESTINATION: u8 = 60;
 const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
 /// Extension headers behind which ports are looked for.
-const EXTENSIONS_MAX: usize = 8;
+const EXTENSIONS_MAX: usize = LAYERS_MAX as usize;
 
 /// The flow of a packet: hashes of 32 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -32,8 +32,6 @@ pub const FRAGMENTS_TIME: Interval = Interval::from_secs(30);
 
 /// The longest payload of a packet that is in fragments.
 const PACKET_BYTES_MAX: u32 = 65_535;
-/// Extension headers in front of the fragment header of IPv6 that are looked behind.
-const EXTENSIONS_MAX: usize = 8;
 const IPV4_HEADER_BYTES: usize = 20;
 const IPV6_HEADER_BYTES: usize = 40;
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
@@ -56,6 +54,7 @@ const LABEL_OF_ENTROPY: u32 = 7;
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
+const AUTHENTICATION: u8 = 51;
 const DESTINATION: u8 = 60;
 
 /// What all fragments of a packet have in common, and no other packet that is under way.
@@ -115,6 +114,8 @@ pub(super) struct Fragment {
     from: u32,
     to: u32,
     is_last: bool,
+    /// The first of a packet, in which there is the header of a fragment once more.
+    holds_another: bool,
 }
 
 /// Packets of which some fragments have come.
@@ -252,7 +253,7 @@ impl Fragment {
         let word = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]);
         match version {
             4 if word & IPV4_FRAGMENT != 0 => Self::of_ipv4(link, packet, port),
-            6 if matches!(packet[6], HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION) => {
+            6 if matches!(packet[6], HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION) => {
                 Self::of_ipv6(link, packet, port)
             }
             _ => None,
@@ -275,26 +276,13 @@ impl Fragment {
         let header: &[u8; IPV6_HEADER_BYTES] = packet.first_chunk()?;
         let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
         let packet = packet.get(..IPV6_HEADER_BYTES + length)?;
-        let (mut next, mut here) = (header[6], IPV6_HEADER_BYTES);
-        for _ in 0..EXTENSIONS_MAX {
-            let extension: &[u8; 8] = packet.get(here..)?.first_chunk()?;
-            match next {
-                FRAGMENT => {
-                    let word = u16::from_be_bytes([extension[2], extension[3]]);
-                    // RFC 6946: a packet in one fragment is whole.
-                    (word & IPV6_FRAGMENT != 0).then_some(())?;
-                    let payload = packet.len() - here - extension.len();
-                    let key = Key::new(port, link, &header[8..40], &extension[4..8], None);
-                    return Some(Self::new(key, word >> 3, payload, word & 1 != 0));
-                }
-                HOP_BY_HOP | ROUTING | DESTINATION => {
-                    next = extension[0];
-                    here += 8 * (usize::from(extension[1]) + 1);
-                }
-                _ => return None,
-            }
-        }
-        None
+        let (extension, here) = fragment_header(packet, header[6], IPV6_HEADER_BYTES)?;
+        let word = u16::from_be_bytes([extension[2], extension[3]]);
+        let behind = here + extension.len();
+        let key = Key::new(port, link, &header[8..40], &extension[4..8], None);
+        let fragment = Self::new(key, word >> 3, packet.len() - behind, word & 1 != 0);
+        let holds_another = fragment.from == 0 && fragment_header(packet, extension[0], behind).is_some();
+        Some(Self { holds_another, ..fragment })
     }
 
     /// It is not the first of its packet.
@@ -305,13 +293,13 @@ impl Fragment {
     /// `offset` is in units of 8 bytes.
     fn new(key: Key, offset: u16, payload: usize, is_followed: bool) -> Self {
         let from = u32::from(offset) * 8;
-        Self { key, from, to: from + payload as u32, is_last: !is_followed }
+        Self { key, from, to: from + payload as u32, is_last: !is_followed, holds_another: false }
     }
 
-    /// It ends where no fragment may.
+    /// It ends where no fragment may, or its packet is one in fragments when it is put together.
     fn is_unfit(&self) -> bool {
         let is_odd = !self.is_last && !(self.to - self.from).is_multiple_of(8);
-        is_odd || self.to == self.from || self.to > PACKET_BYTES_MAX
+        is_odd || self.to == self.from || self.to > PACKET_BYTES_MAX || self.holds_another
     }
 }
 
@@ -322,6 +310,24 @@ impl Key {
         let (tags, addresses, id) = (padded(tags), padded(addresses), padded(id));
         Self { addresses, id, port, protocol, tags, labels: [0; _], tunnels: [None; _] }
     }
+}
+
+/// The next header of IPv6 that is that of a fragment, and where it is in the packet; `next` is what is `here`. That of
+/// a whole packet (RFC 6946) is passed over, as all hosts do.
+fn fragment_header(packet: &[u8], mut next: u8, mut here: usize) -> Option<(&[u8; 8], usize)> {
+    for _ in 0..LAYERS_MAX {
+        let extension: &[u8; 8] = packet.get(here..)?.first_chunk()?;
+        let is_part = u16::from_be_bytes([extension[2], extension[3]]) & IPV6_FRAGMENT != 0;
+        here += match next {
+            FRAGMENT if is_part => return Some((extension, here)),
+            FRAGMENT => extension.len(),
+            HOP_BY_HOP | ROUTING | DESTINATION => 8 * (usize::from(extension[1]) + 1),
+            AUTHENTICATION => 4 * (usize::from(extension[1]) + 2),
+            _ => return None,
+        };
+        next = extension[0];
+    }
+    None
 }
 
 /// Whether an Ethernet frame is what most are: a whole packet of IPv4, behind no tag.
@@ -404,7 +410,7 @@ impl Fragments {
         if fragment.is_unfit() {
             return self.given_up.push((Lost::FragmentsOverlap, frame));
         }
-        let Fragment { key, from, to, is_last } = fragment;
+        let Fragment { key, from, to, is_last, .. } = fragment;
         let number = self.begin(now, key);
         let Some(packet) = self.packets.get_mut(&key) else { unreachable!("it has begun") };
         if packet.parts.len() == FRAGMENTS_MAX {
@@ -641,6 +647,21 @@ mod tests {
         let behind = [&[ROUTING, 0, 0, 0, 0, 0, 0, 0][..], &[FRAGMENT, 1], &[0; 14], &second].concat();
         assert_eq!(of(&ipv6(HOP_BY_HOP, &behind)), Some(plain));
         assert_eq!(of(&ipv6(FRAGMENT, &[17, 0, 0, 0, 1, 2, 3, 4])), None, "it is whole");
+        let in_whole = [&[FRAGMENT, 0, 0, 0, 9, 9, 9, 9][..], &second].concat();
+        assert_eq!(of(&ipv6(FRAGMENT, &in_whole)), Some(plain), "what it carries is none");
+        let many =
+            [[DESTINATION, 0, 0, 0, 0, 0, 0, 0].repeat(11), vec![FRAGMENT, 0, 0, 0, 0, 0, 0, 0]].concat();
+        assert_eq!(of(&ipv6(DESTINATION, &[&many[..], &second].concat())), Some(plain));
+        let signed = [&[FRAGMENT, 4][..], &[0; 22], &second].concat();
+        assert_eq!(of(&ipv6(AUTHENTICATION, &signed)), Some(plain));
+        let first = [DESTINATION, 0, 0, 1, 1, 2, 3, 4];
+        let nested = [&first[..], &[FRAGMENT, 0, 0, 0, 0, 0, 0, 0], &second].concat();
+        assert!(
+            of(&ipv6(FRAGMENT, &nested)).is_some_and(|first| first.is_unfit()),
+            "its packet is one again"
+        );
+        let fit = [&first[..], &[17, 0, 0, 0, 0, 0, 0, 0]].concat();
+        assert!(of(&ipv6(FRAGMENT, &fit)).is_some_and(|first| !first.is_unfit()));
         assert_eq!(of(&ipv6(17, &second)), None);
         let tagged = |tag: &[u8]| [&[2; 12][..], tag, &ETHERTYPE_IPV6, &ipv6(FRAGMENT, &second)].concat();
         let of = |tag: &[u8]| Fragment::of(&tagged(tag), 3, ETHERNET).expect("it is one");
