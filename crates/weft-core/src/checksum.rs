@@ -29,11 +29,12 @@ fn sum_short(mut bytes: &[u8]) -> u64 {
 
 /// A sum in 16 bits: 0 if all that was added is, else 1 to 0xffff. Its complement is the checksum.
 #[inline]
-pub fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
+pub fn fold(sum: u64) -> u16 {
+    // At most 33 bits, then 18, 17 with at most two above 0xffff, and 16.
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
 #[cfg(test)]

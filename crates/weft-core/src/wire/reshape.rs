@@ -386,6 +386,7 @@ impl BitsAt {
         match (self.bits, self.at.is_multiple_of(8) & !self.little) {
             (8, true) => bytes[at] = number as u8,
             (16, true) => bytes[at..at + 2].copy_from_slice(&(number as u16).to_be_bytes()),
+            (24, true) => bytes[at..at + 3].copy_from_slice(&(number as u32).to_be_bytes()[1..]),
             (32, true) => bytes[at..at + 4].copy_from_slice(&(number as u32).to_be_bytes()),
             _ => self.put_bits(bytes, number),
         }
