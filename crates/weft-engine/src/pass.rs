@@ -195,6 +195,7 @@ impl Passes {
             Meta::Elapsed => number(facts.elapsed?.0 as u64),
             Meta::Version => number(live.chain.version),
             Meta::Port | Meta::PacketSize | Meta::Flow | Meta::IsIcmpError => None,
+            Meta::Tag | Meta::Label | Meta::Path => None,
         }
     }
 

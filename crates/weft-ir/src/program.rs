@@ -297,9 +297,23 @@ pub enum Meta {
     /// `is_icmp_error`, BOOL: whether a frame is an error of ICMP, about which nobody may be told.
     /// [`Meta::is_of_bytes`].
     IsIcmpError,
+    /// `meta.tag`, U32: what elements say of a frame to those behind them, 0 until one does. [`Meta::said`].
+    Tag,
+    /// `meta.label`, U32: likewise, the state of its flow.
+    Label,
+    /// `meta.path`, U32: likewise, the way that it is to take.
+    Path,
 }
 
+/// What elements say of a frame to those behind them.
+pub const SAID: [Meta; 3] = [Meta::Tag, Meta::Label, Meta::Path];
+
 impl Meta {
+    /// Which of [`SAID`] it is: elements set it, and it is nowhere in the frame.
+    pub fn said(self) -> Option<usize> {
+        SAID.iter().position(|meta| *meta == self)
+    }
+
     /// Whether it is there in every frame, in no slot: a program reads it of the frame ([`Meta::of_bytes`]) where it
     /// asks for it, so that those that do not pay nothing.
     pub fn is_of_bytes(self) -> bool {

@@ -1605,6 +1605,12 @@ pub enum Meta {
     PacketSize,
     /// `is_icmp_error`, BOOL: whether the frame that arrived is one, about which nobody may be told; in PACKET.
     IsIcmpError,
+    /// `meta.tag`, U32: what elements say of a frame to those behind them; 0 until one does.
+    Tag,
+    /// `meta.label`, U32: likewise, the state of its flow.
+    Label,
+    /// `meta.path`, U32: likewise, the way that it is to take.
+    Path,
 }
 
 /// The functions of the language; [`crate::check::functions`] has their signatures.

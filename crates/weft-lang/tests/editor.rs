@@ -126,6 +126,8 @@ fn what_is_offered_in_a_handler_fits() {
     check(&handler("LET x = 1;\n LET y = |"), &["x"], &["y"]);
     check(&handler("LET x = user |"), &["AND", "LIKE"], &["SELECT"]);
     check(&handler("UPDATE t SET |"), &["n"], &["limit"]);
+    let on_frames = |text: &str| format!("{HEAD}CREATE ELEMENT e ON packet AS ON PACKET {text}");
+    check(&on_frames("SET meta.|"), &["tag", "label", "path"], &["limit"]);
     check(&handler("SET |"), &["kept", "header"], &["limit", "SELECT"]);
     check(&handler("ABORT |"), &["UNAVAILABLE"], &["user"]);
     check(&handler("REPLY (|"), &["server"], &["user"]);

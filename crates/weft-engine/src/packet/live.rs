@@ -9,7 +9,9 @@ use crate::state::Bound;
 use crate::stats::add_counters;
 use std::sync::Arc;
 use weft_core::Time;
-use weft_core::abi::{Counters, Cx, Outcome, REGION_BODY, REGIONS, Slot, State, Verdict};
+use weft_core::abi::{
+    Cell, Counters, Cx, Edit, EditTarget, Outcome, REGION_BODY, REGIONS, Slot, State, Verdict,
+};
 use weft_core::ahead::Notes;
 use weft_core::frame::{Frame, Pool};
 use weft_core::limits::INPUTS_MAX;
@@ -18,7 +20,7 @@ use weft_core::wire::CARRIED_MAX;
 use weft_core::wire::reshape::Reshape;
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::ir::{InputId, Op};
-use weft_ir::program::{Carried, ChainProgram, Check, Event, Frames, Input, Meta, Place, Store};
+use weft_ir::program::{Carried, ChainProgram, Check, Event, Frames, Input, Meta, Place, SAID, Store};
 
 /// The code of a chain or of a condition, and what it is given.
 #[derive(Debug)]
@@ -51,6 +53,8 @@ pub(super) struct Code {
     /// Inputs that are bytes.
     bytes: u64,
     version: u64,
+    /// Inputs that elements say, and which of [`SAID`] each is.
+    said: Vec<(usize, usize)>,
 }
 
 /// A part of a chain, between two looks at a frame.
@@ -101,7 +105,12 @@ pub(super) struct Arrived<'a> {
     pub(super) pool: &'a Pool,
     /// What is known of each frame; nothing at all where there are no fragments.
     pub(super) followed: &'a [Followed],
+    /// What elements have said of them.
+    pub(super) said: Said,
 }
+
+/// What elements of earlier stages have said of a frame, in the order of [`SAID`].
+pub(super) type Said = [u32; SAID.len()];
 
 impl Arrived<'_> {
     /// The first fragment of the packet that a frame is a later one of, and in how many tunnels that was.
@@ -181,6 +190,10 @@ impl Code {
         let begins = frames.map_or_else(Begins::default, begins);
         let are_bytes = inputs.iter().enumerate().filter(|(_, input)| input.ty.repr() == Repr::Bytes);
         let bytes = are_bytes.fold(0, |all, (at, _)| all | 1_u64 << at);
+        let said = |(at, input): (usize, &Input)| match input.place {
+            Place::Meta(meta) => Some((at, meta.said()?)),
+            _ => None,
+        };
         Ok(Self {
             inherited,
             packets: carried.iter().fold(0, |all, carried| all | 1 << carried.packet),
@@ -199,7 +212,18 @@ impl Code {
                 .any(|op| matches!(op, Op::Emit(..) | Op::Mark(..) | Op::Mirror(_) | Op::Delay(_))),
             request: request.transpose()?,
             version,
+            said: inputs.iter().enumerate().filter_map(said).collect(),
         })
+    }
+
+    /// Adds what a pass has said of its frame.
+    pub(super) fn note_said(&self, edits: &[Edit], said: &mut Said) {
+        for edit in edits {
+            let is_it = |(input, _): &&(usize, usize)| edit.target == EditTarget::Input(*input as u16);
+            if let (Cell::Int(n), Some((_, at))) = (edit.value, self.said.iter().find(is_it)) {
+                said[*at] = n as u32;
+            }
+        }
     }
 
     /// Fills the slots of a frame, the `nth` of its batch. `Err` has the check that it breaks.
@@ -390,6 +414,7 @@ impl Code {
             Meta::Version => number(self.version),
             // A program reads them of the frame.
             Meta::PacketSize | Meta::Flow | Meta::IsIcmpError => None,
+            Meta::Tag | Meta::Label | Meta::Path => meta.said().and_then(|at| number(batch.said[at].into())),
             Meta::Method | Meta::Peer | Meta::Status | Meta::Elapsed | Meta::Upstream | Meta::EndedBy => None,
         }
     }

@@ -40,7 +40,7 @@ use core::fmt;
 use edit::{Edits, partial_at};
 use exits::{Exits, Target};
 use fragments::{Begins, Followed, Fragment, Fragments};
-use live::{Arrived, Found, Live};
+use live::{Arrived, Found, Live, Said};
 use plan::{Outlet, PacketPlan};
 use stats::{How, Lost, PacketStats};
 use std::sync::Arc;
@@ -568,8 +568,14 @@ impl PacketEngine {
         self.found.clear();
         self.found.resize(frames.len(), Found::Nothing);
         let followed = self.followed.get(self.chunk_at..).unwrap_or_default();
-        let batch =
-            Arrived { now, frames, port: self.plan.ports[usize::from(port)].as_bytes(), pool, followed };
+        let batch = Arrived {
+            now,
+            frames,
+            port: self.plan.ports[usize::from(port)].as_bytes(),
+            pool,
+            followed,
+            said: Said::default(),
+        };
         for &at in &self.ways[usize::from(port)].0 {
             let live = &mut self.live[usize::from(at)];
             let slots = self.slots.chunks_exact_mut(self.stride);

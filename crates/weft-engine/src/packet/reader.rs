@@ -1,7 +1,7 @@
 //! Programs that look at a frame beside its chain: the condition of a chain, the key of a group, the headers that a
 //! queue names.
 
-use super::live::{Arrived, Code};
+use super::live::{Arrived, Code, Said};
 use crate::plan::ChainError;
 use crate::state::{Bound, Staged};
 use core::slice;
@@ -57,7 +57,14 @@ impl Reader {
 
     /// Parses a frame into the slots of `scratch`: what is present of it. None if it is malformed.
     pub(super) fn parse(&self, scratch: &mut Scratch, now: Time, frame: &Frame, pool: &Pool) -> Option<u64> {
-        let batch = Arrived { now, frames: slice::from_ref(frame), port: &[], pool, followed: &[] };
+        let batch = Arrived {
+            now,
+            frames: slice::from_ref(frame),
+            port: &[],
+            pool,
+            followed: &[],
+            said: Said::default(),
+        };
         scratch.outcome.clear();
         let mut cx = Cx {
             given: &mut scratch.slots,

@@ -5,7 +5,7 @@
 //! that those before it have left.
 
 use super::edit::partial_at;
-use super::live::{Arrived, Found, Stage};
+use super::live::{Arrived, Found, Said, Stage};
 use super::reshape::{Bounds, cut_to, stack_for};
 use super::stats::Lost;
 use super::{PacketEngine, Pass, Watcher, begin, packet_id, rand_base};
@@ -26,6 +26,8 @@ struct Way {
     is_traced: bool,
     /// How long the stages so far hold it up.
     delay: Interval,
+    /// What the stages so far have said of it.
+    said: Said,
     /// The element that has sent it elsewhere, and the line; the port is in [`PacketEngine::target`].
     redirect: Option<(u16, u32)>,
 }
@@ -45,7 +47,8 @@ impl PacketEngine {
         };
         self.live[pass.at].frames += 1;
         let is_traced = begin(now, &frame, &mut self.now, &mut self.until_traced);
-        let way = Way { pass, nth: 0, present, is_traced, delay: Interval::ZERO, redirect: None };
+        let said = Said::default();
+        let way = Way { pass, nth: 0, present, is_traced, delay: Interval::ZERO, said, redirect: None };
         self.go_on(now, way, frame, pool, watch);
     }
 
@@ -247,6 +250,7 @@ impl PacketEngine {
     fn goes_on(&mut self, way: &mut Way) -> bool {
         way.nth += 1;
         way.delay = self.outcome.delay;
+        self.live[way.pass.at].chain.code.note_said(&self.outcome.edits, &mut way.said);
         match self.outcome.verdict {
             Verdict::Forward => true,
             Verdict::Redirect => {
@@ -296,7 +300,7 @@ impl PacketEngine {
         let port = self.plan.ports[usize::from(pass.port)].as_bytes();
         let live = &mut self.live[pass.at];
         let followed = self.followed.get(self.chunk_at + pass.nth).map(slice::from_ref).unwrap_or_default();
-        let batch = Arrived { now, frames: slice::from_ref(frame), port, pool, followed };
+        let batch = Arrived { now, frames: slice::from_ref(frame), port, pool, followed, said: way.said };
         self.outcome.clear();
         let mut cx = Cx {
             given: &mut self.slots[pass.nth * self.stride..][..self.stride],

@@ -29,6 +29,9 @@ const METAS: &[(&str, Meta)] = &[
     ("packet_size", Meta::PacketSize),
     ("flow", Meta::Flow),
     ("is_icmp_error", Meta::IsIcmpError),
+    ("tag", Meta::Tag),
+    ("label", Meta::Label),
+    ("path", Meta::Path),
 ];
 
 const EVICTS: &[(&str, Evict)] = &[("reject", Evict::Reject), ("oldest", Evict::Oldest), ("lru", Evict::Lru)];

@@ -166,6 +166,14 @@ pub(super) fn alone_on_frames(
     let made = make(&mut scope);
     let (locals, rows, new) = (scope.locals, scope.rows, scope.frames);
     let body = vec![Stmt { kind: made?, span }];
+    if let Some((column, _)) = new.iter().find(|(_, place)| matches!(place, BoundPlace::Meta(_))) {
+        let message = format!("`{}` is what elements say of a frame, and none has seen it yet", column.name);
+        let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
+            .at(column.span, "always 0 here")
+            .with_help("ask for it in an element, behind the one that sets it");
+        cx.report(diagnostic);
+        return None;
+    }
     let mut handler = Handler { kind, body, locals, rows, effects: Effects::default(), span };
     handler.effects = effects::of(&handler);
     let mut frames = Vec::new();
@@ -176,7 +184,7 @@ pub(super) fn alone_on_frames(
         .columns
         .iter()
         .zip(frames)
-        .map(|(column, (_, field))| Binding { place: BoundPlace::Frame(field), nullable: column.nullable });
+        .map(|(column, (_, place))| Binding { place, nullable: column.nullable });
     let instance = Instance {
         name: name.to_owned(),
         element: usize::MAX,
@@ -627,9 +635,8 @@ pub(super) fn bindings(
         .zip(written)
         .enumerate()
         .map(|(at, (column, path))| {
-            if let Some((_, field)) = checked.frames.iter().find(|(frame, _)| *frame == at) {
-                let place = BoundPlace::Frame(field.clone());
-                return Some(Binding { place, nullable: column.nullable });
+            if let Some((_, place)) = checked.frames.iter().find(|(frame, _)| *frame == at) {
+                return Some(Binding { place: place.clone(), nullable: column.nullable });
             }
             if cx.is_broken(column.span) { None } else { binding(cx, checked, edge, stage, column, path) }
         })

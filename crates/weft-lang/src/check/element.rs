@@ -1,7 +1,6 @@
 //! Elements: parameters, columns, declarations, handlers.
 
 use weft_core::types::Repr;
-use weft_core::wire::FieldRef;
 use weft_core::{Type, Value};
 
 use super::expr::article;
@@ -13,8 +12,9 @@ use super::{Cx, effects, frame, native, reshape};
 use crate::ast::{self, Decl, Event};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    CallCell, Column, Direction, Effects, Element, Expr, ExprKind, FunctionType, Handler, HandlerKind, Layer,
-    LocalId, Param, RowId, Sink, SinkColumn, StmtKind, Table, TableColumn, TableRef, Var, VerdictKind,
+    BoundPlace, CallCell, Column, Direction, Effects, Element, Expr, ExprKind, FunctionType, Handler,
+    HandlerKind, Layer, LocalId, Param, RowId, Sink, SinkColumn, StmtKind, Table, TableColumn, TableRef, Var,
+    VerdictKind,
 };
 use crate::source::Span;
 use crate::types;
@@ -32,9 +32,9 @@ pub(super) struct Checked {
     pub(super) every: Vec<Option<Expr>>,
     /// Of each sink.
     pub(super) targets: Vec<Target>,
-    /// Columns that are a place in the frame, wherever the element stands: index into [`Element::columns`], and the
-    /// place.
-    pub(super) frames: Vec<(usize, FieldRef)>,
+    /// Columns that are a place in the frame, or beside it, wherever the element stands: index into
+    /// [`Element::columns`], and the place.
+    pub(super) frames: Vec<(usize, BoundPlace)>,
 }
 
 impl Checked {
@@ -566,7 +566,7 @@ fn handler(
     (kind, old): (HandlerKind, Option<TableRef>),
     ast: &ast::Handler,
     n_rand: &mut u32,
-) -> (Handler, Vec<(Column, FieldRef)>) {
+) -> (Handler, Vec<(Column, BoundPlace)>) {
     let mut scope = Scope::new(cx, element, shared, View::Handler(kind), n_rand);
     if let Some(old) = old {
         let row = scope.add_row(old, false);

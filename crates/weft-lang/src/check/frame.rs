@@ -10,7 +10,9 @@ use super::wire::{Unions, fixed};
 use super::{Cx, quoted_list};
 use crate::ast::{self, Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{Column, CompareOp, Direction, Element, Expr, ExprKind, HandlerKind, Layer, Meta, Place};
+use crate::hir::{
+    BoundPlace, Column, CompareOp, Direction, Element, Expr, ExprKind, HandlerKind, Layer, Meta, Place,
+};
 use crate::nearest::nearest;
 use crate::source::Span;
 
@@ -25,6 +27,11 @@ pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
     ("size", Meta::Size, Type::Size, false),
     ("version", Meta::Version, Type::Uint(64), false),
 ];
+
+/// What stands in front of what elements say of a frame to those behind them.
+pub(crate) const META: &str = "meta";
+/// What they may say: each is a U32, 0 until somebody does, and nowhere in the frame.
+pub(crate) const SAID: &[(&str, Meta)] = &[("label", Meta::Label), ("path", Meta::Path), ("tag", Meta::Tag)];
 
 /// The wire formats of a program.
 #[derive(Debug, Default)]
@@ -141,6 +148,19 @@ pub(super) struct FrameColumn {
     pub(super) field: FieldRef,
     pub(super) ty: Type,
     pub(super) nullable: bool,
+}
+
+/// A place in a frame, or beside it, as a program names it.
+struct Found {
+    place: BoundPlace,
+    ty: Type,
+    nullable: bool,
+}
+
+impl From<FrameColumn> for Found {
+    fn from(FrameColumn { field, ty, nullable }: FrameColumn) -> Self {
+        Self { place: BoundPlace::Frame(field), ty, nullable }
+    }
 }
 
 impl Cx<'_> {
@@ -290,8 +310,32 @@ impl Scope<'_, '_> {
         if !self.is_packet() {
             return None;
         }
-        let Some(found) = self.cx.frame_column(&self.element.layer, path)? else { return Some(None) };
+        let found = match self.said_of_frame(path) {
+            Some(meta) => meta?,
+            None => match self.cx.frame_column(&self.element.layer, path)? {
+                Some(found) => found.into(),
+                None => return Some(None),
+            },
+        };
         Some(self.frame_value(found, &path.to_dotted(), path.span))
+    }
+
+    /// What elements say of a frame by this name; None if it does not begin so. The inner None is a reported fault.
+    fn said_of_frame(&mut self, path: &Path) -> Option<Option<Found>> {
+        let [first, name] = path.segments.as_slice() else { return None };
+        if first.name != META || self.cx.formats.layer(META, 0).is_some() {
+            return None;
+        }
+        let Some((_, meta)) = SAID.iter().find(|(known, _)| *known == name.name) else {
+            let names: Vec<String> = SAID.iter().map(|(name, _)| (*name).to_owned()).collect();
+            let message = format!("there is no `{}`", path.to_dotted());
+            let diagnostic = Diagnostic::error(code::NO_SUCH_FIELD, message)
+                .at(name.span, "nothing is said of a frame by this name")
+                .with_note(format!("there is: {}", quoted_list(&names)));
+            self.cx.report(with_nearest(diagnostic, name, SAID.iter().map(|(name, _)| *name)));
+            return Some(None);
+        };
+        Some(Some(Found { place: BoundPlace::Meta(*meta), ty: Type::Uint(32), nullable: false }))
     }
 
     /// `present(layer)`, of a layer that the program knows; None if it is no call of that.
@@ -309,7 +353,7 @@ impl Scope<'_, '_> {
         match self.cx.layer_of(&path.segments).map(|(of, _, rest)| (of, rest.len())) {
             Some((layer, 0)) => {
                 let found = FrameColumn { field: FieldRef::presence(layer), ty: Type::Bool, nullable: false };
-                Some(self.frame_value(found, &path.to_dotted(), span))
+                Some(self.frame_value(found.into(), &path.to_dotted(), span))
             }
             Some(_) => {
                 let operand = self.path(path)?;
@@ -344,14 +388,14 @@ impl Scope<'_, '_> {
         self.cx.report_missing(diagnostic);
     }
 
-    fn frame_value(&mut self, found: FrameColumn, name: &str, span: Span) -> Option<Expr> {
+    fn frame_value(&mut self, found: Found, name: &str, span: Span) -> Option<Expr> {
         let (ty, nullable) = (found.ty, found.nullable);
         let at = self.frame_at(found, name, span)?;
         Some(leaf(ExprKind::Column(at), ty, nullable, span))
     }
 
     /// The column of a place in the frame, which is declared if it is new.
-    fn frame_at(&mut self, found: FrameColumn, name: &str, span: Span) -> Option<usize> {
+    fn frame_at(&mut self, found: Found, name: &str, span: Span) -> Option<usize> {
         if !self.is_frame_here() {
             let message = format!("`{name}` has no value in {}", self.words());
             let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
@@ -360,7 +404,8 @@ impl Scope<'_, '_> {
             self.cx.report(diagnostic);
             return None;
         }
-        let name = if found.field.fields.is_none() { format!("present({name})") } else { name.to_owned() };
+        let is_presence = matches!(&found.place, BoundPlace::Frame(field) if field.fields.is_none());
+        let name = if is_presence { format!("present({name})") } else { name.to_owned() };
         let known = self.element.columns.iter().chain(self.frames.iter().map(|(column, _)| column));
         if let Some(at) = known.into_iter().position(|known| known.name == name) {
             return Some(at);
@@ -376,7 +421,7 @@ impl Scope<'_, '_> {
                 replied: false,
                 span,
             },
-            found.field,
+            found.place,
         ));
         Some(self.element.columns.len() + self.frames.len() - 1)
     }
@@ -386,11 +431,18 @@ impl Scope<'_, '_> {
         if !self.is_packet() {
             return None;
         }
-        let Some(found) = self.cx.frame_column(&self.element.layer, path)? else { return Some(None) };
-        let (name, ty) = (path.to_dotted(), found.ty);
-        if self.cx.check_settable(&found.field, &name, path.span).is_none() {
-            return Some(None);
-        }
+        let name = path.to_dotted();
+        let found = match self.said_of_frame(path) {
+            Some(meta) => meta?,
+            None => {
+                let Some(found) = self.cx.frame_column(&self.element.layer, path)? else { return Some(None) };
+                if self.cx.check_settable(&found.field, &name, path.span).is_none() {
+                    return Some(None);
+                }
+                found.into()
+            }
+        };
+        let ty = found.ty;
         let at = self.frame_at(found, &name, path.span)?;
         Some(Some((Place::Column(at), ty, false, format!("`{name}`"))))
     }
@@ -476,11 +528,11 @@ pub(super) fn layer(cx: &mut Cx<'_>, ast: &Ident) -> Option<Layer> {
 /// The columns that a handler has declared by using them join those of its element.
 pub(super) fn declare(
     element: &mut Element,
-    frames: &mut Vec<(usize, FieldRef)>,
-    new: Vec<(Column, FieldRef)>,
+    frames: &mut Vec<(usize, BoundPlace)>,
+    new: Vec<(Column, BoundPlace)>,
 ) {
-    for (column, field) in new {
-        frames.push((element.columns.len(), field));
+    for (column, place) in new {
+        frames.push((element.columns.len(), place));
         element.columns.push(column);
     }
 }

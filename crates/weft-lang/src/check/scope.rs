@@ -1,15 +1,14 @@
 //! What a name means at a place in a program.
 
 use weft_core::types::Type;
-use weft_core::wire::FieldRef;
 use weft_core::{Status, Value};
 
 use super::{Cx, frame, quoted_list};
 use crate::ast::{Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Column, Direction, Element, Expr, ExprKind, HandlerKind, Layer, Local, LocalId, Meta, Row, RowId, Table,
-    TableRef,
+    BoundPlace, Column, Direction, Element, Expr, ExprKind, HandlerKind, Layer, Local, LocalId, Meta, Row,
+    RowId, Table, TableRef,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -50,7 +49,7 @@ pub(super) struct Scope<'a, 'c> {
     /// The column that a SET may count in: its value is a call of `counted`.
     pub(super) counting: Option<(RowId, usize)>,
     /// Columns of frames that are declared by being used here: they follow those of the element.
-    pub(super) frames: Vec<(Column, FieldRef)>,
+    pub(super) frames: Vec<(Column, BoundPlace)>,
 }
 
 /// A row that can be seen.
@@ -127,6 +126,7 @@ impl View {
             Meta::Size | Meta::Index | Meta::Payload => matches!(kind, H::Request | H::Response),
             Meta::Method | Meta::Peer | Meta::CallId | Meta::Version => !kind.is_timed(),
             Meta::Port | Meta::PacketSize | Meta::Flow | Meta::IsIcmpError => false,
+            Meta::Tag | Meta::Label | Meta::Path => false,
         }
     }
 

@@ -9,7 +9,9 @@ use weft_core::Status;
 use weft_core::schema::FieldKind;
 
 use super::index::{Symbol, SymbolId, SymbolKind};
+use super::words::SAID_DOCS;
 use super::{Program, fields, hover, queues, tokens_of, words};
+use crate::check::frame::META;
 use crate::check::functions::{AGGREGATES, FUNCTIONS};
 use crate::check::mark;
 use crate::check::network::{self, CLUSTER_OPTIONS, LISTENER_OPTIONS};
@@ -513,6 +515,11 @@ impl Place<'_> {
         }
         match names.as_slice() {
             ["input"] => self.members(element, |kind| matches!(kind, K::Column(_))),
+            [META] if index.member(None, META, |kind| kind == K::Protocol).is_none() => {
+                for (name, doc) in SAID_DOCS.iter().map(|known| (known.word, known.doc)) {
+                    self.add(name, CandidateKind::Field, "U32", doc);
+                }
+            }
             [chain] if before.is_some_and(|token| self.is_word(&token, "INTO")) => {
                 let chain = index.member(None, chain, |kind| kind == K::Chain);
                 self.members(chain.or(Some(NOBODY)), |kind| kind == K::Instance);

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::index::{Symbol, SymbolId, SymbolKind};
 use super::{Program, fields, manual, queues, tokens_of, words};
+use crate::check::frame;
 use crate::check::functions;
 use crate::check::walk::each_stmt;
 use crate::hir::{self, BoundPlace, Direction, Effects, HandlerKind, StmtKind, TableRef};
@@ -215,7 +216,10 @@ fn column_facts(program: &Program, symbol: &Symbol, direction: Direction, out: &
                     format!("{root}.{}", path.join("."))
                 }
                 BoundPlace::Header(name) => format!("header['{name}']"),
-                BoundPlace::Meta(meta) => format!("{meta:?}").to_lowercase(),
+                BoundPlace::Meta(meta) => match frame::SAID.iter().find(|(_, said)| said == meta) {
+                    Some((name, _)) => format!("{}.{name}", frame::META),
+                    None => format!("{meta:?}").to_lowercase(),
+                },
                 BoundPlace::Frame(field) => network.field_name(field),
             };
             let _ = write!(out, "\n- in `{}.{}` it is `{place}`", chain.name, instance.name);

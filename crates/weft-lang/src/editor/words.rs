@@ -40,6 +40,14 @@ macro_rules! words {
 }
 
 words! {
+    /// What elements say of a frame to those behind them, by `meta.`.
+    SAID_DOCS:
+    "tag" "What kind of frame it is.";
+    "label" "The state of its flow.";
+    "path" "The way that it is to take.";
+}
+
+words! {
     /// What the names are for that the engine gives a value.
     META_DOCS:
     "call_id" "A number of this call, unique on this node.";

@@ -79,6 +79,9 @@ pub(super) fn meta(meta: hir::Meta) -> Place {
         hir::Meta::PacketSize => Meta::PacketSize,
         hir::Meta::Flow => Meta::Flow,
         hir::Meta::IsIcmpError => Meta::IsIcmpError,
+        hir::Meta::Tag => Meta::Tag,
+        hir::Meta::Label => Meta::Label,
+        hir::Meta::Path => Meta::Path,
     })
 }
 
@@ -107,6 +110,9 @@ fn name(place: &Place) -> String {
             Meta::PacketSize => "packet_size",
             Meta::Flow => "flow",
             Meta::IsIcmpError => "is_icmp_error",
+            Meta::Tag => "meta.tag",
+            Meta::Label => "meta.label",
+            Meta::Path => "meta.path",
         }
         .to_owned(),
     }

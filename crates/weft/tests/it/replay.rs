@@ -862,6 +862,49 @@ fn the_examples_on_ports_do_what_they_say() {
     assert_eq!(out(&shared, "wan0") + out(&shared, "wan1"), 3);
 }
 
+/// What one element says of a frame would be lost where its headers change, or hold for the next frame as well.
+#[test]
+fn what_is_said_of_a_frame_is_known_behind_changes_of_its_headers() {
+    const SAID: &str = "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON pcap 'in.pcap';
+CREATE PORT lan ON pcap 'out.pcap' WITH (write = TRUE);
+CREATE ELEMENT tell ON ip AS
+  ON PACKET
+    IF udp.dst_port = 53 THEN SET meta.tag = 53; END IF;
+    IF ip.ttl = 9 THEN SET meta.label = 1; END IF;
+    PUSH ethernet, ipv4 (src = '192.0.2.1', dst = '192.0.2.2'), udp (src_port = 5), vxlan (vni = 7);
+    SET meta.path = meta.tag + 1;
+END;
+CREATE ELEMENT exit ON vxlan AS
+  ON PACKET
+    POP;
+END;
+CREATE ELEMENT act ON packet AS
+  ON PACKET
+    IF meta.tag = 53 AND meta.path = 54 THEN DROP; END IF;
+    IF meta.label = 1 THEN MIRROR TO 'lan'; END IF;
+END;
+CREATE CHAIN edge ON PORT wan -> lan AS tell -> exit -> act; END;
+";
+    let folder = Folder::new();
+    let program = folder.write("edge.weft", SAID);
+    let path = |name: &str| folder.0.join(name);
+    capture(&path("in.pcap"), &[packet(64, 80), packet(64, 53), packet(9, 80), packet(64, 80)]);
+    for backend in ["jit", "interp"] {
+        let out = path("out.pcap").display().to_string();
+        let mut command = weft(&folder);
+        command.args(["replay", "-o", "json", "--out", &out, "--backend", backend]);
+        let done = output(command.arg(&program).arg("--in").arg(path("in.pcap")));
+        assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+        let (mut reader, mut ttls) = (Reader::new(), Vec::new());
+        reader.push(&std::fs::read(&out).expect("it was written"));
+        while let Some(record) = reader.next().expect("it is whole") {
+            ttls.push(record.bytes[22]);
+        }
+        assert_eq!(ttls, [64, 9, 9, 64], "{backend}");
+    }
+}
+
 /// If this failed, an element would look at headers that another has taken off, or a frame whose inner packet is broken
 /// would leave a tunnel.
 #[test]
