@@ -105,8 +105,8 @@ impl<C: QueueCode> Queue<C> {
                     self.shared.left = first;
                     return self.leaves(slot);
                 }
-                Stop::Asked => return self.dequeue_asked(first, Asked::Here((slot, end))),
-                Stop::AskedBelow => return self.dequeue_asked(first, Asked::Line((slot, end))),
+                Stop::Asked => return self.dequeue_asked(first, Asked::Here((slot, end)), turn.left()),
+                Stop::AskedBelow => return self.dequeue_asked(first, Asked::Line((slot, end)), turn.left()),
                 Stop::Empty => self.shared.found_empty::<false>(level, below, 0, first, TURNS_MAX),
                 Stop::Next => level.rotate(0, first),
                 Stop::Missing => panic!("{MISSING}"),
@@ -126,8 +126,8 @@ impl<C: QueueCode> Queue<C> {
     }
 
     /// A packet is not to be sent as it is.
-    fn dequeue_asked(&mut self, partition: u32, asked: Asked) -> Option<Sent> {
-        let served = self.shared.serve_asked(&mut self.levels, partition, asked);
+    fn dequeue_asked(&mut self, partition: u32, asked: Asked, turns_left: u32) -> Option<Sent> {
+        let served = self.shared.serve_asked(&mut self.levels, partition, asked, turns_left);
         self.sent(served)
     }
 }

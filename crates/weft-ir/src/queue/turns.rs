@@ -168,7 +168,7 @@ pub enum Stop {
     /// As above, and the partition is not where it belongs any more: DEQUEUE ended with [`Turn::end`].
     Placed = 2,
     /// As above, but the packet is not to be sent as it is: that of the partition ended so, or that of the line below
-    /// it.
+    /// it. There are [`Turn::left`] turns left, this one included.
     Asked = 3,
     /// As above.
     AskedBelow = 4,
@@ -184,7 +184,7 @@ pub enum Stop {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Turn {
-    /// The packet.
+    /// The packet, and the turns that are left where it was asked for.
     slot: u64,
     /// The stop, and the end behind it.
     how: u64,
@@ -213,6 +213,12 @@ impl Turn {
     #[inline(always)]
     pub fn slot(&self) -> u32 {
         self.slot as u32
+    }
+
+    /// Turns that are left, where the packet was asked for.
+    #[inline(always)]
+    pub fn left(&self) -> u32 {
+        (self.slot >> 32) as u32
     }
 
     /// The word with which a handler ended, or turns that are left, or a partition.

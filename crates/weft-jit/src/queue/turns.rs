@@ -422,7 +422,7 @@ impl<'t, 'f> Way<'t, 'f> {
                 let seen = Seen { node: record, own: record, ..self.seen(dequeue, turn, turn.packet) };
                 self.handler(dequeue, seen, |verdict| if verdict == Verdict::Pass { sent } else { asked });
                 self.enter_block(asked);
-                self.stop(Stop::AskedBelow, Some(turn.slot), end);
+                self.stop_asked(Stop::AskedBelow, turn, end);
                 self.enter_block(sent);
             }
         }
@@ -441,7 +441,7 @@ impl<'t, 'f> Way<'t, 'f> {
             None => drop(self.builder.ins().jump(sent, &[])),
         }
         self.enter_block(asked);
-        self.stop(Stop::Asked, Some(turn.slot), end);
+        self.stop_asked(Stop::Asked, turn, end);
         for (block, verdict) in [(rotate, Verdict::Rotate), (sent, Verdict::Pass)] {
             self.enter_block(block);
             self.place(turn, n_left, verdict);
@@ -510,6 +510,12 @@ impl<'t, 'f> Way<'t, 'f> {
         let bases = [of(self, node, kept::WORDS), of(self, own, kept::WORDS), of(self, packet, KEPT), event];
         let ends = Ends::GoOn(Verdict::ALL.map(to));
         Translator::new(handler, &mut self.builder, bases, ends).all();
+    }
+
+    /// A handler was asked of the first packet, which is not to be sent as it is.
+    fn stop_asked(&mut self, stop: Stop, turn: Head<'_>, end: clif::Value) {
+        let slot = self.paired(turn.slot, turn.left);
+        self.stop(stop, Some(slot), end);
     }
 
     fn stop(&mut self, stop: Stop, slot: Option<clif::Value>, end: clif::Value) {
