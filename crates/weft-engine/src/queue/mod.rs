@@ -280,7 +280,7 @@ impl<C: QueueCode> Queue<C> {
         let levels = levels(&program);
         let turns = code.turns();
         let mut queue = Self {
-            way: Way::of(&levels, turns.is_some()),
+            way: Way::of(&levels, &program.fields, turns.is_some()),
             turns: turns.unwrap_or_default(),
             levels,
             shared: Shared::new(program, code, packets, seed),

@@ -96,14 +96,24 @@ impl Packets {
         slot
     }
 
-    /// As above, a packet of which no more than the flow is asked. None if no place is free.
+    /// As above, a packet of one line. None if no place is free. `FLOW`: no more than the flow is asked of it.
     #[inline(always)]
-    pub(super) fn store_next(&mut self, packet: &Packet, arrived_ns: u64) -> Option<u32> {
+    pub(super) fn store_next<const FLOW: bool>(
+        &mut self,
+        packet: &Packet,
+        arrived_ns: u64,
+        fields: &[Field],
+    ) -> Option<u32> {
         let slot = self.free;
         let words = self.lines.get_mut(slot as usize)?;
         self.free = words[LINK] as u32;
         describe(words, packet, arrived_ns);
-        words[FIELDS] = u64::from(packet.flow);
+        match fields {
+            _ if FLOW => words[FIELDS] = u64::from(packet.flow),
+            [one] => words[FIELDS] = packet.word(*one),
+            [one, two, ..] => (words[FIELDS], words[FIELDS + 1]) = (packet.word(*one), packet.word(*two)),
+            [] => {}
+        }
         Some(slot)
     }
 

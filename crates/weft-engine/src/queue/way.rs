@@ -2,7 +2,7 @@
 
 use super::leave::Served;
 use super::level::Level;
-use super::{Packet, Queue, QueueCode, Sent};
+use super::{Field, Packet, Queue, QueueCode, Sent};
 use core::fmt;
 use weft_ir::queue::LEVELS_MAX;
 
@@ -21,14 +21,14 @@ pub(super) struct Way<C> {
 
 impl<C: QueueCode> Way<C> {
     /// That of a queue of these levels, which may have code for a short way.
-    pub(super) fn of(levels: &[Level], is_short: bool) -> Self {
+    pub(super) fn of(levels: &[Level], fields: &[Field], is_short: bool) -> Self {
         let (enter, leave): (Enter<C>, Leave<C>) = match levels {
             [line] if line.shape.is_ring => (Queue::enqueue_in_line, Queue::dequeue_from_line),
             [level] if level.shape.is_one || level.shape.is_ranked => {
                 (Queue::enqueue_in_tree::<1>, Queue::dequeue_from_tree)
             }
-            [root] if is_short => Queue::short_way::<false>(root),
-            [root, _] if is_short => Queue::short_way::<true>(root),
+            [root] if is_short => Queue::short_way::<false>(root, fields),
+            [root, _] if is_short => Queue::short_way::<true>(root, fields),
             [_] => (Queue::enqueue_in_turns, Queue::dequeue_from_turns),
             [level, line] if !level.shape.is_one && line.shape.is_line => {
                 (Queue::enqueue_in_two::<true>, Queue::dequeue_from_lines)

@@ -10,8 +10,7 @@
 
 use super::layout::{Line, NONE, SEEN_IN_HEAD, record_lines};
 use super::{
-    EventWords, Field, Handler, Level, Op, PacketOrder, Partitions, QueueProgram, Scope, Slot, Step, Verdict,
-    word,
+    EventWords, Handler, Level, Op, PacketOrder, Partitions, QueueProgram, Scope, Slot, Step, Verdict, word,
 };
 use core::any::Any;
 use core::fmt;
@@ -54,7 +53,6 @@ impl<'p> Turns<'p> {
         let is_short = usize::from(key_word) < SEEN_IN_HEAD
             && may_take_turns(level)
             && line.is_none_or(is_plain_line)
-            && matches!(program.fields[..], [] | [Field::Flow])
             && program.packet_lines() == 1
             && program.levels.iter().flat_map(|level| level.handlers.iter()).all(|(_, h)| may_be_short(h));
         is_short.then(|| Self {
@@ -72,9 +70,9 @@ impl<'p> Turns<'p> {
         })
     }
 
-    /// The code puts partitions that get a packet into the order by itself.
+    /// The code takes packets of partitions that are not in the order, too: no timers begin with one.
     pub fn activates(&self) -> bool {
-        self.finds_first && self.line.is_none_or(|line| line.handlers.every.is_empty())
+        self.line.is_none_or(|line| line.handlers.every.is_empty())
     }
 }
 
@@ -246,6 +244,16 @@ pub mod entered {
     pub const DONE: u64 = 4;
     /// There are fewer records than the program has, or an id is that of none: an error of the queue itself.
     pub const MISSING: u64 = 2;
+    /// It was put there, and its partition, which is [`partition`], is to be put into the order.
+    pub const NEW: u64 = 1;
+    /// Bits of these.
+    pub const BITS: u8 = 8;
+
+    /// The partition that is new.
+    #[inline(always)]
+    pub const fn partition(entered: u64) -> Option<u32> {
+        if entered as u8 as u64 == NEW { Some((entered >> BITS) as u32) } else { None }
+    }
 }
 
 /// Puts a packet, whose words are in its place, behind those of its partition: the records of the root and of its

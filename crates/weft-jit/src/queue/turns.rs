@@ -91,8 +91,14 @@ pub(super) fn enter(
             way.handler(activate, Seen { node, own, packet, event }, |_| entered);
             way.enter_block(entered);
         }
-        way.append(own, partition, node);
-        way.builder.ins().jump(in_order, &[]);
+        if turns.finds_first {
+            way.append(own, partition, node);
+            way.builder.ins().jump(in_order, &[]);
+        } else {
+            let named = way.builder.ins().ishl_imm_u(partition, i64::from(entered::BITS));
+            let named = way.builder.ins().bor_imm_u(named, entered::NEW as i64);
+            way.builder.ins().return_(&[named]);
+        }
         way.enter_block(in_order);
     }
     let done = way.builder.create_block();
