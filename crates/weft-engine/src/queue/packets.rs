@@ -35,10 +35,11 @@ pub(super) struct Packets {
     pub(super) free: u32,
     /// Places from here on have not been taken since there was no packet: they are not linked.
     fresh: u32,
-    /// So many lines are near anyway, and however many, where a packet does not know the one behind it.
+    /// So many lines are near anyway, and however many, where a packet does not know the one behind it or nobody knows
+    /// how to ask for one.
     near: u32,
     /// How to ask for a line.
-    pub(super) fetch: Option<Fetch>,
+    fetch: Fetch,
 }
 
 /// Lines that the core's own caches have, mostly: 128 KiB.
@@ -62,9 +63,15 @@ impl Packets {
             each: program.packet_lines(),
             free: NONE,
             fresh: 0,
-            near: if is_linked { NEAR } else { u32::MAX },
-            fetch,
+            near: if is_linked && fetch.is_some() { NEAR } else { u32::MAX },
+            fetch: fetch.unwrap_or(|_, _| {}),
         }
+    }
+
+    /// As they were before the first came.
+    pub(super) fn clear(&mut self) {
+        self.lines = Record::default().into();
+        self.start_anew();
     }
 
     /// The first line of a packet.
@@ -187,10 +194,9 @@ impl Packets {
         let (_, next) = pair(core::mem::replace(&mut words[LINK], u64::from(free)));
         let known = known(words);
         if self.fresh > self.near
-            && let (Some(fetch), Some(next)) = (self.fetch, self.lines.get(next as usize))
-            && let Some(second) = self.lines.get(pair(next[LINK]).1 as usize)
+            && let Some(next) = self.lines.get(next as usize)
         {
-            fetch(second);
+            (self.fetch)(&self.lines, pair(next[LINK]).1 as usize);
         }
         known
     }

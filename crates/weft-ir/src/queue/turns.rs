@@ -10,7 +10,8 @@
 
 use super::layout::{Line, NONE, SEEN_IN_HEAD, record_lines};
 use super::{
-    EventWords, Handler, Level, Op, PacketOrder, Partitions, QueueProgram, Scope, Slot, Step, Verdict, word,
+    EventWords, Handler, Level, Moment, Op, PacketOrder, Partitions, QueueProgram, Scope, Slot, Step,
+    Verdict, word,
 };
 use core::any::Any;
 use core::fmt;
@@ -30,6 +31,8 @@ pub struct Turns<'p> {
     pub key_word: u16,
     /// A partition may have another rank than that under which it stands, after a handler of this way.
     pub ranks: bool,
+    /// As above, when a turn begins.
+    pub reranks: bool,
     /// The order is by two ranks at most: code finds the first, and keeps the order, by itself.
     pub finds_first: bool,
     /// Lines of a record.
@@ -63,6 +66,11 @@ impl<'p> Turns<'p> {
                 .into_iter()
                 .flatten()
                 .any(Handler::ranks),
+            // ACTIVATE ranks what is put into the order behind it.
+            reranks: level
+                .handlers
+                .iter()
+                .any(|(moment, handler)| moment != Moment::Activate && handler.ranks()),
             finds_first: matches!(level.order.bits, Some(0..=1)),
             node_lines: record_lines(level.node_words()),
             partition_lines: record_lines(level.partition_words()),

@@ -33,6 +33,8 @@ pub(super) fn enter(
     let mut way = Way::new(turns, vec_words, builder, target);
     let [node, partitions, tags, packets, slot, aside] = way.begin(1);
     way.aside = aside;
+    let partitions = way.partitions(partitions);
+    let node = way.vec_of(node, turns.node_lines);
     let n_lines = way.len(packets);
     let packets = way.start(packets);
     way.go_if(IntCC::UnsignedGreaterThanOrEqual, slot, n_lines, way.missing);
@@ -41,8 +43,6 @@ pub(super) fn enter(
     let key = way.load(packet, KEPT + usize::from(turns.key_word));
     let miss = way.cold_block();
     let partition = way.place_of(key, tags, miss);
-    let partitions = way.partitions(partitions);
-    let node = way.vec_of(node, turns.node_lines);
     let own = way.record(partitions, partition, turns.partition_lines);
     let line = way.line(partition);
     // It is in the order, which is the highest bit of its place; or nowhere.
@@ -561,6 +561,11 @@ impl<'t, 'f> Way<'t, 'f> {
     /// Puts the first partition behind those of its rank; or stops, where that is another's to do. The one that is
     /// first then, and where that is said: to load it would have to wait for what is stored here.
     fn put_back(&mut self, turn: Head<'_>, said: Said) -> (clif::Value, clif::Value) {
+        if self.turns.finds_first && !self.turns.reranks {
+            let (_, next) = self.links(turn.own);
+            self.builder.ins().istore32(WORD, next, turn.list, LOW);
+            return (next, turn.list);
+        }
         let (rank, stands) = (self.load(turn.own, kept::RANK), self.load(turn.own, kept::STANDS));
         let (elsewhere, back) = (self.cold_block(), self.builder.create_block());
         let [first, list] = [(); 2].map(|()| self.builder.append_block_param(back, I64));
