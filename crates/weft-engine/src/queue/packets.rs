@@ -38,6 +38,8 @@ pub(super) struct Packets {
     /// So many lines are near anyway, and however many, where a packet does not know the one behind it or nobody knows
     /// how to ask for one.
     near: u32,
+    /// One that will leave some time soon, where packets leave by their ranks.
+    expected: u32,
     /// How to ask for a line.
     fetch: Fetch,
 }
@@ -64,6 +66,7 @@ impl Packets {
             free: NONE,
             fresh: 0,
             near: if is_linked && fetch.is_some() { NEAR } else { u32::MAX },
+            expected: 0,
             fetch: fetch.unwrap_or(|_, _| {}),
         }
     }
@@ -199,6 +202,14 @@ impl Packets {
             (self.fetch)(&self.lines, pair(next[LINK]).1 as usize);
         }
         known
+    }
+
+    /// In a long queue, asks for the packet that will leave some time soon.
+    #[inline(always)]
+    pub(super) fn fetch_expected(&self) {
+        if self.fresh > NEAR {
+            (self.fetch)(&self.lines, self.expected as usize);
+        }
     }
 
     /// When a packet came.
@@ -365,5 +376,10 @@ impl Places for Packets {
     #[inline(always)]
     fn set_rank(&mut self, id: u32, rank: i64) {
         self.head_mut(id)[RANK] = rank as u64;
+    }
+
+    #[inline(always)]
+    fn expect(&mut self, id: u32) {
+        self.expected = id;
     }
 }

@@ -2,6 +2,7 @@
 
 use super::leave::Served;
 use super::level::Level;
+use super::ranked::Ranked;
 use super::{Field, Packet, Queue, QueueCode, Sent};
 use core::fmt;
 use weft_ir::queue::LEVELS_MAX;
@@ -24,6 +25,13 @@ impl<C: QueueCode> Way<C> {
     pub(super) fn of(levels: &[Level], fields: &[Field], is_short: bool) -> Self {
         let (enter, leave): (Enter<C>, Leave<C>) = match levels {
             [line] if line.shape.is_ring => (Queue::enqueue_in_line, Queue::dequeue_from_line),
+            [level] if level.shape.is_one && level.shape.is_ranked => {
+                let leave: Leave<C> = match level.ranked[..] {
+                    [Ranked::Runs(_)] => Queue::dequeue_by_rank::<true>,
+                    _ => Queue::dequeue_by_rank::<false>,
+                };
+                (Queue::enqueue_by_rank, leave)
+            }
             [level] if level.shape.is_one || level.shape.is_ranked => {
                 (Queue::enqueue_in_tree::<1>, Queue::dequeue_from_tree)
             }
@@ -55,6 +63,12 @@ impl<C: QueueCode> Queue<C> {
         }
     }
 
+    fn enqueue_by_rank(&mut self, packet: &Packet, arrived_ns: u64) {
+        if let [leaf] = &mut self.levels[..] {
+            self.shared.enqueue_by_rank(leaf, packet, arrived_ns);
+        }
+    }
+
     pub(super) fn enqueue_in_turns(&mut self, packet: &Packet, arrived_ns: u64) {
         if let [leaf] = &mut self.levels[..] {
             self.shared.enqueue_in_turns(leaf, packet, arrived_ns);
@@ -67,6 +81,19 @@ impl<C: QueueCode> Queue<C> {
 
     fn enqueue_in_tree<const DEPTH: usize>(&mut self, packet: &Packet, arrived_ns: u64) {
         self.shared.enqueue_in_tree::<DEPTH>(&mut self.levels, packet, arrived_ns);
+    }
+
+    /// `EXPECTS`: it is known of packets that they will leave some time soon.
+    fn dequeue_by_rank<const EXPECTS: bool>(&mut self) -> Option<Sent> {
+        let served = match &mut self.levels[..] {
+            [leaf] => self.shared.serve_line::<true>(leaf, 0),
+            _ => Served::Empty,
+        };
+        let sent = self.sent(served);
+        if EXPECTS {
+            self.shared.packets.fetch_expected();
+        }
+        sent
     }
 
     fn dequeue_from_turns(&mut self) -> Option<Sent> {
