@@ -192,16 +192,21 @@ impl Packets {
     /// one before left, so it does not matter if it leaves next.
     #[inline(always)]
     pub(super) fn release(&mut self, slot: u32) -> Known {
+        if self.fresh > self.near {
+            self.fetch_second_behind(slot);
+        }
         let free = core::mem::replace(&mut self.free, slot);
         let words = self.head_mut(slot);
-        let (_, next) = pair(core::mem::replace(&mut words[LINK], u64::from(free)));
-        let known = known(words);
-        if self.fresh > self.near
-            && let Some(next) = self.lines.get(next as usize)
-        {
+        words[LINK] = u64::from(free);
+        known(words)
+    }
+
+    #[inline(always)]
+    fn fetch_second_behind(&self, slot: u32) {
+        let (_, next) = pair(self.head(slot)[LINK]);
+        if let Some(next) = self.lines.get(next as usize) {
             (self.fetch)(&self.lines, pair(next[LINK]).1 as usize);
         }
-        known
     }
 
     /// In a long queue, asks for the packet that will leave some time soon.

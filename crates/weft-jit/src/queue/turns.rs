@@ -20,6 +20,9 @@ use weft_ir::queue::{Handler, Level, PACKETS_MAX, Partitions, Scope, Verdict, wo
 
 /// Where a node says which partition is the first of the low rank; that of the high one is in the upper half.
 const LOW: i32 = kept::FIRSTS as i32 * 8;
+/// Where a packet says which one is behind it, in the upper half of a word. What comes writes that half alone, and what
+/// leaves reads it alone, so that it need not wait until the processor has put both together.
+const NEXT: i32 = LINK as i32 * 8 + 4;
 /// Four tags are aligned as one is.
 const UNALIGNED: MemFlagsData = MemFlagsData::new().with_notrap();
 
@@ -64,9 +67,7 @@ pub(super) fn enter(
     let none = way.word(i64::from(NONE));
     let first = way.go_if_none(last, n_lines);
     let before = way.record(packets, last, 1);
-    let link = way.load(before, LINK);
-    let link = way.paired_lower(link, slot);
-    way.store(before, LINK, link);
+    way.builder.ins().istore32(WORD, slot, before, NEXT);
     let longer = way.paired_lower(stood, slot);
     way.builder.ins().jump(put, &[BlockArg::Value(longer)]);
     way.enter_block(first);
@@ -502,8 +503,7 @@ impl<'t, 'f> Way<'t, 'f> {
     fn shorten(&mut self, Head { holder, stands, packet, .. }: Head<'_>) {
         // No place is so high that it has a sign, but that of none, with which both halves become what they are then.
         const _: () = assert!(PACKETS_MAX < 1 << 31 && NO_PACKETS == NONE as i32 as u64);
-        let link = self.load(packet, LINK);
-        let next = self.builder.ins().sshr_imm_u(link, 32);
+        let next = self.builder.ins().sload32(WORD, packet, NEXT);
         let last = self.builder.ins().band_imm_u(stands, !i64::from(u32::MAX));
         let stands = self.builder.ins().bor(last, next);
         self.store(holder, kept::LINE, stands);
