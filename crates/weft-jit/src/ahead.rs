@@ -244,9 +244,10 @@ impl Lines {
 /// Lines of a row that are asked for: what handlers read of a row is at its beginning.
 const LINES_MAX: usize = 3;
 
-/// Asks for a line of a queue.
-pub(crate) fn fetch(line: &weft_ir::queue::layout::Line) {
-    fetch_line(core::ptr::from_ref(line).addr());
+/// Asks for a line of a queue. Where there is none of that number it asks for memory that is another's, which does no
+/// harm and costs less than to find out.
+pub(crate) fn fetch(lines: &[weft_ir::queue::layout::Line], nth: usize) {
+    fetch_line(lines.as_ptr().wrapping_add(nth).addr());
 }
 
 /// Asks for the line at an address.

@@ -18,6 +18,8 @@ enum Known {
     Partitions,
     /// A node is one line of packets as they came.
     Line,
+    /// A node is one line of packets by their ranks.
+    Ranked,
 }
 
 impl Known {
@@ -26,7 +28,7 @@ impl Known {
         match self {
             Self::Nothing => level.shape.is_one,
             Self::Partitions => false,
-            Self::Line => true,
+            Self::Line | Self::Ranked => true,
         }
     }
 }
@@ -65,6 +67,25 @@ impl<C: QueueCode> Shared<C> {
         }
         if is_over {
             self.make_room(levels, &path);
+        }
+    }
+
+    /// As above, to one line of packets by their ranks.
+    #[inline(never)]
+    pub(super) fn enqueue_by_rank(&mut self, leaf: &mut Level, packet: &Packet, arrived_ns: u64) {
+        if leaf.nodes.head(0)[kept::PACKETS] == 0 {
+            self.packets.start_anew();
+        }
+        let slot = self.packets.store(packet, arrived_ns, &self.program.fields);
+        let known = (0, Known::Ranked);
+        let levels = &mut core::array::from_mut(leaf)[..];
+        let len = u64::from(packet.len);
+        if self.admit(levels, known, 0, slot, len).is_none() {
+            return;
+        }
+        self.rank(&mut levels[0], 0, 0, slot);
+        if self.came(levels, known, 0, 0, slot, len) {
+            self.make_room(levels, &[0]);
         }
     }
 
@@ -198,7 +219,11 @@ impl<C: QueueCode> Shared<C> {
         let is_leaf = at + 1 == levels.len();
         let level = &mut levels[at];
         let is_one = known.is_one(level);
-        let is_ranked = matches!(known, Known::Nothing) && level.shape.is_ranked;
+        let is_ranked = match known {
+            Known::Nothing => level.shape.is_ranked,
+            Known::Partitions | Known::Line => false,
+            Known::Ranked => true,
+        };
         let shape = &level.shape;
         let head = level.nodes.head_mut(node);
         count(head, len);

@@ -223,22 +223,29 @@ impl<C: QueueCode> Shared<C> {
     }
 
     /// The partition of the root that is first is a line, or is above one, and was asked: from there on. `asked` left
-    /// its line and all counts.
+    /// its line and all counts. So many turns, that one included, are left before whoever is first is served.
     #[inline(never)]
-    pub(super) fn serve_asked(&mut self, levels: &mut [Level], partition: u32, asked: Asked) -> Served {
+    pub(super) fn serve_asked(
+        &mut self,
+        levels: &mut [Level],
+        partition: u32,
+        asked: Asked,
+        turns_left: u32,
+    ) -> Served {
         self.left = partition;
+        let turns = TURNS_MAX + turns_left.saturating_sub(1);
         match (levels, asked) {
             ([leaf], Asked::Here(asked)) => match self.serve_rest(leaf, 0, partition, asked) {
                 Some((slot, verdict)) => {
                     leaf.served(0, partition, verdict);
                     Served::Sent(slot.into())
                 }
-                None => self.serve_in_turn(leaf, 0),
+                None => self.serve_in_turns(leaf, 0, turns),
             },
             ([level, below @ ..], asked) => {
                 match self.serve_partition::<false, true>(level, below, 0, partition, asked) {
                     Some(served) => served,
-                    None => self.serve_above::<false, true>(level, below, 0),
+                    None => self.serve_turns_above::<false, true>(level, below, 0, turns),
                 }
             }
             ([], _) => Served::Empty,

@@ -280,7 +280,7 @@ impl<C: QueueCode> Queue<C> {
         let levels = levels(&program);
         let turns = code.turns();
         let mut queue = Self {
-            way: Way::of(&levels, turns.is_some()),
+            way: Way::of(&levels, &program.fields, turns.is_some()),
             turns: turns.unwrap_or_default(),
             levels,
             shared: Shared::new(program, code, packets, seed),
@@ -405,7 +405,7 @@ impl<C: QueueCode> Queue<C> {
         let packets: Vec<_> = slots.into_iter().map(taken).collect();
         self.shared.counts.taken += packets.len() as u64;
         self.levels = levels(&self.shared.program);
-        self.shared.packets = Packets::new(&self.shared.program, self.shared.packets.fetch);
+        self.shared.packets.clear();
         (self.last_sent, self.wake_at) = (NONE, NEVER);
         self.shared.stop_timers();
         let now = self.shared.handlers.now();

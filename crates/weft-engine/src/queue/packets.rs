@@ -35,10 +35,13 @@ pub(super) struct Packets {
     pub(super) free: u32,
     /// Places from here on have not been taken since there was no packet: they are not linked.
     fresh: u32,
-    /// So many lines are near anyway, and however many, where a packet does not know the one behind it.
+    /// So many lines are near anyway, and however many, where a packet does not know the one behind it or nobody knows
+    /// how to ask for one.
     near: u32,
+    /// One that will leave some time soon, where packets leave by their ranks.
+    expected: u32,
     /// How to ask for a line.
-    pub(super) fetch: Option<Fetch>,
+    fetch: Fetch,
 }
 
 /// Lines that the core's own caches have, mostly: 128 KiB.
@@ -62,9 +65,16 @@ impl Packets {
             each: program.packet_lines(),
             free: NONE,
             fresh: 0,
-            near: if is_linked { NEAR } else { u32::MAX },
-            fetch,
+            near: if is_linked && fetch.is_some() { NEAR } else { u32::MAX },
+            expected: 0,
+            fetch: fetch.unwrap_or(|_, _| {}),
         }
+    }
+
+    /// As they were before the first came.
+    pub(super) fn clear(&mut self) {
+        self.lines = Record::default().into();
+        self.start_anew();
     }
 
     /// The first line of a packet.
@@ -96,14 +106,24 @@ impl Packets {
         slot
     }
 
-    /// As above, a packet of which no more than the flow is asked. None if no place is free.
+    /// As above, a packet of one line. None if no place is free. `FLOW`: no more than the flow is asked of it.
     #[inline(always)]
-    pub(super) fn store_next(&mut self, packet: &Packet, arrived_ns: u64) -> Option<u32> {
+    pub(super) fn store_next<const FLOW: bool>(
+        &mut self,
+        packet: &Packet,
+        arrived_ns: u64,
+        fields: &[Field],
+    ) -> Option<u32> {
         let slot = self.free;
         let words = self.lines.get_mut(slot as usize)?;
         self.free = words[LINK] as u32;
         describe(words, packet, arrived_ns);
-        words[FIELDS] = u64::from(packet.flow);
+        match fields {
+            _ if FLOW => words[FIELDS] = u64::from(packet.flow),
+            [one] => words[FIELDS] = packet.word(*one),
+            [one, two, ..] => (words[FIELDS], words[FIELDS + 1]) = (packet.word(*one), packet.word(*two)),
+            [] => {}
+        }
         Some(slot)
     }
 
@@ -172,17 +192,29 @@ impl Packets {
     /// one before left, so it does not matter if it leaves next.
     #[inline(always)]
     pub(super) fn release(&mut self, slot: u32) -> Known {
+        if self.fresh > self.near {
+            self.fetch_second_behind(slot);
+        }
         let free = core::mem::replace(&mut self.free, slot);
         let words = self.head_mut(slot);
-        let (_, next) = pair(core::mem::replace(&mut words[LINK], u64::from(free)));
-        let known = known(words);
-        if self.fresh > self.near
-            && let (Some(fetch), Some(next)) = (self.fetch, self.lines.get(next as usize))
-            && let Some(second) = self.lines.get(pair(next[LINK]).1 as usize)
-        {
-            fetch(second);
+        words[LINK] = u64::from(free);
+        known(words)
+    }
+
+    #[inline(always)]
+    fn fetch_second_behind(&self, slot: u32) {
+        let (_, next) = pair(self.head(slot)[LINK]);
+        if let Some(next) = self.lines.get(next as usize) {
+            (self.fetch)(&self.lines, pair(next[LINK]).1 as usize);
         }
-        known
+    }
+
+    /// In a long queue, asks for the packet that will leave some time soon.
+    #[inline(always)]
+    pub(super) fn fetch_expected(&self) {
+        if self.fresh > NEAR {
+            (self.fetch)(&self.lines, self.expected as usize);
+        }
     }
 
     /// When a packet came.
@@ -349,5 +381,10 @@ impl Places for Packets {
     #[inline(always)]
     fn set_rank(&mut self, id: u32, rank: i64) {
         self.head_mut(id)[RANK] = rank as u64;
+    }
+
+    #[inline(always)]
+    fn expect(&mut self, id: u32) {
+        self.expected = id;
     }
 }

@@ -5,24 +5,31 @@ use super::leave::Asked;
 use super::level::{Level, kept};
 use super::order::Orders;
 use super::records::{Head, MISSING};
+use super::shared::Shared;
 use super::way::{Enter, Leave};
-use super::{NEVER, NONE, Packet, Queue, QueueCode, Sent, TURNS_MAX};
+use super::{Field, NEVER, NONE, Packet, Queue, QueueCode, Sent, TURNS_MAX};
 use weft_ir::queue::Verdict;
 use weft_ir::queue::turns::{Aside, Stop, Turn, entered};
 
 impl<C: QueueCode> Queue<C> {
     /// The functions of the short way, where each partition is a queue of its own or not.
-    pub(super) fn short_way<const LINES: bool>(root: &Level) -> (Enter<C>, Leave<C>) {
+    pub(super) fn short_way<const LINES: bool>(root: &Level, fields: &[Field]) -> (Enter<C>, Leave<C>) {
+        let enter: Enter<C> = match fields {
+            [] | [Field::Flow] => Self::enqueue_in_turn::<LINES, true>,
+            _ => Self::enqueue_in_turn::<LINES, false>,
+        };
         match root.orders {
-            Orders::Few(_) => (Self::enqueue_in_turn::<LINES>, Self::dequeue_in_turn::<LINES, true>),
-            Orders::Ranked(_) => (Self::enqueue_in_turn::<LINES>, Self::dequeue_in_turn::<LINES, false>),
+            Orders::Few(_) => (enter, Self::dequeue_in_turn::<LINES, true>),
+            Orders::Ranked(_) => (enter, Self::dequeue_in_turn::<LINES, false>),
         }
     }
 
-    /// A packet comes.
-    fn enqueue_in_turn<const LINES: bool>(&mut self, packet: &Packet, arrived_ns: u64) {
-        let Some(slot) = self.shared.packets.store_next(packet, arrived_ns) else {
-            return self.enqueue_into_more::<LINES>(packet, arrived_ns);
+    /// A packet comes. `FLOW`: no more than the flow is asked of it.
+    fn enqueue_in_turn<const LINES: bool, const FLOW: bool>(&mut self, packet: &Packet, arrived_ns: u64) {
+        let Shared { packets, program, .. } = &mut self.shared;
+        let fields = if FLOW { &[] } else { &program.fields[..] };
+        let Some(slot) = packets.store_next::<FLOW>(packet, arrived_ns, fields) else {
+            return self.enqueue_into_more::<LINES, FLOW>(packet, arrived_ns);
         };
         let entered = self.enter::<LINES>(slot).unwrap_or(entered::NOT);
         if entered != entered::DONE {
@@ -31,9 +38,9 @@ impl<C: QueueCode> Queue<C> {
     }
 
     #[cold]
-    fn enqueue_into_more<const LINES: bool>(&mut self, packet: &Packet, arrived_ns: u64) {
+    fn enqueue_into_more<const LINES: bool, const FLOW: bool>(&mut self, packet: &Packet, arrived_ns: u64) {
         self.shared.packets.grow();
-        self.enqueue_in_turn::<LINES>(packet, arrived_ns);
+        self.enqueue_in_turn::<LINES, FLOW>(packet, arrived_ns);
     }
 
     /// Puts a packet behind those of its partition, if that is all that is to be done: else nothing has changed.
@@ -49,6 +56,9 @@ impl<C: QueueCode> Queue<C> {
     #[inline(never)]
     fn enqueue_long<const LINES: bool>(&mut self, slot: u32, entered: u64) {
         assert!(entered != entered::MISSING, "{MISSING}");
+        if let (Some(partition), [root, ..]) = (entered::partition(entered), &mut self.levels[..]) {
+            return root.enter(0, partition);
+        }
         match &mut self.levels[..] {
             levels @ [_, _] => self.shared.came_to_two::<LINES>(levels, slot),
             [leaf, ..] => self.shared.came_to_turns(leaf, slot),
@@ -59,33 +69,48 @@ impl<C: QueueCode> Queue<C> {
     /// The next packet of the partition that is first. `FEW`: the code keeps the order of partitions by itself.
     fn dequeue_in_turn<const LINES: bool, const FEW: bool>(&mut self) -> Option<Sent> {
         self.wake_at = NEVER;
-        let turn = self.take_turns::<LINES, FEW>(TURNS_MAX.into())?;
-        if turn.stop() == Stop::Sent { self.leaves_from(&turn) } else { self.dequeue_on::<LINES, FEW>(turn) }
+        let (turn, first) = self.take_turns::<LINES, FEW>(TURNS_MAX.into())?;
+        match turn.stop() {
+            Stop::Sent => self.leaves_from(&turn),
+            Stop::Placed if !FEW => self.leaves_to_be_placed(&turn, first),
+            _ => self.dequeue_on::<LINES, FEW>(turn),
+        }
     }
 
-    /// Partitions take turns until one of them needs more than that.
+    /// Partitions take turns until one of them needs more than that; and the one that was first, if `FEW` is not so.
     #[inline(always)]
-    fn take_turns<const LINES: bool, const FEW: bool>(&mut self, turns_left: u64) -> Option<Turn> {
+    fn take_turns<const LINES: bool, const FEW: bool>(&mut self, turns_left: u64) -> Option<(Turn, u32)> {
         let Self { levels, shared, turns, .. } = self;
         let (root, lines) = root::<LINES>(levels)?;
         let first = if FEW { NONE } else { root.first(0)? };
-        let Level { nodes, partitions, .. } = root;
         let mut aside = Aside { event: &mut shared.handlers.event, lines };
         let packets = &mut shared.packets.lines;
-        Some((turns.leave)(
+        let Level { nodes, partitions, .. } = root;
+        let turn = (turns.leave)(
             &mut nodes.lines,
             &mut partitions.lines,
             packets,
             first.into(),
             turns_left,
             &mut aside,
-        ))
+        );
+        Some((turn, first))
     }
 
     /// A packet is sent as it is.
     #[inline(always)]
     fn leaves_from(&mut self, turn: &Turn) -> Option<Sent> {
         self.shared.left = turn.end() as u32;
+        self.leaves(turn.slot())
+    }
+
+    /// As above, from a partition that is not where it belongs any more.
+    #[inline(always)]
+    fn leaves_to_be_placed(&mut self, turn: &Turn, first: u32) -> Option<Sent> {
+        let level = self.levels.first_mut()?;
+        let is_empty = level.partitions.head(first)[kept::PACKETS] == 0;
+        level.find_place(0, first, is_empty, Verdict::of_word(turn.end()));
+        self.shared.left = first;
         self.leaves(turn.slot())
     }
 
@@ -99,14 +124,9 @@ impl<C: QueueCode> Queue<C> {
             match turn.stop() {
                 Stop::Nothing => return self.dequeue_whoever(),
                 Stop::Sent => return self.leaves_from(&turn),
-                Stop::Placed => {
-                    let is_empty = level.partitions.head(first)[kept::PACKETS] == 0;
-                    level.find_place(0, first, is_empty, Verdict::of_word(end));
-                    self.shared.left = first;
-                    return self.leaves(slot);
-                }
-                Stop::Asked => return self.dequeue_asked(first, Asked::Here((slot, end))),
-                Stop::AskedBelow => return self.dequeue_asked(first, Asked::Line((slot, end))),
+                Stop::Placed => return self.leaves_to_be_placed(&turn, first),
+                Stop::Asked => return self.dequeue_asked(first, Asked::Here((slot, end)), turn.left()),
+                Stop::AskedBelow => return self.dequeue_asked(first, Asked::Line((slot, end)), turn.left()),
                 Stop::Empty => self.shared.found_empty::<false>(level, below, 0, first, TURNS_MAX),
                 Stop::Next => level.rotate(0, first),
                 Stop::Missing => panic!("{MISSING}"),
@@ -114,7 +134,7 @@ impl<C: QueueCode> Queue<C> {
             if end == 0 {
                 return self.dequeue_whoever();
             }
-            turn = self.take_turns::<LINES, FEW>(end)?;
+            (turn, _) = self.take_turns::<LINES, FEW>(end)?;
         }
     }
 
@@ -126,8 +146,8 @@ impl<C: QueueCode> Queue<C> {
     }
 
     /// A packet is not to be sent as it is.
-    fn dequeue_asked(&mut self, partition: u32, asked: Asked) -> Option<Sent> {
-        let served = self.shared.serve_asked(&mut self.levels, partition, asked);
+    fn dequeue_asked(&mut self, partition: u32, asked: Asked, turns_left: u32) -> Option<Sent> {
+        let served = self.shared.serve_asked(&mut self.levels, partition, asked, turns_left);
         self.sent(served)
     }
 }

@@ -2,7 +2,8 @@
 
 use super::leave::Served;
 use super::level::Level;
-use super::{Packet, Queue, QueueCode, Sent};
+use super::ranked::Ranked;
+use super::{Field, Packet, Queue, QueueCode, Sent};
 use core::fmt;
 use weft_ir::queue::LEVELS_MAX;
 
@@ -21,14 +22,21 @@ pub(super) struct Way<C> {
 
 impl<C: QueueCode> Way<C> {
     /// That of a queue of these levels, which may have code for a short way.
-    pub(super) fn of(levels: &[Level], is_short: bool) -> Self {
+    pub(super) fn of(levels: &[Level], fields: &[Field], is_short: bool) -> Self {
         let (enter, leave): (Enter<C>, Leave<C>) = match levels {
             [line] if line.shape.is_ring => (Queue::enqueue_in_line, Queue::dequeue_from_line),
+            [level] if level.shape.is_one && level.shape.is_ranked => {
+                let leave: Leave<C> = match level.ranked[..] {
+                    [Ranked::Runs(_)] => Queue::dequeue_by_rank::<true>,
+                    _ => Queue::dequeue_by_rank::<false>,
+                };
+                (Queue::enqueue_by_rank, leave)
+            }
             [level] if level.shape.is_one || level.shape.is_ranked => {
                 (Queue::enqueue_in_tree::<1>, Queue::dequeue_from_tree)
             }
-            [root] if is_short => Queue::short_way::<false>(root),
-            [root, _] if is_short => Queue::short_way::<true>(root),
+            [root] if is_short => Queue::short_way::<false>(root, fields),
+            [root, _] if is_short => Queue::short_way::<true>(root, fields),
             [_] => (Queue::enqueue_in_turns, Queue::dequeue_from_turns),
             [level, line] if !level.shape.is_one && line.shape.is_line => {
                 (Queue::enqueue_in_two::<true>, Queue::dequeue_from_lines)
@@ -55,6 +63,12 @@ impl<C: QueueCode> Queue<C> {
         }
     }
 
+    fn enqueue_by_rank(&mut self, packet: &Packet, arrived_ns: u64) {
+        if let [leaf] = &mut self.levels[..] {
+            self.shared.enqueue_by_rank(leaf, packet, arrived_ns);
+        }
+    }
+
     pub(super) fn enqueue_in_turns(&mut self, packet: &Packet, arrived_ns: u64) {
         if let [leaf] = &mut self.levels[..] {
             self.shared.enqueue_in_turns(leaf, packet, arrived_ns);
@@ -67,6 +81,19 @@ impl<C: QueueCode> Queue<C> {
 
     fn enqueue_in_tree<const DEPTH: usize>(&mut self, packet: &Packet, arrived_ns: u64) {
         self.shared.enqueue_in_tree::<DEPTH>(&mut self.levels, packet, arrived_ns);
+    }
+
+    /// `EXPECTS`: it is known of packets that they will leave some time soon.
+    fn dequeue_by_rank<const EXPECTS: bool>(&mut self) -> Option<Sent> {
+        let served = match &mut self.levels[..] {
+            [leaf] => self.shared.serve_line::<true>(leaf, 0),
+            _ => Served::Empty,
+        };
+        let sent = self.sent(served);
+        if EXPECTS {
+            self.shared.packets.fetch_expected();
+        }
+        sent
     }
 
     fn dequeue_from_turns(&mut self) -> Option<Sent> {

@@ -262,7 +262,8 @@ fn turns(dice: &mut Dice) -> QueueProgram {
         ..Handlers::default()
     };
     let levels = [level].into_iter().chain(below).collect();
-    QueueProgram { name: "turns".into(), levels, fields: vec![Field::Flow] }
+    let fields: [&[Field]; 3] = [&[Field::Flow], &[Field::Src], &[Field::Flow, Field::Remaining]];
+    QueueProgram { name: "turns".into(), levels, fields: fields[dice.below(3)].into() }
 }
 
 /// A handler that says the one and the other by turns, and may change the rank of its partition with it.

@@ -9,8 +9,8 @@ use super::{Level, QueueProgram, word};
 pub const LINE_WORDS: usize = 8;
 /// A line: the first of a record has what every packet touches.
 pub type Line = [u64; LINE_WORDS];
-/// Asks for a line that will soon be needed, and waits for nothing. It changes nothing.
-pub type Fetch = fn(&Line);
+/// Asks for the line of a number, if there is one, that will soon be needed, and waits for nothing. It changes nothing.
+pub type Fetch = fn(&[Line], usize);
 /// No packet, and no partition.
 pub const NONE: u32 = u32::MAX;
 

@@ -10,8 +10,8 @@
 
 use super::layout::{Line, NONE, SEEN_IN_HEAD, record_lines};
 use super::{
-    EventWords, Field, Handler, Level, Op, PacketOrder, Partitions, QueueProgram, Scope, Slot, Step, Verdict,
-    word,
+    EventWords, Handler, Level, Moment, Op, PacketOrder, Partitions, QueueProgram, Scope, Slot, Step,
+    Verdict, word,
 };
 use core::any::Any;
 use core::fmt;
@@ -31,6 +31,8 @@ pub struct Turns<'p> {
     pub key_word: u16,
     /// A partition may have another rank than that under which it stands, after a handler of this way.
     pub ranks: bool,
+    /// As above, when a turn begins.
+    pub reranks: bool,
     /// The order is by two ranks at most: code finds the first, and keeps the order, by itself.
     pub finds_first: bool,
     /// Lines of a record.
@@ -54,7 +56,6 @@ impl<'p> Turns<'p> {
         let is_short = usize::from(key_word) < SEEN_IN_HEAD
             && may_take_turns(level)
             && line.is_none_or(is_plain_line)
-            && matches!(program.fields[..], [] | [Field::Flow])
             && program.packet_lines() == 1
             && program.levels.iter().flat_map(|level| level.handlers.iter()).all(|(_, h)| may_be_short(h));
         is_short.then(|| Self {
@@ -65,6 +66,11 @@ impl<'p> Turns<'p> {
                 .into_iter()
                 .flatten()
                 .any(Handler::ranks),
+            // ACTIVATE ranks what is put into the order behind it.
+            reranks: level
+                .handlers
+                .iter()
+                .any(|(moment, handler)| moment != Moment::Activate && handler.ranks()),
             finds_first: matches!(level.order.bits, Some(0..=1)),
             node_lines: record_lines(level.node_words()),
             partition_lines: record_lines(level.partition_words()),
@@ -72,9 +78,9 @@ impl<'p> Turns<'p> {
         })
     }
 
-    /// The code puts partitions that get a packet into the order by itself.
+    /// The code takes packets of partitions that are not in the order, too: no timers begin with one.
     pub fn activates(&self) -> bool {
-        self.finds_first && self.line.is_none_or(|line| line.handlers.every.is_empty())
+        self.line.is_none_or(|line| line.handlers.every.is_empty())
     }
 }
 
@@ -168,7 +174,7 @@ pub enum Stop {
     /// As above, and the partition is not where it belongs any more: DEQUEUE ended with [`Turn::end`].
     Placed = 2,
     /// As above, but the packet is not to be sent as it is: that of the partition ended so, or that of the line below
-    /// it.
+    /// it. There are [`Turn::left`] turns left, this one included.
     Asked = 3,
     /// As above.
     AskedBelow = 4,
@@ -184,7 +190,7 @@ pub enum Stop {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Turn {
-    /// The packet.
+    /// The packet, and the turns that are left where it was asked for.
     slot: u64,
     /// The stop, and the end behind it.
     how: u64,
@@ -215,6 +221,12 @@ impl Turn {
         self.slot as u32
     }
 
+    /// Turns that are left, where the packet was asked for.
+    #[inline(always)]
+    pub fn left(&self) -> u32 {
+        (self.slot >> 32) as u32
+    }
+
     /// The word with which a handler ended, or turns that are left, or a partition.
     #[inline(always)]
     pub fn end(&self) -> u64 {
@@ -240,6 +252,16 @@ pub mod entered {
     pub const DONE: u64 = 4;
     /// There are fewer records than the program has, or an id is that of none: an error of the queue itself.
     pub const MISSING: u64 = 2;
+    /// It was put there, and its partition, which is [`partition`], is to be put into the order.
+    pub const NEW: u64 = 1;
+    /// Bits of these.
+    pub const BITS: u8 = 8;
+
+    /// The partition that is new.
+    #[inline(always)]
+    pub const fn partition(entered: u64) -> Option<u32> {
+        if entered as u8 as u64 == NEW { Some((entered >> BITS) as u32) } else { None }
+    }
 }
 
 /// Puts a packet, whose words are in its place, behind those of its partition: the records of the root and of its

@@ -20,6 +20,9 @@ use weft_ir::queue::{Handler, Level, PACKETS_MAX, Partitions, Scope, Verdict, wo
 
 /// Where a node says which partition is the first of the low rank; that of the high one is in the upper half.
 const LOW: i32 = kept::FIRSTS as i32 * 8;
+/// Where a packet says which one is behind it, in the upper half of a word. What comes writes that half alone, and what
+/// leaves reads it alone, so that it need not wait until the processor has put both together.
+const NEXT: i32 = LINK as i32 * 8 + 4;
 /// Four tags are aligned as one is.
 const UNALIGNED: MemFlagsData = MemFlagsData::new().with_notrap();
 
@@ -33,6 +36,8 @@ pub(super) fn enter(
     let mut way = Way::new(turns, vec_words, builder, target);
     let [node, partitions, tags, packets, slot, aside] = way.begin(1);
     way.aside = aside;
+    let partitions = way.partitions(partitions);
+    let node = way.vec_of(node, turns.node_lines);
     let n_lines = way.len(packets);
     let packets = way.start(packets);
     way.go_if(IntCC::UnsignedGreaterThanOrEqual, slot, n_lines, way.missing);
@@ -41,8 +46,6 @@ pub(super) fn enter(
     let key = way.load(packet, KEPT + usize::from(turns.key_word));
     let miss = way.cold_block();
     let partition = way.place_of(key, tags, miss);
-    let partitions = way.partitions(partitions);
-    let node = way.vec_of(node, turns.node_lines);
     let own = way.record(partitions, partition, turns.partition_lines);
     let line = way.line(partition);
     // It is in the order, which is the highest bit of its place; or nowhere.
@@ -64,9 +67,7 @@ pub(super) fn enter(
     let none = way.word(i64::from(NONE));
     let first = way.go_if_none(last, n_lines);
     let before = way.record(packets, last, 1);
-    let link = way.load(before, LINK);
-    let link = way.paired_lower(link, slot);
-    way.store(before, LINK, link);
+    way.builder.ins().istore32(WORD, slot, before, NEXT);
     let longer = way.paired_lower(stood, slot);
     way.builder.ins().jump(put, &[BlockArg::Value(longer)]);
     way.enter_block(first);
@@ -91,8 +92,14 @@ pub(super) fn enter(
             way.handler(activate, Seen { node, own, packet, event }, |_| entered);
             way.enter_block(entered);
         }
-        way.append(own, partition, node);
-        way.builder.ins().jump(in_order, &[]);
+        if turns.finds_first {
+            way.append(own, partition, node);
+            way.builder.ins().jump(in_order, &[]);
+        } else {
+            let named = way.builder.ins().ishl_imm_u(partition, i64::from(entered::BITS));
+            let named = way.builder.ins().bor_imm_u(named, entered::NEW as i64);
+            way.builder.ins().return_(&[named]);
+        }
         way.enter_block(in_order);
     }
     let done = way.builder.create_block();
@@ -422,7 +429,7 @@ impl<'t, 'f> Way<'t, 'f> {
                 let seen = Seen { node: record, own: record, ..self.seen(dequeue, turn, turn.packet) };
                 self.handler(dequeue, seen, |verdict| if verdict == Verdict::Pass { sent } else { asked });
                 self.enter_block(asked);
-                self.stop(Stop::AskedBelow, Some(turn.slot), end);
+                self.stop_asked(Stop::AskedBelow, turn, end);
                 self.enter_block(sent);
             }
         }
@@ -441,7 +448,7 @@ impl<'t, 'f> Way<'t, 'f> {
             None => drop(self.builder.ins().jump(sent, &[])),
         }
         self.enter_block(asked);
-        self.stop(Stop::Asked, Some(turn.slot), end);
+        self.stop_asked(Stop::Asked, turn, end);
         for (block, verdict) in [(rotate, Verdict::Rotate), (sent, Verdict::Pass)] {
             self.enter_block(block);
             self.place(turn, n_left, verdict);
@@ -496,8 +503,7 @@ impl<'t, 'f> Way<'t, 'f> {
     fn shorten(&mut self, Head { holder, stands, packet, .. }: Head<'_>) {
         // No place is so high that it has a sign, but that of none, with which both halves become what they are then.
         const _: () = assert!(PACKETS_MAX < 1 << 31 && NO_PACKETS == NONE as i32 as u64);
-        let link = self.load(packet, LINK);
-        let next = self.builder.ins().sshr_imm_u(link, 32);
+        let next = self.builder.ins().sload32(WORD, packet, NEXT);
         let last = self.builder.ins().band_imm_u(stands, !i64::from(u32::MAX));
         let stands = self.builder.ins().bor(last, next);
         self.store(holder, kept::LINE, stands);
@@ -510,6 +516,12 @@ impl<'t, 'f> Way<'t, 'f> {
         let bases = [of(self, node, kept::WORDS), of(self, own, kept::WORDS), of(self, packet, KEPT), event];
         let ends = Ends::GoOn(Verdict::ALL.map(to));
         Translator::new(handler, &mut self.builder, bases, ends).all();
+    }
+
+    /// A handler was asked of the first packet, which is not to be sent as it is.
+    fn stop_asked(&mut self, stop: Stop, turn: Head<'_>, end: clif::Value) {
+        let slot = self.paired(turn.slot, turn.left);
+        self.stop(stop, Some(slot), end);
     }
 
     fn stop(&mut self, stop: Stop, slot: Option<clif::Value>, end: clif::Value) {
@@ -549,6 +561,11 @@ impl<'t, 'f> Way<'t, 'f> {
     /// Puts the first partition behind those of its rank; or stops, where that is another's to do. The one that is
     /// first then, and where that is said: to load it would have to wait for what is stored here.
     fn put_back(&mut self, turn: Head<'_>, said: Said) -> (clif::Value, clif::Value) {
+        if self.turns.finds_first && !self.turns.reranks {
+            let (_, next) = self.links(turn.own);
+            self.builder.ins().istore32(WORD, next, turn.list, LOW);
+            return (next, turn.list);
+        }
         let (rank, stands) = (self.load(turn.own, kept::RANK), self.load(turn.own, kept::STANDS));
         let (elsewhere, back) = (self.cold_block(), self.builder.create_block());
         let [first, list] = [(); 2].map(|()| self.builder.append_block_param(back, I64));

@@ -40,6 +40,9 @@ pub(super) trait Places {
     fn rank(&self, id: u32) -> i64;
     /// Sets it.
     fn set_rank(&mut self, id: u32, rank: i64);
+    /// An id will be the first some time soon.
+    #[inline(always)]
+    fn expect(&mut self, _id: u32) {}
 }
 
 impl Ranked {
@@ -97,7 +100,7 @@ impl Ranked {
                 tournament.remove(first, places);
                 Some(first)
             }
-            Self::Runs(runs) => runs.pop(),
+            Self::Runs(runs) => runs.pop(places),
         }
     }
 

@@ -15,6 +15,7 @@
 //! last ones, go into a heap of their own then, whose root is the last of all. Until that is empty nobody has to look
 //! at the others: one look at all pays for an eighth as many that are taken away.
 
+use super::Places;
 use super::entry::{self, BACK, Entry, FIRST_SEQ, HOLE, NOBODY, SEQS};
 use super::sort::sort_from_last;
 use core::hint::select_unpredictable;
@@ -100,7 +101,7 @@ impl Runs {
 
     /// Takes the first out.
     #[inline(always)]
-    pub(super) fn pop(&mut self) -> Option<u32> {
+    pub(super) fn pop(&mut self, places: &mut impl Places) -> Option<u32> {
         if self.has_hole() {
             self.fill();
         }
@@ -118,17 +119,20 @@ impl Runs {
             *root = HOLE;
             return Some(id);
         }
-        Some(self.pop_of_run(id))
+        Some(self.pop_of_run(id, places))
     }
 
     /// Takes the first out, which is that of a run.
     #[inline(always)]
-    fn pop_of_run(&mut self, named: u32) -> u32 {
+    fn pop_of_run(&mut self, named: u32, places: &mut impl Places) -> u32 {
         let nth = (named - entry::IDS) as usize;
         let run = &mut self.runs[nth];
         let first = run.pop().unwrap_or(NOBODY);
         match run.last() {
-            Some(next) => down(&mut self.heap, 0, next.with_id(named)),
+            Some(next) => {
+                places.expect(next.id());
+                down(&mut self.heap, 0, next.with_id(named));
+            }
             None => {
                 self.free |= 1 << nth;
                 self.heap[0] = HOLE;
