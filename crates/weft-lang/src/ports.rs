@@ -44,6 +44,11 @@ pub fn rows(ports: &[Port], groups: &[Group], devices: &[Device], table: &Table)
 }
 
 impl Port {
+    /// What its options say of its device.
+    pub fn device_said(&self) -> Device {
+        self.device_or(Device::default())
+    }
+
     /// What its options say of its device, and what `device` says of all else.
     fn device_or(&self, device: Device) -> Device {
         let option = |name: &str| self.options.iter().find(|option| option.name == name);

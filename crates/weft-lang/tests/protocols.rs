@@ -71,6 +71,21 @@ fn library_and_examples_are_in_house_style() {
     }
 }
 
+/// Who copies the example of a page would be told that something in it does not exist.
+#[test]
+fn examples_of_pages_are_programs() {
+    for import in imports() {
+        let text = std::fs::read_to_string(files::root().join(&import)).expect("it is text");
+        let lines = text.lines().skip_while(|line| *line != "-- EXAMPLE").skip(1);
+        let example: Vec<&str> = lines.map_while(|line| line.strip_prefix("--   ")).collect();
+        assert!(!example.is_empty(), "{import} has no example");
+        let head = "IMPORT 'library/protocols/all.weft'; IMPORT 'library/elements/monitor.weft';
+            CREATE PORT wan ON memory; CREATE PORT lan ON memory; CREATE PORT core ON memory;
+            CREATE PORT fabric ON memory;\n";
+        checked(format!("{head}{}", example.join("\n")));
+    }
+}
+
 fn all() -> Network {
     checked(imports().iter().map(|path| format!("IMPORT '{path}';\n")).collect())
 }

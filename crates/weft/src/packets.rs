@@ -12,12 +12,13 @@ use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
 use weft_engine::queue::Written;
 use weft_engine::state::Staged;
 use weft_io::packet::file::Pace;
-use weft_io::packet::port::{Driver, PortConfig, QUEUES_MAX};
+use weft_io::packet::port::{Driver, Made, PortConfig, QUEUES_MAX};
 use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;
 use weft_ir::queue::{QueueCode, QueueProgram};
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{self, Edge, GroupChoice, PortKind, Setting};
+use weft_lang::ports::Device;
 use weft_lang::source::{SourceMap, Span};
 use weft_opt::lower::{LowerOptions, lower_group, lower_headers, lower_when, lower_with_lines};
 
@@ -79,12 +80,14 @@ fn port_of(port: &hir::Port) -> Result<PortConfig, Box<Diagnostic>> {
         PortKind::Pcap => Driver::Read(Pace::Full),
         PortKind::Memory => return Err(Box::new(without_device(port))),
     };
+    let Device { mtu, mac } = port.device_said();
     Ok(PortConfig {
         name: port.name.clone(),
         driver,
         device: port.device.clone(),
         namespace: text("namespace"),
         queues: queues_of(port)?,
+        made: Made { mtu, mac },
     })
 }
 

@@ -213,6 +213,20 @@ pub fn set_mtu(name: &str, mtu: u16) -> Result<(), OpenError> {
         .map_err(|error| fail(name, "set the MTU", error))
 }
 
+/// Sets the address of an interface on its Ethernet.
+///
+/// # Errors
+/// There is none of this name, it is on none, the address is of a group, or it is not permitted.
+pub fn set_mac(name: &str, mac: [u8; 6]) -> Result<(), OpenError> {
+    ioctl(libc::SIOCSIFHWADDR, name, &mut InterfaceRequest::Address(libc::ARPHRD_ETHER, mac))
+        .map_err(|error| fail(name, "set the address", error))
+}
+
+/// Whether there is an interface of this name in the network namespace that the thread is in.
+pub(super) fn is_there(name: &str) -> bool {
+    sys::interface_index(name).is_ok()
+}
+
 /// Has an interface leave a kind of work to others, or do it itself. An interface whose packets go through native XDP
 /// at the other end has to finish its checksums itself: XDP forgets that they are not.
 ///

@@ -27,6 +27,17 @@ pub struct PortConfig {
     pub namespace: Option<String>,
     /// How many queues, 1 to [`QUEUES_MAX`]; `None`: one for each worker, as far as the device can. A capture has one.
     pub queues: Option<u16>,
+    /// How a device is to be that the port makes.
+    pub made: Made,
+}
+
+/// How a device is to be that does not exist before its port is opened; what is not said is the system's choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Made {
+    /// Bytes of its longest packet.
+    pub mtu: Option<u16>,
+    /// The host's address on it, of a TAP device.
+    pub mac: Option<[u8; 6]>,
 }
 
 /// What carries the frames of a port.
@@ -148,8 +159,8 @@ fn open(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<Vec<
             let queues = queues.unwrap_or_else(|| workers.min(interface::receive_queues(device)));
             boxed(XdpSocket::open(device, port, queues, options)?)
         }
-        Driver::Tun => boxed(open_tun(device, Link::Ip, port, *queues, workers)?),
-        Driver::Tap => boxed(open_tun(device, Link::Ethernet, port, *queues, workers)?),
+        Driver::Tun => boxed(open_tun(config, Link::Ip, port, workers)?),
+        Driver::Tap => boxed(open_tun(config, Link::Ethernet, port, workers)?),
         Driver::Read(pace) => {
             boxed(vec![FileSource::open(Path::new(device), Link::Ethernet, Place { port, queue: 0 }, pace)?])
         }
@@ -157,20 +168,21 @@ fn open(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<Vec<
     })
 }
 
-/// A device that we make is of no use until it is up.
-fn open_tun(
-    device: &str,
-    link: Link,
-    port: u16,
-    queues: Option<u16>,
-    workers: u16,
-) -> Result<Vec<Tun>, OpenError> {
+/// A device that we make is as the port says, and of no use until it is up.
+fn open_tun(config: &PortConfig, link: Link, port: u16, workers: u16) -> Result<Vec<Tun>, OpenError> {
+    let PortConfig { device, queues, made: Made { mtu, mac }, .. } = config;
+    let (is_old, queues) = (interface::is_there(device), *queues);
     let opened = match (Tun::open(device, link, port, queues.unwrap_or(workers)), queues) {
         // One that is there already may have been made for a single queue.
         (Err(_), None) if workers > 1 => Tun::open(device, link, port, 1)?,
         (opened, _) => opened?,
     };
-    interface::set_up(opened[0].name(), true)?;
+    let name = opened[0].name();
+    if !is_old {
+        mtu.map_or(Ok(()), |mtu| interface::set_mtu(name, mtu))?;
+        mac.filter(|_| link == Link::Ethernet).map_or(Ok(()), |mac| interface::set_mac(name, mac))?;
+    }
+    interface::set_up(name, true)?;
     Ok(opened)
 }
 

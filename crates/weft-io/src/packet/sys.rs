@@ -161,7 +161,11 @@ pub(super) fn interface_ioctl(
     match request {
         InterfaceRequest::Flags(flags) => argument.ifr_ifru.ifru_flags = *flags,
         InterfaceRequest::Mtu(mtu) => argument.ifr_ifru.ifru_mtu = *mtu,
-        InterfaceRequest::Address(..) => {}
+        InterfaceRequest::Address(kind, address) => {
+            let mut wanted = libc::sockaddr { sa_family: *kind, sa_data: [0; 14] };
+            wanted.sa_data.iter_mut().zip(*address).for_each(|(to, from)| *to = from as _);
+            argument.ifr_ifru.ifru_hwaddr = wanted;
+        }
         InterfaceRequest::Ethtool { command, value } => {
             ethtool = [*command, **value];
             argument.ifr_ifru.ifru_data = ethtool.as_mut_ptr().cast();

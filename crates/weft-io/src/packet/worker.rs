@@ -840,7 +840,7 @@ mod tests {
 
     fn port(driver: Driver, device: Memory) -> Port {
         let (name, device_name) = ("p".to_owned(), "d".to_owned());
-        let config = PortConfig { name, driver, device: device_name, namespace: None, queues: None };
+        let config = PortConfig { name, driver, device: device_name, namespace: None, queues: None, made: Made::default() };
         let recovery = Arc::new(Recovery::new(Vec::new(), 0));
         Port::new(config, vec![Box::new(device)], None, None, (0, recovery))
     }

@@ -191,7 +191,7 @@ fn worker_of(config: &PortConfig, (port, queue): (usize, usize), n_queues: usize
 
 #[cfg(test)]
 mod tests {
-    use super::super::port::Driver;
+    use super::super::port::{Driver, Made};
     use super::*;
 
     /// Both directions of a flow would be on two workers, or a worker would have no work.
@@ -203,6 +203,7 @@ mod tests {
             device: "d".to_owned(),
             namespace: None,
             queues: None,
+            made: Made::default(),
         };
         let of = |driver, place, n_queues| worker_of(&config(driver), place, n_queues, 4);
         let dealt: Vec<_> = (0..6).map(|queue| of(Driver::Packet, (7, queue), 6)).collect();

@@ -508,6 +508,9 @@ impl fmt::Display for ReadError {
         let Self { at, records, fault } = self;
         let record = records + 1;
         match fault {
+            Fault::Cut { have } if have == at => {
+                write!(f, "the capture is cut short: it ends at byte {at}, in its file header")
+            }
             Fault::Cut { have } => {
                 write!(f, "the capture is cut short: it ends at byte {at}, {have} bytes into record {record}")
             }
