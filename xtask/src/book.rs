@@ -3,7 +3,7 @@
 //! | page | made from |
 //! | --- | --- |
 //! | `docs/src/library/README.md` | the summaries of all library files |
-//! | `docs/src/library/NAME.md` | the header of NAME.weft in the library |
+//! | `docs/src/library/NAME.md` | the header of NAME.weft in the library, and `benches/instructions.json` |
 //! | `docs/src/SUMMARY.md`, behind the pages on all of the library | the names of all library files |
 //! | `docs/src/library/lines.md` | the library, the twins of its elements, and what others published |
 //! | `docs/src/reference/diagnostics.md` | the table of codes in `weft-lang` |
@@ -15,6 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::compare::{self, Counts};
 use crate::library_folder::library_folder;
 use crate::workspace::{Workspace, cargo};
 
@@ -68,9 +69,11 @@ pub(crate) fn pages(root: &Path) -> Result<Vec<Page>, String> {
     pages.push(("docs/src/library/README.md".to_owned(), index(&library)));
     pages.push((SUMMARY.to_owned(), contents(&read(&root.join(SUMMARY))?, &library)));
     pages.push(("docs/src/library/lines.md".to_owned(), crate::lines::page(root, &library)));
+    let counts = compare::kept(root)?;
     for (import, text) in &library {
         let name = stem(import);
-        pages.push((format!("docs/src/library/{name}.md"), manual(name, import, text)));
+        let cost = cost(name, import, text, &counts);
+        pages.push((format!("docs/src/library/{name}.md"), manual(name, import, text, &cost)));
     }
     pages.extend(crate::editors::pages(root)?);
     Ok(pages)
@@ -159,8 +162,40 @@ fn lines(text: &str) -> usize {
     text.lines().filter(is_program).count()
 }
 
-/// The manual page of an element: a section for each heading of its header, and then its text.
-fn manual(name: &str, import: &str, text: &str) -> String {
+/// What a file of the library costs, by the counts that are kept: a section of its page, or nothing.
+fn cost(name: &str, import: &str, text: &str, counts: &Counts) -> String {
+    let is_queue = import.contains("/queues/");
+    let own = if is_queue { format!("queue {name}") } else { name.to_owned() };
+    // A benchmark is called as what it measures, and perhaps says of how many.
+    let is_of_it = |case: &str| {
+        let rest = case.strip_prefix(&own);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(", ") || rest.starts_with(" of "))
+            && !case.contains(" and ")
+    };
+    let found: Vec<String> = counts
+        .iter()
+        .filter(|(case, _)| is_of_it(case))
+        .map(|(case, count)| format!("{:<24}{:.0}\n", case.trim_start_matches("queue "), count))
+        .collect();
+    if found.is_empty() {
+        return String::new();
+    }
+    let what = match (is_queue, text.contains("ON rpc")) {
+        (true, _) => "a packet in and out",
+        (false, true) => "a call, beyond what one without elements takes",
+        (false, false) => {
+            "a packet of 64 bytes, with some 370 of the benchmark's source and sink and of the node"
+        }
+    };
+    format!(
+        "\n## Cost\n\nInstructions of {what} (`cargo xtask bench-compare`); the \
+         worst case of a program is told by `weft check --cost`.\n\n```text\n{}```\n",
+        found.concat()
+    )
+}
+
+/// The manual page of an element: a section for each heading of its header, what it costs, and then its text.
+fn manual(name: &str, import: &str, text: &str, cost: &str) -> String {
     let header: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("--")).collect();
     let mut page = format!("# {name}\n\n```sql\nIMPORT '{import}';\n```\n");
     let mut is_open = false;
@@ -182,7 +217,7 @@ fn manual(name: &str, import: &str, text: &str) -> String {
     }
     close(&mut page, &mut is_open);
     let body: Vec<&str> = text.lines().skip(header.len()).collect();
-    page + &format!("\n## Text\n\n```sql\n{}\n```\n", body.join("\n").trim())
+    page + cost + &format!("\n## Text\n\n```sql\n{}\n```\n", body.join("\n").trim())
 }
 
 /// Ends the block of a section. That of a description is prose, and has no fence.
@@ -255,7 +290,19 @@ mod tests {
         let expected = "# a\n\n```sql\nIMPORT 'library/a.weft';\n```\n\n## Name\n\n```text\na: does\n```\n\n\
                         ## Description\n\nIt does.\n\n## Tables\n\n```text\nnone\n```\n\n## Text\n\n\
                         ```sql\nCREATE ELEMENT a ON rpc AS\nEND;\n```\n";
-        assert_eq!(manual("a", "library/a.weft", text), expected);
+        assert_eq!(manual("a", "library/a.weft", text, ""), expected);
+    }
+
+    #[test]
+    fn a_page_tells_what_its_element_costs_and_not_what_others_do() {
+        let counts =
+            [("ab", 1.0), ("a, 1k", 1_234.4), ("a of 200", 2.0), ("a of 200 and b", 3.0), ("queue a", 4.0)];
+        let counts: Counts = counts.map(|(case, count)| (case.to_owned(), count)).into();
+        let told = cost("a", "library/elements/a.weft", "CREATE ELEMENT a ON ip AS", &counts);
+        let rows: Vec<&str> = told.lines().skip_while(|line| *line != "```text").skip(1).collect();
+        assert_eq!(rows, ["a of 200                2", "a, 1k                   1234", "```"]);
+        assert!(cost("a", "library/queues/a.weft", "", &counts).contains("a                       4\n"));
+        assert_eq!(cost("c", "library/elements/c.weft", "", &counts), "");
     }
 
     #[test]

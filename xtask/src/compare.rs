@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -13,12 +14,23 @@ use serde_json::{Value, json};
 use crate::workspace::Workspace;
 
 /// Where the counts are kept.
-const KEPT: &str = "benches/instructions.json";
+pub(crate) const KEPT: &str = "benches/instructions.json";
 /// What a count may be above the one that is kept.
 const SLACK: f64 = 0.02;
 
 /// Counts by name.
-type Counts = BTreeMap<String, f64>;
+pub(crate) type Counts = BTreeMap<String, f64>;
+
+/// The counts that are kept.
+///
+/// # Errors
+/// They cannot be read.
+pub(crate) fn kept(root: &Path) -> Result<Counts, String> {
+    let path = root.join(KEPT);
+    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let kept: Value = serde_json::from_str(&text).map_err(|error| format!("{KEPT}: {error}"))?;
+    Ok(counts(&kept["instructions"]))
+}
 
 /// Compares, or keeps the counts of this build with `--update`; false if something has become dearer.
 pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<bool, String> {

@@ -31,7 +31,7 @@ use weft_engine::queue::{Counts, LineCount, LineTotal, PartitionState};
 use weft_engine::stats::ChainStats;
 use weft_engine::{Config, FilterStats};
 use weft_io::node::{NodeStats, Stopped};
-use weft_io::packet::port::{self, PortConfig};
+use weft_io::packet::port::{self, OpenPort, PortConfig};
 use weft_io::packet::{LinkReport, OpenError, PacketNodeStats, PortError, PortReport};
 use weft_io::socket::ListenSocket;
 use weft_io::writer::SinkMetrics;
@@ -70,6 +70,8 @@ struct Parts {
     /// What runs.
     program: Mutex<Bundle>,
     sink_metrics: SinkMetrics,
+    /// What is to be told of its devices.
+    remarks: Vec<String>,
     /// Links that are recorded.
     recorded: Mutex<record::Recorded>,
     /// Rows of tables have changed.
@@ -154,11 +156,12 @@ impl Running {
         let engine = Config { seed, ..Config::default() };
         let config = NodeConfig { workers, busy_poll, engine, tables: Some(tables) };
         sink_files::try_to_open(&compiled).map_err(Start::Fault)?;
-        let mut devices = Devices::new();
+        let (mut devices, mut remarks) = (Devices::new(), Vec::new());
         let open = match &compiled.packets {
             Some(plan) => {
                 let open = port::open_all(&ports, args.workers)
                     .map_err(|(port, error)| Start::Fault(port_fault(&port, &error)))?;
+                remarks = open.iter().filter(|port| port.is_zero_copy_refused()).map(copies).collect();
                 devices = devices::of(&open);
                 Some(Ports { plan: Arc::clone(plan), open, first: n_calls })
             }
@@ -187,6 +190,7 @@ impl Running {
             node: Mutex::new(Some(node)),
             program: Mutex::new(program),
             devices,
+            remarks,
             began: Instant::now(),
             workers,
         };
@@ -276,6 +280,11 @@ impl Running {
         let node = lock(&self.parts.node);
         let listeners = node.as_ref().map(Node::listeners).unwrap_or_default();
         listeners.iter().map(|l| Place { name: l.name.clone(), address: l.address.to_string() }).collect()
+    }
+
+    /// What is to be told of its devices, a line each.
+    pub(crate) fn remarks(&self) -> &[String] {
+        &self.parts.remarks
     }
 
     /// The ports.
@@ -739,6 +748,14 @@ fn filter_status(filter: &FilterStats) -> weft_api::Filter {
         limit: filter.limit,
         is_open: filter.is_open,
     }
+}
+
+/// Of a port whose interface was asked to write into the node's memory itself, and does not.
+fn copies(port: &OpenPort) -> String {
+    let (name, device) = (&port.config().name, port.device());
+    format!(
+        "port `{name}`: `{device}` cannot write into the node's memory itself (zero_copy), so frames are copied"
+    )
 }
 
 #[cfg(test)]

@@ -235,17 +235,28 @@ impl Exits {
         self.waiting[usize::from(to)].push(frame);
     }
 
+    /// These frames leave now.
+    pub(super) fn send_all(&mut self, to: u16, frames: &mut Vec<Frame>) {
+        let before = self.waiting[usize::from(to)].len();
+        self.waiting[usize::from(to)].append(frames);
+        self.count_sent(to, before);
+    }
+
     /// The next `n` frames leave now.
-    #[inline]
-    pub(super) fn send_all(&mut self, to: u16, n: usize, frames: &mut vec::Drain<'_, Frame>) {
-        let waiting = &mut self.waiting[usize::from(to)];
-        let before = waiting.len();
-        waiting.extend(frames.take(n));
-        let sent = &mut waiting[before..];
-        sent.iter_mut().for_each(|frame| frame.meta.port = to);
-        let port = &mut self.ports[usize::from(to)];
+    pub(super) fn send_next(&mut self, to: u16, n: usize, frames: &mut vec::Drain<'_, Frame>) {
+        let before = self.waiting[usize::from(to)].len();
+        self.waiting[usize::from(to)].extend(frames.take(n));
+        self.count_sent(to, before);
+    }
+
+    /// Those that wait behind so many have just been sent.
+    fn count_sent(&mut self, to: u16, before: usize) {
+        let (sent, port) = (&mut self.waiting[usize::from(to)][before..], &mut self.ports[usize::from(to)]);
         port.sent += sent.len() as u64;
-        port.sent_bytes += sent.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        for frame in sent {
+            frame.meta.port = to;
+            port.sent_bytes += frame.len() as u64;
+        }
     }
 
     /// A frame leaves, now or when its DELAY is over.

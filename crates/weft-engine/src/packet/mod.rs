@@ -368,12 +368,13 @@ impl PacketEngine {
                 let stopped =
                     self.run(now, Pass { port, nth, at }, &mut frames[..n - nth], pool, watch.is_some());
                 nth += self.passed.len();
-                let passed = frames.drain(..self.passed.len());
                 match watch {
-                    None => self.leave(passed, pool),
+                    None => self.leave(frames, pool),
                     Some(_) => {
                         let to = self.live[at].chain.to;
-                        passed.for_each(|frame| self.forward(to, Interval::ZERO, frame, pool, watch));
+                        frames
+                            .drain(..self.passed.len())
+                            .for_each(|frame| self.forward(to, Interval::ZERO, frame, pool, watch));
                     }
                 }
                 if stopped {
@@ -702,14 +703,23 @@ impl PacketEngine {
         }
     }
 
-    /// Those that have passed leave the batch, neighbours with the same way together.
-    fn leave(&mut self, mut frames: vec::Drain<'_, Frame>, pool: &mut Pool) {
+    /// Those that have passed leave the batch, of which they are the first, neighbours with the same way together.
+    fn leave(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) {
+        let n_alike = |passed: &[Exit]| passed.iter().take_while(|other| **other == passed[0]).count();
+        // In most cases all go one way.
+        if let Some(&Exit::Port(to)) = self.passed.first()
+            && self.passed.len() == frames.len()
+            && n_alike(&self.passed) == frames.len()
+        {
+            return self.exits.send_all(to, frames);
+        }
+        let mut frames = frames.drain(..self.passed.len());
         let mut rest = &self.passed[..];
         while let Some(&exit) = rest.first() {
-            let n = rest.iter().take_while(|other| **other == exit).count();
+            let n = n_alike(rest);
             rest = &rest[n..];
             if let Exit::Port(to) = exit {
-                self.exits.send_all(to, n, &mut frames);
+                self.exits.send_next(to, n, &mut frames);
                 continue;
             }
             for frame in frames.by_ref().take(n) {

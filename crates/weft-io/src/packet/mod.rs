@@ -68,6 +68,11 @@ pub trait Device: Send {
     /// lost but what was counted: what was not sent is still in `frames`.
     fn send(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> io::Result<usize>;
 
+    /// Whether the interface writes into our memory itself, where it may.
+    fn is_zero_copy(&self) -> bool {
+        false
+    }
+
     /// Has what was sent leave at once, where the device keeps it for a while.
     ///
     /// # Errors

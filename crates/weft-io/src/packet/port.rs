@@ -97,6 +97,12 @@ impl OpenPort {
         self.link.as_ref()
     }
 
+    /// Whether frames are copied though its interface was asked to write into our memory itself.
+    pub fn is_zero_copy_refused(&self) -> bool {
+        let is_tried = matches!(self.config.driver, Driver::Xdp { is_zero_copy_tried: true });
+        is_tried && !self.queues.iter().all(|queue| queue.is_zero_copy())
+    }
+
     /// What its device is called: the system may have completed the name.
     pub fn device(&self) -> &str {
         self.queues.first().map_or(&self.config.device, |queue| queue.name())

@@ -833,14 +833,21 @@ mod tests {
     use super::*;
     use crate::packet::file::Pace;
     use crate::packet::memory::Memory;
-    use crate::packet::port::Driver;
+    use crate::packet::port::{Driver, Made};
     use crate::packet::{Link, Place};
     use crate::writer::Writer;
     use std::sync::mpsc::channel;
 
     fn port(driver: Driver, device: Memory) -> Port {
         let (name, device_name) = ("p".to_owned(), "d".to_owned());
-        let config = PortConfig { name, driver, device: device_name, namespace: None, queues: None, made: Made::default() };
+        let config = PortConfig {
+            name,
+            driver,
+            device: device_name,
+            namespace: None,
+            queues: None,
+            made: Made::default(),
+        };
         let recovery = Arc::new(Recovery::new(Vec::new(), 0));
         Port::new(config, vec![Box::new(device)], None, None, (0, recovery))
     }

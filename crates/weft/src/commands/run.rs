@@ -35,6 +35,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
     let Started { running, admin, network } = start(&args.file, &args.node)?;
     let mut live = Live::new();
     live.say(&headline(&args.file, &running, &admin, &network));
+    running.remarks().iter().for_each(|line| live.say(line));
     let shows_table = match args.node.table {
         When::Auto => std::io::stderr().is_terminal(),
         When::Always => true,

@@ -364,6 +364,28 @@ CREATE LINK early ON PORT left INGRESS RATE '100 Mbit/s' QUEUE fifo;
     assert_eq!(node.stop(), Some(0));
 }
 
+/// Who says the MTU and the address of a device that a node makes would get others, and who asks for XDP without copies
+/// would not know that there are some.
+#[test]
+fn devices_are_as_their_ports_say_or_it_is_told() {
+    let Some(world) = World::new() else { return };
+    let folder = Folder::new();
+    let text = "CREATE PORT new ON tap 'new0' WITH (mtu = 1300, mac = '02:00:00:00:0a:0a');
+CREATE PORT plain ON tun 'plain0';
+CREATE PORT fast ON xdp 'to_a' WITH (zero_copy = TRUE);
+CREATE CHAIN through ON PORT new -> fast AS END;
+";
+    let program = folder.write("network.weft", text);
+    let node = world.run(&folder, &program);
+    let (new, plain) = within(&world.middle, || {
+        let of = |name: &str| LinkState::of(name).expect("it is there");
+        ((of("new0").mtu(), of("new0").mac()), of("plain0").mtu())
+    });
+    assert_eq!((new, plain), ((Some(1300), Some([2, 0, 0, 0, 10, 10])), Some(1500)));
+    let (_, said) = node.stop_and_hear();
+    assert!(said.contains("port `fast`: `to_a` cannot write into the node's memory itself"), "{said}");
+}
+
 /// Datagrams of a second and more, a millisecond apart: twice what the link takes.
 const DATAGRAMS: usize = 1_300;
 /// Bytes on the wire of the last; each is a byte longer than the one behind it, which tells it from all others.

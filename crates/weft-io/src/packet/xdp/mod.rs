@@ -123,11 +123,6 @@ impl XdpSocket {
         self.attachment.mode
     }
 
-    /// The device writes into our memory itself.
-    pub fn is_zero_copy(&self) -> bool {
-        self.is_zero_copy
-    }
-
     /// Tells the kernel to send what is in the ring, if it waits for that.
     fn kick(&mut self) -> io::Result<()> {
         self.is_down = false;
@@ -165,6 +160,10 @@ impl XdpSocket {
 impl Device for XdpSocket {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn is_zero_copy(&self) -> bool {
+        self.is_zero_copy
     }
 
     fn link(&self) -> Link {
