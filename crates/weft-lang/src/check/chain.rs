@@ -1426,3 +1426,38 @@ pub(super) fn check_overlaps(cx: &mut Cx<'_>, chains: &[Chain], routes: &[Route]
         }
     }
 }
+
+/// Tells of chains on ports to which no frame gets, since earlier ones take all that arrive there.
+pub(super) fn warn_of_unreached(cx: &mut Cx<'_>, chains: &[Chain], ports: &[Port], items: &[&ast::Chain]) {
+    let name_of =
+        |chain: &Chain| items.iter().find(|item| item.span == chain.span).map(|item| item.name.span);
+    // The first chain that takes all frames of a port, by the port.
+    let mut takes_all: Vec<Option<&Chain>> = vec![None; ports.len()];
+    for chain in chains {
+        let crate::hir::Edge::Packets { ports: on, when, .. } = &chain.edge else { continue };
+        let earlier: Option<Vec<(usize, &Chain)>> =
+            on.iter().map(|port| Some((*port, takes_all[*port]?))).collect();
+        match (earlier, name_of(chain)) {
+            (Some(earlier), Some(name)) if !earlier.is_empty() => {
+                let message = format!("no frame gets to the chain `{}`", chain.name);
+                let mut diagnostic = Diagnostic::warning(code::CHAIN_UNREACHED, message)
+                    .at(name, "a frame passes the first chain on its port that takes it");
+                let mut told: Vec<&str> = Vec::new();
+                for (port, first) in earlier {
+                    if !told.contains(&&*first.name) {
+                        let label = format!("takes all frames of `{}`", ports[port].name);
+                        diagnostic = diagnostic.with_label(name_of(first).unwrap_or(first.span), label);
+                        told.push(&first.name);
+                    }
+                }
+                cx.report(diagnostic.with_help(
+                    "give the earlier chain a WHEN, put this one in front of it, or join their stages",
+                ));
+            }
+            _ => {}
+        }
+        if when.is_none() {
+            on.iter().for_each(|port| takes_all[*port] = takes_all[*port].or(Some(chain)));
+        }
+    }
+}

@@ -366,6 +366,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     }
     network::check_routes(cx, &network.routes, &routes);
     chain::check_overlaps(cx, &network.chains, &network.routes, &chains);
+    chain::warn_of_unreached(cx, &network.chains, &network.ports, &chains);
     // Rows for a chain that had a fault would only say that there is no such chain.
     cx.has_gaps |= misses_chain;
     let mut fills = fill::Fills::default();

@@ -146,6 +146,7 @@ codes! {
     RESHAPE_UNFIT = "W0612", "headers that cannot be put on or taken off like that";
     FRAME_CHANGED = "W0613", "a field of a frame that is looked at behind PUSH, POP or CUT";
     WIRE_UNREACHED = "W0614", "a protocol that is in no frame";
+    CHAIN_UNREACHED = "W0615", "a chain that no frame gets to";
 
     // W07xx: queues and links.
     QUEUE_NO_VERDICT = "W0701", "a path through a handler of a queue that ends in no verdict";
