@@ -230,13 +230,18 @@ impl Parser<'_> {
 
     /// Reports a keyword with a slip in it; the caller goes on with what was meant.
     fn slip(&mut self, word: &str, meant: &str, place: &str) {
+        self.slip_to(word, meant, place, &format!("did you mean `{meant}`?"));
+    }
+
+    /// The same, with what is said of it.
+    fn slip_to(&mut self, word: &str, meant: &str, place: &str, help: &str) {
         let span = self.token().span;
         let diagnostic = Diagnostic::error(
             code::UNKNOWN_STATEMENT,
             format!("`{word}` does not begin anything in {place}"),
         )
         .at(span, "")
-        .with_help(format!("did you mean `{meant}`?"))
+        .with_help(help)
         .with_fix(span, meant);
         self.fail(diagnostic);
     }

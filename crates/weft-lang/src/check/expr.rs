@@ -80,6 +80,9 @@ impl Scope<'_, '_> {
                 for item in all.iter().skip(1).filter(|_| !negated) {
                     self.warn_of_number(CompareOp::Eq, (operand, item));
                 }
+                for item in &all[1..] {
+                    self.warn_of_port(&all[0], item);
+                }
                 let operand = Box::new(all.remove(0));
                 let kind = ExprKind::InList { operand, list: all };
                 Some(negate_if(*negated, Expr { kind, ty: Type::Bool, nullable, fallible, span }))
@@ -479,6 +482,8 @@ impl Scope<'_, '_> {
         let (left, right) = self.pair(left, right, None)?;
         self.warn_of_number(op, (written.0, &right));
         self.warn_of_number(mirrored(op), (written.1, &left));
+        self.warn_of_port(&left, &right);
+        self.warn_of_port(&right, &left);
         if !is_equality && !types::is_ordered(left.ty) {
             let message = format!("values of type {} have no order", left.ty);
             let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)

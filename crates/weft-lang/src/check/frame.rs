@@ -28,6 +28,26 @@ pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
     ("version", Meta::Version, Type::Uint(64), false),
 ];
 
+/// What other tools and standards call fields, and what they are called here where a header has such a one.
+const OTHER_NAMES: [(&str, &str); 14] = [
+    ("daddr", "dst"),
+    ("destination", "dst"),
+    ("dport", "dst_port"),
+    ("dstport", "dst_port"),
+    ("hop_limit", "ttl"),
+    ("hoplimit", "ttl"),
+    ("next_header", "protocol"),
+    ("nexthdr", "protocol"),
+    ("proto", "protocol"),
+    ("saddr", "src"),
+    ("source", "src"),
+    ("sport", "src_port"),
+    ("srcport", "src_port"),
+    ("tos", "dscp"),
+];
+/// What others have as one field of flags.
+const FLAGS: [&str; 8] = ["syn", "ack", "fin", "rst", "psh", "urg", "df", "mf"];
+
 /// What stands in front of what elements say of a frame to those behind them.
 pub(crate) const META: &str = "meta";
 /// What they may say: each is a U32, 0 until somebody does, and nowhere in the frame.
@@ -209,7 +229,23 @@ impl Cx<'_> {
             true => diagnostic.with_note("it has none"),
             false => diagnostic.with_note(format!("it has: {}", quoted_list(&names))),
         };
-        self.report_missing(with_nearest(diagnostic, field, names.iter().map(String::as_str)));
+        let flags: Vec<&str> =
+            FLAGS.into_iter().filter(|flag| names.iter().any(|name| name == flag)).collect();
+        if field.name.eq_ignore_ascii_case("flags") && !flags.is_empty() {
+            let help = format!(
+                "each flag is a field: `{}.{}`",
+                layer.name,
+                flags.join(&format!("`, `{}.", layer.name))
+            );
+            return self.report_missing(diagnostic.with_help(help));
+        }
+        let is_other = |(other, _): &&(&str, &str)| field.name.eq_ignore_ascii_case(other);
+        let meant = OTHER_NAMES.iter().find(is_other).map(|(_, meant)| *meant);
+        let diagnostic = match meant.filter(|meant| names.iter().any(|name| name == meant)) {
+            Some(meant) => diagnostic.with_help(format!("write `{meant}`")).with_fix(field.span, meant),
+            None => with_nearest(diagnostic, field, names.iter().map(String::as_str)),
+        };
+        self.report_missing(diagnostic);
     }
 
     /// Why nothing may set a column, if nothing may.
@@ -468,6 +504,30 @@ impl Scope<'_, '_> {
             .at(other.span, format!("it is 0 to {most}"))
             .with_help("compare it with a number that the header can hold, or take the condition out");
         self.cx.report(diagnostic);
+    }
+
+    /// Tells of a comparison of the port of a frame with a name that none has.
+    pub(super) fn warn_of_port(&mut self, port: &Expr, other: &Expr) {
+        let (ExprKind::Meta(Meta::Port), ExprKind::Const(weft_core::Value::Bytes(name))) =
+            (&port.kind, &other.kind)
+        else {
+            return;
+        };
+        let known = self.cx.ports.iter().map(String::as_str);
+        let Ok(name) = core::str::from_utf8(name) else { return };
+        // A file of elements has no ports.
+        if known.len() == 0 || known.clone().any(|known| known == name) {
+            return;
+        }
+        let diagnostic = Diagnostic::warning(code::NOT_IN_NETWORK, format!("there is no port `{name}`"))
+            .at(other.span, "no frame arrives there");
+        let diagnostic = match nearest(name, known) {
+            Some(near) => {
+                diagnostic.with_help(format!("write '{near}'")).with_fix(other.span, format!("'{near}'"))
+            }
+            None => diagnostic.with_help("name a PORT of the program, or take the condition out"),
+        };
+        self.cx.report_missing(diagnostic);
     }
 
     /// Refuses a number that has more bits than the field that it is for.

@@ -57,6 +57,15 @@ const VERDICTS: &[Row<ReadVerdict>] = &[
     Row { keyword: "STEER", read: |p| p.steer(), form: "STEER TO edge;" },
 ];
 
+/// What other tools call verdicts (in lower case: they are no keywords), which verdict that is, and what is said of it.
+const OTHER_VERDICTS: [(&str, &str, &str); 5] = [
+    ("accept", "FORWARD", "did you mean `FORWARD`? It is also what happens at the end of a handler"),
+    ("allow", "FORWARD", "did you mean `FORWARD`? It is also what happens at the end of a handler"),
+    ("deny", "DROP", "did you mean `DROP`? `ABORT PERMISSION_DENIED 'why'` says why"),
+    ("pass", "FORWARD", "did you mean `FORWARD`? It is also what happens at the end of a handler"),
+    ("reject", "DROP", "did you mean `DROP`? `ABORT PERMISSION_DENIED 'why'` says why"),
+];
+
 /// Why a `SCAN` has a `MAX`.
 pub(super) const SCAN_BOUND: &str = "a `SCAN` says how many rows it looks at, at most";
 
@@ -169,6 +178,9 @@ impl Parser<'_> {
         }
         if self.in_queue {
             return self.slip_in_queue(word);
+        }
+        if let Some(verdict) = self.verdict_of_others(word, "a handler") {
+            return verdict.map(StmtKind::Verdict);
         }
         let keywords = STATEMENTS.iter().map(|row| row.keyword).chain(VERDICTS.iter().map(|row| row.keyword));
         if let Some(meant) = nearest_keyword(word, keywords) {
@@ -718,12 +730,23 @@ impl Parser<'_> {
         if let Some(row) = find(VERDICTS, word) {
             return self.verdict_of(row.keyword);
         }
+        if let Some(verdict) = self.verdict_of_others(word, "an `ELSE`") {
+            return verdict;
+        }
         if let Some(meant) = nearest_keyword(word, VERDICTS.iter().map(|row| row.keyword)) {
             self.slip(word, meant, "an `ELSE`");
             return self.verdict_of(meant);
         }
         let keywords: Vec<String> = VERDICTS.iter().map(|row| format!("`{}`", row.keyword)).collect();
         Err(self.expected(&super::cursor::one_of(&keywords)))
+    }
+
+    /// The verdict that other tools call so, which is reported; None if they do not.
+    fn verdict_of_others(&mut self, word: &str, place: &str) -> Option<Parsed<Verdict>> {
+        let is_it = |(other, ..): &&(&str, &str, &str)| other.eq_ignore_ascii_case(word);
+        let (_, meant, help) = OTHER_VERDICTS.iter().find(is_it)?;
+        self.slip_to(word, meant, place, help);
+        Some(self.verdict_of(meant))
     }
 
     fn verdict_of(&mut self, keyword: &str) -> Parsed<Verdict> {
