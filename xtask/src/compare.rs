@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::workspace::Workspace;
 
 /// Where the counts are kept.
-pub(crate) const KEPT: &str = "benches/instructions.json";
+const KEPT: &str = "benches/instructions.json";
 /// What a count may be above the one that is kept.
 const SLACK: f64 = 0.02;
 
@@ -26,10 +26,12 @@ pub(crate) type Counts = BTreeMap<String, f64>;
 /// # Errors
 /// They cannot be read.
 pub(crate) fn kept(root: &Path) -> Result<Counts, String> {
-    let path = root.join(KEPT);
-    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let kept: Value = serde_json::from_str(&text).map_err(|error| format!("{KEPT}: {error}"))?;
-    Ok(counts(&kept["instructions"]))
+    read(&root.join(KEPT)).map(|kept| counts(&kept["instructions"]))
+}
+
+fn read(path: &Path) -> Result<Value, String> {
+    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    serde_json::from_str(&text).map_err(|error| format!("{KEPT}: {error}"))
 }
 
 /// Compares, or keeps the counts of this build with `--update`; false if something has become dearer.
@@ -47,8 +49,7 @@ pub(crate) fn run(workspace: &Workspace, args: &[String]) -> Result<bool, String
         println!("kept {} counts in {KEPT}", now.len());
         return Ok(true);
     }
-    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let kept: Value = serde_json::from_str(&text).map_err(|error| format!("{KEPT}: {error}"))?;
+    let kept = read(&path)?;
     if kept["compiler"] != compiler.as_str() {
         println!(
             "these counts are of {}, and this is {compiler}: differences may be its own",

@@ -11,6 +11,8 @@
 //!   code, so that all offsets in the code lie within.
 //! * Code appends to the vectors of the outcome itself. How vectors are laid out is found out, not assumed, and a
 //!   machine on which it cannot be is refused ([`Jit::new`]).
+//! * Code writes to a frame that it was given for that ([`Program::run_on`]), at offsets that it has held against its
+//!   length, and at the end of a pass, when nothing reads the frame any more.
 //! * Short bytes are read by whole words. What is behind them is cut off or overwritten, and never read where it
 //!   would be in another page.
 //! * Code and the constants that it points to belong to the [`Segment`] and die with it.

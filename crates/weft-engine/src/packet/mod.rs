@@ -705,18 +705,17 @@ impl PacketEngine {
 
     /// Those that have passed leave the batch, of which they are the first, neighbours with the same way together.
     fn leave(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool) {
-        let n_alike = |passed: &[Exit]| passed.iter().take_while(|other| **other == passed[0]).count();
         // In most cases all go one way.
         if let Some(&Exit::Port(to)) = self.passed.first()
             && self.passed.len() == frames.len()
-            && n_alike(&self.passed) == frames.len()
+            && self.passed.iter().all(|exit| *exit == Exit::Port(to))
         {
             return self.exits.send_all(to, frames);
         }
         let mut frames = frames.drain(..self.passed.len());
         let mut rest = &self.passed[..];
         while let Some(&exit) = rest.first() {
-            let n = n_alike(rest);
+            let n = rest.iter().take_while(|other| **other == exit).count();
             rest = &rest[n..];
             if let Exit::Port(to) = exit {
                 self.exits.send_next(to, n, &mut frames);

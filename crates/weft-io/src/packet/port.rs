@@ -184,9 +184,11 @@ fn open_tun(config: &PortConfig, link: Link, port: u16, workers: u16) -> Result<
         (opened, _) => opened?,
     };
     let name = opened[0].name();
-    if !is_old {
-        mtu.map_or(Ok(()), |mtu| interface::set_mtu(name, mtu))?;
-        mac.filter(|_| link == Link::Ethernet).map_or(Ok(()), |mac| interface::set_mac(name, mac))?;
+    if let Some(mtu) = mtu.filter(|_| !is_old) {
+        interface::set_mtu(name, mtu)?;
+    }
+    if let Some(mac) = mac.filter(|_| !is_old && link == Link::Ethernet) {
+        interface::set_mac(name, mac)?;
     }
     interface::set_up(name, true)?;
     Ok(opened)

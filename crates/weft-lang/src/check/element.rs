@@ -465,7 +465,7 @@ fn handlers(cx: &mut Cx<'_>, checked: &mut Checked, shared: &[Table], ast: &ast:
             },
             _ => None,
         };
-        let (done, frames) = self::handler(cx, &checked.element, shared, (kind, old), handler, n_rand);
+        let (done, frames) = self::handler(cx, checked, shared, (kind, old), handler, n_rand);
         frame::declare(&mut checked.element, &mut checked.frames, frames);
         let all = &mut checked.element.handlers;
         let slot = match kind {
@@ -561,12 +561,13 @@ fn left(
 /// Checks a handler; with its kind comes the table that a row has left.
 fn handler(
     cx: &mut Cx<'_>,
-    element: &Element,
+    checked: &Checked,
     shared: &[Table],
     (kind, old): (HandlerKind, Option<TableRef>),
     ast: &ast::Handler,
     n_rand: &mut u32,
 ) -> (Handler, Vec<(Column, BoundPlace)>) {
+    let element = &checked.element;
     let mut scope = Scope::new(cx, element, shared, View::Handler(kind), n_rand);
     if let Some(old) = old {
         let row = scope.add_row(old, false);
@@ -576,7 +577,7 @@ fn handler(
     let (locals, rows, frames) = (scope.locals, scope.rows, scope.frames);
     let mut handler = Handler { kind, body, locals, rows, effects: Effects::default(), span: ast.span };
     handler.effects = effects::of(&handler);
-    reshape::check_looks(cx, element, &frames, &handler.body);
+    reshape::check_looks(cx, checked, &frames, &handler.body);
     check_returned(cx, element, &handler);
     (handler, frames)
 }

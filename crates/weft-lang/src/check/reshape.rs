@@ -1,19 +1,20 @@
 //! PUSH, POP and CUT: which headers may stand behind each other, which fields of them a program says, and that nobody
 //! looks at a frame behind a change of its headers. What depends on the ports of a chain is found when it is lowered.
 
+use std::collections::BTreeSet;
+
 use weft_core::wire::{FieldId, Protocol, ProtocolId, Width, bits_max};
 use weft_core::{Type, Value};
 
 use super::Cx;
-use super::frame::META;
+use super::element::Checked;
 use super::scope::{Scope, with_nearest};
 use super::walk::{each_expr, exprs_of};
 use super::wire::{fixed, may_be_absent};
 use crate::ast::{self, Assign, Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    BoundPlace, Column, Element, Expr, ExprKind, HandlerKind, Layer, Meta, Place, PopHow, Pushed, Stmt,
-    StmtKind,
+    BoundPlace, Column, Expr, ExprKind, HandlerKind, Layer, Meta, Place, PopHow, Pushed, Stmt, StmtKind,
 };
 use crate::source::Span;
 
@@ -204,12 +205,17 @@ impl Scope<'_, '_> {
 }
 
 /// Refuses what looks at a frame, or sets a field of it, where its headers may have been changed before.
-pub(super) fn check_looks(cx: &mut Cx<'_>, element: &Element, new: &[(Column, BoundPlace)], body: &[Stmt]) {
+/// The handler has declared `new` columns by using them.
+pub(super) fn check_looks(cx: &mut Cx<'_>, checked: &Checked, new: &[(Column, BoundPlace)], body: &[Stmt]) {
+    let Checked { element, frames, .. } = checked;
     if element.layer == Layer::Rpc {
         return;
     }
-    let columns = element.columns.iter().chain(new.iter().map(|(column, _)| column)).collect();
-    let mut looks = Looks { cx, columns, changed: None, fragmented: None, in_scan: false };
+    let columns: Vec<&Column> = element.columns.iter().chain(new.iter().map(|(column, _)| column)).collect();
+    let places = frames.iter().map(|(at, place)| (*at, place));
+    let all = places.chain((element.columns.len()..).zip(new.iter().map(|(_, place)| place)));
+    let beside = all.filter(|(_, place)| matches!(place, BoundPlace::Meta(_))).map(|(at, _)| at).collect();
+    let mut looks = Looks { cx, columns, beside, changed: None, fragmented: None, in_scan: false };
     looks.stmts(body);
 }
 
@@ -217,6 +223,8 @@ struct Looks<'a, 'c> {
     cx: &'a mut Cx<'c>,
     /// Those of the element and those that the handler has declared by using them.
     columns: Vec<&'a Column>,
+    /// Those of them that are said of the frame, and no place in it.
+    beside: BTreeSet<usize>,
     /// The first change on some way that led here.
     changed: Option<Span>,
     /// The first FRAGMENT on some way that led here.
@@ -317,7 +325,7 @@ impl Looks<'_, '_> {
                     .with_help("POP first, or in an element of its own: the next one sees the new frame");
             self.cx.report(diagnostic);
         }
-        let is_column = |place: &Place| matches!(place, Place::Column(at) if self.is_of_frame(*at));
+        let is_column = |place: &Place| matches!(place, Place::Column(at) if !self.beside.contains(at));
         let sets = match &stmt.kind {
             StmtKind::Set { target, .. } => is_column(target),
             StmtKind::Guard { set, .. } => set.iter().any(|(place, _)| is_column(place)),
@@ -330,7 +338,7 @@ impl Looks<'_, '_> {
         let mut looks: Vec<(String, Span)> = Vec::new();
         for expr in exprs_of(stmt) {
             each_expr(expr, &mut |part| match part.kind {
-                ExprKind::Column(at) if self.is_of_frame(at) => {
+                ExprKind::Column(at) if !self.beside.contains(&at) => {
                     let name = self.columns.get(at).map(|column| column.name.clone());
                     looks.push((name.map_or("the frame".to_owned(), |name| format!("`{name}`")), part.span));
                 }
@@ -344,12 +352,6 @@ impl Looks<'_, '_> {
         for (what, span) in looks {
             self.report(&what, "looked at", span, changed);
         }
-    }
-
-    /// Whether a column is a place in the frame, and not what elements say of it.
-    fn is_of_frame(&self, at: usize) -> bool {
-        let is_said = |column: &&Column| column.name.split_once('.').is_some_and(|(first, _)| first == META);
-        !self.columns.get(at).is_some_and(is_said) || self.cx.formats.layer(META, 0).is_some()
     }
 
     fn report(&mut self, what: &str, how: &str, span: Span, changed: Span) {
