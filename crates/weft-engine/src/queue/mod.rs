@@ -353,7 +353,10 @@ impl<C: QueueCode> Queue<C> {
     fn leaves(&mut self, slot: u32) -> Option<Sent> {
         self.shared.counts.sent += 1;
         self.last_sent = slot;
-        Some(self.shared.packets.release(slot).into())
+        let (known, next) = self.shared.packets.release(slot);
+        let sent = Some(known.into());
+        self.shared.packets.fetch_behind(next);
+        sent
     }
 
     /// What a field holds of the packet that left last, until the next call: programs may have changed it.

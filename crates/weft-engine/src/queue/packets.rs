@@ -187,23 +187,23 @@ impl Packets {
         self.lines.resize(n_lines, [0; LINE_WORDS]);
     }
 
-    /// Gives a place back. Its words stay until it is taken again. In a long queue the packets that were behind it came
-    /// long ago: the second of them is asked for, to be here when its turn comes. For the first that was done when the
-    /// one before left, so it does not matter if it leaves next.
+    /// Gives a place back, and tells what is known of its packet and the one behind it in a long queue
+    /// ([`Self::fetch_behind`]). Its words stay until it is taken again.
     #[inline(always)]
-    pub(super) fn release(&mut self, slot: u32) -> Known {
-        if self.fresh > self.near {
-            self.fetch_second_behind(slot);
-        }
+    pub(super) fn release(&mut self, slot: u32) -> (Known, u32) {
         let free = core::mem::replace(&mut self.free, slot);
+        let is_long = self.fresh > self.near;
         let words = self.head_mut(slot);
+        let next = pair(words[LINK]).1;
         words[LINK] = u64::from(free);
-        known(words)
+        (known(words), if is_long { next } else { NONE })
     }
 
+    /// In a long queue the packets behind one that leaves came long ago: the second of them is asked for, to be here
+    /// when its turn comes. For the first that was done when the one before left, so it does not matter if it leaves
+    /// next.
     #[inline(always)]
-    fn fetch_second_behind(&self, slot: u32) {
-        let (_, next) = pair(self.head(slot)[LINK]);
+    pub(super) fn fetch_behind(&self, next: u32) {
         if let Some(next) = self.lines.get(next as usize) {
             (self.fetch)(&self.lines, pair(next[LINK]).1 as usize);
         }

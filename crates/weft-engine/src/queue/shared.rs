@@ -57,7 +57,8 @@ impl<C: QueueCode> Shared<C> {
         };
         *count += 1;
         self.note(at, whose, line, Verdict::Drop);
-        let known = self.packets.release(slot);
+        let (known, next) = self.packets.release(slot);
+        self.packets.fetch_behind(next);
         self.dropped.push_back(Dropped {
             handle: known.handle,
             len: known.len,
