@@ -259,6 +259,8 @@ pub enum PortKind {
     Packet,
     /// `xdp 'eth0'`: an XDP socket on a network device (AF_XDP).
     Xdp,
+    /// `veth 'to_a'`: a packet socket on one end of a pair of network devices that the node makes.
+    Veth,
     /// `tun 'tun0'`: a device of IP packets that ends in this program.
     Tun,
     /// `tap 'tap0'`: a device of Ethernet frames that ends in this program.

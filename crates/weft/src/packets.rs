@@ -12,13 +12,13 @@ use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
 use weft_engine::queue::Written;
 use weft_engine::state::Staged;
 use weft_io::packet::file::Pace;
-use weft_io::packet::port::{Driver, Made, PortConfig, QUEUES_MAX};
+use weft_io::packet::port::{Driver, Made, Peer, PortConfig, QUEUES_MAX};
 use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;
 use weft_ir::queue::{QueueCode, QueueProgram};
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{self, Edge, GroupChoice, PortKind, Setting};
-use weft_lang::ports::Device;
+use weft_lang::ports::{Device, address_within};
 use weft_lang::source::{SourceMap, Span};
 use weft_opt::lower::{LowerOptions, lower_group, lower_headers, lower_when, lower_with_lines};
 
@@ -73,6 +73,7 @@ fn port_of(port: &hir::Port) -> Result<PortConfig, Box<Diagnostic>> {
     let driver = match port.kind {
         PortKind::Packet => Driver::Packet,
         PortKind::Xdp => Driver::Xdp { is_zero_copy_tried: is_set("zero_copy") },
+        PortKind::Veth => Driver::Veth,
         PortKind::Tun => Driver::Tun,
         PortKind::Tap => Driver::Tap,
         PortKind::Pcap if is_set("write") => Driver::Write,
@@ -81,13 +82,18 @@ fn port_of(port: &hir::Port) -> Result<PortConfig, Box<Diagnostic>> {
         PortKind::Memory => return Err(Box::new(without_device(port))),
     };
     let Device { mtu, mac } = port.device_said();
+    let peer = text("peer").map(|name| Peer {
+        name,
+        namespace: text("peer_namespace"),
+        address: text("peer_address").and_then(|text| address_within(&text)),
+    });
     Ok(PortConfig {
         name: port.name.clone(),
         driver,
         device: port.device.clone(),
         namespace: text("namespace"),
         queues: queues_of(port)?,
-        made: Made { mtu, mac },
+        made: Made { mtu, mac, peer },
     })
 }
 
@@ -107,9 +113,9 @@ fn queues_of(port: &hir::Port) -> Result<Option<u16>, Box<Diagnostic>> {
 
 fn without_device(port: &hir::Port) -> Diagnostic {
     let message = format!("port `{}` is on memory, from which nothing comes in a node that runs", port.name);
-    Diagnostic::error(code::BACKEND_UNSUPPORTED, message)
-        .at(port.span, "cannot be run here")
-        .with_help("put it on `packet`, `xdp`, `tun`, `tap` or `pcap`; `weft replay` takes it as it is")
+    Diagnostic::error(code::BACKEND_UNSUPPORTED, message).at(port.span, "cannot be run here").with_help(
+        "put it on `packet`, `xdp`, `veth`, `tun`, `tap` or `pcap`; `weft replay` takes it as it is",
+    )
 }
 
 /// Devices are opened when a node starts: a program with other ports needs another node. So does one that is the first

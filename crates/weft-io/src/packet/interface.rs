@@ -1,6 +1,7 @@
 //! What a port needs to know of a network interface, or change; and interfaces that a port makes.
 
 use super::OpenError;
+use super::namespace::Namespace;
 use super::netlink::{self, Message, Request};
 use super::sys::{self, Channels, InterfaceRequest, fail};
 use core::ffi::{c_int, c_ulong};
@@ -59,6 +60,41 @@ pub struct LinkState {
     /// It says in which namespace the interface is.
     socket: OwnedFd,
     name: String,
+    /// It goes with this.
+    _pair: Option<Pair>,
+}
+
+/// A pair of interfaces that somebody made, and that goes when this does.
+#[derive(Debug)]
+pub(super) struct Pair {
+    name: String,
+    /// The namespace that this end is in; None: that of the process.
+    namespace: Option<String>,
+}
+
+impl Pair {
+    /// Makes a pair, whose first end stays in the namespace that the thread is in, which has this name; the other goes
+    /// elsewhere, if that is said, before it can take the name of what is there already. Both are down.
+    pub(super) fn make(
+        name: &str,
+        peer: &str,
+        namespace: Option<&str>,
+        there: Option<&Namespace>,
+    ) -> Result<Self, OpenError> {
+        link_pair(name, peer, there)?;
+        Ok(Self { name: name.to_owned(), namespace: namespace.map(str::to_owned) })
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        // What is gone already has been removed by somebody else.
+        let remove = || drop(remove(&self.name));
+        match &self.namespace {
+            None => remove(),
+            Some(name) => drop(Namespace::open(name).and_then(|namespace| namespace.run(remove))),
+        }
+    }
 }
 
 impl LinkState {
@@ -68,7 +104,12 @@ impl LinkState {
     /// There are too many descriptors.
     pub fn of(name: &str) -> Result<Self, OpenError> {
         let socket = asking().map_err(|error| fail(name, "ask for the link", error))?;
-        Ok(Self { socket, name: name.to_owned() })
+        Ok(Self { socket, name: name.to_owned(), _pair: None })
+    }
+
+    /// The same, of an end of a pair that goes with this.
+    pub(super) fn of_pair(self, pair: Option<Pair>) -> Self {
+        Self { _pair: pair, ..self }
     }
 
     /// Whether it is up: it is to be used, and something is at its other end. An interface that is gone is down.
@@ -112,6 +153,11 @@ impl LinkState {
 /// # Errors
 /// A name is taken or too long, or it is not permitted (`CAP_NET_ADMIN`).
 pub fn make_veth(name: &str, peer: &str) -> Result<(), OpenError> {
+    link_pair(name, peer, None)
+}
+
+/// The same, of which the other end is in another namespace from the beginning.
+fn link_pair(name: &str, peer: &str, there: Option<&Namespace>) -> Result<(), OpenError> {
     const LINK_INFO: u16 = 18;
     const INFO_KIND: u16 = 1;
     const INFO_DATA: u16 = 2;
@@ -124,6 +170,9 @@ pub fn make_veth(name: &str, peer: &str) -> Result<(), OpenError> {
             message.nested(VETH_PEER, |message| {
                 message.raw(&netlink::link(0));
                 message.name(LINK_NAME, peer);
+                if let Some(there) = there {
+                    message.attribute(NAMESPACE, &there.as_fd().as_raw_fd().to_ne_bytes());
+                }
             });
         });
     });
@@ -145,7 +194,6 @@ pub fn remove(name: &str) -> Result<(), OpenError> {
 /// # Errors
 /// There is none of this name here or one there, or it is not permitted.
 pub fn move_to(name: &str, namespace: &impl AsFd) -> Result<(), OpenError> {
-    const NAMESPACE: u16 = 28;
     let mut message = Message::new(Request::ChangeLink, &netlink::link(0));
     message.name(LINK_NAME, name);
     message.attribute(NAMESPACE, &namespace.as_fd().as_raw_fd().to_ne_bytes());
@@ -250,6 +298,8 @@ pub fn receive_queues(name: &str) -> u16 {
 /// `SIOCETHTOOL`, which libc does not have.
 const ETHTOOL: c_ulong = 0x8946;
 
+/// The attribute with the namespace that an interface goes to, by a descriptor of ours.
+const NAMESPACE: u16 = 28;
 /// The attribute with the name of an interface.
 const LINK_NAME: u16 = 3;
 

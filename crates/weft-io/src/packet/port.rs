@@ -2,11 +2,12 @@
 
 use super::afpacket::{self, PacketSocket};
 use super::file::{FileSink, FileSource, Pace};
-use super::interface::LinkState;
+use super::interface::{LinkState, Pair};
 use super::namespace::Namespace;
 use super::tun::{self, Tun};
 use super::xdp::{self, XdpSocket};
 use super::{Device, Link, OpenError, Place, interface};
+use core::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use weft_proto::capture::Style;
@@ -32,12 +33,25 @@ pub struct PortConfig {
 }
 
 /// How a device is to be that does not exist before its port is opened; what is not said is the system's choice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Made {
     /// Bytes of its longest packet.
     pub mtu: Option<u16>,
-    /// The host's address on it, of a TAP device.
+    /// The host's address on it, of a TAP device; ours, of a pair.
     pub mac: Option<[u8; 6]>,
+    /// The other end of a pair.
+    pub peer: Option<Peer>,
+}
+
+/// The end of a pair that is not the port's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its name.
+    pub name: String,
+    /// The network namespace that it goes to, as [`Namespace::open`] takes it; `None`: it stays with the other end.
+    pub namespace: Option<String>,
+    /// Its address, and how many bits of it are those of its network.
+    pub address: Option<(IpAddr, u8)>,
 }
 
 /// What carries the frames of a port.
@@ -50,6 +64,8 @@ pub enum Driver {
         /// The interface may write into our memory itself.
         is_zero_copy_tried: bool,
     },
+    /// Packet sockets on one end of a pair of interfaces that the port makes.
+    Veth,
     /// A TUN device that the port makes.
     Tun,
     /// A TAP device that the port makes.
@@ -66,6 +82,7 @@ impl Driver {
         match self {
             Self::Packet => "packet",
             Self::Xdp { .. } => "xdp",
+            Self::Veth => "veth",
             Self::Tun => "tun",
             Self::Tap => "tap",
             Self::Read(_) | Self::Write => "pcap",
@@ -133,12 +150,42 @@ pub fn open_all(ports: &[PortConfig], workers: u16) -> Result<Vec<OpenPort>, (St
 
 /// Opens a port in the namespace that the thread is in.
 fn open_one(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<OpenPort, OpenError> {
+    let made = if config.driver == Driver::Veth { make_pair(config)? } else { None };
     let queues = open(config, port, link, workers)?;
     let mut open = OpenPort { config: config.clone(), queues, link: None };
     if !config.driver.is_file() {
-        open.link = Some(Arc::new(LinkState::of(open.device())?));
+        open.link = Some(Arc::new(LinkState::of(open.device())?.of_pair(made)));
     }
     Ok(open)
+}
+
+/// Makes the pair of a port, with both ends up, if its own end is not there: what somebody else made stays as it is.
+fn make_pair(config: &PortConfig) -> Result<Option<Pair>, OpenError> {
+    let PortConfig { device, namespace, made: Made { mtu, mac, peer }, .. } = config;
+    let Some(peer) = peer.as_ref().filter(|_| !interface::is_there(device)) else { return Ok(None) };
+    let there = peer.namespace.as_deref().map(Namespace::open).transpose()?;
+    let pair = Pair::make(device, &peer.name, namespace.as_deref(), there.as_ref())?;
+    let set = |name: &str| match mtu {
+        Some(mtu) => interface::set_mtu(name, *mtu),
+        None => Ok(()),
+    };
+    let begin = || {
+        set(&peer.name)?;
+        if let Some((address, prefix)) = peer.address {
+            interface::add_address(&peer.name, address, prefix)?;
+        }
+        interface::set_up(&peer.name, true)
+    };
+    match &there {
+        Some(there) => there.run(begin)??,
+        None => begin()?,
+    }
+    set(device)?;
+    if let Some(mac) = mac {
+        interface::set_mac(device, *mac)?;
+    }
+    interface::set_up(device, true)?;
+    Ok(Some(pair))
 }
 
 /// Opens the devices of a port once more, the `at`th, for so many workers. None is open.
@@ -153,7 +200,7 @@ pub(super) fn reopen(config: &PortConfig, at: u16, workers: u16) -> Result<Vec<B
 fn open(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<Vec<Box<dyn Device>>, OpenError> {
     let PortConfig { device, queues, .. } = config;
     Ok(match config.driver {
-        Driver::Packet => {
+        Driver::Packet | Driver::Veth => {
             let queues = queues.unwrap_or(workers);
             let fanout = (queues > 1).then(|| fanout_group(port));
             let options = afpacket::Options { fanout, ..afpacket::Options::default() };
@@ -176,7 +223,7 @@ fn open(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<Vec<
 
 /// A device that we make is as the port says, and of no use until it is up.
 fn open_tun(config: &PortConfig, link: Link, port: u16, workers: u16) -> Result<Vec<Tun>, OpenError> {
-    let PortConfig { device, queues, made: Made { mtu, mac }, .. } = config;
+    let PortConfig { device, queues, made: Made { mtu, mac, .. }, .. } = config;
     let (is_old, queues) = (interface::is_there(device), *queues);
     let opened = match (Tun::open(device, link, port, queues.unwrap_or(workers)), queues) {
         // One that is there already may have been made for a single queue.

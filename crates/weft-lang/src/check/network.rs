@@ -13,6 +13,7 @@ use crate::hir::{
     PortKind, Route, Setting, StmtKind,
 };
 use crate::nearest::nearest;
+use crate::ports;
 use crate::source::Span;
 
 /// The options of a listener, with their types.
@@ -30,6 +31,12 @@ pub const PORT_OPTIONS: &[(&str, Type)] = &[
     ("mtu", Type::Uint(16)),
     // A network namespace that the device is in.
     ("namespace", Type::Text(None)),
+    // The other end of a pair of devices.
+    ("peer", Type::Text(None)),
+    // Its address, and that of its network: '10.0.0.1/24'.
+    ("peer_address", Type::Text(None)),
+    // The network namespace that it goes to.
+    ("peer_namespace", Type::Text(None)),
     // Sockets that share the device's frames.
     ("queues", Type::Int(64)),
     // How fast a capture is read: 'recorded' or 'full'.
@@ -44,11 +51,15 @@ pub const PORT_OPTIONS: &[(&str, Type)] = &[
 const PORT_KINDS: &[(&str, PortKind, &str, &[&str])] = &[
     ("packet", PortKind::Packet, "'eth0'", &["mac", "mtu", "namespace", "queues"]),
     ("xdp", PortKind::Xdp, "'eth0'", &["mac", "mtu", "namespace", "queues", "zero_copy"]),
+    ("veth", PortKind::Veth, "'to_a' WITH (peer = 'eth0', peer_namespace = 'a')", VETH_OPTIONS),
     ("tun", PortKind::Tun, "'tun0'", &["mtu", "namespace", "queues"]),
     ("tap", PortKind::Tap, "'tap0'", &["mac", "mtu", "namespace", "queues"]),
     ("pcap", PortKind::Pcap, "'capture.pcap'", &["mac", "mtu", "speed", "write"]),
     ("memory", PortKind::Memory, "", &["mac", "mtu"]),
 ];
+
+const VETH_OPTIONS: &[&str] =
+    &["mac", "mtu", "namespace", "peer", "peer_address", "peer_namespace", "queues"];
 
 /// What may carry the frames of a port, and what is written behind it.
 pub(crate) fn port_kinds() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -89,6 +100,9 @@ pub(super) fn port(cx: &mut Cx<'_>, ast: &ast::Port) -> Port {
             .at(setting.span, "unknown")
             .with_help("write `speed = 'recorded'` or `speed = 'full'`");
         cx.report(diagnostic);
+    }
+    if *kind == PortKind::Veth {
+        check_peer(cx, ast, &settings, example);
     }
     let writes =
         settings.iter().find(|setting| setting.name == "write" && setting.value == Value::Bool(true));
@@ -233,6 +247,42 @@ fn check_device(cx: &mut Cx<'_>, ast: &ast::Port, kind: PortKind, example: &str)
     let help = format!("write `ON {}`", written.trim_end());
     let diagnostic = Diagnostic::error(code::BAD_ADDRESS, message).at(span, label).with_help(help);
     cx.report(diagnostic);
+}
+
+/// The other end of a pair has a name, which is not that of this end where both stay together, and may have an address.
+fn check_peer(cx: &mut Cx<'_>, ast: &ast::Port, settings: &[Setting], example: &str) {
+    let said = |name: &str| settings.iter().find(|setting| setting.name == name);
+    let text = |setting: &Setting| match &setting.value {
+        Value::Bytes(text) => String::from_utf8_lossy(text).into_owned(),
+        _ => String::new(),
+    };
+    let mut fault = |message: String, span, label: &str, help: String| {
+        cx.report(Diagnostic::error(code::BAD_ADDRESS, message).at(span, label).with_help(help));
+    };
+    // Without its own name more is missing than this, which has been told.
+    let Some(own) = ast.device.as_ref().map(|device| device.value.as_str()) else { return };
+    match said("peer").map(|peer| (text(peer), peer.span)) {
+        None if ast.options.iter().any(|option| option.name.name == "peer") => {}
+        None => {
+            let message = "a port on `veth` names the other end of its pair".to_owned();
+            fault(message, ast.kind.span, "joined to what?", format!("write `ON veth {example}`"));
+        }
+        Some((peer, span)) if !is_device(&peer, PortKind::Veth) => {
+            let help = format!("a name of up to {DEVICE_BYTES_MAX} bytes: `peer = 'eth0'`");
+            fault(format!("`{peer}` names no device"), span, "cannot be one", help);
+        }
+        Some((peer, span)) if peer == own && said("peer_namespace").is_none() => {
+            let help = "name it otherwise, or say where it goes: `peer_namespace = 'a'`".to_owned();
+            fault(format!("both ends are called `{peer}`"), span, "the name of this end", help);
+        }
+        Some(_) => {}
+    }
+    if let Some(address) = said("peer_address")
+        && ports::address_within(&text(address)).is_none()
+    {
+        let message = format!("`{}` is no address and the length of its network", text(address));
+        fault(message, address.span, "cannot be one", "as in `peer_address = '10.0.0.1/24'`".to_owned());
+    }
 }
 
 fn is_device(text: &str, kind: PortKind) -> bool {

@@ -602,6 +602,48 @@ fn a_device_that_is_not_there_is_the_machines_fault() {
     assert!(told.contains("port `right`: `to_b` has failed: No such device"), "{told}");
 }
 
+/// Who tries a program between two namespaces would have to make what is between them by hand, and to clean up behind
+/// the node.
+#[test]
+fn a_node_makes_the_pairs_of_its_ports_and_takes_them_with_it() {
+    let Some(world) = World::bare() else { return };
+    let folder = Folder::new();
+    let port = |name: &str, device: &str, end: &Namespace, address: Ipv4Addr| {
+        let at = format!("/proc/{}/fd/{}", std::process::id(), end.as_fd().as_raw_fd());
+        format!(
+            "CREATE PORT {name} ON veth '{device}' WITH (peer = 'eth0', peer_namespace = '{at}', \
+             peer_address = '{address}/24', mtu = 1400);\n"
+        )
+    };
+    let chains = "CREATE CHAIN there ON PORT left -> right AS END;
+CREATE CHAIN back ON PORT right -> left AS END;
+";
+    let program =
+        port("left", "to_a", &world.a, ADDRESS_A) + &port("right", "to_b", &world.b, ADDRESS_B) + chains;
+    let program = folder.write("network.weft", &program);
+    let mtu = |namespace: &Namespace, name: &str| within(namespace, || interface::mtu(name).ok());
+    // Twice: nothing is left of the first in the way of the second.
+    for _ in 0..2 {
+        let node = world.run(&folder, &program);
+        let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 0));
+        exchange(&a, &b, b"hello");
+        let all = [(&world.middle, "to_a"), (&world.middle, "to_b"), (&world.a, "eth0"), (&world.b, "eth0")];
+        for (namespace, name) in all {
+            assert_eq!(mtu(namespace, name), Some(1400), "{name}");
+        }
+        drop((a, b));
+        assert_eq!(node.stop(), Some(0));
+        for (namespace, name) in all {
+            assert_eq!(mtu(namespace, name), None, "{name} is still there");
+        }
+    }
+    // What somebody else made is his.
+    world.pair(&world.a, "eth0", "to_a");
+    let node = world.run(&folder, &program);
+    assert_eq!(node.stop(), Some(0));
+    assert_eq!((mtu(&world.middle, "to_a"), mtu(&world.middle, "to_b")), (Some(1500), None));
+}
+
 /// A link whose interface goes would take the node with it, or lose what it was told to hold, without a word; and a
 /// queue could not be changed without an editor. With several workers, the queues of the device that came back would
 /// never be opened, or not all of them.
