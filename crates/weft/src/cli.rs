@@ -22,6 +22,7 @@ use weft_io::BUSY_POLL_MAX;
                   Tables:   weft query 'SELECT ...'        weft load TABLE rows.csv\n\
                   Gates:    weft compile queue.weft --target verilog\n\
                   Try out:  weft replay network.weft --in yesterday.pcap\n\
+                  \u{20}         weft generate network.weft --with vxlan --out random.pcap\n\
                   Simulate: weft sim run queue.weft --queue fq_codel --flows bulk=2,rpc=4\n\
                   Links:    weft link emulate --rate 15mbit --delay 30ms --queue fq_codel -- COMMAND\n\
                   \u{20}         weft link record wan --for 10s\n\
@@ -92,6 +93,8 @@ pub(crate) enum Command {
     Top(TopArgs),
     /// Run the packets of a capture through a chain, and tell what it does with them
     Replay(ReplayArgs),
+    /// Make random packets of the wire formats of a program, and see whether they are read as they were built
+    Generate(GenerateArgs),
     /// Run an experiment in a simulated network
     Sim(SimArgs),
     /// Try programs behind a link of another rate, delay and queue
@@ -338,6 +341,34 @@ pub(crate) struct ReplayArgs {
     /// What rand() draws from
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  weft generate network.weft --out random.pcap\n  \
+                        weft generate library/protocols/all.weft --with vxlan --count 100 --out vxlan.pcap\n  \
+                        weft generate sensor.weft --with sensor -o json")]
+pub(crate) struct GenerateArgs {
+    /// The file that the program begins with
+    pub(crate) file: String,
+    /// The protocol that packets begin with; by default `ethernet`
+    #[arg(long, value_name = "PROTOCOL")]
+    pub(crate) first: Option<String>,
+    /// Only packets that have such a layer; may be given several times
+    #[arg(long, value_name = "PROTOCOL")]
+    pub(crate) with: Vec<String>,
+    /// How many
+    #[arg(long, default_value_t = 1000, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) count: u64,
+    /// Write them into this file: pcap if it ends in .pcap, else pcapng
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<String>,
+    /// What the packets are drawn from: the same seed, the same packets
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// As a table or as data
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

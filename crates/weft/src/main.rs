@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(&args),
         Command::Apply(args) => commands::apply::run(&args),
         Command::Status(args) => commands::status::run(&args),
+        Command::Generate(args) => commands::generate::run(&args),
         Command::Import(args) => commands::import::run(&args),
         Command::Query(args) => commands::query::run(&args),
         Command::Load(args) => commands::load::run(&args),

@@ -6,6 +6,7 @@ pub(crate) mod compile;
 pub(crate) mod demo;
 pub(crate) mod explain;
 pub(crate) mod fmt;
+pub(crate) mod generate;
 pub(crate) mod import;
 pub(crate) mod link;
 pub(crate) mod load;

@@ -6,6 +6,7 @@ mod commands;
 mod explain;
 mod filters;
 mod gates;
+mod generate;
 mod import;
 mod library;
 mod link;

@@ -2,8 +2,8 @@
 
 use weft_core::types::Type;
 use weft_core::wire::{
-    Expr, FIELDS_MAX, Field, FieldId, HEADER_BYTES_MAX, Item, Protocol, REPEATS_MAX, Rule, Until, Width,
-    bits_max,
+    BinaryOp, Expr, FIELDS_MAX, Field, FieldId, HEADER_BYTES_MAX, Item, Protocol, REPEATS_MAX, Rule, Until,
+    Width, bits_max,
 };
 
 use super::expr::{self, At, Purpose, Typed};
@@ -529,7 +529,7 @@ impl<'a> Builder<'_, '_, 'a> {
             WireRuleKind::Default(e) => {
                 let at = At { purpose: Purpose::Default, n_before: usize::from(id.0), repeat };
                 let value = expr::number(self.cx, &self.header, at, e)?;
-                if !self.has_room_for_sum(field, rule, &value.expr, most, repeat) {
+                if !self.has_room_for_sum(id, field, rule, &value.expr, most, repeat) {
                     return None;
                 }
                 if !fits(value.range.0) {
@@ -541,7 +541,7 @@ impl<'a> Builder<'_, '_, 'a> {
             WireRuleKind::Computed(e) => {
                 let at = At { repeat, ..At::whole(Purpose::Computed) };
                 let value = expr::number(self.cx, &self.header, at, e)?;
-                let has_room = self.has_room_for_sum(field, rule, &value.expr, most, repeat);
+                let has_room = self.has_room_for_sum(id, field, rule, &value.expr, most, repeat);
                 has_room.then_some(Rule::Computed(value.expr))
             }
         }
@@ -550,6 +550,7 @@ impl<'a> Builder<'_, '_, 'a> {
     /// Whether a field is as wide as the checksum that it is to hold, and no part of a REPEAT; it is reported if not.
     fn has_room_for_sum(
         &mut self,
+        id: FieldId,
         field: &WireField,
         rule: &ast::WireRule,
         value: &Expr,
@@ -562,7 +563,7 @@ impl<'a> Builder<'_, '_, 'a> {
             _ => return true,
         };
         if wanted == most && repeat.is_none() {
-            return true;
+            return wanted != u64::from(u16::MAX) || self.is_at_even_byte(id, field, rule);
         }
         let bits = 64 - wanted.leading_zeros();
         let message = format!("a checksum of {bits} bits does not fit `{}`", field.name.name);
@@ -570,6 +571,35 @@ impl<'a> Builder<'_, '_, 'a> {
             .at(rule.span, "needs a field of its own size, outside of a REPEAT")
             .with_help(format!("write `{} bit({bits}) COMPUTED (...)`", field.name.name));
         self.cx.report(diagnostic);
+        false
+    }
+
+    /// Whether a sum of 16 bits stands where one of the words begins that it sums up; it is reported if not. Elsewhere
+    /// the header would not be summed up to what its reader expects.
+    fn is_at_even_byte(&mut self, id: FieldId, field: &WireField, rule: &ast::WireRule) -> bool {
+        let Protocol { items, fields, .. } = &self.header.protocol;
+        let mut at = Some(0);
+        reach(items, fields, id, &mut at);
+        if at == Some(0) {
+            return true;
+        }
+        let name = &field.name.name;
+        let (message, label, help) = match at {
+            Some(_) => (
+                format!("the checksum `{name}` begins at an odd byte"),
+                "sums up words of two bytes",
+                format!("put a byte more in front of it: `pad bit(8) RESERVED, {name} bit(16) ...`"),
+            ),
+            None => (
+                format!("the checksum `{name}` may begin at an odd byte"),
+                "behind what may be odd",
+                format!(
+                    "write `{name}` in front of what has no fixed length, or make that even: `bytes(2 * n)`"
+                ),
+            ),
+        };
+        let diagnostic = Diagnostic::error(code::WIRE_RULE, message).at(rule.span, label);
+        self.cx.report(diagnostic.with_help(help));
         false
     }
 
@@ -588,11 +618,48 @@ impl<'a> Builder<'_, '_, 'a> {
             let value = expr::number(self.cx, &self.header, At::whole(Purpose::Length), &length.value);
             self.header.protocol.length = value.map(|value| match length.of_layer {
                 true => value.expr,
-                false => expr::binary(weft_core::wire::BinaryOp::Add, Expr::HeaderBytes, value.expr),
+                false => expr::binary(BinaryOp::Add, Expr::HeaderBytes, value.expr),
             });
         }
         if let Some(when) = &payload.when {
             self.header.gate = expr::condition(self.cx, &self.header, At::whole(Purpose::Next), when);
         }
+    }
+}
+
+/// Where a field begins, in bits modulo a word of two bytes; None if that is not sure. Whether it was reached.
+fn reach(items: &[Item], fields: &[Field], wanted: FieldId, at: &mut Option<u64>) -> bool {
+    const WORD: u64 = 16;
+    for item in items {
+        match item {
+            Item::Field(id) if *id == wanted => return true,
+            Item::Field(id) => {
+                let bits = match &fields[usize::from(id.0)].width {
+                    Width::Bits { n, .. } => Some(u64::from(*n)),
+                    Width::Bytes { count, .. } => bytes_of(count).map(|n| 8 * (n % 2)),
+                };
+                *at = at.zip(bits).map(|(at, bits)| (at + bits) % WORD);
+            }
+            Item::When { items, .. } | Item::Repeat { items, .. } => {
+                let before = *at;
+                if reach(items, fields, wanted, at) {
+                    // Rounds before this one may have been odd, but no sum is in a REPEAT.
+                    return true;
+                }
+                *at = at.filter(|at| Some(*at) == before);
+            }
+        }
+    }
+    false
+}
+
+/// How many bytes a width is, as far as it tells whether they are even.
+fn bytes_of(count: &Expr) -> Option<u64> {
+    match count {
+        Expr::Int(n) => Some(*n),
+        Expr::Binary(BinaryOp::Mul, a, b) => {
+            [a, b].into_iter().find_map(|e| bytes_of(e).filter(|n| n % 2 == 0))
+        }
+        _ => None,
     }
 }

@@ -60,8 +60,8 @@ pub(super) fn run(quick: bool) -> Report {
     let mut notes = vec![
         "ns/packet, in batches of 64, source and sink included; over I/O: less `none` in the same round, 64 B"
             .to_owned(),
-        "alone, of 64: microseconds of 64 B from the source to the sink, one packet at a time and in batches of 64, half \
-         and 99 of 100 of them; the clock is read around each, which takes some 0.03"
+        "alone, of 64: microseconds of 64 B from the source to the sink, one packet at a time and in batches of 64, \
+         half and 99 of 100 of them; the clock is read around each, which takes some 0.03"
             .to_owned(),
         "10k flows where nothing else is said, drawn from the rules and routes, TCP and UDP; each has begun".to_owned(),
     ];

@@ -1,6 +1,6 @@
 //! `weft replay`: what a chain does with the packets of a capture.
 
-mod output;
+pub(super) mod output;
 mod report;
 #[cfg(test)]
 mod tests;

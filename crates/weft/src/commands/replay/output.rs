@@ -11,7 +11,7 @@ use weft_core::frame::Frame;
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{Fate, Watch};
 use weft_io::packet::Link;
-use weft_proto::capture::{Format, Packet, Style, Writer};
+use weft_proto::capture::{Format, LinkType, Packet, Style, Writer};
 
 /// Bytes of a file that are kept until they are written.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -30,7 +30,7 @@ pub(super) struct Annotated {
     capture: Capture,
 }
 
-struct Capture {
+pub(in crate::commands) struct Capture {
     path: PathBuf,
     file: File,
     writer: Writer,
@@ -45,7 +45,7 @@ impl Outputs {
 
     /// All into one file. In a pcapng file each port is an interface.
     pub(super) fn to_file(path: &str, link: Link, plan: &PacketPlan) -> Result<Self, Fault> {
-        let (capture, interfaces) = Capture::with_interfaces(path.as_ref(), link, &plan.ports)?;
+        let (capture, interfaces) = Capture::with_interfaces(path.as_ref(), link.link_type(), &plan.ports)?;
         let mixed = (interfaces.len() < plan.ports.len()).then(Vec::new);
         let interface = |port: usize| interfaces.get(port).copied().unwrap_or(0);
         let places = (0..plan.ports.len()).map(|port| Some((0, interface(port)))).collect();
@@ -58,7 +58,8 @@ impl Outputs {
         made.map_err(|error| Fault::environment(format!("cannot make {folder}: {}", clause(&error))))?;
         let file = |port: &String| {
             let path = file_of_port(folder, port);
-            Capture::with_interfaces(&path, link, std::slice::from_ref(port)).map(|(capture, _)| capture)
+            Capture::with_interfaces(&path, link.link_type(), std::slice::from_ref(port))
+                .map(|(capture, _)| capture)
         };
         let files = plan.ports.iter().map(file).collect::<Result<_, _>>()?;
         let places = (0..plan.ports.len()).map(|port| Some((port, 0))).collect();
@@ -96,7 +97,7 @@ impl Annotated {
             let text = "a pcap file has no room for comments: --annotate writes pcapng";
             return Err(Fault::usage(text));
         }
-        Ok(Self { capture: Capture::with_interfaces(path.as_ref(), link, &plan.ports)?.0 })
+        Ok(Self { capture: Capture::with_interfaces(path.as_ref(), link.link_type(), &plan.ports)?.0 })
     }
 
     pub(super) fn flush(&mut self) -> Result<(), Fault> {
@@ -119,8 +120,11 @@ impl Watch for Annotated {
 
 impl Capture {
     /// A file, with as many interfaces as its format has room for; these, in the order of the names.
-    fn with_interfaces(path: &Path, link: Link, names: &[String]) -> Result<(Self, Vec<u32>), Fault> {
-        let link = link.link_type();
+    pub(in crate::commands) fn with_interfaces(
+        path: &Path,
+        link: LinkType,
+        names: &[String],
+    ) -> Result<(Self, Vec<u32>), Fault> {
         let file = File::create(path).map_err(|error| unwritten(path, &error))?;
         let mut buffer = Vec::new();
         let first = names.first().map_or("", String::as_str);
@@ -132,14 +136,14 @@ impl Capture {
         Ok((Self { path: path.to_owned(), file, writer, buffer }, interfaces))
     }
 
-    fn write(&mut self, packet: &Packet<'_>) {
+    pub(in crate::commands) fn write(&mut self, packet: &Packet<'_>) {
         // A frame is shorter than the longest packet of a capture, and its interface is the writer's own.
         let written = self.writer.write(packet, &mut self.buffer);
         debug_assert!(written.is_ok(), "{written:?}");
     }
 
     /// Writes what is kept, if it is more than `bytes`.
-    fn flush(&mut self, bytes: usize) -> Result<(), Fault> {
+    pub(in crate::commands) fn flush(&mut self, bytes: usize) -> Result<(), Fault> {
         if self.buffer.len() > bytes {
             self.file.write_all(&self.buffer).map_err(|error| unwritten(&self.path, &error))?;
             self.buffer.clear();

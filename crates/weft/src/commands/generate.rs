@@ -1,0 +1,266 @@
+//! `weft generate`: random packets of the wire formats of a program, which are read again as they were built.
+
+use super::replay::output::Capture;
+use super::{count, grouped};
+use crate::cli::{GenerateArgs, Output};
+use crate::compile::check_files;
+use crate::fault::Fault;
+use crate::progress::Progress;
+use crate::source::{Files, require};
+use crate::table::{Align, Table};
+use crate::{stderr, stdout};
+use serde_json::{Value, json};
+use std::time::Instant;
+use weft_core::Time;
+use weft_core::dice::Dice;
+use weft_core::wire::{Header, Malformed, Protocol, ProtocolId, Reading, build, generate, read};
+use weft_lang::diagnostic::render_all;
+use weft_proto::capture::{LinkType, Packet};
+
+/// The protocol that frames of a network begin with.
+const FIRST: &str = "ethernet";
+/// Stacks of headers that are drawn in vain, one behind the other, before it is given up.
+const TRIES_MAX: u64 = 1_000_000;
+/// Bytes of a capture that are kept before they are written.
+const BUFFER_BYTES: usize = 1 << 20;
+/// Differences that are told, and rules that packets break.
+const TOLD_MAX: usize = 10;
+
+pub(crate) fn run(args: &GenerateArgs) -> Result<(), Fault> {
+    require(&args.file)?;
+    let checked = check_files(&args.file, &mut Files::on_disk());
+    stderr::print(&render_all(&checked.diagnostics, &checked.sources, super::render_options()));
+    let Some(network) = &checked.network else { return Err(Fault::told(checked.at_fault)) };
+    let protocols = &network.protocols[..];
+    let first =
+        named(protocols, args.first.as_deref().unwrap_or(FIRST)).map_err(|fault| match args.first {
+            Some(_) => fault,
+            None => fault.with_help("say with --first what packets begin with"),
+        })?;
+    let wanted = args.with.iter().map(|name| named(protocols, name)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(beyond) = wanted.iter().find(|id| !leads_to(protocols, first, **id)) {
+        let [first, beyond] = [first, *beyond].map(|id| &protocols[usize::from(id.0)].name);
+        let what = format!("no packet that begins with `{first}` has a `{beyond}`");
+        return Err(Fault::usage(what)
+            .with_help("BIND says from where a protocol is found, and --first where to begin"));
+    }
+    let mut made = Made::new(protocols, first, wanted);
+    let mut capture = match &args.out {
+        Some(path) => Some(Capture::with_interfaces(path.as_ref(), made.link_type(), &[])?.0),
+        None => None,
+    };
+    let (mut dice, mut progress) = (Dice::from_seed(args.seed), Progress::new(Instant::now()));
+    while made.n < args.count {
+        let frame = made.next(&mut dice)?;
+        if let Some(capture) = &mut capture {
+            // A microsecond apart: some tools take packets of one time for one.
+            let at = Time(made.n as i64 * 1_000);
+            capture.write(&Packet { at, bytes: &frame, ..Packet::default() });
+            capture.flush(BUFFER_BYTES)?;
+        }
+        progress.show(made.n, (made.n, Some(args.count)));
+    }
+    progress.clear();
+    if let Some(capture) = &mut capture {
+        capture.flush(0)?;
+    }
+    stdout::print(&match args.output {
+        Output::Json => format!("{}\n", made.json()),
+        Output::Table => made.table(),
+    })?;
+    match made.n_different {
+        0 => Ok(()),
+        n => Err(Fault::Input(format!("{} read in another way than built", count(n, "packet")))),
+    }
+}
+
+/// The protocol of a name.
+fn named(protocols: &[Protocol], name: &str) -> Result<ProtocolId, Fault> {
+    let found = protocols.iter().position(|protocol| protocol.name == name);
+    found.map(|at| ProtocolId(at as u16)).ok_or_else(|| {
+        let names: Vec<_> = protocols.iter().map(|protocol| format!("`{}`", protocol.name)).collect();
+        let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        Fault::usage(format!("the program has no protocol `{name}`; it has {known}"))
+    })
+}
+
+/// Whether a protocol may stand behind another, however many are between them, or is it.
+fn leads_to(protocols: &[Protocol], first: ProtocolId, wanted: ProtocolId) -> bool {
+    let (mut seen, mut left) = (vec![false; protocols.len()], vec![first]);
+    while let Some(id) = left.pop() {
+        if !core::mem::replace(&mut seen[usize::from(id.0)], true) {
+            left.extend(protocols[usize::from(id.0)].next.iter().map(|next| next.to));
+        }
+    }
+    seen[usize::from(wanted.0)]
+}
+
+/// What was made.
+struct Made<'p> {
+    protocols: &'p [Protocol],
+    first: ProtocolId,
+    /// Layers that a packet must have.
+    wanted: Vec<ProtocolId>,
+    n: u64,
+    bytes: u64,
+    /// By protocol: packets that have such a layer.
+    layers: Vec<u64>,
+    /// Rules of their own definitions that random values break, and how many packets do.
+    malformed: Vec<(Malformed, u64)>,
+    n_different: u64,
+    /// The first of them.
+    different: Vec<String>,
+}
+
+impl<'p> Made<'p> {
+    fn new(protocols: &'p [Protocol], first: ProtocolId, wanted: Vec<ProtocolId>) -> Self {
+        Self {
+            protocols,
+            first,
+            wanted,
+            n: 0,
+            bytes: 0,
+            layers: vec![0; protocols.len()],
+            malformed: Vec::new(),
+            n_different: 0,
+            different: Vec::new(),
+        }
+    }
+
+    /// One packet more.
+    ///
+    /// # Errors
+    /// There seems to be none with all layers that are wanted.
+    fn next(&mut self, dice: &mut Dice) -> Result<Vec<u8>, Fault> {
+        for _ in 0..TRIES_MAX {
+            let (headers, payload) = generate::headers(self.protocols, self.first, dice);
+            let has = |wanted: &ProtocolId| headers.iter().any(|header| header.protocol == *wanted);
+            if !self.wanted.iter().all(has) {
+                continue;
+            }
+            // The dice may not fit together.
+            let Ok(frame) = build(self.protocols, &headers, &payload) else { continue };
+            self.count(&headers, &frame);
+            return Ok(frame);
+        }
+        let names: Vec<_> = self.wanted.iter().map(|id| format!("`{}`", self.name(*id))).collect();
+        let first = self.name(self.first);
+        Err(Fault::usage(match names.is_empty() {
+            true => format!("no packet that begins with `{first}` can be built"),
+            false => format!(
+                "of {} stacks of headers that begin with `{first}` none has {}",
+                grouped(TRIES_MAX),
+                names.join(" and ")
+            ),
+        })
+        .with_help("--first nearer to it, or fewer layers at once"))
+    }
+
+    fn count(&mut self, headers: &[Header], frame: &[u8]) {
+        self.n += 1;
+        self.bytes += frame.len() as u64;
+        for (at, layer) in headers.iter().enumerate() {
+            let is_first = headers[..at].iter().all(|known| known.protocol != layer.protocol);
+            self.layers[usize::from(layer.protocol.0)] += u64::from(is_first);
+        }
+        let reading = read(self.protocols, &[self.first], frame);
+        if let Some(why) = self.difference(headers, &reading) {
+            self.n_different += 1;
+            if self.different.len() < TOLD_MAX {
+                self.different.push(format!("packet {}: {why}", self.n));
+            }
+        }
+        if let Some(malformed) = reading.malformed {
+            match self.malformed.iter_mut().find(|(known, _)| *known == malformed) {
+                Some((_, n)) => *n += 1,
+                None => self.malformed.push((malformed, 1)),
+            }
+        }
+    }
+
+    /// The first thing that is read in another way than it was built.
+    fn difference(&self, headers: &[Header], reading: &Reading) -> Option<String> {
+        for (header, layer) in headers.iter().zip(&reading.layers) {
+            let (built, found) = (self.name(header.protocol), self.name(layer.protocol));
+            if header.protocol != layer.protocol {
+                return Some(format!("`{built}` was built and `{found}` is read"));
+            }
+            for (id, value) in &header.values {
+                let Some(found) = layer.fields.iter().find(|found| found.field == *id) else { continue };
+                if found.value != *value {
+                    let name = &self.protocols[usize::from(header.protocol.0)].fields[usize::from(id.0)].name;
+                    return Some(format!(
+                        "`{built}.{name}` was built of {value:?} and read as {:?}",
+                        found.value
+                    ));
+                }
+            }
+        }
+        match &reading.malformed {
+            None if reading.layers.len() < headers.len() => {
+                let missing = self.name(headers[reading.layers.len()].protocol);
+                Some(format!("`{missing}` was built and is not read"))
+            }
+            _ => None,
+        }
+    }
+
+    fn name(&self, protocol: ProtocolId) -> &'p str {
+        &self.protocols[usize::from(protocol.0)].name
+    }
+
+    /// As other tools know what packets begin with; 147 is for everybody's own.
+    fn link_type(&self) -> LinkType {
+        match self.name(self.first) {
+            FIRST => LinkType::ETHERNET,
+            "ipv4" | "ipv6" => LinkType::RAW,
+            _ => LinkType(147),
+        }
+    }
+
+    /// Layers, most frequent first.
+    fn layers(&self) -> Vec<(&'p str, u64)> {
+        let all = self.protocols.iter().map(|protocol| &*protocol.name).zip(self.layers.iter().copied());
+        let mut all: Vec<_> = all.filter(|(_, n)| *n > 0).collect();
+        all.sort_by_key(|(_, n)| core::cmp::Reverse(*n));
+        all
+    }
+
+    fn table(&self) -> String {
+        let mut table = Table::new(&[("layer", Align::Left), ("packets", Align::Right)]);
+        for (name, n) in self.layers() {
+            table.row(vec![name.to_owned(), grouped(n)]);
+        }
+        let mut out = table.render();
+        let n_malformed: u64 = self.malformed.iter().map(|(_, n)| n).sum();
+        out += &format!(
+            "\n{} of {} bytes; {} read as built\n",
+            count(self.n, "packet"),
+            grouped(self.bytes),
+            grouped(self.n - self.n_different - n_malformed)
+        );
+        for (Malformed { protocol, what, line }, n) in self.malformed.iter().take(TOLD_MAX) {
+            let name = self.name(*protocol);
+            out += &format!("{} malformed: `{name}`, {what} (line {line})\n", grouped(*n));
+        }
+        for different in &self.different {
+            out += &format!("{different}\n");
+        }
+        out
+    }
+
+    fn json(&self) -> Value {
+        let layer = |(name, n): (&str, u64)| json!({ "protocol": name, "packets": n });
+        let malformed = |(of, n): &(Malformed, u64)| {
+            let Malformed { protocol, what, line } = of;
+            json!({ "protocol": self.name(*protocol), "what": what, "line": line, "packets": n })
+        };
+        json!({
+            "packets": self.n,
+            "bytes": self.bytes,
+            "layers": self.layers().into_iter().map(layer).collect::<Vec<_>>(),
+            "malformed": self.malformed.iter().map(malformed).collect::<Vec<_>>(),
+            "different": { "packets": self.n_different, "first": self.different },
+        })
+    }
+}

@@ -1,0 +1,97 @@
+//! `weft generate`: packets of somebody's own protocol, from a definition to a chain that looks at it.
+
+use crate::node::{Folder, output, weft};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Output;
+
+const SENSOR: &str = "IMPORT 'library/protocols/all.weft';
+CREATE PROTOCOL sensor (
+  version bit(4) = 1, kind bit(4), id bit(16), n bit(8) COMPUTED (count(readings)),
+  REPEAT readings (value bit(16)) COUNT (n) MAX 8,
+  sum bit(16) COMPUTED (checksum(header)),
+  PAYLOAD bytes)
+  BIND udp WHERE dst_port = 7777;
+CREATE PORT air ON memory;
+CREATE ELEMENT kinds ON sensor AS
+  TABLE seen (kind U8 PRIMARY KEY, n U64 = 0) MAX 16 ROWS EVICT OLDEST;
+  ON PACKET
+    UPSERT seen KEY (sensor.kind) SET n = n + 1;
+END;
+CREATE CHAIN look ON PORT air AS kinds; END;
+";
+
+fn generate(folder: &Folder, args: &[&str]) -> Output {
+    output(weft(folder).arg("generate").args(args))
+}
+
+fn json(done: &Output) -> Value {
+    let said = String::from_utf8_lossy(&done.stderr);
+    serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{said}"))
+}
+
+fn bytes(path: &Path) -> Vec<u8> {
+    std::fs::read(path).expect("it was written")
+}
+
+/// Who writes a protocol has no traffic of it, and could not see what a chain makes of it before the first device is
+/// there.
+#[test]
+fn packets_of_a_protocol_of_ones_own_are_made_and_replayed() {
+    let folder = Folder::new();
+    let program = folder.write("sensor.weft", SENSOR);
+    let program = program.to_str().expect("it is text");
+    let make = |out: &Path, seed: &str| {
+        let out = out.to_str().expect("it is text");
+        let args = [program, "--with", "sensor", "--count", "60", "--seed", seed, "--out", out, "-o", "json"];
+        let done = generate(&folder, &args);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        json(&done)
+    };
+    let files = ["a.pcap", "b.pcap", "c.pcap"].map(|name| folder.0.join(name));
+    let made = make(&files[0], "7");
+    assert_eq!((made["packets"].as_u64(), made["different"]["packets"].as_u64()), (Some(60), Some(0)));
+    let n = |layer: &str| {
+        let layers = made["layers"].as_array().expect("they are told");
+        layers.iter().find(|of| of["protocol"] == layer).map(|of| of["packets"].as_u64())
+    };
+    assert_eq!((n("sensor"), n("udp"), n("ethernet")), (Some(Some(60)), Some(Some(60)), Some(Some(60))));
+    make(&files[1], "7");
+    make(&files[2], "8");
+    let [a, b, c] = files.each_ref().map(|file| bytes(file));
+    assert!(a == b, "the same seed, other packets");
+    assert!(a != c, "another seed, the same packets");
+
+    let mut replay = weft(&folder);
+    replay.args(["replay", program, "--in"]).arg(&files[0]).args(["-o", "json"]);
+    let told = json(&output(&mut replay));
+    let element = &told["elements"][0];
+    let malformed = made["malformed"].as_array().expect("they are told");
+    let n_malformed: u64 = malformed.iter().filter_map(|of| of["packets"].as_u64()).sum();
+    assert!(n_malformed < 10, "{made}");
+    // Later fragments have none, nor has what is in more tunnels than a chain looks into.
+    assert!(element["seen"].as_u64() >= Some(45), "{told}");
+}
+
+#[test]
+fn what_cannot_be_made_is_told() {
+    let folder = Folder::new();
+    let program = folder.write("sensor.weft", SENSOR);
+    let program = program.to_str().expect("it is text");
+    let refused = |args: &[&str], status: i32| {
+        let done = generate(&folder, args);
+        assert_eq!(done.status.code(), Some(status), "{args:?}");
+        String::from_utf8_lossy(&done.stderr).into_owned()
+    };
+    let told = refused(&[program, "--with", "senser"], 2);
+    assert!(told.contains("no protocol `senser`") && told.contains("`sensor`"), "{told}");
+    let told = refused(&[program, "--first", "arp", "--with", "sensor"], 2);
+    assert!(told.contains("begins with `arp` has a `sensor`"), "{told}");
+    let alone = folder.write("alone.weft", "CREATE PROTOCOL own (a bit(8), PAYLOAD bytes);\n");
+    let alone = alone.to_str().expect("it is text");
+    assert!(refused(&[alone], 2).contains("--first"));
+    let done = generate(&folder, &[alone, "--first", "own", "--count", "5", "-o", "json"]);
+    assert_eq!(json(&done)["packets"], 5);
+    let told = refused(&[program, "--out", "no/such/folder/x.pcap"], 3);
+    assert!(told.contains("no/such/folder"), "{told}");
+}
