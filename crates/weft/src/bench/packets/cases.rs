@@ -106,6 +106,7 @@ pub(super) const CASES: &[Case] = &[
     Case { on: "lan, wan", ..case("vxlan_gateway", TUNNEL) },
     Case { on: "lan, wan", ..case("gtpu_gateway", USERS) },
     case("nsh_classifier", CLASSIFY),
+    Case { routes: 1000, ..case("IPv4 route, 1k routes", "route") },
     Case { routes: 1000, ..case("router, 1k routes", "router") },
     Case { routes: 100_000, ..case("router, 100k routes", "router") },
     case("firewall of 200", "firewall"),
@@ -204,7 +205,8 @@ impl Case {
     fn network(&self) -> Result<(Network, SourceMap), String> {
         let imports: String =
             LIBRARY.iter().map(|name| format!("IMPORT 'library/elements/{name}.weft';\n")).collect();
-        let own = concat!(include_str!("simple.weft"), include_str!("gateway.weft"));
+        let own =
+            concat!(include_str!("simple.weft"), include_str!("route.weft"), include_str!("gateway.weft"));
         let (on, stages) = (self.on, self.stages);
         let end = if stages.is_empty() { "" } else { ";" };
         let text = format!(
@@ -252,7 +254,7 @@ pub(super) fn fill(lowered: &mut [Lowered], n_rules: usize, n_routes: usize) -> 
                     table.rows = rules.iter().map(rule_row).collect();
                     filled.push(rules);
                 }
-                (Some("router"), "routes") => {
+                (Some("router" | "route"), "routes") => {
                     routes = prefixes(n_routes, 32, 1).into_iter().map(to_hosts).collect();
                     let all = Rule { patterns: vec![Pattern::Any], priority: 0, id: u32::MAX };
                     table.rows = routes.iter().chain([&all]).map(route_row).collect();

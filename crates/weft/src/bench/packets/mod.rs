@@ -7,6 +7,7 @@
 //! | `learned` | rows that a handler adds |
 //! | `rig` | source, engine and sink |
 //! | `simple.weft` | elements that do little |
+//! | `route.weft` | a router that does no more than route |
 //! | `gateway.weft` | a table with a row for each flow |
 
 #[cfg(test)]
