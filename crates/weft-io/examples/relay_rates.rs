@@ -100,7 +100,7 @@ fn measured(way: &Way, measure: impl FnOnce(&World) -> f64) -> (f64, Option<f64>
 
 fn join(world: &World, way: &Way) -> Option<Relay> {
     let Some(open) = way.open else {
-        world.middle.enter(|| interface::make_veth("a", "b").expect("root may"));
+        world.middle.enter(|| interface::make_veth("a", "b", None).expect("root may"));
         world.move_to_ends();
         return None;
     };

@@ -1,6 +1,5 @@
 //! Rows of tables that are `FILLED BY PORTS`.
 
-use core::net::IpAddr;
 use weft_core::{Type, Value};
 
 use crate::hir::{Group, Port, Table};
@@ -42,14 +41,6 @@ pub fn rows(ports: &[Port], groups: &[Group], devices: &[Device], table: &Table)
         _ => true,
     };
     of_ports.chain(of_groups).filter(fits).map(row).collect()
-}
-
-/// An address, and how many bits of it are those of its network: `10.0.0.1/24`.
-pub fn address_within(text: &str) -> Option<(IpAddr, u8)> {
-    let (address, bits) = text.split_once('/')?;
-    let (address, bits): (IpAddr, u8) = (address.parse().ok()?, bits.parse().ok()?);
-    let bits_max = if address.is_ipv6() { 128 } else { 32 };
-    (bits <= bits_max).then_some((address, bits))
 }
 
 impl Port {

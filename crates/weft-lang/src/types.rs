@@ -288,14 +288,18 @@ fn ip_bytes(ip: IpAddr) -> Vec<u8> {
     }
 }
 
+/// An address, and how many bits of it are those of its network: `10.0.0.1/24`.
+pub fn address_within(text: &str) -> Option<(IpAddr, u8)> {
+    let (address, bits) = text.split_once('/')?;
+    let (address, bits): (IpAddr, u8) = (address.parse().ok()?, bits.parse().ok()?);
+    let bits_max = if address.is_ipv6() { 128 } else { 32 };
+    (bits <= bits_max).then_some((address, bits))
+}
+
 /// Address and prefix length, with the bits of the host set to zero.
 fn cidr(text: &str) -> Option<Vec<u8>> {
-    let (address, length) = text.split_once('/')?;
-    let mut bytes = ip_bytes(address.parse().ok()?);
-    let length: u8 = length.parse().ok()?;
-    if usize::from(length) > bytes.len() * 8 {
-        return None;
-    }
+    let (address, length) = address_within(text)?;
+    let mut bytes = ip_bytes(address);
     for (index, byte) in bytes.iter_mut().enumerate() {
         let n_kept = usize::from(length).saturating_sub(index * 8).min(8);
         *byte &= (0xff00u16 >> n_kept) as u8;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::eval::{self, Sight};
 use super::{
-    Checksum, Expr, Field, FieldId, FieldValue, Header, Item, Next, Protocol, ProtocolId, Rule, Until, Width,
-    build,
+    Checksum, Expr, Field, FieldId, FieldValue, Header, Item, Next, Protocol, ProtocolId, Reading, Rule,
+    Until, Width, build,
 };
 use crate::dice::Dice;
 
@@ -35,6 +35,27 @@ pub fn headers(protocols: &[Protocol], root: ProtocolId, dice: &mut Dice) -> (Ve
 pub fn frame(protocols: &[Protocol], root: ProtocolId, dice: &mut Dice) -> Option<Vec<u8>> {
     let (headers, payload) = headers(protocols, root, dice);
     build(protocols, &headers, &payload).ok()
+}
+
+/// The first thing that is read in another way than these headers were built, if something is. What a rule of a
+/// definition refuses is not.
+pub fn difference(protocols: &[Protocol], headers: &[Header], reading: &Reading) -> Option<String> {
+    let definition = |id: ProtocolId| &protocols[usize::from(id.0)];
+    for (header, layer) in headers.iter().zip(&reading.layers) {
+        let [built, found] = [header.protocol, layer.protocol].map(definition);
+        if header.protocol != layer.protocol {
+            return Some(format!("`{}` was built and `{}` is read", built.name, found.name));
+        }
+        let found =
+            |id: FieldId| layer.fields.iter().find(|found| found.field == id).map(|found| &found.value);
+        let both = header.values.iter().filter_map(|(id, value)| Some((*id, value, found(*id)?)));
+        if let Some((id, value, found)) = both.into_iter().find(|(_, value, found)| value != found) {
+            let field = &built.fields[usize::from(id.0)].name;
+            return Some(format!("`{}.{field}` was built of {value:?} and read as {found:?}", built.name));
+        }
+    }
+    let missing = headers.get(reading.layers.len()).filter(|_| reading.malformed.is_none())?;
+    Some(format!("`{}` was built and is not read", definition(missing.protocol).name))
 }
 
 /// A random header of a protocol; what names the header behind it is left to whoever puts one there.

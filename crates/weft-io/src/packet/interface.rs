@@ -73,15 +73,14 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Makes a pair, whose first end stays in the namespace that the thread is in, which has this name; the other goes
-    /// elsewhere, if that is said, before it can take the name of what is there already. Both are down.
+    /// As [`make_veth`], where the namespace that the thread is in has this name.
     pub(super) fn make(
         name: &str,
         peer: &str,
         namespace: Option<&str>,
         there: Option<&Namespace>,
     ) -> Result<Self, OpenError> {
-        link_pair(name, peer, there)?;
+        make_veth(name, peer, there)?;
         Ok(Self { name: name.to_owned(), namespace: namespace.map(str::to_owned) })
     }
 }
@@ -148,16 +147,11 @@ impl LinkState {
 }
 
 /// Makes a pair of interfaces: what leaves by one comes in at the other. Both are down, and in the network namespace
-/// that the thread is in.
+/// that the thread is in; the peer in another from the beginning, if one is said.
 ///
 /// # Errors
 /// A name is taken or too long, or it is not permitted (`CAP_NET_ADMIN`).
-pub fn make_veth(name: &str, peer: &str) -> Result<(), OpenError> {
-    link_pair(name, peer, None)
-}
-
-/// The same, of which the other end is in another namespace from the beginning.
-fn link_pair(name: &str, peer: &str, there: Option<&Namespace>) -> Result<(), OpenError> {
+pub fn make_veth(name: &str, peer: &str, there: Option<&Namespace>) -> Result<(), OpenError> {
     const LINK_INFO: u16 = 18;
     const INFO_KIND: u16 = 1;
     const INFO_DATA: u16 = 2;

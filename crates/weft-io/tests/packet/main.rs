@@ -412,7 +412,7 @@ fn what_cannot_be_opened_says_why_and_what_would_help() {
         shown.ends_with("; there is no such interface here; `ip link` lists those that there are"),
         "{shown}"
     );
-    let veth = world.middle.enter(|| interface::make_veth("lo", "x")).expect_err("the name is taken");
+    let veth = world.middle.enter(|| interface::make_veth("lo", "x", None)).expect_err("the name is taken");
     let wanted = "`lo`: cannot make the pair of interfaces: File exists (os error 17); it is there already";
     assert_eq!(veth.to_string(), wanted);
     let tun = world.middle.enter(|| Tun::open("lo", Link::Ip, 0, 1)).expect_err("it is no TUN device");

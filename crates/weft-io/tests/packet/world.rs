@@ -72,7 +72,7 @@ impl World {
     pub(crate) fn join_by_veth(&self) {
         self.middle.enter(|| {
             for (name, end) in [("to_a", "a"), ("to_b", "b")] {
-                interface::make_veth(name, end).expect("root may");
+                interface::make_veth(name, end, None).expect("root may");
                 interface::set_up(name, true).expect("it is there");
             }
         });

@@ -13,8 +13,8 @@ use crate::hir::{
     PortKind, Route, Setting, StmtKind,
 };
 use crate::nearest::nearest;
-use crate::ports;
 use crate::source::Span;
+use crate::types;
 
 /// The options of a listener, with their types.
 pub const LISTENER_OPTIONS: &[(&str, Type)] = &[];
@@ -278,7 +278,7 @@ fn check_peer(cx: &mut Cx<'_>, ast: &ast::Port, settings: &[Setting], example: &
         Some(_) => {}
     }
     if let Some(address) = said("peer_address")
-        && ports::address_within(&text(address)).is_none()
+        && types::address_within(&text(address)).is_none()
     {
         let message = format!("`{}` is no address and the length of its network", text(address));
         fault(message, address.span, "cannot be one", "as in `peer_address = '10.0.0.1/24'`".to_owned());

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::time::Instant;
 use weft_core::Time;
 use weft_core::dice::Dice;
-use weft_core::wire::{Header, Malformed, Protocol, ProtocolId, Reading, build, generate, read};
+use weft_core::wire::{Header, Malformed, Protocol, ProtocolId, build, generate, read};
 use weft_lang::diagnostic::render_all;
 use weft_proto::capture::{LinkType, Packet};
 
@@ -164,7 +164,7 @@ impl<'p> Made<'p> {
             self.layers[usize::from(layer.protocol.0)] += u64::from(is_first);
         }
         let reading = read(self.protocols, &[self.first], frame);
-        if let Some(why) = self.difference(headers, &reading) {
+        if let Some(why) = generate::difference(self.protocols, headers, &reading) {
             self.n_different += 1;
             if self.different.len() < TOLD_MAX {
                 self.different.push(format!("packet {}: {why}", self.n));
@@ -175,33 +175,6 @@ impl<'p> Made<'p> {
                 Some((_, n)) => *n += 1,
                 None => self.malformed.push((malformed, 1)),
             }
-        }
-    }
-
-    /// The first thing that is read in another way than it was built.
-    fn difference(&self, headers: &[Header], reading: &Reading) -> Option<String> {
-        for (header, layer) in headers.iter().zip(&reading.layers) {
-            let (built, found) = (self.name(header.protocol), self.name(layer.protocol));
-            if header.protocol != layer.protocol {
-                return Some(format!("`{built}` was built and `{found}` is read"));
-            }
-            for (id, value) in &header.values {
-                let Some(found) = layer.fields.iter().find(|found| found.field == *id) else { continue };
-                if found.value != *value {
-                    let name = &self.protocols[usize::from(header.protocol.0)].fields[usize::from(id.0)].name;
-                    return Some(format!(
-                        "`{built}.{name}` was built of {value:?} and read as {:?}",
-                        found.value
-                    ));
-                }
-            }
-        }
-        match &reading.malformed {
-            None if reading.layers.len() < headers.len() => {
-                let missing = self.name(headers[reading.layers.len()].protocol);
-                Some(format!("`{missing}` was built and is not read"))
-            }
-            _ => None,
         }
     }
 

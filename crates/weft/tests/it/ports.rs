@@ -71,9 +71,8 @@ impl World {
     /// Joins an end and the middle.
     fn pair(&self, end: &Namespace, name: &str, inner: &str) {
         within(&self.middle, || {
-            interface::make_veth(inner, name).expect("root may");
+            interface::make_veth(inner, name, Some(end)).expect("root may");
             interface::set_up(inner, true).expect("it is there");
-            interface::move_to(name, end).expect("root may");
         });
     }
 
@@ -894,7 +893,7 @@ CREATE CHAIN c ON PORT past AS told; END;
 fn a_group_goes_over_to_the_next_port_when_a_link_goes_down() {
     let Some(world) = World::new() else { return };
     within(&world.middle, || {
-        interface::make_veth("spare", "other").expect("root may");
+        interface::make_veth("spare", "other", None).expect("root may");
         interface::set_up("spare", true).expect("it is there");
         interface::set_up("other", true).expect("it is there");
     });

@@ -90,10 +90,7 @@ impl World {
         let ends: [End; 2] = [end(ENDS[0], "a")?, end(ENDS[1], "b")?];
         let middle = make()?;
         if matches!(case.middle, Middle::Wire) {
-            ends[0].within(|| {
-                interface::make_veth("a", "b")?;
-                interface::move_to("b", &ends[1].namespace)
-            })?;
+            ends[0].within(|| interface::make_veth("a", "b", Some(&ends[1].namespace)))?;
         } else {
             for (end, (port, to)) in ends.iter().zip(case.ports.iter().zip(["to_a", "to_b"])) {
                 join(&middle, end, *port, to)?;
@@ -199,9 +196,8 @@ fn join(middle: &Namespace, end: &End, port: Port, to: &str) -> Result<(), Strin
         return Ok(());
     }
     within(middle, || {
-        interface::make_veth(to, end.device)?;
-        interface::set_up(to, true)?;
-        interface::move_to(end.device, &end.namespace)
+        interface::make_veth(to, end.device, Some(&end.namespace))?;
+        interface::set_up(to, true)
     })?;
     if port == Port::Xdp {
         // XDP knows of no checksum that is still to be finished. Some of these cannot be changed on some kernels.
