@@ -257,6 +257,9 @@ pub struct TableTold {
     /// Rows that it evicted and that its ON EVICT was not told of, for want of places in which to wait.
     #[serde(default)]
     pub evicted_untold: u64,
+    /// Rows of the controller that the TTL took out.
+    #[serde(default)]
+    pub expired: u64,
     /// What is matched over it is compiled to, one text for each match.
     #[serde(default)]
     pub matched: Vec<String>,

@@ -16,10 +16,15 @@ const SWEEP_ROWS: usize = 512;
 const EXPIRE_AGAIN: Interval = Interval::from_millis(1);
 
 /// Sweeps the tables of a chain, [`SWEEP_ROWS`] of each. The first worker does so for all, the others for what is
-/// theirs alone.
+/// theirs alone; from tables of the controller none takes a row ([`crate::rules`]).
 pub(crate) fn sweep(now: Time, chain: &ChainProgram, state: &State, is_first: bool) {
     for (decl, table) in chain.tables.iter().zip(&state.tables) {
-        if is_first || decl.realisation == Realisation::PerWorker {
+        let is_swept = match decl.realisation {
+            Realisation::Striped | Realisation::Locked => is_first,
+            Realisation::PerWorker => true,
+            Realisation::Replicated => false,
+        };
+        if is_swept {
             table.sweep(now, SWEEP_ROWS);
         }
     }

@@ -8,6 +8,10 @@
 //!
 //! Compiled code does not notice: it finds tables through the [`State`] that it is given.
 //!
+//! **Age.** Of a table with a TTL, rows that are too old go as if somebody had removed them
+//! ([`StateStore::expired`]). With `TTL ON ACCESS` each worker notes in the copy that it has that it read a row, so a
+//! row was read last when either copy says so.
+//!
 //! **Updates of the program.** Rows that its text gives follow the text; rows that came, changed or went while it ran
 //! stay as they are (`merged`). A table of which the text has not changed is kept as it is, with all that is built
 //! of its rows.
@@ -22,7 +26,10 @@ use weft_core::matching::near::NO_WAYS;
 use weft_core::matching::{MatchSpec, Matcher, TooManyRows};
 use weft_core::table::{ColumnSpec, Insert, Table, TableSpec};
 use weft_core::types::Repr;
-use weft_core::{Time, Value, hash};
+use weft_core::{Interval, Time, Value, hash};
+
+/// The age of a row of the text, which counts from when it is first looked at.
+pub(crate) const NOT_AGED: Time = Time::MAX;
 
 /// Where a table is: its chain and instance, both empty for one that belongs to no element.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,6 +121,7 @@ pub struct Pending {
 enum Work {
     Changes {
         changes: Vec<Change>,
+        now: Time,
         /// By match: what was built of the rows at once.
         built: Vec<Option<Built>>,
     },
@@ -134,6 +142,8 @@ pub struct TableView {
     pub tables: Vec<Arc<Table>>,
     /// What is matched over it is compiled to.
     pub matched: Vec<Description>,
+    /// Rows of the controller that were there for as long as they may, since the table was made.
+    pub expired: u64,
 }
 
 /// Something that was built is older than some changes.
@@ -157,6 +167,7 @@ pub(crate) struct Filled {
     /// The second copy.
     spare: Option<Arc<Table>>,
     matches: Vec<Match>,
+    expired: u64,
 }
 
 /// What a text says of rows: the hash of each, by that of its key.
@@ -233,27 +244,39 @@ impl StateStore {
             name: name.clone(),
             is_filled: filled.is_some(),
             tables: held.tables.clone(),
+            expired: filled.map_or(0, |filled| filled.expired),
             matched: filled.map_or(Vec::new(), |filled| {
                 filled.matches.iter().map(|matched| matched.now.describe()).collect()
             }),
         })
     }
 
-    /// Begins to change rows, all or none. The caller hands the swap to all workers, waits until they have taken it up,
-    /// and settles it, before the next change of this table.
+    /// Begins to change rows at `now`, all or none. The caller hands the swap to all workers, waits until they have taken
+    /// it up, and settles it, before the next change of this table.
     ///
     /// # Errors
     /// [`ChangeError`] says which change does not go, and why.
-    pub fn change(&mut self, name: &TableName, changes: Vec<Change>) -> Result<Pending, ChangeError> {
+    pub fn change(
+        &mut self,
+        name: &TableName,
+        changes: Vec<Change>,
+        now: Time,
+    ) -> Result<Pending, ChangeError> {
         let of_table = |why| ChangeError { at: 0, why };
         let held = self.held_mut(name).ok_or(of_table(WhyNot::NoTable))?;
         let filled = held.filled.as_mut().ok_or(of_table(WhyNot::NotFilled))?;
         let counts = check(&held.tables[0], &changes)?;
-        match filled.bring_on(&held.tables[0], &changes) {
+        match filled.bring_on(&held.tables[0], &changes, now) {
             Ok(anew) => {
                 let built = filled.build_if_quick();
                 let swap = filled.exchange(&mut held.tables[0]);
-                Ok(Pending { swap, counts, name: name.clone(), work: Work::Changes { changes, built }, anew })
+                Ok(Pending {
+                    swap,
+                    counts,
+                    name: name.clone(),
+                    work: Work::Changes { changes, now, built },
+                    anew,
+                })
             }
             Err(at) => {
                 filled.forget_spare();
@@ -263,22 +286,34 @@ impl StateStore {
     }
 
     /// As [`StateStore::change`], with those changes that go; and how many do not. A row that is there already as it is
-    /// to be is left alone. None if nothing is left to change.
-    pub fn change_what_goes(&mut self, name: &TableName, mut changes: Vec<Change>) -> (Option<Pending>, u64) {
+    /// to be is only as young as a new one. None if nothing is left to change.
+    pub fn change_what_goes(
+        &mut self,
+        name: &TableName,
+        mut changes: Vec<Change>,
+        now: Time,
+    ) -> (Option<Pending>, u64) {
         let n_all = changes.len() as u64;
-        let Some(held) = self.held(name).filter(|held| held.filled.is_some()) else { return (None, n_all) };
-        let table = Arc::clone(&held.tables[0]);
-        let mut check = Check::of(&table);
+        let Some(held) = self.held(name) else { return (None, n_all) };
+        let Some(filled) = &held.filled else { return (None, n_all) };
+        let copies: Vec<_> = held.tables.iter().cloned().chain(filled.spare.clone()).collect();
+        let mut check = Check::of(&copies[0]);
         let mut n_refused = 0;
         changes.retain(|change| {
-            let is_new = !check.is_there_already(change);
+            let is_new = match check.there_already(change) {
+                Some(key) => {
+                    copies.iter().for_each(|copy| copy.touch(copy.find_values(key, Time(0)), now));
+                    false
+                }
+                None => true,
+            };
             let goes = is_new && check.take(change).is_ok();
             n_refused += u64::from(is_new && !goes);
             goes
         });
-        drop(table);
+        drop(copies);
         while !changes.is_empty() {
-            match self.change(name, changes.clone()) {
+            match self.change(name, changes.clone(), now) {
                 Ok(pending) => return (Some(pending), n_refused),
                 Err(error) => {
                     changes.remove(error.at);
@@ -299,11 +334,11 @@ impl StateStore {
         let now = &held.tables[0];
         let Some(spare) = &filled.spare else { return };
         match work {
-            Work::Changes { changes, built } => {
+            Work::Changes { changes, now, built } => {
                 let pairs = filled.matches.iter_mut().zip(built).zip(&anew).filter(|(_, anew)| !**anew);
                 let kept = pairs.filter_map(|((matched, built), _)| Some((matched.spare.as_mut()?, built)));
                 let (mut matchers, built): (Vec<_>, Vec<_>) = kept.unzip();
-                if carry_out(spare, &mut matchers, &changes).is_err() {
+                if carry_out(spare, &mut matchers, &changes, now).is_err() {
                     return filled.forget_spare();
                 }
                 for (matcher, built) in matchers.into_iter().zip(built) {
@@ -320,6 +355,25 @@ impl StateStore {
             let same = |row| spare.find_values(&now.key_values(row), Time(0));
             matched.spare = Some(Arc::new(matched.now.onto(spare, same)));
         }
+    }
+
+    /// Whether rows of the controller may be too old at some time.
+    pub fn ages(&mut self) -> bool {
+        self.held_tables().any(|held| held.filled.is_some() && held.tables[0].spec().ttl.is_some())
+    }
+
+    /// What takes the rows of the controller out that are too old at `now`, by table; the caller does so.
+    pub fn expired(&mut self, now: Time) -> Vec<(TableName, Vec<Change>)> {
+        let mut expired = Vec::new();
+        for name in self.names().collect::<Vec<_>>() {
+            let Some(held) = self.held_mut(&name) else { continue };
+            let (Some(filled), Some(ttl)) = (&mut held.filled, held.tables[0].spec().ttl) else { continue };
+            let changes = filled.expired(&held.tables[0], ttl, now);
+            if !changes.is_empty() {
+                expired.push((name, changes));
+            }
+        }
+        expired
     }
 
     /// What was built and is older than some changes.
@@ -421,14 +475,14 @@ impl Filled {
     ///
     /// # Errors
     /// The change that does not go. The second copy is of no use then.
-    fn bring_on(&mut self, table: &Table, changes: &[Change]) -> Result<Vec<bool>, usize> {
+    fn bring_on(&mut self, table: &Table, changes: &[Change], now: Time) -> Result<Vec<bool>, usize> {
         let spare = &*self.spare.get_or_insert_with(|| Arc::new(copy_of(table)));
         let too_many = |TooManyRows| 0_usize;
         for matched in self.matches.iter_mut().filter(|matched| matched.spare.is_none()) {
             matched.spare = Some(Arc::new(Matcher::changeable(&matched.spec, spare).map_err(too_many)?));
         }
         let mut matchers: Vec<_> = self.matches.iter_mut().filter_map(|m| m.spare.as_mut()).collect();
-        let mut anew = carry_out(spare, &mut matchers, changes)?;
+        let mut anew = carry_out(spare, &mut matchers, changes, now)?;
         for (matched, anew) in self.matches.iter_mut().zip(&mut anew) {
             if *anew {
                 matched.spare = Some(Arc::new(Matcher::changeable(&matched.spec, spare).map_err(too_many)?));
@@ -448,6 +502,27 @@ impl Filled {
             Some(built)
         };
         self.matches.iter_mut().map(build).collect()
+    }
+
+    /// Removals of the rows that are too old.
+    fn expired(&mut self, table: &Table, ttl: Interval, now: Time) -> Vec<Change> {
+        let (mut changes, mut cursor) = (Vec::new(), 0);
+        while let Some((row, after)) = table.scan(cursor, Time(0)) {
+            cursor = after;
+            let key = table.key_values(row);
+            let other = self.spare.as_ref().map(|spare| (spare, spare.find_values(&key, Time(0))));
+            let other = other.filter(|(_, row)| row.is_some()).map(|(spare, row)| spare.ages_from(row));
+            let ages = [Some(table.ages_from(row)), other].into_iter().flatten();
+            let from = ages.filter(|from| *from != NOT_AGED).max().unwrap_or_else(|| {
+                table.touch(row, now);
+                now
+            });
+            if now - from >= ttl {
+                changes.push(Change::Remove(key));
+            }
+        }
+        self.expired += changes.len() as u64;
+        changes
     }
 
     fn forget_spare(&mut self) {
@@ -557,17 +632,15 @@ impl<'t> Check<'t> {
         Self { table, counts: Counts::default(), is_there: BTreeMap::new(), rows: table.len() }
     }
 
-    /// Whether this comes to nothing: the row is as it is to be, and nothing has been done to it.
-    fn is_there_already(&self, change: &Change) -> bool {
-        let Change::Put(values) = change else { return false };
-        let n_keys = self.table.spec().key.len();
-        if check_values(self.table, values, true).is_err()
-            || self.is_there.contains_key(&bytes_of(&values[..n_keys]))
-        {
-            return false;
+    /// The key of a row that this leaves as it is, where nothing else has been done to it.
+    fn there_already<'c>(&self, change: &'c Change) -> Option<&'c [Value]> {
+        let Change::Put(values) = change else { return None };
+        let key = &values[..self.table.spec().key.len().min(values.len())];
+        if check_values(self.table, values, true).is_err() || self.is_there.contains_key(&bytes_of(key)) {
+            return None;
         }
-        let found = self.table.find_values(&values[..n_keys], Time(0));
-        found.is_some() && self.table.values(found) == *values
+        let found = self.table.find_values(key, Time(0));
+        (found.is_some() && self.table.values(found) == *values).then_some(key)
     }
 
     /// Takes a change on if it goes.
@@ -662,6 +735,7 @@ fn carry_out(
     table: &Table,
     matchers: &mut [&mut Arc<Matcher>],
     changes: &[Change],
+    now: Time,
 ) -> Result<Vec<bool>, usize> {
     let mut anew = vec![false; matchers.len()];
     let mut matchers: Vec<&mut Matcher> = matchers.iter_mut().map(|matcher| Arc::make_mut(matcher)).collect();
@@ -679,9 +753,10 @@ fn carry_out(
             }
             Change::Insert(_) | Change::Put(_) if found.is_some() => {
                 table.set_values(found, values);
+                table.touch(found, now);
                 found
             }
-            Change::Insert(_) | Change::Put(_) => match table.insert_row(values, Time(0)) {
+            Change::Insert(_) | Change::Put(_) => match insert_aged(table, values, now) {
                 Insert::New(row) => row,
                 Insert::Full | Insert::TooLong => return Err(at),
             },
@@ -698,13 +773,34 @@ fn adopt(matcher: &mut Arc<Matcher>, built: Built) {
     let _ = Arc::make_mut(matcher).adopt(built);
 }
 
+/// Puts a row in whose age counts from then. None makes room for it: what is too old goes by [`StateStore::expired`].
+fn insert_aged(table: &Table, values: &[Value], from: Time) -> Insert {
+    let insert = table.insert_row(values, Time(0));
+    if let Insert::New(row) = insert {
+        table.touch(row, from);
+    }
+    insert
+}
+
 /// A table with the same rows.
 fn copy_of(table: &Table) -> Table {
     let copy = Table::new(TableSpec { max_rows: table.max_rows(), ..table.spec().clone() });
     let mut cursor = 0;
     while let Some((row, next)) = table.scan(cursor, Time(0)) {
-        copy.insert_row(&table.values(row), Time(0));
+        insert_aged(&copy, &table.values(row), table.ages_from(row));
         cursor = next;
     }
     copy
+}
+
+/// Has the rows of a table of the controller be as old as those of the table in whose place it comes.
+pub(crate) fn set_ages(before: Option<&Table>, table: &Table) {
+    let before = before.filter(|before| before.spec().key == table.spec().key);
+    let mut cursor = 0;
+    while let Some((row, next)) = table.scan(cursor, Time(0)) {
+        cursor = next;
+        let known = before.map(|before| (before, before.find_values(&table.key_values(row), Time(0))));
+        let known = known.filter(|(_, row)| row.is_some()).map(|(before, row)| before.ages_from(row));
+        table.touch(row, known.unwrap_or(NOT_AGED));
+    }
 }

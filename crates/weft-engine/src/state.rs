@@ -8,7 +8,7 @@
 //! what cannot be carried is refused.
 
 use crate::filter::{self, Filter};
-use crate::rules::{Filled, TableName, merged};
+use crate::rules::{Filled, TableName, merged, set_ages};
 use core::fmt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -349,6 +349,10 @@ impl Staged {
         tables.iter().for_each(|table| table.add_rows(rows, Time(0)));
         let filled = (decl.realisation == Realisation::Replicated)
             .then(|| Filled::new(decl.spec.key.len(), &decl.rows));
+        if filled.is_some() && decl.spec.ttl.is_some() {
+            let before = self.store.held_table(chain, decl).map(|held| Arc::clone(&held.tables[0]));
+            tables.iter().for_each(|table| set_ages(before.as_deref(), table));
+        }
         let held =
             HeldTable { realisation: decl.realisation, tables: tables.clone(), filled, is_bound: true };
         if decl.owner.is_empty() {

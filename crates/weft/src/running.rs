@@ -210,6 +210,11 @@ impl Running {
             .map_err(|error| Start::Fault(Fault::environment(error)))?;
         let watched = Arc::downgrade(&parts);
         std::thread::Builder::new()
+            .name("weft-ages".to_owned())
+            .spawn(move || rows::age(&watched))
+            .map_err(|error| Start::Fault(Fault::environment(error)))?;
+        let watched = Arc::downgrade(&parts);
+        std::thread::Builder::new()
             .name("weft-learned".to_owned())
             .spawn(move || learned::learn(&learned, &watched))
             .map_err(|error| Start::Fault(Fault::environment(error)))?;

@@ -392,6 +392,11 @@ impl Table {
         }
     }
 
+    /// The time from which a row's age counts: of the last write, or with `TTL ON ACCESS` of the last read or write.
+    pub fn ages_from(&self, row: Row) -> Time {
+        Time(self.row_words(row, 0)[self.header.age_at].load(Relaxed) as i64)
+    }
+
     /// The words of the first group into which [`Table::touch`] stores the time (nanoseconds), which is all that it
     /// does: that of the last write, and with `EVICT LRU` or `TTL ON ACCESS` another one, which is that of
     /// [`Table::touch_read`].

@@ -1,10 +1,10 @@
 //! Tables of rules whose rows change while chains run.
 
-use crate::packets::{FRAMES, Rig, element, engine, jit, pool, run_watched, udp};
+use crate::packets::{FRAMES, Rig, START, element, engine, jit, pool, run_watched, udp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weft_core::Value;
 use weft_core::dice::Dice;
+use weft_core::{Interval, Time, Value};
 use weft_engine::packet::PacketEngine;
 use weft_engine::rules::{Change, Counts, TableName, WhyNot};
 use weft_engine::state::StateStore;
@@ -23,11 +23,17 @@ const RULES: &str = "table \"fw\" \"rules\" as replicated max 50 evict reject\n 
 type Rules = BTreeMap<u32, (u8, u8, Option<[u8; 5]>, bool)>;
 
 fn program(rows: &Rules) -> ChainProgram {
-    let frames = FRAMES.replace("sink \"seen\"", RULES);
+    program_that_ages(rows, "", "")
+}
+
+/// With what a table says of the age of its rows, and what code does with a row that it reads.
+fn program_that_ages(rows: &Rules, ttl: &str, read: &str) -> ChainProgram {
+    let rules = RULES.replace("evict reject", &format!("evict reject{ttl}"));
+    let frames = FRAMES.replace("sink \"seen\"", &rules);
     let body = "block0:\n v0: int = input in2\n v1: bytes = input in3\n v2: row = match t1, m0, v0, v1\n \
-        v3: bool = is_row v2\n branch v3, block1, block2\nblock1:\n v4: bool = column t1, v2, c4\n \
+        v3: bool = is_row v2\n branch v3, block1, block2\nblock1:\n{read} v4: bool = column t1, v2, c4\n \
         branch v4, block3, block2\nblock2:\n drop ; line 7\nblock3:\n forward";
-    let text = format!("{frames}{}", element("fw", body));
+    let text = format!("{frames}{}", element("fw", &body.replace("{read}", read)));
     let mut program = parse_program(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     verify_program(&program).unwrap_or_else(|errors| panic!("{errors:?}\n{text}"));
     program.tables[1].rows = rows.keys().map(|rank| row(rows, *rank)).collect();
@@ -69,7 +75,7 @@ fn expected(rules: &Rules) -> Vec<bool> {
 
 /// A change, done to the rows and to those of a node.
 fn change(store: &mut StateStore, engine: &mut PacketEngine, changes: Vec<Change>) -> Result<Counts, WhyNot> {
-    let pending = store.change(&name(), changes).map_err(|error| error.why)?;
+    let pending = store.change(&name(), changes, START).map_err(|error| error.why)?;
     engine.take_up(&pending.swap);
     let counts = pending.counts;
     store.settle(pending);
@@ -196,7 +202,7 @@ fn an_update_of_the_program_keeps_rows_that_are_not_of_its_text() {
     let rows = |store: &StateStore| -> Vec<i64> {
         let table = Arc::clone(&store.table(&name()).expect("it is there").tables[0]);
         let (mut ranks, mut cursor) = (Vec::new(), 0);
-        while let Some((row, next)) = table.scan(cursor, weft_core::Time(0)) {
+        while let Some((row, next)) = table.scan(cursor, Time(0)) {
             let Value::Int(rank) = table.values(row)[0] else { panic!("a rank is a number") };
             ranks.push(rank);
             cursor = next;
@@ -206,7 +212,7 @@ fn an_update_of_the_program_keeps_rows_that_are_not_of_its_text() {
     };
     // The same text: nothing changes.
     let plan = rig.plan(&Interp, vec![(program(&rules), None)]);
-    engine.apply(crate::packets::START, plan, &mut pool());
+    engine.apply(START, plan, &mut pool());
     assert_eq!(rows(&rig.store), [5, 10, 20]);
     let now: Rules = [(5, denies), (10, allows), (20, narrow)].into();
     assert_eq!(passing(&mut engine), expected(&now));
@@ -218,7 +224,7 @@ fn an_update_of_the_program_keeps_rows_that_are_not_of_its_text() {
     rules.remove(&10);
     rules.insert(40, denies);
     let plan = rig.plan(&Interp, vec![(program(&rules), None)]);
-    engine.apply(crate::packets::START, plan, &mut pool());
+    engine.apply(START, plan, &mut pool());
     assert_eq!(rows(&rig.store), [5, 6, 20, 40]);
     let now: Rules = [(5, denies), (6, denies), (20, narrow), (40, denies)].into();
     assert_eq!(passing(&mut engine), expected(&now));
@@ -237,12 +243,12 @@ fn what_goes_is_changed_and_the_rest_is_counted() {
     let gone = |rank: i64| Change::Remove(vec![Value::Int(rank)]);
     let same = Change::Put(row(&rows, 7));
     // Nothing to do is no change, and nothing is refused.
-    let (pending, refused) = store.change_what_goes(&name(), vec![same.clone(), same.clone()]);
+    let (pending, refused) = store.change_what_goes(&name(), vec![same.clone(), same.clone()], START);
     assert!(pending.is_none() && refused == 0);
     let odd = Change::Put(vec![Value::Int(90), Value::Int(1), Value::Null, Value::Null, Value::Bool(true)]);
     let short = Change::Put(vec![Value::Int(91)]);
     let changes = vec![put(60), odd, same, put(61), put(62), short, gone(3), gone(99), put(63), put(61)];
-    let (pending, refused) = store.change_what_goes(&name(), changes);
+    let (pending, refused) = store.change_what_goes(&name(), changes, START);
     let pending = pending.expect("some go");
     // Of 50 rows 48 were there: 62 found no room, 63 that of 3.
     assert_eq!(refused, 3);
@@ -250,9 +256,97 @@ fn what_goes_is_changed_and_the_rest_is_counted() {
     engine.take_up(&pending.swap);
     store.settle(pending);
     let table = store.table(&name()).expect("it is there").tables[0].clone();
-    let there = |rank| table.find_values(&[Value::Int(rank)], weft_core::Time(0)).is_some();
+    let there = |rank| table.find_values(&[Value::Int(rank)], Time(0)).is_some();
     assert_eq!([60, 61, 62, 63, 90, 91, 3].map(there), [true, true, false, true, false, false, false]);
     let nowhere = TableName { table: "rulez".into(), ..name() };
-    let (pending, refused) = store.change_what_goes(&nowhere, vec![put(1), gone(2)]);
+    let (pending, refused) = store.change_what_goes(&nowhere, vec![put(1), gone(2)], START);
     assert!(pending.is_none() && refused == 2);
+}
+
+/// A rule that outlives its time lets pass what it must not; one that goes sooner cuts off who is at work.
+#[test]
+fn rows_go_when_they_are_too_old() {
+    let seconds = |n: i64| START + Interval(n * 1_000_000_000);
+    let rules: Rules = [(5, (1, 3, None, true)), (10, (4, 6, None, true))].into();
+    for (backend, is_idle) in
+        [&Interp as &dyn Backend, &jit()].into_iter().flat_map(|b| [(b, false), (b, true)])
+    {
+        let (ttl, read) = match is_idle {
+            false => (" ttl 10000000000", ""),
+            true => (" ttl 10000000000 on_access", " touch_read t1, v2\n"),
+        };
+        let mut rig = Rig::new(1);
+        let of_text: Rules =
+            rules.iter().filter(|(rank, _)| **rank == 10).map(|(r, rule)| (*r, *rule)).collect();
+        let plan = rig.plan(backend, vec![(program_that_ages(&of_text, ttl, read), None)]);
+        let (mut engine, mut pool, store) = (engine(&plan), pool(), &mut rig.store);
+        let mut pass = |engine: &mut PacketEngine, at: Time, ttl: u8| {
+            let mut frames =
+                vec![pool.take_filled(&udp(ttl, [10, 0, 0, 1], [1; 4], (1, 2), &[])).expect("room")];
+            engine.handle_batch(at, 0, &mut frames, &mut pool, None);
+            let passes = engine.poll_output(&mut frames).is_some();
+            frames.drain(..).for_each(|frame| pool.give(frame));
+            passes
+        };
+        let mut give = |store: &mut StateStore, engine: &mut PacketEngine, at: Time| {
+            let (pending, refused) = store.change_what_goes(&name(), vec![Change::Put(row(&rules, 5))], at);
+            assert_eq!(refused, 0);
+            let is_new = pending.is_some();
+            pending.into_iter().for_each(|pending| {
+                engine.take_up(&pending.swap);
+                store.settle(pending);
+            });
+            is_new
+        };
+        let gone = |store: &mut StateStore, engine: &mut PacketEngine, at: Time| -> Vec<i64> {
+            engine.handle_timeout(at);
+            let mut ranks = Vec::new();
+            for (name, changes) in store.expired(at) {
+                ranks.extend(changes.iter().map(|change| match change {
+                    Change::Remove(key) => key[0].word() as i64,
+                    other => panic!("{other:?}"),
+                }));
+                let pending = store.change(&name, changes, at).expect("they are there");
+                engine.take_up(&pending.swap);
+                store.settle(pending);
+            }
+            ranks
+        };
+        // The age of a row of the text counts from the first look, wherever a clock has begun.
+        assert!(pass(&mut engine, seconds(-1), 5));
+        assert_eq!(gone(store, &mut engine, seconds(0)), [0; 0]);
+        assert!(give(store, &mut engine, seconds(4)));
+        assert!(pass(&mut engine, seconds(5), 2) && pass(&mut engine, seconds(9), 5));
+        assert_eq!(gone(store, &mut engine, seconds(9)), [0; 0]);
+        assert_eq!(gone(store, &mut engine, seconds(10)), if is_idle { vec![] } else { vec![10] });
+        assert_eq!(pass(&mut engine, seconds(10), 5), is_idle);
+        // What is given again is as young as new, and nothing is swapped for it.
+        assert!(!give(store, &mut engine, seconds(13)));
+        assert_eq!(gone(store, &mut engine, seconds(19)), [0; 0]);
+        assert_eq!(gone(store, &mut engine, seconds(20)), if is_idle { vec![10] } else { vec![] });
+        // The other copy counts from now on, as if it had been the only one.
+        assert!(pass(&mut engine, seconds(21), 2) && !pass(&mut engine, seconds(21), 5));
+        assert_eq!(gone(store, &mut engine, seconds(23)), if is_idle { vec![] } else { vec![5] });
+        assert_eq!(gone(store, &mut engine, seconds(31)), if is_idle { vec![5] } else { vec![] });
+        assert!(!pass(&mut engine, seconds(31), 2));
+        let view = store.table(&name()).expect("it is there");
+        assert_eq!((view.expired, view.tables[0].len()), (2, 0));
+    }
+}
+
+/// An update of the program makes no row younger.
+#[test]
+fn rows_are_as_old_behind_an_update() {
+    let rules: Rules = [(5, (1, 3, None, true)), (10, (4, 6, None, true))].into();
+    let mut rig = Rig::new(1);
+    let ttl = " ttl 10000000000";
+    let before: Rules = [(10, rules[&10])].into();
+    let plan = rig.plan(&Interp, vec![(program_that_ages(&before, ttl, ""), None)]);
+    let mut engine = engine(&plan);
+    assert!(rig.store.expired(START).is_empty());
+    let plan = rig.plan(&Interp, vec![(program_that_ages(&rules, ttl, ""), None)]);
+    engine.apply(START, plan, &mut pool());
+    let at = |seconds: i64| START + Interval(seconds * 1_000_000_000);
+    assert!(rig.store.expired(at(9)).is_empty(), "and the age of the new one begins");
+    assert_eq!(rig.store.expired(at(10)), [(name(), vec![Change::Remove(vec![Value::Int(10)])])]);
 }

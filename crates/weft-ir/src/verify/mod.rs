@@ -844,6 +844,8 @@ impl<'a> Check<'a> {
                 }
                 Gives::Nothing
             }
+            // That a row was read is noted in whichever copy of the table it is.
+            Op::TouchRead(..) => Gives::Nothing,
             _ => {
                 self.writable(table);
                 Gives::Nothing

@@ -535,6 +535,11 @@ fn left(
         not_in_version(cx, name.span, &message, help);
         return None;
     }
+    if let Some(filler) = table.filled.filter(|_| checked.bounds[at].ttl.is_some()) {
+        let message = format!("{words} is not for tables {} in this version", filler.clause());
+        not_in_version(cx, name.span, &message, "keep what is to be told of in a table that handlers write");
+        return None;
+    }
     let never = match kind {
         HandlerKind::Evict => matches!(table.evict, None | Some(ast::Evict::Reject)).then_some((
             "are never evicted",

@@ -297,7 +297,9 @@ fn check_conflicts(cx: &mut Cx<'_>, table: &Table, seen: &[Option<Span>; 4], ttl
     let (clause, who) = (filler.clause(), filler.who());
     let other = match (table.evict.is_some(), ttl, seen[3]) {
         (true, ..) => seen[0].map(|span| (span, "EVICT", format!("nothing is evicted but by {who}"))),
-        (_, Some(span), _) => Some((span, "TTL", format!("rows stay until {who} removes them"))),
+        (_, Some(span), _) if filler != Filler::Controller => {
+            Some((span, "TTL", format!("rows stay until {who} removes them")))
+        }
         (.., Some(span)) => Some((span, "PER WORKER", format!("{who} fills one table for all workers"))),
         _ => None,
     };

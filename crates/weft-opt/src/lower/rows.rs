@@ -49,10 +49,8 @@ impl Body<'_, '_> {
 
     /// Notes that a row was read, where its age or its eviction asks for it.
     pub(super) fn touch_read(&mut self, table: TableId, row: Value) {
-        let decl = &self.lowering.program.tables[usize::from(table.0)];
-        let is_replicated = decl.realisation == weft_ir::program::Realisation::Replicated;
-        let spec = &decl.spec;
-        if !is_replicated && (spec.evict == Evict::Lru || (spec.ttl.is_some() && spec.ttl_on_access)) {
+        let spec = &self.lowering.program.tables[usize::from(table.0)].spec;
+        if spec.evict == Evict::Lru || (spec.ttl.is_some() && spec.ttl_on_access) {
             self.b.act(Op::TouchRead(table, row));
         }
     }

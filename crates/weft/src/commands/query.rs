@@ -131,7 +131,11 @@ fn listed(tables: &[TableTold]) -> String {
         let n = grouped(told.evicted_untold);
         format!("{}: ON EVICT was not told of {n} rows, which had no place to wait\n", told.name)
     });
-    table.render() + &untold.collect::<String>()
+    let expired = tables
+        .iter()
+        .filter(|told| told.expired > 0)
+        .map(|told| format!("{}: its TTL took out {} rows\n", told.name, grouped(told.expired)));
+    table.render() + &untold.chain(expired).collect::<String>()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use weft_core::table::Table as Rows;
 use weft_core::{Time, Value};
 use weft_engine::rules::{Change, TableName};
+use weft_io::clock;
 use weft_io::packet::interface::LinkState;
 use weft_io::packet::port::OpenPort;
 use weft_lang::ast::Filler;
@@ -88,7 +89,7 @@ fn change(parts: &Parts, control: &mut Control, name: &TableName, wanted: Vec<Ve
     if changes.is_empty() {
         return;
     }
-    if let Ok(pending) = control.compiler.store().change(name, changes) {
+    if let Ok(pending) = control.compiler.store().change(name, changes, clock::now()) {
         let _ = publish(parts, control, pending);
     }
 }

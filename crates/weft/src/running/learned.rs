@@ -9,7 +9,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 use weft_core::Value;
 use weft_engine::rules::{Change, TableName};
-use weft_io::TableRow;
+use weft_io::{TableRow, clock};
 use weft_lang::check::fold::fold;
 use weft_lang::hir::{Network, TableColumn};
 
@@ -49,7 +49,7 @@ fn take(parts: &Parts, rows: impl Iterator<Item = TableRow>) -> u64 {
     let (changes, mut n_refused) = changes_of(&control.network, rows);
     for (name, changes) in changes {
         let n = changes.len() as u64;
-        let (pending, refused) = control.compiler.store().change_what_goes(&name, changes);
+        let (pending, refused) = control.compiler.store().change_what_goes(&name, changes, clock::now());
         n_refused += refused;
         let Some(pending) = pending else { continue };
         if publish(parts, &mut control, pending).is_err() {

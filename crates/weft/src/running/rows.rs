@@ -23,6 +23,10 @@ const ANSWER_ROWS_MAX: usize = 10_000;
 pub(crate) const REBUILD_EVERY: Duration = Duration::from_millis(20);
 /// Code is made anew when there was no change for so long.
 const QUIET: Duration = Duration::from_secs(1);
+/// Rows that are too old are looked for so often.
+const AGE_EVERY: Duration = Duration::from_millis(100);
+/// And not before so many times as long as the last look took: it holds up changes.
+const AGE_REST: u32 = 9;
 /// And after so long, if changes do not end.
 const UNQUIET_MAX: Duration = Duration::from_secs(10);
 
@@ -91,6 +95,7 @@ impl Running {
             rows_max: view.tables.iter().map(|table| table.max_rows()).sum(),
             bytes: view.tables.iter().map(|table| table.memory_bytes()).sum(),
             evicted_untold: view.tables.iter().map(|table| table.evicted_untold()).sum(),
+            expired: view.expired,
             matched: view.matched.iter().map(ToString::to_string).collect(),
         };
         let systems = system::counts(&control.network, &status).map(|(name, rows)| TableTold {
@@ -198,7 +203,8 @@ impl Running {
         changes: Vec<Change>,
     ) -> Result<Answer, NotDone> {
         let begun = Instant::now();
-        let pending = control.compiler.store().change(name, changes).map_err(NotDone::Change)?;
+        let pending =
+            control.compiler.store().change(name, changes, clock::now()).map_err(NotDone::Change)?;
         let Counts { inserted, updated, deleted } = pending.counts;
         let visible_ms = self.publish(control, pending, begun).map_err(NotDone::Refused)?;
         // If it is told already, it looks again.
@@ -287,6 +293,29 @@ fn code_anew(parts: &Parts) {
     if node.as_ref().is_some_and(|node| node.take_code(&packets).is_ok()) {
         control.packets = Some(packets);
         control.compiler.store().note_coded();
+    }
+}
+
+/// Takes out rows that are too old, until the node is gone.
+pub(super) fn age(parts: &Weak<Parts>) {
+    loop {
+        let Some(parts) = parts.upgrade() else { return };
+        let begun = Instant::now();
+        age_once(&parts);
+        let took = begun.elapsed();
+        drop(parts);
+        std::thread::sleep(AGE_EVERY.max(AGE_REST * took));
+    }
+}
+
+fn age_once(parts: &Parts) {
+    let mut control = lock(&parts.control);
+    let now = clock::now();
+    for (name, changes) in control.compiler.store().expired(now) {
+        let (pending, _) = control.compiler.store().change_what_goes(&name, changes, now);
+        if pending.is_some_and(|pending| publish(parts, &mut control, pending).is_ok()) {
+            let _ = parts.changed.try_send(());
+        }
     }
 }
 

@@ -761,6 +761,48 @@ CREATE CHAIN edge ON PORT wan -> lan AS scan_guard (limit = 3, lasting = '500 ms
     }
 }
 
+/// What a rule does not outlive on a node it must not outlive in a replay, in the time of the capture.
+#[test]
+fn rules_grow_old_in_the_time_of_the_capture() {
+    let folder = Folder::new();
+    let path = folder.0.join("in.pcap");
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(Style::default(), LinkType::ETHERNET, "", &mut bytes);
+    // For half a second a packet each ten milliseconds, a pause of half a second, and again.
+    for n in (0..50).chain(100..150) {
+        let at = weft_core::Time(1_000_000_000 + n * 10_000_000);
+        writer
+            .write(&Packet { at, bytes: &packet(64, 53), ..Packet::default() }, &mut bytes)
+            .expect("it is short");
+    }
+    std::fs::write(&path, bytes).expect("the folder is ours");
+    for (ttl, dropped) in [("", 1..=1), ("TTL '200 ms' ON ACCESS", 2..=2), ("TTL '200 ms'", 4..=6)] {
+        let text = format!(
+            "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON memory;
+CREATE PORT lan ON memory;
+CREATE ELEMENT knock ON ip AS
+  TABLE known (src IPADDR PRIMARY KEY) {ttl} MAX 1000 ROWS FILLED BY CONTROLLER;
+  SINK learn (src IPADDR) TO TABLE known;
+  ON PACKET
+    IF NOT EXISTS (SELECT * FROM known WHERE src = ip.src) THEN INSERT INTO learn VALUES (ip.src); DROP; END IF;
+END;
+CREATE CHAIN edge ON PORT wan -> lan AS knock; END;
+"
+        );
+        let program = folder.write("edge.weft", &text);
+        for backend in ["jit", "interp"] {
+            let mut replay = weft(&folder);
+            replay.arg("replay").arg(&program).arg("--in").arg(&path);
+            let done = output(replay.args(["-o", "json", "--backend", backend]));
+            assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+            let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+            let n = 100 - told["ports"][1]["out"].as_u64().expect("a number");
+            assert!(dropped.contains(&n), "{ttl}: {n} of {told}");
+        }
+    }
+}
+
 /// If this failed, a group would part what is to stay together, by whatever the program says that is, or send all to
 /// one port.
 #[test]

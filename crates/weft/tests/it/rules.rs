@@ -90,6 +90,36 @@ fn rows_of_a_running_node_are_asked_and_changed() {
     assert_eq!(node.stop(), Some(0));
 }
 
+/// A rule that was given for a while must not stay for good.
+#[test]
+fn a_row_of_a_running_node_goes_when_its_time_is_over() {
+    let folder = Folder::new();
+    let program = folder.write(
+        "network.weft",
+        "CREATE LISTENER front ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '127.0.0.1:1';
+CREATE ELEMENT shut (lasting INTERVAL = '1 s') ON rpc (user TEXT?) AS
+  TABLE users (name TEXT(32) PRIMARY KEY) TTL lasting MAX 1000 ROWS FILLED BY CONTROLLER;
+  ON REQUEST IF EXISTS (SELECT * FROM users WHERE name = user) THEN ABORT PERMISSION_DENIED; END IF;
+END;
+CREATE CHAIN shop ON front -> cart AS shut (user := header.\"x-user\"); END;
+INSERT INTO shop.shut.users VALUES ('ann');
+",
+    );
+    let node = Node::start(&folder, &program, &[]);
+    let query = |text: &str| said(&folder, &node, &["query", text]);
+    query("INSERT INTO shop.shut.users VALUES ('bob')");
+    assert!(query("SELECT name FROM shop.shut.users").contains("bob"));
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !query("SELECT name FROM shop.shut.users").ends_with("0 rows\n") {
+        assert!(std::time::Instant::now() < until);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let tables = said(&folder, &node, &["query"]);
+    assert!(tables.contains("shop.shut.users: its TTL took out 2 rows\n"), "{tables}");
+    assert_eq!(node.stop(), Some(0));
+}
+
 /// Someone who wants a total would have to fetch every row and add them up.
 #[test]
 fn rows_are_put_together() {

@@ -14,6 +14,7 @@ use weft_core::types::Value;
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::rules::{Change, Pending, Swap, TableName};
 use weft_engine::state::StateStore;
+use weft_io::clock;
 
 use super::cases::{CHANGED, Case, Ready, route_row, rule_row};
 use super::learned;
@@ -249,7 +250,7 @@ impl Changer<'_> {
     fn change(&self, changes: Vec<Change>) -> Duration {
         let began = Instant::now();
         let mut store = lock(self.store);
-        let pending = store.change(&self.table, changes).expect("there is room for all rows");
+        let pending = store.change(&self.table, changes, clock::now()).expect("there is room for all rows");
         self.publish(&mut store, pending, began)
     }
 

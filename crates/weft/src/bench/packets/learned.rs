@@ -13,7 +13,7 @@ use weft_core::frame::{Pool, PoolConfig};
 use weft_engine::packet::{PacketConfig, PacketEngine};
 use weft_engine::rules::Swap;
 use weft_engine::state::StateStore;
-use weft_io::{RowSender, TableRow, Writer};
+use weft_io::{RowSender, TableRow, Writer, clock};
 use weft_jit::Jit;
 use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::Network;
@@ -81,7 +81,7 @@ fn change(network: &Network, store: &Mutex<StateStore>, rows: &Receiver<TableRow
     learn_rows(rows, |rows| {
         let mut store = store.lock().expect("nobody else has it");
         for (name, changes) in changes_of(network, rows).0 {
-            let (Some(pending), _) = store.change_what_goes(&name, changes) else { continue };
+            let (Some(pending), _) = store.change_what_goes(&name, changes, clock::now()) else { continue };
             let (done, taken) = channel();
             if mail.send((Arc::clone(&pending.swap), done)).is_ok() {
                 let _ = taken.recv();

@@ -24,6 +24,7 @@ use weft_core::{Interval, Time};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{PacketConfig, PacketEngine, Watch};
 use weft_engine::plan::SinkTarget;
+use weft_engine::rules::{Change, TableName};
 use weft_engine::state::StateStore;
 use weft_io::packet::file::{FileSource, Pace};
 use weft_io::packet::{Device as _, Link, Place};
@@ -37,6 +38,8 @@ const CATCH_UP_MAX: usize = 10_000;
 /// Packets of so much time of the capture do not see what the first of them has told a table of rules: a running node
 /// takes as long to do it.
 const LEARNS_WITHIN: Interval = Interval::from_millis(2);
+/// Rows that are too old are looked for so often, as on a node.
+const AGES_WITHIN: Interval = Interval::from_millis(100);
 /// Seconds that are slept at once, at recorded speed.
 const NAP_MAX: Duration = Duration::from_millis(200);
 
@@ -169,26 +172,49 @@ struct Learned<'a> {
     learns: bool,
     /// Rows that the tables did not take.
     refused: u64,
+    /// When rows may be too old; None: there are none that age.
+    look_at: Option<Time>,
 }
 
 impl<'a> Learned<'a> {
-    fn new(network: &'a Network, store: StateStore, plan: &PacketPlan) -> Self {
+    fn new(network: &'a Network, mut store: StateStore, plan: &PacketPlan) -> Self {
         let mut sinks = plan.chains.iter().flat_map(|chain| &chain.program.sinks);
         let learns = sinks.any(|sink| matches!(sink.target, SinkTarget::Table { .. }));
-        Self { network, store, learns, refused: 0 }
+        let look_at = store.ages().then(Time::default);
+        Self { network, store, learns, refused: 0, look_at }
     }
 
     /// Changes tables as a node does, and the engine sees it at once.
-    fn take(&mut self, rows: Vec<TableRow>, engine: &mut PacketEngine) {
+    fn take(&mut self, rows: Vec<TableRow>, now: Time, engine: &mut PacketEngine) {
         let (changes, refused) = changes_of(self.network, rows.into_iter());
         self.refused += refused;
         for (name, changes) in changes {
-            let (pending, refused) = self.store.change_what_goes(&name, changes);
-            self.refused += refused;
-            let Some(pending) = pending else { continue };
+            self.refused += self.change(&name, changes, now, engine);
+        }
+    }
+
+    /// Takes out rows that are too old.
+    fn age(&mut self, now: Time, engine: &mut PacketEngine) {
+        self.look_at = Some(now + AGES_WITHIN);
+        for (name, changes) in self.store.expired(now) {
+            self.change(&name, changes, now, engine);
+        }
+    }
+
+    /// Says how many changes a table did not take.
+    fn change(
+        &mut self,
+        name: &TableName,
+        changes: Vec<Change>,
+        now: Time,
+        engine: &mut PacketEngine,
+    ) -> u64 {
+        let (pending, refused) = self.store.change_what_goes(name, changes, now);
+        if let Some(pending) = pending {
             engine.take_up(&pending.swap);
             self.store.settle(pending);
         }
+        refused
     }
 }
 
@@ -307,8 +333,9 @@ impl<'a> Replay<'a> {
             // A node would have done by then what packets say to it.
             let learned = self.learned.as_ref().filter(|learned| learned.learns);
             let learns = learned.map(|_| now + LEARNS_WITHIN);
+            let ages = self.learned.as_ref().and_then(|learned| learned.look_at);
             let engine = self.engine.as_ref().and_then(PacketEngine::poll_timeout);
-            let until = engine.into_iter().chain(learns).min();
+            let until = engine.into_iter().chain(learns).chain(ages).min();
             self.frames.extend(batch.next());
             while let Some(frame) = batch.next_if(|next| until.is_none_or(|at| next.meta.arrived < at)) {
                 self.frames.push(frame);
@@ -327,7 +354,10 @@ impl<'a> Replay<'a> {
     fn catch_up(&mut self, now: Time) -> Result<(), Fault> {
         let config = PacketConfig { seed: self.args.seed, ..PacketConfig::default() };
         let plan = &self.plan;
-        self.engine.get_or_insert_with(|| PacketEngine::new(now, config, Arc::clone(plan)));
+        let engine = self.engine.get_or_insert_with(|| PacketEngine::new(now, config, Arc::clone(plan)));
+        if let Some(learned) = self.learned.as_mut().filter(|rows| rows.look_at.is_some_and(|at| at <= now)) {
+            learned.age(now, engine);
+        }
         // Where time ends, what is to come again is always due.
         for nth in 0..2 * CATCH_UP_MAX {
             let engine = self.engine.as_mut().expect("it has begun");
@@ -387,7 +417,7 @@ impl<'a> Replay<'a> {
         }
         rows.clear();
         if let Some(learned) = self.learned.as_mut().filter(|_| !for_tables.is_empty()) {
-            learned.take(for_tables, engine);
+            learned.take(for_tables, self.last, engine);
         }
         while let Some(port) = engine.poll_output(&mut self.frames) {
             for frame in self.frames.drain(..) {
