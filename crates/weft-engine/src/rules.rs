@@ -251,8 +251,8 @@ impl StateStore {
         })
     }
 
-    /// Begins to change rows at `now`, all or none. The caller hands the swap to all workers, waits until they have taken
-    /// it up, and settles it, before the next change of this table.
+    /// Begins to change rows at `now`, all or none. The caller hands the swap to all workers, waits until they have
+    /// taken it up, and settles it, before the next change of this table.
     ///
     /// # Errors
     /// [`ChangeError`] says which change does not go, and why.
@@ -670,6 +670,14 @@ impl<'t> Check<'t> {
         *there = is_whole;
         Ok(())
     }
+}
+
+/// Whether a row can have these values, a value for each column, keys first.
+///
+/// # Errors
+/// [`WhyNot::Value`].
+pub fn check_row(table: &Table, values: &[Value]) -> Result<(), WhyNot> {
+    check_values(table, values, true)
 }
 
 fn check_values(table: &Table, values: &[Value], is_whole: bool) -> Result<(), WhyNot> {

@@ -20,4 +20,5 @@ pub mod writer;
 
 pub use node::{Node, NodeConfig, NodeError, Ports};
 pub use spin::BUSY_POLL_MAX;
+pub use worker::Errand;
 pub use writer::{RowSender, TableRow, Writer};

@@ -6,7 +6,7 @@ use crate::packet::workers::Handle;
 use crate::packet::{PacketNodeStats, PortError};
 use crate::socket::ListenSocket;
 use crate::spin::Spin;
-use crate::worker::{Mail, Mailbox, Retired, Worker};
+use crate::worker::{Errand, Mail, Mailbox, Retired, Worker};
 use crate::writer::{SinkMetrics, TableRow, Writer};
 use core::fmt;
 use mio::{Poll, Token, Waker};
@@ -245,15 +245,30 @@ impl Node {
     /// # Errors
     /// [`NodeError::WorkerLost`].
     pub fn take_up(&self, swap: &Arc<Swap>) -> Result<(), NodeError> {
+        let mail = |done| Mail::TakeUp { swap: Arc::clone(swap), done };
+        self.tell(mail, |handle, done| handle.take_up(swap, done))
+    }
+
+    /// Has all workers do something between two batches, and waits until they have.
+    ///
+    /// # Errors
+    /// [`NodeError::WorkerLost`].
+    pub fn run_errand(&self, errand: &Errand) -> Result<(), NodeError> {
+        let mail = |done| Mail::Errand { errand: Arc::clone(errand), done };
+        self.tell(mail, |handle, done| handle.run_errand(errand, done))
+    }
+
+    /// Tells all workers, those of packets by `packets`, and waits until each has done it.
+    fn tell(
+        &self,
+        mail: impl Fn(Sender<()>) -> Mail,
+        packets: impl FnOnce(&Handle, &Sender<()>) -> usize,
+    ) -> Result<(), NodeError> {
         let (done, acknowledged) = channel();
-        let mut n = self.workers.len();
         for (mailbox, _) in &self.workers {
-            let mail = Mail::TakeUp { swap: Arc::clone(swap), done: done.clone() };
-            mailbox.send(mail).then_some(()).ok_or(NodeError::WorkerLost)?;
+            mailbox.send(mail(done.clone())).then_some(()).ok_or(NodeError::WorkerLost)?;
         }
-        if let Some(handle) = &self.packets {
-            n += handle.take_up(swap, &done);
-        }
+        let n = self.workers.len() + self.packets.as_ref().map_or(0, |handle| packets(handle, &done));
         // From here on only workers hold it: if one ends before it answers, nobody waits for it.
         drop(done);
         (0..n).try_for_each(|_| acknowledged.recv().map_err(|_| NodeError::WorkerLost))

@@ -41,6 +41,9 @@ const WAKE: Token = Token(usize::MAX);
 /// Tokens of listeners count down from here.
 const LISTENERS: usize = usize::MAX - 1;
 
+/// Something that workers do between two batches; each is given its number, those of packets behind those of calls.
+pub type Errand = Arc<dyn Fn(usize) + Send + Sync>;
+
 /// What a worker can be told.
 pub(crate) enum Mail {
     /// A connection that worker 0 accepted.
@@ -50,6 +53,8 @@ pub(crate) enum Mail {
     Apply { plan: Arc<Plan>, renamed: Arc<[(String, String)]>, done: Sender<Duration> },
     /// Look at other copies of tables from now on; answered when none looks at what was before.
     TakeUp { swap: Arc<Swap>, done: Sender<()> },
+    /// Do this between two batches.
+    Errand { errand: Errand, done: Sender<()> },
     /// Accept on this socket (worker 0 only).
     Listen { name: Arc<str>, socket: ListenSocket },
     /// Accept no more on the listener with this name.
@@ -488,6 +493,11 @@ impl Worker {
                 self.engine.take_up(&swap);
                 // Who answers has let go of it.
                 drop(swap);
+                let _ = done.send(());
+            }
+            Mail::Errand { errand, done } => {
+                errand(self.index);
+                drop(errand);
                 let _ = done.send(());
             }
             Mail::Listen { name, mut socket } => {

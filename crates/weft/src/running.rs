@@ -46,6 +46,7 @@ use weft_lang::hir::Network;
 use weft_lang::source::SourceMap;
 
 mod alter;
+mod amend;
 mod devices;
 mod learned;
 pub(crate) use learned::{ROWS_WAITING_MAX, changes_of, learn_rows};

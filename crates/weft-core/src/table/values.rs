@@ -14,6 +14,15 @@ impl Table {
         }
     }
 
+    /// The hash of a key, for [`Table::lock`]: a value for each key column.
+    pub fn hash_values(key: &[Value]) -> u64 {
+        match key {
+            [Value::Bytes(bytes)] => Self::hash_bytes(bytes),
+            [number] => Self::hash_int(number.word()),
+            parts => Self::hash_bytes(key_of(parts).as_bytes()),
+        }
+    }
+
     /// Puts rows into the table: for each a value for each column, keys first. A row whose key is there already, or for
     /// which there is no room, is left out; bytes that a column does not hold leave it as a new row has it.
     pub fn add_rows(&self, rows: &[Vec<Value>], now: Time) {

@@ -437,6 +437,11 @@ impl PacketEngine {
         self.exits.held() + self.fragments.waiting()
     }
 
+    /// Which worker this is, from 0.
+    pub fn worker(&self) -> usize {
+        self.config.worker
+    }
+
     /// A copy of the counters.
     pub fn stats(&self) -> PacketStats {
         PacketStats {

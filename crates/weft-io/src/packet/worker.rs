@@ -14,6 +14,7 @@ use super::report::{LinkReport, PacketNodeStats, PortError, PortReport};
 use super::{BATCH_MAX, Device, DeviceCounters};
 use crate::clock;
 use crate::spin::Spin;
+use crate::worker::Errand;
 use crate::writer::RowSender;
 use core::ffi::c_int;
 use std::io::{self, Read as _};
@@ -52,6 +53,10 @@ pub(super) enum Mail {
     },
     TakeUp {
         swap: Arc<Swap>,
+        done: Sender<()>,
+    },
+    Errand {
+        errand: Errand,
         done: Sender<()>,
     },
     TakeCode {
@@ -506,6 +511,11 @@ impl Worker {
                     self.engine.take_up(&swap);
                     // Who answers has let go of it.
                     drop(swap);
+                    let _ = done.send(());
+                }
+                Ok(Mail::Errand { errand, done }) => {
+                    errand(self.engine.worker());
+                    drop(errand);
                     let _ = done.send(());
                 }
                 Ok(Mail::TakeCode { plan, done }) => {

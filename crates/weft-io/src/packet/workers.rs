@@ -7,6 +7,7 @@ use super::recovery::Recovery;
 use super::report::{PacketNodeStats, PortError};
 use super::worker::{Ears, Mail, Port, Worker, WorkerConfig};
 use crate::spin::Spin;
+use crate::worker::Errand;
 use crate::writer::RowSender;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -80,6 +81,14 @@ impl Handle {
     pub(crate) fn take_up(&self, swap: &Arc<Swap>, done: &Sender<()>) -> usize {
         let workers = self.workers.iter();
         workers.for_each(|worker| worker.send(Mail::TakeUp { swap: Arc::clone(swap), done: done.clone() }));
+        self.workers.len()
+    }
+
+    /// Has all workers do something between two batches, as [`Handle::take_up`].
+    pub(crate) fn run_errand(&self, errand: &Errand, done: &Sender<()>) -> usize {
+        let workers = self.workers.iter();
+        workers
+            .for_each(|worker| worker.send(Mail::Errand { errand: Arc::clone(errand), done: done.clone() }));
         self.workers.len()
     }
 

@@ -167,7 +167,9 @@ fn statement(cx: &mut Cx<'_>, network: &Network, question: &Question) -> Option<
     let elements: Vec<&Element> = network.elements.iter().collect();
     let at = target(cx, &network.tables, &network.chains, &elements, path)?;
     let (.., table) = table_of(network, at);
-    if !matches!(question.kind, QuestionKind::Select { .. }) && !is_changeable(cx, table, path) {
+    if !matches!(question.kind, QuestionKind::Select { .. })
+        && !is_changeable(cx, table, path, &question.kind)
+    {
         return None;
     }
     let row = row_of(table);
@@ -228,14 +230,17 @@ fn row_of(table: &Table) -> Element {
     row
 }
 
-fn is_changeable(cx: &mut Cx<'_>, table: &Table, path: &ast::Path) -> bool {
+fn is_changeable(cx: &mut Cx<'_>, table: &Table, path: &ast::Path, kind: &QuestionKind) -> bool {
     // A table of the node has no declaration.
     let is_system = table.span.start == table.span.end;
     let (by, help) = if is_system {
         ("by the node itself", "change what it tells of: with `weft apply`")
     } else {
         match table.filled {
-            Some(Filler::Controller) => return true,
+            None if table.per_worker && matches!(kind, QuestionKind::Insert { .. }) => {
+                ("by each worker for itself", "UPDATE and DELETE change the rows of each")
+            }
+            Some(Filler::Controller) | None => return true,
             Some(Filler::Cluster) => (
                 "with the members of the chain's cluster",
                 "give the cluster other members with `weft apply`",
@@ -243,10 +248,6 @@ fn is_changeable(cx: &mut Cx<'_>, table: &Table, path: &ast::Path) -> bool {
             Some(Filler::Ports) => (
                 "with the ports of the program",
                 "change the device (`ip link set ... mtu`), or the port's options",
-            ),
-            None => (
-                "by handlers",
-                "declare it `FILLED BY CONTROLLER`; a `SELECT` shows what handlers have written",
             ),
         }
     };

@@ -1,12 +1,14 @@
 //! Tables of a node that runs: asked, changed, and rebuilt in the background.
 
 use super::alter::Asks;
+use super::amend::{Becomes, amend, put};
 use super::summary::Groups;
 use super::{Control, Parts, Refusal, Running, lock, node_fault, refused_in_words, system, unwell};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use weft_api::{Answer, AtFault, Refused, RowsRequest, Status, TableTold};
+use weft_core::table::Table as Rows;
 use weft_core::{Time, Type, Value};
 use weft_engine::rules::{Change, ChangeError, Counts, Pending, TableName, TableView, WhyNot};
 use weft_io::clock;
@@ -72,6 +74,7 @@ impl Running {
                 let row = request.first + error.at as u64 + 1;
                 refuse(format!("row {row} of {name}: {}", error.why))
             }
+            NotDone::Fold(_) => unreachable!("rows of a request are values"),
             NotDone::Refused(refusal) => refusal,
         })
     }
@@ -134,6 +137,14 @@ impl Running {
                 Why::said(Diagnostic::error(code::UNKNOWN_OBJECT, message).at(statement.span, "not there"))
             })?),
         };
+        if let Seen::Table(view) = &view
+            && !view.is_filled
+            && let Some((filter, becomes)) = Becomes::of(&statement.kind)
+        {
+            let begun = Instant::now();
+            let counts = amend(&self.parts, view, filter, &becomes);
+            return Ok(told(counts.map_err(|why| why.into_why(statement, &name))?, begun));
+        }
         let changes = match &statement.kind {
             StatementKind::Select { items, filter, order, limit } => {
                 let order = order.map(|(at, descending)| (at, descending, types[at]));
@@ -173,26 +184,7 @@ impl Running {
             }
         };
         drop(view);
-        self.change(control, &name, changes).map_err(|not_done| match not_done {
-            NotDone::Refused(refusal) => Why::Refused(refusal),
-            NotDone::Change(ChangeError { at, why }) => {
-                let span = match &statement.kind {
-                    StatementKind::Insert { rows, .. } => {
-                        rows.get(at).map_or(statement.span, |(_, span)| *span)
-                    }
-                    _ => statement.span,
-                };
-                let (code, help) = match why {
-                    WhyNot::Exists => (code::DUPLICATE_KEY, "`INSERT OR REPLACE` puts a row in its place"),
-                    WhyNot::Full { .. } => {
-                        (code::TOO_MANY_ROWS, "DELETE rows, or raise its bound: `MAX n ROWS`")
-                    }
-                    _ => (code::BAD_LITERAL, "give a value that its type takes"),
-                };
-                let diagnostic = Diagnostic::error(code, format!("`{name}`: {why}")).at(span, "this row");
-                Why::said(diagnostic.with_help(help))
-            }
-        })
+        self.change(control, &name, changes).map_err(|not_done| not_done.into_why(statement, &name))
     }
 
     /// Changes rows, waits until all workers see it, and has what is built of them built anew.
@@ -203,19 +195,22 @@ impl Running {
         changes: Vec<Change>,
     ) -> Result<Answer, NotDone> {
         let begun = Instant::now();
+        if let Some(view) = control.compiler.store().table(name).filter(|view| !view.is_filled) {
+            return Ok(told(put(&self.parts, &view, changes)?, begun));
+        }
         let pending =
             control.compiler.store().change(name, changes, clock::now()).map_err(NotDone::Change)?;
-        let Counts { inserted, updated, deleted } = pending.counts;
-        let visible_ms = self.publish(control, pending, begun).map_err(NotDone::Refused)?;
+        let counts = pending.counts;
+        publish(&self.parts, control, pending).map_err(NotDone::Refused)?;
         // If it is told already, it looks again.
         let _ = self.parts.changed.try_send(());
-        Ok(Answer { inserted, updated, deleted, visible_ms, ..Answer::default() })
+        Ok(told(counts, begun))
     }
+}
 
-    fn publish(&self, control: &mut Control, pending: Pending, begun: Instant) -> Result<f64, Refusal> {
-        publish(&self.parts, control, pending)?;
-        Ok(super::millis(begun.elapsed()))
-    }
+/// What came of a statement that all workers see by now.
+fn told(Counts { inserted, updated, deleted }: Counts, begun: Instant) -> Answer {
+    Answer { inserted, updated, deleted, visible_ms: super::millis(begun.elapsed()), ..Answer::default() }
 }
 
 /// Rows that a statement looks at.
@@ -231,9 +226,33 @@ pub(super) enum Why {
     Refused(Refusal),
 }
 
-enum NotDone {
+/// Why rows were not changed.
+pub(super) enum NotDone {
     Change(ChangeError),
+    Fold(FoldError),
     Refused(Refusal),
+}
+
+impl NotDone {
+    /// The same of a statement.
+    fn into_why(self, statement: &Statement, name: &TableName) -> Why {
+        let ChangeError { at, why } = match self {
+            Self::Change(error) => error,
+            Self::Fold(error) => return Why::fold(error),
+            Self::Refused(refusal) => return Why::Refused(refusal),
+        };
+        let span = match &statement.kind {
+            StatementKind::Insert { rows, .. } => rows.get(at).map_or(statement.span, |(_, span)| *span),
+            _ => statement.span,
+        };
+        let (code, help) = match why {
+            WhyNot::Exists => (code::DUPLICATE_KEY, "`INSERT OR REPLACE` puts a row in its place"),
+            WhyNot::Full { .. } => (code::TOO_MANY_ROWS, "DELETE rows, or raise its bound: `MAX n ROWS`"),
+            _ => (code::BAD_LITERAL, "give a value that its type takes"),
+        };
+        let diagnostic = Diagnostic::error(code, format!("`{name}`: {why}")).at(span, "this row");
+        Why::said(diagnostic.with_help(help))
+    }
 }
 
 impl Why {
@@ -370,8 +389,11 @@ pub(super) fn find(network: &Network, path: &str) -> Result<(TableName, Table), 
 
 /// The rows of a request as changes.
 fn changes_of(table: &Table, request: &RowsRequest) -> Result<Vec<Change>, String> {
-    if table.filled != Some(Filler::Controller) {
-        return Err(format!("`{}` is not FILLED BY CONTROLLER: rows are not given from outside", table.name));
+    if let Some(filler) = table.filled.filter(|filler| *filler != Filler::Controller) {
+        return Err(format!("`{}` is {}: rows are not given from outside", table.name, filler.clause()));
+    }
+    if table.per_worker {
+        return Err(format!("each worker has its own rows of `{}`: none are given from outside", table.name));
     }
     let mut written: Vec<usize> = (0..table.columns.len()).collect();
     written.sort_by_key(|at| table.columns[*at].written_at);
@@ -423,36 +445,47 @@ fn each_row(
     filter: Option<&Expr>,
     mut take: impl FnMut(&[Value]) -> Result<bool, FoldError>,
 ) -> Result<(), FoldError> {
-    let asked = clock::now();
-    let mut take = |values: &[Value]| {
-        let holds = match filter {
-            Some(filter) => fold_at(filter, values, asked)? == Value::Bool(true),
-            None => true,
-        };
-        Ok::<_, FoldError>(!holds || take(values)?)
-    };
-    let view = match seen {
-        Seen::Table(view) => view,
+    let now = clock::now();
+    match seen {
         Seen::Rows(rows) => {
-            for values in rows {
-                if !take(values)? {
+            for row in rows {
+                if meets(row, filter, now)? && !take(row)? {
                     break;
                 }
             }
-            return Ok(());
         }
-    };
-    let now = if view.is_filled { Time(0) } else { asked };
-    for table in &view.tables {
-        let mut cursor = 0;
-        while let Some((row, next)) = table.scan(cursor, now) {
-            cursor = next;
-            if !take(&table.values(row))? {
-                return Ok(());
+        Seen::Table(view) => {
+            for table in &view.tables {
+                if !each_of(table, filter, now, &mut take)? {
+                    break;
+                }
             }
         }
     }
     Ok(())
+}
+
+/// The same for one table; false if it has enough.
+pub(super) fn each_of(
+    table: &Rows,
+    filter: Option<&Expr>,
+    now: Time,
+    mut take: impl FnMut(&[Value]) -> Result<bool, FoldError>,
+) -> Result<bool, FoldError> {
+    let mut cursor = 0;
+    while let Some((row, next)) = table.scan(cursor, now) {
+        cursor = next;
+        let values = table.values(row);
+        if meets(&values, filter, now)? && !take(&values)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether a row meets a condition.
+pub(super) fn meets(row: &[Value], filter: Option<&Expr>, now: Time) -> Result<bool, FoldError> {
+    filter.map_or(Ok(true), |filter| Ok(fold_at(filter, row, now)? == Value::Bool(true)))
 }
 
 fn select(

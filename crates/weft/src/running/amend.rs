@@ -1,0 +1,196 @@
+//! Rows of tables that handlers write, changed from outside.
+//!
+//! Whoever writes such a table has it alone, or holds the lock of the row's stripe. So the workers carry changes out
+//! themselves, between two batches ([`weft_io::Node::run_errand`]): of one table the first, of tables PER WORKER each
+//! its own. They look again whether a row is still as the statement says. No handler hears of it: `ON TIMEOUT` and
+//! `ON EVICT` are for rows that leave by themselves.
+
+use super::rows::{NotDone, each_of, meets};
+use super::{Parts, Refusal, lock, node_fault, unwell};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use weft_core::table::{Insert, Row, Table};
+use weft_core::{Time, Value};
+use weft_engine::rules::{Change, ChangeError, Counts, TableView, WhyNot, check_row};
+use weft_io::{Errand, clock};
+use weft_lang::check::fold::{FoldError, fold_at};
+use weft_lang::check::question::StatementKind;
+use weft_lang::hir::Expr;
+
+/// Rows that a worker changes between two batches: some ten microseconds.
+const ROWS_AT_ONCE: usize = 64;
+
+/// What becomes of the rows that a statement finds.
+#[derive(Clone)]
+pub(super) enum Becomes {
+    /// They go.
+    Nothing,
+    /// Columns get the values of these.
+    With(Vec<(usize, Expr)>),
+}
+
+impl Becomes {
+    /// What a statement does to which rows, if it is one of those.
+    pub(super) fn of(statement: &StatementKind) -> Option<(Option<&Expr>, Self)> {
+        match statement {
+            StatementKind::Update { set, filter } => Some((filter.as_ref(), Self::With(set.clone()))),
+            StatementKind::Delete { filter } => Some((filter.as_ref(), Self::Nothing)),
+            _ => None,
+        }
+    }
+}
+
+/// Changes or deletes the rows that meet a condition; how many that were.
+pub(super) fn amend(
+    parts: &Parts,
+    view: &TableView,
+    filter: Option<&Expr>,
+    becomes: &Becomes,
+) -> Result<Counts, NotDone> {
+    let n = Arc::new(AtomicU64::new(0));
+    for (at, table) in view.tables.iter().enumerate() {
+        let n_keys = table.spec().key.len();
+        let mut keys = Vec::new();
+        // What cannot be worked out, or does not fit, is found before anything has changed.
+        let mut unfit = None;
+        let found = each_of(table, filter, clock::now(), |row| {
+            if let Becomes::With(set) = becomes {
+                unfit = unfit.take().or(check_row(table, &with(row, set, clock::now())?).err());
+            }
+            keys.push(row[..n_keys].to_vec());
+            Ok(unfit.is_none())
+        });
+        found.map_err(NotDone::Fold)?;
+        if let Some(why) = unfit {
+            return Err(NotDone::Change(ChangeError { at: 0, why }));
+        }
+        for keys in keys.chunks(ROWS_AT_ONCE) {
+            let (keys, filter, becomes) = (keys.to_vec(), filter.cloned(), becomes.clone());
+            let (n, table) = (Arc::clone(&n), Arc::clone(table));
+            let errand: Errand = Arc::new(move |worker| {
+                for key in keys.iter().filter(|_| worker == at) {
+                    let change = |row, now| amend_row(&table, row, filter.as_ref(), &becomes, now);
+                    n.fetch_add(u64::from(on_row(&table, key, change)), Relaxed);
+                }
+            });
+            run(parts, &errand)?;
+        }
+    }
+    let n = n.load(Relaxed);
+    Ok(match becomes {
+        Becomes::Nothing => Counts { deleted: n, ..Counts::default() },
+        Becomes::With(_) => Counts { updated: n, ..Counts::default() },
+    })
+}
+
+/// Puts rows in a table that all workers have, one after the other: those in front of one that finds no room stay.
+pub(super) fn put(parts: &Parts, view: &TableView, changes: Vec<Change>) -> Result<Counts, NotDone> {
+    let table = &view.tables[0];
+    for (at, change) in changes.iter().enumerate() {
+        check_change(table, change).map_err(|why| NotDone::Change(ChangeError { at, why }))?;
+    }
+    let done = Arc::new(Mutex::new(Counts::default()));
+    let fault = Arc::new(Mutex::new(None));
+    for (nth, changes) in changes.chunks(ROWS_AT_ONCE).enumerate() {
+        let (changes, table) = (changes.to_vec(), Arc::clone(table));
+        let (counts, failed) = (Arc::clone(&done), Arc::clone(&fault));
+        let errand: Errand = Arc::new(move |worker| {
+            let mut counts = lock(&counts);
+            for (at, change) in changes.iter().enumerate().filter(|_| worker == 0) {
+                if let Err(why) = put_row(&table, change, &mut counts) {
+                    *lock(&failed) = Some(ChangeError { at: nth * ROWS_AT_ONCE + at, why });
+                    return;
+                }
+            }
+        });
+        run(parts, &errand)?;
+        if let Some(error) = lock(&fault).take() {
+            return Err(NotDone::Change(error));
+        }
+    }
+    let counts = *lock(&done);
+    Ok(counts)
+}
+
+fn check_change(table: &Table, change: &Change) -> Result<(), WhyNot> {
+    let (Change::Insert(values) | Change::Put(values)) = change else { return Ok(()) };
+    check_row(table, values)?;
+    let is_new = matches!(change, Change::Insert(_));
+    match is_new && table.find_values(&values[..table.spec().key.len()], clock::now()).is_some() {
+        true => Err(WhyNot::Exists),
+        false => Ok(()),
+    }
+}
+
+/// A row as it would be.
+fn with(row: &[Value], set: &[(usize, Expr)], now: Time) -> Result<Vec<Value>, FoldError> {
+    let mut new = row.to_vec();
+    for (at, value) in set {
+        new[*at] = fold_at(value, row, now)?;
+    }
+    Ok(new)
+}
+
+/// Whether the row was still there as the statement says, and is changed.
+fn amend_row(table: &Table, row: Row, filter: Option<&Expr>, becomes: &Becomes, now: Time) -> bool {
+    if row.is_none() {
+        return false;
+    }
+    let values = table.values(row);
+    if !meets(&values, filter, now).unwrap_or(false) {
+        return false;
+    }
+    match becomes {
+        Becomes::Nothing => table.remove(row),
+        Becomes::With(set) => {
+            let Ok(new) = with(&values, set, now) else { return false };
+            if check_row(table, &new).is_err() {
+                return false;
+            }
+            table.set_values(row, &new);
+            table.touch(row, now);
+        }
+    }
+    true
+}
+
+fn put_row(table: &Table, change: &Change, counts: &mut Counts) -> Result<(), WhyNot> {
+    let (Change::Insert(values) | Change::Put(values) | Change::Remove(values)) = change;
+    let key = &values[..table.spec().key.len()];
+    on_row(table, key, |row, now| match change {
+        Change::Insert(_) if row.is_some() => Err(WhyNot::Exists),
+        Change::Remove(_) => {
+            counts.deleted += u64::from(row.is_some());
+            table.remove(row);
+            Ok(())
+        }
+        _ if row.is_some() => {
+            table.set_values(row, values);
+            table.touch(row, now);
+            counts.updated += 1;
+            Ok(())
+        }
+        _ => match table.insert_row(values, now) {
+            Insert::New(_) => {
+                counts.inserted += 1;
+                Ok(())
+            }
+            Insert::Full | Insert::TooLong => Err(WhyNot::Full { max: table.max_rows() }),
+        },
+    })
+}
+
+/// Does something with the row of a key, or with none, under the lock of the key.
+fn on_row<T>(table: &Table, key: &[Value], change: impl FnOnce(Row, Time) -> T) -> T {
+    let (hash, now) = (Table::hash_values(key), clock::now());
+    table.lock(hash);
+    let done = change(table.find_values(key, now), now);
+    table.unlock(hash);
+    done
+}
+
+fn run(parts: &Parts, errand: &Errand) -> Result<(), NotDone> {
+    let node = lock(&parts.node);
+    let done = node.as_ref().ok_or(NotDone::Refused(Refusal::Stopping))?.run_errand(errand);
+    done.map_err(|error| NotDone::Refused(Refusal::Refused(unwell(&node_fault(&error)))))
+}
