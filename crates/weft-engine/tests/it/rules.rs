@@ -288,7 +288,7 @@ fn rows_go_when_they_are_too_old() {
             frames.drain(..).for_each(|frame| pool.give(frame));
             passes
         };
-        let mut give = |store: &mut StateStore, engine: &mut PacketEngine, at: Time| {
+        let give = |store: &mut StateStore, engine: &mut PacketEngine, at: Time| {
             let (pending, refused) = store.change_what_goes(&name(), vec![Change::Put(row(&rules, 5))], at);
             assert_eq!(refused, 0);
             let is_new = pending.is_some();
