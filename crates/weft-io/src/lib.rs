@@ -21,4 +21,4 @@ pub mod writer;
 pub use node::{Node, NodeConfig, NodeError, Ports};
 pub use spin::BUSY_POLL_MAX;
 pub use worker::Errand;
-pub use writer::{RowSender, TableRow, Writer};
+pub use writer::{RowSender, TableRow, Writer, timestamp, write_row};

@@ -398,7 +398,8 @@ impl Files {
     }
 }
 
-fn write_row(out: &mut Vec<u8>, row: &Row<'_>) {
+/// A row as a line of a file, as its sink says.
+pub fn write_row(out: &mut Vec<u8>, row: &Row<'_>) {
     match row.sink.format {
         SinkFormat::Json => write_json(out, row),
         SinkFormat::Text => write_text(out, row),
@@ -516,6 +517,13 @@ fn write_json_text(out: &mut Vec<u8>, bytes: &[u8]) {
         }
     }
     out.push(b'"');
+}
+
+/// A time in nanoseconds since the epoch as people read it: RFC 3339 in UTC with microseconds.
+pub fn timestamp(nanos: i64) -> String {
+    let mut out = Vec::new();
+    write_timestamp(&mut out, nanos);
+    String::from_utf8(out).expect("digits are text")
 }
 
 /// RFC 3339 in UTC with microseconds: `2026-03-01T12:00:00.000000Z`.

@@ -332,6 +332,12 @@ pub(crate) struct ReplayArgs {
     /// Stop after so many packets
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
+    /// Ask tables at the end, as `weft query` does of a node; may be given several times
+    #[arg(long, value_name = "SELECT")]
+    pub(crate) query: Vec<String>,
+    /// Write the rows that elements send to their sinks into this file, a line for each
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rows: Option<String>,
     /// As a table or as data
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,

@@ -47,8 +47,10 @@ use weft_lang::source::SourceMap;
 
 mod alter;
 mod amend;
+mod answer;
 mod devices;
 mod learned;
+pub(crate) use answer::ask;
 pub(crate) use learned::{ROWS_WAITING_MAX, changes_of, learn_rows};
 mod record;
 pub(crate) mod rows;

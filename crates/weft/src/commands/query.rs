@@ -59,7 +59,8 @@ pub(super) fn line_of(data: &impl serde::Serialize) -> String {
     serde_json::to_string(data).expect("it is data") + "\n"
 }
 
-fn told(answer: &Answer) -> String {
+/// An answer for a person.
+pub(super) fn told(answer: &Answer) -> String {
     if answer.columns.is_empty() {
         return format!("{}\n", changed(answer));
     }

@@ -5,7 +5,8 @@
 //! its own. They look again whether a row is still as the statement says. No handler hears of it: `ON TIMEOUT` and
 //! `ON EVICT` are for rows that leave by themselves.
 
-use super::rows::{NotDone, each_of, meets};
+use super::answer::{each_of, meets};
+use super::rows::NotDone;
 use super::{Parts, Refusal, lock, node_fault, unwell};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};

@@ -2,25 +2,22 @@
 
 use super::alter::Asks;
 use super::amend::{Becomes, amend, put};
-use super::summary::Groups;
+use super::answer::{Seen, Why, answer, each_row, named, seen};
 use super::{Control, Parts, Refusal, Running, lock, node_fault, refused_in_words, system, unwell};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use weft_api::{Answer, AtFault, Refused, RowsRequest, Status, TableTold};
-use weft_core::table::Table as Rows;
-use weft_core::{Time, Type, Value};
+use weft_core::Value;
 use weft_engine::rules::{Change, ChangeError, Counts, Pending, TableName, TableView, WhyNot};
 use weft_io::clock;
 use weft_lang::ast::Filler;
 use weft_lang::check::fold::{FoldError, fold, fold_at};
-use weft_lang::check::question::{Statement, StatementKind, Summary, read_value, statements, table_of};
+use weft_lang::check::question::{Statement, StatementKind, read_value, statements};
 use weft_lang::diagnostic::{Diagnostic, code};
-use weft_lang::hir::{Expr, Network, Table};
+use weft_lang::hir::{Network, Table};
 use weft_lang::source::{SourceMap, Span};
 
-/// Rows of an answer; more are not given.
-const ANSWER_ROWS_MAX: usize = 10_000;
 /// What was built of rules is built anew at most so often.
 pub(crate) const REBUILD_EVERY: Duration = Duration::from_millis(20);
 /// Code is made anew when there was no change for so long.
@@ -124,19 +121,17 @@ impl Running {
         (network, status): (&Network, &Status),
         statement: &Statement,
     ) -> Result<Answer, Why> {
-        let (chain, instance, table) = table_of(network, statement.table);
-        let name =
-            TableName { chain: chain.to_owned(), instance: instance.to_owned(), table: table.name.clone() };
-        let types: Vec<Type> = table.columns.iter().map(|column| column.ty).collect();
-        let n_keys = table.n_keys;
-        let own = chain.is_empty().then(|| system::rows(&control.network, &table.name, status)).flatten();
+        let (name, table) = named(network, statement);
+        let (n_keys, now) = (table.n_keys, clock::now());
+        let is_shared = name.chain.is_empty();
+        let own = is_shared.then(|| system::rows(&control.network, &table.name, status)).flatten();
         let view = match own {
             Some(rows) => Seen::Rows(rows),
-            None => Seen::Table(control.compiler.store().table(&name).ok_or_else(|| {
-                let message = format!("no program that runs uses `{name}`");
-                Why::said(Diagnostic::error(code::UNKNOWN_OBJECT, message).at(statement.span, "not there"))
-            })?),
+            None => seen(control.compiler.store(), &name, statement)?,
         };
+        if let Some(answer) = answer(&view, &statement.kind, table, now) {
+            return answer;
+        }
         if let Seen::Table(view) = &view
             && !view.is_filled
             && let Some((filter, becomes)) = Becomes::of(&statement.kind)
@@ -146,13 +141,7 @@ impl Running {
             return Ok(told(counts.map_err(|why| why.into_why(statement, &name))?, begun));
         }
         let changes = match &statement.kind {
-            StatementKind::Select { items, filter, order, limit } => {
-                let order = order.map(|(at, descending)| (at, descending, types[at]));
-                return select(&view, items, filter.as_ref(), order, *limit).map_err(Why::fold);
-            }
-            StatementKind::Summary { summary, filter, limit } => {
-                return summarize(&view, (summary, &types), filter.as_ref(), *limit);
-            }
+            StatementKind::Select { .. } | StatementKind::Summary { .. } => Vec::new(),
             StatementKind::Insert { or_replace, rows } => {
                 let row = |(values, _): &(Vec<Value>, Span)| match or_replace {
                     true => Change::Put(values.clone()),
@@ -161,8 +150,8 @@ impl Running {
                 rows.iter().map(row).collect()
             }
             StatementKind::Update { set, filter } => {
-                let (mut changes, now) = (Vec::new(), clock::now());
-                each_row(&view, filter.as_ref(), |row| {
+                let mut changes = Vec::new();
+                each_row(&view, filter.as_ref(), now, |row| {
                     let mut new = row.to_vec();
                     for (at, value) in set {
                         new[*at] = fold_at(value, row, now)?;
@@ -175,7 +164,7 @@ impl Running {
             }
             StatementKind::Delete { filter } => {
                 let mut changes = Vec::new();
-                each_row(&view, filter.as_ref(), |row| {
+                each_row(&view, filter.as_ref(), now, |row| {
                     changes.push(Change::Remove(row[..n_keys].to_vec()));
                     Ok(true)
                 })
@@ -213,19 +202,6 @@ fn told(Counts { inserted, updated, deleted }: Counts, begun: Instant) -> Answer
     Answer { inserted, updated, deleted, visible_ms: super::millis(begun.elapsed()), ..Answer::default() }
 }
 
-/// Rows that a statement looks at.
-enum Seen {
-    Table(TableView),
-    /// Of a system table.
-    Rows(Vec<Vec<Value>>),
-}
-
-/// Why a statement was not carried out.
-pub(super) enum Why {
-    Said(Box<Diagnostic>),
-    Refused(Refusal),
-}
-
 /// Why rows were not changed.
 pub(super) enum NotDone {
     Change(ChangeError),
@@ -252,20 +228,6 @@ impl NotDone {
         };
         let diagnostic = Diagnostic::error(code, format!("`{name}`: {why}")).at(span, "this row");
         Why::said(diagnostic.with_help(help))
-    }
-}
-
-impl Why {
-    pub(super) fn said(diagnostic: Diagnostic) -> Self {
-        Self::Said(Box::new(diagnostic))
-    }
-
-    pub(super) fn fold(error: FoldError) -> Self {
-        let (message, span) = match error {
-            FoldError::NotConstant(span) => ("this is not worked out here".to_owned(), span),
-            FoldError::Fault(fault, span) => (format!("this is an error for a row: {fault}"), span),
-        };
-        Self::said(Diagnostic::error(code::NOT_CONSTANT, message).at(span, "of a row that is asked about"))
     }
 }
 
@@ -437,141 +399,4 @@ fn changes_of(table: &Table, request: &RowsRequest) -> Result<Vec<Change>, Strin
         Ok(if request.or_replace { Change::Put(values) } else { Change::Insert(values) })
     };
     request.rows.iter().enumerate().map(row).collect()
-}
-
-/// Runs `take` for each row that meets a condition, until it says that it has enough.
-fn each_row(
-    seen: &Seen,
-    filter: Option<&Expr>,
-    mut take: impl FnMut(&[Value]) -> Result<bool, FoldError>,
-) -> Result<(), FoldError> {
-    let now = clock::now();
-    match seen {
-        Seen::Rows(rows) => {
-            for row in rows {
-                if meets(row, filter, now)? && !take(row)? {
-                    break;
-                }
-            }
-        }
-        Seen::Table(view) => {
-            for table in &view.tables {
-                if !each_of(table, filter, now, &mut take)? {
-                    break;
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The same for one table; false if it has enough.
-pub(super) fn each_of(
-    table: &Rows,
-    filter: Option<&Expr>,
-    now: Time,
-    mut take: impl FnMut(&[Value]) -> Result<bool, FoldError>,
-) -> Result<bool, FoldError> {
-    let mut cursor = 0;
-    while let Some((row, next)) = table.scan(cursor, now) {
-        cursor = next;
-        let values = table.values(row);
-        if meets(&values, filter, now)? && !take(&values)? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Whether a row meets a condition.
-pub(super) fn meets(row: &[Value], filter: Option<&Expr>, now: Time) -> Result<bool, FoldError> {
-    filter.map_or(Ok(true), |filter| Ok(fold_at(filter, row, now)? == Value::Bool(true)))
-}
-
-fn select(
-    seen: &Seen,
-    items: &[(String, Expr)],
-    filter: Option<&Expr>,
-    order: Option<(usize, bool, Type)>,
-    limit: Option<u64>,
-) -> Result<Answer, FoldError> {
-    let mut rows: Vec<Vec<Value>> = Vec::new();
-    let wanted = wanted(limit);
-    // Of rows in order, the first are known when all have been seen.
-    each_row(seen, filter, |row| {
-        rows.push(row.to_vec());
-        Ok(order.is_some() || rows.len() <= wanted)
-    })?;
-    if let Some((at, descending, ty)) = order {
-        rows.sort_by(|a, b| {
-            let order = compare(&a[at], &b[at], ty);
-            if descending { order.reverse() } else { order }
-        });
-    }
-    let is_cut = cut(&mut rows, limit);
-    let columns = items.iter().map(|(name, _)| name.clone()).collect();
-    let now = clock::now();
-    let shown = rows.iter().map(|row| {
-        let cells = items.iter().map(|(_, expr)| Ok(shown(&fold_at(expr, row, now)?, expr.ty)));
-        cells.collect::<Result<Vec<_>, FoldError>>()
-    });
-    Ok(Answer { columns, rows: shown.collect::<Result<_, _>>()?, is_cut, ..Answer::default() })
-}
-
-/// What rows come to together.
-fn summarize(
-    seen: &Seen,
-    (summary, types): (&Summary, &[Type]),
-    filter: Option<&Expr>,
-    limit: Option<u64>,
-) -> Result<Answer, Why> {
-    let mut groups = Groups::new(summary, types, clock::now());
-    each_row(seen, filter, |row| groups.take(row).map(|()| true)).map_err(Why::fold)?;
-    let (mut rows, types) = groups.rows()?;
-    let is_cut = cut(&mut rows, limit);
-    let columns = summary.items.iter().map(|(name, _)| name.clone()).collect();
-    let row = |row: &Vec<Value>| row.iter().zip(&types).map(|(value, ty)| shown(value, *ty)).collect();
-    Ok(Answer { columns, rows: rows.iter().map(row).collect(), is_cut, ..Answer::default() })
-}
-
-/// How many rows an answer has at most.
-fn wanted(limit: Option<u64>) -> usize {
-    limit.map_or(ANSWER_ROWS_MAX, |limit| ANSWER_ROWS_MAX.min(limit as usize))
-}
-
-/// Leaves out rows that an answer does not have, and tells whether more were asked for.
-fn cut(rows: &mut Vec<Vec<Value>>, limit: Option<u64>) -> bool {
-    let wanted = wanted(limit);
-    let is_cut = rows.len() > wanted && limit.is_none_or(|limit| limit as usize > wanted);
-    rows.truncate(wanted);
-    is_cut
-}
-
-pub(super) fn compare(a: &Value, b: &Value, ty: Type) -> std::cmp::Ordering {
-    match (a, b) {
-        (Value::Int(a), Value::Int(b)) if ty.is_signed() => a.cmp(b),
-        (Value::Int(a), Value::Int(b)) => (*a as u64).cmp(&(*b as u64)),
-        (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
-        (Value::Float(a), Value::Float(b)) => a.total_cmp(b),
-        (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
-        (a, b) => (*a != Value::Null).cmp(&(*b != Value::Null)),
-    }
-}
-
-/// A value as people and programs read it.
-fn shown(value: &Value, ty: Type) -> serde_json::Value {
-    match (value, ty) {
-        (Value::Null, _) => serde_json::Value::Null,
-        (Value::Bool(b), _) => (*b).into(),
-        (Value::Float(x), _) => (*x).into(),
-        (Value::Int(n), Type::Uint(_) | Type::Size) => (*n as u64).into(),
-        (Value::Int(n), Type::Interval) => format!("{} s", *n as f64 / 1e9).into(),
-        (Value::Int(n), Type::Timestamp) => format!("{:.9}", *n as f64 / 1e9).into(),
-        (Value::Int(n), Type::Status) => {
-            let status = weft_core::Status::from_code(*n as u64);
-            status.map_or_else(|| (*n).into(), |status| status.name().into())
-        }
-        (Value::Int(n), _) => (*n).into(),
-        (Value::Bytes(bytes), ty) => ty.shown(bytes).into(),
-    }
 }

@@ -9,7 +9,7 @@ use weft_lang::check::question::{Measure, Summary};
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{Aggregate, Expr};
 
-use super::rows::{Why, compare};
+use super::answer::{Why, compare};
 
 /// What is known of the rows so far.
 pub(super) struct Groups<'a> {

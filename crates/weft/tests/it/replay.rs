@@ -759,6 +759,34 @@ CREATE CHAIN edge ON PORT wan -> lan AS scan_guard (limit = 3, lasting = '500 ms
         assert!((5..=6).contains(&passed.unwrap_or(0)), "{told}");
         assert_eq!((&told["sinks"][0]["rows"], &told["rows_refused"]), (&2.into(), &0.into()), "{told}");
     }
+    // What tables hold at the end, and what sinks were given.
+    let rows = folder.0.join("rows.jsonl");
+    let asked = |more: &[&str]| {
+        let mut replay = weft(&folder);
+        replay.arg("replay").arg(&program).arg("--in").arg(&path).args(more);
+        output(&mut replay)
+    };
+    let shut = "SELECT src, since FROM edge.scan_guard.shut";
+    let ports = "SELECT count(*) AS n, max(port) AS last FROM edge.scan_guard.tried";
+    let done = asked(&["--query", shut, "--query", ports, "--rows", &rows.display().to_string()]);
+    let told = String::from_utf8(done.stdout).expect("it is text");
+    let begun = "src       since\n10.0.0.1  1970-01-01T00:00:01.";
+    assert!(told.contains(begun) && told.ends_with("\nn  last\n5  1061\n1 row\n"), "{told}");
+    let rows = std::fs::read_to_string(rows).expect("it was written");
+    let rows: Vec<serde_json::Value> =
+        rows.lines().map(|row| serde_json::from_str(row).expect("it is data")).collect();
+    assert_eq!((rows.len(), &rows[0]["src"]), (3, &"10.0.0.1".into()), "{rows:?}");
+    // A fault in a question is told before the capture is read, and a replay changes nothing by it.
+    for (question, why) in [
+        ("SELECT nett FROM edge.scan_guard.shut", "`nett`"),
+        ("DELETE FROM edge.scan_guard.shut", "not a SELECT"),
+    ] {
+        let done = asked(&["--query", question]);
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.code() == Some(1) && done.stdout.is_empty() && said.contains(why), "{said}");
+    }
+    let input = path.display().to_string();
+    assert_eq!(asked(&["--rows", &input]).status.code(), Some(2), "the capture is not written over");
 }
 
 /// What a rule does not outlive on a node it must not outlive in a replay, in the time of the capture.

@@ -10,15 +10,16 @@ use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::packets;
 use crate::progress::Progress;
-use crate::running::{backend, changes_of};
+use crate::running::{ask, backend, changes_of};
 use crate::source::{Files, require};
 use crate::stderr;
 use crate::stdout;
-use output::{Annotated, Outputs, spare_input};
+use output::{Annotated, Outputs, RowsFile, spare_input};
 use report::Report;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weft_api::Answer;
 use weft_core::frame::{Frame, Pool, PoolConfig};
 use weft_core::{Interval, Time};
 use weft_engine::packet::plan::PacketPlan;
@@ -31,6 +32,7 @@ use weft_io::packet::{Device as _, Link, Place};
 use weft_io::{TableRow, clock};
 use weft_lang::diagnostic::render_all;
 use weft_lang::hir::{Chain, Edge, Network, PortKind};
+use weft_lang::source::SourceMap;
 use weft_proto::capture::{self, LinkType};
 
 /// Timers that are caught up with one by one between two packets; what lies beyond in a longer gap happens at once.
@@ -72,9 +74,11 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
             "weft: {file} is of {other}: at port `{name}` its packets have an Ethernet header with addresses of zeros"
         ));
     }
-    let learned = Learned::new(network, store, &plan);
+    let tables = Tables::new(network, &checked.sources, store, &plan);
+    // What is wrong with a question is told before a long capture is read.
+    tables.ask(&args.query, Time::default())?;
     let mut replay = Replay::new(Arc::new(plan), port, args, source)?;
-    replay.learned = Some(learned);
+    replay.tables = Some(tables);
     let (report, ended) = replay.run()?;
     if let Some(link) = network.links.first() {
         let name = &link.name;
@@ -159,14 +163,17 @@ struct Replay<'a> {
     n: u64,
     rows: Vec<(String, u64)>,
     /// None: no row changes anything.
-    learned: Option<Learned<'a>>,
+    tables: Option<Tables<'a>>,
+    /// Where rows go besides.
+    rows_out: Option<RowsFile>,
     first: Option<Time>,
     last: Time,
 }
 
-/// What handlers tell tables of rules.
-struct Learned<'a> {
+/// The tables, and what handlers tell those of rules.
+struct Tables<'a> {
     network: &'a Network,
+    sources: &'a SourceMap,
     store: StateStore,
     /// The chain has sinks `TO TABLE`.
     learns: bool,
@@ -176,12 +183,25 @@ struct Learned<'a> {
     look_at: Option<Time>,
 }
 
-impl<'a> Learned<'a> {
-    fn new(network: &'a Network, mut store: StateStore, plan: &PacketPlan) -> Self {
+impl<'a> Tables<'a> {
+    fn new(network: &'a Network, sources: &'a SourceMap, mut store: StateStore, plan: &PacketPlan) -> Self {
         let mut sinks = plan.chains.iter().flat_map(|chain| &chain.program.sinks);
         let learns = sinks.any(|sink| matches!(sink.target, SinkTarget::Table { .. }));
         let look_at = store.ages().then(Time::default);
-        Self { network, store, learns, refused: 0, look_at }
+        Self { network, sources, store, learns, refused: 0, look_at }
+    }
+
+    /// What the tables answer.
+    fn ask(&self, questions: &[String], now: Time) -> Result<Vec<Answer>, Fault> {
+        let mut answers = Vec::new();
+        for text in questions {
+            let asked = ask((self.network, self.sources), &self.store, text, now);
+            answers.extend(asked.map_err(|(diagnostics, sources)| {
+                stderr::print(&render_all(&diagnostics, &sources, super::render_options()));
+                Fault::told(crate::compile::at_fault(&diagnostics))
+            })?);
+        }
+        Ok(answers)
     }
 
     /// Changes tables as a node does, and the engine sees it at once.
@@ -246,7 +266,8 @@ impl<'a> Replay<'a> {
             frames: Vec::new(),
             n: 0,
             rows: Vec::new(),
-            learned: None,
+            tables: None,
+            rows_out: args.rows.as_deref().map(RowsFile::create).transpose()?,
             first: None,
             last: Time::default(),
         })
@@ -272,6 +293,8 @@ impl<'a> Replay<'a> {
         }
         self.finish()?;
         progress.clear();
+        let tables = self.tables.as_ref();
+        let answers = tables.map_or(Ok(Vec::new()), |tables| tables.ask(&self.args.query, self.last))?;
         let took = begun.elapsed();
         let stats = self.engine.as_ref().map(PacketEngine::stats).unwrap_or_default();
         let span = self.first.map_or(Interval::ZERO, |first| self.last - first);
@@ -288,7 +311,8 @@ impl<'a> Replay<'a> {
             took,
             span,
             rows: self.rows,
-            rows_refused: self.learned.map_or(0, |learned| learned.refused),
+            rows_refused: self.tables.map_or(0, |tables| tables.refused),
+            answers,
             stats,
         };
         if let Some(note) = self.outputs.note() {
@@ -331,9 +355,8 @@ impl<'a> Replay<'a> {
             self.first.get_or_insert(now);
             self.catch_up(now)?;
             // A node would have done by then what packets say to it.
-            let learned = self.learned.as_ref().filter(|learned| learned.learns);
-            let learns = learned.map(|_| now + LEARNS_WITHIN);
-            let ages = self.learned.as_ref().and_then(|learned| learned.look_at);
+            let learns = self.tables.as_ref().filter(|tables| tables.learns).map(|_| now + LEARNS_WITHIN);
+            let ages = self.tables.as_ref().and_then(|tables| tables.look_at);
             let engine = self.engine.as_ref().and_then(PacketEngine::poll_timeout);
             let until = engine.into_iter().chain(learns).chain(ages).min();
             self.frames.extend(batch.next());
@@ -355,8 +378,8 @@ impl<'a> Replay<'a> {
         let config = PacketConfig { seed: self.args.seed, ..PacketConfig::default() };
         let plan = &self.plan;
         let engine = self.engine.get_or_insert_with(|| PacketEngine::new(now, config, Arc::clone(plan)));
-        if let Some(learned) = self.learned.as_mut().filter(|rows| rows.look_at.is_some_and(|at| at <= now)) {
-            learned.age(now, engine);
+        if let Some(tables) = self.tables.as_mut().filter(|rows| rows.look_at.is_some_and(|at| at <= now)) {
+            tables.age(now, engine);
         }
         // Where time ends, what is to come again is always due.
         for nth in 0..2 * CATCH_UP_MAX {
@@ -399,6 +422,9 @@ impl<'a> Replay<'a> {
         if let Some(annotated) = &mut self.annotated {
             annotated.finish()?;
         }
+        if let Some(file) = &mut self.rows_out {
+            file.finish()?;
+        }
         self.outputs.finish()
     }
 
@@ -409,6 +435,9 @@ impl<'a> Replay<'a> {
         let mut for_tables = Vec::new();
         for row in rows.rows() {
             for_tables.extend(TableRow::of(&row));
+            if let Some(file) = &mut self.rows_out {
+                file.write(&row)?;
+            }
             let name = format!("{}.{}", row.sink.owner, row.sink.name);
             match self.rows.iter_mut().find(|(known, _)| *known == name) {
                 Some((_, n)) => *n += 1,
@@ -416,8 +445,8 @@ impl<'a> Replay<'a> {
             }
         }
         rows.clear();
-        if let Some(learned) = self.learned.as_mut().filter(|_| !for_tables.is_empty()) {
-            learned.take(for_tables, self.last, engine);
+        if let Some(tables) = self.tables.as_mut().filter(|_| !for_tables.is_empty()) {
+            tables.take(for_tables, self.last, engine);
         }
         while let Some(port) = engine.poll_output(&mut self.frames) {
             for frame in self.frames.drain(..) {

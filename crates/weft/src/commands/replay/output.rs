@@ -4,12 +4,13 @@ use crate::cli::ReplayArgs;
 use crate::fault::Fault;
 use crate::source::clause;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{BufWriter, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use weft_core::frame::Frame;
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{Fate, Watch};
+use weft_engine::sinks::Row;
 use weft_io::packet::Link;
 use weft_proto::capture::{Format, LinkType, Packet, Style, Writer};
 
@@ -35,6 +36,30 @@ pub(in crate::commands) struct Capture {
     file: File,
     writer: Writer,
     buffer: Vec<u8>,
+}
+
+/// The rows of sinks, a line for each, as a node would write them into a file.
+pub(super) struct RowsFile {
+    path: PathBuf,
+    file: BufWriter<File>,
+    line: Vec<u8>,
+}
+
+impl RowsFile {
+    pub(super) fn create(path: &str) -> Result<Self, Fault> {
+        let file = File::create(path).map_err(|error| unwritten(path.as_ref(), &error))?;
+        Ok(Self { path: path.into(), file: BufWriter::new(file), line: Vec::new() })
+    }
+
+    pub(super) fn write(&mut self, row: &Row<'_>) -> Result<(), Fault> {
+        self.line.clear();
+        weft_io::write_row(&mut self.line, row);
+        self.file.write_all(&self.line).map_err(|error| unwritten(&self.path, &error))
+    }
+
+    pub(super) fn finish(&mut self) -> Result<(), Fault> {
+        self.file.flush().map_err(|error| unwritten(&self.path, &error))
+    }
 }
 
 impl Outputs {
@@ -157,14 +182,16 @@ impl Capture {
 /// # Errors
 /// It is one of them, perhaps by another name.
 pub(super) fn spare_input(args: &ReplayArgs, plan: &PacketPlan) -> Result<(), Fault> {
-    let (option, another, files): (_, _, Vec<PathBuf>) = match (&args.out, &args.out_dir) {
-        (Some(path), _) => ("--out", "file", vec![path.into()]),
-        (None, Some(folder)) => {
-            ("--out-dir", "folder", plan.ports.iter().map(|port| file_of_port(folder, port)).collect())
-        }
-        (None, None) => return Ok(()),
-    };
-    let Some(path) = files.iter().find(|path| is_same_file(args.input.as_ref(), path)) else {
+    let file = |option, path: &String| (option, "file", PathBuf::from(path));
+    let mut files = Vec::new();
+    files.extend(args.out.as_ref().map(|path| file("--out", path)));
+    files.extend(args.rows.as_ref().map(|path| file("--rows", path)));
+    if let Some(folder) = &args.out_dir {
+        files.extend(plan.ports.iter().map(|port| ("--out-dir", "folder", file_of_port(folder, port))));
+    }
+    let Some((option, another, path)) =
+        files.iter().find(|(.., path)| is_same_file(args.input.as_ref(), path))
+    else {
         return Ok(());
     };
     let what = format!("{option} would write over the capture that is read: {}", path.display());

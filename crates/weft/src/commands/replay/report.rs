@@ -1,9 +1,10 @@
 //! What is told of a replay.
 
-use crate::commands::{count, grouped};
+use crate::commands::{count, grouped, query};
 use crate::table::{Align, Table};
 use serde_json::{Value, json};
 use std::time::Duration;
+use weft_api::Answer;
 use weft_core::Interval;
 use weft_engine::packet::stats::PacketStats;
 
@@ -27,6 +28,8 @@ pub(super) struct Report {
     /// Those for tables that the tables did not take.
     pub(super) rows_refused: u64,
     pub(super) stats: PacketStats,
+    /// What tables hold at the end, as was asked.
+    pub(super) answers: Vec<Answer>,
 }
 
 impl Report {
@@ -62,6 +65,10 @@ impl Report {
                 out.push('\n');
                 out.push_str(&text);
             }
+        }
+        for answer in &self.answers {
+            out.push('\n');
+            out.push_str(&query::told(answer));
         }
         out
     }
@@ -99,6 +106,7 @@ impl Report {
             "ended": ends.map(|(why, line, n)| json!({ "why": why, "line": line, "packets": n })).collect::<Vec<_>>(),
             "ports": ports.collect::<Vec<_>>(),
             "sinks": sinks.collect::<Vec<_>>(),
+            "answers": self.answers,
         })
     }
 

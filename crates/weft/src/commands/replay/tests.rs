@@ -81,6 +81,8 @@ fn args(input: &str) -> ReplayArgs {
         annotate: false,
         speed: Speed::Full,
         limit: None,
+        query: Vec::new(),
+        rows: None,
         output: Output::Table,
         backend: BackendName::Interp,
         seed: 0,
