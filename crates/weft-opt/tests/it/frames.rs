@@ -88,7 +88,7 @@ fn header(
     header
 }
 
-/// A frame with the changes of structure that a pass has left.
+/// A frame with the changes that a pass has left: fields that no checksum covers, and structure.
 pub(crate) fn reshaped(
     chain: &ChainProgram,
     edits: &[(EditTarget, Seen)],
@@ -103,7 +103,14 @@ pub(crate) fn reshaped(
                 reshape(&chain.reshapes[usize::from(*id)].what, &parts, slots, &mut frame);
                 parts.clear();
             }
-            other => panic!("a field is set, too: {other:?}"),
+            EditTarget::Input(id) => {
+                let frames = chain.frames.as_ref().expect("it has frames");
+                let store = frames.stores[usize::from(*id)].as_ref().expect("it is set");
+                assert!(store.sums.is_empty(), "a checksum follows, and is not kept up here: {id}");
+                let (at, bytes) = written(frames, slots[usize::from(*id)], *id, value, &frame);
+                frame[at..at + bytes.len()].copy_from_slice(&bytes);
+            }
+            other => panic!("no change of a frame: {other:?}"),
         }
     }
     frame
@@ -131,7 +138,7 @@ pub(crate) fn unpatched(
         {
             let last = interpreted.edits.iter().rfind(|other| other.0 == edit.0);
             if goes_on && present >> id & 1 == 1 && last == Some(edit) {
-                let (at, bytes) = written(frames, slots[usize::from(*id)], *id, value);
+                let (at, bytes) = written(frames, slots[usize::from(*id)], *id, value, &interpreted.frame);
                 assert_eq!(&frame[at..at + bytes.len()], bytes, "the frame does not have {edit:?}");
                 may_differ.push(at..at + bytes.len());
             }
@@ -147,16 +154,23 @@ pub(crate) fn unpatched(
 }
 
 /// Where an input is in the frame, and its bytes with a value.
-fn written(frames: &Frames, slot: Slot, id: u16, value: &Seen) -> (usize, Vec<u8>) {
+fn written(frames: &Frames, slot: Slot, id: u16, value: &Seen, frame: &[u8]) -> (usize, Vec<u8>) {
     let at = frames.stores[usize::from(id)].as_ref().map(|store| store.at);
     match (at, value) {
         (Some(StoreAt::Bytes), Seen::Bytes(bytes)) => (slot.a as usize, bytes.clone()),
-        (Some(StoreAt::Bits { bytes, endian, .. }), Seen::Word(word)) => {
-            let mut number = word.to_be_bytes()[8 - usize::from(bytes)..].to_vec();
-            if endian == Endian::Little {
-                number.reverse();
-            }
-            (slot.b as usize, number)
+        (Some(StoreAt::Bits { bytes, shift, bits, endian }), Seen::Word(word)) => {
+            let (at, bytes) = (slot.b as usize, usize::from(bytes));
+            let order = |number: &mut [u8]| match endian {
+                Endian::Little => number.reverse(),
+                Endian::Big => {}
+            };
+            let mut number = [0; 8];
+            number[8 - bytes..].copy_from_slice(&frame[at..at + bytes]);
+            order(&mut number[8 - bytes..]);
+            let mask = u64::MAX >> (64 - bits) << shift;
+            let mut number = (u64::from_be_bytes(number) & !mask | word << shift & mask).to_be_bytes();
+            order(&mut number[8 - bytes..]);
+            (at, number[8 - bytes..].to_vec())
         }
         other => panic!("{other:?} is no field that is written in place"),
     }

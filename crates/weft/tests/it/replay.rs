@@ -928,6 +928,11 @@ fn the_examples_on_ports_do_what_they_say() {
     assert_eq!((out(&replay("tunnel", "lan"), "wan"), out(&replay("tunnel", "wan"), "lan")), (3, 0));
     let routed = replay("router", "up");
     assert_eq!(["a", "b", "up"].map(|port| out(&routed, port)), [1, 1, 1]);
+    // What desks send leaves by the uplink with a tag, and by the other desk as it is; guests see nothing of it.
+    let switched = replay("switch", "desk1");
+    assert_eq!(["desk1", "desk2", "guest", "up"].map(|port| out(&switched, port)), [0, 3, 0, 3]);
+    let bytes = |port: usize, way: &str| switched["ports"][port][way].as_u64().expect("a number");
+    assert_eq!([bytes(1, "out_bytes"), bytes(3, "out_bytes")].map(|n| n - bytes(0, "in_bytes")), [0, 12]);
     let shared = replay_chain("uplinks", Some("out"), "lan");
     assert_eq!(out(&shared, "wan0") + out(&shared, "wan1"), 3);
 }
