@@ -600,16 +600,16 @@ pub fn pseudo_sums(protocols: &[Protocol], layers: &[ProtocolId]) -> Vec<PseudoS
     while let Some(id) = seen.get(nth).copied() {
         nth += 1;
         let protocol = &protocols[usize::from(id.0)];
-        if !address_fields(protocol).is_empty() {
-            // What is behind covers these.
-            continue;
-        }
         for (at, field) in protocol.fields.iter().enumerate() {
             if let Some(sum @ (Checksum::Pseudo | Checksum::PseudoOrZero)) = field.rule.checksum() {
                 let place = place_behind_fixed(protocol, FieldId(at as u16));
                 let at = place.map(|(bits, _)| (bits / 8) as u16);
                 found.push(PseudoSum { protocol: id, at, zero_is_none: sum == Checksum::PseudoOrZero });
             }
+        }
+        if !address_fields(protocol).is_empty() {
+            // What is behind covers these.
+            continue;
         }
         for next in protocol.next.iter().filter(|next| !next.inner) {
             if !seen.contains(&next.to) {

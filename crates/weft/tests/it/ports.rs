@@ -3,7 +3,7 @@
 use crate::node::{Folder, Node, output, weft};
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -924,15 +924,68 @@ fn a_group_goes_over_to_the_next_port_when_a_link_goes_down() {
     }
 }
 
+fn mac_of(end: &Namespace, name: &str) -> String {
+    let mac = within(end, || LinkState::of(name).expect("it is there").mac()).expect("it is an Ethernet");
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// Hosts that nobody has told where a router is would not find it, and whoever looks for a fault could not ping it.
+#[test]
+fn hosts_find_a_router_by_what_its_station_says() {
+    let Some(world) = World::new() else { return };
+    let program = format!(
+        "IMPORT 'library/elements/station.weft';
+IMPORT 'library/elements/router.weft';
+CREATE PORT left ON packet 'to_a';
+CREATE PORT right ON packet 'to_b';
+CREATE CHAIN core ON PORT left, right WHEN present(ip) OR arp.opcode = 1 AS station -> router; END;
+INSERT INTO core.station.addresses (ip, at) VALUES ('{ADDRESS_B}', 'left'), ('fd00::b', 'left'),
+  ('{ADDRESS_A}', 'right'), ('fd00::a', 'right');
+INSERT INTO core.router.routes VALUES (1, '{ADDRESS_A}/32', 32, 'left', '{a}', '{left}'),
+  (2, '{ADDRESS_B}/32', 32, 'right', '{b}', '{right}'),
+  (3, 'fd00::a/128', 128, 'left', '{a}', '{left}'), (4, 'fd00::b/128', 128, 'right', '{b}', '{right}');
+",
+        a = mac_of(&world.a, "a"),
+        b = mac_of(&world.b, "b"),
+        left = mac_of(&world.middle, "to_a"),
+        right = mac_of(&world.middle, "to_b"),
+    );
+    let folder = Folder::new();
+    let node = world.run(&folder, &folder.write("network.weft", &program));
+    exchange(&udp(&world.a, ADDRESS_A, 0), &udp(&world.b, ADDRESS_B, 0), b"hello");
+    let on_v6 = |end: &Namespace, name: &str, address: Ipv6Addr| {
+        within(end, || {
+            interface::add_address(name, IpAddr::V6(address), 64).expect("root may");
+            // The kernel asks first whether anybody has it already.
+            let until = Instant::now() + WAIT;
+            loop {
+                match UdpSocket::bind((address, 0)) {
+                    Ok(socket) => return socket,
+                    Err(error) => assert!(Instant::now() < until, "{error}"),
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        })
+    };
+    let a = on_v6(&world.a, "a", "fd00::a".parse().expect("an address"));
+    let b = on_v6(&world.b, "b", "fd00::b".parse().expect("an address"));
+    b.set_read_timeout(Some(WAIT)).expect("it is one");
+    a.send_to(b"hello", b.local_addr().expect("it is bound")).expect("it leaves");
+    let mut buffer = [0; 16];
+    let (n, from) = b.recv_from(&mut buffer).expect("it arrives");
+    assert_eq!((&buffer[..n], from), (&b"hello"[..], a.local_addr().expect("it is bound")));
+    // Who asks has the address of the device.
+    let neighbours =
+        within(&world.a, || std::fs::read_to_string("/proc/thread-self/net/arp").expect("root may"));
+    assert!(neighbours.contains(&mac_of(&world.middle, "to_a")), "{neighbours}");
+    assert_eq!(node.stop(), Some(0));
+}
+
 /// If this failed, what is too long for a link would be lost, and neither end would know why: a connection that begins
 /// would stop with its first long packet.
 #[test]
 fn a_router_follows_the_mtu_of_its_links() {
     let Some(world) = World::new() else { return };
-    let mac = |end: &Namespace, name: &str| {
-        let mac = within(end, || LinkState::of(name).expect("it is there").mac()).expect("it is an Ethernet");
-        mac.map(|byte| format!("{byte:02x}")).join(":")
-    };
     let program = format!(
         "IMPORT 'library/elements/router.weft';
 CREATE PORT left ON packet 'to_a';
@@ -942,9 +995,9 @@ CREATE CHAIN back ON PORT right -> left AS router (own_ip = '10.77.0.3'); END;
 INSERT INTO there.router.routes VALUES (1, '0.0.0.0/0', 0, 'right', '{b}', '{inner}');
 INSERT INTO back.router.routes VALUES (1, '0.0.0.0/0', 0, 'left', '{a}', '{inner}');
 ",
-        a = mac(&world.a, "a"),
-        b = mac(&world.b, "b"),
-        inner = mac(&world.middle, "to_b"),
+        a = mac_of(&world.a, "a"),
+        b = mac_of(&world.b, "b"),
+        inner = mac_of(&world.middle, "to_b"),
     );
     within(&world.middle, || interface::set_mtu("to_b", 1400).expect("root may"));
     let folder = Folder::new();

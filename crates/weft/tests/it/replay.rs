@@ -937,6 +937,61 @@ fn the_examples_on_ports_do_what_they_say() {
     assert_eq!(out(&shared, "wan0") + out(&shared, "wan1"), 3);
 }
 
+/// Receivers would throw away what passed a NAT of IPv6: a checksum covers addresses in front of it, also where its own
+/// header has one, as that of a neighbour solicitation does.
+#[test]
+fn checksums_of_all_protocols_follow_addresses_of_ipv6() {
+    let folder = Folder::new();
+    let (input, out) = (folder.0.join("in.pcap"), folder.0.join("out.pcap"));
+    // Behind 54 bytes of Ethernet and IPv6: the protocol, where its checksum is, and what it is of.
+    let all: [(u8, usize, &[u8]); 4] = [
+        (6, 16, &[0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 2, 0, 9, 0, 0, 0, 0, b'x']),
+        (17, 6, &[0, 1, 0, 2, 0, 9, 0, 0, b'x']),
+        (58, 2, &[128, 0, 0, 0, 0, 7, 0, 1, b'd', b'a', b't', b'a']),
+        (58, 2, &[[135, 0, 0, 0, 0, 0, 0, 0].as_slice(), &[9; 16], &[1, 1, 2, 0, 0, 0, 0, 9]].concat()),
+    ];
+    let total = |packet: &[u8]| {
+        let (protocol, length) = (packet[20], packet[18..20].to_vec());
+        sum(&[&packet[22..], &length, &[0, protocol]].concat())
+    };
+    let packets = all.map(|(protocol, at, body)| {
+        let mut packet =
+            [&[2; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, body.len() as u8, protocol, 64]].concat();
+        packet.extend([[0x20; 16], [0x30; 16]].concat());
+        packet.extend(body);
+        let checksum = !total(&packet);
+        packet[54 + at..56 + at].copy_from_slice(&checksum.to_be_bytes());
+        packet
+    });
+    capture(&input, &packets);
+    let text = "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON memory;
+CREATE ELEMENT nat ON ip AS
+  ON PACKET
+    SET ip.src = '2001:db8::1';
+    IF icmpv6.type = 135 THEN SET icmpv6.type = 136; END IF;
+    SET ip.dst = '2001:db8:ffff::7';
+END;
+CREATE CHAIN edge ON PORT wan -> wan AS nat; END;
+";
+    let program = folder.write("edge.weft", text);
+    for backend in ["jit", "interp"] {
+        let mut replay = weft(&folder);
+        replay.arg("replay").arg(&program).arg("--in").arg(&input).arg("--out").arg(&out);
+        let done = output(replay.args(["--backend", backend]));
+        assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+        let mut reader = Reader::new();
+        reader.push(&std::fs::read(&out).expect("it was written"));
+        let mut n = 0;
+        while let Some(record) = reader.next().expect("it is whole") {
+            assert_eq!(record.bytes[22..26], [0x20, 1, 0xd, 0xb8]);
+            assert_eq!(total(record.bytes), 0xffff, "{backend}: {:02x?}", record.bytes);
+            n += 1;
+        }
+        assert_eq!(n, packets.len());
+    }
+}
+
 /// What one element says of a frame would be lost where its headers change, or hold for the next frame as well.
 #[test]
 fn what_is_said_of_a_frame_is_known_behind_changes_of_its_headers() {
