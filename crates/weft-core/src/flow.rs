@@ -54,41 +54,85 @@ pub fn flow_of(frame: &[u8], is_ip: bool) -> Flow {
 /// later fragments, which do not say, are none.
 pub fn is_icmp_error(frame: &[u8], is_ip: bool) -> bool {
     let network = if is_ip { Some(0) } else { network_at(frame) };
-    let packet = network.and_then(|at| frame.get(at..)).unwrap_or_default();
-    match packet.first().map(|first| first >> 4) {
-        Some(IPV4) => is_error_of_ipv4(packet).unwrap_or(false),
-        Some(IPV6) => is_error_of_ipv6(packet).unwrap_or(false),
+    let packet = network.and_then(|at| frame.get(at..)).and_then(IpHeader::read);
+    let Some(packet) = packet else { return false };
+    let kind = packet.carried.first();
+    match (packet.addresses.len(), packet.protocol) {
+        (8, ICMP) => !matches!(kind, Some(0 | 8 | 13..=18)),
+        (32, ICMPV6) => kind.is_none_or(|kind| *kind < 128),
         _ => false,
     }
 }
 
-/// None if it is cut in the header.
-fn is_error_of_ipv4(packet: &[u8]) -> Option<bool> {
-    if *packet.get(9)? != ICMP || number(packet, 6)? & 0x1fff != 0 {
-        return Some(false);
+/// Bytes of an extension header of IPv6; those of authentication and of fragments are some. None if it is none, or cut.
+fn extension_bytes(protocol: u8, header: &[u8]) -> Option<usize> {
+    let more = usize::from(*header.get(1)?);
+    match protocol {
+        HOP_BY_HOP | ROUTING | DESTINATION => Some(8 * (more + 1)),
+        FRAGMENT => Some(FRAGMENT_HEADER_BYTES),
+        AUTHENTICATION => Some(4 * (more + 2)),
+        _ => None,
     }
-    let whole = packet.get(..number(packet, 2)?.into()).unwrap_or(packet);
-    Some(!matches!(whole.get(usize::from(packet[0] & 15) * 4), Some(0 | 8 | 13..=18)))
 }
 
-/// None if it is cut in the headers.
-fn is_error_of_ipv6(packet: &[u8]) -> Option<bool> {
-    let end = IPV6_HEADER_BYTES + usize::from(number(packet, 4)?);
-    let whole = packet.get(..end).unwrap_or(packet);
-    let (mut protocol, mut rest) = behind_extensions(*packet.get(6)?, whole.get(IPV6_HEADER_BYTES..)?);
-    for _ in 0..EXTENSIONS_MAX {
-        let header_bytes = match protocol {
-            FRAGMENT if number(rest, 2)? & 0xfff8 != 0 => return Some(false),
-            FRAGMENT => FRAGMENT_HEADER_BYTES,
-            AUTHENTICATION => 4 * (usize::from(*rest.get(1)?) + 2),
-            _ => break,
-        };
-        (protocol, rest) = behind_extensions(rest[0], rest.get(header_bytes..)?);
-    }
-    Some(protocol == ICMPV6 && rest.first().is_none_or(|kind| *kind < 128))
+/// An IP packet behind all its headers that are known.
+pub(crate) struct IpHeader<'f> {
+    /// What it carries.
+    pub(crate) protocol: u8,
+    /// The source's address, and the destination's: 8 bytes of IPv4, 32 of IPv6.
+    pub(crate) addresses: &'f [u8],
+    /// What it carries, as far as it is there: of a fragment, its part.
+    pub(crate) carried: &'f [u8],
+    /// All of it is there, and the destination is the last.
+    pub(crate) is_whole: bool,
 }
 
-fn number(bytes: &[u8], at: usize) -> Option<u16> {
+impl<'f> IpHeader<'f> {
+    /// None of a later fragment, and of a packet that is cut in its headers.
+    pub(crate) fn read(packet: &'f [u8]) -> Option<Self> {
+        match packet.first()? >> 4 {
+            IPV4 => Self::of_ipv4(packet),
+            IPV6 => Self::of_ipv6(packet),
+            _ => None,
+        }
+    }
+
+    fn of_ipv4(packet: &'f [u8]) -> Option<Self> {
+        let (header_bytes, end) = (usize::from(packet[0] & 15) * 4, usize::from(number(packet, 2)?));
+        let fragment = number(packet, 6)?;
+        let options = packet.get(20..header_bytes)?;
+        // Source routes (RFC 791 section 3.1).
+        let is_elsewhere = options.iter().any(|byte| matches!(byte, 131 | 137));
+        let whole = packet.get(header_bytes..end);
+        (fragment & 0x1fff == 0).then(|| Self {
+            protocol: packet[9],
+            addresses: &packet[12..20],
+            carried: whole.unwrap_or(&packet[header_bytes..]),
+            is_whole: whole.is_some() && fragment & 0x2000 == 0 && !is_elsewhere,
+        })
+    }
+
+    fn of_ipv6(packet: &'f [u8]) -> Option<Self> {
+        let length = usize::from(number(packet, 4)?);
+        // None is one of a jumbo (RFC 2675).
+        let whole = packet.get(IPV6_HEADER_BYTES..IPV6_HEADER_BYTES + length).filter(|_| length > 0);
+        let mut bytes = whole.or(packet.get(IPV6_HEADER_BYTES..))?;
+        let (mut protocol, mut is_whole) = (packet[6], whole.is_some());
+        for _ in 0..EXTENSIONS_MAX {
+            let Some(header_bytes) = extension_bytes(protocol, bytes) else { break };
+            match protocol {
+                FRAGMENT if number(bytes, 2)? & 0xfff8 != 0 => return None,
+                FRAGMENT => is_whole &= bytes[3] & 1 == 0,
+                ROUTING => is_whole &= *bytes.get(3)? == 0,
+                _ => {}
+            }
+            (protocol, bytes) = (bytes[0], bytes.get(header_bytes..)?);
+        }
+        Some(Self { protocol, addresses: &packet[8..IPV6_HEADER_BYTES], carried: bytes, is_whole })
+    }
+}
+
+pub(crate) fn number(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]))
 }
 

@@ -13,6 +13,7 @@ pub mod filter;
 pub mod flow;
 pub mod frame;
 pub mod hash;
+pub mod intact;
 pub mod limits;
 pub mod marks;
 pub mod matching;
@@ -21,6 +22,7 @@ pub mod schema;
 pub mod status;
 pub mod table;
 pub mod time;
+pub mod tunnels;
 pub mod types;
 pub mod wire;
 

@@ -12,7 +12,7 @@
 //! is what arrived on the wire, level 1 what a tunnel carries.
 
 mod build;
-mod eval;
+pub(crate) mod eval;
 pub mod generate;
 mod read;
 pub mod reshape;

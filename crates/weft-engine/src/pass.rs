@@ -194,8 +194,8 @@ impl Passes {
             Meta::Status => number(u64::from(facts.status?.code())),
             Meta::Elapsed => number(facts.elapsed?.0 as u64),
             Meta::Version => number(live.chain.version),
-            Meta::Port | Meta::PacketSize | Meta::Flow | Meta::IsIcmpError => None,
-            Meta::Tag | Meta::Label | Meta::Path => None,
+            // Of frames.
+            _ => None,
         }
     }
 

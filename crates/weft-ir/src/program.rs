@@ -7,9 +7,11 @@
 use crate::ir::{Endian, Function, InputId, Op, TableId};
 use weft_core::flow::{flow_of, is_icmp_error};
 use weft_core::frame::{Offload, packet_size};
+use weft_core::intact::is_intact;
 use weft_core::matching::MatchSpec;
 use weft_core::native::NativeDecl;
 use weft_core::table::{Departure, TableSpec};
+use weft_core::tunnels::tunnel_depth;
 use weft_core::types::{Repr, Type};
 use weft_core::wire::reshape::Reshape;
 use weft_core::wire::{FieldRef, LayerRef};
@@ -297,6 +299,10 @@ pub enum Meta {
     /// `is_icmp_error`, BOOL: whether a frame is an error of ICMP, about which nobody may be told.
     /// [`Meta::is_of_bytes`].
     IsIcmpError,
+    /// `is_intact`, BOOL: whether the checksum of its transport header comes out right. [`Meta::is_of_bytes`].
+    IsIntact,
+    /// `tunnel_depth`, U64: how many IP packets it carries in one another. [`Meta::is_of_bytes`].
+    TunnelDepth,
     /// `meta.tag`, U32: what elements say of a frame to those behind them, 0 until one does. [`Meta::said`].
     Tag,
     /// `meta.label`, U32: likewise, the state of its flow.
@@ -317,7 +323,7 @@ impl Meta {
     /// Whether it is there in every frame, in no slot: a program reads it of the frame ([`Meta::of_bytes`]) where it
     /// asks for it, so that those that do not pay nothing.
     pub fn is_of_bytes(self) -> bool {
-        matches!(self, Self::PacketSize | Self::Flow | Self::IsIcmpError)
+        matches!(self, Self::PacketSize | Self::Flow | Self::IsIcmpError | Self::IsIntact | Self::TunnelDepth)
     }
 
     /// What is read of a frame, or of an IP packet without a link header, as a word.
@@ -326,6 +332,8 @@ impl Meta {
             Self::PacketSize => Some(packet_size(frame, offload, is_ip) as u64),
             Self::Flow => Some(flow_of(frame, is_ip).flow.into()),
             Self::IsIcmpError => Some(is_icmp_error(frame, is_ip).into()),
+            Self::IsIntact => Some(is_intact(frame, offload, is_ip).into()),
+            Self::TunnelDepth => Some(tunnel_depth(frame, is_ip)),
             _ => None,
         }
     }

@@ -1607,6 +1607,11 @@ pub enum Meta {
     PacketSize,
     /// `is_icmp_error`, BOOL: whether the frame that arrived is one, about which nobody may be told; in PACKET.
     IsIcmpError,
+    /// `is_intact`, BOOL: whether the checksum of the transport header of the frame that arrived comes out right; in
+    /// PACKET.
+    IsIntact,
+    /// `tunnel_depth`, U64: how many IP packets the frame that arrived carries in one another; in PACKET.
+    TunnelDepth,
     /// `meta.tag`, U32: what elements say of a frame to those behind them; 0 until one does.
     Tag,
     /// `meta.label`, U32: likewise, the state of its flow.

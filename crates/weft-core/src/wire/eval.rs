@@ -41,17 +41,31 @@ pub(super) fn value(expr: &Expr, of: &impl Sight) -> u64 {
     }
 }
 
-/// CRC32c (Castagnoli), bit by bit: it is not on the way of frames.
-pub(super) fn crc32c(bytes: &[u8]) -> u32 {
-    let mut crc = u32::MAX;
-    for byte in bytes {
-        crc ^= u32::from(*byte);
-        for _ in 0..8 {
-            crc = (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg());
-        }
-    }
-    !crc
+/// CRC32c (Castagnoli).
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
+    !crc32c_on(u32::MAX, bytes)
 }
+
+/// The same as far as it is, behind other bytes: it begins with all ones, and ends with its complement.
+pub(crate) fn crc32c_on(crc: u32, bytes: &[u8]) -> u32 {
+    bytes.iter().fold(crc, |crc, byte| (crc >> 8) ^ CRC32C[usize::from(crc as u8 ^ byte)])
+}
+
+/// By the lowest byte of what there is.
+static CRC32C: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut at = 0;
+    while at < 256 {
+        let (mut crc, mut bit) = (at as u32, 0);
+        while bit < 8 {
+            crc = (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg());
+            bit += 1;
+        }
+        table[at] = crc;
+        at += 1;
+    }
+    table
+};
 
 /// Bits of bytes, from bit `at` on: the most significant of a byte is its first.
 pub(super) fn bits(bytes: &[u8], at: usize, n: usize) -> u64 {

@@ -29,6 +29,8 @@ const METAS: &[(&str, Meta)] = &[
     ("packet_size", Meta::PacketSize),
     ("flow", Meta::Flow),
     ("is_icmp_error", Meta::IsIcmpError),
+    ("is_intact", Meta::IsIntact),
+    ("tunnel_depth", Meta::TunnelDepth),
     ("tag", Meta::Tag),
     ("label", Meta::Label),
     ("path", Meta::Path),

@@ -95,6 +95,8 @@ impl Segment<'_, '_> {
                     Place::Meta(Meta::PacketSize) => Some(Helper::PacketSize),
                     Place::Meta(Meta::Flow) => Some(Helper::FlowOf),
                     Place::Meta(Meta::IsIcmpError) => Some(Helper::IsIcmpError),
+                    Place::Meta(Meta::IsIntact) => Some(Helper::IsIntact),
+                    Place::Meta(Meta::TunnelDepth) => Some(Helper::TunnelDepth),
                     _ => None,
                 },
                 given: None,

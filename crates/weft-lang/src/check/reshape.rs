@@ -346,6 +346,8 @@ impl Looks<'_, '_> {
                 ExprKind::Meta(Meta::PacketSize) => looks.push(("`packet_size`".to_owned(), part.span)),
                 ExprKind::Meta(Meta::Flow) => looks.push(("`flow`".to_owned(), part.span)),
                 ExprKind::Meta(Meta::IsIcmpError) => looks.push(("`is_icmp_error`".to_owned(), part.span)),
+                ExprKind::Meta(Meta::IsIntact) => looks.push(("`is_intact`".to_owned(), part.span)),
+                ExprKind::Meta(Meta::TunnelDepth) => looks.push(("`tunnel_depth`".to_owned(), part.span)),
                 _ => {}
             });
         }

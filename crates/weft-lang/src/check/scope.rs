@@ -125,7 +125,8 @@ impl View {
             Meta::Elapsed | Meta::Upstream => matches!(kind, H::Response | H::Close),
             Meta::Size | Meta::Index | Meta::Payload => matches!(kind, H::Request | H::Response),
             Meta::Method | Meta::Peer | Meta::CallId | Meta::Version => !kind.is_timed(),
-            Meta::Port | Meta::PacketSize | Meta::Flow | Meta::IsIcmpError => false,
+            Meta::Port | Meta::PacketSize | Meta::Flow => false,
+            Meta::IsIcmpError | Meta::IsIntact | Meta::TunnelDepth => false,
             Meta::Tag | Meta::Label | Meta::Path => false,
         }
     }

@@ -29,6 +29,7 @@ const CHAINS: &[(&str, &str)] = &[
     ("lan -> wan", "conntrack (inside = 'lan') -> firewall -> router"),
     ("lan -> wan", "conntrack (inside = 'lan') -> ruleset -> monitor"),
     ("lan, wan", "l2_switch"),
+    ("lan -> wan", "intact -> tunnel_limit (most = 0)"),
     ("lan -> wan", "monitor -> meter (of := ip.src)"),
     ("lan -> wan", "flow_marker -> flow_export -> syn_guard (limit = 2); syn_guard.suspect -> monitor"),
     ("lan, wan", "vlan_access (access = 'lan', trunk = 'wan', id = 7)"),
