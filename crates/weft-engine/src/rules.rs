@@ -509,16 +509,19 @@ impl Filled {
         let (mut changes, mut cursor) = (Vec::new(), 0);
         while let Some((row, after)) = table.scan(cursor, Time(0)) {
             cursor = after;
+            let mine = table.ages_from(row);
+            if mine != NOT_AGED && now - mine < ttl {
+                continue;
+            }
             let key = table.key_values(row);
             let other = self.spare.as_ref().map(|spare| (spare, spare.find_values(&key, Time(0))));
             let other = other.filter(|(_, row)| row.is_some()).map(|(spare, row)| spare.ages_from(row));
-            let ages = [Some(table.ages_from(row)), other].into_iter().flatten();
-            let from = ages.filter(|from| *from != NOT_AGED).max().unwrap_or_else(|| {
-                table.touch(row, now);
-                now
-            });
+            let ages = [Some(mine), other].into_iter().flatten().filter(|from| *from != NOT_AGED);
+            let from = ages.max().unwrap_or(now);
             if now - from >= ttl {
                 changes.push(Change::Remove(key));
+            } else if mine == NOT_AGED {
+                table.touch(row, from);
             }
         }
         self.expired += changes.len() as u64;
