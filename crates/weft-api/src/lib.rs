@@ -507,7 +507,10 @@ pub struct PacketChain {
 pub struct PacketEnd {
     /// The instance.
     pub element: String,
-    /// The line of the program.
+    /// The file of its element.
+    #[serde(default)]
+    pub file: String,
+    /// The line in it.
     pub line: u32,
     /// How: `drop`, `abort NOT_FOUND`.
     pub how: String,
@@ -520,6 +523,9 @@ pub struct PacketEnd {
 pub struct Malformed {
     /// The protocol.
     pub protocol: String,
+    /// The file of its definition.
+    #[serde(default)]
+    pub file: String,
     /// The line of the rule.
     pub line: u32,
     /// The rule.

@@ -50,6 +50,8 @@ pub struct Network {
     pub groups: Vec<Group>,
     /// Wire formats; [`wire::ProtocolId`] is an index into it.
     pub protocols: Vec<wire::Protocol>,
+    /// Where they are, in their order.
+    pub protocol_spans: Vec<Span>,
     /// Names for one of several wire formats.
     pub unions: Vec<wire::Union>,
     /// Native functions: those that the program declares, and those that it gives to parameters by their own names.

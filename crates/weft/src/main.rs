@@ -12,6 +12,7 @@ mod compile;
 mod dropped;
 mod fault;
 mod library;
+mod lines;
 mod live;
 mod lsp;
 mod metrics;

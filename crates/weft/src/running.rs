@@ -5,6 +5,7 @@ use crate::cli::{BackendName, NodeArgs};
 use crate::compile::{Checked, Compiled, Compiler, at_fault, check_files};
 use crate::dropped::dropped;
 use crate::fault::Fault;
+use crate::lines::Lines;
 use crate::packets;
 use crate::sink_files;
 use crate::source::{Files, folder_of};
@@ -333,6 +334,11 @@ impl Running {
     pub(crate) fn status(&self) -> Option<Status> {
         let NodeStats { stats, packets, .. } = self.stats()?;
         let ended = RpcStatus::ALL.iter().zip(stats.calls_ended).filter(|(_, n)| *n > 0);
+        let mut packets = packets.as_ref().map(packets_of);
+        if let Some(packets) = &mut packets {
+            let control = lock(&self.parts.control);
+            Lines { network: &control.network, sources: &control.sources }.name_files(packets);
+        }
         Some(Status {
             version: stats.version,
             uptime_s: self.parts.began.elapsed().as_secs_f64(),
@@ -359,7 +365,7 @@ impl Running {
                 })
                 .collect(),
             links: stats.links.iter().map(call_link_of).collect(),
-            packets: packets.as_ref().map(packets_of),
+            packets,
             refusals: stats.refusals.iter().cloned().collect::<BTreeMap<_, _>>(),
             rows_lost: stats.rows_lost,
             rows_refused: self.rows_refused(),
@@ -719,6 +725,7 @@ pub(crate) fn gone(port: &PortReport) -> Option<String> {
 fn end_of(end: &End) -> weft_api::PacketEnd {
     weft_api::PacketEnd {
         element: end.element.clone(),
+        file: String::new(),
         line: end.line,
         how: end.how.to_string(),
         packets: end.n,
@@ -728,6 +735,7 @@ fn end_of(end: &End) -> weft_api::PacketEnd {
 fn malformed_of(check: &Check, n: u64) -> weft_api::Malformed {
     weft_api::Malformed {
         protocol: check.protocol.clone(),
+        file: String::new(),
         line: check.line,
         what: check.what.clone(),
         packets: n,

@@ -387,6 +387,11 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
     network.functions = core::mem::take(&mut cx.functions);
     let formats = core::mem::take(&mut cx.formats);
     (network.protocols, network.unions) = (formats.protocols, formats.unions);
+    let spans = items.iter().filter_map(|item| match item {
+        Item::Protocol(item) => Some(item.span),
+        _ => None,
+    });
+    network.protocol_spans = spans.take(network.protocols.len()).collect();
     network.elements = elements.into_iter().map(|checked| checked.element).collect();
     network
 }

@@ -4,6 +4,7 @@ use super::{count, grouped};
 use crate::cli::{Output, StatusArgs};
 use crate::client::Client;
 use crate::fault::Fault;
+use crate::lines::place;
 use crate::live::short_time;
 use crate::stdout;
 use crate::table::{Align, Table};
@@ -231,11 +232,11 @@ fn packets(carried: &Packets) -> String {
         row("(all)", chain.frames, None);
         chain.elements.iter().for_each(|e| row(&e.name, e.seen, e.ns_per_tuple));
         for end in &chain.ends {
-            let by = format!("{}.{} line {}", chain.name, end.element, end.line);
+            let by = format!("{}.{} {}", chain.name, end.element, place(&end.file, end.line));
             ends.row(vec![grouped(end.packets), by, end.how.clone()]);
         }
         for m in &chain.malformed {
-            let by = format!("{} {} line {}", chain.name, m.protocol, m.line);
+            let by = format!("{} {} {}", chain.name, m.protocol, place(&m.file, m.line));
             ends.row(vec![grouped(m.packets), by, format!("malformed: {}", m.what)]);
         }
     }

@@ -97,6 +97,9 @@ fn a_chain_is_tried_on_a_capture() {
         let counts = |name| elements.iter().map(|element| element[name].as_u64()).collect::<Vec<_>>();
         assert_eq!((counts("seen"), counts("dropped")), (vec![Some(3), Some(2)], vec![Some(1), Some(0)]));
         assert_eq!(told["ports"][1]["out"], 2);
+        let files = told["ended"].as_array().into_iter().flatten().filter_map(|end| end["file"].as_str());
+        let files: Vec<_> = files.map(|file| file.rsplit('/').next().unwrap_or_default()).collect();
+        assert_eq!(files, ["ipv4.weft", "edge.weft"]);
 
         let (mut reader, mut fates) = (Reader::new(), Vec::new());
         reader.push(&std::fs::read(&out).expect("it was written"));

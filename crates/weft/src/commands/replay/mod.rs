@@ -8,6 +8,7 @@ mod tests;
 use crate::cli::{Output, ReplayArgs, Speed};
 use crate::compile::check_files;
 use crate::fault::Fault;
+use crate::lines::Lines;
 use crate::packets;
 use crate::progress::Progress;
 use crate::running::{ask, backend, changes_of};
@@ -148,7 +149,7 @@ fn fault_of(error: &io::Error) -> Option<&capture::ReadError> {
 }
 
 /// A replay under way.
-struct Replay<'a> {
+struct Replay<'a, 'n> {
     args: &'a ReplayArgs,
     plan: Arc<PacketPlan>,
     port: u16,
@@ -163,7 +164,7 @@ struct Replay<'a> {
     n: u64,
     rows: Vec<(String, u64)>,
     /// None: no row changes anything.
-    tables: Option<Tables<'a>>,
+    tables: Option<Tables<'n>>,
     /// Where rows go besides.
     rows_out: Option<RowsFile>,
     first: Option<Time>,
@@ -238,7 +239,7 @@ impl<'a> Tables<'a> {
     }
 }
 
-impl<'a> Replay<'a> {
+impl<'a, 'n> Replay<'a, 'n> {
     fn new(
         plan: Arc<PacketPlan>,
         port: u16,
@@ -274,7 +275,7 @@ impl<'a> Replay<'a> {
     }
 
     /// What came of it, and whether the capture was whole.
-    fn run(mut self) -> Result<(Report, Result<(), Fault>), Fault> {
+    fn run(mut self) -> Result<(Report<'n>, Result<(), Fault>), Fault> {
         let begun = Instant::now();
         let mut progress = Progress::new(begun);
         let mut batch = Vec::new();
@@ -311,6 +312,7 @@ impl<'a> Replay<'a> {
             took,
             span,
             rows: self.rows,
+            lines: self.tables.as_ref().map(|of| Lines { network: of.network, sources: of.sources }),
             rows_refused: self.tables.map_or(0, |tables| tables.refused),
             answers,
             stats,

@@ -1,6 +1,7 @@
 //! What is told of a replay.
 
 use crate::commands::{count, grouped, query};
+use crate::lines::{Lines, place};
 use crate::table::{Align, Table};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use weft_api::Answer;
 use weft_core::Interval;
 use weft_engine::packet::stats::PacketStats;
 
-pub(super) struct Report {
+pub(super) struct Report<'n> {
     pub(super) chain: String,
     /// The port that the capture fed.
     pub(super) port: String,
@@ -28,11 +29,13 @@ pub(super) struct Report {
     /// Those for tables that the tables did not take.
     pub(super) rows_refused: u64,
     pub(super) stats: PacketStats,
+    /// In which files lines are, if that is known.
+    pub(super) lines: Option<Lines<'n>>,
     /// What tables hold at the end, as was asked.
     pub(super) answers: Vec<Answer>,
 }
 
-impl Report {
+impl Report<'_> {
     /// For a person.
     pub(super) fn table(&self) -> String {
         let seconds = self.took.as_secs_f64().max(1e-9);
@@ -103,7 +106,9 @@ impl Report {
             "captured_seconds": self.span.as_secs_f64(),
             "copies": self.stats.copies,
             "elements": elements.collect::<Vec<_>>(),
-            "ended": ends.map(|(why, line, n)| json!({ "why": why, "line": line, "packets": n })).collect::<Vec<_>>(),
+            "ended": ends.map(|end| json!({
+                "why": end.why, "file": end.file, "line": end.line, "packets": end.packets,
+            })).collect::<Vec<_>>(),
             "ports": ports.collect::<Vec<_>>(),
             "sinks": sinks.collect::<Vec<_>>(),
             "answers": self.answers,
@@ -129,12 +134,13 @@ impl Report {
     fn ends(&self) -> Table {
         let columns = [
             ("packets that went no further", Align::Left),
-            ("line", Align::Right),
+            ("where", Align::Left),
             ("packets", Align::Right),
         ];
         let mut table = Table::new(&columns);
-        for (why, line, n) in self.all_ends() {
-            table.row(vec![why, line.map_or("-".to_owned(), |line| line.to_string()), grouped(n)]);
+        for end in self.all_ends() {
+            let place = end.line.map_or("-".to_owned(), |line| place(&end.file, line));
+            table.row(vec![end.why, place, grouped(end.packets)]);
         }
         table
     }
@@ -156,20 +162,38 @@ impl Report {
         table
     }
 
-    /// Why packets went no further, on which line, and how many.
-    fn all_ends(&self) -> Vec<(String, Option<u32>, u64)> {
+    fn all_ends(&self) -> Vec<PacketsEnd> {
         let mut all = Vec::new();
         for chain in &self.stats.chains {
-            let malformed = chain.malformed.iter();
-            all.extend(malformed.map(|(check, n)| {
-                (format!("malformed {}: {}", check.protocol, check.what), Some(check.line), *n)
+            all.extend(chain.malformed.iter().map(|(check, n)| PacketsEnd {
+                why: format!("malformed {}: {}", check.protocol, check.what),
+                file: self.lines.map_or(String::new(), |lines| lines.of_protocol(&check.protocol)),
+                line: Some(check.line),
+                packets: *n,
             }));
-            let ends = chain.ends.iter();
-            all.extend(ends.map(|end| (format!("{} by {}", end.how, end.element), Some(end.line), end.n)));
+            all.extend(chain.ends.iter().map(|end| PacketsEnd {
+                why: format!("{} by {}", end.how, end.element),
+                file: self.lines.map_or(String::new(), |lines| lines.of_instance(&chain.chain, &end.element)),
+                line: Some(end.line),
+                packets: end.n,
+            }));
         }
-        all.extend(self.stats.lost.iter().map(|(reason, n)| (reason.to_string(), None, *n)));
+        all.extend(self.stats.lost.iter().map(|(reason, n)| PacketsEnd {
+            why: reason.to_string(),
+            file: String::new(),
+            line: None,
+            packets: *n,
+        }));
         all
     }
+}
+
+/// Why packets went no further, where that is said, and how many.
+struct PacketsEnd {
+    why: String,
+    file: String,
+    line: Option<u32>,
+    packets: u64,
 }
 
 fn cell(n: u64) -> String {

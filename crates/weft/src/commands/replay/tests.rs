@@ -89,7 +89,7 @@ fn args(input: &str) -> ReplayArgs {
     }
 }
 
-fn replay(args: &ReplayArgs) -> (Report, Result<(), Fault>) {
+fn replay(args: &ReplayArgs) -> (Report<'static>, Result<(), Fault>) {
     let source = FileSource::open(args.input.as_ref(), Link::Ethernet, Place::default(), Pace::Full);
     let source = source.expect("a capture");
     Replay::new(Arc::new(plan()), 0, args, source).and_then(Replay::run).expect("it runs")
@@ -125,8 +125,8 @@ fn what_leaves_is_written_and_what_does_not_is_told() {
     assert_eq!(data["packets"], 4);
     let ends = json_of(&data["ended"]);
     let wanted = [
-        r#"{"line":21,"packets":1,"why":"malformed ipv4: checksum"}"#,
-        r#"{"line":7,"packets":1,"why":"drop by hop"}"#,
+        r#"{"file":"","line":21,"packets":1,"why":"malformed ipv4: checksum"}"#,
+        r#"{"file":"","line":7,"packets":1,"why":"drop by hop"}"#,
     ];
     assert_eq!(ends, format!("[{}]", wanted.join(",")));
     assert_eq!(data["elements"][0]["seen"], 3);
@@ -137,9 +137,9 @@ fn what_leaves_is_written_and_what_does_not_is_told() {
 element  seen  dropped  aborted  redirected  failed
 hop         3        1        -           -       -
 
-packets that went no further  line  packets
-malformed ipv4: checksum        21        1
-drop by hop                      7        1
+packets that went no further  where    packets
+malformed ipv4: checksum      line 21        1
+drop by hop                   line 7         1
 
 port  in  out
 wan    4    -

@@ -1,0 +1,48 @@
+//! In which file the lines are by which frames ended.
+
+use weft_api::Packets;
+use weft_lang::hir::Network;
+use weft_lang::source::{SourceMap, Span};
+
+/// The files of a program, by what is in them.
+#[derive(Clone, Copy)]
+pub(crate) struct Lines<'n> {
+    pub(crate) network: &'n Network,
+    pub(crate) sources: &'n SourceMap,
+}
+
+impl Lines<'_> {
+    /// The file of the element that an instance of a chain is; empty if there is none by now.
+    pub(crate) fn of_instance(self, chain: &str, instance: &str) -> String {
+        let chain = self.network.chains.iter().find(|known| known.name == chain);
+        let instance = chain.and_then(|chain| chain.instances.iter().find(|known| known.name == instance));
+        self.file(instance.map(|instance| self.network.elements[instance.element].span))
+    }
+
+    /// The file of a protocol; empty if there is none by now.
+    pub(crate) fn of_protocol(self, name: &str) -> String {
+        let at = self.network.protocols.iter().position(|known| known.name == name);
+        self.file(at.and_then(|at| self.network.protocol_spans.get(at)).copied())
+    }
+
+    /// Says of the ends of a node's frames in which files they are.
+    pub(crate) fn name_files(self, packets: &mut Packets) {
+        for chain in &mut packets.chains {
+            for end in &mut chain.ends {
+                end.file = self.of_instance(&chain.name, &end.element);
+            }
+            for malformed in &mut chain.malformed {
+                malformed.file = self.of_protocol(&malformed.protocol);
+            }
+        }
+    }
+
+    fn file(self, span: Option<Span>) -> String {
+        span.map_or(String::new(), |span| self.sources.file(span.file).name().to_owned())
+    }
+}
+
+/// A line for people: `library/elements/router.weft:75`.
+pub(crate) fn place(file: &str, line: u32) -> String {
+    if file.is_empty() { format!("line {line}") } else { format!("{file}:{line}") }
+}
