@@ -13,10 +13,11 @@ use crate::source::{Files, require};
 use crate::stderr;
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use weft_lang::diagnostic::render_all;
-use weft_lang::hir::Network;
+use weft_lang::hir::{Chain, Network};
 
 /// How often a running command looks around.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -180,22 +181,57 @@ pub(super) fn headline(file: &str, running: &Running, admin: &Admin, network: &N
         admin.address()
     );
     for chain in &network.chains {
-        let stages: Vec<_> = chain.instances.iter().map(|i| i.name.as_str()).collect();
         let (from, to) = network.ends(chain);
         let members = match chain.edge.calls() {
             Some((_, to)) => format!(" x{}", network.clusters[to].endpoints.len()),
             None => String::new(),
         };
         let edge = if to.is_empty() { from } else { format!("{from} -> {to}{members}") };
-        line.push_str(&format!("\n  {}: {edge}   {}", chain.name, stages.join(" -> ")));
+        let ways = ways_of(network, chain).join("; ");
+        line.push_str(&format!("\n  {}: {edge}   {ways}", chain.name));
+    }
+    if network.chains.is_empty() {
+        line.push_str("\n  nothing runs: the program has no chain; `weft apply FILE` gives the node another");
     }
     line
+}
+
+/// The stages of a chain in their order, and those of each branch.
+fn ways_of(network: &Network, chain: &Chain) -> Vec<String> {
+    let stages = |range: Range<usize>| {
+        let names = chain.instances[range].iter().map(|instance| instance.name.as_str());
+        names.collect::<Vec<_>>().join(" -> ")
+    };
+    let n_straight = chain.branches.first().map_or(chain.instances.len(), |branch| branch.stages.start);
+    let branches = chain.branches.iter().map(|branch| {
+        let from = &chain.instances[branch.from];
+        let (edge, _) = &network.elements[from.element].edges[branch.edge];
+        format!("{}.{edge} -> {}", from.name, stages(branch.stages.clone()))
+    });
+    [stages(0..n_straight)].into_iter().chain(branches).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::running::tests::{Rigged, await_loss};
+
+    /// Whoever looks at the first line for what runs must not take a branch for the way of all.
+    #[test]
+    fn branches_are_told_apart_from_the_way_of_all() {
+        let text = "IMPORT 'library/elements/syn_guard.weft'; IMPORT 'library/elements/monitor.weft';
+CREATE PORT lan ON memory;
+CREATE CHAIN out ON PORT lan -> lan AS
+  syn_guard -> monitor;
+  syn_guard.suspect -> monitor AS slow -> monitor AS slower;
+END;";
+        let files = [("n.weft".to_owned(), text.to_owned())].into();
+        let bundle = weft_api::Bundle { root: "n.weft".to_owned(), files };
+        let checked = check_files(&bundle.root, &mut Files::in_bundle(&bundle));
+        let network = checked.network.expect("it is a program");
+        let ways = ways_of(&network, &network.chains[0]);
+        assert_eq!(ways, ["syn_guard -> monitor", "syn_guard.suspect -> slow -> slower"]);
+    }
 
     /// A service manager restarts what ends; it can do nothing about a node that only looks as if it ran.
     #[test]
