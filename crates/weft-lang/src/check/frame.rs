@@ -6,6 +6,7 @@ use weft_core::Type;
 use weft_core::wire::{FieldId, FieldRef, LayerRef, Protocol, ProtocolId, Union, Width, bits_max};
 
 use super::scope::{Scope, View, leaf, with_nearest};
+use super::sure::Sure;
 use super::wire::{Unions, fixed};
 use super::{Cx, quoted_list};
 use crate::ast::{self, Ident, Path};
@@ -429,6 +430,7 @@ impl Scope<'_, '_> {
     fn frame_value(&mut self, found: Found, name: &str, span: Span) -> Option<Expr> {
         let (ty, nullable) = (found.ty, found.nullable);
         let at = self.frame_at(found, name, span)?;
+        let nullable = nullable && !self.is_sure(Sure::Column(at));
         Some(leaf(ExprKind::Column(at), ty, nullable, span))
     }
 

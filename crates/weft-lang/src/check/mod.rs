@@ -38,6 +38,7 @@ mod reshape;
 pub(crate) mod scope;
 pub mod size;
 mod stmt;
+mod sure;
 mod table;
 pub(crate) mod walk;
 mod wire;

@@ -3,6 +3,7 @@
 use weft_core::types::Type;
 use weft_core::{Status, Value};
 
+use super::sure::Sure;
 use super::{Cx, frame, quoted_list};
 use crate::ast::{Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
@@ -50,6 +51,8 @@ pub(super) struct Scope<'a, 'c> {
     pub(super) counting: Option<(RowId, usize)>,
     /// Columns of frames that are declared by being used here: they follow those of the element.
     pub(super) frames: Vec<(Column, BoundPlace)>,
+    /// What is not NULL here.
+    pub(super) sure: Vec<Sure>,
 }
 
 /// A row that can be seen.
@@ -173,6 +176,7 @@ impl<'a, 'c> Scope<'a, 'c> {
             merging: None,
             counting: None,
             frames: Vec::new(),
+            sure: Vec::new(),
         }
     }
 
@@ -281,6 +285,7 @@ impl<'a, 'c> Scope<'a, 'c> {
         if let Some((_, local)) = self.names.iter().rev().find(|(known, _)| known.name == name.name) {
             let id = (*local)?;
             let Local { ty, nullable, .. } = self.locals[id.0];
+            let nullable = nullable && !self.is_sure(Sure::Local(id));
             return Some(leaf(ExprKind::Local(id), ty, nullable, name.span));
         }
         if let Some(found) = self.joined_column(name) {

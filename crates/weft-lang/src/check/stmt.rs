@@ -22,7 +22,7 @@ const LOCALS_MAX: usize = 4096;
 impl Scope<'_, '_> {
     /// The statements of a block; its LETs and joined rows end with it.
     pub(super) fn block(&mut self, stmts: &[ast::Stmt]) -> Vec<Stmt> {
-        let (n_names, n_sights) = (self.names.len(), self.sights.len());
+        let (n_names, n_sights, n_sure) = (self.names.len(), self.sights.len(), self.sure.len());
         let mut body = Vec::new();
         for (index, stmt) in stmts.iter().enumerate() {
             if self.cx.is_full() {
@@ -42,25 +42,44 @@ impl Scope<'_, '_> {
         }
         self.names.truncate(n_names);
         self.sights.truncate(n_sights);
+        self.sure.truncate(n_sure);
         body
+    }
+
+    /// In an arm its condition is true, and those of the arms in front are not. Behind, those are not true whose arms end
+    /// the handler, as long as no arm that goes on stands in front.
+    fn if_stmt(&mut self, arms: &[ast::IfArm], otherwise: Option<&[ast::Stmt]>) -> Option<StmtKind> {
+        let n_sure = self.sure.len();
+        let (mut checked, mut untrue, mut all_end) = (Some(Vec::new()), Vec::new(), true);
+        for arm in arms {
+            let condition = self.condition(&arm.condition);
+            let n_before = self.sure.len();
+            condition.iter().for_each(|condition| self.note_true(condition));
+            let body = self.block(&arm.body);
+            self.sure.truncate(n_before);
+            if let Some(condition) = &condition {
+                self.note_untrue(condition);
+            }
+            all_end &= ends_handler(&arm.body);
+            if all_end {
+                untrue = self.sure[n_sure..].to_vec();
+            }
+            checked = checked.zip(condition).map(|(mut arms, condition)| {
+                arms.push((condition, body));
+                arms
+            });
+        }
+        let otherwise = otherwise.map(|body| self.block(body)).unwrap_or_default();
+        self.sure.truncate(n_sure);
+        self.sure.extend(untrue);
+        Some(StmtKind::If { arms: checked?, otherwise })
     }
 
     fn stmt(&mut self, stmt: &ast::Stmt) -> Option<StmtKind> {
         match &stmt.kind {
             Ast::Let { name, ty, value } => self.let_stmt(name, ty.as_ref(), value),
             Ast::Set { target, value } => self.set(target, value),
-            Ast::If { arms, otherwise } => {
-                let arms: Vec<Option<(Expr, Vec<Stmt>)>> = arms
-                    .iter()
-                    .map(|arm| {
-                        let condition = self.condition(&arm.condition);
-                        let body = self.block(&arm.body);
-                        Some((condition?, body))
-                    })
-                    .collect();
-                let otherwise = otherwise.as_ref().map(|body| self.block(body)).unwrap_or_default();
-                Some(StmtKind::If { arms: arms.into_iter().collect::<Option<_>>()?, otherwise })
-            }
+            Ast::If { arms, otherwise } => self.if_stmt(arms, otherwise.as_deref()),
             Ast::Guard(guard) => self.guard(guard, stmt.span),
             Ast::Insert(insert) => self.insert(insert),
             Ast::Upsert(upsert) => self.upsert(upsert, stmt.span),

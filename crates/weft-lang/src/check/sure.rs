@@ -1,0 +1,65 @@
+//! What is known not to be NULL, because a condition was asked: of LETs, and of fields of frames, which a handler cannot
+//! set to NULL.
+
+use super::scope::Scope;
+use crate::hir::{Expr, ExprKind, LocalId};
+
+/// Something that is not NULL where it is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sure {
+    Local(LocalId),
+    Column(usize),
+}
+
+impl Scope<'_, '_> {
+    /// Whether this is known not to be NULL here.
+    pub(super) fn is_sure(&self, of: Sure) -> bool {
+        self.sure.contains(&of)
+    }
+
+    /// From here to the end of the block a condition is known to be true.
+    pub(super) fn note_true(&mut self, condition: &Expr) {
+        match &condition.kind {
+            ExprKind::And(left, right) => {
+                self.note_true(left);
+                self.note_true(right);
+            }
+            ExprKind::Not(inner) => match &inner.kind {
+                ExprKind::IsNull(operand) => self.note(operand),
+                _ => self.note_known(inner),
+            },
+            _ => self.note_known(condition),
+        }
+    }
+
+    /// A condition is known to be true or false: what is compared with NULL is neither.
+    fn note_known(&mut self, condition: &Expr) {
+        match &condition.kind {
+            ExprKind::Compare { left, right, .. } => {
+                self.note(left);
+                self.note(right);
+            }
+            _ => self.note(condition),
+        }
+    }
+
+    /// From here to the end of the block a condition is known not to be true: it is false, or NULL.
+    pub(super) fn note_untrue(&mut self, condition: &Expr) {
+        match &condition.kind {
+            ExprKind::Or(left, right) => {
+                self.note_untrue(left);
+                self.note_untrue(right);
+            }
+            ExprKind::IsNull(operand) => self.note(operand),
+            _ => {}
+        }
+    }
+
+    fn note(&mut self, expr: &Expr) {
+        match expr.kind {
+            ExprKind::Local(id) => self.sure.push(Sure::Local(id)),
+            ExprKind::Column(at) if self.is_packet() => self.sure.push(Sure::Column(at)),
+            _ => {}
+        }
+    }
+}
