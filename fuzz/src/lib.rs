@@ -483,7 +483,7 @@ pub fn questions(data: &[u8]) {
     let Some(text) = program(data) else { return };
     let (network, _, sources) = weft_lang::check("fuzz.weft", &mut Tables);
     let network = network.expect("its table is sound");
-    let (asked, faults, _) = statements(&network, &sources, text);
+    let (asked, faults, _) = statements(&network, &sources, text, Time(0));
     let is_refused = faults.iter().any(|fault| fault.is_error());
     assert!(!is_refused || asked.is_empty(), "what has a fault is not done by halves");
     let net = Value::Bytes(vec![10, 0, 0, 0, 8]);

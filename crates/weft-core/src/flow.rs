@@ -104,12 +104,16 @@ impl<'f> IpHeader<'f> {
         // Source routes (RFC 791 section 3.1).
         let is_elsewhere = options.iter().any(|byte| matches!(byte, 131 | 137));
         let whole = packet.get(header_bytes..end);
-        (fragment & 0x1fff == 0).then(|| Self {
-            protocol: packet[9],
-            addresses: &packet[12..20],
-            carried: whole.unwrap_or(&packet[header_bytes..]),
-            is_whole: whole.is_some() && fragment & 0x2000 == 0 && !is_elsewhere,
-        })
+        if fragment & 0x1fff != 0 {
+            return None;
+        }
+        let (mut protocol, mut carried) = (packet[9], whole.unwrap_or(&packet[header_bytes..]));
+        if protocol == AUTHENTICATION {
+            let header_bytes = extension_bytes(protocol, carried)?;
+            (protocol, carried) = (carried[0], carried.get(header_bytes..)?);
+        }
+        let is_whole = whole.is_some() && fragment & 0x2000 == 0 && !is_elsewhere;
+        Some(Self { protocol, addresses: &packet[12..20], carried, is_whole })
     }
 
     fn of_ipv6(packet: &'f [u8]) -> Option<Self> {

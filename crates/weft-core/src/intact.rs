@@ -172,6 +172,15 @@ mod tests {
             *packet.last_mut().expect("it has data") ^= 1;
             assert!(!is_intact(&packet, &offload, true), "behind {next}");
         }
+        // Authentication stands behind IPv4, too.
+        let tcp =
+            packet(true, TCP, 16, &[0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 2, 0, 9, 0, 0, 0, 0, b'x']);
+        let mut behind = tcp.clone();
+        (behind[3], behind[9]) = (tcp[3] + 16, 51);
+        behind.splice(20..20, [TCP, 2, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0]);
+        assert!(is_intact(&behind, &offload, true));
+        *behind.last_mut().expect("it has data") ^= 1;
+        assert!(!is_intact(&behind, &offload, true));
         // Of a fragment, and of a packet whose last destination is elsewhere, nobody can tell.
         for (next, header) in [(44, [UDP, 0, 0, 1, 0, 0, 0, 9]), (43, [UDP, 0, 0, 1, 0, 0, 0, 0])] {
             let mut packet = with(next, &header);

@@ -117,7 +117,9 @@ mod tests {
     fn each_way_of_carrying_a_packet_counts_once() {
         let plain = v4(17, &udp(53, b"x"));
         let frame = ethernet([8, 0], &plain);
-        let all: [(&str, Vec<u8>); 10] = [
+        let authentication = [4, 2, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0];
+        let all: [(&str, Vec<u8>); 11] = [
+            ("behind authentication", v4(51, &[&authentication[..], &plain].concat())),
             ("IPv4 in IPv4", v4(4, &plain)),
             ("IPv4 in IPv6", v6(4, &plain)),
             ("IPv6 in IPv4", v4(41, &v6(59, &[]))),

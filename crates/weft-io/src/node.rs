@@ -56,6 +56,8 @@ pub struct Ports {
 /// A running node.
 pub struct Node {
     workers: Vec<(Mailbox, JoinHandle<io::Result<usize>>)>,
+    /// Those of them that carry calls, by whose numbers tables know them: all or none.
+    n_calls: usize,
     /// The workers that carry frames, if there are ports.
     packets: Option<Handle>,
     writer: Writer,
@@ -142,6 +144,7 @@ impl Node {
         let (writer, mut senders) =
             Writer::start(config.workers * (1 + usize::from(ports.is_some())), config.tables.clone())?;
         let spin = Spin::new(config.busy_poll, busy_threads(config, plan, ports.is_some()), n_cores());
+        let n_calls = ports.as_ref().map_or(config.workers, |ports| ports.first);
         let packets = ports.map(|ports| {
             let Ports { plan, open, first } = ports;
             let seed = config.engine.seed;
@@ -174,7 +177,7 @@ impl Node {
             workers.push((mailboxes[index].clone(), thread));
         }
         let chains = Mutex::new(plan.chains.clone());
-        let mut node = Self { workers, packets, writer, listeners: Vec::new(), chains };
+        let mut node = Self { workers, n_calls, packets, writer, listeners: Vec::new(), chains };
         node.listen(sockets)?;
         Ok(node)
     }
@@ -246,29 +249,31 @@ impl Node {
     /// [`NodeError::WorkerLost`].
     pub fn take_up(&self, swap: &Arc<Swap>) -> Result<(), NodeError> {
         let mail = |done| Mail::TakeUp { swap: Arc::clone(swap), done };
-        self.tell(mail, |handle, done| handle.take_up(swap, done))
+        self.tell(&self.workers, mail, |handle, done| handle.take_up(swap, done))
     }
 
-    /// Has all workers do something between two batches, and waits until they have.
+    /// Has each worker that carries something do an errand between two batches, once, and waits until all have. Where
+    /// there are ports alone, those of calls carry nothing, and no table knows them.
     ///
     /// # Errors
     /// [`NodeError::WorkerLost`].
     pub fn run_errand(&self, errand: &Errand) -> Result<(), NodeError> {
         let mail = |done| Mail::Errand { errand: Arc::clone(errand), done };
-        self.tell(mail, |handle, done| handle.run_errand(errand, done))
+        self.tell(&self.workers[..self.n_calls], mail, |handle, done| handle.run_errand(errand, done))
     }
 
-    /// Tells all workers, those of packets by `packets`, and waits until each has done it.
+    /// Tells workers of calls, and those of packets by `packets`, and waits until each has done it.
     fn tell(
         &self,
+        workers: &[(Mailbox, JoinHandle<io::Result<usize>>)],
         mail: impl Fn(Sender<()>) -> Mail,
         packets: impl FnOnce(&Handle, &Sender<()>) -> usize,
     ) -> Result<(), NodeError> {
         let (done, acknowledged) = channel();
-        for (mailbox, _) in &self.workers {
+        for (mailbox, _) in workers {
             mailbox.send(mail(done.clone())).then_some(()).ok_or(NodeError::WorkerLost)?;
         }
-        let n = self.workers.len() + self.packets.as_ref().map_or(0, |handle| packets(handle, &done));
+        let n = workers.len() + self.packets.as_ref().map_or(0, |handle| packets(handle, &done));
         // From here on only workers hold it: if one ends before it answers, nobody waits for it.
         drop(done);
         (0..n).try_for_each(|_| acknowledged.recv().map_err(|_| NodeError::WorkerLost))

@@ -254,7 +254,7 @@ fn around(rule: &str, text: &str) -> String {
 fn faults(rule: &str, text: &str) -> String {
     let mut sources = SourceMap::new();
     let faults = if rule == "question" {
-        let (_, faults, _) = statements(&Network::default(), &sources, text);
+        let (_, faults, _) = statements(&Network::default(), &sources, text, weft_core::Time(0));
         // There is no table that it could be about.
         faults.into_iter().filter(|fault| fault.code.0 < "W02").collect()
     } else {

@@ -335,7 +335,7 @@ pub(crate) struct ReplayArgs {
     /// Ask tables at the end, as `weft query` does of a node; may be given several times
     #[arg(long, value_name = "SELECT")]
     pub(crate) query: Vec<String>,
-    /// Write the rows that elements send to their sinks into this file, a line for each
+    /// Write the rows that elements send to their sinks into this file, a line for each; `-` is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) rows: Option<String>,
     /// As a table or as data

@@ -766,7 +766,7 @@ impl Scope<'_, '_> {
     /// Whether a function has no value here, for it has another one each time.
     fn is_drawn(&self, signature: &Signature) -> bool {
         match signature.function {
-            Some(Function::Now) => matches!(self.view, View::Constant | View::Route),
+            Some(Function::Now) => self.cx.now.is_none() && matches!(self.view, View::Constant | View::Route),
             Some(Function::Rand(_)) => matches!(self.view, View::Constant | View::Row | View::Route),
             _ => false,
         }

@@ -329,8 +329,8 @@ fn values(
         if !ok || values[at].is_some() {
             continue;
         }
-        // A default that needs parameters or the time is not known here.
-        let default = column.default.as_ref().and_then(|default| super::fold::fold(default, &[]).ok());
+        // A default that needs parameters is not known here, and one that needs the time in statements alone.
+        let default = column.default.as_ref().and_then(|default| cx.value_of(default, &[]).ok());
         if default.is_none() {
             let message = format!("a row of `{}` has no value for `{}`", table.name, column.name);
             let diagnostic = Diagnostic::error(code::NO_VALUE, message)

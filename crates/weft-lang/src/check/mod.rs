@@ -80,6 +80,7 @@ pub fn analyse(root_path: &str, resolver: &mut dyn Resolver) -> Analysis {
         diagnostics,
         n_errors_told: 0,
         n_warnings_told: 0,
+        now: None,
         broken: BTreeSet::new(),
         returned: Vec::new(),
         skipped: BTreeSet::new(),
@@ -105,6 +106,8 @@ pub(crate) struct Cx<'a> {
     /// How many errors among them the checks have found; others come from files and syntax.
     n_errors_told: usize,
     n_warnings_told: usize,
+    /// The time that `now()` is: None where a program is checked, which runs later.
+    now: Option<weft_core::Time>,
     /// Declarations with a fault.
     broken: BTreeSet<Span>,
     /// Something was left out of the trees, so a name that is missing may well have been there.
@@ -269,8 +272,16 @@ impl Cx<'_> {
     }
 
     /// The value of a constant; reports it if there is none.
+    /// What an expression comes to, as far as that is known here.
+    fn value_of(&self, expr: &Expr, params: &[Value]) -> Result<Value, fold::FoldError> {
+        match self.now {
+            Some(now) => fold::fold_at(expr, params, now),
+            None => fold::fold(expr, params),
+        }
+    }
+
     fn folded(&mut self, expr: &Expr, params: &[Value]) -> Option<Value> {
-        match fold::fold(expr, params) {
+        match self.value_of(expr, params) {
             Ok(value) => Some(value),
             Err(fold::FoldError::NotConstant(span)) => {
                 let diagnostic =

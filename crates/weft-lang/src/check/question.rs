@@ -74,11 +74,13 @@ pub enum StatementKind {
 }
 
 /// Checks statements on the tables of a network that was checked from `sources`. Gives them if there is no error, all
-/// errors, and the texts that their spans refer to: those of the network, and the statements.
+/// errors, and the texts that their spans refer to: those of the network, and the statements. `now()` in the rows of an
+/// INSERT is this time.
 pub fn statements(
     network: &Network,
     sources: &SourceMap,
     text: &str,
+    now: Time,
 ) -> (Vec<Statement>, Vec<Diagnostic>, SourceMap) {
     let mut sources = sources.clone();
     let file = match sources.add("<query>", text) {
@@ -94,6 +96,7 @@ pub fn statements(
         diagnostics,
         n_errors_told: 0,
         n_warnings_told: 0,
+        now: Some(now),
         broken: BTreeSet::new(),
         returned: Vec::new(),
         skipped: BTreeSet::new(),
@@ -141,8 +144,22 @@ pub fn read_value(text: &str, ty: Type, nullable: bool) -> Result<Value, String>
         Type::Status => {
             number(weft_core::Status::from_name(text).map(|status| Value::Int(i64::from(status.code()))))
         }
+        Type::Bytes(_) => match text.strip_prefix("0x").and_then(bytes_of) {
+            Some(bytes) if ty.bytes_max().is_some_and(|max| bytes.len() > max as usize) => {
+                Err(format!("it has {} bytes, more than {ty} takes", bytes.len()))
+            }
+            Some(bytes) => Ok(Value::Bytes(bytes)),
+            None => crate::types::read_text(text, ty),
+        },
         _ => crate::types::read_text(text, ty),
     }
+}
+
+/// Bytes that are written as hexadecimal digits.
+fn bytes_of(digits: &str) -> Option<Vec<u8>> {
+    let digits = digits.as_bytes();
+    let byte = |two: &[u8]| u8::from_str_radix(core::str::from_utf8(two).ok()?, 16).ok();
+    digits.len().is_multiple_of(2).then(|| digits.chunks_exact(2).map(byte).collect()).flatten()
 }
 
 /// The table that a fill names: its chain and instance (both empty for a shared one), and what it is.

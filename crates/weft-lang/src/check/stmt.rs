@@ -46,8 +46,8 @@ impl Scope<'_, '_> {
         body
     }
 
-    /// In an arm its condition is true, and those of the arms in front are not. Behind, those are not true whose arms end
-    /// the handler, as long as no arm that goes on stands in front.
+    /// In an arm its condition is true, and those of the arms in front are not. Behind, those are not true whose arms
+    /// end the handler, as long as no arm that goes on stands in front.
     fn if_stmt(&mut self, arms: &[ast::IfArm], otherwise: Option<&[ast::Stmt]>) -> Option<StmtKind> {
         let n_sure = self.sure.len();
         let (mut checked, mut untrue, mut all_end) = (Some(Vec::new()), Vec::new(), true);

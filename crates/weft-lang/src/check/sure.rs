@@ -1,4 +1,4 @@
-//! What is known not to be NULL, because a condition was asked: of LETs, and of fields of frames, which a handler cannot
+//! What is known not to be NULL, because a condition was asked: of LETs, and of fields of frames, which no handler can
 //! set to NULL.
 
 use super::scope::Scope;

@@ -54,9 +54,10 @@ pub(super) fn amend(
         let mut keys = Vec::new();
         // What cannot be worked out, or does not fit, is found before anything has changed.
         let mut unfit = None;
-        let found = each_of(table, filter, clock::now(), |row| {
+        let now = clock::now();
+        let found = each_of(table, filter, (now, now), |row| {
             if let Becomes::With(set) = becomes {
-                unfit = unfit.take().or(check_row(table, &with(row, set, clock::now())?).err());
+                unfit = unfit.take().or(check_row(table, &with(row, set, now)?).err());
             }
             keys.push(row[..n_keys].to_vec());
             Ok(unfit.is_none())

@@ -54,7 +54,7 @@ pub(crate) fn ask(
     text: &str,
     now: Time,
 ) -> Result<Vec<Answer>, (Vec<Diagnostic>, SourceMap)> {
-    let (asked, diagnostics, sources) = statements(network, sources, text);
+    let (asked, diagnostics, sources) = statements(network, sources, text, now);
     if diagnostics.iter().any(Diagnostic::is_error) {
         return Err((diagnostics, sources));
     }
@@ -68,6 +68,11 @@ pub(crate) fn ask(
             Err(Why::said(diagnostic))
         })
     };
+    if asked.is_empty() {
+        let nothing =
+            Diagnostic::error(code::UNEXPECTED, "there is no statement").with_help("write a SELECT");
+        return Err((vec![nothing], sources));
+    }
     asked.iter().map(ask_one).collect::<Result<_, _>>().map_err(|why| match why {
         Why::Said(diagnostic) => (vec![*diagnostic], sources),
         Why::Refused(_) => unreachable!("only a node that runs refuses"),
@@ -125,8 +130,10 @@ pub(super) fn each_row(
             }
         }
         Seen::Table(view) => {
+            // Rules decide until they are taken out, and are shown as long.
+            let alive_at = if view.is_filled { Time(0) } else { now };
             for table in &view.tables {
-                if !each_of(table, filter, now, &mut take)? {
+                if !each_of(table, filter, (alive_at, now), &mut take)? {
                     break;
                 }
             }
@@ -135,15 +142,15 @@ pub(super) fn each_row(
     Ok(())
 }
 
-/// The same for one table; false if it has enough.
+/// The same for one table, of rows that live at the first time, asked at the second; false if it has enough.
 pub(super) fn each_of(
     table: &Table,
     filter: Option<&Expr>,
-    now: Time,
+    (alive_at, now): (Time, Time),
     mut take: impl FnMut(&[Value]) -> Result<bool, FoldError>,
 ) -> Result<bool, FoldError> {
     let mut cursor = 0;
-    while let Some((row, next)) = table.scan(cursor, now) {
+    while let Some((row, next)) = table.scan(cursor, alive_at) {
         cursor = next;
         let values = table.values(row);
         if meets(&values, filter, now)? && !take(&values)? {
@@ -243,6 +250,8 @@ fn shown(value: &Value, ty: Type) -> serde_json::Value {
             status.map_or_else(|| (*n).into(), |status| status.name().into())
         }
         (Value::Int(n), _) => (*n).into(),
+        // As `weft load` reads them.
+        (Value::Bytes(bytes), ty @ Type::Bytes(_)) => format!("0x{}", ty.shown(bytes)).into(),
         (Value::Bytes(bytes), ty) => ty.shown(bytes).into(),
     }
 }

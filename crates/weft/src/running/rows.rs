@@ -12,7 +12,7 @@ use weft_core::Value;
 use weft_engine::rules::{Change, ChangeError, Counts, Pending, TableName, TableView, WhyNot};
 use weft_io::clock;
 use weft_lang::ast::Filler;
-use weft_lang::check::fold::{FoldError, fold, fold_at};
+use weft_lang::check::fold::{FoldError, fold_at};
 use weft_lang::check::question::{Statement, StatementKind, read_value, statements};
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{Network, Table};
@@ -44,7 +44,7 @@ impl Running {
         let status = self.status().unwrap_or_default();
         let mut control = lock(&self.parts.control);
         let network = system::with_tables(&control.network);
-        let (asked, diagnostics, sources) = statements(&network, &control.sources, text);
+        let (asked, diagnostics, sources) = statements(&network, &control.sources, text, clock::now());
         if diagnostics.iter().any(Diagnostic::is_error) || asked.is_empty() {
             return Err(self.refuse(&control, &diagnostics, &sources));
         }
@@ -281,23 +281,25 @@ fn code_anew(parts: &Parts) {
 pub(super) fn age(parts: &Weak<Parts>) {
     loop {
         let Some(parts) = parts.upgrade() else { return };
-        let begun = Instant::now();
-        age_once(&parts);
-        let took = begun.elapsed();
+        let took = age_once(&parts);
         drop(parts);
         std::thread::sleep(AGE_EVERY.max(AGE_REST * took));
     }
 }
 
-fn age_once(parts: &Parts) {
+/// How long it took to look, without what was done then.
+fn age_once(parts: &Parts) -> Duration {
     let mut control = lock(&parts.control);
-    let now = clock::now();
-    for (name, changes) in control.compiler.store().expired(now) {
+    let (begun, now) = (Instant::now(), clock::now());
+    let expired = control.compiler.store().expired(now);
+    let took = begun.elapsed();
+    for (name, changes) in expired {
         let (pending, _) = control.compiler.store().change_what_goes(&name, changes, now);
         if pending.is_some_and(|pending| publish(parts, &mut control, pending).is_ok()) {
             let _ = parts.changed.try_send(());
         }
     }
+    took
 }
 
 /// Rebuilds what most has changed in; false if nothing has.
@@ -371,9 +373,10 @@ fn changes_of(table: &Table, request: &RowsRequest) -> Result<Vec<Change>, Strin
         order.push(at);
     }
     let order = if order.is_empty() { written } else { order };
+    let now = clock::now();
     let default = |at: usize| {
         let column = &table.columns[at];
-        let value = column.default.as_ref().and_then(|default| fold(default, &[]).ok());
+        let value = column.default.as_ref().and_then(|default| fold_at(default, &[], now).ok());
         value
             .ok_or_else(|| format!("column `{}` has no constant default, and no value is given", column.name))
     };

@@ -927,6 +927,52 @@ fn a_group_goes_over_to_the_next_port_when_a_link_goes_down() {
     }
 }
 
+/// A statement that two threads carry out adds twice, and one that does so beside a worker breaks its table.
+#[test]
+fn what_elements_on_ports_have_written_is_changed_once_and_by_its_worker() {
+    let Some(world) = World::new() else { return };
+    let program = "IMPORT 'library/protocols/all.weft';
+CREATE PORT left ON packet 'to_a';
+CREATE PORT right ON packet 'to_b';
+CREATE ELEMENT count ON ip AS
+  TABLE hits (src IPADDR, port U16, n U64 = 0, PRIMARY KEY (src, port)) MAX 2000 ROWS EVICT OLDEST;
+  TABLE mine (src IPADDR PRIMARY KEY, n U64 = 0) MAX 1000 ROWS EVICT OLDEST PER WORKER;
+  ON PACKET
+    UPSERT hits KEY (coalesce(ip.src, '::'), coalesce(l4.src_port, 0)) SET n = n + 1;
+    UPSERT mine KEY (coalesce(ip.src, '::')) SET n = n + 1;
+END;
+CREATE CHAIN there ON PORT left -> right AS count; END;
+CREATE CHAIN back ON PORT right -> left AS count; END;
+";
+    for workers in ["1", "4"] {
+        let folder = Folder::new();
+        let node = world.run_on(&folder, &folder.write("network.weft", program), workers);
+        let query = |text: &str| world.query(&folder, &node, text);
+        let inserted = query("INSERT INTO there.count.hits VALUES ('192.0.2.1', 1, 5)");
+        assert!(inserted.contains("\"inserted\":1,"), "{workers} workers: {inserted}");
+        let updated = query("UPDATE there.count.hits SET n = n + 1 WHERE src = '192.0.2.1'");
+        assert!(updated.contains("\"updated\":1,"), "{workers} workers: {updated}");
+        let shown = query("SELECT n FROM there.count.hits WHERE src = '192.0.2.1'");
+        assert!(shown.contains("\"rows\":[[6]]"), "{workers} workers: {shown}");
+        // While packets fill the table, statements empty it.
+        let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 0));
+        let sender = std::thread::spawn({
+            let socks: Vec<UdpSocket> = (0..64).map(|_| udp(&world.a, ADDRESS_A, 0)).collect();
+            let to = b.local_addr().expect("it is bound");
+            move || (0..20_000).for_each(|n| drop(socks[n % 64].send_to(b"x", to)))
+        });
+        for _ in 0..20 {
+            query(
+                "DELETE FROM there.count.hits; UPDATE there.count.hits SET n = 1; DELETE FROM there.count.mine",
+            );
+        }
+        sender.join().expect("it sends");
+        query("DELETE FROM there.count.mine");
+        exchange(&a, &udp(&world.b, ADDRESS_B, 0), b"still there");
+        assert_eq!(node.stop(), Some(0));
+    }
+}
+
 fn mac_of(end: &Namespace, name: &str) -> String {
     let mac = within(end, || LinkState::of(name).expect("it is there").mac()).expect("it is an Ethernet");
     mac.map(|byte| format!("{byte:02x}")).join(":")

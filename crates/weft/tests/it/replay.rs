@@ -788,8 +788,15 @@ CREATE CHAIN edge ON PORT wan -> lan AS scan_guard (limit = 3, lasting = '500 ms
         let said = String::from_utf8_lossy(&done.stderr);
         assert!(done.status.code() == Some(1) && done.stdout.is_empty() && said.contains(why), "{said}");
     }
-    let input = path.display().to_string();
-    assert_eq!(asked(&["--rows", &input]).status.code(), Some(2), "the capture is not written over");
+    assert_eq!(asked(&["--query", ""]).status.code(), Some(1), "nothing is asked");
+    // Nothing that is read is written over, and nothing twice.
+    let (input, other) = (path.display().to_string(), folder.0.join("other").display().to_string());
+    let written = [&["--rows", &input][..], &["--rows", program.to_str().expect("a path")]];
+    for options in written.into_iter().chain([&["--out", other.as_str(), "--rows", &other][..]]) {
+        assert_eq!(asked(options).status.code(), Some(2), "{options:?}");
+    }
+    let done = asked(&["--rows", "-"]);
+    assert!(String::from_utf8_lossy(&done.stdout).starts_with("{\""), "rows go to standard output");
 }
 
 /// What a rule does not outlive on a node it must not outlive in a replay, in the time of the capture.

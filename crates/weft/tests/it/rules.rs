@@ -292,7 +292,8 @@ fn what_handlers_have_written_is_changed_from_outside() {
 CREATE LISTENER front ON tcp '127.0.0.1:0';
 CREATE CLUSTER cart TO '{server}';
 CREATE ELEMENT guard ON rpc (user TEXT) AS
-  TABLE calls (name TEXT(16) PRIMARY KEY, n U8 = 0, why TEXT(4)?) MAX 100 ROWS EVICT REJECT;
+  TABLE calls (name TEXT(16) PRIMARY KEY, n U8 = 0, why TEXT(4)?, at TIMESTAMP = now(), raw BYTES(4) = '')
+    MAX 100 ROWS EVICT REJECT;
   TABLE seen (name TEXT(16), nth U64, n U64 = 0, PRIMARY KEY (name, nth)) MAX 100 ROWS EVICT OLDEST PER WORKER;
   ON REQUEST
     UPSERT seen KEY (user, 1) SET n = n + 1;
@@ -332,10 +333,20 @@ CREATE CHAIN shop ON front -> cart METHOD 'shop.Cart/Add' AS guard (user := req.
                     .starts_with("1 row updated")
             );
             pass(true, "the row counts from 0").await;
-            let inserted =
-                query("DELETE FROM shop.guard.calls; INSERT INTO shop.guard.calls VALUES ('ann', 8, 'me')");
+            query("DELETE FROM shop.guard.calls");
+            let inserted = query("INSERT INTO shop.guard.calls VALUES ('ann', 8, 'me', now() - '1 d', 'qq')");
             assert!(inserted.contains("1 row inserted"), "{inserted}");
             pass(false, "the row says so").await;
+            // What is shown is what can be loaded again.
+            let row = query("SELECT at, raw FROM shop.guard.calls");
+            let row: Vec<&str> = row.lines().nth(1).expect("a row").split_whitespace().collect();
+            assert_eq!((row.len(), row[1]), (2, "0x7171"), "{row:?}");
+            let again = folder.write("again.csv", &format!("name,n,at,raw\nann,8,{},{}", row[0], row[1]));
+            let loaded =
+                ran(&folder, &node, &["load", "--replace", "shop.guard.calls", &again.display().to_string()]);
+            assert!(loaded.status.success(), "{}", String::from_utf8_lossy(&loaded.stderr));
+            let shown = query("SELECT at, raw FROM shop.guard.calls WHERE at < now() - '23 h'");
+            assert_eq!(shown.lines().nth(1).map(|line| line.split_whitespace().collect()), Some(row));
             let replaced = query("INSERT OR REPLACE INTO shop.guard.calls (name) VALUES ('ann')");
             assert!(replaced.starts_with("1 row updated"), "{replaced}");
             pass(true, "the row is as new").await;

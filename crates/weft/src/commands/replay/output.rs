@@ -4,7 +4,7 @@ use crate::cli::ReplayArgs;
 use crate::fault::Fault;
 use crate::source::clause;
 use std::fs::File;
-use std::io::{BufWriter, Write as _};
+use std::io::{BufWriter, Write};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use weft_core::frame::Frame;
@@ -41,13 +41,17 @@ pub(in crate::commands) struct Capture {
 /// The rows of sinks, a line for each, as a node would write them into a file.
 pub(super) struct RowsFile {
     path: PathBuf,
-    file: BufWriter<File>,
+    file: BufWriter<Box<dyn Write>>,
     line: Vec<u8>,
 }
 
 impl RowsFile {
+    #[allow(clippy::disallowed_methods, reason = "what cannot be written is told as of a file")]
     pub(super) fn create(path: &str) -> Result<Self, Fault> {
-        let file = File::create(path).map_err(|error| unwritten(path.as_ref(), &error))?;
+        let file: Box<dyn Write> = match path {
+            "-" => Box::new(std::io::stdout()),
+            path => Box::new(File::create(path).map_err(|error| unwritten(path.as_ref(), &error))?),
+        };
         Ok(Self { path: path.into(), file: BufWriter::new(file), line: Vec::new() })
     }
 
@@ -189,13 +193,19 @@ pub(super) fn spare_input(args: &ReplayArgs, plan: &PacketPlan) -> Result<(), Fa
     if let Some(folder) = &args.out_dir {
         files.extend(plan.ports.iter().map(|port| ("--out-dir", "folder", file_of_port(folder, port))));
     }
-    let Some((option, another, path)) =
-        files.iter().find(|(.., path)| is_same_file(args.input.as_ref(), path))
-    else {
-        return Ok(());
-    };
-    let what = format!("{option} would write over the capture that is read: {}", path.display());
-    Err(Fault::usage(what).with_help(format!("name another {another}")))
+    for (nth, (option, another, path)) in files.iter().enumerate() {
+        let read = [(&args.input, "the capture"), (&args.file, "the program")];
+        let read = read.into_iter().find(|(read, _)| is_same_file(read.as_ref(), path));
+        let written = files[..nth].iter().find(|(.., other)| other == path);
+        let over = match (read, written) {
+            (Some((_, what)), _) => format!("{what} that is read"),
+            (None, Some((other, ..))) => format!("what {other} writes"),
+            (None, None) => continue,
+        };
+        let what = format!("{option} would write over {over}: {}", path.display());
+        return Err(Fault::usage(what).with_help(format!("name another {another}")));
+    }
+    Ok(())
 }
 
 fn file_of_port(folder: &str, port: &str) -> PathBuf {
