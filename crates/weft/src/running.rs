@@ -166,6 +166,7 @@ impl Running {
                 let open = port::open_all(&ports, args.workers)
                     .map_err(|(port, error)| Start::Fault(port_fault(&port, &error)))?;
                 remarks = open.iter().filter(|port| port.is_zero_copy_refused()).map(copies).collect();
+                remarks.extend(open.iter().filter(|port| port.is_pair_found()).map(found_pair));
                 devices = devices::of(&open);
                 Some(Ports { plan: Arc::clone(plan), open, first: n_calls })
             }
@@ -767,6 +768,14 @@ fn filter_status(filter: &FilterStats) -> weft_api::Filter {
 }
 
 /// Of a port whose interface was asked to write into the node's memory itself, and does not.
+fn found_pair(port: &OpenPort) -> String {
+    let (name, device) = (&port.config().name, port.device());
+    format!(
+        "port `{name}`: `{device}` was there already, so nothing of its pair is made or set, and it stays \
+         (`ip link del {device}` takes it out)"
+    )
+}
+
 fn copies(port: &OpenPort) -> String {
     let (name, device) = (&port.config().name, port.device());
     format!(

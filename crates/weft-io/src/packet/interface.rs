@@ -61,7 +61,7 @@ pub struct LinkState {
     socket: OwnedFd,
     name: String,
     /// It goes with this.
-    _pair: Option<Pair>,
+    pair: Option<Pair>,
 }
 
 /// A pair of interfaces that somebody made, and that goes when this does.
@@ -103,12 +103,17 @@ impl LinkState {
     /// There are too many descriptors.
     pub fn of(name: &str) -> Result<Self, OpenError> {
         let socket = asking().map_err(|error| fail(name, "ask for the link", error))?;
-        Ok(Self { socket, name: name.to_owned(), _pair: None })
+        Ok(Self { socket, name: name.to_owned(), pair: None })
     }
 
     /// The same, of an end of a pair that goes with this.
     pub(super) fn of_pair(self, pair: Option<Pair>) -> Self {
-        Self { _pair: pair, ..self }
+        Self { pair, ..self }
+    }
+
+    /// Whether it is the end of a pair that was made for it, and goes with it.
+    pub fn is_of_pair(&self) -> bool {
+        self.pair.is_some()
     }
 
     /// Whether it is up: it is to be used, and something is at its other end. An interface that is gone is down.

@@ -120,6 +120,11 @@ impl OpenPort {
         is_tried && !self.queues.iter().all(|queue| queue.is_zero_copy())
     }
 
+    /// Whether it was to make a pair of interfaces, and its end was there already: that is used as it is, and stays.
+    pub fn is_pair_found(&self) -> bool {
+        self.config.driver == Driver::Veth && self.link.as_ref().is_some_and(|link| !link.is_of_pair())
+    }
+
     /// What its device is called: the system may have completed the name.
     pub fn device(&self) -> &str {
         self.queues.first().map_or(&self.config.device, |queue| queue.name())

@@ -639,10 +639,12 @@ CREATE CHAIN back ON PORT right -> left AS END;
             assert_eq!(mtu(namespace, name), None, "{name} is still there");
         }
     }
-    // What somebody else made is his.
+    // What somebody else made is his, and it is told.
     world.pair(&world.a, "eth0", "to_a");
     let node = world.run(&folder, &program);
-    assert_eq!(node.stop(), Some(0));
+    let (status, said) = node.stop_and_hear();
+    assert_eq!(status, Some(0));
+    assert!(said.contains("port `left`: `to_a` was there already") && !said.contains("`to_b` was"), "{said}");
     assert_eq!((mtu(&world.middle, "to_a"), mtu(&world.middle, "to_b")), (Some(1500), None));
 }
 
