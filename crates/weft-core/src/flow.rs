@@ -39,8 +39,7 @@ pub struct Flow {
 /// and protocol, the first like those that know no ports, so that they stay in one line; so has what is neither TCP,
 /// UDP nor SCTP. Of what is no IP packet, the first 14 bytes are the flow.
 pub fn flow_of(frame: &[u8], is_ip: bool) -> Flow {
-    let network = if is_ip { Some(0) } else { network_at(frame) };
-    match network.and_then(|at| frame.get(at..)).and_then(Ip::read) {
+    match packet_of(frame, is_ip).and_then(Ip::read) {
         Some(ip) => ip.flow(),
         None => {
             let link = (hash_bytes(frame.get(..14).unwrap_or(frame)) >> 32) as u32;
@@ -53,15 +52,20 @@ pub fn flow_of(frame: &[u8], is_ip: bool) -> Flow {
 /// told (RFC 1122 section 3.2.2, RFC 4443 section 2.4 e). So is a message that has no type, or none that is known;
 /// later fragments, which do not say, are none.
 pub fn is_icmp_error(frame: &[u8], is_ip: bool) -> bool {
-    let network = if is_ip { Some(0) } else { network_at(frame) };
-    let packet = network.and_then(|at| frame.get(at..)).and_then(IpHeader::read);
-    let Some(packet) = packet else { return false };
+    let Some(packet) = packet_of(frame, is_ip).and_then(IpHeader::read) else { return false };
     let kind = packet.carried.first();
     match (packet.addresses.len(), packet.protocol) {
         (8, ICMP) => !matches!(kind, Some(0 | 8 | 13..=18)),
         (32, ICMPV6) => kind.is_none_or(|kind| *kind < 128),
         _ => false,
     }
+}
+
+/// What stands behind the link header of an Ethernet frame and its tags; of a packet without one, all.
+#[inline]
+pub(crate) fn packet_of(frame: &[u8], is_ip: bool) -> Option<&[u8]> {
+    let at = if is_ip { 0 } else { network_at(frame)? };
+    frame.get(at..)
 }
 
 /// Bytes of an extension header of IPv6; those of authentication and of fragments are some. None if it is none, or cut.

@@ -1,8 +1,8 @@
 //! Whether what an IP packet carries came as it was sent: the checksum of its transport header.
 
 use crate::checksum::{fold, sum};
-use crate::flow::IpHeader;
-use crate::frame::{Checksum, Offload, network_at};
+use crate::flow::{IpHeader, packet_of};
+use crate::frame::{Checksum, Offload};
 use crate::wire::eval::crc32c_on;
 
 const ICMP: u8 = 1;
@@ -21,8 +21,7 @@ pub fn is_intact(frame: &[u8], offload: &Offload, is_ip: bool) -> bool {
     if offload.checksum != Checksum::Unknown {
         return true;
     }
-    let network = if is_ip { Some(0) } else { network_at(frame) };
-    let packet = network.and_then(|at| frame.get(at..)).and_then(IpHeader::read);
+    let packet = packet_of(frame, is_ip).and_then(IpHeader::read);
     packet.filter(|packet| packet.is_whole).is_none_or(|packet| is_right(&packet))
 }
 

@@ -1,7 +1,6 @@
 //! How many packets a packet carries in one another.
 
-use crate::flow::{IpHeader, number};
-use crate::frame::network_at;
+use crate::flow::{IpHeader, number, packet_of};
 
 const IPV4_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
@@ -17,9 +16,8 @@ const ETHERNET_TYPE: u16 = 0x6558;
 /// another, in IP (RFC 2003, RFC 2473), GRE, VXLAN, Geneve and GTP-U. What a fragment carries is not known but for the
 /// first one's beginning; it ends where a header is cut.
 pub fn tunnel_depth(frame: &[u8], is_ip: bool) -> u64 {
-    let network = if is_ip { Some(frame) } else { network_of(frame) };
     let mut depth = 0;
-    let mut packet = network.and_then(IpHeader::read);
+    let mut packet = packet_of(frame, is_ip).and_then(IpHeader::read);
     // Each is shorter than that which carries it.
     while let Some(inner) = packet.and_then(|outer| inner_of(&outer)) {
         depth += 1;
@@ -49,7 +47,7 @@ fn in_gre(bytes: &[u8]) -> Option<&[u8]> {
 fn in_udp(dst_port: u16, bytes: &[u8]) -> Option<&[u8]> {
     match dst_port {
         // RFC 7348 section 5.
-        VXLAN_PORT => network_of(bytes.get(8..)?),
+        VXLAN_PORT => packet_of(bytes.get(8..)?, false),
         // RFC 8926 section 3.4: options in words of four bytes.
         GENEVE_PORT => {
             let n_words = usize::from(bytes.first()? & 0x3f);
@@ -76,14 +74,9 @@ fn in_udp(dst_port: u16, bytes: &[u8]) -> Option<&[u8]> {
 fn of_type(of: u16, bytes: &[u8]) -> Option<&[u8]> {
     match of {
         0x0800 | 0x86dd => Some(bytes),
-        ETHERNET_TYPE => network_of(bytes),
+        ETHERNET_TYPE => packet_of(bytes, false),
         _ => None,
     }
-}
-
-/// The IP packet of an Ethernet frame.
-fn network_of(frame: &[u8]) -> Option<&[u8]> {
-    frame.get(network_at(frame)?..)
 }
 
 #[cfg(test)]

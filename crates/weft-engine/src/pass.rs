@@ -194,8 +194,9 @@ impl Passes {
             Meta::Status => number(u64::from(facts.status?.code())),
             Meta::Elapsed => number(facts.elapsed?.0 as u64),
             Meta::Version => number(live.chain.version),
-            // Of frames.
-            _ => None,
+            Meta::Port | Meta::PacketSize | Meta::Flow => None,
+            Meta::IsIcmpError | Meta::IsIntact | Meta::TunnelDepth => None,
+            Meta::Tag | Meta::Label | Meta::Path => None,
         }
     }
 

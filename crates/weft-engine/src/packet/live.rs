@@ -413,9 +413,9 @@ impl Code {
             Meta::CallId => number(packet_id(frame)),
             Meta::Version => number(self.version),
             // A program reads them of the frame.
-            meta if meta.is_of_bytes() => None,
+            Meta::PacketSize | Meta::Flow | Meta::IsIcmpError | Meta::IsIntact | Meta::TunnelDepth => None,
             Meta::Tag | Meta::Label | Meta::Path => meta.said().and_then(|at| number(batch.said[at].into())),
-            _ => None,
+            Meta::Method | Meta::Peer | Meta::Status | Meta::Elapsed | Meta::Upstream | Meta::EndedBy => None,
         }
     }
 }

@@ -124,8 +124,8 @@ fn check_change(table: &Table, change: &Change) -> Result<(), WhyNot> {
     }
 }
 
-/// A row as it would be.
-fn with(row: &[Value], set: &[(usize, Expr)], now: Time) -> Result<Vec<Value>, FoldError> {
+/// A row as an UPDATE would leave it.
+pub(super) fn with(row: &[Value], set: &[(usize, Expr)], now: Time) -> Result<Vec<Value>, FoldError> {
     let mut new = row.to_vec();
     for (at, value) in set {
         new[*at] = fold_at(value, row, now)?;

@@ -1,7 +1,7 @@
 //! Tables of a node that runs: asked, changed, and rebuilt in the background.
 
 use super::alter::Asks;
-use super::amend::{Becomes, amend, put};
+use super::amend::{Becomes, amend, put, with};
 use super::answer::{Seen, Why, answer, each_row, named, seen};
 use super::{Control, Parts, Refusal, Running, lock, node_fault, refused_in_words, system, unwell};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -152,11 +152,7 @@ impl Running {
             StatementKind::Update { set, filter } => {
                 let mut changes = Vec::new();
                 each_row(&view, filter.as_ref(), now, |row| {
-                    let mut new = row.to_vec();
-                    for (at, value) in set {
-                        new[*at] = fold_at(value, row, now)?;
-                    }
-                    changes.push(Change::Put(new));
+                    changes.push(Change::Put(with(row, set, now)?));
                     Ok(true)
                 })
                 .map_err(Why::fold)?;
