@@ -27,6 +27,8 @@ pub enum Native {
     Address,
     Base64,
     Base64Url,
+    DnsName,
+    GroupMac,
     Gunzip,
     Gzip,
     Hex,
@@ -39,6 +41,7 @@ pub enum Native {
     RegexCapture,
     RegexMatch,
     RegexReplace,
+    SolicitedNode,
     Unbase64,
     Unbase64Url,
     Unhex,
@@ -66,6 +69,8 @@ pub enum Param {
     Bytes,
     /// I64.
     Int,
+    /// IPADDR: 4 or 16 bytes.
+    Address,
     /// TEXT, BOOL, I64 or F64.
     Scalar,
     /// A regular expression that is known before the program runs.
@@ -91,6 +96,7 @@ impl Param {
             Self::Text => "TEXT",
             Self::Bytes => "BYTES",
             Self::Int => "I64",
+            Self::Address => "IPADDR",
             Self::Scalar => "TEXT, BOOL, I64 or F64",
             Self::Pattern => "'pattern'",
             Self::Pointer => "'pointer'",
@@ -340,6 +346,27 @@ pub const NATIVES: &[Info] = &[
     .effect(Effect::Nonce)
     .keyed(KEY)
     .costs(2200, 1100),
+    Info::new(
+        N::DnsName,
+        "dns_name",
+        &[P::Bytes],
+        TEXT,
+        "the name that labels of the domain name system make (RFC 1035 section 3.1), in lower case and without the \
+         last dot: `www.example.com`; a byte that is no printable character of ASCII is `\\DDD`, a dot in a label \
+         `\\.`; NULL if they are no whole name",
+    )
+    .or_null()
+    .costs(50, 3000),
+    Info::new(
+        N::GroupMac,
+        "group_mac",
+        &[P::Address],
+        Type::Mac,
+        "the stations that packets to a multicast address go to (RFC 1112 section 6.4, RFC 2464 section 7); NULL if it \
+         is none",
+    )
+    .or_null()
+    .costs(10, 0),
     Info::new(N::Gunzip, "gunzip", &[P::Bytes], BYTES, "what is in bytes of the gzip format (RFC 1952)")
         .fails("the bytes are damaged, or hold more than 4 MiB")
         .inverts(N::Gzip)
@@ -449,6 +476,15 @@ pub const NATIVES: &[Info] = &[
     )
     .fails(LONGER)
     .costs(130, 70),
+    Info::new(
+        N::SolicitedNode,
+        "solicited_node",
+        &[P::Address],
+        Type::IpAddr,
+        "the multicast address at which who has an address of IPv6 is asked (RFC 4291 section 2.7.1); NULL of IPv4",
+    )
+    .or_null()
+    .costs(10, 0),
     Info::new(N::Unbase64, "unbase64", &[P::Data], BYTES, "what is in Base64 (RFC 4648 section 4); padding is needed")
         .fails("it is not Base64")
         .inverts(N::Base64)

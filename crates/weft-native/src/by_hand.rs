@@ -113,9 +113,14 @@ pub fn of(native: Native, pattern: &str, key: &[u8; 32]) -> Option<ByHand> {
         Native::Aes256GcmOpen => sealed::aes_open(key),
         Native::ChaCha20Poly1305Seal => sealed::chacha_seal(key),
         Native::ChaCha20Poly1305Open => sealed::chacha_open(key),
-        Native::Hex | Native::Unhex | Native::MaglevSlot | Native::RandomHex | Native::JwtVerify => {
-            return None;
-        }
+        Native::Hex
+        | Native::Unhex
+        | Native::MaglevSlot
+        | Native::RandomHex
+        | Native::JwtVerify
+        | Native::DnsName
+        | Native::GroupMac
+        | Native::SolicitedNode => return None,
     })
 }
 

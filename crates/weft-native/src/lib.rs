@@ -14,6 +14,7 @@ mod hash;
 mod json;
 mod jwt;
 mod key;
+mod net;
 mod pattern;
 mod random;
 mod seal;
@@ -73,7 +74,10 @@ pub fn prepare(decl: &NativeDecl, secrets: &Secrets<'_>) -> Result<Arc<dyn Prepa
     let level = option(decl, "level")
         .and_then(|value| if let Value::Int(n) = value { Some(*n as i32) } else { None });
     Ok(match decl.native {
-        Native::Address => plain(text::address),
+        Native::Address => plain(net::address),
+        Native::DnsName => plain(net::dns_name),
+        Native::GroupMac => plain(net::group_mac),
+        Native::SolicitedNode => plain(net::solicited_node),
         Native::Base64 => plain(text::base64),
         Native::Base64Url => plain(text::base64url),
         Native::Unbase64 => plain(text::unbase64),

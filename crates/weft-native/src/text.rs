@@ -2,25 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, STANDARD, URL_SAFE_NO_PAD};
-use core::net::{IpAddr, SocketAddr};
 use weft_core::native::{Call, Ended, NATIVE_BYTES_MAX};
-
-/// The longest text of an address with a port: `[` and eight groups, an IPv4 address in place of two, `]:` and a port.
-const ADDRESS_BYTES_MAX: usize = 56;
-
-/// The address alone or with a port, as `peer` has it. A zone (`%eth0`) is none of it.
-pub(crate) fn address(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
-    let text = core::str::from_utf8(call.data()).ok().filter(|text| text.len() <= ADDRESS_BYTES_MAX);
-    let address = text.and_then(|text| {
-        text.parse::<IpAddr>().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|socket| socket.ip()))
-    });
-    match address {
-        Some(IpAddr::V4(address)) => out.extend(address.octets()),
-        Some(IpAddr::V6(address)) => out.extend(address.octets()),
-        None => return Ended::Null,
-    }
-    Ended::Bytes
-}
 
 pub(crate) fn base64(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     encoded(&STANDARD, call.data(), out)

@@ -382,3 +382,35 @@ fn addresses_are_read_with_and_without_a_port() {
     }
     assert_eq!(of(&"1".repeat(1 << 20)), Given::Null);
 }
+
+#[test]
+fn names_are_read_as_they_are_written() {
+    // A rule for a name would not match what a resolver takes for the same.
+    let of = |labels: &[u8]| call(&*plain(Native::DnsName, &[]), &[Arg::Bytes(labels)]);
+    let is = |text: &str| Given::Bytes(text.as_bytes().to_vec());
+    assert_eq!(of(b"\x03WWW\x07example\x03cOm\0"), is("www.example.com"));
+    assert_eq!(of(b"\x03www\x07example\x03com"), is("www.example.com"));
+    assert_eq!(of(b"\0"), is(""));
+    assert_eq!(of(b"\x04a.b\\\x03\0 \xff\0"), is("a\\.b\\\\.\\000\\032\\255"));
+    for broken in [&b"\x04www"[..], b"\x03www\xc0\x0c", b"\0\0", b"\x40", &[1; 256]] {
+        assert_eq!(of(broken), Given::Null, "{broken:?}");
+    }
+}
+
+#[test]
+fn groups_have_the_stations_of_their_rfcs() {
+    // A question would go to stations that do not listen.
+    let of = |native: Native, ip: &[u8]| call(&*plain(native, &[]), &[Arg::Bytes(ip)]);
+    assert_eq!(
+        of(Native::GroupMac, &[239, 129, 2, 3]),
+        Given::Bytes(vec![0x01, 0x00, 0x5e, 0x01, 0x02, 0x03])
+    );
+    assert_eq!(of(Native::GroupMac, &[10, 0, 0, 1]), Given::Null);
+    // The example of RFC 4291 section 2.7.1.
+    let host: core::net::Ipv6Addr = "4037::01:800:200e:8c6c".parse().expect("an address");
+    let group: core::net::Ipv6Addr = "ff02::1:ff0e:8c6c".parse().expect("an address");
+    assert_eq!(of(Native::SolicitedNode, &host.octets()), Given::Bytes(group.octets().to_vec()));
+    assert_eq!(of(Native::GroupMac, &group.octets()), Given::Bytes(vec![0x33, 0x33, 0xff, 0x0e, 0x8c, 0x6c]));
+    assert_eq!(of(Native::GroupMac, &host.octets()), Given::Null);
+    assert_eq!(of(Native::SolicitedNode, &[10, 0, 0, 1]), Given::Null);
+}

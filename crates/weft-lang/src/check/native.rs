@@ -148,6 +148,7 @@ fn takes(param: Param, ty: Type) -> bool {
         Param::Text => ty == Type::Text(None),
         Param::Bytes => ty == Type::Bytes(None),
         Param::Int => ty == Type::Int(64),
+        Param::Address => ty == Type::IpAddr,
         Param::Scalar => matches!(ty, Type::Text(None) | Type::Bool | Type::Int(64) | Type::F64),
         Param::Pattern | Param::Pointer | Param::Constant | Param::Constants => false,
     }
@@ -317,6 +318,7 @@ fn find(cx: &mut Cx<'_>, name: &Ident) -> Option<usize> {
     };
     let first = |param: &Param| match param {
         Param::Int => Type::Int(64),
+        Param::Address => Type::IpAddr,
         Param::Text | Param::Scalar => Type::Text(None),
         _ => Type::Bytes(None),
     };
@@ -457,6 +459,7 @@ impl Scope<'_, '_> {
         match param {
             Param::Text => self.typed(ast, Type::Text(None)),
             Param::Bytes => self.typed(ast, Type::Bytes(None)),
+            Param::Address => self.typed(ast, Type::IpAddr),
             Param::Int => {
                 let typed = self.typed(ast, Type::Int(64))?;
                 self.check_slots(info, &typed).then_some(typed)

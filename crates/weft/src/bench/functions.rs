@@ -138,6 +138,11 @@ fn argument(native: Native, size: usize) -> Result<Vec<u8>, String> {
         Native::JwtVerify => return token(size),
         // It has no other size.
         Native::Address => return Ok(b"[2001:db8:85a3::8a2e:370:7334]:443".to_vec()),
+        Native::GroupMac => {
+            return Ok(std::net::Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 1).octets().to_vec());
+        }
+        Native::SolicitedNode => return Ok(std::net::Ipv6Addr::LOCALHOST.octets().to_vec()),
+        Native::DnsName => return Ok(name(size)),
         _ => text(size),
     };
     let Some(made_by) = native.info().inverse else { return Ok(data) };
@@ -150,6 +155,11 @@ fn made(native: Native, data: &[u8]) -> Result<Vec<u8>, String> {
         Ended::Bytes => Ok(made),
         ended => Err(format!("{} ended with {ended:?}", native.name())),
     }
+}
+
+/// A name of the domain name system: labels of seven characters, as many as a name may have.
+fn name(size: usize) -> Vec<u8> {
+    (0..size.min(254) / 8).flat_map(|_| *b"\x07example").collect()
 }
 
 /// A log of orders.

@@ -147,6 +147,18 @@ fn exchange(a: &UdpSocket, b: &UdpSocket, text: &[u8]) {
     assert_eq!(&buffer[..n], text);
 }
 
+/// Sends until something arrives: a router loses what it asks with.
+fn until_it_is_known(a: &UdpSocket, b: &UdpSocket) {
+    b.set_read_timeout(Some(Duration::from_millis(100))).expect("it is one");
+    let (until, mut buffer) = (Instant::now() + WAIT, [0; 64]);
+    while b.recv(&mut buffer).is_err() {
+        assert!(Instant::now() < until, "nothing arrives");
+        a.send_to(b"anybody", b.local_addr().expect("it is bound")).expect("it leaves");
+    }
+    while b.recv(&mut buffer).is_ok() {}
+    b.set_read_timeout(Some(WAIT)).expect("it is one");
+}
+
 /// Byte `at` of a stream in which no two places look alike for long.
 fn byte(at: usize) -> u8 {
     (at.wrapping_mul(0x9e37_79b9) >> 13) as u8
@@ -989,21 +1001,20 @@ fn hosts_find_a_router_by_what_its_station_says() {
 IMPORT 'library/elements/router.weft';
 CREATE PORT left ON packet 'to_a';
 CREATE PORT right ON packet 'to_b';
-CREATE CHAIN core ON PORT left, right WHEN present(ip) OR arp.opcode = 1 AS station -> router; END;
+CREATE CHAIN core ON PORT left, right WHEN present(ip) OR present(arp) AS station -> router; END;
 INSERT INTO core.station.addresses (ip, at) VALUES ('{ADDRESS_B}', 'left'), ('fd00::b', 'left'),
   ('{ADDRESS_A}', 'right'), ('fd00::a', 'right');
-INSERT INTO core.router.routes VALUES (1, '{ADDRESS_A}/32', 32, 'left', '{a}', '{left}'),
-  (2, '{ADDRESS_B}/32', 32, 'right', '{b}', '{right}'),
-  (3, 'fd00::a/128', 128, 'left', '{a}', '{left}'), (4, 'fd00::b/128', 128, 'right', '{b}', '{right}');
+INSERT INTO core.router.interfaces VALUES ('left', '{ADDRESS_B}', 'fd00::b'), ('right', '{ADDRESS_A}', 'fd00::a');
+INSERT INTO core.router.routes (id, net, bits, via_port) VALUES (1, '{ADDRESS_A}/32', 32, 'left'),
+  (2, '{ADDRESS_B}/32', 32, 'right'), (3, 'fd00::a/128', 128, 'left'), (4, 'fd00::b/128', 128, 'right');
 ",
-        a = mac_of(&world.a, "a"),
-        b = mac_of(&world.b, "b"),
-        left = mac_of(&world.middle, "to_a"),
-        right = mac_of(&world.middle, "to_b"),
     );
     let folder = Folder::new();
     let node = world.run(&folder, &folder.write("network.weft", &program));
-    exchange(&udp(&world.a, ADDRESS_A, 0), &udp(&world.b, ADDRESS_B, 0), b"hello");
+    // The router does not know where B is: what comes first asks for it, and is lost.
+    let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 0));
+    until_it_is_known(&a, &b);
+    exchange(&a, &b, b"hello");
     let on_v6 = |end: &Namespace, name: &str, address: Ipv6Addr| {
         within(end, || {
             interface::add_address(name, IpAddr::V6(address), 64).expect("root may");
@@ -1020,11 +1031,18 @@ INSERT INTO core.router.routes VALUES (1, '{ADDRESS_A}/32', 32, 'left', '{a}', '
     };
     let a = on_v6(&world.a, "a", "fd00::a".parse().expect("an address"));
     let b = on_v6(&world.b, "b", "fd00::b".parse().expect("an address"));
-    b.set_read_timeout(Some(WAIT)).expect("it is one");
-    a.send_to(b"hello", b.local_addr().expect("it is bound")).expect("it leaves");
-    let mut buffer = [0; 16];
-    let (n, from) = b.recv_from(&mut buffer).expect("it arrives");
-    assert_eq!((&buffer[..n], from), (&b"hello"[..], a.local_addr().expect("it is bound")));
+    until_it_is_known(&a, &b);
+    a.set_read_timeout(Some(WAIT)).expect("it is one");
+    exchange(&a, &b, b"hello");
+    let known = world.query(&folder, &node, "SELECT ip, at, mac FROM neighbours ORDER BY ip;");
+    for (ip, at, mac) in [
+        ("10.77.0.1", "left", mac_of(&world.a, "a")),
+        ("10.77.0.2", "right", mac_of(&world.b, "b")),
+        ("fd00::a", "left", mac_of(&world.a, "a")),
+        ("fd00::b", "right", mac_of(&world.b, "b")),
+    ] {
+        assert!(known.contains(&format!(r#"["{ip}","{at}","{mac}"]"#)), "{ip} is at {mac}: {known}");
+    }
     // Who asks has the address of the device.
     let neighbours =
         within(&world.a, || std::fs::read_to_string("/proc/thread-self/net/arp").expect("root may"));

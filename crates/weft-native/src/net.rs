@@ -1,0 +1,82 @@
+//! Addresses and names of the network.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use weft_core::native::{Call, Ended};
+
+/// The longest text of an address with a port: `[` and eight groups, an IPv4 address in place of two, `]:` and a port.
+const ADDRESS_BYTES_MAX: usize = 56;
+
+/// The address alone or with a port, as `peer` has it. A zone (`%eth0`) is none of it.
+pub(crate) fn address(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
+    let text = core::str::from_utf8(call.data()).ok().filter(|text| text.len() <= ADDRESS_BYTES_MAX);
+    let address = text.and_then(|text| {
+        text.parse::<IpAddr>().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|socket| socket.ip()))
+    });
+    match address {
+        Some(IpAddr::V4(address)) => out.extend(address.octets()),
+        Some(IpAddr::V6(address)) => out.extend(address.octets()),
+        None => return Ended::Null,
+    }
+    Ended::Bytes
+}
+
+/// Bytes of a name with the lengths of its labels (RFC 1035 section 2.3.4).
+const NAME_BYTES_MAX: usize = 255;
+/// Bytes of a label; a greater length is no label, but says where the rest of a name stands in a message.
+const LABEL_BYTES_MAX: u8 = 63;
+
+/// The labels of a name, each behind its length, as far as an empty one or the end.
+pub(crate) fn dns_name(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
+    let mut rest = call.data();
+    if rest.len() > NAME_BYTES_MAX {
+        return Ended::Null;
+    }
+    while let [len @ 1..=LABEL_BYTES_MAX, behind @ ..] = rest {
+        let Some((label, next)) = behind.split_at_checked(usize::from(*len)) else { return Ended::Null };
+        if !out.is_empty() {
+            out.push(b'.');
+        }
+        label.iter().for_each(|byte| push_character(*byte, out));
+        rest = next;
+    }
+    // Nothing may stand behind the name.
+    if matches!(rest, [] | [0]) { Ended::Bytes } else { Ended::Null }
+}
+
+/// A byte of a label as names are written (RFC 4343 section 2.1).
+fn push_character(byte: u8, out: &mut Vec<u8>) {
+    match byte {
+        b'.' | b'\\' => out.extend([b'\\', byte]),
+        b'!'..=b'~' => out.push(byte.to_ascii_lowercase()),
+        _ => out.extend([b'\\', b'0' + byte / 100, b'0' + byte / 10 % 10, b'0' + byte % 10]),
+    }
+}
+
+pub(crate) fn group_mac(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
+    match ip(call.data()) {
+        Some(IpAddr::V4(of)) if of.is_multicast() => {
+            let [_, b, c, d] = of.octets();
+            out.extend([0x01, 0x00, 0x5e, b & 0x7f, c, d]);
+        }
+        Some(IpAddr::V6(of)) if of.is_multicast() => {
+            out.extend([0x33, 0x33]);
+            out.extend(&of.octets()[12..]);
+        }
+        _ => return Ended::Null,
+    }
+    Ended::Bytes
+}
+
+pub(crate) fn solicited_node(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
+    let Some(IpAddr::V6(of)) = ip(call.data()) else { return Ended::Null };
+    const PREFIX: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 0);
+    let group = Ipv6Addr::from_bits(PREFIX.to_bits() | of.to_bits() & 0xff_ffff);
+    out.extend(group.octets());
+    Ended::Bytes
+}
+
+fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = || <[u8; 4]>::try_from(bytes).map(|of| IpAddr::V4(Ipv4Addr::from_octets(of)));
+    let v6 = || <[u8; 16]>::try_from(bytes).map(|of| IpAddr::V6(Ipv6Addr::from_octets(of)));
+    v4().or_else(|_| v6()).ok()
+}
