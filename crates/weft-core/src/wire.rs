@@ -149,6 +149,8 @@ pub enum Item {
     Repeat {
         /// Its name.
         name: String,
+        /// All its rounds as a field of this name: [`Width::Rounds`].
+        field: FieldId,
         /// One round; expressions in it may look at fields of the same round and before the REPEAT.
         items: Vec<Self>,
         /// When it ends.
@@ -187,7 +189,7 @@ pub struct Field {
     pub check: Option<Expr>,
     /// It stands in a WHEN, so that it may be missing.
     pub optional: bool,
-    /// It stands in a REPEAT: as a column it has the value of the first round.
+    /// It stands in a REPEAT, and as a column has the value of the first round; or it is all its rounds.
     pub repeated: bool,
     /// The line of the definition.
     pub line: u32,
@@ -208,6 +210,11 @@ pub enum Width {
         /// How many: constant, or from fields before.
         count: Expr,
         /// The most that it may be; more is malformed.
+        max: u32,
+    },
+    /// All rounds of a REPEAT, read as bytes.
+    Rounds {
+        /// The most that they may be.
         max: u32,
     },
 }

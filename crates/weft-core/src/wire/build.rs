@@ -282,6 +282,7 @@ impl<'a> Maker<'a> {
                 self.bits.places.push((id, self.bits.n, 8 * bytes.len()));
                 bytes.iter().for_each(|byte| self.bits.push(u64::from(*byte), 8));
             }
+            Width::Rounds { .. } => {}
         }
         Ok(())
     }
@@ -332,7 +333,7 @@ impl<'a> Maker<'a> {
                 Item::Field(id) => {
                     let width = match self.protocol.fields[usize::from(id.0)].width {
                         Width::Bits { n, .. } => usize::from(n),
-                        Width::Bytes { .. } => 8 * self.width(*id),
+                        Width::Bytes { .. } | Width::Rounds { .. } => 8 * self.width(*id),
                     };
                     (width, stop == Some(*id))
                 }
@@ -386,7 +387,7 @@ impl<'a> Maker<'a> {
         let protocol = &self.protocols[usize::from(lower.protocol.0)];
         for id in ids {
             let width = match &protocol.fields[usize::from(id.0)].width {
-                Width::Bytes { max, .. } => *max as usize,
+                Width::Bytes { max, .. } | Width::Rounds { max } => *max as usize,
                 Width::Bits { n, .. } => usize::from(*n) / 8,
             };
             match lower.values.get(&id) {

@@ -104,6 +104,7 @@ fn value(field: &Field, dice: &mut Dice) -> FieldValue {
             let said = eval::value(count, &Guess(dice.below(GUESS_MAX) as u64));
             FieldValue::Bytes((0..said.min(u64::from(*max))).map(|_| dice.bits() as u8).collect())
         }
+        Width::Rounds { .. } => FieldValue::Bytes(Vec::new()),
     }
 }
 

@@ -177,8 +177,10 @@ impl<'a> Header<'a> {
                         self.items(items)?;
                     }
                 }
-                Item::Repeat { name, items, until, max, line } => {
+                Item::Repeat { name, field, items, until, max, line } => {
+                    let start = self.at / 8;
                     self.repeat(name, items, until, u64::from(*max), *line)?;
+                    self.bytes(*field, start, self.at / 8);
                 }
             }
         }
@@ -201,12 +203,24 @@ impl<'a> Header<'a> {
                     return Err((format!("{} is too long", field.name), field.line));
                 }
                 self.at += 8 * count as usize;
-                FieldValue::Bytes(self.frame.get(at..at + count as usize).unwrap_or_default().to_vec())
+                self.bytes(id, at, self.at / 8);
+                return Ok(());
             }
+            Width::Rounds { .. } => return Ok(()),
         };
-        let found = FoundField { field: id, at, value };
-        self.seen.push(Seen { found, after: self.at.div_ceil(8), repeated: field.repeated });
+        self.note(FoundField { field: id, at, value });
         Ok(())
+    }
+
+    /// Notes a field of bytes; what is cut off is none of it.
+    fn bytes(&mut self, id: FieldId, at: usize, end: usize) {
+        let value = FieldValue::Bytes(self.frame.get(at..end).unwrap_or_default().to_vec());
+        self.note(FoundField { field: id, at, value });
+    }
+
+    fn note(&mut self, found: FoundField) {
+        let repeated = self.protocol.fields[usize::from(found.field.0)].repeated;
+        self.seen.push(Seen { found, after: self.at.div_ceil(8), repeated });
     }
 
     fn repeat(

@@ -217,7 +217,7 @@ pub fn stack(
         let zero = match protocol.fields[usize::from(field.0)].width {
             Width::Bits { .. } => FieldValue::Number(0),
             Width::Bytes { count: Expr::Int(n), .. } => FieldValue::Bytes(vec![0; n as usize]),
-            Width::Bytes { .. } => return Err(StackError::NotConstant(id, *field)),
+            Width::Bytes { .. } | Width::Rounds { .. } => return Err(StackError::NotConstant(id, *field)),
         };
         headers[*at].values.insert(*field, zero);
     }

@@ -256,7 +256,11 @@ impl Cx<'_> {
         let Some(fields) = &field.fields else { return Some("a layer, and no field") };
         field.layer.protocols.iter().zip(fields).find_map(|(protocol, field)| {
             let field = self.formats.field(*protocol, *field);
-            let is_variable = matches!(&field.width, Width::Bytes { count, .. } if !is_constant(count));
+            let is_variable = match &field.width {
+                Width::Bits { .. } => false,
+                Width::Bytes { count, .. } => !is_constant(count),
+                Width::Rounds { .. } => true,
+            };
             fixed(&field.rule).or(is_variable.then_some("as long as the frame says"))
         })
     }
@@ -279,7 +283,7 @@ impl Cx<'_> {
         let fields = field.layer.protocols.iter().zip(field.fields.as_ref()?);
         let bits = fields.map(|(protocol, id)| match self.formats.field(*protocol, *id).width {
             Width::Bits { n, .. } => Some(n),
-            Width::Bytes { .. } => None,
+            Width::Bytes { .. } | Width::Rounds { .. } => None,
         });
         bits.collect::<Option<Vec<u8>>>()?.into_iter().max().map(bits_max)
     }
@@ -290,7 +294,7 @@ impl Cx<'_> {
         let bits = field.layer.protocols.iter().zip(fields).map(|(protocol, id)| {
             match self.formats.field(*protocol, *id).width {
                 Width::Bits { n, .. } => n,
-                Width::Bytes { .. } => 64,
+                Width::Bytes { .. } | Width::Rounds { .. } => 64,
             }
         });
         bits_max(bits.min().unwrap_or(64))

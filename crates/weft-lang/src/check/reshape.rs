@@ -148,13 +148,13 @@ impl Scope<'_, '_> {
         let (ty, rule, is_repeated) = (field.ty, field.rule.clone(), field.repeated);
         let most = match field.width {
             Width::Bits { n, .. } => Some(bits_max(n)),
-            Width::Bytes { .. } => None,
+            Width::Bytes { .. } | Width::Rounds { .. } => None,
         };
         let name = format!("{}.{}", whose.name, ast.name.name);
         let value = self.value_for(&ast.value, ty, false, &format!("`{name}`"))?;
         let why = match fixed(&rule) {
             Some(_) if may_be_absent(&rule) && value.kind == ExprKind::Const(Value::Int(0)) => None,
-            why => why.or(is_repeated.then_some("of each round of a REPEAT")),
+            why => why.or(is_repeated.then_some("of the rounds of a REPEAT")),
         };
         if let Some(why) = why {
             let diagnostic = Diagnostic::error(code::FIELD_FIXED, format!("`{name}` cannot be said"))

@@ -129,7 +129,7 @@ impl<'a> Builder<'_, '_, 'a> {
             let added = match item {
                 WireItem::Field(field) => {
                     if self.header.protocol.fields.len() >= FIELDS_MAX {
-                        self.too_many_fields(field);
+                        self.too_many_fields(field.span);
                         break;
                     }
                     let (id, added) = self.field(field, place, &mut open);
@@ -196,10 +196,10 @@ impl<'a> Builder<'_, '_, 'a> {
         expr::number(self.cx, &self.header, at, ast)
     }
 
-    fn too_many_fields(&mut self, field: &WireField) {
+    fn too_many_fields(&mut self, span: Span) {
         let message = format!("a protocol has {FIELDS_MAX} fields at most");
         let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
-            .at(field.span, "one too many")
+            .at(span, "one too many")
             .with_help("take several that nothing looks at as one: `rest_of_it bytes(n)`");
         self.cx.report(diagnostic);
         self.header.is_gappy = true;
@@ -222,10 +222,6 @@ impl<'a> Builder<'_, '_, 'a> {
                     .with_help("take the inner part as bytes: `options bytes(len)`");
             self.cx.report(diagnostic);
             return None;
-        }
-        if let Some(first) = self.header.repeats.iter().find(|repeat| repeat.name == name.name) {
-            let first = first.span;
-            self.cx.report_duplicate("repetition", name, first);
         }
         // What says how often is read before the first round.
         let early = match until {
@@ -251,6 +247,7 @@ impl<'a> Builder<'_, '_, 'a> {
             }
             _ => None,
         };
+        let field = self.rounds(name, place);
         self.header.repeats[at].n_before = self.header.infos.len();
         if round.min == 0 {
             let message = format!("a round of `{}` may be empty", name.name);
@@ -266,8 +263,36 @@ impl<'a> Builder<'_, '_, 'a> {
             min: round.min.saturating_mul(rounds_min.min(u64::from(max))),
             max: round.max.saturating_mul(u64::from(max)).min(bytes),
         };
-        let line = self.cx.line(span);
-        Some((Item::Repeat { name: name.name.clone(), items, until, max, line }, size))
+        let (line, field) = (self.cx.line(span), field?);
+        self.header.protocol.fields[usize::from(field.0)].width = Width::Rounds { max: size.max as u32 };
+        Some((Item::Repeat { name: name.name.clone(), field, items, until, max, line }, size))
+    }
+
+    /// All rounds of a REPEAT are a field by its name; how long they may be is not known yet.
+    fn rounds(&mut self, name: &Ident, place: Place) -> Option<FieldId> {
+        let id = FieldId(self.header.protocol.fields.len() as u16);
+        if usize::from(id.0) >= FIELDS_MAX {
+            self.too_many_fields(name.span);
+            return None;
+        }
+        if let Some(first) = self.header.protocol.field(&name.name) {
+            let first = self.header.infos[usize::from(first.0)].span;
+            self.cx.report_duplicate("field", name, first);
+        }
+        let info =
+            Info { span: name.span, is_bytes: true, is_broken: false, range: (0, 0), repeat: place.repeat };
+        self.header.infos.push(info);
+        self.header.protocol.fields.push(Field {
+            name: name.name.clone(),
+            width: Width::Rounds { max: 0 },
+            ty: Type::Bytes(None),
+            rule: Rule::Plain,
+            check: None,
+            optional: place.is_optional,
+            repeated: true,
+            line: self.cx.line(name.span),
+        });
+        Some(id)
     }
 
     /// How often a repetition goes round at most: what is written, or what follows.
@@ -339,7 +364,7 @@ impl<'a> Builder<'_, '_, 'a> {
         let ty = self.ty(field, &width, size);
         let range = match width {
             Width::Bits { n, .. } => (0, bits_max(n)),
-            Width::Bytes { .. } => (0, 0),
+            Width::Bytes { .. } | Width::Rounds { .. } => (0, 0),
         };
         let range = match &field.rule {
             Some(ast::WireRule {
@@ -439,7 +464,7 @@ impl<'a> Builder<'_, '_, 'a> {
         let own = match width {
             Width::Bits { n: 1, .. } => Type::Bool,
             Width::Bits { n, .. } => Type::Uint(n.next_power_of_two().max(8)),
-            Width::Bytes { .. } => Type::Bytes(None),
+            Width::Bytes { .. } | Width::Rounds { .. } => Type::Bytes(None),
         };
         let Some(ast) = &field.ty else { return own };
         let Some(ty) = self.cx.type_expr(ast) else { return own };
@@ -513,7 +538,7 @@ impl<'a> Builder<'_, '_, 'a> {
         }
         let most = match self.header.protocol.fields[usize::from(id.0)].width {
             Width::Bits { n, .. } => bits_max(n),
-            Width::Bytes { .. } => 0,
+            Width::Bytes { .. } | Width::Rounds { .. } => 0,
         };
         let fits = |n: u64| is_broken || n <= most;
         match &rule.kind {
@@ -637,6 +662,7 @@ fn reach(items: &[Item], fields: &[Field], wanted: FieldId, at: &mut Option<u64>
                 let bits = match &fields[usize::from(id.0)].width {
                     Width::Bits { n, .. } => Some(u64::from(*n)),
                     Width::Bytes { count, .. } => bytes_of(count).map(|n| 8 * (n % 2)),
+                    Width::Rounds { .. } => None,
                 };
                 *at = at.zip(bits).map(|(at, bits)| (at + bits) % WORD);
             }

@@ -275,8 +275,13 @@ impl<'n> Header<'_, 'n> {
             match item {
                 Item::Field(id) => self.field(*id),
                 Item::When { condition, items } => self.when(condition, items),
-                Item::Repeat { name, items, until, max, line } => {
+                Item::Repeat { name, field, items, until, max, line } => {
+                    let start = self.here();
                     self.repeat(name, items, until, u64::from(*max), *line);
+                    if self.needed.contains(field) {
+                        let len = self.out.b.int_binary(IntOp::Sub, self.cursor.base, start);
+                        self.found(*field, start, (start, len));
+                    }
                 }
             }
         }
@@ -317,6 +322,7 @@ impl<'n> Header<'_, 'n> {
                     self.found(id, start, (start, count_value.value));
                 }
             }
+            Width::Rounds { .. } => {}
         }
     }
 
@@ -421,12 +427,12 @@ impl<'n> Header<'_, 'n> {
         self.cursor = Cursor { base, bits: 0 };
     }
 
-    /// The fields of items that something looks at, those of a REPEAT left out: they are its rounds' own.
+    /// The fields of items that something looks at, those in a REPEAT left out: they are its rounds' own.
     fn fields_in(&self, items: &[Item]) -> Vec<FieldId> {
         let mut ids = Vec::new();
         for item in items {
             match item {
-                Item::Field(id) if self.needed.contains(id) => ids.push(*id),
+                Item::Field(id) | Item::Repeat { field: id, .. } if self.needed.contains(id) => ids.push(*id),
                 Item::When { items, .. } => ids.extend(self.fields_in(items)),
                 Item::Field(_) | Item::Repeat { .. } => {}
             }
@@ -693,7 +699,7 @@ impl<'n> Header<'_, 'n> {
     fn field_number(&mut self, id: FieldId) -> Num {
         let max = match self.protocol.fields[usize::from(id.0)].width {
             Width::Bits { n, .. } => bits_max(n),
-            Width::Bytes { .. } => 0,
+            Width::Bytes { .. } | Width::Rounds { .. } => 0,
         };
         let value = match self.known.fields.get(&id) {
             Some(found) if max > 0 => found.value,

@@ -117,7 +117,7 @@ fn one_place(protocols: &[Protocol], field: &FieldRef) -> Result<StoreAt, String
 
 fn place(protocol: &Protocol, id: FieldId) -> Option<StoreAt> {
     match protocol.fields[usize::from(id.0)].width {
-        Width::Bytes { .. } => Some(StoreAt::Bytes),
+        Width::Bytes { .. } | Width::Rounds { .. } => Some(StoreAt::Bytes),
         Width::Bits { n, little } => {
             let Container { bytes, shift, .. } = container(bits_before(protocol, id)?, n);
             let endian = if little { Endian::Little } else { Endian::Big };
@@ -136,7 +136,7 @@ fn bits_before(protocol: &Protocol, id: FieldId) -> Option<u64> {
                 Item::Field(at) if *at == id => return Some(bits),
                 Item::Field(at) => match fields[usize::from(at.0)].width {
                     Width::Bits { n, .. } => bits += u64::from(n),
-                    Width::Bytes { .. } => bits = 0,
+                    Width::Bytes { .. } | Width::Rounds { .. } => bits = 0,
                 },
                 Item::When { items, .. } | Item::Repeat { items, .. } => {
                     if let Some(found) = find(fields, items, id) {

@@ -125,17 +125,19 @@ fn protocols() -> Vec<Protocol> {
     // A made-up one: a flag, a number if it is set, then pairs until one is marked as the last.
     let mut extra = bits("extra", 16);
     extra.optional = true;
-    let mut repeated = [bits("more", 1), bits("value", 7)];
+    let pairs = Field { width: Width::Rounds { max: 4 }, ty: Type::Bytes(None), ..bits("pairs", 8) };
+    let mut repeated = [bits("more", 1), bits("value", 7), pairs];
     repeated.iter_mut().for_each(|field| field.repeated = true);
-    let [more, value] = repeated;
+    let [more, value, pairs] = repeated;
     let options = Protocol {
         name: "options".into(),
-        fields: vec![bits("has_extra", 8), extra, more, value, bits("tail", 8)],
+        fields: vec![bits("has_extra", 8), extra, more, value, bits("tail", 8), pairs],
         items: vec![
             Item::Field(FieldId(0)),
             Item::When { condition: is(0, 1), items: vec![Item::Field(FieldId(1))] },
             Item::Repeat {
                 name: "pairs".into(),
+                field: FieldId(5),
                 items: vec![Item::Field(FieldId(2)), Item::Field(FieldId(3))],
                 until: Until::Condition(is(2, 0)),
                 max: 4,
@@ -398,11 +400,11 @@ fn no_more_is_looked_at_than_is_asked() {
 #[test]
 fn optional_and_repeated_parts_are_followed() {
     // All behind such a part would be read at the wrong place.
-    let asked = &[(0, OPTIONS, "extra"), (0, OPTIONS, "value"), (0, OPTIONS, "tail")];
+    let asked = &[(0, OPTIONS, "extra"), (0, OPTIONS, "value"), (0, OPTIONS, "tail"), (0, OPTIONS, "pairs")];
     let chain = chain(&protocols(), ROOT, asked);
     let of = |header: &[u8]| shown(parse(&chain, &ethernet(0x0800, &ipv4(250, &[], header))));
-    assert_eq!(of(&[0, 0x85, 0x86, 0x07, 99]), "- 5 99");
-    assert_eq!(of(&[1, 0x12, 0x34, 0x05, 98]), "4660 5 98");
+    assert_eq!(of(&[0, 0x85, 0x86, 0x07, 99]), "- 5 99 858607");
+    assert_eq!(of(&[1, 0x12, 0x34, 0x05, 98]), "4660 5 98 05");
     assert_eq!(of(&[0, 0x81, 0x81, 0x81, 0x81, 0x01, 9]), "options: more than 4 of pairs");
     assert_eq!(of(&[0, 0x81, 0x81]), "options: truncated");
 }
@@ -442,6 +444,7 @@ const ALL: &[Asked] = &[
     (0, OPTIONS, "extra"),
     (0, OPTIONS, "value"),
     (0, OPTIONS, "tail"),
+    (0, OPTIONS, "pairs"),
     (1, ETHERNET, ""),
     (1, VLAN, "vid"),
     (1, IPV4, "ttl"),
