@@ -165,10 +165,11 @@ mod tests {
                 // Who sends, who is meant, and where virtual LANs are apart the port's row of the frame's.
                 "l2_switch" => 3,
                 // Of a route with several paths which of them, of a long packet the MTU of its link, and of both which
-                // path once more as it leaves.
-                name if name.starts_with("router") => 4,
-                "firewall of 200 and router" => 5,
-                "all three, 1 flow" | "all three, 10k flows" => 6,
+                // path once more as it leaves; where a route does not say who is next, which path, the neighbour, the
+                // device's address, and of a neighbour that is asked for whether it was already, and by which address.
+                name if name.starts_with("router") => 9,
+                "firewall of 200 and router" => 10,
+                "all three, 1 flow" | "all three, 10k flows" => 11,
                 "vlan_access" => 0,
                 name if name.contains("simple") => 0,
                 _ => 1,
