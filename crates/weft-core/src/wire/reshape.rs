@@ -394,6 +394,13 @@ impl BitsAt {
 
     /// Writes a number of whatever width, in whatever place.
     fn put_bits(self, bytes: &mut [u8], number: u64) {
+        let (byte, room) = (self.at as usize / 8, 8 - self.at % 8);
+        if self.bits <= room {
+            let (shift, mask) = (room - self.bits, (1u32 << self.bits) - 1);
+            let rest = u32::from(bytes[byte]) & !(mask << shift);
+            bytes[byte] = (rest | (number as u32 & mask) << shift) as u8;
+            return;
+        }
         let (first, end) = (self.at as usize / 8, (self.at + self.bits).div_ceil(8) as usize);
         let number = as_on_wire(number, self.bits, self.little);
         let field = &mut bytes[first..end];
@@ -412,10 +419,11 @@ impl SumAt {
     pub fn put(&self, frame: &mut [u8], partial: Option<(usize, usize)>) {
         let (start, end) = (self.header.0 as usize, self.header.1 as usize);
         let at = self.at as usize;
-        let behind = match self.sum {
-            Checksum::Header => end,
-            _ => frame.len(),
-        };
+        if self.sum == Checksum::Header {
+            let value = !fold(sum(&frame[start..end]));
+            return frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
+        }
+        let behind = frame.len();
         if self.sum == Checksum::Crc32c {
             let crc = eval::crc32c(&frame[start..]).to_le_bytes();
             return frame[at..at + 4].copy_from_slice(&crc);
