@@ -743,7 +743,8 @@ impl Scope<'_, '_> {
             let table = self.table_ref(table)?;
             return Some(leaf(ExprKind::CountRows(table), Type::Int(64), false, span));
         }
-        if let Some(found) = self.present(&lower, args, span) {
+        if let Some(found) = self.present(&lower, args, span).or_else(|| self.session_key(&lower, args, span))
+        {
             return found;
         }
         if star.is_none()
@@ -959,7 +960,7 @@ pub(super) fn and(left: Expr, right: Expr) -> Expr {
     Expr { kind, ty: Type::Bool, nullable, fallible, span }
 }
 
-fn function(function: Function, args: Vec<Expr>, ty: Type, fallible: bool, span: Span) -> Expr {
+pub(super) fn function(function: Function, args: Vec<Expr>, ty: Type, fallible: bool, span: Span) -> Expr {
     let (nullable, part_fails) = flags(&args);
     Expr { kind: ExprKind::Function { function, args }, ty, nullable, fallible: fallible || part_fails, span }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_core::Type;
 use weft_core::wire::{FieldId, FieldRef, LayerRef, Protocol, ProtocolId, Union, Width, bits_max};
 
+use super::expr::function;
 use super::scope::{Scope, View, leaf, with_nearest};
 use super::sure::Sure;
 use super::wire::{Unions, fixed};
@@ -12,7 +13,8 @@ use super::{Cx, quoted_list};
 use crate::ast::{self, Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    BoundPlace, Column, CompareOp, Direction, Element, Expr, ExprKind, HandlerKind, Layer, Meta, Place,
+    BoundPlace, Column, CompareOp, Direction, Element, Expr, ExprKind, Function, HandlerKind, Layer, Meta,
+    Place,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -136,6 +138,26 @@ impl Formats {
             return false;
         }
         own.protocols.iter().all(|own| self.stands_on(*own, &of.protocols))
+    }
+
+    /// The fields of the `SESSION KEY` of a layer, in their order; None if one of its protocols has none, or not as many.
+    fn session_key(&self, layer: &LayerRef) -> Option<Vec<FieldRef>> {
+        let key = |of: &ProtocolId| &self.protocols[usize::from(of.0)].session_key;
+        let n = key(layer.protocols.first()?).len();
+        if n == 0 || layer.protocols.iter().any(|of| key(of).len() != n) {
+            return None;
+        }
+        let nth = |nth: usize| {
+            let (protocols, fields) = layer.protocols.iter().map(|of| key(of)[nth]).unzip();
+            FieldRef::first(LayerRef { level: layer.level, protocols }, fields)
+        };
+        Some((0..n).map(nth).collect())
+    }
+
+    /// The type of a column: that of its field in the first of its protocols.
+    fn type_of(&self, field: &FieldRef) -> Type {
+        let first = field.layer.protocols.iter().zip(field.fields.iter().flatten()).next();
+        first.map_or(Type::Bool, |(protocol, id)| self.field(*protocol, *id).ty)
     }
 
     /// Whether a header of one protocol always comes with one of others: it is one of them, or whatever carries it in
@@ -413,6 +435,53 @@ impl Scope<'_, '_> {
                 Some(None)
             }
         }
+    }
+
+    /// `session_key(layer)`: a hash of the fields by which its definition tells sessions apart. None: it is none.
+    pub(super) fn session_key(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Option<Option<Expr>> {
+        if name != "session_key" || !self.is_packet() {
+            return None;
+        }
+        let layer = match args {
+            [ast::Expr { kind: ast::ExprKind::Path(path), .. }] => {
+                Some((path, self.cx.layer_of(&path.segments)))
+            }
+            _ => None,
+        };
+        let (path, layer) = match layer {
+            Some((path, Some((layer, _, [])))) => (path, layer),
+            Some((path, None)) => {
+                self.unknown_layer(path);
+                return Some(None);
+            }
+            _ => {
+                let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, "`session_key` takes a layer")
+                    .at(span, "of what?")
+                    .with_help("write `session_key(rtp)`, or `session_key(inner.ip)`");
+                self.cx.report(diagnostic);
+                return Some(None);
+            }
+        };
+        let Some(fields) = self.cx.formats.session_key(&layer) else {
+            let message = format!("sessions of `{}` have no key", path.to_dotted());
+            let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
+                .at(path.span, "its definition does not say by which fields they are told apart")
+                .with_help("add `SESSION KEY (field, ...)` to it, or write `hash(field, ...)`");
+            self.cx.report(diagnostic);
+            return Some(None);
+        };
+        Some(self.hash_of(&path.to_dotted(), fields, span))
+    }
+
+    fn hash_of(&mut self, layer: &str, fields: Vec<FieldRef>, span: Span) -> Option<Expr> {
+        let mut parts = Vec::new();
+        for (nth, field) in fields.into_iter().enumerate() {
+            let ty = self.cx.formats.type_of(&field);
+            let nullable = !self.cx.formats.is_always_there(&self.element.layer, &field);
+            let found = FrameColumn { field, ty, nullable };
+            parts.push(self.frame_value(found.into(), &format!("session_key({layer}) {nth}"), span)?);
+        }
+        Some(function(Function::Hash, parts, Type::Uint(64), false, span))
     }
 
     /// Reports a path whose first part names no layer.
