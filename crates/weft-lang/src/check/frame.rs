@@ -140,7 +140,8 @@ impl Formats {
         own.protocols.iter().all(|own| self.stands_on(*own, &of.protocols))
     }
 
-    /// The fields of the `SESSION KEY` of a layer, in their order; None if one of its protocols has none, or not as many.
+    /// The fields of the `SESSION KEY` of a layer, in their order; None if one of its protocols has none, or another
+    /// number of them.
     fn session_key(&self, layer: &LayerRef) -> Option<Vec<FieldRef>> {
         let key = |of: &ProtocolId| &self.protocols[usize::from(of.0)].session_key;
         let n = key(layer.protocols.first()?).len();
