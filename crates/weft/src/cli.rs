@@ -91,7 +91,7 @@ pub(crate) enum Command {
     Import(ImportArgs),
     /// Watch what a running network does
     Top(TopArgs),
-    /// Run the packets of a capture through a chain, and tell what it does with them
+    /// Run the packets of captures through chains, and tell what these do with them
     Replay(ReplayArgs),
     /// Make random packets of the wire formats of a program, and see whether they are read as they were built
     Generate(GenerateArgs),
@@ -303,18 +303,20 @@ pub(crate) enum Output {
 
 #[derive(Args)]
 #[command(after_help = "Examples:\n  weft replay network.weft --chain edge --in yesterday.pcap\n  \
+                        weft replay network.weft --in lan=inside.pcap --in wan=outside.pcap\n  \
                         weft replay network.weft --in yesterday.pcap --out left.pcap -o json\n  \
                         weft replay network.weft --in yesterday.pcap --annotate --out told.pcapng")]
 pub(crate) struct ReplayArgs {
     /// The file that the program begins with
     pub(crate) file: String,
-    /// The chain; with one chain on ports, it need not be named
+    /// The chain; with one chain on ports, or where each capture names its port, it need not be named
     #[arg(long, value_name = "NAME")]
     pub(crate) chain: Option<String>,
-    /// The capture: pcap or pcapng
-    #[arg(long = "in", value_name = "FILE")]
-    pub(crate) input: String,
-    /// The port at which its packets arrive; by default the first of the chain
+    /// A capture, pcap or pcapng, and the port at which its packets arrive; may be given several times, once for each
+    /// port: packets arrive in the order of their times, and all chains run
+    #[arg(long = "in", value_name = "[PORT=]FILE", required = true)]
+    pub(crate) inputs: Vec<String>,
+    /// The port at which packets of a FILE without PORT arrive; by default the first of the chain
     #[arg(long, value_name = "NAME")]
     pub(crate) port: Option<String>,
     /// Write what leaves into this file: pcap if it ends in .pcap, else pcapng with an interface for each port

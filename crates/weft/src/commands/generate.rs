@@ -46,7 +46,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Fault> {
     }
     let mut made = Made::new(protocols, first, wanted);
     let mut capture = match &args.out {
-        Some(path) => Some(Capture::with_interfaces(path.as_ref(), made.link_type(), &[])?.0),
+        Some(path) => Some(Capture::with_interfaces(path.as_ref(), &[(made.link_type(), "")])?.0),
         None => None,
     };
     let (mut dice, mut progress) = (Dice::from_seed(args.seed), Progress::new(Instant::now()));

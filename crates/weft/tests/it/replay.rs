@@ -76,6 +76,17 @@ pub(crate) fn capture(path: &Path, packets: &[Vec<u8>]) {
     std::fs::write(path, bytes).expect("the folder is ours");
 }
 
+/// A capture of packets and of when they came, in milliseconds.
+fn capture_at(path: &Path, packets: impl IntoIterator<Item = (i64, Vec<u8>)>) {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(Style::default(), LinkType::ETHERNET, "", &mut bytes);
+    for (at_ms, packet) in packets {
+        let at = weft_core::Time(1_000_000_000 + at_ms * 1_000_000);
+        writer.write(&Packet { at, bytes: &packet, ..Packet::default() }, &mut bytes).expect("it is short");
+    }
+    std::fs::write(path, bytes).expect("the folder is ours");
+}
+
 /// If this failed, nobody could try a rule set against yesterday's traffic.
 #[test]
 fn a_chain_is_tried_on_a_capture() {
@@ -729,10 +740,8 @@ END;
 fn rules_that_packets_add_hold_for_those_behind_them() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
-    let mut bytes = Vec::new();
-    let mut writer = Writer::new(Style::default(), LinkType::ETHERNET, "", &mut bytes);
     // A scan of a port each ten milliseconds, of which the fourth is one too many.
-    for n in 0..100_u16 {
+    let scan = (0..100_u16).map(|n| {
         let mut frame = packet(64, 1_000 + n);
         frame[23] = 6;
         frame[16..18].copy_from_slice(&40_u16.to_be_bytes());
@@ -741,10 +750,9 @@ fn rules_that_packets_add_hold_for_those_behind_them() {
         frame[24..26].copy_from_slice(&header.to_be_bytes());
         frame.truncate(38);
         frame.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0, 9, 0, 0, 0, 0]);
-        let at = weft_core::Time(1_000_000_000 + i64::from(n) * 10_000_000);
-        writer.write(&Packet { at, bytes: &frame, ..Packet::default() }, &mut bytes).expect("it is short");
-    }
-    std::fs::write(&path, bytes).expect("the folder is ours");
+        (i64::from(n) * 10, frame)
+    });
+    capture_at(&path, scan);
     let text = "IMPORT 'library/elements/scan_guard.weft';
 CREATE PORT wan ON memory;
 CREATE PORT lan ON memory;
@@ -804,16 +812,8 @@ CREATE CHAIN edge ON PORT wan -> lan AS scan_guard (limit = 3, lasting = '500 ms
 fn rules_grow_old_in_the_time_of_the_capture() {
     let folder = Folder::new();
     let path = folder.0.join("in.pcap");
-    let mut bytes = Vec::new();
-    let mut writer = Writer::new(Style::default(), LinkType::ETHERNET, "", &mut bytes);
     // For half a second a packet each ten milliseconds, a pause of half a second, and again.
-    for n in (0..50).chain(100..150) {
-        let at = weft_core::Time(1_000_000_000 + n * 10_000_000);
-        writer
-            .write(&Packet { at, bytes: &packet(64, 53), ..Packet::default() }, &mut bytes)
-            .expect("it is short");
-    }
-    std::fs::write(&path, bytes).expect("the folder is ours");
+    capture_at(&path, (0..50).chain(100..150).map(|n| (n * 10, packet(64, 53))));
     for (ttl, dropped) in [("", 1..=1), ("TTL '200 ms' ON ACCESS", 2..=2), ("TTL '200 ms'", 4..=6)] {
         let text = format!(
             "IMPORT 'library/protocols/all.weft';
@@ -839,6 +839,193 @@ CREATE CHAIN edge ON PORT wan -> lan AS knock; END;
             assert!(dropped.contains(&n), "{ttl}: {n} of {told}");
         }
     }
+}
+
+const TWO_WAYS: &str = "IMPORT 'library/protocols/all.weft';
+CREATE PORT lan ON memory;
+CREATE PORT wan ON memory;
+CREATE TABLE open (dst_port U64 PRIMARY KEY, n U64 = 0) MAX 100 ROWS EVICT OLDEST;
+CREATE ELEMENT opens ON udp AS ON PACKET UPSERT open KEY (udp.dst_port) SET n = n + 1; END;
+CREATE ELEMENT closed ON udp AS
+  ON PACKET IF NOT EXISTS (SELECT * FROM open WHERE dst_port = udp.dst_port) THEN DROP; END IF;
+END;
+CREATE CHAIN out ON PORT lan -> wan AS opens; END;
+CREATE CHAIN back ON PORT wan -> lan AS closed; END;
+";
+
+/// If this failed, a box with two sides could be tried with the packets of one of them alone, or answers would come
+/// before their questions.
+#[test]
+fn captures_of_several_ports_arrive_in_the_order_of_their_times() {
+    let folder = Folder::new();
+    folder.write("two_ways.weft", TWO_WAYS);
+    let path = |name: &str| folder.0.join(name);
+    capture_at(&path("lan.pcapng"), [(10, packet(64, 53)), (30, packet(64, 80))]);
+    let answers = [(5, packet(9, 53)), (10, packet(8, 53)), (20, packet(7, 80)), (40, packet(6, 80))];
+    capture_at(&path("wan.pcapng"), answers);
+    let replay = |args: &[&str]| {
+        let done = output(weft(&folder).current_dir(&folder.0).args(["replay", "two_ways.weft"]).args(args));
+        assert_eq!(done.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        done
+    };
+    let told = |args: &[&str]| {
+        let done = replay(&[args, &["-o", "json"]].concat());
+        serde_json::from_slice::<serde_json::Value>(&done.stdout).expect("it is data")
+    };
+    let passed = |told: &serde_json::Value| told["ports"][0]["out"].as_u64().expect("a number");
+    let (lan, wan) = (["--in", "lan=lan.pcapng"], ["--in", "wan=wan.pcapng"]);
+    let both = [lan, wan].concat();
+    for backend in ["jit", "interp"] {
+        let all = told(&[&both[..], &["--backend", backend]].concat());
+        assert_eq!((passed(&all), &all["packets"]), (2, &6.into()), "{all}");
+        let chains = all["chains"].as_array().into_iter().flatten();
+        let chains: Vec<_> = chains
+            .map(|chain| (&chain["name"], &chain["packets"], &chain["elements"][0]["dropped"]))
+            .collect();
+        assert_eq!(chains, [(&"out".into(), &2.into(), &0.into()), (&"back".into(), &4.into(), &2.into())]);
+        assert_eq!((&all["inputs"][1]["port"], &all["inputs"][1]["packets"]), (&"wan".into(), &4.into()));
+        assert!(all["chain"].is_null() && all["input"].is_null() && all["broken"].is_null(), "{all}");
+    }
+    // Of one time, the one that is named first comes first.
+    assert_eq!(passed(&told(&[wan, lan].concat())), 1);
+    let paced = told(&[&both[..], &["--speed", "recorded"]].concat());
+    assert_eq!(passed(&paced), 2);
+    assert!(paced["captured_seconds"].as_f64() >= Some(0.035), "{paced}");
+    let limited = told(&[&both[..], &["--limit", "3"]].concat());
+    assert_eq!((passed(&limited), &limited["packets"]), (1, &3.into()));
+    // One chain, by its name or by the port.
+    for one in [&["--in", "wan=wan.pcapng", "--chain", "back"][..], &["--in", "wan.pcapng", "--port", "wan"]]
+    {
+        let one = told(one);
+        assert_eq!((passed(&one), &one["chain"], &one["port"]), (0, &"back".into(), &"wan".into()), "{one}");
+    }
+    assert_eq!(passed(&told(&[&wan[..], &["--in", "lan.pcapng", "--port", "lan"]].concat())), 1);
+
+    let text = String::from_utf8(replay(&both).stdout).expect("it is text");
+    let wanted = "
+capture     port  packets  passed over  in part
+lan.pcapng  lan         2            -        -
+wan.pcapng  wan         4            -        -
+
+chain `out`: 2 packets
+element  seen  dropped  aborted  redirected  failed
+opens       2        -        -           -       -
+
+chain `back`: 4 packets
+element  seen  dropped  aborted  redirected  failed
+closed      4        2        -           -       -
+
+packets that went no further  where            packets
+drop by closed                two_ways.weft:7        2
+
+port  in  out
+lan    2    2
+wan    4    2
+";
+    assert!(
+        text.starts_with("chains `out`, `back` on ports `lan`, `wan`: 6 packets of 2 captures in "),
+        "{text}"
+    );
+    assert_eq!(text.split_once('\n').expect("lines").1, wanted);
+
+    replay(&[&both[..], &["--annotate", "--out", "told.pcapng"]].concat());
+    let (mut reader, mut fates) = (Reader::new(), Vec::new());
+    reader.push(&std::fs::read(path("told.pcapng")).expect("it was written"));
+    while let Some(record) = reader.next().expect("it is whole") {
+        let comment = record.comments().next().map(|comment| comment.to_string()).unwrap_or_default();
+        fates.push((record.interface, record.bytes[22], comment.contains("forward")));
+    }
+    let wanted = [(1, 9, false), (0, 64, true), (1, 8, true), (1, 7, false), (0, 64, true), (1, 6, true)];
+    assert_eq!(fates, wanted);
+}
+
+/// If this failed, a capture that ends early would take the others with it.
+#[test]
+fn a_capture_that_is_cut_short_leaves_the_others_whole() {
+    let folder = Folder::new();
+    let program = folder.write("two_ways.weft", TWO_WAYS);
+    let path = |name: &str| folder.0.join(name);
+    capture_at(&path("lan"), [(10, packet(64, 53)), (30, packet(64, 80))]);
+    capture_at(&path("wan"), [20, 40, 60].map(|at| (at, packet(9, 53))));
+    let whole = std::fs::read(path("lan")).expect("it was written");
+    let mut damaged = whole.clone();
+    let end = damaged.len() - 4;
+    damaged[end..].copy_from_slice(&[1, 2, 3, 4]);
+    for (bytes, status, n) in [(&whole[..whole.len() - 9], 0, 1), (&damaged, 1, 1)] {
+        std::fs::write(path("lan"), bytes).expect("the folder is ours");
+        let mut replay = weft(&folder);
+        replay.current_dir(&folder.0).arg("replay").arg(&program);
+        let done = output(replay.args(["--in", "lan=lan", "--in", "wan=wan", "-o", "json"]));
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(status), "{said}");
+        assert_eq!(said.lines().filter(|line| line.starts_with("weft: lan: ")).count(), 1, "{said}");
+        let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+        let inputs = &told["inputs"];
+        assert_eq!((&inputs[0]["packets"], &inputs[1]["packets"]), (&n.into(), &3.into()), "{told}");
+        assert!(inputs[0]["broken"].is_string() && inputs[1]["broken"].is_null(), "{told}");
+        assert_eq!(told["ports"][0]["out"], 3, "{told}");
+    }
+}
+
+/// If this failed, IP packets of one port would be read as frames, because those of another are.
+#[test]
+fn packets_of_ports_of_two_kinds_are_written_as_what_they_are() {
+    let folder = Folder::new();
+    let text = "CREATE PORT lan ON memory;
+CREATE PORT vpn ON tun 'tun0';
+CREATE CHAIN frames ON PORT lan -> lan AS END;
+CREATE CHAIN packets ON PORT vpn -> vpn AS END;
+";
+    let program = folder.write("two_kinds.weft", text);
+    capture_at(&folder.0.join("in"), [(10, packet(64, 53))]);
+    for (out, status) in [("out.pcap", 2), ("out.pcapng", 0)] {
+        let mut replay = weft(&folder);
+        replay.current_dir(&folder.0).arg("replay").arg(&program).args(["--in", "lan=in", "--in", "vpn=in"]);
+        let done = output(replay.args(["--out", out]));
+        assert_eq!(done.status.code(), Some(status), "{}", String::from_utf8_lossy(&done.stderr));
+        assert_eq!(folder.0.join(out).exists(), status == 0);
+    }
+    let (mut reader, mut left) = (Reader::new(), Vec::new());
+    reader.push(&std::fs::read(folder.0.join("out.pcapng")).expect("it was written"));
+    while let Some(record) = reader.next().expect("it is whole") {
+        left.push((record.link, record.bytes.to_vec()));
+    }
+    let frame = packet(64, 53);
+    assert_eq!(left, [(LinkType::ETHERNET, frame.clone()), (LinkType::RAW, frame[14..].to_vec())]);
+}
+
+/// Whoever errs in a port would look for an answer in packets that went elsewhere.
+#[test]
+fn captures_and_ports_that_do_not_fit_are_told() {
+    let folder = Folder::new();
+    let program = folder.write("two_ways.weft", TWO_WAYS);
+    capture_at(&folder.0.join("a"), [(10, packet(64, 53))]);
+    capture_at(&folder.0.join("b=c"), [(10, packet(64, 53))]);
+    let replay = |args: &str| {
+        let mut replay = weft(&folder);
+        replay.current_dir(&folder.0).arg("replay").arg(&program).args(args.split(' '));
+        let done = output(&mut replay);
+        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    for (args, why) in [
+        ("--in a", "--port PORT, or --in PORT=FILE"),
+        ("--in a --in b=c --port lan", "--in PORT=FILE for each capture"),
+        ("--in lan=a --in lan=b=c", "two captures arrive at port `lan`: a and b=c"),
+        ("--in lan=a --in a --port lan", "two captures arrive at port `lan`"),
+        ("--in lam=a", "there is no port `lam`, and no file lam=a"),
+        ("--in a --port lam", "a port that a chain is on is meant: `lan`, `wan`"),
+        ("--in lan=a --chain back", "a port that chain `back` is on is meant: `wan`"),
+        ("--in lan=a --port lan", "leave it out"),
+        ("--in lan=a --in wan=b=c --out b=c", "--out would write over the capture that is read"),
+        ("--in lan=a --in wan=b=c --rows a", "--rows would write over the capture that is read"),
+    ] {
+        let (status, said) = replay(args);
+        assert!(status == Some(2) && said.contains(why), "{args}: {said}");
+    }
+    // A file may have a `=` in its name, and one that is not there is told as such.
+    assert_eq!(replay("--in b=c --port lan").0, Some(0));
+    assert_eq!(replay("--in wan=b=c").0, Some(0));
+    assert_eq!(replay("--in ./none=c --port lan").0, Some(3));
 }
 
 /// If this failed, a group would part what is to stay together, by whatever the program says that is, or send all to

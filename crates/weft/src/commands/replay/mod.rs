@@ -1,5 +1,7 @@
-//! `weft replay`: what a chain does with the packets of a capture.
+//! `weft replay`: what chains do with the packets of captures.
 
+mod choice;
+mod inputs;
 pub(super) mod output;
 mod report;
 #[cfg(test)]
@@ -15,26 +17,25 @@ use crate::running::{ask, backend, changes_of};
 use crate::source::{Files, require};
 use crate::stderr;
 use crate::stdout;
+use choice::Choice;
+use inputs::Inputs;
 use output::{Annotated, Outputs, RowsFile, spare_input};
 use report::Report;
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_api::Answer;
-use weft_core::frame::{Frame, Pool, PoolConfig};
+use weft_core::frame::{Frame, Pool};
 use weft_core::{Interval, Time};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{PacketConfig, PacketEngine, Watch};
 use weft_engine::plan::SinkTarget;
 use weft_engine::rules::{Change, TableName};
 use weft_engine::state::StateStore;
-use weft_io::packet::file::{FileSource, Pace};
-use weft_io::packet::{Device as _, Link, Place};
+use weft_io::packet::Link;
 use weft_io::{TableRow, clock};
 use weft_lang::diagnostic::render_all;
-use weft_lang::hir::{Chain, Edge, Network, PortKind};
+use weft_lang::hir::{Network, Port, PortKind};
 use weft_lang::source::SourceMap;
-use weft_proto::capture::{self, LinkType};
 
 /// Timers that are caught up with one by one between two packets; what lies beyond in a longer gap happens at once.
 const CATCH_UP_MAX: usize = 10_000;
@@ -51,34 +52,27 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
     let checked = check_files(&args.file, &mut Files::on_disk());
     stderr::print(&render_all(&checked.diagnostics, &checked.sources, super::render_options()));
     let Some(network) = &checked.network else { return Err(Fault::told(checked.at_fault)) };
-    let chain = chain_of(network, args.chain.as_deref())?;
-    let port = port_of(network, chain, args.port.as_deref())?;
+    let choice = Choice::of(network, args)?;
     let tell = |diagnostics: Vec<_>| {
         stderr::print(&render_all(&diagnostics, &checked.sources, super::render_options()));
         Fault::told(crate::compile::at_fault(&diagnostics))
     };
-    let lowered = packets::lower(network, &checked.sources, 1, |of| of.name == chain.name).map_err(tell)?;
+    let lowered = packets::lower(network, &checked.sources, 1, |chain| {
+        choice.chains.iter().any(|meant| meant.name == chain.name)
+    });
+    let lowered = lowered.map_err(tell)?;
     let backend = backend(args.backend)?;
     let mut store = StateStore::new(1);
     let mut staged = store.stage();
     let plan = packets::plan(network, lowered, 1, &mut staged, &*backend).map_err(tell)?;
     store.commit(staged);
 
-    let pace = if args.speed == Speed::Recorded { Pace::Recorded } else { Pace::Full };
-    let on = &network.ports[usize::from(port)];
-    let link = if on.kind == PortKind::Tun { Link::Ip } else { Link::Ethernet };
-    let source = FileSource::open(args.input.as_ref(), link, Place { port, queue: 0 }, pace);
-    let source = source.map_err(|error| refused_capture(&error))?;
-    if let (Link::Ethernet, Some(other)) = (link, source.link_type().filter(|of| *of != LinkType::ETHERNET)) {
-        let (file, name) = (&args.input, &on.name);
-        stderr::line(format_args!(
-            "weft: {file} is of {other}: at port `{name}` its packets have an Ethernet header with addresses of zeros"
-        ));
-    }
+    let links: Vec<Link> = network.ports.iter().map(link_of).collect();
+    let inputs = Inputs::open(&choice.arrivals, &plan, &links, args.speed)?;
     let tables = Tables::new(network, &checked.sources, store, &plan);
     // What is wrong with a question is told before a long capture is read.
     tables.ask(&args.query, Time::default())?;
-    let mut replay = Replay::new(Arc::new(plan), port, args, source)?;
+    let mut replay = Replay::new(Arc::new(plan), &links, args, inputs)?;
     replay.tables = Some(tables);
     let (report, ended) = replay.run()?;
     if let Some(link) = network.links.first() {
@@ -94,43 +88,9 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
     ended
 }
 
-/// The chain that is meant: with one on ports, it need not be named.
-fn chain_of<'n>(network: &'n Network, name: Option<&str>) -> Result<&'n Chain, Fault> {
-    let on_ports = || network.chains.iter().filter(|chain| chain.edge.calls().is_none());
-    let names = || on_ports().map(|chain| format!("`{}`", chain.name)).collect::<Vec<_>>().join(", ");
-    match (name, on_ports().count()) {
-        (_, 0) => {
-            Err(Fault::Input("the program has no chain ON PORT: there is nothing to replay".to_owned()))
-        }
-        (None, 1) => Ok(on_ports().next().expect("it was counted")),
-        (None, _) => Err(Fault::usage(format!("say which chain with --chain: {}", names()))),
-        (Some(name), _) => on_ports().find(|chain| chain.name == name).ok_or_else(|| {
-            Fault::usage(format!("there is no chain `{name}` on ports; there is: {}", names()))
-        }),
-    }
-}
-
-/// The port that the capture feeds: the chain's first, unless it is named.
-fn port_of(network: &Network, chain: &Chain, name: Option<&str>) -> Result<u16, Fault> {
-    let Edge::Packets { ports, .. } = &chain.edge else { unreachable!("the chain is on ports") };
-    let port_name = |port: &usize| network.ports[*port].name.as_str();
-    let port = match name {
-        None => ports.first(),
-        Some(name) => ports.iter().find(|port| port_name(port) == name),
-    };
-    port.map(|port| *port as u16).ok_or_else(|| {
-        let names: Vec<_> = ports.iter().map(|port| format!("`{}`", port_name(port))).collect();
-        Fault::usage(format!("--port is one that chain `{}` is on: {}", chain.name, names.join(", ")))
-    })
-}
-
-/// A capture that cannot be opened is at fault itself if it was there.
-fn refused_capture(error: &weft_io::packet::OpenError) -> Fault {
-    match fault_of(&error.error) {
-        Some(_) => Fault::Input(error.to_string()),
-        None if error.error.kind() == io::ErrorKind::Unsupported => Fault::Input(error.to_string()),
-        None => Fault::environment(error),
-    }
+/// What packets begin with at a port.
+fn link_of(port: &Port) -> Link {
+    if port.kind == PortKind::Tun { Link::Ip } else { Link::Ethernet }
 }
 
 /// Of two measures of the same work, that which will be at its end first.
@@ -143,19 +103,13 @@ fn nearer_end(bytes: (u64, Option<u64>), packets: (u64, Option<u64>)) -> (u64, O
     if is_limit_nearer { packets } else { bytes }
 }
 
-/// What is wrong with the capture, if that is why reading it failed.
-fn fault_of(error: &io::Error) -> Option<&capture::ReadError> {
-    error.get_ref()?.downcast_ref()
-}
-
 /// A replay under way.
 struct Replay<'a, 'n> {
     args: &'a ReplayArgs,
     plan: Arc<PacketPlan>,
-    port: u16,
-    source: FileSource,
+    inputs: Inputs,
     pool: Pool,
-    /// It begins with the first packet: its time is the capture's.
+    /// It begins with the first packet: its time is that of the captures.
     engine: Option<PacketEngine>,
     outputs: Outputs,
     annotated: Option<Annotated>,
@@ -176,7 +130,7 @@ struct Tables<'a> {
     network: &'a Network,
     sources: &'a SourceMap,
     store: StateStore,
-    /// The chain has sinks `TO TABLE`.
+    /// Chains have sinks `TO TABLE`.
     learns: bool,
     /// Rows that the tables did not take.
     refused: u64,
@@ -242,25 +196,23 @@ impl<'a> Tables<'a> {
 impl<'a, 'n> Replay<'a, 'n> {
     fn new(
         plan: Arc<PacketPlan>,
-        port: u16,
+        links: &[Link],
         args: &'a ReplayArgs,
-        source: FileSource,
+        inputs: Inputs,
     ) -> Result<Self, Fault> {
-        let link = source.link();
-        spare_input(args, &plan)?;
+        spare_input(args, &inputs, &plan)?;
         let (mut outputs, mut annotated) = (Outputs::nowhere(), None);
         match (&args.out, &args.out_dir) {
-            (Some(path), _) if args.annotate => annotated = Some(Annotated::create(path, link, &plan)?),
-            (Some(path), _) => outputs = Outputs::to_file(path, link, &plan)?,
-            (None, Some(folder)) => outputs = Outputs::to_folder(folder, link, &plan)?,
+            (Some(path), _) if args.annotate => annotated = Some(Annotated::create(path, links, &plan)?),
+            (Some(path), _) => outputs = Outputs::to_file(path, links, &inputs, &plan)?,
+            (None, Some(folder)) => outputs = Outputs::to_folder(folder, links, &plan)?,
             (None, None) => {}
         }
         Ok(Self {
             args,
             plan,
-            port,
-            source,
-            pool: Pool::new(PoolConfig::default()),
+            pool: inputs.pool(),
+            inputs,
             engine: None,
             outputs,
             annotated,
@@ -274,21 +226,20 @@ impl<'a, 'n> Replay<'a, 'n> {
         })
     }
 
-    /// What came of it, and whether the capture was whole.
+    /// What came of it, and whether the captures were whole.
     fn run(mut self) -> Result<(Report<'n>, Result<(), Fault>), Fault> {
         let begun = Instant::now();
         let mut progress = Progress::new(begun);
         let mut batch = Vec::new();
-        let (mut ended, mut broken) = (Ok(()), None);
-        while !self.source.is_finished() && self.n < self.args.limit.unwrap_or(u64::MAX) {
-            match self.source.receive(&mut self.pool, &mut batch, clock::now()) {
-                Ok(0) => self.wait()?,
-                Ok(_) => self.take(&mut batch)?,
-                Err(error) => {
-                    let (why, fault) = self.broken(&error);
-                    (ended, broken) = (fault, Some(why));
-                    break;
-                }
+        loop {
+            let left = self.args.limit.unwrap_or(u64::MAX) - self.n;
+            if left == 0 || self.inputs.is_finished() {
+                break;
+            }
+            self.inputs.receive(&mut self.pool, &mut batch, left, clock::now());
+            match batch.is_empty() {
+                true => self.wait()?,
+                false => self.take(&mut batch)?,
             }
             progress.show(self.n, self.done());
         }
@@ -299,16 +250,11 @@ impl<'a, 'n> Replay<'a, 'n> {
         let took = begun.elapsed();
         let stats = self.engine.as_ref().map(PacketEngine::stats).unwrap_or_default();
         let span = self.first.map_or(Interval::ZERO, |first| self.last - first);
-        let refused = self.source.counters().refused_in;
-        let name = self.plan.ports[usize::from(self.port)].clone();
+        let (inputs, ended) = self.inputs.close(&self.plan);
         let report = Report {
-            chain: self.plan.chains[0].program.name.clone(),
-            port: name,
-            input: self.args.input.clone(),
+            chains: self.plan.chains.iter().map(|chain| chain.program.name.clone()).collect(),
+            inputs,
             packets: self.n,
-            refused,
-            truncated: self.source.truncated(),
-            broken,
             took,
             span,
             rows: self.rows,
@@ -323,37 +269,16 @@ impl<'a, 'n> Replay<'a, 'n> {
         Ok((report, ended))
     }
 
-    /// How much of the work is done, and all of it: bytes of the file, or packets where their limit comes sooner.
+    /// How much of the work is done, and all of it: bytes of the files, or packets where their limit comes sooner.
     fn done(&self) -> (u64, Option<u64>) {
-        nearer_end(self.source.progress(), (self.n, self.args.limit))
-    }
-
-    /// Why the capture ends here, and whether that is a failure. What is whole was processed, so one that is merely cut
-    /// short is none.
-    fn broken(&self, error: &io::Error) -> (String, Result<(), Fault>) {
-        let input = &self.args.input;
-        match fault_of(error) {
-            Some(fault) if matches!(fault.fault, capture::Fault::Cut { .. }) => {
-                stderr::line(format_args!(
-                    "weft: {input}: {fault}; the {} in front of that were processed",
-                    self.n
-                ));
-                (fault.to_string(), Ok(()))
-            }
-            Some(fault) => (fault.to_string(), Err(Fault::Input(format!("{input}: {fault}")))),
-            None => (error.to_string(), Err(Fault::environment(format!("cannot read {input}: {error}")))),
-        }
+        nearer_end(self.inputs.progress(), (self.n, self.args.limit))
     }
 
     /// Runs a batch; timers that are due between its packets go off between them.
     fn take(&mut self, batch: &mut Vec<Frame>) -> Result<(), Fault> {
-        let left = self.args.limit.unwrap_or(u64::MAX) - self.n;
-        for frame in batch.drain(usize::try_from(left).unwrap_or(usize::MAX).min(batch.len())..) {
-            self.pool.give(frame);
-        }
         let mut batch = batch.drain(..).peekable();
         while let Some(first) = batch.peek() {
-            let now = first.meta.arrived;
+            let (now, port) = (first.meta.arrived, first.meta.port);
             self.first.get_or_insert(now);
             self.catch_up(now)?;
             // A node would have done by then what packets say to it.
@@ -362,14 +287,16 @@ impl<'a, 'n> Replay<'a, 'n> {
             let engine = self.engine.as_ref().and_then(PacketEngine::poll_timeout);
             let until = engine.into_iter().chain(learns).chain(ages).min();
             self.frames.extend(batch.next());
-            while let Some(frame) = batch.next_if(|next| until.is_none_or(|at| next.meta.arrived < at)) {
+            let is_with =
+                |next: &Frame| next.meta.port == port && until.is_none_or(|at| next.meta.arrived < at);
+            while let Some(frame) = batch.next_if(is_with) {
                 self.frames.push(frame);
             }
             self.n += self.frames.len() as u64;
             self.last = self.frames.last().map_or(now, |frame| frame.meta.arrived);
             let watch = self.annotated.as_mut().map(|annotated| annotated as &mut dyn Watch);
             let engine = self.engine.as_mut().expect("it has begun");
-            engine.handle_batch(now, self.port, &mut self.frames, &mut self.pool, watch);
+            engine.handle_batch(now, port, &mut self.frames, &mut self.pool, watch);
             self.send()?;
         }
         Ok(())
@@ -396,8 +323,8 @@ impl<'a, 'n> Replay<'a, 'n> {
     /// Nothing has come: at recorded speed the next packet is still to come.
     fn wait(&mut self) -> Result<(), Fault> {
         let engine = self.engine.as_ref().and_then(PacketEngine::poll_timeout);
-        let next = self.source.poll_timeout().into_iter().chain(engine).min();
-        if self.source.is_finished() {
+        let next = self.inputs.poll_timeout().into_iter().chain(engine).min();
+        if self.inputs.is_finished() {
             return Ok(());
         }
         if let Some(next) = next {
@@ -418,8 +345,10 @@ impl<'a, 'n> Replay<'a, 'n> {
             self.send()?;
         }
         if let (Some(annotated), Some(engine)) = (&mut self.annotated, &mut self.engine) {
-            // Fragments that were given up since are told of with the next batch.
-            engine.handle_batch(self.last, self.port, &mut self.frames, &mut self.pool, Some(annotated));
+            // Fragments that were given up since are told of with the next batch of a port that follows them.
+            for port in self.inputs.ports() {
+                engine.handle_batch(self.last, port, &mut self.frames, &mut self.pool, Some(annotated));
+            }
         }
         if let Some(annotated) = &mut self.annotated {
             annotated.finish()?;

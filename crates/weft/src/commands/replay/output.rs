@@ -1,5 +1,6 @@
 //! The captures that a replay writes.
 
+use super::inputs::Inputs;
 use crate::cli::ReplayArgs;
 use crate::fault::Fault;
 use crate::source::clause;
@@ -72,9 +73,25 @@ impl Outputs {
         Self { files: Vec::new(), places: Vec::new(), mixed: None }
     }
 
-    /// All into one file. In a pcapng file each port is an interface.
-    pub(super) fn to_file(path: &str, link: Link, plan: &PacketPlan) -> Result<Self, Fault> {
-        let (capture, interfaces) = Capture::with_interfaces(path.as_ref(), link.link_type(), &plan.ports)?;
+    /// All into one file. In a pcapng file each port is an interface; a pcap file has packets that begin as those that
+    /// come in.
+    pub(super) fn to_file(
+        path: &str,
+        links: &[Link],
+        inputs: &Inputs,
+        plan: &PacketPlan,
+    ) -> Result<Self, Fault> {
+        let mut kinds = inputs.ports().map(|port| links[usize::from(port)]);
+        let first = kinds.next().expect("there is a capture");
+        let is_pcap = Style::of_name(path).format == Format::Pcap;
+        if is_pcap && kinds.any(|kind| kind != first) {
+            let what = "a pcap file has no room for packets with an Ethernet header beside others without";
+            return Err(Fault::usage(what).with_help("name a .pcapng file, or give --out-dir"));
+        }
+        let ports: Vec<_> = interfaces(links, plan)
+            .map(|(link, name)| (if is_pcap { first.link_type() } else { link }, name))
+            .collect();
+        let (capture, interfaces) = Capture::with_interfaces(path.as_ref(), &ports)?;
         let mixed = (interfaces.len() < plan.ports.len()).then(Vec::new);
         let interface = |port: usize| interfaces.get(port).copied().unwrap_or(0);
         let places = (0..plan.ports.len()).map(|port| Some((0, interface(port)))).collect();
@@ -82,15 +99,14 @@ impl Outputs {
     }
 
     /// A pcapng file for each port.
-    pub(super) fn to_folder(folder: &str, link: Link, plan: &PacketPlan) -> Result<Self, Fault> {
+    pub(super) fn to_folder(folder: &str, links: &[Link], plan: &PacketPlan) -> Result<Self, Fault> {
         let made = std::fs::create_dir_all(folder);
         made.map_err(|error| Fault::environment(format!("cannot make {folder}: {}", clause(&error))))?;
-        let file = |port: &String| {
-            let path = file_of_port(folder, port);
-            Capture::with_interfaces(&path, link.link_type(), std::slice::from_ref(port))
-                .map(|(capture, _)| capture)
+        let file = |interface: (LinkType, &str)| {
+            let path = file_of_port(folder, interface.1);
+            Capture::with_interfaces(&path, &[interface]).map(|(capture, _)| capture)
         };
-        let files = plan.ports.iter().map(file).collect::<Result<_, _>>()?;
+        let files = interfaces(links, plan).map(file).collect::<Result<_, _>>()?;
         let places = (0..plan.ports.len()).map(|port| Some((port, 0))).collect();
         Ok(Self { files, places, mixed: None })
     }
@@ -121,12 +137,13 @@ impl Outputs {
 }
 
 impl Annotated {
-    pub(super) fn create(path: &str, link: Link, plan: &PacketPlan) -> Result<Self, Fault> {
+    pub(super) fn create(path: &str, links: &[Link], plan: &PacketPlan) -> Result<Self, Fault> {
         if Style::of_name(path).format == Format::Pcap {
             let text = "a pcap file has no room for comments: --annotate writes pcapng";
             return Err(Fault::usage(text));
         }
-        Ok(Self { capture: Capture::with_interfaces(path.as_ref(), link.link_type(), &plan.ports)?.0 })
+        let interfaces: Vec<_> = interfaces(links, plan).collect();
+        Ok(Self { capture: Capture::with_interfaces(path.as_ref(), &interfaces)?.0 })
     }
 
     pub(super) fn flush(&mut self) -> Result<(), Fault> {
@@ -148,21 +165,20 @@ impl Watch for Annotated {
 }
 
 impl Capture {
-    /// A file, with as many interfaces as its format has room for; these, in the order of the names.
+    /// A file, with as many interfaces as its format has room for, the first at least: the numbers of these.
     pub(in crate::commands) fn with_interfaces(
         path: &Path,
-        link: LinkType,
-        names: &[String],
+        interfaces: &[(LinkType, &str)],
     ) -> Result<(Self, Vec<u32>), Fault> {
         let file = File::create(path).map_err(|error| unwritten(path, &error))?;
         let mut buffer = Vec::new();
-        let first = names.first().map_or("", String::as_str);
+        let (link, first) = interfaces[0];
         let mut writer = Writer::new(Style::of_name(&path.to_string_lossy()), link, first, &mut buffer);
-        let mut interfaces = vec![0];
-        for name in names.iter().skip(1) {
-            interfaces.extend(writer.interface(link, name, &mut buffer));
+        let mut numbers = vec![0];
+        for (link, name) in &interfaces[1..] {
+            numbers.extend(writer.interface(*link, name, &mut buffer));
         }
-        Ok((Self { path: path.to_owned(), file, writer, buffer }, interfaces))
+        Ok((Self { path: path.to_owned(), file, writer, buffer }, numbers))
     }
 
     pub(in crate::commands) fn write(&mut self, packet: &Packet<'_>) {
@@ -181,11 +197,11 @@ impl Capture {
     }
 }
 
-/// Whether the capture that is read is none of the files to be written: these are emptied as they are opened.
+/// Whether no capture that is read is one of the files to be written: these are emptied as they are opened.
 ///
 /// # Errors
-/// It is one of them, perhaps by another name.
-pub(super) fn spare_input(args: &ReplayArgs, plan: &PacketPlan) -> Result<(), Fault> {
+/// One of them is, perhaps by another name.
+pub(super) fn spare_input(args: &ReplayArgs, inputs: &Inputs, plan: &PacketPlan) -> Result<(), Fault> {
     let file = |option, path: &String| (option, "file", PathBuf::from(path));
     let mut files = Vec::new();
     files.extend(args.out.as_ref().map(|path| file("--out", path)));
@@ -194,8 +210,9 @@ pub(super) fn spare_input(args: &ReplayArgs, plan: &PacketPlan) -> Result<(), Fa
         files.extend(plan.ports.iter().map(|port| ("--out-dir", "folder", file_of_port(folder, port))));
     }
     for (nth, (option, another, path)) in files.iter().enumerate() {
-        let read = [(&args.input, "the capture"), (&args.file, "the program")];
-        let read = read.into_iter().find(|(read, _)| is_same_file(read.as_ref(), path));
+        let captures = inputs.files().map(|file| (file, "the capture"));
+        let mut read = captures.chain([(args.file.as_str(), "the program")]);
+        let read = read.find(|(read, _)| is_same_file(read.as_ref(), path));
         let written = files[..nth].iter().find(|(.., other)| other == path);
         let over = match (read, written) {
             (Some((_, what)), _) => format!("{what} that is read"),
@@ -206,6 +223,11 @@ pub(super) fn spare_input(args: &ReplayArgs, plan: &PacketPlan) -> Result<(), Fa
         return Err(Fault::usage(what).with_help(format!("name another {another}")));
     }
     Ok(())
+}
+
+/// An interface for each port: what its packets begin with, and its name.
+fn interfaces<'p>(links: &[Link], plan: &'p PacketPlan) -> impl Iterator<Item = (LinkType, &'p str)> {
+    links.iter().map(|link| link.link_type()).zip(plan.ports.iter().map(String::as_str))
 }
 
 fn file_of_port(folder: &str, port: &str) -> PathBuf {

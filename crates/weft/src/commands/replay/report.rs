@@ -7,20 +7,15 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use weft_api::Answer;
 use weft_core::Interval;
-use weft_engine::packet::stats::PacketStats;
+use weft_core::abi::Counters;
+use weft_engine::packet::stats::{PacketChainStats, PacketStats};
 
 pub(super) struct Report<'n> {
-    pub(super) chain: String,
-    /// The port that the capture fed.
-    pub(super) port: String,
-    pub(super) input: String,
+    /// The chains that ran.
+    pub(super) chains: Vec<String>,
+    /// The captures, in the order of the options.
+    pub(super) inputs: Vec<InputReport>,
     pub(super) packets: u64,
-    /// Packets that cannot come in at such a port.
-    pub(super) refused: u64,
-    /// Packets of which only the beginning was captured.
-    pub(super) truncated: u64,
-    /// Why the capture ended before its end.
-    pub(super) broken: Option<String>,
     pub(super) took: Duration,
     /// From the first packet to the last, as they were captured.
     pub(super) span: Interval,
@@ -35,25 +30,42 @@ pub(super) struct Report<'n> {
     pub(super) answers: Vec<Answer>,
 }
 
+/// What is told of a capture.
+pub(super) struct InputReport {
+    pub(super) file: String,
+    /// The port that it fed.
+    pub(super) port: String,
+    pub(super) packets: u64,
+    /// Packets that cannot come in at such a port.
+    pub(super) refused: u64,
+    /// Packets of which only the beginning was captured.
+    pub(super) truncated: u64,
+    /// Why the capture ended before its end.
+    pub(super) broken: Option<String>,
+}
+
 impl Report<'_> {
     /// For a person.
     pub(super) fn table(&self) -> String {
         let seconds = self.took.as_secs_f64().max(1e-9);
         let mut out = format!(
-            "chain `{}` on port `{}`: {} of {} in {:.3} s, {}/s; captured within {:.3} s\n",
-            self.chain,
-            self.port,
+            "{}: {} of {} in {:.3} s, {}/s; captured within {:.3} s\n",
+            self.what_ran(),
             count(self.packets, "packet"),
-            self.input,
+            match &self.inputs[..] {
+                [input] => input.file.clone(),
+                inputs => count(inputs.len() as u64, "capture"),
+            },
             seconds,
             grouped((self.packets as f64 / seconds) as u64),
             self.span.as_secs_f64(),
         );
-        if self.refused > 0 {
-            out.push_str(&format!("{} of another kind were passed over\n", count(self.refused, "packet")));
+        let (refused, truncated) = (self.sum(|input| input.refused), self.sum(|input| input.truncated));
+        if refused > 0 {
+            out.push_str(&format!("{} of another kind were passed over\n", count(refused, "packet")));
         }
-        if self.truncated > 0 {
-            let n = count(self.truncated, "packet");
+        if truncated > 0 {
+            let n = count(truncated, "packet");
             out.push_str(&format!("{n} were captured in part, and may count as malformed for that\n"));
         }
         if self.rows_refused > 0 {
@@ -62,12 +74,9 @@ impl Report<'_> {
                 "{n} for tables were refused: the table is full, or a value does not fit\n"
             ));
         }
-        for table in [self.elements(), self.ends(), self.ports(), self.sinks()] {
-            let text = table.render();
-            if !text.is_empty() {
-                out.push('\n');
-                out.push_str(&text);
-            }
+        for block in self.blocks().iter().filter(|block| !block.is_empty()) {
+            out.push('\n');
+            out.push_str(block);
         }
         for answer in &self.answers {
             out.push('\n');
@@ -78,14 +87,19 @@ impl Report<'_> {
 
     /// As data.
     pub(super) fn json(&self) -> Value {
-        let chains = self.stats.chains.iter();
-        let elements = chains.clone().flat_map(|chain| &chain.elements).map(|(name, c)| {
+        let all = || self.stats.chains.iter();
+        let chains = all().map(|chain| {
             json!({
-                "name": name, "seen": c.seen, "dropped": c.dropped, "aborted": c.aborted,
-                "diverted": c.diverted, "failed": c.failed,
+                "name": chain.chain, "packets": chain.frames,
+                "elements": elements_json(chain), "ended": ends_json(self.ends_of(chain)),
             })
         });
-        let ends = self.all_ends().into_iter();
+        let inputs = self.inputs.iter().map(|input| {
+            json!({
+                "file": input.file, "port": input.port, "packets": input.packets, "refused": input.refused,
+                "truncated": input.truncated, "broken": input.broken,
+            })
+        });
         let ports = self.stats.ports.iter().map(|port| {
             json!({
                 "name": port.name, "in": port.received, "in_bytes": port.received_bytes,
@@ -93,54 +107,80 @@ impl Report<'_> {
             })
         });
         let sinks = self.rows.iter().map(|(name, n)| json!({ "name": name, "rows": n }));
+        let input = only(&self.inputs);
         json!({
-            "chain": self.chain,
-            "port": self.port,
-            "input": self.input,
+            "chain": only(&self.chains),
+            "port": input.map(|input| &input.port),
+            "input": input.map(|input| &input.file),
+            "inputs": inputs.collect::<Vec<_>>(),
             "packets": self.packets,
             "rows_refused": self.rows_refused,
-            "refused": self.refused,
-            "truncated": self.truncated,
-            "broken": self.broken,
+            "refused": self.sum(|input| input.refused),
+            "truncated": self.sum(|input| input.truncated),
+            "broken": self.inputs.iter().find_map(|input| input.broken.as_ref()),
             "seconds": self.took.as_secs_f64(),
             "captured_seconds": self.span.as_secs_f64(),
             "copies": self.stats.copies,
-            "elements": elements.collect::<Vec<_>>(),
-            "ended": ends.map(|end| json!({
-                "why": end.why, "file": end.file, "line": end.line, "packets": end.packets,
-            })).collect::<Vec<_>>(),
+            "chains": chains.collect::<Vec<_>>(),
+            "elements": all().flat_map(elements_json).collect::<Vec<_>>(),
+            "ended": ends_json(all().flat_map(|chain| self.ends_of(chain)).chain(self.lost())),
             "ports": ports.collect::<Vec<_>>(),
             "sinks": sinks.collect::<Vec<_>>(),
             "answers": self.answers,
         })
     }
 
-    fn elements(&self) -> Table {
-        let mut table = Table::new(&[
-            ("element", Align::Left),
-            ("seen", Align::Right),
-            ("dropped", Align::Right),
-            ("aborted", Align::Right),
-            ("redirected", Align::Right),
-            ("failed", Align::Right),
-        ]);
-        for (name, c) in self.stats.chains.iter().flat_map(|chain| &chain.elements) {
-            let counts = [c.seen, c.dropped, c.aborted, c.diverted, c.failed].map(cell);
-            table.row([name.clone()].into_iter().chain(counts).collect());
-        }
-        table
+    /// What ran where: ``chain `edge` on port `wan` ``.
+    fn what_ran(&self) -> String {
+        let named = |what: &str, names: Vec<&String>| {
+            let plural = if names.len() == 1 { "" } else { "s" };
+            let names: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
+            format!("{what}{plural} {}", names.join(", "))
+        };
+        let ports = self.inputs.iter().map(|input| &input.port);
+        format!("{} on {}", named("chain", self.chains.iter().collect()), named("port", ports.collect()))
     }
 
-    fn ends(&self) -> Table {
+    fn sum(&self, of: impl Fn(&InputReport) -> u64) -> u64 {
+        self.inputs.iter().map(of).sum()
+    }
+
+    /// What is told in tables. Each of several chains has its own, behind a line that says which it is.
+    fn blocks(&self) -> Vec<String> {
+        let mut blocks = Vec::new();
+        if self.inputs.len() > 1 {
+            blocks.push(self.captures().render());
+        }
+        match &self.stats.chains[..] {
+            [chain] => {
+                blocks.push(elements(chain).render());
+                blocks.push(ends(self.ends_of(chain).chain(self.lost())).render());
+            }
+            chains => {
+                for chain in chains {
+                    let title = format!("chain `{}`: {}\n", chain.chain, count(chain.frames, "packet"));
+                    blocks.push(title + &elements(chain).render());
+                    blocks.push(ends(self.ends_of(chain)).render());
+                }
+                blocks.push(ends(self.lost()).render());
+            }
+        }
+        blocks.extend([self.ports().render(), self.sinks().render()]);
+        blocks
+    }
+
+    fn captures(&self) -> Table {
         let columns = [
-            ("packets that went no further", Align::Left),
-            ("where", Align::Left),
+            ("capture", Align::Left),
+            ("port", Align::Left),
             ("packets", Align::Right),
+            ("passed over", Align::Right),
+            ("in part", Align::Right),
         ];
         let mut table = Table::new(&columns);
-        for end in self.all_ends() {
-            let place = end.line.map_or("-".to_owned(), |line| place(&end.file, line));
-            table.row(vec![end.why, place, grouped(end.packets)]);
+        for input in &self.inputs {
+            let counts = [input.packets, input.refused, input.truncated].map(cell);
+            table.row([input.file.clone(), input.port.clone()].into_iter().chain(counts).collect());
         }
         table
     }
@@ -162,29 +202,30 @@ impl Report<'_> {
         table
     }
 
-    fn all_ends(&self) -> Vec<PacketsEnd> {
-        let mut all = Vec::new();
-        for chain in &self.stats.chains {
-            all.extend(chain.malformed.iter().map(|(check, n)| PacketsEnd {
-                why: format!("malformed {}: {}", check.protocol, check.what),
-                file: self.lines.map_or(String::new(), |lines| lines.of_protocol(&check.protocol)),
-                line: Some(check.line),
-                packets: *n,
-            }));
-            all.extend(chain.ends.iter().map(|end| PacketsEnd {
-                why: format!("{} by {}", end.how, end.element),
-                file: self.lines.map_or(String::new(), |lines| lines.of_instance(&chain.chain, &end.element)),
-                line: Some(end.line),
-                packets: end.n,
-            }));
-        }
-        all.extend(self.stats.lost.iter().map(|(reason, n)| PacketsEnd {
+    /// How packets of a chain ended.
+    fn ends_of<'c>(&'c self, chain: &'c PacketChainStats) -> impl Iterator<Item = PacketsEnd> + 'c {
+        let malformed = chain.malformed.iter().map(|(check, n)| PacketsEnd {
+            why: format!("malformed {}: {}", check.protocol, check.what),
+            file: self.lines.map_or(String::new(), |lines| lines.of_protocol(&check.protocol)),
+            line: Some(check.line),
+            packets: *n,
+        });
+        malformed.chain(chain.ends.iter().map(|end| PacketsEnd {
+            why: format!("{} by {}", end.how, end.element),
+            file: self.lines.map_or(String::new(), |lines| lines.of_instance(&chain.chain, &end.element)),
+            line: Some(end.line),
+            packets: end.n,
+        }))
+    }
+
+    /// How packets ended that no chain speaks of.
+    fn lost(&self) -> impl Iterator<Item = PacketsEnd> {
+        self.stats.lost.iter().map(|(reason, n)| PacketsEnd {
             why: reason.to_string(),
             file: String::new(),
             line: None,
             packets: *n,
-        }));
-        all
+        })
     }
 }
 
@@ -194,6 +235,53 @@ struct PacketsEnd {
     file: String,
     line: Option<u32>,
     packets: u64,
+}
+
+fn elements(chain: &PacketChainStats) -> Table {
+    let mut table = Table::new(&[
+        ("element", Align::Left),
+        ("seen", Align::Right),
+        ("dropped", Align::Right),
+        ("aborted", Align::Right),
+        ("redirected", Align::Right),
+        ("failed", Align::Right),
+    ]);
+    for (name, c) in &chain.elements {
+        let counts = [c.seen, c.dropped, c.aborted, c.diverted, c.failed].map(cell);
+        table.row([name.clone()].into_iter().chain(counts).collect());
+    }
+    table
+}
+
+fn elements_json(chain: &PacketChainStats) -> Vec<Value> {
+    let element = |(name, c): &(String, Counters)| {
+        json!({
+            "name": name, "seen": c.seen, "dropped": c.dropped, "aborted": c.aborted,
+            "diverted": c.diverted, "failed": c.failed,
+        })
+    };
+    chain.elements.iter().map(element).collect()
+}
+
+fn ends(all: impl Iterator<Item = PacketsEnd>) -> Table {
+    let columns =
+        [("packets that went no further", Align::Left), ("where", Align::Left), ("packets", Align::Right)];
+    let mut table = Table::new(&columns);
+    for end in all {
+        let place = end.line.map_or("-".to_owned(), |line| place(&end.file, line));
+        table.row(vec![end.why, place, grouped(end.packets)]);
+    }
+    table
+}
+
+fn ends_json(all: impl Iterator<Item = PacketsEnd>) -> Vec<Value> {
+    let end = |end: PacketsEnd| json!({ "why": end.why, "file": end.file, "line": end.line, "packets": end.packets });
+    all.map(end).collect()
+}
+
+/// The one that there is, if there is one.
+fn only<T>(all: &[T]) -> Option<&T> {
+    if let [one] = all { Some(one) } else { None }
 }
 
 fn cell(n: u64) -> String {

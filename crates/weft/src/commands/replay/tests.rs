@@ -1,5 +1,6 @@
 //! Replays of small captures through a chain in the text form of the IR.
 
+use super::choice::Arrival;
 use super::*;
 use crate::cli::BackendName;
 use std::path::PathBuf;
@@ -50,13 +51,16 @@ impl Folder {
 
     /// A capture of packets that are half a second apart.
     fn capture(&self, packets: &[Vec<u8>]) -> String {
+        let at = |nth: i64| Time(1_700_000_000_000_000_000 + 500_000_000 * nth);
+        self.capture_at(packets.iter().zip(0..).map(|(packet, nth)| (at(nth), packet.clone())))
+    }
+
+    fn capture_at(&self, packets: impl Iterator<Item = (Time, Vec<u8>)>) -> String {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(Style::default(), LinkType::ETHERNET, "eth0", &mut bytes);
-        for (nth, packet) in packets.iter().enumerate() {
-            let at = Time(1_700_000_000_000_000_000 + 500_000_000 * nth as i64);
-            writer
-                .write(&Packet { at, bytes: packet, ..Packet::default() }, &mut bytes)
-                .expect("it is short");
+        for (at, packet) in packets {
+            let packet = Packet { at, bytes: &packet, ..Packet::default() };
+            writer.write(&packet, &mut bytes).expect("it is short");
         }
         let path = self.path("in.pcapng");
         std::fs::write(&path, bytes).expect("the folder is ours");
@@ -74,7 +78,7 @@ fn args(input: &str) -> ReplayArgs {
     ReplayArgs {
         file: String::new(),
         chain: None,
-        input: input.to_owned(),
+        inputs: vec![input.to_owned()],
         port: None,
         out: None,
         out_dir: None,
@@ -89,10 +93,15 @@ fn args(input: &str) -> ReplayArgs {
     }
 }
 
+fn begin(args: &ReplayArgs) -> Result<Replay<'_, 'static>, Fault> {
+    let (plan, links) = (plan(), [Link::Ethernet; 2]);
+    let arrivals = args.inputs.iter().zip(0..).map(|(file, port)| Arrival { port, file: file.clone() });
+    let inputs = Inputs::open(&arrivals.collect::<Vec<_>>(), &plan, &links, args.speed).expect("captures");
+    Replay::new(Arc::new(plan), &links, args, inputs)
+}
+
 fn replay(args: &ReplayArgs) -> (Report<'static>, Result<(), Fault>) {
-    let source = FileSource::open(args.input.as_ref(), Link::Ethernet, Place::default(), Pace::Full);
-    let source = source.expect("a capture");
-    Replay::new(Arc::new(plan()), 0, args, source).and_then(Replay::run).expect("it runs")
+    begin(args).and_then(Replay::run).expect("it runs")
 }
 
 /// The packets of a capture: interface, bytes, comments.
@@ -169,9 +178,7 @@ fn an_annotated_capture_has_every_packet_with_its_fate() {
     ];
     assert_eq!(read(&folder.path("told.pcapng")), wanted);
     args.out = Some(folder.path("told.pcap"));
-    let source = FileSource::open(args.input.as_ref(), Link::Ethernet, Place::default(), Pace::Full);
-    let source = source.expect("a capture");
-    let refused = Replay::new(Arc::new(plan()), 0, &args, source).err().expect("pcap has no comments");
+    let refused = begin(&args).err().expect("pcap has no comments");
     assert!(matches!(refused, Fault::Usage { .. }));
 }
 
@@ -214,14 +221,9 @@ fn a_capture_that_is_cut_short_is_processed_as_far_as_it_goes() {
 fn a_gap_of_years_between_two_packets_takes_no_years() {
     // One wrong time in a capture would hang the replay.
     let folder = Folder::new("gap");
-    let mut bytes = Vec::new();
-    let mut writer = Writer::new(Style::default(), LinkType::ETHERNET, "eth0", &mut bytes);
-    for at in [Time(1), Time(1_700_000_000_000_000_000), Time(i64::MAX), Time(5)] {
-        let packet = packet(9);
-        writer.write(&Packet { at, bytes: &packet, ..Packet::default() }, &mut bytes).expect("it is short");
-    }
-    std::fs::write(folder.path("in.pcapng"), bytes).expect("the folder is ours");
-    let (report, _) = replay(&args(&folder.path("in.pcapng")));
+    let times = [Time(1), Time(1_700_000_000_000_000_000), Time(i64::MAX), Time(5)];
+    let input = folder.capture_at(times.into_iter().map(|at| (at, packet(9))));
+    let (report, _) = replay(&args(&input));
     assert_eq!(report.packets, 4);
     assert!(report.rows[0].1 <= 5 * CATCH_UP_MAX as u64, "{:?}", report.rows);
 }
