@@ -25,7 +25,7 @@ const NAME_BYTES_MAX: usize = 255;
 /// Bytes of a label; a greater length is no label, but says where the rest of a name stands in a message.
 const LABEL_BYTES_MAX: u8 = 63;
 
-/// The labels of a name, each behind its length, as far as an empty one or the end.
+/// The labels of a name, each behind its length, the last of them empty.
 pub(crate) fn dns_name(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     let mut rest = call.data();
     if rest.len() > NAME_BYTES_MAX {
@@ -39,8 +39,8 @@ pub(crate) fn dns_name(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
         label.iter().for_each(|byte| push_character(*byte, out));
         rest = next;
     }
-    // Nothing may stand behind the name.
-    if matches!(rest, [] | [0]) { Ended::Bytes } else { Ended::Null }
+    // It ends with an empty label, and nothing may stand behind it.
+    if rest == [0] { Ended::Bytes } else { Ended::Null }
 }
 
 /// A byte of a label as names are written (RFC 4343 section 2.1).

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::eval::{self, Sight};
 use super::reshape::address_fields;
 use super::{
-    Checksum, Expr, FieldId, FieldValue, Item, Next, Protocol, ProtocolId, Rule, Spread, Until, Width,
-    as_on_wire,
+    Checksum, Expr, FieldId, FieldValue, Item, Next, Protocol, ProtocolId, REPEATS_MAX, Rule, Spread, Until,
+    Width, as_on_wire,
 };
 use crate::checksum::{self, fold};
 use crate::flow::flow_of;
@@ -245,10 +245,24 @@ impl<'a> Maker<'a> {
         part.iter().any(is_given) || eval::value(condition, &with_rest) != 0
     }
 
-    /// How many rounds are made: those that are given, and one at least where the definition wants it.
+    /// How many rounds are made: those that are given, and at least as many as the header says, or the definition
+    /// wants.
     fn rounds(&self, name: &str, until: &Until) -> usize {
         let given = self.header.rounds.get(name).map_or(0, Vec::len);
-        if matches!(until, Until::Condition(_)) { given.max(1) } else { given }
+        let least = match until {
+            Until::Condition(_) => 1,
+            Until::Count(Expr::Field(id)) => self.said(*id).min(u64::from(REPEATS_MAX)) as usize,
+            Until::Count(_) | Until::Bytes(_) => 0,
+        };
+        given.max(least)
+    }
+
+    /// The number that a field is given, or has by itself; 0 for one that follows from others.
+    fn said(&self, id: FieldId) -> u64 {
+        match (self.given(id), &self.protocol.fields[usize::from(id.0)].rule) {
+            (Some(FieldValue::Number(n)), _) | (None, Rule::Constant(n) | Rule::Default(Expr::Int(n))) => *n,
+            _ => 0,
+        }
     }
 
     fn field(&mut self, id: FieldId) -> Result<(), BuildError> {

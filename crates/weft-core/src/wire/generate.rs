@@ -76,6 +76,7 @@ pub fn header(definition: &Protocol, protocol: ProtocolId, dice: &mut Dice) -> H
             header.values.insert(id, value(field, dice));
         }
     }
+    say_lengths(definition, &mut header.values, false);
     for item in &definition.items {
         let Item::Repeat { name, items, until, max, .. } = item else { continue };
         let n = dice.below(1 + (*max as usize).min(4));
@@ -83,14 +84,47 @@ pub fn header(definition: &Protocol, protocol: ProtocolId, dice: &mut Dice) -> H
             let ids =
                 items.iter().filter_map(|item| if let Item::Field(id) = item { Some(*id) } else { None });
             let free = ids.filter(|id| matches!(definition.fields[usize::from(id.0)].rule, Rule::Plain));
-            free.map(|id| (id, value(&definition.fields[usize::from(id.0)], dice))).collect()
+            let mut values =
+                free.map(|id| (id, value(&definition.fields[usize::from(id.0)], dice))).collect();
+            say_lengths(definition, &mut values, true);
+            values
         };
         let rounds: Vec<BTreeMap<FieldId, FieldValue>> = (0..n).map(round).collect();
+        // What says how many there are says so.
+        if let Until::Count(Expr::Field(id)) = until
+            && is_said(definition, *id)
+        {
+            header.values.insert(*id, FieldValue::Number(n as u64));
+        }
         if n > 0 || !matches!(until, Until::Condition(_)) {
             header.rounds.insert(name.clone(), rounds);
         }
     }
     header
+}
+
+/// Makes fields that say how long others are say so, or nothing of those that are left out: of a header, or of a round.
+fn say_lengths(definition: &Protocol, values: &mut BTreeMap<FieldId, FieldValue>, of_round: bool) {
+    for (at, field) in definition.fields.iter().enumerate().filter(|(_, field)| field.repeated == of_round) {
+        let Width::Bytes { count: Expr::Field(says), .. } = &field.width else { continue };
+        if !is_said(definition, *says) {
+            continue;
+        }
+        match values.get(&FieldId(at as u16)) {
+            Some(FieldValue::Bytes(bytes)) => {
+                let length = FieldValue::Number(bytes.len() as u64);
+                values.insert(*says, length);
+            }
+            _ => {
+                values.remove(says);
+            }
+        }
+    }
+}
+
+/// Whether whoever builds a header says what a field holds.
+fn is_said(definition: &Protocol, id: FieldId) -> bool {
+    matches!(definition.fields[usize::from(id.0)].rule, Rule::Plain | Rule::Default(_))
 }
 
 fn value(field: &Field, dice: &mut Dice) -> FieldValue {

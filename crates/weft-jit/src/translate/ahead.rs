@@ -121,7 +121,7 @@ pub(super) fn translate(
     let end = segment.builder.create_block();
     for (at, part) in parts.iter().enumerate() {
         let next = segment.builder.create_block();
-        let mut translator = PartTranslator::new(segment, part, next)?;
+        let mut translator = PartTranslator::new(segment, at, part, next)?;
         let slice = Slice::of(part.function, &translator.facts.order, &mut changed);
         Asks::begin(asks, at);
         translator.slice_of_handler(&slice, &mut asks[at], end)?;

@@ -32,6 +32,7 @@ use cranelift_codegen::ir::{
 };
 use cranelift_codegen::isa::{OwnedTargetIsa, TargetFrontendConfig};
 use cranelift_frontend::{FuncInstBuilder, FunctionBuilder, Variable};
+use patch::Patches;
 use usual::{Assumed, Usual};
 use weft_core::abi::{Counters, Cx, Fault, Outcome, Parts, State};
 use weft_core::table::{ColumnRef, Scalars};
@@ -92,7 +93,9 @@ pub(crate) fn translate(plan: &Plan<'_>, builder: FunctionBuilder<'_>) -> Result
 
 /// Whether a segment writes fields into the frames that it is given.
 pub(crate) fn changes_frames(plan: &Plan<'_>) -> bool {
-    patch::plan(plan.chain, plan.event, &plan.chain.parts(plan.event)).iter().any(Option::is_some)
+    let parts = plan.chain.parts(plan.event);
+    let changes = |parts: &[Part<'_>]| !Patches::of(plan.chain, plan.event, parts).is_none();
+    changes(&parts) || Usual::of(plan, &parts).is_some_and(|usual| changes(&usual.parts(&parts)))
 }
 
 /// Translates what looks ahead of a segment into `builder`'s function, a [`crate::frame::AheadEntry`]. It is not worth
@@ -187,6 +190,7 @@ struct Segment<'a, 'f> {
     /// How cold helpers are called, and where their code is.
     cold: [Option<(clif::SigRef, usize)>; Cold::ALL.len()],
     inputs: Vec<tuple::Column>,
+    patches: Patches,
     /// What is known of the tuples for which code is made.
     assumed: Assumed,
     constants: Constants,
@@ -228,6 +232,7 @@ impl<'a, 'f> Segment<'a, 'f> {
             signatures: [None; Helper::COUNT],
             cold: [const { None }; Cold::ALL.len()],
             inputs: Vec::new(),
+            patches: Patches::default(),
             assumed: Assumed::default(),
             constants: Constants::default(),
         })
@@ -246,7 +251,7 @@ impl<'a, 'f> Segment<'a, 'f> {
             self.builder.switch_to_block(starts[i]);
             let next = starts.get(i + 1).copied().unwrap_or(end);
             self.asks = self.plan.asks.get(i).cloned().unwrap_or_default();
-            PartTranslator::new(self, part, next)?.translate()?;
+            PartTranslator::new(self, i, part, next)?.translate()?;
         }
         self.builder.switch_to_block(end);
         self.patch_frame();
@@ -569,6 +574,10 @@ struct LockState {
 struct PartTranslator<'s, 'a, 'f, 'p> {
     segment: &'s mut Segment<'a, 'f>,
     function: &'p Function,
+    /// Which part of the segment it is.
+    nth: usize,
+    /// What the block that is being translated sets is noted as an edit.
+    sets_by_edits: bool,
     element: u16,
     opens: bool,
     counts: bool,
@@ -605,6 +614,7 @@ struct PartTranslator<'s, 'a, 'f, 'p> {
 impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
     fn new(
         segment: &'s mut Segment<'a, 'f>,
+        nth: usize,
         part: &Part<'p>,
         next: clif::Block,
     ) -> Result<Self, Unsupported> {
@@ -626,6 +636,8 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             undos: Vec::new(),
             segment,
             function,
+            nth,
+            sets_by_edits: false,
             element: part.element,
             opens: part.opens,
             counts: part.counts,
@@ -712,6 +724,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         if id.0 != 0 {
             self.segment.builder.switch_to_block(target);
         }
+        self.sets_by_edits = self.segment.patches.is_edit(self.nth, id);
         for (at, inst) in block.insts.iter().enumerate() {
             self.may_fail_later = self.facts.may_fail_after(id, at);
             self.undone_in_place = self.may_fail_later && self.facts.is_undone_in_place(id, at);

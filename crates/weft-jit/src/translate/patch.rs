@@ -3,7 +3,7 @@
 //! An edit names an input, and whoever carries it out asks where that lies, and which checksums cover it. Code knows
 //! that while it is translated, for numbers of whole bytes and for MAC addresses: it keeps their values to the end of
 //! the pass and writes them, with the checksums that follow from them (RFC 1624), when nothing else reads the frame any
-//! more. Passes that change the structure of a frame, or copy it on their way, take edits, whose order counts.
+//! more. On ways on which the structure of a frame changes, or a copy is made, there are edits, whose order counts.
 
 use super::tuple::Column;
 use super::{FIXED, PartTranslator, Segment, UNALIGNED, Val};
@@ -17,7 +17,7 @@ use cranelift_frontend::Variable;
 use weft_core::abi::{Cx, REGION_BODY, Slot};
 use weft_core::types::Type;
 use weft_ir::backend::Unsupported;
-use weft_ir::ir::{Block, Endian, Function, InputId, Op, Ty, Value};
+use weft_ir::ir::{Block, BlockId, Endian, Function, InputId, Op, Terminator, Ty, Value};
 use weft_ir::program::{ChainProgram, Event, Frames, Input, Part, Store, StoreAt, Sum};
 
 /// Bytes of a MAC address.
@@ -39,28 +39,53 @@ pub(super) enum How {
     Mac,
 }
 
-/// For each input of a request for a frame how it is patched, if it is; nothing for another event.
-pub(super) fn plan(chain: &ChainProgram, event: Event, parts: &[Part<'_>]) -> Vec<Option<How>> {
-    let Some(frames) = chain.frames.as_ref().filter(|_| event == Event::Request) else {
-        return Vec::new();
-    };
-    let uses = Uses::of(chain, parts);
-    let sums = frames.stores.iter().flatten().flat_map(|store| &store.sums);
-    // One that the program sets itself is told from those that follow by its edit.
-    let edited = sums.fold(uses.cleared | uses.meets_structure, |all, sum| all | InputId(sum.input).bit());
-    let how = |(at, input): (usize, &Input)| {
-        let own = InputId(u16::try_from(at).ok()?).bit();
-        let store = frames.stores.get(at)?.as_ref()?;
-        // What was read of a MAC address is where it lies: there is one place for each statement that sets it.
-        let is_fit =
-            uses.set & !edited & own != 0 && !(input.ty == Type::Mac && uses.set_in_scans & own != 0);
-        let follows = |sum: &Sum| {
-            let is_set = (uses.set | uses.cleared) & InputId(sum.input).bit() != 0;
-            !sum.pseudo && sum.covers == 0 && !is_set
+/// How what a segment sets gets into the frame.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Patches {
+    /// For each input how it is patched, if it is.
+    how: Vec<Option<How>>,
+    /// By part and block: what is set there is an edit, whatever the input.
+    edits: Vec<Vec<bool>>,
+}
+
+impl Patches {
+    /// Those of a request for a frame; nothing for another event.
+    pub(super) fn of(chain: &ChainProgram, event: Event, parts: &[Part<'_>]) -> Self {
+        let Some(frames) = chain.frames.as_ref().filter(|_| event == Event::Request) else {
+            return Self::default();
         };
-        how(input, store).filter(|_| is_fit && store.sums.iter().all(follows))
-    };
-    chain.request.inputs.iter().enumerate().map(how).collect()
+        let ways: Vec<Ways> = parts.iter().map(|part| Ways::of(chain, part.function)).collect();
+        let edits = edits(&ways);
+        let uses = Uses::of(parts, &ways, &edits);
+        let sums = frames.stores.iter().flatten().flat_map(|store| &store.sums);
+        // One that the program sets itself is told from those that follow by its edit.
+        let edited = sums.fold(uses.cleared | uses.mixed, |all, sum| all | InputId(sum.input).bit());
+        let how = |(at, input): (usize, &Input)| {
+            let own = InputId(u16::try_from(at).ok()?).bit();
+            let store = frames.stores.get(at)?.as_ref()?;
+            // What was read of a MAC address is where it lies: there is one place for each statement that sets it.
+            let is_fit =
+                uses.patched & !edited & own != 0 && !(input.ty == Type::Mac && uses.set_in_scans & own != 0);
+            let follows = |sum: &Sum| {
+                let is_set = (uses.set | uses.cleared) & InputId(sum.input).bit() != 0;
+                !sum.pseudo && sum.covers == 0 && !is_set
+            };
+            how(input, store).filter(|_| is_fit && store.sums.iter().all(follows))
+        };
+        Self { how: chain.request.inputs.iter().enumerate().map(how).collect(), edits }
+    }
+
+    pub(super) fn is_none(&self) -> bool {
+        self.how.iter().all(Option::is_none)
+    }
+
+    pub(super) fn how(&self, input: usize) -> Option<How> {
+        self.how.get(input).copied().flatten()
+    }
+
+    pub(super) fn is_edit(&self, part: usize, block: BlockId) -> bool {
+        self.edits.get(part).and_then(|blocks| blocks.get(block.0 as usize)).copied().unwrap_or(true)
+    }
 }
 
 /// What a segment does to its inputs: bit i stands for input i.
@@ -70,35 +95,53 @@ struct Uses {
     cleared: u64,
     /// Set in a handler that has scans, so perhaps by a statement that runs several times in a pass.
     set_in_scans: u64,
-    /// Set where the structure of the frame changes, or a copy is made, before or behind.
-    meets_structure: u64,
+    /// Set where it may be patched.
+    patched: u64,
+    /// Set by an edit, behind which a pass may set it where it would be patched: the edit would be carried out last.
+    mixed: u64,
 }
 
 impl Uses {
-    fn of(chain: &ChainProgram, parts: &[Part<'_>]) -> Self {
-        let changes = |part: &Part<'_>| part.function.blocks.iter().any(|block| is_structural(chain, block));
-        let changing = parts.iter().filter(|part| changes(part)).count();
+    fn of(parts: &[Part<'_>], ways: &[Ways], edits: &[Vec<bool>]) -> Self {
         let mut uses = Self::default();
-        for part in parts {
+        let sets: Vec<Vec<u64>> =
+            parts.iter().map(|part| part.function.blocks.iter().map(set_in).collect()).collect();
+        let patched = |part: usize, block: usize| if edits[part][block] { 0 } else { sets[part][block] };
+        for (at, part) in parts.iter().enumerate() {
             let blocks = &part.function.blocks;
             let has_scans = blocks.iter().any(|block| block.scan_rows_max.is_some());
-            let others_change = changing > usize::from(changes(part));
-            for (block, meets) in blocks.iter().zip(blocks_that_meet(chain, part.function)) {
-                for inst in &block.insts {
-                    match inst.op {
-                        Op::SetInput(input, _) => {
-                            uses.set |= input.bit();
-                            uses.set_in_scans |= if has_scans { input.bit() } else { 0 };
-                            uses.meets_structure |= if others_change || meets { input.bit() } else { 0 };
-                        }
-                        Op::ClearInput(input) => uses.cleared |= input.bit(),
-                        _ => {}
-                    }
+            let later =
+                (at + 1..parts.len()).flat_map(|part| (0..sets[part].len()).map(move |block| (part, block)));
+            let later = later.fold(0, |all, (part, block)| all | patched(part, block));
+            for (n, block) in blocks.iter().enumerate() {
+                let own = sets[at][n];
+                uses.set |= own;
+                uses.set_in_scans |= if has_scans { own } else { 0 };
+                uses.patched |= patched(at, n);
+                if edits[at][n] && own != 0 {
+                    let reached = ways[at].from(n);
+                    let behind =
+                        (0..blocks.len()).filter(|to| reached[*to]).fold(0, |all, to| all | patched(at, to));
+                    uses.mixed |= own & (behind | if ways[at].goes_on[n] { later } else { 0 });
                 }
+                let cleared = block.insts.iter().map(|inst| match inst.op {
+                    Op::ClearInput(input) => input.bit(),
+                    _ => 0,
+                });
+                uses.cleared |= cleared.fold(0, |all, input| all | input);
             }
         }
         uses
     }
+}
+
+/// The inputs that a block sets.
+fn set_in(block: &Block) -> u64 {
+    let set = block.insts.iter().map(|inst| match inst.op {
+        Op::SetInput(input, _) => input.bit(),
+        _ => 0,
+    });
+    set.fold(0, |all, input| all | input)
 }
 
 fn how(input: &Input, store: &Store) -> Option<How> {
@@ -124,26 +167,71 @@ fn is_structural(chain: &ChainProgram, block: &Block) -> bool {
     })
 }
 
-/// The blocks that lie on a way with one that changes the structure.
-fn blocks_that_meet(chain: &ChainProgram, function: &Function) -> Vec<bool> {
-    let changes: Vec<bool> = function.blocks.iter().map(|block| is_structural(chain, block)).collect();
-    let ways: Vec<(usize, usize)> = (0..)
-        .zip(&function.blocks)
-        .flat_map(|(from, block)| {
-            block.end.jumps().into_iter().map(move |jump| (from, jump.block.0 as usize))
-        })
-        .collect();
-    let (mut behind, mut before) = (changes.clone(), changes);
+/// The ways of a pass through a handler, by block.
+struct Ways {
+    /// From one to the other.
+    jumps: Vec<(usize, usize)>,
+    /// It changes the structure of the frame, or copies it.
+    changes: Vec<bool>,
+    /// It lies on a way with one that does.
+    meets: Vec<bool>,
+    /// A pass that comes to it may go on to the next part with what it did.
+    goes_on: Vec<bool>,
+}
+
+impl Ways {
+    fn of(chain: &ChainProgram, function: &Function) -> Self {
+        let blocks = &function.blocks;
+        let jumps: Vec<(usize, usize)> = (0..)
+            .zip(blocks)
+            .flat_map(|(from, block)| {
+                block.end.jumps().into_iter().map(move |jump| (from, jump.block.0 as usize))
+            })
+            .collect();
+        let back: Vec<(usize, usize)> = jumps.iter().map(|&(from, to)| (to, from)).collect();
+        let changes: Vec<bool> = blocks.iter().map(|block| is_structural(chain, block)).collect();
+        let (behind, before) = (spread(changes.clone(), &jumps), spread(changes.clone(), &back));
+        let meets = behind.iter().zip(before).map(|(behind, before)| *behind || before).collect();
+        let leaves = |block: &Block| {
+            use Terminator as T;
+            matches!(block.end, T::Forward | T::Skip | T::Steer { .. } | T::Redirect { .. })
+        };
+        let goes_on = spread(blocks.iter().map(leaves).collect(), &back);
+        Self { jumps, changes, meets, goes_on }
+    }
+
+    /// Which blocks a pass may come to behind this one.
+    fn from(&self, block: usize) -> Vec<bool> {
+        let mut reached = vec![false; self.changes.len()];
+        self.jumps.iter().filter(|(from, _)| *from == block).for_each(|(_, to)| reached[*to] = true);
+        spread(reached, &self.jumps)
+    }
+}
+
+/// What holds of blocks, and of all to which a way leads from one of which it does.
+fn spread(mut holds: Vec<bool>, ways: &[(usize, usize)]) -> Vec<bool> {
     let mut is_new = true;
     while is_new {
         is_new = false;
-        for &(from, to) in &ways {
-            is_new |= behind[from] && !behind[to] || before[to] && !before[from];
-            behind[to] |= behind[from];
-            before[from] |= before[to];
+        for &(from, to) in ways {
+            is_new |= holds[from] && !holds[to];
+            holds[to] |= holds[from];
         }
     }
-    behind.iter().zip(before).map(|(behind, before)| *behind || before).collect()
+    holds
+}
+
+/// Where what is set must be an edit, by part and block: on ways of a pass on which the structure of the frame changes,
+/// or a copy is made.
+fn edits(ways: &[Ways]) -> Vec<Vec<bool>> {
+    let goes_on =
+        |part: &Ways| part.changes.iter().zip(&part.goes_on).any(|(changes, goes_on)| *changes && *goes_on);
+    let changes = |part: &Ways| part.changes.contains(&true);
+    let of_part = |(at, part): (usize, &Ways)| {
+        let others = ways[..at].iter().any(goes_on) || ways[at + 1..].iter().any(changes);
+        part.meets.iter().map(|meets| others || *meets).collect()
+    };
+    ways.iter().enumerate().map(of_part).collect()
 }
 
 /// Words of a checksum that change, as a sum that is not folded yet.

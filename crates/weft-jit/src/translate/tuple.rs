@@ -1,7 +1,7 @@
 //! Operations on the tuple and on what leaves the pass.
 
 use super::key::usual_len;
-use super::patch::{self, Patched};
+use super::patch::{Patched, Patches};
 use super::{Done, FIXED, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
 use crate::arithmetic::Arithmetic as _;
 use crate::frame::{SLICE_LEN, SLICE_START};
@@ -81,7 +81,7 @@ impl Segment<'_, '_> {
                 *reads = true;
             }
         }
-        let patches = patch::plan(chain, self.plan.event, parts);
+        self.patches = Patches::of(chain, self.plan.event, parts);
         for (at, input) in direction.inputs.iter().enumerate() {
             let mut column = Column {
                 ty: Ty::of(input.ty),
@@ -114,11 +114,8 @@ impl Segment<'_, '_> {
                 let is_present = self.builder.declare_var(I8);
                 column.now = Some((first, second, is_present));
                 self.define(column, value, present);
-                column.patched = patches
-                    .get(at)
-                    .copied()
-                    .flatten()
-                    .map(|how| Patched { how, due: self.builder.declare_var(I8) });
+                let how = self.patches.how(at);
+                column.patched = how.map(|how| Patched { how, due: self.builder.declare_var(I8) });
                 let no = self.bool(false);
                 self.make_due(column, no);
             }
@@ -386,9 +383,13 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             Op::SetInput(input, value) => {
                 let (at, column) = self.column(*input)?;
-                match column.patched {
+                match column.patched.filter(|_| !self.sets_by_edits) {
                     Some(patched) => self.set_patched(at, column, patched.how, *value)?,
-                    None => self.set_edited(at, column, *value)?,
+                    None => {
+                        self.set_edited(at, column, *value)?;
+                        let no = self.segment.bool(false);
+                        self.segment.make_due(column, no);
+                    }
                 }
             }
             Op::ClearInput(input) => {

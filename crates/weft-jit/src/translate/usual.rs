@@ -71,7 +71,7 @@ impl Usual {
         (frames.usual & present != 0).then_some(Self { assumed: Assumed { present, whole }, functions })
     }
 
-    fn parts<'u>(&'u self, parts: &[Part<'_>]) -> Vec<Part<'u>> {
+    pub(super) fn parts<'u>(&'u self, parts: &[Part<'_>]) -> Vec<Part<'u>> {
         let Self { functions, .. } = self;
         let part = |(part, function): (&Part<'_>, &'u Function)| Part {
             element: part.element,

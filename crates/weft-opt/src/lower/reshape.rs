@@ -306,7 +306,9 @@ impl<'n> Body<'_, 'n> {
         };
         let Some((lower, relink)) = found else {
             let (begin, own) = (self.lowering.protocol_names(front), self.name(first.protocol));
-            let message = format!("a frame cannot begin with `{own}`, nor is it put behind {begin}");
+            let behind =
+                if front.is_empty() { String::new() } else { format!(", nor is it put behind {begin}") };
+            let message = format!("a frame cannot begin with `{own}`{behind}");
             let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
                 .at(first.span, "what carries it?")
                 .with_help(self.help_carry(first.protocol));

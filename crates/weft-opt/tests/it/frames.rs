@@ -5,6 +5,7 @@ use core::ops::Range;
 
 use weft_core::Time;
 use weft_core::abi::{Counters, Cx, EditTarget, Outcome, Slot, State, Verdict};
+use weft_core::checksum::fold;
 use weft_core::types::{Type, Value};
 use weft_core::wire::reshape::{Given, Pop, Reshape, begins};
 use weft_core::wire::{FieldValue, Header, Protocol, ProtocolId, Width, build};
@@ -106,9 +107,16 @@ pub(crate) fn reshaped(
             EditTarget::Input(id) => {
                 let frames = chain.frames.as_ref().expect("it has frames");
                 let store = frames.stores[usize::from(*id)].as_ref().expect("it is set");
-                assert!(store.sums.is_empty(), "a checksum follows, and is not kept up here: {id}");
                 let (at, bytes) = written(frames, slots[usize::from(*id)], *id, value, &frame);
+                let before = frame[at..at + bytes.len()].to_vec();
                 frame[at..at + bytes.len()].copy_from_slice(&bytes);
+                for sum in &store.sums {
+                    assert!(
+                        !sum.pseudo && sum.covers == 0,
+                        "a checksum follows that is not kept up here: {id}"
+                    );
+                    follow(&mut frame, slots[usize::from(sum.input)].b as usize, at, &before, &bytes);
+                }
             }
             other => panic!("no change of a frame: {other:?}"),
         }
@@ -215,6 +223,16 @@ fn reshape(what: &Reshape, parts: &[&Seen], slots: &[Slot], frame: &mut Vec<u8>)
             }
         }
     }
+}
+
+/// Brings a checksum of a header along with bytes of it that have changed (RFC 1624).
+fn follow(frame: &mut [u8], sum_at: usize, at: usize, before: &[u8], after: &[u8]) {
+    let mut total = u64::from(!u16::from_be_bytes([frame[sum_at], frame[sum_at + 1]]));
+    for (nth, (old, new)) in before.iter().zip(after).enumerate() {
+        let shift = if (at + nth + sum_at).is_multiple_of(2) { 8 } else { 0 };
+        total += 0xffff - (u64::from(*old) << shift) + (u64::from(*new) << shift);
+    }
+    frame[sum_at..sum_at + 2].copy_from_slice(&(!fold(total)).to_be_bytes());
 }
 
 /// The slots that a parser gives for a frame, and which are present.

@@ -159,7 +159,7 @@ fn made(native: Native, data: &[u8]) -> Result<Vec<u8>, String> {
 
 /// A name of the domain name system: labels of seven characters, as many as a name may have.
 fn name(size: usize) -> Vec<u8> {
-    (0..size.min(254) / 8).flat_map(|_| *b"\x07example").collect()
+    (0..size.min(254) / 8).flat_map(|_| *b"\x07example").chain([0]).collect()
 }
 
 /// A log of orders.

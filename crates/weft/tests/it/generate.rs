@@ -95,3 +95,46 @@ fn what_cannot_be_made_is_told() {
     let told = refused(&[program, "--out", "no/such/folder/x.pcap"], 3);
     assert!(told.contains("no/such/folder"), "{told}");
 }
+
+/// Whoever makes packets of a list of options would have next to none that any parser takes.
+#[test]
+fn what_says_how_long_or_how_many_says_so() {
+    let folder = Folder::new();
+    let program = "IMPORT 'library/protocols/ethernet.weft';
+CREATE PROTOCOL tlv (
+  len bit(8), name bytes(len), n bit(8),
+  REPEAT items (type bit(8), length bit(8), value bytes(length)) COUNT (n) MAX 20,
+  PAYLOAD bytes)
+  BIND ethernet WHERE type = 0x1234;
+CREATE PORT wire ON memory;
+CREATE ELEMENT put ON packet AS
+  ON PACKET
+    IF NOT present(tlv) THEN PUSH ethernet, tlv (n = 2); END IF;
+    REDIRECT TO 'wire';
+END;
+CREATE CHAIN c ON PORT wire AS put; END;
+";
+    let program = folder.write("tlv.weft", program);
+    let program = program.to_str().expect("it is text");
+    let file = |name: &str| folder.0.join(name).to_str().expect("it is text").to_owned();
+    let (made, pushed) = (file("made.pcap"), file("pushed.pcap"));
+    let args = [program, "--with", "tlv", "--count", "300", "--out", &made, "-o", "json"];
+    let told = json(&generate(&folder, &args));
+    assert_eq!((&told["packets"], &told["malformed"]), (&300.into(), &Value::Array(Vec::new())), "{told}");
+    // Headers that are put on have as many rounds as they say.
+    let args = [program, "--count", "50", "--seed", "1", "--out", &made, "-o", "json"];
+    let others = json(&generate(&folder, &args));
+    let replay = |input: &str| {
+        let args = ["replay", program, "--in", input, "--out", &pushed, "-o", "json"];
+        json(&output(weft(&folder).args(args)))
+    };
+    assert_eq!(replay(&made)["packets"], others["packets"]);
+    std::fs::copy(&pushed, &made).expect("it was written");
+    let again = replay(&made);
+    let malformed = again["ended"].as_array().expect("it is told").iter();
+    assert_eq!(
+        malformed.filter(|end| end["why"].as_str().is_some_and(|why| why.contains("tlv"))).count(),
+        0,
+        "{again}"
+    );
+}

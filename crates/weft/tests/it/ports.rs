@@ -1001,7 +1001,9 @@ fn hosts_find_a_router_by_what_its_station_says() {
 IMPORT 'library/elements/router.weft';
 CREATE PORT left ON packet 'to_a';
 CREATE PORT right ON packet 'to_b';
-CREATE CHAIN core ON PORT left, right WHEN present(ip) OR present(arp) AS station -> router; END;
+CREATE CHAIN core ON PORT left, right WHEN present(ip) OR present(arp) AS
+  station -> router (asks_after = '1 s');
+END;
 INSERT INTO core.station.addresses (ip, at) VALUES ('{ADDRESS_B}', 'left'), ('fd00::b', 'left'),
   ('{ADDRESS_A}', 'right'), ('fd00::a', 'right');
 INSERT INTO core.router.interfaces VALUES ('left', '{ADDRESS_B}', 'fd00::b'), ('right', '{ADDRESS_A}', 'fd00::a');
@@ -1047,6 +1049,11 @@ INSERT INTO core.router.routes (id, net, bits, via_port) VALUES (1, '{ADDRESS_A}
     let neighbours =
         within(&world.a, || std::fs::read_to_string("/proc/thread-self/net/arp").expect("root may"));
     assert!(neighbours.contains(&mac_of(&world.middle, "to_a")), "{neighbours}");
+    // A neighbour that has become another, and says nothing of it, is found by the next question.
+    within(&world.b, || interface::set_mac("b", [2, 0, 0, 0, 9, 9]).expect("root may"));
+    let (a, b) = (udp(&world.a, ADDRESS_A, 0), udp(&world.b, ADDRESS_B, 0));
+    until_it_is_known(&a, &b);
+    exchange(&a, &b, b"hello");
     assert_eq!(node.stop(), Some(0));
 }
 

@@ -28,6 +28,7 @@ const FRAMES: usize = 600;
 const CHAINS: &[(&str, &str)] = &[
     ("lan -> wan", "conntrack (inside = 'lan') -> firewall -> router"),
     ("lan -> wan", "conntrack (inside = 'lan') -> ruleset -> monitor"),
+    ("lan, wan", "station -> router (own_ip = '10.1.0.1', own_ip6 = '2001:db8:1::1')"),
     ("lan, wan", "l2_switch"),
     ("lan -> wan", "intact -> tunnel_limit (most = 0)"),
     ("lan -> wan", "monitor -> meter (of := ip.src)"),
