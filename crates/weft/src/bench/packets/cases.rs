@@ -352,15 +352,21 @@ fn most_lookups(program: &ChainProgram) -> usize {
     program.parts(Event::Request).iter().map(|part| most_of(part.function)).sum()
 }
 
-/// A block is followed by later ones, but for loops, which look up nothing anew.
 fn most_of(function: &Function) -> usize {
-    let mut most = vec![0; function.blocks.len()];
-    for (at, block) in function.blocks.iter().enumerate().rev() {
-        let asks = |op: &Op| matches!(op, Op::Find(..) | Op::Match(..));
-        let own = block.insts.iter().filter(|inst| asks(&inst.op)).count();
-        let later = |to: usize| most.get(to).filter(|_| to > at).copied();
-        let jumps = block.end.jumps().into_iter();
-        most[at] = own + jumps.filter_map(|jump| later(jump.block.0 as usize)).max().unwrap_or(0);
+    most_from(0, function, &mut vec![None; function.blocks.len()])
+}
+
+/// The most from a block on. What is known of blocks is kept; a block that is being looked at is come back to by a loop,
+/// which looks up nothing anew.
+fn most_from(at: usize, function: &Function, known: &mut [Option<usize>]) -> usize {
+    let Some(block) = function.blocks.get(at) else { return 0 };
+    if let Some(most) = known[at] {
+        return most;
     }
-    most.first().copied().unwrap_or(0)
+    known[at] = Some(0);
+    let own = block.insts.iter().filter(|inst| matches!(inst.op, Op::Find(..) | Op::Match(..))).count();
+    let next = block.end.jumps().into_iter().map(|jump| jump.block.0 as usize);
+    let most = own + next.map(|to| most_from(to, function, known)).max().unwrap_or(0);
+    known[at] = Some(most);
+    most
 }
