@@ -356,8 +356,8 @@ fn most_of(function: &Function) -> usize {
     most_from(0, function, &mut vec![None; function.blocks.len()])
 }
 
-/// The most from a block on. What is known of blocks is kept; a block that is being looked at is come back to by a loop,
-/// which looks up nothing anew.
+/// The most from a block on. What is known of blocks is kept; a block that is being looked at is come back to by a
+/// loop, which looks up nothing anew.
 fn most_from(at: usize, function: &Function, known: &mut [Option<usize>]) -> usize {
     let Some(block) = function.blocks.get(at) else { return 0 };
     if let Some(most) = known[at] {

@@ -164,8 +164,8 @@ mod tests {
                 name if name.starts_with("gateway of 4") => 4,
                 // Who sends, who is meant, and where virtual LANs are apart the port's row of the frame's.
                 "l2_switch" => 3,
-                // A packet that asks for its neighbour goes the longest way. One whose route says who is next asks for the
-                // route, and if that has several paths for one of them.
+                // A packet that asks for its neighbour goes the longest way. One whose route says who is next asks for
+                // the route, and if that has several paths for one of them.
                 name if name.starts_with("router") => 13,
                 "firewall of 200 and router" => 14,
                 "all three, 1 flow" | "all three, 10k flows" => 15,
