@@ -104,44 +104,46 @@ struct Uses {
 impl Uses {
     fn of(parts: &[Part<'_>], ways: &[Ways], edits: &[Vec<bool>]) -> Self {
         let mut uses = Self::default();
-        let sets: Vec<Vec<u64>> =
-            parts.iter().map(|part| part.function.blocks.iter().map(set_in).collect()).collect();
-        let patched = |part: usize, block: usize| if edits[part][block] { 0 } else { sets[part][block] };
-        for (at, part) in parts.iter().enumerate() {
+        // What the parts behind set where it may be patched.
+        let mut later = 0;
+        for ((part, ways), edits) in parts.iter().zip(ways).zip(edits).rev() {
             let blocks = &part.function.blocks;
             let has_scans = blocks.iter().any(|block| block.scan_rows_max.is_some());
-            let later =
-                (at + 1..parts.len()).flat_map(|part| (0..sets[part].len()).map(move |block| (part, block)));
-            let later = later.fold(0, |all, (part, block)| all | patched(part, block));
-            for (n, block) in blocks.iter().enumerate() {
-                let own = sets[at][n];
-                uses.set |= own;
-                uses.set_in_scans |= if has_scans { own } else { 0 };
-                uses.patched |= patched(at, n);
-                if edits[at][n] && own != 0 {
-                    let reached = ways[at].from(n);
-                    let behind =
-                        (0..blocks.len()).filter(|to| reached[*to]).fold(0, |all, to| all | patched(at, to));
-                    uses.mixed |= own & (behind | if ways[at].goes_on[n] { later } else { 0 });
-                }
-                let cleared = block.insts.iter().map(|inst| match inst.op {
-                    Op::ClearInput(input) => input.bit(),
-                    _ => 0,
-                });
-                uses.cleared |= cleared.fold(0, |all, input| all | input);
+            let sets: Vec<u64> = blocks.iter().map(set_in).collect();
+            let patched: Vec<u64> =
+                sets.iter().zip(edits).map(|(set, edit)| if *edit { 0 } else { *set }).collect();
+            for (at, set) in sets.iter().enumerate().filter(|(at, set)| edits[*at] && **set != 0) {
+                let reached = patched.iter().zip(ways.from(at)).filter(|(_, is_reached)| *is_reached);
+                let behind = reached.fold(0, |all, (set, _)| all | set);
+                uses.mixed |= set & (behind | if ways.goes_on[at] { later } else { 0 });
             }
+            let (set, patched) = (union(&sets), union(&patched));
+            uses.set |= set;
+            uses.set_in_scans |= if has_scans { set } else { 0 };
+            uses.patched |= patched;
+            uses.cleared |= union(&blocks.iter().map(cleared_in).collect::<Vec<_>>());
+            later |= patched;
         }
         uses
     }
 }
 
+fn union(inputs: &[u64]) -> u64 {
+    inputs.iter().fold(0, |all, of| all | of)
+}
+
 /// The inputs that a block sets.
 fn set_in(block: &Block) -> u64 {
-    let set = block.insts.iter().map(|inst| match inst.op {
-        Op::SetInput(input, _) => input.bit(),
-        _ => 0,
-    });
-    set.fold(0, |all, input| all | input)
+    inputs_in(block, |op| if let Op::SetInput(input, _) = op { Some(*input) } else { None })
+}
+
+/// The inputs that a block makes NULL.
+fn cleared_in(block: &Block) -> u64 {
+    inputs_in(block, |op| if let Op::ClearInput(input) = op { Some(*input) } else { None })
+}
+
+fn inputs_in(block: &Block, of: impl Fn(&Op) -> Option<InputId>) -> u64 {
+    block.insts.iter().filter_map(|inst| of(&inst.op)).fold(0, |all, input| all | input.bit())
 }
 
 fn how(input: &Input, store: &Store) -> Option<How> {

@@ -268,6 +268,13 @@ impl<'a> Builder<'_, '_, 'a> {
         Some((Item::Repeat { name: name.name.clone(), field, items, until, max, line }, size))
     }
 
+    fn report_if_taken(&mut self, name: &Ident) {
+        if let Some(first) = self.header.protocol.field(&name.name) {
+            let first = self.header.infos[usize::from(first.0)].span;
+            self.cx.report_duplicate("field", name, first);
+        }
+    }
+
     /// All rounds of a REPEAT are a field by its name; how long they may be is not known yet.
     fn rounds(&mut self, name: &Ident, place: Place) -> Option<FieldId> {
         let id = FieldId(self.header.protocol.fields.len() as u16);
@@ -275,10 +282,7 @@ impl<'a> Builder<'_, '_, 'a> {
             self.too_many_fields(name.span);
             return None;
         }
-        if let Some(first) = self.header.protocol.field(&name.name) {
-            let first = self.header.infos[usize::from(first.0)].span;
-            self.cx.report_duplicate("field", name, first);
-        }
+        self.report_if_taken(name);
         let info =
             Info { span: name.span, is_bytes: true, is_broken: false, range: (0, 0), repeat: place.repeat };
         self.header.infos.push(info);
@@ -340,10 +344,7 @@ impl<'a> Builder<'_, '_, 'a> {
     fn field(&mut self, field: &'a WireField, place: Place, open: &mut Open) -> (FieldId, Size) {
         let name = &field.name;
         let id = FieldId(self.header.protocol.fields.len() as u16);
-        if let Some(first) = self.header.protocol.field(&name.name) {
-            let first = self.header.infos[usize::from(first.0)].span;
-            self.cx.report_duplicate("field", name, first);
-        }
+        self.report_if_taken(name);
         if WORDS.contains(&name.name.as_str()) {
             let message =
                 format!("`{}` means something else in a wire format, and names no field", name.name);
