@@ -59,8 +59,8 @@ fn of_case(name: &str) -> Result<Vec<f64>, String> {
     })
 }
 
-/// Messages that take fewer instructions than this are counted over more rounds: what a process does before them differs
-/// by some 200,000 from run to run.
+/// Messages that take fewer instructions than this are counted over more rounds: what a process does before them
+/// differs by some 200,000 from run to run.
 const CHEAP: f64 = 5000.0;
 const ROUNDS_OF_CHEAP: [usize; 2] = [1, 41];
 
