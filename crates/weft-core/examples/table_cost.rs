@@ -41,6 +41,7 @@ fn spec(key: Type, max_rows: usize) -> TableSpec {
         evict: Evict::Reject,
         ttl: None::<Interval>,
         ttl_on_access: false,
+        ttl_on_insert: None,
         shared: false,
         stripes: None,
     }

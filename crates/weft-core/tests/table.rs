@@ -43,6 +43,7 @@ fn spec(shape: Shape, max_rows: u64) -> TableSpec {
         evict: Evict::Reject,
         ttl: None,
         ttl_on_access: false,
+        ttl_on_insert: None,
         shared: false,
         stripes: None,
     }
@@ -102,9 +103,10 @@ struct ModelRow {
     added: Vec<u64>,
     written: i64,
     touched: i64,
+    inserted: i64,
 }
 
-/// What a table means: rows by key, with the times of writes and touches.
+/// What a table means: rows by key, with the times of writes, touches and insertions.
 #[derive(Clone, Debug)]
 struct Model {
     rows: BTreeMap<u64, ModelRow>,
@@ -115,9 +117,13 @@ struct Model {
 
 impl Model {
     fn expire(&mut self) {
-        let Some(ttl) = self.spec.ttl else { return };
         let (now, on_access) = (self.now, self.spec.ttl_on_access);
-        self.rows.retain(|_, r| now - if on_access { r.touched } else { r.written } < ttl.0);
+        let lives = |stamp: i64, ttl: Option<Interval>| ttl.is_none_or(|ttl| now - stamp < ttl.0);
+        let Self { rows, spec, .. } = self;
+        rows.retain(|_, r| {
+            let used = if on_access { r.touched } else { r.written };
+            lives(used, spec.ttl) && lives(r.inserted, spec.ttl_on_insert)
+        });
     }
 
     /// Inserts a row for which `gone` made way: any of the oldest, if the table was full.
@@ -144,7 +150,10 @@ impl Model {
         }
         let stamp = self.now;
         let added = (0..self.added as u64).map(|i| 100 + i).collect();
-        self.rows.insert(id, ModelRow { hits: 7, note: None, added, written: stamp, touched: stamp });
+        self.rows.insert(
+            id,
+            ModelRow { hits: 7, note: None, added, written: stamp, touched: stamp, inserted: stamp },
+        );
         true
     }
 }
@@ -358,11 +367,11 @@ fn scan_all(table: &Table, now: Time) -> Vec<Row> {
 fn case() -> impl Strategy<Value = (Shape, TableSpec, Vec<Op>)> {
     let shape = prop_oneof![Just(Shape::Int), Just(Shape::Text), Just(Shape::Pair)];
     let evict = prop_oneof![Just(Evict::Reject), Just(Evict::Oldest), Just(Evict::Lru)];
-    let ttl = prop::option::of(1..20i64);
-    (shape, evict, ttl, any::<bool>(), 4..12u64, prop::collection::vec(op(), 1..120)).prop_map(
-        |(shape, evict, ttl, ttl_on_access, max_rows, ops)| {
-            let ttl = ttl.map(Interval);
-            (shape, TableSpec { evict, ttl, ttl_on_access, ..spec(shape, max_rows) }, ops)
+    let ttls = (prop::option::of(1..20i64), prop::option::of(1..30i64));
+    (shape, evict, ttls, any::<bool>(), 4..12u64, prop::collection::vec(op(), 1..120)).prop_map(
+        |(shape, evict, (ttl, ttl_on_insert), ttl_on_access, max_rows, ops)| {
+            let [ttl, ttl_on_insert] = [ttl, ttl_on_insert].map(|ttl| ttl.map(Interval));
+            (shape, TableSpec { evict, ttl, ttl_on_access, ttl_on_insert, ..spec(shape, max_rows) }, ops)
         },
     )
 }
@@ -893,12 +902,19 @@ fn added_columns_hold_their_defaults_in_old_rows() {
 fn limits_change_within_what_the_table_was_made_for() {
     let table = Table::new(TableSpec { evict: Evict::Oldest, ..spec(Shape::Int, 10) });
     (0..10).for_each(|id| _ = new_row(table.insert_int(id, Time(id as i64))));
-    table.set_limits(4, Some(Interval(100)), Evict::Oldest).unwrap();
+    let limits = TableSpec { max_rows: 4, evict: Evict::Oldest, ..spec(Shape::Int, 10) };
+    table.set_limits(&TableSpec { ttl: Some(Interval(100)), ..limits.clone() }).unwrap();
     (10..20).for_each(|id| _ = new_row(table.insert_int(id, Time(id as i64))));
     assert_eq!(table.count(Time(20)), 4);
     assert_eq!(table.count(Time(118)), 1);
-    assert_eq!(table.set_limits(4, None, Evict::Lru), Err(LimitsError::Order));
-    assert!(matches!(table.set_limits(1 << 40, None, Evict::Reject), Err(LimitsError::Rows { .. })));
+    let refused = [
+        TableSpec { evict: Evict::Lru, ..limits.clone() },
+        TableSpec { ttl: Some(Interval(100)), ttl_on_access: true, ..limits.clone() },
+        TableSpec { ttl_on_insert: Some(Interval(100)), ..limits.clone() },
+    ];
+    refused.iter().for_each(|limits| assert_eq!(table.set_limits(limits), Err(LimitsError::Order)));
+    let many = TableSpec { max_rows: 1 << 40, ..limits };
+    assert!(matches!(table.set_limits(&many), Err(LimitsError::Rows { .. })));
 }
 
 // Keys that do not fit would be cut or would panic, and a malformed composite key could match a row.

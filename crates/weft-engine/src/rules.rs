@@ -10,7 +10,8 @@
 //!
 //! **Age.** Of a table with a TTL, rows that are too old go as if somebody had removed them
 //! ([`StateStore::expired`]). With `TTL ON ACCESS` each worker notes in the copy that it has that it read a row, so a
-//! row was read last when either copy says so.
+//! row was read last when either copy says so. When it was inserted both say, but of rows of the text, of which one
+//! does at first.
 //!
 //! **Updates of the program.** Rows that its text gives follow the text; rows that came, changed or went while it ran
 //! stay as they are (`merged`). A table of which the text has not changed is kept as it is, with all that is built
@@ -24,12 +25,12 @@ use weft_core::abi::State;
 use weft_core::classify::{Built, Description, Snapshot};
 use weft_core::matching::near::NO_WAYS;
 use weft_core::matching::{MatchSpec, Matcher, TooManyRows};
-use weft_core::table::{ColumnSpec, Insert, Table, TableSpec};
+use weft_core::table::{Age, ColumnSpec, Insert, Table, TableSpec};
 use weft_core::types::Repr;
-use weft_core::{Interval, Time, Value, hash};
+use weft_core::{Time, Value, hash};
 
-/// The age of a row of the text, which counts from when it is first looked at.
-pub(crate) const NOT_AGED: Time = Time::MAX;
+/// When a row of the text was written and inserted: it counts from when it is first looked at.
+const NOT_KNOWN: Time = Time::MAX;
 
 /// Where a table is: its chain and instance, both empty for one that belongs to no element.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -359,7 +360,7 @@ impl StateStore {
 
     /// Whether rows of the controller may be too old at some time.
     pub fn ages(&mut self) -> bool {
-        self.held_tables().any(|held| held.filled.is_some() && held.tables[0].spec().ttl.is_some())
+        self.held_tables().any(|held| held.filled.is_some() && held.tables[0].spec().expires())
     }
 
     /// What takes the rows of the controller out that are too old at `now`, by table; the caller does so.
@@ -367,8 +368,10 @@ impl StateStore {
         let mut expired = Vec::new();
         for name in self.names().collect::<Vec<_>>() {
             let Some(held) = self.held_mut(&name) else { continue };
-            let (Some(filled), Some(ttl)) = (&mut held.filled, held.tables[0].spec().ttl) else { continue };
-            let changes = filled.expired(&held.tables[0], ttl, now);
+            let Some(filled) = held.filled.as_mut().filter(|_| held.tables[0].spec().expires()) else {
+                continue;
+            };
+            let changes = filled.expired(&held.tables[0], now);
             if !changes.is_empty() {
                 expired.push((name, changes));
             }
@@ -505,23 +508,23 @@ impl Filled {
     }
 
     /// Removals of the rows that are too old.
-    fn expired(&mut self, table: &Table, ttl: Interval, now: Time) -> Vec<Change> {
+    fn expired(&mut self, table: &Table, now: Time) -> Vec<Change> {
         let (mut changes, mut cursor) = (Vec::new(), 0);
         while let Some((row, after)) = table.scan(cursor, Time(0)) {
             cursor = after;
-            let mine = table.ages_from(row);
-            if mine != NOT_AGED && now - mine < ttl {
+            let mine = table.age(row);
+            let is_known = mine.used != NOT_KNOWN && mine.inserted != NOT_KNOWN;
+            if is_known && !table.is_over(mine, now) {
                 continue;
             }
             let key = table.key_values(row);
             let other = self.spare.as_ref().map(|spare| (spare, spare.find_values(&key, Time(0))));
-            let other = other.filter(|(_, row)| row.is_some()).map(|(spare, row)| spare.ages_from(row));
-            let ages = [Some(mine), other].into_iter().flatten().filter(|from| *from != NOT_AGED);
-            let from = ages.max().unwrap_or(now);
-            if now - from >= ttl {
+            let other = other.filter(|(_, row)| row.is_some()).map(|(spare, row)| spare.age(row));
+            let age = age_of_both(mine, other.unwrap_or(mine), now);
+            if table.is_over(age, now) {
                 changes.push(Change::Remove(key));
-            } else if mine == NOT_AGED {
-                table.touch(row, from);
+            } else if !is_known {
+                table.set_age(row, age);
             }
         }
         self.expired += changes.len() as u64;
@@ -767,10 +770,12 @@ fn carry_out(
                 table.touch(found, now);
                 found
             }
-            Change::Insert(_) | Change::Put(_) => match insert_aged(table, values, now) {
-                Insert::New(row) => row,
-                Insert::Full | Insert::TooLong => return Err(at),
-            },
+            Change::Insert(_) | Change::Put(_) => {
+                match insert_aged(table, values, Age { used: now, inserted: now }) {
+                    Insert::New(row) => row,
+                    Insert::Full | Insert::TooLong => return Err(at),
+                }
+            }
         };
         let live = matchers.iter_mut().zip(&mut anew).filter(|(_, anew)| !**anew);
         live.for_each(|(matcher, anew)| *anew = matcher.insert(row).is_err());
@@ -785,12 +790,19 @@ fn adopt(matcher: &mut Arc<Matcher>, built: Built) {
 }
 
 /// Puts a row in whose age counts from then. None makes room for it: what is too old goes by [`StateStore::expired`].
-fn insert_aged(table: &Table, values: &[Value], from: Time) -> Insert {
+fn insert_aged(table: &Table, values: &[Value], age: Age) -> Insert {
     let insert = table.insert_row(values, Time(0));
     if let Insert::New(row) = insert {
-        table.touch(row, from);
+        table.set_age(row, age);
     }
     insert
+}
+
+/// The age of a row of which there are two copies. What neither knows begins now.
+fn age_of_both(a: Age, b: Age, now: Time) -> Age {
+    let known = |time: Time| (time != NOT_KNOWN).then_some(time);
+    let used = known(a.used).max(known(b.used)).unwrap_or(now);
+    Age { used, inserted: known(a.inserted.min(b.inserted)).unwrap_or(now) }
 }
 
 /// A table with the same rows.
@@ -798,7 +810,7 @@ fn copy_of(table: &Table) -> Table {
     let copy = Table::new(TableSpec { max_rows: table.max_rows(), ..table.spec().clone() });
     let mut cursor = 0;
     while let Some((row, next)) = table.scan(cursor, Time(0)) {
-        insert_aged(&copy, &table.values(row), table.ages_from(row));
+        insert_aged(&copy, &table.values(row), table.age(row));
         cursor = next;
     }
     copy
@@ -811,7 +823,7 @@ pub(crate) fn set_ages(before: Option<&Table>, table: &Table) {
     while let Some((row, next)) = table.scan(cursor, Time(0)) {
         cursor = next;
         let known = before.map(|before| (before, before.find_values(&table.key_values(row), Time(0))));
-        let known = known.filter(|(_, row)| row.is_some()).map(|(before, row)| before.ages_from(row));
-        table.touch(row, known.unwrap_or(NOT_AGED));
+        let known = known.filter(|(_, row)| row.is_some()).map(|(before, row)| before.age(row));
+        table.set_age(row, known.unwrap_or(Age { used: NOT_KNOWN, inserted: NOT_KNOWN }));
     }
 }

@@ -154,8 +154,8 @@ impl StateStore {
     /// Takes over an update that was published. State that it does not know is forgotten; it goes when the last
     /// version that uses it is gone.
     pub fn commit(&mut self, staged: Staged) {
-        for (table, TableSpec { max_rows, ttl, evict, .. }) in staged.limits {
-            table.set_limits(max_rows, ttl, evict).expect("checked when it was bound");
+        for (table, limits) in staged.limits {
+            table.set_limits(&limits).expect("checked when it was bound");
         }
         for table in staged.bound {
             for why in [Departure::Expired, Departure::Evicted] {
@@ -349,7 +349,7 @@ impl Staged {
         tables.iter().for_each(|table| table.add_rows(rows, Time(0)));
         let filled = (decl.realisation == Realisation::Replicated)
             .then(|| Filled::new(decl.spec.key.len(), &decl.rows));
-        if filled.is_some() && decl.spec.ttl.is_some() {
+        if filled.is_some() && decl.spec.expires() {
             let before = self.store.held_table(chain, decl).map(|held| Arc::clone(&held.tables[0]));
             tables.iter().for_each(|table| set_ages(before.as_deref(), table));
         }
@@ -463,11 +463,11 @@ fn check_table(table: &Table, wanted: &TableSpec) -> Result<(), String> {
     if held != key {
         return Err(format!("its key is ({held}), and would be ({key})"));
     }
-    table.check_limits(wanted.max_rows, wanted.ttl, wanted.evict).map_err(|e| match e {
+    table.check_limits(wanted).map_err(|e| match e {
         LimitsError::Rows { max } => {
             format!("it has room for {max} rows, and would have {}", wanted.max_rows)
         }
-        LimitsError::Order => "its rows are not in the order that TTL or EVICT would need".to_owned(),
+        LimitsError::Order => "its rows do not have the times that TTL or EVICT would need".to_owned(),
     })?;
     // Columns that are added and then not used, because the update is refused, do no harm: no code knows them, and
     // the next update finds them.

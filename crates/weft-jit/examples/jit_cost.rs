@@ -298,6 +298,7 @@ fn chain(elements: &[(&str, &str)]) -> ChainProgram {
             evict,
             ttl,
             ttl_on_access: false,
+            ttl_on_insert: None,
             shared: false,
             stripes: None,
         },

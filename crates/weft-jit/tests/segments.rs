@@ -29,6 +29,7 @@ fn spec(column: Type) -> TableSpec {
         evict: Evict::Reject,
         ttl: None,
         ttl_on_access: false,
+        ttl_on_insert: None,
         shared: false,
         stripes: None,
     }

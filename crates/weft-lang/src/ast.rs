@@ -752,15 +752,26 @@ pub struct TableOption {
     pub span: Span,
 }
 
+/// From when the age of a row counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// The last write.
+    Write,
+    /// `ON ACCESS`: the last read or write.
+    Access,
+    /// `ON INSERT`: its insertion, whatever is read and written.
+    Insert,
+}
+
 /// The options of a table.
 #[derive(Clone, PartialEq, Debug)]
 pub enum TableOptionKind {
-    /// `TTL e [ON ACCESS]`
+    /// `TTL e [ON ACCESS | ON INSERT]`
     Ttl {
         /// An interval.
         interval: Expr,
-        /// Age counts from the last touch instead of the last write.
-        on_access: bool,
+        /// From when age counts.
+        since: Since,
     },
     /// `MAX n ROWS [EVICT ...]`
     Max {

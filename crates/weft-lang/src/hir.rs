@@ -530,6 +530,8 @@ pub struct TableLimits {
     pub rows_max: u64,
     /// `TTL`, positive.
     pub ttl: Option<Interval>,
+    /// `TTL ... ON INSERT`, positive.
+    pub ttl_on_insert: Option<Interval>,
 }
 
 /// Where the rows of a sink go.

@@ -46,6 +46,8 @@ enum Node {
 
 struct Page {
     rules: BTreeMap<String, Node>,
+    /// Behind the last way of each rule: the rule.
+    ends: BTreeMap<usize, String>,
     /// Rule, an example of it, and what is none.
     examples: Vec<(String, String, String)>,
     /// Ways to go on at all choices: alternatives, and the two of what may be left out.
@@ -55,7 +57,7 @@ struct Page {
 fn page() -> Page {
     let path = root().join("docs/src/reference/grammar.md");
     let text = std::fs::read_to_string(path).expect("the page is part of the repository");
-    let (mut rules, mut n_ways) = (BTreeMap::new(), 0);
+    let (mut rules, mut ends, mut n_ways) = (BTreeMap::new(), BTreeMap::new(), 0);
     for block in text.split("```ebnf\n").skip(1) {
         let block = block.split("```").next().expect("a block ends");
         let mut symbols = symbols(block).into_iter().peekable();
@@ -63,6 +65,7 @@ fn page() -> Page {
             assert_eq!(symbols.next().as_deref(), Some("="), "{name}");
             let rule = either(&mut symbols, &mut n_ways);
             assert_eq!(symbols.next().as_deref(), Some(";"), "{name}");
+            ends.entry(n_ways).or_insert_with(|| name.clone());
             assert!(rules.insert(name.clone(), rule).is_none(), "{name} is there twice");
         }
     }
@@ -72,7 +75,7 @@ fn page() -> Page {
         let [rule, example, counter] = cells[..] else { panic!("a row of three: {row}") };
         (rule.to_owned(), example.to_owned(), counter.to_owned())
     });
-    Page { rules, examples: examples.collect(), n_ways }
+    Page { rules, ends, examples: examples.collect(), n_ways }
 }
 
 /// Words, texts in quotes and signs.
@@ -239,7 +242,7 @@ fn height(node: &Node, heights: &BTreeMap<&str, usize>) -> usize {
 fn around(rule: &str, text: &str) -> String {
     match rule {
         "program" | "item" | "question" => text.to_owned(),
-        "chain" | "element" | "function" | "protocol" | "queue" => format!("CREATE {text}"),
+        "chain" | "element" | "filter" | "function" | "protocol" | "queue" => format!("CREATE {text}"),
         "declaration" => format!("CREATE ELEMENT e ON rpc AS {text}; END;"),
         "statement" => format!("CREATE ELEMENT e ON rpc AS ON REQUEST {text}; END;"),
         "queue_part" => format!("CREATE QUEUE q AS {text}; END;"),
@@ -278,6 +281,7 @@ fn random_programs_of_the_page_are_read() {
         "item",
         "chain",
         "element",
+        "filter",
         "function",
         "protocol",
         "queue",
@@ -303,7 +307,10 @@ fn random_programs_of_the_page_are_read() {
         let said = faults(start, &text);
         assert!(said.is_empty() || said.contains("W0003"), "{text}\n{said}");
     }
-    let missed: Vec<usize> = (0..page.n_ways).filter(|way| !maker.taken.contains(way)).collect();
+    let missed = (0..page.n_ways).filter(|way| !maker.taken.contains(way));
+    let missed: Vec<(usize, &String)> = missed
+        .map(|way| (way, page.ends.range(way + 1..).next().expect("all ways are of a rule").1))
+        .collect();
     let n_ways = page.n_ways;
     assert!(missed.is_empty(), "of {n_ways} ways no program took {missed:?}");
 }

@@ -33,6 +33,7 @@ fn spec() -> TableSpec {
         evict: Evict::Reject,
         ttl: None,
         ttl_on_access: false,
+        ttl_on_insert: None,
         shared: false,
         stripes: None,
     }

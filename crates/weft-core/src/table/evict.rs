@@ -31,13 +31,15 @@ pub(super) enum Order {
     Written,
     /// Their last touch, which is in this word.
     Touched(usize),
+    /// Their insertion, which is in this word.
+    Inserted(usize),
 }
 
 impl Order {
     fn stamp_at(self) -> usize {
         match self {
             Self::Written => WRITTEN_AT,
-            Self::Touched(word) => word,
+            Self::Touched(word) | Self::Inserted(word) => word,
         }
     }
 }
@@ -236,7 +238,7 @@ impl Table {
     }
 
     pub(super) fn orders(&self) -> impl Iterator<Item = Order> {
-        self.written_order().into_iter().chain(self.touched_order())
+        [self.written_order(), self.touched_order(), self.inserted_order()].into_iter().flatten()
     }
 
     /// The times of the row's last write and touch.
@@ -253,6 +255,14 @@ impl Table {
         if let Some(word) = self.header.touched {
             words[word].store(touched.0 as u64, Relaxed);
         }
+        self.admit(row, words);
+    }
+
+    /// Says when a row was inserted, where that is kept.
+    pub(super) fn set_inserted(&self, row: Row, inserted: Time) {
+        let Some(word) = self.header.inserted else { return };
+        let words = self.row_words(row, 0);
+        words[word].store(inserted.0 as u64, Relaxed);
         self.admit(row, words);
     }
 
@@ -442,6 +452,10 @@ impl Table {
         self.header.touched.map(Order::Touched)
     }
 
+    fn inserted_order(&self) -> Option<Order> {
+        self.header.inserted.map(Order::Inserted)
+    }
+
     fn local(&self, row: Row) -> u32 {
         self.geometry.split(row.0 - 1).1
     }
@@ -471,8 +485,7 @@ impl Table {
 
     #[inline(always)]
     fn is_expired_at(&self, place: Place<'_>, now: Time) -> bool {
-        let Some(ttl) = self.ttl() else { return false };
-        place.word(self.header.age_at).is_none_or(|stamp| is_over(stamp, now, ttl))
+        self.ages().any(|(at, ttl)| place.word(at).is_none_or(|stamp| is_over(stamp, now, ttl)))
     }
 
     /// Adds to the number of rows (`u64::MAX` takes one away).
@@ -509,15 +522,19 @@ impl Table {
     /// Makes room for one row in a stripe: first by what has expired, then as declared.
     #[cold]
     fn make_room(&self, at: usize, now: Time, gone: &mut dyn FnMut(Row, Gone)) -> bool {
-        let is_freed = self.forget_departed(at) || self.reclaim(at, now, &mut 1);
+        let ages = self.ages().count();
+        let is_freed = self.forget_departed(at) || self.reclaim(at, now, &mut { ages });
         if is_freed && self.fits(at) {
             return true;
         }
         let evict = Evict::from_code(self.evict.load(Relaxed));
-        if self.ttl().is_some() && self.free_row(at).is_some() {
+        if self.may_expire() && self.free_row(at).is_some() {
             let others = self.stripes.len() - 1;
-            let (visits, mut looks) =
-                if evict == Evict::Reject { (others, others) } else { (others.min(NEIGHBOURS_MAX), 1) };
+            let (visits, mut looks) = if evict == Evict::Reject {
+                (others, others * ages)
+            } else {
+                (others.min(NEIGHBOURS_MAX), 1)
+            };
             for _ in 0..visits {
                 self.with_other_stripe(at, |other| usize::from(self.reclaim(other, now, &mut looks)));
                 if self.fits(at) {
@@ -590,6 +607,7 @@ impl Table {
         match order {
             Order::Written => &self.stripes[at].written,
             Order::Touched(_) => &self.stripes[at].touched,
+            Order::Inserted(_) => &self.stripes[at].inserted,
         }
     }
 
@@ -617,22 +635,28 @@ impl Table {
         may_go.then_some(oldest)
     }
 
-    /// Removes the oldest row of a stripe if it has expired.
+    /// Removes the oldest row of a stripe, in one order or another, if it has expired.
     fn reclaim(&self, at: usize, now: Time, looks: &mut usize) -> bool {
         self.reclaim_by(at, now, looks, |row| self.expire(row))
     }
 
     /// As [`Table::reclaim`], in this way.
     fn reclaim_by(&self, at: usize, now: Time, looks: &mut usize, expire: impl FnOnce(Row)) -> bool {
-        let by_touch = self.header.age_by_touch();
-        let order = if by_touch { self.touched_order() } else { self.written_order() };
-        let (Some(order), Some(ttl)) = (order, self.ttl()) else { return false };
-        if !is_over(self.known_oldest(at, order).stamp_min() as u64, now, ttl) {
-            return false;
+        let orders = self.orders().filter_map(|order| {
+            let (_, ttl) = self.ages().find(|(word, _)| *word == order.stamp_at())?;
+            Some((order, ttl))
+        });
+        for (order, ttl) in orders {
+            if !is_over(self.known_oldest(at, order).stamp_min() as u64, now, ttl) {
+                continue;
+            }
+            let oldest = self.oldest(at, order, looks);
+            if let Some(row) = oldest.filter(|row| self.is_expired(self.row_words(*row, 0), now)) {
+                expire(row);
+                return true;
+            }
         }
-        let oldest = self.oldest(at, order, looks);
-        let expired = oldest.filter(|row| self.is_expired(self.row_words(*row, 0), now));
-        expired.map(expire).is_some()
+        false
     }
 
     fn with_next_stripe(&self, work: impl FnOnce(usize) -> usize) -> usize {
@@ -694,6 +718,9 @@ impl Table {
         words[WRITTEN_AT].store(now.0 as u64, Relaxed);
         if let Some(touched) = self.header.touched {
             words[touched].store(now.0 as u64, Relaxed);
+        }
+        if let Some(inserted) = self.header.inserted {
+            words[inserted].store(now.0 as u64, Relaxed);
         }
         self.admit(row, words);
         words

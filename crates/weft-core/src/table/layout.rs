@@ -26,6 +26,8 @@ pub struct TableSpec {
     pub ttl: Option<Interval>,
     /// Whether `ttl` counts from the last touch instead of the last write.
     pub ttl_on_access: bool,
+    /// How long a row lives at most, whatever is read and written, from when it was inserted.
+    pub ttl_on_insert: Option<Interval>,
     /// Whether more than one worker writes, so that stripes are locked.
     pub shared: bool,
     /// Stripes, rounded up to a power of two; None lets the table choose (one up to 4096 rows, then one for every
@@ -34,6 +36,11 @@ pub struct TableSpec {
 }
 
 impl TableSpec {
+    /// Whether rows expire.
+    pub fn expires(&self) -> bool {
+        self.ttl.is_some() || self.ttl_on_insert.is_some()
+    }
+
     /// Bytes of one row, header and key included; at most [`ROW_BYTES_MAX`] may be given to a table.
     pub fn row_bytes(&self) -> u64 {
         let cells = self.key.iter().chain(&self.columns).map(|c| cell_words(c.ty) as u64).sum::<u64>();
@@ -175,16 +182,19 @@ impl KeyBuilder {
 /// bits; in a free row the next free one is there, plus one.
 pub(super) const LIVE: u64 = 1 << 63;
 
-/// The words before a row's columns: state, time of the last write, then what the declaration needs.
+/// The words before a row's columns: state, time of the last write, then what the declaration needs: time of the last
+/// touch, time of insertion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     /// Whether every write stores its time, so that rows can go by it.
     pub(super) by_write: bool,
     /// The word with the time of the last touch.
     pub(super) touched: Option<usize>,
+    /// The word with the time of insertion.
+    pub(super) inserted: Option<usize>,
     /// Whether age counts from the last touch.
     age_by_touch: bool,
-    /// The word from which a row's age counts.
+    /// The word from which a row's age counts for `ttl`.
     pub(super) age_at: usize,
     pub(super) words: usize,
 }
@@ -194,27 +204,34 @@ pub(super) const WRITTEN_AT: usize = 1;
 
 impl Header {
     pub(super) fn of(spec: &TableSpec) -> Self {
-        let (by_write, by_touch) = orders(spec.evict, spec.ttl.is_some(), spec.ttl_on_access);
+        let (by_write, by_touch) = orders(spec);
         let touched = by_touch.then_some(WRITTEN_AT + 1);
+        let inserted = spec.ttl_on_insert.map(|_| touched.unwrap_or(WRITTEN_AT) + 1);
         let age_by_touch = by_touch && spec.ttl_on_access;
         let age_at = touched.filter(|_| age_by_touch).unwrap_or(WRITTEN_AT);
-        Self { by_write, touched, age_by_touch, age_at, words: touched.unwrap_or(WRITTEN_AT) + 1 }
+        let words = inserted.or(touched).unwrap_or(WRITTEN_AT) + 1;
+        Self { by_write, touched, inserted, age_by_touch, age_at, words }
     }
 
     pub(super) fn age_by_touch(self) -> bool {
         self.age_by_touch
     }
 
-    /// Whether rows carry what these limits need.
-    pub(super) fn serves(self, evict: Evict, ttl: bool, on_access: bool) -> bool {
-        let (by_write, by_touch) = orders(evict, ttl, on_access);
-        (!by_write || self.by_write) && (!by_touch || self.touched.is_some())
+    /// Whether rows carry what these limits need, and their age counts from what they say.
+    pub(super) fn serves(self, limits: &TableSpec) -> bool {
+        let (by_write, by_touch) = orders(limits);
+        let ages_as_wanted = limits.ttl.is_none() || self.age_by_touch == limits.ttl_on_access;
+        (!by_write || self.by_write)
+            && (!by_touch || self.touched.is_some())
+            && (limits.ttl_on_insert.is_none() || self.inserted.is_some())
+            && ages_as_wanted
     }
 }
 
 /// Which orders the declaration needs: by write, by touch.
-fn orders(evict: Evict, ttl: bool, on_access: bool) -> (bool, bool) {
-    (evict == Evict::Oldest || ttl && !on_access, evict == Evict::Lru || ttl && on_access)
+fn orders(spec: &TableSpec) -> (bool, bool) {
+    let (ages, by_touch) = (spec.ttl.is_some(), spec.ttl_on_access);
+    (spec.evict == Evict::Oldest || ages && !by_touch, spec.evict == Evict::Lru || ages && by_touch)
 }
 
 /// How keys are held and compared.
@@ -273,7 +290,8 @@ pub(super) fn base_group(spec: &TableSpec, header: Header) -> (KeyShape, Layout)
 
 /// See [`super::Table::fingerprint`].
 pub(super) fn fingerprint(spec: &TableSpec, base: &Layout, header: Header, geometry: Geometry) -> u64 {
-    let ages = u64::from(header.by_write) | u64::from(header.age_by_touch) << 1;
+    let ages = [header.by_write, header.age_by_touch, header.inserted.is_some()];
+    let ages = ages.into_iter().rev().fold(0, |bits, bit| bits << 1 | u64::from(bit));
     let mut hash = hash::hash_word(spec.key.len() as u64 | u64::from(spec.shared) << 32 | ages << 33);
     hash = hash::mix(hash, geometry.stripes() as u64);
     hash = hash::mix(hash, u64::from(geometry.segment_words()));

@@ -78,6 +78,8 @@ pub struct Table {
     rows_max: AtomicU64,
     /// Nanoseconds, `i64::MAX` for rows that stay.
     ttl: AtomicI64,
+    /// The same, from insertion on.
+    ttl_on_insert: AtomicI64,
     evict: AtomicU8,
     /// Which rows that leave wait until they were looked at, by bits of [`Departure`]: [`Table::keep_departed`].
     keeps: AtomicU8,
@@ -119,10 +121,19 @@ pub enum Insert {
     TooLong,
 }
 
+/// From when a row's age counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Age {
+    /// The last write, or with `TTL ON ACCESS` the last read or write.
+    pub used: Time,
+    /// The insertion. Where rows do not expire by it, it is not kept, and is as `used`.
+    pub inserted: Time,
+}
+
 /// Why a row left its table without anybody's asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {
-    /// It was older than its TTL.
+    /// It was older than its TTL, or one of two.
     Expired,
     /// It made room for another while it lived.
     Evicted,
@@ -147,7 +158,7 @@ pub enum LimitsError {
         /// The most rows that this table can be given.
         max: u64,
     },
-    /// The rows' times of writes (or touches), by which they would expire or be evicted, were not kept up.
+    /// The rows' times of writes, touches or insertions, by which they would expire or be evicted, were not kept up.
     Order,
 }
 
@@ -178,7 +189,8 @@ impl Table {
             extending: AtomicU32::new(0),
             rows: AtomicU64::new(0),
             rows_max: AtomicU64::new(spec.max_rows),
-            ttl: AtomicI64::new(spec.ttl.map_or(i64::MAX, Interval::as_nanos)),
+            ttl: AtomicI64::new(nanos(spec.ttl)),
+            ttl_on_insert: AtomicI64::new(nanos(spec.ttl_on_insert)),
             evict: AtomicU8::new(spec.evict as u8),
             keeps: AtomicU8::new(0),
             untold: AtomicU64::new(0),
@@ -245,16 +257,17 @@ impl Table {
         Ok(())
     }
 
-    /// Changes what a hot update may change. Fewer rows than there are now do no harm: insertions evict (or fail)
-    /// until the number is met.
+    /// Changes what a hot update may change: how many rows there are, how long they live, and what makes way. Fewer
+    /// rows than there are now do no harm: insertions evict (or fail) until the number is met.
     ///
     /// # Errors
     /// See [`LimitsError`]; then nothing changed.
-    pub fn set_limits(&self, max_rows: u64, ttl: Option<Interval>, evict: Evict) -> Result<(), LimitsError> {
-        self.check_limits(max_rows, ttl, evict)?;
-        self.rows_max.store(max_rows, Relaxed);
-        self.ttl.store(ttl.map_or(i64::MAX, Interval::as_nanos), Relaxed);
-        self.evict.store(evict as u8, Relaxed);
+    pub fn set_limits(&self, limits: &TableSpec) -> Result<(), LimitsError> {
+        self.check_limits(limits)?;
+        self.rows_max.store(limits.max_rows, Relaxed);
+        self.ttl.store(nanos(limits.ttl), Relaxed);
+        self.ttl_on_insert.store(nanos(limits.ttl_on_insert), Relaxed);
+        self.evict.store(limits.evict as u8, Relaxed);
         Ok(())
     }
 
@@ -262,17 +275,12 @@ impl Table {
     ///
     /// # Errors
     /// See [`LimitsError`].
-    pub fn check_limits(
-        &self,
-        max_rows: u64,
-        ttl: Option<Interval>,
-        evict: Evict,
-    ) -> Result<(), LimitsError> {
+    pub fn check_limits(&self, limits: &TableSpec) -> Result<(), LimitsError> {
         let max = self.geometry.rows_max();
-        if max_rows > max {
+        if limits.max_rows > max {
             return Err(LimitsError::Rows { max });
         }
-        if !self.header.serves(evict, ttl.is_some(), self.spec.ttl_on_access) {
+        if !self.header.serves(limits) {
             return Err(LimitsError::Order);
         }
         Ok(())
@@ -392,9 +400,23 @@ impl Table {
         }
     }
 
-    /// The time from which a row's age counts: of the last write, or with `TTL ON ACCESS` of the last read or write.
-    pub fn ages_from(&self, row: Row) -> Time {
-        Time(self.row_words(row, 0)[self.header.age_at].load(Relaxed) as i64)
+    /// From when a row's age counts.
+    pub fn age(&self, row: Row) -> Age {
+        let words = self.row_words(row, 0);
+        let used = Time(words[self.header.age_at].load(Relaxed) as i64);
+        Age { used, inserted: self.header.inserted.map_or(used, |at| Time(words[at].load(Relaxed) as i64)) }
+    }
+
+    /// Makes a row as old as this.
+    pub fn set_age(&self, row: Row, age: Age) {
+        self.touch(row, age.used);
+        self.set_inserted(row, age.inserted);
+    }
+
+    /// Whether a row of this age has expired by `now`.
+    pub fn is_over(&self, age: Age, now: Time) -> bool {
+        is_over(age.used.0 as u64, now, self.ttl.load(Relaxed))
+            || is_over(age.inserted.0 as u64, now, self.ttl_on_insert.load(Relaxed))
     }
 
     /// The words of the first group into which [`Table::touch`] stores the time (nanoseconds), which is all that it
@@ -553,7 +575,7 @@ impl Table {
 
     /// Rows that live at `now`, exactly. It visits all rows if the table has a TTL.
     pub fn count(&self, now: Time) -> u64 {
-        if self.ttl().is_none() {
+        if !self.may_expire() {
             return self.len();
         }
         let mut n = 0;
@@ -670,14 +692,26 @@ impl Table {
     /// Whether the row that these words are has expired.
     #[inline(always)]
     fn is_expired(&self, words: &[AtomicU64], now: Time) -> bool {
-        self.ttl().is_some_and(|ttl| is_over(words[self.header.age_at].load(Relaxed), now, ttl))
+        self.ages().any(|(at, ttl)| is_over(words[at].load(Relaxed), now, ttl))
     }
 
-    /// How long a row lives, in nanoseconds.
-    #[inline(always)]
-    fn ttl(&self) -> Option<i64> {
-        Some(self.ttl.load(Relaxed)).filter(|ttl| *ttl != i64::MAX)
+    /// Whether rows expire.
+    fn may_expire(&self) -> bool {
+        self.ages().next().is_some()
     }
+
+    /// From which words of a row its age counts, and how long it lives from then on, in nanoseconds.
+    #[inline(always)]
+    fn ages(&self) -> impl Iterator<Item = (usize, i64)> {
+        let used = (self.header.age_at, self.ttl.load(Relaxed));
+        let inserted = self.header.inserted.map(|at| (at, self.ttl_on_insert.load(Relaxed)));
+        core::iter::once(used).chain(inserted).filter(|(_, ttl)| *ttl != i64::MAX)
+    }
+}
+
+/// Nanoseconds of a time to live, which need not be limited.
+fn nanos(ttl: Option<Interval>) -> i64 {
+    ttl.map_or(i64::MAX, Interval::as_nanos)
 }
 
 /// Whether the age that counts from this stamp is over.

@@ -12,7 +12,8 @@
 //!    [`SEGMENT_BYTES`] long and hold the address of their words ([`SEGMENT_WORDS`]), which are there before a slot has
 //!    the number of one of their rows; the rest of the number is the row's first word there.
 //! 4. The row is the one if the cells of its key columns are the key ([`Near::key`]). It has expired if the table has a
-//!    time to live ([`TABLE_TTL`], `i64::MAX` if not) and the word [`Near::age_word`] is as long ago.
+//!    time to live ([`TABLE_TTL`], `i64::MAX` if not) and the word [`AgeWords::used`] is as long ago, or one from
+//!    insertion on ([`TABLE_TTL_ON_INSERT`]) and [`AgeWords::inserted`] is.
 //!
 //! Whoever does not find the row in two slots of which the second is not past the tag, asks the table.
 //!
@@ -38,6 +39,8 @@ pub const TABLE_STRIPES: usize = offset_of!(Table, stripes_address);
 pub const TABLE_SEGMENTS: usize = offset_of!(Table, segments_address);
 /// Of a table: its time to live in nanoseconds.
 pub const TABLE_TTL: usize = offset_of!(Table, ttl);
+/// Of a table: its time to live from insertion on in nanoseconds.
+pub const TABLE_TTL_ON_INSERT: usize = offset_of!(Table, ttl_on_insert);
 /// How long a stripe is.
 pub const STRIPE_BYTES: usize = size_of::<Stripe>();
 /// Of a stripe: the number of its first row.
@@ -62,8 +65,17 @@ pub struct Near {
     pub key: NearKey,
     /// The number of stripes less one; they are a power of two.
     pub stripe_mask: u64,
-    /// The word from which a row's age counts; None if rows never expire, whatever the limits are.
-    pub age_word: Option<u16>,
+    /// From which words a row's age counts.
+    pub age_words: AgeWords,
+}
+
+/// From which words a row's age counts; None where rows never expire by it, whatever the limits are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgeWords {
+    /// The last write or touch.
+    pub used: Option<u16>,
+    /// The insertion.
+    pub inserted: Option<u16>,
 }
 
 /// How a row holds its key.
@@ -91,8 +103,8 @@ pub struct Steps {
     pub segment_words: u32,
     /// The table has one stripe, so that a scan can go from row to row by address.
     pub has_one_stripe: bool,
-    /// The word from which a row's age counts; None if rows never expire, whatever the limits are.
-    pub age_word: Option<u16>,
+    /// From which words a row's age counts.
+    pub age_words: AgeWords,
 }
 
 impl Table {
@@ -103,7 +115,7 @@ impl Table {
             KeyShape::Bytes { word, bytes_max } => NearKey::Bytes { word: *word, max: *bytes_max },
             KeyShape::Parts(parts) => NearKey::Columns(parts.len() as u16),
         };
-        Near { key, stripe_mask: self.stripes.len() as u64 - 1, age_word: self.age_word() }
+        Near { key, stripe_mask: self.stripes.len() as u64 - 1, age_words: self.age_words() }
     }
 
     /// Where a look-up for a key with this hash begins to read, as far as that can be told without reading more than
@@ -140,13 +152,16 @@ impl Table {
             row_words: self.geometry.row_words(),
             segment_words: self.geometry.segment_words(),
             has_one_stripe: self.stripes.len() == 1,
-            age_word: self.age_word(),
+            age_words: self.age_words(),
         }
     }
 
-    fn age_word(&self) -> Option<u16> {
+    fn age_words(&self) -> AgeWords {
         let may_expire = self.header.by_write || self.header.touched.is_some();
-        may_expire.then_some(self.header.age_at as u16)
+        AgeWords {
+            used: may_expire.then_some(self.header.age_at as u16),
+            inserted: self.header.inserted.map(|word| word as u16),
+        }
     }
 }
 
@@ -171,6 +186,7 @@ mod tests {
                 evict: Evict::Reject,
                 ttl: None,
                 ttl_on_access: false,
+                ttl_on_insert: None,
                 shared: false,
                 stripes: None,
             });

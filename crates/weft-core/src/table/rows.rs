@@ -2,17 +2,18 @@
 //!
 //! A chunk describes itself: `WFTR`, a version byte, the numbers of key columns and of columns (u16), for each column
 //! whether it is nullable (u8), its name and its type (u16 length, text), then the number of rows (u32) and the rows.
-//! A row is the times of its last write and touch (i64), then its columns: a nullable one is preceded by a byte
-//! (1 for NULL, and no value follows), a word is 8 bytes, bytes are a length (u32) and the bytes. All little endian.
+//! A row is the times of its last write, touch and insertion (i64), then its columns: a nullable one is preceded by a
+//! byte (1 for NULL, and no value follows), a word is 8 bytes, bytes are a length (u32) and the bytes. All little
+//! endian.
 
 use super::layout::WRITTEN_AT;
-use super::{ColumnRef, ColumnSpec, Insert, KeyBuilder, KeyShape, Row, Table};
+use super::{Age, ColumnRef, ColumnSpec, Insert, KeyBuilder, KeyShape, Row, Table};
 use crate::time::Time;
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
 /// The version of the format that [`Table::export`] writes.
-pub const EXPORT_VERSION: u8 = 1;
+pub const EXPORT_VERSION: u8 = 2;
 
 const MAGIC: &[u8] = b"WFTR";
 
@@ -94,8 +95,8 @@ impl Table {
         let mut bytes = Reader(chunk);
         let columns = self.import_header(&mut bytes)?;
         let n = bytes.u32()?;
-        // A row has 16 bytes at least, so the number cannot make us reserve more than the chunk's own size.
-        let mut rows = Vec::with_capacity((n as usize).min(bytes.0.len() / 16));
+        // A row has 24 bytes at least, so the number cannot make us reserve more than the chunk's own size.
+        let mut rows = Vec::with_capacity((n as usize).min(bytes.0.len() / 24));
         for _ in 0..n {
             rows.push(RowBytes::read(&mut bytes, &columns)?);
         }
@@ -109,7 +110,7 @@ impl Table {
         }
         rows.sort_by_key(|row| row.touched);
         for row in &rows {
-            self.import_touch(row);
+            self.import_age(row);
         }
         Ok(imported)
     }
@@ -117,9 +118,10 @@ impl Table {
     fn export_row(&self, row: Row, columns: &[(&ColumnSpec, ColumnRef)], out: &mut Vec<u8>) {
         let words = self.row_words(row, 0);
         let written = words[WRITTEN_AT].load(Relaxed);
-        let touched = self.header.touched.map_or(written, |at| words[at].load(Relaxed));
-        out.extend_from_slice(&written.to_le_bytes());
-        out.extend_from_slice(&touched.to_le_bytes());
+        let at_or_written = |at: Option<usize>| at.map_or(written, |at| words[at].load(Relaxed));
+        for stamp in [written, at_or_written(self.header.touched), at_or_written(self.header.inserted)] {
+            out.extend_from_slice(&stamp.to_le_bytes());
+        }
         for (spec, at) in columns {
             if spec.nullable {
                 out.push(u8::from(self.is_null(row, *at)));
@@ -178,8 +180,8 @@ impl Table {
 
     /// Whether the row was taken in.
     fn import_row(&self, row: &RowBytes<'_>, columns: &[Incoming], now: Time) -> Result<bool, ImportError> {
-        let age_from = if self.header.age_by_touch() { row.touched } else { row.written };
-        if now.0.saturating_sub(age_from) >= self.ttl.load(Relaxed) {
+        let used = if self.header.age_by_touch() { row.touched } else { row.written };
+        if self.is_over(Age { used: Time(used), inserted: Time(row.inserted) }, now) {
             return Ok(false);
         }
         let hash = self.import_hash(row);
@@ -216,7 +218,7 @@ impl Table {
         }
     }
 
-    fn import_touch(&self, row: &RowBytes<'_>) {
+    fn import_age(&self, row: &RowBytes<'_>) {
         let hash = self.import_hash(row);
         self.lock(hash);
         let found = match (&self.key, row.word_key()) {
@@ -226,6 +228,7 @@ impl Table {
         };
         if found.is_some() {
             self.touch_read(found, Time(row.touched));
+            self.set_inserted(found, Time(row.inserted));
         }
         self.unlock(hash);
     }
@@ -259,14 +262,15 @@ enum Incomings<'a> {
 struct RowBytes<'a> {
     written: i64,
     touched: i64,
+    inserted: i64,
     key: KeyBuilder,
     values: Vec<Incomings<'a>>,
 }
 
 impl<'a> RowBytes<'a> {
     fn read(bytes: &mut Reader<'a>, columns: &[Incoming]) -> Result<Self, ImportError> {
-        let (written, touched) = (bytes.u64()? as i64, bytes.u64()? as i64);
-        let mut row = Self { written, touched, key: KeyBuilder::default(), values: Vec::new() };
+        let [written, touched, inserted] = [bytes.u64()?, bytes.u64()?, bytes.u64()?].map(|time| time as i64);
+        let mut row = Self { written, touched, inserted, key: KeyBuilder::default(), values: Vec::new() };
         for column in columns {
             let value = if column.nullable && bytes.take(1)?[0] != 0 {
                 Incomings::Null

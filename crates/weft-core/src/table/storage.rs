@@ -171,6 +171,7 @@ pub(super) struct Stripe {
     pub(super) departed: [Waiting; 2],
     pub(super) written: Oldest,
     pub(super) touched: Oldest,
+    pub(super) inserted: Oldest,
     /// One index for each size. Those outgrown are kept, because a reader without a lock may be in them; together
     /// they are smaller than the one in use.
     pub(super) indexes: [OnceLock<Box<[AtomicU64]>>; index::GENERATIONS_MAX],
@@ -200,6 +201,7 @@ impl Stripe {
             departed: Default::default(),
             written: Oldest::new(geometry.stripe_rows()),
             touched: Oldest::new(geometry.stripe_rows()),
+            inserted: Oldest::new(geometry.stripe_rows()),
             indexes: [const { OnceLock::new() }; index::GENERATIONS_MAX],
             generations: index::generations(geometry.stripe_rows()),
             moved_max: AtomicU32::new(0),
@@ -215,7 +217,8 @@ impl Stripe {
 
     pub(super) fn bytes(&self) -> u64 {
         let slots: usize = self.indexes.iter().filter_map(OnceLock::get).map(|slots| slots.len()).sum();
-        (size_of::<Self>() + slots * 8) as u64 + self.written.bytes() + self.touched.bytes()
+        let kept: u64 = [&self.written, &self.touched, &self.inserted].map(Oldest::bytes).iter().sum();
+        (size_of::<Self>() + slots * 8) as u64 + kept
     }
 }
 

@@ -165,6 +165,7 @@ fn spec(name: &str, key: Type, columns: &[&str], max_rows: u64, shared: bool) ->
         evict: Evict::Oldest,
         ttl: None,
         ttl_on_access: false,
+        ttl_on_insert: None,
         shared,
         stripes: None,
     }

@@ -494,7 +494,7 @@ impl PacketEngine {
             }
         }
         let mut tables = self.plan.chains.iter().flat_map(|chain| &chain.program.tables);
-        if tables.any(|table| table.spec.ttl.is_some()) {
+        if tables.any(|table| table.spec.expires()) {
             self.timers.set(now + SWEEP_EVERY, Timer::Sweep { plan });
         }
     }

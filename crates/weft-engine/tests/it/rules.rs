@@ -350,3 +350,31 @@ fn rows_are_as_old_behind_an_update() {
     assert!(rig.store.expired(at(9)).is_empty(), "and the age of the new one begins");
     assert_eq!(rig.store.expired(at(10)), [(name(), vec![Change::Remove(vec![Value::Int(10)])])]);
 }
+
+// A rule that packets use all the time would never go, or one that is given again would begin anew.
+#[test]
+fn a_rule_with_a_hard_timeout_goes_though_it_is_used() {
+    let rules: Rules = [(5, (1, 9, None, true)), (10, (1, 9, None, true))].into();
+    let of_text: Rules = [(10, (1, 9, None, true))].into();
+    let mut rig = Rig::new(1);
+    let at = |seconds: i64| START + Interval(seconds * 1_000_000_000);
+    let plan = rig.plan(&Interp, vec![(program_that_ages(&of_text, " ttl_on_insert 20000000000", ""), None)]);
+    let mut engine = engine(&plan);
+    let mut give = |store: &mut StateStore, seconds: i64| {
+        let (pending, _) = store.change_what_goes(&name(), vec![Change::Put(row(&rules, 5))], at(seconds));
+        pending.into_iter().for_each(|pending| {
+            engine.take_up(&pending.swap);
+            store.settle(pending);
+        });
+    };
+    let gone = |store: &mut StateStore, seconds: i64| -> Vec<Vec<Change>> {
+        store.expired(at(seconds)).into_iter().map(|(_, changes)| changes).collect()
+    };
+    let remove = |rank: i64| Change::Remove(vec![Value::Int(rank)]);
+    assert!(gone(&mut rig.store, 0).is_empty(), "the age of the row of the text begins");
+    give(&mut rig.store, 4);
+    give(&mut rig.store, 15);
+    assert!(gone(&mut rig.store, 19).is_empty());
+    assert_eq!(gone(&mut rig.store, 20), [vec![remove(10)]]);
+    assert_eq!(gone(&mut rig.store, 24), [vec![remove(10), remove(5)]]);
+}

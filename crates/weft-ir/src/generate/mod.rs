@@ -162,7 +162,7 @@ fn element(dice: &mut Dice, chain: &ChainProgram, index: usize) -> Element {
     let mut timeouts = Vec::new();
     for (table, decl) in (0..).map(TableId).zip(&chain.tables) {
         let ways = [
-            (Departure::Expired, decl.spec.ttl.is_some()),
+            (Departure::Expired, decl.spec.expires()),
             (Departure::Evicted, decl.spec.evict != Evict::Reject),
         ];
         for (why, _) in ways.into_iter().filter(|(_, leaves)| *leaves) {
@@ -243,6 +243,7 @@ fn rules(dice: &mut Dice) -> TableDecl {
         evict: Evict::Reject,
         ttl: None,
         ttl_on_access: false,
+        ttl_on_insert: None,
         shared: false,
         stripes: None,
     };
@@ -302,7 +303,9 @@ fn matches(dice: &mut Dice) -> Vec<MatchDecl> {
 fn table(dice: &mut Dice, name: &str, key: &[Type]) -> TableDecl {
     let column = |name: String, ty, nullable, default| ColumnSpec { name, ty, nullable, default };
     let is_replicated = name == "replicated";
-    let ttl = (dice.percent(30) && !is_replicated).then(|| Interval(dice.pick(&[1, 50, 900])));
+    let mut ttl =
+        |percent| (dice.percent(percent) && !is_replicated).then(|| Interval(dice.pick(&[1, 50, 900])));
+    let (ttl, ttl_on_insert) = (ttl(30), ttl(15));
     let spec = TableSpec {
         name: name.into(),
         key: (0..).zip(key).map(|(i, &ty)| column(format!("k{i}"), ty, false, Value::Null)).collect(),
@@ -318,6 +321,7 @@ fn table(dice: &mut Dice, name: &str, key: &[Type]) -> TableDecl {
         evict: dice.pick(&[Evict::Reject, Evict::Oldest, Evict::Lru]),
         ttl,
         ttl_on_access: dice.percent(40),
+        ttl_on_insert,
         shared: dice.percent(50),
         stripes: None,
     };

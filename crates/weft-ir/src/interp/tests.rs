@@ -31,6 +31,7 @@ fn chain(requests: &[&str]) -> ChainProgram {
             evict: Evict::Reject,
             ttl: None,
             ttl_on_access: false,
+            ttl_on_insert: None,
             shared: true,
             stripes: None,
         },

@@ -260,6 +260,9 @@ fn write_table(out: &mut String, table: &TableDecl) {
         let _ = write!(rest, " ttl {}", ttl.as_nanos());
     }
     rest.push_str(&flag(spec.ttl_on_access, "on_access"));
+    if let Some(ttl) = spec.ttl_on_insert {
+        let _ = write!(rest, " ttl_on_insert {}", ttl.as_nanos());
+    }
     rest.push_str(&flag(spec.shared, "shared"));
     if let Some(stripes) = spec.stripes {
         let _ = write!(rest, " stripes {stripes}");
@@ -577,11 +580,17 @@ fn parse_table(line: &mut Line<'_>) -> Result<TableDecl, ParseError> {
     let max_rows = line.number()?;
     line.keyword("evict")?;
     let evict = line.one_of(EVICTS, "`reject`, `oldest` or `lru`")?;
-    let ttl = if line.eat_word("ttl") { Some(Interval(line.number()?)) } else { None };
-    let (ttl_on_access, shared) = (line.eat_word("on_access"), line.eat_word("shared"));
+    let interval = |line: &mut Line<'_>, word: &str| -> Result<Option<Interval>, ParseError> {
+        if line.eat_word(word) { Ok(Some(Interval(line.number()?))) } else { Ok(None) }
+    };
+    let ttl = interval(line, "ttl")?;
+    let ttl_on_access = line.eat_word("on_access");
+    let ttl_on_insert = interval(line, "ttl_on_insert")?;
+    let shared = line.eat_word("shared");
     let stripes = if line.eat_word("stripes") { Some(line.number()?) } else { None };
     let (key, columns) = (Vec::new(), Vec::new());
-    let spec = TableSpec { name, key, columns, max_rows, evict, ttl, ttl_on_access, shared, stripes };
+    let spec =
+        TableSpec { name, key, columns, max_rows, evict, ttl, ttl_on_access, ttl_on_insert, shared, stripes };
     Ok(TableDecl { owner, spec, realisation, rows: Vec::new() })
 }
 

@@ -9,7 +9,7 @@ use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use weft_core::hash;
-use weft_core::table::near::{self, Near, NearKey};
+use weft_core::table::near::{self, AgeWords, Near, NearKey};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{TableId, Value};
 
@@ -177,7 +177,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().brif(differs, other, [], same, []);
 
         self.segment.builder.switch_to_block(same);
-        self.go_far_if_over(near.age_word, base, address, far);
+        self.go_far_if_over(near.age_words, base, address, far);
         self.ins().jump(done, &[row.into(), address.into()]);
         self.segment.builder.switch_to_block(other);
     }
@@ -246,7 +246,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().brif(differs, far, [], same, []);
 
         self.segment.builder.switch_to_block(same);
-        self.go_far_if_over(near.age_word, (base, offset), address, far);
+        self.go_far_if_over(near.age_words, (base, offset), address, far);
         let row = self.segment.iadd_imm(at, 1);
         self.ins().jump(done, &[row.into(), address.into()]);
     }
@@ -264,21 +264,24 @@ impl PartTranslator<'_, '_, '_, '_> {
     /// Goes to `far` if the row at this address may have expired.
     fn go_far_if_over(
         &mut self,
-        age_word: Option<u16>,
+        words: AgeWords,
         (base, offset): (clif::Value, i32),
         address: clif::Value,
         far: clif::Block,
     ) {
-        let Some(age_word) = age_word else { return };
-        let lives = self.segment.builder.create_block();
-        let now = self.segment.load_now();
-        let stamp = self.ins().load(I64, PLAIN, address, i32::from(age_word) * 8);
-        let ttl = self.ins().load(I64, PLAIN, base, offset + near::TABLE_TTL as i32);
-        let (age, overflows) = self.ins().ssub_overflow(now, stamp);
-        let is_over = self.ins().icmp(IntCC::SignedGreaterThanOrEqual, age, ttl);
-        let is_over = self.ins().bor(is_over, overflows);
-        self.ins().brif(is_over, far, [], lives, []);
-        self.segment.builder.switch_to_block(lives);
+        let ages = [(words.used, near::TABLE_TTL), (words.inserted, near::TABLE_TTL_ON_INSERT)];
+        for (word, ttl_at) in ages {
+            let Some(word) = word else { continue };
+            let lives = self.segment.builder.create_block();
+            let now = self.segment.load_now();
+            let stamp = self.ins().load(I64, PLAIN, address, i32::from(word) * 8);
+            let ttl = self.ins().load(I64, PLAIN, base, offset + ttl_at as i32);
+            let (age, overflows) = self.ins().ssub_overflow(now, stamp);
+            let is_over = self.ins().icmp(IntCC::SignedGreaterThanOrEqual, age, ttl);
+            let is_over = self.ins().bor(is_over, overflows);
+            self.ins().brif(is_over, far, [], lives, []);
+            self.segment.builder.switch_to_block(lives);
+        }
     }
 
     /// The next row of a scan, or none. In a table with one stripe it is looked for at the cursor itself.
@@ -315,7 +318,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().brif(is_live, lives, [], far, []);
 
         self.segment.builder.switch_to_block(lives);
-        self.go_far_if_over(steps.age_word, (base, offset), at, far);
+        self.go_far_if_over(steps.age_words, (base, offset), at, far);
         let found = self.segment.iadd_imm(cursor, 1);
         self.ins().jump(done, &[found.into(), at.into()]);
 

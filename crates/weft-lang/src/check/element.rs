@@ -535,7 +535,7 @@ fn left(
         not_in_version(cx, name.span, &message, help);
         return None;
     }
-    if let Some(filler) = table.filled.filter(|_| checked.bounds[at].ttl.is_some()) {
+    if let Some(filler) = table.filled.filter(|_| checked.bounds[at].expires()) {
         let message = format!("{words} is not for tables {} in this version", filler.clause());
         not_in_version(cx, name.span, &message, "keep what is to be told of in a table that handlers write");
         return None;
@@ -546,7 +546,7 @@ fn left(
             "keeps its rows",
             "say which row makes room: `EVICT OLDEST`",
         )),
-        _ => (checked.bounds[at].ttl.is_none()).then_some((
+        _ => (!checked.bounds[at].expires()).then_some((
             "never expire",
             "has no TTL",
             "say how long a row lives: `TTL '60 s'`",

@@ -6,7 +6,7 @@ use weft_core::{Interval, Type, Value};
 use super::expr::article;
 use super::scope::{Scope, View};
 use super::{Cx, fold};
-use crate::ast::{self, Filler, TableOptionKind};
+use crate::ast::{self, Filler, Since, TableOptionKind};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Element, Expr, Table, TableColumn, TableLimits};
 use crate::ports::{KNOWN_COLUMNS, NAME_COLUMN};
@@ -18,6 +18,14 @@ use crate::types;
 pub(super) struct Bounds {
     pub(super) rows: Option<Expr>,
     pub(super) ttl: Option<Expr>,
+    pub(super) ttl_on_insert: Option<Expr>,
+}
+
+impl Bounds {
+    /// Whether rows expire.
+    pub(super) fn expires(&self) -> bool {
+        self.ttl.is_some() || self.ttl_on_insert.is_some()
+    }
 }
 
 /// The columns of a table in the order in which they are written.
@@ -207,11 +215,12 @@ fn options(
     table: &mut Table,
 ) -> Bounds {
     let mut bounds = Bounds::default();
-    let mut seen: [Option<Span>; 4] = [None; 4];
+    let mut seen: [Option<Span>; 5] = [None; 5];
     let mut ttl_span = None;
     for option in &decl.options {
         let (slot, what) = match &option.kind {
             TableOptionKind::Max { .. } => (0, "MAX"),
+            TableOptionKind::Ttl { since: Since::Insert, .. } => (4, "TTL ON INSERT"),
             TableOptionKind::Ttl { .. } => (1, "TTL"),
             TableOptionKind::Filled(_) => (2, "FILLED BY"),
             TableOptionKind::PerWorker => (3, "PER WORKER"),
@@ -230,9 +239,10 @@ fn options(
                 bounds.rows = scope.value_for(rows, Type::Int(64), false, "a bound");
                 table.evict = evict.map(|clause| clause.evict);
             }
-            TableOptionKind::Ttl { interval, on_access } => {
-                bounds.ttl = scope.value_for(interval, Type::Interval, false, "an age");
-                table.ttl_on_access = *on_access;
+            TableOptionKind::Ttl { interval, since } => {
+                let ttl = scope.value_for(interval, Type::Interval, false, "an age");
+                table.ttl_on_access |= *since == Since::Access;
+                *if *since == Since::Insert { &mut bounds.ttl_on_insert } else { &mut bounds.ttl } = ttl;
                 ttl_span = Some(option.span);
             }
             TableOptionKind::Filled(filler) => {
@@ -292,7 +302,7 @@ fn check_ports(cx: &mut Cx<'_>, decl: &ast::Table, table: &Table, span: Span) {
     cx.report(diagnostic);
 }
 
-fn check_conflicts(cx: &mut Cx<'_>, table: &Table, seen: &[Option<Span>; 4], ttl: Option<Span>) {
+fn check_conflicts(cx: &mut Cx<'_>, table: &Table, seen: &[Option<Span>; 5], ttl: Option<Span>) {
     let (Some(filled), Some(filler)) = (seen[2], table.filled) else { return };
     let (clause, who) = (filler.clause(), filler.who());
     let other = match (table.evict.is_some(), ttl, seen[3]) {
@@ -323,15 +333,16 @@ pub(super) fn limits(bounds: &Bounds, params: &[Value]) -> Result<Option<TableLi
     let Some(rows_max) = rows_max else {
         return Err((format!("a table has 1 to {TABLE_ROWS_MAX} rows, and not {n}"), rows.span));
     };
-    let ttl = match &bounds.ttl {
-        None => None,
+    let age = |ttl: &Option<Expr>| match ttl {
+        None => Ok(None),
         Some(ttl) => match fold::fold(ttl, params) {
-            Ok(Value::Int(nanos)) if nanos > 0 => Some(Interval(nanos)),
-            Ok(_) => return Err(("an age is more than no time at all".to_owned(), ttl.span)),
-            Err(_) => return Err(not_known(ttl)),
+            Ok(Value::Int(nanos)) if nanos > 0 => Ok(Some(Interval(nanos))),
+            Ok(_) => Err(("an age is more than no time at all".to_owned(), ttl.span)),
+            Err(_) => Err(not_known(ttl)),
         },
     };
-    Ok(Some(TableLimits { rows_max, ttl }))
+    let (ttl, ttl_on_insert) = (age(&bounds.ttl)?, age(&bounds.ttl_on_insert)?);
+    Ok(Some(TableLimits { rows_max, ttl, ttl_on_insert }))
 }
 
 fn not_known(expr: &Expr) -> (String, Span) {

@@ -188,7 +188,7 @@ words! {
     "INGRESS" "The link holds up what comes in.";
     "INNER" "What is carried is a frame of its own: its fields are those of `inner.`.";
     "INPUT" "The tuple at hand: `input.user` is its column.";
-    "INSERT" "A new row of a table or sink.";
+    "INSERT" "A new row of a table or sink. `TTL ... ON INSERT`: a row's age counts from when it came.";
     "INT" "A signed integer of 64 bits: I64.";
     "INTERVAL" "A length of time: `'50 ms'`.";
     "INTO" "Where a row or a value goes.";
@@ -322,7 +322,7 @@ words! {
     "TRAILER" "`trailer['k']`: a trailer of the response.";
     "TRUE" "True.";
     "TRY" "`TIMEOUT TRY d`: for each try of a call. `PER TRY`: an element runs for each try.";
-    "TTL" "How long a row is there after its last write.";
+    "TTL" "How long a row is there after its last write, `ON ACCESS` also read, or `ON INSERT` at most.";
     "TYPE" "The messages of a `.proto` file.";
     "U1" "A bit.";
     "U16" "An unsigned integer of 16 bits.";

@@ -1,7 +1,7 @@
 //! Tables: shared ones at top level, and an element's own.
 
 use crate::ast::{
-    Column, Evict, EvictClause, Expr, Filler, Ident, Item, KeyClause, Merge, MergeClause, Row, Table,
+    Column, Evict, EvictClause, Expr, Filler, Ident, Item, KeyClause, Merge, MergeClause, Row, Since, Table,
     TableOption, TableOptionKind,
 };
 use crate::diagnostic::{Diagnostic, code};
@@ -87,7 +87,12 @@ impl Parser<'_> {
             let (start, first) = (self.token().span, self.index());
             let kind = if self.eat_keyword("TTL").is_some() {
                 let interval = self.expr()?;
-                TableOptionKind::Ttl { interval, on_access: self.eat_keywords("ON", "ACCESS").is_some() }
+                let since = match () {
+                    () if self.eat_keywords("ON", "ACCESS").is_some() => Since::Access,
+                    () if self.eat_keywords("ON", "INSERT").is_some() => Since::Insert,
+                    () => Since::Write,
+                };
+                TableOptionKind::Ttl { interval, since }
             } else if self.eat_keyword("MAX").is_some() {
                 let rows = self.expr()?;
                 self.keyword("ROWS")?;

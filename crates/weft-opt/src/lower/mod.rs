@@ -448,6 +448,7 @@ impl<'n> Lowering<'n> {
             evict,
             ttl: limits.ttl,
             ttl_on_access: table.ttl_on_access,
+            ttl_on_insert: limits.ttl_on_insert,
             shared: self.options.workers > 1 && realisation == Realisation::Striped,
             stripes: None,
         };

@@ -191,6 +191,7 @@ fn table(name: &str, key: Type, evict: Evict) -> TableDecl {
         evict,
         ttl: None,
         ttl_on_access: false,
+        ttl_on_insert: None,
         shared: false,
         stripes: None,
     };
