@@ -65,6 +65,9 @@ pub struct Frames {
     pub parser: Function,
     /// What makes a frame malformed.
     pub checks: Vec<Check>,
+    /// Those of them that a fragment breaks which overlaps another, by the version of its IP; which frames do is known
+    /// in front of the parser. None if the chain knows no fragments of that version.
+    pub overlaps: [Option<u32>; 2],
     /// For each of the request's inputs: how it is written. None for those that do not change.
     pub stores: Vec<Option<Store>>,
     /// Inputs that a later fragment has from the first of its packet, as if it had the header itself: bit i stands for
@@ -89,6 +92,11 @@ pub struct Carried {
     /// Inputs that a later fragment has from the first of its packet, as [`Frames::inherited`], which are those of one
     /// that has been taken out of its tunnel.
     pub inherited: u64,
+}
+
+/// The place of a version of IP in [`Frames::overlaps`].
+pub fn overlaps_at(version: u8) -> usize {
+    usize::from(version != 4)
 }
 
 /// A rule of a wire format that a frame can break.

@@ -71,6 +71,13 @@ pub(super) struct Key {
     tunnels: [Option<Tunnel>; CARRIED_MAX],
 }
 
+impl Key {
+    /// What a fragment of this packet does that cannot be.
+    fn overlaps(&self) -> GivenUp {
+        GivenUp::Overlaps { port: self.port, version: if self.protocol.is_some() { 4 } else { 6 } }
+    }
+}
+
 /// A tunnel, as far as it tells packets with the same addresses apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Tunnel {
@@ -118,6 +125,21 @@ pub(super) struct Fragment {
     holds_another: bool,
 }
 
+/// Why a fragment does not pass.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum GivenUp {
+    /// It breaks a rule of its wire format: it overlaps another, is one again, ends where none may, or is the first of
+    /// a packet that is itself in fragments; or such a one has come before.
+    Overlaps {
+        /// The port by which it came in.
+        port: u16,
+        /// The version of its IP.
+        version: u8,
+    },
+    /// Another reason.
+    Lost(Lost),
+}
+
 /// Packets of which some fragments have come.
 #[derive(Debug, Default)]
 pub(super) struct Fragments {
@@ -130,7 +152,7 @@ pub(super) struct Fragments {
     n_waiting: usize,
     n_packets: u64,
     /// What has been given up, with the reason, until its buffers are given back.
-    given_up: Vec<(Lost, Frame)>,
+    given_up: Vec<(GivenUp, Frame)>,
 }
 
 /// What first fragments said, for those of their packets that come behind them. Nothing waits, and nothing is judged.
@@ -378,7 +400,11 @@ impl Fragments {
 
     /// What was given up and is still here, by its reason.
     pub(super) fn given_up(&self) -> impl Iterator<Item = Lost> {
-        self.given_up.iter().map(|(reason, _)| *reason)
+        self.given_up.iter().filter_map(|(why, _)| match why {
+            GivenUp::Lost(reason) => Some(*reason),
+            // It is counted before anybody asks.
+            GivenUp::Overlaps { .. } => None,
+        })
     }
 
     /// Gives up packets that have had their time.
@@ -393,7 +419,7 @@ impl Fragments {
     }
 
     /// What was given up, with the reason: it is the caller's now.
-    pub(super) fn take_given_up(&mut self) -> impl Iterator<Item = (Lost, Frame)> {
+    pub(super) fn take_given_up(&mut self) -> impl Iterator<Item = (GivenUp, Frame)> {
         self.given_up.drain(..)
     }
 
@@ -407,24 +433,25 @@ impl Fragments {
         pool: &Pool,
         out: &mut Vec<(Frame, Option<Arc<[u8]>>)>,
     ) {
+        let overlaps = fragment.key.overlaps();
         if fragment.is_unfit() {
-            return self.given_up.push((Lost::FragmentsOverlap, frame));
+            return self.given_up.push((overlaps, frame));
         }
         let Fragment { key, from, to, is_last, .. } = fragment;
         let number = self.begin(now, key);
         let Some(packet) = self.packets.get_mut(&key) else { unreachable!("it has begun") };
         if packet.parts.len() == FRAGMENTS_MAX {
-            return self.given_up.push((Lost::FragmentsTooMany, frame));
+            return self.given_up.push((GivenUp::Lost(Lost::FragmentsTooMany), frame));
         }
         // The same part again is no attack, as networks may double what they carry; but it is not looked at twice.
         if packet.is_bad || packet.parts.contains(&(from, to)) {
-            return self.given_up.push((Lost::FragmentsOverlap, frame));
+            return self.given_up.push((overlaps, frame));
         }
         if !packet.fits(from, to, is_last) {
             packet.is_bad = true;
             self.n_waiting -= packet.waiting.len();
             let waiting = core::mem::take(&mut packet.waiting).into_iter().chain([frame]);
-            return self.given_up.extend(waiting.map(|frame| (Lost::FragmentsOverlap, frame)));
+            return self.given_up.extend(waiting.map(|frame| (overlaps, frame)));
         }
         if from == 0 {
             let first: Arc<[u8]> = pool.bytes(&frame).into();
@@ -510,7 +537,7 @@ impl Fragments {
         }
         let Some(packet) = self.packets.remove(&of.0) else { return };
         self.n_waiting -= packet.waiting.len();
-        self.given_up.extend(packet.waiting.into_iter().map(|frame| (reason, frame)));
+        self.given_up.extend(packet.waiting.into_iter().map(|frame| (GivenUp::Lost(reason), frame)));
         self.forget_oldest();
     }
 
@@ -522,7 +549,7 @@ impl Fragments {
     pub(super) fn clear(&mut self) {
         let packets = core::mem::take(&mut self.packets).into_values();
         let waiting = packets.flat_map(|packet| packet.waiting);
-        self.given_up.extend(waiting.map(|frame| (Lost::NoFirstFragment, frame)));
+        self.given_up.extend(waiting.map(|frame| (GivenUp::Lost(Lost::NoFirstFragment), frame)));
         self.by_age.clear();
         self.waiting.clear();
         self.n_waiting = 0;

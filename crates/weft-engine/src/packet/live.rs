@@ -20,7 +20,9 @@ use weft_core::wire::CARRIED_MAX;
 use weft_core::wire::reshape::Reshape;
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::ir::{InputId, Op};
-use weft_ir::program::{Carried, ChainProgram, Check, Event, Frames, Input, Meta, Place, SAID, Store};
+use weft_ir::program::{
+    Carried, ChainProgram, Check, Event, Frames, Input, Meta, Place, SAID, Store, overlaps_at,
+};
 
 /// The code of a chain or of a condition, and what it is given.
 #[derive(Debug)]
@@ -544,6 +546,15 @@ impl Live {
                 Err(check) => Found::Malformed { at, in_condition: false, check },
             };
         }
+    }
+
+    /// The rule that fragments break which overlap another, and whether it is one of the condition.
+    pub(super) fn overlap(&self, version: u8) -> Option<(bool, u32)> {
+        let condition = self.chain.condition.as_ref().map(|condition| (true, &condition.program));
+        let mut programs = condition.into_iter().chain([(false, &self.chain.program)]);
+        programs.find_map(|(in_condition, program)| {
+            Some((in_condition, program.frames.as_ref()?.overlaps[overlaps_at(version)]?))
+        })
     }
 
     /// Counts a malformed frame; the rule that it breaks.

@@ -39,7 +39,7 @@ use crate::timers::Timers;
 use core::fmt;
 use edit::{Edits, partial_at};
 use exits::{Exits, Target};
-use fragments::{Begins, Followed, Fragment, Fragments};
+use fragments::{Begins, Followed, Fragment, Fragments, GivenUp};
 use live::{Arrived, Found, Live, Said};
 use plan::{Outlet, PacketPlan};
 use stats::{How, Lost, PacketStats};
@@ -561,11 +561,33 @@ impl PacketEngine {
     /// Gives back the buffers of fragments that were given up.
     #[cold]
     fn lose_fragments(&mut self, pool: &mut Pool, watch: Watcher<'_, '_>) {
-        for (reason, frame) in self.fragments.take_given_up() {
-            if let Some(watch) = watch {
-                watch.frame(Fate::Lost(reason), &frame, pool.bytes(&frame));
+        for (why, frame) in self.fragments.take_given_up().collect::<Vec<_>>() {
+            match why {
+                GivenUp::Lost(reason) => self.lose(reason, frame, pool, watch),
+                GivenUp::Overlaps { port, version } => {
+                    self.refuse_overlapping(port, version, frame, pool, watch)
+                }
             }
-            self.exits.lose(reason, frame, pool);
+        }
+    }
+
+    /// A fragment that overlaps another: malformed for the first chain that fragments are followed for.
+    fn refuse_overlapping(
+        &mut self,
+        port: u16,
+        version: u8,
+        frame: Frame,
+        pool: &mut Pool,
+        watch: Watcher<'_, '_>,
+    ) {
+        let ways = self.ways.get(usize::from(port)).map_or(&[][..], |(chains, _)| chains);
+        let broken = ways.iter().find_map(|&at| {
+            let (in_condition, check) = self.live[usize::from(at)].overlap(version)?;
+            Some(Found::Malformed { at, in_condition, check })
+        });
+        match broken {
+            Some(broken) => self.refuse(broken, frame, pool, watch),
+            None => self.lose(Lost::FragmentsOverlap, frame, pool, watch),
         }
     }
 

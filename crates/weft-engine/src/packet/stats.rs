@@ -112,8 +112,7 @@ pub enum Lost {
     /// What stands for several packets cannot be cut, and must be before headers are put on; or a packet cannot be cut
     /// into fragments that are so short.
     NotCut,
-    /// It overlaps another fragment of its packet, is one again, ends where none may, or is the first of a packet that
-    /// is itself in fragments; or such a one has come before.
+    /// It overlaps another fragment of its packet, of a version of IP that no chain of its port has a definition of.
     FragmentsOverlap,
     /// There are more fragments, or packets in fragments, than a worker follows.
     FragmentsTooMany,

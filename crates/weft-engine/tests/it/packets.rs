@@ -295,7 +295,11 @@ fn what_is_read_of_the_bytes_needs_no_parser() {
 /// A program whose parser knows fragments, and gives later ones the ports of the first.
 fn program_on_fragments(elements: &[String]) -> ChainProgram {
     let text = FRAMES
-        .replace("parser function", "inherited in6\ninherited in7\ninherited in8\nparser function")
+        .replace(
+            "parser function",
+            "check \"ipv4\" \"overlaps another fragment\" line 18\noverlaps 4 5\n\
+             inherited in6\ninherited in7\ninherited in8\nparser function",
+        )
         .replace(
             "branch v38, block12, block15",
             "v48: int = int 20\n v49: int = frame_get.big v48, 2\n v50: int = int 8191\n v51: int = and v49, v50\n \
@@ -383,7 +387,10 @@ fn fragments_that_lie_about_their_packet_do_not_pass() {
     hidden[1] = parts(1, 56)[1].clone();
     let (left, seen) = run(&mut engine, &mut pool, &hidden, 64);
     assert_eq!(left.len(), 1);
-    assert!(seen[..3].iter().all(|(fate, _)| fate == "drop: overlaps another fragment"), "{seen:?}");
+    assert!(
+        seen[..3].iter().all(|(fate, _)| fate == "malformed by ipv4 line 18: overlaps another fragment"),
+        "{seen:?}"
+    );
     // One that comes twice is looked at once, and the rest passes.
     let mut twice = parts(2, 64);
     twice.insert(1, twice[1].clone());

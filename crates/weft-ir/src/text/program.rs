@@ -198,6 +198,7 @@ fn write_field(field: &FieldRef) -> String {
 /// ```text
 /// frames
 /// check "ipv4" "truncated" line 12
+/// overlaps 4 0
 /// store in3 bits 2 0 16 big sum in4 sum in5 pseudo zero_is_none covers in4
 /// inherited in6
 /// carried in7 tunnel in8 gives in9 gives in10
@@ -210,6 +211,11 @@ fn write_frames(out: &mut String, frames: &Frames) {
     declaration(out, "frames", &[], &says.join(" "));
     for check in &frames.checks {
         declaration(out, "check", &[&check.protocol, &check.what], &format!("line {}", check.line));
+    }
+    for version in [4, 6] {
+        if let Some(check) = frames.overlaps[overlaps_at(version)] {
+            declaration(out, "overlaps", &[], &format!("{version} {check}"));
+        }
     }
     for (at, store) in frames.stores.iter().enumerate() {
         let Some(Store { at: place, sums }) = store else { continue };
@@ -422,6 +428,11 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
                 line.keyword("line")?;
                 let check = Check { protocol, what, line: line.number()? };
                 chain.frames.as_mut().ok_or(not_here)?.checks.push(check);
+            }
+            "overlaps" => {
+                let (version, check): (u8, u32) = (line.number()?, line.number()?);
+                let frames = chain.frames.as_mut().ok_or(not_here)?;
+                frames.overlaps[overlaps_at(version)] = Some(check);
             }
             "store" => {
                 let (at, store) = parse_store(&mut line)?;

@@ -314,6 +314,39 @@ fn fragments_whose_first_never_came_are_told_of() {
     }
 }
 
+/// Who writes over a header by a fragment would be dropped, and nobody could say by what rule.
+#[test]
+fn fragments_that_overlap_are_malformed_by_a_line_of_their_protocol() {
+    // A datagram of 24 bytes in two fragments, of which the second begins 8 bytes before the first ends.
+    let part = |offset: u16, more: u16| {
+        let mut frame =
+            [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 24, 44, 64][..]].concat();
+        frame.extend([[0xfd; 16], [0xfe; 16]].concat());
+        frame.extend([17, 0]);
+        frame.extend((offset << 3 | more).to_be_bytes());
+        frame.extend([0, 0, 0, 7, 0x03, 0xe8, 0, 53, 0, 32, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        frame
+    };
+    let folder = Folder::new();
+    let text = "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON memory;
+CREATE PORT lan ON memory;
+CREATE ELEMENT web ON ip AS ON PACKET IF udp.dst_port = 80 THEN DROP; END IF; END;
+CREATE CHAIN edge ON PORT wan -> lan AS web; END;
+";
+    let program = folder.write("edge.weft", text);
+    for backend in ["jit", "interp"] {
+        let told = replayed(&folder, &program, backend, &[part(0, 1), part(1, 0), part(2, 0)]);
+        assert_eq!(told["ports"][1]["out"], 1, "{told}");
+        let of_six =
+            |end: &&serde_json::Value| end["why"] == "malformed ipv6_fragment: overlaps another fragment";
+        let end = told["ended"].as_array().and_then(|ended| ended.iter().find(of_six)).expect("it is told");
+        assert_eq!((&end["packets"], &end["file"]), (&2.into(), &"library/protocols/ipv6.weft".into()));
+        assert!(end["line"].as_u64() > Some(60), "{end}");
+        assert_eq!(told["chains"][0]["packets"], 3, "those that overlap took the chain as well");
+    }
+}
+
 /// The capture of yesterday's trouble would be gone, and there may be no other.
 #[test]
 fn a_capture_is_not_written_over_as_it_is_read() {
@@ -659,8 +692,10 @@ CREATE ELEMENT tagged ON packet AS ON PACKET SET ip.ttl = 9; PUSH vlan (id = 7);
                 (&5.into(), &3.into()),
                 "{by}, {within}, {chain}: {told}"
             );
-            let lost =
-                [("overlaps another fragment", 2), ("the first fragment has not come", n_others as u64)];
+            let lost = [
+                ("malformed ipv4: overlaps another fragment", 2),
+                ("the first fragment has not come", n_others as u64),
+            ];
             assert_eq!(lost_in(&told, lost.map(|(why, _)| why)), lost.map(|(_, n)| n), "{told}");
         }
     }
@@ -728,7 +763,8 @@ END;
                 (&5.into(), &3.into()),
                 "{chain}: {told}"
             );
-            let lost = [("overlaps another fragment", 2), ("the first fragment has not come", 2)];
+            let lost =
+                [("malformed ipv4: overlaps another fragment", 2), ("the first fragment has not come", 2)];
             assert_eq!(lost_in(&told, lost.map(|(why, _)| why)), lost.map(|(_, n)| n), "{told}");
         }
     }

@@ -17,7 +17,7 @@ use weft_core::limits::INPUTS_MAX;
 use weft_core::types::Type;
 use weft_core::wire::{CARRIED_MAX, FieldId, FieldRef, LAYERS_MAX, LayerRef, Protocol, ProtocolId, Width};
 use weft_ir::ir::{BlockId, Endian, InputId, IntCmp, IntOp, Op, Terminator, Ty, Value};
-use weft_ir::program::{Carried, Element, Frames, Input, Place, Store};
+use weft_ir::program::{Carried, Check, Element, Frames, Input, Place, Store, overlaps_at};
 
 use self::graph::{Graph, Node, Wanted, What};
 use self::header::{Extent, Out};
@@ -63,9 +63,28 @@ pub(super) fn frames(
     let has_labels = (inherited != 0 || !carried.is_empty()) && graph.order.iter().any(is_label);
     let mut parser = Parser { graph: &graph, out: Out::new("parse"), blocks: BTreeMap::new(), round: None };
     parser.make();
-    let Out { b, checks, .. } = parser.out;
+    let Out { b, mut checks, .. } = parser.out;
     let (parser, usual) = (passes::clean(b.finish()), graph.usual(asked));
-    Ok(Frames { is_ip: false, has_labels, parser, checks, stores, inherited, carried, usual })
+    let follows = inherited != 0 || !carried.is_empty();
+    let overlaps = if follows { overlaps(protocols, &mut checks) } else { [None; 2] };
+    Ok(Frames { is_ip: false, has_labels, parser, checks, overlaps, stores, inherited, carried, usual })
+}
+
+/// Adds what a fragment breaks that overlaps another, where it is said to be one: of IPv4, whose header says so itself,
+/// and of IPv6, which has a header for it.
+fn overlaps(protocols: &[Protocol], checks: &mut Vec<Check>) -> [Option<u32>; 2] {
+    let mut overlaps = [None; 2];
+    for protocol in protocols {
+        let Some(said) = protocol.more_fragments() else { continue };
+        let version = if matches!(protocol.begins(), Some((4, 4))) { 4 } else { 6 };
+        let line = protocol.fields[usize::from(said.0)].line;
+        let what = "overlaps another fragment".to_owned();
+        overlaps[overlaps_at(version)].get_or_insert_with(|| {
+            checks.push(Check { protocol: protocol.name.clone(), what, line });
+            checks.len() as u32 - 1
+        });
+    }
+    overlaps
 }
 
 /// The inputs that a later fragment has from the first of its packet: those of the layer behind what is fragmented, if
