@@ -523,6 +523,7 @@ impl Outcome {
     }
 
     /// The bytes of a range that [`Outcome::keep`] returned.
+    #[inline]
     pub fn kept(&self, start: u32, len: u32) -> &[u8] {
         &self.scratch[start as usize..(start + len) as usize]
     }

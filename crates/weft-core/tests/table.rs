@@ -913,8 +913,11 @@ fn limits_change_within_what_the_table_was_made_for() {
         TableSpec { ttl_on_insert: Some(Interval(100)), ..limits.clone() },
     ];
     refused.iter().for_each(|limits| assert_eq!(table.set_limits(limits), Err(LimitsError::Order)));
-    let many = TableSpec { max_rows: 1 << 40, ..limits };
+    let many = TableSpec { max_rows: 1 << 40, ..limits.clone() };
     assert!(matches!(table.set_limits(&many), Err(LimitsError::Rows { .. })));
+    // While nothing asked for them, no times were stored: what they say now is not so.
+    table.set_limits(&TableSpec { evict: Evict::Reject, ..limits.clone() }).unwrap();
+    assert_eq!(table.set_limits(&limits), Err(LimitsError::Order));
 }
 
 // Keys that do not fit would be cut or would panic, and a malformed composite key could match a row.

@@ -25,7 +25,7 @@ use weft_core::abi::State;
 use weft_core::classify::{Built, Description, Snapshot};
 use weft_core::matching::near::NO_WAYS;
 use weft_core::matching::{MatchSpec, Matcher, TooManyRows};
-use weft_core::table::{Age, ColumnSpec, Insert, Table, TableSpec};
+use weft_core::table::{Age, ColumnSpec, Insert, Row, Table, TableSpec};
 use weft_core::types::Repr;
 use weft_core::{Time, Value, hash};
 
@@ -823,7 +823,18 @@ pub(crate) fn set_ages(before: Option<&Table>, table: &Table) {
     while let Some((row, next)) = table.scan(cursor, Time(0)) {
         cursor = next;
         let known = before.map(|before| (before, before.find_values(&table.key_values(row), Time(0))));
-        let known = known.filter(|(_, row)| row.is_some()).map(|(before, row)| before.age(row));
+        let known = known.filter(|(_, row)| row.is_some()).map(|(before, row)| known_age(before, row, table));
         table.set_age(row, known.unwrap_or(Age { used: NOT_KNOWN, inserted: NOT_KNOWN }));
+    }
+}
+
+/// The age of a row as far as it was counted before from what it counts from now; the rest begins anew.
+fn known_age(before: &Table, row: Row, now: &Table) -> Age {
+    let (was, is) = (before.spec(), now.spec());
+    let age = before.age(row);
+    let is_same = was.ttl.is_some() && was.ttl_on_access == is.ttl_on_access;
+    Age {
+        used: if is_same { age.used } else { NOT_KNOWN },
+        inserted: if was.ttl_on_insert.is_some() { age.inserted } else { NOT_KNOWN },
     }
 }

@@ -264,29 +264,31 @@ impl Pool {
     /// As [`Pool::insert`], with bytes that still hold something: the caller writes all of them.
     #[inline]
     pub fn make_room(&mut self, frame: &mut Frame, at: usize, n: usize) -> Option<&mut [u8]> {
-        let length = frame.len();
-        if at > length {
-            return None;
-        }
-        let buffer = self.buffer(frame.buffer);
         let start = frame.start as usize;
-        let (front, back) = (start - buffer.start, buffer.end - (start + length));
-        // The shorter part is moved, where there is room for it.
-        let new_start = if n <= front && at == 0 {
-            start - n
-        } else if n <= front && (at <= length - at || n > back) {
-            self.memory.copy_within(start..start + at, start - n);
-            start - n
-        } else if n <= back {
-            self.memory.copy_within(start + at..start + length, start + at + n);
-            start
-        } else {
-            self.insert_elsewhere(frame, at, n)?
-        };
+        let front = start - self.buffer(frame.buffer).start;
+        let new_start = if at == 0 && n <= front { start - n } else { self.move_apart(frame, at, n)? };
         frame.start = new_start as u32;
         frame.length += n as u32;
         frame.meta.offload.inserted(at, n);
         Some(&mut self.memory[new_start + at..][..n])
+    }
+
+    /// Moves what stands in front of byte `at` of a packet, or from there on, so that there are `n` bytes between: the
+    /// shorter part, where there is room for it. Where the packet begins then.
+    fn move_apart(&mut self, frame: &mut Frame, at: usize, n: usize) -> Option<usize> {
+        let (start, length) = (frame.start as usize, frame.len());
+        let rest = length.checked_sub(at)?;
+        let buffer = self.buffer(frame.buffer);
+        let (front, back) = (start - buffer.start, buffer.end - (start + length));
+        if n <= front && (at <= rest || n > back) {
+            self.memory.copy_within(start..start + at, start - n);
+            Some(start - n)
+        } else if n <= back {
+            self.memory.copy_within(start + at..start + length, start + at + n);
+            Some(start)
+        } else {
+            self.insert_elsewhere(frame, at, n)
+        }
     }
 
     /// Takes `n` bytes from byte `at` on out of a packet. `None`: it does not have them; it is as it was.

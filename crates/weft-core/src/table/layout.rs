@@ -204,7 +204,8 @@ pub(super) const WRITTEN_AT: usize = 1;
 
 impl Header {
     pub(super) fn of(spec: &TableSpec) -> Self {
-        let (by_write, by_touch) = orders(spec);
+        let orders = orders(spec);
+        let (by_write, by_touch) = (orders & BY_WRITE != 0, orders & BY_TOUCH != 0);
         let touched = by_touch.then_some(WRITTEN_AT + 1);
         let inserted = spec.ttl_on_insert.map(|_| touched.unwrap_or(WRITTEN_AT) + 1);
         let age_by_touch = by_touch && spec.ttl_on_access;
@@ -219,19 +220,25 @@ impl Header {
 
     /// Whether rows carry what these limits need, and their age counts from what they say.
     pub(super) fn serves(self, limits: &TableSpec) -> bool {
-        let (by_write, by_touch) = orders(limits);
+        let kept = [(self.by_write, BY_WRITE), (self.touched.is_some(), BY_TOUCH)];
+        let kept = kept.into_iter().fold(0, |all, (is_kept, order)| if is_kept { all | order } else { all });
         let ages_as_wanted = limits.ttl.is_none() || self.age_by_touch == limits.ttl_on_access;
-        (!by_write || self.by_write)
-            && (!by_touch || self.touched.is_some())
-            && (limits.ttl_on_insert.is_none() || self.inserted.is_some())
-            && ages_as_wanted
+        let knows_insertion = limits.ttl_on_insert.is_none() || self.inserted.is_some();
+        orders(limits) & !kept == 0 && knows_insertion && ages_as_wanted
     }
 }
 
-/// Which orders the declaration needs: by write, by touch.
-fn orders(spec: &TableSpec) -> (bool, bool) {
+/// The order of the last writes, among [`orders`].
+const BY_WRITE: u8 = 1;
+/// The order of the last touches.
+const BY_TOUCH: u8 = 2;
+
+/// Which orders the declaration needs that reads and writes keep up, by bits.
+pub(super) fn orders(spec: &TableSpec) -> u8 {
     let (ages, by_touch) = (spec.ttl.is_some(), spec.ttl_on_access);
-    (spec.evict == Evict::Oldest || ages && !by_touch, spec.evict == Evict::Lru || ages && by_touch)
+    let by_write = spec.evict == Evict::Oldest || ages && !by_touch;
+    let by_touch = spec.evict == Evict::Lru || ages && by_touch;
+    (u8::from(by_write) * BY_WRITE) | (u8::from(by_touch) * BY_TOUCH)
 }
 
 /// How keys are held and compared.

@@ -81,6 +81,8 @@ pub struct Table {
     /// The same, from insertion on.
     ttl_on_insert: AtomicI64,
     evict: AtomicU8,
+    /// Orders that were not kept up for a time, by the bits of `layout::orders`.
+    lapsed: AtomicU8,
     /// Which rows that leave wait until they were looked at, by bits of [`Departure`]: [`Table::keep_departed`].
     keeps: AtomicU8,
     /// Rows whose eviction nobody was told of: [`Table::evicted_untold`].
@@ -192,6 +194,7 @@ impl Table {
             ttl: AtomicI64::new(nanos(spec.ttl)),
             ttl_on_insert: AtomicI64::new(nanos(spec.ttl_on_insert)),
             evict: AtomicU8::new(spec.evict as u8),
+            lapsed: AtomicU8::new(0),
             keeps: AtomicU8::new(0),
             untold: AtomicU64::new(0),
             sweep_at: AtomicU32::new(0),
@@ -264,6 +267,8 @@ impl Table {
     /// See [`LimitsError`]; then nothing changed.
     pub fn set_limits(&self, limits: &TableSpec) -> Result<(), LimitsError> {
         self.check_limits(limits)?;
+        // Code that runs with these limits stores no time that they do not need.
+        self.lapsed.fetch_or(!layout::orders(limits), Relaxed);
         self.rows_max.store(limits.max_rows, Relaxed);
         self.ttl.store(nanos(limits.ttl), Relaxed);
         self.ttl_on_insert.store(nanos(limits.ttl_on_insert), Relaxed);
@@ -280,7 +285,8 @@ impl Table {
         if limits.max_rows > max {
             return Err(LimitsError::Rows { max });
         }
-        if !self.header.serves(limits) {
+        let has_lapsed = layout::orders(limits) & self.lapsed.load(Relaxed) != 0;
+        if has_lapsed || !self.header.serves(limits) {
             return Err(LimitsError::Order);
         }
         Ok(())

@@ -388,19 +388,17 @@ impl BitsAt {
             (16, true) => bytes[at..at + 2].copy_from_slice(&(number as u16).to_be_bytes()),
             (24, true) => bytes[at..at + 3].copy_from_slice(&(number as u32).to_be_bytes()[1..]),
             (32, true) => bytes[at..at + 4].copy_from_slice(&(number as u32).to_be_bytes()),
+            (bits, _) if bits + self.at % 8 <= 8 => {
+                let (shift, mask) = (8 - self.at % 8 - bits, (1u32 << bits) - 1);
+                let rest = u32::from(bytes[at]) & !(mask << shift);
+                bytes[at] = (rest | (number as u32 & mask) << shift) as u8;
+            }
             _ => self.put_bits(bytes, number),
         }
     }
 
     /// Writes a number of whatever width, in whatever place.
     fn put_bits(self, bytes: &mut [u8], number: u64) {
-        let (byte, room) = (self.at as usize / 8, 8 - self.at % 8);
-        if self.bits <= room {
-            let (shift, mask) = (room - self.bits, (1u32 << self.bits) - 1);
-            let rest = u32::from(bytes[byte]) & !(mask << shift);
-            bytes[byte] = (rest | (number as u32 & mask) << shift) as u8;
-            return;
-        }
         let (first, end) = (self.at as usize / 8, (self.at + self.bits).div_ceil(8) as usize);
         let number = as_on_wire(number, self.bits, self.little);
         let field = &mut bytes[first..end];
@@ -416,14 +414,18 @@ impl BitsAt {
 
 impl SumAt {
     /// Makes the checksum of a frame, in which it is zero. `partial` is as in [`Stack::write`].
+    #[inline]
     pub fn put(&self, frame: &mut [u8], partial: Option<(usize, usize)>) {
-        let (start, end) = (self.header.0 as usize, self.header.1 as usize);
-        let at = self.at as usize;
-        if self.sum == Checksum::Header {
-            let value = !fold(sum(&frame[start..end]));
-            return frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
+        if self.sum != Checksum::Header {
+            return self.put_over_payload(frame, partial);
         }
-        let behind = frame.len();
+        let (start, end) = (self.header.0 as usize, self.header.1 as usize);
+        let (at, value) = (self.at as usize, !fold(sum(&frame[start..end])));
+        frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
+    }
+
+    fn put_over_payload(&self, frame: &mut [u8], partial: Option<(usize, usize)>) {
+        let (start, at, behind) = (self.header.0 as usize, self.at as usize, frame.len());
         if self.sum == Checksum::Crc32c {
             let crc = eval::crc32c(&frame[start..]).to_le_bytes();
             return frame[at..at + 4].copy_from_slice(&crc);

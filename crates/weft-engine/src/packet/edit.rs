@@ -1,13 +1,13 @@
 //! How changes of a pass get into its frame, and how checksums follow them.
 
 use super::pseudo::Bare;
-use super::reshape::reshape;
+use super::reshape::{push, reshape};
 use super::stats::Lost;
 use core::ops::Neg;
 use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Slot};
 use weft_core::checksum::fold;
 use weft_core::frame::{Checksum, Frame, Pool};
-use weft_core::wire::reshape::Reshape;
+use weft_core::wire::reshape::{Reshape, Stack};
 use weft_core::wire::{as_on_wire, bits_max, get_number, put_bytes, put_number};
 use weft_ir::ir::Endian;
 use weft_ir::program::{ReshapeDecl, Store, StoreAt, Sum};
@@ -46,6 +46,36 @@ pub(super) fn partial_at(checksum: Checksum) -> u64 {
         Checksum::Partial { start, offset } => u64::from(start) + u64::from(offset),
         Checksum::Unknown | Checksum::Valid => u64::MAX,
     }
+}
+
+/// Carries out all changes that a pass has left, in their order.
+///
+/// # Errors
+/// Why the frame is of no use now.
+#[inline]
+pub(super) fn carry_out(
+    changes: (&[Option<Store>], &[ReshapeDecl]),
+    slots: &[Slot],
+    present: u64,
+    outcome: &Outcome,
+    frame: &mut Frame,
+    pool: &mut Pool,
+) -> Result<(), Lost> {
+    // What most tunnels do is nothing but that.
+    if let Some((stacks, values)) = only_push(&outcome.edits, changes.1) {
+        return push(stacks, values, outcome, frame, pool);
+    }
+    Edits::new(changes, slots, present, outcome).make(outcome.edits.len(), frame, pool)
+}
+
+/// The headers that a pass puts on in front of its frame, and their values, if that is all that it has left.
+#[inline]
+fn only_push<'e, 'r>(edits: &'e [Edit], reshapes: &'r [ReshapeDecl]) -> Option<(&'r [Stack], &'e [Edit])> {
+    let (last, values) = edits.split_last()?;
+    let EditTarget::Reshape(id) = last.target else { return None };
+    let Reshape::Push { behind: None, stacks } = &reshapes.get(usize::from(id))?.what else { return None };
+    // Its values stand right in front of it.
+    (stacks.first()?.values.len() == values.len()).then_some((stacks, values))
 }
 
 impl<'a> Edits<'a> {

@@ -434,9 +434,6 @@ impl Fragments {
         out: &mut Vec<(Frame, Option<Arc<[u8]>>)>,
     ) {
         let overlaps = fragment.key.overlaps();
-        if fragment.is_unfit() {
-            return self.given_up.push((overlaps, frame));
-        }
         let Fragment { key, from, to, is_last, .. } = fragment;
         let number = self.begin(now, key);
         let Some(packet) = self.packets.get_mut(&key) else { unreachable!("it has begun") };
@@ -447,7 +444,7 @@ impl Fragments {
         if packet.is_bad || packet.parts.contains(&(from, to)) {
             return self.given_up.push((overlaps, frame));
         }
-        if !packet.fits(from, to, is_last) {
+        if fragment.is_unfit() || !packet.fits(from, to, is_last) {
             packet.is_bad = true;
             self.n_waiting -= packet.waiting.len();
             let waiting = core::mem::take(&mut packet.waiting).into_iter().chain([frame]);

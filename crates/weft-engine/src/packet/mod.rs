@@ -514,7 +514,9 @@ impl PacketEngine {
             for frame in frames.drain(..) {
                 match fragment(&frame, pool) {
                     None => coming.push((frame, None)),
-                    Some(fragment) => self.fragments.take(now, fragment, frame, pool, &mut coming),
+                    Some(fragment) => {
+                        self.fragments.take(arrival(now, &frame), fragment, frame, pool, &mut coming);
+                    }
                 }
             }
             for (frame, first) in coming {
@@ -549,7 +551,7 @@ impl PacketEngine {
         let found = code.carried_in((slots, present), pool.bytes(&frame), port, begins, known);
         let Some((fragment, depth)) = found else { unreachable!("it was found to carry one") };
         let mut coming = Vec::new();
-        self.fragments.take(now, fragment, frame, pool, &mut coming);
+        self.fragments.take(arrival(now, &frame), fragment, frame, pool, &mut coming);
         self.lose_fragments(pool, watch);
         let known = |(frame, first)| (frame, Followed { first, depth });
         let (mut frames, followed): (Vec<_>, Vec<_>) = coming.into_iter().map(known).unzip();
@@ -723,8 +725,7 @@ impl PacketEngine {
             let Found::Chain { present, .. } = found[n] else { return false };
             let slots = &self.slots[(nth + n) * self.stride..][..inputs];
             let changes = (&*chain.code.stores, &*chain.program.reshapes);
-            let mut edits = Edits::new(changes, slots, present, &self.outcome);
-            let made = edits.make(self.outcome.edits.len(), &mut frames[n], pool);
+            let made = edit::carry_out(changes, slots, present, &self.outcome, &mut frames[n], pool);
             self.passed.push(made.map_or_else(Exit::Lost, |()| edited));
             self.outcome.clear();
         }
@@ -1004,14 +1005,19 @@ fn rand_base(seed: u64, packet: u64) -> u64 {
 /// pass is traced.
 #[inline]
 fn begin(now: Time, frame: &Frame, time: &mut Time, until_traced: &mut u32) -> bool {
-    let stamp = if frame.meta.arrived == Time::default() { now } else { frame.meta.arrived };
-    *time = stamp.max(*time);
+    *time = arrival(now, frame).max(*time);
     *until_traced -= 1;
     let is_traced = *until_traced == 0;
     if is_traced {
         *until_traced = TRACE_EVERY;
     }
     is_traced
+}
+
+/// When a frame arrived: `now` where its metadata does not say.
+#[inline(always)]
+fn arrival(now: Time, frame: &Frame) -> Time {
+    if frame.meta.arrived == Time::default() { now } else { frame.meta.arrived }
 }
 
 /// Whether a pass left nothing beside its verdict and its changes.

@@ -47,22 +47,39 @@ pub(super) fn reshape(
                 Pop::Alone(relink) => take_out(relink, at, bytes, frame, pool),
             }
         }
-        Reshape::Push { behind, stacks } => {
+        Reshape::Push { behind: None, stacks } => push(stacks, parts, outcome, frame, pool),
+        Reshape::Push { behind: Some((header, relink)), stacks } => {
             let stack = stack_for(stacks, pool.bytes(frame)).ok_or(Lost::Unfit)?;
-            let values = parts.iter().map(|part| given(part.value, outcome));
-            match behind {
-                None if frame.meta.offload.gso.is_some() => Err(Lost::NotCut),
-                None => put(stack, 0, values, frame, pool),
-                Some((header, relink)) => {
-                    let header = usize::from(*header);
-                    put(stack, header, values, frame, pool)?;
-                    let bytes = pool.bytes_mut(frame);
-                    let at = header.checked_sub(usize::from(relink.back)).ok_or(Lost::Unfit)?;
-                    swap(relink, at, header, bytes, Some(relink.value)).ok_or(Lost::Unfit)
-                }
-            }
+            let header = usize::from(*header);
+            put(stack, header, values(parts, outcome), frame, pool)?;
+            let bytes = pool.bytes_mut(frame);
+            let at = header.checked_sub(usize::from(relink.back)).ok_or(Lost::Unfit)?;
+            swap(relink, at, header, bytes, Some(relink.value)).ok_or(Lost::Unfit)
         }
     }
+}
+
+/// Puts headers with these values in front of a frame.
+///
+/// # Errors
+/// Why the frame is of no use now.
+#[inline]
+pub(super) fn push(
+    stacks: &[Stack],
+    parts: &[Edit],
+    outcome: &Outcome,
+    frame: &mut Frame,
+    pool: &mut Pool,
+) -> Result<(), Lost> {
+    let stack = stack_for(stacks, pool.bytes(frame)).ok_or(Lost::Unfit)?;
+    if frame.meta.offload.gso.is_some() {
+        return Err(Lost::NotCut);
+    }
+    put(stack, 0, values(parts, outcome), frame, pool)
+}
+
+fn values<'o>(parts: &[Edit], outcome: &'o Outcome) -> impl Iterator<Item = Given<'o>> {
+    parts.iter().map(|part| given(part.value, outcome))
 }
 
 /// The headers for a frame that begins with these bytes.
@@ -105,6 +122,7 @@ fn cut(bytes: usize, frame: &mut Frame, pool: &mut Pool) {
 }
 
 /// Writes headers into new room in front of byte `at`.
+#[inline]
 fn put<'v>(
     stack: &Stack,
     at: usize,

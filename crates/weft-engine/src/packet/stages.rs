@@ -269,7 +269,6 @@ impl PacketEngine {
         let code = &live.chain.code;
         let Stage { code: stage, first } = &code.stages[nth];
         self.outcome.clear();
-        self.outcome.delay = delay;
         let mut cx = Cx {
             rand: if code.draws { rand_base(self.config.seed, packet_id(frame)) } else { 0 },
             slots: &self.slots[pass.nth * self.stride..][..code.inputs],
@@ -288,6 +287,8 @@ impl PacketEngine {
         };
         stage.run_on(&mut cx, pool.bytes_mut(frame));
         self.outcome.element += first;
+        // Only now: code that undoes all that it did goes back to an outcome that is clear.
+        self.outcome.delay = Interval(delay.0.saturating_add(self.outcome.delay.0));
         stage.changes_frames()
     }
 

@@ -243,7 +243,7 @@ impl fmt::Display for Lost {
             Self::Unfit => "a new value does not fit its field",
             Self::NoRoom => "no room for its new headers",
             Self::NotCut => "cannot be cut before headers are put on, or into fragments",
-            Self::FragmentsOverlap => "overlaps another fragment",
+            Self::FragmentsOverlap => "overlaps another fragment, or ends where none may",
             Self::FragmentsTooMany => "too many fragments",
             Self::NoFirstFragment => "the first fragment has not come",
         })

@@ -297,7 +297,7 @@ fn program_on_fragments(elements: &[String]) -> ChainProgram {
     let text = FRAMES
         .replace(
             "parser function",
-            "check \"ipv4\" \"overlaps another fragment\" line 18\noverlaps 4 5\n\
+            "check \"ipv4\" \"overlaps another fragment, or ends where none may\" line 18\noverlaps 4 5\n\
              inherited in6\ninherited in7\ninherited in8\nparser function",
         )
         .replace(
@@ -388,7 +388,8 @@ fn fragments_that_lie_about_their_packet_do_not_pass() {
     let (left, seen) = run(&mut engine, &mut pool, &hidden, 64);
     assert_eq!(left.len(), 1);
     assert!(
-        seen[..3].iter().all(|(fate, _)| fate == "malformed by ipv4 line 18: overlaps another fragment"),
+        seen[..3].iter().all(|(fate, _)| fate
+            == "malformed by ipv4 line 18: overlaps another fragment, or ends where none may"),
         "{seen:?}"
     );
     // One that comes twice is looked at once, and the rest passes.

@@ -378,3 +378,20 @@ fn a_rule_with_a_hard_timeout_goes_though_it_is_used() {
     assert_eq!(gone(&mut rig.store, 20), [vec![remove(10)]]);
     assert_eq!(gone(&mut rig.store, 24), [vec![remove(10), remove(5)]]);
 }
+
+// An update that adds an idle timeout would take out rules that packets use, for nobody had noted that they do.
+#[test]
+fn an_age_that_was_not_counted_begins_with_the_update_that_asks_for_it() {
+    let rules: Rules = [(10, (1, 9, None, true))].into();
+    let at = |seconds: i64| START + Interval(seconds * 1_000_000_000);
+    let remove = vec![Change::Remove(vec![Value::Int(10)])];
+    for before in ["", " ttl 3600000000000", " ttl_on_insert 3600000000000"] {
+        let mut rig = Rig::new(1);
+        rig.plan(&Interp, vec![(program_that_ages(&rules, before, ""), None)]);
+        assert!(rig.store.expired(at(0)).is_empty());
+        rig.plan(&Interp, vec![(program_that_ages(&rules, " ttl 3000000000 on_access", ""), None)]);
+        assert!(rig.store.expired(at(50)).is_empty(), "its age begins{before}");
+        assert!(rig.store.expired(at(52)).is_empty());
+        assert_eq!(rig.store.expired(at(53)), [(name(), remove.clone())]);
+    }
+}

@@ -230,6 +230,7 @@ fn options(
                 .at(option.span, "the second")
                 .with_label(first, "the first");
             cx.report(diagnostic.with_help("keep one of them"));
+            cx.broken.insert(decl.span);
             continue;
         }
         seen[slot] = Some(option.span);

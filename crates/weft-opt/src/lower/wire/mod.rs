@@ -78,7 +78,7 @@ fn overlaps(protocols: &[Protocol], checks: &mut Vec<Check>) -> [Option<u32>; 2]
         let Some(said) = protocol.more_fragments() else { continue };
         let version = if matches!(protocol.begins(), Some((4, 4))) { 4 } else { 6 };
         let line = protocol.fields[usize::from(said.0)].line;
-        let what = "overlaps another fragment".to_owned();
+        let what = "overlaps another fragment, or ends where none may".to_owned();
         overlaps[overlaps_at(version)].get_or_insert_with(|| {
             checks.push(Check { protocol: protocol.name.clone(), what, line });
             checks.len() as u32 - 1
