@@ -347,11 +347,7 @@ impl Stack {
         for (place, value) in self.values.iter().zip(values) {
             match value {
                 Given::Number(number) => place.put_fitting(head, number)?,
-                Given::Bytes(bytes) => {
-                    let field = head.get_mut(place.at as usize / 8..).and_then(|b| b.get_mut(..bytes.len()));
-                    let field = field.filter(|field| 8 * field.len() == place.bits as usize).ok_or(Misfit)?;
-                    put_bytes(field, bytes);
-                }
+                Given::Bytes(bytes) => place.put_run(head, bytes)?,
             }
         }
         for (place, add) in &self.lengths {
@@ -376,6 +372,17 @@ impl BitsAt {
             return Err(Misfit);
         }
         self.put(bytes, number);
+        Ok(())
+    }
+
+    /// Writes a run of bytes, if it is as long as the field.
+    #[inline(always)]
+    fn put_run(self, bytes: &mut [u8], run: &[u8]) -> Result<(), Misfit> {
+        if 8 * run.len() != self.bits as usize {
+            return Err(Misfit);
+        }
+        let at = self.at as usize / 8;
+        put_bytes(bytes.get_mut(at..at + run.len()).ok_or(Misfit)?, run);
         Ok(())
     }
 

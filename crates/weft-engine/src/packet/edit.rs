@@ -1,13 +1,13 @@
 //! How changes of a pass get into its frame, and how checksums follow them.
 
 use super::pseudo::Bare;
-use super::reshape::{push, reshape};
+use super::reshape::{pop_to, push, reshape};
 use super::stats::Lost;
 use core::ops::Neg;
 use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Slot};
 use weft_core::checksum::fold;
 use weft_core::frame::{Checksum, Frame, Pool};
-use weft_core::wire::reshape::{Reshape, Stack};
+use weft_core::wire::reshape::{Pop, Reshape, Stack};
 use weft_core::wire::{as_on_wire, bits_max, get_number, put_bytes, put_number};
 use weft_ir::ir::Endian;
 use weft_ir::program::{ReshapeDecl, Store, StoreAt, Sum};
@@ -62,10 +62,27 @@ pub(super) fn carry_out(
     pool: &mut Pool,
 ) -> Result<(), Lost> {
     // What most tunnels do is nothing but that.
-    if let Some((stacks, values)) = only_push(&outcome.edits, changes.1) {
+    let (layer, rest) = popped_first(&outcome.edits, changes.1);
+    if let Some((stacks, values)) = only_push(rest, changes.1) {
+        if let Some(layer) = layer {
+            pop_to(layer, slots, frame, pool)?;
+        }
         return push(stacks, values, outcome, frame, pool);
     }
     Edits::new(changes, slots, present, outcome).make(outcome.edits.len(), frame, pool)
+}
+
+/// The layer up to which headers are taken off first, if nothing has to follow that; and what is left to do.
+#[inline]
+fn popped_first<'e>(edits: &'e [Edit], reshapes: &[ReshapeDecl]) -> (Option<u16>, &'e [Edit]) {
+    if let [Edit { target: EditTarget::Reshape(id), .. }, rest @ ..] = edits
+        && let Some(ReshapeDecl { what: Reshape::Pop { layer, how: Pop::To, pseudo }, .. }) =
+            reshapes.get(usize::from(*id))
+        && pseudo.sums.is_empty()
+    {
+        return (Some(*layer), rest);
+    }
+    (None, edits)
 }
 
 /// The headers that a pass puts on in front of its frame, and their values, if that is all that it has left.

@@ -36,16 +36,10 @@ pub(super) fn reshape(
         }
         // When all else is done.
         Reshape::Fragment => Ok(()),
-        Reshape::Pop { layer, how, .. } => {
-            let slot = slots.get(usize::from(*layer)).ok_or(Lost::Unfit)?;
-            let Bounds { at, bytes, end } = Bounds::of(slot);
-            match how {
-                Pop::To => {
-                    pool.truncate(frame, end.max(at));
-                    pool.shrink_front(frame, at).ok_or(Lost::Unfit)
-                }
-                Pop::Alone(relink) => take_out(relink, at, bytes, frame, pool),
-            }
+        Reshape::Pop { layer, how: Pop::To, .. } => pop_to(*layer, slots, frame, pool),
+        Reshape::Pop { layer, how: Pop::Alone(relink), .. } => {
+            let Bounds { at, bytes, .. } = Bounds::of(slots.get(usize::from(*layer)).ok_or(Lost::Unfit)?);
+            take_out(relink, at, bytes, frame, pool)
         }
         Reshape::Push { behind: None, stacks } => push(stacks, parts, outcome, frame, pool),
         Reshape::Push { behind: Some((header, relink)), stacks } => {
@@ -57,6 +51,17 @@ pub(super) fn reshape(
             swap(relink, at, header, bytes, Some(relink.value)).ok_or(Lost::Unfit)
         }
     }
+}
+
+/// Takes off what stands in front of a layer, and behind it.
+///
+/// # Errors
+/// Why the frame is of no use now.
+#[inline]
+pub(super) fn pop_to(layer: u16, slots: &[Slot], frame: &mut Frame, pool: &mut Pool) -> Result<(), Lost> {
+    let Bounds { at, end, .. } = Bounds::of(slots.get(usize::from(layer)).ok_or(Lost::Unfit)?);
+    pool.truncate(frame, end.max(at));
+    pool.shrink_front(frame, at).ok_or(Lost::Unfit)
 }
 
 /// Puts headers with these values in front of a frame.
