@@ -108,6 +108,8 @@ impl Parser<'_> {
             } else if self.eat_keyword("PER").is_some() {
                 self.keyword("WORKER")?;
                 TableOptionKind::PerWorker
+            } else if self.peek_keyword(0, "EVICT") && !options.is_empty() {
+                return Err(self.misplaced_evict());
             } else {
                 return Ok(options);
             };
@@ -118,6 +120,13 @@ impl Parser<'_> {
             }
             options.push(TableOption { kind, span: self.span_from(start) });
         }
+    }
+
+    fn misplaced_evict(&mut self) -> super::cursor::Failed {
+        let diagnostic = Diagnostic::error(code::UNEXPECTED, "`EVICT` belongs to `MAX n ROWS`")
+            .at(self.token().span, "another clause stands in front of it")
+            .with_help("write it right behind `ROWS`: `MAX 100000 ROWS EVICT OLDEST TTL '60 s'`");
+        self.fail(diagnostic)
     }
 
     fn optional_evict(&mut self) -> Parsed<Option<EvictClause>> {
