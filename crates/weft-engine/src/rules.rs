@@ -297,7 +297,7 @@ impl StateStore {
         let n_all = changes.len() as u64;
         let Some(held) = self.held(name) else { return (None, n_all) };
         let Some(filled) = &held.filled else { return (None, n_all) };
-        let copies: Vec<_> = held.tables.iter().cloned().chain(filled.spare.clone()).collect();
+        let copies = copies(&held.tables, filled);
         let mut check = Check::of(&copies[0]);
         let mut n_refused = 0;
         changes.retain(|change| {
@@ -520,7 +520,7 @@ impl Filled {
             let key = table.key_values(row);
             let other = self.spare.as_ref().map(|spare| (spare, spare.find_values(&key, Time(0))));
             let other = other.filter(|(_, row)| row.is_some()).map(|(spare, row)| spare.age(row));
-            let age = age_of_both(mine, other.unwrap_or(mine), now);
+            let age = begun(age_of_both(mine, other.unwrap_or(mine)), now);
             if table.is_over(age, now) {
                 changes.push(Change::Remove(key));
             } else if !is_known {
@@ -798,11 +798,22 @@ fn insert_aged(table: &Table, values: &[Value], age: Age) -> Insert {
     insert
 }
 
-/// The age of a row of which there are two copies. What neither knows begins now.
-fn age_of_both(a: Age, b: Age, now: Time) -> Age {
+/// The age of a row of which there are two copies.
+fn age_of_both(a: Age, b: Age) -> Age {
     let known = |time: Time| (time != NOT_KNOWN).then_some(time);
-    let used = known(a.used).max(known(b.used)).unwrap_or(now);
-    Age { used, inserted: known(a.inserted.min(b.inserted)).unwrap_or(now) }
+    let used = known(a.used).max(known(b.used)).unwrap_or(NOT_KNOWN);
+    Age { used, inserted: a.inserted.min(b.inserted) }
+}
+
+/// An age of which what was not known begins now.
+fn begun(Age { used, inserted }: Age, now: Time) -> Age {
+    let or_now = |time: Time| if time == NOT_KNOWN { now } else { time };
+    Age { used: or_now(used), inserted: or_now(inserted) }
+}
+
+/// A table of the controller, and its second copy if there is one.
+pub(crate) fn copies(tables: &[Arc<Table>], filled: &Filled) -> Vec<Arc<Table>> {
+    tables.iter().cloned().chain(filled.spare.clone()).collect()
 }
 
 /// A table with the same rows.
@@ -816,15 +827,19 @@ fn copy_of(table: &Table) -> Table {
     copy
 }
 
-/// Has the rows of a table of the controller be as old as those of the table in whose place it comes.
-pub(crate) fn set_ages(before: Option<&Table>, table: &Table) {
-    let before = before.filter(|before| before.spec().key == table.spec().key);
+/// Has the rows of a table of the controller be as old as those of the copies of the table in whose place it comes.
+pub(crate) fn set_ages(before: &[Arc<Table>], table: &Table) {
+    let before: Vec<_> = before.iter().filter(|before| before.spec().key == table.spec().key).collect();
     let mut cursor = 0;
     while let Some((row, next)) = table.scan(cursor, Time(0)) {
         cursor = next;
-        let known = before.map(|before| (before, before.find_values(&table.key_values(row), Time(0))));
-        let known = known.filter(|(_, row)| row.is_some()).map(|(before, row)| known_age(before, row, table));
-        table.set_age(row, known.unwrap_or(Age { used: NOT_KNOWN, inserted: NOT_KNOWN }));
+        let key = table.key_values(row);
+        let known = before.iter().filter_map(|before| {
+            let row = before.find_values(&key, Time(0));
+            row.is_some().then(|| known_age(before, row, table))
+        });
+        let age = known.reduce(age_of_both);
+        table.set_age(row, age.unwrap_or(Age { used: NOT_KNOWN, inserted: NOT_KNOWN }));
     }
 }
 

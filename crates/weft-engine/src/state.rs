@@ -8,7 +8,7 @@
 //! what cannot be carried is refused.
 
 use crate::filter::{self, Filter};
-use crate::rules::{Filled, TableName, merged, set_ages};
+use crate::rules::{Filled, TableName, copies, merged, set_ages};
 use core::fmt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -350,8 +350,11 @@ impl Staged {
         let filled = (decl.realisation == Realisation::Replicated)
             .then(|| Filled::new(decl.spec.key.len(), &decl.rows));
         if filled.is_some() && decl.spec.expires() {
-            let before = self.store.held_table(chain, decl).map(|held| Arc::clone(&held.tables[0]));
-            tables.iter().for_each(|table| set_ages(before.as_deref(), table));
+            let before = self.store.held_table(chain, decl).and_then(|held| {
+                let filled = held.filled.as_ref()?;
+                Some(copies(&held.tables, filled))
+            });
+            tables.iter().for_each(|table| set_ages(before.as_deref().unwrap_or_default(), table));
         }
         let held =
             HeldTable { realisation: decl.realisation, tables: tables.clone(), filled, is_bound: true };

@@ -48,12 +48,12 @@ pub(super) fn partial_at(checksum: Checksum) -> u64 {
     }
 }
 
-/// Carries out all changes that a pass has left, in their order.
+/// Makes all changes that a pass has left, in their order.
 ///
 /// # Errors
 /// Why the frame is of no use now.
 #[inline]
-pub(super) fn carry_out(
+pub(super) fn make_all(
     changes: (&[Option<Store>], &[ReshapeDecl]),
     slots: &[Slot],
     present: u64,

@@ -725,7 +725,7 @@ impl PacketEngine {
             let Found::Chain { present, .. } = found[n] else { return false };
             let slots = &self.slots[(nth + n) * self.stride..][..inputs];
             let changes = (&*chain.code.stores, &*chain.program.reshapes);
-            let made = edit::carry_out(changes, slots, present, &self.outcome, &mut frames[n], pool);
+            let made = edit::make_all(changes, slots, present, &self.outcome, &mut frames[n], pool);
             self.passed.push(made.map_or_else(Exit::Lost, |()| edited));
             self.outcome.clear();
         }

@@ -395,3 +395,34 @@ fn an_age_that_was_not_counted_begins_with_the_update_that_asks_for_it() {
         assert_eq!(rig.store.expired(at(53)), [(name(), remove.clone())]);
     }
 }
+
+// A rule that packets use would go with the next update, for the copy that was changed last does not know that they do.
+#[test]
+fn an_update_knows_what_both_copies_have_noted() {
+    let of_text: Rules = [(10, (1, 9, None, true))].into();
+    let rules: Rules = [(5, (1, 1, None, true)), (10, (1, 9, None, true))].into();
+    let at = |seconds: i64| START + Interval(seconds * 1_000_000_000);
+    let (ttl, read) = (" ttl 10000000000 on_access", " touch_read t1, v2\n");
+    let mut rig = Rig::new(1);
+    let plan = rig.plan(&Interp, vec![(program_that_ages(&of_text, ttl, read), None)]);
+    let (mut engine, mut pool) = (engine(&plan), pool());
+    assert!(rig.store.expired(at(0)).is_empty());
+    let change = |store: &mut StateStore, engine: &mut PacketEngine, change: Change, now: Time| {
+        let pending = store.change(&name(), vec![change], now).expect("it goes");
+        engine.take_up(&pending.swap);
+        store.settle(pending);
+    };
+    change(&mut rig.store, &mut engine, Change::Put(row(&rules, 5)), at(1));
+    let mut frames = vec![pool.take_filled(&udp(5, [10, 0, 0, 1], [1; 4], (1, 2), &[])).expect("room")];
+    engine.handle_batch(at(8), 0, &mut frames, &mut pool, None);
+    while engine.poll_output(&mut frames).is_some() {
+        frames.drain(..).for_each(|frame| pool.give(frame));
+    }
+    change(&mut rig.store, &mut engine, Change::Remove(vec![Value::Int(5)]), at(9));
+    let more: Rules = [(10, (1, 9, None, true)), (11, (1, 9, None, true))].into();
+    let plan = rig.plan(&Interp, vec![(program_that_ages(&more, ttl, read), None)]);
+    engine.apply(at(12), plan, &mut pool);
+    assert!(rig.store.expired(at(12)).is_empty(), "it was read four seconds ago");
+    let gone = rig.store.expired(at(18));
+    assert!(gone[0].1.contains(&Change::Remove(vec![Value::Int(10)])), "{gone:?}");
+}
