@@ -350,10 +350,8 @@ impl Staged {
         let filled = (decl.realisation == Realisation::Replicated)
             .then(|| Filled::new(decl.spec.key.len(), &decl.rows));
         if filled.is_some() && decl.spec.expires() {
-            let before = self.store.held_table(chain, decl).and_then(|held| {
-                let filled = held.filled.as_ref()?;
-                Some(copies(&held.tables, filled))
-            });
+            let before = self.store.held_table(chain, decl);
+            let before = before.and_then(|held| Some(copies(&held.tables, held.filled.as_ref()?)));
             tables.iter().for_each(|table| set_ages(before.as_deref().unwrap_or_default(), table));
         }
         let held =

@@ -220,11 +220,11 @@ impl Header {
 
     /// Whether rows carry what these limits need, and their age counts from what they say.
     pub(super) fn serves(self, limits: &TableSpec) -> bool {
-        let kept = [(self.by_write, BY_WRITE), (self.touched.is_some(), BY_TOUCH)];
-        let kept = kept.into_iter().fold(0, |all, (is_kept, order)| if is_kept { all | order } else { all });
-        let ages_as_wanted = limits.ttl.is_none() || self.age_by_touch == limits.ttl_on_access;
-        let knows_insertion = limits.ttl_on_insert.is_none() || self.inserted.is_some();
-        orders(limits) & !kept == 0 && knows_insertion && ages_as_wanted
+        let wanted = orders(limits);
+        (wanted & BY_WRITE == 0 || self.by_write)
+            && (wanted & BY_TOUCH == 0 || self.touched.is_some())
+            && (limits.ttl_on_insert.is_none() || self.inserted.is_some())
+            && (limits.ttl.is_none() || self.age_by_touch == limits.ttl_on_access)
     }
 }
 

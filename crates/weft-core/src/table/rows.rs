@@ -6,11 +6,9 @@
 //! byte (1 for NULL, and no value follows), a word is 8 bytes, bytes are a length (u32) and the bytes. All little
 //! endian.
 
-use super::layout::WRITTEN_AT;
 use super::{Age, ColumnRef, ColumnSpec, Insert, KeyBuilder, KeyShape, Row, Table};
 use crate::time::Time;
 use core::fmt;
-use core::sync::atomic::Ordering::Relaxed;
 
 /// The version of the format that [`Table::export`] writes.
 pub const EXPORT_VERSION: u8 = 2;
@@ -116,11 +114,10 @@ impl Table {
     }
 
     fn export_row(&self, row: Row, columns: &[(&ColumnSpec, ColumnRef)], out: &mut Vec<u8>) {
-        let words = self.row_words(row, 0);
-        let written = words[WRITTEN_AT].load(Relaxed);
-        let at_or_written = |at: Option<usize>| at.map_or(written, |at| words[at].load(Relaxed));
-        for stamp in [written, at_or_written(self.header.touched), at_or_written(self.header.inserted)] {
-            out.extend_from_slice(&stamp.to_le_bytes());
+        let (written, touched) = self.stamps(row);
+        let inserted = self.header.inserted.map_or(written, |_| self.age(row).inserted);
+        for stamp in [written, touched, inserted] {
+            out.extend_from_slice(&stamp.0.to_le_bytes());
         }
         for (spec, at) in columns {
             if spec.nullable {

@@ -243,7 +243,10 @@ fn options(
             TableOptionKind::Ttl { interval, since } => {
                 let ttl = scope.value_for(interval, Type::Interval, false, "an age");
                 table.ttl_on_access |= *since == Since::Access;
-                *if *since == Since::Insert { &mut bounds.ttl_on_insert } else { &mut bounds.ttl } = ttl;
+                match since {
+                    Since::Insert => bounds.ttl_on_insert = ttl,
+                    Since::Access | Since::Write => bounds.ttl = ttl,
+                }
                 ttl_span = Some(option.span);
             }
             TableOptionKind::Filled(filler) => {

@@ -87,10 +87,12 @@ impl Parser<'_> {
             let (start, first) = (self.token().span, self.index());
             let kind = if self.eat_keyword("TTL").is_some() {
                 let interval = self.expr()?;
-                let since = match () {
-                    () if self.eat_keywords("ON", "ACCESS").is_some() => Since::Access,
-                    () if self.eat_keywords("ON", "INSERT").is_some() => Since::Insert,
-                    () => Since::Write,
+                let since = if self.eat_keywords("ON", "ACCESS").is_some() {
+                    Since::Access
+                } else if self.eat_keywords("ON", "INSERT").is_some() {
+                    Since::Insert
+                } else {
+                    Since::Write
                 };
                 TableOptionKind::Ttl { interval, since }
             } else if self.eat_keyword("MAX").is_some() {
