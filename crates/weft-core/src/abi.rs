@@ -67,11 +67,8 @@ pub struct Cx<'a> {
     pub departed: Row,
     /// Set on sampled passes: the clock with which the program stamps each element, in nanoseconds.
     pub trace: Option<fn() -> u64>,
-    /// Where in a frame the checksum lies that a device is still to complete (see [`crate::frame::Checksum::Partial`]);
-    /// [`u64::MAX`] if there is none.
-    pub partial: u64,
     /// What is left to do for a frame; nothing, in other passes.
-    pub offload: &'a Offload,
+    pub offload: Offload,
     /// What the program has noted of the tuple as it looked ahead. Without it the pass does the same, and looks itself.
     pub noted: Noted<'a>,
 }
@@ -99,8 +96,7 @@ impl<'a> Cx<'a> {
             counters,
             departed: Row::NONE,
             trace: None,
-            partial: u64::MAX,
-            offload: &Offload::NONE,
+            offload: Offload::NONE,
             noted: Noted::default(),
         }
     }
@@ -462,6 +458,15 @@ impl Default for Outcome {
 }
 
 impl Outcome {
+    /// Whether a pass left nothing beside its verdict and its changes.
+    #[inline]
+    pub fn is_bare(&self) -> bool {
+        self.mirrors.is_empty()
+            && self.rows.is_empty()
+            && self.marks == Marks::NONE
+            && self.delay == Interval::ZERO
+    }
+
     /// Forgets the last pass.
     #[inline]
     pub fn clear(&mut self) {

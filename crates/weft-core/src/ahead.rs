@@ -50,6 +50,13 @@ impl Notes {
         is_own.then_some(&mut self.words)
     }
 
+    /// The words of all tuples, and how many each has, to be read; None as for [`Notes::all_mut`].
+    #[inline]
+    pub fn all(&self, code: &CodeId, state: &State) -> Option<(&[u64], usize)> {
+        let is_own = self.code == code.number() && self.state == state.number();
+        is_own.then_some((&*self.words, self.each))
+    }
+
     /// What is noted of a tuple: nothing, if there is no such.
     #[inline(always)]
     pub fn of(&self, nth: usize) -> Noted<'_> {

@@ -1,5 +1,6 @@
 //! What a back end is, and what it makes.
 
+use crate::batch::{Left, Parsing, Passing};
 use crate::program::{ChainProgram, Event};
 use crate::queue::run::Interpreted;
 use crate::queue::verify::verify;
@@ -71,6 +72,22 @@ pub trait Program: Send + Sync + fmt::Debug {
     /// it, where it would else leave edits; those stand in front of the edits that it leaves.
     fn run_on(&self, cx: &mut Cx<'_>, frame: &mut [u8]) {
         self.run(&mut cx.on(frame), usize::MAX);
+    }
+
+    /// Parses frames of a batch ([`Program::run`]), each into its slots; which of them break a check. The caller has
+    /// cleared `cx.out`, which is clear again then.
+    fn parse_all<'a>(&self, cx: &mut Cx<'a>, batch: Parsing<'a>) -> u64 {
+        batch.each(cx, |cx| self.run(cx, usize::MAX))
+    }
+
+    /// Runs passes of frames of a batch ([`Program::run_on`]), one behind the other, until one has left more than `left`
+    /// takes. How many did before that. The caller has cleared `cx.out`.
+    fn pass_all<'a>(&self, cx: &mut Cx<'a>, batch: Passing<'a, '_>, left: Left<'_>) -> usize {
+        let notes = batch.notes;
+        batch.each(cx, left, |cx, frame, nth| {
+            cx.noted = notes.0.of(notes.1 + nth);
+            self.run_on(cx, frame);
+        })
     }
 
     /// Whether it may change the frames that it is given.

@@ -11,6 +11,7 @@
 //! * [`generate`]: random programs and passes, to hold back ends against each other.
 
 pub mod backend;
+pub mod batch;
 pub mod generate;
 pub mod interp;
 pub mod ir;

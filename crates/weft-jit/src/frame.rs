@@ -42,6 +42,14 @@ pub(crate) const SLICE_START: usize = 0;
 /// A slice as code sees it: how many elements it has.
 pub(crate) const SLICE_LEN: usize = 8;
 
+/// A [`weft_core::frame::Checksum`] as code sees it, in words of 16 bits: which it is in the first, and the places of
+/// what one holds that a device is still to complete.
+pub(crate) mod checksum {
+    pub(crate) const PARTIAL: i64 = 2;
+    pub(crate) const START: usize = 2;
+    pub(crate) const OFFSET: usize = 4;
+}
+
 /// Where a vector has its words. It is the same for vectors of everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VecWords {

@@ -52,6 +52,7 @@ use translate::{Constants, Plan};
 use weft_core::abi::{CodeId, Cx, REGION_BODY, State};
 use weft_core::ahead::Notes;
 use weft_ir::backend::{Backend, Program, Unsupported};
+use weft_ir::batch::{Left, Parsing, Passing};
 use weft_ir::ir::Op;
 use weft_ir::program::{ChainProgram, Event};
 use weft_ir::queue::{QueueCode, QueueProgram};
@@ -319,6 +320,16 @@ impl Segment {
     #[inline(always)]
     unsafe fn enter(&self, cx: &mut Cx<'_>, opened: usize) {
         let notes = if cx.noted.is_none() { NOTHING_NOTED.as_ptr() } else { self.noted(cx) };
+        // SAFETY: the caller vouches for all else.
+        unsafe { self.enter_with(cx, opened, notes) };
+    }
+
+    /// Runs the code on a pass whose shape has been checked, with its notes.
+    ///
+    /// # Safety
+    /// As for `enter`; and the notes are those of this code for the state that the pass has, or zeros, and no fewer.
+    #[inline(always)]
+    unsafe fn enter_with(&self, cx: &mut Cx<'_>, opened: usize, notes: *const u64) {
         // SAFETY: `code` is a function with this signature, made by `translate` from functions that the verifier
         // accepted. It reads and writes what the pass points to, at offsets that `Shape::check` has found to be inside;
         // all of it is borrowed through `cx` for the time of the call, and of the frame the caller vouches. The notes
@@ -364,6 +375,34 @@ impl Program for Segment {
             self.enter(cx, usize::MAX);
         }
         cx.regions[REGION_BODY] = &[];
+    }
+
+    fn parse_all<'a>(&self, cx: &mut Cx<'a>, batch: Parsing<'a>) -> u64 {
+        assert!(!self.changes_frames, "the code changes frames: it is to be given one");
+        self.shape.check_all_but(cx, cx.slots.len(), batch.stride);
+        batch.each(cx, |cx| {
+            // SAFETY: it changes no frame, and the shape of the pass is that of the code: `each` gives each as many
+            // slots as it was told, and all else is as it was above.
+            unsafe { self.enter_with(cx, usize::MAX, NOTHING_NOTED.as_ptr()) }
+        })
+    }
+
+    fn pass_all<'a>(&self, cx: &mut Cx<'a>, batch: Passing<'a, '_>, left: Left<'_>) -> usize {
+        self.shape.check_all_but(cx, batch.stride, cx.given.len());
+        let (notes, first) = batch.notes;
+        let noted = notes.all(&self.shape.id, cx.state).map(|(words, each)| (words, each, first));
+        batch.each(cx, left, |cx, frame, nth| {
+            let words = noted.and_then(|(words, each, first)| words.get((first + nth) * each..)?.get(..each));
+            let frame: *mut [u8] = frame;
+            let _ = frame.expose_provenance();
+            // SAFETY: as in `run_on`; the shape of the pass is that of the code, as in `parse_all`; the notes are those
+            // of `fetch`, as many as it made room for and for the same state, or zeros.
+            unsafe {
+                cx.regions[REGION_BODY] = &*frame;
+                self.enter_with(cx, usize::MAX, words.unwrap_or(&NOTHING_NOTED).as_ptr());
+            }
+            cx.regions[REGION_BODY] = &[];
+        })
     }
 
     fn changes_frames(&self) -> bool {
@@ -492,8 +531,14 @@ impl Shape {
     /// If the pass does not have the shape that the code was compiled for: an error of the engine.
     #[inline(always)]
     fn check(&self, cx: &Cx<'_>) {
-        let fits = cx.slots.len() >= self.inputs
-            && cx.given.len() >= self.given
+        self.check_all_but(cx, cx.slots.len(), cx.given.len());
+    }
+
+    /// As [`Shape::check`], of passes that will have so many slots to read, and so many to give.
+    #[inline(always)]
+    fn check_all_but(&self, cx: &Cx<'_>, slots: usize, given: usize) {
+        let fits = slots >= self.inputs
+            && given >= self.given
             && cx.call.len() >= self.call_words
             && cx.counters.len() >= self.elements;
         if !fits || self.has_state && !cx.state.is_known_to_fit(&self.id) {

@@ -18,8 +18,8 @@ mod segment;
 pub use offload::{Checksum, Gso, GsoKind, Offload, VIRTIO_HEADER_BYTES, VirtioError};
 pub use segment::{SEGMENTS_MAX, SegmentError, VLAN_TAGS_MAX, network_at, packet_size};
 
-use crate::Time;
 use crate::marks::Marks;
+use crate::{Time, hash};
 use core::fmt;
 use core::ops::Range;
 
@@ -134,6 +134,19 @@ impl Frame {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.length == 0
+    }
+
+    /// When it arrived: `now` where its metadata does not say.
+    #[inline(always)]
+    pub fn arrived(&self, now: Time) -> Time {
+        if self.meta.arrived == Time::default() { now } else { self.meta.arrived }
+    }
+
+    /// `packet_id()`: port, queue and sequence, mixed.
+    #[inline]
+    pub fn id(&self) -> u64 {
+        let place = u64::from(self.meta.port) << 16 | u64::from(self.meta.queue);
+        hash::mix(hash::hash_word(place), self.meta.sequence)
     }
 }
 

@@ -28,8 +28,10 @@ impl Offload {
     pub const NONE: Self = Self { checksum: Checksum::Unknown, gso: None };
 }
 
-/// What is known of the checksum of the transport header.
+/// What is known of the checksum of the transport header. Compiled code looks at it, so its layout is fixed: which it is
+/// in the first word of 16 bits, and then what it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u16)]
 pub enum Checksum {
     /// Nothing: it is what is written in the packet.
     #[default]
@@ -43,6 +45,17 @@ pub enum Checksum {
         /// The field, from `start`.
         offset: u16,
     },
+}
+
+impl Checksum {
+    /// Where the checksum lies that a device is still to complete; nowhere if there is none.
+    #[inline]
+    pub fn partial_at(self) -> Option<u64> {
+        match self {
+            Self::Partial { start, offset } => Some(u64::from(start) + u64::from(offset)),
+            Self::Unknown | Self::Valid => None,
+        }
+    }
 }
 
 /// A packet that stands for several. Devices know how to cut what begins with link, IP and transport headers, and no

@@ -6,7 +6,7 @@ use super::stats::Lost;
 use core::ops::Neg;
 use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Slot};
 use weft_core::checksum::fold;
-use weft_core::frame::{Checksum, Frame, Pool};
+use weft_core::frame::{Frame, Pool};
 use weft_core::wire::reshape::{Pop, Reshape, Stack};
 use weft_core::wire::{as_on_wire, bits_max, get_number, put_bytes, put_number};
 use weft_ir::ir::Endian;
@@ -39,20 +39,11 @@ pub(super) struct Delta {
     is_odd: bool,
 }
 
-/// Where the checksum lies that a device is still to complete; nowhere if there is none.
-#[inline]
-pub(super) fn partial_at(checksum: Checksum) -> u64 {
-    match checksum {
-        Checksum::Partial { start, offset } => u64::from(start) + u64::from(offset),
-        Checksum::Unknown | Checksum::Valid => u64::MAX,
-    }
-}
-
 /// Makes all changes that a pass has left, in their order.
 ///
 /// # Errors
 /// Why the frame is of no use now.
-#[inline]
+#[inline(never)]
 pub(super) fn make_all(
     changes: (&[Option<Store>], &[ReshapeDecl]),
     slots: &[Slot],
@@ -120,7 +111,7 @@ impl<'a> Edits<'a> {
         while let Some(edit) = rest.first() {
             let taken = match edit.target {
                 EditTarget::Input(id) => {
-                    let partial = partial_at(frame.meta.offload.checksum);
+                    let partial = frame.meta.offload.checksum.partial_at();
                     self.set(id, edit.value, partial, pool.bytes_mut(frame))?;
                     1
                 }
@@ -158,7 +149,7 @@ impl<'a> Edits<'a> {
 
     /// Sets a field, if it is there.
     #[inline(always)]
-    fn set(&self, id: u16, value: Cell, partial: u64, bytes: &mut [u8]) -> Result<(), Unfit> {
+    fn set(&self, id: u16, value: Cell, partial: Option<u64>, bytes: &mut [u8]) -> Result<(), Unfit> {
         let at = usize::from(id);
         let (Some(Some(store)), Some(slot)) = (self.stores.get(at), self.slots.get(at)) else {
             return Ok(());
@@ -199,7 +190,7 @@ impl<'a> Edits<'a> {
 
     /// Keeps checksums right that cover what has changed.
     #[inline(always)]
-    fn follow(&self, sums: &[Sum], delta: Delta, partial: u64, bytes: &mut [u8]) {
+    fn follow(&self, sums: &[Sum], delta: Delta, partial: Option<u64>, bytes: &mut [u8]) {
         for sum in sums {
             let is_kept = self.add(*sum, delta, partial, bytes);
             if is_kept && sums.iter().any(|sum| sum.covers != 0) {
@@ -211,7 +202,7 @@ impl<'a> Edits<'a> {
     /// Keeps checksums right that cover another one. What that one covers has changed, and so it has by as much the
     /// other way, or will have when a device has completed it.
     #[cold]
-    fn follow_sum(&self, sums: &[Sum], changed: Sum, delta: Delta, partial: u64, bytes: &mut [u8]) {
+    fn follow_sum(&self, sums: &[Sum], changed: Sum, delta: Delta, partial: Option<u64>, bytes: &mut [u8]) {
         let place = |sum: Sum| self.slots.get(usize::from(sum.input)).map(|slot| slot.b);
         for sum in sums.iter().filter(|sum| sum.covers >> (changed.input & 63) & 1 == 1) {
             if place(*sum) < place(changed) && self.add(*sum, delta, partial, bytes) {
@@ -223,7 +214,7 @@ impl<'a> Edits<'a> {
     /// Keeps a checksum right, if there is one: whether there is. One that the program sets itself is the program's.
     /// `partial` is where one lies that is still to be completed.
     #[inline]
-    fn add(&self, sum: Sum, delta: Delta, partial: u64, bytes: &mut [u8]) -> bool {
+    fn add(&self, sum: Sum, delta: Delta, partial: Option<u64>, bytes: &mut [u8]) -> bool {
         let is_there = (self.present & !self.set) >> (sum.input & 63) & 1 == 1;
         let Some(slot) = self.slots.get(usize::from(sum.input)).filter(|_| is_there) else { return false };
         let at = slot.b as usize;
@@ -231,7 +222,7 @@ impl<'a> Edits<'a> {
             return false;
         };
         let Sum { zero_is_none, pseudo, .. } = sum;
-        delta.follow(field, at, Followed { zero_is_none, pseudo, is_partial: slot.b == partial })
+        delta.follow(field, at, Followed { zero_is_none, pseudo, is_partial: Some(slot.b) == partial })
     }
 }
 

@@ -1,7 +1,6 @@
 //! Chains as a worker runs them, and the first phase of a batch: which chain a frame takes, and its slots.
 
 use super::fragments::{Begins, Followed, Fragment, Tunnel};
-use super::packet_id;
 use super::plan::PacketChain;
 use super::stats::{End, How, PacketChainStats};
 use crate::rules::Swap;
@@ -13,12 +12,13 @@ use weft_core::abi::{
     Cell, Counters, Cx, Edit, EditTarget, Outcome, REGION_BODY, REGIONS, Slot, State, Verdict,
 };
 use weft_core::ahead::Notes;
-use weft_core::frame::{Frame, Pool};
+use weft_core::frame::{BATCH_MAX, Frame, Pool};
 use weft_core::limits::INPUTS_MAX;
 use weft_core::types::Repr;
 use weft_core::wire::CARRIED_MAX;
 use weft_core::wire::reshape::Reshape;
 use weft_ir::backend::{Backend, Program, Unsupported};
+use weft_ir::batch::Parsing;
 use weft_ir::ir::{InputId, Op};
 use weft_ir::program::{
     Carried, ChainProgram, Check, Event, Frames, Input, Meta, Place, SAID, Store, overlaps_at,
@@ -128,13 +128,13 @@ impl Arrived<'_> {
 pub(super) enum Found {
     /// No chain has taken it yet.
     Nothing,
-    /// Through the chain `at`; bit i of `present` is set where input i is not NULL.
-    Chain { at: u16, present: u64 },
+    /// Through the chain `at`.
+    Chain { at: u16 },
     /// Nowhere: it breaks a rule of the chain `at`, or of its condition.
     Malformed { at: u16, in_condition: bool, check: u32 },
     /// Nowhere yet: a tunnel carries a fragment in it, as the chain `at` or its condition has found, which is to be
     /// followed first.
-    Fragment { at: u16, in_condition: bool, present: u64 },
+    Fragment { at: u16, in_condition: bool },
 }
 
 impl Found {
@@ -145,12 +145,23 @@ impl Found {
 
     /// Whether the frame goes through this chain.
     pub(super) fn is_of(&self, chain: usize) -> bool {
-        matches!(self, Self::Chain { at, .. } if usize::from(*at) == chain)
+        matches!(self, Self::Chain { at } if usize::from(*at) == chain)
     }
 }
 
-/// Two words: one is written for each frame.
-const _: () = assert!(size_of::<Found>() == 16);
+/// One word: one is written for each frame.
+const _: () = assert!(size_of::<Found>() == 8);
+
+/// What the first phase finds of the frames of a batch.
+pub(super) struct Finds<'a> {
+    /// Where each goes.
+    pub(super) found: &'a mut [Found],
+    /// Their slots: `stride` for each.
+    pub(super) slots: &'a mut [Slot],
+    pub(super) stride: usize,
+    /// Bit i is set where input i is not NULL.
+    pub(super) present: &'a mut [u64],
+}
 
 impl Code {
     pub(super) fn compile(
@@ -239,11 +250,38 @@ impl Code {
                 return Err(cx.out.line);
             }
         }
+        self.complete(cx, batch, nth)
+    }
+
+    /// Adds what the engine knows of a frame that has been parsed, the `nth` of its batch. `Err` as for [`Code::parse`].
+    #[inline]
+    fn complete(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<u64, u32> {
         for &(at, meta) in &self.metas {
             let Some(slot) = self.meta(meta, batch, &batch.frames[nth]) else { continue };
             cx.given[at] = slot;
             cx.present |= 1 << at;
         }
+        self.inherit_first(cx, batch, nth)
+    }
+
+    /// Adds what the engine knows of the frames in `which`, which have been parsed, but for what fragments inherit.
+    fn add_metas(&self, which: u64, batch: &Arrived<'_>, finds: &mut Finds<'_>) {
+        for &(at, meta) in &self.metas {
+            let slots = finds.slots.chunks_exact_mut(finds.stride).zip(&mut *finds.present);
+            for (nth, (frame, (slots, present))) in batch.frames.iter().zip(slots).enumerate() {
+                if which >> nth & 1 == 1
+                    && let Some(slot) = self.meta(meta, batch, frame)
+                {
+                    slots[at] = slot;
+                    *present |= 1 << at;
+                }
+            }
+        }
+    }
+
+    /// Gives a later fragment, the `nth` frame of its batch, what the first of its packet has.
+    #[inline]
+    fn inherit_first(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<u64, u32> {
         match batch.first_of(nth) {
             None => Ok(cx.present),
             Some((first, 0)) => self.inherit(cx, first, self.inherited),
@@ -406,13 +444,14 @@ impl Code {
         Ok((slots, present))
     }
 
+    #[inline]
     fn meta(&self, meta: Meta, batch: &Arrived<'_>, frame: &Frame) -> Option<Slot> {
         let number = |a: u64| Some(Slot { a, b: 0 });
         match meta {
             Meta::Port => Some(Slot { a: 0, b: batch.port.len() as u64 }),
             Meta::Size => number(frame.len() as u64),
             Meta::Index => number(frame.meta.sequence),
-            Meta::CallId => number(packet_id(frame)),
+            Meta::CallId => number(frame.id()),
             Meta::Version => number(self.version),
             // A program reads them of the frame.
             Meta::PacketSize | Meta::Flow | Meta::IsIcmpError | Meta::IsIntact | Meta::TunnelDepth => None,
@@ -491,61 +530,120 @@ impl Live {
         self.chain.program.elements.get(usize::from(element)).map_or("", |element| &element.name)
     }
 
-    /// Takes those frames that no chain before has taken and that meet the condition: their slots are filled.
-    pub(super) fn claim<'s>(
+    /// Takes those of the frames in `open` that meet the condition: their slots are filled. Which frames no chain behind
+    /// is asked about: those, and others of which it is known now where they go.
+    pub(super) fn claim(
         &mut self,
         at: u16,
+        open: u64,
         batch: &Arrived<'_>,
-        slots: impl Iterator<Item = &'s mut [Slot]>,
-        found: &mut [Found],
-        out: &mut Outcome,
-        call: &mut [u64],
-    ) {
+        finds: &mut Finds<'_>,
+        (out, call): (&mut Outcome, &mut [u64]),
+    ) -> u64 {
         out.clear();
-        let chain = &*self.chain;
+        let (met, decided) = self.ask(at, open, batch, finds, (&mut *out, &mut *call));
+        let code = &self.chain.code;
+        let Finds { slots, stride, present, .. } = &mut *finds;
         let mut cx = Cx {
             regions: [batch.port; REGIONS],
+            present: code.of_bytes,
             ..Cx::new(batch.now, &self.state, &mut *call, &mut *out, &mut self.counters)
         };
-        let carries = !chain.code.carried.is_empty();
-        for (nth, ((frame, slots), found)) in batch.frames.iter().zip(slots).zip(found).enumerate() {
-            if !matches!(found, Found::Nothing) {
-                continue;
+        let Arrived { frames, pool, .. } = *batch;
+        let broken = match &code.parse {
+            Some(parse) => {
+                let (slots, stride, present) = (&mut **slots, *stride, &mut **present);
+                parse.parse_all(&mut cx, Parsing { frames, pool, wanted: met, slots, stride, present })
             }
-            cx.regions[REGION_BODY] = batch.pool.bytes(frame);
-            if let Some(condition) = &chain.condition {
-                let live = &mut self.condition;
-                let cx = Cx {
-                    given: &mut *slots,
-                    state: &live.state,
-                    call: &mut *cx.call,
-                    out: &mut *cx.out,
-                    counters: &mut live.counters,
-                    ..cx
-                };
-                match condition.code.meets(cx, batch, nth) {
-                    Err(Unmet::Malformed(check)) => {
-                        *found = Found::Malformed { at, in_condition: true, check };
-                        continue;
-                    }
-                    Err(Unmet::Fragment(present)) => {
-                        *found = Found::Fragment { at, in_condition: true, present };
-                        continue;
-                    }
-                    Ok(false) => continue,
-                    Ok(true) => {}
+            None => {
+                let met = |(nth, _): &(usize, &mut u64)| met >> nth & 1 == 1;
+                let present = present.iter_mut().take(frames.len()).enumerate().filter(met);
+                present.for_each(|(_, present)| *present = code.of_bytes);
+                0
+            }
+        };
+        let parsed = met & !broken;
+        code.add_metas(parsed, batch, finds);
+        let Finds { found, slots, stride, present } = finds;
+        if parsed == all(frames.len()) {
+            found.fill(Found::Chain { at });
+        } else {
+            for (nth, (found, present)) in found.iter_mut().zip(&**present).enumerate() {
+                match (met >> nth & 1, broken >> nth & 1) {
+                    (0, _) => {}
+                    (_, 0) => *found = Found::Chain { at },
+                    _ => *found = Found::Malformed { at, in_condition: false, check: *present as u32 },
                 }
             }
-            cx.given = slots;
-            *found = match chain.code.parse(&mut cx, batch, nth) {
-                Ok(present) if !carries => Found::Chain { at, present },
-                Ok(present) => match chain.code.carries_fragment(&cx, present, batch, nth) {
-                    false => Found::Chain { at, present },
-                    true => Found::Fragment { at, in_condition: false, present },
-                },
-                Err(check) => Found::Malformed { at, in_condition: false, check },
-            };
         }
+        // Tunnels may carry fragments, and later ones inherit.
+        let are_fragments = !batch.followed.is_empty();
+        if !are_fragments && code.carried.is_empty() {
+            return met | decided;
+        }
+        let mut cx = Cx {
+            regions: [batch.port; REGIONS],
+            ..Cx::new(batch.now, &self.state, call, out, &mut self.counters)
+        };
+        for (nth, slots) in slots.chunks_exact_mut(*stride).enumerate().take(frames.len()) {
+            let may_be = are_fragments || present[nth] & code.packets != 0;
+            if parsed >> nth & 1 == 0 || !may_be {
+                continue;
+            }
+            (cx.given, cx.present) = (slots, present[nth]);
+            cx.regions[REGION_BODY] = pool.bytes(&frames[nth]);
+            match code.inherit_first(&mut cx, batch, nth) {
+                Ok(all) => {
+                    present[nth] = all;
+                    if code.carries_fragment(&cx, all, batch, nth) {
+                        found[nth] = Found::Fragment { at, in_condition: false };
+                    }
+                }
+                Err(check) => found[nth] = Found::Malformed { at, in_condition: false, check },
+            }
+        }
+        met | decided
+    }
+
+    /// Asks the condition about the frames in `open`: which meet it, and of which it is known now where they go.
+    #[inline]
+    fn ask(
+        &mut self,
+        at: u16,
+        open: u64,
+        batch: &Arrived<'_>,
+        finds: &mut Finds<'_>,
+        (out, call): (&mut Outcome, &mut [u64]),
+    ) -> (u64, u64) {
+        let Some(condition) = &self.chain.condition else { return (open, 0) };
+        let (live, mut met, mut decided) = (&mut self.condition, 0, 0);
+        let slots = finds.slots.chunks_exact_mut(finds.stride);
+        for (nth, (frame, slots)) in batch.frames.iter().zip(slots).enumerate() {
+            if open >> nth & 1 == 0 {
+                continue;
+            }
+            let mut cx = Cx {
+                given: slots,
+                regions: [batch.port; REGIONS],
+                ..Cx::new(batch.now, &live.state, &mut *call, &mut *out, &mut live.counters)
+            };
+            cx.regions[REGION_BODY] = batch.pool.bytes(frame);
+            match condition.code.meets(cx, batch, nth) {
+                Ok(true) => met |= 1 << nth,
+                Ok(false) => {}
+                Err(unmet) => {
+                    decided |= 1 << nth;
+                    finds.found[nth] = match unmet {
+                        Unmet::Malformed(check) => Found::Malformed { at, in_condition: true, check },
+                        Unmet::Fragment(present) => {
+                            finds.present[nth] = present;
+                            Found::Fragment { at, in_condition: true }
+                        }
+                    };
+                }
+            }
+        }
+        (met, decided)
     }
 
     /// The rule that fragments break which overlap another, and whether it is one of the condition.
@@ -619,6 +717,11 @@ fn stages(program: &ChainProgram, state: &State, backend: &dyn Backend) -> Resul
         }
     }
     Ok(stages)
+}
+
+/// A bit for each of so many frames of a batch.
+pub(super) fn all(frames: usize) -> u64 {
+    u64::MAX.checked_shr((BATCH_MAX - frames.min(BATCH_MAX)) as u32).unwrap_or(0)
 }
 
 /// How frames begin that such a parser reads.

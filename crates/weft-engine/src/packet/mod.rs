@@ -37,20 +37,20 @@ use crate::rules::Swap;
 use crate::sinks::Batch;
 use crate::timers::Timers;
 use core::fmt;
-use edit::{Edits, partial_at};
+use edit::Edits;
 use exits::{Exits, Target};
 use fragments::{Begins, Followed, Fragment, Fragments, GivenUp};
-use live::{Arrived, Found, Live, Said};
+use live::{Arrived, Finds, Found, Live, Said};
 use plan::{Outlet, PacketPlan};
 use stats::{How, Lost, PacketStats};
 use std::sync::Arc;
 use std::vec;
 use weft_core::abi::{Cx, Outcome, REGION_BODY, REGIONS, Slot, Verdict};
 use weft_core::frame::{BATCH_MAX, Frame, Pool};
-use weft_core::marks::Marks;
 use weft_core::table::Row;
 use weft_core::{Interval, Time, hash};
 use weft_ir::backend::Program;
+use weft_ir::batch::Passing;
 use weft_ir::program::Check;
 
 pub use exits::{ALL_OTHERS, HELD_MAX};
@@ -127,6 +127,8 @@ pub struct PacketEngine {
     /// The slots of a batch: `stride` for each frame.
     slots: Vec<Slot>,
     stride: usize,
+    /// What is there of each frame: bit i is set where input i is not NULL.
+    present: [u64; BATCH_MAX],
     found: Vec<Found>,
     /// Where the frames go that have passed and are still in the batch, in their order.
     passed: Vec<Exit>,
@@ -227,6 +229,7 @@ impl PacketEngine {
             exits: Exits::new(now),
             slots: Vec::new(),
             stride: 0,
+            present: [0; BATCH_MAX],
             found: Vec::with_capacity(BATCH_MAX),
             passed: Vec::with_capacity(BATCH_MAX),
             outcome: Outcome::default(),
@@ -339,7 +342,7 @@ impl PacketEngine {
             // Those in front of `nth` have left the vector, several at a time where that is possible.
             while nth < n {
                 let at = match self.found[nth] {
-                    Found::Chain { at, .. } => usize::from(at),
+                    Found::Chain { at } => usize::from(at),
                     Found::Fragment { .. } => {
                         self.follow_carried(now, port, nth, frames.remove(0), pool, watch);
                         nth += 1;
@@ -515,7 +518,7 @@ impl PacketEngine {
                 match fragment(&frame, pool) {
                     None => coming.push((frame, None)),
                     Some(fragment) => {
-                        self.fragments.take(arrival(now, &frame), fragment, frame, pool, &mut coming);
+                        self.fragments.take(frame.arrived(now), fragment, frame, pool, &mut coming);
                     }
                 }
             }
@@ -541,9 +544,10 @@ impl PacketEngine {
         pool: &mut Pool,
         watch: Watcher<'_, '_>,
     ) {
-        let Found::Fragment { at, in_condition, present } = self.found[nth] else {
+        let Found::Fragment { at, in_condition } = self.found[nth] else {
             unreachable!("it was found to carry one")
         };
+        let present = self.present[nth];
         let code = self.live[usize::from(at)].code(in_condition);
         let slots = &self.slots[nth * self.stride..][..self.stride];
         let begins = self.follows[usize::from(port)].unwrap_or_default();
@@ -551,7 +555,7 @@ impl PacketEngine {
         let found = code.carried_in((slots, present), pool.bytes(&frame), port, begins, known);
         let Some((fragment, depth)) = found else { unreachable!("it was found to carry one") };
         let mut coming = Vec::new();
-        self.fragments.take(arrival(now, &frame), fragment, frame, pool, &mut coming);
+        self.fragments.take(frame.arrived(now), fragment, frame, pool, &mut coming);
         self.lose_fragments(pool, watch);
         let known = |(frame, first)| (frame, Followed { first, depth });
         let (mut frames, followed): (Vec<_>, Vec<_>) = coming.into_iter().map(known).unzip();
@@ -606,10 +610,19 @@ impl PacketEngine {
             followed,
             said: Said::default(),
         };
+        let mut finds = Finds {
+            found: &mut self.found,
+            slots: &mut self.slots,
+            stride: self.stride,
+            present: &mut self.present,
+        };
+        let mut open = live::all(frames.len());
         for &at in &self.ways[usize::from(port)].0 {
-            let live = &mut self.live[usize::from(at)];
-            let slots = self.slots.chunks_exact_mut(self.stride);
-            live.claim(at, &batch, slots, &mut self.found, &mut self.outcome, &mut self.call);
+            let left = (&mut self.outcome, &mut self.call[..]);
+            open &= !self.live[usize::from(at)].claim(at, open, &batch, &mut finds, left);
+            if open == 0 {
+                break;
+            }
         }
     }
 
@@ -633,11 +646,10 @@ impl PacketEngine {
             };
             let slots = self.slots.chunks_exact(self.stride);
             for (nth, ((frame, slots), found)) in frames.iter().zip(slots).zip(&self.found).enumerate() {
-                let Found::Chain { at: of, present } = *found else { continue };
-                if of != at {
+                if !found.is_of(usize::from(at)) {
                     continue;
                 }
-                (cx.slots, cx.present) = (&slots[..inputs], present);
+                (cx.slots, cx.present) = (&slots[..inputs], self.present[nth]);
                 cx.regions[REGION_BODY] = pool.bytes(frame);
                 request.look_ahead(&mut cx, nth, &mut live.notes);
             }
@@ -662,73 +674,78 @@ impl PacketEngine {
         let forward = chain.to.map_or(Exit::Lost(Lost::NoPort), Exit::from);
         self.passed.clear();
         let found = &self.found[nth..][..frames.len()];
+        let stride = self.stride;
         let Some(request) = &chain.code.request else {
             let mine = found.iter().take_while(|found| found.is_of(at)).count();
             live.frames += mine as u64;
             self.passed.resize(mine, forward);
             return false;
         };
-        let inputs = chain.code.inputs;
+        let mine = found.iter().take_while(|found| found.is_of(at)).count();
+        self.passed.resize(mine, forward);
         self.outcome.clear();
-        loop {
+        let seed = chain.code.draws.then(|| hash::hash_word(self.config.seed));
+        let all_slots = &self.slots[nth * self.stride..];
+        let (present, inputs) = (&self.present[nth..], chain.code.inputs);
+        let mut done = 0;
+        while done < mine {
+            let is_traced = self.until_traced == 1;
+            let n = (mine - done).min(if is_traced { 1 } else { self.until_traced as usize - 1 });
             let mut cx = Cx {
                 regions: [self.plan.ports[usize::from(port)].as_bytes(); REGIONS],
+                trace: self.config.clock.filter(|_| is_traced),
                 ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
             };
-            let edited = loop {
-                let n = self.passed.len();
-                let Some(&Found::Chain { at: of, present }) = found.get(n) else { return false };
-                if usize::from(of) != at {
+            let slots = &all_slots[done * self.stride..];
+            let batch = Passing {
+                frames: &mut frames[done..done + n],
+                pool: &mut *pool,
+                slots,
+                stride: self.stride,
+                present: &present[done..],
+                notes: (&live.notes, nth + done),
+                now,
+                seed,
+                leaves_more: chain.code.leaves_more,
+            };
+            let (exits, passed, ends) = (&mut self.exits, &mut self.passed[done..], &mut live.ends);
+            let passing = request.pass_all(&mut cx, batch, &mut |cx, nth, frame, pool| {
+                if is_watched || chain.code.leaves_more && !cx.out.is_bare() {
                     return false;
                 }
-                let frame = &frames[n];
-                live.frames += 1;
-                let is_traced = begin(now, frame, &mut self.now, &mut self.until_traced);
-                cx.now = self.now;
-                if chain.code.draws {
-                    cx.rand = rand_base(self.config.seed, packet_id(frame));
-                }
-                (cx.slots, cx.present) = (&self.slots[(nth + n) * self.stride..][..inputs], present);
-                cx.partial = partial_at(frame.meta.offload.checksum);
-                cx.offload = &frame.meta.offload;
-                cx.trace = self.config.clock.filter(|_| is_traced);
-                cx.noted = live.notes.of(nth + n);
-                request.run_on(&mut cx, pool.bytes_mut(frame));
-                let is_bare = !chain.code.leaves_more || is_bare(cx.out);
-                let is_edited = !cx.out.edits.is_empty();
-                if is_bare && !is_edited && cx.out.verdict == Verdict::Forward {
-                    // All else is as it was in front of the pass.
-                    cx.out.scratch.clear();
-                    cx.out.journal.clear();
-                    self.passed.push(forward);
-                    continue;
-                }
-                // A packet that stands for several may have to be cut first, or one be fragmented.
-                let may_be_cut = || frame.meta.offload.gso.is_some() || chain.code.fragments;
-                let left = match is_watched || !is_bare || is_edited && may_be_cut() {
-                    true => Left::More,
-                    false => left_by(cx.out, forward, &mut self.exits),
-                };
-                match left {
-                    Left::More => return true,
-                    Left::Edited(exit) => break exit,
-                    Left::Way(exit) => {
-                        if exit == Exit::Ended {
-                            live.ends.count(cx.out.element, cx.out.line, How::Dropped);
-                        }
-                        cx.out.clear_bare();
-                        self.passed.push(exit);
+                let exit = match left_by(cx.out, forward, exits) {
+                    Left::More => return false,
+                    Left::Way(exit) => exit,
+                    // A packet that stands for several may have to be cut first, or one be fragmented.
+                    Left::Edited(_) if frame.meta.offload.gso.is_some() || chain.code.fragments => {
+                        return false;
                     }
+                    Left::Edited(exit) => {
+                        let slots = &slots[nth * stride..][..inputs];
+                        let changes = (&*chain.code.stores, &*chain.program.reshapes);
+                        let made = edit::make_all(changes, slots, cx.present, cx.out, frame, pool);
+                        made.map_or_else(Exit::Lost, |()| exit)
+                    }
+                };
+                if exit == Exit::Ended {
+                    ends.count(cx.out.element, cx.out.line, How::Dropped);
                 }
-            };
-            let n = self.passed.len();
-            let Found::Chain { present, .. } = found[n] else { return false };
-            let slots = &self.slots[(nth + n) * self.stride..][..inputs];
-            let changes = (&*chain.code.stores, &*chain.program.reshapes);
-            let made = edit::make_all(changes, slots, present, &self.outcome, &mut frames[n], pool);
-            self.passed.push(made.map_or_else(Exit::Lost, |()| edited));
-            self.outcome.clear();
+                cx.out.clear_bare();
+                passed[nth] = exit;
+                true
+            });
+            self.now = cx.now;
+            // One that left more has begun.
+            let begun = n.min(passing + 1);
+            live.frames += begun as u64;
+            self.until_traced = if is_traced { TRACE_EVERY } else { self.until_traced - begun as u32 };
+            done += passing;
+            if passing < n {
+                self.passed.truncate(done);
+                return true;
+            }
         }
+        false
     }
 
     /// Those that have passed leave the batch, of which they are the first, neighbours with the same way together.
@@ -763,9 +780,7 @@ impl PacketEngine {
 
     /// Carries out all that a pass has left.
     fn settle(&mut self, pass: Pass, mut frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
-        let Found::Chain { present, .. } = self.found[pass.nth] else {
-            unreachable!("it has passed its chain")
-        };
+        let present = self.present[pass.nth];
         if self.is_to_be_cut(pass, &frame, pool) || self.fragments_to(pass).is_some() {
             let parts = self.carry_out_in_parts(pass, present, frame, pool, watch);
             return parts.into_iter().for_each(|part| self.give_verdict(pass, part, pool, watch));
@@ -990,12 +1005,6 @@ fn chain_to(live: &[Live], pass: Pass) -> Option<Outlet> {
     live[pass.at].chain.to
 }
 
-/// `packet_id`: port, queue and sequence, mixed.
-pub(crate) fn packet_id(frame: &Frame) -> u64 {
-    let place = u64::from(frame.meta.port) << 16 | u64::from(frame.meta.queue);
-    hash::mix(hash::hash_word(place), frame.meta.sequence)
-}
-
 /// What `rand()` of a pass, or of a link, draws from.
 fn rand_base(seed: u64, packet: u64) -> u64 {
     hash::mix(hash::hash_word(seed), packet)
@@ -1005,28 +1014,13 @@ fn rand_base(seed: u64, packet: u64) -> u64 {
 /// pass is traced.
 #[inline]
 fn begin(now: Time, frame: &Frame, time: &mut Time, until_traced: &mut u32) -> bool {
-    *time = arrival(now, frame).max(*time);
+    *time = frame.arrived(now).max(*time);
     *until_traced -= 1;
     let is_traced = *until_traced == 0;
     if is_traced {
         *until_traced = TRACE_EVERY;
     }
     is_traced
-}
-
-/// When a frame arrived: `now` where its metadata does not say.
-#[inline(always)]
-fn arrival(now: Time, frame: &Frame) -> Time {
-    if frame.meta.arrived == Time::default() { now } else { frame.meta.arrived }
-}
-
-/// Whether a pass left nothing beside its verdict and its changes.
-#[inline]
-fn is_bare(outcome: &Outcome) -> bool {
-    outcome.mirrors.is_empty()
-        && outcome.rows.is_empty()
-        && outcome.marks == Marks::NONE
-        && outcome.delay == Interval::ZERO
 }
 
 /// What it takes to carry out a pass that left nothing beside its verdict and its changes; `forward` is where its frame

@@ -1,6 +1,6 @@
 //! Checksums that cover addresses of the packet that carries them, where that is taken off and another is put on.
 
-use super::edit::{Delta, Followed, partial_at};
+use super::edit::{Delta, Followed};
 use super::reshape::{Bounds, stack_for};
 use weft_core::abi::Slot;
 use weft_core::frame::{Frame, Pool};
@@ -64,7 +64,7 @@ impl Bare {
 
     /// Whether there is a checksum. It covers more now, or less.
     fn change(self, addresses: Delta, frame: &Frame, pool: &mut Pool) -> bool {
-        let is_partial = self.at as u64 == partial_at(frame.meta.offload.checksum);
+        let is_partial = Some(self.at as u64) == frame.meta.offload.checksum.partial_at();
         let field = pool.bytes_mut(frame).get_mut(self.at..).and_then(|bytes| bytes.first_chunk_mut::<2>());
         let of = Followed { zero_is_none: self.zero_is_none, pseudo: true, is_partial };
         field.is_some_and(|field| addresses.follow(field, self.at, of))

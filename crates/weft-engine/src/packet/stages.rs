@@ -4,11 +4,10 @@
 //! stage, is changed, is parsed again if that did anything, and passes the next: so each element looks at the frame
 //! that those before it have left.
 
-use super::edit::partial_at;
 use super::live::{Arrived, Found, Said, Stage};
 use super::reshape::{Bounds, cut_to, stack_for};
 use super::stats::Lost;
-use super::{PacketEngine, Pass, Watcher, begin, packet_id, rand_base};
+use super::{PacketEngine, Pass, Watcher, begin, rand_base};
 use core::slice;
 use weft_core::abi::{Cx, Edit, EditTarget, REGION_BODY, REGIONS, Verdict};
 use weft_core::frame::{Frame, Pool, network_at, packet_size};
@@ -42,9 +41,7 @@ impl PacketEngine {
         pool: &mut Pool,
         watch: Watcher<'_, '_>,
     ) {
-        let Found::Chain { present, .. } = self.found[pass.nth] else {
-            unreachable!("it has found its chain")
-        };
+        let present = self.present[pass.nth];
         self.live[pass.at].frames += 1;
         let is_traced = begin(now, &frame, &mut self.now, &mut self.until_traced);
         let said = Said::default();
@@ -270,12 +267,11 @@ impl PacketEngine {
         let Stage { code: stage, first } = &code.stages[nth];
         self.outcome.clear();
         let mut cx = Cx {
-            rand: if code.draws { rand_base(self.config.seed, packet_id(frame)) } else { 0 },
+            rand: if code.draws { rand_base(self.config.seed, frame.id()) } else { 0 },
             slots: &self.slots[pass.nth * self.stride..][..code.inputs],
             present,
             regions: [self.plan.ports[usize::from(pass.port)].as_bytes(); REGIONS],
-            partial: partial_at(frame.meta.offload.checksum),
-            offload: &frame.meta.offload,
+            offload: frame.meta.offload,
             trace: self.config.clock.filter(|_| is_traced),
             ..Cx::new(
                 self.now,

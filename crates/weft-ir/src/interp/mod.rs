@@ -250,7 +250,7 @@ impl Interpreted {
         let is_ip = self.chain.frames.as_ref().is_some_and(|frames| frames.is_ip);
         let value = |(index, (input, slot)): (usize, (&Input, &Slot))| {
             if let Place::Meta(meta) = input.place
-                && let Some(word) = meta.of_bytes(cx.regions[REGION_BODY], cx.offload, is_ip)
+                && let Some(word) = meta.of_bytes(cx.regions[REGION_BODY], &cx.offload, is_ip)
             {
                 return Some(Val::of_word(Ty::of(input.ty), word));
             }

@@ -7,7 +7,7 @@
 
 use super::tuple::Column;
 use super::{FIXED, PartTranslator, Segment, UNALIGNED, Val};
-use crate::frame::SLICE_START;
+use crate::frame::{SLICE_START, checksum};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -15,6 +15,7 @@ use cranelift_codegen::ir::types::{I16, I32, I64};
 use cranelift_codegen::ir::{InstBuilder as _, StackSlotData, StackSlotKind};
 use cranelift_frontend::Variable;
 use weft_core::abi::{Cx, REGION_BODY, Slot};
+use weft_core::frame::Offload;
 use weft_core::types::Type;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{Block, BlockId, Endian, Function, InputId, Op, Terminator, Ty, Value};
@@ -341,15 +342,13 @@ impl Segment<'_, '_> {
         let place = self.load_slot(at, offset_of!(Slot, b));
         let wanted = self.int(2);
         let (from, is_inside) = self.inside(REGION_BODY, place, wanted);
-        let partial = self.load_cx(I64, offset_of!(Cx<'_>, partial));
         let done = self.builder.create_block();
         let changes = self.icmp_imm(IntCC::NotEqual, by, 0);
         self.go_on_if(changes, done, &[]);
         let present = self.load_present(at);
         let is_there = self.builder.ins().band(present, is_inside);
         self.go_on_if(is_there, done, &[]);
-        let is_complete = self.builder.ins().icmp(IntCC::NotEqual, place, partial);
-        self.go_on_if(is_complete, done, &[]);
+        self.go_on_if_complete(place, done);
         let old = self.load_number(from, 0, 2, Endian::Big);
         let ones = self.int(0xffff);
         let before = self.builder.ins().bxor(old, ones);
@@ -368,6 +367,27 @@ impl Segment<'_, '_> {
         self.store_number(new, from, 2, Endian::Big);
         self.builder.ins().jump(done, []);
         self.builder.switch_to_block(done);
+    }
+
+    /// Goes on, or to `other` where the checksum at this place is one that a device is still to complete.
+    fn go_on_if_complete(&mut self, place: clif::Value, other: clif::Block) {
+        let which = self.load_offload(0);
+        let [partial, complete] = [(); 2].map(|()| self.builder.create_block());
+        let is_partial = self.icmp_imm(IntCC::Equal, which, checksum::PARTIAL);
+        self.builder.ins().brif(is_partial, partial, [], complete, []);
+        self.builder.set_cold_block(partial);
+        self.builder.switch_to_block(partial);
+        let [start, offset] = [checksum::START, checksum::OFFSET].map(|word| self.load_offload(word));
+        let partial_at = self.builder.ins().iadd(start, offset);
+        let is_other = self.builder.ins().icmp(IntCC::NotEqual, place, partial_at);
+        self.builder.ins().brif(is_other, complete, [], other, []);
+        self.builder.switch_to_block(complete);
+    }
+
+    /// A word of what is known of the frame's checksum.
+    fn load_offload(&mut self, word: usize) -> clif::Value {
+        let at = offset_of!(Cx<'_>, offload) + offset_of!(Offload, checksum) + word;
+        self.builder.ins().uload16(I64, FIXED, self.cx, at as i32)
     }
 
     /// Writes a number of 1, 2, 4 or 8 bytes.

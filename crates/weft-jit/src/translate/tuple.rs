@@ -243,7 +243,7 @@ impl Segment<'_, '_> {
         let (start, len) = (self.frame_start(), self.frame_len());
         let is_ip = self.plan.chain.frames.as_ref().is_some_and(|frames| frames.is_ip);
         let is_ip = self.bool(is_ip);
-        let offload = self.load_cx(I64, offset_of!(Cx<'_>, offload));
+        let offload = self.iadd_imm(self.cx, offset_of!(Cx<'_>, offload) as i64);
         self.call_one(helper, &[start, len, is_ip, offload])
     }
 

@@ -1,0 +1,112 @@
+//! Frames of a batch that are parsed, or pass, one behind the other.
+//!
+//! What a pass is given of its frame is written here, for every back end: each gives the loop its way to run one.
+
+use weft_core::Time;
+use weft_core::abi::{Cx, REGION_BODY, Slot, Verdict};
+use weft_core::ahead::Notes;
+use weft_core::frame::{Frame, Pool};
+use weft_core::hash;
+
+/// Frames that a parser is to look at.
+#[derive(Debug)]
+pub struct Parsing<'a> {
+    /// All frames of the batch, [`weft_core::frame::BATCH_MAX`] at most.
+    pub frames: &'a [Frame],
+    /// Where their bytes are.
+    pub pool: &'a Pool,
+    /// Which of them are to be parsed: bit i stands for frame i.
+    pub wanted: u64,
+    /// Their slots: `stride` for each, more than none.
+    pub slots: &'a mut [Slot],
+    /// See `slots`.
+    pub stride: usize,
+    /// Is written for those that are parsed: which inputs are there; for one that breaks a check, the check's number.
+    pub present: &'a mut [u64],
+}
+
+impl<'a> Parsing<'a> {
+    /// Parses by `run`; which frames break a check. All are given what the pass has of inputs that are always there.
+    #[inline(always)]
+    pub fn each(self, cx: &mut Cx<'a>, mut run: impl FnMut(&mut Cx<'a>)) -> u64 {
+        let (always, mut bit, mut broken) = (cx.present, 1_u64, 0);
+        let slots = self.slots.chunks_exact_mut(self.stride);
+        for ((frame, slots), present) in self.frames.iter().zip(slots).zip(self.present) {
+            if self.wanted & bit != 0 {
+                cx.given = slots;
+                cx.present = always;
+                cx.regions[REGION_BODY] = self.pool.bytes(frame);
+                run(cx);
+                *present = cx.present;
+                if cx.out.verdict != Verdict::Forward {
+                    cx.out.verdict = Verdict::Forward;
+                    broken |= bit;
+                    *present = cx.out.line.into();
+                }
+            }
+            bit <<= 1;
+        }
+        broken
+    }
+}
+
+/// Frames that pass one behind the other.
+#[derive(Debug)]
+pub struct Passing<'a, 'b> {
+    /// The frames, and where their bytes are.
+    pub frames: &'b mut [Frame],
+    /// See `frames`.
+    pub pool: &'b mut Pool,
+    /// Their slots: `stride` for each, more than none.
+    pub slots: &'a [Slot],
+    /// See `slots`.
+    pub stride: usize,
+    /// Which inputs are there of each.
+    pub present: &'a [u64],
+    /// What is noted of them, and the place of the first of them there.
+    pub notes: (&'a Notes, usize),
+    /// The time of those whose metadata does not say when they came; no pass is earlier than the one before.
+    pub now: Time,
+    /// What `rand()` draws from, beside the frame; None where nothing is drawn.
+    pub seed: Option<u64>,
+    /// A pass may leave more than a verdict and changes.
+    pub leaves_more: bool,
+}
+
+/// Is told of passes that leave more than that their frame goes on as it is: which frame it is, and the frame. Whether
+/// that is all, so that the next may pass: the outcome is clear then.
+pub type Left<'l> = &'l mut dyn FnMut(&mut Cx<'_>, usize, &mut Frame, &mut Pool) -> bool;
+
+impl<'a> Passing<'a, '_> {
+    /// Passes by `run`; how many did of which that is all. The one behind those, if there is one, has left more.
+    #[inline(always)]
+    pub fn each(
+        self,
+        cx: &mut Cx<'a>,
+        left: Left<'_>,
+        mut run: impl FnMut(&mut Cx<'a>, &mut [u8], usize),
+    ) -> usize {
+        let slots = self.slots.chunks_exact(self.stride);
+        let mut passed = 0;
+        for ((frame, slots), present) in self.frames.iter_mut().zip(slots).zip(self.present) {
+            cx.now = cx.now.max(frame.arrived(self.now));
+            if let Some(seed) = self.seed {
+                cx.rand = hash::mix(seed, frame.id());
+            }
+            (cx.slots, cx.present, cx.offload) = (slots, *present, frame.meta.offload);
+            run(cx, self.pool.bytes_mut(frame), passed);
+            let is_plain = cx.out.verdict == Verdict::Forward
+                && cx.out.edits.is_empty()
+                && (!self.leaves_more || cx.out.is_bare());
+            if is_plain {
+                // All else is as it was in front of the pass.
+                cx.out.scratch.clear();
+                cx.out.journal.clear();
+            } else if !left(cx, passed, frame, self.pool) {
+                break;
+            }
+            passed += 1;
+        }
+        passed
+    }
+}
