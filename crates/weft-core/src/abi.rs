@@ -69,6 +69,9 @@ pub struct Cx<'a> {
     pub trace: Option<fn() -> u64>,
     /// What is left to do for a frame; nothing, in other passes.
     pub offload: Offload,
+    /// 0 where code may put nothing in front of the frame itself; else one more than there are bytes of room
+    /// ([`Outcome::pushed`]).
+    pub front: u64,
     /// What the program has noted of the tuple as it looked ahead. Without it the pass does the same, and looks itself.
     pub noted: Noted<'a>,
 }
@@ -97,6 +100,7 @@ impl<'a> Cx<'a> {
             departed: Row::NONE,
             trace: None,
             offload: Offload::NONE,
+            front: 0,
             noted: Noted::default(),
         }
     }
@@ -343,6 +347,8 @@ pub struct Outcome {
     pub edits: Vec<Edit>,
     /// The bytes that edits and sink rows point into.
     pub scratch: Vec<u8>,
+    /// Headers that code has put in front of the frame itself ([`Cx::front`]).
+    pub pushed: Pushed,
     /// Rows for sinks, in the order made.
     pub rows: Vec<SinkRow>,
     /// The cells of all `rows`, in order.
@@ -370,6 +376,17 @@ pub struct Edit {
     pub target: EditTarget,
     /// To what; [`Cell::Null`] clears or removes.
     pub value: Cell,
+}
+
+/// What code has made of the frame of a pass, behind all that edits ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pushed {
+    /// Bytes that are to be taken off the front.
+    pub off: u64,
+    /// Bytes that are then left.
+    pub rest: u64,
+    /// Bytes that have been written in front of those; 0 if nothing was done.
+    pub bytes: u64,
 }
 
 /// A copy of the tuple, as it was when the statement ran.
@@ -444,6 +461,7 @@ impl Default for Outcome {
             opening: false,
             text: Vec::new(),
             edits: Vec::new(),
+            pushed: Pushed::default(),
             scratch: Vec::new(),
             rows: Vec::new(),
             cells: Vec::new(),

@@ -80,8 +80,8 @@ pub trait Program: Send + Sync + fmt::Debug {
         batch.each(cx, |cx| self.run(cx, usize::MAX))
     }
 
-    /// Runs passes of frames of a batch ([`Program::run_on`]), one behind the other, until one has left more than `left`
-    /// takes. How many did before that. The caller has cleared `cx.out`.
+    /// Runs passes of frames of a batch ([`Program::run_on`]), one behind the other, until one has left more than
+    /// `left` takes. How many did before that. The caller has cleared `cx.out`.
     fn pass_all<'a>(&self, cx: &mut Cx<'a>, batch: Passing<'a, '_>, left: Left<'_>) -> usize {
         let notes = batch.notes;
         batch.each(cx, left, |cx, frame, nth| {

@@ -78,13 +78,44 @@ pub struct Passing<'a, 'b> {
 pub type Left<'l> = &'l mut dyn FnMut(&mut Cx<'_>, usize, &mut Frame, &mut Pool) -> bool;
 
 impl<'a> Passing<'a, '_> {
-    /// Passes by `run`; how many did of which that is all. The one behind those, if there is one, has left more.
+    /// Passes by `run`, which is given each frame; how many did of which that is all. The one behind those, if there is
+    /// one, has left more.
     #[inline(always)]
     pub fn each(
         self,
         cx: &mut Cx<'a>,
         left: Left<'_>,
         mut run: impl FnMut(&mut Cx<'a>, &mut [u8], usize),
+    ) -> usize {
+        self.each_by(cx, left, |cx, frame, pool, nth| run(cx, pool.bytes_mut(frame), nth))
+    }
+
+    /// As [`Passing::each`]; `run` is given each frame with the room in front of it, which is so long, and may put
+    /// headers there where the pass says so ([`Cx::front`]).
+    #[inline(always)]
+    pub fn each_with_front(
+        self,
+        cx: &mut Cx<'a>,
+        left: Left<'_>,
+        mut run: impl FnMut(&mut Cx<'a>, (&mut [u8], usize), usize),
+    ) -> usize {
+        self.each_by(cx, left, |cx, frame, pool, nth| {
+            let (bytes, front) = pool.bytes_and_front(frame);
+            // What stands for several packets gets new headers when it has been cut.
+            cx.front = if frame.meta.offload.gso.is_none() { front as u64 + 1 } else { 0 };
+            run(cx, (bytes, front), nth);
+            if cx.out.pushed.bytes != 0 {
+                pool.take_in_front(frame, core::mem::take(&mut cx.out.pushed));
+            }
+        })
+    }
+
+    #[inline(always)]
+    fn each_by(
+        self,
+        cx: &mut Cx<'a>,
+        left: Left<'_>,
+        mut run: impl FnMut(&mut Cx<'a>, &mut Frame, &mut Pool, usize),
     ) -> usize {
         let slots = self.slots.chunks_exact(self.stride);
         let mut passed = 0;
@@ -94,7 +125,7 @@ impl<'a> Passing<'a, '_> {
                 cx.rand = hash::mix(seed, frame.id());
             }
             (cx.slots, cx.present, cx.offload) = (slots, *present, frame.meta.offload);
-            run(cx, self.pool.bytes_mut(frame), passed);
+            run(cx, frame, self.pool, passed);
             let is_plain = cx.out.verdict == Verdict::Forward
                 && cx.out.edits.is_empty()
                 && (!self.leaves_more || cx.out.is_bare());

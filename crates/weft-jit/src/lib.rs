@@ -145,6 +145,7 @@ impl Jit {
             name: chain.name.clone(),
             event,
             changes_frames: translate::changes_frames(&plan),
+            puts_in_front: translate::puts_in_front(&plan),
             shape,
             code,
             _constants: constants,
@@ -264,6 +265,8 @@ pub struct Segment {
     event: Event,
     /// The code writes to the frame of a pass.
     changes_frames: bool,
+    /// It may write headers into the room in front.
+    puts_in_front: bool,
     shape: Shape,
     code: Code,
     /// What `code` points to.
@@ -340,6 +343,25 @@ impl Segment {
         }
     }
 
+    /// Runs the code on a pass of a frame, behind so many bytes of room, with its notes.
+    ///
+    /// # Safety
+    /// The shape of the pass has been checked; and as for `enter_with`.
+    #[inline(always)]
+    unsafe fn enter_on(&self, cx: &mut Cx<'_>, (bytes, front): (&mut [u8], usize), notes: *const u64) {
+        assert!(front <= bytes.len(), "room is in front of the frame");
+        let (len, bytes) = (bytes.len() - front, bytes.as_mut_ptr());
+        let _ = bytes.expose_provenance();
+        // SAFETY: the bytes are the caller's for as long as this runs, and the pass loses them again below. The code
+        // writes to them by their address, whose provenance is exposed, when it does not read them any more: to the
+        // frame, and as far in front of it as the pass says, which is not farther than there is room.
+        unsafe {
+            cx.regions[REGION_BODY] = core::slice::from_raw_parts(bytes.add(front), len);
+            self.enter_with(cx, usize::MAX, notes);
+        }
+        cx.regions[REGION_BODY] = &[];
+    }
+
     /// The notes of a pass for which something was noted.
     #[inline(never)]
     fn noted(&self, cx: &Cx<'_>) -> *const u64 {
@@ -366,15 +388,9 @@ impl Program for Segment {
     #[inline]
     fn run_on(&self, cx: &mut Cx<'_>, frame: &mut [u8]) {
         self.shape.check(cx);
-        let frame: *mut [u8] = frame;
-        let _ = frame.expose_provenance();
-        // SAFETY: the frame is this function's for as long as it runs, and the pass loses it again below. The code
-        // writes to it by its address, whose provenance is exposed, when it does not read it any more.
-        unsafe {
-            cx.regions[REGION_BODY] = &*frame;
-            self.enter(cx, usize::MAX);
-        }
-        cx.regions[REGION_BODY] = &[];
+        let notes = if cx.noted.is_none() { NOTHING_NOTED.as_ptr() } else { self.noted(cx) };
+        // SAFETY: the shape of the pass is that of the code, and the notes are its own or zeros.
+        unsafe { self.enter_on(cx, (frame, 0), notes) };
     }
 
     fn parse_all<'a>(&self, cx: &mut Cx<'a>, batch: Parsing<'a>) -> u64 {
@@ -391,17 +407,19 @@ impl Program for Segment {
         self.shape.check_all_but(cx, batch.stride, cx.given.len());
         let (notes, first) = batch.notes;
         let noted = notes.all(&self.shape.id, cx.state).map(|(words, each)| (words, each, first));
-        batch.each(cx, left, |cx, frame, nth| {
+        let notes_of = |nth: usize| {
             let words = noted.and_then(|(words, each, first)| words.get((first + nth) * each..)?.get(..each));
-            let frame: *mut [u8] = frame;
-            let _ = frame.expose_provenance();
-            // SAFETY: as in `run_on`; the shape of the pass is that of the code, as in `parse_all`; the notes are those
-            // of `fetch`, as many as it made room for and for the same state, or zeros.
-            unsafe {
-                cx.regions[REGION_BODY] = &*frame;
-                self.enter_with(cx, usize::MAX, words.unwrap_or(&NOTHING_NOTED).as_ptr());
-            }
-            cx.regions[REGION_BODY] = &[];
+            words.unwrap_or(&NOTHING_NOTED).as_ptr()
+        };
+        if !self.puts_in_front {
+            return batch.each(cx, left, |cx, frame, nth| {
+                // SAFETY: as in `parse_all`, and as `notes_of` says.
+                unsafe { self.enter_on(cx, (frame, 0), notes_of(nth)) }
+            });
+        }
+        batch.each_with_front(cx, left, |cx, frame, nth| {
+            // SAFETY: as above.
+            unsafe { self.enter_on(cx, frame, notes_of(nth)) }
         })
     }
 

@@ -18,6 +18,7 @@ mod segment;
 pub use offload::{Checksum, Gso, GsoKind, Offload, VIRTIO_HEADER_BYTES, VirtioError};
 pub use segment::{SEGMENTS_MAX, SegmentError, VLAN_TAGS_MAX, network_at, packet_size};
 
+use crate::abi::Pushed;
 use crate::marks::Marks;
 use crate::{Time, hash};
 use core::fmt;
@@ -235,6 +236,30 @@ impl Pool {
     #[inline]
     pub fn bytes_mut(&mut self, frame: &Frame) -> &mut [u8] {
         &mut self.memory[Self::range(frame)]
+    }
+
+    /// The bytes of a packet with the room in front of it, and how long that is: what is written there becomes part of
+    /// the packet by [`Pool::take_in_front`].
+    #[inline]
+    pub fn bytes_and_front(&mut self, frame: &Frame) -> (&mut [u8], usize) {
+        let Range { start, end } = Self::range(frame);
+        let first = self.buffer(frame.buffer).start;
+        (&mut self.memory[first..end], start - first)
+    }
+
+    /// Takes bytes off the front of a packet, cuts it to so many, and takes in what has been written in front of those.
+    ///
+    /// # Panics
+    /// It is not that long, or there is not that much room.
+    #[inline]
+    pub fn take_in_front(&mut self, frame: &mut Frame, Pushed { off, rest, bytes }: Pushed) {
+        let room = u64::from(frame.start) - self.buffer(frame.buffer).start as u64;
+        let is_inside = off + rest <= u64::from(frame.length) && bytes <= room + off;
+        assert!(is_inside, "it was asked for before anything was written");
+        frame.start = (u64::from(frame.start) + off - bytes) as u32;
+        frame.length = (rest + bytes) as u32;
+        frame.meta.offload.removed(0, off as usize);
+        frame.meta.offload.inserted(0, bytes as usize);
     }
 
     /// Puts `n` zero bytes in front of a packet and gives them to be written. The packet is moved, if need be into a

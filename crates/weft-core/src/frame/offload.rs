@@ -28,8 +28,8 @@ impl Offload {
     pub const NONE: Self = Self { checksum: Checksum::Unknown, gso: None };
 }
 
-/// What is known of the checksum of the transport header. Compiled code looks at it, so its layout is fixed: which it is
-/// in the first word of 16 bits, and then what it holds.
+/// What is known of the checksum of the transport header. Compiled code looks at it, so its layout is fixed: which it
+/// is in the first word of 16 bits, and then what it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Checksum {

@@ -253,7 +253,8 @@ impl Code {
         self.complete(cx, batch, nth)
     }
 
-    /// Adds what the engine knows of a frame that has been parsed, the `nth` of its batch. `Err` as for [`Code::parse`].
+    /// Adds what the engine knows of a frame that has been parsed, the `nth` of its batch. `Err` as for
+    /// [`Code::parse`].
     #[inline]
     fn complete(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<u64, u32> {
         for &(at, meta) in &self.metas {
@@ -530,8 +531,8 @@ impl Live {
         self.chain.program.elements.get(usize::from(element)).map_or("", |element| &element.name)
     }
 
-    /// Takes those of the frames in `open` that meet the condition: their slots are filled. Which frames no chain behind
-    /// is asked about: those, and others of which it is known now where they go.
+    /// Takes those of the frames in `open` that meet the condition: their slots are filled. Which frames no chain
+    /// behind is asked about: those, and others of which it is known now where they go.
     pub(super) fn claim(
         &mut self,
         at: u16,

@@ -12,6 +12,7 @@ mod matching;
 mod numbers;
 mod out;
 mod patch;
+mod push;
 mod state;
 mod tuple;
 mod usual;
@@ -36,9 +37,10 @@ use patch::Patches;
 use usual::{Assumed, Usual};
 use weft_core::abi::{Counters, Cx, Fault, Outcome, Parts, State};
 use weft_core::table::{ColumnRef, Scalars};
+use weft_core::wire::reshape::Reshape;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, Inst, Jump, Op, StatusOperand, TableId, Terminator, Ty, Value};
-use weft_ir::program::{ChainProgram, Event, Part};
+use weft_ir::program::{ChainProgram, Event, Part, ReshapeDecl};
 
 /// How an element ends the pass, as compiled code says it: how in the low 8 bits, the element from bit 16, the source
 /// line in the upper 32.
@@ -96,6 +98,12 @@ pub(crate) fn changes_frames(plan: &Plan<'_>) -> bool {
     let parts = plan.chain.parts(plan.event);
     let changes = |parts: &[Part<'_>]| !Patches::of(plan.chain, plan.event, parts).is_none();
     changes(&parts) || Usual::of(plan, &parts).is_some_and(|usual| changes(&usual.parts(&parts)))
+}
+
+/// Whether a segment may put headers in front of the frames that it is given.
+pub(crate) fn puts_in_front(plan: &Plan<'_>) -> bool {
+    let is_push = |decl: &ReshapeDecl| matches!(decl.what, Reshape::Push { behind: None, .. });
+    plan.event == Event::Request && plan.chain.reshapes.iter().any(is_push)
 }
 
 /// Translates what looks ahead of a segment into `builder`'s function, a [`crate::frame::AheadEntry`]. It is not worth
@@ -191,6 +199,8 @@ struct Segment<'a, 'f> {
     cold: [Option<(clif::SigRef, usize)>; Cold::ALL.len()],
     inputs: Vec<tuple::Column>,
     patches: Patches,
+    /// Copies may be made of a frame, as it is at some point of its pass.
+    copies: bool,
     /// What is known of the tuples for which code is made.
     assumed: Assumed,
     constants: Constants,
@@ -233,6 +243,7 @@ impl<'a, 'f> Segment<'a, 'f> {
             cold: [const { None }; Cold::ALL.len()],
             inputs: Vec::new(),
             patches: Patches::default(),
+            copies: false,
             assumed: Assumed::default(),
             constants: Constants::default(),
         })
@@ -243,6 +254,8 @@ impl<'a, 'f> Segment<'a, 'f> {
         (self.room, self.has_left) = (Room::NONE, false);
         let after = |room: Room, part: &Part<'_>| room.after(part.function, self.plan);
         self.is_roomy = parts.iter().fold(Room::NONE, after).is_there();
+        let mut ops = parts.iter().flat_map(|part| &part.function.blocks).flat_map(|block| &block.insts);
+        self.copies = ops.any(|inst| matches!(inst.op, Op::Mirror(_)));
         self.declare_inputs(parts)?;
         let starts: Vec<clif::Block> = parts.iter().map(|_| self.builder.create_block()).collect();
         let end = self.builder.create_block();
@@ -251,7 +264,9 @@ impl<'a, 'f> Segment<'a, 'f> {
             self.builder.switch_to_block(starts[i]);
             let next = starts.get(i + 1).copied().unwrap_or(end);
             self.asks = self.plan.asks.get(i).cloned().unwrap_or_default();
-            PartTranslator::new(self, i, part, next)?.translate()?;
+            let mut translator = PartTranslator::new(self, i, part, next)?;
+            translator.is_last_part = i + 1 == parts.len();
+            translator.translate()?;
         }
         self.builder.switch_to_block(end);
         self.patch_frame();
@@ -578,6 +593,10 @@ struct PartTranslator<'s, 'a, 'f, 'p> {
     nth: usize,
     /// What the block that is being translated sets is noted as an edit.
     sets_by_edits: bool,
+    /// There is no part behind it.
+    is_last_part: bool,
+    /// Nothing behind the instruction that is being translated looks at the frame any more, or changes it.
+    is_last_change: bool,
     element: u16,
     opens: bool,
     counts: bool,
@@ -638,6 +657,8 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             function,
             nth,
             sets_by_edits: false,
+            is_last_part: false,
+            is_last_change: false,
             element: part.element,
             opens: part.opens,
             counts: part.counts,
@@ -728,6 +749,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         for (at, inst) in block.insts.iter().enumerate() {
             self.may_fail_later = self.facts.may_fail_after(id, at);
             self.undone_in_place = self.may_fail_later && self.facts.is_undone_in_place(id, at);
+            self.is_last_change = matches!(inst.op, Op::Reshape(..)) && self.is_last_change(id, at);
             let value = self.inst(id, inst)?;
             if let (Some(result), Some(value)) = (inst.result, value) {
                 self.values[result.0 as usize] = Some(value);

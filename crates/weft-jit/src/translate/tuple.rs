@@ -247,7 +247,7 @@ impl Segment<'_, '_> {
         self.call_one(helper, &[start, len, is_ip, offload])
     }
 
-    fn frame_start(&mut self) -> clif::Value {
+    pub(super) fn frame_start(&mut self) -> clif::Value {
         self.load_cx(I64, region_at(REGION_BODY) + SLICE_START)
     }
 
@@ -404,12 +404,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             Op::SetReply(name, value) => {
                 self.edit(target::reply(name.0), Some(*value))?;
             }
-            Op::Reshape(id, parts) => {
-                for (at, part) in parts.iter().enumerate() {
-                    self.edit(target::part(at as u16), Some(*part))?;
-                }
-                self.edit(target::reshape(id.0), None)?;
-            }
+            Op::Reshape(id, parts) => self.reshape(*id, parts)?,
             Op::FrameLen => return Ok(Done::Value(Val::One(self.segment.frame_len()))),
             Op::FrameSum(at, len) => {
                 let (at, len) = (self.get(*at)?.one(), self.get(*len)?.one());

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use weft_core::dice::Dice;
-use weft_core::frame::{BATCH_MAX, Pool, PoolConfig};
+use weft_core::frame::{BATCH_MAX, Frame, Pool, PoolConfig};
 use weft_core::types::Repr;
 use weft_core::wire::{FieldId, FieldValue, Header, Protocol, ProtocolId, build, generate};
 use weft_core::{Interval, Time};
@@ -47,6 +47,7 @@ const CHAINS: &[(&str, &str)] = &[
     ("lan -> wan", "inner_ports"),
     ("lan -> wan", "opened -> ports"),
     ("lan, wan", "late"),
+    ("lan -> wan", "wrapped"),
     (
         "lan -> wan",
         "nsh_classifier (fabric = 'wan', own_mac = '02:00:00:00:00:01', next_mac = '02:00:00:00:00:02')",
@@ -54,8 +55,8 @@ const CHAINS: &[(&str, &str)] = &[
 ];
 
 /// What the library does not have: an element that looks at ports in tunnels, where fragments are as well, and one that
-/// takes packets out of theirs for another to look at; and one that delays frames, some of them longer than others, and
-/// copies of them.
+/// takes packets out of theirs for another to look at; one that delays frames, some of them longer than others, and
+/// copies of them; and one that puts them into tunnels with values of all kinds, some of which do not fit.
 const OTHERS: &str = "CREATE ELEMENT inner_ports ON packet AS
   TABLE seen (src IPADDR, port U16, PRIMARY KEY (src, port), packets U64 = 0) MAX 1000 ROWS EVICT OLDEST;
   ON PACKET
@@ -85,10 +86,39 @@ CREATE ELEMENT late ON packet AS
     SET ip.ttl = 9;
     REDIRECT TO '*';
 END;
+CREATE ELEMENT wrapped ON packet AS
+  ON PACKET
+    LET sport = coalesce(l4.src_port, 0);
+    LET dport = coalesce(l4.dst_port, 0);
+    LET low = CAST(sport % 256 AS U8);
+    LET hop = coalesce(ethernet.src, '02:00:00:00:00:07');
+    LET far = coalesce(ipv4.dst, '10.0.0.8');
+    LET far6 = coalesce(ipv6.src, '2001:db8::2');
+    IF dport = 50 THEN
+      PUSH ethernet (dst = hop, src = '02:00:00:00:00:02'), ipv4 (src = '192.0.2.1',
+        dst = coalesce(ipv4.src, '10.0.0.9'), dscp = low, ecn = coalesce(ipv4.ecn, 0), df = low = 51), udp,
+        vxlan (vni = CAST(sport * 330000 AS U32));
+      REDIRECT TO 'wan';
+    ELSIF dport = 51 AND present(ip) THEN
+      POP TO ip;
+      PUSH ethernet (dst = '02:00:00:00:00:01', src = hop), nsh (md = 2, spi = CAST(sport * 7 AS U32), si = 200);
+    ELSIF dport = 52 AND present(ip) THEN
+      POP TO ip;
+      PUSH ethernet (dst = hop, src = hop), ipv6 (src = '2001:db8::1', dst = far6,
+        hop_limit = low), gre;
+    ELSIF dport = 53 AND present(ip) THEN
+      POP TO ip;
+      PUSH ethernet (dst = hop, src = '02:00:00:00:00:02'), ipv4 (src = far,
+        dst = '192.0.2.9', dscp = 46, ttl = low), udp (dst_port = sport, checksum = 0),
+        gtpu (teid = CAST(60000 * sport AS U32));
+    ELSE
+      PUSH ethernet (dst = hop, src = '02:00:00:00:00:02'), nsh (md = 2, spi = CAST(sport * 300000 AS U32), si = low);
+    END IF;
+END;
 ";
 
 /// The names of those.
-const OWN: [&str; 4] = ["inner_ports", "opened", "ports", "late"];
+const OWN: [&str; 5] = ["inner_ports", "opened", "ports", "late", "wrapped"];
 
 /// If this fails, a chain that was tried by one back end does something else where it runs.
 #[test]
@@ -252,7 +282,7 @@ fn observe(backend: &dyn Backend, network: &Network, sources: &SourceMap, traffi
     let mut engine = PacketEngine::new(now, PacketConfig::default(), Arc::clone(&plan));
     let mut pool = Pool::new(PoolConfig { small: 1 << 14, large: 64 });
     let (mut left, mut rows, mut frames) = (Vec::new(), Vec::new(), Vec::new());
-    let take = |engine: &mut PacketEngine, pool: &mut Pool, left: &mut Vec<(u16, Vec<u8>)>| {
+    let poll = |engine: &mut PacketEngine, pool: &mut Pool, left: &mut Vec<(u16, Vec<u8>)>| {
         let mut out = Vec::new();
         while let Some(port) = engine.poll_output(&mut out) {
             for frame in out.drain(..) {
@@ -263,11 +293,11 @@ fn observe(backend: &dyn Backend, network: &Network, sources: &SourceMap, traffi
     };
     for (port, later, batch) in &traffic.0 {
         now += *later;
-        frames.extend(batch.iter().map(|bytes| pool.take_filled(bytes).expect("there are enough")));
+        frames.extend(batch.iter().enumerate().map(|(nth, bytes)| take(nth, bytes, &mut pool)));
         engine.handle_batch(now, *port, &mut frames, &mut pool, None);
-        take(&mut engine, &mut pool, &mut left);
+        poll(&mut engine, &mut pool, &mut left);
         engine.handle_timeout(now);
-        take(&mut engine, &mut pool, &mut left);
+        poll(&mut engine, &mut pool, &mut left);
         let seen = engine
             .rows()
             .rows()
@@ -279,6 +309,16 @@ fn observe(backend: &dyn Backend, network: &Network, sources: &SourceMap, traffi
     engine.close(&mut pool);
     assert_eq!(pool.in_use(), 0, "a buffer is lost");
     Observed { left, rows, stats, tables: tables(&plan, now) }
+}
+
+/// A frame with these bytes, now and then with little room in front.
+fn take(nth: usize, bytes: &[u8], pool: &mut Pool) -> Frame {
+    let grown = if nth.is_multiple_of(5) { bytes.len().min(100) } else { 0 };
+    let mut frame = pool.take_filled(&bytes[grown..]).expect("there are enough");
+    if grown > 0 {
+        pool.grow_front(&mut frame, grown).expect("there is room").copy_from_slice(&bytes[..grown]);
+    }
+    frame
 }
 
 /// All rows of all tables.
