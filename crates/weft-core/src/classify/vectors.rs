@@ -6,7 +6,8 @@
 //! several keys overlap, and none costs more than another. A rule that is a box of places is one of chunks if it asks
 //! for blocks (prefixes, single values) of those places that are cut; tables with others are left to trees. The classes
 //! of a place that is one wide chunk, such as a port, are in pages, of which those that are the same are one: rules ask
-//! for few ports, so that what look-ups read stays small.
+//! for few ports, so that what look-ups read stays small. Compiled code compares a key with a handful of rules one by
+//! one, where all of them are blocks.
 //!
 //! Source: bit vectors by field (T. Lakshman and D. Stiliadis, SIGCOMM 1998), with the classes of chunks of Recursive
 //! Flow Classification (P. Gupta and N. McKeown, SIGCOMM 1999).
@@ -27,6 +28,9 @@ const CHUNK_MAX: u8 = 11;
 pub const PAGE_BITS: u8 = 8;
 /// Classes of a page.
 const PAGE: usize = 1 << PAGE_BITS;
+/// Rules that are compared with a key one by one, and as how many fewer count.
+const FEW_MAX: usize = 4;
+const FEW_LEAST: usize = 2;
 /// Words of the widest set.
 const WORDS_MAX: usize = VECTOR_RULES_MAX / 64;
 
@@ -44,6 +48,8 @@ pub(crate) struct Vectors {
     ranks: Vec<Rank>,
     /// The set of all of them.
     all: Vec<u64>,
+    /// Of few rules that are blocks, each in turn: for each word of a key which bits are looked at, and what they are.
+    few: Vec<u64>,
 }
 
 /// Some bits of a key.
@@ -70,8 +76,15 @@ impl Vectors {
         let mut all = vec![0; words];
         (0..rules.len()).for_each(|rule| flip(&mut all, rule));
         let ranks = rules.iter().map(|rule| rule.rank).chain([0]).collect();
-        let mut vectors =
-            Self { chunks: Vec::new(), classes: Vec::new(), sets: Vec::new(), words, ranks, all };
+        let mut vectors = Self {
+            chunks: Vec::new(),
+            classes: Vec::new(),
+            sets: Vec::new(),
+            words,
+            ranks,
+            all,
+            few: few(layout, rules),
+        };
         let mut all = Vec::new();
         for place in layout.all_places() {
             for chunk in chunks(place) {
@@ -94,6 +107,12 @@ impl Vectors {
         self.words
     }
 
+    /// For each of few rules, the best first, and for each word of a key, which bits are looked at, and what they are;
+    /// behind the last rule are some that match nothing. Nothing, if there are more rules, or one is no block.
+    pub(crate) fn few(&self) -> &[u64] {
+        &self.few
+    }
+
     /// The rule that each bit of a set stands for, [`NOTHING`] for none and behind the last bit.
     pub(crate) fn ids(&self) -> impl Iterator<Item = u32> {
         let bits = self.words * 64 + 1;
@@ -106,7 +125,7 @@ impl Vectors {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.classes.len() * 2 + (self.sets.len() + self.ranks.len() + self.all.len()) * 8
+        self.classes.len() * 2 + (self.sets.len() + self.ranks.len() + self.all.len() + self.few.len()) * 8
     }
 
     /// The best rule for a key, or 0.
@@ -232,10 +251,32 @@ fn chunks(place: Place) -> impl Iterator<Item = Place> {
     })
 }
 
-/// What a rule admits of a chunk of a place; None if that is no matter of the chunk alone.
-fn span(place: Place, chunk: Place, rule: &Input) -> Option<Span> {
+/// See [`Vectors::few`].
+fn few(layout: &Layout, rules: &[Input]) -> Vec<u64> {
+    let are_blocks = |rule: &Input| layout.all_places().all(|place| is_block(place, rule));
+    if rules.len() > FEW_MAX || !rules.iter().all(are_blocks) {
+        return Vec::new();
+    }
+    let looked_at = |rule: &Input| {
+        let words = rule.lo.iter().zip(rule.hi.iter()).take(layout.words());
+        words.flat_map(|(lo, hi)| [!(lo ^ hi), lo & !(lo ^ hi)]).collect::<Vec<u64>>()
+    };
+    let mut few: Vec<u64> = rules.iter().flat_map(looked_at).collect();
+    // So that the same code does when a rule comes or goes.
+    let padded = if rules.len() <= FEW_LEAST { FEW_LEAST } else { FEW_MAX };
+    let nothing = [0, 1].into_iter().cycle().take(2 * layout.words() * (padded - rules.len()));
+    few.extend(nothing);
+    few
+}
+
+/// Whether a rule asks for one value of a place, or for a prefix.
+fn is_block(place: Place, rule: &Input) -> bool {
     let [lo, hi] = [&rule.lo, &rule.hi].map(|corner| place.of(corner));
     let free = lo ^ hi;
-    let is_block = free & free.wrapping_add(1) == 0 && lo & free == 0;
-    (is_block || chunk == place).then(|| (chunk.of(&rule.lo), chunk.of(&rule.hi)))
+    free & free.wrapping_add(1) == 0 && lo & free == 0
+}
+
+/// What a rule admits of a chunk of a place; None if that is no matter of the chunk alone.
+fn span(place: Place, chunk: Place, rule: &Input) -> Option<Span> {
+    (is_block(place, rule) || chunk == place).then(|| (chunk.of(&rule.lo), chunk.of(&rule.hi)))
 }

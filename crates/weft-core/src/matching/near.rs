@@ -12,6 +12,10 @@
 //! 3. The first bit that all sets have numbers an entry of two words at the address in [`MATCHER_BITS`]: the row, and
 //!    the address of its first group. Behind the last bit is an entry for no row, which is all zeros.
 //!
+//! Where there are few rows ([`Way::Few`]), the words at the address in [`MATCHER_FEW`] are, row by row and the best
+//! first, for each word of the key which of its bits are looked at, and what they have to be. The first row of which all
+//! are so has the entry of its number at the address in [`MATCHER_BITS`], as above; without one, [`Few::none`] has it.
+//!
 //! Where there is a trie, the way on begins with the entry in [`MATCHER_ROOT`] and as many bits left as the field has:
 //!
 //! 1. An entry whose upper two bits are [`TRIE_NODE`]'s is a node. It has its width less one in the five bits from 25
@@ -46,6 +50,8 @@ pub const MATCHER_CLASSES: usize = offset_of!(Matcher, ways.classes_address);
 pub const MATCHER_SETS: usize = offset_of!(Matcher, ways.sets_address);
 /// Of a matcher: the address of what each bit stands for.
 pub const MATCHER_BITS: usize = offset_of!(Matcher, ways.bits_address);
+/// Of a matcher: the address of what few rows look at.
+pub const MATCHER_FEW: usize = offset_of!(Matcher, ways.few_address);
 /// Of a matcher: the address of the lines of the trie.
 pub const MATCHER_LINES: usize = offset_of!(Matcher, ways.lines_address);
 /// Of a matcher: the entry of the root of the trie.
@@ -70,6 +76,7 @@ pub(super) struct Ways {
     classes_address: usize,
     sets_address: usize,
     bits_address: usize,
+    few_address: usize,
     lines_address: usize,
     root: u64,
     floor_address: usize,
@@ -95,6 +102,7 @@ impl Default for Ways {
             classes_address: 0,
             sets_address: 0,
             bits_address: 0,
+            few_address: 0,
             lines_address: 0,
             root: 0,
             floor_address: 0,
@@ -151,9 +159,20 @@ pub struct Chunks {
     pub words: usize,
 }
 
+/// Few rows, which are compared with the key one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Few {
+    /// How many, with some that match nothing.
+    pub rows: usize,
+    /// The number of the entry for no row.
+    pub none: usize,
+}
+
 /// How rows are found, spelled out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
+    /// One by one.
+    Few(Few),
     /// By vectors of bits.
     Chunks(Chunks),
     /// By a trie.
@@ -206,6 +225,10 @@ impl Matcher {
     /// As [`Matcher::way`], by what is built.
     fn way_built(&self) -> Option<Way> {
         if let Some(vectors) = self.classifier.vectors() {
+            if !vectors.few().is_empty() {
+                let rows = vectors.few().len() / (2 * self.key_words());
+                return Some(Way::Few(Few { rows, none: vectors.ids().count() - 1 }));
+            }
             let chunks = vectors.chunks().map(|(place, classes)| Chunk { place, classes: classes * 2 });
             return Some(Way::Chunks(Chunks { chunks: chunks.collect(), words: vectors.words() }));
         }
@@ -239,6 +262,7 @@ impl Matcher {
             ways.bits = vectors.ids().map(found).collect();
             ways.bits_address = ways.bits.as_ptr().expose_provenance();
             (ways.classes_address, ways.sets_address) = vectors.addresses();
+            ways.few_address = vectors.few().as_ptr().expose_provenance();
         }
         if let Some(trie) = self.classifier.trie()
             && let Some((.., root)) = trie.spelled()
@@ -271,6 +295,9 @@ impl Matcher {
 impl Way {
     fn hash(&self, packing: u64) -> u64 {
         let hash = match self {
+            Self::Few(Few { rows, none }) => {
+                hash::mix(packing, *rows as u64 | (*none as u64) << 32 | 1 << 63)
+            }
             Self::Chunks(Chunks { chunks, words }) => {
                 let chunks =
                     chunks.iter().map(|chunk| hash_of_place(chunk.place) | u64::from(chunk.classes) << 32);

@@ -283,7 +283,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     ) -> Result<(), Unsupported> {
         let matcher = &self.segment.plan.state.matchers[usize::from(id.0)];
         // What is in vectors is small.
-        if matches!(matcher.way(), Some(Way::Chunks(_))) {
+        if matches!(matcher.way(), Some(Way::Chunks(_) | Way::Few(_))) {
             return Ok(());
         }
         let n_words = matcher.key_words();

@@ -19,9 +19,9 @@ use weft_core::abi::{Parts, State};
 use weft_core::classify::{Place, WORDS_MAX};
 use weft_core::matching::Matcher;
 use weft_core::matching::near::{
-    Chunk, Chunks, Field, MATCHER_BITS, MATCHER_CLASSES, MATCHER_FLOOR, MATCHER_LINES, MATCHER_PACKING,
-    MATCHER_ROOT, MATCHER_ROWS, MATCHER_SETS, MATCHER_WAYS, NOTHING, PAGE_BITS, Packing, TRIE_LONG,
-    TRIE_NODE, TRIE_RUN, Way, Whole, is_paged,
+    Chunk, Chunks, Few, Field, MATCHER_BITS, MATCHER_CLASSES, MATCHER_FEW, MATCHER_FLOOR, MATCHER_LINES,
+    MATCHER_PACKING, MATCHER_ROOT, MATCHER_ROWS, MATCHER_SETS, MATCHER_WAYS, NOTHING, PAGE_BITS, Packing,
+    TRIE_LONG, TRIE_NODE, TRIE_RUN, Way, Whole, is_paged,
 };
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{MatchId, Value};
@@ -52,6 +52,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         if let Some(way) = held.way() {
             let other = self.unless((base, arc_offset(held) + MATCHER_WAYS), held.ways());
             let row = match &way {
+                Way::Few(few) => self.one_by_one(held, base, *few, &packed),
                 Way::Chunks(chunks) => self.first_bit(held, base, chunks, &packed),
                 Way::Trie(field) => self.interval(held, base, field, (&packed, other)),
             };
@@ -272,6 +273,31 @@ impl PartTranslator<'_, '_, '_, '_> {
         words
     }
 
+    /// The first row of few of which all bits are as they have to be.
+    fn one_by_one(&mut self, held: &Arc<Matcher>, base: clif::Value, few: Few, packed: &[Packed]) -> Val {
+        let offset = arc_offset(held);
+        let [looked_at, bits] = [MATCHER_FEW, MATCHER_BITS]
+            .map(|field| self.ins().load(I64, FIXED, base, (offset + field) as i32));
+        let n = held.key_words();
+        let words: Vec<clif::Value> = self.join(packed).into_iter().take(n).collect();
+        let mut entry = self.segment.int((few.none as i64) << FOUND_SHIFT);
+        for row in (0..few.rows).rev() {
+            let mut differs = None;
+            for (nth, word) in words.iter().enumerate() {
+                let at = (row * n + nth) as i32 * 16;
+                let [mask, wanted] = [0, 8].map(|word| self.ins().load(I64, FIXED, looked_at, at + word));
+                let seen = self.ins().band(*word, mask);
+                let other = self.ins().bxor(seen, wanted);
+                differs = Some(differs.map_or(other, |all| self.ins().bor(all, other)));
+            }
+            let differs = differs.unwrap_or_else(|| self.segment.int(0));
+            let this = self.segment.int((row as i64) << FOUND_SHIFT);
+            entry = self.ins().select(differs, entry, this);
+        }
+        let entry = self.ins().iadd(bits, entry);
+        self.row_of(entry)
+    }
+
     /// The row of the first bit that the sets of all chunks have.
     fn first_bit(
         &mut self,
@@ -309,6 +335,11 @@ impl PartTranslator<'_, '_, '_, '_> {
         let nth = self.first_of(&words);
         let behind = self.segment.ishl_imm(nth, FOUND_SHIFT);
         let entry = self.ins().iadd(bits, behind);
+        self.row_of(entry)
+    }
+
+    /// The row of an entry.
+    fn row_of(&mut self, entry: clif::Value) -> Val {
         let [row, address] = [0, 8].map(|at| self.ins().load(I64, FIXED, entry, at));
         let zeros = self.segment.address(ZERO_ROW.address());
         let address = self.ins().select(row, address, zeros);
