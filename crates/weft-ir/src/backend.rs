@@ -1,6 +1,6 @@
 //! What a back end is, and what it makes.
 
-use crate::batch::{Left, Parsing, Passing};
+use crate::batch::{Left, Looking, Parsing, Passing};
 use crate::program::{ChainProgram, Event};
 use crate::queue::run::Interpreted;
 use crate::queue::verify::verify;
@@ -111,6 +111,11 @@ pub trait Program: Send + Sync + fmt::Debug {
     /// Nothing else changes.
     fn look_ahead(&self, cx: &mut Cx<'_>, nth: usize, notes: &mut Notes) {
         let _ = (cx, nth, notes);
+    }
+
+    /// As [`Program::look_ahead`], for frames of a batch.
+    fn look_ahead_all<'a>(&self, cx: &mut Cx<'a>, batch: Looking<'a>, notes: &mut Notes) {
+        batch.each(cx, |cx, nth| self.look_ahead(cx, nth, notes));
     }
 
     /// Looks up what is noted, for all tuples at once, so that none of them waits for memory by itself. What is found

@@ -5,7 +5,7 @@
 use weft_core::Time;
 use weft_core::abi::{Cx, REGION_BODY, Slot, Verdict};
 use weft_core::ahead::Notes;
-use weft_core::frame::{Frame, Pool};
+use weft_core::frame::{BATCH_MAX, Frame, Pool};
 use weft_core::hash;
 
 /// Frames that a parser is to look at.
@@ -73,6 +73,38 @@ pub struct Passing<'a, 'b> {
     pub leaves_more: bool,
 }
 
+/// Frames that code looks ahead for.
+#[derive(Debug)]
+pub struct Looking<'a> {
+    /// All frames of the batch.
+    pub frames: &'a [Frame],
+    /// Where their bytes are.
+    pub pool: &'a Pool,
+    /// Which of them it looks at: bit i stands for frame i.
+    pub wanted: u64,
+    /// Their slots: `stride` for each, more than none.
+    pub slots: &'a [Slot],
+    /// See `slots`.
+    pub stride: usize,
+    /// Which inputs are there of each.
+    pub present: &'a [u64],
+}
+
+impl<'a> Looking<'a> {
+    /// Looks by `run`, which is given the number of each frame.
+    #[inline(always)]
+    pub fn each(self, cx: &mut Cx<'a>, mut run: impl FnMut(&mut Cx<'a>, usize)) {
+        let slots = self.slots.chunks_exact(self.stride);
+        for (nth, ((frame, slots), present)) in self.frames.iter().zip(slots).zip(self.present).enumerate() {
+            if self.wanted >> (nth % BATCH_MAX) & 1 == 1 {
+                (cx.slots, cx.present) = (slots, *present);
+                cx.regions[REGION_BODY] = self.pool.bytes(frame);
+                run(cx, nth);
+            }
+        }
+    }
+}
+
 /// Is told of passes that leave more than that their frame goes on as it is: which frame it is, and the frame. Whether
 /// that is all, so that the next may pass: the outcome is clear then.
 pub type Left<'l> = &'l mut dyn FnMut(&mut Cx<'_>, usize, &mut Frame, &mut Pool) -> bool;
@@ -124,7 +156,8 @@ impl<'a> Passing<'a, '_> {
             if let Some(seed) = self.seed {
                 cx.rand = hash::mix(seed, frame.id());
             }
-            (cx.slots, cx.present, cx.offload) = (slots, *present, frame.meta.offload);
+            cx.offload = frame.meta.offload;
+            (cx.slots, cx.present) = (slots, *present);
             run(cx, frame, self.pool, passed);
             let is_plain = cx.out.verdict == Verdict::Forward
                 && cx.out.edits.is_empty()

@@ -167,6 +167,7 @@ impl Asks {
         match words {
             // Room for longer keys would have to be cleared.
             1 => self.match_keys::<1>(matcher, at, words, notes),
+            2 => self.match_keys::<2>(matcher, at, words, notes),
             _ => self.match_keys::<WORDS_MAX>(matcher, at, words, notes),
         }
     }

@@ -11,8 +11,10 @@
 //!   code, so that all offsets in the code lie within.
 //! * Code appends to the vectors of the outcome itself. How vectors are laid out is found out, not assumed, and a
 //!   machine on which it cannot be is refused ([`Jit::new`]).
-//! * Code writes to a frame that it was given for that ([`Program::run_on`]), at offsets that it has held against its
-//!   length, and at the end of a pass, when nothing reads the frame any more.
+//! * Code writes to a frame that it was given for that ([`Program::run_on`], [`Program::pass_all`]), at offsets that it
+//!   has held against its length, and at the end of a pass, when nothing reads the frame any more; and in front of it no
+//!   farther than the pass says that there is room ([`Cx::front`]).
+//! * The frames of a batch have the same shape: [`weft_ir::batch`] gives each pass as many slots as the batch says.
 //! * Short bytes are read by whole words. What is behind them is cut off or overwritten, and never read where it
 //!   would be in another page.
 //! * Code and the constants that it points to belong to the [`Segment`] and die with it.
@@ -52,7 +54,7 @@ use translate::{Constants, Plan};
 use weft_core::abi::{CodeId, Cx, REGION_BODY, State};
 use weft_core::ahead::Notes;
 use weft_ir::backend::{Backend, Program, Unsupported};
-use weft_ir::batch::{Left, Parsing, Passing};
+use weft_ir::batch::{Left, Looking, Parsing, Passing};
 use weft_ir::ir::Op;
 use weft_ir::program::{ChainProgram, Event};
 use weft_ir::queue::{QueueCode, QueueProgram};
@@ -145,7 +147,7 @@ impl Jit {
             name: chain.name.clone(),
             event,
             changes_frames: translate::changes_frames(&plan),
-            puts_in_front: translate::puts_in_front(&plan),
+            puts_in_front: constants.puts_in_front,
             shape,
             code,
             _constants: constants,
@@ -447,6 +449,19 @@ impl Program for Segment {
             let entry: AheadEntry = core::mem::transmute(ahead.code.entry());
             entry(cx, 0, notes.as_mut_ptr());
         }
+    }
+
+    fn look_ahead_all<'a>(&self, cx: &mut Cx<'a>, batch: Looking<'a>, notes: &mut Notes) {
+        let Some(ahead) = &self.ahead else { return };
+        self.shape.check_all_but(cx, batch.stride, cx.given.len());
+        batch.each(cx, |cx, nth| {
+            let Some(notes) = notes.of_mut(&self.shape.id, nth) else { return };
+            // SAFETY: as in `look_ahead`; the shape of the pass is that of the code, as in `parse_all`.
+            unsafe {
+                let entry: AheadEntry = core::mem::transmute(ahead.code.entry());
+                entry(cx, 0, notes.as_mut_ptr());
+            }
+        });
     }
 
     fn fetch(&self, state: &State, notes: &mut Notes) {

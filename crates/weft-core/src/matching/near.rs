@@ -13,8 +13,8 @@
 //!    the address of its first group. Behind the last bit is an entry for no row, which is all zeros.
 //!
 //! Where there are few rows ([`Way::Few`]), the words at the address in [`MATCHER_FEW`] are, row by row and the best
-//! first, for each word of the key which of its bits are looked at, and what they have to be. The first row of which all
-//! are so has the entry of its number at the address in [`MATCHER_BITS`], as above; without one, [`Few::none`] has it.
+//! first, for each word of the key which of its bits are looked at, and what they have to be. The first row of which
+//! all are so has the entry of its number at the address in [`MATCHER_BITS`], as above; [`Few::none`] is that of none.
 //!
 //! Where there is a trie, the way on begins with the entry in [`MATCHER_ROOT`] and as many bits left as the field has:
 //!

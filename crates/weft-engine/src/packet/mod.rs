@@ -45,12 +45,12 @@ use plan::{Outlet, PacketPlan};
 use stats::{How, Lost, PacketStats};
 use std::sync::Arc;
 use std::vec;
-use weft_core::abi::{Cx, Outcome, REGION_BODY, REGIONS, Slot, Verdict};
+use weft_core::abi::{Cx, Outcome, REGIONS, Slot, Verdict};
 use weft_core::frame::{BATCH_MAX, Frame, Pool};
 use weft_core::table::Row;
 use weft_core::{Interval, Time, hash};
 use weft_ir::backend::Program;
-use weft_ir::batch::Passing;
+use weft_ir::batch::{Looking, Passing};
 use weft_ir::program::Check;
 
 pub use exits::{ALL_OTHERS, HELD_MAX};
@@ -637,22 +637,17 @@ impl PacketEngine {
             else {
                 continue;
             };
-            let inputs = code.inputs;
             request.start_ahead(&live.state, frames.len(), &mut live.notes);
+            let bit = |(nth, found): (usize, &Found)| u64::from(found.is_of(usize::from(at))) << nth;
+            let wanted = self.found.iter().enumerate().map(bit).fold(0, |all, bit| all | bit);
             self.outcome.clear();
             let mut cx = Cx {
                 regions: [self.plan.ports[usize::from(port)].as_bytes(); REGIONS],
                 ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
             };
-            let slots = self.slots.chunks_exact(self.stride);
-            for (nth, ((frame, slots), found)) in frames.iter().zip(slots).zip(&self.found).enumerate() {
-                if !found.is_of(usize::from(at)) {
-                    continue;
-                }
-                (cx.slots, cx.present) = (&slots[..inputs], self.present[nth]);
-                cx.regions[REGION_BODY] = pool.bytes(frame);
-                request.look_ahead(&mut cx, nth, &mut live.notes);
-            }
+            let (slots, stride, present) = (&self.slots[..], self.stride, &self.present[..]);
+            let batch = Looking { frames, pool, wanted, slots, stride, present };
+            request.look_ahead_all(&mut cx, batch, &mut live.notes);
             request.fetch(&live.state, &mut live.notes);
         }
     }

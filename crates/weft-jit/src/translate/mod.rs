@@ -37,10 +37,9 @@ use patch::Patches;
 use usual::{Assumed, Usual};
 use weft_core::abi::{Counters, Cx, Fault, Outcome, Parts, State};
 use weft_core::table::{ColumnRef, Scalars};
-use weft_core::wire::reshape::Reshape;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, Inst, Jump, Op, StatusOperand, TableId, Terminator, Ty, Value};
-use weft_ir::program::{ChainProgram, Event, Part, ReshapeDecl};
+use weft_ir::program::{ChainProgram, Event, Part};
 
 /// How an element ends the pass, as compiled code says it: how in the low 8 bits, the element from bit 16, the source
 /// line in the upper 32.
@@ -56,13 +55,15 @@ pub(crate) mod verdict {
     pub(crate) const FLAGS: u64 = COUNTS | OPENING;
 }
 
-/// What compiled code points to, for as long as it lives.
+/// What compiled code points to, for as long as it lives, and what is known of it.
 #[derive(Debug, Default)]
 pub(crate) struct Constants {
     bytes: Vec<Box<[u8]>>,
     // Boxed, since code has their addresses and the list grows.
     #[allow(clippy::vec_box, reason = "their addresses must not change")]
     columns: Vec<Box<ColumnRef>>,
+    /// The code may put headers in front of its frame.
+    pub(crate) puts_in_front: bool,
 }
 
 /// What to translate.
@@ -98,12 +99,6 @@ pub(crate) fn changes_frames(plan: &Plan<'_>) -> bool {
     let parts = plan.chain.parts(plan.event);
     let changes = |parts: &[Part<'_>]| !Patches::of(plan.chain, plan.event, parts).is_none();
     changes(&parts) || Usual::of(plan, &parts).is_some_and(|usual| changes(&usual.parts(&parts)))
-}
-
-/// Whether a segment may put headers in front of the frames that it is given.
-pub(crate) fn puts_in_front(plan: &Plan<'_>) -> bool {
-    let is_push = |decl: &ReshapeDecl| matches!(decl.what, Reshape::Push { behind: None, .. });
-    plan.event == Event::Request && plan.chain.reshapes.iter().any(is_push)
 }
 
 /// Translates what looks ahead of a segment into `builder`'s function, a [`crate::frame::AheadEntry`]. It is not worth

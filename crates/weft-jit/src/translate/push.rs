@@ -219,6 +219,7 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// Writes headers in front of the frame; where that cannot be, notes them as edits.
     fn push(&mut self, id: ReshapeId, stacks: &[Stack], parts: &[Value]) -> Result<(), Unsupported> {
+        self.segment.constants.puts_in_front = true;
         let [other, done] = [(); 2].map(|()| self.segment.builder.create_block());
         let rest = self.rest_of_frame(other);
         for stack in stacks {
