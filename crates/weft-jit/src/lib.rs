@@ -12,8 +12,8 @@
 //! * Code appends to the vectors of the outcome itself. How vectors are laid out is found out, not assumed, and a
 //!   machine on which it cannot be is refused ([`Jit::new`]).
 //! * Code writes to a frame that it was given for that ([`Program::run_on`], [`Program::pass_all`]), at offsets that it
-//!   has held against its length, and at the end of a pass, when nothing reads the frame any more; and in front of it no
-//!   farther than the pass says that there is room ([`Cx::front`]).
+//!   has held against its length, and at the end of a pass, when nothing reads the frame any more; and in front of it
+//!   no farther than the pass says that there is room ([`Cx::front`]).
 //! * The frames of a batch have the same shape: [`weft_ir::batch`] gives each pass as many slots as the batch says.
 //! * Short bytes are read by whole words. What is behind them is cut off or overwritten, and never read where it
 //!   would be in another page.
