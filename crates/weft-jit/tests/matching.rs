@@ -56,6 +56,50 @@ block2:
     Arc::new(parse_program(&text).unwrap_or_else(|error| panic!("{error}\n{text}")))
 }
 
+/// A chain whose rules have two fields, of 32 and of 16 bits.
+fn chain_of_two() -> Arc<ChainProgram> {
+    let text = "chain \"rules\"
+request
+  input \"x\" U32 nullable frame 0 p0 f0
+  input \"y\" U16 frame 0 p0 f1
+  input \"found\" U64 frame 0 p0 f2 written
+response
+table \"t\" \"e\" as replicated max 100000 evict reject
+  key \"rank\" U64 = null
+  column \"low\" U32 = 0
+  column \"high\" U32 = 0
+  column \"from\" U16 = 0
+  column \"to\" U16 = 0
+match t0 by c0
+  part U32 nullable low c1 high c2
+  part U16 low c3 high c4
+frames
+store in2 bits 8 0 64 big
+parser function \"parse\" {
+block0:
+    forward
+}
+element \"e\" \"e\"
+handler request function \"e.request\" {
+block0:
+    v0: int = input in0
+    v1: bool = input_present in0
+    v2: bool = not v1
+    v3: int = input in1
+    v4: row = match t0, m0, v0 null v2, v3
+    v5: bool = is_row v4
+    branch v5, block1, block2
+block1:
+    v6: int = column t0, v4, c0
+    set_input in2, v6
+    forward
+block2:
+    forward
+}
+";
+    Arc::new(parse_program(text).unwrap_or_else(|error| panic!("{error}\n{text}")))
+}
+
 /// A state with these rules, the first of them with the least rank.
 fn state(chain: &ChainProgram, rules: &[Rule]) -> State {
     let table = Arc::new(Table::new(chain.tables[0].spec.clone()));
@@ -283,4 +327,68 @@ fn code_finds_rows_that_came_since_it_was_made() {
     let keys: Vec<Option<u64>> = rules.iter().flat_map(|(low, high)| [Some(*low), Some(*high)]).collect();
     let hand: Vec<_> = keys.iter().map(|key| by_hand(&rules, *key)).collect();
     assert_eq!(found_by(&*code, &state, &keys), hand);
+}
+
+#[test]
+fn few_rows_are_compared_one_by_one() {
+    // A packet would be let through by a rule that does not name it, or by one that is worse than another.
+    type Both = (Rule, Rule);
+    let chain = chain_of_two();
+    let block = |bits: u8, seed: u64| {
+        let (value, free) = (draw(31, seed) & 0xffff, (1 << (draw(32, seed) % (u64::from(bits) + 1))) - 1);
+        (value & !free, value & !free | free)
+    };
+    let state = |rules: &[Both]| {
+        let table = Arc::new(Table::new(chain.tables[0].spec.clone()));
+        for (rank, ((low, high), (from, to))) in (0..).zip(rules) {
+            let values = [rank, *low as i64, *high as i64, *from as i64, *to as i64].map(Value::Int);
+            assert!(matches!(table.insert_row(&values, Time(1)), Insert::New(_)));
+        }
+        let matcher = Matcher::new(&chain.matches[0].spec, &table).expect("they are few enough");
+        State::from(Parts { tables: vec![table], matchers: vec![Arc::new(matcher)], ..Parts::default() })
+    };
+    let by_hand = |rules: &[Both], (x, y): (Option<u64>, u64)| {
+        let holds = |(a, b): &Both| x.is_some_and(|x| (a.0..=a.1).contains(&x)) && (b.0..=b.1).contains(&y);
+        rules.iter().position(holds).map(|rank| rank as u64)
+    };
+    let find = |code: &dyn Program, state: &State, (x, y): (Option<u64>, u64)| {
+        let (mut out, mut counters) = (Outcome::default(), vec![Counters::default(); 2]);
+        let slots = [Slot { a: x.unwrap_or(0), b: 0 }, Slot { a: y, b: 0 }, Slot::default()];
+        let mut cx = Cx {
+            slots: &slots,
+            present: 6 | u64::from(x.is_some()),
+            ..Cx::new(Time(1), state, &mut [], &mut out, &mut counters)
+        };
+        let mut frame = [0xff; 8];
+        code.run_on(&mut cx, &mut frame);
+        let rank = u64::from_be_bytes(frame);
+        (rank != u64::MAX).then_some(rank)
+    };
+    let mut ways = Vec::new();
+    for seed in 0..60 {
+        let n = seed as usize % 6;
+        let rule = |nth| (block(32, 10 * seed + nth), block(16, 1000 * seed + nth));
+        let mut rules: Vec<Both> = (0..n as u64).map(rule).collect();
+        if seed % 4 == 3 && n > 0 {
+            // No block: it begins where none does.
+            rules[n - 1].1 = (3, 77);
+        }
+        let state = state(&rules);
+        let way = state.matchers[0].way();
+        if let Some(Way::Few(few)) = way {
+            assert!(few.rows >= n && n <= 4);
+            ways.push((n, few.rows, state.matchers[0].ways()));
+        }
+        let code = compiled(&chain, &state);
+        let ends = rules.iter().flat_map(|(a, b)| [(a.0, b.0), (a.1, b.1), (a.1 + 1, b.0), (a.0, b.1 + 1)]);
+        let drawn = (0..100).map(|at| (draw(33, at) & 0xffff, draw(34, at) & 0xffff));
+        let keys = ends.chain(drawn).map(|(x, y)| (Some(x & 0xffff_ffff), y & 0xffff));
+        for key in keys.chain([(None, 0), (None, 77)]) {
+            assert_eq!(find(&*code, &state, key), by_hand(&rules, key), "{rules:?}: {key:?}, {way:?}");
+        }
+    }
+    // Code stays as it is when the fourth rule comes.
+    let of = |n: usize| ways.iter().filter(move |way| way.0 == n);
+    assert!(of(2).all(|way| way.1 == 2) && of(2).next().is_some(), "{ways:?}");
+    assert!(of(3).any(|three| of(4).any(|four| three.1 == four.1 && three.2 == four.2)), "{ways:?}");
 }

@@ -159,7 +159,10 @@ impl PartTranslator<'_, '_, '_, '_> {
             Some(Reshape::Push { behind: None, stacks }) if self.is_last_change => {
                 let runs: Vec<bool> = parts.iter().map(|part| self.ty(*part) == Ty::Bytes).collect();
                 let is_run = |nth: usize| runs.get(nth).copied().unwrap_or(false);
-                match stacks.iter().all(|stack| is_fit(stack, is_run) && stack.values.len() == parts.len()) {
+                let are_held =
+                    parts.iter().all(|part| matches!(self.ty(*part), Ty::Bool | Ty::Int | Ty::Bytes));
+                let fits = |stack: &Stack| stack.values.len() == parts.len() && is_fit(stack, is_run);
+                match are_held && stacks.iter().all(fits) {
                     true => self.push(id, stacks, parts),
                     false => self.note_reshape(id, parts),
                 }

@@ -409,11 +409,12 @@ impl Stages {
 }
 
 fn two_stages(cx: &mut Cx<'_>, stage: &Stage, name: &Ident, first: Span) {
+    let args = if stage.args.is_empty() { "" } else { " (...)" };
     let diagnostic =
         Diagnostic::error(code::DUPLICATE_NAME, format!("two stages are called `{}`", name.name))
             .at(name.span, "the second")
             .with_label(first, "the first")
-            .with_help(format!("name this one: `{} AS {}_2`", stage.element.name, name.name));
+            .with_help(format!("name this one: `{}{args} AS {}_2`", stage.element.name, name.name));
     cx.report(diagnostic);
 }
 
