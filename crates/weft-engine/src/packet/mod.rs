@@ -669,36 +669,33 @@ impl PacketEngine {
         let forward = chain.to.map_or(Exit::Lost(Lost::NoPort), Exit::from);
         self.passed.clear();
         let found = &self.found[nth..][..frames.len()];
-        let stride = self.stride;
-        let Some(request) = &chain.code.request else {
-            let mine = found.iter().take_while(|found| found.is_of(at)).count();
-            live.frames += mine as u64;
-            self.passed.resize(mine, forward);
-            return false;
-        };
         let mine = found.iter().take_while(|found| found.is_of(at)).count();
         self.passed.resize(mine, forward);
+        let Some(request) = &chain.code.request else {
+            live.frames += mine as u64;
+            return false;
+        };
         self.outcome.clear();
         let seed = chain.code.draws.then(|| hash::hash_word(self.config.seed));
-        let all_slots = &self.slots[nth * self.stride..];
-        let (present, inputs) = (&self.present[nth..], chain.code.inputs);
         let mut done = 0;
         while done < mine {
+            // One that is traced is a batch of its own.
             let is_traced = self.until_traced == 1;
             let n = (mine - done).min(if is_traced { 1 } else { self.until_traced as usize - 1 });
+            let (from, stride) = (nth + done, self.stride);
             let mut cx = Cx {
                 regions: [self.plan.ports[usize::from(port)].as_bytes(); REGIONS],
                 trace: self.config.clock.filter(|_| is_traced),
                 ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
             };
-            let slots = &all_slots[done * self.stride..];
+            let slots = &self.slots[from * stride..];
             let batch = Passing {
                 frames: &mut frames[done..done + n],
                 pool: &mut *pool,
                 slots,
-                stride: self.stride,
-                present: &present[done..],
-                notes: (&live.notes, nth + done),
+                stride,
+                present: &self.present[from..],
+                notes: (&live.notes, from),
                 now,
                 seed,
                 leaves_more: chain.code.leaves_more,
@@ -708,25 +705,22 @@ impl PacketEngine {
                 if is_watched || chain.code.leaves_more && !cx.out.is_bare() {
                     return false;
                 }
-                let exit = match left_by(cx.out, forward, exits) {
-                    Left::More => return false,
+                passed[nth] = match left_by(cx.out, forward, exits) {
+                    Left::Way(Exit::Ended) => {
+                        ends.count(cx.out.element, cx.out.line, How::Dropped);
+                        Exit::Ended
+                    }
                     Left::Way(exit) => exit,
                     // A packet that stands for several may have to be cut first, or one be fragmented.
-                    Left::Edited(_) if frame.meta.offload.gso.is_some() || chain.code.fragments => {
-                        return false;
-                    }
-                    Left::Edited(exit) => {
-                        let slots = &slots[nth * stride..][..inputs];
+                    Left::Edited(exit) if frame.meta.offload.gso.is_none() && !chain.code.fragments => {
+                        let slots = &slots[nth * stride..][..chain.code.inputs];
                         let changes = (&*chain.code.stores, &*chain.program.reshapes);
                         let made = edit::make_all(changes, slots, cx.present, cx.out, frame, pool);
                         made.map_or_else(Exit::Lost, |()| exit)
                     }
+                    Left::Edited(_) | Left::More => return false,
                 };
-                if exit == Exit::Ended {
-                    ends.count(cx.out.element, cx.out.line, How::Dropped);
-                }
                 cx.out.clear_bare();
-                passed[nth] = exit;
                 true
             });
             self.now = cx.now;
