@@ -50,29 +50,6 @@ impl<'a> Parsing<'a> {
     }
 }
 
-/// Frames that pass one behind the other.
-#[derive(Debug)]
-pub struct Passing<'a, 'b> {
-    /// The frames, and where their bytes are.
-    pub frames: &'b mut [Frame],
-    /// See `frames`.
-    pub pool: &'b mut Pool,
-    /// Their slots: `stride` for each, more than none.
-    pub slots: &'a [Slot],
-    /// See `slots`.
-    pub stride: usize,
-    /// Which inputs are there of each.
-    pub present: &'a [u64],
-    /// What is noted of them, and the place of the first of them there.
-    pub notes: (&'a Notes, usize),
-    /// The time of those whose metadata does not say when they came; no pass is earlier than the one before.
-    pub now: Time,
-    /// What `rand()` draws from, beside the frame; None where nothing is drawn.
-    pub seed: Option<u64>,
-    /// A pass may leave more than a verdict and changes.
-    pub leaves_more: bool,
-}
-
 /// Frames that code looks ahead for.
 #[derive(Debug)]
 pub struct Looking<'a> {
@@ -103,6 +80,29 @@ impl<'a> Looking<'a> {
             }
         }
     }
+}
+
+/// Frames that pass one behind the other.
+#[derive(Debug)]
+pub struct Passing<'a, 'b> {
+    /// The frames, and where their bytes are.
+    pub frames: &'b mut [Frame],
+    /// See `frames`.
+    pub pool: &'b mut Pool,
+    /// Their slots: `stride` for each, more than none.
+    pub slots: &'a [Slot],
+    /// See `slots`.
+    pub stride: usize,
+    /// Which inputs are there of each.
+    pub present: &'a [u64],
+    /// What is noted of them, and the place of the first of them there.
+    pub notes: (&'a Notes, usize),
+    /// The time of those whose metadata does not say when they came; no pass is earlier than the one before.
+    pub now: Time,
+    /// What `rand()` draws from, beside the frame; None where nothing is drawn.
+    pub seed: Option<u64>,
+    /// A pass may leave more than a verdict and changes.
+    pub leaves_more: bool,
 }
 
 /// Is told of passes that leave more than that their frame goes on as it is: which frame it is, and the frame. Whether

@@ -45,9 +45,17 @@ pub(crate) const SLICE_LEN: usize = 8;
 /// A [`weft_core::frame::Checksum`] as code sees it, in words of 16 bits: which it is in the first, and the places of
 /// what one holds that a device is still to complete.
 pub(crate) mod checksum {
+    use weft_core::frame::Checksum;
+
     pub(crate) const PARTIAL: i64 = 2;
     pub(crate) const START: usize = 2;
     pub(crate) const OFFSET: usize = 4;
+
+    const _: () = {
+        // SAFETY: it is three words, all of which are initialized in this one, and any words are a `[u16; 3]`.
+        let words: [u16; 3] = unsafe { core::mem::transmute(Checksum::Partial { start: 7, offset: 9 }) };
+        assert!(words[0] as i64 == PARTIAL && words[START / 2] == 7 && words[OFFSET / 2] == 9);
+    };
 }
 
 /// Where a vector has its words. It is the same for vectors of everything.

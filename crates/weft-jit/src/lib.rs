@@ -317,24 +317,14 @@ impl Segment {
 }
 
 impl Segment {
-    /// Runs the code on a pass.
-    ///
-    /// # Safety
-    /// If it changes frames, the address of [`REGION_BODY`] is one through which they may be written, and nobody else
-    /// has a reference to them that is used again.
-    #[inline(always)]
-    unsafe fn enter(&self, cx: &mut Cx<'_>, opened: usize) {
-        let notes = if cx.noted.is_none() { NOTHING_NOTED.as_ptr() } else { self.noted(cx) };
-        // SAFETY: the caller vouches for all else.
-        unsafe { self.enter_with(cx, opened, notes) };
-    }
-
     /// Runs the code on a pass whose shape has been checked, with its notes.
     ///
     /// # Safety
-    /// As for `enter`; and the notes are those of this code for the state that the pass has, or zeros, and no fewer.
+    /// If it changes frames, the address of [`REGION_BODY`] is one through which they may be written, and nobody else
+    /// has a reference to them that is used again. The notes are those of this code for the state that the pass has, or
+    /// zeros, and no fewer.
     #[inline(always)]
-    unsafe fn enter_with(&self, cx: &mut Cx<'_>, opened: usize, notes: *const u64) {
+    unsafe fn enter(&self, cx: &mut Cx<'_>, opened: usize, notes: *const u64) {
         // SAFETY: `code` is a function with this signature, made by `translate` from functions that the verifier
         // accepted. It reads and writes what the pass points to, at offsets that `Shape::check` has found to be inside;
         // all of it is borrowed through `cx` for the time of the call, and of the frame the caller vouches. The notes
@@ -348,7 +338,7 @@ impl Segment {
     /// Runs the code on a pass of a frame, behind so many bytes of room, with its notes.
     ///
     /// # Safety
-    /// The shape of the pass has been checked; and as for `enter_with`.
+    /// The shape of the pass has been checked; and as for `enter`.
     #[inline(always)]
     unsafe fn enter_on(&self, cx: &mut Cx<'_>, (bytes, front): (&mut [u8], usize), notes: *const u64) {
         assert!(front <= bytes.len(), "room is in front of the frame");
@@ -359,9 +349,29 @@ impl Segment {
         // frame, and as far in front of it as the pass says, which is not farther than there is room.
         unsafe {
             cx.regions[REGION_BODY] = core::slice::from_raw_parts(bytes.add(front), len);
-            self.enter_with(cx, usize::MAX, notes);
+            self.enter(cx, usize::MAX, notes);
         }
         cx.regions[REGION_BODY] = &[];
+    }
+
+    /// Runs the code that looks ahead on a pass whose shape has been checked, if there is room for its notes.
+    ///
+    /// # Safety
+    /// The shape of the pass has been checked.
+    #[inline(always)]
+    unsafe fn note(&self, ahead: &Ahead, cx: &mut Cx<'_>, nth: usize, notes: &mut Notes) {
+        let Some(notes) = notes.of_mut(&self.shape.id, nth) else { return };
+        // SAFETY: as in `enter`; it changes no frame, and the notes are as many as the code writes.
+        unsafe {
+            let entry: AheadEntry = core::mem::transmute(ahead.code.entry());
+            entry(cx, 0, notes.as_mut_ptr());
+        }
+    }
+
+    /// The notes of a pass.
+    #[inline(always)]
+    fn notes(&self, cx: &Cx<'_>) -> *const u64 {
+        if cx.noted.is_none() { NOTHING_NOTED.as_ptr() } else { self.noted(cx) }
     }
 
     /// The notes of a pass for which something was noted.
@@ -383,14 +393,15 @@ impl Program for Segment {
     fn run(&self, cx: &mut Cx<'_>, opened: usize) {
         assert!(!self.changes_frames, "the code changes frames: it is to be given one");
         self.shape.check(cx);
-        // SAFETY: it changes no frame, and the shape of the pass is that of the code.
-        unsafe { self.enter(cx, opened) };
+        let notes = self.notes(cx);
+        // SAFETY: it changes no frame, the shape of the pass is that of the code, and the notes are its own or zeros.
+        unsafe { self.enter(cx, opened, notes) };
     }
 
     #[inline]
     fn run_on(&self, cx: &mut Cx<'_>, frame: &mut [u8]) {
         self.shape.check(cx);
-        let notes = if cx.noted.is_none() { NOTHING_NOTED.as_ptr() } else { self.noted(cx) };
+        let notes = self.notes(cx);
         // SAFETY: the shape of the pass is that of the code, and the notes are its own or zeros.
         unsafe { self.enter_on(cx, (frame, 0), notes) };
     }
@@ -401,7 +412,7 @@ impl Program for Segment {
         batch.each(cx, |cx| {
             // SAFETY: it changes no frame, and the shape of the pass is that of the code: `each` gives each as many
             // slots as it was told, and all else is as it was above.
-            unsafe { self.enter_with(cx, usize::MAX, NOTHING_NOTED.as_ptr()) }
+            unsafe { self.enter(cx, usize::MAX, NOTHING_NOTED.as_ptr()) }
         })
     }
 
@@ -442,25 +453,18 @@ impl Program for Segment {
 
     #[inline]
     fn look_ahead(&self, cx: &mut Cx<'_>, nth: usize, notes: &mut Notes) {
-        let Some((ahead, notes)) = self.ahead.as_ref().zip(notes.of_mut(&self.shape.id, nth)) else { return };
+        let Some(ahead) = &self.ahead else { return };
         self.shape.check(cx);
-        // SAFETY: as in `run`; the notes are as many as the code writes.
-        unsafe {
-            let entry: AheadEntry = core::mem::transmute(ahead.code.entry());
-            entry(cx, 0, notes.as_mut_ptr());
-        }
+        // SAFETY: the shape of the pass is that of the code.
+        unsafe { self.note(ahead, cx, nth, notes) };
     }
 
     fn look_ahead_all<'a>(&self, cx: &mut Cx<'a>, batch: Looking<'a>, notes: &mut Notes) {
         let Some(ahead) = &self.ahead else { return };
         self.shape.check_all_but(cx, batch.stride, cx.given.len());
         batch.each(cx, |cx, nth| {
-            let Some(notes) = notes.of_mut(&self.shape.id, nth) else { return };
-            // SAFETY: as in `look_ahead`; the shape of the pass is that of the code, as in `parse_all`.
-            unsafe {
-                let entry: AheadEntry = core::mem::transmute(ahead.code.entry());
-                entry(cx, 0, notes.as_mut_ptr());
-            }
+            // SAFETY: as in `parse_all`.
+            unsafe { self.note(ahead, cx, nth, notes) };
         });
     }
 

@@ -299,7 +299,7 @@ impl Segment<'_, '_> {
             by.push(self.builder.ins().ishl(words, bits).into());
         }
         match how {
-            How::Number(bytes, endian) => self.store_number(value, from, bytes, endian),
+            How::Number(bytes, endian) => self.store_number(value, (from, 0), bytes, endian),
             // It lies in eight bytes of its own: see `set_patched`.
             How::Mac => {
                 for (ty, at) in [(I32, 0), (I16, 4)] {
@@ -364,7 +364,7 @@ impl Segment<'_, '_> {
             new = self.builder.ins().select(new, new, ones);
             new = self.builder.ins().select(old, new, old);
         }
-        self.store_number(new, from, 2, Endian::Big);
+        self.store_number(new, (from, 0), 2, Endian::Big);
         self.builder.ins().jump(done, []);
         self.builder.switch_to_block(done);
     }
@@ -391,14 +391,20 @@ impl Segment<'_, '_> {
     }
 
     /// Writes a number of 1, 2, 4 or 8 bytes.
-    fn store_number(&mut self, number: clif::Value, to: clif::Value, bytes: u8, endian: Endian) {
+    pub(super) fn store_number(
+        &mut self,
+        number: clif::Value,
+        (to, offset): (clif::Value, i32),
+        bytes: u8,
+        endian: Endian,
+    ) {
         let ty = clif::Type::int(8 * u16::from(bytes)).unwrap_or(I64);
         let number = if ty == I64 { number } else { self.builder.ins().ireduce(ty, number) };
         let number = match endian {
             Endian::Big if bytes > 1 => self.builder.ins().bswap(number),
             _ => number,
         };
-        self.builder.ins().store(UNALIGNED, number, to, 0);
+        self.builder.ins().store(UNALIGNED, number, to, offset);
     }
 
     /// A word of the slot of an input.

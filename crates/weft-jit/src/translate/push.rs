@@ -21,7 +21,7 @@ use weft_core::abi::{Cx, Edit, Outcome, Pushed, Slot};
 use weft_core::wire::Checksum;
 use weft_core::wire::reshape::{BitsAt, Pop, Reshape, SpreadAt, Stack, SumAt};
 use weft_ir::backend::Unsupported;
-use weft_ir::ir::{BlockId, Jump, Op, ReshapeId, Terminator, Ty, Value};
+use weft_ir::ir::{BlockId, Endian, Jump, Op, ReshapeId, Terminator, Ty, Value};
 
 /// Headers with fewer bytes are not stored by whole words.
 const WORD_BYTES: usize = 8;
@@ -112,8 +112,8 @@ fn is_fit(stack: &Stack, is_run: impl Fn(usize) -> bool) -> bool {
     };
     // A header that holds the checksum of another would be summed without it.
     let apart = |sum: &SumAt| {
-        let others = stack.sums.iter().filter(|other| other.at != sum.at);
-        others.clone().all(|other| other.at < sum.header.0 || other.at >= sum.header.1)
+        let mut others = stack.sums.iter().filter(|other| other.at != sum.at);
+        others.all(|other| other.at < sum.header.0 || other.at >= sum.header.1)
     };
     stack.bytes.len() >= WORD_BYTES
         && begins
@@ -363,9 +363,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.store_template(&template, to);
         puts.iter().for_each(|put| self.store_put(put, to));
         for (at, sum) in sums {
-            let sum = self.ins().ireduce(I16, sum);
-            let sum = self.ins().bswap(sum);
-            self.ins().store(UNALIGNED, sum, to, at as i32);
+            self.segment.store_number(sum, (to, at as i32), 2, Endian::Big);
         }
 
         let out = self.segment.load_cx(I64, offset_of!(Cx<'_>, out));
@@ -443,10 +441,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     /// The number that spreads the flows of what is carried.
     fn spread(&mut self, spread: &SpreadAt, rest: Rest) -> Option<Put> {
         let place = Place::of_number(spread.place)?;
-        let is_ip = self.segment.bool(spread.is_ip);
-        let cx = self.segment.cx;
-        let offload = self.segment.iadd_imm(cx, offset_of!(Cx<'_>, offload) as i64);
-        let flow = self.segment.call_one(Helper::FlowOf, &[rest.start, rest.len, is_ip, offload]).one();
+        let flow = self.segment.ask_of_frame(Helper::FlowOf, (rest.start, rest.len), spread.is_ip).one();
         let n = spread.spread.n;
         let among = match n.is_power_of_two() {
             true => self.segment.band_imm(flow, (n - 1) as i64),
@@ -546,18 +541,13 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn store_put(&mut self, put: &Put, to: clif::Value) {
         match put.place {
             Place::Number { at, bytes: 3 } => {
-                let upper = self.segment.ushr_imm(put.value[0].0, 8);
-                let number =
-                    |at, bytes, value| Put { place: Place::Number { at, bytes }, value: vec![(value, 0)] };
-                self.store_put(&number(at, 2, upper), to);
-                self.store_put(&number(at + 2, 1, put.value[0].0), to);
+                let number = put.value[0].0;
+                let upper = self.segment.ushr_imm(number, 8);
+                self.segment.store_number(upper, (to, at as i32), 2, Endian::Big);
+                self.segment.store_number(number, (to, at as i32 + 2), 1, Endian::Big);
             }
             Place::Number { at, bytes } => {
-                let ty = clif::Type::int(8 * bytes as u16).unwrap_or(I64);
-                let number = put.value[0].0;
-                let number = if ty == I64 { number } else { self.ins().ireduce(ty, number) };
-                let number = if bytes > 1 { self.ins().bswap(number) } else { number };
-                self.ins().store(UNALIGNED, number, to, at as i32);
+                self.segment.store_number(put.value[0].0, (to, at as i32), bytes as u8, Endian::Big);
             }
             // Its bits are zero in the template; others of the byte may have been put already.
             Place::Bits { at, shift, bits } => {

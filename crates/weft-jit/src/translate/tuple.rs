@@ -242,6 +242,16 @@ impl Segment<'_, '_> {
     fn read_of_frame(&mut self, helper: Helper) -> Val {
         let (start, len) = (self.frame_start(), self.frame_len());
         let is_ip = self.plan.chain.frames.as_ref().is_some_and(|frames| frames.is_ip);
+        self.ask_of_frame(helper, (start, len), is_ip)
+    }
+
+    /// What a helper reads of a frame, or of a packet, that begins here and is so long.
+    pub(super) fn ask_of_frame(
+        &mut self,
+        helper: Helper,
+        (start, len): (clif::Value, clif::Value),
+        is_ip: bool,
+    ) -> Val {
         let is_ip = self.bool(is_ip);
         let offload = self.iadd_imm(self.cx, offset_of!(Cx<'_>, offload) as i64);
         self.call_one(helper, &[start, len, is_ip, offload])
