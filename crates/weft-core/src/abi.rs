@@ -72,6 +72,8 @@ pub struct Cx<'a> {
     /// 0 where code may put nothing in front of the frame itself; else one more than there are bytes of room
     /// ([`Outcome::pushed`]).
     pub front: u64,
+    /// 1 where code that parses a frame has had it pass as well.
+    pub passed: u64,
     /// What the program has noted of the tuple as it looked ahead. Without it the pass does the same, and looks itself.
     pub noted: Noted<'a>,
 }
@@ -101,6 +103,7 @@ impl<'a> Cx<'a> {
             trace: None,
             offload: Offload::NONE,
             front: 0,
+            passed: 0,
             noted: Noted::default(),
         }
     }

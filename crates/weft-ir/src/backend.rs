@@ -1,6 +1,6 @@
 //! What a back end is, and what it makes.
 
-use crate::batch::{Left, Looking, Parsing, Passing};
+use crate::batch::{Halt, Left, Looking, Parsing, Passing, Through};
 use crate::program::{ChainProgram, Event};
 use crate::queue::run::Interpreted;
 use crate::queue::verify::verify;
@@ -88,6 +88,30 @@ pub trait Program: Send + Sync + fmt::Debug {
             cx.noted = notes.0.of(notes.1 + nth);
             self.run_on(cx, frame);
         })
+    }
+
+    /// Whether it has code that parses frames and has them pass at once ([`Program::pass_through`]), and that pays in
+    /// this state as it is now.
+    fn goes_through(&self, state: &State) -> bool {
+        let _ = state;
+        false
+    }
+
+    /// Parses frames by `parser`, and has each pass before the next is parsed. Nobody asks for it where it does not
+    /// pay.
+    fn pass_through<'a>(
+        &self,
+        parser: &dyn Program,
+        cx: &mut Cx<'a>,
+        batch: Through<'a, '_>,
+        left: Left<'_>,
+    ) -> (usize, Option<Halt>) {
+        let parse = |cx: &mut Cx<'a>, frame: &mut [u8]| {
+            let mut of_frame = cx.on(frame);
+            parser.run(&mut of_frame, usize::MAX);
+            cx.present = of_frame.present;
+        };
+        batch.each(cx, left, parse, |cx, frame| self.run_on(cx, frame))
     }
 
     /// Whether it may change the frames that it is given.

@@ -3,7 +3,7 @@
 //! What a pass is given of its frame is written here, for every back end: each gives the loop its way to run one.
 
 use weft_core::Time;
-use weft_core::abi::{Cx, REGION_BODY, Slot, Verdict};
+use weft_core::abi::{Cx, Outcome, REGION_BODY, Slot, Verdict};
 use weft_core::ahead::Notes;
 use weft_core::frame::{BATCH_MAX, Frame, Pool};
 use weft_core::hash;
@@ -152,25 +152,104 @@ impl<'a> Passing<'a, '_> {
         let slots = self.slots.chunks_exact(self.stride);
         let mut passed = 0;
         for ((frame, slots), present) in self.frames.iter_mut().zip(slots).zip(self.present) {
-            cx.now = cx.now.max(frame.arrived(self.now));
-            if let Some(seed) = self.seed {
-                cx.rand = hash::mix(seed, frame.id());
-            }
-            cx.offload = frame.meta.offload;
+            begin(cx, frame, (self.now, self.seed));
             (cx.slots, cx.present) = (slots, *present);
             run(cx, frame, self.pool, passed);
-            let is_plain = cx.out.verdict == Verdict::Forward
-                && cx.out.edits.is_empty()
-                && (!self.leaves_more || cx.out.is_bare());
-            if is_plain {
-                // All else is as it was in front of the pass.
-                cx.out.scratch.clear();
-                cx.out.journal.clear();
-            } else if !left(cx, passed, frame, self.pool) {
+            if !is_plain(cx.out, self.leaves_more) && !left(cx, passed, frame, self.pool) {
                 break;
             }
             passed += 1;
         }
         passed
     }
+}
+
+/// Frames of which each passes as soon as it is parsed.
+#[derive(Debug)]
+pub struct Through<'a, 'b> {
+    /// The frames, and where their bytes are.
+    pub frames: &'b mut [Frame],
+    /// See `frames`.
+    pub pool: &'b mut Pool,
+    /// Their slots: `stride` for each, more than none; those of `always` are filled.
+    pub slots: &'a mut [Slot],
+    /// See `slots`.
+    pub stride: usize,
+    /// Is written: which inputs are there of each.
+    pub present: &'b mut [u64],
+    /// The inputs that are there of all without a parser.
+    pub always: u64,
+    /// See [`Passing::now`].
+    pub now: Time,
+    /// See [`Passing::seed`].
+    pub seed: Option<u64>,
+    /// See [`Passing::leaves_more`].
+    pub leaves_more: bool,
+}
+
+/// Why frames do not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Halt {
+    /// The pass of the next has left more.
+    LeftMore,
+    /// The next breaks this check.
+    Malformed(u32),
+}
+
+impl<'a> Through<'a, '_> {
+    /// Parses each frame by `parse`, which may have it pass as well ([`Cx::passed`]), and has others pass by `pass`. How
+    /// many did so that `left` takes what they left, and why those behind them did not.
+    #[inline(always)]
+    pub fn each(
+        self,
+        cx: &mut Cx<'a>,
+        left: Left<'_>,
+        mut parse: impl FnMut(&mut Cx<'a>, &mut [u8]),
+        mut pass: impl FnMut(&mut Cx<'a>, &mut [u8]),
+    ) -> (usize, Option<Halt>) {
+        let slots = self.slots.chunks_exact_mut(self.stride);
+        let mut passed = 0;
+        for ((frame, slots), present) in self.frames.iter_mut().zip(slots).zip(self.present) {
+            begin(cx, frame, (self.now, self.seed));
+            (cx.given, cx.present, cx.passed) = (slots, self.always, 0);
+            parse(cx, self.pool.bytes_mut(frame));
+            *present = cx.present;
+            let slots: &'a mut [Slot] = core::mem::take(&mut cx.given);
+            cx.slots = slots;
+            if cx.passed == 0 {
+                if cx.out.verdict != Verdict::Forward {
+                    cx.out.verdict = Verdict::Forward;
+                    return (passed, Some(Halt::Malformed(cx.out.line)));
+                }
+                pass(cx, self.pool.bytes_mut(frame));
+            }
+            if !is_plain(cx.out, self.leaves_more) && !left(cx, passed, frame, self.pool) {
+                return (passed, Some(Halt::LeftMore));
+            }
+            passed += 1;
+        }
+        (passed, None)
+    }
+}
+
+/// What a pass is given of its frame beside what was found in it.
+#[inline(always)]
+fn begin(cx: &mut Cx<'_>, frame: &Frame, (now, seed): (Time, Option<u64>)) {
+    cx.now = cx.now.max(frame.arrived(now));
+    if let Some(seed) = seed {
+        cx.rand = hash::mix(seed, frame.id());
+    }
+    cx.offload = frame.meta.offload;
+}
+
+/// Whether a pass has left no more than that its frame goes on as it is; the outcome is clear then.
+#[inline(always)]
+fn is_plain(out: &mut Outcome, leaves_more: bool) -> bool {
+    let is_plain = out.verdict == Verdict::Forward && out.edits.is_empty() && (!leaves_more || out.is_bare());
+    if is_plain {
+        // All else is as it was in front of the pass.
+        out.scratch.clear();
+        out.journal.clear();
+    }
+    is_plain
 }

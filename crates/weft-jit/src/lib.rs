@@ -50,12 +50,12 @@ use frame::{AheadEntry, Entry, VecWords};
 use memory::Code;
 use std::sync::Arc;
 use translate::analysis::table_of;
-use translate::{Constants, Plan};
+use translate::{Constants, Plan, Through as ThroughChain};
 use weft_core::abi::{CodeId, Cx, REGION_BODY, State};
 use weft_core::ahead::Notes;
 use weft_ir::backend::{Backend, Program, Unsupported};
-use weft_ir::batch::{Left, Looking, Parsing, Passing};
-use weft_ir::ir::Op;
+use weft_ir::batch::{Halt, Left, Looking, Parsing, Passing, Through};
+use weft_ir::ir::{Function, Op};
 use weft_ir::program::{ChainProgram, Event};
 use weft_ir::queue::{QueueCode, QueueProgram};
 use weft_ir::verify::{self, Handler};
@@ -126,10 +126,7 @@ impl Jit {
     ) -> Result<Segment, Unsupported> {
         let began = self.clock.map(|clock| clock());
         for part in chain.parts(event) {
-            verify::verify(part.function, chain, Handler::of(event)).map_err(|errors| {
-                let first = &errors[0];
-                Unsupported { reason: format!("not well-formed: {first}"), line: first.line }
-            })?;
+            accept(part.function, chain, event)?;
         }
         let shape = Shape::of(chain, event, state)?;
         let Self { isa, vec_words, .. } = self;
@@ -140,6 +137,7 @@ impl Jit {
         let ahead =
             (looks_ahead && asks_tables).then(|| Ahead::compile(isa, &mut plan, self.always_looks_ahead));
         let ahead = ahead.transpose()?.flatten();
+        let through = (event == Event::Request).then(|| Fused::compile(&plan)).transpose()?.flatten();
         let translate = |builder: FunctionBuilder<'_>| translate::translate(&plan, builder);
         let (code, constants) = WORKSPACE.with_borrow_mut(|workspace| workspace.code(isa, translate))?;
         let compile_ns = began.zip(self.clock).map_or(0, |(began, clock)| clock().saturating_sub(began));
@@ -152,6 +150,7 @@ impl Jit {
             code,
             _constants: constants,
             ahead,
+            through,
             compile_ns,
         })
     }
@@ -274,6 +273,7 @@ pub struct Segment {
     /// What `code` points to.
     _constants: Constants,
     ahead: Option<Ahead>,
+    through: Option<Fused>,
     compile_ns: u64,
 }
 
@@ -304,6 +304,36 @@ impl Ahead {
     }
 }
 
+/// The code that parses frames and has usual ones pass.
+struct Fused {
+    code: Code,
+    /// What `code` points to.
+    _constants: Constants,
+}
+
+impl Fused {
+    /// None if there are no usual frames, or a pass changes more than their fields.
+    fn compile(plan: &Plan<'_>) -> Result<Option<Self>, Unsupported> {
+        // Where it pays to look ahead, frames are parsed in front of that.
+        let plan = &Plan { asks: Vec::new(), ..*plan };
+        let parser = plan.chain.parts(Event::Parse).pop().filter(|part| !part.function.blocks.is_empty());
+        let Some(parser) = parser else { return Ok(None) };
+        accept(parser.function, plan.chain, Event::Parse)?;
+        let Some(through) = ThroughChain::of(plan, parser) else { return Ok(None) };
+        let translate = |builder: FunctionBuilder<'_>| through.translate(plan, builder);
+        let (code, constants) = WORKSPACE.with_borrow_mut(|workspace| workspace.code(plan.isa, translate))?;
+        Ok(Some(Self { code, _constants: constants }))
+    }
+}
+
+/// Has the verifier accept a function.
+fn accept(function: &Function, chain: &ChainProgram, event: Event) -> Result<(), Unsupported> {
+    verify::verify(function, chain, Handler::of(event)).map_err(|errors| {
+        let first = &errors[0];
+        Unsupported { reason: format!("not well-formed: {first}"), line: first.line }
+    })
+}
+
 impl Segment {
     /// Bytes of machine code.
     pub fn code_bytes(&self) -> usize {
@@ -325,12 +355,22 @@ impl Segment {
     /// zeros, and no fewer.
     #[inline(always)]
     unsafe fn enter(&self, cx: &mut Cx<'_>, opened: usize, notes: *const u64) {
+        // SAFETY: as the caller says.
+        unsafe { self.enter_at(&self.code, cx, opened, notes) };
+    }
+
+    /// As [`Segment::enter`], for one of the codes of the segment.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn enter_at(&self, code: &Code, cx: &mut Cx<'_>, opened: usize, notes: *const u64) {
         // SAFETY: `code` is a function with this signature, made by `translate` from functions that the verifier
         // accepted. It reads and writes what the pass points to, at offsets that `Shape::check` has found to be inside;
         // all of it is borrowed through `cx` for the time of the call, and of the frame the caller vouches. The notes
         // are those of `fetch` below, as many as it made room for and for the same state; or zeros, and no fewer.
         unsafe {
-            let entry: Entry = core::mem::transmute(self.code.entry());
+            let entry: Entry = core::mem::transmute(code.entry());
             entry(cx, opened, notes);
         }
     }
@@ -340,7 +380,13 @@ impl Segment {
     /// # Safety
     /// The shape of the pass has been checked; and as for `enter`.
     #[inline(always)]
-    unsafe fn enter_on(&self, cx: &mut Cx<'_>, (bytes, front): (&mut [u8], usize), notes: *const u64) {
+    unsafe fn enter_on(
+        &self,
+        code: &Code,
+        cx: &mut Cx<'_>,
+        (bytes, front): (&mut [u8], usize),
+        notes: *const u64,
+    ) {
         assert!(front <= bytes.len(), "room is in front of the frame");
         let (len, bytes) = (bytes.len() - front, bytes.as_mut_ptr());
         let _ = bytes.expose_provenance();
@@ -349,7 +395,7 @@ impl Segment {
         // frame, and as far in front of it as the pass says, which is not farther than there is room.
         unsafe {
             cx.regions[REGION_BODY] = core::slice::from_raw_parts(bytes.add(front), len);
-            self.enter(cx, usize::MAX, notes);
+            self.enter_at(code, cx, usize::MAX, notes);
         }
         cx.regions[REGION_BODY] = &[];
     }
@@ -403,7 +449,7 @@ impl Program for Segment {
         self.shape.check(cx);
         let notes = self.notes(cx);
         // SAFETY: the shape of the pass is that of the code, and the notes are its own or zeros.
-        unsafe { self.enter_on(cx, (frame, 0), notes) };
+        unsafe { self.enter_on(&self.code, cx, (frame, 0), notes) };
     }
 
     fn parse_all<'a>(&self, cx: &mut Cx<'a>, batch: Parsing<'a>) -> u64 {
@@ -427,12 +473,37 @@ impl Program for Segment {
         if !self.puts_in_front {
             return batch.each(cx, left, |cx, frame, nth| {
                 // SAFETY: as in `parse_all`, and as `notes_of` says.
-                unsafe { self.enter_on(cx, (frame, 0), notes_of(nth)) }
+                unsafe { self.enter_on(&self.code, cx, (frame, 0), notes_of(nth)) }
             });
         }
         batch.each_with_front(cx, left, |cx, frame, nth| {
             // SAFETY: as above.
-            unsafe { self.enter_on(cx, frame, notes_of(nth)) }
+            unsafe { self.enter_on(&self.code, cx, frame, notes_of(nth)) }
+        })
+    }
+
+    fn goes_through(&self, state: &State) -> bool {
+        self.through.is_some() && !self.pays_ahead(state)
+    }
+
+    fn pass_through<'a>(
+        &self,
+        _: &dyn Program,
+        cx: &mut Cx<'a>,
+        batch: Through<'a, '_>,
+        left: Left<'_>,
+    ) -> (usize, Option<Halt>) {
+        self.shape.check_all_but(cx, batch.stride, batch.stride);
+        let through = self.through.as_ref().expect("nobody asks for it where it does not pay");
+        let nothing = NOTHING_NOTED.as_ptr();
+        let parse = |cx: &mut Cx<'a>, frame: &mut [u8]| {
+            // SAFETY: as in `parse_all`: each is given as many slots as the shape was held against, and the parser
+            // gives no more than the pass reads.
+            unsafe { self.enter_on(&through.code, cx, (frame, 0), nothing) }
+        };
+        batch.each(cx, left, parse, |cx, frame| {
+            // SAFETY: as in `parse_all`.
+            unsafe { self.enter_on(&self.code, cx, (frame, 0), nothing) }
         })
     }
 

@@ -234,10 +234,16 @@ impl Tunnel {
 }
 
 impl Fragment {
+    /// Whether a frame may be one: most are not, which is told by one look.
+    #[inline(always)]
+    pub(super) fn may_be(frame: &[u8], begins: Begins) -> bool {
+        begins.is_ip || !is_whole_ipv4(frame)
+    }
+
     /// The fragment that a frame holds. None: a whole packet, or none of IP.
     #[inline]
     pub(super) fn of(frame: &[u8], port: u16, begins: Begins) -> Option<Self> {
-        if !begins.is_ip && is_whole_ipv4(frame) {
+        if !Self::may_be(frame, begins) {
             return None;
         }
         let Outermost { link, labels, packet, version } = begins.outermost(frame)?;

@@ -280,6 +280,17 @@ impl Code {
         }
     }
 
+    /// Adds what the engine knows of all frames of a batch before they are parsed; which inputs those have then.
+    pub(super) fn fill_known(&self, batch: &Arrived<'_>, finds: &mut Finds<'_>) -> u64 {
+        self.add_metas(all(batch.frames.len()), batch, finds);
+        self.metas.iter().fold(self.of_bytes, |known, (at, _)| known | 1 << at)
+    }
+
+    /// Nobody asks for what is in a packet that a tunnel carries in fragments.
+    pub(super) fn carries_nothing(&self) -> bool {
+        self.carried.is_empty()
+    }
+
     /// Gives a later fragment, the `nth` frame of its batch, what the first of its packet has.
     #[inline]
     fn inherit_first(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<u64, u32> {

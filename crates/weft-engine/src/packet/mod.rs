@@ -40,7 +40,7 @@ use core::fmt;
 use edit::Edits;
 use exits::{Exits, Target};
 use fragments::{Begins, Followed, Fragment, Fragments, GivenUp};
-use live::{Arrived, Finds, Found, Live, Said};
+use live::{Arrived, Ends, Finds, Found, Live, Said};
 use plan::{Outlet, PacketPlan};
 use stats::{How, Lost, PacketStats};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ use weft_core::frame::{BATCH_MAX, Frame, Pool};
 use weft_core::table::Row;
 use weft_core::{Interval, Time, hash};
 use weft_ir::backend::Program;
-use weft_ir::batch::{Looking, Passing};
+use weft_ir::batch::{Halt, Looking, Passing, Through};
 use weft_ir::program::Check;
 
 pub use exits::{ALL_OTHERS, HELD_MAX};
@@ -210,6 +210,42 @@ enum Left {
     More,
 }
 
+/// What takes what passes of a chain leave, as long as it is no more than where their frames go and changes of them.
+struct Leaving<'e> {
+    chain: &'e plan::PacketChain,
+    /// Where frames go that no element sends elsewhere.
+    forward: Exit,
+    exits: &'e mut Exits,
+    ends: &'e mut Ends,
+}
+
+impl Leaving<'_> {
+    /// Whether that is all that a pass has left; the outcome is clear then.
+    fn take(&mut self, cx: &mut Cx<'_>, frame: &mut Frame, pool: &mut Pool, to: &mut Exit) -> bool {
+        let code = &self.chain.code;
+        if code.leaves_more && !cx.out.is_bare() {
+            return false;
+        }
+        *to = match left_by(cx.out, self.forward, self.exits) {
+            Left::Way(Exit::Ended) => {
+                self.ends.count(cx.out.element, cx.out.line, How::Dropped);
+                Exit::Ended
+            }
+            Left::Way(exit) => exit,
+            // A packet that stands for several may have to be cut first, or one be fragmented.
+            Left::Edited(exit) if frame.meta.offload.gso.is_none() && !code.fragments => {
+                let changes = (&*code.stores, &*self.chain.program.reshapes);
+                let slots = &cx.slots[..code.inputs];
+                let made = edit::make_all(changes, slots, cx.present, cx.out, frame, pool);
+                made.map_or_else(Exit::Lost, |()| exit)
+            }
+            Left::Edited(_) | Left::More => return false,
+        };
+        cx.out.clear_bare();
+        true
+    }
+}
+
 /// Who is told what becomes of frames.
 type Watcher<'w, 'o> = &'w mut Option<&'o mut dyn Watch>;
 
@@ -336,6 +372,16 @@ impl PacketEngine {
         self.chunk_at = 0;
         while !frames.is_empty() {
             let mut n = frames.len().min(step);
+            if watch.is_none()
+                && let Some(at) = self.goes_through(port)
+            {
+                // One that is traced passes by itself.
+                if self.until_traced > 1 {
+                    self.run_through(now, Pass { port, nth: 0, at }, n, frames, pool);
+                    continue;
+                }
+                n = 1;
+            }
             self.parse(now, port, &frames[..n], pool);
             self.look_ahead(port, &frames[..n], pool);
             let mut nth = 0;
@@ -512,7 +558,9 @@ impl PacketEngine {
         watch: Watcher<'_, '_>,
     ) {
         let fragment = |frame: &Frame, pool: &Pool| Fragment::of(pool.bytes(frame), port, begins);
-        if frames.iter().any(|frame| fragment(frame, pool).is_some()) {
+        let is_one =
+            |frame: &Frame| Fragment::may_be(pool.bytes(frame), begins) && fragment(frame, pool).is_some();
+        if frames.iter().any(is_one) {
             let mut coming = Vec::with_capacity(frames.len());
             for frame in frames.drain(..) {
                 match fragment(&frame, pool) {
@@ -688,11 +736,10 @@ impl PacketEngine {
                 trace: self.config.clock.filter(|_| is_traced),
                 ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
             };
-            let slots = &self.slots[from * stride..];
             let batch = Passing {
                 frames: &mut frames[done..done + n],
                 pool: &mut *pool,
-                slots,
+                slots: &self.slots[from * stride..],
                 stride,
                 present: &self.present[from..],
                 notes: (&live.notes, from),
@@ -700,28 +747,11 @@ impl PacketEngine {
                 seed,
                 leaves_more: chain.code.leaves_more,
             };
-            let (exits, passed, ends) = (&mut self.exits, &mut self.passed[done..], &mut live.ends);
+            let (exits, ends) = (&mut self.exits, &mut live.ends);
+            let mut leaving = Leaving { chain, forward, exits, ends };
+            let passed = &mut self.passed[done..];
             let passing = request.pass_all(&mut cx, batch, &mut |cx, nth, frame, pool| {
-                if is_watched || chain.code.leaves_more && !cx.out.is_bare() {
-                    return false;
-                }
-                passed[nth] = match left_by(cx.out, forward, exits) {
-                    Left::Way(Exit::Ended) => {
-                        ends.count(cx.out.element, cx.out.line, How::Dropped);
-                        Exit::Ended
-                    }
-                    Left::Way(exit) => exit,
-                    // A packet that stands for several may have to be cut first, or one be fragmented.
-                    Left::Edited(exit) if frame.meta.offload.gso.is_none() && !chain.code.fragments => {
-                        let slots = &slots[nth * stride..][..chain.code.inputs];
-                        let changes = (&*chain.code.stores, &*chain.program.reshapes);
-                        let made = edit::make_all(changes, slots, cx.present, cx.out, frame, pool);
-                        made.map_or_else(Exit::Lost, |()| exit)
-                    }
-                    Left::Edited(_) | Left::More => return false,
-                };
-                cx.out.clear_bare();
-                true
+                !is_watched && leaving.take(cx, frame, pool, &mut passed[nth])
             });
             self.now = cx.now;
             // One that left more has begun.
@@ -735,6 +765,74 @@ impl PacketEngine {
             }
         }
         false
+    }
+
+    /// The chain whose code parses the frames that come in at a port, and has each pass at once, if there is one: all
+    /// of them take it, and nothing is to be done between.
+    fn goes_through(&self, port: u16) -> Option<usize> {
+        let at = usize::from(*self.ways[usize::from(port)].0.first()?);
+        let Live { chain, state, .. } = &self.live[at];
+        let code = &chain.code;
+        let is_alone = chain.condition.is_none() && self.followed.is_empty() && code.carries_nothing();
+        let request = code.request.as_ref().filter(|_| is_alone && code.parse.is_some())?;
+        request.goes_through(state).then_some(at)
+    }
+
+    /// Both phases at once, for the first `n` frames of a batch that all take one chain: they are parsed, pass and
+    /// leave one behind the other, until one is malformed or leaves more than where it goes and changes of it. That one
+    /// meets its fate as well.
+    fn run_through(&mut self, now: Time, first: Pass, n: usize, frames: &mut Vec<Frame>, pool: &mut Pool) {
+        let Pass { port, at, .. } = first;
+        let name = self.plan.ports[usize::from(port)].as_bytes();
+        let live = &mut self.live[at];
+        let chain = &*live.chain;
+        let code = &chain.code;
+        let Some((parser, request)) = code.parse.as_ref().zip(code.request.as_ref()) else { return };
+        let n = n.min(self.until_traced as usize - 1);
+        let (stride, said) = (self.stride, Said::default());
+        let arrived = Arrived { now, frames: &frames[..n], port: name, pool, followed: &[], said };
+        let mut finds = Finds { found: &mut [], slots: &mut self.slots, stride, present: &mut self.present };
+        let always = code.fill_known(&arrived, &mut finds);
+        let forward = chain.to.map_or(Exit::Lost(Lost::NoPort), Exit::from);
+        self.passed.clear();
+        self.passed.resize(n, forward);
+        self.outcome.clear();
+        let mut cx = Cx {
+            regions: [name; REGIONS],
+            ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
+        };
+        let batch = Through {
+            frames: &mut frames[..n],
+            pool: &mut *pool,
+            slots: &mut self.slots,
+            stride,
+            present: &mut self.present,
+            always,
+            now,
+            seed: code.draws.then(|| hash::hash_word(self.config.seed)),
+            leaves_more: code.leaves_more,
+        };
+        let mut leaving = Leaving { chain, forward, exits: &mut self.exits, ends: &mut live.ends };
+        let exits = &mut self.passed;
+        let (passed, halt) = request.pass_through(&**parser, &mut cx, batch, &mut |cx, nth, frame, pool| {
+            leaving.take(cx, frame, pool, &mut exits[nth])
+        });
+        self.now = cx.now;
+        let begun = passed + usize::from(halt == Some(Halt::LeftMore));
+        live.frames += begun as u64;
+        self.until_traced -= begun as u32;
+        self.passed.truncate(passed);
+        self.leave(frames, pool);
+        match halt {
+            None => {}
+            Some(Halt::LeftMore) => {
+                self.settle(Pass { nth: passed, ..first }, frames.remove(0), pool, &mut None);
+            }
+            Some(Halt::Malformed(check)) => {
+                let found = Found::Malformed { at: at as u16, in_condition: false, check };
+                self.refuse(found, frames.remove(0), pool, &mut None);
+            }
+        }
     }
 
     /// Those that have passed leave the batch, of which they are the first, neighbours with the same way together.

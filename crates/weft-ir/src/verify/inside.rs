@@ -52,6 +52,49 @@ pub fn reads_inside(function: &Function) -> BTreeMap<Value, Place> {
     inside
 }
 
+/// How frames leave a parser by a way that does not part and meet again, so that all it gives on it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// The block that ends with FORWARD.
+    pub block: BlockId,
+    /// The inputs that are given on the way, with both words, as far as they are.
+    pub gives: BTreeMap<InputId, (Value, Option<Value>)>,
+    /// How many bytes a frame has at least that comes here.
+    pub frame_min: u64,
+}
+
+/// The ways on which frames leave a parser that do not part and meet again.
+///
+/// The function is one that [`verify`](super::verify) accepts.
+pub fn exits(function: &Function) -> Vec<Exit> {
+    let mut known = Known::of(function);
+    known.settle();
+    let mut ways_in: Vec<Vec<usize>> = vec![Vec::new(); function.blocks.len()];
+    for (from, block) in function.blocks.iter().enumerate() {
+        block.end.jumps().iter().for_each(|jump| ways_in[jump.block.0 as usize].push(from));
+    }
+    let exit = |at: usize| {
+        let mut gives = BTreeMap::new();
+        let mut block = at;
+        loop {
+            for inst in function.blocks[block].insts.iter().rev() {
+                if let Op::Give(input, a, b) = inst.op {
+                    // What is given last holds.
+                    gives.entry(input).or_insert((a, b));
+                }
+            }
+            match (block, &ways_in[block][..]) {
+                (0, []) => break,
+                (_, &[from]) => block = from,
+                _ => return None,
+            }
+        }
+        Some(Exit { block: BlockId(at as u32), gives, frame_min: known.frame_min(at) })
+    };
+    let ends = function.blocks.iter().enumerate().filter(|(_, block)| block.end == Terminator::Forward);
+    ends.filter_map(|(at, _)| exit(at)).collect()
+}
+
 /// One number is not above another.
 #[derive(Clone, Copy, Debug)]
 struct Fact {
@@ -180,6 +223,14 @@ impl<'f> Known<'f> {
             })
     }
 
+    /// How many bytes a frame has at least where a block has been reached.
+    fn frame_min(&self, block: usize) -> u64 {
+        let facts = &self.facts[block];
+        let asked = facts.iter().filter(|fact| self.is_within(fact.high, facts, STEPS_MAX));
+        let from_start = asked.map(|fact| self.place(fact.low)).filter(|place| place.base.is_none());
+        from_start.map(|place| place.offset).max().unwrap_or(0)
+    }
+
     /// A value as a sum with a constant.
     fn place(&self, value: Value) -> Place {
         let (mut base, mut offset) = (value, 0);
@@ -219,6 +270,40 @@ mod tests {
         let insts = function.blocks.iter().flat_map(|block| &block.insts);
         let reads = insts.filter(|inst| matches!(inst.op, Op::FrameGet(..))).count();
         (reads_inside(&function).len(), reads)
+    }
+
+    /// What a way gives is known where it does not part, with the bytes that were asked for on it.
+    #[test]
+    fn ways_that_do_not_part_are_known() {
+        let text = "block0:
+            v0: int = int 14
+            v1: int = frame_len
+            v2: int = int 34
+            v3: int = int 30
+            v4: bool = icmp.ult v1, v0
+            branch v4, block4, block1
+        block1:
+            give in0, v0
+            give in1, v0
+            v5: bool = icmp.ult v1, v2
+            branch v5, block2, block3
+        block2:
+            give in2, v0
+            jump block5
+        block3:
+            give in1, v3, v0
+            v6: bool = icmp.ult v2, v1
+            branch v6, block5, block6
+        block4:
+            drop
+        block5:
+            forward
+        block6:
+            forward";
+        let function = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("the text is one");
+        let gives =
+            BTreeMap::from([(InputId(0), (Value(0), None)), (InputId(1), (Value(3), Some(Value(0))))]);
+        assert_eq!(exits(&function), [Exit { block: BlockId(6), gives, frame_min: 34 }]);
     }
 
     /// A header of 20 bytes behind one of 14, as parsers ask for it; `LIMIT` and `NEXT` are put in.

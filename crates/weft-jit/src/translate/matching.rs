@@ -24,7 +24,8 @@ use weft_core::matching::near::{
     TRIE_LONG, TRIE_NODE, TRIE_RUN, Way, Whole, is_paged,
 };
 use weft_ir::backend::Unsupported;
-use weft_ir::ir::{MatchId, Value};
+use weft_ir::ir::{BlockId, Function, InputId, Inst, MatchId, Op, Value};
+use weft_ir::program::Part;
 
 /// Bytes of an entry for a row, as a power of two.
 const FOUND_SHIFT: i64 = 4;
@@ -32,10 +33,57 @@ const FOUND_SHIFT: i64 = 4;
 /// The bits of one place of a key.
 type Packed = (Place, clif::Value);
 
+/// The key of a match of few rows that each pass asks: where its parts go, and which inputs they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FewKey(Vec<(Field, InputId)>);
+
+impl FewKey {
+    /// None if it is of something else, or not all passes come there.
+    fn of(
+        state: &State,
+        function: &Function,
+        block: BlockId,
+        (id, keys): (MatchId, &[(Value, Option<Value>)]),
+    ) -> Option<Self> {
+        let held = &state.matchers[usize::from(id.0)];
+        let first = &function.blocks.first().filter(|_| block.0 == 0)?.insts;
+        let made = |value: Value| first.iter().find(|inst| inst.result == Some(value)).map(|inst| &inst.op);
+        let part = |(field, (value, null)): (Field, &(Value, Option<Value>))| {
+            let is_there = null.is_none_or(|null| made(null) == Some(&Op::BoolConst(false)));
+            match made(*value) {
+                Some(Op::Input(input)) if is_there => Some((field, *input)),
+                _ => None,
+            }
+        };
+        let is_few = matches!(held.way(), Some(Way::Few(_)));
+        is_few.then(|| held.fields().zip(keys).map(part).collect::<Option<Vec<_>>>().map(Self)).flatten()
+    }
+
+    /// Those of all matches of a segment; none where an input changes on the way.
+    pub(super) fn all(state: &State, parts: &[Part<'_>]) -> Vec<Self> {
+        let ops = parts.iter().flat_map(|part| &part.function.blocks).flat_map(|block| &block.insts);
+        let changed = ops.fold(0, |all, inst| match inst.op {
+            Op::SetInput(input, _) | Op::ClearInput(input) => all | input.bit(),
+            _ => all,
+        });
+        let of_part = |part: &Part<'_>| {
+            let first = part.function.blocks.first().map_or(&[][..], |block| &block.insts);
+            let key = |inst: &Inst| match &inst.op {
+                Op::Match(_, id, keys) => Self::of(state, part.function, BlockId(0), (*id, keys)),
+                _ => None,
+            };
+            first.iter().filter_map(key).collect::<Vec<_>>()
+        };
+        let is_fixed = |key: &Self| key.0.iter().all(|(_, input)| changed & input.bit() == 0);
+        parts.iter().flat_map(of_part).filter(is_fixed).collect()
+    }
+}
+
 impl PartTranslator<'_, '_, '_, '_> {
     /// The first row that matches, or none.
     pub(super) fn first_match(
         &mut self,
+        block: BlockId,
         id: MatchId,
         keys: &[(Value, Option<Value>)],
     ) -> Result<Val, Unsupported> {
@@ -43,16 +91,18 @@ impl PartTranslator<'_, '_, '_, '_> {
         let held = &state.matchers[usize::from(id.0)];
         let pointer = self.matcher(id);
         let packed = self.packed(id, keys)?;
+        let key = FewKey::of(state, self.function, block, (id, keys));
+        let words = self.key_words(key, held.key_words(), &packed);
         let done = self.segment.builder.create_block();
         let found = [I64, I64].map(|ty| self.segment.builder.append_block_param(done, ty));
         if let Some(note) = self.segment.asks.matched(id.0) {
-            self.take_noted(note, held.key_words(), &packed, done);
+            self.take_noted(note, &words, done);
         }
         let base = self.ins().load(I64, FIXED, pointer, 0);
         if let Some(way) = held.way() {
             let other = self.unless((base, arc_offset(held) + MATCHER_WAYS), held.ways());
             let row = match &way {
-                Way::Few(few) => self.one_by_one(held, base, *few, &packed),
+                Way::Few(few) => self.one_by_one(held, base, *few, &words),
                 Way::Chunks(chunks) => self.first_bit(held, base, chunks, &packed),
                 Way::Trie(field) => self.interval(held, base, field, (&packed, other)),
             };
@@ -72,13 +122,13 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Gives the row that was found when code looked ahead, if that was for the same key.
-    fn take_noted(&mut self, note: usize, key_words: usize, packed: &[Packed], done: clif::Block) {
+    fn take_noted(&mut self, note: usize, key: &[clif::Value], done: clif::Block) {
         let [noted, other] = [(); 2].map(|()| self.segment.builder.create_block());
         let (notes, first) = (self.segment.notes, note as i32 * 8);
         let word = |this: &mut Self, nth: usize| this.ins().load(I64, FIXED, notes, first + nth as i32 * 8);
-        let wanted = core::iter::once(self.segment.int(MATCHED as i64)).chain(self.join(packed));
+        let wanted = core::iter::once(self.segment.int(MATCHED as i64)).chain(key.iter().copied());
         let mut differs = None;
-        for (nth, wanted) in wanted.take(1 + key_words).enumerate() {
+        for (nth, wanted) in wanted.enumerate() {
             let word = word(self, nth);
             let one = self.ins().bxor(word, wanted);
             differs = Some(differs.map_or(one, |all| self.ins().bor(all, one)));
@@ -86,7 +136,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let differs = differs.unwrap_or_else(|| self.segment.int(1));
         self.ins().brif(differs, other, [], noted, []);
         self.segment.builder.switch_to_block(noted);
-        let [row, address] = [1, 2].map(|nth| word(self, key_words + nth));
+        let [row, address] = [1, 2].map(|nth| word(self, key.len() + nth));
         self.give(Val::Two(row, address), done);
         self.segment.builder.switch_to_block(other);
     }
@@ -260,6 +310,30 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(self.segment.call_two(Helper::MatchValues, &[pointer, cells, n]))
     }
 
+    /// The words of a key. If several matches of few rows have it, they are made for the first of them; the compiler
+    /// would make them on the way that compares them, which does not lead to the others for certain.
+    fn key_words(&mut self, key: Option<FewKey>, n: usize, packed: &[Packed]) -> Vec<clif::Value> {
+        let segment = &mut self.segment;
+        if let Some((_, made)) = segment.made_keys.iter().find(|(of, _)| Some(of) == key.as_ref()) {
+            let made = made.clone();
+            return made.into_iter().map(|slot| self.ins().stack_load(I64, I64, slot, 0)).collect();
+        }
+        let words: Vec<clif::Value> = self.join(packed).into_iter().take(n).collect();
+        let Some(key) = key.filter(|key| self.segment.few_keys.iter().filter(|of| *of == key).count() > 1)
+        else {
+            return words;
+        };
+        let store = |word: &clif::Value| {
+            let data = StackSlotData::new(StackSlotKind::ExplicitSlot, 8, 3);
+            let slot = self.segment.builder.create_sized_stack_slot(data);
+            self.ins().stack_store(I64, *word, slot, 0);
+            slot
+        };
+        let slots = words.iter().map(store).collect();
+        self.segment.made_keys.push((key, slots));
+        words
+    }
+
     /// The words of a key, as many as any has.
     fn join(&mut self, packed: &[Packed]) -> Vec<clif::Value> {
         let mut words = vec![self.segment.int(0); WORDS_MAX];
@@ -274,12 +348,11 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// The first row of few of which all bits are as they have to be.
-    fn one_by_one(&mut self, held: &Arc<Matcher>, base: clif::Value, few: Few, packed: &[Packed]) -> Val {
+    fn one_by_one(&mut self, held: &Arc<Matcher>, base: clif::Value, few: Few, words: &[clif::Value]) -> Val {
         let offset = arc_offset(held);
         let [looked_at, bits] = [MATCHER_FEW, MATCHER_BITS]
             .map(|field| self.ins().load(I64, FIXED, base, (offset + field) as i32));
-        let n = held.key_words();
-        let words: Vec<clif::Value> = self.join(packed).into_iter().take(n).collect();
+        let n = words.len();
         let mut entry = self.segment.int((few.none as i64) << FOUND_SHIFT);
         for row in (0..few.rows).rev() {
             let mut differs = None;

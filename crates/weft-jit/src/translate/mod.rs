@@ -14,6 +14,7 @@ mod out;
 mod patch;
 mod push;
 mod state;
+mod through;
 mod tuple;
 mod usual;
 
@@ -33,7 +34,10 @@ use cranelift_codegen::ir::{
 };
 use cranelift_codegen::isa::{OwnedTargetIsa, TargetFrontendConfig};
 use cranelift_frontend::{FuncInstBuilder, FunctionBuilder, Variable};
+use matching::FewKey;
 use patch::Patches;
+pub(crate) use through::Through;
+use through::{Found, Lane};
 use usual::{Assumed, Usual};
 use weft_core::abi::{Counters, Cx, Fault, Outcome, Parts, State};
 use weft_core::table::{ColumnRef, Scalars};
@@ -198,6 +202,15 @@ struct Segment<'a, 'f> {
     copies: bool,
     /// What is known of the tuples for which code is made.
     assumed: Assumed,
+    /// It parses frames, and has usual ones pass.
+    parses: bool,
+    /// Where those go that the parser lets go on, while that is translated.
+    lane: Option<Lane>,
+    /// What it has found of them.
+    found: Found,
+    /// The keys of matches of few rows that all passes ask, and those of them that have been made.
+    few_keys: Vec<FewKey>,
+    made_keys: Vec<(FewKey, Vec<clif::StackSlot>)>,
     constants: Constants,
 }
 
@@ -240,6 +253,11 @@ impl<'a, 'f> Segment<'a, 'f> {
             patches: Patches::default(),
             copies: false,
             assumed: Assumed::default(),
+            parses: false,
+            lane: None,
+            found: Found::default(),
+            few_keys: Vec::new(),
+            made_keys: Vec::new(),
             constants: Constants::default(),
         })
     }
@@ -252,6 +270,7 @@ impl<'a, 'f> Segment<'a, 'f> {
         let mut ops = parts.iter().flat_map(|part| &part.function.blocks).flat_map(|block| &block.insts);
         self.copies = ops.any(|inst| matches!(inst.op, Op::Mirror(_)));
         self.declare_inputs(parts)?;
+        (self.few_keys, self.made_keys) = (FewKey::all(self.plan.state, parts), Vec::new());
         let starts: Vec<clif::Block> = parts.iter().map(|_| self.builder.create_block()).collect();
         let end = self.builder.create_block();
         self.dispatch(parts, &starts, end);
@@ -838,7 +857,14 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             }
             Terminator::Forward => {
                 self.leave();
-                self.segment.builder.ins().jump(self.next, []);
+                match self.segment.lane.as_ref().and_then(|lane| lane.way_from(from)) {
+                    Some((lane, args)) => {
+                        let args = args.into_iter().map(|arg| Ok(self.get(arg)?.one().into()));
+                        let args: Vec<clif::BlockArg> = args.collect::<Result<_, Unsupported>>()?;
+                        self.segment.builder.ins().jump(lane, &args);
+                    }
+                    None => _ = self.segment.builder.ins().jump(self.next, []),
+                }
             }
             Terminator::Skip => {
                 // OPEN and REQUEST of an element count one tuple: the first of them does.
@@ -975,6 +1001,9 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
     /// The handler ends: gives back its locks, and takes the time on sampled passes.
     fn leave(&mut self) {
         self.unlock();
+        if self.segment.parses {
+            return;
+        }
         let trace = self.segment.load_trace();
         let element = i64::from(self.element) | i64::from(self.counts) << 32;
         self.segment.when(trace, true, |segment| {

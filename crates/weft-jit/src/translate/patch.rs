@@ -6,7 +6,7 @@
 //! more. On ways on which the structure of a frame changes, or a copy is made, there are edits, whose order counts.
 
 use super::tuple::Column;
-use super::{FIXED, PartTranslator, Segment, UNALIGNED, Val};
+use super::{FIXED, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
 use crate::frame::{SLICE_START, checksum};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
@@ -241,6 +241,8 @@ fn edits(ways: &[Ways]) -> Vec<Vec<bool>> {
 struct Change {
     sum: Sum,
     by: clif::Value,
+    /// How many words changed, at most.
+    words: u32,
 }
 
 impl Segment<'_, '_> {
@@ -255,10 +257,13 @@ impl Segment<'_, '_> {
                 self.patch_column(frames, (at, column), patched, &mut changes);
             }
         }
-        while let Some(Change { sum, by }) = changes.pop() {
-            let others = changes.extract_if(.., |other| other.sum.input == sum.input).collect::<Vec<_>>();
-            let by = others.iter().fold(by, |by, other| self.builder.ins().iadd(by, other.by));
-            self.patch_sum(sum, by);
+        while let Some(mut change) = changes.pop() {
+            let input = change.sum.input;
+            for other in changes.extract_if(.., |other| other.sum.input == input) {
+                change.by = self.builder.ins().iadd(change.by, other.by);
+                change.words += other.words;
+            }
+            self.patch_sum(change);
         }
     }
 
@@ -284,7 +289,7 @@ impl Segment<'_, '_> {
         let (from, is_inside) = self.inside(REGION_BODY, place, wanted);
         if !self.assumed.is_whole(at) {
             let present = self.load_present(at);
-            let is_there = self.builder.ins().band(present, is_inside);
+            let is_there = self.both(present, is_inside);
             self.go_on_if(is_there, done, &none);
         }
         let value = self.current(column).0.one();
@@ -311,7 +316,7 @@ impl Segment<'_, '_> {
         self.builder.ins().jump(done, &by);
         for sum in sums {
             let by = self.builder.append_block_param(done, I64);
-            changes.push(Change { sum: *sum, by });
+            changes.push(Change { sum: *sum, by, words: (bytes as u32).div_ceil(2) });
         }
         self.builder.switch_to_block(done);
     }
@@ -337,7 +342,7 @@ impl Segment<'_, '_> {
     }
 
     /// Writes a checksum, unless nothing changes, the frame has none, or a device is still to make it.
-    fn patch_sum(&mut self, sum: Sum, by: clif::Value) {
+    fn patch_sum(&mut self, Change { sum, by, words }: Change) {
         let at = usize::from(sum.input);
         let place = self.load_slot(at, offset_of!(Slot, b));
         let wanted = self.int(2);
@@ -346,15 +351,16 @@ impl Segment<'_, '_> {
         let changes = self.icmp_imm(IntCC::NotEqual, by, 0);
         self.go_on_if(changes, done, &[]);
         let present = self.load_present(at);
-        let is_there = self.builder.ins().band(present, is_inside);
+        let is_there = self.both(present, is_inside);
         self.go_on_if(is_there, done, &[]);
         self.go_on_if_complete(place, done);
         let old = self.load_number(from, 0, 2, Endian::Big);
         let ones = self.int(0xffff);
         let before = self.builder.ins().bxor(old, ones);
         let mut total = self.builder.ins().iadd(before, by);
-        // What was added is less than 2^40, of which three times leave 16 bits.
-        for _ in 0..3 {
+        // Less than 2^25 was added for each word, and a sum of less than 2^32 has 16 bits after two times; of more than
+        // a pass can change, three times leave as many.
+        for _ in 0..if words < 64 { 2 } else { 3 } {
             let (low, high) = (self.band_imm(total, 0xffff), self.ushr_imm(total, 16));
             total = self.builder.ins().iadd(low, high);
         }
@@ -409,8 +415,25 @@ impl Segment<'_, '_> {
 
     /// A word of the slot of an input.
     pub(super) fn load_slot(&mut self, at: usize, word: usize) -> clif::Value {
-        let slots = self.load_cx(I64, offset_of!(Cx<'_>, slots) + SLICE_START);
-        self.builder.ins().load(I64, FIXED, slots, (at * size_of::<Slot>() + word) as i32)
+        if let Some(known) = self.found.word(at, word) {
+            return known;
+        }
+        // What a parser has just given is not fixed.
+        let (slots, flags) = match self.parses {
+            true => (offset_of!(Cx<'_>, given), PLAIN),
+            false => (offset_of!(Cx<'_>, slots), FIXED),
+        };
+        let slots = self.load_cx(I64, slots + SLICE_START);
+        self.builder.ins().load(I64, flags, slots, (at * size_of::<Slot>() + word) as i32)
+    }
+
+    /// Which inputs are there, as bits.
+    pub(super) fn load_all_present(&mut self) -> clif::Value {
+        let at = offset_of!(Cx<'_>, present);
+        match self.parses {
+            true => self.builder.ins().load(I64, PLAIN, self.cx, at as i32),
+            false => self.load_cx(I64, at),
+        }
     }
 }
 

@@ -108,7 +108,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let now = self.segment.load_now();
         Ok(match &inst.op {
             Op::Find(table, key) => Some(self.find(*table, *key)?),
-            Op::Match(_, id, keys) => Some(self.first_match(*id, keys)?),
+            Op::Match(_, id, keys) => Some(self.first_match(block, *id, keys)?),
             Op::IsRow(row) => {
                 let row = self.get(*row)?.two().0;
                 Some(Val::One(self.segment.icmp_imm(IntCC::NotEqual, row, 0)))

@@ -2,7 +2,7 @@
 
 use super::key::usual_len;
 use super::patch::{Patched, Patches};
-use super::{Done, FIXED, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
+use super::{Done, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
 use crate::arithmetic::Arithmetic as _;
 use crate::frame::{SLICE_LEN, SLICE_START};
 use crate::helpers::{Helper, target};
@@ -176,9 +176,7 @@ impl Segment<'_, '_> {
 
     /// The column as the engine gave it. Nothing here has an effect, so what is not used is not loaded.
     fn load_input(&mut self, at: usize, column: Column) -> Val {
-        let slots = self.load_cx(I64, offset_of!(Cx<'_>, slots) + SLICE_START);
-        let offset = (at * size_of::<Slot>()) as i32;
-        let a = self.builder.ins().load(I64, FIXED, slots, offset + offset_of!(Slot, a) as i32);
+        let a = self.load_slot(at, offset_of!(Slot, a));
         let value = match column.ty {
             Ty::Bytes => {
                 if self.assumed.is_whole(at)
@@ -186,7 +184,7 @@ impl Segment<'_, '_> {
                 {
                     return Val::Two(self.inside(column.region, a, len).0, len);
                 }
-                let b = self.builder.ins().load(I64, FIXED, slots, offset + offset_of!(Slot, b) as i32);
+                let b = self.load_slot(at, offset_of!(Slot, b));
                 let (start, len) = self.in_region(column.region, a, b).two();
                 let cut = |max: u32| {
                     let max = self.int(max.into());
@@ -196,10 +194,10 @@ impl Segment<'_, '_> {
             }
             ty => self.unpack(ty, a),
         };
-        if self.assumed.is_present(at) {
+        if self.is_surely_present(at) {
             return value;
         }
-        let all = self.load_cx(I64, offset_of!(Cx<'_>, present));
+        let all = self.load_all_present();
         let present = self.band_imm(all, 1 << at);
         match value {
             Val::Two(start, len) => {
@@ -229,6 +227,10 @@ impl Segment<'_, '_> {
     ) -> (clif::Value, clif::Value) {
         let base = region_at(region);
         let start = self.load_cx(I64, base + SLICE_START);
+        if region == REGION_BODY && self.found.holds((offset, len), &self.builder.func.dfg) {
+            let yes = self.bool(true);
+            return (self.builder.ins().iadd(start, offset), yes);
+        }
         let region_len = self.load_cx(I64, base + SLICE_LEN);
         let ins = &mut self.builder;
         let room = ins.ins().isub(region_len, offset);
@@ -304,7 +306,7 @@ impl Segment<'_, '_> {
         endian: Endian,
     ) -> clif::Value {
         let ty = clif::Type::int(8 * u16::from(bytes)).unwrap_or(I64);
-        // Nothing writes to a frame while it is parsed; what else is done with it ends in writing.
+        // Nothing writes to a frame while it is parsed, and nothing else is done; what else may be ends in writing.
         let flags = if self.plan.event == Event::Parse { UNALIGNED.with_readonly() } else { UNALIGNED };
         let loaded = self.builder.ins().load(ty, flags, from, offset);
         let loaded = match endian {
@@ -336,11 +338,15 @@ impl Segment<'_, '_> {
         self.load_cx(I64, offset_of!(Cx<'_>, now) + offset_of!(Time, 0))
     }
 
+    fn is_surely_present(&self, at: usize) -> bool {
+        self.assumed.is_present(at) || self.found.is_present(at)
+    }
+
     pub(super) fn load_present(&mut self, at: usize) -> clif::Value {
-        if self.assumed.is_present(at) {
+        if self.is_surely_present(at) {
             return self.bool(true);
         }
-        let all = self.load_cx(I64, offset_of!(Cx<'_>, present));
+        let all = self.load_all_present();
         let bit = self.band_imm(all, 1 << at);
         self.icmp_imm(IntCC::NotEqual, bit, 0)
     }

@@ -6,6 +6,7 @@
 
 use super::key::usual_len;
 use super::{Plan, Segment};
+use crate::arithmetic::known;
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
@@ -24,7 +25,7 @@ pub(super) struct Assumed {
     /// Inputs that are there.
     pub(super) present: u64,
     /// Those of them that are bytes of the frame, lie in it and have the usual length of their type.
-    whole: u64,
+    pub(super) whole: u64,
 }
 
 impl Assumed {
@@ -39,7 +40,9 @@ impl Assumed {
 
 /// A segment as it is for usual tuples.
 pub(super) struct Usual {
-    assumed: Assumed,
+    pub(super) assumed: Assumed,
+    /// Inputs that its parts look at or set.
+    pub(super) asked: u64,
     /// Its parts.
     functions: Vec<Function>,
 }
@@ -68,7 +71,11 @@ impl Usual {
             |at: usize| matches!(inputs[at].place, Place::Frame(_)) && usual_len(inputs[at].ty).is_some();
         let whole = bits(present & used).filter(|at| is_whole(*at)).fold(0, |all, at| all | 1 << at);
         let functions = parts.iter().map(|part| assume::present(part.function, present)).collect();
-        (frames.usual & present != 0).then_some(Self { assumed: Assumed { present, whole }, functions })
+        (frames.usual & present != 0).then_some(Self {
+            assumed: Assumed { present, whole },
+            asked,
+            functions,
+        })
     }
 
     pub(super) fn parts<'u>(&'u self, parts: &[Part<'_>]) -> Vec<Part<'u>> {
@@ -136,9 +143,21 @@ impl Segment<'_, '_> {
 
     /// Goes on if a condition holds, and else to another block.
     pub(super) fn go_on_if(&mut self, holds: clif::Value, other: clif::Block, args: &[clif::BlockArg]) {
+        if known(&self.builder.func.dfg, holds).is_some_and(|holds| holds != 0) {
+            return;
+        }
         let on = self.builder.create_block();
         self.builder.ins().brif(holds, on, [], other, args);
         self.builder.switch_to_block(on);
+    }
+
+    /// Whether both flags are set.
+    pub(super) fn both(&mut self, a: clif::Value, b: clif::Value) -> clif::Value {
+        match [a, b].map(|flag| known(&self.builder.func.dfg, flag)) {
+            [Some(1), _] => b,
+            [_, Some(1)] => a,
+            _ => self.builder.ins().band(a, b),
+        }
     }
 
     /// The length of an input that is taken to be whole.
@@ -149,6 +168,6 @@ impl Segment<'_, '_> {
 }
 
 /// The inputs whose bits are set.
-fn bits(all: u64) -> impl Iterator<Item = usize> {
+pub(super) fn bits(all: u64) -> impl Iterator<Item = usize> {
     (0..u64::BITS as usize).filter(move |at| all >> at & 1 == 1)
 }

@@ -362,13 +362,19 @@ impl Builder {
                 IntOp::Sub => Some(a.wrapping_sub(b)),
                 IntOp::SMin => Some(a.min(b)),
                 IntOp::SMax => Some(a.max(b)),
+                IntOp::And => Some(a & b),
+                IntOp::Or => Some(a | b),
                 _ => None,
             };
             if let Some(n) = folded {
                 return self.int(n);
             }
         }
-        self.get(Op::IntBinary(op, a, b), Ty::Int)
+        match (op, self.known_int(a), self.known_int(b)) {
+            (IntOp::Add | IntOp::Sub | IntOp::Or | IntOp::Xor | IntOp::Shl | IntOp::Shr, _, Some(0)) => a,
+            (IntOp::Add | IntOp::Or | IntOp::Xor, Some(0), _) => b,
+            _ => self.get(Op::IntBinary(op, a, b), Ty::Int),
+        }
     }
 
     pub(super) fn overflows(&mut self, op: IntOp, signed: Signed, a: Value, b: Value) -> Value {

@@ -87,13 +87,19 @@ impl<'n> Graph<'n> {
 
     /// Those of the inputs in `asked` (bit i stands for input i) that most frames have that a chain with such wishes is
     /// for. That is a guess, and good for speed alone.
-    ///
-    /// Layers that may be left out, as tags, are not among them, and of those that stand in for each other, as TCP and
-    /// UDP, counts what they have in common; they are known by that there is such a thing. Else the way is taken on
-    /// which most is wanted.
     pub(super) fn usual(&self, asked: u64) -> u64 {
+        let of_all = |alike: &Vec<Node>| alike.iter().fold(asked, |all, node| all & self.gives(*node));
+        self.usual_layers(asked).iter().fold(0, |usual, alike| usual | of_all(alike))
+    }
+
+    /// The layers that most frames have that a chain is for that asks for these inputs, from the first of a frame on:
+    /// those that stand in for each other, as TCP and UDP, are in one place.
+    ///
+    /// Layers that may be left out, as tags, are not among them, and those stand in for each other that have something
+    /// in common. Else the way is taken on which most is wanted.
+    pub(super) fn usual_layers(&self, asked: u64) -> Vec<Vec<Node>> {
         let reach = self.reach(asked);
-        let (mut usual, mut nodes) = (0, self.roots.clone());
+        let (mut usual, mut nodes) = (Vec::new(), self.roots.clone());
         loop {
             let gives = |node: Node| self.gives(node) & asked;
             let shares = |node: &Node| {
@@ -105,11 +111,11 @@ impl<'n> Graph<'n> {
                 0 => nodes.iter().copied().min_by_key(|node| reach[node].count_zeros()).into_iter().collect(),
                 most => nodes.iter().copied().filter(|node| shares(node).count_ones() == most).collect(),
             };
-            usual |= alike.iter().fold(asked, |all, node| all & self.gives(*node));
             let behind: Vec<Node> = alike.iter().flat_map(|node| self.onward(*node)).collect();
             let is_left_out = |node: &Node| self.onward(*node).any(|to| behind.contains(&to));
             let is_of_all = |to: &Node| alike.iter().all(|node| self.onward(*node).any(|other| other == *to));
             nodes = behind.iter().copied().filter(|node| !is_left_out(node) && is_of_all(node)).collect();
+            usual.push(alike);
         }
     }
 

@@ -88,6 +88,9 @@ struct Header<'h, 'n> {
     protocol: &'n Protocol,
     wanted: &'h [Wanted],
     slack: Option<Value>,
+    /// Where frames go of which the header is longer than it must be, or that have more in other frames, if this is
+    /// code for all others; nothing that was given in front of it does any harm there.
+    unusual: Option<(BlockId, Vec<Value>)>,
     /// What is wanted of the first such layer is given only where this holds, if there is something.
     is_first: Option<Value>,
     /// Gives are made only where this holds, if there is something.
@@ -137,17 +140,17 @@ impl Out {
 }
 
 /// Reads a header: gives what is wanted of it, refuses frames that break its rules, and tells what it carries. `next`
-/// are the indices of [`Protocol::next`] that matter; `is_first` says whether no such layer
-/// was met before; `slack` is how
-/// many bytes more than there are the layer may say that it has, if that may be any.
+/// are the indices of [`Protocol::next`] that matter; `is_first` says whether no such layer was met before; `slack` is
+/// how many bytes more than there are the layer may say that it has, if that may be any. Where there is a place for
+/// frames that are `unusual`, it reads the header of the others.
 pub(super) fn read(
     out: &mut Out,
     protocol: &Protocol,
     layer: Extent,
     wanted: &[Wanted],
     next: &[usize],
-    is_first: Option<Value>,
-    slack: Option<Value>,
+    (is_first, slack): (Option<Value>, Option<Value>),
+    unusual: Option<(BlockId, Vec<Value>)>,
 ) -> Read {
     let cursor = Cursor { base: layer.at, bits: 0 };
     let passed = Some(Num { value: out.b.int(0), min: 0, max: 0 });
@@ -156,6 +159,7 @@ pub(super) fn read(
         protocol,
         wanted,
         slack,
+        unusual,
         is_first,
         gives_if: None,
         needed: needed(protocol, wanted, next, slack.is_some()),
@@ -227,16 +231,17 @@ impl<'n> Header<'_, 'n> {
         let header_end = self.here();
         self.header_end = Some(header_end);
         self.header_bytes = self.passed_here();
-        if protocol.header_max != protocol.header_min {
+        if protocol.header_max != protocol.header_min && header_end != first {
             self.refuse_behind(header_end, end, "truncated", protocol.line);
         }
         if let Some(length) = &protocol.length {
             let length = self.number(length);
             let stop = self.sum(at, length);
             self.refuse_behind(header_end, stop, "a length that is shorter than the header", protocol.line);
-            let limit = self.slack.map_or(end, |value| self.sum(end, Num { value, min: 0, max: u64::MAX }));
+            let slack = self.slack.filter(|slack| self.out.b.known_int(*slack) != Some(0));
+            let limit = slack.map_or(end, |value| self.sum(end, Num { value, min: 0, max: u64::MAX }));
             self.refuse_behind(stop, limit, "a length that is beyond the end", protocol.line);
-            self.layer.end = match self.slack {
+            self.layer.end = match slack {
                 Some(_) => self.out.b.int_binary(IntOp::UMin, stop, end),
                 None => stop,
             };
@@ -263,9 +268,22 @@ impl<'n> Header<'_, 'n> {
         let slack = self.slack?;
         let field = self.protocol.more_fragments().and_then(|field| self.known.fields.get(&field).copied());
         let Some(more) = field else { return Some(slack) };
+        if self.is_usual_if_zero(more.value) {
+            return Some(slack);
+        }
         let by = self.out.b.int(i64::from(SLACK_BITS));
         let more = self.out.b.int_binary(IntOp::Shl, more.value, by);
         Some(self.out.b.int_binary(IntOp::Or, slack, more))
+    }
+
+    /// If this is for usual frames: others, in which a number is not 0, go where such do.
+    fn is_usual_if_zero(&mut self, number: Value) -> bool {
+        let Some(unusual) = self.unusual.clone() else { return false };
+        let (zero, goes_on) = (self.out.b.int(0), self.out.b.block());
+        let is_zero = self.out.b.int_compare(IntCmp::Eq, number, zero);
+        self.out.b.branch_with(is_zero, (goes_on, Vec::new()), unusual);
+        self.out.b.switch(goes_on);
+        true
     }
 
     // ---- items ----
@@ -304,7 +322,10 @@ impl<'n> Header<'_, 'n> {
                 self.found(id, value, (value, place));
             }
             Width::Bytes { count, max } => {
-                let count_value = self.number(count);
+                let mut count_value = self.number(count);
+                if count_value.min == 0 && count_value.max > 0 && self.is_usual_if_zero(count_value.value) {
+                    count_value = Num { value: self.out.b.int(0), min: 0, max: 0 };
+                }
                 let most = self.out.b.int(i64::from(*max));
                 if count_value.max > u64::from(*max) {
                     let over = self.out.b.int_compare(IntCmp::ULt, most, count_value.value);
@@ -510,41 +531,63 @@ impl<'n> Header<'_, 'n> {
     fn verify(&mut self, id: FieldId, field: &'n Field) {
         let Some(found) = self.known.fields.get(&id).copied() else { return };
         let name = &field.name;
-        let wrong = match &field.rule {
+        if let Some((wrong, what)) = self.breaks_rule(id, field, found) {
+            self.refuse_found(found, wrong, &what, field.line);
+        }
+        if let Some(check) = &field.check {
+            let holds = self.truth(check);
+            let unmet = self.out.b.not(holds);
+            self.refuse_found(found, unmet, &format!("{name} does not pass its CHECK"), field.line);
+        }
+    }
+
+    /// Refuses frames in which a field is there and wrong.
+    fn refuse_found(&mut self, found: Found, wrong: Value, what: &str, line: u32) {
+        let wrong = match found.present {
+            Some(present) => self.out.b.and(present, wrong),
+            None => wrong,
+        };
+        self.out.refuse_if(wrong, &self.protocol.name, what, line);
+    }
+
+    /// Whether a field is not what its rule says, and what is to be told then.
+    fn breaks_rule(&mut self, id: FieldId, field: &'n Field, found: Found) -> Option<(Value, String)> {
+        let name = &field.name;
+        match &field.rule {
             Rule::Constant(n) => {
                 let wanted = self.out.b.int(*n as i64);
-                let wrong = self.out.b.int_compare(IntCmp::Ne, found.value, wanted);
+                let wrong = self.is_not(id, found, wanted);
                 Some((wrong, format!("{name} is not {n}")))
             }
             Rule::Computed(Expr::Checksum(Checksum::Header)) => {
-                let wrong = self.header_sum_is_wrong();
-                Some((wrong, format!("{name} does not hold")))
+                Some((self.header_sum_is_wrong(), format!("{name} does not hold")))
             }
             // Where the layer ends was made of this field.
             Rule::Computed(expr) if self.is_own_length(id, expr) => None,
             Rule::Computed(expr) if expr.is_verified() => {
                 let computed = self.number(expr).value;
-                let mut wrong = self.out.b.int_compare(IntCmp::Ne, found.value, computed);
-                if let Some(slack) = self.slack.filter(|_| expr.looks_behind()) {
-                    let zero = self.out.b.int(0);
-                    let is_whole = self.out.b.int_compare(IntCmp::Eq, slack, zero);
-                    wrong = self.out.b.and(wrong, is_whole);
-                }
+                let slack = self.slack.filter(|slack| self.out.b.known_int(*slack) != Some(0));
+                let wrong = match slack.filter(|_| expr.looks_behind()) {
+                    None => self.is_not(id, found, computed),
+                    Some(slack) => {
+                        let wrong = self.out.b.int_compare(IntCmp::Ne, found.value, computed);
+                        let zero = self.out.b.int(0);
+                        let is_whole = self.out.b.int_compare(IntCmp::Eq, slack, zero);
+                        self.out.b.and(wrong, is_whole)
+                    }
+                };
                 Some((wrong, format!("{name} is not what it says")))
             }
             _ => None,
-        };
-        let unmet = field.check.as_ref().map(|check| {
-            let holds = self.truth(check);
-            (self.out.b.not(holds), format!("{name} does not pass its CHECK"))
-        });
-        for (wrong, what) in wrong.into_iter().chain(unmet) {
-            let wrong = match found.present {
-                Some(present) => self.out.b.and(present, wrong),
-                None => wrong,
-            };
-            self.out.refuse_if(wrong, &self.protocol.name, &what, field.line);
         }
+    }
+
+    /// Whether a field is not what it must be, which frames are refused for. If that is a constant, it is known behind.
+    fn is_not(&mut self, id: FieldId, found: Found, wanted: Value) -> Value {
+        if found.present.is_none() && self.out.b.known_int(wanted).is_some() {
+            self.known.fields.insert(id, Found { value: wanted, ..found });
+        }
+        self.out.b.int_compare(IntCmp::Ne, found.value, wanted)
     }
 
     /// Whether a field says where its layer ends, and is computed from just that.

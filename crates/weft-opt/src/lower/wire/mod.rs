@@ -26,6 +26,8 @@ use weft_ir::passes;
 
 /// Layers that a chain may ask about if they may come in a circle: those that were met are the bits of a word.
 const MET_MAX: usize = 64;
+/// Usual layers in a row that are read by code of their own.
+const USUAL_MAX: usize = 4;
 /// The protocol of labels behind which fragments are known.
 const LABELS: &str = "mpls";
 
@@ -61,7 +63,16 @@ pub(super) fn frames(
     }
     let is_label = |(id, level): &Node| *level == 0 && protocols[usize::from(id.0)].name == LABELS;
     let has_labels = (inherited != 0 || !carried.is_empty()) && graph.order.iter().any(is_label);
-    let mut parser = Parser { graph: &graph, out: Out::new("parse"), blocks: BTreeMap::new(), round: None };
+    let mut parser = Parser {
+        graph: &graph,
+        out: Out::new("parse"),
+        blocks: BTreeMap::new(),
+        round: None,
+        gate: None,
+        usual: graph.usual_layers(asked),
+        copies: Vec::new(),
+        entered: BTreeSet::new(),
+    };
     parser.make();
     let Out { b, mut checks, .. } = parser.out;
     let (parser, usual) = (passes::clean(b.finish()), graph.usual(asked));
@@ -225,6 +236,25 @@ struct Parser<'g, 'n> {
     blocks: BTreeMap<Node, BlockId>,
     /// Where layers are counted. Parameters: which layer, by its index in the order, and those of its block.
     round: Option<BlockId>,
+    /// By which all ways from usual layers lead there, with the same parameters. What a compiler makes in front of a
+    /// loop is made there, and not for usual frames.
+    gate: Option<BlockId>,
+    /// The layers that most frames have, which are read a second time in front of all others, each for the ways to it:
+    /// where they lie is known there.
+    usual: Vec<Vec<Node>>,
+    /// Those of them that are still to be read.
+    copies: Vec<Copy>,
+    /// Layers to which ways lead from those, beside those that are counted.
+    entered: BTreeSet<Node>,
+}
+
+/// A layer that is read by code of its own, for frames that came to it by one way.
+struct Copy {
+    block: BlockId,
+    node: Node,
+    way: Way,
+    /// How many layers are in front of it.
+    nth: usize,
 }
 
 /// What is passed from layer to layer.
@@ -256,8 +286,13 @@ impl Parser<'_, '_> {
         }
         if is_cyclic {
             self.round = Some(self.out.b.scan_block(u64::from(LAYERS_MAX) + 1));
+            self.gate = Some(self.out.b.block());
         }
         self.enter(&start);
+        while let Some(Copy { block, node, way, nth }) = self.copies.pop() {
+            self.out.b.switch(block);
+            self.read(node, way, Some(nth + 1));
+        }
         self.count();
         for node in self.graph.order.clone() {
             self.layer(node);
@@ -273,11 +308,11 @@ impl Parser<'_, '_> {
         for root in others {
             let is_it = self.begins_with(*root, way.extent.at);
             let other = self.out.b.block();
-            let (block, args) = self.way_to(*root, way);
+            let (block, args) = self.usual_way_to(*root, way, Some(0));
             self.out.b.branch_with(is_it, (block, args), (other, Vec::new()));
             self.out.b.switch(other);
         }
-        let (block, args) = self.way_to(*last, way);
+        let (block, args) = self.usual_way_to(*last, way, Some(0));
         self.out.b.jump(block, args);
     }
 
@@ -294,9 +329,49 @@ impl Parser<'_, '_> {
         self.out.b.int_compare(IntCmp::Eq, number, wanted)
     }
 
-    /// Where the way to a layer begins: its block, or the one that counts if it may be met again.
-    fn way_to(&mut self, to: Node, way: &Way) -> (BlockId, Vec<Value>) {
-        match self.round {
+    /// As [`Parser::way_to`]; a layer that is usual as the `nth` is read by code of its own.
+    fn usual_way_to(&mut self, to: Node, way: &Way, nth: Option<usize>) -> (BlockId, Vec<Value>) {
+        let is_payload = self.graph.protocols[usize::from(to.0.0)].malformed_is_payload;
+        let Some(nth) = nth else { return self.way_to(to, way, self.round) };
+        if !self.is_usual(to, nth) || is_payload {
+            return match self.is_counted(to) {
+                true => self.way_to(to, way, self.gate),
+                false => self.way_in(to, way),
+            };
+        }
+        let (block, mut way) = (self.out.b.block(), way.clone());
+        if let Some((n, _)) = &mut way.met
+            && self.is_counted(to)
+        {
+            // No way is as long as too many.
+            let one = self.out.b.int(1);
+            *n = self.out.b.int_binary(IntOp::Add, *n, one);
+        }
+        self.copies.push(Copy { block, node: to, way, nth });
+        (block, Vec::new())
+    }
+
+    /// Where a way from usual layers to another begins, which is not counted again: where layers may go in a circle,
+    /// all that may be met again stands behind the block that counts.
+    fn way_in(&mut self, to: Node, way: &Way) -> (BlockId, Vec<Value>) {
+        let (Some(gate), Some((n, met))) = (self.gate, way.met) else {
+            return (self.blocks[&to], way.args());
+        };
+        self.entered.insert(to);
+        let (which, one) = (self.out.b.int(self.index(to)), self.out.b.int(1));
+        let n = self.out.b.int_binary(IntOp::Sub, n, one);
+        let way = Way { met: Some((n, met)), ..way.clone() };
+        (gate, [which].into_iter().chain(way.args()).collect())
+    }
+
+    /// Whether most frames have a layer as the `nth`.
+    fn is_usual(&self, layer: Node, nth: usize) -> bool {
+        nth < USUAL_MAX && self.usual.get(nth).is_some_and(|alike| alike.contains(&layer))
+    }
+
+    /// Where the way to a layer begins: its block, or, if it may be met again, the one that counts, or that leads there.
+    fn way_to(&mut self, to: Node, way: &Way, count: Option<BlockId>) -> (BlockId, Vec<Value>) {
+        match count {
             Some(round) if self.is_counted(to) => {
                 let which = self.out.b.int(self.index(to));
                 (round, [which].into_iter().chain(way.args()).collect())
@@ -316,7 +391,11 @@ impl Parser<'_, '_> {
 
     /// The block through which all layers go that may be met again.
     fn count(&mut self) {
-        let Some(round) = self.round else { return };
+        let Some((round, gate)) = self.round.zip(self.gate) else { return };
+        let n_params = 5 + usize::from(self.graph.has_fragments);
+        let args = (0..n_params).map(|_| self.out.b.param(gate, Ty::Int)).collect();
+        self.out.b.switch(gate);
+        self.out.b.jump(round, args);
         let [which, at, end] = [(); 3].map(|()| self.out.b.param(round, Ty::Int));
         let slack = self.graph.has_fragments.then(|| self.out.b.param(round, Ty::Int));
         let [n, met] = [(); 2].map(|()| self.out.b.param(round, Ty::Int));
@@ -333,8 +412,10 @@ impl Parser<'_, '_> {
         let mut targets: Vec<Node> = self.graph.roots.iter().copied().chain(backs).collect();
         targets.sort_unstable();
         targets.dedup();
-        let blocks = targets.iter().map(|target| (self.blocks[target], way.args())).collect();
-        self.choose(which, &targets, blocks);
+        let entered = self.entered.iter().copied().filter(|to| !targets.contains(to));
+        let entries: Vec<Node> = targets.iter().copied().chain(entered).collect();
+        let blocks = entries.iter().map(|target| (self.blocks[target], way.args())).collect();
+        self.choose(which, &entries, blocks);
         self.out.b.switch(too_many);
         let ends = targets.iter().map(|target| (self.end_of_too_many(*target), Vec::new())).collect();
         self.choose(which, &targets, ends);
@@ -365,20 +446,25 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// One layer: its header, and the way to the next.
+    /// One layer, wherever it lies.
     fn layer(&mut self, node: Node) {
-        let graph = self.graph;
-        let protocol = &graph.protocols[usize::from(node.0.0)];
         let block = self.blocks[&node];
         let [at, end] = [(); 2].map(|()| self.out.b.param(block, Ty::Int));
-        let slack = graph.has_fragments.then(|| self.out.b.param(block, Ty::Int));
+        let slack = self.graph.has_fragments.then(|| self.out.b.param(block, Ty::Int));
         let met = self.round.is_some().then(|| {
             let [n, which] = [(); 2].map(|()| self.out.b.param(block, Ty::Int));
             (n, which)
         });
         self.out.b.switch(block);
+        self.read(node, Way { extent: Extent { at, end }, slack, met }, None);
+    }
+
+    /// The header of a layer, and the way to the next: to a usual one where the layer stands in front of the `behind`th
+    /// that may be.
+    fn read(&mut self, node: Node, way: Way, behind: Option<usize>) {
+        let graph = self.graph;
+        let protocol = &graph.protocols[usize::from(node.0.0)];
         let wanted = graph.wanted.get(&node).map(Vec::as_slice).unwrap_or_default();
-        let (first, met) = self.meet(node, met, wanted.iter().any(|wanted| !wanted.last));
         let mut edges: Vec<(usize, Node)> = graph
             .edges(node)
             .map(|(next, to)| {
@@ -387,18 +473,23 @@ impl Parser<'_, '_> {
             .collect();
         // No two of them hold, so that those may be asked first which most frames take: those that do not go in a
         // circle, and those behind which there is little.
-        edges.sort_by_key(|(_, to)| (self.is_counted(*to), graph.edges(*to).count()));
+        let is_usual = |to: Node| behind.is_some_and(|nth| self.is_usual(to, nth));
+        edges.sort_by_key(|(_, to)| (!is_usual(*to), self.is_counted(*to), graph.edges(*to).count()));
+        let goes_on = edges.iter().any(|(_, to)| is_usual(*to));
+        let is_plain = behind.is_some() && (goes_on || protocol.more_fragments().is_some());
+        let unusual = is_plain.then(|| self.way_in(node, &way));
         let next: Vec<usize> = edges.iter().map(|(at, _)| *at).collect();
-        let extent = Extent { at, end };
+        let Way { extent, slack, met } = way;
+        let (first, met) = self.meet(node, met, wanted.iter().any(|wanted| !wanted.last));
         if protocol.malformed_is_payload {
             self.look_first(protocol, extent, slack);
         }
-        let read = header::read(&mut self.out, protocol, extent, wanted, &next, first, slack);
+        let read = header::read(&mut self.out, protocol, extent, wanted, &next, (first, slack), unusual);
         self.out.payload = None;
         let way = Way { extent: read.payload, slack: read.slack, met };
         for ((_, to), condition) in edges.iter().zip(read.conditions) {
             let other = self.out.b.block();
-            let (block, args) = self.way_to(*to, &way);
+            let (block, args) = self.usual_way_to(*to, &way, behind);
             self.out.b.branch_with(condition, (block, args), (other, Vec::new()));
             self.out.b.switch(other);
         }
@@ -409,7 +500,7 @@ impl Parser<'_, '_> {
     /// whole before it is read.
     fn look_first(&mut self, protocol: &Protocol, extent: Extent, slack: Option<Value>) {
         self.out.payload = Some(self.out.b.block_that(Terminator::Forward));
-        header::read(&mut self.out, protocol, extent, &[], &[], None, slack);
+        header::read(&mut self.out, protocol, extent, &[], &[], (None, slack), None);
     }
 
     /// Whether a layer is met for the first time, if it may be met again and something is wanted of the first; and what
