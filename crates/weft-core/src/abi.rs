@@ -72,7 +72,7 @@ pub struct Cx<'a> {
     /// 0 where code may put nothing in front of the frame itself; else one more than there are bytes of room
     /// ([`Outcome::pushed`]).
     pub front: u64,
-    /// 1 where code that parses a frame has had it pass as well.
+    /// 1 where code for usual frames alone has had one pass.
     pub passed: u64,
     /// What the program has noted of the tuple as it looked ahead. Without it the pass does the same, and looks itself.
     pub noted: Noted<'a>,

@@ -90,15 +90,15 @@ pub trait Program: Send + Sync + fmt::Debug {
         })
     }
 
-    /// Whether it has code that parses frames and has them pass at once ([`Program::pass_through`]), and that pays in
-    /// this state as it is now.
+    /// Whether it has code that parses usual frames and has them pass at once ([`Program::pass_through`]), and that pays
+    /// in this state as it is now.
     fn goes_through(&self, state: &State) -> bool {
         let _ = state;
         false
     }
 
-    /// Parses frames by `parser`, and has each pass before the next is parsed. Nobody asks for it where it does not
-    /// pay.
+    /// Has each frame pass before the next is parsed; those that are not usual are parsed by `parser`. Nobody asks for
+    /// it where it does not pay.
     fn pass_through<'a>(
         &self,
         parser: &dyn Program,
@@ -106,12 +106,7 @@ pub trait Program: Send + Sync + fmt::Debug {
         batch: Through<'a, '_>,
         left: Left<'_>,
     ) -> (usize, Option<Halt>) {
-        let parse = |cx: &mut Cx<'a>, frame: &mut [u8]| {
-            let mut of_frame = cx.on(frame);
-            parser.run(&mut of_frame, usize::MAX);
-            cx.present = of_frame.present;
-        };
-        batch.each(cx, left, parse, |cx, frame| self.run_on(cx, frame))
+        batch.each(parser, cx, left, |_, _| {}, |cx, frame| self.run_on(cx, frame))
     }
 
     /// Whether it may change the frames that it is given.

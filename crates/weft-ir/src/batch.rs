@@ -8,6 +8,8 @@ use weft_core::ahead::Notes;
 use weft_core::frame::{BATCH_MAX, Frame, Pool};
 use weft_core::hash;
 
+use crate::backend::Program;
+
 /// Frames that a parser is to look at.
 #[derive(Debug)]
 pub struct Parsing<'a> {
@@ -197,14 +199,16 @@ pub enum Halt {
 }
 
 impl<'a> Through<'a, '_> {
-    /// Parses each frame by `parse`, which may have it pass as well ([`Cx::passed`]), and has others pass by `pass`. How
-    /// many did so that `left` takes what they left, and why those behind them did not.
+    /// Has each frame that is usual pass by `usual`, which says so ([`Cx::passed`]) and has left slots only where it has
+    /// left edits, too; parses others by `parser`, and has them pass by `pass`. How many did so that `left` takes what
+    /// they left, and why those behind them did not.
     #[inline(always)]
     pub fn each(
         self,
+        parser: &dyn Program,
         cx: &mut Cx<'a>,
         left: Left<'_>,
-        mut parse: impl FnMut(&mut Cx<'a>, &mut [u8]),
+        mut usual: impl FnMut(&mut Cx<'a>, &mut [u8]),
         mut pass: impl FnMut(&mut Cx<'a>, &mut [u8]),
     ) -> (usize, Option<Halt>) {
         let slots = self.slots.chunks_exact_mut(self.stride);
@@ -212,11 +216,20 @@ impl<'a> Through<'a, '_> {
         for ((frame, slots), present) in self.frames.iter_mut().zip(slots).zip(self.present) {
             begin(cx, frame, (self.now, self.seed));
             (cx.given, cx.present, cx.passed) = (slots, self.always, 0);
-            parse(cx, self.pool.bytes_mut(frame));
+            usual(cx, self.pool.bytes_mut(frame));
+            let is_usual = cx.passed != 0;
+            if !is_usual {
+                let mut of_frame = cx.on(self.pool.bytes(frame));
+                parser.run(&mut of_frame, usize::MAX);
+                cx.present = of_frame.present;
+            } else if is_plain(cx.out, self.leaves_more) {
+                passed += 1;
+                continue;
+            }
             *present = cx.present;
             let slots: &'a mut [Slot] = core::mem::take(&mut cx.given);
             cx.slots = slots;
-            if cx.passed == 0 {
+            if !is_usual {
                 if cx.out.verdict != Verdict::Forward {
                     cx.out.verdict = Verdict::Forward;
                     return (passed, Some(Halt::Malformed(cx.out.line)));

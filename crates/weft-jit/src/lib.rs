@@ -50,7 +50,7 @@ use frame::{AheadEntry, Entry, VecWords};
 use memory::Code;
 use std::sync::Arc;
 use translate::analysis::table_of;
-use translate::{Constants, Plan, Through as ThroughChain};
+use translate::{Constants, Plan, UsualWay};
 use weft_core::abi::{CodeId, Cx, REGION_BODY, State};
 use weft_core::ahead::Notes;
 use weft_ir::backend::{Backend, Program, Unsupported};
@@ -137,7 +137,7 @@ impl Jit {
         let ahead =
             (looks_ahead && asks_tables).then(|| Ahead::compile(isa, &mut plan, self.always_looks_ahead));
         let ahead = ahead.transpose()?.flatten();
-        let through = (event == Event::Request).then(|| Fused::compile(&plan)).transpose()?.flatten();
+        let usual = (event == Event::Request).then(|| OfUsual::compile(&plan)).transpose()?.flatten();
         let translate = |builder: FunctionBuilder<'_>| translate::translate(&plan, builder);
         let (code, constants) = WORKSPACE.with_borrow_mut(|workspace| workspace.code(isa, translate))?;
         let compile_ns = began.zip(self.clock).map_or(0, |(began, clock)| clock().saturating_sub(began));
@@ -150,7 +150,7 @@ impl Jit {
             code,
             _constants: constants,
             ahead,
-            through,
+            usual,
             compile_ns,
         })
     }
@@ -273,7 +273,7 @@ pub struct Segment {
     /// What `code` points to.
     _constants: Constants,
     ahead: Option<Ahead>,
-    through: Option<Fused>,
+    usual: Option<OfUsual>,
     compile_ns: u64,
 }
 
@@ -304,14 +304,14 @@ impl Ahead {
     }
 }
 
-/// The code that parses frames and has usual ones pass.
-struct Fused {
+/// The code that parses usual frames and has them pass.
+struct OfUsual {
     code: Code,
     /// What `code` points to.
     _constants: Constants,
 }
 
-impl Fused {
+impl OfUsual {
     /// None if there are no usual frames, or a pass changes more than their fields.
     fn compile(plan: &Plan<'_>) -> Result<Option<Self>, Unsupported> {
         // Where it pays to look ahead, frames are parsed in front of that.
@@ -319,8 +319,8 @@ impl Fused {
         let parser = plan.chain.parts(Event::Parse).pop().filter(|part| !part.function.blocks.is_empty());
         let Some(parser) = parser else { return Ok(None) };
         accept(parser.function, plan.chain, Event::Parse)?;
-        let Some(through) = ThroughChain::of(plan, parser) else { return Ok(None) };
-        let translate = |builder: FunctionBuilder<'_>| through.translate(plan, builder);
+        let Some(way) = UsualWay::of(plan, parser) else { return Ok(None) };
+        let translate = |builder: FunctionBuilder<'_>| way.translate(plan, builder);
         let (code, constants) = WORKSPACE.with_borrow_mut(|workspace| workspace.code(plan.isa, translate))?;
         Ok(Some(Self { code, _constants: constants }))
     }
@@ -483,25 +483,24 @@ impl Program for Segment {
     }
 
     fn goes_through(&self, state: &State) -> bool {
-        self.through.is_some() && !self.pays_ahead(state)
+        self.usual.is_some() && !self.pays_ahead(state)
     }
 
     fn pass_through<'a>(
         &self,
-        _: &dyn Program,
+        parser: &dyn Program,
         cx: &mut Cx<'a>,
         batch: Through<'a, '_>,
         left: Left<'_>,
     ) -> (usize, Option<Halt>) {
         self.shape.check_all_but(cx, batch.stride, batch.stride);
-        let through = self.through.as_ref().expect("nobody asks for it where it does not pay");
+        let usual = self.usual.as_ref().expect("nobody asks for it where it does not pay");
         let nothing = NOTHING_NOTED.as_ptr();
-        let parse = |cx: &mut Cx<'a>, frame: &mut [u8]| {
-            // SAFETY: as in `parse_all`: each is given as many slots as the shape was held against, and the parser
-            // gives no more than the pass reads.
-            unsafe { self.enter_on(&through.code, cx, (frame, 0), nothing) }
+        let by_usual = |cx: &mut Cx<'a>, frame: &mut [u8]| {
+            // SAFETY: as in `parse_all`; it writes to as many slots as the shape was held against.
+            unsafe { self.enter_on(&usual.code, cx, (frame, 0), nothing) }
         };
-        batch.each(cx, left, parse, |cx, frame| {
+        batch.each(parser, cx, left, by_usual, |cx, frame| {
             // SAFETY: as in `parse_all`.
             unsafe { self.enter_on(&self.code, cx, (frame, 0), nothing) }
         })

@@ -174,7 +174,7 @@ impl Pool {
 
     /// A packet of so many bytes, which still hold what was last in the buffer: the caller writes all of them. `None`,
     /// and counted: there is no buffer, or none that is large enough.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, bytes: usize) -> Option<Frame> {
         let buffer = match bytes {
             0..=SMALL_PACKET_MAX => self.free_small.pop(),
@@ -195,7 +195,7 @@ impl Pool {
     }
 
     /// A packet with these bytes. `None` as for [`Pool::take`].
-    #[inline]
+    #[inline(always)]
     pub fn take_filled(&mut self, bytes: &[u8]) -> Option<Frame> {
         let frame = self.take(bytes.len())?;
         self.bytes_mut(&frame).copy_from_slice(bytes);

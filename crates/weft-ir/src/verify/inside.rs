@@ -55,8 +55,8 @@ pub fn reads_inside(function: &Function) -> BTreeMap<Value, Place> {
 /// How frames leave a parser by a way that does not part and meet again, so that all it gives on it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exit {
-    /// The block that ends with FORWARD.
-    pub block: BlockId,
+    /// The blocks on the way, from the one that ends with FORWARD back to the first.
+    pub way: Vec<BlockId>,
     /// The inputs that are given on the way, with both words, as far as they are.
     pub gives: BTreeMap<InputId, (Value, Option<Value>)>,
     /// How many bytes a frame has at least that comes here.
@@ -74,9 +74,10 @@ pub fn exits(function: &Function) -> Vec<Exit> {
         block.end.jumps().iter().for_each(|jump| ways_in[jump.block.0 as usize].push(from));
     }
     let exit = |at: usize| {
-        let mut gives = BTreeMap::new();
+        let (mut gives, mut way) = (BTreeMap::new(), Vec::new());
         let mut block = at;
         loop {
+            way.push(BlockId(block as u32));
             for inst in function.blocks[block].insts.iter().rev() {
                 if let Op::Give(input, a, b) = inst.op {
                     // What is given last holds.
@@ -89,7 +90,7 @@ pub fn exits(function: &Function) -> Vec<Exit> {
                 _ => return None,
             }
         }
-        Some(Exit { block: BlockId(at as u32), gives, frame_min: known.frame_min(at) })
+        Some(Exit { way, gives, frame_min: known.frame_min(at) })
     };
     let ends = function.blocks.iter().enumerate().filter(|(_, block)| block.end == Terminator::Forward);
     ends.filter_map(|(at, _)| exit(at)).collect()
@@ -303,7 +304,8 @@ mod tests {
         let function = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("the text is one");
         let gives =
             BTreeMap::from([(InputId(0), (Value(0), None)), (InputId(1), (Value(3), Some(Value(0))))]);
-        assert_eq!(exits(&function), [Exit { block: BlockId(6), gives, frame_min: 34 }]);
+        let way = [6, 3, 1, 0].map(BlockId).to_vec();
+        assert_eq!(exits(&function), [Exit { way, gives, frame_min: 34 }]);
     }
 
     /// A header of 20 bytes behind one of 14, as parsers ask for it; `LIMIT` and `NEXT` are put in.

@@ -36,8 +36,8 @@ use cranelift_codegen::isa::{OwnedTargetIsa, TargetFrontendConfig};
 use cranelift_frontend::{FuncInstBuilder, FunctionBuilder, Variable};
 use matching::FewKey;
 use patch::Patches;
-pub(crate) use through::Through;
-use through::{Found, Lane};
+pub(crate) use through::UsualWay;
+use through::{Arg, Found, Lane};
 use usual::{Assumed, Usual};
 use weft_core::abi::{Counters, Cx, Fault, Outcome, Parts, State};
 use weft_core::table::{ColumnRef, Scalars};
@@ -202,11 +202,11 @@ struct Segment<'a, 'f> {
     copies: bool,
     /// What is known of the tuples for which code is made.
     assumed: Assumed,
-    /// It parses frames, and has usual ones pass.
-    parses: bool,
-    /// Where those go that the parser lets go on, while that is translated.
+    /// It is for usual frames, which it parses.
+    is_usual_way: bool,
+    /// The parser's part of that, while it is translated.
     lane: Option<Lane>,
-    /// What it has found of them.
+    /// What the parser has found.
     found: Found,
     /// The keys of matches of few rows that all passes ask, and those of them that have been made.
     few_keys: Vec<FewKey>,
@@ -253,7 +253,7 @@ impl<'a, 'f> Segment<'a, 'f> {
             patches: Patches::default(),
             copies: false,
             assumed: Assumed::default(),
-            parses: false,
+            is_usual_way: false,
             lane: None,
             found: Found::default(),
             few_keys: Vec::new(),
@@ -694,7 +694,9 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         }
         let order = self.facts.order.clone();
         for id in order {
-            self.block(id)?;
+            if self.way_out(id).is_none() {
+                self.block(id)?;
+            }
         }
         self.segment.has_left |= analysis::leaves(self.function);
         Ok(())
@@ -775,7 +777,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             Op::Give(input, ..) => bits | 1 << input.0,
             _ => bits,
         });
-        if given != 0 {
+        if given != 0 && self.segment.lane.is_none() {
             self.segment.make_present(given);
         }
         self.terminator(id, &block.end)
@@ -831,6 +833,10 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                 return Err(Unsupported { reason: "a block has no end".into(), line: 0 });
             }
             Terminator::Jump(jump) => {
+                if let Some(out) = self.way_out(jump.block) {
+                    self.segment.builder.ins().jump(out, []);
+                    return Ok(());
+                }
                 self.count_visit(from, jump.block);
                 let args = self.args(jump)?;
                 let block = self.blocks[jump.block.0 as usize];
@@ -857,11 +863,14 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             }
             Terminator::Forward => {
                 self.leave();
-                match self.segment.lane.as_ref().and_then(|lane| lane.way_from(from)) {
-                    Some((lane, args)) => {
-                        let args = args.into_iter().map(|arg| Ok(self.get(arg)?.one().into()));
+                match self.segment.lane.as_ref().and_then(|lane| lane.end_of(from)) {
+                    Some((pass, args)) => {
+                        let args = args.into_iter().map(|arg| match arg {
+                            Arg::Found(value) => Ok(self.get(value)?.one().into()),
+                            Arg::Number(n) => Ok(self.segment.int(n).into()),
+                        });
                         let args: Vec<clif::BlockArg> = args.collect::<Result<_, Unsupported>>()?;
-                        self.segment.builder.ins().jump(lane, &args);
+                        self.segment.builder.ins().jump(pass, &args);
                     }
                     None => _ = self.segment.builder.ins().jump(self.next, []),
                 }
@@ -920,7 +929,15 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
     }
 
     /// Where a branch goes: to the block itself, or to one in which visits of a scan are counted.
+    /// Where frames go in the place of a block that is not on the way of usual ones.
+    fn way_out(&self, block: BlockId) -> Option<clif::Block> {
+        self.segment.lane.as_ref()?.out_to(block)
+    }
+
     fn branch_block(&mut self, jump: &Jump) -> clif::Block {
+        if let Some(out) = self.way_out(jump.block) {
+            return out;
+        }
         if !self.has_own_way(jump) {
             return self.blocks[jump.block.0 as usize];
         }
@@ -932,12 +949,19 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
     }
 
     fn branch_args(&mut self, jump: &Jump) -> Result<Vec<clif::BlockArg>, Unsupported> {
-        if self.has_own_way(jump) { Ok(Vec::new()) } else { self.args(jump) }
+        if self.has_own_way(jump) || self.way_out(jump.block).is_some() {
+            Ok(Vec::new())
+        } else {
+            self.args(jump)
+        }
     }
 
     /// Whether there is a block between a branch and where it goes: scans are counted there, and what a failure hands
     /// on is computed there, and not on the way that does not fail.
     fn has_own_way(&self, jump: &Jump) -> bool {
+        if self.way_out(jump.block).is_some() {
+            return false;
+        }
         let fails = matches!(self.function.blocks[jump.block.0 as usize].end, Terminator::Fail { .. });
         self.is_scan(jump.block) || fails && !jump.args.iter().all(|arg| self.facts.is_constant(*arg))
     }
@@ -1001,7 +1025,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
     /// The handler ends: gives back its locks, and takes the time on sampled passes.
     fn leave(&mut self) {
         self.unlock();
-        if self.segment.parses {
+        if self.segment.is_usual_way {
             return;
         }
         let trace = self.segment.load_trace();

@@ -236,6 +236,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 ty => self.segment.pack(ty, held),
             };
         }
+        self.segment.save_found();
         let edit = self.segment.push(offset_of!(Outcome, edits), size_of::<Edit>(), 1, Cold::MakeEdits);
         let target = self.segment.builder.ins().iconst(I32, i64::from(target));
         self.ins().store(PLAIN, target, edit, offset_of!(Edit, target) as i32);

@@ -6,8 +6,8 @@
 //! more. On ways on which the structure of a frame changes, or a copy is made, there are edits, whose order counts.
 
 use super::tuple::Column;
-use super::{FIXED, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
-use crate::frame::{SLICE_START, checksum};
+use super::{FIXED, PartTranslator, Segment, UNALIGNED, Val};
+use crate::frame::checksum;
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -411,29 +411,6 @@ impl Segment<'_, '_> {
             _ => number,
         };
         self.builder.ins().store(UNALIGNED, number, to, offset);
-    }
-
-    /// A word of the slot of an input.
-    pub(super) fn load_slot(&mut self, at: usize, word: usize) -> clif::Value {
-        if let Some(known) = self.found.word(at, word) {
-            return known;
-        }
-        // What a parser has just given is not fixed.
-        let (slots, flags) = match self.parses {
-            true => (offset_of!(Cx<'_>, given), PLAIN),
-            false => (offset_of!(Cx<'_>, slots), FIXED),
-        };
-        let slots = self.load_cx(I64, slots + SLICE_START);
-        self.builder.ins().load(I64, flags, slots, (at * size_of::<Slot>() + word) as i32)
-    }
-
-    /// Which inputs are there, as bits.
-    pub(super) fn load_all_present(&mut self) -> clif::Value {
-        let at = offset_of!(Cx<'_>, present);
-        match self.parses {
-            true => self.builder.ins().load(I64, PLAIN, self.cx, at as i32),
-            false => self.load_cx(I64, at),
-        }
     }
 }
 

@@ -1,63 +1,77 @@
-//! A parser and the pass behind it in one, for frames that have what most have ([`super::usual`]).
+//! The way of usual frames through parser and pass, as code of its own ([`super::usual`]).
 //!
-//! On the ways on which the parser comes to a usual frame, most of what it finds is known when the code is made: the
-//! fields of the first headers lie where they always do. So the pass reads them there, and nobody asks whether they are
-//! in the frame, since the parser just has. Other frames leave the code as from a parser, and pass by the code for all.
+//! On the ways on which a parser comes to a usual frame, most of what it finds is known when the code is made: the
+//! fields of the first headers lie where they always do. So the pass reads them there; slots are not written, and nobody
+//! asks whether fields lie in the frame, since the parser just has. A frame that leaves those ways leaves the code as if
+//! it had not been there, and is parsed by the code for all.
 
 use super::key::usual_len;
 use super::usual::{Usual, bits};
-use super::{PLAIN, PartTranslator, Plan, Segment};
+use super::{FIXED, PLAIN, PartTranslator, Plan, Segment};
 use crate::arithmetic::known;
+use crate::frame::SLICE_START;
 use crate::translate::Constants;
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::types::I64;
 use cranelift_frontend::FunctionBuilder;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weft_core::abi::{Cx, Slot};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, InputId, Op, Value};
 use weft_ir::program::{Part, Place};
 use weft_ir::verify::{Exit, exits};
 
-/// A chain of which usual frames can be parsed and pass at once.
-pub(crate) struct Through<'c> {
+/// The way of usual frames through a chain.
+pub(crate) struct UsualWay<'c> {
     parser: Part<'c>,
     parts: Vec<Part<'c>>,
     usual: Usual,
     /// Where usual frames leave the parser.
     exits: Vec<Exit>,
-    /// What is known of slots there, by input and offset.
-    words: BTreeMap<(usize, usize), Word>,
-    /// Inputs that are there of all of them.
-    present: u64,
+    /// Inputs that the engine knows, which are there before a frame is parsed.
+    metas: u64,
 }
 
-/// A word of a slot.
-enum Word {
-    Constant(i64),
-    /// By exit.
-    Number(Vec<Value>),
-}
-
-/// Where usual frames go when they have been parsed.
+/// The parser's part of it.
 pub(super) struct Lane {
-    block: clif::Block,
-    /// What it is given, by the block that ends the way there.
-    args: BTreeMap<BlockId, Vec<Value>>,
+    /// Where frames go that have come to its end.
+    pass: clif::Block,
+    /// What that is given, by the block that ends the way there.
+    args: BTreeMap<BlockId, Vec<Arg>>,
+    /// The blocks on those ways.
+    way: BTreeSet<BlockId>,
+    /// Where all others go.
+    out: clif::Block,
+}
+
+/// Something that is known at the end of a way.
+#[derive(Clone, Copy)]
+pub(super) enum Arg {
+    Found(Value),
+    Number(i64),
 }
 
 impl Lane {
-    pub(super) fn way_from(&self, block: BlockId) -> Option<(clif::Block, Vec<Value>)> {
-        self.args.get(&block).map(|args| (self.block, args.clone()))
+    /// Where frames go on that have come to the end of a way, and with what.
+    pub(super) fn end_of(&self, block: BlockId) -> Option<(clif::Block, Vec<Arg>)> {
+        self.args.get(&block).map(|args| (self.pass, args.clone()))
+    }
+
+    /// Where frames go that leave the way for this block.
+    pub(super) fn out_to(&self, block: BlockId) -> Option<clif::Block> {
+        (!self.way.contains(&block)).then_some(self.out)
     }
 }
 
-/// What is known of a frame that has been parsed.
+/// What is known of a frame that has come to the end.
 #[derive(Default)]
 pub(super) struct Found {
+    /// Words of slots, by input and offset.
     words: BTreeMap<(usize, usize), clif::Value>,
+    /// Inputs that the parser has found, as bits; and those that are there of all.
+    mask: Option<clif::Value>,
     present: u64,
     /// How many bytes it has at least.
     frame_min: i64,
@@ -80,8 +94,8 @@ impl Found {
     }
 }
 
-impl<'c> Through<'c> {
-    /// None if there are no such frames, or a pass changes more than their fields. The verifier has accepted the parser.
+impl<'c> UsualWay<'c> {
+    /// None if there is no such way, or a pass changes more than fields. The verifier has accepted the parser.
     pub(crate) fn of(plan: &Plan<'c>, parser: Part<'c>) -> Option<Self> {
         let parts = plan.chain.parts(plan.event);
         let mut ops = parts.iter().flat_map(|part| &part.function.blocks).flat_map(|block| &block.insts);
@@ -94,45 +108,18 @@ impl<'c> Through<'c> {
         let metas = (0..inputs.len()).filter(is_meta).fold(0, |all, at| all | 1 << at);
         let constants = constants(parser.function);
         let is_usual = |exit: &Exit| {
-            let given = exit.gives.keys().fold(0, |all, input| all | input.bit());
-            let is_whole = |at_input: usize| {
-                let (a, b) = exit.gives[&InputId(at_input as u16)];
-                let run = constants.get(&a).zip(b.and_then(|b| constants.get(&b)));
-                run.is_some_and(|(at, len)| {
-                    let is_usual =
-                        usual_len(inputs[at_input].ty).is_some_and(|usual| i64::from(usual) == *len);
-                    is_usual && (0..=exit.frame_min as i64 - len).contains(at)
+            let is_whole = |at: usize| {
+                let (from, len) = exit.gives[&InputId(at as u16)];
+                let run = constants.get(&from).zip(len.and_then(|len| constants.get(&len)));
+                run.is_some_and(|(from, len)| {
+                    let is_usual = usual_len(inputs[at].ty).is_some_and(|usual| i64::from(usual) == *len);
+                    is_usual && (0..=exit.frame_min as i64 - len).contains(from)
                 })
             };
-            let assumed = usual.assumed;
-            assumed.present & !(given | metas) == 0 && bits(assumed.whole).all(is_whole)
+            usual.assumed.present & !(given(exit) | metas) == 0 && bits(usual.assumed.whole).all(is_whole)
         };
         let exits: Vec<Exit> = exits(parser.function).into_iter().filter(is_usual).collect();
-        let present = exits
-            .iter()
-            .fold(u64::MAX, |all, exit| all & exit.gives.keys().fold(0, |given, input| given | input.bit()));
-        if exits.is_empty() {
-            return None;
-        }
-        let mut words = BTreeMap::new();
-        for at in bits(present) {
-            let given = exits.iter().map(|exit| exit.gives[&InputId(at as u16)]);
-            let (first, second): (Vec<Value>, Vec<Option<Value>>) = given.unzip();
-            let is_asked = usual.asked >> at & 1 == 1;
-            let mut add = |offset: usize, values: Vec<Value>| {
-                let known: Vec<Option<&i64>> = values.iter().map(|value| constants.get(value)).collect();
-                match known[0].filter(|_| known.iter().all(|other| *other == known[0])) {
-                    Some(n) => _ = words.insert((at, offset), Word::Constant(*n)),
-                    None if is_asked => _ = words.insert((at, offset), Word::Number(values)),
-                    None => {}
-                }
-            };
-            add(offset_of!(Slot, a), first);
-            if let Some(second) = second.into_iter().collect::<Option<Vec<Value>>>() {
-                add(offset_of!(Slot, b), second);
-            }
-        }
-        Some(Self { parser, parts, usual, exits, words, present: present | metas })
+        (!exits.is_empty()).then_some(Self { parser, parts, usual, exits, metas })
     }
 
     /// Translates it into `builder`'s function, a [`crate::frame::Entry`].
@@ -146,40 +133,107 @@ impl<'c> Through<'c> {
     ) -> Result<Constants, Unsupported> {
         let parts = self.usual.parts(&self.parts);
         let mut segment = Segment::new(plan, builder)?;
-        segment.parses = true;
+        segment.is_usual_way = true;
         let all: Vec<Part<'_>> = parts.iter().copied().chain([self.parser]).collect();
         segment.start_frame(&all);
         segment.start_outcome();
-        let [lane, parsed] = [(); 2].map(|()| segment.builder.create_block());
-        let mut args: BTreeMap<BlockId, Vec<Value>> =
-            self.exits.iter().map(|exit| (exit.block, Vec::new())).collect();
-        for (at, word) in &self.words {
-            let word = match word {
-                Word::Constant(n) => segment.int(*n),
-                Word::Number(values) => {
-                    for (exit, value) in self.exits.iter().zip(values) {
-                        args.entry(exit.block).or_default().push(*value);
-                    }
-                    segment.builder.append_block_param(lane, I64)
-                }
-            };
-            segment.found.words.insert(*at, word);
-        }
-        segment.lane = Some(Lane { block: lane, args });
-        PartTranslator::new(&mut segment, 0, &self.parser, parsed)?.translate()?;
+        let [pass, out] = [(); 2].map(|()| segment.builder.create_block());
+        let args = self.find(&mut segment, pass);
+        let way = self.exits.iter().flat_map(|exit| exit.way.iter().copied()).collect();
+        segment.lane = Some(Lane { pass, args, way, out });
+        PartTranslator::new(&mut segment, 0, &self.parser, out)?.translate()?;
         segment.lane = None;
-        segment.builder.switch_to_block(parsed);
+        segment.builder.switch_to_block(out);
+        segment.builder.set_cold_block(out);
         segment.builder.ins().return_(&[]);
-        segment.builder.switch_to_block(lane);
+        segment.builder.switch_to_block(pass);
         let one = segment.int(1);
         segment.builder.ins().store(PLAIN, one, segment.cx, offset_of!(Cx<'_>, passed) as i32);
-        segment.found.present = self.present;
-        segment.found.frame_min = self.exits.iter().map(|exit| exit.frame_min).min().unwrap_or(0) as i64;
         segment.assumed = self.usual.assumed;
         segment.lay_out(&parts)?;
         segment.builder.seal_all_blocks();
         Ok(segment.finish())
     }
+
+    /// Notes what is known at the end of all ways: what is the same on them as a constant, all else as what `pass` is
+    /// given, by the end of each way.
+    fn find(&self, segment: &mut Segment<'_, '_>, pass: clif::Block) -> BTreeMap<BlockId, Vec<Arg>> {
+        let constants = constants(self.parser.function);
+        let arg = |value: Option<Value>| match value.map(|value| (value, constants.get(&value))) {
+            None => Arg::Number(0),
+            Some((_, Some(n))) => Arg::Number(*n),
+            Some((value, None)) => Arg::Found(value),
+        };
+        let mut args: Vec<Vec<Arg>> = vec![Vec::new(); self.exits.len()];
+        let mut word = |segment: &mut Segment<'_, '_>, by_exit: Vec<Arg>| {
+            if let Arg::Number(n) = by_exit[0]
+                && by_exit.iter().all(|other| matches!(other, Arg::Number(other) if *other == n))
+            {
+                return segment.int(n);
+            }
+            args.iter_mut().zip(by_exit).for_each(|(args, arg)| args.push(arg));
+            segment.builder.append_block_param(pass, I64)
+        };
+        let masks: Vec<u64> = self.exits.iter().map(given).collect();
+        for at in bits(masks.iter().fold(0, |all, mask| all | mask)) {
+            let gives: Vec<_> = self.exits.iter().map(|exit| exit.gives.get(&InputId(at as u16))).collect();
+            let first = gives.iter().map(|give| arg(give.map(|(a, _)| *a))).collect();
+            let second = gives.iter().map(|give| arg(give.and_then(|(_, b)| *b))).collect();
+            for (offset, by_exit) in [(offset_of!(Slot, a), first), (offset_of!(Slot, b), second)] {
+                let found = word(segment, by_exit);
+                segment.found.words.insert((at, offset), found);
+            }
+        }
+        let by_exit = masks.iter().map(|mask| Arg::Number(*mask as i64)).collect();
+        segment.found.mask = Some(word(segment, by_exit));
+        segment.found.present = masks.iter().fold(u64::MAX, |all, mask| all & mask) | self.metas;
+        segment.found.frame_min = self.exits.iter().map(|exit| exit.frame_min).min().unwrap_or(0) as i64;
+        let ends = self.exits.iter().map(|exit| exit.way[0]);
+        ends.zip(args).collect()
+    }
+}
+
+impl Segment<'_, '_> {
+    /// Writes the slots of a usual frame, and which inputs it has, for whoever makes its edits.
+    pub(super) fn save_found(&mut self) {
+        if !self.is_usual_way {
+            return;
+        }
+        let slots = self.load_cx(I64, offset_of!(Cx<'_>, given) + SLICE_START);
+        for ((at, offset), word) in self.found.words.clone() {
+            self.builder.ins().store(PLAIN, word, slots, (at * size_of::<Slot>() + offset) as i32);
+        }
+        let present = self.load_all_present();
+        self.builder.ins().store(PLAIN, present, self.cx, offset_of!(Cx<'_>, present) as i32);
+    }
+
+    /// Which inputs are there, as bits.
+    pub(super) fn load_all_present(&mut self) -> clif::Value {
+        let at = offset_of!(Cx<'_>, present);
+        let before = self.load_cx(I64, at);
+        match self.found.mask {
+            Some(mask) => self.builder.ins().bor(before, mask),
+            None => before,
+        }
+    }
+
+    /// A word of the slot of an input.
+    pub(super) fn load_slot(&mut self, at: usize, word: usize) -> clif::Value {
+        if let Some(known) = self.found.word(at, word) {
+            return known;
+        }
+        let slots = match self.is_usual_way {
+            true => offset_of!(Cx<'_>, given),
+            false => offset_of!(Cx<'_>, slots),
+        };
+        let slots = self.load_cx(I64, slots + SLICE_START);
+        self.builder.ins().load(I64, FIXED, slots, (at * size_of::<Slot>() + word) as i32)
+    }
+}
+
+/// The inputs that are given on a way.
+fn given(exit: &Exit) -> u64 {
+    exit.gives.keys().fold(0, |all, input| all | input.bit())
 }
 
 /// The numbers of a function that are constants.

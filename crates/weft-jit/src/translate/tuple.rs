@@ -427,6 +427,8 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let (start, len) = self.segment.in_region(REGION_BODY, at, len).two();
                 return Ok(Done::Value(self.segment.call_one(Helper::FrameSum, &[start, len])));
             }
+            // On the way of usual frames, the pass is given it.
+            Op::Give(..) if self.segment.lane.is_some() => {}
             Op::Give(input, a, b) => {
                 let a = self.get(*a)?.one();
                 let b = b.map(|b| self.get(b)).transpose()?.map(Val::one);

@@ -41,8 +41,6 @@ impl Assumed {
 /// A segment as it is for usual tuples.
 pub(super) struct Usual {
     pub(super) assumed: Assumed,
-    /// Inputs that its parts look at or set.
-    pub(super) asked: u64,
     /// Its parts.
     functions: Vec<Function>,
 }
@@ -71,11 +69,7 @@ impl Usual {
             |at: usize| matches!(inputs[at].place, Place::Frame(_)) && usual_len(inputs[at].ty).is_some();
         let whole = bits(present & used).filter(|at| is_whole(*at)).fold(0, |all, at| all | 1 << at);
         let functions = parts.iter().map(|part| assume::present(part.function, present)).collect();
-        (frames.usual & present != 0).then_some(Self {
-            assumed: Assumed { present, whole },
-            asked,
-            functions,
-        })
+        (frames.usual & present != 0).then_some(Self { assumed: Assumed { present, whole }, functions })
     }
 
     pub(super) fn parts<'u>(&'u self, parts: &[Part<'_>]) -> Vec<Part<'u>> {

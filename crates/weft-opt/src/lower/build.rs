@@ -364,6 +364,7 @@ impl Builder {
                 IntOp::SMax => Some(a.max(b)),
                 IntOp::And => Some(a & b),
                 IntOp::Or => Some(a | b),
+                IntOp::Shr if (0..64).contains(&b) => Some((a as u64 >> b) as i64),
                 _ => None,
             };
             if let Some(n) = folded {
