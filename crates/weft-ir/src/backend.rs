@@ -1,6 +1,6 @@
 //! What a back end is, and what it makes.
 
-use crate::batch::{Halt, Left, Looking, Parsing, Passing, Through};
+use crate::batch::{Gone, Left, Looking, Parsing, Passing, Through};
 use crate::program::{ChainProgram, Event};
 use crate::queue::run::Interpreted;
 use crate::queue::verify::verify;
@@ -90,8 +90,8 @@ pub trait Program: Send + Sync + fmt::Debug {
         })
     }
 
-    /// Whether it has code that parses usual frames and has them pass at once ([`Program::pass_through`]), and that pays
-    /// in this state as it is now.
+    /// Whether it has code that parses usual frames and has them pass at once ([`Program::pass_through`]), and that
+    /// pays in this state as it is now.
     fn goes_through(&self, state: &State) -> bool {
         let _ = state;
         false
@@ -105,7 +105,7 @@ pub trait Program: Send + Sync + fmt::Debug {
         cx: &mut Cx<'a>,
         batch: Through<'a, '_>,
         left: Left<'_>,
-    ) -> (usize, Option<Halt>) {
+    ) -> Gone {
         batch.each(parser, cx, left, |_, _| {}, |cx, frame| self.run_on(cx, frame))
     }
 

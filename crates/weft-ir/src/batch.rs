@@ -189,6 +189,17 @@ pub struct Through<'a, 'b> {
     pub leaves_more: bool,
 }
 
+/// How far a batch has gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gone {
+    /// How many frames have passed so that somebody took what they left.
+    pub passed: usize,
+    /// How many were not usual.
+    pub unusual: usize,
+    /// Why those behind them have not.
+    pub halt: Option<Halt>,
+}
+
 /// Why frames do not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Halt {
@@ -199,9 +210,9 @@ pub enum Halt {
 }
 
 impl<'a> Through<'a, '_> {
-    /// Has each frame that is usual pass by `usual`, which says so ([`Cx::passed`]) and has left slots only where it has
-    /// left edits, too; parses others by `parser`, and has them pass by `pass`. How many did so that `left` takes what
-    /// they left, and why those behind them did not.
+    /// Has each frame that is usual pass by `usual`, which says so ([`Cx::passed`]) and has left slots only where it
+    /// has left edits, too; parses others by `parser`, and has them pass by `pass`, until one has left more than `left`
+    /// takes.
     #[inline(always)]
     pub fn each(
         self,
@@ -210,20 +221,21 @@ impl<'a> Through<'a, '_> {
         left: Left<'_>,
         mut usual: impl FnMut(&mut Cx<'a>, &mut [u8]),
         mut pass: impl FnMut(&mut Cx<'a>, &mut [u8]),
-    ) -> (usize, Option<Halt>) {
+    ) -> Gone {
         let slots = self.slots.chunks_exact_mut(self.stride);
-        let mut passed = 0;
+        let mut gone = Gone::default();
         for ((frame, slots), present) in self.frames.iter_mut().zip(slots).zip(self.present) {
             begin(cx, frame, (self.now, self.seed));
             (cx.given, cx.present, cx.passed) = (slots, self.always, 0);
             usual(cx, self.pool.bytes_mut(frame));
             let is_usual = cx.passed != 0;
             if !is_usual {
+                gone.unusual += 1;
                 let mut of_frame = cx.on(self.pool.bytes(frame));
                 parser.run(&mut of_frame, usize::MAX);
                 cx.present = of_frame.present;
             } else if is_plain(cx.out, self.leaves_more) {
-                passed += 1;
+                gone.passed += 1;
                 continue;
             }
             *present = cx.present;
@@ -232,16 +244,16 @@ impl<'a> Through<'a, '_> {
             if !is_usual {
                 if cx.out.verdict != Verdict::Forward {
                     cx.out.verdict = Verdict::Forward;
-                    return (passed, Some(Halt::Malformed(cx.out.line)));
+                    return Gone { halt: Some(Halt::Malformed(cx.out.line)), ..gone };
                 }
                 pass(cx, self.pool.bytes_mut(frame));
             }
-            if !is_plain(cx.out, self.leaves_more) && !left(cx, passed, frame, self.pool) {
-                return (passed, Some(Halt::LeftMore));
+            if !is_plain(cx.out, self.leaves_more) && !left(cx, gone.passed, frame, self.pool) {
+                return Gone { halt: Some(Halt::LeftMore), ..gone };
             }
-            passed += 1;
+            gone.passed += 1;
         }
-        (passed, None)
+        gone
     }
 }
 

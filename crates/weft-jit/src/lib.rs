@@ -54,7 +54,7 @@ use translate::{Constants, Plan, UsualWay};
 use weft_core::abi::{CodeId, Cx, REGION_BODY, State};
 use weft_core::ahead::Notes;
 use weft_ir::backend::{Backend, Program, Unsupported};
-use weft_ir::batch::{Halt, Left, Looking, Parsing, Passing, Through};
+use weft_ir::batch::{Gone, Left, Looking, Parsing, Passing, Through};
 use weft_ir::ir::{Function, Op};
 use weft_ir::program::{ChainProgram, Event};
 use weft_ir::queue::{QueueCode, QueueProgram};
@@ -137,9 +137,11 @@ impl Jit {
         let ahead =
             (looks_ahead && asks_tables).then(|| Ahead::compile(isa, &mut plan, self.always_looks_ahead));
         let ahead = ahead.transpose()?.flatten();
-        let usual = (event == Event::Request).then(|| OfUsual::compile(&plan)).transpose()?.flatten();
         let translate = |builder: FunctionBuilder<'_>| translate::translate(&plan, builder);
         let (code, constants) = WORKSPACE.with_borrow_mut(|workspace| workspace.code(isa, translate))?;
+        // What puts headers in front of frames is given the room there, by all that runs it.
+        let has_usual = event == Event::Request && !constants.puts_in_front;
+        let usual = has_usual.then(|| OfUsual::compile(&plan)).transpose()?.flatten();
         let compile_ns = began.zip(self.clock).map_or(0, |(began, clock)| clock().saturating_sub(began));
         Ok(Segment {
             name: chain.name.clone(),
@@ -312,7 +314,7 @@ struct OfUsual {
 }
 
 impl OfUsual {
-    /// None if there are no usual frames, or a pass changes more than their fields.
+    /// None if there are no usual frames.
     fn compile(plan: &Plan<'_>) -> Result<Option<Self>, Unsupported> {
         // Where it pays to look ahead, frames are parsed in front of that.
         let plan = &Plan { asks: Vec::new(), ..*plan };
@@ -492,7 +494,7 @@ impl Program for Segment {
         cx: &mut Cx<'a>,
         batch: Through<'a, '_>,
         left: Left<'_>,
-    ) -> (usize, Option<Halt>) {
+    ) -> Gone {
         self.shape.check_all_but(cx, batch.stride, batch.stride);
         let usual = self.usual.as_ref().expect("nobody asks for it where it does not pay");
         let nothing = NOTHING_NOTED.as_ptr();

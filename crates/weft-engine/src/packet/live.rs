@@ -78,6 +78,8 @@ pub(super) struct Live {
     pub(super) frames: u64,
     /// What code that looks ahead has noted of the frames of the batch.
     pub(super) notes: Notes,
+    /// Its next batches are parsed and pass in phases: most frames are not usual.
+    pub(super) n_in_phases: u32,
     malformed: Vec<u64>,
     condition: LiveCondition,
 }
@@ -489,6 +491,7 @@ impl Live {
             ends: Ends::default(),
             frames: 0,
             notes: Notes::default(),
+            n_in_phases: 0,
             malformed: vec![0; checks(program)],
             condition: condition.unwrap_or_default(),
             chain: Arc::clone(chain),

@@ -50,7 +50,7 @@ use weft_core::frame::{BATCH_MAX, Frame, Pool};
 use weft_core::table::Row;
 use weft_core::{Interval, Time, hash};
 use weft_ir::backend::Program;
-use weft_ir::batch::{Halt, Looking, Passing, Through};
+use weft_ir::batch::{Gone, Halt, Looking, Passing, Through};
 use weft_ir::program::Check;
 
 pub use exits::{ALL_OTHERS, HELD_MAX};
@@ -245,6 +245,9 @@ impl Leaving<'_> {
         true
     }
 }
+
+/// How many batches of a chain are parsed and pass in phases when most frames of one have left the way of usual ones.
+const IN_PHASES: u32 = 64;
 
 /// Who is told what becomes of frames.
 type Watcher<'w, 'o> = &'w mut Option<&'o mut dyn Watch>;
@@ -769,12 +772,16 @@ impl PacketEngine {
 
     /// The chain whose code parses the frames that come in at a port, and has each pass at once, if there is one: all
     /// of them take it, and nothing is to be done between.
-    fn goes_through(&self, port: u16) -> Option<usize> {
+    fn goes_through(&mut self, port: u16) -> Option<usize> {
         let at = usize::from(*self.ways[usize::from(port)].0.first()?);
-        let Live { chain, state, .. } = &self.live[at];
+        let Live { chain, state, n_in_phases, .. } = &mut self.live[at];
         let code = &chain.code;
         let is_alone = chain.condition.is_none() && self.followed.is_empty() && code.carries_nothing();
         let request = code.request.as_ref().filter(|_| is_alone && code.parse.is_some())?;
+        if *n_in_phases > 0 {
+            *n_in_phases -= 1;
+            return None;
+        }
         request.goes_through(state).then_some(at)
     }
 
@@ -814,10 +821,14 @@ impl PacketEngine {
         };
         let mut leaving = Leaving { chain, forward, exits: &mut self.exits, ends: &mut live.ends };
         let exits = &mut self.passed;
-        let (passed, halt) = request.pass_through(&**parser, &mut cx, batch, &mut |cx, nth, frame, pool| {
-            leaving.take(cx, frame, pool, &mut exits[nth])
-        });
+        let Gone { passed, unusual, halt } =
+            request.pass_through(&**parser, &mut cx, batch, &mut |cx, nth, frame, pool| {
+                leaving.take(cx, frame, pool, &mut exits[nth])
+            });
         self.now = cx.now;
+        if unusual > n / 2 {
+            live.n_in_phases = IN_PHASES;
+        }
         let begun = passed + usize::from(halt == Some(Halt::LeftMore));
         live.frames += begun as u64;
         self.until_traced -= begun as u32;

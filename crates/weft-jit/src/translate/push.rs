@@ -154,6 +154,7 @@ fn leaves_frame(op: &Op) -> bool {
 impl PartTranslator<'_, '_, '_, '_> {
     /// Carries out a change of structure, or notes it.
     pub(super) fn reshape(&mut self, id: ReshapeId, parts: &[Value]) -> Result<(), Unsupported> {
+        self.segment.save_found();
         let decl = self.segment.plan.chain.reshapes.get(usize::from(id.0));
         match decl.map(|decl| &decl.what) {
             Some(Reshape::Push { behind: None, stacks }) if self.is_last_change => {

@@ -1,9 +1,9 @@
 //! The way of usual frames through parser and pass, as code of its own ([`super::usual`]).
 //!
 //! On the ways on which a parser comes to a usual frame, most of what it finds is known when the code is made: the
-//! fields of the first headers lie where they always do. So the pass reads them there; slots are not written, and nobody
-//! asks whether fields lie in the frame, since the parser just has. A frame that leaves those ways leaves the code as if
-//! it had not been there, and is parsed by the code for all.
+//! fields of the first headers lie where they always do. So the pass reads them there; slots are not written, and
+//! nobody asks whether fields lie in the frame, since the parser just has. A frame that leaves those ways leaves the
+//! code as if it had not been there, and is parsed by the code for all.
 
 use super::key::usual_len;
 use super::usual::{Usual, bits};
@@ -95,13 +95,9 @@ impl Found {
 }
 
 impl<'c> UsualWay<'c> {
-    /// None if there is no such way, or a pass changes more than fields. The verifier has accepted the parser.
+    /// None if there is no such way. The verifier has accepted the parser.
     pub(crate) fn of(plan: &Plan<'c>, parser: Part<'c>) -> Option<Self> {
         let parts = plan.chain.parts(plan.event);
-        let mut ops = parts.iter().flat_map(|part| &part.function.blocks).flat_map(|block| &block.insts);
-        if ops.any(|inst| matches!(inst.op, Op::Reshape(..) | Op::Mirror(_))) {
-            return None;
-        }
         let usual = Usual::of(plan, &parts)?;
         let inputs = &plan.chain.request.inputs;
         let is_meta = |at: &usize| matches!(inputs[*at].place, Place::Meta(_));
@@ -194,7 +190,7 @@ impl<'c> UsualWay<'c> {
 }
 
 impl Segment<'_, '_> {
-    /// Writes the slots of a usual frame, and which inputs it has, for whoever makes its edits.
+    /// Writes the slots of a usual frame, and which inputs it has, for whoever makes its edits, or a copy of it.
     pub(super) fn save_found(&mut self) {
         if !self.is_usual_way {
             return;

@@ -449,6 +449,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 self.segment.call(Helper::Mark, &[self.segment.cx, what, value]);
             }
             Op::Mirror(to) => {
+                self.segment.save_found();
                 let (start, len) = self.get(*to)?.two();
                 self.segment.call(Helper::Mirror, &[frame, start, len]);
             }

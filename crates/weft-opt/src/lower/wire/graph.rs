@@ -112,7 +112,9 @@ impl<'n> Graph<'n> {
                 most => nodes.iter().copied().filter(|node| shares(node).count_ones() == most).collect(),
             };
             let behind: Vec<Node> = alike.iter().flat_map(|node| self.onward(*node)).collect();
-            let is_left_out = |node: &Node| self.onward(*node).any(|to| behind.contains(&to));
+            let leads = |from: &Node, to: Node| self.all_behind(*from).any(|other| other == to);
+            let is_left_out =
+                |node: &Node| self.all_behind(*node).any(|to| alike.iter().all(|from| leads(from, to)));
             let is_of_all = |to: &Node| alike.iter().all(|node| self.onward(*node).any(|other| other == *to));
             nodes = behind.iter().copied().filter(|node| !is_left_out(node) && is_of_all(node)).collect();
             usual.push(alike);
@@ -128,6 +130,11 @@ impl<'n> Graph<'n> {
             reach.insert(*node, all);
         }
         reach
+    }
+
+    /// The layers that may stand behind one, whether they are looked at or not.
+    fn all_behind(&self, node: Node) -> impl Iterator<Item = Node> + '_ {
+        self.protocols[usize::from(node.0.0)].next.iter().map(move |next| target(node, next))
     }
 
     /// The layers that a layer leads to, but for those that may stand before it.

@@ -369,7 +369,7 @@ impl Parser<'_, '_> {
         nth < USUAL_MAX && self.usual.get(nth).is_some_and(|alike| alike.contains(&layer))
     }
 
-    /// Where the way to a layer begins: its block, or, if it may be met again, the one that counts, or that leads there.
+    /// Where the way to a layer begins: its block, or, if it may be met again, the one that counts or leads there.
     fn way_to(&mut self, to: Node, way: &Way, count: Option<BlockId>) -> (BlockId, Vec<Value>) {
         match count {
             Some(round) if self.is_counted(to) => {

@@ -10,7 +10,7 @@ use weft_core::{Time, checksum};
 use weft_ir::backend::{Backend as _, Program};
 use weft_ir::interp::Interp;
 use weft_ir::program::{ChainProgram, Event, Input, Place};
-use weft_ir::verify::verify_program;
+use weft_ir::verify::{Exit, exits, verify_program};
 use weft_jit::Jit;
 
 use super::frames;
@@ -306,6 +306,20 @@ fn usual_frames_have_what_tags_and_siblings_need_not_have() {
     let of_one = LayerRef { level: 0, protocols: vec![ProtocolId(stream_at)] };
     let mut inputs = vec![column(either), column(of_one)];
     assert_eq!(frames(&siblings, &[ROOT], &mut inputs, &[], &[]).unwrap().usual, 0b01);
+}
+
+#[test]
+fn usual_frames_leave_the_parser_by_a_way_of_their_own() {
+    // They would be parsed as whatever may come, and the pass would ask what is known.
+    let chain = chain(&protocols(), ROOT, ASKED).chain;
+    let frames = chain.frames.as_ref().unwrap();
+    let has_usual = |exit: &Exit| {
+        let given = exit.gives.keys().fold(0, |all, input| all | input.bit());
+        frames.usual & !given == 0
+    };
+    let ways: Vec<Exit> = exits(&frames.parser).into_iter().filter(has_usual).collect();
+    assert_eq!(ways.len(), 1, "Ethernet, IPv4 without options, UDP");
+    assert_eq!(ways[0].frame_min, 14 + 20 + 8);
 }
 
 #[test]
