@@ -1,6 +1,6 @@
 //! What a back end is, and what it makes.
 
-use crate::batch::{Gone, Left, Looking, Parsing, Passing, Through};
+use crate::batch::{Gone, Left, Looking, Parsing, Passing, Through, Unparsed};
 use crate::program::{ChainProgram, Event};
 use crate::queue::run::Interpreted;
 use crate::queue::verify::verify;
@@ -90,15 +90,18 @@ pub trait Program: Send + Sync + fmt::Debug {
         })
     }
 
-    /// Whether it has code that parses usual frames and has them pass at once ([`Program::pass_through`]), and that
-    /// pays in this state as it is now.
-    fn goes_through(&self, state: &State) -> bool {
-        let _ = state;
+    /// Whether it has code that parses usual frames and has them pass at once ([`Program::pass_through`]).
+    fn goes_through(&self) -> bool {
         false
     }
 
+    /// As [`Program::look_ahead_all`], for frames that are not parsed; of those that are not usual, nothing is noted.
+    fn look_through<'a>(&self, cx: &mut Cx<'a>, batch: Unparsed<'a>, notes: &mut Notes) {
+        let _ = (cx, batch, notes);
+    }
+
     /// Has each frame pass before the next is parsed; those that are not usual are parsed by `parser`. Nobody asks for
-    /// it where it does not pay.
+    /// it where there is no such code.
     fn pass_through<'a>(
         &self,
         parser: &dyn Program,
@@ -106,7 +109,7 @@ pub trait Program: Send + Sync + fmt::Debug {
         batch: Through<'a, '_>,
         left: Left<'_>,
     ) -> Gone {
-        batch.each(parser, cx, left, |_, _| {}, |cx, frame| self.run_on(cx, frame))
+        batch.each(parser, cx, left, |_, _, _| {}, |cx, frame| self.run_on(cx, frame))
     }
 
     /// Whether it may change the frames that it is given.

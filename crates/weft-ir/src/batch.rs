@@ -166,6 +166,34 @@ impl<'a> Passing<'a, '_> {
     }
 }
 
+/// Frames that are not parsed, and that code for usual ones looks ahead for.
+#[derive(Debug)]
+pub struct Unparsed<'a> {
+    /// All frames of the batch.
+    pub frames: &'a [Frame],
+    /// Where their bytes are.
+    pub pool: &'a Pool,
+    /// See [`Through::slots`].
+    pub slots: &'a mut [Slot],
+    /// See `slots`.
+    pub stride: usize,
+    /// See [`Through::always`].
+    pub always: u64,
+}
+
+impl<'a> Unparsed<'a> {
+    /// Looks by `run`, which is given the number of each frame.
+    #[inline(always)]
+    pub fn each(self, cx: &mut Cx<'a>, mut run: impl FnMut(&mut Cx<'a>, usize)) {
+        let slots = self.slots.chunks_exact_mut(self.stride);
+        for (nth, (frame, slots)) in self.frames.iter().zip(slots).enumerate() {
+            (cx.given, cx.present) = (slots, self.always);
+            cx.regions[REGION_BODY] = self.pool.bytes(frame);
+            run(cx, nth);
+        }
+    }
+}
+
 /// Frames of which each passes as soon as it is parsed.
 #[derive(Debug)]
 pub struct Through<'a, 'b> {
@@ -181,6 +209,8 @@ pub struct Through<'a, 'b> {
     pub present: &'b mut [u64],
     /// The inputs that are there of all without a parser.
     pub always: u64,
+    /// What is noted of them.
+    pub notes: &'a Notes,
     /// See [`Passing::now`].
     pub now: Time,
     /// See [`Passing::seed`].
@@ -219,7 +249,7 @@ impl<'a> Through<'a, '_> {
         parser: &dyn Program,
         cx: &mut Cx<'a>,
         left: Left<'_>,
-        mut usual: impl FnMut(&mut Cx<'a>, &mut [u8]),
+        mut usual: impl FnMut(&mut Cx<'a>, &mut [u8], usize),
         mut pass: impl FnMut(&mut Cx<'a>, &mut [u8]),
     ) -> Gone {
         let slots = self.slots.chunks_exact_mut(self.stride);
@@ -227,7 +257,7 @@ impl<'a> Through<'a, '_> {
         for ((frame, slots), present) in self.frames.iter_mut().zip(slots).zip(self.present) {
             begin(cx, frame, (self.now, self.seed));
             (cx.given, cx.present, cx.passed) = (slots, self.always, 0);
-            usual(cx, self.pool.bytes_mut(frame));
+            usual(cx, self.pool.bytes_mut(frame), gone.passed);
             let is_usual = cx.passed != 0;
             if !is_usual {
                 gone.unusual += 1;

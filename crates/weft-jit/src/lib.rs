@@ -54,7 +54,7 @@ use translate::{Constants, Plan, UsualWay};
 use weft_core::abi::{CodeId, Cx, REGION_BODY, State};
 use weft_core::ahead::Notes;
 use weft_ir::backend::{Backend, Program, Unsupported};
-use weft_ir::batch::{Gone, Left, Looking, Parsing, Passing, Through};
+use weft_ir::batch::{Gone, Left, Looking, Parsing, Passing, Through, Unparsed};
 use weft_ir::ir::{Function, Op};
 use weft_ir::program::{ChainProgram, Event};
 use weft_ir::queue::{QueueCode, QueueProgram};
@@ -141,7 +141,7 @@ impl Jit {
         let (code, constants) = WORKSPACE.with_borrow_mut(|workspace| workspace.code(isa, translate))?;
         // What puts headers in front of frames is given the room there, by all that runs it.
         let has_usual = event == Event::Request && !constants.puts_in_front;
-        let usual = has_usual.then(|| OfUsual::compile(&plan)).transpose()?.flatten();
+        let usual = has_usual.then(|| OfUsual::compile(&plan, ahead.is_some())).transpose()?.flatten();
         let compile_ns = began.zip(self.clock).map_or(0, |(began, clock)| clock().saturating_sub(began));
         Ok(Segment {
             name: chain.name.clone(),
@@ -306,25 +306,33 @@ impl Ahead {
     }
 }
 
-/// The code that parses usual frames and has them pass.
+/// The code that parses usual frames and has them pass, and the one that looks ahead for them, if there is something.
 struct OfUsual {
     code: Code,
-    /// What `code` points to.
-    _constants: Constants,
+    ahead: Option<Code>,
+    /// What they point to.
+    _constants: Vec<Constants>,
 }
 
 impl OfUsual {
     /// None if there are no usual frames.
-    fn compile(plan: &Plan<'_>) -> Result<Option<Self>, Unsupported> {
-        // Where it pays to look ahead, frames are parsed in front of that.
-        let plan = &Plan { asks: Vec::new(), ..*plan };
+    fn compile(plan: &Plan<'_>, looks_ahead: bool) -> Result<Option<Self>, Unsupported> {
         let parser = plan.chain.parts(Event::Parse).pop().filter(|part| !part.function.blocks.is_empty());
         let Some(parser) = parser else { return Ok(None) };
         accept(parser.function, plan.chain, Event::Parse)?;
         let Some(way) = UsualWay::of(plan, parser) else { return Ok(None) };
-        let translate = |builder: FunctionBuilder<'_>| way.translate(plan, builder);
-        let (code, constants) = WORKSPACE.with_borrow_mut(|workspace| workspace.code(plan.isa, translate))?;
-        Ok(Some(Self { code, _constants: constants }))
+        WORKSPACE.with_borrow_mut(|workspace| {
+            let translate = |builder: FunctionBuilder<'_>| way.translate(plan, builder);
+            let (code, constants) = workspace.code(plan.isa, translate)?;
+            let mut of_usual = Self { code, ahead: None, _constants: vec![constants] };
+            if looks_ahead {
+                let look_ahead = |builder: FunctionBuilder<'_>| way.look_ahead(plan, builder);
+                let (code, constants) = workspace.code(plan.isa, look_ahead)?;
+                of_usual.ahead = Some(code);
+                of_usual._constants.push(constants);
+            }
+            Ok(Some(of_usual))
+        })
     }
 }
 
@@ -407,11 +415,11 @@ impl Segment {
     /// # Safety
     /// The shape of the pass has been checked.
     #[inline(always)]
-    unsafe fn note(&self, ahead: &Ahead, cx: &mut Cx<'_>, nth: usize, notes: &mut Notes) {
+    unsafe fn note(&self, code: &Code, cx: &mut Cx<'_>, nth: usize, notes: &mut Notes) {
         let Some(notes) = notes.of_mut(&self.shape.id, nth) else { return };
         // SAFETY: as in `enter`; it changes no frame, and the notes are as many as the code writes.
         unsafe {
-            let entry: AheadEntry = core::mem::transmute(ahead.code.entry());
+            let entry: AheadEntry = core::mem::transmute(code.entry());
             entry(cx, 0, notes.as_mut_ptr());
         }
     }
@@ -420,6 +428,21 @@ impl Segment {
     #[inline(always)]
     fn notes(&self, cx: &Cx<'_>) -> *const u64 {
         if cx.noted.is_none() { NOTHING_NOTED.as_ptr() } else { self.noted(cx) }
+    }
+
+    /// The notes of passes of a batch, by their numbers behind the first: what was noted for this code and this state,
+    /// or zeros, as many.
+    #[inline(always)]
+    fn notes_of<'n>(
+        &self,
+        (notes, first): (&'n Notes, usize),
+        state: &State,
+    ) -> impl Fn(usize) -> *const u64 + use<'n> {
+        let noted = notes.all(&self.shape.id, state);
+        move |nth| {
+            let words = noted.and_then(|(words, each)| words.get((first + nth) * each..)?.get(..each));
+            words.unwrap_or(&NOTHING_NOTED).as_ptr()
+        }
     }
 
     /// The notes of a pass for which something was noted.
@@ -466,12 +489,7 @@ impl Program for Segment {
 
     fn pass_all<'a>(&self, cx: &mut Cx<'a>, batch: Passing<'a, '_>, left: Left<'_>) -> usize {
         self.shape.check_all_but(cx, batch.stride, cx.given.len());
-        let (notes, first) = batch.notes;
-        let noted = notes.all(&self.shape.id, cx.state).map(|(words, each)| (words, each, first));
-        let notes_of = |nth: usize| {
-            let words = noted.and_then(|(words, each, first)| words.get((first + nth) * each..)?.get(..each));
-            words.unwrap_or(&NOTHING_NOTED).as_ptr()
-        };
+        let notes_of = self.notes_of(batch.notes, cx.state);
         if !self.puts_in_front {
             return batch.each(cx, left, |cx, frame, nth| {
                 // SAFETY: as in `parse_all`, and as `notes_of` says.
@@ -484,8 +502,17 @@ impl Program for Segment {
         })
     }
 
-    fn goes_through(&self, state: &State) -> bool {
-        self.usual.is_some() && !self.pays_ahead(state)
+    fn goes_through(&self) -> bool {
+        self.usual.is_some()
+    }
+
+    fn look_through<'a>(&self, cx: &mut Cx<'a>, batch: Unparsed<'a>, notes: &mut Notes) {
+        let Some(ahead) = self.usual.as_ref().and_then(|usual| usual.ahead.as_ref()) else { return };
+        self.shape.check_all_but(cx, batch.stride, batch.stride);
+        batch.each(cx, |cx, nth| {
+            // SAFETY: as in `parse_all`; it writes to no slots.
+            unsafe { self.note(ahead, cx, nth, notes) };
+        });
     }
 
     fn pass_through<'a>(
@@ -496,15 +523,16 @@ impl Program for Segment {
         left: Left<'_>,
     ) -> Gone {
         self.shape.check_all_but(cx, batch.stride, batch.stride);
-        let usual = self.usual.as_ref().expect("nobody asks for it where it does not pay");
-        let nothing = NOTHING_NOTED.as_ptr();
-        let by_usual = |cx: &mut Cx<'a>, frame: &mut [u8]| {
-            // SAFETY: as in `parse_all`; it writes to as many slots as the shape was held against.
-            unsafe { self.enter_on(&usual.code, cx, (frame, 0), nothing) }
+        let usual = self.usual.as_ref().expect("nobody asks for it where there is no such code");
+        let notes_of = self.notes_of((batch.notes, 0), cx.state);
+        let by_usual = |cx: &mut Cx<'a>, frame: &mut [u8], nth: usize| {
+            // SAFETY: as in `parse_all`, and as `notes_of` says; it writes to as many slots as the shape was held
+            // against.
+            unsafe { self.enter_on(&usual.code, cx, (frame, 0), notes_of(nth)) }
         };
         batch.each(parser, cx, left, by_usual, |cx, frame| {
             // SAFETY: as in `parse_all`.
-            unsafe { self.enter_on(&self.code, cx, (frame, 0), nothing) }
+            unsafe { self.enter_on(&self.code, cx, (frame, 0), NOTHING_NOTED.as_ptr()) }
         })
     }
 
@@ -528,7 +556,7 @@ impl Program for Segment {
         let Some(ahead) = &self.ahead else { return };
         self.shape.check(cx);
         // SAFETY: the shape of the pass is that of the code.
-        unsafe { self.note(ahead, cx, nth, notes) };
+        unsafe { self.note(&ahead.code, cx, nth, notes) };
     }
 
     fn look_ahead_all<'a>(&self, cx: &mut Cx<'a>, batch: Looking<'a>, notes: &mut Notes) {
@@ -536,7 +564,7 @@ impl Program for Segment {
         self.shape.check_all_but(cx, batch.stride, cx.given.len());
         batch.each(cx, |cx, nth| {
             // SAFETY: as in `parse_all`.
-            unsafe { self.note(ahead, cx, nth, notes) };
+            unsafe { self.note(&ahead.code, cx, nth, notes) };
         });
     }
 

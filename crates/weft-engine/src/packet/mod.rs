@@ -50,7 +50,7 @@ use weft_core::frame::{BATCH_MAX, Frame, Pool};
 use weft_core::table::Row;
 use weft_core::{Interval, Time, hash};
 use weft_ir::backend::Program;
-use weft_ir::batch::{Gone, Halt, Looking, Passing, Through};
+use weft_ir::batch::{Gone, Halt, Looking, Passing, Through, Unparsed};
 use weft_ir::program::Check;
 
 pub use exits::{ALL_OTHERS, HELD_MAX};
@@ -774,7 +774,7 @@ impl PacketEngine {
     /// of them take it, and nothing is to be done between.
     fn goes_through(&mut self, port: u16) -> Option<usize> {
         let at = usize::from(*self.ways[usize::from(port)].0.first()?);
-        let Live { chain, state, n_in_phases, .. } = &mut self.live[at];
+        let Live { chain, n_in_phases, .. } = &mut self.live[at];
         let code = &chain.code;
         let is_alone = chain.condition.is_none() && self.followed.is_empty() && code.carries_nothing();
         let request = code.request.as_ref().filter(|_| is_alone && code.parse.is_some())?;
@@ -782,7 +782,7 @@ impl PacketEngine {
             *n_in_phases -= 1;
             return None;
         }
-        request.goes_through(state).then_some(at)
+        request.goes_through().then_some(at)
     }
 
     /// Both phases at once, for the first `n` frames of a batch that all take one chain: they are parsed, pass and
@@ -800,15 +800,27 @@ impl PacketEngine {
         let arrived = Arrived { now, frames: &frames[..n], port: name, pool, followed: &[], said };
         let mut finds = Finds { found: &mut [], slots: &mut self.slots, stride, present: &mut self.present };
         let always = code.fill_known(&arrived, &mut finds);
+        self.outcome.clear();
+        live.notes.clear();
+        if request.pays_ahead(&live.state) {
+            request.start_ahead(&live.state, n, &mut live.notes);
+            let mut cx = Cx {
+                regions: [name; REGIONS],
+                ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
+            };
+            let batch = Unparsed { frames: &frames[..n], pool, slots: &mut self.slots, stride, always };
+            request.look_through(&mut cx, batch, &mut live.notes);
+            request.fetch(&live.state, &mut live.notes);
+        }
         let forward = chain.to.map_or(Exit::Lost(Lost::NoPort), Exit::from);
         self.passed.clear();
         self.passed.resize(n, forward);
-        self.outcome.clear();
         let mut cx = Cx {
             regions: [name; REGIONS],
             ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
         };
         let batch = Through {
+            notes: &live.notes,
             frames: &mut frames[..n],
             pool: &mut *pool,
             slots: &mut self.slots,

@@ -626,7 +626,7 @@ fn frames_that_leave_the_way_of_usual_ones_meet_their_fate_in_their_order() {
     let chain = Arc::new(program(&elements));
     let state = World::new(&chain).state;
     let code = jit.compile(&chain, Event::Request, &state).expect("it is well-formed");
-    assert!(code.goes_through(&state), "there is a way of usual frames");
+    assert!(code.goes_through(), "there is a way of usual frames");
     let frame = |dice: &mut Dice, nth: usize| {
         let port = dice.pick(&[9, 53]);
         let mut frame = udp(dice.pick(&[1, 64]), [10, 0, 0, 1], [10, 0, 0, 2], (7, port), &[nth as u8; 9]);

@@ -243,13 +243,13 @@ struct Parser<'g, 'n> {
     /// where they lie is known there.
     usual: Vec<Vec<Node>>,
     /// Those of them that are still to be read.
-    copies: Vec<Copy>,
+    copies: Vec<UsualLayer>,
     /// Layers to which ways lead from those, beside those that are counted.
     entered: BTreeSet<Node>,
 }
 
 /// A layer that is read by code of its own, for frames that came to it by one way.
-struct Copy {
+struct UsualLayer {
     block: BlockId,
     node: Node,
     way: Way,
@@ -289,7 +289,7 @@ impl Parser<'_, '_> {
             self.gate = Some(self.out.b.block());
         }
         self.enter(&start);
-        while let Some(Copy { block, node, way, nth }) = self.copies.pop() {
+        while let Some(UsualLayer { block, node, way, nth }) = self.copies.pop() {
             self.out.b.switch(block);
             self.read(node, way, Some(nth + 1));
         }
@@ -347,7 +347,7 @@ impl Parser<'_, '_> {
             let one = self.out.b.int(1);
             *n = self.out.b.int_binary(IntOp::Add, *n, one);
         }
-        self.copies.push(Copy { block, node: to, way, nth });
+        self.copies.push(UsualLayer { block, node: to, way, nth });
         (block, Vec::new())
     }
 

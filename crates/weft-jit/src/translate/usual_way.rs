@@ -7,7 +7,7 @@
 
 use super::key::usual_len;
 use super::usual::{Usual, bits};
-use super::{FIXED, PLAIN, PartTranslator, Plan, Segment};
+use super::{FIXED, PLAIN, PartTranslator, Plan, Segment, ahead};
 use crate::arithmetic::known;
 use crate::frame::SLICE_START;
 use crate::translate::Constants;
@@ -127,7 +127,35 @@ impl<'c> UsualWay<'c> {
         plan: &Plan<'_>,
         builder: FunctionBuilder<'_>,
     ) -> Result<Constants, Unsupported> {
+        self.make(plan, builder, &self.usual.parts(&self.parts), |segment, parts| {
+            let one = segment.int(1);
+            segment.builder.ins().store(PLAIN, one, segment.cx, offset_of!(Cx<'_>, passed) as i32);
+            segment.lay_out(parts)
+        })
+    }
+
+    /// Translates what looks ahead on this way into `builder`'s function, a [`crate::frame::AheadEntry`], whose notes
+    /// are as the plan has them.
+    ///
+    /// # Errors
+    /// As [`super::translate`].
+    pub(crate) fn look_ahead(
+        &self,
+        plan: &Plan<'_>,
+        builder: FunctionBuilder<'_>,
+    ) -> Result<Constants, Unsupported> {
         let parts = self.usual.parts(&self.parts);
+        self.make(plan, builder, &[], |segment, _| ahead::translate(segment, &parts, &mut plan.asks.clone()))
+    }
+
+    /// The parser's part, for these parts of a pass, and what is behind it.
+    fn make(
+        &self,
+        plan: &Plan<'_>,
+        builder: FunctionBuilder<'_>,
+        parts: &[Part<'_>],
+        behind: impl FnOnce(&mut Segment<'_, '_>, &[Part<'_>]) -> Result<(), Unsupported>,
+    ) -> Result<Constants, Unsupported> {
         let mut segment = Segment::new(plan, builder)?;
         segment.is_usual_way = true;
         let all: Vec<Part<'_>> = parts.iter().copied().chain([self.parser]).collect();
@@ -143,10 +171,8 @@ impl<'c> UsualWay<'c> {
         segment.builder.set_cold_block(out);
         segment.builder.ins().return_(&[]);
         segment.builder.switch_to_block(pass);
-        let one = segment.int(1);
-        segment.builder.ins().store(PLAIN, one, segment.cx, offset_of!(Cx<'_>, passed) as i32);
         segment.assumed = self.usual.assumed;
-        segment.lay_out(&parts)?;
+        behind(&mut segment, parts)?;
         segment.builder.seal_all_blocks();
         Ok(segment.finish())
     }
