@@ -15,6 +15,8 @@
 //!   has held against its length, and at the end of a pass, when nothing reads the frame any more; and in front of it
 //!   no farther than the pass says that there is room ([`Cx::front`]).
 //! * The frames of a batch have the same shape: [`weft_ir::batch`] gives each pass as many slots as the batch says.
+//! * The code for usual frames reads and writes at offsets that are known when it is made without asking whether they
+//!   are in the frame: no farther than [`verify::exits`] has proven of all frames that come there.
 //! * Short bytes are read by whole words. What is behind them is cut off or overwritten, and never read where it
 //!   would be in another page.
 //! * Code and the constants that it points to belong to the [`Segment`] and die with it.
