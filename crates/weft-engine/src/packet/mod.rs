@@ -794,7 +794,9 @@ impl PacketEngine {
         let live = &mut self.live[at];
         let chain = &*live.chain;
         let code = &chain.code;
-        let Some((parser, request)) = code.parse.as_ref().zip(code.request.as_ref()) else { return };
+        let Some((parser, request)) = code.parse.as_ref().zip(code.request.as_ref()) else {
+            unreachable!("a chain that frames go through has both")
+        };
         let n = n.min(self.until_traced as usize - 1);
         let (stride, said) = (self.stride, Said::default());
         let arrived = Arrived { now, frames: &frames[..n], port: name, pool, followed: &[], said };

@@ -63,6 +63,13 @@ pub struct Exit {
     pub frame_min: u64,
 }
 
+impl Exit {
+    /// The inputs that are given on the way: bit i stands for input i.
+    pub fn given(&self) -> u64 {
+        self.gives.keys().fold(0, |all, input| all | input.bit())
+    }
+}
+
 /// The ways on which frames leave a parser that do not part and meet again.
 ///
 /// The function is one that [`verify`](super::verify) accepts.

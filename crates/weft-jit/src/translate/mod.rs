@@ -928,12 +928,12 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.function.blocks[block.0 as usize].scan_rows_max.is_some()
     }
 
-    /// Where a branch goes: to the block itself, or to one in which visits of a scan are counted.
     /// Where frames go in the place of a block that is not on the way of usual ones.
     fn way_out(&self, block: BlockId) -> Option<clif::Block> {
         self.segment.lane.as_ref()?.out_to(block)
     }
 
+    /// Where a branch goes: to the block itself, or to one in which visits of a scan are counted.
     fn branch_block(&mut self, jump: &Jump) -> clif::Block {
         if let Some(out) = self.way_out(jump.block) {
             return out;

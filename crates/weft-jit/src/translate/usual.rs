@@ -17,7 +17,7 @@ use weft_core::limits::INPUTS_MAX;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{Function, Op};
 use weft_ir::passes::assume;
-use weft_ir::program::{Event, Part, Place};
+use weft_ir::program::{Event, Input, Part, Place};
 
 /// What is known of tuples: bit i stands for input i.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,9 +62,7 @@ impl Usual {
             }
         }
         let inputs = &plan.chain.request.inputs;
-        let is_meta = |at: &usize| matches!(inputs[*at].place, Place::Meta(_));
-        let metas = (0..inputs.len().min(INPUTS_MAX)).filter(is_meta).fold(0, |all, at| all | 1 << at);
-        let present = (frames.usual | metas) & asked & !cleared;
+        let present = (frames.usual | metas(inputs)) & asked & !cleared;
         let is_whole =
             |at: usize| matches!(inputs[at].place, Place::Frame(_)) && usual_len(inputs[at].ty).is_some();
         let whole = bits(present & used).filter(|at| is_whole(*at)).fold(0, |all, at| all | 1 << at);
@@ -159,6 +157,12 @@ impl Segment<'_, '_> {
         let len = usual_len(self.plan.chain.request.inputs[at].ty)?;
         Some(self.int(i64::from(len)))
     }
+}
+
+/// The inputs that the engine knows, which are there of all frames, as bits.
+pub(super) fn metas(inputs: &[Input]) -> u64 {
+    let is_meta = |at: &usize| matches!(inputs[*at].place, Place::Meta(_));
+    (0..inputs.len().min(INPUTS_MAX)).filter(is_meta).fold(0, |all, at| all | 1 << at)
 }
 
 /// The inputs whose bits are set.

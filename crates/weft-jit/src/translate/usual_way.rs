@@ -6,7 +6,7 @@
 //! code as if it had not been there, and is parsed by the code for all.
 
 use super::key::usual_len;
-use super::usual::{Usual, bits};
+use super::usual::{Usual, bits, metas};
 use super::{FIXED, PLAIN, PartTranslator, Plan, Segment, ahead};
 use crate::arithmetic::known;
 use crate::frame::SLICE_START;
@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_core::abi::{Cx, Slot};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, InputId, Op, Value};
-use weft_ir::program::{Part, Place};
+use weft_ir::program::Part;
 use weft_ir::verify::{Exit, exits};
 
 /// The way of usual frames through a chain.
@@ -100,8 +100,7 @@ impl<'c> UsualWay<'c> {
         let parts = plan.chain.parts(plan.event);
         let usual = Usual::of(plan, &parts)?;
         let inputs = &plan.chain.request.inputs;
-        let is_meta = |at: &usize| matches!(inputs[*at].place, Place::Meta(_));
-        let metas = (0..inputs.len()).filter(is_meta).fold(0, |all, at| all | 1 << at);
+        let metas = metas(inputs);
         let constants = constants(parser.function);
         let is_usual = |exit: &Exit| {
             let is_whole = |at: usize| {
@@ -112,7 +111,7 @@ impl<'c> UsualWay<'c> {
                     is_usual && (0..=exit.frame_min as i64 - len).contains(from)
                 })
             };
-            usual.assumed.present & !(given(exit) | metas) == 0 && bits(usual.assumed.whole).all(is_whole)
+            usual.assumed.present & !(exit.given() | metas) == 0 && bits(usual.assumed.whole).all(is_whole)
         };
         let exits: Vec<Exit> = exits(parser.function).into_iter().filter(is_usual).collect();
         (!exits.is_empty()).then_some(Self { parser, parts, usual, exits, metas })
@@ -196,7 +195,7 @@ impl<'c> UsualWay<'c> {
             args.iter_mut().zip(by_exit).for_each(|(args, arg)| args.push(arg));
             segment.builder.append_block_param(pass, I64)
         };
-        let masks: Vec<u64> = self.exits.iter().map(given).collect();
+        let masks: Vec<u64> = self.exits.iter().map(Exit::given).collect();
         for at in bits(masks.iter().fold(0, |all, mask| all | mask)) {
             let gives: Vec<_> = self.exits.iter().map(|exit| exit.gives.get(&InputId(at as u16))).collect();
             let first = gives.iter().map(|give| arg(give.map(|(a, _)| *a))).collect();
@@ -251,11 +250,6 @@ impl Segment<'_, '_> {
         let slots = self.load_cx(I64, slots + SLICE_START);
         self.builder.ins().load(I64, FIXED, slots, (at * size_of::<Slot>() + word) as i32)
     }
-}
-
-/// The inputs that are given on a way.
-fn given(exit: &Exit) -> u64 {
-    exit.gives.keys().fold(0, |all, input| all | input.bit())
 }
 
 /// The numbers of a function that are constants.

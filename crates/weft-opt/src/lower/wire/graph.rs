@@ -85,11 +85,11 @@ impl<'n> Graph<'n> {
         !self.backs.is_empty()
     }
 
-    /// Those of the inputs in `asked` (bit i stands for input i) that most frames have that a chain with such wishes is
-    /// for. That is a guess, and good for speed alone.
-    pub(super) fn usual(&self, asked: u64) -> u64 {
+    /// Those of the inputs in `asked` (bit i stands for input i) that frames have with such layers
+    /// ([`Graph::usual_layers`]). That is a guess, and good for speed alone.
+    pub(super) fn usual(&self, layers: &[Vec<Node>], asked: u64) -> u64 {
         let of_all = |alike: &Vec<Node>| alike.iter().fold(asked, |all, node| all & self.gives(*node));
-        self.usual_layers(asked).iter().fold(0, |usual, alike| usual | of_all(alike))
+        layers.iter().fold(0, |usual, alike| usual | of_all(alike))
     }
 
     /// The layers that most frames have that a chain is for that asks for these inputs, from the first of a frame on:

@@ -63,19 +63,21 @@ pub(super) fn frames(
     }
     let is_label = |(id, level): &Node| *level == 0 && protocols[usize::from(id.0)].name == LABELS;
     let has_labels = (inherited != 0 || !carried.is_empty()) && graph.order.iter().any(is_label);
+    let layers = graph.usual_layers(asked);
+    let usual = graph.usual(&layers, asked);
     let mut parser = Parser {
         graph: &graph,
         out: Out::new("parse"),
         blocks: BTreeMap::new(),
         round: None,
         gate: None,
-        usual: graph.usual_layers(asked),
+        usual: layers,
         copies: Vec::new(),
         entered: BTreeSet::new(),
     };
     parser.make();
     let Out { b, mut checks, .. } = parser.out;
-    let (parser, usual) = (passes::clean(b.finish()), graph.usual(asked));
+    let parser = passes::clean(b.finish());
     let follows = inherited != 0 || !carried.is_empty();
     let overlaps = if follows { overlaps(protocols, &mut checks) } else { [None; 2] };
     Ok(Frames { is_ip: false, has_labels, parser, checks, overlaps, stores, inherited, carried, usual })
