@@ -8,9 +8,11 @@
 //! * [`packet`]: what carries packets in and out.
 //! * [`socket`]: TCP and Unix sockets as one thing.
 //! * [`clock`]: the only place that reads a clock.
+//! * [`memory`]: huge pages for large tables.
 //! * [`writer`]: the thread that writes sink rows.
 
 pub mod clock;
+pub mod memory;
 pub mod node;
 pub mod packet;
 pub mod socket;

@@ -3,6 +3,8 @@
 //! takes what was found if it asks for the same key.
 
 use crate::helpers::RowRef;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Acquire;
 use std::sync::Arc;
 use weft_core::abi::State;
 use weft_core::classify::WORDS_MAX;
@@ -17,7 +19,7 @@ const AT_ONCE: usize = 64;
 /// Bytes of a line of memory.
 const LINE: usize = 64;
 
-/// The words of the note of a find: a hash, a row, its address.
+/// The words of the note of a find: a hash, a row, its address; and before that of slots in place of the row's.
 const FIND_WORDS: usize = 3;
 /// The first word of the note of a match that was made.
 pub(crate) const MATCHED: u64 = 2;
@@ -36,8 +38,9 @@ pub(crate) struct Asks {
 /// One note: where it begins, and what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// The hash of a key that this table will be asked for, or 0. Then the row that was found, and its address; zeros
-    /// if there was none. It may have gone since.
+    /// The hash of a key that this table will be asked for, 0, and the address of the first slot of its home; or zeros.
+    /// When it was looked for, the row that was found and its address are in place of the latter two, or zeros if there
+    /// was none. It may have gone since.
     Find {
         /// The table.
         table: u16,
@@ -123,8 +126,8 @@ impl Asks {
     pub(crate) fn fetch(&self, state: &State, notes: &mut [u64]) {
         for notes in notes.chunks_mut(AT_ONCE * self.words) {
             for ask in self.worth_it(state) {
-                if let Ask::Find { table, at } = ask {
-                    self.fetch_slots(&state.tables[usize::from(table)], at, notes);
+                if let Ask::Find { at, .. } = ask {
+                    self.fetch_slots(at, notes);
                 }
             }
             for ask in self.worth_it(state) {
@@ -141,22 +144,28 @@ impl Asks {
         }
     }
 
-    fn fetch_slots(&self, table: &Table, at: usize, notes: &[u64]) {
+    fn fetch_slots(&self, at: usize, notes: &[u64]) {
         for notes in notes.chunks_exact(self.words) {
-            if notes[at] != 0 {
-                fetch_line(table.slots_address(notes[at]));
-            }
+            let first = notes[at + 2] as usize;
+            // Both slots that are looked at: of eight keys one has the second in the next line.
+            fetch_line(first);
+            fetch_line(first.wrapping_add(size_of::<u64>()));
         }
     }
 
     fn find_all(&self, table: &Table, at: usize, notes: &mut [u64]) {
         let lines = Lines::of(table);
         for notes in notes.chunks_exact_mut(self.words) {
-            let [hash, row, address] = &mut notes[at..at + FIND_WORDS] else { continue };
-            if *hash == 0 {
+            let Some([hash, row, address]) = notes[at..].first_chunk_mut() else { continue };
+            if *address == 0 {
                 continue;
             }
-            if let Some((found, at)) = table.row_near(*hash) {
+            let slots = core::ptr::with_exposed_provenance::<[AtomicU64; 2]>(*address as usize);
+            // SAFETY: code has noted the address for this table, whose slots stay where they are while it lives, those
+            // that are in use no more among them; behind the last home are more than two.
+            let slots = unsafe { &*slots }.each_ref().map(|slot| slot.load(Acquire));
+            (*row, *address) = (0, 0);
+            if let Some((found, at)) = table.row_near(*hash, slots) {
                 (*row, *address) = (found.0, at as u64);
                 lines.fetch(at);
             }
@@ -257,8 +266,8 @@ fn fetch_line(address: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the instruction reads nothing: it is a hint, for whatever address.
     unsafe {
-        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(core::ptr::without_provenance(address));
+        use core::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T1>(core::ptr::without_provenance(address));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;

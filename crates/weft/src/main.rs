@@ -41,6 +41,7 @@ use cli::{Cli, Command};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    weft_io::memory::ask_for_huge_pages();
     let done = match Cli::of_process().command {
         Command::Demo(args) => commands::demo::run(&args),
         Command::Check(args) => commands::check::run(&args),

@@ -107,7 +107,7 @@ impl Table {
             _ if self.make_room(at, now, gone) => self.free_row(at)?,
             _ => return None,
         };
-        self.stripes[at].reserve();
+        self.stripes[at].reserve(&self.memory);
         match self.index_free(at, tag, local) {
             Some(row) => Some(row),
             None => self.place_crowded(at, tag, now, gone),
@@ -119,7 +119,7 @@ impl Table {
     fn index_free(&self, at: usize, tag: u32, local: u32) -> Option<Row> {
         let row = self.geometry.join(at, local);
         // Before a slot has its number: compiled code goes from there to the words (see `near`).
-        self.base.row(row, self.geometry);
+        self.base.row(row, self.geometry, &self.memory);
         self.stripes[at].place(tag, local).ok()?;
         self.take_row(at, local);
         Some(Row(row + 1))
@@ -594,7 +594,7 @@ impl Table {
         let end = stripe.first + u64::from(stripe.high.load(Relaxed));
         let mut next = stripe.first;
         while next < end {
-            let words = self.base.row(next, self.geometry);
+            let words = self.base.row(next, self.geometry, &self.memory);
             if words[0].load(Relaxed) & LIVE != 0 {
                 rows.push((words[order.stamp_at()].load(Relaxed) as i64, self.geometry.split(next).1));
             }
@@ -697,7 +697,7 @@ impl Table {
         let stripe = &self.stripes[at];
         let row = self.geometry.join(at, local);
         if stripe.free.load(Relaxed) == local + 1 {
-            let next = self.base.row(row, self.geometry)[0].load(Relaxed);
+            let next = self.base.row(row, self.geometry, &self.memory)[0].load(Relaxed);
             stripe.free.store(next as u32, Relaxed);
         } else {
             stripe.high.store(self.geometry.after(u64::from(local)) as u32, Relaxed);
@@ -709,7 +709,7 @@ impl Table {
 
     /// Makes a row new in all but its key, and returns its words.
     fn fill(&self, row: Row, tag: u32, now: Time) -> &Words {
-        let words = self.base.row(row.0 - 1, self.geometry);
+        let words = self.base.row(row.0 - 1, self.geometry, &self.memory);
         self.base.write_defaults(words);
         if self.n_added.load(Relaxed) != 0 {
             self.groups().skip(1).for_each(|(_, group)| group.reset(row.0 - 1, self.geometry));

@@ -7,6 +7,7 @@
 //! therefore holds in every generation if insertions respect it. Behind the last home there is room for
 //! [`PROBES_MAX`] slots, so nothing wraps.
 
+use super::memory::Memory;
 use super::storage::Stripe;
 use core::hint::select_unpredictable;
 use core::sync::atomic::{
@@ -64,12 +65,6 @@ fn homes(slots: &[AtomicU64]) -> usize {
     slots.len().wrapping_sub(PROBES_MAX)
 }
 
-/// The homes of a generation.
-#[inline(always)]
-pub(super) fn homes_of(generation: u32) -> usize {
-    1 << ((BITS_MIN + generation) % usize::BITS)
-}
-
 #[inline(always)]
 fn tag_of(slot: u64) -> u32 {
     (slot >> 32) as u32
@@ -89,21 +84,31 @@ pub(super) enum Near<T> {
     Far,
 }
 
+/// What `probe` makes of the row with this tag, if it is in these slots, the first two of the tag's home. It is given
+/// the row's number plus one.
+#[inline(always)]
+pub(super) fn near_of<T>(
+    tag: u32,
+    [first, second]: [u64; 2],
+    probe: impl FnOnce(u32) -> Option<T>,
+) -> Near<T> {
+    // With the tag cleared, a slot that had it is the row's number and nothing else.
+    let above = u64::from(tag) << 32;
+    let in_first = first ^ above;
+    // Which of the two it is is chance, and a branch on chance costs more than the rest of the look-up.
+    let slot = select_unpredictable(in_first >> 32 == 0, in_first, second ^ above);
+    if slot >> 32 == 0 {
+        return probe(slot as u32).map_or(Near::Far, Near::Found);
+    }
+    if is_past(second, tag) { Near::Absent } else { Near::Far }
+}
+
 impl Stripe {
-    /// What `probe` makes of the row with this tag, if that is in the first two slots of its home, as nearly all are.
-    /// It is given the row's number plus one.
+    /// [`near_of`] the first two slots of the tag's home, where nearly all rows are.
     #[inline(always)]
     pub(super) fn find_near<T>(&self, tag: u32, probe: impl FnOnce(u32) -> Option<T>) -> Near<T> {
         let Some([first, second, ..]) = self.window(tag) else { return Near::Absent };
-        // With the tag cleared, a slot that had it is the row's number and nothing else.
-        let tag = u64::from(tag) << 32;
-        let [first, second] = [first.load(Acquire) ^ tag, second.load(Acquire) ^ tag];
-        // Which of the two it is is chance, and a branch on chance costs more than the rest of the look-up.
-        let slot = select_unpredictable(first >> 32 == 0, first, second);
-        if slot >> 32 == 0 {
-            return probe(slot as u32).map_or(Near::Far, Near::Found);
-        }
-        if is_past(second ^ tag, (tag >> 32) as u32) { Near::Absent } else { Near::Far }
+        near_of(tag, [first, second].map(|slot| slot.load(Acquire)), probe)
     }
 
     /// What `probe` makes of the first row with this tag that it accepts; it is given the row's number plus one.
@@ -124,14 +129,14 @@ impl Stripe {
     }
 
     /// Makes the index large enough for one more row.
-    pub(super) fn reserve(&self) {
+    pub(super) fn reserve(&self, memory: &Memory) {
         let generation = self.generation.load(Relaxed) as usize;
         if self.indexes[generation].get().is_none() {
-            self.index.store(self.make(generation).as_ptr().expose_provenance(), Release);
+            self.index.store(self.make(generation, memory).as_ptr().expose_provenance(), Release);
         } else if (self.rows.load(Relaxed) as usize + 1) * SLOTS_PER_ROW > slots_len(generation) - PROBES_MAX
             && generation + 1 < self.generations
         {
-            self.grow(generation);
+            self.grow(generation, memory);
         }
     }
 
@@ -234,9 +239,9 @@ impl Stripe {
         slots[start..start + PROBES_MAX].iter().position(|s| s.load(Relaxed) == wanted).map(|i| start + i)
     }
 
-    fn grow(&self, generation: usize) {
+    fn grow(&self, generation: usize, memory: &Memory) {
         let old = self.current();
-        let words = self.make(generation + 1);
+        let words = self.make(generation + 1, memory);
         let new = &words[1..];
         let mut end = 0;
         let mut moved = 0;
@@ -252,11 +257,11 @@ impl Stripe {
     }
 
     #[cold]
-    fn make(&self, generation: usize) -> &[AtomicU64] {
+    fn make(&self, generation: usize, memory: &Memory) -> &[AtomicU64] {
         self.indexes[generation].get_or_init(|| {
-            let n_homes = (slots_len(generation) - PROBES_MAX) as u64;
-            let free = (0..slots_len(generation)).map(|_| 0);
-            core::iter::once(n_homes).chain(free).map(AtomicU64::new).collect()
+            let words = memory.take(words_len(generation));
+            words[0].store((slots_len(generation) - PROBES_MAX) as u64, Relaxed);
+            words
         })
     }
 

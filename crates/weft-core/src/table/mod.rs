@@ -28,6 +28,7 @@ mod evict;
 mod index;
 mod journal;
 mod layout;
+mod memory;
 pub mod near;
 mod oldest;
 mod rows;
@@ -48,6 +49,8 @@ use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Re
 use evict::Gone;
 use index::Near;
 use layout::{BytesKey, Header, IntKey, KeyShape, LIVE, PartsKey, ShortKey, WRITTEN_AT};
+use memory::Memory;
+pub use memory::take_blocks_from;
 use std::sync::OnceLock;
 use storage::{Geometry, Group, Place, Stripe};
 
@@ -68,7 +71,8 @@ pub struct Table {
     stripes: Box<[Stripe]>,
     /// For compiled code ([`near`]), as the next.
     stripes_address: usize,
-    segments_address: usize,
+    segments_at: usize,
+    memory: Memory,
     base: Group,
     added: [OnceLock<Group>; GROUPS_MAX - 1],
     n_added: AtomicU32,
@@ -183,7 +187,8 @@ impl Table {
             header,
             geometry,
             stripes_address: stripes.as_ptr().expose_provenance(),
-            segments_address: base.segments_address(),
+            segments_at: base.addresses_at(),
+            memory: Memory::default(),
             stripes,
             base,
             added: Default::default(),
@@ -523,7 +528,7 @@ impl Table {
             0 => &self.base,
             _ => self.added[group as usize - 1].get().expect("the column is of this table"),
         };
-        group.row(row.0.wrapping_sub(1), self.geometry)
+        group.row(row.0.wrapping_sub(1), self.geometry, &self.memory)
     }
 
     /// Where the row's words of this group are in memory, for compiled code: `AtomicU64`s, as many as the group has

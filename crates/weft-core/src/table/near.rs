@@ -8,9 +8,9 @@
 //! 2. At the address in [`STRIPE_INDEX`] is the number of homes, and behind it are the slots. The tag's home is
 //!    `tag * homes >> 32`. A slot is `tag << 32 | number`, 0 if it is free; slots stand in the order of their tags.
 //! 3. The row with a slot's number is `first + number - 1` ([`STRIPE_FIRST`]), and its [`super::Row`] one more. Its
-//!    segment is that number shifted by [`WORD_BITS`]; segments begin at the address in [`TABLE_SEGMENTS`], are
-//!    [`SEGMENT_BYTES`] long and hold the address of their words ([`SEGMENT_WORDS`]), which are there before a slot has
-//!    the number of one of their rows; the rest of the number is the row's first word there.
+//!    segment is that number shifted by [`WORD_BITS`]; at the address in [`TABLE_SEGMENTS`] is that of the words of
+//!    each, one word behind the other. It is there before a slot has the number of one of their rows; the rest of the
+//!    number is the row's first word there.
 //! 4. The row is the one if the cells of its key columns are the key ([`Near::key`]). It has expired if the table has a
 //!    time to live ([`TABLE_TTL`], `i64::MAX` if not) and the word [`AgeWords::used`] is as long ago, or one from
 //!    insertion on ([`TABLE_TTL_ON_INSERT`]) and [`AgeWords::inserted`] is.
@@ -28,15 +28,15 @@
 
 use super::index;
 use super::layout::LIVE;
-use super::storage::{self, Segment, Stripe};
+use super::storage::{self, Stripe};
 use super::{KeyShape, Row, Table};
 use core::mem::offset_of;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::Acquire;
 
 /// Of a table: the address of its stripes.
 pub const TABLE_STRIPES: usize = offset_of!(Table, stripes_address);
-/// Of a table: the address of the segments of its first column group.
-pub const TABLE_SEGMENTS: usize = offset_of!(Table, segments_address);
+/// Of a table: where the addresses of the segments of its first column group are.
+pub const TABLE_SEGMENTS: usize = offset_of!(Table, segments_at);
 /// Of a table: its time to live in nanoseconds.
 pub const TABLE_TTL: usize = offset_of!(Table, ttl);
 /// Of a table: its time to live from insertion on in nanoseconds.
@@ -51,10 +51,6 @@ pub const STRIPE_HIGH: usize = offset_of!(Stripe, high);
 pub const ROW_LIVE: u64 = LIVE;
 /// Of a stripe: the address of the index.
 pub const STRIPE_INDEX: usize = offset_of!(Stripe, index);
-/// How long a segment is.
-pub const SEGMENT_BYTES: usize = size_of::<Segment>();
-/// Of a segment: the address of its words.
-pub const SEGMENT_WORDS: usize = offset_of!(Segment, address);
 /// How many bits of a row's number are its first word.
 pub const WORD_BITS: u32 = storage::WORD_BITS;
 
@@ -118,24 +114,20 @@ impl Table {
         Near { key, stripe_mask: self.stripes.len() as u64 - 1, age_words: self.age_words() }
     }
 
-    /// Where a look-up for a key with this hash begins to read, as far as that can be told without reading more than
-    /// the stripe: so that memory can be asked for it ahead.
-    #[inline(always)]
-    pub fn slots_address(&self, key_hash: u64) -> usize {
-        let stripe = self.stripe_of(key_hash);
-        let home = index::home(key_hash as u32, index::homes_of(stripe.generation.load(Relaxed)));
-        stripe.index.load(Relaxed).wrapping_add(8 * (home + 1))
+    /// The first two slots of the home of a key with this hash, as of step 2; None in a stripe without rows.
+    pub fn slots(&self, key_hash: u64) -> Option<[u64; 2]> {
+        let [first, second, ..] = self.stripe_of(key_hash).window(key_hash as u32)?;
+        Some([first, second].map(|slot| slot.load(Acquire)))
     }
 
-    /// The row that a look-up for a key with this hash compares first, by the looks of it, and the address of its words
-    /// of the first column group. The row is not read.
+    /// The row that a look-up for a key with this hash compares first, by these slots of its home, and the address of
+    /// its words of the first column group. The row is not read.
     #[inline(always)]
-    pub fn row_near(&self, key_hash: u64) -> Option<(Row, usize)> {
+    pub fn row_near(&self, key_hash: u64, slots: [u64; 2]) -> Option<(Row, usize)> {
         let stripe = self.stripe_of(key_hash);
-        let row = stripe.find_near(key_hash as u32, |number| {
+        let row = index::near_of(key_hash as u32, slots, |number| {
             let row = Row(stripe.first + u64::from(number));
-            let place = self.base.place(row.0.wrapping_sub(1))?;
-            Some((row, place.from(0).as_ptr().expose_provenance()))
+            Some((row, self.base.address(row.0.wrapping_sub(1))?))
         });
         if let index::Near::Found(found) = row { Some(found) } else { None }
     }
@@ -161,40 +153,6 @@ impl Table {
         AgeWords {
             used: may_expire.then_some(self.header.age_at as u16),
             inserted: self.header.inserted.map(|word| word as u16),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::{ColumnSpec, Evict, TableSpec};
-    use super::*;
-    use crate::time::Time;
-    use crate::types::{Type, Value};
-
-    #[test]
-    fn memory_is_asked_for_where_the_slots_are() {
-        // It would be asked for other lines than those that look-ups read.
-        for max_rows in [1000, 100_000] {
-            let key =
-                ColumnSpec { name: "k".into(), ty: Type::Uint(64), nullable: false, default: Value::Null };
-            let table = Table::new(TableSpec {
-                name: "t".into(),
-                key: vec![key],
-                columns: Vec::new(),
-                max_rows,
-                evict: Evict::Reject,
-                ttl: None,
-                ttl_on_access: false,
-                ttl_on_insert: None,
-                shared: false,
-                stripes: None,
-            });
-            (0..max_rows).for_each(|id| _ = table.insert_int(id, Time(0)));
-            for hash in (0..2 * max_rows).map(Table::hash_int) {
-                let slots = table.stripe_of(hash).window(hash as u32).expect("there are rows");
-                assert_eq!(table.slots_address(hash), slots.as_ptr().expose_provenance());
-            }
         }
     }
 }

@@ -3,8 +3,11 @@
 use super::TableSpec;
 use super::index;
 use super::layout::Layout;
+use super::memory::{Memory, Piece};
 use super::oldest::Oldest;
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{
+    AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::sync::OnceLock;
 
 /// Rows of one stripe at most, unless [`TableSpec::stripes`] asks for fewer stripes than that needs.
@@ -174,7 +177,7 @@ pub(super) struct Stripe {
     pub(super) inserted: Oldest,
     /// One index for each size. Those outgrown are kept, because a reader without a lock may be in them; together
     /// they are smaller than the one in use.
-    pub(super) indexes: [OnceLock<Box<[AtomicU64]>>; index::GENERATIONS_MAX],
+    pub(super) indexes: [OnceLock<Piece>; index::GENERATIONS_MAX],
     /// How many of `indexes` may be used.
     pub(super) generations: usize,
     /// The most index slots that one operation has moved.
@@ -228,13 +231,13 @@ pub(super) struct Group {
     layout: Layout,
     row_words: usize,
     segments: Box<[Segment]>,
+    /// Where the words of each segment are, 0 before there are some; for compiled code ([`super::near`]).
+    addresses: Box<[AtomicUsize]>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Segment {
-    words: OnceLock<Box<[AtomicU64]>>,
-    /// The address of the words, 0 before there are some; for compiled code ([`super::near`]).
-    pub(super) address: AtomicUsize,
+    words: OnceLock<Piece>,
     /// Live rows; counted in the first group alone.
     live: AtomicU32,
 }
@@ -262,12 +265,20 @@ impl<'a> Place<'a> {
 impl Group {
     pub(super) fn new(layout: Layout, geometry: Geometry) -> Self {
         let segments = (0..geometry.segments()).map(|_| Segment::default()).collect();
-        Self { row_words: layout.words(), layout, segments }
+        let addresses = (0..geometry.segments()).map(|_| AtomicUsize::new(0)).collect();
+        Self { row_words: layout.words(), layout, segments, addresses }
     }
 
-    /// Where the segments are in memory.
-    pub(super) fn segments_address(&self) -> usize {
-        self.segments.as_ptr().expose_provenance()
+    /// Where the addresses of the segments are in memory.
+    pub(super) fn addresses_at(&self) -> usize {
+        self.addresses.as_ptr().expose_provenance()
+    }
+
+    /// The address of a row's first word, if its segment exists. For the first group alone.
+    #[inline(always)]
+    pub(super) fn address(&self, at: u64) -> Option<usize> {
+        let words = self.addresses.get(segment_of(at))?.load(Acquire);
+        (words != 0).then(|| words + (at & WORD_MASK) as usize * 8)
     }
 
     pub(super) fn layout(&self) -> &Layout {
@@ -276,11 +287,10 @@ impl Group {
 
     /// The words of a row, whose segment is made if need be.
     #[inline(always)]
-    pub(super) fn row(&self, at: u64, geometry: Geometry) -> &[AtomicU64] {
-        let segment = &self.segments[segment_of(at)];
-        let words = match segment.words.get() {
+    pub(super) fn row(&self, at: u64, geometry: Geometry, memory: &Memory) -> &[AtomicU64] {
+        let words: &[AtomicU64] = match self.segments[segment_of(at)].words.get() {
             Some(words) => words,
-            None => self.make(segment, geometry),
+            None => self.make(segment_of(at), geometry, memory),
         };
         let start = self.start(at, geometry);
         &words[start..start + self.row_words]
@@ -337,23 +347,26 @@ impl Group {
     }
 
     pub(super) fn bytes_max(&self, geometry: Geometry) -> u64 {
-        size_of_val(&*self.segments) as u64 + geometry.rows_max() * self.row_words as u64 * 8
+        self.directory_bytes() + geometry.rows_max() * self.row_words as u64 * 8
     }
 
     pub(super) fn bytes(&self) -> u64 {
         let words: usize = self.segments.iter().filter_map(|s| s.words.get()).map(|words| words.len()).sum();
-        (size_of_val(&*self.segments) + words * 8) as u64
+        self.directory_bytes() + words as u64 * 8
+    }
+
+    fn directory_bytes(&self) -> u64 {
+        (size_of_val(&*self.segments) + size_of_val(&*self.addresses)) as u64
     }
 
     #[cold]
     #[inline(never)]
-    fn make<'a>(&self, segment: &'a Segment, geometry: Geometry) -> &'a [AtomicU64] {
-        segment.words.get_or_init(|| {
-            // A copy of words, and then a change of type in place: each segment is made while a tuple waits.
-            let words = self.layout.template().repeat(geometry.segment_rows as usize);
-            let words: Box<[AtomicU64]> = words.into_iter().map(AtomicU64::new).collect();
+    fn make(&self, nth: usize, geometry: Geometry, memory: &Memory) -> &[AtomicU64] {
+        self.segments[nth].words.get_or_init(|| {
+            let words = memory.take(self.row_words * geometry.segment_rows as usize);
+            words.chunks_exact(self.row_words).for_each(|row| self.write_defaults(row));
             // Whoever finds the words finds their address, too.
-            segment.address.store(words.as_ptr().expose_provenance(), Release);
+            self.addresses[nth].store(words.as_ptr().expose_provenance(), Release);
             words
         })
     }

@@ -10,8 +10,10 @@ use super::analysis::Room;
 use super::{PLAIN, PartTranslator, Segment, Val, held};
 use crate::ahead::Asks;
 use crate::arithmetic::Arithmetic as _;
+use crate::frame::arc_offset;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
+use cranelift_codegen::ir::types::I64;
 use weft_core::matching::near::Way;
 use weft_core::table::near::NearKey;
 use weft_ir::backend::Unsupported;
@@ -248,9 +250,10 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Notes the hash of a key, if it is one that code looks for itself.
+    /// Notes the hash of a key and where its slots are, if it is one that code looks for itself.
     fn note_find(&mut self, table: TableId, key: Value, asks: &mut Asks) -> Result<(), Unsupported> {
-        let near = self.segment.plan.state.tables[usize::from(table.0)].near();
+        let held = &self.segment.plan.state.tables[usize::from(table.0)];
+        let (near, offset) = (held.near(), arc_offset(held) as i32);
         let skip = self.segment.builder.create_block();
         let hash = match (near.key, self.ty(key)) {
             (NearKey::Columns(_), Ty::Bytes) => self.hash_of_key(key, skip)?,
@@ -266,8 +269,11 @@ impl PartTranslator<'_, '_, '_, '_> {
             _ => None,
         };
         if let Some((hash, at)) = hash.zip(asks.find(table.0)) {
-            let notes = self.segment.notes;
+            let (notes, pointer) = (self.segment.notes, self.table(table));
+            let base = self.ins().load(I64, PLAIN, pointer, 0);
+            let slots = self.home(near, (base, offset), hash).slots;
             self.ins().store(PLAIN, hash, notes, at as i32 * 8);
+            self.ins().store(PLAIN, slots, notes, at as i32 * 8 + 16);
         }
         self.ins().jump(skip, []);
         self.segment.builder.switch_to_block(skip);

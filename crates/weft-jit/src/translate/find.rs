@@ -27,6 +27,12 @@ pub(super) struct Key {
     is: Is,
 }
 
+/// Where a key may be: the addresses of its stripe and of the first slot of its home.
+pub(super) struct Home {
+    stripe: clif::Value,
+    pub(super) slots: clif::Value,
+}
+
 /// What a row has to hold.
 enum Is {
     /// The length in bytes and the words of the bytes, zero padded.
@@ -193,23 +199,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         done: clif::Block,
     ) {
         let [hit, miss, absent, same] = [(); 4].map(|()| self.segment.builder.create_block());
-        let mut stripe = self.ins().load(I64, PLAIN, base, offset + near::TABLE_STRIPES as i32);
-        if near.stripe_mask != 0 {
-            let upper = self.segment.ushr_imm(key.hash, 32);
-            let nth = self.segment.band_imm(upper, near.stripe_mask as i64);
-            let size = self.segment.int(near::STRIPE_BYTES as i64);
-            let behind = self.ins().imul(nth, size);
-            stripe = self.ins().iadd(stripe, behind);
-        }
-        let index = self.ins().load(I64, PLAIN, stripe, near::STRIPE_INDEX as i32);
-        let homes = self.ins().load(I64, PLAIN, index, 0);
-        let tag = self.ins().ireduce(I32, key.hash);
-        let tag = self.ins().uextend(I64, tag);
-        let home = self.ins().imul(tag, homes);
-        let home = self.segment.ushr_imm(home, 32);
-        let home = self.segment.ishl_imm(home, 3);
-        let slots = self.ins().iadd(index, home);
-        let [first, second] = [8, 16].map(|at| self.ins().load(I64, PLAIN, slots, at));
+        let Home { stripe, slots } = self.home(near, (base, offset), key.hash);
+        let [first, second] = [0, 8].map(|at| self.ins().load(I64, PLAIN, slots, at));
         // With the tag cleared, a slot that had it is the row's number and nothing else. Which of the two it is is
         // chance, so it is no branch.
         let tag_above = self.segment.ishl_imm(key.hash, 32);
@@ -251,14 +242,34 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().jump(done, &[row.into(), address.into()]);
     }
 
+    /// Where the slots of a key with this hash begin.
+    pub(super) fn home(&mut self, near: Near, (base, offset): (clif::Value, i32), hash: clif::Value) -> Home {
+        let mut stripe = self.ins().load(I64, PLAIN, base, offset + near::TABLE_STRIPES as i32);
+        if near.stripe_mask != 0 {
+            let upper = self.segment.ushr_imm(hash, 32);
+            let nth = self.segment.band_imm(upper, near.stripe_mask as i64);
+            let size = self.segment.int(near::STRIPE_BYTES as i64);
+            let behind = self.ins().imul(nth, size);
+            stripe = self.ins().iadd(stripe, behind);
+        }
+        let index = self.ins().load(I64, PLAIN, stripe, near::STRIPE_INDEX as i32);
+        let homes = self.ins().load(I64, PLAIN, index, 0);
+        let tag = self.ins().ireduce(I32, hash);
+        let tag = self.ins().uextend(I64, tag);
+        let home = self.ins().imul(tag, homes);
+        let home = self.segment.ushr_imm(home, 32);
+        let home = self.segment.ishl_imm(home, 3);
+        let slots = self.ins().iadd(index, home);
+        Home { stripe, slots: self.segment.iadd_imm(slots, 8) }
+    }
+
     /// The address of the words of the segment in which the row with this number is; 0 if it has none yet.
     fn words_of_segment(&mut self, (base, offset): (clif::Value, i32), at: clif::Value) -> clif::Value {
         let segments = self.ins().load(I64, PLAIN, base, offset + near::TABLE_SEGMENTS as i32);
         let nth = self.segment.ushr_imm(at, i64::from(near::WORD_BITS));
-        let size = self.segment.int(near::SEGMENT_BYTES as i64);
-        let behind = self.ins().imul(nth, size);
+        let behind = self.segment.ishl_imm(nth, 3);
         let segment = self.ins().iadd(segments, behind);
-        self.ins().load(I64, PLAIN, segment, near::SEGMENT_WORDS as i32)
+        self.ins().load(I64, PLAIN, segment, 0)
     }
 
     /// Goes to `far` if the row at this address may have expired.

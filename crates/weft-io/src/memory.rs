@@ -1,0 +1,48 @@
+//! Memory of tables with many rows.
+
+#![expect(unsafe_code, reason = "memory that is zeros without having been written, and a system call")]
+
+use core::sync::atomic::AtomicU64;
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+
+/// Bytes of a huge page of a usual processor.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Whatever table gets large from now on lies in huge pages, where the operating system gives them to who asks
+/// (`madvise` in `/sys/kernel/mm/transparent_hugepage/enabled`, as most do). Where it does not, nothing is lost but time.
+pub fn ask_for_huge_pages() {
+    weft_core::table::take_blocks_from(block);
+}
+
+/// So many words, all 0. Those that are not written to are not resident.
+fn block(words: usize) -> Box<[AtomicU64]> {
+    let layout = Layout::array::<AtomicU64>(words).expect("a table has limits");
+    assert!(layout.size() > 0, "nobody asks for no words");
+    // SAFETY: its size is not zero.
+    let start = unsafe { alloc_zeroed(layout) };
+    if start.is_null() {
+        handle_alloc_error(layout);
+    }
+    let before = start.align_offset(HUGE_PAGE_BYTES);
+    if before < layout.size() {
+        // SAFETY: the advice is about the block's own memory from its first whole huge page on, and changes in what
+        // units it gets resident, not what it holds.
+        _ = unsafe { libc::madvise(start.add(before).cast(), layout.size() - before, libc::MADV_HUGEPAGE) };
+    }
+    // SAFETY: the memory is of this layout and this allocator, nobody else has it, and zeros are values of the type.
+    unsafe { Box::from_raw(core::ptr::slice_from_raw_parts_mut(start.cast(), words)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn blocks_are_zeros_that_can_be_written() {
+        for words in [1, 4096, 3 * HUGE_PAGE_BYTES / 8 + 1] {
+            let block = block(words);
+            assert!(block.iter().all(|word| word.swap(7, Relaxed) == 0) && block.len() == words);
+        }
+    }
+}
