@@ -44,6 +44,14 @@ impl Notes {
         self.words.get_mut(nth * self.each..(nth + 1) * self.each).filter(|_| is_own)
     }
 
+    /// The words of each tuple, one after the other: those of none if others have written them.
+    #[inline(always)]
+    pub fn each_mut(&mut self, code: &CodeId) -> impl Iterator<Item = &mut [u64]> {
+        let is_own = self.code == code.number();
+        let words = if is_own { &mut self.words[..] } else { &mut [] };
+        words.chunks_exact_mut(self.each.max(1))
+    }
+
     /// The words of all tuples, one behind the other; None if they are of others, or of another state.
     pub fn all_mut(&mut self, code: &CodeId, state: &State) -> Option<&mut [u64]> {
         let is_own = self.code == code.number() && self.state == state.number();
@@ -92,6 +100,7 @@ mod tests {
         let mut state = State::from(Parts::default());
         let mut notes = Notes::default();
         notes.start(&code, &state, 2, 3);
+        assert!(notes.each_mut(&other).next().is_none() && notes.each_mut(&code).count() == 2);
         assert!(notes.of_mut(&other, 1).is_none() && notes.all_mut(&other, &state).is_none());
         notes.of_mut(&code, 1).expect("it is there").copy_from_slice(&[1, 2, 3]);
         assert_eq!(notes.all_mut(&code, &state), Some(&mut [0, 0, 0, 1, 2, 3][..]));

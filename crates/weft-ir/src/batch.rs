@@ -182,14 +182,14 @@ pub struct Unparsed<'a> {
 }
 
 impl<'a> Unparsed<'a> {
-    /// Looks by `run`, which is given the number of each frame.
+    /// Looks at each by `run`.
     #[inline(always)]
-    pub fn each(self, cx: &mut Cx<'a>, mut run: impl FnMut(&mut Cx<'a>, usize)) {
+    pub fn each(self, cx: &mut Cx<'a>, mut run: impl FnMut(&mut Cx<'a>)) {
         let slots = self.slots.chunks_exact_mut(self.stride);
-        for (nth, (frame, slots)) in self.frames.iter().zip(slots).enumerate() {
+        for (frame, slots) in self.frames.iter().zip(slots) {
             (cx.given, cx.present) = (slots, self.always);
             cx.regions[REGION_BODY] = self.pool.bytes(frame);
-            run(cx, nth);
+            run(cx);
         }
     }
 }

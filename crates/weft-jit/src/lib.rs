@@ -412,14 +412,13 @@ impl Segment {
         cx.regions[REGION_BODY] = &[];
     }
 
-    /// Runs the code that looks ahead on a pass whose shape has been checked, if there is room for its notes.
+    /// Runs the code that looks ahead on a pass whose shape has been checked.
     ///
     /// # Safety
-    /// The shape of the pass has been checked.
+    /// The shape of the pass has been checked, and the notes are as many as code of this segment writes.
     #[inline(always)]
-    unsafe fn note(&self, code: &Code, cx: &mut Cx<'_>, nth: usize, notes: &mut Notes) {
-        let Some(notes) = notes.of_mut(&self.shape.id, nth) else { return };
-        // SAFETY: as in `enter`; it changes no frame, and the notes are as many as the code writes.
+    unsafe fn note(&self, code: &Code, cx: &mut Cx<'_>, notes: &mut [u64]) {
+        // SAFETY: as in `enter`; it changes no frame, and of the notes the caller vouches.
         unsafe {
             let entry: AheadEntry = core::mem::transmute(code.entry());
             entry(cx, 0, notes.as_mut_ptr());
@@ -432,19 +431,20 @@ impl Segment {
         if cx.noted.is_none() { NOTHING_NOTED.as_ptr() } else { self.noted(cx) }
     }
 
-    /// The notes of passes of a batch, by their numbers behind the first: what was noted for this code and this state,
-    /// or zeros, as many.
+    /// The notes of so many passes of a batch, by their numbers behind the first: what was noted for this code and this
+    /// state, or zeros, as many. Those of others are zeros, or memory that may not be read.
     #[inline(always)]
     fn notes_of<'n>(
         &self,
         (notes, first): (&'n Notes, usize),
+        passes: usize,
         state: &State,
     ) -> impl Fn(usize) -> *const u64 + use<'n> {
         let noted = notes.all(&self.shape.id, state);
-        move |nth| {
-            let words = noted.and_then(|(words, each)| words.get((first + nth) * each..)?.get(..each));
-            words.unwrap_or(&NOTHING_NOTED).as_ptr()
-        }
+        let noted =
+            noted.and_then(|(words, each)| Some((words.get(first * each..(first + passes) * each)?, each)));
+        let (words, each) = noted.unwrap_or((&NOTHING_NOTED, 0));
+        move |nth| words.as_ptr().wrapping_add(nth * each)
     }
 
     /// The notes of a pass for which something was noted.
@@ -491,7 +491,7 @@ impl Program for Segment {
 
     fn pass_all<'a>(&self, cx: &mut Cx<'a>, batch: Passing<'a, '_>, left: Left<'_>) -> usize {
         self.shape.check_all_but(cx, batch.stride, cx.given.len());
-        let notes_of = self.notes_of(batch.notes, cx.state);
+        let notes_of = self.notes_of(batch.notes, batch.frames.len(), cx.state);
         if !self.puts_in_front {
             return batch.each(cx, left, |cx, frame, nth| {
                 // SAFETY: as in `parse_all`, and as `notes_of` says.
@@ -511,9 +511,11 @@ impl Program for Segment {
     fn look_through<'a>(&self, cx: &mut Cx<'a>, batch: Unparsed<'a>, notes: &mut Notes) {
         let Some(ahead) = self.usual.as_ref().and_then(|usual| usual.ahead.as_ref()) else { return };
         self.shape.check_all_but(cx, batch.stride, batch.stride);
-        batch.each(cx, |cx, nth| {
-            // SAFETY: as in `parse_all`; it writes to no slots.
-            unsafe { self.note(ahead, cx, nth, notes) };
+        let mut notes = notes.each_mut(&self.shape.id);
+        batch.each(cx, |cx| {
+            let Some(notes) = notes.next() else { return };
+            // SAFETY: as in `parse_all`; it writes to no slots. `start_ahead` has made room for its notes.
+            unsafe { self.note(ahead, cx, notes) };
         });
     }
 
@@ -526,7 +528,7 @@ impl Program for Segment {
     ) -> Gone {
         self.shape.check_all_but(cx, batch.stride, batch.stride);
         let usual = self.usual.as_ref().expect("nobody asks for it where there is no such code");
-        let notes_of = self.notes_of((batch.notes, 0), cx.state);
+        let notes_of = self.notes_of((batch.notes, 0), batch.frames.len(), cx.state);
         let by_usual = |cx: &mut Cx<'a>, frame: &mut [u8], nth: usize| {
             // SAFETY: as in `parse_all`, and as `notes_of` says; it writes to as many slots as the shape was held
             // against.
@@ -557,16 +559,18 @@ impl Program for Segment {
     fn look_ahead(&self, cx: &mut Cx<'_>, nth: usize, notes: &mut Notes) {
         let Some(ahead) = &self.ahead else { return };
         self.shape.check(cx);
-        // SAFETY: the shape of the pass is that of the code.
-        unsafe { self.note(&ahead.code, cx, nth, notes) };
+        let Some(notes) = notes.of_mut(&self.shape.id, nth) else { return };
+        // SAFETY: the shape of the pass is that of the code, and `start_ahead` has made room for its notes.
+        unsafe { self.note(&ahead.code, cx, notes) };
     }
 
     fn look_ahead_all<'a>(&self, cx: &mut Cx<'a>, batch: Looking<'a>, notes: &mut Notes) {
         let Some(ahead) = &self.ahead else { return };
         self.shape.check_all_but(cx, batch.stride, cx.given.len());
         batch.each(cx, |cx, nth| {
-            // SAFETY: as in `parse_all`.
-            unsafe { self.note(&ahead.code, cx, nth, notes) };
+            let Some(notes) = notes.of_mut(&self.shape.id, nth) else { return };
+            // SAFETY: as in `parse_all`, and in `look_ahead`.
+            unsafe { self.note(&ahead.code, cx, notes) };
         });
     }
 

@@ -8,7 +8,7 @@
 //! branch, and all that it dominates, is entered by that side alone. What blocks are given is assumed to be within the
 //! frame until some way brings what is not known to be: at the end all ways keep what is assumed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::flow::Flow;
 use crate::ir::*;
@@ -101,6 +101,14 @@ pub fn exits(function: &Function) -> Vec<Exit> {
     };
     let ends = function.blocks.iter().enumerate().filter(|(_, block)| block.end == Terminator::Forward);
     ends.filter_map(|(at, _)| exit(at)).collect()
+}
+
+/// The blocks whose branch may tell that something lies in the frame: without one of them, what [`reads_inside`] and
+/// [`exits`] say would not hold. It does without any other.
+pub fn bounds(function: &Function) -> BTreeSet<BlockId> {
+    let known = Known::of(function);
+    let asks = |at: &usize| (0..2).any(|nth| known.asked(&function.blocks[*at].end, nth).is_some());
+    (0..function.blocks.len()).filter(asks).map(|at| BlockId(at as u32)).collect()
 }
 
 /// One number is not above another.
@@ -313,6 +321,7 @@ mod tests {
             BTreeMap::from([(InputId(0), (Value(0), None)), (InputId(1), (Value(3), Some(Value(0))))]);
         let way = [6, 3, 1, 0].map(BlockId).to_vec();
         assert_eq!(exits(&function), [Exit { way, gives, frame_min: 34 }]);
+        assert_eq!(bounds(&function), [0, 1, 3].map(BlockId).into());
     }
 
     /// A header of 20 bytes behind one of 14, as parsers ask for it; `LIMIT` and `NEXT` are put in.

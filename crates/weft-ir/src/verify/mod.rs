@@ -47,7 +47,7 @@ use crate::ir::*;
 use crate::program::{ChainProgram, Departs, Direction, Event, Input, Place, Realisation, cell_words};
 use core::fmt;
 use flow::{At, Flow};
-pub use inside::{Exit, Place as FramePlace, exits, reads_inside};
+pub use inside::{Exit, Place as FramePlace, bounds, exits, reads_inside};
 use std::collections::BTreeSet;
 use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX, SCAN_ROWS_MAX};
 use weft_core::matching::{MatchPart, Test};

@@ -847,6 +847,9 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                     let way = if told { yes } else { no };
                     return self.terminator(from, &Terminator::Jump(way.clone()));
                 }
+                if let Some(way) = self.segment.lane.as_ref().and_then(|lane| lane.granted(from, [yes, no])) {
+                    return self.terminator(from, &Terminator::Jump(way.clone()));
+                }
                 let by = self.get(*by)?.one();
                 let (yes_args, no_args) = (self.branch_args(yes)?, self.branch_args(no)?);
                 let (yes_block, no_block) = (self.branch_block(yes), self.branch_block(no));

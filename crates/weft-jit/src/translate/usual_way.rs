@@ -19,9 +19,9 @@ use cranelift_frontend::FunctionBuilder;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::abi::{Cx, Slot};
 use weft_ir::backend::Unsupported;
-use weft_ir::ir::{BlockId, Function, InputId, Op, Value};
+use weft_ir::ir::{BlockId, Function, InputId, Jump, Op, Value};
 use weft_ir::program::Part;
-use weft_ir::verify::{Exit, exits};
+use weft_ir::verify::{Exit, bounds, exits};
 
 /// The way of usual frames through a chain.
 pub(crate) struct UsualWay<'c> {
@@ -44,6 +44,8 @@ pub(super) struct Lane {
     way: BTreeSet<BlockId>,
     /// Where all others go.
     out: clif::Block,
+    /// The blocks that ask for nothing but whether a frame is usual, where that is taken for granted.
+    granted: BTreeSet<BlockId>,
 }
 
 /// Something that is known at the end of a way.
@@ -57,6 +59,16 @@ impl Lane {
     /// Where frames go on that have come to the end of a way, and with what.
     pub(super) fn end_of(&self, block: BlockId) -> Option<(clif::Block, Vec<Arg>)> {
         self.args.get(&block).map(|args| (self.pass, args.clone()))
+    }
+
+    /// Which side of a branch is taken for granted.
+    pub(super) fn granted<'j>(&self, from: BlockId, [yes, no]: [&'j Jump; 2]) -> Option<&'j Jump> {
+        match [yes, no].map(|side| self.way.contains(&side.block)) {
+            _ if !self.granted.contains(&from) => None,
+            [true, false] => Some(yes),
+            [false, true] => Some(no),
+            _ => None,
+        }
     }
 
     /// Where frames go that leave the way for this block.
@@ -126,15 +138,18 @@ impl<'c> UsualWay<'c> {
         plan: &Plan<'_>,
         builder: FunctionBuilder<'_>,
     ) -> Result<Constants, Unsupported> {
-        self.make(plan, builder, &self.usual.parts(&self.parts), |segment, parts| {
+        let parts = self.usual.parts(&self.parts);
+        self.make(plan, builder, &parts, BTreeSet::new(), |segment| {
+            segment.start_outcome();
             let one = segment.int(1);
             segment.builder.ins().store(PLAIN, one, segment.cx, offset_of!(Cx<'_>, passed) as i32);
-            segment.lay_out(parts)
+            segment.lay_out(&parts)
         })
     }
 
     /// Translates what looks ahead on this way into `builder`'s function, a [`crate::frame::AheadEntry`], whose notes
-    /// are as the plan has them.
+    /// are as the plan has them. It takes for granted that frames are usual as far as that is not what keeps it inside
+    /// them: what it notes of others is not asked for.
     ///
     /// # Errors
     /// As [`super::translate`].
@@ -144,26 +159,31 @@ impl<'c> UsualWay<'c> {
         builder: FunctionBuilder<'_>,
     ) -> Result<Constants, Unsupported> {
         let parts = self.usual.parts(&self.parts);
-        self.make(plan, builder, &[], |segment, _| ahead::translate(segment, &parts, &mut plan.asks.clone()))
+        let bounds = bounds(self.parser.function);
+        let all = (0..self.parser.function.blocks.len()).map(|at| BlockId(at as u32));
+        let granted = all.filter(|block| !bounds.contains(block)).collect();
+        let look_ahead =
+            |segment: &mut Segment<'_, '_>| ahead::translate(segment, &parts, &mut plan.asks.clone());
+        self.make(plan, builder, &[], granted, look_ahead)
     }
 
-    /// The parser's part, for these parts of a pass, and what is behind it.
+    /// The parser's part, for these parts of a pass, and what is behind it; see [`Lane::granted`].
     fn make(
         &self,
         plan: &Plan<'_>,
         builder: FunctionBuilder<'_>,
         parts: &[Part<'_>],
-        behind: impl FnOnce(&mut Segment<'_, '_>, &[Part<'_>]) -> Result<(), Unsupported>,
+        granted: BTreeSet<BlockId>,
+        behind: impl FnOnce(&mut Segment<'_, '_>) -> Result<(), Unsupported>,
     ) -> Result<Constants, Unsupported> {
         let mut segment = Segment::new(plan, builder)?;
         segment.is_usual_way = true;
         let all: Vec<Part<'_>> = parts.iter().copied().chain([self.parser]).collect();
         segment.start_frame(&all);
-        segment.start_outcome();
         let [pass, out] = [(); 2].map(|()| segment.builder.create_block());
         let args = self.find(&mut segment, pass);
         let way = self.exits.iter().flat_map(|exit| exit.way.iter().copied()).collect();
-        segment.lane = Some(Lane { pass, args, way, out });
+        segment.lane = Some(Lane { pass, args, way, out, granted });
         PartTranslator::new(&mut segment, 0, &self.parser, out)?.translate()?;
         segment.lane = None;
         segment.builder.switch_to_block(out);
@@ -171,7 +191,7 @@ impl<'c> UsualWay<'c> {
         segment.builder.ins().return_(&[]);
         segment.builder.switch_to_block(pass);
         segment.assumed = self.usual.assumed;
-        behind(&mut segment, parts)?;
+        behind(&mut segment)?;
         segment.builder.seal_all_blocks();
         Ok(segment.finish())
     }
