@@ -17,7 +17,7 @@ use cranelift_codegen::ir::types::I64;
 use weft_core::matching::near::Way;
 use weft_core::table::near::NearKey;
 use weft_ir::backend::Unsupported;
-use weft_ir::ir::{BlockId, Function, Jump, MatchId, Op, TableId, Terminator, Ty, Value};
+use weft_ir::ir::{BlockId, Function, Inst, Jump, MatchId, Op, TableId, Terminator, Ty, Value};
 use weft_ir::program::Part;
 
 /// What a handler's slice knows.
@@ -229,6 +229,11 @@ impl PartTranslator<'_, '_, '_, '_> {
                     }
                 }
             }
+            Terminator::Branch(by, yes, no) if knows(by) && notes_the_same(function, yes, no) => {
+                let args = known_args(self, yes)?;
+                let to = self.blocks[yes.block.0 as usize];
+                self.ins().jump(to, &args);
+            }
             Terminator::Branch(by, yes, no) if knows(by) => {
                 let by = self.get(*by)?.one();
                 let (yes_args, no_args) = (known_args(self, yes)?, known_args(self, no)?);
@@ -303,4 +308,52 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
         Ok(())
     }
+}
+
+/// Steps from a branch to a look-up, or from one value to what it is made of, that are looked at.
+const STEPS_MAX: usize = 4;
+
+/// Whether both sides of a branch begin with a look-up of the same key in the same table, so that what looks ahead need
+/// not ask which of them is taken: where a row is put in or changed, say.
+fn notes_the_same(function: &Function, yes: &Jump, no: &Jump) -> bool {
+    let made = |value: Value| {
+        let insts = function.blocks.iter().flat_map(|block| &block.insts);
+        insts.filter(|inst| inst.result == Some(value)).map(|inst| &inst.op).next()
+    };
+    let first_find = |jump: &Jump| {
+        let mut jump = jump;
+        for _ in 0..STEPS_MAX {
+            let block = &function.blocks[jump.block.0 as usize];
+            let find =
+                |inst: &Inst| if let Op::Find(table, key) = inst.op { Some((table, key)) } else { None };
+            if let Some(found) = block.insts.iter().find_map(find) {
+                return Some(found);
+            }
+            jump = match &block.end {
+                Terminator::Jump(next) => next,
+                // As if there was room, as in the slice.
+                Terminator::Branch(by, _, no) if made(*by) == Some(&Op::ScratchFull) => no,
+                _ => return None,
+            };
+        }
+        None
+    };
+    let finds = first_find(yes).zip(first_find(no));
+    finds.is_some_and(|((table, key), (other, other_key))| {
+        table == other && is_same(&made, key, other_key, STEPS_MAX)
+    })
+}
+
+/// Whether two values are made in the same way of what a tuple had as it arrived.
+fn is_same<'f>(made: &impl Fn(Value) -> Option<&'f Op>, one: Value, other: Value, steps: usize) -> bool {
+    let Some(steps) = steps.checked_sub(1) else { return false };
+    one == other
+        || match (made(one), made(other)) {
+            (Some(Op::Input(one)), Some(Op::Input(other))) => one == other,
+            (Some(Op::Key(parts)), Some(Op::Key(others))) => {
+                let mut pairs = parts.iter().zip(others);
+                parts.len() == others.len() && pairs.all(|(one, other)| is_same(made, *one, *other, steps))
+            }
+            _ => false,
+        }
 }
