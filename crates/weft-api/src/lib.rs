@@ -296,9 +296,9 @@ pub struct Status {
     /// Rows of sinks that no file or stream took.
     #[serde(default)]
     pub rows_lost: u64,
-    /// Rows of sinks `TO TABLE` that the table did not take: it is full, or a value does not fit.
+    /// Rows of sinks `TO TABLE` that a table did not take, by its name: it is full, or a value does not fit.
     #[serde(default)]
-    pub rows_refused: u64,
+    pub rows_refused: BTreeMap<String, u64>,
     /// Resident memory in bytes.
     pub memory_bytes: u64,
 }

@@ -159,7 +159,21 @@ pub fn read_text(text: &str, ty: Type) -> Result<Value, String> {
         Type::Status => Status::from_name(text).map(|status| Value::Int(i64::from(status.code()))),
         _ => None,
     };
-    value.ok_or_else(|| expected_text(ty).to_owned())
+    value.ok_or_else(|| match ty {
+        Type::Interval if is_past_bounds(text) => {
+            "an INTERVAL is counted in nanoseconds with 63 bits: '106751 d', 292 years, at most".to_owned()
+        }
+        _ => expected_text(ty).to_owned(),
+    })
+}
+
+/// Whether a text is written as an interval is, with a number that is too large for one.
+fn is_past_bounds(text: &str) -> bool {
+    let magnitude = text.trim().trim_start_matches('-');
+    let Some((number, unit)) = split_unit(magnitude) else { return false };
+    interval(&format!("0 {unit}")).is_some()
+        && number.parse::<f64>().is_ok_and(|n| n >= 1.0)
+        && interval(text).is_none()
 }
 
 fn expected_text(ty: Type) -> &'static str {
@@ -338,6 +352,7 @@ mod tests {
         assert_eq!(interval("5"), None);
         assert_eq!(interval("5 weeks"), None);
         assert_eq!(interval("999999999999 d"), None);
+        assert!(is_past_bounds("106752 d") && !is_past_bounds("106751 d") && !is_past_bounds("5 weeks"));
         assert_eq!(interval("."), None);
         assert_eq!(interval("1..5 s"), None);
     }

@@ -175,7 +175,7 @@ async fn serve_health(State(shared): State<Shared>) -> Response {
 async fn serve_metrics(State(shared): State<Shared>) -> Response {
     let page = |running: &Running| {
         let stats = running.stats().ok_or_else(|| running.health())?;
-        Ok(metrics::render(&stats, running.sink_metrics(), running.rows_refused()))
+        Ok(metrics::render(&stats, running.sink_metrics(), &running.rows_refused()))
     };
     match ask(&shared, page).await {
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),

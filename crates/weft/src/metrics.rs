@@ -4,6 +4,7 @@
 //! program give are families of their own, named `weft_SINK_COLUMN`; [`check`] refuses programs in which two of them
 //! would be one.
 
+use crate::running::RowsRefused;
 use crate::running::{link_drops, port_drops};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -75,7 +76,7 @@ const TUPLES: &str = "weft_element_tuples_total";
 const SINK_LABELS: [&str; 2] = ["chain", "instance"];
 
 /// The whole page.
-pub(crate) fn render(node: &NodeStats, sinks: &SinkMetrics, rows_refused: u64) -> String {
+pub(crate) fn render(node: &NodeStats, sinks: &SinkMetrics, rows_refused: &RowsRefused) -> String {
     let mut page = Page::default();
     let stats = &node.stats;
     page.one("weft_version", stats.version);
@@ -102,7 +103,10 @@ pub(crate) fn render(node: &NodeStats, sinks: &SinkMetrics, rows_refused: u64) -
         page.sample("weft_refusals_total", &[("reason", reason)], *n);
     }
     page.one("weft_sink_rows_lost_total", stats.rows_lost);
-    page.one("weft_table_rows_refused_total", rows_refused);
+    page.family("weft_table_rows_refused_total");
+    for (table, n) in rows_refused {
+        page.sample("weft_table_rows_refused_total", &[("table", table)], *n);
+    }
     page.one("weft_sink_series_lost_total", sinks.n_lost());
     if let Some(packets) = &node.packets {
         page.packets(packets);
@@ -509,7 +513,7 @@ mod tests {
         sinks.set(series("a", "b_c", &[]), 1.0);
         sinks.set(series("a_b", "c", &[]), 2.0);
 
-        let samples = parse(&render(&node, &sinks, 7));
+        let samples = parse(&render(&node, &sinks, &[("t".to_owned(), 7)].into()));
         let find = |name: &str, label: &str, text: &str| {
             let is_it = |(n, l, _): &&Sample| *n == name && (label.is_empty() || l[label] == text);
             samples.iter().filter(is_it).map(|(_, _, value)| *value).collect::<Vec<_>>()

@@ -13,7 +13,6 @@ use crate::together::Together;
 use devices::Devices;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -52,7 +51,7 @@ mod answer;
 mod devices;
 mod learned;
 pub(crate) use answer::ask;
-pub(crate) use learned::{ROWS_WAITING_MAX, changes_of, learn_rows};
+pub(crate) use learned::{ROWS_WAITING_MAX, RowsRefused, changes_of, learn_rows, note_refused};
 mod record;
 pub(crate) mod rows;
 mod summary;
@@ -81,7 +80,7 @@ struct Parts {
     /// Rows of tables have changed.
     changed: SyncSender<()>,
     /// Rows that chains sent to tables and those did not take.
-    rows_refused: AtomicU64,
+    rows_refused: Mutex<RowsRefused>,
     /// The devices of its ports.
     devices: Devices,
     began: Instant,
@@ -190,7 +189,7 @@ impl Running {
             sink_metrics: node.sink_metrics(),
             recorded: Mutex::default(),
             changed,
-            rows_refused: AtomicU64::new(0),
+            rows_refused: Mutex::default(),
             control: Mutex::new(control),
             node: Mutex::new(Some(node)),
             program: Mutex::new(program),
@@ -327,8 +326,8 @@ impl Running {
     }
 
     /// Rows that chains sent to tables and those did not take.
-    pub(crate) fn rows_refused(&self) -> u64 {
-        self.parts.rows_refused.load(Relaxed)
+    pub(crate) fn rows_refused(&self) -> RowsRefused {
+        lock(&self.parts.rows_refused).clone()
     }
 
     /// What `weft status` shows.

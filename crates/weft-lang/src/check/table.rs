@@ -241,6 +241,14 @@ fn options(
                 table.evict = evict.map(|clause| clause.evict);
             }
             TableOptionKind::Ttl { interval, since } => {
+                if matches!(interval.kind, ast::ExprKind::Null) {
+                    let diagnostic = Diagnostic::error(code::MAY_BE_NULL, "an age is never NULL")
+                        .at(interval.span, "NULL")
+                        .with_help("leave `TTL` out for rows that stay");
+                    cx.report(diagnostic);
+                    cx.broken.insert(decl.span);
+                    continue;
+                }
                 let ttl = scope.value_for(interval, Type::Interval, false, "an age");
                 table.ttl_on_access |= *since == Since::Access;
                 match since {

@@ -91,6 +91,8 @@ impl Parser<'_> {
                     Since::Access
                 } else if self.eat_keywords("ON", "INSERT").is_some() {
                     Since::Insert
+                } else if self.peek_keyword(0, "ON") {
+                    return Err(self.no_such_age());
                 } else {
                     Since::Write
                 };
@@ -122,6 +124,13 @@ impl Parser<'_> {
             }
             options.push(TableOption { kind, span: self.span_from(start) });
         }
+    }
+
+    fn no_such_age(&mut self) -> super::cursor::Failed {
+        let diagnostic = Diagnostic::error(code::UNEXPECTED, "an age counts `ON ACCESS` or `ON INSERT`")
+            .at(self.token().span, "it is neither")
+            .with_help("without `ON` it counts from the last write");
+        self.fail(diagnostic)
     }
 
     fn misplaced_evict(&mut self) -> super::cursor::Failed {

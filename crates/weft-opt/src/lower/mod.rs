@@ -45,7 +45,7 @@ use weft_ir::program::{
 };
 use weft_lang::ast;
 use weft_lang::check::fold::fold;
-use weft_lang::diagnostic::{Diagnostic, code};
+use weft_lang::diagnostic::{Diagnostic, Label, code};
 use weft_lang::hir::{self, FillTarget, HandlerKind, Network, TableRef};
 use weft_lang::source::{SourceMap, Span};
 use weft_lang::types;
@@ -116,8 +116,10 @@ fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram,
     for (at, (scope, locks)) in scopes.iter().zip(plans).enumerate() {
         lowering.is_last = at + 1 == scopes.len();
         lowering.way = steering.way_of(at);
+        let told = lowering.diagnostics.len();
         let element = lowering.element(scope, &locks);
         lowering.program.elements.push(element);
+        lowering.name_stage(told, scope);
     }
     if let hir::Edge::Packets { ports, .. } = &chain_decl.edge {
         let stages: Vec<Stage<'_>> = scopes.iter().map(|scope| (scope.element, scope.instance)).collect();
@@ -626,6 +628,17 @@ impl<'n> Lowering<'n> {
     ) -> Function {
         let made = Body::lower(self, scope, kind, handler, lock);
         passes::clean(made)
+    }
+
+    /// Says of errors from here on for which stage they are, where that stands in another file: what a stage says for
+    /// the parameters of its element may be why.
+    fn name_stage(&mut self, from: usize, scope: &Scope<'_>) {
+        let stage = scope.instance.span;
+        for diagnostic in &mut self.diagnostics[from..] {
+            if diagnostic.labels.iter().all(|label| label.span.file != stage.file) {
+                diagnostic.labels.push(Label { span: stage, text: "for this stage".into(), primary: false });
+            }
+        }
     }
 
     /// An element that is a program of its own, on frames of these ports.

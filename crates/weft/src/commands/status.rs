@@ -101,10 +101,10 @@ pub(crate) fn page(status: &Status) -> String {
             count(status.rows_lost, "row")
         ));
     }
-    if status.rows_refused > 0 {
-        let n = count(status.rows_refused, "row");
+    for (table, n) in &status.rows_refused {
         page.push_str(&format!(
-            "refused {n} of sinks TO TABLE: the table is full, or a value does not fit\n"
+            "refused {} for {table}, of sinks TO TABLE: it is full, or a value does not fit\n",
+            count(*n, "row")
         ));
     }
     for (reason, n) in &status.refusals {
@@ -341,7 +341,10 @@ mod tests {
         assert!(!page(&Status::default()).contains("lost"));
         let page = page(&Status { rows_lost: 1_234, ..Status::default() });
         assert!(page.contains("lost 1,234 rows of sinks"), "{page}");
-        let page = super::page(&Status { rows_refused: 7, ..Status::default() });
+        let page = super::page(&Status {
+            rows_refused: [("lan.guard.banned".to_owned(), 7)].into(),
+            ..Status::default()
+        });
         assert!(page.contains("refused 7 rows of sinks TO TABLE"), "{page}");
     }
 

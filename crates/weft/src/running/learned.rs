@@ -4,7 +4,6 @@ use super::rows::{find, publish};
 use super::{Parts, lock};
 use std::collections::BTreeMap;
 use std::sync::Weak;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 use weft_core::Value;
@@ -25,7 +24,8 @@ pub(super) fn learn(rows: &Receiver<TableRow>, parts: &Weak<Parts>) {
     learn_rows(rows, |rows| {
         let Some(parts) = parts.upgrade() else { return false };
         let refused = take(&parts, rows);
-        parts.rows_refused.fetch_add(refused, Relaxed);
+        let mut all = lock(&parts.rows_refused);
+        refused.into_iter().for_each(|(name, n)| *all.entry(name).or_default() += n);
         true
     });
 }
@@ -43,46 +43,63 @@ pub(crate) fn learn_rows(
     }
 }
 
-/// Changes tables, each once; says how many rows they did not take.
-fn take(parts: &Parts, rows: impl Iterator<Item = TableRow>) -> u64 {
+/// Rows that tables did not take, by the name of the table.
+pub(crate) type RowsRefused = BTreeMap<String, u64>;
+
+/// Changes tables, each once; says which rows they did not take.
+fn take(parts: &Parts, rows: impl Iterator<Item = TableRow>) -> RowsRefused {
     let mut control = lock(&parts.control);
-    let (changes, mut n_refused) = changes_of(&control.network, rows);
+    let (changes, mut all_refused) = changes_of(&control.network, rows);
     for (name, changes) in changes {
         let n = changes.len() as u64;
-        let (pending, refused) = control.compiler.store().change_what_goes(&name, changes, clock::now());
-        n_refused += refused;
-        let Some(pending) = pending else { continue };
-        if publish(parts, &mut control, pending).is_err() {
-            n_refused += n - refused;
+        let (pending, mut refused) = control.compiler.store().change_what_goes(&name, changes, clock::now());
+        let changes = pending.is_some();
+        if pending.is_some_and(|pending| publish(parts, &mut control, pending).is_err()) {
+            refused = n;
+        }
+        note_refused(&mut all_refused, name.to_string(), refused);
+        if !changes {
+            continue;
         }
         // If it is told already, it looks again.
         let _ = parts.changed.try_send(());
     }
-    n_refused
+    all_refused
 }
 
-/// What rows ask for, by table, and how many ask for what a program does not have.
+/// Notes rows that a table did not take, if there are any.
+pub(crate) fn note_refused(all: &mut RowsRefused, name: String, n: u64) {
+    if n > 0 {
+        *all.entry(name).or_default() += n;
+    }
+}
+
+/// What rows ask for, by table, and which ask for what a program does not have.
 pub(crate) fn changes_of(
     network: &Network,
     rows: impl Iterator<Item = TableRow>,
-) -> (BTreeMap<TableName, Vec<Change>>, u64) {
-    let (mut changes, mut n_refused) = (BTreeMap::<TableName, Vec<Change>>::new(), 0);
+) -> (BTreeMap<TableName, Vec<Change>>, RowsRefused) {
+    let (mut changes, mut refused) = (BTreeMap::<TableName, Vec<Change>>::new(), RowsRefused::new());
     for row in rows {
         match change_of(network, &row) {
             Some((name, change)) => changes.entry(name).or_default().push(change),
-            None => n_refused += 1,
+            None => note_refused(&mut refused, path_of(&row), 1),
         }
     }
-    (changes, n_refused)
+    (changes, refused)
+}
+
+/// What the table of a row is called.
+fn path_of(row: &TableRow) -> String {
+    match row.owner.as_str() {
+        "" => row.table.clone(),
+        owner => format!("{}.{owner}.{}", row.chain, row.table),
+    }
 }
 
 /// What a row asks for; None if the program has no such table, or the table other columns.
 fn change_of(network: &Network, row: &TableRow) -> Option<(TableName, Change)> {
-    let path = match row.owner.as_str() {
-        "" => row.table.clone(),
-        owner => format!("{}.{owner}.{}", row.chain, row.table),
-    };
-    let (name, table) = find(network, &path).ok()?;
+    let (name, table) = find(network, &path_of(row)).ok()?;
     let n = if row.deletes { table.n_keys } else { table.columns.len() };
     let value = |column: &TableColumn| match row.values.iter().find(|(name, _)| *name == column.name) {
         Some((_, value)) => Some(value.clone()),

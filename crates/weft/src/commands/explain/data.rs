@@ -4,6 +4,7 @@ use super::report::{
     Chain, ClashTold, Columns, Element, Filter, Handler, HeaderTold, Pair, Parallel, PlanTold, TableTold,
 };
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use weft_core::classify::Description;
 use weft_lang::ast::Side;
 use weft_opt::plan::{Copied, LicensedBy};
@@ -208,6 +209,7 @@ fn table(table: &TableTold) -> Value {
         "name": table.name,
         "rows_max": table.rows_max,
         "bytes_max": table.bytes_max,
+        "ttl_ns": table.ages.iter().map(|(since, ttl)| (*since, ttl.0)).collect::<BTreeMap<_, _>>(),
         "realisation": table.realisation,
         "shard_by": table.shard_by,
         "sharding": table.sharding,

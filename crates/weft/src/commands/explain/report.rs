@@ -4,8 +4,9 @@ use super::filters;
 use super::words::{Words, sharding};
 use crate::ordering::{Counted, Ordered, ordered};
 use std::collections::BTreeSet;
+use weft_core::Interval;
 use weft_core::classify::Description;
-use weft_core::table::Table;
+use weft_core::table::{Table, TableSpec};
 use weft_engine::state::StateStore;
 use weft_ir::program::{ChainProgram, Direction, Frames, Input, MatchDecl, Place as InputPlace, Realisation};
 use weft_lang::ast::Side;
@@ -207,6 +208,8 @@ pub(super) struct TableTold {
     pub(super) name: String,
     pub(super) rows_max: u64,
     pub(super) bytes_max: u64,
+    /// How old rows get, by what the age counts from.
+    pub(super) ages: Vec<(&'static str, Interval)>,
     pub(super) realisation: &'static str,
     /// By what it could be spread over nodes, if it could.
     pub(super) shard_by: Option<String>,
@@ -214,6 +217,13 @@ pub(super) struct TableTold {
     pub(super) sharding: String,
     /// What its rows are compiled to, for each way in which elements match them.
     pub(super) matched: Vec<Description>,
+}
+
+/// How old rows of a table get, by what the age counts from.
+fn ages(spec: &TableSpec) -> Vec<(&'static str, Interval)> {
+    let since_use = if spec.ttl_on_access { "access" } else { "write" };
+    let ages = [(since_use, spec.ttl), ("insert", spec.ttl_on_insert)];
+    ages.into_iter().filter_map(|(since, ttl)| Some((since, ttl?))).collect()
 }
 
 /// Tells of a chain, an index into [`Network::chains`]; `counted` is what a node that runs it has counted.
@@ -534,6 +544,7 @@ impl Telling<'_> {
             name: format!("{owner}{}", decl.spec.name),
             rows_max: decl.spec.max_rows,
             bytes_max: Table::new(decl.spec.clone()).memory_bytes_max(),
+            ages: ages(&decl.spec),
             realisation: match decl.realisation {
                 Realisation::Replicated => "replicated",
                 Realisation::Striped => "striped",

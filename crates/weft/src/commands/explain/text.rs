@@ -281,7 +281,13 @@ fn tables(out: &mut String, tables: &[TableTold]) {
     for table in tables {
         let size = format!("{} rows, {} at most", grouped(table.rows_max), bytes(table.bytes_max));
         let first = format!("table {}   ", table.name);
-        wrapped(out, &first, "    ", &format!("{}, {size}; {}", table.realisation, table.sharding));
+        let since = |since: &str| match since {
+            "insert" => "their insertion".to_owned(),
+            since => format!("the last {since}"),
+        };
+        let ages = table.ages.iter().map(|(from, ttl)| format!(", gone {ttl} after {}", since(from)));
+        let ages: String = ages.collect();
+        wrapped(out, &first, "    ", &format!("{}, {size}{ages}; {}", table.realisation, table.sharding));
         for built in &table.matched {
             let size = format!("{} rows in {}", grouped(built.rules as u64), bytes(built.bytes as u64));
             let told = format!("{size}, {}; a look reads {:.1} places", built.kind, built.touches);

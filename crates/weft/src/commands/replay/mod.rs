@@ -13,7 +13,7 @@ use crate::fault::Fault;
 use crate::lines::Lines;
 use crate::packets;
 use crate::progress::Progress;
-use crate::running::{ask, backend, changes_of};
+use crate::running::{RowsRefused, ask, backend, changes_of, note_refused};
 use crate::source::{Files, require};
 use crate::stderr;
 use crate::stdout;
@@ -133,7 +133,7 @@ struct Tables<'a> {
     /// Chains have sinks `TO TABLE`.
     learns: bool,
     /// Rows that the tables did not take.
-    refused: u64,
+    refused: RowsRefused,
     /// When rows may be too old; None: there are none that age.
     look_at: Option<Time>,
 }
@@ -143,7 +143,7 @@ impl<'a> Tables<'a> {
         let mut sinks = plan.chains.iter().flat_map(|chain| &chain.program.sinks);
         let learns = sinks.any(|sink| matches!(sink.target, SinkTarget::Table { .. }));
         let look_at = store.ages().then(Time::default);
-        Self { network, sources, store, learns, refused: 0, look_at }
+        Self { network, sources, store, learns, refused: RowsRefused::new(), look_at }
     }
 
     /// What the tables answer.
@@ -162,9 +162,10 @@ impl<'a> Tables<'a> {
     /// Changes tables as a node does, and the engine sees it at once.
     fn take(&mut self, rows: Vec<TableRow>, now: Time, engine: &mut PacketEngine) {
         let (changes, refused) = changes_of(self.network, rows.into_iter());
-        self.refused += refused;
+        refused.into_iter().for_each(|(name, n)| note_refused(&mut self.refused, name, n));
         for (name, changes) in changes {
-            self.refused += self.change(&name, changes, now, engine);
+            let refused = self.change(&name, changes, now, engine);
+            note_refused(&mut self.refused, name.to_string(), refused);
         }
     }
 
@@ -259,7 +260,7 @@ impl<'a, 'n> Replay<'a, 'n> {
             span,
             rows: self.rows,
             lines: self.tables.as_ref().map(|of| Lines { network: of.network, sources: of.sources }),
-            rows_refused: self.tables.map_or(0, |tables| tables.refused),
+            rows_refused: self.tables.map(|tables| tables.refused).unwrap_or_default(),
             answers,
             stats,
         };

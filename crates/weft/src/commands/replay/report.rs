@@ -2,6 +2,7 @@
 
 use crate::commands::{count, grouped, query};
 use crate::lines::{Lines, place};
+use crate::running::RowsRefused;
 use crate::table::{Align, Table};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -22,7 +23,7 @@ pub(super) struct Report<'n> {
     /// Rows by sink.
     pub(super) rows: Vec<(String, u64)>,
     /// Those for tables that the tables did not take.
-    pub(super) rows_refused: u64,
+    pub(super) rows_refused: RowsRefused,
     pub(super) stats: PacketStats,
     /// In which files lines are, if that is known.
     pub(super) lines: Option<Lines<'n>>,
@@ -68,11 +69,9 @@ impl Report<'_> {
             let n = count(truncated, "packet");
             out.push_str(&format!("{n} were captured in part, and may count as malformed for that\n"));
         }
-        if self.rows_refused > 0 {
-            let n = count(self.rows_refused, "row");
-            out.push_str(&format!(
-                "{n} for tables were refused: the table is full, or a value does not fit\n"
-            ));
+        for (table, n) in &self.rows_refused {
+            let n = count(*n, "row");
+            out.push_str(&format!("{n} for {table} refused: it is full, or a value does not fit\n"));
         }
         for block in self.blocks().iter().filter(|block| !block.is_empty()) {
             out.push('\n');
