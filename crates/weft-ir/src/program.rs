@@ -334,6 +334,12 @@ impl Meta {
         matches!(self, Self::PacketSize | Self::Flow | Self::IsIcmpError | Self::IsIntact | Self::TunnelDepth)
     }
 
+    /// Whether the engine writes it to a slot for each tuple: the name of the port, which all frames of a batch have, is
+    /// all of the region of such names ([`weft_core::abi::REGION_META`]), in every frame.
+    pub fn has_slot(self) -> bool {
+        !self.is_of_bytes() && self != Self::Port
+    }
+
     /// What is read of a frame, or of an IP packet without a link header, as a word.
     pub fn of_bytes(self, frame: &[u8], offload: &Offload, is_ip: bool) -> Option<u64> {
         match self {

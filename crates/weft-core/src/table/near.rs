@@ -125,11 +125,26 @@ impl Table {
     #[inline(always)]
     pub fn row_near(&self, key_hash: u64, slots: [u64; 2]) -> Option<(Row, usize)> {
         let stripe = self.stripe_of(key_hash);
-        let row = index::near_of(key_hash as u32, slots, |number| {
-            let row = Row(stripe.first + u64::from(number));
-            Some((row, self.base.address(row.0.wrapping_sub(1))?))
-        });
-        if let index::Near::Found(found) = row { Some(found) } else { None }
+        match index::near_of(key_hash as u32, slots, |number| self.numbered(stripe, number)) {
+            index::Near::Found(found) => Some(found),
+            index::Near::Absent => None,
+            index::Near::Far => self.row_far(key_hash),
+        }
+    }
+
+    /// As [`Table::row_near`], if the row is not in the first two slots of its home: nobody waits for it then, either.
+    #[cold]
+    #[inline(never)]
+    fn row_far(&self, key_hash: u64) -> Option<(Row, usize)> {
+        let stripe = self.stripe_of(key_hash);
+        stripe.find(key_hash as u32, |number| self.numbered(stripe, number))
+    }
+
+    /// A row by its number in its stripe, plus one, and where its words are.
+    #[inline(always)]
+    fn numbered(&self, stripe: &Stripe, number: u32) -> Option<(Row, usize)> {
+        let row = Row(stripe.first + u64::from(number));
+        Some((row, self.base.address(row.0.wrapping_sub(1))?))
     }
 
     /// Bytes of a row's words of the first column group.

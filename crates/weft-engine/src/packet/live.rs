@@ -31,10 +31,10 @@ pub(super) struct Code {
     pub(super) request: Option<Box<dyn Program>>,
     /// Slots of a frame.
     pub(super) inputs: usize,
-    /// The inputs that the engine knows.
+    /// The inputs that the engine knows and writes to slots.
     metas: Vec<(usize, Meta)>,
-    /// The inputs that code reads of the frame itself, which are always there.
-    of_bytes: u64,
+    /// The inputs that code has without a slot, which are always there ([`Meta::has_slot`]).
+    given: u64,
     /// For each input, how it is written.
     pub(super) stores: Vec<Option<Store>>,
     /// The chain in parts, in the place of `request`, where some element changes the structure of frames: those behind
@@ -189,12 +189,12 @@ impl Code {
         };
         let inputs = &program.request.inputs;
         let metas = inputs.iter().enumerate().filter_map(|(at, input)| match input.place {
-            Place::Meta(meta) if is_read(at) && !meta.is_of_bytes() => Some((at, meta)),
+            Place::Meta(meta) if is_read(at) && meta.has_slot() => Some((at, meta)),
             _ => None,
         });
-        let is_of_bytes = |input: &Input| matches!(input.place, Place::Meta(meta) if meta.is_of_bytes());
-        let of_bytes = inputs.iter().enumerate().filter(|(_, input)| is_of_bytes(input));
-        let of_bytes = of_bytes.fold(0, |all, (at, _)| all | 1_u64 << at);
+        let is_given = |input: &Input| matches!(input.place, Place::Meta(meta) if !meta.has_slot());
+        let given = inputs.iter().enumerate().filter(|(_, input)| is_given(input));
+        let given = given.fold(0, |all, (at, _)| all | 1_u64 << at);
         let frames = program.frames.as_ref();
         let sound = |store: &Option<Store>| store.clone().filter(|store| store.at.is_sound());
         let mut stores: Vec<_> = frames.into_iter().flat_map(|frames| &frames.stores).map(sound).collect();
@@ -215,7 +215,7 @@ impl Code {
             carried,
             begins,
             bytes,
-            of_bytes,
+            given,
             parse: parser.transpose()?,
             inputs: inputs.len(),
             metas: metas.collect(),
@@ -244,7 +244,7 @@ impl Code {
     /// Fills the slots of a frame, the `nth` of its batch. `Err` has the check that it breaks.
     #[inline(always)]
     pub(super) fn parse(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<u64, u32> {
-        cx.present = self.of_bytes;
+        cx.present = self.given;
         if let Some(parse) = &self.parse {
             parse.run(cx, usize::MAX);
             if cx.out.verdict != Verdict::Forward {
@@ -285,7 +285,7 @@ impl Code {
     /// Adds what the engine knows of all frames of a batch before they are parsed; which inputs those have then.
     pub(super) fn fill_known(&self, batch: &Arrived<'_>, finds: &mut Finds<'_>) -> u64 {
         self.add_metas(all(batch.frames.len()), batch, finds);
-        self.metas.iter().fold(self.of_bytes, |known, (at, _)| known | 1 << at)
+        self.metas.iter().fold(self.given, |known, (at, _)| known | 1 << at)
     }
 
     /// Nobody asks for what is in a packet that a tunnel carries in fragments.
@@ -462,13 +462,17 @@ impl Code {
     fn meta(&self, meta: Meta, batch: &Arrived<'_>, frame: &Frame) -> Option<Slot> {
         let number = |a: u64| Some(Slot { a, b: 0 });
         match meta {
-            Meta::Port => Some(Slot { a: 0, b: batch.port.len() as u64 }),
             Meta::Size => number(frame.len() as u64),
             Meta::Index => number(frame.meta.sequence),
             Meta::CallId => number(frame.id()),
             Meta::Version => number(self.version),
-            // A program reads them of the frame.
-            Meta::PacketSize | Meta::Flow | Meta::IsIcmpError | Meta::IsIntact | Meta::TunnelDepth => None,
+            // A program has them without a slot.
+            Meta::Port
+            | Meta::PacketSize
+            | Meta::Flow
+            | Meta::IsIcmpError
+            | Meta::IsIntact
+            | Meta::TunnelDepth => None,
             Meta::Tag | Meta::Label | Meta::Path => meta.said().and_then(|at| number(batch.said[at].into())),
             Meta::Method | Meta::Peer | Meta::Status | Meta::Elapsed | Meta::Upstream | Meta::EndedBy => None,
         }
@@ -561,7 +565,7 @@ impl Live {
         let Finds { slots, stride, present, .. } = &mut *finds;
         let mut cx = Cx {
             regions: [batch.port; REGIONS],
-            present: code.of_bytes,
+            present: code.given,
             ..Cx::new(batch.now, &self.state, &mut *call, &mut *out, &mut self.counters)
         };
         let Arrived { frames, pool, .. } = *batch;
@@ -573,7 +577,7 @@ impl Live {
             None => {
                 let met = |(nth, _): &(usize, &mut u64)| met >> nth & 1 == 1;
                 let present = present.iter_mut().take(frames.len()).enumerate().filter(met);
-                present.for_each(|(_, present)| *present = code.of_bytes);
+                present.for_each(|(_, present)| *present = code.given);
                 0
             }
         };

@@ -17,7 +17,7 @@ mod tests;
 
 use crate::backend::{Backend, Program, Unsupported};
 use crate::ir::*;
-use crate::program::{ChainProgram, Event, Input, Merge, Part, Place, VarDecl, cell_words};
+use crate::program::{ChainProgram, Event, Input, Merge, Meta, Part, Place, VarDecl, cell_words};
 use crate::verify::{self, Handler};
 use core::fmt;
 use std::sync::Arc;
@@ -253,6 +253,9 @@ impl Interpreted {
                 && let Some(word) = meta.of_bytes(cx.regions[REGION_BODY], &cx.offload, is_ip)
             {
                 return Some(Val::of_word(Ty::of(input.ty), word));
+            }
+            if input.place == Place::Meta(Meta::Port) {
+                return Some(Val::Bytes(cx.regions[REGION_META].into()));
             }
             let present = cx.present >> index & 1 != 0;
             present.then(|| match Ty::of(input.ty) {

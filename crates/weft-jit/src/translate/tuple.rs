@@ -103,7 +103,9 @@ impl Segment<'_, '_> {
                 now: None,
                 patched: None,
             };
-            if reads[at] && column.read_by.is_none() {
+            if input.place == Place::Meta(Meta::Port) {
+                column.given = Some(self.whole_region(REGION_META));
+            } else if reads[at] && column.read_by.is_none() {
                 column.given = Some(self.load_input(at, column));
             }
             if let (Some(value), true) = (column.given, changes[at]) {
@@ -209,6 +211,11 @@ impl Segment<'_, '_> {
                 self.select(present, value, zero)
             }
         }
+    }
+
+    fn whole_region(&mut self, region: usize) -> Val {
+        let base = region_at(region);
+        Val::Two(self.load_cx(I64, base + SLICE_START), self.load_cx(I64, base + SLICE_LEN))
     }
 
     /// The bytes of a slot. A slot that does not lie in its region is empty: code never reads beyond it.
