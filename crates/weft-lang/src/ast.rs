@@ -39,6 +39,8 @@ pub struct Ast {
     /// Top-level items in source order. One with a fault is left out; elements and chains with a fault in their body
     /// stay, without that part and marked `is_faulty`.
     pub items: Vec<Item>,
+    /// Something is left out that an element may name.
+    pub misses_declarations: bool,
 }
 
 /// A name as written. `"quoted"` names come without their quotes.

@@ -100,8 +100,8 @@ pub(crate) struct Parse {
 pub(crate) fn parse_with_layout(sources: &SourceMap, file: FileId) -> Parse {
     let text = sources.file(file).text();
     let mut parser = Parser::new(text, lex(file, text));
-    let items = parser.items();
-    let ast = Ast { file, items };
+    let (items, misses_declarations) = parser.items();
+    let ast = Ast { file, items, misses_declarations };
     let (tokens, layout, mut diagnostics) = parser.into_parts();
     diagnostics.sort_by_key(|diagnostic| diagnostic.span().map_or(0, |span| span.start));
     Parse { ast, tokens, layout, diagnostics }
@@ -175,6 +175,9 @@ const KINDS: &[(Row<ReadKind>, Kind)] = &[
     (Row { keyword: "LINK", read: |p, create| p.link(create), form: queue::LINK_FORM }, Kind::Link),
 ];
 
+/// Kinds of which no element names any, as first words of an item.
+const UNNAMED_KINDS: &[&str] = &["CHAIN", "ROUTE", "LISTENER", "QUEUE", "LINK"];
+
 /// Kinds of the design that this version does not have.
 const KINDS_ELSEWHERE: &[&str] = &["STACK", "POLICY"];
 
@@ -182,20 +185,42 @@ const KINDS_ELSEWHERE: &[&str] = &["STACK", "POLICY"];
 const ITEMS_ELSEWHERE: &[&str] = &["ALTER", "SELECT", "UPDATE", "DELETE"];
 
 impl Parser<'_> {
-    fn items(&mut self) -> Vec<Item> {
-        let mut items = Vec::new();
+    /// The items, and whether something is left out that an element may name.
+    fn items(&mut self) -> (Vec<Item>, bool) {
+        let (mut items, mut misses) = (Vec::new(), false);
         while !self.at_eof() {
             let before = self.index();
             self.layout.line(before);
             let is_known = self.is_item_word(0);
             match self.item() {
                 Ok(item) => items.push(item),
-                Err(_) if is_known => self.skip_item(before),
-                Err(_) => self.skip_strangers(),
+                Err(_) if is_known => {
+                    self.skip_item(before);
+                    misses |= self.may_be_named(before);
+                }
+                Err(_) => {
+                    self.skip_strangers();
+                    misses = true;
+                }
             }
         }
         self.offer(ITEMS.iter().map(|row| row.keyword));
-        items
+        (items, misses)
+    }
+
+    /// Whether an element may name what was skipped from this token on.
+    fn may_be_named(&self, first: usize) -> bool {
+        let is = |word: &str, keyword: &str| word.eq_ignore_ascii_case(keyword);
+        let mut words = self.words_since(first);
+        let unnamed = match words.next() {
+            Some(word) if is(word, "INSERT") || is(word, "DROP") => true,
+            Some(word) if is(word, "CREATE") => {
+                let kind = words.find(|word| !is(word, "OR") && !is(word, "REPLACE"));
+                kind.is_some_and(|kind| UNNAMED_KINDS.iter().any(|unnamed| is(kind, unnamed)))
+            }
+            _ => false,
+        };
+        !unnamed || words.any(|word| is(word, "IMPORT"))
     }
 
     fn item(&mut self) -> Parsed<Item> {

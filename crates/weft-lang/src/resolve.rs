@@ -50,6 +50,8 @@ pub struct Program {
     pub items: Vec<Item>,
     /// The schemas of all `TYPE`s, merged.
     pub schema: Schema,
+    /// How many errors of the text leave all there that an element may name.
+    pub n_errors_apart: usize,
     /// The imports, each with the name of the file that it means, whether or not that could be read.
     pub imports: Vec<(StrLit, String)>,
 }
@@ -136,7 +138,7 @@ impl Loader<'_> {
         }
         match self.sources.add(name.clone(), text) {
             Ok(file) => {
-                let ast = self.parse(file);
+                let ast = self.parse(file, program);
                 for item in ast.items {
                     self.item(item, &name, program);
                 }
@@ -146,8 +148,11 @@ impl Loader<'_> {
         self.state.insert(name, Visit::Done);
     }
 
-    fn parse(&mut self, file: FileId) -> Ast {
+    fn parse(&mut self, file: FileId, program: &mut Program) -> Ast {
         let (ast, diagnostics) = parser::parse(self.sources, file);
+        if !ast.misses_declarations {
+            program.n_errors_apart += diagnostics.iter().filter(|diagnostic| diagnostic.is_error()).count();
+        }
         self.diagnostics.extend(diagnostics);
         ast
     }

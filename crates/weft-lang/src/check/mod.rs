@@ -72,11 +72,12 @@ pub fn analyse(root_path: &str, resolver: &mut dyn Resolver) -> Analysis {
     let mut sources = SourceMap::new();
     let mut diagnostics = Vec::new();
     let program = resolve::load(root_path, resolver, &mut sources, &mut diagnostics);
+    let n_errors = diagnostics.iter().filter(|diagnostic| diagnostic.is_error()).count();
     let mut cx = Cx {
         library: resolver.library(),
         schema: &program.schema,
         sources: &sources,
-        has_gaps: diagnostics.iter().any(Diagnostic::is_error),
+        has_gaps: n_errors > program.n_errors_apart,
         diagnostics,
         n_errors_told: 0,
         n_warnings_told: 0,
@@ -352,6 +353,8 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
             }
         }
     }
+    // From here on parts of elements are named, which those with a fault may lack.
+    cx.has_gaps |= program.n_errors_apart > 0;
     let filters = filters(cx, &network.tables, &items, &mut elements);
     let (mut routes, mut chains) = (Vec::new(), Vec::new());
     let mut misses_chain = false;

@@ -179,6 +179,12 @@ impl<'a> Parser<'a> {
         })
     }
 
+    /// The keyword-like words among the tokens from one on to the one at hand.
+    pub(super) fn words_since(&self, first: usize) -> impl Iterator<Item = &'a str> {
+        let tokens = self.tokens.get(first..self.at).unwrap_or_default().iter();
+        tokens.filter(|token| token.kind == TokenKind::Word).map(|token| self.slice(token.span))
+    }
+
     /// True if the token is this keyword; if not, the keyword is offered should nothing else fit.
     pub(super) fn at_keyword(&mut self, keyword: &'static str) -> bool {
         let found = self.peek_keyword(0, keyword);
