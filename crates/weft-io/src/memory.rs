@@ -4,14 +4,18 @@
 
 use core::sync::atomic::AtomicU64;
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use weft_core::table::BlockSource;
 
 /// Bytes of a huge page of a usual processor.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Whatever table gets large from now on lies in huge pages, where the operating system gives them to who asks
-/// (`madvise` in `/sys/kernel/mm/transparent_hugepage/enabled`, as most do). Where it does not, nothing is lost but time.
+/// (`madvise` in `/sys/kernel/mm/transparent_hugepage/enabled`, as most do). Where it does not, nothing is lost but
+/// time.
 pub fn ask_for_huge_pages() {
-    weft_core::table::take_blocks_from(block);
+    weft_core::table::take_blocks_from(BlockSource { block, soon });
 }
 
 /// So many words, all 0. Those that are not written to are not resident.
@@ -33,6 +37,35 @@ fn block(words: usize) -> Box<[AtomicU64]> {
     unsafe { Box::from_raw(core::ptr::slice_from_raw_parts_mut(start.cast(), words)) }
 }
 
+/// Pages that wait to be made resident, at most: what is told of besides gets so when it is written to.
+const WAITING_MAX: usize = 64;
+
+/// Where memory begins, and how many bytes.
+type Range = (usize, usize);
+
+/// Has a thread make memory resident.
+fn soon(words: &[AtomicU64]) {
+    static WAITING: OnceLock<Option<SyncSender<Range>>> = OnceLock::new();
+    let waiting = WAITING.get_or_init(|| {
+        let (waiting, ranges) = sync_channel(WAITING_MAX);
+        let thread = std::thread::Builder::new().name("weft-memory".to_owned());
+        thread.spawn(move || populate(&ranges)).is_ok().then_some(waiting)
+    });
+    if let Some(waiting) = waiting {
+        _ = waiting.try_send((words.as_ptr().addr(), size_of_val(words)));
+    }
+}
+
+fn populate(ranges: &Receiver<Range>) {
+    for (start, bytes) in ranges {
+        // SAFETY: it reads and writes nothing. If the memory has another owner by now, that one's gets resident; if it
+        // has none, the call fails.
+        _ = unsafe {
+            libc::madvise(core::ptr::without_provenance_mut(start), bytes, libc::MADV_POPULATE_WRITE)
+        };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,6 +75,7 @@ mod tests {
     fn blocks_are_zeros_that_can_be_written() {
         for words in [1, 4096, 3 * HUGE_PAGE_BYTES / 8 + 1] {
             let block = block(words);
+            soon(&block);
             assert!(block.iter().all(|word| word.swap(7, Relaxed) == 0) && block.len() == words);
         }
     }

@@ -334,8 +334,8 @@ impl Meta {
         matches!(self, Self::PacketSize | Self::Flow | Self::IsIcmpError | Self::IsIntact | Self::TunnelDepth)
     }
 
-    /// Whether the engine writes it to a slot for each tuple: the name of the port, which all frames of a batch have, is
-    /// all of the region of such names ([`weft_core::abi::REGION_META`]), in every frame.
+    /// Whether the engine writes it to a slot for each tuple: the name of the port, which all frames of a batch have,
+    /// is all of the region of such names ([`weft_core::abi::REGION_META`]), in every frame.
     pub fn has_slot(self) -> bool {
         !self.is_of_bytes() && self != Self::Port
     }

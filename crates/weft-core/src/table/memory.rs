@@ -2,8 +2,8 @@
 //!
 //! A look-up among many rows waits for memory three times over: for the line, for the translation of its address, and
 //! for the next line if what it reads does not begin with one. So a row of 64 bytes is one line, and what is large lies
-//! together, in blocks that [`take_blocks_from`] may have in huge pages. A piece is kept as long as its table, which
-//! needs no list of what is free.
+//! together, in blocks that a [`BlockSource`] may have in huge pages. A piece is kept as long as its table, which needs no
+//! list of what is free.
 
 use core::ops::Deref;
 use core::sync::atomic::AtomicU64;
@@ -13,21 +13,29 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 const LINE_WORDS: usize = 8;
 /// Bytes of a huge page; a block begins with one if it is larger.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// Words of a huge page.
+const PAGE_WORDS: usize = HUGE_PAGE_BYTES / 8;
 /// Bytes that pieces of one table take before there are blocks for several pieces.
 const ALONE_BYTES_MAX: usize = 1 << 20;
 /// Bytes of the largest block.
 const BLOCK_BYTES_MAX: usize = 64 << 20;
 
-/// What makes blocks for several pieces.
-static BLOCKS: OnceLock<Blocks> = OnceLock::new();
+/// Where blocks of two huge pages and more come from: what knows of memory that is faster to look into, and in which
+/// only what was written to is resident.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockSource {
+    /// Gives so many words, all 0.
+    pub block: fn(usize) -> Box<[AtomicU64]>,
+    /// Is told of words of a block that will be written to soon, to make them resident: a huge page takes its time,
+    /// which no tuple should wait for.
+    pub soon: fn(&[AtomicU64]),
+}
 
-/// Gives so many words, all 0.
-type Blocks = fn(usize) -> Box<[AtomicU64]>;
+static SOURCE: OnceLock<BlockSource> = OnceLock::new();
 
-/// From now on blocks of two huge pages and more are taken from `make`, which may know of memory that is faster to look
-/// into, and in which only what was written to is resident. The first one stays.
-pub fn take_blocks_from(make: fn(usize) -> Box<[AtomicU64]>) {
-    _ = BLOCKS.set(make);
+/// Blocks come from there from now on. The first source stays.
+pub fn take_blocks_from(source: BlockSource) {
+    _ = SOURCE.set(source);
 }
 
 /// Where a table takes its memory from.
@@ -45,12 +53,12 @@ struct Cut {
 
 type Block = Arc<Box<[AtomicU64]>>;
 
-/// Some words of a block.
+/// Some words of a block. A table has many pieces, so their places have 32 bits; no index or segment has more words.
 #[derive(Debug)]
 pub(super) struct Piece {
     block: Block,
-    first: usize,
-    len: usize,
+    first: u32,
+    len: u32,
 }
 
 impl Memory {
@@ -59,25 +67,44 @@ impl Memory {
     pub(super) fn take(&self, words: usize) -> Piece {
         let mut cut = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let n = words.next_multiple_of(LINE_WORDS);
-        let taken = cut.taken + n;
-        cut.taken = taken;
-        let has_room = cut.block.as_ref().is_some_and(|block| block.len() - cut.used >= n);
-        if !has_room && taken * 8 <= ALONE_BYTES_MAX {
-            let (block, first) = aligned(zeros(n + LINE_WORDS - 1), LINE_WORDS);
-            return Piece { block, first, len: words };
-        }
-        if !has_room {
-            // As much again as there is.
-            let grown = (taken * 8).next_power_of_two().clamp(2 * HUGE_PAGE_BYTES, BLOCK_BYTES_MAX) / 8;
-            let align = HUGE_PAGE_BYTES / 8;
-            let make = BLOCKS.get().copied().unwrap_or(zeros);
-            let (block, first) = aligned(make(n.max(grown) + align - 1), align);
-            (cut.block, cut.used) = (Some(block), first);
-        }
-        let first = cut.used;
-        cut.used += n;
-        let block = Arc::clone(cut.block.as_ref().expect("it was made above"));
-        Piece { block, first, len: words }
+        cut.taken += n;
+        let taken_bytes = cut.taken * 8;
+        let has_room = |block: &&Block| block.len() - cut.used >= n;
+        let (block, first, before) = match cut.block.as_ref().filter(has_room) {
+            Some(block) => (Arc::clone(block), cut.used, cut.used),
+            None if taken_bytes <= ALONE_BYTES_MAX => {
+                let (block, first) = aligned(zeros(n + LINE_WORDS - 1), LINE_WORDS);
+                return Piece::new(block, first, words);
+            }
+            None => {
+                // As much again as there is.
+                let grown = taken_bytes.next_power_of_two().clamp(2 * HUGE_PAGE_BYTES, BLOCK_BYTES_MAX) / 8;
+                let make = SOURCE.get().map_or(zeros as fn(usize) -> Box<[AtomicU64]>, |source| source.block);
+                let (block, first) = aligned(make(n.max(grown) + PAGE_WORDS - 1), PAGE_WORDS);
+                (block, first, 0)
+            }
+        };
+        (cut.block, cut.used) = (Some(Arc::clone(&block)), first + n);
+        ask_ahead(&block, before, first + n);
+        Piece::new(block, first, words)
+    }
+}
+
+/// Tells of the page behind those in use, if the use of a block grows from one page to another.
+fn ask_ahead(block: &Block, before: usize, now: usize) {
+    let Some(source) = SOURCE.get() else { return };
+    let start = block.as_ptr().addr();
+    let page = |at: usize| (start + at * 8) / HUGE_PAGE_BYTES;
+    if page(before) != page(now) {
+        let next = ((page(now) + 1) * HUGE_PAGE_BYTES - start) / 8;
+        (source.soon)(&block[next.min(block.len())..(next + PAGE_WORDS).min(block.len())]);
+    }
+}
+
+impl Piece {
+    fn new(block: Block, first: usize, len: usize) -> Self {
+        let place = |n: usize| u32::try_from(n).expect("a block has fewer than 2^32 words");
+        Self { first: place(first), len: place(len), block }
     }
 }
 
@@ -96,7 +123,8 @@ impl Deref for Piece {
 
     #[inline(always)]
     fn deref(&self) -> &[AtomicU64] {
-        &self.block[self.first..self.first + self.len]
+        let first = self.first as usize;
+        &self.block[first..first + self.len as usize]
     }
 }
 

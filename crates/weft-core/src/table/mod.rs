@@ -50,7 +50,7 @@ use evict::Gone;
 use index::Near;
 use layout::{BytesKey, Header, IntKey, KeyShape, LIVE, PartsKey, ShortKey, WRITTEN_AT};
 use memory::Memory;
-pub use memory::take_blocks_from;
+pub use memory::{BlockSource, take_blocks_from};
 use std::sync::OnceLock;
 use storage::{Geometry, Group, Place, Stripe};
 
