@@ -103,7 +103,7 @@ pub(crate) fn page(status: &Status) -> String {
     }
     for (table, n) in &status.rows_refused {
         page.push_str(&format!(
-            "refused {} for {table}, of sinks TO TABLE: it is full, or a value does not fit\n",
+            "{table} refused {} of sinks TO TABLE: it is full, or a value does not fit\n",
             count(*n, "row")
         ));
     }
@@ -345,7 +345,7 @@ mod tests {
             rows_refused: [("lan.guard.banned".to_owned(), 7)].into(),
             ..Status::default()
         });
-        assert!(page.contains("refused 7 rows of sinks TO TABLE"), "{page}");
+        assert!(page.contains("lan.guard.banned refused 7 rows of sinks TO TABLE"), "{page}");
     }
 
     /// An operator must be able to tell a node that has just been started from one that runs for weeks.

@@ -453,7 +453,7 @@ END;
             said(&folder, &node, &["query", "SELECT who, rank, may FROM shop.knock.rules ORDER BY who"]);
         assert_eq!(rows, "who  rank  may\nbob    10  true\ncid    10  true\n2 rows\n");
         let status = said(&folder, &node, &["status"]);
-        assert!(status.contains("refused 1 row of sinks TO TABLE"), "{status}");
+        assert!(status.contains("shop.knock.rules refused 1 row of sinks TO TABLE"), "{status}");
         assert_eq!(node.stop(), Some(0));
     }
 }

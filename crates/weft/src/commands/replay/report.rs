@@ -71,7 +71,7 @@ impl Report<'_> {
         }
         for (table, n) in &self.rows_refused {
             let n = count(*n, "row");
-            out.push_str(&format!("{n} for {table} refused: it is full, or a value does not fit\n"));
+            out.push_str(&format!("{table} refused {n}: it is full, or a value does not fit\n"));
         }
         for block in self.blocks().iter().filter(|block| !block.is_empty()) {
             out.push('\n');
