@@ -5,6 +5,8 @@
 //! together, in blocks that a [`BlockSource`] may have in huge pages. A piece is kept as long as its table, which needs no
 //! list of what is free.
 
+#![expect(clippy::disallowed_types, reason = "taken when a stripe grows, a few times in a table's life")]
+
 use core::ops::Deref;
 use core::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
