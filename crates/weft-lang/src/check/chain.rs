@@ -570,6 +570,7 @@ pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Optio
             cx.report_unless_broken(param.span, diagnostic);
         }
     }
+    ok &= !cx.report_strange_ports(element, &values, &given);
     if ok { values.into_iter().collect() } else { None }
 }
 

@@ -187,7 +187,7 @@ impl Scope<'_, '_> {
             Type::Text(_) => "''",
             Type::F64 => "0.0",
             Type::Bool => "FALSE",
-            Type::Interval => "'0 s'",
+            Type::Interval => "'1 s'",
             Type::Int(_) | Type::Uint(_) | Type::Size => "0",
             _ => "...",
         };
@@ -482,8 +482,10 @@ impl Scope<'_, '_> {
         let (left, right) = self.pair(left, right, None)?;
         self.warn_of_number(op, (written.0, &right));
         self.warn_of_number(mirrored(op), (written.1, &left));
-        self.warn_of_port(&left, &right);
-        self.warn_of_port(&right, &left);
+        if is_equality {
+            self.warn_of_port(&left, &right);
+            self.warn_of_port(&right, &left);
+        }
         if !is_equality && !types::is_ordered(left.ty) {
             let message = format!("values of type {} have no order", left.ty);
             let diagnostic = Diagnostic::error(code::TYPE_MISMATCH, message)

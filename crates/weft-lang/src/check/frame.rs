@@ -2,19 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weft_core::Type;
 use weft_core::wire::{FieldId, FieldRef, LayerRef, Protocol, ProtocolId, Union, Width, bits_max};
+use weft_core::{Type, Value};
 
 use super::expr::function;
 use super::scope::{Scope, View, leaf, with_nearest};
 use super::sure::Sure;
+use super::walk::{each_expr, each_stmt, exprs_of};
 use super::wire::{Unions, fixed};
 use super::{Cx, quoted_list};
 use crate::ast::{self, Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     BoundPlace, Column, CompareOp, Direction, Element, Expr, ExprKind, Function, HandlerKind, Layer, Meta,
-    Place,
+    Place, StmtKind, VerdictKind,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -563,9 +564,7 @@ impl Scope<'_, '_> {
 
     /// Tells of a comparison of a field with a number that is true of no frame, since no header holds such a number.
     pub(super) fn warn_of_number(&mut self, op: CompareOp, (field, other): (&ast::Expr, &Expr)) {
-        let (ast::ExprKind::Path(path), ExprKind::Const(weft_core::Value::Int(n))) =
-            (&field.kind, &other.kind)
-        else {
+        let (ast::ExprKind::Path(path), ExprKind::Const(Value::Int(n))) = (&field.kind, &other.kind) else {
             return;
         };
         let is_number = self.is_packet() && crate::types::is_integer(other.ty);
@@ -586,8 +585,7 @@ impl Scope<'_, '_> {
 
     /// Tells of a comparison of the port of a frame with a name that none has.
     pub(super) fn warn_of_port(&mut self, port: &Expr, other: &Expr) {
-        let (ExprKind::Meta(Meta::Port), ExprKind::Const(weft_core::Value::Bytes(name))) =
-            (&port.kind, &other.kind)
+        let (ExprKind::Meta(Meta::Port), ExprKind::Const(Value::Bytes(name))) = (&port.kind, &other.kind)
         else {
             return;
         };
@@ -610,7 +608,7 @@ impl Scope<'_, '_> {
 
     /// Refuses a number that has more bits than the field that it is for.
     pub(super) fn check_fits(&mut self, path: &Path, value: &Expr) -> Option<()> {
-        let ExprKind::Const(weft_core::Value::Int(n)) = value.kind else { return Some(()) };
+        let ExprKind::Const(Value::Int(n)) = value.kind else { return Some(()) };
         let (Some(Some(found)), true) = (
             self.cx.frame_column(&self.element.layer, path),
             self.is_packet() && crate::types::is_integer(value.ty),
@@ -627,6 +625,92 @@ impl Scope<'_, '_> {
             .with_help("a header has so many bits for it");
         self.cx.report(diagnostic);
         None
+    }
+}
+
+/// What an element on frames does with a parameter that is the name of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum PortUse {
+    /// It compares the port of a frame with it.
+    Compares,
+    /// It sends frames there.
+    Redirects,
+}
+
+/// The parameters of an element that are names of ports.
+pub(super) fn ports_meant(element: &Element) -> BTreeMap<usize, PortUse> {
+    let mut meant = BTreeMap::new();
+    if element.layer == Layer::Rpc {
+        return meant;
+    }
+    let mut note = |of: &Expr, how: PortUse| {
+        if let ExprKind::Param(at) = of.kind {
+            let known = meant.entry(at).or_insert(how);
+            *known = how.max(*known);
+        }
+    };
+    let is_port = |expr: &Expr| matches!(expr.kind, ExprKind::Meta(Meta::Port));
+    for handler in element.handlers.iter() {
+        each_stmt(&handler.body, &mut |stmt| {
+            if let StmtKind::Verdict(verdict) | StmtKind::Guard { otherwise: verdict, .. } = &stmt.kind
+                && let VerdictKind::Redirect { to } = &verdict.kind
+            {
+                note(to, PortUse::Redirects);
+            }
+            for expr in exprs_of(stmt) {
+                each_expr(expr, &mut |expr| match &expr.kind {
+                    ExprKind::Compare { op: CompareOp::Eq | CompareOp::Ne, left, right } => {
+                        if is_port(left) {
+                            note(right, PortUse::Compares);
+                        } else if is_port(right) {
+                            note(left, PortUse::Compares);
+                        }
+                    }
+                    ExprKind::InList { operand, list } if is_port(operand) => {
+                        list.iter().for_each(|item| note(item, PortUse::Compares));
+                    }
+                    _ => {}
+                });
+            }
+        });
+    }
+    meant
+}
+
+impl Cx<'_> {
+    /// Tells of arguments of a stage that are to be the names of ports, and are of none. Whether an element would send
+    /// frames there.
+    pub(super) fn report_strange_ports(
+        &mut self,
+        element: &Element,
+        values: &[Option<Value>],
+        spans: &[Option<Span>],
+    ) -> bool {
+        let mut is_lost = false;
+        // A file of elements has no ports.
+        let meant = if self.ports.is_empty() { BTreeMap::new() } else { ports_meant(element) };
+        for (at, how) in meant {
+            let (Some(Value::Bytes(name)), Some(span)) = (&values[at], spans[at]) else { continue };
+            let Ok(name) = core::str::from_utf8(name) else { continue };
+            let known = self.ports.iter().map(String::as_str);
+            if name == "*" && how == PortUse::Redirects || known.clone().any(|known| known == name) {
+                continue;
+            }
+            let message = format!("there is no port `{name}`");
+            let diagnostic = match how {
+                PortUse::Compares => Diagnostic::warning(code::NOT_IN_NETWORK, message)
+                    .at(span, format!("no frame arrives there, which `{}` asks for", element.name)),
+                PortUse::Redirects => Diagnostic::error(code::NOT_IN_NETWORK, message)
+                    .at(span, format!("`{}` sends frames there", element.name)),
+            };
+            let diagnostic = match nearest(name, known) {
+                Some(near) => diagnostic.with_help(format!("write '{near}'")),
+                None => diagnostic.with_help("name a PORT of the program"),
+            };
+            is_lost |= how == PortUse::Redirects && !self.has_gaps;
+            self.report_missing(diagnostic);
+        }
+        is_lost
     }
 }
 
