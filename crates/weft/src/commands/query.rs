@@ -83,7 +83,10 @@ pub(super) fn told(answer: &Answer) -> String {
     let mut text = table.render();
     let n = count(answer.rows.len() as u64, "row");
     let _ = match answer.is_cut {
-        true => writeln!(text, "{n}; there are more: ask for some with WHERE, or for so many with LIMIT"),
+        true => writeln!(
+            text,
+            "{n}, the most that one answer has; there are more: ask for some of them with WHERE"
+        ),
         false => writeln!(text, "{n}"),
     };
     text
