@@ -2,8 +2,8 @@
 //!
 //! A look-up among many rows waits for memory three times over: for the line, for the translation of its address, and
 //! for the next line if what it reads does not begin with one. So a row of 64 bytes is one line, and what is large lies
-//! together, in blocks that a [`BlockSource`] may have in huge pages. A piece is kept as long as its table, which needs no
-//! list of what is free.
+//! together, in blocks that a [`BlockSource`] may have in huge pages. A piece is kept as long as its table, which needs
+//! no list of what is free.
 
 #![expect(clippy::disallowed_types, reason = "taken when a stripe grows, a few times in a table's life")]
 
