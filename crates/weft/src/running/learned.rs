@@ -25,7 +25,7 @@ pub(super) fn learn(rows: &Receiver<TableRow>, parts: &Weak<Parts>) {
         let Some(parts) = parts.upgrade() else { return false };
         let refused = take(&parts, rows);
         let mut all = lock(&parts.rows_refused);
-        refused.into_iter().for_each(|(name, n)| *all.entry(name).or_default() += n);
+        refused.into_iter().for_each(|(name, n)| note_refused(&mut all, name, n));
         true
     });
 }
