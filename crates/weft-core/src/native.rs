@@ -188,6 +188,11 @@ pub struct Info {
 }
 
 impl Info {
+    /// The most bytes that a call may give; a result that is longer is an error, `function failed`.
+    pub fn bytes_max(&self) -> usize {
+        self.result.bytes_max().map_or(NATIVE_BYTES_MAX, |max| NATIVE_BYTES_MAX.min(max as usize))
+    }
+
     const fn new(
         native: Native,
         name: &'static str,
@@ -633,7 +638,7 @@ pub enum Ended {
 ///
 /// What it keeps from call to call cannot be observed, but for the nonces of [`Effect::Nonce`].
 pub trait Prepared: Send + Sync + fmt::Debug {
-    /// Computes. `out` is empty; bytes of the result go there, [`NATIVE_BYTES_MAX`] at most. What is in it is
+    /// Computes. `out` is empty; bytes of the result go there, [`Info::bytes_max`] at most. What is in it is
     /// of no meaning unless the call ends with [`Ended::Bytes`].
     fn call(&self, call: &Call<'_>, out: &mut Vec<u8>) -> Ended;
 }

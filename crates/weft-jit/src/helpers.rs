@@ -15,7 +15,7 @@ use weft_core::frame::{Offload, packet_size as size_of_packet};
 use weft_core::limits::ROW_BYTES_MAX;
 use weft_core::marks::Mark;
 use weft_core::matching::{Found, Key, Matcher};
-use weft_core::native::{Arg, Call, Ended, NATIVE_ARGS_MAX, NATIVE_BYTES_MAX};
+use weft_core::native::{Arg, Call, Ended, NATIVE_ARGS_MAX};
 use weft_core::table::{ColumnRef, Insert, Row, Table};
 use weft_core::{Status, Time};
 use weft_core::{checksum, flow, hash, intact, tunnels};
@@ -552,10 +552,10 @@ pub(crate) mod ended {
     pub(crate) const VALUE: u64 = 0;
 }
 
-/// Calls a native function. `what` is its index in the low 16 bits, the number of arguments in the next 16, and the
-/// [`tag`] of its result above. The result is zero unless it ends with a value.
+/// Calls a native function. `what` is its index in the low 16 bits, the number of arguments in the next 8, the [`tag`]
+/// of its result in the 8 above, and the most bytes of that in the upper half. The result is zero unless it ends with a value.
 extern "C" fn native(frame: &mut Frame<'_, '_>, what: u64, given: *const Cell, result: &mut Bytes) -> u64 {
-    let given = cells(given, what >> 16 & 0xffff);
+    let given = cells(given, what >> 16 & 0xff);
     let mut args = [Arg::Int(0); NATIVE_ARGS_MAX];
     for (arg, cell) in args.iter_mut().zip(given) {
         *arg = match cell.tag {
@@ -571,7 +571,7 @@ extern "C" fn native(frame: &mut Frame<'_, '_>, what: u64, given: *const Cell, r
     made.clear();
     let ended = cx.state.natives[(what & 0xffff) as usize].call(&call, &mut made);
     *result = Bytes { start: core::ptr::null(), len: 0 };
-    let is = |wanted| what >> 32 == wanted;
+    let is = |wanted| what >> 24 & 0xff == wanted;
     let word = |word: u64| Bytes { start: core::ptr::without_provenance(word as usize), len: 0 };
     let how = match ended {
         Ended::Bool(b) if is(tag::BOOL) => {
@@ -582,7 +582,7 @@ extern "C" fn native(frame: &mut Frame<'_, '_>, what: u64, given: *const Cell, r
             *result = word(n as u64);
             ended::VALUE
         }
-        Ended::Bytes if is(tag::BYTES) && made.len() <= NATIVE_BYTES_MAX => {
+        Ended::Bytes if is(tag::BYTES) && made.len() as u64 <= what >> 32 => {
             let kept = frame.keep(Bytes { start: made.as_ptr(), len: made.len() as u64 });
             *result = frame.kept(kept);
             ended::VALUE

@@ -107,7 +107,7 @@ impl Table {
             _ if self.make_room(at, now, gone) => self.free_row(at)?,
             _ => return None,
         };
-        self.stripes[at].reserve(&self.memory);
+        self.stripes[at].reserve(&self.memory, &self.begins[at]);
         match self.index_free(at, tag, local) {
             Some(row) => Some(row),
             None => self.place_crowded(at, tag, now, gone),

@@ -34,19 +34,33 @@ pub(super) fn generations(rows: u64) -> usize {
     (bits - BITS_MIN + 1) as usize
 }
 
-/// Words of a generation: how many homes it has, for compiled code ([`super::near`]), and its slots.
-pub(super) fn words_len(generation: usize) -> usize {
-    1 + slots_len(generation)
-}
-
-fn slots_len(generation: usize) -> usize {
+/// The slots of a generation.
+pub(super) fn slots_len(generation: usize) -> usize {
     (1 << (BITS_MIN as usize + generation)) + PROBES_MAX
 }
 
-/// The address of an index without rows: one home, and what a look-up reads of its slots.
-pub(super) fn none() -> usize {
-    static NONE: [AtomicU64; 3] = [AtomicU64::new(1), AtomicU64::new(0), AtomicU64::new(0)];
-    NONE.as_ptr().expose_provenance()
+/// Where an index begins, and by how many bits a tag has to be shifted to be its home: for compiled code
+/// ([`super::near`]), in one word, and those of all stripes side by side.
+#[derive(Debug)]
+pub(super) struct Begin(AtomicU64);
+
+/// The bits of a [`Begin`] below its shift; no address needs more.
+pub(super) const ADDRESS_BITS: u32 = 56;
+
+impl Begin {
+    /// Of an index without rows: one home, and what a look-up reads of its slots.
+    pub(super) fn none() -> Self {
+        static NONE: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+        let begin = Self(AtomicU64::new(0));
+        begin.set(&NONE, 1);
+        begin
+    }
+
+    fn set(&self, slots: &[AtomicU64], homes: usize) {
+        let address = slots.as_ptr().expose_provenance() as u64;
+        debug_assert_eq!(address >> ADDRESS_BITS, 0, "no address of a process is so high");
+        self.0.store(u64::from(u32::BITS - homes.ilog2()) << ADDRESS_BITS | address, Release);
+    }
 }
 
 /// Why a slot could not be placed: its neighbourhood is full.
@@ -122,21 +136,21 @@ impl Stripe {
     /// The slots in which a tag may be.
     #[inline(always)]
     pub(super) fn window(&self, tag: u32) -> Option<&[AtomicU64; PROBES_MAX]> {
-        let words = self.indexes[self.generation.load(Acquire) as usize % GENERATIONS_MAX].get()?;
-        let (_, slots) = words.split_first()?;
+        let slots = self.indexes[self.generation.load(Acquire) as usize % GENERATIONS_MAX].get()?;
         let home = home(tag, homes(slots));
         slots.get(home..home + PROBES_MAX)?.try_into().ok()
     }
 
     /// Makes the index large enough for one more row.
-    pub(super) fn reserve(&self, memory: &Memory) {
+    pub(super) fn reserve(&self, memory: &Memory, begin: &Begin) {
         let generation = self.generation.load(Relaxed) as usize;
         if self.indexes[generation].get().is_none() {
-            self.index.store(self.make(generation, memory).as_ptr().expose_provenance(), Release);
+            let slots = self.make(generation, memory);
+            begin.set(slots, homes(slots));
         } else if (self.rows.load(Relaxed) as usize + 1) * SLOTS_PER_ROW > slots_len(generation) - PROBES_MAX
             && generation + 1 < self.generations
         {
-            self.grow(generation, memory);
+            self.grow(generation, memory, begin);
         }
     }
 
@@ -218,7 +232,7 @@ impl Stripe {
 
     fn current(&self) -> &[AtomicU64] {
         let generation = self.generation.load(Relaxed) as usize;
-        &self.indexes[generation].get().expect("the generation in use is made")[1..]
+        self.indexes[generation].get().expect("the generation in use is made")
     }
 
     /// The first slot from the tag's home on that is free or of a later tag; at most the end of its window.
@@ -239,10 +253,9 @@ impl Stripe {
         slots[start..start + PROBES_MAX].iter().position(|s| s.load(Relaxed) == wanted).map(|i| start + i)
     }
 
-    fn grow(&self, generation: usize, memory: &Memory) {
+    fn grow(&self, generation: usize, memory: &Memory, begin: &Begin) {
         let old = self.current();
-        let words = self.make(generation + 1, memory);
-        let new = &words[1..];
+        let new = self.make(generation + 1, memory);
         let mut end = 0;
         let mut moved = 0;
         for slot in old.iter().map(|s| s.load(Relaxed)).filter(|slot| *slot != 0) {
@@ -252,17 +265,13 @@ impl Stripe {
             moved += 1;
         }
         self.generation.store(generation as u32 + 1, Release);
-        self.index.store(words.as_ptr().expose_provenance(), Release);
+        begin.set(new, homes(new));
         self.note_moved(moved);
     }
 
     #[cold]
     fn make(&self, generation: usize, memory: &Memory) -> &[AtomicU64] {
-        self.indexes[generation].get_or_init(|| {
-            let words = memory.take(words_len(generation));
-            words[0].store((slots_len(generation) - PROBES_MAX) as u64, Relaxed);
-            words
-        })
+        self.indexes[generation].get_or_init(|| memory.take(slots_len(generation)))
     }
 
     fn note_moved(&self, n: usize) {

@@ -208,7 +208,7 @@ impl Table {
         let (at, local) = self.geometry.split(row.0 - 1);
         let tag = words[0] as u32;
         let stripe = &self.stripes[at];
-        stripe.reserve(&self.memory);
+        stripe.reserve(&self.memory, &self.begins[at]);
         if !self.claim(row) {
             debug_assert!(false, "the lock was given up before the undo");
             return;

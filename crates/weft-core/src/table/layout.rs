@@ -301,7 +301,7 @@ pub(super) fn fingerprint(spec: &TableSpec, base: &Layout, header: Header, geome
     let ages = ages.into_iter().rev().fold(0, |bits, bit| bits << 1 | u64::from(bit));
     let mut hash = hash::hash_word(spec.key.len() as u64 | u64::from(spec.shared) << 32 | ages << 33);
     hash = hash::mix(hash, geometry.stripes() as u64);
-    hash = hash::mix(hash, u64::from(geometry.segment_words()));
+    hash = hash::mix(hash, u64::from(geometry.segment_words()) << 32 | u64::from(geometry.local_bits()));
     for Column { spec, at } in &base.columns {
         let (null_word, null_bit) =
             at.null_bit.map_or((0, 0), |(word, bit)| (u64::from(word) + 1, u64::from(bit)));

@@ -69,8 +69,11 @@ pub struct Table {
     header: Header,
     geometry: Geometry,
     stripes: Box<[Stripe]>,
-    /// For compiled code ([`near`]), as the next.
+    /// Of the indexes of the stripes.
+    begins: Box<[index::Begin]>,
+    /// For compiled code ([`near`]), as the next two.
     stripes_address: usize,
+    begins_at: usize,
     segments_at: usize,
     memory: Memory,
     base: Group,
@@ -180,6 +183,7 @@ impl Table {
         let geometry = Geometry::of(&spec, layout.words());
         let fingerprint = layout::fingerprint(&spec, &layout, header, geometry);
         let stripes: Box<[Stripe]> = (0..geometry.stripes()).map(|at| Stripe::new(at, geometry)).collect();
+        let begins: Box<[_]> = stripes.iter().map(|_| index::Begin::none()).collect();
         let base = Group::new(layout, geometry);
         Self {
             fingerprint,
@@ -187,9 +191,11 @@ impl Table {
             header,
             geometry,
             stripes_address: stripes.as_ptr().expose_provenance(),
+            begins_at: begins.as_ptr().expose_provenance(),
             segments_at: base.addresses_at(),
             memory: Memory::default(),
             stripes,
+            begins,
             base,
             added: Default::default(),
             n_added: AtomicU32::new(0),

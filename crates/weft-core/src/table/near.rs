@@ -3,12 +3,12 @@
 //! Nearly every row is found there. All of this is words of native size that change by single stores, so a look beside
 //! a writer finds a row that is or was the stripe's, as [`Table::find_int`] does. The way, with offsets in bytes:
 //!
-//! 1. The hash of the key gives the stripe (its upper half, by [`Near::stripe_mask`]) and the tag (its lower half). The
-//!    stripes begin at the address in [`TABLE_STRIPES`] and are [`STRIPE_BYTES`] long.
-//! 2. At the address in [`STRIPE_INDEX`] is the number of homes, and behind it are the slots. The tag's home is
-//!    `tag * homes >> 32`. A slot is `tag << 32 | number`, 0 if it is free; slots stand in the order of their tags.
-//! 3. The row with a slot's number is `first + number - 1` ([`STRIPE_FIRST`]), and its [`super::Row`] one more. Its
-//!    segment is that number shifted by [`WORD_BITS`]; at the address in [`TABLE_SEGMENTS`] is that of the words of
+//! 1. The hash of the key gives the stripe (its upper half, by [`Near::stripe_mask`]) and the tag (its lower half).
+//! 2. At the address in [`TABLE_BEGINS`] is a word for each stripe: in its lower [`BEGIN_ADDRESS_BITS`] where its slots
+//!    begin, and above by how many bits the tag is shifted to be the number of its home among them. A slot is
+//!    `tag << 32 | number`, 0 if it is free; slots stand in the order of their tags.
+//! 3. The row with a slot's number is `first + number - 1`, where `first` is the stripe shifted up by
+//!    [`Near::local_bits`], and its [`super::Row`] one more. Its segment is that number shifted by [`WORD_BITS`]; at the address in [`TABLE_SEGMENTS`] is that of the words of
 //!    each, one word behind the other. It is there before a slot has the number of one of their rows; the rest of the
 //!    number is the row's first word there.
 //! 4. The row is the one if the cells of its key columns are the key ([`Near::key`]). It has expired if the table has a
@@ -33,6 +33,10 @@ use super::{KeyShape, Row, Table};
 use core::mem::offset_of;
 use core::sync::atomic::Ordering::Acquire;
 
+/// Of a table: where the words that say where indexes begin are.
+pub const TABLE_BEGINS: usize = offset_of!(Table, begins_at);
+/// The bits of such a word that are an address.
+pub const BEGIN_ADDRESS_BITS: u32 = index::ADDRESS_BITS;
 /// Of a table: the address of its stripes.
 pub const TABLE_STRIPES: usize = offset_of!(Table, stripes_address);
 /// Of a table: where the addresses of the segments of its first column group are.
@@ -41,16 +45,10 @@ pub const TABLE_SEGMENTS: usize = offset_of!(Table, segments_at);
 pub const TABLE_TTL: usize = offset_of!(Table, ttl);
 /// Of a table: its time to live from insertion on in nanoseconds.
 pub const TABLE_TTL_ON_INSERT: usize = offset_of!(Table, ttl_on_insert);
-/// How long a stripe is.
-pub const STRIPE_BYTES: usize = size_of::<Stripe>();
-/// Of a stripe: the number of its first row.
-pub const STRIPE_FIRST: usize = offset_of!(Stripe, first);
 /// Of a stripe: the number, of 32 bits, from which on no row was ever used.
 pub const STRIPE_HIGH: usize = offset_of!(Stripe, high);
 /// Of a row: the bit of its first word that is set while it lives.
 pub const ROW_LIVE: u64 = LIVE;
-/// Of a stripe: the address of the index.
-pub const STRIPE_INDEX: usize = offset_of!(Stripe, index);
 /// How many bits of a row's number are its first word.
 pub const WORD_BITS: u32 = storage::WORD_BITS;
 
@@ -61,6 +59,8 @@ pub struct Near {
     pub key: NearKey,
     /// The number of stripes less one; they are a power of two.
     pub stripe_mask: u64,
+    /// How many bits of a row's number are that in its stripe.
+    pub local_bits: u32,
     /// From which words a row's age counts.
     pub age_words: AgeWords,
 }
@@ -111,7 +111,8 @@ impl Table {
             KeyShape::Bytes { word, bytes_max } => NearKey::Bytes { word: *word, max: *bytes_max },
             KeyShape::Parts(parts) => NearKey::Columns(parts.len() as u16),
         };
-        Near { key, stripe_mask: self.stripes.len() as u64 - 1, age_words: self.age_words() }
+        let (stripe_mask, local_bits) = (self.stripes.len() as u64 - 1, self.geometry.local_bits());
+        Near { key, stripe_mask, local_bits, age_words: self.age_words() }
     }
 
     /// The first two slots of the home of a key with this hash, as of step 2; None in a stripe without rows.
@@ -124,8 +125,7 @@ impl Table {
     /// its words of the first column group. The row is not read.
     #[inline(always)]
     pub fn row_near(&self, key_hash: u64, slots: [u64; 2]) -> Option<(Row, usize)> {
-        let stripe = self.stripe_of(key_hash);
-        match index::near_of(key_hash as u32, slots, |number| self.numbered(stripe, number)) {
+        match index::near_of(key_hash as u32, slots, |number| self.numbered(key_hash, number)) {
             index::Near::Found(found) => Some(found),
             index::Near::Absent => None,
             index::Near::Far => self.row_far(key_hash),
@@ -137,13 +137,14 @@ impl Table {
     #[inline(never)]
     fn row_far(&self, key_hash: u64) -> Option<(Row, usize)> {
         let stripe = self.stripe_of(key_hash);
-        stripe.find(key_hash as u32, |number| self.numbered(stripe, number))
+        stripe.find(key_hash as u32, |number| self.numbered(key_hash, number))
     }
 
-    /// A row by its number in its stripe, plus one, and where its words are.
+    /// A row by its number in the stripe of its key, plus one, and where its words are.
     #[inline(always)]
-    fn numbered(&self, stripe: &Stripe, number: u32) -> Option<(Row, usize)> {
-        let row = Row(stripe.first + u64::from(number));
+    fn numbered(&self, key_hash: u64, number: u32) -> Option<(Row, usize)> {
+        // Without a look at the stripe.
+        let row = Row(self.geometry.join(self.geometry.stripe_of(key_hash), 0) + u64::from(number));
         Some((row, self.base.address(row.0.wrapping_sub(1))?))
     }
 

@@ -103,6 +103,11 @@ impl Geometry {
         (stripe as u64) << self.local_bits | u64::from(local)
     }
 
+    /// How many bits of a row's number are that in its stripe.
+    pub(super) fn local_bits(self) -> u32 {
+        self.local_bits
+    }
+
     /// Whether a row's number in its stripe is one that the stripe has.
     #[inline(always)]
     pub(super) fn has_local(self, local: u32) -> bool {
@@ -160,8 +165,6 @@ pub(super) fn segment_of(at: u64) -> usize {
 pub(super) struct Stripe {
     /// The number of its first row.
     pub(super) first: u64,
-    /// The address of the index in use, for compiled code ([`super::near`]).
-    pub(super) index: AtomicUsize,
     pub(super) lock: AtomicU32,
     /// Which of `indexes` is in use.
     pub(super) generation: AtomicU32,
@@ -195,7 +198,6 @@ impl Stripe {
     pub(super) fn new(at: usize, geometry: Geometry) -> Self {
         Self {
             first: geometry.join(at, 0),
-            index: AtomicUsize::new(index::none()),
             lock: AtomicU32::new(0),
             generation: AtomicU32::new(0),
             rows: AtomicU32::new(0),
@@ -214,7 +216,7 @@ impl Stripe {
     /// With room for the oldest rows in so many orders.
     pub(super) fn bytes_max(geometry: Geometry, orders: usize) -> u64 {
         let n = index::generations(geometry.stripe_rows());
-        let slots: usize = (0..n).map(index::words_len).sum();
+        let slots: usize = (0..n).map(index::slots_len).sum();
         (size_of::<Self>() + slots * 8) as u64 + orders as u64 * Oldest::bytes_max(geometry.stripe_rows())
     }
 

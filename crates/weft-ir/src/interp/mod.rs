@@ -26,7 +26,7 @@ use weft_core::abi::{
     State, Verdict,
 };
 use weft_core::hash;
-use weft_core::native::{Arg, Call, Ended, NATIVE_BYTES_MAX};
+use weft_core::native::{Arg, Call, Ended};
 use weft_core::table::{ColumnRef, Row};
 use weft_core::types::Type;
 use weft_core::{Interval, Status};
@@ -435,11 +435,12 @@ impl<'r, 'c> Handling<'r, 'c> {
         let mut made = Vec::new();
         let call = Call { args: &args, now: self.cx.now, rand: self.cx.rand };
         let ended = state.natives[usize::from(id.0)].call(&call, &mut made);
-        let ty = Ty::of(chain.natives[usize::from(id.0)].native.info().result);
+        let info = chain.natives[usize::from(id.0)].native.info();
+        let ty = Ty::of(info.result);
         let (ended, val) = match (ended, ty) {
             (Ended::Bool(b), Ty::Bool) => (ended, Val::Bool(b)),
             (Ended::Int(n), Ty::Int) => (ended, Val::Int(n)),
-            (Ended::Bytes, Ty::Bytes) if made.len() <= NATIVE_BYTES_MAX => (ended, self.made(&made)),
+            (Ended::Bytes, Ty::Bytes) if made.len() <= info.bytes_max() => (ended, self.made(&made)),
             (Ended::Null, _) => (ended, Val::zero(ty)),
             _ => (Ended::Failed, Val::zero(ty)),
         };

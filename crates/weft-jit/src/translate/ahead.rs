@@ -21,23 +21,32 @@ use weft_ir::ir::{BlockId, Function, Inst, Jump, MatchId, Op, TableId, Terminato
 use weft_ir::program::Part;
 
 /// What a handler's slice knows.
-struct Slice {
-    /// Values that it makes.
+struct Slice<'f> {
+    function: &'f Function,
+    /// Values that it can make, and those of them that are for a note or a branch.
     known: Vec<bool>,
+    needed: Vec<bool>,
     /// Keys of several columns all of whose parts it makes.
     keys: Vec<bool>,
     /// Blocks that it reaches.
     reached: Vec<bool>,
+    /// Blocks on whose ways to the end of the pass nothing is asked for: that they are not taken may be taken for
+    /// granted.
+    idle: Vec<bool>,
 }
 
-impl Slice {
-    /// `changed` are the inputs that handlers before this one change; those of this one are added.
-    fn of(function: &Function, order: &[BlockId], changed: &mut [bool]) -> Self {
+impl<'f> Slice<'f> {
+    /// `changed` are the inputs that handlers before this one change; those of this one are added. Where `is_usual`, no
+    /// way is taken that is idle.
+    fn of(function: &'f Function, order: &[BlockId], changed: &mut [bool], is_usual: bool) -> Self {
         let n_blocks = function.blocks.len();
         let mut slice = Self {
+            function,
+            needed: vec![false; function.types.len()],
             known: vec![false; function.types.len()],
             keys: vec![false; function.types.len()],
             reached: vec![false; n_blocks],
+            idle: if is_usual { idle(function, order) } else { vec![false; n_blocks] },
         };
         // A parameter is known until a way is found on which it is not.
         for param in function.blocks.iter().flat_map(|block| &block.params) {
@@ -62,10 +71,7 @@ impl Slice {
             if !slice.reached[id.0 as usize] {
                 continue;
             }
-            let ways = match &block.end {
-                Terminator::Branch(by, ..) if !slice.known[by.0 as usize] => Vec::new(),
-                end => end.jumps(),
-            };
+            let ways = slice.ways(&block.end);
             for Jump { block: to, args } in ways {
                 slice.reached[to.0 as usize] = true;
                 for (param, arg) in function.blocks[to.0 as usize].params.iter().zip(args) {
@@ -73,7 +79,63 @@ impl Slice {
                 }
             }
         }
+        for id in order.iter().rev() {
+            if slice.reached[id.0 as usize] {
+                slice.need_of(*id);
+            }
+        }
         slice
+    }
+
+    /// What a block needs, if it is known what those behind it do.
+    fn need_of(&mut self, id: BlockId) {
+        let block = &self.function.blocks[id.0 as usize];
+        let ways = self.ways(&block.end);
+        if let ([_, _], Terminator::Branch(by, ..)) = (&ways[..], &block.end) {
+            self.needed[by.0 as usize] = true;
+        }
+        for Jump { block: to, args } in ways {
+            for (param, arg) in self.function.blocks[to.0 as usize].params.iter().zip(args) {
+                self.needed[arg.0 as usize] |= self.needed[param.0 as usize];
+            }
+        }
+        for inst in block.insts.iter().rev() {
+            let is_needed = inst.result.is_some_and(|value| self.needed[value.0 as usize]);
+            if is_needed || self.is_asked(&inst.op) {
+                inst.op.operands().iter().for_each(|operand| self.needed[operand.0 as usize] = true);
+            }
+        }
+    }
+
+    /// Whether the slice makes a value.
+    fn makes(&self, value: Value) -> bool {
+        self.known[value.0 as usize] && self.needed[value.0 as usize]
+    }
+
+    /// Whether it is a look-up whose key is known.
+    fn is_asked(&self, op: &Op) -> bool {
+        let knows = |value: &Value| self.known[value.0 as usize];
+        match op {
+            Op::Find(_, key) => knows(key) || self.keys[key.0 as usize],
+            Op::Match(_, _, keys) => {
+                keys.iter().all(|(key, null)| knows(key) && null.as_ref().is_none_or(knows))
+            }
+            _ => false,
+        }
+    }
+
+    /// Where it goes on behind a block: one of two sides where that is taken for granted, and nowhere where it does not
+    /// know.
+    fn ways(&self, end: &'f Terminator) -> Vec<&'f Jump> {
+        let Terminator::Branch(by, yes, no) = end else { return end.jumps() };
+        let is_known = self.known[by.0 as usize];
+        match [yes, no].map(|side| self.idle[side.block.0 as usize]) {
+            [true, false] => vec![no],
+            [false, true] => vec![yes],
+            _ if is_known && notes_the_same(self.function, yes, no) => vec![yes],
+            _ if is_known => vec![yes, no],
+            _ => Vec::new(),
+        }
     }
 
     fn knows(&self, op: &Op, changed: &[bool]) -> bool {
@@ -124,7 +186,8 @@ pub(super) fn translate(
     for (at, part) in parts.iter().enumerate() {
         let next = segment.builder.create_block();
         let mut translator = PartTranslator::new(segment, at, part, next)?;
-        let slice = Slice::of(part.function, &translator.facts.order, &mut changed);
+        let is_usual = translator.segment.is_usual_way;
+        let slice = Slice::of(part.function, &translator.facts.order, &mut changed, is_usual);
         Asks::begin(asks, at);
         translator.slice_of_handler(&slice, &mut asks[at], end)?;
         segment.builder.switch_to_block(next);
@@ -138,7 +201,7 @@ pub(super) fn translate(
 impl PartTranslator<'_, '_, '_, '_> {
     fn slice_of_handler(
         &mut self,
-        slice: &Slice,
+        slice: &Slice<'_>,
         asks: &mut Asks,
         end: clif::Block,
     ) -> Result<(), Unsupported> {
@@ -161,15 +224,15 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn slice_of_block(
         &mut self,
         id: BlockId,
-        slice: &Slice,
+        slice: &Slice<'_>,
         asks: &mut Asks,
         end: clif::Block,
     ) -> Result<(), Unsupported> {
         let function = self.function;
         let block = &function.blocks[id.0 as usize];
         let target = self.blocks[id.0 as usize];
-        let knows = |value: &Value| slice.known[value.0 as usize];
-        for param in block.params.iter().filter(|param| knows(param)) {
+        let makes = |value: &Value| slice.makes(*value);
+        for param in block.params.iter().filter(|param| makes(param)) {
             let values: Vec<clif::Value> = held(function.ty(*param))
                 .iter()
                 .map(|ty| self.segment.builder.append_block_param(target, *ty))
@@ -182,20 +245,14 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.builder.switch_to_block(target);
         for inst in &block.insts {
             match &inst.op {
-                Op::Find(table, key) if knows(key) || slice.keys[key.0 as usize] => {
-                    self.note_find(*table, *key, asks)?
-                }
-                Op::Match(_, id, keys)
-                    if keys.iter().all(|(key, null)| knows(key) && null.as_ref().is_none_or(knows)) =>
-                {
-                    self.note_match(*id, keys, asks)?;
-                }
+                Op::Find(table, key) if slice.is_asked(&inst.op) => self.note_find(*table, *key, asks)?,
+                Op::Match(_, id, keys) if slice.is_asked(&inst.op) => self.note_match(*id, keys, asks)?,
                 Op::ScratchFull => {
                     let no = self.segment.bool(false);
                     inst.result.iter().for_each(|value| self.values[value.0 as usize] = Some(Val::One(no)));
                 }
                 _ => {
-                    let result = inst.result.filter(knows);
+                    let result = inst.result.filter(makes);
                     if let Some(result) = result {
                         self.values[result.0 as usize] = self.inst(id, inst)?;
                     }
@@ -204,47 +261,42 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
         let known_args = |this: &Self, jump: &Jump| -> Result<Vec<clif::BlockArg>, Unsupported> {
             let params = &function.blocks[jump.block.0 as usize].params;
-            let known = params.iter().zip(&jump.args).filter(|(param, _)| knows(param));
+            let known = params.iter().zip(&jump.args).filter(|(param, _)| makes(param));
             let args: Vec<Value> = known.map(|(_, arg)| *arg).collect();
             this.args(&Jump { block: jump.block, args })
         };
-        match &block.end {
-            Terminator::Jump(jump) => {
-                let args = known_args(self, jump)?;
-                let to = self.blocks[jump.block.0 as usize];
+        let told = match &block.end {
+            Terminator::Branch(by, yes, no) => {
+                self.facts.told(*by).map(|is_told| if is_told { yes } else { no })
+            }
+            _ => None,
+        };
+        let ways = told.map_or_else(|| slice.ways(&block.end), |way| vec![way]);
+        match (&ways[..], &block.end) {
+            // Of a flag that the slice does not make.
+            ([way], _) if !slice.reached[way.block.0 as usize] => {
+                let next = self.next;
+                self.ins().jump(next, []);
+            }
+            ([way], _) => {
+                let args = known_args(self, way)?;
+                let to = self.blocks[way.block.0 as usize];
                 self.ins().jump(to, &args);
             }
-            Terminator::Branch(by, yes, no) if let Some(told) = self.facts.told(*by) => {
-                let way = if told { yes } else { no };
-                match slice.reached[way.block.0 as usize] {
-                    true => {
-                        let args = known_args(self, way)?;
-                        let to = self.blocks[way.block.0 as usize];
-                        self.ins().jump(to, &args);
-                    }
-                    // Of a flag that the slice does not make.
-                    false => {
-                        let next = self.next;
-                        self.ins().jump(next, []);
-                    }
-                }
-            }
-            Terminator::Branch(by, yes, no) if knows(by) && notes_the_same(function, yes, no) => {
-                let args = known_args(self, yes)?;
-                let to = self.blocks[yes.block.0 as usize];
-                self.ins().jump(to, &args);
-            }
-            Terminator::Branch(by, yes, no) if knows(by) => {
+            ([yes, no], Terminator::Branch(by, ..)) => {
                 let by = self.get(*by)?.one();
                 let (yes_args, no_args) = (known_args(self, yes)?, known_args(self, no)?);
                 let [yes, no] = [yes, no].map(|jump| self.blocks[jump.block.0 as usize]);
                 self.ins().brif(by, yes, &yes_args, no, &no_args);
             }
-            Terminator::Branch(..)
-            | Terminator::Forward
-            | Terminator::Skip
-            | Terminator::Steer { .. }
-            | Terminator::Redirect { .. } => {
+            (
+                _,
+                Terminator::Branch(..)
+                | Terminator::Forward
+                | Terminator::Skip
+                | Terminator::Steer { .. }
+                | Terminator::Redirect { .. },
+            ) => {
                 let next = self.next;
                 self.ins().jump(next, []);
             }
@@ -310,6 +362,31 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 }
 
+/// Which blocks lead to the end of the pass without a look-up on the way.
+fn idle(function: &Function, order: &[BlockId]) -> Vec<bool> {
+    let mut idle = vec![false; function.blocks.len()];
+    for id in order.iter().rev() {
+        let block = &function.blocks[id.0 as usize];
+        let asks = |inst: &Inst| matches!(inst.op, Op::Find(..) | Op::Match(..));
+        let ends = match &block.end {
+            Terminator::Drop { .. }
+            | Terminator::Abort { .. }
+            | Terminator::Reply { .. }
+            | Terminator::Fail { .. } => true,
+            Terminator::Jump(_) | Terminator::Branch(..) => {
+                block.end.jumps().iter().all(|jump| idle[jump.block.0 as usize])
+            }
+            Terminator::Missing
+            | Terminator::Forward
+            | Terminator::Skip
+            | Terminator::Steer { .. }
+            | Terminator::Redirect { .. } => false,
+        };
+        idle[id.0 as usize] = ends && !block.insts.iter().any(asks);
+    }
+    idle
+}
+
 /// Steps from a branch to a look-up, or from one value to what it is made of, that are looked at.
 const STEPS_MAX: usize = 4;
 
@@ -356,4 +433,29 @@ fn is_same<'f>(made: &impl Fn(Value) -> Option<&'f Op>, one: Value, other: Value
             }
             _ => false,
         }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of usual frames a look-up behind a guard is looked ahead for, whatever the guard asks, and nothing is made that
+    /// is for the guard alone. If this fails, packets wait for rows that could have been there.
+    #[test]
+    fn a_guard_that_drops_is_taken_for_granted() {
+        let source = "function \"f\" {\nblock0:\n    v0: int = input in0\n    v1: row = find t0, v0\n    \
+            v2: bool = is_row v1\n    branch v2, block2, block1\nblock1:\n    drop\nblock2:\n    \
+            v3: int = input in1\n    v4: int = int 9\n    v5: bool = icmp.ult v3, v4\n    \
+            branch v5, block3, block4\nblock3:\n    drop\nblock4:\n    v6: row = find t1, v3\n    forward\n}\n";
+        let function = weft_ir::text::parse(source).expect("it is well-formed");
+        let order: Vec<BlockId> = (0..5).map(BlockId).collect();
+        let slice = |is_usual| Slice::of(&function, &order, &mut [false; 2], is_usual);
+        let usual = slice(true);
+        assert_eq!(usual.idle, [false, true, false, true, false]);
+        assert_eq!(usual.reached, [true, false, true, false, true]);
+        let made: Vec<u32> = (0..7).filter(|at| usual.makes(Value(*at))).collect();
+        assert_eq!(made, [0, 3], "the keys alone");
+        // What is not known of others ends their slice, and of them a value may be what another frame had.
+        assert_eq!(slice(false).reached, [true, false, false, false, false]);
+    }
 }

@@ -7,7 +7,6 @@ use crate::helpers::ZERO_ROW_WORDS;
 use crate::text::FLOAT_TEXT_MAX;
 use std::collections::BTreeMap;
 use weft_core::limits::SCRATCH_BYTES_MIN;
-use weft_core::native::NATIVE_BYTES_MAX;
 use weft_core::table::ColumnRef;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{
@@ -362,7 +361,7 @@ fn len_max(plan: &Plan<'_>, room: &Room, lens: &[BytesMax], op: &Op) -> BytesMax
             let decl = plan.chain.call.get(usize::from(cell.0))?;
             decl.ty.bytes_max().map(u64::from)
         }
-        Op::Native(..) => Some(NATIVE_BYTES_MAX as u64),
+        Op::Native(id, _) => Some(plan.chain.natives[usize::from(id.0)].native.info().bytes_max() as u64),
         Op::Column(table, _, column) => column_ref(plan, *table, *column).map(|at| u64::from(at.bytes_max)),
         _ => None,
     }

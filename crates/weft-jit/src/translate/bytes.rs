@@ -278,9 +278,10 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     fn native(&mut self, id: NativeId, args: &[Value], result: Option<Value>) -> Result<Val, Unsupported> {
-        let decl = &self.segment.plan.chain.natives[usize::from(id.0)];
-        let ty = Ty::of(decl.native.info().result);
-        let what = u64::from(id.0) | (args.len() as u64) << 16 | cell_tag(ty) << 32;
+        let info = self.segment.plan.chain.natives[usize::from(id.0)].native.info();
+        let ty = Ty::of(info.result);
+        let (n_args, bytes_max) = (args.len() as u64, info.bytes_max() as u64);
+        let what = u64::from(id.0) | n_args << 16 | cell_tag(ty) << 24 | bytes_max << 32;
         let (frame, what, given) = (self.segment.frame, self.segment.int(what as i64), self.cells(args)?);
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, BYTES_BYTES, 3);
         let slot = self.segment.builder.create_sized_stack_slot(slot);

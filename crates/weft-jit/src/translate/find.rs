@@ -29,7 +29,8 @@ pub(super) struct Key {
 
 /// Where a key may be: the addresses of its stripe and of the first slot of its home.
 pub(super) struct Home {
-    stripe: clif::Value,
+    /// None where there is but one.
+    stripe: Option<clif::Value>,
     pub(super) slots: clif::Value,
 }
 
@@ -225,8 +226,8 @@ impl PartTranslator<'_, '_, '_, '_> {
 
         self.segment.builder.switch_to_block(hit);
         let mut at = local;
-        if near.stripe_mask != 0 {
-            let first = self.ins().load(I64, PLAIN, stripe, near::STRIPE_FIRST as i32);
+        if let Some(stripe) = stripe {
+            let first = self.segment.ishl_imm(stripe, i64::from(near.local_bits));
             at = self.ins().iadd(at, first);
         }
         let words = self.words_of_segment((base, offset), at);
@@ -244,23 +245,26 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// Where the slots of a key with this hash begin.
     pub(super) fn home(&mut self, near: Near, (base, offset): (clif::Value, i32), hash: clif::Value) -> Home {
-        let mut stripe = self.ins().load(I64, PLAIN, base, offset + near::TABLE_STRIPES as i32);
-        if near.stripe_mask != 0 {
+        let begins = self.ins().load(I64, PLAIN, base, offset + near::TABLE_BEGINS as i32);
+        let stripe = (near.stripe_mask != 0).then(|| {
             let upper = self.segment.ushr_imm(hash, 32);
-            let nth = self.segment.band_imm(upper, near.stripe_mask as i64);
-            let size = self.segment.int(near::STRIPE_BYTES as i64);
-            let behind = self.ins().imul(nth, size);
-            stripe = self.ins().iadd(stripe, behind);
-        }
-        let index = self.ins().load(I64, PLAIN, stripe, near::STRIPE_INDEX as i32);
-        let homes = self.ins().load(I64, PLAIN, index, 0);
+            self.segment.band_imm(upper, near.stripe_mask as i64)
+        });
+        let at = match stripe {
+            Some(nth) => {
+                let behind = self.segment.ishl_imm(nth, 3);
+                self.ins().iadd(begins, behind)
+            }
+            None => begins,
+        };
+        let begin = self.ins().load(I64, PLAIN, at, 0);
+        let shift = self.segment.ushr_imm(begin, i64::from(near::BEGIN_ADDRESS_BITS));
+        let slots = self.segment.band_imm(begin, (1 << near::BEGIN_ADDRESS_BITS) - 1);
         let tag = self.ins().ireduce(I32, hash);
         let tag = self.ins().uextend(I64, tag);
-        let home = self.ins().imul(tag, homes);
-        let home = self.segment.ushr_imm(home, 32);
-        let home = self.segment.ishl_imm(home, 3);
-        let slots = self.ins().iadd(index, home);
-        Home { stripe, slots: self.segment.iadd_imm(slots, 8) }
+        let home = self.ins().ushr(tag, shift);
+        let behind = self.segment.ishl_imm(home, 3);
+        Home { stripe, slots: self.ins().iadd(slots, behind) }
     }
 
     /// The address of the words of the segment in which the row with this number is; 0 if it has none yet.

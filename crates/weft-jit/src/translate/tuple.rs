@@ -2,6 +2,7 @@
 
 use super::key::usual_len;
 use super::patch::{Patched, Patches};
+use super::usual_way::Lane;
 use super::{Done, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
 use crate::arithmetic::Arithmetic as _;
 use crate::frame::{SLICE_LEN, SLICE_START};
@@ -314,7 +315,14 @@ impl Segment<'_, '_> {
     ) -> clif::Value {
         let ty = clif::Type::int(8 * u16::from(bytes)).unwrap_or(I64);
         // Nothing writes to a frame while it is parsed, and nothing else is done; what else may be ends in writing.
-        let flags = if self.plan.event == Event::Parse { UNALIGNED.with_readonly() } else { UNALIGNED };
+        let flags = match self.plan.event {
+            // Nor while it is looked ahead: and what of it is not needed there need not be read.
+            _ if self.lane.as_ref().is_some_and(Lane::looks_ahead) => {
+                UNALIGNED.with_readonly().with_can_move()
+            }
+            Event::Parse => UNALIGNED.with_readonly(),
+            _ => UNALIGNED,
+        };
         let loaded = self.builder.ins().load(ty, flags, from, offset);
         let loaded = match endian {
             Endian::Big if bytes > 1 => self.builder.ins().bswap(loaded),

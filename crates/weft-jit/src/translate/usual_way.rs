@@ -44,8 +44,9 @@ pub(super) struct Lane {
     way: BTreeSet<BlockId>,
     /// Where all others go.
     out: clif::Block,
-    /// The blocks that ask for nothing but whether a frame is usual, where that is taken for granted.
-    granted: BTreeSet<BlockId>,
+    /// In code that looks ahead, the blocks that ask for nothing but whether a frame is usual, which it takes for
+    /// granted.
+    granted: Option<BTreeSet<BlockId>>,
 }
 
 /// Something that is known at the end of a way.
@@ -64,11 +65,16 @@ impl Lane {
     /// Which side of a branch is taken for granted.
     pub(super) fn granted<'j>(&self, from: BlockId, [yes, no]: [&'j Jump; 2]) -> Option<&'j Jump> {
         match [yes, no].map(|side| self.way.contains(&side.block)) {
-            _ if !self.granted.contains(&from) => None,
+            _ if !self.granted.as_ref()?.contains(&from) => None,
             [true, false] => Some(yes),
             [false, true] => Some(no),
             _ => None,
         }
+    }
+
+    /// It writes nothing but notes.
+    pub(super) fn looks_ahead(&self) -> bool {
+        self.granted.is_some()
     }
 
     /// Where frames go that leave the way for this block.
@@ -139,7 +145,7 @@ impl<'c> UsualWay<'c> {
         builder: FunctionBuilder<'_>,
     ) -> Result<Constants, Unsupported> {
         let parts = self.usual.parts(&self.parts);
-        self.make(plan, builder, &parts, BTreeSet::new(), |segment| {
+        self.make(plan, builder, &parts, None, |segment| {
             segment.start_outcome();
             let one = segment.int(1);
             segment.builder.ins().store(PLAIN, one, segment.cx, offset_of!(Cx<'_>, passed) as i32);
@@ -164,7 +170,7 @@ impl<'c> UsualWay<'c> {
         let granted = all.filter(|block| !bounds.contains(block)).collect();
         let look_ahead =
             |segment: &mut Segment<'_, '_>| ahead::translate(segment, &parts, &mut plan.asks.clone());
-        self.make(plan, builder, &[], granted, look_ahead)
+        self.make(plan, builder, &[], Some(granted), look_ahead)
     }
 
     /// The parser's part, for these parts of a pass, and what is behind it; see [`Lane::granted`].
@@ -173,7 +179,7 @@ impl<'c> UsualWay<'c> {
         plan: &Plan<'_>,
         builder: FunctionBuilder<'_>,
         parts: &[Part<'_>],
-        granted: BTreeSet<BlockId>,
+        granted: Option<BTreeSet<BlockId>>,
         behind: impl FnOnce(&mut Segment<'_, '_>) -> Result<(), Unsupported>,
     ) -> Result<Constants, Unsupported> {
         let mut segment = Segment::new(plan, builder)?;
