@@ -553,7 +553,8 @@ pub(crate) mod ended {
 }
 
 /// Calls a native function. `what` is its index in the low 16 bits, the number of arguments in the next 8, the [`tag`]
-/// of its result in the 8 above, and the most bytes of that in the upper half. The result is zero unless it ends with a value.
+/// of its result in the 8 above, and the most bytes of that in the upper half. The result is zero unless it ends with a
+/// value.
 extern "C" fn native(frame: &mut Frame<'_, '_>, what: u64, given: *const Cell, result: &mut Bytes) -> u64 {
     let given = cells(given, what >> 16 & 0xff);
     let mut args = [Arg::Int(0); NATIVE_ARGS_MAX];

@@ -682,7 +682,7 @@ impl Decl {
     }
 }
 
-/// `TABLE name (columns [, PRIMARY KEY (a, b)]) options`
+/// `TABLE name (columns [, PRIMARY KEY (a, b)] [, CHECK (e)]) options`
 #[derive(Clone, PartialEq, Debug)]
 pub struct Table {
     /// `OR REPLACE` was written; only at top level.
@@ -693,8 +693,19 @@ pub struct Table {
     pub columns: Vec<Column>,
     /// `PRIMARY KEY (a, b)` after the columns.
     pub key: Option<KeyClause>,
+    /// `CHECK (e)` among the columns, in order.
+    pub checks: Vec<CheckClause>,
     /// Options in written order, repetitions included.
     pub options: Vec<TableOption>,
+    /// The whole.
+    pub span: Span,
+}
+
+/// `CHECK (e)`: what holds of every row.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CheckClause {
+    /// The condition.
+    pub condition: Expr,
     /// The whole.
     pub span: Span,
 }

@@ -745,6 +745,8 @@ pub struct Table {
     pub columns: Vec<TableColumn>,
     /// How many of them are the primary key, at least one.
     pub n_keys: usize,
+    /// What holds of every row that comes from outside.
+    pub checks: Vec<RowCheck>,
     /// `FILLED BY ...`: no handler writes it. By the cluster: its key is an I64, the number of a member from 0, and it
     /// has one other column, an ENDPOINT. By the ports: its key is the TEXT `port`, and it has `mtu`, a U16, and `mac`,
     /// a MAC, or one of them, which may be NULL.
@@ -759,6 +761,17 @@ pub struct Table {
     /// are in [`Instance::tables`].
     pub limits: Option<TableLimits>,
     /// The whole declaration.
+    pub span: Span,
+}
+
+/// `CHECK (condition)` of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RowCheck {
+    /// It sees the columns of a row as parameters, in the order of [`Table::columns`].
+    pub condition: Expr,
+    /// How it is written.
+    pub text: String,
+    /// The clause.
     pub span: Span,
 }
 
@@ -1682,6 +1695,10 @@ pub enum Function {
     InPrefix,
     /// `is_group(MAC) BOOL`: whether its I/G bit is set.
     IsGroup,
+    /// `prefix_bits(CIDR) U8`: how many bits of the network are given.
+    PrefixBits,
+    /// `same_family(IPADDR, CIDR) BOOL`: whether both are of IPv4, or both of IPv6.
+    SameFamily,
     /// `a & b`: the bits that both have, of two integers of one type.
     BitAnd,
     /// A native function. The number names the call site as for `rand()`; 0 for a function that is pure.

@@ -38,7 +38,7 @@ syn keyword weftType U64 U8
 syn keyword weftStatus OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED RESOURCE_EXHAUSTED FAILED_PRECONDITION
 syn keyword weftStatus ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED
 
-syn match weftFunction '\v<(abs|argmax|argmin|avg|ceil|coalesce|concat|contains|count|counted|ends_with|float|floor|greatest|hash|hash_slot|in_prefix|int|interval|is_group|least|length|lower|max|micros|millis|min|now|nullif|rand|round|seconds|sqrt|starts_with|substr|sum|text|uint|upper|ABS|ARGMAX|ARGMIN|AVG|CEIL|COALESCE|CONCAT|CONTAINS|COUNTED|ENDS_WITH|FLOAT|FLOOR|GREATEST|HASH_SLOT|IN_PREFIX|IS_GROUP|LOWER|MICROS|MILLIS|NOW|NULLIF|RAND|SECONDS|SQRT|STARTS_WITH|SUBSTR|UINT|UPPER)>\ze\s*\('
+syn match weftFunction '\v<(abs|argmax|argmin|avg|ceil|coalesce|concat|contains|count|counted|ends_with|float|floor|greatest|hash|hash_slot|in_prefix|int|interval|is_group|least|length|lower|max|micros|millis|min|now|nullif|prefix_bits|rand|round|same_family|seconds|sqrt|starts_with|substr|sum|text|uint|upper|ABS|ARGMAX|ARGMIN|AVG|CEIL|COALESCE|CONCAT|CONTAINS|COUNTED|ENDS_WITH|FLOAT|FLOOR|GREATEST|HASH_SLOT|IN_PREFIX|IS_GROUP|LOWER|MICROS|MILLIS|NOW|NULLIF|PREFIX_BITS|RAND|SAME_FAMILY|SECONDS|SQRT|STARTS_WITH|SUBSTR|UINT|UPPER)>\ze\s*\('
 syn match weftMember '\v\.\s*\h\w*'
 syn match weftNumber '\v<(0x[0-9A-Fa-f_]+|\d[0-9_]*(\.\d[0-9_]*)?([eE][+-]?\d+)?)>'
 syn match weftOperator '->\|:=\|<>\|!=\|<=\|>=\|||'

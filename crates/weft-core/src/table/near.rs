@@ -8,9 +8,9 @@
 //!    begin, and above by how many bits the tag is shifted to be the number of its home among them. A slot is
 //!    `tag << 32 | number`, 0 if it is free; slots stand in the order of their tags.
 //! 3. The row with a slot's number is `first + number - 1`, where `first` is the stripe shifted up by
-//!    [`Near::local_bits`], and its [`super::Row`] one more. Its segment is that number shifted by [`WORD_BITS`]; at the address in [`TABLE_SEGMENTS`] is that of the words of
-//!    each, one word behind the other. It is there before a slot has the number of one of their rows; the rest of the
-//!    number is the row's first word there.
+//!    [`Near::local_bits`], and its [`super::Row`] one more. Its segment is that number shifted by [`WORD_BITS`]; at
+//!    the address in [`TABLE_SEGMENTS`] is that of the words of each, one word behind the other. It is there before a
+//!    slot has the number of one of their rows; the rest of the number is the row's first word there.
 //! 4. The row is the one if the cells of its key columns are the key ([`Near::key`]). It has expired if the table has a
 //!    time to live ([`TABLE_TTL`], `i64::MAX` if not) and the word [`AgeWords::used`] is as long ago, or one from
 //!    insertion on ([`TABLE_TTL_ON_INSERT`]) and [`AgeWords::inserted`] is.

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use weft_core::{Type, Value};
+use weft_core::{Time, Type, Value};
 
 use super::scope::{Scope, View, values_for_columns, with_nearest};
-use super::table::written_order;
+use super::table::{broken, written_order};
 use super::{Cx, nothing};
 use crate::ast::{Filler, Ident, InsertRows, Path, Row};
 use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{Address, Chain, Cluster, Element, Fill, FillTarget, Network, Table};
+use crate::hir::{
+    Address, Chain, Cluster, Element, Expr, ExprKind, Fill, FillTarget, Network, RowCheck, Table,
+};
 use crate::ports;
 use crate::source::Span;
 
@@ -342,7 +344,57 @@ fn values(
         }
         values[at] = default;
     }
-    if ok { values.into_iter().collect() } else { None }
+    let values: Vec<Value> = values.into_iter().collect::<Option<_>>().filter(|_| ok)?;
+    match broken(table, &values, cx.now.unwrap_or(Time(0))) {
+        Some(check) => {
+            report_broken(cx, table, &values, check, row.span);
+            None
+        }
+        None => Some(values),
+    }
+}
+
+fn report_broken(cx: &mut Cx<'_>, table: &Table, values: &[Value], check: &RowCheck, row: Span) {
+    let diagnostic = Diagnostic::error(code::CHECK_BROKEN, breaks(table, check, values))
+        .at(row, "this row")
+        .with_label(check.span, "holds of every row");
+    cx.report(diagnostic);
+}
+
+/// What is wrong with a row of which a condition does not hold, in words.
+pub fn breaks(table: &Table, check: &RowCheck, row: &[Value]) -> String {
+    format!("`{}` does not hold of a row of `{}`: {}", check.text, table.name, told(table, row, check))
+}
+
+/// What a row has in the columns that a condition is about.
+fn told(table: &Table, values: &[Value], check: &RowCheck) -> String {
+    let mut about = Vec::new();
+    params_of(&check.condition, &mut about);
+    let told = about.iter().map(|at| {
+        let (column, value) = (&table.columns[*at], &values[*at]);
+        format!("{} is {}", column.name, shown(column.ty, value))
+    });
+    told.collect::<Vec<_>>().join(", ")
+}
+
+/// The columns that a condition is about, in the order in which they stand in it.
+fn params_of(expr: &Expr, found: &mut Vec<usize>) {
+    if let ExprKind::Param(at) = expr.kind
+        && !found.contains(&at)
+    {
+        found.push(at);
+    }
+    expr.children().into_iter().for_each(|part| params_of(part, found));
+}
+
+fn shown(ty: Type, value: &Value) -> String {
+    match value {
+        Value::Bytes(bytes) => format!("'{}'", ty.shown(bytes)),
+        Value::Null => "NULL".to_owned(),
+        Value::Bool(b) => b.to_string(),
+        Value::Int(n) => n.to_string(),
+        Value::Float(f) => f.to_string(),
+    }
 }
 
 fn type_words(ty: Type) -> String {

@@ -223,10 +223,18 @@ fn function_of(function: Function, args: &[Expr], known: Known<'_>, expr: &Expr)
         (Function::IsGroup, [Value::Bytes(address)]) => {
             Ok(Value::Bool(address.first().is_some_and(|byte| byte & 1 == 1)))
         }
+        (Function::PrefixBits, [Value::Bytes(net)]) => {
+            Ok(Value::Int(net.last().copied().map_or(0, i64::from)))
+        }
+        (Function::SameFamily, [Value::Bytes(address), Value::Bytes(net)]) => {
+            Ok(Value::Bool(address.len() + 1 == net.len()))
+        }
         (Function::BitAnd, [Value::Int(a), Value::Int(b)]) => Ok(Value::Int(a & b)),
         (
             Function::InPrefix
             | Function::IsGroup
+            | Function::PrefixBits
+            | Function::SameFamily
             | Function::BitAnd
             | Function::Seconds
             | Function::Millis

@@ -108,8 +108,12 @@ functions! {
     "millis" "(INTERVAL) F64" "the interval in milliseconds" S::Fixed(&[Type::Interval], Type::F64), Some(F::Millis);
     "now" "() TIMESTAMP" "when the tuple arrived" S::Fixed(&[], Type::Timestamp), Some(F::Now);
     "nullif" "(T, T) T?" "NULL if both are equal, else the first" S::NullIf, Some(F::NullIf);
+    "prefix_bits" "(CIDR) U8" "how many bits of the network are given: 24 of `10.1.2.0/24`"
+        S::Fixed(&[Type::Cidr], Type::Uint(8)), Some(F::PrefixBits);
     "rand" "() F64" "a uniform draw of [0, 1), the same on each replay" S::Fixed(&[], Type::F64), Some(F::Rand(0));
     "round" "(F64) F64" "the nearest whole number, ties to even" S::Fixed(&[Type::F64], Type::F64), Some(F::Round);
+    "same_family" "(IPADDR, CIDR) BOOL" "whether both are of IPv4, or both of IPv6"
+        S::Fixed(&[Type::IpAddr, Type::Cidr], Type::Bool), Some(F::SameFamily);
     "seconds" "(INTERVAL) F64" "the interval in seconds" S::Fixed(&[Type::Interval], Type::F64), Some(F::Seconds);
     "sqrt" "(F64) F64" "the square root" S::Fixed(&[Type::F64], Type::F64), Some(F::Sqrt), fallible;
     "starts_with" "(TEXT, TEXT) BOOL" "whether the first begins with the second"

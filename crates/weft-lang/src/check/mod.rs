@@ -21,7 +21,7 @@ mod chain;
 mod effects;
 mod element;
 mod expr;
-mod fill;
+pub mod fill;
 mod filter;
 pub mod fold;
 pub(crate) mod frame;
@@ -39,7 +39,7 @@ pub(crate) mod scope;
 pub mod size;
 mod stmt;
 mod sure;
-mod table;
+pub mod table;
 pub(crate) mod walk;
 mod wire;
 

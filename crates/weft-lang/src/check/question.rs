@@ -13,7 +13,7 @@ pub use summary::{Measure, Summary};
 
 use crate::ast::{self, Filler, SelectItem};
 use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{Element, Expr, ExprKind, FillTarget, Network, Param, Table};
+use crate::hir::{Element, Expr, ExprKind, FillTarget, Network, Param, Table, TableColumn};
 use crate::parser::question::{Question, QuestionKind, parse_questions};
 use crate::source::{SourceMap, Span};
 
@@ -189,7 +189,7 @@ fn statement(cx: &mut Cx<'_>, network: &Network, question: &Question) -> Option<
     {
         return None;
     }
-    let row = row_of(table);
+    let row = row_of(&table.columns);
     let mut n_rand = 0;
     let kind = match &question.kind {
         QuestionKind::Insert { rows, or_replace } => {
@@ -198,15 +198,15 @@ fn statement(cx: &mut Cx<'_>, network: &Network, question: &Question) -> Option<
             StatementKind::Insert { or_replace: *or_replace, rows }
         }
         QuestionKind::Delete { filter, .. } => {
-            StatementKind::Delete { filter: condition(cx, &row, filter.as_ref(), &mut n_rand)? }
+            StatementKind::Delete { filter: filter_of(cx, &row, filter.as_ref(), &mut n_rand)? }
         }
         QuestionKind::Update { set, filter, .. } => {
-            let filter = condition(cx, &row, filter.as_ref(), &mut n_rand)?;
+            let filter = filter_of(cx, &row, filter.as_ref(), &mut n_rand)?;
             let set = set.iter().map(|assign| assignment(cx, table, &row, assign, &mut n_rand));
             StatementKind::Update { set: set.collect::<Option<_>>()?, filter }
         }
         QuestionKind::Select { items, filter, group, order, limit, .. } => {
-            let filter = condition(cx, &row, filter.as_ref(), &mut n_rand)?;
+            let filter = filter_of(cx, &row, filter.as_ref(), &mut n_rand)?;
             let limit = match limit {
                 Some(limit) => Some(limit_of(cx, limit)?),
                 None => None,
@@ -230,10 +230,9 @@ fn statement(cx: &mut Cx<'_>, network: &Network, question: &Question) -> Option<
 }
 
 /// An element whose parameters are the columns.
-fn row_of(table: &Table) -> Element {
+pub(super) fn row_of(columns: &[TableColumn]) -> Element {
     let mut row = nothing();
-    row.params = table
-        .columns
+    row.params = columns
         .iter()
         .map(|column| Param {
             name: column.name.clone(),
@@ -275,15 +274,24 @@ fn is_changeable(cx: &mut Cx<'_>, table: &Table, path: &ast::Path, kind: &Questi
     false
 }
 
-fn condition(
+fn filter_of(
     cx: &mut Cx<'_>,
     row: &Element,
     filter: Option<&ast::Expr>,
     n_rand: &mut u32,
 ) -> Option<Option<Expr>> {
-    let Some(filter) = filter else { return Some(None) };
-    let condition = Scope::new(cx, row, &[], View::Row, n_rand).condition(filter)?;
-    evaluates(cx, row, &condition).then_some(Some(condition))
+    filter.map_or(Some(None), |filter| condition(cx, row, filter, n_rand).map(Some))
+}
+
+/// A condition on the columns of a row whose value can be told.
+pub(super) fn condition(
+    cx: &mut Cx<'_>,
+    row: &Element,
+    condition: &ast::Expr,
+    n_rand: &mut u32,
+) -> Option<Expr> {
+    let condition = Scope::new(cx, row, &[], View::Row, n_rand).condition(condition)?;
+    evaluates(cx, row, &condition).then_some(condition)
 }
 
 /// Whether the values of an expression can be told: tried on a row of stand-ins.

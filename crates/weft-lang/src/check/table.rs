@@ -1,14 +1,15 @@
 //! Declarations of tables: columns, key, bounds.
 
 use weft_core::limits::{KEY_BYTES_MAX, ROW_BYTES_MAX, TABLE_ROWS_MAX};
-use weft_core::{Interval, Type, Value};
+use weft_core::{Interval, Time, Type, Value};
 
 use super::expr::article;
+use super::question::{condition, row_of};
 use super::scope::{Scope, View};
 use super::{Cx, fold};
 use crate::ast::{self, Filler, Since, TableOptionKind};
 use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{Element, Expr, Table, TableColumn, TableLimits};
+use crate::hir::{Element, Expr, RowCheck, Table, TableColumn, TableLimits};
 use crate::ports::{KNOWN_COLUMNS, NAME_COLUMN};
 use crate::source::Span;
 use crate::types;
@@ -59,6 +60,7 @@ pub(super) fn table(
         name: decl.name.name.clone(),
         columns,
         n_keys,
+        checks: Vec::new(),
         filled: None,
         per_worker: false,
         evict: None,
@@ -70,7 +72,38 @@ pub(super) fn table(
     if let Ok(limits) = limits(&bounds, &[]) {
         table.limits = limits;
     }
+    table.checks = decl.checks.iter().filter_map(|clause| row_check(cx, &table, n_rand, clause)).collect();
     (table, bounds)
+}
+
+/// What holds of every row: the controller's are looked at as they come.
+fn row_check(
+    cx: &mut Cx<'_>,
+    table: &Table,
+    n_rand: &mut u32,
+    clause: &ast::CheckClause,
+) -> Option<RowCheck> {
+    if table.filled != Some(Filler::Controller) {
+        let message =
+            format!("`{}` is not FILLED BY CONTROLLER, and CHECK is for rows from outside", table.name);
+        let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
+            .at(clause.span, "would be asked of no row")
+            .with_help("handlers say what they write: test it there with IF");
+        cx.report(diagnostic);
+        return None;
+    }
+    let row = row_of(&table.columns);
+    let condition = condition(cx, &row, &clause.condition, n_rand)?;
+    let text = cx.sources.slice(clause.condition.span).split_whitespace().collect::<Vec<_>>().join(" ");
+    Some(RowCheck { condition, text, span: clause.span })
+}
+
+/// The first of what holds of every row of a table that this one breaks; what is unknown breaks nothing.
+pub fn broken<'t>(table: &'t Table, row: &[Value], now: Time) -> Option<&'t RowCheck> {
+    let breaks = |check: &&RowCheck| {
+        !matches!(fold::fold_at(&check.condition, row, now), Ok(Value::Bool(true) | Value::Null))
+    };
+    table.checks.iter().find(breaks)
 }
 
 fn column(

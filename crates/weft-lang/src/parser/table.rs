@@ -1,8 +1,8 @@
 //! Tables: shared ones at top level, and an element's own.
 
 use crate::ast::{
-    Column, Evict, EvictClause, Expr, Filler, Ident, Item, KeyClause, Merge, MergeClause, Row, Since, Table,
-    TableOption, TableOptionKind,
+    CheckClause, Column, Evict, EvictClause, Expr, Filler, Ident, Item, KeyClause, Merge, MergeClause, Row,
+    Since, Table, TableOption, TableOptionKind,
 };
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::TokenKind;
@@ -16,6 +16,7 @@ pub(super) const TABLE_ITEM_FORM: &str = "CREATE TABLE t (k TEXT(64) PRIMARY KEY
 enum ColumnOrKey {
     Column(Column),
     Key(KeyClause),
+    Check(CheckClause),
 }
 
 impl Parser<'_> {
@@ -30,16 +31,18 @@ impl Parser<'_> {
         let name = self.ident("a name for the table")?;
         let mut columns = Vec::new();
         let mut key: Option<KeyClause> = None;
+        let mut checks = Vec::new();
         for part in self.paren_list(Self::column_or_key)? {
             match part {
                 ColumnOrKey::Column(column) => columns.push(column),
                 ColumnOrKey::Key(clause) if key.is_none() => key = Some(clause),
                 ColumnOrKey::Key(clause) => return Err(self.repeated("PRIMARY KEY", clause.span)),
+                ColumnOrKey::Check(clause) => checks.push(clause),
             }
         }
         let options = self.table_options()?;
         self.semicolon()?;
-        Ok(Table { or_replace: false, name, columns, key, options, span: self.span_from(start) })
+        Ok(Table { or_replace: false, name, columns, key, checks, options, span: self.span_from(start) })
     }
 
     fn column_or_key(&mut self) -> Parsed<ColumnOrKey> {
@@ -48,6 +51,13 @@ impl Parser<'_> {
             self.keywords(&["PRIMARY", "KEY"])?;
             let columns = self.paren_list(|p| p.ident("a column"))?;
             return Ok(ColumnOrKey::Key(KeyClause { columns, span: self.span_from(start) }));
+        }
+        if self.peek_keyword(0, "CHECK") && self.peek(1) == TokenKind::LeftParen {
+            self.keyword("CHECK")?;
+            self.expect(TokenKind::LeftParen, "`(`")?;
+            let condition = self.expr()?;
+            self.expect(TokenKind::RightParen, "`)`")?;
+            return Ok(ColumnOrKey::Check(CheckClause { condition, span: self.span_from(start) }));
         }
         let name = self.ident("a column")?;
         let ty = self.type_expr()?;

@@ -190,6 +190,14 @@ impl Body<'_, '_> {
                 let bit = self.b.int_binary(IntOp::And, first, one);
                 (self.b.int_compare(IntCmp::Eq, bit, one), None)
             }
+            Function::PrefixBits => {
+                // Behind the address: four bytes, or sixteen.
+                let len = self.b.len(a);
+                let short = self.b.int(5);
+                let is_v4 = self.b.int_compare(IntCmp::Eq, len, short);
+                let [v4, v6] = [4, 16].map(|at| self.b.get(Op::ByteAt(a, at), Ty::Int));
+                (self.b.select(is_v4, v4, v6), None)
+            }
             Function::Lower => (self.b.get(Op::Lower(a), Ty::Bytes), None),
             Function::Upper => (self.b.get(Op::Upper(a), Ty::Bytes), None),
             // Conversions are written as CAST in the typed program.
@@ -202,6 +210,12 @@ impl Body<'_, '_> {
             Function::StartsWith => Op::BytesCompare(BytesCmp::StartsWith, a, b),
             Function::EndsWith => Op::BytesCompare(BytesCmp::EndsWith, a, b),
             Function::InPrefix => Op::InPrefix(a, b),
+            Function::SameFamily => {
+                // A network is one byte longer than an address.
+                let (address, net, one) = (self.b.len(a), self.b.len(b), self.b.int(1));
+                let address = self.b.int_binary(IntOp::Add, address, one);
+                return self.b.int_compare(IntCmp::Eq, address, net);
+            }
             _ => Op::BytesCompare(BytesCmp::Contains, a, b),
         };
         self.b.get(op, Ty::Bool)

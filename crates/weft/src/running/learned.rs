@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
-use weft_core::Value;
+use weft_core::{Time, Value};
 use weft_engine::rules::{Change, TableName};
 use weft_io::{TableRow, clock};
 use weft_lang::check::fold::fold;
+use weft_lang::check::table::broken;
 use weft_lang::hir::{Network, TableColumn};
 
 /// Rows that may wait for the controller; further ones are given up, and counted.
@@ -49,7 +50,7 @@ pub(crate) type RowsRefused = BTreeMap<String, u64>;
 /// Changes tables, each once; says which rows they did not take.
 fn take(parts: &Parts, rows: impl Iterator<Item = TableRow>) -> RowsRefused {
     let mut control = lock(&parts.control);
-    let (changes, mut all_refused) = changes_of(&control.network, rows);
+    let (changes, mut all_refused) = changes_of(&control.network, rows, clock::now());
     for (name, changes) in changes {
         let n = changes.len() as u64;
         let (pending, mut refused) = control.compiler.store().change_what_goes(&name, changes, clock::now());
@@ -78,10 +79,11 @@ pub(crate) fn note_refused(all: &mut RowsRefused, name: String, n: u64) {
 pub(crate) fn changes_of(
     network: &Network,
     rows: impl Iterator<Item = TableRow>,
+    now: Time,
 ) -> (BTreeMap<TableName, Vec<Change>>, RowsRefused) {
     let (mut changes, mut refused) = (BTreeMap::<TableName, Vec<Change>>::new(), RowsRefused::new());
     for row in rows {
-        match change_of(network, &row) {
+        match change_of(network, &row, now) {
             Some((name, change)) => changes.entry(name).or_default().push(change),
             None => note_refused(&mut refused, path_of(&row), 1),
         }
@@ -97,8 +99,9 @@ fn path_of(row: &TableRow) -> String {
     }
 }
 
-/// What a row asks for; None if the program has no such table, or the table other columns.
-fn change_of(network: &Network, row: &TableRow) -> Option<(TableName, Change)> {
+/// What a row asks for; None if the program has no such table, or the table other columns, or a CHECK of it does not
+/// hold.
+fn change_of(network: &Network, row: &TableRow, now: Time) -> Option<(TableName, Change)> {
     let (name, table) = find(network, &path_of(row)).ok()?;
     let n = if row.deletes { table.n_keys } else { table.columns.len() };
     let value = |column: &TableColumn| match row.values.iter().find(|(name, _)| *name == column.name) {
@@ -106,5 +109,8 @@ fn change_of(network: &Network, row: &TableRow) -> Option<(TableName, Change)> {
         None => fold(column.default.as_ref()?, &[]).ok(),
     };
     let values: Vec<Value> = table.columns[..n].iter().map(value).collect::<Option<_>>()?;
-    Some((name, if row.deletes { Change::Remove(values) } else { Change::Put(values) }))
+    if row.deletes {
+        return Some((name, Change::Remove(values)));
+    }
+    broken(&table, &values, now).is_none().then_some((name, Change::Put(values)))
 }

@@ -12,8 +12,10 @@ use weft_core::Value;
 use weft_engine::rules::{Change, ChangeError, Counts, Pending, TableName, TableView, WhyNot};
 use weft_io::clock;
 use weft_lang::ast::Filler;
+use weft_lang::check::fill::breaks;
 use weft_lang::check::fold::{FoldError, fold_at};
 use weft_lang::check::question::{Statement, StatementKind, read_value, statements};
+use weft_lang::check::table::broken;
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{Network, Table};
 use weft_lang::source::{SourceMap, Span};
@@ -70,6 +72,9 @@ impl Running {
             NotDone::Change(error) => {
                 let row = request.first + error.at as u64 + 1;
                 refuse(format!("row {row} of {name}: {}", error.why))
+            }
+            NotDone::Check { at, why } => {
+                refuse(format!("row {} of {name}: {why}", request.first + at as u64 + 1))
             }
             NotDone::Fold(_) => unreachable!("rows of a request are values"),
             NotDone::Refused(refusal) => refusal,
@@ -180,6 +185,10 @@ impl Running {
         changes: Vec<Change>,
     ) -> Result<Answer, NotDone> {
         let begun = Instant::now();
+        // Tables of the node have no declaration, and are not changed.
+        if let Ok((_, table)) = find(&control.network, &name.to_string()) {
+            check_rows(&table, &changes)?;
+        }
         if let Some(view) = control.compiler.store().table(name).filter(|view| !view.is_filled) {
             return Ok(told(put(&self.parts, &view, changes)?, begun));
         }
@@ -198,9 +207,29 @@ fn told(Counts { inserted, updated, deleted }: Counts, begun: Instant) -> Answer
     Answer { inserted, updated, deleted, visible_ms: super::millis(begun.elapsed()), ..Answer::default() }
 }
 
+/// Whether what the table says of every row holds of these.
+fn check_rows(table: &Table, changes: &[Change]) -> Result<(), NotDone> {
+    if table.checks.is_empty() {
+        return Ok(());
+    }
+    for (at, change) in changes.iter().enumerate() {
+        if let Change::Insert(row) | Change::Put(row) = change
+            && let Some(check) = broken(table, row, clock::now())
+        {
+            return Err(NotDone::Check { at, why: breaks(table, check, row) });
+        }
+    }
+    Ok(())
+}
+
 /// Why rows were not changed.
 pub(super) enum NotDone {
     Change(ChangeError),
+    /// A CHECK of the table does not hold of this one.
+    Check {
+        at: usize,
+        why: String,
+    },
     Fold(FoldError),
     Refused(Refusal),
 }
@@ -210,6 +239,11 @@ impl NotDone {
     fn into_why(self, statement: &Statement, name: &TableName) -> Why {
         let ChangeError { at, why } = match self {
             Self::Change(error) => error,
+            Self::Check { why, .. } => {
+                let diagnostic =
+                    Diagnostic::error(code::CHECK_BROKEN, why).at(statement.span, "would make it");
+                return Why::said(diagnostic.with_help("nothing was changed"));
+            }
             Self::Fold(error) => return Why::fold(error),
             Self::Refused(refusal) => return Why::Refused(refusal),
         };

@@ -189,6 +189,7 @@ impl System {
             per_worker: false,
             evict: None,
             ttl_on_access: false,
+            checks: Vec::new(),
             limits: None,
             span,
         }

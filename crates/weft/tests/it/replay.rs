@@ -898,6 +898,34 @@ CREATE CHAIN edge ON PORT wan -> lan AS knock; END;
     }
 }
 
+/// What a table says of all its rows must hold of those that packets add, too, and whoever wonders where they are is
+/// told that they were refused.
+#[test]
+fn rows_that_break_a_check_are_not_learned() {
+    let folder = Folder::new();
+    let path = folder.0.join("in.pcap");
+    capture_at(&path, (0..100).map(|n| (n * 10, packet(64, if n % 4 == 0 { 53 } else { 2053 }))));
+    let text = "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON memory;
+CREATE PORT lan ON memory;
+CREATE ELEMENT knock ON udp AS
+  TABLE known (port U64 PRIMARY KEY, CHECK (port >= 1024)) MAX 1000 ROWS FILLED BY CONTROLLER;
+  SINK learn (port U64) TO TABLE known;
+  ON PACKET
+    IF NOT EXISTS (SELECT * FROM known WHERE port = udp.dst_port) THEN INSERT INTO learn VALUES (udp.dst_port); END IF;
+END;
+CREATE CHAIN edge ON PORT wan -> lan AS knock; END;
+";
+    let program = folder.write("edge.weft", text);
+    let mut replay = weft(&folder);
+    replay.arg("replay").arg(&program).arg("--in").arg(&path);
+    let done = output(replay.args(["-o", "json", "--query", "SELECT port FROM edge.knock.known"]));
+    assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+    assert_eq!(told["rows_refused"], serde_json::json!({ "edge.knock.known": 25 }), "{told}");
+    assert!(told.to_string().contains("[[2053]]"), "{told}");
+}
+
 const TWO_WAYS: &str = "IMPORT 'library/protocols/all.weft';
 CREATE PORT lan ON memory;
 CREATE PORT wan ON memory;

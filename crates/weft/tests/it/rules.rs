@@ -220,6 +220,47 @@ fn lists_are_loaded_and_their_faults_have_a_place() {
     assert_eq!(node.stop(), Some(0));
 }
 
+/// A row that says of a network what it is not is found by nobody, and whoever put it in waits for calls that never
+/// come.
+#[test]
+fn rows_of_which_a_check_does_not_hold_are_refused() {
+    let folder = Folder::new();
+    let program = folder.write(
+        "network.weft",
+        "CREATE LISTENER front ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '127.0.0.1:1';
+CREATE ELEMENT nets ON rpc (who TEXT) AS
+  TABLE known (net CIDR PRIMARY KEY, bits U8, until TIMESTAMP?, CHECK (bits = prefix_bits(net)),
+    CHECK (until > now())) MAX 1000 ROWS FILLED BY CONTROLLER;
+  ON REQUEST
+    IF NOT EXISTS (SELECT * FROM known WHERE net = '10.0.0.0/8') THEN ABORT NOT_FOUND 'none'; END IF;
+END;
+CREATE CHAIN shop ON front -> cart AS nets (who := header.\"x-user\"); END;
+INSERT INTO shop.nets.known VALUES ('10.0.0.0/8', 8, NULL);
+",
+    );
+    let node = Node::start(&folder, &program, &[]);
+    let no = |args: &[&str]| refused(&folder, &node, args);
+    let wrong = "`bits = prefix_bits(net)` does not hold of a row of `known`: bits is 7, net is '10.0.0.0/8'";
+    for text in [
+        "UPDATE shop.nets.known SET bits = bits - 1",
+        "INSERT OR REPLACE INTO shop.nets.known VALUES ('192.0.2.0/24', 24, NULL), ('10.0.0.0/8', 7, NULL)",
+    ] {
+        let fault = no(&["query", text]);
+        assert!(fault.contains("W0432") && fault.contains(wrong), "{text}: {fault}");
+    }
+    let fault = no(&["query", "INSERT INTO shop.nets.known VALUES ('::/0', 0, now() - '1 s')"]);
+    assert!(fault.contains("`until > now()` does not hold"), "{fault}");
+    let list = folder.write("nets.csv", "net,bits\n192.0.2.0/24,24\n198.51.100.0/24,25\n");
+    let fault = no(&["load", "shop.nets.known", list.to_str().expect("a path")]);
+    assert!(fault.contains("row 2 of shop.nets.known: `bits = prefix_bits(net)` does not hold"), "{fault}");
+    let rows = said(&folder, &node, &["query", "SELECT net, bits FROM shop.nets.known"]);
+    assert_eq!(rows, "net         bits\n10.0.0.0/8     8\n1 row\n", "nothing has changed");
+    let inserted = "INSERT INTO shop.nets.known VALUES ('::/0', 0, now() + '1 h')";
+    assert!(said(&folder, &node, &["query", inserted]).starts_with("1 row inserted"));
+    assert_eq!(node.stop(), Some(0));
+}
+
 /// A worker that does not hear of a change goes on to let pass who may not.
 #[test]
 fn what_is_answered_is_seen_by_calls_of_all_workers() {

@@ -161,7 +161,7 @@ impl<'a> Tables<'a> {
 
     /// Changes tables as a node does, and the engine sees it at once.
     fn take(&mut self, rows: Vec<TableRow>, now: Time, engine: &mut PacketEngine) {
-        let (changes, refused) = changes_of(self.network, rows.into_iter());
+        let (changes, refused) = changes_of(self.network, rows.into_iter(), now);
         refused.into_iter().for_each(|(name, n)| note_refused(&mut self.refused, name, n));
         for (name, changes) in changes {
             let refused = self.change(&name, changes, now, engine);
