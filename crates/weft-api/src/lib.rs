@@ -296,7 +296,8 @@ pub struct Status {
     /// Rows of sinks that no file or stream took.
     #[serde(default)]
     pub rows_lost: u64,
-    /// Rows of sinks `TO TABLE` that a table did not take, by its name: it is full, or a value does not fit.
+    /// Rows of sinks `TO TABLE` that a table did not take, by its name: it is full, a value does not fit, or a
+    /// CHECK does not hold.
     #[serde(default)]
     pub rows_refused: BTreeMap<String, u64>,
     /// Resident memory in bytes.

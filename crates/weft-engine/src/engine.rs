@@ -536,7 +536,7 @@ impl Engine {
         let table = Arc::clone(&live_chain.state.borrow().tables[usize::from(departs.table.0)]);
         let mut rows = core::mem::take(&mut self.departed);
         let mut call = vec![0; live_chain.chain.program.call_words()];
-        let next = expiry::depart((&table, departs.why), now, &mut rows, |at, row| {
+        let is_more = expiry::depart((&table, departs.why), now, &mut rows, |at, row| {
             let rand = rand_base(self.config.seed, u64::MAX, at, now.0 as u64, segment.event);
             let facts = Facts { departed: row, ..Facts::of_node(now, rand) };
             // As EVERY: there is no message.
@@ -544,6 +544,7 @@ impl Engine {
             self.take_rows(now, live_chain);
         });
         self.departed = rows;
+        let next = expiry::departs_again(departs.why, is_more);
         self.timers.set(now + next, Timer::Expire { live: live.id, chain, nth });
     }
 

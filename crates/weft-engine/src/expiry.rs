@@ -38,18 +38,22 @@ pub(crate) fn departs_every(why: Departure) -> Interval {
     }
 }
 
-/// Gives to `each` rows that have left the table so, [`SWEEP_ROWS`] at most, with their number; after which time to
-/// come back.
-/// `rows` is empty before and after.
+/// After which time they are looked for again; `is_more`: more have left than are taken at once.
+pub(crate) fn departs_again(why: Departure, is_more: bool) -> Interval {
+    if is_more { EXPIRE_AGAIN } else { departs_every(why) }
+}
+
+/// Gives to `each` rows that have left the table so, [`SWEEP_ROWS`] at most, with their number; whether there may be
+/// more. `rows` is empty before and after.
 pub(crate) fn depart(
     (table, why): (&Table, Departure),
     now: Time,
     rows: &mut Vec<Row>,
     mut each: impl FnMut(u32, Row),
-) -> Interval {
+) -> bool {
     let is_more = table.depart(why, now, SWEEP_ROWS, rows);
     (0..).zip(&*rows).for_each(|(nth, row)| each(nth, *row));
     table.give_back(rows);
     rows.clear();
-    if is_more { EXPIRE_AGAIN } else { departs_every(why) }
+    is_more
 }

@@ -474,6 +474,18 @@ impl PacketEngine {
         self.due = due;
     }
 
+    /// No packet comes any more: `ON TIMEOUT` and `ON EVICT` run for rows that have left their tables by now, without
+    /// waiting for their time. Whether there may be more of them.
+    pub fn tell_departed(&mut self, now: Time) -> bool {
+        let mut is_more = false;
+        for at in 0..self.live.len() {
+            for nth in 0..self.live[at].chain.timeouts.len() {
+                is_more |= self.run_departed(now, at, nth);
+            }
+        }
+        is_more
+    }
+
     /// The rows that sinks wait for; take them with [`core::mem::swap`] or clear them.
     pub fn rows(&mut self) -> &mut Batch {
         &mut self.rows
@@ -1055,14 +1067,20 @@ impl PacketEngine {
 
     /// Runs the n-th TIMEOUT or EVICT of a chain for rows that have left their table, and sets its next time.
     fn run_timeouts(&mut self, now: Time, at: usize, nth: usize) {
+        let is_more = self.run_departed(now, at, nth);
+        let next = expiry::departs_again(self.live[at].chain.timeouts[nth].0.why, is_more);
+        self.timers.set(now + next, Timer::Expire { plan: self.plan_id, chain: at, nth });
+    }
+
+    fn run_departed(&mut self, now: Time, at: usize, nth: usize) -> bool {
         let chain = Arc::clone(&self.live[at].chain);
         let (departs, code) = &chain.timeouts[nth];
         let table = Arc::clone(&self.live[at].state.tables[usize::from(departs.table.0)]);
         let mut rows = core::mem::take(&mut self.departed);
         let run = |nth_row, row| self.run_timed(now, at, &**code, (u64::from(nth_row), row));
-        let next = expiry::depart((&table, departs.why), now, &mut rows, run);
+        let is_more = expiry::depart((&table, departs.why), now, &mut rows, run);
         self.departed = rows;
-        self.timers.set(now + next, Timer::Expire { plan: self.plan_id, chain: at, nth });
+        is_more
     }
 
     /// Runs what no frame has brought about, for a row that has left its table, if any; `rand()` draws from the number

@@ -103,7 +103,7 @@ pub(crate) fn page(status: &Status) -> String {
     }
     for (table, n) in &status.rows_refused {
         page.push_str(&format!(
-            "{table} refused {} of sinks TO TABLE: it is full, or a value does not fit\n",
+            "{table} refused {} of sinks TO TABLE: it is full, a value does not fit, or a CHECK does not hold\n",
             count(*n, "row")
         ));
     }

@@ -898,6 +898,43 @@ CREATE CHAIN edge ON PORT wan -> lan AS knock; END;
     }
 }
 
+/// If this failed, the flows that ended or made room last before a capture ends would be in no export.
+#[test]
+fn rows_that_have_left_their_tables_are_told_of_at_the_end() {
+    let folder = Folder::new();
+    let path = folder.0.join("in.pcap");
+    // The last packets come when the rows of the first ten have expired, and are too many for the table.
+    let ten = (0..10).map(|n| (i64::from(n), packet(64, 2_000 + n)));
+    capture_at(&path, ten.chain((0..5_000).map(|n| (1_000, packet(64, 3_000 + n)))));
+    let text = "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON memory;
+CREATE PORT lan ON memory;
+CREATE ELEMENT flows ON udp AS
+  TABLE open (port U64 PRIMARY KEY) TTL '950 ms' MAX 1000 ROWS EVICT OLDEST;
+  SINK ended (port U64) TO STDOUT;
+  SINK gone (port U64) TO STDOUT;
+  ON PACKET UPSERT open KEY (udp.dst_port);
+  ON TIMEOUT OF open INSERT INTO ended VALUES (OLD.port);
+  ON EVICT OF open INSERT INTO gone VALUES (OLD.port);
+END;
+CREATE CHAIN edge ON PORT wan -> lan AS flows; END;
+";
+    let program = folder.write("edge.weft", text);
+    let mut replay = weft(&folder);
+    replay.arg("replay").arg(&program).arg("--in").arg(&path);
+    let done = output(replay.args(["-o", "json", "--query", "SELECT count(*) FROM edge.flows.open"]));
+    assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+    let rows = |sink: &str| {
+        let sinks = told["sinks"].as_array().expect("a list");
+        sinks.iter().find(|of| of["name"] == sink).map(|of| of["rows"].as_u64().expect("a number"))
+    };
+    let untold = told["evicted_untold"]["edge.flows.open"].as_u64().expect("there was no room for all");
+    assert_eq!(rows("flows.ended"), Some(10), "{told}");
+    assert_eq!(rows("flows.gone").map(|gone| gone + untold), Some(4_000), "{told}");
+    assert!(told.to_string().contains("[[1000]]"), "{told}");
+}
+
 /// What a table says of all its rows must hold of those that packets add, too, and whoever wonders where they are is
 /// told that they were refused.
 #[test]

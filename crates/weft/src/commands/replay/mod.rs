@@ -21,6 +21,7 @@ use choice::Choice;
 use inputs::Inputs;
 use output::{Annotated, Outputs, RowsFile, spare_input};
 use report::Report;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_api::Answer;
@@ -29,7 +30,7 @@ use weft_core::{Interval, Time};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{PacketConfig, PacketEngine, Watch};
 use weft_engine::plan::SinkTarget;
-use weft_engine::rules::{Change, TableName};
+use weft_engine::rules::{Change, TableName, TableView};
 use weft_engine::state::StateStore;
 use weft_io::packet::Link;
 use weft_io::{TableRow, clock};
@@ -146,6 +147,15 @@ impl<'a> Tables<'a> {
         Self { network, sources, store, learns, refused: RowsRefused::new(), look_at }
     }
 
+    /// How many rows of each were given up untold, of those that were.
+    fn evicted_untold(&self) -> BTreeMap<String, u64> {
+        let of = |view: TableView| {
+            let n = view.tables.iter().map(|table| table.evicted_untold()).sum();
+            (view.name.to_string(), n)
+        };
+        self.store.tables().into_iter().map(of).filter(|(_, n)| *n > 0).collect()
+    }
+
     /// What the tables answer.
     fn ask(&self, questions: &[String], now: Time) -> Result<Vec<Answer>, Fault> {
         let mut answers = Vec::new();
@@ -260,6 +270,7 @@ impl<'a, 'n> Replay<'a, 'n> {
             span,
             rows: self.rows,
             lines: self.tables.as_ref().map(|of| Lines { network: of.network, sources: of.sources }),
+            evicted_untold: tables.map(Tables::evicted_untold).unwrap_or_default(),
             rows_refused: self.tables.map(|tables| tables.refused).unwrap_or_default(),
             answers,
             stats,
@@ -338,8 +349,16 @@ impl<'a, 'n> Replay<'a, 'n> {
         Ok(())
     }
 
-    /// What is delayed leaves.
+    /// What is delayed leaves, and handlers hear of rows that have left their tables by now.
     fn finish(&mut self) -> Result<(), Fault> {
+        // A handler of rows that make room may make others go.
+        for _ in 0..CATCH_UP_MAX {
+            let is_more = self.engine.as_mut().is_some_and(|engine| engine.tell_departed(self.last));
+            self.send()?;
+            if !is_more {
+                break;
+            }
+        }
         while let Some(engine) = self.engine.as_mut().filter(|engine| engine.held() > 0) {
             let Some(at) = engine.poll_timeout() else { break };
             engine.handle_timeout(at);

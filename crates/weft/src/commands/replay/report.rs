@@ -5,6 +5,7 @@ use crate::lines::{Lines, place};
 use crate::running::RowsRefused;
 use crate::table::{Align, Table};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use weft_api::Answer;
 use weft_core::Interval;
@@ -24,6 +25,8 @@ pub(super) struct Report<'n> {
     pub(super) rows: Vec<(String, u64)>,
     /// Those for tables that the tables did not take.
     pub(super) rows_refused: RowsRefused,
+    /// Rows of which no ON EVICT was told, by the name of the table.
+    pub(super) evicted_untold: BTreeMap<String, u64>,
     pub(super) stats: PacketStats,
     /// In which files lines are, if that is known.
     pub(super) lines: Option<Lines<'n>>,
@@ -69,9 +72,15 @@ impl Report<'_> {
             let n = count(truncated, "packet");
             out.push_str(&format!("{n} were captured in part, and may count as malformed for that\n"));
         }
+        for (table, n) in &self.evicted_untold {
+            let n = count(*n, "row");
+            out.push_str(&format!("{table} gave up {n} of which ON EVICT was not told: too many at once\n"));
+        }
         for (table, n) in &self.rows_refused {
             let n = count(*n, "row");
-            out.push_str(&format!("{table} refused {n}: it is full, or a value does not fit\n"));
+            out.push_str(&format!(
+                "{table} refused {n}: it is full, a value does not fit, or a CHECK does not hold\n"
+            ));
         }
         for block in self.blocks().iter().filter(|block| !block.is_empty()) {
             out.push('\n');
@@ -114,6 +123,7 @@ impl Report<'_> {
             "inputs": inputs.collect::<Vec<_>>(),
             "packets": self.packets,
             "rows_refused": self.rows_refused,
+            "evicted_untold": self.evicted_untold,
             "refused": self.sum(|input| input.refused),
             "truncated": self.sum(|input| input.truncated),
             "broken": self.inputs.iter().find_map(|input| input.broken.as_ref()),
