@@ -8,6 +8,9 @@ use weft_ir::program::{ChainProgram, SinkTarget};
 use weft_opt::effects::{Cell, Effects, Ending, Lines, Source, Sources};
 use weft_opt::plan::Sharding;
 
+/// The most names of what a key is made of, or an end depends on.
+const SOURCES_MAX: usize = 6;
+
 /// The names that a handler's effects are told by.
 pub(super) struct Words<'p> {
     pub(super) program: &'p ChainProgram,
@@ -177,7 +180,11 @@ impl Words<'_> {
         told
     }
 
+    /// By their names, or how many there are where names would say less: all that a handler reads is listed once.
     fn sources(&self, sources: &Sources) -> String {
+        if sources.len() > SOURCES_MAX {
+            return format!("{} of what it reads", sources.len());
+        }
         let tell = |source: &Source| match *source {
             Source::Input(id) => self.input(id),
             Source::Call(id) => format!("call.{}", self.program.call[usize::from(id.0)].name),
