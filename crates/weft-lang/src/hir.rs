@@ -1331,6 +1331,17 @@ pub struct Expr {
 }
 
 impl Expr {
+    /// The parameters that it is made of, in the order in which they stand in it.
+    pub fn params(&self) -> Vec<usize> {
+        let mut found: Vec<usize> = if let ExprKind::Param(at) = self.kind { vec![at] } else { Vec::new() };
+        for at in self.children().into_iter().flat_map(Self::params) {
+            if !found.contains(&at) {
+                found.push(at);
+            }
+        }
+        found
+    }
+
     /// The expressions directly within this one.
     pub fn children(&self) -> Vec<&Self> {
         match &self.kind {

@@ -9,9 +9,7 @@ use super::table::{broken, written_order};
 use super::{Cx, nothing};
 use crate::ast::{Filler, Ident, InsertRows, Path, Row};
 use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{
-    Address, Chain, Cluster, Element, Expr, ExprKind, Fill, FillTarget, Network, RowCheck, Table,
-};
+use crate::hir::{Address, Chain, Cluster, Element, Fill, FillTarget, Network, RowCheck, Table};
 use crate::ports;
 use crate::source::Span;
 
@@ -368,23 +366,12 @@ pub fn breaks(table: &Table, check: &RowCheck, row: &[Value]) -> String {
 
 /// What a row has in the columns that a condition is about.
 fn told(table: &Table, values: &[Value], check: &RowCheck) -> String {
-    let mut about = Vec::new();
-    params_of(&check.condition, &mut about);
+    let about = check.condition.params();
     let told = about.iter().map(|at| {
         let (column, value) = (&table.columns[*at], &values[*at]);
         format!("{} is {}", column.name, shown(column.ty, value))
     });
     told.collect::<Vec<_>>().join(", ")
-}
-
-/// The columns that a condition is about, in the order in which they stand in it.
-fn params_of(expr: &Expr, found: &mut Vec<usize>) {
-    if let ExprKind::Param(at) = expr.kind
-        && !found.contains(&at)
-    {
-        found.push(at);
-    }
-    expr.children().into_iter().for_each(|part| params_of(part, found));
 }
 
 fn shown(ty: Type, value: &Value) -> String {

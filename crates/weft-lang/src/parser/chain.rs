@@ -12,6 +12,8 @@ use super::cursor::{Parsed, Parser};
 use super::{Create, Row};
 
 pub(super) const CHAIN_FORM: &str = "CREATE CHAIN shop ON frontend -> cart AS logging -> acl AT SERVER; END;";
+const PORT_CHAIN_FORM: &str =
+    "CREATE CHAIN edge ON PORT lan -> wan WHEN present(ip) AS firewall -> router; END;";
 
 type ReadOption = fn(&mut Parser<'_>) -> Parsed<ChainOptionKind>;
 
@@ -57,6 +59,7 @@ impl Parser<'_> {
     fn chain_on(&mut self) -> Parsed<ChainOn> {
         let start = self.token().span;
         if self.peek_keyword(0, "PORT") && self.peek(1) != TokenKind::Arrow {
+            self.form = PORT_CHAIN_FORM;
             self.bump_keyword();
             let ports = self.comma_list(|p| p.ident("a port"))?;
             let to = if self.eat(TokenKind::Arrow) { Some(self.ident("a port")?) } else { None };

@@ -47,7 +47,9 @@ impl<'n> Body<'_, 'n> {
             for (field, expr) in &of.fields {
                 match self.fixed_value(expr) {
                     Some(value) => {
-                        if !self.is_as_long(of.protocol, *field, &value, expr.span) {
+                        if !self.fits(of.protocol, *field, &value, expr) {
+                            // What follows is looked at as if it did.
+                            self.path.front = pushed.first().map(|first| vec![first.protocol]);
                             return;
                         }
                         header.values.insert(*field, value);
@@ -212,23 +214,43 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// Whether a value has as many bytes as its field; it is reported if not.
-    fn is_as_long(&mut self, protocol: ProtocolId, field: FieldId, value: &FieldValue, span: Span) -> bool {
+    /// Whether a value has as many bytes as its field, or no more bits; it is reported if not, once for all PUSHes that
+    /// are given the same.
+    fn fits(&mut self, protocol: ProtocolId, field: FieldId, value: &FieldValue, expr: &Expr) -> bool {
         let of = &self.lowering.network.protocols[usize::from(protocol.0)];
         let field = &of.fields[usize::from(field.0)];
-        let (Width::Bytes { count: WireExpr::Int(n), .. }, FieldValue::Bytes(bytes)) = (&field.width, value)
-        else {
-            return true;
+        let (message, help) = match (&field.width, value) {
+            (Width::Bytes { count: WireExpr::Int(n), .. }, FieldValue::Bytes(bytes))
+                if bytes.len() as u64 != *n =>
+            {
+                let message =
+                    format!("{} bytes for `{}.{}`, which has {n}", bytes.len(), of.name, field.name);
+                (message, "an address of IPv4 has 4 bytes, one of IPv6 has 16".to_owned())
+            }
+            (Width::Bits { n, .. }, FieldValue::Number(value))
+                if value.checked_shr((*n).into()).unwrap_or(0) != 0 =>
+            {
+                let message =
+                    format!("{value} does not fit `{}.{}`, which has {n} bits", of.name, field.name);
+                (message, format!("{} is the most that it can be", (1u64 << n) - 1))
+            }
+            _ => return true,
         };
-        let fits = bytes.len() as u64 == *n;
-        if !fits {
-            let message = format!("{} bytes for `{}.{}`, which has {n}", bytes.len(), of.name, field.name);
-            let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
-                .at(span, "does not fit")
-                .with_help("an address of IPv4 has 4 bytes, one of IPv6 has 16");
-            self.lowering.report_once(diagnostic);
+        let params = &self.scope.element.params;
+        let names: Vec<String> = expr.params().iter().map(|at| format!("`{}`", params[*at].name)).collect();
+        let help =
+            if names.is_empty() { help } else { format!("{help}; it is made of {}", names.join(", ")) };
+        let diagnostic =
+            Diagnostic::error(code::RESHAPE_UNFIT, message).at(expr.span, "does not fit").with_help(help);
+        let is_same = |known: &Diagnostic| {
+            // What has more places is of another stage.
+            known.labels.len() == 1
+                && (&known.message, &known.help) == (&diagnostic.message, &diagnostic.help)
+        };
+        if !self.lowering.diagnostics.iter().any(is_same) {
+            self.lowering.diagnostics.push(diagnostic);
         }
-        fits
+        false
     }
 
     fn field_type(&self, protocol: ProtocolId, field: FieldId) -> Type {

@@ -216,6 +216,31 @@ fn a_field_that_cannot_be_set_is_told_where_and_which_name_would_do() {
     assert_eq!(told(asks, "SET l4.dst_port = 8080;"), "", "others may know it by another name");
 }
 
+/// One value that a stage gives for a parameter was told of at each PUSH, and again by what followed.
+#[test]
+fn a_value_that_does_not_fit_is_told_once_and_by_its_parameter() {
+    let told = |stages: &str| {
+        let text = format!(
+            "IMPORT 'library/elements/router.weft';\nIMPORT 'library/elements/vxlan_gateway.weft';\n\
+             CREATE PORT a ON memory;\nCREATE PORT b ON memory;\nCREATE CHAIN c ON PORT a, b AS {stages}; END;\n"
+        );
+        let (network, _, sources) = weft_lang::check(ROOT, &mut Text(text));
+        let lowered = lower(&network.expect("the program is right"), 0, &LowerOptions { workers: 1 });
+        let diagnostics = lowered.map(|_| ()).expect_err("a value does not fit");
+        render_all(&diagnostics, &sources, RenderOptions::default())
+    };
+    let id = told(
+        "vxlan_gateway (inside = 'a', outside = 'b', vni = 77777777, own_ip = '192.0.2.1', peer = '192.0.2.2', \
+         own_mac = '02:00:00:00:00:01', next_mac = '02:00:00:00:00:02')",
+    );
+    assert!(id.contains("77777777 does not fit `vxlan.vni`, which has 24 bits\n"), "{id}");
+    assert!(id.contains("16777215 is the most that it can be; it is made of `vni`"), "{id}");
+    let told = told("router (own_ip6 = '10.0.0.1') -> router (own_ip6 = '10.0.0.2') AS second");
+    assert_eq!(told.matches("error[").count(), 2, "one for each stage: {told}");
+    assert_eq!(told.matches("one of IPv6 has 16; it is made of `own_ip6`").count(), 2, "{told}");
+    assert!(told.contains("-------- for this stage"), "{told}");
+}
+
 #[test]
 fn headers_that_cannot_be_are_refused() {
     // A frame that nobody understands would leave, or an element would read another header than it names.
