@@ -610,7 +610,7 @@ impl Parser<'_> {
         // `ELSE DO` opens a block, which stands out by itself.
         self.layout.strong(self.index(), u8::from(!self.peek_keyword(1, "DO")));
         let otherwise =
-            if self.eat_keyword("ELSE").is_some() { Some(self.update_else(start)?) } else { None };
+            if self.eat_keyword("ELSE").is_some() { Some(self.else_of("UPDATE", start)?) } else { None };
         Ok(StmtKind::Update(Update { table, set, filter, returning, otherwise }))
     }
 
@@ -623,11 +623,11 @@ impl Parser<'_> {
     }
 
     /// `DO ... END UPDATE`, or one statement or verdict that shares the `;`.
-    fn update_else(&mut self, start: Span) -> Parsed<Vec<Stmt>> {
+    fn else_of(&mut self, word: &'static str, start: Span) -> Parsed<Vec<Stmt>> {
         self.nested(|p| {
             if p.eat_keyword("DO").is_some() {
-                let stmts = p.inner_block("UPDATE", false);
-                p.end_of_block("UPDATE", start)?;
+                let stmts = p.inner_block(word, false);
+                p.end_of_block(word, start)?;
                 return Ok(stmts);
             }
             let start = p.token().span;
@@ -637,11 +637,24 @@ impl Parser<'_> {
     }
 
     fn delete(&mut self) -> Parsed<StmtKind> {
+        let start = self.previous_span();
         self.keyword("FROM")?;
         let table = self.ident("a table")?;
         self.layout.weak(self.index());
         self.clause("WHERE", "a `DELETE` names its row by the key")?;
-        Ok(StmtKind::Delete { table, filter: self.expr()? })
+        let filter = self.expr()?;
+        if self.peek_keyword(0, "ELSE") {
+            let message = "`DELETE` has no `ELSE`: that there is no such row is no failure";
+            let diagnostic = Diagnostic::error(code::UNEXPECTED, message)
+                .at(self.token().span, "belongs to `UPDATE`")
+                .with_help(
+                    "ask first: `IF EXISTS (SELECT * FROM t WHERE e) THEN DELETE ...; ELSE ...; END IF`",
+                );
+            self.fail(diagnostic);
+            self.bump();
+            self.else_of("DELETE", start)?;
+        }
+        Ok(StmtKind::Delete { table, filter })
     }
 
     // ---- actions ----
