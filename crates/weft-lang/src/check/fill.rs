@@ -1,15 +1,16 @@
 //! Rows that a program gives to tables filled by the controller.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weft_core::{Time, Type, Value};
 
+use super::port_rows::port_columns;
 use super::scope::{Scope, View, values_for_columns, with_nearest};
 use super::table::{broken, written_order};
 use super::{Cx, nothing};
 use crate::ast::{Filler, Ident, InsertRows, Path, Row};
 use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{Address, Chain, Cluster, Element, Fill, FillTarget, Network, RowCheck, Table};
+use crate::hir::{Address, Chain, Cluster, Element, Fill, FillTarget, Network, RowCheck, Table, TableRef};
 use crate::ports;
 use crate::source::Span;
 
@@ -41,8 +42,10 @@ impl Fills {
             return not_fillable(cx, table, item);
         }
         let Some(columns) = columns(cx, table, item) else { return };
+        let ports = port_columns_of(target, (chains, elements));
         let rows = item.rows.iter().filter_map(|row| {
             let values = values(cx, table, &columns, item, row)?;
+            cx.warn_of_ports(table, &ports, &columns, (row, &values));
             self.claim_key(cx, target, table, &values, row.span).then_some(values)
         });
         let rows: Vec<Vec<Value>> = rows.collect();
@@ -144,6 +147,23 @@ impl Fills {
     /// All that was gathered.
     pub(super) fn finish(self) -> Vec<Fill> {
         self.fills
+    }
+}
+
+/// The columns of a table to whose values elements send frames.
+fn port_columns_of(target: FillTarget, (chains, elements): (&[Chain], &[&Element])) -> BTreeSet<usize> {
+    let of = |element: &Element, wanted: TableRef| {
+        let all = port_columns(element).into_iter();
+        all.filter(move |(table, _)| *table == wanted).map(|(_, column)| column).collect::<Vec<_>>()
+    };
+    match target {
+        FillTarget::Own { chain, instance, table } => {
+            let element = elements[chains[chain].instances[instance].element];
+            of(element, TableRef::Own(table)).into_iter().collect()
+        }
+        FillTarget::Shared(at) => {
+            elements.iter().flat_map(|element| of(element, TableRef::Shared(at))).collect()
+        }
     }
 }
 

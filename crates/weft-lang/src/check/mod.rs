@@ -31,6 +31,7 @@ pub(crate) mod mark;
 mod matching;
 pub mod native;
 pub mod network;
+mod port_rows;
 mod query;
 pub mod question;
 pub mod queue;
