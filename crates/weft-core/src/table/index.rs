@@ -58,7 +58,7 @@ impl Begin {
 
     fn set(&self, slots: &[AtomicU64], homes: usize) {
         let address = slots.as_ptr().expose_provenance() as u64;
-        debug_assert_eq!(address >> ADDRESS_BITS, 0, "no address of a process is so high");
+        assert_eq!(address >> ADDRESS_BITS, 0, "no address of a process is so high");
         self.0.store(u64::from(u32::BITS - homes.ilog2()) << ADDRESS_BITS | address, Release);
     }
 }

@@ -475,15 +475,16 @@ impl PacketEngine {
     }
 
     /// No packet comes any more: `ON TIMEOUT` and `ON EVICT` run for rows that have left their tables by now, without
-    /// waiting for their time. Whether there may be more of them.
+    /// waiting for their time. Whether there were any: what they do may make others leave.
     pub fn tell_departed(&mut self, now: Time) -> bool {
-        let mut is_more = false;
+        let mut were_any = false;
         for at in 0..self.live.len() {
             for nth in 0..self.live[at].chain.timeouts.len() {
-                is_more |= self.run_departed(now, at, nth);
+                let (n, is_more) = self.run_departed(now, at, nth);
+                were_any |= n > 0 || is_more;
             }
         }
-        is_more
+        were_any
     }
 
     /// The rows that sinks wait for; take them with [`core::mem::swap`] or clear them.
@@ -499,6 +500,16 @@ impl PacketEngine {
     /// Frames that wait for the end of their DELAY, or for the first fragment of their packet.
     pub fn held(&self) -> usize {
         self.exits.held() + self.fragments.waiting()
+    }
+
+    /// Frames that wait for the end of their DELAY.
+    pub fn delayed(&self) -> usize {
+        self.exits.held()
+    }
+
+    /// No packet comes any more: fragments without the first of their packet are lost.
+    pub fn give_up_fragments(&mut self) {
+        self.fragments.expire(Time(i64::MAX));
     }
 
     /// Which worker this is, from 0.
@@ -1067,20 +1078,25 @@ impl PacketEngine {
 
     /// Runs the n-th TIMEOUT or EVICT of a chain for rows that have left their table, and sets its next time.
     fn run_timeouts(&mut self, now: Time, at: usize, nth: usize) {
-        let is_more = self.run_departed(now, at, nth);
+        let (_, is_more) = self.run_departed(now, at, nth);
         let next = expiry::departs_again(self.live[at].chain.timeouts[nth].0.why, is_more);
         self.timers.set(now + next, Timer::Expire { plan: self.plan_id, chain: at, nth });
     }
 
-    fn run_departed(&mut self, now: Time, at: usize, nth: usize) -> bool {
+    /// How many rows there were, and whether there may be more.
+    fn run_departed(&mut self, now: Time, at: usize, nth: usize) -> (usize, bool) {
         let chain = Arc::clone(&self.live[at].chain);
         let (departs, code) = &chain.timeouts[nth];
         let table = Arc::clone(&self.live[at].state.tables[usize::from(departs.table.0)]);
         let mut rows = core::mem::take(&mut self.departed);
-        let run = |nth_row, row| self.run_timed(now, at, &**code, (u64::from(nth_row), row));
+        let mut n = 0;
+        let run = |nth_row, row| {
+            n += 1;
+            self.run_timed(now, at, &**code, (u64::from(nth_row), row));
+        };
         let is_more = expiry::depart((&table, departs.why), now, &mut rows, run);
         self.departed = rows;
-        is_more
+        (n, is_more)
     }
 
     /// Runs what no frame has brought about, for a row that has left its table, if any; `rand()` draws from the number

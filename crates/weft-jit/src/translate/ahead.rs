@@ -23,6 +23,8 @@ use weft_ir::program::Part;
 /// What a handler's slice knows.
 struct Slice<'f> {
     function: &'f Function,
+    /// What flags are whenever they are made.
+    told: Vec<Option<bool>>,
     /// Values that it can make, and those of them that are for a note or a branch.
     known: Vec<bool>,
     needed: Vec<bool>,
@@ -38,10 +40,16 @@ struct Slice<'f> {
 impl<'f> Slice<'f> {
     /// `changed` are the inputs that handlers before this one change; those of this one are added. Where `is_usual`, no
     /// way is taken that is idle.
-    fn of(function: &'f Function, order: &[BlockId], changed: &mut [bool], is_usual: bool) -> Self {
+    fn of(
+        function: &'f Function,
+        (order, told): (&[BlockId], impl Fn(Value) -> Option<bool>),
+        changed: &mut [bool],
+        is_usual: bool,
+    ) -> Self {
         let n_blocks = function.blocks.len();
         let mut slice = Self {
             function,
+            told: (0..function.types.len()).map(|at| told(Value(at as u32))).collect(),
             needed: vec![false; function.types.len()],
             known: vec![false; function.types.len()],
             keys: vec![false; function.types.len()],
@@ -128,6 +136,9 @@ impl<'f> Slice<'f> {
     /// know.
     fn ways(&self, end: &'f Terminator) -> Vec<&'f Jump> {
         let Terminator::Branch(by, yes, no) = end else { return end.jumps() };
+        if let Some(is_told) = self.told[by.0 as usize] {
+            return vec![if is_told { yes } else { no }];
+        }
         let is_known = self.known[by.0 as usize];
         match [yes, no].map(|side| self.idle[side.block.0 as usize]) {
             [true, false] => vec![no],
@@ -187,7 +198,8 @@ pub(super) fn translate(
         let next = segment.builder.create_block();
         let mut translator = PartTranslator::new(segment, at, part, next)?;
         let is_usual = translator.segment.is_usual_way;
-        let slice = Slice::of(part.function, &translator.facts.order, &mut changed, is_usual);
+        let facts = (&translator.facts.order[..], |flag| translator.facts.told(flag));
+        let slice = Slice::of(part.function, facts, &mut changed, is_usual);
         Asks::begin(asks, at);
         translator.slice_of_handler(&slice, &mut asks[at], end)?;
         segment.builder.switch_to_block(next);
@@ -265,19 +277,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             let args: Vec<Value> = known.map(|(_, arg)| *arg).collect();
             this.args(&Jump { block: jump.block, args })
         };
-        let told = match &block.end {
-            Terminator::Branch(by, yes, no) => {
-                self.facts.told(*by).map(|is_told| if is_told { yes } else { no })
-            }
-            _ => None,
-        };
-        let ways = told.map_or_else(|| slice.ways(&block.end), |way| vec![way]);
-        match (&ways[..], &block.end) {
-            // Of a flag that the slice does not make.
-            ([way], _) if !slice.reached[way.block.0 as usize] => {
-                let next = self.next;
-                self.ins().jump(next, []);
-            }
+        match (&slice.ways(&block.end)[..], &block.end) {
             ([way], _) => {
                 let args = known_args(self, way)?;
                 let to = self.blocks[way.block.0 as usize];
@@ -449,7 +449,7 @@ mod tests {
             branch v5, block3, block4\nblock3:\n    drop\nblock4:\n    v6: row = find t1, v3\n    forward\n}\n";
         let function = weft_ir::text::parse(source).expect("it is well-formed");
         let order: Vec<BlockId> = (0..5).map(BlockId).collect();
-        let slice = |is_usual| Slice::of(&function, &order, &mut [false; 2], is_usual);
+        let slice = |is_usual| Slice::of(&function, (&order, |_| None), &mut [false; 2], is_usual);
         let usual = slice(true);
         assert_eq!(usual.idle, [false, true, false, true, false]);
         assert_eq!(usual.reached, [true, false, true, false, true]);

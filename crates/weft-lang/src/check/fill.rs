@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weft_core::{Time, Type, Value};
+use weft_core::{Type, Value};
 
 use super::port_rows::port_columns;
 use super::scope::{Scope, View, values_for_columns, with_nearest};
@@ -363,7 +363,7 @@ fn values(
         values[at] = default;
     }
     let values: Vec<Value> = values.into_iter().collect::<Option<_>>().filter(|_| ok)?;
-    match broken(table, &values, cx.now.unwrap_or(Time(0))) {
+    match broken(table, &values) {
         Some(check) => {
             report_broken(cx, table, &values, check, row.span);
             None

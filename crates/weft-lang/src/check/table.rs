@@ -9,10 +9,13 @@ use super::scope::{Scope, View};
 use super::{Cx, fold};
 use crate::ast::{self, Filler, Since, TableOptionKind};
 use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{Element, Expr, RowCheck, Table, TableColumn, TableLimits};
+use crate::hir::{Element, Expr, ExprKind, Function, RowCheck, Table, TableColumn, TableLimits};
 use crate::ports::{KNOWN_COLUMNS, NAME_COLUMN};
 use crate::source::Span;
 use crate::types;
+
+/// Characters of a CHECK that are shown.
+const CHECK_CHARS_MAX: usize = 200;
 
 /// The bounds of a table as they are written; parameters decide what they are.
 #[derive(Clone, Debug, Default)]
@@ -94,14 +97,34 @@ fn row_check(
     }
     let row = row_of(&table.columns);
     let condition = condition(cx, &row, &clause.condition, n_rand)?;
+    if let Some(now) = asks_for_time(&condition) {
+        let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "a row is what it is at any time")
+            .at(now, "differs from one time to the other")
+            .with_help("compare columns with literals and each other; `TTL` takes out rows that are too old");
+        cx.report(diagnostic);
+        return None;
+    }
     let text = cx.sources.slice(clause.condition.span).split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = match text.char_indices().nth(CHECK_CHARS_MAX) {
+        Some((end, _)) => format!("{} ...", &text[..end]),
+        None => text,
+    };
     Some(RowCheck { condition, text, span: clause.span })
 }
 
-/// The first of what holds of every row of a table that this one breaks; what is unknown breaks nothing.
-pub fn broken<'t>(table: &'t Table, row: &[Value], now: Time) -> Option<&'t RowCheck> {
+/// Where an expression asks for the time.
+fn asks_for_time(expr: &Expr) -> Option<Span> {
+    match expr.kind {
+        ExprKind::Function { function: Function::Now, .. } => Some(expr.span),
+        _ => expr.children().into_iter().find_map(asks_for_time),
+    }
+}
+
+/// The first of what holds of every row of a table that this one breaks; what is unknown breaks nothing, and what has no
+/// value, as a division by zero, is broken.
+pub fn broken<'t>(table: &'t Table, row: &[Value]) -> Option<&'t RowCheck> {
     let breaks = |check: &&RowCheck| {
-        !matches!(fold::fold_at(&check.condition, row, now), Ok(Value::Bool(true) | Value::Null))
+        !matches!(fold::fold_at(&check.condition, row, Time(0)), Ok(Value::Bool(true) | Value::Null))
     };
     table.checks.iter().find(breaks)
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
-use weft_core::{Time, Value};
+use weft_core::Value;
 use weft_engine::rules::{Change, TableName};
 use weft_io::{TableRow, clock};
 use weft_lang::check::fold::fold;
@@ -50,7 +50,7 @@ pub(crate) type RowsRefused = BTreeMap<String, u64>;
 /// Changes tables, each once; says which rows they did not take.
 fn take(parts: &Parts, rows: impl Iterator<Item = TableRow>) -> RowsRefused {
     let mut control = lock(&parts.control);
-    let (changes, mut all_refused) = changes_of(&control.network, rows, clock::now());
+    let (changes, mut all_refused) = changes_of(&control.network, rows);
     for (name, changes) in changes {
         let n = changes.len() as u64;
         let (pending, mut refused) = control.compiler.store().change_what_goes(&name, changes, clock::now());
@@ -79,11 +79,10 @@ pub(crate) fn note_refused(all: &mut RowsRefused, name: String, n: u64) {
 pub(crate) fn changes_of(
     network: &Network,
     rows: impl Iterator<Item = TableRow>,
-    now: Time,
 ) -> (BTreeMap<TableName, Vec<Change>>, RowsRefused) {
     let (mut changes, mut refused) = (BTreeMap::<TableName, Vec<Change>>::new(), RowsRefused::new());
     for row in rows {
-        match change_of(network, &row, now) {
+        match change_of(network, &row) {
             Some((name, change)) => changes.entry(name).or_default().push(change),
             None => note_refused(&mut refused, path_of(&row), 1),
         }
@@ -101,7 +100,7 @@ fn path_of(row: &TableRow) -> String {
 
 /// What a row asks for; None if the program has no such table, or the table other columns, or a CHECK of it does not
 /// hold.
-fn change_of(network: &Network, row: &TableRow, now: Time) -> Option<(TableName, Change)> {
+fn change_of(network: &Network, row: &TableRow) -> Option<(TableName, Change)> {
     let (name, table) = find(network, &path_of(row)).ok()?;
     let n = if row.deletes { table.n_keys } else { table.columns.len() };
     let value = |column: &TableColumn| match row.values.iter().find(|(name, _)| *name == column.name) {
@@ -112,5 +111,5 @@ fn change_of(network: &Network, row: &TableRow, now: Time) -> Option<(TableName,
     if row.deletes {
         return Some((name, Change::Remove(values)));
     }
-    broken(&table, &values, now).is_none().then_some((name, Change::Put(values)))
+    broken(&table, &values).is_none().then_some((name, Change::Put(values)))
 }

@@ -214,7 +214,7 @@ fn check_rows(table: &Table, changes: &[Change]) -> Result<(), NotDone> {
     }
     for (at, change) in changes.iter().enumerate() {
         if let Change::Insert(row) | Change::Put(row) = change
-            && let Some(check) = broken(table, row, clock::now())
+            && let Some(check) = broken(table, row)
         {
             return Err(NotDone::Check { at, why: breaks(table, check, row) });
         }

@@ -933,6 +933,54 @@ CREATE CHAIN edge ON PORT wan -> lan AS flows; END;
     assert_eq!(rows("flows.ended"), Some(10), "{told}");
     assert_eq!(rows("flows.gone").map(|gone| gone + untold), Some(4_000), "{told}");
     assert!(told.to_string().contains("[[1000]]"), "{told}");
+    // What is told may make others leave, which is told as well.
+    let again = text.replace(
+        "ON EVICT OF open INSERT INTO gone VALUES (OLD.port);",
+        "ON EVICT OF open
+    INSERT INTO gone VALUES (OLD.port);
+    IF OLD.port < 100000 THEN
+      INSERT INTO open VALUES (OLD.port + 100000);
+    ELSE
+      INSERT INTO ended VALUES (OLD.port);
+    END IF;",
+    );
+    let program = folder.write("again.weft", &again);
+    capture_at(&path, (0..1_100).map(|n| (0, packet(64, 3_000 + n))));
+    let mut replay = weft(&folder);
+    replay.arg("replay").arg(&program).arg("--in").arg(&path);
+    let done = output(replay.args(["-o", "json", "--query", "SELECT count(*) FROM edge.flows.open"]));
+    let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+    // Whoever comes back makes another go: a hundred more than there is room for have gone for good.
+    let sinks = told["sinks"].as_array().expect("a list");
+    let ended = sinks.iter().find(|of| of["name"] == "flows.ended").map(|of| &of["rows"]);
+    assert_eq!((ended, &told["evicted_untold"]), (Some(&100.into()), &serde_json::json!({})), "{told}");
+    assert!(told.to_string().contains("[[1000]]"), "{told}");
+}
+
+/// If this failed, one fragment whose first is not in a capture would have all that a chain knows forgotten at its end.
+#[test]
+fn fragments_that_wait_at_the_end_do_not_move_the_clock() {
+    let folder = Folder::new();
+    let path = folder.0.join("in.pcap");
+    let mut later = packet(64, 53);
+    later[20..22].copy_from_slice(&185_u16.to_be_bytes());
+    later[24..26].fill(0);
+    let header = !sum(&later[14..34]);
+    later[24..26].copy_from_slice(&header.to_be_bytes());
+    capture_at(&path, (0..10).map(|n| (i64::from(n), packet(64, 2_000 + n))).chain([(10, later)]));
+    let text = "IMPORT 'library/elements/conntrack.weft';
+CREATE PORT lan ON memory;
+CREATE PORT wan ON memory;
+CREATE CHAIN edge ON PORT lan, wan AS conntrack (inside = 'lan', idle = '10 s'); END;
+";
+    let program = folder.write("edge.weft", text);
+    let mut replay = weft(&folder);
+    replay.arg("replay").arg(&program).arg("--in").arg(&path).args(["--port", "lan", "-o", "json"]);
+    let done = output(replay.args(["--query", "SELECT count(*) FROM edge.conntrack.flows"]));
+    assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+    assert!(told.to_string().contains("[[10]]"), "{told}");
+    assert_eq!(lost_in(&told, ["the first fragment has not come"]), [1], "{told}");
 }
 
 /// What a table says of all its rows must hold of those that packets add, too, and whoever wonders where they are is

@@ -80,7 +80,7 @@ pub(super) fn run(n: usize) -> Result<Vec<Row>, String> {
 fn change(network: &Network, store: &Mutex<StateStore>, rows: &Receiver<TableRow>, mail: &Sender<Mail>) {
     learn_rows(rows, |rows| {
         let mut store = store.lock().expect("nobody else has it");
-        for (name, changes) in changes_of(network, rows, clock::now()).0 {
+        for (name, changes) in changes_of(network, rows).0 {
             let (Some(pending), _) = store.change_what_goes(&name, changes, clock::now()) else { continue };
             let (done, taken) = channel();
             if mail.send((Arc::clone(&pending.swap), done)).is_ok() {

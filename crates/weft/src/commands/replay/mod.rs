@@ -171,7 +171,7 @@ impl<'a> Tables<'a> {
 
     /// Changes tables as a node does, and the engine sees it at once.
     fn take(&mut self, rows: Vec<TableRow>, now: Time, engine: &mut PacketEngine) {
-        let (changes, refused) = changes_of(self.network, rows.into_iter(), now);
+        let (changes, refused) = changes_of(self.network, rows.into_iter());
         refused.into_iter().for_each(|(name, n)| note_refused(&mut self.refused, name, n));
         for (name, changes) in changes {
             let refused = self.change(&name, changes, now, engine);
@@ -359,11 +359,13 @@ impl<'a, 'n> Replay<'a, 'n> {
                 break;
             }
         }
-        while let Some(engine) = self.engine.as_mut().filter(|engine| engine.held() > 0) {
+        while let Some(engine) = self.engine.as_mut().filter(|engine| engine.delayed() > 0) {
             let Some(at) = engine.poll_timeout() else { break };
             engine.handle_timeout(at);
             self.send()?;
         }
+        // Nobody waits for what is not in the captures: time stays where it is.
+        self.engine.iter_mut().for_each(PacketEngine::give_up_fragments);
         if let (Some(annotated), Some(engine)) = (&mut self.annotated, &mut self.engine) {
             // Fragments that were given up since are told of with the next batch of a port that follows them.
             for port in self.inputs.ports() {
