@@ -120,8 +120,8 @@ fn asks_for_time(expr: &Expr) -> Option<Span> {
     }
 }
 
-/// The first of what holds of every row of a table that this one breaks; what is unknown breaks nothing, and what has no
-/// value, as a division by zero, is broken.
+/// The first of what holds of every row of a table that this one breaks: what is unknown breaks nothing, and what has
+/// no value, as a division by zero, is broken.
 pub fn broken<'t>(table: &'t Table, row: &[Value]) -> Option<&'t RowCheck> {
     let breaks = |check: &&RowCheck| {
         !matches!(fold::fold_at(&check.condition, row, Time(0)), Ok(Value::Bool(true) | Value::Null))
