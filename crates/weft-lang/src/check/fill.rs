@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weft_core::{Type, Value};
 
-use super::port_rows::port_columns;
+use super::named_ports::port_columns;
 use super::scope::{Scope, View, values_for_columns, with_nearest};
 use super::table::{broken, written_order};
 use super::{Cx, nothing};

@@ -6,16 +6,16 @@ use weft_core::wire::{FieldId, FieldRef, LayerRef, Protocol, ProtocolId, Union, 
 use weft_core::{Type, Value};
 
 use super::expr::function;
+use super::named_ports::NoPort;
 use super::scope::{Scope, View, leaf, with_nearest};
 use super::sure::Sure;
-use super::walk::{each_expr, each_stmt, exprs_of};
 use super::wire::{Unions, fixed};
 use super::{Cx, quoted_list};
 use crate::ast::{self, Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     BoundPlace, Column, CompareOp, Direction, Element, Expr, ExprKind, Function, HandlerKind, Layer, Meta,
-    Place, StmtKind, VerdictKind,
+    Place,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -595,14 +595,13 @@ impl Scope<'_, '_> {
         if known.len() == 0 || known.clone().any(|known| known == name) {
             return;
         }
-        let diagnostic = Diagnostic::warning(code::NOT_IN_NETWORK, format!("there is no port `{name}`"))
-            .at(other.span, "no frame arrives there");
-        let diagnostic = match nearest(name, known) {
-            Some(near) => {
-                diagnostic.with_help(format!("write '{near}'")).with_fix(other.span, format!("'{near}'"))
-            }
-            None => diagnostic.with_help("name a PORT of the program, or take the condition out"),
+        let strange = NoPort {
+            name,
+            literal: Some(other.span),
+            otherwise: "name a PORT of the program, or take the condition out",
         };
+        let diagnostic =
+            self.cx.no_port(Diagnostic::warning, strange).at(other.span, "no frame arrives there");
         self.cx.report_missing(diagnostic);
     }
 
@@ -625,92 +624,6 @@ impl Scope<'_, '_> {
             .with_help("a header has so many bits for it");
         self.cx.report(diagnostic);
         None
-    }
-}
-
-/// What an element on frames does with a parameter that is the name of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum PortUse {
-    /// It compares the port of a frame with it.
-    Compares,
-    /// It sends frames there.
-    Redirects,
-}
-
-/// The parameters of an element that are names of ports.
-pub(super) fn ports_meant(element: &Element) -> BTreeMap<usize, PortUse> {
-    let mut meant = BTreeMap::new();
-    if element.layer == Layer::Rpc {
-        return meant;
-    }
-    let mut note = |of: &Expr, how: PortUse| {
-        if let ExprKind::Param(at) = of.kind {
-            let known = meant.entry(at).or_insert(how);
-            *known = how.max(*known);
-        }
-    };
-    let is_port = |expr: &Expr| matches!(expr.kind, ExprKind::Meta(Meta::Port));
-    for handler in element.handlers.iter() {
-        each_stmt(&handler.body, &mut |stmt| {
-            if let StmtKind::Verdict(verdict) | StmtKind::Guard { otherwise: verdict, .. } = &stmt.kind
-                && let VerdictKind::Redirect { to } = &verdict.kind
-            {
-                note(to, PortUse::Redirects);
-            }
-            for expr in exprs_of(stmt) {
-                each_expr(expr, &mut |expr| match &expr.kind {
-                    ExprKind::Compare { op: CompareOp::Eq | CompareOp::Ne, left, right } => {
-                        if is_port(left) {
-                            note(right, PortUse::Compares);
-                        } else if is_port(right) {
-                            note(left, PortUse::Compares);
-                        }
-                    }
-                    ExprKind::InList { operand, list } if is_port(operand) => {
-                        list.iter().for_each(|item| note(item, PortUse::Compares));
-                    }
-                    _ => {}
-                });
-            }
-        });
-    }
-    meant
-}
-
-impl Cx<'_> {
-    /// Tells of arguments of a stage that are to be the names of ports, and are of none. Whether an element would send
-    /// frames there.
-    pub(super) fn report_strange_ports(
-        &mut self,
-        element: &Element,
-        values: &[Option<Value>],
-        spans: &[Option<Span>],
-    ) -> bool {
-        let mut is_lost = false;
-        // A file of elements has no ports.
-        let meant = if self.ports.is_empty() { BTreeMap::new() } else { ports_meant(element) };
-        for (at, how) in meant {
-            let (Some(Value::Bytes(name)), Some(span)) = (&values[at], spans[at]) else { continue };
-            let Ok(name) = core::str::from_utf8(name) else { continue };
-            let known = self.ports.iter().map(String::as_str);
-            if name == "*" && how == PortUse::Redirects || known.clone().any(|known| known == name) {
-                continue;
-            }
-            let message = format!("there is no port `{name}`");
-            let diagnostic = match how {
-                PortUse::Compares => Diagnostic::warning(code::NOT_IN_NETWORK, message)
-                    .at(span, format!("no frame arrives there, which `{}` asks for", element.name)),
-                PortUse::Redirects => Diagnostic::error(code::NOT_IN_NETWORK, message)
-                    .at(span, format!("`{}` sends frames there", element.name)),
-            };
-            let diagnostic = match nearest(name, known) {
-                Some(near) => diagnostic.with_help(format!("write '{near}'")),
-                None => diagnostic.with_help("name a PORT of the program"),
-            };
-            is_lost |= how == PortUse::Redirects && !self.has_gaps;
-            self.report_missing(diagnostic);
-        }
-        is_lost
     }
 }
 

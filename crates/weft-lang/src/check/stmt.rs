@@ -4,6 +4,7 @@ use weft_core::{Status, Type, Value};
 
 use super::expr::constant;
 use super::header;
+use super::named_ports::NoPort;
 use super::scope::{Bare, Scope, View, status_names, values_for_columns, with_nearest};
 use super::walk::each_expr;
 use crate::ast::{self, Ident, InsertSource, SelectItem, StmtKind as Ast, VerdictKind as AstVerdict};
@@ -332,16 +333,12 @@ impl Scope<'_, '_> {
             && name != "*"
             && !self.cx.ports.iter().any(|known| known == name)
         {
-            let message = format!("there is no port `{name}`");
-            let diagnostic = Diagnostic::error(code::NOT_IN_NETWORK, message).at(expr.span, "unknown");
-            let diagnostic = match nearest(name, self.cx.ports.iter().map(String::as_str)) {
-                Some(near) => {
-                    diagnostic.with_help(format!("write '{near}'")).with_fix(expr.span, format!("'{near}'"))
-                }
-                None => {
-                    diagnostic.with_help("name a PORT or a GROUP, or write '*' for all others of the chain")
-                }
+            let strange = NoPort {
+                name,
+                literal: Some(expr.span),
+                otherwise: "name a PORT or a GROUP, or write '*' for all others of the chain",
             };
+            let diagnostic = self.cx.no_port(Diagnostic::error, strange).at(expr.span, "unknown");
             self.cx.report_missing(diagnostic);
             return None;
         }
