@@ -6,7 +6,7 @@ use weft_core::{Type, Value};
 
 use super::named_ports::port_columns;
 use super::scope::{Scope, View, values_for_columns, with_nearest};
-use super::table::{broken, written_order};
+use super::table::{breaks, broken, written_order};
 use super::{Cx, nothing};
 use crate::ast::{Filler, Ident, InsertRows, Path, Row};
 use crate::diagnostic::{Diagnostic, code};
@@ -377,31 +377,6 @@ fn report_broken(cx: &mut Cx<'_>, table: &Table, values: &[Value], check: &RowCh
         .at(row, "this row")
         .with_label(check.span, "holds of every row");
     cx.report(diagnostic);
-}
-
-/// What is wrong with a row of which a condition does not hold, in words.
-pub fn breaks(table: &Table, check: &RowCheck, row: &[Value]) -> String {
-    format!("`{}` does not hold of a row of `{}`: {}", check.text, table.name, told(table, row, check))
-}
-
-/// What a row has in the columns that a condition is about.
-fn told(table: &Table, values: &[Value], check: &RowCheck) -> String {
-    let about = check.condition.params();
-    let told = about.iter().map(|at| {
-        let (column, value) = (&table.columns[*at], &values[*at]);
-        format!("{} is {}", column.name, shown(column.ty, value))
-    });
-    told.collect::<Vec<_>>().join(", ")
-}
-
-fn shown(ty: Type, value: &Value) -> String {
-    match value {
-        Value::Bytes(bytes) => format!("'{}'", ty.shown(bytes)),
-        Value::Null => "NULL".to_owned(),
-        Value::Bool(b) => b.to_string(),
-        Value::Int(n) => n.to_string(),
-        Value::Float(f) => f.to_string(),
-    }
 }
 
 fn type_words(ty: Type) -> String {

@@ -21,7 +21,7 @@ mod chain;
 mod effects;
 mod element;
 mod expr;
-pub mod fill;
+mod fill;
 mod filter;
 pub mod fold;
 pub(crate) mod frame;

@@ -129,6 +129,31 @@ pub fn broken<'t>(table: &'t Table, row: &[Value]) -> Option<&'t RowCheck> {
     table.checks.iter().find(breaks)
 }
 
+/// What is wrong with a row of which a condition does not hold, in words.
+pub fn breaks(table: &Table, check: &RowCheck, row: &[Value]) -> String {
+    format!("`{}` does not hold of a row of `{}`: {}", check.text, table.name, told(table, row, check))
+}
+
+/// What a row has in the columns that a condition is about.
+fn told(table: &Table, values: &[Value], check: &RowCheck) -> String {
+    let about = check.condition.params();
+    let told = about.iter().map(|at| {
+        let (column, value) = (&table.columns[*at], &values[*at]);
+        format!("{} is {}", column.name, shown(column.ty, value))
+    });
+    told.collect::<Vec<_>>().join(", ")
+}
+
+fn shown(ty: Type, value: &Value) -> String {
+    match value {
+        Value::Bytes(bytes) => format!("'{}'", ty.shown(bytes)),
+        Value::Null => "NULL".to_owned(),
+        Value::Bool(b) => b.to_string(),
+        Value::Int(n) => n.to_string(),
+        Value::Float(f) => f.to_string(),
+    }
+}
+
 fn column(
     cx: &mut Cx<'_>,
     element: &Element,

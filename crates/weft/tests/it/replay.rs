@@ -463,9 +463,14 @@ fn rules_about_ports_hold_for_fragments() {
 fn replayed(folder: &Folder, program: &Path, backend: &str, packets: &[Vec<u8>]) -> serde_json::Value {
     let path = folder.0.join("in.pcap");
     capture(&path, packets);
+    told_of(folder, program, &path, &["--backend", backend])
+}
+
+/// What a replay of a capture that is there tells as data.
+fn told_of(folder: &Folder, program: &Path, capture: &Path, args: &[&str]) -> serde_json::Value {
     let mut replay = weft(folder);
-    replay.arg("replay").arg(program).arg("--in").arg(&path);
-    let done = output(replay.args(["-o", "json", "--backend", backend]));
+    replay.arg("replay").arg(program).arg("--in").arg(capture);
+    let done = output(replay.args(["-o", "json"]).args(args));
     assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
     serde_json::from_slice(&done.stdout).expect("it is data")
 }
@@ -813,11 +818,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS scan_guard (limit = 3, lasting = '500 ms
 ";
     let program = folder.write("edge.weft", text);
     for backend in ["jit", "interp"] {
-        let mut replay = weft(&folder);
-        replay.arg("replay").arg(&program).arg("--in").arg(&path);
-        let done = output(replay.args(["-o", "json", "--backend", backend]));
-        assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-        let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+        let told = told_of(&folder, &program, &path, &["--backend", backend]);
         // Half a second later it is let in again, and shut out again with its next port.
         let passed = told["ports"][1]["out"].as_u64();
         assert!((5..=6).contains(&passed.unwrap_or(0)), "{told}");
@@ -887,11 +888,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS knock; END;
         );
         let program = folder.write("edge.weft", &text);
         for backend in ["jit", "interp"] {
-            let mut replay = weft(&folder);
-            replay.arg("replay").arg(&program).arg("--in").arg(&path);
-            let done = output(replay.args(["-o", "json", "--backend", backend]));
-            assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-            let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+            let told = told_of(&folder, &program, &path, &["--backend", backend]);
             let n = 100 - told["ports"][1]["out"].as_u64().expect("a number");
             assert!(dropped.contains(&n), "{ttl}: {n} of {told}");
         }
@@ -920,11 +917,7 @@ END;
 CREATE CHAIN edge ON PORT wan -> lan AS flows; END;
 ";
     let program = folder.write("edge.weft", text);
-    let mut replay = weft(&folder);
-    replay.arg("replay").arg(&program).arg("--in").arg(&path);
-    let done = output(replay.args(["-o", "json", "--query", "SELECT count(*) FROM edge.flows.open"]));
-    assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-    let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+    let told = told_of(&folder, &program, &path, &["--query", "SELECT count(*) FROM edge.flows.open"]);
     let rows = |sink: &str| {
         let sinks = told["sinks"].as_array().expect("a list");
         sinks.iter().find(|of| of["name"] == sink).map(|of| of["rows"].as_u64().expect("a number"))
@@ -946,10 +939,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS flows; END;
     );
     let program = folder.write("again.weft", &again);
     capture_at(&path, (0..1_100).map(|n| (0, packet(64, 3_000 + n))));
-    let mut replay = weft(&folder);
-    replay.arg("replay").arg(&program).arg("--in").arg(&path);
-    let done = output(replay.args(["-o", "json", "--query", "SELECT count(*) FROM edge.flows.open"]));
-    let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+    let told = told_of(&folder, &program, &path, &["--query", "SELECT count(*) FROM edge.flows.open"]);
     // Whoever comes back makes another go: a hundred more than there is room for have gone for good.
     let sinks = told["sinks"].as_array().expect("a list");
     let ended = sinks.iter().find(|of| of["name"] == "flows.ended").map(|of| &of["rows"]);
@@ -974,11 +964,12 @@ CREATE PORT wan ON memory;
 CREATE CHAIN edge ON PORT lan, wan AS conntrack (inside = 'lan', idle = '10 s'); END;
 ";
     let program = folder.write("edge.weft", text);
-    let mut replay = weft(&folder);
-    replay.arg("replay").arg(&program).arg("--in").arg(&path).args(["--port", "lan", "-o", "json"]);
-    let done = output(replay.args(["--query", "SELECT count(*) FROM edge.conntrack.flows"]));
-    assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-    let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+    let told = told_of(
+        &folder,
+        &program,
+        &path,
+        &["--port", "lan", "--query", "SELECT count(*) FROM edge.conntrack.flows"],
+    );
     assert!(told.to_string().contains("[[10]]"), "{told}");
     assert_eq!(lost_in(&told, ["the first fragment has not come"]), [1], "{told}");
 }
@@ -1002,11 +993,7 @@ END;
 CREATE CHAIN edge ON PORT wan -> lan AS knock; END;
 ";
     let program = folder.write("edge.weft", text);
-    let mut replay = weft(&folder);
-    replay.arg("replay").arg(&program).arg("--in").arg(&path);
-    let done = output(replay.args(["-o", "json", "--query", "SELECT port FROM edge.knock.known"]));
-    assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-    let told: serde_json::Value = serde_json::from_slice(&done.stdout).expect("it is data");
+    let told = told_of(&folder, &program, &path, &["--query", "SELECT port FROM edge.knock.known"]);
     assert_eq!(told["rows_refused"], serde_json::json!({ "edge.knock.known": 25 }), "{told}");
     assert!(told.to_string().contains("[[2053]]"), "{told}");
 }
