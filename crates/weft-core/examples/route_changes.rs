@@ -15,7 +15,7 @@ use weft_core::classify::Pattern;
 use weft_core::classify::generate::prefixes;
 use weft_core::dice::Dice;
 use weft_core::matching::{MatchPart, MatchSpec, Matcher, Test};
-use weft_core::table::{ColumnSpec, Evict, Insert, Table, TableSpec};
+use weft_core::table::{ColumnSpec, Evict, Insert, Row, Table, TableSpec};
 use weft_core::{Time, Type, Value};
 
 /// Rows that change together.
@@ -77,18 +77,17 @@ fn thread_cpu_us() -> f64 {
 }
 
 fn change(table: &Table, matcher: &mut Matcher, rows: &[Vec<Value>], came: &[usize], gone: &[usize]) {
-    for &at in came {
-        match table.insert_row(&rows[at], Time(0)) {
-            Insert::New(row) => matcher.insert(row).expect("there is room"),
-            other => panic!("{other:?}"),
-        }
-    }
-    for &at in gone {
-        let row = table.find_values(&rows[at][..1], Time(0));
-        matcher.remove(row);
-        table.remove(row);
-    }
+    let came: Vec<Row> = came.iter().map(|at| inserted(table.insert_row(&rows[*at], Time(0)))).collect();
+    matcher.insert(&came).expect("there is room");
+    let gone: Vec<Row> = gone.iter().map(|at| table.find_values(&rows[*at][..1], Time(0))).collect();
+    matcher.remove(&gone);
+    gone.into_iter().for_each(|row| table.remove(row));
     matcher.publish();
+}
+
+fn inserted(insert: Insert) -> Row {
+    let Insert::New(row) = insert else { panic!("{insert:?}") };
+    row
 }
 
 fn row(rule: &weft_core::classify::Rule) -> Vec<Value> {

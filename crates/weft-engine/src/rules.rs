@@ -32,6 +32,10 @@ use weft_core::{Time, Value, hash};
 /// When a row of the text was written and inserted: it counts from when it is first looked at.
 const NOT_KNOWN: Time = Time::MAX;
 
+/// Changes, each of another key, that are done at once: all rows are found, then all that is matched over them changes,
+/// so that what they wait for in memory comes side by side.
+const RUN: usize = 64;
+
 /// Where a table is: its chain and instance, both empty for one that belongs to no element.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TableName {
@@ -122,6 +126,8 @@ pub struct Pending {
 enum Work {
     Changes {
         changes: Vec<Change>,
+        /// How many of them may be done at once.
+        run: usize,
         now: Time,
         /// By match: what was built of the rows at once.
         built: Vec<Option<Built>>,
@@ -185,6 +191,14 @@ struct Match {
     is_bound: bool,
     /// The packing and the ways of the matcher that code was made for.
     coded: (u64, u64),
+}
+
+impl Change {
+    /// The key of its row.
+    fn key(&self, table: &Table) -> &[Value] {
+        let (Self::Insert(values) | Self::Put(values) | Self::Remove(values)) = self;
+        &values[..table.spec().key.len()]
+    }
 }
 
 impl fmt::Display for TableName {
@@ -266,8 +280,8 @@ impl StateStore {
         let of_table = |why| ChangeError { at: 0, why };
         let held = self.held_mut(name).ok_or(of_table(WhyNot::NoTable))?;
         let filled = held.filled.as_mut().ok_or(of_table(WhyNot::NotFilled))?;
-        let counts = check(&held.tables[0], &changes)?;
-        match filled.bring_on(&held.tables[0], &changes, now) {
+        let (counts, run) = check(&held.tables[0], &changes)?;
+        match filled.bring_on(&held.tables[0], &changes, run, now) {
             Ok(anew) => {
                 let built = filled.build_if_quick();
                 let swap = filled.exchange(&mut held.tables[0]);
@@ -275,7 +289,7 @@ impl StateStore {
                     swap,
                     counts,
                     name: name.clone(),
-                    work: Work::Changes { changes, now, built },
+                    work: Work::Changes { changes, run, now, built },
                     anew,
                 })
             }
@@ -335,11 +349,11 @@ impl StateStore {
         let now = &held.tables[0];
         let Some(spare) = &filled.spare else { return };
         match work {
-            Work::Changes { changes, now, built } => {
+            Work::Changes { changes, run, now, built } => {
                 let pairs = filled.matches.iter_mut().zip(built).zip(&anew).filter(|(_, anew)| !**anew);
                 let kept = pairs.filter_map(|((matched, built), _)| Some((matched.spare.as_mut()?, built)));
                 let (mut matchers, built): (Vec<_>, Vec<_>) = kept.unzip();
-                if carry_out(spare, &mut matchers, &changes, now).is_err() {
+                if carry_out(spare, &mut matchers, &changes, run, now).is_err() {
                     return filled.forget_spare();
                 }
                 for (matcher, built) in matchers.into_iter().zip(built) {
@@ -478,14 +492,20 @@ impl Filled {
     ///
     /// # Errors
     /// The change that does not go. The second copy is of no use then.
-    fn bring_on(&mut self, table: &Table, changes: &[Change], now: Time) -> Result<Vec<bool>, usize> {
+    fn bring_on(
+        &mut self,
+        table: &Table,
+        changes: &[Change],
+        run: usize,
+        now: Time,
+    ) -> Result<Vec<bool>, usize> {
         let spare = &*self.spare.get_or_insert_with(|| Arc::new(copy_of(table)));
         let too_many = |TooManyRows| 0_usize;
         for matched in self.matches.iter_mut().filter(|matched| matched.spare.is_none()) {
             matched.spare = Some(Arc::new(Matcher::changeable(&matched.spec, spare).map_err(too_many)?));
         }
         let mut matchers: Vec<_> = self.matches.iter_mut().filter_map(|m| m.spare.as_mut()).collect();
-        let mut anew = carry_out(spare, &mut matchers, changes, now)?;
+        let mut anew = carry_out(spare, &mut matchers, changes, run, now)?;
         for (matched, anew) in self.matches.iter_mut().zip(&mut anew) {
             if *anew {
                 matched.spare = Some(Arc::new(Matcher::changeable(&matched.spec, spare).map_err(too_many)?));
@@ -615,13 +635,14 @@ pub(crate) fn merged(
     rows
 }
 
-/// Whether all changes go, and what will have come of them.
-fn check(table: &Table, changes: &[Change]) -> Result<Counts, ChangeError> {
+/// Whether all changes go; what will have come of them, and how many may be done at once.
+fn check(table: &Table, changes: &[Change]) -> Result<(Counts, usize), ChangeError> {
     let mut check = Check::of(table);
     for (at, change) in changes.iter().enumerate() {
         check.take(change).map_err(|why| ChangeError { at, why })?;
     }
-    Ok(check.counts)
+    let is_one_a_key = check.is_there.len() == changes.len();
+    Ok((check.counts, if is_one_a_key { RUN } else { 1 }))
 }
 
 /// What changes of a table come to, before they are done.
@@ -654,7 +675,7 @@ impl<'t> Check<'t> {
         let (Change::Insert(values) | Change::Put(values) | Change::Remove(values)) = change;
         let is_whole = !matches!(change, Change::Remove(_));
         check_values(self.table, values, is_whole)?;
-        let key = &values[..self.table.spec().key.len()];
+        let key = change.key(self.table);
         let known = || self.table.find_values(key, Time(0)).is_some();
         let there = self.is_there.entry(bytes_of(key)).or_insert_with(known);
         match (change, *there) {
@@ -740,8 +761,8 @@ fn hash_of(values: &[Value]) -> u64 {
     hash::hash_bytes(&bytes_of(values))
 }
 
-/// Does changes that were checked to a table and what is matched over it; says of each matcher whether it has to be
-/// made anew.
+/// Does changes that were checked to a table and what is matched over it, so many at once; says of each matcher whether
+/// it has to be made anew.
 ///
 /// # Errors
 /// The change for which there is no room after all: an index that is full of keys that were chosen so.
@@ -749,39 +770,52 @@ fn carry_out(
     table: &Table,
     matchers: &mut [&mut Arc<Matcher>],
     changes: &[Change],
+    run: usize,
     now: Time,
 ) -> Result<Vec<bool>, usize> {
     let mut anew = vec![false; matchers.len()];
     let mut matchers: Vec<&mut Matcher> = matchers.iter_mut().map(|matcher| Arc::make_mut(matcher)).collect();
-    for (at, change) in changes.iter().enumerate() {
-        let (Change::Insert(values) | Change::Put(values) | Change::Remove(values)) = change;
-        let found = table.find_values(&values[..table.spec().key.len()], Time(0));
-        if found.is_some() {
-            let live = matchers.iter_mut().zip(&anew).filter(|(_, anew)| !**anew);
-            live.for_each(|(matcher, _)| matcher.remove(found));
+    let mut begin = 0;
+    for run in changes.chunks(run) {
+        let found: Vec<Row> =
+            run.iter().map(|change| table.find_values(change.key(table), Time(0))).collect();
+        let gone: Vec<Row> = found.iter().copied().filter(|row| row.is_some()).collect();
+        let live = matchers.iter_mut().zip(&anew).filter(|(_, anew)| !**anew);
+        live.for_each(|(matcher, _)| matcher.remove(&gone));
+        let mut came = Vec::with_capacity(run.len());
+        for (at, (change, found)) in (begin..).zip(run.iter().zip(found)) {
+            came.extend(carry_out_one(table, change, found, now).map_err(|Full| at)?);
         }
-        let row = match change {
-            Change::Remove(_) => {
-                table.remove(found);
-                continue;
-            }
-            Change::Insert(_) | Change::Put(_) if found.is_some() => {
-                table.set_values(found, values);
-                table.touch(found, now);
-                found
-            }
-            Change::Insert(_) | Change::Put(_) => {
-                match insert_aged(table, values, Age { used: now, inserted: now }) {
-                    Insert::New(row) => row,
-                    Insert::Full | Insert::TooLong => return Err(at),
-                }
-            }
-        };
         let live = matchers.iter_mut().zip(&mut anew).filter(|(_, anew)| !**anew);
-        live.for_each(|(matcher, anew)| *anew = matcher.insert(row).is_err());
+        live.for_each(|(matcher, anew)| *anew = matcher.insert(&came).is_err());
+        begin += run.len();
     }
     matchers.into_iter().for_each(Matcher::publish);
     Ok(anew)
+}
+
+/// There is no room for a row.
+struct Full;
+
+/// Does a change to the row that was found for its key; gives the row that is there then.
+fn carry_out_one(table: &Table, change: &Change, found: Row, now: Time) -> Result<Option<Row>, Full> {
+    match change {
+        Change::Remove(_) => {
+            table.remove(found);
+            Ok(None)
+        }
+        Change::Insert(values) | Change::Put(values) if found.is_some() => {
+            table.set_values(found, values);
+            table.touch(found, now);
+            Ok(Some(found))
+        }
+        Change::Insert(values) | Change::Put(values) => {
+            match insert_aged(table, values, Age { used: now, inserted: now }) {
+                Insert::New(row) => Ok(Some(row)),
+                Insert::Full | Insert::TooLong => Err(Full),
+            }
+        }
+    }
 }
 
 /// Takes on what was built. A matcher that has changed too much since is rebuilt in its turn.

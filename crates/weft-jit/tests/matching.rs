@@ -281,12 +281,12 @@ fn code_finds_short_prefixes_on_the_floor_of_a_trie() {
     for at in (0..rules.len()).rev().step_by(3) {
         let rank = Value::Int(at as i64);
         let row = table.find_values(std::slice::from_ref(&rank), Time(1));
-        matcher.remove(row);
+        matcher.remove(&[row]);
         table.remove(row);
         rules[at] = prefix(23, at);
         let values = [rank, Value::Int(rules[at].0 as i64), Value::Int(rules[at].1 as i64)];
         let Insert::New(row) = table.insert_row(&values, Time(1)) else { panic!("there is room") };
-        matcher.insert(row).expect("it fits in the key");
+        matcher.insert(&[row]).expect("it fits in the key");
     }
     matcher.publish();
     assert_eq!(matcher.changed(), 0, "{}", matcher.describe());
@@ -309,13 +309,13 @@ fn code_finds_rows_that_came_since_it_was_made() {
         let rank = Value::Int(at as i64);
         let new = (draw(11, at as u64) >> 32, draw(11, at as u64) >> 32 | 0xff);
         let row = table.find_values(std::slice::from_ref(&rank), Time(1));
-        matcher.remove(row);
+        matcher.remove(&[row]);
         table.remove(row);
         rules[at] = (1, 0);
         if at % 3 == 1 {
             let values = [rank, Value::Int(new.0 as i64), Value::Int(new.1 as i64)];
             let Insert::New(row) = table.insert_row(&values, Time(1)) else { panic!("there is room") };
-            matcher.insert(row).expect("it fits in the key");
+            matcher.insert(&[row]).expect("it fits in the key");
             rules[at] = new;
         }
     }

@@ -248,7 +248,9 @@ impl Compiler {
         let on_ports = packets::lower(network, sources, self.workers, |_| true)?;
         let mut state = self.store.stage();
         state.keep_rows();
-        packets::plan(network, on_ports, self.version, &mut state, &*self.backend)
+        let mut plan = packets::plan(network, on_ports, self.version, &mut state, &*self.backend)?;
+        plan.forget_state();
+        Ok(plan)
     }
 
     /// A plan runs: its state is the node's from now on.

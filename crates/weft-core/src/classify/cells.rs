@@ -84,6 +84,11 @@ impl Cells {
         touched.filter(|cell| self.notes.remove(*cell, id)).count() > 0
     }
 
+    /// The rules of some cells, of each the first.
+    pub(super) fn of_all(&self, cells: impl Iterator<Item = usize>) -> Vec<u32> {
+        self.notes.of_all(cells, CROWD)
+    }
+
     /// The rules of a cell. None: they are very many.
     pub(super) fn of(&self, cell: usize) -> Option<impl Iterator<Item = u32>> {
         let is_few = self.notes.of(cell).nth(RULES_MAX).is_none();

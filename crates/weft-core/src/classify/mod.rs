@@ -338,6 +338,41 @@ impl Classifier {
         Ok(())
     }
 
+    /// As [`Classifier::insert`] for rules one behind the other, so that their reads of memory overlap.
+    ///
+    /// # Errors
+    /// [`Error`] of the first that does not fit; those before it are in.
+    pub fn insert_all(&mut self, rules: &[Rule]) -> Result<(), Error> {
+        for rules in rules.chunks(AHEAD) {
+            let compiled: Vec<Compiled> =
+                rules.iter().map_while(|rule| self.layout.compile(rule).ok()).collect();
+            self.look_over(&compiled.iter().map(Compiled::stored).collect::<Vec<_>>());
+            rules.iter().try_for_each(|rule| self.insert(rule))?;
+        }
+        Ok(())
+    }
+
+    /// As [`Classifier::remove`] for rules one behind the other, so that their reads of memory overlap.
+    pub fn remove_all(&mut self, ids: &[u32]) {
+        for ids in ids.chunks(AHEAD) {
+            self.look_over(&ids.iter().filter_map(|id| self.store.get(*id)).collect::<Vec<_>>());
+            for id in ids {
+                self.remove(*id);
+            }
+        }
+    }
+
+    /// Reads what changes of these rules will read, side by side.
+    fn look_over(&self, rules: &[Stored<'_>]) {
+        // One rule waits for its own memory in any case.
+        if rules.len() > 1 {
+            self.space.look_over(&self.layout, rules);
+            if let Structure::Trie(trie) = &*self.structure {
+                trie.look_over(&self.store, rules);
+            }
+        }
+    }
+
     /// Takes out the rule with this id; false if there is none.
     pub fn remove(&mut self, id: u32) -> bool {
         let Some(stored) = self.store.get(id) else { return false };

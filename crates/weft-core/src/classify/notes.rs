@@ -53,6 +53,21 @@ impl Notes {
         core::iter::successors(link(self.heads[list]), move |before| link(before.next)).map(|link| link.id)
     }
 
+    /// Reads the links of some lists side by side, `most` of each; gives the rules.
+    pub(super) fn of_all(&self, lists: impl Iterator<Item = usize>, most: usize) -> Vec<u32> {
+        let mut at: Vec<u32> = lists.map(|list| self.heads[list]).collect();
+        let mut ids = Vec::with_capacity(2 * at.len());
+        for _ in 0..most {
+            at.retain_mut(|at| {
+                let link = self.links.get(*at as usize);
+                ids.extend(link.map(|link| link.id));
+                *at = link.map_or(END, |link| link.next);
+                *at != END
+            });
+        }
+        ids
+    }
+
     /// Notes a rule; there is room for it.
     pub(super) fn add(&mut self, list: usize, id: u32) {
         self.room -= 1;

@@ -40,9 +40,8 @@ pub(super) struct Store {
 
 #[derive(Clone, Debug)]
 struct Chunk {
-    ranks: [Rank; CHUNK],
-    /// `lo` and `hi` of each rule.
-    boxes: Box<[u64]>,
+    /// The rank of each rule, and its `lo` and `hi` beside that: who asks for one reads all.
+    rules: Box<[u64]>,
     extras: BTreeMap<u8, Extra>,
     len: usize,
 }
@@ -54,6 +53,13 @@ pub(super) struct Stored<'a> {
     pub(super) lo: &'a [u64],
     pub(super) hi: &'a [u64],
     pub(super) extra: Option<&'a Extra>,
+}
+
+impl Compiled {
+    /// The rule, which no store has yet.
+    pub(super) fn stored(&self) -> Stored<'_> {
+        Stored { rank: 0, lo: &self.lo, hi: &self.hi, extra: self.extra.as_ref() }
+    }
 }
 
 impl Stored<'_> {
@@ -93,8 +99,9 @@ impl Store {
         let words = self.words;
         let chunk = Arc::make_mut(self.chunks[index].get_or_insert_with(|| Arc::new(Chunk::new(words))));
         let rank = rank(priority, id, rule.extra.is_some());
-        chunk.ranks[at] = rank;
-        let (lo, hi) = chunk.boxes[at * 2 * words..(at + 1) * 2 * words].split_at_mut(words);
+        let (held, rest) = chunk.rules[place(at, words)].split_first_mut().expect("a rule has a rank");
+        *held = rank;
+        let (lo, hi) = rest.split_at_mut(words);
         lo.copy_from_slice(&rule.lo[..words]);
         hi.copy_from_slice(&rule.hi[..words]);
         if let Some(extra) = rule.extra {
@@ -109,8 +116,9 @@ impl Store {
     pub(super) fn set_priority(&mut self, id: u32, priority: u32) -> Rank {
         let (index, at) = split(id);
         let chunk = Arc::make_mut(self.chunks[index].as_mut().expect("the rule is there"));
-        chunk.ranks[at] = rank(priority, id, has_extra(chunk.ranks[at]));
-        chunk.ranks[at]
+        let held = &mut chunk.rules[place(at, self.words).start];
+        *held = rank(priority, id, has_extra(*held));
+        *held
     }
 
     /// Takes out the rule with this id, which is there.
@@ -121,7 +129,7 @@ impl Store {
             self.chunks[index] = None;
         } else {
             let chunk = Arc::make_mut(shared);
-            chunk.ranks[at] = 0;
+            chunk.rules[place(at, self.words).start] = 0;
             chunk.extras.remove(&(at as u8));
             chunk.len -= 1;
         }
@@ -136,7 +144,7 @@ impl Store {
 
     /// Bytes that the rules take.
     pub(super) fn bytes(&self) -> usize {
-        let of_chunk = size_of::<Chunk>() + CHUNK * 2 * self.words * 8;
+        let of_chunk = size_of::<Chunk>() + place(CHUNK, self.words).start * 8;
         let extras = |chunk: &Arc<Chunk>| chunk.extras.len() * (size_of::<Extra>() + 16);
         let chunks = self.chunks.iter().flatten();
         self.chunks.len() * 8 + chunks.map(|chunk| of_chunk + extras(chunk)).sum::<usize>()
@@ -145,19 +153,25 @@ impl Store {
 
 impl Chunk {
     fn new(words: usize) -> Self {
-        let boxes = vec![0; CHUNK * 2 * words].into_boxed_slice();
-        Self { ranks: [0; CHUNK], boxes, extras: BTreeMap::new(), len: 0 }
+        let rules = vec![0; place(CHUNK, words).start].into_boxed_slice();
+        Self { rules, extras: BTreeMap::new(), len: 0 }
     }
 
     fn rule(&self, at: usize, words: usize) -> Option<Stored<'_>> {
-        let rank = self.ranks[at];
+        let (&rank, rest) = self.rules[place(at, words)].split_first()?;
         if rank == 0 {
             return None;
         }
-        let (lo, hi) = self.boxes[at * 2 * words..(at + 1) * 2 * words].split_at(words);
+        let (lo, hi) = rest.split_at(words);
         let extra = if has_extra(rank) { self.extras.get(&(at as u8)) } else { None };
         Some(Stored { rank, lo, hi, extra })
     }
+}
+
+/// Where a rule of a chunk is.
+fn place(at: usize, words: usize) -> core::ops::Range<usize> {
+    let stride = 1 + 2 * words;
+    at * stride..(at + 1) * stride
 }
 
 fn split(id: u32) -> (usize, usize) {

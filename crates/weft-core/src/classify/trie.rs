@@ -12,6 +12,7 @@
 //! that know them. What holds very many cells is not in the trie, but on its [`Floor`], which is asked where the trie
 //! has nothing.
 
+use core::hint::black_box;
 use core::ops::Range;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -504,6 +505,28 @@ impl Trie {
     }
 
     // ---- changes -------------------------------------------------------------------------------------------------
+
+    /// Reads what changes of these rules will read, side by side.
+    pub(super) fn look_over(&self, store: &Store, rules: &[Stored<'_>]) {
+        match self.high {
+            None => self.look_over_numbers::<u64>(store, rules),
+            Some(_) => self.look_over_numbers::<u128>(store, rules),
+        }
+    }
+
+    fn look_over_numbers<K: Number>(&self, store: &Store, rules: &[Stored<'_>]) {
+        let Some(cells) = &self.cells else { return };
+        let first = |rule: &Stored<'_>| {
+            let parts = self.parts::<K>(self.number(rule.lo), self.number(rule.hi));
+            parts.cells.into_iter().find(|touched| !touched.is_empty()).map(|touched| touched.start)
+        };
+        let touched: Vec<usize> = rules.iter().filter_map(first).collect();
+        let top = self.top::<K>();
+        let words = touched.iter().fold(0, |all, cell| all ^ self.lines.word(top.word(*cell)));
+        let ids = cells.of_all(touched.into_iter());
+        let others = ids.into_iter().filter_map(|id| store.get(id));
+        black_box((words, others.fold(0, |all, rule| all ^ rule.rank ^ rule.hi[0])));
+    }
 
     fn change(&mut self, store: &Store, rule: Stored<'_>, change: Change) -> bool {
         let is_open = |place: &Place| place.of(rule.lo) == 0 && place.of(rule.hi) == ones(place.bits);

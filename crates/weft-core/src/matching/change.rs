@@ -42,50 +42,54 @@ impl Matcher {
         self.changes.is_some()
     }
 
-    /// Takes in a row that has come to the table, with its values.
+    /// Takes in rows that have come to the table, with their values.
     ///
     /// # Errors
-    /// [`Reshape`]; nothing has changed then.
-    pub fn insert(&mut self, row: Row) -> Result<(), Reshape> {
-        let Self { table, columns, codecs, classifier, rows, changes, ways } = self;
+    /// [`Reshape`]; a matcher of the rows as they are now is to be made then.
+    pub fn insert(&mut self, rows: &[Row]) -> Result<(), Reshape> {
+        let Self { table, columns, codecs, classifier, rows: held, changes, ways } = self;
         let changes = changes.as_deref_mut().ok_or(Reshape)?;
         let cell = |row: Row, column: u16| cell(table, row, columns[usize::from(column)]);
-        if !codecs.iter_mut().all(|codec| codec.admit(row, &cell)) {
+        if !rows.iter().all(|row| codecs.iter_mut().all(|codec| codec.admit(*row, &cell))) {
             return Err(Reshape);
         }
-        let Some(patterns) = patterns(codecs, row, &cell) else { return Ok(()) };
-        let id = changes.free.last().copied().unwrap_or(rows.len() as u32);
-        if id >= RULES_MAX - 1 {
-            return Err(Reshape);
+        let (mut rules, mut moved) = (Vec::<Rule>::with_capacity(rows.len()), Vec::new());
+        for &row in rows {
+            let Some(patterns) = patterns(codecs, row, &cell) else { continue };
+            let id = changes.free.pop().unwrap_or(held.len() as u32);
+            if id >= RULES_MAX - 1 {
+                return Err(Reshape);
+            }
+            let rank = changes.rank(table, columns, row);
+            let priority = u32::MAX - changes.order.insert(rank, id, &mut moved);
+            for (id, label) in moved.drain(..) {
+                let priority = u32::MAX - label;
+                if !classifier.relabel(id, priority) {
+                    // It is one of those that are about to come.
+                    rules.iter_mut().filter(|rule| rule.id == id).for_each(|rule| rule.priority = priority);
+                }
+            }
+            rules.push(Rule { patterns, priority, id });
+            match held.get_mut(id as usize) {
+                Some(free) => *free = found(table, row),
+                None => held.push(found(table, row)),
+            }
         }
-        let mut moved = Vec::new();
-        let rank = changes.rank(table, columns, row);
-        let label = changes.order.insert(rank, id, &mut moved);
-        for (id, label) in moved {
-            classifier.relabel(id, u32::MAX - label);
-        }
-        let rule = Rule { patterns, priority: u32::MAX - label, id };
-        classifier.insert(&rule).expect("the codecs admit the row, and the id is free");
+        classifier.insert_all(&rules).expect("the codecs admit the rows, and the ids are free");
         ways.lose();
-        let found = found(table, row);
-        if changes.free.pop().is_some() {
-            rows[id as usize] = found;
-        } else {
-            rows.push(found);
-        }
         Ok(())
     }
 
-    /// Forgets a row, which still has the values with which it came.
-    pub fn remove(&mut self, row: Row) {
-        let Self { table, columns, classifier, rows, changes, ways, .. } = self;
+    /// Forgets rows, which still have the values with which they came.
+    pub fn remove(&mut self, rows: &[Row]) {
+        let Self { table, columns, classifier, rows: held, changes, ways, .. } = self;
         let Some(changes) = changes.as_deref_mut() else { return };
-        let rank = changes.rank(table, columns, row);
-        let Some(id) = changes.order.remove(&rank) else { return };
-        classifier.remove(id);
+        let ranks: Vec<Rank> = rows.iter().map(|row| changes.rank(table, columns, *row)).collect();
+        let ids: Vec<u32> = ranks.iter().filter_map(|rank| changes.order.remove(rank)).collect();
+        classifier.remove_all(&ids);
         ways.lose();
-        changes.free.push(id);
-        rows[id as usize] = Found::default();
+        ids.iter().for_each(|id| held[*id as usize] = Found::default());
+        changes.free.extend(ids);
     }
 
     /// Ends a number of changes: compiled code finds rows by itself again, where what is built has taken all of them.

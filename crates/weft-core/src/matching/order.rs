@@ -1,10 +1,11 @@
 //! Priorities for rows that come and go: numbers in the order of the rows, with room between them.
 //!
-//! Where the column of the order is the whole key and fits, a row's place is its value. Otherwise rows have labels. One
-//! that comes between two others gets a label between theirs: in the middle, or near the last one of a run, of which
-//! more will come. Where there is none left, the labels of as few neighbours as leave room are spread anew, with half
-//! of the room where a run goes on. Source: M. A. Bender and others, "Two simplified algorithms for maintaining order
-//! in a list" (ESA 2002), section 2.
+//! Where the column of the order is the whole key and fits, a row's place is its value. Otherwise rows have labels, by
+//! what they are ordered by: one word, where that column and the key are narrow, of which a line of memory has eight. A
+//! row that comes between two others gets a label between theirs: in the middle, or near the last one of a run, of
+//! which more will come. Where there is none left, the labels of as few neighbours as leave room are spread anew, with
+//! half of the room where a run goes on. Source: M. A. Bender and others, "Two simplified algorithms for maintaining
+//! order in a list" (ESA 2002), section 2.
 
 use super::MatchSpec;
 use super::codec::{self, Cell};
@@ -42,9 +43,26 @@ pub(super) struct Rank {
 #[derive(Clone, Debug)]
 pub(super) enum Order {
     /// The rank is the label; the rule of each.
-    Direct { descending: bool, ty: Type, ids: BTreeMap<u32, u32> },
-    /// By rank; and how many rows have come.
-    Labels(BTreeMap<Rank, Labelled>, u32),
+    Direct {
+        descending: bool,
+        ty: Type,
+        ids: BTreeMap<u32, u32>,
+    },
+    /// Ranks are a word.
+    Narrow {
+        by: Type,
+        key: Type,
+        labels: Labels<u64>,
+    },
+    Wide(Labels<Rank>),
+}
+
+/// Labels by rank.
+#[derive(Clone, Debug)]
+pub(super) struct Labels<K> {
+    held: BTreeMap<K, Labelled>,
+    /// How many rows have come, modulo 2^32.
+    came: u32,
 }
 
 /// A row with its label.
@@ -92,41 +110,96 @@ impl Rank {
 impl Order {
     /// The order of no rows.
     pub(super) fn new(spec: &MatchSpec, table: &TableSpec, by_ty: Type) -> Self {
-        let fits = matches!(by_ty, Type::Bool | Type::Int(..=32) | Type::Uint(..=32));
-        if spec.by == 0 && table.key.len() == 1 && fits {
-            return Self::Direct { descending: spec.descending, ty: by_ty, ids: BTreeMap::new() };
+        let is_32 = |ty: Type| matches!(ty, Type::Bool | Type::Int(..=32) | Type::Uint(..=32));
+        // There is room for NULL.
+        let is_narrow = matches!(by_ty, Type::Bool | Type::Int(..=16) | Type::Uint(..=16));
+        match &table.key[..] {
+            [_] if spec.by == 0 && is_32(by_ty) => {
+                Self::Direct { descending: spec.descending, ty: by_ty, ids: BTreeMap::new() }
+            }
+            [key] if is_narrow && is_32(key.ty) => {
+                Self::Narrow { by: by_ty, key: key.ty, labels: Labels::default() }
+            }
+            _ => Self::Wide(Labels::default()),
         }
-        Self::Labels(BTreeMap::new(), 0)
     }
 
     /// The order of rows that are in order already, by rule; gives the label of each.
     pub(super) fn fill(&mut self, ranks: Vec<(Rank, u32)>) -> Vec<u32> {
-        let n = ranks.len() as u64;
-        let label_of = |at: u64| (at * LABELS / n) as u32;
         match self {
             Self::Direct { descending, ty, ids } => {
                 let labels = ranks.iter().map(|(rank, id)| (direct(rank, *descending, *ty), *id));
                 *ids = labels.clone().collect();
                 labels.map(|(label, _)| label).collect()
             }
-            Self::Labels(labels, _) => {
-                let held = |id, at| Labelled { label: label_of(at), id, came: 0 };
-                *labels = ranks.into_iter().zip(0..).map(|((rank, id), at)| (rank, held(id, at))).collect();
-                (0..n).map(label_of).collect()
+            Self::Narrow { by, key, labels } => {
+                labels.fill(ranks.into_iter().map(|(rank, id)| (narrow(&rank, *by, *key), id)))
             }
+            Self::Wide(labels) => labels.fill(ranks.into_iter()),
         }
     }
 
     /// Takes in a row; gives its label, and leaves the rules in `moved` that have another one now.
     pub(super) fn insert(&mut self, rank: Rank, id: u32, moved: &mut Vec<(u32, u32)>) -> u32 {
-        let (labels, came) = match self {
+        match self {
             Self::Direct { descending, ty, ids } => {
                 let label = direct(&rank, *descending, *ty);
                 ids.insert(label, id);
-                return label;
+                label
             }
-            Self::Labels(labels, came) => (labels, came),
-        };
+            Self::Narrow { by, key, labels } => labels.insert(narrow(&rank, *by, *key), id, moved),
+            Self::Wide(labels) => labels.insert(rank, id, moved),
+        }
+    }
+
+    /// Forgets a row; gives its rule, if it has one.
+    pub(super) fn remove(&mut self, rank: &Rank) -> Option<u32> {
+        match self {
+            Self::Direct { descending, ty, ids } => ids.remove(&direct(rank, *descending, *ty)),
+            Self::Narrow { by, key, labels } => labels.remove(&narrow(rank, *by, *key)),
+            Self::Wide(labels) => labels.remove(rank),
+        }
+    }
+}
+
+/// The label of a row whose rank is one.
+fn direct(rank: &Rank, descending: bool, ty: Type) -> u32 {
+    let by = if descending { !rank.by } else { rank.by };
+    let by = in_32_bits(by, ty);
+    if descending { !by } else { by }
+}
+
+/// A rank as one word in the same order, of a column of the order of up to 16 bits and a key of up to 32.
+fn narrow(rank: &Rank, by: Type, key: Type) -> u64 {
+    // Numbers turned round for a descending order are the last ones: these become the first, and NULL is alone there.
+    let by = if rank.is_null { u32::MAX } else { in_32_bits(rank.by, by).wrapping_add(1 << 16) };
+    u64::from(by) << 32 | u64::from(in_32_bits(rank.word, key))
+}
+
+/// A number of up to 32 bits as [`codec::ordered`] gives it, in as many bits.
+fn in_32_bits(ordered: u64, ty: Type) -> u32 {
+    // Of signed numbers, the least of 64 bits is 0 there.
+    (if ty.is_signed() { ordered.wrapping_sub((1 << 63) - (1 << 31)) } else { ordered }) as u32
+}
+
+impl<K> Default for Labels<K> {
+    fn default() -> Self {
+        Self { held: BTreeMap::new(), came: 0 }
+    }
+}
+
+impl<K: Ord + Clone> Labels<K> {
+    /// Labels for rows that are in order already; gives them.
+    fn fill(&mut self, ranks: impl ExactSizeIterator<Item = (K, u32)>) -> Vec<u32> {
+        let n = ranks.len() as u64;
+        let label_of = |at: u64| (at * LABELS / n) as u32;
+        let held = |id, at| Labelled { label: label_of(at), id, came: 0 };
+        self.held = ranks.zip(0..).map(|((rank, id), at)| (rank, held(id, at))).collect();
+        (0..n).map(label_of).collect()
+    }
+
+    fn insert(&mut self, rank: K, id: u32, moved: &mut Vec<(u32, u32)>) -> u32 {
+        let Self { held: labels, came } = self;
         *came = came.wrapping_add(1);
         let came = *came;
         let before: Near = nearest(labels.range(..&rank).rev());
@@ -159,21 +232,9 @@ impl Order {
         moved.swap_remove(at).1
     }
 
-    /// Forgets a row; gives its rule, if it has one.
-    pub(super) fn remove(&mut self, rank: &Rank) -> Option<u32> {
-        match self {
-            Self::Direct { descending, ty, ids } => ids.remove(&direct(rank, *descending, *ty)),
-            Self::Labels(labels, _) => labels.remove(rank).map(|held| held.id),
-        }
+    fn remove(&mut self, rank: &K) -> Option<u32> {
+        self.held.remove(rank).map(|held| held.id)
     }
-}
-
-/// The label of a row whose rank is one.
-fn direct(rank: &Rank, descending: bool, ty: Type) -> u32 {
-    let by = if descending { !rank.by } else { rank.by };
-    // Of signed numbers, `ordered` has put the least of 64 bits to 0.
-    let by = if ty.is_signed() { by.wrapping_sub((1 << 63) - (1 << 31)) } else { by } as u32;
-    if descending { !by } else { by }
 }
 
 /// Rows that come one after the other.
@@ -188,7 +249,7 @@ enum Run {
 /// Neighbours on one side, the nearest first.
 type Near = [Option<Labelled>; RUN];
 
-fn nearest<'l>(mut from: impl Iterator<Item = (&'l Rank, &'l Labelled)>) -> Near {
+fn nearest<'l, K: 'l>(mut from: impl Iterator<Item = (&'l K, &'l Labelled)>) -> Near {
     core::array::from_fn(|_| from.next().map(|(_, held)| *held))
 }
 
@@ -201,9 +262,9 @@ fn ends_run(side: &Near, other: &Near) -> bool {
 
 /// Spreads the labels of the least span around `near` that is not too full; each rule with its new label goes to
 /// `moved`.
-fn spread(
-    labels: &mut BTreeMap<Rank, Labelled>,
-    rank: &Rank,
+fn spread<K: Ord + Clone>(
+    labels: &mut BTreeMap<K, Labelled>,
+    rank: &K,
     near: u32,
     run: Option<Run>,
     moved: &mut Vec<(u32, u32)>,
@@ -243,25 +304,20 @@ mod tests {
     use super::*;
     use crate::hash;
 
-    fn rank(by: u64) -> Rank {
-        Rank { is_null: false, by, word: 0, key: None }
-    }
-
     /// Inserts numbers in an order, and holds that labels are in theirs; gives how many were moved.
     fn order_of(numbers: impl Iterator<Item = u64>) -> usize {
-        let mut order = Order::Labels(BTreeMap::new(), 0);
+        let mut labels = Labels::default();
         let mut by_id = BTreeMap::new();
         let mut n_moved = 0;
         for (id, by) in (0..).zip(numbers) {
             let mut moved = Vec::new();
-            let label = order.insert(rank(by), id, &mut moved);
+            let label = labels.insert(by, id, &mut moved);
             by_id.insert(id, label);
             n_moved += moved.len();
             by_id.extend(moved);
         }
-        let Order::Labels(labels, _) = &order else { panic!("these are labels") };
         let mut last = None;
-        for Labelled { label, id, .. } in labels.values() {
+        for Labelled { label, id, .. } in labels.held.values() {
             assert!(last < Some(*label), "labels are in the order of ranks");
             assert_eq!(by_id[id], *label, "who is moved is told");
             last = Some(*label);

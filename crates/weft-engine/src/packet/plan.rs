@@ -89,6 +89,17 @@ impl PacketPlan {
         self.ports.iter().position(|port| port == name).map(|at| at as u16)
     }
 
+    /// Has code alone, for [`PacketEngine::take_code`](super::PacketEngine::take_code): rules that a plan holds on to
+    /// are copied, all of them, when the next of them changes.
+    ///
+    /// # Panics
+    /// If somebody else has one of the chains.
+    pub fn forget_state(&mut self) {
+        for chain in &mut self.chains {
+            Arc::get_mut(chain).expect("nobody else has it yet").state = Bound::default();
+        }
+    }
+
     /// The chains of a port, and how many of its frames may be parsed before the first of them passes its chain: one,
     /// if a condition looks at state that a pass may change.
     pub(super) fn ways(&self, port: u16) -> (Vec<u16>, usize) {

@@ -81,7 +81,8 @@ impl Rig {
     ) -> Arc<PacketPlan> {
         let mut staged = self.store.stage();
         staged.keep_rows();
-        let plan = self.build(&mut staged, backend, chains);
+        let mut plan = self.build(&mut staged, backend, chains);
+        Arc::get_mut(&mut plan).expect("nobody else has it").forget_state();
         self.store.note_coded();
         plan
     }

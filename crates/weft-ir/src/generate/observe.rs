@@ -221,7 +221,7 @@ impl World {
         }
         let mut row = table.find_values(&change.row[..1], Time(0));
         if row.is_some() {
-            matchers.iter_mut().for_each(|matcher| matcher.remove(row));
+            matchers.iter_mut().for_each(|matcher| matcher.remove(&[row]));
         }
         match (change.is_there, row.is_some()) {
             (true, true) => table.set_values(row, &change.row),
@@ -236,7 +236,7 @@ impl World {
             }
         }
         for (at, matcher) in matchers.iter_mut().enumerate() {
-            if row.is_some() && matcher.insert(row).is_err() {
+            if row.is_some() && matcher.insert(&[row]).is_err() {
                 *matcher = anew(at);
             }
             if change.is_built {

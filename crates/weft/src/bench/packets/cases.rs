@@ -197,7 +197,8 @@ impl Case {
         let backend = Together::new(Arc::new(Jit::new().map_err(|why| why.to_string())?));
         let mut staged = store.stage();
         staged.keep_rows();
-        let plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(told)?;
+        let mut plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(told)?;
+        plan.forget_state();
         store.note_coded();
         Ok(Arc::new(plan))
     }
