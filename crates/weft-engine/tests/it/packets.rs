@@ -123,6 +123,19 @@ impl Watch for Seen {
     }
 }
 
+impl Seen {
+    /// What may be held against others: a frame that is lost since a value does not fit has those that were written by
+    /// then, and code writes them in another order.
+    fn settled(&self) -> Vec<(&str, &[u8])> {
+        let mut all = Vec::with_capacity(self.0.len());
+        for (fate, bytes) in &self.0 {
+            let is_unfit = fate.ends_with("a new value does not fit its field");
+            all.push((fate.as_str(), if is_unfit { &[][..] } else { bytes }));
+        }
+        all
+    }
+}
+
 /// Frames that leave: port, mark, bytes.
 pub(crate) type Left = Vec<(u16, u64, Vec<u8>)>;
 
@@ -1105,7 +1118,11 @@ fn compiled_chains_do_to_frames_what_interpreted_ones_do() {
         let [mut by_interp, mut by_jit] = [Seen::default(), Seen::default()];
         let interpreted = observe(&Interp, Some(&mut by_interp));
         let compiled = observe(&jit, Some(&mut by_jit));
-        assert_eq!(by_interp.0, by_jit.0, "seed {seed}: fates");
+        let fates = [&by_interp, &by_jit].map(|seen| seen.settled());
+        if let Some((a, b)) = fates[0].iter().zip(&fates[1]).find(|(a, b)| a != b) {
+            panic!("seed {seed}: {a:?} when interpreted, {b:?} when compiled");
+        }
+        assert_eq!(fates[0].len(), fates[1].len(), "seed {seed}: all frames meet their fate");
         for (compiled, how) in [(compiled, "watched"), (observe(&jit, None), "not watched")] {
             assert_eq!(interpreted.0, compiled.0, "seed {seed}, {how}: frames");
             assert_eq!(interpreted.1, compiled.1, "seed {seed}, {how}: rows");
