@@ -6,6 +6,10 @@
 
 use crate::abi::{CodeId, State};
 
+/// Tables and matchers of more bytes than this are farther away than a core's own cache: to look ahead in others costs
+/// more than it spares.
+pub const FAR_BYTES: usize = 256 << 10;
+
 /// The notes of the tuples of a batch: for each the same number of words, whose meaning is the code's own.
 #[derive(Debug, Default)]
 pub struct Notes {

@@ -189,8 +189,8 @@ struct Match {
     spare: Option<Arc<Matcher>>,
     /// A program of the update that is staged has it.
     is_bound: bool,
-    /// The packing and the ways of the matcher that code was made for.
-    coded: (u64, u64),
+    /// The packing and the ways of the matcher that code was made for, and whether it was far.
+    coded: (u64, u64, bool),
 }
 
 impl Change {
@@ -471,7 +471,7 @@ impl Filled {
                 (now, Some(Arc::new(spare)))
             }
         };
-        let (now, coded) = (Arc::new(now), (0, 0));
+        let (now, coded) = (Arc::new(now), (0, 0, false));
         let mut matched = Match { spec: spec.clone(), now: Arc::clone(&now), spare, is_bound: true, coded };
         matched.note_coded();
         self.matches.push(matched);
@@ -572,13 +572,15 @@ impl Filled {
 
 impl Match {
     fn note_coded(&mut self) {
-        self.coded = (self.now.packing(), self.now.ways());
+        self.coded = (self.now.packing(), self.now.ways(), self.now.is_far());
     }
 
     /// Whether code would find rows sooner if it were made anew.
     fn is_outdated(&self) -> bool {
-        let (packing, ways) = self.coded;
-        self.now.packing() != packing || (self.now.ways() != NO_WAYS && self.now.ways() != ways)
+        let (packing, ways, is_far) = self.coded;
+        let has_other_ways = self.now.ways() != NO_WAYS && self.now.ways() != ways;
+        // Code for many rows does for few.
+        self.now.packing() != packing || has_other_ways || (self.now.is_far() && !is_far)
     }
 }
 

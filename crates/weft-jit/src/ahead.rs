@@ -7,13 +7,11 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Acquire;
 use std::sync::Arc;
 use weft_core::abi::State;
+use weft_core::ahead::FAR_BYTES;
 use weft_core::classify::WORDS_MAX;
 use weft_core::matching::{Found, Matcher};
 use weft_core::table::Table;
 
-/// Tables and matchers of fewer bytes than this are in a core's own cache, and left to the pass: to look ahead costs
-/// more there than it spares.
-const BYTES_MIN: usize = 256 << 10;
 /// Tuples whose matches are looked for side by side.
 const AT_ONCE: usize = 64;
 /// Bytes of a line of memory.
@@ -117,8 +115,8 @@ impl Asks {
     }
 
     fn worth_it(&self, state: &State) -> impl Iterator<Item = Ask> {
-        let is_it = |bytes: usize| self.is_always_asked || bytes > BYTES_MIN;
-        self.asks.iter().copied().filter(move |ask| ask.bytes(state).is_some_and(is_it))
+        let asks = self.asks.iter().copied();
+        asks.filter(move |ask| ask.is_right(state) && (self.is_always_asked || ask.is_far(state)))
     }
 
     /// Makes the look-ups of these notes, all of a kind side by side, and notes what is found. Those of tables that are
@@ -213,17 +211,22 @@ impl Asks {
 }
 
 impl Ask {
-    /// How much memory there is of what is asked; None where keys are made in another way than code makes them.
-    fn bytes(&self, state: &State) -> Option<usize> {
+    /// Whether keys are made as code makes them.
+    fn is_right(&self, state: &State) -> bool {
+        match *self {
+            Self::Find { .. } => true,
+            Self::Match { matcher, packing, .. } => state.matchers[usize::from(matcher)].packing() == packing,
+        }
+    }
+
+    /// Whether what is asked is farther away than a core's own cache.
+    fn is_far(&self, state: &State) -> bool {
         match *self {
             Self::Find { table, .. } => {
                 let table: &Table = &state.tables[usize::from(table)];
-                Some(table.len() as usize * table.row_near_bytes())
+                table.len() as usize * table.row_near_bytes() > FAR_BYTES
             }
-            Self::Match { matcher, packing, .. } => {
-                let matcher = &state.matchers[usize::from(matcher)];
-                (matcher.packing() == packing).then(|| matcher.bytes())
-            }
+            Self::Match { matcher, .. } => state.matchers[usize::from(matcher)].is_far(),
         }
     }
 }

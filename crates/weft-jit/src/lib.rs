@@ -133,11 +133,12 @@ impl Jit {
         let shape = Shape::of(chain, event, state)?;
         let Self { isa, vec_words, .. } = self;
         let target = isa.frontend_config();
-        let mut plan = Plan { chain, event, state, isa, vec_words: *vec_words, target, asks: Vec::new() };
-        let looks_ahead = event == Event::Request && (self.always_looks_ahead || chain.frames.is_some());
+        let (vec_words, always_looks_ahead) = (*vec_words, self.always_looks_ahead);
+        let mut plan =
+            Plan { chain, event, state, isa, vec_words, target, always_looks_ahead, asks: Vec::new() };
+        let looks_ahead = event == Event::Request && (always_looks_ahead || chain.frames.is_some());
         let asks_tables = !(shape.tables.is_empty() && shape.matches.is_empty());
-        let ahead =
-            (looks_ahead && asks_tables).then(|| Ahead::compile(isa, &mut plan, self.always_looks_ahead));
+        let ahead = (looks_ahead && asks_tables).then(|| Ahead::compile(isa, &mut plan));
         let ahead = ahead.transpose()?.flatten();
         let translate = |builder: FunctionBuilder<'_>| translate::translate(&plan, builder);
         let (code, constants) = WORKSPACE.with_borrow_mut(|workspace| workspace.code(isa, translate))?;
@@ -291,14 +292,10 @@ struct Ahead {
 
 impl Ahead {
     /// None if there is nothing to look ahead for. What is asked becomes part of the plan.
-    fn compile(
-        isa: &OwnedTargetIsa,
-        plan: &mut Plan<'_>,
-        is_always_asked: bool,
-    ) -> Result<Option<Self>, Unsupported> {
+    fn compile(isa: &OwnedTargetIsa, plan: &mut Plan<'_>) -> Result<Option<Self>, Unsupported> {
         WORKSPACE.with_borrow_mut(|workspace| {
             let (constants, each) = workspace.translate(|builder| translate::look_ahead(plan, builder))?;
-            let asks = Asks::all(&each, is_always_asked);
+            let asks = Asks::all(&each, plan.always_looks_ahead);
             plan.asks = each;
             if asks.words == 0 {
                 return Ok(None);

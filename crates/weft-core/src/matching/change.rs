@@ -47,7 +47,7 @@ impl Matcher {
     /// # Errors
     /// [`Reshape`]; a matcher of the rows as they are now is to be made then.
     pub fn insert(&mut self, rows: &[Row]) -> Result<(), Reshape> {
-        let Self { table, columns, codecs, classifier, rows: held, changes, ways } = self;
+        let Self { table, columns, codecs, classifier, rows: held, changes, ways, .. } = self;
         let changes = changes.as_deref_mut().ok_or(Reshape)?;
         let cell = |row: Row, column: u16| cell(table, row, columns[usize::from(column)]);
         if !rows.iter().all(|row| codecs.iter_mut().all(|codec| codec.admit(*row, &cell))) {
@@ -97,6 +97,7 @@ impl Matcher {
         if self.classifier.trie().is_some() {
             self.see_ways();
         }
+        self.see_how_far();
     }
 
     /// The same over another table with the same rows: `same` gives the row there for one here. What is built is
@@ -152,6 +153,7 @@ impl Matcher {
     pub fn adopt(&mut self, built: Built) -> Result<(), Outdated> {
         self.classifier.adopt(built)?;
         self.see_ways();
+        self.see_how_far();
         Ok(())
     }
 }

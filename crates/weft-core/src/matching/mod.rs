@@ -18,6 +18,7 @@ mod order;
 #[cfg(test)]
 mod tests;
 
+use crate::ahead::FAR_BYTES;
 use crate::classify::{
     Classifier, Description, FIELDS_MAX, FieldSpec, Layout, NOTHING, RULES_MAX, Rule, WORDS_MAX,
 };
@@ -167,6 +168,7 @@ pub struct Matcher {
     /// None: it takes no changes, and the best row is the first.
     changes: Option<Box<Changes>>,
     ways: Ways,
+    is_far: bool,
 }
 
 /// A row that a match found, and where it is.
@@ -237,8 +239,10 @@ impl Matcher {
         let classifier = Classifier::compiled(&fields, rules).expect("fields are made so that the rows fit");
         let rows = rows.into_iter().map(|row| found(table, row)).collect();
         let table = Arc::clone(table);
-        let mut matcher = Self { table, columns, codecs, classifier, rows, changes, ways: Ways::default() };
+        let ways = Ways::default();
+        let mut matcher = Self { table, columns, codecs, classifier, rows, changes, ways, is_far: false };
         matcher.see_ways();
+        matcher.see_how_far();
         Ok(matcher)
     }
 
@@ -283,9 +287,14 @@ impl Matcher {
         }
     }
 
-    /// Bytes that a match may read of, but for the rows.
-    pub fn bytes(&self) -> usize {
-        self.classifier.structure_bytes() + size_of_val(&self.rows[..])
+    /// Whether a match may read of more than [`FAR_BYTES`], but for the rows.
+    #[inline(always)]
+    pub fn is_far(&self) -> bool {
+        self.is_far
+    }
+
+    fn see_how_far(&mut self) {
+        self.is_far = self.classifier.structure_bytes() + size_of_val(&self.rows[..]) > FAR_BYTES;
     }
 
     /// Sets the bits of one part of a key, which are zero before.

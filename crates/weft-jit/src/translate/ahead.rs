@@ -14,6 +14,7 @@ use crate::frame::arc_offset;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::types::I64;
+use weft_core::ahead::FAR_BYTES;
 use weft_core::matching::near::Way;
 use weft_core::table::near::NearKey;
 use weft_ir::backend::Unsupported;
@@ -309,7 +310,13 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// Notes the hash of a key and where its slots are, if it is one that code looks for itself.
     fn note_find(&mut self, table: TableId, key: Value, asks: &mut Asks) -> Result<(), Unsupported> {
-        let held = &self.segment.plan.state.tables[usize::from(table.0)];
+        let plan = self.segment.plan;
+        let held = &plan.state.tables[usize::from(table.0)];
+        // It may have few rows now, and many when it has learned more.
+        let may_be_far = held.max_rows() as usize * held.row_near_bytes() > FAR_BYTES;
+        if !may_be_far && !plan.always_looks_ahead {
+            return Ok(());
+        }
         let (near, offset) = (held.near(), arc_offset(held) as i32);
         let skip = self.segment.builder.create_block();
         let hash = match (near.key, self.ty(key)) {
@@ -344,9 +351,11 @@ impl PartTranslator<'_, '_, '_, '_> {
         keys: &[(Value, Option<Value>)],
         asks: &mut Asks,
     ) -> Result<(), Unsupported> {
-        let matcher = &self.segment.plan.state.matchers[usize::from(id.0)];
-        // What is in vectors is small.
-        if matches!(matcher.way(), Some(Way::Chunks(_) | Way::Few(_))) {
+        let plan = self.segment.plan;
+        let matcher = &plan.state.matchers[usize::from(id.0)];
+        // Code is made anew when its rows have become many. What is in vectors is small.
+        let is_near = !matcher.is_far() && !plan.always_looks_ahead;
+        if is_near || matches!(matcher.way(), Some(Way::Chunks(_) | Way::Few(_))) {
             return Ok(());
         }
         let n_words = matcher.key_words();

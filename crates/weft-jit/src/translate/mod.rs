@@ -78,6 +78,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) isa: &'a OwnedTargetIsa,
     pub(crate) vec_words: VecWords,
     pub(crate) target: TargetFrontendConfig,
+    /// Code looks ahead whatever the sizes of tables are.
+    pub(crate) always_looks_ahead: bool,
     /// What is noted of a tuple for each part by code that looks ahead.
     pub(crate) asks: Vec<Asks>,
 }
