@@ -72,6 +72,11 @@ impl<T> Timers<T> {
         TimerKey { index, generation: self.entries[index as usize].generation }
     }
 
+    /// What the timers that are set are for.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
+        self.entries.iter().filter_map(|entry| entry.what.as_ref())
+    }
+
     /// Cancels a timer; a stale key is ignored.
     pub(crate) fn cancel(&mut self, key: TimerKey) {
         let Some(entry) = self.entries.get(key.index as usize) else { return };

@@ -450,6 +450,14 @@ impl PacketEngine {
         self.timers.next().into_iter().chain(others).min()
     }
 
+    /// When the next `ON EVERY` is due, or a frame that waits leaves: all else that [`PacketEngine::poll_timeout`] asks
+    /// for may come late, and is done all the same.
+    pub fn poll_every(&self) -> Option<Time> {
+        let due = |timer: &Timer| if let Timer::Every { due, .. } = timer { Some(*due) } else { None };
+        let others = self.exits.poll_timeout().into_iter().chain(self.fragments.poll_timeout());
+        self.timers.all().filter_map(due).chain(others).min()
+    }
+
     /// Time has passed: delayed frames leave, `ON EVERY`, `ON TIMEOUT` and `ON EVICT` run.
     pub fn handle_timeout(&mut self, now: Time) {
         self.exits.handle_timeout(now);

@@ -947,6 +947,44 @@ CREATE CHAIN edge ON PORT wan -> lan AS flows; END;
     assert!(told.to_string().contains("[[1000]]"), "{told}");
 }
 
+/// What looks for rows that have left their tables is due much more often than what people write: it would take the
+/// place of that in a long gap.
+#[test]
+fn what_runs_in_a_gap_is_not_less_where_handlers_wait_for_rows() {
+    let folder = Folder::new();
+    let path = folder.0.join("in.pcap");
+    let handlers = "ON EVICT OF flows UPSERT told KEY (1) SET n = n + 1;
+  ON TIMEOUT OF flows UPSERT told KEY (2) SET n = n + 1;";
+    let told = |seconds: i64, handlers: &str| {
+        capture_at(&path, [(0, packet(64, 2_000)), (seconds * 1_000, packet(64, 2_001))]);
+        let text = format!(
+            "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON memory;
+CREATE PORT lan ON memory;
+CREATE ELEMENT ticks ON udp AS
+  TABLE flows (port U16 PRIMARY KEY) TTL '3 s' MAX 100 ROWS EVICT OLDEST;
+  TABLE told (what U64 PRIMARY KEY, n U64 = 0) MAX 10 ROWS EVICT REJECT;
+  ON PACKET UPSERT flows KEY (udp.dst_port);
+  ON EVERY '500 ms' UPSERT told KEY (0) SET n = n + 1;
+  {handlers}
+END;
+CREATE CHAIN edge ON PORT wan -> lan AS ticks; END;
+"
+        );
+        let program = folder.write("edge.weft", &text);
+        told_of(&folder, &program, &path, &["--query", "SELECT what, n FROM edge.ticks.told ORDER BY what"])
+            .to_string()
+    };
+    // What is due when the last packet comes runs behind it.
+    for (seconds, ticks) in [(60, 119), (600, 1_199), (3_600, 7_199)] {
+        let told = told(seconds, handlers);
+        assert!(told.contains(&format!("[[0,{ticks}],[2,1]]")), "{seconds} s: {told}");
+    }
+    // Beyond 10,000 the rest is one, whoever waits.
+    let [with, without] = [handlers, ""].map(|handlers| told(36_000, handlers));
+    assert!(with.contains("[[0,10001],[2,1]]") && without.contains("[[0,10001]]"), "{with} {without}");
+}
+
 /// If this failed, one fragment whose first is not in a capture would have all that a chain knows forgotten at its end.
 #[test]
 fn fragments_that_wait_at_the_end_do_not_move_the_clock() {

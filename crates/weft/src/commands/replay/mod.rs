@@ -38,7 +38,8 @@ use weft_lang::diagnostic::render_all;
 use weft_lang::hir::{Network, Port, PortKind};
 use weft_lang::source::SourceMap;
 
-/// Timers that are caught up with one by one between two packets; what lies beyond in a longer gap happens at once.
+/// How often ON EVERY runs between two packets, at most, and how often it is looked beside for rows that have left their
+/// tables; what lies beyond in a longer gap happens at once.
 const CATCH_UP_MAX: usize = 10_000;
 /// Packets of so much time of the capture do not see what the first of them has told a table of rules: a running node
 /// takes as long to do it.
@@ -322,11 +323,21 @@ impl<'a, 'n> Replay<'a, 'n> {
         if let Some(tables) = self.tables.as_mut().filter(|rows| rows.look_at.is_some_and(|at| at <= now)) {
             tables.age(now, engine);
         }
+        let mut left = [CATCH_UP_MAX; 2];
         // Where time ends, what is to come again is always due.
-        for nth in 0..2 * CATCH_UP_MAX {
+        for _ in 0..4 * CATCH_UP_MAX {
             let engine = self.engine.as_mut().expect("it has begun");
             let Some(at) = engine.poll_timeout().filter(|at| *at <= now) else { break };
-            engine.handle_timeout(if nth < CATCH_UP_MAX { at } else { now });
+            let every = engine.poll_every().filter(|every| *every <= now);
+            let is_every = every.is_some_and(|every| every < at);
+            let left = &mut left[usize::from(is_every)];
+            let to = match every {
+                _ if *left > 0 => at,
+                Some(every) if !is_every => every.max(at),
+                _ => now,
+            };
+            *left = left.saturating_sub(1);
+            engine.handle_timeout(to);
             self.send()?;
         }
         Ok(())
