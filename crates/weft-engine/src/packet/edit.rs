@@ -31,6 +31,13 @@ pub(super) struct Edits<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unfit;
 
+/// A change that was not made, for which the frame is of no use now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Undone {
+    pub(super) why: Lost,
+    pub(super) change: EditTarget,
+}
+
 /// A change of bytes as the internet checksum sees it: the sum of what is new and of the complement of what was there.
 #[derive(Clone, Copy)]
 pub(super) struct Delta {
@@ -42,7 +49,7 @@ pub(super) struct Delta {
 /// Makes all changes that a pass has left, in their order.
 ///
 /// # Errors
-/// Why the frame is of no use now.
+/// Which change was not made, and why.
 #[inline(never)]
 pub(super) fn make_all(
     changes: (&[Option<Store>], &[ReshapeDecl]),
@@ -51,14 +58,13 @@ pub(super) fn make_all(
     outcome: &Outcome,
     frame: &mut Frame,
     pool: &mut Pool,
-) -> Result<(), Lost> {
+) -> Result<(), Undone> {
     // What most tunnels do is nothing but that.
     let (layer, rest) = popped_first(&outcome.edits, changes.1);
-    if let Some((stacks, values)) = only_push(rest, changes.1) {
-        if let Some(layer) = layer {
-            pop_to(layer, slots, frame, pool)?;
-        }
-        return push(stacks, values, outcome, frame, pool);
+    if let Some((change, stacks, values)) = only_push(rest, changes.1) {
+        let popped = layer.map_or(Ok(()), |layer| pop_to(layer, slots, frame, pool));
+        let pushed = popped.and_then(|()| push(stacks, values, outcome, frame, pool));
+        return pushed.map_err(|why| Undone { why, change });
     }
     Edits::new(changes, slots, present, outcome).make(outcome.edits.len(), frame, pool)
 }
@@ -78,12 +84,15 @@ fn popped_first<'e>(edits: &'e [Edit], reshapes: &[ReshapeDecl]) -> (Option<u16>
 
 /// The headers that a pass puts on in front of its frame, and their values, if that is all that it has left.
 #[inline]
-fn only_push<'e, 'r>(edits: &'e [Edit], reshapes: &'r [ReshapeDecl]) -> Option<(&'r [Stack], &'e [Edit])> {
+fn only_push<'e, 'r>(
+    edits: &'e [Edit],
+    reshapes: &'r [ReshapeDecl],
+) -> Option<(EditTarget, &'r [Stack], &'e [Edit])> {
     let (last, values) = edits.split_last()?;
     let EditTarget::Reshape(id) = last.target else { return None };
     let Reshape::Push { behind: None, stacks } = &reshapes.get(usize::from(id))?.what else { return None };
     // Its values stand right in front of it.
-    (stacks.first()?.values.len() == values.len()).then_some((stacks, values))
+    (stacks.first()?.values.len() == values.len()).then_some((last.target, stacks, values))
 }
 
 impl<'a> Edits<'a> {
@@ -104,15 +113,16 @@ impl<'a> Edits<'a> {
     /// stays away.
     ///
     /// # Errors
-    /// Why the frame is of no use now; the changes before are made.
-    pub(super) fn make(&mut self, n: usize, frame: &mut Frame, pool: &mut Pool) -> Result<(), Lost> {
+    /// Which change was not made, and why; those before are made.
+    pub(super) fn make(&mut self, n: usize, frame: &mut Frame, pool: &mut Pool) -> Result<(), Undone> {
         let mut rest = self.outcome.edits.get(self.written..n).unwrap_or_default();
         self.written = n.max(self.written);
         while let Some(edit) = rest.first() {
             let taken = match edit.target {
                 EditTarget::Input(id) => {
                     let partial = frame.meta.offload.checksum.partial_at();
-                    self.set(id, edit.value, partial, pool.bytes_mut(frame))?;
+                    let done = self.set(id, edit.value, partial, pool.bytes_mut(frame));
+                    done.map_err(|Unfit| Undone { why: Lost::Unfit, change: edit.target })?;
                     1
                 }
                 EditTarget::Part(_) | EditTarget::Reshape(_) => self.reshape(rest, frame, pool)?,
@@ -124,7 +134,7 @@ impl<'a> Edits<'a> {
     }
 
     /// Makes the change of structure that these edits begin with: its values, and then what it is. How many they are.
-    fn reshape(&mut self, edits: &[Edit], frame: &mut Frame, pool: &mut Pool) -> Result<usize, Lost> {
+    fn reshape(&mut self, edits: &[Edit], frame: &mut Frame, pool: &mut Pool) -> Result<usize, Undone> {
         let is_part = |edit: &&Edit| matches!(edit.target, EditTarget::Part(_));
         let parts = edits.iter().take_while(is_part).count();
         if let Some(EditTarget::Reshape(id)) = edits.get(parts).map(|edit| edit.target)
@@ -136,7 +146,8 @@ impl<'a> Edits<'a> {
                 self.bare = Bare::take_off(pseudo, *layer, (self.slots, self.present), frame, pool);
             }
             let bytes = frame.len();
-            reshape(&decl.what, &edits[..parts], self.outcome, self.slots, frame, pool)?;
+            let done = reshape(&decl.what, &edits[..parts], self.outcome, self.slots, frame, pool);
+            done.map_err(|why| Undone { why, change: EditTarget::Reshape(id) })?;
             if let Some(bare) = self.bare
                 && let Reshape::Push { behind: None, stacks } = &decl.what
             {

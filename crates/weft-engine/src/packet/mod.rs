@@ -37,7 +37,7 @@ use crate::rules::Swap;
 use crate::sinks::Batch;
 use crate::timers::Timers;
 use core::fmt;
-use edit::Edits;
+use edit::{Edits, Undone};
 use exits::{Exits, Target};
 use fragments::{Begins, Followed, Fragment, Fragments, GivenUp};
 use live::{Arrived, Ends, Finds, Found, Live, Said};
@@ -236,8 +236,16 @@ impl Leaving<'_> {
             Left::Edited(exit) if frame.meta.offload.gso.is_none() && !code.fragments => {
                 let changes = (&*code.stores, &*self.chain.program.reshapes);
                 let slots = &cx.slots[..code.inputs];
-                let made = edit::make_all(changes, slots, cx.present, cx.out, frame, pool);
-                made.map_or_else(Exit::Lost, |()| exit)
+                match edit::make_all(changes, slots, cx.present, cx.out, frame, pool) {
+                    Ok(()) => exit,
+                    Err(undone) => match self.chain.unfit_at(undone, cx.out.element) {
+                        Some((element, line)) => {
+                            self.ends.count(element, line, How::Unfit);
+                            Exit::Ended
+                        }
+                        None => Exit::Lost(undone.why),
+                    },
+                }
             }
             Left::Edited(_) | Left::More => return false,
         };
@@ -930,7 +938,7 @@ impl PacketEngine {
         }
         match self.carry_out(pass, present, &mut frame, pool) {
             Ok(()) => self.give_verdict(pass, frame, pool, watch),
-            Err(reason) => self.lose(reason, frame, pool, watch),
+            Err(undone) => self.give_up(pass, undone, frame, pool, watch),
         }
     }
 
@@ -951,14 +959,14 @@ impl PacketEngine {
     /// changes.
     ///
     /// # Errors
-    /// Why the frame, or a copy of it, is of no use now.
+    /// Which change of the frame, or of a copy of it, was not made, and why.
     fn carry_out(
         &mut self,
         pass: Pass,
         present: u64,
         frame: &mut Frame,
         pool: &mut Pool,
-    ) -> Result<(), Lost> {
+    ) -> Result<(), Undone> {
         self.keep_rows(pass.at);
         let (outcome, now) = (&self.outcome, self.now);
         let chain = &*self.live[pass.at].chain;
@@ -1038,6 +1046,18 @@ impl PacketEngine {
                 let others = live.chain.other_ports(pass.port);
                 self.exits.leave_by_all(others, self.now, outcome.delay, frame, pool);
             }
+        }
+    }
+
+    /// A change of a frame was not made: its element has ended it, if it is known which.
+    #[cold]
+    fn give_up(&mut self, pass: Pass, undone: Undone, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
+        match self.live[pass.at].chain.unfit_at(undone, self.outcome.element) {
+            Some((element, line)) => {
+                (self.outcome.element, self.outcome.line) = (element, line);
+                self.end(pass, How::Unfit, frame, pool, watch);
+            }
+            None => self.lose(undone.why, frame, pool, watch),
         }
     }
 

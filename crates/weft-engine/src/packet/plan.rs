@@ -3,18 +3,23 @@
 //! As [`crate::plan`] for calls: a [`PacketPlan`] never changes, and a hot update publishes the next one between two
 //! batches.
 
+use super::edit::Undone;
 use super::fragments::Begins;
 use super::group::GroupPlan;
 use super::link::LinkPlan;
 use super::live::{Code, begins};
 use super::reader::Reader;
+use super::stats::Lost;
 use crate::plan::ChainError;
 use crate::state::{Bound, Staged};
 use core::iter;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use weft_core::Interval;
+use weft_core::abi::EditTarget;
 use weft_core::frame::BATCH_MAX;
 use weft_ir::backend::{Backend, Program, Unsupported};
+use weft_ir::ir::Op;
 use weft_ir::program::{ChainProgram, Departs, Event};
 
 /// Ports of one plan.
@@ -127,6 +132,24 @@ impl PacketPlan {
 }
 
 impl PacketChain {
+    /// The element and the line of the statement that has asked for a change whose value does not fit, where all
+    /// elements from that with this index on have not passed; None for other reasons, and where several may have.
+    pub(super) fn unfit_at(&self, undone: Undone, last: u16) -> Option<(u16, u32)> {
+        let is_it = |op: &Op| match (op, undone.change) {
+            (Op::SetInput(input, _), EditTarget::Input(of)) => input.0 == of,
+            (Op::Reshape(reshape, _), EditTarget::Reshape(of)) => reshape.0 == of,
+            _ => false,
+        };
+        let mut parts = self.program.parts(Event::Request);
+        parts.retain(|part| undone.why == Lost::Unfit && part.element <= last);
+        let places = parts.iter().flat_map(|part| {
+            let insts = part.function.blocks.iter().flat_map(|block| &block.insts);
+            insts.filter(|inst| is_it(&inst.op)).map(|inst| (part.element, inst.line))
+        });
+        let mut places = places.collect::<BTreeSet<_>>().into_iter();
+        places.next().filter(|_| places.next().is_none())
+    }
+
     /// Binds a chain to the state of an update and compiles it.
     ///
     /// # Errors

@@ -168,8 +168,8 @@ impl PacketEngine {
             if self.is_to_be_cut(pass, &frame, pool) || self.fragments_to(pass).is_some() {
                 return self.go_on_in_parts(now, way, frame, pool, watch);
             }
-            if let Err(reason) = self.carry_out(pass, way.present, &mut frame, pool) {
-                return self.lose(reason, frame, pool, watch);
+            if let Err(undone) = self.carry_out(pass, way.present, &mut frame, pool) {
+                return self.give_up(pass, undone, frame, pool, watch);
             }
             if !self.goes_on(&mut way) {
                 return self.give_verdict(pass, frame, pool, watch);
@@ -236,7 +236,7 @@ impl PacketEngine {
             match (self.carry_out(pass, present, &mut segment, pool), to) {
                 (Ok(()), None) => changed.push(segment),
                 (Ok(()), Some(to)) => self.fragment(pass, to, segment, &mut changed, pool, watch),
-                (Err(reason), _) => self.lose(reason, segment, pool, watch),
+                (Err(undone), _) => self.give_up(pass, undone, segment, pool, watch),
             }
         }
         self.segments = segments;

@@ -82,6 +82,8 @@ pub enum How {
     Replied,
     /// REDIRECT to a port that there is not.
     NoSuchPort,
+    /// It gave a field a value that has no room there.
+    Unfit,
     /// It failed.
     Failed(Fault),
 }
@@ -105,7 +107,7 @@ pub enum Lost {
     /// [`super::HELD_MAX`] frames wait for the end of their DELAY.
     HeldTooMany,
     /// A new value is not as long as the bytes that it is to replace, or the frame is too long for a length of its new
-    /// headers.
+    /// headers; and several statements may be why. Where it is one, [`How::Unfit`] is of its element.
     Unfit,
     /// No buffer has room for the headers that were to be put on it.
     NoRoom,
@@ -225,6 +227,7 @@ impl fmt::Display for How {
             Self::Aborted(status) => write!(f, "abort {status}"),
             Self::Replied => f.write_str("reply"),
             Self::NoSuchPort => f.write_str("redirect to no port"),
+            Self::Unfit => f.write_str("unfit value"),
             Self::Failed(fault) => write!(f, "failed ({})", fault.name()),
         }
     }

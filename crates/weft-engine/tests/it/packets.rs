@@ -129,7 +129,7 @@ impl Seen {
     fn settled(&self) -> Vec<(&str, &[u8])> {
         let mut all = Vec::with_capacity(self.0.len());
         for (fate, bytes) in &self.0 {
-            let is_unfit = fate.ends_with("a new value does not fit its field");
+            let is_unfit = ["unfit value", "does not fit its field"].iter().any(|what| fate.contains(what));
             all.push((fate.as_str(), if is_unfit { &[][..] } else { bytes }));
         }
         all
@@ -749,6 +749,12 @@ fn a_value_of_another_length_ends_the_frame() {
     let (mut engine, mut pool) = (one(&jit(), &[element("e", body)]), pool());
     let (left, _) = run(&mut engine, &mut pool, &[packet(9)], 1);
     assert!(left.is_empty());
+    let stats = engine.stats();
+    let ends = chain_stats(&stats).ends.iter().map(|end| (&*end.element, end.how, end.n)).collect::<Vec<_>>();
+    assert_eq!((&stats.lost[..], &ends[..]), (&[][..], &[("e", How::Unfit, 1)][..]));
+    // Of two that may have done it, nobody is named.
+    let (mut engine, mut pool) = (one(&jit(), &[element("e", body), element("f", body)]), self::pool());
+    run(&mut engine, &mut pool, &[packet(9)], 1);
     assert_eq!(engine.stats().lost, [(Lost::Unfit, 1)]);
 }
 

@@ -651,7 +651,12 @@ CREATE CHAIN edge ON PORT wan -> lan AS tagged; END;
         for backend in ["jit", "interp"] {
             let told = replayed(&folder, &program, backend, &[frame(4095), frame(4096), frame(5000)]);
             assert_eq!(told["ports"][1]["out"], 1, "{change}: {told}");
-            assert_eq!(lost_in(&told, ["a new value does not fit its field"]), [2], "{change}: {told}");
+            assert_eq!(lost_in(&told, ["unfit value by tagged"]), [2], "{change}: {told}");
+            let end = &told["ended"][0];
+            assert!(
+                end["line"] == 6 && end["file"].as_str().is_some_and(|file| file.ends_with(".weft")),
+                "{told}"
+            );
         }
     }
 }
@@ -1103,12 +1108,12 @@ lan.pcapng  lan         2            -        -
 wan.pcapng  wan         4            -        -
 
 chain `out`: 2 packets
-element  seen  dropped  aborted  redirected  failed
-opens       2        -        -           -       -
+element  seen  dropped  aborted  diverted  failed
+opens       2        -        -         -       -
 
 chain `back`: 4 packets
-element  seen  dropped  aborted  redirected  failed
-closed      4        2        -           -       -
+element  seen  dropped  aborted  diverted  failed
+closed      4        2        -         -       -
 
 packets that went no further  where            packets
 drop by closed                two_ways.weft:7        2

@@ -38,8 +38,8 @@ use weft_lang::diagnostic::render_all;
 use weft_lang::hir::{Network, Port, PortKind};
 use weft_lang::source::SourceMap;
 
-/// How often ON EVERY runs between two packets, at most, and how often it is looked beside for rows that have left their
-/// tables; what lies beyond in a longer gap happens at once.
+/// How often ON EVERY runs between two packets, at most, and how often rows that have left their tables are looked for
+/// by themselves; what lies beyond in a longer gap happens at once.
 const CATCH_UP_MAX: usize = 10_000;
 /// Packets of so much time of the capture do not see what the first of them has told a table of rules: a running node
 /// takes as long to do it.

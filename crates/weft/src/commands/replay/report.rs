@@ -252,7 +252,7 @@ fn elements(chain: &PacketChainStats) -> Table {
         ("seen", Align::Right),
         ("dropped", Align::Right),
         ("aborted", Align::Right),
-        ("redirected", Align::Right),
+        ("diverted", Align::Right),
         ("failed", Align::Right),
     ]);
     for (name, c) in &chain.elements {
