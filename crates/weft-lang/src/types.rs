@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use weft_core::schema::{FieldKind, Schema};
-use weft_core::{Status, Type, Value};
+use weft_core::{Interval, Status, Type, Value};
 
 use crate::ast::TypeKind;
 
@@ -277,6 +277,30 @@ fn timestamp(text: &str) -> Option<i64> {
     i64::try_from(i128::from(minutes) * 60_000_000_000 + second_nanos).ok()
 }
 
+/// A number of nanoseconds since the epoch as programs write it: `2026-05-01 12:30:00`, with what is left of a second.
+/// They write none of before.
+pub(crate) fn timestamp_of(ns: i64) -> String {
+    if ns < 0 {
+        return format!("{} before 1970", Interval(ns.saturating_neg()));
+    }
+    let (mut days, ns) = (ns / 86_400_000_000_000, ns % 86_400_000_000_000);
+    let mut year = 1970 + days / 366;
+    while days_from_epoch(year + 1, 1, 1) <= days {
+        year += 1;
+    }
+    days -= days_from_epoch(year, 1, 1);
+    let mut month = 1;
+    while days >= days_in_month(year, month) {
+        days -= days_in_month(year, month);
+        month += 1;
+    }
+    let (minutes, rest) = (ns / 60_000_000_000, ns % 60_000_000_000);
+    let (seconds, rest) = (rest / 1_000_000_000, rest % 1_000_000_000);
+    let rest = if rest == 0 { String::new() } else { format!(".{rest:09}").trim_end_matches('0').to_owned() };
+    let (hours, minutes) = (minutes / 60, minutes % 60);
+    format!("{year}-{month:02}-{:02} {hours:02}:{minutes:02}:{seconds:02}{rest}", days + 1)
+}
+
 fn is_leap(year: i64) -> bool {
     year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
 }
@@ -372,6 +396,23 @@ mod tests {
         assert_eq!(timestamp("1970-01-01 00:00:00"), Some(0));
         assert_eq!(timestamp("2000-03-01T00:00:00Z"), Some(951_868_800_000_000_000));
         assert_eq!(timestamp("2026-02-29 00:00:00"), None);
+    }
+
+    #[test]
+    fn timestamps_are_written_as_they_are_read() {
+        // Who is told of a time would look for another.
+        for text in [
+            "1970-01-01 00:00:00",
+            "2000-02-29 23:59:59.5",
+            "2024-12-31 12:30:00.000000001",
+            "2261-03-01 00:00:01",
+        ] {
+            assert_eq!(timestamp(text).map(timestamp_of).as_deref(), Some(text));
+        }
+        for day in 0..106_000 {
+            let text = timestamp_of(day * 86_400_000_000_000);
+            assert_eq!(timestamp(&text), Some(day * 86_400_000_000_000), "{text}");
+        }
     }
 
     #[test]

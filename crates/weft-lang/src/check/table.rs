@@ -3,10 +3,11 @@
 use weft_core::limits::{KEY_BYTES_MAX, ROW_BYTES_MAX, TABLE_ROWS_MAX};
 use weft_core::{Interval, Time, Type, Value};
 
+use super::Cx;
 use super::expr::article;
+use super::fold::{self, FoldError};
 use super::question::{condition, row_of};
 use super::scope::{Scope, View};
-use super::{Cx, fold};
 use crate::ast::{self, Filler, Since, TableOptionKind};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{Element, Expr, ExprKind, Function, RowCheck, Table, TableColumn, TableLimits};
@@ -131,14 +132,21 @@ pub fn broken<'t>(table: &'t Table, row: &[Value]) -> Option<&'t RowCheck> {
 
 /// What is wrong with a row of which a condition does not hold, in words.
 pub fn breaks(table: &Table, check: &RowCheck, row: &[Value]) -> String {
-    format!("`{}` does not hold of a row of `{}`: {}", check.text, table.name, told(table, row, check))
+    let (text, name, told) = (&check.text, &table.name, told(table, row, check));
+    match fold::fold_at(&check.condition, row, Time(0)) {
+        Err(FoldError::Fault(what, _)) => {
+            format!("`{text}` has no value for a row of `{name}`, {what}: {told}")
+        }
+        _ => format!("`{text}` does not hold of a row of `{name}`: {told}"),
+    }
 }
 
-/// What a row has in the columns that a condition is about.
+/// What a row has in the columns that a condition is about, and behind them which row it is.
 fn told(table: &Table, values: &[Value], check: &RowCheck) -> String {
     let about = check.condition.params();
-    let told = about.iter().map(|at| {
-        let (column, value) = (&table.columns[*at], &values[*at]);
+    let key = (0..table.n_keys).filter(|at| !about.contains(at));
+    let told = about.iter().copied().chain(key).map(|at| {
+        let (column, value) = (&table.columns[at], &values[at]);
         format!("{} is {}", column.name, shown(column.ty, value))
     });
     told.collect::<Vec<_>>().join(", ")
@@ -149,6 +157,8 @@ fn shown(ty: Type, value: &Value) -> String {
         Value::Bytes(bytes) => format!("'{}'", ty.shown(bytes)),
         Value::Null => "NULL".to_owned(),
         Value::Bool(b) => b.to_string(),
+        Value::Int(n) if ty == Type::Timestamp => format!("'{}'", types::timestamp_of(*n)),
+        Value::Int(n) if ty == Type::Interval => format!("'{}'", Interval(*n)),
         Value::Int(n) => n.to_string(),
         Value::Float(f) => f.to_string(),
     }

@@ -28,6 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weft_core::Status;
 use weft_core::abi::Fault;
+use weft_core::table::Departure;
 use weft_ir::ir::{CallId, ColumnId, Function, InputId, NameId, SinkId, TableId, VarId};
 use weft_ir::program::{ChainProgram, Element, Event};
 
@@ -76,7 +77,7 @@ pub struct ElementEffects {
     pub response: Option<Effects>,
     pub close: Option<Effects>,
     pub every: Vec<Effects>,
-    pub timeouts: Vec<Effects>,
+    pub timeouts: Vec<(Departure, Effects)>,
 }
 
 /// What one handler may do.
@@ -244,7 +245,11 @@ fn of_element(chain: &ChainProgram, index: u16, element: &Element) -> ElementEff
         response: one(Event::Response, &handlers.response),
         close: one(Event::Close, &handlers.close),
         every: handlers.every.iter().map(|(_, function)| infer(Event::Every(0, 0), function)).collect(),
-        timeouts: handlers.timeouts.iter().map(|(_, f)| infer(Event::Timeout(0, 0), f)).collect(),
+        timeouts: handlers
+            .timeouts
+            .iter()
+            .map(|(departs, function)| (departs.why, infer(Event::Timeout(0, 0), function)))
+            .collect(),
     }
 }
 
@@ -259,7 +264,11 @@ impl ElementEffects {
         ];
         let single = single.into_iter().filter_map(|(name, effects)| Some((name, effects.as_ref()?)));
         let every = self.every.iter().map(|effects| ("every", effects));
-        single.chain(every).chain(self.timeouts.iter().map(|effects| ("expiry", effects)))
+        let timeouts = self.timeouts.iter().map(|(why, effects)| match why {
+            Departure::Expired => ("expiry", effects),
+            Departure::Evicted => ("eviction", effects),
+        });
+        single.chain(every).chain(timeouts)
     }
 }
 

@@ -45,8 +45,9 @@ pub fn repeats(
 
 /// The handlers of an element that run for calls, and whether they are of the request direction.
 fn of_calls(effects: &ChainEffects, element: usize) -> impl Iterator<Item = (bool, &Effects)> {
-    let handlers =
-        effects.elements[element].handlers().filter(|(name, _)| !matches!(*name, "every" | "expiry"));
+    let handlers = effects.elements[element]
+        .handlers()
+        .filter(|(name, _)| !matches!(*name, "every" | "expiry" | "eviction"));
     handlers.map(|(name, handler)| (matches!(name, "open" | "request"), handler))
 }
 

@@ -25,7 +25,7 @@ fn parts<'e>(chain: &ChainProgram, of: &'e ChainEffects, event: Event) -> Vec<&'
             Event::Close => &element.close,
             Event::Parse => unreachable!("a parser is not of an element"),
             Event::Every(_, nth) => return &element.every[usize::from(nth)],
-            Event::Timeout(_, nth) => return &element.timeouts[usize::from(nth)],
+            Event::Timeout(_, nth) => return &element.timeouts[usize::from(nth)].1,
         };
         handler.as_ref().expect("a part has its handler")
     };
@@ -84,7 +84,7 @@ fn check_end(of: &ChainEffects, event: Event, seen: &Observation) -> Option<Stri
         Event::Close => element.close.iter().collect(),
         Event::Parse => Vec::new(),
         Event::Every(_, nth) => vec![&element.every[usize::from(nth)]],
-        Event::Timeout(_, nth) => vec![&element.timeouts[usize::from(nth)]],
+        Event::Timeout(_, nth) => vec![&element.timeouts[usize::from(nth)].1],
     };
     if seen.verdict == Verdict::Redirect {
         let may = handlers.iter().any(|effects| effects.redirects.contains(&seen.line));
@@ -187,7 +187,8 @@ fn without(chain: &ChainProgram, forget: Forget) -> ChainEffects {
     let mut all = effects(chain);
     for element in &mut all.elements {
         let single = [&mut element.open, &mut element.request, &mut element.response, &mut element.close];
-        let timed = element.every.iter_mut().chain(&mut element.timeouts);
+        let departed = element.timeouts.iter_mut().map(|(_, effects)| effects);
+        let timed = element.every.iter_mut().chain(departed);
         single.into_iter().flatten().chain(timed).for_each(forget);
     }
     all

@@ -104,7 +104,10 @@ impl<'e> Party<'e> {
             Side::Request => effects.open.iter().chain(&effects.request).collect(),
             Side::Response => effects.response.iter().collect(),
             Side::Close => effects.close.iter().collect(),
-            Side::Every => effects.every.iter().chain(&effects.timeouts).collect(),
+            Side::Every => {
+                let departed = effects.timeouts.iter().map(|(_, effects)| effects);
+                effects.every.iter().chain(departed).collect()
+            }
             Side::Chain => Vec::new(),
         }
     }

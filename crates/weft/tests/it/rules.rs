@@ -230,13 +230,13 @@ fn rows_of_which_a_check_does_not_hold_are_refused() {
         "CREATE LISTENER front ON tcp '127.0.0.1:0';
 CREATE CLUSTER cart TO '127.0.0.1:1';
 CREATE ELEMENT nets ON rpc (who TEXT) AS
-  TABLE known (net CIDR PRIMARY KEY, bits U8, until TIMESTAMP?, CHECK (bits = prefix_bits(net)),
-    CHECK (until > '2001-01-01T00:00:00Z')) MAX 1000 ROWS FILLED BY CONTROLLER;
+  TABLE known (net CIDR PRIMARY KEY, bits U8, until TIMESTAMP?, cost U8 = 5, CHECK (bits = prefix_bits(net)),
+    CHECK (until > '2001-01-01T00:00:00Z'), CHECK (100 / cost > 1)) MAX 1000 ROWS FILLED BY CONTROLLER;
   ON REQUEST
     IF NOT EXISTS (SELECT * FROM known WHERE net = '10.0.0.0/8') THEN ABORT NOT_FOUND 'none'; END IF;
 END;
 CREATE CHAIN shop ON front -> cart AS nets (who := header.\"x-user\"); END;
-INSERT INTO shop.nets.known VALUES ('10.0.0.0/8', 8, NULL);
+INSERT INTO shop.nets.known VALUES ('10.0.0.0/8', 8, NULL, 5);
 ",
     );
     let node = Node::start(&folder, &program, &[]);
@@ -244,19 +244,23 @@ INSERT INTO shop.nets.known VALUES ('10.0.0.0/8', 8, NULL);
     let wrong = "`bits = prefix_bits(net)` does not hold of a row of `known`: bits is 7, net is '10.0.0.0/8'";
     for text in [
         "UPDATE shop.nets.known SET bits = bits - 1",
-        "INSERT OR REPLACE INTO shop.nets.known VALUES ('192.0.2.0/24', 24, NULL), ('10.0.0.0/8', 7, NULL)",
+        "INSERT OR REPLACE INTO shop.nets.known VALUES ('192.0.2.0/24', 24, NULL, 5), ('10.0.0.0/8', 7, NULL, 5)",
     ] {
         let fault = no(&["query", text]);
         assert!(fault.contains("W0432") && fault.contains(wrong), "{text}: {fault}");
     }
-    let fault = no(&["query", "INSERT INTO shop.nets.known VALUES ('::/0', 0, '2000-01-01T00:00:00Z')"]);
-    assert!(fault.contains("`until > '2001-01-01T00:00:00Z'` does not hold"), "{fault}");
+    let fault = no(&["query", "INSERT INTO shop.nets.known VALUES ('::/0', 0, '2000-01-01T00:00:00Z', 5)"]);
+    let broken = "`until > '2001-01-01T00:00:00Z'` does not hold of a row of `known`: until is '2000-01-01 00:00:00', \
+                  net is '::/0'";
+    assert!(fault.contains(broken), "{fault}");
+    let fault = no(&["query", "UPDATE shop.nets.known SET cost = 0"]);
+    assert!(fault.contains("`100 / cost > 1` has no value for a row of `known`, division by zero: cost is 0, net is '10.0.0.0/8'"), "{fault}");
     let list = folder.write("nets.csv", "net,bits\n192.0.2.0/24,24\n198.51.100.0/24,25\n");
     let fault = no(&["load", "shop.nets.known", list.to_str().expect("a path")]);
     assert!(fault.contains("row 2 of shop.nets.known: `bits = prefix_bits(net)` does not hold"), "{fault}");
     let rows = said(&folder, &node, &["query", "SELECT net, bits FROM shop.nets.known"]);
     assert_eq!(rows, "net         bits\n10.0.0.0/8     8\n1 row\n", "nothing has changed");
-    let inserted = "INSERT INTO shop.nets.known VALUES ('::/0', 0, now() + '1 h')";
+    let inserted = "INSERT INTO shop.nets.known VALUES ('::/0', 0, now() + '1 h', 5)";
     assert!(said(&folder, &node, &["query", inserted]).starts_with("1 row inserted"));
     assert_eq!(node.stop(), Some(0));
 }

@@ -3,9 +3,10 @@
 use super::report::Effect;
 use std::collections::BTreeMap;
 use weft_core::table::TableSpec;
+use weft_core::types::Repr;
 use weft_ir::ir::{ColumnId, InputId, TableId};
 use weft_ir::program::{ChainProgram, SinkTarget};
-use weft_opt::effects::{Cell, Effects, Ending, Lines, Source, Sources};
+use weft_opt::effects::{Cell, Effects, Ending, Key, Lines, Source, Sources};
 use weft_opt::plan::Sharding;
 
 /// The most names of what a key is made of, or an end depends on.
@@ -68,7 +69,13 @@ impl Words<'_> {
 
     /// Inputs, then state.
     fn reads(&self, effects: &Effects) -> (Vec<String>, Lines) {
-        let mut told: Vec<String> = effects.reads.keys().map(|id| self.input(*id)).collect();
+        let mut told: Vec<String> = Vec::new();
+        for name in effects.reads.keys().map(|id| self.input(*id)) {
+            // A layer stands for all of its versions, each an input of its own.
+            if !told.contains(&name) {
+                told.push(name);
+            }
+        }
         let mut lines = all(effects.reads.values());
         for (cell, used) in effects.cells.iter().filter(|(_, used)| !used.reads.is_empty()) {
             match *cell {
@@ -106,12 +113,14 @@ impl Words<'_> {
     fn looks(&self, effects: &Effects) -> Vec<String> {
         let mut told: Vec<String> = Vec::new();
         for look in &effects.looks {
-            let table = &self.table(look.table).name;
-            let what = match look.key.as_ref().map(|key| (&key.text, &key.sources)) {
-                None => format!("all of {table}"),
-                Some((Some(text), _)) => format!("{table} by {text}"),
-                Some((None, sources)) => format!("{table} by a key made of {}", self.sources(sources)),
-            };
+            let spec = self.table(look.table);
+            let table = &spec.name;
+            let what =
+                match look.key.as_ref().map(|key| (constant(key, spec).or(key.text.clone()), &key.sources)) {
+                    None => format!("all of {table}"),
+                    Some((Some(text), _)) => format!("{table} by {text}"),
+                    Some((None, sources)) => format!("{table} by a key made of {}", self.sources(sources)),
+                };
             if !told.contains(&what) {
                 told.push(what);
             }
@@ -215,4 +224,10 @@ pub(super) fn sharding(program: &ChainProgram, sharding: &Sharding) -> String {
 
 fn all<'l>(lines: impl Iterator<Item = &'l Lines>) -> Lines {
     lines.flatten().copied().collect()
+}
+
+/// A key that is one constant held as bytes, as programs write it: an address is not its bytes.
+fn constant(key: &Key, table: &TableSpec) -> Option<String> {
+    let ([column], Some(known)) = (&table.key[..], &key.known) else { return None };
+    (column.ty.repr() == Repr::Bytes).then(|| format!("'{}'", column.ty.shown(known)))
 }
