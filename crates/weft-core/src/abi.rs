@@ -7,6 +7,7 @@
 use crate::Status;
 use crate::ahead::Noted;
 use crate::frame::Offload;
+use crate::hash;
 use crate::marks::Marks;
 use crate::matching::Matcher;
 use crate::native::Prepared;
@@ -346,6 +347,8 @@ pub struct Outcome {
     pub opening: bool,
     /// The text of an ABORT, or the target of a REDIRECT.
     pub text: Vec<u8>,
+    /// The target of a REDIRECT in place of `text`, if there is one here ([`Outcome::spell`]).
+    pub target: ShortName,
     /// Changes to columns and headers, in the order made; a later one wins.
     pub edits: Vec<Edit>,
     /// The bytes that edits and sink rows point into.
@@ -369,6 +372,17 @@ pub struct Outcome {
     /// Bytes that `scratch` may hold: [`crate::limits::SCRATCH_BYTES_MIN`] to [`crate::limits::SCRATCH_BYTES_MAX`].
     /// It does not change in a pass.
     pub scratch_max: usize,
+}
+
+/// A name of 1 to [`SHORT_BYTES_MAX`](hash::SHORT_BYTES_MAX) bytes, or none. Compiled code makes such itself, so their
+/// layout is fixed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ShortName {
+    /// How many bytes it has; 0 stands for no name.
+    pub len: u64,
+    /// The bytes, in order, and zeros behind them ([`hash::short_words`]).
+    pub words: [u64; 2],
 }
 
 /// One change to the tuple or to the answer. Compiled code makes edits itself, so their layout is fixed.
@@ -463,6 +477,7 @@ impl Default for Outcome {
             line: 0,
             opening: false,
             text: Vec::new(),
+            target: ShortName::default(),
             edits: Vec::new(),
             pushed: Pushed::default(),
             scratch: Vec::new(),
@@ -475,6 +490,26 @@ impl Default for Outcome {
             made: Vec::new(),
             scratch_max: crate::limits::SCRATCH_BYTES_MAX,
         }
+    }
+}
+
+impl ShortName {
+    /// A name; None if it is too long, or has nothing.
+    #[inline(always)]
+    pub fn of(name: &[u8]) -> Option<Self> {
+        let is_short = (1..=hash::SHORT_BYTES_MAX).contains(&name.len());
+        is_short.then(|| Self { len: name.len() as u64, words: hash::short_words(name) })
+    }
+
+    /// Whether it is none.
+    #[inline(always)]
+    pub fn is_none(self) -> bool {
+        self.len == 0
+    }
+
+    fn bytes(self) -> [u8; hash::SHORT_BYTES_MAX] {
+        let words = self.words.map(u64::to_le_bytes);
+        core::array::from_fn(|at| words[at / 8][at % 8])
     }
 }
 
@@ -507,9 +542,20 @@ impl Outcome {
         self.line = 0;
         self.opening = false;
         self.text.clear();
+        self.target.len = 0;
         self.edits.clear();
         self.scratch.clear();
         self.journal.clear();
+    }
+
+    /// Has the target of a REDIRECT in `text`, wherever it is.
+    pub fn spell(&mut self) {
+        if self.verdict == Verdict::Redirect && !self.target.is_none() {
+            let (bytes, len) = (self.target.bytes(), self.target.len as usize);
+            self.text.clear();
+            self.text.extend_from_slice(&bytes[..len.min(bytes.len())]);
+            self.target = ShortName::default();
+        }
     }
 
     /// Where an element begins: [`Outcome::roll_back`] returns to it.

@@ -239,6 +239,7 @@ impl Engine {
     }
 
     fn redirect(&mut self, now: Time, key: CallKey) -> bool {
+        self.passes.outcome.spell();
         let Some((pool, endpoint)) = self.live.targets.get(&self.passes.outcome.text).cloned() else {
             let target = String::from_utf8_lossy(&self.passes.outcome.text).into_owned();
             let text = format!("REDIRECT names neither a cluster nor an endpoint of one: `{target}`");

@@ -9,7 +9,7 @@ use crate::translate::verdict;
 use core::sync::atomic::AtomicU64;
 use cranelift_codegen::ir::{Type, types};
 use std::sync::Arc;
-use weft_core::abi::{Cx, EditTarget, Fault, Verdict};
+use weft_core::abi::{Cx, EditTarget, Fault, ShortName, Verdict};
 use weft_core::classify::WORDS_MAX;
 use weft_core::frame::{Offload, packet_size as size_of_packet};
 use weft_core::limits::ROW_BYTES_MAX;
@@ -396,9 +396,6 @@ fn set_text(cx: &mut Cx<'_>, text: Bytes) {
     }
 }
 
-/// Targets of a REDIRECT up to this long are left without a helper.
-pub(crate) const TARGET_MAX: usize = 16;
-
 /// [`Verdict::Redirect`] as it lies in memory.
 pub(crate) const REDIRECTED: u8 = {
     let verdict = Verdict::Redirect;
@@ -406,10 +403,16 @@ pub(crate) const REDIRECTED: u8 = {
     unsafe { *core::ptr::from_ref(&verdict).cast() }
 };
 
-/// `at` is the element in the low 16 bits and the line in the upper 32. Makes room for short targets that come later.
+/// `at` is the element in the low 16 bits and the line in the upper 32.
 extern "C" fn redirect(cx: &mut Cx<'_>, at: u64, to: Bytes) {
-    set_text(cx, to);
-    cx.out.text.reserve(TARGET_MAX);
+    match ShortName::of(to.as_slice()) {
+        Some(name) => cx.out.target = name,
+        None => {
+            // An element before this one may have said another.
+            cx.out.target = ShortName::default();
+            set_text(cx, to);
+        }
+    }
     cx.out.verdict = Verdict::Redirect;
     cx.out.element = at as u16;
     cx.out.line = (at >> 32) as u32;

@@ -6,8 +6,9 @@ use super::stats::{Lost, PortStats};
 use crate::timers::Timers;
 use rustc_hash::FxHashMap;
 use std::vec;
+use weft_core::abi::ShortName;
 use weft_core::frame::{Frame, Pool};
-use weft_core::{Interval, Time, hash};
+use weft_core::{Interval, Time};
 
 /// Frames that one worker may hold for a DELAY; a further one is dropped.
 pub const HELD_MAX: usize = 4096;
@@ -36,9 +37,6 @@ pub(super) struct Exits {
 /// How many of the names that were asked for lately are kept.
 const LATELY: usize = 4;
 
-/// A name of at most 16 bytes: their number, and the bytes. No name has none, so that stands for no name.
-type ShortName = (usize, [u64; 2]);
-
 /// Where a name sends a frame.
 #[derive(Clone, Copy)]
 pub(super) enum Target {
@@ -51,7 +49,7 @@ impl Exits {
     pub(super) fn new(now: Time) -> Self {
         Self {
             by_name: FxHashMap::default(),
-            lately: [((0, [0; 2]), Outlet::Port(0)); LATELY],
+            lately: [(ShortName::default(), Outlet::Port(0)); LATELY],
             waiting: Vec::new(),
             ports: Vec::new(),
             up: Vec::new(),
@@ -105,26 +103,26 @@ impl Exits {
         let ports = (0..).map(Outlet::Port).zip(&plan.ports);
         let groups = (0..).map(Outlet::Group).zip(plan.groups.iter().map(|group| &group.name));
         self.by_name = ports.chain(groups).map(|(to, name)| (name.as_bytes().into(), to)).collect();
-        self.lately = [((0, [0; 2]), Outlet::Port(0)); LATELY];
+        self.lately = [(ShortName::default(), Outlet::Port(0)); LATELY];
     }
 
-    #[inline(always)]
     pub(super) fn target(&mut self, name: &[u8]) -> Target {
-        let short = short_name(name);
-        match short.and_then(|short| self.lately.iter().find(|(of, _)| *of == short)) {
-            Some((_, to)) => Target::By(*to),
-            None => self.target_anew(short, name),
+        let short = ShortName::of(name);
+        if let Some(to) = short.and_then(|short| self.target_lately(short)) {
+            return Target::By(to);
         }
-    }
-
-    #[cold]
-    fn target_anew(&mut self, short: Option<ShortName>, name: &[u8]) -> Target {
         let target = self.target_of(name);
         if let (Some(short), Target::By(to)) = (short, target) {
             self.lately.rotate_right(1);
             self.lately[0] = (short, to);
         }
         target
+    }
+
+    /// Where a name sent a frame lately.
+    #[inline(always)]
+    pub(super) fn target_lately(&self, name: ShortName) -> Option<Outlet> {
+        self.lately.iter().find(|(of, _)| *of == name).map(|(_, to)| *to)
     }
 
     fn target_of(&self, name: &[u8]) -> Target {
@@ -339,11 +337,4 @@ impl Exits {
         held.chain(self.waiting.iter_mut().flat_map(|frames| frames.drain(..)))
             .for_each(|frame| pool.give(frame));
     }
-}
-
-/// The words of a name, if it is short and is one.
-#[inline]
-fn short_name(name: &[u8]) -> Option<ShortName> {
-    let is_short = (1..=hash::SHORT_BYTES_MAX).contains(&name.len());
-    is_short.then(|| (name.len(), hash::short_words(name)))
 }

@@ -1022,6 +1022,7 @@ impl PacketEngine {
     }
 
     fn redirect(&mut self, pass: Pass, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
+        self.outcome.spell();
         let (outcome, live) = (&self.outcome, &self.live[pass.at]);
         let to = match self.exits.target(&outcome.text) {
             Target::By(to) => Some(to),
@@ -1200,13 +1201,14 @@ fn begin(now: Time, frame: &Frame, time: &mut Time, until_traced: &mut u32) -> b
 /// What it takes to carry out a pass that left nothing beside its verdict and its changes; `forward` is where its frame
 /// goes that no element sends elsewhere.
 #[inline]
-fn left_by(outcome: &Outcome, forward: Exit, exits: &mut Exits) -> Left {
+fn left_by(outcome: &Outcome, forward: Exit, exits: &Exits) -> Left {
     let exit = match outcome.verdict {
         Verdict::Forward => forward,
         Verdict::Drop => return Left::Way(Exit::Ended),
-        Verdict::Redirect => match exits.target(&outcome.text) {
-            Target::By(to) => to.into(),
-            Target::Others | Target::Unknown => return Left::More,
+        Verdict::Redirect if outcome.target.is_none() => return Left::More,
+        Verdict::Redirect => match exits.target_lately(outcome.target) {
+            Some(to) => to.into(),
+            None => return Left::More,
         },
         Verdict::Abort(_) | Verdict::Reply | Verdict::Failed(_) => return Left::More,
     };

@@ -252,6 +252,7 @@ impl PacketEngine {
             Verdict::Forward => true,
             Verdict::Redirect => {
                 way.redirect = Some((self.outcome.element, self.outcome.line));
+                self.outcome.spell();
                 core::mem::swap(&mut self.outcome.text, &mut self.target);
                 true
             }

@@ -306,6 +306,9 @@ impl World {
 
     fn observe(&self, chain: &ChainProgram, now: Time, departed: Row) -> Observation {
         let out = &self.out;
+        let (verdict, text, target) = (out.verdict, out.text.clone(), out.target);
+        let mut spelled = Outcome { verdict, text, target, ..Outcome::default() };
+        spelled.spell();
         let mut cells = out.cells.iter().map(|cell| self.seen(*cell));
         let rows =
             out.rows.iter().map(|row| (row.sink, cells.by_ref().take(usize::from(row.cells)).collect()));
@@ -313,7 +316,7 @@ impl World {
             verdict: out.verdict,
             element: out.element,
             line: out.line,
-            text: out.text.clone(),
+            text: spelled.text,
             edits: out.edits.iter().map(|edit| (edit.target, self.seen(edit.value))).collect(),
             rows: rows.collect(),
             delay: out.delay.as_nanos(),

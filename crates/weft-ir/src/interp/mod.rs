@@ -22,8 +22,8 @@ use crate::verify::{self, Handler};
 use core::fmt;
 use std::sync::Arc;
 use weft_core::abi::{
-    self, Cell, Cx, Edit, EditTarget, Fault, Point, REGION_BODY, REGION_HEADERS, REGION_META, SinkRow, Slot,
-    State, Verdict,
+    self, Cell, Cx, Edit, EditTarget, Fault, Point, REGION_BODY, REGION_HEADERS, REGION_META, ShortName,
+    SinkRow, Slot, State, Verdict,
 };
 use weft_core::hash;
 use weft_core::native::{Arg, Call, Ended};
@@ -238,6 +238,7 @@ fn settle(end: End, part: &Part<'_>, fail_open: bool, cx: &mut Cx<'_>) -> bool {
     cx.out.element = part.element;
     cx.out.line = line;
     cx.out.opening = part.opens && verdict != Verdict::Redirect;
+    cx.out.target = ShortName::default();
     cx.out.text.clear();
     cx.out.text.extend_from_slice(text.as_deref().unwrap_or(&[]));
     verdict == Verdict::Redirect

@@ -128,6 +128,19 @@ impl PartTranslator<'_, '_, '_, '_> {
     /// The bytes are read as whole words, and what is behind them is cut off. That never leaves their page, so it
     /// reads nothing that cannot be read.
     pub(super) fn short_key(&mut self, start: clif::Value, len: clif::Value, far: clif::Block) -> Key {
+        let (len, words) = self.short_words(start, len, far);
+        let k2 = self.segment.int(hash::KEYS[2] as i64);
+        let scaled = self.ins().imul(len, k2);
+        Key { hash: self.hash_short(words, scaled), is: Is::Bytes(len, words) }
+    }
+
+    /// The words of some bytes, [`SHORT_MAX`] at most, with their number; goes to `far` with others.
+    pub(super) fn short_words(
+        &mut self,
+        start: clif::Value,
+        len: clif::Value,
+        far: clif::Block,
+    ) -> (clif::Value, [clif::Value; 2]) {
         let [is_short, eight, sixteen, both] = [(); 4].map(|()| self.segment.builder.create_block());
         let [first, second] = [(); 2].map(|()| self.segment.builder.append_block_param(both, I64));
         let is_near = self.segment.is_within(start, len, SHORT_MAX);
@@ -152,9 +165,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().jump(both, &[word.into(), cut.into()]);
 
         self.segment.builder.switch_to_block(both);
-        let k2 = self.segment.int(hash::KEYS[2] as i64);
-        let scaled = self.ins().imul(len, k2);
-        Key { hash: self.hash_short([first, second], scaled), is: Is::Bytes(len, [first, second]) }
+        (len, [first, second])
     }
 
     /// Goes to `done` with the row that was found when code looked ahead, if there was one, it lives, and it has this

@@ -906,7 +906,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             Terminator::Redirect { to, line } => {
                 let to = self.get(*to)?;
                 self.count(offset_of!(Counters, diverted));
-                self.segment.redirect(to, (self.element, *line));
+                self.redirect(to, *line);
                 self.leave();
                 self.segment.builder.ins().jump(self.next, []);
             }

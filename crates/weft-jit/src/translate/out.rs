@@ -1,13 +1,13 @@
 //! What leaves the pass: bytes in the scratch, edits and sink rows, put where they stay.
 
 use super::{PLAIN, PartTranslator, Segment, UNALIGNED, Val};
-use crate::helpers::{BYTES_BYTES, Cold, Helper, REDIRECTED, TARGET_MAX, sink_cell};
+use crate::helpers::{BYTES_BYTES, Cold, Helper, REDIRECTED, sink_cell};
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I8X16, I16, I32, I64};
 use cranelift_codegen::ir::{InstBuilder as _, StackSlotData, StackSlotKind};
-use weft_core::abi::{Cell, Cx, Edit, Outcome, SinkRow};
+use weft_core::abi::{Cell, Cx, Edit, Outcome, ShortName, SinkRow};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{SinkId, Ty, Value};
 
@@ -152,44 +152,6 @@ impl Segment<'_, '_> {
         self.call(Helper::KeepCells, &[self.frame, list, which, cells]);
     }
 
-    /// Leaves a REDIRECT to what a short text names, in place; a helper does it with others.
-    pub(super) fn redirect(&mut self, to: Val, (element, line): (u16, u32)) {
-        let (start, len) = to.two();
-        let text = offset_of!(Outcome, text);
-        let capacity = self.load_vec(text, self.plan.vec_words.capacity);
-        let [short, other, done] = [(); 3].map(|()| self.builder.create_block());
-        let is_short = self.is_within(start, len, TARGET_MAX as i64);
-        let has_room = self.icmp_imm(IntCC::UnsignedGreaterThanOrEqual, capacity, TARGET_MAX as i64);
-        let is_short = self.builder.ins().band(is_short, has_room);
-        self.builder.ins().brif(is_short, short, [], other, []);
-
-        self.builder.set_cold_block(other);
-        self.builder.switch_to_block(other);
-        let at = self.int(i64::from(element) | i64::from(line) << 32);
-        self.call(Helper::Redirect, &[self.cx, at, start, len]);
-        self.builder.ins().jump(done, []);
-
-        self.builder.switch_to_block(short);
-        let name = self.load_vec(text, self.plan.vec_words.start);
-        for at in [0, 8] {
-            let word = self.builder.ins().load(I64, UNALIGNED, start, at);
-            self.builder.ins().store(UNALIGNED, word, name, at);
-        }
-        self.store_len(text, len);
-        let out = self.load_cx(I64, offset_of!(Cx<'_>, out));
-        let fields = [
-            (I8, i64::from(REDIRECTED), offset_of!(Outcome, verdict)),
-            (I16, element.into(), offset_of!(Outcome, element)),
-            (I32, line.into(), offset_of!(Outcome, line)),
-        ];
-        for (ty, value, at) in fields {
-            let value = self.builder.ins().iconst(ty, value);
-            self.builder.ins().store(PLAIN, value, out, at as i32);
-        }
-        self.builder.ins().jump(done, []);
-        self.builder.switch_to_block(done);
-    }
-
     /// Copies [`COPY_MAX`] bytes.
     fn copy_short(&mut self, from: clif::Value, to: clif::Value) {
         let halves = [0, 16].map(|at| (at, self.builder.ins().load(I8X16, UNALIGNED, from, at)));
@@ -211,6 +173,41 @@ impl Segment<'_, '_> {
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
+    /// Leaves a REDIRECT: what a short text names as words; a helper does it with others.
+    pub(super) fn redirect(&mut self, to: Val, line: u32) {
+        let (start, len) = to.two();
+        let [other, done] = [(); 2].map(|()| self.segment.builder.create_block());
+        let (len_of_short, words) = self.short_words(start, len, other);
+        let out = self.segment.load_cx(I64, offset_of!(Cx<'_>, out));
+        let target = offset_of!(Outcome, target);
+        let name = [
+            (len_of_short, offset_of!(ShortName, len)),
+            (words[0], offset_of!(ShortName, words)),
+            (words[1], offset_of!(ShortName, words) + 8),
+        ];
+        for (word, at) in name {
+            self.ins().store(PLAIN, word, out, (target + at) as i32);
+        }
+        let fields = [
+            (I8, i64::from(REDIRECTED), offset_of!(Outcome, verdict)),
+            (I16, self.element.into(), offset_of!(Outcome, element)),
+            (I32, line.into(), offset_of!(Outcome, line)),
+        ];
+        for (ty, value, at) in fields {
+            let value = self.ins().iconst(ty, value);
+            self.ins().store(PLAIN, value, out, at as i32);
+        }
+        self.ins().jump(done, []);
+
+        self.segment.builder.set_cold_block(other);
+        self.segment.builder.switch_to_block(other);
+        let at = self.segment.int(i64::from(self.element) | i64::from(line) << 32);
+        let cx = self.segment.cx;
+        self.segment.call(Helper::Redirect, &[cx, at, start, len]);
+        self.ins().jump(done, []);
+        self.segment.builder.switch_to_block(done);
+    }
+
     /// Copies a value's bytes into the scratch; those that lie there already only take their room.
     pub(super) fn keep_value(&mut self, value: Value, bytes: Val) -> Kept {
         if self.in_scratch[value.0 as usize] {

@@ -373,7 +373,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    fn of(leg: Leg, out: &Outcome) -> Self {
+    fn of(leg: Leg, out: &mut Outcome) -> Self {
+        out.spell();
         let has_text = matches!(out.verdict, Verdict::Abort(_) | Verdict::Redirect);
         let mut cells = out.cells.iter();
         let mut row = |n: u16| cells.by_ref().take(usize::from(n)).map(|cell| value(out, *cell)).collect();
