@@ -600,3 +600,27 @@ impl Outcome {
         &self.scratch[start as usize..(start + len) as usize]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_spelled_as_it_was_given() {
+        // A frame would leave by another port, or by none.
+        let bytes: Vec<u8> = (1..=20).collect();
+        for len in 0..=bytes.len() {
+            let name = ShortName::of(&bytes[..len]);
+            assert_eq!(name.is_some(), (1..=16).contains(&len));
+            let Some(target) = name else { continue };
+            let mut out = Outcome { target, text: b"before".to_vec(), ..Outcome::default() };
+            out.spell();
+            assert_eq!(out.text, b"before", "it is the text of something else");
+            out.verdict = Verdict::Redirect;
+            out.spell();
+            assert_eq!((&out.text[..], out.target), (&bytes[..len], ShortName::default()));
+            out.spell();
+            assert_eq!(out.text, &bytes[..len]);
+        }
+    }
+}
