@@ -48,7 +48,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Fault> {
                 let fault = refuse(&refused, args.json);
                 if first > 0 && !args.json {
                     stderr::line(format_args!(
-                        "the {first} rows before are in; `--replace` begins again without a fault"
+                        "the {first} rows before are in; with `--replace` the list may be loaded again over them"
                     ));
                 }
                 return Err(fault);

@@ -2,8 +2,11 @@
 
 use super::Refusal;
 use super::summary::Groups;
+use std::collections::BTreeSet;
+use std::slice;
 use weft_api::Answer;
-use weft_core::table::Table;
+use weft_core::table::{Row, Table};
+use weft_core::types::Repr;
 use weft_core::{Time, Type, Value};
 use weft_engine::rules::{TableName, TableView};
 use weft_engine::state::StateStore;
@@ -11,7 +14,7 @@ use weft_io::timestamp;
 use weft_lang::check::fold::{FoldError, fold_at};
 use weft_lang::check::question::{Statement, StatementKind, Summary, statements, table_of};
 use weft_lang::diagnostic::{Diagnostic, code};
-use weft_lang::hir::{self, Expr, Network};
+use weft_lang::hir::{self, CompareOp, Expr, ExprKind, Network};
 use weft_lang::source::SourceMap;
 
 /// Rows of an answer; more are not given.
@@ -149,15 +152,46 @@ pub(super) fn each_of(
     (alive_at, now): (Time, Time),
     mut take: impl FnMut(&[Value]) -> Result<bool, FoldError>,
 ) -> Result<bool, FoldError> {
+    let mut ask = |row: Row| {
+        let values = table.values(row);
+        Ok(!meets(&values, filter, now)? || take(&values)?)
+    };
+    if let Some(keys) = filter.and_then(|filter| keys_named_by(filter, table)) {
+        let found = keys.into_iter().map(|key| table.find_values(slice::from_ref(key), alive_at));
+        let mut asked = BTreeSet::new();
+        for row in found.filter(|row| row.is_some()) {
+            if asked.insert(row.0) && !ask(row)? {
+                return Ok(false);
+            }
+        }
+        return Ok(true);
+    }
     let mut cursor = 0;
     while let Some((row, next)) = table.scan(cursor, alive_at) {
         cursor = next;
-        let values = table.values(row);
-        if meets(&values, filter, now)? && !take(&values)? {
+        if !ask(row)? {
             return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// The keys of all rows that may meet a condition, where it names them: `id = 7 AND n > 1`, `id IN (7, 8)`. Of others
+/// it is false, whatever else it asks.
+fn keys_named_by<'e>(filter: &'e Expr, table: &Table) -> Option<Vec<&'e Value>> {
+    let [key] = &table.spec().key[..] else { return None };
+    let is_key = |expr: &Expr| matches!(expr.kind, ExprKind::Param(0)) && key.ty.repr() != Repr::Float;
+    let constant = |expr: &'e Expr| match &expr.kind {
+        ExprKind::Const(value) if *value != Value::Null => Some(value),
+        _ => None,
+    };
+    match &filter.kind {
+        ExprKind::And(left, right) => keys_named_by(left, table).or_else(|| keys_named_by(right, table)),
+        ExprKind::Compare { op: CompareOp::Eq, left, right } if is_key(left) => Some(vec![constant(right)?]),
+        ExprKind::Compare { op: CompareOp::Eq, left, right } if is_key(right) => Some(vec![constant(left)?]),
+        ExprKind::InList { operand, list } if is_key(operand) => list.iter().map(constant).collect(),
+        _ => None,
+    }
 }
 
 /// Whether a row meets a condition.

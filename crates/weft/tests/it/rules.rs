@@ -222,6 +222,64 @@ fn lists_are_loaded_and_their_faults_have_a_place() {
 
 /// A row that says of a network what it is not is found by nobody, and whoever put it in waits for calls that never
 /// come.
+/// Whoever takes out some of many rules would wait for all of them to be asked about each, or lose others.
+#[test]
+fn rows_that_are_named_by_their_keys_are_found() {
+    let folder = Folder::new();
+    let program = folder.write(
+        "network.weft",
+        "CREATE LISTENER front ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '127.0.0.1:1';
+CREATE ELEMENT some ON rpc (who TEXT?) AS
+  TABLE known (id U32 PRIMARY KEY, n I64) MAX 1000 ROWS FILLED BY CONTROLLER;
+  TABLE pairs (a U32, name TEXT(9), PRIMARY KEY (a, name)) MAX 1000 ROWS FILLED BY CONTROLLER;
+  TABLE names (name TEXT(9) PRIMARY KEY, n I64) MAX 1000 ROWS FILLED BY CONTROLLER;
+  ON REQUEST
+    IF NOT EXISTS (SELECT * FROM known WHERE id = 1) THEN ABORT NOT_FOUND 'none'; END IF;
+    IF EXISTS (SELECT * FROM names WHERE name = who) THEN ABORT NOT_FOUND 'none'; END IF;
+    IF EXISTS (SELECT * FROM pairs WHERE a = 1 AND name = who) THEN ABORT NOT_FOUND 'none'; END IF;
+END;
+CREATE CHAIN shop ON front -> cart AS some (who := header.\"x-user\"); END;
+INSERT INTO shop.some.known VALUES (1, -1), (2, 0), (3, 1), (4, 0), (5, 5), (4294967295, 9);
+INSERT INTO shop.some.pairs VALUES (1, 'a'), (1, 'b'), (2, 'a');
+INSERT INTO shop.some.names VALUES ('a', 1), ('b', 2), ('', 3);
+",
+    );
+    let node = Node::start(&folder, &program, &[]);
+    let ids = |condition: &str| {
+        let text = format!("SELECT id FROM shop.some.known WHERE {condition} ORDER BY id");
+        let told = said(&folder, &node, &["query", &text]);
+        told.lines().skip(1).map(str::trim).filter(|line| !line.contains("row")).collect::<Vec<_>>().join(" ")
+    };
+    for (condition, found) in [
+        ("id = 3", "3"),
+        ("4 = id AND n = 0", "4"),
+        ("id IN (5, 1, 5, 77, 5)", "1 5"),
+        ("id IN (1, 3) AND 10 / n > 0", "3"),
+        ("10 / n > 0 AND id IN (3, 5)", "3 5"),
+        ("id IN (1, 2) OR n > 4", "1 2 5 4294967295"),
+        ("NOT id IN (1, 2, 3, 4)", "5 4294967295"),
+        ("id IN (1, 2) AND id IN (2, 3)", "2"),
+        ("id = 4294967295", "4294967295"),
+        ("id - 1 = 0", "1"),
+    ] {
+        assert_eq!(ids(condition), found, "{condition}");
+    }
+    let pairs =
+        said(&folder, &node, &["query", "SELECT name FROM shop.some.pairs WHERE a = 1 ORDER BY name"]);
+    assert_eq!(pairs, "name\na\nb\n2 rows\n");
+    let names = said(
+        &folder,
+        &node,
+        &["query", "DELETE FROM shop.some.names WHERE name IN ('', 'b', 'much too long')"],
+    );
+    assert!(names.starts_with("2 rows deleted"), "{names}");
+    let changed = said(&folder, &node, &["query", "UPDATE shop.some.known SET n = 7 WHERE id IN (1, 4, 4)"]);
+    assert!(changed.starts_with("2 rows updated"), "{changed}");
+    assert_eq!(ids("n = 7"), "1 4");
+    assert_eq!(node.stop(), Some(0));
+}
+
 #[test]
 fn rows_of_which_a_check_does_not_hold_are_refused() {
     let folder = Folder::new();
