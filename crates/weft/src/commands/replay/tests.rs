@@ -143,8 +143,8 @@ fn what_leaves_is_written_and_what_does_not_is_told() {
     assert_eq!(json_of(&data["sinks"]), r#"[{"name":"seen.log","rows":3}]"#);
     let told: Vec<String> = report.table().lines().skip(2).map(str::to_owned).collect();
     let wanted = "\
-element  seen  dropped  aborted  redirected  failed
-hop         3        1        -           -       -
+element  seen  dropped  aborted  diverted  failed
+hop         3        1        -         -       -
 
 packets that went no further  where    packets
 malformed ipv4: checksum      line 21        1
