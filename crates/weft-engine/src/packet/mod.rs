@@ -454,16 +454,19 @@ impl PacketEngine {
 
     /// When [`PacketEngine::handle_timeout`] wants to be called next.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let others = self.exits.poll_timeout().into_iter().chain(self.fragments.poll_timeout());
-        self.timers.next().into_iter().chain(others).min()
+        self.timers.next().into_iter().chain(self.frames_leave()).min()
+    }
+
+    /// When the next frame that waits leaves, or is given up.
+    fn frames_leave(&self) -> Option<Time> {
+        self.exits.poll_timeout().into_iter().chain(self.fragments.poll_timeout()).min()
     }
 
     /// When the next `ON EVERY` is due, or a frame that waits leaves: all else that [`PacketEngine::poll_timeout`] asks
     /// for may come late, and is done all the same.
     pub fn poll_every(&self) -> Option<Time> {
         let due = |timer: &Timer| if let Timer::Every { due, .. } = timer { Some(*due) } else { None };
-        let others = self.exits.poll_timeout().into_iter().chain(self.fragments.poll_timeout());
-        self.timers.all().filter_map(due).chain(others).min()
+        self.timers.all().filter_map(due).chain(self.frames_leave()).min()
     }
 
     /// Time has passed: delayed frames leave, `ON EVERY`, `ON TIMEOUT` and `ON EVICT` run.
