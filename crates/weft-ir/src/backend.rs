@@ -1,6 +1,6 @@
 //! What a back end is, and what it makes.
 
-use crate::batch::{Gone, Left, Looking, Parsing, Passing, Through, Unparsed};
+use crate::batch::{Gone, Leave, Looking, Parsing, Passing, Through, Unparsed};
 use crate::program::{ChainProgram, Event};
 use crate::queue::run::Interpreted;
 use crate::queue::verify::verify;
@@ -81,10 +81,10 @@ pub trait Program: Send + Sync + fmt::Debug {
     }
 
     /// Runs passes of frames of a batch ([`Program::run_on`]), one behind the other, until one has left more than
-    /// `left` takes. How many did before that. The caller has cleared `cx.out`.
-    fn pass_all<'a>(&self, cx: &mut Cx<'a>, batch: Passing<'a, '_>, left: Left<'_>) -> usize {
+    /// is taken. How many did before that. The caller has cleared `cx.out`.
+    fn pass_all<'a>(&self, cx: &mut Cx<'a>, batch: Passing<'a, '_>, leave: &mut dyn Leave) -> usize {
         let notes = batch.notes;
-        batch.each(cx, left, |cx, frame, nth| {
+        batch.each(cx, leave, |cx, frame, nth| {
             cx.noted = notes.0.of(notes.1 + nth);
             self.run_on(cx, frame);
         })
@@ -107,9 +107,9 @@ pub trait Program: Send + Sync + fmt::Debug {
         parser: &dyn Program,
         cx: &mut Cx<'a>,
         batch: Through<'a, '_>,
-        left: Left<'_>,
+        leave: &mut dyn Leave,
     ) -> Gone {
-        batch.each(parser, cx, left, |_, _, _| {}, |cx, frame| self.run_on(cx, frame))
+        batch.each(parser, cx, leave, |_, _, _| {}, |cx, frame| self.run_on(cx, frame))
     }
 
     /// Whether it may change the frames that it is given.

@@ -107,9 +107,14 @@ pub struct Passing<'a, 'b> {
     pub leaves_more: bool,
 }
 
-/// Is told of passes that leave more than that their frame goes on as it is: which frame it is, and the frame. Whether
-/// that is all, so that the next may pass: the outcome is clear then.
-pub type Left<'l> = &'l mut dyn FnMut(&mut Cx<'_>, usize, &mut Frame, &mut Pool) -> bool;
+/// Is told of passes that leave more than that their frame goes on as it is, and by the number of which frame it is.
+/// Both say whether what was left is taken, so that the next may pass: the outcome is clear then.
+pub trait Leave {
+    /// Takes what a pass has left if its outcome tells all that is to be known of it.
+    fn take_way(&mut self, out: &mut Outcome, nth: usize) -> bool;
+    /// Takes what [`Leave::take_way`] did not. The context has the slots of the frame.
+    fn take(&mut self, cx: &mut Cx<'_>, nth: usize, frame: &mut Frame, pool: &mut Pool) -> bool;
+}
 
 impl<'a> Passing<'a, '_> {
     /// Passes by `run`, which is given each frame; how many did of which that is all. The one behind those, if there is
@@ -118,10 +123,10 @@ impl<'a> Passing<'a, '_> {
     pub fn each(
         self,
         cx: &mut Cx<'a>,
-        left: Left<'_>,
+        leave: &mut dyn Leave,
         mut run: impl FnMut(&mut Cx<'a>, &mut [u8], usize),
     ) -> usize {
-        self.each_by(cx, left, |cx, frame, pool, nth| run(cx, pool.bytes_mut(frame), nth))
+        self.each_by(cx, leave, |cx, frame, pool, nth| run(cx, pool.bytes_mut(frame), nth))
     }
 
     /// As [`Passing::each`]; `run` is given each frame with the room in front of it, which is so long, and may put
@@ -130,10 +135,10 @@ impl<'a> Passing<'a, '_> {
     pub fn each_with_front(
         self,
         cx: &mut Cx<'a>,
-        left: Left<'_>,
+        leave: &mut dyn Leave,
         mut run: impl FnMut(&mut Cx<'a>, (&mut [u8], usize), usize),
     ) -> usize {
-        self.each_by(cx, left, |cx, frame, pool, nth| {
+        self.each_by(cx, leave, |cx, frame, pool, nth| {
             let (bytes, front) = pool.bytes_and_front(frame);
             // What stands for several packets gets new headers when it has been cut.
             cx.front = if frame.meta.offload.gso.is_none() { front as u64 + 1 } else { 0 };
@@ -148,7 +153,7 @@ impl<'a> Passing<'a, '_> {
     fn each_by(
         self,
         cx: &mut Cx<'a>,
-        left: Left<'_>,
+        leave: &mut dyn Leave,
         mut run: impl FnMut(&mut Cx<'a>, &mut Frame, &mut Pool, usize),
     ) -> usize {
         let slots = self.slots.chunks_exact(self.stride);
@@ -157,7 +162,8 @@ impl<'a> Passing<'a, '_> {
             begin(cx, frame, (self.now, self.seed));
             (cx.slots, cx.present) = (slots, *present);
             run(cx, frame, self.pool, passed);
-            if !is_plain(cx.out, self.leaves_more) && !left(cx, passed, frame, self.pool) {
+            let is_taken = is_plain(cx.out, self.leaves_more) || leave.take_way(cx.out, passed);
+            if !is_taken && !leave.take(cx, passed, frame, self.pool) {
                 break;
             }
             passed += 1;
@@ -241,14 +247,14 @@ pub enum Halt {
 
 impl<'a> Through<'a, '_> {
     /// Has each frame that is usual pass by `usual`, which says so ([`Cx::passed`]) and has left slots only where it
-    /// has left edits, too; parses others by `parser`, and has them pass by `pass`, until one has left more than `left`
-    /// takes.
+    /// has left edits, too; parses others by `parser`, and has them pass by `pass`, until one has left more than is
+    /// taken.
     #[inline(always)]
     pub fn each(
         self,
         parser: &dyn Program,
         cx: &mut Cx<'a>,
-        left: Left<'_>,
+        leave: &mut dyn Leave,
         mut usual: impl FnMut(&mut Cx<'a>, &mut [u8], usize),
         mut pass: impl FnMut(&mut Cx<'a>, &mut [u8]),
     ) -> Gone {
@@ -264,7 +270,7 @@ impl<'a> Through<'a, '_> {
                 let mut of_frame = cx.on(self.pool.bytes(frame));
                 parser.run(&mut of_frame, usize::MAX);
                 cx.present = of_frame.present;
-            } else if is_plain(cx.out, self.leaves_more) {
+            } else if is_plain(cx.out, self.leaves_more) || leave.take_way(cx.out, gone.passed) {
                 gone.passed += 1;
                 continue;
             }
@@ -277,8 +283,12 @@ impl<'a> Through<'a, '_> {
                     return Gone { halt: Some(Halt::Malformed(cx.out.line)), ..gone };
                 }
                 pass(cx, self.pool.bytes_mut(frame));
+                if is_plain(cx.out, self.leaves_more) || leave.take_way(cx.out, gone.passed) {
+                    gone.passed += 1;
+                    continue;
+                }
             }
-            if !is_plain(cx.out, self.leaves_more) && !left(cx, gone.passed, frame, self.pool) {
+            if !leave.take(cx, gone.passed, frame, self.pool) {
                 return Gone { halt: Some(Halt::LeftMore), ..gone };
             }
             gone.passed += 1;

@@ -56,7 +56,7 @@ use translate::{Constants, Plan, UsualWay};
 use weft_core::abi::{CodeId, Cx, REGION_BODY, State};
 use weft_core::ahead::Notes;
 use weft_ir::backend::{Backend, Program, Unsupported};
-use weft_ir::batch::{Gone, Left, Looking, Parsing, Passing, Through, Unparsed};
+use weft_ir::batch::{Gone, Leave, Looking, Parsing, Passing, Through, Unparsed};
 use weft_ir::ir::{Function, Op};
 use weft_ir::program::{ChainProgram, Event};
 use weft_ir::queue::{QueueCode, QueueProgram};
@@ -486,16 +486,16 @@ impl Program for Segment {
         })
     }
 
-    fn pass_all<'a>(&self, cx: &mut Cx<'a>, batch: Passing<'a, '_>, left: Left<'_>) -> usize {
+    fn pass_all<'a>(&self, cx: &mut Cx<'a>, batch: Passing<'a, '_>, leave: &mut dyn Leave) -> usize {
         self.shape.check_all_but(cx, batch.stride, cx.given.len());
         let notes_of = self.notes_of(batch.notes, batch.frames.len(), cx.state);
         if !self.puts_in_front {
-            return batch.each(cx, left, |cx, frame, nth| {
+            return batch.each(cx, leave, |cx, frame, nth| {
                 // SAFETY: as in `parse_all`, and as `notes_of` says.
                 unsafe { self.enter_on(&self.code, cx, (frame, 0), notes_of(nth)) }
             });
         }
-        batch.each_with_front(cx, left, |cx, frame, nth| {
+        batch.each_with_front(cx, leave, |cx, frame, nth| {
             // SAFETY: as above.
             unsafe { self.enter_on(&self.code, cx, frame, notes_of(nth)) }
         })
@@ -521,7 +521,7 @@ impl Program for Segment {
         parser: &dyn Program,
         cx: &mut Cx<'a>,
         batch: Through<'a, '_>,
-        left: Left<'_>,
+        leave: &mut dyn Leave,
     ) -> Gone {
         self.shape.check_all_but(cx, batch.stride, batch.stride);
         let usual = self.usual.as_ref().expect("nobody asks for it where there is no such code");
@@ -531,7 +531,7 @@ impl Program for Segment {
             // against.
             unsafe { self.enter_on(&usual.code, cx, (frame, 0), notes_of(nth)) }
         };
-        batch.each(parser, cx, left, by_usual, |cx, frame| {
+        batch.each(parser, cx, leave, by_usual, |cx, frame| {
             // SAFETY: as in `parse_all`.
             unsafe { self.enter_on(&self.code, cx, (frame, 0), NOTHING_NOTED.as_ptr()) }
         })

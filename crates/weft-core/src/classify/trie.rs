@@ -111,7 +111,7 @@ trait Number: Copy + Ord + From<u64> {
     fn plus(self, cells: usize, shift: u8) -> Self;
     /// The last of the values that differ from this one, the first of them, in their lowest bits.
     fn last(self, bits: u8) -> Self;
-    /// The 32 bits below those that are known, of values that differ in `left` bits.
+    /// The 32 bits below those that are known, of values that differ in `left` bits; below fewer, zeros.
     fn shown(self, left: u8) -> u32;
     /// Whether there is nothing below these.
     fn is_shown(self, left: u8) -> bool;
@@ -138,7 +138,7 @@ impl Number for u64 {
     }
     #[inline(always)]
     fn shown(self, left: u8) -> u32 {
-        (self >> (left.saturating_sub(32) & 63)) as u32
+        (self << (64u8.wrapping_sub(left) & 63) >> 32) as u32
     }
     fn is_shown(self, left: u8) -> bool {
         self & ones(left.saturating_sub(32)) == 0
@@ -168,7 +168,7 @@ impl Number for u128 {
     }
     #[inline(always)]
     fn shown(self, left: u8) -> u32 {
-        (self >> (left.saturating_sub(32) & 127)) as u32
+        (self << (128u8.wrapping_sub(left) & 127) >> 96) as u32
     }
     fn is_shown(self, left: u8) -> bool {
         self & !(Self::MAX << left.saturating_sub(32)) == 0
@@ -179,17 +179,23 @@ impl Number for u128 {
 }
 
 // An entry with the highest bit clear is the id of a rule, or NOTHING. The next bit tells nodes from runs. A node has
-// its width less one from bit 25 and its first line below; a run has its class from bit 28 and its first quarter of a
-// line below. Classes 0 to 2 hold 2, 4 and 8 intervals; in class 3 the first word says how many.
+// what its width lacks of 32 bits from bit 25 and its first line below, so that all from there on, modulo 64, is what a
+// word is shifted down by for its upper bits to number an entry; a run has its class from bit 28 and its first quarter
+// of a line below. Classes 0 to 2 hold 2, 4 and 8 intervals; in class 3 the first word says how many.
 /// An entry that is a node.
-pub const NODE: u32 = 0b10 << 30;
+pub const NODE: u32 = 0b11 << 30;
 /// One that is a run.
-pub const RUN: u32 = 0b11 << 30;
+pub const RUN: u32 = 0b10 << 30;
 /// The class of runs that say how long they are.
 pub const LONG: u32 = 3;
 
 fn node_entry(line: usize, width: u8) -> u32 {
-    NODE | u32::from(width - 1) << 25 | line as u32
+    NODE | (32 - u32::from(width)) << 25 | line as u32
+}
+
+/// Bits that a node looks at.
+fn width_of(node: u32) -> u8 {
+    32 - (node >> 25 & 31) as u8
 }
 
 fn run_entry(word: usize, class: u32) -> u32 {
@@ -363,7 +369,7 @@ impl Trie {
     /// The entry of a value in a node of values that differ in `left` bits, and in how many they differ below it.
     #[inline(always)]
     fn step<K: Number>(&self, entry: u32, left: u8, value: K) -> (u32, u8) {
-        let width = (entry >> 25 & 31) as u8 + 1;
+        let width = width_of(entry);
         let below = left.wrapping_sub(width);
         let number = value.window(below, width);
         (self.lines.word((entry as usize & (LINES_MAX - 1)) * LINE + number), below)
@@ -708,7 +714,7 @@ impl Trie {
     /// Gives back the lines of an entry, and of all below it.
     fn give(&mut self, entry: u32) {
         if entry >> 30 == NODE >> 30 {
-            let (first, entries) = (entry as usize & (LINES_MAX - 1), 1 << ((entry >> 25 & 31) + 1));
+            let (first, entries) = (entry as usize & (LINES_MAX - 1), 1 << width_of(entry));
             (0..entries).for_each(|at| self.give(self.lines.word(first * LINE + at)));
             self.lines.give(first * LINE, lines_of(entries));
         } else if entry >> 30 == RUN >> 30 {
@@ -802,7 +808,7 @@ struct At<K> {
 impl<K: Number> At<K> {
     /// Bits that a node looks at.
     fn width(self) -> u8 {
-        (self.entry >> 25 & 31) as u8 + 1
+        width_of(self.entry)
     }
 
     /// The word of a cell of a node.

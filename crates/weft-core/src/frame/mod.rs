@@ -124,6 +124,20 @@ pub struct Pool {
     counters: PoolCounters,
 }
 
+/// Copies bytes to others, of which there are as many: the first line in place, for most packets have little more.
+#[inline(always)]
+pub fn copy(from: &[u8], to: &mut [u8]) {
+    match (from.split_first_chunk::<LINE_BYTES>(), to.split_first_chunk_mut::<LINE_BYTES>()) {
+        (Some((first, rest)), Some((to, behind))) => {
+            *to = *first;
+            if !rest.is_empty() {
+                behind.copy_from_slice(rest);
+            }
+        }
+        _ => to.copy_from_slice(from),
+    }
+}
+
 impl Frame {
     /// Bytes of the packet.
     #[inline]
@@ -197,8 +211,14 @@ impl Pool {
     /// A packet with these bytes. `None` as for [`Pool::take`].
     #[inline(always)]
     pub fn take_filled(&mut self, bytes: &[u8]) -> Option<Frame> {
-        let frame = self.take(bytes.len())?;
-        self.bytes_mut(&frame).copy_from_slice(bytes);
+        self.take_made(bytes.len(), |to| copy(bytes, to))
+    }
+
+    /// A packet of so many bytes, all of which are written by `make`. `None` as for [`Pool::take`].
+    #[inline(always)]
+    pub fn take_made(&mut self, bytes: usize, make: impl FnOnce(&mut [u8])) -> Option<Frame> {
+        let frame = self.take(bytes)?;
+        make(self.bytes_mut(&frame));
         Some(frame)
     }
 

@@ -18,13 +18,15 @@
 //!
 //! Where there is a trie, the way on begins with the entry in [`MATCHER_ROOT`] and as many bits left as the field has:
 //!
-//! 1. An entry whose upper two bits are [`TRIE_NODE`]'s is a node. It has its width less one in the five bits from 25
-//!    on, and below them the number of its first line of 64 bytes, counted from the address in [`MATCHER_LINES`]. The
-//!    next so many bits of the field from above number an entry of 32 bits of the node.
+//! 1. An entry whose upper two bits are [`TRIE_NODE`]'s is a node. It has what its width lacks of 32 bits in the five
+//!    bits from 25 on, and below them the number of its first line of 64 bytes, counted from the address in
+//!    [`MATCHER_LINES`]. The next so many bits of the field as are its width, from above, number an entry of 32 bits of
+//!    the node. (Where a word has what is left of the field from its highest bit on, that is the word, shifted down by
+//!    what the entry has from bit 25 on, modulo 64.)
 //! 2. One whose upper two bits are [`TRIE_RUN`]'s is a run. It has a class in the two bits from 28 on, and below them
 //!    its first quarter of a line. A run of class [`TRIE_LONG`] is left to [`Matcher::find_words`]. The others have
 //!    `(2 << class) - 1` words at which intervals begin, but for the first, which ascend, and then the entries of the
-//!    intervals; what is compared is the upper 32 of the bits that are left, or all of fewer.
+//!    intervals; what is compared is the upper 32 of the bits that are left, with zeros below fewer.
 //! 3. All else is the number of an entry of two words at the address in [`MATCHER_ROWS`], the row and the address of
 //!    its first group, or [`NOTHING`]. In place of this, where the trie has a floor, the first [`Whole::floor_bits`] of
 //!    the field number a word of 32 bits at the address in [`MATCHER_FLOOR`], which is such a number or [`NOTHING`].

@@ -50,7 +50,7 @@ use weft_core::frame::{BATCH_MAX, Frame, Pool};
 use weft_core::table::Row;
 use weft_core::{Interval, Time, hash};
 use weft_ir::backend::Program;
-use weft_ir::batch::{Gone, Halt, Looking, Passing, Through, Unparsed};
+use weft_ir::batch::{Gone, Halt, Leave, Looking, Passing, Through, Unparsed};
 use weft_ir::program::Check;
 
 pub use exits::{ALL_OTHERS, HELD_MAX};
@@ -217,16 +217,34 @@ struct Leaving<'e> {
     forward: Exit,
     exits: &'e mut Exits,
     ends: &'e mut Ends,
+    /// Where the frames go.
+    passed: &'e mut [Exit],
+    /// Somebody is to be told of each.
+    is_watched: bool,
 }
 
-impl Leaving<'_> {
-    /// Whether that is all that a pass has left; the outcome is clear then.
-    fn take(&mut self, cx: &mut Cx<'_>, frame: &mut Frame, pool: &mut Pool, to: &mut Exit) -> bool {
-        let code = &self.chain.code;
-        if code.leaves_more && !cx.out.is_bare() {
+impl Leave for Leaving<'_> {
+    #[inline]
+    fn take_way(&mut self, out: &mut Outcome, nth: usize) -> bool {
+        if self.is_watched || self.chain.code.leaves_more && !out.is_bare() {
             return false;
         }
-        *to = match left_by(cx.out, self.forward, self.exits) {
+        // Most of what goes its way is sent where others were.
+        if out.verdict != Verdict::Redirect || out.target.is_none() || !out.edits.is_empty() {
+            return false;
+        }
+        let Some(to) = self.exits.target_lately(out.target) else { return false };
+        self.passed[nth] = to.into();
+        out.clear_bare();
+        true
+    }
+
+    fn take(&mut self, cx: &mut Cx<'_>, nth: usize, frame: &mut Frame, pool: &mut Pool) -> bool {
+        let code = &self.chain.code;
+        if self.is_watched || code.leaves_more && !cx.out.is_bare() {
+            return false;
+        }
+        self.passed[nth] = match left_by(cx.out, self.forward, self.exits) {
             Left::Way(Exit::Ended) => {
                 self.ends.count(cx.out.element, cx.out.line, How::Dropped);
                 Exit::Ended
@@ -792,12 +810,9 @@ impl PacketEngine {
                 seed,
                 leaves_more: chain.code.leaves_more,
             };
-            let (exits, ends) = (&mut self.exits, &mut live.ends);
-            let mut leaving = Leaving { chain, forward, exits, ends };
-            let passed = &mut self.passed[done..];
-            let passing = request.pass_all(&mut cx, batch, &mut |cx, nth, frame, pool| {
-                !is_watched && leaving.take(cx, frame, pool, &mut passed[nth])
-            });
+            let (exits, ends, passed) = (&mut self.exits, &mut live.ends, &mut self.passed[done..]);
+            let mut leaving = Leaving { chain, forward, exits, ends, passed, is_watched };
+            let passing = request.pass_all(&mut cx, batch, &mut leaving);
             self.now = cx.now;
             // One that left more has begun.
             let begun = n.min(passing + 1);
@@ -875,12 +890,9 @@ impl PacketEngine {
             seed: code.draws.then(|| hash::hash_word(self.config.seed)),
             leaves_more: code.leaves_more,
         };
-        let mut leaving = Leaving { chain, forward, exits: &mut self.exits, ends: &mut live.ends };
-        let exits = &mut self.passed;
-        let Gone { passed, unusual, halt } =
-            request.pass_through(&**parser, &mut cx, batch, &mut |cx, nth, frame, pool| {
-                leaving.take(cx, frame, pool, &mut exits[nth])
-            });
+        let (exits, ends, passed) = (&mut self.exits, &mut live.ends, &mut *self.passed);
+        let mut leaving = Leaving { chain, forward, exits, ends, passed, is_watched: false };
+        let Gone { passed, unusual, halt } = request.pass_through(&**parser, &mut cx, batch, &mut leaving);
         self.now = cx.now;
         if unusual > n / 2 {
             live.n_in_phases = IN_PHASES;

@@ -322,8 +322,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         let hash = match (near.key, self.ty(key)) {
             (NearKey::Columns(_), Ty::Bytes) => self.hash_of_key(key, skip)?,
             (NearKey::Bytes { .. }, Ty::Bytes) if self.values[key.0 as usize].is_some() => {
-                let (start, len) = self.get(key)?.two();
-                Some(self.short_key(start, len, skip).hash)
+                let bytes = self.get(key)?;
+                Some(self.short_key(key, bytes, skip).hash)
             }
             (NearKey::Word(_), ty) if ty != Ty::Bytes => {
                 let value = self.get(key)?;

@@ -374,7 +374,6 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     fn equal_literal(&mut self, value: Value, bytes: Val, literal: &[u8]) -> clif::Value {
         match self.cells_in_rows[value.0 as usize] {
-            // The words of a cell can be read whatever its length is, and are zero padded.
             Some(words) if !literal.is_empty() && literal.len() <= INLINE_EQUAL_MAX.min(words.bytes_max) => {
                 let (start, len) = bytes.two();
                 let mut equal = self.segment.icmp_imm(IntCC::Equal, len, literal.len() as i64);

@@ -1,5 +1,6 @@
 //! Looks into tables, spelled out: the first two slots of a key's home, where nearly every row is.
 
+use super::state::RowCell;
 use super::{FIXED, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
 use crate::arithmetic::Arithmetic as _;
 use crate::frame::arc_offset;
@@ -93,7 +94,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 self.segment.builder.switch_to_block(usual);
                 Key { hash: made.hash, is: Is::Words(made.words) }
             }
-            (Val::Two(start, len), None) => self.short_key(start, len, far),
+            (Val::Two(..), None) => self.short_key(key, value, far),
             (value, None) => {
                 let NearKey::Word(at) = near.key else { unreachable!("others were left above") };
                 let word = self.segment.pack(ty, value);
@@ -124,23 +125,27 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// The words and the hash ([`hash::hash_bytes`]) of a short key; goes to `far` with others.
-    ///
-    /// The bytes are read as whole words, and what is behind them is cut off. That never leaves their page, so it
-    /// reads nothing that cannot be read.
-    pub(super) fn short_key(&mut self, start: clif::Value, len: clif::Value, far: clif::Block) -> Key {
-        let (len, words) = self.short_words(start, len, far);
+    pub(super) fn short_key(&mut self, key: Value, bytes: Val, far: clif::Block) -> Key {
+        let (len, words) = self.short_words(key, bytes, far);
         let k2 = self.segment.int(hash::KEYS[2] as i64);
         let scaled = self.ins().imul(len, k2);
         Key { hash: self.hash_short(words, scaled), is: Is::Bytes(len, words) }
     }
 
-    /// The words of some bytes, [`SHORT_MAX`] at most, with their number; goes to `far` with others.
+    /// The words of a value's bytes, [`SHORT_MAX`] at most, with their number; goes to `far` with others.
+    ///
+    /// The bytes are read as whole words, and what is behind them is cut off. That never leaves their page, so it
+    /// reads nothing that cannot be read.
     pub(super) fn short_words(
         &mut self,
-        start: clif::Value,
-        len: clif::Value,
+        value: Value,
+        bytes: Val,
         far: clif::Block,
     ) -> (clif::Value, [clif::Value; 2]) {
+        let (start, len) = bytes.two();
+        if let Some(cell) = self.cells_in_rows[value.0 as usize] {
+            return self.short_words_of(cell, start, far);
+        }
         let [is_short, eight, sixteen, both] = [(); 4].map(|()| self.segment.builder.create_block());
         let [first, second] = [(); 2].map(|()| self.segment.builder.append_block_param(both, I64));
         let is_near = self.segment.is_within(start, len, SHORT_MAX);
@@ -165,6 +170,31 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().jump(both, &[word.into(), cut.into()]);
 
         self.segment.builder.switch_to_block(both);
+        (len, [first, second])
+    }
+
+    /// As [`PartTranslator::short_words`], of a cell that begins at an address.
+    fn short_words_of(
+        &mut self,
+        RowCell { bytes_max, len }: RowCell,
+        start: clif::Value,
+        far: clif::Block,
+    ) -> (clif::Value, [clif::Value; 2]) {
+        let is_short = self.segment.builder.create_block();
+        let less_one = self.segment.iadd_imm(len, -1);
+        let most = SHORT_MAX.min(bytes_max as i64);
+        let fits = self.segment.icmp_imm(IntCC::UnsignedLessThan, less_one, most);
+        self.ins().brif(fits, is_short, [], far, []);
+        self.segment.builder.switch_to_block(is_short);
+        let (first, zero) = (self.ins().load(I64, UNALIGNED, start, 0), self.segment.int(0));
+        let second = match bytes_max {
+            ..=8 => zero,
+            _ => {
+                let second = self.ins().load(I64, UNALIGNED, start, 8);
+                let has_two = self.segment.icmp_imm(IntCC::UnsignedGreaterThan, len, 8);
+                self.ins().select(has_two, second, zero)
+            }
+        };
         (len, [first, second])
     }
 

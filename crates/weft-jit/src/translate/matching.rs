@@ -21,7 +21,7 @@ use weft_core::matching::Matcher;
 use weft_core::matching::near::{
     Chunk, Chunks, Few, Field, MATCHER_BITS, MATCHER_CLASSES, MATCHER_FEW, MATCHER_FLOOR, MATCHER_LINES,
     MATCHER_PACKING, MATCHER_ROOT, MATCHER_ROWS, MATCHER_SETS, MATCHER_WAYS, NOTHING, PAGE_BITS, Packing,
-    TRIE_LONG, TRIE_NODE, TRIE_RUN, Way, Whole, is_paged,
+    TRIE_LONG, TRIE_NODE, Way, Whole, is_paged,
 };
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, InputId, Inst, MatchId, Op, Value};
@@ -455,50 +455,66 @@ impl PartTranslator<'_, '_, '_, '_> {
         let value = self.value_at(field.place, packed);
         let [lines, root, rows] = [MATCHER_LINES, MATCHER_ROOT, MATCHER_ROWS]
             .map(|at| self.ins().load(I64, FIXED, base, (offset + at) as i32));
-        let [at, node, leaf, run, told, floor, found] = [(); 7].map(|()| self.segment.builder.create_block());
-        let [entry, left] = [(); 2].map(|()| self.segment.builder.append_block_param(at, I64));
-        let [in_trie, id] = [told, found].map(|block| self.segment.builder.append_block_param(block, I64));
+        let [node, leaf, run, told, miss, found] = [(); 6].map(|()| self.segment.builder.create_block());
+        let mut params = |block: clif::Block, n: usize| -> Vec<clif::Value> {
+            (0..n).map(|_| self.segment.builder.append_block_param(block, I64)).collect()
+        };
+        let (in_node, in_leaf) = (params(node, 2), params(leaf, 2));
+        let (in_trie, at) = (params(told, 1)[0], params(found, 1)[0]);
 
-        let bits = self.segment.int(field.bits.into());
-        self.ins().jump(at, &[root.into(), bits.into()]);
-        self.segment.builder.switch_to_block(at);
-        let kind = self.segment.ushr_imm(entry, 30);
-        let is_node = self.segment.icmp_imm(IntCC::Equal, kind, i64::from(TRIE_NODE >> 30));
-        self.ins().brif(is_node, node, [], leaf, []);
+        // What is left of the field lies in the upper bits.
+        let key = self.segment.ishl_imm(value, i64::from(64 - field.bits));
+        let is_node = self.is_node(root);
+        self.ins().brif(is_node, node, &[root.into(), key.into()], leaf, &[root.into(), key.into()]);
 
         self.segment.builder.switch_to_block(node);
-        let (next, below) = self.step(lines, entry, (value, left));
-        self.ins().jump(at, &[next.into(), below.into()]);
+        let (next, below) = self.step(lines, in_node[0], in_node[1]);
+        let is_node = self.is_node(next);
+        self.ins().brif(is_node, node, &[next.into(), below.into()], leaf, &[next.into(), below.into()]);
 
         self.segment.builder.switch_to_block(leaf);
-        let is_run = self.segment.icmp_imm(IntCC::Equal, kind, i64::from(TRIE_RUN >> 30));
-        self.ins().brif(is_run, run, [], told, [&entry.into()]);
+        let (entry, left) = (in_leaf[0], in_leaf[1]);
+        let word = self.ins().ireduce(I32, entry);
+        let is_run = self.ins().icmp_imm_s(IntCC::SignedLessThan, word, 0);
+        self.ins().brif(is_run, run, [], told, &[entry.into()]);
 
         self.segment.builder.switch_to_block(run);
-        let in_run = self.find_in_run(lines, entry, (value, left), other);
+        let in_run = self.find_in_run(lines, entry, left, other);
         self.ins().jump(told, &[in_run.into()]);
 
         self.segment.builder.switch_to_block(told);
         let is_none = self.segment.icmp_imm(IntCC::Equal, in_trie, NOTHING.into());
-        self.ins().brif(is_none, floor, [], found, [&in_trie.into()]);
+        let entry = self.entry_at(rows, in_trie);
+        self.ins().brif(is_none, miss, [], found, &[entry.into()]);
 
-        self.segment.builder.switch_to_block(floor);
-        let on_floor = match field.floor_bits {
-            0 => in_trie,
-            bits => self.on_floor((base, offset), value, field.bits - bits),
+        self.segment.builder.switch_to_block(miss);
+        let zeros = self.segment.address(ZERO_ROW.address());
+        let entry = match field.floor_bits {
+            0 => zeros,
+            bits => {
+                let id = self.on_floor((base, offset), value, field.bits - bits);
+                let is_none = self.segment.icmp_imm(IntCC::Equal, id, NOTHING.into());
+                let entry = self.entry_at(rows, id);
+                // Nothing but a row is read.
+                self.ins().select(is_none, zeros, entry)
+            }
         };
-        self.ins().jump(found, &[on_floor.into()]);
+        self.ins().jump(found, &[entry.into()]);
 
         self.segment.builder.switch_to_block(found);
-        let is_none = self.segment.icmp_imm(IntCC::Equal, id, NOTHING.into());
-        let zeros = self.segment.address(ZERO_ROW.address());
+        self.row_of(at)
+    }
+
+    /// The address of the entry for a row by the number that a trie gives.
+    fn entry_at(&mut self, rows: clif::Value, id: clif::Value) -> clif::Value {
         let behind = self.segment.ishl_imm(id, FOUND_SHIFT);
-        let row = self.ins().iadd(rows, behind);
-        // Nothing but a row is read.
-        let row = self.ins().select(is_none, zeros, row);
-        let [row, address] = [0, 8].map(|at| self.ins().load(I64, FIXED, row, at));
-        let address = self.ins().select(row, address, zeros);
-        Val::Two(row, address)
+        self.ins().iadd(rows, behind)
+    }
+
+    /// Whether an entry of a trie is a node.
+    fn is_node(&mut self, entry: clif::Value) -> clif::Value {
+        let word = self.ins().ireduce(I32, entry);
+        self.ins().icmp_imm_s(IntCC::UnsignedGreaterThanOrEqual, word, i64::from(TRIE_NODE as i32))
     }
 
     /// The entry of a value on the floor of a trie: its bits but for the lowest number it.
@@ -515,21 +531,18 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().uload32(FIXED, address, 0)
     }
 
-    /// The entry of a value in a node, and how many bits are left below it.
+    /// The entry of a value in a node, and what is left of the value below it; both lie in the upper bits.
     fn step(
         &mut self,
         lines: clif::Value,
         entry: clif::Value,
-        (value, left): (clif::Value, clif::Value),
+        left: clif::Value,
     ) -> (clif::Value, clif::Value) {
-        let width = self.bits_of(entry, 25, 5);
-        let width = self.segment.iadd_imm(width, 1);
-        let below = self.ins().isub(left, width);
-        let up = self.ins().ushr(value, below);
-        let one = self.segment.int(1);
-        let end = self.ins().ishl(one, width);
-        let mask = self.segment.iadd_imm(end, -1);
-        let number = self.ins().band(up, mask);
+        // What a shift goes by is taken modulo 64.
+        let down = self.segment.ushr_imm(entry, 25);
+        let number = self.ins().ushr(left, down);
+        let width = self.ins().ineg(down);
+        let below = self.ins().ishl(left, width);
         let line = self.bits_of(entry, 0, 25);
         let line = self.segment.ishl_imm(line, 6);
         let line = self.ins().iadd(lines, line);
@@ -543,7 +556,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         &mut self,
         lines: clif::Value,
         entry: clif::Value,
-        (value, left): (clif::Value, clif::Value),
+        left: clif::Value,
         other: clif::Block,
     ) -> clif::Value {
         let short = self.segment.builder.create_block();
@@ -555,10 +568,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let behind = self.segment.ishl_imm(quarter, 4);
         let words = self.ins().iadd(lines, behind);
 
-        let zero = self.segment.int(0);
-        let hidden = self.segment.iadd_imm(left, -32);
-        let hidden = self.ins().smax(hidden, zero);
-        let shown = self.ins().ushr(value, hidden);
+        let shown = self.segment.ushr_imm(left, 32);
         let shown = self.ins().ireduce(I32, shown);
         let shown = self.ins().splat(I32X4, shown);
         // The least run has a quarter of a line: the second four words are read where there are some.

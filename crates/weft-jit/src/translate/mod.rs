@@ -904,9 +904,8 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
             }
             Terminator::Reply { line } => self.verdict(verdict::REPLY, None, None, *line),
             Terminator::Redirect { to, line } => {
-                let to = self.get(*to)?;
                 self.count(offset_of!(Counters, diverted));
-                self.redirect(to, *line);
+                self.redirect(*to, *line)?;
                 self.leave();
                 self.segment.builder.ins().jump(self.next, []);
             }

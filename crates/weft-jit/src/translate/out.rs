@@ -174,10 +174,11 @@ impl Segment<'_, '_> {
 
 impl PartTranslator<'_, '_, '_, '_> {
     /// Leaves a REDIRECT: what a short text names as words; a helper does it with others.
-    pub(super) fn redirect(&mut self, to: Val, line: u32) {
-        let (start, len) = to.two();
+    pub(super) fn redirect(&mut self, to: Value, line: u32) -> Result<(), Unsupported> {
+        let bytes = self.get(to)?;
+        let (start, len) = bytes.two();
         let [other, done] = [(); 2].map(|()| self.segment.builder.create_block());
-        let (len_of_short, words) = self.short_words(start, len, other);
+        let (len_of_short, words) = self.short_words(to, bytes, other);
         let out = self.segment.load_cx(I64, offset_of!(Cx<'_>, out));
         let target = offset_of!(Outcome, target);
         let name = [
@@ -206,6 +207,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.call(Helper::Redirect, &[cx, at, start, len]);
         self.ins().jump(done, []);
         self.segment.builder.switch_to_block(done);
+        Ok(())
     }
 
     /// Copies a value's bytes into the scratch; those that lie there already only take their room.

@@ -5,6 +5,7 @@
 //! the pass and writes them, with the checksums that follow from them (RFC 1624), when nothing else reads the frame any
 //! more. On ways on which the structure of a frame changes, or a copy is made, there are edits, whose order counts.
 
+use super::state::RowCell;
 use super::tuple::Column;
 use super::{FIXED, PartTranslator, Segment, UNALIGNED, Val};
 use crate::frame::checksum;
@@ -431,7 +432,12 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
         let (start, len) = held.two();
         let [other, done] = [(); 2].map(|()| self.segment.builder.create_block());
-        let is_mac = self.segment.icmp_imm(IntCC::Equal, len, MAC_BYTES);
+        let is_mac = match self.cells_in_rows[value.0 as usize] {
+            Some(RowCell { bytes_max: 6, len }) => {
+                self.segment.icmp_imm(IntCC::UnsignedGreaterThanOrEqual, len, MAC_BYTES)
+            }
+            _ => self.segment.icmp_imm(IntCC::Equal, len, MAC_BYTES),
+        };
         self.segment.go_on_if(is_mac, other, &[]);
         if !self.segment.assumed.is_whole(at) {
             let room = self.segment.load_slot(at, offset_of!(Slot, b));

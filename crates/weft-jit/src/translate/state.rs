@@ -23,10 +23,13 @@ use weft_ir::program::{CallCell, Merge, VarDecl};
 /// Cells of the call's row are set in place to bytes up to this many.
 const SHORT_CELL_BYTES: i64 = 16;
 
-/// A cell of bytes in a row, of which a value is a view.
+/// A cell of bytes in a row, of which a value is a view: its words can be read whatever its length is, and that in which
+/// it ends is zero behind the end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowCell {
     pub(super) bytes_max: usize,
+    /// The length, which may be said to be more than `bytes_max`: code that asks for less needs not cut it.
+    pub(super) len: clif::Value,
 }
 
 /// A store that a roll-back takes back: whether it was made, where, and what was there.
@@ -340,16 +343,18 @@ impl PartTranslator<'_, '_, '_, '_> {
             let column = self.column_address(place.at);
             return self.segment.call_two(Helper::ColumnBytes, &[frame, table, row, column]);
         };
-        let mut len = self.ins().load(I64, PLAIN, address, place.offset());
-        let max = self.segment.int(i64::from(place.at.bytes_max));
-        len = self.ins().umin(len, max);
+        let mut said = self.ins().load(I64, PLAIN, address, place.offset());
         if let Some(is_null) = self.null_bit(place, address) {
             let zero = self.segment.int(0);
-            len = self.ins().select(is_null, zero, len);
+            said = self.ins().select(is_null, zero, said);
         }
-        len = self.segment.take_room(len);
+        let max = self.segment.int(i64::from(place.at.bytes_max));
+        let cut = self.ins().umin(said, max);
+        let len = self.segment.take_room(cut);
         let start = self.segment.iadd_imm(address, i64::from(place.offset()) + 8);
-        self.cells_in_rows[result.0 as usize] = Some(RowCell { bytes_max: place.at.bytes_max as usize });
+        let said = if len == cut { said } else { len };
+        self.cells_in_rows[result.0 as usize] =
+            Some(RowCell { bytes_max: place.at.bytes_max as usize, len: said });
         Val::Two(start, len)
     }
 

@@ -13,7 +13,7 @@ use weft_core::classify::Layout;
 use weft_core::classify::Rule;
 use weft_core::classify::generate::{five_tuple, flows};
 use weft_core::dice::Dice;
-use weft_core::frame::{BATCH_MAX, Frame, Pool, PoolConfig};
+use weft_core::frame::{BATCH_MAX, Frame, Pool, PoolConfig, copy};
 use weft_core::{Interval, Time};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{PacketConfig, PacketEngine};
@@ -164,14 +164,17 @@ impl Rig {
     }
 
     fn batch_of(&mut self, n: usize) {
-        for _ in 0..n {
-            let flow = &self.flows[self.next];
-            self.next = if self.next + 1 == self.flows.len() { 0 } else { self.next + 1 };
-            let template = &self.templates[usize::from(flow[1] == UDP)];
-            let frame = self.pool.take_filled(template).expect("the sink gives all back");
-            self.pool.bytes_mut(&frame)[FLOW_AT].copy_from_slice(flow);
-            self.frames.push(frame);
-        }
+        let Self { flows, next, templates, pool, .. } = self;
+        self.frames.extend((0..n).map(|_| {
+            let flow = &flows[*next];
+            *next = if *next + 1 == flows.len() { 0 } else { *next + 1 };
+            let template = &templates[usize::from(flow[1] == UDP)];
+            let make = |bytes: &mut [u8]| {
+                copy(template, bytes);
+                bytes[FLOW_AT].copy_from_slice(flow);
+            };
+            pool.take_made(template.len(), make).expect("the sink gives all back")
+        }));
         self.sent += n;
         self.pass(0);
     }
