@@ -8,6 +8,7 @@ use super::space::{Context, Space};
 use super::store::{Rank, Store, Stored, has_extra, id_of};
 use super::tree::{self, Input, Tree};
 use super::trie::Trie;
+use super::tries::Tries;
 use super::vectors::Vectors;
 use crate::hash;
 
@@ -28,7 +29,8 @@ pub enum Kind {
     Direct,
     /// One hash table: all rules ask for the same bits.
     Hash,
-    /// A multibit trie over the one field that the rules look at.
+    /// A multibit trie over the one field that the rules look at, or one for each kind of values that another tells
+    /// apart.
     Trie,
     /// For each chunk of a key, the set of rules that admit its value.
     Vectors,
@@ -89,6 +91,7 @@ pub(super) enum Structure {
     Space,
     Direct(Direct),
     Trie(Trie),
+    Tries(Box<Tries>),
     Vectors(Vectors),
     Trees(Box<Trees>),
 }
@@ -124,6 +127,10 @@ impl Structure {
             let touches = 2 * vectors.chunks().count();
             return (Self::Vectors(vectors), touches as f64);
         }
+        if let Some(tries) = Tries::build(layout, store) {
+            let touches = samples.iter().map(|key| tries.touches(key)).sum::<usize>();
+            return (Self::Tries(Box::new(tries)), touches as f64 / samples.len() as f64);
+        }
         let context = Context { layout, store };
         let cost = match space {
             Some(space) => space.cost(context, &samples),
@@ -151,6 +158,7 @@ impl Structure {
             Self::Space => 0,
             Self::Direct(direct) => direct.bytes(),
             Self::Trie(trie) => trie.bytes(),
+            Self::Tries(tries) => tries.bytes(),
             Self::Vectors(vectors) => vectors.bytes(),
             Self::Trees(trees) => trees.trees.iter().map(Tree::bytes).sum::<usize>() + trees.rest.bytes(),
         }
@@ -168,16 +176,23 @@ pub(super) enum Taken {
     Stays,
 }
 
+impl Taken {
+    fn if_out(is_out: bool, other: Self) -> Self {
+        if is_out { Self::Out } else { other }
+    }
+}
+
 impl Structure {
     /// Whether it can change.
     pub(super) fn takes_changes(&self) -> bool {
-        matches!(self, Self::Trie(_) | Self::Trees(_))
+        matches!(self, Self::Trie(_) | Self::Tries(_) | Self::Trees(_))
     }
 
     /// Takes in a rule that is in the store; false if it does not.
     pub(super) fn insert(&mut self, store: &Store, rule: Stored<'_>) -> bool {
         match self {
             Self::Trie(trie) => trie.insert(store, rule),
+            Self::Tries(tries) => tries.insert(store, rule),
             Self::Trees(trees) => trees.insert(rule),
             Self::Space | Self::Direct(_) | Self::Vectors(_) => false,
         }
@@ -186,14 +201,9 @@ impl Structure {
     /// Forgets a rule that is in the store.
     pub(super) fn remove(&mut self, layout: &Layout, store: &Store, rule: Stored<'_>) -> Taken {
         match self {
-            Self::Trie(trie) => match trie.remove(store, rule) {
-                true => Taken::Out,
-                false => Taken::Stays,
-            },
-            Self::Trees(trees) => match trees.remove(layout, rule) {
-                true => Taken::Out,
-                false => Taken::Absent,
-            },
+            Self::Trie(trie) => Taken::if_out(trie.remove(store, rule), Taken::Stays),
+            Self::Tries(tries) => Taken::if_out(tries.remove(store, rule), Taken::Stays),
+            Self::Trees(trees) => Taken::if_out(trees.remove(layout, rule), Taken::Absent),
             Self::Space => Taken::Absent,
             Self::Direct(_) | Self::Vectors(_) => Taken::Stays,
         }
@@ -201,7 +211,7 @@ impl Structure {
 
     /// Whether it has ranks of rules in it, and does not give their ids alone.
     pub(super) fn has_ranks(&self) -> bool {
-        matches!(self, Self::Trie(_) | Self::Trees(_) | Self::Vectors(_))
+        !matches!(self, Self::Space | Self::Direct(_))
     }
 
     /// Gives a rule, with its old rank here, another rank in the same order; false if it does not.
@@ -209,6 +219,10 @@ impl Structure {
         match self {
             Self::Trie(trie) => {
                 trie.rerank(rule, rank);
+                true
+            }
+            Self::Tries(tries) => {
+                tries.rerank(rule, rank);
                 true
             }
             Self::Trees(trees) => trees.rerank(layout, rule, rank),
@@ -220,6 +234,7 @@ impl Structure {
     pub(super) fn is_worn(&self, rules: usize) -> bool {
         match self {
             Self::Trie(trie) => trie.is_worn(rules),
+            Self::Tries(tries) => tries.is_worn(),
             Self::Trees(trees) => trees.is_worn(rules),
             Self::Space | Self::Direct(_) | Self::Vectors(_) => false,
         }

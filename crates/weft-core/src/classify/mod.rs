@@ -32,7 +32,7 @@
 //! | --- | --- |
 //! | `key` | keys as words, rules as boxes |
 //! | `store` | the rules by id, shared with snapshots |
-//! | `space`, `tree`, `trie`, `direct`, `vectors` | the structures |
+//! | `space`, `tree`, `trie`, `tries`, `direct`, `vectors` | the structures |
 //! | `lines`, `cells`, `floor`, `notes` | the memory of a trie, and which rules are where in it |
 //! | `choose` | which of them |
 //! | `generate` | rule sets and traffic for tests and benchmarks |
@@ -71,6 +71,7 @@ mod store;
 mod tests;
 mod tree;
 pub(crate) mod trie;
+mod tries;
 pub(crate) mod vectors;
 
 use core::fmt;
@@ -367,8 +368,10 @@ impl Classifier {
         // One rule waits for its own memory in any case.
         if rules.len() > 1 {
             self.space.look_over(&self.layout, rules);
-            if let Structure::Trie(trie) = &*self.structure {
-                trie.look_over(&self.store, rules);
+            match &*self.structure {
+                Structure::Trie(trie) => trie.look_over(&self.store, rules),
+                Structure::Tries(tries) => tries.look_over(&self.store, rules),
+                _ => {}
             }
         }
     }
@@ -417,8 +420,10 @@ impl Classifier {
         if self.fresh.get(id) {
             self.delta.rerank(&self.layout, stored, rank);
             // Some cells of a trie may show it all the same: those that it came to before others did not take it.
-            if let Some(Structure::Trie(trie)) = Self::changing(&mut self.structure) {
-                trie.rerank(stored, rank);
+            match Self::changing(&mut self.structure) {
+                Some(Structure::Trie(trie)) => trie.rerank(stored, rank),
+                Some(Structure::Tries(tries)) => tries.rerank(stored, rank),
+                _ => {}
             }
         } else if !Self::rerank(&mut self.structure, &self.layout, stored, rank) {
             self.stays(id, Taken::Stays);
@@ -531,6 +536,7 @@ impl Classifier {
             }
             Structure::Direct(_) => (Kind::Direct, 1, 1),
             Structure::Trie(trie) => (Kind::Trie, 1, trie.depth()),
+            Structure::Tries(tries) => (Kind::Trie, tries.parts(), tries.depth()),
             Structure::Vectors(vectors) => (Kind::Vectors, vectors.chunks().count(), 1),
             Structure::Trees(trees) => {
                 (Kind::Trees, trees.trees.len() + usize::from(!trees.rest.is_empty()), trees.depth())
@@ -579,6 +585,7 @@ impl Classifier {
             Structure::Space => id_of(self.space.find(context, key, 0)),
             Structure::Direct(direct) => self.with_changes(key, direct.find(key)),
             Structure::Trie(trie) => self.with_changes(key, trie.find(key)),
+            Structure::Tries(tries) => self.with_changes(key, tries.find(key)),
             Structure::Vectors(vectors) => id_of(self.ranked_with_changes(key, vectors.find(key))),
             Structure::Trees(trees) => id_of(self.ranked_with_changes(key, trees.find(context, key, 0))),
         }
@@ -603,7 +610,8 @@ impl Classifier {
                 }
             }
             Structure::Trie(trie) if self.beside == 0 => return trie.find_batch(keys, found),
-            Structure::Trie(_) | Structure::Direct(_) | Structure::Vectors(_) => {
+            Structure::Tries(tries) if self.beside == 0 => return tries.find_batch(keys, found),
+            Structure::Trie(_) | Structure::Tries(_) | Structure::Direct(_) | Structure::Vectors(_) => {
                 for (key, found) in keys.iter().zip(found) {
                     *found = self.find(key);
                 }

@@ -236,6 +236,61 @@ fn the_longest_prefix_is_found() {
     }
 }
 
+/// Networks of both families, as long as they are distinct.
+fn networks(n: usize, seed: u64) -> Vec<Rule> {
+    let of = |bits: u8, kind: u128, share: usize| {
+        let len = move |pattern| match pattern {
+            Pattern::Prefix { value, len } => Pattern::Prefix { value: value << (128 - bits), len },
+            other => other,
+        };
+        prefixes(share, bits, seed + u64::from(bits))
+            .into_iter()
+            .map(move |rule| Rule { patterns: vec![len(rule.patterns[0]), Pattern::Exact(kind)], ..rule })
+    };
+    let both = of(32, 1, n / 2).chain(of(128, 2, n - n / 2));
+    both.enumerate().map(|(id, rule)| Rule { id: id as u32, ..rule }).collect()
+}
+
+/// Networks of both families would be found in each other's tables, cost more than those of one, or be lost when they
+/// change: those of a family of which there was none as well.
+#[test]
+fn networks_of_both_families_have_a_trie_each() {
+    let fields = [FieldSpec::new("net", 128), FieldSpec::new("net length", 2)];
+    let mut dice = Dice::from_seed(4);
+    let mut all = networks(6000, 1);
+    let spare = networks(6000, 2);
+    let mut table = rebuilt(&fields, &all);
+    let Description { kind, parts, .. } = table.describe();
+    assert_eq!((kind, parts), (Kind::Trie, 2));
+    hold_to_linear(&table, &all, 1000, 3);
+    for (round, new) in spare.chunks(500).enumerate() {
+        for rule in new {
+            let at = dice.below(all.len());
+            let rule = Rule { id: all[at].id, ..rule.clone() };
+            assert!(table.remove(rule.id));
+            table.insert(&rule).unwrap();
+            all[at] = rule;
+        }
+        assert!(table.changes() < 20, "{round}: {:?}", table.describe());
+        hold_to_linear(&table, &all, 200, round as u64);
+    }
+    // All of one family go, and come back.
+    let is_short = |rule: &Rule| rule.patterns[1] == Pattern::Exact(1);
+    let (short, long): (Vec<Rule>, Vec<Rule>) = all.into_iter().partition(is_short);
+    for rule in &short {
+        assert!(table.remove(rule.id));
+    }
+    hold_to_linear(&table, &short, 200, 5);
+    let built = table.rebuild();
+    table.adopt(built).unwrap();
+    assert_eq!(table.describe().parts, 1);
+    for rule in &short {
+        table.insert(rule).unwrap();
+    }
+    hold_to_linear(&table, &short, 200, 6);
+    hold_to_linear(&table, &long, 200, 7);
+}
+
 /// Routes would lead elsewhere once they have changed, or cost more to find than what was built of them from the start.
 #[test]
 fn a_trie_takes_routes_as_they_come_and_go() {

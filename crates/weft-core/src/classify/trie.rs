@@ -206,16 +206,41 @@ impl Trie {
     /// A trie over the one field that the rules of a store care for, if there is no other and none has a mask, and the
     /// trie does not take more than [`TRIE_LINES_MAX`] lines an interval.
     pub(super) fn build(layout: &Layout, store: &Store) -> Option<Self> {
-        let field = only_field(layout, store)?;
+        match asked_fields(layout, store)?[..] {
+            [field] => Self::of(layout, store, field, None),
+            _ => None,
+        }
+    }
+
+    /// A trie over a field, of the rules of a store that have this value at this place, if one is given, and care for
+    /// no other field; None as of [`Trie::build`].
+    pub(super) fn of(
+        layout: &Layout,
+        store: &Store,
+        field: usize,
+        kind: Option<(Place, u64)>,
+    ) -> Option<Self> {
         let (low, high) = layout.places(field);
+        let rules: Vec<Stored<'_>> = store
+            .iter()
+            .filter(|rule| kind.is_none_or(|(place, value)| place.of(rule.lo) == value))
+            .collect();
         let mut trie = if high.is_some() {
-            Self::over::<u128>(low, high, layout.fields()[field].bits, store)?
+            Self::over::<u128>(low, high, layout.fields()[field].bits, store, &rules)?
         } else {
-            Self::over::<u64>(low, high, layout.fields()[field].bits, store)?
+            Self::over::<u64>(low, high, layout.fields()[field].bits, store, &rules)?
         };
-        trie.others = layout.all_places().filter(|place| *place != low && Some(*place) != high).collect();
-        trie.built_of = store.len();
+        let is_own = |place: &Place| {
+            *place == low || Some(*place) == high || kind.is_some_and(|(kind, _)| kind == *place)
+        };
+        trie.others = layout.all_places().filter(|place| !is_own(place)).collect();
+        trie.built_of = rules.len();
         Some(trie)
+    }
+
+    /// Rules that it was built of.
+    pub(super) fn built_of(&self) -> usize {
+        self.built_of
     }
 
     /// Takes in a rule that is in the store. False: it has to stand beside, for it asks for another field, or touches
@@ -401,10 +426,16 @@ impl Trie {
         word(1 + begins + n)
     }
 
-    fn over<K: Number>(low: Place, high: Option<Place>, bits: u8, store: &Store) -> Option<Self> {
+    fn over<K: Number>(
+        low: Place,
+        high: Option<Place>,
+        bits: u8,
+        store: &Store,
+        rules: &[Stored<'_>],
+    ) -> Option<Self> {
         let number = |words: &[u64]| K::of(low.of(words), high.map_or(0, |high| high.of(words)));
         let mut spans: Vec<Span<K>> =
-            store.iter().map(|rule| (number(rule.lo), number(rule.hi), rule.rank)).collect();
+            rules.iter().map(|rule| (number(rule.lo), number(rule.hi), rule.rank)).collect();
         let all = intervals(&mut spans, K::from(0), u128::MAX >> (128 - bits));
         spans.sort_unstable_by_key(|&(.., rank)| rank);
         let root_bits = width_for(all.len(), ROOT_BITS_MAX, bits);
@@ -831,8 +862,8 @@ impl<K: Number> At<K> {
     }
 }
 
-/// The field that all rules of a store leave everything else to.
-fn only_field(layout: &Layout, store: &Store) -> Option<usize> {
+/// The fields of which the rules of a store ask for more than any value; None if one asks for a mask.
+pub(super) fn asked_fields(layout: &Layout, store: &Store) -> Option<Vec<usize>> {
     let mut asked = vec![false; layout.fields().len()];
     for rule in store.iter() {
         if rule.extra.is_some_and(|extra| extra.care.iter().any(|&care| care != 0)) {
@@ -844,11 +875,9 @@ fn only_field(layout: &Layout, store: &Store) -> Option<usize> {
             *asked |= !is_all(low) || high.is_some_and(|high| !is_all(high));
         }
     }
-    let mut fields = (0..asked.len()).filter(|&field| asked[field]);
-    let field = fields.next()?;
     // The box of a range over more than 64 bits is wider than the range.
     let is_exact = store.iter().all(|rule| rule.extra.is_none());
-    (fields.next().is_none() && is_exact).then_some(field)
+    is_exact.then(|| (0..asked.len()).filter(|&field| asked[field]).collect())
 }
 
 /// Where the best rule changes among the values from `first` to `end`, and to which; the first begins at `first`.
