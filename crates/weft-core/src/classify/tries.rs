@@ -49,12 +49,11 @@ impl Tries {
 
     /// As of [`Trie::insert`].
     pub(super) fn insert(&mut self, store: &Store, rule: Stored<'_>) -> bool {
-        let done = self.of_mut(rule).is_some_and(|of| {
+        self.of_mut(rule).is_some_and(|of| {
             let done = of.trie.insert(store, rule);
             of.rules += usize::from(done);
             done
-        });
-        done
+        })
     }
 
     /// As of [`Trie::remove`].

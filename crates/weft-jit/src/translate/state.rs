@@ -23,8 +23,8 @@ use weft_ir::program::{CallCell, Merge, VarDecl};
 /// Cells of the call's row are set in place to bytes up to this many.
 const SHORT_CELL_BYTES: i64 = 16;
 
-/// A cell of bytes in a row, of which a value is a view: its words can be read whatever its length is, and the last that
-/// has bytes is zero behind them.
+/// A cell of bytes in a row, of which a value is a view: its words can be read whatever its length is, and the last
+/// that has bytes is zero behind them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowCell {
     pub(super) bytes_max: usize,
