@@ -543,6 +543,17 @@ impl Expr {
 }
 
 impl Protocol {
+    /// The field of which the value follows from this one when a header is written, checksums aside, if there is one.
+    pub fn computed_from(&self, field: FieldId) -> Option<&Field> {
+        self.fields.iter().find(|other| {
+            let mut names = false;
+            if let Rule::Computed(expr) = &other.rule {
+                expr.each(&mut |e| names |= *e == Expr::Field(field));
+            }
+            names
+        })
+    }
+
     /// The bits by which a frame is known to begin with this protocol: how many, and their value. None if it does not
     /// begin with a constant.
     pub fn begins(&self) -> Option<(u8, u64)> {

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use super::build::{Made, addresses, carries_ip, link, links, maker, number_in, spreads};
 use super::eval;
 use super::{
-    BuildError, Checksum, Expr, FieldId, FieldValue, Header, Item, Protocol, ProtocolId, Rule, Spread, Width,
-    as_on_wire, bits_max, get_number, put_bytes, put_number,
+    BinaryOp, BuildError, Checksum, Expr, Field, FieldId, FieldValue, Header, Item, Protocol, ProtocolId,
+    Rule, Spread, Width, as_on_wire, bits_max, get_number, put_bytes, put_number,
 };
 use crate::checksum::{fold, sum};
 use crate::flow::flow_of;
@@ -300,7 +300,7 @@ pub fn relink(
 ) -> Option<Relink> {
     let next = link(protocols, lower, first).ok()?;
     let (below, own) = (&protocols[usize::from(lower.0)], &protocols[usize::from(last.0)]);
-    let follows = |rule: &Rule| matches!(rule, Rule::Computed(_));
+    let follows = |rule: &Rule| matches!(rule, Rule::Computed(_)) || rule.checksum().is_some();
     if below.length.is_some() || below.fields.iter().any(|field| follows(&field.rule)) {
         return None;
     }
@@ -328,7 +328,8 @@ pub fn begins(frame: &[u8], begins: Option<(u8, u64)>) -> bool {
 
 impl Stack {
     /// Writes the headers into the first bytes of a frame, which are room for them. `partial` is the first byte that a
-    /// checksum covers which is still to be completed, and where that is: what it will be is known beforehand.
+    /// checksum covers which is still to be completed, and where that is: what it will be is known beforehand. `told` is
+    /// what the header in front said of what stands behind these, and where that goes ([`Relink::within`]).
     ///
     /// # Errors
     /// [`Misfit`]: the frame is of no use then.
@@ -340,6 +341,7 @@ impl Stack {
         frame: &mut [u8],
         values: impl Iterator<Item = Given<'v>>,
         partial: Option<(usize, usize)>,
+        told: Option<(usize, &[u8])>,
     ) -> Result<(), Misfit> {
         let length = frame.len() as i64;
         let (head, _) = frame.split_at_mut(self.bytes.len());
@@ -349,6 +351,9 @@ impl Stack {
                 Given::Number(number) => place.put_fitting(head, number)?,
                 Given::Bytes(bytes) => place.put_run(head, bytes)?,
             }
+        }
+        if let Some((at, bytes)) = told {
+            put_bytes(head.get_mut(at..at + bytes.len()).ok_or(Misfit)?, bytes);
         }
         for (place, add) in &self.lengths {
             let number = u64::try_from(length + add).map_err(|_| Misfit)?;
@@ -652,6 +657,36 @@ struct Layer<'a> {
     first: &'a [Made],
 }
 
+/// How often the length of the payload is added up in what a field is computed from; None where more than a sum is made
+/// of it.
+fn payloads_in_rule(fields: &[Field], field: FieldId, is_given: &dyn Fn(FieldId) -> bool) -> Option<u32> {
+    match &fields[usize::from(field.0)].rule {
+        rule if rule.checksum().is_some() => Some(0),
+        Rule::Computed(expr) | Rule::Default(expr) => payloads_in(expr, fields, is_given),
+        Rule::Plain | Rule::Constant(_) | Rule::Reserved => Some(0),
+    }
+}
+
+fn payloads_in(expr: &Expr, fields: &[Field], is_given: &dyn Fn(FieldId) -> bool) -> Option<u32> {
+    let inner = |expr: &Expr| payloads_in(expr, fields, is_given);
+    match expr {
+        Expr::PayloadBytes | Expr::BytesAfter(_) | Expr::Rest => Some(1),
+        Expr::Field(id) if is_given(*id) => Some(0),
+        Expr::Field(id) => payloads_in_rule(fields, *id, is_given),
+        Expr::Binary(BinaryOp::Add, a, b) => Some(inner(a)? + inner(b)?),
+        Expr::Binary(BinaryOp::Sub, a, b) if inner(b)? == 0 => inner(a),
+        other => {
+            let mut depends = other.looks_behind();
+            other.each(&mut |e| {
+                if let Expr::Field(id) = e {
+                    depends |= inner(&Expr::Field(*id)) != Some(0);
+                }
+            });
+            (!depends).then_some(0)
+        }
+    }
+}
+
 impl Layer<'_> {
     /// The fields that follow from how long the payload is.
     fn lengths(
@@ -672,6 +707,9 @@ impl Layer<'_> {
                 let number = eval::bits(&made.bytes, *bit, *bits);
                 as_on_wire(number, *bits as u32, *little)
             };
+            if !self.adds_payload(*field) {
+                return Err(StackError::NotLinear(protocol, *field));
+            }
             let zero = read(first);
             let all: Vec<u64> = others.iter().map(|made| read(&made[self.at])).collect();
             let is_same = others.iter().all(|made| made[self.at].places == first.places);
@@ -686,6 +724,14 @@ impl Layer<'_> {
             lengths.push((place, zero as i64 - stack as i64));
         }
         Ok(lengths)
+    }
+
+    /// Whether what a field is computed from is how long the payload is, with numbers added, or does not depend on it.
+    fn adds_payload(&self, field: FieldId) -> bool {
+        let header = &self.headers[self.at];
+        let fields = &self.protocols[usize::from(header.protocol.0)].fields;
+        let is_given = |id: FieldId| header.values.contains_key(&id);
+        is_given(field) || payloads_in_rule(fields, field, &is_given).is_some_and(|n| n <= 1)
     }
 
     /// The fields below that spread the flows which this header carries, unless they are given.

@@ -317,7 +317,11 @@ impl Exits {
     }
 
     pub(super) fn count(&mut self, reason: Lost) {
-        self.lost[reason as usize] += 1;
+        self.count_all(reason, 1);
+    }
+
+    pub(super) fn count_all(&mut self, reason: Lost, frames: u64) {
+        self.lost[reason as usize] += frames;
     }
 
     /// What was lost, and is about to be.

@@ -537,11 +537,42 @@ impl Live {
             let ends = before.ends.all.iter().filter(|(of, ..)| usize::from(*of) == known);
             self.ends.all.extend(ends.map(|(_, line, how, n)| (at as u16, *line, *how, *n)));
         }
-        let checks = |live: &Self| live.chain.program.frames.as_ref().map(|f| f.checks.clone());
-        let (Some(new), Some(old)) = (checks(self), checks(before)) else { return };
-        for (n, check) in self.malformed.iter_mut().zip(new) {
-            *n = old.iter().position(|old| *old == check).map_or(0, |at| before.malformed[at]);
+        go_on(&mut self.malformed, checks_of(&self.chain.program), before.checked());
+        if let Some(condition) = &self.chain.condition {
+            let checks = checks_of(&condition.program);
+            go_on(&mut self.condition.malformed, checks, before.checked_in_condition());
         }
+    }
+
+    /// Checks of wire formats, and how many frames broke each.
+    fn checked(&self) -> impl Iterator<Item = (&Check, u64)> {
+        checks_of(&self.chain.program).iter().zip(self.malformed.iter().copied())
+    }
+
+    /// As [`Live::checked`], of the condition.
+    fn checked_in_condition(&self) -> impl Iterator<Item = (&Check, u64)> {
+        let condition = self.chain.condition.as_ref();
+        let checks = condition.map_or(&[][..], |condition| checks_of(&condition.program));
+        checks.iter().zip(self.condition.malformed.iter().copied())
+    }
+
+    /// How many frames were ended by elements and checks that are not in what goes on.
+    pub(super) fn ended_by_gone(&self, after: &[Self]) -> u64 {
+        let after = after.iter().find(|after| after.chain.program.name == self.chain.program.name);
+        let has_element = |element: u16| {
+            after.is_some_and(|after| {
+                after.chain.program.elements.iter().any(|other| other.name == self.name(element))
+            })
+        };
+        let by_elements =
+            self.ends.all.iter().filter(|(element, ..)| !has_element(*element)).map(|(.., n)| *n);
+        let has_check = |check: &Check| after.is_some_and(|after| after.checked().any(|(of, _)| of == check));
+        let has_asked = |check: &Check| {
+            after.is_some_and(|after| after.checked_in_condition().any(|(of, _)| of == check))
+        };
+        let by_checks = self.checked().filter(|(check, _)| !has_check(check));
+        let by_asking = self.checked_in_condition().filter(|(check, _)| !has_asked(check));
+        by_elements.chain(by_checks.chain(by_asking).map(|(_, n)| n)).sum()
     }
 
     /// The name of an element.
@@ -780,6 +811,19 @@ impl Code {
         let meets = cx.out.verdict == Verdict::Forward;
         cx.out.clear();
         Ok(meets)
+    }
+}
+
+fn checks_of(program: &ChainProgram) -> &[Check] {
+    program.frames.as_ref().map_or(&[], |frames| &frames.checks)
+}
+
+/// What checks counted that are still there.
+fn go_on<'c>(counts: &mut [u64], checks: &[Check], before: impl Iterator<Item = (&'c Check, u64)>) {
+    for (check, n) in before {
+        if let Some(at) = checks.iter().position(|of| of == check) {
+            counts[at] = n;
+        }
     }
 }
 

@@ -581,6 +581,8 @@ impl PacketEngine {
         let before = core::mem::take(&mut self.live);
         let live = |chain| Live::new(chain, self.config.worker, &before);
         self.live = plan.chains.iter().map(live).collect();
+        let ended = before.iter().map(|live| live.ended_by_gone(&self.live)).sum();
+        self.exits.count_all(Lost::ByGone, ended);
         self.follows = (0..plan.ports.len()).map(|port| plan.follows_fragments(port as u16)).collect();
         self.ways = (0..plan.ports.len()).map(|port| plan.ways(port as u16)).collect();
         self.stride = plan.chains.iter().map(|chain| chain.inputs()).max().unwrap_or(0).max(1);

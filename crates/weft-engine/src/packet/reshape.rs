@@ -4,6 +4,7 @@ use super::edit::Unfit;
 use super::stats::Lost;
 use weft_core::abi::{Cell, Edit, Outcome, Slot};
 use weft_core::frame::{Checksum, Frame, Offload, Pool};
+use weft_core::wire::put_number;
 use weft_core::wire::reshape::{Given, Misfit, Pop, Relink, Reshape, Stack, begins};
 
 /// Where a layer lies in its frame.
@@ -45,10 +46,16 @@ pub(super) fn reshape(
         Reshape::Push { behind: Some((header, relink)), stacks } => {
             let stack = stack_for(stacks, pool.bytes(frame)).ok_or(Lost::Unfit)?;
             let header = usize::from(*header);
-            put(stack, header, values(parts, outcome), frame, pool)?;
-            let bytes = pool.bytes_mut(frame);
-            let at = header.checked_sub(usize::from(relink.back)).ok_or(Lost::Unfit)?;
-            swap(relink, at, header, bytes, Some(relink.value)).ok_or(Lost::Unfit)
+            let lower = header.checked_sub(usize::from(relink.back)).ok_or(Lost::Unfit)?;
+            let said = lower..lower + usize::from(relink.bytes);
+            // Sums of what is put on cover what the header in front says of what stands behind.
+            let mut room = [0; 8];
+            let told = room.get_mut(..said.len()).ok_or(Lost::Unfit)?;
+            told.copy_from_slice(pool.bytes(frame).get(said.clone()).ok_or(Lost::Unfit)?);
+            let told = Some((usize::from(relink.within), &*told));
+            put(stack, (header, told), values(parts, outcome), frame, pool)?;
+            put_number(&mut pool.bytes_mut(frame)[said], relink.value);
+            Ok(())
         }
     }
 }
@@ -80,7 +87,7 @@ pub(super) fn push(
     if frame.meta.offload.gso.is_some() {
         return Err(Lost::NotCut);
     }
-    put(stack, 0, values(parts, outcome), frame, pool)
+    put(stack, (0, None), values(parts, outcome), frame, pool)
 }
 
 fn values<'o>(parts: &[Edit], outcome: &'o Outcome) -> impl Iterator<Item = Given<'o>> {
@@ -126,11 +133,11 @@ fn cut(bytes: usize, frame: &mut Frame, pool: &mut Pool) {
     }
 }
 
-/// Writes headers into new room in front of byte `at`.
+/// Writes headers into new room in front of byte `at`; `told` as of [`Stack::write`].
 #[inline]
 fn put<'v>(
     stack: &Stack,
-    at: usize,
+    (at, told): (usize, Option<(usize, &[u8])>),
     values: impl Iterator<Item = Given<'v>>,
     frame: &mut Frame,
     pool: &mut Pool,
@@ -146,7 +153,7 @@ fn put<'v>(
         }
         Checksum::Unknown | Checksum::Valid => None,
     };
-    Ok(stack.write(&mut pool.bytes_mut(frame)[at..], values, partial)?)
+    Ok(stack.write(&mut pool.bytes_mut(frame)[at..], values, partial, told)?)
 }
 
 /// Takes the header at `at` out, and tells the one below what stands behind it now.
@@ -158,25 +165,14 @@ fn take_out(
     pool: &mut Pool,
 ) -> Result<(), Lost> {
     let lower = at.checked_sub(usize::from(relink.back)).ok_or(Lost::Unfit)?;
-    swap(relink, lower, at, pool.bytes_mut(frame), None).ok_or(Lost::Unfit)?;
+    let from = at + usize::from(relink.within);
+    let says = from..from + usize::from(relink.bytes);
+    let is_inside = says.end <= frame.len() && lower + says.len() <= frame.len();
+    if !is_inside {
+        return Err(Lost::Unfit);
+    }
+    pool.bytes_mut(frame).copy_within(says, lower);
     pool.remove(frame, at, bytes).ok_or(Lost::Unfit)
-}
-
-/// Moves what a lower header says of what stands behind it. With a `value` for it, the header behind it (at `upper`) is
-/// new and gets what the lower one said; without, the lower one gets what the upper said.
-fn swap(relink: &Relink, lower: usize, upper: usize, bytes: &mut [u8], value: Option<u64>) -> Option<()> {
-    let (n, within) = (usize::from(relink.bytes), upper + usize::from(relink.within));
-    if within + n > bytes.len() || lower + n > bytes.len() || n > 8 {
-        return None;
-    }
-    match value {
-        Some(value) => {
-            bytes.copy_within(lower..lower + n, within);
-            bytes[lower..lower + n].copy_from_slice(&value.to_be_bytes()[8 - n..]);
-        }
-        None => bytes.copy_within(within..within + n, lower),
-    }
-    Some(())
 }
 
 fn given(cell: Cell, outcome: &Outcome) -> Given<'_> {

@@ -100,6 +100,8 @@ pub enum Lost {
     GroupDown,
     /// Its port is gone with the last update.
     PortGone,
+    /// An element ended it, or it broke a wire format, and an update has taken that out since.
+    ByGone,
     /// There was no buffer for a copy.
     NoBuffer,
     /// A MIRROR named a port that there is not; the frame itself goes on.
@@ -124,11 +126,12 @@ pub enum Lost {
 
 impl Lost {
     /// All reasons, in their order.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::NoChain,
         Self::NoPort,
         Self::GroupDown,
         Self::PortGone,
+        Self::ByGone,
         Self::NoBuffer,
         Self::NoMirrorPort,
         Self::HeldTooMany,
@@ -147,6 +150,7 @@ impl Lost {
             Self::NoPort => "no_port",
             Self::GroupDown => "group_down",
             Self::PortGone => "port_gone",
+            Self::ByGone => "ended_by_gone",
             Self::NoBuffer => "pool_exhausted",
             Self::NoMirrorPort => "no_mirror_port",
             Self::HeldTooMany => "held_too_many",
@@ -240,6 +244,7 @@ impl fmt::Display for Lost {
             Self::NoPort => "no port to leave by",
             Self::GroupDown => "no port of its group is up",
             Self::PortGone => "its port is gone",
+            Self::ByGone => "ended by what an update took out",
             Self::NoBuffer => "no buffer for a copy",
             Self::NoMirrorPort => "mirrored to no port",
             Self::HeldTooMany => "too many are delayed",

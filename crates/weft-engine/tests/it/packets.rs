@@ -879,6 +879,23 @@ fn an_update_between_batches_keeps_state_counts_and_what_waits() {
 }
 
 #[test]
+fn what_ended_frames_and_is_gone_is_still_counted() {
+    // What came in and what went out would not add up behind an update.
+    let mut rig = Rig::new(1);
+    let jit = jit();
+    let both = rig.plan(&jit, vec![(program(&[ttl(), counter()]), None)]);
+    let (mut engine, mut pool) = (engine(&both), pool());
+    run(&mut engine, &mut pool, &[packet(1), packet(1), packet(9)], 3);
+    let one = rig.plan(&jit, vec![(program(&[counter()]), None)]);
+    engine.apply(START, Arc::clone(&one), &mut pool);
+    assert_eq!(engine.stats().lost, [(Lost::ByGone, 2)]);
+    run(&mut engine, &mut pool, &[packet(1)], 1);
+    engine.apply(START, Arc::clone(&both), &mut pool);
+    engine.apply(START, Arc::new(PacketPlan::default()), &mut pool);
+    assert_eq!(engine.stats().lost, [(Lost::ByGone, 2)]);
+}
+
+#[test]
 fn every_runs_on_worker_0_alone_and_its_rows_come_out() {
     // A report once a node would come once a worker.
     let every = "element \"tick\" \"tick\"\nhandler every 1000000000 function \"every\" {\nblock0:\n \

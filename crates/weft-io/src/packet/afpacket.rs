@@ -432,7 +432,7 @@ fn send_batch(socket: &OwnedFd, pool: &Pool, frames: &[Frame]) -> io::Result<usi
 
 /// The error that a socket holds: the interface is gone or down. Down is no end: it may come up again.
 fn take_socket_error(socket: &OwnedFd) -> io::Result<bool> {
-    match sys::option::<c_int>(socket, libc::SOL_SOCKET, libc::SO_ERROR)? {
+    match sys::socket_error(socket)? {
         0 => Ok(false),
         libc::ENETDOWN => Ok(true),
         error => Err(io::Error::from_raw_os_error(error)),

@@ -112,6 +112,11 @@ pub(super) fn set_option<T: Plain>(fd: &OwnedFd, level: c_int, name: c_int, valu
     Ok(())
 }
 
+/// The number of the error that a socket holds, which forgets it; 0 for none.
+pub(super) fn socket_error(fd: &OwnedFd) -> io::Result<c_int> {
+    option(fd, libc::SOL_SOCKET, libc::SO_ERROR)
+}
+
 /// An option of a socket. What the kernel does not fill in is zero.
 pub(super) fn option<T: Plain>(fd: &OwnedFd, level: c_int, name: c_int) -> io::Result<T> {
     let (mut value, mut length) = (MaybeUninit::<T>::zeroed(), size_of::<T>() as u32);

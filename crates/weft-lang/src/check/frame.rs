@@ -210,6 +210,14 @@ impl From<FrameColumn> for Found {
     }
 }
 
+/// Why nothing may set a field.
+enum Fixed {
+    /// It is that.
+    As(&'static str),
+    /// In a header of this protocol, this other field is computed from it.
+    For(String, String),
+}
+
 impl Cx<'_> {
     /// The layer that `layer` or `inner.layer` names; None if it names none.
     pub(super) fn layer_of<'p>(&self, segments: &'p [Ident]) -> Option<(LayerRef, &'p Ident, &'p [Ident])> {
@@ -276,28 +284,38 @@ impl Cx<'_> {
     }
 
     /// Why nothing may set a column, if nothing may.
-    fn why_fixed(&self, field: &FieldRef) -> Option<&'static str> {
-        let Some(fields) = &field.fields else { return Some("a layer, and no field") };
-        field.layer.protocols.iter().zip(fields).find_map(|(protocol, field)| {
-            let field = self.formats.field(*protocol, *field);
+    fn why_fixed(&self, field: &FieldRef) -> Option<Fixed> {
+        let Some(fields) = &field.fields else { return Some(Fixed::As("a layer, and no field")) };
+        field.layer.protocols.iter().zip(fields).find_map(|(protocol, id)| {
+            let field = self.formats.field(*protocol, *id);
             let is_variable = match &field.width {
                 Width::Bits { .. } => false,
                 Width::Bytes { count, .. } => !is_constant(count),
                 Width::Rounds { .. } => true,
             };
-            fixed(&field.rule).or(is_variable.then_some("as long as the frame says"))
+            let own = fixed(&field.rule).or(is_variable.then_some("as long as the frame says"));
+            let of = &self.formats.protocols[usize::from(protocol.0)];
+            own.map(Fixed::As)
+                .or_else(|| Some(Fixed::For(of.name.clone(), of.computed_from(*id)?.name.clone())))
         })
     }
 
     /// Refuses to change a column whose header does not let it.
     pub(super) fn check_settable(&mut self, field: &FieldRef, name: &str, span: Span) -> Option<()> {
         let Some(why) = self.why_fixed(field) else { return Some(()) };
+        let (label, help) = match why {
+            Fixed::As(why @ "computed when the frame is written") => {
+                (format!("is {why}"), "set what it is computed from; it follows by itself".to_owned())
+            }
+            Fixed::As(why) => (format!("is {why}"), "it can be read; set other fields".to_owned()),
+            Fixed::For(of, other) => (
+                format!("`{other}` is computed from it, when the header is put on"),
+                format!("take the header off and put it on anew: `POP {of}`, and a PUSH of what it is to be"),
+            ),
+        };
         let diagnostic = Diagnostic::error(code::FIELD_FIXED, format!("`{name}` cannot be set"))
-            .at(span, format!("is {why}"))
-            .with_help(match why {
-                "computed when the frame is written" => "set what it is computed from; it follows by itself",
-                _ => "it can be read; set other fields",
-            });
+            .at(span, label)
+            .with_help(help);
         self.report(diagnostic);
         None
     }

@@ -214,11 +214,13 @@ fn reshape(what: &Reshape, parts: &[&Seen], slots: &[Slot], frame: &mut Vec<u8>)
                 Seen::Bytes(bytes) => Given::Bytes(bytes),
                 other => panic!("{other:?} is in no header"),
             });
-            stack.write(&mut frame[at..], values, None).expect("it fits");
-            if let Some((header, relink)) = behind {
-                let lower = usize::from(header - relink.back);
-                let (n, within) = (usize::from(relink.bytes), at + usize::from(relink.within));
-                frame.copy_within(lower..lower + n, within);
+            let lower = behind.map(|(header, relink)| (usize::from(header - relink.back), relink));
+            let said = lower.map(|(lower, relink)| frame[lower..lower + usize::from(relink.bytes)].to_vec());
+            let told =
+                lower.zip(said.as_deref()).map(|((_, relink), said)| (usize::from(relink.within), said));
+            stack.write(&mut frame[at..], values, None, told).expect("it fits");
+            if let Some((lower, relink)) = lower {
+                let n = usize::from(relink.bytes);
                 frame[lower..lower + n].copy_from_slice(&relink.value.to_be_bytes()[8 - n..]);
             }
         }

@@ -53,7 +53,7 @@ fn write(stack: &Stack, values: &[FieldValue], frame: &[u8], partial: Option<(us
         FieldValue::Number(number) => Given::Number(*number),
         FieldValue::Bytes(bytes) => Given::Bytes(bytes),
     });
-    stack.write(&mut whole, values, partial).expect("it fits");
+    stack.write(&mut whole, values, partial, None).expect("it fits");
     whole
 }
 
@@ -143,8 +143,13 @@ impl Resolver for Text {
 
 /// What is said of a handler, or how often it changes the headers of a frame.
 fn wrong(layer: &str, body: &str) -> Vec<String> {
+    wrong_beside("", layer, body)
+}
+
+/// As [`wrong`], with protocols of its own.
+fn wrong_beside(protocols: &str, layer: &str, body: &str) -> Vec<String> {
     let text = format!(
-        "IMPORT 'library/protocols/all.weft';\nCREATE PORT a ON memory;\n\
+        "IMPORT 'library/protocols/all.weft';\n{protocols}CREATE PORT a ON memory;\n\
          CREATE ELEMENT e ON {layer} AS ON PACKET {body} END;\nCREATE CHAIN c ON PORT a AS e; END;\n"
     );
     let (network, diagnostics, _) = weft_lang::check(ROOT, &mut Text(text));
@@ -239,6 +244,29 @@ fn a_value_that_does_not_fit_is_told_once_and_by_its_parameter() {
     assert_eq!(told.matches("error[").count(), 2, "one for each stage: {told}");
     assert_eq!(told.matches("one of IPv6 has 16; it is made of `own_ip6`").count(), 2, "{told}");
     assert!(told.contains("-------- for this stage"), "{told}");
+}
+
+#[test]
+fn what_follows_from_how_long_a_payload_is_adds_it_up() {
+    // Frames of some lengths would be malformed for who reads them.
+    let refused = ["`shim.w` follows from the length of a frame"];
+    let sums = ["payload_bytes", "header_bytes + payload_bytes - 2", "7 + bytes_after(w)"];
+    let others = [
+        "payload_bytes / 1000",
+        "payload_bytes * 2",
+        "payload_bytes + payload_bytes",
+        "CASE WHEN payload_bytes > 9000 THEN 1 ELSE 0 END",
+        "3 - payload_bytes",
+        "payload_bytes - payload_bytes",
+    ];
+    let all = sums.map(|e| (e, &["1 changes"])).into_iter().chain(others.map(|e| (e, &refused)));
+    for (expr, wanted) in all {
+        let shim = format!(
+            "CREATE PROTOCOL shim (w bit(16) COMPUTED ({expr}), type bit(16), PAYLOAD bytes)\n\
+             BIND ethernet WHERE type = 0x88B5;\n"
+        );
+        assert_eq!(wrong_beside(&shim, "packet", "PUSH shim;"), wanted, "{expr}");
+    }
 }
 
 #[test]

@@ -196,6 +196,10 @@ impl Device for XdpSocket {
             self.counters.syscalls += 1;
             sys::kick_receive(&self.socket)?;
         }
+        // The kernel lets go of the socket when the interface is gone, and not when it is down.
+        if n == 0 && sys::socket_error(&self.socket)? == libc::ENETDOWN {
+            return Err(io::Error::from_raw_os_error(libc::ENODEV));
+        }
         Ok(n)
     }
 

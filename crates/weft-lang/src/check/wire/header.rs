@@ -79,7 +79,9 @@ pub(super) fn header<'a>(cx: &mut Cx<'_>, ast: &'a ast::Protocol) -> Header<'a> 
     let (items, size) = builder.items(&ast.items, place);
     builder.header.protocol.items = items;
     builder.sizes(size);
-    builder.rules();
+    let rules = builder.rules();
+    builder.check_sums(&rules);
+    builder.check_circles(&rules);
     builder.payload();
     builder.header
 }
@@ -506,18 +508,104 @@ impl<'a> Builder<'_, '_, 'a> {
         }
     }
 
-    fn rules(&mut self) {
+    /// The rules of all fields; where they are written.
+    fn rules(&mut self) -> Vec<(FieldId, Span)> {
+        let mut spans = Vec::new();
         for (id, field, repeat) in core::mem::take(&mut self.pending) {
             if self.cx.is_full() {
-                return;
+                break;
             }
             let rule = field.rule.as_ref().and_then(|rule| self.rule(id, field, rule, repeat));
             let at = At { repeat, ..At::whole(Purpose::Check) };
             let check = field.check.as_ref().and_then(|e| expr::condition(self.cx, &self.header, at, e));
+            spans.extend(field.rule.as_ref().map(|rule| (id, rule.span)));
             let known = &mut self.header.protocol.fields[usize::from(id.0)];
             known.rule = rule.unwrap_or(Rule::Plain);
             known.check = check;
         }
+        spans
+    }
+
+    /// Refuses a second checksum: all of them cover the header, and so each other.
+    fn check_sums(&mut self, rules: &[(FieldId, Span)]) {
+        let fields = &self.header.protocol.fields;
+        let mut sums = rules.iter().filter(|(id, _)| fields[usize::from(id.0)].rule.checksum().is_some());
+        let Some((first, first_span)) = sums.next() else { return };
+        let others: Vec<(FieldId, Span)> = sums.copied().collect();
+        for (other, span) in others {
+            let [first, other] =
+                [*first, other].map(|id| &*self.header.protocol.fields[usize::from(id.0)].name);
+            let message = format!("the checksums `{first}` and `{other}` cover each other");
+            let diagnostic = Diagnostic::error(code::WIRE_RULE, message)
+                .at(span, "covers the header")
+                .with_label(*first_span, "and so does this")
+                .with_help("put one of them into a header of its own, behind this one or in front of it");
+            self.cx.report(diagnostic);
+        }
+    }
+
+    /// Refuses fields that are computed from themselves.
+    fn check_circles(&mut self, rules: &[(FieldId, Span)]) {
+        let mut known = Vec::new();
+        for (id, span) in rules {
+            let Some(circle) = self.circle(*id).filter(|circle| !circle.iter().any(|id| known.contains(id)))
+            else {
+                continue;
+            };
+            let name = |id: &FieldId| format!("`{}`", self.header.protocol.fields[usize::from(id.0)].name);
+            let by = match circle.get(1..).unwrap_or_default() {
+                [] => String::new(),
+                others => format!(" by {}", others.iter().map(name).collect::<Vec<_>>().join(" and ")),
+            };
+            let diagnostic =
+                Diagnostic::error(code::WIRE_RULE, format!("{} is computed from itself{by}", name(id)))
+                    .at(*span, "leads back to it")
+                    .with_help("compute it from fields that programs set, or from how long the header is");
+            self.cx.report(diagnostic);
+            known.extend(circle);
+        }
+    }
+
+    /// The fields by which what a field is computed from leads back to it, the field first.
+    fn circle(&self, field: FieldId) -> Option<Vec<FieldId>> {
+        let mut seen = vec![field];
+        let mut ways = vec![vec![field]];
+        while let Some(way) = ways.pop() {
+            for next in self.computed_from(*way.last()?) {
+                if next == field {
+                    return Some(way);
+                }
+                if !seen.contains(&next) {
+                    seen.push(next);
+                    ways.push(way.iter().copied().chain([next]).collect());
+                }
+            }
+        }
+        None
+    }
+
+    /// The fields that say what a field is computed from: those that it names, and, where it asks how long something
+    /// is, those that say which parts are there and how often.
+    fn computed_from(&self, field: FieldId) -> Vec<FieldId> {
+        let Protocol { fields, items, .. } = &self.header.protocol;
+        let (Rule::Computed(expr) | Rule::Default(expr)) = &fields[usize::from(field.0)].rule else {
+            return Vec::new();
+        };
+        let mut from = Vec::new();
+        let mut asks_length = false;
+        expr.each(&mut |e| match e {
+            Expr::Field(id) => from.push(*id),
+            Expr::HeaderBytes | Expr::BytesAfter(_) | Expr::Rest => asks_length = true,
+            _ => {}
+        });
+        if asks_length {
+            items.iter().for_each(|item| {
+                item.each_expr(&mut |e| {
+                    e.each(&mut |e| from.extend(if let Expr::Field(id) = e { Some(*id) } else { None }));
+                });
+            });
+        }
+        from
     }
 
     fn rule(
