@@ -198,17 +198,24 @@ fn cost(name: &str, import: &str, text: &str, counts: &Counts) -> String {
 fn manual(name: &str, import: &str, text: &str, cost: &str) -> String {
     let header: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("--")).collect();
     let mut page = format!("# {name}\n\n```sql\nIMPORT '{import}';\n```\n");
-    let mut is_open = false;
+    let (mut is_open, mut is_prose) = (false, false);
     for line in &header {
         let is_heading = line.len() > 1 && !line.starts_with("  ");
         if is_heading {
             close(&mut page, &mut is_open);
-            page += &format!("\n## {}\n\n", capitalized(line.trim()));
+            is_prose = line.trim() == "DESCRIPTION";
+            page.truncate(page.trim_end().len());
+            page += &format!("\n\n## {}\n\n", capitalized(line.trim()));
         } else if line.trim().is_empty() {
             close(&mut page, &mut is_open);
+            if is_prose && !page.ends_with("\n\n") {
+                page += "\n";
+            }
         } else {
-            if !is_open {
-                page += if page.ends_with("Description\n\n") { "" } else { "```text\n" };
+            // What is set in further than a description is no prose.
+            let is_fenced = !is_prose || line.starts_with("    ");
+            if is_fenced && !is_open {
+                page += "```text\n";
                 is_open = true;
             }
             page += line.trim_start_matches(' ');
@@ -220,10 +227,9 @@ fn manual(name: &str, import: &str, text: &str, cost: &str) -> String {
     page + cost + &format!("\n## Text\n\n```sql\n{}\n```\n", body.join("\n").trim())
 }
 
-/// Ends the block of a section. That of a description is prose, and has no fence.
+/// Ends the block of a section, if one is open.
 fn close(page: &mut String, is_open: &mut bool) {
-    let section = page.rsplit("\n## ").next().unwrap_or_default();
-    if std::mem::take(is_open) && section.contains("```text") {
+    if std::mem::take(is_open) {
         *page += "```\n";
     }
 }

@@ -335,6 +335,19 @@ pub fn address_within(text: &str) -> Option<(IpAddr, u8)> {
 }
 
 /// Address and prefix length, with the bits of the host set to zero.
+/// The network that a text means which names an address in it; None if it names the network itself, or none.
+pub fn network_of(text: &str) -> Option<String> {
+    let (address, length) = address_within(text)?;
+    let (_, network) = cidr(text)?.split_last().map(|(length, bytes)| (*length, bytes.to_vec()))?;
+    (ip_bytes(address) != network).then(|| {
+        let address = match <[u8; 4]>::try_from(&*network) {
+            Ok(bytes) => IpAddr::from(bytes),
+            Err(_) => IpAddr::from(<[u8; 16]>::try_from(&*network).unwrap_or_default()),
+        };
+        format!("{address}/{length}")
+    })
+}
+
 fn cidr(text: &str) -> Option<Vec<u8>> {
     let (address, length) = address_within(text)?;
     let mut bytes = ip_bytes(address);

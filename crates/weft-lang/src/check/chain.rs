@@ -95,11 +95,15 @@ fn packet_edge(
     when: Option<&ast::Expr>,
 ) -> Option<crate::hir::Edge> {
     let example = "ON packet 'eth0'";
+    let group = to.and_then(|to| groups.iter().position(|group| group.name == to.name));
+    // One with a fault is no group, and its name is known all the same.
+    let is_faulty = |to: &Ident| cx.ports.contains(&to.name) && !all.iter().any(|port| port.name == to.name);
+    let is_faulty_group = group.is_none() && to.is_some_and(is_faulty);
     let mut find_port = |name: &Ident| find(cx, name, all, |port: &Port| &port.name, "port", example);
     let found: Vec<Option<usize>> = ports.iter().map(&mut find_port).collect();
-    let group = to.and_then(|to| groups.iter().position(|group| group.name == to.name));
     let to = match group {
         Some(group) => Some(Some(Outlet::Group(group))),
+        None if is_faulty_group => Some(None),
         None => to.map(|to| find_port(to).map(Outlet::Port)),
     };
     for (at, name) in ports.iter().enumerate() {

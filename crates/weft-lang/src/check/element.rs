@@ -20,7 +20,7 @@ use crate::source::Span;
 use crate::types;
 
 /// What a row that expired is called.
-const OLD: &str = "OLD";
+pub(super) const OLD: &str = "OLD";
 
 /// An element, and what an instance's parameters decide.
 #[derive(Clone, Debug)]

@@ -291,7 +291,19 @@ impl Scope<'_, '_> {
     fn text_literal(&mut self, text: &str, want: Option<Type>, span: Span) -> Option<Expr> {
         let ty = types::without_length(want.unwrap_or(Type::Text(None)));
         match types::read_text(text, ty) {
-            Ok(value) => Some(constant(value, ty, span)),
+            Ok(value) => {
+                if ty == Type::Cidr
+                    && let Some(network) = types::network_of(text)
+                {
+                    let message = format!("`{text}` is an address and a length, and no network");
+                    let diagnostic = Diagnostic::warning(code::HOST_BITS, message)
+                        .at(span, format!("is taken for '{network}'"))
+                        .with_help(format!("write '{network}', or all bits for the address alone"))
+                        .with_fix(span, format!("'{network}'"));
+                    self.cx.report(diagnostic);
+                }
+                Some(constant(value, ty, span))
+            }
             Err(expected) => {
                 let message = format!("`{text}` is not {}", article(ty));
                 let diagnostic =

@@ -9,7 +9,7 @@ use super::expr::function;
 use super::named_ports::NoPort;
 use super::scope::{Scope, View, leaf, with_nearest};
 use super::sure::Sure;
-use super::wire::{Unions, fixed};
+use super::wire::{FIRST, Unions, fixed};
 use super::{Cx, quoted_list};
 use crate::ast::{self, Ident, Path};
 use crate::diagnostic::{Diagnostic, code};
@@ -179,10 +179,9 @@ impl Formats {
             let carries = |lower: &Protocol| lower.next.iter().any(|next| next.to == at && !next.inner);
             let lower = self.protocols.iter().enumerate().filter(|(_, lower)| carries(lower));
             let lower: Vec<ProtocolId> = lower.map(|(lower, _)| ProtocolId(lower as u16)).collect();
-            // What nothing carries may be the first header of a frame, and so may what tells by itself which it is: a
-            // TUN device has frames that begin with IP.
+            // What nothing carries may be the first header of a frame, and so may IP: on a TUN device.
             stands = lower.iter().any(|lower| *lower != at)
-                && self.protocols[usize::from(at.0)].begins().is_none();
+                && !FIRST.contains(&self.protocols[usize::from(at.0)].name.as_str());
             open.extend(lower.into_iter().filter(|lower| seen.insert(*lower)));
         }
         self.standing.insert(key, stands);

@@ -3,6 +3,7 @@
 use weft_core::types::Type;
 use weft_core::{Status, Value};
 
+use super::element::OLD;
 use super::sure::Sure;
 use super::{Cx, frame, quoted_list};
 use crate::ast::{Ident, Path};
@@ -489,6 +490,10 @@ impl<'a, 'c> Scope<'a, 'c> {
         } else {
             let aliases: Vec<&str> = self.sights.iter().map(|sight| sight.alias.as_str()).collect();
             let diagnostic = match self.is_table(&first.name) {
+                true if self.sights.iter().any(|sight| sight.alias == OLD) => diagnostic.with_help(format!(
+                    "what the row that leaves held is `OLD.{0}`; look another up: `(SELECT {0} FROM {1} WHERE ...)`",
+                    last.name, first.name
+                )),
                 true => diagnostic.with_help(format!(
                     "look the row up: `(SELECT {} FROM {} WHERE ...)`, or JOIN the table",
                     last.name, first.name

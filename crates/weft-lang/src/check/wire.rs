@@ -36,7 +36,7 @@ const INTERVALS_MAX: usize = 16 * 1024;
 const TAKEN: [&str; 9] = ["bytes", "http", "inner", "input", "packet", "port", "req", "resp", "rpc"];
 
 /// With which frames begin, by name: on devices and captures of Ethernet, and on `tun`.
-const FIRST: [&str; 3] = ["ethernet", "ipv4", "ipv6"];
+pub(super) const FIRST: [&str; 3] = ["ethernet", "ipv4", "ipv6"];
 
 /// Checks the protocols and unions of a program; [`ProtocolId`] is an index into the first.
 pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Unions) {

@@ -64,6 +64,7 @@ codes! {
     KEY_NOT_NAMED = "W0225", "a function that needs a key, and is not told where to find it";
     NOT_A_FUNCTION = "W0226", "a function where a value is needed, or a value where a function is";
     FUNCTION_OPTION = "W0227", "an option with a value that it does not take";
+    HOST_BITS = "W0228", "a network that is written as an address in it";
 
     // W03xx: meaning.
     NO_ANSWER = "W0301", "a request can end without an answer";

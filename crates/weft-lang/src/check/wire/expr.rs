@@ -4,8 +4,8 @@ use weft_core::wire::{BinaryOp, Checksum, Expr, FieldId, HEADER_BYTES_MAX, bits_
 
 use super::header::Header;
 use crate::ast::{self, ExprKind as Ast, Ident, UnaryOp};
-use crate::check::Cx;
 use crate::check::scope::with_nearest;
+use crate::check::{Cx, quoted_list};
 use crate::diagnostic::{Diagnostic, code};
 use crate::source::Span;
 
@@ -223,6 +223,8 @@ impl Reader<'_, '_, '_> {
         let message = format!("`{}` has no field `{}`", self.header.protocol.name, name.name);
         let diagnostic = Diagnostic::error(code::WIRE_NOT_SEEN, message).at(name.span, "unknown");
         if !self.header.is_gappy {
+            let all: Vec<String> = fields.iter().map(|field| field.name.clone()).collect();
+            let diagnostic = diagnostic.with_note(format!("it has: {}", quoted_list(&all)));
             self.cx.report_missing(with_nearest(diagnostic, name, names));
         }
         None
