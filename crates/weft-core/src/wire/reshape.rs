@@ -657,8 +657,8 @@ struct Layer<'a> {
     first: &'a [Made],
 }
 
-/// How often the length of the payload is added up in what a field is computed from; None where more than a sum is made
-/// of it.
+/// How often the length of the payload is added up in what a field is computed from; None where more than a sum is
+/// made of it.
 fn payloads_in_rule(fields: &[Field], field: FieldId, is_given: &dyn Fn(FieldId) -> bool) -> Option<u32> {
     match &fields[usize::from(field.0)].rule {
         rule if rule.checksum().is_some() => Some(0),

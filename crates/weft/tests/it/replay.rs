@@ -459,8 +459,8 @@ fn rules_about_ports_hold_for_fragments() {
     }
 }
 
-/// If this failed, what is put between two headers would be malformed for whoever reads it: its checksum would be that of
-/// a header that does not yet say what stands behind it.
+/// If this failed, what is put between two headers would be malformed for whoever reads it: its checksum would be that
+/// of a header that does not yet say what stands behind it.
 #[test]
 fn sums_of_what_is_put_between_headers_hold() {
     let folder = Folder::new();
