@@ -328,8 +328,8 @@ pub fn begins(frame: &[u8], begins: Option<(u8, u64)>) -> bool {
 
 impl Stack {
     /// Writes the headers into the first bytes of a frame, which are room for them. `partial` is the first byte that a
-    /// checksum covers which is still to be completed, and where that is: what it will be is known beforehand. `told` is
-    /// what the header in front said of what stands behind these, and where that goes ([`Relink::within`]).
+    /// checksum covers which is still to be completed, and where that is: what it will be is known beforehand. `told`
+    /// is what the header in front said of what stands behind these, and where that goes ([`Relink::within`]).
     ///
     /// # Errors
     /// [`Misfit`]: the frame is of no use then.
