@@ -110,7 +110,7 @@ pub struct Passing<'a, 'b> {
 /// Is told of passes that leave more than that their frame goes on as it is, and by the number of which frame it is.
 /// Both say whether what was left is taken, so that the next may pass: the outcome is clear then.
 pub trait Leave {
-    /// Takes what a pass has left if its outcome tells all that is to be known of it.
+    /// Takes what a pass has left that edits nothing, if its outcome tells all that is to be known of it.
     fn take_way(&mut self, out: &mut Outcome, nth: usize) -> bool;
     /// Takes what [`Leave::take_way`] did not. The context has the slots of the frame.
     fn take(&mut self, cx: &mut Cx<'_>, nth: usize, frame: &mut Frame, pool: &mut Pool) -> bool;
@@ -162,7 +162,7 @@ impl<'a> Passing<'a, '_> {
             begin(cx, frame, (self.now, self.seed));
             (cx.slots, cx.present) = (slots, *present);
             run(cx, frame, self.pool, passed);
-            let is_taken = is_plain(cx.out, self.leaves_more) || leave.take_way(cx.out, passed);
+            let is_taken = is_taken(cx.out, self.leaves_more, leave, passed);
             if !is_taken && !leave.take(cx, passed, frame, self.pool) {
                 break;
             }
@@ -270,7 +270,7 @@ impl<'a> Through<'a, '_> {
                 let mut of_frame = cx.on(self.pool.bytes(frame));
                 parser.run(&mut of_frame, usize::MAX);
                 cx.present = of_frame.present;
-            } else if is_plain(cx.out, self.leaves_more) || leave.take_way(cx.out, gone.passed) {
+            } else if is_taken(cx.out, self.leaves_more, leave, gone.passed) {
                 gone.passed += 1;
                 continue;
             }
@@ -283,7 +283,7 @@ impl<'a> Through<'a, '_> {
                     return Gone { halt: Some(Halt::Malformed(cx.out.line)), ..gone };
                 }
                 pass(cx, self.pool.bytes_mut(frame));
-                if is_plain(cx.out, self.leaves_more) || leave.take_way(cx.out, gone.passed) {
+                if is_taken(cx.out, self.leaves_more, leave, gone.passed) {
                     gone.passed += 1;
                     continue;
                 }
@@ -305,6 +305,12 @@ fn begin(cx: &mut Cx<'_>, frame: &Frame, (now, seed): (Time, Option<u64>)) {
         cx.rand = hash::mix(seed, frame.id());
     }
     cx.offload = frame.meta.offload;
+}
+
+/// Whether nothing is to be done with a frame and its slots behind a pass; the outcome is clear then.
+#[inline(always)]
+fn is_taken(out: &mut Outcome, leaves_more: bool, leave: &mut dyn Leave, nth: usize) -> bool {
+    is_plain(out, leaves_more) || out.edits.is_empty() && leave.take_way(out, nth)
 }
 
 /// Whether a pass has left no more than that its frame goes on as it is; the outcome is clear then.

@@ -300,6 +300,9 @@ async fn ask<T: Send + 'static>(
     match tokio::time::timeout(ANSWER_MAX, answer).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(Box::new(unavailable(&error.to_string()))),
+        Err(_) if shared.turn.try_lock().is_err() => Err(Box::new(unavailable(
+            "it is busy with a query or another change; traffic goes on: ask again",
+        ))),
         Err(_) => Err(Box::new(unavailable("the workers do not answer"))),
     }
 }

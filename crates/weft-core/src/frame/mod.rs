@@ -124,16 +124,11 @@ pub struct Pool {
     counters: PoolCounters,
 }
 
-/// Copies bytes to others, of which there are as many: the first line in place, for most packets have little more.
+/// Copies bytes to others, of which there are as many: in place where they are a line, as the shortest packets are.
 #[inline(always)]
 pub fn copy(from: &[u8], to: &mut [u8]) {
-    match (from.split_first_chunk::<LINE_BYTES>(), to.split_first_chunk_mut::<LINE_BYTES>()) {
-        (Some((first, rest)), Some((to, behind))) => {
-            *to = *first;
-            if !rest.is_empty() {
-                behind.copy_from_slice(rest);
-            }
-        }
+    match (<&[u8; LINE_BYTES]>::try_from(from), <&mut [u8; LINE_BYTES]>::try_from(&mut *to)) {
+        (Ok(line), Ok(to)) => *to = *line,
         _ => to.copy_from_slice(from),
     }
 }

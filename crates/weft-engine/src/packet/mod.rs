@@ -230,7 +230,7 @@ impl Leave for Leaving<'_> {
             return false;
         }
         // Most of what goes its way is sent where others were.
-        if out.verdict != Verdict::Redirect || out.target.is_none() || !out.edits.is_empty() {
+        if out.verdict != Verdict::Redirect || out.target.is_none() {
             return false;
         }
         let Some(to) = self.exits.target_lately(out.target) else { return false };

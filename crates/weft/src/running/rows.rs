@@ -30,6 +30,15 @@ const AGE_REST: u32 = 9;
 /// And after so long, if changes do not end.
 const UNQUIET_MAX: Duration = Duration::from_secs(10);
 
+/// What is said of a statement that is refused behind others, which stay done.
+fn told_of(refused: Diagnostic, done: usize) -> Diagnostic {
+    match done {
+        0 => refused,
+        1 => refused.with_note("the statement in front of it is done"),
+        n => refused.with_note(format!("the {n} statements in front of it are done")),
+    }
+}
+
 impl Running {
     /// Carries out statements on tables, one after the other.
     pub(crate) fn query(&self, text: &str) -> Result<Vec<Answer>, Refusal> {
@@ -52,8 +61,9 @@ impl Running {
         let mut answers = Vec::new();
         for statement in &asked {
             let answer = self.carry_out(&mut control, (&network, &status), statement);
+            let done = answers.len();
             answers.push(answer.map_err(|why| match why {
-                Why::Said(diagnostic) => self.refuse(&control, &[*diagnostic], &sources),
+                Why::Said(diagnostic) => self.refuse(&control, &[told_of(*diagnostic, done)], &sources),
                 Why::Refused(refusal) => refusal,
             })?);
         }

@@ -459,6 +459,30 @@ fn rules_about_ports_hold_for_fragments() {
     }
 }
 
+/// If this failed, a capture of what leaves by two ports would go back in time, and whoever reads it would see answers
+/// before their questions.
+#[test]
+fn what_leaves_by_several_ports_is_in_the_order_of_its_times() {
+    let folder = Folder::new();
+    let program = "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON memory;
+CREATE PORT lan ON memory;
+CREATE ELEMENT parts ON ip AS ON PACKET IF ip.ttl % 2 = 0 THEN REDIRECT TO 'wan'; END IF; END;
+CREATE CHAIN edge ON PORT wan -> lan AS parts; END;
+";
+    let (program, input) = (folder.write("edge.weft", program), folder.0.join("in.pcapng"));
+    let out = folder.0.join("out.pcapng").display().to_string();
+    let ttls: Vec<u8> = (1..=200).collect();
+    capture_at(&input, ttls.iter().map(|ttl| (i64::from(*ttl), packet(*ttl, 53))));
+    told_of(&folder, &program, &input, &["--out", &out]);
+    let (mut reader, mut left) = (Reader::new(), Vec::new());
+    reader.push(&std::fs::read(&out).expect("it was written"));
+    while let Some(record) = reader.next().expect("it is whole") {
+        left.push(record.bytes[14 + 8]);
+    }
+    assert_eq!(left, ttls);
+}
+
 /// If this failed, what is put between two headers would be malformed for whoever reads it: its checksum would be that
 /// of a header that does not yet say what stands behind it.
 #[test]

@@ -470,6 +470,9 @@ CREATE CHAIN shop ON front -> cart METHOD 'shop.Cart/Add' AS guard (user := req.
         assert!(fault.contains("a row with this key is there already"), "{fault}");
         let fault = no("UPDATE shop.guard.calls SET n = n + 250");
         assert!(fault.contains("this is an error for a row"), "{fault}");
+        let fault =
+            no("DELETE FROM shop.guard.calls WHERE name = 'me'; UPDATE shop.guard.calls SET n = n + 250");
+        assert!(fault.contains("the statement in front of it is done"), "{fault}");
         let fault = no("UPDATE shop.guard.calls SET n = n / (n - n)");
         assert!(fault.contains("this is an error for a row"), "{fault}");
         let load = |folder: &Folder| {

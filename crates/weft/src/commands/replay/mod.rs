@@ -117,6 +117,8 @@ struct Replay<'a, 'n> {
     annotated: Option<Annotated>,
     /// Frames on their way; empty between two batches.
     frames: Vec<Frame>,
+    /// What leaves by which port, until it is written.
+    left: Vec<(u16, Frame)>,
     n: u64,
     rows: Vec<(String, u64)>,
     /// None: no row changes anything.
@@ -229,6 +231,7 @@ impl<'a, 'n> Replay<'a, 'n> {
             outputs,
             annotated,
             frames: Vec::new(),
+            left: Vec::new(),
             n: 0,
             rows: Vec::new(),
             tables: None,
@@ -412,11 +415,14 @@ impl<'a, 'n> Replay<'a, 'n> {
         if let Some(tables) = self.tables.as_mut().filter(|_| !for_tables.is_empty()) {
             tables.take(for_tables, self.last, engine);
         }
+        // They come port by port; a file has them in the order of their times.
         while let Some(port) = engine.poll_output(&mut self.frames) {
-            for frame in self.frames.drain(..) {
-                self.outputs.write(port, &frame, self.pool.bytes(&frame))?;
-                self.pool.give(frame);
-            }
+            self.left.extend(self.frames.drain(..).map(|frame| (port, frame)));
+        }
+        self.left.sort_by_key(|(_, frame)| frame.meta.arrived);
+        for (port, frame) in self.left.drain(..) {
+            self.outputs.write(port, &frame, self.pool.bytes(&frame))?;
+            self.pool.give(frame);
         }
         if let Some(annotated) = &mut self.annotated {
             annotated.flush()?;
