@@ -14,6 +14,8 @@ use weft_core::table::Table;
 
 /// Tuples whose matches are looked for side by side.
 const AT_ONCE: usize = 64;
+/// And those of a short batch.
+const FEW: usize = 8;
 /// Bytes of a line of memory.
 const LINE: usize = 64;
 
@@ -173,15 +175,38 @@ impl Asks {
     fn match_all(&self, matcher: &Arc<Matcher>, at: usize, words: usize, notes: &mut [u64]) {
         match words {
             // Room for longer keys would have to be cleared.
-            1 => self.match_keys::<1>(matcher, at, words, notes),
-            2 => self.match_keys::<2>(matcher, at, words, notes),
-            _ => self.match_keys::<WORDS_MAX>(matcher, at, words, notes),
+            1 => self.match_words::<1>(matcher, at, words, notes),
+            2 => self.match_words::<2>(matcher, at, words, notes),
+            // A network of either family.
+            3 => self.match_words::<3>(matcher, at, words, notes),
+            _ => self.match_words::<WORDS_MAX>(matcher, at, words, notes),
         }
     }
 
     /// As [`Asks::match_all`], for keys of at most `N` words.
-    fn match_keys<const N: usize>(&self, matcher: &Arc<Matcher>, at: usize, words: usize, notes: &mut [u64]) {
-        let mut keys = [[0; N]; AT_ONCE];
+    fn match_words<const N: usize>(
+        &self,
+        matcher: &Arc<Matcher>,
+        at: usize,
+        words: usize,
+        notes: &mut [u64],
+    ) {
+        // Most batches of a node that has little to do are short.
+        match notes.len() <= FEW * self.words {
+            true => self.match_keys::<N, FEW>(matcher, at, words, notes),
+            false => self.match_keys::<N, AT_ONCE>(matcher, at, words, notes),
+        }
+    }
+
+    /// As [`Asks::match_words`], for at most `M` tuples.
+    fn match_keys<const N: usize, const M: usize>(
+        &self,
+        matcher: &Arc<Matcher>,
+        at: usize,
+        words: usize,
+        notes: &mut [u64],
+    ) {
+        let mut keys = [[0; N]; M];
         let keys = keys.as_flattened_mut();
         let mut n = 0;
         for notes in notes.chunks_exact(self.words) {
@@ -193,7 +218,7 @@ impl Asks {
             }
             n += 1;
         }
-        let mut found = [Found::default(); AT_ONCE];
+        let mut found = [Found::default(); M];
         matcher.find_all(&keys[..n * words], &mut found[..n]);
         let lines = Lines::of(matcher.table());
         let mut found = found.iter();
