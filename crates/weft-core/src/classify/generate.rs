@@ -90,6 +90,30 @@ pub fn prefixes(n: usize, bits: u8, seed: u64) -> Vec<Rule> {
     rules
 }
 
+/// The fields of a network of either family, as tables have them: the first bits of 128, and which family it is.
+pub fn network() -> [FieldSpec; 2] {
+    [FieldSpec::new("net", 128), FieldSpec::new("net length", 2)]
+}
+
+/// A routing table of both families over [`network`]: the way to all else of each, and half as many [`prefixes`] of
+/// either.
+pub fn networks(n: usize, seed: u64) -> Vec<Rule> {
+    let of = |bits: u8, family: u128, n: usize| {
+        let up = 128 - u32::from(bits);
+        let all = Rule { patterns: vec![Pattern::Prefix { value: 0, len: 0 }], priority: 0, id: 0 };
+        let rules = core::iter::once(all).chain(prefixes(n.max(1) - 1, bits, seed));
+        rules.map(move |rule| {
+            let net = match rule.patterns[..] {
+                [Pattern::Prefix { value, len }] => Pattern::Prefix { value: value << up, len },
+                _ => unreachable!("they are prefixes"),
+            };
+            Rule { patterns: vec![net, Pattern::Exact(family)], ..rule }
+        })
+    };
+    let both = of(32, 1, n / 2).chain(of(128, 2, n - n / 2));
+    both.enumerate().map(|(id, rule)| Rule { id: id as u32, ..rule }).collect()
+}
+
 /// `n` different flows over [`five_tuple`], none before another.
 pub fn exact(n: usize, seed: u64) -> Vec<Rule> {
     let mut dice = Dice::from_seed(seed);

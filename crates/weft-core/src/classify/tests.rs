@@ -1,4 +1,4 @@
-use super::generate::{Family, exact, five_tuple, flows, prefixes, rules, within};
+use super::generate::{Family, exact, five_tuple, flows, network, networks, prefixes, rules, within};
 use super::*;
 use crate::dice::Dice;
 
@@ -236,26 +236,11 @@ fn the_longest_prefix_is_found() {
     }
 }
 
-/// Networks of both families, as long as they are distinct.
-fn networks(n: usize, seed: u64) -> Vec<Rule> {
-    let of = |bits: u8, kind: u128, share: usize| {
-        let len = move |pattern| match pattern {
-            Pattern::Prefix { value, len } => Pattern::Prefix { value: value << (128 - bits), len },
-            other => other,
-        };
-        prefixes(share, bits, seed + u64::from(bits))
-            .into_iter()
-            .map(move |rule| Rule { patterns: vec![len(rule.patterns[0]), Pattern::Exact(kind)], ..rule })
-    };
-    let both = of(32, 1, n / 2).chain(of(128, 2, n - n / 2));
-    both.enumerate().map(|(id, rule)| Rule { id: id as u32, ..rule }).collect()
-}
-
 /// Networks of both families would be found in each other's tables, cost more than those of one, or be lost when they
 /// change: those of a family of which there was none as well.
 #[test]
 fn networks_of_both_families_have_a_trie_each() {
-    let fields = [FieldSpec::new("net", 128), FieldSpec::new("net length", 2)];
+    let fields = network();
     let mut dice = Dice::from_seed(4);
     let mut all = networks(6000, 1);
     let spare = networks(6000, 2);

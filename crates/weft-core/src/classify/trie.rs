@@ -116,6 +116,14 @@ trait Number: Copy + Ord + From<u64> {
     /// Whether there is nothing below these.
     fn is_shown(self, left: u8) -> bool;
     fn wide(self) -> u128;
+    /// The value of so many bits in the upper ones.
+    fn lifted(self, bits: u8) -> Self;
+    /// The cell of a node of a lifted value, by what the node's entry has from bit 25 on.
+    fn cell(self, down: u32) -> usize;
+    /// What of a lifted value is left below a node.
+    fn below(self, down: u32) -> Self;
+    /// The upper bits of a lifted value, as [`Number::shown`].
+    fn head(self) -> u32;
 }
 
 impl Number for u64 {
@@ -146,6 +154,22 @@ impl Number for u64 {
     fn wide(self) -> u128 {
         u128::from(self)
     }
+    #[inline(always)]
+    fn lifted(self, bits: u8) -> Self {
+        self << (64u8.wrapping_sub(bits) & 63)
+    }
+    #[inline(always)]
+    fn cell(self, down: u32) -> usize {
+        (self >> (down & 63)) as usize
+    }
+    #[inline(always)]
+    fn below(self, down: u32) -> Self {
+        self << (down.wrapping_neg() & 63)
+    }
+    #[inline(always)]
+    fn head(self) -> u32 {
+        (self >> 32) as u32
+    }
 }
 
 impl Number for u128 {
@@ -175,6 +199,24 @@ impl Number for u128 {
     }
     fn wide(self) -> u128 {
         self
+    }
+    #[inline(always)]
+    fn lifted(self, bits: u8) -> Self {
+        self << (128u8.wrapping_sub(bits) & 127)
+    }
+    #[inline(always)]
+    fn cell(self, down: u32) -> usize {
+        ((self >> 64) as u64).cell(down)
+    }
+    // By words: a shift by any number of bits would ask whether it is more than one.
+    #[inline(always)]
+    fn below(self, down: u32) -> Self {
+        let (high, low) = ((self >> 64) as u64, self as u64);
+        Self::of(low.below(down), high.below(down) | low >> (down & 63))
+    }
+    #[inline(always)]
+    fn head(self) -> u32 {
+        (self >> 96) as u32
     }
 }
 
@@ -314,9 +356,9 @@ impl Trie {
     /// Lines that a look-up reads.
     pub(super) fn touches(&self, key: &[u64]) -> usize {
         let value = u128::of(self.low.of(key), self.high.map_or(0, |high| high.of(key)));
-        let (mut entry, mut left, mut touched) = (self.root, self.bits, 0);
+        let (mut entry, mut rest, mut touched) = (self.root, value.lifted(self.bits), 0);
         while entry >> 30 == NODE >> 30 {
-            (entry, left) = self.step(entry, left, value);
+            (entry, rest) = self.step(entry, rest);
             touched += 1;
         }
         let floor = self.floor.is_some() && self.value_of(value) == NOTHING;
@@ -345,11 +387,11 @@ impl Trie {
 
     #[inline(always)]
     fn value_of<K: Number>(&self, value: K) -> u32 {
-        let (mut entry, mut left) = (self.root, self.bits);
+        let (mut entry, mut rest) = (self.root, value.lifted(self.bits));
         while entry >> 30 == NODE >> 30 {
-            (entry, left) = self.step(entry, left, value);
+            (entry, rest) = self.step(entry, rest);
         }
-        if entry >> 31 == 0 { entry } else { self.find_in_run(entry, value.shown(left)) }
+        if entry >> 31 == 0 { entry } else { self.find_in_run(entry, rest.head()) }
     }
 
     /// All values go down a step, and then those that are not there yet. Which those are cannot be foretold, so it is
@@ -360,25 +402,25 @@ impl Trie {
             values.zip(found).for_each(|(value, found)| *found = self.best_of(value));
             return;
         }
-        let mut at = [(K::from(0), 0); AHEAD];
+        let mut at = [(K::from(0), K::from(0)); AHEAD];
         let mut on_way = Few::default();
         for (nth, (value, found)) in values.zip(found.iter_mut()).enumerate() {
-            let (entry, left) = self.step(self.root, self.bits, value);
-            (at[nth % AHEAD], *found) = ((value, left), entry);
+            let (entry, rest) = self.step(self.root, value.lifted(self.bits));
+            (at[nth % AHEAD], *found) = ((value, rest), entry);
             on_way.push(nth, entry >> 30 == NODE >> 30);
         }
         while !on_way.is_empty() {
             on_way = on_way.filter(|nth| {
-                let ((value, left), Some(entry)) = (&mut at[nth], found.get_mut(nth)) else { return false };
-                (*entry, *left) = self.step(*entry, *left, *value);
+                let ((_, rest), Some(entry)) = (&mut at[nth], found.get_mut(nth)) else { return false };
+                (*entry, *rest) = self.step(*entry, *rest);
                 *entry >> 30 == NODE >> 30
             });
         }
         let all = Few::all(found.len());
         let runs = all.filter(|nth| found.get(nth).is_some_and(|entry| entry >> 31 != 0));
         runs.filter(|nth| {
-            let ((value, left), Some(entry)) = (at[nth], found.get_mut(nth)) else { return false };
-            *entry = self.find_in_run(*entry, value.shown(left));
+            let ((_, rest), Some(entry)) = (at[nth], found.get_mut(nth)) else { return false };
+            *entry = self.find_in_run(*entry, rest.head());
             false
         });
         if let Some(floor) = &self.floor {
@@ -391,13 +433,11 @@ impl Trie {
         }
     }
 
-    /// The entry of a value in a node of values that differ in `left` bits, and in how many they differ below it.
+    /// The entry in a node for what is left of a value, lifted, and what is left below it.
     #[inline(always)]
-    fn step<K: Number>(&self, entry: u32, left: u8, value: K) -> (u32, u8) {
-        let width = width_of(entry);
-        let below = left.wrapping_sub(width);
-        let number = value.window(below, width);
-        (self.lines.word((entry as usize & (LINES_MAX - 1)) * LINE + number), below)
+    fn step<K: Number>(&self, entry: u32, rest: K) -> (u32, K) {
+        let down = entry >> 25;
+        (self.lines.word((entry as usize & (LINES_MAX - 1)) * LINE + rest.cell(down)), rest.below(down))
     }
 
     #[inline(always)]

@@ -3,7 +3,6 @@
 
 use super::NOTHING;
 use super::key::{Layout, Place};
-use super::space::AHEAD;
 use super::store::{Rank, Store, Stored};
 use super::trie::{Trie, asked_fields};
 
@@ -111,26 +110,11 @@ impl Tries {
         self.trie_of(key).map_or(NOTHING, |trie| trie.find(key))
     }
 
-    /// As [`find`](Self::find), for up to [`AHEAD`] keys.
+    /// As [`find`](Self::find), for some keys.
     #[inline(always)]
     pub(super) fn find_batch<const N: usize>(&self, keys: &[[u64; N]], found: &mut [u32]) {
-        found.fill(NOTHING);
-        for (kind, trie) in self.all() {
-            let is_own = |key: &&[u64; N]| self.kind.of(*key) == kind;
-            if keys.iter().all(|key| is_own(&key)) {
-                return trie.find_batch(keys, found);
-            }
-            let (mut own, mut n, mut best) = ([[0; N]; AHEAD], 0, [NOTHING; AHEAD]);
-            for key in keys.iter().filter(is_own) {
-                own[n] = *key;
-                n += 1;
-            }
-            trie.find_batch(&own[..n], &mut best[..n]);
-            let of_own = keys.iter().zip(found.iter_mut()).filter(|(key, _)| is_own(key));
-            for ((_, found), best) in of_own.zip(best) {
-                *found = best;
-            }
-        }
+        // To part them by their kinds costs more than what going down side by side would spare.
+        keys.iter().zip(found).for_each(|(key, found)| *found = self.find(key));
     }
 
     #[inline(always)]

@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use weft_core::classify::generate::{Family, exact, five_tuple, flows, prefixes, rules};
+use weft_core::classify::generate::{Family, exact, five_tuple, flows, network, networks, prefixes, rules};
 use weft_core::classify::{Classifier, FieldSpec, Rule};
 use weft_core::dice::Dice;
 
@@ -52,6 +52,8 @@ pub(super) fn run(quick: bool) -> Report {
             let name = format!("{name} prefixes {}", counted(n));
             rows.extend(measured(&name, &field, &prefixes(n, bits, 1), rounds, &mut notes));
         }
+        let name = format!("prefixes of both {}", counted(n));
+        rows.extend(measured(&name, &network(), &networks(n, 1), rounds, &mut notes));
     }
     notes.push(
         "JOIN FIRST: a compiled handler with the match less the same without, acl rules, 4,096 flows"
