@@ -525,6 +525,9 @@ impl Parser<'_> {
         self.form = FIRST_FORM;
         self.keyword("FIRST")?;
         let table = self.ident("a table")?;
+        if self.peek_keyword(0, "ORDER") && self.peek_keyword(1, "BY") {
+            return Err(self.expected("`BY` alone"));
+        }
         let alias = if self.at_keyword("BY") { None } else { Some(self.join_alias()?) };
         self.clause("BY", "`JOIN FIRST` says by which column rows are ordered, with `BY`")?;
         let by = self.ident("a column")?;

@@ -331,9 +331,21 @@ impl<'n> Body<'_, 'n> {
             let behind =
                 if front.is_empty() { String::new() } else { format!(", nor is it put behind {begin}") };
             let message = format!("a frame cannot begin with `{own}`{behind}");
+            let carries = |lower: &ProtocolId| {
+                protocols[usize::from(lower.0)].next.iter().any(|next| next.to == first.protocol)
+            };
+            let help = match front {
+                [only] if carries(only) => format!(
+                    "between two headers goes one of a fixed length and whole numbers, that has a field of the same name \
+                     and size as that by which `{lower}` says what stands behind it, and `{lower}` has no checksum; else \
+                     take off what is in front and say all: `POP TO ip; PUSH {lower} (...), {own} (...)`",
+                    lower = self.name(*only),
+                ),
+                _ => self.help_carry(first.protocol),
+            };
             let diagnostic = Diagnostic::error(code::RESHAPE_UNFIT, message)
                 .at(first.span, "what carries it?")
-                .with_help(self.help_carry(first.protocol));
+                .with_help(help);
             self.lowering.report_once(diagnostic);
             return None;
         };

@@ -49,6 +49,8 @@ pub(super) struct Repeat {
     pub(super) n_before: usize,
 }
 
+/// Fields that are computed for one at most.
+const STEPS_MAX: u64 = 1000;
 /// Names that mean something else in an expression.
 const WORDS: [&str; 6] = ["header_bytes", "last", "payload_bytes", "peek", "rest", "round_bytes"];
 
@@ -81,7 +83,9 @@ pub(super) fn header<'a>(cx: &mut Cx<'_>, ast: &'a ast::Protocol) -> Header<'a> 
     builder.sizes(size);
     let rules = builder.rules();
     builder.check_sums(&rules);
-    builder.check_circles(&rules);
+    if builder.check_circles(&rules) {
+        builder.check_steps(&rules);
+    }
     builder.payload();
     builder.header
 }
@@ -544,8 +548,8 @@ impl<'a> Builder<'_, '_, 'a> {
         }
     }
 
-    /// Refuses fields that are computed from themselves.
-    fn check_circles(&mut self, rules: &[(FieldId, Span)]) {
+    /// Refuses fields that are computed from themselves; whether there are none.
+    fn check_circles(&mut self, rules: &[(FieldId, Span)]) -> bool {
         let mut known = Vec::new();
         for (id, span) in rules {
             let Some(circle) = self.circle(*id).filter(|circle| !circle.iter().any(|id| known.contains(id)))
@@ -564,6 +568,56 @@ impl<'a> Builder<'_, '_, 'a> {
             self.cx.report(diagnostic);
             known.extend(circle);
         }
+        known.is_empty()
+    }
+
+    /// Refuses fields that are computed from a checksum, which is known when all of the header is, and those that take
+    /// too many steps: each mention of a field computes it again.
+    fn check_steps(&mut self, rules: &[(FieldId, Span)]) {
+        let mut known = vec![None; self.header.protocol.fields.len()];
+        for (id, span) in rules {
+            let name = &self.header.protocol.fields[usize::from(id.0)].name;
+            let sum = self.named_by(*id).into_iter().find(|of| self.known(*of).rule.checksum().is_some());
+            let diagnostic = match sum.map(|sum| &self.known(sum).name) {
+                Some(sum) => {
+                    let message = format!("`{name}` is computed from the checksum `{sum}`, which covers it");
+                    Diagnostic::error(code::WIRE_RULE, message)
+                        .at(*span, "would have to be known first")
+                        .with_help("put it into a header of its own, or compute it from other fields")
+                }
+                None if self.steps(*id, &mut known) > STEPS_MAX => {
+                    let message = format!("`{name}` is computed in more than {STEPS_MAX} steps");
+                    Diagnostic::error(code::OVER_LIMIT, message)
+                        .at(*span, "names fields that name others, again and again")
+                        .with_help("name each once: `2 * f` in place of `f + f`")
+                }
+                None => continue,
+            };
+            return self.cx.report(diagnostic);
+        }
+    }
+
+    fn known(&self, id: FieldId) -> &Field {
+        &self.header.protocol.fields[usize::from(id.0)]
+    }
+
+    /// The fields that what a field is computed from names.
+    fn named_by(&self, id: FieldId) -> Vec<FieldId> {
+        let (Rule::Computed(expr) | Rule::Default(expr)) = &self.known(id).rule else { return Vec::new() };
+        let mut named = Vec::new();
+        expr.each(&mut |e| named.extend(if let Expr::Field(id) = e { Some(*id) } else { None }));
+        named
+    }
+
+    /// How many fields are computed for one; none is computed from itself.
+    fn steps(&self, id: FieldId, known: &mut [Option<u64>]) -> u64 {
+        if let Some(steps) = known[usize::from(id.0)] {
+            return steps;
+        }
+        let named = self.named_by(id);
+        let steps = named.into_iter().fold(1u64, |all, of| all.saturating_add(self.steps(of, known)));
+        known[usize::from(id.0)] = Some(steps);
+        steps
     }
 
     /// The fields by which what a field is computed from leads back to it, the field first.
