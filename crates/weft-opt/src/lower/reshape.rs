@@ -336,9 +336,9 @@ impl<'n> Body<'_, 'n> {
             };
             let help = match front {
                 [only] if carries(only) => format!(
-                    "between two headers goes one of a fixed length and whole numbers, that has a field of the same name \
-                     and size as that by which `{lower}` says what stands behind it, and `{lower}` has no checksum; else \
-                     take off what is in front and say all: `POP TO ip; PUSH {lower} (...), {own} (...)`",
+                    "between two headers goes one of a fixed length, whose numbers are in the order of the wire, with \
+                     a field of the same name and size as that by which `{lower}` says what is behind it, if `{lower}` \
+                     has no checksum; else say all: `POP TO ip; PUSH {lower} (...), {own} (...)`",
                     lower = self.name(*only),
                 ),
                 _ => self.help_carry(first.protocol),
