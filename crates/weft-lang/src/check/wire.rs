@@ -18,6 +18,7 @@ use crate::diagnostic::{Diagnostic, code};
 use crate::nearest::nearest;
 use crate::source::Span;
 
+mod computed;
 mod exclude;
 mod expr;
 mod header;

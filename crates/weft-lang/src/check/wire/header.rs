@@ -6,6 +6,7 @@ use weft_core::wire::{
     Width, bits_max,
 };
 
+use super::computed;
 use super::expr::{self, At, Purpose, Typed};
 use crate::ast::{
     self, ExprKind as Ast, Ident, ProtocolClause, WireField, WireItem, WireRuleKind, WireUntil, WireWidth,
@@ -49,8 +50,6 @@ pub(super) struct Repeat {
     pub(super) n_before: usize,
 }
 
-/// Fields that are computed for one at most.
-const STEPS_MAX: u64 = 1000;
 /// Names that mean something else in an expression.
 const WORDS: [&str; 6] = ["header_bytes", "last", "payload_bytes", "peek", "rest", "round_bytes"];
 
@@ -82,10 +81,7 @@ pub(super) fn header<'a>(cx: &mut Cx<'_>, ast: &'a ast::Protocol) -> Header<'a> 
     builder.header.protocol.items = items;
     builder.sizes(size);
     let rules = builder.rules();
-    builder.check_sums(&rules);
-    if builder.check_circles(&rules) {
-        builder.check_steps(&rules);
-    }
+    computed::check(builder.cx, &builder.header.protocol, &rules);
     builder.payload();
     builder.header
 }
@@ -528,138 +524,6 @@ impl<'a> Builder<'_, '_, 'a> {
             known.check = check;
         }
         spans
-    }
-
-    /// Refuses a second checksum: all of them cover the header, and so each other.
-    fn check_sums(&mut self, rules: &[(FieldId, Span)]) {
-        let fields = &self.header.protocol.fields;
-        let mut sums = rules.iter().filter(|(id, _)| fields[usize::from(id.0)].rule.checksum().is_some());
-        let Some((first, first_span)) = sums.next() else { return };
-        let others: Vec<(FieldId, Span)> = sums.copied().collect();
-        for (other, span) in others {
-            let [first, other] =
-                [*first, other].map(|id| &*self.header.protocol.fields[usize::from(id.0)].name);
-            let message = format!("the checksums `{first}` and `{other}` cover each other");
-            let diagnostic = Diagnostic::error(code::WIRE_RULE, message)
-                .at(span, "covers the header")
-                .with_label(*first_span, "and so does this")
-                .with_help("put one of them into a header of its own, behind this one or in front of it");
-            self.cx.report(diagnostic);
-        }
-    }
-
-    /// Refuses fields that are computed from themselves; whether there are none.
-    fn check_circles(&mut self, rules: &[(FieldId, Span)]) -> bool {
-        let mut known = Vec::new();
-        for (id, span) in rules {
-            let Some(circle) = self.circle(*id).filter(|circle| !circle.iter().any(|id| known.contains(id)))
-            else {
-                continue;
-            };
-            let name = |id: &FieldId| format!("`{}`", self.header.protocol.fields[usize::from(id.0)].name);
-            let by = match circle.get(1..).unwrap_or_default() {
-                [] => String::new(),
-                others => format!(" by {}", others.iter().map(name).collect::<Vec<_>>().join(" and ")),
-            };
-            let diagnostic =
-                Diagnostic::error(code::WIRE_RULE, format!("{} is computed from itself{by}", name(id)))
-                    .at(*span, "leads back to it")
-                    .with_help("compute it from fields that programs set, or from how long the header is");
-            self.cx.report(diagnostic);
-            known.extend(circle);
-        }
-        known.is_empty()
-    }
-
-    /// Refuses fields that are computed from a checksum, which is known when all of the header is, and those that take
-    /// too many steps: each mention of a field computes it again.
-    fn check_steps(&mut self, rules: &[(FieldId, Span)]) {
-        let mut known = vec![None; self.header.protocol.fields.len()];
-        for (id, span) in rules {
-            let name = &self.header.protocol.fields[usize::from(id.0)].name;
-            let sum = self.named_by(*id).into_iter().find(|of| self.known(*of).rule.checksum().is_some());
-            let diagnostic = match sum.map(|sum| &self.known(sum).name) {
-                Some(sum) => {
-                    let message = format!("`{name}` is computed from the checksum `{sum}`, which covers it");
-                    Diagnostic::error(code::WIRE_RULE, message)
-                        .at(*span, "would have to be known first")
-                        .with_help("put it into a header of its own, or compute it from other fields")
-                }
-                None if self.steps(*id, &mut known) > STEPS_MAX => {
-                    let message = format!("`{name}` is computed in more than {STEPS_MAX} steps");
-                    Diagnostic::error(code::OVER_LIMIT, message)
-                        .at(*span, "names fields that name others, again and again")
-                        .with_help("name each once: `2 * f` in place of `f + f`")
-                }
-                None => continue,
-            };
-            return self.cx.report(diagnostic);
-        }
-    }
-
-    fn known(&self, id: FieldId) -> &Field {
-        &self.header.protocol.fields[usize::from(id.0)]
-    }
-
-    /// The fields that what a field is computed from names.
-    fn named_by(&self, id: FieldId) -> Vec<FieldId> {
-        let (Rule::Computed(expr) | Rule::Default(expr)) = &self.known(id).rule else { return Vec::new() };
-        let mut named = Vec::new();
-        expr.each(&mut |e| named.extend(if let Expr::Field(id) = e { Some(*id) } else { None }));
-        named
-    }
-
-    /// How many fields are computed for one; none is computed from itself.
-    fn steps(&self, id: FieldId, known: &mut [Option<u64>]) -> u64 {
-        if let Some(steps) = known[usize::from(id.0)] {
-            return steps;
-        }
-        let named = self.named_by(id);
-        let steps = named.into_iter().fold(1u64, |all, of| all.saturating_add(self.steps(of, known)));
-        known[usize::from(id.0)] = Some(steps);
-        steps
-    }
-
-    /// The fields by which what a field is computed from leads back to it, the field first.
-    fn circle(&self, field: FieldId) -> Option<Vec<FieldId>> {
-        let mut seen = vec![field];
-        let mut ways = vec![vec![field]];
-        while let Some(way) = ways.pop() {
-            for next in self.computed_from(*way.last()?) {
-                if next == field {
-                    return Some(way);
-                }
-                if !seen.contains(&next) {
-                    seen.push(next);
-                    ways.push(way.iter().copied().chain([next]).collect());
-                }
-            }
-        }
-        None
-    }
-
-    /// The fields that say what a field is computed from: those that it names, and, where it asks how long something
-    /// is, those that say which parts are there and how often.
-    fn computed_from(&self, field: FieldId) -> Vec<FieldId> {
-        let Protocol { fields, items, .. } = &self.header.protocol;
-        let (Rule::Computed(expr) | Rule::Default(expr)) = &fields[usize::from(field.0)].rule else {
-            return Vec::new();
-        };
-        let mut from = Vec::new();
-        let mut asks_length = false;
-        expr.each(&mut |e| match e {
-            Expr::Field(id) => from.push(*id),
-            Expr::HeaderBytes | Expr::BytesAfter(_) | Expr::Rest => asks_length = true,
-            _ => {}
-        });
-        if asks_length {
-            items.iter().for_each(|item| {
-                item.each_expr(&mut |e| {
-                    e.each(&mut |e| from.extend(if let Expr::Field(id) = e { Some(*id) } else { None }));
-                });
-            });
-        }
-        from
     }
 
     fn rule(

@@ -1,0 +1,158 @@
+//! What fields are computed from: never from themselves, nor from a checksum that covers them.
+
+use weft_core::wire::{Expr, Field, FieldId, Protocol, Rule};
+
+use crate::check::Cx;
+use crate::diagnostic::{Diagnostic, code};
+use crate::source::Span;
+
+/// Fields that are computed for one at most.
+const STEPS_MAX: u64 = 1000;
+
+/// Fields with rules, and where these are written.
+type Rules<'r> = &'r [(FieldId, Span)];
+
+/// Refuses fields whose values no header could have, or would take for ever to make.
+pub(super) fn check(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) {
+    check_sums(cx, protocol, rules);
+    if check_circles(cx, protocol, rules) {
+        check_steps(cx, protocol, rules);
+    }
+}
+
+/// Refuses a second checksum: all of them cover the header, and so each other.
+fn check_sums(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) {
+    let mut sums = rules.iter().filter(|(id, _)| field(protocol, *id).rule.checksum().is_some());
+    let Some((first, first_span)) = sums.next() else { return };
+    for (other, span) in sums {
+        let [first, other] = [first, other].map(|id| &field(protocol, *id).name);
+        let message = format!("the checksums `{first}` and `{other}` cover each other");
+        let diagnostic = Diagnostic::error(code::WIRE_RULE, message)
+            .at(*span, "covers the header")
+            .with_label(*first_span, "and so does this")
+            .with_help("put one of them into a header of its own, behind this one or in front of it");
+        cx.report(diagnostic);
+    }
+}
+
+/// Refuses fields that are computed from themselves; whether there are none.
+fn check_circles(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) -> bool {
+    let mut known = Vec::new();
+    for (id, span) in rules {
+        let Some(circle) = circle(protocol, *id).filter(|circle| !circle.iter().any(|id| known.contains(id)))
+        else {
+            continue;
+        };
+        let name = |id: &FieldId| format!("`{}`", field(protocol, *id).name);
+        let by = match circle.get(1..).unwrap_or_default() {
+            [] => String::new(),
+            others => format!(" by {}", others.iter().map(name).collect::<Vec<_>>().join(" and ")),
+        };
+        let diagnostic =
+            Diagnostic::error(code::WIRE_RULE, format!("{} is computed from itself{by}", name(id)))
+                .at(*span, "leads back to it")
+                .with_help("compute it from fields that programs set, or from how long the header is");
+        cx.report(diagnostic);
+        known.extend(circle);
+    }
+    known.is_empty()
+}
+
+/// Refuses the first field that is computed from a checksum, which is known when all of the header is, or in too many
+/// steps: each mention of a field computes it again.
+fn check_steps(cx: &mut Cx<'_>, protocol: &Protocol, rules: Rules<'_>) {
+    let mut known = vec![None; protocol.fields.len()];
+    for (id, span) in rules {
+        let name = &field(protocol, *id).name;
+        let sum =
+            named_by(protocol, *id).into_iter().find(|of| field(protocol, *of).rule.checksum().is_some());
+        let diagnostic = match sum.map(|sum| &field(protocol, sum).name) {
+            Some(sum) => {
+                let message = format!("`{name}` is computed from the checksum `{sum}`, which covers it");
+                Diagnostic::error(code::WIRE_RULE, message)
+                    .at(*span, "would have to be known first")
+                    .with_help("put it into a header of its own, or compute it from other fields")
+            }
+            None if steps(protocol, *id, &mut known) > STEPS_MAX => {
+                let message = format!("`{name}` is computed in more than {STEPS_MAX} steps");
+                Diagnostic::error(code::OVER_LIMIT, message)
+                    .at(*span, "names fields that name others, again and again")
+                    .with_help("name each once: `2 * f` in place of `f + f`")
+            }
+            None => continue,
+        };
+        return cx.report(diagnostic);
+    }
+}
+
+fn field(protocol: &Protocol, id: FieldId) -> &Field {
+    &protocol.fields[usize::from(id.0)]
+}
+
+/// What a field is computed from, if it is.
+fn made_of(protocol: &Protocol, id: FieldId) -> Option<&Expr> {
+    match &field(protocol, id).rule {
+        Rule::Computed(expr) | Rule::Default(expr) => Some(expr),
+        Rule::Plain | Rule::Constant(_) | Rule::Reserved => None,
+    }
+}
+
+/// The fields that what a field is computed from names, as often as it does.
+fn named_by(protocol: &Protocol, id: FieldId) -> Vec<FieldId> {
+    let mut named = Vec::new();
+    if let Some(expr) = made_of(protocol, id) {
+        expr.each(&mut |e| named.extend(named_field(e)));
+    }
+    named
+}
+
+fn named_field(expr: &Expr) -> Option<FieldId> {
+    if let Expr::Field(id) = expr { Some(*id) } else { None }
+}
+
+/// The fields that say what a field is computed from: those that it names, and, where it asks how long something is,
+/// those that say which parts are there and how often.
+fn computed_from(protocol: &Protocol, id: FieldId) -> Vec<FieldId> {
+    let mut from = named_by(protocol, id);
+    let mut asks_length = false;
+    if let Some(expr) = made_of(protocol, id) {
+        expr.each(&mut |e| {
+            asks_length |= matches!(e, Expr::HeaderBytes | Expr::BytesAfter(_) | Expr::Rest);
+        });
+    }
+    if asks_length {
+        for item in &protocol.items {
+            item.each_expr(&mut |e| e.each(&mut |e| from.extend(named_field(e))));
+        }
+    }
+    from
+}
+
+/// The fields by which what a field is computed from leads back to it, the field first.
+fn circle(protocol: &Protocol, id: FieldId) -> Option<Vec<FieldId>> {
+    let mut seen = vec![id];
+    let mut ways = vec![vec![id]];
+    while let Some(way) = ways.pop() {
+        for next in computed_from(protocol, *way.last()?) {
+            if next == id {
+                return Some(way);
+            }
+            if !seen.contains(&next) {
+                seen.push(next);
+                ways.push(way.iter().copied().chain([next]).collect());
+            }
+        }
+    }
+    None
+}
+
+/// How many fields are computed for one; none is computed from itself.
+fn steps(protocol: &Protocol, id: FieldId, known: &mut [Option<u64>]) -> u64 {
+    if let Some(steps) = known[usize::from(id.0)] {
+        return steps;
+    }
+    let named = named_by(protocol, id);
+    let steps = named.into_iter().fold(1u64, |all, of| all.saturating_add(steps(protocol, of, known)));
+    known[usize::from(id.0)] = Some(steps);
+    steps
+}
