@@ -663,7 +663,10 @@ impl Scope<'_, '_> {
             .with_label(first.span, first.ty.to_string());
         let (a, b) = (first.ty, second.ty);
         let text = |expr: &Expr| self.cx.sources.slice(expr.span).to_owned();
-        if types::is_number(a) && types::is_number(b) {
+        if let (Type::IpAddr, Type::Cidr) | (Type::Cidr, Type::IpAddr) = (a, b) {
+            let (address, network) = if a == Type::IpAddr { (first, second) } else { (second, first) };
+            diagnostic = diagnostic.with_help(format!("write `{} IN {}`", text(address), text(network)));
+        } else if types::is_number(a) && types::is_number(b) {
             diagnostic = match (a, b) {
                 (Type::F64, _) => diagnostic.with_help(format!("write `float({})`", text(second))),
                 (_, Type::F64) => diagnostic.with_help(format!("write `float({})`", text(first))),
