@@ -610,7 +610,7 @@ impl Classifier {
                 }
             }
             Structure::Trie(trie) if self.beside == 0 => return trie.find_batch(keys, found),
-            Structure::Tries(tries) if self.beside == 0 => return tries.find_batch(keys, found),
+            // To part keys by the kinds of tries costs more than what going down side by side would spare.
             Structure::Trie(_) | Structure::Tries(_) | Structure::Direct(_) | Structure::Vectors(_) => {
                 for (key, found) in keys.iter().zip(found) {
                     *found = self.find(key);

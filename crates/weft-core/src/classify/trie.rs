@@ -112,7 +112,9 @@ trait Number: Copy + Ord + From<u64> {
     /// The last of the values that differ from this one, the first of them, in their lowest bits.
     fn last(self, bits: u8) -> Self;
     /// The 32 bits below those that are known, of values that differ in `left` bits; below fewer, zeros.
-    fn shown(self, left: u8) -> u32;
+    fn shown(self, left: u8) -> u32 {
+        self.lifted(left).head()
+    }
     /// Whether there is nothing below these.
     fn is_shown(self, left: u8) -> bool;
     fn wide(self) -> u128;
@@ -143,10 +145,6 @@ impl Number for u64 {
     }
     fn last(self, bits: u8) -> Self {
         self | ones(bits)
-    }
-    #[inline(always)]
-    fn shown(self, left: u8) -> u32 {
-        (self << (64u8.wrapping_sub(left) & 63) >> 32) as u32
     }
     fn is_shown(self, left: u8) -> bool {
         self & ones(left.saturating_sub(32)) == 0
@@ -189,10 +187,6 @@ impl Number for u128 {
     }
     fn last(self, bits: u8) -> Self {
         self | !(Self::MAX << bits)
-    }
-    #[inline(always)]
-    fn shown(self, left: u8) -> u32 {
-        (self << (128u8.wrapping_sub(left) & 127) >> 96) as u32
     }
     fn is_shown(self, left: u8) -> bool {
         self & !(Self::MAX << left.saturating_sub(32)) == 0

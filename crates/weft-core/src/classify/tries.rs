@@ -110,13 +110,6 @@ impl Tries {
         self.trie_of(key).map_or(NOTHING, |trie| trie.find(key))
     }
 
-    /// As [`find`](Self::find), for some keys.
-    #[inline(always)]
-    pub(super) fn find_batch<const N: usize>(&self, keys: &[[u64; N]], found: &mut [u32]) {
-        // To part them by their kinds costs more than what going down side by side would spare.
-        keys.iter().zip(found).for_each(|(key, found)| *found = self.find(key));
-    }
-
     #[inline(always)]
     fn trie_of(&self, key: &[u64]) -> Option<&Trie> {
         self.tries.get(self.kind.of(key) as usize)?.as_ref().map(|of| &of.trie)

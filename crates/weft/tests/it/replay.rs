@@ -286,12 +286,7 @@ CREATE CHAIN c ON PORT lan, wan AS {stage}; END;\n{rows}\n"
             replay.arg("replay").arg(&program).arg("--in").arg(&input).arg("--out").arg(&out);
             let done = output(replay.args(["--port", "wan", "--backend", backend]));
             assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-            let (mut reader, mut left) = (Reader::new(), Vec::new());
-            reader.push(&std::fs::read(&out).expect("it was written"));
-            while let Some(record) = reader.next().expect("it is whole") {
-                left.push(record.bytes.to_vec());
-            }
-            assert_eq!(left, wanted, "{by}");
+            assert_eq!(packets_in(out.as_ref()), wanted, "{by}");
         }
     }
 }
@@ -475,11 +470,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS parts; END;
     let ttls: Vec<u8> = (1..=200).collect();
     capture_at(&input, ttls.iter().map(|ttl| (i64::from(*ttl), packet(*ttl, 53))));
     told_of(&folder, &program, &input, &["--out", &out]);
-    let (mut reader, mut left) = (Reader::new(), Vec::new());
-    reader.push(&std::fs::read(&out).expect("it was written"));
-    while let Some(record) = reader.next().expect("it is whole") {
-        left.push(record.bytes[14 + 8]);
-    }
+    let left: Vec<u8> = packets_in(out.as_ref()).iter().map(|packet| packet[14 + 8]).collect();
     assert_eq!(left, ttls);
 }
 
@@ -510,10 +501,19 @@ CREATE CHAIN edge ON PORT wan -> lan AS enc -> look; END;
             (program("bit(16) COMPUTED (checksum(header, payload))"), folder.0.join("in.pcap"));
         let out = folder.0.join("out.pcap").display().to_string();
         told_of(&folder, &program, &input, &["--out", &out, "--backend", backend]);
-        let written = std::fs::read(&out).expect("it was written");
-        let frame = &written[24 + 16..];
+        let frame = &packets_in(out.as_ref())[0];
         assert_eq!((&frame[12..16], sum(&frame[14..])), (&[0x88, 0xb5, 0, 7][..], 0xffff), "{backend}");
     }
+}
+
+/// The packets of a capture.
+fn packets_in(path: &Path) -> Vec<Vec<u8>> {
+    let (mut reader, mut packets) = (Reader::new(), Vec::new());
+    reader.push(&std::fs::read(path).expect("it was written"));
+    while let Some(record) = reader.next().expect("it is whole") {
+        packets.push(record.bytes.to_vec());
+    }
+    packets
 }
 
 /// What `weft replay` tells of these packets.
@@ -1480,11 +1480,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS tell -> exit -> act; END;
         command.args(["replay", "-o", "json", "--out", &out, "--backend", backend]);
         let done = output(command.arg(&program).arg("--in").arg(path("in.pcap")));
         assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-        let (mut reader, mut ttls) = (Reader::new(), Vec::new());
-        reader.push(&std::fs::read(&out).expect("it was written"));
-        while let Some(record) = reader.next().expect("it is whole") {
-            ttls.push(record.bytes[22]);
-        }
+        let ttls: Vec<u8> = packets_in(out.as_ref()).iter().map(|packet| packet[22]).collect();
         assert_eq!(ttls, [64, 9, 9, 64], "{backend}");
     }
 }
