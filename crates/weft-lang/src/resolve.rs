@@ -6,6 +6,7 @@ use weft_core::schema::{FieldKind, Schema};
 
 use crate::ast::{Ast, Import, Item, Kind, StrLit, TypeItem};
 use crate::diagnostic::{Diagnostic, code};
+use crate::nearest::nearest;
 use crate::parser;
 use crate::source::{DIAGNOSTICS_MAX, FileId, SourceMap, Span};
 
@@ -194,11 +195,29 @@ impl Loader<'_> {
                 // A second import of the same file would only say the same again.
                 self.state.insert(name, Visit::Done);
                 let message = format!("cannot import `{}`: {why}", shown(path));
-                let help = format!("paths are relative to the file that imports, here `{from}`");
-                let diagnostic = Diagnostic::error(code::IMPORT_FAILED, message);
-                self.diagnostics.push(diagnostic.at(*span, "imported here").with_help(help));
+                let diagnostic = Diagnostic::error(code::IMPORT_FAILED, message).at(*span, "imported here");
+                let diagnostic = match self.near_in_library(path) {
+                    Some(near) => diagnostic
+                        .with_help(format!("the library has `{near}`"))
+                        .with_fix(*span, format!("'{near}'")),
+                    None => diagnostic
+                        .with_help(format!("paths are relative to the file that imports, here `{from}`")),
+                };
+                self.diagnostics.push(diagnostic);
             }
         }
+    }
+
+    /// The file of the library whose name is that of this path, or near it.
+    fn near_in_library(&self, path: &str) -> Option<String> {
+        fn name(path: &str) -> &str {
+            let file = path.rsplit('/').next().unwrap_or(path);
+            file.strip_suffix(".weft").unwrap_or(file)
+        }
+        let files = self.resolver.library();
+        let names = || files.iter().map(|file| name(file));
+        let near = names().find(|known| *known == name(path)).or_else(|| nearest(name(path), names()))?;
+        files.iter().find(|file| name(file) == near && *file != path).cloned()
     }
 
     fn report_cycle(&mut self, name: &str, span: Span) {

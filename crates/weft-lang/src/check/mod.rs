@@ -134,8 +134,12 @@ impl Cx<'_> {
             true => &mut self.n_errors_told,
             false => &mut self.n_warnings_told,
         };
-        // The same fault at the same place is told once, however many ways lead to it.
-        if *told >= DIAGNOSTICS_MAX || self.diagnostics.contains(&diagnostic) {
+        // The same fault at the same place is told once, however many ways lead to it; and what cannot be read as a
+        // number has no type either.
+        let is_known = |known: &Diagnostic| {
+            *known == diagnostic || known.code == code::BAD_NUMBER && known.span() == diagnostic.span()
+        };
+        if *told >= DIAGNOSTICS_MAX || self.diagnostics.iter().any(is_known) {
             return;
         }
         *told += 1;

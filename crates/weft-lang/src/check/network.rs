@@ -73,6 +73,9 @@ pub(crate) fn port_options(kind: &str) -> impl Iterator<Item = (&'static str, Ty
     PORT_OPTIONS.iter().filter(|(name, _)| names.contains(name)).copied()
 }
 
+/// What others call a device of the system.
+const DEVICE_WORDS: [&str; 8] = ["eth", "ethernet", "device", "dev", "nic", "interface", "raw", "af_packet"];
+
 /// Longest name of a network device (IFNAMSIZ, less the zero at its end).
 const DEVICE_BYTES_MAX: usize = 15;
 
@@ -87,7 +90,13 @@ pub(super) fn port(cx: &mut Cx<'_>, ast: &ast::Port) -> Port {
         let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
             .at(ast.kind.span, "unknown")
             .with_note(format!("there are: {}", words.clone().collect::<Vec<_>>().join(", ")));
-        cx.report(with_nearest(diagnostic, &ast.kind, words));
+        let diagnostic = match DEVICE_WORDS.contains(&word.as_str()) {
+            true => diagnostic
+                .with_help("a device that is there carries them by `packet`: write `packet`")
+                .with_fix(ast.kind.span, "packet"),
+            false => with_nearest(diagnostic, &ast.kind, words),
+        };
+        cx.report(diagnostic);
         return port(PortKind::Memory, Vec::new());
     };
     check_device(cx, ast, *kind, example);

@@ -559,6 +559,13 @@ impl<'a, 'c> Scope<'a, 'c> {
             self.cx.report_missing(diagnostic);
             return None;
         }
+        if self.cx.ports.contains(&name.name) {
+            // A chain names ports without quotes; to an element they are texts.
+            let text = format!("'{}'", name.name);
+            let help = format!("the name of a port is a text here: write `{text}`");
+            self.cx.report_missing(diagnostic.with_help(help).with_fix(name.span, text));
+            return None;
+        }
         let visible = self.visible_names();
         let near = nearest(&name.name, visible.iter().map(String::as_str))
             .or_else(|| nearest(&name.name, status_names()));
