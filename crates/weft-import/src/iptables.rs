@@ -395,11 +395,11 @@ fn test(
         "-j" | "--jump" => {
             let value = words.value(&option)?;
             rule.verdict = match value.text {
-                "REJECT" => Some(Verdict::Reject),
+                "REJECT" => Some(Verdict::Reject.into()),
                 // It decides nothing: what comes behind it is asked too.
                 "LOG" | "NFLOG" => None,
                 target => match verdict(target) {
-                    Some(verdict) => Some(verdict),
+                    Some(verdict) => Some(verdict.into()),
                     None => {
                         let reason =
                             format!("the target `{target}` is not read: only ACCEPT, DROP, REJECT and LOG");

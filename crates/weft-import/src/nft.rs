@@ -487,12 +487,12 @@ impl<'a> Reader<'a> {
                 Ok(())
             }
             "reject" => {
-                rule.verdict = Some(Verdict::Reject);
+                rule.verdict = Some(Verdict::Reject.into());
                 if self.eat("with") { self.answer(rule) } else { Ok(()) }
             }
             other => match verdict(other) {
                 Some(verdict) => {
-                    rule.verdict = Some(verdict);
+                    rule.verdict = Some(verdict.into());
                     Ok(())
                 }
                 None => Err(token.fault(format!("`{other}` is not read in a rule"))),
@@ -694,9 +694,53 @@ impl<'a> Reader<'a> {
         if !key.is("state") {
             return Err(key.fault(format!("`ct {}` is not read: only `ct state`", key.text)));
         }
+        if self.eat("vmap") {
+            return self.by_state(rule, key);
+        }
         let Some(Values { values, negated }) = self.values(rule, table)? else { return Ok(()) };
         let named: Vec<_> = values.iter().map(|token| (token.text, *token)).collect();
         rule.states(&key, &named, negated)
+    }
+
+    /// `ct state vmap { established : accept, invalid : drop }`.
+    fn by_state(&mut self, rule: &mut Rule, key: Token<'a>) -> Read<()> {
+        let open = self.token();
+        if !self.eat("{") {
+            return Err(open.fault("maps with a name are not read: write it out behind `vmap`, in `{ }`"));
+        }
+        let mut all = Vec::new();
+        loop {
+            self.skip_newlines(open)?;
+            if self.eat("}") {
+                return rule.decide_by_state(&key, &all);
+            }
+            all.push(self.state_with_verdict()?);
+            self.skip_newlines(open)?;
+            let token = self.token();
+            if !self.eat(",") && !token.is("}") {
+                return Err(token.fault(format!("`{}` is not read of an element", token.text)));
+            }
+        }
+    }
+
+    /// An element of such a map: None is done with packets that go on.
+    fn state_with_verdict(&mut self) -> Read<(Token<'a>, Option<Verdict>)> {
+        let state = self.value()?;
+        while self.eat("counter") {
+            self.counter()?;
+        }
+        let between = self.token();
+        if !self.eat(":") {
+            return Err(between.fault("`:` is to follow, and what becomes of such packets"));
+        }
+        let does = self.value()?;
+        match (does.text, verdict(does.text)) {
+            ("continue", _) => Ok((state, None)),
+            (_, Some(verdict)) => Ok((state, Some(verdict))),
+            (other, None) => {
+                Err(does.fault(format!("`{other}` is not read in a map: only accept, drop and continue")))
+            }
+        }
     }
 
     /// What is behind a test: `[!=] x`, `{ x, y }`, `@set`, or `x,y`. None of a set that is empty: nothing is in it, so

@@ -5,6 +5,7 @@ use super::{Fault, Hook, ROWS_MAX, ROWS_OF_RULE_MAX};
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
+use std::collections::BTreeMap;
 
 /// What becomes of a packet, by the number that a row has for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,10 +88,35 @@ pub(crate) struct Rule {
     pub(crate) icmp: Option<Vec<u8>>,
     pub(crate) flags: Option<Vec<Flags>>,
     pub(crate) states: Option<Vec<u8>>,
-    pub(crate) verdict: Option<Verdict>,
+    pub(crate) verdict: Option<Decision>,
     pub(crate) comment: Option<String>,
     /// It asks for what no packet is.
     pub(crate) is_never: bool,
+}
+
+/// What a rule does with its packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// The same with all.
+    Of(Verdict),
+    /// By the state, of which it has one for each that the rule asks for.
+    ByState(Vec<(u8, Verdict)>),
+}
+
+impl From<Verdict> for Decision {
+    fn from(verdict: Verdict) -> Self {
+        Self::Of(verdict)
+    }
+}
+
+impl Decision {
+    /// What becomes of packets of a row with this state; None where the rule does not ask for it.
+    fn of(&self, state: Option<u8>) -> Option<Verdict> {
+        match self {
+            Self::Of(verdict) => Some(*verdict),
+            Self::ByState(all) => all.iter().find(|(of, _)| Some(*of) == state).map(|(_, verdict)| *verdict),
+        }
+    }
 }
 
 const ALL_PORTS: (u16, u16) = (0, u16::MAX);
@@ -262,6 +288,31 @@ impl Rule {
         if wanted.len() == STATES.len() { Ok(()) } else { once(&mut self.states, wanted, option) }
     }
 
+    /// What becomes of packets in states of these names; those with None go on, as those in others do.
+    ///
+    /// # Errors
+    /// One is no state or is there twice, or the rule asks for states already.
+    pub(crate) fn decide_by_state(
+        &mut self,
+        option: &Token<'_>,
+        named: &[(Token<'_>, Option<Verdict>)],
+    ) -> Result<(), Fault> {
+        let mut decided = BTreeMap::new();
+        for (at, verdict) in named {
+            let nth = (1..).zip(STATES).find(|(_, state)| at.text.eq_ignore_ascii_case(state));
+            let (nth, _) = nth.ok_or_else(|| at.fault(format!("`{}` is no state", at.text)))?;
+            if decided.insert(nth, *verdict).is_some() {
+                return Err(at.fault(format!("`{}` is there twice", at.text)));
+            }
+        }
+        let decided: Vec<(u8, Verdict)> =
+            decided.into_iter().filter_map(|(nth, verdict)| Some((nth, verdict?))).collect();
+        self.is_never |= decided.is_empty();
+        once(&mut self.states, decided.iter().map(|(nth, _)| *nth).collect(), option)?;
+        self.verdict = Some(Decision::ByState(decided));
+        Ok(())
+    }
+
     /// Only packets that leave by an interface with one of these names, or by another.
     ///
     /// # Errors
@@ -287,7 +338,7 @@ impl Rule {
     /// Why it cannot be rows.
     pub(crate) fn into_rows(self, line: u32, rows: &mut Vec<Row>) -> Result<(), String> {
         // A rule without a verdict counts or logs, and goes on.
-        let Some(verdict) = self.verdict else { return Ok(()) };
+        let Some(decision) = self.verdict else { return Ok(()) };
         if self.is_never {
             return Ok(());
         }
@@ -322,6 +373,7 @@ impl Rule {
             // As digits of a number, of which the last changes first.
             let mut rest = nth;
             let state = digit(&self.states, &mut rest);
+            let Some(verdict) = decision.of(state) else { continue };
             let flags = digit(&self.flags, &mut rest);
             let icmp = digit(&self.icmp, &mut rest);
             let dst_ports = digit(&self.dst_ports, &mut rest).unwrap_or(ALL_PORTS);
@@ -387,7 +439,7 @@ pub(crate) fn networks(nets: Vec<Net>, negated: bool, at: &Token<'_>) -> Result<
 /// What a policy decides for packets that no rule has matched.
 pub(crate) fn policy(verdict: Verdict, family: Family, line: u32, rows: &mut Vec<Row>) -> Result<(), Fault> {
     let comment = Some("policy".to_owned());
-    let rule = Rule { family, verdict: Some(verdict), comment, ..Rule::default() };
+    let rule = Rule { family, verdict: Some(verdict.into()), comment, ..Rule::default() };
     rule.into_rows(line, rows).map_err(|reason| Fault { line, column: 1, reason })
 }
 

@@ -1,6 +1,6 @@
 //! Lists as they are printed, and the rows that they become.
 
-use weft_import::{Format, Hook, List, import, insert};
+use weft_import::{Format, Hook, List, Verdict, import, insert};
 
 /// As `nft list ruleset` prints it.
 const NFT: &str = include_str!("lists/office.nft");
@@ -288,7 +288,13 @@ fn what_is_refused_is_one_rule_and_all_others_are_read() {
     let bad = [
         "tcp flags { syn, ack } drop",
         "iifname vmap { \"a\" : accept, \"b\" : drop }",
-        "ct state vmap { established : accept, invalid : drop }",
+        "ct state vmap { established : accept, invalid : jump bad }",
+        "ct state vmap { established : accept, old : drop }",
+        "ct state vmap { new : accept, new : drop }",
+        "ct state vmap { established, invalid }",
+        "ct state vmap { invalid : drop } counter accept",
+        "ct state new ct state vmap { invalid : drop }",
+        "ct state vmap @known",
         "tcp dport { 1, 99999, 5 } drop",
         "ip saddr { 10.0.0.1,\n 10.0.0.999,\n 10.0.0.2 } drop",
         "ip saddr . tcp dport { 10.0.0.1 . 22 } drop",
@@ -393,6 +399,22 @@ fn states_are_those_of_linux() {
     assert_eq!(of("!= invalid"), [Some(1), Some(2), Some(3), Some(5)]);
     assert_eq!(of("{ new, established, related, invalid, untracked }"), [None]);
     assert_eq!(of("!= { new, established, related, invalid, untracked }"), []);
+    // What a map does not name goes on to the next rule.
+    let by_state = |rule: &str| -> Vec<(Option<u8>, Verdict)> {
+        let list = read(&of_nft("drop", &format!("ct state vmap {rule}")));
+        assert_eq!(list.faults, [], "it is a list");
+        let decided = list.rows.iter().filter(|row| !row.note.starts_with("policy"));
+        decided.map(|row| (row.state, row.verdict)).collect()
+    };
+    let (accept, drop) = (Verdict::Accept, Verdict::Drop);
+    assert_eq!(
+        by_state("{ invalid : drop, established : accept,\n related counter packets 3 bytes 9 : accept }"),
+        [(Some(2), accept), (Some(3), accept), (Some(4), drop)]
+    );
+    assert_eq!(by_state("{ new : continue, untracked : drop }"), [(Some(5), drop)]);
+    assert_eq!(by_state("{ new : continue }"), []);
+    let all = "{ new : drop, established : accept, related : accept, invalid : drop, untracked : accept }";
+    assert_eq!(by_state(all).iter().filter(|(_, verdict)| *verdict == accept).count(), 3);
     let of =
         |option: &str| states(of_iptables(&format!("-A FORWARD -s 10.0.0.1 -m conntrack {option} -j DROP")));
     assert_eq!(of("--ctstate INVALID"), [Some(4)]);
