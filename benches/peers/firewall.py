@@ -163,6 +163,19 @@ SCENES = {
     "an error about an echo, and about another's": [
         icmp(A, B, 8), error(X, A, icmp(A, B, 8)), error(X, A, icmp(A, B, 8, ident=9)),
     ],
+    "an answer on the way of its question": [icmp(A, B, 8), icmp(A, B, 0), icmp(B, A, 0), icmp(A, B, 0)],
+    "answers of another kind": [
+        icmp(A, B, 13, ident=11, data=bytes(12)), icmp(B, A, 0, ident=11), icmp(B, A, 14, ident=11, data=bytes(12)),
+        icmp(A, B, 8, ident=8), icmp(B, A, 14, ident=8, data=bytes(12)), icmp(B, A, 0, ident=8),
+    ],
+    "an error about an echo's answer": [
+        icmp(A, B, 8, ident=7), icmp(B, A, 0, ident=7), error(X, A, icmp(A, B, 0, ident=7), 11, 0),
+        error(X, A, icmp(A, B, 8, ident=7), 11, 0), error(A, B, icmp(B, A, 0, ident=7), 3, 3),
+    ],
+    "the same of IPv6, of echoes": [
+        icmp(A6, B6, 128, ident=7), icmp(A6, B6, 129, ident=7), icmp(B6, A6, 129, ident=7),
+        error(X6, A6, icmp(A6, B6, 129, ident=7)), error(X6, A6, icmp(A6, B6, 128, ident=7)),
+    ],
     "errors of IPv6, behind extension headers as well": [
         DATAGRAM6, error(X6, A6, DATAGRAM6), error(X6, A6, behind(DATAGRAM6, 44), 2, 0),
         error(X6, A6, behind(DATAGRAM6, 60), 2, 0), error(X6, OTHER6, DATAGRAM6),
@@ -176,6 +189,10 @@ SCENES = {
     "a reset, and a SYN of the other side": [
         *HANDSHAKE, tcp(A, B, 1000, 80, "R", 101), tcp(B, A, 80, 1000, "PA", 501, 101, b"hi"),
         tcp(B, A, 80, 1000, "S", 77),
+    ],
+    "a reset of the other side, and what it sends": [
+        *HANDSHAKE, tcp(B, A, 80, 1000, "R", 501), tcp(B, A, 80, 1000, "PA", 501, 101, b"hi"),
+        tcp(A, B, 1000, 80, "S", 7000),
     ],
     "both begin at once": [
         tcp(A, B, 5, 6, "S", 100), tcp(B, A, 6, 5, "S", 200), tcp(A, B, 5, 6, "SA", 100, 201),
