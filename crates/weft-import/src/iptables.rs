@@ -370,11 +370,7 @@ fn test(
         }
         "-i" | "--in-interface" => {
             let value = words.value(&option)?;
-            if negated {
-                return Err(value.fault("`!` is not read of an interface"));
-            }
-            rule::no_pattern(&[value])?;
-            once(&mut rule.at, vec![value.text.to_owned()], &option)?;
+            rule.arrives(&option, &[value], negated, hook)?;
         }
         "-o" | "--out-interface" => {
             let value = words.value(&option)?;

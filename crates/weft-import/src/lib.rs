@@ -45,11 +45,14 @@ pub struct Hook {
     /// The port by which packets leave, if there is one: rules that name another do not matter. Without it, a rule that
     /// asks for the outgoing interface is a fault.
     pub out_port: Option<String>,
+    /// The ports at which packets arrive: a rule for all interfaces but some is for the others of these. Without them,
+    /// it is a fault.
+    pub in_ports: Vec<String>,
 }
 
 impl Default for Hook {
     fn default() -> Self {
-        Self { name: "forward".to_owned(), out_port: None }
+        Self { name: "forward".to_owned(), out_port: None, in_ports: Vec::new() }
     }
 }
 

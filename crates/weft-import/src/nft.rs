@@ -676,11 +676,8 @@ impl<'a> Reader<'a> {
     fn arrives(&mut self, rule: &mut Rule, table: Table<'a>) -> Read<()> {
         let at = self.token();
         let Some(Values { values, negated }) = self.values(rule, table)? else { return Ok(()) };
-        if negated {
-            return Err(at.fault("`!=` is not read of an interface"));
-        }
         interfaces(&values)?;
-        once(&mut rule.at, values.iter().map(|token| token.text.to_owned()).collect(), &at)
+        rule.arrives(&at, &values, negated, self.hook)
     }
 
     fn leaves(&mut self, rule: &mut Rule, table: Table<'a>, at: Token<'a>) -> Read<()> {

@@ -313,6 +313,30 @@ impl Rule {
         Ok(())
     }
 
+    /// Only packets that arrive at an interface with one of these names, or at another of those that there are.
+    ///
+    /// # Errors
+    /// Nobody has said which there are, a name is a pattern, or the rule asks for interfaces already.
+    pub(crate) fn arrives(
+        &mut self,
+        option: &Token<'_>,
+        names: &[Token<'_>],
+        negated: bool,
+        hook: &Hook,
+    ) -> Result<(), Fault> {
+        no_pattern(names)?;
+        if !negated {
+            return once(&mut self.at, names.iter().map(|name| name.text.to_owned()).collect(), option);
+        }
+        if hook.in_ports.is_empty() {
+            return Err(option.fault("which other ports there are is not known: say all with --in-port"));
+        }
+        let is_other = |port: &&String| names.iter().all(|name| name.text != port.as_str());
+        let others: Vec<String> = hook.in_ports.iter().filter(is_other).cloned().collect();
+        self.is_never |= others.is_empty();
+        once(&mut self.at, others, option)
+    }
+
     /// Only packets that leave by an interface with one of these names, or by another.
     ///
     /// # Errors

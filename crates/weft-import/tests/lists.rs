@@ -15,7 +15,8 @@ fn rows(list: &List) -> Vec<String> {
 /// A rule that becomes another opens a network, or closes it.
 #[test]
 fn a_list_of_nft_becomes_its_rows() {
-    let list = import(NFT, None, &Hook { name: "forward".into(), out_port: Some("wan".into()) });
+    let list =
+        import(NFT, None, &Hook { name: "forward".into(), out_port: Some("wan".into()), ..Hook::default() });
     assert_eq!(
         rows(&list),
         [
@@ -47,7 +48,11 @@ fn a_list_of_nft_becomes_its_rows() {
 /// The same for the other form, which most machines still have.
 #[test]
 fn a_list_of_iptables_becomes_its_rows() {
-    let list = import(IPTABLES, None, &Hook { name: "forward".into(), out_port: Some("eth1".into()) });
+    let list = import(
+        IPTABLES,
+        None,
+        &Hook { name: "forward".into(), out_port: Some("eth1".into()), ..Hook::default() },
+    );
     assert_eq!(
         rows(&list),
         [
@@ -124,7 +129,7 @@ fn what_is_not_understood_has_its_place() {
 /// Half of a list lets pass what the whole would not, and nobody would know.
 #[test]
 fn a_list_that_is_cut_short_is_not_taken_for_a_whole_one() {
-    let hook = Hook { name: "forward".into(), out_port: Some("wan".into()) };
+    let hook = Hook { name: "forward".into(), out_port: Some("wan".into()), ..Hook::default() };
     let ends = NFT.rfind('}').zip(IPTABLES.rfind("COMMIT")).expect("both are whole");
     let all = [(NFT, Format::Nft, ends.0), (IPTABLES, Format::Iptables, ends.1 + "COMMI".len())];
     for (text, format, end) in all {
@@ -214,7 +219,7 @@ fn of_iptables(rules: &str) -> String {
 }
 
 fn read(text: &str) -> List {
-    import(text, None, &Hook { name: "forward".into(), out_port: Some("wan".into()) })
+    import(text, None, &Hook { name: "forward".into(), out_port: Some("wan".into()), ..Hook::default() })
 }
 
 fn faults(text: &str) -> Vec<String> {
@@ -545,4 +550,32 @@ fn chains_that_are_left_out_and_decide_are_told() {
     assert_eq!(other("*raw\n[1:2] -A PREROUTING -p udp -j CT --notrack").len(), 1);
     assert_eq!(other("*raw\n:PREROUTING DROP [0:0]").len(), 1);
     assert_eq!(other("*mangle\n:INPUT DROP [0:0]\n-A FORWARD -j ACCEPT").len(), 0);
+}
+
+/// A rule for all interfaces but one is for the others, if it is known which there are.
+#[test]
+fn a_rule_for_other_interfaces_is_for_those_that_are_told() {
+    let lan_is_not = of_nft("drop", "iifname != \"lan\" drop");
+    let with = |ports: &[&str], text: &str| {
+        let in_ports = ports.iter().map(|port| (*port).to_owned()).collect();
+        import(text, None, &Hook { in_ports, ..Hook::default() })
+    };
+    let ports = |list: &List| -> Vec<Option<String>> {
+        assert_eq!(list.faults, [], "it is a list");
+        let decided = list.rows.iter().filter(|row| !row.note.starts_with("policy"));
+        decided.map(|row| row.at.clone()).collect()
+    };
+    let port = |name: &str| Some(name.to_owned());
+    assert_eq!(ports(&with(&["lan", "wan", "dmz"], &lan_is_not)), [port("wan"), port("dmz")]);
+    assert_eq!(ports(&with(&["lan"], &lan_is_not)), []);
+    let two = of_nft("drop", "iifname != { \"lan\", \"dmz\" } drop");
+    assert_eq!(ports(&with(&["lan", "wan", "dmz"], &two)), [port("wan")]);
+    let negated = of_iptables("-A FORWARD ! -i lan -s 10.0.0.1 -j DROP");
+    assert_eq!(ports(&with(&["lan", "wan"], &negated)), [port("wan")]);
+    let unknown = ["which other ports there are is not known: say all with --in-port"];
+    for list in [lan_is_not, negated] {
+        let faults = with(&[], &list).faults;
+        let reasons: Vec<&str> = faults.iter().map(|fault| fault.reason.as_str()).collect();
+        assert_eq!(reasons, unknown);
+    }
 }

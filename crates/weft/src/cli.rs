@@ -753,6 +753,9 @@ pub(crate) struct ImportArgs {
     /// The interface by which packets leave; rules that ask for another are left out
     #[arg(long, value_name = "NAME")]
     pub(crate) out_port: Option<String>,
+    /// All interfaces at which packets arrive, `lan,wan`; a rule for all but some of them needs it
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) in_port: Vec<String>,
     /// How the list is written; by default what it looks like
     #[arg(long, value_enum)]
     pub(crate) format: Option<ListFormat>,

@@ -101,6 +101,9 @@ impl Scope<'_, '_> {
                         self.warn_of_number(op, (operand, bound));
                     }
                 }
+                if !negated {
+                    self.warn_of_bounds(&all[1], &all[2]);
+                }
                 let (nullable, fallible) = flags(&all);
                 let [operand, low, high] = <[Expr; 3]>::try_from(all).ok()?.map(Box::new);
                 let kind = ExprKind::Between { operand, low, high };

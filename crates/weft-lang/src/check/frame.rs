@@ -600,6 +600,23 @@ impl Scope<'_, '_> {
         self.cx.report(diagnostic);
     }
 
+    /// Tells of a BETWEEN whose lower bound is above the upper one.
+    pub(super) fn warn_of_bounds(&mut self, low: &Expr, high: &Expr) {
+        let (ExprKind::Const(Value::Int(from)), ExprKind::Const(Value::Int(to))) = (&low.kind, &high.kind)
+        else {
+            return;
+        };
+        let is_empty = if low.ty.is_signed() { from > to } else { *from as u64 > *to as u64 };
+        if !(crate::types::is_integer(low.ty) && is_empty) {
+            return;
+        }
+        let (from, to) = (self.cx.sources.slice(low.span), self.cx.sources.slice(high.span));
+        let diagnostic = Diagnostic::warning(code::NEVER_TRUE, format!("nothing is BETWEEN {from} AND {to}"))
+            .at(low.span.to(high.span), "the lower bound comes first")
+            .with_help(format!("write `BETWEEN {to} AND {from}`"));
+        self.cx.report(diagnostic);
+    }
+
     /// Tells of a comparison of the port of a frame with a name that none has.
     pub(super) fn warn_of_port(&mut self, port: &Expr, other: &Expr) {
         let (ExprKind::Meta(Meta::Port), ExprKind::Const(Value::Bytes(name))) = (&port.kind, &other.kind)

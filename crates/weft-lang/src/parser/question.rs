@@ -95,7 +95,8 @@ impl Parser<'_> {
             self.end_of_question()?;
             return Ok(QuestionKind::Delete { table, filter });
         }
-        Err(self.expected("`SELECT`, `INSERT`, `UPDATE` or `DELETE`"))
+        // The four words that it tried.
+        Err(self.expected(""))
     }
 
     fn select_question(&mut self) -> Parsed<QuestionKind> {
