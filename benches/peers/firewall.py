@@ -4,10 +4,11 @@
 usage: firewall.py [--lists 100] [--seed 1] [-v]
 
 Scenes are packets of one connection or of none, in their order, through a list that lets new ones out and established and
-related ones in. Lists are random rules without states, and random packets for them. The kernel has each list by `nft -f`,
-in a network namespace between two others; Weft has what `weft import` makes of what `nft list ruleset` prints, and runs the
-packets by `weft replay`. Exits with 1 if a packet passes one and not the other, but for the scenes that say why. Needs root,
-nft and ip, which `setup-packets.sh` installs; `WEFT` names another binary than target/release/weft.
+related ones in, and through another that says so by a map. Lists are random rules without states, and random packets for
+them. The kernel has each list by `nft -f`, in a network namespace between two others; Weft has what `weft import` makes of
+what `nft list ruleset` prints, and runs the packets by `weft replay`. Exits with 1 if a packet passes one and not the other,
+but for the scenes that say why. Needs root, nft and ip, which `setup-packets.sh` installs; `WEFT` names another binary than
+target/release/weft.
 """
 
 import argparse
@@ -133,6 +134,8 @@ NEW_OUT = [
     "ct state new ip saddr 10.0.0.0/8 accept",
     "ct state new ip6 saddr 2001:db8::/32 accept",
 ]
+# The same as nft prints it where the states are looked up.
+NEW_OUT_BY_MAP = ["ct state vmap { invalid : drop, established : accept, related : accept }", *NEW_OUT[2:]]
 HANDSHAKE = [
     tcp(A, B, 1000, 80, "S", 100),
     tcp(B, A, 80, 1000, "SA", 500, 101),
@@ -393,7 +396,8 @@ def main():
     parser.add_argument("-v", "--verbose", action="store_true", help="tell of those that are equal, too")
     args = parser.parse_args()
     dice, equal, is_right = random.Random(args.seed), 0, True
-    cases = [(name, table(NEW_OUT, "drop"), packets) for name, packets in SCENES.items()]
+    lists = [table(rules, "drop") for rules in (NEW_OUT, NEW_OUT_BY_MAP)]
+    cases = [(name, text, packets) for text in lists for name, packets in SCENES.items()]
     for nth in range(args.lists):
         rules = [rule(dice) for _ in range(dice.randint(1, 12))]
         packets = [packet(dice) for _ in range(PACKETS_OF_LIST)]
