@@ -250,14 +250,26 @@ impl<'a> Reader<'a> {
 
     /// Up to the `}`.
     fn elements(&mut self, open: Token<'a>) -> Read<Vec<Token<'a>>> {
+        self.in_braces(open, |list| {
+            let element = list.value()?;
+            list.of_element()?;
+            Ok(element)
+        })
+    }
+
+    /// What is in `{ }`, with commas between, behind the `{`.
+    fn in_braces<T>(
+        &mut self,
+        open: Token<'a>,
+        mut element: impl FnMut(&mut Self) -> Read<T>,
+    ) -> Read<Vec<T>> {
         let mut all = Vec::new();
         loop {
             self.skip_newlines(open)?;
             if self.eat("}") {
                 return Ok(all);
             }
-            all.push(self.value()?);
-            self.of_element()?;
+            all.push(element(self)?);
             self.skip_newlines(open)?;
             let token = self.token();
             if !self.eat(",") && !token.is("}") {
@@ -705,19 +717,8 @@ impl<'a> Reader<'a> {
         if !self.eat("{") {
             return Err(open.fault("maps with a name are not read: write it out behind `vmap`, in `{ }`"));
         }
-        let mut all = Vec::new();
-        loop {
-            self.skip_newlines(open)?;
-            if self.eat("}") {
-                return rule.decide_by_state(&key, &all);
-            }
-            all.push(self.state_with_verdict()?);
-            self.skip_newlines(open)?;
-            let token = self.token();
-            if !self.eat(",") && !token.is("}") {
-                return Err(token.fault(format!("`{}` is not read of an element", token.text)));
-            }
-        }
+        let all = self.in_braces(open, Self::state_with_verdict)?;
+        rule.decide_by_state(&key, &all)
     }
 
     /// An element of such a map: None is done with packets that go on.

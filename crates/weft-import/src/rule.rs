@@ -277,13 +277,8 @@ impl Rule {
         named: &[(&str, Token<'_>)],
         negated: bool,
     ) -> Result<(), Fault> {
-        let is_state = |name: &str| STATES.iter().any(|state| name.eq_ignore_ascii_case(state));
-        if let Some((name, at)) = named.iter().find(|(name, _)| !is_state(name)) {
-            return Err(at.fault(format!("`{name}` is no state")));
-        }
-        let is_named = |state: &str| named.iter().any(|(name, _)| name.eq_ignore_ascii_case(state));
-        let wanted = (1..).zip(STATES).filter(|(_, state)| is_named(state) != negated);
-        let wanted: Vec<u8> = wanted.map(|(nth, _)| nth).collect();
+        let named = named.iter().map(|(name, at)| state(name, at)).collect::<Result<Vec<u8>, _>>()?;
+        let wanted: Vec<u8> = (1..).take(STATES.len()).filter(|nth| named.contains(nth) != negated).collect();
         self.is_never |= wanted.is_empty();
         if wanted.len() == STATES.len() { Ok(()) } else { once(&mut self.states, wanted, option) }
     }
@@ -299,9 +294,7 @@ impl Rule {
     ) -> Result<(), Fault> {
         let mut decided = BTreeMap::new();
         for (at, verdict) in named {
-            let nth = (1..).zip(STATES).find(|(_, state)| at.text.eq_ignore_ascii_case(state));
-            let (nth, _) = nth.ok_or_else(|| at.fault(format!("`{}` is no state", at.text)))?;
-            if decided.insert(nth, *verdict).is_some() {
+            if decided.insert(state(at.text, at)?, *verdict).is_some() {
                 return Err(at.fault(format!("`{}` is there twice", at.text)));
             }
         }
@@ -423,6 +416,15 @@ impl Rule {
         }
         Ok(())
     }
+}
+
+/// The number of a state.
+///
+/// # Errors
+/// There is none of this name.
+fn state(name: &str, at: &Token<'_>) -> Result<u8, Fault> {
+    let known = (1..).zip(STATES).find(|(_, state)| name.eq_ignore_ascii_case(state));
+    known.map(|(nth, _)| nth).ok_or_else(|| at.fault(format!("`{name}` is no state")))
 }
 
 /// Sets what a rule asks for.

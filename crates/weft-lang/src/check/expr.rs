@@ -206,8 +206,7 @@ impl Scope<'_, '_> {
 
     /// Widens an expression to `ty`, or reports that it cannot be one.
     pub(super) fn coerce(&mut self, expr: Expr, ty: Type) -> Option<Expr> {
-        if let (ExprKind::Const(Value::Int(n)), true) = (&expr.kind, types::is_integer(expr.ty)) {
-            let n = if expr.ty.is_signed() { i128::from(*n) } else { i128::from(*n as u64) };
+        if let Some(n) = constant_integer(&expr) {
             if let Some(value) = types::integer(n, ty) {
                 return Some(constant(value, ty, expr.span));
             }
@@ -521,6 +520,19 @@ impl Scope<'_, '_> {
         let message = format!("values of type {} have no order", expr.ty);
         self.report_at(expr.span, code::TYPE_MISMATCH, message, "cannot be put in order");
         None
+    }
+
+    /// Tells of a BETWEEN whose lower bound is above the upper one.
+    fn warn_of_bounds(&mut self, low: &Expr, high: &Expr) {
+        let bounds = constant_integer(low).zip(constant_integer(high));
+        if !bounds.is_some_and(|(low, high)| low > high) {
+            return;
+        }
+        let (from, to) = (self.cx.sources.slice(low.span), self.cx.sources.slice(high.span));
+        let diagnostic = Diagnostic::warning(code::NEVER_TRUE, format!("nothing is BETWEEN {from} AND {to}"))
+            .at(low.span.to(high.span), "the lower bound comes first")
+            .with_help(format!("write `BETWEEN {to} AND {from}`"));
+        self.cx.report(diagnostic);
     }
 
     fn concat(&mut self, parts: Vec<Expr>, span: Span) -> Option<Expr> {
@@ -983,6 +995,16 @@ pub(super) fn and(left: Expr, right: Expr) -> Expr {
 pub(super) fn function(function: Function, args: Vec<Expr>, ty: Type, fallible: bool, span: Span) -> Expr {
     let (nullable, part_fails) = flags(&args);
     Expr { kind: ExprKind::Function { function, args }, ty, nullable, fallible: fallible || part_fails, span }
+}
+
+/// The number that an expression is, if it is a constant integer.
+pub(super) fn constant_integer(expr: &Expr) -> Option<i128> {
+    match expr.kind {
+        ExprKind::Const(Value::Int(n)) if types::is_integer(expr.ty) => {
+            Some(if expr.ty.is_signed() { i128::from(n) } else { i128::from(n as u64) })
+        }
+        _ => None,
+    }
 }
 
 fn negate_if(negated: bool, expr: Expr) -> Expr {

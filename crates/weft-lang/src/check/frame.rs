@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_core::wire::{FieldId, FieldRef, LayerRef, Protocol, ProtocolId, Union, Width, bits_max};
 use weft_core::{Type, Value};
 
-use super::expr::function;
+use super::expr::{constant_integer, function};
 use super::named_ports::NoPort;
 use super::scope::{Scope, View, leaf, with_nearest};
 use super::sure::Sure;
@@ -581,15 +581,11 @@ impl Scope<'_, '_> {
 
     /// Tells of a comparison of a field with a number that is true of no frame, since no header holds such a number.
     pub(super) fn warn_of_number(&mut self, op: CompareOp, (field, other): (&ast::Expr, &Expr)) {
-        let (ast::ExprKind::Path(path), ExprKind::Const(Value::Int(n))) = (&field.kind, &other.kind) else {
-            return;
-        };
-        let is_number = self.is_packet() && crate::types::is_integer(other.ty);
-        let found = is_number.then(|| self.cx.frame_column(&self.element.layer, path));
+        let (ast::ExprKind::Path(path), Some(n)) = (&field.kind, constant_integer(other)) else { return };
+        let found = self.is_packet().then(|| self.cx.frame_column(&self.element.layer, path));
         let Some(most) = found.flatten().flatten().and_then(|found| self.cx.greatest_of(&found.field)) else {
             return;
         };
-        let n = if other.ty.is_signed() { i128::from(*n) } else { i128::from(*n as u64) };
         if is_ever(op, n, most) {
             return;
         }
@@ -597,23 +593,6 @@ impl Scope<'_, '_> {
         let diagnostic = Diagnostic::warning(code::NEVER_TRUE, format!("no frame has such a `{name}`"))
             .at(other.span, format!("it is 0 to {most}"))
             .with_help("compare it with a number that the header can hold, or take the condition out");
-        self.cx.report(diagnostic);
-    }
-
-    /// Tells of a BETWEEN whose lower bound is above the upper one.
-    pub(super) fn warn_of_bounds(&mut self, low: &Expr, high: &Expr) {
-        let (ExprKind::Const(Value::Int(from)), ExprKind::Const(Value::Int(to))) = (&low.kind, &high.kind)
-        else {
-            return;
-        };
-        let is_empty = if low.ty.is_signed() { from > to } else { *from as u64 > *to as u64 };
-        if !(crate::types::is_integer(low.ty) && is_empty) {
-            return;
-        }
-        let (from, to) = (self.cx.sources.slice(low.span), self.cx.sources.slice(high.span));
-        let diagnostic = Diagnostic::warning(code::NEVER_TRUE, format!("nothing is BETWEEN {from} AND {to}"))
-            .at(low.span.to(high.span), "the lower bound comes first")
-            .with_help(format!("write `BETWEEN {to} AND {from}`"));
         self.cx.report(diagnostic);
     }
 
