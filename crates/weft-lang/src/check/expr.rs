@@ -524,9 +524,9 @@ impl Scope<'_, '_> {
 
     /// Tells of a BETWEEN whose lower bound is above the upper one.
     fn warn_of_bounds(&mut self, low: &Expr, high: &Expr) {
-        let bounds = constant_integer(low).zip(constant_integer(high));
-        if !bounds.is_some_and(|(low, high)| low > high) {
-            return;
+        match (constant_integer(low), constant_integer(high)) {
+            (Some(low), Some(high)) if low > high => {}
+            _ => return,
         }
         let (from, to) = (self.cx.sources.slice(low.span), self.cx.sources.slice(high.span));
         let diagnostic = Diagnostic::warning(code::NEVER_TRUE, format!("nothing is BETWEEN {from} AND {to}"))
