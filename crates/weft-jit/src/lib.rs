@@ -325,9 +325,11 @@ impl OfUsual {
             let (code, constants) = workspace.code(plan.isa, translate)?;
             let mut of_usual = Self { code, ahead: None, _constants: vec![constants] };
             if looks_ahead {
-                let look_ahead = |builder: FunctionBuilder<'_>| way.look_ahead(plan, builder);
-                let (code, constants) = workspace.code(plan.isa, look_ahead)?;
-                of_usual.ahead = Some(code);
+                let constants = match workspace.translate(|builder| way.look_straight_ahead(plan, builder))? {
+                    Some(constants) => constants,
+                    None => workspace.translate(|builder| way.look_ahead(plan, builder))?,
+                };
+                of_usual.ahead = Some(workspace.translated(plan.isa)?);
                 of_usual._constants.push(constants);
             }
             Ok(Some(of_usual))

@@ -4,6 +4,7 @@
 //! elements read is loaded once, and a column that one of them sets reaches the next in a register.
 
 mod ahead;
+mod alike;
 pub(crate) mod analysis;
 mod bytes;
 mod find;

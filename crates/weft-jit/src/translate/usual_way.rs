@@ -7,7 +7,7 @@
 
 use super::key::usual_len;
 use super::usual::{Usual, bits, metas};
-use super::{FIXED, PLAIN, PartTranslator, Plan, Segment, ahead};
+use super::{FIXED, PLAIN, PartTranslator, Plan, Segment, ahead, alike};
 use crate::arithmetic::known;
 use crate::frame::SLICE_START;
 use crate::translate::Constants;
@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_core::abi::{Cx, Slot};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, InputId, Jump, Op, Value};
-use weft_ir::program::Part;
+use weft_ir::program::{Input, Part};
 use weft_ir::verify::{Exit, bounds, exits};
 
 /// The way of usual frames through a chain.
@@ -93,6 +93,10 @@ pub(super) struct Found {
     present: u64,
     /// How many bytes it has at least.
     frame_min: i64,
+    /// Of other inputs nothing is known, not even whether they are there: all that stand for no bit here.
+    seen: Option<u64>,
+    /// Somebody has asked for one of those. What is made of that is of no use.
+    is_asked_for_more: bool,
 }
 
 impl Found {
@@ -121,14 +125,7 @@ impl<'c> UsualWay<'c> {
         let metas = metas(inputs);
         let constants = constants(parser.function);
         let is_usual = |exit: &Exit| {
-            let is_whole = |at: usize| {
-                let (from, len) = exit.gives[&InputId(at as u16)];
-                let run = constants.get(&from).zip(len.and_then(|len| constants.get(&len)));
-                run.is_some_and(|(from, len)| {
-                    let is_usual = usual_len(inputs[at].ty).is_some_and(|usual| i64::from(usual) == *len);
-                    is_usual && (0..=exit.frame_min as i64 - len).contains(from)
-                })
-            };
+            let is_whole = |at| is_whole(inputs, &constants, exit, at);
             usual.assumed.present & !(exit.given() | metas) == 0 && bits(usual.assumed.whole).all(is_whole)
         };
         let exits: Vec<Exit> = exits(parser.function).into_iter().filter(is_usual).collect();
@@ -145,12 +142,13 @@ impl<'c> UsualWay<'c> {
         builder: FunctionBuilder<'_>,
     ) -> Result<Constants, Unsupported> {
         let parts = self.usual.parts(&self.parts);
-        self.make(plan, builder, &parts, None, |segment| {
+        let segment = self.make(plan, builder, &self.parsed(), &parts, None, |segment| {
             segment.start_outcome();
             let one = segment.int(1);
             segment.builder.ins().store(PLAIN, one, segment.cx, offset_of!(Cx<'_>, passed) as i32);
             segment.lay_out(&parts)
-        })
+        })?;
+        Ok(segment.finish())
     }
 
     /// Translates what looks ahead on this way into `builder`'s function, a [`crate::frame::AheadEntry`], whose notes
@@ -164,33 +162,78 @@ impl<'c> UsualWay<'c> {
         plan: &Plan<'_>,
         builder: FunctionBuilder<'_>,
     ) -> Result<Constants, Unsupported> {
-        let parts = self.usual.parts(&self.parts);
-        let bounds = bounds(self.parser.function);
-        let all = (0..self.parser.function.blocks.len()).map(|at| BlockId(at as u32));
-        let granted = all.filter(|block| !bounds.contains(block)).collect();
-        let look_ahead =
-            |segment: &mut Segment<'_, '_>| ahead::translate(segment, &parts, &mut plan.asks.clone());
-        self.make(plan, builder, &[], Some(granted), look_ahead)
+        Ok(self.look_ahead_by(plan, builder, &self.parsed())?.finish())
     }
 
-    /// The parser's part, for these parts of a pass, and what is behind it; see [`Lane::granted`].
-    fn make(
+    /// As [`UsualWay::look_ahead`], without asking by which of several ways a frame comes, if what is asked for is the
+    /// same on all of them.
+    ///
+    /// # Errors
+    /// As [`super::translate`].
+    pub(crate) fn look_straight_ahead(
         &self,
         plan: &Plan<'_>,
         builder: FunctionBuilder<'_>,
+    ) -> Result<Option<Constants>, Unsupported> {
+        let Some(function) = alike::of(self.parser.function, &self.exits) else { return Ok(None) };
+        let (exits, constants) = (exits(&function), constants(&function));
+        let inputs = &plan.chain.request.inputs;
+        let is_whole = |exit: &Exit| {
+            let mut whole = bits(self.usual.assumed.whole & exit.given());
+            whole.all(|at| is_whole(inputs, &constants, exit, at))
+        };
+        if !exits.iter().all(is_whole) {
+            return Ok(None);
+        }
+        let parser = Part { function: &function, ..self.parser };
+        let seen = exits.iter().fold(self.metas, |all, exit| all | exit.given());
+        let parsed = Parsed { parser, exits: &exits, seen: Some(seen) };
+        let segment = self.look_ahead_by(plan, builder, &parsed)?;
+        let is_blind = segment.found.is_asked_for_more;
+        let constants = segment.finish();
+        Ok((!is_blind).then_some(constants))
+    }
+
+    fn look_ahead_by<'s>(
+        &self,
+        plan: &'s Plan<'s>,
+        builder: FunctionBuilder<'s>,
+        parsed: &Parsed<'_>,
+    ) -> Result<Segment<'s, 's>, Unsupported> {
+        let parts = self.usual.parts(&self.parts);
+        let function = parsed.parser.function;
+        let bounds = bounds(function);
+        let all = (0..function.blocks.len()).map(|at| BlockId(at as u32));
+        let granted = all.filter(|block| !bounds.contains(block)).collect();
+        let look_ahead =
+            |segment: &mut Segment<'_, '_>| ahead::translate(segment, &parts, &mut plan.asks.clone());
+        self.make(plan, builder, parsed, &[], Some(granted), look_ahead)
+    }
+
+    /// The parser that frames come through.
+    fn parsed(&self) -> Parsed<'_> {
+        Parsed { parser: self.parser, exits: &self.exits, seen: None }
+    }
+
+    /// The parser's part, for these parts of a pass, and what is behind it; see [`Lane::granted`].
+    fn make<'s>(
+        &self,
+        plan: &'s Plan<'s>,
+        builder: FunctionBuilder<'s>,
+        parsed: &Parsed<'_>,
         parts: &[Part<'_>],
         granted: Option<BTreeSet<BlockId>>,
-        behind: impl FnOnce(&mut Segment<'_, '_>) -> Result<(), Unsupported>,
-    ) -> Result<Constants, Unsupported> {
+        behind: impl FnOnce(&mut Segment<'s, 's>) -> Result<(), Unsupported>,
+    ) -> Result<Segment<'s, 's>, Unsupported> {
         let mut segment = Segment::new(plan, builder)?;
         segment.is_usual_way = true;
-        let all: Vec<Part<'_>> = parts.iter().copied().chain([self.parser]).collect();
+        let all: Vec<Part<'_>> = parts.iter().copied().chain([parsed.parser]).collect();
         segment.start_frame(&all);
         let [pass, out] = [(); 2].map(|()| segment.builder.create_block());
-        let args = self.find(&mut segment, pass);
-        let way = self.exits.iter().flat_map(|exit| exit.way.iter().copied()).collect();
+        let args = parsed.find(&mut segment, pass, self.metas);
+        let way = parsed.exits.iter().flat_map(|exit| exit.way.iter().copied()).collect();
         segment.lane = Some(Lane { pass, args, way, out, granted });
-        PartTranslator::new(&mut segment, 0, &self.parser, out)?.translate()?;
+        PartTranslator::new(&mut segment, 0, &parsed.parser, out)?.translate()?;
         segment.lane = None;
         segment.builder.switch_to_block(out);
         segment.builder.set_cold_block(out);
@@ -199,12 +242,27 @@ impl<'c> UsualWay<'c> {
         segment.assumed = self.usual.assumed;
         behind(&mut segment)?;
         segment.builder.seal_all_blocks();
-        Ok(segment.finish())
+        Ok(segment)
     }
+}
 
+/// A parser, and where usual frames leave it.
+struct Parsed<'p> {
+    parser: Part<'p>,
+    exits: &'p [Exit],
+    /// See [`Found::seen`].
+    seen: Option<u64>,
+}
+
+impl Parsed<'_> {
     /// Notes what is known at the end of all ways: what is the same on them as a constant, all else as what `pass` is
     /// given, by the end of each way.
-    fn find(&self, segment: &mut Segment<'_, '_>, pass: clif::Block) -> BTreeMap<BlockId, Vec<Arg>> {
+    fn find(
+        &self,
+        segment: &mut Segment<'_, '_>,
+        pass: clif::Block,
+        metas: u64,
+    ) -> BTreeMap<BlockId, Vec<Arg>> {
         let constants = constants(self.parser.function);
         let arg = |value: Option<Value>| match value.map(|value| (value, constants.get(&value))) {
             None => Arg::Number(0),
@@ -233,7 +291,8 @@ impl<'c> UsualWay<'c> {
         }
         let by_exit = masks.iter().map(|mask| Arg::Number(*mask as i64)).collect();
         segment.found.mask = Some(word(segment, by_exit));
-        segment.found.present = masks.iter().fold(u64::MAX, |all, mask| all & mask) | self.metas;
+        segment.found.present = masks.iter().fold(u64::MAX, |all, mask| all & mask) | metas;
+        segment.found.seen = self.seen;
         segment.found.frame_min = self.exits.iter().map(|exit| exit.frame_min).min().unwrap_or(0) as i64;
         let ends = self.exits.iter().map(|exit| exit.way[0]);
         ends.zip(args).collect()
@@ -256,6 +315,7 @@ impl Segment<'_, '_> {
 
     /// Which inputs are there, as bits.
     pub(super) fn load_all_present(&mut self) -> clif::Value {
+        self.found.is_asked_for_more |= self.found.seen.is_some();
         let at = offset_of!(Cx<'_>, present);
         let before = self.load_cx(I64, at);
         match self.found.mask {
@@ -269,6 +329,10 @@ impl Segment<'_, '_> {
         if let Some(known) = self.found.word(at, word) {
             return known;
         }
+        if self.found.seen.is_some_and(|seen| seen >> at & 1 == 0) {
+            self.found.is_asked_for_more = true;
+            return self.int(0);
+        }
         let slots = match self.is_usual_way {
             true => offset_of!(Cx<'_>, given),
             false => offset_of!(Cx<'_>, slots),
@@ -276,6 +340,16 @@ impl Segment<'_, '_> {
         let slots = self.load_cx(I64, slots + SLICE_START);
         self.builder.ins().load(I64, FIXED, slots, (at * size_of::<Slot>() + word) as i32)
     }
+}
+
+/// Whether an input of the frame lies, on this way, where it always does, as long as it usually is.
+fn is_whole(inputs: &[Input], constants: &BTreeMap<Value, i64>, exit: &Exit, at: usize) -> bool {
+    let (from, len) = exit.gives[&InputId(at as u16)];
+    let run = constants.get(&from).zip(len.and_then(|len| constants.get(&len)));
+    run.is_some_and(|(from, len)| {
+        let is_usual = usual_len(inputs[at].ty).is_some_and(|usual| i64::from(usual) == *len);
+        is_usual && (0..=exit.frame_min as i64 - len).contains(from)
+    })
 }
 
 /// The numbers of a function that are constants.

@@ -1,0 +1,206 @@
+//! What a parser gives on several ways alike.
+//!
+//! Whether a frame has TCP or UDP, its ports lie in the same place. Code that looks ahead for the rows of a connection
+//! need not ask which of them it is, a question that nobody answers beforehand where traffic is mixed: it reads the
+//! ports there, if the frame is that long.
+
+use weft_ir::ir::{Block, BlockId, Function, InputId, Inst, IntCmp, Jump, Op, Terminator, Ty, Value};
+use weft_ir::verify::Exit;
+
+/// Steps from a number to what it is made of, at most.
+const STEPS_MAX: usize = 6;
+
+/// A parser that gives what all of these ways of another give alike, of frames that are as long as that takes. None if
+/// that is nothing.
+pub(super) fn of(parser: &Function, exits: &[Exit]) -> Option<Function> {
+    let (first, others) = exits.split_first()?;
+    let numbers = Numbers::of(parser);
+    let alike = |one: Value, other: Value| numbers.are_alike(one, other, STEPS_MAX);
+    let is_alike = |input: &InputId, (a, b): (Value, Option<Value>)| {
+        others.iter().all(|other| match (other.gives.get(input), b) {
+            (Some((x, None)), None) => alike(a, *x),
+            (Some((x, Some(y))), Some(b)) => alike(a, *x) && alike(b, *y),
+            _ => false,
+        })
+    };
+    let gives: Vec<Op> = first
+        .gives
+        .iter()
+        .filter(|(input, words)| is_alike(input, **words))
+        .map(|(input, (a, b))| Op::Give(*input, *a, *b))
+        .collect();
+    (!gives.is_empty()).then(|| numbers.parser(first, exits, gives))
+}
+
+/// How numbers of a parser are made.
+struct Numbers<'f> {
+    function: &'f Function,
+    made: Vec<Option<&'f Op>>,
+}
+
+impl<'f> Numbers<'f> {
+    fn of(function: &'f Function) -> Self {
+        let mut made = vec![None; function.types.len()];
+        for inst in function.blocks.iter().flat_map(|block| &block.insts) {
+            if let Some(result) = inst.result {
+                made[result.0 as usize] = Some(&inst.op);
+            }
+        }
+        Self { function, made }
+    }
+
+    /// Whether two numbers are made in the same way, of constants and of bytes in known places of the frame.
+    fn are_alike(&self, one: Value, other: Value, steps: usize) -> bool {
+        let Some(steps) = steps.checked_sub(1) else { return false };
+        let alike = |one: &Value, other: &Value| self.are_alike(*one, *other, steps);
+        match (self.made[one.0 as usize], self.made[other.0 as usize]) {
+            (Some(Op::IntConst(one)), Some(Op::IntConst(other))) => one == other,
+            (
+                Some(Op::FrameGet(at, bytes, endian)),
+                Some(Op::FrameGet(other_at, other_bytes, other_endian)),
+            ) => {
+                (bytes, endian) == (other_bytes, other_endian)
+                    && self.place(*at).is_some_and(|at| self.place(*other_at) == Some(at))
+            }
+            (Some(Op::IntBinary(op, a, b)), Some(Op::IntBinary(other_op, x, y))) => {
+                op == other_op && alike(a, x) && alike(b, y)
+            }
+            _ => false,
+        }
+    }
+
+    /// A place in the frame that is known.
+    fn place(&self, at: Value) -> Option<u64> {
+        match self.made[at.0 as usize] {
+            Some(Op::IntConst(at)) => u64::try_from(*at).ok(),
+            _ => None,
+        }
+    }
+
+    /// The parser that does this, by what is made on the first way.
+    fn parser(&self, first: &Exit, exits: &[Exit], gives: Vec<Op>) -> Function {
+        let way = first.way.iter().rev().flat_map(|block| &self.function.blocks[block.0 as usize].insts);
+        let way: Vec<&Inst> = way.filter(|inst| !matches!(inst.op, Op::Give(..))).collect();
+        let mut needed: Vec<Value> = gives.iter().flat_map(Op::operands).collect();
+        let mut insts: Vec<Inst> =
+            gives.into_iter().rev().map(|op| Inst { result: None, op, line: 0 }).collect();
+        let mut len = exits.iter().map(|exit| exit.frame_min).min().unwrap_or(0);
+        for inst in way.into_iter().rev() {
+            if inst.result.is_none_or(|result| !needed.contains(&result)) {
+                continue;
+            }
+            if let Op::FrameGet(at, bytes, _) = &inst.op {
+                len = len.max(self.place(*at).unwrap_or(0) + u64::from(*bytes));
+            }
+            needed.extend(inst.op.operands());
+            insts.push(inst.clone());
+        }
+        insts.reverse();
+        let mut types = self.function.types.clone();
+        let mut value = |ty: Ty| {
+            types.push(ty);
+            Value(types.len() as u32 - 1)
+        };
+        let (frame_len, min, is_short) = (value(Ty::Int), value(Ty::Int), value(Ty::Bool));
+        let asked = [
+            (frame_len, Op::FrameLen),
+            (min, Op::IntConst(len as i64)),
+            (is_short, Op::IntCompare(IntCmp::ULt, frame_len, min)),
+        ];
+        let to = |block: u32| Jump { block: BlockId(block), args: Vec::new() };
+        let asks = Block {
+            insts: asked.map(|(value, op)| Inst { result: Some(value), op, line: 0 }).to_vec(),
+            end: Terminator::Branch(is_short, to(1), to(2)),
+            ..Block::default()
+        };
+        let is_too_short = Block { end: Terminator::Drop { line: 0 }, ..Block::default() };
+        let reads = Block { insts, end: Terminator::Forward, ..Block::default() };
+        Function { name: self.function.name.clone(), blocks: vec![asks, is_too_short, reads], types }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_ir::text::parse;
+    use weft_ir::verify::{exits, reads_inside};
+
+    /// A parser that gives ports behind a header whose ninth byte says which kind it is, with the flags of one kind.
+    const PORTS: &str = "block0:
+            v0: int = int 0
+            v1: int = int 8
+            v2: int = int 14
+            v3: int = int 20
+            v4: int = frame_len
+            v5: bool = icmp.ult v4, v2
+            branch v5, block1, block2
+        block1:
+            drop
+        block2:
+            v6: int = frame_get.big v1, 1
+            give in0, v0, v1
+            give in1, v6
+            v7: int = int 6
+            v8: bool = icmp.eq v6, v7
+            branch v8, block3, block5
+        block3:
+            v9: bool = icmp.ult v4, v3
+            branch v9, block1, block4
+        block4:
+            v10: int = int 9
+            v11: int = frame_get.big v10, 2
+            v12: int = frame_get.big v2, 1
+            v13: int = and v11, v7
+            give in2, v13
+            give in3, v12
+            give in4, v10
+            forward
+        block5:
+            v14: int = int 9
+            v15: int = frame_get.big v14, 2
+            v16: int = int 6
+            v17: int = and v15, v16
+            v18: int = frame_get.little v14, 2
+            give in2, v17
+            give in4, v18
+            forward";
+
+    fn ports() -> Function {
+        parse(&format!("function \"f\" {{\n{PORTS}\n}}")).expect("the text is one")
+    }
+
+    /// What lies in one place whatever a frame is would be looked for by a branch that nobody can tell beforehand.
+    #[test]
+    fn what_all_ways_give_is_given_without_asking() {
+        let parser = ports();
+        let alike = of(&parser, &exits(&parser)).expect("some is alike");
+        let [exit] = &exits(&alike)[..] else { panic!("it has one way out") };
+        // Not the flags, which one kind has, nor what two kinds make of other bytes.
+        assert_eq!(exit.gives.keys().map(|input| input.0).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!((exit.frame_min, alike.blocks.len()), (14, 3));
+        let reads = alike.blocks.iter().flat_map(|block| &block.insts);
+        let reads = reads.filter(|inst| matches!(inst.op, Op::FrameGet(..))).count();
+        assert_eq!((reads, reads_inside(&alike).len()), (2, 2));
+    }
+
+    /// Bytes behind a frame would be read: a way may read more of its frames than all of them have.
+    #[test]
+    fn frames_are_as_long_as_what_is_read_of_them() {
+        let parser = ports();
+        let mut exits = exits(&parser);
+        exits.iter_mut().for_each(|exit| exit.frame_min = 0);
+        let alike = of(&parser, &exits).expect("some is alike");
+        assert_eq!(weft_ir::verify::exits(&alike)[0].frame_min, 11);
+        assert_eq!(reads_inside(&alike).len(), 2);
+    }
+
+    /// Of what is made of the frame's length, or was given to a block, nothing is known here.
+    #[test]
+    fn what_depends_on_a_way_is_not_given() {
+        let text = PORTS.replace("and v11, v7", "and v11, v4").replace("and v15, v16", "and v15, v4");
+        let parser = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("the text is one");
+        let alike = of(&parser, &exits(&parser)).expect("some is alike");
+        let given: Vec<u16> = exits(&alike)[0].gives.keys().map(|input| input.0).collect();
+        assert_eq!(given, [0, 1]);
+    }
+}
