@@ -373,6 +373,14 @@ impl Bound {
         tables.get(worker).unwrap_or(&tables[0])
     }
 
+    /// Holds on to no tables that the controller fills, nor to what is matched in them.
+    pub(crate) fn forget_rules(&mut self, program: &ChainProgram) {
+        let filled = |decl: &TableDecl| decl.realisation == Realisation::Replicated;
+        let tables = self.tables.iter_mut().zip(&program.tables).filter(|(_, decl)| filled(decl));
+        tables.for_each(|(tables, _)| tables.clear());
+        self.matchers.clear();
+    }
+
     /// Workers for which there is state.
     pub fn workers(&self) -> usize {
         self.merged.len()

@@ -249,7 +249,7 @@ impl Compiler {
         let mut state = self.store.stage();
         state.keep_rows();
         let mut plan = packets::plan(network, on_ports, self.version, &mut state, &*self.backend)?;
-        plan.forget_state();
+        plan.forget_rules();
         Ok(plan)
     }
 

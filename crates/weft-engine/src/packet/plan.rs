@@ -94,14 +94,15 @@ impl PacketPlan {
         self.ports.iter().position(|port| port == name).map(|at| at as u16)
     }
 
-    /// Has code alone, for [`PacketEngine::take_code`](super::PacketEngine::take_code): rules that a plan holds on to
-    /// are copied, all of them, when the next of them changes.
+    /// Has no rules, but code that is for them, for [`PacketEngine::take_code`](super::PacketEngine::take_code): rules
+    /// that a plan holds on to are copied, all of them, when the next of them changes.
     ///
     /// # Panics
     /// If somebody else has one of the chains.
-    pub fn forget_state(&mut self) {
+    pub fn forget_rules(&mut self) {
         for chain in &mut self.chains {
-            Arc::get_mut(chain).expect("nobody else has it yet").state = Bound::default();
+            let chain = Arc::get_mut(chain).expect("nobody else has it yet");
+            chain.state.forget_rules(&chain.program);
         }
     }
 

@@ -640,7 +640,9 @@ fn rows_change_while_frames_pass_and_code_follows_their_shape() {
         "ranked",
         "CREATE ELEMENT ranked ON ip AS
   TABLE rules (rank U32 PRIMARY KEY, net CIDR?, may BOOL) MAX 100 ROWS FILLED BY CONTROLLER;
+  TABLE seen (src IPADDR PRIMARY KEY, n U64 = 0) MAX 100 ROWS EVICT OLDEST;
   ON PACKET
+    UPSERT seen KEY (ip.src) SET n = n + 1;
     SELECT * FROM input JOIN FIRST rules r BY rank ASC ON (r.net IS NULL OR ip.src IN r.net) WHERE r.may
     ELSE DROP;
 END;
@@ -679,6 +681,14 @@ END;
     assert_eq!(left_of_next(), 0);
     change("UPDATE edge.ranked.rules SET net = '2001:db8::/32' WHERE rank = 1");
     assert!(left_of_next() >= 10);
+    // What elements have learned is asked for when a program that may not know it takes the place of this one.
+    let text = std::fs::read_to_string(&program).expect("it was written");
+    said(&folder, &node, &["apply", program.to_str().expect("a path")]);
+    assert!(change("SELECT count(*) FROM edge.ranked.rules").contains("    3\n"), "rows of run time stay");
+    std::thread::sleep(Duration::from_millis(1_500));
+    let other = folder.write("other.weft", &text.replace("seen", "known"));
+    let told = said(&folder, &node, &["apply", "--dry-run", other.to_str().expect("a path")]);
+    assert!(told.contains("edge.ranked.seen"), "{told}");
     assert_eq!(node.stop(), Some(0));
 }
 

@@ -198,7 +198,7 @@ impl Case {
         let mut staged = store.stage();
         staged.keep_rows();
         let mut plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(told)?;
-        plan.forget_state();
+        plan.forget_rules();
         store.note_coded();
         Ok(Arc::new(plan))
     }
