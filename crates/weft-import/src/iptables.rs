@@ -1,8 +1,11 @@
-//! `iptables-save` and `ip6tables-save`: the rules of one built-in chain of the table `filter`.
+//! `iptables-save` and `ip6tables-save`: the rules of one built-in chain of the table `filter`, with those of the
+//! chains that it jumps to.
 
-use super::rule::{self, Family, Flags, Net, Rule, Verdict, once};
+use super::chains::{self, Chains, Decision, Policy, Statement};
+use super::rule::{self, Family, Flags, Net, Rule, Side, Verdict};
 use super::tokens::{Kind, Token, tokens};
 use super::{FAULTS_MAX, Fault, Hook, List};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether a text looks like a list of these.
 pub(crate) fn is_saved(text: &str) -> bool {
@@ -24,11 +27,15 @@ pub(crate) fn read(text: &str, hook: &Hook, family: Option<Family>) -> List {
         Ok(family) => family,
         Err(fault) => return List { faults: vec![fault], ..list },
     };
+    let (chain, calls) = (hook.name.to_ascii_uppercase(), calls(&tokens));
     let mut reader = Reader {
         hook,
-        chain: hook.name.to_ascii_uppercase(),
+        chain: &chain,
         family,
         list,
+        chains: Chains::new(),
+        calls: &calls,
+        reached: chains::reached(&chain, &calls),
         table: None,
         filter: None,
         policy: None,
@@ -49,7 +56,7 @@ pub(crate) fn read(text: &str, hook: &Hook, family: Option<Family>) -> List {
     {
         reader.list.faults.push(cut(end, &open));
     }
-    reader.policy();
+    reader.rows();
     reader.list
 }
 
@@ -128,9 +135,14 @@ fn of_options(line: &[Token<'_>]) -> Vec<(Family, u32, u32)> {
 
 struct Reader<'a, 'h> {
     hook: &'h Hook,
-    chain: String,
+    chain: &'h str,
     family: Family,
     list: List,
+    chains: Chains,
+    /// Of each chain of the table filter, those that its rules name.
+    calls: &'h BTreeMap<&'a str, Vec<&'a str>>,
+    /// Those that are read.
+    reached: BTreeSet<&'h str>,
     /// The table that has begun and not ended.
     table: Option<Token<'a>>,
     /// The line of the table filter.
@@ -157,9 +169,7 @@ impl<'a> Reader<'a, '_> {
             self.other_table(&table, line);
             return Ok(());
         }
-        let Some(name) = first.text.strip_prefix(':') else {
-            return rule_of(line, &self.chain, self.hook, self.family, &mut self.list);
-        };
+        let Some(name) = first.text.strip_prefix(':') else { return self.rule(line) };
         if name == self.chain {
             let policy = line.get(1).and_then(|token| verdict(token.text));
             let policy = policy.ok_or_else(|| first.fault("a policy is ACCEPT or DROP"))?;
@@ -198,13 +208,34 @@ impl<'a> Reader<'a, '_> {
         )));
     }
 
-    fn policy(&mut self) {
+    /// A rule, if it is one of a chain that is read.
+    fn rule(&mut self, line: &[Token<'a>]) -> Result<(), Fault> {
+        let mut words = Words { words: line, at: 0 };
+        let Some(first) = words.next() else { return Ok(()) };
+        // Counters, as `iptables-save -c` has them.
+        let first = if first.text.starts_with('[') { words.next().unwrap_or(first) } else { first };
+        if !first.is("-A") {
+            return Err(first.fault(format!("`{}` is not read: only `-A`", first.text)));
+        }
+        let chain = words.value(&first)?.text;
+        if !self.reached.contains(chain) {
+            return Ok(());
+        }
+        for word in line {
+            word.closed()?;
+        }
+        let context = Context { hook: self.hook, family: self.family, calls: self.calls };
+        let statements = draft(&mut words, &context)?.statements(first.line);
+        self.chains.entry(chain.to_owned()).or_default().extend(statements);
+        Ok(())
+    }
+
+    fn rows(&mut self) {
         match self.policy {
-            Some((Verdict::Accept, line)) => {
-                let fault = rule::policy(Verdict::Accept, self.family, line, &mut self.list.rows).err();
-                self.list.faults.extend(fault);
+            Some((verdict, line)) => {
+                let policy = Policy { verdict, family: self.family, line };
+                chains::flatten(&self.chains, self.chain, policy, &mut self.list);
             }
-            Some(_) => {}
             None if self.list.faults.is_empty() => {
                 let reason = format!("there is no chain {} in a table filter", self.chain);
                 self.list.faults.push(Fault { line: 1, column: 1, reason });
@@ -214,6 +245,32 @@ impl<'a> Reader<'a, '_> {
     }
 }
 
+/// Which chains of the table filter there are, and which others the rules of each name.
+fn calls<'a>(tokens: &[Token<'a>]) -> BTreeMap<&'a str, Vec<&'a str>> {
+    let (mut calls, mut is_filter) = (BTreeMap::<&str, Vec<&str>>::new(), false);
+    for line in tokens.split(|token| matches!(token.kind, Kind::Line | Kind::End)) {
+        let Some(first) = line.first() else { continue };
+        if first.text.starts_with('*') {
+            is_filter = first.is("*filter");
+        }
+        if let Some(name) = first.text.strip_prefix(':').filter(|_| is_filter) {
+            calls.entry(name).or_default();
+        }
+        if let Some((chain, target)) = target(line).filter(|_| is_filter) {
+            calls.entry(chain).or_default().push(target.text);
+        }
+    }
+    calls
+}
+
+/// The chain of a rule, and its target.
+fn target<'a>(line: &[Token<'a>]) -> Option<(&'a str, Token<'a>)> {
+    let added = line.iter().position(|token| token.is("-A"))?;
+    let jump = |token: &Token<'_>| ["-j", "--jump", "-g", "--goto"].contains(&token.text);
+    let target = line.get(line.iter().position(jump)? + 1)?;
+    Some((line.get(added + 1)?.text, *target))
+}
+
 /// The chain of a rule or policy that decides about packets or makes others of them, and where it says how.
 fn decides<'a>(line: &[Token<'a>]) -> Option<(&'a str, Token<'a>)> {
     const DECIDES_NOTHING: [&str; 4] = ["ACCEPT", "RETURN", "LOG", "NFLOG"];
@@ -221,10 +278,7 @@ fn decides<'a>(line: &[Token<'a>]) -> Option<(&'a str, Token<'a>)> {
     if let Some(chain) = text(0)?.strip_prefix(':') {
         return (text(1)? == "DROP").then_some((chain, line[1]));
     }
-    let added = line.iter().position(|token| token.is("-A"))?;
-    let jump = |token: &Token<'_>| ["-j", "--jump", "-g", "--goto"].contains(&token.text);
-    let target = line.get(line.iter().position(jump)? + 1)?;
-    (!DECIDES_NOTHING.contains(&target.text)).then_some((text(added + 1)?, *target))
+    target(line).filter(|(_, target)| !DECIDES_NOTHING.contains(&target.text))
 }
 
 /// That a table has no end up to here.
@@ -255,74 +309,78 @@ impl<'a> Words<'a, '_> {
 }
 
 /// What the options of all rules are read with.
-struct Context<'h> {
-    hook: &'h Hook,
+struct Context<'a, 'r> {
+    hook: &'r Hook,
     family: Family,
+    /// The chains that there are.
+    calls: &'r BTreeMap<&'a str, Vec<&'a str>>,
 }
 
-fn rule_of(
-    line: &[Token<'_>],
-    chain: &str,
-    hook: &Hook,
-    family: Family,
-    list: &mut List,
-) -> Result<(), Fault> {
-    let mut words = Words { words: line, at: 0 };
-    let Some(first) = words.next() else { return Ok(()) };
-    // Counters, as `iptables-save -c` has them.
-    let first = if first.text.starts_with('[') { words.next().unwrap_or(first) } else { first };
-    if !first.is("-A") {
-        return Err(first.fault(format!("`{}` is not read: only `-A`", first.text)));
+/// What the options of a rule have left, while they are read.
+#[derive(Default)]
+struct Draft {
+    rule: Rule,
+    does: Option<Decision>,
+    /// One of these has to hold, too.
+    either: Option<[Rule; 2]>,
+}
+
+impl Draft {
+    fn statements(self, line: u32) -> Vec<Statement> {
+        let Self { rule, does, either } = self;
+        // A rule without a verdict counts or logs, and goes on.
+        let Some(does) = does else { return Vec::new() };
+        let rules = match either {
+            None => vec![rule],
+            Some(either) => either.iter().map(|one| rule.and(one)).collect(),
+        };
+        rules.into_iter().map(|rule| Statement { rule, does: does.clone(), line }).collect()
     }
-    if words.value(&first)?.text != chain {
-        return Ok(());
-    }
-    for word in line {
-        word.closed()?;
-    }
-    let mut rule = Rule::default();
-    rule.only(family);
+}
+
+fn draft(words: &mut Words<'_, '_>, context: &Context<'_, '_>) -> Result<Draft, Fault> {
+    let mut draft = Draft::default();
+    draft.rule.only(context.family);
     let mut ports_at = None;
     while let Some(option) = words.next() {
         let (negated, option) = match option.text {
             "!" => (true, words.value(&option)?),
             _ => (false, option),
         };
-        if OF_PORTS.contains(&option.text) {
+        if OF_PORTS.contains(&option.text) || option.is(OF_EITHER_PORT) {
             ports_at = Some(option);
         }
-        let context = Context { hook, family };
-        test(&mut words, &mut rule, option, negated, &context)?;
+        test(words, &mut draft, option, negated, context)?;
     }
-    let number = first.line;
     if let Some(at) = ports_at
-        && !rule.has_protocol_of_ports(&at)?
+        && !draft.rule.has_protocol_of_ports(&at)?
     {
         return Err(at.fault("ports are read with `-p tcp`, `-p udp` or `-p sctp`"));
     }
-    rule.into_rows(number, &mut list.rows).map_err(|reason| Fault { line: number, column: 1, reason })
+    Ok(draft)
 }
 
 fn test(
     words: &mut Words<'_, '_>,
-    rule: &mut Rule,
+    draft: &mut Draft,
     option: Token<'_>,
     negated: bool,
-    context: &Context<'_>,
+    context: &Context<'_, '_>,
 ) -> Result<(), Fault> {
-    let &Context { hook, family } = context;
-    let no = |what: &str| Err(option.fault(format!("`!` is not read of {what}")));
+    let &Context { hook, family, .. } = context;
+    let rule = &mut draft.rule;
     match option.text {
-        "-s" | "--source" | "--src" => once(&mut rule.src, nets(words, &option, negated, family)?, &option)?,
+        "-s" | "--source" | "--src" => rule.networks(Side::Source, nets(words, &option, family)?, negated),
         "-d" | "--destination" | "--dst" => {
-            once(&mut rule.dst, nets(words, &option, negated, family)?, &option)?;
+            rule.networks(Side::Destination, nets(words, &option, family)?, negated);
         }
-        "--src-range" => once(&mut rule.src, range(words, &option, negated, family)?, &option)?,
-        "--dst-range" => once(&mut rule.dst, range(words, &option, negated, family)?, &option)?,
+        "--src-range" => rule.networks(Side::Source, range(words, &option, family)?, negated),
+        "--dst-range" => rule.networks(Side::Destination, range(words, &option, family)?, negated),
         "-p" | "--protocol" => {
             let value = words.value(&option)?;
             if ["all", "0"].contains(&value.text) {
-                return if negated { no("all protocols") } else { Ok(()) };
+                let no = option.fault("`!` is not read of all protocols");
+                return if negated { Err(no) } else { Ok(()) };
             }
             rule.protocols(&[rule::protocol(&value)?], negated);
         }
@@ -333,19 +391,26 @@ fn test(
                 return Err(value.fault(format!("the match `{}` is not read", value.text)));
             }
         }
-        from if OF_PORTS[..4].contains(&from) => {
-            once(&mut rule.src_ports, ports(words, &option, negated)?, &option)?;
-        }
-        to if OF_PORTS[4..].contains(&to) => {
-            once(&mut rule.dst_ports, ports(words, &option, negated)?, &option)?;
+        from if OF_PORTS[..4].contains(&from) => rule.ports(Side::Source, ports(words, &option)?, negated),
+        to if OF_PORTS[4..].contains(&to) => rule.ports(Side::Destination, ports(words, &option)?, negated),
+        OF_EITHER_PORT => {
+            let ports = ports(words, &option)?;
+            let sides = [Side::Source, Side::Destination];
+            if negated {
+                sides.iter().for_each(|side| rule.ports(*side, ports.clone(), true));
+            } else {
+                let of = |side: Side| {
+                    let mut rule = Rule::default();
+                    rule.ports(side, ports.clone(), false);
+                    rule
+                };
+                draft.either = Some(sides.map(of));
+            }
         }
         "--icmp-type" | "--icmpv6-type" => {
             let value = words.value(&option)?;
             if value.text.contains('/') {
                 return Err(value.fault("codes of messages are not read: only types"));
-            }
-            if negated {
-                return no("a type");
             }
             let is_v6 = family == Family::V6;
             if is_v6 != option.is("--icmpv6-type") {
@@ -354,19 +419,20 @@ fn test(
             rule.protocols(&[if is_v6 { 58 } else { 1 }], false);
             // iptables takes 255 for any type, ip6tables does not.
             if !is_v6 && ["any", "255"].contains(&value.text) {
+                rule.is_never |= negated;
                 return Ok(());
             }
-            once(&mut rule.icmp, vec![rule::icmp_type(&value, is_v6)?], &option)?;
+            rule.icmp(&[rule::icmp_type(&value, is_v6)?], negated);
         }
         "--tcp-flags" => {
             let [mask, bits] = [flags(words, &option)?, flags(words, &option)?];
-            rule.flags(&option, Flags { bits, mask }, negated)?;
+            rule.flags(&[Flags { bits, mask }], negated);
         }
-        "--syn" => rule.flags(&option, FIRST_OF_CONNECTION, negated)?,
+        "--syn" => rule.flags(&[FIRST_OF_CONNECTION], negated),
         "--ctstate" | "--state" => {
             let value = words.value(&option)?;
             let named: Vec<_> = value.text.split(',').map(|name| (name, value)).collect();
-            rule.states(&option, &named, negated)?;
+            rule.states(&named, negated)?;
         }
         "-i" | "--in-interface" => {
             let value = words.value(&option)?;
@@ -388,25 +454,38 @@ fn test(
             words.value(&option)?;
             words.value(&option)?;
         }
-        "-j" | "--jump" => {
-            let value = words.value(&option)?;
-            rule.verdict = match value.text {
-                "REJECT" => Some(Verdict::Reject.into()),
-                // It decides nothing: what comes behind it is asked too.
-                "LOG" | "NFLOG" => None,
-                target => match verdict(target) {
-                    Some(verdict) => Some(verdict.into()),
-                    None => {
-                        let reason =
-                            format!("the target `{target}` is not read: only ACCEPT, DROP, REJECT and LOG");
-                        return Err(value.fault(reason));
-                    }
-                },
-            };
-        }
+        "-j" | "--jump" | "-g" | "--goto" => draft.does = decision(words, &option, context)?,
         other => return Err(option.fault(format!("`{other}` is not read"))),
     }
     Ok(())
+}
+
+/// What the target of a rule does; None if that is nothing.
+fn decision(
+    words: &mut Words<'_, '_>,
+    option: &Token<'_>,
+    context: &Context<'_, '_>,
+) -> Result<Option<Decision>, Fault> {
+    let value = words.value(option)?;
+    let target = value.text;
+    let is_goto = ["-g", "--goto"].contains(&option.text);
+    Ok(Some(match target {
+        "REJECT" => Decision::Of(Verdict::Reject),
+        "RETURN" => Decision::Return,
+        // It decides nothing: what comes behind it is asked too.
+        "LOG" | "NFLOG" => return Ok(None),
+        chain if context.calls.contains_key(chain) && is_goto => Decision::Goto(chain.to_owned()),
+        chain if context.calls.contains_key(chain) => Decision::Jump(chain.to_owned()),
+        _ => match verdict(target) {
+            Some(verdict) => Decision::Of(verdict),
+            None => {
+                let reason = format!(
+                    "the target `{target}` is not read: only ACCEPT, DROP, REJECT, RETURN, LOG and chains of the list"
+                );
+                return Err(value.fault(reason));
+            }
+        },
+    }))
 }
 
 /// What stands in quotes, without the `\` before some of its characters.
@@ -424,42 +503,26 @@ fn unescaped(token: &Token<'_>) -> String {
     text
 }
 
-fn nets(
-    words: &mut Words<'_, '_>,
-    option: &Token<'_>,
-    negated: bool,
-    family: Family,
-) -> Result<Vec<Net>, Fault> {
+fn nets(words: &mut Words<'_, '_>, option: &Token<'_>, family: Family) -> Result<Vec<Net>, Fault> {
     let value = words.value(option)?;
     let read = |text: &str| {
         let net = Net::read(text).filter(|net| net.is_v6 == (family == Family::V6));
         net.ok_or_else(|| value.fault(format!("`{text}` is no address or network of this list's family")))
     };
-    let nets = value.text.split(',').map(read).collect::<Result<Vec<Net>, Fault>>()?;
-    rule::networks(nets, negated, &value)
+    value.text.split(',').map(read).collect()
 }
 
-fn range(
-    words: &mut Words<'_, '_>,
-    option: &Token<'_>,
-    negated: bool,
-    family: Family,
-) -> Result<Vec<Net>, Fault> {
+fn range(words: &mut Words<'_, '_>, option: &Token<'_>, family: Family) -> Result<Vec<Net>, Fault> {
     let value = words.value(option)?;
     let (from, to) = value.text.split_once('-').unwrap_or((value.text, value.text));
     let nets =
         Net::of_range(from, to).filter(|nets| nets.iter().all(|net| net.is_v6 == (family == Family::V6)));
-    match nets {
-        Some(nets) if !negated => Ok(nets),
-        _ => Err(value.fault(format!("`{}` is no range of addresses, or `!` is before it", value.text))),
-    }
+    nets.ok_or_else(|| value.fault(format!("`{}` is no range of addresses", value.text)))
 }
 
-fn ports(words: &mut Words<'_, '_>, option: &Token<'_>, negated: bool) -> Result<Vec<(u16, u16)>, Fault> {
+fn ports(words: &mut Words<'_, '_>, option: &Token<'_>) -> Result<Vec<(u16, u16)>, Fault> {
     let value = words.value(option)?;
-    let read = |text: &str| rule::ports(&value, text, ':');
-    let ports = value.text.split(',').map(read).collect::<Result<Vec<_>, Fault>>()?;
-    Ok(if negated { rule::other_ports(ports) } else { ports })
+    value.text.split(',').map(|text| rule::ports(&value, text, ':')).collect()
 }
 
 fn flags(words: &mut Words<'_, '_>, option: &Token<'_>) -> Result<u8, Fault> {
@@ -483,6 +546,9 @@ const OF_PORTS: [&str; 8] = [
     "--dports",
     "--destination-ports",
 ];
+
+/// And the one that asks for either.
+const OF_EITHER_PORT: &str = "--ports";
 
 /// Options of the targets LOG and NFLOG, which decide nothing.
 const LOG_WITH_VALUE: [&str; 7] = [

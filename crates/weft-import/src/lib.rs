@@ -14,6 +14,7 @@
 //! cannot is a [`Fault`] with its place; nothing is left out in silence. Bytes of any kind give rows or faults, in time
 //! that grows as their number, and no more than [`ROWS_MAX`] rows.
 
+mod chains;
 mod iptables;
 mod nft;
 mod rule;

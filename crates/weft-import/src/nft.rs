@@ -1,9 +1,11 @@
-//! `nft list ruleset`: tables, sets, and the rules of base chains of type filter.
+//! `nft list ruleset`: tables, sets, maps of verdicts, and the rules of a base chain of type filter, with those of the
+//! chains that it jumps to.
 
-use super::rule::{self, Family, Flags, Net, Rule, Verdict, once};
+use super::chains::{self, Chains, Decision, Policy, Statement};
+use super::rule::{self, Family, Flags, Net, Rule, Side, Verdict};
 use super::tokens::{Kind, Token, tokens};
 use super::{FAULTS_MAX, Fault, Hook, List};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Reads a list.
 pub(crate) fn read(text: &str, hook: &Hook) -> List {
@@ -11,9 +13,10 @@ pub(crate) fn read(text: &str, hook: &Hook) -> List {
     // A rule may name a set that comes later, and a chain may go on behind another.
     let mut names = Reader::new(&tokens, hook, Known::default(), true);
     names.file();
+    names.known.reach();
     let mut reader = Reader::new(&tokens, hook, names.known, false);
     reader.file();
-    reader.policy();
+    reader.rows();
     reader.list
 }
 
@@ -30,12 +33,60 @@ type Name<'a> = (Table<'a>, &'a str);
 /// What holds in all of a list, wherever it stands.
 #[derive(Default)]
 struct Known<'a> {
-    /// The elements of sets; None where they are not understood.
-    sets: BTreeMap<Name<'a>, Option<Vec<Token<'a>>>>,
+    /// The elements of sets and maps; None where they are not understood.
+    sets: BTreeMap<Name<'a>, Option<Vec<Element<'a>>>>,
     /// The hooks of base chains.
     hooks: BTreeMap<Name<'a>, &'a str>,
+    /// Of each chain, those that its rules name.
+    calls: BTreeMap<Table<'a>, BTreeMap<&'a str, Vec<&'a str>>>,
+    /// The same of each map; a chain that names one has it with its `@`.
+    maps: BTreeMap<Name<'a>, Vec<&'a str>>,
     /// The chain that is meant, and its line.
     taken: Option<(Name<'a>, u32)>,
+    /// It, and those that it jumps to.
+    reached: BTreeSet<&'a str>,
+}
+
+/// An element of a set, or of a map.
+#[derive(Clone)]
+struct Element<'a> {
+    /// Several where it is one as `a . b`.
+    values: Vec<Token<'a>>,
+    /// What becomes of packets that have it, if it is one of a map.
+    does: Option<Does<'a>>,
+}
+
+/// What an element of a map says, and where; None of packets that go on.
+type Does<'a> = (Token<'a>, Option<Decision>);
+
+/// What a test asks about.
+#[derive(Clone, Copy)]
+enum Key {
+    Address(Side, bool),
+    Protocol,
+    Port(Side),
+    Icmp(bool),
+    In,
+    Out,
+    State,
+}
+
+impl<'a> Known<'a> {
+    /// Finds the chains that are read.
+    fn reach(&mut self) {
+        let Some(((table, name), _)) = self.taken else { return };
+        let mut calls = self.calls.get(&table).cloned().unwrap_or_default();
+        let named = calls.values().flatten().filter_map(|named| Some((*named, named.strip_prefix('@')?)));
+        let maps: Vec<_> =
+            named.filter_map(|(named, map)| Some((named, self.maps.get(&(table, map))?))).collect();
+        calls.extend(maps.into_iter().map(|(named, calls)| (named, calls.clone())));
+        self.reached = chains::reached(name, &calls);
+    }
+
+    /// Whether the rules of a chain are read.
+    fn is_read(&self, (table, name): Name<'a>) -> bool {
+        self.taken.is_some_and(|((of, _), _)| of == table) && self.reached.contains(name)
+    }
 }
 
 struct Reader<'a> {
@@ -46,6 +97,7 @@ struct Reader<'a> {
     /// It only looks for what is known.
     is_first: bool,
     list: List,
+    chains: Chains,
     policy: Verdict,
     has_table: bool,
     /// It has been told that the list ends too early.
@@ -54,8 +106,19 @@ struct Reader<'a> {
 
 /// What stands on the right of a test.
 struct Values<'a> {
-    values: Vec<Token<'a>>,
+    elements: Vec<Element<'a>>,
     negated: bool,
+}
+
+/// What the tests of a rule have left, while it is read.
+#[derive(Default)]
+struct Draft {
+    rule: Rule,
+    does: Option<Decision>,
+    /// One of these has to hold, too, each perhaps with what is done then.
+    alternatives: Option<Vec<(Rule, Option<Decision>)>>,
+    /// It does what a map says.
+    has_map: bool,
 }
 
 type Read<T> = Result<T, Fault>;
@@ -81,6 +144,7 @@ impl<'a> Reader<'a> {
             known,
             is_first,
             list: List::default(),
+            chains: Chains::new(),
             policy: Verdict::Accept,
             has_table: false,
             is_cut: false,
@@ -202,22 +266,25 @@ impl<'a> Reader<'a> {
         let name = (table, named.text);
         match (token.text, self.eat("{")) {
             ("chain", true) => self.chain(token, name),
-            ("set", true) if table.addresses().is_some() => self.set(token, name),
+            ("set" | "map", true) if table.addresses().is_some() => self.set(token, name),
             ("comment", false) => self.skip_from(begun),
             _ if table.addresses().is_none() => self.skip_from(begun),
             (other, _) => {
-                let reason = format!("`{other}` is not read in a table: only `chain` and `set`");
+                let reason = format!("`{other}` is not read in a table: only `chain`, `set` and `map`");
                 self.refuse(token.fault(reason), begun);
             }
         }
     }
 
+    /// A set, or a map of verdicts.
     fn set(&mut self, begun: Token<'a>, name: Name<'a>) {
-        let mut elements = Some(Vec::new());
+        let (mut elements, inside) = (Some(Vec::new()), self.at);
         self.block("the set", begun, |reader| reader.of_set(&mut elements));
         if !self.is_first {
             return;
         }
+        let calls = self.calls_since(inside);
+        self.known.maps.entry(name).or_default().extend(calls);
         let known = self.known.sets.entry(name).or_insert_with(|| Some(Vec::new()));
         *known = known.take().zip(elements).map(|(mut all, more)| {
             all.extend(more);
@@ -226,7 +293,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A statement in a set.
-    fn of_set(&mut self, elements: &mut Option<Vec<Token<'a>>>) {
+    fn of_set(&mut self, elements: &mut Option<Vec<Element<'a>>>) {
         const KNOWN: [&str; 7] = ["type", "flags", "auto-merge", "size", "comment", "typeof", "counter"];
         let (begun, token) = (self.at, self.token());
         if self.eat("elements") {
@@ -234,7 +301,7 @@ impl<'a> Reader<'a> {
             let open = self.token();
             let read = if self.eat("{") { self.elements(open) } else { Err(open.fault("`{` is to follow")) };
             match read {
-                Ok(found) => elements.iter_mut().for_each(|all| all.extend(&found)),
+                Ok(found) => elements.iter_mut().for_each(|all| all.extend(found.iter().cloned())),
                 Err(fault) => {
                     *elements = None;
                     self.refuse(fault, begun);
@@ -249,12 +316,31 @@ impl<'a> Reader<'a> {
     }
 
     /// Up to the `}`.
-    fn elements(&mut self, open: Token<'a>) -> Read<Vec<Token<'a>>> {
+    fn elements(&mut self, open: Token<'a>) -> Read<Vec<Element<'a>>> {
         self.in_braces(open, |list| {
-            let element = list.value()?;
+            let mut values = vec![list.value()?];
+            while list.eat(".") {
+                values.push(list.value()?);
+            }
             list.of_element()?;
-            Ok(element)
+            let does = if list.eat(":") { Some(list.decision_of_element()?) } else { None };
+            Ok(Element { values, does })
         })
+    }
+
+    /// What is done with packets that have an element of a map.
+    fn decision_of_element(&mut self) -> Read<Does<'a>> {
+        let at = self.value()?;
+        let decision = match at.text {
+            "continue" => None,
+            other => {
+                let read = self.decision(other)?;
+                let reason = format!("`{other}` is not read in a map: only verdicts of packets");
+                Some(read.ok_or_else(|| at.fault(reason))?)
+            }
+        };
+        self.of_element()?;
+        Ok((at, decision))
     }
 
     /// What is in `{ }`, with commas between, behind the `{`.
@@ -289,24 +375,14 @@ impl<'a> Reader<'a> {
     /// What may stand behind an element and does not change what it is.
     fn of_element(&mut self) -> Read<()> {
         loop {
-            let token = self.token();
             if self.eat("comment") {
                 self.value()?;
             } else if self.eat("counter") {
                 self.counter()?;
-            } else if token.is(":") {
-                return Err(token.fault("maps are not read"));
             } else {
-                return self.no_pair();
+                return Ok(());
             }
         }
-    }
-
-    /// That no `.` follows, which makes a pair with what comes behind it.
-    fn no_pair(&self) -> Read<()> {
-        let token = self.token();
-        let reason = "pairs as `a . b` are not read: write a rule for each";
-        if token.is(".") { Err(token.fault(reason)) } else { Ok(()) }
     }
 
     fn counter(&mut self) -> Read<()> {
@@ -321,12 +397,23 @@ impl<'a> Reader<'a> {
 
     fn chain(&mut self, begun: Token<'a>, name: Name<'a>) {
         if self.is_first {
+            let inside = self.at;
             self.block("the chain", begun, |reader| reader.head(name));
-        } else if self.known.taken.is_some_and(|(taken, _)| taken == name) {
-            self.block("the chain", begun, |reader| reader.statement(name.0));
+            let calls = self.calls_since(inside);
+            self.known.calls.entry(name.0).or_default().entry(name.1).or_default().extend(calls);
+        } else if self.known.is_read(name) {
+            self.chains.entry(name.1.to_owned()).or_default();
+            self.block("the chain", begun, |reader| reader.statement(name));
         } else {
             self.other_chain(begun, name);
         }
+    }
+
+    /// The chains and maps that are named from a place on.
+    fn calls_since(&self, begun: usize) -> Vec<&'a str> {
+        let tokens = &self.tokens[begun..self.at.min(self.tokens.len())];
+        let is_call = |pair: &&[Token<'a>]| ["jump", "goto", "vmap"].iter().any(|word| pair[0].is(word));
+        tokens.windows(2).filter(is_call).map(|pair| pair[1].text).collect()
     }
 
     /// Keeps what `type filter hook forward priority 0` says.
@@ -356,8 +443,8 @@ impl<'a> Reader<'a> {
         hook
     }
 
-    /// A statement of the chain that is meant.
-    fn statement(&mut self, table: Table<'a>) {
+    /// A statement of a chain that is read.
+    fn statement(&mut self, name: Name<'a>) {
         let (begun, token) = (self.at, self.token());
         if token.is("type") {
             self.skip_statement();
@@ -370,7 +457,7 @@ impl<'a> Reader<'a> {
                 }
             }
         } else {
-            self.rule(table);
+            self.rule(name);
         }
     }
 
@@ -410,9 +497,9 @@ impl<'a> Reader<'a> {
         table.addresses().is_none() || hook == self.hook.name || others.contains(&hook)
     }
 
-    /// The row of the policy, which comes behind those of all rules; or that there is no chain.
-    fn policy(&mut self) {
-        let Some(((table, _), line)) = self.known.taken else {
+    /// The rows of the chain that is meant; or that there is none.
+    fn rows(&mut self) {
+        let Some(((table, name), line)) = self.known.taken else {
             if self.list.faults.is_empty() {
                 let reason = format!("there is no chain with `type filter hook {}`", self.hook.name);
                 self.list.faults.push(Fault { line: 1, column: 1, reason });
@@ -420,28 +507,36 @@ impl<'a> Reader<'a> {
             return;
         };
         let family = table.addresses().unwrap_or_default();
-        if self.policy == Verdict::Accept
-            && let Err(fault) = rule::policy(self.policy, family, line, &mut self.list.rows)
-        {
-            self.note(fault);
-        }
+        let policy = Policy { verdict: self.policy, family, line };
+        chains::flatten(&self.chains, name, policy, &mut self.list);
     }
 
-    fn rule(&mut self, table: Table<'a>) {
+    fn rule(&mut self, (table, chain): Name<'a>) {
         let (begun, line) = (self.at, self.token().line);
-        let read = self.rule_of(table).and_then(|rule| {
-            let rows = &mut self.list.rows;
-            rule.into_rows(line, rows).map_err(|reason| Fault { line, column: 1, reason })
-        });
-        if let Err(fault) = read {
-            self.refuse(fault, begun);
+        let draft = match self.draft(table) {
+            Ok(draft) => draft,
+            Err(fault) => return self.refuse(fault, begun),
+        };
+        let statements = self.chains.entry(chain.to_owned()).or_default();
+        let Draft { rule, does, alternatives, .. } = draft;
+        let mut add = |rule: Rule, does: Option<Decision>| {
+            // A rule without a verdict counts or logs, and goes on.
+            statements.extend(does.map(|does| Statement { rule, does, line }));
+        };
+        match alternatives {
+            None => add(rule, does),
+            Some(alternatives) => {
+                for (alternative, by_map) in alternatives {
+                    add(rule.and(&alternative), by_map.or_else(|| does.clone()));
+                }
+            }
         }
     }
 
-    fn rule_of(&mut self, table: Table<'a>) -> Read<Rule> {
-        let mut rule = Rule::default();
+    fn draft(&mut self, table: Table<'a>) -> Read<Draft> {
+        let mut draft = Draft::default();
         if let Some(family) = table.addresses().filter(|family| *family != Family::Any) {
-            rule.only(family);
+            draft.rule.only(family);
         }
         let mut bare_ports = None;
         while !self.is_end_of_rule() {
@@ -449,18 +544,19 @@ impl<'a> Reader<'a> {
             if at.is("th") {
                 bare_ports = Some(at);
             }
-            self.test(&mut rule, table)?;
-            if rule.verdict.is_some() && !self.token().is("comment") && !self.is_end_of_rule() {
+            self.test(&mut draft, table)?;
+            let is_done = draft.does.is_some() || draft.has_map;
+            if is_done && !self.token().is("comment") && !self.is_end_of_rule() {
                 return Err(self.token().fault(format!("nothing is read behind `{}`", at.text)));
             }
         }
         if let Some(at) = bare_ports
-            && !rule.has_protocol_of_ports(&at)?
+            && !draft.rule.has_protocol_of_ports(&at)?
         {
-            rule.protocols(&rule::WITH_PORTS, false);
+            draft.rule.protocols(&rule::WITH_PORTS, false);
             self.list.warnings.push(at.fault("`th` is read of TCP, UDP and SCTP, and of no other protocol"));
         }
-        Ok(rule)
+        Ok(draft)
     }
 
     fn is_end_of_rule(&self) -> bool {
@@ -468,24 +564,12 @@ impl<'a> Reader<'a> {
     }
 
     /// One test or statement of a rule.
-    fn test(&mut self, rule: &mut Rule, table: Table<'a>) -> Read<()> {
+    fn test(&mut self, draft: &mut Draft, table: Table<'a>) -> Read<()> {
         let token = self.next().closed()?;
         if token.kind != Kind::Word {
             return Err(token.fault(format!("`{}` is not read in a rule", token.text)));
         }
         match token.text {
-            "ip" => self.header(rule, table, false),
-            "ip6" => self.header(rule, table, true),
-            "tcp" => self.ports(rule, table, &[6]),
-            "udp" => self.ports(rule, table, &[17]),
-            "sctp" => self.ports(rule, table, &[132]),
-            "th" => self.ports(rule, table, &[]),
-            "icmp" => self.icmp(rule, table, false),
-            "icmpv6" => self.icmp(rule, table, true),
-            "meta" => self.meta(rule, table),
-            "iif" | "iifname" => self.arrives(rule, table),
-            "oif" | "oifname" => self.leaves(rule, table, token),
-            "ct" => self.state(rule, table),
             "counter" => self.counter(),
             "log" => {
                 while ["prefix", "level", "group", "flags", "snaplen"].contains(&self.token().text) {
@@ -495,21 +579,147 @@ impl<'a> Reader<'a> {
                 Ok(())
             }
             "comment" => {
-                rule.comment = Some(self.value()?.text.to_owned());
+                draft.rule.comment = Some(self.value()?.text.to_owned());
                 Ok(())
             }
+            "continue" => Ok(()),
             "reject" => {
-                rule.verdict = Some(Verdict::Reject.into());
-                if self.eat("with") { self.answer(rule) } else { Ok(()) }
+                draft.does = Some(Decision::Of(Verdict::Reject));
+                if self.eat("with") { self.answer(&mut draft.rule) } else { Ok(()) }
             }
-            other => match verdict(other) {
-                Some(verdict) => {
-                    rule.verdict = Some(verdict.into());
+            "tcp" if self.token().is("flags") => {
+                let at = self.next();
+                self.flags(&mut draft.rule, at)
+            }
+            "meta" if self.eat("nfproto") => self.family(&mut draft.rule),
+            other => match self.decision(other)? {
+                Some(decision) => {
+                    draft.does = Some(decision);
                     Ok(())
                 }
-                None => Err(token.fault(format!("`{other}` is not read in a rule"))),
+                None => self.keyed(draft, table, token),
             },
         }
+    }
+
+    /// What a verdict says; None if it is none. The name of a chain is behind.
+    fn decision(&mut self, text: &str) -> Read<Option<Decision>> {
+        let chain = |name: &str| name.to_owned();
+        Ok(Some(match text {
+            "accept" => Decision::Of(Verdict::Accept),
+            "drop" => Decision::Of(Verdict::Drop),
+            "return" => Decision::Return,
+            "jump" => Decision::Jump(chain(self.chain_name()?)),
+            "goto" => Decision::Goto(chain(self.chain_name()?)),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// The name of a chain that there is.
+    fn chain_name(&mut self) -> Read<&'a str> {
+        let at = self.value()?;
+        let Some(((table, _), _)) = self.known.taken.filter(|_| !self.is_first) else { return Ok(at.text) };
+        match self.known.calls.get(&table).is_some_and(|chains| chains.contains_key(at.text)) {
+            true => Ok(at.text),
+            false => Err(at.fault(format!("there is no chain `{}` in table `{}`", at.text, table.name))),
+        }
+    }
+
+    /// `key value`, `key . key { value . value }`, or `key vmap { value : verdict }`.
+    fn keyed(&mut self, draft: &mut Draft, table: Table<'a>, first: Token<'a>) -> Read<()> {
+        let mut keys = vec![self.key(&mut draft.rule, first)?];
+        while self.eat(".") {
+            let next = self.next();
+            keys.push(self.key(&mut draft.rule, next)?);
+        }
+        let is_map = self.eat("vmap");
+        if let [(Key::Port(side), _)] = keys[..]
+            && let Some(ports) = self.beyond()?
+        {
+            draft.rule.ports(side, vec![ports], false);
+            return Ok(());
+        }
+        let at = self.token();
+        let Some(Values { elements, negated }) = self.values(&mut draft.rule, table, is_map)? else {
+            return Ok(());
+        };
+        if let Some(other) = elements.iter().find(|element| element.values.len() != keys.len()) {
+            let reason = match keys.len() {
+                1 => "pairs as `a . b` are read behind a pair of keys",
+                _ => "of so many keys, an element has a value of each, with `.` between",
+            };
+            return Err(other.values[0].fault(reason));
+        }
+        let told = elements.iter().find_map(|element| element.does.as_ref().filter(|_| !is_map));
+        if let Some((at, _)) = told {
+            return Err(at.fault("a verdict is read of an element behind `vmap`"));
+        }
+        if let ([(key, key_at)], false) = (&keys[..], is_map) {
+            let values: Vec<Token<'a>> = elements.iter().map(|element| element.values[0]).collect();
+            return self.narrow(&mut draft.rule, *key, key_at, &values, negated);
+        }
+        if negated {
+            return Err(at.fault("`!=` is not read of pairs"));
+        }
+        if draft.alternatives.is_some() {
+            return Err(first.fault("pairs and maps are read once in a rule"));
+        }
+        draft.has_map |= is_map;
+        draft.alternatives = Some(self.alternatives(&keys, &elements, is_map)?);
+        Ok(())
+    }
+
+    /// What each of the elements asks for.
+    fn alternatives(
+        &self,
+        keys: &[(Key, Token<'a>)],
+        elements: &[Element<'a>],
+        is_map: bool,
+    ) -> Read<Vec<(Rule, Option<Decision>)>> {
+        let (mut alternatives, mut known) = (Vec::new(), BTreeSet::new());
+        for Element { values, does } in elements {
+            if !known.insert(values.iter().map(|value| value.text).collect::<Vec<_>>()) {
+                return Err(values[0].fault(format!("`{}` is there twice", values[0].text)));
+            }
+            let mut rule = Rule::default();
+            for ((key, at), value) in keys.iter().zip(values) {
+                self.narrow(&mut rule, *key, at, &[*value], false)?;
+            }
+            match (does, is_map) {
+                (None, true) => {
+                    return Err(values[0].fault("`:` is to follow, and what becomes of such packets"));
+                }
+                (Some((at, _)), false) => {
+                    return Err(at.fault("a verdict is read of an element behind `vmap`"));
+                }
+                // They go on, as packets without an element do.
+                (Some((_, None)), true) => {}
+                (Some((_, decision)), _) => alternatives.push((rule, decision.clone())),
+                (None, false) => alternatives.push((rule, None)),
+            }
+        }
+        Ok(alternatives)
+    }
+
+    /// A range of ports from one on, or up to one: `>= 1024`.
+    fn beyond(&mut self) -> Read<Option<(u16, u16)>> {
+        let at = self.token();
+        let is_below = match at.text {
+            "<" => true,
+            ">" => false,
+            _ => return Ok(None),
+        };
+        self.at += 1;
+        let is_included = self.eat("=");
+        let value = self.value()?;
+        let (port, _) = rule::ports(&value, value.text, ':')?;
+        let range = match (is_below, is_included) {
+            (true, true) => Some((0, port)),
+            (true, false) => port.checked_sub(1).map(|last| (0, last)),
+            (false, true) => Some((port, u16::MAX)),
+            (false, false) => port.checked_add(1).map(|first| (first, u16::MAX)),
+        };
+        range.map(Some).ok_or_else(|| value.fault("there is no such port"))
     }
 
     /// How it is refused says what is: nft prints `meta nfproto ipv6 reject` as `reject with icmpv6 port-unreachable`.
@@ -528,7 +738,6 @@ impl<'a> Reader<'a> {
 
     /// What must follow.
     fn value(&mut self) -> Read<Token<'a>> {
-        self.no_pair()?;
         let token = self.token().closed()?;
         if !token.is_value() {
             return Err(token.fault("a value is to follow"));
@@ -537,19 +746,33 @@ impl<'a> Reader<'a> {
         Ok(token)
     }
 
-    fn header(&mut self, rule: &mut Rule, table: Table<'a>, is_v6: bool) -> Read<()> {
+    /// What a test asks about, which begins with this word, and where it says so.
+    fn key(&mut self, rule: &mut Rule, first: Token<'a>) -> Read<(Key, Token<'a>)> {
+        let key = match first.text {
+            "ip" => self.header(rule, false)?,
+            "ip6" => self.header(rule, true)?,
+            "tcp" => self.port(rule, &[rule::TCP])?,
+            "udp" => self.port(rule, &[17])?,
+            "sctp" => self.port(rule, &[132])?,
+            "th" => self.port(rule, &[])?,
+            "icmp" => self.icmp(rule, false)?,
+            "icmpv6" => self.icmp(rule, true)?,
+            "meta" => self.meta()?,
+            "iif" | "iifname" => Key::In,
+            "oif" | "oifname" => Key::Out,
+            "ct" => self.state()?,
+            other => return Err(first.fault(format!("`{other}` is not read in a rule"))),
+        };
+        Ok((key, self.tokens[self.at - 1]))
+    }
+
+    fn header(&mut self, rule: &mut Rule, is_v6: bool) -> Read<Key> {
         rule.only(if is_v6 { Family::V6 } else { Family::V4 });
         let field = self.next();
         match field.text {
-            "saddr" => {
-                let Some(nets) = self.nets(rule, table, is_v6)? else { return Ok(()) };
-                once(&mut rule.src, nets, &field)
-            }
-            "daddr" => {
-                let Some(nets) = self.nets(rule, table, is_v6)? else { return Ok(()) };
-                once(&mut rule.dst, nets, &field)
-            }
-            "protocol" if !is_v6 => self.protocols(rule, table),
+            "saddr" => Ok(Key::Address(Side::Source, is_v6)),
+            "daddr" => Ok(Key::Address(Side::Destination, is_v6)),
+            "protocol" if !is_v6 => Ok(Key::Protocol),
             "nexthdr" if is_v6 => Err(field.fault(
                 "`ip6 nexthdr` is what follows the first header, and rows are for what a packet carries behind all: \
                  write `meta nfproto ipv6 meta l4proto` with the number",
@@ -560,36 +783,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn nets(&mut self, rule: &mut Rule, table: Table<'a>, is_v6: bool) -> Read<Option<Vec<Net>>> {
-        let Some(Values { values, negated }) = self.values(rule, table)? else { return Ok(None) };
-        let mut nets = Vec::new();
-        for token in &values {
-            let read = match token.text.split_once('-') {
-                Some((from, to)) => Net::of_range(from, to),
-                None => Net::read(token.text).map(|net| vec![net]),
-            };
-            let read = read.filter(|nets| nets.iter().all(|net| net.is_v6 == is_v6));
-            let what = if is_v6 { "IPv6" } else { "IPv4" };
-            nets.extend(read.ok_or_else(|| {
-                token.fault(format!("`{}` is no {what} address, network or range", token.text))
-            })?);
-        }
-        rule::networks(nets, negated, &values[0]).map(Some)
-    }
-
-    fn protocols(&mut self, rule: &mut Rule, table: Table<'a>) -> Read<()> {
-        let Some(Values { values, negated }) = self.values(rule, table)? else { return Ok(()) };
-        let numbers = values.iter().map(rule::protocol).collect::<Read<Vec<u8>>>()?;
-        rule.protocols(&numbers, negated);
-        Ok(())
-    }
-
-    fn ports(&mut self, rule: &mut Rule, table: Table<'a>, protocols: &[u8]) -> Read<()> {
+    fn port(&mut self, rule: &mut Rule, protocols: &[u8]) -> Read<Key> {
         let field = self.next();
-        let is_src = match field.text {
-            "sport" => true,
-            "dport" => false,
-            "flags" if protocols == [rule::TCP] => return self.flags(rule, field),
+        let side = match field.text {
+            "sport" => Side::Source,
+            "dport" => Side::Destination,
             other => {
                 return Err(field.fault(format!("the field `{other}` is not read: only sport and dport")));
             }
@@ -597,41 +795,130 @@ impl<'a> Reader<'a> {
         if !protocols.is_empty() {
             rule.protocols(protocols, false);
         }
-        let Some(Values { values, negated }) = self.values(rule, table)? else { return Ok(()) };
-        let read = |token: &Token<'a>| rule::ports(token, token.text, '-');
-        let ports = values.iter().map(read).collect::<Read<Vec<_>>>()?;
-        let ports = if negated { rule::other_ports(ports) } else { ports };
-        once(if is_src { &mut rule.src_ports } else { &mut rule.dst_ports }, ports, &field)
+        Ok(Key::Port(side))
     }
 
-    /// `tcp flags syn`, `syn / fin,syn,rst`, `& (fin | syn) == syn`, each perhaps with `!=`, and `! syn`.
+    fn icmp(&mut self, rule: &mut Rule, is_v6: bool) -> Read<Key> {
+        let field = self.next();
+        if !field.is("type") {
+            return Err(field.fault(format!("the field `{}` is not read: only type", field.text)));
+        }
+        rule.only(if is_v6 { Family::V6 } else { Family::V4 });
+        rule.protocols(&[if is_v6 { 58 } else { 1 }], false);
+        Ok(Key::Icmp(is_v6))
+    }
+
+    fn meta(&mut self) -> Read<Key> {
+        let key = self.next();
+        match key.text {
+            "l4proto" => Ok(Key::Protocol),
+            "iif" | "iifname" => Ok(Key::In),
+            "oif" | "oifname" => Ok(Key::Out),
+            other => Err(key.fault(format!("`meta {other}` is not read"))),
+        }
+    }
+
+    fn state(&mut self) -> Read<Key> {
+        let key = self.next();
+        match key.is("state") {
+            true => Ok(Key::State),
+            false => Err(key.fault(format!("`ct {}` is not read: only `ct state`", key.text))),
+        }
+    }
+
+    fn family(&mut self, rule: &mut Rule) -> Read<()> {
+        let family = self.next();
+        match family.text {
+            "ipv4" => rule.only(Family::V4),
+            "ipv6" => rule.only(Family::V6),
+            _ => return Err(family.fault("ipv4 or ipv6 is to follow")),
+        }
+        Ok(())
+    }
+
+    /// Only packets that have one of these values there, or none of them.
+    fn narrow(
+        &self,
+        rule: &mut Rule,
+        key: Key,
+        at: &Token<'a>,
+        values: &[Token<'a>],
+        negated: bool,
+    ) -> Read<()> {
+        match key {
+            Key::Address(side, is_v6) => rule.networks(side, nets(values, is_v6)?, negated),
+            Key::Protocol => {
+                let numbers = values.iter().map(rule::protocol).collect::<Read<Vec<u8>>>()?;
+                rule.protocols(&numbers, negated);
+            }
+            Key::Port(side) => {
+                let read = |token: &Token<'a>| rule::ports(token, token.text, '-');
+                rule.ports(side, values.iter().map(read).collect::<Read<Vec<_>>>()?, negated);
+            }
+            Key::Icmp(is_v6) => {
+                let read = |token: &Token<'a>| rule::icmp_type(token, is_v6);
+                rule.icmp(&values.iter().map(read).collect::<Read<Vec<_>>>()?, negated);
+            }
+            Key::In => {
+                interfaces(values)?;
+                rule.arrives(at, values, negated, self.hook)?;
+            }
+            Key::Out => {
+                interfaces(values)?;
+                rule.leaves(at, values, negated, self.hook)?;
+            }
+            Key::State => {
+                let named: Vec<_> = values.iter().map(|token| (token.text, *token)).collect();
+                rule.states(&named, negated)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `tcp flags syn`, `syn / fin,syn,rst`, `& (fin | syn) == syn`, each perhaps with `!=`, `! syn`, and
+    /// `{ syn, syn | ack }`.
     fn flags(&mut self, rule: &mut Rule, at: Token<'a>) -> Read<()> {
         if self.eat("&") {
-            let mask = self.flag_names()?;
+            let mask = self.flag_names(true)?;
             let negated = self.eat("!=");
             let is_told = negated || self.eat("=");
             self.eat("=");
-            if !is_told {
+            if !is_told && !self.token().is("{") {
                 return Err(at.fault("`==` or `!=` is to follow"));
             }
-            let bits = self.flag_names()?;
-            return rule.flags(&at, Flags { bits, mask }, negated);
+            return self.flag_sets(rule, mask, negated);
         }
         let (differs, is_exact, is_none) = (self.eat("!="), self.eat("="), self.eat("!"));
         self.eat("=");
-        let names = self.flag_names()?;
+        if self.token().is("{") {
+            return self.flag_sets(rule, u8::MAX, differs);
+        }
+        let names = self.flag_names(true)?;
         if self.eat("/") {
-            let mask = self.flag_names()?;
-            return rule.flags(&at, Flags { bits: names, mask }, differs);
+            let mask = self.flag_names(true)?;
+            rule.flags(&[Flags { bits: names, mask }], differs);
+        } else if differs || is_exact {
+            rule.flags(&[Flags { bits: names, mask: u8::MAX }], differs);
+        } else {
+            rule.flags(&[Flags { bits: 0, mask: names }], !is_none);
         }
-        match (differs || is_exact, is_none) {
-            (true, _) => rule.flags(&at, Flags { bits: names, mask: u8::MAX }, differs),
-            (_, is_none) => rule.flags(&at, Flags { bits: 0, mask: names }, !is_none),
-        }
+        Ok(())
     }
 
-    /// Names of flags with `|` or `,` between, perhaps in parentheses.
-    fn flag_names(&mut self) -> Read<u8> {
+    /// What these flags are: one value, or one of those in `{ }`.
+    fn flag_sets(&mut self, rule: &mut Rule, mask: u8, negated: bool) -> Read<()> {
+        let open = self.token();
+        let all = match self.eat("{") {
+            true => self.in_braces(open, |list| list.flag_names(false))?,
+            false => vec![self.flag_names(true)?],
+        };
+        let all: Vec<Flags> = all.into_iter().map(|bits| Flags { bits, mask }).collect();
+        rule.flags(&all, negated);
+        Ok(())
+    }
+
+    /// Names of flags with `|` between, or `,` where that is no list of such, perhaps in parentheses.
+    fn flag_names(&mut self, by_comma: bool) -> Read<u8> {
         let (mut bits, mut depth) = (0, 0_i32);
         loop {
             let token = self.next();
@@ -644,111 +931,23 @@ impl<'a> Reader<'a> {
             }
             let count = |of: char| token.text.matches(of).count() as i32;
             depth += count('(') - count(')');
-            let goes_on = self.eat(",") || self.token().text.starts_with('|') || token.text.ends_with('|');
+            let goes_on = (by_comma && self.eat(","))
+                || self.token().text.starts_with('|')
+                || token.text.ends_with('|');
             if depth <= 0 && !goes_on {
                 return Ok(bits);
             }
         }
     }
 
-    fn icmp(&mut self, rule: &mut Rule, table: Table<'a>, is_v6: bool) -> Read<()> {
-        let field = self.next();
-        if !field.is("type") {
-            return Err(field.fault(format!("the field `{}` is not read: only type", field.text)));
-        }
-        rule.only(if is_v6 { Family::V6 } else { Family::V4 });
-        rule.protocols(&[if is_v6 { 58 } else { 1 }], false);
-        let Some(Values { values, negated }) = self.values(rule, table)? else { return Ok(()) };
-        if negated {
-            return Err(field.fault("`!=` is not read of a type"));
-        }
-        let read = |token: &Token<'a>| rule::icmp_type(token, is_v6);
-        once(&mut rule.icmp, values.iter().map(read).collect::<Read<Vec<_>>>()?, &field)
-    }
-
-    fn meta(&mut self, rule: &mut Rule, table: Table<'a>) -> Read<()> {
-        let key = self.next();
-        match key.text {
-            "l4proto" => self.protocols(rule, table),
-            "iif" | "iifname" => self.arrives(rule, table),
-            "oif" | "oifname" => self.leaves(rule, table, key),
-            "nfproto" => {
-                let family = self.next();
-                match family.text {
-                    "ipv4" => rule.only(Family::V4),
-                    "ipv6" => rule.only(Family::V6),
-                    _ => return Err(family.fault("ipv4 or ipv6 is to follow")),
-                }
-                Ok(())
-            }
-            other => Err(key.fault(format!("`meta {other}` is not read"))),
-        }
-    }
-
-    fn arrives(&mut self, rule: &mut Rule, table: Table<'a>) -> Read<()> {
-        let at = self.token();
-        let Some(Values { values, negated }) = self.values(rule, table)? else { return Ok(()) };
-        interfaces(&values)?;
-        rule.arrives(&at, &values, negated, self.hook)
-    }
-
-    fn leaves(&mut self, rule: &mut Rule, table: Table<'a>, at: Token<'a>) -> Read<()> {
-        let Some(Values { values, negated }) = self.values(rule, table)? else { return Ok(()) };
-        interfaces(&values)?;
-        rule.leaves(&at, &values, negated, self.hook)
-    }
-
-    fn state(&mut self, rule: &mut Rule, table: Table<'a>) -> Read<()> {
-        let key = self.next();
-        if !key.is("state") {
-            return Err(key.fault(format!("`ct {}` is not read: only `ct state`", key.text)));
-        }
-        if self.eat("vmap") {
-            return self.by_state(rule, key);
-        }
-        let Some(Values { values, negated }) = self.values(rule, table)? else { return Ok(()) };
-        let named: Vec<_> = values.iter().map(|token| (token.text, *token)).collect();
-        rule.states(&key, &named, negated)
-    }
-
-    /// `ct state vmap { established : accept, invalid : drop }`.
-    fn by_state(&mut self, rule: &mut Rule, key: Token<'a>) -> Read<()> {
-        let open = self.token();
-        if !self.eat("{") {
-            return Err(open.fault("maps with a name are not read: write it out behind `vmap`, in `{ }`"));
-        }
-        let all = self.in_braces(open, Self::state_with_verdict)?;
-        rule.decide_by_state(&key, &all)
-    }
-
-    /// An element of such a map: None is done with packets that go on.
-    fn state_with_verdict(&mut self) -> Read<(Token<'a>, Option<Verdict>)> {
-        let state = self.value()?;
-        while self.eat("counter") {
-            self.counter()?;
-        }
-        let between = self.token();
-        if !self.eat(":") {
-            return Err(between.fault("`:` is to follow, and what becomes of such packets"));
-        }
-        let does = self.value()?;
-        match (does.text, verdict(does.text)) {
-            ("continue", _) => Ok((state, None)),
-            (_, Some(verdict)) => Ok((state, Some(verdict))),
-            (other, None) => {
-                Err(does.fault(format!("`{other}` is not read in a map: only accept, drop and continue")))
-            }
-        }
-    }
-
     /// What is behind a test: `[!=] x`, `{ x, y }`, `@set`, or `x,y`. None of a set that is empty: nothing is in it, so
     /// that the rule is for no packet, or, with `!=`, the test for any.
-    fn values(&mut self, rule: &mut Rule, table: Table<'a>) -> Read<Option<Values<'a>>> {
-        let negated = self.eat("!=");
-        let is_exact = negated || self.eat("=");
+    fn values(&mut self, rule: &mut Rule, table: Table<'a>, is_map: bool) -> Read<Option<Values<'a>>> {
+        let negated = !is_map && self.eat("!=");
+        let is_exact = negated || (!is_map && self.eat("="));
         self.eat("=");
         let first = self.token();
-        let values = if self.eat("{") {
+        let elements = if self.eat("{") {
             self.elements(first)?
         } else if let Some(name) = first.text.strip_prefix('@') {
             self.at += 1;
@@ -763,27 +962,34 @@ impl<'a> Reader<'a> {
                     return Err(first.fault(format!("there is no set `{name}` in table `{}`", table.name)));
                 }
             }
-        } else if first.is("vmap") || first.is("map") {
-            return Err(first.fault("maps are not read"));
+        } else if first.is("map") || is_map {
+            return Err(first.fault("maps are read behind `vmap`, in `{ }` or by their name"));
         } else {
-            let mut values = vec![self.value()?];
+            let one = |reader: &mut Self| {
+                let mut values = vec![reader.value()?];
+                while reader.eat(".") {
+                    values.push(reader.value()?);
+                }
+                Ok(Element { values, does: None })
+            };
+            let mut elements = vec![one(self)?];
             while self.eat(",") {
-                values.push(self.value()?);
+                elements.push(one(self)?);
             }
-            if is_exact && values.len() > 1 {
+            if is_exact && elements.len() > 1 {
                 // Of `ct state != new,established` both would have to be there at once.
                 return Err(first.fault("several values behind `!=` or `==` are read in `{ }`"));
             }
-            values
+            elements
         };
-        self.no_pair()?;
-        if values.is_empty() {
+        if elements.is_empty() {
             return Err(first.fault("the set is empty"));
         }
-        if let Some(variable) = values.iter().find(|token| token.text.starts_with('$')) {
+        let mut values = elements.iter().flat_map(|element| &element.values);
+        if let Some(variable) = values.find(|token| token.text.starts_with('$')) {
             return Err(variable.fault("variables are not read: give what `nft list ruleset` prints"));
         }
-        Ok(Some(Values { values, negated }))
+        Ok(Some(Values { elements, negated }))
     }
 
     /// Behind the statement that begins there, wherever in it the reader is.
@@ -835,13 +1041,29 @@ const DECIDES: [&str; 15] = [
     "set",
 ];
 
-/// That these are names of interfaces, and neither patterns, indexes nor operators.
+/// Addresses, networks and ranges of them.
+fn nets(values: &[Token<'_>], is_v6: bool) -> Read<Vec<Net>> {
+    let mut nets = Vec::new();
+    for token in values {
+        let read = match token.text.split_once('-') {
+            Some((from, to)) => Net::of_range(from, to),
+            None => Net::read(token.text).map(|net| vec![net]),
+        };
+        let read = read.filter(|nets| nets.iter().all(|net| net.is_v6 == is_v6));
+        let what = if is_v6 { "IPv6" } else { "IPv4" };
+        nets.extend(read.ok_or_else(|| {
+            token.fault(format!("`{}` is no {what} address, network or range", token.text))
+        })?);
+    }
+    Ok(nets)
+}
+
+/// That these are names of interfaces, and neither indexes nor operators.
 fn interfaces(names: &[Token<'_>]) -> Read<()> {
-    rule::no_pattern(names)?;
     let is_name = |token: &Token<'_>| match token.kind {
         Kind::Text => !token.text.contains('\\'),
         _ => {
-            let is_inner = |c: char| c.is_ascii_alphanumeric() || "/-_.".contains(c);
+            let is_inner = |c: char| c.is_ascii_alphanumeric() || "/-_.*".contains(c);
             token.text.starts_with(|c: char| c.is_ascii_alphabetic()) && token.text.chars().all(is_inner)
         }
     };

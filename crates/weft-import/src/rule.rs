@@ -5,7 +5,6 @@ use super::{Fault, Hook, ROWS_MAX, ROWS_OF_RULE_MAX};
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
-use std::collections::BTreeMap;
 
 /// What becomes of a packet, by the number that a row has for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,52 +74,56 @@ pub(crate) enum Family {
     V6,
 }
 
-/// A rule that is read: for each test the values that will do, None for any.
+/// The values that will do, None for any.
+type Wanted<T> = Option<Vec<T>>;
+
+/// A rule that is read: what each of its tests wants.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rule {
     pub(crate) family: Family,
-    pub(crate) at: Option<Vec<String>>,
-    pub(crate) src: Option<Vec<Net>>,
-    pub(crate) dst: Option<Vec<Net>>,
-    pub(crate) protocols: Option<Vec<u8>>,
-    pub(crate) src_ports: Option<Vec<(u16, u16)>>,
-    pub(crate) dst_ports: Option<Vec<(u16, u16)>>,
-    pub(crate) icmp: Option<Vec<u8>>,
-    pub(crate) flags: Option<Vec<Flags>>,
-    pub(crate) states: Option<Vec<u8>>,
-    pub(crate) verdict: Option<Decision>,
+    pub(crate) at: Wanted<String>,
+    pub(crate) src: Wanted<Net>,
+    pub(crate) dst: Wanted<Net>,
+    pub(crate) protocols: Wanted<u8>,
+    pub(crate) src_ports: Wanted<(u16, u16)>,
+    pub(crate) dst_ports: Wanted<(u16, u16)>,
+    pub(crate) icmp: Wanted<u8>,
+    pub(crate) flags: Wanted<Flags>,
+    pub(crate) states: Wanted<u8>,
     pub(crate) comment: Option<String>,
     /// It asks for what no packet is.
     pub(crate) is_never: bool,
+    /// It asks for one of so many values, and of so many others, that nobody looks which are both.
+    pub(crate) is_too_long: bool,
 }
 
-/// What a rule does with its packets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Decision {
-    /// The same with all.
-    Of(Verdict),
-    /// By the state, of which it has one for each that the rule asks for.
-    ByState(Vec<(u8, Verdict)>),
+/// Where packets come from, or go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Source,
+    Destination,
 }
 
-impl From<Verdict> for Decision {
-    fn from(verdict: Verdict) -> Self {
-        Self::Of(verdict)
-    }
-}
-
-impl Decision {
-    /// What becomes of packets of a row with this state; None where the rule does not ask for it.
-    fn of(&self, state: Option<u8>) -> Option<Verdict> {
+impl Side {
+    fn networks(self) -> fn(&mut Rule) -> &mut Wanted<Net> {
         match self {
-            Self::Of(verdict) => Some(*verdict),
-            Self::ByState(all) => all.iter().find(|(of, _)| Some(*of) == state).map(|(_, verdict)| *verdict),
+            Self::Source => |rule| &mut rule.src,
+            Self::Destination => |rule| &mut rule.dst,
+        }
+    }
+
+    fn ports(self) -> fn(&mut Rule) -> &mut Wanted<(u16, u16)> {
+        match self {
+            Self::Source => |rule| &mut rule.src_ports,
+            Self::Destination => |rule| &mut rule.dst_ports,
         }
     }
 }
 
 const ALL_PORTS: (u16, u16) = (0, u16::MAX);
 const NOTE_BYTES_MAX: usize = 64;
+/// Pairs of values of which it is looked which are both.
+const PAIRS_MAX: usize = 1 << 22;
 /// What connections are to packets; `ruleset` of the library numbers them from 1.
 const STATES: [&str; 5] = ["new", "established", "related", "invalid", "untracked"];
 
@@ -165,18 +168,36 @@ impl Net {
         }
     }
 
-    /// All networks of its family beside it.
-    pub(crate) fn others(self) -> Vec<Self> {
-        let bits_max = self.bits_max();
-        let other = |len: u8| {
-            let flipped = self.bits ^ 1 << (bits_max - len);
-            Self { bits: cut(flipped, len, bits_max), len, is_v6: self.is_v6 }
-        };
-        (1..=self.len).map(other).collect()
+    /// The addresses that both have.
+    fn both(&self, other: &Self) -> Option<Self> {
+        let (short, long) = if self.len <= other.len { (self, other) } else { (other, self) };
+        let is_inside = short.is_v6 == long.is_v6 && cut(long.bits, short.len, long.bits_max()) == short.bits;
+        is_inside.then_some(*long)
+    }
+
+    /// The networks that are together all of it that is in none of these, which are sorted by their bits.
+    fn without(self, some: &[Self], others: &mut Vec<Self>) {
+        if some.iter().any(|net| net.len <= self.len) {
+            return;
+        }
+        if some.is_empty() {
+            return others.push(self);
+        }
+        let len = self.len + 1;
+        let upper = Self { bits: self.bits | 1 << (self.bits_max() - len), len, ..self };
+        let (in_lower, in_upper) = some.split_at(some.partition_point(|net| net.bits < upper.bits));
+        Self { len, ..self }.without(in_lower, others);
+        upper.without(in_upper, others);
     }
 }
 
 impl Flags {
+    /// What has both.
+    fn both(&self, other: &Self) -> Option<Self> {
+        let agree = (self.bits ^ other.bits) & self.mask & other.mask == 0;
+        agree.then_some(Self { bits: self.bits | other.bits, mask: self.mask | other.mask })
+    }
+
     /// What is not this: for each of the flags, those before it as they are, and it the other way.
     fn others(self) -> Vec<Self> {
         let other = |bit: u8| {
@@ -238,19 +259,93 @@ impl Rule {
         self.protocols = Some(all.into_iter().filter(|known| wanted.contains(known) != negated).collect());
     }
 
-    /// Only packets of TCP that have these of its flags, or all others of TCP.
-    ///
-    /// # Errors
-    /// The rule asks for flags already.
-    pub(crate) fn flags(&mut self, option: &Token<'_>, flags: Flags, negated: bool) -> Result<(), Fault> {
+    /// Only packets of TCP that have one of these of its flags, or none of them.
+    pub(crate) fn flags(&mut self, some: &[Flags], negated: bool) {
         self.protocols(&[TCP], false);
-        if flags.bits & !flags.mask != 0 {
-            self.is_never |= !negated;
-            return Ok(());
+        let some = some.iter().filter(|flags| flags.bits & !flags.mask == 0);
+        if negated {
+            some.for_each(|flags| self.narrow(|rule| &mut rule.flags, flags.others(), Flags::both));
+        } else {
+            self.narrow(|rule| &mut rule.flags, some.copied().collect(), Flags::both);
         }
-        let wanted = if negated { flags.others() } else { vec![flags] };
-        self.is_never |= wanted.is_empty();
-        once(&mut self.flags, wanted, option)
+    }
+
+    /// Only packets that come from, or go to, one of these networks, which are of one family, or none of them.
+    pub(crate) fn networks(&mut self, side: Side, mut nets: Vec<Net>, negated: bool) {
+        let all = nets.first().map(|net| Net { bits: 0, len: 0, ..*net });
+        if let Some(all) = all.filter(|_| negated) {
+            let mut others = Vec::new();
+            nets.sort_unstable_by_key(|net| net.bits);
+            all.without(&nets, &mut others);
+            nets = others;
+        }
+        self.narrow(side.networks(), nets, Net::both);
+    }
+
+    /// Only packets from or to one of these ports, or to none of them.
+    pub(crate) fn ports(&mut self, side: Side, ports: Vec<(u16, u16)>, negated: bool) {
+        let ports = if negated { other_ports(ports) } else { ports };
+        self.narrow(side.ports(), ports, both_ports);
+    }
+
+    /// Only messages of ICMP of these types, or of others.
+    pub(crate) fn icmp(&mut self, types: &[u8], negated: bool) {
+        let wanted = (0..=u8::MAX).filter(|of| types.contains(of) != negated).collect();
+        self.narrow(|rule| &mut rule.icmp, wanted, same);
+    }
+
+    /// What both rules ask for, with the comment of this one.
+    pub(crate) fn and(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        both.is_never |= other.is_never;
+        both.is_too_long |= other.is_too_long;
+        if other.family != Family::Any {
+            both.only(other.family);
+        }
+        both.meet(|rule| &mut rule.at, &other.at, same);
+        both.meet(|rule| &mut rule.src, &other.src, Net::both);
+        both.meet(|rule| &mut rule.dst, &other.dst, Net::both);
+        both.meet(|rule| &mut rule.protocols, &other.protocols, same);
+        both.meet(|rule| &mut rule.src_ports, &other.src_ports, both_ports);
+        both.meet(|rule| &mut rule.dst_ports, &other.dst_ports, both_ports);
+        both.meet(|rule| &mut rule.icmp, &other.icmp, same);
+        both.meet(|rule| &mut rule.flags, &other.flags, Flags::both);
+        both.meet(|rule| &mut rule.states, &other.states, same);
+        both
+    }
+
+    /// As [`Rule::narrow`], if the other rule asks for anything.
+    fn meet<T: Clone>(
+        &mut self,
+        place: impl Fn(&mut Self) -> &mut Wanted<T>,
+        values: &Wanted<T>,
+        both: impl Fn(&T, &T) -> Option<T>,
+    ) {
+        if let Some(values) = values {
+            self.narrow(place, values.clone(), both);
+        }
+    }
+
+    /// Only packets that have one of these values, and one of those that are asked for already.
+    fn narrow<T: Clone>(
+        &mut self,
+        place: impl Fn(&mut Self) -> &mut Wanted<T>,
+        values: Vec<T>,
+        both: impl Fn(&T, &T) -> Option<T>,
+    ) {
+        let wanted = place(self);
+        let left = match wanted.take() {
+            None => values,
+            Some(known) if known.len().saturating_mul(values.len()) > PAIRS_MAX => {
+                self.is_too_long = true;
+                known
+            }
+            Some(known) => {
+                known.iter().flat_map(|one| values.iter().filter_map(|other| both(one, other))).collect()
+            }
+        };
+        self.is_never |= left.is_empty();
+        *place(self) = Some(left);
     }
 
     /// Whether the rule is for packets of protocols that have ports; `at` is where it asks for one.
@@ -270,46 +365,20 @@ impl Rule {
     /// Only packets in states of these names, or in others: their places among [`STATES`].
     ///
     /// # Errors
-    /// One is no state, or the rule asks for states already.
-    pub(crate) fn states(
-        &mut self,
-        option: &Token<'_>,
-        named: &[(&str, Token<'_>)],
-        negated: bool,
-    ) -> Result<(), Fault> {
+    /// One is no state.
+    pub(crate) fn states(&mut self, named: &[(&str, Token<'_>)], negated: bool) -> Result<(), Fault> {
         let named = named.iter().map(|(name, at)| state(name, at)).collect::<Result<Vec<u8>, _>>()?;
         let wanted: Vec<u8> = (1..).take(STATES.len()).filter(|nth| named.contains(nth) != negated).collect();
-        self.is_never |= wanted.is_empty();
-        if wanted.len() == STATES.len() { Ok(()) } else { once(&mut self.states, wanted, option) }
-    }
-
-    /// What becomes of packets in states of these names; those with None go on, as those in others do.
-    ///
-    /// # Errors
-    /// One is no state or is there twice, or the rule asks for states already.
-    pub(crate) fn decide_by_state(
-        &mut self,
-        option: &Token<'_>,
-        named: &[(Token<'_>, Option<Verdict>)],
-    ) -> Result<(), Fault> {
-        let mut decided = BTreeMap::new();
-        for (at, verdict) in named {
-            if decided.insert(state(at.text, at)?, *verdict).is_some() {
-                return Err(at.fault(format!("`{}` is there twice", at.text)));
-            }
+        if wanted.len() < STATES.len() {
+            self.narrow(|rule| &mut rule.states, wanted, same);
         }
-        let decided: Vec<(u8, Verdict)> =
-            decided.into_iter().filter_map(|(nth, verdict)| Some((nth, verdict?))).collect();
-        self.is_never |= decided.is_empty();
-        once(&mut self.states, decided.iter().map(|(nth, _)| *nth).collect(), option)?;
-        self.verdict = Some(Decision::ByState(decided));
         Ok(())
     }
 
     /// Only packets that arrive at an interface with one of these names, or at another of those that there are.
     ///
     /// # Errors
-    /// Nobody has said which there are, a name is a pattern, or the rule asks for interfaces already.
+    /// Nobody has said which there are, and the rule is for others, or for all whose names begin in some way.
     pub(crate) fn arrives(
         &mut self,
         option: &Token<'_>,
@@ -317,23 +386,31 @@ impl Rule {
         negated: bool,
         hook: &Hook,
     ) -> Result<(), Fault> {
-        no_pattern(names)?;
-        if !negated {
-            return once(&mut self.at, names.iter().map(|name| name.text.to_owned()).collect(), option);
-        }
+        let pattern = names.iter().find(|name| is_pattern(name.text));
         if hook.in_ports.is_empty() {
-            return Err(option.fault("which other ports there are is not known: say all with --in-port"));
+            if let Some(pattern) = pattern {
+                return Err(pattern.fault("which ports have such names is not known: say all with --in-port"));
+            }
+            if negated {
+                return Err(option.fault("which other ports there are is not known: say all with --in-port"));
+            }
         }
-        let is_other = |port: &&String| names.iter().all(|name| name.text != port.as_str());
-        let others: Vec<String> = hook.in_ports.iter().filter(is_other).cloned().collect();
-        self.is_never |= others.is_empty();
-        once(&mut self.at, others, option)
+        let ports = match pattern.is_some() || negated {
+            true => {
+                let is_meant =
+                    |port: &&String| names.iter().any(|name| is_name_of(name.text, port)) != negated;
+                hook.in_ports.iter().filter(is_meant).cloned().collect()
+            }
+            false => names.iter().map(|name| name.text.to_owned()).collect(),
+        };
+        self.narrow(|rule| &mut rule.at, ports, same);
+        Ok(())
     }
 
     /// Only packets that leave by an interface with one of these names, or by another.
     ///
     /// # Errors
-    /// Nobody has said by which they leave, or a name is a pattern.
+    /// Nobody has said by which they leave.
     pub(crate) fn leaves(
         &mut self,
         option: &Token<'_>,
@@ -344,8 +421,7 @@ impl Rule {
         let Some(out_port) = &hook.out_port else {
             return Err(option.fault("by which port a packet leaves is not known: say it with --out-port"));
         };
-        no_pattern(names)?;
-        self.is_never |= names.iter().any(|name| name.text == out_port) == negated;
+        self.is_never |= names.iter().any(|name| is_name_of(name.text, out_port)) == negated;
         Ok(())
     }
 
@@ -353,11 +429,13 @@ impl Rule {
     ///
     /// # Errors
     /// Why it cannot be rows.
-    pub(crate) fn into_rows(self, line: u32, rows: &mut Vec<Row>) -> Result<(), String> {
-        // A rule without a verdict counts or logs, and goes on.
-        let Some(decision) = self.verdict else { return Ok(()) };
+    pub(crate) fn rows(&self, verdict: Verdict, line: u32, rows: &mut Vec<Row>) -> Result<(), String> {
         if self.is_never {
             return Ok(());
+        }
+        if self.is_too_long {
+            let reason = "too many values are asked for of a packet twice, in a rule and in what jumps to it";
+            return Err(reason.to_owned());
         }
         let note = self.comment.as_ref().filter(|comment| !comment.is_empty()).cloned();
         let note = cut_text(note.unwrap_or_else(|| format!("line {line}")));
@@ -367,7 +445,7 @@ impl Rule {
             Family::V6 => Some(Net { bits: 0, len: 0, is_v6: true }),
         };
         let no_address = self.src.is_none() && self.dst.is_none();
-        let src = if no_address { of_family.map(|net| vec![net]) } else { self.src };
+        let src = if no_address { of_family.map(|net| vec![net]) } else { self.src.clone() };
         let n = [
             length(&self.at),
             length(&src),
@@ -390,7 +468,6 @@ impl Rule {
             // As digits of a number, of which the last changes first.
             let mut rest = nth;
             let state = digit(&self.states, &mut rest);
-            let Some(verdict) = decision.of(state) else { continue };
             let flags = digit(&self.flags, &mut rest);
             let icmp = digit(&self.icmp, &mut rest);
             let dst_ports = digit(&self.dst_ports, &mut rest).unwrap_or(ALL_PORTS);
@@ -427,46 +504,25 @@ fn state(name: &str, at: &Token<'_>) -> Result<u8, Fault> {
     known.map(|(nth, _)| nth).ok_or_else(|| at.fault(format!("`{name}` is no state")))
 }
 
-/// Sets what a rule asks for.
-///
-/// # Errors
-/// It asks for it already: both would have to be true, and a row has one of each.
-pub(crate) fn once<T>(place: &mut Option<Vec<T>>, values: Vec<T>, at: &Token<'_>) -> Result<(), Fault> {
-    if place.is_some() {
-        return Err(at.fault(format!("`{}` is asked for twice in a rule", at.text)));
-    }
-    *place = Some(values);
-    Ok(())
+/// Whether a name of an interface is one for all that begin as it does.
+fn is_pattern(name: &str) -> bool {
+    name.ends_with(['*', '+'])
 }
 
-/// Names of interfaces are whole.
-///
-/// # Errors
-/// One is a pattern.
-pub(crate) fn no_pattern(names: &[Token<'_>]) -> Result<(), Fault> {
-    match names.iter().find(|name| name.text.ends_with(['*', '+'])) {
-        Some(pattern) => Err(pattern.fault("names with `*` or `+` are not read")),
-        None => Ok(()),
-    }
+/// Whether an interface has this name, or one that begins like that.
+fn is_name_of(name: &str, interface: &str) -> bool {
+    name == interface || name.strip_suffix(['*', '+']).is_some_and(|begin| interface.starts_with(begin))
 }
 
-/// Networks, or all others beside the one; `at` is the first of them.
-///
-/// # Errors
-/// Several are negated.
-pub(crate) fn networks(nets: Vec<Net>, negated: bool, at: &Token<'_>) -> Result<Vec<Net>, Fault> {
-    match (negated, &nets[..]) {
-        (false, _) => Ok(nets),
-        (true, [net]) => Ok(net.others()),
-        (true, _) => Err(at.fault("all but several networks are not read: only all but one")),
-    }
+/// What two values that have to be the same are.
+fn same<T: Clone + PartialEq>(one: &T, other: &T) -> Option<T> {
+    (one == other).then(|| one.clone())
 }
 
-/// What a policy decides for packets that no rule has matched.
-pub(crate) fn policy(verdict: Verdict, family: Family, line: u32, rows: &mut Vec<Row>) -> Result<(), Fault> {
-    let comment = Some("policy".to_owned());
-    let rule = Rule { family, verdict: Some(verdict.into()), comment, ..Rule::default() };
-    rule.into_rows(line, rows).map_err(|reason| Fault { line, column: 1, reason })
+/// The ports of two ranges.
+fn both_ports(one: &(u16, u16), other: &(u16, u16)) -> Option<(u16, u16)> {
+    let both = (one.0.max(other.0), one.1.min(other.1));
+    (both.0 <= both.1).then_some(both)
 }
 
 /// Ports: a number, a range with `between`, or the name of a service; of `:`, an end may be left out.
@@ -488,7 +544,7 @@ pub(crate) fn ports(at: &Token<'_>, text: &str, between: char) -> Result<(u16, u
 }
 
 /// All ports beside some.
-pub(crate) fn other_ports(mut some: Vec<(u16, u16)>) -> Vec<(u16, u16)> {
+fn other_ports(mut some: Vec<(u16, u16)>) -> Vec<(u16, u16)> {
     some.sort_unstable();
     let (mut others, mut next) = (Vec::new(), 0_u32);
     for (low, high) in some {

@@ -1,0 +1,276 @@
+//! Chains that call each other, beside what a packet meets that goes through them one by one.
+
+use weft_core::dice::Dice;
+use weft_import::{Hook, List, Row, Verdict, import};
+
+/// What a packet has that random rules ask for.
+#[derive(Clone, Copy, Debug)]
+struct Packet {
+    src: u8,
+    dst_port: u16,
+    is_udp: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Does {
+    Count,
+    Of(Verdict),
+    Jump(usize),
+    Goto(usize),
+    Return,
+}
+
+#[derive(Clone, Debug)]
+struct Rule {
+    /// 10.0.0.0/8 is 10, of `!=` true.
+    src: Option<(u8, bool)>,
+    dst_ports: Option<(u16, u16, bool)>,
+    is_udp: bool,
+    does: Does,
+}
+
+/// Chains of which each calls those before it; the last is the base chain.
+#[derive(Clone, Debug)]
+struct Chains {
+    chains: Vec<Vec<Rule>>,
+    policy: Verdict,
+}
+
+/// How a packet leaves a chain.
+enum Left {
+    Decided(Verdict),
+    /// It goes on in the chain that has called.
+    Back,
+}
+
+impl Rule {
+    fn random(dice: &mut Dice, nth: usize, is_base: bool) -> Self {
+        let src = dice.percent(50).then(|| (10 + dice.below(3) as u8, dice.percent(30)));
+        let ports = |dice: &mut Dice| {
+            let low = dice.below(6) as u16;
+            (low, low + dice.below(3) as u16, dice.percent(30))
+        };
+        let dst_ports = if dice.percent(50) { Some(ports(dice)) } else { None };
+        let does = match dice.below(8) {
+            0 => Does::Count,
+            1 | 2 => Does::Of(Verdict::Accept),
+            3 => Does::Of(Verdict::Drop),
+            4 | 5 if nth > 0 => Does::Jump(dice.below(nth)),
+            6 if nth > 0 => Does::Goto(dice.below(nth)),
+            _ if is_base => Does::Of(Verdict::Reject),
+            _ => Does::Return,
+        };
+        Self { src, dst_ports, is_udp: dice.percent(50), does }
+    }
+
+    fn is_of(&self, packet: Packet) -> bool {
+        let src = self.src.is_none_or(|(src, differs)| (packet.src == src) != differs);
+        // Who asks for a port asks for a protocol.
+        let ports = self.dst_ports.is_none_or(|(low, high, differs)| {
+            packet.is_udp == self.is_udp && (low..=high).contains(&packet.dst_port) != differs
+        });
+        src && ports
+    }
+
+    fn nft(&self) -> String {
+        let not = |differs: bool| if differs { "!= " } else { "" };
+        let mut text = String::new();
+        if let Some((src, differs)) = self.src {
+            text += &format!("ip saddr {}{src}.0.0.0/8 ", not(differs));
+        }
+        if let Some((low, high, differs)) = self.dst_ports {
+            let protocol = if self.is_udp { "udp" } else { "tcp" };
+            text += &format!("{protocol} dport {}{low}-{high} ", not(differs));
+        }
+        text + &match self.does {
+            Does::Count => "counter".to_owned(),
+            Does::Of(Verdict::Accept) => "accept".to_owned(),
+            Does::Of(Verdict::Drop) => "drop".to_owned(),
+            Does::Of(Verdict::Reject) => "reject".to_owned(),
+            Does::Jump(chain) => format!("jump c{chain}"),
+            Does::Goto(chain) => format!("goto c{chain}"),
+            Does::Return => "return".to_owned(),
+        }
+    }
+
+    fn iptables(&self) -> String {
+        let not = |differs: bool| if differs { "! " } else { "" };
+        let mut text = String::new();
+        if let Some((src, differs)) = self.src {
+            text += &format!("{}-s {src}.0.0.0/8 ", not(differs));
+        }
+        if let Some((low, high, differs)) = self.dst_ports {
+            let protocol = if self.is_udp { "udp" } else { "tcp" };
+            text += &format!("-p {protocol} -m {protocol} {}--dport {low}:{high} ", not(differs));
+        }
+        text + &match self.does {
+            Does::Count => "-j LOG".to_owned(),
+            Does::Of(Verdict::Accept) => "-j ACCEPT".to_owned(),
+            Does::Of(Verdict::Drop) => "-j DROP".to_owned(),
+            Does::Of(Verdict::Reject) => "-j REJECT".to_owned(),
+            Does::Jump(chain) => format!("-j c{chain}"),
+            Does::Goto(chain) => format!("-g c{chain}"),
+            Does::Return => "-j RETURN".to_owned(),
+        }
+    }
+}
+
+impl Chains {
+    fn random(dice: &mut Dice) -> Self {
+        let n = 1 + dice.below(4);
+        let chain = |dice: &mut Dice, nth: usize| {
+            (0..1 + dice.below(5)).map(|_| Rule::random(dice, nth, nth + 1 == n)).collect()
+        };
+        let chains = (0..n).map(|nth| chain(dice, nth)).collect();
+        Self { chains, policy: dice.pick(&[Verdict::Accept, Verdict::Drop]) }
+    }
+
+    /// As the kernel has it.
+    fn through(&self, chain: usize, packet: Packet) -> Left {
+        for rule in self.chains[chain].iter().filter(|rule| rule.is_of(packet)) {
+            match rule.does {
+                Does::Count => {}
+                Does::Of(verdict) => return Left::Decided(verdict),
+                Does::Jump(to) => {
+                    if let Left::Decided(verdict) = self.through(to, packet) {
+                        return Left::Decided(verdict);
+                    }
+                }
+                Does::Goto(to) => return self.through(to, packet),
+                Does::Return => return Left::Back,
+            }
+        }
+        Left::Back
+    }
+
+    fn verdict(&self, packet: Packet) -> Verdict {
+        match self.through(self.chains.len() - 1, packet) {
+            Left::Decided(verdict) => verdict,
+            Left::Back => self.policy,
+        }
+    }
+
+    fn nft(&self) -> String {
+        let (last, others) = self.chains.split_last().expect("there is a base chain");
+        let lines =
+            |rules: &[Rule]| rules.iter().map(|rule| format!("  {}\n", rule.nft())).collect::<String>();
+        let chains: String = others
+            .iter()
+            .enumerate()
+            .map(|(n, rules)| format!(" chain c{n} {{\n{} }}\n", lines(rules)))
+            .collect();
+        let policy = if self.policy == Verdict::Accept { "accept" } else { "drop" };
+        let head = format!("  type filter hook forward priority filter; policy {policy};\n");
+        format!("table ip f {{\n chain base {{\n{head}{} }}\n{chains}}}\n", lines(last))
+    }
+
+    fn iptables(&self) -> String {
+        let (last, others) = self.chains.split_last().expect("there is a base chain");
+        let policy = if self.policy == Verdict::Accept { "ACCEPT" } else { "DROP" };
+        let names: String = (0..others.len()).map(|n| format!(":c{n} - [0:0]\n")).collect();
+        let lines = |name: &str, rules: &[Rule]| {
+            rules.iter().map(|rule| format!("-A {name} {}\n", rule.iptables())).collect::<String>()
+        };
+        let of_others: String =
+            others.iter().enumerate().map(|(n, rules)| lines(&format!("c{n}"), rules)).collect();
+        format!("*filter\n:FORWARD {policy} [0:0]\n{names}{}{of_others}COMMIT\n", lines("FORWARD", last))
+    }
+}
+
+/// Whether a row is one of a packet, by the columns that such rules fill.
+fn is_of(row: &Row, packet: Packet) -> bool {
+    let net = row.src.map(|net| net.to_string());
+    let src = net.is_none_or(|net| {
+        let (address, len) = net.split_once('/').expect("a network has a length");
+        let address: std::net::Ipv4Addr = address.parse().expect("it is an address");
+        let len: u32 = len.parse().expect("it is a number");
+        let ours = u32::from(packet.src) << 24 | 7;
+        (u64::from(ours) >> (32 - len)) == (u64::from(u32::from(address)) >> (32 - len))
+    });
+    let protocol = row.protocol.is_none_or(|protocol| protocol == if packet.is_udp { 17 } else { 6 });
+    src && protocol && (row.dst_ports.0..=row.dst_ports.1).contains(&packet.dst_port)
+}
+
+fn verdict(list: &List, packet: Packet) -> Verdict {
+    list.rows.iter().find(|row| is_of(row, packet)).map_or(Verdict::Drop, |row| row.verdict)
+}
+
+/// A packet that came back from a chain too late, or not at all, passed what should have stopped it.
+#[test]
+fn packets_meet_what_they_meet_in_chains_that_call_each_other() {
+    let packets = (9..14).flat_map(|src| {
+        (0..9).flat_map(move |dst_port| [true, false].map(|is_udp| Packet { src, dst_port, is_udp }))
+    });
+    let packets: Vec<Packet> = packets.collect();
+    let mut rows = 0;
+    for seed in 0..800 {
+        let chains = Chains::random(&mut Dice::from_seed(seed));
+        for text in [chains.nft(), chains.iptables()] {
+            let list = import(&text, None, &Hook::default());
+            assert_eq!(list.faults, [], "{text}");
+            rows += list.rows.len();
+            for packet in &packets {
+                assert_eq!(
+                    verdict(&list, *packet),
+                    chains.verdict(*packet),
+                    "seed {seed}: {packet:?} of\n{text}"
+                );
+            }
+        }
+    }
+    assert!(rows > 8_000, "{rows}");
+}
+
+fn of_nft(rules: &str, others: &str) -> List {
+    let head = "type filter hook forward priority filter; policy drop;";
+    import(
+        &format!("table inet f {{\n{others}\nchain c {{\n{head}\n{rules}\n}}\n}}\n"),
+        None,
+        &Hook::default(),
+    )
+}
+
+fn short(list: &List) -> Vec<String> {
+    assert_eq!(list.faults, [], "it is a list");
+    list.rows.iter().map(|row| row.to_string().replace(", 0, 65535", "").replace("NULL, ", "")).collect()
+}
+
+/// A chain that only a map names was not read.
+#[test]
+fn a_map_leads_to_chains() {
+    let others = "map services { type inet_service : verdict; elements = { 22 : jump admin, 80 : accept } }\n\
+                  chain admin { ip saddr 10.0.0.0/8 accept\n }\nchain nobody { broken rule\n }\n";
+    let expected = [
+        "'10.0.0.0/8', 6, 22, 22, 0, 1, 'line 3'",
+        "6, 80, 80, 0, 1, 'line 10'",
+        "6, 443, 443, 0, 0, 'line 10'",
+    ];
+    let named = of_nft("tcp dport vmap @services", others);
+    assert_eq!(short(&named), expected[..2]);
+    let spelled_out = of_nft("tcp dport vmap { 22 : jump admin, 80 : accept, 443 : drop }", others);
+    assert_eq!(short(&spelled_out), expected);
+    let by_port = of_nft("iifname vmap { \"lan\" : goto admin, \"wan\" : drop }", others);
+    assert_eq!(
+        short(&by_port),
+        ["'lan', '10.0.0.0/8', 0, 1, 'line 3'", "'lan', 0, 0, 'policy'", "'wan', 0, 0, 'line 10'"]
+    );
+}
+
+/// A list of this kind would keep the reader busy for hours, or its rows fill the memory.
+#[test]
+fn chains_that_multiply_are_refused() {
+    let chain = |n: usize| {
+        let calls = format!("ip saddr 10.0.0.0/8 jump c{}\n", n + 1).repeat(8);
+        format!("chain c{n} {{\n{calls}}}\n")
+    };
+    let others: String = (0..12).map(chain).chain(["chain c12 {\naccept\n}\n".to_owned()]).collect();
+    let list = of_nft("jump c0", &others);
+    assert!(list.rows.len() <= weft_import::ROWS_MAX && list.faults.len() <= weft_import::FAULTS_MAX);
+    assert!(!list.faults.is_empty());
+    let around = of_nft("jump c0", "chain c0 {\njump c1\n}\nchain c1 {\njump c0\n}");
+    assert!(
+        around.faults[0].reason.starts_with("chains call each other more than 16 deep"),
+        "{:?}",
+        around.faults
+    );
+}
