@@ -117,8 +117,16 @@ impl LinkState {
     }
 
     /// Whether it is up: it is to be used, and something is at its other end. An interface that is gone is down.
-    pub(crate) fn is_up(&self) -> bool {
-        self.has(libc::IFF_UP | libc::IFF_RUNNING)
+    ///
+    /// The driver is asked: where several links change at once, the kernel has it in the flags of most of them, which
+    /// are asked where the driver does not say, a second later.
+    pub fn is_up(&self) -> bool {
+        let mut carrier = 0;
+        let mut request = InterfaceRequest::Ethtool { command: GET_LINK, value: &mut carrier };
+        match sys::interface_ioctl(&self.socket, ETHTOOL, &self.name, &mut request) {
+            Ok(_) => carrier != 0 && self.is_set_up(),
+            Err(_) => self.has(libc::IFF_UP | libc::IFF_RUNNING),
+        }
     }
 
     /// Whether it is to be used, whatever is at its other end. An interface that is gone is not.
@@ -294,6 +302,8 @@ pub fn receive_queues(name: &str) -> u16 {
     n.map_or(1, |n| u16::try_from(n.max(1)).unwrap_or(u16::MAX))
 }
 
+/// `ETHTOOL_GLINK`. Source: `linux/ethtool.h`.
+const GET_LINK: u32 = 0x0a;
 /// `SIOCETHTOOL`, which libc does not have.
 const ETHTOOL: c_ulong = 0x8946;
 

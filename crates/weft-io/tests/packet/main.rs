@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use weft_core::Time;
 use weft_core::frame::{Pool, PoolConfig};
 use weft_io::packet::afpacket::{Options, PacketSocket};
-use weft_io::packet::interface::{self, Feature};
+use weft_io::packet::interface::{self, LinkState, Feature};
 use weft_io::packet::tun::Tun;
 use weft_io::packet::xdp::{self, XdpSocket};
 use weft_io::packet::{Device, DeviceCounters, Link, Place};
@@ -401,6 +401,30 @@ fn an_interface_may_go_down_and_up_and_away() {
         frames.drain(..).for_each(|frame| pool.give(frame));
     }
     assert_eq!(pool.in_use(), 0);
+}
+
+#[test]
+fn links_that_go_down_together_are_all_seen_at_once() {
+    // If this failed, a group would send into links that are down for a second: that is how often the kernel looks at
+    // those that changed, unless their ends have other numbers, as they do within one namespace.
+    let Some(world) = world() else { return };
+    let far = weft_io::packet::namespace::Namespace::make().expect("root may");
+    let names: Vec<(String, String)> = (0..4).map(|n| (format!("here{n}"), format!("there{n}"))).collect();
+    let links: Vec<LinkState> = world.middle.enter(|| {
+        for (here, there) in &names {
+            interface::make_veth(here, there, Some(&far)).expect("root may");
+            interface::set_up(here, true).expect("root may");
+        }
+        names.iter().map(|(here, _)| LinkState::of(here).expect("a descriptor")).collect()
+    });
+    for is_up in [true, false, true, false] {
+        for (_, there) in &names {
+            far.run(|| interface::set_up(there, is_up)).expect("root may").expect("root may");
+        }
+        assert_eq!(links.iter().map(LinkState::is_up).collect::<Vec<_>>(), [is_up; 4]);
+    }
+    world.middle.enter(|| names.iter().for_each(|(here, _)| interface::remove(here).expect("root may")));
+    assert!(!links[0].is_up(), "it is gone");
 }
 
 #[test]
