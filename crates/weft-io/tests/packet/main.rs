@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use weft_core::Time;
 use weft_core::frame::{Pool, PoolConfig};
 use weft_io::packet::afpacket::{Options, PacketSocket};
-use weft_io::packet::interface::{self, LinkState, Feature};
+use weft_io::packet::interface::{self, Feature, LinkState};
 use weft_io::packet::tun::Tun;
 use weft_io::packet::xdp::{self, XdpSocket};
 use weft_io::packet::{Device, DeviceCounters, Link, Place};

@@ -27,6 +27,8 @@ const COUNTER_BYTES: usize = 2;
 const SIZES: [(usize, &str); 3] = [(20, "20 B"), (94, "94 B"), (302, "302 B")];
 const CAPTURE_SIZES: [(usize, &str); 6] =
     [(10, "10 B"), (20, "20 B"), (46, "46 B"), (94, "94 B"), (190, "190 B"), (302, "302 B")];
+/// Counters that `flow_marker` keeps.
+const COUNTERS_OF_ELEMENT: usize = 302 / COUNTER_BYTES;
 /// A marker of captures that loses so many points is as good as all counters.
 const LOSES_MAX: f64 = 2.0;
 /// Lengths that are told apart without quantisation.
@@ -46,6 +48,8 @@ struct Detector {
     flows: Vec<Flow>,
     /// Gaps count as well as lengths.
     with_gaps: bool,
+    /// All counters that an element keeps are so many at most.
+    counters_max: usize,
     /// The marker with so many bytes may lose so many points of accuracy; None for captures.
     goal: Option<(usize, f64)>,
 }
@@ -85,22 +89,29 @@ pub(super) fn run(quick: bool) -> Report {
 /// See [`captures::read`].
 pub(super) fn run_on(captures: &[Labelled], quick: bool) -> Result<Report, Fault> {
     let (flows, classes) = captures::read(captures)?;
-    let detector = Detector { name: "captures", sizes: &CAPTURE_SIZES, flows, with_gaps: true, goal: None };
+    let detector = Detector {
+        name: "captures",
+        sizes: &CAPTURE_SIZES,
+        flows,
+        with_gaps: true,
+        counters_max: COUNTERS_OF_ELEMENT,
+        goal: None,
+    };
     let measured = measure(&detector, if quick { 15 } else { 40 });
     let mut notes = vec![
         "the share of flows whose class is named, each by trees that have not seen it; a flow is one direction of a \
          connection"
             .to_owned(),
-        "raw: all counters, of the steps that do best; markers: 16-bit counters that were searched for"
-            .to_owned(),
+        format!(
+            "raw: all counters, of the steps that do best of those with which `flow_marker` has room for them \
+             ({COUNTERS_OF_ELEMENT}); markers: 16-bit counters that were searched for"
+        ),
     ];
     notes.extend(classes.iter().map(described));
     let most = classes.iter().map(|class| class.flows).max().unwrap_or(0);
-    notes.push(format!(
-        "who names the largest class always is right for {:.1} %",
-        share(most, detector.flows.len())
-    ));
-    notes.push(advice(&measured));
+    let by_guess = share(most, detector.flows.len());
+    notes.push(format!("who names the largest class always is right for {by_guess:.1} %"));
+    notes.push(advice(&measured, by_guess));
     Ok(Report { bench: "markers", rows: rows_of(&detector, &measured), notes, failures: Vec::new() })
 }
 
@@ -108,14 +119,23 @@ fn share(part: usize, all: usize) -> f64 {
     100.0 * part as f64 / all.max(1) as f64
 }
 
+fn mean(shares: &[f64]) -> f64 {
+    shares.iter().sum::<f64>() / shares.len().max(1) as f64
+}
+
 fn rows_of(detector: &Detector, measured: &Measured) -> Vec<Row> {
     let percent = |shares: &[f64]| shares.iter().map(|share| 100.0 * share).collect::<Vec<f64>>();
     let raw = percent(&measured.raw);
+    // Each part has judged other flows: all of them are judged by the mean.
+    let of = |size: &'static str, shares: &[f64]| Row {
+        value: 100.0 * mean(shares),
+        ..Row::new(detector.name, size, "%", &percent(shares))
+    };
     let row = |((_, size), (shares, _)): (&(usize, &'static str), &(Vec<f64>, Quantisation))| {
-        Row::new(detector.name, size, "%", &percent(shares)).against("raw", &percent(shares), &raw)
+        of(size, shares).against("raw", &percent(shares), &raw)
     };
     let markers = detector.sizes.iter().zip(&measured.markers).map(row);
-    [Row::new(detector.name, "raw", "%", &raw)].into_iter().chain(markers).collect()
+    [of("raw", &measured.raw)].into_iter().chain(markers).collect()
 }
 
 /// What a class has, in a sentence.
@@ -133,8 +153,14 @@ fn described(class: &Class) -> String {
     format!("{label}: {flows} flows{without}")
 }
 
-/// The smallest marker that does, as parameters of `flow_marker`.
-fn advice(measured: &Measured) -> String {
+/// The smallest marker that does, as parameters of `flow_marker`, beside a share that is right without any.
+fn advice(measured: &Measured, by_guess: f64) -> String {
+    let raw = 100.0 * mean(&measured.raw);
+    if raw <= by_guess + LOSES_MAX {
+        return format!(
+            "lengths and gaps do not tell these classes apart: all counters are right for {raw:.1} %"
+        );
+    }
     let all = CAPTURE_SIZES.iter().zip(&measured.markers);
     let does = all.map(|(size, (shares, chosen))| (size.1, measured.lost(shares), chosen));
     let found = does.into_iter().find(|(_, lost, _)| *lost <= LOSES_MAX);
@@ -142,11 +168,12 @@ fn advice(measured: &Measured) -> String {
         return format!("no marker of these sizes loses {LOSES_MAX} points or less");
     };
     let (length_step, gap_step) = (1 << lengths, GAP_STEP as u32 * (1 << gaps));
-    let gaps_at = ((LENGTHS - 1) >> lengths) + 1;
+    let gaps_at = length_counters(*lengths);
     let lost = lost.max(0.0);
     format!(
         "{size} are enough: {lost:.1} points lost, by flow_marker (length_step = {length_step}, gap_step = {gap_step}, \
-         gaps_at = {gaps_at}) and the counters of it that tell most"
+         gaps_at = {gaps_at}), of the {} counters that it keeps those that tell most",
+        gaps_at + gap_counters(*gaps)
     )
 }
 
@@ -169,6 +196,7 @@ fn detectors(n: usize) -> [Detector; 3] {
             sizes: &SIZES,
             flows: traffic::covert_channel(n, &mut dice(1)),
             with_gaps: false,
+            counters_max: usize::MAX,
             goal: Some((20, 3.0)),
         },
         Detector {
@@ -176,6 +204,7 @@ fn detectors(n: usize) -> [Detector; 3] {
             sizes: &SIZES,
             flows: traffic::botnet(n, &mut dice(2)),
             with_gaps: true,
+            counters_max: usize::MAX,
             goal: Some((302, 2.0)),
         },
         Detector {
@@ -183,6 +212,7 @@ fn detectors(n: usize) -> [Detector; 3] {
             sizes: &SIZES,
             flows: traffic::websites(20, n / 10, &mut dice(3)),
             with_gaps: false,
+            counters_max: usize::MAX,
             goal: Some((94, 2.0)),
         },
     ]
@@ -198,7 +228,6 @@ struct Measured {
 impl Measured {
     /// Points of accuracy that a marker has lost.
     fn lost(&self, shares: &[f64]) -> f64 {
-        let mean = |shares: &[f64]| shares.iter().sum::<f64>() / shares.len().max(1) as f64;
         100.0 * (mean(&self.raw) - mean(shares))
     }
 }
@@ -255,13 +284,26 @@ fn in_part(flow: u32, number: u64, parts: usize) -> usize {
 fn quantisations(detector: &Detector) -> Vec<Quantisation> {
     let gaps = if detector.with_gaps { vec![0, 3, 5] } else { vec![0] };
     let of_lengths = move |lengths| gaps.clone().into_iter().map(move |gaps| Quantisation { lengths, gaps });
-    (0..8).flat_map(of_lengths).collect()
+    let counters = |level: &Quantisation| {
+        length_counters(level.lengths) + if detector.with_gaps { gap_counters(level.gaps) } else { 0 }
+    };
+    (0..8).flat_map(of_lengths).filter(|level| counters(level) <= detector.counters_max).collect()
+}
+
+/// Counters of lengths, where so many of their bits are dropped.
+fn length_counters(dropped: u32) -> usize {
+    ((LENGTHS - 1) >> dropped) + 1
+}
+
+/// The same of gaps.
+fn gap_counters(dropped: u32) -> usize {
+    ((GAPS - 1) >> dropped) + 1
 }
 
 /// The counters of each flow, as an element with them would have counted.
 fn samples(detector: &Detector, level: Quantisation) -> Samples {
-    let n_lengths = ((LENGTHS - 1) >> level.lengths) + 1;
-    let n_gaps = if detector.with_gaps { ((GAPS - 1) >> level.gaps) + 1 } else { 0 };
+    let n_lengths = length_counters(level.lengths);
+    let n_gaps = if detector.with_gaps { gap_counters(level.gaps) } else { 0 };
     let mut columns = vec![vec![0_u16; detector.flows.len()]; n_lengths + n_gaps];
     for (at, flow) in detector.flows.iter().enumerate() {
         let mut count = |column: usize| columns[column][at] = columns[column][at].saturating_add(1);
@@ -340,6 +382,14 @@ mod tests {
         {
             assert!(said.contains(wanted), "{said}");
         }
+        let number_behind = |what: &str| -> Option<usize> {
+            let rest = said.split_once(what)?.1;
+            rest[..rest.find(|c: char| !c.is_ascii_digit())?].parse().ok()
+        };
+        let [gaps_at, kept] = ["gaps_at = ", "), of the "].map(number_behind).map(Option::unwrap_or_default);
+        assert!(0 < gaps_at && gaps_at < kept && kept <= COUNTERS_OF_ELEMENT, "{said}");
+        let same = run_on(&labelled(&[("a", &small), ("b", &small)]), true).expect("they are sound");
+        assert!(same.notes.join("\n").contains("do not tell these classes apart"), "{:?}", same.notes);
         let refused =
             |all: &[(&str, &std::path::Path)]| run_on(&labelled(all), true).expect_err("it is not").text();
         assert!(refused(&[("talk", &small)]).contains("2 to 16 classes"));
