@@ -335,7 +335,8 @@ fn what_is_refused_is_one_rule_and_all_others_are_read() {
     }
     let text = "table inet f {\n set s { type inet_service; elements = { 1, { 2 } }; }\n \
                 map m { type a : b; elements = { 1 : 2 }; }\n set t { type inet_service; elements = { 7 }; }\n \
-                chain c {\n  type filter hook forward priority 0; policy drop;\n  tcp dport @s drop\n  tcp dport @t drop\n }\n}\n";
+                chain c {\n  type filter hook forward priority 0; \
+                policy drop;\n  tcp dport @s drop\n  tcp dport @t drop\n }\n}\n";
     assert_eq!(read(text).rows.len(), 1);
     assert_eq!(read(text).faults.len(), 3, "{:?}", faults(text));
 }

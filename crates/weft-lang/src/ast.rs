@@ -492,7 +492,7 @@ pub enum ChainOptionKind {
 
 // ---- elements --------------------------------------------------------------------------------------------------
 
-/// `CREATE ELEMENT name [(params)] ON layer [(fields)] [RETURNS (fields)] AS decls handlers END;`
+/// `CREATE ELEMENT name [(params [, CHECK (e)])] ON layer [(fields)] [RETURNS (fields)] AS decls handlers END;`
 #[derive(Clone, PartialEq, Debug)]
 pub struct Element {
     /// `OR REPLACE` was written.
@@ -501,6 +501,8 @@ pub struct Element {
     pub name: Ident,
     /// Parameters, bound at each stage.
     pub params: Vec<Param>,
+    /// `CHECK (e)` among them, in order.
+    pub checks: Vec<CheckClause>,
     /// `rpc`, `http`, `tcp`, ...; a word, not checked here.
     pub layer: Ident,
     /// Columns of the request that it needs.
@@ -701,7 +703,7 @@ pub struct Table {
     pub span: Span,
 }
 
-/// `CHECK (e)`: what holds of every row.
+/// `CHECK (e)`: what holds of every row, or of the parameters of every stage.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CheckClause {
     /// The condition.

@@ -635,6 +635,8 @@ pub struct Element {
     pub layer: Layer,
     /// Parameters; an instance gives each a value.
     pub params: Vec<Param>,
+    /// What holds of the parameters of every instance.
+    pub checks: Vec<Check>,
     /// Columns of the messages: first those of the request, then those of `RETURNS`.
     pub columns: Vec<Column>,
     /// Its own tables.
@@ -666,6 +668,7 @@ impl Element {
             name: name.to_owned(),
             layer: Layer::Rpc,
             params: Vec::new(),
+            checks: Vec::new(),
             columns: Vec::new(),
             tables: Vec::new(),
             vars: Vec::new(),
@@ -746,7 +749,7 @@ pub struct Table {
     /// How many of them are the primary key, at least one.
     pub n_keys: usize,
     /// What holds of every row that comes from outside.
-    pub checks: Vec<RowCheck>,
+    pub checks: Vec<Check>,
     /// `FILLED BY ...`: no handler writes it. By the cluster: its key is an I64, the number of a member from 0, and it
     /// has one other column, an ENDPOINT. By the ports: its key is the TEXT `port`, and it has `mtu`, a U16, and `mac`,
     /// a MAC, or one of them, which may be NULL.
@@ -764,9 +767,9 @@ pub struct Table {
     pub span: Span,
 }
 
-/// `CHECK (condition)` of a table.
+/// `CHECK (condition)` of a table, or of the parameters of an element.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RowCheck {
+pub struct Check {
     /// It sees the columns of a row as parameters, in the order of [`Table::columns`].
     pub condition: Expr,
     /// How it is written.

@@ -295,7 +295,7 @@ fn random_programs_of_the_page_are_read() {
         "expr",
     ];
     // As many as it is meant to be, and more until every way was taken.
-    for n in 0..10 * N_PROGRAMS {
+    for n in 0..20 * N_PROGRAMS {
         if n >= N_PROGRAMS && maker.taken.len() == page.n_ways {
             break;
         }

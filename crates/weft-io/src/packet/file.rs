@@ -131,7 +131,8 @@ impl FileSource {
             Ok(()) => Ok(source),
             Err(error) => {
                 let help = error.kind() == io::ErrorKind::Unsupported;
-                let help = help.then_some("Ethernet, raw IP, Linux cooked, PPP and BSD loopback are known");
+                let help = help
+                    .then_some("Ethernet, raw IP, Linux cooked, PPP, Cisco HDLC and BSD loopback are known");
                 Err(OpenError { name: source.name, doing: "read the capture", error, help })
             }
         }
@@ -581,7 +582,7 @@ mod tests {
         let usb = capture(LinkType(189), &[(0, b"x")]);
         let usb = source(usb, Link::Ethernet, Pace::Full).expect_err("it is no network");
         let wanted = "`test.pcapng`: cannot read the capture: its packets are of link type 189; \
-                      Ethernet, raw IP, Linux cooked, PPP and BSD loopback are known";
+                      Ethernet, raw IP, Linux cooked, PPP, Cisco HDLC and BSD loopback are known";
         assert_eq!(usb.to_string(), wanted);
     }
 

@@ -575,7 +575,17 @@ pub(super) fn params(cx: &mut Cx<'_>, checked: &Checked, stage: &Stage) -> Optio
         }
     }
     ok &= !cx.report_strange_ports(element, &values, &given);
-    if ok { values.into_iter().collect() } else { None }
+    let values: Vec<Value> = values.into_iter().collect::<Option<_>>().filter(|_| ok)?;
+    let Some((check, message)) = table::broken_by_params(element, &values) else { return Some(values) };
+    let (at, what) = match check.condition.params().into_iter().find_map(|at| given[at]) {
+        Some(given) => (given, "this value"),
+        None => (stage.span, "as it is without parameters"),
+    };
+    let diagnostic = Diagnostic::error(code::CHECK_BROKEN, message)
+        .at(at, what)
+        .with_label(check.span, "holds of its parameters");
+    cx.report(diagnostic);
+    None
 }
 
 fn unknown_param(cx: &mut Cx<'_>, checked: &Checked, name: &Ident) {

@@ -69,6 +69,10 @@ pub(super) fn element(cx: &mut Cx<'_>, shared: &[Table], ast: &ast::Element) -> 
     checked.element.layer = layer;
     let mut n_rand = 0;
     params(cx, &mut checked.element, &ast.params, &mut n_rand);
+    let checks = ast.checks.iter();
+    let checks: Vec<_> =
+        checks.filter_map(|clause| table::param_check(cx, &checked.element, &mut n_rand, clause)).collect();
+    checked.element.checks = checks;
     columns(cx, &mut checked.element, &ast.fields, Direction::Request);
     match ast.returns.first() {
         Some(first) if is_packet => {

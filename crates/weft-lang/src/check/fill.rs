@@ -10,7 +10,7 @@ use super::table::{breaks, broken, written_order};
 use super::{Cx, nothing};
 use crate::ast::{Filler, Ident, InsertRows, Path, Row};
 use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{Address, Chain, Cluster, Element, Fill, FillTarget, Network, RowCheck, Table, TableRef};
+use crate::hir::{Address, Chain, Check, Cluster, Element, Fill, FillTarget, Network, Table, TableRef};
 use crate::ports;
 use crate::source::Span;
 
@@ -372,7 +372,7 @@ fn values(
     }
 }
 
-fn report_broken(cx: &mut Cx<'_>, table: &Table, values: &[Value], check: &RowCheck, row: Span) {
+fn report_broken(cx: &mut Cx<'_>, table: &Table, values: &[Value], check: &Check, row: Span) {
     let diagnostic = Diagnostic::error(code::CHECK_BROKEN, breaks(table, check, values))
         .at(row, "this row")
         .with_label(check.span, "holds of every row");

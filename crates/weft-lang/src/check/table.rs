@@ -10,7 +10,7 @@ use super::question::{condition, row_of};
 use super::scope::{Scope, View};
 use crate::ast::{self, Filler, Since, TableOptionKind};
 use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{Element, Expr, ExprKind, Function, RowCheck, Table, TableColumn, TableLimits};
+use crate::hir::{Check, Element, Expr, ExprKind, Function, Table, TableColumn, TableLimits};
 use crate::ports::{KNOWN_COLUMNS, NAME_COLUMN};
 use crate::source::Span;
 use crate::types;
@@ -81,12 +81,7 @@ pub(super) fn table(
 }
 
 /// What holds of every row: the controller's are looked at as they come.
-fn row_check(
-    cx: &mut Cx<'_>,
-    table: &Table,
-    n_rand: &mut u32,
-    clause: &ast::CheckClause,
-) -> Option<RowCheck> {
+fn row_check(cx: &mut Cx<'_>, table: &Table, n_rand: &mut u32, clause: &ast::CheckClause) -> Option<Check> {
     if table.filled != Some(Filler::Controller) {
         let message =
             format!("`{}` is not FILLED BY CONTROLLER, and CHECK is for rows from outside", table.name);
@@ -97,11 +92,34 @@ fn row_check(
         return None;
     }
     let row = row_of(&table.columns);
-    let condition = condition(cx, &row, &clause.condition, n_rand)?;
+    let help = "compare columns with literals and each other; `TTL` takes out rows that are too old";
+    check(cx, &row, n_rand, clause, ("a row is what it is at any time", help))
+}
+
+/// What holds of the parameters of every instance.
+pub(super) fn param_check(
+    cx: &mut Cx<'_>,
+    element: &Element,
+    n_rand: &mut u32,
+    clause: &ast::CheckClause,
+) -> Option<Check> {
+    let help = "compare parameters with literals and each other";
+    check(cx, element, n_rand, clause, ("parameters are what they are at any time", help))
+}
+
+/// A condition about parameters; what is told of one that asks for the time.
+fn check(
+    cx: &mut Cx<'_>,
+    element: &Element,
+    n_rand: &mut u32,
+    clause: &ast::CheckClause,
+    (at_any_time, help): (&str, &str),
+) -> Option<Check> {
+    let condition = condition(cx, element, &clause.condition, n_rand)?;
     if let Some(now) = asks_for_time(&condition) {
-        let diagnostic = Diagnostic::error(code::NOT_CONSTANT, "a row is what it is at any time")
+        let diagnostic = Diagnostic::error(code::NOT_CONSTANT, at_any_time)
             .at(now, "differs from one time to the other")
-            .with_help("compare columns with literals and each other; `TTL` takes out rows that are too old");
+            .with_help(help);
         cx.report(diagnostic);
         return None;
     }
@@ -110,7 +128,7 @@ fn row_check(
         Some((end, _)) => format!("{} ...", &text[..end]),
         None => text,
     };
-    Some(RowCheck { condition, text, span: clause.span })
+    Some(Check { condition, text, span: clause.span })
 }
 
 /// Where an expression asks for the time.
@@ -123,15 +141,30 @@ fn asks_for_time(expr: &Expr) -> Option<Span> {
 
 /// The first of what holds of every row of a table that this one breaks: what is unknown breaks nothing, and what has
 /// no value, as a division by zero, is broken.
-pub fn broken<'t>(table: &'t Table, row: &[Value]) -> Option<&'t RowCheck> {
-    let breaks = |check: &&RowCheck| {
-        !matches!(fold::fold_at(&check.condition, row, Time(0)), Ok(Value::Bool(true) | Value::Null))
+pub fn broken<'t>(table: &'t Table, row: &[Value]) -> Option<&'t Check> {
+    first_broken(&table.checks, row)
+}
+
+fn first_broken<'c>(checks: &'c [Check], values: &[Value]) -> Option<&'c Check> {
+    let breaks = |check: &&Check| {
+        !matches!(fold::fold_at(&check.condition, values, Time(0)), Ok(Value::Bool(true) | Value::Null))
     };
-    table.checks.iter().find(breaks)
+    checks.iter().find(breaks)
+}
+
+/// The first of what holds of the parameters of an element that these values break, and what is wrong, in words.
+pub(super) fn broken_by_params<'e>(element: &'e Element, values: &[Value]) -> Option<(&'e Check, String)> {
+    let check = first_broken(&element.checks, values)?;
+    let told = check.condition.params().into_iter().map(|at| {
+        let param = &element.params[at];
+        format!("{} is {}", param.name, shown(param.ty, &values[at]))
+    });
+    let (text, name, told) = (&check.text, &element.name, told.collect::<Vec<_>>().join(", "));
+    Some((check, format!("`{text}` does not hold of this `{name}`: {told}")))
 }
 
 /// What is wrong with a row of which a condition does not hold, in words.
-pub fn breaks(table: &Table, check: &RowCheck, row: &[Value]) -> String {
+pub fn breaks(table: &Table, check: &Check, row: &[Value]) -> String {
     let (text, name, told) = (&check.text, &table.name, told(table, row, check));
     match fold::fold_at(&check.condition, row, Time(0)) {
         Err(FoldError::Fault(what, _)) => {
@@ -142,7 +175,7 @@ pub fn breaks(table: &Table, check: &RowCheck, row: &[Value]) -> String {
 }
 
 /// What a row has in the columns that a condition is about, and behind them which row it is.
-fn told(table: &Table, values: &[Value], check: &RowCheck) -> String {
+fn told(table: &Table, values: &[Value], check: &Check) -> String {
     let about = check.condition.params();
     let key = (0..table.n_keys).filter(|at| !about.contains(at));
     let told = about.iter().copied().chain(key).map(|at| {

@@ -124,7 +124,7 @@ codes! {
     NO_TRANSPORT = "W0429", "a transport that the cluster does not have";
     NOT_REPEATABLE = "W0430", "an element that must not run twice behind a filter that sends calls again";
     OVER_BUDGET = "W0431", "a handler that may take longer than calls can wait";
-    CHECK_BROKEN = "W0432", "a row of which a CHECK of its table does not hold";
+    CHECK_BROKEN = "W0432", "a row, or parameters, of which a CHECK does not hold";
 
     // W05xx: programs that are right, and cannot be run here and now.
     STATE_UNFIT = "W0501", "state of the running program that the new one cannot take over";

@@ -1,8 +1,8 @@
 //! Elements: what they need, what they keep, when they act.
 
 use crate::ast::{
-    CallRow, Decl, Edge, Element, Event, Field, Handler, Item, Param, Sink, SinkFormat, SinkFormatClause,
-    SinkTarget, Sketch, SketchDecay, Var,
+    CallRow, CheckClause, Decl, Edge, Element, Event, Field, Handler, Item, Param, Sink, SinkFormat,
+    SinkFormatClause, SinkTarget, Sketch, SketchDecay, Var,
 };
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::TokenKind;
@@ -67,11 +67,22 @@ pub(super) fn words() -> impl Iterator<Item = &'static str> {
     EVENTS.iter().map(|(keyword, _)| *keyword)
 }
 
+enum ParamOrCheck {
+    Param(Param),
+    Check(CheckClause),
+}
+
 impl Parser<'_> {
     pub(super) fn element(&mut self, create: Create) -> Parsed<Item> {
         let n_faults = self.n_faults;
         let name = self.ident("a name for the element")?;
-        let params = self.params(Self::element_param)?;
+        let (mut params, mut checks) = (Vec::new(), Vec::new());
+        for part in self.params(Self::param_or_check)? {
+            match part {
+                ParamOrCheck::Param(param) => params.push(param),
+                ParamOrCheck::Check(check) => checks.push(check),
+            }
+        }
         self.layout.weak(self.index());
         self.clause("ON", "an element says on which layer it works")?;
         let layer = self.ident("a layer, such as `rpc`")?;
@@ -93,6 +104,7 @@ impl Parser<'_> {
             or_replace,
             name,
             params,
+            checks,
             layer,
             fields,
             returns,
@@ -113,6 +125,13 @@ impl Parser<'_> {
         let ty = self.type_expr()?;
         let span = self.span_from(name.span);
         Ok(Field { name, ty, span })
+    }
+
+    fn param_or_check(&mut self) -> Parsed<ParamOrCheck> {
+        Ok(match self.check_clause()? {
+            Some(check) => ParamOrCheck::Check(check),
+            None => ParamOrCheck::Param(self.element_param()?),
+        })
     }
 
     /// As [`Parser::param`], or `name FUNCTION (types) RETURNS type [= default]`.

@@ -45,6 +45,19 @@ impl Parser<'_> {
         Ok(Table { or_replace: false, name, columns, key, checks, options, span: self.span_from(start) })
     }
 
+    /// `CHECK (e)`
+    pub(super) fn check_clause(&mut self) -> Parsed<Option<CheckClause>> {
+        let start = self.token().span;
+        if !self.peek_keyword(0, "CHECK") || self.peek(1) != TokenKind::LeftParen {
+            return Ok(None);
+        }
+        self.keyword("CHECK")?;
+        self.expect(TokenKind::LeftParen, "`(`")?;
+        let condition = self.expr()?;
+        self.expect(TokenKind::RightParen, "`)`")?;
+        Ok(Some(CheckClause { condition, span: self.span_from(start) }))
+    }
+
     fn column_or_key(&mut self) -> Parsed<ColumnOrKey> {
         let start = self.token().span;
         if self.peek_keyword(0, "PRIMARY") && self.peek_keyword(1, "KEY") {
@@ -52,12 +65,8 @@ impl Parser<'_> {
             let columns = self.paren_list(|p| p.ident("a column"))?;
             return Ok(ColumnOrKey::Key(KeyClause { columns, span: self.span_from(start) }));
         }
-        if self.peek_keyword(0, "CHECK") && self.peek(1) == TokenKind::LeftParen {
-            self.keyword("CHECK")?;
-            self.expect(TokenKind::LeftParen, "`(`")?;
-            let condition = self.expr()?;
-            self.expect(TokenKind::RightParen, "`)`")?;
-            return Ok(ColumnOrKey::Check(CheckClause { condition, span: self.span_from(start) }));
+        if let Some(check) = self.check_clause()? {
+            return Ok(ColumnOrKey::Check(check));
         }
         let name = self.ident("a column")?;
         let ty = self.type_expr()?;

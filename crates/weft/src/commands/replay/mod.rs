@@ -125,7 +125,9 @@ struct Replay<'a, 'n> {
     tables: Option<Tables<'n>>,
     /// Where rows go besides.
     rows_out: Option<RowsFile>,
-    first: Option<Time>,
+    /// The times of the earliest packet and of the latest.
+    times: Option<(Time, Time)>,
+    /// Of the packet that came last.
     last: Time,
 }
 
@@ -236,7 +238,7 @@ impl<'a, 'n> Replay<'a, 'n> {
             rows: Vec::new(),
             tables: None,
             rows_out: args.rows.as_deref().map(RowsFile::create).transpose()?,
-            first: None,
+            times: None,
             last: Time::default(),
         })
     }
@@ -264,7 +266,7 @@ impl<'a, 'n> Replay<'a, 'n> {
         let answers = tables.map_or(Ok(Vec::new()), |tables| tables.ask(&self.args.query, self.last))?;
         let took = begun.elapsed();
         let stats = self.engine.as_ref().map(PacketEngine::stats).unwrap_or_default();
-        let span = self.first.map_or(Interval::ZERO, |first| self.last - first);
+        let span = self.times.map_or(Interval::ZERO, |(earliest, latest)| latest - earliest);
         let (inputs, ended) = self.inputs.close(&self.plan);
         let report = Report {
             chains: self.plan.chains.iter().map(|chain| chain.program.name.clone()).collect(),
@@ -295,7 +297,6 @@ impl<'a, 'n> Replay<'a, 'n> {
         let mut batch = batch.drain(..).peekable();
         while let Some(first) = batch.peek() {
             let (now, port) = (first.meta.arrived, first.meta.port);
-            self.first.get_or_insert(now);
             self.catch_up(now)?;
             // A node would have done by then what packets say to it.
             let learns = self.tables.as_ref().filter(|tables| tables.learns).map(|_| now + LEARNS_WITHIN);
@@ -309,6 +310,10 @@ impl<'a, 'n> Replay<'a, 'n> {
                 self.frames.push(frame);
             }
             self.n += self.frames.len() as u64;
+            for Frame { meta, .. } in &self.frames {
+                let (earliest, latest) = self.times.unwrap_or((meta.arrived, meta.arrived));
+                self.times = Some((earliest.min(meta.arrived), latest.max(meta.arrived)));
+            }
             self.last = self.frames.last().map_or(now, |frame| frame.meta.arrived);
             let watch = self.annotated.as_mut().map(|annotated| annotated as &mut dyn Watch);
             let engine = self.engine.as_mut().expect("it has begun");

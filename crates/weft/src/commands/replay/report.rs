@@ -66,11 +66,12 @@ impl Report<'_> {
         );
         let (refused, truncated) = (self.sum(|input| input.refused), self.sum(|input| input.truncated));
         if refused > 0 {
-            out.push_str(&format!("{} of another kind were passed over\n", count(refused, "packet")));
+            let were = if refused == 1 { "was" } else { "were" };
+            out.push_str(&format!("{} of another kind {were} passed over\n", count(refused, "packet")));
         }
         if truncated > 0 {
-            let n = count(truncated, "packet");
-            out.push_str(&format!("{n} were captured in part, and may count as malformed for that\n"));
+            let (n, were) = (count(truncated, "packet"), if truncated == 1 { "was" } else { "were" });
+            out.push_str(&format!("{n} {were} captured in part, and may count as malformed for that\n"));
         }
         for (table, n) in &self.evicted_untold {
             let n = count(*n, "row");
