@@ -257,6 +257,18 @@ pub(super) fn check(returned: c_int) -> io::Result<c_int> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
 }
 
+/// As [`fail`], with what would help where the kernel says no more than that an argument is invalid.
+pub(super) fn fail_or(
+    name: &str,
+    doing: &'static str,
+    if_invalid: &'static str,
+    error: io::Error,
+) -> OpenError {
+    let is_invalid = error.raw_os_error() == Some(libc::EINVAL);
+    let failed = fail(name, doing, error);
+    OpenError { help: failed.help.or(is_invalid.then_some(if_invalid)), ..failed }
+}
+
 /// The error of a device, with what would help.
 pub(super) fn fail(name: &str, doing: &'static str, error: io::Error) -> OpenError {
     let help = match error.raw_os_error() {

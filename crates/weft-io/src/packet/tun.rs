@@ -3,7 +3,7 @@
 //! Each packet is read and written with a virtio-net header, so that the host leaves checksums to be finished and
 //! streams to be cut, and one call carries up to 64 KiB. Source: Linux `Documentation/networking/tuntap.rst`.
 
-use super::sys::{self, InterfaceRequest, fail};
+use super::sys::{self, InterfaceRequest, fail, fail_or};
 use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place};
 use core::ffi::c_ulong;
 use std::fs::{File, OpenOptions};
@@ -15,6 +15,9 @@ use weft_core::frame::{Frame, LARGE_PACKET_MAX, Offload, Pool, SMALL_PACKET_MAX,
 
 /// Queues that one TUN device may have. Source: `MAX_TAP_QUEUES` of the kernel.
 pub const QUEUES_MAX: u16 = 256;
+/// What it means if the name of a device is refused.
+const IF_TAKEN: &str =
+    "an interface of this name is there that is none of this kind, or has other queues: choose another name";
 
 /// What the host may leave to us: checksums, and streams of TCP that are not cut.
 const OFFLOADS: u32 = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
@@ -64,7 +67,7 @@ impl Tun {
         let flags = kind | libc::IFF_NO_PI | libc::IFF_VNET_HDR | queues;
         let mut request = InterfaceRequest::Flags(flags as i16);
         let name = sys::interface_ioctl(&file, libc::TUNSETIFF as c_ulong, name, &mut request)
-            .map_err(|error| fail(name, "make or attach the TUN device", error))?;
+            .map_err(|error| fail_or(name, "make or attach the TUN device", IF_TAKEN, error))?;
         let offload =
             |flags: u32| sys::number_ioctl(&file, libc::TUNSETOFFLOAD as c_ulong, c_ulong::from(flags));
         offload(OFFLOADS | UDP_OFFLOADS)

@@ -443,6 +443,13 @@ fn what_cannot_be_opened_says_why_and_what_would_help() {
     assert_eq!(veth.to_string(), wanted);
     let tun = world.middle.enter(|| Tun::open("lo", Link::Ip, 0, 1)).expect_err("it is no TUN device");
     assert!(tun.to_string().starts_with("`lo`: cannot make or attach the TUN device: "), "{tun}");
+    assert!(tun.to_string().ends_with("choose another name"), "{tun}");
+    let many = world.middle.enter(|| {
+        interface::make_veth("one", "other", None).expect("root may");
+        interface::set_up("one", true).expect("root may");
+        XdpSocket::open("one", 0, 9, xdp::Options::default()).map(drop)
+    });
+    assert!(many.is_err_and(|many| many.to_string().contains("the interface has fewer queues")));
     let long =
         world.middle.enter(|| Tun::open("a-name-that-is-too-long", Link::Ip, 0, 1)).expect_err("too long");
     assert!(long.to_string().contains("a name has at most 15 bytes"), "{long}");

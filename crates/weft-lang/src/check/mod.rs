@@ -330,6 +330,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
             _ => {}
         }
     }
+    network::report_shared_devices(cx, &network.ports);
     for item in &items {
         if let Item::Group(item) = item {
             // A program may send to one that has a fault: that is told once.

@@ -124,6 +124,39 @@ pub(super) fn port(cx: &mut Cx<'_>, ast: &ast::Port) -> Port {
     port(*kind, settings)
 }
 
+/// Tells of devices on which there are several ports, and of files that several write.
+pub(super) fn report_shared_devices(cx: &mut Cx<'_>, ports: &[Port]) {
+    for (at, port) in ports.iter().enumerate() {
+        let Some(place) = place_of(port) else { continue };
+        let Some(first) = ports[..at].iter().find(|other| place_of(other) == Some(place)) else { continue };
+        let message = format!("ports `{}` and `{}` are both on '{}'", first.name, port.name, port.device);
+        let what = match port.kind {
+            PortKind::Pcap => "each overwrites what the other wrote",
+            PortKind::Packet | PortKind::Veth => "each gets all packets that arrive there",
+            _ => "packets that arrive there come in at one of them",
+        };
+        let diagnostic = Diagnostic::warning(code::DEVICE_SHARED, message)
+            .at(port.span, what)
+            .with_label(first.span, "the first")
+            .with_help(match port.kind {
+                PortKind::Pcap => "write a file of its own, or have chains send to one port",
+                _ => "have chains on one port: `ON PORT` of each names it, and `WHEN` says which it takes",
+            });
+        cx.report(diagnostic);
+    }
+}
+
+/// The device of a port with its namespace, or the file that it writes: what no other should be on.
+fn place_of(port: &Port) -> Option<(bool, &str, Option<&Value>)> {
+    let is_file = match port.kind {
+        PortKind::Memory => return None,
+        PortKind::Pcap if !super::chain::writes_capture(port) => return None,
+        kind => kind == PortKind::Pcap,
+    };
+    let namespace = port.options.iter().find(|option| option.name == "namespace");
+    Some((is_file, &port.device, namespace.map(|option| &option.value)))
+}
+
 /// Checks a group; None if it cannot be told what is in it.
 pub(super) fn group(cx: &mut Cx<'_>, ports: &[Port], ast: &ast::Group) -> Option<Group> {
     let name = &ast.name;

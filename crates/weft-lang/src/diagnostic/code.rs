@@ -149,6 +149,7 @@ codes! {
     FRAME_CHANGED = "W0613", "a field of a frame that is looked at behind PUSH, POP or CUT";
     WIRE_UNREACHED = "W0614", "a protocol that is in no frame";
     CHAIN_UNREACHED = "W0615", "a chain that no frame gets to";
+    DEVICE_SHARED = "W0616", "two ports on one device";
 
     // W07xx: queues and links.
     QUEUE_NO_VERDICT = "W0701", "a path through a handler of a queue that ends in no verdict";

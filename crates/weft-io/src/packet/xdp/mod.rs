@@ -12,7 +12,7 @@ mod ring;
 
 pub use program::Mode;
 
-use super::sys::{self, Mapping, fail};
+use super::sys::{self, Mapping, fail, fail_or};
 use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place, cut, interface};
 use core::ptr;
 use program::{Attachment, Sockets};
@@ -29,6 +29,9 @@ use weft_core::frame::{Frame, Offload, Pool, SegmentError};
 pub const MTU_MAX: usize = 3_000;
 /// Queues of an interface that are used.
 pub const QUEUES_MAX: u16 = 256;
+/// What it means if a queue is refused.
+const IF_NO_QUEUE: &str =
+    "the interface has fewer queues: `ethtool -l <name>` says how many; give the port as many";
 
 /// Entries of each ring.
 const RING_ENTRIES: u32 = 2048;
@@ -103,7 +106,7 @@ impl XdpSocket {
         let mut parts = Vec::new();
         for queue in 0..queues {
             let part = Part::new(index, queue, buffer_bytes, options.is_zero_copy_tried)
-                .map_err(|error| fail(interface, "open an XDP socket on the queue", error))?;
+                .map_err(|error| fail_or(interface, "open an XDP socket on the queue", IF_NO_QUEUE, error))?;
             sockets
                 .set(queue, &part.socket)
                 .map_err(|error| fail(interface, "give the queue to the XDP socket", error))?;
