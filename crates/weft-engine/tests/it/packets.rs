@@ -82,7 +82,7 @@ impl Rig {
         let mut staged = self.store.stage();
         staged.keep_rows();
         let mut plan = self.build(&mut staged, backend, chains);
-        Arc::get_mut(&mut plan).expect("nobody else has it").forget_state();
+        Arc::get_mut(&mut plan).expect("nobody else has it").forget_rules();
         self.store.note_coded();
         plan
     }
