@@ -10,8 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Chains that call each other, as deep as the kernel has it.
 const DEPTH_MAX: usize = 16;
-/// Rules that are combined with what calls their chain, at most: some more than there may be rows.
-const STEPS_MAX: usize = 4 * ROWS_MAX;
+/// Values that are compared where rules are combined with what calls their chain, at most: some for each row that there
+/// may be.
+const STEPS_MAX: usize = 32 * ROWS_MAX;
 
 /// What becomes of packets of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,7 +137,7 @@ impl<'c> Flat<'c, '_> {
 
     /// What a statement asks for of such packets; None where there is no end of it.
     fn step(&mut self, statement: &Statement, under: &Rule, depth: usize) -> Option<Rule> {
-        self.steps += 1;
+        self.steps = self.steps.saturating_add(statement.rule.pairs(under));
         let line = statement.line;
         if self.list.faults.len() >= FAULTS_MAX {
             return None;
@@ -145,13 +146,11 @@ impl<'c> Flat<'c, '_> {
             self.refuse(line, format!("chains call each other more than {DEPTH_MAX} deep"));
             return None;
         }
-        if self.steps == STEPS_MAX {
-            self.refuse(
-                line,
-                format!("chains call each other too often: more than {STEPS_MAX} rules in all"),
-            );
+        if self.steps > STEPS_MAX {
+            self.refuse(line, "chains call each other too often, or with too long sets".to_owned());
+            return None;
         }
-        (self.steps < STEPS_MAX).then(|| statement.rule.and(under))
+        Some(statement.rule.and(under))
     }
 
     fn rows(&mut self, rule: &Rule, verdict: Verdict, line: u32) {

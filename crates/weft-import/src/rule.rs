@@ -314,6 +314,22 @@ impl Rule {
         both
     }
 
+    /// How many values are compared for [`Rule::and`], and some for the rest.
+    pub(crate) fn pairs(&self, other: &Self) -> usize {
+        let pairs = [
+            length(&self.at).saturating_mul(length(&other.at)),
+            length(&self.src).saturating_mul(length(&other.src)),
+            length(&self.dst).saturating_mul(length(&other.dst)),
+            length(&self.protocols).saturating_mul(length(&other.protocols)),
+            length(&self.src_ports).saturating_mul(length(&other.src_ports)),
+            length(&self.dst_ports).saturating_mul(length(&other.dst_ports)),
+            length(&self.icmp).saturating_mul(length(&other.icmp)),
+            length(&self.flags).saturating_mul(length(&other.flags)),
+            length(&self.states).saturating_mul(length(&other.states)),
+        ];
+        pairs.into_iter().fold(0, usize::saturating_add)
+    }
+
     /// As [`Rule::narrow`], if the other rule asks for anything.
     fn meet<T: Clone>(
         &mut self,

@@ -267,6 +267,11 @@ fn chains_that_multiply_are_refused() {
     let list = of_nft("jump c0", &others);
     assert!(list.rows.len() <= weft_import::ROWS_MAX && list.faults.len() <= weft_import::FAULTS_MAX);
     assert!(!list.faults.is_empty());
+    let set = (0..9_000).map(|n| format!("10.{}.{}.0/24", n / 250, n % 250)).collect::<Vec<_>>().join(", ");
+    let long = format!("chain c0 {{\nip saddr {{ {set} }} accept\n}}\n");
+    let jumps = "ip saddr 10.0.0.0/8 ip daddr 10.0.0.0/8 jump c0\n".repeat(5_000);
+    let list = of_nft(&jumps, &long);
+    assert!(list.faults.iter().any(|fault| fault.reason.contains("with too long sets")), "{:?}", list.faults);
     let around = of_nft("jump c0", "chain c0 {\njump c1\n}\nchain c1 {\njump c0\n}");
     assert!(
         around.faults[0].reason.starts_with("chains call each other more than 16 deep"),
