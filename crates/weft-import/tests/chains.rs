@@ -268,7 +268,7 @@ fn chains_that_multiply_are_refused() {
     assert!(list.rows.len() <= weft_import::ROWS_MAX && list.faults.len() <= weft_import::FAULTS_MAX);
     assert!(!list.faults.is_empty());
     let set = (0..9_000).map(|n| format!("10.{}.{}.0/24", n / 250, n % 250)).collect::<Vec<_>>().join(", ");
-    let long = format!("chain c0 {{\nip saddr {{ {set} }} accept\n}}\n");
+    let long = format!("chain c0 {{\nip saddr {{ {set} }} ip daddr 192.0.2.1 accept\n}}\n");
     let jumps = "ip saddr 10.0.0.0/8 ip daddr 10.0.0.0/8 jump c0\n".repeat(5_000);
     let list = of_nft(&jumps, &long);
     assert!(list.faults.iter().any(|fault| fault.reason.contains("with too long sets")), "{:?}", list.faults);
