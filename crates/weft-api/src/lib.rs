@@ -239,6 +239,9 @@ pub struct Answer {
     pub deleted: u64,
     /// From the beginning until all workers see it, in milliseconds.
     pub visible_ms: f64,
+    /// What of the statements is allowed and most likely not meant, for a person; with the first answer.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub warnings: String,
 }
 
 /// A table of a node.

@@ -151,7 +151,10 @@ impl Fills {
 }
 
 /// The columns of a table to whose values elements send frames.
-fn port_columns_of(target: FillTarget, (chains, elements): (&[Chain], &[&Element])) -> BTreeSet<usize> {
+pub(super) fn port_columns_of(
+    target: FillTarget,
+    (chains, elements): (&[Chain], &[&Element]),
+) -> BTreeSet<usize> {
     let of = |element: &Element, wanted: TableRef| {
         let all = port_columns(element).into_iter();
         all.filter(move |(table, _)| *table == wanted).map(|(_, column)| column).collect::<Vec<_>>()

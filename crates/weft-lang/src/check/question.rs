@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use weft_core::{Time, Type, Value};
 
-use super::fill::{columns, rows_of, target};
+use super::fill::{columns, port_columns_of, rows_of, target};
 use super::scope::{Scope, View, with_nearest};
 use super::{Cx, frame, nothing};
 pub use summary::{Measure, Summary};
@@ -74,7 +74,7 @@ pub enum StatementKind {
 }
 
 /// Checks statements on the tables of a network that was checked from `sources`. Gives them if there is no error, all
-/// errors, and the texts that their spans refer to: those of the network, and the statements. `now()` in the rows of an
+/// errors and warnings, and the texts that their spans refer to: those of the network, and the statements. `now()` in the rows of an
 /// INSERT is this time.
 pub fn statements(
     network: &Network,
@@ -103,13 +103,19 @@ pub fn statements(
         functions: Vec::new(),
         broken_functions: Vec::new(),
         formats: frame::Formats::default(),
-        ports: Vec::new(),
+        ports: names_of_ports(network),
     };
     let statements: Vec<Statement> =
         questions.iter().filter_map(|question| statement(&mut cx, network, question)).collect();
     let diagnostics = cx.diagnostics;
     let is_good = !diagnostics.iter().any(Diagnostic::is_error);
     (if is_good { statements } else { Vec::new() }, diagnostics, sources)
+}
+
+/// Where an element may send frames.
+fn names_of_ports(network: &Network) -> Vec<String> {
+    let ports = network.ports.iter().map(|port| port.name.clone());
+    ports.chain(network.groups.iter().map(|group| group.name.clone())).collect()
 }
 
 /// A value of a column as it is written in a list: without quotes; nothing for NULL, where the column may be that.
@@ -194,7 +200,11 @@ fn statement(cx: &mut Cx<'_>, network: &Network, question: &Question) -> Option<
     let kind = match &question.kind {
         QuestionKind::Insert { rows, or_replace } => {
             let columns = columns(cx, table, rows)?;
-            let rows = rows_of(cx, table, &columns, rows)?;
+            let (written, rows) = (rows, rows_of(cx, table, &columns, rows)?);
+            let ports = port_columns_of(at, (&network.chains, &elements));
+            for (row, (values, _)) in written.rows.iter().zip(&rows) {
+                cx.warn_of_ports(table, &ports, &columns, (row, values));
+            }
             StatementKind::Insert { or_replace: *or_replace, rows }
         }
         QuestionKind::Delete { filter, .. } => {

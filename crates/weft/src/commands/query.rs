@@ -26,10 +26,16 @@ pub(crate) fn run(args: &QueryArgs) -> Result<(), Fault> {
         });
     };
     match client.query(&QueryRequest { text })? {
-        Outcome::Done(answers) => stdout::print(&match args.output {
-            Output::Json => line_of(&answers),
-            Output::Table => answers.iter().map(told).collect::<Vec<_>>().join("\n"),
-        }),
+        Outcome::Done(answers) => {
+            // As data they are in the answer.
+            if args.output == Output::Table {
+                answers.iter().for_each(|answer| stderr::print(&answer.warnings));
+            }
+            stdout::print(&match args.output {
+                Output::Json => line_of(&answers),
+                Output::Table => answers.iter().map(told).collect::<Vec<_>>().join("\n"),
+            })
+        }
         Outcome::Refused(refused) => Err(refuse(&refused, args.output == Output::Json)),
     }
 }

@@ -15,7 +15,7 @@ use weft_lang::ast::Filler;
 use weft_lang::check::fold::{FoldError, fold_at};
 use weft_lang::check::question::{Statement, StatementKind, read_value, statements};
 use weft_lang::check::table::{breaks, broken};
-use weft_lang::diagnostic::{Diagnostic, code};
+use weft_lang::diagnostic::{Diagnostic, RenderOptions, code, render_all};
 use weft_lang::hir::{Network, Table};
 use weft_lang::source::{SourceMap, Span};
 
@@ -66,6 +66,9 @@ impl Running {
                 Why::Said(diagnostic) => self.refuse(&control, &[told_of(*diagnostic, done)], &sources),
                 Why::Refused(refusal) => refusal,
             })?);
+        }
+        if let Some(first) = answers.first_mut().filter(|_| !diagnostics.is_empty()) {
+            first.warnings = render_all(&diagnostics, &sources, RenderOptions::default());
         }
         Ok(answers)
     }

@@ -692,6 +692,43 @@ END;
     assert_eq!(node.stop(), Some(0));
 }
 
+/// Who gets a name wrong in a program is told; a row of run time that sends frames nowhere lost them without a word.
+#[test]
+fn a_row_that_sends_frames_nowhere_is_warned_of() {
+    let folder = Folder::new();
+    let (program, _) = between_captures(
+        &folder,
+        1,
+        "sent",
+        "CREATE ELEMENT sent ON ip AS
+  TABLE ways (src IPADDR PRIMARY KEY, via TEXT(32)) MAX 100 ROWS FILLED BY CONTROLLER;
+  ON PACKET
+    SELECT * FROM input JOIN ways ON ways.src = ip.src ELSE DROP;
+    REDIRECT TO ways.via;
+END;
+",
+    );
+    let node = Node::start(&folder, &program, &[]);
+    let ask = |row: &str, more: &[&str]| {
+        let text = format!("INSERT INTO edge.sent.ways VALUES {row}");
+        let done = ran(&folder, &node, &[&["query", &text], more].concat());
+        assert_eq!(done.status.code(), Some(0), "a warning is no fault");
+        [done.stdout, done.stderr].map(|bytes| String::from_utf8(bytes).expect("it is text"))
+    };
+    let [told, warned] = ask("('10.0.0.1', 'kept')", &[]);
+    assert!(told.starts_with("1 row inserted") && warned.is_empty(), "{warned}");
+    let [told, warned] = ask("('10.0.0.2', 'kpet')", &[]);
+    assert!(told.starts_with("1 row inserted"), "{told}");
+    assert!(warned.contains("there is no port `kpet`") && warned.contains("write 'kept'"), "{warned}");
+    let [told, warned] = ask("('10.0.0.3', 'kpet')", &["-o", "json"]);
+    let answers: Value = serde_json::from_str(&told).expect("it is data");
+    assert!(
+        warned.is_empty() && answers[0]["warnings"].as_str().is_some_and(|w| w.contains("`kpet`")),
+        "{told}"
+    );
+    assert_eq!(node.stop(), Some(0));
+}
+
 /// A firewall that is taken over without its wrong line is another firewall.
 #[test]
 fn a_list_of_a_firewall_is_imported_whole_or_not_at_all() {
