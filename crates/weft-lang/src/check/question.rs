@@ -74,8 +74,8 @@ pub enum StatementKind {
 }
 
 /// Checks statements on the tables of a network that was checked from `sources`. Gives them if there is no error, all
-/// errors and warnings, and the texts that their spans refer to: those of the network, and the statements. `now()` in the rows of an
-/// INSERT is this time.
+/// errors and warnings, and the texts that their spans refer to: those of the network, and the statements. `now()` in
+/// the rows of an INSERT is this time.
 pub fn statements(
     network: &Network,
     sources: &SourceMap,
