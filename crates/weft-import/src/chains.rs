@@ -2,14 +2,19 @@
 //! for, too.
 //!
 //! Rows know no way back. Packets that RETURN in the middle of a chain go on behind where it was called, and so what is
-//! behind there comes once more for them, in front of the rest of the chain, with what becomes of them at the end.
+//! behind there comes once more for them, in front of the rest of the chain, with what becomes of them at the end. What
+//! is for such packets alone is left out from there on.
 
 use super::rule::{Family, Rule, Verdict};
 use super::{FAULTS_MAX, Fault, List, ROWS_MAX};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Chains that call each other, as deep as the kernel has it.
+/// Chains that call each other, as deep as nftables has it.
 const DEPTH_MAX: usize = 16;
+/// Chains that are left in their middle, one behind the other, for the same packets.
+const RETURNS_MAX: usize = 200;
+/// Packets whose end stands in front of what comes, that are remembered.
+const DECIDED_MAX: usize = 64;
 /// Values that are compared where rules are combined with what calls their chain, at most: some for each row that there
 /// may be.
 const STEPS_MAX: usize = 32 * ROWS_MAX;
@@ -58,12 +63,17 @@ pub(crate) struct Policy {
 
 /// Appends the rows of a base chain.
 pub(crate) fn flatten(chains: &Chains, base: &str, policy: Policy, list: &mut List) {
-    let mut flat = Flat { chains, policy, list, steps: 0 };
+    let decided = Vec::new();
+    let mut flat = Flat { chains, policy, list, steps: 0, decided, returns: 0, is_cut: false };
     let all = Rule::default();
     flat.through(flat.chain(base), &all, None, 0);
     // Packets that no row matches are dropped.
     if policy.verdict == Verdict::Accept {
         flat.decide(&all);
+    }
+    // Nobody knows what else is missing.
+    if flat.is_cut {
+        flat.list.rows.clear();
     }
 }
 
@@ -72,11 +82,18 @@ struct Flat<'c, 'l> {
     policy: Policy,
     list: &'l mut List,
     steps: usize,
+    /// Packets whose end stands in front of what comes: what is for them alone is left out.
+    decided: Vec<Rule>,
+    /// Chains that were left in their middle for the packets that go through statements now.
+    returns: usize,
+    /// It has given up somewhere.
+    is_cut: bool,
 }
 
 /// Where packets go on behind a chain.
 struct Back<'c, 'b> {
     rest: &'c [Statement],
+    depth: usize,
     /// And behind that; at the end there is the policy.
     back: Option<&'b Self>,
 }
@@ -99,29 +116,40 @@ impl<'c> Flat<'c, '_> {
             match &statement.does {
                 Decision::Of(verdict) => self.rows(&rule, *verdict, statement.line),
                 Decision::Jump(name) => {
-                    self.through(self.chain(name), &rule, Some(&Back { rest, back }), depth + 1);
+                    self.through(self.chain(name), &rule, Some(&Back { rest, depth, back }), depth + 1);
                 }
                 Decision::Goto(name) => {
                     self.through(self.chain(name), &rule, back, depth + 1);
-                    self.end(rest, &rule, back, depth);
+                    self.end(rest, &rule, back, statement.line);
                 }
-                Decision::Return => self.end(rest, &rule, back, depth),
+                Decision::Return => self.end(rest, &rule, back, statement.line),
             }
         }
     }
 
     /// Their chain ends for packets of a rule, with these statements left of it.
-    fn end(&mut self, left: &[Statement], rule: &Rule, back: Option<&Back<'c, '_>>, depth: usize) {
+    fn end(&mut self, left: &[Statement], rule: &Rule, back: Option<&Back<'c, '_>>, line: u32) {
         // Nothing is in front of what comes for all.
         if left.is_empty() {
             return;
         }
+        if self.returns == RETURNS_MAX {
+            let reason =
+                format!("more than {RETURNS_MAX} chains are left in their middle for the same packets");
+            return self.give_up(line, reason);
+        }
+        self.returns += 1;
         let mut back = back;
-        while let Some(Back { rest, back: behind }) = back {
-            self.through(rest, rule, *behind, depth);
+        while let Some(Back { rest, depth, back: behind }) = back {
+            self.through(rest, rule, *behind, *depth);
             back = *behind;
         }
         self.decide(rule);
+        self.returns -= 1;
+        if self.decided.len() == DECIDED_MAX {
+            self.decided.remove(0);
+        }
+        self.decided.push(rule.clone());
     }
 
     /// What the policy says is done with packets of a rule.
@@ -143,20 +171,27 @@ impl<'c> Flat<'c, '_> {
             return None;
         }
         if depth > DEPTH_MAX {
-            self.refuse(line, format!("chains call each other more than {DEPTH_MAX} deep"));
+            self.give_up(line, format!("chains call each other more than {DEPTH_MAX} deep"));
             return None;
         }
         if self.steps > STEPS_MAX {
-            self.refuse(line, "chains call each other too often, or with too long sets".to_owned());
+            self.give_up(line, "chains call each other too often, or with too long sets".to_owned());
             return None;
         }
-        Some(statement.rule.and(under))
+        let mut rule = statement.rule.and(under);
+        rule.is_never |= !rule.is_too_long && self.decided.iter().any(|decided| rule.is_within(decided));
+        Some(rule)
     }
 
     fn rows(&mut self, rule: &Rule, verdict: Verdict, line: u32) {
         if let Err(reason) = rule.rows(verdict, line, &mut self.list.rows) {
             self.refuse(line, reason);
         }
+    }
+
+    fn give_up(&mut self, line: u32, reason: String) {
+        self.is_cut = true;
+        self.refuse(line, reason);
     }
 
     fn refuse(&mut self, line: u32, reason: String) {

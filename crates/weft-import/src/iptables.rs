@@ -266,9 +266,17 @@ fn calls<'a>(tokens: &[Token<'a>]) -> BTreeMap<&'a str, Vec<&'a str>> {
 /// The chain of a rule, and its target.
 fn target<'a>(line: &[Token<'a>]) -> Option<(&'a str, Token<'a>)> {
     let added = line.iter().position(|token| token.is("-A"))?;
-    let jump = |token: &Token<'_>| ["-j", "--jump", "-g", "--goto"].contains(&token.text);
-    let target = line.get(line.iter().position(jump)? + 1)?;
-    Some((line.get(added + 1)?.text, *target))
+    let mut words = Words { words: line, at: added + 1 };
+    let chain = words.next()?.text;
+    while let Some(option) = words.next() {
+        if JUMPS.contains(&option.text) {
+            return Some((chain, words.next()?));
+        }
+        if option.text == "--comment" || LOG_WITH_VALUE.contains(&option.text) {
+            words.next();
+        }
+    }
+    None
 }
 
 /// The chain of a rule or policy that decides about packets or makes others of them, and where it says how.
@@ -321,13 +329,14 @@ struct Context<'a, 'r> {
 struct Draft {
     rule: Rule,
     does: Option<Decision>,
+    has_target: bool,
     /// One of these has to hold, too.
     either: Option<[Rule; 2]>,
 }
 
 impl Draft {
     fn statements(self, line: u32) -> Vec<Statement> {
-        let Self { rule, does, either } = self;
+        let Self { rule, does, either, .. } = self;
         // A rule without a verdict counts or logs, and goes on.
         let Some(does) = does else { return Vec::new() };
         let rules = match either {
@@ -369,6 +378,9 @@ fn test(
 ) -> Result<(), Fault> {
     let &Context { hook, family, .. } = context;
     let rule = &mut draft.rule;
+    if negated && NEVER_NEGATED.contains(&option.text) {
+        return Err(option.fault(format!("`!` is not read of `{}`", option.text)));
+    }
     match option.text {
         "-s" | "--source" | "--src" => rule.networks(Side::Source, nets(words, &option, family)?, negated),
         "-d" | "--destination" | "--dst" => {
@@ -396,6 +408,9 @@ fn test(
         OF_EITHER_PORT => {
             let ports = ports(words, &option)?;
             let sides = [Side::Source, Side::Destination];
+            if draft.either.is_some() {
+                return Err(option.fault("`--ports` is asked for twice in a rule"));
+            }
             if negated {
                 sides.iter().for_each(|side| rule.ports(*side, ports.clone(), true));
             } else {
@@ -436,11 +451,11 @@ fn test(
         }
         "-i" | "--in-interface" => {
             let value = words.value(&option)?;
-            rule.arrives(&option, &[value], negated, hook)?;
+            rule.arrives(&option, &[value], negated, (hook, '+'))?;
         }
         "-o" | "--out-interface" => {
             let value = words.value(&option)?;
-            rule.leaves(&option, &[value], negated, hook)?;
+            rule.leaves(&option, &[value], negated, (hook, '+'))?;
         }
         "--comment" => rule.comment = Some(unescaped(&words.value(&option)?)),
         "--reject-with" => {
@@ -454,7 +469,12 @@ fn test(
             words.value(&option)?;
             words.value(&option)?;
         }
-        "-j" | "--jump" | "-g" | "--goto" => draft.does = decision(words, &option, context)?,
+        jump if JUMPS.contains(&jump) => {
+            if core::mem::replace(&mut draft.has_target, true) {
+                return Err(option.fault("a rule has one target"));
+            }
+            draft.does = decision(words, &option, context)?;
+        }
         other => return Err(option.fault(format!("`{other}` is not read"))),
     }
     Ok(())
@@ -549,6 +569,12 @@ const OF_PORTS: [&str; 8] = [
 
 /// And the one that asks for either.
 const OF_EITHER_PORT: &str = "--ports";
+
+/// Options that say where packets go.
+const JUMPS: [&str; 4] = ["-j", "--jump", "-g", "--goto"];
+/// Options that have no opposite.
+const NEVER_NEGATED: [&str; 10] =
+    ["-j", "--jump", "-g", "--goto", "-m", "--match", "--comment", "--reject-with", "-c", "--set-counters"];
 
 /// Options of the targets LOG and NFLOG, which decide nothing.
 const LOG_WITH_VALUE: [&str; 7] = [

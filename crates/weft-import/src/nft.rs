@@ -4,7 +4,7 @@
 use super::chains::{self, Chains, Decision, Policy, Statement};
 use super::rule::{self, Family, Flags, Net, Rule, Side, Verdict};
 use super::tokens::{Kind, Token, tokens};
-use super::{FAULTS_MAX, Fault, Hook, List};
+use super::{FAULTS_MAX, Fault, Hook, List, ROWS_MAX};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Reads a list.
@@ -99,6 +99,10 @@ struct Reader<'a> {
     list: List,
     chains: Chains,
     policy: Verdict,
+    /// The table that it is in.
+    table: Option<Table<'a>>,
+    /// Values of rules that are kept.
+    kept: usize,
     has_table: bool,
     /// It has been told that the list ends too early.
     is_cut: bool,
@@ -112,13 +116,15 @@ struct Values<'a> {
 
 /// What the tests of a rule have left, while it is read.
 #[derive(Default)]
-struct Draft {
+struct Draft<'a> {
     rule: Rule,
     does: Option<Decision>,
     /// One of these has to hold, too, each perhaps with what is done then.
     alternatives: Option<Vec<(Rule, Option<Decision>)>>,
     /// It does what a map says.
     has_map: bool,
+    /// Where it asks for ports of any protocol.
+    bare_ports: Option<Token<'a>>,
 }
 
 type Read<T> = Result<T, Fault>;
@@ -146,6 +152,8 @@ impl<'a> Reader<'a> {
             list: List::default(),
             chains: Chains::new(),
             policy: Verdict::Accept,
+            table: None,
+            kept: 0,
             has_table: false,
             is_cut: false,
         }
@@ -239,6 +247,7 @@ impl<'a> Reader<'a> {
             let token = self.token();
             return self.refuse(token.fault("a table begins with `{`"), at);
         }
+        self.table = Some(table);
         match table.family {
             "arp" => self.skip_block("the table", begun),
             _ => self.block("the table", begun, |reader| reader.object(table)),
@@ -266,14 +275,21 @@ impl<'a> Reader<'a> {
         let name = (table, named.text);
         match (token.text, self.eat("{")) {
             ("chain", true) => self.chain(token, name),
-            ("set" | "map", true) if table.addresses().is_some() => self.set(token, name),
+            ("set" | "map", true) if table.addresses().is_some() && !self.is_left_out(table) => {
+                self.set(token, name);
+            }
             ("comment", false) => self.skip_from(begun),
-            _ if table.addresses().is_none() => self.skip_from(begun),
+            _ if table.addresses().is_none() || self.is_left_out(table) => self.skip_from(begun),
             (other, _) => {
                 let reason = format!("`{other}` is not read in a table: only `chain`, `set` and `map`");
                 self.refuse(token.fault(reason), begun);
             }
         }
+    }
+
+    /// Whether it is known that no rule of a table is read.
+    fn is_left_out(&self, table: Table<'a>) -> bool {
+        !self.is_first && self.known.taken.is_none_or(|((of, _), _)| of != table)
     }
 
     /// A set, or a map of verdicts.
@@ -507,6 +523,12 @@ impl<'a> Reader<'a> {
             return;
         };
         let family = table.addresses().unwrap_or_default();
+        if family != Family::Any {
+            let (of, other) = if family == Family::V4 { ("ip", "IPv6") } else { ("ip6", "IPv4") };
+            let reason =
+                format!("packets of {other} match no row of a list of `table {of}`, and are dropped");
+            self.list.warnings.push(Fault { line, column: 1, reason });
+        }
         let policy = Policy { verdict: self.policy, family, line };
         chains::flatten(&self.chains, name, policy, &mut self.list);
     }
@@ -517,8 +539,16 @@ impl<'a> Reader<'a> {
             Ok(draft) => draft,
             Err(fault) => return self.refuse(fault, begun),
         };
-        let statements = self.chains.entry(chain.to_owned()).or_default();
         let Draft { rule, does, alternatives, .. } = draft;
+        let others = alternatives.iter().flatten().map(|(alternative, _)| alternative.weight());
+        let copies = alternatives.as_ref().map_or(1, Vec::len);
+        self.kept += rule.weight().saturating_mul(copies).saturating_add(others.sum::<usize>());
+        if rule.is_too_long || self.kept > VALUES_MAX {
+            let all = "the rules have too many values in all";
+            let reason = if rule.is_too_long { rule::TOO_LONG } else { all };
+            return self.refuse(Fault { line, column: 1, reason: reason.to_owned() }, begun);
+        }
+        let statements = self.chains.entry(chain.to_owned()).or_default();
         let mut add = |rule: Rule, does: Option<Decision>| {
             // A rule without a verdict counts or logs, and goes on.
             statements.extend(does.map(|does| Statement { rule, does, line }));
@@ -533,30 +563,48 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn draft(&mut self, table: Table<'a>) -> Read<Draft> {
+    fn draft(&mut self, table: Table<'a>) -> Read<Draft<'a>> {
         let mut draft = Draft::default();
         if let Some(family) = table.addresses().filter(|family| *family != Family::Any) {
             draft.rule.only(family);
         }
-        let mut bare_ports = None;
         while !self.is_end_of_rule() {
             let at = self.token();
-            if at.is("th") {
-                bare_ports = Some(at);
-            }
             self.test(&mut draft, table)?;
-            let is_done = draft.does.is_some() || draft.has_map;
+            let is_done = draft.does.is_some() || draft.has_map || at.is("continue");
             if is_done && !self.token().is("comment") && !self.is_end_of_rule() {
-                return Err(self.token().fault(format!("nothing is read behind `{}`", at.text)));
+                let last = if draft.has_map { "vmap" } else { at.text };
+                return Err(self.token().fault(format!("nothing is read behind `{last}`")));
             }
         }
-        if let Some(at) = bare_ports
-            && !draft.rule.has_protocol_of_ports(&at)?
-        {
-            draft.rule.protocols(&rule::WITH_PORTS, false);
+        self.of_protocols_with_ports(&mut draft)?;
+        Ok(draft)
+    }
+
+    /// Has a rule that asks for ports of any protocol be for protocols whose ports are known.
+    fn of_protocols_with_ports(&mut self, draft: &mut Draft<'a>) -> Read<()> {
+        let Some(at) = draft.bare_ports else { return Ok(()) };
+        let mut is_told = true;
+        match &mut draft.alternatives {
+            None => {
+                is_told = draft.rule.has_protocol_of_ports(&at)?;
+                if !is_told {
+                    draft.rule.protocols(&rule::WITH_PORTS, false);
+                }
+            }
+            Some(alternatives) => {
+                for (alternative, _) in alternatives {
+                    if !draft.rule.and(alternative).has_protocol_of_ports(&at)? {
+                        is_told = false;
+                        alternative.protocols(&rule::WITH_PORTS, false);
+                    }
+                }
+            }
+        }
+        if !is_told {
             self.list.warnings.push(at.fault("`th` is read of TCP, UDP and SCTP, and of no other protocol"));
         }
-        Ok(draft)
+        Ok(())
     }
 
     fn is_end_of_rule(&self) -> bool {
@@ -564,7 +612,7 @@ impl<'a> Reader<'a> {
     }
 
     /// One test or statement of a rule.
-    fn test(&mut self, draft: &mut Draft, table: Table<'a>) -> Read<()> {
+    fn test(&mut self, draft: &mut Draft<'a>, table: Table<'a>) -> Read<()> {
         let token = self.next().closed()?;
         if token.kind != Kind::Word {
             return Err(token.fault(format!("`{}` is not read in a rule", token.text)));
@@ -618,7 +666,7 @@ impl<'a> Reader<'a> {
     /// The name of a chain that there is.
     fn chain_name(&mut self) -> Read<&'a str> {
         let at = self.value()?;
-        let Some(((table, _), _)) = self.known.taken.filter(|_| !self.is_first) else { return Ok(at.text) };
+        let Some(table) = self.table.filter(|_| !self.is_first) else { return Ok(at.text) };
         match self.known.calls.get(&table).is_some_and(|chains| chains.contains_key(at.text)) {
             true => Ok(at.text),
             false => Err(at.fault(format!("there is no chain `{}` in table `{}`", at.text, table.name))),
@@ -626,17 +674,23 @@ impl<'a> Reader<'a> {
     }
 
     /// `key value`, `key . key { value . value }`, or `key vmap { value : verdict }`.
-    fn keyed(&mut self, draft: &mut Draft, table: Table<'a>, first: Token<'a>) -> Read<()> {
-        let mut keys = vec![self.key(&mut draft.rule, first)?];
-        while self.eat(".") {
-            let next = self.next();
+    fn keyed(&mut self, draft: &mut Draft<'a>, table: Table<'a>, first: Token<'a>) -> Read<()> {
+        let (mut keys, mut next) = (Vec::new(), first);
+        loop {
+            if next.is("th") {
+                draft.bare_ports = Some(next);
+            }
             keys.push(self.key(&mut draft.rule, next)?);
+            if !self.eat(".") {
+                break;
+            }
+            next = self.next();
         }
         let is_map = self.eat("vmap");
-        if let [(Key::Port(side), _)] = keys[..]
+        if let ([(Key::Port(side), _)], false) = (&keys[..], is_map)
             && let Some(ports) = self.beyond()?
         {
-            draft.rule.ports(side, vec![ports], false);
+            draft.rule.ports(*side, vec![ports], false);
             return Ok(());
         }
         let at = self.token();
@@ -665,7 +719,7 @@ impl<'a> Reader<'a> {
             return Err(first.fault("pairs and maps are read once in a rule"));
         }
         draft.has_map |= is_map;
-        draft.alternatives = Some(self.alternatives(&keys, &elements, is_map)?);
+        draft.alternatives = Some(self.alternatives(&keys, &elements, (at, is_map))?);
         Ok(())
     }
 
@@ -674,7 +728,7 @@ impl<'a> Reader<'a> {
         &self,
         keys: &[(Key, Token<'a>)],
         elements: &[Element<'a>],
-        is_map: bool,
+        (at, is_map): (Token<'a>, bool),
     ) -> Read<Vec<(Rule, Option<Decision>)>> {
         let (mut alternatives, mut known) = (Vec::new(), BTreeSet::new());
         for Element { values, does } in elements {
@@ -682,18 +736,17 @@ impl<'a> Reader<'a> {
                 return Err(values[0].fault(format!("`{}` is there twice", values[0].text)));
             }
             let mut rule = Rule::default();
-            for ((key, at), value) in keys.iter().zip(values) {
-                self.narrow(&mut rule, *key, at, &[*value], false)?;
+            for ((key, key_at), value) in keys.iter().zip(values) {
+                self.narrow(&mut rule, *key, key_at, &[*value], false)?;
             }
             match (does, is_map) {
                 (None, true) => {
-                    return Err(values[0].fault("`:` is to follow, and what becomes of such packets"));
-                }
-                (Some((at, _)), false) => {
-                    return Err(at.fault("a verdict is read of an element behind `vmap`"));
+                    let reason =
+                        format!("`{}` stands there without what becomes of such packets", values[0].text);
+                    return Err(at.fault(reason));
                 }
                 // They go on, as packets without an element do.
-                (Some((_, None)), true) => {}
+                (Some((_, None)), _) => {}
                 (Some((_, decision)), _) => alternatives.push((rule, decision.clone())),
                 (None, false) => alternatives.push((rule, None)),
             }
@@ -712,7 +765,10 @@ impl<'a> Reader<'a> {
         self.at += 1;
         let is_included = self.eat("=");
         let value = self.value()?;
-        let (port, _) = rule::ports(&value, value.text, ':')?;
+        let (port, other) = rule::ports(&value, value.text, '-')?;
+        if port != other {
+            return Err(value.fault("one port is to follow"));
+        }
         let range = match (is_below, is_included) {
             (true, true) => Some((0, port)),
             (true, false) => port.checked_sub(1).map(|last| (0, last)),
@@ -861,11 +917,11 @@ impl<'a> Reader<'a> {
             }
             Key::In => {
                 interfaces(values)?;
-                rule.arrives(at, values, negated, self.hook)?;
+                rule.arrives(at, values, negated, (self.hook, '*'))?;
             }
             Key::Out => {
                 interfaces(values)?;
-                rule.leaves(at, values, negated, self.hook)?;
+                rule.leaves(at, values, negated, (self.hook, '*'))?;
             }
             Key::State => {
                 let named: Vec<_> = values.iter().map(|token| (token.text, *token)).collect();
@@ -1021,6 +1077,9 @@ impl<'a> Reader<'a> {
         }
     }
 }
+
+/// Values of rules that are kept until all is read.
+const VALUES_MAX: usize = 16 * ROWS_MAX;
 
 /// What decides about packets, or makes others of them.
 const DECIDES: [&str; 15] = [

@@ -57,7 +57,7 @@ pub struct Row {
     pub icmp: Option<u8>,
     /// The flags of TCP that a packet has, of those that are looked at: `FIN` is 1, `SYN` 2, `RST` 4, as in the header.
     pub flags: Option<Flags>,
-    /// 1 for the first packet of a connection, 2 for the others.
+    /// What it is to its connection: its place among new, established, related, invalid and untracked, from 1.
     pub state: Option<u8>,
     /// What becomes of it.
     pub verdict: Verdict,
@@ -123,7 +123,10 @@ impl Side {
 const ALL_PORTS: (u16, u16) = (0, u16::MAX);
 const NOTE_BYTES_MAX: usize = 64;
 /// Pairs of values of which it is looked which are both.
-const PAIRS_MAX: usize = 1 << 22;
+const PAIRS_MAX: usize = 1 << 20;
+/// Why a rule that asks for too many is none.
+pub(crate) const TOO_LONG: &str =
+    "too many values are left of those that a field has to be among more than once";
 /// What connections are to packets; `ruleset` of the library numbers them from 1.
 const STATES: [&str; 5] = ["new", "established", "related", "invalid", "untracked"];
 
@@ -314,6 +317,37 @@ impl Rule {
         both
     }
 
+    /// Whether all packets of it are packets of the other.
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
+        fn all<T>(mine: &Wanted<T>, theirs: &Wanted<T>, is_in: impl Fn(&T, &T) -> bool) -> bool {
+            match (mine, theirs) {
+                (_, None) => true,
+                (None, Some(_)) => false,
+                (Some(mine), Some(theirs)) => {
+                    mine.iter().all(|one| theirs.iter().any(|other| is_in(one, other)))
+                }
+            }
+        }
+        let is_in_net = |one: &Net, other: &Net| one.both(other) == Some(*one);
+        let is_in_ports = |one: &(u16, u16), other: &(u16, u16)| both_ports(one, other) == Some(*one);
+        let is_in_flags = |one: &Flags, other: &Flags| one.both(other) == Some(*one);
+        (other.family == Family::Any || other.family == self.family)
+            && all(&self.at, &other.at, |one, other| one == other)
+            && all(&self.src, &other.src, is_in_net)
+            && all(&self.dst, &other.dst, is_in_net)
+            && all(&self.protocols, &other.protocols, |one, other| one == other)
+            && all(&self.src_ports, &other.src_ports, is_in_ports)
+            && all(&self.dst_ports, &other.dst_ports, is_in_ports)
+            && all(&self.icmp, &other.icmp, |one, other| one == other)
+            && all(&self.flags, &other.flags, is_in_flags)
+            && all(&self.states, &other.states, |one, other| one == other)
+    }
+
+    /// How many values it has, and some for the rest.
+    pub(crate) fn weight(&self) -> usize {
+        self.pairs(&Self::default())
+    }
+
     /// How many values are compared for [`Rule::and`], and some for the rest.
     pub(crate) fn pairs(&self, other: &Self) -> usize {
         let pairs = [
@@ -350,17 +384,22 @@ impl Rule {
         both: impl Fn(&T, &T) -> Option<T>,
     ) {
         let wanted = place(self);
-        let left = match wanted.take() {
+        let mut left = match wanted.take() {
             None => values,
             Some(known) if known.len().saturating_mul(values.len()) > PAIRS_MAX => {
                 self.is_too_long = true;
-                known
+                Vec::new()
             }
             Some(known) => {
-                known.iter().flat_map(|one| values.iter().filter_map(|other| both(one, other))).collect()
+                let pairs = known.iter().flat_map(|one| values.iter().filter_map(|other| both(one, other)));
+                pairs.take(ROWS_OF_RULE_MAX + 1).collect()
             }
         };
-        self.is_never |= left.is_empty();
+        if left.len() > ROWS_OF_RULE_MAX {
+            self.is_too_long = true;
+            left = Vec::new();
+        }
+        self.is_never |= left.is_empty() && !self.is_too_long;
         *place(self) = Some(left);
     }
 
@@ -391,7 +430,8 @@ impl Rule {
         Ok(())
     }
 
-    /// Only packets that arrive at an interface with one of these names, or at another of those that there are.
+    /// Only packets that arrive at an interface with one of these names, or at another of those that there are; at the
+    /// end of a name a character may stand for any rest.
     ///
     /// # Errors
     /// Nobody has said which there are, and the rule is for others, or for all whose names begin in some way.
@@ -400,9 +440,9 @@ impl Rule {
         option: &Token<'_>,
         names: &[Token<'_>],
         negated: bool,
-        hook: &Hook,
+        (hook, any): (&Hook, char),
     ) -> Result<(), Fault> {
-        let pattern = names.iter().find(|name| is_pattern(name.text));
+        let pattern = names.iter().find(|name| name.text.ends_with(any));
         if hook.in_ports.is_empty() {
             if let Some(pattern) = pattern {
                 return Err(pattern.fault("which ports have such names is not known: say all with --in-port"));
@@ -414,7 +454,7 @@ impl Rule {
         let ports = match pattern.is_some() || negated {
             true => {
                 let is_meant =
-                    |port: &&String| names.iter().any(|name| is_name_of(name.text, port)) != negated;
+                    |port: &&String| names.iter().any(|name| is_name_of(name.text, port, any)) != negated;
                 hook.in_ports.iter().filter(is_meant).cloned().collect()
             }
             false => names.iter().map(|name| name.text.to_owned()).collect(),
@@ -432,12 +472,12 @@ impl Rule {
         option: &Token<'_>,
         names: &[Token<'_>],
         negated: bool,
-        hook: &Hook,
+        (hook, any): (&Hook, char),
     ) -> Result<(), Fault> {
         let Some(out_port) = &hook.out_port else {
             return Err(option.fault("by which port a packet leaves is not known: say it with --out-port"));
         };
-        self.is_never |= names.iter().any(|name| is_name_of(name.text, out_port)) == negated;
+        self.is_never |= names.iter().any(|name| is_name_of(name.text, out_port, any)) == negated;
         Ok(())
     }
 
@@ -450,8 +490,7 @@ impl Rule {
             return Ok(());
         }
         if self.is_too_long {
-            let reason = "too many values are asked for of a packet twice, in a rule and in what jumps to it";
-            return Err(reason.to_owned());
+            return Err(TOO_LONG.to_owned());
         }
         let note = self.comment.as_ref().filter(|comment| !comment.is_empty()).cloned();
         let note = cut_text(note.unwrap_or_else(|| format!("line {line}")));
@@ -520,14 +559,9 @@ fn state(name: &str, at: &Token<'_>) -> Result<u8, Fault> {
     known.map(|(nth, _)| nth).ok_or_else(|| at.fault(format!("`{name}` is no state")))
 }
 
-/// Whether a name of an interface is one for all that begin as it does.
-fn is_pattern(name: &str) -> bool {
-    name.ends_with(['*', '+'])
-}
-
-/// Whether an interface has this name, or one that begins like that.
-fn is_name_of(name: &str, interface: &str) -> bool {
-    name == interface || name.strip_suffix(['*', '+']).is_some_and(|begin| interface.starts_with(begin))
+/// Whether an interface has this name, or one that begins like that, if it ends in what stands for any rest.
+fn is_name_of(name: &str, interface: &str, any: char) -> bool {
+    name == interface || name.strip_suffix(any).is_some_and(|begin| interface.starts_with(begin))
 }
 
 /// What two values that have to be the same are.
@@ -734,6 +768,10 @@ const ICMP_TYPES: &[(&str, u8)] = &[
     ("parameter-problem", 12),
     ("timestamp-request", 13),
     ("timestamp-reply", 14),
+    ("info-request", 15),
+    ("info-reply", 16),
+    ("address-mask-request", 17),
+    ("address-mask-reply", 18),
 ];
 
 const ICMPV6_TYPES: &[(&str, u8)] = &[
@@ -744,6 +782,9 @@ const ICMPV6_TYPES: &[(&str, u8)] = &[
     ("echo-request", 128),
     ("echo-reply", 129),
     ("mld-listener-query", 130),
+    ("mld-listener-report", 131),
+    ("mld-listener-done", 132),
+    ("mld-listener-reduction", 132),
     ("nd-router-solicit", 133),
     ("router-solicitation", 133),
     ("nd-router-advert", 134),
@@ -752,4 +793,9 @@ const ICMPV6_TYPES: &[(&str, u8)] = &[
     ("neighbour-solicitation", 135),
     ("nd-neighbor-advert", 136),
     ("neighbour-advertisement", 136),
+    ("nd-redirect", 137),
+    ("router-renumbering", 138),
+    ("ind-neighbor-solicit", 141),
+    ("ind-neighbor-advert", 142),
+    ("mld2-listener-report", 143),
 ];

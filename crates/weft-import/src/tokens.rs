@@ -79,16 +79,17 @@ pub(crate) fn tokens(text: &str, marks: bool) -> Vec<Token<'_>> {
 fn of_line<'a>(line: &'a str, number: u32, marks: bool, tokens: &mut Vec<Token<'a>>) -> bool {
     let is_mark = |c: char| marks && matches!(c, '{' | '}' | ',' | ';' | '=');
     let mut rest = line;
-    let mut column = 1;
+    let (mut column, mut is_blank) = (1, true);
     while let Some(first) = rest.chars().next() {
         if first.is_whitespace() {
             rest = &rest[first.len_utf8()..];
             column += 1;
             continue;
         }
-        if first == '#' && (marks || line.trim_start() == rest) {
+        if first == '#' && (marks || is_blank) {
             return false;
         }
+        is_blank = false;
         if marks && rest == "\\" {
             return true;
         }

@@ -279,3 +279,106 @@ fn chains_that_multiply_are_refused() {
         around.faults
     );
 }
+
+fn of_iptables(rules: &str) -> List {
+    import(
+        &format!("*filter\n:FORWARD ACCEPT [0:0]\n:block - [0:0]\n{rules}\nCOMMIT\n"),
+        None,
+        &Hook::default(),
+    )
+}
+
+fn told(list: &List) -> String {
+    list.faults.iter().map(|fault| fault.reason.clone()).collect::<Vec<_>>().join("\n")
+}
+
+/// A rule whose comment looks like a target lost the chain that it jumps to, and with it what that drops.
+#[test]
+fn words_of_comments_are_no_targets() {
+    let list = of_iptables(
+        "-A FORWARD -m comment --comment -j -j block\n-A block -s 10.0.0.0/8 -j DROP\n-A other -j NOWHERE",
+    );
+    assert_eq!(short(&list), ["'10.0.0.0/8', 0, 0, 'line 5'", "'0.0.0.0/0', 0, 1, 'policy'"]);
+    for (rule, reason) in [
+        (
+            "-A FORWARD -p tcp -m multiport --ports 22 -m multiport --ports 80 -j ACCEPT",
+            "`--ports` is asked for twice",
+        ),
+        ("-A FORWARD ! -j ACCEPT", "`!` is not read of `-j`"),
+        ("-A FORWARD -j ACCEPT -j LOG", "a rule has one target"),
+    ] {
+        assert!(told(&of_iptables(rule)).contains(reason), "{rule}");
+    }
+}
+
+/// Chains that are left for the same packets doubled the list, each of them.
+#[test]
+fn what_was_decided_is_not_decided_again() {
+    let chain = |n: u32| format!("chain a{n} {{\nip saddr 10.0.0.1 return\ntcp dport {n} drop\n}}\n");
+    let others: String = (1..=40).map(chain).collect();
+    let jumps: String = (1..=40).map(|n| format!("jump a{n}\n")).collect();
+    let list = of_nft(&jumps, &others);
+    assert_eq!(list.faults, [], "it is one deep");
+    assert!((40..2_000).contains(&list.rows.len()), "{}", list.rows.len());
+}
+
+/// What is read of ports of any protocol is not known of all of them, wherever it stands.
+#[test]
+fn ports_of_any_protocol_are_those_of_some() {
+    assert!(told(&of_nft("meta l4proto . th dport { 33 . 53 } drop", "")).contains("ports of protocol 33"));
+    let list = of_nft("ip saddr . th dport { 10.0.0.1 . 53 } accept", "");
+    assert_eq!(short(&list).len(), 3, "TCP, UDP and SCTP");
+    assert_eq!(list.warnings.len(), 1);
+}
+
+/// A list of one table is not refused for what is in another, and says which packets it is for.
+#[test]
+fn other_tables_are_left_alone() {
+    let text = "table ip nat {\nmap m { type inet_service : ipv4_addr; elements = { 80 : 10.0.0.1 }\n}\n}\n\
+                table inet other {\nmap m { type inet_service : verdict; elements = { 22 : jump x }\n}\n\
+                chain x {\ndrop\n}\n}\n\
+                table ip f {\nchain c {\ntype filter hook forward priority 0; policy drop;\n\
+                tcp dport 22 accept\n}\n}\n";
+    let list = import(text, None, &Hook::default());
+    assert_eq!(short(&list), ["'0.0.0.0/0', 6, 22, 22, 0, 1, 'line 15'"]);
+    assert!(list.warnings[0].reason.contains("IPv6 match no row"), "{:?}", list.warnings);
+}
+
+/// A name that stands for others in one program is a name in the other.
+#[test]
+fn patterns_are_those_of_the_program() {
+    let hook = Hook { in_ports: ["eth0", "eth+", "eth*"].map(String::from).to_vec(), ..Hook::default() };
+    let ports = |text: &str| -> Vec<String> {
+        import(text, None, &hook).rows.iter().filter_map(|row| row.at.clone()).collect()
+    };
+    let iptables = |name: &str| {
+        ports(&format!("*filter\n:FORWARD DROP [0:0]\n-A FORWARD -i {name} -s 10.0.0.1 -j ACCEPT\nCOMMIT\n"))
+    };
+    let nft = |name: &str| {
+        let head = "type filter hook forward priority 0; policy drop;";
+        ports(&format!("table inet f {{\nchain c {{\n{head}\niifname \"{name}\" accept\n}}\n}}\n"))
+    };
+    assert_eq!((iptables("eth*"), iptables("eth+").len()), (vec!["eth*".to_owned()], 3));
+    assert_eq!((nft("eth+"), nft("eth*").len()), (vec!["eth+".to_owned()], 3));
+}
+
+/// Rows that lead nowhere, or that nobody meant, were made of what nothing prints.
+#[test]
+fn what_no_program_prints_is_refused() {
+    for (rule, reason) in [
+        ("tcp dport > 22-30 accept", "one port is to follow"),
+        ("tcp dport vmap < 1024", "maps are read behind `vmap`"),
+        ("ip saddr 10.0.0.1 continue drop", "nothing is read behind `continue`"),
+        ("ct state vmap { invalid : drop } accept", "nothing is read behind `vmap`"),
+        ("tcp dport vmap { 22, 23 : drop }", "`22` stands there without what becomes"),
+    ] {
+        assert!(told(&of_nft(rule, "")).contains(reason), "{rule}: {}", told(&of_nft(rule, "")));
+    }
+    assert_eq!(short(&of_nft("icmpv6 type { mld-listener-report, nd-redirect } accept", "")).len(), 2);
+    let set = (0..2_000).map(|n| format!("10.{}.{}.0/24", n / 250, n % 250)).collect::<Vec<_>>().join(", ");
+    let twice = of_nft(
+        "ip saddr 10.0.0.0/8 ip saddr @s ip saddr @s ip saddr @s accept",
+        &format!("set s {{ type ipv4_addr; elements = {{ {set} }}\n}}"),
+    );
+    assert!(told(&twice).contains("too many values are left"), "{}", told(&twice));
+}
