@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Chains that call each other, as deep as nftables has it.
 const DEPTH_MAX: usize = 16;
-/// Chains that are left in their middle, one behind the other, for the same packets.
-const RETURNS_MAX: usize = 200;
+/// Chains that are left in their middle, one behind the other, by ever fewer packets.
+const RETURNS_MAX: usize = 50;
 /// Packets whose end stands in front of what comes, that are remembered.
 const DECIDED_MAX: usize = 64;
 /// Values that are compared where rules are combined with what calls their chain, at most: some for each row that there
@@ -113,6 +113,8 @@ impl<'c> Flat<'c, '_> {
                 continue;
             }
             let rest = &statements[nth + 1..];
+            // Then nobody is left for the rest of the chain.
+            let is_for_all = under.is_within(&statement.rule);
             match &statement.does {
                 Decision::Of(verdict) => self.rows(&rule, *verdict, statement.line),
                 Decision::Jump(name) => {
@@ -120,8 +122,12 @@ impl<'c> Flat<'c, '_> {
                 }
                 Decision::Goto(name) => {
                     self.through(self.chain(name), &rule, back, depth + 1);
+                    if is_for_all {
+                        return;
+                    }
                     self.end(rest, &rule, back, statement.line);
                 }
+                Decision::Return if is_for_all => return,
                 Decision::Return => self.end(rest, &rule, back, statement.line),
             }
         }
@@ -135,7 +141,7 @@ impl<'c> Flat<'c, '_> {
         }
         if self.returns == RETURNS_MAX {
             let reason =
-                format!("more than {RETURNS_MAX} chains are left in their middle for the same packets");
+                format!("more than {RETURNS_MAX} chains are left in their middle by the same packets");
             return self.give_up(line, reason);
         }
         self.returns += 1;

@@ -315,11 +315,21 @@ fn words_of_comments_are_no_targets() {
 #[test]
 fn what_was_decided_is_not_decided_again() {
     let chain = |n: u32| format!("chain a{n} {{\nip saddr 10.0.0.1 return\ntcp dport {n} drop\n}}\n");
-    let others: String = (1..=40).map(chain).collect();
-    let jumps: String = (1..=40).map(|n| format!("jump a{n}\n")).collect();
+    let others: String = (1..=400).map(chain).collect();
+    let jumps: String = (1..=400).map(|n| format!("jump a{n}\n")).collect();
     let list = of_nft(&jumps, &others);
     assert_eq!(list.faults, [], "it is one deep");
-    assert!((40..2_000).contains(&list.rows.len()), "{}", list.rows.len());
+    assert_eq!(list.rows.len(), 401);
+    // As deep as it may be, with a way back from each.
+    let chain = |n: u32| {
+        let lines: String =
+            (0..20).map(|m| format!("ip saddr 10.{n}.{m}.0/24 return\ntcp dport {m} drop\n")).collect();
+        format!("chain a{n} {{\n{lines}jump a{}\n}}\n", n + 1)
+    };
+    let others: String = (1..=15).map(chain).chain(["chain a16 {\ndrop\n}\n".to_owned()]).collect();
+    let list = of_nft("jump a1\njump a1", &others);
+    assert_eq!(list.faults, [], "they are left by other packets each");
+    assert!((300..100_000).contains(&list.rows.len()), "{}", list.rows.len());
 }
 
 /// What is read of ports of any protocol is not known of all of them, wherever it stands.
