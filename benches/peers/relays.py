@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Relays between two network namespaces in a flood: DPDK's testpmd and Weft with four elements, in turn in one run.
+
+usage: relays.py [--rounds 5] [--seconds 1] [--json]
+
+A packet socket sends UDP packets of 64 B in bursts as fast as it can; between it and where they are counted is a veth pair
+alone, the kernel's bridge, testpmd (`io`: it looks at nothing) over its drivers for AF_PACKET and AF_XDP, or a node with a
+chain of four network functions over packet sockets and XDP. What is told is how many arrive, and the time of all CPUs, soft
+interrupts included, for each. A round has all of them, one behind the other; medians of rounds. Needs root, ip and
+dpdk-testpmd, which `setup-packets.sh` installs; `WEFT` names another binary than target/release/weft.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+import between
+import peers
+
+SETTLE_S = 2
+# What arrives later was on its way.
+REST_S = 0.05
+HZ = os.sysconf("SC_CLK_TCK")
+CHAIN = "count -> check -> count AS c3 -> check AS c4"
+SIMPLE = os.path.join(peers.ROOT, "crates/weft/src/bench/packets/simple.weft")
+
+
+class Way(between.World):
+    """What is between the two ends."""
+
+    def __init__(self, set_up):
+        super().__init__(is_wire=set_up is None)
+        self.set_up = set_up
+        # No hop has an address.
+        self.to = between.STATION
+
+    def __enter__(self):
+        super().__enter__()
+        if self.set_up:
+            try:
+                self.set_up(self)
+            except BaseException:
+                self.close()
+                raise
+        return self
+
+    def bridge(self):
+        self.middle("ip", "link", "add", "br0", "type", "bridge")
+        for device in ("m0", "m1"):
+            self.middle("ip", "link", "set", device, "master", "br0")
+        self.middle("ip", "link", "set", "br0", "up")
+
+    def testpmd(self, driver):
+        devices = [f"--vdev=net_{driver}{n},iface=m{n}" for n in range(2)]
+        before = ["--no-pci", "--no-huge", "-m", "512", "--no-telemetry", f"--file-prefix={self.names[2]}"]
+        argv = ["dpdk-testpmd", "-l", "0,1", "--main-lcore", "0", *before, *devices, "--"]
+        argv += ["--forward-mode=io", "--auto-start", "--nb-cores=1", "--total-num-mbufs=16384", "--stats-period=60"]
+        self.start(argv)
+
+    def weft_chain(self, driver):
+        path = f"/tmp/{self.names[2]}.weft"
+        with open(SIMPLE) as simple, open(path, "w") as file:
+            file.write(
+                f"IMPORT '{os.path.join(peers.ROOT, 'library/protocols/all.weft')}';\n{simple.read()}"
+                f"CREATE PORT left ON {driver} 'm0';\nCREATE PORT right ON {driver} 'm1';\n"
+                f"CREATE CHAIN there ON PORT left -> right AS {CHAIN}; END;\n"
+                f"CREATE CHAIN back ON PORT right -> left AS {CHAIN.replace('c3', 'c5').replace('c4', 'c6')}; END;\n"
+            )
+        self.middle("ip", "link", "set", "lo", "up")
+        self.start([peers.WEFT, "run", path, "--workers", "1", "--table", "never"])
+        os.remove(path)
+
+    def start(self, argv):
+        argv = ["ip", "netns", "exec", self.names[2], *argv]
+        kind = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        self.node = subprocess.Popen(argv, **kind)
+        time.sleep(SETTLE_S)
+        if self.node.poll() is not None:
+            raise RuntimeError(f"{argv[4]}: {self.node.stdout.read().decode(errors='replace').strip()[-500:]}")
+
+    def flood(self, sender, seconds):
+        """Packets a second that arrive, and CPU microseconds for each."""
+        sender.send_all(0.2)
+        came, cpu, began = self.arrived(), busy_s(), time.monotonic()
+        sender.send_all(seconds)
+        time.sleep(REST_S)
+        came, cpu, took = self.arrived() - came, busy_s() - cpu, time.monotonic() - began
+        return came / took, cpu / max(came, 1) * 1e6
+
+
+class Flooder(between.Sender):
+    """Sends bursts one behind the other."""
+
+    def send_all(self, seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            messages, _ = self.bursts[self.next]
+            self.next = (self.next + 1) % len(self.bursts)
+            # What finds no room is lost, as in any flood.
+            between.LIBC.sendmmsg(self.socket.fileno(), messages, between.BURST, 0)
+
+
+def busy_s():
+    """What all CPUs have worked, soft interrupts included."""
+    with open("/proc/stat") as file:
+        user, nice, system, _, _, irq, softirq = (int(n) for n in file.readline().split()[1:8])
+    return (user + nice + system + irq + softirq) / HZ
+
+
+WAYS = {
+    "a wire": None,
+    "kernel, a bridge": Way.bridge,
+    "testpmd over AF_PACKET": lambda way: way.testpmd("af_packet"),
+    "testpmd over AF_XDP": lambda way: way.testpmd("af_xdp"),
+    "Weft over packet sockets, 4 elements": lambda way: way.weft_chain("packet"),
+    "Weft over XDP, 4 elements": lambda way: way.weft_chain("xdp"),
+}
+
+
+def measure(name, args):
+    with Way(WAYS[name]) as way:
+        to = bytes.fromhex(way.to.replace(":", ""))
+        with Flooder(way.names[0], "a0", between.frames(to), args.core) as sender:
+            return way.flood(sender, args.seconds)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5, help="how often each is measured")
+    parser.add_argument("--seconds", type=float, default=1, help="how long a flood lasts")
+    parser.add_argument("--core", type=int, default=1, help="the core of the sender")
+    parser.add_argument("--json", action="store_true", help="as data")
+    args = parser.parse_args()
+    if os.geteuid():
+        return "relays.py: it needs root"
+    names = [name for name in WAYS if "testpmd" not in name or shutil.which("dpdk-testpmd")]
+    found, refused = {name: [] for name in names}, {}
+    for _ in range(args.rounds):
+        for name in names:
+            if name in refused:
+                continue
+            try:
+                found[name].append(measure(name, args))
+            except RuntimeError as why:
+                refused[name] = str(why)
+    rows = {
+        name: {"mpps": statistics.median(r for r, _ in all) / 1e6, "cpu_us": statistics.median(c for _, c in all), "rounds": len(all)}
+        for name, all in found.items()
+        if all
+    }
+    if args.json:
+        print(json.dumps({"rows": rows, "refused": refused, "load": os.getloadavg()[0]}))
+    else:
+        print(f"{'way':<38} {'Mpackets/s':>10} {'all CPU, us/packet':>19}")
+        for name, row in rows.items():
+            print(f"{name:<38} {row['mpps']:>10.2f} {row['cpu_us']:>19.2f}")
+        print(f"medians of {args.rounds} rounds of {args.seconds} s in turn; load {os.getloadavg()[0]:.1f}")
+        for name, why in refused.items():
+            print(f"{name}: {why}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
