@@ -31,6 +31,8 @@ BEHIND_S_MAX = 2e-3
 LOST_MAX = 0.02
 # Stretches of a round, of which the median counts: others use the machine as well.
 STRETCH_S = 0.1
+# Until a program has begun its work.
+START_S = 2
 # Until what is on its way has arrived.
 REST_S = 0.02
 CLONE_NEWNET = 0x40000000
@@ -156,17 +158,29 @@ class World:
 
     def weft(self, binary, driver, element):
         """A node with one worker and a port on each side."""
-        folder = f"/tmp/{self.names[2]}.weft"
+        self.run_weft(binary, driver, getattr(self, f"weft_{element}")())
+
+    def run_weft(self, binary, driver, text):
+        """The same with this program, but for its ports."""
+        path = f"/tmp/{self.names[2]}.weft"
         ports = f"CREATE PORT left ON {driver} 'm0';\nCREATE PORT right ON {driver} 'm1';\n"
-        with open(folder, "w") as file:
-            file.write(ports + getattr(self, f"weft_{element}")())
-        argv = ["ip", "netns", "exec", self.names[2], binary, "run", folder, "--workers", "1", "--table", "never"]
+        with open(path, "w") as file:
+            file.write(ports + text)
         self.middle("ip", "link", "set", "lo", "up")
-        self.node = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        time.sleep(2)
-        os.remove(folder)
+        try:
+            self.start(binary, "run", path, "--workers", "1", "--table", "never")
+        finally:
+            os.remove(path)
+
+    def start(self, *argv):
+        """A program in the middle, which has begun its work."""
+        begun = ["ip", "netns", "exec", self.names[2], *argv]
+        kind = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        self.node = subprocess.Popen(begun, **kind)
+        time.sleep(START_S)
         if self.node.poll() is not None:
-            raise RuntimeError(f"weft: {self.node.stdout.read().decode(errors='replace').strip()[-500:]}")
+            told = self.node.stdout.read().decode(errors="replace").strip()[-500:]
+            raise RuntimeError(f"{os.path.basename(argv[0])}: {told}")
 
     def weft_router(self, before=""):
         rows = (

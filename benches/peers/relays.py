@@ -15,14 +15,12 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import time
 
 import between
 import peers
 
-SETTLE_S = 2
 # What arrives later was on its way.
 REST_S = 0.05
 HZ = os.sysconf("SC_CLK_TCK")
@@ -58,30 +56,15 @@ class Way(between.World):
     def testpmd(self, driver):
         devices = [f"--vdev=net_{driver}{n},iface=m{n}" for n in range(2)]
         before = ["--no-pci", "--no-huge", "-m", "512", "--no-telemetry", f"--file-prefix={self.names[2]}"]
-        argv = ["dpdk-testpmd", "-l", "0,1", "--main-lcore", "0", *before, *devices, "--"]
-        argv += ["--forward-mode=io", "--auto-start", "--nb-cores=1", "--total-num-mbufs=16384", "--stats-period=60"]
-        self.start(argv)
+        behind = ["--forward-mode=io", "--auto-start", "--nb-cores=1", "--total-num-mbufs=16384", "--stats-period=60"]
+        self.start("dpdk-testpmd", "-l", "0,1", "--main-lcore", "0", *before, *devices, "--", *behind)
 
     def weft_chain(self, driver):
-        path = f"/tmp/{self.names[2]}.weft"
-        with open(SIMPLE) as simple, open(path, "w") as file:
-            file.write(
-                f"IMPORT '{os.path.join(peers.ROOT, 'library/protocols/all.weft')}';\n{simple.read()}"
-                f"CREATE PORT left ON {driver} 'm0';\nCREATE PORT right ON {driver} 'm1';\n"
-                f"CREATE CHAIN there ON PORT left -> right AS {CHAIN}; END;\n"
-                f"CREATE CHAIN back ON PORT right -> left AS {CHAIN.replace('c3', 'c5').replace('c4', 'c6')}; END;\n"
-            )
-        self.middle("ip", "link", "set", "lo", "up")
-        self.start([peers.WEFT, "run", path, "--workers", "1", "--table", "never"])
-        os.remove(path)
-
-    def start(self, argv):
-        argv = ["ip", "netns", "exec", self.names[2], *argv]
-        kind = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        self.node = subprocess.Popen(argv, **kind)
-        time.sleep(SETTLE_S)
-        if self.node.poll() is not None:
-            raise RuntimeError(f"{argv[4]}: {self.node.stdout.read().decode(errors='replace').strip()[-500:]}")
+        with open(SIMPLE) as simple:
+            text = f"IMPORT '{os.path.join(peers.ROOT, 'library/protocols/all.weft')}';\n{simple.read()}"
+        text += f"CREATE CHAIN there ON PORT left -> right AS {CHAIN}; END;\n"
+        text += f"CREATE CHAIN back ON PORT right -> left AS {CHAIN.replace('c3', 'c5').replace('c4', 'c6')}; END;\n"
+        self.run_weft(peers.WEFT, driver, text)
 
     def flood(self, sender, seconds):
         """Packets a second that arrive, and CPU microseconds for each."""

@@ -652,25 +652,26 @@ impl<'a> Reader<'a> {
 
     /// What a verdict says; None if it is none. The name of a chain is behind.
     fn decision(&mut self, text: &str) -> Read<Option<Decision>> {
-        let chain = |name: &str| name.to_owned();
         Ok(Some(match text {
             "accept" => Decision::Of(Verdict::Accept),
             "drop" => Decision::Of(Verdict::Drop),
             "return" => Decision::Return,
-            "jump" => Decision::Jump(chain(self.chain_name()?)),
-            "goto" => Decision::Goto(chain(self.chain_name()?)),
+            "jump" => Decision::Jump(self.chain_name()?),
+            "goto" => Decision::Goto(self.chain_name()?),
             _ => return Ok(None),
         }))
     }
 
     /// The name of a chain that there is.
-    fn chain_name(&mut self) -> Read<&'a str> {
+    fn chain_name(&mut self) -> Read<String> {
         let at = self.value()?;
-        let Some(table) = self.table.filter(|_| !self.is_first) else { return Ok(at.text) };
-        match self.known.calls.get(&table).is_some_and(|chains| chains.contains_key(at.text)) {
-            true => Ok(at.text),
-            false => Err(at.fault(format!("there is no chain `{}` in table `{}`", at.text, table.name))),
+        // All are known when the text was looked through once.
+        if let Some(table) = self.table.filter(|_| !self.is_first)
+            && !self.known.calls.get(&table).is_some_and(|chains| chains.contains_key(at.text))
+        {
+            return Err(at.fault(format!("there is no chain `{}` in table `{}`", at.text, table.name)));
         }
+        Ok(at.text.to_owned())
     }
 
     /// `key value`, `key . key { value . value }`, or `key vmap { value : verdict }`.

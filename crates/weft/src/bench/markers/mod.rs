@@ -61,6 +61,14 @@ struct Quantisation {
     gaps: u32,
 }
 
+impl Quantisation {
+    /// Counters of lengths, and of gaps.
+    fn counters(self, with_gaps: bool) -> (usize, usize) {
+        let of = |values: usize, dropped: u32| ((values - 1) >> dropped) + 1;
+        (of(LENGTHS, self.lengths), if with_gaps { of(GAPS, self.gaps) } else { 0 })
+    }
+}
+
 /// Measures all detectors.
 pub(super) fn run(quick: bool) -> Report {
     let (n, n_trees) = if quick { (150, 15) } else { (800, 40) };
@@ -164,16 +172,16 @@ fn advice(measured: &Measured, by_guess: f64) -> String {
     let all = CAPTURE_SIZES.iter().zip(&measured.markers);
     let does = all.map(|(size, (shares, chosen))| (size.1, measured.lost(shares), chosen));
     let found = does.into_iter().find(|(_, lost, _)| *lost <= LOSES_MAX);
-    let Some((size, lost, Quantisation { lengths, gaps })) = found else {
+    let Some((size, lost, chosen)) = found else {
         return format!("no marker of these sizes loses {LOSES_MAX} points or less");
     };
-    let (length_step, gap_step) = (1 << lengths, GAP_STEP as u32 * (1 << gaps));
-    let gaps_at = length_counters(*lengths);
+    let (length_step, gap_step) = (1 << chosen.lengths, GAP_STEP as u32 * (1 << chosen.gaps));
+    let (gaps_at, of_gaps) = chosen.counters(true);
     let lost = lost.max(0.0);
     format!(
         "{size} are enough: {lost:.1} points lost, by flow_marker (length_step = {length_step}, gap_step = {gap_step}, \
          gaps_at = {gaps_at}), of the {} counters that it keeps those that tell most",
-        gaps_at + gap_counters(*gaps)
+        gaps_at + of_gaps
     )
 }
 
@@ -284,26 +292,16 @@ fn in_part(flow: u32, number: u64, parts: usize) -> usize {
 fn quantisations(detector: &Detector) -> Vec<Quantisation> {
     let gaps = if detector.with_gaps { vec![0, 3, 5] } else { vec![0] };
     let of_lengths = move |lengths| gaps.clone().into_iter().map(move |gaps| Quantisation { lengths, gaps });
-    let counters = |level: &Quantisation| {
-        length_counters(level.lengths) + if detector.with_gaps { gap_counters(level.gaps) } else { 0 }
+    let has_room = |level: &Quantisation| {
+        let (lengths, gaps) = level.counters(detector.with_gaps);
+        lengths + gaps <= detector.counters_max
     };
-    (0..8).flat_map(of_lengths).filter(|level| counters(level) <= detector.counters_max).collect()
-}
-
-/// Counters of lengths, where so many of their bits are dropped.
-fn length_counters(dropped: u32) -> usize {
-    ((LENGTHS - 1) >> dropped) + 1
-}
-
-/// The same of gaps.
-fn gap_counters(dropped: u32) -> usize {
-    ((GAPS - 1) >> dropped) + 1
+    (0..8).flat_map(of_lengths).filter(has_room).collect()
 }
 
 /// The counters of each flow, as an element with them would have counted.
 fn samples(detector: &Detector, level: Quantisation) -> Samples {
-    let n_lengths = length_counters(level.lengths);
-    let n_gaps = if detector.with_gaps { gap_counters(level.gaps) } else { 0 };
+    let (n_lengths, n_gaps) = level.counters(detector.with_gaps);
     let mut columns = vec![vec![0_u16; detector.flows.len()]; n_lengths + n_gaps];
     for (at, flow) in detector.flows.iter().enumerate() {
         let mut count = |column: usize| columns[column][at] = columns[column][at].saturating_add(1);
