@@ -5,8 +5,10 @@ usage: relays.py [--rounds 5] [--seconds 1] [--json]
 
 A packet socket sends UDP packets of 64 B in bursts as fast as it can; between it and where they are counted is a veth pair
 alone, the kernel's bridge, testpmd (`io`: it looks at nothing) over its drivers for AF_PACKET and AF_XDP, or a node with a
-chain of four network functions over packet sockets and XDP. What is told is how many arrive, and the time of all CPUs, soft
-interrupts included, for each. A round has all of them, one behind the other; medians of rounds. Needs root, ip and
+chain of four network functions over packet sockets and XDP. What is told is how many arrive, and for each the time of all
+CPUs, soft interrupts included, and that of the relay's threads and the kernel's for soft interrupts. The first is counted by
+the kernel's ticks, which overlook what begins and ends between two; the second by its scheduler. A round has all of them,
+one behind the other; medians of rounds. Needs root, ip and
 dpdk-testpmd, which `setup-packets.sh` installs; `WEFT` names another binary than target/release/weft.
 """
 
@@ -23,6 +25,7 @@ import peers
 
 # What arrives later was on its way.
 REST_S = 0.05
+FIGURES = ["pps", "cpu_us", "relay_us"]
 HZ = os.sysconf("SC_CLK_TCK")
 CHAIN = "count -> check -> count AS c3 -> check AS c4"
 SIMPLE = os.path.join(peers.ROOT, "crates/weft/src/bench/packets/simple.weft")
@@ -67,13 +70,14 @@ class Way(between.World):
         self.run_weft(peers.WEFT, driver, text)
 
     def flood(self, sender, seconds):
-        """Packets a second that arrive, and CPU microseconds for each."""
+        """Packets a second that arrive, and for each CPU microseconds of all, and of the relay."""
         sender.send_all(0.2)
-        came, cpu, began = self.arrived(), busy_s(), time.monotonic()
+        came, cpu, own, began = self.arrived(), busy_s(), self.cpu_ns(), time.monotonic()
         sender.send_all(seconds)
         time.sleep(REST_S)
-        came, cpu, took = self.arrived() - came, busy_s() - cpu, time.monotonic() - began
-        return came / took, cpu / max(came, 1) * 1e6
+        came, cpu, own = self.arrived() - came, busy_s() - cpu, self.cpu_ns() - own
+        took, came = time.monotonic() - began, max(came, 1)
+        return came / took, cpu / came * 1e6, own / came / 1e3
 
 
 class Flooder(between.Sender):
@@ -132,16 +136,16 @@ def main():
             except RuntimeError as why:
                 refused[name] = str(why)
     rows = {
-        name: {"mpps": statistics.median(r for r, _ in all) / 1e6, "cpu_us": statistics.median(c for _, c in all), "rounds": len(all)}
+        name: {**dict(zip(FIGURES, map(statistics.median, zip(*all)))), "rounds": len(all)}
         for name, all in found.items()
         if all
     }
     if args.json:
         print(json.dumps({"rows": rows, "refused": refused, "load": os.getloadavg()[0]}))
     else:
-        print(f"{'way':<38} {'Mpackets/s':>10} {'all CPU, us/packet':>19}")
+        print(f"{'way':<38} {'Mpackets/s':>10} {'all CPU, us/packet':>19} {'relay, us/packet':>17}")
         for name, row in rows.items():
-            print(f"{name:<38} {row['mpps']:>10.2f} {row['cpu_us']:>19.2f}")
+            print(f"{name:<38} {row['pps'] / 1e6:>10.2f} {row['cpu_us']:>19.2f} {row['relay_us']:>17.2f}")
         print(f"medians of {args.rounds} rounds of {args.seconds} s in turn; load {os.getloadavg()[0]:.1f}")
         for name, why in refused.items():
             print(f"{name}: {why}")

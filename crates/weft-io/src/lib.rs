@@ -21,6 +21,6 @@ mod worker;
 pub mod writer;
 
 pub use node::{Node, NodeConfig, NodeError, Ports};
-pub use spin::BUSY_POLL_MAX;
+pub use spin::{BUSY_POLL_MAX, COALESCE};
 pub use worker::Errand;
 pub use writer::{RowSender, TableRow, Writer, timestamp, write_row};

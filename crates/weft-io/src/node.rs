@@ -36,6 +36,9 @@ pub struct NodeConfig {
     pub workers: usize,
     /// How long a worker may look for events before it sleeps ([`crate::BUSY_POLL_MAX`]; 0: it sleeps at once).
     pub busy_poll: Interval,
+    /// How long a worker of frames rests behind several that came together, so that the next come together as well
+    /// ([`crate::COALESCE`]; 0: it goes on looking).
+    pub coalesce: Interval,
     /// The engines' set-up; worker numbers and the clock are filled in.
     pub engine: Config,
     /// Who takes rows that chains send to tables; without, they are lost, and counted.
@@ -149,7 +152,7 @@ impl Node {
             let Ports { plan, open, first } = ports;
             let seed = config.engine.seed;
             let engine = PacketConfig { worker: first, first, seed, clock: Some(clock::nanos) };
-            Handle::start(engine, spin, &plan, open, senders.split_off(config.workers))
+            Handle::start(engine, spin, config.coalesce, &plan, open, senders.split_off(config.workers))
         });
         let packets = packets.transpose()?;
         let mut polls = Vec::new();

@@ -10,6 +10,8 @@ use weft_core::Interval;
 /// How long a worker looks at most, and after which gap it does not, unless it is configured otherwise: a little more
 /// than a call takes from one program of a machine to the next when nothing else happens.
 pub const BUSY_POLL_MAX: Interval = Interval::from_micros(150);
+/// How long a worker of frames rests behind several that came together, unless it is configured otherwise.
+pub const COALESCE: Interval = Interval::from_micros(50);
 /// With more calls under way, nobody looks: while a worker sleeps, more comes, and is done at once.
 const CALLS_MAX: usize = 32;
 /// How long the first look takes.

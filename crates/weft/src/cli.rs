@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use weft_io::BUSY_POLL_MAX;
+use weft_io::{BUSY_POLL_MAX, COALESCE};
 
 /// A full-stack, application-defined network.
 #[derive(Parser)]
@@ -234,6 +234,11 @@ pub(crate) struct NodeArgs {
     #[arg(long, default_value_t = BUSY_POLL_US, value_name = "MICROSECONDS")]
     #[arg(value_parser = clap::value_parser!(u16).range(..=10_000))]
     pub(crate) busy_poll: u16,
+    /// How long a worker rests behind eight packets or more that came together, so that the next do so as well; 0 for
+    /// the least latency, and the most CPU
+    #[arg(long, default_value_t = COALESCE_US, value_name = "MICROSECONDS")]
+    #[arg(value_parser = clap::value_parser!(u16).range(..=10_000))]
+    pub(crate) coalesce: u16,
     /// Where the admin endpoint listens
     #[arg(long, default_value = "127.0.0.1:9901", value_name = "ADDRESS")]
     pub(crate) admin: SocketAddr,
@@ -268,6 +273,8 @@ pub(crate) enum When {
 
 /// [`BUSY_POLL_MAX`] in microseconds.
 const BUSY_POLL_US: u16 = (BUSY_POLL_MAX.0 / 1000) as u16;
+/// [`COALESCE`] in microseconds.
+const COALESCE_US: u16 = (COALESCE.0 / 1000) as u16;
 
 /// Where a running node is.
 #[derive(Args)]

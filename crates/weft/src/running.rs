@@ -155,9 +155,10 @@ impl Running {
         let compiled = compiler.compile(network, sources, &[]).map_err(Start::Diagnostics)?;
         let seed = args.seed.unwrap_or_else(|| clock::now().0 as u64);
         let busy_poll = Interval::from_micros(i64::from(args.busy_poll));
+        let coalesce = Interval::from_micros(i64::from(args.coalesce));
         let (tables, learned) = sync_channel(ROWS_WAITING_MAX);
         let engine = Config { seed, ..Config::default() };
-        let config = NodeConfig { workers, busy_poll, engine, tables: Some(tables) };
+        let config = NodeConfig { workers, busy_poll, coalesce, engine, tables: Some(tables) };
         sink_files::try_to_open(&compiled).map_err(Start::Fault)?;
         let (mut devices, mut remarks) = (Devices::new(), Vec::new());
         let open = match &compiled.packets {
@@ -853,6 +854,7 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
         let args = NodeArgs {
             workers: 1,
             busy_poll: 0,
+            coalesce: 0,
             admin: SocketAddr::from(([127, 0, 0, 1], 0)),
             admin_anywhere: false,
             backend: BackendName::Interp,

@@ -1,9 +1,10 @@
 //! Interfaces by packet sockets: AF_PACKET.
 //!
-//! Packets come in by a ring of blocks that the kernel fills (TPACKET_V3) and go out by `sendmmsg`, both with the
-//! virtio-net header, so that partial checksums and packets that are not yet cut into segments pass as they are. The
-//! host's own network sees the packets that come in as well; an interface without addresses has none of it.
-//! Source: Linux `Documentation/networking/packet_mmap.rst`.
+//! Packets come in by a ring of slots that the kernel fills (TPACKET_V2) and go out by `sendmmsg`, both with the
+//! virtio-net header, so that partial checksums and packets that are not yet cut into segments pass as they are. What
+//! is longer than a slot is read from the socket, where it waits behind its slot. The host's own network sees the
+//! packets that come in as well; an interface without addresses has none of it.
+//! Source: Linux `Documentation/networking/packet_mmap.rst`, packet(7) on `PACKET_COPY_THRESH`, and decision 0081.
 
 #![expect(unsafe_code, reason = "the ring is memory that is shared with the kernel")]
 
@@ -18,14 +19,17 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use weft_core::Time;
 use weft_core::frame::{Frame, LARGE_PACKET_MAX, Offload, Pool, SMALL_PACKET_MAX, VIRTIO_HEADER_BYTES};
 
-/// Bytes of a block: room for at least one packet that is not yet cut, and for some thousand small ones.
-const BLOCK_BYTES: usize = 256 << 10;
-/// Blocks of a ring: at a million small packets a second, some 40 ms.
-const BLOCKS: usize = 32;
-/// A block that is not full is handed over after this time.
-const RETIRE_MS: u32 = 1;
-/// The kernel asks for it, but does not use it where packets are of any length.
-const RING_FRAME_BYTES: usize = 2048;
+/// Bytes of a slot: what is ahead of a packet, and a packet of an MTU of 1,500. They are an odd number of lines of the
+/// cache, so that the beginnings of slots are spread over all of its sets.
+const SLOT_BYTES: usize = 27 * 64;
+/// Slots that lie in a row, in pages of the kernel.
+const BLOCK_SLOTS: usize = 37;
+const BLOCK_BYTES: usize = 64 << 10;
+/// At a million packets a second, some 8 ms.
+const BLOCKS: usize = 224;
+const SLOTS: usize = BLOCK_SLOTS * BLOCKS;
+/// Bytes of memory of the kernel for packets that are longer than a slot, of which it takes twice as many.
+const LONG_BYTES: c_int = 16 << 20;
 /// Bytes of a VLAN tag, and where it stands.
 const VLAN_BYTES: usize = 4;
 const VLAN_AT: usize = 12;
@@ -58,15 +62,11 @@ pub struct PacketSocket {
     counters: DeviceCounters,
 }
 
-/// The blocks, and how far we are in them.
+/// The slots, and which of them is next.
 #[derive(Debug)]
 struct Ring {
     mapping: Mapping,
-    block: usize,
-    /// Packets of the block that are left; `None`: the block is the kernel's as far as we know.
-    left: Option<u32>,
-    /// Where the next packet of the block is.
-    at: usize,
+    next: usize,
 }
 
 /// A packet in the ring.
@@ -74,11 +74,20 @@ struct Slot {
     /// Where its bytes begin in the mapping, and how many there are.
     start: usize,
     length: usize,
-    /// It is longer than what is there.
-    is_cut: bool,
+    held: Held,
     is_outgoing: bool,
     header: [u8; VIRTIO_HEADER_BYTES],
     vlan: Option<[u8; VLAN_BYTES]>,
+}
+
+/// Where the bytes of a packet are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    InSlot,
+    /// It is longer than a slot, and can be read from the socket.
+    AtSocket,
+    /// It is longer than a slot, and the socket had no room for it.
+    InPart,
 }
 
 impl PacketSocket {
@@ -95,22 +104,25 @@ impl PacketSocket {
             sys::set_option(&socket, libc::SOL_PACKET, name, &value)
                 .map_err(|error| fail(interface, doing, error))
         };
-        let version = libc::tpacket_versions::TPACKET_V3 as c_int;
-        set(libc::PACKET_VERSION, version, "use a ring of version 3")?;
+        let version = libc::tpacket_versions::TPACKET_V2 as c_int;
+        set(libc::PACKET_VERSION, version, "use a ring of version 2")?;
         // Both have to be said in front of the ring.
         set(libc::PACKET_VNET_HDR, 1, "keep offloads in a virtio-net header")?;
         set(libc::PACKET_IGNORE_OUTGOING, 1, "ignore packets of the host")?;
         if !options.has_queue_discipline {
             set(libc::PACKET_QDISC_BYPASS, 1, "send past the queue discipline")?;
         }
-        let request = libc::tpacket_req3 {
+        set(libc::PACKET_COPY_THRESH, 1, "keep packets that are longer than a slot")?;
+        // More than the system allows by default takes a right of its own.
+        if sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &LONG_BYTES).is_err() {
+            sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &LONG_BYTES)
+                .map_err(|error| fail(interface, "make room for long packets", error))?;
+        }
+        let request = libc::tpacket_req {
             tp_block_size: BLOCK_BYTES as u32,
             tp_block_nr: BLOCKS as u32,
-            tp_frame_size: RING_FRAME_BYTES as u32,
-            tp_frame_nr: (BLOCK_BYTES / RING_FRAME_BYTES * BLOCKS) as u32,
-            tp_retire_blk_tov: RETIRE_MS,
-            tp_sizeof_priv: 0,
-            tp_feature_req_word: 0,
+            tp_frame_size: SLOT_BYTES as u32,
+            tp_frame_nr: SLOTS as u32,
         };
         let ring = "make a ring to receive";
         sys::set_option(&socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)
@@ -140,7 +152,7 @@ impl PacketSocket {
             sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)
                 .map_err(|error| fail(interface, "take packets", error))?;
         }
-        let ring = Ring { mapping, block: 0, left: None, at: 0 };
+        let ring = Ring { mapping, next: 0 };
         let (name, counters) = (interface.to_owned(), DeviceCounters::default());
         let link = link_of(&socket).map_err(|error| fail(interface, "read the kind of link", error))?;
         Ok(Self { name, link, place, ring, socket, was_down: false, counters })
@@ -149,17 +161,21 @@ impl PacketSocket {
     /// A frame with the bytes of a slot. `Ok(None)`: the packet is not for us, which is counted where it has to be.
     /// `Err`: there is no buffer for it.
     fn frame(&mut self, pool: &mut Pool, slot: &Slot, now: Time) -> Result<Option<Frame>, ()> {
-        if slot.is_outgoing {
-            return Ok(None);
-        }
-        let max = if pool.config().large > 0 { LARGE_PACKET_MAX } else { SMALL_PACKET_MAX };
-        let offload = Offload::from_virtio(&slot.header).ok().filter(|_| !slot.is_cut && slot.length <= max);
-        let Some(offload) = offload else {
-            self.counters.refused_in += 1;
+        let Some(offload) = self.offload_of_ours(pool, slot) else {
+            if slot.held == Held::AtSocket {
+                self.read_long(&mut []);
+            }
             return Ok(None);
         };
         let mut frame = pool.take(slot.length).ok_or(())?;
-        self.ring.copy(slot, pool.bytes_mut(&frame));
+        let bytes = pool.bytes_mut(&frame);
+        if slot.held == Held::InSlot {
+            self.ring.copy(slot, bytes);
+        } else if !self.read_long(bytes) {
+            self.counters.overrun += 1;
+            pool.give(frame);
+            return Ok(None);
+        }
         frame.meta = self.place.received(&mut self.counters, now, slot.length, offload);
         if let Some(tag) = slot.vlan
             && let Some(room) = pool.insert(&mut frame, VLAN_AT, VLAN_BYTES)
@@ -168,6 +184,38 @@ impl PacketSocket {
             self.counters.received_bytes += VLAN_BYTES as u64;
         }
         Ok(Some(frame))
+    }
+
+    /// What is left to be done for a packet that is for us. One that is not is counted.
+    fn offload_of_ours(&mut self, pool: &Pool, slot: &Slot) -> Option<Offload> {
+        if slot.is_outgoing {
+            return None;
+        }
+        if slot.held == Held::InPart {
+            self.counters.overrun += 1;
+            return None;
+        }
+        let max = if pool.config().large > 0 { LARGE_PACKET_MAX } else { SMALL_PACKET_MAX };
+        let offload = Offload::from_virtio(&slot.header).ok().filter(|_| slot.length <= max);
+        self.counters.refused_in += u64::from(offload.is_none());
+        offload
+    }
+
+    /// Reads the packet that waits at the socket, behind its virtio-net header; whether it has as many bytes as there
+    /// is room for.
+    fn read_long(&mut self, to: &mut [u8]) -> bool {
+        let mut header = [0; VIRTIO_HEADER_BYTES];
+        let expected = VIRTIO_HEADER_BYTES + to.len();
+        loop {
+            self.counters.syscalls += 1;
+            match sys::receive(&self.socket, [&mut header, &mut *to]) {
+                Ok(bytes) => return bytes == expected,
+                // The error that the socket holds is told before anything that it keeps.
+                Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => self.was_down = true,
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => (),
+                Err(_) => return false,
+            }
+        }
     }
 }
 
@@ -184,14 +232,10 @@ impl Device for PacketSocket {
         let mut n = 0;
         while n < BATCH_MAX {
             let Some(slot) = self.ring.peek() else { break };
-            match self.frame(pool, &slot, now) {
-                Ok(frame) => {
-                    n += usize::from(frame.is_some());
-                    out.extend(frame);
-                    self.ring.advance();
-                }
-                Err(()) => break,
-            }
+            let Ok(frame) = self.frame(pool, &slot, now) else { break };
+            n += usize::from(frame.is_some());
+            out.extend(frame);
+            self.ring.advance();
         }
         if n == 0 {
             self.was_down |= take_socket_error(&self.socket)?;
@@ -247,7 +291,7 @@ impl Device for PacketSocket {
 
     fn counters(&mut self) -> DeviceCounters {
         // The kernel starts again from zero with each look.
-        let option = sys::option::<libc::tpacket_stats_v3>;
+        let option = sys::option::<libc::tpacket_stats>;
         if let Ok(statistics) = option(&self.socket, libc::SOL_PACKET, libc::PACKET_STATISTICS) {
             self.counters.overrun += u64::from(statistics.tp_drops);
         }
@@ -256,56 +300,36 @@ impl Device for PacketSocket {
 }
 
 impl Ring {
-    /// The next packet, if the kernel has handed over the block that it is in.
-    fn peek(&mut self) -> Option<Slot> {
-        loop {
-            let base = self.block * BLOCK_BYTES;
-            let left = match self.left {
-                Some(left) => left,
-                None => {
-                    if self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
-                        return None;
-                    }
-                    let header: libc::tpacket_hdr_v1 =
-                        self.read(base + offset_of!(libc::tpacket_block_desc, hdr))?;
-                    self.at = base + header.offset_to_first_pkt as usize;
-                    *self.left.insert(header.num_pkts)
-                }
-            };
-            if left > 0 {
-                return self.slot();
-            }
-            self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
-            self.left = None;
-            self.block = (self.block + 1) % BLOCKS;
+    /// The next packet, if there is one.
+    fn peek(&self) -> Option<Slot> {
+        let at = Self::at(self.next);
+        let status = self.status().load(Ordering::Acquire);
+        if status & libc::TP_STATUS_USER == 0 {
+            return None;
         }
-    }
-
-    /// Is done with the packet that [`Ring::peek`] gave.
-    fn advance(&mut self) {
-        let next: Option<u32> = self.read(self.at + offset_of!(libc::tpacket3_hdr, tp_next_offset));
-        self.at += next.unwrap_or(0) as usize;
-        self.left = self.left.map(|left| left.saturating_sub(1));
-    }
-
-    fn slot(&self) -> Option<Slot> {
-        let header: libc::tpacket3_hdr = self.read(self.at)?;
-        let start = self.at + usize::from(header.tp_mac);
-        let length = header.tp_snaplen as usize;
-        assert!(start + length <= (self.block + 1) * BLOCK_BYTES, "the kernel keeps packets within a block");
-        let address = self.at + size_of::<libc::tpacket3_hdr>();
-        let kind: u8 = self.read(address + offset_of!(libc::sockaddr_ll, sll_pkttype))?;
-        let has = |flag: u32| header.tp_status & flag != 0;
+        let header: libc::tpacket2_hdr = self.read(at)?;
+        let (start, length) = (at + usize::from(header.tp_mac), header.tp_len as usize);
+        let kind: u8 =
+            self.read(at + size_of::<libc::tpacket2_hdr>() + offset_of!(libc::sockaddr_ll, sll_pkttype))?;
+        let has = |flag: u32| status & flag != 0;
+        let held = if has(libc::TP_STATUS_COPY) {
+            Held::AtSocket
+        } else if header.tp_snaplen < header.tp_len {
+            Held::InPart
+        } else {
+            assert!(start + length <= at + SLOT_BYTES, "the kernel keeps packets within a slot");
+            Held::InSlot
+        };
         let vlan = has(libc::TP_STATUS_VLAN_VALID).then(|| {
             let known = has(libc::TP_STATUS_VLAN_TPID_VALID);
-            let ethertype = if known { header.hv1.tp_vlan_tpid } else { ETHERTYPE_VLAN };
-            let ([a, b], [c, d]) = (ethertype.to_be_bytes(), (header.hv1.tp_vlan_tci as u16).to_be_bytes());
+            let ethertype = if known { header.tp_vlan_tpid } else { ETHERTYPE_VLAN };
+            let ([a, b], [c, d]) = (ethertype.to_be_bytes(), header.tp_vlan_tci.to_be_bytes());
             [a, b, c, d]
         });
         Some(Slot {
             start,
             length,
-            is_cut: header.tp_snaplen < header.tp_len,
+            held,
             is_outgoing: kind == libc::PACKET_OUTGOING,
             // It stands right in front of the packet.
             header: self.read(start.checked_sub(VIRTIO_HEADER_BYTES)?)?,
@@ -313,22 +337,31 @@ impl Ring {
         })
     }
 
-    /// Who has the block that we are at.
+    /// Is done with the packet that [`Ring::peek`] gave.
+    fn advance(&mut self) {
+        self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        self.next = (self.next + 1) % SLOTS;
+    }
+
+    /// Where a slot begins.
+    const fn at(slot: usize) -> usize {
+        slot / BLOCK_SLOTS * BLOCK_BYTES + slot % BLOCK_SLOTS * SLOT_BYTES
+    }
+
+    /// Who has the slot that we are at.
     fn status(&self) -> &AtomicU32 {
-        let at = self.block * BLOCK_BYTES
-            + offset_of!(libc::tpacket_block_desc, hdr)
-            + offset_of!(libc::tpacket_hdr_v1, block_status);
-        // SAFETY: it is within the mapping, which lives as long as `self`; blocks begin on pages, so it is aligned; the
-        // kernel and we touch it as one word only.
+        let at = Self::at(self.next) + offset_of!(libc::tpacket2_hdr, tp_status);
+        // SAFETY: it is within the mapping, which lives as long as `self`; blocks begin on pages and slots have a
+        // multiple of 64 bytes, so it is aligned; the kernel and we touch it as one word only.
         unsafe { AtomicU32::from_ptr(self.mapping.address().add(at).cast()) }
     }
 
-    /// A value of a block that is ours. `None`: it would not be within the mapping.
+    /// A value of a slot that is ours. `None`: it would not be within the mapping.
     fn read<T: FromRing>(&self, at: usize) -> Option<T> {
         if at.checked_add(size_of::<T>())? > self.mapping.len() {
             return None;
         }
-        // SAFETY: it is within the mapping; the kernel does not write a block that it has handed over; any bytes are a
+        // SAFETY: it is within the mapping; the kernel does not write a slot that it has handed over; any bytes are a
         // value of the type.
         Some(unsafe { self.mapping.address().add(at).cast::<T>().read_unaligned() })
     }
@@ -337,7 +370,7 @@ impl Ring {
     fn copy(&self, slot: &Slot, to: &mut [u8]) {
         assert!(to.len() == slot.length && slot.start + slot.length <= self.mapping.len());
         // SAFETY: both are valid for the length, which was just compared; they do not overlap, as the mapping is no
-        // memory of a pool; the block is ours.
+        // memory of a pool; the slot is ours.
         unsafe { ptr::copy_nonoverlapping(self.mapping.address().add(slot.start), to.as_mut_ptr(), to.len()) }
     }
 }
@@ -358,13 +391,9 @@ unsafe trait FromRing: Copy {}
 // SAFETY: they are integers, or have fields of integers alone.
 unsafe impl FromRing for u8 {}
 // SAFETY: as above.
-unsafe impl FromRing for u32 {}
-// SAFETY: as above.
 unsafe impl FromRing for [u8; VIRTIO_HEADER_BYTES] {}
 // SAFETY: as above.
-unsafe impl FromRing for libc::tpacket3_hdr {}
-// SAFETY: as above.
-unsafe impl FromRing for libc::tpacket_hdr_v1 {}
+unsafe impl FromRing for libc::tpacket2_hdr {}
 
 fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
     // SAFETY: zeros are a value of an address.

@@ -29,8 +29,8 @@ plain!(
     libc::packet_mreq,
     libc::sockaddr_ll,
     libc::sockaddr_xdp,
-    libc::tpacket_req3,
-    libc::tpacket_stats_v3,
+    libc::tpacket_req,
+    libc::tpacket_stats,
     libc::xdp_mmap_offsets,
     libc::xdp_options,
     libc::xdp_statistics,
@@ -145,6 +145,20 @@ pub(super) fn kick_receive(fd: &OwnedFd) -> io::Result<()> {
     if is_fine { Ok(()) } else { Err(error) }
 }
 
+/// Reads a message of a socket into two pieces, one behind the other; how many bytes it had. What finds no room is
+/// lost.
+pub(super) fn receive(fd: &OwnedFd, pieces: [&mut [u8]; 2]) -> io::Result<usize> {
+    let mut pieces =
+        pieces.map(|piece| libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() });
+    // SAFETY: zeros are a value of the structure: null pointers and lengths of zero.
+    let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    (message.msg_iov, message.msg_iovlen) = (pieces.as_mut_ptr(), pieces.len());
+    let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+    // SAFETY: both pieces are writable for their lengths, and live until the call returns.
+    let got = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) };
+    usize::try_from(got).map_err(|_| io::Error::last_os_error())
+}
+
 /// An `ioctl` on an interface by name. What it holds comes in and goes out by `request`.
 pub(super) fn interface_ioctl(
     fd: &impl AsFd,
@@ -240,6 +254,12 @@ pub(super) fn number_ioctl(fd: &impl AsFd, operation: c_ulong, number: c_ulong) 
     // SAFETY: the operation takes a number, no memory.
     check(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), operation as _, number) })?;
     Ok(())
+}
+
+/// How many nanoseconds later than asked for this thread may be woken.
+pub(super) fn set_timer_slack(nanos: c_ulong) {
+    // SAFETY: the operation takes a number, no memory. It cannot fail.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanos) };
 }
 
 /// The index of an interface.

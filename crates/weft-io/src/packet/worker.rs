@@ -11,12 +11,13 @@ use super::interface::LinkState;
 use super::port::PortConfig;
 use super::recovery::{Recovery, is_there};
 use super::report::{LinkReport, PacketNodeStats, PortError, PortReport};
-use super::{BATCH_MAX, Device, DeviceCounters};
+use super::{BATCH_MAX, Device, DeviceCounters, sys};
 use crate::clock;
 use crate::spin::Spin;
 use crate::worker::Errand;
 use crate::writer::RowSender;
 use core::ffi::c_int;
+use core::mem;
 use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
@@ -40,6 +41,8 @@ const HELD_MAX: u32 = 1 << 15;
 const RETRY: Interval = Interval::from_millis(1);
 /// Devices are looked at so often even if nothing happens: one that was down and is removed says no word of it.
 const LOOK_EVERY: Interval = Interval::from_secs(1);
+/// Frames that come one behind the other, behind which a worker rests.
+const BURST_MIN: usize = 8;
 /// The links of ports that stand in a group are asked for so often: this long, frames still leave by one that is down.
 const LINKS_EVERY: Interval = Interval::from_millis(20);
 /// Rows of sinks leave after this time even if the batch is not full.
@@ -92,6 +95,8 @@ pub(super) enum Mail {
 pub(super) struct WorkerConfig {
     pub(super) engine: PacketConfig,
     pub(super) spin: Spin,
+    /// How long it rests behind a burst.
+    pub(super) coalesce: Interval,
 }
 
 /// The other ends of what a worker is told by.
@@ -112,6 +117,7 @@ pub(super) struct Worker {
     rows: RowSender,
     rows_since: Option<Time>,
     spin: Spin,
+    coalesce: Interval,
     /// Frames on their way; empty between two batches.
     batch: Vec<Frame>,
     /// When links are asked for next; None where no port stands in a group.
@@ -190,6 +196,7 @@ impl Worker {
             rows,
             rows_since: None,
             spin: config.spin,
+            coalesce: config.coalesce,
             batch: Vec::with_capacity(BATCH_MAX),
             look_at_links: None,
             polls: Vec::new(),
@@ -204,6 +211,8 @@ impl Worker {
     /// A device has failed.
     pub(super) fn run(mut self) -> Result<(), PortError> {
         let mut idle_since = None;
+        let mut burst = 0;
+        sys::set_timer_slack(1);
         loop {
             let now = clock::now();
             let mut moved = self.receive(now)?;
@@ -226,6 +235,12 @@ impl Worker {
             }
             if moved > 0 {
                 idle_since = None;
+                burst += moved;
+                continue;
+            }
+            if mem::take(&mut burst) >= BURST_MIN && self.coalesce > Interval::ZERO {
+                self.flush()?;
+                self.rest(now);
                 continue;
             }
             let since = *idle_since.get_or_insert(now);
@@ -423,6 +438,14 @@ impl Worker {
     /// Some port has no room for what leaves by it.
     fn has_waiting(&self) -> bool {
         self.ports.iter().any(|port| !port.waiting.is_empty())
+    }
+
+    /// Lets more come, so that it comes together.
+    fn rest(&mut self, now: Time) {
+        let until = self.look_for(now).min(now + self.coalesce);
+        if let Ok(nanos) = u64::try_from((until - clock::now()).0) {
+            std::thread::sleep(Duration::from_nanos(nanos));
+        }
     }
 
     /// Waits until a device is readable, mail has come, or it is time for something.
@@ -881,6 +904,7 @@ mod tests {
             rows: senders.pop().expect("there is one"),
             rows_since: None,
             spin: Spin::new(Interval::ZERO, 1, 1),
+            coalesce: Interval::ZERO,
             batch: Vec::new(),
             look_at_links: None,
             polls: Vec::new(),

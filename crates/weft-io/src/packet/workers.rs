@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use weft_core::Interval;
 use weft_engine::packet::PacketConfig;
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::recording::{Limits, Progress, Recorder};
@@ -36,6 +37,7 @@ impl Handle {
     pub(crate) fn start(
         engine: PacketConfig,
         spin: Spin,
+        coalesce: Interval,
         plan: &Arc<PacketPlan>,
         ports: Vec<OpenPort>,
         rows: Vec<RowSender>,
@@ -58,7 +60,8 @@ impl Handle {
         {
             let engine = PacketConfig { worker: engine.first + nth, ..engine };
             let plan = Arc::clone(plan);
-            let start = move || Worker::new(WorkerConfig { engine, spin }, plan, ports, ears, rows)?.run();
+            let start =
+                move || Worker::new(WorkerConfig { engine, spin, coalesce }, plan, ports, ears, rows)?.run();
             let thread = std::thread::Builder::new().name(format!("weft-packets-{nth}")).spawn(start)?;
             workers.push(One { sender, bell, thread });
         }

@@ -298,6 +298,71 @@ fn tags_of_vlans_are_in_the_packet() {
     assert_eq!(seen, packet);
 }
 
+/// A sender on `a` and a receiver on `to_a` that have room for jumbo frames, and so many packets of sizes in turn that
+/// begin with their number behind an Ethernet header.
+fn send_in_turn(world: &World, sizes: &[usize], count: u32) -> (PacketSocket, Pool, Vec<Vec<u8>>) {
+    let open = |name| {
+        interface::set_mtu(name, 9_000).expect("a veth can");
+        PacketSocket::open(name, place(0), Options::default()).expect("it is there")
+    };
+    let receiver = world.middle.enter(|| open("to_a"));
+    let mut sender = world.a.enter(|| open("a"));
+    let mut pool = Pool::new(PoolConfig::default());
+    let mut packets = Vec::new();
+    for n in 0..count {
+        let size = sizes[n as usize % sizes.len()];
+        let head = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 9], &[0x88, 0xb5]].concat();
+        let packet = [&head, &n.to_be_bytes()[..], &pattern(n as usize, size - 18)].concat();
+        let mut frames = vec![pool.take_filled(&packet).expect("a buffer")];
+        assert_eq!(sender.send(&mut pool, &mut frames).expect("it is up"), 1);
+        packets.push(packet);
+    }
+    (receiver, pool, packets)
+}
+
+/// All packets of [`send_in_turn`] that a device still gives.
+fn receive_all(device: &mut dyn Device, pool: &mut Pool) -> Vec<Vec<u8>> {
+    let (mut frames, mut seen) = (Vec::new(), Vec::new());
+    while device.receive(pool, &mut frames, Time(0)).expect("it is up") > 0 {
+        for frame in frames.drain(..) {
+            let bytes = pool.bytes(&frame).to_vec();
+            seen.extend(Some(bytes).filter(|bytes| bytes[12..14] == [0x88, 0xb5]));
+            pool.give(frame);
+        }
+    }
+    seen
+}
+
+#[test]
+fn packets_longer_than_a_slot_keep_their_place() {
+    // If this failed, jumbo frames and streams that are not cut would overtake others, or be mixed up with them.
+    let Some(world) = world() else { return };
+    world.join_by_veth();
+    let sizes = [60, 9_014, 1_514, 1_700, 8_000, 1_630, 1_640, 1_650, 60];
+    let (mut receiver, mut pool, sent) = send_in_turn(&world, &sizes, 300);
+    assert!(receive_all(&mut receiver, &mut pool) == sent, "they came in another order, or changed");
+    let counters = receiver.counters();
+    assert_eq!((counters.overrun, counters.refused_in), (0, 0));
+    // Each that is longer takes a call, and no other does.
+    assert_eq!(counters.syscalls, 300 / 9 * 3 + 1, "{counters:?}");
+}
+
+#[test]
+fn long_packets_that_nobody_takes_in_time_are_counted() {
+    // If this failed, the kernel would keep packets without a bound, or lose them without a word.
+    let Some(world) = world() else { return };
+    world.join_by_veth();
+    let (mut receiver, mut pool, sent) = send_in_turn(&world, &[9_014, 60], 8_000);
+    let seen = receive_all(&mut receiver, &mut pool);
+    let long = seen.iter().filter(|packet| packet.len() > 60).count();
+    assert!((100..4_000).contains(&long), "{long} of 4,000 long ones");
+    assert_eq!(seen.len() - long, 4_000, "short ones have room of their own");
+    let number = |packet: &[u8]| u32::from_be_bytes(packet[14..18].try_into().expect("four bytes")) as usize;
+    assert!(seen.iter().all(|packet| sent[number(packet)] == *packet), "a packet changed");
+    assert!(seen.is_sorted_by_key(|packet| number(packet)), "they came in another order");
+    assert_eq!(receiver.counters().overrun, 4_000 - long as u64);
+}
+
 #[test]
 fn queues_share_an_interface_by_flows() {
     // If this failed, two workers would both get each packet, or packets of one flow overtake each other.

@@ -99,6 +99,7 @@ fn start(
     let config = NodeConfig {
         workers: 1,
         busy_poll: Interval(BUSY_POLL_MAX.0),
+        coalesce: Interval::ZERO,
         engine: Config { seed: args.seed, ..Config::default() },
         tables: None,
     };
