@@ -1,6 +1,6 @@
 //! What tells the flows of packets apart: addresses, protocol and ports, as queues and tunnels see them.
 
-use crate::frame::network_at;
+use crate::frame::ip_at;
 use crate::hash::{hash_bytes, hash_word, mix};
 use crate::wire::LAYERS_MAX;
 
@@ -61,11 +61,10 @@ pub fn is_icmp_error(frame: &[u8], is_ip: bool) -> bool {
     }
 }
 
-/// What stands behind the link header of an Ethernet frame and its tags; of a packet without one, all.
+/// The IP packet behind the link header of an Ethernet frame and its tags; of a packet without one, all.
 #[inline]
 pub(crate) fn packet_of(frame: &[u8], is_ip: bool) -> Option<&[u8]> {
-    let at = if is_ip { 0 } else { network_at(frame)? };
-    frame.get(at..)
+    frame.get(ip_at(frame, is_ip)?..)
 }
 
 /// Bytes of an extension header of IPv6; those of authentication and of fragments are some. None if it is none, or cut.

@@ -47,6 +47,10 @@ pub enum Checksum {
     },
 }
 
+/// Bytes of the header of Ethernet, and of the shortest of IPv4.
+const LINK_BYTES: usize = 14;
+const IPV4_BYTES: usize = 20;
+
 impl Checksum {
     /// Where the checksum lies that a device is still to complete; nowhere if there is none.
     #[inline]
@@ -179,6 +183,10 @@ impl Offload {
     /// `n` bytes were taken out from byte `at` on.
     #[inline]
     pub(super) fn removed(&mut self, at: usize, n: usize) {
+        // With a header of IP that one goes of which it was known; behind it another may be wrong.
+        if self.checksum == Checksum::Valid && at + n >= LINK_BYTES + IPV4_BYTES {
+            self.checksum = Checksum::Unknown;
+        }
         let Checksum::Partial { start, offset } = &mut self.checksum else { return };
         let (first, field, end) = (usize::from(*start), usize::from(*start) + usize::from(*offset), at + n);
         if end <= first {
@@ -195,6 +203,21 @@ impl Offload {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_known_goes_with_the_header_it_was_known_of() {
+        // If this failed, a packet that comes out of a tunnel would pass for intact without being looked at.
+        let valid = Offload { checksum: Checksum::Valid, gso: None };
+        let behind = |at, n| {
+            let mut offload = valid;
+            offload.removed(at, n);
+            offload.checksum
+        };
+        assert_eq!(behind(12, 4), Checksum::Valid, "a tag");
+        assert_eq!(behind(0, 18), Checksum::Valid, "the link");
+        assert_eq!(behind(0, 50), Checksum::Unknown, "a tunnel");
+        assert_eq!(behind(14, 36), Checksum::Unknown, "a tunnel behind the link");
+    }
 
     #[test]
     fn what_is_said_is_understood() {

@@ -2,11 +2,15 @@
 
 use super::{BATCH_MAX, Checksum, Frame, GsoKind, Offload, Pool};
 use crate::checksum::{fold, sum};
+use crate::wire::LAYERS_MAX;
 
 /// Segments of one packet: 64 KiB in the smallest that TCP peers agree on.
 pub const SEGMENTS_MAX: usize = 1024;
-/// VLAN tags that are looked behind.
-pub const VLAN_TAGS_MAX: usize = 4;
+/// VLAN tags that are looked behind: as many as a parser of the library takes.
+pub const VLAN_TAGS_MAX: usize = LAYERS_MAX as usize;
+/// The types of Ethernet frames that carry IP.
+const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 
 const TCP_HEADER_BYTES: usize = 20;
 const UDP_HEADER_BYTES: usize = 8;
@@ -36,6 +40,20 @@ pub fn network_at(frame: &[u8]) -> Option<usize> {
         at += 4;
     }
     None
+}
+
+/// Where the IP packet of an Ethernet frame begins, or of what has no link header. None: it carries none, by its type
+/// and by the packet's version.
+#[inline]
+pub fn ip_at(frame: &[u8], is_ip: bool) -> Option<usize> {
+    let at = if is_ip { 0 } else { network_at(frame)? };
+    let version = frame.get(at)? >> 4;
+    let is_said = match frame[..at].last_chunk() {
+        Some(&ETHERTYPE_IPV4) => version == 4,
+        Some(&ETHERTYPE_IPV6) => version == 6,
+        _ => is_ip,
+    };
+    is_said.then_some(at)
 }
 
 /// Bytes of the longest packet that a frame stands for, without the header of its link, which an IP packet does not
@@ -238,6 +256,20 @@ mod tests {
         assert_eq!(network_at(&frame[..11]), None);
         let endless = [&[0; 12][..], &[0x81; 400]].concat();
         assert_eq!(network_at(&endless), Some(14));
+    }
+
+    #[test]
+    fn what_is_no_ip_by_its_type_is_none() {
+        // If this failed, an AQM would write its marks into labels of MPLS and frames of spanning trees.
+        let frame = |link: &[u8], first: u8| [&[0; 12][..], link, &[first, 2, 3, 4]].concat();
+        assert_eq!(ip_at(&frame(&[8, 0], 0x45), false), Some(14));
+        assert_eq!(ip_at(&frame(&[0x86, 0xdd], 0x60), false), Some(14));
+        assert_eq!(ip_at(&frame(&[0x81, 0, 0, 7, 8, 0], 0x45), false), Some(18));
+        for (link, first) in [([8, 0], 0x60), ([0x86, 0xdd], 0x45), ([0x88, 0x47], 0x49), ([0, 38], 0x42)] {
+            assert_eq!(ip_at(&frame(&link, first), false), None, "{link:x?}");
+        }
+        assert_eq!(ip_at(&[0x45], true), Some(0));
+        assert_eq!(ip_at(&[], true), None);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use core::fmt;
 use std::sync::Arc;
 use weft_core::checksum::fold;
 use weft_core::flow::{Flow, flow_of};
-use weft_core::frame::{Frame, Pool, network_at};
+use weft_core::frame::{Frame, Pool, ip_at, network_at};
 use weft_core::{Interval, Time};
 use weft_ir::queue::{Field, QueueCode, QueueProgram};
 
@@ -486,8 +486,9 @@ pub fn describe(frame: &[u8], is_ip: bool) -> Packet {
 
 /// Writes the codepoints of an IP packet, with its checksum brought along (RFC 1624).
 fn set_codepoints(frame: &mut [u8], is_ip: bool, ecn: u8, dscp: Option<u8>) {
-    let network = if is_ip { Some(0) } else { network_at(frame) };
-    let Some(packet) = network.and_then(|at| frame.get_mut(at..)).filter(|packet| packet.len() >= 20) else {
+    let Some(packet) =
+        ip_at(frame, is_ip).and_then(|at| frame.get_mut(at..)).filter(|packet| packet.len() >= 20)
+    else {
         return;
     };
     match packet[0] >> 4 {

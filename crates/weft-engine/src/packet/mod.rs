@@ -324,8 +324,11 @@ impl PacketEngine {
     /// instance.
     pub fn apply(&mut self, now: Time, plan: Arc<PacketPlan>, pool: &mut Pool) {
         let are_ports_same = self.plan.ports == plan.ports;
+        let followed = core::mem::take(&mut self.follows);
         let gone = self.take_on(now, plan);
-        if !are_ports_same || self.follows.iter().all(Option::is_none) {
+        // Those that wait at a port that follows none any more would wait in vain: their first one passes.
+        let is_other = |(old, new): (&Option<Begins>, &Option<Begins>)| old.is_some() && old != new;
+        if !are_ports_same || followed.iter().zip(&self.follows).any(is_other) {
             self.fragments.clear();
             self.lose_fragments(pool, &mut None);
         }
