@@ -304,7 +304,9 @@ impl Page {
             };
             elements.iter().map(named).collect::<Vec<_>>()
         };
-        let all: Vec<_> = live.chain(retired).flat_map(each).collect();
+        let of_frames = node.packets.iter().flat_map(|packets| &packets.stats.chains);
+        let of_frames = of_frames.map(|c| (c.chain.as_str(), c.version, &c.elements));
+        let all: Vec<_> = live.chain(of_frames).chain(retired).flat_map(each).collect();
         self.family(TUPLES);
         for (labels, c) in &all {
             let counts = [

@@ -63,7 +63,9 @@ fn default_path(admin: SocketAddr) -> PathBuf {
         || std::env::temp_dir().join(format!("weft-{}", user_id())),
         |runtime| PathBuf::from(runtime).join("weft"),
     );
-    folder.join(format!("{}.token", admin.port()))
+    // Each network namespace has a loopback of its own, so that nodes in two of them may have one address.
+    let namespace = fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino());
+    folder.join(format!("{}.{namespace}.token", admin.port()))
 }
 
 fn user_id() -> u32 {

@@ -114,7 +114,9 @@ fn no_picture(network: &Network, name: Option<&str>) -> Fault {
 
 /// What a node says that it has counted of the elements of a chain.
 fn counted(status: &Status, chain: &str) -> Vec<(String, Counters)> {
-    let current = status.chains.iter().filter(|known| known.is_current && known.name == chain);
+    let of_calls = status.chains.iter().filter(|known| known.is_current).map(|c| (&c.name, &c.elements));
+    let of_frames = status.packets.iter().flat_map(|packets| &packets.chains).map(|c| (&c.name, &c.elements));
+    let current = of_calls.chain(of_frames).filter(|(name, _)| *name == chain);
     let element = |element: &weft_api::Element| {
         let ns = element.ns_per_tuple.unwrap_or(0.0) * element.sampled as f64;
         let counters = Counters {
@@ -128,7 +130,7 @@ fn counted(status: &Status, chain: &str) -> Vec<(String, Counters)> {
         };
         (element.name.clone(), counters)
     };
-    current.flat_map(|chain| chain.elements.iter().map(element)).collect()
+    current.flat_map(|(_, elements)| elements.iter().map(element)).collect()
 }
 
 /// A chain as a person reads it.

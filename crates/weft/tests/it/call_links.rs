@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -67,7 +68,8 @@ impl<'t> Recording<'t> {
     fn has_begun(&self) -> bool {
         let admin = &self.test.node.admin;
         let port = admin.rsplit(':').next().unwrap_or_default();
-        let token = fs::read_to_string(self.test.folder.0.join(format!("weft/{port}.token")));
+        let namespace = fs::metadata("/proc/self/ns/net").expect("there is one").ino();
+        let token = fs::read_to_string(self.test.folder.0.join(format!("weft/{port}.{namespace}.token")));
         let head = format!(
             "GET /v1/recordings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {}\r\n\r\n",
             token.expect("it is there").trim()

@@ -51,10 +51,11 @@ fn plan(out: &mut String, plan: &PlanTold, is_on_frames: bool) {
     let source = if plan.figures.iter().any(|(_, figures)| figures.is_timed) { "measured" } else { "est." };
     let was =
         if plan.order == plan.written { String::new() } else { format!(", was {}", ns(plan.written_ns)) };
-    let told = format!("{}   {source} {} ns/msg{was}", plan.order.join(" -> "), ns(plan.planned_ns));
+    let unit = if is_on_frames { "ns/packet" } else { "ns/msg" };
+    let told = format!("{}   {source} {} {unit}{was}", plan.order.join(" -> "), ns(plan.planned_ns));
     wrapped(out, "  as planned   ", INDENT, &told);
     if let Some((order, other)) = &plan.not_taken {
-        let told = format!("{}   {} ns/msg: too little to gain", order.join(" -> "), ns(*other));
+        let told = format!("{}   {} {unit}: too little to gain", order.join(" -> "), ns(*other));
         wrapped(out, "  not taken    ", INDENT, &told);
     }
     if !plan.is_exact {
