@@ -310,7 +310,15 @@ impl Scope<'_, '_> {
                 let message = format!("`{text}` is not {}", article(ty));
                 let diagnostic =
                     Diagnostic::error(code::BAD_LITERAL, message).at(span, format!("{ty} is needed here"));
-                self.cx.report(diagnostic.with_help(expected));
+                let is_network = ty == Type::IpAddr && types::read_text(text, Type::Cidr).is_ok();
+                let help = if is_network {
+                    format!(
+                        "a network is asked for by IN: `ip.src IN '{text}'`, or `IN ('{text}', '192.0.2.1/32')`"
+                    )
+                } else {
+                    expected
+                };
+                self.cx.report(diagnostic.with_help(help));
                 None
             }
         }

@@ -132,13 +132,16 @@ impl Formats {
     fn is_always_there(&mut self, layer: &Layer, field: &FieldRef) -> bool {
         let Layer::Packet(Some(own)) = layer else { return false };
         let of = &field.layer;
-        let fields = field.fields.iter().flatten();
-        let mut is_optional =
-            of.protocols.iter().zip(fields).map(|(protocol, field)| self.field(*protocol, *field).optional);
-        if own.level != of.level || is_optional.any(|optional| optional) {
+        if own.level != of.level || self.may_lack(field) {
             return false;
         }
         own.protocols.iter().all(|own| self.stands_on(*own, &of.protocols))
+    }
+
+    /// Whether a layer may be there without this field.
+    pub(super) fn may_lack(&self, field: &FieldRef) -> bool {
+        let mut fields = field.layer.protocols.iter().zip(field.fields.iter().flatten());
+        fields.any(|(protocol, id)| self.field(*protocol, *id).optional)
     }
 
     /// The fields of the `SESSION KEY` of a layer, in their order; None if one of its protocols has none, or another
@@ -514,13 +517,16 @@ impl Scope<'_, '_> {
         let diagnostic = Diagnostic::error(code::UNKNOWN_PROTOCOL, message).at(first.span, "unknown");
         let diagnostic = match nearest(&first.name, self.cx.formats.names()) {
             Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(first.span, near),
+            None if first.name.eq_ignore_ascii_case("old") => diagnostic
+                .with_help("OLD is the row that goes, in ON TIMEOUT and ON EVICT; others are read by SELECT"),
             None => diagnostic.with_help("import the usual ones: `IMPORT 'library/protocols/all.weft';`"),
         };
         self.cx.report_missing(diagnostic);
     }
 
     fn frame_value(&mut self, found: Found, name: &str, span: Span) -> Option<Expr> {
-        let (ty, nullable) = (found.ty, found.nullable);
+        let is_there = matches!(&found.place, BoundPlace::Frame(field) if self.is_of_sure_layer(field));
+        let (ty, nullable) = (found.ty, found.nullable && !is_there);
         let at = self.frame_at(found, name, span)?;
         let nullable = nullable && !self.is_sure(Sure::Column(at));
         Some(leaf(ExprKind::Column(at), ty, nullable, span))

@@ -248,7 +248,9 @@ impl Cx<'_> {
             let name = self.sources.slice(ty.span).trim_end_matches('?').to_owned();
             let diagnostic = Diagnostic::error(code::UNKNOWN_TYPE, format!("there is no type `{name}`"))
                 .at(ty.span, "not a type, nor an enum of the TYPEs");
-            let diagnostic = match nearest(&name, NAMES) {
+            let is_ip = ["ip", "inet", "ipaddress"].iter().any(|other| name.eq_ignore_ascii_case(other));
+            let near = if is_ip { Some("IPADDR") } else { nearest(&name, NAMES) };
+            let diagnostic = match near {
                 Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(ty.span, near),
                 None => diagnostic.with_note(format!("types are {}, STATUS", NAMES.join(", "))),
             };

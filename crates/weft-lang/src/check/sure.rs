@@ -2,7 +2,8 @@
 //! set to NULL.
 
 use super::scope::Scope;
-use crate::hir::{Expr, ExprKind, LocalId};
+use crate::hir::{BoundPlace, Expr, ExprKind, LocalId};
+use weft_core::wire::{FieldRef, LayerRef};
 
 /// Something that is not NULL where it is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +52,28 @@ impl Scope<'_, '_> {
                 self.note_untrue(right);
             }
             ExprKind::IsNull(operand) => self.note(operand),
+            ExprKind::Not(inner) if !inner.nullable => self.note_true(inner),
             _ => {}
         }
+    }
+
+    /// Whether a field of a frame is there because its layer is, which was asked.
+    pub(super) fn is_of_sure_layer(&self, field: &FieldRef) -> bool {
+        let holds = |layer: &LayerRef| {
+            layer.level == field.layer.level
+                && layer.protocols.iter().all(|protocol| field.layer.protocols.contains(protocol))
+        };
+        let n_columns = self.element.columns.len();
+        let mut asked = self.sure.iter().filter_map(|sure| match sure {
+            Sure::Column(at) => self.frames.get(at.checked_sub(n_columns)?),
+            Sure::Local(_) => None,
+        });
+        let mut is_asked = || {
+            asked.any(|(_, place)| {
+                matches!(place, BoundPlace::Frame(known) if known.fields.is_none() && holds(&known.layer))
+            })
+        };
+        field.fields.is_some() && !self.cx.formats.may_lack(field) && is_asked()
     }
 
     fn note(&mut self, expr: &Expr) {

@@ -237,13 +237,14 @@ impl Parser<'_> {
     fn set_without_keyword(&mut self) -> Parsed<StmtKind> {
         let span = self.token().span;
         let word = self.slice(span).to_owned();
+        let target = self.place()?;
+        let place = self.slice(self.span_from(span)).to_owned();
         let diagnostic =
             Diagnostic::error(code::UNKNOWN_STATEMENT, format!("`{word}` does not begin a statement"))
                 .at(span, "")
-                .with_help(format!("to change it, write `SET {word} = ...;`"))
+                .with_help(format!("to change it, write `SET {place} = ...;`"))
                 .with_fix(span.before(), "SET ");
         self.fail(diagnostic);
-        let target = self.place()?;
         if !self.eat(TokenKind::Bind) {
             self.equals()?;
         }

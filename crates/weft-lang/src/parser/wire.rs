@@ -4,6 +4,7 @@ use crate::ast::{
     EncapSet, Expr, Item, Payload, PayloadChoice, PayloadLength, Protocol, ProtocolClause, ProtocolUnion,
     SwitchArm, UnionColumn, WireField, WireItem, WireRule, WireRuleKind, WireUntil, WireWidth,
 };
+use crate::diagnostic::code;
 use crate::lexer::{TokenKind, int_value};
 use crate::source::Span;
 
@@ -54,6 +55,11 @@ impl Parser<'_> {
             self.wire_line(parts.is_empty());
             if self.at_payload() {
                 parts.push(Part::Payload(self.payload()?));
+                if self.at(TokenKind::Comma) {
+                    let message = "nothing stands behind PAYLOAD";
+                    let help = "it is the rest of the packet: write it last, and all fields of the header in front of it";
+                    return Err(self.fail_at(self.token().span, code::UNEXPECTED, message, help));
+                }
                 return Ok(parts);
             }
             parts.push(Part::Item(self.wire_item()?));
