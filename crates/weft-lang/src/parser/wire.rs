@@ -57,7 +57,7 @@ impl Parser<'_> {
                 parts.push(Part::Payload(self.payload()?));
                 if self.at(TokenKind::Comma) {
                     let message = "nothing stands behind PAYLOAD";
-                    let help = "it is the rest of the packet: write it last, and all fields of the header in front of it";
+                    let help = "it is the rest of the packet: write it last, and all fields in front of it";
                     return Err(self.fail_at(self.token().span, code::UNEXPECTED, message, help));
                 }
                 return Ok(parts);
