@@ -504,6 +504,8 @@ impl Scope<'_, '_> {
         let (left, right) = self.pair(left, right, None)?;
         self.warn_of_number(op, (written.0, &right));
         self.warn_of_number(mirrored(op), (written.1, &left));
+        self.warn_of_difference(op, &left, &right);
+        self.warn_of_difference(mirrored(op), &right, &left);
         if is_equality {
             self.warn_of_port(&left, &right);
             self.warn_of_port(&right, &left);
@@ -519,6 +521,25 @@ impl Scope<'_, '_> {
         let (nullable, fallible) = (left.nullable || right.nullable, left.fallible || right.fallible);
         let kind = ExprKind::Compare { op, left: Box::new(left), right: Box::new(right) };
         Some(Expr { kind, ty: Type::Bool, nullable, fallible, span })
+    }
+
+    /// Tells of an unsigned difference that is to be below zero: it is never, and one that would be fails.
+    fn warn_of_difference(&mut self, op: CompareOp, difference: &Expr, other: &Expr) {
+        let ExprKind::Arith { op: ArithOp::Sub, left, right } = &difference.kind else { return };
+        let is_below = match (op, constant_integer(other)) {
+            (CompareOp::Lt, Some(n)) => n <= 0,
+            (CompareOp::Le, Some(n)) => n < 0,
+            _ => false,
+        };
+        if !is_below || difference.ty.is_signed() || !types::is_integer(difference.ty) {
+            return;
+        }
+        let (a, b) = (self.cx.sources.slice(left.span), self.cx.sources.slice(right.span));
+        let help = format!("compare the two: `{a} < {b}`");
+        let diagnostic = Diagnostic::warning(code::NEVER_TRUE, "an unsigned difference is never below 0")
+            .at(difference.span, format!("a {}; where it would be less, it fails", difference.ty))
+            .with_help(help);
+        self.cx.report(diagnostic);
     }
 
     fn check_ordered(&mut self, expr: &Expr) -> Option<()> {
