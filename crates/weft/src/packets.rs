@@ -121,14 +121,35 @@ fn without_device(port: &hir::Port) -> Diagnostic {
 
 /// Devices are opened when a node starts: a program with other ports needs another node. So does one that is the first
 /// or the last to have listeners, for state is laid out for the workers that share it.
-pub(crate) fn other_ports(network: &hir::Network) -> Diagnostic {
-    let span = network.ports.first().map(|port| port.span).or(network.chains.first().map(|chain| chain.span));
+pub(crate) fn other_ports(network: &hir::Network, wanted: &[PortConfig], open: &[PortConfig]) -> Diagnostic {
+    let of = |ports: &[PortConfig], name: &str| ports.iter().find(|port| port.name == name).cloned();
+    let other = wanted.iter().position(|port| of(open, &port.name).as_ref() != Some(port));
+    let gone = open.iter().find(|port| of(wanted, &port.name).is_none());
+    let place = match (other, gone) {
+        (Some(at), _) => {
+            let what = match of(open, &wanted[at].name) {
+                Some(known) if known.device != wanted[at].device => {
+                    format!("it is on `{}` there", known.device)
+                }
+                Some(_) => "it has other settings there".to_owned(),
+                None => "there is no such port there".to_owned(),
+            };
+            Some((network.ports[at].span, what))
+        }
+        (None, Some(gone)) => {
+            let span = network.ports.first().map(|port| port.span).or(network.chains.first().map(|c| c.span));
+            span.map(|span| (span, format!("the node has port `{}` as well", gone.name)))
+        }
+        (None, None) => {
+            network.chains.first().map(|chain| (chain.span, "the program that runs has others".to_owned()))
+        }
+    };
     let diagnostic = Diagnostic::error(
         code::BACKEND_UNSUPPORTED,
         "the ports of a node, and whether it has listeners beside them, do not change while it runs",
     );
-    let diagnostic = match span {
-        Some(span) => diagnostic.at(span, "the program that runs has others"),
+    let diagnostic = match place {
+        Some((span, what)) => diagnostic.at(span, what),
         None => diagnostic,
     };
     diagnostic.with_help("apply a program with the same ports, or stop the node and run this one")

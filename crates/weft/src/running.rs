@@ -398,7 +398,7 @@ impl Control {
         let keeps_calls =
             self.ports.is_empty() || self.plan.listeners.is_empty() == network.listeners.is_empty();
         if ports != self.ports || !keeps_calls {
-            return Err(refuse(&[packets::other_ports(network)], AtFault::Program));
+            return Err(refuse(&[packets::other_ports(network, &ports, &self.ports)], AtFault::Program));
         }
         let compiled = self.compiler.compile(network, &checked.sources, counted);
         let compiled = compiled.map_err(|diagnostics| refuse(&diagnostics, at_fault(&diagnostics)))?;

@@ -245,6 +245,7 @@ fn talk_on(workers: &str) {
     let refused = within(&world.middle, || output(&mut apply));
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(1) && told.contains("W0502"), "{told}");
+    assert!(told.contains("it is on `to_b` there"), "{told}");
 
     let metrics = within(&world.middle, || {
         let mut stream = TcpStream::connect(&node.admin).expect("it listens");
