@@ -11,7 +11,7 @@
 use super::sys::{self, Mapping, fail};
 use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place};
 use core::ffi::c_int;
-use core::mem::{MaybeUninit, offset_of, size_of};
+use core::mem::{self, MaybeUninit, offset_of, size_of};
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
@@ -230,6 +230,8 @@ impl Device for PacketSocket {
 
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, now: Time) -> io::Result<usize> {
         let mut n = 0;
+        // What is heard while packets are read holds for the next look.
+        let was_down = mem::take(&mut self.was_down);
         while n < BATCH_MAX {
             let Some(slot) = self.ring.peek() else { break };
             let Ok(frame) = self.frame(pool, &slot, now) else { break };
@@ -238,12 +240,10 @@ impl Device for PacketSocket {
             self.ring.advance();
         }
         if n == 0 {
-            self.was_down |= take_socket_error(&self.socket)?;
+            self.was_down |= was_down | take_socket_error(&self.socket)?;
             if self.was_down && is_gone(&self.socket) {
                 return Err(io::Error::from_raw_os_error(libc::ENODEV));
             }
-        } else {
-            self.was_down = false;
         }
         Ok(n)
     }

@@ -212,6 +212,7 @@ impl Worker {
     pub(super) fn run(mut self) -> Result<(), PortError> {
         let mut idle_since = None;
         let mut burst = 0;
+        // The kernel adds 50 us to each wait otherwise.
         sys::set_timer_slack(1);
         loop {
             let now = clock::now();

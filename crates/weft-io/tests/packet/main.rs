@@ -348,6 +348,29 @@ fn packets_longer_than_a_slot_keep_their_place() {
 }
 
 #[test]
+fn what_waits_of_an_interface_that_is_gone_comes_first() {
+    // If this failed, a packet would be lost with its interface, or nobody be told that it is gone: reading a long one
+    // takes the error that says so.
+    let Some(world) = world() else { return };
+    world.join_by_veth();
+    let (mut receiver, mut pool, sent) = send_in_turn(&world, &[9_014, 60], 2);
+    world.middle.enter(|| interface::remove("to_a").expect("root may"));
+    let (mut frames, mut seen) = (Vec::new(), Vec::new());
+    let error = loop {
+        match receiver.receive(&mut pool, &mut frames, Time(0)) {
+            Ok(n) => assert!(n > 0, "nobody says that it is gone"),
+            Err(error) => break error,
+        }
+        for frame in frames.drain(..) {
+            seen.push(pool.bytes(&frame).to_vec());
+            pool.give(frame);
+        }
+    };
+    assert!(seen == sent, "a packet was lost or changed");
+    assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "{error}");
+}
+
+#[test]
 fn long_packets_that_nobody_takes_in_time_are_counted() {
     // If this failed, the kernel would keep packets without a bound, or lose them without a word.
     let Some(world) = world() else { return };
