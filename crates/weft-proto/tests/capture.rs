@@ -80,6 +80,45 @@ fn a_file_in_any_style_gives_back_its_packets() {
 }
 
 #[test]
+fn check_sequences_are_no_part_of_a_packet() {
+    // If this failed, packets of captures with check sequences would be four bytes too long for the link they came by.
+    let write = |format| {
+        let style = Style { format, order: ByteOrder::Little, unit: Unit::Nanos };
+        let mut file = Vec::new();
+        let mut writer = Writer::new(style, LinkType::ETHERNET, "", &mut file);
+        let packets: [(&[u8], Option<u32>); 4] =
+            [(b"0123456789", None), (b"01234", Some(9000)), (b"012345", Some(8)), (b"012", None)];
+        for (bytes, original_length) in packets {
+            let packet = Packet { bytes, original_length, ..Packet::default() };
+            writer.write(&packet, &mut file).expect("it can be written");
+        }
+        file
+    };
+    let mut pcap = write(Format::Pcap);
+    pcap[20..24].copy_from_slice(&(0x2400_0000_u32 | u32::from(LinkType::ETHERNET.0)).to_le_bytes());
+    // The option goes in front of all others of the interface.
+    let with_option = |bits: u8| {
+        let mut file = write(Format::PcapNg);
+        let word = |file: &[u8], at: usize| u32::from_le_bytes(file[at..at + 4].try_into().expect("four"));
+        let at = word(&file, 4) as usize;
+        let length = word(&file, at + 4) + 8;
+        file.splice(at + 16..at + 16, [13, 0, 1, 0, bits, 0, 0, 0]);
+        file[at + 4..at + 8].copy_from_slice(&length.to_le_bytes());
+        let end = at + length as usize;
+        file[end - 4..end].copy_from_slice(&length.to_le_bytes());
+        file
+    };
+    for file in [pcap, with_option(32), with_option(4)] {
+        let (seen, end) = read(&file, 5);
+        assert_eq!(end, Ok(4));
+        let seen: Vec<_> =
+            seen.iter().map(|(_, _, link, length, bytes, _)| (*link, *length, &bytes[..])).collect();
+        let packets: [(u32, &[u8]); 4] = [(6, b"012345"), (8996, b"01234"), (4, b"0123"), (0, b"")];
+        assert_eq!(seen, packets.map(|(length, bytes)| (LinkType::ETHERNET, length, bytes)));
+    }
+}
+
+#[test]
 fn comments_and_interfaces_are_kept() {
     // If this failed, an annotated capture would lose its verdicts, or a packet its port.
     let mut file = Vec::new();

@@ -189,6 +189,7 @@ mod option {
     pub(super) const COMMENT: u16 = 1;
     pub(super) const NAME: u16 = 2;
     pub(super) const TIME_UNIT: u16 = 9;
+    pub(super) const FCS: u16 = 13;
     pub(super) const TIME_OFFSET: u16 = 14;
 }
 

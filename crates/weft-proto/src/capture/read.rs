@@ -50,6 +50,11 @@ pub struct Reader {
     failed: Option<ReadError>,
 }
 
+/// In the link type of a pcap file: that it says how many words of 16 bits the check sequences of its frames have, and
+/// where it does. Source: draft-ietf-opsawg-pcap section 4.
+const HAS_FCS: u32 = 1 << 26;
+const FCS_WORDS_AT: u32 = 28;
+
 /// A packet of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
@@ -76,6 +81,8 @@ pub struct Interface {
     pub name: String,
     /// Bytes of a packet that were captured at most; 0: all.
     snapshot: u32,
+    /// Bytes of the check sequence at the end of its frames, which a network never sees.
+    fcs_bytes: u32,
     ticks: Ticks,
     offset_s: i64,
 }
@@ -206,12 +213,19 @@ impl Reader {
             }
         };
         self.records += 1;
+        let interface = &self.interfaces[found.interface];
+        let original_length = found.original_length.saturating_sub(interface.fcs_bytes);
+        let captured = &self.buffer[found.bytes];
         Ok(Some(Record {
             at: found.at,
             interface: found.interface as u32,
-            link: self.interfaces[found.interface].link,
-            original_length: found.original_length,
-            bytes: &self.buffer[found.bytes],
+            link: interface.link,
+            original_length,
+            // Of a frame that was cut, less than its check sequence may be there.
+            bytes: match interface.fcs_bytes {
+                0 => captured,
+                _ => &captured[..captured.len().min(original_length as usize)],
+            },
             order: self.order(),
             options: &self.buffer[found.options],
         }))
@@ -307,10 +321,17 @@ impl Reader {
             return Err(Fault::Version(version.0, version.1));
         }
         let (snapshot, link) = (order.u32(header, 16), order.u32(header, 20));
-        // The upper half says how many bytes of checksum end a frame, which is of no use to a network.
+        let fcs_bytes = if link & HAS_FCS != 0 { 2 * (link >> FCS_WORDS_AT) } else { 0 };
         let link = LinkType(link as u16);
         let ticks = Ticks::PerSecond(per_second);
-        self.interfaces.push(Interface { link, name: String::new(), snapshot, ticks, offset_s: 0 });
+        self.interfaces.push(Interface {
+            link,
+            name: String::new(),
+            snapshot,
+            fcs_bytes,
+            ticks,
+            offset_s: 0,
+        });
         self.state = State::Pcap(order);
         self.taken += HEADER_BYTES;
         Ok(Step::Other)
@@ -407,6 +428,7 @@ impl Reader {
             link: LinkType(order.u16(body, 0)),
             name: String::new(),
             snapshot: order.u32(body, 4),
+            fcs_bytes: 0,
             ticks: Ticks::PerSecond(1_000_000),
             offset_s: 0,
         };
@@ -417,6 +439,9 @@ impl Reader {
                     interface.name = String::from_utf8_lossy(name).trim_end_matches('\0').to_owned();
                 }
                 (option::TIME_UNIT, [unit]) => interface.ticks = ticks(*unit)?,
+                // In bits, as it is written, or in bytes, as it is often meant.
+                (option::FCS, [n @ 1..8]) => interface.fcs_bytes = u32::from(*n),
+                (option::FCS, [n]) => interface.fcs_bytes = u32::from(*n) / 8,
                 (option::TIME_OFFSET, value) if value.len() == 8 => {
                     interface.offset_s = order.u64(value, 0) as i64;
                 }
