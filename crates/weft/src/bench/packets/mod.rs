@@ -162,8 +162,8 @@ mod tests {
                 "none" => 0,
                 "4 firewalls of 200" => 4,
                 name if name.starts_with("gateway of 4") => 4,
-                // Who sends, who is meant, and where virtual LANs are apart the port's row of the frame's.
-                "l2_switch" => 3,
+                // Who sends, who is meant, and where virtual LANs are apart the rows of both ports.
+                "l2_switch" => 4,
                 // A packet that asks for its neighbour goes the longest way. One whose route says who is next asks for
                 // the route, and if that has several paths for one of them.
                 name if name.starts_with("router") => 12,
