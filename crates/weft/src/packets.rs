@@ -122,37 +122,34 @@ fn without_device(port: &hir::Port) -> Diagnostic {
 /// Devices are opened when a node starts: a program with other ports needs another node. So does one that is the first
 /// or the last to have listeners, for state is laid out for the workers that share it.
 pub(crate) fn other_ports(network: &hir::Network, wanted: &[PortConfig], open: &[PortConfig]) -> Diagnostic {
-    let of = |ports: &[PortConfig], name: &str| ports.iter().find(|port| port.name == name).cloned();
-    let other = wanted.iter().position(|port| of(open, &port.name).as_ref() != Some(port));
-    let gone = open.iter().find(|port| of(wanted, &port.name).is_none());
-    let place = match (other, gone) {
-        (Some(at), _) => {
-            let what = match of(open, &wanted[at].name) {
-                Some(known) if known.device != wanted[at].device => {
-                    format!("it is on `{}` there", known.device)
-                }
-                Some(_) => "it has other settings there".to_owned(),
-                None => "there is no such port there".to_owned(),
-            };
-            Some((network.ports[at].span, what))
-        }
-        (None, Some(gone)) => {
-            let span = network.ports.first().map(|port| port.span).or(network.chains.first().map(|c| c.span));
-            span.map(|span| (span, format!("the node has port `{}` as well", gone.name)))
-        }
-        (None, None) => {
-            network.chains.first().map(|chain| (chain.span, "the program that runs has others".to_owned()))
-        }
-    };
     let diagnostic = Diagnostic::error(
         code::BACKEND_UNSUPPORTED,
         "the ports of a node, and whether it has listeners beside them, do not change while it runs",
     );
-    let diagnostic = match place {
+    let diagnostic = match other_port(network, wanted, open) {
         Some((span, what)) => diagnostic.at(span, what),
         None => diagnostic,
     };
     diagnostic.with_help("apply a program with the same ports, or stop the node and run this one")
+}
+
+/// Where a program has another port than the node, and which one that has.
+fn other_port(network: &hir::Network, wanted: &[PortConfig], open: &[PortConfig]) -> Option<(Span, String)> {
+    for (port, config) in network.ports.iter().zip(wanted) {
+        let what = match open.iter().find(|known| known.name == config.name) {
+            Some(known) if known == config => continue,
+            Some(known) if known.device != config.device => format!("it is on `{}` there", known.device),
+            Some(_) => "it has other settings there".to_owned(),
+            None => "there is no such port there".to_owned(),
+        };
+        return Some((port.span, what));
+    }
+    let gone = open.iter().find(|known| wanted.iter().all(|config| config.name != known.name));
+    let what = gone.map_or("the program that runs has others".to_owned(), |gone| {
+        format!("the node has port `{}` as well", gone.name)
+    });
+    let span = network.ports.first().map(|port| port.span).or(network.chains.first().map(|chain| chain.span));
+    span.map(|span| (span, what))
 }
 
 /// Lowers the chains on ports that are `wanted`, in their order.

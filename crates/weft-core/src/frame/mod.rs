@@ -16,7 +16,9 @@ mod offload;
 mod segment;
 
 pub use offload::{Checksum, Gso, GsoKind, Offload, VIRTIO_HEADER_BYTES, VirtioError};
-pub use segment::{SEGMENTS_MAX, SegmentError, VLAN_TAGS_MAX, ip_at, network_at, packet_size};
+pub use segment::{
+    ETHERTYPE_IPV4, ETHERTYPE_IPV6, SEGMENTS_MAX, SegmentError, VLAN_TAGS_MAX, ip_at, network_at, packet_size,
+};
 
 use crate::abi::Pushed;
 use crate::marks::Marks;

@@ -8,9 +8,10 @@ use crate::wire::LAYERS_MAX;
 pub const SEGMENTS_MAX: usize = 1024;
 /// VLAN tags that are looked behind: as many as a parser of the library takes.
 pub const VLAN_TAGS_MAX: usize = LAYERS_MAX as usize;
-/// The types of Ethernet frames that carry IP.
-const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
-const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
+/// The type of Ethernet frames that carry IPv4.
+pub const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+/// That of those that carry IPv6.
+pub const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 
 const TCP_HEADER_BYTES: usize = 20;
 const UDP_HEADER_BYTES: usize = 8;

@@ -16,7 +16,7 @@
 use super::stats::Lost;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use weft_core::frame::{Frame, Pool, VLAN_TAGS_MAX, network_at};
+use weft_core::frame::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Frame, Pool, VLAN_TAGS_MAX, network_at};
 use weft_core::wire::{CARRIED_MAX, LAYERS_MAX};
 use weft_core::{Interval, Time};
 
@@ -34,8 +34,6 @@ pub const FRAGMENTS_TIME: Interval = Interval::from_secs(30);
 const PACKET_BYTES_MAX: u32 = 65_535;
 const IPV4_HEADER_BYTES: usize = 20;
 const IPV6_HEADER_BYTES: usize = 40;
-const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
-const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 /// Of MPLS, RFC 3032 and RFC 5332.
 const ETHERTYPES_MPLS: [[u8; 2]; 2] = [[0x88, 0x47], [0x88, 0x48]];
 /// Of IPv4, MF and the offset; of IPv6 likewise, which lie elsewhere.
