@@ -48,18 +48,11 @@ impl Notes {
         self.words.get_mut(nth * self.each..(nth + 1) * self.each).filter(|_| is_own)
     }
 
-    /// The words of each tuple, one after the other: those of none if others have written them.
-    #[inline(always)]
-    pub fn each_mut(&mut self, code: &CodeId) -> impl Iterator<Item = &mut [u64]> {
-        let is_own = self.code == code.number();
-        let words = if is_own { &mut self.words[..] } else { &mut [] };
-        words.chunks_exact_mut(self.each.max(1))
-    }
-
-    /// The words of all tuples, one behind the other; None if they are of others, or of another state.
-    pub fn all_mut(&mut self, code: &CodeId, state: &State) -> Option<&mut [u64]> {
-        let is_own = self.code == code.number() && self.state == state.number();
-        is_own.then_some(&mut self.words)
+    /// The words of all tuples, one behind the other, and how many each has, which is some; None if they are of others,
+    /// or of another state.
+    pub fn all_mut(&mut self, code: &CodeId, state: &State) -> Option<(&mut [u64], usize)> {
+        let is_own = self.code == code.number() && self.state == state.number() && self.each > 0;
+        is_own.then_some((&mut self.words, self.each))
     }
 
     /// The words of all tuples, and how many each has, to be read; None as for [`Notes::all_mut`].
@@ -104,10 +97,9 @@ mod tests {
         let mut state = State::from(Parts::default());
         let mut notes = Notes::default();
         notes.start(&code, &state, 2, 3);
-        assert!(notes.each_mut(&other).next().is_none() && notes.each_mut(&code).count() == 2);
         assert!(notes.of_mut(&other, 1).is_none() && notes.all_mut(&other, &state).is_none());
         notes.of_mut(&code, 1).expect("it is there").copy_from_slice(&[1, 2, 3]);
-        assert_eq!(notes.all_mut(&code, &state), Some(&mut [0, 0, 0, 1, 2, 3][..]));
+        assert_eq!(notes.all_mut(&code, &state), Some((&mut [0, 0, 0, 1, 2, 3][..], 3)));
         assert_eq!(notes.of(1).by(&code, &state), Some(&[1, 2, 3][..]));
         assert_eq!(notes.of(2).by(&code, &state), None);
         assert!(notes.of(1).by(&other, &state).is_none() && notes.of(1).by(&code, &state.clone()).is_none());

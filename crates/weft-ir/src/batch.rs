@@ -188,15 +188,14 @@ pub struct Unparsed<'a> {
 }
 
 impl<'a> Unparsed<'a> {
-    /// Looks at each by `run`.
+    /// The bytes of each that has slots, as far as there is room for them; how many that are.
     #[inline(always)]
-    pub fn each(self, cx: &mut Cx<'a>, mut run: impl FnMut(&mut Cx<'a>)) {
-        let slots = self.slots.chunks_exact_mut(self.stride);
-        for (frame, slots) in self.frames.iter().zip(slots) {
-            (cx.given, cx.present) = (slots, self.always);
-            cx.regions[REGION_BODY] = self.pool.bytes(frame);
-            run(cx);
+    pub fn bodies(&self, to: &mut [&'a [u8]]) -> usize {
+        let n = self.frames.len().min(self.slots.len() / self.stride).min(to.len());
+        for (to, frame) in to.iter_mut().zip(&self.frames[..n]) {
+            *to = self.pool.bytes(frame);
         }
+        n
     }
 }
 

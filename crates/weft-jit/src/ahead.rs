@@ -155,6 +155,16 @@ impl Asks {
 
     fn find_all(&self, table: &Table, at: usize, notes: &mut [u64]) {
         let lines = Lines::of(table);
+        match lines.n {
+            1 => self.find_rows::<1>(table, lines, at, notes),
+            2 => self.find_rows::<2>(table, lines, at, notes),
+            _ => self.find_rows::<LINES_MAX>(table, lines, at, notes),
+        }
+    }
+
+    /// As [`Asks::find_all`], where `N` lines of each row are asked for, and its last.
+    #[inline(never)]
+    fn find_rows<const N: usize>(&self, table: &Table, lines: Lines, at: usize, notes: &mut [u64]) {
         for notes in notes.chunks_exact_mut(self.words) {
             let Some([hash, row, address]) = notes[at..].first_chunk_mut() else { continue };
             if *address == 0 {
@@ -164,10 +174,11 @@ impl Asks {
             // SAFETY: code has noted the address for this table, whose slots stay where they are while it lives, those
             // that are in use no more among them; behind the last home are more than two.
             let slots = unsafe { &*slots }.each_ref().map(|slot| slot.load(Acquire));
-            (*row, *address) = (0, 0);
-            if let Some((found, at)) = table.row_near(*hash, slots) {
-                (*row, *address) = (found.0, at as u64);
-                lines.fetch(at);
+            let (found, at) = table.row_near(*hash, slots).map_or((0, 0), |(row, at)| (row.0, at));
+            (*row, *address) = (found, at as u64);
+            if at != 0 {
+                (0..N).for_each(|nth| fetch_line(at.wrapping_add(nth * LINE)));
+                fetch_line(at.wrapping_add(lines.last));
             }
         }
     }

@@ -14,6 +14,22 @@ pub(crate) type Entry = unsafe extern "C" fn(cx: &mut Cx<'_>, opened: usize, not
 /// What code that looks ahead is given: the pass, nothing of use, and room for its notes, all of which are zero.
 pub(crate) type AheadEntry = unsafe extern "C" fn(cx: &mut Cx<'_>, unused: usize, notes: *mut u64);
 
+/// What code that looks ahead for all frames of a batch is given: a pass, which has the slots of the first, the frames,
+/// of which there are some, and room for the notes of all, which are zero.
+pub(crate) type AheadAllEntry = unsafe extern "C" fn(cx: &mut Cx<'_>, frames: &Frames<'_>, notes: *mut u64);
+
+/// The frames of a batch, as compiled code sees them.
+#[repr(C)]
+pub(crate) struct Frames<'a> {
+    pub(crate) n: usize,
+    /// The bytes of each, one slice behind the other.
+    pub(crate) bodies: *const &'a [u8],
+    /// How many bytes the notes of each take.
+    pub(crate) note_bytes: usize,
+    /// And its slots.
+    pub(crate) slot_bytes: usize,
+}
+
 /// One pass, as the helpers of compiled code see it. It is on the stack of the code, which sets the first two fields
 /// when it begins, and `scratch_full` where a handler asks for it.
 ///

@@ -48,13 +48,14 @@ use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable as _};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
-use frame::{AheadEntry, Entry, VecWords};
+use frame::{AheadAllEntry, AheadEntry, Entry, Frames, VecWords};
 use memory::Code;
 use std::sync::Arc;
 use translate::analysis::table_of;
 use translate::{Constants, Plan, UsualWay};
-use weft_core::abi::{CodeId, Cx, REGION_BODY, State};
+use weft_core::abi::{CodeId, Cx, REGION_BODY, Slot, State};
 use weft_core::ahead::Notes;
+use weft_core::frame::BATCH_MAX;
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::batch::{Gone, Leave, Looking, Parsing, Passing, Through, Unparsed};
 use weft_ir::ir::{Function, Op};
@@ -510,12 +511,25 @@ impl Program for Segment {
     fn look_through<'a>(&self, cx: &mut Cx<'a>, batch: Unparsed<'a>, notes: &mut Notes) {
         let Some(ahead) = self.usual.as_ref().and_then(|usual| usual.ahead.as_ref()) else { return };
         self.shape.check_all_but(cx, batch.stride, batch.stride);
-        let mut notes = notes.each_mut(&self.shape.id);
-        batch.each(cx, |cx| {
-            let Some(notes) = notes.next() else { return };
-            // SAFETY: as in `parse_all`; it writes to no slots. `start_ahead` has made room for its notes.
-            unsafe { self.note(ahead, cx, notes) };
-        });
+        let Some((notes, each)) = notes.all_mut(&self.shape.id, cx.state) else { return };
+        let mut bodies = [&[][..]; BATCH_MAX];
+        let n = batch.bodies(&mut bodies).min(notes.len() / each);
+        if n == 0 {
+            return;
+        }
+        (cx.given, cx.present) = (batch.slots, batch.always);
+        let frames = Frames {
+            n,
+            bodies: bodies.as_ptr(),
+            note_bytes: size_of_val(&notes[..each]),
+            slot_bytes: batch.stride * size_of::<Slot>(),
+        };
+        // SAFETY: as in `parse_all`, for each of the frames: `bodies` has so many, and so have the notes, and there are
+        // as many slots. It writes to no slots.
+        unsafe {
+            let entry: AheadAllEntry = core::mem::transmute(ahead.entry());
+            entry(cx, &frames, notes.as_mut_ptr());
+        }
     }
 
     fn pass_through<'a>(
@@ -575,7 +589,7 @@ impl Program for Segment {
 
     fn fetch(&self, state: &State, notes: &mut Notes) {
         if let Some((ahead, notes)) = self.ahead.as_ref().zip(notes.all_mut(&self.shape.id, state)) {
-            ahead.asks.fetch(state, notes);
+            ahead.asks.fetch(state, notes.0);
         }
     }
 }

@@ -182,8 +182,8 @@ impl<'f> Slice<'f> {
     }
 }
 
-/// Translates what looks ahead. All notes are zero before; what they are is added to `asks`, which has a list for each
-/// part.
+/// Translates what looks ahead; what comes behind it is the caller's. All notes are zero before; what they are is added
+/// to `asks`, which has a list for each part.
 pub(super) fn translate(
     segment: &mut Segment<'_, '_>,
     parts: &[Part<'_>],
@@ -207,7 +207,6 @@ pub(super) fn translate(
     }
     segment.builder.ins().jump(end, []);
     segment.builder.switch_to_block(end);
-    segment.builder.ins().return_(&[]);
     Ok(())
 }
 

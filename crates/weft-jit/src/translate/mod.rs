@@ -121,7 +121,11 @@ pub(crate) fn look_ahead(
     let usual = Usual::of(plan, &parts);
     let mut segment = Segment::new(plan, builder)?;
     let mut asks = vec![Asks::default(); parts.len()];
-    segment.by_kind(&parts, usual.as_ref(), |segment, parts| ahead::translate(segment, parts, &mut asks))?;
+    segment.by_kind(&parts, usual.as_ref(), |segment, parts| {
+        ahead::translate(segment, parts, &mut asks)?;
+        segment.builder.ins().return_(&[]);
+        Ok(())
+    })?;
     segment.builder.seal_all_blocks();
     Ok((segment.finish(), asks))
 }

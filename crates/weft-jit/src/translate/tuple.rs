@@ -26,7 +26,7 @@ use weft_ir::verify::{FramePlace, Handler};
 const FRAME_OFFSET_MAX: u64 = 1 << 16;
 
 /// Where a pass says what a region is.
-const fn region_at(region: usize) -> usize {
+pub(super) const fn region_at(region: usize) -> usize {
     offset_of!(Cx<'_>, regions) + region * size_of::<&[u8]>()
 }
 

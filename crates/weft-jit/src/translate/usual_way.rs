@@ -6,10 +6,11 @@
 //! code as if it had not been there, and is parsed by the code for all.
 
 use super::key::usual_len;
+use super::tuple::region_at;
 use super::usual::{Usual, bits, metas};
 use super::{FIXED, PLAIN, PartTranslator, Plan, Segment, ahead, alike};
 use crate::arithmetic::known;
-use crate::frame::SLICE_START;
+use crate::frame::{Frames, SLICE_LEN, SLICE_START};
 use crate::translate::Constants;
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
@@ -17,7 +18,7 @@ use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::types::I64;
 use cranelift_frontend::FunctionBuilder;
 use std::collections::{BTreeMap, BTreeSet};
-use weft_core::abi::{Cx, Slot};
+use weft_core::abi::{Cx, REGION_BODY, Slot};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, InputId, Jump, Op, Value};
 use weft_ir::program::{Input, Part};
@@ -142,7 +143,7 @@ impl<'c> UsualWay<'c> {
         builder: FunctionBuilder<'_>,
     ) -> Result<Constants, Unsupported> {
         let parts = self.usual.parts(&self.parts);
-        let segment = self.make(plan, builder, &self.parsed(), &parts, None, |segment| {
+        let segment = self.make(plan, builder, &self.parsed(), &parts, None, |segment, _| {
             segment.start_outcome();
             let one = segment.int(1);
             segment.builder.ins().store(PLAIN, one, segment.cx, offset_of!(Cx<'_>, passed) as i32);
@@ -151,7 +152,7 @@ impl<'c> UsualWay<'c> {
         Ok(segment.finish())
     }
 
-    /// Translates what looks ahead on this way into `builder`'s function, a [`crate::frame::AheadEntry`], whose notes
+    /// Translates what looks ahead on this way into `builder`'s function, a [`crate::frame::AheadAllEntry`], whose notes
     /// are as the plan has them. It takes for granted that frames are usual as far as that is not what keeps it inside
     /// them: what it notes of others is not asked for.
     ///
@@ -205,8 +206,11 @@ impl<'c> UsualWay<'c> {
         let bounds = bounds(function);
         let all = (0..function.blocks.len()).map(|at| BlockId(at as u32));
         let granted = all.filter(|block| !bounds.contains(block)).collect();
-        let look_ahead =
-            |segment: &mut Segment<'_, '_>| ahead::translate(segment, &parts, &mut plan.asks.clone());
+        let look_ahead = |segment: &mut Segment<'_, '_>, next: Option<clif::Block>| {
+            ahead::translate(segment, &parts, &mut plan.asks.clone())?;
+            segment.leave(next);
+            Ok(())
+        };
         self.make(plan, builder, parsed, &[], Some(granted), look_ahead)
     }
 
@@ -223,12 +227,13 @@ impl<'c> UsualWay<'c> {
         parsed: &Parsed<'_>,
         parts: &[Part<'_>],
         granted: Option<BTreeSet<BlockId>>,
-        behind: impl FnOnce(&mut Segment<'s, 's>) -> Result<(), Unsupported>,
+        behind: impl FnOnce(&mut Segment<'s, 's>, Option<clif::Block>) -> Result<(), Unsupported>,
     ) -> Result<Segment<'s, 's>, Unsupported> {
         let mut segment = Segment::new(plan, builder)?;
         segment.is_usual_way = true;
         let all: Vec<Part<'_>> = parts.iter().copied().chain([parsed.parser]).collect();
         segment.start_frame(&all);
+        let next = granted.is_some().then(|| segment.for_each_frame());
         let [pass, out] = [(); 2].map(|()| segment.builder.create_block());
         let args = parsed.find(&mut segment, pass, self.metas);
         let way = parsed.exits.iter().flat_map(|exit| exit.way.iter().copied()).collect();
@@ -237,10 +242,10 @@ impl<'c> UsualWay<'c> {
         segment.lane = None;
         segment.builder.switch_to_block(out);
         segment.builder.set_cold_block(out);
-        segment.builder.ins().return_(&[]);
+        segment.leave(next);
         segment.builder.switch_to_block(pass);
         segment.assumed = self.usual.assumed;
-        behind(&mut segment)?;
+        behind(&mut segment, next)?;
         segment.builder.seal_all_blocks();
         Ok(segment)
     }
@@ -300,12 +305,57 @@ impl Parsed<'_> {
 }
 
 impl Segment<'_, '_> {
+    /// Begins a loop over [`Frames`]: what is translated from here on is of one of them. It goes on with the next at the
+    /// block that is returned.
+    fn for_each_frame(&mut self) -> clif::Block {
+        let [n, bodies, note_bytes, slot_bytes] = [
+            offset_of!(Frames<'_>, n),
+            offset_of!(Frames<'_>, bodies),
+            offset_of!(Frames<'_>, note_bytes),
+            offset_of!(Frames<'_>, slot_bytes),
+        ]
+        .map(|at| self.builder.ins().load(I64, FIXED, self.opened, at as i32));
+        let given = self.builder.ins().load(I64, FIXED, self.cx, given_at() as i32);
+        let [each, next, end] = [(); 3].map(|()| self.builder.create_block());
+        let first = [n, bodies, self.notes, given];
+        self.builder.ins().jump(each, &first.map(clif::BlockArg::from));
+        let [left, body, notes, given] = first.map(|_| self.builder.append_block_param(each, I64));
+
+        self.builder.switch_to_block(next);
+        let left = self.iadd_imm(left, -1);
+        let body_after = self.iadd_imm(body, size_of::<&[u8]>() as i64);
+        let notes_after = self.builder.ins().iadd(notes, note_bytes);
+        let given_after = self.builder.ins().iadd(given, slot_bytes);
+        let again = [left, body_after, notes_after, given_after].map(clif::BlockArg::from);
+        self.builder.ins().brif(left, each, &again, end, []);
+        self.builder.switch_to_block(end);
+        self.builder.ins().return_(&[]);
+
+        self.builder.switch_to_block(each);
+        let [start, len] =
+            [SLICE_START, SLICE_LEN].map(|at| self.builder.ins().load(I64, FIXED, body, at as i32));
+        // These the pass has of no frame, or of the first.
+        let body = region_at(REGION_BODY);
+        let own = [(body + SLICE_START, start), (body + SLICE_LEN, len), (given_at(), given)];
+        self.fields.extend(own.map(|(at, value)| ((I64, at), value)));
+        self.notes = notes;
+        next
+    }
+
+    /// Goes on with the next frame, or leaves the code where there is none.
+    fn leave(&mut self, next: Option<clif::Block>) {
+        match next {
+            Some(next) => self.builder.ins().jump(next, []),
+            None => self.builder.ins().return_(&[]),
+        };
+    }
+
     /// Writes the slots of a usual frame, and which inputs it has, for whoever makes its edits, or a copy of it.
     pub(super) fn save_found(&mut self) {
         if !self.is_usual_way {
             return;
         }
-        let slots = self.load_cx(I64, offset_of!(Cx<'_>, given) + SLICE_START);
+        let slots = self.load_cx(I64, given_at());
         for ((at, offset), word) in self.found.words.clone() {
             self.builder.ins().store(PLAIN, word, slots, (at * size_of::<Slot>() + offset) as i32);
         }
@@ -334,12 +384,17 @@ impl Segment<'_, '_> {
             return self.int(0);
         }
         let slots = match self.is_usual_way {
-            true => offset_of!(Cx<'_>, given),
-            false => offset_of!(Cx<'_>, slots),
+            true => given_at(),
+            false => offset_of!(Cx<'_>, slots) + SLICE_START,
         };
-        let slots = self.load_cx(I64, slots + SLICE_START);
+        let slots = self.load_cx(I64, slots);
         self.builder.ins().load(I64, FIXED, slots, (at * size_of::<Slot>() + word) as i32)
     }
+}
+
+/// Where a pass has the slots that it gives.
+const fn given_at() -> usize {
+    offset_of!(Cx<'_>, given) + SLICE_START
 }
 
 /// Whether an input of the frame lies, on this way, where it always does, as long as it usually is.
