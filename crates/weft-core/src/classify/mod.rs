@@ -114,7 +114,7 @@ pub const DIRECT_WORK_MAX: u64 = 1 << 24;
 /// Lines of 64 bytes of a trie for each of the intervals that its rules cut the values into.
 pub const TRIE_LINES_MAX: usize = 4;
 /// What [`Classifier::lookup_batch`] gives for a key that no rule matches.
-pub const NOTHING: u32 = u32::MAX >> 1;
+pub const NOTHING: u32 = (u32::MAX >> 1) - 1;
 
 /// A field that rules look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -240,6 +240,8 @@ pub struct Classifier {
     /// The ids that changed, from change number `log_from` on.
     log: Vec<u32>,
     log_from: u64,
+    /// What tells this table and its clones from all others.
+    origin: Arc<()>,
 }
 
 /// The rules of a table at one time, from which a structure may be built elsewhere.
@@ -248,6 +250,7 @@ pub struct Snapshot {
     layout: Layout,
     store: Store,
     at: u64,
+    origin: Arc<()>,
 }
 
 /// What [`Snapshot::rebuild`] made. A clone shares it, for tables that went through the same changes.
@@ -256,6 +259,8 @@ pub struct Built {
     structure: Arc<Structure>,
     touches: f64,
     at: u64,
+    /// That of the table.
+    origin: Arc<()>,
     /// What it was built of.
     store: Store,
 }
@@ -284,6 +289,7 @@ impl Classifier {
             beside: 0,
             log: Vec::new(),
             log_from: 0,
+            origin: Arc::new(()),
         })
     }
 
@@ -466,21 +472,27 @@ impl Classifier {
 
     /// The rules as they are now. Takes a reference for each 256 ids; the first change to any of these copies them.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { layout: self.layout.clone(), store: self.store.clone(), at: self.changed() }
+        let origin = Arc::clone(&self.origin);
+        Snapshot { layout: self.layout.clone(), store: self.store.clone(), at: self.changed(), origin }
     }
 
     /// The structure for the rules as they are now. Takes up to seconds for 10^6 rules: a worker lets another thread do
     /// it, from a [`snapshot`](Self::snapshot).
     pub fn rebuild(&self) -> Built {
         let (structure, touches) = Structure::choose(&self.layout, &self.store, Some(&self.space));
-        Built { structure: Arc::new(structure), touches, at: self.changed(), store: self.store.clone() }
+        let (structure, origin) = (Arc::new(structure), Arc::clone(&self.origin));
+        Built { structure, touches, at: self.changed(), origin, store: self.store.clone() }
     }
 
     /// Takes a structure that was built of this table; what changed since then it takes in, or that stands beside it.
     ///
     /// # Errors
-    /// [`Outdated`] if that is more than [`DELTA_MAX`] changes; the table is as it was.
+    /// [`Outdated`] if that is more than [`DELTA_MAX`] changes, or it was built of another table than this one and its
+    /// clones; the table is as it was.
     pub fn adopt(&mut self, built: Built) -> Result<(), Outdated> {
+        if !Arc::ptr_eq(&built.origin, &self.origin) {
+            return Err(Outdated);
+        }
         let known = built.at.checked_sub(self.log_from).ok_or(Outdated)? as usize;
         if known > self.log.len() {
             return Err(Outdated);
@@ -524,7 +536,8 @@ impl Classifier {
 
     /// What [`Classifier::rebuild`] gives, if it takes less than a millisecond: for few rules, as vectors of bits.
     pub fn rebuild_if_quick(&self) -> Option<Built> {
-        matches!(*self.structure, Structure::Vectors(_)).then(|| self.rebuild())
+        let are_few = self.len() <= VECTOR_RULES_MAX && matches!(*self.structure, Structure::Vectors(_));
+        are_few.then(|| self.rebuild())
     }
 
     /// What the table is compiled to, for people.
@@ -720,6 +733,8 @@ impl Classifier {
             if self.beside > 0 {
                 self.structure = Arc::new(Structure::Space);
                 self.forget();
+                // All of them do: something is to be built again.
+                self.beside = 1;
             }
         }
     }
@@ -736,7 +751,8 @@ impl Snapshot {
     /// The structure that is expected to cost least.
     pub fn rebuild(&self) -> Built {
         let (structure, touches) = Structure::choose(&self.layout, &self.store, None);
-        Built { structure: Arc::new(structure), touches, at: self.at, store: self.store.clone() }
+        let (structure, origin) = (Arc::new(structure), Arc::clone(&self.origin));
+        Built { structure, touches, at: self.at, origin, store: self.store.clone() }
     }
 }
 

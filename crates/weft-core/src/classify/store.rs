@@ -13,15 +13,16 @@ pub(super) type Rank = u64;
 
 const HAS_EXTRA: u64 = 1;
 
-/// The rank of a rule: by priority, then by id, the lower one first. Ids are below 2^31.
+/// The rank of a rule: by priority, then by id, the lower one first. Ids are below [`RULES_MAX`](super::RULES_MAX). No
+/// rule has the greatest two.
 pub(super) fn rank(priority: u32, id: u32, has_extra: bool) -> Rank {
-    u64::from(priority) << 32 | u64::from(!id << 1) | u64::from(has_extra)
+    u64::from(priority) << 32 | u64::from(!(id + 1) << 1) | u64::from(has_extra)
 }
 
 /// The id of a rank; of 0 it is [`NOTHING`](super::NOTHING).
 #[inline(always)]
 pub(super) fn id_of(rank: Rank) -> u32 {
-    !(rank as u32) >> 1
+    (!(rank as u32) >> 1).wrapping_sub(1)
 }
 
 /// Whether the rule asks more than its box says.

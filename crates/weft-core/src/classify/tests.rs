@@ -745,3 +745,30 @@ fn rules_that_do_not_fit_are_refused() {
     assert_eq!(Classifier::new(&[FieldSpec::new("wide", 129)]).err(), Some(Error::Fields));
     assert_eq!(Classifier::new(&vec![FieldSpec::new("long", 64); 9]).err(), Some(Error::Fields));
 }
+
+/// What was built of one table would lead look-ups in another astray: to rules that are not there.
+#[test]
+fn what_was_built_of_another_table_is_not_taken() {
+    let fields = five_tuple();
+    let all = rules(Family::Acl, 600, 1);
+    let (mut one, mut other) = (table(&fields, &all), table(&fields, &all[..599]));
+    other.insert(&Rule { priority: 0, ..all[599].clone() }).unwrap();
+    let built = one.snapshot().rebuild();
+    assert_eq!(other.adopt(built.clone()), Err(Outdated), "as many changes, and others");
+    one.clone().adopt(built.clone()).unwrap();
+    one.adopt(built).unwrap();
+    assert_eq!(other.adopt(one.rebuild()), Err(Outdated));
+}
+
+/// The best of all rules would be taken for what tells trees to ask everything else.
+#[test]
+fn no_rank_is_a_wall_or_none() {
+    for id in [0, 1, 255, RULES_MAX - 1] {
+        for (priority, has_extra) in [(0, false), (0, true), (u32::MAX, false), (u32::MAX, true)] {
+            let rank = store::rank(priority, id, has_extra);
+            assert!(rank > 0 && rank < WALL);
+            assert_eq!((id_of(rank), store::has_extra(rank)), (id, has_extra));
+        }
+    }
+    assert_eq!(id_of(0), NOTHING);
+}

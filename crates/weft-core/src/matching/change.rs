@@ -50,7 +50,8 @@ impl Matcher {
         let Self { table, columns, codecs, classifier, rows: held, changes, ways, .. } = self;
         let changes = changes.as_deref_mut().ok_or(Reshape)?;
         let cell = |row: Row, column: u16| cell(table, row, columns[usize::from(column)]);
-        if !rows.iter().all(|row| codecs.iter_mut().all(|codec| codec.admit(*row, &cell))) {
+        let n = held.len() + rows.len();
+        if !rows.iter().all(|row| codecs.iter_mut().all(|codec| codec.admit(*row, &cell, n))) {
             return Err(Reshape);
         }
         let (mut rules, mut moved) = (Vec::<Rule>::with_capacity(rows.len()), Vec::new());

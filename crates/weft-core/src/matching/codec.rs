@@ -5,7 +5,7 @@
 //! no bits for IPv6.
 
 use super::{Key, MatchPart, Test};
-use crate::classify::{FieldSpec, Layout, Pattern, Place, WORDS_MAX};
+use crate::classify::{FieldSpec, Layout, Pattern, Place, RULES_MAX, WORDS_MAX};
 use crate::hash;
 use crate::table::Row;
 use crate::types::{Repr, Type};
@@ -54,6 +54,8 @@ pub(super) const NO_ADDRESS: u64 = 1 << SHORT_BITS;
 const KNOWN_BITS: u8 = 25;
 /// Bits that a part has to spare, so that rows may come that ask for more.
 const SPARE_BITS: u8 = 8;
+/// Bytes of rows that have gone, which keep their numbers; more than one for each row do so only up to this.
+const GONE_MAX: u32 = 4096;
 /// A part that fits in so many bits is not given more of them: it is looked up at once then, and of ranges, too, where
 /// rows are vectors of bits.
 const WHOLE_BITS: u8 = 16;
@@ -165,12 +167,16 @@ impl Codec {
         })
     }
 
-    /// Whether the bits do for the values of a further row. Bytes that are new get a number.
-    pub(super) fn admit(&mut self, row: Row, cell: Cells<'_>) -> bool {
+    /// Whether the bits do for the values of a further row, of so many in all. Bytes that are new get a number, unless
+    /// more have one by now than rows can ask for: they keep it when their row has gone.
+    pub(super) fn admit(&mut self, row: Row, cell: Cells<'_>, rows: usize) -> bool {
         let Self { part, kind, fields, .. } = self;
         match (kind, part.test) {
             (Kind::Known(known), Test::Equal(column)) => match cell(row, column) {
-                Cell::Bytes(bytes) => known.learn(&bytes, 1 << fields[0].bits),
+                Cell::Bytes(bytes) => {
+                    let most = 2 * rows.min(RULES_MAX as usize) as u32 + GONE_MAX;
+                    known.learn(&bytes, most.min(1 << fields[0].bits))
+                }
                 Cell::Null | Cell::Word(_) => true,
             },
             (Kind::Short, Test::Within(column)) => is_short(&cell(row, column)),

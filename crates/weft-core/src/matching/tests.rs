@@ -335,3 +335,32 @@ fn rows_come_and_go_as_in_a_walk_through_all() {
     }
     assert!(n_reshaped > 0, "a row that needs more bits was never met");
 }
+
+/// Names of rows that have gone would be kept for ever, and memory grow with each.
+#[test]
+fn names_that_have_gone_are_forgotten_in_time() {
+    let part =
+        MatchPart { test: Test::Equal(NAME), wildcard: None, ty: Type::Text(Some(8)), nullable: false };
+    let spec = MatchSpec { by: 0, descending: false, parts: vec![part] };
+    let row = |id: i64| {
+        let mut row: Vec<Value> = (0..10).map(|_| Value::Null).collect();
+        (row[0], row[4], row[7]) = (Value::Int(id), Value::Int(0), Value::text(&format!("{id}")));
+        row
+    };
+    // Enough names for as many bits as there are.
+    let rows: Vec<_> = (0..10_000).map(row).collect();
+    let table = table(&rows);
+    let mut matcher = Matcher::changeable(&spec, &table).unwrap();
+    remove(&table, &mut matcher, 100..10_000);
+    let mut coming = 10_000..40_000;
+    let n_taken = coming.by_ref().take_while(|id| {
+        let is_taken = insert(&table, &mut matcher, &[row(*id)]);
+        remove(&table, &mut matcher, [*id].into_iter());
+        is_taken
+    });
+    assert!(n_taken.count() < 20_000, "it has to be made anew");
+    matcher = Matcher::changeable(&spec, &table).unwrap();
+    assert!(insert(&table, &mut matcher, &[row(50_000)]));
+    assert_eq!(found(&matcher, &table, &[Value::text("50000")]), Some(50_000));
+    assert_eq!(found(&matcher, &table, &[Value::text("7")]), Some(7));
+}

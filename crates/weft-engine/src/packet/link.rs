@@ -7,6 +7,7 @@
 
 use super::headers::{Headers, Reading};
 use super::path::{Path, Wire};
+use super::trace::Trace;
 use crate::queue::{Counts, LineTotal, Lines, Packet, PartitionState, Queue, Sent, Written};
 use crate::recording::{Asked, Limits, Progress, Recorder};
 use crate::stats::Histogram;
@@ -349,10 +350,15 @@ impl Link {
         }
         self.swap_kept += self.queue.counts().queued;
         self.reading = reading;
+        if plan.rate != self.plan.rate || trace_of(&plan) != trace_of(&self.plan) {
+            // What is on the link is through at the old rate, or with the old trace, in no time of the new one.
+            self.free_at = self.free_at.min(nanos(now));
+            self.carry = 0;
+        }
         self.queue.set_rate(rate_at_first(&plan));
         self.note(nanos(now), &Asked::Rate(rate_at_first(&plan)));
         match (&mut self.wire, &plan.path) {
-            (Some(wire), path) => wire.path = path.clone().unwrap_or_default(),
+            (Some(wire), path) => wire.follow(path.clone().unwrap_or_default(), nanos(now)),
             (wire, Some(path)) => *wire = Some(Wire::new(path.clone(), nanos(now), seed)),
             (None, None) => {}
         }
@@ -458,8 +464,11 @@ fn queue_of(plan: &LinkPlan, now: Time, seed: u64) -> Queue<Arc<dyn QueueCode>> 
 
 /// The rate of which the queue is told at first: that of a trace on average. 0: there is none.
 fn rate_at_first(plan: &LinkPlan) -> u64 {
-    let trace = plan.path.as_ref().and_then(|path| path.trace.as_ref());
-    plan.rate.or(trace.map(|trace| trace.bits_per_s())).unwrap_or(0)
+    plan.rate.or(trace_of(plan).map(|trace| trace.bits_per_s())).unwrap_or(0)
+}
+
+fn trace_of(plan: &LinkPlan) -> Option<&Trace> {
+    plan.path.as_ref()?.trace.as_deref()
 }
 
 /// What the headers of frames are read with, if the queue asks for any.

@@ -47,6 +47,14 @@ impl Wire {
         Self { path, pipe, latest_ns: 0, lost: 0, seed, drawn: 0, begun_ns, cursor }
     }
 
+    /// Goes on with another path; another trace begins then.
+    pub(super) fn follow(&mut self, path: Path, now_ns: u64) {
+        if path.trace != self.path.trace {
+            (self.begun_ns, self.cursor) = (now_ns, Cursor::default());
+        }
+        self.path = path;
+    }
+
     /// The first opportunity of the trace from then on, if there is a trace.
     pub(super) fn opportunity(&mut self, from_ns: u64) -> Option<u64> {
         let trace = self.path.trace.as_ref()?;

@@ -112,6 +112,25 @@ fn what_is_lost_for_want_of_a_device_is_dropped_and_not_sent() {
     assert_eq!(link.stats().counts.sent, 2);
 }
 
+/// A rate that was a slip, and is mended, would hold the link for as long as the last frame takes by it.
+#[test]
+fn another_rate_holds_from_when_it_is_given() {
+    let mut pool = Pool::new(PoolConfig::default());
+    let mut link = Link::new(link(fifo(7), Some(8)), START, 1);
+    for _ in 0..2 {
+        let frame = pool.take_filled(&udp(1, 0, 1_250)).expect("a buffer");
+        link.handle_frame(frame, &mut pool, START);
+    }
+    let sent = link.poll_frame(&mut pool, START).expect("it is free");
+    pool.give(sent);
+    let later = Time(START.0 + 5 * MS);
+    assert!(link.poll_frame(&mut pool, later).is_none(), "1,250 bytes take 20 minutes");
+    link.replace(self::link(fifo(7), Some(1_000_000)), &mut pool, later, 1);
+    let sent = link.poll_frame(&mut pool, later).expect("the new rate holds");
+    pool.give(sent);
+    assert_eq!(link.stats().counts.sent, 2);
+}
+
 /// If this fails, a shaped link is off by more than a thousandth, or a frame leaves too early.
 #[test]
 fn a_link_keeps_its_rate() {
