@@ -13,7 +13,7 @@ use std::sync::Arc;
 use weft_core::Time;
 use weft_core::abi::Verdict;
 use weft_core::frame::{Frame, Pool};
-use weft_core::hash::{hash_bytes, mix};
+use weft_core::hash::{hash_bytes, hash_word, mix};
 #[cfg(doc)]
 use weft_core::limits::{GROUP_MEMBERS_MAX, GROUP_WEIGHTS_MAX};
 use weft_ir::backend::Backend;
@@ -248,8 +248,10 @@ impl GroupStats {
 
 /// The port that a class of flows prefers: each draws once for each unit of its weight.
 fn best(live: &[(u64, Member)], slot: u64) -> u16 {
+    // Slots are next to each other, and one step of the hash leaves what two ports draw for them alike.
+    let slot = hash_word(slot);
     let draws = live.iter().flat_map(|(seed, member)| {
-        (0..u64::from(member.weight)).map(move |nth| (mix(mix(*seed, nth), slot), member.port))
+        (0..u64::from(member.weight)).map(move |nth| (hash_word(mix(mix(*seed, nth), slot)), member.port))
     });
     draws.max().map_or(NOBODY, |(_, port)| port)
 }
@@ -283,5 +285,25 @@ mod tests {
         }
         assert!((share(&fewer, 0) - 0.75).abs() < 0.04);
         assert_eq!(group(&[1, 1], &[false; 2]).slots, [NOBODY]);
+    }
+
+    /// What ports are called would decide how much they get.
+    #[test]
+    fn shares_are_those_of_the_weights_whatever_the_names_are() {
+        for (begin, n) in
+            ["p", "wan", "eth", "uplink-", "a", "port number "].into_iter().zip([2, 2, 3, 4, 8, 16])
+        {
+            let members = (0..n).map(|port| Member { port, weight: 1 }).collect();
+            let plan = GroupPlan { name: "g".into(), choice: Choice::Flow, key: None, members, is_ip: false };
+            let names: Vec<String> = (0..n).map(|port| format!("{begin}{port}")).collect();
+            let group = Group::new(&plan, &names, None, &vec![true; usize::from(n)]);
+            let wanted = 1.0 / f64::from(n);
+            // Four times what chance differs by.
+            let most = 4.0 * (wanted * (1.0 - wanted) / SLOTS as f64).sqrt();
+            for port in 0..n {
+                let share = share(&group, port);
+                assert!((share - wanted).abs() < most, "{begin}{port} of {n} has {share}");
+            }
+        }
     }
 }
