@@ -8,16 +8,20 @@
 
 #![expect(unsafe_code, reason = "the ring is memory that is shared with the kernel")]
 
+use super::interface::LinkState;
 use super::sys::{self, Mapping, fail};
-use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place};
+use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place, cut};
 use core::ffi::c_int;
 use core::mem::{self, MaybeUninit, offset_of, size_of};
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
 use weft_core::Time;
-use weft_core::frame::{Frame, LARGE_PACKET_MAX, Offload, Pool, SMALL_PACKET_MAX, VIRTIO_HEADER_BYTES};
+use weft_core::frame::{
+    Frame, LARGE_PACKET_MAX, Offload, Pool, SMALL_PACKET_MAX, SegmentError, VIRTIO_HEADER_BYTES,
+};
 
 /// Bytes of a slot: what is ahead of a packet, and a packet of an MTU of 1,500. They are an odd number of lines of the
 /// cache, so that the beginnings of slots are spread over all of its sets.
@@ -34,6 +38,8 @@ const LONG_BYTES: c_int = 16 << 20;
 const VLAN_BYTES: usize = 4;
 const VLAN_AT: usize = 12;
 const ETHERTYPE_VLAN: u16 = 0x8100;
+/// A device that drops one and the same packet for so long is not merely full.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// How a packet socket is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +65,13 @@ pub struct PacketSocket {
     socket: OwnedFd,
     /// The interface was down when last heard of. That it is removed then is not told.
     was_down: bool,
+    /// Of the interface, for its carrier.
+    state: LinkState,
+    /// When the kernel first dropped the packet that is next.
+    dropped_since: Option<Instant>,
+    /// Bytes of the shortest packet that was given up, until one as long is sent: others will most likely be
+    /// dropped for the same reason, and what is behind them does not wait for each. 0 while there is no carrier.
+    given_up: Option<usize>,
     counters: DeviceCounters,
 }
 
@@ -88,6 +101,18 @@ enum Held {
     AtSocket,
     /// It is longer than a slot, and the socket had no room for it.
     InPart,
+}
+
+/// What is done with a packet that the kernel has dropped.
+enum AfterDrop {
+    /// It is tried again later.
+    Wait,
+    /// Its segments are in its place.
+    Cut,
+    /// The device cannot carry it.
+    GiveUp,
+    /// The device has no carrier.
+    Down,
 }
 
 impl PacketSocket {
@@ -155,7 +180,9 @@ impl PacketSocket {
         let ring = Ring { mapping, next: 0 };
         let (name, counters) = (interface.to_owned(), DeviceCounters::default());
         let link = link_of(&socket).map_err(|error| fail(interface, "read the kind of link", error))?;
-        Ok(Self { name, link, place, ring, socket, was_down: false, counters })
+        let state = LinkState::of(interface)?;
+        let (was_down, dropped_since, given_up) = (false, None, None);
+        Ok(Self { name, link, place, ring, socket, was_down, state, dropped_since, given_up, counters })
     }
 
     /// A frame with the bytes of a slot. `Ok(None)`: the packet is not for us, which is counted where it has to be.
@@ -199,6 +226,51 @@ impl PacketSocket {
         let offload = Offload::from_virtio(&slot.header).ok().filter(|_| slot.length <= max);
         self.counters.refused_in += u64::from(offload.is_none());
         offload
+    }
+
+    /// The kernel has dropped the packet at `at` of those to be sent, of which we still have the bytes: what is
+    /// done now. It says the same of a device without room or carrier, of another end that takes no packet of that
+    /// length, and of a packet that would have to be cut, which it does not do past the queue discipline.
+    fn meet_drop(
+        &mut self,
+        pool: &mut Pool,
+        frames: &mut Vec<Frame>,
+        at: usize,
+        since: Option<Instant>,
+    ) -> AfterDrop {
+        if frames[at].meta.offload.gso.is_some() {
+            return match cut(pool, frames, at, self.link) {
+                Ok(()) => AfterDrop::Cut,
+                Err(SegmentError::NoBuffer) => AfterDrop::Wait,
+                Err(SegmentError::Malformed) => AfterDrop::GiveUp,
+            };
+        }
+        let bytes = frames[at].len();
+        if self.given_up.is_none_or(|given_up| bytes < given_up) {
+            let since = since.unwrap_or_else(Instant::now);
+            if since.elapsed() < PATIENCE {
+                self.dropped_since = Some(since);
+                return AfterDrop::Wait;
+            }
+        }
+        // It is asked this late because the answer takes a lock that the whole system shares.
+        if !self.state.is_up() {
+            self.given_up = Some(0);
+            return AfterDrop::Down;
+        }
+        self.given_up = Some(bytes.min(self.given_up.unwrap_or(bytes)));
+        AfterDrop::GiveUp
+    }
+
+    /// Packets were sent.
+    fn note_sent(&mut self, frames: &[Frame]) {
+        self.counters.sent += frames.len() as u64;
+        self.counters.sent_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        // What is still to be cut may be longer than what the device carries in one piece.
+        let is_as_long = |bytes| frames.iter().any(|f| f.meta.offload.gso.is_none() && f.len() >= bytes);
+        if self.given_up.is_some_and(is_as_long) {
+            self.given_up = None;
+        }
     }
 
     /// Reads the packet that waits at the socket, behind its virtio-net header; whether it has as many bytes as there
@@ -256,19 +328,30 @@ impl Device for PacketSocket {
                 break Ok(());
             }
             self.counters.syscalls += 1;
+            let dropped_since = self.dropped_since.take();
             match send_batch(&self.socket, pool, batch) {
                 Ok(n) => {
-                    self.counters.sent += n as u64;
-                    self.counters.sent_bytes +=
-                        batch[..n].iter().map(|frame| frame.len() as u64).sum::<u64>();
+                    self.note_sent(&batch[..n]);
                     done += n;
                 }
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR) => (),
-                    Some(libc::EAGAIN | libc::ENOBUFS) => {
+                    Some(libc::EAGAIN) => {
                         self.counters.full += 1;
                         break Ok(());
                     }
+                    Some(libc::ENOBUFS) => match self.meet_drop(pool, frames, done, dropped_since) {
+                        AfterDrop::Cut => (),
+                        AfterDrop::GiveUp => {
+                            self.counters.refused_out += 1;
+                            done += 1;
+                        }
+                        AfterDrop::Wait => {
+                            self.counters.full += 1;
+                            break Ok(());
+                        }
+                        AfterDrop::Down => break Err(io::Error::from_raw_os_error(libc::ENETDOWN)),
+                    },
                     Some(libc::ENETDOWN) if is_gone(&self.socket) => {
                         break Err(io::Error::from_raw_os_error(libc::ENODEV));
                     }

@@ -130,7 +130,7 @@ impl LinkState {
     }
 
     /// Whether it is to be used, whatever is at its other end. An interface that is gone is not.
-    pub(crate) fn is_set_up(&self) -> bool {
+    fn is_set_up(&self) -> bool {
         self.has(libc::IFF_UP)
     }
 

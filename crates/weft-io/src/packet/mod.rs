@@ -64,8 +64,8 @@ pub trait Device: Send {
     /// has no room for now stays in `frames`, in order. A packet that can never be sent is dropped and counted.
     ///
     /// # Errors
-    /// The system's: the device is gone, or down ([`io::ErrorKind::NetworkDown`]) and may come up again. Nothing is
-    /// lost but what was counted: what was not sent is still in `frames`.
+    /// The system's: the device is gone, or down or without a carrier ([`io::ErrorKind::NetworkDown`]) and may
+    /// come up again. Nothing is lost but what was counted: what was not sent is still in `frames`.
     fn send(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) -> io::Result<usize>;
 
     /// Whether the interface writes into our memory itself, where it may.

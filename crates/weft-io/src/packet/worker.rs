@@ -153,7 +153,8 @@ pub(super) struct Port {
     /// What its links say is to be done without a device.
     on_failure: Option<OnFailure>,
     gone: Option<Gone>,
-    /// The device is there, but down; when it is asked next, where a link says what is to be done meanwhile.
+    /// The device is there, but down or without a carrier; when it is asked next, where a link says what is to be
+    /// done meanwhile.
     is_down: bool,
     look_at: Time,
     /// What devices that are gone have counted, and what was dropped in front of one that is down.
@@ -797,7 +798,7 @@ impl Port {
     fn look_whether_up(&mut self, now: Time) {
         let is_asked = self.on_failure.is_some() && self.gone.is_none() && self.look_at <= now;
         let Some(link) = self.link.as_ref().filter(|_| is_asked) else { return };
-        self.is_down = !link.is_set_up();
+        self.is_down = !link.is_up();
         self.look_at = now + if self.is_down { LINKS_EVERY } else { LOOK_EVERY };
     }
 

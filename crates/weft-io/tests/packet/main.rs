@@ -238,6 +238,23 @@ fn what_one_driver_leaves_undone_the_other_does() {
 }
 
 #[test]
+fn what_an_interface_does_not_cut_is_cut_for_it() {
+    // If this failed, a stream that came in whole would stop a port for good whose interface cuts nothing itself.
+    let Some(world) = world() else { return };
+    world.join_by_veth();
+    world.middle.enter(|| {
+        for feature in Feature::ALL {
+            let _ = interface::set_feature("to_b", feature, false);
+        }
+    });
+    let relay = Relay::start(&world.middle, packet_sockets);
+    check(&world);
+    let [from, to] = relay.stop();
+    assert_eq!([from.refused_in, from.refused_out, to.refused_in, to.refused_out], [0; 4]);
+    assert!(to.sent > from.received * 2, "{from:?} {to:?}");
+}
+
+#[test]
 fn who_waits_for_packets_uses_no_processor() {
     // If this failed, a port without traffic would take a core: its descriptor would always be readable.
     let Some(world) = world() else { return };
@@ -296,6 +313,63 @@ fn tags_of_vlans_are_in_the_packet() {
     assert_eq!(sender.send(&mut pool, &mut frames).expect("it is up"), 1);
     let seen = receive(&mut receiver, &mut pool, |bytes| bytes[6..12] == packet[6..12]);
     assert_eq!(seen, packet);
+}
+
+#[test]
+fn a_packet_that_the_other_end_does_not_take_blocks_nothing() {
+    // If this failed, one packet that is longer than what the other end of a pair takes would stop a port for good.
+    let Some(world) = world() else { return };
+    world.join_by_veth();
+    world.middle.enter(|| interface::set_mtu("to_a", 1_000).expect("a veth can"));
+    let open = |name| PacketSocket::open(name, place(0), Options::default()).expect("it is there");
+    let mut sender = world.a.enter(|| open("a"));
+    let mut receiver = world.middle.enter(|| open("to_a"));
+    let mut pool = Pool::new(PoolConfig::default());
+    let packet = |n: usize, bytes| [&[0xff; 12][..], &[0x88, 0xb5], &pattern(n, bytes)].concat();
+    let sent: Vec<_> = (0..40).map(|n| packet(n, [100, 1_300, 900, 1_400][n % 4])).collect();
+    let mut frames: Vec<_> = sent.iter().map(|packet| pool.take_filled(packet).expect("a buffer")).collect();
+    let begin = Instant::now();
+    while !frames.is_empty() {
+        assert!(begin.elapsed() < PATIENCE, "{} still wait", frames.len());
+        sender.send(&mut pool, &mut frames).expect("it is up");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // It may have been full, so the first is tried for a while, but not each.
+    assert!((100..500).contains(&begin.elapsed().as_millis()), "{:?}", begin.elapsed());
+    let counters = sender.counters();
+    assert_eq!((counters.sent, counters.refused_out), (20, 20));
+    let short: Vec<_> = sent.into_iter().filter(|packet| packet.len() < 1_000).collect();
+    assert!(receive_all(&mut receiver, &mut pool) == short, "one was lost, or they came in another order");
+    assert_eq!(pool.in_use(), 0);
+}
+
+#[test]
+fn an_interface_without_a_carrier_is_as_one_that_is_down() {
+    // If this failed, what is to leave by an interface whose other end is down would wait for ever, and be old when it
+    // leaves.
+    let Some(world) = world() else { return };
+    world.join_by_veth();
+    let mut sender =
+        world.middle.enter(|| PacketSocket::open("to_a", place(0), Options::default()).expect("it is there"));
+    let mut pool = Pool::new(PoolConfig::default());
+    let mut frames = vec![pool.take_filled(&[0xff; 60]).expect("a buffer")];
+    let set_up = |is_up| world.a.enter(|| interface::set_up("a", is_up).expect("root may"));
+    set_up(false);
+    let begin = Instant::now();
+    let error = loop {
+        match sender.send(&mut pool, &mut frames) {
+            Ok(n) => {
+                assert!(n == 0 && begin.elapsed() < PATIENCE, "it was sent, or nobody says why it is not")
+            }
+            Err(error) => break error,
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    assert_eq!((error.kind(), frames.len()), (io::ErrorKind::NetworkDown, 1), "{error}");
+    sender.send(&mut pool, &mut frames).expect_err("it says so at once from then on");
+    set_up(true);
+    assert_eq!(sender.send(&mut pool, &mut frames).expect("it is up"), 1);
+    assert_eq!(sender.counters().refused_out, 0);
 }
 
 /// A sender on `a` and a receiver on `to_a` that have room for jumbo frames, and so many packets of sizes in turn that

@@ -750,13 +750,14 @@ fn a_link_without_its_device_holds_or_drops_and_says_so() {
     }
 }
 
-/// Setting an interface down and up again would lose what a link was told to hold, or have it counted as what the
-/// device cannot carry.
+/// Setting an interface, or the other end of its pair, down and up again would lose what a link was told to hold, or
+/// have it counted as what the device cannot carry.
 #[test]
 fn a_link_whose_device_is_down_holds_or_drops_and_says_so() {
     let folder = Folder::new();
-    let drivers = [("packet", "1"), ("packet", "4"), ("xdp", "1")];
-    for ((driver, workers), done) in drivers.into_iter().flat_map(|way| [(way, "HOLD"), (way, "DROP")]) {
+    let drivers =
+        [("packet", "1", "to_b"), ("packet", "4", "to_b"), ("xdp", "1", "to_b"), ("packet", "1", "b")];
+    for ((driver, workers, end), done) in drivers.into_iter().flat_map(|way| [(way, "HOLD"), (way, "DROP")]) {
         let Some(world) = World::new() else { return };
         let link = format!("CREATE LINK wan ON PORT right RATE '1 Mbit/s' QUEUE fifo ON FAILURE {done};");
         let network = NETWORK.replace("ON packet '", &format!("ON {driver} '"));
@@ -772,11 +773,12 @@ fn a_link_whose_device_is_down_holds_or_drops_and_says_so() {
                 if is_meant(&status["packets"]["ports"][1], &status["packets"]["links"][0]) {
                     return status;
                 }
-                assert!(Instant::now() < until, "{driver} {workers} {done}: {status}");
+                assert!(Instant::now() < until, "{driver} {workers} {end} {done}: {status}");
                 std::thread::sleep(Duration::from_millis(50));
             }
         };
-        let set_up = |is_up| within(&world.middle, || interface::set_up("to_b", is_up).expect("it is there"));
+        let at = if end == "b" { &world.b } else { &world.middle };
+        let set_up = |is_up| within(at, || interface::set_up(end, is_up).expect("it is there"));
         let send = |text: &[u8]| a.send_to(text, (ADDRESS_B, 7_000)).expect("it leaves");
         set_up(false);
         // What leaves before anybody has looked is not lost either.
