@@ -505,12 +505,11 @@ impl Worker {
                 no_later(now + RETRY);
             }
             // What is held for want of a device has no time.
-            let egress = port.egress.as_ref().filter(|_| !port.is_holding());
-            [egress, port.ingress.as_ref()]
-                .into_iter()
-                .flatten()
-                .filter_map(Link::poll_timeout)
-                .for_each(&mut no_later);
+            let egress = port.egress.as_ref().filter(|_| !port.is_holding()).and_then(Link::poll_timeout);
+            // A link is not asked while what it let go last has no room, however late it is.
+            let soonest = if port.has_room() { Time(0) } else { now + RETRY };
+            egress.map(|at| at.max(soonest)).into_iter().for_each(&mut no_later);
+            port.ingress.as_ref().and_then(Link::poll_timeout).into_iter().for_each(&mut no_later);
             for device in port.queues.iter().filter(|_| port.is_read(has_waiting)) {
                 match device.fd() {
                     Some(fd) => self.polls.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 }),
@@ -703,7 +702,7 @@ impl Port {
             return Ok(moved);
         }
         // What the device has no room for waits in the link, where the queue can still drop it.
-        while self.waiting.len() < BATCH_MAX {
+        while self.has_room() {
             let Some(frame) = self.egress.as_mut().and_then(|link| link.poll_frame(pool, now)) else { break };
             self.waiting.push(frame);
             moved += 1;
@@ -712,6 +711,11 @@ impl Port {
             self.send(pool)?;
         }
         Ok(moved)
+    }
+
+    /// Its link may let go more. What the device has no room for is to wait in the link.
+    fn has_room(&self) -> bool {
+        self.waiting.len() < BATCH_MAX
     }
 
     /// No frame will come any more.
@@ -872,6 +876,10 @@ mod tests {
     use crate::packet::{Link, Place};
     use crate::writer::Writer;
     use std::sync::mpsc::channel;
+    use weft_engine::packet::link::Link as QueueLink;
+    use weft_engine::queue::Written;
+    use weft_ir::queue::run::Interpreted;
+    use weft_ir::queue::{Handlers, Level, Limit, Order, Overflow, PacketOrder, Partitions, QueueProgram};
 
     fn port(driver: Driver, device: Memory) -> Port {
         let (name, device_name) = ("p".to_owned(), "d".to_owned());
@@ -887,20 +895,15 @@ mod tests {
         Port::new(config, vec![Box::new(device)], None, None, (0, recovery))
     }
 
-    /// A core would be burnt while a port has no room for what a capture gives.
-    #[test]
-    fn a_capture_is_not_looked_at_while_a_port_is_full() {
-        let (_writer, mut senders) = Writer::start(1, None).expect("a thread");
+    /// One that has these ports, and what its rows go to.
+    fn worker(ports: Vec<Port>) -> (Writer, Worker) {
+        let (writer, mut senders) = Writer::start(1, None).expect("a thread");
         let (waker, wake) = UnixStream::pair().expect("two sockets");
         let ears = Ears { mail: channel().1, wake, bell: Arc::new(Bell::new(waker)) };
-        let capture = Memory::source(Link::Ethernet, Place::default(), [&[0; 60][..]], 9);
-        let mut worker = Worker {
+        let worker = Worker {
             engine: PacketEngine::new(Time(0), PacketConfig::default(), Arc::default()),
             pool: Pool::new(PoolConfig::default()),
-            ports: vec![
-                port(Driver::Read(Pace::Full), capture),
-                port(Driver::Tap, Memory::sink(Link::Ethernet)),
-            ],
+            ports,
             ears,
             is_quiet: false,
             rows: senders.pop().expect("there is one"),
@@ -911,11 +914,75 @@ mod tests {
             look_at_links: None,
             polls: Vec::new(),
         };
+        (writer, worker)
+    }
+
+    /// A link of a bit a nanosecond, whose queue is a line without a limit.
+    fn fast_link() -> QueueLink {
+        let level = Level {
+            name: "fifo".to_owned(),
+            partitions: Partitions::One,
+            vars: Vec::new(),
+            partition_vars: Vec::new(),
+            order: Order { bits: Some(0), by_least_packet: false },
+            packets: PacketOrder::Arrival,
+            limit: Limit { packets: None, bytes: None, overflow: Overflow::Arriving, batch: 1, line: 1 },
+            handlers: Handlers::default(),
+        };
+        let program = QueueProgram { name: "fifo".to_owned(), levels: vec![level], fields: Vec::new() };
+        let program = Arc::new(program);
+        let plan = LinkPlan {
+            name: "wan".to_owned(),
+            port: 0,
+            ingress: false,
+            is_ip: false,
+            rate: Some(1_000_000_000),
+            path: None,
+            on_failure: None,
+            is_recorded: false,
+            headers: None,
+            code: Arc::new(Interpreted::new(Arc::clone(&program))),
+            program,
+            written: Written::default(),
+        };
+        QueueLink::new(plan, Time(0), 1)
+    }
+
+    /// A core would be burnt while a port has no room for what a capture gives.
+    #[test]
+    fn a_capture_is_not_looked_at_while_a_port_is_full() {
+        let capture = Memory::source(Link::Ethernet, Place::default(), [&[0; 60][..]], 9);
+        let (_writer, mut worker) = worker(vec![
+            port(Driver::Read(Pace::Full), capture),
+            port(Driver::Tap, Memory::sink(Link::Ethernet)),
+        ]);
         let now = Time(1_000_000_000);
         assert_eq!(worker.look_for(now), now);
         let frame = worker.pool.take_filled(&[0; 60]).expect("a buffer");
         worker.ports[1].waiting.push(frame);
         assert_eq!(worker.look_for(now), now + RETRY);
         assert_eq!(worker.receive(now).expect("nothing fails"), 0);
+    }
+
+    /// A core would be burnt while a port has no room for what its link would let go.
+    #[test]
+    fn a_link_is_not_looked_at_while_its_port_is_full() {
+        let (_writer, mut worker) = worker(vec![port(Driver::Tap, Memory::sink(Link::Ethernet))]);
+        let mut link = fast_link();
+        for _ in 0..3 {
+            let frame = worker.pool.take_filled(&[0; 60]).expect("a buffer");
+            link.handle_frame(frame, &mut worker.pool, Time(0));
+        }
+        let first = link.poll_frame(&mut worker.pool, Time(0)).expect("the link is free");
+        worker.ports[0].egress = Some(link);
+        // The link has been free again for long.
+        let (now, free_at) = (Time(1_000_000_000), Time(480));
+        assert_eq!(worker.look_for(now), free_at);
+        worker.ports[0].waiting.push(first);
+        assert_eq!(worker.look_for(now), free_at);
+        for _ in 1..BATCH_MAX {
+            worker.ports[0].waiting.push(worker.pool.take_filled(&[0; 60]).expect("a buffer"));
+        }
+        assert_eq!(worker.look_for(now), now + RETRY);
     }
 }
