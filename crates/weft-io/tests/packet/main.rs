@@ -215,6 +215,25 @@ fn xdp_sockets_relay_between_namespaces() {
 }
 
 #[test]
+fn xdp_sockets_need_no_large_buffers_for_packets_that_fit_small_ones() {
+    // If this failed, an interface would stand still for as long as streams that came in whole by another fill the
+    // large buffers.
+    let Some(world) = world() else { return };
+    world.join_by_veth();
+    let open = |name| PacketSocket::open(name, place(0), Options::default()).expect("it is there");
+    let mut sender = world.a.enter(|| open("a"));
+    let mut opened = world.middle.enter(|| XdpSocket::open("to_a", 0, 1, xdp::Options::default()));
+    let receiver = &mut opened.as_mut().expect("the kernel has AF_XDP")[0];
+    let mut pool = Pool::new(PoolConfig { small: 8, large: 1 });
+    let large = pool.take(9_000).expect("there is one");
+    let packet = [&[0xff; 12][..], &[0x88, 0xb5], &pattern(1, 1_500)].concat();
+    let mut frames = vec![pool.take_filled(&packet).expect("a buffer")];
+    assert_eq!(sender.send(&mut pool, &mut frames).expect("it is up"), 1);
+    assert!(receive(receiver, &mut pool, |bytes| bytes[12..14] == [0x88, 0xb5]) == packet);
+    pool.give(large);
+}
+
+#[test]
 fn what_one_driver_leaves_undone_the_other_does() {
     // If this failed, a stream from an interface with offloads would not arrive by one without.
     let Some(world) = world() else { return };

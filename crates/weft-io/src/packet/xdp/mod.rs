@@ -22,7 +22,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 use weft_core::Time;
-use weft_core::frame::{Frame, Offload, Pool, SegmentError};
+use weft_core::frame::{Frame, Offload, Pool, SMALL_PACKET_MAX, SegmentError};
 
 /// The longest packet that an interface may have whose packets come by XDP: with what the kernel puts around it, it
 /// fits a page.
@@ -40,7 +40,9 @@ const BUFFERS: u32 = 2 * RING_ENTRIES;
 /// Bytes of a buffer, and of one for an interface with a longer MTU than [`SHORT_MTU_MAX`].
 const BUFFER_BYTES: u32 = 2048;
 const LONG_BUFFER_BYTES: u32 = 4096;
-/// A buffer of [`BUFFER_BYTES`] has 256 bytes that are the kernel's, and room for a link header with tags.
+/// Bytes of a buffer in front of a packet that are the kernel's. Source: `XDP_PACKET_HEADROOM` of the kernel.
+const KERNEL_BYTES: usize = 256;
+/// A buffer of [`BUFFER_BYTES`] has room for such a packet with a link header with tags, behind [`KERNEL_BYTES`].
 const SHORT_MTU_MAX: usize = 1_700;
 /// The kernel lets go of a queue some time after the socket was closed; so often and so long we wait for it.
 const RELEASE_TRIES: u32 = 40;
@@ -151,6 +153,12 @@ impl XdpSocket {
         Ok(())
     }
 
+    /// The pool has a buffer for the next packet, whichever that is; or never will have one for a long packet.
+    fn has_buffer(&self, pool: &Pool) -> bool {
+        let is_long_possible = self.memory.packet_max() > SMALL_PACKET_MAX && pool.config().large > 0;
+        pool.free_small() > 0 && (!is_long_possible || pool.free_large() > 0)
+    }
+
     /// Takes back the buffers of packets that were sent.
     fn reclaim(&mut self) {
         while let Some(address) = self.completed.take() {
@@ -178,8 +186,8 @@ impl Device for XdpSocket {
             self.kick()?;
         }
         let mut n = 0;
-        // A buffer is taken before a packet, which would otherwise have to be put back.
-        while n < BATCH_MAX && pool.free_small() > 0 && (pool.config().large == 0 || pool.free_large() > 0) {
+        // A buffer is looked for before a packet is taken, which would otherwise have to be put back.
+        while n < BATCH_MAX && self.has_buffer(pool) {
             let Some(descriptor) = self.received.take() else { break };
             let length = descriptor.len as usize;
             if let Some(mut frame) = pool.take(length) {
@@ -281,6 +289,11 @@ impl Memory {
     fn new(buffer_bytes: u32) -> io::Result<Self> {
         let mapping = Mapping::anonymous(BUFFERS as usize * buffer_bytes as usize)?;
         Ok(Self { mapping, buffer_bytes })
+    }
+
+    /// Bytes of the longest packet that comes in a buffer.
+    fn packet_max(&self) -> usize {
+        self.buffer_bytes as usize - KERNEL_BYTES
     }
 
     /// Where the buffer begins that an address is in.
