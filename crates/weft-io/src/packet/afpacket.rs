@@ -65,6 +65,7 @@ pub struct PacketSocket {
     socket: OwnedFd,
     /// The interface was down when last heard of. That it is removed then is not told.
     was_down: bool,
+    is_starved: bool,
     /// Of the interface, for its carrier.
     state: LinkState,
     /// When the kernel first dropped the packet that is next.
@@ -178,11 +179,21 @@ impl PacketSocket {
                 .map_err(|error| fail(interface, "take packets", error))?;
         }
         let ring = Ring { mapping, next: 0 };
-        let (name, counters) = (interface.to_owned(), DeviceCounters::default());
+        let name = interface.to_owned();
         let link = link_of(&socket).map_err(|error| fail(interface, "read the kind of link", error))?;
-        let state = LinkState::of(interface)?;
-        let (was_down, dropped_since, given_up) = (false, None, None);
-        Ok(Self { name, link, place, ring, socket, was_down, state, dropped_since, given_up, counters })
+        Ok(Self {
+            name,
+            link,
+            place,
+            ring,
+            socket,
+            was_down: false,
+            is_starved: false,
+            state: LinkState::of(interface)?,
+            dropped_since: None,
+            given_up: None,
+            counters: DeviceCounters::default(),
+        })
     }
 
     /// A frame with the bytes of a slot. `Ok(None)`: the packet is not for us, which is counted where it has to be.
@@ -304,9 +315,13 @@ impl Device for PacketSocket {
         let mut n = 0;
         // What is heard while packets are read holds for the next look.
         let was_down = mem::take(&mut self.was_down);
+        self.is_starved = false;
         while n < BATCH_MAX {
             let Some(slot) = self.ring.peek() else { break };
-            let Ok(frame) = self.frame(pool, &slot, now) else { break };
+            let Ok(frame) = self.frame(pool, &slot, now) else {
+                self.is_starved = true;
+                break;
+            };
             n += usize::from(frame.is_some());
             out.extend(frame);
             self.ring.advance();
@@ -366,6 +381,10 @@ impl Device for PacketSocket {
         };
         frames.drain(..done).for_each(|frame| pool.give(frame));
         result.map(|()| done)
+    }
+
+    fn is_starved(&self) -> bool {
+        self.is_starved
     }
 
     fn fd(&self) -> Option<RawFd> {

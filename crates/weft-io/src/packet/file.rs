@@ -1,6 +1,6 @@
 //! Captures as ports: packets of a pcap or pcapng file come in, or what is sent is written to one.
 
-use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place};
+use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place, lacks_buffers};
 use core::fmt;
 use std::borrow::Cow;
 use std::fs::File;
@@ -49,6 +49,7 @@ pub struct FileSource {
     last: Time,
     /// A packet that was read, and whose time has not come.
     waiting: Option<Waiting>,
+    is_starved: bool,
     end: End,
     truncated: u64,
     counters: DeviceCounters,
@@ -123,6 +124,7 @@ impl FileSource {
             begin: None,
             last: Time::default(),
             waiting: None,
+            is_starved: false,
             end: End::Open,
             truncated: 0,
             counters: DeviceCounters::default(),
@@ -207,7 +209,8 @@ impl FileSource {
     /// The next packet, if its time has come and there is a buffer for it.
     fn next(&mut self, pool: &mut Pool, now: Time) -> io::Result<Option<Frame>> {
         loop {
-            if pool.free_small() == 0 || pool.config().large > 0 && pool.free_large() == 0 {
+            self.is_starved = lacks_buffers(pool);
+            if self.is_starved {
                 return Ok(None);
             }
             if let Some(waiting) = &self.waiting {
@@ -302,6 +305,10 @@ impl Device for FileSource {
         self.counters.refused_out += n as u64;
         frames.drain(..).for_each(|frame| pool.give(frame));
         Ok(n)
+    }
+
+    fn is_starved(&self) -> bool {
+        self.is_starved
     }
 
     fn poll_timeout(&self) -> Option<Time> {

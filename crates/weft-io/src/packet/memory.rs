@@ -18,6 +18,7 @@ pub struct Memory {
     next: usize,
     /// Packets that are still to be given.
     left: u64,
+    is_starved: bool,
     counters: DeviceCounters,
 }
 
@@ -30,8 +31,8 @@ impl Memory {
             bytes.extend_from_slice(packet);
         }
         let left = if ranges.is_empty() { 0 } else { n };
-        let (name, counters) = ("memory".to_owned(), DeviceCounters::default());
-        Self { name, link, place, bytes, packets: ranges, next: 0, left, counters }
+        let (name, is_starved, counters) = ("memory".to_owned(), false, DeviceCounters::default());
+        Self { name, link, place, bytes, packets: ranges, next: 0, left, is_starved, counters }
     }
 
     /// A sink.
@@ -50,10 +51,14 @@ impl Device for Memory {
     }
 
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, now: Time) -> io::Result<usize> {
+        self.is_starved = false;
         let wanted = self.left.min(BATCH_MAX as u64) as usize;
         for n in 0..wanted {
             let packet = &self.bytes[self.packets[self.next].clone()];
-            let Some(mut frame) = pool.take_filled(packet) else { return Ok(n) };
+            let Some(mut frame) = pool.take_filled(packet) else {
+                self.is_starved = true;
+                return Ok(n);
+            };
             frame.meta = self.place.received(&mut self.counters, now, packet.len(), Offload::default());
             self.left -= 1;
             self.next = if self.next + 1 == self.packets.len() { 0 } else { self.next + 1 };
@@ -70,6 +75,10 @@ impl Device for Memory {
             pool.give(frame);
         }
         Ok(n)
+    }
+
+    fn is_starved(&self) -> bool {
+        self.is_starved
     }
 
     fn is_finished(&self) -> bool {

@@ -81,6 +81,12 @@ pub trait Device: Send {
         Ok(())
     }
 
+    /// The last [`Device::receive`] broke off because the pool had no buffer. Packets may be there: the descriptor may be
+    /// readable until there are buffers again, and waiting for it is then no waiting.
+    fn is_starved(&self) -> bool {
+        false
+    }
+
     /// The descriptor that is readable when there are packets; `None`: the device is to be asked.
     fn fd(&self) -> Option<RawFd> {
         None
@@ -195,6 +201,11 @@ pub struct OpenError {
     pub error: io::Error,
     /// What would help.
     pub help: Option<&'static str>,
+}
+
+/// The pool has no buffer for some packet for which it may have one later.
+fn lacks_buffers(pool: &Pool) -> bool {
+    pool.free_small() == 0 || pool.config().large > 0 && pool.free_large() == 0
 }
 
 /// Puts the segments that a packet stands for in its place, for a device that cannot cut it.

@@ -4,7 +4,7 @@
 //! streams to be cut, and one call carries up to 64 KiB. Source: Linux `Documentation/networking/tuntap.rst`.
 
 use super::sys::{self, InterfaceRequest, fail, fail_or};
-use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place};
+use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place, lacks_buffers};
 use core::ffi::c_ulong;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
@@ -33,6 +33,7 @@ pub struct Tun {
     file: File,
     /// What a small buffer has no room for.
     overflow: Vec<u8>,
+    is_starved: bool,
     counters: DeviceCounters,
 }
 
@@ -74,7 +75,8 @@ impl Tun {
             .or_else(|_| offload(OFFLOADS))
             .map_err(|error| fail(&name, "take over checksums and segments", error))?;
         let overflow = vec![0; LARGE_PACKET_MAX - SMALL_PACKET_MAX];
-        Ok(Self { name, link, place, file, overflow, counters: DeviceCounters::default() })
+        let (is_starved, counters) = (false, DeviceCounters::default());
+        Ok(Self { name, link, place, file, overflow, is_starved, counters })
     }
 
     /// Reads one packet. `Ok(None)`: there is none now. `Err(None)`: what was read is not to be understood or held.
@@ -126,7 +128,8 @@ impl Device for Tun {
         let mut n = 0;
         for _ in 0..BATCH_MAX {
             // While the pool has a large buffer, or never will have one, nothing is lost for the lack of it.
-            if pool.config().large > 0 && pool.free_large() == 0 {
+            self.is_starved = lacks_buffers(pool);
+            if self.is_starved {
                 break;
             }
             match self.read(pool, now) {
@@ -179,6 +182,10 @@ impl Device for Tun {
         }
         frames.drain(..done).for_each(|frame| pool.give(frame));
         result.map(|()| done)
+    }
+
+    fn is_starved(&self) -> bool {
+        self.is_starved
     }
 
     fn fd(&self) -> Option<RawFd> {

@@ -512,6 +512,8 @@ impl Worker {
             port.ingress.as_ref().and_then(Link::poll_timeout).into_iter().for_each(&mut no_later);
             for device in port.queues.iter().filter(|_| port.is_read(has_waiting)) {
                 match device.fd() {
+                    // Buffers become free without a word.
+                    _ if device.is_starved() => no_later(now + RETRY),
                     Some(fd) => self.polls.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 }),
                     None => no_later(device.poll_timeout().unwrap_or(now)),
                 }
@@ -962,6 +964,20 @@ mod tests {
         worker.ports[1].waiting.push(frame);
         assert_eq!(worker.look_for(now), now + RETRY);
         assert_eq!(worker.receive(now).expect("nothing fails"), 0);
+    }
+
+    /// A core would be burnt while there are no buffers for what comes in.
+    #[test]
+    fn a_device_is_not_looked_at_while_there_are_no_buffers() {
+        let device = Memory::source(Link::Ethernet, Place::default(), [&[0; 60][..]], 9);
+        let (_writer, mut worker) = worker(vec![port(Driver::Tap, device)]);
+        worker.pool = Pool::new(PoolConfig { small: 1, large: 0 });
+        let frame = worker.pool.take_filled(&[0; 60]).expect("a buffer");
+        let now = Time(1_000_000_000);
+        assert_eq!(worker.look_for(now), now);
+        assert_eq!(worker.receive(now).expect("nothing fails"), 0);
+        assert_eq!(worker.look_for(now), now + RETRY);
+        worker.pool.give(frame);
     }
 
     /// A core would be burnt while a port has no room for what its link would let go.

@@ -291,6 +291,45 @@ fn who_waits_for_packets_uses_no_processor() {
 }
 
 #[test]
+fn who_has_no_buffers_says_so() {
+    // If this failed, a port would take a core while there are no buffers: its descriptor is readable all the time.
+    let Some(world) = world() else { return };
+    world.join_by_veth();
+    let open = |name| PacketSocket::open(name, place(0), Options::default()).expect("it is there");
+    let [_, xdp] = world.middle.enter(|| xdp_sockets(xdp::Options::default()));
+    let mut pairs = vec![
+        (world.a.enter(|| open("a")), vec![Box::new(world.middle.enter(|| open("to_a"))) as Box<dyn Device>]),
+        (world.b.enter(|| open("b")), xdp),
+    ];
+    if Path::new("/dev/net/tun").exists() {
+        let [tap, _] = world.middle.enter(|| tuns(Link::Ethernet, 1));
+        let sender = world.middle.enter(|| {
+            interface::set_up("a", true).expect("it is there");
+            open("a")
+        });
+        pairs.push((sender, tap));
+    }
+    for (mut sender, mut receivers) in pairs {
+        let receiver = &mut receivers[0];
+        let mut pool = Pool::new(PoolConfig { small: 1, large: 0 });
+        for _ in 0..2 {
+            let mut frames = vec![pool.take_filled(&[0xff; 60]).expect("a buffer")];
+            assert_eq!(sender.send(&mut pool, &mut frames).expect("it is up"), 1);
+        }
+        let mut frames = vec![pool.take(60).expect("a buffer")];
+        assert_eq!(receiver.receive(&mut pool, &mut frames, Time(0)).expect("it is up"), 0);
+        assert!(receiver.is_starved(), "{} says nothing", receiver.name());
+        pool.give(frames.pop().expect("it is there"));
+        for wanted in [1, 1, 0] {
+            let n = receiver.receive(&mut pool, &mut frames, Time(0)).expect("it is up");
+            assert_eq!(n, wanted, "{}", receiver.name());
+            frames.drain(..).for_each(|frame| pool.give(frame));
+        }
+        assert!(!receiver.is_starved(), "{} is to be waited for", receiver.name());
+    }
+}
+
+#[test]
 fn tap_devices_relay_between_namespaces() {
     // If this failed, an application behind a TAP device would lose, change or cut what it sends.
     let Some(world) = world_with_tun() else { return };

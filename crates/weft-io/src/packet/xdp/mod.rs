@@ -67,6 +67,7 @@ pub struct XdpSocket {
     is_zero_copy: bool,
     /// The interface was down when the kernel was last told to send; what is in the ring waits for it to come up.
     is_down: bool,
+    is_starved: bool,
     /// Buffers that we may fill.
     free: Vec<u64>,
     fill: Ring<u64>,
@@ -186,8 +187,13 @@ impl Device for XdpSocket {
             self.kick()?;
         }
         let mut n = 0;
-        // A buffer is looked for before a packet is taken, which would otherwise have to be put back.
-        while n < BATCH_MAX && self.has_buffer(pool) {
+        self.is_starved = false;
+        while n < BATCH_MAX {
+            // A buffer is looked for before a packet is taken, which would otherwise have to be put back.
+            self.is_starved = !self.has_buffer(pool);
+            if self.is_starved {
+                break;
+            }
             let Some(descriptor) = self.received.take() else { break };
             let length = descriptor.len as usize;
             if let Some(mut frame) = pool.take(length) {
@@ -269,6 +275,10 @@ impl Device for XdpSocket {
 
     fn flush(&mut self) -> io::Result<()> {
         self.kick()
+    }
+
+    fn is_starved(&self) -> bool {
+        self.is_starved
     }
 
     fn fd(&self) -> Option<RawFd> {
@@ -394,6 +404,7 @@ impl Part {
             place,
             is_zero_copy: self.is_zero_copy,
             is_down: false,
+            is_starved: false,
             free: (u64::from(RING_ENTRIES)..u64::from(BUFFERS)).map(|buffer| buffer * buffer_bytes).collect(),
             fill: self.fill,
             completed: self.completed,
