@@ -156,7 +156,7 @@ pub fn open_all(ports: &[PortConfig], workers: u16) -> Result<Vec<OpenPort>, (St
 /// Opens a port in the namespace that the thread is in.
 fn open_one(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<OpenPort, OpenError> {
     let made = if config.driver == Driver::Veth { make_pair(config)? } else { None };
-    let queues = open(config, port, link, workers)?;
+    let queues = open(config, port, link, (workers, false))?;
     let mut open = OpenPort { config: config.clone(), queues, link: None };
     if !config.driver.is_file() {
         open.link = Some(Arc::new(LinkState::of(open.device())?.of_pair(made)));
@@ -193,16 +193,22 @@ fn make_pair(config: &PortConfig) -> Result<Option<Pair>, OpenError> {
     Ok(Some(pair))
 }
 
-/// Opens the devices of a port once more, the `at`th, for so many workers. None is open.
+/// Opens the devices of a port once more, the `at`th, for so many workers. None is open. It does not wait, as a worker
+/// does it whose other ports go on, and that tries again.
 pub(super) fn reopen(config: &PortConfig, at: u16, workers: u16) -> Result<Vec<Box<dyn Device>>, OpenError> {
-    let open = || open(config, at, Link::Ethernet, workers);
+    let open = || open(config, at, Link::Ethernet, (workers, true));
     match &config.namespace {
         None => open(),
         Some(name) => Namespace::open(name)?.run(open).and_then(|opened| opened),
     }
 }
 
-fn open(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<Vec<Box<dyn Device>>, OpenError> {
+fn open(
+    config: &PortConfig,
+    port: u16,
+    link: Link,
+    (workers, is_tried_once): (u16, bool),
+) -> Result<Vec<Box<dyn Device>>, OpenError> {
     let PortConfig { device, queues, .. } = config;
     Ok(match config.driver {
         Driver::Packet | Driver::Veth => {
@@ -213,7 +219,7 @@ fn open(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<Vec<
             boxed((0..queues).map(socket).collect::<Result<Vec<_>, _>>()?)
         }
         Driver::Xdp { is_zero_copy_tried } => {
-            let options = xdp::Options { is_zero_copy_tried, ..xdp::Options::default() };
+            let options = xdp::Options { is_zero_copy_tried, is_tried_once, ..xdp::Options::default() };
             let queues = queues.unwrap_or_else(|| workers.min(interface::receive_queues(device)));
             boxed(XdpSocket::open(device, port, queues, options)?)
         }

@@ -193,7 +193,7 @@ fn xdp_sockets_relay_between_namespaces() {
     set_offloads(&world, false);
     for is_generic in [false, true] {
         for is_zero_copy_tried in [false, true] {
-            let options = xdp::Options { is_zero_copy_tried, is_generic };
+            let options = xdp::Options { is_zero_copy_tried, is_generic, ..xdp::Options::default() };
             let relay = Relay::start(&world.middle, || xdp_sockets(options));
             check(&world);
             let counters = relay.stop();
@@ -203,8 +203,15 @@ fn xdp_sockets_relay_between_namespaces() {
     // With the last socket the program is gone, so it can be put there again, and the host gets its packets.
     let mode = world.middle.enter(|| {
         let first = XdpSocket::open("to_a", 0, 1, xdp::Options::default()).expect("it is free again");
-        let second = XdpSocket::open("to_a", 0, 1, xdp::Options::default()).expect_err("it is taken");
-        assert!(second.to_string().contains("another program has this device or queue"), "{second}");
+        // Who opens it anew while other ports wait is told at once.
+        for is_tried_once in [false, true] {
+            let options = xdp::Options { is_tried_once, ..xdp::Options::default() };
+            let begin = Instant::now();
+            let second = XdpSocket::open("to_a", 0, 1, options).expect_err("it is taken");
+            assert!(second.to_string().contains("another program has this device or queue"), "{second}");
+            let took = begin.elapsed();
+            assert_eq!(took < Duration::from_millis(190), is_tried_once, "{took:?}");
+        }
         first[0].mode()
     });
     assert_eq!(mode, xdp::Mode::Native);

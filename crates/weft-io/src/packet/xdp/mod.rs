@@ -57,6 +57,9 @@ pub struct Options {
     pub is_zero_copy_tried: bool,
     /// The program runs in the host in any case.
     pub is_generic: bool,
+    /// A queue that another socket has is refused at once. Otherwise it is waited for a while, as that socket may just
+    /// have been closed.
+    pub is_tried_once: bool,
 }
 
 /// One queue of an interface.
@@ -108,7 +111,7 @@ impl XdpSocket {
             .map_err(|error| fail(interface, "make the map of the XDP program", error))?;
         let mut parts = Vec::new();
         for queue in 0..queues {
-            let part = Part::new(index, queue, buffer_bytes, options.is_zero_copy_tried)
+            let part = Part::new(index, queue, buffer_bytes, options)
                 .map_err(|error| fail_or(interface, "open an XDP socket on the queue", IF_NO_QUEUE, error))?;
             sockets
                 .set(queue, &part.socket)
@@ -349,14 +352,18 @@ struct Part {
 }
 
 impl Part {
-    fn new(index: u32, queue: u16, buffer_bytes: u32, is_zero_copy_tried: bool) -> io::Result<Self> {
-        if is_zero_copy_tried && let Ok(part) = Self::bound(index, queue, buffer_bytes, libc::XDP_ZEROCOPY) {
+    fn new(index: u32, queue: u16, buffer_bytes: u32, options: Options) -> io::Result<Self> {
+        let tries = if options.is_tried_once { 1 } else { RELEASE_TRIES };
+        let bound = |mode| Self::bound(index, queue, buffer_bytes, (mode, tries));
+        if options.is_zero_copy_tried
+            && let Ok(part) = bound(libc::XDP_ZEROCOPY)
+        {
             return Ok(part);
         }
-        Self::bound(index, queue, buffer_bytes, libc::XDP_COPY)
+        bound(libc::XDP_COPY)
     }
 
-    fn bound(index: u32, queue: u16, buffer_bytes: u32, mode: u16) -> io::Result<Self> {
+    fn bound(index: u32, queue: u16, buffer_bytes: u32, (mode, tries): (u16, u32)) -> io::Result<Self> {
         let socket = sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0)?;
         let memory = Memory::new(buffer_bytes)?;
         let region = libc::xdp_umem_reg {
@@ -391,7 +398,7 @@ impl Part {
             sxdp_queue_id: u32::from(queue),
             sxdp_shared_umem_fd: 0,
         };
-        bind_released(&socket, &address)?;
+        bind_released(&socket, &address, tries)?;
         let options: libc::xdp_options = sys::option(&socket, libc::SOL_XDP, libc::XDP_OPTIONS)?;
         let is_zero_copy = options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0;
         Ok(Self { socket, memory, fill, completed, received, to_send, is_zero_copy })
@@ -419,11 +426,10 @@ impl Part {
 }
 
 /// Binds a socket to a queue that another may just have been closed on.
-fn bind_released(socket: &OwnedFd, address: &libc::sockaddr_xdp) -> io::Result<()> {
-    let mut tries = RELEASE_TRIES;
+fn bind_released(socket: &OwnedFd, address: &libc::sockaddr_xdp, mut tries: u32) -> io::Result<()> {
     loop {
         match sys::bind(socket, address) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && tries > 0 => {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && tries > 1 => {
                 tries -= 1;
                 std::thread::sleep(RELEASE_WAIT);
             }
