@@ -192,6 +192,12 @@ impl Link {
         self.segments = segments;
     }
 
+    /// A frame was to be sent, but is dropped instead of waiting, for want of buffers. The queue counts it.
+    pub fn refuse_frame(&mut self, frame: Frame, pool: &mut Pool) {
+        self.queue.note_refused();
+        pool.give(frame);
+    }
+
     fn enqueue(&mut self, frame: Frame, pool: &mut Pool, now: Time) {
         let mut packet = seen(&frame, &self.plan, &mut self.reading, pool, now);
         let handle = match self.free.pop() {

@@ -197,7 +197,7 @@ pub struct Counts {
     pub dropped_enqueue: u64,
     /// Packets that were dropped by ON DEQUEUE.
     pub dropped_dequeue: u64,
-    /// Packets that a limit dropped.
+    /// Packets that a limit dropped, or for which there was no buffer ([`Queue::note_refused`]).
     pub dropped_overflow: u64,
     /// Packets that it let go, and that there was no device to send ([`Queue::note_lost`]).
     pub dropped_device: u64,

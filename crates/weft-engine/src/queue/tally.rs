@@ -312,6 +312,13 @@ impl<C: QueueCode> Queue<C> {
         }
     }
 
+    /// A packet came that was not put in, for whoever has it cannot keep it: that is a limit as well, though none of
+    /// the program, of which nothing runs.
+    pub fn note_refused(&mut self) {
+        self.shared.counts.arrived += 1;
+        self.shared.counts.dropped_overflow += 1;
+    }
+
     /// The packet that left last was not sent: there is no device. It is counted as dropped.
     pub fn note_lost(&mut self) {
         let leaf = self.levels.len() - 1;

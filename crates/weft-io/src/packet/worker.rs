@@ -34,9 +34,12 @@ use weft_engine::rules::Swap;
 
 /// Frames that may wait for a port that has no room for them; further ones are dropped, and counted as `port_full`.
 pub const WAITING_MAX: usize = 1024;
-/// Frames of a link that have buffers of their own, at most; the limits of queues may be higher, and are met when there
-/// are no buffers left.
+/// Frames of a link that have buffers of their own, at most; the limits of queues may be higher, and are met when no
+/// more than [`RESERVE`] buffers are left.
 const HELD_MAX: u32 = 1 << 15;
+/// Small buffers that links leave to drivers and chains: with all of them in a queue nothing would come in any more, by
+/// ports that have no link either. A link that came by an update has no buffers of its own.
+const RESERVE: usize = 1024;
 /// A port that had no room is tried again after this time at the latest.
 const RETRY: Interval = Interval::from_millis(1);
 /// Devices are looked at so often even if nothing happens: one that was down and is removed says no word of it.
@@ -301,7 +304,7 @@ impl Worker {
             moved += self.batch.len();
             if let Some(link) = &mut port.egress {
                 let now = clock::now();
-                self.batch.drain(..).for_each(|frame| link.handle_frame(frame, &mut self.pool, now));
+                self.batch.drain(..).for_each(|frame| hand_to(link, frame, &mut self.pool, now));
                 port.run_egress(&mut self.pool, now)?;
                 continue;
             }
@@ -323,7 +326,7 @@ impl Worker {
                 let Some(frame) = at.leaving.next(&mut self.pool) else { break };
                 moved += 1;
                 match &mut at.egress {
-                    Some(link) => link.handle_frame(frame, &mut self.pool, now),
+                    Some(link) => hand_to(link, frame, &mut self.pool, now),
                     None => at.waiting.push(frame),
                 }
             }
@@ -608,6 +611,14 @@ impl Worker {
     }
 }
 
+/// Has a frame wait in a link, if there are buffers to spare for that.
+fn hand_to(link: &mut Link, frame: Frame, pool: &mut Pool, now: Time) {
+    match pool.free_small() < RESERVE {
+        true => link.refuse_frame(frame, pool),
+        false => link.handle_frame(frame, pool, now),
+    }
+}
+
 /// Buffers for what drivers and chains have in hand, and for what waits in links.
 fn pool_for<'l>(links: impl Iterator<Item = &'l LinkPlan>) -> PoolConfig {
     let plain = PoolConfig::default();
@@ -669,7 +680,7 @@ impl Port {
     /// Puts frames that came in where they wait before the chains see them. False: there is no such place.
     fn hold(&mut self, frames: &mut Vec<Frame>, pool: &mut Pool, now: Time) -> bool {
         if let Some(link) = &mut self.ingress {
-            frames.drain(..).for_each(|frame| link.handle_frame(frame, pool, now));
+            frames.drain(..).for_each(|frame| hand_to(link, frame, pool, now));
             return true;
         }
         let Some(gates) = self.gates.as_ref().filter(|_| self.has_ingress && !self.is_owner) else {
@@ -978,6 +989,22 @@ mod tests {
         assert_eq!(worker.receive(now).expect("nothing fails"), 0);
         assert_eq!(worker.look_for(now), now + RETRY);
         worker.pool.give(frame);
+    }
+
+    /// A long queue would take all buffers, and no port of the worker would be read any more.
+    #[test]
+    fn a_link_leaves_buffers_to_drivers() {
+        let mut port = port(Driver::Tap, Memory::sink(Link::Ethernet));
+        let mut pool = Pool::new(PoolConfig { small: RESERVE as u32 + 100, large: 0 });
+        port.ingress = Some(fast_link());
+        for _ in 0..200 {
+            let mut frames = vec![pool.take_filled(&[0; 60]).expect("a buffer")];
+            assert!(port.hold(&mut frames, &mut pool, Time(0)));
+        }
+        assert_eq!(pool.free_small(), RESERVE);
+        let counts = port.links()[0].stats.counts;
+        assert_eq!((counts.queued, counts.dropped_overflow), (100, 100));
+        assert!(counts.is_conserved(), "{counts:?}");
     }
 
     /// A core would be burnt while a port has no room for what its link would let go.
