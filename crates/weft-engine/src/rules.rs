@@ -32,6 +32,9 @@ use weft_core::{Time, Value, hash};
 /// When a row of the text was written and inserted: it counts from when it is first looked at.
 const NOT_KNOWN: Time = Time::MAX;
 
+/// Rows of a table whose second copy each change tells of what was used: it takes a fraction of a microsecond a row.
+const AGES_CARRIED_MAX: u64 = 256;
+
 /// Changes, each of another key, that are done at once: all rows are found, then all that is matched over them changes,
 /// so that what they wait for in memory comes side by side.
 const RUN: usize = 64;
@@ -175,6 +178,8 @@ pub(crate) struct Filled {
     spare: Option<Arc<Table>>,
     matches: Vec<Match>,
     expired: u64,
+    /// When rows that are too old were looked for last.
+    looked: Time,
 }
 
 /// What a text says of rows: the hash of each, by that of its key.
@@ -534,21 +539,49 @@ impl Filled {
             cursor = after;
             let mine = table.age(row);
             let is_known = mine.used != NOT_KNOWN && mine.inserted != NOT_KNOWN;
-            if is_known && !table.is_over(mine, now) {
+            // What was used since the last look has to be known to the other copy, too.
+            let is_told = !(table.spec().ttl_on_access && self.spare.is_some() && mine.used >= self.looked);
+            if is_known && is_told && !table.is_over(mine, now) {
                 continue;
             }
             let key = table.key_values(row);
             let other = self.spare.as_ref().map(|spare| (spare, spare.find_values(&key, Time(0))));
-            let other = other.filter(|(_, row)| row.is_some()).map(|(spare, row)| spare.age(row));
-            let age = begun(age_of_both(mine, other.unwrap_or(mine)), now);
+            let other = other.filter(|(_, row)| row.is_some());
+            let its = other.map_or(mine, |(spare, row)| spare.age(row));
+            let age = begun(age_of_both(mine, its), now);
             if table.is_over(age, now) {
                 changes.push(Change::Remove(key));
-            } else if !is_known {
+                continue;
+            }
+            let is_behind = |of: Age| of.used != age.used || of.inserted == NOT_KNOWN;
+            if is_behind(mine) {
                 table.set_age(row, age);
             }
+            if let Some((spare, row)) = other.filter(|_| is_behind(its)) {
+                spare.set_age(row, age);
+            }
         }
+        self.looked = now;
         self.expired += changes.len() as u64;
         changes
+    }
+
+    /// Tells the second copy, which workers are about to get, what they have used of the first: they would not find
+    /// it there if that was long ago, by what the second knows. In a large table that waits for the next look.
+    fn carry_ages(&self, table: &Table) {
+        let Some(spare) = self.spare.as_ref().filter(|_| table.spec().ttl_on_access) else { return };
+        if table.len() > AGES_CARRIED_MAX {
+            return;
+        }
+        let mut cursor = 0;
+        while let Some((row, after)) = table.scan(cursor, Time(0)) {
+            cursor = after;
+            let (mine, row) = (table.age(row), spare.find_values(&table.key_values(row), Time(0)));
+            let its = row.is_some().then(|| spare.age(row));
+            if let Some(its) = its.filter(|its| mine.used != NOT_KNOWN && its.used < mine.used) {
+                spare.set_age(row, age_of_both(mine, its));
+            }
+        }
     }
 
     fn forget_spare(&mut self) {
@@ -558,6 +591,9 @@ impl Filled {
 
     /// The second copy is the first from now on.
     fn exchange(&mut self, table: &mut Arc<Table>) -> Arc<Swap> {
+        self.carry_ages(table);
+        // What this copy was told of the other since the last look is not known.
+        self.looked = Time(i64::MIN);
         let spare = self.spare.as_mut().expect("only what has a second copy changes");
         core::mem::swap(table, spare);
         let mut matchers = Vec::new();

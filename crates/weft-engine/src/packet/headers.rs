@@ -84,8 +84,10 @@ impl Headers {
             firsts.note(now, &fragment, own);
             return own;
         }
-        let first = firsts.of(now, &fragment).unwrap_or_default();
-        let has_first = |input: u16| (inherited & !present) >> input & 1 == 1;
+        // Without it, what only the first has is not there.
+        let Some(first) = firsts.of(now, &fragment) else { return own };
+        let of_first = self.reader.code.of_first(inherited, present);
+        let has_first = |input: u16| of_first >> input & 1 == 1;
         let mut words = own;
         for ((word, first), input) in words.iter_mut().zip(first).zip(&self.inputs) {
             *word = if has_first(*input) { first } else { *word };

@@ -49,6 +49,8 @@ pub(super) struct Code {
     /// Inputs that a later fragment has from the first of its packet, and how those are known that tunnels carry.
     inherited: u64,
     carried: Vec<Carried>,
+    /// Inputs of the last header of some: of a packet's last header the first fragment alone can tell.
+    last: u64,
     /// Where the packets are that tunnels carry.
     packets: u64,
     begins: Begins,
@@ -200,6 +202,8 @@ impl Code {
         let mut stores: Vec<_> = frames.into_iter().flat_map(|frames| &frames.stores).map(sound).collect();
         stores.resize(inputs.len(), None);
         let inherited = frames.map_or(0, |frames| frames.inherited);
+        let is_last =
+            |(_, input): &(usize, &Input)| matches!(&input.place, Place::Frame(field) if field.last);
         let carried: Vec<Carried> =
             frames.iter().flat_map(|frames| &frames.carried).copied().take(CARRIED_MAX).collect();
         let begins = frames.map_or_else(Begins::default, begins);
@@ -211,6 +215,7 @@ impl Code {
         };
         Ok(Self {
             inherited,
+            last: inputs.iter().enumerate().filter(is_last).fold(0, |all, (at, _)| all | 1_u64 << at),
             packets: carried.iter().fold(0, |all, carried| all | 1 << carried.packet),
             carried,
             begins,
@@ -421,6 +426,11 @@ impl Code {
         }
     }
 
+    /// Which of these inputs a later fragment that has some itself takes from the first of its packet.
+    pub(super) fn of_first(&self, inherited: u64, present: u64) -> u64 {
+        inherited & (!present | self.last)
+    }
+
     /// Gives a later fragment what the first of its packet has. Numbers lie at no place in the frame, and runs of bytes
     /// are empty, so that nothing is written.
     #[cold]
@@ -429,7 +439,7 @@ impl Code {
             return Ok(cx.present);
         }
         let (slots, present) = self.parse_first(cx, first)?;
-        let new = present & inherited & !cx.present;
+        let new = present & self.of_first(inherited, cx.present);
         for at in (0..self.inputs).filter(|at| new >> at & 1 == 1) {
             cx.given[at] = match self.bytes >> at & 1 {
                 1 => Slot::default(),

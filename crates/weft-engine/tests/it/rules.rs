@@ -323,7 +323,14 @@ fn rows_go_when_they_are_too_old() {
         // What is given again is as young as new, and nothing is swapped for it.
         assert!(!give(store, &mut engine, seconds(13)));
         assert_eq!(gone(store, &mut engine, seconds(19)), [0; 0]);
+        assert!(pass(&mut engine, seconds(19), 2));
         assert_eq!(gone(store, &mut engine, seconds(20)), if is_idle { vec![10] } else { vec![] });
+        // What workers have used of one copy is known to the one that they get.
+        let used = |store: &StateStore| {
+            let now = &store.table(&name()).expect("it is there").tables[0];
+            now.age(now.find_int(5, Time(0))).used
+        };
+        assert_eq!(used(store), seconds(if is_idle { 19 } else { 13 }));
         // The other copy counts from now on, as if it had been the only one.
         assert!(pass(&mut engine, seconds(21), 2) && !pass(&mut engine, seconds(21), 5));
         assert_eq!(gone(store, &mut engine, seconds(23)), if is_idle { vec![] } else { vec![5] });

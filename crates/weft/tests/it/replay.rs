@@ -454,6 +454,45 @@ fn rules_about_ports_hold_for_fragments() {
     }
 }
 
+/// What a packet carries stands behind its extension headers, which the first fragment alone has: a rule about it would
+/// drop that, and let all others pass.
+#[test]
+fn rules_about_what_a_packet_carries_hold_for_all_its_fragments() {
+    let folder = Folder::new();
+    let program = "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON memory;
+CREATE PORT lan ON memory;
+CREATE ELEMENT no_names ON ip AS
+  ON PACKET IF ip.protocol = 17 AND udp.dst_port = 53 THEN DROP; END IF;
+END;
+CREATE CHAIN edge ON PORT wan -> lan AS no_names; END;
+";
+    let program = folder.write("edge.weft", program);
+    // Options for the destination, and UDP behind them.
+    let datagram = |port: u8| {
+        let behind = [&[17, 0, 1, 4, 0, 0, 0, 0, 4, 0x57, 0, port, 0, 72, 0x12, 0x34][..], &[0; 64]].concat();
+        let piece = |(nth, piece): (usize, &[u8])| {
+            let mut packet = packet(64, 1)[..12].to_vec();
+            packet.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 8 + piece.len() as u8, 44, 64]);
+            packet.extend([&[0x20, 1][..], &[port; 14], &[0x20, 1], &[2; 14]].concat());
+            packet.extend([60, 0, 0, 32 * nth as u8 | u8::from(nth < 2), 0, 0, 0, 3]);
+            packet.extend(piece);
+            packet
+        };
+        behind.chunks(32).enumerate().map(piece).collect::<Vec<_>>()
+    };
+    let (closed, open) = (datagram(53), datagram(80));
+    assert_eq!(closed.len(), 3);
+    for backend in ["jit", "interp"] {
+        let told = replayed(&folder, &program, backend, &[closed.clone(), open.clone()].concat());
+        assert_eq!(
+            (&told["ports"][1]["out"], &told["elements"][0]["dropped"]),
+            (&3.into(), &3.into()),
+            "{told}"
+        );
+    }
+}
+
 /// If this failed, a capture of what leaves by two ports would go back in time, and whoever reads it would see answers
 /// before their questions.
 #[test]

@@ -106,7 +106,14 @@ fn inherited(protocols: &[Protocol], inputs: &[Input]) -> u64 {
     let are_moved = inputs.iter().any(|input| matches!(input.place, Place::Layer(_)));
     let is_carried =
         |input: &Input| matches!(&input.place, Place::Frame(field) if field.layer.level > 0 && !are_moved);
-    mask(inputs, is_carried) | behind_fragmented(protocols, inputs, 0)
+    with_last(mask(inputs, is_carried) | behind_fragmented(protocols, inputs, 0), inputs, 0)
+}
+
+/// With these inputs of a first fragment, columns that are of its last header on a level: that stands behind it as well.
+/// For themselves no fragments are followed.
+fn with_last(inherited: u64, inputs: &[Input], level: u8) -> u64 {
+    let is_last = |input: &Input| matches!(&input.place, Place::Frame(field) if field.last && field.layer.level == level);
+    if inherited == 0 { 0 } else { inherited | mask(inputs, is_last) }
 }
 
 /// How fragments are known that tunnels carry, as far as the chain asks for what is behind them, there or when they
@@ -122,7 +129,8 @@ fn carried(protocols: &[Protocol], inputs: &mut Vec<Input>, behind: &[u64]) -> V
     let depth = asked.filter_map(|(is_asked, depth)| is_asked.then_some(depth)).max().unwrap_or(0);
     let carried = (0..depth.min(CARRIED_MAX)).map(|at| {
         let (packet, tunnel) = carried_in(protocols, inputs, at as u8);
-        Carried { packet, tunnel, inherited: if at == 0 { inside } else { 0 } }
+        let inherited = if at == 0 { with_last(inside, inputs, 1) } else { 0 };
+        Carried { packet, tunnel, inherited }
     });
     carried.collect()
 }
