@@ -676,8 +676,12 @@ pub(crate) fn merged(
 /// Whether all changes go; what will have come of them, and how many may be done at once.
 fn check(table: &Table, changes: &[Change]) -> Result<(Counts, usize), ChangeError> {
     let mut check = Check::of(table);
-    for (at, change) in changes.iter().enumerate() {
-        check.take(change).map_err(|why| ChangeError { at, why })?;
+    let mut all = changes.iter().enumerate();
+    for run in changes.chunks(RUN) {
+        look_over(table, run);
+        for (at, change) in all.by_ref().take(run.len()) {
+            check.take(change).map_err(|why| ChangeError { at, why })?;
+        }
     }
     let is_one_a_key = check.is_there.len() == changes.len();
     Ok((check.counts, if is_one_a_key { RUN } else { 1 }))
@@ -815,6 +819,7 @@ fn carry_out(
     let mut matchers: Vec<&mut Matcher> = matchers.iter_mut().map(|matcher| Arc::make_mut(matcher)).collect();
     let mut begin = 0;
     for run in changes.chunks(run) {
+        look_over(table, run);
         let found: Vec<Row> =
             run.iter().map(|change| table.find_values(change.key(table), Time(0))).collect();
         let gone: Vec<Row> = found.iter().copied().filter(|row| row.is_some()).collect();
@@ -830,6 +835,14 @@ fn carry_out(
     }
     matchers.into_iter().for_each(Matcher::publish);
     Ok(anew)
+}
+
+/// Reads what changes will read of a table, side by side.
+fn look_over(table: &Table, changes: &[Change]) {
+    if changes.len() > 1 {
+        let hashes: Vec<u64> = changes.iter().map(|change| Table::hash_values(change.key(table))).collect();
+        table.look_over(&hashes);
+    }
 }
 
 /// There is no room for a row.

@@ -300,12 +300,7 @@ impl Classifier {
     pub fn compiled(fields: &[FieldSpec], rules: impl IntoIterator<Item = Rule>) -> Result<Self, Error> {
         let mut table = Self::new(fields)?;
         for rule in rules {
-            if rule.id >= RULES_MAX {
-                return Err(Error::Id);
-            }
-            if table.store.get(rule.id).is_some() {
-                return Err(Error::Taken);
-            }
+            table.is_free(rule.id)?;
             table.store.insert(rule.id, rule.priority, table.layout.compile(&rule)?);
         }
         table.space = Space::of(&table.layout, &table.store);
@@ -334,15 +329,18 @@ impl Classifier {
     /// # Errors
     /// [`Error`], where the rule does not fit the table or its id is taken; nothing has changed then.
     pub fn insert(&mut self, rule: &Rule) -> Result<(), Error> {
-        if rule.id >= RULES_MAX {
-            return Err(Error::Id);
-        }
-        if self.store.get(rule.id).is_some() {
-            return Err(Error::Taken);
-        }
+        self.is_free(rule.id)?;
         let compiled = self.layout.compile(rule)?;
         self.put(rule.id, rule.priority, compiled);
         Ok(())
+    }
+
+    /// Whether a rule may have this id.
+    fn is_free(&self, id: u32) -> Result<(), Error> {
+        if id >= RULES_MAX {
+            return Err(Error::Id);
+        }
+        if self.store.get(id).is_some() { Err(Error::Taken) } else { Ok(()) }
     }
 
     /// As [`Classifier::insert`] for rules one behind the other, so that their reads of memory overlap.
@@ -351,10 +349,13 @@ impl Classifier {
     /// [`Error`] of the first that does not fit; those before it are in.
     pub fn insert_all(&mut self, rules: &[Rule]) -> Result<(), Error> {
         for rules in rules.chunks(AHEAD) {
-            let compiled: Vec<Compiled> =
-                rules.iter().map_while(|rule| self.layout.compile(rule).ok()).collect();
-            self.look_over(&compiled.iter().map(Compiled::stored).collect::<Vec<_>>());
-            rules.iter().try_for_each(|rule| self.insert(rule))?;
+            let compiled: Vec<Result<Compiled, Error>> =
+                rules.iter().map(|rule| self.layout.compile(rule)).collect();
+            self.look_over(&compiled.iter().flatten().map(Compiled::stored).collect::<Vec<_>>());
+            for (rule, compiled) in rules.iter().zip(compiled) {
+                self.is_free(rule.id)?;
+                self.put(rule.id, rule.priority, compiled?);
+            }
         }
         Ok(())
     }

@@ -30,8 +30,9 @@ use super::index;
 use super::layout::LIVE;
 use super::storage::{self, Stripe};
 use super::{KeyShape, Row, Table};
+use core::hint::black_box;
 use core::mem::offset_of;
-use core::sync::atomic::Ordering::Acquire;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Of a table: where the words that say where indexes begin are.
 pub const TABLE_BEGINS: usize = offset_of!(Table, begins_at);
@@ -90,6 +91,9 @@ pub enum NearKey {
     Columns(u16),
 }
 
+/// Words of a line of memory.
+const LINE_WORDS: usize = 8;
+
 /// How rows follow one another in a scan; part of what [`Table::fingerprint`] stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps {
@@ -119,6 +123,15 @@ impl Table {
     pub fn slots(&self, key_hash: u64) -> Option<[u64; 2]> {
         let [first, second, ..] = self.stripe_of(key_hash).window(key_hash as u32)?;
         Some([first, second].map(|slot| slot.load(Acquire)))
+    }
+
+    /// Reads what look-ups for keys with these hashes will read, and the lines of their rows, all side by side: else each
+    /// would wait for memory by itself.
+    pub fn look_over(&self, key_hashes: &[u64]) {
+        let slots: Vec<_> = key_hashes.iter().map(|hash| self.slots(*hash)).collect();
+        let rows = key_hashes.iter().zip(slots).filter_map(|(hash, slots)| self.row_near(*hash, slots?));
+        let lines = rows.flat_map(|(row, _)| self.row_words(row, 0).iter().step_by(LINE_WORDS));
+        black_box(lines.fold(0, |all, word| all ^ word.load(Relaxed)));
     }
 
     /// The row that a look-up for a key with this hash compares first, by these slots of its home, and the address of
