@@ -4,11 +4,11 @@ use super::{count, grouped};
 use crate::cli::{Output, QueryArgs};
 use crate::client::{Client, Outcome};
 use crate::fault::Fault;
+use crate::source::unreadable;
 use crate::stderr;
 use crate::stdout;
 use crate::table::{Align, Table};
 use std::fmt::Write as _;
-use std::io::Read as _;
 use weft_api::{Answer, QueryRequest, Refused, TableTold};
 
 pub(crate) fn run(args: &QueryArgs) -> Result<(), Fault> {
@@ -42,13 +42,11 @@ pub(crate) fn run(args: &QueryArgs) -> Result<(), Fault> {
 
 /// Text from a file, or from standard input.
 pub(super) fn read(path: &str) -> Result<String, Fault> {
-    let mut text = String::new();
-    let read = match path {
-        "-" => std::io::stdin().read_to_string(&mut text).map(drop),
-        path => std::fs::read_to_string(path).map(|found| text = found),
+    let text = match path {
+        "-" => std::io::read_to_string(std::io::stdin()),
+        path => std::fs::read_to_string(path),
     };
-    read.map_err(|error| Fault::environment(format!("cannot read `{path}`: {error}")))?;
-    Ok(text)
+    text.map_err(|error| unreadable(&format!("`{path}`"), error))
 }
 
 /// Tells why nothing was changed: as an object on standard output, or to a person.

@@ -217,6 +217,11 @@ fn lists_are_loaded_and_their_faults_have_a_place() {
     let unknown = folder.write("unknown.csv", "id,prio\n1,1\n");
     let fault = refused(&folder, &node, &["load", "shop.rule_acl.rules", unknown.to_str().expect("a path")]);
     assert!(fault.contains("has no column `prio`"), "{fault}");
+    // As spreadsheets write it that know no UTF-8.
+    let foreign = folder.0.join("foreign.csv");
+    std::fs::write(&foreign, b"id,priority,who,action\n1,1,Andr\xe9,deny\n").expect("the folder takes files");
+    let fault = refused(&folder, &node, &["load", "shop.rule_acl.rules", foreign.to_str().expect("a path")]);
+    assert!(fault.contains("foreign.csv`: it is not UTF-8 text"), "{fault}");
     assert_eq!(node.stop(), Some(0));
 }
 
