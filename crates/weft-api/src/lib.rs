@@ -133,6 +133,9 @@ pub struct Refused {
     /// What has to change before the program is taken.
     #[serde(default)]
     pub at_fault: AtFault,
+    /// Rows that are in all the same: those in front of one that found no room in a table that handlers fill.
+    #[serde(default)]
+    pub rows_in: u64,
 }
 
 /// Whose fault it is that a program was not taken.

@@ -436,8 +436,8 @@ pub(crate) fn refused_by(diagnostics: &[Diagnostic], sources: &SourceMap, at_fau
     Refused {
         text: render_all(diagnostics, sources, RenderOptions::default()),
         diagnostics: serde_json::from_str(&data).unwrap_or_default(),
-        version: 0,
         at_fault,
+        ..Refused::default()
     }
 }
 
@@ -445,13 +445,14 @@ pub(crate) fn refused_by(diagnostics: &[Diagnostic], sources: &SourceMap, at_fau
 fn refused_in_words(text: &str, version: u64) -> Refusal {
     let diagnostics = serde_json::Value::Array(Vec::new());
     let text = format!("error: {text}\n");
-    Refusal::Refused(Refused { text, diagnostics, version, at_fault: AtFault::Program })
+    Refusal::Refused(Refused { text, diagnostics, version, ..Refused::default() })
 }
 
 /// That the machine lacks what a program needs, without the version that goes on.
 fn unwell(fault: &Fault) -> Refused {
     let diagnostics = serde_json::Value::Array(Vec::new());
-    Refused { text: fault.text(), diagnostics, version: 0, at_fault: AtFault::Environment }
+    let at_fault = AtFault::Environment;
+    Refused { text: fault.text(), diagnostics, at_fault, ..Refused::default() }
 }
 
 /// A node's failure as a person should hear of it.

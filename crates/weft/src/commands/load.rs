@@ -43,12 +43,17 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Fault> {
                 total.updated += answer.updated;
                 total.visible_ms = total.visible_ms.max(answer.visible_ms);
             }
-            Outcome::Refused(refused) => {
+            Outcome::Refused(mut refused) => {
                 progress.clear();
+                refused.rows_in += first;
                 let fault = refuse(&refused, args.json);
-                if first > 0 && !args.json {
+                if refused.rows_in > 0 && !args.json {
+                    let before = match refused.rows_in {
+                        1 => "row before is".to_owned(),
+                        n => format!("{n} rows before are"),
+                    };
                     stderr::line(format_args!(
-                        "the {first} rows before are in; with `--replace` the list may be loaded again over them"
+                        "the {before} in; with `--replace` the list may be loaded again over what is in"
                     ));
                 }
                 return Err(fault);

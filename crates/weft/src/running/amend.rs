@@ -107,7 +107,7 @@ pub(super) fn put(parts: &Parts, view: &TableView, changes: Vec<Change>) -> Resu
         });
         run(parts, &errand)?;
         if let Some(error) = lock(&fault).take() {
-            return Err(NotDone::Change(error));
+            return Err(NotDone::Broken(error));
         }
     }
     let counts = *lock(&done);

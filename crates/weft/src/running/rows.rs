@@ -73,7 +73,8 @@ impl Running {
         Ok(answers)
     }
 
-    /// Puts rows into a table, all or none.
+    /// Puts rows into a table, all or none; of a table that handlers fill, those in front of one that finds no room
+    /// stay.
     pub(crate) fn put_rows(&self, request: &RowsRequest) -> Result<Answer, Refusal> {
         let mut control = lock(&self.parts.control);
         let version = control.compiler.version();
@@ -81,10 +82,13 @@ impl Running {
         let (name, table) = find(&control.network, &request.table).map_err(refuse)?;
         let changes = changes_of(&table, request).map_err(refuse)?;
         self.change(&mut control, &name, changes).map_err(|why| match why {
-            NotDone::Change(error) => {
-                let row = request.first + error.at as u64 + 1;
-                refuse(format!("row {row} of {name}: {}", error.why))
-            }
+            NotDone::Change(error) => refuse(told_of_row(request, &name, &error)),
+            NotDone::Broken(error) => match refuse(told_of_row(request, &name, &error)) {
+                Refusal::Refused(refused) => {
+                    Refusal::Refused(Refused { rows_in: error.at as u64, ..refused })
+                }
+                other => other,
+            },
             NotDone::Check { at, why } => {
                 refuse(format!("row {} of {name}: {why}", request.first + at as u64 + 1))
             }
@@ -214,6 +218,11 @@ impl Running {
     }
 }
 
+/// Why a row of a request is not put in.
+fn told_of_row(request: &RowsRequest, name: &TableName, error: &ChangeError) -> String {
+    format!("row {} of {name}: {}", request.first + error.at as u64 + 1, error.why)
+}
+
 /// What came of a statement that all workers see by now.
 fn told(Counts { inserted, updated, deleted }: Counts, begun: Instant) -> Answer {
     Answer { inserted, updated, deleted, visible_ms: super::millis(begun.elapsed()), ..Answer::default() }
@@ -237,6 +246,8 @@ fn check_rows(table: &Table, changes: &[Change]) -> Result<(), NotDone> {
 /// Why rows were not changed.
 pub(super) enum NotDone {
     Change(ChangeError),
+    /// The same, but the rows in front of this one were.
+    Broken(ChangeError),
     /// A CHECK of the table does not hold of this one.
     Check {
         at: usize,
@@ -249,8 +260,9 @@ pub(super) enum NotDone {
 impl NotDone {
     /// The same of a statement.
     fn into_why(self, statement: &Statement, name: &TableName) -> Why {
+        let is_broken = matches!(self, Self::Broken(_));
         let ChangeError { at, why } = match self {
-            Self::Change(error) => error,
+            Self::Change(error) | Self::Broken(error) => error,
             Self::Check { why, .. } => {
                 let diagnostic =
                     Diagnostic::error(code::CHECK_BROKEN, why).at(statement.span, "would make it");
@@ -269,6 +281,11 @@ impl NotDone {
             _ => (code::BAD_LITERAL, "give a value that its type takes"),
         };
         let diagnostic = Diagnostic::error(code, format!("`{name}`: {why}")).at(span, "this row");
+        let diagnostic = match at {
+            1 if is_broken => diagnostic.with_note("the row in front of it is in"),
+            2.. if is_broken => diagnostic.with_note(format!("the {at} rows in front of it are in")),
+            _ => diagnostic,
+        };
         Why::said(diagnostic.with_help(help))
     }
 }

@@ -405,7 +405,9 @@ CREATE ELEMENT guard ON rpc (user TEXT) AS
   TABLE calls (name TEXT(16) PRIMARY KEY, n U8 = 0, why TEXT(4)?, at TIMESTAMP = now(), raw BYTES(4) = '')
     MAX 100 ROWS EVICT REJECT;
   TABLE seen (name TEXT(16), nth U64, n U64 = 0, PRIMARY KEY (name, nth)) MAX 100 ROWS EVICT OLDEST PER WORKER;
+  TABLE many (id U32 PRIMARY KEY, n U64 = 0) MAX 2100 ROWS EVICT REJECT;
   ON REQUEST
+    UPSERT many KEY (9999) SET n = n + 1;
     UPSERT seen KEY (user, 1) SET n = n + 1;
     UPSERT calls KEY (user) SET n = n + 1;
     IF (SELECT n FROM calls WHERE name = user) > {CONNECTIONS} THEN ABORT RESOURCE_EXHAUSTED; END IF;
@@ -490,6 +492,19 @@ CREATE CHAIN shop ON front -> cart METHOD 'shop.Cart/Add' AS guard (user := req.
         );
         let fault = no("INSERT INTO shop.guard.calls (name) VALUES ('one too many')");
         assert!(fault.contains("the table is full: it has at most 100 rows"), "{fault}");
+        // A list is sent in parts, and the one that finds no room is in up to there.
+        let ids: String = (0..2_500).map(|id| format!("{id}\n")).collect();
+        let ids = folder.write("ids.csv", &format!("id\n{ids}"));
+        let fault = refused(&folder, &node, &["load", "shop.guard.many", ids.to_str().expect("a path")]);
+        assert!(fault.contains("row 2100 of shop.guard.many: the table is full"), "{fault}");
+        assert!(fault.contains("the 2099 rows before are in"), "{fault}");
+        assert_eq!(query("SELECT count(*) FROM shop.guard.many"), "count\n 2100\n1 row\n");
+        query("DELETE FROM shop.guard.many WHERE id <> 9999 AND id > 1");
+        let fault = no(&format!("INSERT INTO shop.guard.many VALUES {}", {
+            let rows: Vec<String> = (2..2_200).map(|id| format!("({id}, 0)")).collect();
+            rows.join(", ")
+        }));
+        assert!(fault.contains("the 2097 rows in front of it are in"), "{fault}");
         assert_eq!(node.stop(), Some(0));
     }
 }
