@@ -167,6 +167,7 @@ impl Running {
                     .map_err(|(port, error)| Start::Fault(port_fault(&port, &error)))?;
                 remarks = open.iter().filter(|port| port.is_zero_copy_refused()).map(copies).collect();
                 remarks.extend(open.iter().filter(|port| port.is_pair_found()).map(found_pair));
+                remarks.extend(open.iter().filter(|port| port.unseen_queues() > 0).map(passes_by));
                 devices = devices::of(&open);
                 Some(Ports { plan: Arc::clone(plan), open, first: n_calls })
             }
@@ -768,7 +769,7 @@ fn filter_status(filter: &FilterStats) -> weft_api::Filter {
     }
 }
 
-/// Of a port whose interface was asked to write into the node's memory itself, and does not.
+/// Of a port whose pair somebody else has made.
 fn found_pair(port: &OpenPort) -> String {
     let (name, device) = (&port.config().name, port.device());
     format!(
@@ -777,6 +778,22 @@ fn found_pair(port: &OpenPort) -> String {
     )
 }
 
+/// Of a port that has fewer queues than its interface.
+fn passes_by(port: &OpenPort) -> String {
+    let (name, device, n) = (&port.config().name, port.device(), port.queues());
+    let there = n + usize::from(port.unseen_queues());
+    let help = match port.config().queues {
+        Some(_) => "leave `queues` out, which opens all",
+        None => "a port has no more",
+    };
+    format!(
+        "port `{name}`: it has {n} of the {there} queues of `{device}`: frames that come in on the others go \
+         to the host, and no chain sees them; {help}, or have the interface use no more of them \
+         (`ethtool -L {device}`)"
+    )
+}
+
+/// Of a port whose interface was asked to write into the node's memory itself, and does not.
 fn copies(port: &OpenPort) -> String {
     let (name, device) = (&port.config().name, port.device());
     format!(

@@ -294,12 +294,11 @@ pub fn set_feature(name: &str, feature: Feature, is_on: bool) -> Result<(), Open
         .map_err(|error| fail(name, "change an offload of the interface", error))
 }
 
-/// Queues on which packets come in at an interface; 1 where it does not say.
-pub fn receive_queues(name: &str) -> u16 {
+/// Queues on which packets come in at an interface; None where it does not say.
+pub fn receive_queues(name: &str) -> Option<u16> {
     let mut channels = Channels::default();
-    let n =
-        ioctl(ETHTOOL, name, &mut InterfaceRequest::Channels(&mut channels)).map(|()| channels.receiving());
-    n.map_or(1, |n| u16::try_from(n.max(1)).unwrap_or(u16::MAX))
+    ioctl(ETHTOOL, name, &mut InterfaceRequest::Channels(&mut channels)).ok()?;
+    Some(u16::try_from(channels.receiving().max(1)).unwrap_or(u16::MAX))
 }
 
 /// `ETHTOOL_GLINK`. Source: `linux/ethtool.h`.

@@ -26,7 +26,8 @@ pub struct PortConfig {
     pub device: String,
     /// The network namespace that the interface is in, as [`Namespace::open`] takes it; `None`: that of the process.
     pub namespace: Option<String>,
-    /// How many queues, 1 to [`QUEUES_MAX`]; `None`: one for each worker, as far as the device can. A capture has one.
+    /// How many queues, 1 to [`QUEUES_MAX`]; `None`: one for each worker, as far as the device can, and with XDP all
+    /// that the interface has. A capture has one.
     pub queues: Option<u16>,
     /// How a device is to be that the port makes.
     pub made: Made,
@@ -99,6 +100,8 @@ impl Driver {
 pub struct OpenPort {
     pub(crate) config: PortConfig,
     pub(crate) queues: Vec<Box<dyn Device>>,
+    /// Queues of the interface whose frames the host has and not the port.
+    pub(crate) unseen_queues: u16,
     /// Of its device; None for a file.
     pub(crate) link: Option<Arc<LinkState>>,
 }
@@ -118,6 +121,16 @@ impl OpenPort {
     pub fn is_zero_copy_refused(&self) -> bool {
         let is_tried = matches!(self.config.driver, Driver::Xdp { is_zero_copy_tried: true });
         is_tried && !self.queues.iter().all(|queue| queue.is_zero_copy())
+    }
+
+    /// Queues of its interface that it has not, of XDP: their frames go to the host.
+    pub fn unseen_queues(&self) -> u16 {
+        self.unseen_queues
+    }
+
+    /// How many queues it has.
+    pub fn queues(&self) -> usize {
+        self.queues.len()
     }
 
     /// Whether it was to make a pair of interfaces, and its end was there already: that is used as it is, and stays.
@@ -157,7 +170,12 @@ pub fn open_all(ports: &[PortConfig], workers: u16) -> Result<Vec<OpenPort>, (St
 fn open_one(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<OpenPort, OpenError> {
     let made = if config.driver == Driver::Veth { make_pair(config)? } else { None };
     let queues = open(config, port, link, (workers, false))?;
-    let mut open = OpenPort { config: config.clone(), queues, link: None };
+    let there = match config.driver {
+        Driver::Xdp { .. } => interface::receive_queues(&config.device).unwrap_or(0),
+        _ => 0,
+    };
+    let unseen_queues = there.saturating_sub(queues.len() as u16);
+    let mut open = OpenPort { config: config.clone(), queues, unseen_queues, link: None };
     if !config.driver.is_file() {
         open.link = Some(Arc::new(LinkState::of(open.device())?.of_pair(made)));
     }
@@ -220,8 +238,10 @@ fn open(
         }
         Driver::Xdp { is_zero_copy_tried } => {
             let options = xdp::Options { is_zero_copy_tried, is_tried_once, ..xdp::Options::default() };
-            let queues = queues.unwrap_or_else(|| workers.min(interface::receive_queues(device)));
-            boxed(XdpSocket::open(device, port, queues, options)?)
+            boxed(match *queues {
+                Some(queues) => XdpSocket::open(device, port, queues, options)?,
+                None => XdpSocket::open_all(device, port, options)?,
+            })
         }
         Driver::Tun => boxed(open_tun(config, Link::Ip, port, workers)?),
         Driver::Tap => boxed(open_tun(config, Link::Ethernet, port, workers)?),

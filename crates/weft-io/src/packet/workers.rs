@@ -173,7 +173,7 @@ impl One {
 fn share_out(ports: Vec<OpenPort>, bells: &[&Arc<Bell>]) -> Vec<Vec<Port>> {
     let n = bells.len();
     let mut shares: Vec<Vec<Port>> = (0..n).map(|_| Vec::new()).collect();
-    for (at, OpenPort { config, queues, link }) in ports.into_iter().enumerate() {
+    for (at, OpenPort { config, queues, link, .. }) in ports.into_iter().enumerate() {
         let n_queues = queues.len();
         let owner = worker_of(&config, (at, 0), n_queues, n);
         let recovery = Arc::new(Recovery::new(bells.iter().copied().map(Arc::clone).collect(), owner));

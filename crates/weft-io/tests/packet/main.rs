@@ -677,6 +677,9 @@ fn what_cannot_be_opened_says_why_and_what_would_help() {
         XdpSocket::open("one", 0, 9, xdp::Options::default()).map(drop)
     });
     assert!(many.is_err_and(|many| many.to_string().contains("the interface has fewer queues")));
+    let all =
+        world.middle.enter(|| XdpSocket::open_all("one", 0, xdp::Options::default()).map(|all| all.len()));
+    assert_eq!(all.expect("all that there are"), 1);
     let long =
         world.middle.enter(|| Tun::open("a-name-that-is-too-long", Link::Ip, 0, 1)).expect_err("too long");
     assert!(long.to_string().contains("a name has at most 15 bytes"), "{long}");

@@ -6,6 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 use weft_io::packet::interface::{self, Feature, LinkState};
 use weft_io::packet::namespace::Namespace;
@@ -1113,4 +1114,48 @@ INSERT INTO back.router.routes VALUES (1, '0.0.0.0/0', 0, 'left', '{a}', '{inner
     let links = world.query(&folder, &node, &asked.replace(".router.", ".other."));
     assert!(links.contains("1500") && links.contains("1300"), "{links}");
     assert_eq!(node.stop(), Some(0));
+}
+
+/// A program whose ports take the frames of their interfaces from the host.
+const BY_XDP: &str = "CREATE PORT left ON xdp 'to_a';
+CREATE PORT right ON xdp 'to_b';
+CREATE CHAIN there ON PORT left -> right AS END;
+CREATE CHAIN back ON PORT right -> left AS END;
+";
+
+/// If this failed, the flows of all queues but the first would go to the host, past all chains, and nobody would know.
+#[test]
+fn an_xdp_port_has_all_queues_of_its_interface() {
+    let Some(world) = World::bare() else { return };
+    for (end, name, inner) in [(&world.a, "a", "to_a"), (&world.b, "b", "to_b")] {
+        // Two queues each way, at both ends.
+        let words = |name| [name, "numtxqueues", "2", "numrxqueues", "2"];
+        let add = [&["link", "add"], &words(inner)[..], &["type", "veth", "peer", "name"], &words(name)];
+        let made = within(&world.middle, || output(Command::new("ip").args(add.concat())));
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        within(&world.middle, || {
+            interface::set_up(inner, true).expect("it is there");
+            interface::move_to(name, &end.as_fd()).expect("root may");
+        });
+    }
+    world.give_addresses();
+    world.finish_checksums();
+    for workers in ["1", "2"] {
+        let folder = Folder::new();
+        let node = world.run_on(&folder, &folder.write("network.weft", BY_XDP), workers);
+        let senders: Vec<UdpSocket> = (0..FLOWS).map(|_| udp(&world.a, ADDRESS_A, 0)).collect();
+        let to = udp(&world.b, ADDRESS_B, 0);
+        until_it_is_known(&senders[0], &to);
+        send_rounds(&senders, &to);
+        let (status, said) = node.stop_and_hear();
+        assert!(status == Some(0) && !said.contains("queues"), "{said}");
+    }
+    // Who asks for fewer is told what that means.
+    let folder = Folder::new();
+    let fewer = BY_XDP.replace("'to_a'", "'to_a' WITH (queues = 1)");
+    let node = world.run(&folder, &folder.write("network.weft", &fewer));
+    let (_, said) = node.stop_and_hear();
+    let warning = "port `left`: it has 1 of the 2 queues of `to_a`: frames that come in on the others \
+                   go to the host, and no chain sees them; leave `queues` out, which opens all";
+    assert!(said.contains(warning) && !said.contains("port `right`"), "{said}");
 }

@@ -21,8 +21,8 @@ use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
-use weft_core::Time;
 use weft_core::frame::{Frame, Offload, Pool, SMALL_PACKET_MAX, SegmentError};
+use weft_core::{Interval, Time};
 
 /// The longest packet that an interface may have whose packets come by XDP: with what the kernel puts around it, it
 /// fits a page.
@@ -50,6 +50,10 @@ const RELEASE_WAIT: Duration = Duration::from_millis(5);
 /// The kernel sends this many packets a call in copy mode.
 const SENT_AT_ONCE: u32 = 32;
 
+/// While nothing comes it is asked whether the interface is gone, each so many looks and after so long.
+const ASK_EVERY: u32 = 16;
+const ASK_AFTER: Interval = Interval::from_millis(10);
+
 /// How the sockets of an interface are opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
@@ -71,6 +75,10 @@ pub struct XdpSocket {
     /// The interface was down when the kernel was last told to send; what is in the ring waits for it to come up.
     is_down: bool,
     is_starved: bool,
+    /// Times in a row that nothing had come.
+    n_empty: u32,
+    /// When it was asked last whether the interface is gone.
+    asked_at: Time,
     /// Buffers that we may fill.
     free: Vec<u64>,
     fill: Ring<u64>,
@@ -103,16 +111,41 @@ impl XdpSocket {
     /// `queues` is 0 or more than [`QUEUES_MAX`].
     pub fn open(interface: &str, port: u16, queues: u16, options: Options) -> Result<Vec<Self>, OpenError> {
         assert!((1..=QUEUES_MAX).contains(&queues), "the number of queues is checked where it is configured");
+        Self::open_range(interface, port, (queues, queues), options)
+    }
+
+    /// Opens all queues of an interface on which packets come in, at most [`QUEUES_MAX`]: what came in on another would
+    /// be the host's.
+    ///
+    /// # Errors
+    /// As [`XdpSocket::open`].
+    pub fn open_all(interface: &str, port: u16, options: Options) -> Result<Vec<Self>, OpenError> {
+        let queues = interface::receive_queues(interface).map(|queues| queues.min(QUEUES_MAX));
+        // One that does not say how many it has, such as a bond, refuses the first that it does not have.
+        Self::open_range(interface, port, queues.map_or((1, QUEUES_MAX), |queues| (queues, queues)), options)
+    }
+
+    /// Opens at least so many queues, and further ones as far as there are any.
+    fn open_range(
+        interface: &str,
+        port: u16,
+        (least, most): (u16, u16),
+        options: Options,
+    ) -> Result<Vec<Self>, OpenError> {
         let index =
             sys::interface_index(interface).map_err(|error| fail(interface, "find the interface", error))?;
         let is_short = interface::mtu(interface)? <= SHORT_MTU_MAX;
         let buffer_bytes = if is_short { BUFFER_BYTES } else { LONG_BUFFER_BYTES };
-        let sockets = Sockets::new(queues)
-            .map_err(|error| fail(interface, "make the map of the XDP program", error))?;
+        let sockets =
+            Sockets::new(most).map_err(|error| fail(interface, "make the map of the XDP program", error))?;
         let mut parts = Vec::new();
-        for queue in 0..queues {
-            let part = Part::new(index, queue, buffer_bytes, options)
-                .map_err(|error| fail_or(interface, "open an XDP socket on the queue", IF_NO_QUEUE, error))?;
+        for queue in 0..most {
+            let part = match Part::new(index, queue, buffer_bytes, options) {
+                Err(error) if queue >= least && error.raw_os_error() == Some(libc::EINVAL) => break,
+                part => part.map_err(|error| {
+                    fail_or(interface, "open an XDP socket on the queue", IF_NO_QUEUE, error)
+                })?,
+            };
             sockets
                 .set(queue, &part.socket)
                 .map_err(|error| fail(interface, "give the queue to the XDP socket", error))?;
@@ -216,9 +249,15 @@ impl Device for XdpSocket {
             self.counters.syscalls += 1;
             sys::kick_receive(&self.socket)?;
         }
-        // The kernel lets go of the socket when the interface is gone, and not when it is down.
-        if n == 0 && sys::socket_error(&self.socket)? == libc::ENETDOWN {
-            return Err(io::Error::from_raw_os_error(libc::ENODEV));
+        // The kernel lets go of the socket when the interface is gone, and not when it is down. A worker with many
+        // queues of which most are empty does not ask each of them each time.
+        self.n_empty = if n == 0 { self.n_empty.wrapping_add(1) } else { 0 };
+        let is_due = self.n_empty % ASK_EVERY == 1 || now - self.asked_at >= ASK_AFTER;
+        if n == 0 && is_due {
+            self.asked_at = now;
+            if sys::socket_error(&self.socket)? == libc::ENETDOWN {
+                return Err(io::Error::from_raw_os_error(libc::ENODEV));
+            }
         }
         Ok(n)
     }
@@ -412,6 +451,8 @@ impl Part {
             is_zero_copy: self.is_zero_copy,
             is_down: false,
             is_starved: false,
+            n_empty: 0,
+            asked_at: Time(0),
             free: (u64::from(RING_ENTRIES)..u64::from(BUFFERS)).map(|buffer| buffer * buffer_bytes).collect(),
             fill: self.fill,
             completed: self.completed,
