@@ -344,7 +344,8 @@ pub struct Port {
     pub sent: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// Packets that the port dropped, by reason: `overrun` (they came faster than they were taken), `refused_in`,
+    /// Packets that the port dropped, by reason: `overrun` (they came faster than they were taken, or are longer than
+    /// the buffers of an XDP port hold), `refused_in`,
     /// `refused_out` (the device cannot carry them, or is down), `port_full` (too many waited), `device_gone` (it
     /// is gone or down, and a link says that they go).
     pub dropped: BTreeMap<String, u64>,

@@ -31,7 +31,9 @@ use weft_engine::queue::{Counts, LineCount, LineTotal, PartitionState};
 use weft_engine::stats::ChainStats;
 use weft_engine::{Config, FilterStats};
 use weft_io::node::{NodeStats, Stopped};
+use weft_io::packet::interface::LinkState;
 use weft_io::packet::port::{self, OpenPort, PortConfig};
+use weft_io::packet::xdp::BUFFERED_MTU_MAX;
 use weft_io::packet::{LinkReport, OpenError, PacketNodeStats, PortError, PortReport};
 use weft_io::socket::ListenSocket;
 use weft_io::writer::SinkMetrics;
@@ -296,6 +298,14 @@ impl Running {
     /// What is to be told of its devices, a line each.
     pub(crate) fn remarks(&self) -> &[String] {
         &self.parts.remarks
+    }
+
+    /// Ports whose interface may have longer packets than their buffers hold, and what is to be told of it.
+    pub(crate) fn outgrown(&self) -> BTreeMap<String, String> {
+        let told = |(port, link): &(String, Arc<LinkState>)| {
+            Some((port.clone(), too_long(link.name(), link.outgrown()?)))
+        };
+        self.parts.devices.iter().filter_map(told).collect()
     }
 
     /// The ports.
@@ -775,6 +785,19 @@ fn found_pair(port: &OpenPort) -> String {
     format!(
         "port `{name}`: `{device}` was there already, so nothing of its pair is made or set, and it stays \
          (`ip link del {device}` takes it out)"
+    )
+}
+
+/// Of a device whose packets may be longer than the buffers of XDP.
+fn too_long(device: &str, (mtu, mtu_max): (u16, u16)) -> String {
+    let help = match mtu <= BUFFERED_MTU_MAX {
+        true => "start the node anew, for it chooses its buffers then",
+        false => "take `packet` in place of `xdp`",
+    };
+    format!(
+        "the MTU of `{device}` is {mtu}, and the buffers of its XDP port are for one of {mtu_max}: \
+         longer packets do not come in, and count as `overrun`; lower the MTU \
+         (`ip link set {device} mtu {mtu_max}`), or {help}"
     )
 }
 

@@ -1,13 +1,14 @@
 //! What a port needs to know of a network interface, or change; and interfaces that a port makes.
 
-use super::OpenError;
 use super::namespace::Namespace;
 use super::netlink::{self, Message, Request};
 use super::sys::{self, Channels, InterfaceRequest, fail};
+use super::{Device, OpenError};
 use core::ffi::{c_int, c_ulong};
 use core::net::IpAddr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Work that an interface leaves to the other end or to hardware. Source: `linux/ethtool.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +63,12 @@ pub struct LinkState {
     name: String,
     /// It goes with this.
     pair: Option<Pair>,
+    /// The longest MTU that the device of the port has buffers for; [`MTU_ANY`]: it has them for any.
+    mtu_max: AtomicU16,
 }
+
+/// No device has buffers that are too short.
+const MTU_ANY: u16 = u16::MAX;
 
 /// A pair of interfaces that somebody made, and that goes when this does.
 #[derive(Debug)]
@@ -103,12 +109,17 @@ impl LinkState {
     /// There are too many descriptors.
     pub fn of(name: &str) -> Result<Self, OpenError> {
         let socket = asking().map_err(|error| fail(name, "ask for the link", error))?;
-        Ok(Self { socket, name: name.to_owned(), pair: None })
+        Ok(Self { socket, name: name.to_owned(), pair: None, mtu_max: AtomicU16::new(MTU_ANY) })
     }
 
     /// The same, of an end of a pair that goes with this.
     pub(super) fn of_pair(self, pair: Option<Pair>) -> Self {
         Self { pair, ..self }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Whether it is the end of a pair that was made for it, and goes with it.
@@ -141,6 +152,20 @@ impl LinkState {
         let InterfaceRequest::Mtu(mtu) = mtu else { unreachable!("it was an MTU") };
         // No packet of IP is longer.
         Some(u16::try_from(mtu).unwrap_or(u16::MAX))
+    }
+
+    /// Its MTU, and the longest one for which its port has buffers, if that is less: longer packets do not come in.
+    pub fn outgrown(&self) -> Option<(u16, u16)> {
+        let mtu_max = self.mtu_max.load(Ordering::Relaxed);
+        if mtu_max == MTU_ANY {
+            return None;
+        }
+        self.mtu().filter(|mtu| *mtu > mtu_max).map(|mtu| (mtu, mtu_max))
+    }
+
+    /// Notes for which MTU the device of its port has buffers: [`Device::mtu_max`].
+    pub(super) fn set_mtu_max(&self, device: Option<&dyn Device>) {
+        self.mtu_max.store(device.and_then(Device::mtu_max).unwrap_or(MTU_ANY), Ordering::Relaxed);
     }
 
     /// Its address on an Ethernet; None if it is on none, or gone.

@@ -73,6 +73,11 @@ pub trait Device: Send {
         false
     }
 
+    /// The longest MTU that its interface may have if all packets are to come in; None: any.
+    fn mtu_max(&self) -> Option<u16> {
+        None
+    }
+
     /// Has what was sent leave at once, where the device keeps it for a while.
     ///
     /// # Errors
@@ -162,7 +167,8 @@ pub struct DeviceCounters {
     pub sent: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// Packets that were dropped in front of us, because we did not take them in time.
+    /// Packets that were dropped in front of us, because we did not take them in time, or an XDP buffer does not hold
+    /// them.
     pub overrun: u64,
     /// Packets that were dropped as they came in: they are longer than any buffer, of another link type, or said of
     /// themselves what cannot be.

@@ -177,7 +177,9 @@ fn open_one(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<
     let unseen_queues = there.saturating_sub(queues.len() as u16);
     let mut open = OpenPort { config: config.clone(), queues, unseen_queues, link: None };
     if !config.driver.is_file() {
-        open.link = Some(Arc::new(LinkState::of(open.device())?.of_pair(made)));
+        let link = LinkState::of(open.device())?.of_pair(made);
+        link.set_mtu_max(open.queues.first().map(|queue| &**queue));
+        open.link = Some(Arc::new(link));
     }
     Ok(open)
 }

@@ -836,6 +836,10 @@ impl Port {
         if turn != self.turn {
             if is_there(turn) {
                 self.queues = self.recovery.take(self.worker);
+                // It may have another MTU, for which there are other buffers.
+                if let (Some(link), Some(first)) = (&self.link, self.queues.first()) {
+                    link.set_mtu_max(Some(&**first));
+                }
                 (self.gone, self.turn) = (None, turn);
             } else {
                 self.close(turn, now);

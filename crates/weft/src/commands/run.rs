@@ -43,6 +43,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
         When::Never => false,
     };
     let mut devices = Devices::default();
+    devices.look_at_mtus(&running).iter().for_each(|line| live.say(line));
     let watched = watch(&running, &stop, |running| {
         devices.look(running).iter().for_each(|line| live.say(line));
         if shows_table {
@@ -80,11 +81,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
     if stopped.is_clean { Ok(()) } else { Err(Fault::environment("a worker did not end well")) }
 }
 
-/// Devices that are gone, as far as that was told.
+/// Devices that are gone or have outgrown their buffers, as far as that was told.
 #[derive(Default)]
 struct Devices {
     next: Option<Instant>,
     gone: BTreeMap<String, String>,
+    outgrown: BTreeMap<String, String>,
 }
 
 impl Devices {
@@ -110,6 +112,17 @@ impl Devices {
                 _ => {}
             }
         }
+        told.extend(self.look_at_mtus(running));
+        told
+    }
+
+    /// What is to be told of devices whose MTU is longer since than their buffers hold.
+    fn look_at_mtus(&mut self, running: &Running) -> Vec<String> {
+        let outgrown = running.outgrown();
+        let is_new = |(port, _): &(&String, &String)| !self.outgrown.contains_key(*port);
+        let told =
+            outgrown.iter().filter(is_new).map(|(port, why)| format!("port `{port}`: {why}")).collect();
+        self.outgrown = outgrown;
         told
     }
 }

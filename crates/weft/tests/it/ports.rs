@@ -8,8 +8,11 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use weft_core::frame::{Pool, PoolConfig};
+use weft_io::packet::afpacket::{Options, PacketSocket};
 use weft_io::packet::interface::{self, Feature, LinkState};
 use weft_io::packet::namespace::Namespace;
+use weft_io::packet::{Device as _, Place};
 
 const ADDRESS_A: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const ADDRESS_B: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
@@ -1158,4 +1161,63 @@ fn an_xdp_port_has_all_queues_of_its_interface() {
     let warning = "port `left`: it has 1 of the 2 queues of `to_a`: frames that come in on the others \
                    go to the host, and no chain sees them; leave `queues` out, which opens all";
     assert!(said.contains(warning) && !said.contains("port `right`"), "{said}");
+}
+
+/// If this failed, long packets would be lost with no word of why but a counter.
+#[test]
+fn an_mtu_beyond_the_buffers_of_xdp_is_told_once() {
+    let Some(world) = World::new() else { return };
+    world.finish_checksums();
+    let set = |mtu: u16| {
+        within(&world.a, || interface::set_mtu("a", mtu).expect("root may"));
+        within(&world.middle, || interface::set_mtu("to_a", mtu).expect("root may"));
+    };
+    let long = "port `left`: the MTU of `to_a` is 9000, and the buffers of its XDP port are for one of 3818: \
+                longer packets do not come in, and count as `overrun`; lower the MTU \
+                (`ip link set to_a mtu 3818`), or take `packet` in place of `xdp`";
+    // At the start.
+    set(9000);
+    let folder = Folder::new();
+    let program = folder.write("network.weft", BY_XDP);
+    let node = world.run(&folder, &program);
+    let sender = within(&world.a, || PacketSocket::open("a", Place::default(), Options::default()));
+    let (mut sender, mut pool) = (sender.expect("it is there"), Pool::new(PoolConfig::default()));
+    let mut send = |bytes: usize| {
+        let frame = [&[0xff; 12][..], &[0x88, 0xb5], &vec![7; bytes - 14]].concat();
+        let mut frames = vec![pool.take_filled(&frame).expect("a buffer")];
+        assert_eq!(sender.send(&mut pool, &mut frames).expect("it is up"), 1);
+    };
+    // The longest with two tags comes in, and one that is longer is counted.
+    let before = counted_at_left(&world, &folder, &node);
+    send(3818 + 22);
+    send(3818 + 23);
+    let until = Instant::now() + WAIT;
+    while counted_at_left(&world, &folder, &node) != (before.0 + 1, before.1 + 1) {
+        assert!(Instant::now() < until, "{:?}", counted_at_left(&world, &folder, &node));
+    }
+    std::thread::sleep(Duration::from_millis(700));
+    let (_, said) = node.stop_and_hear();
+    assert_eq!(said.matches(long).count(), 1, "{said}");
+    // While it runs.
+    set(1500);
+    let node = world.run(&folder, &program);
+    set(3000);
+    std::thread::sleep(Duration::from_millis(1_500));
+    let (_, said) = node.stop_and_hear();
+    let grown =
+        "port `left`: the MTU of `to_a` is 3000, and the buffers of its XDP port are for one of 1770: ";
+    assert_eq!(said.matches(grown).count(), 1, "{said}");
+    assert!(said.contains("or start the node anew"), "{said}");
+    // With longer buffers it is well.
+    let node = world.run(&folder, &program);
+    let (_, said) = node.stop_and_hear();
+    assert!(!said.contains("MTU"), "{said}");
+}
+
+/// Packets that came in at the port `left`, and those that did not.
+fn counted_at_left(world: &World, folder: &Folder, node: &Node) -> (u64, u64) {
+    let status = world.status(folder, node);
+    let ports = status["packets"]["ports"].as_array().expect("it is a list").clone();
+    let left = ports.iter().find(|port| port["name"] == "left").expect("it is there");
+    (left["received"].as_u64().unwrap_or(0), left["dropped"]["overrun"].as_u64().unwrap_or(0))
 }

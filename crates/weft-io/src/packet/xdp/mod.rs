@@ -24,8 +24,8 @@ use std::time::Duration;
 use weft_core::frame::{Frame, Offload, Pool, SMALL_PACKET_MAX, SegmentError};
 use weft_core::{Interval, Time};
 
-/// The longest packet that an interface may have whose packets come by XDP: with what the kernel puts around it, it
-/// fits a page.
+/// The longest packet that an interface may have whose driver runs the program: with what the kernel puts around it, it
+/// fits a page. With a longer one the host runs it, up to [`BUFFERED_MTU_MAX`].
 pub const MTU_MAX: usize = 3_000;
 /// Queues of an interface that are used.
 pub const QUEUES_MAX: u16 = 256;
@@ -42,6 +42,11 @@ const BUFFER_BYTES: u32 = 2048;
 const LONG_BUFFER_BYTES: u32 = 4096;
 /// Bytes of a buffer in front of a packet that are the kernel's. Source: `XDP_PACKET_HEADROOM` of the kernel.
 const KERNEL_BYTES: usize = 256;
+/// An Ethernet header with two tags.
+const LINK_HEADER_BYTES: usize = 22;
+/// The longest MTU whose packets all fit a buffer, which is a page at most: longer ones are lost, and counted as
+/// overrun.
+pub const BUFFERED_MTU_MAX: u16 = (LONG_BUFFER_BYTES as usize - KERNEL_BYTES - LINK_HEADER_BYTES) as u16;
 /// A buffer of [`BUFFER_BYTES`] has room for such a packet with a link header with tags, behind [`KERNEL_BYTES`].
 const SHORT_MTU_MAX: usize = 1_700;
 /// The kernel lets go of a queue some time after the socket was closed; so often and so long we wait for it.
@@ -216,6 +221,10 @@ impl Device for XdpSocket {
 
     fn link(&self) -> Link {
         Link::Ethernet
+    }
+
+    fn mtu_max(&self) -> Option<u16> {
+        Some((self.memory.packet_max() - LINK_HEADER_BYTES) as u16)
     }
 
     fn receive(&mut self, pool: &mut Pool, out: &mut Vec<Frame>, now: Time) -> io::Result<usize> {
