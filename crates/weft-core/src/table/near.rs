@@ -125,8 +125,8 @@ impl Table {
         Some([first, second].map(|slot| slot.load(Acquire)))
     }
 
-    /// Reads what look-ups for keys with these hashes will read, and the lines of their rows, all side by side: else each
-    /// would wait for memory by itself.
+    /// Reads what look-ups for keys with these hashes will read, and the lines of their rows, all side by side: else
+    /// each would wait for memory by itself.
     pub fn look_over(&self, key_hashes: &[u64]) {
         let slots: Vec<_> = key_hashes.iter().map(|hash| self.slots(*hash)).collect();
         let rows = key_hashes.iter().zip(slots).filter_map(|(hash, slots)| self.row_near(*hash, slots?));

@@ -86,8 +86,8 @@ pub trait Device: Send {
         Ok(())
     }
 
-    /// The last [`Device::receive`] broke off because the pool had no buffer. Packets may be there: the descriptor may be
-    /// readable until there are buffers again, and waiting for it is then no waiting.
+    /// The last [`Device::receive`] broke off because the pool had no buffer. Packets may be there: the descriptor may
+    /// be readable until there are buffers again, and waiting for it is then no waiting.
     fn is_starved(&self) -> bool {
         false
     }

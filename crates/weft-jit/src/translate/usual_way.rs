@@ -152,8 +152,8 @@ impl<'c> UsualWay<'c> {
         Ok(segment.finish())
     }
 
-    /// Translates what looks ahead on this way into `builder`'s function, a [`crate::frame::AheadAllEntry`], whose notes
-    /// are as the plan has them. It takes for granted that frames are usual as far as that is not what keeps it inside
+    /// Translates what looks ahead on this way into `builder`'s function, a [`crate::frame::AheadAllEntry`], whose
+    /// notes are as the plan has them. It takes for granted that frames are usual as far as that is not what keeps it inside
     /// them: what it notes of others is not asked for.
     ///
     /// # Errors
@@ -305,8 +305,8 @@ impl Parsed<'_> {
 }
 
 impl Segment<'_, '_> {
-    /// Begins a loop over [`Frames`]: what is translated from here on is of one of them. It goes on with the next at the
-    /// block that is returned.
+    /// Begins a loop over [`Frames`]: what is translated from here on is of one of them. It goes on with the next at
+    /// the block that is returned.
     fn for_each_frame(&mut self) -> clif::Block {
         let [n, bodies, note_bytes, slot_bytes] = [
             offset_of!(Frames<'_>, n),

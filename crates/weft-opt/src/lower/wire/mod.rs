@@ -109,10 +109,13 @@ fn inherited(protocols: &[Protocol], inputs: &[Input]) -> u64 {
     with_last(mask(inputs, is_carried) | behind_fragmented(protocols, inputs, 0), inputs, 0)
 }
 
-/// With these inputs of a first fragment, columns that are of its last header on a level: that stands behind it as well.
-/// For themselves no fragments are followed.
+/// With these inputs of a first fragment, columns that are of its last header on a level: that stands behind it as
+/// well. For themselves no fragments are followed.
 fn with_last(inherited: u64, inputs: &[Input], level: u8) -> u64 {
-    let is_last = |input: &Input| matches!(&input.place, Place::Frame(field) if field.last && field.layer.level == level);
+    let is_last = |input: &Input| match &input.place {
+        Place::Frame(field) => field.last && field.layer.level == level,
+        _ => false,
+    };
     if inherited == 0 { 0 } else { inherited | mask(inputs, is_last) }
 }
 
