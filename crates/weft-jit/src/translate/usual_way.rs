@@ -153,8 +153,8 @@ impl<'c> UsualWay<'c> {
     }
 
     /// Translates what looks ahead on this way into `builder`'s function, a [`crate::frame::AheadAllEntry`], whose
-    /// notes are as the plan has them. It takes for granted that frames are usual as far as that is not what keeps it inside
-    /// them: what it notes of others is not asked for.
+    /// notes are as the plan has them. It takes for granted that frames are usual as far as that is not what keeps it
+    /// inside them: what it notes of others is not asked for.
     ///
     /// # Errors
     /// As [`super::translate`].
