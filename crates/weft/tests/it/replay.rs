@@ -475,7 +475,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS no_names; END;
             let mut packet = packet(64, 1)[..12].to_vec();
             packet.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 8 + piece.len() as u8, 44, 64]);
             packet.extend([&[0x20, 1][..], &[port; 14], &[0x20, 1], &[2; 14]].concat());
-            packet.extend([60, 0, 0, 32 * nth as u8 | u8::from(nth < 2), 0, 0, 0, 3]);
+            packet.extend([60, 0, 0, (32 * nth as u8) | u8::from(nth < 2), 0, 0, 0, 3]);
             packet.extend(piece);
             packet
         };
