@@ -77,6 +77,7 @@ pub fn header(definition: &Protocol, protocol: ProtocolId, dice: &mut Dice) -> H
         }
     }
     say_lengths(definition, &mut header.values, false);
+    fit_lengths(definition, &mut header.values, false, dice);
     for item in &definition.items {
         let Item::Repeat { name, items, until, max, .. } = item else { continue };
         let n = dice.below(1 + (*max as usize).min(4));
@@ -87,6 +88,7 @@ pub fn header(definition: &Protocol, protocol: ProtocolId, dice: &mut Dice) -> H
             let mut values =
                 free.map(|id| (id, value(&definition.fields[usize::from(id.0)], dice))).collect();
             say_lengths(definition, &mut values, true);
+            fit_lengths(definition, &mut values, true, dice);
             values
         };
         let rounds: Vec<BTreeMap<FieldId, FieldValue>> = (0..n).map(round).collect();
@@ -122,6 +124,38 @@ fn say_lengths(definition: &Protocol, values: &mut BTreeMap<FieldId, FieldValue>
     }
 }
 
+/// Makes fields as long as is computed from others whose values whoever builds the header says: of a header, or of a
+/// round.
+fn fit_lengths(
+    definition: &Protocol,
+    values: &mut BTreeMap<FieldId, FieldValue>,
+    of_round: bool,
+    dice: &mut Dice,
+) {
+    let says =
+        |id: FieldId| is_said(definition, id) && definition.fields[usize::from(id.0)].repeated == of_round;
+    for (at, field) in definition.fields.iter().enumerate().filter(|(_, field)| field.repeated == of_round) {
+        let Width::Bytes { count, max } = &field.width else { continue };
+        let (mut are_said, mut is_computed) = (true, false);
+        count.each(&mut |part| match part {
+            Expr::Field(id) => are_said &= says(*id),
+            Expr::Binary(..) | Expr::Not(_) | Expr::In(..) | Expr::If(..) => is_computed = true,
+            Expr::Int(_) => {}
+            _ => are_said = false,
+        });
+        let is_there = values.contains_key(&FieldId(at as u16)) || !field.optional;
+        if is_computed && are_said && is_there && matches!(field.rule, Rule::Plain) {
+            let said = |id: FieldId| match (values.get(&id), &definition.fields[usize::from(id.0)].rule) {
+                (Some(FieldValue::Number(n)), _) | (None, Rule::Default(Expr::Int(n))) => *n,
+                _ => 0,
+            };
+            let length = eval::value(count, &Guess(said, 0)).min(u64::from(*max));
+            let bytes = (0..length).map(|_| dice.bits() as u8).collect();
+            values.insert(FieldId(at as u16), FieldValue::Bytes(bytes));
+        }
+    }
+}
+
 /// Whether whoever builds a header says what a field holds.
 fn is_said(definition: &Protocol, id: FieldId) -> bool {
     matches!(definition.fields[usize::from(id.0)].rule, Rule::Plain | Rule::Default(_))
@@ -135,7 +169,8 @@ fn value(field: &Field, dice: &mut Dice) -> FieldValue {
         }
         // A length that the fields before it can say.
         Width::Bytes { count, max } => {
-            let said = eval::value(count, &Guess(dice.below(GUESS_MAX) as u64));
+            let guess = dice.below(GUESS_MAX) as u64;
+            let said = eval::value(count, &Guess(|_| guess, guess));
             FieldValue::Bytes((0..said.min(u64::from(*max))).map(|_| dice.bits() as u8).collect())
         }
         Width::Rounds { .. } => FieldValue::Bytes(Vec::new()),
@@ -145,12 +180,12 @@ fn value(field: &Field, dice: &mut Dice) -> FieldValue {
 /// The greatest number that is guessed for the fields that say a length.
 const GUESS_MAX: usize = 12;
 
-/// A header of which all fields are the same number.
-struct Guess(u64);
+/// A header of which the numbers are known, or guessed: of its fields, and of all else.
+struct Guess<F>(F, u64);
 
-impl Sight for Guess {
-    fn field(&self, _: FieldId) -> u64 {
-        self.0
+impl<F: Fn(FieldId) -> u64> Sight for Guess<F> {
+    fn field(&self, id: FieldId) -> u64 {
+        self.0(id)
     }
 
     fn is_present(&self, _: FieldId) -> bool {
@@ -158,7 +193,7 @@ impl Sight for Guess {
     }
 
     fn peek(&self, _: u8) -> u64 {
-        self.0
+        self.1
     }
 
     fn header_bytes(&self) -> u64 {
@@ -170,7 +205,7 @@ impl Sight for Guess {
     }
 
     fn bytes_after(&self, _: FieldId) -> u64 {
-        self.0
+        self.1
     }
 
     fn round_bytes(&self) -> u64 {
@@ -178,11 +213,11 @@ impl Sight for Guess {
     }
 
     fn rest(&self) -> u64 {
-        self.0
+        self.1
     }
 
     fn count(&self, _: &str) -> u64 {
-        self.0
+        self.1
     }
 
     fn is_last(&self) -> bool {

@@ -102,7 +102,8 @@ fn what_says_how_long_or_how_many_says_so() {
     let folder = Folder::new();
     let program = "IMPORT 'library/protocols/ethernet.weft';
 CREATE PROTOCOL tlv (
-  len bit(8), name bytes(len), n bit(8),
+  len bit(8), name bytes(len), n bit(8), k bit(4), m bit(4),
+  more bytes(k % 5 + 2), odd bytes(CASE WHEN m = 3 THEN 1 ELSE 2 END),
   REPEAT items (type bit(8), length bit(8), value bytes(length)) COUNT (n) MAX 20,
   PAYLOAD bytes)
   BIND ethernet WHERE type = 0x1234;
