@@ -1035,7 +1035,7 @@ fn look_ups_read_where_they_are_said_to() {
         assert_eq!(table.slots(hash(1)), None);
         let rows: Vec<Row> =
             (0..10_000).map(|id| new_row(insert(&table, &key(shape, id), Time(0)))).collect();
-        let row_near = |id| table.row_near(hash(id), table.slots(hash(id)).expect("there are rows"));
+        let row_near = |id| table.rows().near(hash(id), table.slots(hash(id)).expect("there are rows"));
         let is_said = |(id, row): &(u64, &Row)| row_near(*id) == Some((**row, table.row_address(**row, 0)));
         let said = (0..).zip(&rows).filter(is_said).count();
         assert!(said > 9900, "of {said} rows alone");

@@ -165,6 +165,7 @@ impl Asks {
     /// As [`Asks::find_all`], where `N` lines of each row are asked for, and its last.
     #[inline(never)]
     fn find_rows<const N: usize>(&self, table: &Table, lines: Lines, at: usize, notes: &mut [u64]) {
+        let rows = table.rows();
         for notes in notes.chunks_exact_mut(self.words) {
             let Some([hash, row, address]) = notes[at..].first_chunk_mut() else { continue };
             if *address == 0 {
@@ -174,7 +175,7 @@ impl Asks {
             // SAFETY: code has noted the address for this table, whose slots stay where they are while it lives, those
             // that are in use no more among them; behind the last home are more than two.
             let slots = unsafe { &*slots }.each_ref().map(|slot| slot.load(Acquire));
-            let (found, at) = table.row_near(*hash, slots).map_or((0, 0), |(row, at)| (row.0, at));
+            let (found, at) = rows.near(*hash, slots).map_or((0, 0), |(row, at)| (row.0, at));
             (*row, *address) = (found, at as u64);
             if at != 0 {
                 (0..N).for_each(|nth| fetch_line(at.wrapping_add(nth * LINE)));

@@ -17,7 +17,7 @@
 //!
 //! Whoever does not find the row in two slots of which the second is not past the tag, asks the table.
 //!
-//! Where a row was found before, and what has happened since is not known ([`Table::row_near`]), it is the row of a key
+//! Where a row was found before, and what has happened since is not known ([`Rows::near`]), it is the row of a key
 //! if step 4 holds and its first word is the tag with [`ROW_LIVE`]: that word is another from when the row has gone to
 //! when its place has another row.
 //!
@@ -28,10 +28,11 @@
 
 use super::index;
 use super::layout::LIVE;
-use super::storage::{self, Stripe};
+use super::storage::{self, Geometry, Stripe};
 use super::{KeyShape, Row, Table};
 use core::hint::black_box;
 use core::mem::offset_of;
+use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Of a table: where the words that say where indexes begin are.
@@ -107,6 +108,35 @@ pub struct Steps {
     pub age_words: AgeWords,
 }
 
+/// How rows of a table are found, for many keys: what does not change is at hand, and not read from the table for each.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'t> {
+    table: &'t Table,
+    geometry: Geometry,
+    addresses: &'t [AtomicUsize],
+}
+
+impl Rows<'_> {
+    /// The row that a look-up for a key with this hash compares first, by these slots of its home, and the address of
+    /// its words of the first column group. The row is not read.
+    #[inline(always)]
+    pub fn near(&self, key_hash: u64, slots: [u64; 2]) -> Option<(Row, usize)> {
+        match index::near_of(key_hash as u32, slots, |number| self.numbered(key_hash, number)) {
+            index::Near::Found(found) => Some(found),
+            index::Near::Absent => None,
+            index::Near::Far => self.table.row_far(key_hash),
+        }
+    }
+
+    /// A row by its number in the stripe of its key, plus one, and where its words are.
+    #[inline(always)]
+    fn numbered(&self, key_hash: u64, number: u32) -> Option<(Row, usize)> {
+        // Without a look at the stripe.
+        let row = Row(self.geometry.join(self.geometry.stripe_of(key_hash), 0) + u64::from(number));
+        Some((row, storage::address_in(self.addresses, row.0.wrapping_sub(1))?))
+    }
+}
+
 impl Table {
     /// How to look for a key by address.
     pub fn near(&self) -> Near {
@@ -129,36 +159,24 @@ impl Table {
     /// each would wait for memory by itself.
     pub fn look_over(&self, key_hashes: &[u64]) {
         let slots: Vec<_> = key_hashes.iter().map(|hash| self.slots(*hash)).collect();
-        let rows = key_hashes.iter().zip(slots).filter_map(|(hash, slots)| self.row_near(*hash, slots?));
-        let lines = rows.flat_map(|(row, _)| self.row_words(row, 0).iter().step_by(LINE_WORDS));
+        let rows = self.rows();
+        let found = key_hashes.iter().zip(slots).filter_map(|(hash, slots)| rows.near(*hash, slots?));
+        let lines = found.flat_map(|(row, _)| self.row_words(row, 0).iter().step_by(LINE_WORDS));
         black_box(lines.fold(0, |all, word| all ^ word.load(Relaxed)));
     }
 
-    /// The row that a look-up for a key with this hash compares first, by these slots of its home, and the address of
-    /// its words of the first column group. The row is not read.
+    /// How rows of many keys are found.
     #[inline(always)]
-    pub fn row_near(&self, key_hash: u64, slots: [u64; 2]) -> Option<(Row, usize)> {
-        match index::near_of(key_hash as u32, slots, |number| self.numbered(key_hash, number)) {
-            index::Near::Found(found) => Some(found),
-            index::Near::Absent => None,
-            index::Near::Far => self.row_far(key_hash),
-        }
+    pub fn rows(&self) -> Rows<'_> {
+        Rows { table: self, geometry: self.geometry, addresses: self.base.addresses() }
     }
 
-    /// As [`Table::row_near`], if the row is not in the first two slots of its home: nobody waits for it then, either.
+    /// As [`Rows::near`], if the row is not in the first two slots of its home: nobody waits for it then, either.
     #[cold]
     #[inline(never)]
     fn row_far(&self, key_hash: u64) -> Option<(Row, usize)> {
-        let stripe = self.stripe_of(key_hash);
-        stripe.find(key_hash as u32, |number| self.numbered(key_hash, number))
-    }
-
-    /// A row by its number in the stripe of its key, plus one, and where its words are.
-    #[inline(always)]
-    fn numbered(&self, key_hash: u64, number: u32) -> Option<(Row, usize)> {
-        // Without a look at the stripe.
-        let row = Row(self.geometry.join(self.geometry.stripe_of(key_hash), 0) + u64::from(number));
-        Some((row, self.base.address(row.0.wrapping_sub(1))?))
+        let (stripe, rows) = (self.stripe_of(key_hash), self.rows());
+        stripe.find(key_hash as u32, |number| rows.numbered(key_hash, number))
     }
 
     /// Bytes of a row's words of the first column group.

@@ -159,6 +159,13 @@ pub(super) fn segment_of(at: u64) -> usize {
     (at >> WORD_BITS) as usize
 }
 
+/// The address of a row's first word, if its segment exists, by the addresses of the first group.
+#[inline(always)]
+pub(super) fn address_in(addresses: &[AtomicUsize], at: u64) -> Option<usize> {
+    let words = addresses.get(segment_of(at))?.load(Acquire);
+    (words != 0).then(|| words + (at & WORD_MASK) as usize * 8)
+}
+
 /// What a lock covers: an index, a free list and the oldest of its rows.
 #[derive(Debug)]
 #[repr(align(64))]
@@ -276,11 +283,9 @@ impl Group {
         self.addresses.as_ptr().expose_provenance()
     }
 
-    /// The address of a row's first word, if its segment exists. For the first group alone.
-    #[inline(always)]
-    pub(super) fn address(&self, at: u64) -> Option<usize> {
-        let words = self.addresses.get(segment_of(at))?.load(Acquire);
-        (words != 0).then(|| words + (at & WORD_MASK) as usize * 8)
+    /// Where the words of each segment are.
+    pub(super) fn addresses(&self) -> &[AtomicUsize] {
+        &self.addresses
     }
 
     pub(super) fn layout(&self) -> &Layout {
