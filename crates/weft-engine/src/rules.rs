@@ -545,8 +545,7 @@ impl Filled {
                 continue;
             }
             let key = table.key_values(row);
-            let other = self.spare.as_ref().map(|spare| (spare, spare.find_values(&key, Time(0))));
-            let other = other.filter(|(_, row)| row.is_some());
+            let other = self.in_spare(&key);
             let its = other.map_or(mine, |(spare, row)| spare.age(row));
             let age = begun(age_of_both(mine, its), now);
             if table.is_over(age, now) {
@@ -569,19 +568,26 @@ impl Filled {
     /// Tells the second copy, which workers are about to get, what they have used of the first: they would not find
     /// it there if that was long ago, by what the second knows. In a large table that waits for the next look.
     fn carry_ages(&self, table: &Table) {
-        let Some(spare) = self.spare.as_ref().filter(|_| table.spec().ttl_on_access) else { return };
-        if table.len() > AGES_CARRIED_MAX {
+        if !table.spec().ttl_on_access || table.len() > AGES_CARRIED_MAX {
             return;
         }
         let mut cursor = 0;
         while let Some((row, after)) = table.scan(cursor, Time(0)) {
             cursor = after;
-            let (mine, row) = (table.age(row), spare.find_values(&table.key_values(row), Time(0)));
-            let its = row.is_some().then(|| spare.age(row));
-            if let Some(its) = its.filter(|its| mine.used != NOT_KNOWN && its.used < mine.used) {
+            let (mine, other) = (table.age(row), self.in_spare(&table.key_values(row)));
+            let Some((spare, row)) = other.filter(|_| mine.used != NOT_KNOWN) else { continue };
+            let its = spare.age(row);
+            if its.used < mine.used {
                 spare.set_age(row, age_of_both(mine, its));
             }
         }
+    }
+
+    /// The row with this key in the second copy.
+    fn in_spare(&self, key: &[Value]) -> Option<(&Table, Row)> {
+        let spare = self.spare.as_deref()?;
+        let row = spare.find_values(key, Time(0));
+        row.is_some().then_some((spare, row))
     }
 
     fn forget_spare(&mut self) {

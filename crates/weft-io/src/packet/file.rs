@@ -209,7 +209,7 @@ impl FileSource {
     /// The next packet, if its time has come and there is a buffer for it.
     fn next(&mut self, pool: &mut Pool, now: Time) -> io::Result<Option<Frame>> {
         loop {
-            self.is_starved = lacks_buffers(pool);
+            self.is_starved = lacks_buffers(pool, LARGE_PACKET_MAX);
             if self.is_starved {
                 return Ok(None);
             }

@@ -37,7 +37,7 @@ use core::fmt;
 use std::io;
 use std::os::fd::RawFd;
 use weft_core::Time;
-use weft_core::frame::{Frame, FrameMeta, Offload, Pool, SegmentError, network_at};
+use weft_core::frame::{Frame, FrameMeta, Offload, Pool, SMALL_PACKET_MAX, SegmentError, network_at};
 use weft_proto::capture::LinkType;
 
 pub use report::{LinkReport, PacketNodeStats, PortError, PortReport};
@@ -209,9 +209,10 @@ pub struct OpenError {
     pub help: Option<&'static str>,
 }
 
-/// The pool has no buffer for some packet for which it may have one later.
-fn lacks_buffers(pool: &Pool) -> bool {
-    pool.free_small() == 0 || pool.config().large > 0 && pool.free_large() == 0
+/// The pool has no buffer for some packet of up to so many bytes for which it may have one later.
+fn lacks_buffers(pool: &Pool, packet_max: usize) -> bool {
+    let is_long_possible = packet_max > SMALL_PACKET_MAX && pool.config().large > 0;
+    pool.free_small() == 0 || is_long_possible && pool.free_large() == 0
 }
 
 /// Puts the segments that a packet stands for in its place, for a device that cannot cut it.

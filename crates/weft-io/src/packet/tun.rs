@@ -128,7 +128,7 @@ impl Device for Tun {
         let mut n = 0;
         for _ in 0..BATCH_MAX {
             // While the pool has a large buffer, or never will have one, nothing is lost for the lack of it.
-            self.is_starved = lacks_buffers(pool);
+            self.is_starved = lacks_buffers(pool, LARGE_PACKET_MAX);
             if self.is_starved {
                 break;
             }

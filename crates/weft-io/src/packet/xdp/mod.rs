@@ -13,7 +13,7 @@ mod ring;
 pub use program::Mode;
 
 use super::sys::{self, Mapping, fail, fail_or};
-use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place, cut, interface};
+use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place, cut, interface, lacks_buffers};
 use core::ptr;
 use program::{Attachment, Sockets};
 use ring::Ring;
@@ -21,7 +21,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
-use weft_core::frame::{Frame, Offload, Pool, SMALL_PACKET_MAX, SegmentError};
+use weft_core::frame::{Frame, Offload, Pool, SegmentError};
 use weft_core::{Interval, Time};
 
 /// The longest packet that an interface may have whose driver runs the program: with what the kernel puts around it, it
@@ -195,12 +195,6 @@ impl XdpSocket {
         Ok(())
     }
 
-    /// The pool has a buffer for the next packet, whichever that is; or never will have one for a long packet.
-    fn has_buffer(&self, pool: &Pool) -> bool {
-        let is_long_possible = self.memory.packet_max() > SMALL_PACKET_MAX && pool.config().large > 0;
-        pool.free_small() > 0 && (!is_long_possible || pool.free_large() > 0)
-    }
-
     /// Takes back the buffers of packets that were sent.
     fn reclaim(&mut self) {
         while let Some(address) = self.completed.take() {
@@ -235,7 +229,7 @@ impl Device for XdpSocket {
         self.is_starved = false;
         while n < BATCH_MAX {
             // A buffer is looked for before a packet is taken, which would otherwise have to be put back.
-            self.is_starved = !self.has_buffer(pool);
+            self.is_starved = lacks_buffers(pool, self.memory.packet_max());
             if self.is_starved {
                 break;
             }
