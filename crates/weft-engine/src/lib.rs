@@ -40,6 +40,7 @@ mod slab;
 pub mod state;
 pub mod stats;
 mod timers;
+mod tracing;
 mod upstream;
 mod verdict;
 

@@ -2,6 +2,7 @@
 
 use crate::filter::LiveFilter;
 use crate::plan::{Chain, Columns, Method, Segment};
+use crate::tracing::Tracing;
 use std::rc::Rc;
 use weft_core::abi::{Cell, Counters, Cx, EditTarget, Outcome, REGION_BODY, REGIONS, Slot, State};
 use weft_core::limits::INPUTS_MAX;
@@ -10,9 +11,6 @@ use weft_core::{Interval, Status, Time, hash};
 use weft_ir::program::{Event, Input, Meta, Place};
 use weft_proto::session::grpc::protobuf::{EditError, EditValue, Malformed};
 use weft_proto::session::http2::{Headers, HeadersBuilder};
-
-/// One in so many passes is timed, so that the cost of each element is known at no cost.
-pub(crate) const TRACE_EVERY: u32 = 64;
 
 /// A chain on this worker.
 #[derive(Debug)]
@@ -85,7 +83,7 @@ pub(crate) struct Passes {
     clock: Option<fn() -> u64>,
     /// What reading the clock takes, in nanoseconds: part of every time that is measured.
     pub(crate) clock_ns: u64,
-    until_traced: u32,
+    tracing: Tracing,
 }
 
 impl Passes {
@@ -96,7 +94,7 @@ impl Passes {
             outcome: Outcome::default(),
             clock,
             clock_ns: clock.map_or(0, clock_cost),
-            until_traced: 1,
+            tracing: Tracing::default(),
         }
     }
 
@@ -122,15 +120,9 @@ impl Passes {
             present,
             regions: regions(facts.payload.unwrap_or_default(), &self.text),
             departed: facts.departed,
-            trace: self.clock.filter(|_| {
-                self.until_traced -= 1;
-                self.until_traced == 0
-            }),
+            trace: self.clock.filter(|_| self.tracing.begin(facts.now)),
             ..Cx::new(facts.now, &state, call, &mut self.outcome, &mut counters)
         };
-        if self.until_traced == 0 {
-            self.until_traced = TRACE_EVERY;
-        }
         segment.code.run(&mut cx, opened);
         Ok(())
     }

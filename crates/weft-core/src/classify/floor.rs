@@ -1,22 +1,24 @@
 //! The floor of a trie: the rules that hold a good part of all values, such as short prefixes.
 //!
-//! An entry of the floor stands for the values that begin with some bits, fewer than the root tells apart: for
-//! [`CELLS`] cells of it. A rule that holds all of an entry is not in the trie there, but noted in the entry, which
-//! has the best of these. Where the trie finds nothing, the floor is asked. So a short prefix that changes touches
-//! some entries, and not all that is below it in the trie.
+//! An entry of the floor stands for the values that begin with some bits, fewer than the root tells apart: for as many
+//! cells of it as have some [`1 << LEFT_BITS`](LEFT_BITS) intervals. A rule that holds all of an entry is not in the
+//! trie there, but noted in the entry, which has the best of these. Where the trie finds nothing, the floor is asked.
+//! So a short prefix that changes touches some entries, and not all that is below it in the trie.
 //!
 //! Rules of the trie may be worse than the floor, in some value or in all: then the trie has nothing there. So that a
 //! change of the floor tells whether they come to light, or are hidden, each entry knows a rank that none of them is
 //! below.
 
+use core::ops::Range;
+
 use super::NOTHING;
 use super::notes::Notes;
 use super::store::{Rank, id_of};
 
-/// Cells of the root that an entry stands for, as a power of two.
-pub(super) const CELLS_BITS: u8 = 6;
-/// Bits of the widest root that has none.
-const ROOT_BITS_MIN: u8 = 2 + CELLS_BITS;
+/// The floor looks at so many bits less than tell the intervals apart.
+const LEFT_BITS: u8 = 6;
+/// It looks at so many at least.
+const BITS_MIN: u8 = 2;
 /// Rules may be noted so often for each entry, and so often for each rule.
 const NOTES_AN_ENTRY: usize = 16;
 const NOTES_A_RULE: usize = 4;
@@ -28,6 +30,8 @@ const RULES_MAX: usize = 128;
 pub(super) struct Floor {
     /// The bits of a value that number an entry.
     bits: u8,
+    /// Cells of the root that an entry stands for, as a power of two.
+    cells_bits: u8,
     best: Vec<u32>,
     notes: Notes,
     /// At most the rank of each rule that is in the trie in an entry.
@@ -37,12 +41,14 @@ pub(super) struct Floor {
 }
 
 impl Floor {
-    /// The floor of a root of so many bits, of so many rules: without any rule. None where the root is small.
-    pub(super) fn new(root_bits: u8, n_rules: usize) -> Option<Self> {
-        let bits = root_bits.checked_sub(CELLS_BITS).filter(|_| root_bits >= ROOT_BITS_MIN)?;
+    /// The floor of a root of so many bits, where so many tell the intervals apart, of so many rules: without any rule.
+    /// None where there are few intervals.
+    pub(super) fn new(told_bits: u8, root_bits: u8, n_rules: usize) -> Option<Self> {
+        let bits = told_bits.checked_sub(LEFT_BITS).filter(|bits| *bits >= BITS_MIN)?;
         let n = 1 << bits;
         Some(Self {
             bits,
+            cells_bits: root_bits - bits,
             best: vec![NOTHING; n],
             notes: Notes::new(n, NOTES_AN_ENTRY * n + NOTES_A_RULE * n_rules),
             least: vec![Rank::MAX; n],
@@ -54,6 +60,18 @@ impl Floor {
         self.bits
     }
 
+    /// The cells of the root of some entries.
+    pub(super) fn cells_of(&self, entries: Range<usize>) -> Range<usize> {
+        entries.start << self.cells_bits..entries.end << self.cells_bits
+    }
+
+    /// The entries of some cells of the root.
+    pub(super) fn entries_of(&self, cells: [Range<usize>; 2]) -> impl Iterator<Item = usize> + use<> {
+        let bits = self.cells_bits;
+        let entries = move |cells: Range<usize>| cells.start >> bits..cells.end.div_ceil(1 << bits);
+        cells.into_iter().filter(|cells| !cells.is_empty()).flat_map(entries)
+    }
+
     pub(super) fn address(&self) -> usize {
         self.best.as_ptr().expose_provenance()
     }
@@ -61,6 +79,10 @@ impl Floor {
     pub(super) fn bytes(&self) -> usize {
         let own = size_of_val(&self.best[..]) + size_of_val(&self.least[..]) + self.lost.len();
         own + self.notes.bytes()
+    }
+
+    pub(super) fn read_bytes(&self) -> usize {
+        size_of_val(&self.best[..])
     }
 
     #[inline(always)]

@@ -564,10 +564,12 @@ impl Classifier {
         Description { kind, rules: self.len(), parts, depth, bytes, touches, changes: self.changes() }
     }
 
-    /// Bytes of what a look-up reads, while nothing has changed since it was built.
-    pub(crate) fn structure_bytes(&self) -> usize {
+    /// Bytes of what look-ups read, while nothing has changed since it was built.
+    pub(crate) fn read_bytes(&self) -> usize {
         match &*self.structure {
             Structure::Space => self.space.bytes(),
+            Structure::Trie(trie) => trie.read_bytes(),
+            Structure::Tries(tries) => tries.read_bytes(),
             structure => structure.bytes(),
         }
     }

@@ -17,7 +17,7 @@ use core::ops::Range;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::cells::Cells;
-use super::floor::{CELLS_BITS, Floor};
+use super::floor::Floor;
 use super::key::{Layout, Place, ones};
 use super::lines::{LINE, LINES_MAX, Lines, QUARTER};
 use super::space::AHEAD;
@@ -31,6 +31,11 @@ const RUN_MAX: usize = 8;
 const LONG_RUN_MAX: usize = 31;
 /// The widest root.
 const ROOT_BITS_MAX: u8 = 20;
+/// A root looks at so many bits more than tell its intervals apart, as long as it does not look at more than
+/// [`ROOT_BITS_SPARE_MAX`]: most values are found in it, so that how far they go down can be foretold. That many
+/// entries are within the caches that are near.
+const ROOT_BITS_SPARE: u8 = 3;
+const ROOT_BITS_SPARE_MAX: u8 = 14;
 /// The widest node below it.
 const NODE_BITS_MAX: u8 = 10;
 /// Rules that are few enough to be asked one by one.
@@ -46,6 +51,8 @@ pub(crate) struct Trie {
     /// Bits of the field.
     bits: u8,
     root: u32,
+    /// Entries of the root beyond those that tell the intervals apart.
+    spare: usize,
     /// Entries of nodes, and runs: where their intervals begin, but for the first, and their rules.
     lines: Lines,
     depth: usize,
@@ -327,6 +334,13 @@ impl Trie {
         self.lines.bytes() + self.floor.as_deref().map_or(0, Floor::bytes) + changing
     }
 
+    /// Bytes that look-ups read: as many of the root's as tell the intervals apart, for what is where nothing begins is
+    /// seldom asked.
+    pub(super) fn read_bytes(&self) -> usize {
+        self.lines.bytes() - self.spare * size_of::<u32>()
+            + self.floor.as_deref().map_or(0, Floor::read_bytes)
+    }
+
     /// The best rule for a key, or [`NOTHING`].
     #[inline(always)]
     pub(super) fn find(&self, key: &[u64]) -> u32 {
@@ -472,29 +486,35 @@ impl Trie {
             rules.iter().map(|rule| (number(rule.lo), number(rule.hi), rule.rank)).collect();
         let all = intervals(&mut spans, K::from(0), u128::MAX >> (128 - bits));
         spans.sort_unstable_by_key(|&(.., rank)| rank);
-        let root_bits = width_for(all.len(), ROOT_BITS_MAX, bits);
+        let told_bits = width_for(all.len(), ROOT_BITS_MAX, bits);
+        let root_bits = told_bits.max((told_bits + ROOT_BITS_SPARE).min(ROOT_BITS_SPARE_MAX)).min(bits);
+        let spare = (1 << root_bits) - (1 << told_bits);
+        let lines = TRIE_LINES_MAX * all.len() + lines_of(spare) / LINE;
         // What is on the floor does not need to be told apart.
         let mut trie = Self {
             low,
             high,
             bits,
             root: node_entry(0, root_bits),
+            spare,
             lines: Lines::default(),
             depth: 0,
-            floor: Floor::new(root_bits, spans.len()).map(Box::new),
+            floor: Floor::new(told_bits, root_bits, spans.len()).map(Box::new),
             cells: None,
             others: Vec::new(),
             built_of: 0,
         };
         let is_on_floor = trie.lay_floor(&spans).is_some_and(|held| {
             let left = sunk(&all, &held);
-            trie.fill(&left, root_bits, all.len()).is_some() && trie.root == node_entry(1, root_bits)
+            trie.fill(&left, root_bits, lines).is_some() && trie.root == node_entry(1, root_bits)
         });
         if !is_on_floor {
             trie.floor = None;
-            trie.fill(&all, root_bits, all.len())?;
+            trie.fill(&all, root_bits, lines)?;
         }
-        if trie.root >> 30 == NODE >> 30 {
+        if trie.root >> 30 != NODE >> 30 {
+            trie.spare = 0;
+        } else {
             let rules = spans.iter().flat_map(|&(lo, hi, rank)| {
                 let cells = trie.parts(lo, hi).cells.into_iter();
                 cells.map(move |touched| (id_of(rank), touched))
@@ -523,16 +543,16 @@ impl Trie {
             }
             // The worst come first.
             entries.for_each(|entry| floor.add(entry, rank, |_| None));
-            entries_of(cells).for_each(|entry| floor.see(entry, rank));
+            floor.entries_of(cells).for_each(|entry| floor.see(entry, rank));
         }
         self.floor = Some(floor);
         Some(held)
     }
 
     /// Makes the trie of intervals that are all values, with a root of so many bits if it is a node. None if it would
-    /// take more lines than so many intervals may.
-    fn fill<K: Number>(&mut self, intervals: &[(K, u32)], root_bits: u8, n: usize) -> Option<()> {
-        let mut builder = Builder { lines: Lines::new(TRIE_LINES_MAX * n), depth: 0, root_bits };
+    /// take more than so many lines.
+    fn fill<K: Number>(&mut self, intervals: &[(K, u32)], root_bits: u8, lines: usize) -> Option<()> {
+        let mut builder = Builder { lines: Lines::new(lines), depth: 0, root_bits };
         self.root = builder.entry(intervals, K::from(0), self.bits, 0)?;
         (self.lines, self.depth) = (builder.lines, builder.depth);
         self.lines.make_room();
@@ -635,7 +655,7 @@ impl Trie {
     fn see<K: Number>(&mut self, rule: Stored<'_>, rank: Rank) {
         let cells = self.parts::<K>(self.number(rule.lo), self.number(rule.hi)).cells;
         if let Some(floor) = &mut self.floor {
-            entries_of(cells).for_each(|entry| floor.see(entry, rank));
+            floor.entries_of(cells).for_each(|entry| floor.see(entry, rank));
         }
     }
 
@@ -689,7 +709,7 @@ impl Trie {
 
     /// Makes the cells of an entry of the floor anew. None if that does not go for all.
     fn make_entry_anew<K: Number>(&mut self, cells: &Cells, entry: usize, store: &Store) -> Option<()> {
-        let own = entry << CELLS_BITS..(entry + 1) << CELLS_BITS;
+        let own = self.floor.as_ref()?.cells_of(entry..entry + 1);
         if cells.is_parted(own.clone()) {
             return None;
         }
@@ -816,9 +836,8 @@ impl Trie {
         if held.is_empty() {
             return Parts { floor: 0..0, cells: [cells, 0..0] };
         }
-        let before = cells.start..held.start << CELLS_BITS;
-        let behind = held.end << CELLS_BITS..cells.end;
-        Parts { floor: held, cells: [before, behind] }
+        let whole = floor.cells_of(held.clone());
+        Parts { floor: held, cells: [cells.start..whole.start, whole.end..cells.end] }
     }
 }
 
@@ -832,12 +851,6 @@ type Values<K> = (K, Option<K>);
 struct Parts {
     floor: Range<usize>,
     cells: [Range<usize>; 2],
-}
-
-/// The entries of the floor of some cells.
-fn entries_of(cells: [Range<usize>; 2]) -> impl Iterator<Item = usize> {
-    let entries = |cells: Range<usize>| cells.start >> CELLS_BITS..cells.end.div_ceil(1 << CELLS_BITS);
-    cells.into_iter().filter(|cells| !cells.is_empty()).flat_map(entries)
 }
 
 /// The cells of a node that a rule touches.

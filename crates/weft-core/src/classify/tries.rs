@@ -99,6 +99,11 @@ impl Tries {
         self.all().map(|(_, trie)| trie.bytes()).sum()
     }
 
+    /// As of [`Trie::read_bytes`].
+    pub(super) fn read_bytes(&self) -> usize {
+        self.all().map(|(_, trie)| trie.read_bytes()).sum()
+    }
+
     /// As of [`Trie::touches`].
     pub(super) fn touches(&self, key: &[u64]) -> usize {
         self.trie_of(key).map_or(0, |trie| trie.touches(key))

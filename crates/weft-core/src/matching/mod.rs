@@ -294,7 +294,7 @@ impl Matcher {
     }
 
     fn see_how_far(&mut self) {
-        self.is_far = self.classifier.structure_bytes() + size_of_val(&self.rows[..]) > FAR_BYTES;
+        self.is_far = self.classifier.read_bytes() + size_of_val(&self.rows[..]) > FAR_BYTES;
     }
 
     /// Sets the bits of one part of a key, which are zero before.

@@ -32,10 +32,11 @@ pub mod stats;
 pub mod trace;
 
 use crate::expiry::{self, SWEEP_EVERY};
-use crate::pass::{TRACE_EVERY, clock_cost};
+use crate::pass::clock_cost;
 use crate::rules::Swap;
 use crate::sinks::Batch;
 use crate::timers::Timers;
+use crate::tracing::Tracing;
 use core::fmt;
 use edit::{Edits, Undone};
 use exits::{Exits, Target};
@@ -147,7 +148,7 @@ pub struct PacketEngine {
     /// The time of the last pass: `now()` never goes back.
     now: Time,
     clock_ns: u64,
-    until_traced: u32,
+    tracing: Tracing,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -308,7 +309,7 @@ impl PacketEngine {
             rows_lost: 0,
             now,
             clock_ns: config.clock.map_or(0, clock_cost),
-            until_traced: 1,
+            tracing: Tracing::default(),
         };
         engine.take_on(now, plan);
         engine
@@ -407,12 +408,14 @@ impl PacketEngine {
             if watch.is_none()
                 && let Some(at) = self.goes_through(port)
             {
-                // One that is traced passes by itself.
-                if self.until_traced > 1 {
-                    self.run_through(now, Pass { port, nth: 0, at }, n, frames, pool);
-                    continue;
+                match self.tracing.untraced(now, n) {
+                    // One that is traced passes by itself.
+                    0 => n = 1,
+                    n => {
+                        self.run_through(now, Pass { port, nth: 0, at }, n, frames, pool);
+                        continue;
+                    }
                 }
-                n = 1;
             }
             self.parse(now, port, &frames[..n], pool);
             self.look_ahead(port, &frames[..n], pool);
@@ -796,8 +799,8 @@ impl PacketEngine {
         let mut done = 0;
         while done < mine {
             // One that is traced is a batch of its own.
-            let is_traced = self.until_traced == 1;
-            let n = (mine - done).min(if is_traced { 1 } else { self.until_traced as usize - 1 });
+            let n = self.tracing.untraced(now, mine - done);
+            let (is_traced, n) = (n == 0, n.max(1));
             let (from, stride) = (nth + done, self.stride);
             let mut cx = Cx {
                 regions: [self.plan.ports[usize::from(port)].as_bytes(); REGIONS],
@@ -822,7 +825,7 @@ impl PacketEngine {
             // One that left more has begun.
             let begun = n.min(passing + 1);
             live.frames += begun as u64;
-            self.until_traced = if is_traced { TRACE_EVERY } else { self.until_traced - begun as u32 };
+            self.tracing.began(now, begun, is_traced);
             done += passing;
             if passing < n {
                 self.passed.truncate(done);
@@ -859,7 +862,6 @@ impl PacketEngine {
         let Some((parser, request)) = code.parse.as_ref().zip(code.request.as_ref()) else {
             unreachable!("a chain that frames go through has both")
         };
-        let n = n.min(self.until_traced as usize - 1);
         let (stride, said) = (self.stride, Said::default());
         let arrived = Arrived { now, frames: &frames[..n], port: name, pool, followed: &[], said };
         let mut finds = Finds { found: &mut [], slots: &mut self.slots, stride, present: &mut self.present };
@@ -904,7 +906,7 @@ impl PacketEngine {
         }
         let begun = passed + usize::from(halt == Some(Halt::LeftMore));
         live.frames += begun as u64;
-        self.until_traced -= begun as u32;
+        self.tracing.began(now, begun, false);
         self.passed.truncate(passed);
         self.leave(frames, pool);
         match halt {
@@ -1203,19 +1205,6 @@ fn chain_to(live: &[Live], pass: Pass) -> Option<Outlet> {
 /// What `rand()` of a pass, or of a link, draws from.
 fn rand_base(seed: u64, packet: u64) -> u64 {
     hash::mix(hash::hash_word(seed), packet)
-}
-
-/// Begins the pass of a frame: `time` becomes that of its arrival, if that is known, and never goes back. Whether the
-/// pass is traced.
-#[inline]
-fn begin(now: Time, frame: &Frame, time: &mut Time, until_traced: &mut u32) -> bool {
-    *time = frame.arrived(now).max(*time);
-    *until_traced -= 1;
-    let is_traced = *until_traced == 0;
-    if is_traced {
-        *until_traced = TRACE_EVERY;
-    }
-    is_traced
 }
 
 /// What it takes to carry out a pass that left nothing beside its verdict and its changes; `forward` is where its frame

@@ -7,7 +7,7 @@
 use super::live::{Arrived, Found, Said, Stage};
 use super::reshape::{Bounds, cut_to, stack_for};
 use super::stats::Lost;
-use super::{PacketEngine, Pass, Watcher, begin, rand_base};
+use super::{PacketEngine, Pass, Watcher, rand_base};
 use core::slice;
 use weft_core::abi::{Cx, Edit, EditTarget, REGION_BODY, REGIONS, Verdict};
 use weft_core::frame::{Frame, Pool, network_at, packet_size};
@@ -43,7 +43,8 @@ impl PacketEngine {
     ) {
         let present = self.present[pass.nth];
         self.live[pass.at].frames += 1;
-        let is_traced = begin(now, &frame, &mut self.now, &mut self.until_traced);
+        self.now = frame.arrived(now).max(self.now);
+        let is_traced = self.tracing.begin(now);
         let said = Said::default();
         let way = Way { pass, nth: 0, present, is_traced, delay: Interval::ZERO, said, redirect: None };
         self.go_on(now, way, frame, pool, watch);

@@ -1,0 +1,73 @@
+//! Which passes are timed, so that the cost of each element is known at no cost.
+
+use weft_core::{Interval, Time};
+
+/// One in so many passes is timed at most: the clock is read around each of its elements.
+const TRACE_EVERY: u32 = 64;
+/// And one in so long a time. Code that times is not that which runs else: with packets by the million, one in 64
+/// would push the other out of the nearest cache with each batch.
+const TRACE_PAUSE: Interval = Interval::from_millis(1);
+
+/// Which pass is timed next; the first is.
+#[derive(Debug, Default)]
+pub(crate) struct Tracing {
+    /// Passes in front of it.
+    before: u32,
+    /// When the last was timed, if one was.
+    last: Option<Time>,
+}
+
+impl Tracing {
+    /// How many of the next `n` passes, from the first on, are not timed. With 0 the first is.
+    #[inline]
+    pub(crate) fn untraced(&self, now: Time, n: usize) -> usize {
+        // Times may go back: those of a capture.
+        let is_soon = |last: Time| (now - last).0.unsigned_abs() < TRACE_PAUSE.0.unsigned_abs();
+        if self.last.is_some_and(is_soon) { n } else { n.min(self.before as usize) }
+    }
+
+    /// So many have begun, untraced as [`Tracing::untraced`] says, or one that was timed.
+    #[inline]
+    pub(crate) fn began(&mut self, now: Time, n: usize, is_traced: bool) {
+        if is_traced {
+            *self = Self { before: TRACE_EVERY - 1, last: Some(now) };
+        } else {
+            self.before = self.before.saturating_sub(n as u32);
+        }
+    }
+
+    /// Whether the next pass is timed, which begins.
+    #[inline]
+    pub(crate) fn begin(&mut self, now: Time) -> bool {
+        let is_traced = self.untraced(now, 1) == 0;
+        self.began(now, 1, is_traced);
+        is_traced
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_in_64_passes_is_timed_where_they_are_few_and_one_in_a_millisecond_where_they_are_many() {
+        // Passes each so many microseconds, and how many of 100,000 are timed.
+        for (apart, timed) in [(1_000, 1_563), (20, 1_563), (10, 1_000), (1, 100)] {
+            let mut tracing = Tracing::default();
+            let began = (0..100_000).filter(|nth| tracing.begin(Time(nth * apart * 1_000)));
+            assert_eq!(began.count(), timed, "{apart} us");
+        }
+    }
+
+    #[test]
+    fn batches_end_in_front_of_a_pass_that_is_timed() {
+        let (mut tracing, now) = (Tracing::default(), Time(0));
+        assert_eq!(tracing.untraced(now, 64), 0);
+        tracing.began(now, 1, true);
+        assert_eq!(tracing.untraced(now, 64), 64, "the pause has not passed");
+        let later = now + TRACE_PAUSE;
+        assert_eq!(tracing.untraced(later, 64), 63);
+        tracing.began(later, 60, false);
+        assert_eq!(tracing.untraced(later, 64), 3);
+    }
+}
