@@ -72,8 +72,8 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Fault> {
     })
 }
 
-/// The rows of a list as in RFC 4180; empty lines, and lines that begin with `#`, are none. An error has its line and
-/// column, from 1, and what is wrong.
+/// The rows of a list as in RFC 4180, each on one line; empty lines, and lines that begin with `#`, are none. An error
+/// has its line and column, from 1, and what is wrong.
 fn parse(text: &str) -> Result<Vec<Vec<String>>, (usize, usize, &'static str)> {
     let mut rows = Vec::new();
     for (at, line) in text.lines().enumerate() {

@@ -612,7 +612,10 @@ impl<'a> Builder<'_, '_, 'a> {
         let Protocol { items, fields, .. } = &self.header.protocol;
         let mut at = Some(0);
         reach(items, fields, id, &mut at);
-        if at == Some(0) {
+        // Behind what has a fault nobody knows.
+        let before = &self.header.infos[..usize::from(id.0)];
+        let is_unknown = self.header.is_gappy || before.iter().any(|info| info.is_broken);
+        if at == Some(0) || is_unknown {
             return true;
         }
         let name = &field.name.name;
