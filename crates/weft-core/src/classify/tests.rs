@@ -353,6 +353,27 @@ fn a_trie_takes_short_prefixes_as_they_come_and_go() {
     }
 }
 
+/// All networks in one cell of a wide root make it narrow: what look-ups read would be less than nothing, or very much,
+/// so that code looks ahead in a table of some lines.
+#[test]
+fn a_trie_with_all_its_networks_in_one_place_has_a_narrow_root() {
+    for bits in [32, 128] {
+        let field = [FieldSpec::new("dst", bits)];
+        let network =
+            |id: u32| Pattern::Prefix { value: (0x0a00_0000 | u128::from(id) << 8) << (bits - 32), len: 24 };
+        let rule = |id: u32| match id {
+            0 => Rule { patterns: vec![Pattern::Any], priority: 0, id },
+            _ => Rule { patterns: vec![network(id)], priority: 24, id },
+        };
+        let all: Vec<Rule> = (0..=200).map(rule).collect();
+        let table = rebuilt(&field, &all);
+        assert!(table.trie().is_some() || bits == 128, "{:?}", table.describe());
+        let bytes = table.read_bytes();
+        assert!((1..16 << 10).contains(&bytes), "{bytes}");
+        hold_to_linear(&table, &all, 300, 1);
+    }
+}
+
 /// What is on the floor of a trie may be better than what is in it, so that a change of one brings the other to light
 /// or hides it: rules would be found that others are better than, or not found any more.
 #[test]

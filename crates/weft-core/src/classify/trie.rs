@@ -512,9 +512,12 @@ impl Trie {
             trie.floor = None;
             trie.fill(&all, root_bits, lines)?;
         }
-        if trie.root >> 30 != NODE >> 30 {
+        // Where all intervals begin in one cell, the root is narrow.
+        let is_node = trie.root >> 30 == NODE >> 30;
+        if !(is_node && width_of(trie.root) == root_bits) {
             trie.spare = 0;
-        } else {
+        }
+        if is_node {
             let rules = spans.iter().flat_map(|&(lo, hi, rank)| {
                 let cells = trie.parts(lo, hi).cells.into_iter();
                 cells.map(move |touched| (id_of(rank), touched))

@@ -6,6 +6,7 @@ use super::stats::{End, How, PacketChainStats};
 use crate::rules::Swap;
 use crate::state::Bound;
 use crate::stats::add_counters;
+use crate::tracing::Tracing;
 use std::sync::Arc;
 use weft_core::Time;
 use weft_core::abi::{
@@ -82,6 +83,8 @@ pub(super) struct Live {
     pub(super) notes: Notes,
     /// Its next batches are parsed and pass in phases: most frames are not usual.
     pub(super) n_in_phases: u32,
+    /// Which of its passes is timed next: of each chain, since a worker's batches come at one time.
+    pub(super) tracing: Tracing,
     malformed: Vec<u64>,
     condition: LiveCondition,
 }
@@ -506,6 +509,7 @@ impl Live {
             frames: 0,
             notes: Notes::default(),
             n_in_phases: 0,
+            tracing: Tracing::default(),
             malformed: vec![0; checks(program)],
             condition: condition.unwrap_or_default(),
             chain: Arc::clone(chain),

@@ -36,7 +36,6 @@ use crate::pass::clock_cost;
 use crate::rules::Swap;
 use crate::sinks::Batch;
 use crate::timers::Timers;
-use crate::tracing::Tracing;
 use core::fmt;
 use edit::{Edits, Undone};
 use exits::{Exits, Target};
@@ -148,7 +147,6 @@ pub struct PacketEngine {
     /// The time of the last pass: `now()` never goes back.
     now: Time,
     clock_ns: u64,
-    tracing: Tracing,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -309,7 +307,6 @@ impl PacketEngine {
             rows_lost: 0,
             now,
             clock_ns: config.clock.map_or(0, clock_cost),
-            tracing: Tracing::default(),
         };
         engine.take_on(now, plan);
         engine
@@ -405,17 +402,13 @@ impl PacketEngine {
         self.chunk_at = 0;
         while !frames.is_empty() {
             let mut n = frames.len().min(step);
+            // A batch that begins with one that is traced passes in phases.
             if watch.is_none()
                 && let Some(at) = self.goes_through(port)
+                && let untraced @ 1.. = self.live[at].tracing.untraced(now, n)
             {
-                match self.tracing.untraced(now, n) {
-                    // One that is traced passes by itself.
-                    0 => n = 1,
-                    n => {
-                        self.run_through(now, Pass { port, nth: 0, at }, n, frames, pool);
-                        continue;
-                    }
-                }
+                self.run_through(now, Pass { port, nth: 0, at }, untraced, frames, pool);
+                continue;
             }
             self.parse(now, port, &frames[..n], pool);
             self.look_ahead(port, &frames[..n], pool);
@@ -799,7 +792,7 @@ impl PacketEngine {
         let mut done = 0;
         while done < mine {
             // One that is traced is a batch of its own.
-            let n = self.tracing.untraced(now, mine - done);
+            let n = live.tracing.untraced(now, mine - done);
             let (is_traced, n) = (n == 0, n.max(1));
             let (from, stride) = (nth + done, self.stride);
             let mut cx = Cx {
@@ -825,7 +818,7 @@ impl PacketEngine {
             // One that left more has begun.
             let begun = n.min(passing + 1);
             live.frames += begun as u64;
-            self.tracing.began(now, begun, is_traced);
+            live.tracing.began(now, begun, is_traced);
             done += passing;
             if passing < n {
                 self.passed.truncate(done);
@@ -906,7 +899,7 @@ impl PacketEngine {
         }
         let begun = passed + usize::from(halt == Some(Halt::LeftMore));
         live.frames += begun as u64;
-        self.tracing.began(now, begun, false);
+        live.tracing.began(now, begun, false);
         self.passed.truncate(passed);
         self.leave(frames, pool);
         match halt {

@@ -44,7 +44,7 @@ impl PacketEngine {
         let present = self.present[pass.nth];
         self.live[pass.at].frames += 1;
         self.now = frame.arrived(now).max(self.now);
-        let is_traced = self.tracing.begin(now);
+        let is_traced = self.live[pass.at].tracing.begin(now);
         let said = Said::default();
         let way = Way { pass, nth: 0, present, is_traced, delay: Interval::ZERO, said, redirect: None };
         self.go_on(now, way, frame, pool, watch);

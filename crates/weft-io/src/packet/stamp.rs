@@ -51,7 +51,9 @@ impl StampedSocket {
         if n < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok((n as usize, stamp(&message).unwrap_or_default()))
+        let stamp =
+            stamp(&message).ok_or_else(|| io::Error::other("the kernel gave no time with a datagram"))?;
+        Ok((n as usize, stamp))
     }
 }
 
