@@ -271,7 +271,7 @@ impl PartTranslator<'_, '_, '_, '_> {
                 }
             }
         }
-        let known_args = |this: &Self, jump: &Jump| -> Result<Vec<clif::BlockArg>, Unsupported> {
+        let known_args = |this: &mut Self, jump: &Jump| -> Result<Vec<clif::BlockArg>, Unsupported> {
             let params = &function.blocks[jump.block.0 as usize].params;
             let known = params.iter().zip(&jump.args).filter(|(param, _)| makes(param));
             let args: Vec<Value> = known.map(|(_, arg)| *arg).collect();
@@ -319,10 +319,11 @@ impl PartTranslator<'_, '_, '_, '_> {
         let (near, offset) = (held.near(), arc_offset(held) as i32);
         let skip = self.segment.builder.create_block();
         let hash = match (near.key, self.ty(key)) {
-            (NearKey::Columns(_), Ty::Bytes) => self.hash_of_key(key, skip)?,
+            (NearKey::Columns(_), Ty::Bytes) => self.hash_ahead(key, skip)?,
             (NearKey::Bytes { .. }, Ty::Bytes) if self.values[key.0 as usize].is_some() => {
                 let bytes = self.get(key)?;
-                Some(self.short_key(key, bytes, skip).hash)
+                let short = self.short_key(key, bytes, skip);
+                Some(self.hash_of_key(&short))
             }
             (NearKey::Word(_), ty) if ty != Ty::Bytes => {
                 let value = self.get(key)?;

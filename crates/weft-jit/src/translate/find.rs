@@ -1,5 +1,6 @@
 //! Looks into tables, spelled out: the first two slots of a key's home, where nearly every row is.
 
+use super::key::MadeKey;
 use super::state::RowCell;
 use super::{FIXED, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
 use crate::arithmetic::Arithmetic as _;
@@ -24,8 +25,15 @@ const WORD_MASK: i64 = (1 << near::WORD_BITS) - 1;
 
 /// A key and its hash.
 pub(super) struct Key {
-    pub(super) hash: clif::Value,
+    pub(super) hash: Hash,
     is: Is,
+}
+
+/// The hash of a key.
+pub(super) enum Hash {
+    Known(clif::Value),
+    /// That of a key that was made, which is not worth its while where a row is found without.
+    Of(MadeKey),
 }
 
 /// Where a key may be: the addresses of its stripe and of the first slot of its home.
@@ -70,14 +78,15 @@ impl PartTranslator<'_, '_, '_, '_> {
     pub(super) fn find(&mut self, table: TableId, key: Value) -> Result<Val, Unsupported> {
         let held = &self.segment.plan.state.tables[usize::from(table.0)];
         let (near, offset) = (held.near(), arc_offset(held));
-        let (ty, value, made) = (self.ty(key), self.get(key)?, self.made_keys[key.0 as usize].clone());
+        let (ty, value, made) = (self.ty(key), self.get_unread(key)?, self.made_keys[key.0 as usize].clone());
         let (pointer, now) = (self.table(table), self.segment.load_now());
         let made = made.filter(|made| made.table == table);
         match (near.key, value, &made) {
             (NearKey::Word(_), Val::One(_), _)
             | (NearKey::Bytes { .. }, Val::Two(..), _)
             | (NearKey::Columns(_), Val::Two(..), Some(_)) => {}
-            (_, Val::Two(start, len), _) => {
+            (_, Val::Two(..), _) => {
+                let (start, len) = self.get(key)?.two();
                 return Ok(self.segment.call_two(Helper::FindParts, &[pointer, start, len, now]));
             }
             (_, Val::One(_), _) => {
@@ -92,13 +101,14 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let usual = self.segment.builder.create_block();
                 self.ins().brif(made.is_usual, usual, [], far, []);
                 self.segment.builder.switch_to_block(usual);
-                Key { hash: made.hash, is: Is::Words(made.words) }
+                let words = made.words(self.segment);
+                Key { hash: Hash::Of(made), is: Is::Words(words) }
             }
             (Val::Two(..), None) => self.short_key(key, value, far),
             (value, None) => {
                 let NearKey::Word(at) = near.key else { unreachable!("others were left above") };
                 let word = self.segment.pack(ty, value);
-                Key { hash: self.hash_word(word), is: Is::Words(vec![(at, word)]) }
+                Key { hash: Hash::Known(self.hash_word(word)), is: Is::Words(vec![(at, word)]) }
             }
         };
         let base = self.ins().load(I64, PLAIN, pointer, 0);
@@ -109,7 +119,7 @@ impl PartTranslator<'_, '_, '_, '_> {
 
         self.segment.builder.set_cold_block(far);
         self.segment.builder.switch_to_block(far);
-        let found = match value {
+        let found = match self.get(key)? {
             Val::Two(start, len) => {
                 self.segment.call_cold_for_two(Cold::FindBytes, &[pointer, start, len, now])
             }
@@ -129,7 +139,15 @@ impl PartTranslator<'_, '_, '_, '_> {
         let (len, words) = self.short_words(key, bytes, far);
         let k2 = self.segment.int(hash::KEYS[2] as i64);
         let scaled = self.ins().imul(len, k2);
-        Key { hash: self.hash_short(words, scaled), is: Is::Bytes(len, words) }
+        Key { hash: Hash::Known(self.hash_short(words, scaled)), is: Is::Bytes(len, words) }
+    }
+
+    /// The hash of a key, which is made here if it has not been made yet.
+    pub(super) fn hash_of_key(&mut self, key: &Key) -> clif::Value {
+        match &key.hash {
+            Hash::Known(hash) => *hash,
+            Hash::Of(made) => self.hash_of_made(made),
+        }
     }
 
     /// The words of a value's bytes, [`SHORT_MAX`] at most, with their number; goes to `far` with others.
@@ -241,11 +259,12 @@ impl PartTranslator<'_, '_, '_, '_> {
         done: clif::Block,
     ) {
         let [hit, miss, absent, same] = [(); 4].map(|()| self.segment.builder.create_block());
-        let Home { stripe, slots } = self.home(near, (base, offset), key.hash);
+        let hash = self.hash_of_key(key);
+        let Home { stripe, slots } = self.home(near, (base, offset), hash);
         let [first, second] = [0, 8].map(|at| self.ins().load(I64, PLAIN, slots, at));
         // With the tag cleared, a slot that had it is the row's number and nothing else. Which of the two it is is
         // chance, so it is no branch.
-        let tag_above = self.segment.ishl_imm(key.hash, 32);
+        let tag_above = self.segment.ishl_imm(hash, 32);
         let [in_first, in_second] = [first, second].map(|slot| self.ins().bxor(slot, tag_above));
         let rest = self.segment.ushr_imm(in_first, 32);
         let number = self.ins().select(rest, in_second, in_first);

@@ -9,7 +9,7 @@ use crate::helpers::Helper;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I64};
-use cranelift_codegen::ir::{BlockArg, InstBuilder as _, StackSlotData, StackSlotKind};
+use cranelift_codegen::ir::{BlockArg, InstBuilder as _, StackSlot, StackSlotData, StackSlotKind};
 use weft_core::hash::{self, SHORT_BYTES_MAX};
 use weft_core::table::near::NearKey;
 use weft_core::table::{ColumnRef, Table};
@@ -27,29 +27,38 @@ pub(super) const LEN_BYTES: u32 = 4;
 pub(super) struct MadeKey {
     /// Whose key it is.
     pub(super) table: TableId,
-    /// Whether it was: if not, the following mean nothing.
+    /// Whether it was: if not, the parts mean nothing.
     pub(super) is_usual: clif::Value,
-    pub(super) hash: clif::Value,
+    /// The parts, each as the word that a row holds of it.
+    parts: Vec<(KeyPart, clif::Value)>,
+    /// Room for its bytes, which are there once they have been asked for.
+    slot: StackSlot,
+}
+
+impl MadeKey {
     /// What a row with this key holds, by word.
-    pub(super) words: Vec<(u16, clif::Value)>,
+    pub(super) fn words(&self, segment: &mut Segment<'_, '_>) -> Vec<(u16, clif::Value)> {
+        let words_of = |(part, word): &(KeyPart, clif::Value)| {
+            let len = part.len.map(|len| (part.at.word, segment.int(i64::from(len))));
+            len.into_iter().chain([(part.at.word + u16::from(part.len.is_some()), *word)])
+        };
+        self.parts.iter().flat_map(words_of).collect()
+    }
 }
 
 /// A part of a key with its column.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct KeyPart {
     at: ColumnRef,
     /// The usual length of bytes; None for a word.
     len: Option<u32>,
 }
 
-/// What a key is made of.
-struct Made {
-    /// What a row with this key holds of each part.
-    words: Vec<clif::Value>,
-    /// The canonical bytes, and how many they are.
-    bytes: Vec<clif::Value>,
-    len: u32,
-    hash: clif::Value,
+impl KeyPart {
+    /// How many of the canonical bytes are its.
+    fn bytes(&self) -> u32 {
+        self.len.map_or(8, |len| LEN_BYTES + len)
+    }
 }
 
 /// How long nearly all values of a type of bytes are; None if that cannot be told.
@@ -67,48 +76,42 @@ impl PartTranslator<'_, '_, '_, '_> {
         let usual = result.and_then(|result| Some((result, self.usual_parts(parts, result)?)));
         let Some((result, (table, columns))) = usual else { return self.key_by_helper(parts) };
         let [made, other, done] = [(); 3].map(|()| self.segment.builder.create_block());
-        let [start, len, hash] = [(); 3].map(|()| self.segment.builder.append_block_param(done, I64));
+        let [start, len] = [(); 2].map(|()| self.segment.builder.append_block_param(done, I64));
         let is_usual = self.segment.builder.append_block_param(done, I8);
         let (is_it, values) = self.parts(parts, &columns)?;
         self.ins().brif(is_it, made, [], other, []);
 
         self.segment.builder.switch_to_block(made);
-        let Made { words, bytes, len: total, hash: made_hash } = self.made(&values, &columns);
-        let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes.len() as u32 * 8, 3);
+        let held = self.words_held(&values, &columns);
+        let total: u32 = columns.iter().map(KeyPart::bytes).sum();
+        let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, total.next_multiple_of(8), 3);
         let slot = self.segment.builder.create_sized_stack_slot(slot);
         let address = self.ins().stack_addr(I64, slot, 0);
-        for (at, word) in (0..).step_by(8).zip(&bytes) {
-            self.ins().store(PLAIN, *word, address, at);
-        }
         let total = self.segment.int(i64::from(total));
         let taken = self.segment.take_room(total);
         let fits = self.segment.icmp_imm(IntCC::NotEqual, taken, 0);
-        let mut args: Vec<BlockArg> = [address, taken, made_hash, fits].map(BlockArg::from).into();
-        args.extend(words.iter().map(|word| BlockArg::from(*word)));
+        let mut args: Vec<BlockArg> = [address, taken, fits].map(BlockArg::from).into();
+        args.extend(held.iter().map(|(_, word)| BlockArg::from(*word)));
         self.ins().jump(done, &args);
 
         self.segment.builder.set_cold_block(other);
         self.segment.builder.switch_to_block(other);
         let (other_start, other_len) = self.key_by_helper(parts)?.two();
         let (zero, no) = (self.segment.int(0), self.segment.bool(false));
-        let mut args: Vec<BlockArg> = [other_start, other_len, zero, no].map(BlockArg::from).into();
-        args.extend(words.iter().map(|_| BlockArg::from(zero)));
+        let mut args: Vec<BlockArg> = [other_start, other_len, no].map(BlockArg::from).into();
+        args.extend(held.iter().map(|_| BlockArg::from(zero)));
         self.ins().jump(done, &args);
 
-        let mut held = Vec::new();
-        for column in &columns {
-            let word = self.segment.builder.append_block_param(done, I64);
-            held.extend(column.len.map(|len| (column.at.word, self.segment.int(i64::from(len)))));
-            held.push((column.at.word + u16::from(column.len.is_some()), word));
-        }
+        let mut param = || self.segment.builder.append_block_param(done, I64);
+        let parts = columns.into_iter().map(|column| (column, param())).collect();
         self.segment.builder.switch_to_block(done);
-        self.made_keys[result.0 as usize] = Some(MadeKey { table, is_usual, hash, words: held });
+        self.made_keys[result.0 as usize] = Some(MadeKey { table, is_usual, parts, slot });
         Ok(Val::Two(start, len))
     }
 
     /// The hash of a key that is not made; goes to `other` if its parts have not the usual lengths. None if the key is
     /// one that is not made in registers.
-    pub(super) fn hash_of_key(
+    pub(super) fn hash_ahead(
         &mut self,
         key: Value,
         other: clif::Block,
@@ -124,16 +127,32 @@ impl PartTranslator<'_, '_, '_, '_> {
         let made = self.segment.builder.create_block();
         self.ins().brif(is_usual, made, [], other, []);
         self.segment.builder.switch_to_block(made);
-        Ok(Some(self.made(&values, &columns).hash))
+        let parts = self.words_held(&values, &columns);
+        Ok(Some(self.hash_of_parts(&parts)))
     }
 
-    /// Makes a key of parts that have the usual lengths.
-    fn made(&mut self, values: &[(Ty, Val)], columns: &[KeyPart]) -> Made {
-        let words: Vec<clif::Value> =
-            values.iter().zip(columns).map(|(value, column)| self.word_of(*value, *column)).collect();
-        let (bytes, len) = self.segment.canonical(&words, columns);
-        let hash = self.hash_of(&bytes, len);
-        Made { words, bytes, len, hash }
+    /// The hash of a key that was made. Whoever finds its row without does not make it.
+    pub(super) fn hash_of_made(&mut self, made: &MadeKey) -> clif::Value {
+        self.hash_of_parts(&made.parts)
+    }
+
+    /// Puts the bytes of a key that was made where they are said to be.
+    pub(super) fn store_made(&mut self, made: &MadeKey) {
+        let (bytes, _) = self.segment.canonical(&made.parts);
+        let address = self.ins().stack_addr(I64, made.slot, 0);
+        for (at, word) in (0..).step_by(8).zip(bytes) {
+            self.ins().store(PLAIN, word, address, at);
+        }
+    }
+
+    fn hash_of_parts(&mut self, parts: &[(KeyPart, clif::Value)]) -> clif::Value {
+        let (bytes, len) = self.segment.canonical(parts);
+        self.hash_of(&bytes, len)
+    }
+
+    /// Parts that have the usual lengths, as the words that a row holds of them.
+    fn words_held(&mut self, values: &[(Ty, Val)], columns: &[KeyPart]) -> Vec<(KeyPart, clif::Value)> {
+        values.iter().zip(columns).map(|(value, column)| (*column, self.word_of(*value, *column))).collect()
     }
 
     /// Whether all parts have the usual lengths, and the parts.
@@ -176,7 +195,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let columns = usual_columns(self.segment.plan.state.tables.get(usize::from(table.0))?)?;
         let is_of =
             |(part, column): (&Value, &KeyPart)| (self.ty(*part) == Ty::Bytes) == column.len.is_some();
-        let bytes: u32 = columns.iter().map(|column| column.len.map_or(8, |len| LEN_BYTES + len)).sum();
+        let bytes: u32 = columns.iter().map(KeyPart::bytes).sum();
         let fits = columns.len() == parts.len() && parts.iter().zip(&columns).all(is_of);
         (fits && bytes <= BYTES_MAX).then_some((table, columns))
     }
@@ -245,7 +264,7 @@ impl PartTranslator<'_, '_, '_, '_> {
 
 impl Segment<'_, '_> {
     /// The canonical bytes of a key as words, the last of them filled up with zeros, and how many bytes they are.
-    fn canonical(&mut self, parts: &[clif::Value], columns: &[KeyPart]) -> (Vec<clif::Value>, u32) {
+    fn canonical(&mut self, parts: &[(KeyPart, clif::Value)]) -> (Vec<clif::Value>, u32) {
         let mut words = Vec::new();
         let (mut last, mut bits) = (None, 0);
         let mut append = |segment: &mut Self, value: clif::Value, more: u32| {
@@ -260,15 +279,13 @@ impl Segment<'_, '_> {
             bits = (bits + more) % 64;
         };
         let mut total = 0;
-        for (part, column) in parts.iter().zip(columns) {
-            let len = column.len.unwrap_or(8);
-            if column.len.is_some() {
+        for (column, part) in parts {
+            if let Some(len) = column.len {
                 let len = self.int(i64::from(len));
                 append(self, len, LEN_BYTES * 8);
-                total += LEN_BYTES;
             }
-            append(self, *part, len * 8);
-            total += len;
+            append(self, *part, column.len.unwrap_or(8) * 8);
+            total += column.bytes();
         }
         words.extend(last);
         (words, total)

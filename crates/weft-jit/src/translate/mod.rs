@@ -791,7 +791,15 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
     }
 
     /// The value of an operand.
-    fn get(&self, value: Value) -> Result<Val, Unsupported> {
+    fn get(&mut self, value: Value) -> Result<Val, Unsupported> {
+        if let Some(made) = self.made_keys.get(value.0 as usize).cloned().flatten() {
+            self.store_made(&made);
+        }
+        self.get_unread(value)
+    }
+
+    /// As [`Self::get`], of which no bytes are read: those of a key that was made may not be there.
+    fn get_unread(&self, value: Value) -> Result<Val, Unsupported> {
         self.values.get(value.0 as usize).copied().flatten().ok_or_else(|| Unsupported {
             reason: format!("{}: value {} is used before it is defined", self.function.name, value.0),
             line: 0,
@@ -1000,7 +1008,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         self.segment.builder.def_var(visits, count);
     }
 
-    fn args(&self, jump: &Jump) -> Result<Vec<clif::BlockArg>, Unsupported> {
+    fn args(&mut self, jump: &Jump) -> Result<Vec<clif::BlockArg>, Unsupported> {
         let mut args = Vec::with_capacity(jump.args.len());
         for arg in &jump.args {
             match self.get(*arg)? {

@@ -86,7 +86,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(Some(Val::One(value)))
     }
 
-    fn operands(&self, a: Value, b: Value) -> Result<(clif::Value, clif::Value), Unsupported> {
+    fn operands(&mut self, a: Value, b: Value) -> Result<(clif::Value, clif::Value), Unsupported> {
         Ok((self.get(a)?.one(), self.get(b)?.one()))
     }
 

@@ -625,7 +625,8 @@ impl PartTranslator<'_, '_, '_, '_> {
                     (Val::Two(start, len), Some(made)) => {
                         let [other, done] = [(); 2].map(|()| self.segment.builder.create_block());
                         let hash = self.segment.builder.append_block_param(done, I64);
-                        self.ins().brif(made.is_usual, done, &[made.hash.into()], other, []);
+                        let of_made = self.hash_of_made(&made);
+                        self.ins().brif(made.is_usual, done, &[of_made.into()], other, []);
                         self.segment.builder.set_cold_block(other);
                         self.segment.builder.switch_to_block(other);
                         let of_bytes = self.hash_bytes(Val::Two(start, len));
