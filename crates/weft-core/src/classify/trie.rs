@@ -496,7 +496,7 @@ impl Trie {
             high,
             bits,
             root: node_entry(0, root_bits),
-            spare,
+            spare: 0,
             lines: Lines::default(),
             depth: 0,
             floor: Floor::new(told_bits, root_bits, spans.len()).map(Box::new),
@@ -512,12 +512,9 @@ impl Trie {
             trie.floor = None;
             trie.fill(&all, root_bits, lines)?;
         }
-        // Where all intervals begin in one cell, the root is narrow.
-        let is_node = trie.root >> 30 == NODE >> 30;
-        if !(is_node && width_of(trie.root) == root_bits) {
-            trie.spare = 0;
-        }
-        if is_node {
+        if trie.root >> 30 == NODE >> 30 {
+            // Where all intervals begin in one cell, the root is narrow.
+            trie.spare = if width_of(trie.root) == root_bits { spare } else { 0 };
             let rules = spans.iter().flat_map(|&(lo, hi, rank)| {
                 let cells = trie.parts(lo, hi).cells.into_iter();
                 cells.map(move |touched| (id_of(rank), touched))

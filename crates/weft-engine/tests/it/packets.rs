@@ -264,6 +264,37 @@ fn a_chain_rewrites_and_drops_by_line() {
     }
 }
 
+#[test]
+fn each_chain_has_its_own_turn_to_be_timed() {
+    // Batches of all ports of a worker come at one time: with one turn for all, only the first port's chain would ever
+    // be timed under load.
+    let jit = jit();
+    let rig = Rig::new(1);
+    let mut staged = rig.store.stage();
+    let mut on_port = |port: u16| {
+        let mut program = program(&[ttl()]);
+        program.name = format!("of_{port}");
+        let on = ChainOn { program, condition: None, ports: vec![port], to: Some(Outlet::Port(1)) };
+        Arc::new(PacketChain::build(1, on, &mut staged, &jit).expect("it is well-formed"))
+    };
+    let (chains, ports) = ([0, 2].map(&mut on_port).into(), ["a", "b", "c"].map(String::from).into());
+    let plan = PacketPlan { version: 1, ports, chains, ..PacketPlan::default() };
+    let clock: fn() -> u64 = || 0;
+    let config = PacketConfig { clock: Some(clock), ..PacketConfig::default() };
+    let (mut engine, mut pool) = (PacketEngine::new(START, config, Arc::new(plan)), pool());
+    for ms in 0..4 {
+        for port in [0, 2, 0, 2] {
+            let mut frames: Vec<Frame> =
+                (0..64).map(|_| pool.take_filled(&packet(9)).expect("the pool is large enough")).collect();
+            engine.handle_batch(START + Interval::from_millis(ms), port, &mut frames, &mut pool, None);
+            collect(&mut engine, &mut pool, &mut Left::new());
+        }
+    }
+    let stats = engine.stats();
+    let timed = stats.chains.iter().map(|chain| (chain.frames, chain.elements[0].1.sampled));
+    assert_eq!(timed.collect::<Vec<_>>(), [(512, 4); 2]);
+}
+
 /// Writes the last eight bits of the flow where the TTL is, and drops errors of ICMP.
 fn program_of_bytes() -> ChainProgram {
     let inputs = "input \"flow\" U64 meta flow\n  input \"is_icmp_error\" BOOL meta is_icmp_error\nresponse";
