@@ -286,7 +286,9 @@ class Piece(ctypes.Structure):
     _fields_ = [("start", ctypes.c_char_p), ("len", ctypes.c_size_t)]
 
 
-class Message(ctypes.Structure):
+class Header(ctypes.Structure):
+    """The kernel's `msghdr`, which is as long as its alignment makes it."""
+
     _fields_ = [
         ("name", ctypes.c_void_p),
         ("name_len", ctypes.c_uint32),
@@ -295,8 +297,16 @@ class Message(ctypes.Structure):
         ("control", ctypes.c_void_p),
         ("control_len", ctypes.c_size_t),
         ("flags", ctypes.c_int),
-        ("sent", ctypes.c_uint32),
     ]
+
+
+class Message(ctypes.Structure):
+    """The kernel's `mmsghdr`."""
+
+    _fields_ = [("header", Header), ("sent", ctypes.c_uint32)]
+
+
+assert ctypes.sizeof(Message) == 64, "as the kernel has it"
 
 
 def burst(made):
@@ -304,7 +314,8 @@ def burst(made):
     messages, pieces = (Message * len(made))(), (Piece * len(made))()
     for at, frame in enumerate(made):
         pieces[at] = Piece(frame, len(frame))
-        messages[at].pieces, messages[at].n_pieces = ctypes.pointer(pieces[at]), 1
+        header = messages[at].header
+        header.pieces, header.n_pieces = ctypes.pointer(pieces[at]), 1
     return messages, (pieces, made)
 
 

@@ -214,7 +214,7 @@ impl Worker {
     /// # Errors
     /// A device has failed.
     pub(super) fn run(mut self) -> Result<(), PortError> {
-        let mut idle_since = None;
+        let (mut idle_since, mut looks_since) = (None, None);
         let mut burst = 0;
         // The kernel adds 50 us to each wait otherwise.
         sys::set_timer_slack(1);
@@ -239,24 +239,25 @@ impl Worker {
                 return self.finish();
             }
             if moved > 0 {
-                idle_since = None;
+                (idle_since, looks_since) = (None, None);
                 burst += moved;
                 continue;
             }
+            // How long nothing came is counted from here on, whether it rests meanwhile or looks.
+            let idle = *idle_since.get_or_insert(now);
             if mem::take(&mut burst) >= BURST_MIN && self.coalesce > Interval::ZERO {
                 self.flush()?;
                 self.rest(now);
                 continue;
             }
-            let since = *idle_since.get_or_insert(now);
-            if now - since < self.spin.window(0) {
+            if now - *looks_since.get_or_insert(now) < self.spin.window(0) {
                 std::thread::yield_now();
                 continue;
             }
             self.flush()?;
             self.sleep();
-            self.spin.note_slept(clock::now() - since);
-            idle_since = None;
+            self.spin.note_slept(clock::now() - idle);
+            (idle_since, looks_since) = (None, None);
         }
     }
 
