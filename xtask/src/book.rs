@@ -181,10 +181,13 @@ fn cost(name: &str, import: &str, text: &str, counts: &Counts) -> String {
         return String::new();
     }
     let what = match (is_queue, text.contains("ON rpc")) {
-        (true, _) => "a packet in and out",
-        (false, true) => "a call, beyond what one without elements takes",
+        (true, _) => "a packet in and out".to_owned(),
+        (false, true) => "a call, beyond what one without elements takes".to_owned(),
         (false, false) => {
-            "a packet of 64 bytes, with some 370 of the benchmark's source and sink and of the node"
+            let none = counts.iter().find(|(case, _)| *case == "none").map_or(0.0, |(_, count)| *count);
+            format!(
+                "a packet of 64 bytes, of which {none:.0} are the benchmark's source and sink and the node"
+            )
         }
     };
     format!(

@@ -3,7 +3,8 @@
 //! A condition is taken apart into cases, each of which says in what intervals some numbers of the header lie. Two
 //! conditions exclude each other if each case of one contradicts each of the other. Where they do not, the least number
 //! of each interval is a witness, if both conditions hold of it. What cannot be taken apart constrains nothing, so that
-//! a doubt is told as one, and never passed over.
+//! a doubt is told as one, and never passed over. A sum and the like is a number of its own, unless all of its parts
+//! are known: then it is what they make it.
 
 use weft_core::wire::{BinaryOp, Expr};
 
@@ -39,7 +40,7 @@ pub(super) fn overlap((a, of_a): (&Expr, &[Case]), (b, of_b): (&Expr, &[Case])) 
     let first = both.next()?;
     let holds = |case: &Case| {
         let witness: Vec<(Expr, u64)> = case.0.iter().map(|(e, set)| (e.clone(), set[0].0)).collect();
-        let is_true = |expr| value(expr, &witness).is_some_and(|value| value != 0);
+        let is_true = |expr| value(expr, &|e| told(e, &witness)).is_some_and(|value| value != 0);
         (is_true(a) && is_true(b)).then_some(witness)
     };
     let witness = core::iter::once(first).chain(both).find_map(|case| holds(&case));
@@ -130,7 +131,47 @@ fn meet(a: &Case, b: &Case) -> Option<Case> {
             None => met.0.push((e.clone(), set.clone())),
         }
     }
-    Some(met)
+    (!met.is_contrary()).then_some(met)
+}
+
+impl Case {
+    /// Whether some number that is made of others lies elsewhere than they make it, where each of them has one value.
+    fn is_contrary(&self) -> bool {
+        let known = |e: &Expr| match self.0.iter().find(|(known, _)| known == e) {
+            Some((_, set)) if is_read(e) && set.len() == 1 && set[0].0 == set[0].1 => Some(set[0].0),
+            _ => None,
+        };
+        let lies_within = |n: u64, set: &Intervals| set.iter().any(|(low, high)| (*low..=*high).contains(&n));
+        let made = self.0.iter().filter(|(e, _)| !is_read(e));
+        made.into_iter().any(|(e, set)| value(e, &known).is_some_and(|n| !lies_within(n, set)))
+    }
+}
+
+/// Whether a number is read, and not made of others.
+fn is_read(expr: &Expr) -> bool {
+    !matches!(expr, Expr::Int(_) | Expr::Not(_) | Expr::In(..) | Expr::If(..) | Expr::Binary(..))
+}
+
+/// The numbers that are read for an expression.
+fn read_by(expr: &Expr) -> Vec<&Expr> {
+    match expr {
+        Expr::Int(_) => Vec::new(),
+        Expr::Not(e) | Expr::In(e, _) => read_by(e),
+        Expr::If(c, a, b) => [c, a, b].into_iter().flat_map(|e| read_by(e)).collect(),
+        Expr::Binary(_, a, b) => [a, b].into_iter().flat_map(|e| read_by(e)).collect(),
+        read => vec![read],
+    }
+}
+
+/// What a witness tells of an expression: of one that is made of others only if nothing else is said of these. A field
+/// of which it says nothing is 0.
+fn told(expr: &Expr, witness: &[(Expr, u64)]) -> Option<u64> {
+    let own = read_by(expr);
+    let is_apart = |other: &Expr| other == expr || read_by(other).iter().all(|of| !own.contains(of));
+    match witness.iter().find(|(known, _)| known == expr) {
+        Some((_, value)) if is_read(expr) || witness.iter().all(|(other, _)| is_apart(other)) => Some(*value),
+        _ => matches!(expr, Expr::Field(_) | Expr::Peek(_) | Expr::Present(_)).then_some(0),
+    }
 }
 
 /// All that is in neither interval.
@@ -158,18 +199,17 @@ fn common(a: &[(u64, u64)], b: &[(u64, u64)]) -> Intervals {
     out
 }
 
-/// The value of an expression where the witness tells those of its parts; a field that it does not tell is 0.
-fn value(expr: &Expr, witness: &[(Expr, u64)]) -> Option<u64> {
-    if let Some((_, value)) = witness.iter().find(|(known, _)| known == expr) {
-        return Some(*value);
+/// The value of an expression, by what is known of it or of its parts.
+fn value(expr: &Expr, known: &dyn Fn(&Expr) -> Option<u64>) -> Option<u64> {
+    if let Some(value) = known(expr) {
+        return Some(value);
     }
     match expr {
         Expr::Int(n) => Some(*n),
-        Expr::Field(_) | Expr::Peek(_) | Expr::Present(_) => Some(0),
-        Expr::Not(e) => Some(u64::from(value(e, witness)? == 0)),
-        Expr::In(e, values) => Some(u64::from(values.contains(&value(e, witness)?))),
-        Expr::If(c, a, b) => value(if value(c, witness)? != 0 { a } else { b }, witness),
-        Expr::Binary(op, a, b) => Some(op.of(value(a, witness)?, value(b, witness)?)),
+        Expr::Not(e) => Some(u64::from(value(e, known)? == 0)),
+        Expr::In(e, values) => Some(u64::from(values.contains(&value(e, known)?))),
+        Expr::If(c, a, b) => value(if value(c, known)? != 0 { a } else { b }, known),
+        Expr::Binary(op, a, b) => Some(op.of(value(a, known)?, value(b, known)?)),
         _ => None,
     }
 }
@@ -221,11 +261,30 @@ mod tests {
     fn what_cannot_be_told_is_a_doubt() {
         // A condition that is not understood must not pass for one that excludes another.
         let odd = op(BinaryOp::Eq, Expr::Binary(BinaryOp::Rem, Box::new(field(0)), Box::new(field(1))), 1);
-        assert_eq!(check(&odd, &op(BinaryOp::Eq, field(0), 4)), Some(Some(vec![1, 4])));
+        assert_eq!(check(&odd, &op(BinaryOp::Eq, field(0), 4)), Some(None));
+        assert_eq!(check(&odd, &op(BinaryOp::Eq, field(2), 4)), Some(Some(vec![1, 4])));
         let bytes = op(BinaryOp::Gt, Expr::HeaderBytes, 20);
         assert_eq!(check(&bytes, &op(BinaryOp::Lt, Expr::PayloadBytes, 8)), Some(Some(vec![21, 0])));
         let unlike = Expr::Binary(BinaryOp::Eq, Box::new(field(0)), Box::new(Expr::HeaderBytes));
         assert_eq!(check(&unlike, &op(BinaryOp::Eq, field(0), 4)), Some(None));
+    }
+
+    #[test]
+    fn what_is_made_of_numbers_that_are_known_is_known() {
+        // Two protocols that share nothing would be refused, with a frame that is neither's.
+        let sum = |n, more| Expr::Binary(BinaryOp::Add, Box::new(field(n)), Box::new(more));
+        let is = |e, value| op(BinaryOp::Eq, e, value);
+        let one = is(sum(0, Expr::Int(1)), 30);
+        assert_eq!(check(&one, &is(field(0), 4)), None);
+        assert_eq!(check(&one, &is(field(0), 29)), Some(Some(vec![30, 29])));
+        assert_eq!(check(&one, &is(field(1), 4)), Some(Some(vec![30, 4])));
+        let both = is(sum(0, field(1)), 30);
+        assert_eq!(check(&both, &and(is(field(0), 4), is(field(1), 5))), None);
+        assert_eq!(check(&both, &and(is(field(0), 4), is(field(1), 26))), Some(Some(vec![30, 4, 26])));
+        // Nobody has solved for the other part, and the least of many values is only one.
+        assert_eq!(check(&both, &is(field(0), 4)), Some(None));
+        assert_eq!(check(&one, &op(BinaryOp::Ge, field(0), 100)), Some(None));
+        assert_eq!(check(&one, &is(sum(0, Expr::Int(2)), 7)), Some(None));
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(super) struct Case {
     rules: usize,
     /// Flows that are active.
     pub(super) flows: usize,
+    /// Statements that put rows into its tables, which nothing else does.
+    pub(super) inserts: &'static str,
     /// The case whose time this one's is a multiple of.
     pub(super) beside: Option<&'static str>,
 }
@@ -61,7 +63,7 @@ const RULES: usize = 200;
 /// The element that has a row for each flow.
 const PER_FLOW: &str = "per_flow";
 /// The names of what a program imports.
-const LIBRARY: [&str; 9] = [
+const LIBRARY: [&str; 18] = [
     "monitor",
     "l2_switch",
     "router",
@@ -71,10 +73,19 @@ const LIBRARY: [&str; 9] = [
     "vxlan_gateway",
     "gtpu_gateway",
     "nsh_classifier",
+    "nsh_forwarder",
+    "vlan_switch",
+    "ruleset",
+    "station",
+    "meter",
+    "tunnel_limit",
+    "syn_guard",
+    "flow_marker",
+    "flow_export",
 ];
 
 const fn case(name: &'static str, stages: &'static str) -> Case {
-    Case { name, on: "lan -> wan", stages, routes: 0, rules: RULES, flows: 10_000, beside: None }
+    Case { name, on: "lan -> wan", stages, routes: 0, rules: RULES, flows: 10_000, inserts: "", beside: None }
 }
 
 const TRACK: &str = "conntrack (inside = 'lan')";
@@ -146,6 +157,34 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
+/// Elements of the library that are counted, so that their pages say what they cost, and not timed.
+pub(super) const COUNTED: &[Case] = &[
+    Case {
+        inserts: "INSERT INTO bench.nsh_forwarder.hops VALUES (42, 3, 'wan', '02:00:00:00:00:02');",
+        ..case(
+            "nsh_forwarder, behind what puts the header on",
+            "in_nsh -> nsh_forwarder (own_mac = '02:00:00:00:00:01')",
+        )
+    },
+    Case {
+        on: "lan, wan",
+        inserts: "INSERT INTO bench.vlan_switch.access VALUES ('lan', 7);
+            INSERT INTO bench.vlan_switch.members VALUES (7, 'lan', FALSE), (7, 'wan', TRUE);
+            INSERT INTO bench.vlan_switch.lans VALUES (7, 'wan', NULL);",
+        ..case("vlan_switch", "vlan_switch")
+    },
+    Case {
+        inserts: "INSERT INTO bench.ruleset.rules (rank, state, verdict) VALUES (10, 2, 1), (20, 1, 1);",
+        ..case("ruleset", "ruleset")
+    },
+    case("station", "station"),
+    case("meter", "meter (of := ip.src, rate = 1000000000.0, burst = 1000000000.0)"),
+    case("tunnel_limit", "tunnel_limit"),
+    case("syn_guard", "syn_guard (limit = 1000000000); syn_guard.suspect -> monitor"),
+    case("flow_marker", "flow_marker"),
+    case("flow_export", "flow_export"),
+];
+
 /// The chains whose rows change while packets pass: each with the table that does.
 pub(super) const CHANGED: &[(Case, &str)] = &[
     (case("firewall of 200", "firewall"), "rules"),
@@ -208,11 +247,11 @@ impl Case {
             LIBRARY.iter().map(|name| format!("IMPORT 'library/elements/{name}.weft';\n")).collect();
         let own =
             concat!(include_str!("simple.weft"), include_str!("route.weft"), include_str!("gateway.weft"));
-        let (on, stages) = (self.on, self.stages);
+        let (on, stages, inserts) = (self.on, self.stages, self.inserts);
         let end = if stages.is_empty() { "" } else { ";" };
         let text = format!(
             "{imports}{own}\nCREATE PORT lan ON memory;\nCREATE PORT wan ON memory;\n\
-             CREATE CHAIN bench ON PORT {on} AS {stages}{end} END;\n"
+             CREATE CHAIN bench ON PORT {on} AS {stages}{end} END;\n{inserts}\n"
         );
         network_of_text(text)
     }

@@ -22,7 +22,7 @@ use clap::Args;
 use super::process::{can_count, instructions_each, own_cpu_s};
 use super::progress;
 use super::report::{Report, Row};
-use cases::{CASES, Case, IO};
+use cases::{CASES, COUNTED, Case, IO};
 use rig::Rig;
 use weft_core::frame::BATCH_MAX;
 
@@ -42,7 +42,7 @@ const SIZES: [(usize, &str); 3] = [(64, "64 B"), (256, "256 B"), (1024, "1024 B"
 const LATENCIES: [(usize, [&str; 2]); 2] =
     [(1, ["alone p50", "alone p99"]), (BATCH_MAX, ["of 64 p50", "of 64 p99"])];
 /// Batches of the two runs whose difference counts instructions.
-const COUNTED: [usize; 2] = [100, 500];
+const BATCHES: [usize; 2] = [100, 500];
 
 /// Measures every chain.
 pub(super) fn run(quick: bool) -> Report {
@@ -78,7 +78,7 @@ pub(super) fn run(quick: bool) -> Report {
 /// # Errors
 /// They cannot be counted.
 pub(super) fn count_all() -> Result<Vec<Row>, String> {
-    let small = CASES.iter().filter(|case| !case.is_big());
+    let small = CASES.iter().filter(|case| !case.is_big()).chain(COUNTED);
     count(&small.map(|case| case.name).collect::<Vec<_>>())
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn run_one(args: &PacketsArgs) -> Result<f64, String> {
 }
 
 fn named(name: &str) -> Option<&'static Case> {
-    CASES.iter().find(|case| case.name == name)
+    CASES.iter().chain(COUNTED).find(|case| case.name == name)
 }
 
 fn of_case(case: &Case, rounds: usize) -> Result<Vec<Row>, String> {
@@ -143,7 +143,7 @@ fn count(names: &[&'static str]) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
     for name in names {
         progress(&format!("{name}: instructions"));
-        let count = instructions_each(&["bench-packets", name], COUNTED, BATCH_MAX)?;
+        let count = instructions_each(&["bench-packets", name], BATCHES, BATCH_MAX)?;
         rows.push(Row::new(*name, "instr", "instr/packet", &[count]));
     }
     Ok(rows)
@@ -174,6 +174,9 @@ mod tests {
                 _ => 1,
             };
             assert_eq!(rig.lookups, expected, "{}", case.name);
+        }
+        for case in COUNTED {
+            Rig::new(case).unwrap_or_else(|why| panic!("{}: {why}", case.name));
         }
     }
 }
