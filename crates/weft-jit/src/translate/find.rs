@@ -25,12 +25,12 @@ const WORD_MASK: i64 = (1 << near::WORD_BITS) - 1;
 
 /// A key and its hash.
 pub(super) struct Key {
-    pub(super) hash: Hash,
+    hash: Hash,
     is: Is,
 }
 
 /// The hash of a key.
-pub(super) enum Hash {
+enum Hash {
     Known(clif::Value),
     /// That of a key that was made, which is not worth its while where a row is found without.
     Of(MadeKey),
@@ -78,15 +78,15 @@ impl PartTranslator<'_, '_, '_, '_> {
     pub(super) fn find(&mut self, table: TableId, key: Value) -> Result<Val, Unsupported> {
         let held = &self.segment.plan.state.tables[usize::from(table.0)];
         let (near, offset) = (held.near(), arc_offset(held));
-        let (ty, value, made) = (self.ty(key), self.get_unread(key)?, self.made_keys[key.0 as usize].clone());
+        let made = self.made_keys[key.0 as usize].clone().filter(|made| made.table == table);
+        let value = if made.is_some() { self.get_unread(key)? } else { self.get(key)? };
+        let ty = self.ty(key);
         let (pointer, now) = (self.table(table), self.segment.load_now());
-        let made = made.filter(|made| made.table == table);
         match (near.key, value, &made) {
             (NearKey::Word(_), Val::One(_), _)
             | (NearKey::Bytes { .. }, Val::Two(..), _)
             | (NearKey::Columns(_), Val::Two(..), Some(_)) => {}
-            (_, Val::Two(..), _) => {
-                let (start, len) = self.get(key)?.two();
+            (_, Val::Two(start, len), _) => {
                 return Ok(self.segment.call_two(Helper::FindParts, &[pointer, start, len, now]));
             }
             (_, Val::One(_), _) => {

@@ -61,6 +61,11 @@ impl KeyPart {
     }
 }
 
+/// How many bytes a key with these parts has.
+fn bytes_of<'c>(parts: impl IntoIterator<Item = &'c KeyPart>) -> u32 {
+    parts.into_iter().map(KeyPart::bytes).sum()
+}
+
 /// How long nearly all values of a type of bytes are; None if that cannot be told.
 pub(super) fn usual_len(ty: Type) -> Option<u32> {
     match ty {
@@ -83,7 +88,7 @@ impl PartTranslator<'_, '_, '_, '_> {
 
         self.segment.builder.switch_to_block(made);
         let held = self.words_held(&values, &columns);
-        let total: u32 = columns.iter().map(KeyPart::bytes).sum();
+        let total = bytes_of(&columns);
         let slot = StackSlotData::new(StackSlotKind::ExplicitSlot, total.next_multiple_of(8), 3);
         let slot = self.segment.builder.create_sized_stack_slot(slot);
         let address = self.ins().stack_addr(I64, slot, 0);
@@ -138,7 +143,7 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// Puts the bytes of a key that was made where they are said to be.
     pub(super) fn store_made(&mut self, made: &MadeKey) {
-        let (bytes, _) = self.segment.canonical(&made.parts);
+        let bytes = self.segment.canonical(&made.parts);
         let address = self.ins().stack_addr(I64, made.slot, 0);
         for (at, word) in (0..).step_by(8).zip(bytes) {
             self.ins().store(PLAIN, word, address, at);
@@ -146,8 +151,8 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     fn hash_of_parts(&mut self, parts: &[(KeyPart, clif::Value)]) -> clif::Value {
-        let (bytes, len) = self.segment.canonical(parts);
-        self.hash_of(&bytes, len)
+        let bytes = self.segment.canonical(parts);
+        self.hash_of(&bytes, bytes_of(parts.iter().map(|(part, _)| part)))
     }
 
     /// Parts that have the usual lengths, as the words that a row holds of them.
@@ -195,7 +200,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let columns = usual_columns(self.segment.plan.state.tables.get(usize::from(table.0))?)?;
         let is_of =
             |(part, column): (&Value, &KeyPart)| (self.ty(*part) == Ty::Bytes) == column.len.is_some();
-        let bytes: u32 = columns.iter().map(KeyPart::bytes).sum();
+        let bytes = bytes_of(&columns);
         let fits = columns.len() == parts.len() && parts.iter().zip(&columns).all(is_of);
         (fits && bytes <= BYTES_MAX).then_some((table, columns))
     }
@@ -263,8 +268,8 @@ impl PartTranslator<'_, '_, '_, '_> {
 }
 
 impl Segment<'_, '_> {
-    /// The canonical bytes of a key as words, the last of them filled up with zeros, and how many bytes they are.
-    fn canonical(&mut self, parts: &[(KeyPart, clif::Value)]) -> (Vec<clif::Value>, u32) {
+    /// The canonical bytes of a key as words, the last of them filled up with zeros.
+    fn canonical(&mut self, parts: &[(KeyPart, clif::Value)]) -> Vec<clif::Value> {
         let mut words = Vec::new();
         let (mut last, mut bits) = (None, 0);
         let mut append = |segment: &mut Self, value: clif::Value, more: u32| {
@@ -278,17 +283,15 @@ impl Segment<'_, '_> {
             }
             bits = (bits + more) % 64;
         };
-        let mut total = 0;
         for (column, part) in parts {
             if let Some(len) = column.len {
                 let len = self.int(i64::from(len));
                 append(self, len, LEN_BYTES * 8);
             }
             append(self, *part, column.len.unwrap_or(8) * 8);
-            total += column.bytes();
         }
         words.extend(last);
-        (words, total)
+        words
     }
 
     /// The eight bytes at an offset of bytes that are held in words.

@@ -621,7 +621,8 @@ impl PartTranslator<'_, '_, '_, '_> {
             None => (2, zero),
             Some(key) => {
                 let (ty, made) = (self.ty(key), self.made_keys[key.0 as usize].clone());
-                let hash = match (self.get(key)?, made) {
+                // Where a key was made, its bytes are not asked for: those of one that was not are a helper's.
+                let hash = match (self.get_unread(key)?, made) {
                     (Val::Two(start, len), Some(made)) => {
                         let [other, done] = [(); 2].map(|()| self.segment.builder.create_block());
                         let hash = self.segment.builder.append_block_param(done, I64);
