@@ -1,5 +1,7 @@
 //! Control flow of a function: what can be reached, what dominates what, where values are defined and used.
 
+use std::collections::BTreeSet;
+
 use crate::ir::{BlockId, Function, Value};
 
 /// A point in a function: a block, and 0 for its parameters, n + 1 for its n-th instruction, and one more than
@@ -16,6 +18,7 @@ pub(super) type Use = (Value, At, u32);
 /// See the module.
 pub(super) struct Flow {
     successors: Vec<Vec<usize>>,
+    predecessors: Vec<Vec<usize>>,
     /// Position in a reverse post-order; None if the block cannot be reached.
     order: Vec<Option<usize>>,
     /// The closest block that dominates this one; the entry's is itself.
@@ -32,6 +35,10 @@ impl Flow {
             .iter()
             .map(|block| block.end.jumps().iter().map(|jump| jump.block.0 as usize).collect())
             .collect();
+        let mut predecessors = vec![Vec::new(); successors.len()];
+        for (from, all) in successors.iter().enumerate() {
+            all.iter().for_each(|to| predecessors[*to].push(from));
+        }
         let visited = reverse_post_order(&successors);
         let mut order = vec![None; successors.len()];
         for (position, &block) in visited.iter().enumerate() {
@@ -39,7 +46,7 @@ impl Flow {
         }
         let dominators = dominators(&successors, &visited, &order);
         let (definitions, uses) = definitions_and_uses(function);
-        Self { successors, order, dominators, definitions, uses }
+        Self { successors, predecessors, order, dominators, definitions, uses }
     }
 
     pub(super) fn is_reachable(&self, block: BlockId) -> bool {
@@ -96,6 +103,36 @@ impl Flow {
             }));
         }
         found
+    }
+
+    /// The uses of each value.
+    pub(super) fn uses_of_all(&self) -> Vec<Vec<At>> {
+        let mut all = vec![Vec::new(); self.definitions.len()];
+        self.uses.iter().for_each(|(value, at, _)| all[value.0 as usize].push(*at));
+        all
+    }
+
+    /// Where a value lives: the spans (block, first index, index behind the last) from which one of its uses can be
+    /// reached without passing its definition. It costs as much as they are long, so all values of a function together
+    /// cost what their lives do, and not a search of the whole function each.
+    pub(super) fn lives(&self, value: Value, uses: &[At]) -> Vec<(BlockId, usize, usize)> {
+        let Some(definition) = self.definition(value) else { return Vec::new() };
+        let mut spans = Vec::new();
+        let mut entered = BTreeSet::new();
+        let mut ahead: Vec<At> = uses.to_vec();
+        while let Some(At { block, index }) = ahead.pop() {
+            if definition.block == block && definition.index < index {
+                spans.push((block, definition.index + 1, index));
+                continue;
+            }
+            spans.push((block, 0, index));
+            for &from in &self.predecessors[block.0 as usize] {
+                if entered.insert(from) {
+                    ahead.push(At { block: BlockId(from as u32), index: usize::MAX });
+                }
+            }
+        }
+        spans
     }
 
     /// The spans (block, first index, index behind the last) that can be reached from `start` without `stop`.

@@ -48,7 +48,7 @@ use crate::program::{ChainProgram, Departs, Direction, Event, Input, Place, Real
 use core::fmt;
 use flow::{At, Flow};
 pub use inside::{Exit, Place as FramePlace, bounds, exits, reads_inside};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX, SCAN_ROWS_MAX};
 use weft_core::matching::{MatchPart, Test};
 use weft_core::native::Param;
@@ -976,23 +976,37 @@ impl<'a> Check<'a> {
         self.foreign_rows(&tables);
         self.departed_rows();
         let may_move = bytes_that_may_move(self.function);
-        for (id, block) in blocks(self.function) {
-            for (index, inst) in block.insts.iter().enumerate() {
-                let killed: Vec<Value> = match inst.op {
-                    Op::Insert(table, ..) | Op::Remove(table, ..) => values(self.function)
-                        .filter(|v| tables[v.0 as usize].contains(&table.0) && inst.result != Some(*v))
-                        .collect(),
-                    Op::RollBack => values(self.function)
-                        .filter(|v| self.function.ty(*v) == Ty::Row || may_move[v.0 as usize])
-                        .collect(),
-                    _ => continue,
-                };
-                let behind = At { block: id, index: index + 2 };
-                for (value, at, line) in flow.uses_behind(behind, &killed) {
-                    (self.at, self.line) = (Some(at.block), line);
-                    if !(is_row_at(self.function, at) && inst.op != Op::RollBack) {
-                        self.say(Rule::Stale, format!("v{} is used behind {:?}", value.0, inst.op));
+        let function = self.function;
+        let kills = |inst: &Inst, value: Value| match inst.op {
+            Op::Insert(table, ..) | Op::Remove(table, ..) => {
+                tables[value.0 as usize].contains(&table.0) && inst.result != Some(value)
+            }
+            Op::RollBack => function.ty(value) == Ty::Row || may_move[value.0 as usize],
+            _ => false,
+        };
+        let uses = flow.uses_of_all();
+        let mut dead: BTreeMap<(u32, usize), Vec<Value>> = BTreeMap::new();
+        let may_die = |value: &Value| !tables[value.0 as usize].is_empty() || may_move[value.0 as usize];
+        let may_die = |value: &Value| may_die(value) || function.ty(*value) == Ty::Row;
+        for value in values(function).filter(may_die) {
+            for (block, from, to) in flow.lives(value, &uses[value.0 as usize]) {
+                let insts = &function.blocks[block.0 as usize].insts;
+                for index in from.saturating_sub(1)..insts.len().min(to.saturating_sub(1)) {
+                    if kills(&insts[index], value) {
+                        dead.entry((block.0, index)).or_default().push(value);
                     }
+                }
+            }
+        }
+        for ((id, index), mut killed) in dead {
+            let inst = &function.blocks[id as usize].insts[index];
+            killed.sort_unstable();
+            killed.dedup();
+            let behind = At { block: BlockId(id), index: index + 2 };
+            for (value, at, line) in flow.uses_behind(behind, &killed) {
+                (self.at, self.line) = (Some(at.block), line);
+                if !(is_row_at(self.function, at) && inst.op != Op::RollBack) {
+                    self.say(Rule::Stale, format!("v{} is used behind {:?}", value.0, inst.op));
                 }
             }
         }
