@@ -151,60 +151,69 @@ fn longest_way(function: &Function) -> u64 {
 }
 
 fn longest(function: &Function, of_block: impl Fn(usize) -> u64) -> u64 {
-    let own = weights(function).into_iter().enumerate();
-    let own: Vec<u64> = own.map(|(at, weight)| of_block(at).saturating_mul(weight)).collect();
-    let n = function.blocks.len();
-    way_from(0, function, &own, &mut vec![None; n], &mut vec![false; n])
+    let weights = weights(function);
+    let mut behind = vec![0_u64; function.blocks.len()];
+    // Without recursion: a way is as long as a handler. From the end on, so that what a block leads to is known; a jump
+    // back is not, and its turns are in the weights.
+    for at in last_first(function) {
+        let jumps = function.blocks[at].end.jumps();
+        let most = jumps.iter().map(|jump| behind[jump.block.0 as usize]).max().unwrap_or(0);
+        behind[at] = of_block(at).saturating_mul(weights[at]).saturating_add(most);
+    }
+    behind.first().copied().unwrap_or(0)
 }
 
-fn way_from(
-    at: usize,
-    function: &Function,
-    own: &[u64],
-    longest: &mut [Option<u64>],
-    open: &mut [bool],
-) -> u64 {
-    if let Some(known) = longest[at] {
-        return known;
+/// The blocks that are reached, each behind all that it leads to but by a jump back.
+fn last_first(function: &Function) -> Vec<usize> {
+    let next = |at: usize, nth: usize| -> Option<usize> {
+        function.blocks[at].end.jumps().get(nth).map(|jump| jump.block.0 as usize)
+    };
+    let mut entered = vec![false; function.blocks.len()];
+    let (mut done, mut open) = (Vec::new(), Vec::new());
+    if let Some(entry) = entered.first_mut() {
+        *entry = true;
+        open.push((0, 0));
     }
-    // A jump back: its turns are in the weights.
-    if core::mem::replace(&mut open[at], true) {
-        return 0;
+    while let Some((at, nth)) = open.pop() {
+        let Some(to) = next(at, nth) else {
+            done.push(at);
+            continue;
+        };
+        open.push((at, nth + 1));
+        if !core::mem::replace(&mut entered[to], true) {
+            open.push((to, 0));
+        }
     }
-    let block = &function.blocks[at];
-    let mut behind = 0;
-    for jump in block.end.jumps() {
-        behind = way_from(jump.block.0 as usize, function, own, longest, open).max(behind);
-    }
-    open[at] = false;
-    let total = own[at].saturating_add(behind);
-    longest[at] = Some(total);
-    total
+    done
 }
 
 /// How often each block runs at most: the product of the scans that it is in.
 fn weights(function: &Function) -> Vec<u64> {
     let n = function.blocks.len();
+    let (mut leads_to, mut comes_from) = (vec![Vec::new(); n], vec![Vec::new(); n]);
+    for (at, block) in function.blocks.iter().enumerate() {
+        for jump in block.end.jumps() {
+            leads_to[at].push(jump.block.0 as usize);
+            comes_from[jump.block.0 as usize].push(at);
+        }
+    }
     let mut weights = vec![1u64; n];
     for (head, block) in function.blocks.iter().enumerate() {
         let Some(rows_max) = block.scan_rows_max else { continue };
-        let from_head = reached(function, head);
-        for (at, weight) in weights.iter_mut().enumerate() {
-            if from_head[at] && reached(function, at)[head] {
-                *weight = weight.saturating_mul(rows_max + 1);
-            }
+        let (behind, before) = (reached(&leads_to, head), reached(&comes_from, head));
+        for at in (0..n).filter(|at| behind[*at] && before[*at]) {
+            weights[at] = weights[at].saturating_mul(rows_max + 1);
         }
     }
     weights
 }
 
-/// The blocks behind one, itself only if a way leads back.
-fn reached(function: &Function, from: usize) -> Vec<bool> {
-    let mut reached = vec![false; function.blocks.len()];
+/// The blocks that ways lead to from one, itself only if a way leads back.
+fn reached(ways: &[Vec<usize>], from: usize) -> Vec<bool> {
+    let mut reached = vec![false; ways.len()];
     let mut ahead = vec![from];
     while let Some(at) = ahead.pop() {
-        for jump in function.blocks[at].end.jumps() {
-            let to = jump.block.0 as usize;
+        for &to in &ways[at] {
             if !core::mem::replace(&mut reached[to], true) {
                 ahead.push(to);
             }
