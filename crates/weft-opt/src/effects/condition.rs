@@ -181,14 +181,24 @@ fn edges(end: &Terminator) -> Vec<(usize, Option<(Value, bool)>)> {
 
 /// Adds what the truth of a value says of inputs.
 fn literal(names: &Names<'_>, value: Value, is_true: bool, condition: &mut Condition) {
-    match names.definition(value) {
-        Some(Op::Not(a)) => literal(names, *a, !is_true, condition),
-        Some(Op::BoolBinary(op, a, b))
-            if (*op, is_true) == (BoolOp::And, true) || (*op, is_true) == (BoolOp::Or, false) =>
-        {
-            literal(names, *a, is_true, condition);
-            literal(names, *b, is_true, condition);
+    // Without recursion: a list of alternatives is as deep as it is long.
+    let mut left = vec![(value, is_true)];
+    while let Some((value, is_true)) = left.pop() {
+        match names.definition(value) {
+            Some(Op::Not(a)) => left.push((*a, !is_true)),
+            Some(Op::BoolBinary(op, a, b))
+                if (*op, is_true) == (BoolOp::And, true) || (*op, is_true) == (BoolOp::Or, false) =>
+            {
+                left.extend([(*b, is_true), (*a, is_true)]);
+            }
+            _ => comparison(names, value, is_true, condition),
         }
+    }
+}
+
+/// Adds what the truth of a comparison says of an input; nothing of another value.
+fn comparison(names: &Names<'_>, value: Value, is_true: bool, condition: &mut Condition) {
+    match names.definition(value) {
         Some(Op::IntCompare(cmp, a, b)) => {
             if let (Some(input), Some(Op::IntConst(than))) = (names.as_found(*a), names.definition(*b)) {
                 condition.add(input, &Domain::number(*cmp, *than, is_true));

@@ -297,15 +297,28 @@ impl Walk<'_> {
 
     /// Whether a value is true only where the scratch is full, or a result was longer than it may be.
     fn is_full(&self, by: Value) -> bool {
-        match self.names.definition(by) {
-            Some(Op::ScratchFull) => true,
-            Some(Op::NativeFailed(result)) => match self.names.definition(*result) {
-                Some(Op::Native(id, _)) => self.natives[usize::from(id.0)].native.info().fails_for_length(),
+        // Without recursion: a statement may ask as many flags as it has parts.
+        let mut left = vec![by];
+        while let Some(by) = left.pop() {
+            let is_full = match self.names.definition(by) {
+                Some(Op::ScratchFull) => true,
+                Some(Op::NativeFailed(result)) => match self.names.definition(*result) {
+                    Some(Op::Native(id, _)) => {
+                        self.natives[usize::from(id.0)].native.info().fails_for_length()
+                    }
+                    _ => false,
+                },
+                Some(Op::BoolBinary(BoolOp::Or, a, b)) => {
+                    left.extend([*a, *b]);
+                    true
+                }
                 _ => false,
-            },
-            Some(Op::BoolBinary(BoolOp::Or, a, b)) => self.is_full(*a) && self.is_full(*b),
-            _ => false,
+            };
+            if !is_full {
+                return false;
+            }
         }
+        true
     }
 
     /// Whether a block is entered only for want of room.
