@@ -219,19 +219,27 @@ impl<'b, 'n> Body<'b, 'n> {
     // ---- ways apart and together ----
 
     /// What is known where ways that begin here meet again: what all of those know that get there.
-    pub(super) fn meet_paths(&mut self, mut paths: Vec<Path>) {
-        let Some(mut met) = paths.pop() else { return };
+    pub(super) fn meet_paths(&mut self, paths: impl IntoIterator<Item = Path>) {
+        let mut met = None;
         for path in paths {
-            met.locked &= path.locked;
-            if met.front != path.front {
-                let mut all = met.front.unwrap_or_else(|| self.lowering.roots.inside.clone());
-                let others = path.front.unwrap_or_else(|| self.lowering.roots.inside.clone());
-                all.extend(others.into_iter().filter(|id| !all.contains(id)).collect::<Vec<_>>());
-                met.front = Some(all);
-            }
-            met.found.retain(|key, row| path.found.get(key) == Some(row));
+            self.meet_way(&mut met, path);
         }
-        self.path = met;
+        self.path = met.unwrap_or_else(|| core::mem::take(&mut self.path));
+    }
+
+    /// The same of one more way; `met` is what those before it know.
+    pub(super) fn meet_way(&self, met: &mut Option<Path>, mut path: Path) {
+        if let Some(before) = met.take() {
+            path.locked &= before.locked;
+            if path.front != before.front {
+                let mut all = path.front.unwrap_or_else(|| self.lowering.roots.inside.clone());
+                let others = before.front.unwrap_or_else(|| self.lowering.roots.inside.clone());
+                all.extend(others.into_iter().filter(|id| !all.contains(id)).collect::<Vec<_>>());
+                path.front = Some(all);
+            }
+            path.found.retain(|key, row| before.found.get(key) == Some(row));
+        }
+        *met = Some(path);
     }
 
     /// Forgets the rows of a table: it gets or loses one.

@@ -319,22 +319,25 @@ impl Builder {
         }
     }
 
-    pub(super) fn or(&mut self, a: Value, b: Value) -> Value {
-        match (self.known_bool(a), self.known_bool(b)) {
-            (Some(true), _) | (_, Some(false)) => a,
-            (Some(false), _) | (_, Some(true)) => b,
-            _ if a == b || self.facts.implies(b, a) => a,
-            _ if self.facts.implies(a, b) => b,
-            _ => match self.facts.either.get(&a).copied() {
-                Some((first, second)) if self.facts.implies(second, b) => self.or(first, b),
-                Some((first, second)) if self.facts.implies(first, b) => self.or(second, b),
-                _ => {
-                    let either = self.get(Op::BoolBinary(BoolOp::Or, a, b), Ty::Bool);
-                    self.facts.either.insert(either, (a, b));
-                    either
-                }
-            },
+    pub(super) fn or(&mut self, mut a: Value, b: Value) -> Value {
+        // What `b` says of a part of `a` is left out of it, so that what is left of `a` is asked next.
+        loop {
+            match (self.known_bool(a), self.known_bool(b)) {
+                (Some(true), _) | (_, Some(false)) => return a,
+                (Some(false), _) | (_, Some(true)) => return b,
+                _ if a == b || self.facts.implies(b, a) => return a,
+                _ if self.facts.implies(a, b) => return b,
+                _ => {}
+            }
+            a = match self.facts.either.get(&a).copied() {
+                Some((first, second)) if self.facts.implies(second, b) => first,
+                Some((first, second)) if self.facts.implies(first, b) => second,
+                _ => break,
+            };
         }
+        let either = self.get(Op::BoolBinary(BoolOp::Or, a, b), Ty::Bool);
+        self.facts.either.insert(either, (a, b));
+        either
     }
 
     pub(super) fn xor(&mut self, a: Value, b: Value) -> Value {

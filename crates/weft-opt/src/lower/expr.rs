@@ -2,12 +2,12 @@
 
 use weft_core::abi::Fault;
 use weft_core::{Type, Value as Constant};
-use weft_ir::ir::{BytesCmp, FloatCmp, IntCmp, Op, Ty, Value};
+use weft_ir::ir::{BlockId, BytesCmp, FloatCmp, IntCmp, Op, Ty, Value};
 use weft_ir::program::Place;
 use weft_lang::check::fold::fold;
 use weft_lang::hir::{BoundPlace, CompareOp, Direction, Expr, ExprKind, Function};
 
-use super::body::Body;
+use super::body::{Body, Path};
 use super::logic::Val;
 use super::places;
 
@@ -274,14 +274,24 @@ impl<'n> Body<'_, 'n> {
         Val { value, null: None, fault }
     }
 
+    /// The OR of comparisons, as a tree that is as deep as the logarithm of its length: halves of the same size are
+    /// joined as soon as both are there, so that few values wait at a time.
     fn in_list(&mut self, operand: &Expr, list: &[Expr]) -> Val {
         let ty = operand.ty;
         let operand = self.expr(operand);
-        let mut found = Val::plain(self.b.bool(false));
-        for item in list {
+        let mut halves: Vec<Val> = Vec::new();
+        for (nth, item) in list.iter().enumerate() {
             let item = self.expr(item);
-            let equal = self.comparison(CompareOp::Eq, ty, operand, item);
-            found = self.b.logical_or(found, equal);
+            let mut found = self.comparison(CompareOp::Eq, ty, operand, item);
+            for _ in 0..(nth + 1).trailing_zeros() {
+                let Some(before) = halves.pop() else { break };
+                found = self.b.logical_or(before, found);
+            }
+            halves.push(found);
+        }
+        let Some(mut found) = halves.pop() else { return Val::plain(self.b.bool(false)) };
+        while let Some(before) = halves.pop() {
+            found = self.b.logical_or(before, found);
         }
         found
     }
@@ -347,57 +357,109 @@ impl<'n> Body<'_, 'n> {
         let no = no(self);
         let no_end = self.b.here().unwrap_or(no_block);
         let no_path = core::mem::take(&mut self.path);
-        self.meet_paths(vec![yes_path, no_path]);
+        self.meet_paths([yes_path, no_path]);
         self.b.meet(&[(yes_end, yes), (no_end, no)], Ty::of(ty))
     }
 
+    /// Each arm is looked at only if no earlier one was taken. Without recursion, whatever the number of arms: a way
+    /// leads from each to one place behind them all.
     fn case(&mut self, operand: Option<&Expr>, arms: &[(Expr, Expr)], otherwise: &Expr, ty: Type) -> Val {
         let operand = operand.map(|operand| (self.expr(operand), operand.ty));
-        self.case_from(operand, arms, otherwise, ty)
-    }
-
-    /// The arms that are left. Each is looked at only if no earlier one was taken.
-    fn case_from(
-        &mut self,
-        operand: Option<(Val, Type)>,
-        arms: &[(Expr, Expr)],
-        otherwise: &Expr,
-        ty: Type,
-    ) -> Val {
-        let Some(((when, then), rest)) = arms.split_first() else { return self.expr(otherwise) };
-        let when = self.expr(when);
-        let holds = match operand {
-            Some((operand, operand_ty)) => self.comparison(CompareOp::Eq, operand_ty, operand, when),
-            None => when,
-        };
-        let is_true = self.b.is_true(holds);
-        let taken = self.choose(
-            is_true,
-            ty,
-            |body| body.expr(then),
-            |body| body.case_from(operand, rest, otherwise, ty),
-        );
-        // An error in a condition is the error of the whole, whichever way was taken on its account.
-        let fault = self.b.first(holds.fault, taken.fault);
-        Val { fault, ..taken }
-    }
-
-    pub(super) fn coalesce(&mut self, args: &[Expr], ty: Type) -> Val {
-        let Some((first, rest)) = args.split_first() else { return self.absent(ty) };
-        let first = self.expr(first);
-        let Some(null) = first.null.filter(|_| !rest.is_empty()) else { return first };
-        let kept = Val { null: None, ..first };
-        // An error of the first is looked at before its NULL: with it, the rest does not matter.
-        let needs_rest = self.b.unless(null, first.fault.map(|fault| fault.is));
-        if rest.iter().all(is_cheap) {
-            let rest = self.coalesce(rest, ty);
-            let value = self.b.select(needs_rest, rest.value, kept.value);
-            let rest_null = rest.null.map(|rest_null| self.b.and(rest_null, needs_rest));
-            let rest_fault = self.b.fault_when(rest.fault, needs_rest);
-            let fault = self.b.first(kept.fault, rest_fault);
-            return Val { value, null: rest_null, fault };
+        let mut ways = Ways::default();
+        // An error in a condition is the error of the whole, whichever way was taken on its account: those of all ways,
+        // and those that only later arms know.
+        let (mut of_all, mut before) = (None, None);
+        let mut last = None;
+        for (when, then) in arms {
+            let when = self.expr(when);
+            let holds = match operand {
+                Some((operand, operand_ty)) => self.comparison(CompareOp::Eq, operand_ty, operand, when),
+                None => when,
+            };
+            let known = if ways.ends.is_empty() { &mut of_all } else { &mut before };
+            *known = self.b.first(*known, holds.fault);
+            let is_true = self.b.is_true(holds);
+            match self.b.known_bool(is_true) {
+                Some(false) => {}
+                Some(true) => {
+                    last = Some(then);
+                    break;
+                }
+                None => self.fork((is_true, true), &mut ways, |body| {
+                    let then = body.expr(then);
+                    Val { fault: body.b.first(before, then.fault), ..then }
+                }),
+            }
         }
-        self.choose(needs_rest, ty, |body| body.coalesce(rest, ty), |_| kept)
+        let last = self.expr(last.unwrap_or(otherwise));
+        let last = Val { fault: self.b.first(before, last.fault), ..last };
+        let taken = self.meet_at_end(ways, last, ty);
+        Val { fault: self.b.first(of_all, taken.fault), ..taken }
+    }
+
+    /// The first argument that is not NULL. Without recursion, as [`Body::case`].
+    pub(super) fn coalesce(&mut self, args: &[Expr], ty: Type) -> Val {
+        let Some((last, firsts)) = args.split_last() else { return self.absent(ty) };
+        // Behind the last argument that costs something, all are computed, whether they are needed or not.
+        let n_dear = args.iter().rposition(|arg| !is_cheap(arg)).unwrap_or(0);
+        let mut ways = Ways::default();
+        let mut computed = Vec::new();
+        let mut rest = None;
+        for (nth, arg) in firsts.iter().enumerate() {
+            let value = self.expr(arg);
+            let Some(null) = value.null else {
+                rest = Some(value);
+                break;
+            };
+            // An error of the argument is looked at before its NULL: with it, the rest does not matter.
+            let needs_rest = self.b.unless(null, value.fault.map(|fault| fault.is));
+            let kept = Val { null: None, ..value };
+            match self.b.known_bool(needs_rest) {
+                _ if nth >= n_dear => computed.push((needs_rest, kept)),
+                Some(true) => {}
+                Some(false) => {
+                    rest = Some(kept);
+                    break;
+                }
+                None => self.fork((needs_rest, false), &mut ways, |_| kept),
+            }
+        }
+        let mut rest = match rest {
+            Some(rest) => rest,
+            None => self.expr(last),
+        };
+        while let Some((needs_rest, kept)) = computed.pop() {
+            let value = self.b.select(needs_rest, rest.value, kept.value);
+            let null = rest.null.map(|null| self.b.and(null, needs_rest));
+            let rest_fault = self.b.fault_when(rest.fault, needs_rest);
+            rest = Val { value, null, fault: self.b.first(kept.fault, rest_fault) };
+        }
+        self.meet_at_end(ways, rest, ty)
+    }
+
+    /// Where a flag is as it is to be, goes the way of a value; else on without it.
+    fn fork(&mut self, (by, holds): (Value, bool), ways: &mut Ways, value: impl FnOnce(&mut Self) -> Val) {
+        let [yes, no] = [(); 2].map(|()| self.b.block());
+        let (taken, other) = if holds { (yes, no) } else { (no, yes) };
+        let before = self.path.clone();
+        self.b.branch(by, yes, no);
+        self.b.switch(taken);
+        let value = value(self);
+        let end = self.b.here().unwrap_or(taken);
+        ways.ends.push((end, value));
+        let path = core::mem::replace(&mut self.path, before);
+        self.meet_way(&mut ways.path, path);
+        self.b.switch(other);
+    }
+
+    /// The value of the way that was taken, where all ways meet; `last` is that of this one.
+    fn meet_at_end(&mut self, mut ways: Ways, last: Val, ty: Type) -> Val {
+        let Some(here) = self.b.here().filter(|_| !ways.ends.is_empty()) else { return last };
+        ways.ends.push((here, last));
+        let path = core::mem::take(&mut self.path);
+        self.meet_way(&mut ways.path, path);
+        self.path = ways.path.unwrap_or_default();
+        self.b.meet(&ways.ends, Ty::of(ty))
     }
 
     /// The inputs of a column that a statement changes.
@@ -416,6 +478,13 @@ impl<'n> Body<'_, 'n> {
         let direction: Direction = self.direction();
         places::input(&mut self.lowering.program, direction, place, Type::Text(None), true, true)
     }
+}
+
+/// Ways to values of which one is taken, and what is known on all of them.
+#[derive(Default)]
+struct Ways {
+    ends: Vec<(BlockId, Val)>,
+    path: Option<Path>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -181,30 +181,27 @@ impl<'n> Body<'_, 'n> {
 
     // ---- control ----
 
+    /// Without recursion, whatever the number of arms: a way leads from each to one place behind them all.
     fn if_arms(&mut self, arms: &'n [(Expr, Vec<Stmt>)], otherwise: &'n [Stmt]) {
-        let Some(((condition, body), rest)) = arms.split_first() else { return self.stmts(otherwise) };
-        let holds = self.truth(condition);
-        self.two_ways(holds, |this| this.stmts(body), |this| this.if_arms(rest, otherwise));
-    }
-
-    /// Goes one of two ways and on behind both, if one of them gets there.
-    pub(super) fn two_ways(&mut self, by: Value, yes: impl FnOnce(&mut Self), no: impl FnOnce(&mut Self)) {
-        let (yes_block, no_block, go_on) = (self.b.block(), self.b.block(), self.b.block());
-        let before = self.path.clone();
-        self.b.branch(by, yes_block, no_block);
-        let mut paths = Vec::new();
-        let mut unchecked = false;
-        self.b.switch(yes_block);
-        yes(self);
-        unchecked |= self.arrive(go_on, &mut paths);
-        self.path = before;
-        self.b.switch(no_block);
-        no(self);
-        unchecked |= self.arrive(go_on, &mut paths);
-        if paths.is_empty() {
-            return;
+        let mut meeting = None;
+        let (mut met, mut unchecked) = (None, false);
+        for (condition, body) in arms {
+            let holds = self.truth(condition);
+            let (yes_block, no_block) = (self.b.block(), self.b.block());
+            let go_on = *meeting.get_or_insert_with(|| self.b.block());
+            let before = self.path.clone();
+            self.b.branch(holds, yes_block, no_block);
+            self.b.switch(yes_block);
+            self.stmts(body);
+            unchecked |= self.arrive(go_on, &mut met);
+            self.path = before;
+            self.b.switch(no_block);
         }
-        self.meet_paths(paths);
+        self.stmts(otherwise);
+        let Some(go_on) = meeting else { return };
+        unchecked |= self.arrive(go_on, &mut met);
+        let Some(path) = met else { return };
+        self.path = path;
         self.b.switch(go_on);
         if unchecked {
             self.b.set_scratch_used();
@@ -212,10 +209,10 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// Ends a way where ways meet; whether it used the scratch since the last check.
-    pub(super) fn arrive(&mut self, go_on: BlockId, paths: &mut Vec<Path>) -> bool {
+    pub(super) fn arrive(&mut self, go_on: BlockId, met: &mut Option<Path>) -> bool {
         let is_open = self.b.is_open();
         if is_open {
-            paths.push(self.path.clone());
+            self.meet_way(met, self.path.clone());
             self.b.jump(go_on, Vec::new());
         }
         self.b.take_scratch_used() && is_open
@@ -262,11 +259,11 @@ impl<'n> Body<'_, 'n> {
         let no = self.query(query);
         act(self);
         let go_on = self.b.block();
-        let mut paths = vec![before];
-        let unchecked = self.arrive(go_on, &mut paths);
+        let mut met = Some(before);
+        let unchecked = self.arrive(go_on, &mut met);
         self.b.switch(no);
         self.b.jump(go_on, Vec::new());
-        self.meet_paths(paths);
+        self.path = met.unwrap_or_default();
         self.b.switch(go_on);
         if unchecked {
             self.b.set_scratch_used();
