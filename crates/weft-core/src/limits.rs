@@ -29,3 +29,25 @@ pub const GROUP_MEMBERS_MAX: usize = 64;
 
 /// The weights of all ports of a group together.
 pub const GROUP_WEIGHTS_MAX: u16 = 256;
+
+/// Deepest nesting of parentheses, `CASE`, `IF` and `SCAN` that the parser follows.
+pub const NESTING_MAX: u32 = 64;
+/// Greatest height of an expression tree. `a + b + c` has height 3: it leans to the left without any parenthesis,
+/// and whatever walks the tree by recursion relies on this number.
+pub const EXPR_HEIGHT_MAX: u32 = 256;
+/// Values in the list of an `IN (...)`. More belong in a table.
+pub const LIST_ITEMS_MAX: usize = 16_384;
+/// Arguments of a function.
+pub const ARGUMENTS_MAX: usize = 256;
+/// `WHEN` arms of a `CASE`. More belong in a table.
+pub const CASE_ARMS_MAX: usize = 4096;
+/// Conditions of an `IF`, those of its `ELSIF`s included. More belong in a table.
+pub const IF_ARMS_MAX: usize = 4096;
+/// What the code of one chain for one event may take, all its handlers together, in the steps of
+/// `weft_ir::size`: a compiler takes a few seconds for as much.
+pub const SEGMENT_STEPS_MAX: usize = 1 << 16;
+/// The same of all chains and conditions of a program.
+pub const PROGRAM_STEPS_MAX: usize = 1 << 20;
+/// The stack of a thread that checks or compiles programs. It is address space, of which a program of the greatest depth
+/// touches a part.
+pub const COMPILE_STACK_BYTES: usize = 64 << 20;

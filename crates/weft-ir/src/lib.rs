@@ -4,6 +4,7 @@
 //! * [`passes`]: functions that do the same with less.
 //! * [`program`]: a chain as the engine runs it: segments of functions, their inputs, and the state they share.
 //! * [`queue`]: queue programs: small handlers of words, with an interpreter of their own.
+//! * [`size`]: how much code a function becomes.
 //! * [`text`]: the text form, written and read back.
 //! * [`verify`]: what well-formed means.
 //! * [`interp`]: the interpreter. **It is the meaning**: every back end must agree with it.
@@ -18,5 +19,6 @@ pub mod ir;
 pub mod passes;
 pub mod program;
 pub mod queue;
+pub mod size;
 pub mod text;
 pub mod verify;

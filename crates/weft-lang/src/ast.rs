@@ -4,8 +4,8 @@
 //!
 //! - A construct that can be absent is an `Option`; a marker word such as `MANDATORY` is `Option<Span>`.
 //! - Parentheses leave no node. The span of a parenthesised expression includes them.
-//! - The height of an expression is at most [`EXPR_HEIGHT_MAX`](crate::source::EXPR_HEIGHT_MAX) and blocks nest at
-//!   most [`NESTING_MAX`](crate::source::NESTING_MAX) deep, so trees may be walked by recursion.
+//! - The height of an expression is at most [`EXPR_HEIGHT_MAX`](weft_core::limits::EXPR_HEIGHT_MAX) and blocks nest at
+//!   most [`NESTING_MAX`](weft_core::limits::NESTING_MAX) deep, so trees may be walked by recursion.
 //! - Intervals, sizes, addresses and globs are string literals here; the type checker reads them.
 //!
 //! `format!("{ast:#?}")` prints a tree without its positions, for comparing shapes.

@@ -14,13 +14,6 @@ pub const SOURCE_BYTES_MAX: usize = 4 << 20;
 /// Most files in one program, imports included.
 pub const SOURCE_FILES_MAX: usize = 4096;
 
-/// Deepest nesting of parentheses, `CASE`, `IF` and `SCAN` that the parser follows.
-pub const NESTING_MAX: u32 = 64;
-
-/// Greatest height of an expression tree. `a + b + c` has height 3: it leans to the left without any parenthesis,
-/// and whatever walks the tree by recursion relies on this number.
-pub const EXPR_HEIGHT_MAX: u32 = 256;
-
 /// Most faults of syntax that are told for one file, and most faults of meaning that are told for a program; after that
 /// many, reading and checking stop.
 pub const DIAGNOSTICS_MAX: usize = 100;

@@ -1,5 +1,6 @@
 //! From files to a plan that a node can run.
 
+use crate::job;
 use crate::metrics;
 use crate::natives;
 use crate::ordering::{self, ordered};
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_api::{AtFault, Planned};
+use weft_core::limits::PROGRAM_STEPS_MAX;
 use weft_core::{Interval, Value};
 use weft_engine::call_link::{CallLink, CallsOf, Shared};
 use weft_engine::packet::plan::PacketPlan;
@@ -22,8 +24,9 @@ use weft_engine::stats::ChainStats;
 use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;
 use weft_ir::queue::STEPS_MAX;
+use weft_ir::size;
 use weft_lang::diagnostic::{Diagnostic, code};
-use weft_lang::source::SourceMap;
+use weft_lang::source::{SourceMap, Span};
 use weft_lang::{check, hir};
 use weft_opt::lower::{LowerOptions, TooLong, lower_condition, lower_with_lines, queue_too_long};
 
@@ -69,8 +72,19 @@ pub(crate) struct Compiled {
     state: Staged,
 }
 
-/// Reads and checks the program that begins with `root`.
+/// Reads and checks the program that begins with `root`, as a [`job`].
 pub(crate) fn check_files(root: &str, files: &mut Files) -> Checked {
+    let begun = Instant::now();
+    job::run(|| check_here(root, files)).unwrap_or_else(|broken| Checked {
+        network: None,
+        diagnostics: vec![broken.diagnostic()],
+        sources: SourceMap::new(),
+        at_fault: AtFault::Environment,
+        took: begun.elapsed(),
+    })
+}
+
+fn check_here(root: &str, files: &mut Files) -> Checked {
     let begun = Instant::now();
     let (mut network, mut diagnostics, sources) = check(root, files);
     if let Some(checked) = &network {
@@ -102,7 +116,8 @@ pub(crate) fn judged(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnos
 
 /// Whose fault it is that a checked program cannot be compiled: names that have no address are the machine's.
 pub(crate) fn at_fault(diagnostics: &[Diagnostic]) -> AtFault {
-    let is_elsewhere = |d: &Diagnostic| [code::ADDRESS_UNRESOLVED, code::KEY_UNUSABLE].contains(&d.code);
+    let elsewhere = [code::ADDRESS_UNRESOLVED, code::KEY_UNUSABLE, code::INTERNAL];
+    let is_elsewhere = |d: &Diagnostic| elsewhere.contains(&d.code);
     if diagnostics.iter().all(is_elsewhere) { AtFault::Environment } else { AtFault::Program }
 }
 
@@ -117,14 +132,42 @@ fn lower_all(
     wanted: fn(&hir::Chain) -> bool,
 ) -> Result<Programs, Vec<Diagnostic>> {
     let options = LowerOptions { workers };
+    let mut size = ProgramSize::default();
     let chains = network.chains.iter().enumerate().filter(|(_, chain)| wanted(chain));
-    let chains = chains.map(|(chain, _)| lower_with_lines(network, chain, &options, sources));
-    let conditions = network
-        .routes
-        .iter()
-        .enumerate()
-        .map(|(route, r)| r.when.as_ref().map(|_| lower_condition(network, route, &options)).transpose());
-    Ok((chains.collect::<Result<_, _>>()?, conditions.collect::<Result<_, _>>()?))
+    let chains = chains.map(|(at, chain)| {
+        let lowered = lower_with_lines(network, at, &options, sources)?;
+        size.add(&lowered, chain.span)?;
+        Ok(lowered)
+    });
+    let chains = chains.collect::<Result<_, Vec<Diagnostic>>>()?;
+    let conditions = network.routes.iter().enumerate().map(|(at, route)| {
+        let Some(_) = &route.when else { return Ok(None) };
+        let lowered = lower_condition(network, at, &options)?;
+        size.add(&lowered, route.span)?;
+        Ok(Some(lowered))
+    });
+    Ok((chains, conditions.collect::<Result<_, Vec<Diagnostic>>>()?))
+}
+
+/// The steps of all that a program has a back end compile.
+#[derive(Default)]
+struct ProgramSize {
+    steps: usize,
+}
+
+impl ProgramSize {
+    fn add(&mut self, chain: &ChainProgram, span: Span) -> Result<(), Vec<Diagnostic>> {
+        self.steps += size::chain_steps(chain);
+        if self.steps <= PROGRAM_STEPS_MAX {
+            return Ok(());
+        }
+        let message =
+            format!("the program takes more than {PROGRAM_STEPS_MAX} steps once it is compiled, up to here");
+        let diagnostic = Diagnostic::error(code::CHAIN_TOO_LARGE, message).at(span, "too long").with_help(
+            "keep what long lists of cases say in tables, or run a part of the program on another node",
+        );
+        Err(vec![diagnostic])
+    }
 }
 
 impl Compiler {
@@ -156,6 +199,15 @@ impl Compiler {
     /// Diagnostics: a chain cannot be lowered, its state cannot be carried over, the back end does not take it,
     /// or a name has no address.
     pub(crate) fn compile(
+        &self,
+        network: &hir::Network,
+        sources: &SourceMap,
+        counted: &[ChainStats],
+    ) -> Result<Compiled, Vec<Diagnostic>> {
+        in_job(|| self.compile_here(network, sources, counted))
+    }
+
+    fn compile_here(
         &self,
         network: &hir::Network,
         sources: &SourceMap,
@@ -245,6 +297,14 @@ impl Compiler {
         network: &hir::Network,
         sources: &SourceMap,
     ) -> Result<PacketPlan, Vec<Diagnostic>> {
+        in_job(|| self.packets_here(network, sources))
+    }
+
+    fn packets_here(
+        &self,
+        network: &hir::Network,
+        sources: &SourceMap,
+    ) -> Result<PacketPlan, Vec<Diagnostic>> {
         let on_ports = packets::lower(network, sources, self.workers, |_| true)?;
         let mut state = self.store.stage();
         state.keep_rows();
@@ -261,6 +321,11 @@ impl Compiler {
         self.links = links.map(|link| (key(link), Arc::clone(&link.shared))).collect();
         self.store.commit(compiled.state);
     }
+}
+
+/// Compiles as a [`job`].
+fn in_job<T: Send>(work: impl FnOnce() -> Result<T, Vec<Diagnostic>> + Send) -> Result<T, Vec<Diagnostic>> {
+    job::run(work).unwrap_or_else(|broken| Err(vec![broken.diagnostic()]))
 }
 
 /// The filters of a chain as the engine takes them.
@@ -431,7 +496,7 @@ fn cluster_of(cluster: &hir::Cluster) -> Result<Cluster, Vec<Diagnostic>> {
 }
 
 /// Names are resolved here, once: a plan has addresses.
-fn address_of(address: &hir::Address, span: weft_lang::source::Span) -> Result<Address, Vec<Diagnostic>> {
+fn address_of(address: &hir::Address, span: Span) -> Result<Address, Vec<Diagnostic>> {
     use std::net::ToSocketAddrs as _;
     match address {
         hir::Address::Unix(path) => Ok(Address::Unix(path.clone())),

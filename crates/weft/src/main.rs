@@ -11,6 +11,7 @@ mod commands;
 mod compile;
 mod dropped;
 mod fault;
+mod job;
 mod library;
 mod lines;
 mod live;
@@ -38,22 +39,23 @@ mod wanting;
 
 use clap::CommandFactory as _;
 use cli::{Cli, Command};
+use fault::Fault;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     weft_io::memory::ask_for_huge_pages();
     let done = match Cli::of_process().command {
         Command::Demo(args) => commands::demo::run(&args),
-        Command::Check(args) => commands::check::run(&args),
-        Command::Compile(args) => commands::compile::run(&args),
-        Command::Explain(args) => commands::explain::run(&args),
-        Command::Fmt(args) => commands::fmt::run(&args),
-        Command::Lsp(_) => lsp::run(),
+        Command::Check(args) => in_job(|| commands::check::run(&args)),
+        Command::Compile(args) => in_job(|| commands::compile::run(&args)),
+        Command::Explain(args) => in_job(|| commands::explain::run(&args)),
+        Command::Fmt(args) => in_job(|| commands::fmt::run(&args)),
+        Command::Lsp(_) => in_job(lsp::run),
         Command::Run(args) => commands::run::run(&args),
         Command::Apply(args) => commands::apply::run(&args),
         Command::Status(args) => commands::status::run(&args),
-        Command::Generate(args) => commands::generate::run(&args),
-        Command::Import(args) => commands::import::run(&args),
+        Command::Generate(args) => in_job(|| commands::generate::run(&args)),
+        Command::Import(args) => in_job(|| commands::import::run(&args)),
         Command::Query(args) => commands::query::run(&args),
         Command::Load(args) => commands::load::run(&args),
         Command::Top(args) => commands::top::run(&args),
@@ -64,8 +66,8 @@ fn main() -> ExitCode {
             clap_complete::generate(args.shell, &mut Cli::command(), "weft", &mut script);
             stdout::offer(&script).map(drop)
         }
-        Command::Replay(args) => commands::replay::run(&args),
-        Command::Sim(args) => commands::sim::run(&args),
+        Command::Replay(args) => in_job(|| commands::replay::run(&args)),
+        Command::Sim(args) => in_job(|| commands::sim::run(&args)),
         Command::Link(args) => commands::link::run(&args),
         Command::Man(args) => commands::man::run(&args),
     };
@@ -73,4 +75,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => fault.report(),
     }
+}
+
+/// Runs a command that walks programs itself, as a [`job`].
+fn in_job(command: impl FnOnce() -> Result<(), Fault> + Send) -> Result<(), Fault> {
+    job::run(command).unwrap_or_else(|broken| Err(Fault::environment(broken.diagnostic().message)))
 }

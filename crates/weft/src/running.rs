@@ -403,7 +403,7 @@ impl Control {
         let refuse =
             |diagnostics: &[Diagnostic], at_fault| refused_by(diagnostics, &checked.sources, at_fault);
         let Some(network) = &checked.network else {
-            return Err(refuse(&checked.diagnostics, AtFault::Program));
+            return Err(refuse(&checked.diagnostics, at_fault(&checked.diagnostics)));
         };
         let ports = packets::ports_of(network).map_err(|found| refuse(&found, AtFault::Program))?;
         let keeps_calls =

@@ -8,10 +8,9 @@ use protox::prost_reflect::{
     Cardinality, DescriptorPool, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor,
     ServiceDescriptor,
 };
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weft_api::{AtFault, Bundle};
 use weft_core::schema::{Enum, Field, FieldKind, Message, Method, Presence, Schema, Service};
 use weft_lang::resolve::{Resolver, relative};
@@ -24,8 +23,8 @@ pub(crate) struct Files {
     /// Where texts come from: the disk if None.
     bundle: Option<BTreeMap<String, String>>,
     /// Texts that count instead of the files of these names: what an editor has open.
-    open: Rc<BTreeMap<String, String>>,
-    read: Rc<RefCell<BTreeMap<String, String>>>,
+    open: Arc<BTreeMap<String, String>>,
+    read: Arc<Mutex<BTreeMap<String, String>>>,
     /// A file that the program names could not be read.
     is_incomplete: bool,
 }
@@ -33,12 +32,12 @@ pub(crate) struct Files {
 impl Files {
     /// From the disk, relative to the working directory.
     pub(crate) fn on_disk() -> Self {
-        Self { bundle: None, open: Rc::default(), read: Rc::default(), is_incomplete: false }
+        Self { bundle: None, open: Arc::default(), read: Arc::default(), is_incomplete: false }
     }
 
     /// From the disk, but for texts that an editor has open.
-    pub(crate) fn with_open(open: &Rc<BTreeMap<String, String>>) -> Self {
-        Self { open: Rc::clone(open), ..Self::on_disk() }
+    pub(crate) fn with_open(open: &Arc<BTreeMap<String, String>>) -> Self {
+        Self { open: Arc::clone(open), ..Self::on_disk() }
     }
 
     /// From a bundle alone.
@@ -48,7 +47,7 @@ impl Files {
 
     /// All that was read, to be sent elsewhere. Library files are not in it: every node has its own.
     pub(crate) fn into_bundle(self, root: &str) -> Bundle {
-        Bundle { root: root.to_owned(), files: self.read.take() }
+        Bundle { root: root.to_owned(), files: std::mem::take(&mut *self.texts_read()) }
     }
 
     /// Whose fault it is if the program that was read is not right: one of which a file is missing may well be.
@@ -65,7 +64,11 @@ impl Files {
             }),
             None => read_file(Path::new(name)),
         };
-        text.inspect(|text| drop(self.read.borrow_mut().insert(name.to_owned(), text.clone())))
+        text.inspect(|text| drop(self.texts_read().insert(name.to_owned(), text.clone())))
+    }
+
+    fn texts_read(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that the program is without a file, if that is not its own fault.
@@ -115,8 +118,8 @@ impl Resolver for Files {
         let mut chain = ChainFileResolver::new();
         let shared = Self {
             bundle: self.bundle.clone(),
-            open: Rc::clone(&self.open),
-            read: Rc::clone(&self.read),
+            open: Arc::clone(&self.open),
+            read: Arc::clone(&self.read),
             is_incomplete: false,
         };
         chain.add(ProtoFiles { files: shared, folder });

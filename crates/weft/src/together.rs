@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use weft_core::abi::State;
+use weft_core::limits::COMPILE_STACK_BYTES;
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::program::{ChainProgram, Event};
 use weft_ir::queue::{QueueCode, QueueProgram};
@@ -54,7 +55,8 @@ fn start_helper(inner: Arc<dyn Backend>) -> Option<Sender<Job>> {
             let _ = done.send(compile_share(&*inner, &share, &chain, &events, &state));
         }
     };
-    thread::Builder::new().name("weft-compile".to_owned()).spawn(work).ok()?;
+    let thread = thread::Builder::new().name("weft-compile".to_owned()).stack_size(COMPILE_STACK_BYTES);
+    thread.spawn(work).ok()?;
     Some(helper)
 }
 

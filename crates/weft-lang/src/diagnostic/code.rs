@@ -132,6 +132,7 @@ codes! {
     ADDRESS_UNRESOLVED = "W0503", "a name without an address";
     KEY_UNUSABLE = "W0504", "a key that is not there, or that its function cannot use";
     FUNCTION_UNPREPARED = "W0505", "a function that cannot be made ready";
+    INTERNAL = "W0506", "a fault of Weft itself";
 
     // W06xx: wire formats, ports and frames.
     WIRE_ALIGNMENT = "W0601", "bits that fill no whole bytes";

@@ -7,8 +7,9 @@ use crate::ast::{Ident, Path, StrLit};
 use crate::diagnostic::{Code, Diagnostic, code};
 use crate::lexer::{Lexed, Token, TokenKind, unquoted};
 use crate::nearest::nearest_keyword;
-use crate::source::{DIAGNOSTICS_MAX, NESTING_MAX, Span};
+use crate::source::{DIAGNOSTICS_MAX, Span};
 use crate::types;
+use weft_core::limits::NESTING_MAX;
 
 use super::layout::Layout;
 
@@ -525,6 +526,19 @@ impl<'a> Parser<'a> {
         let result = read(self);
         self.depth -= 1;
         result
+    }
+
+    /// Reports a list of more parts than there may be, and goes on with those that may.
+    pub(super) fn keep<T>(&mut self, list: &mut Vec<T>, most: usize, what: &str, span: Span) {
+        if list.len() > most {
+            let message = format!("there are {} {what}, and {most} are the most", list.len());
+            let help = match what {
+                "arguments of a function" => "call it on parts, and name them with `LET x = ...;`",
+                _ => "keep the values in a table, and look them up there by a key",
+            };
+            self.fail_at(span, code::OVER_LIMIT, &message, help);
+            list.truncate(most);
+        }
     }
 
     /// Skips tokens until `stop` says so, or to the end.

@@ -7,7 +7,8 @@
 use crate::ast::{BinaryOp, CaseArm, Expr, ExprKind, Ident, SelectItem, Subselect, UnaryOp};
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::{TokenKind, float_value, int_value, unquoted};
-use crate::source::{EXPR_HEIGHT_MAX, Span};
+use crate::source::Span;
+use weft_core::limits::{ARGUMENTS_MAX, CASE_ARMS_MAX, EXPR_HEIGHT_MAX, LIST_ITEMS_MAX};
 
 use super::cursor::{Parsed, Parser};
 
@@ -195,7 +196,9 @@ impl Parser<'_> {
     fn rest_of_in(&mut self, operand: Box<Expr>, negated: bool) -> Parsed<ExprKind> {
         self.bump_keyword();
         if self.at(TokenKind::LeftParen) {
-            let list = self.nested(|p| p.paren_list(Self::expr))?;
+            let start = self.token().span;
+            let mut list = self.nested(|p| p.paren_list(Self::expr))?;
+            self.keep(&mut list, LIST_ITEMS_MAX, "values in a list", start);
             return Ok(ExprKind::InList { operand, list, negated });
         }
         let net = Box::new(self.expr_above(strength::COMPARE)?);
@@ -326,7 +329,8 @@ impl Parser<'_> {
             self.bump();
             return Ok(ExprKind::Call { function, args: Vec::new(), star });
         }
-        let args = if self.at(TokenKind::RightParen) { Vec::new() } else { self.comma_list(Self::expr)? };
+        let mut args = if self.at(TokenKind::RightParen) { Vec::new() } else { self.comma_list(Self::expr)? };
+        self.keep(&mut args, ARGUMENTS_MAX, "arguments of a function", function.span);
         self.expect(TokenKind::RightParen, "`,` or `)`")?;
         Ok(ExprKind::Call { function, args, star: None })
     }
@@ -371,6 +375,7 @@ impl Parser<'_> {
         if arms.is_empty() {
             return Err(self.expected(""));
         }
+        self.keep(&mut arms, CASE_ARMS_MAX, "arms of a CASE", start);
         self.layout.weak(self.index());
         let otherwise = if self.eat_keyword("ELSE").is_some() { Some(Box::new(self.expr()?)) } else { None };
         self.clause("END", "a `CASE` ends with it")?;

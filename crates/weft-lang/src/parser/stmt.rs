@@ -10,6 +10,8 @@ use crate::lexer::TokenKind;
 use crate::nearest::nearest_keyword;
 use crate::source::Span;
 
+use weft_core::limits::IF_ARMS_MAX;
+
 use super::Row;
 use super::cursor::{Block, Failed, Parsed, Parser};
 use super::queue::statements as queue_statements;
@@ -339,6 +341,7 @@ impl Parser<'_> {
             None
         };
         self.end_of_if(start, else_if)?;
+        self.keep(&mut arms, IF_ARMS_MAX, "conditions of an IF", start);
         if let Some(failed) = failed {
             return Err(failed);
         }

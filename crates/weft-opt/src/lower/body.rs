@@ -90,14 +90,14 @@ impl<'b, 'n> Body<'b, 'n> {
         }
     }
 
-    /// Lowers a handler; OPEN of an element with a CALL row may have none of its own.
+    /// Lowers a handler; OPEN of an element with a CALL row may have none of its own. None if it is too long.
     pub(super) fn lower(
         lowering: &'b mut Lowering<'n>,
         scope: &'b Scope<'n>,
         kind: HandlerKind,
         handler: Option<&'n Handler>,
         lock: &'b Lock,
-    ) -> Function {
+    ) -> Option<Function> {
         let mut body = Self::new(lowering, scope, kind, lock);
         if kind == HandlerKind::Open {
             body.start_call();
@@ -379,8 +379,12 @@ impl<'b, 'n> Body<'b, 'n> {
     }
 }
 
-/// The OPEN of the pseudo element of a route.
-pub(super) fn condition<'n>(lowering: &mut Lowering<'n>, scope: &Scope<'n>, route: &hir::Route) -> Function {
+/// The OPEN of the pseudo element of a route; None if it is too long.
+pub(super) fn condition<'n>(
+    lowering: &mut Lowering<'n>,
+    scope: &Scope<'n>,
+    route: &hir::Route,
+) -> Option<Function> {
     let mut body = Body::new(lowering, scope, HandlerKind::Open, &Lock::Free);
     if let Some(when) = &route.when {
         body.set_line(when.span);

@@ -4,10 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weft_core::abi::Fault;
+use weft_core::limits::SEGMENT_STEPS_MAX;
 use weft_ir::ir::{
     Block, BlockId, BoolOp, FloatCmp, FloatOp, FloatUnaryOp, Function, Inst, IntCmp, IntOp, Jump, Op, Signed,
     Terminator, Ty, Value, fault_code,
 };
+use weft_ir::size;
 
 /// A function that is being made.
 ///
@@ -23,6 +25,8 @@ pub(super) struct Builder {
     facts: Facts,
     /// Something may have found no room in the scratch since the last [`Op::ScratchFull`].
     scratch_used: bool,
+    /// Steps so far, by [`weft_ir::size`].
+    steps: usize,
 }
 
 /// A constant, ordered so that pools are the same on each run.
@@ -73,11 +77,15 @@ impl Builder {
             known: Vec::new(),
             facts: Facts::default(),
             scratch_used: false,
+            steps: 0,
         }
     }
 
-    /// The function; every block has its end.
-    pub(super) fn finish(mut self) -> Function {
+    /// The function; every block has its end. None if it has more than [`SEGMENT_STEPS_MAX`]: then it is not whole.
+    pub(super) fn finish(mut self) -> Option<Function> {
+        if self.is_over() {
+            return None;
+        }
         let mut pool: Vec<(Value, Constant)> = self.constants.into_iter().map(|(c, v)| (v, c)).collect();
         pool.sort_by_key(|(value, _)| *value);
         let insts = pool.into_iter().map(|(value, constant)| {
@@ -92,7 +100,12 @@ impl Builder {
         });
         let entry = &mut self.function.blocks[0].insts;
         entry.splice(0..0, insts);
-        self.function
+        Some(self.function)
+    }
+
+    /// Whether it has become too long. Nothing more is added then, as behind a verdict.
+    fn is_over(&self) -> bool {
+        self.steps > SEGMENT_STEPS_MAX
     }
 
     // ---- blocks ----
@@ -111,6 +124,7 @@ impl Builder {
     }
 
     pub(super) fn block(&mut self) -> BlockId {
+        self.steps += size::BLOCK_STEPS;
         self.function.blocks.push(Block::default());
         BlockId(self.function.blocks.len() as u32 - 1)
     }
@@ -130,7 +144,7 @@ impl Builder {
 
     /// Goes on in this block.
     pub(super) fn switch(&mut self, block: BlockId) {
-        self.at = Some(block);
+        self.at = Some(block).filter(|_| !self.is_over());
     }
 
     /// Where instructions go now; None behind a verdict.
@@ -203,7 +217,9 @@ impl Builder {
         };
         // Behind a verdict nothing is reached, so nothing is lost.
         if let Some(at) = self.at {
+            self.steps += size::of_op(&inst.op);
             self.function.blocks[at.0 as usize].insts.push(inst);
+            self.at = self.at.filter(|_| !self.is_over());
         }
     }
 

@@ -35,13 +35,15 @@ mod wire;
 use std::collections::BTreeMap;
 
 use weft_core::Value;
-use weft_core::limits::{ELEMENTS_MAX, HANDLER_OPS_MAX, INPUTS_MAX, KEY_BYTES_MAX, ROW_BYTES_MAX};
+use weft_core::limits::{
+    ELEMENTS_MAX, HANDLER_OPS_MAX, INPUTS_MAX, KEY_BYTES_MAX, ROW_BYTES_MAX, SEGMENT_STEPS_MAX,
+};
 use weft_core::table::{ColumnSpec, Departure, Evict, TableSpec};
 use weft_core::wire::{FieldRef, ProtocolId};
-use weft_ir::ir::{CallId, Function, SinkId, TableId, VarId};
+use weft_ir::ir::{Block, CallId, Function, SinkId, TableId, VarId};
 use weft_ir::program::{
-    CallCell, ChainProgram, Departs, Element, Frames, Handlers, Input, Merge, Meta, Place, Realisation,
-    SinkColumn, SinkDecl, SinkFormat, SinkTarget, TableDecl, VarDecl, cell_words,
+    CallCell, ChainProgram, Departs, Element, Event, Frames, Handlers, Input, Merge, Meta, Place,
+    Realisation, SinkColumn, SinkDecl, SinkFormat, SinkTarget, TableDecl, VarDecl, cell_words,
 };
 use weft_lang::ast;
 use weft_lang::check::fold::fold;
@@ -57,7 +59,7 @@ use locks::{Lock, Touches};
 use names::Stage;
 pub use queue::{TooLong, queue, queue_too_long};
 use reshape::Roots;
-use weft_ir::passes;
+use weft_ir::{passes, size};
 
 /// What lowering needs to know besides the program.
 #[derive(Clone, Copy, Debug)]
@@ -120,6 +122,10 @@ fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram,
         let element = lowering.element(scope, &locks);
         lowering.program.elements.push(element);
         lowering.name_stage(told, scope);
+        // The others may be as long, and nobody would run them.
+        if lowering.diagnostics[told..].iter().any(|diagnostic| diagnostic.code == code::CHAIN_TOO_LARGE) {
+            return Err(lowering.diagnostics);
+        }
     }
     if let hir::Edge::Packets { ports, .. } = &chain_decl.edge {
         let stages: Vec<Stage<'_>> = scopes.iter().map(|scope| (scope.element, scope.instance)).collect();
@@ -247,7 +253,8 @@ pub fn lower_condition(
     let (element, instance) = pseudo_element(&name, route);
     let scope = Scope::of(&element, &instance);
     let open = body::condition(&mut lowering, &scope, route);
-    let handlers = Handlers { open: Some(passes::clean(open)), ..Handlers::default() };
+    let open = lowering.cleaned(open, route.span);
+    let handlers = Handlers { open: Some(open), ..Handlers::default() };
     let element = Element { name: name.clone(), element: name, handlers, mandatory: true, fail_open: false };
     lowering.program.elements.push(element);
     lowering.finish(route.span)
@@ -627,7 +634,30 @@ impl<'n> Lowering<'n> {
         lock: &Lock,
     ) -> Function {
         let made = Body::lower(self, scope, kind, handler, lock);
-        passes::clean(made)
+        self.cleaned(made, handler.map_or(scope.instance.span, |handler| handler.span))
+    }
+
+    /// A function with its passes done. One that is too long is reported.
+    fn cleaned(&mut self, made: Option<Function>, span: Span) -> Function {
+        if let Some(made) = made {
+            return passes::clean(made);
+        }
+        self.report(too_long("this", span));
+        Function { blocks: vec![Block::default()], ..Function::default() }
+    }
+
+    /// Reports what a back end would have to make one function of, and that is too long for one.
+    fn keep_size(&mut self, span: Span) {
+        let events = [Event::Open, Event::OpenRequest, Event::Response, Event::Close];
+        let of_event = |event: &Event| size::segment_steps(&self.program, *event);
+        if let Some(event) = events.iter().find(|event| of_event(event) > SEGMENT_STEPS_MAX) {
+            let handlers = match event {
+                Event::Response => "the ON RESPONSE of all elements together",
+                Event::Close => "the ON CLOSE of all elements together",
+                _ => "the ON OPEN and ON REQUEST of all elements together",
+            };
+            self.report(too_long(handlers, span));
+        }
     }
 
     /// Says of errors from here on for which stage they are, where that stands in another file: what a stage says for
@@ -742,6 +772,9 @@ impl<'n> Lowering<'n> {
             let message = format!("chain `{}` has {n} {what}, and {max} are the most", self.program.name);
             self.diagnostics.push(Diagnostic::error(code::CHAIN_TOO_LARGE, message).at(span, "too large"));
         }
+        if self.diagnostics.is_empty() {
+            self.keep_size(span);
+        }
         if !self.diagnostics.is_empty() {
             return Err(self.diagnostics);
         }
@@ -753,6 +786,13 @@ impl<'n> Lowering<'n> {
         }
         Ok(self.program)
     }
+}
+
+fn too_long(what: &str, span: Span) -> Diagnostic {
+    let message = format!("{what} takes more than {SEGMENT_STEPS_MAX} steps once it is compiled");
+    Diagnostic::error(code::CHAIN_TOO_LARGE, message)
+        .at(span, "too long")
+        .with_help("keep what a long list of cases says in a table, and look it up there by its key")
 }
 
 /// Tables, variables, sinks and the like of one chain: they are numbered by 16 bits.

@@ -10,7 +10,8 @@ use crate::stderr;
 use crate::stdout;
 use crate::table::{Align, Table};
 use serde_json::{Value, json};
-use std::rc::Rc;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use weft_core::wire::Protocol;
 use weft_ir::queue::QueueProgram;
 use weft_lang::diagnostic::{render_all, to_json};
@@ -101,7 +102,7 @@ fn queues_of(network: &Network) -> Vec<QueueProgram> {
 fn stdin() -> Result<Files, Fault> {
     let text = std::io::read_to_string(std::io::stdin());
     let text = text.map_err(|error| unreadable("standard input", error))?;
-    Ok(Files::with_open(&Rc::new([("-".to_owned(), text)].into())))
+    Ok(Files::with_open(&Arc::new(BTreeMap::from([("-".to_owned(), text)]))))
 }
 
 /// What is known of a chain before it runs.

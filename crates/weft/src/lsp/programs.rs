@@ -2,12 +2,13 @@
 
 use super::place::{name_of, uri_of};
 use crate::compile::judged;
+use crate::job;
 use crate::library;
 use crate::source::Files;
 use lsp_types::{Position, TextDocumentContentChangeEvent, Uri};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::sync::Arc;
 use weft_lang::check::analyse;
 use weft_lang::diagnostic::Diagnostic;
 use weft_lang::editor::Program;
@@ -37,7 +38,7 @@ pub(super) struct Root {
 #[derive(Debug, Default)]
 pub(super) struct Programs {
     documents: BTreeMap<String, Document>,
-    texts: Rc<BTreeMap<String, String>>,
+    texts: Arc<BTreeMap<String, String>>,
     roots: BTreeMap<String, Root>,
 }
 
@@ -53,7 +54,7 @@ impl Programs {
     pub(super) fn close(&mut self, uri: &Uri) {
         let name = name_of(uri);
         self.documents.remove(&name);
-        Rc::make_mut(&mut self.texts).remove(&name);
+        Arc::make_mut(&mut self.texts).remove(&name);
         self.forget(&name);
         self.roots.remove(&name);
     }
@@ -135,7 +136,7 @@ impl Programs {
     }
 
     fn set(&mut self, name: &str, text: String) {
-        Rc::make_mut(&mut self.texts).insert(name.to_owned(), text);
+        Arc::make_mut(&mut self.texts).insert(name.to_owned(), text);
         self.forget(name);
     }
 
@@ -144,7 +145,17 @@ impl Programs {
         self.roots.retain(|_, root| !root.files.contains(name));
     }
 
+    /// A program, as a [`job`]: one at which Weft fails is empty, and says so.
     fn analysed(&self, name: &str) -> Root {
+        job::run(|| self.analysed_here(name)).unwrap_or_else(|broken| {
+            let nothing = Arc::new(BTreeMap::from([(name.to_owned(), String::new())]));
+            let analysis = analyse(name, &mut Files::with_open(&nothing));
+            let (diagnostics, files) = (vec![broken.diagnostic()], [name.to_owned()].into());
+            Root { program: Program::new(analysis), diagnostics, is_good: false, files }
+        })
+    }
+
+    fn analysed_here(&self, name: &str) -> Root {
         let mut analysis = analyse(name, &mut Files::with_open(&self.texts));
         let mut diagnostics = std::mem::take(&mut analysis.diagnostics);
         let mut is_good = !diagnostics.iter().any(Diagnostic::is_error);

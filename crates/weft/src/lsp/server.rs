@@ -3,6 +3,7 @@
 use super::answers::{self, Asked};
 use super::place::offset_of;
 use super::programs::Programs;
+use crate::job;
 use lsp_server::{ErrorCode, Message, Notification, Request, RequestId, Response, ResponseError};
 use lsp_types::notification::{self as notice, Notification as _};
 use lsp_types::request::{self as ask, Request as _};
@@ -180,14 +181,18 @@ impl Server {
         &self,
         id: RequestId,
         params: Value,
-        answer: impl FnOnce(&Self, R::Params) -> R::Result,
+        answer: impl FnOnce(&Self, R::Params) -> R::Result + Send,
     ) -> Response
     where
-        R::Params: DeserializeOwned,
+        R::Params: DeserializeOwned + Send,
         R::Result: Serialize,
     {
         match serde_json::from_value::<R::Params>(params) {
-            Ok(params) => Response::new_ok(id, answer(self, params)),
+            Ok(params) => match job::run(|| serde_json::to_value(answer(self, params))) {
+                Ok(Ok(answer)) => Response::new_ok(id, answer),
+                Ok(Err(error)) => refused(id, ErrorCode::InternalError, error.to_string()),
+                Err(broken) => refused(id, ErrorCode::InternalError, broken.diagnostic().message),
+            },
             Err(error) => refused(id, ErrorCode::InvalidParams, error.to_string()),
         }
     }

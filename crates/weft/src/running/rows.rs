@@ -3,7 +3,10 @@
 use super::alter::Asks;
 use super::amend::{Becomes, amend, put, with};
 use super::answer::{Seen, Why, answer, each_row, named, seen};
-use super::{Control, Parts, Refusal, Running, lock, node_fault, refused_in_words, system, unwell};
+use super::{
+    Control, Parts, Refusal, Running, lock, node_fault, refused_by, refused_in_words, system, unwell,
+};
+use crate::job;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -42,6 +45,14 @@ fn told_of(refused: Diagnostic, done: usize) -> Diagnostic {
 impl Running {
     /// Carries out statements on tables, one after the other.
     pub(crate) fn query(&self, text: &str) -> Result<Vec<Answer>, Refusal> {
+        job::run(|| self.query_here(text)).unwrap_or_else(|broken| {
+            let refused = refused_by(&[broken.diagnostic()], &SourceMap::new(), AtFault::Environment);
+            let version = lock(&self.parts.control).compiler.version();
+            Err(Refusal::Refused(Refused { version, ..refused }))
+        })
+    }
+
+    fn query_here(&self, text: &str) -> Result<Vec<Answer>, Refusal> {
         match Asks::of(text) {
             Asks::Alter => return self.alter(text),
             Asks::Nothing => {
@@ -132,7 +143,7 @@ impl Running {
         let nothing = Diagnostic::error(code::UNEXPECTED, "there is no statement")
             .with_help("write SELECT, INSERT, UPDATE or DELETE, or ALTER LINK");
         let diagnostics = if diagnostics.is_empty() { &[nothing][..] } else { diagnostics };
-        let refused = super::refused_by(diagnostics, sources, AtFault::Program);
+        let refused = refused_by(diagnostics, sources, AtFault::Program);
         Refusal::Refused(Refused { version: control.compiler.version(), ..refused })
     }
 

@@ -14,6 +14,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use weft_core::limits::INPUTS_MAX;
+use weft_core::limits::SEGMENT_STEPS_MAX;
 use weft_core::types::Type;
 use weft_core::wire::{CARRIED_MAX, FieldId, FieldRef, LAYERS_MAX, LayerRef, Protocol, ProtocolId, Width};
 use weft_ir::ir::{BlockId, Endian, InputId, IntCmp, IntOp, Op, Terminator, Ty, Value};
@@ -77,7 +78,10 @@ pub(super) fn frames(
     };
     parser.make();
     let Out { b, mut checks, .. } = parser.out;
-    let parser = passes::clean(b.finish());
+    let parser = b
+        .finish()
+        .ok_or_else(|| format!("its parser takes more than {SEGMENT_STEPS_MAX} steps once it is compiled"))?;
+    let parser = passes::clean(parser);
     let follows = inherited != 0 || !carried.is_empty();
     let overlaps = if follows { overlaps(protocols, &mut checks) } else { [None; 2] };
     Ok(Frames { is_ip: false, has_labels, parser, checks, overlaps, stores, inherited, carried, usual })

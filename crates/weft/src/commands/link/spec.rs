@@ -11,7 +11,7 @@ use crate::wanting;
 use core::fmt::Write as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::sync::Arc;
 use weft_api::{Bundle, RECORD_SECONDS_MAX};
 use weft_engine::packet::path::Path;
 use weft_lang::ast::Item;
@@ -203,7 +203,7 @@ pub(super) fn program(up: &Way, down: &Way) -> Result<(Checked, Bundle), Fault> 
         let _ = writeln!(text, "CREATE LINK {name} ON PORT {port} {rate}QUEUE {};", way.queue);
     }
     let texts = [up, down].into_iter().flat_map(|way| way.texts.clone());
-    let open: Rc<BTreeMap<_, _>> = Rc::new(texts.chain([(PROGRAM.to_owned(), text)]).collect());
+    let open: Arc<BTreeMap<_, _>> = Arc::new(texts.chain([(PROGRAM.to_owned(), text)]).collect());
     let mut files = Files::with_open(&open);
     let checked = check_files(PROGRAM, &mut files);
     let shown = render_all(&checked.diagnostics, &checked.sources, crate::commands::render_options());

@@ -1,7 +1,6 @@
 //! Queue programs at the head of simulated links.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::commands::render_options;
@@ -150,7 +149,7 @@ impl Source {
     }
 
     fn of_text(name: &str, text: String) -> Result<Self, Fault> {
-        let open = Rc::new(BTreeMap::from([(name.to_owned(), text)]));
+        let open = Arc::new(BTreeMap::from([(name.to_owned(), text)]));
         Self::checked(name, Files::with_open(&open))
     }
 

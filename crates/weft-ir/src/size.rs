@@ -1,0 +1,77 @@
+//! How much code a function becomes.
+//!
+//! A step is about what an addition takes a compiler. An operation that back ends write out as many instructions and
+//! blocks counts as many steps. The time that a compiler takes grows faster than the steps, so there is a limit,
+//! [`SEGMENT_STEPS_MAX`], which is kept before any back end sees the code.
+
+use crate::ir::{Block, BytesCmp, Function, Op};
+use crate::program::{ChainProgram, Element, Event, Handlers};
+#[cfg(doc)]
+use weft_core::limits::SEGMENT_STEPS_MAX;
+
+/// Steps of going from one block to another.
+pub const BLOCK_STEPS: usize = 4;
+
+/// The steps of a function.
+pub fn steps(function: &Function) -> usize {
+    function.blocks.iter().map(of_block).sum()
+}
+
+/// The steps of what a chain does for an event, all its elements together: a back end makes one function of them.
+pub fn segment_steps(chain: &ChainProgram, event: Event) -> usize {
+    chain.parts(event).iter().map(|part| steps(part.function)).sum()
+}
+
+/// The steps of all handlers of a chain, and of its parser.
+pub fn chain_steps(chain: &ChainProgram) -> usize {
+    let of_element = |element: &Element| -> usize {
+        let Handlers { open, request, response, close, every, timeouts } = &element.handlers;
+        let of_calls = [open, request, response, close].into_iter().flatten();
+        let timed = every.iter().map(|(_, f)| f).chain(timeouts.iter().map(|(_, f)| f));
+        of_calls.chain(timed).map(steps).sum()
+    };
+    chain.elements.iter().map(of_element).sum::<usize>() + segment_steps(chain, Event::Parse)
+}
+
+fn of_block(block: &Block) -> usize {
+    BLOCK_STEPS + block.params.len() + block.insts.iter().map(|inst| of_op(&inst.op)).sum::<usize>()
+}
+
+/// The steps of an operation.
+pub fn of_op(op: &Op) -> usize {
+    match op {
+        Op::BoolConst(_) | Op::IntConst(_) | Op::FloatConst(_) | Op::BytesConst(_) | Op::NoRow => 1,
+        Op::BytesCompare(BytesCmp::Eq | BytesCmp::Ne, ..) => 8,
+        Op::Find(..) => 60,
+        Op::Match(_, _, keys) => 200 + 20 * keys.len(),
+        Op::Insert(..) | Op::Remove(..) | Op::SetColumn(..) | Op::SetColumnNull(..) => 30,
+        Op::Touch(..) | Op::TouchRead(..) | Op::CountInto(..) | Op::Lock(..) | Op::LockVars => 20,
+        Op::ScanRow(..) | Op::ScanNext(..) | Op::Column(..) | Op::ColumnIsNull(..) => 12,
+        Op::InPrefixes(_, nets) => 8 + 8 * nets.len(),
+        Op::Reshape(_, parts) => 200 + 20 * parts.len(),
+        Op::Emit(_, cells) => 12 + 8 * cells.len(),
+        Op::Concat(parts) | Op::Key(parts) | Op::Native(_, parts) => 12 + 6 * parts.len(),
+        Op::BytesCompare(..)
+        | Op::SetInput(..)
+        | Op::ClearInput(_)
+        | Op::SetAnswer(..)
+        | Op::SetReply(..)
+        | Op::CallSet(..)
+        | Op::VarSet(..)
+        | Op::VarMerge(..)
+        | Op::Mirror(_)
+        | Op::Like(..)
+        | Op::Lower(_)
+        | Op::Upper(_)
+        | Op::IntToText(..)
+        | Op::FloatToText(_)
+        | Op::TextToInt(..)
+        | Op::TextToFloat(_)
+        | Op::Slice(..)
+        | Op::Hash(_)
+        | Op::Rand(_)
+        | Op::FrameGet(..)
+        | Op::FrameSum(..) => 10,
+        _ => 2,
+    }
+}

@@ -1,0 +1,85 @@
+//! Work on a program, on a thread of its own: its stack has a stated size, and a panic ends the work alone.
+//!
+//! Whatever walks a program by recursion is as deep as the limits of [`weft_core::limits`] allow, and not deeper. The
+//! stack here has room for that, whichever thread asks: those of tokio and of the main program have others.
+
+use std::any::Any;
+use std::thread;
+use weft_core::limits::COMPILE_STACK_BYTES;
+use weft_lang::diagnostic::{Diagnostic, code};
+
+/// The name of the threads.
+const NAME: &str = "weft-program";
+
+/// Why work has no result.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// It panicked, with this message: a fault of Weft.
+    Panicked(String),
+    /// The system gives no thread.
+    NoThread(std::io::Error),
+}
+
+impl Broken {
+    /// The same as a diagnostic.
+    pub(crate) fn diagnostic(&self) -> Diagnostic {
+        match self {
+            Self::Panicked(why) => {
+                Diagnostic::error(code::INTERNAL, format!("Weft failed at this program: {why}"))
+                    .with_note(
+                        "the program may be right: this is a fault of Weft, and a node goes on as it was",
+                    )
+                    .with_help(
+                        "report it with the program; what was changed last may be written in another way",
+                    )
+            }
+            Self::NoThread(error) => {
+                Diagnostic::error(code::INTERNAL, format!("the system gives no thread for this: {error}"))
+                    .with_help("give the process more memory, or more threads")
+            }
+        }
+    }
+}
+
+/// Does the work, and waits for it.
+///
+/// # Errors
+/// The work panicked, or there is no thread for it.
+pub(crate) fn run<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Broken> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name(NAME.to_owned()).stack_size(COMPILE_STACK_BYTES);
+        let thread = thread.spawn_scoped(scope, work).map_err(Broken::NoThread)?;
+        thread.join().map_err(|panic| Broken::Panicked(message(&*panic)))
+    })
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A fault of the compiler would end the caller, and with it a node.
+    #[test]
+    fn panic_in_a_job_is_an_error_of_it() {
+        let broken = run(|| -> u8 { panic!("of {}", "purpose") }).expect_err("it panicked");
+        assert!(broken.diagnostic().message.ends_with("at this program: of purpose"), "{broken:?}");
+        assert_eq!(broken.diagnostic().code, code::INTERNAL);
+        assert_eq!(run(|| 7).ok(), Some(7));
+    }
+
+    /// Programs that the limits allow would overflow the stack of a thread that has less.
+    #[test]
+    fn job_has_the_stack_it_states() {
+        fn deep(left: usize) -> usize {
+            let here = [left; 128];
+            if left == 0 { 0 } else { 1 + deep(std::hint::black_box(&here)[0] - 1) }
+        }
+        // Three quarters of it, where a thread of tokio has a thirtieth.
+        let frames = COMPILE_STACK_BYTES / 2048 / 4 * 3;
+        assert_eq!(run(|| deep(frames)).ok(), Some(frames));
+    }
+}
