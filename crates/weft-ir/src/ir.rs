@@ -244,7 +244,7 @@ pub enum Op {
     InputPresent(InputId),
     /// Changes the column, for this pass (each later Input and InputPresent) and on the wire. `T ->`
     SetInput(InputId, Value),
-    /// Makes the column NULL, or removes the header.
+    /// Takes the column off the wire: it is NULL, or its type's zero where it is never NULL.
     ClearInput(InputId),
     /// Sets a header or trailer of the answer that an ABORT gives. `Bytes ->`
     SetAnswer(NameId, Value),
@@ -714,6 +714,11 @@ impl Function {
     /// The type of a value of this function.
     pub fn ty(&self, value: Value) -> Ty {
         self.types[value.0 as usize]
+    }
+
+    /// The instructions of all blocks.
+    pub fn insts(&self) -> impl Iterator<Item = &Inst> {
+        self.blocks.iter().flat_map(|block| &block.insts)
     }
 }
 

@@ -469,6 +469,27 @@ pub enum SinkTarget {
     },
 }
 
+impl Place {
+    /// Whether it is a message of a call as a whole, or derived from it: it changes with every field that is set.
+    pub fn is_of_message(&self) -> bool {
+        match self {
+            Self::Body(path) => path.is_empty(),
+            Self::Meta(meta) => *meta == Meta::Size,
+            _ => false,
+        }
+    }
+}
+
+impl SinkTarget {
+    /// The name of the table that rows are sent to.
+    pub fn table(&self) -> Option<&str> {
+        match self {
+            Self::Table { table, .. } => Some(table),
+            Self::Stdout | Self::File(_) | Self::Metrics => None,
+        }
+    }
+}
+
 /// A cell of the call's row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallCell {

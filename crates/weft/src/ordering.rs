@@ -38,7 +38,7 @@ pub(crate) fn ordered(
 ) -> Ordered {
     let chain = &network.chains[index];
     let effects = effects(program);
-    let context = Context::new(program, chain, &network.schema);
+    let context = Context::new(chain);
     let level = Level::from(chain.equivalence);
     let pairs = plan::pairs(program, &effects, &context);
     let figures = Figures::estimated(program, &effects).with_counted(program, &effects, counted);

@@ -667,8 +667,9 @@ impl<'a> Check<'a> {
             }
             Op::ClearInput(id) => {
                 let input = self.written(id);
-                let clears =
-                    |i: &Input| i.nullable || matches!(i.place, Place::Header(_) | Place::Trailer(_));
+                let clears = |i: &Input| {
+                    i.nullable || matches!(i.place, Place::Header(_) | Place::Trailer(_) | Place::Body(_))
+                };
                 if input.is_some_and(|i| !clears(i)) {
                     self.say(Rule::Written, format!("input {} cannot be NULL", id.0));
                 }

@@ -125,6 +125,7 @@ codes! {
     NOT_REPEATABLE = "W0430", "an element that must not run twice behind a filter that sends calls again";
     OVER_BUDGET = "W0431", "a handler that may take longer than calls can wait";
     CHECK_BROKEN = "W0432", "a row, or parameters, of which a CHECK does not hold";
+    ONEOF_DIFFERS = "W0433", "fields that displace each other in some messages of a chain, and not in others";
 
     // W05xx: programs that are right, and cannot be run here and now.
     STATE_UNFIT = "W0501", "state of the running program that the new one cannot take over";

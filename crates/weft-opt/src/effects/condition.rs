@@ -1,8 +1,8 @@
 //! What is known to be so where a handler does something, as a formula over the fields that it finds.
 //!
-//! A [`Condition`] is a conjunction of ranges and equalities, and a *necessary* one: whatever happens there, happens
-//! only to tuples that meet it. So two things whose conditions exclude each other never happen to one tuple. Branches
-//! over state, chance or computed values say nothing here.
+//! A [`Condition`] is a conjunction: for each field, one of a few ranges, equalities or NULL. It is a *necessary* one:
+//! whatever happens there, happens only to tuples that meet it. So two things whose conditions exclude each other never
+//! happen to one tuple. Branches over state, chance or computed values say nothing here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,14 @@ use super::key::Names;
 /// Blocks of a function of which conditions are kept. Of a larger one nothing is known.
 const BLOCKS_MAX: usize = 256;
 
+/// Alternatives that are kept of a field, such as the items of `IN (...)`. Of more than that nothing is known.
+const ALTERNATIVES_MAX: usize = 64;
+
 /// What holds of the fields of a tuple; empty for what may happen to any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
-    inputs: BTreeMap<InputId, Domain>,
+    /// By field: it lies in one of these. None at all: nothing can happen.
+    inputs: BTreeMap<InputId, Vec<Domain>>,
 }
 
 /// The values that an input may have.
@@ -31,6 +35,8 @@ struct Domain {
     is_not: BTreeSet<Vec<u8>>,
     /// Numbers that it is not.
     is_not_number: BTreeSet<i64>,
+    /// Whether it is not NULL, if that is known.
+    is_present: Option<bool>,
     /// It has no value at all.
     is_empty: bool,
 }
@@ -43,6 +49,7 @@ impl Default for Domain {
             is: None,
             is_not: BTreeSet::new(),
             is_not_number: BTreeSet::new(),
+            is_present: None,
             is_empty: false,
         }
     }
@@ -61,6 +68,14 @@ impl Domain {
         self.is_not.extend(other.is_not.iter().cloned());
         self.is_not_number.extend(&other.is_not_number);
         self.is_empty |= other.is_empty;
+        self.is_empty |= self.is_present.is_some_and(|is| other.is_present == Some(!is));
+        self.is_present = self.is_present.or(other.is_present);
+    }
+
+    fn and(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        both.narrow(other);
+        both
     }
 
     fn has_none(&self) -> bool {
@@ -109,17 +124,41 @@ impl Condition {
     /// Whether no tuple can meet both, if both are about the same fields: nothing in `changed` may be changed between
     /// them, and nothing is taken from it.
     pub fn excludes(&self, other: &Self, changed: &BTreeSet<InputId>) -> bool {
-        self.inputs.iter().filter(|(id, _)| !changed.contains(id)).any(|(id, domain)| {
-            let mut both = domain.clone();
-            if let Some(other) = other.inputs.get(id) {
-                both.narrow(other);
-            }
-            both.has_none()
+        let any = [Domain::default()];
+        self.inputs.iter().filter(|(id, _)| !changed.contains(id)).any(|(id, domains)| {
+            let others = other.inputs.get(id).map_or(&any[..], Vec::as_slice);
+            domains.iter().all(|domain| others.iter().all(|other| domain.and(other).has_none()))
         })
     }
 
-    fn add(&mut self, input: InputId, domain: &Domain) {
-        self.inputs.entry(input).or_default().narrow(domain);
+    fn add(&mut self, input: InputId, domain: Domain) {
+        self.add_one_of(input, &[domain]);
+    }
+
+    /// The field lies in one of these.
+    fn add_one_of(&mut self, input: InputId, domains: &[Domain]) {
+        let known = self.inputs.entry(input).or_insert_with(|| vec![Domain::default()]);
+        // Both hold; where that makes too many of them, the one that is known holds, too.
+        if known.len() * domains.len() <= ALTERNATIVES_MAX {
+            let both = known.iter().flat_map(|known| domains.iter().map(|domain| known.and(domain)));
+            *known = both.filter(|both| !both.has_none()).collect();
+        }
+    }
+
+    /// What holds where one of these holds.
+    fn one_of(conditions: &[Self]) -> Self {
+        let Some((first, others)) = conditions.split_first() else { return Self::default() };
+        let mut inputs = BTreeMap::new();
+        for (id, domains) in &first.inputs {
+            let of_others: Option<Vec<&Vec<Domain>>> =
+                others.iter().map(|condition| condition.inputs.get(id)).collect();
+            let Some(of_others) = of_others else { continue };
+            let all: Vec<Domain> = domains.iter().chain(of_others.into_iter().flatten()).cloned().collect();
+            if all.len() <= ALTERNATIVES_MAX {
+                inputs.insert(*id, all);
+            }
+        }
+        Self { inputs }
     }
 }
 
@@ -136,7 +175,7 @@ pub(super) fn conditions(function: &Function, flow: &Flow, names: &Names<'_>) ->
     let of = |facts: &Option<Facts>| {
         let mut condition = Condition::default();
         for (value, is_true) in facts.iter().flatten() {
-            literal(names, *value, *is_true, &mut condition);
+            literal(names, (*value, *is_true), &mut condition, true);
         }
         condition
     };
@@ -179,33 +218,65 @@ fn edges(end: &Terminator) -> Vec<(usize, Option<(Value, bool)>)> {
     }
 }
 
-/// Adds what the truth of a value says of inputs.
-fn literal(names: &Names<'_>, value: Value, is_true: bool, condition: &mut Condition) {
-    // Without recursion: a list of alternatives is as deep as it is long.
-    let mut left = vec![(value, is_true)];
+/// Adds what the truth of a value says of inputs. Without recursion over its parts: a list of alternatives is as deep as
+/// it is long.
+fn literal(names: &Names<'_>, fact: (Value, bool), condition: &mut Condition, splits: bool) {
+    let mut left = vec![fact];
     while let Some((value, is_true)) = left.pop() {
         match names.definition(value) {
             Some(Op::Not(a)) => left.push((*a, !is_true)),
-            Some(Op::BoolBinary(op, a, b))
-                if (*op, is_true) == (BoolOp::And, true) || (*op, is_true) == (BoolOp::Or, false) =>
-            {
+            Some(Op::BoolBinary(op, a, b)) if is_conjunction(*op, is_true) => {
                 left.extend([(*b, is_true), (*a, is_true)]);
+            }
+            Some(Op::BoolBinary(BoolOp::And | BoolOp::Or, ..)) if splits => {
+                one_of(names, (value, is_true), condition);
             }
             _ => comparison(names, value, is_true, condition),
         }
     }
 }
 
+/// `a AND b` is true, or `a OR b` is not.
+fn is_conjunction(op: BoolOp, is_true: bool) -> bool {
+    (op, is_true) == (BoolOp::And, true) || (op, is_true) == (BoolOp::Or, false)
+}
+
+/// Adds what follows from one of several facts. An alternative that is itself one of several says nothing.
+fn one_of(names: &Names<'_>, fact: (Value, bool), condition: &mut Condition) {
+    let mut alternatives = Vec::new();
+    let mut left = vec![fact];
+    while let Some((value, is_true)) = left.pop() {
+        match names.definition(value) {
+            Some(Op::Not(a)) => left.push((*a, !is_true)),
+            Some(Op::BoolBinary(op @ (BoolOp::And | BoolOp::Or), a, b)) if !is_conjunction(*op, is_true) => {
+                left.extend([(*b, is_true), (*a, is_true)]);
+            }
+            _ if alternatives.len() == ALTERNATIVES_MAX => return,
+            _ => {
+                let mut alternative = Condition::default();
+                literal(names, (value, is_true), &mut alternative, false);
+                alternatives.push(alternative);
+            }
+        }
+    }
+    for (id, domains) in Condition::one_of(&alternatives).inputs {
+        condition.add_one_of(id, &domains);
+    }
+}
+
 /// Adds what the truth of a comparison says of an input; nothing of another value.
 fn comparison(names: &Names<'_>, value: Value, is_true: bool, condition: &mut Condition) {
     match names.definition(value) {
+        Some(Op::InputPresent(input)) if names.is_as_found(*input) => {
+            condition.add(*input, Domain { is_present: Some(is_true), ..Domain::default() });
+        }
         Some(Op::IntCompare(cmp, a, b)) => {
             if let (Some(input), Some(Op::IntConst(than))) = (names.as_found(*a), names.definition(*b)) {
-                condition.add(input, &Domain::number(*cmp, *than, is_true));
+                condition.add(input, Domain::number(*cmp, *than, is_true));
             } else if let (Some(Op::IntConst(than)), Some(input)) = (names.definition(*a), names.as_found(*b))
             {
                 let (cmp, is_true) = turned(*cmp, is_true);
-                condition.add(input, &Domain::number(cmp, *than, is_true));
+                condition.add(input, Domain::number(cmp, *than, is_true));
             }
         }
         Some(Op::BytesCompare(BytesCmp::Eq | BytesCmp::Ne, a, b)) => {
@@ -222,7 +293,7 @@ fn comparison(names: &Names<'_>, value: Value, is_true: bool, condition: &mut Co
                     } else {
                         domain.is_not.insert(text.clone());
                     }
-                    condition.add(input, &domain);
+                    condition.add(input, domain);
                 }
             }
         }
@@ -268,7 +339,7 @@ mod tests {
         let near: Vec<i64> = near.collect();
         let condition = |(cmp, than, is_true)| {
             let mut condition = Condition::default();
-            condition.add(InputId(0), &Domain::number(cmp, than, is_true));
+            condition.add(InputId(0), Domain::number(cmp, than, is_true));
             condition
         };
         let mut excluded = 0;
@@ -294,5 +365,49 @@ mod tests {
         assert!(excluded > 500, "{excluded}");
         let changed = [InputId(0)].into();
         assert!(!condition((IntCmp::Eq, 1, true)).excludes(&condition((IntCmp::Eq, 2, true)), &changed));
+    }
+
+    #[test]
+    fn alternatives_hold_what_one_of_them_holds() {
+        // An alternative that is lost would make ends exclude each other that both happen.
+        let values: Vec<i64> = (-3..10).collect();
+        let domains = |allowed: u32| -> Vec<Domain> {
+            let is_allowed = |x: &&i64| allowed >> (*x % 4).unsigned_abs() & 1 != 0;
+            values.iter().filter(is_allowed).map(|x| Domain::number(IntCmp::Eq, *x, true)).collect()
+        };
+        let holds = |condition: &Condition, x: i64| {
+            let point =
+                Condition { inputs: [(InputId(0), vec![Domain::number(IntCmp::Eq, x, true)])].into() };
+            !condition.excludes(&point, &BTreeSet::new())
+        };
+        for a in 0..16 {
+            for b in 0..16 {
+                let [mut both, other] =
+                    [a, b].map(|of| Condition { inputs: [(InputId(0), domains(of))].into() });
+                let either = Condition::one_of(&[both.clone(), other]);
+                both.add_one_of(InputId(0), &domains(b));
+                for x in &values {
+                    let is_in = |of: u32| of >> (x % 4).unsigned_abs() & 1 != 0;
+                    assert_eq!(holds(&either, *x), is_in(a) || is_in(b), "{x} of {a} or {b}");
+                    // Too many to be kept apart: what is known then is no more than that it is in the first.
+                    let both_kept = domains(a).len() * domains(b).len() <= ALTERNATIVES_MAX;
+                    assert_eq!(holds(&both, *x), is_in(a) && (is_in(b) || !both_kept), "{x} of {a} and {b}");
+                }
+            }
+        }
+        let none = Condition { inputs: [(InputId(0), Vec::new())].into() };
+        assert!(none.excludes(&Condition::default(), &BTreeSet::new()), "nothing meets it");
+    }
+
+    #[test]
+    fn null_excludes_what_is_there() {
+        // IS NULL and a comparison of the same field would keep their order for nothing.
+        let present = |is| {
+            let domain = Domain { is_present: Some(is), ..Domain::default() };
+            Condition { inputs: [(InputId(0), vec![domain])].into() }
+        };
+        assert!(present(true).excludes(&present(false), &BTreeSet::new()));
+        assert!(!present(true).excludes(&present(true), &BTreeSet::new()));
+        assert!(!present(true).excludes(&Condition::default(), &BTreeSet::new()));
     }
 }

@@ -6,10 +6,12 @@ use weft_core::Status;
 use weft_core::abi::Fault;
 use weft_core::native::{Effect, NativeDecl};
 use weft_ir::ir::{
-    Block, BoolOp, ColumnId, Function, InputId, Inst, NameId, Op, StatusOperand, TableId, Terminator, Ty,
-    Value,
+    Block, BoolOp, ColumnId, Function, InputId, Inst, NameId, Op, SinkId, StatusOperand, TableId, Terminator,
+    Ty, Value,
 };
-use weft_ir::program::{ChainProgram, Direction, Event, MatchDecl, Meta, Place};
+use weft_ir::program::{
+    ChainProgram, Direction, Event, MatchDecl, Meta, Place, SinkDecl, SinkTarget, TableDecl,
+};
 use weft_ir::verify::Handler;
 
 use super::condition::{Condition, conditions};
@@ -29,10 +31,22 @@ pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, functio
     let natives = &chain.natives;
     let conditions = conditions(function, &flow, &names);
     let effects = Effects::default();
+    let sent = sent(chain);
     let matches = &chain.matches;
     let of_frame = of_frame(Handler::of(event).direction(chain));
-    let mut walk =
-        Walk { function, natives, matches, of_frame, flow, provenance, names, going_on, conditions, effects };
+    let mut walk = Walk {
+        function,
+        natives,
+        matches,
+        sent,
+        of_frame,
+        flow,
+        provenance,
+        names,
+        going_on,
+        conditions,
+        effects,
+    };
     for (at, block) in function.blocks.iter().enumerate() {
         if walk.flow.is_reached(at) {
             walk.block(at, block, own[at]);
@@ -53,10 +67,28 @@ fn of_frame(direction: Option<&Direction>) -> Vec<InputId> {
     inputs.filter(|(_, input)| is_of_frame(&input.place)).map(|(at, _)| InputId(at as u16)).collect()
 }
 
+/// For each sink of a chain, the rows of the table that it sends to.
+fn sent(chain: &ChainProgram) -> Vec<Option<Cell>> {
+    let table_of = |sink: &SinkDecl| match &sink.target {
+        SinkTarget::Table { owner, table, .. } => Some((owner.clone(), table.clone())),
+        _ => None,
+    };
+    let cell = |sink: &SinkDecl| {
+        let wanted = table_of(sink)?;
+        let is_it = |decl: &TableDecl| (&decl.owner, &decl.spec.name) == (&wanted.0, &wanted.1);
+        let known = chain.tables.iter().position(is_it).map(|at| Cell::Rows(TableId(at as u16)));
+        let first = chain.sinks.iter().position(|other| table_of(other).as_ref() == Some(&wanted));
+        known.or(first.map(|at| Cell::Sent(SinkId(at as u16))))
+    };
+    chain.sinks.iter().map(cell).collect()
+}
+
 struct Walk<'f> {
     function: &'f Function,
     natives: &'f [NativeDecl],
     matches: &'f [MatchDecl],
+    /// By sink: the state that its rows are sent to.
+    sent: Vec<Option<Cell>>,
     /// The inputs that are another where the frame has other headers.
     of_frame: Vec<InputId>,
     flow: Flow,
@@ -92,6 +124,7 @@ impl Walk<'_> {
                 let write = self.effects.writes.entry(id).or_default();
                 write.lines.insert(line);
                 write.given.extend(given);
+                write.clears |= matches!(inst.op, Op::ClearInput(_));
             }
             _ => {}
         }
@@ -146,6 +179,13 @@ impl Walk<'_> {
             Op::Column(table, row, column) | Op::ColumnIsNull(table, row, column) => {
                 self.reads(Cell::Column(table, column), line, Some(row));
             }
+            // A full table takes no further key, so rows of different keys are in each other's way as well.
+            Op::Emit(sink, _) => {
+                if let Some(cell) = self.sent[usize::from(sink.0)] {
+                    self.writes(at, inst, cell, None);
+                    self.effects.cells.entry(cell).or_default().moves.insert(line);
+                }
+            }
             Op::SetColumn(table, row, column, ..)
             | Op::SetColumnNull(table, row, column, _)
             | Op::CountInto(table, row, column, ..) => {
@@ -180,6 +220,7 @@ impl Walk<'_> {
         used.writes.insert(inst.line);
         used.given.extend(given);
         used.only.push(only);
+        used.is_changed |= !matches!(inst.op, Op::TouchRead(..));
     }
 
     /// What an instruction of the block `at` works with, and what decides whether it runs.

@@ -61,6 +61,11 @@ impl<'f> Names<'f> {
         self.definitions[value.0 as usize]
     }
 
+    /// Whether the handler leaves an input as it finds it.
+    pub(super) fn is_as_found(&self, input: InputId) -> bool {
+        !self.changed[usize::from(input.0)]
+    }
+
     /// The input that a value is, as the handler finds it.
     pub(super) fn as_found(&self, value: Value) -> Option<InputId> {
         match self.definition(value)? {

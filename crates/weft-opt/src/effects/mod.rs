@@ -132,6 +132,8 @@ pub struct Write {
     pub always: bool,
     /// Always, and without a look at what was there.
     pub blind: bool,
+    /// On some way it is taken off the wire, by a NULL or because a member of its oneof is set.
+    pub clears: bool,
     /// What is written, and whether at all, may depend on.
     pub given: Sources,
 }
@@ -147,6 +149,8 @@ pub enum Cell {
     Var(VarId),
     /// A cell of the call's row.
     Call(CallId),
+    /// The rows of a table that no handler of the chain reads, to which sinks send rows: the first of these sinks.
+    Sent(SinkId),
 }
 
 /// How a piece of state is touched.
@@ -166,6 +170,8 @@ pub struct CellUse {
     pub only: Vec<Condition>,
     /// For the rows of a table: where rows come and go. What else is written there is their age.
     pub moves: Lines,
+    /// Something else is written than the time of a read, which any number of reads of one pass leave the same.
+    pub is_changed: bool,
 }
 
 /// The rows that a handler works on.
@@ -234,10 +240,14 @@ pub fn effects(chain: &ChainProgram) -> ChainEffects {
     ChainEffects { elements: elements.collect() }
 }
 
+/// What a function does as the handler of an element of a chain.
+pub(crate) fn of_handler(chain: &ChainProgram, element: u16, event: Event, function: &Function) -> Effects {
+    infer::infer(chain, event, chain.fails_open(element, event), function)
+}
+
 fn of_element(chain: &ChainProgram, index: u16, element: &Element) -> ElementEffects {
     let handlers = &element.handlers;
-    let infer =
-        |event, function: &Function| infer::infer(chain, event, chain.fails_open(index, event), function);
+    let infer = |event, function: &Function| of_handler(chain, index, event, function);
     let one = |event, handler: &Option<Function>| handler.as_ref().map(|function| infer(event, function));
     ElementEffects {
         open: one(Event::Open, &handlers.open),

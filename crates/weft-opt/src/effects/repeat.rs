@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weft_ir::ir::TableId;
-use weft_ir::program::ChainProgram;
+use weft_ir::program::{ChainProgram, SinkTarget};
 
 use super::{Cell, CellUse, ChainEffects, Effects, Lines, Source, Sources};
 
@@ -68,7 +68,7 @@ impl Restless {
         known.sources.extend(known.cells.iter().filter_map(|cell| match *cell {
             Cell::Rows(id) | Cell::Column(id, _) => Some(Source::Table(id)),
             Cell::Var(id) => Some(Source::Var(id)),
-            Cell::Call(_) => None,
+            Cell::Call(_) | Cell::Sent(_) => None,
         }));
         // Sets only grow, and there are finitely many sources.
         while handlers.iter().any(|(is_request, handler)| known.spreads(*is_request, handler)) {}
@@ -133,7 +133,12 @@ impl Found<'_> {
     /// What leaves the chain beside the message.
     fn outwards(&mut self, handler: &Effects) {
         for (sink, lines) in &handler.sinks {
-            let name = &self.program.sinks[usize::from(sink.0)].name;
+            let decl = &self.program.sinks[usize::from(sink.0)];
+            // Rows of a table are state.
+            if matches!(decl.target, SinkTarget::Table { .. }) {
+                continue;
+            }
+            let name = &decl.name;
             self.tell(0, format!("gives {name} a row"), lines);
         }
         self.tell(1, "copies the call to another target".to_owned(), &handler.mirrors);
@@ -145,7 +150,7 @@ impl Found<'_> {
             self.tell(2, format!("adds to {name}"), &used.merges);
             match cell {
                 Cell::Call(_) => {}
-                Cell::Rows(_) => {
+                Cell::Rows(_) | Cell::Sent(_) => {
                     self.tell(3, format!("adds rows to {name}, or takes them away"), &used.moves);
                 }
                 _ if self.known.cells.contains(cell) => {
@@ -187,6 +192,7 @@ impl Found<'_> {
             }
             Cell::Var(id) => self.program.vars[usize::from(id.0)].name.clone(),
             Cell::Call(id) => self.program.call[usize::from(id.0)].name.clone(),
+            Cell::Sent(id) => self.program.sinks[usize::from(id.0)].target.table().unwrap_or("?").to_owned(),
         }
     }
 }

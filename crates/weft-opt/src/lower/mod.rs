@@ -22,6 +22,7 @@ mod locks;
 mod logic;
 mod names;
 mod native;
+mod oneof;
 mod places;
 mod queue;
 mod reshape;
@@ -57,6 +58,7 @@ use body::Body;
 use branch::{Steering, Way};
 use locks::{Lock, Touches};
 use names::Stage;
+use oneof::Displaced;
 pub use queue::{TooLong, queue, queue_too_long};
 use reshape::Roots;
 use weft_ir::{passes, size};
@@ -110,6 +112,10 @@ fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram,
         // The ports of a group are alike.
         let out = to.and_then(|to| network.ports_of(to).first().copied());
         lowering.roots = lowering.roots_of(ports, out);
+    }
+    match Displaced::of(network, chain_decl) {
+        Ok(displaced) => lowering.displaced = displaced,
+        Err(diagnostic) => return Err(vec![diagnostic]),
     }
     let scopes: Vec<Scope<'_>> =
         chain_decl.instances.iter().enumerate().map(|(at, _)| lowering.declare(chain, at)).collect();
@@ -295,6 +301,8 @@ pub(crate) struct Lowering<'n> {
     is_last: bool,
     /// On which way it stands, where frames may be steered.
     way: Way,
+    /// What setting a field displaces.
+    displaced: Displaced,
 }
 
 /// An instance, and what it declares as the chain knows it.
@@ -359,6 +367,7 @@ impl<'n> Lowering<'n> {
             roots,
             is_last: false,
             way: Way::Only,
+            displaced: Displaced::default(),
         }
     }
 

@@ -6,7 +6,7 @@ use weft_core::filter::KeyId;
 use weft_core::wire::reshape::Reshape;
 use weft_ir::ir::{BlockId, Journal, Op, Terminator, Ty, Value};
 use weft_ir::program::Place as IrPlace;
-use weft_lang::hir::{Direction, Expr, Place, Query, RowId, Stmt, StmtKind, TableRef, Verdict};
+use weft_lang::hir::{BoundPlace, Direction, Expr, Place, Query, RowId, Stmt, StmtKind, TableRef, Verdict};
 
 use super::body::{Body, Bound, Path};
 use super::logic::Val;
@@ -127,7 +127,10 @@ impl<'n> Body<'_, 'n> {
                 let null = value.null.filter(|_| clears);
                 self.set_or(
                     null,
-                    |body| body.b.act(Op::SetInput(id, value.value)),
+                    |body| {
+                        body.b.act(Op::SetInput(id, value.value));
+                        body.displace(*column);
+                    },
                     |body| {
                         body.b.act(Op::ClearInput(id));
                     },
@@ -141,6 +144,18 @@ impl<'n> Body<'_, 'n> {
                 self.b.act(Op::VarSet(self.scope.vars[*var], value.value, Journal::Yes));
             }
             Place::Local(local) => self.locals[local.0] = Some(Val { fault: None, ..value }),
+        }
+    }
+
+    /// Clears the members of a oneof that the value of this column has displaced.
+    fn displace(&mut self, column: usize) {
+        let direction = self.scope.element.columns[column].direction;
+        let BoundPlace::Body(path) = &self.scope.instance.bindings[column].place else { return };
+        for member in self.lowering.displaced.by(direction, path).to_vec() {
+            let program = &mut self.lowering.program;
+            let place = IrPlace::Body(member.path);
+            let id = places::input(program, direction, place, member.ty, member.nullable, true);
+            self.b.act(Op::ClearInput(id));
         }
     }
 

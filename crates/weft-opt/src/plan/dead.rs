@@ -4,8 +4,8 @@ use weft_core::types::Repr;
 use weft_ir::ir::{Function, InputId, Op};
 use weft_ir::program::{ChainProgram, Place};
 
-use super::{Context, Level, Side};
-use crate::effects::ChainEffects;
+use super::{Context, Level};
+use crate::effects::{ChainEffects, Effects};
 use weft_ir::passes;
 
 /// A field of the request that an element sets for nothing.
@@ -21,8 +21,9 @@ pub struct DeadField {
 
 /// The fields that are set for nothing in an order of the elements, at a level.
 ///
-/// Only fields of the message count, set while a request passes: a header may leave before the message comes. None that
-/// shares its place on the wire with another does, and nothing crosses a filter, behind which each try goes by itself.
+/// Only fields of the message count, set while a request passes: a header may leave before the message comes. The other
+/// element sets them, and never clears them: what setting a field does besides, to the other members of its oneof and to
+/// the messages around it, is done again then. Nothing crosses a filter, behind which each try goes by itself.
 pub fn dead_fields(
     chain: &ChainProgram,
     effects: &ChainEffects,
@@ -39,7 +40,7 @@ pub fn dead_fields(
             continue;
         }
         for &input in handler.writes.keys() {
-            let is_candidate = is_plain(chain, context, level, input) && !looks_at(function, input);
+            let is_candidate = is_plain(chain, level, input) && !looks_at(function, input);
             let by = || overwriter(chain, effects, context, &order[at..], input);
             if let Some(by) = is_candidate.then(by).flatten() {
                 found.push(DeadField { element, by, input });
@@ -66,19 +67,22 @@ fn sets(op: &Op, input: InputId) -> bool {
     matches!(op, Op::SetInput(id, _) | Op::ClearInput(id) if *id == input)
 }
 
+/// Whether an input of the request is the message as a whole, or derived from it.
+fn is_whole(chain: &ChainProgram, input: InputId) -> bool {
+    chain.request.inputs[usize::from(input.0)].place.is_of_message()
+}
+
 /// Whether a handler looks at a field, before it sets it or behind.
 fn looks_at(function: &Function, input: InputId) -> bool {
     let mut ops = function.blocks.iter().flat_map(|block| &block.insts).map(|inst| &inst.op);
     ops.any(|op| matches!(op, Op::Input(id) | Op::InputPresent(id) if *id == input))
 }
 
-fn is_plain(chain: &ChainProgram, context: &Context, level: Level, input: InputId) -> bool {
+fn is_plain(chain: &ChainProgram, level: Level, input: InputId) -> bool {
     let column = &chain.request.inputs[usize::from(input.0)];
-    let others = (0..chain.request.inputs.len() as u16).map(InputId).filter(|other| *other != input);
-    let is_alone = others.into_iter().all(|other| !context.is_tied(Side::Request, input, other));
     // Setting bytes takes room, and `strict` promises who finds it used up.
     let takes_no_room = level > Level::Strict || column.ty.repr() != Repr::Bytes;
-    matches!(column.place, Place::Body(_)) && is_alone && takes_no_room
+    matches!(column.place, Place::Body(_)) && takes_no_room
 }
 
 /// The element that sets a field whatever was there, where nobody looks at it in between; the first of `order` is the
@@ -98,12 +102,14 @@ fn overwriter(
         }
         let of = &effects.elements[element];
         let mut handlers = of.open.iter().chain(&of.request);
-        if handlers.any(|handler| handler.reads.contains_key(&input) || !handler.mirrors.is_empty()) {
+        let sees =
+            |handler: &Effects| handler.reads.keys().any(|read| *read == input || is_whole(chain, *read));
+        if handlers.any(|handler| sees(handler) || !handler.mirrors.is_empty()) {
             return None;
         }
         let write = of.request.as_ref().and_then(|handler| handler.writes.get(&input));
         // What an element does that fails and lets the tuple pass is undone.
-        if write.is_some_and(|write| write.always) && !chain.elements[element].fail_open {
+        if write.is_some_and(|write| write.always && !write.clears) && !chain.elements[element].fail_open {
             return Some(element);
         }
     }

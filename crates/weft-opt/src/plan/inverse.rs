@@ -2,18 +2,19 @@
 //!
 //! `compress` and `decompress` in one chain leave the field as it was. An element that looks at the field must not come
 //! to stand between the two, but in front of both and behind both it sees the same. So it may change places with the
-//! pair if it may with each of them once what they do to the field, and how taking it back could fail, is left out.
+//! pair if it may with each of them once the two transforms are left out of their handlers: the statement that sets the
+//! field, the read that feeds it, and the failure of that one call. Whatever else a handler does with the field stays.
 
 use std::collections::BTreeMap;
 
-use weft_core::abi::Fault;
 use weft_core::native::NativeDecl;
-use weft_ir::ir::{Function, InputId, NativeId, Op, Value};
-use weft_ir::program::ChainProgram;
+use weft_ir::ir::{Function, InputId, Inst, NativeId, Op, Ty, Value};
+use weft_ir::passes;
+use weft_ir::program::{ChainProgram, Event};
 
 use super::swap::pair;
 use super::{Context, Level, Pair, Side};
-use crate::effects::{ChainEffects, Effects, ElementEffects, EndKind, Ending, Source};
+use crate::effects::{ChainEffects, Effects, ElementEffects, of_handler};
 
 /// Two elements of which one takes back what the other does, and who may cross them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +43,20 @@ pub fn crossings(
     context: &Context,
     level: Level,
 ) -> Vec<Crossing> {
+    crossings_by(chain, effects, context, level, &without_transform)
+}
+
+/// A handler of a chain without the transform of a field; `takes_back` if the transform undoes another.
+pub(super) type Without<'w> = &'w dyn Fn(&ChainProgram, &Function, InputId, bool) -> Option<Function>;
+
+/// As [`crossings`], with another way to leave the transforms out.
+pub(super) fn crossings_by(
+    chain: &ChainProgram,
+    effects: &ChainEffects,
+    context: &Context,
+    level: Level,
+    without_transform: Without<'_>,
+) -> Vec<Crossing> {
     let n = chain.elements.len();
     let both = (0..n).flat_map(|first| (first + 1..n).map(move |second| (first, second)));
     let found = both.flat_map(|(first, second)| {
@@ -49,8 +64,8 @@ pub fn crossings(
         sides.filter_map(move |side| Some((first, second, side, undone(chain, first, second, side)?)))
     });
     let crossing = |(first, second, side, field): (usize, usize, Side, InputId)| {
-        let is_kept = (first + 1..second).all(|at| !writes(&effects.elements[at], context, side, field));
-        let without = without(effects, [first, second], side, field)?;
+        let is_kept = (first + 1..second).all(|at| !writes(&effects.elements[at], side, field));
+        let without = without(chain, effects, ([first, second], side, field), without_transform)?;
         let may_cross = |other: &usize| {
             let stands_outside = *other < first || *other > second;
             let may_pass = |of: usize| {
@@ -102,10 +117,10 @@ fn handler(chain: &ChainProgram, element: usize, side: Side) -> Option<&Function
 
 /// Fields that a handler sets once, each to a function of what it held.
 fn transforms(function: &Function) -> BTreeMap<InputId, NativeId> {
-    let insts = || function.blocks.iter().flat_map(|block| &block.insts);
-    let made: BTreeMap<Value, &Op> = insts().filter_map(|inst| Some((inst.result?, &inst.op))).collect();
+    let made: BTreeMap<Value, &Op> =
+        function.insts().filter_map(|inst| Some((inst.result?, &inst.op))).collect();
     let mut found: BTreeMap<InputId, Option<NativeId>> = BTreeMap::new();
-    for inst in insts() {
+    for inst in function.insts() {
         let (field, by) = match &inst.op {
             Op::SetInput(field, value) => (*field, function_of(&made, *value, *field)),
             Op::ClearInput(field) => (*field, None),
@@ -123,12 +138,8 @@ fn function_of(made: &BTreeMap<Value, &Op>, value: Value, field: InputId) -> Opt
     matches!(made.get(arg), Some(Op::Input(of)) if *of == field).then_some(*function)
 }
 
-fn writes(element: &ElementEffects, context: &Context, side: Side, field: InputId) -> bool {
-    let of_side = handlers(element, side);
-    of_side
-        .into_iter()
-        .flat_map(|effects| effects.writes.keys())
-        .any(|written| *written == field || context.is_tied(side, *written, field))
+fn writes(element: &ElementEffects, side: Side, field: InputId) -> bool {
+    handlers(element, side).into_iter().any(|effects| effects.writes.contains_key(&field))
 }
 
 fn handlers(element: &ElementEffects, side: Side) -> Vec<&Effects> {
@@ -138,34 +149,69 @@ fn handlers(element: &ElementEffects, side: Side) -> Vec<&Effects> {
     }
 }
 
-/// The effects of a chain without what two elements do to a field. None if one of them does not always write it.
-fn without(effects: &ChainEffects, pair: [usize; 2], side: Side, field: InputId) -> Option<ChainEffects> {
-    let mut effects = effects.clone();
+/// The effects of a chain without the transforms of a field by two elements. None if one of them does not always set
+/// the field, or lets a tuple pass for which it failed.
+fn without(
+    chain: &ChainProgram,
+    effects: &ChainEffects,
+    (pair, side, field): ([usize; 2], Side, InputId),
+    without_transform: Without<'_>,
+) -> Option<ChainEffects> {
+    let event = if side == Side::Request { Event::Request } else { Event::Response };
+    let mut without = effects.clone();
     for at in pair {
-        let element = &mut effects.elements[at];
+        let element = &mut without.elements[at];
         let handler =
             if side == Side::Request { element.request.as_mut()? } else { element.response.as_mut()? };
-        if !handler.writes.remove(&field)?.always {
+        if !handler.writes.get(&field)?.always || chain.fails_open(at as u16, event) {
             return None;
         }
-        handler.reads.remove(&field);
         // Requests come to the first element first, responses to the last.
-        if (at == pair[1]) == (side == Side::Request) {
-            handler.ends.iter_mut().for_each(|end| cannot_fail(end, field));
-        }
+        let takes_back = (at == pair[1]) == (side == Side::Request);
+        let left = without_transform(chain, self::handler(chain, at, side)?, field, takes_back)?;
+        *handler = of_handler(chain, at as u16, event, &left);
     }
-    Some(effects)
+    Some(without)
 }
 
-/// What one of the pair made, the other can take back: what is left of its error is that the result may be too long,
-/// which is a want of room.
-fn cannot_fail(end: &mut Ending, field: InputId) {
-    let by_field = |of: &Source| *of == Source::Input(field) || *of == Source::Room;
-    if let EndKind::Fail(faults) = &mut end.kind
-        && faults.iter().all(|fault| matches!(fault, Fault::FunctionFailed | Fault::TooLong))
-        && end.when.iter().all(by_field)
-    {
-        *faults = vec![Fault::TooLong];
-        end.is_room = true;
+/// A handler without the transform of a field. One that takes back what another made can fail for want of room alone.
+///
+/// The call itself stays, of a constant, for the room that it takes; where something else looks at its result, or it may
+/// fail for what the field holds, it stays as it is.
+pub(super) fn without_transform(
+    chain: &ChainProgram,
+    function: &Function,
+    field: InputId,
+    takes_back: bool,
+) -> Option<Function> {
+    let mut left = function.clone();
+    let set = |op: &Op| match op {
+        Op::SetInput(of, value) if *of == field => Some(*value),
+        _ => None,
+    };
+    let result = left.insts().find_map(|inst| set(&inst.op))?;
+    let made_by = left.insts().find(|inst| inst.result == Some(result)).map(|inst| &inst.op);
+    let Some(Op::Native(by, _)) = made_by else { return None };
+    let (by, fails_for_length) = (*by, chain.natives[usize::from(by.0)].native.info().fails_for_length());
+    for block in &mut left.blocks {
+        block.insts.retain(|inst| set(&inst.op).is_none());
+        for inst in &mut block.insts {
+            if inst.op == Op::NativeFailed(result) && (takes_back || fails_for_length) {
+                inst.op = Op::ScratchFull;
+            }
+        }
     }
+    let operands = left.insts().flat_map(|inst| inst.op.operands());
+    let ends = left.blocks.iter().flat_map(|block| block.end.operands());
+    if !operands.chain(ends).any(|operand| operand == result) {
+        let constant = Value(left.types.len() as u32);
+        left.types.push(Ty::Bytes);
+        for block in &mut left.blocks {
+            let Some(at) = block.insts.iter().position(|inst| inst.result == Some(result)) else { continue };
+            block.insts[at].op = Op::Native(by, vec![constant]);
+            let line = block.insts[at].line;
+            block.insts.insert(at, Inst { result: Some(constant), op: Op::BytesConst(Vec::new()), line });
+        }
+    }
+    Some(passes::clean(left))
 }

@@ -25,9 +25,6 @@ mod tests;
 use core::fmt;
 use core::ops::Range;
 
-use weft_core::schema::Schema;
-use weft_ir::ir::InputId;
-use weft_ir::program::{ChainProgram, Direction, Place};
 use weft_lang::hir;
 
 use crate::effects::Lines;
@@ -91,10 +88,8 @@ pub enum Rule {
 pub enum Clause {
     /// One writes a field or header that the other reads.
     WritesWhatIsRead,
-    /// Both write one.
+    /// Both write one, or fields of a frame that share bytes.
     BothWrite,
-    /// They write two that share a place on the wire: members of a `oneof`, a field within another.
-    SharedPlace,
     /// One leaves something set for an answer that the other gives, or sets as well.
     Answers,
     /// Both mark the tuple.
@@ -269,10 +264,9 @@ impl Rule {
 
 impl Clause {
     /// All clauses, by rule.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 21] = [
         Self::WritesWhatIsRead,
         Self::BothWrite,
-        Self::SharedPlace,
         Self::Answers,
         Self::Marks,
         Self::ChangesWhatIsRead,
@@ -299,7 +293,6 @@ impl Clause {
         match self {
             Self::WritesWhatIsRead => "writes what is read",
             Self::BothWrite => "both write",
-            Self::SharedPlace => "shared place",
             Self::Answers => "answers",
             Self::Marks => "marks",
             Self::ChangesWhatIsRead => "changes what is read",
@@ -325,9 +318,7 @@ impl Clause {
     /// The rule that it is a part of.
     pub fn rule(self) -> Rule {
         match self {
-            Self::WritesWhatIsRead | Self::BothWrite | Self::SharedPlace | Self::Answers | Self::Marks => {
-                Rule::Fields
-            }
+            Self::WritesWhatIsRead | Self::BothWrite | Self::Answers | Self::Marks => Rule::Fields,
             Self::ChangesWhatIsRead | Self::BothChange => Rule::State,
             Self::EndsState
             | Self::EndsSharedCell
@@ -368,9 +359,6 @@ impl Side {
 /// What is known of a chain besides its program.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
-    /// Pairs of inputs of a direction of which writing one may change the other on the wire, lesser index first:
-    /// members of the same `oneof`, and a field within another.
-    tied: [Vec<(InputId, InputId)>; 2],
     /// `ORDER a BEFORE b` and what POSITION says.
     orders: Vec<(usize, usize)>,
     /// `PRIORITY a > b`.
@@ -382,25 +370,14 @@ pub struct Context {
 }
 
 impl Context {
-    /// Of a checked chain and its program.
-    pub fn new(program: &ChainProgram, chain: &hir::Chain, schema: &Schema) -> Self {
-        let messages = |of: fn(&hir::Method) -> usize| chain.methods.iter().map(of).collect::<Vec<_>>();
+    /// Of a checked chain.
+    pub fn new(chain: &hir::Chain) -> Self {
         Self {
-            tied: [
-                tied(&program.request, schema, &messages(|m| m.input)),
-                tied(&program.response, schema, &messages(|m| m.output)),
-            ],
             orders: chain.orders.clone(),
             priorities: chain.priorities.clone(),
             unordered: chain.unordered.clone(),
             filters: chain.filters.iter().flat_map(walls).collect(),
         }
-    }
-
-    /// Whether writing one of two inputs may change the other on the wire.
-    fn is_tied(&self, side: Side, a: InputId, b: InputId) -> bool {
-        let tied = &self.tied[usize::from(side != Side::Request)];
-        tied.contains(&(a.min(b), a.max(b)))
     }
 }
 
@@ -409,37 +386,4 @@ impl Context {
 fn walls(filter: &hir::FilterInstance) -> impl Iterator<Item = (usize, String)> {
     let keys = filter.has_keys.then(|| filter.at - 1);
     keys.into_iter().chain([filter.at]).map(|at| (at, filter.name.clone()))
-}
-
-fn tied(direction: &Direction, schema: &Schema, messages: &[usize]) -> Vec<(InputId, InputId)> {
-    let paths: Vec<(InputId, &[String])> = (0..)
-        .zip(&direction.inputs)
-        .filter_map(|(at, input)| match &input.place {
-            Place::Body(path) => Some((InputId(at), &**path)),
-            _ => None,
-        })
-        .collect();
-    let mut tied = Vec::new();
-    for (at, (a, path)) in paths.iter().enumerate() {
-        for (b, other) in &paths[at + 1..] {
-            if messages.iter().any(|&message| share_a_place(schema, message, path, other)) {
-                tied.push((*a, *b));
-            }
-        }
-    }
-    tied
-}
-
-/// Whether one path leads through the other, or they part at members of one `oneof`.
-fn share_a_place(schema: &Schema, message: usize, a: &[String], b: &[String]) -> bool {
-    let (Some((a, a_rest)), Some((b, b_rest))) = (a.split_first(), b.split_first()) else { return true };
-    let message = &schema.messages[message];
-    let (Some(first), Some(second)) = (message.field(a), message.field(b)) else { return false };
-    if a != b {
-        return first.oneof.is_some() && first.oneof == second.oneof;
-    }
-    match first.kind {
-        weft_core::schema::FieldKind::Message(inner) => share_a_place(schema, inner, a_rest, b_rest),
-        _ => true,
-    }
 }

@@ -138,7 +138,7 @@ pub fn choose(input: &Input<'_>) -> Plan {
     Plan { order, is_exact: found.is_exact, written_ns, planned_ns, not_taken, licences }
 }
 
-fn constraints(input: &Input<'_>, n: usize) -> Constraints {
+pub(super) fn constraints(input: &Input<'_>, n: usize) -> Constraints {
     let mut constraints = Constraints { before: vec![0; n], apart: Vec::new() };
     for pair in input.pairs.iter().filter(|pair| pair.is_kept(input.level, input.context)) {
         if !input.crossings.iter().any(|crossing| crossing.frees(pair)) {

@@ -131,7 +131,6 @@ fn overlap(
             // The one in front may end as it likes: it does not wait for the one behind.
             Clause::EndsCopies if !(ends(&first) && copies(&second)) => {}
             Clause::CopiesChanges
-            | Clause::SharedPlace
             | Clause::Answers
             | Clause::Marks
             | Clause::ChangesWhatIsRead

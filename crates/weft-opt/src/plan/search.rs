@@ -32,7 +32,7 @@ pub(super) struct Found {
 
 impl Constraints {
     /// Whether an element may stand right behind this set of elements.
-    fn allow(&self, element: usize, set: u64) -> bool {
+    pub(super) fn allow(&self, element: usize, set: u64) -> bool {
         let is_between = |([first, second], others): &([usize; 2], u64)| {
             others >> element & 1 != 0 && set >> first & 1 != set >> second & 1
         };

@@ -38,8 +38,7 @@ pub(super) fn pair(
         effects: &elements[index],
         shared_calls: &shared_calls,
     };
-    let mut found =
-        Found { all: elements, chain, context, parties: [of(first), of(second)], clashes: Vec::new() };
+    let mut found = Found { all: elements, chain, parties: [of(first), of(second)], clashes: Vec::new() };
     for side in [Side::Request, Side::Response, Side::Close] {
         found.in_one_pass(side);
     }
@@ -91,7 +90,6 @@ struct Found<'e> {
     /// Of all elements of the chain.
     all: &'e [ElementEffects],
     chain: &'e ChainProgram,
-    context: &'e Context,
     parties: [Party<'e>; 2],
     clashes: Vec<Clash>,
 }
@@ -147,6 +145,7 @@ impl<'e> Party<'e> {
             known.rows.add(&used.rows);
             known.given.extend(&used.given);
             known.moves.extend(&used.moves);
+            known.is_changed |= used.is_changed;
             known.only.extend(used.only.iter().cloned());
         }
         all
@@ -232,6 +231,8 @@ impl<'e> Found<'e> {
                 format!("{writer} writes {field}, which {reader} reads")
             } else if self.overlap(side, id, read) {
                 format!("{writer} writes {field}, which {reader} reads as {}", self.input(side, read))
+            } else if self.direction(side).inputs[usize::from(read.0)].place == Place::Meta(Meta::Size) {
+                format!("{writer} writes {field}, and {reader} reads the size of the message")
             } else {
                 format!("{writer} writes {field}, a part of the payload, which {reader} reads")
             };
@@ -243,25 +244,25 @@ impl<'e> Found<'e> {
         let [first, second] = [self.parties[0].writes(side), self.parties[1].writes(side)];
         for (a, a_lines) in &first {
             for (b, b_lines) in &second {
-                let (clause, why) = if a == b {
-                    (Clause::BothWrite, format!("both write {}", self.input(side, *a)))
-                } else if self.context.is_tied(side, *a, *b) || self.overlap(side, *a, *b) {
+                let why = if a == b {
+                    format!("both write {}", self.input(side, *a))
+                } else if self.overlap(side, *a, *b) {
                     let [a, b] = [a, b].map(|id| self.input(side, *id));
                     let [first, second] = [self.name(0), self.name(1)];
-                    let why = format!("{first} writes {a} and {second} writes {b}, which share a place");
-                    (Clause::SharedPlace, why)
+                    format!("{first} writes {a} and {second} writes {b}, which share a place")
                 } else {
                     continue;
                 };
-                self.clash(clause, Level::Relaxed, side, why, a_lines.clone(), b_lines.clone());
+                let lines = [a_lines, b_lines].map(Lines::clone);
+                self.clash_of((Clause::BothWrite, Level::Relaxed, side), 0, why, lines);
             }
         }
     }
 
-    /// Whether `whole` is the payload, and `part` a field of it.
+    /// Whether `part` is a field of the message, and `whole` the message or its size.
     fn is_part_of(&self, side: Side, part: InputId, whole: InputId) -> bool {
         let place = |id: InputId| &self.direction(side).inputs[usize::from(id.0)].place;
-        matches!(place(whole), Place::Body(path) if path.is_empty()) && matches!(place(part), Place::Body(_))
+        place(whole).is_of_message() && matches!(place(part), Place::Body(_))
     }
 
     /// Whether two inputs may be one field of a frame.
@@ -328,7 +329,12 @@ impl<'e> Found<'e> {
             }
             let changed = |used: &CellUse| !used.writes.is_empty() || !used.merges.is_empty();
             let only_merges = |used: &CellUse| used.writes.is_empty() && used.reads.is_empty();
+            // A read leaves its time in the row, the same for all reads of a pass, and finds no other rows for it.
+            let only_touches = |used: &CellUse| used.merges.is_empty() && !used.is_changed;
             if !(changed(a) || changed(b)) || (only_merges(a) && only_merges(b)) {
+                continue;
+            }
+            if only_touches(a) && only_touches(b) {
                 continue;
             }
             let lines = |used: &CellUse| -> Lines {
@@ -363,6 +369,10 @@ impl<'e> Found<'e> {
             }
             Cell::Var(id) => self.chain.vars[usize::from(id.0)].name.clone(),
             Cell::Call(id) => format!("call.{}", self.chain.call[usize::from(id.0)].name),
+            Cell::Sent(id) => {
+                let target = &self.chain.sinks[usize::from(id.0)].target;
+                format!("the rows of {}", target.table().unwrap_or("?"))
+            }
         }
     }
 
@@ -404,7 +414,10 @@ impl<'e> Found<'e> {
                 let only = if of == side { only } else { always() };
                 trace(clause, format!("changes {}{when}", names.join(", ")), lines, only);
             }
-            for (id, lines) in party.lines(of, |effects| &effects.sinks) {
+            // Rows that are sent to a table are state.
+            let is_log = |id: &SinkId| self.chain.sinks[usize::from(id.0)].target.table().is_none();
+            let sinks = party.lines(of, |effects| &effects.sinks);
+            for (id, lines) in sinks.into_iter().filter(|(id, _)| is_log(id)) {
                 let sink = &self.chain.sinks[usize::from(id.0)].name;
                 let only = if of == side { party.rows_only(of, id) } else { always() };
                 trace(Clause::EndsRows, format!("gives {sink} a row{when}"), lines, only);
@@ -458,6 +471,7 @@ impl<'e> Found<'e> {
     fn owner_of(&self, cell: Cell) -> String {
         match cell {
             Cell::Rows(id) | Cell::Column(id, _) => self.chain.tables[usize::from(id.0)].spec.name.clone(),
+            Cell::Sent(id) => self.chain.sinks[usize::from(id.0)].target.table().unwrap_or("?").to_owned(),
             Cell::Var(_) | Cell::Call(_) => self.cell(cell),
         }
     }
@@ -557,7 +571,8 @@ impl<'e> Found<'e> {
         for (a, a_lines) in &first {
             for (b, b_lines) in &second {
                 let sink = |id: SinkId| &self.chain.sinks[usize::from(id.0)];
-                if sink(*a).target == sink(*b).target {
+                let is_log = sink(*a).target.table().is_none();
+                if is_log && sink(*a).target == sink(*b).target {
                     let name = |who: usize, id: SinkId| format!("{}.{}", self.name(who), sink(id).name);
                     let why = format!("{} and {} go to the same place", name(0, *a), name(1, *b));
                     self.clash(Clause::Sinks, Level::Strict, side, why, a_lines.clone(), b_lines.clone());

@@ -5,23 +5,34 @@
 #![allow(clippy::print_stdout, reason = "how much the cases cover is for people")]
 #![allow(clippy::disallowed_methods, reason = "the nightly run asks for more cases")]
 
+mod cut;
 mod generate;
+mod node;
+mod weaken;
+mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
 use weft_core::marks::Marks;
 
 use weft_core::Time;
 use weft_core::abi::{EditTarget, Fault, REGION_BODY, REGION_META, Slot, Verdict};
 use weft_core::limits::SCRATCH_BYTES_MIN;
-use weft_core::table::Scalars;
-use weft_ir::generate::{Dice, Observation, Pass, Seen, World};
+use weft_ir::generate::{Dice, Observation, Pass, Seen};
 use weft_ir::interp::Access;
+use weft_ir::ir::{Function, Op};
 use weft_ir::program::{ChainProgram, Event, SinkTarget};
 
 use super::figures::{ElementFigures, Figures};
-use super::{Clause, Input, Level, Pair, Rule, choose, crossings, dead_fields, drop_dead_fields, pairs};
-use crate::effects::effects;
+use super::search::Constraints;
+use super::{
+    Clause, Context, Crossing, DeadField, Input, Level, Pair, Rule, choose, crossings, dead_fields,
+    drop_dead_fields, order, pairs,
+};
+use crate::effects::{ChainEffects, Effects, ElementEffects, effects};
+use node::Node;
+use wire::Message;
 
 /// Cases in which the rules are held, if nothing else is said.
 const CASES: u64 = 10_000;
@@ -50,12 +61,22 @@ impl Call {
     fn random(dice: &mut Dice, chain: &ChainProgram, nth: usize) -> Self {
         let mut of = |event| loop {
             let now = Time(1_000_000_000 * (nth as i64 + 1));
-            let pass = Pass::random(dice, chain, now);
+            let mut pass = Pass::random(dice, chain, now);
             if pass.event == event {
+                one_member(&mut pass);
                 return if dice.percent(25) { long(pass) } else { pass };
             }
         };
         Self { request: of(Event::OpenRequest), response: of(Event::Response), close: of(Event::Close) }
+    }
+}
+
+/// A message has one member of a oneof.
+fn one_member(pass: &mut Pass) {
+    let [first, second] = generate::ONEOF;
+    if pass.present & first.bit() != 0 {
+        pass.present &= !second.bit();
+        pass.slots[usize::from(second.0)] = Slot::default();
     }
 }
 
@@ -69,29 +90,20 @@ fn long(mut pass: Pass) -> Pass {
 
 /// What a call left behind, pass by pass, and whether the scratch was full in one of them.
 struct Story {
-    passes: Vec<(Event, Observation)>,
+    passes: Vec<(Pass, Observation)>,
     is_full: bool,
-}
-
-/// A world of so many workers.
-fn world(chain: &ChainProgram, workers: usize) -> World {
-    let mut world = World::new(chain);
-    let n_words = world.state.merged.len();
-    let parts = (world.state.merged_parts.len()..workers).map(|_| Arc::new(Scalars::new(n_words)));
-    let parts: Vec<Arc<Scalars>> = world.state.merged_parts.iter().cloned().chain(parts).collect();
-    world.state.merged_parts = parts.into_iter().take(workers).collect();
-    world
+    /// The tables that sinks fill, as they are then.
+    tables: Vec<String>,
 }
 
 /// Runs a call as the engine does, on a worker.
-fn run(world: &mut World, chain: &Arc<ChainProgram>, call: &Call, worker: usize) -> Story {
-    world.state.merged = Arc::clone(&world.state.merged_parts[worker % world.state.merged_parts.len()]);
-    world.call.fill(0);
-    let mut story = Story { passes: Vec::new(), is_full: false };
+fn run(node: &mut Node, chain: &Arc<ChainProgram>, call: &Call, worker: usize) -> Story {
+    node.begin(worker);
+    let mut story = Story { passes: Vec::new(), is_full: false, tables: Vec::new() };
     let mut pass = |pass: &Pass| {
-        let (seen, noted) = world.run_noting(chain, pass);
+        let (seen, noted) = node.run(chain, pass);
         story.is_full |= noted.iter().any(|(_, access)| *access == Access::Full);
-        story.passes.push((pass.event, seen.clone()));
+        story.passes.push((pass.clone(), seen.clone()));
         seen
     };
     let mut seen = pass(&call.request);
@@ -111,6 +123,7 @@ fn run(world: &mut World, chain: &Arc<ChainProgram>, call: &Call, worker: usize)
             });
         }
     }
+    story.tables = node.sent();
     story
 }
 
@@ -142,33 +155,26 @@ fn opened_by(chain: &ChainProgram, seen: &Observation) -> usize {
     element + usize::from(!in_open)
 }
 
-/// What edits come to: the last one of a target wins, and of two fields that share a place the last one written.
+/// What edits of an answer come to: the last one of a target wins.
 fn edits(edits: &[(EditTarget, Seen)], wanted: fn(&EditTarget) -> bool) -> Vec<(String, Seen)> {
     let mut last: BTreeMap<String, Seen> = BTreeMap::new();
     for (target, value) in edits.iter().filter(|(target, _)| wanted(target)) {
-        if let EditTarget::Input(at) = target
-            && let Some((_, other)) =
-                generate::TIED.iter().flat_map(|(a, b)| [(a, b), (b, a)]).find(|t| t.0 == at)
-        {
-            last.remove(&format!("{:?}", EditTarget::Input(*other)));
-        }
         last.insert(format!("{target:?}"), value.clone());
     }
     last.into_iter().collect()
 }
 
 /// What a pass did to its tuple, as far as a level promises it.
-fn tuple(chain: &ChainProgram, seen: &Observation, level: Level) -> String {
+fn tuple(chain: &ChainProgram, pass: &Pass, seen: &Observation, level: Level) -> String {
     // A copy is of the tuple as it was then.
     let copy = |(target, n_edits): &(Vec<u8>, u32)| {
-        let before = edits(&seen.edits[..*n_edits as usize], |target| matches!(target, EditTarget::Input(_)));
-        format!("{target:?} {before:?}")
+        format!("{target:?} {:?}", Message::of(pass, &seen.edits[..*n_edits as usize]))
     };
     let mut mirrors: Vec<String> = seen.mirrors.iter().map(copy).collect();
     if level > Level::Strict {
         mirrors.sort();
     }
-    let inputs = edits(&seen.edits, |target| matches!(target, EditTarget::Input(_)));
+    let inputs = Message::of(pass, &seen.edits);
     let how = (seen.verdict, String::from_utf8_lossy(&seen.text).into_owned());
     match seen.verdict {
         Verdict::Forward | Verdict::Redirect => {
@@ -200,6 +206,10 @@ fn rows(chain: &ChainProgram, story: &Story, level: Level) -> Vec<String> {
     let mut rows: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (sink, cells) in story.passes.iter().flat_map(|(_, seen)| &seen.rows) {
         let target: &SinkTarget = &chain.sinks[usize::from(*sink)].target;
+        // Rows of tables are state.
+        if target.table().is_some() {
+            continue;
+        }
         rows.entry(format!("{target:?}")).or_default().push(format!("{sink} {cells:?}"));
     }
     for rows in rows.values_mut().filter(|_| level > Level::Strict) {
@@ -208,16 +218,20 @@ fn rows(chain: &ChainProgram, story: &Story, level: Level) -> Vec<String> {
     rows.into_iter().map(|(target, rows)| format!("{target}: {rows:?}")).collect()
 }
 
+/// The tables that handlers write. Rows that a pass sends to one are there behind it.
+fn own_tables(seen: &Observation) -> &[Vec<Vec<Seen>>] {
+    &seen.tables[..usize::from(generate::SENT.0)]
+}
+
 /// What a level promises of a call.
 fn promise(chain: &ChainProgram, story: &Story, level: Level) -> Vec<String> {
     let mut seen = rows(chain, story, level);
-    for (event, pass) in &story.passes {
-        match (event, level) {
-            (Event::OpenRequest | Event::Response, _) => seen.push(tuple(chain, pass, level)),
+    for (given, pass) in &story.passes {
+        match (given.event, level) {
+            (Event::OpenRequest | Event::Response, _) => seen.push(tuple(chain, given, pass, level)),
             (_, Level::Relaxed) => {}
             // Nobody is answered by then, so how they end is nobody's business.
-            _ => seen
-                .push(format!("{:?}", edits(&pass.edits, |target| matches!(target, EditTarget::Input(_))))),
+            _ => seen.push(format!("{:?}", Message::of(given, &pass.edits))),
         }
         if is_ended(pass) && level == Level::Relaxed {
             return seen;
@@ -226,7 +240,8 @@ fn promise(chain: &ChainProgram, story: &Story, level: Level) -> Vec<String> {
     if level < Level::Relaxed
         && let Some((_, last)) = story.passes.last()
     {
-        seen.push(format!("{:?} {:?}", last.tables, last.vars));
+        seen.push(format!("{:?} {:?}", own_tables(last), last.vars));
+        seen.extend(story.tables.iter().cloned());
     }
     seen
 }
@@ -248,7 +263,7 @@ impl Case {
         if let Err(errors) = weft_ir::verify::verify_program(&chain) {
             panic!("seed {seed}: {}", errors[0]);
         }
-        let pairs = pairs(&chain, &effects(&chain), &generate::context());
+        let pairs = pairs(&chain, &effects(&chain), &Context::default());
         let workers = dice.pick(&WORKERS);
         Self { chain: Arc::new(chain), pairs, workers, dice }
     }
@@ -265,16 +280,33 @@ impl Case {
 
     /// Some order that the rules allow at a level.
     fn any_order(&mut self, level: Level) -> Vec<usize> {
+        let crossings = crossings(&self.chain, &effects(&self.chain), &Context::default(), level);
+        self.order_within(level, &crossings)
+    }
+
+    /// Some order that these crossings and the rules allow at a level.
+    fn order_within(&mut self, level: Level, crossings: &[Crossing]) -> Vec<usize> {
         let n = self.chain.elements.len();
-        let mut order: Vec<usize> = Vec::new();
+        let constraints = self.constraints(level, crossings);
+        let (mut order, mut set) = (Vec::new(), 0);
         while order.len() < n {
-            let waits = |at: &usize| {
-                self.pairs.iter().any(|p| p.second == *at && !order.contains(&p.first) && !p.may_swap(level))
-            };
-            let free: Vec<usize> = (0..n).filter(|at| !order.contains(at) && !waits(at)).collect();
-            order.push(self.dice.pick(&free));
+            let free: Vec<usize> = (0..n).filter(|at| constraints.allow(*at, set)).collect();
+            // Elements that must not stand between two others may leave no way on.
+            if free.is_empty() {
+                return (0..n).collect();
+            }
+            let next = self.dice.pick(&free);
+            set |= 1 << next;
+            order.push(next);
         }
         order
+    }
+
+    fn constraints(&self, level: Level, crossings: &[Crossing]) -> Constraints {
+        let figures = Figures { elements: vec![ElementFigures::default(); self.chain.elements.len()] };
+        let (context, pairs) = (&Context::default(), &self.pairs);
+        let input = Input { context, pairs, crossings, level, figures: &figures, running: None };
+        order::constraints(&input, self.chain.elements.len())
     }
 
     /// The order that the planner chooses by random figures.
@@ -285,7 +317,7 @@ impl Case {
             ..ElementFigures::default()
         };
         let figures = Figures { elements: self.chain.elements.iter().map(|_| one()).collect() };
-        let context = generate::context();
+        let context = Context::default();
         let crossings = crossings(&self.chain, &effects(&self.chain), &context, level);
         let input = Input {
             context: &context,
@@ -300,22 +332,33 @@ impl Case {
 
     /// The first call of which this order does not what one of these levels promises.
     fn difference(&mut self, order: &[usize], levels: &[Level], covered: &mut Covered) -> Option<String> {
+        let dead = levels.iter().min().map(|strictest| {
+            dead_fields(&self.chain, &effects(&self.chain), &Context::default(), *strictest, order)
+        });
+        let dead = dead.unwrap_or_default();
+        covered.dead += dead.len();
+        self.difference_without(&dead, order, levels, covered)
+    }
+
+    /// As [`Case::difference`], with these fields left out.
+    fn difference_without(
+        &mut self,
+        dead: &[DeadField],
+        order: &[usize],
+        levels: &[Level],
+        covered: &mut Covered,
+    ) -> Option<String> {
         let chain = &self.chain;
         let mut other = (**chain).clone();
-        if let Some(strictest) = levels.iter().min() {
-            let effects = effects(chain);
-            let dead = dead_fields(chain, &effects, &generate::context(), *strictest, order);
-            covered.dead += dead.len();
-            drop_dead_fields(&mut other, &dead);
-        }
+        drop_dead_fields(&mut other, dead);
         other.reorder(order);
         let other = Arc::new(other);
-        let mut worlds = [world(chain, self.workers), world(&other, self.workers)];
+        let mut nodes = [Node::new(chain, self.workers), Node::new(&other, self.workers)];
         let mut levels = levels.to_vec();
         for nth in 0..CALLS {
             let call = Call::random(&mut self.dice, chain, nth);
-            let one = run(&mut worlds[0], chain, &call, nth);
-            let two = run(&mut worlds[1], &other, &call, nth);
+            let one = run(&mut nodes[0], chain, &call, nth);
+            let two = run(&mut nodes[1], &other, &call, nth);
             covered.call(&one);
             if one.is_full || two.is_full {
                 levels.retain(|level| *level == Level::Strict);
@@ -350,10 +393,85 @@ struct Covered {
     workers: BTreeMap<usize, u64>,
     /// Fields that were set for nothing.
     dead: usize,
+    /// Cases that have something that is seldom there by itself.
+    features: BTreeMap<Feature, u64>,
+    cases: u64,
+}
+
+/// Something of a chain that a rule is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Feature {
+    /// Two elements send rows to one table.
+    BothSend,
+    /// An element sends rows to a table that another reads.
+    SendsWhatIsRead,
+    /// An element sets a member of the oneof, and another reads the one that this displaces.
+    ReadsDisplaced,
+    /// A pair of inverse elements.
+    Inverse,
+    /// One of them does more with the field.
+    InverseLooks,
+    /// An element may cross the pair that could not pass each of the two.
+    Crosses,
+}
+
+impl Feature {
+    const ALL: [Self; 6] = [
+        Self::BothSend,
+        Self::SendsWhatIsRead,
+        Self::ReadsDisplaced,
+        Self::Inverse,
+        Self::InverseLooks,
+        Self::Crosses,
+    ];
+
+    /// Those that a case has.
+    fn of(case: &Case) -> BTreeSet<Self> {
+        let effects = effects(&case.chain);
+        let two = |a: &dyn Fn(&Effects) -> bool, b: &dyn Fn(&Effects) -> bool| {
+            let touch = |of: &dyn Fn(&Effects) -> bool| -> Vec<bool> {
+                let any = |element: &ElementEffects| element.handlers().any(|(_, handler)| of(handler));
+                effects.elements.iter().map(any).collect()
+            };
+            let (a, b) = (touch(a), touch(b));
+            (0..a.len()).any(|at| a[at] && (0..b.len()).any(|of| of != at && b[of]))
+        };
+        let sends = |handler: &Effects| {
+            let mut sinks = handler.sinks.keys().map(|sink| &case.chain.sinks[usize::from(sink.0)]);
+            sinks.any(|sink| sink.target.table().is_some())
+        };
+        let looks = |handler: &Effects| handler.looks.iter().any(|look| look.table == generate::SENT);
+        let sets = |handler: &Effects| handler.writes.contains_key(&generate::ONEOF[0]);
+        let reads = |handler: &Effects| handler.reads.contains_key(&generate::ONEOF[1]);
+        let crossings = crossings(&case.chain, &effects, &Context::default(), Level::Relaxed);
+        let looks_besides = |crossing: &Crossing| {
+            let handlers = [crossing.first, crossing.second].map(|at| &case.chain.elements[at].handlers);
+            let reads = |function: &Function| {
+                function.insts().filter(|inst| inst.op == Op::Input(generate::TEXT)).count()
+            };
+            handlers.iter().flat_map(|of| of.request.iter().chain(&of.response)).any(|of| reads(of) > 1)
+        };
+        let is_freed = |pair: &Pair| {
+            !pair.may_swap(Level::Relaxed) && crossings.iter().any(|crossing| crossing.frees(pair))
+        };
+        let has = |feature: &Self| match feature {
+            Self::BothSend => two(&sends, &sends),
+            Self::SendsWhatIsRead => two(&sends, &looks),
+            Self::ReadsDisplaced => two(&sets, &reads),
+            Self::Inverse => !crossings.is_empty(),
+            Self::InverseLooks => crossings.iter().any(looks_besides),
+            Self::Crosses => case.pairs.iter().any(is_freed),
+        };
+        Self::ALL.into_iter().filter(has).collect()
+    }
 }
 
 impl Covered {
     fn case(&mut self, case: &Case) {
+        self.cases += 1;
+        for feature in Feature::of(case) {
+            *self.features.entry(feature).or_default() += 1;
+        }
         for pair in &case.pairs {
             self.pairs += 1;
             let clauses: BTreeSet<Clause> = pair.clashes.iter().map(|clash| clash.clause).collect();
@@ -398,11 +516,16 @@ impl Covered {
         generated().for_each(|clause| println!("  {clause:?} {:.1}", self.percent(clause)));
         println!("{} calls, ended {:.0} %", self.calls, 100.0 * self.ended as f64 / self.calls as f64);
         println!("{} fields were set for nothing", self.dead);
+        for (feature, n) in &self.features {
+            println!("  {feature:?} in {:.1} % of the cases", 100.0 * *n as f64 / self.cases as f64);
+        }
         println!("{:?}\n{:?}\n{:?}\n{:?}", self.verdicts, self.actions, self.realisations, self.workers);
     }
 
     /// What is never generated is never tested.
     fn demand(&self) {
+        let is_rare = |feature: &Feature| self.features.get(feature).copied().unwrap_or(0) * 100 < self.cases;
+        assert_eq!(Feature::ALL.into_iter().filter(is_rare).collect::<Vec<_>>(), []);
         assert!(self.ended * 10 >= self.calls * 3, "{} of {} calls end", self.ended, self.calls);
         // Forward, Drop, Abort, Reply, Redirect, and one for each kind of error.
         assert_eq!(self.verdicts.len(), 5 + Fault::ALL.len(), "{:?}", self.verdicts);

@@ -5,13 +5,14 @@ use weft_core::Interval;
 use weft_core::Status;
 use weft_core::abi::Fault;
 use weft_core::marks::Mark;
+use weft_core::native::{Native, NativeCost, NativeDecl};
 use weft_core::table::{ColumnSpec, Evict, TableSpec};
 use weft_core::types::Type;
 use weft_ir::generate::Dice;
 use weft_ir::ir::*;
 use weft_ir::program::*;
 
-use crate::plan::{Clause, Context};
+use crate::plan::Clause;
 
 /// Those of tables that handlers write.
 const REALISATIONS: [Realisation; 3] = [Realisation::Striped, Realisation::Locked, Realisation::PerWorker];
@@ -19,6 +20,17 @@ const REALISATIONS: [Realisation; 3] = [Realisation::Striped, Realisation::Locke
 const OWN_INPUTS: usize = 6;
 /// The table that nobody writes.
 const RIGHTS: TableId = TableId(2);
+/// The table that sinks fill, and handlers read.
+pub(super) const SENT: TableId = TableId(3);
+/// The sinks that put rows into it, and take them out; two more are of a table that no handler reads.
+const TO_TABLES: [SinkId; 4] = [SinkId(3), SinkId(4), SinkId(5), SinkId(6)];
+/// The sinks of [`TO_TABLES`] whose rows go.
+const DELETING: [SinkId; 2] = [SinkId(4), SinkId(6)];
+/// The function of an element that packs its text, and of one that unpacks it.
+const PACK: NativeId = NativeId(0);
+const UNPACK: NativeId = NativeId(1);
+/// The text of a message.
+pub(super) const TEXT: InputId = InputId(2);
 
 /// Which handler is made.
 #[derive(Clone, Copy, PartialEq)]
@@ -30,13 +42,13 @@ enum Kind {
     Every,
 }
 
-/// Inputs that share a place on the wire, in both directions.
-pub(super) const TIED: [(u16, u16); 1] = [(1, 3)];
+/// Inputs that are members of one oneof, in both directions. It has a third member, which no element knows.
+pub(super) const ONEOF: [InputId; 2] = [InputId(1), InputId(3)];
 
-/// What is known of a chain besides its program.
-pub(super) fn context() -> Context {
-    let tied = TIED.map(|(a, b)| (InputId(a), InputId(b))).to_vec();
-    Context { tied: [tied.clone(), tied], ..Context::default() }
+/// The other member of the oneof.
+pub(super) fn displaced_by(input: InputId) -> Option<InputId> {
+    let at = ONEOF.iter().position(|member| *member == input)?;
+    Some(ONEOF[1 - at])
 }
 
 /// A chain of so many elements.
@@ -49,13 +61,19 @@ pub(super) fn chain(dice: &mut Dice, n: usize) -> ChainProgram {
             table("numbers", Type::Uint(64), Evict::Reject),
             table("texts", Type::Text(Some(8)), Evict::Lru),
             rights(),
+            sent(),
         ],
         vars: vec![var("plain", 0, None), var("sum", 1, Some(Merge::Sum))],
         sinks: vec![
             sink("a", SinkTarget::Stdout),
             sink("b", SinkTarget::File("b".into())),
             sink("c", SinkTarget::Stdout),
+            sink_to("sent", false),
+            sink_to("sent", true),
+            sink_to("away", false),
+            sink_to("away", true),
         ],
+        natives: [Native::Hex, Native::Unhex].map(function).into(),
         call: (0..=n as u32).map(call_cell).collect(),
         answers: ["x-a", "x-b"].map(|name| AnswerName { name: name.into() }).into(),
         replies: ["a", "b"].map(|name| ReplyField { path: vec![name.into()], ty: Type::Int(64) }).into(),
@@ -66,6 +84,7 @@ pub(super) fn chain(dice: &mut Dice, n: usize) -> ChainProgram {
     }
     chain.vars.extend((0..n as u32).map(|at| var(&format!("own{at}"), 2 + at, None)));
     let wants = Wants::random(dice, n);
+    let inverse = Inverse::random(dice, n);
     if wants.clauses.contains(&Clause::StatusesAsked) || dice.percent(4) {
         chain.response.inputs.push(Input {
             name: "ended_by".into(),
@@ -79,7 +98,7 @@ pub(super) fn chain(dice: &mut Dice, n: usize) -> ChainProgram {
     }
     let mut line = 0;
     for index in 0..n {
-        let element = element(dice, index, n, &wants, &mut line);
+        let element = element(dice, (index, n), &wants, &inverse, &mut line);
         chain.elements.push(element);
     }
     if chain.sinks.len() > WHO {
@@ -90,7 +109,7 @@ pub(super) fn chain(dice: &mut Dice, n: usize) -> ChainProgram {
 }
 
 /// The sink of who ended a call, in chains that ask.
-const WHO: usize = 3;
+const WHO: usize = 7;
 /// The input that tells it, in CLOSE.
 pub(super) const ENDED_BY: usize = 4 + OWN_INPUTS;
 
@@ -114,6 +133,8 @@ struct Wants {
     second: usize,
     /// Elements do nothing else.
     is_quiet: bool,
+    /// Elements send rows to tables and look at them.
+    sends: bool,
 }
 
 /// What an element is to such a clause.
@@ -127,7 +148,7 @@ enum Role {
 impl Wants {
     /// Those that are rare.
     const RARE: [Clause; 18] = [
-        Clause::SharedPlace,
+        Clause::BothWrite,
         Clause::Answers,
         Clause::Marks,
         Clause::ChangesWhatIsRead,
@@ -151,7 +172,8 @@ impl Wants {
     fn random(dice: &mut Dice, n: usize) -> Self {
         let how_many = if n > 3 { 0 } else { dice.pick(&[0, 1, 2, 2, 2, 3]) };
         let clauses = (0..how_many).map(|_| dice.pick(&Self::RARE)).collect();
-        Self { clauses, second: n - 1, is_quiet: how_many > 0 && dice.percent(35) }
+        let is_quiet = how_many > 0 && dice.percent(35);
+        Self { clauses, second: n - 1, is_quiet, sends: dice.percent(30) }
     }
 
     fn role(&self, index: usize) -> Option<Role> {
@@ -160,6 +182,56 @@ impl Wants {
             1 => Some(Role::First),
             _ => Some(Role::Witness),
         }
+    }
+}
+
+/// An element that packs the text of its messages and one that takes that back, in one of the directions.
+struct Inverse {
+    pair: Option<[usize; 2]>,
+    kind: Kind,
+    /// The others look at the text, or set it, and do nothing else with requests or with answers.
+    others_look: bool,
+}
+
+/// What an element does to the text.
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    Packs,
+    Unpacks,
+    Looks,
+}
+
+impl Inverse {
+    fn random(dice: &mut Dice, n: usize) -> Self {
+        let wanted = n > 2 && dice.percent(60);
+        let first = dice.below(n - 1);
+        let second = first + 1 + if dice.percent(70) { 0 } else { dice.below(n - 1 - first) };
+        let kind = if dice.percent(75) { Kind::Request } else { Kind::Response };
+        Self { pair: wanted.then_some([first, second]), kind, others_look: dice.percent(60) }
+    }
+
+    /// What an element does in its handler of this kind.
+    fn part(&self, kind: Kind, index: usize) -> Option<Part> {
+        let [first, second] = self.pair.filter(|_| kind == self.kind)?;
+        // Responses pass the chain the other way.
+        let (packs, unpacks) = if kind == Kind::Request { (first, second) } else { (second, first) };
+        match index {
+            _ if index == packs => Some(Part::Packs),
+            _ if index == unpacks => Some(Part::Unpacks),
+            _ => self.others_look.then_some(Part::Looks),
+        }
+    }
+}
+
+fn function(native: Native) -> NativeDecl {
+    let (name, constants, options) = (native.name().to_owned(), Vec::new(), Vec::new());
+    NativeDecl {
+        name,
+        native,
+        constants,
+        options,
+        site: 0,
+        cost: NativeCost { base_ns: 10, ns_per_kib: 100 },
     }
 }
 
@@ -204,6 +276,21 @@ fn rights() -> TableDecl {
     TableDecl { realisation: Realisation::Replicated, rows, ..table("rights", Type::Uint(64), Evict::Reject) }
 }
 
+/// A table with a row for 0, to which sinks send rows.
+fn sent() -> TableDecl {
+    let rows = vec![[0, 5, 7].map(weft_core::Value::Int).to_vec()];
+    TableDecl { realisation: Realisation::Replicated, rows, ..table("sent", Type::Uint(64), Evict::Reject) }
+}
+
+fn sink_to(table: &str, deletes: bool) -> SinkDecl {
+    let name = format!("{table}{}", if deletes { " no more" } else { "" });
+    let target = SinkTarget::Table { owner: String::new(), table: table.into(), deletes };
+    let key = SinkColumn { name: "k".into(), ty: Type::Int(64) };
+    let sink = sink(&name, target);
+    let columns = if deletes { vec![key] } else { [vec![key], sink.columns.clone()].concat() };
+    SinkDecl { columns, ..sink }
+}
+
 fn var(name: &str, word: u32, merge: Option<Merge>) -> VarDecl {
     VarDecl {
         owner: String::new(),
@@ -224,7 +311,13 @@ fn call_cell(at: u32) -> CallCell {
     CallCell { owner: String::new(), name: format!("c{at}"), ty: Type::Int(64), word: at }
 }
 
-fn element(dice: &mut Dice, index: usize, n: usize, wants: &Wants, line: &mut u32) -> Element {
+fn element(
+    dice: &mut Dice,
+    (index, n): (usize, usize),
+    wants: &Wants,
+    inverse: &Inverse,
+    line: &mut u32,
+) -> Element {
     let is_long = n > 3;
     let percents = if is_long { [12, 85, 25, 12, 4] } else { [35, 90, 40, 30, 10] };
     let role = wants.role(index);
@@ -236,9 +329,11 @@ fn element(dice: &mut Dice, index: usize, n: usize, wants: &Wants, line: &mut u3
         };
         let clauses = wants.clauses.iter().filter(|_| takes_part);
         let wanted: Vec<(Clause, Role)> = clauses.filter_map(|clause| Some((*clause, role?))).collect();
-        let is_made = !wanted.is_empty() || (!wants.is_quiet && dice.percent(percent));
-        let more = if wants.is_quiet { 0 } else { 1 + if is_long { 0 } else { dice.below(2) } };
-        is_made.then(|| Maker::function(dice, (kind, index, n), &wanted, more, line))
+        let part = inverse.part(kind, index);
+        let is_made = part.is_some() || !wanted.is_empty() || (!wants.is_quiet && dice.percent(percent));
+        let is_quiet = wants.is_quiet || (part.is_some() && inverse.others_look && dice.percent(80));
+        let more = if is_quiet { 0 } else { 1 + if is_long { 0 } else { dice.below(2) } };
+        is_made.then(|| Maker::function(dice, (kind, index, n), (&wanted, part, wants.sends), more, line))
     };
     let handlers = Handlers {
         open: some(Kind::Open, percents[0]),
@@ -268,7 +363,7 @@ impl<'d> Maker<'d> {
     fn function(
         dice: &'d mut Dice,
         (kind, index, n): (Kind, usize, usize),
-        wanted: &[(Clause, Role)],
+        (wanted, part, sends): (&[(Clause, Role)], Option<Part>, bool),
         more: usize,
         line: &'d mut u32,
     ) -> Function {
@@ -278,6 +373,15 @@ impl<'d> Maker<'d> {
         let mut maker = Self { dice, kind, index, is_long, shared_cell, line, function, at: 0 };
         for &(clause, role) in wanted {
             maker.wanted(clause, role);
+        }
+        match part {
+            Some(Part::Packs) => maker.transform(PACK),
+            Some(Part::Unpacks) => maker.transform(UNPACK),
+            Some(Part::Looks) => maker.text(),
+            None => {}
+        }
+        if sends && kind != Kind::Every && maker.dice.percent(if is_long { 20 } else { 35 }) {
+            maker.send_or_look();
         }
         // Two neighbours that set one field: what the first does may be for nothing.
         if is_long && kind == Kind::Request && maker.dice.percent(30) {
@@ -303,10 +407,11 @@ impl<'d> Maker<'d> {
             return self.wanted_in_close(clause, role);
         }
         match clause {
-            Clause::SharedPlace => {
-                let (a, b) = TIED[0];
-                self.push(None, Op::SetInput(InputId(if is_first { a } else { b }), number));
+            // What the first has set may be taken off the wire.
+            Clause::BothWrite if !is_first && self.dice.percent(50) => {
+                self.push(None, Op::ClearInput(ONEOF[1]));
             }
+            Clause::BothWrite => self.set(ONEOF[usize::from(is_first)], number),
             Clause::Answers if is_first => self.answer(),
             Clause::Marks => self.push(None, Op::Mark(Mark::Class, number)),
             Clause::ChangesWhatIsRead if is_first => {
@@ -346,10 +451,7 @@ impl<'d> Maker<'d> {
     /// Ends the call on a condition, with an answer or without.
     fn refusing(&mut self, status: Status, answers: bool) {
         let by = self.condition();
-        let (yes, join) = (self.block(), self.block());
-        let to = |block: usize| Jump { block: BlockId(block as u32), args: Vec::new() };
-        self.end(Terminator::Branch(by, to(yes), to(join)));
-        self.at = yes;
+        let join = self.branch(by);
         if answers {
             self.answer();
         }
@@ -362,10 +464,7 @@ impl<'d> Maker<'d> {
     /// Names the target on a condition.
     fn redirecting(&mut self) {
         let by = self.condition();
-        let (yes, join) = (self.block(), self.block());
-        let to = |block: usize| Jump { block: BlockId(block as u32), args: Vec::new() };
-        self.end(Terminator::Branch(by, to(yes), to(join)));
-        self.at = yes;
+        let join = self.branch(by);
         let to = self.give(Ty::Bytes, Op::BytesConst(vec![b'x' + self.index as u8 % 2]));
         *self.line += 1;
         let line = *self.line;
@@ -400,20 +499,102 @@ impl<'d> Maker<'d> {
         self.function.blocks[self.at].insts.push(Inst { result, op, line });
     }
 
-    /// A statement on a condition; one of these may end the tuple.
-    fn guarded(&mut self) {
-        let by = self.condition();
+    /// Sets an input as lowering has it: a member of the oneof displaces the other.
+    fn set(&mut self, input: InputId, value: Value) {
+        self.push(None, Op::SetInput(input, value));
+        if let Some(other) = displaced_by(input) {
+            self.push(None, Op::ClearInput(other));
+        }
+    }
+
+    /// Packs or unpacks the text, and often looks at it besides.
+    fn transform(&mut self, by: NativeId) {
+        if self.dice.percent(35) {
+            self.text();
+        }
+        let made = self.call_native(by, TEXT);
+        if self.dice.percent(8) {
+            let length = self.give(Ty::Int, Op::Len(made));
+            self.push(None, Op::Emit(SinkId(0), vec![(length, None)]));
+        }
+        self.push(None, Op::SetInput(TEXT, made));
+        if self.dice.percent(15) {
+            self.text();
+        }
+    }
+
+    /// Calls a function with an input, and fails where it fails.
+    fn call_native(&mut self, by: NativeId, input: InputId) -> Value {
+        let text = self.give(Ty::Bytes, Op::Input(input));
+        let made = self.give(Ty::Bytes, Op::Native(by, vec![text]));
+        let failed = self.give(Ty::Bool, Op::NativeFailed(made));
+        let join = self.branch(failed);
+        *self.line += 1;
+        let line = *self.line;
+        let fault = self.give(Ty::Int, Op::IntConst(fault_code(Fault::FunctionFailed)));
+        self.end(Terminator::Fail { fault, line });
+        self.at = join;
+        made
+    }
+
+    /// Goes to a new block on a condition; gives the block in which both ways meet.
+    fn branch(&mut self, by: Value) -> usize {
         let (yes, join) = (self.block(), self.block());
         let to = |block: usize| Jump { block: BlockId(block as u32), args: Vec::new() };
         self.end(Terminator::Branch(by, to(yes), to(join)));
         self.at = yes;
+        join
+    }
+
+    /// Looks at the text, or sets it.
+    fn text(&mut self) {
+        match self.dice.below(5) {
+            0 => {
+                let text = self.dice.pick(&[&b"a"[..], b"6162", b""]).to_vec();
+                let text = self.give(Ty::Bytes, Op::BytesConst(text));
+                self.push(None, Op::SetInput(TEXT, text));
+            }
+            1 => drop(self.call_native(UNPACK, TEXT)),
+            2 => {
+                let length = self.length();
+                let id = self.input();
+                self.set(id, length);
+            }
+            3 => {
+                let length = self.length();
+                self.push(None, Op::Emit(SinkId(0), vec![(length, None)]));
+            }
+            _ => {
+                let length = self.length();
+                let limit = self.dice.pick(&[0, 3, 6]);
+                let limit = self.give(Ty::Int, Op::IntConst(limit));
+                let by = self.give(Ty::Bool, Op::IntCompare(IntCmp::SLt, limit, length));
+                let join = self.branch(by);
+                *self.line += 1;
+                let status = StatusOperand::Known(Status::PermissionDenied);
+                let line = *self.line;
+                self.end(Terminator::Abort { status, text: None, line });
+                self.at = join;
+            }
+        }
+    }
+
+    fn length(&mut self) -> Value {
+        let text = self.give(Ty::Bytes, Op::Input(TEXT));
+        self.give(Ty::Int, Op::Len(text))
+    }
+
+    /// A statement on a condition; one of these may end the tuple.
+    fn guarded(&mut self) {
+        let by = self.condition();
+        let join = self.branch(by);
         let percent = if self.is_long { 35 } else { 55 };
         let verdict = if self.dice.percent(percent) { self.verdict() } else { None };
         match verdict {
             Some(verdict) => self.end(verdict),
             None => {
                 self.statement();
-                self.end(Terminator::Jump(to(join)));
+                self.end(Terminator::Jump(Jump { block: BlockId(join as u32), args: Vec::new() }));
             }
         }
         self.at = join;
@@ -441,6 +622,19 @@ impl<'d> Maker<'d> {
                 return self.give(Ty::Bool, Op::FloatCompare(FloatCmp::Lt, drawn, half));
             }
         };
+        match self.dice.below(8) {
+            0 => return self.one_of(number),
+            1 if self.has_tuple() => {
+                let id = InputId(self.dice.pick(&[1, 3]));
+                return self.give(Ty::Bool, Op::InputPresent(id));
+            }
+            2 if self.has_tuple() => {
+                let id = InputId(self.dice.pick(&[1, 3]));
+                let present = self.give(Ty::Bool, Op::InputPresent(id));
+                return self.give(Ty::Bool, Op::Not(present));
+            }
+            _ => {}
+        }
         let limit = self.dice.pick(&[0, 1, 7]);
         let limit = self.give(Ty::Int, Op::IntConst(limit));
         let op = match self.dice.below(5) {
@@ -450,6 +644,23 @@ impl<'d> Maker<'d> {
             _ => Op::IntCompare(IntCmp::SLt, number, limit),
         };
         self.give(Ty::Bool, op)
+    }
+
+    /// Whether a number is one of two, or in a range and one of the two or neither.
+    fn one_of(&mut self, number: Value) -> Value {
+        let is = |maker: &mut Self, cmp: IntCmp| {
+            let than = maker.dice.pick(&[0, 1, 2, 7]);
+            let than = maker.give(Ty::Int, Op::IntConst(than));
+            maker.give(Ty::Bool, Op::IntCompare(cmp, number, than))
+        };
+        let (a, b) = (is(self, IntCmp::Eq), is(self, IntCmp::Eq));
+        let either = self.give(Ty::Bool, Op::BoolBinary(BoolOp::Or, a, b));
+        if self.dice.percent(60) {
+            return either;
+        }
+        let within = is(self, IntCmp::SLe);
+        let other = if self.dice.percent(50) { self.give(Ty::Bool, Op::Not(either)) } else { either };
+        self.give(Ty::Bool, Op::BoolBinary(BoolOp::And, within, other))
     }
 
     fn verdict(&mut self) -> Option<Terminator> {
@@ -463,7 +674,7 @@ impl<'d> Maker<'d> {
             return Some(Terminator::Fail { fault, line });
         }
         // Most elements of a long chain refuse in one way.
-        if self.is_long && self.dice.percent(65) {
+        if self.is_long && self.dice.percent(55) {
             let status = StatusOperand::Known(Status::PermissionDenied);
             return Some(Terminator::Abort { status, text: None, line });
         }
@@ -506,7 +717,9 @@ impl<'d> Maker<'d> {
                 _ => self.var(),
             };
         }
-        match self.dice.below(28) {
+        match self.dice.below(32) {
+            28 | 29 => self.send(),
+            30 | 31 if tuple => self.text(),
             0..3 if tuple => self.write(),
             4 | 18 | 27 if tuple => {
                 let by = self.give(Ty::Int, Op::IntConst(5));
@@ -540,7 +753,7 @@ impl<'d> Maker<'d> {
                 let by = self.give(Ty::Int, Op::IntConst(3));
                 let value = self.give(Ty::Int, Op::IntBinary(IntOp::Mul, value, by));
                 if tuple {
-                    self.push(None, Op::SetInput(InputId(3), value));
+                    self.set(InputId(3), value);
                 }
             }
             13 => self.insert(),
@@ -580,7 +793,37 @@ impl<'d> Maker<'d> {
         };
         let one = self.give(Ty::Int, Op::IntConst(1));
         let value = self.give(Ty::Int, Op::IntBinary(IntOp::Add, value, one));
-        self.push(None, Op::SetInput(id, value));
+        self.set(id, value);
+    }
+
+    /// Sends a row to a table, or looks at it; sometimes on a condition.
+    fn send_or_look(&mut self) {
+        let join = self.dice.percent(30).then(|| {
+            let by = self.condition();
+            self.branch(by)
+        });
+        if self.dice.percent(65) {
+            self.send();
+        } else {
+            let key = self.give(Ty::Int, Op::IntConst(1));
+            let row = self.give(Ty::Row, Op::Find(SENT, key));
+            let value = self.give(Ty::Int, Op::Column(SENT, row, ColumnId(1)));
+            self.set(InputId((4 + self.index % OWN_INPUTS) as u16), value);
+        }
+        if let Some(join) = join {
+            self.end(Terminator::Jump(Jump { block: BlockId(join as u32), args: Vec::new() }));
+            self.at = join;
+        }
+    }
+
+    /// Sends a row to a table, or one that takes a row out of it.
+    fn send(&mut self) {
+        let sink = self.dice.pick(&TO_TABLES);
+        let key = self.dice.below(3) as i64;
+        let key = self.give(Ty::Int, Op::IntConst(key));
+        let n = self.give(Ty::Int, Op::IntConst(self.index as i64));
+        let row = if DELETING.contains(&sink) { vec![(key, None)] } else { vec![(key, None), (n, None)] };
+        self.push(None, Op::Emit(sink, row));
     }
 
     fn emit(&mut self) {
@@ -617,8 +860,9 @@ impl<'d> Maker<'d> {
         if self.dice.percent(25) {
             let key = self.dice.below(3) as i64;
             let key = self.give(Ty::Int, Op::IntConst(key));
-            let row = self.give(Ty::Row, Op::Find(RIGHTS, key));
-            return self.give(Ty::Int, Op::Column(RIGHTS, row, ColumnId(1)));
+            let table = self.dice.pick(&[RIGHTS, SENT]);
+            let row = self.give(Ty::Row, Op::Find(table, key));
+            return self.give(Ty::Int, Op::Column(table, row, ColumnId(1)));
         }
         let (table, key) = self.key();
         let row = self.give(Ty::Row, Op::Find(table, key));
@@ -661,7 +905,7 @@ impl<'d> Maker<'d> {
         }
         let value = self.give(Ty::Int, Op::CallGet(cell));
         let id = self.input();
-        self.push(None, Op::SetInput(id, value));
+        self.set(id, value);
     }
 
     /// Text that sometimes finds no room.
@@ -670,6 +914,6 @@ impl<'d> Maker<'d> {
         let text = self.give(Ty::Bytes, Op::Concat(vec![text, text]));
         let length = self.give(Ty::Int, Op::Len(text));
         let id = InputId(self.dice.pick(&[0, 3]));
-        self.push(None, Op::SetInput(id, length));
+        self.set(id, length);
     }
 }

@@ -1,0 +1,115 @@
+//! Setting a member of a oneof displaces the other members, for every element behind as on the wire.
+//!
+//! Lowering says so in the IR: each SET of a member is followed by a clear of the other members that the chain knows.
+//! So both back ends, the effects and the planner see one more write, and need no rule of their own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weft_core::Type;
+use weft_core::schema::{FieldKind, Schema};
+use weft_lang::diagnostic::{Diagnostic, code};
+use weft_lang::hir::{self, BoundPlace, Direction, HandlerKind, Network};
+
+/// A field of a message, by its path from the top.
+type Field = (Direction, Vec<String>);
+
+/// For each field that a chain sets, the fields that this displaces.
+#[derive(Debug, Default)]
+pub(super) struct Displaced(BTreeMap<Field, Vec<Member>>);
+
+/// A field that is displaced, as an input of the chain.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub(super) path: Vec<String>,
+    pub(super) ty: Type,
+    pub(super) nullable: bool,
+}
+
+impl Displaced {
+    /// Of the fields that the elements of a chain read or write.
+    ///
+    /// # Errors
+    /// Two fields displace each other in the messages of one method of the chain and not in those of another: no
+    /// handler could do right by both.
+    pub(super) fn of(network: &Network, chain: &hir::Chain) -> Result<Self, Diagnostic> {
+        let (touched, written) = fields(network, chain);
+        let mut displaced: BTreeMap<Field, Vec<Member>> = BTreeMap::new();
+        for field in written {
+            let (direction, path) = &field;
+            let messages: BTreeSet<usize> = chain.methods.iter().map(|m| message(m, *direction)).collect();
+            for ((_, other), (ty, nullable)) in touched.iter().filter(|((of, _), _)| of == direction) {
+                let (with, without): (Vec<usize>, Vec<usize>) =
+                    messages.iter().partition(|message| displaces(&network.schema, **message, path, other));
+                match (with.first(), without.first()) {
+                    (None, _) => {}
+                    (Some(_), None) => {
+                        let member = Member { path: other.clone(), ty: *ty, nullable: *nullable };
+                        displaced.entry(field.clone()).or_default().push(member);
+                    }
+                    (Some(with), Some(without)) => {
+                        let names = [with, without].map(|at| &*network.schema.messages[*at].name);
+                        return Err(differs(chain, names, [path, other]));
+                    }
+                }
+            }
+        }
+        Ok(Self(displaced))
+    }
+
+    /// The fields that setting this one displaces.
+    pub(super) fn by(&self, direction: Direction, path: &[String]) -> &[Member] {
+        self.0.get(&(direction, path.to_vec())).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The fields that the handlers of a chain read or write, and those that they write.
+fn fields(network: &Network, chain: &hir::Chain) -> (BTreeMap<Field, (Type, bool)>, BTreeSet<Field>) {
+    let (mut touched, mut written) = (BTreeMap::new(), BTreeSet::new());
+    for instance in &chain.instances {
+        let element = &network.elements[instance.element];
+        for handler in element.handlers.iter() {
+            let writes = handler.effects.columns_written.iter().map(|at| (at, true));
+            let reads = handler.effects.columns_read.iter().map(|at| (at, false));
+            for (&at, is_written) in writes.chain(reads) {
+                let binding = &instance.bindings[at];
+                let BoundPlace::Body(path) = &binding.place else { continue };
+                let column = &element.columns[at];
+                let field = (column.direction, path.clone());
+                if is_written && handler.kind != HandlerKind::Close {
+                    written.insert(field.clone());
+                }
+                touched.insert(field, (column.ty, binding.nullable));
+            }
+        }
+    }
+    (touched, written)
+}
+
+fn message(method: &hir::Method, direction: Direction) -> usize {
+    match direction {
+        Direction::Request => method.input,
+        Direction::Response => method.output,
+    }
+}
+
+/// Whether two paths part at members of one oneof.
+fn displaces(schema: &Schema, message: usize, a: &[String], b: &[String]) -> bool {
+    let (Some((a, a_rest)), Some((b, b_rest))) = (a.split_first(), b.split_first()) else { return false };
+    let message = &schema.messages[message];
+    let (Some(first), Some(second)) = (message.field(a), message.field(b)) else { return false };
+    if a != b {
+        return first.oneof.is_some() && first.oneof == second.oneof;
+    }
+    match first.kind {
+        FieldKind::Message(inner) => displaces(schema, inner, a_rest, b_rest),
+        _ => false,
+    }
+}
+
+fn differs(chain: &hir::Chain, [with, without]: [&str; 2], paths: [&[String]; 2]) -> Diagnostic {
+    let [a, b] = paths.map(|path| path.join("."));
+    let message = format!("chain `{}` sets `{a}`, which displaces `{b}` in some messages only", chain.name);
+    Diagnostic::error(code::ONEOF_DIFFERS, message)
+        .at(chain.span, format!("members of one oneof in `{with}`, and not in `{without}`"))
+        .with_help("give the methods of each message a chain of their own: `METHOD 'package.Service/Method'`")
+}

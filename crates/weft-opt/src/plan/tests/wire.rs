@@ -1,0 +1,76 @@
+//! What edits make of a message, as the wire has it.
+
+use std::collections::BTreeMap;
+
+use weft_core::abi::{EditTarget, REGION_BODY, Slot};
+use weft_ir::generate::{Pass, Seen};
+use weft_ir::ir::InputId;
+
+use super::generate::displaced_by;
+
+/// The fields of a message that were changed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Message {
+    /// By input: what it is now, NULL if it was taken off the wire.
+    pub(super) fields: BTreeMap<u16, Seen>,
+    /// The member of the oneof that no element knows was displaced.
+    is_displaced: bool,
+}
+
+impl Message {
+    /// The message of a pass with these edits made one by one: the last of a field wins, and setting a member of the
+    /// oneof displaces the others.
+    pub(super) fn of(pass: &Pass, edits: &[(EditTarget, Seen)]) -> Self {
+        let mut message = Self::default();
+        for (target, value) in edits {
+            let EditTarget::Input(id) = *target else { continue };
+            if let Some(other) = displaced_by(InputId(id)).filter(|_| *value != Seen::Null) {
+                message.fields.insert(other.0, Seen::Null);
+                message.is_displaced = true;
+            }
+            message.fields.insert(id, value.clone());
+        }
+        message.fields.retain(|id, value| !is_as_before(pass, *id, value));
+        message
+    }
+
+    /// Whether a member of the oneof was set.
+    pub(super) fn displaces(&self) -> bool {
+        self.is_displaced
+    }
+
+    /// A pass whose message is as these edits have left it.
+    pub(super) fn write_to(&self, pass: &mut Pass) {
+        for (id, value) in &self.fields {
+            let (at, bit) = (usize::from(*id), 1 << id);
+            pass.present |= bit;
+            pass.slots[at] = match value {
+                Seen::Null => {
+                    pass.present &= !bit;
+                    Slot::default()
+                }
+                Seen::Word(word) => Slot { a: *word, b: 0 },
+                Seen::Bytes(bytes) => {
+                    let body = &mut pass.regions[REGION_BODY];
+                    let a = body.len() as u64;
+                    body.extend_from_slice(bytes);
+                    Slot { a, b: bytes.len() as u64 }
+                }
+            };
+        }
+    }
+}
+
+/// Whether a field holds what it held when the pass began.
+fn is_as_before(pass: &Pass, id: u16, value: &Seen) -> bool {
+    let Some(slot) = pass.slots.get(usize::from(id)) else { return false };
+    match (pass.present >> id & 1 != 0, value) {
+        (false, value) => *value == Seen::Null,
+        (true, Seen::Null) => false,
+        (true, Seen::Word(word)) => slot.a == *word,
+        (true, Seen::Bytes(bytes)) => {
+            let (from, len) = (slot.a as usize, slot.b as usize);
+            pass.regions[REGION_BODY][from..from + len] == **bytes
+        }
+    }
+}
