@@ -60,7 +60,7 @@ fn known(stages: &str) -> Known {
     let chain = lower_with_lines(&network, 0, &LowerOptions { workers: 1 }, &sources)
         .unwrap_or_else(|diagnostics| panic!("{}", show(&diagnostics)));
     let effects = effects(&chain);
-    let context = Context::new(&chain, &network.chains[0], &network.schema);
+    let context = Context::new(&network.chains[0]);
     let pairs = pairs(&chain, &effects, &context);
     let level = Level::from(network.chains[0].equivalence);
     Known { chain, effects, context, pairs, level }

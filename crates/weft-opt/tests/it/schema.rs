@@ -32,6 +32,7 @@ impl Resolver for Disk {
             "cart.proto" | "proto/cart.proto" | "../shop/proto/cart.proto" => Ok(shop()),
             "rides.proto" => Ok(rides()),
             "bank.proto" => Ok(bank()),
+            "mixed.proto" => Ok(mixed()),
             _ => Err("there is no such file".to_owned()),
         }
     }
@@ -57,8 +58,8 @@ fn shop() -> Schema {
         Field::new("quantity", 3, F::Int32, Implicit),
         Field::new("item", 4, F::Message(2), Explicit),
         Field::new("coupon", 5, F::String, Explicit),
-        Field::new("address", 6, F::String, Explicit),
-        Field::new("locker", 7, F::Int64, Explicit),
+        Field { oneof: Some(0), ..Field::new("address", 6, F::String, Explicit) },
+        Field { oneof: Some(0), ..Field::new("locker", 7, F::Int64, Explicit) },
         Field::new("payload", 8, F::Bytes, Implicit),
         Field::new("weight", 20, F::Double, Implicit),
         Field::new("rush", 21, F::Bool, Explicit),
@@ -87,6 +88,35 @@ fn shop() -> Schema {
         ],
         enums: Vec::new(),
         services: vec![Service::new("shop.Cart", 0, 1, &methods)],
+    }
+}
+
+/// Two messages with the same fields, which are members of a oneof in one of them, and a third one with a oneof of
+/// messages.
+fn mixed() -> Schema {
+    use FieldKind as F;
+    use Presence::{Explicit, Implicit};
+    let fields = |oneof: Option<u32>| {
+        ["a", "b"]
+            .map(|name| Field { oneof, ..Field::new(name, 1 + u32::from(name == "b"), F::String, Explicit) })
+    };
+    let inner = ["first", "second"].map(|name| {
+        let number = 1 + u32::from(name == "second");
+        Field { oneof: Some(0), ..Field::new(name, number, F::Message(3), Explicit) }
+    });
+    Schema {
+        messages: vec![
+            Message::new("mixed.One", fields(Some(0)).into()),
+            Message::new("mixed.Two", fields(None).into()),
+            Message::new("mixed.Nested", inner.into()),
+            Message::new("mixed.Inner", vec![Field::new("n", 1, F::Int64, Implicit)]),
+        ],
+        enums: Vec::new(),
+        services: vec![
+            Service::new("mixed.One", 0, 0, &[("Call", false, false)]),
+            Service::new("mixed.Two", 1, 1, &[("Call", false, false)]),
+            Service::new("nested.Outer", 2, 2, &[("Call", false, false)]),
+        ],
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use weft_core::schema::{Field, FieldKind, Presence, Schema};
+use weft_ir::ir::Op;
 use weft_ir::program::ChainProgram;
 use weft_lang::Resolver;
 use weft_lang::diagnostic::{RenderOptions, render_all};
@@ -12,7 +13,7 @@ use weft_opt::plan::{Context, Level, Pair, Rule, Sharding, pairs, tables};
 
 use crate::schema::Disk;
 
-/// A program that is not in a file. Its messages are those of the shop, with a `oneof` of address and locker.
+/// A program that is not in a file. Its messages are those of the shop, with one field more.
 pub(crate) struct Inline(pub(crate) String);
 
 impl Resolver for Inline {
@@ -22,13 +23,10 @@ impl Resolver for Inline {
 
     fn proto(&mut self, path: &str, from: Option<&str>) -> Result<Schema, String> {
         let mut schema = Disk.proto(path, from)?;
-        for field in &mut schema.messages[0].fields {
-            if field.name == "address" || field.name == "locker" {
-                field.oneof = Some(0);
-            }
+        if path == "cart.proto" {
+            let bytes = Field::new("digest", 30, FieldKind::Bytes, Presence::Implicit);
+            schema.messages[0].fields.push(bytes);
         }
-        let bytes = Field::new("digest", 30, FieldKind::Bytes, Presence::Implicit);
-        schema.messages[0].fields.push(bytes);
         Ok(schema)
     }
 
@@ -77,7 +75,7 @@ CREATE CHAIN t ON front -> cart METHOD 'shop.Cart/Add' AS a -> b; {options} END;
     let chain = lower_with_lines(&network, 0, &LowerOptions { workers: 2 }, &sources)
         .unwrap_or_else(|diagnostics| panic!("{}", show(&diagnostics)));
     let effects = effects(&chain);
-    let context = Context::new(&chain, &network.chains[0], &network.schema);
+    let context = Context::new(&network.chains[0]);
     let pair = pairs(&chain, &effects, &context).remove(0);
     let tables = tables(&chain, &effects);
     let name = |table: usize| chain.tables[table].spec.name.clone();
@@ -141,6 +139,101 @@ fn rule_1_fields() {
     let locker = "ON REQUEST SET locker = 5;";
     check(Relaxed, [address, locker], &[Rule::Fields]);
     check(Observable, [address, rewrite], &[]);
+    // So an element that reads one of them finds it gone behind an element that sets another.
+    let no_lockers = "ON REQUEST IF locker IS NOT NULL THEN ABORT INVALID_ARGUMENT 'no lockers'; END IF;";
+    check(Relaxed, [address, no_lockers], &[Rule::Fields]);
+    check(Relaxed, [no_lockers, address], &[Rule::Fields]);
+    // The size of a message changes with each of its fields.
+    let sized = "ON REQUEST IF size > '100 B' THEN ABORT RESOURCE_EXHAUSTED 'big'; END IF;";
+    check(Relaxed, [address, sized], &[Rule::Fields]);
+    check(Observable, ["ON REQUEST SET header['x'] = 'y';", sized], &[]);
+}
+
+/// Lowers a chain on methods of `mixed.proto`.
+fn lower_mixed(methods: &str, columns: &str, stage: &str, body: &str) -> Result<ChainProgram, String> {
+    let program = format!(
+        "CREATE TYPE m FROM PROTO 'mixed.proto';
+CREATE LISTENER front ON tcp '127.0.0.1:7070';
+CREATE CLUSTER back TO '127.0.0.1:7101';
+CREATE ELEMENT e ON rpc ({columns}) AS {body} END;
+CREATE CHAIN t ON front -> back METHOD '{methods}' AS {stage}; END;
+"
+    );
+    let (network, diagnostics, sources) = weft_lang::check("t.weft", &mut Inline(program));
+    let show = |diagnostics: &[_]| render_all(diagnostics, &sources, RenderOptions::default());
+    let network = network.unwrap_or_else(|| panic!("{}", show(&diagnostics)));
+    lower_with_lines(&network, 0, &LowerOptions { workers: 1 }, &sources).map_err(|errors| show(&errors))
+}
+
+#[test]
+fn fields_displace_each_other_in_all_messages_or_none() {
+    // One handler for both messages would displace a field that stays, or leave one that goes.
+    let body = "ON REQUEST SET a = 'x'; SET header['x-b'] = coalesce(b, '-');";
+    let columns = "a TEXT?, b TEXT?";
+    for method in ["mixed.One/Call", "mixed.Two/Call"] {
+        let chain = lower_mixed(method, columns, "e", body).expect("it has one message");
+        let clears = |op: &Op| matches!(op, Op::ClearInput(_));
+        let request = chain.elements[0].handlers.request.as_ref().expect("it has one");
+        let n = request.insts().filter(|inst| clears(&inst.op)).count();
+        assert_eq!(n, usize::from(method == "mixed.One/Call"), "{method}");
+    }
+    let error = lower_mixed("mixed.*", columns, "e", body).expect_err("they differ");
+    let told = "error[W0433]: chain `t` sets `a`, which displaces `b` in some messages only";
+    assert!(error.starts_with(told), "{error}");
+    assert!(error.contains("members of one oneof in `mixed.One`, and not in `mixed.Two`"), "{error}");
+    lower_mixed("mixed.*", columns, "e", "ON REQUEST SET header['x-b'] = coalesce(b, '-');")
+        .expect("none is set");
+}
+
+#[test]
+fn a_field_of_a_member_displaces_those_of_others() {
+    // A message in a oneof would be found beside the one that has displaced it.
+    let columns = "a I64, b I64";
+    let body = "ON REQUEST SET a = 1; IF b <> 0 THEN DROP; END IF;";
+    let stage = "e (a := req.first.n, b := req.second.n)";
+    let chain = lower_mixed("nested.Outer/Call", columns, stage, body).expect("it fits");
+    let request = chain.elements[0].handlers.request.as_ref().expect("it has one");
+    let cleared = request.insts().filter_map(|inst| match inst.op {
+        Op::ClearInput(id) => Some(chain.request.inputs[usize::from(id.0)].name.clone()),
+        _ => None,
+    });
+    assert_eq!(cleared.collect::<Vec<_>>(), ["second.n"]);
+}
+
+#[test]
+fn rows_sent_to_a_table_are_state() {
+    // A row that was taken back would stay, and a call that was refused would have left one.
+    let table = "CREATE TABLE allowed (k TEXT(8) PRIMARY KEY, may TEXT(8)) MAX 10 ROWS FILLED BY CONTROLLER;
+CREATE TABLE other (k TEXT(8) PRIMARY KEY, may TEXT(8)) MAX 10 ROWS FILLED BY CONTROLLER;";
+    let learn = "SINK s1 (k TEXT, may TEXT) TO TABLE allowed; ON REQUEST INSERT INTO s1 VALUES ('k', 'one');";
+    let forget = "SINK s2 (k TEXT) TO TABLE allowed DELETE; ON REQUEST INSERT INTO s2 VALUES ('k');";
+    let elsewhere = "SINK s3 (k TEXT) TO TABLE other DELETE; ON REQUEST INSERT INTO s3 VALUES ('k');";
+    let look = "ON REQUEST SET header['x'] = coalesce((SELECT may FROM allowed WHERE k = 'k'), '-');";
+    for level in [Observable, Output, Stochastic, Relaxed] {
+        check_with(level, table, [learn, forget], "", &[Rule::State]);
+        check_with(level, table, [learn, look], "", &[Rule::State]);
+    }
+    check_with(Stochastic, table, [learn, DENY], "", &[Rule::Ends]);
+    check_with(Stochastic, table, [DENY, learn], "", &[Rule::Ends]);
+    check_with(Observable, table, [learn, elsewhere], "", &[]);
+    let why = known(table, learn, forget, "").pair.clashes.remove(0).why;
+    assert_eq!(why, "both change the rows of allowed");
+}
+
+#[test]
+fn reads_of_rows_that_age_on_access_may_change_places() {
+    // Two that look a session up would keep their order for the time that both leave in its row.
+    let table =
+        "CREATE TABLE t (k TEXT(8) PRIMARY KEY, n I64 = 0) TTL '60 s' ON ACCESS MAX 10 ROWS EVICT LRU;
+CREATE ELEMENT fills ON rpc (user TEXT) AS ON REQUEST UPSERT t KEY ('a') SET n = 1; END;";
+    let read = |header: &str| {
+        format!(
+            "ON REQUEST SET header['{header}'] = CASE WHEN EXISTS (SELECT * FROM t WHERE k = 'k') THEN 'y' ELSE 'n' END;"
+        )
+    };
+    check_with(Observable, table, [&read("a"), &read("b")], "", &[]);
+    let writes = "ON REQUEST UPSERT t KEY ('b') SET n = 2;";
+    check_with(Relaxed, table, [&read("a"), writes], "", &[Rule::State]);
 }
 
 #[test]
@@ -235,6 +328,23 @@ fn what_fields_tell_apart_may_change_places() {
   ON REQUEST IF user = 'alice' THEN SET is_alice = TRUE; END IF;
   ON CLOSE IF is_alice THEN INSERT INTO log VALUES (call_id); END IF;";
     check(Observable, [DENY, late], &[Rule::Ends]);
+    // Lists, ranges and NULL tell as much.
+    let listed = "ON REQUEST IF object_id IN (1, 2, 3) THEN ABORT INVALID_ARGUMENT 'listed'; END IF;";
+    let between = "ON REQUEST IF object_id BETWEEN 10 AND 20 THEN ABORT NOT_FOUND 'between'; END IF;";
+    let unlisted = "ON REQUEST IF object_id NOT IN (1, 2, 3, 10) THEN ABORT OUT_OF_RANGE 'unlisted'; END IF;";
+    check(Strict, [listed, between], &[]);
+    check(Strict, [listed, unlisted], &[]);
+    check(Stochastic, [between, unlisted], &[Rule::Statuses]);
+    check(Stochastic, [listed, small], &[Rule::Statuses]);
+    let absent = "ON REQUEST IF address IS NULL THEN ABORT NOT_FOUND 'no address'; END IF;";
+    let home = "ON REQUEST IF address = 'home' THEN ABORT INVALID_ARGUMENT 'home'; END IF;";
+    let there = "ON REQUEST IF address IS NOT NULL THEN ABORT OUT_OF_RANGE 'there'; END IF;";
+    check(Strict, [absent, home], &[]);
+    check(Strict, [absent, there], &[]);
+    check(Stochastic, [home, there], &[Rule::Statuses]);
+    let users = "ON REQUEST IF user IN ('alice', 'bob') THEN ABORT NOT_FOUND 'no'; END IF;";
+    check(Strict, [mallory, users], &[]);
+    check(Stochastic, [alice, users], &[Rule::Statuses]);
     // What one of them changes tells nothing.
     let renames = "ON REQUEST SET object_id = 10; IF object_id < 10 THEN ABORT NOT_FOUND 'no'; END IF;";
     check(Relaxed, [renames, ten], &[Rule::Fields]);
