@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use weft_core::text::{Escape, escape};
 use weft_core::{Type, Value};
 use weft_engine::plan::{SinkFormat, SinkTarget};
 use weft_engine::sinks::{Batch, CellValue, Row};
@@ -258,6 +259,7 @@ impl Target {
     }
 
     fn failed(path: &str, error: &io::Error) -> Self {
+        let path = escape(path);
         let said =
             format!("weft: cannot write to sink file {path}: {error}; rows are lost until it can be written");
         // Where nobody reads, rows of other files are written all the same.
@@ -499,17 +501,19 @@ fn write_display(out: &mut Vec<u8>, value: impl core::fmt::Display) {
     write!(out, "{value}").expect("a vector takes all bytes");
 }
 
-/// Text as a JSON string; what is not UTF-8 is replaced.
+/// Text as a JSON string that may be shown on a terminal; what is not UTF-8 is replaced.
 fn write_json_text(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     for chunk in bytes.utf8_chunks() {
-        for byte in chunk.valid().bytes() {
-            match byte {
-                b'"' => out.extend_from_slice(b"\\\""),
-                b'\\' => out.extend_from_slice(b"\\\\"),
-                0x20.. => out.push(byte),
-                b'\n' => out.extend_from_slice(b"\\n"),
-                control => write!(out, "\\u{control:04x}").expect("a vector takes all bytes"),
+        for c in chunk.valid().chars() {
+            match c {
+                '"' => out.extend_from_slice(b"\\\""),
+                '\\' => out.extend_from_slice(b"\\\\"),
+                ' '..='~' => out.push(c as u8),
+                c => match Escape::of(c) {
+                    Some(escape) => write_display(out, escape),
+                    None => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+                },
             }
         }
         if !chunk.invalid().is_empty() {
@@ -577,11 +581,14 @@ mod tests {
         assert_eq!(check(-1), "1969-12-31T23:59:59.123456Z");
     }
 
-    /// A client must not be able to forge a log line by a quote or a line break in a field.
+    /// A client must not be able to forge a log line by a quote or a line break in a field, nor write to the terminal
+    /// on which the log is read.
     #[test]
     fn text_is_escaped() {
         let text = shown(|out| write_json_text(out, b"a\"b\\c\nd\x01\xffe"));
         assert_eq!(text, "\"a\\\"b\\\\c\\nd\\u0001\u{fffd}e\"");
+        let text = shown(|out| write_json_text(out, "\u{7f}\u{9b}2J\u{202e}\u{2028}ä".as_bytes()));
+        assert_eq!(text, "\"\\u007f\\u009b2J\\u202e\\u2028ä\"");
     }
 
     /// A field must not be able to look like another column, or like a line of its own.
