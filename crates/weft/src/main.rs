@@ -20,6 +20,7 @@ mod natives;
 mod open_files;
 mod ordering;
 mod packets;
+mod private;
 mod progress;
 mod recording_file;
 mod repeats;
