@@ -9,13 +9,13 @@ use crate::metrics;
 use crate::running::{Health, Refusal, Running};
 use crate::stderr;
 use crate::token::TokenFile;
+use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -25,6 +25,7 @@ use weft_api::{
     ApplyRequest, AtFault, QueryRequest, RECORDING_KEPT_SECONDS, REQUEST_BYTES_MAX, RecordRequest,
     RowsRequest, TakeRequest,
 };
+use weft_core::text::escape_lines;
 
 /// A node that does not answer within this time is not well.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -186,19 +187,19 @@ async fn serve_metrics(State(shared): State<Shared>) -> Response {
 
 async fn serve_status(State(shared): State<Shared>) -> Response {
     match ask(&shared, |running| running.status().ok_or_else(|| running.health())).await {
-        Ok(Ok(status)) => Json(status).into_response(),
+        Ok(Ok(status)) => json(&status),
         Ok(Err(unwell)) => unavailable(why(unwell)),
         Err(unanswered) => *unanswered,
     }
 }
 
 async fn serve_program(State(shared): State<Shared>) -> Response {
-    Json(shared.running.program()).into_response()
+    json(&shared.running.program())
 }
 
 async fn serve_tables(State(shared): State<Shared>) -> Response {
     match ask(&shared, Running::tables).await {
-        Ok(tables) => Json(tables).into_response(),
+        Ok(tables) => json(&tables),
         Err(unanswered) => *unanswered,
     }
 }
@@ -219,7 +220,7 @@ async fn put_rows(State(shared): State<Shared>, body: Bytes) -> Response {
 
 async fn serve_recordings(State(shared): State<Shared>) -> Response {
     match ask(&shared, Running::recordings).await {
-        Ok(recordings) => Json(recordings).into_response(),
+        Ok(recordings) => json(&recordings),
         Err(unanswered) => *unanswered,
     }
 }
@@ -277,13 +278,13 @@ async fn change<T: serde::Serialize + Send + 'static>(
         done
     });
     match done.await {
-        Ok(Ok(done)) => Json(done).into_response(),
+        Ok(Ok(done)) => json(&done),
         Ok(Err(Refusal::Refused(refused))) => {
             let status = match refused.at_fault {
                 AtFault::Program => StatusCode::UNPROCESSABLE_ENTITY,
                 AtFault::Environment => StatusCode::SERVICE_UNAVAILABLE,
             };
-            (status, Json(refused)).into_response()
+            (status, json(&refused)).into_response()
         }
         Ok(Err(Refusal::Stopping)) => unavailable("the node is stopping"),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
@@ -305,6 +306,12 @@ async fn ask<T: Send + 'static>(
         ))),
         Err(_) => Err(Box::new(unavailable("the workers do not answer"))),
     }
+}
+
+/// Data as JSON that may be shown on a terminal.
+fn json(data: &impl serde::Serialize) -> Response {
+    let text = serde_json::to_string(data).expect("it is data");
+    ([(header::CONTENT_TYPE, "application/json")], escape_lines(&text).into_owned()).into_response()
 }
 
 fn not_one(error: &serde_json::Error) -> Response {

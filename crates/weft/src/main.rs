@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut Cli::command(), "weft", &mut script);
-            stdout::offer(&script).map(drop)
+            stdout::print_bytes(&script)
         }
         Command::Replay(args) => commands::replay::run(&args),
         Command::Sim(args) => commands::sim::run(&args),

@@ -1,6 +1,5 @@
 //! `weft run`
 
-use super::render_options;
 use crate::admin::{self, Admin};
 use crate::cli::{NodeArgs, RunArgs, When};
 use crate::compile::{at_fault, check_files};
@@ -16,7 +15,6 @@ use std::io::IsTerminal as _;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use weft_lang::diagnostic::render_all;
 use weft_lang::hir::{Chain, Network};
 
 /// How often a running command looks around.
@@ -166,7 +164,7 @@ pub(super) fn start(file: &str, args: &NodeArgs) -> Result<Started, Fault> {
     require(file)?;
     let mut files = Files::on_disk();
     let checked = check_files(file, &mut files);
-    stderr::print(&render_all(&checked.diagnostics, &checked.sources, render_options()));
+    stderr::diagnostics(&checked.diagnostics, &checked.sources);
     let Some(network) = checked.network else { return Err(Fault::told(checked.at_fault)) };
     open_files::raise_limit();
     let socket = admin::bind(args.admin)?;
@@ -174,7 +172,7 @@ pub(super) fn start(file: &str, args: &NodeArgs) -> Result<Started, Fault> {
     let running = Running::start(&network, &checked.sources, program, args).map_err(|start| match start {
         Start::Fault(fault) => fault,
         Start::Diagnostics(diagnostics) => {
-            stderr::print(&render_all(&diagnostics, &checked.sources, render_options()));
+            stderr::diagnostics(&diagnostics, &checked.sources);
             Fault::told(at_fault(&diagnostics))
         }
     })?;

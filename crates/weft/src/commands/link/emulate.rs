@@ -23,7 +23,6 @@ use weft_engine::Config;
 use weft_engine::packet::plan::PacketPlan;
 use weft_io::packet::port::OpenPort;
 use weft_io::{BUSY_POLL_MAX, Node, NodeConfig, Ports};
-use weft_lang::diagnostic::render_all;
 
 /// The variables that tell the command the addresses of the world.
 const WORLD: &str = "WEFT_WORLD";
@@ -83,7 +82,7 @@ fn start(
     let network = checked.network.as_ref().expect("what is not right was told");
     let compiler = Compiler::new(backend(BackendName::Jit)?, 1);
     let compiled = compiler.compile(network, &checked.sources, &[]).map_err(|diagnostics| {
-        stderr::print(&render_all(&diagnostics, &checked.sources, crate::commands::render_options()));
+        stderr::diagnostics(&diagnostics, &checked.sources);
         Fault::Told
     })?;
     let packets = compiled.packets.expect("the program has ports");
