@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +23,8 @@ const FLUSH_EVERY: Duration = Duration::from_millis(100);
 const ROTATION_EVERY: Duration = Duration::from_secs(1);
 /// A file that could not be opened or written is tried again after this time; rows until then are lost, and counted.
 const RETRY_EVERY: Duration = Duration::from_secs(5);
+/// The mode of a file that a sink makes: what peers wrote is not for every user of the machine.
+const SINK_MODE: u32 = 0o640;
 /// Series that the sinks `TO METRICS` of a node may have. Values of further ones are given up and counted.
 pub const SERIES_MAX: usize = 10_000;
 
@@ -37,7 +39,7 @@ pub fn try_to_open(path: &str) -> io::Result<()> {
     }
     match OpenOptions::new().append(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            OpenOptions::new().append(true).create_new(true).open(path)?;
+            OpenOptions::new().append(true).create_new(true).mode(SINK_MODE).open(path)?;
             std::fs::remove_file(path)
         }
         outcome => outcome.map(drop),
@@ -238,7 +240,7 @@ fn id_of(found: &Metadata) -> FileId {
 impl Target {
     fn open(path: &str) -> Self {
         let open = || {
-            let file = OpenOptions::new().create(true).append(true).open(path)?;
+            let file = OpenOptions::new().create(true).append(true).mode(SINK_MODE).open(path)?;
             let id = id_of(&file.metadata()?);
             Ok(Self::Open { file: BufWriter::new(file), n_buffered: 0, id, seen: Instant::now() })
         };
@@ -552,6 +554,7 @@ fn write_timestamp(out: &mut Vec<u8>, nanos: i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     /// A client that makes up label values must not be able to fill the node's memory.
     #[test]
@@ -631,6 +634,20 @@ mod tests {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
         }
+    }
+
+    #[test]
+    fn file_of_a_sink_is_not_for_others() {
+        // Every user of the machine could read what clients sent.
+        let folder = Folder::new("mode");
+        let path = folder.path("log");
+        assert_eq!(Target::open(&path).append(&path, b"one\n"), 0);
+        let mode = |path| std::fs::metadata(path).expect("it is there").mode() & 0o777;
+        assert_eq!(mode(&path) & !0o640, 0, "{:o}", mode(&path));
+        // What its owner has made of a file stays.
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("the file is ours");
+        assert_eq!(Target::open(&path).append(&path, b"two\n"), 0);
+        assert_eq!(mode(&path), 0o644);
     }
 
     /// Rows that went on into a file that was rotated away would be looked for in vain, and lost with it.
