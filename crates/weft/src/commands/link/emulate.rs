@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use weft_core::Interval;
 use weft_engine::Config;
 use weft_engine::packet::plan::PacketPlan;
+use weft_io::descriptors::Descriptors;
 use weft_io::packet::port::OpenPort;
 use weft_io::{BUSY_POLL_MAX, Node, NodeConfig, Ports};
 
@@ -100,6 +101,7 @@ fn start(
         busy_poll: Interval(BUSY_POLL_MAX.0),
         coalesce: Interval::ZERO,
         engine: Config { seed: args.seed, ..Config::default() },
+        descriptors: Descriptors::of_limit(None),
         tables: None,
     };
     let ports = Ports { plan: Arc::new(plan), open: ports.into(), first: 0 };
