@@ -1,30 +1,28 @@
 //! The admin endpoint: HTTP on loopback, on a thread of its own.
 //!
-//! `/healthz` and, unless [`Access`] says otherwise, `/metrics` are open to whoever reaches them; everything else asks for
-//! the token. A request whose
-//! `Host` is a name other than `localhost` is refused, so that no web page can reach the endpoint through a
-//! browser by a name of its own (DNS rebinding).
+//! `/healthz` and, unless [`Access`] says otherwise, `/metrics` are open to whoever reaches them; everything else asks
+//! for the token. A request whose `Host` is a name other than `localhost` is refused, so that no web page can reach the
+//! endpoint through a browser by a name of its own (DNS rebinding).
 
 use crate::fault::Fault;
 use crate::metrics;
 use crate::running::{Health, Refusal, Running};
 use crate::token::TokenFile;
 use axum::Router;
-use axum::body::{Body, Bytes, HttpBody as _, to_bytes};
+use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use connections::Times;
+use connections::{Bodies, Times, take_body};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::sync::{Mutex, Semaphore, oneshot};
+use tokio::sync::{Mutex, oneshot};
 use weft_api::{
-    ApplyRequest, AtFault, QueryRequest, RECORDING_KEPT_SECONDS, REQUEST_BYTES_MAX, RecordRequest,
-    RowsRequest, TakeRequest,
+    ApplyRequest, AtFault, QueryRequest, RECORDING_KEPT_SECONDS, RecordRequest, RowsRequest, TakeRequest,
 };
 use weft_core::text::escape_lines;
 
@@ -34,10 +32,6 @@ mod connections;
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// Threads that wait for the node, so that the endpoint's own never does.
 const WAITING_THREADS_MAX: usize = 16;
-/// A request's body that has not come whole after this time is refused.
-const BODY_TIME_MAX: Duration = Duration::from_secs(30);
-/// Bodies that are in memory at once, each of [`REQUEST_BYTES_MAX`] at most; further ones wait in their sockets.
-const BODIES_MAX: usize = 4;
 /// When the endpoint ends, threads that still wait for the node get this much time.
 const END_MAX: Duration = Duration::from_millis(500);
 
@@ -63,8 +57,6 @@ struct Shared {
     token: Arc<str>,
     /// Who has it applies a program: further ones wait here, not on a thread.
     turn: Arc<Mutex<()>>,
-    /// Room for bodies.
-    bodies: Arc<Semaphore>,
 }
 
 /// Whether the endpoint may listen there: only those who say so have it reached from other machines.
@@ -90,8 +82,7 @@ impl Admin {
     pub(crate) fn start(listener: TcpListener, running: Running, access: Access) -> Result<Self, Fault> {
         let address = listener.local_addr().map_err(Fault::environment)?;
         let token = TokenFile::create(address)?;
-        let bodies = Arc::new(Semaphore::new(BODIES_MAX));
-        let shared = Shared { running, token: token.token.as_str().into(), turn: Arc::default(), bodies };
+        let shared = Shared { running, token: token.token.as_str().into(), turn: Arc::default() };
         let (stop, stopped) = oneshot::channel::<()>();
         listener.set_nonblocking(true).map_err(Fault::environment)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -140,7 +131,7 @@ fn router(shared: Shared, access: Access) -> Router {
         .route("/v1/rows", post(put_rows))
         .route("/v1/recordings", get(serve_recordings).post(record))
         .route("/v1/recordings/take", post(take_recording))
-        .route_layer(from_fn_with_state(shared.clone(), take_body))
+        .route_layer(from_fn_with_state(Bodies::default(), take_body))
         .route_layer(from_fn_with_state(shared.clone(), check_token));
     let mut metrics = Router::new().route("/metrics", get(serve_metrics));
     if access.private_metrics {
@@ -180,27 +171,6 @@ async fn check_token(State(shared): State<Shared>, request: Request, next: Next)
     }
     let text = "this needs the node's token: Authorization: Bearer TOKEN\n";
     (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], text).into_response()
-}
-
-/// Takes in the body, within its limits.
-async fn take_body(State(shared): State<Shared>, request: Request, next: Next) -> Response {
-    if request.body().is_end_stream() {
-        return next.run(request).await;
-    }
-    // It is held until the request is answered, for so long the body may be in memory.
-    let _room = shared.bodies.acquire().await.expect("it is never closed");
-    let (head, body) = request.into_parts();
-    match tokio::time::timeout(BODY_TIME_MAX, to_bytes(body, REQUEST_BYTES_MAX)).await {
-        Ok(Ok(body)) => next.run(Request::from_parts(head, Body::from(body))).await,
-        Ok(Err(_)) => {
-            let text = format!("a body has {} MiB at most\n", REQUEST_BYTES_MAX >> 20);
-            (StatusCode::PAYLOAD_TOO_LARGE, text).into_response()
-        }
-        Err(_) => {
-            let text = format!("the body did not come within {} s\n", BODY_TIME_MAX.as_secs());
-            (StatusCode::REQUEST_TIMEOUT, text).into_response()
-        }
-    }
 }
 
 async fn serve_health(State(shared): State<Shared>) -> Response {

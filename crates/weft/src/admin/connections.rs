@@ -4,7 +4,11 @@
 //! and a new connection takes the place of the oldest that waits for its client: half a request keeps nobody out.
 
 use axum::Router;
-use axum::extract::Request;
+use axum::body::{Body, HttpBody as _, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::Service as _;
@@ -16,8 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
+use weft_api::REQUEST_BYTES_MAX;
 
 /// Connections that are open at once. Each has one descriptor, of those that the data plane leaves free
 /// ([`weft_io::descriptors::RESERVED`]).
@@ -32,6 +37,24 @@ const SEND_TIME_MAX: Duration = Duration::from_secs(60);
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// When the endpoint ends, requests that are being answered get this much time.
 const END_MAX: Duration = Duration::from_millis(500);
+
+/// A request's body that has not come whole after this time is refused.
+const BODY_TIME_MAX: Duration = Duration::from_secs(30);
+/// Bodies that are in memory at once, each of [`REQUEST_BYTES_MAX`] at most; further ones wait in their sockets.
+const BODIES_MAX: usize = 4;
+
+/// Room for bodies, and the time that each may take to come.
+#[derive(Clone, Debug)]
+pub(super) struct Bodies {
+    room: Arc<Semaphore>,
+    time: Duration,
+}
+
+impl Default for Bodies {
+    fn default() -> Self {
+        Self { room: Arc::new(Semaphore::new(BODIES_MAX)), time: BODY_TIME_MAX }
+    }
+}
 
 /// The times of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -118,9 +141,39 @@ async fn converse(stream: TcpStream, app: Router, times: Times, is_served: Arc<A
     }
 }
 
+/// Takes in a body whole, before anything is done with the request.
+pub(super) async fn take_body(State(bodies): State<Bodies>, request: Request, next: Next) -> Response {
+    let bytes = request.body().size_hint().lower();
+    if bytes > REQUEST_BYTES_MAX as u64 {
+        return too_long();
+    }
+    if request.body().is_end_stream() {
+        return next.run(request).await;
+    }
+    // It is held until the request is answered: so long may the body be in memory.
+    let _room = bodies.room.acquire().await.expect("it is never closed");
+    let (head, body) = request.into_parts();
+    match tokio::time::timeout(bodies.time, to_bytes(body, REQUEST_BYTES_MAX)).await {
+        Ok(Ok(body)) => next.run(Request::from_parts(head, Body::from(body))).await,
+        Ok(Err(_)) => too_long(),
+        Err(_) => {
+            let text = format!("the body did not come within {} s\n", bodies.time.as_secs_f64());
+            (StatusCode::REQUEST_TIMEOUT, text).into_response()
+        }
+    }
+}
+
+fn too_long() -> Response {
+    let text = format!("a body has {} MiB at most\n", REQUEST_BYTES_MAX >> 20);
+    (StatusCode::PAYLOAD_TOO_LARGE, text).into_response()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::body::Bytes;
+    use axum::extract::DefaultBodyLimit;
+    use axum::middleware::from_fn_with_state;
     use axum::routing::get;
     use std::io::{Read as _, Write as _};
     use std::net::{SocketAddr, TcpStream};
@@ -144,7 +197,12 @@ mod tests {
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let large = || async { "x".repeat(64 << 20) };
-            let app = Router::new().route("/", get(|| async { "ok\n" })).route("/large", get(large));
+            let bodies = Bodies { time: times.head, ..Bodies::default() };
+            let app = Router::new()
+                .route("/", get(|| async { "ok\n" }).post(|body: Bytes| async move { body }))
+                .route_layer(from_fn_with_state(bodies, take_body))
+                .layer(DefaultBodyLimit::disable())
+                .route("/large", get(large));
             runtime.expect("it starts").block_on(async move {
                 let listener = TcpListener::from_std(listener).expect("it does not block");
                 super::serve(listener, app, times, stopped).await;
@@ -197,6 +255,22 @@ mod tests {
             connect(&server, text).read_to_end(&mut rest).expect("it is closed before the time is over");
         }
         assert!(answer(&server).ends_with("ok\n"));
+    }
+
+    #[test]
+    fn late_or_long_body_is_refused() {
+        // The memory and the time of a change would be what its client likes.
+        let server = serve(Times { head: Duration::from_millis(100), send: SOON });
+        let post = |length: usize, body: &str| {
+            let head = format!("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
+            let mut answer = String::new();
+            let _ = connect(&server, &(head + body)).read_to_string(&mut answer);
+            answer
+        };
+        assert!(post(4, "body").ends_with("\r\n\r\nbody"));
+        let late = post(1_000_000, "x");
+        assert!(late.starts_with("HTTP/1.1 408") && late.contains("within 0.1 s"), "{late}");
+        assert!(post(REQUEST_BYTES_MAX + 1, "x").starts_with("HTTP/1.1 413"));
     }
 
     #[test]

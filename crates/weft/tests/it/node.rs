@@ -102,6 +102,12 @@ impl Node {
         fs::read_to_string(format!("/proc/{}/{name}", self.child.id())).unwrap_or_default()
     }
 
+    /// The file `status` of each thread.
+    pub(crate) fn thread_statuses(&self) -> Vec<String> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the node runs");
+        threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok()).collect()
+    }
+
     /// Resident memory in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let status = self.proc_file("status");
