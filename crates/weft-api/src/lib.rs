@@ -308,6 +308,15 @@ pub struct Status {
     pub rows_refused: BTreeMap<String, u64>,
     /// Resident memory in bytes.
     pub memory_bytes: u64,
+    /// Descriptors that the process may have (`RLIMIT_NOFILE`); None if there is no limit.
+    #[serde(default)]
+    pub descriptors_max: Option<u64>,
+    /// How many of them are not for the connections of calls.
+    #[serde(default)]
+    pub descriptors_reserved: u64,
+    /// Capabilities that the node still holds, as capabilities(7) names them, without `CAP_`.
+    #[serde(default)]
+    pub capabilities: Vec<String>,
 }
 
 /// What carries frames.

@@ -21,6 +21,7 @@ pub mod native;
 pub mod schema;
 pub mod status;
 pub mod table;
+pub mod text;
 pub mod time;
 pub mod tunnels;
 pub mod types;

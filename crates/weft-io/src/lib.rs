@@ -6,15 +6,19 @@
 //! * [`node`]: workers and what can be asked of them.
 //! * `worker`: the poll loop of one.
 //! * [`packet`]: what carries packets in and out.
+//! * [`privileges`]: which capabilities a node keeps.
 //! * [`socket`]: TCP and Unix sockets as one thing.
 //! * [`clock`]: the only place that reads a clock.
+//! * [`descriptors`]: which sockets may have the last ones.
 //! * [`memory`]: huge pages for large tables.
 //! * [`writer`]: the thread that writes sink rows.
 
 pub mod clock;
+pub mod descriptors;
 pub mod memory;
 pub mod node;
 pub mod packet;
+pub mod privileges;
 pub mod socket;
 mod spin;
 mod worker;

@@ -1,6 +1,7 @@
 //! A node: its workers, and what can be asked of them.
 
 use crate::clock;
+use crate::descriptors::Descriptors;
 use crate::packet::port::OpenPort;
 use crate::packet::workers::Handle;
 use crate::packet::{PacketNodeStats, PortError};
@@ -29,6 +30,9 @@ use weft_engine::stats::{Stats, add_counters};
 /// Workers that a node may have.
 pub const WORKERS_MAX: usize = 256;
 
+/// Why connections are refused that find no descriptor, among the reasons of [`Stats::refusals`].
+pub const OUT_OF_DESCRIPTORS: &str = "out_of_descriptors";
+
 /// How a node is set up.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
@@ -41,6 +45,8 @@ pub struct NodeConfig {
     pub coalesce: Interval,
     /// The engines' set-up; worker numbers and the clock are filled in.
     pub engine: Config,
+    /// Which descriptors the connections of calls may have.
+    pub descriptors: Descriptors,
     /// Who takes rows that chains send to tables; without, they are lost, and counted.
     pub tables: Option<SyncSender<TableRow>>,
 }
@@ -64,6 +70,7 @@ pub struct Node {
     /// The workers that carry frames, if there are ports.
     packets: Option<Handle>,
     writer: Writer,
+    descriptors: Descriptors,
     listeners: Vec<Listener>,
     /// Chains that may still have calls. The last to let go of a large table frees it, which is not to be a worker.
     chains: Mutex<Vec<Arc<Chain>>>,
@@ -165,22 +172,23 @@ impl Node {
             polls.push((poll, mail));
         }
         let mut workers = Vec::new();
-        for (index, ((poll, mail), rows)) in polls.into_iter().zip(senders).enumerate() {
+        for (index, (polled, rows)) in polls.into_iter().zip(senders).enumerate() {
             let engine = Config {
                 worker: index,
                 workers: config.workers,
                 clock: Some(clock::nanos),
                 ..config.engine.clone()
             };
-            let peers = mailboxes.clone();
+            let (peers, descriptors) = (mailboxes.clone(), config.descriptors.clone());
             let plan = Arc::clone(plan);
             let thread = std::thread::Builder::new()
                 .name(format!("weft-{index}"))
-                .spawn(move || Worker::new(engine, plan, poll, mail, peers, rows, spin).run())?;
+                .spawn(move || Worker::new(engine, plan, polled, peers, rows, spin, descriptors).run())?;
             workers.push((mailboxes[index].clone(), thread));
         }
         let chains = Mutex::new(plan.chains.clone());
-        let mut node = Self { workers, n_calls, packets, writer, listeners: Vec::new(), chains };
+        let descriptors = config.descriptors.clone();
+        let mut node = Self { descriptors, workers, n_calls, packets, writer, listeners: Vec::new(), chains };
         node.listen(sockets)?;
         Ok(node)
     }
@@ -302,6 +310,11 @@ impl Node {
         self.packets.take_if(|handle| !handle.is_alive())?.stop().err().flatten()
     }
 
+    /// Connections that were refused for want of a descriptor.
+    pub fn n_out_of_descriptors(&self) -> u64 {
+        self.descriptors.n_refused()
+    }
+
     /// The counters of all workers.
     ///
     /// # Errors
@@ -330,6 +343,9 @@ impl Node {
             node.syscalls += packets.ports.iter().map(|port| port.device.syscalls).sum::<u64>();
         }
         node.stats.rows_lost += self.writer.rows_lost();
+        if self.descriptors.n_refused() > 0 {
+            node.stats.refuse(OUT_OF_DESCRIPTORS, self.descriptors.n_refused());
+        }
         Ok(node)
     }
 

@@ -5,6 +5,7 @@ use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::fs::FileTypeExt as _;
 use weft_engine::plan::Address;
 
@@ -126,6 +127,14 @@ impl StreamSocket {
         match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Self::Unix(stream) => stream.shutdown(Shutdown::Write),
+        }
+    }
+
+    /// Its number in this process.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        match self {
+            Self::Tcp(stream) => stream.as_raw_fd(),
+            Self::Unix(stream) => stream.as_raw_fd(),
         }
     }
 

@@ -5,6 +5,7 @@
 //! unless the peer's end has come, too.
 
 use crate::clock;
+use crate::descriptors::Descriptors;
 use crate::socket::{ListenSocket, StreamSocket};
 use crate::spin::Spin;
 use crate::writer::RowSender;
@@ -113,6 +114,7 @@ pub(crate) struct Worker {
     slots: rustc_hash::FxHashMap<ConnId, usize>,
     buffer: Box<[u8]>,
     spin: Spin,
+    descriptors: Descriptors,
     /// Calls that were under way when the turn began.
     n_calls: usize,
     rows: RowSender,
@@ -142,14 +144,15 @@ impl Worker {
     pub(crate) fn new(
         config: Config,
         plan: Arc<Plan>,
-        poll: Poll,
-        mail: Receiver<Mail>,
+        (poll, mail): (Poll, Receiver<Mail>),
         peers: Vec<Mailbox>,
         rows: RowSender,
         spin: Spin,
+        descriptors: Descriptors,
     ) -> Self {
         Self {
             spin,
+            descriptors,
             n_calls: 0,
             index: config.worker,
             engine: Engine::new(clock::now(), config, plan),
@@ -402,8 +405,13 @@ impl Worker {
         match action {
             Action::Connect { conn, address } => {
                 self.syscalls += 1;
-                let connected = StreamSocket::connect(&address);
-                match connected.and_then(|stream| self.insert(conn, stream, true)) {
+                let connected = StreamSocket::connect(&address).inspect_err(|error| self.note(error));
+                let admitted =
+                    connected.and_then(|stream| match self.descriptors.admit(stream.descriptor()) {
+                        true => Ok(stream),
+                        false => Err(io::Error::other("the last descriptors are not for calls")),
+                    });
+                match admitted.and_then(|stream| self.insert(conn, stream, true)) {
                     Ok(_) => self.engine.handle_connecting(clock::now(), conn),
                     Err(_) => self.engine.handle_closed(now, conn, CloseReason::Refused),
                 }
@@ -439,6 +447,8 @@ impl Worker {
             let Some(Some((name, socket))) = self.listeners.get(at) else { return };
             self.syscalls += 1;
             match socket.accept() {
+                // It closes, so that its client hears of it, and may go elsewhere.
+                Ok((stream, _)) if !self.descriptors.admit(stream.descriptor()) => {}
                 Ok((stream, peer)) => {
                     let mail = Mail::Accepted { stream, listener: Arc::clone(name), peer };
                     let turn = self.turn.fetch_add(1, Relaxed) % self.peers.len();
@@ -449,10 +459,20 @@ impl Worker {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 // Out of descriptors, most likely: the connection waits in the backlog.
-                Err(_) => return self.accept_again = Some(Instant::now() + ACCEPT_RETRY),
+                Err(error) => {
+                    self.note(&error);
+                    return self.accept_again = Some(Instant::now() + ACCEPT_RETRY);
+                }
             }
         }
         self.accept_again = Some(Instant::now());
+    }
+
+    /// Counts errors that are a want of descriptors, of the process or of the system.
+    fn note(&self, error: &io::Error) {
+        if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
+            self.descriptors.note_refused();
+        }
     }
 
     fn retry_accept(&mut self) {

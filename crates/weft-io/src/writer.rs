@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use weft_core::text::{Escape, escape};
 use weft_core::{Type, Value};
 use weft_engine::plan::{SinkFormat, SinkTarget};
 use weft_engine::sinks::{Batch, CellValue, Row};
@@ -22,6 +23,8 @@ const FLUSH_EVERY: Duration = Duration::from_millis(100);
 const ROTATION_EVERY: Duration = Duration::from_secs(1);
 /// A file that could not be opened or written is tried again after this time; rows until then are lost, and counted.
 const RETRY_EVERY: Duration = Duration::from_secs(5);
+/// The mode of a file that a sink makes: what peers wrote is not for every user of the machine.
+const SINK_MODE: u32 = 0o640;
 /// Series that the sinks `TO METRICS` of a node may have. Values of further ones are given up and counted.
 pub const SERIES_MAX: usize = 10_000;
 
@@ -36,7 +39,7 @@ pub fn try_to_open(path: &str) -> io::Result<()> {
     }
     match OpenOptions::new().append(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            OpenOptions::new().append(true).create_new(true).open(path)?;
+            OpenOptions::new().append(true).create_new(true).mode(SINK_MODE).open(path)?;
             std::fs::remove_file(path)
         }
         outcome => outcome.map(drop),
@@ -237,7 +240,7 @@ fn id_of(found: &Metadata) -> FileId {
 impl Target {
     fn open(path: &str) -> Self {
         let open = || {
-            let file = OpenOptions::new().create(true).append(true).open(path)?;
+            let file = OpenOptions::new().create(true).append(true).mode(SINK_MODE).open(path)?;
             let id = id_of(&file.metadata()?);
             Ok(Self::Open { file: BufWriter::new(file), n_buffered: 0, id, seen: Instant::now() })
         };
@@ -258,6 +261,7 @@ impl Target {
     }
 
     fn failed(path: &str, error: &io::Error) -> Self {
+        let path = escape(path);
         let said =
             format!("weft: cannot write to sink file {path}: {error}; rows are lost until it can be written");
         // Where nobody reads, rows of other files are written all the same.
@@ -499,17 +503,19 @@ fn write_display(out: &mut Vec<u8>, value: impl core::fmt::Display) {
     write!(out, "{value}").expect("a vector takes all bytes");
 }
 
-/// Text as a JSON string; what is not UTF-8 is replaced.
+/// Text as a JSON string that may be shown on a terminal; what is not UTF-8 is replaced.
 fn write_json_text(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     for chunk in bytes.utf8_chunks() {
-        for byte in chunk.valid().bytes() {
-            match byte {
-                b'"' => out.extend_from_slice(b"\\\""),
-                b'\\' => out.extend_from_slice(b"\\\\"),
-                0x20.. => out.push(byte),
-                b'\n' => out.extend_from_slice(b"\\n"),
-                control => write!(out, "\\u{control:04x}").expect("a vector takes all bytes"),
+        for c in chunk.valid().chars() {
+            match c {
+                '"' => out.extend_from_slice(b"\\\""),
+                '\\' => out.extend_from_slice(b"\\\\"),
+                ' '..='~' => out.push(c as u8),
+                c => match Escape::of(c) {
+                    Some(escape) => write_display(out, escape),
+                    None => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+                },
             }
         }
         if !chunk.invalid().is_empty() {
@@ -548,6 +554,7 @@ fn write_timestamp(out: &mut Vec<u8>, nanos: i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     /// A client that makes up label values must not be able to fill the node's memory.
     #[test]
@@ -577,11 +584,14 @@ mod tests {
         assert_eq!(check(-1), "1969-12-31T23:59:59.123456Z");
     }
 
-    /// A client must not be able to forge a log line by a quote or a line break in a field.
+    /// A client must not be able to forge a log line by a quote or a line break in a field, nor write to the terminal
+    /// on which the log is read.
     #[test]
     fn text_is_escaped() {
         let text = shown(|out| write_json_text(out, b"a\"b\\c\nd\x01\xffe"));
         assert_eq!(text, "\"a\\\"b\\\\c\\nd\\u0001\u{fffd}e\"");
+        let text = shown(|out| write_json_text(out, "\u{7f}\u{9b}2J\u{202e}\u{2028}ä".as_bytes()));
+        assert_eq!(text, "\"\\u007f\\u009b2J\\u202e\\u2028ä\"");
     }
 
     /// A field must not be able to look like another column, or like a line of its own.
@@ -624,6 +634,20 @@ mod tests {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
         }
+    }
+
+    #[test]
+    fn file_of_a_sink_is_not_for_others() {
+        // Every user of the machine could read what clients sent.
+        let folder = Folder::new("mode");
+        let path = folder.path("log");
+        assert_eq!(Target::open(&path).append(&path, b"one\n"), 0);
+        let mode = |path| std::fs::metadata(path).expect("it is there").mode() & 0o777;
+        assert_eq!(mode(&path) & !0o640, 0, "{:o}", mode(&path));
+        // What its owner has made of a file stays.
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("the file is ours");
+        assert_eq!(Target::open(&path).append(&path, b"two\n"), 0);
+        assert_eq!(mode(&path), 0o644);
     }
 
     /// Rows that went on into a file that was rotated away would be looked for in vain, and lost with it.

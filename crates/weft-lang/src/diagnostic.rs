@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::source::{SourceMap, Span};
+use weft_core::text::Escape;
 
 pub mod code;
 mod render;
@@ -204,14 +205,12 @@ fn json_string(out: &mut String, string: &str) {
         match c {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            // U+2028 and U+2029 are legal in JSON but end a line in old JavaScript, where consoles read this.
-            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => {
-                let _ = write!(out, "\\u{:04x}", c as u32);
-            }
-            c => out.push(c),
+            c => match Escape::of(c) {
+                Some(escape) => {
+                    let _ = write!(out, "{escape}");
+                }
+                None => out.push(c),
+            },
         }
     }
     out.push('"');

@@ -58,6 +58,11 @@ pub(crate) struct Verify {
     leeway: Interval,
 }
 
+/// Whether the key that a declaration names is public: those that verify signatures are. All others are secrets.
+pub fn is_key_public(decl: &NativeDecl) -> bool {
+    matches!(option(decl, "algorithm"), Some(Value::Bytes(name)) if matches!(&name[..], b"RS256" | b"ES256"))
+}
+
 #[derive(Debug)]
 enum VerifyKey {
     Hs256(Hmac),

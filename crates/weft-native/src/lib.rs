@@ -25,7 +25,7 @@ use std::sync::Arc;
 use weft_core::Value;
 use weft_core::native::{Call, Ended, Native, NativeDecl, Prepared};
 
-pub use jwt::TOKEN_BYTES_MAX;
+pub use jwt::{TOKEN_BYTES_MAX, is_key_public};
 pub use key::KEY_BYTES_MAX;
 pub use pattern::PATTERN_MEMORY_MAX;
 

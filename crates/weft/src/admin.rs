@@ -1,36 +1,38 @@
 //! The admin endpoint: HTTP on loopback, on a thread of its own.
 //!
-//! `/healthz` and `/metrics` are open to whoever reaches them; everything else asks for the token. A request whose
-//! `Host` is a name other than `localhost` is refused, so that no web page can reach the endpoint through a
-//! browser by a name of its own (DNS rebinding).
+//! `/healthz` and, unless [`Access`] says otherwise, `/metrics` are open to whoever reaches them; everything else asks
+//! for the token. A request whose `Host` is a name other than `localhost` is refused, so that no web page can reach the
+//! endpoint through a browser by a name of its own (DNS rebinding).
 
 use crate::fault::Fault;
 use crate::metrics;
 use crate::running::{Health, Refusal, Running};
-use crate::stderr;
 use crate::token::TokenFile;
+use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use connections::{Bodies, Times, take_body};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Mutex, oneshot};
 use weft_api::{
-    ApplyRequest, AtFault, QueryRequest, RECORDING_KEPT_SECONDS, REQUEST_BYTES_MAX, RecordRequest,
-    RowsRequest, TakeRequest,
+    ApplyRequest, AtFault, QueryRequest, RECORDING_KEPT_SECONDS, RecordRequest, RowsRequest, TakeRequest,
 };
+use weft_core::text::escape_lines;
+
+mod connections;
 
 /// A node that does not answer within this time is not well.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// Threads that wait for the node, so that the endpoint's own never does.
 const WAITING_THREADS_MAX: usize = 16;
-/// When the endpoint ends, questions that are open get this much time.
+/// When the endpoint ends, threads that still wait for the node get this much time.
 const END_MAX: Duration = Duration::from_millis(500);
 
 /// The endpoint, until it is dropped.
@@ -40,6 +42,13 @@ pub(crate) struct Admin {
     _token: TokenFile,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What is open to whoever reaches the endpoint.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Access {
+    /// `/metrics` asks for the token, too.
+    pub(crate) private_metrics: bool,
 }
 
 #[derive(Clone)]
@@ -70,7 +79,7 @@ pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, Fault> {
 
 impl Admin {
     /// Serves on a bound socket.
-    pub(crate) fn start(listener: TcpListener, running: Running) -> Result<Self, Fault> {
+    pub(crate) fn start(listener: TcpListener, running: Running, access: Access) -> Result<Self, Fault> {
         let address = listener.local_addr().map_err(Fault::environment)?;
         let token = TokenFile::create(address)?;
         let shared = Shared { running, token: token.token.as_str().into(), turn: Arc::default() };
@@ -84,13 +93,7 @@ impl Admin {
             .map_err(Fault::environment)?;
         let serve = async move {
             let listener = tokio::net::TcpListener::from_std(listener).expect("the socket does not block");
-            let app = router(shared);
-            let server = axum::serve(listener, app).with_graceful_shutdown(async {
-                let _ = stopped.await;
-            });
-            if let Err(error) = server.await {
-                stderr::line(format_args!("weft: the admin endpoint has ended: {error}"));
-            }
+            connections::serve(listener, router(shared, access), Times::default(), stopped).await;
         };
         let thread = std::thread::Builder::new()
             .name("weft-admin".to_owned())
@@ -117,7 +120,7 @@ impl Drop for Admin {
     }
 }
 
-fn router(shared: Shared) -> Router {
+fn router(shared: Shared, access: Access) -> Router {
     // Who has no token is refused before a byte of the body is taken in.
     let private = Router::new()
         .route("/v1/status", get(serve_status))
@@ -128,12 +131,18 @@ fn router(shared: Shared) -> Router {
         .route("/v1/rows", post(put_rows))
         .route("/v1/recordings", get(serve_recordings).post(record))
         .route("/v1/recordings/take", post(take_recording))
+        .route_layer(from_fn_with_state(Bodies::default(), take_body))
         .route_layer(from_fn_with_state(shared.clone(), check_token));
+    let mut metrics = Router::new().route("/metrics", get(serve_metrics));
+    if access.private_metrics {
+        metrics = metrics.route_layer(from_fn_with_state(shared.clone(), check_token));
+    }
     Router::new()
         .route("/healthz", get(serve_health))
-        .route("/metrics", get(serve_metrics))
+        .merge(metrics)
         .merge(private)
-        .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
+        // `take_body` has the limit, and no other route takes one.
+        .layer(DefaultBodyLimit::disable())
         .layer(from_fn(check_host))
         .with_state(shared)
 }
@@ -186,19 +195,19 @@ async fn serve_metrics(State(shared): State<Shared>) -> Response {
 
 async fn serve_status(State(shared): State<Shared>) -> Response {
     match ask(&shared, |running| running.status().ok_or_else(|| running.health())).await {
-        Ok(Ok(status)) => Json(status).into_response(),
+        Ok(Ok(status)) => json(&status),
         Ok(Err(unwell)) => unavailable(why(unwell)),
         Err(unanswered) => *unanswered,
     }
 }
 
 async fn serve_program(State(shared): State<Shared>) -> Response {
-    Json(shared.running.program()).into_response()
+    json(&shared.running.program())
 }
 
 async fn serve_tables(State(shared): State<Shared>) -> Response {
     match ask(&shared, Running::tables).await {
-        Ok(tables) => Json(tables).into_response(),
+        Ok(tables) => json(&tables),
         Err(unanswered) => *unanswered,
     }
 }
@@ -219,7 +228,7 @@ async fn put_rows(State(shared): State<Shared>, body: Bytes) -> Response {
 
 async fn serve_recordings(State(shared): State<Shared>) -> Response {
     match ask(&shared, Running::recordings).await {
-        Ok(recordings) => Json(recordings).into_response(),
+        Ok(recordings) => json(&recordings),
         Err(unanswered) => *unanswered,
     }
 }
@@ -277,13 +286,13 @@ async fn change<T: serde::Serialize + Send + 'static>(
         done
     });
     match done.await {
-        Ok(Ok(done)) => Json(done).into_response(),
+        Ok(Ok(done)) => json(&done),
         Ok(Err(Refusal::Refused(refused))) => {
             let status = match refused.at_fault {
                 AtFault::Program => StatusCode::UNPROCESSABLE_ENTITY,
                 AtFault::Environment => StatusCode::SERVICE_UNAVAILABLE,
             };
-            (status, Json(refused)).into_response()
+            (status, json(&refused)).into_response()
         }
         Ok(Err(Refusal::Stopping)) => unavailable("the node is stopping"),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
@@ -305,6 +314,12 @@ async fn ask<T: Send + 'static>(
         ))),
         Err(_) => Err(Box::new(unavailable("the workers do not answer"))),
     }
+}
+
+/// Data as JSON that may be shown on a terminal.
+fn json(data: &impl serde::Serialize) -> Response {
+    let text = serde_json::to_string(data).expect("it is data");
+    ([(header::CONTENT_TYPE, "application/json")], escape_lines(&text).into_owned()).into_response()
 }
 
 fn not_one(error: &serde_json::Error) -> Response {

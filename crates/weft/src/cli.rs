@@ -245,6 +245,13 @@ pub(crate) struct NodeArgs {
     /// Let the admin endpoint listen on an address that other machines reach
     #[arg(long)]
     pub(crate) admin_anywhere: bool,
+    /// Have the admin endpoint ask for the token at /metrics, too: it has what sinks TO METRICS say
+    #[arg(long)]
+    pub(crate) private_metrics: bool,
+    /// Give up all capabilities once the network runs: later versions then listen on no port below 1024, and a device
+    /// that has gone is not opened again
+    #[arg(long)]
+    pub(crate) drop_all: bool,
     /// How code runs
     #[arg(long, value_enum, default_value_t = BackendName::Jit)]
     pub(crate) backend: BackendName,

@@ -8,6 +8,7 @@ use weft_api::{
     Answer, Applied, ApplyRequest, Bundle, QueryRequest, RecordRequest, Recording, Refused, RowsRequest,
     Status, TableTold, TakeRequest,
 };
+use weft_core::text::escape;
 
 /// An answer that takes longer will not come.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -117,7 +118,7 @@ impl Client {
                 // The node says itself what is wrong with its machine; one that stops has no more than a line to say.
                 serde_json::from_str(&text)
                     .map(Outcome::Refused)
-                    .map_err(|_| Fault::environment(format!("{nothing}: {}", text.trim())))
+                    .map_err(|_| Fault::environment(format!("{nothing}: {}", escape(text.trim()))))
             }
             _ => Err(self.refused(status, &response.body_mut().read_to_string().unwrap_or_default())),
         }
@@ -166,7 +167,7 @@ impl Client {
         let fault = Fault::environment(format!(
             "the admin endpoint {} refused: {} ({status})",
             self.base,
-            text.trim()
+            escape(text.trim())
         ));
         match status {
             401 => fault.with_help("the token is of another node or another run: see --token-file"),

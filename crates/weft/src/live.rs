@@ -3,8 +3,9 @@
 
 use crate::commands::grouped;
 use crate::running::Running;
+use crate::stderr;
 use crate::table::{Align, Table};
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 use weft_core::Status;
 use weft_core::abi::Counters;
@@ -60,7 +61,7 @@ impl Live {
     /// Prints a line above the table.
     pub(crate) fn say(&mut self, line: &str) {
         self.erase();
-        let _ = writeln!(std::io::stderr(), "{line}");
+        stderr::line(format_args!("{line}"));
     }
 
     /// Minutes and seconds since it began.
@@ -71,7 +72,7 @@ impl Live {
 
     fn show(&mut self, text: &str) {
         self.erase();
-        let _ = std::io::stderr().write_all(text.as_bytes());
+        stderr::print(text);
         if self.is_terminal {
             self.n_lines = text.lines().count();
         }
@@ -79,7 +80,7 @@ impl Live {
 
     fn erase(&mut self) {
         if self.n_lines > 0 {
-            let _ = write!(std::io::stderr(), "\x1b[{}A\x1b[J", self.n_lines);
+            stderr::control(&format!("\x1b[{}A\x1b[J", self.n_lines));
             self.n_lines = 0;
         }
     }

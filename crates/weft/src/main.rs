@@ -21,6 +21,7 @@ mod natives;
 mod open_files;
 mod ordering;
 mod packets;
+mod private;
 mod progress;
 mod recording_file;
 mod repeats;
@@ -64,7 +65,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut Cli::command(), "weft", &mut script);
-            stdout::offer(&script).map(drop)
+            stdout::print_bytes(&script)
         }
         Command::Replay(args) => in_job(|| commands::replay::run(&args)),
         Command::Sim(args) => in_job(|| commands::sim::run(&args)),

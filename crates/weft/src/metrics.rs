@@ -8,6 +8,7 @@ use crate::running::RowsRefused;
 use crate::running::{link_drops, port_drops};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use weft_core::text::Escape;
 use weft_core::types::Repr;
 use weft_core::{Interval, Status, Type, abi::Counters};
 use weft_engine::FilterStats;
@@ -211,13 +212,7 @@ impl Page {
     }
 
     fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        self.0.push_str(name);
-        for (at, (label, text)) in labels.iter().enumerate() {
-            self.0.push(if at == 0 { '{' } else { ',' });
-            write!(self.0, "{label}=\"{}\"", escaped(text)).expect("a string takes all text");
-        }
-        let close = if labels.is_empty() { "" } else { "}" };
-        writeln!(self.0, "{close} {value}").expect("a string takes all text");
+        writeln!(self.0, "{name}{} {value}", shown(labels)).expect("a string takes all text");
     }
 
     fn packets(&mut self, node: &PacketNodeStats) {
@@ -389,9 +384,11 @@ impl Page {
                 let [chain, instance] = SINK_LABELS.map(str::to_owned);
                 let mut labels = vec![(chain, series.chain.clone()), (instance, series.instance.clone())];
                 labels.extend(columns);
+                let labels: Vec<_> = labels.iter().map(|(l, text)| (l.as_str(), text.as_str())).collect();
+                // Texts that differ may be shown alike, as a control and its escape are.
+                let labels = shown(&labels);
                 if told.insert(labels.clone()) {
-                    let labels: Vec<_> = labels.iter().map(|(l, text)| (l.as_str(), text.as_str())).collect();
-                    self.sample(&name, &labels, value);
+                    writeln!(self.0, "{name}{labels} {value}").expect("a string takes all text");
                 }
             }
         }
@@ -411,9 +408,26 @@ impl Labels<'_> {
     }
 }
 
-/// Text format, "Comments, help text, and type information": these three are escaped in a label's value.
+/// Labels as a sample has them: `{chain="shop",user="ann"}`, or nothing.
+fn shown(labels: &[(&str, &str)]) -> String {
+    let pairs: Vec<_> = labels.iter().map(|(label, text)| format!("{label}=\"{}\"", escaped(text))).collect();
+    if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) }
+}
+
+/// Text format, "Comments, help text, and type information": backslash, quote and line feed are escaped in a label's
+/// value, and no other escape is known. What could mislead on a terminal becomes its escape as a text.
 fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match (c, Escape::of(c)) {
+            ('\\', _) => out.push_str("\\\\"),
+            ('"', _) => out.push_str("\\\""),
+            ('\n', _) => out.push_str("\\n"),
+            (_, Some(escape)) => write!(out, "\\{escape}").expect("a string takes all text"),
+            (c, None) => out.push(c),
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -511,11 +525,16 @@ mod tests {
         };
         sinks.set(series("by user", "n", &[("the user", "a\\\"\n{},=b")]), 1.5);
         sinks.set(series("by user", "n", &[("the user", "c")]), 2.5);
+        // A control and its escape are shown alike: the page has one of them.
+        sinks.set(series("by user", "n", &[("the user", "\u{9b}2J\u{202e}")]), 3.5);
+        sinks.set(series("by user", "n", &[("the user", "\\u009b2J\\u202e")]), 4.5);
         // Two versions of a program may have meant different things by one name.
         sinks.set(series("a", "b_c", &[]), 1.0);
         sinks.set(series("a_b", "c", &[]), 2.0);
 
-        let samples = parse(&render(&node, &sinks, &[("t".to_owned(), 7)].into()));
+        let page = render(&node, &sinks, &[("t".to_owned(), 7)].into());
+        assert!(!page.chars().any(|c| c != '\n' && Escape::of(c).is_some()), "{page}");
+        let samples = parse(&page);
         let find = |name: &str, label: &str, text: &str| {
             let is_it = |(n, l, _): &&Sample| *n == name && (label.is_empty() || l[label] == text);
             samples.iter().filter(is_it).map(|(_, _, value)| *value).collect::<Vec<_>>()
@@ -524,6 +543,7 @@ mod tests {
         assert_eq!(find("weft_refusals_total", "reason", "too \"many\""), [2.0]);
         assert_eq!(find("weft_element_sampled_total", "chain", "o\"d\\d\nname"), [1.0, 1.0]);
         assert_eq!(find("weft_by_user_n", "the_user", "a\\\"\n{},=b"), [1.5]);
+        assert_eq!(find("weft_by_user_n", "the_user", "\\u009b2J\\u202e").len(), 1);
         assert_eq!(find("weft_a_b_c", "", ""), [1.0]);
     }
 

@@ -1,5 +1,6 @@
 //! The native functions of a plan: reads their keys, and makes them ready.
 
+use crate::private::{self, OthersMayNot};
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use weft_core::native::{NativeDecl, Prepared};
 use weft_ir::program::ChainProgram;
 use weft_lang::diagnostic::{Code, Diagnostic, code};
 use weft_lang::hir;
-use weft_native::{ENTROPY_BYTES, KEY_BYTES_MAX, Secrets, Unprepared, prepare};
+use weft_native::{ENTROPY_BYTES, KEY_BYTES_MAX, Secrets, Unprepared, is_key_public, prepare};
 use zeroize::Zeroizing;
 
 /// Makes the functions of a program ready, in their order.
@@ -93,7 +94,8 @@ fn key_of(decl: &NativeDecl) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
         _ => None,
     };
     if let Some(path) = text("key_file") {
-        let key = read_key(Path::new(&path));
+        let others = if is_key_public(decl) { OthersMayNot::Write } else { OthersMayNot::ReadOrWrite };
+        let key = read_key(Path::new(&path), others);
         return key.map(Some).map_err(|error| format!("its key `{path}` cannot be read: {error}"));
     }
     let Some(name) = text("key_env") else { return Ok(None) };
@@ -103,8 +105,8 @@ fn key_of(decl: &NativeDecl) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     }
 }
 
-fn read_key(path: &Path) -> std::io::Result<Zeroizing<Vec<u8>>> {
-    let file = std::fs::File::open(path)?;
+fn read_key(path: &Path, others: OthersMayNot) -> std::io::Result<Zeroizing<Vec<u8>>> {
+    let file = private::open(path, others)?;
     // Room for all of it from the start: what a growing buffer leaves behind is not overwritten.
     let mut key = Zeroizing::new(Vec::with_capacity(KEY_BYTES_MAX + 1));
     file.take(KEY_BYTES_MAX as u64 + 1).read_to_end(&mut key)?;
@@ -125,6 +127,9 @@ fn entropy() -> Result<[u8; ENTROPY_BYTES], Unprepared> {
 mod tests {
     use crate::compile::{Checked, Compiler, at_fault, check_files};
     use crate::source::Files;
+    use std::fs::{OpenOptions, Permissions};
+    use std::io::Write as _;
+    use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
     use weft_api::{AtFault, Bundle};
     use weft_ir::interp::Interp;
     use weft_lang::diagnostic::{RenderOptions, render_all};
@@ -168,12 +173,43 @@ CREATE CHAIN shop ON front -> cart AS e; END;
     #[test]
     fn a_key_that_does_not_fit_is_not_shown() {
         let path = std::env::temp_dir().join(format!("weft-short-key-{}", std::process::id()));
-        std::fs::write(&path, "too short to be one").expect("the folder can be written");
+        let _ = std::fs::remove_file(&path);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let file = file.as_mut().expect("the folder can be written");
+        file.write_all(b"too short to be one").expect("the file takes it");
         let option = format!("(key_file = '{}');", path.display());
         let told = shown(&checked(&format!("{SEAL} {option}"), "length(seal(method)) > 0"));
         std::fs::remove_file(&path).expect("it was written");
         assert!(told.contains("W0504") && told.contains("it needs 32 bytes"), "{told}");
         assert!(!told.contains("too short to be one"), "{told}");
+    }
+
+    #[test]
+    fn key_that_others_may_read_is_refused() {
+        // Every user of the machine would know the key of the network; a public key is for all to know.
+        let path = std::env::temp_dir().join(format!("weft-shared-key-{}", std::process::id()));
+        let told = |mode, text: &str, function: &str, call: &str| {
+            std::fs::write(&path, text).expect("the folder can be written");
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).expect("the file is ours");
+            let told = shown(&checked(&function.replace("KEY", &path.display().to_string()), call));
+            std::fs::remove_file(&path).expect("it was written");
+            told
+        };
+        let seal = |mode| {
+            told(mode, &"0f".repeat(32), &format!("{SEAL} (key_file = 'KEY');"), "length(seal(method)) > 0")
+        };
+        assert_eq!(seal(0o600), "");
+        for mode in [0o640, 0o604, 0o644] {
+            let told = seal(mode);
+            assert!(told.contains("W0504") && told.contains(&format!("mode {mode:04o}")), "{told}");
+            assert!(told.contains(&format!("chmod go= {}", path.display())), "{told}");
+        }
+        let public = include_str!("../../../tests/keys/rs256.pem");
+        let verify = "CREATE FUNCTION token (TEXT) RETURNS TEXT? AS NATIVE 'jwt_verify'
+            WITH (algorithm = 'RS256', key_file = 'KEY');";
+        let verify = |mode| told(mode, public, verify, "token(method) IS NOT NULL");
+        assert_eq!(verify(0o644), "");
+        assert!(verify(0o664).contains("lets other users change it"));
     }
 
     /// A pattern of a few characters can stand for a machine of megabytes.

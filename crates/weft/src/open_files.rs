@@ -11,3 +11,8 @@ pub(crate) fn raise_limit() {
     limit.current = limit.maximum;
     let _ = setrlimit(Resource::Nofile, limit);
 }
+
+/// The limit that holds; None if there is none.
+pub(crate) fn limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}

@@ -38,12 +38,13 @@ impl Progress {
         }
         self.next = Some(now + EVERY);
         self.is_shown = true;
-        stderr::print(&format!("\r{}\x1b[K", line((n, self.what), parts, now - self.begun)));
+        stderr::control("\r\x1b[K");
+        stderr::print(&line((n, self.what), parts, now - self.begun));
     }
 
     pub(crate) fn clear(&self) {
         if self.is_shown {
-            stderr::print("\r\x1b[K");
+            stderr::control("\r\x1b[K");
         }
     }
 }

@@ -6,7 +6,6 @@
 //! [`weft_engine::recording`]. Of a link of calls each worker has a queue: what the workers noted stands behind each
 //! other, in their order, each as if it were a link.
 
-use crate::commands::render_options;
 use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::source::Files;
@@ -19,7 +18,6 @@ use std::sync::Arc;
 use weft_api::Bundle;
 use weft_engine::queue::QueueProgram;
 use weft_engine::recording::{Ended, Recorder};
-use weft_lang::diagnostic::render_all;
 use weft_lang::hir;
 use weft_lang::source::SourceMap;
 
@@ -233,9 +231,8 @@ impl Recorded {
     pub(crate) fn program(&self) -> Result<Program, Fault> {
         let bundle = Bundle { root: self.head.root.clone(), files: self.head.files.clone() };
         let checked = check_files(&bundle.root, &mut Files::in_bundle(&bundle));
-        let shown = render_all(&checked.diagnostics, &checked.sources, render_options());
         let Some(network) = checked.network else {
-            stderr::print(&shown);
+            stderr::diagnostics(&checked.diagnostics, &checked.sources);
             // All of the program is in the recording: what is not there is no fault of the machine.
             return Err(Fault::Told);
         };

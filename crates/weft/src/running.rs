@@ -6,6 +6,7 @@ use crate::compile::{Checked, Compiled, Compiler, at_fault, check_files};
 use crate::dropped::dropped;
 use crate::fault::Fault;
 use crate::lines::Lines;
+use crate::open_files;
 use crate::packets;
 use crate::sink_files;
 use crate::source::{Files, folder_of};
@@ -30,11 +31,13 @@ use weft_engine::plan::{Address, Listener, Plan};
 use weft_engine::queue::{Counts, LineCount, LineTotal, PartitionState};
 use weft_engine::stats::ChainStats;
 use weft_engine::{Config, FilterStats};
+use weft_io::descriptors::Descriptors;
 use weft_io::node::{NodeStats, Stopped};
 use weft_io::packet::interface::LinkState;
-use weft_io::packet::port::{self, OpenPort, PortConfig};
+use weft_io::packet::port::{self, Driver, OpenPort, PortConfig};
 use weft_io::packet::xdp::BUFFERED_MTU_MAX;
 use weft_io::packet::{LinkReport, OpenError, PacketNodeStats, PortError, PortReport};
+use weft_io::privileges::{self, Keep, OfPorts};
 use weft_io::socket::ListenSocket;
 use weft_io::writer::SinkMetrics;
 use weft_io::{Node, NodeConfig, NodeError, Ports, clock};
@@ -130,23 +133,36 @@ pub(crate) fn backend(name: BackendName) -> Result<Box<dyn Backend>, Fault> {
 }
 
 impl Running {
-    /// Compiles a checked program and starts a node that runs it.
+    /// Compiles a checked program and starts a node that runs it. This thread keeps no more capabilities than that
+    /// needs, and after it those that changes need.
     pub(crate) fn start(
         network: &Network,
         sources: &SourceMap,
         program: Bundle,
         args: &NodeArgs,
     ) -> Result<Self, Start> {
+        // Files of other users are opened no more, at the start as with each update.
+        privileges::reduce(Keep::ForOpening).map_err(not_reduced).map_err(Start::Fault)?;
         let backend = backend(args.backend).map_err(Start::Fault)?;
-        Self::start_with(backend, network, sources, program, args)
+        let opened = |ports: &[PortConfig]| {
+            let of_ports = OfPorts {
+                namespace: ports.iter().any(|port| port.namespace.is_some()),
+                xdp: ports.iter().any(|port| matches!(port.driver, Driver::Xdp { .. })),
+            };
+            let keep = if args.drop_all { Keep::Nothing } else { Keep::ForChanges(of_ports) };
+            privileges::reduce(keep).map_err(not_reduced)
+        };
+        Self::start_with(backend, network, sources, program, args, opened)
     }
 
+    /// The same with a back end. `opened` comes between the opening of ports and the first thread of the node.
     fn start_with(
         backend: Box<dyn Backend>,
         network: &Network,
         sources: &SourceMap,
         program: Bundle,
         args: &NodeArgs,
+        opened: impl FnOnce(&[PortConfig]) -> Result<(), Fault>,
     ) -> Result<Self, Start> {
         let workers = usize::from(args.workers);
         let ports = packets::ports_of(network).map_err(Start::Diagnostics)?;
@@ -160,8 +176,8 @@ impl Running {
         let coalesce = Interval::from_micros(i64::from(args.coalesce));
         let (tables, learned) = sync_channel(ROWS_WAITING_MAX);
         let engine = Config { seed, ..Config::default() };
-        let config = NodeConfig { workers, busy_poll, coalesce, engine, tables: Some(tables) };
-        sink_files::try_to_open(&compiled).map_err(Start::Fault)?;
+        let descriptors = Descriptors::of_limit(open_files::limit());
+        let config = NodeConfig { workers, busy_poll, coalesce, engine, descriptors, tables: Some(tables) };
         let (mut devices, mut remarks) = (Devices::new(), Vec::new());
         let open = match &compiled.packets {
             Some(plan) => {
@@ -175,6 +191,9 @@ impl Running {
             }
             None => None,
         };
+        opened(&ports).map_err(Start::Fault)?;
+        // By the rights with which they will be written.
+        sink_files::try_to_open(&compiled).map_err(Start::Fault)?;
         let node = Node::start(&config, &compiled.plan, open);
         let node = node.map_err(|error| Start::Fault(node_fault(&error)))?;
         let (plan, packets) = (Arc::clone(&compiled.plan), compiled.packets.clone());
@@ -327,6 +346,11 @@ impl Running {
         lock(&self.parts.node).as_mut()?.take_port_error()
     }
 
+    /// Connections that were refused for want of a descriptor.
+    pub(crate) fn n_out_of_descriptors(&self) -> u64 {
+        lock(&self.parts.node).as_ref().map_or(0, Node::n_out_of_descriptors)
+    }
+
     /// The counters; None once the node has stopped.
     pub(crate) fn stats(&self) -> Option<NodeStats> {
         lock(&self.parts.node).as_ref()?.stats().ok()
@@ -382,6 +406,9 @@ impl Running {
             rows_lost: stats.rows_lost,
             rows_refused: self.rows_refused(),
             memory_bytes: resident_bytes(),
+            descriptors_max: open_files::limit(),
+            descriptors_reserved: open_files::limit().map_or(0, Descriptors::reserved),
+            capabilities: privileges::held().into_iter().map(str::to_owned).collect(),
         })
     }
 
@@ -423,6 +450,11 @@ fn without_rows(network: &Network) -> Network {
     let mut network = network.clone();
     network.fills = Vec::new();
     network
+}
+
+/// A node that held more than it says would be trusted with more.
+fn not_reduced(error: std::io::Error) -> Fault {
+    Fault::environment(format!("cannot give up capabilities: {error}"))
 }
 
 /// Why a node did not start.
@@ -827,7 +859,7 @@ fn copies(port: &OpenPort) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::admin::Admin;
+    use crate::admin::{Access, Admin};
     use crate::cli::When;
     use std::io::{Read as _, Write as _};
     use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -898,11 +930,14 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
             coalesce: 0,
             admin: SocketAddr::from(([127, 0, 0, 1], 0)),
             admin_anywhere: false,
+            private_metrics: false,
+            drop_all: false,
             backend: BackendName::Interp,
             seed: Some(1),
             table: When::Never,
         };
-        match Running::start_with(Box::new(backend), &network, &checked.sources, bundle(), &args) {
+        match Running::start_with(Box::new(backend), &network, &checked.sources, bundle(), &args, |_| Ok(()))
+        {
             Ok(running) => running,
             Err(Start::Diagnostics(found)) => panic!("{found:?}"),
             Err(Start::Fault(fault)) => panic!("{fault:?}"),
@@ -921,7 +956,7 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
 
     fn admin(running: &Running) -> Admin {
         let socket = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-        Admin::start(socket, running.clone()).expect("it starts")
+        Admin::start(socket, running.clone(), Access::default()).expect("it starts")
     }
 
     /// A node that looked dead for as long as it compiles would be restarted in the middle of a change.

@@ -9,6 +9,7 @@ use std::fs;
 use std::process::Child;
 use std::sync::mpsc::{Receiver, channel};
 use tokio::signal::unix::{self, SignalKind};
+use weft_io::privileges::{self, Keep};
 
 /// Receives one message when the process is asked to stop: by SIGINT or SIGTERM, or by SIGHUP, as when its terminal is
 /// closed. A second request ends it at once; that the terminal is gone is told more than once, and is no second one.
@@ -18,7 +19,9 @@ pub(crate) fn stop_requests() -> Result<Receiver<()>, Fault> {
     // What a script has started in the background has SIGINT ignored, and yet is to be ended by it.
     let hang_up = (!is_ignored(Signal::HUP)).then_some(Signal::HUP);
     let asks = [Signal::INT, Signal::TERM].into_iter().chain(hang_up);
-    each_signal(asks, move |signal| {
+    // The thread may be older than the moment at which a node gives up its own. Where that fails, the node says so.
+    let give_up = || drop(privileges::reduce(Keep::Nothing));
+    let tell = move |signal| {
         if n > 0 && signal == Signal::HUP {
             return true;
         }
@@ -27,7 +30,8 @@ pub(crate) fn stop_requests() -> Result<Receiver<()>, Fault> {
         }
         n += 1;
         true
-    })?;
+    };
+    each_signal(asks, give_up, tell)?;
     Ok(receive)
 }
 
@@ -36,10 +40,14 @@ pub(crate) fn stop_requests() -> Result<Receiver<()>, Fault> {
 pub(crate) fn to_pass_on() -> Result<Receiver<Signal>, Fault> {
     let (send, receive) = channel();
     let asks = [Signal::INT, Signal::QUIT, Signal::HUP, Signal::TERM];
-    each_signal(asks.into_iter().filter(|signal| !is_ignored(*signal)), move |signal| {
-        let is_of_key = matches!(signal, Signal::INT | Signal::QUIT);
-        (is_of_key && is_in_foreground()) || send.send(signal).is_ok()
-    })?;
+    each_signal(
+        asks.into_iter().filter(|signal| !is_ignored(*signal)),
+        || {},
+        move |signal| {
+            let is_of_key = matches!(signal, Signal::INT | Signal::QUIT);
+            (is_of_key && is_in_foreground()) || send.send(signal).is_ok()
+        },
+    )?;
     Ok(receive)
 }
 
@@ -54,9 +62,11 @@ pub(crate) fn pass_to_group(child: &Child, signal: Signal) {
     let _ = kill_process_group(Pid::from_child(child), signal);
 }
 
-/// Tells of each of these signals, on a thread of its own, until `tell` says that nobody listens.
+/// Tells of each of these signals, on a thread of its own that begins with `first`, until `tell` says that nobody
+/// listens.
 fn each_signal(
     signals: impl Iterator<Item = Signal>,
+    first: impl FnOnce() + Send + 'static,
     mut tell: impl FnMut(Signal) -> bool + Send + 'static,
 ) -> Result<(), Fault> {
     let runtime =
@@ -80,7 +90,11 @@ fn each_signal(
         while tell(next().await) {}
     };
     let thread = std::thread::Builder::new().name("weft-signals".to_owned());
-    thread.spawn(move || runtime.block_on(wait)).map_err(Fault::environment)?;
+    let run = move || {
+        first();
+        runtime.block_on(wait);
+    };
+    thread.spawn(run).map_err(Fault::environment)?;
     Ok(())
 }
 

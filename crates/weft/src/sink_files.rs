@@ -39,7 +39,9 @@ fn explain(path: &str, error: &std::io::Error) -> (String, String) {
         }
         ErrorKind::PermissionDenied => (
             "this user may not write there".to_owned(),
-            "run with the right to write it, or name another file".to_owned(),
+            "let this user write it, or name another file; root, too, gives up the right to write to files of \
+             others"
+                .to_owned(),
         ),
         ErrorKind::IsADirectory => ("it is a folder".to_owned(), "name a file in it".to_owned()),
         _ => (error.to_string(), "name another file".to_owned()),

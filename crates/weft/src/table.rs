@@ -1,5 +1,7 @@
 //! Tables for people: columns as wide as what is in them, two spaces between.
 
+use weft_core::text::escape;
+
 /// On which side a column's cells stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
@@ -17,7 +19,7 @@ impl Table {
     /// A table with these columns.
     pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
         Self {
-            columns: columns.iter().map(|(name, align)| ((*name).to_owned(), *align)).collect(),
+            columns: columns.iter().map(|(name, align)| (escape(name).into_owned(), *align)).collect(),
             rows: Vec::new(),
         }
     }
@@ -25,7 +27,8 @@ impl Table {
     /// Adds a row with a cell for each column.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         assert_eq!(cells.len(), self.columns.len(), "a row has a cell for each column");
-        self.rows.push(cells);
+        // A peer may have chosen the text of a cell: it must not look like a row of its own.
+        self.rows.push(cells.iter().map(|cell| escape(cell).into_owned()).collect());
     }
 
     /// The header and the rows, a line each; empty if there are no rows.
@@ -63,5 +66,13 @@ mod tests {
         table.row(vec!["a".to_owned(), "1,000".to_owned()]);
         table.row(vec!["longer".to_owned(), "7".to_owned()]);
         assert_eq!(table.render(), "name        n\na       1,000\nlonger      7\n");
+    }
+
+    #[test]
+    fn cell_with_line_feed_stays_one_row() {
+        // A peer could forge a row by its name.
+        let mut table = Table::new(&[("user", Align::Left), ("n", Align::Right)]);
+        table.row(vec!["b\nroot  999".to_owned(), "1".to_owned()]);
+        assert_eq!(table.render(), "user          n\nb\\nroot  999  1\n");
     }
 }

@@ -1,14 +1,18 @@
 //! The token that the admin endpoint asks for: who can read the file may change the network.
 
 use crate::fault::Fault;
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{Read as _, Write as _};
+use crate::private::{self, OthersMayNot};
+use rustix::process::geteuid;
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Bytes of randomness in a token.
 const TOKEN_BYTES: usize = 32;
+/// Bytes of a file that is read for a token.
+const TOKEN_TEXT_BYTES_MAX: u64 = 4 << 10;
 
 /// A token that is on the disk while this lives.
 pub(crate) struct TokenFile {
@@ -24,7 +28,7 @@ impl TokenFile {
             Fault::environment(format!("cannot write the admin token to `{}`: {error}", path.display()))
                 .with_help("set XDG_RUNTIME_DIR to a folder that this user may write")
         };
-        make_private_folder(path.parent().expect("the path has a folder")).map_err(cannot)?;
+        private::make_folder(path.parent().expect("the path has a folder")).map_err(cannot)?;
         let mut bytes = [0; TOKEN_BYTES];
         fs::File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut bytes)).map_err(cannot)?;
         let token: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
@@ -46,42 +50,45 @@ impl Drop for TokenFile {
     }
 }
 
-/// The token of a running node.
+/// The token of a running node: from a file that the caller names, or from where `weft run` of this user leaves it.
+///
+/// # Errors
+/// There is no token, or others than this user could have put it there: whoever did would be sent the program.
 pub(crate) fn read(admin: SocketAddr, file: Option<&Path>) -> Result<String, Fault> {
-    let path = file.map_or_else(|| default_path(admin), Path::to_owned);
-    fs::read_to_string(&path).map(|text| text.trim().to_owned()).map_err(|error| {
-        Fault::environment(format!(
+    let default = default_path(admin);
+    let path = file.unwrap_or(&default);
+    let read = || {
+        let folder = path.parent().filter(|_| file.is_none());
+        if let Some(Err(error)) = folder.map(private::check_folder)
+            && error.kind() != ErrorKind::NotFound
+        {
+            return Err(error);
+        }
+        let mut token = String::new();
+        let file = private::open(path, OthersMayNot::ReadOrWrite)?;
+        file.take(TOKEN_TEXT_BYTES_MAX).read_to_string(&mut token)?;
+        Ok(token.trim().to_owned())
+    };
+    read().map_err(|error: std::io::Error| match error.kind() {
+        ErrorKind::NotFound => Fault::environment(format!(
             "no node of this user has its admin endpoint at {admin}: cannot read `{}`: {error}",
             path.display()
         ))
-        .with_help("start one with `weft run FILE`, or say where it is with --admin and --token-file")
+        .with_help("start one with `weft run FILE`, or say where it is with --admin and --token-file"),
+        _ => Fault::environment(format!("the admin token `{}` cannot be read: {error}", path.display()))
+            .with_help(
+                "name a token that only its owner may read with --token-file, or start the node and this \
+                 command with an XDG_RUNTIME_DIR of this user",
+            ),
     })
 }
 
 fn default_path(admin: SocketAddr) -> PathBuf {
     let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(
-        || std::env::temp_dir().join(format!("weft-{}", user_id())),
+        || std::env::temp_dir().join(format!("weft-{}", geteuid().as_raw())),
         |runtime| PathBuf::from(runtime).join("weft"),
     );
     // Each network namespace has a loopback of its own, so that nodes in two of them may have one address.
     let namespace = fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino());
     folder.join(format!("{}.{namespace}.token", admin.port()))
-}
-
-fn user_id() -> u32 {
-    fs::metadata("/proc/self").map_or(0, |m| m.uid())
-}
-
-/// A folder that is this user's alone. One that somebody else prepared in a shared place is refused.
-fn make_private_folder(folder: &Path) -> std::io::Result<()> {
-    match DirBuilder::new().recursive(true).mode(0o700).create(folder) {
-        Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error),
-    }
-    let found = fs::symlink_metadata(folder)?;
-    if !found.is_dir() || found.uid() != user_id() || found.mode() & 0o022 != 0 {
-        return Err(std::io::Error::other("the folder belongs to another user, or others may write to it"));
-    }
-    Ok(())
 }

@@ -49,7 +49,7 @@ const RULES: &[Rule] = &[
     Rule {
         name: "weft-io",
         ours: &["engine", "proto"],
-        third_party: &["io-uring", "libc", "mio", "rustc-hash"],
+        third_party: &["io-uring", "libc", "mio", "rustc-hash", "rustix"],
     },
     Rule { name: "weft-sim", ours: &["engine", "proto"], third_party: &[] },
     Rule { name: "weft-api", ours: &[], third_party: &["serde", "serde_json"] },

@@ -74,8 +74,9 @@ const MTU_ANY: u16 = u16::MAX;
 #[derive(Debug)]
 pub(super) struct Pair {
     name: String,
-    /// The namespace that this end is in; None: that of the process.
-    namespace: Option<String>,
+    /// The namespace that this end is in; None: that of the process. It is open as long as the pair is there: a node
+    /// that has given up capabilities may not find it again by its path.
+    namespace: Option<Namespace>,
 }
 
 impl Pair {
@@ -86,8 +87,9 @@ impl Pair {
         namespace: Option<&str>,
         there: Option<&Namespace>,
     ) -> Result<Self, OpenError> {
+        let namespace = namespace.map(Namespace::open).transpose()?;
         make_veth(name, peer, there)?;
-        Ok(Self { name: name.to_owned(), namespace: namespace.map(str::to_owned) })
+        Ok(Self { name: name.to_owned(), namespace })
     }
 }
 
@@ -97,7 +99,7 @@ impl Drop for Pair {
         let remove = || drop(remove(&self.name));
         match &self.namespace {
             None => remove(),
-            Some(name) => drop(Namespace::open(name).and_then(|namespace| namespace.run(remove))),
+            Some(namespace) => drop(namespace.run(remove)),
         }
     }
 }

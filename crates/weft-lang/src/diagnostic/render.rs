@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Diagnostic, Label, Severity};
 use crate::source::{SourceFile, SourceMap};
+use weft_core::text::{Escape, escape};
 
 /// How diagnostics are drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +78,7 @@ impl Renderer<'_> {
     fn diagnostic(&mut self, diagnostic: &Diagnostic) {
         let colour = severity_colour(diagnostic.severity);
         self.paint(colour, &format!("{}[{}]", diagnostic.severity.as_str(), diagnostic.code.0));
-        self.paint(BOLD, &format!(": {}", diagnostic.message));
+        self.paint(BOLD, &format!(": {}", escape(&diagnostic.message)));
         self.out.push('\n');
 
         let gutter = self.gutter_width(diagnostic);
@@ -113,7 +114,7 @@ impl Renderer<'_> {
             let at = file.position(head.span.start);
             let arrow = if index == 0 { "-->" } else { ":::" };
             self.paint(BLUE, &format!("{:gutter$} {arrow} ", ""));
-            let _ = writeln!(self.out, "{}:{}:{}", file.name(), at.line, at.column);
+            let _ = writeln!(self.out, "{}:{}:{}", escape(file.name()), at.line, at.column);
             self.paint(BLUE, &format!("{:gutter$} |", ""));
             self.out.push('\n');
             labels.sort_by_key(|label| {
@@ -141,7 +142,7 @@ impl Renderer<'_> {
             let _ = write!(self.out, " {:indent$}", "", indent = view.mark_at);
             let (mark, colour) = if label.primary { ("^", severity_colour(severity)) } else { ("-", BLUE) };
             let marks = mark.repeat(view.mark_len);
-            let text = if label.text.is_empty() { marks } else { format!("{marks} {}", label.text) };
+            let text = if label.text.is_empty() { marks } else { format!("{marks} {}", escape(&label.text)) };
             self.paint(colour, &text);
             self.out.push('\n');
         }
@@ -155,7 +156,7 @@ impl Renderer<'_> {
             if index > 0 {
                 let _ = write!(self.out, "{:gutter$}   {:indent$}", "", "", indent = kind.len());
             }
-            let _ = writeln!(self.out, "{line}");
+            let _ = writeln!(self.out, "{}", escape(line));
         }
     }
 
@@ -256,17 +257,23 @@ fn push_cell(cells: &mut String, c: char, column: usize) -> usize {
             cells.extend(std::iter::repeat_n(' ', n_spaces));
             n_spaces
         }
-        // An escape sequence in a source file must not reach the terminal, nor may a mark that turns text around.
-        c if c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}') =>
-        {
+        // What has no width would hide from its reader.
+        '\u{200b}'..='\u{200d}' | '\u{feff}' => {
             cells.push('\u{fffd}');
             1
         }
-        c => {
-            cells.push(c);
-            display_columns(c)
-        }
+        // An escape sequence in a source file must not reach the terminal, nor may a mark that turns text around.
+        c => match Escape::of(c) {
+            Some(escape) => {
+                let before = cells.len();
+                let _ = write!(cells, "{escape}");
+                cells.len() - before
+            }
+            None => {
+                cells.push(c);
+                display_columns(c)
+            }
+        },
     }
 }
 
@@ -357,8 +364,8 @@ mod tests {
                 "error[W0105]: message\n",
                 "   --> network.weft:1:7\n",
                 "   |\n",
-                " 1 | \u{fffd}[2J\u{fffd} usr\n",
-                "   |       ^^^ label\n",
+                " 1 | \\u001b[2J\\u202e usr\n",
+                "   |                 ^^^ label\n",
                 "   = fact\n",
                 "   = help: do\n",
             ),

@@ -1,7 +1,7 @@
 //! `weft apply`
 
+use super::count;
 use super::query::line_of;
-use super::{count, render_options};
 use crate::cli::ApplyArgs;
 use crate::client::{Client, Outcome};
 use crate::compile::check_files;
@@ -11,7 +11,6 @@ use crate::source::{Files, require};
 use crate::stderr;
 use crate::stdout;
 use weft_api::{Applied, ApplyRequest, Change, ChangeKind, Dropped, Refused};
-use weft_lang::diagnostic::render_all;
 
 pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
     require(&args.file)?;
@@ -23,12 +22,13 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
         let mut refused = refused_by(&checked.diagnostics, &checked.sources, checked.at_fault);
         refused.version = running.map_or(0, |status| status.version);
         if !args.json {
-            refused.text = render_all(&checked.diagnostics, &checked.sources, render_options());
+            stderr::diagnostics(&checked.diagnostics, &checked.sources);
+            refused.text.clear();
         }
         return Err(refuse(&refused, args.json));
     }
     if !args.json {
-        stderr::print(&render_all(&checked.diagnostics, &checked.sources, render_options()));
+        stderr::diagnostics(&checked.diagnostics, &checked.sources);
     }
     let client = Client::new(&args.admin)?;
     let request = ApplyRequest { program: files.into_bundle(&args.file), dry_run: args.dry_run };

@@ -1,7 +1,6 @@
 //! `weft check`
 
 use super::explain::queues;
-use super::render_options;
 use crate::cli::CheckArgs;
 use crate::compile::check_files;
 use crate::fault::Fault;
@@ -14,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_core::wire::Protocol;
 use weft_ir::queue::QueueProgram;
-use weft_lang::diagnostic::{render_all, to_json};
+use weft_lang::diagnostic::to_json;
 use weft_lang::hir::{Chain, Network, Queue};
 use weft_lang::source::SourceMap;
 use weft_opt::cost::{Cost, ElementCost, cost};
@@ -46,7 +45,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
         };
         stdout::print(&format!("{text}\n"))?;
     } else {
-        stderr::print(&render_all(&checked.diagnostics, &checked.sources, render_options()));
+        stderr::diagnostics(&checked.diagnostics, &checked.sources);
     }
     let Some(network) = &checked.network else { return Err(Fault::told(checked.at_fault)) };
     if !args.json {
@@ -123,7 +122,7 @@ fn costs<'n>(network: &'n Network, sources: &SourceMap) -> Result<Vec<ChainCost<
     let cost_of = |(index, chain): (usize, &'n Chain)| {
         let program = lower_with_lines(network, index, &LowerOptions { workers: 1 }, sources);
         let program = program.map_err(|diagnostics| {
-            stderr::print(&render_all(&diagnostics, sources, render_options()));
+            stderr::diagnostics(&diagnostics, sources);
             Fault::Told
         })?;
         Ok(ChainCost { chain, cost: cost(&program) })

@@ -1,6 +1,6 @@
 //! `weft compile`
 
-use super::{count, grouped, render_options};
+use super::{count, grouped};
 use crate::cli::{CompileArgs, Target};
 use crate::compile::check_files;
 use crate::fault::Fault;
@@ -10,7 +10,6 @@ use crate::stdout;
 use std::path::Path;
 use weft_ir::backend::Unsupported;
 use weft_ir::queue::QueueProgram;
-use weft_lang::diagnostic::render_all;
 use weft_lang::hir::{
     Queue, QueueExpr, QueueExprKind, QueueLevel, QueueLiteral, QueueStmt, QueueStmtKind, QueueType,
     QueueVerdict,
@@ -22,7 +21,7 @@ pub(crate) fn run(args: &CompileArgs) -> Result<(), Fault> {
     let Target::Verilog = args.target;
     require(&args.file)?;
     let checked = check_files(&args.file, &mut Files::on_disk());
-    stderr::print(&render_all(&checked.diagnostics, &checked.sources, render_options()));
+    stderr::diagnostics(&checked.diagnostics, &checked.sources);
     let Some(network) = &checked.network else { return Err(Fault::told(checked.at_fault)) };
     let queues: Vec<QueueProgram> = network.queues.iter().map(weft_opt::lower::queue).collect();
     let queue = chosen(&queues, args.queue.as_deref(), &args.file)?;

@@ -10,7 +10,6 @@ mod text;
 mod words;
 
 use self::queues::{Explained, OfLink};
-use super::render_options;
 use crate::cli::{AdminArgs, ExplainArgs};
 use crate::client::Client;
 use crate::compile::check_files;
@@ -21,7 +20,7 @@ use crate::stdout;
 use crate::wanting::{self, Wanting};
 use weft_api::Status;
 use weft_core::abi::Counters;
-use weft_lang::diagnostic::{Diagnostic, render_all};
+use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::{Network, Queue};
 use weft_lang::source::SourceMap;
 use weft_opt::lower;
@@ -32,7 +31,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     }
     require(&args.file).map_err(|fault| no_program(&args.file, fault))?;
     let checked = check_files(&args.file, &mut Files::on_disk());
-    stderr::print(&render_all(&checked.diagnostics, &checked.sources, render_options()));
+    stderr::diagnostics(&checked.diagnostics, &checked.sources);
     let Some(network) = checked.network else { return Err(Fault::told(checked.at_fault)) };
     let (chains, queues) = chosen(&network, &checked.sources, args.name.as_deref())?;
     if chains.is_empty() && (args.svg.is_some() || args.dot.is_some()) {
@@ -47,7 +46,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
         let counted = status.as_ref().map(|status| counted(status, &network.chains[chain].name));
         let counted = counted.unwrap_or_default();
         report::explain(&network, chain, &checked.sources, &counted).map_err(|diagnostics| {
-            stderr::print(&render_all(&diagnostics, &checked.sources, render_options()));
+            stderr::diagnostics(&diagnostics, &checked.sources);
             Fault::Told
         })
     });

@@ -1,6 +1,5 @@
 //! `weft fmt`
 
-use super::render_options;
 use crate::cli::FmtArgs;
 use crate::fault::Fault;
 use crate::source::unreadable;
@@ -10,7 +9,6 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::Path;
-use weft_lang::diagnostic::{render, render_all};
 use weft_lang::source::SourceMap;
 use weft_lang::{format, parser};
 
@@ -29,7 +27,8 @@ pub(crate) fn run(args: &FmtArgs) -> Result<(), Fault> {
             continue;
         };
         if args.stdout || (is_stdin && !args.check) {
-            stdout::print(&formatted)?;
+            // A program is the same text before and after.
+            stdout::print_bytes(formatted.as_bytes())?;
         } else if formatted != text {
             would_change += 1;
             if !args.check {
@@ -77,14 +76,14 @@ fn formatted(path: &str, text: &str) -> Option<String> {
     let file = match sources.add(path.to_owned(), text.to_owned()) {
         Ok(file) => file,
         Err(diagnostic) => {
-            stderr::print(&render(&diagnostic, &sources, render_options()));
+            stderr::diagnostics(&[*diagnostic], &sources);
             return None;
         }
     };
     let done = format::format(&sources, file);
     if done.is_none() {
         let (_, diagnostics) = parser::parse(&sources, file);
-        stderr::print(&render_all(&diagnostics, &sources, render_options()));
+        stderr::diagnostics(&diagnostics, &sources);
     }
     done
 }

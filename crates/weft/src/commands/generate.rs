@@ -14,7 +14,6 @@ use std::time::Instant;
 use weft_core::Time;
 use weft_core::dice::Dice;
 use weft_core::wire::{Header, Malformed, Protocol, ProtocolId, build, generate, read};
-use weft_lang::diagnostic::render_all;
 use weft_proto::capture::{LinkType, Packet};
 
 /// The protocol that frames of a network begin with.
@@ -29,7 +28,7 @@ const TOLD_MAX: usize = 10;
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), Fault> {
     require(&args.file)?;
     let checked = check_files(&args.file, &mut Files::on_disk());
-    stderr::print(&render_all(&checked.diagnostics, &checked.sources, super::render_options()));
+    stderr::diagnostics(&checked.diagnostics, &checked.sources);
     let Some(network) = &checked.network else { return Err(Fault::told(checked.at_fault)) };
     let protocols = &network.protocols[..];
     let first =

@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 
 pub(crate) fn run(args: &ManArgs) -> Result<(), Fault> {
     let text = if args.markdown { markdown().into_bytes() } else { page(args.command.as_deref())? };
-    stdout::offer(&text).map(drop)
+    stdout::print_bytes(&text)
 }
 
 /// The manual page of `weft`, or of one of its commands.

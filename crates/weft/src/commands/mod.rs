@@ -18,15 +18,6 @@ pub(crate) mod sim;
 pub(crate) mod status;
 pub(crate) mod top;
 
-use std::io::IsTerminal as _;
-use weft_lang::diagnostic::RenderOptions;
-
-/// How diagnostics look on standard error: in colour on a terminal.
-pub(crate) fn render_options() -> RenderOptions {
-    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    RenderOptions { colour, ..RenderOptions::default() }
-}
-
 /// `1 call`, `2 calls`.
 pub(crate) fn count(n: u64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{} {what}s", grouped(n)) }

@@ -1,7 +1,6 @@
 //! `weft run`
 
-use super::render_options;
-use crate::admin::{self, Admin};
+use crate::admin::{self, Access, Admin};
 use crate::cli::{NodeArgs, RunArgs, When};
 use crate::compile::{at_fault, check_files};
 use crate::fault::Fault;
@@ -16,13 +15,16 @@ use std::io::IsTerminal as _;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use weft_lang::diagnostic::render_all;
+use weft_io::descriptors::Descriptors;
 use weft_lang::hir::{Chain, Network};
 
 /// How often a running command looks around.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How often it looks whether devices are there.
 const DEVICES_EVERY: Duration = Duration::from_millis(500);
+
+/// How often it is told at most that connections are refused for want of descriptors.
+const DESCRIPTORS_EVERY: Duration = Duration::from_secs(10);
 
 /// A network that runs, with its admin endpoint.
 pub(super) struct Started {
@@ -42,10 +44,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
         When::Always => true,
         When::Never => false,
     };
-    let mut devices = Devices::default();
+    let (mut devices, mut descriptors) = (Devices::default(), OutOfDescriptors::default());
     devices.look_at_mtus(&running).iter().for_each(|line| live.say(line));
     let watched = watch(&running, &stop, |running| {
         devices.look(running).iter().for_each(|line| live.say(line));
+        descriptors
+            .look(running.n_out_of_descriptors(), Instant::now())
+            .iter()
+            .for_each(|line| live.say(line));
         if shows_table {
             live.tick(running, None);
         }
@@ -127,6 +133,32 @@ impl Devices {
     }
 }
 
+/// Connections that were refused for want of a descriptor, as far as that was told.
+#[derive(Default)]
+struct OutOfDescriptors {
+    told: u64,
+    next: Option<Instant>,
+}
+
+impl OutOfDescriptors {
+    /// What is to be told, of so many that were refused until now.
+    fn look(&mut self, n_refused: u64, now: Instant) -> Option<String> {
+        let n_new = n_refused.saturating_sub(self.told);
+        if n_new == 0 || self.next.is_some_and(|next| now < next) {
+            return None;
+        }
+        (self.told, self.next) = (n_refused, Some(now + DESCRIPTORS_EVERY));
+        let limit = open_files::limit().unwrap_or(u64::MAX);
+        Some(format!(
+            "{} refused: the process has no more file descriptors for calls ({} at most, {} of them kept for the \
+             admin endpoint and files); raise the limit with `ulimit -n` or LimitNOFILE=",
+            super::count(n_new, "connection"),
+            super::grouped(limit),
+            super::grouped(Descriptors::reserved(limit)),
+        ))
+    }
+}
+
 /// That calls have got no more time than they were promised is no failure, but is not kept silent.
 fn cut(calls: u64, grace_s: f64) -> String {
     let were = if calls == 1 { "was" } else { "were" };
@@ -166,7 +198,7 @@ pub(super) fn start(file: &str, args: &NodeArgs) -> Result<Started, Fault> {
     require(file)?;
     let mut files = Files::on_disk();
     let checked = check_files(file, &mut files);
-    stderr::print(&render_all(&checked.diagnostics, &checked.sources, render_options()));
+    stderr::diagnostics(&checked.diagnostics, &checked.sources);
     let Some(network) = checked.network else { return Err(Fault::told(checked.at_fault)) };
     open_files::raise_limit();
     let socket = admin::bind(args.admin)?;
@@ -174,11 +206,12 @@ pub(super) fn start(file: &str, args: &NodeArgs) -> Result<Started, Fault> {
     let running = Running::start(&network, &checked.sources, program, args).map_err(|start| match start {
         Start::Fault(fault) => fault,
         Start::Diagnostics(diagnostics) => {
-            stderr::print(&render_all(&diagnostics, &checked.sources, render_options()));
+            stderr::diagnostics(&diagnostics, &checked.sources);
             Fault::told(at_fault(&diagnostics))
         }
     })?;
-    let admin = Admin::start(socket, running.clone())?;
+    let access = Access { private_metrics: args.private_metrics };
+    let admin = Admin::start(socket, running.clone(), access)?;
     Ok(Started { running, admin, network })
 }
 
@@ -244,6 +277,19 @@ END;";
         let network = checked.network.expect("it is a program");
         let ways = ways_of(&network, &network.chains[0]);
         assert_eq!(ways, ["syn_guard -> monitor", "syn_guard.suspect -> slow -> slower"]);
+    }
+
+    #[test]
+    fn want_of_descriptors_is_told_seldom() {
+        // An operator would see clients fail and no reason, or a log that the clients fill.
+        let (mut descriptors, begun) = (OutOfDescriptors::default(), Instant::now());
+        assert_eq!(descriptors.look(0, begun), None);
+        let told = descriptors.look(2, begun).expect("it is told");
+        assert!(told.starts_with("2 connections refused: ") && told.contains("descriptors"), "{told}");
+        assert_eq!(descriptors.look(3, begun + DESCRIPTORS_EVERY / 2), None);
+        let told = descriptors.look(900, begun + DESCRIPTORS_EVERY).expect("it is told again");
+        assert!(told.starts_with("898 connections refused: "), "{told}");
+        assert_eq!(descriptors.look(900, begun + 3 * DESCRIPTORS_EVERY), None);
     }
 
     /// A service manager restarts what ends; it can do nothing about a node that only looks as if it ran.

@@ -107,6 +107,15 @@ pub(crate) fn page(status: &Status) -> String {
             count(*n, "row")
         ));
     }
+    let capabilities = match status.capabilities.is_empty() {
+        true => "none".to_owned(),
+        false => status.capabilities.join(", "),
+    };
+    page.push_str(&format!("capabilities: {capabilities}\n"));
+    if let Some(max) = status.descriptors_max {
+        let kept = grouped(status.descriptors_reserved);
+        page.push_str(&format!("descriptors: {} at most, {kept} of them not for calls\n", grouped(max)));
+    }
     for (reason, n) in &status.refusals {
         page.push_str(&format!("refused {}: {reason}\n", grouped(*n)));
     }

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 pub(crate) fn run(args: &TopArgs) -> Result<(), Fault> {
     let client = Client::new(&args.admin)?;
-    let is_terminal = stdout::is_terminal();
     let pause = Duration::try_from_secs_f64(args.every.max(0.1)).unwrap_or(Duration::from_secs(1));
     let mut last = None;
     loop {
@@ -19,14 +18,13 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Fault> {
             n as f64 / seconds.max(1e-9)
         });
         last = Some((status.calls.begun, status.uptime_s));
-        let text = if args.json {
-            data(&status)
+        let is_read = if args.json {
+            stdout::offer(&data(&status))?
         } else {
-            let clear = if is_terminal { "\x1b[H\x1b[J" } else { "" };
             let rate = rate.map_or_else(|| "-".to_owned(), |r| super::grouped(r as u64));
-            format!("{clear}{rate} calls/s   {}", page(&status))
+            stdout::refresh(&format!("{rate} calls/s   {}", page(&status)))?
         };
-        if !stdout::offer(text.as_bytes())? {
+        if !is_read {
             return Ok(());
         }
         std::thread::sleep(pause);

@@ -301,7 +301,7 @@ fn helps_say_what_is_missing_or_in_the_way() {
                 .and_then(|()| stream.read(&mut [0; 512]).map(drop));
         }
     });
-    let token = folder.write("token", "00").display().to_string();
+    let token = folder.write_private("token", "00").display().to_string();
     let not_http = told(&["status", "--admin", &address, "--token-file", &token]);
     assert!(not_http.contains("is no admin endpoint") && not_http.contains("another program"), "{not_http}");
 }

@@ -20,3 +20,4 @@ mod rules;
 mod sim;
 mod swap;
 mod tenants;
+mod trust;

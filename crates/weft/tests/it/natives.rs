@@ -13,7 +13,7 @@ CREATE FUNCTION open (BYTES) RETURNS BYTES INVERSE OF seal AS NATIVE 'aes_256_gc
 /// Where the key of a test is, and what it is.
 fn with_key(key: &str) -> (Folder, String) {
     let folder = Folder::new();
-    let path = folder.write("shop.key", key);
+    let path = folder.write_private("shop.key", key);
     let functions = FUNCTIONS.replace("KEY", &path.display().to_string());
     (folder, functions)
 }
@@ -53,7 +53,7 @@ fn the_longest_messages_pass_several_functions() {
 #[test]
 fn payloads_are_sealed_and_tokens_are_needed() {
     let (keys, functions) = with_key(SECRET);
-    let token_key = keys.write("token.key", "0123456789abcdef0123456789abcdef\n");
+    let token_key = keys.write_private("token.key", "0123456789abcdef0123456789abcdef\n");
     let functions = format!(
         "{functions}CREATE FUNCTION token (TEXT) RETURNS TEXT? AS NATIVE 'jwt_verify'
          WITH (algorithm = 'HS256', key_file = '{}');",

@@ -3,6 +3,7 @@
 use shop::pb::cart_server::{Cart, CartServer};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -26,6 +27,13 @@ impl Folder {
     pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);
         fs::write(&path, text).expect("the test's folder takes files");
+        path
+    }
+
+    /// A file that its owner alone may read, as that of a key.
+    pub(crate) fn write_private(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.write(name, text);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("the file is ours");
         path
     }
 }
@@ -92,6 +100,12 @@ impl Node {
     /// A file of the process in `/proc`.
     pub(crate) fn proc_file(&self, name: &str) -> String {
         fs::read_to_string(format!("/proc/{}/{name}", self.child.id())).unwrap_or_default()
+    }
+
+    /// The file `status` of each thread.
+    pub(crate) fn thread_statuses(&self) -> Vec<String> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the node runs");
+        threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok()).collect()
     }
 
     /// Resident memory in bytes.

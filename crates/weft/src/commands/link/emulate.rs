@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 use weft_core::Interval;
 use weft_engine::Config;
 use weft_engine::packet::plan::PacketPlan;
+use weft_io::descriptors::Descriptors;
 use weft_io::packet::port::OpenPort;
 use weft_io::{BUSY_POLL_MAX, Node, NodeConfig, Ports};
-use weft_lang::diagnostic::render_all;
 
 /// The variables that tell the command the addresses of the world.
 const WORLD: &str = "WEFT_WORLD";
@@ -83,7 +83,7 @@ fn start(
     let network = checked.network.as_ref().expect("what is not right was told");
     let compiler = Compiler::new(backend(BackendName::Jit)?, 1);
     let compiled = compiler.compile(network, &checked.sources, &[]).map_err(|diagnostics| {
-        stderr::print(&render_all(&diagnostics, &checked.sources, crate::commands::render_options()));
+        stderr::diagnostics(&diagnostics, &checked.sources);
         Fault::Told
     })?;
     let packets = compiled.packets.expect("the program has ports");
@@ -101,6 +101,7 @@ fn start(
         busy_poll: Interval(BUSY_POLL_MAX.0),
         coalesce: Interval::ZERO,
         engine: Config { seed: args.seed, ..Config::default() },
+        descriptors: Descriptors::of_limit(None),
         tables: None,
     };
     let ports = Ports { plan: Arc::new(plan), open: ports.into(), first: 0 };

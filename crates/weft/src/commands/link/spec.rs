@@ -15,7 +15,6 @@ use std::sync::Arc;
 use weft_api::{Bundle, RECORD_SECONDS_MAX};
 use weft_engine::packet::path::Path;
 use weft_lang::ast::Item;
-use weft_lang::diagnostic::render_all;
 use weft_lang::parser::parse;
 use weft_lang::source::SourceMap;
 use weft_sim::net::Trace;
@@ -206,8 +205,7 @@ pub(super) fn program(up: &Way, down: &Way) -> Result<(Checked, Bundle), Fault> 
     let open: Arc<BTreeMap<_, _>> = Arc::new(texts.chain([(PROGRAM.to_owned(), text)]).collect());
     let mut files = Files::with_open(&open);
     let checked = check_files(PROGRAM, &mut files);
-    let shown = render_all(&checked.diagnostics, &checked.sources, crate::commands::render_options());
-    stderr::print(&shown);
+    stderr::diagnostics(&checked.diagnostics, &checked.sources);
     match checked.network {
         None => Err(Fault::told(checked.at_fault)),
         Some(_) => Ok((checked, files.into_bundle(PROGRAM))),
@@ -233,8 +231,7 @@ fn queue_of(named: &str) -> Result<(String, String, BTreeMap<String, String>), F
     let checked = check_files(name, &mut files);
     // Warnings are told of the whole program, which has it once for both ways.
     let Some(network) = checked.network else {
-        let options = crate::commands::render_options();
-        stderr::print(&render_all(&checked.diagnostics, &checked.sources, options));
+        stderr::diagnostics(&checked.diagnostics, &checked.sources);
         return Err(Fault::told(checked.at_fault));
     };
     let wanting = wanting::queues(&checked.sources);

@@ -34,7 +34,6 @@ use weft_engine::rules::{Change, TableName, TableView};
 use weft_engine::state::StateStore;
 use weft_io::packet::Link;
 use weft_io::{TableRow, clock};
-use weft_lang::diagnostic::render_all;
 use weft_lang::hir::{Network, Port, PortKind};
 use weft_lang::source::SourceMap;
 
@@ -52,11 +51,11 @@ const NAP_MAX: Duration = Duration::from_millis(200);
 pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
     require(&args.file)?;
     let checked = check_files(&args.file, &mut Files::on_disk());
-    stderr::print(&render_all(&checked.diagnostics, &checked.sources, super::render_options()));
+    stderr::diagnostics(&checked.diagnostics, &checked.sources);
     let Some(network) = &checked.network else { return Err(Fault::told(checked.at_fault)) };
     let choice = Choice::of(network, args)?;
     let tell = |diagnostics: Vec<_>| {
-        stderr::print(&render_all(&diagnostics, &checked.sources, super::render_options()));
+        stderr::diagnostics(&diagnostics, &checked.sources);
         Fault::told(crate::compile::at_fault(&diagnostics))
     };
     let lowered = packets::lower(network, &checked.sources, 1, |chain| {
@@ -167,7 +166,7 @@ impl<'a> Tables<'a> {
         for text in questions {
             let asked = ask((self.network, self.sources), &self.store, text, now);
             answers.extend(asked.map_err(|(diagnostics, sources)| {
-                stderr::print(&render_all(&diagnostics, &sources, super::render_options()));
+                stderr::diagnostics(&diagnostics, &sources);
                 Fault::told(crate::compile::at_fault(&diagnostics))
             })?);
         }

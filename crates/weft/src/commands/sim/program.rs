@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::commands::render_options;
 use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::library;
@@ -13,7 +12,6 @@ use crate::wanting::{self, Wanting};
 use weft_api::Bundle;
 use weft_engine::queue::QueueProgram;
 use weft_jit::{CompiledQueue, Jit};
-use weft_lang::diagnostic::render_all;
 use weft_lang::{hir, nearest};
 use weft_sim::net::{Discipline, Programmed};
 
@@ -155,7 +153,7 @@ impl Source {
 
     fn checked(path: &str, mut files: Files) -> Result<Self, Fault> {
         let checked = check_files(path, &mut files);
-        stderr::print(&render_all(&checked.diagnostics, &checked.sources, render_options()));
+        stderr::diagnostics(&checked.diagnostics, &checked.sources);
         let network = checked.network.ok_or_else(|| Fault::told(checked.at_fault))?;
         let (bundle, wanting) = (files.into_bundle(path), wanting::queues(&checked.sources));
         Ok(Self { path: path.to_owned(), bundle, queues: network.queues, wanting })

@@ -1,0 +1,119 @@
+//! Files and folders that belong to this user alone: those of tokens and of keys.
+
+use rustix::process::geteuid;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::Path;
+
+/// What users other than the owner of a file must not be able to do with it: bits of its mode, those of its group
+/// included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OthersMayNot {
+    /// A secret.
+    ReadOrWrite = 0o077,
+    /// Something that others may know, and may not replace.
+    Write = 0o022,
+}
+
+/// Makes a folder that only this user may look into, with those above it, and checks it as [`check_folder`] does.
+///
+/// # Errors
+/// The system's, or that the folder is somebody else's.
+pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().recursive(true).mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => check_folder(folder),
+    }
+}
+
+/// Whether a folder is this user's, and nobody else may change what is in it. One that another user prepared in a
+/// shared place, or a link to another folder, would give away what is left there, or offer what its owner likes.
+///
+/// # Errors
+/// The system's, or what is wrong with the folder.
+pub(crate) fn check_folder(folder: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(folder)?;
+    let why = if !found.is_dir() {
+        "is no folder".to_owned()
+    } else if found.uid() != geteuid().as_raw() {
+        format!("belongs to another user (uid {})", found.uid())
+    } else if found.mode() & OthersMayNot::Write as u32 != 0 {
+        format!("may be written to by others (mode {:04o})", found.mode() & 0o7777)
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::other(format!("`{}` {why}", folder.display())))
+}
+
+/// Opens a file, if its mode keeps others from it.
+///
+/// # Errors
+/// The system's, or that the mode lets others do what they may not.
+pub(crate) fn open(path: &Path, others: OthersMayNot) -> io::Result<File> {
+    let file = File::open(path)?;
+    let mode = file.metadata()?.mode() & 0o7777;
+    if mode & others as u32 == 0 {
+        return Ok(file);
+    }
+    let (what, change) = match others {
+        OthersMayNot::ReadOrWrite => ("read or change", "go="),
+        OthersMayNot::Write => ("change", "go-w"),
+    };
+    Err(io::Error::other(format!(
+        "its mode {mode:04o} lets other users {what} it: `chmod {change} {}`",
+        path.display()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    #[test]
+    fn folder_of_others_is_refused() {
+        // A token would be read from, or left in, a folder that another user prepared.
+        let at = std::env::temp_dir().join(format!("weft-private-{}", std::process::id()));
+        let folder = at.join("a/b");
+        make_folder(&folder).expect("the folder can be made");
+        assert_eq!(fs::metadata(&folder).expect("it is there").mode() & 0o777, 0o700);
+        assert!(make_folder(&folder).is_ok() && check_folder(&folder).is_ok());
+        let refused = |path: &Path| make_folder(path).expect_err("it is refused").to_string();
+        let chmod = |mode| fs::set_permissions(&folder, fs::Permissions::from_mode(mode));
+        for mode in [0o720, 0o702, 0o1777] {
+            chmod(mode).expect("the folder is ours");
+            assert!(refused(&folder).contains("written to by others"), "{mode:o}");
+        }
+        chmod(0o755).expect("the folder is ours");
+        assert!(check_folder(&folder).is_ok(), "others may see which nodes there are");
+        symlink(&folder, at.join("link")).expect("the folder is ours");
+        assert!(refused(&at.join("link")).contains("is no folder"));
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&folder, Some(1), None).expect("root may");
+            assert!(refused(&folder).contains("another user (uid 1)"));
+        }
+        fs::remove_dir_all(&at).expect("the folder is ours");
+    }
+
+    #[test]
+    fn file_that_others_may_read_is_no_secret() {
+        // A key would be used that every user of the machine knows.
+        let path = std::env::temp_dir().join(format!("weft-private-file-{}", std::process::id()));
+        fs::write(&path, "x").expect("the folder takes files");
+        let is_open = |mode, others| {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("the file is ours");
+            open(&path, others).map(drop).map_err(|error| error.to_string())
+        };
+        for mode in [0o600, 0o400] {
+            assert_eq!(is_open(mode, OthersMayNot::ReadOrWrite), Ok(()));
+        }
+        for mode in [0o640, 0o604, 0o620, 0o602] {
+            let why = is_open(mode, OthersMayNot::ReadOrWrite).expect_err("it is refused");
+            assert!(why.contains(&format!("mode {mode:04o}")) && why.contains("chmod go="), "{why}");
+        }
+        assert_eq!(is_open(0o644, OthersMayNot::Write), Ok(()));
+        assert!(is_open(0o664, OthersMayNot::Write).is_err());
+        fs::remove_file(&path).expect("the file is ours");
+    }
+}
