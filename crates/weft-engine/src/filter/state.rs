@@ -9,6 +9,7 @@ use super::once::Known;
 use super::outlier::Ejections;
 use std::sync::Arc;
 use weft_core::filter::{ID_BYTES_MAX, Policies, Reliability};
+use weft_core::hash::HashKey;
 use weft_core::table::{ColumnSpec, Evict, Insert, Row, Scalars, Table, TableSpec};
 use weft_core::types::Type;
 use weft_core::{Interval, Time, Value};
@@ -32,6 +33,7 @@ const AT_WAITING: usize = AT_EXPECTED + 1;
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     cells: Arc<Scalars>,
+    hash: HashKey,
     rate: Option<Arc<Table>>,
     pub(super) lines: Option<Lines>,
     pub(super) known: Option<Known>,
@@ -48,8 +50,13 @@ pub(crate) enum Waits {
 }
 
 impl State {
-    /// `tables` are those of [`table_decls`], bound, in their order.
-    pub(crate) fn new(policies: &Policies, cells: Arc<Scalars>, tables: Vec<Arc<Table>>) -> Self {
+    /// `tables` are those of [`table_decls`], bound, in their order; `hash` is the node's.
+    pub(crate) fn new(
+        policies: &Policies,
+        cells: Arc<Scalars>,
+        tables: Vec<Arc<Table>>,
+        hash: HashKey,
+    ) -> Self {
         let mut tables = tables.into_iter();
         let mut next = |is_there: bool| if is_there { tables.next() } else { None };
         Self {
@@ -58,7 +65,14 @@ impl State {
             known: next(once(policies).is_some()).map(Known::new),
             ejections: next(policies.outlier.is_some()).map(Ejections::new),
             cells,
+            hash,
         }
+    }
+
+    /// What stands for a call's key or id, here and in the tables of policies. It is under the node's secret: with a
+    /// hash that can be computed, a peer could make keys that share the schedule or the line of another's.
+    pub(super) fn stand_in(&self, key: &[u8]) -> u64 {
+        self.hash.hash_bytes(key)
     }
 
     pub(super) fn breaker<R>(&self, change: impl FnOnce(&mut Breaker) -> R) -> R {
@@ -188,7 +202,7 @@ fn keyed_schedule<R>(table: &Table, now: Time, key: u64, change: impl FnOnce(&mu
     let column = table.column("expected").expect("the table was made with it");
     with_row(
         table,
-        Table::hash_int(key),
+        table.hash_int(key),
         || table.find_int(key, now),
         |found| {
             let inserted = || match table.insert_int(key, now) {

@@ -6,6 +6,7 @@ use crate::ordering::{Counted, Ordered, ordered};
 use std::collections::BTreeSet;
 use weft_core::Interval;
 use weft_core::classify::Description;
+use weft_core::hash::HashKey;
 use weft_core::table::{Table, TableSpec};
 use weft_engine::state::StateStore;
 use weft_ir::program::{ChainProgram, Direction, Frames, Input, MatchDecl, Place as InputPlace, Realisation};
@@ -543,7 +544,7 @@ impl Telling<'_> {
         TableTold {
             name: format!("{owner}{}", decl.spec.name),
             rows_max: decl.spec.max_rows,
-            bytes_max: Table::new(decl.spec.clone()).memory_bytes_max(),
+            bytes_max: Table::new(decl.spec.clone(), HashKey::from_seed(0)).memory_bytes_max(),
             ages: ages(&decl.spec),
             realisation: match decl.realisation {
                 Realisation::Replicated => "replicated",
@@ -568,7 +569,9 @@ impl Telling<'_> {
             return Vec::new();
         }
         let program = ChainProgram { matches: decls, ..self.program.clone() };
-        let Ok((_, bound)) = StateStore::new(1).stage().bind(program) else { return Vec::new() };
+        let Ok((_, bound)) = StateStore::new(1, HashKey::from_seed(0)).stage().bind(program) else {
+            return Vec::new();
+        };
         bound.for_worker(0).matchers.iter().map(|matcher| matcher.describe()).collect()
     }
 }
