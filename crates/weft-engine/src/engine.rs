@@ -475,6 +475,7 @@ impl Engine {
         stats.filters = self.filter_stats();
         stats.endpoints = self.endpoint_stats();
         stats.links = self.call_link_stats();
+        stats.slow_passes = self.passes.slow.clone();
         for (_, conn) in self.conns.iter() {
             conn.h2.counters().iter().for_each(|(v, n)| stats.refuse(v.name(), u64::from(n)));
         }

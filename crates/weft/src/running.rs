@@ -380,6 +380,7 @@ impl Running {
             links: stats.links.iter().map(call_link_of).collect(),
             packets,
             refusals: stats.refusals.iter().cloned().collect::<BTreeMap<_, _>>(),
+            slow_passes: stats.slow_passes.clone(),
             rows_lost: stats.rows_lost,
             rows_refused: self.rows_refused(),
             memory_bytes: resident_bytes(),

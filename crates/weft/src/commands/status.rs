@@ -107,6 +107,12 @@ pub(crate) fn page(status: &Status) -> String {
             count(*n, "row")
         ));
     }
+    for (chain, n) in &status.slow_passes {
+        page.push_str(&format!(
+            "{chain} held a worker for more than 10 ms in {}: with large messages, or by going over large tables\n",
+            count(*n, "pass")
+        ));
+    }
     for (reason, n) in &status.refusals {
         page.push_str(&format!("refused {}: {reason}\n", grouped(*n)));
     }
