@@ -264,6 +264,27 @@ mod tests {
         packet
     }
 
+    /// Flows that were computed to meet would share the partition of a queue with one that they mean to harm.
+    #[test]
+    fn flows_that_meet_elsewhere_do_not_here() {
+        let flows = |from: fn(&[u8]) -> u32| {
+            let packets =
+                (0..if cfg!(miri) { 300 } else { 1 << 17 }).map(|n: u32| v4(17, 0, &n.to_be_bytes()));
+            let mut flows: Vec<(u32, Vec<u8>)> = packets.map(|packet| (from(&packet), packet)).collect();
+            flows.sort();
+            flows
+        };
+        // Two of 2^17 numbers of 32 bits are the same.
+        let public = flows(|packet| flow_of(packet, false).flow);
+        let meet: Vec<_> = public.array_windows().filter(|[(one, _), (other, _)]| one == other).collect();
+        assert!(!meet.is_empty() || cfg!(miri));
+        let of = |by: HashKey, packet: &[u8]| placed_flow_of(by, packet, false).flow;
+        let by = HashKey::from_seed(1);
+        assert!(meet.iter().all(|[(_, one), (_, other)]| of(by, one) != of(by, other)));
+        let placed = flows(|packet| placed_flow_of(HashKey::from_seed(1), packet, false).flow);
+        assert!(placed.array_windows().filter(|[(one, _), (other, _)]| one == other).count() < 10);
+    }
+
     #[test]
     fn errors_of_icmp_are_known_by_their_type() {
         // Else errors would be told of, which goes on for ever, or questions would not.

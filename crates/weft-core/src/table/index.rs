@@ -6,8 +6,8 @@
 //! rows.
 //!
 //! Behind the last home there is room for as many slots as the index is to hold, so nothing wraps, and there is a slot
-//! for every row whatever the tags are. How far slots stand from their homes is left to chance, which is a secret of
-//! the node ([`crate::hash`]): with the load of one quarter, a look-up that goes beyond 32 slots is one in 10^20.
+//! for every row whatever the tags are. How far slots stand from their homes is left to chance, by a secret of the
+//! node ([`crate::hash`]): at the load of one quarter nearly all stand in the first two slots of their home.
 
 use super::memory::Memory;
 use super::storage::Stripe;
@@ -121,21 +121,21 @@ impl Stripe {
     /// [`near_of`] the first two slots of the tag's home, where nearly all rows are.
     #[inline(always)]
     pub(super) fn find_near<T>(&self, tag: u32, probe: impl FnOnce(u32) -> Option<T>) -> Near<T> {
-        let Some([first, second, ..]) = self.from_home(tag) else { return Near::Absent };
+        let Some([first, second, ..]) = self.slots_from(tag) else { return Near::Absent };
         near_of(tag, [first, second].map(|slot| slot.load(Acquire)), probe)
     }
 
     /// What `probe` makes of the first row with this tag that it accepts; it is given the row's number plus one.
     #[inline(always)]
     pub(super) fn find<T>(&self, tag: u32, probe: impl FnMut(u32) -> Option<T>) -> Option<T> {
-        let slots = self.from_home(tag)?.iter().map(|slot| slot.load(Acquire));
+        let slots = self.slots_from(tag)?.iter().map(|slot| slot.load(Acquire));
         let same = slots.take_while(|slot| !is_past(*slot, tag)).filter(|slot| tag_of(*slot) == tag);
         same.map(|slot| slot as u32).find_map(probe)
     }
 
     /// The slots from a tag's home on: it is in those before the first that is free or of a later tag.
     #[inline(always)]
-    pub(super) fn from_home(&self, tag: u32) -> Option<&[AtomicU64]> {
+    pub(super) fn slots_from(&self, tag: u32) -> Option<&[AtomicU64]> {
         let generation = self.generation.load(Acquire) as usize % GENERATIONS_MAX;
         self.indexes[generation].get()?.get(home(tag, homes_len(generation))..)
     }

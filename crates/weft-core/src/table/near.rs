@@ -151,7 +151,7 @@ impl Table {
 
     /// The first two slots of the home of a key with this hash, as of step 2; None in a stripe without rows.
     pub fn slots(&self, key_hash: u64) -> Option<[u64; 2]> {
-        let Some([first, second, ..]) = self.stripe_of(key_hash).from_home(key_hash as u32) else {
+        let Some([first, second, ..]) = self.stripe_of(key_hash).slots_from(key_hash as u32) else {
             return None;
         };
         Some([first, second].map(|slot| slot.load(Acquire)))

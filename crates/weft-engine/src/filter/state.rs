@@ -234,3 +234,26 @@ pub(super) fn with_row<R>(
     table.unlock(hash);
     result
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_core::hash;
+
+    /// Keys with one stand-in have one schedule and one line: whoever could compute them would use up the rate of
+    /// another tenant, or stand in front of all its calls.
+    #[test]
+    fn computed_keys_have_stand_ins_of_their_own() {
+        let cells = Arc::new(Scalars::new(CELLS));
+        let state = State::new(&Policies::default(), cells, Vec::new(), HashKey::from_seed(1));
+        // One factor is 0 under the hash that everybody knows.
+        let zero = hash::KEYS[0].to_le_bytes();
+        let keys: Vec<Vec<u8>> = (0..100_u64).map(|n| [zero, n.to_le_bytes()].concat()).collect();
+        assert!(keys.iter().all(|key| hash::hash_bytes(key) == 0));
+        let mut stand_ins: Vec<u64> = keys.iter().map(|key| state.stand_in(key)).collect();
+        stand_ins.sort_unstable();
+        stand_ins.dedup();
+        assert_eq!(stand_ins.len(), keys.len());
+        assert_eq!(state.stand_in(b"ann"), state.clone().stand_in(b"ann"));
+    }
+}

@@ -84,3 +84,22 @@ fn a_table_of_no_element_is_the_same_for_all_chains() {
     assert!(matches!(first.tables[0].insert_int(7, Time(0)), Insert::New(_)));
     assert_eq!(second.tables[0].len(), 1);
 }
+
+/// With another secret for each version, code would look for rows of the last one where they do not stand.
+#[test]
+fn an_update_finds_rows_under_any_secret() {
+    for seed in 0..4 {
+        let hash = HashKey::from_seed(seed);
+        let mut store = StateStore::new(2, hash);
+        let first = bind(&mut store, &table("striped", 20_000), true).expect("it is new").for_worker(0);
+        for key in 0..10_000 {
+            assert!(matches!(first.tables[0].insert_int(key, Time(0)), Insert::New(_)));
+        }
+        let text = table("striped", 15_000).replace("var", "column \"m\" I64 = 4\nvar")
+            + "table \"e\" \"u\" as striped max 20000 evict reject\nkey \"k\" I64 = 0\ncolumn \"n\" I64 = 0\n";
+        let second = bind(&mut store, &text, true).expect("it fits").for_worker(1);
+        assert!((0..10_000).all(|key| second.tables[0].find_int(key, Time(0)).is_some()));
+        // Code makes one hash for both.
+        assert!(second.tables.iter().all(|table| table.hash_key() == hash));
+    }
+}
