@@ -12,6 +12,7 @@ use std::sync::{Arc, LazyLock};
 
 use weft_core::abi::Slot;
 use weft_core::frame::{Checksum, Frame, Gso, GsoKind, Pool, PoolConfig};
+use weft_core::hash::HashKey;
 use weft_core::native::{
     Arg, Call, Ended, Info, NATIVE_BYTES_MAX, NATIVES, Native, NativeDecl, Param, Prepared,
 };
@@ -407,7 +408,7 @@ fn read_offload(frame: &mut Frame, data: &mut &[u8]) {
 /// bytes, and what `read_meta` takes.
 fn pass(program: ChainProgram, data: &[u8], read_meta: fn(&mut Frame, &mut &[u8]), look: impl Fn(&[u8])) {
     let Some((&batch, mut data)) = data.split_first() else { return };
-    let mut staged = StateStore::new(1).stage();
+    let mut staged = StateStore::new(1, HashKey::from_seed(1)).stage();
     let on = ChainOn { program, condition: None, ports: vec![0, 1], to: Some(Outlet::Port(1)) };
     let chain = PacketChain::build(1, on, &mut staged, &Interp).expect("it is well-formed");
     let ports = ["a", "b"].map(String::from).into();

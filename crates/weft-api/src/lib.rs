@@ -299,6 +299,10 @@ pub struct Status {
     pub packets: Option<Packets>,
     /// Refusals by reason.
     pub refusals: BTreeMap<String, u64>,
+    /// Passes of a call through a chain that took longer than 10 ms, by chain: meanwhile all other calls of the worker
+    /// wait.
+    #[serde(default)]
+    pub slow_passes: BTreeMap<String, u64>,
     /// Rows of sinks that no file or stream took.
     #[serde(default)]
     pub rows_lost: u64,

@@ -14,6 +14,7 @@ use std::time::Instant;
 use weft_core::classify::Pattern;
 use weft_core::classify::generate::prefixes;
 use weft_core::dice::Dice;
+use weft_core::hash::HashKey;
 use weft_core::matching::{MatchPart, MatchSpec, Matcher, Test};
 use weft_core::table::{ColumnSpec, Evict, Insert, Row, Table, TableSpec};
 use weft_core::{Time, Type, Value};
@@ -26,7 +27,7 @@ fn main() {
     for n in [100_000, 1_000_000] {
         let rows: Vec<Vec<Value>> = prefixes(n, 32, 1).iter().map(row).collect();
         let tables = [(); 2].map(|()| {
-            let table = Table::new(spec());
+            let table = Table::new(spec(), HashKey::from_seed(1));
             table.add_rows(&rows, Time(0));
             Arc::new(table)
         });

@@ -16,6 +16,7 @@ use rustc_hash::FxHashMap;
 use std::hint::black_box;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
+use weft_core::hash::HashKey;
 use weft_core::table::{ColumnSpec, Evict, Insert, Table, TableSpec};
 use weft_core::{Interval, Time, Type, Value};
 
@@ -50,7 +51,7 @@ fn spec(key: Type, max_rows: usize) -> TableSpec {
 fn ints(n: usize) {
     let keys: Vec<u64> = (0..n as u64).map(weft_core::hash::hash_word).collect();
     let order = order(n);
-    let table = Table::new(spec(Type::Uint(64), n));
+    let table = Table::new(spec(Type::Uint(64), n), HashKey::from_seed(1));
     let mut twin: FxHashMap<u64, [u64; 2]> = FxHashMap::default();
     let inserted = best(
         || keys.iter().for_each(|key| insert(|| table.insert_int(*key, Time(0)))),
@@ -93,7 +94,7 @@ fn ints(n: usize) {
 fn texts(n: usize) {
     let keys: Vec<Vec<u8>> = (0..n).map(|i| format!("user-{i}").into_bytes()).collect();
     let order = order(n);
-    let table = Table::new(spec(Type::Text(Some(24)), n));
+    let table = Table::new(spec(Type::Text(Some(24)), n), HashKey::from_seed(1));
     let mut twin: FxHashMap<Vec<u8>, [u64; 2]> = FxHashMap::default();
     let inserted = best(
         || keys.iter().for_each(|key| insert(|| table.insert_bytes(key, Time(0)))),
@@ -138,7 +139,7 @@ fn writes(n: usize) {
     let order = order(n);
     let ttl = Interval::from_secs(60);
     let limits = TableSpec { ttl: Some(ttl), evict: Evict::Oldest, ..spec(Type::Text(Some(24)), n) };
-    let table = Table::new(limits);
+    let table = Table::new(limits, HashKey::from_seed(1));
     keys.iter().for_each(|key| insert(|| table.insert_bytes(key, Time(0))));
     let mut twin: FxHashMap<Vec<u8>, (Time, u64)> =
         keys.iter().map(|key| (key.clone(), (Time(0), 0))).collect();

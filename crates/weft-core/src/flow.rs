@@ -1,7 +1,7 @@
 //! What tells the flows of packets apart: addresses, protocol and ports, as queues and tunnels see them.
 
 use crate::frame::ip_at;
-use crate::hash::{hash_bytes, hash_word, mix};
+use crate::hash::{HashKey, hash_bytes, hash_word, mix};
 use crate::wire::LAYERS_MAX;
 
 const IPV4: u8 = 4;
@@ -21,6 +21,9 @@ const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
 /// Extension headers behind which ports are looked for.
 const EXTENSIONS_MAX: usize = LAYERS_MAX as usize;
+
+/// Bytes of what a flow is a hash of: two addresses, two ports, a protocol.
+const FLOW_BYTES_MAX: usize = 16 + 16 + 4 + 1;
 
 /// The flow of a packet: hashes of 32 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +45,18 @@ pub fn flow_of(frame: &[u8], is_ip: bool) -> Flow {
     match packet_of(frame, is_ip).and_then(Ip::read) {
         Some(ip) => ip.flow(),
         None => {
-            let link = (hash_bytes(frame.get(..14).unwrap_or(frame)) >> 32) as u32;
+            let link = upper(hash_bytes(frame.get(..14).unwrap_or(frame)));
+            Flow { flow: link, src: link, dst: link, traffic_class: 0 }
+        }
+    }
+}
+
+/// As [`flow_of`], but the hashes follow from a secret as well: for what shares places among flows that peers choose.
+pub fn placed_flow_of(by: HashKey, frame: &[u8], is_ip: bool) -> Flow {
+    match packet_of(frame, is_ip).and_then(Ip::read) {
+        Some(ip) => ip.placed_flow(by),
+        None => {
+            let link = upper(by.hash_bytes(frame.get(..14).unwrap_or(frame)));
             Flow { flow: link, src: link, dst: link, traffic_class: 0 }
         }
     }
@@ -190,9 +204,30 @@ impl<'f> Ip<'f> {
             _ => 0,
         };
         let flow = mix(mix(mix(hash_word(u64::from(self.protocol)), src), dst), ports);
-        let upper = |hash: u64| (hash >> 32) as u32;
         Flow { flow: upper(flow), src: upper(src), dst: upper(dst), traffic_class: self.traffic_class }
     }
+
+    fn placed_flow(&self, by: HashKey) -> Flow {
+        let ports = self.ports.filter(|_| matches!(self.protocol, TCP | UDP | SCTP)).unwrap_or_default();
+        // All at once: of hashes of its parts, each of 64 bits, two could be made to meet.
+        let mut all = [0; FLOW_BYTES_MAX];
+        let mut len = 0;
+        for part in [self.src, self.dst, ports, &[self.protocol]] {
+            all[len..len + part.len()].copy_from_slice(part);
+            len += part.len();
+        }
+        Flow {
+            flow: upper(by.hash_bytes(&all[..len])),
+            src: upper(by.hash_bytes(self.src)),
+            dst: upper(by.hash_bytes(self.dst)),
+            traffic_class: self.traffic_class,
+        }
+    }
+}
+
+/// The half of a hash that is a flow's.
+fn upper(hash: u64) -> u32 {
+    (hash >> 32) as u32
 }
 
 /// What stands behind the extension headers of IPv6 (RFC 8200 section 4): the header of a fragment counts as that.
@@ -227,6 +262,27 @@ mod tests {
         packet.extend([0x20; 32]);
         packet.extend(data);
         packet
+    }
+
+    /// Flows that were computed to meet would share the partition of a queue with one that they mean to harm.
+    #[test]
+    fn flows_that_meet_elsewhere_do_not_here() {
+        let flows = |from: fn(&[u8]) -> u32| {
+            let packets =
+                (0..if cfg!(miri) { 300 } else { 1 << 17 }).map(|n: u32| v4(17, 0, &n.to_be_bytes()));
+            let mut flows: Vec<(u32, Vec<u8>)> = packets.map(|packet| (from(&packet), packet)).collect();
+            flows.sort();
+            flows
+        };
+        // Two of 2^17 numbers of 32 bits are the same.
+        let public = flows(|packet| flow_of(packet, false).flow);
+        let meet: Vec<_> = public.array_windows().filter(|[(one, _), (other, _)]| one == other).collect();
+        assert!(!meet.is_empty() || cfg!(miri));
+        let of = |by: HashKey, packet: &[u8]| placed_flow_of(by, packet, false).flow;
+        let by = HashKey::from_seed(1);
+        assert!(meet.iter().all(|[(_, one), (_, other)]| of(by, one) != of(by, other)));
+        let placed = flows(|packet| placed_flow_of(HashKey::from_seed(1), packet, false).flow);
+        assert!(placed.array_windows().filter(|[(one, _), (other, _)]| one == other).count() < 10);
     }
 
     #[test]

@@ -1,6 +1,12 @@
-//! The one hash of the system: fixed, unseeded, the same on every machine and back end.
+//! The hash functions of the system: one that programs and other nodes see, and one that places keys.
 //!
-//! Not for keys that an adversary may choose where long chains would hurt: tables bound their probe length.
+//! [`hash_word`], [`mix`] and [`hash_bytes`] are the same on every machine and back end: `hash()`, digests and draws are
+//! made of them. Where keys that a peer chooses are placed in tables, a [`HashKey`] hashes them: a secret of the node, so
+//! that nobody else can compute keys that meet in one place. Secret words are on both sides of each product, so that no
+//! input makes one side zero for certain, and a second product scatters keys that follow a pattern: the first alone
+//! would leave multiples of a power of two in a pattern, too.
+
+use core::fmt;
 
 const K0: u64 = 0x9e37_79b9_7f4a_7c15;
 const K1: u64 = 0xbf58_476d_1ce4_e5b9;
@@ -9,6 +15,66 @@ const K2: u64 = 0x94d0_49bb_1331_11eb;
 /// The constants of [`hash_word`] (the first two) and [`mix`] (the third and the first), for back ends that spell
 /// the hash out.
 pub const KEYS: [u64; 3] = [K0, K1, K2];
+
+/// The secret by which keys of peers are placed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct HashKey([u64; 3]);
+
+impl HashKey {
+    /// A secret, from 128 bits that nobody else knows.
+    pub const fn secret(entropy: u128) -> Self {
+        let (low, high) = (entropy as u64, (entropy >> 64) as u64);
+        // Odd, so that no factor loses the lowest bits.
+        Self([draw(low, high) | 1, draw(high, low ^ K0) | 1, draw(low ^ K1, high ^ K2) | 1])
+    }
+
+    /// That of a run that a seed decides: of the simulator and of tests.
+    pub const fn from_seed(seed: u64) -> Self {
+        Self::secret((seed as u128) << 64 | hash_word(seed) as u128)
+    }
+
+    /// The words, for back ends that spell the hash out: those in the place of [`KEYS`], of which the last is the second
+    /// factor, too.
+    pub const fn words(self) -> [u64; 3] {
+        self.0
+    }
+
+    /// Hash of a word.
+    #[inline(always)]
+    pub const fn hash_word(self, word: u64) -> u64 {
+        self.scatter(fold_mul(word ^ self.0[0], self.0[1]))
+    }
+
+    /// Hash of some words, always as many.
+    #[inline(always)]
+    pub fn hash_words(self, words: impl IntoIterator<Item = u64>) -> u64 {
+        let [k0, k1, _] = self.0;
+        self.scatter(words.into_iter().fold(0, |hash, word| fold_mul(hash ^ word ^ k0, k1)))
+    }
+
+    /// Hash of a run of bytes; equal runs have equal hashes whatever their address.
+    #[inline]
+    pub fn hash_bytes(self, bytes: &[u8]) -> u64 {
+        self.scatter(hash_run(self.0, bytes))
+    }
+
+    /// [`HashKey::hash_bytes`] of the run that has these [`short_words`].
+    #[inline(always)]
+    pub(crate) const fn hash_short(self, words: [u64; 2], len: usize) -> u64 {
+        self.scatter(hash_short(self.0, words, len))
+    }
+
+    #[inline(always)]
+    const fn scatter(self, product: u64) -> u64 {
+        fold_mul(product, self.0[2])
+    }
+}
+
+impl fmt::Debug for HashKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HashKey")
+    }
+}
 
 /// Folds the 128-bit product of two words into one.
 #[inline(always)]
@@ -32,10 +98,7 @@ pub const fn mix(hash: u64, word: u64) -> u64 {
 /// Hash of a run of bytes; equal runs have equal hashes whatever their address.
 #[inline]
 pub fn hash_bytes(bytes: &[u8]) -> u64 {
-    match bytes.len() {
-        0..=SHORT_BYTES_MAX => hash_short(short_words(bytes), bytes.len()),
-        _ => hash_long(bytes),
-    }
+    hash_run(KEYS, bytes)
 }
 
 /// Runs up to this long are hashed as the two words that [`short_words`] makes of them.
@@ -59,22 +122,29 @@ pub fn short_words(bytes: &[u8]) -> [u64; 2] {
     }
 }
 
-/// [`hash_bytes`] of the run that has these [`short_words`].
 #[inline(always)]
-pub(crate) const fn hash_short([a, b]: [u64; 2], len: usize) -> u64 {
-    fold_mul(a ^ K0, b ^ K1 ^ (len as u64).wrapping_mul(K2))
+fn hash_run(keys: [u64; 3], bytes: &[u8]) -> u64 {
+    match bytes.len() {
+        0..=SHORT_BYTES_MAX => hash_short(keys, short_words(bytes), bytes.len()),
+        _ => hash_long(keys, bytes),
+    }
 }
 
-fn hash_long(bytes: &[u8]) -> u64 {
+#[inline(always)]
+const fn hash_short([k0, k1, k2]: [u64; 3], [a, b]: [u64; 2], len: usize) -> u64 {
+    fold_mul(a ^ k0, b ^ k1 ^ (len as u64).wrapping_mul(k2))
+}
+
+fn hash_long([k0, k1, k2]: [u64; 3], bytes: &[u8]) -> u64 {
     let len = bytes.len();
-    let (mut x, mut y) = (K1, K2);
+    let (mut x, mut y) = (k1, k2);
     let mut at = 0;
     while at + 16 < len {
-        x = fold_mul(x ^ read_u64(bytes, at), K0 ^ read_u64(bytes, at + 8));
+        x = fold_mul(x ^ read_u64(bytes, at), k0 ^ read_u64(bytes, at + 8));
         y = y.rotate_left(23) ^ x;
         at += 16;
     }
-    fold_mul(x ^ read_u64(bytes, len - 16) ^ len as u64, y ^ K2 ^ read_u64(bytes, len - 8))
+    fold_mul(x ^ read_u64(bytes, len - 16) ^ len as u64, y ^ k2 ^ read_u64(bytes, len - 8))
 }
 
 #[inline(always)]

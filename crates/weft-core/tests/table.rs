@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_core::abi::{Parts, State};
 use weft_core::dice::Dice;
+use weft_core::hash::{HashKey, hash_word};
 use weft_core::table::{
-    ColumnSpec, Departure, Evict, ExtendError, ImportError, Insert, Journal, KeyBuilder, LimitsError,
-    PROBES_MAX, Row, STRIPE_ROWS_MAX, Scalars, Scan, Table, TableSpec, near,
+    ColumnSpec, Departure, Evict, ExtendError, ImportError, Insert, Journal, KeyBuilder, LimitsError, Row,
+    STRIPE_ROWS_MAX, Scalars, Scan, Table, TableSpec, near,
 };
 use weft_core::{Interval, Time, Type, Value};
 
@@ -27,6 +28,9 @@ enum Shape {
     Text,
     Pair,
 }
+
+/// What keys are placed by, where it is no matter.
+const KEY: HashKey = HashKey::from_seed(1);
 
 fn spec(shape: Shape, max_rows: u64) -> TableSpec {
     let (user, item) =
@@ -70,8 +74,8 @@ fn key(shape: Shape, id: u64) -> Key {
 
 fn hash(key: &Key) -> u64 {
     match key {
-        Key::Word(word) => Table::hash_int(*word),
-        Key::Bytes(bytes) => Table::hash_bytes(bytes),
+        Key::Word(word) => KEY.hash_word(*word),
+        Key::Bytes(bytes) => KEY.hash_bytes(bytes),
     }
 }
 
@@ -204,7 +208,7 @@ struct Pair {
 
 impl Pair {
     fn new(shape: Shape, spec: TableSpec) -> Self {
-        let table = Arc::new(Table::new(spec.clone()));
+        let table = Arc::new(Table::new(spec.clone(), KEY));
         let state = State::from(Parts { tables: vec![table], ..Parts::default() });
         let model = Model { rows: BTreeMap::new(), spec, added: 0, now: 1000 };
         Self { shape, state, journal: Journal::default(), model, before: None }
@@ -404,7 +408,7 @@ proptest! {
         ops.iter().for_each(|op| pair.apply(op));
         let now = Time(pair.model.now);
         let old = Arc::clone(&pair.state.tables[0]);
-        let new = Table::new(pair.model.spec.clone());
+        let new = Table::new(pair.model.spec.clone(), KEY);
         for i in 0..pair.model.added {
             new.extend(&[column(&format!("added{i}"), Type::Uint(64), Value::Int(0))]).unwrap();
         }
@@ -421,7 +425,7 @@ proptest! {
     // Bytes from elsewhere could panic the importer.
     #[test]
     fn an_import_survives_any_bytes(mut at in 0..200usize, byte in any::<u8>(), cut in 0..200usize) {
-        let table = Table::new(spec(Shape::Text, 8));
+        let table = Table::new(spec(Shape::Text, 8), KEY);
         new_row(table.insert_bytes(b"someone", Time(1)));
         let mut chunk = Vec::new();
         table.export(0, Time(1), 10, &mut chunk);
@@ -437,7 +441,7 @@ proptest! {
 fn the_oldest_goes_whatever_was_touched_or_undone() {
     let (n, rounds) = if cfg!(miri) { (200, 300) } else { (600, 12_000) };
     for evict in [Evict::Oldest, Evict::Lru] {
-        let table = Table::new(TableSpec { evict, ..spec(Shape::Int, n) });
+        let table = Table::new(TableSpec { evict, ..spec(Shape::Int, n) }, KEY);
         let state = State::from(Parts { tables: vec![Arc::new(table)], ..Parts::default() });
         let table = &state.tables[0];
         let mut ages: BTreeMap<u64, u64> = (0..n).map(|id| (id, id)).collect();
@@ -473,7 +477,7 @@ fn the_oldest_goes_whatever_was_touched_or_undone() {
 // A row that came from elsewhere, older than what is here, would outlive the younger ones.
 #[test]
 fn an_old_row_from_elsewhere_goes_first() {
-    let table = Table::new(TableSpec { evict: Evict::Oldest, ..spec(Shape::Int, 200) });
+    let table = Table::new(TableSpec { evict: Evict::Oldest, ..spec(Shape::Int, 200) }, KEY);
     (0..200).for_each(|id| _ = new_row(table.insert_int(id, Time(1000 + id as i64))));
     new_row(table.insert_int(200, Time(2000)));
     assert_eq!(table.find_int(0, Time(2000)), Row::NONE);
@@ -492,7 +496,7 @@ fn an_old_row_from_elsewhere_goes_first() {
 fn a_full_table_finds_the_one_row_that_expired() {
     let limits = TableSpec { ttl: Some(Interval(100)), stripes: Some(8), ..spec(Shape::Int, 64) };
     for last in 0..64 {
-        let table = Table::new(limits.clone());
+        let table = Table::new(limits.clone(), KEY);
         (0..64).for_each(|id| _ = new_row(table.insert_int(id, Time(0))));
         (0..64).filter(|id| *id != last).for_each(|id| table.touch(table.find_int(id, Time(50)), Time(50)));
         assert_eq!(table.insert_int(64, Time(99)), Insert::Full);
@@ -514,7 +518,7 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
             stripes,
             ..spec(Shape::Int, max_rows)
         };
-        let table = Table::new(limits);
+        let table = Table::new(limits, KEY);
         table.keep_departed(Departure::Expired, true);
         let item = table.column("item").expect("the key");
         let (mut dice, mut now) = (Dice::from_seed(max_rows), Time(0));
@@ -566,7 +570,7 @@ fn each_row_that_is_evicted_departs_once_and_comes_back_if_that_is_undone() {
         [(Some(1), 8, false, Evict::Oldest), (Some(4), 32, true, Evict::Lru), (None, 40, true, Evict::Oldest)]
     {
         let limits = TableSpec { evict, shared, stripes, ..spec(Shape::Int, max_rows) };
-        let table = Arc::new(Table::new(limits));
+        let table = Arc::new(Table::new(limits, KEY));
         table.keep_departed(Departure::Evicted, true);
         let [item, hits] = ["item", "hits"].map(|name| table.column(name).expect("a column"));
         let told = |row: &Row| (table.word(*row, item), table.word(*row, hits));
@@ -625,7 +629,7 @@ fn each_row_that_is_evicted_departs_once_and_comes_back_if_that_is_undone() {
 #[test]
 fn evicted_rows_wait_only_in_places_that_nobody_needs() {
     let limits = TableSpec { evict: Evict::Oldest, stripes: Some(1), ..spec(Shape::Int, 32) };
-    let table = Table::new(limits);
+    let table = Table::new(limits, KEY);
     table.keep_departed(Departure::Evicted, true);
     (0..1000).for_each(|key| _ = new_row(table.insert_int(key, Time(key as i64))));
     let mut rows = Vec::new();
@@ -645,10 +649,16 @@ fn evicted_rows_wait_only_in_places_that_nobody_needs() {
 // A counter that ran over into its neighbour, or began with what another row left, would tell lies of a flow.
 #[test]
 fn counters_in_a_column_count_alone() {
-    let table = Table::new(TableSpec {
-        columns: vec![column("before", Type::Uint(64), Value::Int(1)), nullable("m", Type::Bytes(Some(21)))],
-        ..spec(Shape::Int, 4)
-    });
+    let table = Table::new(
+        TableSpec {
+            columns: vec![
+                column("before", Type::Uint(64), Value::Int(1)),
+                nullable("m", Type::Bytes(Some(21))),
+            ],
+            ..spec(Shape::Int, 4)
+        },
+        KEY,
+    );
     let (before, m) = (table.column("before").expect("a column"), table.column("m").expect("a column"));
     let mut dice = Dice::from_seed(5);
     for _ in 0..40 {
@@ -691,12 +701,12 @@ fn counters_in_a_column_count_alone() {
 fn an_import_keeps_the_eviction_order() {
     for evict in [Evict::Oldest, Evict::Lru] {
         let spec = TableSpec { evict, ..spec(Shape::Int, 4) };
-        let old = Table::new(spec.clone());
+        let old = Table::new(spec.clone(), KEY);
         (0..4).for_each(|id| _ = new_row(old.insert_int(id, Time(id as i64))));
         old.touch(old.find_int(0, Time(5)), Time(5));
         let mut chunk = Vec::new();
         assert_eq!(old.export(0, Time(6), 100, &mut chunk), None);
-        let new = Table::new(spec);
+        let new = Table::new(spec, KEY);
         assert_eq!(new.import(&chunk, Time(6)), Ok(4));
         new_row(new.insert_int(9, Time(7)));
         assert_eq!(new.find_int(1, Time(7)), Row::NONE);
@@ -707,13 +717,13 @@ fn an_import_keeps_the_eviction_order() {
 // Rows of another table could be read as if they were this one's.
 #[test]
 fn an_import_names_the_column_that_differs() {
-    let old = Table::new(spec(Shape::Int, 4));
+    let old = Table::new(spec(Shape::Int, 4), KEY);
     let mut chunk = Vec::new();
     old.export(0, Time(0), 1, &mut chunk);
-    assert_eq!(Table::new(spec(Shape::Text, 4)).import(&chunk, Time(0)), Err(ImportError::Key));
+    assert_eq!(Table::new(spec(Shape::Text, 4), KEY).import(&chunk, Time(0)), Err(ImportError::Key));
     let mut other = spec(Shape::Int, 4);
     other.columns[0].ty = Type::F64;
-    let error = Table::new(other).import(&chunk, Time(0)).unwrap_err();
+    let error = Table::new(other, KEY).import(&chunk, Time(0)).unwrap_err();
     assert_eq!(error.to_string(), "column hits is U64 in the rows and F64 in the table");
     chunk[4] = 9;
     assert_eq!(old.import(&chunk, Time(0)), Err(ImportError::Version(9)));
@@ -722,7 +732,7 @@ fn an_import_names_the_column_that_differs() {
 // A row could not come back if one that had expired was given back after it.
 #[test]
 fn undo_reaches_behind_rows_that_expired() {
-    let table = Table::new(TableSpec { ttl: Some(Interval(10)), ..spec(Shape::Int, 4) });
+    let table = Table::new(TableSpec { ttl: Some(Interval(10)), ..spec(Shape::Int, 4) }, KEY);
     let state = State::from(Parts { tables: vec![Arc::new(table)], ..Parts::default() });
     let table = &state.tables[0];
     new_row(table.insert_int(1, Time(0)));
@@ -743,7 +753,7 @@ fn counts_of_two_threads_add_up() {
     let rounds = if cfg!(miri) { 40 } else { 50_000 };
     for stripes in [1, 8] {
         let spec = TableSpec { shared: true, stripes: Some(stripes), ..spec(Shape::Text, keys) };
-        let table = Arc::new(Table::new(spec));
+        let table = Arc::new(Table::new(spec, KEY));
         let hits = table.column("hits").unwrap();
         let worker = |seed: u64| {
             let table = Arc::clone(&table);
@@ -771,7 +781,7 @@ fn counts_of_two_threads_add_up() {
 fn a_reader_without_a_lock_survives_a_writer() {
     let n = if cfg!(miri) { 60 } else { 200_000 };
     let spec = TableSpec { evict: Evict::Lru, ttl: Some(Interval(50)), ..spec(Shape::Text, 3000) };
-    let table = Arc::new(Table::new(spec));
+    let table = Arc::new(Table::new(spec, KEY));
     let writer = Arc::clone(&table);
     let thread = std::thread::spawn(move || {
         for i in 0..n {
@@ -803,7 +813,7 @@ fn a_reader_without_a_lock_survives_a_writer() {
 #[test]
 fn growth_moves_a_bounded_number_of_slots() {
     let n: u64 = if cfg!(miri) { 300 } else { 1_000_000 };
-    let table = Table::new(spec(Shape::Int, n));
+    let table = Table::new(spec(Shape::Int, n), KEY);
     for id in 0..n {
         new_row(table.insert_int(id, Time(0)));
     }
@@ -819,51 +829,112 @@ fn growth_moves_a_bounded_number_of_slots() {
 // An empty table would cost memory in proportion to its limit.
 #[test]
 fn an_empty_table_is_small() {
-    let table = Table::new(spec(Shape::Int, 1_000_000));
+    let table = Table::new(spec(Shape::Int, 1_000_000), KEY);
     assert!(table.memory_bytes() * 100 < table.memory_bytes_max(), "{}", table.memory_bytes());
-    assert!(Table::new(spec(Shape::Int, 100)).memory_bytes() < 4096);
+    assert!(Table::new(spec(Shape::Int, 100), KEY).memory_bytes() < 4096);
 }
 
-/// Keys with one home in an index of up to 4096 slots, as an adversary would choose them.
-fn colliding_keys(n: usize) -> Vec<u64> {
-    (0u64..).filter(|key| Table::hash_int(*key) as u32 >> 20 == 0).take(n).collect()
+/// Keys with one home in an index of up to 4096 homes, the first or the last, as somebody would choose them who knows
+/// the secret.
+fn keys_of_one_home(hash: HashKey, home: u32, n: usize) -> Vec<u64> {
+    (0u64..).filter(|key| hash.hash_word(*key) as u32 >> 20 == home).take(n).collect()
 }
 
-// Keys chosen to collide would make every look-up long, or lose rows.
+// Keys computed to collide would throw out rows of others, or be refused, in a table with room: whoever sends them
+// would begin the limits of others anew.
 #[test]
-fn colliding_keys_are_refused_not_slow() {
+fn colliding_keys_fill_a_table_to_its_max() {
     if cfg!(miri) {
         return;
     }
-    let keys = colliding_keys(300);
-    let reject = Table::new(spec(Shape::Int, 1000));
-    let taken: Vec<u64> =
-        keys.iter().copied().filter(|key| reject.insert_int(*key, Time(0)) != Insert::Full).collect();
-    assert!(taken.len() >= PROBES_MAX && taken.len() < keys.len(), "{}", taken.len());
-    assert!(taken.iter().all(|key| reject.find_int(*key, Time(0)).is_some()));
-
-    let evict = Table::new(TableSpec { evict: Evict::Lru, ..spec(Shape::Int, 1000) });
-    let state = State::from(Parts { tables: vec![Arc::new(evict)], ..Parts::default() });
-    let evict = Arc::clone(&state.tables[0]);
-    for (i, key) in keys.iter().enumerate() {
-        new_row(evict.insert_int(*key, Time(i as i64)));
-        assert!(evict.find_int(*key, Time(i as i64)).is_some());
+    for home in [0, 0xfff] {
+        let keys = keys_of_one_home(KEY, home, 1000);
+        for evict in [Evict::Reject, Evict::Oldest, Evict::Lru] {
+            let table = Table::new(TableSpec { evict, ..spec(Shape::Int, 1000) }, KEY);
+            keys.iter().for_each(|key| _ = new_row(table.insert_int(*key, Time(0))));
+            assert_eq!(table.len(), 1000);
+            assert!(keys.iter().all(|key| table.find_int(*key, Time(0)).is_some()), "{evict:?}");
+            assert!(keys.iter().rev().all(|key| {
+                table.remove(table.find_int(*key, Time(0)));
+                table.find_int(*key, Time(0)).is_none()
+            }));
+        }
     }
-    let before = scan_all(&evict, Time(0));
-    let live: Vec<u64> = keys.iter().copied().filter(|k| evict.find_int(*k, Time(0)).is_some()).collect();
+}
+
+// What a handler that failed has done to colliding rows must be undone as that to others is.
+#[test]
+fn colliding_keys_are_undone_as_others() {
+    if cfg!(miri) {
+        return;
+    }
+    let keys = keys_of_one_home(KEY, 0xfff, 400);
+    let table = Table::new(TableSpec { evict: Evict::Lru, ..spec(Shape::Int, 300) }, KEY);
+    let state = State::from(Parts { tables: vec![Arc::new(table)], ..Parts::default() });
+    let table = Arc::clone(&state.tables[0]);
+    for (i, key) in keys.iter().enumerate() {
+        new_row(table.insert_int(*key, Time(i as i64)));
+        assert!(table.find_int(*key, Time(i as i64)).is_some());
+    }
+    let before = scan_all(&table, Time(0));
+    let live: Vec<u64> = keys.iter().copied().filter(|k| table.find_int(*k, Time(0)).is_some()).collect();
+    assert_eq!(live, keys[100..], "the oldest go");
     let mut journal = Journal::default();
-    for key in colliding_keys(400).split_off(300) {
-        new_row(journal.insert_int(0, &evict, key, Time(1000)));
+    for key in &keys[..100] {
+        new_row(journal.insert_int(0, &table, *key, Time(1000)));
     }
     journal.undo(&state, &mut []);
-    assert_eq!(scan_all(&evict, Time(0)), before);
-    assert!(live.iter().all(|key| evict.find_int(*key, Time(0)).is_some()));
+    assert_eq!(scan_all(&table, Time(0)), before);
+    assert!(live.iter().all(|key| table.find_int(*key, Time(0)).is_some()));
+}
+
+// With a hash that others know, keys that meet in one stripe would fill it while all others are empty, and throw out
+// its rows.
+#[test]
+fn keys_of_one_stripe_elsewhere_fill_a_table() {
+    if cfg!(miri) {
+        return;
+    }
+    let n = 40_000;
+    // The lower bits of the upper half choose the stripe.
+    let meets = |key: &u64| hash_word(*key) >> 32 & 7 == 0;
+    let keys: Vec<u64> = (0u64..).filter(meets).take(n).collect();
+    let table = Table::new(TableSpec { evict: Evict::Oldest, ..spec(Shape::Int, n as u64) }, KEY);
+    for (i, key) in keys.iter().enumerate() {
+        new_row(table.insert_int(*key, Time(i as i64)));
+    }
+    assert!(keys.iter().all(|key| table.find_int(*key, Time(0)).is_some()), "no row went");
+}
+
+// Which keys stand beside each other follows from the secret, and nothing that is seen may: else a simulation, a
+// listing or what is evicted would be another on each node.
+#[test]
+fn scans_and_evictions_are_as_under_any_secret() {
+    for evict in [Evict::Oldest, Evict::Lru] {
+        let [one, other] = [1, 2].map(|seed| {
+            let limits = TableSpec { evict, ttl: Some(Interval(700)), ..spec(Shape::Text, 300) };
+            let table = Table::new(limits, HashKey::from_seed(seed));
+            let mut dice = Dice::from_seed(5);
+            for at in 0..if cfg!(miri) { 400 } else { 4000 } {
+                let (now, key) = (Time(at), format!("user-{}", dice.below(900)));
+                match table.find_bytes(key.as_bytes(), now) {
+                    Row::NONE => _ = new_row(table.insert_bytes(key.as_bytes(), now)),
+                    row if dice.percent(20) => table.remove(row),
+                    row => table.touch(row, now),
+                }
+            }
+            let mut chunk = Vec::new();
+            assert_eq!(table.export(0, Time(4000), u32::MAX, &mut chunk), None);
+            (chunk, table.len())
+        });
+        assert_eq!(one, other);
+    }
 }
 
 // A hot update could change the type of a column under rows that hold the old one.
 #[test]
 fn extend_refuses_a_change_of_type() {
-    let table = Table::new(spec(Shape::Int, 4));
+    let table = Table::new(spec(Shape::Int, 4), KEY);
     let error = table.extend(&[column("hits", Type::F64, Value::Null)]).unwrap_err();
     assert_eq!(error.to_string(), "column hits is U64; its type cannot change to F64 while rows exist");
     for i in 0..15 {
@@ -872,14 +943,14 @@ fn extend_refuses_a_change_of_type() {
     let one_more = table.extend(&[column("c15", Type::Bool, Value::Null)]);
     assert_eq!(one_more, Err(ExtendError::TooManyGroups));
     let wide =
-        Table::new(spec(Shape::Int, 4)).extend(&[column("w", Type::Bytes(Some(1 << 16)), Value::Null)]);
+        Table::new(spec(Shape::Int, 4), KEY).extend(&[column("w", Type::Bytes(Some(1 << 16)), Value::Null)]);
     assert!(matches!(wide, Err(ExtendError::RowTooLong { .. })));
 }
 
 // Text and NULL defaults of an added column would not reach rows that were there before.
 #[test]
 fn added_columns_hold_their_defaults_in_old_rows() {
-    let table = Table::new(spec(Shape::Int, 100));
+    let table = Table::new(spec(Shape::Int, 100), KEY);
     let old = new_row(table.insert_int(1, Time(0)));
     table
         .extend(&[
@@ -900,7 +971,7 @@ fn added_columns_hold_their_defaults_in_old_rows() {
 // A hot update of limits could promise what the rows cannot keep.
 #[test]
 fn limits_change_within_what_the_table_was_made_for() {
-    let table = Table::new(TableSpec { evict: Evict::Oldest, ..spec(Shape::Int, 10) });
+    let table = Table::new(TableSpec { evict: Evict::Oldest, ..spec(Shape::Int, 10) }, KEY);
     (0..10).for_each(|id| _ = new_row(table.insert_int(id, Time(id as i64))));
     let limits = TableSpec { max_rows: 4, evict: Evict::Oldest, ..spec(Shape::Int, 10) };
     table.set_limits(&TableSpec { ttl: Some(Interval(100)), ..limits.clone() }).unwrap();
@@ -923,12 +994,12 @@ fn limits_change_within_what_the_table_was_made_for() {
 // Keys that do not fit would be cut or would panic, and a malformed composite key could match a row.
 #[test]
 fn keys_that_are_not_keys_are_absent() {
-    let pair = Table::new(spec(Shape::Pair, 4));
+    let pair = Table::new(spec(Shape::Pair, 4), KEY);
     for bad in [&b""[..], b"\x01\0\0", b"\x01\0\0\0", b"\xff\xff\xff\xff", b"\0\0\0\0\0\0\0\0\0\0\0\0x"] {
         assert_eq!(pair.find_bytes(bad, Time(0)), Row::NONE);
         assert_eq!(pair.insert_bytes(bad, Time(0)), Insert::TooLong);
     }
-    let text = Table::new(spec(Shape::Text, 4));
+    let text = Table::new(spec(Shape::Text, 4), KEY);
     assert_eq!(text.insert_bytes(&[b'x'; 25], Time(0)), Insert::TooLong);
     new_row(text.insert_bytes(&[b'x'; 24], Time(0)));
     assert!(text.find_bytes(&[b'x'; 24], Time(0)).is_some());
@@ -939,7 +1010,7 @@ fn keys_that_are_not_keys_are_absent() {
 // Key columns could not be read back, so a scan could not say what it saw.
 #[test]
 fn key_columns_are_columns() {
-    let table = Table::new(spec(Shape::Pair, 4));
+    let table = Table::new(spec(Shape::Pair, 4), KEY);
     let mut key = KeyBuilder::default();
     key.bytes(b"ada").int(42);
     let row = new_row(table.insert_bytes(key.as_bytes(), Time(0)));
@@ -950,7 +1021,7 @@ fn key_columns_are_columns() {
 // Compiled code would reach other words than the accessors do.
 #[test]
 fn addresses_follow_the_layout() {
-    let table = Table::new(spec(Shape::Int, 100));
+    let table = Table::new(spec(Shape::Int, 100), KEY);
     let rows: Vec<Row> = (0..40).map(|id| new_row(table.insert_int(id, Time(0)))).collect();
     let width = table.row_address(rows[1], 0) - table.row_address(rows[0], 0);
     assert_eq!(width as u64, table.spec().row_bytes());
@@ -959,7 +1030,7 @@ fn addresses_follow_the_layout() {
 // One call of a scan could walk through a whole table that is empty or dead.
 #[test]
 fn a_scan_stops_at_its_budget() {
-    let table = Table::new(TableSpec { ttl: Some(Interval(10)), ..spec(Shape::Int, 4000) });
+    let table = Table::new(TableSpec { ttl: Some(Interval(10)), ..spec(Shape::Int, 4000) }, KEY);
     (0..3000).for_each(|id| _ = new_row(table.insert_int(id, Time(0))));
     let last = new_row(table.insert_int(3000, Time(5)));
     let (mut cursor, mut calls) = (0, 0);
@@ -980,7 +1051,7 @@ fn a_scan_stops_at_its_budget() {
 #[test]
 fn a_scan_steps_as_its_cursors_say() {
     for max_rows in [10, 256, 5000] {
-        let table = Table::new(spec(Shape::Int, max_rows));
+        let table = Table::new(spec(Shape::Int, max_rows), KEY);
         assert_eq!(table.cursor_behind(Row::NONE), 0);
         let steps = table.steps();
         let by_hand = |row: Row| {
@@ -1007,7 +1078,7 @@ fn a_scan_steps_as_its_cursors_say() {
 #[test]
 fn a_look_up_hands_back_the_words_of_its_row() {
     for shape in [Shape::Int, Shape::Text, Shape::Pair] {
-        let table = Table::new(spec(shape, 500));
+        let table = Table::new(spec(shape, 500), KEY);
         for id in 0..500 {
             let key = key(shape, id);
             let row = new_row(insert(&table, &key, Time(0)));
@@ -1027,10 +1098,10 @@ fn a_look_up_hands_back_the_words_of_its_row() {
 #[test]
 fn look_ups_read_where_they_are_said_to() {
     for shape in [Shape::Int, Shape::Pair] {
-        let table = Table::new(spec(shape, 20_000));
+        let table = Table::new(spec(shape, 20_000), KEY);
         let hash = |id: u64| match key(shape, id) {
-            Key::Word(word) => Table::hash_int(word),
-            Key::Bytes(bytes) => Table::hash_bytes(&bytes),
+            Key::Word(word) => KEY.hash_word(word),
+            Key::Bytes(bytes) => KEY.hash_bytes(&bytes),
         };
         assert_eq!(table.slots(hash(1)), None);
         let rows: Vec<Row> =
@@ -1055,7 +1126,7 @@ fn a_touch_is_a_store() {
         (Evict::Oldest, ttl, true, true),
         (Evict::Lru, None, false, true),
     ] {
-        let table = Table::new(TableSpec { evict, ttl, ttl_on_access, ..spec(Shape::Int, 4) });
+        let table = Table::new(TableSpec { evict, ttl, ttl_on_access, ..spec(Shape::Int, 4) }, KEY);
         let row = new_row(table.insert_int(1, Time(3)));
         let stored =
             |word: u16| table.row_words(row, 0)[word as usize].load(std::sync::atomic::Ordering::Relaxed);

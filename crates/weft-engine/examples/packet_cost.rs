@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use weft_core::abi::{Counters, Cx, Outcome, Parts, REGION_BODY, REGIONS, Slot, State};
 use weft_core::frame::{BATCH_MAX, Frame, Pool, PoolConfig};
+use weft_core::hash::HashKey;
 use weft_core::{Time, checksum};
 use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
 use weft_engine::packet::{PacketConfig, PacketEngine};
@@ -83,7 +84,7 @@ struct Whole {
 
 impl Whole {
     fn new(program: ChainProgram) -> Self {
-        let mut staged = StateStore::new(1).stage();
+        let mut staged = StateStore::new(1, HashKey::from_seed(1)).stage();
         let on = ChainOn { program, condition: None, ports: vec![0], to: Some(Outlet::Port(1)) };
         let jit = Jit::new().expect("this machine is one that code is generated for");
         let chain = PacketChain::build(1, on, &mut staged, &jit).expect("it is well-formed");
@@ -135,7 +136,10 @@ struct Code {
 impl Code {
     fn new(program: &Arc<ChainProgram>, template: &[u8]) -> Self {
         let jit = Jit::new().expect("this machine is one that code is generated for");
-        let table = program.tables.iter().map(|t| Arc::new(weft_core::table::Table::new(t.spec.clone())));
+        let table = program
+            .tables
+            .iter()
+            .map(|t| Arc::new(weft_core::table::Table::new(t.spec.clone(), HashKey::from_seed(1))));
         let state = State::from(Parts { tables: table.collect(), ..Parts::default() });
         let has = |event| !program.parts(event).is_empty();
         let compile = |event| has(event).then(|| jit.compile(program, event, &state).expect("well-formed"));

@@ -26,7 +26,6 @@ use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::rc::Rc;
 use std::sync::Arc;
-use weft_core::hash::{hash_bytes, mix};
 use weft_core::{Interval, Status, Time};
 use weft_ir::queue::{Field, QueueCode, QueueProgram};
 
@@ -413,11 +412,13 @@ impl Engine {
         };
         let headers = &call.request_headers;
         let header = |name: &str| headers.get(name.as_bytes());
-        let (src, dst) = (hash_bytes(peer.as_bytes()), hash_bytes(headers.path().unwrap_or_default()));
+        // They choose the partition: a peer could compute keys that meet in the partition of another's.
+        let hash = |run: &[u8]| self.config.hash.hash_bytes(run);
+        let (src, dst) = (hash(peer.as_bytes()), hash(headers.path().unwrap_or_default()));
         let session = down.map_or(0, |conn| ConnId::from(conn).0);
         let flow = match &plan.key {
-            CallFlow::Header(name) => mix(1, hash_bytes(header(name).unwrap_or_default())),
-            CallFlow::Session => mix(2, session),
+            CallFlow::Header(name) => hash(header(name).unwrap_or_default()),
+            CallFlow::Session => self.config.hash.hash_word(session),
             CallFlow::Host => src,
         };
         let class = plan

@@ -24,6 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use weft_core::abi::Counters;
+use weft_core::hash::HashKey;
 use weft_core::table::Row;
 use weft_core::{Interval, Status, Time};
 use weft_proto::session::http2::{self, Connection, ErrorCode};
@@ -45,6 +46,8 @@ pub struct Config {
     pub workers: usize,
     /// What `rand()` draws from. The same seed and the same input give the same run.
     pub seed: u64,
+    /// What is placed by keys of peers is placed by this, beside the tables of [`crate::state::StateStore`].
+    pub hash: HashKey,
     /// Nanoseconds for timing elements; None leaves them untimed.
     pub clock: Option<fn() -> u64>,
     /// Bytes of one message, as it arrives and inflated. A larger one ends its call.
@@ -63,6 +66,7 @@ impl Default for Config {
             worker: 0,
             workers: 1,
             seed: 0,
+            hash: HashKey::from_seed(0),
             clock: None,
             message_bytes_max: 4 << 20,
             held_bytes_max: HELD_BYTES_MAX,
@@ -471,6 +475,7 @@ impl Engine {
         stats.filters = self.filter_stats();
         stats.endpoints = self.endpoint_stats();
         stats.links = self.call_link_stats();
+        stats.slow_passes = self.passes.slow.clone();
         for (_, conn) in self.conns.iter() {
             conn.h2.counters().iter().for_each(|(v, n)| stats.refuse(v.name(), u64::from(n)));
         }

@@ -47,3 +47,4 @@ mod verdict;
 pub use conn::{CloseReason, ConnId};
 pub use engine::{Action, CONNECTIONS_MAX, Config, Engine, HELD_BYTES_MAX};
 pub use filter::{Filter, FilterCounts, FilterStats};
+pub use pass::SLOW_PASS_NS;

@@ -3,6 +3,7 @@
 use crate::filter::LiveFilter;
 use crate::plan::{Chain, Columns, Method, Segment};
 use crate::tracing::Tracing;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use weft_core::abi::{Cell, Counters, Cx, EditTarget, Outcome, REGION_BODY, REGIONS, Slot, State};
 use weft_core::limits::INPUTS_MAX;
@@ -11,6 +12,13 @@ use weft_core::{Interval, Status, Time, hash};
 use weft_ir::program::{Event, Input, Meta, Place};
 use weft_proto::session::grpc::protobuf::{EditError, EditValue, Malformed};
 use weft_proto::session::http2::{Headers, HeadersBuilder};
+
+/// Nanoseconds that a pass may take before it is counted as slow: so long all other calls of its worker wait.
+pub const SLOW_PASS_NS: u64 = 10_000_000;
+
+/// Bytes of a tuple below which a pass is not slow unless its segment says that it may be: what compiled code does with
+/// bytes takes a few nanoseconds for each. Of passes over fewer the time is not read, which would be dear for them.
+const TIMED_BYTES_MIN: usize = 64 << 10;
 
 /// A chain on this worker.
 #[derive(Debug)]
@@ -84,6 +92,8 @@ pub(crate) struct Passes {
     /// What reading the clock takes, in nanoseconds: part of every time that is measured.
     pub(crate) clock_ns: u64,
     tracing: Tracing,
+    /// By chain, passes that took more than [`SLOW_PASS_NS`].
+    pub(crate) slow: BTreeMap<String, u64>,
 }
 
 impl Passes {
@@ -95,6 +105,7 @@ impl Passes {
             clock,
             clock_ns: clock.map_or(0, clock_cost),
             tracing: Tracing::default(),
+            slow: BTreeMap::new(),
         }
     }
 
@@ -123,7 +134,17 @@ impl Passes {
             trace: self.clock.filter(|_| self.tracing.begin(facts.now)),
             ..Cx::new(facts.now, &state, call, &mut self.outcome, &mut counters)
         };
+        let n_bytes = facts.payload.map_or(0, <[u8]>::len) + self.text.len();
+        let is_timed = segment.may_be_slow || n_bytes >= TIMED_BYTES_MIN;
+        let Some(clock) = self.clock.filter(|_| is_timed) else {
+            segment.code.run(&mut cx, opened);
+            return Ok(());
+        };
+        let began = clock();
         segment.code.run(&mut cx, opened);
+        if clock().saturating_sub(began) > SLOW_PASS_NS {
+            *self.slow.entry(live.chain.program.name.clone()).or_default() += 1;
+        }
         Ok(())
     }
 

@@ -195,6 +195,8 @@ pub(crate) struct Segment {
     pub(crate) redirects: bool,
     /// It gives keys for the filter behind the chain.
     pub(crate) sets_keys: bool,
+    /// What it takes does not follow from the bytes of its tuple alone: it goes over a table, or calls native functions.
+    pub(crate) may_be_slow: bool,
 }
 
 /// Why a chain cannot be run.
@@ -356,7 +358,10 @@ impl Segment {
         }
         let ends = parts.iter().flat_map(|p| p.function.blocks.iter().map(|b| &b.end));
         let redirects = ends.into_iter().any(|end| matches!(end, Terminator::Redirect { .. }));
-        Self { code, event, reads, sets_headers, redirects, sets_keys }
+        let scans = parts.iter().any(|p| p.function.blocks.iter().any(|b| b.scan_rows_max.is_some()));
+        let may_be_slow =
+            scans || parts.iter().flat_map(|p| ops(p.function)).any(|op| matches!(op, Op::Native(..)));
+        Self { code, event, reads, sets_headers, redirects, sets_keys, may_be_slow }
     }
 }
 

@@ -846,7 +846,7 @@ fn carry_out(
 /// Reads what changes will read of a table, side by side.
 fn look_over(table: &Table, changes: &[Change]) {
     if changes.len() > 1 {
-        let hashes: Vec<u64> = changes.iter().map(|change| Table::hash_values(change.key(table))).collect();
+        let hashes: Vec<u64> = changes.iter().map(|change| table.hash_values(change.key(table))).collect();
         table.look_over(&hashes);
     }
 }
@@ -909,7 +909,8 @@ pub(crate) fn copies(tables: &[Arc<Table>], filled: &Filled) -> Vec<Arc<Table>> 
 
 /// A table with the same rows.
 fn copy_of(table: &Table) -> Table {
-    let copy = Table::new(TableSpec { max_rows: table.max_rows(), ..table.spec().clone() });
+    let limits = TableSpec { max_rows: table.max_rows(), ..table.spec().clone() };
+    let copy = Table::new(limits, table.hash_key());
     let mut cursor = 0;
     while let Some((row, next)) = table.scan(cursor, Time(0)) {
         insert_aged(&copy, &table.values(row), table.age(row));

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use weft_core::Time;
 use weft_core::abi::{Parts, State};
 use weft_core::filter::Policies;
+use weft_core::hash::HashKey;
 use weft_core::matching::Matcher;
 use weft_core::native::Prepared;
 use weft_core::table::{ColumnSpec, Departure, LimitsError, Scalars, Table, TableSpec};
@@ -28,6 +29,8 @@ pub const SCALARS_MAX: usize = 512;
 #[derive(Clone, Debug)]
 pub struct StateStore {
     workers: usize,
+    /// What keys of peers are placed by in all tables, as long as the node runs.
+    hash: HashKey,
     chains: BTreeMap<String, ChainState>,
     /// Tables of no element: all chains that name one have the same.
     shared: BTreeMap<String, HeldTable>,
@@ -126,10 +129,10 @@ impl fmt::Display for Unfit {
 impl core::error::Error for Unfit {}
 
 impl StateStore {
-    /// An empty store for a node with so many workers.
-    pub fn new(workers: usize) -> Self {
+    /// An empty store for a node with so many workers, whose tables place keys by this.
+    pub fn new(workers: usize, hash: HashKey) -> Self {
         assert!(workers > 0, "a node has at least one worker");
-        Self { workers, chains: BTreeMap::new(), shared: BTreeMap::new(), n_filters: 0 }
+        Self { workers, hash, chains: BTreeMap::new(), shared: BTreeMap::new(), n_filters: 0 }
     }
 
     /// Begins an update.
@@ -275,11 +278,11 @@ impl Staged {
         let decls = filter::table_decls(name, policies, self.store.workers > 1);
         let tables = decls.iter().map(|decl| Ok(Arc::clone(&self.bind_table(chain, decl)?[0])));
         let tables = tables.collect::<Result<_, _>>()?;
-        let next_id = self.store.n_filters;
+        let (next_id, hash) = (self.store.n_filters, self.store.hash);
         let new = || HeldFilter { id: next_id, cells: Arc::new(Scalars::new(filter::CELLS)), is_bound: true };
         let held = self.store.chain(chain).filters.entry(name.to_owned()).or_insert_with(new);
         held.is_bound = true;
-        let (id, state) = (held.id, filter::State::new(policies, Arc::clone(&held.cells), tables));
+        let (id, state) = (held.id, filter::State::new(policies, Arc::clone(&held.cells), tables, hash));
         self.store.n_filters = next_id.max(id + 1);
         Ok(Filter { name: name.to_owned(), policies: policies.clone(), state, id })
     }
@@ -344,7 +347,8 @@ impl Staged {
             }
         }
         let n = if decl.realisation == Realisation::PerWorker { workers } else { 1 };
-        let tables: Vec<_> = (0..n).map(|_| Arc::new(Table::new(decl.spec.clone()))).collect();
+        let hash = self.store.hash;
+        let tables: Vec<_> = (0..n).map(|_| Arc::new(Table::new(decl.spec.clone(), hash))).collect();
         let rows = rows.as_ref().unwrap_or(&decl.rows);
         tables.iter().for_each(|table| table.add_rows(rows, Time(0)));
         let filled = (decl.realisation == Realisation::Replicated)

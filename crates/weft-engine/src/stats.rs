@@ -2,6 +2,7 @@
 
 use crate::call_link::CallLinkStats;
 use crate::filter::FilterStats;
+use std::collections::BTreeMap;
 use weft_core::abi::Counters;
 use weft_core::{Interval, Status};
 
@@ -24,6 +25,8 @@ pub struct Stats {
     pub messages: u64,
     /// From the call's headers to its end, as this node saw it.
     pub latency: Histogram,
+    /// Passes that took longer than [`SLOW_PASS_NS`](crate::SLOW_PASS_NS), by chain.
+    pub slow_passes: BTreeMap<String, u64>,
     /// Why connections ended that did not end well, and other refusals: (reason, count), in order of the reason.
     pub refusals: Vec<(String, u64)>,
     /// Rows that sinks could not take.
@@ -194,6 +197,9 @@ impl Stats {
             *mine += theirs;
         }
         self.latency.merge(&other.latency);
+        for (chain, n) in &other.slow_passes {
+            *self.slow_passes.entry(chain.clone()).or_default() += n;
+        }
         for (reason, n) in &other.refusals {
             self.refuse(reason, *n);
         }

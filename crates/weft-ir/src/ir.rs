@@ -202,7 +202,7 @@ pub enum Op {
     /// `Bytes, Bytes -> Bool`
     BytesCompare(BytesCmp, Value, Value),
     /// SQL LIKE with `%` and `_` (one UTF-8 character; a byte that begins no well-formed character counts as one)
-    /// against a constant pattern. `Bytes -> Bool`
+    /// against a constant pattern, which is UTF-8. `Bytes -> Bool`
     Like(Value, Vec<u8>),
     /// One after the other. Beyond the room of this pass: empty, and [`Op::ScratchFull`] turns true.
     /// `Bytes... -> Bytes`

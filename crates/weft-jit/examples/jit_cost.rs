@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use weft_core::abi::{Cell, Counters, Cx, Outcome, Parts, REGION_BODY, SinkRow, Slot, State, Verdict};
 use weft_core::hash;
+use weft_core::hash::HashKey;
 use weft_core::table::{ColumnRef, ColumnSpec, Evict, Insert, Scalars, Table, TableSpec};
 use weft_core::{Interval, Status, Time, Type, Value};
 use weft_ir::backend::Program;
@@ -352,7 +353,8 @@ fn chain(elements: &[(&str, &str)]) -> ChainProgram {
 }
 
 fn state(chain: &ChainProgram) -> State {
-    let tables: Vec<_> = chain.tables.iter().map(|t| Arc::new(Table::new(t.spec.clone()))).collect();
+    let tables: Vec<_> =
+        chain.tables.iter().map(|t| Arc::new(Table::new(t.spec.clone(), HashKey::from_seed(1)))).collect();
     let permission = tables[0].column("permission").expect("a column of the table");
     for i in 0..USERS {
         let Insert::New(row) = tables[0].insert_bytes(user(i).as_bytes(), Time(0)) else { continue };
@@ -412,7 +414,7 @@ fn bucket(twin: &Twin, cx: &mut Cx<'_>) -> bool {
     cx.counters[twin.element].seen += 1;
     let (user, now) = (text_of(cx, 0), cx.now);
     let table = &cx.state.tables[1];
-    let hash = Table::hash_bytes(user);
+    let hash = table.hash_bytes(user);
     if table.spec().shared {
         table.lock(hash);
     }

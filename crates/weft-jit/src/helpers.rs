@@ -240,6 +240,7 @@ helpers! {
     Upper = upper(I64, I64, I64) -> (I64, I64);
     Keep = keep(I64, I64, I64) -> (I64, I64);
     HashBytes = hash_bytes(I64, I64) -> (I64);
+    HashOfKey = hash_of_key(I64, I64, I64) -> (I64);
     FrameSum = frame_sum(I64, I64) -> (I64);
     FlowOf = flow_of(I64, I64, I8, I64) -> (I64);
     IsIcmpError = is_icmp_error(I64, I64, I8, I64) -> (I8);
@@ -542,6 +543,10 @@ extern "C" fn keep(frame: &mut Frame<'_, '_>, bytes: Bytes) -> Bytes {
 
 extern "C" fn hash_bytes(bytes: Bytes) -> u64 {
     hash::hash_bytes(bytes.as_slice())
+}
+
+extern "C" fn hash_of_key(table: &Arc<Table>, key: Bytes) -> u64 {
+    table.hash_bytes(key.as_slice())
 }
 
 extern "C" fn in_prefix(address: Bytes, prefix: Bytes) -> bool {

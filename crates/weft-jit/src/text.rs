@@ -1,43 +1,125 @@
 //! Operations on text and bytes that compiled code calls.
 
 use core::ops::Range;
+use memchr::memmem;
 
-/// SQL `LIKE`: `%` stands for any run of characters, `_` for one, everything else for itself.
+/// SQL `LIKE`: `%` stands for any run of characters, `_` for one, everything else for itself. The pattern is UTF-8.
 ///
-/// It looks at each byte of the text at most once for each `%` run of the pattern: after a mismatch only the last
-/// `%` takes one character more, since what an earlier one could take, it can take as well.
+/// The parts between `%`s are looked for from left to right, each at the first place where it matches: what a later
+/// place would leave to those behind it, this one leaves as well. So no part is looked for twice, and a part takes
+/// linear time: a literal by the two-way search of [`memmem`], one with `_` as [`Wildcards`] says.
 pub(crate) fn like(text: &[u8], pattern: &[u8]) -> bool {
-    let (mut t, mut p) = (0, 0);
-    let mut retry: Option<(usize, usize)> = None;
-    loop {
-        match pattern.get(p) {
-            Some(b'%') => {
-                p += 1;
-                retry = Some((t, p));
-                continue;
-            }
-            Some(b'_') if t < text.len() => {
-                t += char_len(&text[t..]);
-                p += 1;
-                continue;
-            }
-            Some(byte) if text.get(t) == Some(byte) => {
-                t += 1;
-                p += 1;
-                continue;
-            }
-            None if t == text.len() => return true,
-            _ => {}
-        }
-        match retry {
-            Some((start, behind)) if start < text.len() => {
-                t = start + char_len(&text[start..]);
-                p = behind;
-                retry = Some((t, behind));
-            }
-            _ => return false,
-        }
+    let mut parts = pattern.split(|byte| *byte == b'%');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = without_start(text, first) else { return false };
+    let Some(last) = parts.next_back() else { return rest.is_empty() };
+    for part in parts {
+        let end = if part.contains(&b'_') {
+            Wildcards::of(part).find_end(rest)
+        } else {
+            memmem::find(rest, part).map(|start| start + part.len())
+        };
+        let Some(end) = end else { return false };
+        rest = &rest[end..];
     }
+    ends_like(rest, last)
+}
+
+/// What follows a part of a pattern that the text begins with.
+fn without_start<'t>(text: &'t [u8], part: &[u8]) -> Option<&'t [u8]> {
+    let mut rest = text;
+    for byte in part {
+        let len = match byte {
+            b'_' if !rest.is_empty() => char_len(rest),
+            byte if rest.first() == Some(byte) => 1,
+            _ => return None,
+        };
+        rest = &rest[len..];
+    }
+    Some(rest)
+}
+
+/// Whether the text ends with a part of a pattern.
+fn ends_like(text: &[u8], part: &[u8]) -> bool {
+    let mut rest = text;
+    for byte in part.iter().rev() {
+        let len = match byte {
+            b'_' if !rest.is_empty() => last_char_len(rest),
+            byte if rest.last() == Some(byte) => 1,
+            _ => return false,
+        };
+        rest = &rest[..rest.len() - len];
+    }
+    true
+}
+
+/// A part of a pattern with `_` in it, to be looked for: as many states as it has characters, a bit each, and all of
+/// them make a step at once (Baeza-Yates and Gonnet, "A new approach to text searching", CACM 1992, section 3).
+///
+/// A character of the text takes a word operation for every 64 characters of the part, whatever the text is.
+struct Wildcards<'p> {
+    /// Words of a set of states.
+    n_words: usize,
+    /// The states that the `_`s leave, with any character.
+    any: Vec<u64>,
+    /// The states that each character of the part leaves, sorted by character.
+    by_char: Vec<(&'p [u8], Vec<u64>)>,
+    /// The bit of the last state, in the last word.
+    last: u64,
+}
+
+impl<'p> Wildcards<'p> {
+    fn of(part: &'p [u8]) -> Self {
+        let chars: Vec<&[u8]> = characters(part).collect();
+        let n_words = chars.len().div_ceil(64);
+        let mut any = vec![0; n_words];
+        let mut by_char: Vec<(&[u8], Vec<u64>)> = Vec::new();
+        let bit = |at: usize| (at / 64, 1 << (at % 64));
+        for (at, _) in chars.iter().enumerate().filter(|(_, char)| **char == b"_") {
+            any[bit(at).0] |= bit(at).1;
+        }
+        for (at, char) in chars.iter().enumerate().filter(|(_, char)| **char != b"_") {
+            let known = by_char.binary_search_by_key(char, |(char, _)| *char);
+            let nth = known.unwrap_or_else(|nth| {
+                by_char.insert(nth, (char, any.clone()));
+                nth
+            });
+            by_char[nth].1[bit(at).0] |= bit(at).1;
+        }
+        Self { n_words, any, by_char, last: 1 << ((chars.len() - 1) % 64) }
+    }
+
+    /// Where the first place of the text at which the part matches ends.
+    fn find_end(&self, text: &[u8]) -> Option<usize> {
+        let mut states = vec![0_u64; self.n_words];
+        let mut end = 0;
+        for char in characters(text) {
+            end += char.len();
+            let known = self.by_char.binary_search_by_key(&char, |(char, _)| *char);
+            let left = known.map_or(&self.any, |nth| &self.by_char[nth].1);
+            // A match may begin with every character.
+            let mut carry = 1;
+            for (word, left) in states.iter_mut().zip(left) {
+                let next = *word >> 63;
+                *word = (*word << 1 | carry) & left;
+                carry = next;
+            }
+            if states[self.n_words - 1] & self.last != 0 {
+                return Some(end);
+            }
+        }
+        None
+    }
+}
+
+/// The characters of a text; a byte that begins none counts as one.
+fn characters(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = text;
+    core::iter::from_fn(move || {
+        let (char, behind) = rest.split_at(if rest.is_empty() { return None } else { char_len(rest) });
+        rest = behind;
+        Some(char)
+    })
 }
 
 /// Where the characters are that lie wholly within `count` bytes from `from`.
@@ -68,6 +150,16 @@ fn char_len(bytes: &[u8]) -> usize {
         Some(run) if core::str::from_utf8(run).is_ok() => len,
         _ => 1,
     }
+}
+
+/// Bytes of the character that `bytes` (not empty) ends with; 1 if none does. No character is within another, so that
+/// those that are counted from the end are those that are counted from the start.
+fn last_char_len(bytes: &[u8]) -> usize {
+    let ends_with_one = |len: &usize| {
+        let start = bytes.len().checked_sub(*len);
+        start.is_some_and(|start| char_len(&bytes[start..]) == *len)
+    };
+    (2..=4).find(ends_with_one).unwrap_or(1)
 }
 
 /// The float that the text says: an optional `-`, digits, perhaps a point with digits, perhaps an exponent. None for
@@ -138,11 +230,9 @@ pub(crate) fn in_prefix(address: &[u8], prefix: &[u8]) -> bool {
     address[..whole] == network[..whole] && (rest == 0 || (address[whole] ^ network[whole]) & mask == 0)
 }
 
-/// Whether `needle` stands somewhere in `text`.
+/// Whether `needle` stands somewhere in `text`, in linear time.
 pub(crate) fn contains(text: &[u8], needle: &[u8]) -> bool {
-    let Some(&first) = needle.first() else { return true };
-    let Some(last_start) = text.len().checked_sub(needle.len()) else { return false };
-    (0..=last_start).any(|at| text[at] == first && text[at..at + needle.len()] == *needle)
+    memmem::find(text, needle).is_some()
 }
 
 #[cfg(test)]
@@ -177,6 +267,69 @@ mod tests {
             assert!(!like(text.as_bytes(), pattern.as_bytes()), "{text} NOT LIKE {pattern}");
         }
         assert!(like(&[0xff, b'a'], b"_a"), "a byte that is no character counts as one");
+    }
+
+    /// LIKE as the standard says it: `%` stands for each run in turn. For texts of a few characters.
+    fn like_by_trial(text: &[&[u8]], pattern: &[&[u8]]) -> bool {
+        match (text, pattern) {
+            (_, [b"%", rest @ ..]) => (0..=text.len()).any(|at| like_by_trial(&text[at..], rest)),
+            ([first, text @ ..], [wanted, rest @ ..]) => {
+                (*wanted == b"_" || first == wanted) && like_by_trial(text, rest)
+            }
+            (text, pattern) => text.is_empty() && pattern.is_empty(),
+        }
+    }
+
+    /// A part that is taken at a place other than its first, or a character counted otherwise from the end than from the
+    /// start, would let one pattern in ten thousand match what it must not.
+    #[test]
+    fn like_of_all_short_patterns_is_as_by_trial() {
+        let texts_of: [&[u8]; 7] = [b"a", b"b", "ü".as_bytes(), "€".as_bytes(), b"\xc3", b"\xbc", b"_"];
+        let parts_of: [&[u8]; 5] = [b"a", b"%", b"_", b"b", "ü".as_bytes()];
+        let mut dice = weft_core::dice::Dice::from_seed(3);
+        for _ in 0..200_000 {
+            let n = [dice.below(7), dice.below(7)];
+            let text: Vec<u8> = (0..n[0]).flat_map(|_| dice.pick(&texts_of)).copied().collect();
+            let pattern: Vec<u8> = (0..n[1]).flat_map(|_| dice.pick(&parts_of)).copied().collect();
+            let (chars, wanted): (Vec<_>, Vec<_>) =
+                (characters(&text).collect(), characters(&pattern).collect());
+            assert_eq!(like(&text, &pattern), like_by_trial(&chars, &wanted), "{text:x?} LIKE {pattern:x?}");
+        }
+    }
+
+    /// With a search that begins anew at each place of the text, a message of 4 MiB that a peer chose takes 10^12 steps
+    /// here, which is hours, and a worker with all its calls waits for it.
+    #[test]
+    fn text_of_a_peer_takes_linear_time() {
+        let text = vec![b'a'; 4 << 20];
+        let (needle, half) = (vec![b'a'; 2 << 20], text.len() / 2);
+        let ends_with_b = |front: &[u8]| [front, b"b"].concat();
+        let begins_with_b = |rest: &[u8]| [b"b", rest].concat();
+        let in_the_middle = [&needle[..half / 2], b"b", &needle[..half / 2]].concat();
+        for needle in [ends_with_b(&needle), begins_with_b(&needle), in_the_middle] {
+            assert!(!contains(&text, &needle));
+            for pattern in [[b"%", &needle[..], b"%"].concat(), [b"%", &needle[..], b"%a%"].concat()] {
+                assert!(!like(&text, &pattern));
+            }
+        }
+        // As many `%`s as there can be, and `_`s in parts that match nearly everywhere.
+        assert!(!like(&text, &ends_with_b(&b"%a".repeat(1 << 20))));
+        for part in ["a_", "a_aaaaaaaaaaaaaaaaa", "_a"] {
+            let part = part.repeat(60 / part.len());
+            assert!(!like(&text, format!("%{part}b%").as_bytes()));
+            assert!(like(&text, format!("%{part}%{part}%{part}_").as_bytes()));
+        }
+    }
+
+    /// A set of states that lost a bit between two words would end long parts.
+    #[test]
+    fn wildcards_over_64_characters_are_found() {
+        for n in [62, 63, 64, 65, 127, 128, 129] {
+            let (text, part) = ("ü".repeat(n) + "x", "_".repeat(n - 1) + "x");
+            let wildcards = Wildcards::of(part.as_bytes());
+            assert_eq!(wildcards.find_end(("ü".to_owned() + &text).as_bytes()), Some(text.len() + 2));
+            assert_eq!(wildcards.find_end(&text.as_bytes()[..text.len() - 1]), None);
+        }
     }
 
     #[test]

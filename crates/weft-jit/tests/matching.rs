@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use weft_core::abi::{Counters, Cx, Outcome, Parts, REGIONS, Slot, State};
 use weft_core::ahead::Notes;
+use weft_core::hash::HashKey;
 use weft_core::hash::draw;
 use weft_core::matching::Matcher;
 use weft_core::matching::near::Way;
@@ -102,7 +103,7 @@ block2:
 
 /// A state with these rules, the first of them with the least rank.
 fn state(chain: &ChainProgram, rules: &[Rule]) -> State {
-    let table = Arc::new(Table::new(chain.tables[0].spec.clone()));
+    let table = Arc::new(Table::new(chain.tables[0].spec.clone(), HashKey::from_seed(1)));
     for (rank, (low, high)) in (0..).zip(rules) {
         let values = [Value::Int(rank), Value::Int(*low as i64), Value::Int(*high as i64)];
         assert!(matches!(table.insert_row(&values, Time(1)), Insert::New(_)));
@@ -339,7 +340,7 @@ fn few_rows_are_compared_one_by_one() {
         (value & !free, value & !free | free)
     };
     let state = |rules: &[Both]| {
-        let table = Arc::new(Table::new(chain.tables[0].spec.clone()));
+        let table = Arc::new(Table::new(chain.tables[0].spec.clone(), HashKey::from_seed(1)));
         for (rank, ((low, high), (from, to))) in (0..).zip(rules) {
             let values = [rank, *low as i64, *high as i64, *from as i64, *to as i64].map(Value::Int);
             assert!(matches!(table.insert_row(&values, Time(1)), Insert::New(_)));

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use weft_core::abi::{Counters, Cx, Outcome, Parts, REGIONS, Slot, State, Verdict};
 use weft_core::ahead::Notes;
+use weft_core::hash::HashKey;
 use weft_core::table::{ColumnSpec, Evict, Table, TableSpec};
 use weft_core::{Status, Time, Type, Value};
 use weft_ir::backend::{Backend as _, Program};
@@ -60,7 +61,10 @@ fn chain(source: &str, n_elements: usize) -> Arc<ChainProgram> {
 }
 
 fn state(column: Type) -> State {
-    State::from(Parts { tables: vec![Arc::new(Table::new(spec(column)))], ..Parts::default() })
+    State::from(Parts {
+        tables: vec![Arc::new(Table::new(spec(column), HashKey::from_seed(1)))],
+        ..Parts::default()
+    })
 }
 
 fn run(
@@ -142,7 +146,7 @@ fn a_state_that_changes_is_looked_at_again() {
     assert!(!refuses(&*program, &changes) && !refuses(&*program, &changes));
     assert!(refuses(&*of_text, &changes) && !refuses(&*program, &changes));
     let before = changes.clone();
-    changes.tables[0] = Arc::new(Table::new(spec(Type::Text(Some(9)))));
+    changes.tables[0] = Arc::new(Table::new(spec(Type::Text(Some(9))), HashKey::from_seed(1)));
     assert!(refuses(&*program, &changes) && refuses(&*program, &changes));
     assert!(!refuses(&*of_text, &changes) && !refuses(&*program, &before));
 }

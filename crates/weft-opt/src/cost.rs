@@ -1,7 +1,8 @@
 //! What a chain costs, known before anything runs: at worst, and at a guess.
 
+use weft_core::hash::HashKey;
 use weft_core::table::Table;
-use weft_ir::ir::{Function, Inst, Op, Ty};
+use weft_ir::ir::{BytesCmp, Function, Inst, Op, Ty};
 use weft_ir::program::{ChainProgram, Element, Handlers};
 
 /// The cost of one element.
@@ -11,13 +12,16 @@ pub struct ElementCost {
     pub name: String,
     /// Operations of the IR in the longest way through each handler, a scan counted with all its rows.
     pub ops: HandlerOps,
+    /// Nanoseconds for each 1024 bytes of the values that its text functions are given, on the longest way of each
+    /// handler and with the worst values that a peer can send.
+    pub ns_per_kib: HandlerOps,
     /// Bytes that its own tables take when they are full.
     pub table_bytes: u64,
     /// Bytes of the call's row, for each open call.
     pub call_bytes: u64,
 }
 
-/// Operations by handler; 0 where there is none.
+/// Operations, or time, by handler; 0 where there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the language's own")]
 pub struct HandlerOps {
@@ -58,13 +62,19 @@ pub struct Cost {
 pub fn cost(chain: &ChainProgram) -> Cost {
     let table_bytes = |owner: &str| {
         let owned = chain.tables.iter().filter(|table| table.owner == owner);
-        owned.map(|table| Table::new(table.spec.clone()).memory_bytes_max()).sum()
+        owned.map(|table| Table::new(table.spec.clone(), HashKey::from_seed(0)).memory_bytes_max()).sum()
     };
     let elements = chain.elements.iter().map(|element| {
         let cells = chain.call.iter().filter(|cell| cell.owner == element.name);
         ElementCost {
             name: element.name.clone(),
             ops: handler_ops(&element.handlers),
+            ns_per_kib: by_handler(&element.handlers, |function| {
+                longest(function, |at| {
+                    let insts = function.blocks[at].insts.iter();
+                    insts.map(|inst| ns_per_kib(chain, &inst.op)).fold(0, u64::saturating_add)
+                })
+            }),
             table_bytes: table_bytes(&element.name),
             call_bytes: cells.map(|cell| 8 * weft_ir::program::cell_words(cell.ty) as u64).sum(),
         }
@@ -74,9 +84,13 @@ pub fn cost(chain: &ChainProgram) -> Cost {
 
 /// The worst case of the handlers of an element.
 pub fn handler_ops(handlers: &Handlers) -> HandlerOps {
-    let one = |handler: &Option<Function>| handler.as_ref().map_or(0, longest_way);
-    let every = handlers.every.iter().map(|(_, handler)| longest_way(handler));
-    let timeouts = handlers.timeouts.iter().map(|(_, handler)| longest_way(handler));
+    by_handler(handlers, longest_way)
+}
+
+fn by_handler(handlers: &Handlers, of: impl Fn(&Function) -> u64) -> HandlerOps {
+    let one = |handler: &Option<Function>| handler.as_ref().map_or(0, &of);
+    let every = handlers.every.iter().map(|(_, handler)| of(handler));
+    let timeouts = handlers.timeouts.iter().map(|(_, handler)| of(handler));
     HandlerOps {
         open: one(&handlers.open),
         request: one(&handlers.request),
@@ -84,6 +98,31 @@ pub fn handler_ops(handlers: &Handlers) -> HandlerOps {
         close: one(&handlers.close),
         every: every.fold(0, u64::saturating_add),
         timeout: timeouts.fold(0, u64::saturating_add),
+    }
+}
+
+/// Nanoseconds for each 1024 bytes, at worst: what searches took on values made to be hard, and copies.
+const SEARCH_NS_PER_KIB: u64 = 6_000;
+const WILDCARDS_NS_PER_KIB: u64 = 6_000;
+const COPY_NS_PER_KIB: u64 = 100;
+
+/// What an operation takes for each 1024 bytes that it is given. Comparisons end with the shorter value, and keys have
+/// a bound: they are not in it.
+fn ns_per_kib(chain: &ChainProgram, op: &Op) -> u64 {
+    match op {
+        Op::BytesCompare(BytesCmp::Contains, ..) => SEARCH_NS_PER_KIB,
+        // A part with wildcards between two `%` takes a step for every 64 of its characters.
+        Op::Like(_, pattern) => {
+            let parts: Vec<&[u8]> = pattern.split(|byte| *byte == b'%').collect();
+            let inner = parts.get(1..parts.len() - 1).unwrap_or_default();
+            let has_wildcards = |part: &&&[u8]| part.contains(&b'_');
+            let words = inner.iter().filter(has_wildcards).map(|part| part.len().div_ceil(64) as u64).max();
+            let searches = if inner.is_empty() { 0 } else { SEARCH_NS_PER_KIB };
+            searches.max(words.unwrap_or(0) * WILDCARDS_NS_PER_KIB)
+        }
+        Op::Concat(_) | Op::Lower(_) | Op::Upper(_) => COPY_NS_PER_KIB,
+        Op::Native(id, _) => chain.natives[usize::from(id.0)].cost.ns_per_kib.into(),
+        _ => 0,
     }
 }
 

@@ -7,7 +7,8 @@ use crate::peer::Session;
 use crate::server::{Behaviour, Reaction, Received, Served, Server};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weft_core::{Interval, Time, hash};
+use weft_core::hash::{self, HashKey};
+use weft_core::{Interval, Time};
 use weft_engine::plan::{Address, Plan};
 use weft_engine::{Action, CloseReason, Config, ConnId, Engine};
 use weft_proto::session::http2;
@@ -103,7 +104,7 @@ impl World {
 
     /// The same with other limits. The seed takes the place of the configuration's.
     pub fn with_config(seed: u64, config: Config, plan: Plan) -> Self {
-        let config = Config { seed, ..config };
+        let config = Config { seed, hash: HashKey::from_seed(seed), ..config };
         Self {
             now: START,
             dice: Dice::new(seed),

@@ -255,7 +255,8 @@ pub(crate) struct NodeArgs {
     /// How code runs
     #[arg(long, value_enum, default_value_t = BackendName::Jit)]
     pub(crate) backend: BackendName,
-    /// What rand() draws from; by default something new at each start
+    /// What chance follows from: what rand() draws, where tables place keys. By default it is new at each start; with a
+    /// seed that others know, they can choose keys that slow tables down
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     /// Show the live table, on standard error, even if that is not a terminal, or never

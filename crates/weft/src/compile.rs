@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_api::{AtFault, Planned};
 use weft_core::limits::PROGRAM_STEPS_MAX;
+use weft_core::hash::HashKey;
 use weft_core::{Interval, Value};
 use weft_engine::call_link::{CallLink, CallsOf, Shared};
 use weft_engine::packet::plan::PacketPlan;
@@ -171,9 +172,9 @@ impl ProgramSize {
 }
 
 impl Compiler {
-    /// A compiler for a node with so many workers.
-    pub(crate) fn new(backend: Box<dyn Backend>, workers: usize) -> Self {
-        Self { store: StateStore::new(workers), backend, workers, version: 0, links: BTreeMap::new() }
+    /// A compiler for a node with so many workers, whose tables place keys by this.
+    pub(crate) fn new(backend: Box<dyn Backend>, workers: usize, hash: HashKey) -> Self {
+        Self { store: StateStore::new(workers, hash), backend, workers, version: 0, links: BTreeMap::new() }
     }
 
     /// The state that the chains share.
@@ -580,7 +581,11 @@ CREATE CHAIN edge ON PORT wan -> lan AS pass; END;
         let checked = checked(&text);
         let told = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
         let network = checked.network.unwrap_or_else(|| panic!("{told}"));
-        let compiled = Compiler::new(Box::new(Interp), 2).compile(&network, &checked.sources, &[]);
+        let compiled = Compiler::new(Box::new(Interp), 2, HashKey::from_seed(1)).compile(
+            &network,
+            &checked.sources,
+            &[],
+        );
         let compiled = compiled.expect("it is right");
         let chains: Vec<_> = compiled.plan.chains.iter().map(|chain| chain.program.name.as_str()).collect();
         assert_eq!(chains, ["shop"]);
@@ -593,7 +598,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS pass; END;
     /// An update that left a trace before it was committed would make a dry run a change.
     #[test]
     fn what_is_compiled_and_not_committed_leaves_no_trace() {
-        let mut compiler = Compiler::new(Box::new(Interp), 1);
+        let mut compiler = Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1));
         let program = |text: &str| {
             let checked = checked(text);
             let told = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
@@ -737,7 +742,11 @@ CREATE LINK wan ON PORT lan QUEUE long;
         }
         let checked = checked(COUNT);
         let network = checked.network.expect("it is right");
-        let refused = Compiler::new(Box::new(Refuses), 1).compile(&network, &checked.sources, &[]);
+        let refused = Compiler::new(Box::new(Refuses), 1, HashKey::from_seed(1)).compile(
+            &network,
+            &checked.sources,
+            &[],
+        );
         let refused = refused.err().expect("the back end refuses");
         assert_eq!(codes(&refused), ["W0502"]);
         let told = render_all(&refused, &checked.sources, RenderOptions::default());
@@ -756,7 +765,7 @@ CREATE LINK wan ON PORT lan QUEUE long;
             let told = render_all(&checked.diagnostics, &checked.sources, RenderOptions::default());
             (checked.network.unwrap_or_else(|| panic!("{told}")), checked.sources)
         };
-        let mut compiler = Compiler::new(Box::new(Interp), 1);
+        let mut compiler = Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1));
         let (old, sources) = program(&text);
         let compiled = compiler.compile(&old, &sources, &[]).expect("it is right");
         compiler.commit(compiled);

@@ -4,6 +4,7 @@
 
 mod admin;
 mod bench;
+mod chance;
 mod changes;
 mod cli;
 mod client;

@@ -44,6 +44,11 @@ const FAMILIES: &[(&str, &str, &str)] = &[
     ("weft_endpoint_calls_total", "counter", "Calls sent to an endpoint"),
     ("weft_endpoint_active", "gauge", "Calls under way on an endpoint"),
     ("weft_endpoint_connect_failures_total", "counter", "Connections to an endpoint that failed"),
+    (
+        "weft_slow_passes_total",
+        "counter",
+        "Passes of a call through a chain that took longer than 10 ms, by chain",
+    ),
     ("weft_refusals_total", "counter", "Connections, streams and calls refused, by reason"),
     ("weft_sink_rows_lost_total", "counter", "Sink rows that a slow writer or a failing file did not take"),
     ("weft_table_rows_refused_total", "counter", "Rows of sinks TO TABLE that the table did not take"),
@@ -99,6 +104,10 @@ pub(crate) fn render(node: &NodeStats, sinks: &SinkMetrics, rows_refused: &RowsR
     page.filters(node);
     page.endpoints(node);
     page.links(node);
+    page.family("weft_slow_passes_total");
+    for (chain, n) in &stats.slow_passes {
+        page.sample("weft_slow_passes_total", &[("chain", chain)], *n);
+    }
     page.family("weft_refusals_total");
     for (reason, n) in &stats.refusals {
         page.sample("weft_refusals_total", &[("reason", reason)], *n);
@@ -509,6 +518,7 @@ mod tests {
         node.retired = vec![("shop".to_owned(), chain("shop", 0).elements)];
         node.stats.calls_ended[0] = 7;
         node.stats.refuse("too \"many\"", 2);
+        node.stats.slow_passes.insert("shop".to_owned(), 3);
         let endpoint = |address: &str| EndpointStats {
             cluster: "cart".into(),
             address: address.into(),
@@ -540,6 +550,7 @@ mod tests {
             samples.iter().filter(is_it).map(|(_, _, value)| *value).collect::<Vec<_>>()
         };
         assert_eq!(find("weft_calls_total", "status", "OK"), [7.0]);
+        assert_eq!(find("weft_slow_passes_total", "chain", "shop"), [3.0]);
         assert_eq!(find("weft_refusals_total", "reason", "too \"many\""), [2.0]);
         assert_eq!(find("weft_element_sampled_total", "chain", "o\"d\\d\nname"), [1.0, 1.0]);
         assert_eq!(find("weft_by_user_n", "the_user", "a\\\"\n{},=b"), [1.5]);

@@ -1,6 +1,7 @@
 //! The native functions of a plan: reads their keys, and makes them ready.
 
 use crate::private::{self, OthersMayNot};
+use crate::chance::random_bytes;
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -113,14 +114,9 @@ fn read_key(path: &Path, others: OthersMayNot) -> std::io::Result<Zeroizing<Vec<
     Ok(key)
 }
 
-/// Random bytes of the system, others each time.
 fn entropy() -> Result<[u8; ENTROPY_BYTES], Unprepared> {
-    let mut entropy = [0; ENTROPY_BYTES];
-    let filled = rustix::rand::getrandom(&mut entropy, rustix::rand::GetRandomFlags::empty());
-    match filled {
-        Ok(ENTROPY_BYTES) => Ok(entropy),
-        _ => Err(Unprepared::Key("the system gives no random bytes for its nonces".to_owned())),
-    }
+    let none = |_| Unprepared::Key("the system gives no random bytes for its nonces".to_owned());
+    random_bytes().map_err(none)
 }
 
 #[cfg(test)]
@@ -131,6 +127,7 @@ mod tests {
     use std::io::Write as _;
     use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
     use weft_api::{AtFault, Bundle};
+    use weft_core::hash::HashKey;
     use weft_ir::interp::Interp;
     use weft_lang::diagnostic::{RenderOptions, render_all};
 
@@ -163,7 +160,11 @@ CREATE CHAIN shop ON front -> cart AS e; END;
         let told = shown(&checked);
         assert!(told.contains("warning[W0504]: `seal` could not run on this machine"), "{told}");
         let network = checked.network.expect("a warning is no error");
-        let refused = Compiler::new(Box::new(Interp), 1).compile(&network, &checked.sources, &[]);
+        let refused = Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1)).compile(
+            &network,
+            &checked.sources,
+            &[],
+        );
         let refused = refused.err().expect("there is no key");
         assert_eq!(refused[0].code.0, "W0504");
         assert!(matches!(at_fault(&refused), AtFault::Environment));
@@ -217,7 +218,8 @@ CREATE CHAIN shop ON front -> cart AS e; END;
     fn a_pattern_that_is_too_large_is_refused_when_it_is_prepared() {
         let checked = checked("", r"regex_match(method, '\w{500}\w{500}')");
         let network = checked.network.as_ref().unwrap_or_else(|| panic!("{}", shown(&checked)));
-        let refused = Compiler::new(Box::new(Interp), 1).compile(network, &checked.sources, &[]);
+        let refused =
+            Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1)).compile(network, &checked.sources, &[]);
         assert_eq!(refused.err().expect("it is too large")[0].code.0, "W0505");
     }
 }

@@ -346,6 +346,7 @@ mod tests {
     use weft_core::Time;
     use weft_core::checksum::{fold, sum};
     use weft_core::frame::{Pool, PoolConfig};
+    use weft_core::hash::HashKey;
     use weft_engine::packet::FRAGMENTS_TIME;
     use weft_engine::packet::link::Link;
     use weft_engine::state::StateStore;
@@ -417,7 +418,7 @@ CREATE LINK c ON PORT far QUEUE fifo;
     }
 
     fn links_of(text: &str, backend: &dyn Backend) -> Vec<LinkPlan> {
-        let mut store = StateStore::new(1);
+        let mut store = StateStore::new(1, HashKey::from_seed(1));
         let mut staged = store.stage();
         let plan = plan(&network(text), Vec::new(), 1, &mut staged, backend).expect("it is compiled");
         store.commit(staged);

@@ -1,5 +1,6 @@
 //! A node with its compiler: what `weft run` and `weft demo` run, and what the admin endpoint changes.
 
+use crate::chance::Chance;
 use crate::changes::Outline;
 use crate::cli::{BackendName, NodeArgs};
 use crate::compile::{Checked, Compiled, Compiler, at_fault, check_files};
@@ -40,7 +41,7 @@ use weft_io::packet::{LinkReport, OpenError, PacketNodeStats, PortError, PortRep
 use weft_io::privileges::{self, Keep, OfPorts};
 use weft_io::socket::ListenSocket;
 use weft_io::writer::SinkMetrics;
-use weft_io::{Node, NodeConfig, NodeError, Ports, clock};
+use weft_io::{Node, NodeConfig, NodeError, Ports};
 use weft_ir::backend::Backend;
 use weft_ir::interp::Interp;
 use weft_ir::program::Check;
@@ -169,13 +170,13 @@ impl Running {
         let has_calls = !network.listeners.is_empty();
         // State is for the workers that run chains: those of calls, and behind them those of frames.
         let n_calls = if has_calls || ports.is_empty() { workers } else { 0 };
-        let mut compiler = Compiler::new(backend, n_calls + if ports.is_empty() { 0 } else { workers });
+        let Chance { seed, hash } = Chance::new(args.seed).map_err(Start::Fault)?;
+        let mut compiler = Compiler::new(backend, n_calls + if ports.is_empty() { 0 } else { workers }, hash);
         let compiled = compiler.compile(network, sources, &[]).map_err(Start::Diagnostics)?;
-        let seed = args.seed.unwrap_or_else(|| clock::now().0 as u64);
         let busy_poll = Interval::from_micros(i64::from(args.busy_poll));
         let coalesce = Interval::from_micros(i64::from(args.coalesce));
         let (tables, learned) = sync_channel(ROWS_WAITING_MAX);
-        let engine = Config { seed, ..Config::default() };
+        let engine = Config { seed, hash, ..Config::default() };
         let descriptors = Descriptors::of_limit(open_files::limit());
         let config = NodeConfig { workers, busy_poll, coalesce, engine, descriptors, tables: Some(tables) };
         let (mut devices, mut remarks) = (Devices::new(), Vec::new());
@@ -403,6 +404,7 @@ impl Running {
             links: stats.links.iter().map(call_link_of).collect(),
             packets,
             refusals: stats.refusals.iter().cloned().collect::<BTreeMap<_, _>>(),
+            slow_passes: stats.slow_passes.clone(),
             rows_lost: stats.rows_lost,
             rows_refused: self.rows_refused(),
             memory_bytes: resident_bytes(),

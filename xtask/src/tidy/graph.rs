@@ -18,9 +18,9 @@ const RULES: &[Rule] = &[
     Rule { name: "weft-core", ours: &[], third_party: &[] },
     Rule { name: "weft-proto", ours: &[], third_party: &["flate2", "httparse", "rustls"] },
     Rule { name: "weft-lang", ours: &[], third_party: &["logos", "regex-syntax", "rowan"] },
-    Rule { name: "weft-ir", ours: &[], third_party: &["indexmap", "rustc-hash"] },
+    Rule { name: "weft-ir", ours: &[], third_party: &["indexmap", "memchr", "rustc-hash"] },
     Rule { name: "weft-opt", ours: &["lang", "ir"], third_party: &[] },
-    Rule { name: "weft-jit", ours: &["ir"], third_party: &["cranelift-*"] },
+    Rule { name: "weft-jit", ours: &["ir"], third_party: &["cranelift-*", "memchr"] },
     Rule {
         name: "weft-native",
         ours: &[],

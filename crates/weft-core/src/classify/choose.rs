@@ -140,7 +140,7 @@ impl Structure {
         if let Ok(tree) = Tree::build(layout, &rules) {
             best = cheaper(
                 best,
-                Trees { trees: vec![tree], rest: Space::new(layout.words()), built_of: rules.len() },
+                Trees { trees: vec![tree], rest: Space::new(layout), built_of: rules.len() },
                 context,
                 &samples,
             );
@@ -267,7 +267,7 @@ impl Trees {
     fn of_parts(context: Context<'_>, parts: &[Vec<Input>]) -> Self {
         let Context { layout, store } = context;
         let built_of = parts.iter().map(Vec::len).sum();
-        let mut made = Self { trees: Vec::new(), rest: Space::new(layout.words()), built_of };
+        let mut made = Self { trees: Vec::new(), rest: Space::new(layout), built_of };
         for part in parts {
             match Tree::build(layout, part) {
                 Ok(tree) => made.trees.push(tree),

@@ -7,6 +7,7 @@
 //! field of 64 bits has a word for itself and no guard; a wider one has two places.
 
 use super::{Error, FIELDS_MAX, FieldSpec, Pattern, Rule, WORDS_MAX};
+use crate::hash::HashKey;
 
 /// Where some bits of a field are in a packed key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,15 +43,17 @@ pub struct Layout {
     places: Vec<(Place, Option<Place>)>,
     words: usize,
     pub(super) guards: Words,
+    /// By what keys are placed in hash tables.
+    pub(super) hash: HashKey,
 }
 
 impl Layout {
-    /// Places the fields, the widest first, each where there is room.
+    /// Places the fields, the widest first, each where there is room. Keys are placed in hash tables by `hash`.
     ///
     /// # Errors
     /// [`Error::Fields`] if there is none, or more than [`FIELDS_MAX`], or one has not 1 to 128 bits, or they need more
     /// than [`WORDS_MAX`] words.
-    pub fn new(fields: &[FieldSpec]) -> Result<Self, Error> {
+    pub fn new(fields: &[FieldSpec], hash: HashKey) -> Result<Self, Error> {
         let sound = |field: &FieldSpec| (1..=128).contains(&field.bits);
         if fields.is_empty() || fields.len() > FIELDS_MAX || !fields.iter().all(sound) {
             return Err(Error::Fields);
@@ -65,7 +68,7 @@ impl Layout {
             let high = if bits > 64 { Some(room.take(bits - 64)?) } else { None };
             places[field] = (room.take(bits.min(64))?, high);
         }
-        Ok(Self { fields: fields.to_vec(), places, words: room.words, guards: room.guards })
+        Ok(Self { fields: fields.to_vec(), places, words: room.words, guards: room.guards, hash })
     }
 
     /// The fields, in the order in which patterns and values are given.

@@ -2,8 +2,9 @@
 //!
 //! ```
 //! use weft_core::classify::{Classifier, FieldSpec, Pattern, Rule};
+//! use weft_core::hash::HashKey;
 //! let fields = [FieldSpec::new("src", 32), FieldSpec::new("dport", 16)];
-//! let mut table = Classifier::new(&fields)?;
+//! let mut table = Classifier::new(&fields, HashKey::from_seed(1))?;
 //! let net = Pattern::Prefix { value: 0x0a00_0000, len: 8 };
 //! table.insert(&Rule { patterns: vec![net, Pattern::Range { lo: 0, hi: 1023 }], priority: 10, id: 0 })?;
 //! table.insert(&Rule { patterns: vec![Pattern::Any, Pattern::Exact(80)], priority: 20, id: 1 })?;
@@ -74,6 +75,7 @@ pub(crate) mod trie;
 mod tries;
 pub(crate) mod vectors;
 
+use crate::hash::HashKey;
 use core::fmt;
 use std::sync::Arc;
 
@@ -270,20 +272,19 @@ pub struct Built {
 pub struct Outdated;
 
 impl Classifier {
-    /// A table without rules.
+    /// A table without rules, whose keys are placed by `hash`: a secret of the node.
     ///
     /// # Errors
     /// [`Error::Fields`], as of [`Layout::new`].
-    pub fn new(fields: &[FieldSpec]) -> Result<Self, Error> {
-        let layout = Layout::new(fields)?;
-        let words = layout.words();
+    pub fn new(fields: &[FieldSpec], hash: HashKey) -> Result<Self, Error> {
+        let layout = Layout::new(fields, hash)?;
         Ok(Self {
-            layout,
-            store: Store::new(words),
-            space: Space::new(words),
+            store: Store::new(layout.words()),
+            space: Space::new(&layout),
             structure: Arc::new(Structure::Space),
             touches: 0.0,
-            delta: Space::new(words),
+            delta: Space::new(&layout),
+            layout,
             stale: Bits::default(),
             fresh: Bits::default(),
             beside: 0,
@@ -297,8 +298,12 @@ impl Classifier {
     ///
     /// # Errors
     /// [`Error`], where the fields or a rule are refused.
-    pub fn compiled(fields: &[FieldSpec], rules: impl IntoIterator<Item = Rule>) -> Result<Self, Error> {
-        let mut table = Self::new(fields)?;
+    pub fn compiled(
+        fields: &[FieldSpec],
+        rules: impl IntoIterator<Item = Rule>,
+        hash: HashKey,
+    ) -> Result<Self, Error> {
+        let mut table = Self::new(fields, hash)?;
         for rule in rules {
             table.is_free(rule.id)?;
             table.store.insert(rule.id, rule.priority, table.layout.compile(&rule)?);
@@ -743,7 +748,7 @@ impl Classifier {
     }
 
     fn forget(&mut self) {
-        self.delta = Space::new(self.layout.words());
+        self.delta = Space::new(&self.layout);
         self.stale = Bits::default();
         self.fresh = Bits::default();
         self.beside = 0;

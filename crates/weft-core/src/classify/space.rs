@@ -14,7 +14,7 @@ use core::hint::black_box;
 use super::key::{Layout, Words, is_within};
 use super::store::{Rank, Store, Stored, has_extra, id_of};
 use super::{PROBES_MAX, TUPLES_MAX};
-use crate::hash;
+use crate::hash::HashKey;
 
 /// Masks that get a tuple of their own whatever they are.
 const OWN_TUPLES: usize = 6;
@@ -31,6 +31,7 @@ pub(super) const AHEAD: usize = 32;
 #[derive(Clone, Debug)]
 pub(super) struct Space {
     words: usize,
+    hash: HashKey,
     /// Those with the greatest ranks first.
     tuples: Vec<Tuple>,
     /// The best rank first.
@@ -63,18 +64,19 @@ struct Slots {
     stride: usize,
     /// Words of a key, with which a slot goes on.
     key_words: usize,
+    hash: HashKey,
     /// 64 less the binary logarithm of the number of slots.
     shift: u32,
 }
 
 impl Space {
-    pub(super) fn new(words: usize) -> Self {
-        Self { words, tuples: Vec::new(), rest: Vec::new(), len: 0 }
+    pub(super) fn new(layout: &Layout) -> Self {
+        Self { words: layout.words(), hash: layout.hash, tuples: Vec::new(), rest: Vec::new(), len: 0 }
     }
 
     /// All rules of a store.
     pub(super) fn of(layout: &Layout, store: &Store) -> Self {
-        let mut space = Self::new(layout.words());
+        let mut space = Self::new(layout);
         let mut rules: Vec<Stored<'_>> = store.iter().collect();
         rules.sort_unstable_by_key(|rule| core::cmp::Reverse(rule.rank));
         for rule in rules {
@@ -271,7 +273,7 @@ impl Space {
     }
 
     fn add(&mut self, mask: Words, is_plain: bool) -> usize {
-        self.tuples.push(Tuple::new(mask, is_plain, self.words));
+        self.tuples.push(Tuple::new(mask, is_plain, self.words, self.hash));
         self.tuples.len() - 1
     }
 
@@ -311,8 +313,8 @@ impl<'a> Context<'a> {
 }
 
 impl Tuple {
-    fn new(mask: Words, is_plain: bool, words: usize) -> Self {
-        let slots = Slots::new(SLOTS_MIN, 1 + if is_plain { words } else { 2 * words }, words);
+    fn new(mask: Words, is_plain: bool, words: usize, hash: HashKey) -> Self {
+        let slots = Slots::new(SLOTS_MIN, 1 + if is_plain { words } else { 2 * words }, words, hash);
         Self { mask, is_plain, has_twins: false, rank_max: 0, slots, old: None, emptied: 0, len: 0 }
     }
 
@@ -398,8 +400,9 @@ impl Tuple {
 
     fn resize(&mut self, size: usize) {
         self.take_over(usize::MAX);
-        let Slots { stride, key_words, .. } = self.slots;
-        let old = core::mem::replace(&mut self.slots, Slots::new(size.max(SLOTS_MIN), stride, key_words));
+        let Slots { stride, key_words, hash, .. } = self.slots;
+        let slots = Slots::new(size.max(SLOTS_MIN), stride, key_words, hash);
+        let old = core::mem::replace(&mut self.slots, slots);
         self.old = Some(Box::new(old));
         self.emptied = 0;
         self.take_over(MOVED_A_CHANGE);
@@ -430,8 +433,8 @@ impl Tuple {
 const MOVED_A_CHANGE: usize = 16;
 
 impl Slots {
-    fn new(size: usize, stride: usize, key_words: usize) -> Self {
-        Self { words: vec![0; size * stride], stride, key_words, shift: 64 - size.ilog2() }
+    fn new(size: usize, stride: usize, key_words: usize, hash: HashKey) -> Self {
+        Self { words: vec![0; size * stride], stride, key_words, hash, shift: 64 - size.ilog2() }
     }
 
     #[inline(always)]
@@ -453,13 +456,13 @@ impl Slots {
 
     #[inline(always)]
     fn start<const N: usize>(&self, masked: &[u64; N]) -> usize {
-        (hash_words(masked) >> self.shift) as usize
+        (self.hash.hash_words(*masked) >> self.shift) as usize
     }
 
     /// Where a rule is looked for; all keys in its box have the bits of its lower corner that the mask asks for.
     fn start_of(&self, lo: &[u64], mask: &Words) -> usize {
-        let words = lo[..self.key_words].iter().zip(mask);
-        (words.fold(0, |hash, (lo, mask)| hash::mix(hash, lo & mask)) >> self.shift) as usize
+        let words = lo[..self.key_words].iter().zip(mask).map(|(lo, mask)| lo & mask);
+        (self.hash.hash_words(words) >> self.shift) as usize
     }
 
     #[inline(always)]
@@ -583,11 +586,6 @@ fn own_tuples(layout: &Layout, rule: Stored<'_>) -> usize {
 #[inline(always)]
 fn masked<const N: usize>(key: &[u64; N], mask: &Words) -> [u64; N] {
     core::array::from_fn(|word| key[word] & mask[word])
-}
-
-#[inline(always)]
-fn hash_words<const N: usize>(words: &[u64; N]) -> u64 {
-    words.iter().fold(0, |hash, &word| hash::mix(hash, word))
 }
 
 /// The mask with fewer leading bits of each place: a multiple of its width over `parts`.

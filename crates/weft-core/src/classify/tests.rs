@@ -1,6 +1,7 @@
 use super::generate::{Family, exact, five_tuple, flows, network, networks, prefixes, rules, within};
 use super::*;
 use crate::dice::Dice;
+use crate::hash::HashKey;
 
 /// The best of all rules by the words of the documentation: no boxes, no ranks.
 fn oracle(fields: &[FieldSpec], rules: &[Rule], values: &[u128]) -> Option<u32> {
@@ -29,7 +30,7 @@ fn oracle(fields: &[FieldSpec], rules: &[Rule], values: &[u128]) -> Option<u32> 
 }
 
 fn table(fields: &[FieldSpec], rules: &[Rule]) -> Classifier {
-    let mut table = Classifier::new(fields).unwrap();
+    let mut table = Classifier::new(fields, HashKey::from_seed(1)).unwrap();
     for rule in rules {
         table.insert(rule).unwrap();
     }
@@ -634,7 +635,7 @@ fn hash_of(value: u32) -> u32 {
 #[test]
 fn tables_of_exact_rules_grow_and_shrink_bit_by_bit() {
     let rules = exact(5000, 2);
-    let mut table = Classifier::new(&five_tuple()).unwrap();
+    let mut table = Classifier::new(&five_tuple(), HashKey::from_seed(1)).unwrap();
     let key = |table: &Classifier, rule: &Rule| {
         let mut key = [0; 2];
         let values: Vec<u128> =
@@ -748,7 +749,7 @@ fn what_was_built_too_long_ago_is_refused() {
 #[test]
 fn rules_that_do_not_fit_are_refused() {
     let fields = [FieldSpec::new("a", 8), FieldSpec::new("b", 100)];
-    let mut table = Classifier::new(&fields).unwrap();
+    let mut table = Classifier::new(&fields, HashKey::from_seed(1)).unwrap();
     let mut insert = |a, b, id| table.insert(&Rule { patterns: vec![a, b], priority: 0, id });
     let any = Pattern::Any;
     assert_eq!(insert(Pattern::Exact(256), any, 0), Err(Error::Pattern { field: 0 }));
@@ -762,9 +763,15 @@ fn rules_that_do_not_fit_are_refused() {
     assert_eq!(table.insert(&short), Err(Error::Patterns { expected: 2, given: 1 }));
     assert_eq!(table.replace(&Rule { id: 7, ..short }), Err(Error::Patterns { expected: 2, given: 1 }));
     assert_eq!(table.len(), 1);
-    assert_eq!(Classifier::new(&[]).err(), Some(Error::Fields));
-    assert_eq!(Classifier::new(&[FieldSpec::new("wide", 129)]).err(), Some(Error::Fields));
-    assert_eq!(Classifier::new(&vec![FieldSpec::new("long", 64); 9]).err(), Some(Error::Fields));
+    assert_eq!(Classifier::new(&[], HashKey::from_seed(1)).err(), Some(Error::Fields));
+    assert_eq!(
+        Classifier::new(&[FieldSpec::new("wide", 129)], HashKey::from_seed(1)).err(),
+        Some(Error::Fields)
+    );
+    assert_eq!(
+        Classifier::new(&vec![FieldSpec::new("long", 64); 9], HashKey::from_seed(1)).err(),
+        Some(Error::Fields)
+    );
 }
 
 /// What was built of one table would lead look-ups in another astray: to rules that are not there.

@@ -6,7 +6,7 @@
 
 use super::{Key, MatchPart, Test};
 use crate::classify::{FieldSpec, Layout, Pattern, Place, RULES_MAX, WORDS_MAX};
-use crate::hash;
+use crate::hash::HashKey;
 use crate::table::Row;
 use crate::types::{Repr, Type};
 
@@ -102,11 +102,11 @@ fn all_ones(bits: u8) -> u64 {
 
 impl Codec {
     /// For the values of these rows, with bits to spare for others.
-    pub(super) fn new(part: &MatchPart, name: &str, rows: &[Row], cell: Cells<'_>) -> Self {
+    pub(super) fn new(part: &MatchPart, name: &str, rows: &[Row], cell: Cells<'_>, hash: HashKey) -> Self {
         let (kind, fields) = match (part.test, part.ty.repr()) {
             (Test::Within(column), _) => addresses(name, rows, &|row| cell(row, column)),
             (Test::Equal(column), Repr::Bytes) => {
-                let known = Known::new(rows.iter().map(|&row| cell(row, column)));
+                let known = Known::new(rows.iter().map(|&row| cell(row, column)), hash);
                 let bits = roomy(bits_of(known.spans.len() as u64)).min(KNOWN_BITS);
                 (Kind::Known(Box::new(known)), vec![FieldSpec::new(name, bits)])
             }
@@ -323,10 +323,12 @@ pub(super) struct Known {
     spans: Vec<(u32, u32)>,
     /// By hash: the number of a string, or 0. A power of two, and more than half of them are free.
     slots: Vec<u32>,
+    /// By what they are placed there.
+    hash: HashKey,
 }
 
 impl Known {
-    fn new(cells: impl Iterator<Item = Cell>) -> Self {
+    fn new(cells: impl Iterator<Item = Cell>, hash: HashKey) -> Self {
         let mut all: Vec<Vec<u8>> = cells
             .filter_map(|cell| match cell {
                 Cell::Bytes(bytes) => Some(bytes),
@@ -336,7 +338,7 @@ impl Known {
         all.sort_unstable();
         all.dedup();
         let n_slots = (2 * all.len() + 1).next_power_of_two();
-        let mut known = Self { bytes: Vec::new(), spans: Vec::new(), slots: vec![0; n_slots] };
+        let mut known = Self { bytes: Vec::new(), spans: Vec::new(), slots: vec![0; n_slots], hash };
         all.iter().for_each(|bytes| known.add(bytes));
         known
     }
@@ -376,7 +378,7 @@ impl Known {
     }
 
     fn probes(&self, bytes: &[u8]) -> impl Iterator<Item = usize> + use<> {
-        let (mask, home) = (self.slots.len() - 1, hash::hash_bytes(bytes) as usize);
+        let (mask, home) = (self.slots.len() - 1, self.hash.hash_bytes(bytes) as usize);
         (0..=mask).map(move |step| home.wrapping_add(step) & mask)
     }
 

@@ -22,6 +22,7 @@ use crate::ahead::FAR_BYTES;
 use crate::classify::{
     Classifier, Description, FIELDS_MAX, FieldSpec, Layout, NOTHING, RULES_MAX, Rule, WORDS_MAX,
 };
+use crate::hash::HashKey;
 use crate::table::{ColumnRef, Row, Table};
 use crate::time::Time;
 use crate::types::{Repr, Type};
@@ -146,7 +147,7 @@ impl MatchSpec {
     /// Whether the values of all parts fit in a key of the classifier, whatever the rows are.
     pub fn fits(&self) -> bool {
         let fields: Vec<FieldSpec> = self.parts.iter().flat_map(|part| codec::widest(part, "")).collect();
-        fields.len() <= FIELDS_MAX && Layout::new(&fields).is_ok()
+        fields.len() <= FIELDS_MAX && Layout::new(&fields, HashKey::from_seed(0)).is_ok()
     }
 
     /// The columns that it looks at, that of the order included.
@@ -200,16 +201,17 @@ impl Matcher {
         if rows.len() >= RULES_MAX as usize {
             return Err(TooManyRows);
         }
+        let hash = table.hash_key();
         let names: Vec<&str> = table.columns().map(|(column, _)| column.name.as_str()).collect();
         let columns: Vec<Column> = table.columns().map(|(column, at)| (at, column.ty)).collect();
         let cell = |row: Row, column: u16| cell(table, row, columns[usize::from(column)]);
         let codec = |part: &MatchPart| {
             let name = part.test.columns().next().map_or("", |column| names[usize::from(column)]);
-            Codec::new(part, name, &rows, &cell)
+            Codec::new(part, name, &rows, &cell, hash)
         };
         let mut codecs: Vec<Codec> = spec.parts.iter().map(codec).collect();
         let fields: Vec<FieldSpec> = codecs.iter().flat_map(|codec| codec.fields.iter().cloned()).collect();
-        let layout = Layout::new(&fields).expect("narrower fields fit where the widest do");
+        let layout = Layout::new(&fields, hash).expect("narrower fields fit where the widest do");
         let mut first = 0;
         for codec in &mut codecs {
             codec.place(&layout, first);
@@ -236,7 +238,8 @@ impl Matcher {
             let priority = labels.get(id as usize).map_or(0, |label| u32::MAX - label);
             rules.push(Rule { patterns, priority, id });
         }
-        let classifier = Classifier::compiled(&fields, rules).expect("fields are made so that the rows fit");
+        let classifier =
+            Classifier::compiled(&fields, rules, hash).expect("fields are made so that the rows fit");
         let rows = rows.into_iter().map(|row| found(table, row)).collect();
         let table = Arc::clone(table);
         let ways = Ways::default();

@@ -1,5 +1,6 @@
 use super::*;
 use crate::dice::Dice;
+use crate::hash::HashKey;
 use crate::table::{ColumnSpec, Evict, Insert, TableSpec};
 use crate::types::Value;
 
@@ -40,7 +41,7 @@ fn spec() -> TableSpec {
 }
 
 fn table(rows: &[Vec<Value>]) -> Arc<Table> {
-    let table = Table::new(spec());
+    let table = Table::new(spec(), HashKey::from_seed(1));
     table.add_rows(rows, Time(0));
     assert_eq!(table.len(), rows.len() as u64, "keys differ");
     Arc::new(table)
@@ -192,7 +193,7 @@ fn words_of_64_bits_match_to_their_ends() {
     for (ty, ends) in [(Type::Uint(64), [0, u64::MAX]), (Type::Int(64), [1 << 63, u64::MAX >> 1])] {
         for nullable in [false, true] {
             let columns = vec![wide("low", ty, false), wide("high", ty, false)];
-            let table = Table::new(TableSpec { columns, ..spec() });
+            let table = Table::new(TableSpec { columns, ..spec() }, HashKey::from_seed(1));
             let columns: Vec<ColumnRef> = table.columns().map(|(_, at)| at).collect();
             for (id, [low, high]) in (0..).zip([[ends[0], ends[0]], [ends[1], ends[1]], [5, ends[1]]]) {
                 let Insert::New(row) = table.insert_int(id, Time(0)) else { panic!("keys differ") };

@@ -108,42 +108,12 @@ impl Table {
             _ => return None,
         };
         self.stripes[at].reserve(&self.memory, &self.begins[at]);
-        match self.index_free(at, tag, local) {
-            Some(row) => Some(row),
-            None => self.place_crowded(at, tag, now, gone),
-        }
-    }
-
-    /// Takes the free row `local` and puts it into the index, if there is room for its tag.
-    #[inline]
-    fn index_free(&self, at: usize, tag: u32, local: u32) -> Option<Row> {
         let row = self.geometry.join(at, local);
         // Before a slot has its number: compiled code goes from there to the words (see `near`).
         self.base.row(row, self.geometry, &self.memory);
-        self.stripes[at].place(tag, local).ok()?;
+        self.stripes[at].place(tag, local);
         self.take_row(at, local);
         Some(Row(row + 1))
-    }
-
-    #[cold]
-    fn place_crowded(&self, at: usize, tag: u32, now: Time, gone: &mut dyn FnMut(Row, Gone)) -> Option<Row> {
-        let old = self.crowded_out(at, tag, now)?;
-        let is_expired = self.is_expired(self.row_words(old, 0), now);
-        let why = if is_expired { Departure::Expired } else { Departure::Evicted };
-        if !is_expired {
-            let waits = Gone::Waits { behind: self.last_evicted(at) };
-            gone(old, if self.keeps(why) { waits } else { Gone::Removed });
-        }
-        if self.keeps(why) {
-            self.enlist(old, why);
-            let local = self.free_row(at)?;
-            return self.index_free(at, tag, local);
-        }
-        let local = self.local(old);
-        self.stripes[at].replace(self.tag(old), local, tag, local);
-        self.release(old);
-        self.take_row(at, local);
-        Some(old)
     }
 
     /// Removes expired rows, at most `budget` of them, and returns how many. Whoever has time calls it; nothing but
@@ -618,21 +588,6 @@ impl Table {
             let stamp = words[order.stamp_at()].load(Relaxed) as i64;
             self.known_oldest(at, order).admit((stamp, local));
         }
-    }
-
-    /// The row that makes way for a key whose neighbourhood is crowded: the oldest of its home.
-    fn crowded_out(&self, at: usize, tag: u32, now: Time) -> Option<Row> {
-        let evict = Evict::from_code(self.evict.load(Relaxed));
-        let stamp = match (evict, self.header.touched) {
-            (Evict::Lru, Some(stamp)) => stamp,
-            (Evict::Reject, _) => self.header.age_at,
-            _ => WRITTEN_AT,
-        };
-        let rows = self.stripes[at].crowd(tag);
-        let rows = rows.into_iter().map(|local| Row(self.geometry.join(at, local) + 1));
-        let oldest = rows.min_by_key(|row| self.row_words(*row, 0)[stamp].load(Relaxed) as i64)?;
-        let may_go = evict != Evict::Reject || self.is_expired(self.row_words(oldest, 0), now);
-        may_go.then_some(oldest)
     }
 
     /// Removes the oldest row of a stripe, in one order or another, if it has expired.

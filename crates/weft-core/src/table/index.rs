@@ -3,9 +3,11 @@
 //! A slot is `tag << 32 | row + 1`, 0 when free. The tag is the low half of the key's hash, and its high bits are
 //! the slot's home, so slots can stand in the order of their tags (as in Robin Hood hashing): the farthest slot is
 //! as near as it can be, and a larger index is filled from a smaller one in one ordered pass without a look at the
-//! rows. In such a pass no slot gets farther from home: twice the homes serve the same queue. [`PROBES_MAX`]
-//! therefore holds in every generation if insertions respect it. Behind the last home there is room for
-//! [`PROBES_MAX`] slots, so nothing wraps.
+//! rows.
+//!
+//! Behind the last home there is room for as many slots as the index is to hold, so nothing wraps, and there is a slot
+//! for every row whatever the tags are. How far slots stand from their homes is left to chance, by a secret of the
+//! node ([`crate::hash`]): at the load of one quarter nearly all stand in the first two slots of their home.
 
 use super::memory::Memory;
 use super::storage::Stripe;
@@ -14,11 +16,6 @@ use core::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-
-/// Slots that a look-up visits at most. At the index's load of one quarter, random keys need about 5.
-pub const PROBES_MAX: usize = 32;
-/// Slots that an insertion moves aside at most.
-pub const SHIFTS_MAX: usize = 1024;
 
 const BITS_MIN: u32 = 5;
 const BITS_MAX: u32 = 31;
@@ -34,9 +31,16 @@ pub(super) fn generations(rows: u64) -> usize {
     (bits - BITS_MIN + 1) as usize
 }
 
-/// The slots of a generation.
+/// The homes of a generation.
+#[inline(always)]
+fn homes_len(generation: usize) -> usize {
+    1 << (BITS_MIN as usize + generation)
+}
+
+/// The slots of a generation: its homes, and behind the last as many as it holds rows.
 pub(super) fn slots_len(generation: usize) -> usize {
-    (1 << (BITS_MIN as usize + generation)) + PROBES_MAX
+    let homes = homes_len(generation);
+    homes + homes / SLOTS_PER_ROW
 }
 
 /// Where an index begins, and by how many bits a tag has to be shifted to be its home: for compiled code
@@ -63,20 +67,16 @@ impl Begin {
     }
 }
 
-/// Why a slot could not be placed: its neighbourhood is full.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Crowded;
-
 /// The home of a tag among this many homes, a power of two. A product is cheaper than a shift by a variable.
 #[inline(always)]
 pub(super) fn home(tag: u32, homes: usize) -> usize {
     (u64::from(tag).wrapping_mul(homes as u64) >> 32) as usize
 }
 
-/// The homes of a generation's slots: those behind them take what overflows.
+/// The homes of a generation's slots: those behind them take what overflows, a quarter as many.
 #[inline(always)]
 fn homes(slots: &[AtomicU64]) -> usize {
-    slots.len().wrapping_sub(PROBES_MAX)
+    1 << slots.len().ilog2()
 }
 
 #[inline(always)]
@@ -121,24 +121,23 @@ impl Stripe {
     /// [`near_of`] the first two slots of the tag's home, where nearly all rows are.
     #[inline(always)]
     pub(super) fn find_near<T>(&self, tag: u32, probe: impl FnOnce(u32) -> Option<T>) -> Near<T> {
-        let Some([first, second, ..]) = self.window(tag) else { return Near::Absent };
+        let Some([first, second, ..]) = self.slots_from(tag) else { return Near::Absent };
         near_of(tag, [first, second].map(|slot| slot.load(Acquire)), probe)
     }
 
     /// What `probe` makes of the first row with this tag that it accepts; it is given the row's number plus one.
     #[inline(always)]
     pub(super) fn find<T>(&self, tag: u32, probe: impl FnMut(u32) -> Option<T>) -> Option<T> {
-        let slots = self.window(tag)?.iter().map(|slot| slot.load(Acquire));
+        let slots = self.slots_from(tag)?.iter().map(|slot| slot.load(Acquire));
         let same = slots.take_while(|slot| !is_past(*slot, tag)).filter(|slot| tag_of(*slot) == tag);
         same.map(|slot| slot as u32).find_map(probe)
     }
 
-    /// The slots in which a tag may be.
+    /// The slots from a tag's home on: it is in those before the first that is free or of a later tag.
     #[inline(always)]
-    pub(super) fn window(&self, tag: u32) -> Option<&[AtomicU64; PROBES_MAX]> {
-        let slots = self.indexes[self.generation.load(Acquire) as usize % GENERATIONS_MAX].get()?;
-        let home = home(tag, homes(slots));
-        slots.get(home..home + PROBES_MAX)?.try_into().ok()
+    pub(super) fn slots_from(&self, tag: u32) -> Option<&[AtomicU64]> {
+        let generation = self.generation.load(Acquire) as usize % GENERATIONS_MAX;
+        self.indexes[generation].get()?.get(home(tag, homes_len(generation))..)
     }
 
     /// Makes the index large enough for one more row.
@@ -147,71 +146,30 @@ impl Stripe {
         if self.indexes[generation].get().is_none() {
             let slots = self.make(generation, memory);
             begin.set(slots, homes(slots));
-        } else if (self.rows.load(Relaxed) as usize + 1) * SLOTS_PER_ROW > slots_len(generation) - PROBES_MAX
+        } else if (self.rows.load(Relaxed) as usize + 1) * SLOTS_PER_ROW > homes(self.current())
             && generation + 1 < self.generations
         {
             self.grow(generation, memory, begin);
         }
     }
 
-    /// Puts a row into the index.
-    pub(super) fn place(&self, tag: u32, row: u32) -> Result<(), Crowded> {
+    /// Puts a row into the index, which is large enough ([`Stripe::reserve`]).
+    pub(super) fn place(&self, tag: u32, row: u32) {
         let slots = self.current();
-        let homes = homes(slots);
-        let start = home(tag, homes);
+        let start = home(tag, homes(slots));
         if slots[start].load(Relaxed) == 0 {
             slots[start].store(pack(tag, row), Release);
-            return Ok(());
+            return;
         }
-        let at = self.position(tag);
-        let run = &slots[at..];
-        let free = run.iter().take(SHIFTS_MAX).position(|s| s.load(Relaxed) == 0).ok_or(Crowded)?;
-        let is_far = |i: usize| at + i + 1 - home(tag_of(run[i].load(Relaxed)), homes) >= PROBES_MAX;
-        if at - start >= PROBES_MAX || (0..free).any(is_far) {
-            return Err(Crowded);
-        }
+        let run = &slots[self.position(tag)..];
+        let free = run.iter().position(|slot| slot.load(Relaxed) == 0);
+        let free = free.expect("behind the last home there is a slot for every row");
         // From the free slot backwards: a reader without a lock may see a slot twice, but misses none.
         for i in (0..free).rev() {
             run[i + 1].store(run[i].load(Relaxed), Release);
         }
         run[0].store(pack(tag, row), Release);
         self.note_moved(free);
-        Ok(())
-    }
-
-    /// The rows that may make way for a key whose neighbourhood is crowded: those of the same home, or else the one
-    /// row whose slot the key could take.
-    pub(super) fn crowd(&self, tag: u32) -> Vec<u32> {
-        let slots = self.current();
-        let start = home(tag, homes(slots));
-        let row = |slot: &AtomicU64| slot.load(Relaxed) as u32 - 1;
-        let same_home: Vec<u32> = slots[start..start + PROBES_MAX]
-            .iter()
-            .filter(|s| s.load(Relaxed) != 0 && home(tag_of(s.load(Relaxed)), homes(slots)) == start)
-            .map(row)
-            .collect();
-        if !same_home.is_empty() {
-            return same_home;
-        }
-        let at = self.position(tag).min(start + PROBES_MAX - 1);
-        if slots[at].load(Relaxed) == 0 { Vec::new() } else { vec![row(&slots[at])] }
-    }
-
-    /// Gives the slot of a row that [`Stripe::crowd`] named to another row.
-    pub(super) fn replace(&self, old_tag: u32, old_row: u32, tag: u32, row: u32) {
-        let Some(mut at) = self.slot_of(old_tag, old_row) else { return };
-        let slots = self.current();
-        // Between the two are slots of the same home alone, so all of them stay in their window.
-        while at > 0 && tag_of(slots[at - 1].load(Relaxed)) > tag {
-            slots[at].store(slots[at - 1].load(Relaxed), Release);
-            at -= 1;
-        }
-        let before = |slot: u64| slot != 0 && tag_of(slot) < tag;
-        while before(slots[at + 1].load(Relaxed)) {
-            slots[at].store(slots[at + 1].load(Relaxed), Release);
-            at += 1;
-        }
-        slots[at].store(pack(tag, row), Release);
     }
 
     /// Takes a row out of the index; the slots behind it move up.
@@ -235,22 +193,21 @@ impl Stripe {
         self.indexes[generation].get().expect("the generation in use is made")
     }
 
-    /// The first slot from the tag's home on that is free or of a later tag; at most the end of its window.
+    /// The first slot from the tag's home on that is free or of a later tag.
     fn position(&self, tag: u32) -> usize {
         let slots = self.current();
         let start = home(tag, homes(slots));
-        let later = |slot: &AtomicU64| {
-            let slot = slot.load(Relaxed);
-            slot == 0 || tag_of(slot) > tag
-        };
-        start + slots[start..start + PROBES_MAX].iter().position(later).unwrap_or(PROBES_MAX)
+        let is_later = |slot: &AtomicU64| is_past(slot.load(Relaxed), tag);
+        start + slots[start..].iter().position(is_later).unwrap_or(slots.len() - start)
     }
 
     fn slot_of(&self, tag: u32, row: u32) -> Option<usize> {
         let slots = self.current();
         let start = home(tag, homes(slots));
         let wanted = pack(tag, row);
-        slots[start..start + PROBES_MAX].iter().position(|s| s.load(Relaxed) == wanted).map(|i| start + i)
+        let mut run =
+            slots[start..].iter().map(|slot| slot.load(Relaxed)).take_while(|slot| !is_past(*slot, tag));
+        run.position(|slot| slot == wanted).map(|i| start + i)
     }
 
     fn grow(&self, generation: usize, memory: &Memory, begin: &Begin) {
@@ -284,4 +241,101 @@ impl Stripe {
 #[inline(always)]
 fn pack(tag: u32, row: u32) -> u64 {
     u64::from(tag) << 32 | u64::from(row + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Insert, Table, TableSpec};
+    use super::*;
+    use crate::hash::{self, HashKey};
+    use crate::table::{ColumnSpec, Evict};
+    use crate::{Time, Type, Value};
+
+    const N: usize = 20_000;
+
+    fn table(ty: Type, hash: HashKey) -> Table {
+        let key = ColumnSpec { name: "key".to_owned(), ty, nullable: false, default: Value::Null };
+        let spec = TableSpec {
+            name: "t".to_owned(),
+            key: vec![key],
+            columns: Vec::new(),
+            max_rows: N as u64,
+            evict: Evict::Reject,
+            ttl: None,
+            ttl_on_access: false,
+            ttl_on_insert: None,
+            shared: false,
+            stripes: None,
+        };
+        Table::new(spec, hash)
+    }
+
+    /// How many slots farther than its home a row stands, at the mean and at most.
+    fn distances(table: &Table) -> (f64, usize) {
+        let of_stripe = |stripe: &Stripe| {
+            let slots = stripe.current();
+            let taken =
+                slots.iter().map(|slot| slot.load(Relaxed)).enumerate().filter(|(_, slot)| *slot != 0);
+            taken.map(|(at, slot)| at - home(tag_of(slot), homes(slots))).collect::<Vec<_>>()
+        };
+        let all: Vec<usize> = table.stripes.iter().flat_map(of_stripe).collect();
+        assert_eq!(all.len(), N);
+        (all.iter().sum::<usize>() as f64 / N as f64, all.into_iter().max().unwrap_or(0))
+    }
+
+    /// Keys that a peer chose without the secret, and keys that have a pattern, must stand as far from home as others:
+    /// a pattern that the hash lets through would be a way to make every look-up long.
+    #[test]
+    fn keys_of_a_peer_stand_near_their_homes() {
+        if cfg!(miri) {
+            return;
+        }
+        let other = HashKey::from_seed(99);
+        let meets = |hash: HashKey| move |key: &u64| hash.hash_word(*key) as u32 >> 23 == 0;
+        let words: [(&str, Vec<u64>); 8] = [
+            (
+                "that meet under the public key",
+                (0..).filter(|key: &u64| hash::hash_word(*key) as u32 >> 23 == 0).take(N).collect(),
+            ),
+            ("that meet under another secret", (0..).filter(meets(other)).take(N).collect()),
+            ("one after the other", (0..N as u64).collect()),
+            ("in the upper bytes", (0..N as u64).map(|n| n << 48).collect()),
+            ("in the middle", (0..N as u64).map(|n| n << 24).collect()),
+            ("twice in a word", (0..N as u64).map(|n| n << 32 | n).collect()),
+            ("close to a known constant", (0..N as u64).map(|n| n ^ hash::KEYS[0]).collect()),
+            ("in steps of a known constant", (0..N as u64).map(|n| n.wrapping_mul(hash::KEYS[1])).collect()),
+        ];
+        for (what, keys) in &words {
+            for seed in 0..6 {
+                let table = table(Type::Uint(64), HashKey::from_seed(seed));
+                for key in keys {
+                    assert!(matches!(table.insert_int(*key, Time(0)), Insert::New(_)));
+                }
+                let (mean, max) = distances(&table);
+                assert!(mean < 0.3 && max <= 16, "keys {what}, seed {seed}: {mean} {max}");
+            }
+        }
+        let zero = hash::KEYS[0].to_le_bytes();
+        let texts: [(&str, Vec<Vec<u8>>); 3] = [
+            (
+                "whose product is 0 under the public key",
+                (0..N as u64).map(|n| [zero, n.to_le_bytes()].concat()).collect(),
+            ),
+            ("of digits", (0..N).map(|n| n.to_string().into_bytes()).collect()),
+            (
+                "of 40 bytes that differ in one place",
+                (0..N).map(|n| format!("{:030}{n:010}", 0).into_bytes()).collect(),
+            ),
+        ];
+        for (what, keys) in &texts {
+            for seed in 0..6 {
+                let table = table(Type::Text(Some(64)), HashKey::from_seed(seed));
+                for key in keys {
+                    assert!(matches!(table.insert_bytes(key, Time(0)), Insert::New(_)));
+                }
+                let (mean, max) = distances(&table);
+                assert!(mean < 0.3 && max <= 16, "keys {what}, seed {seed}: {mean} {max}");
+            }
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::COUNTER_BYTES;
 use super::storage::{Geometry, Place};
-use crate::hash;
+use crate::hash::{self, HashKey};
 use crate::limits::ROW_BYTES_MAX;
 use crate::time::Interval;
 use crate::types::{Repr, Type, Value};
@@ -296,10 +296,17 @@ pub(super) fn base_group(spec: &TableSpec, header: Header) -> (KeyShape, Layout)
 }
 
 /// See [`super::Table::fingerprint`].
-pub(super) fn fingerprint(spec: &TableSpec, base: &Layout, header: Header, geometry: Geometry) -> u64 {
+pub(super) fn fingerprint(
+    spec: &TableSpec,
+    key: HashKey,
+    base: &Layout,
+    header: Header,
+    geometry: Geometry,
+) -> u64 {
     let ages = [header.by_write, header.age_by_touch, header.inserted.is_some()];
     let ages = ages.into_iter().rev().fold(0, |bits, bit| bits << 1 | u64::from(bit));
     let mut hash = hash::hash_word(spec.key.len() as u64 | u64::from(spec.shared) << 32 | ages << 33);
+    hash = key.words().into_iter().fold(hash, hash::mix);
     hash = hash::mix(hash, geometry.stripes() as u64);
     hash = hash::mix(hash, u64::from(geometry.segment_words()) << 32 | u64::from(geometry.local_bits()));
     for Column { spec, at } in &base.columns {
@@ -476,8 +483,8 @@ impl<'a> ShortKey<'a> {
     }
 
     #[inline(always)]
-    pub(super) fn hash(self) -> u64 {
-        hash::hash_short(self.words, self.bytes.len())
+    pub(super) fn hash(self, key: HashKey) -> u64 {
+        key.hash_short(self.words, self.bytes.len())
     }
 }
 

@@ -21,8 +21,10 @@
 //! oldest is exact in a stripe, as far as the clocks of its workers agree; of rows with one time, any may be, the same
 //! in every run.
 //!
-//! **Keys of an adversary.** The hash is fixed. A look-up visits at most [`PROBES_MAX`] slots whatever the keys are;
-//! a key that would need more is treated as if the table were full: it evicts, or is refused.
+//! **Keys of an adversary.** Keys are placed by a secret of the node ([`HashKey`]), so that nobody can choose keys that
+//! meet in one stripe or one home. A table holds as many rows as it says whatever the keys are: were the secret known,
+//! look-ups of keys computed to meet would take longer, and no row would be evicted or refused for them. Which stripe a
+//! key is in, and with it the order of a scan over a table of several stripes, follows from the secret, too.
 
 mod evict;
 mod index;
@@ -36,14 +38,13 @@ mod scalars;
 mod storage;
 mod values;
 
-pub use index::{PROBES_MAX, SHIFTS_MAX};
 pub use journal::Journal;
 pub use layout::{BYTES_MAX_DEFAULT, ColumnRef, ColumnSpec, Evict, ExtendError, KeyBuilder, TableSpec};
 pub use rows::{EXPORT_VERSION, ImportError};
 pub use scalars::Scalars;
 pub use storage::{SEGMENT_BYTES_MAX, STRIPE_ROWS_MAX};
 
-use crate::hash;
+use crate::hash::HashKey;
 use crate::time::{Interval, Time};
 use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use evict::Gone;
@@ -65,6 +66,8 @@ pub const COUNTER_BYTES: usize = 2;
 #[derive(Debug)]
 pub struct Table {
     spec: TableSpec,
+    /// What keys are placed by.
+    hash: HashKey,
     key: KeyShape,
     header: Header,
     geometry: Geometry,
@@ -124,7 +127,7 @@ impl Row {
 pub enum Insert {
     /// The new row; its value columns hold their defaults.
     New(Row),
-    /// The table (or the key's neighbourhood, see the module) is full and nothing may be evicted.
+    /// The table is full and nothing may be evicted.
     Full,
     /// The key is longer than its column.
     TooLong,
@@ -172,21 +175,23 @@ pub enum LimitsError {
 }
 
 impl Table {
-    /// An empty table. It allocates its stripes (0.9 KiB each, one for every 8192 rows) and no rows.
+    /// An empty table, whose keys are placed by this: a secret of the node, the same for all its tables. It allocates its
+    /// stripes (0.9 KiB each, one for every 8192 rows) and no rows.
     ///
     /// # Panics
     /// If a row is wider than [`crate::limits::ROW_BYTES_MAX`] (see [`TableSpec::row_bytes`]) or has no key: the
     /// compiler checks both.
-    pub fn new(spec: TableSpec) -> Self {
+    pub fn new(spec: TableSpec, hash: HashKey) -> Self {
         let header = Header::of(&spec);
         let (key, layout) = layout::base_group(&spec, header);
         let geometry = Geometry::of(&spec, layout.words());
-        let fingerprint = layout::fingerprint(&spec, &layout, header, geometry);
+        let fingerprint = layout::fingerprint(&spec, hash, &layout, header, geometry);
         let stripes: Box<[Stripe]> = (0..geometry.stripes()).map(|at| Stripe::new(at, geometry)).collect();
         let begins: Box<[_]> = stripes.iter().map(|_| index::Begin::none()).collect();
         let base = Group::new(layout, geometry);
         Self {
             fingerprint,
+            hash,
             key,
             header,
             geometry,
@@ -218,9 +223,9 @@ impl Table {
         &self.spec
     }
 
-    /// A hash of what compiled code takes for granted: names, types and places of the columns that the table was made
-    /// with, whether it is shared, by what its rows age, and into how many stripes and how long segments it is cut.
-    /// Added columns do not change it.
+    /// A hash of what compiled code takes for granted: by what its keys are placed, names, types and places of the
+    /// columns that the table was made with, whether it is shared, by what its rows age, and into how many stripes and
+    /// how long segments it is cut. Added columns do not change it.
     #[inline(always)]
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
@@ -309,16 +314,22 @@ impl Table {
         self.rows_max.load(Relaxed)
     }
 
+    /// What the table's keys are placed by.
+    #[inline(always)]
+    pub fn hash_key(&self) -> HashKey {
+        self.hash
+    }
+
     /// The hash of an integer key (or one of a type that is held as a word).
     #[inline(always)]
-    pub fn hash_int(key: u64) -> u64 {
-        hash::hash_word(key)
+    pub fn hash_int(&self, key: u64) -> u64 {
+        self.hash.hash_word(key)
     }
 
     /// The hash of a text or bytes key, or of the canonical bytes of several columns ([`KeyBuilder`]).
     #[inline(always)]
-    pub fn hash_bytes(key: &[u8]) -> u64 {
-        hash::hash_bytes(key)
+    pub fn hash_bytes(&self, key: &[u8]) -> u64 {
+        self.hash.hash_bytes(key)
     }
 
     /// The row with this key: a table with one key column that is not text or bytes. [`Row::NONE`] if there is none
@@ -378,22 +389,22 @@ impl Table {
 
     fn insert_int_with(&self, key: u64, now: Time, gone: &mut dyn FnMut(Row, Gone)) -> Insert {
         let KeyShape::Int { word } = self.key else { return Insert::TooLong };
-        self.insert(hash::hash_word(key), now, IntKey { at: word, key }, gone)
+        self.insert(self.hash_int(key), now, IntKey { at: word, key }, gone)
     }
 
     fn insert_bytes_with(&self, key: &[u8], now: Time, gone: &mut dyn FnMut(Row, Gone)) -> Insert {
         match &self.key {
             KeyShape::Bytes { word, bytes_max } if key.len() <= *bytes_max as usize => {
                 match ShortKey::new(*word, key) {
-                    Some(short) => self.insert(short.hash(), now, short, gone),
+                    Some(short) => self.insert(short.hash(self.hash), now, short, gone),
                     None => {
                         let bytes = BytesKey { at: *word, bytes: key };
-                        self.insert(hash::hash_bytes(key), now, bytes, gone)
+                        self.insert(self.hash_bytes(key), now, bytes, gone)
                     }
                 }
             }
             KeyShape::Parts(parts) if layout::parts_fit(parts, key) => {
-                self.insert(hash::hash_bytes(key), now, PartsKey { parts, bytes: key }, gone)
+                self.insert(self.hash_bytes(key), now, PartsKey { parts, bytes: key }, gone)
             }
             _ => Insert::TooLong,
         }
@@ -658,14 +669,14 @@ impl Table {
     #[inline(always)]
     fn find_int_near(&self, key: u64, now: Time) -> Near<(Row, Place<'_>)> {
         let KeyShape::Int { word } = self.key else { return Near::Absent };
-        self.find_near(hash::hash_word(key), now, IntKey { at: word, key })
+        self.find_near(self.hash_int(key), now, IntKey { at: word, key })
     }
 
     #[cold]
     #[inline(never)]
     fn find_int_far(&self, key: u64, now: Time) -> Row {
         let KeyShape::Int { word } = self.key else { return Row::NONE };
-        self.find_far(hash::hash_word(key), now, IntKey { at: word, key })
+        self.find_far(self.hash_int(key), now, IntKey { at: word, key })
     }
 
     /// As [`Table::find_int_near`], for a single column and keys that are short but not empty; the others are far.
@@ -673,12 +684,12 @@ impl Table {
     fn find_bytes_near(&self, key: &[u8], now: Time) -> Near<(Row, Place<'_>)> {
         let KeyShape::Bytes { word, .. } = self.key else { return Near::Far };
         let Some(short) = ShortKey::new(word, key) else { return Near::Far };
-        self.find_near(short.hash(), now, short)
+        self.find_near(short.hash(self.hash), now, short)
     }
 
     #[inline(never)]
     fn find_bytes_far(&self, key: &[u8], now: Time) -> Row {
-        let hash = hash::hash_bytes(key);
+        let hash = self.hash_bytes(key);
         match &self.key {
             KeyShape::Int { .. } => Row::NONE,
             KeyShape::Bytes { word, .. } => self.find_far(hash, now, BytesKey { at: *word, bytes: key }),

@@ -232,9 +232,9 @@ impl Table {
 
     fn import_hash(&self, row: &RowBytes<'_>) -> u64 {
         match (&self.key, row.word_key()) {
-            (KeyShape::Int { .. }, Some(word)) => Self::hash_int(word),
-            (KeyShape::Bytes { .. }, _) => Self::hash_bytes(row.bytes_key()),
-            _ => Self::hash_bytes(row.key.as_bytes()),
+            (KeyShape::Int { .. }, Some(word)) => self.hash_int(word),
+            (KeyShape::Bytes { .. }, _) => self.hash_bytes(row.bytes_key()),
+            _ => self.hash_bytes(row.key.as_bytes()),
         }
     }
 }

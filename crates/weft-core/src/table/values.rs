@@ -15,11 +15,11 @@ impl Table {
     }
 
     /// The hash of a key, for [`Table::lock`]: a value for each key column.
-    pub fn hash_values(key: &[Value]) -> u64 {
+    pub fn hash_values(&self, key: &[Value]) -> u64 {
         match key {
-            [Value::Bytes(bytes)] => Self::hash_bytes(bytes),
-            [number] => Self::hash_int(number.word()),
-            parts => Self::hash_bytes(key_of(parts).as_bytes()),
+            [Value::Bytes(bytes)] => self.hash_bytes(bytes),
+            [number] => self.hash_int(number.word()),
+            parts => self.hash_bytes(key_of(parts).as_bytes()),
         }
     }
 

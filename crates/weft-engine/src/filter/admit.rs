@@ -6,7 +6,7 @@ use super::line::Ticket;
 use super::once::Seen;
 use super::rate::{self, Turn};
 use super::state::Waits;
-use super::{LiveFilter, Wrap, hash};
+use super::{LiveFilter, Wrap};
 use crate::call::{CallKey, Phase};
 use crate::end::{Answer, End};
 use crate::engine::{Action, Engine, Timer};
@@ -141,7 +141,7 @@ impl Engine {
                 Step::On
             }
             Seen::UnderWay => {
-                let at = hash::hash_bytes(id);
+                let at = live.filter.state.stand_in(id);
                 if !self.may_wait_for_others(key, live, WAITING_DEFAULT) {
                     return Step::Refuse(Status::ResourceExhausted, TOO_MANY_WAIT);
                 }
@@ -161,7 +161,7 @@ impl Engine {
             return Step::On;
         };
         let wrap = self.wrap_mut(key).expect("the caller has looked");
-        let at = hash::hash_bytes(live.filter.key(&wrap.keys, order.key));
+        let at = live.filter.state.stand_in(live.filter.key(&wrap.keys, order.key));
         // A ticket must not be given to who may not wait for it: those behind would wait for nobody.
         let counts = !lines.is_free(now, at);
         if counts && !self.may_wait_for_others(key, live, order.waiting_max) {
@@ -186,7 +186,7 @@ impl Engine {
         let Some(rate) = live.policies().rate else { return Step::On };
         let state = &live.filter.state;
         let wrap = self.wrap_mut(key).expect("the caller has looked");
-        let at = rate.key.map(|key| hash::hash_bytes(live.filter.key(&wrap.keys, key)));
+        let at = rate.key.map(|key| state.stand_in(live.filter.key(&wrap.keys, key)));
         let may_wait = state.waiting(Waits::ForTime) < u64::from(rate.waiting_max);
         match state.schedule(now, at, |expected| rate::take(expected, now, &rate, may_wait)) {
             Turn::Now => Step::On,
@@ -344,7 +344,7 @@ impl Engine {
             // If it is not up, its entry among the waiters sees to it.
             if lines.is_up(now, ticket) {
                 lines.leave(now, ticket);
-                let at = hash::hash_bytes(live.filter.key(&wrap.keys, order.key));
+                let at = state.stand_in(live.filter.key(&wrap.keys, order.key));
                 self.wake_all(now, &live, at);
             }
         }
@@ -353,7 +353,7 @@ impl Engine {
         {
             let id = live.filter.key(&wrap.keys, id);
             known.forget(now, id);
-            self.wake_all(now, &live, hash::hash_bytes(id));
+            self.wake_all(now, &live, state.stand_in(id));
         }
     }
 

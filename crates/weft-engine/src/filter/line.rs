@@ -86,7 +86,7 @@ impl Lines {
     }
 
     fn with<R>(&self, now: Time, key: u64, work: impl FnOnce(Option<Row>) -> R) -> R {
-        with_row(&self.rows, Table::hash_int(key), || self.rows.find_int(key, now), work)
+        with_row(&self.rows, self.rows.hash_int(key), || self.rows.find_int(key, now), work)
     }
 }
 
@@ -94,11 +94,12 @@ impl Lines {
 mod tests {
     use super::*;
     use crate::filter::state::line_spec;
+    use weft_core::hash::HashKey;
 
     #[test]
     fn each_key_has_its_own_line() {
         // Calls of one key that overtook each other would apply in another order than they were made.
-        let lines = Lines::new(Arc::new(Table::new(line_spec(8, false))));
+        let lines = Lines::new(Arc::new(Table::new(line_spec(8, false), HashKey::from_seed(1))));
         let now = Time(5);
         let (first, second, other) = (lines.join(now, 1), lines.join(now, 1), lines.join(now, 2));
         assert!(lines.is_up(now, first) && lines.is_up(now, other));
@@ -110,7 +111,7 @@ mod tests {
     #[test]
     fn who_stands_in_a_line_that_was_evicted_may_go() {
         // It would else wait for a number that is never called.
-        let lines = Lines::new(Arc::new(Table::new(line_spec(1, false))));
+        let lines = Lines::new(Arc::new(Table::new(line_spec(1, false), HashKey::from_seed(1))));
         let (_, second) = (lines.join(Time(1), 1), lines.join(Time(1), 1));
         for key in 2..5000 {
             lines.join(Time(key as i64), key);

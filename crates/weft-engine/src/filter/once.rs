@@ -98,7 +98,7 @@ impl Known {
     }
 
     fn with<R>(&self, now: Time, id: &[u8], work: impl FnOnce(Option<Row>) -> R) -> R {
-        with_row(&self.rows, Table::hash_bytes(id), || self.rows.find_bytes(id, now), work)
+        with_row(&self.rows, self.rows.hash_bytes(id), || self.rows.find_bytes(id, now), work)
     }
 }
 
@@ -107,12 +107,13 @@ mod tests {
     use super::*;
     use crate::filter::state::once_spec;
     use weft_core::Interval;
+    use weft_core::hash::HashKey;
 
     #[test]
     fn an_id_is_answered_once_and_remembered_for_the_window() {
         // A call that were made twice would charge a card twice.
         let window = Interval::from_secs(10);
-        let known = Known::new(Arc::new(Table::new(once_spec(window, 100, 8, false))));
+        let known = Known::new(Arc::new(Table::new(once_spec(window, 100, 8, false), HashKey::from_seed(1))));
         let after = |secs| Time(0) + Interval::from_secs(secs);
         assert_eq!(known.enter(after(0), b"a"), Seen::First);
         assert_eq!(known.enter(after(1), b"a"), Seen::UnderWay);
@@ -129,7 +130,7 @@ mod tests {
     fn a_call_may_take_longer_than_its_answer_is_kept() {
         // Whoever came after the window would be the first again, and the call made twice.
         let window = Interval::from_millis(1);
-        let known = Known::new(Arc::new(Table::new(once_spec(window, 100, 8, false))));
+        let known = Known::new(Arc::new(Table::new(once_spec(window, 100, 8, false), HashKey::from_seed(1))));
         let after = |millis| Time(0) + Interval::from_millis(millis);
         assert_eq!(known.enter(after(0), b"a"), Seen::First);
         assert_eq!(known.enter(after(500), b"a"), Seen::UnderWay);
@@ -143,7 +144,10 @@ mod tests {
     #[test]
     fn a_call_that_came_to_nothing_may_be_made_again() {
         // It would else be refused as done although nothing was.
-        let known = Known::new(Arc::new(Table::new(once_spec(Interval::from_secs(1), 4, 8, false))));
+        let known = Known::new(Arc::new(Table::new(
+            once_spec(Interval::from_secs(1), 4, 8, false),
+            HashKey::from_seed(1),
+        )));
         assert_eq!(known.enter(Time(0), b"a"), Seen::First);
         known.forget(Time(1), b"a");
         assert_eq!(known.enter(Time(2), b"a"), Seen::First);

@@ -88,7 +88,7 @@ impl Ejections {
     }
 
     fn with<R>(&self, now: Time, endpoint: u64, work: impl FnOnce(Option<Row>) -> R) -> R {
-        with_row(&self.rows, Table::hash_int(endpoint), || self.rows.find_int(endpoint, now), work)
+        with_row(&self.rows, self.rows.hash_int(endpoint), || self.rows.find_int(endpoint, now), work)
     }
 }
 
@@ -104,6 +104,7 @@ mod tests {
     use crate::filter::state::ejections_spec;
     use weft_core::Interval;
     use weft_core::filter::StatusSet;
+    use weft_core::hash::HashKey;
 
     const OUTLIER: Outlier = Outlier {
         errors_max: 3,
@@ -119,7 +120,7 @@ mod tests {
     #[test]
     fn an_endpoint_that_fails_is_left_out_longer_each_time() {
         // One that came back too early would fail more calls; one that stayed out for ever would be lost.
-        let known = Ejections::new(Arc::new(Table::new(ejections_spec(false))));
+        let known = Ejections::new(Arc::new(Table::new(ejections_spec(false), HashKey::from_seed(1))));
         let note = |secs, is_error| known.note(after(secs), &OUTLIER, 7, is_error, || true);
         assert!(!note(0, true) && !note(0, true) && !note(0, false));
         assert!(!note(1, true) && !note(1, true) && note(1, true));
@@ -138,7 +139,7 @@ mod tests {
         assert_eq!([of(1), of(2), of(3), of(10)], [0, 1, 1, 5]);
         let all = Outlier { ejected_max_percent: 100.0, ..OUTLIER };
         assert_eq!(ejected_max(&all, 4), 3);
-        let known = Ejections::new(Arc::new(Table::new(ejections_spec(false))));
+        let known = Ejections::new(Arc::new(Table::new(ejections_spec(false), HashKey::from_seed(1))));
         (0..9).for_each(|_| assert!(!known.note(after(0), &OUTLIER, 1, true, || false)));
         assert!(!known.is_ejected(after(0), 1));
     }

@@ -9,6 +9,7 @@ use super::once::Known;
 use super::outlier::Ejections;
 use std::sync::Arc;
 use weft_core::filter::{ID_BYTES_MAX, Policies, Reliability};
+use weft_core::hash::HashKey;
 use weft_core::table::{ColumnSpec, Evict, Insert, Row, Scalars, Table, TableSpec};
 use weft_core::types::Type;
 use weft_core::{Interval, Time, Value};
@@ -32,6 +33,7 @@ const AT_WAITING: usize = AT_EXPECTED + 1;
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     cells: Arc<Scalars>,
+    hash: HashKey,
     rate: Option<Arc<Table>>,
     pub(super) lines: Option<Lines>,
     pub(super) known: Option<Known>,
@@ -48,8 +50,13 @@ pub(crate) enum Waits {
 }
 
 impl State {
-    /// `tables` are those of [`table_decls`], bound, in their order.
-    pub(crate) fn new(policies: &Policies, cells: Arc<Scalars>, tables: Vec<Arc<Table>>) -> Self {
+    /// `tables` are those of [`table_decls`], bound, in their order; `hash` is the node's.
+    pub(crate) fn new(
+        policies: &Policies,
+        cells: Arc<Scalars>,
+        tables: Vec<Arc<Table>>,
+        hash: HashKey,
+    ) -> Self {
         let mut tables = tables.into_iter();
         let mut next = |is_there: bool| if is_there { tables.next() } else { None };
         Self {
@@ -58,7 +65,14 @@ impl State {
             known: next(once(policies).is_some()).map(Known::new),
             ejections: next(policies.outlier.is_some()).map(Ejections::new),
             cells,
+            hash,
         }
+    }
+
+    /// What stands for a call's key or id, here and in the tables of policies. It is under the node's secret: with a
+    /// hash that can be computed, a peer could make keys that share the schedule or the line of another's.
+    pub(super) fn stand_in(&self, key: &[u8]) -> u64 {
+        self.hash.hash_bytes(key)
     }
 
     pub(super) fn breaker<R>(&self, change: impl FnOnce(&mut Breaker) -> R) -> R {
@@ -188,7 +202,7 @@ fn keyed_schedule<R>(table: &Table, now: Time, key: u64, change: impl FnOnce(&mu
     let column = table.column("expected").expect("the table was made with it");
     with_row(
         table,
-        Table::hash_int(key),
+        table.hash_int(key),
         || table.find_int(key, now),
         |found| {
             let inserted = || match table.insert_int(key, now) {
@@ -219,4 +233,31 @@ pub(super) fn with_row<R>(
     let result = work(row.is_some().then_some(row));
     table.unlock(hash);
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_core::hash;
+
+    /// Keys with one stand-in have one schedule and one line: whoever could compute them would use up the rate of
+    /// another tenant, or stand in front of all its calls.
+    #[test]
+    fn computed_keys_have_stand_ins_of_their_own() {
+        let cells = Arc::new(Scalars::new(CELLS));
+        let state = State::new(&Policies::default(), cells, Vec::new(), HashKey::from_seed(1));
+        // One factor is 0 under the hash that everybody knows.
+        let zero = hash::KEYS[0].to_le_bytes();
+        let keys: Vec<Vec<u8>> = (0..100_u64).map(|n| [zero, n.to_le_bytes()].concat()).collect();
+        assert!(keys.iter().all(|key| hash::hash_bytes(key) == 0));
+        let mut stand_ins: Vec<u64> = keys.iter().map(|key| state.stand_in(key)).collect();
+        stand_ins.sort_unstable();
+        stand_ins.dedup();
+        assert_eq!(stand_ins.len(), keys.len());
+        assert_eq!(
+            state.stand_in(b"ann"),
+            HashKey::from_seed(1).hash_bytes(b"ann"),
+            "the same on all workers"
+        );
+    }
 }

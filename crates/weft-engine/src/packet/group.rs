@@ -5,13 +5,13 @@
 //! D. Thaler and C. Ravishankar, "Using name-based mappings to increase hit rates", IEEE/ACM Trans. Networking 6(1),
 //! 1998). What that gives is written down for some thousand classes of flows, so a frame costs one look.
 
-use super::link::describe;
 use super::reader::{Reader, Scratch};
 use crate::plan::ChainError;
 use crate::state::Staged;
 use std::sync::Arc;
 use weft_core::Time;
 use weft_core::abi::Verdict;
+use weft_core::flow::flow_of;
 use weft_core::frame::{Frame, Pool};
 use weft_core::hash::{hash_bytes, hash_word, mix};
 #[cfg(doc)]
@@ -195,7 +195,7 @@ impl Group {
         let slot = match key.and_then(|key| key.of(&mut self.scratch, now, frame, pool)) {
             Some(key) => (key >> (u32::BITS - SLOT_BITS)) as usize,
             None if self.slots.len() == 1 => 0,
-            None => (describe(pool.bytes(frame), self.plan.is_ip).flow >> (u32::BITS - SLOT_BITS)) as usize,
+            None => (flow_of(pool.bytes(frame), self.plan.is_ip).flow >> (u32::BITS - SLOT_BITS)) as usize,
         };
         match (self.slots[slot], self.plan.choice) {
             (NOBODY, _) => Taker::Nobody,

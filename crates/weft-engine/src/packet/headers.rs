@@ -14,7 +14,7 @@ use crate::state::Staged;
 use weft_core::Time;
 use weft_core::abi::Slot;
 use weft_core::frame::{Frame, Pool};
-use weft_core::hash::hash_bytes;
+use weft_core::hash::HashKey;
 use weft_core::types::Repr;
 use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;
@@ -71,12 +71,19 @@ impl Headers {
         }
     }
 
-    /// The fields of a frame.
-    pub(super) fn of(&self, reading: &mut Reading, now: Time, frame: &Frame, pool: &Pool) -> Words {
+    /// The fields of a frame; runs of bytes are hashed by this.
+    pub(super) fn of(
+        &self,
+        reading: &mut Reading,
+        by: HashKey,
+        now: Time,
+        frame: &Frame,
+        pool: &Pool,
+    ) -> Words {
         let Reading { scratch, firsts } = reading;
         let Some(present) = self.reader.parse(scratch, now, frame, pool) else { return Words::default() };
         let (bytes, slots) = (pool.bytes(frame), &scratch.slots[..]);
-        let own = self.words(bytes, slots, present);
+        let own = self.words(by, bytes, slots, present);
         let Some((fragment, inherited)) = self.reader.code.fragment_in(slots, present, bytes) else {
             return own;
         };
@@ -96,7 +103,7 @@ impl Headers {
     }
 
     /// What a frame has itself.
-    fn words(&self, bytes: &[u8], slots: &[Slot], present: u64) -> Words {
+    fn words(&self, by: HashKey, bytes: &[u8], slots: &[Slot], present: u64) -> Words {
         let mut words = Words::default();
         for (word, input) in words.iter_mut().zip(&self.inputs) {
             if present >> input & 1 == 0 {
@@ -106,7 +113,7 @@ impl Headers {
             *word = match self.reader.program.request.inputs[usize::from(*input)].ty.repr() {
                 Repr::Bytes => {
                     let run = bytes.get(slot.a as usize..).and_then(|rest| rest.get(..slot.b as usize));
-                    hash_bytes(run.unwrap_or_default()) >> 32
+                    by.hash_bytes(run.unwrap_or_default()) >> 32
                 }
                 _ => slot.a,
             };

@@ -14,8 +14,9 @@ use crate::stats::Histogram;
 use core::fmt;
 use std::sync::Arc;
 use weft_core::checksum::fold;
-use weft_core::flow::{Flow, flow_of};
+use weft_core::flow::{Flow, placed_flow_of};
 use weft_core::frame::{Frame, Pool, ip_at, network_at};
+use weft_core::hash::HashKey;
 use weft_core::{Interval, Time};
 use weft_ir::queue::{Field, QueueCode, QueueProgram};
 
@@ -96,6 +97,8 @@ pub struct Link {
     recorder: Option<Recorder>,
     /// For reading headers, if its queue asks for any.
     reading: Reading,
+    /// What tells flows apart for its queue: of the seed, and so the same when the link is replaced.
+    hash: HashKey,
     /// How long frames waited, in the queue at hand.
     waits: Histogram,
     /// What earlier queues of this link counted.
@@ -150,6 +153,7 @@ impl Link {
         Self {
             plan,
             reading,
+            hash: HashKey::from_seed(seed),
             queue,
             frames,
             free,
@@ -199,7 +203,7 @@ impl Link {
     }
 
     fn enqueue(&mut self, frame: Frame, pool: &mut Pool, now: Time) {
-        let mut packet = seen(&frame, &self.plan, &mut self.reading, pool, now);
+        let mut packet = seen(&frame, self.hash, &self.plan, &mut self.reading, pool, now);
         let handle = match self.free.pop() {
             Some(handle) => handle,
             None => {
@@ -382,7 +386,7 @@ impl Link {
     ) {
         for (packet, came_ns) in packets {
             let Some(frame) = &self.frames[packet.handle as usize] else { continue };
-            let mut fresh = seen(frame, plan, reading, pool, Time(*came_ns as i64));
+            let mut fresh = seen(frame, self.hash, plan, reading, pool, Time(*came_ns as i64));
             for (field, _) in
                 Field::ALL.into_iter().filter(|(field, _)| self.plan.program.fields.contains(field))
             {
@@ -483,18 +487,26 @@ fn reading_of(plan: &LinkPlan) -> Reading {
 }
 
 /// What the queue of a link sees of a frame that came to it at this time.
-fn seen(frame: &Frame, plan: &LinkPlan, reading: &mut Reading, pool: &Pool, came: Time) -> Packet {
-    let mut packet = describe(pool.bytes(frame), plan.is_ip);
+fn seen(
+    frame: &Frame,
+    by: HashKey,
+    plan: &LinkPlan,
+    reading: &mut Reading,
+    pool: &Pool,
+    came: Time,
+) -> Packet {
+    let mut packet = describe(by, pool.bytes(frame), plan.is_ip);
     packet.hear(&frame.meta.marks, came);
     if let Some(headers) = &plan.headers {
-        packet.headers = headers.of(reading, came, frame, pool);
+        packet.headers = headers.of(reading, by, came, frame, pool);
     }
     packet
 }
 
-/// What a queue knows of a frame: its length, and of IPv4 and IPv6 the codepoints and [the flow](flow_of).
-pub fn describe(frame: &[u8], is_ip: bool) -> Packet {
-    let Flow { flow, src, dst, traffic_class } = flow_of(frame, is_ip);
+/// What a queue knows of a frame: its length, and of IPv4 and IPv6 the codepoints and [the flow](placed_flow_of). It is
+/// under a secret, as it chooses the partition: a peer could compute flows that meet in the partition of another's.
+pub fn describe(by: HashKey, frame: &[u8], is_ip: bool) -> Packet {
+    let Flow { flow, src, dst, traffic_class } = placed_flow_of(by, frame, is_ip);
     let (ecn, dscp) = (traffic_class & 3, traffic_class >> 2);
     Packet { len: frame.len() as u32, flow, src, dst, ecn, dscp, ..Packet::default() }
 }

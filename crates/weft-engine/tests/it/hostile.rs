@@ -271,6 +271,31 @@ fn one_window_update_lets_all_streams_go_on() {
     assert_eq!(world.engine().calls_open(), 0);
 }
 
+/// Whoever holds a worker up must be seen: nobody finds a pass that takes long among a million that do not. Passes over
+/// few bytes must not pay for that.
+#[test]
+fn slow_passes_are_counted_by_chain() {
+    thread_local! {
+        static READINGS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+    let clock = || {
+        READINGS.set(READINGS.get() + 1);
+        READINGS.get() * (weft_engine::SLOW_PASS_NS + 1)
+    };
+    let config = weft_engine::Config { clock: Some(clock), ..weft_engine::Config::default() };
+    let mut world = World::with_config(1, config, Net::new().plan(Some(&reading_chain()), &[CART]))
+        .server(CART, |_| Behaviour::default());
+    let client = world.client("front");
+    world.call(client, Call::unary(ADD, item("ann", 1, b"")));
+    world.run_until(ms(500));
+    let before = world.engine().stats().slow_passes;
+    assert!(before.is_empty(), "{before:?}");
+    world.call(client, Call::unary(ADD, item("ann", 2, &[7; 100_000])));
+    world.run();
+    // The server answers with what it was sent.
+    assert_eq!(world.engine().stats().slow_passes, [("c".to_owned(), 2)].into());
+}
+
 /// Messages that never become whole would fill the memory.
 #[test]
 fn what_is_gathered_stays_within_the_limit() {

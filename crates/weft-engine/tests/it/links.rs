@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weft_core::Time;
 use weft_core::checksum::{fold, sum};
 use weft_core::frame::{Pool, PoolConfig};
+use weft_core::hash::HashKey;
 use weft_core::marks::Mark;
 use weft_engine::call_link::{CallFlow, CallLink, CallsOf, Shared};
 use weft_engine::packet::link::{Link, LinkPlan, LinkStats, describe};
@@ -16,6 +17,9 @@ use weft_ir::queue::{
     Field, Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram,
     Scope, Slot, Step, Ty, Value, Verdict, word,
 };
+
+/// By what flows are told apart, where it is no matter.
+const KEY: HashKey = HashKey::from_seed(1);
 
 const MS: i64 = 1_000_000;
 const START: Time = Time(1_700_000_000_000 * MS);
@@ -177,22 +181,22 @@ fn marks_are_on_the_wire() {
 /// If this fails, packets of one flow are taken for several, or a fragment stands for another flow at each look.
 #[test]
 fn a_flow_is_its_addresses_protocol_and_ports() {
-    let one = describe(&udp(7, 0b1011_1010, 60), false);
+    let one = describe(KEY, &udp(7, 0b1011_1010, 60), false);
     assert_eq!((one.len, one.ecn, one.dscp), (60, 2, 0b10_1110));
-    assert_eq!(one.flow, describe(&udp(7, 0, 1_000), false).flow);
-    assert_ne!(one.flow, describe(&udp(8, 0, 60), false).flow);
-    assert_eq!(one.src, describe(&udp(8, 0, 60), false).src);
+    assert_eq!(one.flow, describe(KEY, &udp(7, 0, 1_000), false).flow);
+    assert_ne!(one.flow, describe(KEY, &udp(8, 0, 60), false).flow);
+    assert_eq!(one.src, describe(KEY, &udp(8, 0, 60), false).src);
     // The same packet as it comes from a TUN device.
-    assert_eq!(one.flow, describe(&udp(7, 0, 60)[14..], true).flow);
+    assert_eq!(one.flow, describe(KEY, &udp(7, 0, 60)[14..], true).flow);
     // A tag of a VLAN is not part of it.
     let mut tagged = udp(7, 0, 60);
     tagged.splice(12..12, [0x81, 0x00, 0, 5]);
-    assert_eq!(one.flow, describe(&tagged, false).flow);
+    assert_eq!(one.flow, describe(KEY, &tagged, false).flow);
     // The flags and the offset of fragments: the first, one in the middle, and the last.
     let fragment = |port, place: [u8; 2]| {
         let mut frame = udp(port, 0, 60);
         frame[20..22].copy_from_slice(&place);
-        describe(&frame, false).flow
+        describe(KEY, &frame, false).flow
     };
     let first = fragment(1, [0x20, 0]);
     assert!(
@@ -201,7 +205,7 @@ fn a_flow_is_its_addresses_protocol_and_ports() {
     );
     assert_eq!(fragment(1, [0x40, 0]), fragment(1, [0, 0]), "what must not be fragmented is no fragment");
     // What is too short for what it says is a flow as well.
-    (0..60).for_each(|bytes| assert_eq!(describe(&udp(7, 0, 60)[..bytes], false).len, bytes as u32));
+    (0..60).for_each(|bytes| assert_eq!(describe(KEY, &udp(7, 0, 60)[..bytes], false).len, bytes as u32));
 }
 
 /// If this fails, flows of IPv6 with options before their ports are one, or fragments of a packet wait in two lines.
@@ -212,7 +216,7 @@ fn ports_are_behind_the_extension_headers() {
         packet.extend([1; 32]);
         packet.extend(extensions);
         packet.extend([0, port, 0, 53, 0, 8, 0, 0]);
-        describe(&packet, true).flow
+        describe(KEY, &packet, true).flow
     };
     let options = [60, 0, 1, 4, 0, 0, 0, 0, 17, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     assert_eq!(flow(0, &options, 7), flow(17, &[], 7), "hop by hop and for the destination");

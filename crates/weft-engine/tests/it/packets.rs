@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use weft_core::flow::flow_of;
 use weft_core::frame::{Checksum, Frame, FrameMeta, Gso, GsoKind, Pool, PoolConfig};
+use weft_core::hash::HashKey;
 use weft_core::table::Evict;
 use weft_core::types::Type;
 use weft_core::{Interval, Status, Time, Value};
@@ -58,7 +59,7 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new(workers: usize) -> Self {
-        Self { store: StateStore::new(workers), version: 0 }
+        Self { store: StateStore::new(workers, HashKey::from_seed(1)), version: 0 }
     }
 
     pub(crate) fn plan(
@@ -1421,7 +1422,7 @@ fn to_group(
     ports: [u16; 2],
     weights: [u16; 2],
 ) -> PacketEngine {
-    let mut staged = StateStore::new(1).stage();
+    let mut staged = StateStore::new(1, HashKey::from_seed(1)).stage();
     let on =
         ChainOn { program: program(elements), condition: None, ports: vec![0], to: Some(Outlet::Group(0)) };
     let chain = PacketChain::build(1, on, &mut staged, backend).expect("it is well-formed");

@@ -1,6 +1,7 @@
 //! What a node remembers, and what an update may do to it.
 
 use weft_core::Time;
+use weft_core::hash::HashKey;
 use weft_core::table::Insert;
 use weft_engine::state::{Bound, StateStore, Unfit};
 use weft_ir::text::parse_program;
@@ -25,7 +26,7 @@ fn bind(store: &mut StateStore, text: &str, is_published: bool) -> Result<Bound,
 /// An update that a taken port refuses would have changed the limits of tables that run, or lost their rows.
 #[test]
 fn an_update_that_is_not_published_changes_nothing() {
-    let mut store = StateStore::new(1);
+    let mut store = StateStore::new(1, HashKey::from_seed(1));
     let first = bind(&mut store, &table("striped", 10), true).expect("it is new").for_worker(0);
     assert!(matches!(first.tables[0].insert_int(7, Time(0)), Insert::New(_)));
     first.scalars.set_word(0, 9);
@@ -43,7 +44,7 @@ fn another_realisation_is_refused_where_it_would_lose_rows() {
     let ways = ["striped", "locked", "per_worker", "replicated"];
     for (from, held) in ways.iter().enumerate() {
         for (to, wanted) in ways.iter().enumerate() {
-            let mut store = StateStore::new(2);
+            let mut store = StateStore::new(2, HashKey::from_seed(1));
             bind(&mut store, &table(held, 10), true).expect("it is new");
             let outcome = bind(&mut store, &table(wanted, 10), true);
             let fits = from == to
@@ -57,7 +58,7 @@ fn another_realisation_is_refused_where_it_would_lose_rows() {
 /// would fill the memory.
 #[test]
 fn what_a_version_does_not_know_is_forgotten() {
-    let mut store = StateStore::new(1);
+    let mut store = StateStore::new(1, HashKey::from_seed(1));
     let first = bind(&mut store, &table("striped", 10), true).expect("it is new").for_worker(0);
     assert!(matches!(first.tables[0].insert_int(7, Time(0)), Insert::New(_)));
     first.scalars.set_word(0, 9);
@@ -71,7 +72,7 @@ fn what_a_version_does_not_know_is_forgotten() {
 /// Chains that name one table would each have their own, and a limit for a tenant hold once for each chain.
 #[test]
 fn a_table_of_no_element_is_the_same_for_all_chains() {
-    let mut store = StateStore::new(1);
+    let mut store = StateStore::new(1, HashKey::from_seed(1));
     let text =
         |chain: &str| table("striped", 10).replace("chain \"c\"", chain).replace("table \"e\"", "table \"\"");
     let mut staged = store.stage();
@@ -82,4 +83,23 @@ fn a_table_of_no_element_is_the_same_for_all_chains() {
     store.commit(staged);
     assert!(matches!(first.tables[0].insert_int(7, Time(0)), Insert::New(_)));
     assert_eq!(second.tables[0].len(), 1);
+}
+
+/// With another secret for each version, code would look for rows of the last one where they do not stand.
+#[test]
+fn an_update_finds_rows_under_any_secret() {
+    for seed in 0..4 {
+        let hash = HashKey::from_seed(seed);
+        let mut store = StateStore::new(2, hash);
+        let first = bind(&mut store, &table("striped", 20_000), true).expect("it is new").for_worker(0);
+        for key in 0..10_000 {
+            assert!(matches!(first.tables[0].insert_int(key, Time(0)), Insert::New(_)));
+        }
+        let text = table("striped", 15_000).replace("var", "column \"m\" I64 = 4\nvar")
+            + "table \"e\" \"u\" as striped max 20000 evict reject\nkey \"k\" I64 = 0\ncolumn \"n\" I64 = 0\n";
+        let second = bind(&mut store, &text, true).expect("it fits").for_worker(1);
+        assert!((0..10_000).all(|key| second.tables[0].find_int(key, Time(0)).is_some()));
+        // Code makes one hash for both.
+        assert!(second.tables.iter().all(|table| table.hash_key() == hash));
+    }
 }

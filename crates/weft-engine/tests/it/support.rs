@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use weft_core::Interval;
+use weft_core::hash::HashKey;
 use weft_core::schema::{Field, FieldKind, Message as Type, Method, Presence, Schema, Service};
 use weft_engine::plan::{
     Balance, Chain, ChainError, Cluster, FilterAt, Listener, MethodPattern, Plan, Route,
@@ -104,7 +105,7 @@ pub(crate) struct Net {
 
 impl Net {
     pub(crate) fn new() -> Self {
-        let (store, filters) = (StateStore::new(1), Vec::new());
+        let (store, filters) = (StateStore::new(1, HashKey::from_seed(1)), Vec::new());
         Self { store, version: 0, balance: Balance::RoundRobin, connections_max: 4, filters }
     }
 

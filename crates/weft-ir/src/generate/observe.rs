@@ -11,6 +11,7 @@ use weft_core::abi::{
     Cell, Counters, Cx, EditTarget, Outcome, Parts, REGION_BODY, REGION_HEADERS, REGION_META, REGIONS, Slot,
     State, Verdict,
 };
+use weft_core::hash::HashKey;
 use weft_core::limits::SCRATCH_BYTES_MIN;
 use weft_core::marks::Marks;
 use weft_core::matching::Matcher;
@@ -368,7 +369,7 @@ impl World {
 }
 
 fn filled(decl: &TableDecl) -> Arc<Table> {
-    let table = Table::new(decl.spec.clone());
+    let table = Table::new(decl.spec.clone(), HashKey::from_seed(1));
     table.add_rows(&decl.rows, Time(0));
     Arc::new(table)
 }

@@ -1,6 +1,8 @@
 //! Operations on bytes and text.
 
 use crate::ir::{BytesCmp, Endian};
+use memchr::memmem;
+use std::collections::BTreeMap;
 
 pub(super) fn compare(op: BytesCmp, a: &[u8], b: &[u8]) -> bool {
     match op {
@@ -10,7 +12,7 @@ pub(super) fn compare(op: BytesCmp, a: &[u8], b: &[u8]) -> bool {
         BytesCmp::Le => a <= b,
         BytesCmp::StartsWith => a.starts_with(b),
         BytesCmp::EndsWith => a.ends_with(b),
-        BytesCmp::Contains => b.is_empty() || a.windows(b.len()).any(|window| window == b),
+        BytesCmp::Contains => memmem::find(a, b).is_some(),
     }
 }
 
@@ -29,30 +31,40 @@ pub(super) fn slice(a: &[u8], from: i64, count: i64) -> &[u8] {
     &a[start..end.max(start)]
 }
 
-/// SQL LIKE, character by character: it goes back to the last `%` alone, so it takes at most |text| x |pattern|.
+/// SQL LIKE, character by character: which prefixes of the pattern the text so far can be, as a set of bits. So each
+/// character of the text is looked at once, with as many words as the set has.
 pub(super) fn like(text: &[u8], pattern: &[u8]) -> bool {
-    let (text, pattern) = (characters(text), characters(pattern));
-    let (mut t, mut p) = (0, 0);
-    // The last `%`, and the first character of the text that it does not take yet.
-    let mut percent: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(&b"%") => {
-                percent = Some((p, t));
-                p += 1;
-            }
-            Some(&wanted) if wanted == b"_" || wanted == text[t] => {
-                t += 1;
-                p += 1;
-            }
-            _ => {
-                let Some((at, taken)) = percent else { return false };
-                percent = Some((at, taken + 1));
-                (p, t) = (at + 1, taken + 1);
-            }
+    let pattern = characters(pattern);
+    let wanted: Vec<&[u8]> = pattern.iter().copied().filter(|c| *c != b"%").collect();
+    // A prefix has 0 to all of the characters that are wanted.
+    let none = vec![0_u64; wanted.len() / 64 + 1];
+    let set = |bits: &mut [u64], at: usize| bits[at / 64] |= 1 << (at % 64);
+    let (mut before_percent, mut n_before) = (none.clone(), 0);
+    for character in &pattern {
+        match *character {
+            b"%" => set(&mut before_percent, n_before),
+            _ => n_before += 1,
         }
     }
-    pattern[p..].iter().all(|&c| c == b"%")
+    // The prefixes that each character makes longer by one.
+    let mut any = none.clone();
+    wanted.iter().enumerate().filter(|(_, c)| **c == b"_").for_each(|(at, _)| set(&mut any, at));
+    let mut by_character: BTreeMap<&[u8], Vec<u64>> = BTreeMap::new();
+    for (at, character) in wanted.iter().enumerate() {
+        set(by_character.entry(character).or_insert_with(|| any.clone()), at);
+    }
+    let mut prefixes = none;
+    set(&mut prefixes, 0);
+    for character in characters(text) {
+        let longer = by_character.get(character).unwrap_or(&any);
+        let mut carry = 0;
+        for (at, word) in prefixes.iter_mut().enumerate() {
+            let grown = *word & longer[at];
+            *word = *word & before_percent[at] | grown << 1 | carry;
+            carry = grown >> 63;
+        }
+    }
+    prefixes[wanted.len() / 64] >> (wanted.len() % 64) & 1 != 0
 }
 
 /// The UTF-8 characters; a byte that begins no well-formed one stands for itself.
@@ -106,6 +118,20 @@ fn part(frame: &[u8], at: i64, len: i64) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn like_over_64_characters_keeps_its_state() {
+        // A set of prefixes that lost a bit between two words would end long patterns.
+        for n in [62, 63, 64, 65, 127, 128, 129] {
+            let text = "ab".repeat(n);
+            for pattern in
+                [format!("%{}%", "ab".repeat(n)), format!("%{}", "_b".repeat(n)), "_".repeat(2 * n)]
+            {
+                assert!(like(text.as_bytes(), pattern.as_bytes()), "{pattern}");
+                assert!(!like(&text.as_bytes()[1..], pattern.as_bytes()), "{pattern}");
+            }
+        }
+    }
 
     #[test]
     fn nothing_is_cut_from_before_the_first_byte() {

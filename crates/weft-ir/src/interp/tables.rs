@@ -189,8 +189,8 @@ impl Handling<'_, '_> {
         }
         let held = match key.map(|key| self.get(key)) {
             None => Held::All,
-            Some(Val::Bytes(key)) => Held::Stripe { hash: Table::hash_bytes(key) },
-            Some(key) => Held::Stripe { hash: Table::hash_int(key.word()) },
+            Some(Val::Bytes(key)) => Held::Stripe { hash: self.cx.state.tables[index].hash_bytes(key) },
+            Some(key) => Held::Stripe { hash: self.cx.state.tables[index].hash_int(key.word()) },
         };
         match held {
             Held::All => self.cx.state.tables[index].lock_all(),

@@ -504,7 +504,11 @@ impl<'a> Check<'a> {
             Op::FloatFits(_, a) => self.maps(&[a], Float, Bool),
             Op::IntToText(_, a) => self.maps(&[a], Int, Bytes),
             Op::FloatToText(a) => self.maps(&[a], Float, Bytes),
-            Op::IsIntText(_, a) | Op::IsFloatText(a) | Op::Like(a, _) | Op::InPrefixes(a, _) => {
+            Op::IsIntText(_, a) | Op::IsFloatText(a) | Op::InPrefixes(a, _) => self.maps(&[a], Bytes, Bool),
+            Op::Like(a, ref pattern) => {
+                if core::str::from_utf8(pattern).is_err() {
+                    self.say(Rule::Type, "the pattern is not UTF-8".into());
+                }
                 self.maps(&[a], Bytes, Bool)
             }
             Op::TextToFloat(a) => self.maps(&[a], Bytes, Float),

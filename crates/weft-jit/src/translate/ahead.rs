@@ -9,7 +9,6 @@
 use super::analysis::Room;
 use super::{PLAIN, PartTranslator, Segment, Val, held};
 use crate::ahead::Asks;
-use crate::arithmetic::Arithmetic as _;
 use crate::frame::arc_offset;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
@@ -316,19 +315,19 @@ impl PartTranslator<'_, '_, '_, '_> {
         if !may_be_far && !plan.always_looks_ahead {
             return Ok(());
         }
-        let (near, offset) = (held.near(), arc_offset(held) as i32);
+        let (near, offset, by) = (held.near(), arc_offset(held) as i32, held.hash_key());
         let skip = self.segment.builder.create_block();
         let hash = match (near.key, self.ty(key)) {
-            (NearKey::Columns(_), Ty::Bytes) => self.hash_ahead(key, skip)?,
+            (NearKey::Columns(_), Ty::Bytes) => self.hash_ahead(by, key, skip)?,
             (NearKey::Bytes { .. }, Ty::Bytes) if self.values[key.0 as usize].is_some() => {
                 let bytes = self.get(key)?;
-                let short = self.short_key(key, bytes, skip);
+                let short = self.short_key(by, key, bytes, skip);
                 Some(self.hash_of_key(&short))
             }
             (NearKey::Word(_), ty) if ty != Ty::Bytes => {
                 let value = self.get(key)?;
                 let word = self.segment.pack(ty, value);
-                Some(self.hash_word(word))
+                Some(self.hash_word_by(by, word))
             }
             _ => None,
         };

@@ -3,14 +3,13 @@
 use super::key::MadeKey;
 use super::state::RowCell;
 use super::{FIXED, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
-use crate::arithmetic::Arithmetic as _;
 use crate::frame::arc_offset;
 use crate::helpers::{Cold, Helper, ZERO_ROW};
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
-use weft_core::hash;
+use weft_core::hash::HashKey;
 use weft_core::table::near::{self, AgeWords, Near, NearKey};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{TableId, Value};
@@ -33,7 +32,7 @@ pub(super) struct Key {
 enum Hash {
     Known(clif::Value),
     /// That of a key that was made, which is not worth its while where a row is found without.
-    Of(MadeKey),
+    Of(HashKey, MadeKey),
 }
 
 /// Where a key may be: the addresses of its stripe and of the first slot of its home.
@@ -77,7 +76,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     /// The row with this key, or none.
     pub(super) fn find(&mut self, table: TableId, key: Value) -> Result<Val, Unsupported> {
         let held = &self.segment.plan.state.tables[usize::from(table.0)];
-        let (near, offset) = (held.near(), arc_offset(held));
+        let (near, offset, hash) = (held.near(), arc_offset(held), held.hash_key());
         let made = self.made_keys[key.0 as usize].clone().filter(|made| made.table == table);
         let value = if made.is_some() { self.get_unread(key)? } else { self.get(key)? };
         let ty = self.ty(key);
@@ -102,13 +101,13 @@ impl PartTranslator<'_, '_, '_, '_> {
                 self.ins().brif(made.is_usual, usual, [], far, []);
                 self.segment.builder.switch_to_block(usual);
                 let words = made.words(self.segment);
-                Key { hash: Hash::Of(made), is: Is::Words(words) }
+                Key { hash: Hash::Of(hash, made), is: Is::Words(words) }
             }
-            (Val::Two(..), None) => self.short_key(key, value, far),
+            (Val::Two(..), None) => self.short_key(hash, key, value, far),
             (value, None) => {
                 let NearKey::Word(at) = near.key else { unreachable!("others were left above") };
                 let word = self.segment.pack(ty, value);
-                Key { hash: Hash::Known(self.hash_word(word)), is: Is::Words(vec![(at, word)]) }
+                Key { hash: Hash::Known(self.hash_word_by(hash, word)), is: Is::Words(vec![(at, word)]) }
             }
         };
         let base = self.ins().load(I64, PLAIN, pointer, 0);
@@ -134,19 +133,20 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok(Val::Two(row, address))
     }
 
-    /// The words and the hash ([`hash::hash_bytes`]) of a short key; goes to `far` with others.
-    pub(super) fn short_key(&mut self, key: Value, bytes: Val, far: clif::Block) -> Key {
+    /// The words and the hash ([`HashKey::hash_bytes`]) of a short key; goes to `far` with others.
+    pub(super) fn short_key(&mut self, by: HashKey, key: Value, bytes: Val, far: clif::Block) -> Key {
         let (len, words) = self.short_words(key, bytes, far);
-        let k2 = self.segment.int(hash::KEYS[2] as i64);
+        let [.., k2] = by.words();
+        let k2 = self.segment.int(k2 as i64);
         let scaled = self.ins().imul(len, k2);
-        Key { hash: Hash::Known(self.hash_short(words, scaled)), is: Is::Bytes(len, words) }
+        Key { hash: Hash::Known(self.hash_short(by, words, scaled)), is: Is::Bytes(len, words) }
     }
 
     /// The hash of a key, which is made here if it has not been made yet.
     pub(super) fn hash_of_key(&mut self, key: &Key) -> clif::Value {
         match &key.hash {
             Hash::Known(hash) => *hash,
-            Hash::Of(made) => self.hash_of_made(made),
+            Hash::Of(by, made) => self.hash_of_made(*by, made),
         }
     }
 

@@ -10,7 +10,7 @@ use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I64};
 use cranelift_codegen::ir::{BlockArg, InstBuilder as _, StackSlot, StackSlotData, StackSlotKind};
-use weft_core::hash::{self, SHORT_BYTES_MAX};
+use weft_core::hash::{HashKey, SHORT_BYTES_MAX};
 use weft_core::table::near::NearKey;
 use weft_core::table::{ColumnRef, Table};
 use weft_core::types::Type;
@@ -118,6 +118,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     /// one that is not made in registers.
     pub(super) fn hash_ahead(
         &mut self,
+        by: HashKey,
         key: Value,
         other: clif::Block,
     ) -> Result<Option<clif::Value>, Unsupported> {
@@ -133,12 +134,12 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.ins().brif(is_usual, made, [], other, []);
         self.segment.builder.switch_to_block(made);
         let parts = self.words_held(&values, &columns);
-        Ok(Some(self.hash_of_parts(&parts)))
+        Ok(Some(self.hash_of_parts(by, &parts)))
     }
 
     /// The hash of a key that was made. Whoever finds its row without does not make it.
-    pub(super) fn hash_of_made(&mut self, made: &MadeKey) -> clif::Value {
-        self.hash_of_parts(&made.parts)
+    pub(super) fn hash_of_made(&mut self, by: HashKey, made: &MadeKey) -> clif::Value {
+        self.hash_of_parts(by, &made.parts)
     }
 
     /// Puts the bytes of a key that was made where they are said to be.
@@ -150,9 +151,9 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    fn hash_of_parts(&mut self, parts: &[(KeyPart, clif::Value)]) -> clif::Value {
+    fn hash_of_parts(&mut self, by: HashKey, parts: &[(KeyPart, clif::Value)]) -> clif::Value {
         let bytes = self.segment.canonical(parts);
-        self.hash_of(&bytes, bytes_of(parts.iter().map(|(part, _)| part)))
+        self.hash_of(by, &bytes, bytes_of(parts.iter().map(|(part, _)| part)))
     }
 
     /// Parts that have the usual lengths, as the words that a row holds of them.
@@ -221,14 +222,15 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
     }
 
-    /// [`hash::hash_bytes`] of bytes that are held in words, the last of them filled up with zeros.
-    fn hash_of(&mut self, words: &[clif::Value], len: u32) -> clif::Value {
+    /// [`HashKey::hash_bytes`] of bytes that are held in words, the last of them filled up with zeros.
+    fn hash_of(&mut self, by: HashKey, words: &[clif::Value], len: u32) -> clif::Value {
+        let keys = by.words();
         if len <= SHORT_BYTES_MAX as u32 {
             let second = words.get(1).copied().unwrap_or_else(|| self.segment.int(0));
-            let scaled = self.segment.int(u64::from(len).wrapping_mul(hash::KEYS[2]) as i64);
-            return self.hash_short([words[0], second], scaled);
+            let scaled = self.segment.int(u64::from(len).wrapping_mul(keys[2]) as i64);
+            return self.hash_short(by, [words[0], second], scaled);
         }
-        let [k0, k1, k2] = hash::KEYS.map(|k| self.segment.int(k as i64));
+        let [k0, k1, k2] = keys.map(|k| self.segment.int(k as i64));
         let len_word = self.segment.int(i64::from(len));
         let (mut x, mut y) = (k1, k2);
         let mut at = 0;
@@ -247,23 +249,39 @@ impl PartTranslator<'_, '_, '_, '_> {
         let left = self.ins().bxor(left, len_word);
         let right = self.ins().bxor(y, k2);
         let right = self.ins().bxor(right, last);
-        self.fold_mul(left, right)
+        self.scatter(by, left, right)
     }
 }
 
 impl PartTranslator<'_, '_, '_, '_> {
-    /// [`hash::hash_bytes`] of at most [`SHORT_BYTES_MAX`] bytes, from their words and from their number, which is
-    /// `scaled` by the last of the keys.
+    /// [`HashKey::hash_bytes`] of at most [`SHORT_BYTES_MAX`] bytes, from their words and from their number, which is
+    /// `scaled` by the last word of the key.
     pub(super) fn hash_short(
         &mut self,
+        by: HashKey,
         [first, second]: [clif::Value; 2],
         scaled: clif::Value,
     ) -> clif::Value {
-        let [k0, k1, _] = hash::KEYS.map(|k| self.segment.int(k as i64));
+        let [k0, k1, _] = by.words().map(|k| self.segment.int(k as i64));
         let left = self.ins().bxor(first, k0);
         let right = self.ins().bxor(second, k1);
         let right = self.ins().bxor(right, scaled);
-        self.fold_mul(left, right)
+        self.scatter(by, left, right)
+    }
+
+    /// [`HashKey::hash_word`].
+    pub(super) fn hash_word_by(&mut self, by: HashKey, word: clif::Value) -> clif::Value {
+        let [k0, k1, _] = by.words().map(|k| self.segment.int(k as i64));
+        let mixed = self.ins().bxor(word, k0);
+        self.scatter(by, mixed, k1)
+    }
+
+    /// Both products of a hash that places keys.
+    fn scatter(&mut self, by: HashKey, left: clif::Value, right: clif::Value) -> clif::Value {
+        let first = self.fold_mul(left, right);
+        let [.., k2] = by.words();
+        let k2 = self.segment.int(k2 as i64);
+        self.fold_mul(first, k2)
     }
 }
 

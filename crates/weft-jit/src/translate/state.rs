@@ -3,7 +3,6 @@
 use super::analysis::{self, column_ref};
 use super::bytes::little_endian;
 use super::{LockState, PLAIN, PartTranslator, UNALIGNED, Val};
-use crate::arithmetic::Arithmetic as _;
 use crate::frame::SLICE_START;
 use crate::helpers::{Cold, Helper, merge_code};
 use core::mem::offset_of;
@@ -602,6 +601,11 @@ impl PartTranslator<'_, '_, '_, '_> {
         Ok([i64::from(decl.word), code, start].map(|n| self.segment.int(n)))
     }
 
+    /// The hash of a key of bytes in a table.
+    fn hash_of_bytes(&mut self, table: clif::Value, (start, len): (clif::Value, clif::Value)) -> clif::Value {
+        self.segment.call(Helper::HashOfKey, &[table, start, len])[0]
+    }
+
     fn lock_vars(&mut self) {
         let Some(held) = self.vars_lock else { return };
         let frame = self.segment.frame;
@@ -617,6 +621,8 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn lock(&mut self, table: TableId, key: Option<Value>) -> Result<(), Unsupported> {
         let Some(lock) = self.locks.iter().copied().find(|lock| lock.table == table) else { return Ok(()) };
         let (held, zero) = (self.segment.builder.use_var(lock.held), self.segment.int(0));
+        let (by, pointer) =
+            (self.segment.plan.state.tables[usize::from(table.0)].hash_key(), self.table(table));
         let (kind, hash) = match key {
             None => (2, zero),
             Some(key) => {
@@ -626,25 +632,24 @@ impl PartTranslator<'_, '_, '_, '_> {
                     (Val::Two(start, len), Some(made)) => {
                         let [other, done] = [(); 2].map(|()| self.segment.builder.create_block());
                         let hash = self.segment.builder.append_block_param(done, I64);
-                        let of_made = self.hash_of_made(&made);
+                        let of_made = self.hash_of_made(by, &made);
                         self.ins().brif(made.is_usual, done, &[of_made.into()], other, []);
                         self.segment.builder.set_cold_block(other);
                         self.segment.builder.switch_to_block(other);
-                        let of_bytes = self.hash_bytes(Val::Two(start, len));
+                        let of_bytes = self.hash_of_bytes(pointer, (start, len));
                         self.ins().jump(done, &[of_bytes.into()]);
                         self.segment.builder.switch_to_block(done);
                         hash
                     }
-                    (key @ Val::Two(..), None) => self.hash_bytes(key),
+                    (Val::Two(start, len), None) => self.hash_of_bytes(pointer, (start, len)),
                     (key, _) => {
                         let word = self.segment.pack(ty, key);
-                        self.hash_word(word)
+                        self.hash_word_by(by, word)
                     }
                 };
                 (1, hash)
             }
         };
-        let pointer = self.table(table);
         let [free, done] = [(); 2].map(|()| self.segment.builder.create_block());
         self.ins().brif(held, done, [], free, []);
         self.segment.builder.switch_to_block(free);

@@ -113,6 +113,26 @@ CREATE CLUSTER cart TO '127.0.0.1:7101', '127.0.0.1:7102';
     assert!(n_filters >= 10, "{n_filters}");
 }
 
+/// A cost that took values to be short would promise what a peer can break with a long one.
+#[test]
+fn text_costs_what_the_worst_value_takes() {
+    let of = |condition: &str| {
+        let text = format!(
+            "CREATE TYPE cart FROM PROTO 'cart.proto';\nCREATE LISTENER l ON tcp '127.0.0.1:0';\n\
+             CREATE CLUSTER c TO '127.0.0.1:1';\n\
+             CREATE ELEMENT e ON rpc (a TEXT, b TEXT) AS ON REQUEST IF {condition} THEN ABORT UNAVAILABLE; END IF; END;\n\
+             CREATE CHAIN x ON l -> c AS e (a := req.user, b := req.user); END;\n"
+        );
+        cost(&chain_by(&mut WithMain(text), "main.weft", 1)).elements[0].ns_per_kib.request
+    };
+    assert_eq!(of("a = 'x' AND a LIKE 'b%'"), 0, "what ends with the shorter value has no cost by the byte");
+    let (contains, like) = (of("contains(a, b)"), of("a LIKE '%b%'"));
+    assert!(contains >= 6_000 && like >= 6_000, "{contains} {like}");
+    assert!(of("contains(a, b) AND a LIKE '%b%'") >= contains + like);
+    let long = format!("a LIKE '%b_{}%'", "c".repeat(130));
+    assert!(of(&long) >= 3 * of("a LIKE '%b_%'"), "a word for every 64 characters");
+}
+
 /// A program in memory, `main.weft`, and all else from disk.
 struct WithMain(String);
 

@@ -4,7 +4,7 @@ use crate::queues::library_queue;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use weft_core::Interval;
-use weft_core::hash::{hash_bytes, mix};
+use weft_core::hash::HashKey;
 use weft_engine::call_link::{CallFlow, CallLink, CallLinkStats, CallsOf, Shared};
 use weft_engine::plan::{Balance, Cluster, Listener, MethodPattern, Plan, Route};
 use weft_engine::queue::{Queue, Written};
@@ -426,7 +426,7 @@ fn a_recorded_link_does_again_what_it_did() {
         // Those that had left before are told, too, as far as they stand in the queue.
         assert_eq!(told.n_left - (n_waited - before.queued), after.taken - before.taken);
         let came = world.received().iter().filter_map(|call| call.header("tenant"));
-        let came: Vec<u32> = came.map(flow).collect();
+        let came: Vec<u32> = came.map(|tenant| flow(seed, tenant)).collect();
         let came = &came[came.len() - told.went_on.len()..];
         // A queue that does not ask for flows has not kept those of what waited.
         let is_same = |(told, came): (&u32, &u32)| told == came || *told == 0;
@@ -438,9 +438,9 @@ fn a_recorded_link_does_again_what_it_did() {
     assert!(tried.iter().all(|n| *n > 5), "refills, drops and those that had left before: {tried:?}");
 }
 
-/// What a queue knows of a tenant.
-fn flow(tenant: &str) -> u32 {
-    (mix(1, hash_bytes(tenant.as_bytes())) >> 32) as u32
+/// What a queue knows of a tenant, in a world of this seed.
+fn flow(seed: u64, tenant: &str) -> u32 {
+    (HashKey::from_seed(seed).hash_bytes(tenant.as_bytes()) >> 32) as u32
 }
 
 /// If this fails, a recording goes on over a change of the queue, with a program that never saw these calls.

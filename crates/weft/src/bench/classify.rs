@@ -9,6 +9,7 @@ use std::time::Instant;
 use weft_core::classify::generate::{Family, exact, five_tuple, flows, network, networks, prefixes, rules};
 use weft_core::classify::{Classifier, FieldSpec, Rule};
 use weft_core::dice::Dice;
+use weft_core::hash::HashKey;
 
 use super::matched;
 use super::report::{Report, Row, median};
@@ -84,7 +85,7 @@ fn measured(
 ) -> Vec<Row> {
     super::progress(name);
     let began = Instant::now();
-    let mut table = Classifier::new(fields).expect("the fields fit");
+    let mut table = Classifier::new(fields, HashKey::from_seed(1)).expect("the fields fit");
     for rule in rules {
         table.insert(rule).expect("the generator makes rules that fit");
     }

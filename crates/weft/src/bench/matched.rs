@@ -9,6 +9,7 @@ use weft_core::Time;
 use weft_core::abi::{Counters, Cx, Outcome, REGIONS, Slot, State};
 use weft_core::classify::generate::{Family, five_tuple, flows, rules};
 use weft_core::classify::{Layout, Pattern, Rule};
+use weft_core::hash::HashKey;
 use weft_core::types::Value;
 use weft_engine::state::StateStore;
 use weft_ir::backend::{Backend, Program};
@@ -72,7 +73,7 @@ pub(super) fn rows(sizes: &[usize], rounds: usize) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
     for &n in sizes {
         let rules = rules(Family::Acl, n, 1);
-        let layout = Layout::new(&five_tuple()).map_err(|error| error.to_string())?;
+        let layout = Layout::new(&five_tuple(), HashKey::from_seed(1)).map_err(|error| error.to_string())?;
         let packets = packets(&layout, &flows(&layout, &rules, PACKETS, 2));
         let [matches, none] = HANDLERS.map(|handler| compiled(&jit, &rules, handler));
         let (matches, none) = (matches?, none?);
@@ -91,7 +92,7 @@ fn compiled(jit: &Jit, rules: &[Rule], handler: &str) -> Result<(Box<dyn Program
     let _ = writeln!(chain, "{handler}}}");
     let mut program: ChainProgram = text::parse_program(&chain).map_err(|error| error.to_string())?;
     program.tables[0].rows = rules.iter().map(row).collect();
-    let bound = StateStore::new(1).stage().bind(program);
+    let bound = StateStore::new(1, HashKey::from_seed(1)).stage().bind(program);
     let (program, bound) = bound.map_err(|error| error.to_string())?;
     let state = bound.for_worker(0);
     let code = jit.compile(&Arc::new(program), Event::Request, &state).map_err(|error| error.to_string())?;

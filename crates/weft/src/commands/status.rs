@@ -116,6 +116,12 @@ pub(crate) fn page(status: &Status) -> String {
         let kept = grouped(status.descriptors_reserved);
         page.push_str(&format!("descriptors: {} at most, {kept} of them not for calls\n", grouped(max)));
     }
+    for (chain, n) in &status.slow_passes {
+        page.push_str(&format!(
+            "{chain} held a worker for more than 10 ms in {}: with large messages, or by going over large tables\n",
+            count(*n, "pass")
+        ));
+    }
     for (reason, n) in &status.refusals {
         page.push_str(&format!("refused {}: {reason}\n", grouped(*n)));
     }

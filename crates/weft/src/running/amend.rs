@@ -184,7 +184,7 @@ fn put_row(table: &Table, change: &Change, counts: &mut Counts) -> Result<(), Wh
 
 /// Does something with the row of a key, or with none, under the lock of the key.
 fn on_row<T>(table: &Table, key: &[Value], change: impl FnOnce(Row, Time) -> T) -> T {
-    let (hash, now) = (Table::hash_values(key), clock::now());
+    let (hash, now) = (table.hash_values(key), clock::now());
     table.lock(hash);
     let done = change(table.find_values(key, now), now);
     table.unlock(hash);

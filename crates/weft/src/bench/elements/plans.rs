@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
+use weft_core::hash::HashKey;
 
 use weft_ir::program::ChainProgram;
 use weft_jit::Jit;
@@ -200,7 +201,7 @@ fn times() -> Result<Vec<Row>, String> {
     let text = many(ELEMENTS / 10, 10);
     let (network, sources) = cases::whole(&files, &text)?;
     let backend = Together::new(Arc::new(Jit::new().map_err(|error| error.to_string())?));
-    let compiler = Compiler::new(Box::new(backend), 1);
+    let compiler = Compiler::new(Box::new(backend), 1, HashKey::from_seed(1));
     let compile = || {
         let compiled = compiler.compile(&network, &sources, &[]);
         compiled.map(|compiled| compiled.took.as_secs_f64() * 1e3).map_err(|told| refused(&told))

@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
+use weft_core::hash::HashKey;
 use weft_core::marks::Marks;
 
 use weft_core::abi::{Cell, Counters, Cx, EditTarget, Outcome, REGIONS, Slot, State, Verdict};
@@ -84,7 +85,7 @@ impl Programs {
 /// # Errors
 /// The state cannot be made.
 pub(super) fn bind(program: ChainProgram) -> Result<(Arc<ChainProgram>, State), String> {
-    let store = StateStore::new(1);
+    let store = StateStore::new(1, HashKey::from_seed(1));
     let mut staged = store.stage();
     // All have the same entropy, and so the same nonces: what they seal can be compared.
     let secrets = || weft_native::Secrets { key: Some(&twins::KEY), entropy: twins::ENTROPY };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use weft_core::dice::Dice;
 use weft_core::frame::{BATCH_MAX, Frame, Pool, PoolConfig};
+use weft_core::hash::HashKey;
 use weft_core::types::Repr;
 use weft_core::wire::{FieldId, FieldValue, Header, Protocol, ProtocolId, build, generate};
 use weft_core::{Interval, Time};
@@ -176,7 +177,7 @@ fn network(on: &str, stages: &str) -> (Network, SourceMap) {
 fn plan(backend: &dyn Backend, network: &Network, sources: &SourceMap) -> PacketPlan {
     let mut lowered = packets::lower(network, sources, 1, |_| true).expect("the library is right");
     fill(&mut lowered, 100, 100);
-    let mut store = StateStore::new(1);
+    let mut store = StateStore::new(1, HashKey::from_seed(1));
     let mut staged = store.stage();
     let plan = packets::plan(network, lowered, 1, &mut staged, backend).expect("it is compiled");
     store.commit(staged);

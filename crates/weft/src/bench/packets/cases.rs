@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weft_api::Bundle;
 use weft_core::classify::generate::{Family, prefixes, rules};
 use weft_core::classify::{Pattern, Rule};
+use weft_core::hash::HashKey;
 use weft_core::types::Value;
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::rules::TableName;
@@ -218,7 +219,7 @@ impl Case {
         let lookups = lowered.iter_mut().map(|lowered| most_lookups(lowered.program())).sum();
         let jit = Jit::new().map_err(|why| why.to_string())?;
         let backend = Together::new(Arc::new(jit));
-        let mut store = StateStore::new(1);
+        let mut store = StateStore::new(1, HashKey::from_seed(1));
         let mut staged = store.stage();
         let plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(told)?;
         store.commit(staged);

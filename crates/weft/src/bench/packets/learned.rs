@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use weft_core::Time;
 use weft_core::frame::{Pool, PoolConfig};
+use weft_core::hash::HashKey;
 use weft_engine::packet::{PacketConfig, PacketEngine};
 use weft_engine::rules::Swap;
 use weft_engine::state::StateStore;
@@ -49,7 +50,7 @@ pub(super) fn run(n: usize) -> Result<Vec<Row>, String> {
     let told = |diagnostics: Vec<Diagnostic>| refused(&diagnostics);
     let lowered = packets::lower(&network, &sources, 1, |_| true).map_err(told)?;
     let backend = Jit::new().map_err(|why| why.to_string())?;
-    let mut store = StateStore::new(1);
+    let mut store = StateStore::new(1, HashKey::from_seed(1));
     let mut staged = store.stage();
     let plan = packets::plan(&network, lowered, 1, &mut staged, &backend).map_err(told)?;
     store.commit(staged);

@@ -14,6 +14,7 @@ use weft_core::classify::Rule;
 use weft_core::classify::generate::{five_tuple, flows};
 use weft_core::dice::Dice;
 use weft_core::frame::{BATCH_MAX, Frame, Pool, PoolConfig, copy};
+use weft_core::hash::HashKey;
 use weft_core::{Interval, Time};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{PacketConfig, PacketEngine};
@@ -217,7 +218,7 @@ pub(super) fn destinations(rules: &[Vec<Rule>], routes: &[Rule], n: usize) -> BT
 /// As many flows as are asked for: drawn from the rules and routes that they meet, from each list as many, in an order
 /// that no table knows.
 pub(super) fn all_flows(rules: &[Vec<Rule>], routes: &[Rule], n: usize) -> Vec<Flow> {
-    let layout = Layout::new(&five_tuple()).expect("the fields fit");
+    let layout = Layout::new(&five_tuple(), HashKey::from_seed(1)).expect("the fields fit");
     let routes: Vec<Rule> = routes.iter().map(route_rule).collect();
     let mut lists: Vec<&[Rule]> = rules.iter().map(Vec::as_slice).collect();
     lists.extend((!routes.is_empty()).then_some(&routes[..]));

@@ -84,7 +84,7 @@ impl Element for LeastLoadedLb {
     #[inline(always)]
     fn close(&self, cx: &mut Cx<'_>) -> bool {
         let (slot, load) = (cx.call[self.chosen], &cx.state.tables[self.load]);
-        let hash = Table::hash_int(slot);
+        let hash = load.hash_int(slot);
         load.lock(hash);
         if let Some((_, words)) = load.find_int_words(slot, cx.now) {
             words[self.calls].store(words[self.calls].load(Relaxed).wrapping_sub(1), Relaxed);

@@ -353,7 +353,7 @@ fn redirect_row(cx: &mut Cx<'_>, cell: &[AtomicU64]) {
 /// Does something under the lock of a key, where the table is shared.
 #[inline(always)]
 fn with_lock<T>(table: &Table, key: &[u8], work: impl FnOnce() -> T) -> T {
-    let hash = table.spec().shared.then(|| Table::hash_bytes(key));
+    let hash = table.spec().shared.then(|| table.hash_bytes(key));
     hash.inspect(|hash| table.lock(*hash));
     let done = work();
     hash.inspect(|hash| table.unlock(*hash));

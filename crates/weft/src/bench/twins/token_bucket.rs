@@ -79,7 +79,7 @@ impl Element for TokenBucket {
     fn request(&self, cx: &mut Cx<'_>) -> bool {
         seen(cx, self.at);
         let (table, tenant) = (&*cx.state.tables[self.table], text(cx, REGION_BODY, self.tenant));
-        let hash = table.spec().shared.then(|| Table::hash_bytes(tenant));
+        let hash = table.spec().shared.then(|| table.hash_bytes(tenant));
         hash.inspect(|hash| table.lock(*hash));
         let taken = self.take(table, tenant, cx.now, cx.out.scratch.len() < SCRATCH_BYTES_MAX);
         hash.inspect(|hash| table.unlock(*hash));

@@ -163,7 +163,12 @@ fn handler(handler: &Handler) -> Value {
         let lines: Vec<u32> = effect.lines.iter().copied().filter(|line| *line > 0).collect();
         json!({ "kind": effect.kind, "what": effect.what, "lines": lines })
     });
-    json!({ "handler": handler.name, "ops": handler.ops, "effects": effects.collect::<Vec<_>>() })
+    json!({
+        "handler": handler.name,
+        "ops": handler.ops,
+        "ns_per_kib": handler.ns_per_kib,
+        "effects": effects.collect::<Vec<_>>(),
+    })
 }
 
 fn pair(pair: &Pair) -> Value {

@@ -6,6 +6,7 @@ use crate::ordering::{Counted, Ordered, ordered};
 use std::collections::BTreeSet;
 use weft_core::Interval;
 use weft_core::classify::Description;
+use weft_core::hash::HashKey;
 use weft_core::table::{Table, TableSpec};
 use weft_engine::state::StateStore;
 use weft_ir::program::{ChainProgram, Direction, Frames, Input, MatchDecl, Place as InputPlace, Realisation};
@@ -13,7 +14,7 @@ use weft_lang::ast::Side;
 use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::{self, Network};
 use weft_lang::source::SourceMap;
-use weft_opt::cost::{Cost, cost};
+use weft_opt::cost::{Cost, HandlerOps, cost};
 use weft_opt::effects::{ChainEffects, Effects, Lines};
 use weft_opt::lower::{LowerOptions, lower_with_lines};
 use weft_opt::plan::{self, Clash, ElementFigures, Level, Licence, LicensedBy, Rule, Together};
@@ -158,6 +159,8 @@ pub(super) struct Handler {
     pub(super) name: &'static str,
     /// Operations at worst; those of EVERY are told together.
     pub(super) ops: u64,
+    /// Nanoseconds for each 1024 bytes that its text functions are given, at worst.
+    pub(super) ns_per_kib: u64,
     pub(super) effects: Vec<Effect>,
 }
 
@@ -480,18 +483,19 @@ impl Telling<'_> {
     }
 
     fn handler(&self, instance: usize, (name, effects): (&'static str, &Effects)) -> Handler {
-        let ops = &self.cost.elements[instance].ops;
-        let ops = match name {
-            "open" => ops.open,
-            "request" => ops.request,
-            "response" => ops.response,
-            "close" => ops.close,
-            "every" => ops.every,
-            _ => ops.timeout,
+        let of = |by: &HandlerOps| match name {
+            "open" => by.open,
+            "request" => by.request,
+            "response" => by.response,
+            "close" => by.close,
+            "every" => by.every,
+            _ => by.timeout,
         };
+        let cost = &self.cost.elements[instance];
+        let (ops, ns_per_kib) = (of(&cost.ops), of(&cost.ns_per_kib));
         let is_request = name == "open" || name == "request";
         let name = if name == "request" && self.program.frames.is_some() { "packet" } else { name };
-        Handler { name, ops, effects: Words { program: self.program, is_request }.of(effects) }
+        Handler { name, ops, ns_per_kib, effects: Words { program: self.program, is_request }.of(effects) }
     }
 
     /// The file that an instance's element is written in.
@@ -543,7 +547,7 @@ impl Telling<'_> {
         TableTold {
             name: format!("{owner}{}", decl.spec.name),
             rows_max: decl.spec.max_rows,
-            bytes_max: Table::new(decl.spec.clone()).memory_bytes_max(),
+            bytes_max: Table::new(decl.spec.clone(), HashKey::from_seed(0)).memory_bytes_max(),
             ages: ages(&decl.spec),
             realisation: match decl.realisation {
                 Realisation::Replicated => "replicated",
@@ -568,7 +572,9 @@ impl Telling<'_> {
             return Vec::new();
         }
         let program = ChainProgram { matches: decls, ..self.program.clone() };
-        let Ok((_, bound)) = StateStore::new(1).stage().bind(program) else { return Vec::new() };
+        let Ok((_, bound)) = StateStore::new(1, HashKey::from_seed(0)).stage().bind(program) else {
+            return Vec::new();
+        };
         bound.for_worker(0).matchers.iter().map(|matcher| matcher.describe()).collect()
     }
 }

@@ -177,6 +177,10 @@ fn costs(element: &Element) -> String {
     }
     told.dedup();
     let mut text = format!("operations: {}", told.join(", "));
+    for handler in element.handlers.iter().filter(|handler| handler.ns_per_kib > 0) {
+        let us = handler.ns_per_kib as f64 / 1e3;
+        text += &format!("; {us:.1} us for each KiB of values in {}", handler.name);
+    }
     for (n, what) in [(element.table_bytes, "of tables"), (element.call_bytes, "for each open call")] {
         if n > 0 {
             text += &format!("; {} {what}", bytes(n));

@@ -79,8 +79,8 @@ impl Words<'_> {
         let mut lines = all(effects.reads.values());
         for (cell, used) in effects.cells.iter().filter(|(_, used)| !used.reads.is_empty()) {
             match *cell {
-                // That is what a look is.
-                Cell::Rows(_) => continue,
+                // That is what a look is; tables to which rows are sent alone are not read.
+                Cell::Rows(_) | Cell::Sent(_) => continue,
                 Cell::Column(id, column) => {
                     told.push(format!("{}.{}", self.table(id).name, self.column(id, column)));
                 }
@@ -145,6 +145,10 @@ impl Words<'_> {
                 }
                 Cell::Var(id) => others.push(self.program.vars[usize::from(id.0)].name.clone()),
                 Cell::Call(id) => others.push(format!("call.{}", self.program.call[usize::from(id.0)].name)),
+                Cell::Sent(id) => {
+                    let table = self.program.sinks[usize::from(id.0)].target.table();
+                    others.push(format!("{} (rows)", table.unwrap_or_default()));
+                }
             }
         }
         let tables =

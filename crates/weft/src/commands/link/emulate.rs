@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 use weft_core::Interval;
+use weft_core::hash::HashKey;
 use weft_engine::Config;
 use weft_engine::packet::plan::PacketPlan;
 use weft_io::descriptors::Descriptors;
@@ -81,7 +82,7 @@ fn start(
     args: &EmulateArgs,
 ) -> Result<Node, Fault> {
     let network = checked.network.as_ref().expect("what is not right was told");
-    let compiler = Compiler::new(backend(BackendName::Jit)?, 1);
+    let compiler = Compiler::new(backend(BackendName::Jit)?, 1, HashKey::from_seed(args.seed));
     let compiled = compiler.compile(network, &checked.sources, &[]).map_err(|diagnostics| {
         stderr::diagnostics(&diagnostics, &checked.sources);
         Fault::Told

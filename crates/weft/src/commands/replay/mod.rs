@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_api::Answer;
 use weft_core::frame::{Frame, Pool};
+use weft_core::hash::HashKey;
 use weft_core::{Interval, Time};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{PacketConfig, PacketEngine, Watch};
@@ -63,7 +64,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
     });
     let lowered = lowered.map_err(tell)?;
     let backend = backend(args.backend)?;
-    let mut store = StateStore::new(1);
+    let mut store = StateStore::new(1, HashKey::from_seed(args.seed));
     let mut staged = store.stage();
     let plan = packets::plan(network, lowered, 1, &mut staged, &*backend).map_err(tell)?;
     store.commit(staged);

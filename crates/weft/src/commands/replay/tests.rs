@@ -4,6 +4,7 @@ use super::choice::Arrival;
 use super::*;
 use crate::cli::BackendName;
 use std::path::PathBuf;
+use weft_core::hash::HashKey;
 use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain};
 use weft_ir::interp::Interp;
 use weft_ir::text::parse_program;
@@ -18,7 +19,7 @@ const HOP: &str = "element \"hop\" \"hop\"\nhandler request function \"hop\" {\n
 
 fn plan() -> PacketPlan {
     let program = parse_program(&format!("{FRAMES}{HOP}")).expect("it is in the form");
-    let mut staged = StateStore::new(1).stage();
+    let mut staged = StateStore::new(1, HashKey::from_seed(1)).stage();
     let on = ChainOn { program, condition: None, ports: vec![0], to: Some(Outlet::Port(1)) };
     let chain = PacketChain::build(1, on, &mut staged, &Interp).expect("it is well-formed");
     let ports = ["wan", "lan"].map(String::from).into();

@@ -1,0 +1,55 @@
+//! Chance: a seed that somebody gave, or random bytes of the system.
+
+use crate::fault::Fault;
+use std::io;
+use weft_core::hash::HashKey;
+
+/// Random bytes of the system, others each time.
+///
+/// # Errors
+/// It has none.
+pub(crate) fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let n = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    if n == N { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+/// What all chance of a node follows from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chance {
+    /// What `rand()` draws from.
+    pub(crate) seed: u64,
+    /// What keys of peers are placed by.
+    pub(crate) hash: HashKey,
+}
+
+impl Chance {
+    /// All of it from a seed, so that two runs are the same; without one, what nobody can know.
+    ///
+    /// # Errors
+    /// The system has no random bytes.
+    pub(crate) fn new(seed: Option<u64>) -> Result<Self, Fault> {
+        if let Some(seed) = seed {
+            return Ok(Self { seed, hash: HashKey::from_seed(seed) });
+        }
+        let none = |error| Fault::environment(format_args!("the system gives no random bytes: {error}"));
+        let seed = u64::from_le_bytes(random_bytes().map_err(none)?);
+        let secret = u128::from_le_bytes(random_bytes().map_err(none)?);
+        Ok(Self { seed, hash: HashKey::secret(secret) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A node with a key that another node has, or that it had before, is open to keys that were computed elsewhere; two
+    /// runs with one seed must be the same.
+    #[test]
+    fn chance_differs_unless_a_seed_is_given() {
+        let [one, other] = [(); 2].map(|()| Chance::new(None).expect("the system has random bytes"));
+        assert!(one.hash != other.hash && one.seed != other.seed);
+        let [one, other, third] = [7, 7, 8].map(|seed| Chance::new(Some(seed)).expect("it needs none"));
+        assert!(one.hash == other.hash && one.seed == other.seed && one.hash != third.hash);
+    }
+}
