@@ -13,6 +13,7 @@ use crate::matching::Matcher;
 use crate::native::Prepared;
 use crate::table::{Journal, Row, Scalars, Table};
 use crate::time::{Interval, Time};
+use core::fmt;
 use core::mem::offset_of;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::AtomicU64;
@@ -77,6 +78,25 @@ pub struct Cx<'a> {
     pub passed: u64,
     /// What the program has noted of the tuple as it looked ahead. Without it the pass does the same, and looks itself.
     pub noted: Noted<'a>,
+    /// Makes the message as edits leave it; None where no message can change.
+    pub message: Option<&'a dyn Message>,
+}
+
+/// The message of a pass, for what is derived from it behind changes of its fields.
+pub trait Message: fmt::Debug {
+    /// Appends to `out`, which is empty, the message with these edits. The bytes of their values are in `scratch`.
+    fn rewrite(&self, edits: &[Edit], scratch: &[u8], out: &mut Vec<u8>) -> Rewrite;
+}
+
+/// What edits make of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rewrite {
+    /// None of them is of a field of the message: it goes on as it arrived.
+    Unchanged,
+    /// It goes on as it was written anew.
+    Changed,
+    /// It cannot be written anew, and so cannot go on: it is malformed, or a value does not fit its field.
+    Failed,
 }
 
 impl<'a> Cx<'a> {
@@ -106,6 +126,24 @@ impl<'a> Cx<'a> {
             front: 0,
             passed: 0,
             noted: Noted::default(),
+            message: None,
+        }
+    }
+
+    /// The message as the edits so far leave it: its bytes are in [`Outcome::message`] if it is changed. Asked again
+    /// before the next edit, it is not written again.
+    pub fn rewrite(&mut self) -> Rewrite {
+        let out = &mut *self.out;
+        let n_edits = out.edits.len();
+        match (out.rewrite, self.message) {
+            (Some((of, rewrite)), _) if of == n_edits => rewrite,
+            (_, Some(message)) if n_edits > 0 => {
+                out.message.clear();
+                let rewrite = message.rewrite(&out.edits, &out.scratch, &mut out.message);
+                out.rewrite = Some((n_edits, rewrite));
+                rewrite
+            }
+            _ => Rewrite::Unchanged,
         }
     }
 
@@ -369,6 +407,10 @@ pub struct Outcome {
     pub journal: Journal,
     /// Where native functions make their bytes. Nothing in it outlives a call.
     pub made: Vec<u8>,
+    /// The message as [`Cx::rewrite`] last wrote it.
+    pub message: Vec<u8>,
+    /// How many edits it has, and what they made of it; None if it is not what `edits` say.
+    pub rewrite: Option<(usize, Rewrite)>,
     /// Bytes that `scratch` may hold: [`crate::limits::SCRATCH_BYTES_MIN`] to [`crate::limits::SCRATCH_BYTES_MAX`].
     /// It does not change in a pass.
     pub scratch_max: usize,
@@ -488,6 +530,8 @@ impl Default for Outcome {
             mirrors: Vec::new(),
             journal: Journal::default(),
             made: Vec::new(),
+            message: Vec::new(),
+            rewrite: None,
             scratch_max: crate::limits::SCRATCH_BYTES_MAX,
         }
     }
@@ -546,6 +590,7 @@ impl Outcome {
         self.edits.clear();
         self.scratch.clear();
         self.journal.clear();
+        self.rewrite = None;
     }
 
     /// Has the target of a REDIRECT in `text`, wherever it is.
@@ -574,6 +619,8 @@ impl Outcome {
     /// Undoes the edits, rows and actions since `point`, and the journalled writes to `state` and `call`.
     pub fn roll_back(&mut self, point: Point, state: &State, call: &mut [u64]) {
         self.journal.undo(state, call);
+        // Other edits may take the place of those that are undone.
+        self.rewrite = self.rewrite.filter(|(n_edits, _)| *n_edits <= point.edits);
         self.edits.truncate(point.edits);
         self.rows.truncate(point.rows);
         self.cells.truncate(point.cells);

@@ -572,6 +572,7 @@ impl Builder<'_> {
         let may_be_absent = |i: &Input| i.nullable || matches!(i.place, Place::Header(_) | Place::Trailer(_));
         match self.dice.below(8) {
             0 => drop(self.give(Ty::Bool, Op::InputPresent(id))),
+            1..=6 if input.place.is_derived() => drop(self.give(Ty::of(input.ty), Op::Derived(id))),
             1 | 2 if input.written => {
                 let value = self.any_of(input.ty);
                 self.effect(Op::SetInput(id, value));

@@ -2,7 +2,7 @@
 
 use weft_core::abi::Fault;
 use weft_core::{Type, Value as Constant};
-use weft_ir::ir::{BytesCmp, FloatCmp, IntCmp, Op, Ty, Value};
+use weft_ir::ir::{BytesCmp, FloatCmp, InputId, IntCmp, Op, Ty, Value};
 use weft_ir::program::Place;
 use weft_lang::check::fold::fold;
 use weft_lang::hir::{BoundPlace, CompareOp, Direction, Expr, ExprKind, Function};
@@ -129,9 +129,10 @@ impl<'n> Body<'_, 'n> {
         let decl = &self.scope.element.columns[column];
         let binding = &self.scope.instance.bindings[column];
         let place = places::bound(&binding.place);
+        let op = self.read_op(&place, decl.direction);
         let program = &mut self.lowering.program;
         let id = places::input(program, decl.direction, place, decl.ty, binding.nullable, false);
-        let value = self.b.get(Op::Input(id), Ty::of(decl.ty));
+        let value = self.b.get(op(id), Ty::of(decl.ty));
         let null = binding.nullable.then(|| {
             let present = self.b.get(Op::InputPresent(id), Ty::Bool);
             self.b.not(present)
@@ -142,10 +143,17 @@ impl<'n> Body<'_, 'n> {
         Val { value, null, fault }
     }
 
+    /// How a place is read: with the changes of the message, if it is derived from that, and some may have been made.
+    fn read_op(&self, place: &Place, direction: Direction) -> fn(InputId) -> Op {
+        let is_changed = place.is_derived() && self.lowering.may_change(direction);
+        if is_changed { Op::Derived } else { Op::Input }
+    }
+
     fn read_place(&mut self, place: Place, ty: Type, nullable: bool) -> Val {
         let direction = self.direction();
+        let op = self.read_op(&place, direction);
         let id = places::input(&mut self.lowering.program, direction, place, ty, nullable, false);
-        let value = self.b.get(Op::Input(id), Ty::of(ty));
+        let value = self.b.get(op(id), Ty::of(ty));
         let null = nullable.then(|| {
             let present = self.b.get(Op::InputPresent(id), Ty::Bool);
             self.b.not(present)
@@ -401,7 +409,7 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// The inputs of a column that a statement changes.
-    pub(super) fn written_column(&mut self, column: usize) -> (weft_ir::ir::InputId, bool) {
+    pub(super) fn written_column(&mut self, column: usize) -> (InputId, bool) {
         let decl = &self.scope.element.columns[column];
         let binding = &self.scope.instance.bindings[column];
         let place = places::bound(&binding.place);
@@ -412,7 +420,7 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// A header or trailer that a statement changes.
-    pub(super) fn written_place(&mut self, place: Place) -> weft_ir::ir::InputId {
+    pub(super) fn written_place(&mut self, place: Place) -> InputId {
         let direction: Direction = self.direction();
         places::input(&mut self.lowering.program, direction, place, Type::Text(None), true, true)
     }
