@@ -34,8 +34,7 @@
 //!     of its parts gets a value of its type, which is NULL only where the part may be ([`Rule::Match`]);
 //! 17. the row that departed is asked for in the TIMEOUT of its table, and given to [`Op::Column`],
 //!     [`Op::ColumnIsNull`] and [`Op::IsRow`] alone ([`Rule::Departed`]);
-//! 18. [`Op::Derived`] asks for what is derived from the message of a call ([`Place::is_derived`]), and never of a
-//!     frame ([`Rule::Derived`]).
+//! 18. [`Op::Derived`] asks for what is derived from the message ([`Place::is_derived`], [`Rule::Derived`]).
 //!
 //! [`verify_program`] also holds that a chain keeps its limits and that the call's row is laid out without gaps
 //! or overlaps ([`Rule::Limit`], [`Rule::Layout`]).
@@ -547,9 +546,6 @@ impl<'a> Check<'a> {
                 let input = self.input(id);
                 if let Some(other) = input.filter(|input| !input.place.is_derived()) {
                     self.say(Rule::Derived, format!("{} is not derived from the message", other.name));
-                }
-                if self.chain.frames.is_some() {
-                    self.say(Rule::Derived, "a frame is not written anew within a pass".into());
                 }
                 Gives::Value(input.map(|input| Ty::of(input.ty)))
             }
