@@ -92,6 +92,25 @@ fn varint(out: &mut Vec<u8>, mut n: u64) {
     out.push(n as u8);
 }
 
+/// A stored (not squeezed) gzip member.
+pub(crate) fn stored_gzip(payload: &[u8]) -> Vec<u8> {
+    let n = payload.len() as u16;
+    let mut out = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff, 1];
+    out.extend_from_slice(&n.to_le_bytes());
+    out.extend_from_slice(&(!n).to_le_bytes());
+    out.extend_from_slice(payload);
+    let mut crc = !0u32;
+    for byte in payload {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = if crc & 1 != 0 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
+        }
+    }
+    out.extend_from_slice(&(!crc).to_le_bytes());
+    out.extend_from_slice(&u32::from(n).to_le_bytes());
+    out
+}
+
 /// A node's state, and the plans that run on it.
 pub(crate) struct Net {
     store: StateStore,
