@@ -200,7 +200,8 @@ fn inputs(dice: &mut Dice, is_response: bool) -> Vec<Input> {
         let (nullable, written) = (i % 2 == 0, i < types.len() || dice.percent(30));
         inputs.push(Input { name: format!("in{i}"), ty, nullable, place, written });
     }
-    let derived = |name: &str, ty, place| Input { name: name.into(), ty, nullable: true, place, written: false };
+    let derived =
+        |name: &str, ty, place| Input { name: name.into(), ty, nullable: true, place, written: false };
     inputs.push(derived("payload", Type::Bytes(None), Place::Body(Vec::new())));
     inputs.push(derived("size", Type::Size, Place::Meta(Meta::Size)));
     inputs

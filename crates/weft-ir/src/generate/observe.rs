@@ -383,8 +383,7 @@ struct StandIn<'p> {
 
 impl<'p> StandIn<'p> {
     fn of(chain: &'p ChainProgram, pass: &'p Pass) -> Self {
-        let inputs =
-            Handler::of(pass.event).direction(chain).map_or(&[][..], |Direction { inputs }| inputs);
+        let inputs = Handler::of(pass.event).direction(chain).map_or(&[][..], |Direction { inputs }| inputs);
         let payload = (0..).zip(inputs).zip(&pass.slots).find_map(|((at, input), slot)| {
             let is_there = input.place == Place::Body(Vec::new()) && pass.present & InputId(at).bit() != 0;
             is_there.then(|| &pass.regions[REGION_BODY][slot.a as usize..][..slot.b as usize])

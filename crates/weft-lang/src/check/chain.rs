@@ -15,8 +15,8 @@ use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Side, Stage, StageArg, S
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     Binding, BoundPlace, Branch, Chain, Column, Direction, Effects, Element, Equivalence, FilterInstance,
-    Group, Handler, HandlerKind, Instance, Layer, Meta, Method, MethodGlob, Network, Outlet, Port, PortKind,
-    Query, Route, SinkTarget, Stmt, StmtKind, Verdict, VerdictKind,
+    Group, Handler, HandlerKind, Instance, Layer, Method, MethodGlob, Network, Outlet, Port, PortKind, Query,
+    Route, SinkTarget, Stmt, StmtKind, Verdict, VerdictKind,
 };
 use crate::nearest::nearest;
 use crate::source::Span;

@@ -308,19 +308,18 @@ impl<'b, 'n> Body<'b, 'n> {
     fn is_fixed_key(&self, part: &hir::Expr) -> bool {
         match &part.kind {
             hir::ExprKind::Column(column) => {
-                let decl = &self.scope.element.columns[*column];
-                !decl.written && !self.is_changing(part, decl.direction)
+                !self.scope.element.columns[*column].written && !self.is_changing(part)
             }
             hir::ExprKind::Const(_) | hir::ExprKind::Param(_) | hir::ExprKind::Local(_) => true,
-            hir::ExprKind::Meta(meta) => *meta != hir::Meta::Payload && !self.is_changing(part, self.direction()),
+            hir::ExprKind::Meta(meta) => *meta != hir::Meta::Payload && !self.is_changing(part),
             hir::ExprKind::Widen(inner) => self.is_fixed_key(inner),
             _ => false,
         }
     }
 
     /// Whether an expression is derived from the message, and may be another behind a statement.
-    fn is_changing(&self, part: &hir::Expr, direction: Direction) -> bool {
-        self.scope.is_derived(part) && self.lowering.may_change(direction)
+    pub(super) fn is_changing(&self, expr: &hir::Expr) -> bool {
+        self.scope.is_derived(expr) && self.lowering.may_change(self.direction())
     }
 
     // ---- errors ----

@@ -143,6 +143,16 @@ impl<'n> Body<'_, 'n> {
         Val { value, null, fault }
     }
 
+    /// Whether computing an expression costs no more than jumping around it. It does not touch tables or the scratch.
+    fn is_cheap(&self, expr: &Expr) -> bool {
+        n_ops(expr).is_some_and(|n| n <= CHEAP_OPS_MAX) && !self.has_changing(expr)
+    }
+
+    /// Whether a part of an expression is derived from a message that may have changed.
+    fn has_changing(&self, expr: &Expr) -> bool {
+        self.is_changing(expr) || expr.children().into_iter().any(|part| self.has_changing(part))
+    }
+
     /// How a place is read: with the changes of the message, if it is derived from that, and some may have been made.
     fn read_op(&self, place: &Place, direction: Direction) -> fn(InputId) -> Op {
         let is_changed = place.is_derived() && self.lowering.may_change(direction);
@@ -298,7 +308,7 @@ impl<'n> Body<'_, 'n> {
 
     fn connective(&mut self, left: &Expr, right: &Expr, connective: Connective) -> Val {
         let left = self.expr(left);
-        if is_cheap(right) {
+        if self.is_cheap(right) {
             let right = self.expr(right);
             return self.connect(left, right, connective);
         }
@@ -397,7 +407,7 @@ impl<'n> Body<'_, 'n> {
         let kept = Val { null: None, ..first };
         // An error of the first is looked at before its NULL: with it, the rest does not matter.
         let needs_rest = self.b.unless(null, first.fault.map(|fault| fault.is));
-        if rest.iter().all(is_cheap) {
+        if rest.iter().all(|arg| self.is_cheap(arg)) {
             let rest = self.coalesce(rest, ty);
             let value = self.b.select(needs_rest, rest.value, kept.value);
             let rest_null = rest.null.map(|rest_null| self.b.and(rest_null, needs_rest));
@@ -430,11 +440,6 @@ impl<'n> Body<'_, 'n> {
 enum Connective {
     And,
     Or,
-}
-
-/// Whether computing an expression costs no more than jumping around it. It does not touch tables or the scratch.
-fn is_cheap(expr: &Expr) -> bool {
-    n_ops(expr).is_some_and(|n| n <= CHEAP_OPS_MAX)
 }
 
 /// How many simple operations an expression takes; None if it has others.
