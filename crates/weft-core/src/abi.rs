@@ -652,6 +652,43 @@ impl Outcome {
 mod tests {
     use super::*;
 
+    #[derive(Debug)]
+    struct Sum(core::cell::Cell<u32>);
+
+    impl Message for Sum {
+        fn rewrite(&self, edits: &[Edit], _: &[u8], out: &mut Vec<u8>) -> Rewrite {
+            self.0.set(self.0.get() + 1);
+            let values = edits.iter().map(|edit| if let Cell::Int(n) = edit.value { n } else { 0 });
+            out.push(values.sum::<i64>() as u8);
+            Rewrite::Changed
+        }
+    }
+
+    #[test]
+    fn rewrite_follows_edits_and_undo() {
+        // An element would see the changes of one that failed, or miss its own.
+        let message = Sum(0.into());
+        let (state, mut call, mut out, mut counters) = (State::default(), [], Outcome::default(), []);
+        let mut cx = Cx::new(Time(0), &state, &mut call, &mut out, &mut counters);
+        cx.message = Some(&message);
+        let set = |cx: &mut Cx<'_>, n: i64| {
+            cx.out.edits.push(Edit { target: EditTarget::Input(0), value: Cell::Int(n) });
+        };
+        assert_eq!((cx.rewrite(), message.0.get()), (Rewrite::Unchanged, 0));
+        set(&mut cx, 3);
+        for _ in 0..2 {
+            assert_eq!((cx.rewrite(), &cx.out.message[..], message.0.get()), (Rewrite::Changed, &[3][..], 1));
+        }
+        let point = cx.out.point();
+        set(&mut cx, 40);
+        assert_eq!((cx.rewrite(), &cx.out.message[..]), (Rewrite::Changed, &[43][..]));
+        cx.out.roll_back(point, &state, &mut []);
+        set(&mut cx, 5);
+        assert_eq!((cx.rewrite(), &cx.out.message[..]), (Rewrite::Changed, &[8][..]));
+        cx.out.clear();
+        assert_eq!(cx.rewrite(), Rewrite::Unchanged);
+    }
+
     #[test]
     fn a_name_is_spelled_as_it_was_given() {
         // A frame would leave by another port, or by none.

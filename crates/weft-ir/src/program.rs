@@ -292,7 +292,7 @@ pub enum Meta {
     Method,
     /// `peer`, TEXT: the client's address, `127.0.0.1:40112` or `unix`.
     Peer,
-    /// `size`, SIZE: bytes of the message as it arrived; behind changes of its fields that is [`Op::Derived`].
+    /// `size`, SIZE: bytes of the message as it arrived; [`Op::Derived`] behind changes of its fields.
     Size,
     /// `index`, U64: which message of its stream and direction this is, from 0.
     Index,
