@@ -69,7 +69,9 @@ pub struct Cluster {
     pub names: Vec<String>,
     /// How a member is chosen.
     pub balance: Balance,
-    /// Connections that a worker may hold to one member.
+    /// Connections that a worker makes to one member as calls need them.
+    pub connections: u32,
+    /// Connections that it may hold to one member where the streams of those are held for long; no fewer.
     pub connections_max: u32,
     /// A connection that is not up by then has failed.
     pub connect_timeout: Interval,

@@ -4,19 +4,21 @@
 //! [`Endpoint`] is known by cluster and address and stays, with its connections, as long as a pool names it. One whose
 //! connection fails is left out for a while that doubles with each failure.
 
-use crate::call::CallKey;
 use crate::conn::ConnKey;
 use crate::filter::{Choice, is_over};
 use crate::plan::{Address, Balance, Cluster};
 use crate::slab::{Key, Slab};
+use crate::timers::TimerKey;
+use crate::waiting::Waiting;
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use weft_core::{Interval, Time, hash};
 
-/// Calls that may wait for a connection to one endpoint.
-pub(crate) const WAITING_MAX: usize = 16 << 10;
+/// How long a call waits for a stream to its endpoint; then it ends as UNAVAILABLE.
+pub(crate) const WAITING_TIME_MAX: Interval = Interval::from_secs(10);
+/// How often it is looked whether calls that wait get their turn.
+pub(crate) const WATCH_EVERY: Interval = Interval::from_secs(1);
 const BACKOFF_FIRST: Interval = Interval::from_millis(50);
 const BACKOFF_MAX: Interval = Interval::from_secs(5);
 
@@ -43,9 +45,16 @@ pub(crate) struct Endpoint {
     /// The connection that is being made.
     pub(crate) connecting: Option<ConnKey>,
     /// Calls that wait for a stream, and some that have gone since.
-    pub(crate) waiting: VecDeque<CallKey>,
+    pub(crate) waiting: Waiting,
     /// How many of `waiting` have gone, at most.
     pub(crate) n_gone: usize,
+    /// When it is looked next how they wait; None: none did.
+    pub(crate) watch: Option<TimerKey>,
+    /// Connections that may be made beyond those that the cluster makes without further ado.
+    n_grown: u32,
+    /// Calls that have given their stream back, and how many had when it was last looked.
+    pub(crate) n_left: u64,
+    n_left_before: u64,
     /// Calls under way.
     pub(crate) active: u64,
     pub(crate) calls: u64,
@@ -114,8 +123,12 @@ impl Endpoint {
             name: address.to_string().into(),
             ready: Vec::new(),
             connecting: None,
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             n_gone: 0,
+            watch: None,
+            n_grown: 0,
+            n_left: 0,
+            n_left_before: 0,
             active: 0,
             calls: 0,
             connect_failures: 0,
@@ -131,9 +144,36 @@ impl Endpoint {
 
     /// Whether another connection may be made.
     pub(crate) fn may_connect(&self, now: Time) -> bool {
-        self.connecting.is_none()
-            && self.ready.len() < self.cluster.connections_max as usize
-            && self.retry_at <= now
+        self.connecting.is_none() && self.ready.len() < self.connections_allowed() && self.retry_at <= now
+    }
+
+    /// Connections that it may have now.
+    fn connections_allowed(&self) -> usize {
+        (self.cluster.connections + self.n_grown) as usize
+    }
+
+    /// Whether it has more connections than the cluster makes without further ado.
+    pub(crate) fn has_grown(&self) -> bool {
+        self.ready.len() > self.cluster.connections as usize
+    }
+
+    /// Calls have waited for a stream for a while. Where the connections are all there, and the calls on them have given
+    /// back less than half of the streams since it was last looked, they are long: half as many connections more are
+    /// allowed, up to the cluster's most.
+    pub(crate) fn grow(&mut self) {
+        let n_left = self.n_left - core::mem::replace(&mut self.n_left_before, self.n_left);
+        let allowed = self.connections_allowed();
+        if self.ready.len() < allowed || n_left * 2 >= self.active {
+            return;
+        }
+        let allowed = (allowed + allowed.div_ceil(2)).min(self.cluster.connections_max as usize);
+        self.n_grown = allowed as u32 - self.cluster.connections;
+    }
+
+    /// It no longer has use for connections beyond those that it has.
+    pub(crate) fn stop_growing(&mut self) {
+        self.n_left_before = self.n_left;
+        self.n_grown = (self.ready.len() as u32).saturating_sub(self.cluster.connections);
     }
 
     pub(crate) fn note_connected(&mut self, conn: ConnKey) {
@@ -168,6 +208,7 @@ mod tests {
             endpoints: addresses.iter().map(|e| e.parse().expect("an address")).collect(),
             names: Vec::new(),
             balance,
+            connections: 1,
             connections_max: 1,
             connect_timeout: Interval::from_secs(1),
             deadline: None,

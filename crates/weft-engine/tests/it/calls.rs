@@ -208,7 +208,7 @@ fn streams_that_clients_leave_give_their_window_back() {
 #[test]
 fn streams_that_servers_reset_give_their_window_back() {
     let mut net = Net::new();
-    net.connections_max = 1;
+    (net.connections, net.connections_max) = (1, 1);
     let large = vec![Message::new(item("ann", 1, &[7; 300_000]))];
     let mut world = World::new(1, net.plan(None, &[CART])).server(CART, move |r| match r.path() {
         DOWN => Behaviour::new(Reply::ThenReset(large.clone(), ms(500), cancel())),

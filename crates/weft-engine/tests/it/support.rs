@@ -116,6 +116,8 @@ pub(crate) struct Net {
     store: StateStore,
     version: u64,
     pub(crate) balance: Balance,
+    pub(crate) connections: u32,
+    /// Where streams are long; no fewer than `connections`.
     pub(crate) connections_max: u32,
     /// The filters of the chain.
     pub(crate) filters: Vec<FilterAt>,
@@ -124,7 +126,7 @@ pub(crate) struct Net {
 impl Net {
     pub(crate) fn new() -> Self {
         let (store, filters) = (StateStore::new(1), Vec::new());
-        Self { store, version: 0, balance: Balance::RoundRobin, connections_max: 4, filters }
+        Self { store, version: 0, balance: Balance::RoundRobin, connections: 4, connections_max: 4, filters }
     }
 
     /// The next version: the listener `front`, whose calls go through the chain to the cluster `cart` of these
@@ -165,7 +167,8 @@ impl Net {
             endpoints: endpoints.iter().map(|e| address(e)).collect(),
             names: Vec::new(),
             balance: self.balance,
-            connections_max: self.connections_max,
+            connections: self.connections,
+            connections_max: self.connections_max.max(self.connections),
             connect_timeout: Interval::from_secs(1),
             deadline: None,
         })

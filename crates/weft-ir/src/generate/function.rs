@@ -567,7 +567,7 @@ impl Builder<'_> {
     /// Reads the tuple, or changes it.
     fn tuple(&mut self) {
         let Some(direction) = self.handler.direction(self.chain) else { return self.scalar() };
-        if self.dice.percent(15) {
+        if self.dice.percent(6) {
             return self.derived(direction);
         }
         let index = self.dice.below(direction.inputs.len());
