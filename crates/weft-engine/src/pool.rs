@@ -68,22 +68,29 @@ impl Pool {
         Self { cluster, members, line: Cell::new(None), turn: Cell::new(0) }
     }
 
-    /// Chooses an endpoint among those that are not left out; if all are, none. Of those, filters would rather not
-    /// have some: they are chosen if there is no other.
+    /// Chooses an endpoint among those that are not left out; if all are, none. One that has no place is chosen if no
+    /// other has, and so is one that filters would rather not have.
     pub(crate) fn pick(
         &self,
         endpoints: &Slab<Endpoint>,
         now: Time,
         call_id: u64,
         choice: Option<&Choice>,
+        has_place: impl Fn(&Endpoint) -> bool,
     ) -> Option<EndpointKey> {
-        let Some(choice) = choice else { return self.pick_of(endpoints, now, call_id, |_, _| true) };
+        let Some(choice) = choice else {
+            return self
+                .pick_of(endpoints, now, call_id, |_, endpoint| has_place(endpoint))
+                .or_else(|| self.pick_of(endpoints, now, call_id, |_, _| true));
+        };
         let is_over = |endpoint: &Endpoint| is_over(choice.over, &endpoint.address);
         let is_in = |endpoint: &Endpoint| {
             is_over(endpoint) && !choice.outliers.iter().any(|filter| filter.leaves_out(now, &endpoint.name))
         };
         let is_new = |key: EndpointKey| !choice.tried.contains(&key);
-        self.pick_of(endpoints, now, call_id, |key, endpoint| is_new(key) && is_in(endpoint))
+        let is_best = |key, endpoint: &Endpoint| is_new(key) && is_in(endpoint);
+        self.pick_of(endpoints, now, call_id, |key, endpoint| is_best(key, endpoint) && has_place(endpoint))
+            .or_else(|| self.pick_of(endpoints, now, call_id, is_best))
             .or_else(|| self.pick_of(endpoints, now, call_id, |_, endpoint| is_in(endpoint)))
             .or_else(|| self.pick_of(endpoints, now, call_id, |_, endpoint| is_over(endpoint)))
     }
@@ -228,10 +235,11 @@ mod tests {
     fn a_failed_endpoint_is_left_out_for_a_while() {
         let (pool, mut endpoints) = pool(Balance::RoundRobin);
         endpoint(&pool, &mut endpoints, 1).note_failure(Time(0));
-        let picked: Vec<_> = (0..4).filter_map(|id| pool.pick(&endpoints, Time(1), id, None)).collect();
+        let picked: Vec<_> =
+            (0..4).filter_map(|id| pool.pick(&endpoints, Time(1), id, None, |_| true)).collect();
         assert!(picked.len() == 4 && !picked.contains(&pool.members[1]), "{picked:?}");
         let later = Time(0) + BACKOFF_FIRST;
-        assert!((0..3).any(|id| pool.pick(&endpoints, later, id, None) == Some(pool.members[1])));
+        assert!((0..3).any(|id| pool.pick(&endpoints, later, id, None, |_| true) == Some(pool.members[1])));
     }
 
     #[test]
@@ -239,15 +247,15 @@ mod tests {
         let (pool, mut endpoints) = pool(Balance::LeastRequest);
         endpoint(&pool, &mut endpoints, 0).active = 4;
         endpoint(&pool, &mut endpoints, 1).active = 2;
-        assert_eq!(pool.pick(&endpoints, Time(0), 0, None), Some(pool.members[2]));
+        assert_eq!(pool.pick(&endpoints, Time(0), 0, None, |_| true), Some(pool.members[2]));
         endpoint(&pool, &mut endpoints, 2).active = 9;
-        assert_eq!(pool.pick(&endpoints, Time(0), 1, None), Some(pool.members[1]));
+        assert_eq!(pool.pick(&endpoints, Time(0), 1, None, |_| true), Some(pool.members[1]));
     }
 
     #[test]
     fn none_is_picked_while_all_are_left_out() {
         let (pool, mut endpoints) = pool(Balance::Random);
         (0..3).for_each(|at| endpoint(&pool, &mut endpoints, at).note_failure(Time(0)));
-        assert_eq!(pool.pick(&endpoints, Time(1), 7, None), None);
+        assert_eq!(pool.pick(&endpoints, Time(1), 7, None, |_| true), None);
     }
 }

@@ -35,7 +35,14 @@ impl Engine {
         }
         let call = self.calls.get_mut(key).expect("it has not ended");
         let choice = call.choice.as_deref();
-        let chosen = call.endpoint.or_else(|| call.pool.pick(&self.endpoints, now, call.id, choice));
+        let conns = &self.conns;
+        let has_place = |endpoint: &Endpoint| {
+            let has_stream = |conn| conns.get(conn).is_some_and(|conn| conn.h2.available_streams() > 0);
+            let mut ready = endpoint.ready.iter().copied();
+            endpoint.ready.is_empty() || ready.any(has_stream) || endpoint.may_connect(now)
+        };
+        let chosen =
+            call.endpoint.or_else(|| call.pool.pick(&self.endpoints, now, call.id, choice, has_place));
         let can_be_tried = |e: &EndpointKey| {
             let over = choice.and_then(|choice| choice.over);
             self.endpoints.get(*e).is_some_and(|e| !e.is_left_out(now) && is_over(over, &e.address))

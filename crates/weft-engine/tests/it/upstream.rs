@@ -456,3 +456,30 @@ fn connections_stay_within_the_cluster_s_most() {
     assert_eq!(world.engine().stats().upstream.total, 3);
     assert_eq!(refusals(&mut world, "waiting_time_max"), 3);
 }
+
+/// Calls would wait at a server of which all streams are held, though another has some.
+#[test]
+fn full_endpoint_is_passed_over() {
+    for balance in [Balance::RoundRobin, Balance::LeastRequest, Balance::Random] {
+        let mut net = Net::new();
+        (net.balance, net.connections, net.connections_max) = (balance, 1, 1);
+        let silent = |r: &Received| match r.header("x-hold") {
+            Some(_) => Behaviour::new(Reply::Silence),
+            None => echo().after(ms(10)),
+        };
+        let mut world = World::new(1, net.plan(Some(&reading_chain()), &[CART, CART_2]))
+            .server(CART, silent)
+            .server(CART_2, silent);
+        world.limit_streams(CART, 1);
+        let (holder, other) = (world.client("front"), world.client("front"));
+        for nth in 0..12 {
+            hold(&mut world, holder, nth * 10);
+        }
+        let calls: Vec<_> = (0..20).map(|nth| add(&mut world, other, 1_000 + nth * 20)).collect();
+        world.run();
+        for call in calls {
+            assert_eq!(world.answer(call).code(), Some(0), "{balance:?}: {}", world.answer(call).text());
+            assert!(world.answer(call).took() < ms(50), "{balance:?}: {}", world.answer(call).took());
+        }
+    }
+}
