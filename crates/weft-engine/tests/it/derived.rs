@@ -115,7 +115,7 @@ fn size_of_a_compressed_message_is_on_the_wire() {
         };
         let message = Message { payload: packed, compressed: true };
         for at in [&[][..], &[1], &[2], &[1, 2]] {
-            let seen = seen(at, ADD, Some("gzip"), &[message.clone()]);
+            let seen = seen(at, ADD, Some("gzip"), core::slice::from_ref(&message));
             assert_eq!(seen, [first, last, last, last], "changed: {changed}, {at:?}");
         }
     }
