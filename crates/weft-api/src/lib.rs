@@ -645,6 +645,15 @@ pub struct Endpoint {
     pub address: String,
     /// Calls under way.
     pub active: u64,
+    /// Streams that the connections have, those of calls under way included.
+    #[serde(default)]
+    pub places: u64,
+    /// Connections that are up.
+    #[serde(default)]
+    pub connections: u64,
+    /// Calls that wait for a stream.
+    #[serde(default)]
+    pub waiting: u64,
     /// Calls sent.
     pub calls: u64,
     /// Connection attempts that failed.

@@ -13,6 +13,7 @@ use crate::matching::Matcher;
 use crate::native::Prepared;
 use crate::table::{Journal, Row, Scalars, Table};
 use crate::time::{Interval, Time};
+use core::fmt;
 use core::mem::offset_of;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::AtomicU64;
@@ -77,6 +78,25 @@ pub struct Cx<'a> {
     pub passed: u64,
     /// What the program has noted of the tuple as it looked ahead. Without it the pass does the same, and looks itself.
     pub noted: Noted<'a>,
+    /// Makes the message as edits leave it; None where no message can change.
+    pub message: Option<&'a dyn Message>,
+}
+
+/// The message of a pass, for what is derived from it behind changes of its fields.
+pub trait Message: fmt::Debug {
+    /// Appends to `out`, which is empty, the message with these edits. The bytes of their values are in `scratch`.
+    fn rewrite(&self, edits: &[Edit], scratch: &[u8], out: &mut Vec<u8>) -> Rewrite;
+}
+
+/// What edits make of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rewrite {
+    /// None of them is of a field of the message: it goes on as it arrived.
+    Unchanged,
+    /// It goes on as it was written anew.
+    Changed,
+    /// It cannot be written anew, and so cannot go on: it is malformed, or a value does not fit its field.
+    Failed,
 }
 
 impl<'a> Cx<'a> {
@@ -106,6 +126,24 @@ impl<'a> Cx<'a> {
             front: 0,
             passed: 0,
             noted: Noted::default(),
+            message: None,
+        }
+    }
+
+    /// The message as the edits so far leave it: its bytes are in [`Outcome::message`] if it is changed. Asked again
+    /// before the next edit, it is not written again.
+    pub fn rewrite(&mut self) -> Rewrite {
+        let out = &mut *self.out;
+        let n_edits = out.edits.len();
+        match (out.rewrite, self.message) {
+            (Some((of, rewrite)), _) if of == n_edits => rewrite,
+            (_, Some(message)) if n_edits > 0 => {
+                out.message.clear();
+                let rewrite = message.rewrite(&out.edits, &out.scratch, &mut out.message);
+                out.rewrite = Some((n_edits, rewrite));
+                rewrite
+            }
+            _ => Rewrite::Unchanged,
         }
     }
 
@@ -369,6 +407,10 @@ pub struct Outcome {
     pub journal: Journal,
     /// Where native functions make their bytes. Nothing in it outlives a call.
     pub made: Vec<u8>,
+    /// The message as [`Cx::rewrite`] last wrote it.
+    pub message: Vec<u8>,
+    /// How many edits it has, and what they made of it; None if it is not what `edits` say.
+    pub rewrite: Option<(usize, Rewrite)>,
     /// Bytes that `scratch` may hold: [`crate::limits::SCRATCH_BYTES_MIN`] to [`crate::limits::SCRATCH_BYTES_MAX`].
     /// It does not change in a pass.
     pub scratch_max: usize,
@@ -488,6 +530,8 @@ impl Default for Outcome {
             mirrors: Vec::new(),
             journal: Journal::default(),
             made: Vec::new(),
+            message: Vec::new(),
+            rewrite: None,
             scratch_max: crate::limits::SCRATCH_BYTES_MAX,
         }
     }
@@ -546,6 +590,7 @@ impl Outcome {
         self.edits.clear();
         self.scratch.clear();
         self.journal.clear();
+        self.rewrite = None;
     }
 
     /// Has the target of a REDIRECT in `text`, wherever it is.
@@ -574,6 +619,8 @@ impl Outcome {
     /// Undoes the edits, rows and actions since `point`, and the journalled writes to `state` and `call`.
     pub fn roll_back(&mut self, point: Point, state: &State, call: &mut [u64]) {
         self.journal.undo(state, call);
+        // Other edits may take the place of those that are undone.
+        self.rewrite = self.rewrite.filter(|(n_edits, _)| *n_edits <= point.edits);
         self.edits.truncate(point.edits);
         self.rows.truncate(point.rows);
         self.cells.truncate(point.cells);
@@ -604,6 +651,43 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Debug)]
+    struct Sum(core::cell::Cell<u32>);
+
+    impl Message for Sum {
+        fn rewrite(&self, edits: &[Edit], _: &[u8], out: &mut Vec<u8>) -> Rewrite {
+            self.0.set(self.0.get() + 1);
+            let values = edits.iter().map(|edit| if let Cell::Int(n) = edit.value { n } else { 0 });
+            out.push(values.sum::<i64>() as u8);
+            Rewrite::Changed
+        }
+    }
+
+    #[test]
+    fn rewrite_follows_edits_and_undo() {
+        // An element would see the changes of one that failed, or miss its own.
+        let message = Sum(0.into());
+        let (state, mut call, mut out, mut counters) = (State::default(), [], Outcome::default(), []);
+        let mut cx = Cx::new(Time(0), &state, &mut call, &mut out, &mut counters);
+        cx.message = Some(&message);
+        let set = |cx: &mut Cx<'_>, n: i64| {
+            cx.out.edits.push(Edit { target: EditTarget::Input(0), value: Cell::Int(n) });
+        };
+        assert_eq!((cx.rewrite(), message.0.get()), (Rewrite::Unchanged, 0));
+        set(&mut cx, 3);
+        for _ in 0..2 {
+            assert_eq!((cx.rewrite(), &cx.out.message[..], message.0.get()), (Rewrite::Changed, &[3][..], 1));
+        }
+        let point = cx.out.point();
+        set(&mut cx, 40);
+        assert_eq!((cx.rewrite(), &cx.out.message[..]), (Rewrite::Changed, &[43][..]));
+        cx.out.roll_back(point, &state, &mut []);
+        set(&mut cx, 5);
+        assert_eq!((cx.rewrite(), &cx.out.message[..]), (Rewrite::Changed, &[8][..]));
+        cx.out.clear();
+        assert_eq!(cx.rewrite(), Rewrite::Unchanged);
+    }
 
     #[test]
     fn a_name_is_spelled_as_it_was_given() {

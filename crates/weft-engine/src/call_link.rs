@@ -810,6 +810,7 @@ mod tests {
             endpoints: Vec::new(),
             names: Vec::new(),
             balance: Balance::RoundRobin,
+            connections: 1,
             connections_max: 1,
             connect_timeout: Interval::from_secs(1),
             deadline: None,

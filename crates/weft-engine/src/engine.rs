@@ -13,7 +13,7 @@ use crate::headers::Answers;
 use crate::live::Live;
 use crate::pass::{Facts, LiveChain, Passes, rand_base};
 use crate::plan::{Address, Plan};
-use crate::pool::{Endpoint, Pool};
+use crate::pool::{Endpoint, EndpointKey, Pool};
 use crate::rules::Swap;
 use crate::sinks::Batch;
 use crate::slab::Slab;
@@ -163,6 +163,8 @@ pub(crate) enum Timer {
     Flush(ConnKey),
     /// A link on a cluster, or its queue, has something to do.
     Link(u32),
+    /// Calls wait for a stream to an endpoint.
+    Waiting(EndpointKey),
     Linger {
         conn: ConnKey,
         left: usize,
@@ -510,6 +512,7 @@ impl Engine {
             Timer::Every { .. } | Timer::Expire { .. } => {}
             Timer::Flush(key) => self.flush(key),
             Timer::Link(line) => self.link_timeout(now, line),
+            Timer::Waiting(endpoint) => self.watch_waiting(now, endpoint),
             Timer::Linger { conn, left } => self.linger_timeout(now, conn, left),
             Timer::KeepHouse => {
                 self.keep_house(now);

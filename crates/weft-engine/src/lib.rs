@@ -43,6 +43,7 @@ mod timers;
 mod tracing;
 mod upstream;
 mod verdict;
+mod waiting;
 
 pub use conn::{CloseReason, ConnId};
 pub use engine::{Action, CONNECTIONS_MAX, Config, Engine, HELD_BYTES_MAX};

@@ -3,9 +3,12 @@
 use crate::filter::LiveFilter;
 use crate::plan::{Chain, Columns, Method, Segment};
 use crate::tracing::Tracing;
+use core::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use weft_core::abi::{Cell, Counters, Cx, EditTarget, Outcome, REGION_BODY, REGIONS, Slot, State};
+use weft_core::abi::{
+    self, Cell, Counters, Cx, Edit, EditTarget, Outcome, REGION_BODY, REGIONS, Rewrite, Slot, State,
+};
 use weft_core::limits::INPUTS_MAX;
 use weft_core::table::Row;
 use weft_core::{Interval, Status, Time, hash};
@@ -25,8 +28,8 @@ const TIMED_BYTES_MIN: usize = 64 << 10;
 pub(crate) struct LiveChain {
     pub(crate) chain: std::sync::Arc<Chain>,
     /// Borrowed for a pass; tables change hands between two.
-    pub(crate) state: std::cell::RefCell<State>,
-    pub(crate) counters: std::cell::RefCell<Vec<Counters>>,
+    pub(crate) state: RefCell<State>,
+    pub(crate) counters: RefCell<Vec<Counters>>,
     pub(crate) calls_open: std::cell::Cell<u64>,
     /// The names of its elements.
     pub(crate) names: Vec<Rc<str>>,
@@ -49,7 +52,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) peer: &'a str,
     pub(crate) headers: Option<&'a Headers>,
     pub(crate) trailers: Option<&'a Headers>,
-    /// Bytes of the message as it arrived.
+    /// Bytes of the message as it arrived, which may be compressed.
     pub(crate) size: u64,
     pub(crate) index: u64,
     pub(crate) call_id: u64,
@@ -94,6 +97,53 @@ pub(crate) struct Passes {
     tracing: Tracing,
     /// By chain, passes that took more than [`SLOW_PASS_NS`].
     pub(crate) slow: BTreeMap<String, u64>,
+    /// Why the last pass could not have the message with its changes, if it asked for it.
+    pub(crate) edit_error: Option<EditError>,
+}
+
+/// The message of a pass.
+#[derive(Debug)]
+struct Written<'a> {
+    inputs: &'a [Input],
+    /// None if the schemas do not have the method: its message does not change.
+    columns: Option<&'a Columns>,
+    payload: &'a [u8],
+    /// What went wrong last.
+    error: RefCell<Option<EditError>>,
+}
+
+impl<'a> Written<'a> {
+    fn new(live: &'a LiveChain, event: Event, method: Option<&'a Method>, payload: &'a [u8]) -> Self {
+        let (inputs, columns) = (inputs(&live.chain, event), columns(method, event));
+        Self { inputs, columns, payload, error: RefCell::new(None) }
+    }
+
+    /// Appends the message with those of `edits` that are of its fields. None if none is.
+    fn rewrite(&self, edits: &[Edit], scratch: &[u8], out: &mut Vec<u8>) -> Option<Result<(), EditError>> {
+        let columns = self.columns?;
+        let mut of_fields = Vec::new();
+        for edit in edits {
+            if let EditTarget::Input(id) = edit.target
+                && matches!(self.inputs[usize::from(id)].place, Place::Body(_))
+            {
+                of_fields.push((usize::from(id), edit_value(edit.value, scratch)));
+            }
+        }
+        (!of_fields.is_empty()).then(|| columns.walk.rewrite(self.payload, &of_fields, out))
+    }
+}
+
+impl abi::Message for Written<'_> {
+    fn rewrite(&self, edits: &[Edit], scratch: &[u8], out: &mut Vec<u8>) -> Rewrite {
+        match self.rewrite(edits, scratch, out) {
+            None => Rewrite::Unchanged,
+            Some(Ok(())) => Rewrite::Changed,
+            Some(Err(error)) => {
+                *self.error.borrow_mut() = Some(error);
+                Rewrite::Failed
+            }
+        }
+    }
 }
 
 impl Passes {
@@ -106,6 +156,7 @@ impl Passes {
             clock_ns: clock.map_or(0, clock_cost),
             tracing: Tracing::default(),
             slow: BTreeMap::new(),
+            edit_error: None,
         }
     }
 
@@ -123,6 +174,7 @@ impl Passes {
     ) -> Result<(), Malformed> {
         self.outcome.clear();
         let present = self.fill(live, segment, facts)?;
+        let message = facts.payload.map(|payload| Written::new(live, segment.event, facts.method, payload));
         let mut counters = live.counters.borrow_mut();
         let state = live.state.borrow();
         let mut cx = Cx {
@@ -132,19 +184,17 @@ impl Passes {
             regions: regions(facts.payload.unwrap_or_default(), &self.text),
             departed: facts.departed,
             trace: self.clock.filter(|_| self.tracing.begin(facts.now)),
+            message: message.as_ref().map(|message| message as &dyn abi::Message),
             ..Cx::new(facts.now, &state, call, &mut self.outcome, &mut counters)
         };
         let n_bytes = facts.payload.map_or(0, <[u8]>::len) + self.text.len();
         let is_timed = segment.may_be_slow || n_bytes >= TIMED_BYTES_MIN;
-        let Some(clock) = self.clock.filter(|_| is_timed) else {
-            segment.code.run(&mut cx, opened);
-            return Ok(());
-        };
-        let began = clock();
+        let timed = self.clock.filter(|_| is_timed).map(|clock| (clock, clock()));
         segment.code.run(&mut cx, opened);
-        if clock().saturating_sub(began) > SLOW_PASS_NS {
+        if timed.is_some_and(|(clock, began)| clock().saturating_sub(began) > SLOW_PASS_NS) {
             *self.slow.entry(live.chain.program.name.clone()).or_default() += 1;
         }
+        self.edit_error = message.and_then(|message| message.error.into_inner());
         Ok(())
     }
 
@@ -219,10 +269,10 @@ impl Passes {
         Some(Slot { a: start as u64, b: bytes.len() as u64 })
     }
 
-    /// Applies the last pass's first `n_edits` edits to the message fields of `payload`. None if none is of one.
+    /// Appends `payload` with the last pass's first `n_edits` edits to the fields of the message. None if none is of one.
     ///
     /// # Errors
-    /// A value does not fit its field, which the checker excludes; the pass then counts as failed.
+    /// The message is malformed, or a value does not fit its field, which the checker excludes.
     pub(crate) fn rewrite(
         &self,
         live: &LiveChain,
@@ -235,17 +285,19 @@ impl Passes {
         if n_edits == 0 {
             return None;
         }
-        let inputs = inputs(&live.chain, event);
-        let columns = columns(method, event)?;
-        let mut edits = Vec::new();
-        for edit in &self.outcome.edits[..n_edits] {
-            if let EditTarget::Input(id) = edit.target
-                && matches!(inputs[usize::from(id)].place, Place::Body(_))
-            {
-                edits.push((usize::from(id), self.edit_value(edit.value)));
+        let outcome = &self.outcome;
+        match outcome.rewrite.filter(|(of, _)| *of == n_edits) {
+            Some((_, Rewrite::Unchanged)) => None,
+            // The pass asked for it after its last change.
+            Some((_, Rewrite::Changed)) => {
+                out.extend_from_slice(&outcome.message);
+                Some(Ok(()))
+            }
+            _ => {
+                let written = Written::new(live, event, method, payload);
+                written.rewrite(&outcome.edits[..n_edits], &outcome.scratch, out)
             }
         }
-        (!edits.is_empty()).then(|| columns.walk.rewrite(payload, &edits, out))
     }
 
     /// The keys that the last pass, of the request, gave for the filter behind the chain.
@@ -265,13 +317,7 @@ impl Passes {
 
     /// The value of an edit as the message writer takes it.
     pub(crate) fn edit_value(&self, value: Cell) -> EditValue<'_> {
-        match value {
-            Cell::Null => EditValue::Clear,
-            Cell::Bool(b) => EditValue::Bits(u64::from(b)),
-            Cell::Int(n) => EditValue::Bits(n as u64),
-            Cell::Float(x) => EditValue::Bits(x.to_bits()),
-            Cell::Bytes(start, len) => EditValue::Bytes(self.outcome.kept(start, len)),
-        }
+        edit_value(value, &self.outcome.scratch)
     }
 
     /// Applies the last pass's first `n_edits` edits to `headers` (or trailers). None if none is of one.
@@ -318,6 +364,16 @@ impl Passes {
         if builder.set(name, bytes).is_err() {
             builder.remove(name);
         }
+    }
+}
+
+fn edit_value(value: Cell, scratch: &[u8]) -> EditValue<'_> {
+    match value {
+        Cell::Null => EditValue::Clear,
+        Cell::Bool(b) => EditValue::Bits(u64::from(b)),
+        Cell::Int(n) => EditValue::Bits(n as u64),
+        Cell::Float(x) => EditValue::Bits(x.to_bits()),
+        Cell::Bytes(start, len) => EditValue::Bytes(&scratch[start as usize..][..len as usize]),
     }
 }
 

@@ -69,7 +69,9 @@ pub struct Cluster {
     pub names: Vec<String>,
     /// How a member is chosen.
     pub balance: Balance,
-    /// Connections that a worker may hold to one member.
+    /// Connections that a worker makes to one member as calls need them.
+    pub connections: u32,
+    /// Connections that it may hold to one member where the streams of those are held for long; no fewer.
     pub connections_max: u32,
     /// A connection that is not up by then has failed.
     pub connect_timeout: Interval,
@@ -347,7 +349,7 @@ impl Segment {
         let (mut reads, mut sets_headers, mut sets_keys) = (0, false, false);
         for op in parts.iter().flat_map(|p| ops(p.function)) {
             match op {
-                Op::Input(id) | Op::InputPresent(id) => reads |= 1 << id.0,
+                Op::Input(id) | Op::Derived(id) | Op::InputPresent(id) => reads |= 1 << id.0,
                 Op::SetInput(id, _) | Op::ClearInput(id) => {
                     let place = &direction.inputs[usize::from(id.0)].place;
                     sets_headers |= matches!(place, Place::Header(_));
@@ -406,9 +408,11 @@ fn used_inputs(program: &ChainProgram, is_request: bool) -> BTreeSet<usize> {
     let mut used = BTreeSet::new();
     for part in events.iter().flat_map(|event| program.parts(*event)) {
         used.extend(ops(part.function).filter_map(|op| match op {
-            Op::Input(id) | Op::InputPresent(id) | Op::SetInput(id, _) | Op::ClearInput(id) => {
-                Some(usize::from(id.0))
-            }
+            Op::Input(id)
+            | Op::Derived(id)
+            | Op::InputPresent(id)
+            | Op::SetInput(id, _)
+            | Op::ClearInput(id) => Some(usize::from(id.0)),
             _ => None,
         }));
     }

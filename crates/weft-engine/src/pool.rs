@@ -4,19 +4,21 @@
 //! [`Endpoint`] is known by cluster and address and stays, with its connections, as long as a pool names it. One whose
 //! connection fails is left out for a while that doubles with each failure.
 
-use crate::call::CallKey;
 use crate::conn::ConnKey;
 use crate::filter::{Choice, is_over};
 use crate::plan::{Address, Balance, Cluster};
 use crate::slab::{Key, Slab};
+use crate::timers::TimerKey;
+use crate::waiting::Waiting;
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use weft_core::{Interval, Time, hash};
 
-/// Calls that may wait for a connection to one endpoint.
-pub(crate) const WAITING_MAX: usize = 16 << 10;
+/// How long a call waits for a stream to its endpoint; then it ends as UNAVAILABLE.
+pub(crate) const WAITING_TIME_MAX: Interval = Interval::from_secs(10);
+/// How often it is looked whether calls that wait get their turn.
+pub(crate) const WATCH_EVERY: Interval = Interval::from_secs(1);
 const BACKOFF_FIRST: Interval = Interval::from_millis(50);
 const BACKOFF_MAX: Interval = Interval::from_secs(5);
 
@@ -43,9 +45,16 @@ pub(crate) struct Endpoint {
     /// The connection that is being made.
     pub(crate) connecting: Option<ConnKey>,
     /// Calls that wait for a stream, and some that have gone since.
-    pub(crate) waiting: VecDeque<CallKey>,
+    pub(crate) waiting: Waiting,
     /// How many of `waiting` have gone, at most.
     pub(crate) n_gone: usize,
+    /// When it is looked next how they wait; None: none did.
+    pub(crate) watch: Option<TimerKey>,
+    /// Connections that may be made beyond those that the cluster makes without further ado.
+    n_grown: u32,
+    /// Calls that have given their stream back, and how many had when it was last looked.
+    pub(crate) n_left: u64,
+    n_left_before: u64,
     /// Calls under way.
     pub(crate) active: u64,
     pub(crate) calls: u64,
@@ -59,22 +68,29 @@ impl Pool {
         Self { cluster, members, line: Cell::new(None), turn: Cell::new(0) }
     }
 
-    /// Chooses an endpoint among those that are not left out; if all are, none. Of those, filters would rather not
-    /// have some: they are chosen if there is no other.
+    /// Chooses an endpoint among those that are not left out; if all are, none. One that has no place is chosen if no
+    /// other has, and so is one that filters would rather not have.
     pub(crate) fn pick(
         &self,
         endpoints: &Slab<Endpoint>,
         now: Time,
         call_id: u64,
         choice: Option<&Choice>,
+        has_place: impl Fn(&Endpoint) -> bool,
     ) -> Option<EndpointKey> {
-        let Some(choice) = choice else { return self.pick_of(endpoints, now, call_id, |_, _| true) };
+        let Some(choice) = choice else {
+            return self
+                .pick_of(endpoints, now, call_id, |_, endpoint| has_place(endpoint))
+                .or_else(|| self.pick_of(endpoints, now, call_id, |_, _| true));
+        };
         let is_over = |endpoint: &Endpoint| is_over(choice.over, &endpoint.address);
         let is_in = |endpoint: &Endpoint| {
             is_over(endpoint) && !choice.outliers.iter().any(|filter| filter.leaves_out(now, &endpoint.name))
         };
         let is_new = |key: EndpointKey| !choice.tried.contains(&key);
-        self.pick_of(endpoints, now, call_id, |key, endpoint| is_new(key) && is_in(endpoint))
+        let is_best = |key, endpoint: &Endpoint| is_new(key) && is_in(endpoint);
+        self.pick_of(endpoints, now, call_id, |key, endpoint| is_best(key, endpoint) && has_place(endpoint))
+            .or_else(|| self.pick_of(endpoints, now, call_id, is_best))
             .or_else(|| self.pick_of(endpoints, now, call_id, |_, endpoint| is_in(endpoint)))
             .or_else(|| self.pick_of(endpoints, now, call_id, |_, endpoint| is_over(endpoint)))
     }
@@ -114,8 +130,12 @@ impl Endpoint {
             name: address.to_string().into(),
             ready: Vec::new(),
             connecting: None,
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             n_gone: 0,
+            watch: None,
+            n_grown: 0,
+            n_left: 0,
+            n_left_before: 0,
             active: 0,
             calls: 0,
             connect_failures: 0,
@@ -131,9 +151,36 @@ impl Endpoint {
 
     /// Whether another connection may be made.
     pub(crate) fn may_connect(&self, now: Time) -> bool {
-        self.connecting.is_none()
-            && self.ready.len() < self.cluster.connections_max as usize
-            && self.retry_at <= now
+        self.connecting.is_none() && self.ready.len() < self.connections_allowed() && self.retry_at <= now
+    }
+
+    /// Connections that it may have now.
+    fn connections_allowed(&self) -> usize {
+        (self.cluster.connections + self.n_grown) as usize
+    }
+
+    /// Whether it has more connections than the cluster makes without further ado.
+    pub(crate) fn has_grown(&self) -> bool {
+        self.ready.len() > self.cluster.connections as usize
+    }
+
+    /// Calls have waited for a stream for a while. Where the connections are all there, and the calls on them have given
+    /// back less than half of the streams since it was last looked, they are long: half as many connections more are
+    /// allowed, up to the cluster's most.
+    pub(crate) fn grow(&mut self) {
+        let n_left = self.n_left - core::mem::replace(&mut self.n_left_before, self.n_left);
+        let allowed = self.connections_allowed();
+        if self.ready.len() < allowed || n_left * 2 >= self.active {
+            return;
+        }
+        let allowed = (allowed + allowed.div_ceil(2)).min(self.cluster.connections_max as usize);
+        self.n_grown = allowed as u32 - self.cluster.connections;
+    }
+
+    /// It no longer has use for connections beyond those that it has.
+    pub(crate) fn stop_growing(&mut self) {
+        self.n_left_before = self.n_left;
+        self.n_grown = (self.ready.len() as u32).saturating_sub(self.cluster.connections);
     }
 
     pub(crate) fn note_connected(&mut self, conn: ConnKey) {
@@ -168,6 +215,7 @@ mod tests {
             endpoints: addresses.iter().map(|e| e.parse().expect("an address")).collect(),
             names: Vec::new(),
             balance,
+            connections: 1,
             connections_max: 1,
             connect_timeout: Interval::from_secs(1),
             deadline: None,
@@ -187,10 +235,11 @@ mod tests {
     fn a_failed_endpoint_is_left_out_for_a_while() {
         let (pool, mut endpoints) = pool(Balance::RoundRobin);
         endpoint(&pool, &mut endpoints, 1).note_failure(Time(0));
-        let picked: Vec<_> = (0..4).filter_map(|id| pool.pick(&endpoints, Time(1), id, None)).collect();
+        let picked: Vec<_> =
+            (0..4).filter_map(|id| pool.pick(&endpoints, Time(1), id, None, |_| true)).collect();
         assert!(picked.len() == 4 && !picked.contains(&pool.members[1]), "{picked:?}");
         let later = Time(0) + BACKOFF_FIRST;
-        assert!((0..3).any(|id| pool.pick(&endpoints, later, id, None) == Some(pool.members[1])));
+        assert!((0..3).any(|id| pool.pick(&endpoints, later, id, None, |_| true) == Some(pool.members[1])));
     }
 
     #[test]
@@ -198,15 +247,15 @@ mod tests {
         let (pool, mut endpoints) = pool(Balance::LeastRequest);
         endpoint(&pool, &mut endpoints, 0).active = 4;
         endpoint(&pool, &mut endpoints, 1).active = 2;
-        assert_eq!(pool.pick(&endpoints, Time(0), 0, None), Some(pool.members[2]));
+        assert_eq!(pool.pick(&endpoints, Time(0), 0, None, |_| true), Some(pool.members[2]));
         endpoint(&pool, &mut endpoints, 2).active = 9;
-        assert_eq!(pool.pick(&endpoints, Time(0), 1, None), Some(pool.members[1]));
+        assert_eq!(pool.pick(&endpoints, Time(0), 1, None, |_| true), Some(pool.members[1]));
     }
 
     #[test]
     fn none_is_picked_while_all_are_left_out() {
         let (pool, mut endpoints) = pool(Balance::Random);
         (0..3).for_each(|at| endpoint(&pool, &mut endpoints, at).note_failure(Time(0)));
-        assert_eq!(pool.pick(&endpoints, Time(1), 7, None), None);
+        assert_eq!(pool.pick(&endpoints, Time(1), 7, None, |_| true), None);
     }
 }

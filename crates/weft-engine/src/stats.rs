@@ -74,6 +74,12 @@ pub struct EndpointStats {
     pub address: String,
     /// Calls under way on it.
     pub active: u64,
+    /// Streams that its connections have, those of calls under way included.
+    pub places: u64,
+    /// Connections that are up.
+    pub connections: u64,
+    /// Calls that wait for a stream.
+    pub waiting: u64,
     /// Calls sent to it.
     pub calls: u64,
     /// Connection attempts that failed.
@@ -257,6 +263,9 @@ impl Stats {
             return;
         };
         mine.active += other.active;
+        mine.places += other.places;
+        mine.connections += other.connections;
+        mine.waiting += other.waiting;
         mine.calls += other.calls;
         mine.connect_failures += other.connect_failures;
     }

@@ -6,11 +6,12 @@ use crate::end::End;
 use crate::engine::{Action, Engine, Timer};
 use crate::filter::is_over;
 use crate::plan::Cluster;
-use crate::pool::{Endpoint, EndpointKey, Pool, WAITING_MAX};
+use crate::pool::{Endpoint, EndpointKey, Pool, WAITING_TIME_MAX, WATCH_EVERY};
 use crate::stats::EndpointStats;
+use crate::waiting::{WAITING_MAX, Waiter};
 use std::rc::Rc;
 use std::sync::Arc;
-use weft_core::{Status, Time};
+use weft_core::{Interval, Status, Time};
 use weft_proto::session::http2::{Connection, ErrorCode, StreamId};
 
 /// Connections that may drain before a call has found a stream on one.
@@ -34,7 +35,14 @@ impl Engine {
         }
         let call = self.calls.get_mut(key).expect("it has not ended");
         let choice = call.choice.as_deref();
-        let chosen = call.endpoint.or_else(|| call.pool.pick(&self.endpoints, now, call.id, choice));
+        let conns = &self.conns;
+        let has_place = |endpoint: &Endpoint| {
+            let has_stream = |conn| conns.get(conn).is_some_and(|conn| conn.h2.available_streams() > 0);
+            let mut ready = endpoint.ready.iter().copied();
+            endpoint.ready.is_empty() || ready.any(has_stream) || endpoint.may_connect(now)
+        };
+        let chosen =
+            call.endpoint.or_else(|| call.pool.pick(&self.endpoints, now, call.id, choice, has_place));
         let can_be_tried = |e: &EndpointKey| {
             let over = choice.and_then(|choice| choice.over);
             self.endpoints.get(*e).is_some_and(|e| !e.is_left_out(now) && is_over(over, &e.address))
@@ -82,28 +90,87 @@ impl Engine {
     }
 
     fn await_upstream(&mut self, now: Time, key: CallKey, at: EndpointKey) {
+        let client = self.root_of(key).down().map(|down| down.conn);
         let Some(endpoint) = self.endpoints.get_mut(at) else { return };
         if endpoint.n_gone > endpoint.waiting.len() / 2 {
             let calls = &self.calls;
-            endpoint.waiting.retain(|waiting| calls.get(*waiting).is_some_and(|call| call.waits_at(at)));
+            endpoint.waiting.retain(|waiter| calls.get(waiter.call).is_some_and(|call| call.waits_at(at)));
             endpoint.n_gone = 0;
         }
+        let mut displaced = None;
         if endpoint.waiting.len() >= WAITING_MAX {
-            return self.end_here(now, key, Status::Unavailable, "too many calls wait for a connection");
+            displaced = endpoint.waiting.displace(client).map(|waiter| waiter.call).or(Some(key));
         }
-        endpoint.waiting.push_back(key);
+        if displaced != Some(key) {
+            endpoint.waiting.push(Waiter::new(key, client, now));
+            let timers = &mut self.timers;
+            endpoint.watch.get_or_insert_with(|| timers.set(now + WATCH_EVERY, Timer::Waiting(at)));
+            self.connect(now, at);
+        }
+        if let Some(displaced) = displaced {
+            self.stats.refuse("waiting_max", 1);
+            self.end_full(now, displaced, at, &format!("{WAITING_MAX} calls wait for one already"));
+        }
+    }
+
+    /// Ends a call that has found no stream to its endpoint.
+    fn end_full(&mut self, now: Time, key: CallKey, at: EndpointKey, why: &str) {
+        let Some(endpoint) = self.endpoints.get(at) else { return };
+        if !self.calls.get(key).is_some_and(|call| call.waits_at(at)) {
+            return;
+        }
+        let (name, cluster, n) = (&endpoint.name, &endpoint.cluster.name, endpoint.ready.len());
+        let places = self.places_of(endpoint);
+        let text = format!(
+            "cluster `{cluster}` is full: {} of {places} streams to {name} are taken, on {n} connections; {why}",
+            endpoint.active
+        );
+        self.end_here(now, key, Status::Unavailable, &text);
+    }
+
+    /// Calls wait for a stream to an endpoint, or did: those that have waited for too long end, and where streams are
+    /// long, there are more connections.
+    pub(crate) fn watch_waiting(&mut self, now: Time, at: EndpointKey) {
+        let Some(endpoint) = self.endpoints.get_mut(at) else { return };
+        endpoint.watch = None;
+        // While no connection is up, the time that one may take bounds the wait.
+        if !endpoint.ready.is_empty() {
+            let late = endpoint.waiting.take_older(now - WAITING_TIME_MAX);
+            for call in late.into_iter().map(|waiter| waiter.call) {
+                if self.calls.get(call).is_some_and(|call| call.waits_at(at)) {
+                    self.stats.refuse("waiting_time_max", 1);
+                    self.end_full(now, call, at, &format!("none came free in {WAITING_TIME_MAX}"));
+                }
+            }
+        }
+        let calls = &self.calls;
+        let Some(endpoint) = self.endpoints.get_mut(at) else { return };
+        endpoint.waiting.retain(|waiter| calls.get(waiter.call).is_some_and(|call| call.waits_at(at)));
+        endpoint.n_gone = 0;
+        let Some(oldest) = endpoint.waiting.oldest() else { return endpoint.stop_growing() };
+        if oldest + WATCH_EVERY <= now {
+            endpoint.grow();
+        }
+        let due = (now + WATCH_EVERY).min((oldest + WAITING_TIME_MAX).max(now + Interval(1)));
+        endpoint.watch = Some(self.timers.set(due, Timer::Waiting(at)));
         self.connect(now, at);
+    }
+
+    /// Streams that the connections to an endpoint have, taken and free.
+    fn places_of(&self, endpoint: &Endpoint) -> u64 {
+        let conns = endpoint.ready.iter().filter_map(|conn| self.conns.get(*conn));
+        conns.map(|conn| conn.h2.active_streams() as u64 + u64::from(conn.h2.available_streams())).sum()
     }
 
     /// A connection has streams to give. Where they do not suffice, another is made.
     pub(crate) fn serve_waiting(&mut self, now: Time, at: EndpointKey) {
-        while let Some(key) = self.endpoints.get_mut(at).and_then(|e| e.waiting.pop_front()) {
-            if !self.calls.get(key).is_some_and(|call| call.waits_at(at)) {
+        while let Some(waiter) = self.endpoints.get_mut(at).and_then(|e| e.waiting.pop()) {
+            if !self.calls.get(waiter.call).is_some_and(|call| call.waits_at(at)) {
                 continue;
             }
-            if !self.open_upstream(now, key, at) {
+            if !self.open_upstream(now, waiter.call, at) {
                 if let Some(endpoint) = self.endpoints.get_mut(at) {
-                    endpoint.waiting.push_front(key);
+                    endpoint.waiting.put_back(waiter);
                 }
                 return self.connect(now, at);
             }
@@ -118,7 +185,7 @@ impl Engine {
             return;
         }
         let name = Rc::clone(&endpoint.name);
-        for key in core::mem::take(&mut endpoint.waiting) {
+        for key in endpoint.waiting.drain().into_iter().map(|waiter| waiter.call) {
             let Some(call) = self.calls.get_mut(key).filter(|call| call.waits_at(at)) else { continue };
             call.attempts += 1;
             let n_members = call.pool.members.len() as u32;
@@ -235,6 +302,7 @@ impl Engine {
     pub(crate) fn leave_upstream(&mut self, now: Time, up: Leg, at: Option<EndpointKey>, owed: u32) {
         if let Some(endpoint) = at.and_then(|e| self.endpoints.get_mut(e)) {
             endpoint.active -= 1;
+            endpoint.n_left += 1;
         }
         if let Some(conn) = self.conns.get_mut(up.conn) {
             conn.streams.remove(&up.stream);
@@ -247,7 +315,28 @@ impl Engine {
         }
         if let Some(at) = at {
             self.serve_waiting(now, at);
+            self.shrink(now, up.conn, at);
         }
+    }
+
+    /// Lets go of a connection that was made because streams were long, where it has none any more and no call waits.
+    fn shrink(&mut self, now: Time, key: ConnKey, at: EndpointKey) {
+        let Some(endpoint) = self.endpoints.get_mut(at) else { return };
+        let is_idle = self.conns.get(key).is_some_and(|conn| conn.streams.is_empty());
+        if is_idle && endpoint.has_grown() && endpoint.waiting.is_empty() && endpoint.ready.contains(&key) {
+            endpoint.forget(key);
+            endpoint.stop_growing();
+            self.let_go(now, key);
+        }
+    }
+
+    /// Has a connection to a server end in good order.
+    fn let_go(&mut self, now: Time, key: ConnKey) {
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.h2.go_away(now, ErrorCode::NoError);
+        }
+        self.close_if_drained(now, key);
+        self.after_change(key);
     }
 
     pub(crate) fn upstream_of(&self, key: ConnKey) -> Option<EndpointKey> {
@@ -298,12 +387,11 @@ impl Engine {
         if let Some(conn) = endpoint.connecting {
             self.abort(now, conn);
         }
+        if let Some(timer) = endpoint.watch {
+            self.timers.cancel(timer);
+        }
         for conn in endpoint.ready {
-            if let Some(conn) = self.conns.get_mut(conn) {
-                conn.h2.go_away(now, ErrorCode::NoError);
-            }
-            self.close_if_drained(now, conn);
-            self.after_change(conn);
+            self.let_go(now, conn);
         }
     }
 
@@ -314,6 +402,9 @@ impl Engine {
                 cluster: pool.cluster.name.clone(),
                 address: e.name.to_string(),
                 active: e.active,
+                places: self.places_of(e),
+                connections: e.ready.len() as u64,
+                waiting: e.waiting.len().saturating_sub(e.n_gone) as u64,
                 calls: e.calls,
                 connect_failures: e.connect_failures,
             });

@@ -12,7 +12,7 @@ use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Verdict};
 use weft_core::table::Row;
 use weft_core::{Interval, Status, Time};
 use weft_ir::program::Event;
-use weft_proto::session::grpc::protobuf::{Malformed, encode};
+use weft_proto::session::grpc::protobuf::{EditError, Malformed, encode};
 use weft_proto::session::grpc::{HEADER_BYTES, Message, header as prefix_of, inflate};
 use weft_proto::session::http2::Headers;
 
@@ -116,6 +116,11 @@ impl Engine {
         if event == Event::Close {
             return Passed::On;
         }
+        if matches!(self.passes.outcome.verdict, Verdict::Failed(_))
+            && let Some(error) = self.passes.edit_error.take()
+        {
+            return self.end_unwritten(now, key, &error);
+        }
         if event == Event::OpenRequest || event == Event::Open {
             self.call_mut(key).opened = opened_by(live, &self.passes.outcome);
         }
@@ -125,11 +130,17 @@ impl Engine {
         match rewritten {
             None => Passed::On,
             Some(Ok(())) => Passed::Rewritten,
-            Some(Err(error)) => {
-                self.end_here(now, key, Status::Internal, &format!("a column cannot be set: {error}"));
-                Passed::Ended
-            }
+            Some(Err(error)) => self.end_unwritten(now, key, &error),
         }
+    }
+
+    /// Ends a call whose message cannot be written with the changes of its chain.
+    fn end_unwritten(&mut self, now: Time, key: CallKey, error: &EditError) -> Passed {
+        if matches!(error, EditError::Malformed(_)) {
+            self.stats.refuse("grpc_malformed_message", 1);
+        }
+        self.end_here(now, key, Status::Internal, &format!("a column cannot be set: {error}"));
+        Passed::Ended
     }
 
     /// The message as the chain reads it, inflated if need be. One that cannot be inflated must not pass unread.

@@ -17,6 +17,7 @@
 //! * [`Op::SetInput`], [`Op::SetAnswer`], [`Op::SetReply`], [`Op::Emit`], [`Op::Mirror`] and [`Op::Reshape`] take the
 //!   length of each Bytes operand, in order (NULL cells of an Emit take none);
 //! * [`Op::Native`] of bytes takes the length of its result;
+//! * [`Op::Derived`] of bytes takes the length of its result where the message is changed;
 //! * nothing else takes room; the text of an ABORT or REDIRECT does not.
 //!
 //! What finds no room is empty in its place, and [`Op::ScratchFull`] turns true. [`Op::RollBack`] and
@@ -242,6 +243,10 @@ pub enum Op {
     Input(InputId),
     /// Whether the column is not NULL. `-> Bool`
     InputPresent(InputId),
+    /// As [`Op::Input`] of a column that is derived from the whole message, its payload or its size, where a field of
+    /// the message may have been changed in this pass: then that of the message as the changes so far leave it, which is
+    /// inflated. If it cannot be written with them, zero or empty, and [`Op::ScratchFull`] turns true. `-> T`
+    Derived(InputId),
     /// Changes the column, for this pass (each later Input and InputPresent) and on the wire. `T ->`
     SetInput(InputId, Value),
     /// Takes the column off the wire: it is NULL, or its type's zero where it is never NULL.
@@ -579,6 +584,7 @@ impl Op {
             | Self::NoRow
             | Self::ScratchFull
             | Self::Input(_)
+            | Self::Derived(_)
             | Self::InputPresent(_)
             | Self::ClearInput(_)
             | Self::FrameLen

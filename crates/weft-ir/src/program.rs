@@ -274,6 +274,17 @@ pub enum Place {
     Layer(LayerRef),
 }
 
+impl Place {
+    /// Whether it is derived from the whole message of a call: another where a field of it is changed.
+    pub fn is_derived(&self) -> bool {
+        match self {
+            Self::Body(path) => path.is_empty(),
+            Self::Meta(meta) => *meta == Meta::Size,
+            _ => false,
+        }
+    }
+}
+
 /// What the engine knows of a tuple, or a program reads of a frame without its parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Meta {
@@ -281,7 +292,7 @@ pub enum Meta {
     Method,
     /// `peer`, TEXT: the client's address, `127.0.0.1:40112` or `unix`.
     Peer,
-    /// `size`, SIZE: bytes of the message as it arrived.
+    /// `size`, SIZE: bytes of the message as it arrived; [`Op::Derived`] behind changes of its fields.
     Size,
     /// `index`, U64: which message of its stream and direction this is, from 0.
     Index,
@@ -563,7 +574,7 @@ impl Element {
     /// The inputs of requests that it looks at, by bits.
     pub fn inputs_seen(&self) -> u64 {
         let seen = |op: &Op| match op {
-            Op::Input(id) | Op::InputPresent(id) => id.bit(),
+            Op::Input(id) | Op::Derived(id) | Op::InputPresent(id) => id.bit(),
             _ => 0,
         };
         self.request_ops().map(seen).fold(0, |all, input| all | input)

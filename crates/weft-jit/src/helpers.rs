@@ -9,7 +9,7 @@ use crate::translate::verdict;
 use core::sync::atomic::AtomicU64;
 use cranelift_codegen::ir::{Type, types};
 use std::sync::Arc;
-use weft_core::abi::{Cx, EditTarget, Fault, ShortName, Verdict};
+use weft_core::abi::{Cx, EditTarget, Fault, Rewrite, ShortName, Verdict};
 use weft_core::classify::WORDS_MAX;
 use weft_core::frame::{Offload, packet_size as size_of_packet};
 use weft_core::limits::ROW_BYTES_MAX;
@@ -250,6 +250,7 @@ helpers! {
     InPrefix = in_prefix(I64, I64, I64, I64) -> (I8);
 
     Native = native(I64, I64, I64, I64) -> (I64);
+    Derived = derived(I64, I64, I64, I64) -> (I64, I64);
 
     KeepCells = keep_cells(I64, I64, I64, I64) -> ();
     Mark = mark(I64, I64, I64) -> ();
@@ -604,6 +605,28 @@ extern "C" fn native(frame: &mut Frame<'_, '_>, what: u64, given: *const Cell, r
         *result = frame.kept((0, 0));
     }
     how
+}
+
+/// What is derived from the message as the changes so far leave it: its bytes, or how many they are, in the first word.
+/// Where it is as it arrived, what the pass was given: two words.
+extern "C" fn derived(frame: &mut Frame<'_, '_>, given: Bytes, is_bytes: u64) -> Bytes {
+    let rewrite = frame.cx.rewrite();
+    if rewrite == Rewrite::Failed {
+        frame.scratch_full = 1;
+    }
+    let message = match (rewrite, is_bytes != 0) {
+        (Rewrite::Unchanged, _) => return given,
+        (Rewrite::Failed, true) => return Bytes::EMPTY,
+        (Rewrite::Failed, false) => 0,
+        (Rewrite::Changed, false) => frame.cx.out.message.len(),
+        (Rewrite::Changed, true) => {
+            let message = core::mem::take(&mut frame.cx.out.message);
+            let kept = frame.keep(Bytes::of(&message));
+            frame.cx.out.message = message;
+            return frame.kept(kept);
+        }
+    };
+    Bytes { start: core::ptr::without_provenance(message), len: 0 }
 }
 
 // What leaves the pass.

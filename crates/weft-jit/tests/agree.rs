@@ -51,7 +51,7 @@ impl Kept {
     fn with_usual(&self, chain: &Arc<ChainProgram>) -> Arc<ChainProgram> {
         let mut chain = ChainProgram::clone(chain);
         for input in &mut chain.request.inputs {
-            if matches!(input.place, Place::Body(_)) {
+            if matches!(input.place, Place::Body(_)) && !input.place.is_derived() {
                 let layer = LayerRef { level: 0, protocols: Vec::new() };
                 input.place = Place::Frame(FieldRef::presence(layer));
             }

@@ -1610,9 +1610,9 @@ pub enum Meta {
     Method,
     /// `peer`, TEXT: the client's address.
     Peer,
-    /// `size`, SIZE: bytes of the message as it arrived.
+    /// `size`, SIZE: bytes of the message as it would be sent on from here; of a frame, as it arrived.
     Size,
-    /// `payload`, BYTES: the message, inflated and without its prefix; in REQUEST and RESPONSE.
+    /// `payload`, BYTES: the message as it is here, inflated and without its prefix; in REQUEST and RESPONSE.
     Payload,
     /// `index`, U64: which message of its stream and direction this is, from 0.
     Index,

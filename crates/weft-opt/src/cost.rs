@@ -157,6 +157,9 @@ const MATCH_PART_PS: u64 = 4_000;
 /// What headers that are put on or taken off take, in picoseconds, and the look at the frame that comes out.
 const RESHAPE_PS: u64 = 60_000;
 
+/// What a small message takes that is written with its changes, in picoseconds.
+const REWRITE_PS: u64 = 150_000;
+
 fn of_inst(chain: &ChainProgram, function: &Function, inst: &Inst) -> u64 {
     let is_bytes = inst.result.is_some_and(|result| function.ty(result) == Ty::Bytes);
     match &inst.op {
@@ -172,6 +175,7 @@ fn of_inst(chain: &ChainProgram, function: &Function, inst: &Inst) -> u64 {
         Op::Concat(_) | Op::Lower(_) | Op::Upper(_) | Op::Like(..) | Op::Key(_) => 6_000,
         Op::IntToText(..) | Op::FloatToText(_) | Op::TextToFloat(_) | Op::TextToInt(..) => 15_000,
         Op::Native(id, _) => 1_000 * chain.natives[usize::from(id.0)].cost.ns(TYPICAL_BYTES),
+        Op::Derived(_) => REWRITE_PS,
         Op::Hash(_) => 2_000,
         Op::Rand(_) => 1_200,
         Op::SetInput(..) | Op::ClearInput(_) | Op::SetAnswer(..) | Op::SetReply(..) => 4_000,

@@ -17,6 +17,7 @@
 //!     endpoints: vec!["10.0.0.1:50051".parse().unwrap()],
 //!     names: Vec::new(),
 //!     balance: Balance::RoundRobin,
+//!     connections: 1,
 //!     connections_max: 1,
 //!     connect_timeout: Interval::from_secs(1),
 //!     deadline: None,

@@ -33,6 +33,8 @@ use weft_opt::lower::{LowerOptions, TooLong, lower_condition, lower_with_lines, 
 
 /// Connections that a worker holds to one endpoint, unless the cluster says otherwise.
 const CONNECTIONS_DEFAULT: u32 = 8;
+/// Connections that it holds where the streams of those are held for long, unless the cluster says otherwise.
+const CONNECTIONS_GROWN_MAX: u32 = 64;
 /// Connections that a cluster may let a worker hold to one endpoint.
 const CONNECTIONS_MAX: u32 = 16_384;
 /// Time for a connection to come up, unless the cluster says otherwise.
@@ -350,7 +352,10 @@ fn check_clusters(network: &hir::Network) -> Vec<Diagnostic> {
         let message = format!("a cluster has 1 to {CONNECTIONS_MAX} `connections` to an endpoint");
         Diagnostic::error(code::OVER_LIMIT, message)
             .at(option.span, "outside the limits")
-            .with_help(format!("each worker has as many; without the option it has {CONNECTIONS_DEFAULT}"))
+            .with_help(format!(
+                "each worker has as many; without the option it has {CONNECTIONS_DEFAULT}, and {CONNECTIONS_GROWN_MAX} \
+                 where streams are long"
+            ))
     };
     too_many.map(refuse).collect()
 }
@@ -480,6 +485,8 @@ fn cluster_of(cluster: &hir::Cluster) -> Result<Cluster, Vec<Diagnostic>> {
         Some(Value::Int(n)) => Some(*n),
         _ => None,
     };
+    let connections =
+        number("connections").map(|n| u32::try_from(n).expect("the check keeps it within its limits"));
     Ok(Cluster {
         name: cluster.name.clone(),
         endpoints: cluster.endpoints.iter().map(|e| address_of(e, cluster.span)).collect::<Result<_, _>>()?,
@@ -489,8 +496,8 @@ fn cluster_of(cluster: &hir::Cluster) -> Result<Cluster, Vec<Diagnostic>> {
             hir::Balance::LeastRequest => Balance::LeastRequest,
             hir::Balance::Random => Balance::Random,
         },
-        connections_max: number("connections")
-            .map_or(CONNECTIONS_DEFAULT, |n| u32::try_from(n).expect("the check keeps it within its limits")),
+        connections: connections.unwrap_or(CONNECTIONS_DEFAULT),
+        connections_max: connections.unwrap_or(CONNECTIONS_GROWN_MAX),
         connect_timeout: number("connect_timeout").map_or(CONNECT_TIMEOUT, Interval),
         deadline: number("deadline").map(Interval),
     })

@@ -12,6 +12,7 @@ use weft_core::text::Escape;
 use weft_core::types::Repr;
 use weft_core::{Interval, Status, Type, abi::Counters};
 use weft_engine::FilterStats;
+use weft_engine::stats::EndpointStats;
 use weft_io::node::NodeStats;
 use weft_io::packet::{PacketNodeStats, PortReport};
 use weft_io::writer::{Series, SinkMetrics};
@@ -43,6 +44,9 @@ const FAMILIES: &[(&str, &str, &str)] = &[
     ("weft_filter_open", "gauge", "1 while CIRCUIT refuses calls"),
     ("weft_endpoint_calls_total", "counter", "Calls sent to an endpoint"),
     ("weft_endpoint_active", "gauge", "Calls under way on an endpoint"),
+    ("weft_endpoint_places", "gauge", "Streams that an endpoint's connections have, taken and free"),
+    ("weft_endpoint_connections", "gauge", "Connections to an endpoint that are up"),
+    ("weft_endpoint_waiting", "gauge", "Calls that wait for a stream to an endpoint"),
     ("weft_endpoint_connect_failures_total", "counter", "Connections to an endpoint that failed"),
     (
         "weft_slow_passes_total",
@@ -361,20 +365,20 @@ impl Page {
 
     fn endpoints(&mut self, node: &NodeStats) {
         let endpoints = &node.stats.endpoints;
-        self.family("weft_endpoint_calls_total");
-        for e in endpoints {
-            let labels = [("cluster", e.cluster.as_str()), ("address", &e.address)];
-            self.sample("weft_endpoint_calls_total", &labels, e.calls);
-        }
-        self.family("weft_endpoint_active");
-        for e in endpoints {
-            let labels = [("cluster", e.cluster.as_str()), ("address", &e.address)];
-            self.sample("weft_endpoint_active", &labels, e.active);
-        }
-        self.family("weft_endpoint_connect_failures_total");
-        for e in endpoints {
-            let labels = [("cluster", e.cluster.as_str()), ("address", &e.address)];
-            self.sample("weft_endpoint_connect_failures_total", &labels, e.connect_failures);
+        let families: [(_, fn(&EndpointStats) -> u64); 6] = [
+            ("weft_endpoint_calls_total", |e| e.calls),
+            ("weft_endpoint_active", |e| e.active),
+            ("weft_endpoint_places", |e| e.places),
+            ("weft_endpoint_connections", |e| e.connections),
+            ("weft_endpoint_waiting", |e| e.waiting),
+            ("weft_endpoint_connect_failures_total", |e| e.connect_failures),
+        ];
+        for (family, of) in families {
+            self.family(family);
+            for e in endpoints {
+                let labels = [("cluster", e.cluster.as_str()), ("address", &e.address)];
+                self.sample(family, &labels, of(e));
+            }
         }
     }
 
@@ -445,7 +449,7 @@ mod tests {
     use crate::compile::check_files;
     use crate::source::Files;
     use weft_api::Bundle;
-    use weft_engine::stats::{ChainStats, EndpointStats};
+    use weft_engine::stats::ChainStats;
 
     /// A sample: name, labels, value.
     type Sample = (String, BTreeMap<String, String>, f64);

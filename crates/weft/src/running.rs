@@ -397,6 +397,9 @@ impl Running {
                     cluster: e.cluster.clone(),
                     address: e.address.clone(),
                     active: e.active,
+                    places: e.places,
+                    connections: e.connections,
+                    waiting: e.waiting,
                     calls: e.calls,
                     connect_failures: e.connect_failures,
                 })

@@ -70,7 +70,7 @@ fn calls_pass_unchanged_through_a_chain() {
 /// A compressed message would pass an element unread, or an uncompressed one arrive flagged as compressed.
 #[test]
 fn compressed_messages_are_read_or_refused() {
-    let gzip = weft_sim_gzip(b"\x0a\x03ann\x10\x07");
+    let gzip = stored_gzip(b"\x0a\x03ann\x10\x07");
     let mut world = World::new(1, Net::new().plan(Some(&reading_chain()), &[CART]))
         .server(CART, |_| Behaviour::new(Reply::Messages(vec![Message::new(item("bob", 1, b""))])));
     let client = world.client("front");
@@ -86,25 +86,6 @@ fn compressed_messages_are_read_or_refused() {
     assert_eq!(world.answer(unnamed).code(), Some(Status::Internal.code() as u32));
     let seen: Vec<_> = world.received().iter().flat_map(|r| r.messages.clone()).collect();
     assert_eq!(seen, [Message { payload: gzip, compressed: true }]);
-}
-
-/// A stored (not squeezed) gzip member.
-fn weft_sim_gzip(payload: &[u8]) -> Vec<u8> {
-    let n = payload.len() as u16;
-    let mut out = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff, 1];
-    out.extend_from_slice(&n.to_le_bytes());
-    out.extend_from_slice(&(!n).to_le_bytes());
-    out.extend_from_slice(payload);
-    let mut crc = !0u32;
-    for byte in payload {
-        crc ^= u32::from(*byte);
-        for _ in 0..8 {
-            crc = if crc & 1 != 0 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
-        }
-    }
-    out.extend_from_slice(&(!crc).to_le_bytes());
-    out.extend_from_slice(&u32::from(n).to_le_bytes());
-    out
 }
 
 /// A failure that a seed has shown could not be shown again.
@@ -227,7 +208,7 @@ fn streams_that_clients_leave_give_their_window_back() {
 #[test]
 fn streams_that_servers_reset_give_their_window_back() {
     let mut net = Net::new();
-    net.connections_max = 1;
+    (net.connections, net.connections_max) = (1, 1);
     let large = vec![Message::new(item("ann", 1, &[7; 300_000]))];
     let mut world = World::new(1, net.plan(None, &[CART])).server(CART, move |r| match r.path() {
         DOWN => Behaviour::new(Reply::ThenReset(large.clone(), ms(500), cancel())),

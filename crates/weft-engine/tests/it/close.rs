@@ -61,7 +61,7 @@ fn close_is_seen_once_whatever_happens() {
             ..Network::default()
         };
         let mut net = Net::new();
-        net.connections_max = 2;
+        (net.connections, net.connections_max) = (2, 2);
         let serve = move |dice: &mut Dice| {
             let reply = match dice.within(&(0..=9)) {
                 0 => Reply::Reset(dice.within(&(0..=2)) as usize, ErrorCode::RefusedStream),

@@ -3,6 +3,7 @@
 mod calls;
 mod chains;
 mod close;
+mod derived;
 mod filters;
 mod hostile;
 mod links;

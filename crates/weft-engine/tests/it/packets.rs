@@ -17,6 +17,7 @@ use weft_engine::state::{Staged, StateStore};
 use weft_ir::backend::Backend;
 use weft_ir::generate::{self, Dice, World};
 use weft_ir::interp::Interp;
+use weft_ir::ir::Op;
 use weft_ir::program::{ChainProgram, Check, Event, Frames, Handlers, Input, Place, Store, StoreAt, Sum};
 use weft_ir::text::{self, parse_program};
 use weft_ir::verify::{Handler, verify, verify_program};
@@ -1127,7 +1128,14 @@ fn random_chain(dice: &mut Dice) -> ChainProgram {
         offset + 2
     );
     for element in &mut chain.elements {
-        let handlers = core::mem::take(&mut element.handlers);
+        let mut handlers = core::mem::take(&mut element.handlers);
+        // A frame is not written anew within a pass: nothing of it is derived from what was set.
+        let blocks = handlers.request.iter_mut().flat_map(|function| &mut function.blocks);
+        for inst in blocks.flat_map(|block| &mut block.insts) {
+            if let Op::Derived(id) = inst.op {
+                inst.op = Op::Input(id);
+            }
+        }
         element.handlers =
             Handlers { request: handlers.request, every: handlers.every, ..Handlers::default() };
     }

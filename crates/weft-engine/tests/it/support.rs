@@ -93,11 +93,32 @@ fn varint(out: &mut Vec<u8>, mut n: u64) {
     out.push(n as u8);
 }
 
+/// A stored (not squeezed) gzip member.
+pub(crate) fn stored_gzip(payload: &[u8]) -> Vec<u8> {
+    let n = payload.len() as u16;
+    let mut out = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff, 1];
+    out.extend_from_slice(&n.to_le_bytes());
+    out.extend_from_slice(&(!n).to_le_bytes());
+    out.extend_from_slice(payload);
+    let mut crc = !0u32;
+    for byte in payload {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = if crc & 1 != 0 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
+        }
+    }
+    out.extend_from_slice(&(!crc).to_le_bytes());
+    out.extend_from_slice(&u32::from(n).to_le_bytes());
+    out
+}
+
 /// A node's state, and the plans that run on it.
 pub(crate) struct Net {
     store: StateStore,
     version: u64,
     pub(crate) balance: Balance,
+    pub(crate) connections: u32,
+    /// Where streams are long; no fewer than `connections`.
     pub(crate) connections_max: u32,
     /// The filters of the chain.
     pub(crate) filters: Vec<FilterAt>,
@@ -106,7 +127,7 @@ pub(crate) struct Net {
 impl Net {
     pub(crate) fn new() -> Self {
         let (store, filters) = (StateStore::new(1, HashKey::from_seed(1)), Vec::new());
-        Self { store, version: 0, balance: Balance::RoundRobin, connections_max: 4, filters }
+        Self { store, version: 0, balance: Balance::RoundRobin, connections: 4, connections_max: 4, filters }
     }
 
     /// The next version: the listener `front`, whose calls go through the chain to the cluster `cart` of these
@@ -147,7 +168,8 @@ impl Net {
             endpoints: endpoints.iter().map(|e| address(e)).collect(),
             names: Vec::new(),
             balance: self.balance,
-            connections_max: self.connections_max,
+            connections: self.connections,
+            connections_max: self.connections_max.max(self.connections),
             connect_timeout: Interval::from_secs(1),
             deadline: None,
         })

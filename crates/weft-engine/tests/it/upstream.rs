@@ -128,7 +128,7 @@ fn calls_are_spread_as_the_cluster_says() {
 #[test]
 fn calls_wait_for_a_stream() {
     let mut net = Net::new();
-    net.connections_max = 1;
+    (net.connections, net.connections_max) = (1, 1);
     let mut world =
         World::new(1, net.plan(Some(&reading_chain()), &[CART])).server(CART, |r| match r.header("x-way") {
             Some("reset") => Behaviour::new(Reply::Reset(1, weft_proto::session::http2::ErrorCode::Cancel)),
@@ -154,7 +154,7 @@ fn calls_wait_for_a_stream() {
 #[test]
 fn goaway_moves_new_calls_to_a_new_connection() {
     let mut net = Net::new();
-    net.connections_max = 1;
+    (net.connections, net.connections_max) = (1, 1);
     let mut world =
         World::new(1, net.plan(Some(&reading_chain()), &[CART])).server(CART, |_| echo().after(ms(20)));
     world.limit_streams(CART, 2);
@@ -352,4 +352,134 @@ fn calls_that_do_not_finish_in_time_are_told() {
     }
     assert_eq!(world.engine().connections_open(), 0);
     assert_eq!(var_values(&mut world, 2), [4, 4]);
+}
+
+/// A network with one endpoint of so many streams on each connection. Calls with `x-hold` are not answered, all others
+/// in a tenth of a second.
+fn narrow(connections: u32, connections_max: u32, streams: u32) -> World {
+    let mut net = Net::new();
+    (net.connections, net.connections_max) = (connections, connections_max);
+    let mut world =
+        World::new(1, net.plan(Some(&reading_chain()), &[CART])).server(CART, |r| match r.header("x-hold") {
+            Some(_) => Behaviour::new(Reply::Silence),
+            None => echo().after(ms(100)),
+        });
+    world.limit_streams(CART, streams);
+    world
+}
+
+/// A call that is held until its client leaves, a minute later.
+fn hold(world: &mut World, client: ClientId, at: i64) -> CallId {
+    let call = Call::unary(ADD, item("ann", 1, b"")).header("x-hold", "1").at(ms(at));
+    world.call(client, call.leaves_after(Interval::from_secs(60)))
+}
+
+fn endpoint(world: &mut World) -> weft_engine::stats::EndpointStats {
+    world.engine().stats().endpoints[0].clone()
+}
+
+/// A call would wait for as long as others hold all streams, and nobody could tell why.
+#[test]
+fn waiting_call_ends_and_says_what_is_full() {
+    let mut world = narrow(1, 1, 3);
+    let (holder, other) = (world.client("front"), world.client("front"));
+    for nth in 0..3 {
+        hold(&mut world, holder, nth * 10);
+    }
+    let calls = [1_000, 2_500].map(|at| add(&mut world, other, at));
+    world.run_until(ms(3_000));
+    let seen = endpoint(&mut world);
+    assert_eq!((seen.active, seen.places, seen.connections, seen.waiting), (3, 3, 1, 2));
+    world.run();
+    for call in calls {
+        let answer = world.answer(call);
+        assert_eq!(answer.code(), Some(14));
+        let text = format!(
+            "cluster `cart` is full: 3 of 3 streams to {CART} are taken, on 1 connections; none came free in 10 s"
+        );
+        assert_eq!(answer.text(), text);
+        assert!((ms(10_000)..ms(11_100)).contains(&answer.took()), "{}", answer.took());
+    }
+    assert_eq!(refusals(&mut world, "waiting_time_max"), 2);
+    assert_eq!(endpoint(&mut world).waiting, 0);
+}
+
+/// A client with many calls would have all others wait until those are done.
+#[test]
+fn flood_of_one_client_starves_no_other() {
+    let mut world = narrow(1, 6, 2);
+    let (flood, other) = (world.client("front"), world.client("front"));
+    for _ in 0..150 {
+        add(&mut world, flood, 10);
+    }
+    let calls: Vec<_> = (0..10).map(|nth| add(&mut world, other, 500 + nth * 500)).collect();
+    world.run();
+    assert!(world.answers().all(|(_, answer)| answer.code() == Some(0)));
+    for call in calls {
+        // One turn of the other client, and its own.
+        assert!(world.answer(call).took() < ms(320), "{}", world.answer(call).took());
+    }
+    assert_eq!(world.engine().stats().upstream.total, 1, "streams that are given back make no connections");
+}
+
+/// Streams that are held for long would take the place of all other calls, though the server has nothing to do.
+#[test]
+fn long_streams_make_more_connections() {
+    let mut world = narrow(2, 6, 2);
+    let (holder, other) = (world.client("front"), world.client("front"));
+    for nth in 0..7 {
+        hold(&mut world, holder, nth * 10);
+    }
+    let calls = [0, 10, 20].map(|after| add(&mut world, other, 200 + after));
+    world.run_until(ms(5_000));
+    let seen = endpoint(&mut world);
+    assert_eq!((seen.active, seen.connections, seen.places, seen.waiting), (7, 4, 8, 0));
+    world.run();
+    for call in calls {
+        assert_eq!(world.answer(call).code(), Some(0));
+        assert!(world.answer(call).took() < ms(3_500), "{}", world.answer(call).took());
+    }
+    // Those beyond what the cluster makes by itself go with the streams that they were made for.
+    assert_eq!(endpoint(&mut world).connections, 2);
+    assert_eq!(world.engine().stats().upstream, weft_engine::stats::Connections { open: 2, total: 5 });
+}
+
+/// A cluster of which the program says how many connections it has would be given more.
+#[test]
+fn connections_stay_within_the_cluster_s_most() {
+    let mut world = narrow(2, 3, 1);
+    let holder = world.client("front");
+    for nth in 0..6 {
+        hold(&mut world, holder, nth * 10);
+    }
+    world.run();
+    assert_eq!(world.engine().stats().upstream.total, 3);
+    assert_eq!(refusals(&mut world, "waiting_time_max"), 3);
+}
+
+/// Calls would wait at a server of which all streams are held, though another has some.
+#[test]
+fn full_endpoint_is_passed_over() {
+    for balance in [Balance::RoundRobin, Balance::LeastRequest, Balance::Random] {
+        let mut net = Net::new();
+        (net.balance, net.connections, net.connections_max) = (balance, 1, 1);
+        let silent = |r: &Received| match r.header("x-hold") {
+            Some(_) => Behaviour::new(Reply::Silence),
+            None => echo().after(ms(10)),
+        };
+        let mut world = World::new(1, net.plan(Some(&reading_chain()), &[CART, CART_2]))
+            .server(CART, silent)
+            .server(CART_2, silent);
+        world.limit_streams(CART, 1);
+        let (holder, other) = (world.client("front"), world.client("front"));
+        for nth in 0..12 {
+            hold(&mut world, holder, nth * 10);
+        }
+        let calls: Vec<_> = (0..20).map(|nth| add(&mut world, other, 1_000 + nth * 20)).collect();
+        world.run();
+        for call in calls {
+            assert_eq!(world.answer(call).code(), Some(0), "{balance:?}: {}", world.answer(call).text());
+            assert!(world.answer(call).took() < ms(50), "{balance:?}: {}", world.answer(call).took());
+        }
+    }
 }

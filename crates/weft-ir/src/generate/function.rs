@@ -2,7 +2,7 @@
 
 use super::{Dice, new_block};
 use crate::ir::*;
-use crate::program::{ChainProgram, Input, Place, Realisation};
+use crate::program::{ChainProgram, Direction, Input, Place, Realisation};
 use crate::verify::{Handler, key_ty};
 use std::collections::BTreeSet;
 use weft_core::Status;
@@ -567,6 +567,9 @@ impl Builder<'_> {
     /// Reads the tuple, or changes it.
     fn tuple(&mut self) {
         let Some(direction) = self.handler.direction(self.chain) else { return self.scalar() };
+        if self.dice.percent(6) {
+            return self.derived(direction);
+        }
         let index = self.dice.below(direction.inputs.len());
         let (id, input) = (InputId(index as u16), &direction.inputs[index]);
         let may_be_absent = |i: &Input| i.nullable || matches!(i.place, Place::Header(_) | Place::Trailer(_));
@@ -579,6 +582,30 @@ impl Builder<'_> {
             3 if input.written && may_be_absent(input) => self.effect(Op::ClearInput(id)),
             _ => drop(self.give(Ty::of(input.ty), Op::Input(id))),
         }
+    }
+
+    /// Asks for what is derived from the message, most often behind a change of it, and for what became of it.
+    fn derived(&mut self, direction: &Direction) {
+        let inputs = || (0..).zip(&direction.inputs);
+        let fields = |input: &Input| input.written && matches!(input.place, Place::Body(_));
+        let fields: Vec<(u16, Type)> =
+            inputs().filter(|(_, input)| fields(input)).map(|(at, input)| (at, input.ty)).collect();
+        if !fields.is_empty() && self.dice.percent(60) {
+            let (field, ty) = self.dice.pick(&fields);
+            let value = self.any_of(ty);
+            self.effect(Op::SetInput(InputId(field), value));
+        }
+        let derived: Vec<(u16, Ty)> = inputs()
+            .filter(|(_, input)| input.place.is_derived())
+            .map(|(at, input)| (at, Ty::of(input.ty)))
+            .collect();
+        let (of, ty) = self.dice.pick(&derived);
+        let value = self.give(ty, Op::Derived(InputId(of)));
+        let size = if ty == Ty::Bytes { self.give(Ty::Int, Op::Len(value)) } else { value };
+        self.effect(Op::Delay(size));
+        let full = self.give(Ty::Bool, Op::ScratchFull);
+        let full = self.give(Ty::Int, Op::BoolToInt(full));
+        self.effect(Op::Delay(full));
     }
 
     fn scalar(&mut self) {

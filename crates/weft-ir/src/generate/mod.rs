@@ -184,7 +184,8 @@ fn element(dice: &mut Dice, chain: &ChainProgram, index: usize) -> Element {
     }
 }
 
-/// Two columns of each type, from all places; whether they are NULL or written is left to the dice.
+/// Two columns of each type, from all places; whether they are NULL or written is left to the dice. Behind them what is
+/// derived from the message.
 fn inputs(dice: &mut Dice, is_response: bool) -> Vec<Input> {
     let types = [Type::Bool, Type::Int(64), Type::F64, Type::Text(None), Type::Uint(32), Type::Bytes(None)];
     let mut inputs = Vec::new();
@@ -199,6 +200,10 @@ fn inputs(dice: &mut Dice, is_response: bool) -> Vec<Input> {
         let (nullable, written) = (i % 2 == 0, i < types.len() || dice.percent(30));
         inputs.push(Input { name: format!("in{i}"), ty, nullable, place, written });
     }
+    let derived =
+        |name: &str, ty, place| Input { name: name.into(), ty, nullable: true, place, written: false };
+    inputs.push(derived("payload", Type::Bytes(None), Place::Body(Vec::new())));
+    inputs.push(derived("size", Type::Size, Place::Meta(Meta::Size)));
     inputs
 }
 

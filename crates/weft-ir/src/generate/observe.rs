@@ -3,13 +3,13 @@
 use super::Dice;
 use crate::backend::Program;
 use crate::interp::{self, Noted};
-use crate::ir::Ty;
-use crate::program::{ChainProgram, Departs, Event, Place, TableDecl, cell_words};
+use crate::ir::{InputId, Ty};
+use crate::program::{ChainProgram, Departs, Direction, Event, Place, TableDecl, cell_words};
 use crate::verify::Handler;
 use std::sync::Arc;
 use weft_core::abi::{
-    Cell, Counters, Cx, EditTarget, Outcome, Parts, REGION_BODY, REGION_HEADERS, REGION_META, REGIONS, Slot,
-    State, Verdict,
+    Cell, Counters, Cx, Edit, EditTarget, Message, Outcome, Parts, REGION_BODY, REGION_HEADERS, REGION_META,
+    REGIONS, Rewrite, Slot, State, Verdict,
 };
 use weft_core::hash::HashKey;
 use weft_core::limits::SCRATCH_BYTES_MIN;
@@ -248,15 +248,17 @@ impl World {
         self.state.matchers = matchers.into_iter().map(Arc::new).collect();
     }
 
-    /// Runs a pass and tells what it left behind.
+    /// Runs a pass and tells what it left behind. Where fields of the message are changed, it is what
+    /// [`StandIn`] makes of it.
     pub fn run(&mut self, chain: &ChainProgram, program: &dyn Program, pass: &Pass) -> Observation {
         let departed = self.depart(chain, pass);
         let mut frame = Vec::new();
         if chain.frames.is_some() && pass.event == Event::Request {
             frame.clone_from(&pass.regions[REGION_BODY]);
-            program.run_on(&mut self.cx(pass, departed), &mut frame);
+            program.run_on(&mut self.cx(pass, departed, None), &mut frame);
         } else {
-            program.run(&mut self.cx(pass, departed), pass.opened);
+            let message = StandIn::of(chain, pass);
+            program.run(&mut self.cx(pass, departed, Some(&message)), pass.opened);
         }
         self.give_back(chain, pass, departed);
         Observation { frame, ..self.observe(chain, pass.now, departed) }
@@ -268,7 +270,9 @@ impl World {
     /// If the world is not one of this chain.
     pub fn run_noting(&mut self, chain: &Arc<ChainProgram>, pass: &Pass) -> (Observation, Vec<Noted>) {
         let departed = self.depart(chain, pass);
-        let noted = interp::run_noting(chain, pass.event, &mut self.cx(pass, departed), pass.opened);
+        let message = StandIn::of(chain, pass);
+        let mut cx = self.cx(pass, departed, Some(&message));
+        let noted = interp::run_noting(chain, pass.event, &mut cx, pass.opened);
         self.give_back(chain, pass, departed);
         (self.observe(chain, pass.now, departed), noted.expect("the world has the chain's tables"))
     }
@@ -293,9 +297,10 @@ impl World {
         Some((&self.state.tables[usize::from(table.0)], why))
     }
 
-    fn cx<'w>(&'w mut self, pass: &'w Pass, departed: Row) -> Cx<'w> {
+    fn cx<'w>(&'w mut self, pass: &'w Pass, departed: Row, message: Option<&'w dyn Message>) -> Cx<'w> {
         self.out.clear();
         Cx {
+            message,
             rand: pass.rand,
             slots: &pass.slots,
             present: pass.present,
@@ -365,6 +370,54 @@ impl World {
             }
             ty => seen_word(ty, words[0]),
         }
+    }
+}
+
+/// A message whose format is simple: the payload, and behind it ` name=value` for each change of a field, in their
+/// order. NULL is ` -name`. It cannot be written with bytes that are no text.
+#[derive(Debug)]
+struct StandIn<'p> {
+    payload: &'p [u8],
+    /// The names of the fields, by input.
+    fields: Vec<Option<&'p str>>,
+}
+
+impl<'p> StandIn<'p> {
+    fn of(chain: &'p ChainProgram, pass: &'p Pass) -> Self {
+        let inputs = Handler::of(pass.event).direction(chain).map_or(&[][..], |Direction { inputs }| inputs);
+        let payload = (0..).zip(inputs).zip(&pass.slots).find_map(|((at, input), slot)| {
+            let is_there = input.place == Place::Body(Vec::new()) && pass.present & InputId(at).bit() != 0;
+            is_there.then(|| &pass.regions[REGION_BODY][slot.a as usize..][..slot.b as usize])
+        });
+        let field = |place: &Place| matches!(place, Place::Body(path) if !path.is_empty());
+        let fields = inputs.iter().map(|input| field(&input.place).then_some(&*input.name));
+        Self { payload: payload.unwrap_or_default(), fields: fields.collect() }
+    }
+}
+
+impl Message for StandIn<'_> {
+    fn rewrite(&self, edits: &[Edit], scratch: &[u8], out: &mut Vec<u8>) -> Rewrite {
+        let mut rewrite = Rewrite::Unchanged;
+        out.extend_from_slice(self.payload);
+        for edit in edits {
+            let EditTarget::Input(input) = edit.target else { continue };
+            let Some(name) = self.fields[usize::from(input)] else { continue };
+            rewrite = Rewrite::Changed;
+            let said = match edit.value {
+                Cell::Null => format!(" -{name}"),
+                Cell::Bool(value) => format!(" {name}={value}"),
+                Cell::Int(value) => format!(" {name}={value}"),
+                Cell::Float(value) => format!(" {name}={value}"),
+                Cell::Bytes(start, len) => {
+                    match core::str::from_utf8(&scratch[start as usize..][..len as usize]) {
+                        Ok(value) => format!(" {name}={value}"),
+                        Err(_) => return Rewrite::Failed,
+                    }
+                }
+            };
+            out.extend_from_slice(said.as_bytes());
+        }
+        rewrite
     }
 }
 

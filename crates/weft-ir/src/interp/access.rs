@@ -80,7 +80,7 @@ impl Handling<'_, '_> {
         let is_row = |row: Value| self.row(row) != Row::NONE;
         let room = self.takes_room(op, result).then_some(Access::Room);
         let access = match *op {
-            Op::Input(id) | Op::InputPresent(id) => Some(Access::ReadInput(id)),
+            Op::Input(id) | Op::Derived(id) | Op::InputPresent(id) => Some(Access::ReadInput(id)),
             Op::SetInput(id, _) | Op::ClearInput(id) => Some(Access::WriteInput(id)),
             Op::SetAnswer(name, _) => Some(Access::Answer(name)),
             Op::SetReply(name, _) => Some(Access::Reply(name)),
@@ -137,7 +137,7 @@ impl Handling<'_, '_> {
     fn takes_room(&self, op: &Op, result: Option<&Val>) -> bool {
         let is_long = |value: Value| matches!(self.get(value), Val::Bytes(bytes) if !bytes.is_empty());
         match op {
-            Op::ScratchFull => true,
+            Op::ScratchFull | Op::Derived(_) => true,
             Op::Concat(_)
             | Op::Lower(_)
             | Op::Upper(_)

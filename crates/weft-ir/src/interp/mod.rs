@@ -22,8 +22,8 @@ use crate::verify::{self, Handler};
 use core::fmt;
 use std::sync::Arc;
 use weft_core::abi::{
-    self, Cell, Cx, Edit, EditTarget, Fault, Point, REGION_BODY, REGION_HEADERS, REGION_META, ShortName,
-    SinkRow, Slot, State, Verdict,
+    self, Cell, Cx, Edit, EditTarget, Fault, Point, REGION_BODY, REGION_HEADERS, REGION_META, Rewrite,
+    ShortName, SinkRow, Slot, State, Verdict,
 };
 use weft_core::hash;
 use weft_core::native::{Arg, Call, Ended};
@@ -451,6 +451,33 @@ impl<'r, 'c> Handling<'r, 'c> {
         val
     }
 
+    fn input(&self, id: InputId) -> Val {
+        let direction = Handler::of(self.program.event).direction(&self.program.chain);
+        // EVERY has no inputs: the verifier refuses them there.
+        let ty = direction.map_or(Ty::Int, |d| Ty::of(d.inputs[usize::from(id.0)].ty));
+        self.inputs[usize::from(id.0)].clone().unwrap_or_else(|| Val::zero(ty))
+    }
+
+    fn derived(&mut self, id: InputId) -> Val {
+        let arrived = self.input(id);
+        match (self.cx.rewrite(), &arrived) {
+            (Rewrite::Unchanged, _) => arrived,
+            (Rewrite::Changed, Val::Bytes(_)) => {
+                let message = self.cx.out.message.clone();
+                self.made(&message)
+            }
+            (Rewrite::Changed, _) => Val::Int(self.cx.out.message.len() as i64),
+            (Rewrite::Failed, Val::Bytes(_)) => {
+                self.scratch_full = true;
+                Val::empty()
+            }
+            (Rewrite::Failed, _) => {
+                self.scratch_full = true;
+                Val::Int(0)
+            }
+        }
+    }
+
     fn roll_back(&mut self) {
         self.cx.out.roll_back(self.start, self.cx.state, self.cx.call);
         self.inputs.clone_from(&self.inputs_at_start);
@@ -533,12 +560,8 @@ impl<'r, 'c> Handling<'r, 'c> {
             Op::NativeNull(a) => Val::Bool(self.ended[a.0 as usize] == Some(Ended::Null)),
             Op::NativeFailed(a) => Val::Bool(self.ended[a.0 as usize] == Some(Ended::Failed)),
 
-            Op::Input(id) => {
-                let direction = Handler::of(self.program.event).direction(&self.program.chain);
-                // EVERY has no inputs: the verifier refuses them there.
-                let ty = direction.map_or(Ty::Int, |d| Ty::of(d.inputs[usize::from(id.0)].ty));
-                self.inputs[usize::from(id.0)].clone().unwrap_or_else(|| Val::zero(ty))
-            }
+            Op::Input(id) => self.input(id),
+            Op::Derived(id) => self.derived(id),
             Op::InputPresent(id) => Val::Bool(self.inputs[usize::from(id.0)].is_some()),
             Op::FrameLen => Val::Int(self.cx.regions[REGION_BODY].len() as i64),
             Op::FrameGet(at, bytes, endian) => {

@@ -178,6 +178,7 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
         | Op::NoRow
         | Op::ScratchFull
         | Op::Input(_)
+        | Op::Derived(_)
         | Op::InputPresent(_)
         | Op::ClearInput(_)
         | Op::Now

@@ -92,6 +92,7 @@ fn is_pure(op: &Op, result: Option<Ty>) -> bool {
         | Op::IntToText(..)
         | Op::FloatToText(_)
         | Op::Key(_)
+        | Op::Derived(_)
         | Op::Insert(..)
         | Op::SetColumn(..) => false,
         Op::Column(..) | Op::CallGet(_) | Op::Native(..) => result != Some(Ty::Bytes),

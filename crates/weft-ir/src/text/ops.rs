@@ -223,6 +223,7 @@ pub(super) fn write_op(out: &mut String, op: &Op) {
             Ok(())
         }
         Op::Input(InputId(n)) => write!(out, "input in{n}"),
+        Op::Derived(InputId(n)) => write!(out, "derived in{n}"),
         Op::InputPresent(InputId(n)) => write!(out, "input_present in{n}"),
         Op::SetInput(InputId(n), v) => write!(out, "set_input in{n}, v{}", v.0),
         Op::ClearInput(InputId(n)) => write!(out, "clear_input in{n}"),
@@ -592,6 +593,7 @@ fn parse_stateful(line: &mut Line<'_>, name: &str, j: Journal) -> Result<Option<
             Op::Native(id, if line.eat(',') { line.values()? } else { Vec::new() })
         }
         "input" => Op::Input(InputId(line.id("in")?)),
+        "derived" => Op::Derived(InputId(line.id("in")?)),
         "input_present" => Op::InputPresent(InputId(line.id("in")?)),
         "set_input" => Op::SetInput(InputId(line.id("in")?), then_value(line)?),
         "clear_input" => Op::ClearInput(InputId(line.id("in")?)),

@@ -33,7 +33,8 @@
 //! 16. rows that are matched are those of a replicated table, by a declaration of columns that the table has, and each
 //!     of its parts gets a value of its type, which is NULL only where the part may be ([`Rule::Match`]);
 //! 17. the row that departed is asked for in the TIMEOUT of its table, and given to [`Op::Column`],
-//!     [`Op::ColumnIsNull`] and [`Op::IsRow`] alone ([`Rule::Departed`]).
+//!     [`Op::ColumnIsNull`] and [`Op::IsRow`] alone ([`Rule::Departed`]);
+//! 18. [`Op::Derived`] asks for what is derived from the message ([`Place::is_derived`], [`Rule::Derived`]).
 //!
 //! [`verify_program`] also holds that a chain keeps its limits and that the call's row is laid out without gaps
 //! or overlaps ([`Rule::Limit`], [`Rule::Layout`]).
@@ -89,6 +90,7 @@ pub enum Rule {
     Parse,
     Match,
     Departed,
+    Derived,
     Limit,
     Layout,
 }
@@ -544,6 +546,13 @@ impl<'a> Check<'a> {
                 Gives::Value(Some(Bool))
             }
             Op::Input(id) => Gives::Value(self.input(id).map(|input| Ty::of(input.ty))),
+            Op::Derived(id) => {
+                let input = self.input(id);
+                if let Some(other) = input.filter(|input| !input.place.is_derived()) {
+                    self.say(Rule::Derived, format!("{} is not derived from the message", other.name));
+                }
+                Gives::Value(input.map(|input| Ty::of(input.ty)))
+            }
             Op::InputPresent(id) => {
                 self.input(id);
                 Gives::Value(Some(Bool))

@@ -55,6 +55,13 @@ fn everything_that_is_mentioned_exists() {
 }
 
 #[test]
+fn only_what_is_of_the_message_is_derived() {
+    // A back end would give a field the bytes of the whole message.
+    block("v0: bool = derived in0", &[Rule::Derived]);
+    block("v0: bytes = derived in12\n v1: int = derived in13", &[]);
+}
+
+#[test]
 fn values_are_defined_once_and_before_their_use() {
     block("v0: int = now\n v0: int = now", &[Rule::DefinedOnce]);
     block("v1: int = add v0, v0\n v0: int = now", &[Rule::Dominance, Rule::Dominance]);

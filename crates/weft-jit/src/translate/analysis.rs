@@ -193,6 +193,7 @@ pub(super) fn needs_frame(function: &Function) -> bool {
                 | Op::ScratchFull
                 | Op::RollBack
                 | Op::Native(..)
+                | Op::Derived(_)
         );
         is_used || asks_room(function, inst)
     });
@@ -229,6 +230,7 @@ fn asks_room(function: &Function, inst: &Inst) -> bool {
             | Op::FloatToText(_)
             | Op::Key(_)
             | Op::Native(..)
+            | Op::Derived(_)
             | Op::SetInput(..)
             | Op::SetAnswer(..)
             | Op::SetReply(..)
@@ -372,7 +374,8 @@ fn takes_max(function: &Function, lens: &[BytesMax], op: &Op, len: BytesMax) -> 
     let of = |value: &Value| if function.ty(*value) == Ty::Bytes { lens[value.0 as usize] } else { Some(0) };
     match op {
         Op::Concat(_) | Op::Lower(_) | Op::Upper(_) | Op::IntToText(..) | Op::FloatToText(_) => len,
-        Op::Native(..) => len,
+        // Of a size too: it may find the scratch full.
+        Op::Native(..) | Op::Derived(_) => len,
         Op::Key(parts) => parts.iter().try_fold(0u64, |sum, part| {
             let is_bytes = function.ty(*part) == Ty::Bytes;
             let len = if is_bytes { of(part)?.saturating_add(LEN_BYTES.into()) } else { 8 };
@@ -763,6 +766,7 @@ fn has_effect(op: &Op) -> bool {
         | Op::FloatToText(_)
         | Op::Key(_)
         | Op::Native(..)
+        | Op::Derived(_)
         | Op::Column(..)
         | Op::CallGet(_)
         | Op::SetInput(..)

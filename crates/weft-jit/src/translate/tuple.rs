@@ -76,7 +76,7 @@ impl Segment<'_, '_> {
         }
         let mut reads = changes.clone();
         for inst in parts.iter().flat_map(|p| &p.function.blocks).flat_map(|b| &b.insts) {
-            if let Op::Input(input) = &inst.op
+            if let Op::Input(input) | Op::Derived(input) = &inst.op
                 && let Some(reads) = reads.get_mut(usize::from(input.0))
             {
                 *reads = true;
@@ -403,6 +403,21 @@ impl PartTranslator<'_, '_, '_, '_> {
                     (Some(_), _) => self.segment.current(column).0,
                     (None, Some(helper)) => self.segment.read_of_frame(helper),
                     (None, None) => column.given.unwrap_or_else(|| self.segment.load_input(at, column)),
+                }));
+            }
+            Op::Derived(input) => {
+                let (at, column) = self.column(*input)?;
+                let arrived = column.given.unwrap_or_else(|| self.segment.load_input(at, column));
+                let is_bytes = self.segment.int(i64::from(column.ty == Ty::Bytes));
+                return Ok(Done::Value(match arrived {
+                    Val::Two(start, len) => {
+                        self.segment.call_two(Helper::Derived, &[frame, start, len, is_bytes])
+                    }
+                    Val::One(size) => {
+                        let (size, _) =
+                            self.segment.call_two(Helper::Derived, &[frame, size, size, is_bytes]).two();
+                        Val::One(size)
+                    }
                 }));
             }
             Op::InputPresent(input) => {

@@ -15,8 +15,8 @@ use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Side, Stage, StageArg, S
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     Binding, BoundPlace, Branch, Chain, Column, Direction, Effects, Element, Equivalence, FilterInstance,
-    Group, Handler, HandlerKind, Instance, Layer, Meta, Method, MethodGlob, Network, Outlet, Port, PortKind,
-    Query, Route, SinkTarget, Stmt, StmtKind, Verdict, VerdictKind,
+    Group, Handler, HandlerKind, Instance, Layer, Method, MethodGlob, Network, Outlet, Port, PortKind, Query,
+    Route, SinkTarget, Stmt, StmtKind, Verdict, VerdictKind,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -76,7 +76,6 @@ pub(super) fn chain(
     options(cx, ast, &mut chain, is_whole);
     sides(cx, ast, &mut chain);
     check_inputs(cx, elements, &chain, ast);
-    check_payload(cx, elements, &chain);
     let cluster = chain.edge.calls().filter(|_| on.is_some()).map(|(_, to)| &network.clusters[to]);
     filter::check_chain(cx, &chain, &edge, cluster);
     chain.methods = methods;
@@ -1323,46 +1322,6 @@ pub(super) fn check_mandatory(cx: &mut Cx<'_>, elements: &[Checked], chain: &Cha
         });
         if let Some(span) = forward.or((!ends).then_some(handler.span)) {
             mandatory_may_fail(cx, instance, span, "an ON ERROR that forwards");
-        }
-    }
-}
-
-/// Refuses to read the payload where a stage that the message has passed may have changed a field: the payload is the
-/// message as it came, and what was made of it would be passed by.
-fn check_payload(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain) {
-    let handlers = [HandlerKind::Request, HandlerKind::Response].map(|kind| {
-        let of =
-            |instance: &Instance| elements[instance.element].element.handlers.iter().find(|h| h.kind == kind);
-        let mut passed: Vec<_> = chain.instances.iter().filter_map(|i| Some((i, of(i)?))).collect();
-        if kind == HandlerKind::Response {
-            passed.reverse();
-        }
-        passed
-    });
-    for passed in handlers {
-        let mut writer: Option<&Instance> = None;
-        for (instance, handler) in passed {
-            let place = |at: &usize| &instance.bindings[*at].place;
-            let effects = &handler.effects;
-            let writes = effects.columns_written.iter().any(|at| matches!(place(at), BoundPlace::Body(_)));
-            if writes {
-                writer = Some(instance);
-            }
-            let is_payload = |at: &usize| *place(at) == BoundPlace::Meta(Meta::Payload);
-            let reads =
-                effects.metas_read.contains(&Meta::Payload) || effects.columns_read.iter().any(is_payload);
-            let (true, Some(writer)) = (reads, writer) else { continue };
-            let message = format!("`{}` would not see what `{}` sets", instance.name, writer.name);
-            let diagnostic = Diagnostic::error(code::PAYLOAD_CHANGED, message)
-                .at(instance.span, "reads the payload as it came")
-                .with_label(writer.span, "sets fields of it before that")
-                .with_help(match handler.kind {
-                    HandlerKind::Response => {
-                        "put the stage that reads it behind the other: responses pass a chain backwards"
-                    }
-                    _ => "put the stage that reads it in front of the other",
-                });
-            cx.report(diagnostic);
         }
     }
 }

@@ -110,7 +110,6 @@ codes! {
     CHAIN_TOO_LARGE = "W0413", "a chain over its limits";
     TOO_MANY_ROWS = "W0414", "more rows than the table takes";
     MIRROR_OF_STREAM = "W0415", "a copy of calls whose requests are streams";
-    PAYLOAD_CHANGED = "W0417", "a stage reads the payload, and one before it changes it";
     LOOSE_EDGE = "W0418", "an edge of an element from which nothing leads on";
     FILTER_EMPTY = "W0420", "a filter without a policy";
     POLICY_REPEATED = "W0421", "two policies of one kind in a filter";

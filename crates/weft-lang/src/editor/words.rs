@@ -60,10 +60,10 @@ words! {
     "method" "The path of the method: `/shop.Cart/Add`.";
     "packet_id" "A number of this frame, unique on this node; in `ON PACKET`.";
     "packet_size" "Bytes of the longest packet that the frame stands for, without its link header; in `ON PACKET`.";
-    "payload" "The message as it arrived, without its frame; in `ON REQUEST` and `ON RESPONSE`.";
+    "payload" "The message as it is here, inflated and without its frame; in `ON REQUEST` and `ON RESPONSE`.";
     "peer" "The client's address.";
     "port" "The port at which the frame arrived; in `ON PACKET`.";
-    "size" "Bytes of the message, or of the frame, as it arrived.";
+    "size" "Bytes of the message as it is here, or of the frame as it arrived.";
     "status" "How the call ended; in `ON CLOSE`.";
     "tunnel_depth" "How many IP packets the frame carries in one another; in `ON PACKET`.";
     "upstream" "The endpoint that serves the call, if one does; in `ON RESPONSE` and `ON CLOSE`.";

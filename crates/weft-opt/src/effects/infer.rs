@@ -119,6 +119,10 @@ impl Walk<'_> {
             Op::Input(id) | Op::InputPresent(id) if own >> id.0 & 1 == 0 => {
                 self.effects.reads.entry(id).or_default().insert(line);
             }
+            // Of its own changes it sees the message that they are made in.
+            Op::Derived(id) => {
+                self.effects.reads.entry(id).or_default().insert(line);
+            }
             Op::SetInput(id, _) | Op::ClearInput(id) => {
                 let given = self.given(at, inst);
                 let write = self.effects.writes.entry(id).or_default();
@@ -429,6 +433,7 @@ fn takes_room(function: &Function, inst: &Inst) -> bool {
     let is_bytes = |value: &Value| function.ty(*value) == Ty::Bytes;
     match &inst.op {
         Op::ScratchFull
+        | Op::Derived(_)
         | Op::Concat(_)
         | Op::Lower(_)
         | Op::Upper(_)

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use weft_core::native::{Effect, NativeDecl};
-use weft_ir::ir::{Function, Op, Terminator, Value};
+use weft_ir::ir::{Function, InputId, Op, Terminator, Value};
 
 use super::flow::Flow;
 use super::{Source, Sources};
@@ -101,6 +101,7 @@ impl Provenance {
     fn read_by(&self, op: &Op, natives: &[NativeDecl]) -> Sources {
         let source = match *op {
             Op::Input(id) | Op::InputPresent(id) => Source::Input(id),
+            Op::Derived(id) => return self.derived(id),
             Op::CallGet(id) => Source::Call(id),
             Op::VarGet(id) | Op::VarMerged(id) => Source::Var(id),
             Op::Find(table, _)
@@ -124,6 +125,13 @@ impl Provenance {
         };
         let written = self.written.get(&source).into_iter().flatten().copied();
         core::iter::once(source).chain(written).collect()
+    }
+
+    /// What is derived from the message is made of all fields that were set, too.
+    fn derived(&self, id: InputId) -> Sources {
+        let fields = self.written.iter().filter(|(target, _)| matches!(target, Source::Input(_)));
+        let written = fields.flat_map(|(_, sources)| sources).copied();
+        core::iter::once(Source::Input(id)).chain(written).collect()
     }
 }
 

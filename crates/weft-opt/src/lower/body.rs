@@ -315,12 +315,19 @@ impl<'b, 'n> Body<'b, 'n> {
     /// Literals, parameters, locals and what the engine knows of a call: those that no statement can change.
     fn is_fixed_key(&self, part: &hir::Expr) -> bool {
         match &part.kind {
-            hir::ExprKind::Column(column) => !self.scope.element.columns[*column].written,
+            hir::ExprKind::Column(column) => {
+                !self.scope.element.columns[*column].written && !self.is_changing(part)
+            }
             hir::ExprKind::Const(_) | hir::ExprKind::Param(_) | hir::ExprKind::Local(_) => true,
-            hir::ExprKind::Meta(meta) => *meta != hir::Meta::Payload,
+            hir::ExprKind::Meta(meta) => *meta != hir::Meta::Payload && !self.is_changing(part),
             hir::ExprKind::Widen(inner) => self.is_fixed_key(inner),
             _ => false,
         }
+    }
+
+    /// Whether an expression is derived from the message, and may be another behind a statement.
+    pub(super) fn is_changing(&self, expr: &hir::Expr) -> bool {
+        self.scope.is_derived(expr) && self.lowering.may_change(self.direction())
     }
 
     // ---- errors ----

@@ -211,6 +211,7 @@ impl Builder {
                     | Op::IntToText(..)
                     | Op::FloatToText(_)
                     | Op::Key(_)
+                    | Op::Derived(_)
                     | Op::SetAnswer(..)
                     | Op::Mirror(_)
             ),

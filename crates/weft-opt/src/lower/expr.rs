@@ -2,7 +2,7 @@
 
 use weft_core::abi::Fault;
 use weft_core::{Type, Value as Constant};
-use weft_ir::ir::{BlockId, BytesCmp, FloatCmp, IntCmp, Op, Ty, Value};
+use weft_ir::ir::{BlockId, BytesCmp, FloatCmp, InputId, IntCmp, Op, Ty, Value};
 use weft_ir::program::Place;
 use weft_lang::check::fold::fold;
 use weft_lang::hir::{BoundPlace, CompareOp, Direction, Expr, ExprKind, Function};
@@ -129,9 +129,10 @@ impl<'n> Body<'_, 'n> {
         let decl = &self.scope.element.columns[column];
         let binding = &self.scope.instance.bindings[column];
         let place = places::bound(&binding.place);
+        let op = self.read_op(&place, decl.direction);
         let program = &mut self.lowering.program;
         let id = places::input(program, decl.direction, place, decl.ty, binding.nullable, false);
-        let value = self.b.get(Op::Input(id), Ty::of(decl.ty));
+        let value = self.b.get(op(id), Ty::of(decl.ty));
         let null = binding.nullable.then(|| {
             let present = self.b.get(Op::InputPresent(id), Ty::Bool);
             self.b.not(present)
@@ -142,10 +143,27 @@ impl<'n> Body<'_, 'n> {
         Val { value, null, fault }
     }
 
+    /// Whether computing an expression costs no more than jumping around it. It does not touch tables or the scratch.
+    fn is_cheap(&self, expr: &Expr) -> bool {
+        n_ops(expr).is_some_and(|n| n <= CHEAP_OPS_MAX) && !self.has_changing(expr)
+    }
+
+    /// Whether a part of an expression is derived from a message that may have changed.
+    fn has_changing(&self, expr: &Expr) -> bool {
+        self.is_changing(expr) || expr.children().into_iter().any(|part| self.has_changing(part))
+    }
+
+    /// How a place is read: with the changes of the message, if it is derived from that, and some may have been made.
+    fn read_op(&self, place: &Place, direction: Direction) -> fn(InputId) -> Op {
+        let is_changed = place.is_derived() && self.lowering.may_change(direction);
+        if is_changed { Op::Derived } else { Op::Input }
+    }
+
     fn read_place(&mut self, place: Place, ty: Type, nullable: bool) -> Val {
         let direction = self.direction();
+        let op = self.read_op(&place, direction);
         let id = places::input(&mut self.lowering.program, direction, place, ty, nullable, false);
-        let value = self.b.get(Op::Input(id), Ty::of(ty));
+        let value = self.b.get(op(id), Ty::of(ty));
         let null = nullable.then(|| {
             let present = self.b.get(Op::InputPresent(id), Ty::Bool);
             self.b.not(present)
@@ -300,7 +318,7 @@ impl<'n> Body<'_, 'n> {
 
     fn connective(&mut self, left: &Expr, right: &Expr, connective: Connective) -> Val {
         let left = self.expr(left);
-        if is_cheap(right) {
+        if self.is_cheap(right) {
             let right = self.expr(right);
             return self.connect(left, right, connective);
         }
@@ -401,7 +419,7 @@ impl<'n> Body<'_, 'n> {
     pub(super) fn coalesce(&mut self, args: &[Expr], ty: Type) -> Val {
         let Some((last, firsts)) = args.split_last() else { return self.absent(ty) };
         // Behind the last argument that costs something, all are computed, whether they are needed or not.
-        let n_dear = args.iter().rposition(|arg| !is_cheap(arg)).unwrap_or(0);
+        let n_dear = args.iter().rposition(|arg| !self.is_cheap(arg)).unwrap_or(0);
         let mut ways = Ways::default();
         let mut computed = Vec::new();
         let mut rest = None;
@@ -463,7 +481,7 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// The inputs of a column that a statement changes.
-    pub(super) fn written_column(&mut self, column: usize) -> (weft_ir::ir::InputId, bool) {
+    pub(super) fn written_column(&mut self, column: usize) -> (InputId, bool) {
         let decl = &self.scope.element.columns[column];
         let binding = &self.scope.instance.bindings[column];
         let place = places::bound(&binding.place);
@@ -474,7 +492,7 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// A header or trailer that a statement changes.
-    pub(super) fn written_place(&mut self, place: Place) -> weft_ir::ir::InputId {
+    pub(super) fn written_place(&mut self, place: Place) -> InputId {
         let direction: Direction = self.direction();
         places::input(&mut self.lowering.program, direction, place, Type::Text(None), true, true)
     }
@@ -491,11 +509,6 @@ struct Ways {
 enum Connective {
     And,
     Or,
-}
-
-/// Whether computing an expression costs no more than jumping around it. It does not touch tables or the scratch.
-fn is_cheap(expr: &Expr) -> bool {
-    n_ops(expr).is_some_and(|n| n <= CHEAP_OPS_MAX)
 }
 
 /// How many simple operations an expression takes; None if it has others.

@@ -51,6 +51,7 @@ impl Touches {
     pub(super) fn of(
         handlers: &[&Handler],
         n_keys: &dyn Fn(TableRef) -> usize,
+        is_derived: &dyn Fn(&Expr) -> bool,
         table: &dyn Fn(TableRef) -> Option<TableId>,
         var: &dyn Fn(usize) -> Option<u16>,
     ) -> Self {
@@ -66,7 +67,7 @@ impl Touches {
             for (of, key) in &mentions.keys {
                 let Some(id) = table(*of) else { continue };
                 held.insert(Held::Table(id));
-                is_one_key &= key.iter().all(|part| is_fixed(part, handler, &mentions));
+                is_one_key &= key.iter().all(|part| is_fixed(part, handler, &mentions, is_derived));
                 keys.insert(key_text(key));
             }
             for scanned in mentions.scans.iter().chain(&mentions.counts) {
@@ -85,10 +86,17 @@ pub(super) fn key_text(key: &[Expr]) -> String {
     format!("{key:#?}")
 }
 
-/// Whether an expression has one value throughout the handler.
-pub(super) fn is_fixed(expr: &Expr, handler: &Handler, mentions: &Mentions<'_>) -> bool {
+/// Whether an expression has one value throughout the handler. `is_derived` tells what is derived from the message: it
+/// changes with each field that is set.
+pub(super) fn is_fixed(
+    expr: &Expr,
+    handler: &Handler,
+    mentions: &Mentions<'_>,
+    is_derived: &dyn Fn(&Expr) -> bool,
+) -> bool {
     let effects = &handler.effects;
     let itself = match &expr.kind {
+        _ if is_derived(expr) => effects.columns_written.is_empty(),
         ExprKind::Column(column) => !effects.columns_written.contains(column),
         ExprKind::Header(name) => !effects.headers_written.contains(name),
         ExprKind::Trailer(name) => !effects.trailers_written.contains(name),
@@ -103,7 +111,7 @@ pub(super) fn is_fixed(expr: &Expr, handler: &Handler, mentions: &Mentions<'_>) 
         ExprKind::RowColumn { .. } => false,
         _ => true,
     };
-    itself && expr.children().into_iter().all(|part| is_fixed(part, handler, mentions))
+    itself && expr.children().into_iter().all(|part| is_fixed(part, handler, mentions, is_derived))
 }
 
 /// The locks of each handler, and how each table that needs one is realised. `rank` orders tables as all chains do.

@@ -124,6 +124,11 @@ fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram,
     for (at, (scope, locks)) in scopes.iter().zip(plans).enumerate() {
         lowering.is_last = at + 1 == scopes.len();
         lowering.way = steering.way_of(at);
+        let changes = |direction| move |scope: &Scope<'_>| scope.changes(direction);
+        lowering.changed = Changed {
+            request: scopes[..=at].iter().any(changes(hir::Direction::Request)),
+            response: scopes[at..].iter().any(changes(hir::Direction::Response)),
+        };
         let told = lowering.diagnostics.len();
         let element = lowering.element(scope, &locks);
         lowering.program.elements.push(element);
@@ -303,6 +308,15 @@ pub(crate) struct Lowering<'n> {
     way: Way,
     /// What setting a field displaces.
     displaced: Displaced,
+    /// What may have changed where it works on a message.
+    changed: Changed,
+}
+
+/// Whether fields of a message may have been set by the element itself, or by those that the message has passed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Changed {
+    request: bool,
+    response: bool,
 }
 
 /// An instance, and what it declares as the chain knows it.
@@ -319,6 +333,25 @@ impl<'n> Scope<'n> {
     fn of(element: &'n hir::Element, instance: &'n hir::Instance) -> Self {
         let (tables, vars, call, sinks) = Default::default();
         Self { element, instance, tables, vars, call, sinks }
+    }
+
+    /// Whether an expression is of what is derived from the message of a call.
+    fn is_derived(&self, expr: &hir::Expr) -> bool {
+        let place = match &expr.kind {
+            hir::ExprKind::Meta(meta) => places::meta(*meta),
+            hir::ExprKind::Column(column) => places::bound(&self.instance.bindings[*column].place),
+            _ => return false,
+        };
+        place.is_derived() && !matches!(self.element.layer, hir::Layer::Packet(_))
+    }
+
+    /// Whether the element may change fields of the messages of this direction.
+    fn changes(&self, direction: hir::Direction) -> bool {
+        let is_field = |at: &usize| {
+            let place = &self.instance.bindings[*at].place;
+            self.element.columns[*at].direction == direction && matches!(place, hir::BoundPlace::Body(_))
+        };
+        self.element.handlers.iter().any(|handler| handler.effects.columns_written.iter().any(is_field))
     }
 
     /// What may follow in the place of this handler: ON ERROR does not follow EVERY, TIMEOUT, EVICT, nor itself.
@@ -368,6 +401,15 @@ impl<'n> Lowering<'n> {
             is_last: false,
             way: Way::Only,
             displaced: Displaced::default(),
+            changed: Changed::default(),
+        }
+    }
+
+    /// Whether a message may be another than it was as it arrived in the pass.
+    fn may_change(&self, direction: hir::Direction) -> bool {
+        match direction {
+            hir::Direction::Request => self.changed.request,
+            hir::Direction::Response => self.changed.response,
         }
     }
 
@@ -591,7 +633,7 @@ impl<'n> Lowering<'n> {
         let n_keys = |table: TableRef| self.table_decl(scope, table).n_keys;
         let handlers: Vec<&hir::Handler> =
             [handler].into_iter().chain(scope.on_error(handler.kind)).collect();
-        Touches::of(&handlers, &n_keys, &needs_lock, &var)
+        Touches::of(&handlers, &n_keys, &|expr| scope.is_derived(expr), &needs_lock, &var)
     }
 
     // ---- elements ----

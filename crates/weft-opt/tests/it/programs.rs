@@ -205,6 +205,32 @@ fn a_bucket_is_locked_by_its_key_and_only_with_workers() {
     assert_eq!(locks(4), (1, 1, 0));
 }
 
+#[test]
+fn key_that_a_set_changes_locks_the_table() {
+    // The size is one key before a SET and another behind it: with the lock of one, two workers would write the row of
+    // the other at once.
+    let file = root().join("tests/programs/derived.weft").display().to_string();
+    let chain = chain_of(&file, 4);
+    assert_eq!(chain.tables[0].realisation, Realisation::Locked);
+}
+
+#[test]
+fn payload_is_only_written_anew_behind_a_set() {
+    // A chain that reads messages and changes none would pay for writing each of them.
+    let file = root().join("tests/programs/derived.weft").display().to_string();
+    let chain = chain_of(&file, 1);
+    let n_derived = |nth: usize, event: Event| {
+        let element = &chain.elements[nth];
+        let handler =
+            if event == Event::Request { &element.handlers.request } else { &element.handlers.response };
+        let blocks = handler.iter().flat_map(|function| &function.blocks);
+        blocks.flat_map(|block| &block.insts).filter(|inst| matches!(inst.op, Op::Derived(_))).count()
+    };
+    let per_element = |event: Event| [0, 1, 2].map(|nth| n_derived(nth, event) > 0);
+    assert_eq!(per_element(Event::Request), [false, true, true]);
+    assert_eq!(per_element(Event::Response), [true, false, false]);
+}
+
 /// The first chain of a program.
 fn chain_of(file: &str, workers: usize) -> ChainProgram {
     chain_by(&mut Disk, file, workers)

@@ -46,6 +46,7 @@ fn plan(version: u64, link: Option<CallLink>) -> Plan {
         endpoints: vec![CART.parse().expect("an address")],
         names: Vec::new(),
         balance: Balance::RoundRobin,
+        connections: 1,
         connections_max: 1,
         connect_timeout: Interval::from_secs(1),
         deadline: None,

@@ -78,6 +78,9 @@ pub(crate) fn page(status: &Status) -> String {
         ("cluster", Align::Left),
         ("endpoint", Align::Left),
         ("active", Align::Right),
+        ("places", Align::Right),
+        ("waiting", Align::Right),
+        ("connections", Align::Right),
         ("calls", Align::Right),
         ("failures", Align::Right),
     ]);
@@ -86,6 +89,9 @@ pub(crate) fn page(status: &Status) -> String {
             e.cluster.clone(),
             e.address.clone(),
             grouped(e.active),
+            grouped(e.places),
+            grouped(e.waiting),
+            grouped(e.connections),
             grouped(e.calls),
             grouped(e.connect_failures),
         ];

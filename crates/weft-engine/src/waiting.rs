@@ -1,0 +1,225 @@
+//! Calls that wait for a stream to one endpoint: in order for each client, and the clients in turn.
+//!
+//! A client is a downstream connection. One that has a thousand calls waiting gets one stream in each round, as one that
+//! has a single call, so that it keeps nobody else's waiting longer than a round.
+
+use crate::call::CallKey;
+use crate::conn::ConnKey;
+use std::collections::{BTreeMap, VecDeque};
+use weft_core::Time;
+
+/// Calls that may wait for a stream to one endpoint. Beyond it the client with the most gives up its last one.
+pub(crate) const WAITING_MAX: usize = 16 << 10;
+
+/// Whose calls wait: a downstream connection, or none for copies and for clients that have left.
+type Client = Option<u64>;
+
+/// A call that waits, and since when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiter {
+    pub(crate) call: CallKey,
+    pub(crate) since: Time,
+    client: Client,
+}
+
+/// See the module. It may have calls that are gone; who takes one out looks.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    /// None is empty.
+    lines: BTreeMap<Client, VecDeque<Waiter>>,
+    /// The clients of `lines`, each once; the first is next.
+    turns: VecDeque<Client>,
+    len: usize,
+}
+
+impl Waiter {
+    pub(crate) fn new(call: CallKey, client: Option<ConnKey>, since: Time) -> Self {
+        Self { call, since, client: client.map(ConnKey::to_bits) }
+    }
+}
+
+impl Waiting {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds a call behind all others of its client.
+    pub(crate) fn push(&mut self, waiter: Waiter) {
+        let line = self.lines.entry(waiter.client).or_default();
+        if line.is_empty() {
+            self.turns.push_back(waiter.client);
+        }
+        line.push_back(waiter);
+        self.len += 1;
+    }
+
+    /// Takes the next call out.
+    pub(crate) fn pop(&mut self) -> Option<Waiter> {
+        let client = self.turns.pop_front()?;
+        let line = self.lines.get_mut(&client).expect("a client that has a turn has calls");
+        let waiter = line.pop_front().expect("a line has calls");
+        if line.is_empty() {
+            self.lines.remove(&client);
+        } else {
+            self.turns.push_back(client);
+        }
+        self.len -= 1;
+        Some(waiter)
+    }
+
+    /// Puts the call back that was taken out last, which is next again.
+    pub(crate) fn put_back(&mut self, waiter: Waiter) {
+        let line = self.lines.entry(waiter.client).or_default();
+        if !line.is_empty() {
+            // Its client went to the end.
+            let at = self.turns.iter().rposition(|client| *client == waiter.client);
+            self.turns.remove(at.expect("a client that has calls has a turn"));
+        }
+        self.turns.push_front(waiter.client);
+        line.push_front(waiter);
+        self.len += 1;
+    }
+
+    /// Takes the last call of the client with the most, if that has at least two more than this one.
+    pub(crate) fn displace(&mut self, for_client: Option<ConnKey>) -> Option<Waiter> {
+        let own = self.lines.get(&for_client.map(ConnKey::to_bits)).map_or(0, VecDeque::len);
+        let (client, line) = self.lines.iter_mut().max_by_key(|(_, line)| line.len())?;
+        if line.len() < own + 2 {
+            return None;
+        }
+        let (waiter, client) = (line.pop_back(), *client);
+        assert!(self.lines.get(&client).is_some_and(|line| !line.is_empty()), "it had two at least");
+        self.len -= 1;
+        waiter
+    }
+
+    /// Keeps those for which `keeps` says so.
+    pub(crate) fn retain(&mut self, mut keeps: impl FnMut(&Waiter) -> bool) {
+        self.lines.retain(|_, line| {
+            line.retain(&mut keeps);
+            !line.is_empty()
+        });
+        let lines = &self.lines;
+        self.turns.retain(|client| lines.contains_key(client));
+        self.len = self.lines.values().map(VecDeque::len).sum();
+    }
+
+    /// Takes those out that have waited since this time or longer, the longest first.
+    pub(crate) fn take_older(&mut self, since: Time) -> Vec<Waiter> {
+        let mut older = Vec::new();
+        // A call that came later to its line has waited less.
+        for line in self.lines.values_mut() {
+            while let Some(waiter) = line.pop_front_if(|waiter| waiter.since <= since) {
+                older.push(waiter);
+            }
+        }
+        self.retain(|_| true);
+        older.sort_by_key(|waiter| waiter.since);
+        older
+    }
+
+    /// Since when the one waits that has waited longest.
+    pub(crate) fn oldest(&self) -> Option<Time> {
+        self.lines.values().filter_map(|line| Some(line.front()?.since)).min()
+    }
+
+    /// All of them, in the order of their turns.
+    pub(crate) fn drain(&mut self) -> Vec<Waiter> {
+        core::iter::from_fn(|| self.pop()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slab::Key;
+    use weft_core::dice::Dice;
+
+    fn waiter(call: u64, client: u64, since: i64) -> Waiter {
+        Waiter::new(Key::from_bits(call), Some(Key::from_bits(client)), Time(since))
+    }
+
+    fn client(bits: u64) -> Option<ConnKey> {
+        Some(Key::from_bits(bits))
+    }
+
+    fn order(waiting: &mut Waiting) -> Vec<u64> {
+        waiting.drain().iter().map(|waiter| waiter.call.to_bits()).collect()
+    }
+
+    #[test]
+    fn clients_take_turns_in_their_order() {
+        // A client with many calls would keep one with a single call waiting for all of them.
+        let mut waiting = Waiting::default();
+        (0..4).for_each(|call| waiting.push(waiter(call, 1, 0)));
+        waiting.push(waiter(10, 2, 5));
+        (20..22).for_each(|call| waiting.push(waiter(call, 3, 6)));
+        let first = waiting.pop().expect("it has some");
+        waiting.put_back(first);
+        assert_eq!(order(&mut waiting), [0, 10, 20, 1, 21, 2, 3]);
+    }
+
+    #[test]
+    fn newcomer_displaces_the_longest_line() {
+        // A client that fills all the room would have every other client's calls refused.
+        let mut waiting = Waiting::default();
+        (0..3).for_each(|call| waiting.push(waiter(call, 1, 0)));
+        waiting.push(waiter(10, 2, 0));
+        let displaced = waiting.displace(client(2)).map(|waiter| waiter.call.to_bits());
+        assert_eq!(displaced, Some(2));
+        assert!(waiting.displace(client(2)).is_none(), "both would have two");
+        assert!(waiting.displace(client(1)).is_none(), "it has the most itself");
+        assert_eq!(order(&mut waiting), [0, 10, 1]);
+    }
+
+    #[test]
+    fn nothing_is_lost_or_doubled() {
+        // A call that is lost here hears nothing of its end; one that is there twice takes two streams.
+        for seed in 0..200 {
+            let mut dice = Dice::from_seed(seed);
+            let (mut waiting, mut held) = (Waiting::default(), Vec::new());
+            for now in 0..300 {
+                match dice.below(6) {
+                    0..=2 => {
+                        held.push((now, now));
+                        waiting.push(waiter(now as u64, dice.below(4) as u64, now));
+                    }
+                    3 => {
+                        let taken = waiting.pop();
+                        assert_eq!(taken.is_some(), !held.is_empty());
+                        let Some(taken) = taken else { continue };
+                        if dice.percent(40) {
+                            waiting.put_back(taken);
+                            assert_eq!(waiting.pop().map(|next| next.call), Some(taken.call));
+                        }
+                        held.retain(|(call, _)| *call as u64 != taken.call.to_bits());
+                    }
+                    4 => {
+                        let since = now - dice.below(40) as i64;
+                        let older = waiting.take_older(Time(since));
+                        let wanted = held.iter().filter(|(_, came)| *came <= since);
+                        let wanted: Vec<u64> = wanted.map(|(call, _)| *call as u64).collect();
+                        let older: Vec<u64> = older.iter().map(|waiter| waiter.call.to_bits()).collect();
+                        assert_eq!(older, wanted);
+                        held.retain(|(_, came)| *came > since);
+                    }
+                    _ => {
+                        let odd = |call: u64| call % 5 != 1;
+                        waiting.retain(|waiter| odd(waiter.call.to_bits()));
+                        held.retain(|(call, _)| odd(*call as u64));
+                    }
+                }
+                assert_eq!(waiting.len(), held.len());
+                assert_eq!(waiting.oldest(), held.iter().map(|(_, came)| Time(*came)).min());
+                assert_eq!(waiting.is_empty(), held.is_empty());
+            }
+            let mut left = order(&mut waiting);
+            left.sort_unstable();
+            assert_eq!(left, held.iter().map(|(call, _)| *call as u64).collect::<Vec<_>>());
+        }
+    }
+}
