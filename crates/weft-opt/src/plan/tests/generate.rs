@@ -523,11 +523,13 @@ impl<'d> Maker<'d> {
         }
     }
 
-    /// Calls a function with an input, and fails where it fails.
+    /// Calls a function with an input, and fails where it fails or its result finds no room, as lowering has it.
     fn call_native(&mut self, by: NativeId, input: InputId) -> Value {
         let text = self.give(Ty::Bytes, Op::Input(input));
         let made = self.give(Ty::Bytes, Op::Native(by, vec![text]));
         let failed = self.give(Ty::Bool, Op::NativeFailed(made));
+        let full = self.give(Ty::Bool, Op::ScratchFull);
+        let failed = self.give(Ty::Bool, Op::BoolBinary(BoolOp::Or, failed, full));
         let join = self.branch(failed);
         *self.line += 1;
         let line = *self.line;
