@@ -269,7 +269,7 @@ impl Passes {
         Some(Slot { a: start as u64, b: bytes.len() as u64 })
     }
 
-    /// Appends `payload` with the last pass's first `n_edits` edits to the fields of the message. None if none is of one.
+    /// Appends `payload` with the last pass's first `n_edits` edits to the message's fields. None if none is of one.
     ///
     /// # Errors
     /// The message is malformed, or a value does not fit its field, which the checker excludes.

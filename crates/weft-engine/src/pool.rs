@@ -164,9 +164,9 @@ impl Endpoint {
         self.ready.len() > self.cluster.connections as usize
     }
 
-    /// Calls have waited for a stream for a while. Where the connections are all there, and the calls on them have given
-    /// back less than half of the streams since it was last looked, they are long: half as many connections more are
-    /// allowed, up to the cluster's most.
+    /// Calls have waited for a stream for a while. Where the connections are all there, and the calls on them have
+    /// given back less than half of the streams since it was last looked, they are long: half as many connections more
+    /// are allowed, up to the cluster's most.
     pub(crate) fn grow(&mut self) {
         let n_left = self.n_left - core::mem::replace(&mut self.n_left_before, self.n_left);
         let allowed = self.connections_allowed();

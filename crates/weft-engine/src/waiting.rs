@@ -1,7 +1,7 @@
 //! Calls that wait for a stream to one endpoint: in order for each client, and the clients in turn.
 //!
-//! A client is a downstream connection. One that has a thousand calls waiting gets one stream in each round, as one that
-//! has a single call, so that it keeps nobody else's waiting longer than a round.
+//! A client is a downstream connection. One that has a thousand calls waiting gets one stream in each round, as does
+//! one that has a single call, so that no client's call waits longer for the others than a round.
 
 use crate::call::CallKey;
 use crate::conn::ConnKey;

@@ -244,8 +244,8 @@ pub enum Op {
     /// Whether the column is not NULL. `-> Bool`
     InputPresent(InputId),
     /// As [`Op::Input`] of a column that is derived from the whole message, its payload or its size, where a field of
-    /// the message may have been changed in this pass: then that of the message as the changes so far leave it, which is
-    /// inflated. If it cannot be written with them, zero or empty, and [`Op::ScratchFull`] turns true. `-> T`
+    /// the message may have been changed in this pass: then that of the message as the changes so far leave it, which
+    /// is inflated. If it cannot be written with them, zero or empty, and [`Op::ScratchFull`] turns true. `-> T`
     Derived(InputId),
     /// Changes the column, for this pass (each later Input and InputPresent) and on the wire. `T ->`
     SetInput(InputId, Value),

@@ -653,6 +653,10 @@ impl Trie {
 
     /// The floor knows the rank of a rule of the trie.
     fn see<K: Number>(&mut self, rule: Stored<'_>, rank: Rank) {
+        // Without a floor, the root may be no node.
+        if self.floor.is_none() {
+            return;
+        }
         let cells = self.parts::<K>(self.number(rule.lo), self.number(rule.hi)).cells;
         if let Some(floor) = &mut self.floor {
             floor.entries_of(cells).for_each(|entry| floor.see(entry, rank));

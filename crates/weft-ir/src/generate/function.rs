@@ -590,9 +590,13 @@ impl Builder<'_> {
         let fields = |input: &Input| input.written && matches!(input.place, Place::Body(_));
         let fields: Vec<(u16, Type)> =
             inputs().filter(|(_, input)| fields(input)).map(|(at, input)| (at, input.ty)).collect();
-        if !fields.is_empty() && self.dice.percent(60) {
+        // No message can be written with bytes that are no text.
+        let is_bad = self.dice.percent(30);
+        let fits = |(_, ty): &&(u16, Type)| !is_bad || Ty::of(*ty) == Ty::Bytes;
+        let fields: Vec<(u16, Type)> = fields.iter().filter(fits).copied().collect();
+        if !fields.is_empty() && self.dice.percent(70) {
             let (field, ty) = self.dice.pick(&fields);
-            let value = self.any_of(ty);
+            let value = if is_bad { self.constant(b"\xff") } else { self.any_of(ty) };
             self.effect(Op::SetInput(InputId(field), value));
         }
         let derived: Vec<(u16, Ty)> = inputs()
