@@ -534,6 +534,7 @@ impl<'a> Parser<'a> {
             let message = format!("there are {} {what}, and {most} are the most", list.len());
             let help = match what {
                 "arguments of a function" => "call it on parts, and name them with `LET x = ...;`",
+                "joins of a SELECT" => "write several SELECTs, one after the other",
                 _ => "keep the values in a table, and look them up there by a key",
             };
             self.fail_at(span, code::OVER_LIMIT, &message, help);
