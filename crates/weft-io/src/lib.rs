@@ -8,10 +8,12 @@
 //! * [`packet`]: what carries packets in and out.
 //! * [`socket`]: TCP and Unix sockets as one thing.
 //! * [`clock`]: the only place that reads a clock.
+//! * [`file`]: regular files, and no further than a limit.
 //! * [`memory`]: huge pages for large tables.
 //! * [`writer`]: the thread that writes sink rows.
 
 pub mod clock;
+pub mod file;
 pub mod memory;
 pub mod node;
 pub mod packet;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use weft_core::Value;
 use weft_core::native::{NativeDecl, Prepared};
+use weft_io::file::open_regular;
 use weft_ir::program::ChainProgram;
 use weft_lang::diagnostic::{Code, Diagnostic, code};
 use weft_lang::hir;
@@ -104,7 +105,7 @@ fn key_of(decl: &NativeDecl) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
 }
 
 fn read_key(path: &Path) -> std::io::Result<Zeroizing<Vec<u8>>> {
-    let file = std::fs::File::open(path)?;
+    let file = open_regular(path)?;
     // Room for all of it from the start: what a growing buffer leaves behind is not overwritten.
     let mut key = Zeroizing::new(Vec::with_capacity(KEY_BYTES_MAX + 1));
     file.take(KEY_BYTES_MAX as u64 + 1).read_to_end(&mut key)?;

@@ -9,14 +9,16 @@ use protox::prost_reflect::{
     ServiceDescriptor,
 };
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weft_api::{AtFault, Bundle};
 use weft_core::schema::{Enum, Field, FieldKind, Message, Method, Presence, Schema, Service};
+use weft_io::file;
 use weft_lang::resolve::{Resolver, relative};
 
-/// Bytes of one file.
-const FILE_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of one file of a program.
+pub(crate) const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads files, and remembers what it read.
 pub(crate) struct Files {
@@ -82,6 +84,8 @@ pub(crate) fn require(path: &str) -> Result<(), Fault> {
     match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => Err(Fault::environment(format!("`{path}` is a folder"))
             .with_help("name the file that the program begins with")),
+        Ok(found) if !found.is_file() => Err(Fault::environment(format!("`{path}` is no regular file"))
+            .with_help("a program is read from files; `weft check -` and `weft fmt -` read standard input")),
         Ok(_) => Ok(()),
         Err(error) => Err(unreadable(&format!("`{path}`"), error)),
     }
@@ -267,19 +271,27 @@ struct Unread {
 
 impl From<std::io::Error> for Unread {
     fn from(error: std::io::Error) -> Self {
-        let is_text = error.kind() != std::io::ErrorKind::InvalidData;
-        let at_fault = if is_text { AtFault::Environment } else { AtFault::Program };
+        let of_program = [ErrorKind::InvalidData, ErrorKind::InvalidInput, ErrorKind::FileTooLarge];
+        let is_program = of_program.contains(&error.kind());
+        let at_fault = if is_program { AtFault::Program } else { AtFault::Environment };
         Self { why: clause(&error), at_fault }
     }
 }
 
 fn read_file(path: &Path) -> Result<String, Unread> {
-    let size = std::fs::metadata(path)?.len();
-    if size > FILE_BYTES_MAX {
-        let why = format!("it has {size} bytes, and {FILE_BYTES_MAX} is the limit");
-        return Err(Unread { why, at_fault: AtFault::Program });
-    }
-    Ok(std::fs::read_to_string(path)?)
+    Ok(file::text(file::read_regular(path, FILE_BYTES_MAX))?)
+}
+
+/// Text from a file, or from standard input as `-`, of at most so many bytes.
+///
+/// # Errors
+/// It cannot be read, is no regular file, is no text, or has more.
+pub(crate) fn read_text(path: &str, bytes_max: u64) -> Result<String, Fault> {
+    let bytes = match path {
+        "-" => file::read_at_most(std::io::stdin(), bytes_max),
+        path => file::read_regular(Path::new(path), bytes_max),
+    };
+    file::text(bytes).map_err(|error| unreadable(&format!("`{path}`"), error))
 }
 
 /// That `what` cannot be read: the input is at fault if it is there and no text.
@@ -304,9 +316,9 @@ pub(crate) fn folder_of(path: &str) -> &str {
 /// What the system says of a file, as the end of a sentence.
 pub(crate) fn clause(error: &std::io::Error) -> String {
     match error.kind() {
-        std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
-        std::io::ErrorKind::PermissionDenied => "it may not be read by this user".to_owned(),
-        std::io::ErrorKind::InvalidData => "it is not UTF-8 text".to_owned(),
+        ErrorKind::NotFound => "there is no such file".to_owned(),
+        ErrorKind::PermissionDenied => "it may not be read by this user".to_owned(),
+        ErrorKind::InvalidData => "it is not UTF-8 text".to_owned(),
         _ => error.to_string(),
     }
 }
