@@ -308,6 +308,19 @@ pub(crate) const ALL: &[Large] = &[
             request("", "FORWARD;")
         )
     }),
+    large("rows of a table", |n| {
+        let rows = list(n, ", ", |i| format!("({i})"));
+        let look = "IF EXISTS (SELECT * FROM w WHERE k = object_id) THEN ABORT UNAVAILABLE; END IF;";
+        format!(
+            "CREATE TABLE w (k I64 PRIMARY KEY) MAX 1000000 ROWS FILLED BY CONTROLLER;\n\
+             INSERT INTO w VALUES {rows};\n{}",
+            request("", look)
+        )
+    }),
+    large("endpoints", |n| {
+        let endpoints = list(n, ", ", |i| format!("'127.0.0.1:{}'", i + 1));
+        format!("CREATE CLUSTER many TO {endpoints};\n{}", request("", "FORWARD;"))
+    }),
     // Queues.
     large("ELSIFs of a queue", |n| {
         let more = list(n, "", |i| format!("ELSIF p.len > {i} THEN SET p.class = 1; "));
