@@ -139,7 +139,7 @@ fn large_programs_end_in_a_limit_at_worst() {
     let (from, mut faults) = (Instant::now(), Vec::new());
     for large in large::ALL {
         let what = large.what;
-        for n in [2, 100, 5_000, N / 2] {
+        for n in [2, 100, 5_000, N / 5] {
             let text = (large.program)(n);
             // What is looked at last, if it does not end.
             println!("{n} {what}: {} bytes, {:?}", text.len(), from.elapsed());

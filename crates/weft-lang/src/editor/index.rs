@@ -5,6 +5,7 @@
 //! nothing has no entry.
 
 use std::collections::BTreeMap;
+use weft_core::limits::JOINS_MAX;
 
 use crate::ast::{
     BudgetClause, Chain, ChainOn, ChainOptionKind, Decl, Element, EncapSet, Event, Expr, ExprKind, Field,
@@ -1017,7 +1018,9 @@ impl Walk {
             }
         };
         let alias = alias.unwrap_or(name).name.clone();
-        self.sights.push(Sight { alias, named, table });
+        if self.sights.len() < JOINS_MAX {
+            self.sights.push(Sight { alias, named, table });
+        }
     }
 
     fn verdict(&mut self, verdict: &Verdict) {
