@@ -159,8 +159,8 @@ fn large_programs_end_in_a_limit_at_worst() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// What programs are refused for that are too large: files, nesting, height, lists and names.
-const LIMITS: [&str; 6] = ["W0001", "W0003", "W0004", "W0314", "W0413", "W0604"];
+/// What programs are refused for that are too large: files, nesting, height, faults, lists and names.
+const LIMITS: [&str; 7] = ["W0001", "W0003", "W0004", "W0005", "W0314", "W0413", "W0604"];
 
 /// Checks, formats and completes a text; gives the codes of the errors.
 fn errors(text: &str) -> Vec<&'static str> {
