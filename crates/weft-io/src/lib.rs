@@ -10,11 +10,13 @@
 //! * [`socket`]: TCP and Unix sockets as one thing.
 //! * [`clock`]: the only place that reads a clock.
 //! * [`descriptors`]: which sockets may have the last ones.
+//! * [`file`]: regular files, and no further than a limit.
 //! * [`memory`]: huge pages for large tables.
 //! * [`writer`]: the thread that writes sink rows.
 
 pub mod clock;
 pub mod descriptors;
+pub mod file;
 pub mod memory;
 pub mod node;
 pub mod packet;

@@ -41,7 +41,8 @@ fn of_block(block: &Block) -> usize {
 pub fn of_op(op: &Op) -> usize {
     match op {
         Op::BoolConst(_) | Op::IntConst(_) | Op::FloatConst(_) | Op::BytesConst(_) | Op::NoRow => 1,
-        Op::BytesCompare(BytesCmp::Eq | BytesCmp::Ne, ..) => 8,
+        // Written out as a comparison of words for each length: much for the allocator of registers.
+        Op::BytesCompare(BytesCmp::Eq | BytesCmp::Ne, ..) => 30,
         Op::Find(..) => 60,
         Op::Match(_, _, keys) => 200 + 20 * keys.len(),
         Op::Insert(..) | Op::Remove(..) | Op::SetColumn(..) | Op::SetColumnNull(..) => 30,

@@ -294,11 +294,11 @@ impl Lexer<'_> {
 
     /// A string ends at the end of its line at the latest, or one forgotten quote would swallow the file.
     fn quoted(&mut self, quote: char, kind: TokenKind) {
-        let line_end = self.end_of_line();
         let mut end = self.at + 1;
-        while end < line_end {
-            if self.bytes[end] == quote as u8 {
-                if end + 1 < line_end && self.bytes[end + 1] == quote as u8 {
+        // The end of the line is looked for where no quote is found: a line may have very many strings.
+        while let Some(byte) = self.bytes.get(end).filter(|byte| **byte != b'\n') {
+            if *byte == quote as u8 {
+                if self.bytes.get(end + 1) == Some(&(quote as u8)) {
                     end += 1;
                 } else {
                     return self.push(kind, end + 1);
@@ -306,6 +306,7 @@ impl Lexer<'_> {
             }
             end += 1;
         }
+        let line_end = self.end_of_line();
         let what = if kind == TokenKind::Str { "string" } else { "quoted name" };
         let diagnostic =
             Diagnostic::error(code::UNTERMINATED_STRING, format!("a {what} without its closing quote"))

@@ -56,6 +56,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("W0505", "crates/weft/src/natives.rs"),
     // No text is known that gives it: it would be mended.
     ("W0506", "crates/weft/src/running.rs"),
+    // How much memory there is is said to the command, or by the machine.
+    ("W0507", "crates/weft/src/compile.rs"),
 ];
 
 /// Lines of a `.stderr` file of a made program; the first ones may be very many.

@@ -11,11 +11,17 @@
 
 use std::time::{Duration, Instant};
 
+use weft_core::limits::COMPILE_STACK_BYTES;
+use weft_lang::check::analyse;
 use weft_lang::diagnostic::{Diagnostic, RenderOptions, render_all, to_json};
+use weft_lang::editor::Program;
+use weft_lang::editor::complete::complete;
 use weft_lang::source::{FileId, SOURCE_BYTES_MAX};
 
 mod support;
 use support::Texts;
+#[path = "support/large.rs"]
+mod large;
 
 /// How long a check of one program may take.
 const BOUND: Duration = Duration::from_secs(20);
@@ -125,6 +131,53 @@ fn many_names_take_no_longer_than_their_text() {
         ),
     );
     check("endpoints", &format!("CREATE CLUSTER k TO {};", list(N / 10, ", ", |n| format!("\'b{n}:1\'"))));
+}
+
+/// A walk that is as deep as a list is long overflows the stack of some thread, and ends the process.
+#[test]
+fn large_programs_end_in_a_limit_at_worst() {
+    let (from, mut faults) = (Instant::now(), Vec::new());
+    for large in large::ALL {
+        let what = large.what;
+        for n in [2, 100, 5_000, N / 5] {
+            let text = (large.program)(n);
+            // What is looked at last, if it does not end.
+            println!("{n} {what}: {} bytes, {:?}", text.len(), from.elapsed());
+            let begun = Instant::now();
+            let Some(errors) = on_stack(move || errors(&text)) else {
+                faults.push(format!("{n} {what}: panics"));
+                continue;
+            };
+            if begun.elapsed() > BOUND {
+                faults.push(format!("{n} {what}: {:?}", begun.elapsed()));
+            }
+            // They are right but for their size.
+            let others = errors.iter().find(|code| n == 2 || !LIMITS.contains(code));
+            faults.extend(others.map(|code| format!("{n} {what}: {code}")));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// What programs are refused for that are too large: files, nesting, height, faults, lists and names.
+const LIMITS: [&str; 7] = ["W0001", "W0003", "W0004", "W0005", "W0314", "W0413", "W0604"];
+
+/// Checks, formats and completes a text; gives the codes of the errors.
+fn errors(text: &str) -> Vec<&'static str> {
+    let mut texts = Texts::of(&[("a.weft".to_owned(), text.to_owned())]);
+    let (_, diagnostics, sources) = weft_lang::check("a.weft", &mut texts);
+    if sources.files().next().is_some() {
+        let _ = weft_lang::format::format(&sources, FileId(0));
+        let program = Program::new(analyse("a.weft", &mut texts));
+        let _ = complete(&program, FileId(0), text.len() as u32);
+    }
+    diagnostics.iter().filter(|diagnostic| diagnostic.is_error()).map(|d| d.code.0).collect()
+}
+
+/// Runs on a thread with the stack that a node gives to such work; None if it panics.
+fn on_stack<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let thread = std::thread::Builder::new().stack_size(COMPILE_STACK_BYTES);
+    thread.spawn(work).expect("there are threads").join().ok()
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::commands::link::spec;
+use crate::memory::Most;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -121,6 +122,9 @@ pub(crate) struct CheckArgs {
     /// are
     #[arg(long)]
     pub(crate) cost: bool,
+    /// Refuse a program whose state may take more memory than this, as in `2 GiB`
+    #[arg(long, value_name = "SIZE", value_parser = Most::of_option)]
+    pub(crate) memory: Option<u64>,
 }
 
 #[derive(Args)]
@@ -255,6 +259,10 @@ pub(crate) struct NodeArgs {
     /// How code runs
     #[arg(long, value_enum, default_value_t = BackendName::Jit)]
     pub(crate) backend: BackendName,
+    /// The most memory that the state of a program may take, as in `2 GiB`; by default what the control group of the
+    /// process has
+    #[arg(long, value_name = "SIZE", value_parser = Most::of_option)]
+    pub(crate) memory: Option<u64>,
     /// What chance follows from: what rand() draws, where tables place keys. By default it is new at each start; with a
     /// seed that others know, they can choose keys that slow tables down
     #[arg(long)]
@@ -305,6 +313,9 @@ pub(crate) struct ApplyArgs {
     /// Do on the node all that a change does but the change, and say what it would be
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Refuse a program whose state may take more memory than this, as in `2 GiB`; the node has its own limit besides
+    #[arg(long, value_name = "SIZE", value_parser = Most::of_option)]
+    pub(crate) memory: Option<u64>,
     /// Give the result as data
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,6 +1,7 @@
 //! From files to a plan that a node can run.
 
 use crate::job;
+use crate::memory::Most;
 use crate::metrics;
 use crate::natives;
 use crate::ordering::{self, ordered};
@@ -62,6 +63,8 @@ pub(crate) struct Compiler {
     version: u64,
     /// What the links of calls of the version that was last committed count, by name and whether it is on a listener.
     links: BTreeMap<(String, bool), Arc<Shared>>,
+    /// The memory that there is for a program; None if nobody says.
+    memory: Option<Most>,
 }
 
 /// A plan, the state that it will have, and how long compiling it took.
@@ -100,6 +103,23 @@ fn check_here(root: &str, files: &mut Files) -> Checked {
     Checked { network, diagnostics, sources, at_fault: files.at_fault(), took: begun.elapsed() }
 }
 
+/// As [`check_files`], of a program that may take no more memory than this; it is taken to run on one worker.
+pub(crate) fn check_within(root: &str, files: &mut Files, most: Option<&Most>) -> Checked {
+    let mut checked = check_files(root, files);
+    if let (Some(network), Some(most)) = (&checked.network, most) {
+        let sources = &checked.sources;
+        let kept = in_job(|| {
+            let (programs, _) = lower_all(network, sources, 1, |_| true)?;
+            most.keep(network, &programs, 1)
+        });
+        if let Err(refused) = kept {
+            checked.network = None;
+            checked.diagnostics.extend(refused);
+        }
+    }
+    checked
+}
+
 /// For how many workers a program is judged that may run on one: for more than one, handlers take locks besides.
 const WORKERS_JUDGED: usize = 2;
 
@@ -119,7 +139,7 @@ pub(crate) fn judged(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnos
 
 /// Whose fault it is that a checked program cannot be compiled: names that have no address are the machine's.
 pub(crate) fn at_fault(diagnostics: &[Diagnostic]) -> AtFault {
-    let elsewhere = [code::ADDRESS_UNRESOLVED, code::KEY_UNUSABLE, code::INTERNAL];
+    let elsewhere = [code::ADDRESS_UNRESOLVED, code::KEY_UNUSABLE, code::INTERNAL, code::OVER_MEMORY];
     let is_elsewhere = |d: &Diagnostic| elsewhere.contains(&d.code);
     if diagnostics.iter().all(is_elsewhere) { AtFault::Environment } else { AtFault::Program }
 }
@@ -176,7 +196,13 @@ impl ProgramSize {
 impl Compiler {
     /// A compiler for a node with so many workers, whose tables place keys by this.
     pub(crate) fn new(backend: Box<dyn Backend>, workers: usize, hash: HashKey) -> Self {
-        Self { store: StateStore::new(workers, hash), backend, workers, version: 0, links: BTreeMap::new() }
+        let (store, links) = (StateStore::new(workers, hash), BTreeMap::new());
+        Self { store, backend, workers, version: 0, links, memory: None }
+    }
+
+    /// The same, of programs that take no more memory than this.
+    pub(crate) fn within(self, memory: Option<Most>) -> Self {
+        Self { memory, ..self }
     }
 
     /// The state that the chains share.
@@ -221,6 +247,10 @@ impl Compiler {
         let schema = Arc::new(network.schema.clone());
         let (programs, conditions) = lower_all(network, sources, self.workers, is_on_calls)?;
         let on_ports = packets::lower(network, sources, self.workers, |_| true)?;
+        if let Some(most) = &self.memory {
+            let all = programs.iter().chain(on_ports.iter().map(packets::Lowered::chain));
+            most.keep(network, all, self.workers)?;
+        }
         let mut state = self.store.stage();
         let (mut chains, mut wrapped, mut planned) = (Vec::new(), Vec::new(), Vec::new());
         // What filters wrap stands behind the chains and the conditions.
@@ -531,11 +561,12 @@ mod tests {
     use super::*;
     use weft_api::Bundle;
     use weft_ir::interp::Interp;
+
     use weft_ir::queue::verify::verify;
     use weft_lang::diagnostic::{RenderOptions, render_all};
 
     fn checked(text: &str) -> Checked {
-        let proto = "syntax = 'proto3'; package shop; message Item {} service Cart { rpc Get (Item) returns (Item); }";
+        let proto = "syntax = 'proto3'; package shop; message Item { string user = 1; int64 object_id = 2; } service Cart { rpc Get (Item) returns (Item); }";
         let files = [("a.weft", text), ("cart.proto", proto)];
         let files = files.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
         check_files("a.weft", &mut Files::in_bundle(&Bundle { root: "a.weft".to_owned(), files }))
@@ -543,6 +574,61 @@ mod tests {
 
     fn codes(diagnostics: &[Diagnostic]) -> Vec<&'static str> {
         diagnostics.iter().map(|diagnostic| diagnostic.code.0).collect()
+    }
+
+    /// Rows are taken while there is memory: a node that has too little for the MAX of its tables is ended by the system
+    /// in the middle of its traffic.
+    #[test]
+    fn program_over_its_memory_is_refused() {
+        let text = COUNT.replace("MAX 10 ROWS", "MAX 1000000 ROWS");
+        let checked = checked(&text);
+        let network = checked.network.expect("it is right");
+        let compile = |bytes| {
+            let compiler = Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1)).within(Most::of_check(bytes));
+            compiler.compile(&network, &checked.sources, &[]).err()
+        };
+        assert!(compile(None).is_none() && compile(Some(1 << 30)).is_none());
+        let refused = compile(Some(1 << 20)).expect("a million rows are more than a mebibyte");
+        assert_eq!((codes(&refused), at_fault(&refused)), (vec!["W0507"], AtFault::Environment));
+        let told = render_all(&refused, &checked.sources, RenderOptions::default());
+        assert!(
+            told.contains("`--memory` allows 1.0 MiB") && told.contains("table `shop.count.seen`"),
+            "{told}"
+        );
+    }
+
+    /// A walk that is as deep as a list is long would overflow the stack of a job, which ends the process; one that is
+    /// as wide would compile for ever.
+    #[test]
+    fn large_programs_run_or_are_over_a_limit() {
+        let jit = weft_jit::Jit::new().expect("tests run where code does");
+        let backends: [&dyn Fn() -> Box<dyn Backend>; 2] = [&|| Box::new(Interp), &|| Box::new(jit.clone())];
+        let (from, mut faults) = (Instant::now(), Vec::new());
+        for large in crate::large::ALL {
+            let mut was_good = true;
+            for n in [30, 1_000, 20_000] {
+                // What is refused is so with more of it.
+                if !was_good {
+                    continue;
+                }
+                // What is looked at last, if it does not end.
+                println!("{n} {}, {:?}", large.what, from.elapsed());
+                let checked = checked(&(large.program)(n).replace("'shop.proto'", "'cart.proto'"));
+                let mut said = checked.diagnostics;
+                was_good = checked.network.is_some();
+                if let Some(network) = &checked.network {
+                    for backend in backends {
+                        let compiled = Compiler::new(backend(), 2, HashKey::from_seed(1)).compile(network, &checked.sources, &[]);
+                        said.extend(compiled.err().into_iter().flatten());
+                    }
+                }
+                let limits =
+                    ["W0001", "W0003", "W0004", "W0005", "W0314", "W0413", "W0414", "W0431", "W0604"];
+                let others = said.iter().filter(|d| d.is_error() && !limits.contains(&d.code.0));
+                faults.extend(others.map(|d| format!("{n} {}: {} {}", large.what, d.code.0, d.message)));
+            }
+        }
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
     }
 
     /// A number that was cut to 32 bits would mean another one, in silence.

@@ -4,6 +4,7 @@
 //! stack here has room for that, whichever thread asks: those of tokio and of the main program have others.
 
 use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use weft_core::limits::COMPILE_STACK_BYTES;
 use weft_lang::diagnostic::{Diagnostic, code};
@@ -53,6 +54,14 @@ pub(crate) fn run<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Broken>
     })
 }
 
+/// Does a part of a job, on its thread. What the work changes is dropped, or left as it was, where it panics.
+///
+/// # Errors
+/// The work panicked.
+pub(crate) fn part<T>(work: impl FnOnce() -> T) -> Result<T, Broken> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| Broken::Panicked(message(&*panic)))
+}
+
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".to_owned())
@@ -69,6 +78,8 @@ mod tests {
         assert!(broken.diagnostic().message.ends_with("at this program: of purpose"), "{broken:?}");
         assert_eq!(broken.diagnostic().code, code::INTERNAL);
         assert_eq!(run(|| 7).ok(), Some(7));
+        let broken = part(|| -> u8 { panic!("of purpose") }).expect_err("it panicked");
+        assert!(broken.diagnostic().message.ends_with("at this program: of purpose"), "{broken:?}");
     }
 
     /// Programs that the limits allow would overflow the stack of a thread that has less.

@@ -13,10 +13,14 @@ mod compile;
 mod dropped;
 mod fault;
 mod job;
+#[cfg(test)]
+#[path = "../../weft-lang/tests/support/large.rs"]
+mod large;
 mod library;
 mod lines;
 mod live;
 mod lsp;
+mod memory;
 mod metrics;
 mod natives;
 mod open_files;

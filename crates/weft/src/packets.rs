@@ -31,6 +31,11 @@ pub(crate) struct Lowered {
 }
 
 impl Lowered {
+    /// What the chain does.
+    pub(crate) fn chain(&self) -> &ChainProgram {
+        &self.program
+    }
+
     /// What the chain does, to be given rows.
     pub(crate) fn program(&mut self) -> &mut ChainProgram {
         &mut self.program

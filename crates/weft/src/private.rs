@@ -5,6 +5,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::Path;
+use weft_io::file::open_regular;
 
 /// What users other than the owner of a file must not be able to do with it: bits of its mode, those of its group
 /// included.
@@ -46,12 +47,12 @@ pub(crate) fn check_folder(folder: &Path) -> io::Result<()> {
     Err(io::Error::other(format!("`{}` {why}", folder.display())))
 }
 
-/// Opens a file, if its mode keeps others from it.
+/// Opens a regular file, if its mode keeps others from it.
 ///
 /// # Errors
 /// The system's, or that the mode lets others do what they may not.
 pub(crate) fn open(path: &Path, others: OthersMayNot) -> io::Result<File> {
-    let file = File::open(path)?;
+    let file = open_regular(path)?;
     let mode = file.metadata()?.mode() & 0o7777;
     if mode & others as u32 == 0 {
         return Ok(file);

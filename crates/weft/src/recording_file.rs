@@ -8,7 +8,7 @@
 
 use crate::compile::check_files;
 use crate::fault::Fault;
-use crate::source::Files;
+use crate::source::{Files, unreadable};
 use crate::stderr;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,6 +18,7 @@ use std::sync::Arc;
 use weft_api::Bundle;
 use weft_engine::queue::QueueProgram;
 use weft_engine::recording::{Ended, Recorder};
+use weft_io::file::read_regular;
 use weft_lang::hir;
 use weft_lang::source::SourceMap;
 
@@ -168,11 +169,8 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fault> {
 /// # Errors
 /// It cannot be read, or is no recording of this version.
 pub(crate) fn read(path: &Path) -> Result<Vec<Recorded>, Fault> {
-    let told = |error: std::io::Error| Fault::environment(format!("{}: {error}", path.display()));
-    if fs::metadata(path).map_err(told)?.len() > FILE_BYTES_MAX {
-        return Err(Fault::Input(format!("{}: more than {FILE_BYTES_MAX} bytes", path.display())));
-    }
-    read_text(&String::from_utf8_lossy(&fs::read(path).map_err(told)?), path)
+    let told = |error| unreadable(&format!("`{}`", path.display()), error);
+    read_text(&String::from_utf8_lossy(&read_regular(path, FILE_BYTES_MAX).map_err(told)?), path)
 }
 
 /// As above, of the text of a file that is called `path`.

@@ -7,6 +7,7 @@ use crate::compile::{Checked, Compiled, Compiler, at_fault, check_files};
 use crate::dropped::dropped;
 use crate::fault::Fault;
 use crate::lines::Lines;
+use crate::memory::Most;
 use crate::open_files;
 use crate::packets;
 use crate::sink_files;
@@ -171,7 +172,8 @@ impl Running {
         // State is for the workers that run chains: those of calls, and behind them those of frames.
         let n_calls = if has_calls || ports.is_empty() { workers } else { 0 };
         let Chance { seed, hash } = Chance::new(args.seed).map_err(Start::Fault)?;
-        let mut compiler = Compiler::new(backend, n_calls + if ports.is_empty() { 0 } else { workers }, hash);
+        let compiler = Compiler::new(backend, n_calls + if ports.is_empty() { 0 } else { workers }, hash);
+        let mut compiler = compiler.within(Most::of_node(args.memory));
         let compiled = compiler.compile(network, sources, &[]).map_err(Start::Diagnostics)?;
         let busy_poll = Interval::from_micros(i64::from(args.busy_poll));
         let coalesce = Interval::from_micros(i64::from(args.coalesce));
@@ -889,6 +891,8 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
         Slow(Duration),
         /// The code panics when it runs, which no real back end's does.
         Panics,
+        /// So does the compiler, at a program that has an element of this name.
+        FailsAt(&'static str),
     }
 
     #[derive(Debug)]
@@ -914,7 +918,10 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
             match self {
                 Self::Panics => return Ok(Box::new(PanickingCode)),
                 Self::Slow(time) if matches!(event, Event::Every(..)) => std::thread::sleep(*time),
-                Self::Slow(_) => {}
+                Self::FailsAt(name) if chain.elements.iter().any(|element| element.name == *name) => {
+                    panic!("this is a test")
+                }
+                Self::Slow(_) | Self::FailsAt(_) => {}
             }
             Interp.compile(chain, event, state)
         }
@@ -938,6 +945,7 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
             private_metrics: false,
             drop_all: false,
             backend: BackendName::Interp,
+            memory: None,
             seed: Some(1),
             table: When::Never,
         };
@@ -993,6 +1001,29 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
         assert!(answer.starts_with("HTTP/1.1 503") && answer.ends_with("a worker has ended\n"), "{answer}");
         assert!(get(&admin, "/v1/status").ends_with("a worker has ended\n"));
         running.stop(Duration::ZERO);
+    }
+
+    /// A fault of the compiler would end the node, and with it all traffic; or keep it from every other change.
+    #[test]
+    fn panic_of_the_compiler_leaves_node_serving() {
+        let running = start(Rigged::FailsAt("broken"));
+        let admin = admin(&running);
+        let mut broken = bundle();
+        broken.files.values_mut().for_each(|text| *text = text.replace("AS tick;", "AS tick AS broken;"));
+        for dry_run in [true, false] {
+            let refused = running.apply(broken.clone(), dry_run);
+            let Err(Refusal::Refused(refused)) = refused else { panic!("it was taken") };
+            assert_eq!((refused.at_fault, refused.version), (AtFault::Environment, 1));
+            assert!(
+                refused.text.contains("W0506") && refused.text.contains("this is a test"),
+                "{}",
+                refused.text
+            );
+        }
+        assert!(get(&admin, "/healthz").starts_with("HTTP/1.1 200"));
+        assert_eq!(running.program(), bundle());
+        assert_eq!(running.apply(bundle(), false).ok().map(|applied| applied.version), Some(2));
+        assert!(running.stop(Duration::from_secs(1)).is_clean);
     }
 
     /// A dry run that did less than a change would promise what a change refuses; one that did more would be one.

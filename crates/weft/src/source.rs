@@ -8,15 +8,21 @@ use protox::prost_reflect::{
     Cardinality, DescriptorPool, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor,
     ServiceDescriptor,
 };
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weft_api::{AtFault, Bundle};
 use weft_core::schema::{Enum, Field, FieldKind, Message, Method, Presence, Schema, Service};
+use weft_io::file;
 use weft_lang::resolve::{Resolver, relative};
 
-/// Bytes of one file.
-const FILE_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of one file of a program.
+pub(crate) const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Files of one schema, its imports included: the compiler of schemas goes down one that imports another, that a third.
+const PROTO_FILES_MAX: usize = 1024;
 
 /// Reads files, and remembers what it read.
 pub(crate) struct Files {
@@ -82,6 +88,8 @@ pub(crate) fn require(path: &str) -> Result<(), Fault> {
     match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => Err(Fault::environment(format!("`{path}` is a folder"))
             .with_help("name the file that the program begins with")),
+        Ok(found) if !found.is_file() => Err(Fault::environment(format!("`{path}` is no regular file"))
+            .with_help("a program is read from files; `weft check -` and `weft fmt -` read standard input")),
         Ok(_) => Ok(()),
         Err(error) => Err(unreadable(&format!("`{path}`"), error)),
     }
@@ -122,7 +130,7 @@ impl Resolver for Files {
             read: Arc::clone(&self.read),
             is_incomplete: false,
         };
-        chain.add(ProtoFiles { files: shared, folder });
+        chain.add(ProtoFiles { files: shared, folder, n_opened: Cell::new(0) });
         chain.add(GoogleFileResolver::new());
         let mut compiler = Compiler::with_file_resolver(chain);
         compiler.include_imports(true);
@@ -144,6 +152,7 @@ fn above_library(name: &str) -> Option<&str> {
 struct ProtoFiles {
     files: Files,
     folder: String,
+    n_opened: Cell<usize>,
 }
 
 impl FileResolver for ProtoFiles {
@@ -152,6 +161,11 @@ impl FileResolver for ProtoFiles {
     }
 
     fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        self.n_opened.set(self.n_opened.get() + 1);
+        if self.n_opened.get() > PROTO_FILES_MAX {
+            let why = format!("it imports more than {PROTO_FILES_MAX} files, which is the limit");
+            return Err(protox::Error::new(why));
+        }
         let path = if self.folder.is_empty() { name.to_owned() } else { format!("{}/{name}", self.folder) };
         match self.files.load(&path) {
             Ok(text) => File::from_source(name, &text),
@@ -161,7 +175,11 @@ impl FileResolver for ProtoFiles {
 }
 
 fn schema_of(pool: &DescriptorPool) -> Schema {
-    let pool = Pool { messages: pool.all_messages().collect(), enums: pool.all_enums().collect(), pool };
+    let messages: Vec<MessageDescriptor> = pool.all_messages().collect();
+    let enums: Vec<EnumDescriptor> = pool.all_enums().collect();
+    let message_at = messages.iter().map(|message| message.full_name().to_owned()).zip(0..).collect();
+    let enum_at = enums.iter().map(|of| of.full_name().to_owned()).zip(0..).collect();
+    let pool = Pool { messages, enums, message_at, enum_at, pool };
     Schema {
         messages: pool.messages.iter().map(|message| pool.message(message)).collect(),
         enums: pool.enums.iter().map(enum_of).collect(),
@@ -174,6 +192,9 @@ struct Pool<'a> {
     pool: &'a DescriptorPool,
     messages: Vec<MessageDescriptor>,
     enums: Vec<EnumDescriptor>,
+    /// Their places by their names: a schema may have very many.
+    message_at: BTreeMap<String, usize>,
+    enum_at: BTreeMap<String, usize>,
 }
 
 impl Pool<'_> {
@@ -216,10 +237,7 @@ impl Pool<'_> {
             Kind::String => FieldKind::String,
             Kind::Bytes => FieldKind::Bytes,
             Kind::Message(message) => FieldKind::Message(self.message_at(&message)),
-            Kind::Enum(of) => {
-                let at = self.enums.iter().position(|known| *known == of);
-                FieldKind::Enum(at.expect("the pool is whole"))
-            }
+            Kind::Enum(of) => FieldKind::Enum(*self.enum_at.get(of.full_name()).expect("the pool is whole")),
         }
     }
 
@@ -241,7 +259,7 @@ impl Pool<'_> {
     }
 
     fn message_at(&self, message: &MessageDescriptor) -> usize {
-        self.messages.iter().position(|known| known == message).expect("the pool is whole")
+        *self.message_at.get(message.full_name()).expect("the pool is whole")
     }
 }
 
@@ -267,19 +285,27 @@ struct Unread {
 
 impl From<std::io::Error> for Unread {
     fn from(error: std::io::Error) -> Self {
-        let is_text = error.kind() != std::io::ErrorKind::InvalidData;
-        let at_fault = if is_text { AtFault::Environment } else { AtFault::Program };
+        let of_program = [ErrorKind::InvalidData, ErrorKind::InvalidInput, ErrorKind::FileTooLarge];
+        let is_program = of_program.contains(&error.kind());
+        let at_fault = if is_program { AtFault::Program } else { AtFault::Environment };
         Self { why: clause(&error), at_fault }
     }
 }
 
 fn read_file(path: &Path) -> Result<String, Unread> {
-    let size = std::fs::metadata(path)?.len();
-    if size > FILE_BYTES_MAX {
-        let why = format!("it has {size} bytes, and {FILE_BYTES_MAX} is the limit");
-        return Err(Unread { why, at_fault: AtFault::Program });
-    }
-    Ok(std::fs::read_to_string(path)?)
+    Ok(file::text(file::read_regular(path, FILE_BYTES_MAX))?)
+}
+
+/// Text from a file, or from standard input as `-`, of at most so many bytes.
+///
+/// # Errors
+/// It cannot be read, is no regular file, is no text, or has more.
+pub(crate) fn read_text(path: &str, bytes_max: u64) -> Result<String, Fault> {
+    let bytes = match path {
+        "-" => file::read_at_most(std::io::stdin(), bytes_max),
+        path => file::read_regular(Path::new(path), bytes_max),
+    };
+    file::text(bytes).map_err(|error| unreadable(&format!("`{path}`"), error))
 }
 
 /// That `what` cannot be read: the input is at fault if it is there and no text.
@@ -304,9 +330,29 @@ pub(crate) fn folder_of(path: &str) -> &str {
 /// What the system says of a file, as the end of a sentence.
 pub(crate) fn clause(error: &std::io::Error) -> String {
     match error.kind() {
-        std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
-        std::io::ErrorKind::PermissionDenied => "it may not be read by this user".to_owned(),
-        std::io::ErrorKind::InvalidData => "it is not UTF-8 text".to_owned(),
+        ErrorKind::NotFound => "there is no such file".to_owned(),
+        ErrorKind::PermissionDenied => "it may not be read by this user".to_owned(),
+        ErrorKind::InvalidData => "it is not UTF-8 text".to_owned(),
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job;
+
+    /// A schema whose files import each other in a row would overflow the stack of whoever compiles it.
+    #[test]
+    fn schema_of_many_files_has_a_limit() {
+        let of = |n: usize| {
+            let import = |at: usize| format!("syntax = 'proto3'; import 'p{}.proto';", at + 1);
+            let mut files: BTreeMap<_, _> = (0..n).map(|at| (format!("p{at}.proto"), import(at))).collect();
+            files.insert(format!("p{n}.proto"), "syntax = 'proto3';".to_owned());
+            let bundle = Bundle { root: String::new(), files };
+            job::run(|| Files::in_bundle(&bundle).proto("p0.proto", None)).expect("it does not panic")
+        };
+        assert!(of(PROTO_FILES_MAX - 1).is_ok());
+        assert!(of(10 * PROTO_FILES_MAX).is_err_and(|why| why.contains("more than 1024 files")));
     }
 }

@@ -1,6 +1,7 @@
 //! Captures as ports: packets of a pcap or pcapng file come in, or what is sent is written to one.
 
 use super::{BATCH_MAX, Device, DeviceCounters, Link, OpenError, Place, lacks_buffers};
+use crate::file::open_regular;
 use core::fmt;
 use std::borrow::Cow;
 use std::fs::File;
@@ -90,9 +91,9 @@ impl FileSource {
     pub fn open(path: &Path, link: Link, place: Place, pace: Pace) -> Result<Self, OpenError> {
         let name = path.display().to_string();
         let open = || {
-            let file = File::open(path)?;
-            let metadata = file.metadata()?;
-            Ok((file, metadata.is_file().then_some(metadata.len())))
+            let file = open_regular(path)?;
+            let size = file.metadata()?.len();
+            Ok((file, Some(size)))
         };
         match open() {
             Ok((file, total)) => Self::new(name, Box::new(file), total, link, (place, pace)),

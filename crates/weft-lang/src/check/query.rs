@@ -1,6 +1,6 @@
 //! Looks at tables: by key, by join, by scan. A look must fix the whole key by equality, or be a `SCAN` with a bound.
 
-use weft_core::limits::SCAN_ROWS_MAX;
+use weft_core::limits::{JOINS_MAX, SCAN_ROWS_MAX};
 use weft_core::{Type, Value};
 
 use super::expr::{and, article};
@@ -126,6 +126,15 @@ impl Scope<'_, '_> {
     }
 
     fn join(&mut self, join: &ast::Join) -> Option<Join> {
+        // Each name is looked for in all of them.
+        if self.sights.len() >= JOINS_MAX {
+            let message = format!("more than {JOINS_MAX} joined rows are in sight at one place");
+            let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
+                .at(join.span, "one too many")
+                .with_help("join in a block of its own: the rows of an IF are gone behind it");
+            self.cx.report(diagnostic);
+            return None;
+        }
         let table = self.table_ref(&join.table)?;
         let left = join.left.is_some();
         let alias = join.alias.as_ref().unwrap_or(&join.table);

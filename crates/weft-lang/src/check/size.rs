@@ -8,7 +8,7 @@ use crate::source::Span;
 
 /// Things that one program creates, drops and fills.
 pub const ITEMS_MAX: usize = 10_000;
-/// Parameters, columns, declarations, policies, endpoints of one thing.
+/// Parameters, columns, declarations, handlers, policies, endpoints of one thing.
 pub const PARTS_MAX: usize = 1024;
 
 /// The items that are looked at: the others have a fault that is told.
@@ -44,6 +44,7 @@ fn lists(item: &Item) -> Vec<(&'static str, usize, Span)> {
                 ("parameters", item.params.len(), item.name.span),
                 ("columns", item.fields.len() + item.returns.len(), item.name.span),
                 ("declarations", item.decls.len(), item.name.span),
+                ("handlers", item.handlers.len(), item.name.span),
             ];
             lists.extend(item.decls.iter().filter_map(|decl| match decl {
                 Decl::Table(decl) => Some(("columns", decl.columns.len(), decl.name.span)),

@@ -433,7 +433,20 @@ fn any_of(conditions: impl Iterator<Item = Expr>) -> Expr {
         }
     }
     let values = values.into_iter().map(|(on, values)| one_of(&on, values));
-    values.chain(others).reduce(|a, b| expr::binary(BinaryOp::Or, a, b)).unwrap_or(Expr::Int(0))
+    // As a tree of little height: whatever looks at it goes down by recursion, and there may be thousands.
+    let mut all: Vec<Expr> = values.chain(others).collect();
+    while all.len() > 1 {
+        let mut pairs = all.into_iter();
+        let mut halved = Vec::new();
+        while let Some(first) = pairs.next() {
+            halved.push(match pairs.next() {
+                Some(second) => expr::binary(BinaryOp::Or, first, second),
+                None => first,
+            });
+        }
+        all = halved;
+    }
+    all.pop().unwrap_or(Expr::Int(0))
 }
 
 fn one_of(on: &Expr, values: Vec<u64>) -> Expr {

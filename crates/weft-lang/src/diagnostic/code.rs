@@ -133,6 +133,7 @@ codes! {
     KEY_UNUSABLE = "W0504", "a key that is not there, or that its function cannot use";
     FUNCTION_UNPREPARED = "W0505", "a function that cannot be made ready";
     INTERNAL = "W0506", "a fault of Weft itself";
+    OVER_MEMORY = "W0507", "a program that may take more memory than there is for it";
 
     // W06xx: wire formats, ports and frames.
     WIRE_ALIGNMENT = "W0601", "bits that fill no whole bytes";

@@ -5,6 +5,7 @@
 //! nothing has no entry.
 
 use std::collections::BTreeMap;
+use weft_core::limits::JOINS_MAX;
 
 use crate::ast::{
     BudgetClause, Chain, ChainOn, ChainOptionKind, Decl, Element, EncapSet, Event, Expr, ExprKind, Field,
@@ -237,13 +238,40 @@ struct Sight {
     table: SymbolId,
 }
 
+/// Names in sight, found in a time that does not grow with them.
+#[derive(Default)]
+struct Locals {
+    names: Vec<String>,
+    /// The last one of a name hides the others.
+    of_name: BTreeMap<String, Vec<SymbolId>>,
+}
+
+impl Locals {
+    fn push(&mut self, name: &str, local: SymbolId) {
+        self.names.push(name.to_owned());
+        self.of_name.entry(name.to_owned()).or_default().push(local);
+    }
+
+    fn last(&self, name: &str) -> Option<SymbolId> {
+        self.of_name.get(name)?.last().copied()
+    }
+
+    fn truncate(&mut self, n: usize) {
+        for name in self.names.drain(n.min(self.names.len())..) {
+            if let Some(all) = self.of_name.get_mut(&name) {
+                all.pop();
+            }
+        }
+    }
+}
+
 #[derive(Default)]
 struct Walk {
     index: Index,
     element: Option<SymbolId>,
     handler: Option<SymbolId>,
     direction: Option<Direction>,
-    locals: Vec<(String, SymbolId)>,
+    locals: Locals,
     sights: Vec<Sight>,
 }
 
@@ -801,7 +829,7 @@ impl Walk {
 
     /// Names that a block declares are gone behind it.
     fn block(&mut self, stmts: &[Stmt]) {
-        let (n_locals, n_sights) = (self.locals.len(), self.sights.len());
+        let (n_locals, n_sights) = (self.locals.names.len(), self.sights.len());
         for stmt in stmts {
             self.stmt(stmt);
         }
@@ -815,7 +843,7 @@ impl Walk {
                 self.expr(value);
                 let local = self.add(SymbolKind::Local, name, stmt.span, self.handler);
                 self.index.symbols[local.0].ty = ty.as_ref().map(|ty| ty.span);
-                self.locals.push((name.name.clone(), local));
+                self.locals.push(&name.name, local);
             }
             StmtKind::Set { target, value } => {
                 self.place(target);
@@ -953,7 +981,7 @@ impl Walk {
                 && let Some(name) = returning.into.as_ident()
             {
                 let local = self.add(SymbolKind::Local, name, span, self.handler);
-                self.locals.push((name.name.clone(), local));
+                self.locals.push(&name.name, local);
             }
         }
         self.block(update.otherwise.as_deref().unwrap_or_default());
@@ -990,7 +1018,9 @@ impl Walk {
             }
         };
         let alias = alias.unwrap_or(name).name.clone();
-        self.sights.push(Sight { alias, named, table });
+        if self.sights.len() < JOINS_MAX {
+            self.sights.push(Sight { alias, named, table });
+        }
     }
 
     fn verdict(&mut self, verdict: &Verdict) {
@@ -1090,8 +1120,7 @@ impl Walk {
     }
 
     fn bare_name(&mut self, name: &Ident) -> Option<()> {
-        if let Some((_, local)) = self.locals.iter().rfind(|(known, _)| *known == name.name) {
-            let local = *local;
+        if let Some(local) = self.locals.last(&name.name) {
             self.note(name.span, local);
             return Some(());
         }

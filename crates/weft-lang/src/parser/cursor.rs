@@ -528,17 +528,18 @@ impl<'a> Parser<'a> {
         result
     }
 
-    /// Reports a list of more parts than there may be, and goes on with those that may.
-    pub(super) fn keep<T>(&mut self, list: &mut Vec<T>, most: usize, what: &str, span: Span) {
-        if list.len() > most {
-            let message = format!("there are {} {what}, and {most} are the most", list.len());
-            let help = match what {
-                "arguments of a function" => "call it on parts, and name them with `LET x = ...;`",
-                _ => "keep the values in a table, and look them up there by a key",
-            };
-            self.fail_at(span, code::OVER_LIMIT, &message, help);
-            list.truncate(most);
+    /// Refuses a list of more parts than there may be.
+    pub(super) fn bounded(&mut self, n: usize, most: usize, what: &str, span: Span) -> Parsed<()> {
+        if n <= most {
+            return Ok(());
         }
+        let message = format!("there are {n} {what}, and {most} are the most");
+        let help = match what {
+            "arguments of a function" => "call it on parts, and name them with `LET x = ...;`",
+            "joins of a SELECT" => "write several SELECTs, one after the other",
+            _ => "keep the values in a table, and look them up there by a key",
+        };
+        Err(self.fail_at(span, code::OVER_LIMIT, &message, help))
     }
 
     /// Skips tokens until `stop` says so, or to the end.

@@ -197,8 +197,8 @@ impl Parser<'_> {
         self.bump_keyword();
         if self.at(TokenKind::LeftParen) {
             let start = self.token().span;
-            let mut list = self.nested(|p| p.paren_list(Self::expr))?;
-            self.keep(&mut list, LIST_ITEMS_MAX, "values in a list", start);
+            let list = self.nested(|p| p.paren_list(Self::expr))?;
+            self.bounded(list.len(), LIST_ITEMS_MAX, "values in a list", start)?;
             return Ok(ExprKind::InList { operand, list, negated });
         }
         let net = Box::new(self.expr_above(strength::COMPARE)?);
@@ -329,8 +329,8 @@ impl Parser<'_> {
             self.bump();
             return Ok(ExprKind::Call { function, args: Vec::new(), star });
         }
-        let mut args = if self.at(TokenKind::RightParen) { Vec::new() } else { self.comma_list(Self::expr)? };
-        self.keep(&mut args, ARGUMENTS_MAX, "arguments of a function", function.span);
+        let args = if self.at(TokenKind::RightParen) { Vec::new() } else { self.comma_list(Self::expr)? };
+        self.bounded(args.len(), ARGUMENTS_MAX, "arguments of a function", function.span)?;
         self.expect(TokenKind::RightParen, "`,` or `)`")?;
         Ok(ExprKind::Call { function, args, star: None })
     }
@@ -375,7 +375,7 @@ impl Parser<'_> {
         if arms.is_empty() {
             return Err(self.expected(""));
         }
-        self.keep(&mut arms, CASE_ARMS_MAX, "arms of a CASE", start);
+        self.bounded(arms.len(), CASE_ARMS_MAX, "arms of a CASE", start)?;
         self.layout.weak(self.index());
         let otherwise = if self.eat_keyword("ELSE").is_some() { Some(Box::new(self.expr()?)) } else { None };
         self.clause("END", "a `CASE` ends with it")?;

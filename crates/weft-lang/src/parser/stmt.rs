@@ -10,7 +10,7 @@ use crate::lexer::TokenKind;
 use crate::nearest::nearest_keyword;
 use crate::source::Span;
 
-use weft_core::limits::IF_ARMS_MAX;
+use weft_core::limits::{IF_ARMS_MAX, JOINS_MAX};
 
 use super::Row;
 use super::cursor::{Block, Failed, Parsed, Parser};
@@ -341,7 +341,7 @@ impl Parser<'_> {
             None
         };
         self.end_of_if(start, else_if)?;
-        self.keep(&mut arms, IF_ARMS_MAX, "conditions of an IF", start);
+        self.bounded(arms.len(), IF_ARMS_MAX, "conditions of an IF", start)?;
         if let Some(failed) = failed {
             return Err(failed);
         }
@@ -477,6 +477,7 @@ impl Parser<'_> {
         while let Some(join) = self.optional_join()? {
             joins.push(join);
         }
+        self.bounded(joins.len(), JOINS_MAX, "joins of a SELECT", start)?;
         let filter = self.optional_where()?;
         Ok(Select { items, joins, filter, span: self.span_from(start) })
     }

@@ -4,8 +4,9 @@ use super::count;
 use super::query::line_of;
 use crate::cli::ApplyArgs;
 use crate::client::{Client, Outcome};
-use crate::compile::check_files;
+use crate::compile::check_within;
 use crate::fault::Fault;
+use crate::memory::Most;
 use crate::running::refused_by;
 use crate::source::{Files, require};
 use crate::stderr;
@@ -15,7 +16,7 @@ use weft_api::{Applied, ApplyRequest, Change, ChangeKind, Dropped, Refused};
 pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
     require(&args.file)?;
     let mut files = Files::on_disk();
-    let checked = check_files(&args.file, &mut files);
+    let checked = check_within(&args.file, &mut files, Most::of_check(args.memory).as_ref());
     if checked.network.is_none() {
         // The node is asked only to say what it goes on with.
         let running = Client::new(&args.admin).and_then(|client| client.status()).ok();

@@ -2,9 +2,10 @@
 
 use super::explain::queues;
 use crate::cli::CheckArgs;
-use crate::compile::check_files;
+use crate::compile::check_within;
 use crate::fault::Fault;
-use crate::source::{Files, require, unreadable};
+use crate::memory::Most;
+use crate::source::{FILE_BYTES_MAX, Files, read_text, require};
 use crate::stderr;
 use crate::stdout;
 use crate::table::{Align, Table};
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
             Files::on_disk()
         }
     };
-    let checked = check_files(&args.file, &mut files);
+    let checked = check_within(&args.file, &mut files, Most::of_check(args.memory).as_ref());
     let costs = match &checked.network {
         Some(network) if args.cost => Some(costs(network, &checked.sources)?),
         _ => None,
@@ -99,8 +100,7 @@ fn queues_of(network: &Network) -> Vec<QueueProgram> {
 
 /// A program from standard input; what it imports is looked for in the working directory.
 fn stdin() -> Result<Files, Fault> {
-    let text = std::io::read_to_string(std::io::stdin());
-    let text = text.map_err(|error| unreadable("standard input", error))?;
+    let text = read_text("-", FILE_BYTES_MAX)?;
     Ok(Files::with_open(&Arc::new(BTreeMap::from([("-".to_owned(), text)]))))
 }
 

@@ -2,7 +2,7 @@
 
 use crate::cli::FmtArgs;
 use crate::fault::Fault;
-use crate::source::unreadable;
+use crate::source::{FILE_BYTES_MAX, read_text};
 use crate::stderr;
 use crate::stdout;
 use std::fs::{self, OpenOptions};
@@ -20,8 +20,7 @@ pub(crate) fn run(args: &FmtArgs) -> Result<(), Fault> {
     let mut would_change = 0;
     for path in &files(&args.files)? {
         let is_stdin = path == STDIN;
-        let text = if is_stdin { io::read_to_string(io::stdin()) } else { fs::read_to_string(path) };
-        let text = text.map_err(|error| unreadable(&format!("`{path}`"), error))?;
+        let text = read_text(path, FILE_BYTES_MAX)?;
         let Some(formatted) = formatted(path, &text) else {
             is_faulty = true;
             continue;

@@ -3,19 +3,19 @@
 use super::count;
 use crate::cli::{ImportArgs, ListFormat};
 use crate::fault::Fault;
-use crate::source::unreadable;
+use crate::source::read_text;
 use crate::stderr;
 use crate::stdout;
-use std::fs;
-use std::io;
 use weft_import::{FAULTS_MAX, Format, Hook, import, insert};
 use weft_lang::source::SOURCE_BYTES_MAX;
 
+/// Bytes of a list: some millions of rules.
+const LIST_BYTES_MAX: u64 = 256 << 20;
 /// Warnings that are told of one list.
 const WARNINGS_MAX: usize = 100;
 
 pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
-    let text = read(&args.file)?;
+    let text = read_text(&args.file, LIST_BYTES_MAX)?;
     let format = args.format.map(|format| match format {
         ListFormat::Nft => Format::Nft,
         ListFormat::Iptables => Format::Iptables,
@@ -60,13 +60,4 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
         )));
     }
     stdout::print(&text)
-}
-
-/// Text from a file, or from standard input.
-fn read(path: &str) -> Result<String, Fault> {
-    let text = match path {
-        "-" => io::read_to_string(io::stdin()),
-        path => fs::read_to_string(path),
-    };
-    text.map_err(|error| unreadable(&format!("`{path}`"), error))
 }

@@ -1,20 +1,23 @@
 //! `weft load`
 
-use super::query::{changed, line_of, read, refuse};
+use super::query::{changed, line_of, refuse};
 use crate::cli::LoadArgs;
 use crate::client::{Client, Outcome};
 use crate::fault::Fault;
 use crate::progress::Progress;
+use crate::source::read_text;
 use crate::stderr;
 use crate::stdout;
 use std::time::Instant;
 use weft_api::{Answer, RowsRequest};
 
+/// Bytes of a list of rows: it is kept as a whole while it is sent.
+const LIST_BYTES_MAX: u64 = 1 << 30;
 /// Rows that are sent at once: so many that a change from elsewhere need not wait long behind them.
 const ROWS_AT_ONCE: usize = 2_000;
 
 pub(crate) fn run(args: &LoadArgs) -> Result<(), Fault> {
-    let text = read(&args.file)?;
+    let text = read_text(&args.file, LIST_BYTES_MAX)?;
     let at_fault = |(line, column, why): (usize, usize, &str)| {
         Fault::Input(format!("{}:{line}:{column}: {why}; no row was put in", args.file))
     };

@@ -4,7 +4,7 @@ use super::{count, grouped};
 use crate::cli::{Output, QueryArgs};
 use crate::client::{Client, Outcome};
 use crate::fault::Fault;
-use crate::source::unreadable;
+use crate::source::{FILE_BYTES_MAX, read_text};
 use crate::stderr;
 use crate::stdout;
 use crate::table::{Align, Table};
@@ -14,7 +14,7 @@ use weft_api::{Answer, QueryRequest, Refused, TableTold};
 pub(crate) fn run(args: &QueryArgs) -> Result<(), Fault> {
     let text = match (&args.text, &args.file) {
         (Some(text), _) => Some(text.clone()),
-        (None, Some(path)) => Some(read(path)?),
+        (None, Some(path)) => Some(read_text(path, FILE_BYTES_MAX)?),
         (None, None) => None,
     };
     let client = Client::new(&args.admin)?;
@@ -38,15 +38,6 @@ pub(crate) fn run(args: &QueryArgs) -> Result<(), Fault> {
         }
         Outcome::Refused(refused) => Err(refuse(&refused, args.output == Output::Json)),
     }
-}
-
-/// Text from a file, or from standard input.
-pub(super) fn read(path: &str) -> Result<String, Fault> {
-    let text = match path {
-        "-" => std::io::read_to_string(std::io::stdin()),
-        path => std::fs::read_to_string(path),
-    };
-    text.map_err(|error| unreadable(&format!("`{path}`"), error))
 }
 
 /// Tells why nothing was changed: as an object on standard output, or to a person.

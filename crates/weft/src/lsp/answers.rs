@@ -2,6 +2,7 @@
 
 use super::place::{position_of, range_of};
 use super::programs::{Programs, Root};
+use crate::source::FILE_BYTES_MAX;
 use lsp_types::{
     CodeAction, CodeActionKind, CodeActionOrCommand, CompletionItem, CompletionItemKind, CompletionResponse,
     CompletionTextEdit, DiagnosticRelatedInformation, DiagnosticSeverity, DiagnosticTag, DocumentHighlight,
@@ -13,6 +14,7 @@ use lsp_types::{
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use weft_io::file;
 use weft_lang::diagnostic::{Diagnostic, Severity, code};
 use weft_lang::editor::complete::{Candidate, CandidateKind, PathKind, complete};
 use weft_lang::editor::index::{Index, SymbolId, SymbolKind, Use};
@@ -263,12 +265,12 @@ fn declared(programs: &Programs, path: &str, message: &str, field: &str) -> Opti
     // The file that is named comes first.
     files.sort_by_key(|found| (found != Path::new(path), found.clone()));
     let name = message.rsplit('.').next().unwrap_or(message);
-    for file in files {
-        let Ok(text) = std::fs::read_to_string(&file) else { continue };
+    for path in files {
+        let Ok(text) = file::text(file::read_regular(&path, FILE_BYTES_MAX)) else { continue };
         if let Some((line, column)) = field_in(&text, name, field) {
             let start = lsp_types::Position { line, character: column };
             let end = lsp_types::Position { line, character: column + field.len() as u32 };
-            let uri = programs.uri(&file.display().to_string())?;
+            let uri = programs.uri(&path.display().to_string())?;
             return Some(Location { uri, range: Range { start, end } });
         }
     }

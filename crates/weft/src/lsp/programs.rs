@@ -145,9 +145,9 @@ impl Programs {
         self.roots.retain(|_, root| !root.files.contains(name));
     }
 
-    /// A program, as a [`job`]: one at which Weft fails is empty, and says so.
+    /// A program, as a part of a [`job`]: one at which Weft fails is empty, and says so.
     fn analysed(&self, name: &str) -> Root {
-        job::run(|| self.analysed_here(name)).unwrap_or_else(|broken| {
+        job::part(|| self.analysed_here(name)).unwrap_or_else(|broken| {
             let nothing = Arc::new(BTreeMap::from([(name.to_owned(), String::new())]));
             let analysis = analyse(name, &mut Files::with_open(&nothing));
             let (diagnostics, files) = (vec![broken.diagnostic()], [name.to_owned()].into());

@@ -181,14 +181,14 @@ impl Server {
         &self,
         id: RequestId,
         params: Value,
-        answer: impl FnOnce(&Self, R::Params) -> R::Result + Send,
+        answer: impl FnOnce(&Self, R::Params) -> R::Result,
     ) -> Response
     where
-        R::Params: DeserializeOwned + Send,
+        R::Params: DeserializeOwned,
         R::Result: Serialize,
     {
         match serde_json::from_value::<R::Params>(params) {
-            Ok(params) => match job::run(|| serde_json::to_value(answer(self, params))) {
+            Ok(params) => match job::part(|| serde_json::to_value(answer(self, params))) {
                 Ok(Ok(answer)) => Response::new_ok(id, answer),
                 Ok(Err(error)) => refused(id, ErrorCode::InternalError, error.to_string()),
                 Err(broken) => refused(id, ErrorCode::InternalError, broken.diagnostic().message),

@@ -1,0 +1,120 @@
+//! Files that are read whole, or as far as somebody wants.
+//!
+//! Only regular files are: a FIFO may never end, nor begin, and to read a device may do something. Symbolic links are
+//! followed.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+/// Opens a regular file to read it.
+///
+/// # Errors
+/// There is none, it may not be read, or it is of another kind: [`io::ErrorKind::InvalidInput`], with what it is.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    // Asked first, since to open some devices is to use them; and again of what was opened, since it may be another.
+    let refuse = |kind: std::fs::FileType| match kind.is_file() {
+        true => Ok(()),
+        false => {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {}, and no file", name(kind))))
+        }
+    };
+    refuse(std::fs::metadata(path)?.file_type())?;
+    // A FIFO that has taken its place would be waited for else.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    refuse(file.metadata()?.file_type())?;
+    Ok(file)
+}
+
+/// The bytes of a regular file that has no more than `bytes_max`.
+///
+/// # Errors
+/// As [`open_regular`]; or it has more ([`io::ErrorKind::FileTooLarge`]), of which no more than one byte is read.
+pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let file = open_regular(path)?;
+    let size = file.metadata()?.len();
+    if size > bytes_max {
+        return Err(too_large(bytes_max));
+    }
+    read_at_most(file, bytes_max)
+}
+
+/// What a reader gives until its end, if that is no more than `bytes_max`.
+///
+/// # Errors
+/// It cannot be read, or gives more ([`io::ErrorKind::FileTooLarge`]), of which no more than one byte is read.
+pub fn read_at_most(reader: impl io::Read, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // It may have grown, or its size may be none: that of a file of the kernel is 0.
+    reader.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max { Err(too_large(bytes_max)) } else { Ok(bytes) }
+}
+
+/// The same as text: [`io::ErrorKind::InvalidData`] if it is none.
+///
+/// # Errors
+/// As said, and `bytes`' own.
+pub fn text(bytes: io::Result<Vec<u8>>) -> io::Result<String> {
+    String::from_utf8(bytes?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+fn too_large(bytes_max: u64) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::FileTooLarge,
+        format!("it has more than {bytes_max} bytes, which is the limit"),
+    )
+}
+
+fn name(kind: std::fs::FileType) -> &'static str {
+    match kind {
+        kind if kind.is_dir() => "a folder",
+        kind if kind.is_fifo() => "a FIFO",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn folder(name: &str) -> std::path::PathBuf {
+        let folder = std::env::temp_dir().join(format!("weft-file-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("the folder of temporary files may be written");
+        folder
+    }
+
+    /// A FIFO or a device that a program names would hold up a node for ever, or fill its memory.
+    #[test]
+    fn only_regular_files_are_read() {
+        let folder = folder("kinds");
+        let fifo = folder.join("fifo");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status().expect("there is mkfifo");
+        assert!(made.success());
+        let (file, link) = (folder.join("file"), folder.join("link"));
+        std::fs::write(&file, "text").expect("it is written");
+        symlink(&file, &link).expect("it is linked");
+        let why = |path: &Path| open_regular(path).map(drop).map_err(|error| error.to_string());
+        assert_eq!(why(&fifo), Err("it is a FIFO, and no file".to_owned()));
+        assert_eq!(why(Path::new("/dev/zero")), Err("it is a device, and no file".to_owned()));
+        assert_eq!(why(&folder), Err("it is a folder, and no file".to_owned()));
+        assert_eq!(read_regular(&link, 4).ok(), Some(b"text".to_vec()));
+        std::fs::remove_dir_all(folder).expect("it is removed");
+    }
+
+    /// A file that says that it is short, and goes on, would fill memory.
+    #[test]
+    fn files_are_read_to_their_limit() {
+        assert_eq!(read_at_most(&b"text"[..], 4).ok(), Some(b"text".to_vec()));
+        let more = read_at_most(io::repeat(0), 1 << 16).map_err(|error| error.kind());
+        assert_eq!(more.err(), Some(io::ErrorKind::FileTooLarge));
+        // The size of this one is 0.
+        assert_eq!(
+            read_regular(Path::new("/proc/self/status"), 8).map_err(|e| e.kind()).err(),
+            Some(io::ErrorKind::FileTooLarge)
+        );
+        assert_eq!(text(Ok(vec![0xff])).map_err(|error| error.kind()), Err(io::ErrorKind::InvalidData));
+    }
+}
