@@ -3,8 +3,8 @@
 //! [`hash_word`], [`mix`] and [`hash_bytes`] are the same on every machine and back end: `hash()`, digests and draws
 //! are made of them. Where keys that a peer chooses are placed in tables, a [`HashKey`] hashes them: a secret of the
 //! node, so that nobody else can compute keys that meet in one place. Secret words are on both sides of each product,
-//! so that no input makes one side zero for certain, and a second product scatters keys that follow a pattern: the first
-//! alone would leave multiples of a power of two in a pattern, too.
+//! so that no input makes one side zero for certain, and a second product scatters keys that follow a pattern: the
+//! first alone would leave multiples of a power of two in a pattern, too.
 
 use core::fmt;
 
