@@ -1,10 +1,10 @@
 //! The hash functions of the system: one that programs and other nodes see, and one that places keys.
 //!
-//! [`hash_word`], [`mix`] and [`hash_bytes`] are the same on every machine and back end: `hash()`, digests and draws are
-//! made of them. Where keys that a peer chooses are placed in tables, a [`HashKey`] hashes them: a secret of the node, so
-//! that nobody else can compute keys that meet in one place. Secret words are on both sides of each product, so that no
-//! input makes one side zero for certain, and a second product scatters keys that follow a pattern: the first alone
-//! would leave multiples of a power of two in a pattern, too.
+//! [`hash_word`], [`mix`] and [`hash_bytes`] are the same on every machine and back end: `hash()`, digests and draws
+//! are made of them. Where keys that a peer chooses are placed in tables, a [`HashKey`] hashes them: a secret of the
+//! node, so that nobody else can compute keys that meet in one place. Secret words are on both sides of each product,
+//! so that no input makes one side zero for certain, and a second product scatters keys that follow a pattern: the
+//! first alone would leave multiples of a power of two in a pattern, too.
 
 use core::fmt;
 
@@ -33,8 +33,8 @@ impl HashKey {
         Self::secret((seed as u128) << 64 | hash_word(seed) as u128)
     }
 
-    /// The words, for back ends that spell the hash out: those in the place of [`KEYS`], of which the last is the second
-    /// factor, too.
+    /// The words, for back ends that spell the hash out: those in the place of [`KEYS`], of which the last is the
+    /// second factor, too.
     pub const fn words(self) -> [u64; 3] {
         self.0
     }

@@ -197,7 +197,8 @@ pub(crate) struct Segment {
     pub(crate) redirects: bool,
     /// It gives keys for the filter behind the chain.
     pub(crate) sets_keys: bool,
-    /// What it takes does not follow from the bytes of its tuple alone: it goes over a table, or calls native functions.
+    /// What it takes does not follow from the bytes of its tuple alone: it goes over a table, or calls native
+    /// functions.
     pub(crate) may_be_slow: bool,
 }
 

@@ -280,8 +280,8 @@ mod tests {
         }
     }
 
-    /// A part that is taken at a place other than its first, or a character counted otherwise from the end than from the
-    /// start, would let one pattern in ten thousand match what it must not.
+    /// A part that is taken at a place other than its first, or a character counted otherwise from the end than from
+    /// the start, would let one pattern in ten thousand match what it must not.
     #[test]
     fn like_of_all_short_patterns_is_as_by_trial() {
         let texts_of: [&[u8]; 7] = [b"a", b"b", "ü".as_bytes(), "€".as_bytes(), b"\xc3", b"\xbc", b"_"];

@@ -43,8 +43,8 @@ impl Chance {
 mod tests {
     use super::*;
 
-    /// A node with a key that another node has, or that it had before, is open to keys that were computed elsewhere; two
-    /// runs with one seed must be the same.
+    /// A node with a key that another node has, or that it had before, is open to keys that were computed elsewhere;
+    /// two runs with one seed must be the same.
     #[test]
     fn chance_differs_unless_a_seed_is_given() {
         let [one, other] = [(); 2].map(|()| Chance::new(None).expect("the system has random bytes"));

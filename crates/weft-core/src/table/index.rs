@@ -90,6 +90,12 @@ fn is_past(slot: u64, tag: u32) -> bool {
     slot.wrapping_sub(1) > pack(tag, u32::MAX - 1)
 }
 
+/// As [`is_past`], for the greatest tag as well, of which that does not tell free slots.
+#[inline(always)]
+fn is_end(slot: u64, tag: u32) -> bool {
+    slot == 0 || is_past(slot, tag)
+}
+
 /// What [`Stripe::find_near`] says.
 pub(super) enum Near<T> {
     Found(T),
@@ -129,7 +135,7 @@ impl Stripe {
     #[inline(always)]
     pub(super) fn find<T>(&self, tag: u32, probe: impl FnMut(u32) -> Option<T>) -> Option<T> {
         let slots = self.slots_from(tag)?.iter().map(|slot| slot.load(Acquire));
-        let same = slots.take_while(|slot| !is_past(*slot, tag)).filter(|slot| tag_of(*slot) == tag);
+        let same = slots.take_while(|slot| !is_end(*slot, tag)).filter(|slot| tag_of(*slot) == tag);
         same.map(|slot| slot as u32).find_map(probe)
     }
 
@@ -197,7 +203,7 @@ impl Stripe {
     fn position(&self, tag: u32) -> usize {
         let slots = self.current();
         let start = home(tag, homes(slots));
-        let is_later = |slot: &AtomicU64| is_past(slot.load(Relaxed), tag);
+        let is_later = |slot: &AtomicU64| is_end(slot.load(Relaxed), tag);
         start + slots[start..].iter().position(is_later).unwrap_or(slots.len() - start)
     }
 
@@ -206,7 +212,7 @@ impl Stripe {
         let start = home(tag, homes(slots));
         let wanted = pack(tag, row);
         let mut run =
-            slots[start..].iter().map(|slot| slot.load(Relaxed)).take_while(|slot| !is_past(*slot, tag));
+            slots[start..].iter().map(|slot| slot.load(Relaxed)).take_while(|slot| !is_end(*slot, tag));
         run.position(|slot| slot == wanted).map(|i| start + i)
     }
 
@@ -281,6 +287,23 @@ mod tests {
         let all: Vec<usize> = table.stripes.iter().flat_map(of_stripe).collect();
         assert_eq!(all.len(), N);
         (all.iter().sum::<usize>() as f64 / N as f64, all.into_iter().max().unwrap_or(0))
+    }
+
+    /// The greatest tag is that of one key in 2^32: no test with keys would find that it has no place.
+    #[test]
+    fn slots_of_the_greatest_tag_are_placed() {
+        let table = table(Type::Uint(64), HashKey::from_seed(1));
+        let (stripe, rows) = (&table.stripes[0], 3000);
+        for row in 0..rows {
+            stripe.rows.store(row, Relaxed);
+            stripe.reserve(&table.memory, &table.begins[0]);
+            stripe.place(if row % 7 == 0 { u32::MAX - 1 } else { u32::MAX }, row);
+        }
+        let has = |tag: u32, row: u32| stripe.find(tag, |number| (number == row + 1).then_some(())).is_some();
+        assert!((0..rows).all(|row| has(u32::MAX, row) != (row % 7 == 0)));
+        (0..rows).for_each(|row| stripe.displace(if row % 7 == 0 { u32::MAX - 1 } else { u32::MAX }, row));
+        assert!((0..rows).all(|row| !has(u32::MAX, row) && !has(u32::MAX - 1, row)));
+        assert!(stripe.current().iter().all(|slot| slot.load(Relaxed) == 0));
     }
 
     /// Keys that a peer chose without the secret, and keys that have a pattern, must stand as far from home as others:

@@ -175,8 +175,8 @@ pub enum LimitsError {
 }
 
 impl Table {
-    /// An empty table, whose keys are placed by this: a secret of the node, the same for all its tables. It allocates its
-    /// stripes (0.9 KiB each, one for every 8192 rows) and no rows.
+    /// An empty table, whose keys are placed by this: a secret of the node, the same for all its tables. It allocates
+    /// its stripes (0.9 KiB each, one for every 8192 rows) and no rows.
     ///
     /// # Panics
     /// If a row is wider than [`crate::limits::ROW_BYTES_MAX`] (see [`TableSpec::row_bytes`]) or has no key: the

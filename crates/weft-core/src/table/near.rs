@@ -3,7 +3,8 @@
 //! Nearly every row is found there. All of this is words of native size that change by single stores, so a look beside
 //! a writer finds a row that is or was the stripe's, as [`Table::find_int`] does. The way, with offsets in bytes:
 //!
-//! 1. The hash of the key ([`Table::hash_key`]) gives the stripe (its upper half, by [`Near::stripe_mask`]) and the tag (its lower half).
+//! 1. The hash of the key ([`Table::hash_key`]) gives the stripe (its upper half, by [`Near::stripe_mask`]) and the tag
+//!    (its lower half).
 //! 2. At the address in [`TABLE_BEGINS`] is a word for each stripe: in its lower [`BEGIN_ADDRESS_BITS`] where its slots
 //!    begin, and above by how many bits the tag is shifted to be the number of its home among them. A slot is
 //!    `tag << 32 | number`, 0 if it is free; slots stand in the order of their tags.

@@ -120,7 +120,8 @@ fn text_costs_what_the_worst_value_takes() {
         let text = format!(
             "CREATE TYPE cart FROM PROTO 'cart.proto';\nCREATE LISTENER l ON tcp '127.0.0.1:0';\n\
              CREATE CLUSTER c TO '127.0.0.1:1';\n\
-             CREATE ELEMENT e ON rpc (a TEXT, b TEXT) AS ON REQUEST IF {condition} THEN ABORT UNAVAILABLE; END IF; END;\n\
+             CREATE ELEMENT e ON rpc (a TEXT, b TEXT) AS\n\
+             ON REQUEST IF {condition} THEN ABORT UNAVAILABLE; END IF; END;\n\
              CREATE CHAIN x ON l -> c AS e (a := req.user, b := req.user); END;\n"
         );
         cost(&chain_by(&mut WithMain(text), "main.weft", 1)).elements[0].ns_per_kib.request
