@@ -19,6 +19,9 @@ use weft_io::writer::{Series, SinkMetrics};
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{Element, Network, Sink, SinkTarget};
 
+/// A number of an endpoint.
+type EndpointCount = fn(&EndpointStats) -> u64;
+
 /// Bounds of the latency histogram's buckets, in microseconds.
 const LATENCY_BOUNDS_US: &[i64] = &[
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 10_000_000,
@@ -365,7 +368,7 @@ impl Page {
 
     fn endpoints(&mut self, node: &NodeStats) {
         let endpoints = &node.stats.endpoints;
-        let families: [(_, fn(&EndpointStats) -> u64); 6] = [
+        let families: [(_, EndpointCount); 6] = [
             ("weft_endpoint_calls_total", |e| e.calls),
             ("weft_endpoint_active", |e| e.active),
             ("weft_endpoint_places", |e| e.places),
