@@ -373,8 +373,8 @@ impl World {
     }
 }
 
-/// A message whose format is simple: the payload, and behind it ` name=value` for each change of a field, in their
-/// order. NULL is ` -name`. It cannot be written with bytes that are no text.
+/// A message whose format is simple: the payload, and behind it ` name=value` for the last change of each field, in
+/// their order. NULL is ` -name`. It cannot be written with bytes that are no text.
 #[derive(Debug)]
 struct StandIn<'p> {
     payload: &'p [u8],
@@ -399,8 +399,11 @@ impl Message for StandIn<'_> {
     fn rewrite(&self, edits: &[Edit], scratch: &[u8], out: &mut Vec<u8>) -> Rewrite {
         let mut rewrite = Rewrite::Unchanged;
         out.extend_from_slice(self.payload);
-        for edit in edits {
+        for (at, edit) in edits.iter().enumerate() {
             let EditTarget::Input(input) = edit.target else { continue };
+            if edits[at + 1..].iter().any(|later| later.target == edit.target) {
+                continue;
+            }
             let Some(name) = self.fields[usize::from(input)] else { continue };
             rewrite = Rewrite::Changed;
             let said = match edit.value {

@@ -407,6 +407,8 @@ enum Feature {
     SendsWhatIsRead,
     /// An element sets a member of the oneof, and another reads the one that this displaces.
     ReadsDisplaced,
+    /// An element sets a field, and another asks for the size of the message.
+    ReadsSize,
     /// A pair of inverse elements.
     Inverse,
     /// One of them does more with the field.
@@ -416,10 +418,11 @@ enum Feature {
 }
 
 impl Feature {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::BothSend,
         Self::SendsWhatIsRead,
         Self::ReadsDisplaced,
+        Self::ReadsSize,
         Self::Inverse,
         Self::InverseLooks,
         Self::Crosses,
@@ -443,6 +446,7 @@ impl Feature {
         let looks = |handler: &Effects| handler.looks.iter().any(|look| look.table == generate::SENT);
         let sets = |handler: &Effects| handler.writes.contains_key(&generate::ONEOF[0]);
         let reads = |handler: &Effects| handler.reads.contains_key(&generate::ONEOF[1]);
+        let reads_size = |handler: &Effects| handler.reads.contains_key(&generate::SIZE);
         let crossings = crossings(&case.chain, &effects, &Context::default(), Level::Relaxed);
         let looks_besides = |crossing: &Crossing| {
             let handlers = [crossing.first, crossing.second].map(|at| &case.chain.elements[at].handlers);
@@ -458,6 +462,7 @@ impl Feature {
             Self::BothSend => two(&sends, &sends),
             Self::SendsWhatIsRead => two(&sends, &looks),
             Self::ReadsDisplaced => two(&sets, &reads),
+            Self::ReadsSize => two(&|handler| !handler.writes.is_empty(), &reads_size),
             Self::Inverse => !crossings.is_empty(),
             Self::InverseLooks => crossings.iter().any(looks_besides),
             Self::Crosses => case.pairs.iter().any(is_freed),

@@ -42,6 +42,9 @@ enum Kind {
     Every,
 }
 
+/// The size of the message.
+pub(super) const SIZE: InputId = InputId(4 + OWN_INPUTS as u16);
+
 /// Inputs that are members of one oneof, in both directions. It has a third member, which no element knows.
 pub(super) const ONEOF: [InputId; 2] = [InputId(1), InputId(3)];
 
@@ -111,7 +114,7 @@ pub(super) fn chain(dice: &mut Dice, n: usize) -> ChainProgram {
 /// The sink of who ended a call, in chains that ask.
 const WHO: usize = 7;
 /// The input that tells it, in CLOSE.
-pub(super) const ENDED_BY: usize = 4 + OWN_INPUTS;
+pub(super) const ENDED_BY: usize = SIZE.0 as usize + 1;
 
 /// A CLOSE that asks which element ended the call.
 fn asking(line: &mut u32) -> Function {
@@ -245,7 +248,14 @@ fn inputs() -> Vec<Input> {
     };
     let shared = [Type::Int(64), Type::Int(64), Type::Text(None), Type::Int(64)];
     let own = [Type::Int(64); OWN_INPUTS];
-    shared.into_iter().chain(own).enumerate().map(input).collect()
+    let size = Input {
+        name: "size".into(),
+        ty: Type::Size,
+        nullable: false,
+        place: Place::Meta(Meta::Size),
+        written: false,
+    };
+    shared.into_iter().chain(own).enumerate().map(input).chain([size]).collect()
 }
 
 fn table(name: &str, key: Type, evict: Evict) -> TableDecl {
@@ -581,7 +591,11 @@ impl<'d> Maker<'d> {
         }
     }
 
+    /// The length of the text, or the size of the message.
     fn length(&mut self) -> Value {
+        if self.dice.percent(30) {
+            return self.give(Ty::Int, Op::Derived(SIZE));
+        }
         let text = self.give(Ty::Bytes, Op::Input(TEXT));
         self.give(Ty::Int, Op::Len(text))
     }

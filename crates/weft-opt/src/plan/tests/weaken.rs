@@ -1,15 +1,24 @@
 //! Weaker analyses: each leaves out what one rule rests on, and must be found out.
 
 use weft_ir::ir::{Function, InputId, Op};
-use weft_ir::program::{ChainProgram, SinkTarget};
+use weft_ir::program::{ChainProgram, Meta, Place, SinkTarget};
 
-use super::generate::displaced_by;
+use super::generate::{SIZE, displaced_by};
 use super::*;
 use crate::plan::inverse::{Without, crossings_by, without_transform};
 
 /// What an analysis that knows less takes a chain for.
-const CHAINS: [(&str, fn(&mut ChainProgram)); 2] =
-    [("rows of tables are rows of a log", forget_tables), ("members of a oneof stay", forget_oneof)];
+const CHAINS: [(&str, fn(&mut ChainProgram)); 3] = [
+    ("rows of tables are rows of a log", forget_tables),
+    ("members of a oneof stay", forget_oneof),
+    ("the size is that of the message as it arrived", forget_size),
+];
+
+fn forget_size(chain: &mut ChainProgram) {
+    for direction in [&mut chain.request, &mut chain.response] {
+        direction.inputs[usize::from(SIZE.0)].place = Place::Meta(Meta::Index);
+    }
+}
 
 fn forget_tables(chain: &mut ChainProgram) {
     for sink in chain.sinks.iter_mut().filter(|sink| sink.target.table().is_some()) {
