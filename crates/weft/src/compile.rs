@@ -598,7 +598,7 @@ mod tests {
         let (from, mut faults) = (Instant::now(), Vec::new());
         for large in crate::large::ALL {
             let mut was_good = true;
-            for n in [30, 300, 20_000] {
+            for n in [30, 100, 20_000] {
                 // What is refused is so with more of it.
                 if !was_good {
                     continue;
