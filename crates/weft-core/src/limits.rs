@@ -50,6 +50,6 @@ pub const JOINS_MAX: usize = 64;
 pub const SEGMENT_STEPS_MAX: usize = 1 << 16;
 /// The same of all chains and conditions of a program.
 pub const PROGRAM_STEPS_MAX: usize = 1 << 20;
-/// The stack of a thread that checks or compiles programs. It is address space, of which a program of the greatest depth
-/// touches a part.
+/// The stack of a thread that checks or compiles programs. It is address space, of which a program of the greatest
+/// depth touches a part.
 pub const COMPILE_STACK_BYTES: usize = 64 << 20;
