@@ -44,12 +44,12 @@ pub const CASE_ARMS_MAX: usize = 4096;
 /// Conditions of an `IF`, those of its `ELSIF`s included. More belong in a table.
 pub const IF_ARMS_MAX: usize = 4096;
 /// Joined rows that are in sight at one place, those of one SELECT among them.
-pub const JOINS_MAX: usize = 256;
+pub const JOINS_MAX: usize = 64;
 /// What the code of one chain for one event may take, all its handlers together, in the steps of
 /// `weft_ir::size`: a compiler takes a few seconds for as much.
 pub const SEGMENT_STEPS_MAX: usize = 1 << 16;
 /// The same of all chains and conditions of a program.
 pub const PROGRAM_STEPS_MAX: usize = 1 << 20;
-/// The stack of a thread that checks or compiles programs. It is address space, of which a program of the greatest depth
-/// touches a part.
+/// The stack of a thread that checks or compiles programs. It is address space, of which a program of the greatest
+/// depth touches a part.
 pub const COMPILE_STACK_BYTES: usize = 64 << 20;

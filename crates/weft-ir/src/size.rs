@@ -9,8 +9,9 @@ use crate::program::{ChainProgram, Element, Event, Handlers};
 #[cfg(doc)]
 use weft_core::limits::SEGMENT_STEPS_MAX;
 
-/// Steps of going from one block to another.
-pub const BLOCK_STEPS: usize = 4;
+/// Steps of going from one block to another, and of each value that goes along.
+pub const BLOCK_STEPS: usize = 8;
+const ARGUMENT_STEPS: usize = 4;
 
 /// The steps of a function.
 pub fn steps(function: &Function) -> usize {
@@ -34,7 +35,8 @@ pub fn chain_steps(chain: &ChainProgram) -> usize {
 }
 
 fn of_block(block: &Block) -> usize {
-    BLOCK_STEPS + block.params.len() + block.insts.iter().map(|inst| of_op(&inst.op)).sum::<usize>()
+    let n_args: usize = block.end.jumps().iter().map(|jump| jump.args.len()).sum();
+    BLOCK_STEPS + ARGUMENT_STEPS * n_args + block.insts.iter().map(|inst| of_op(&inst.op)).sum::<usize>()
 }
 
 /// The steps of an operation.

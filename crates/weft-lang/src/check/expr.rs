@@ -22,8 +22,8 @@ const HOW_TO_COUNT: &str = "it is the whole of what a row's column is set to: `S
 impl Scope<'_, '_> {
     /// The typed form of an expression. Its type is its own; `want` is a hint for literals.
     ///
-    /// This only hands out the work: trees are as high as [`weft_core::limits::EXPR_HEIGHT_MAX`], so what recursion passes
-    /// through keeps its frames small.
+    /// This only hands out the work: trees are as high as [`weft_core::limits::EXPR_HEIGHT_MAX`], so what recursion
+    /// passes through keeps its frames small.
     pub(super) fn expr(&mut self, ast: &ast::Expr, want: Option<Type>) -> Option<Expr> {
         let span = ast.span;
         match &ast.kind {
