@@ -72,7 +72,9 @@ pub(super) fn crossings_by(
                 let (front, behind) = (of.min(*other), of.max(*other));
                 pair(chain, &without, context, front, behind).may_swap(level)
             };
-            stands_outside && may_pass(first) && may_pass(second)
+            // A message that was written anew may have another length, whatever its fields hold.
+            let asks = asks_for_the_message(chain, &effects.elements[*other], side);
+            stands_outside && !asks && may_pass(first) && may_pass(second)
         };
         let others = (0..n).filter(may_cross).collect();
         is_kept.then_some(Crossing { first, second, others })
@@ -140,6 +142,13 @@ fn function_of(made: &BTreeMap<Value, &Op>, value: Value, field: InputId) -> Opt
 
 fn writes(element: &ElementEffects, side: Side, field: InputId) -> bool {
     handlers(element, side).into_iter().any(|effects| effects.writes.contains_key(&field))
+}
+
+/// Whether an element reads the message as a whole, or its size.
+fn asks_for_the_message(chain: &ChainProgram, element: &ElementEffects, side: Side) -> bool {
+    let inputs = if side == Side::Request { &chain.request.inputs } else { &chain.response.inputs };
+    let is_of_message = |id: &InputId| inputs[usize::from(id.0)].place.is_of_message();
+    handlers(element, side).into_iter().any(|effects| effects.reads.keys().any(is_of_message))
 }
 
 fn handlers(element: &ElementEffects, side: Side) -> Vec<&Effects> {
