@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_api::{AtFault, Planned};
-use weft_core::limits::PROGRAM_STEPS_MAX;
 use weft_core::hash::HashKey;
+use weft_core::limits::PROGRAM_STEPS_MAX;
 use weft_core::{Interval, Value};
 use weft_engine::call_link::{CallLink, CallsOf, Shared};
 use weft_engine::packet::plan::PacketPlan;
@@ -586,7 +586,8 @@ service Cart { rpc Get (Item) returns (Item); }";
         let checked = checked(&text);
         let network = checked.network.expect("it is right");
         let compile = |bytes| {
-            let compiler = Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1)).within(Most::of_check(bytes));
+            let compiler =
+                Compiler::new(Box::new(Interp), 1, HashKey::from_seed(1)).within(Most::of_check(bytes));
             compiler.compile(&network, &checked.sources, &[]).err()
         };
         assert!(compile(None).is_none() && compile(Some(1 << 30)).is_none());
@@ -605,7 +606,7 @@ service Cart { rpc Get (Item) returns (Item); }";
     fn large_programs_run_or_are_over_a_limit() {
         let jit = weft_jit::Jit::new().expect("tests run where code does");
         let backends: [&dyn Fn() -> Box<dyn Backend>; 2] = [&|| Box::new(Interp), &|| Box::new(jit.clone())];
-        let (from, mut faults) = (Instant::now(), Vec::new());
+        let mut faults = Vec::new();
         for large in crate::large::ALL {
             let mut was_good = true;
             for n in [30, 100, 20_000] {
@@ -613,14 +614,16 @@ service Cart { rpc Get (Item) returns (Item); }";
                 if !was_good {
                     continue;
                 }
-                // What is looked at last, if it does not end.
-                println!("{n} {}, {:?}", large.what, from.elapsed());
                 let checked = checked(&(large.program)(n).replace("'shop.proto'", "'cart.proto'"));
                 let mut said = checked.diagnostics;
                 was_good = checked.network.is_some();
                 if let Some(network) = &checked.network {
                     for backend in backends {
-                        let compiled = Compiler::new(backend(), 2, HashKey::from_seed(1)).compile(network, &checked.sources, &[]);
+                        let compiled = Compiler::new(backend(), 2, HashKey::from_seed(1)).compile(
+                            network,
+                            &checked.sources,
+                            &[],
+                        );
                         said.extend(compiled.err().into_iter().flatten());
                     }
                 }

@@ -99,7 +99,9 @@ fn parts<'p>(
             }
             let copies = if table.realisation == Realisation::PerWorker { workers as u64 } else { 1 };
             // How large it may become does not depend on where keys are placed.
-            let bytes = Table::new(table.spec.clone(), HashKey::from_seed(0)).memory_bytes_max().saturating_mul(copies);
+            let bytes = Table::new(table.spec.clone(), HashKey::from_seed(0))
+                .memory_bytes_max()
+                .saturating_mul(copies);
             parts.push(Part { what, bytes });
         }
     }

@@ -1,7 +1,7 @@
 //! The native functions of a plan: reads their keys, and makes them ready.
 
-use crate::private::{self, OthersMayNot};
 use crate::chance::random_bytes;
+use crate::private::{self, OthersMayNot};
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;

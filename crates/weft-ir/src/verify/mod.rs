@@ -1005,8 +1005,9 @@ impl<'a> Check<'a> {
         for value in values(function).filter(may_die) {
             for (block, from, to) in flow.lives(value, &uses[value.0 as usize]) {
                 let insts = &function.blocks[block.0 as usize].insts;
-                for index in from.saturating_sub(1)..insts.len().min(to.saturating_sub(1)) {
-                    if kills(&insts[index], value) {
+                let (from, to) = (from.saturating_sub(1), to.saturating_sub(1));
+                for (index, inst) in insts.iter().enumerate().take(to).skip(from) {
+                    if kills(inst, value) {
                         dead.entry((block.0, index)).or_default().push(value);
                     }
                 }

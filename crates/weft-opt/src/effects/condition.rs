@@ -218,8 +218,8 @@ fn edges(end: &Terminator) -> Vec<(usize, Option<(Value, bool)>)> {
     }
 }
 
-/// Adds what the truth of a value says of inputs. Without recursion over its parts: a list of alternatives is as deep as
-/// it is long.
+/// Adds what the truth of a value says of inputs. Without recursion over its parts: a list of alternatives is as
+/// deep as it is long.
 fn literal(names: &Names<'_>, fact: (Value, bool), condition: &mut Condition, splits: bool) {
     let mut left = vec![fact];
     while let Some((value, is_true)) = left.pop() {

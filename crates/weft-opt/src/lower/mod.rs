@@ -113,10 +113,7 @@ fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram,
         let out = to.and_then(|to| network.ports_of(to).first().copied());
         lowering.roots = lowering.roots_of(ports, out);
     }
-    match Displaced::of(network, chain_decl) {
-        Ok(displaced) => lowering.displaced = displaced,
-        Err(diagnostic) => return Err(vec![diagnostic]),
-    }
+    lowering.displaced = Displaced::of(network, chain_decl)?;
     let scopes: Vec<Scope<'_>> =
         chain_decl.instances.iter().enumerate().map(|(at, _)| lowering.declare(chain, at)).collect();
     let plans = lowering.plan_locks(&scopes);

@@ -31,7 +31,7 @@ impl Displaced {
     /// # Errors
     /// Two fields displace each other in the messages of one method of the chain and not in those of another: no
     /// handler could do right by both.
-    pub(super) fn of(network: &Network, chain: &hir::Chain) -> Result<Self, Diagnostic> {
+    pub(super) fn of(network: &Network, chain: &hir::Chain) -> Result<Self, Vec<Diagnostic>> {
         let (touched, written) = fields(network, chain);
         let mut displaced: BTreeMap<Field, Vec<Member>> = BTreeMap::new();
         for field in written {
@@ -48,7 +48,7 @@ impl Displaced {
                     }
                     (Some(with), Some(without)) => {
                         let names = [with, without].map(|at| &*network.schema.messages[*at].name);
-                        return Err(differs(chain, names, [path, other]));
+                        return Err(vec![differs(chain, names, [path, other])]);
                     }
                 }
             }

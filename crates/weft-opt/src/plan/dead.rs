@@ -21,9 +21,9 @@ pub struct DeadField {
 
 /// The fields that are set for nothing in an order of the elements, at a level.
 ///
-/// Only fields of the message count, set while a request passes: a header may leave before the message comes. The other
-/// element sets them, and never clears them: what setting a field does besides, to the other members of its oneof and to
-/// the messages around it, is done again then. Nothing crosses a filter, behind which each try goes by itself.
+/// Only fields of the message count, set while a request passes: a header may leave before the message comes. The
+/// other element sets them, and never clears them: so it does again what setting a field does to the other members of
+/// its oneof and to the messages around it. Nothing crosses a filter, behind which each try goes by itself.
 pub fn dead_fields(
     chain: &ChainProgram,
     effects: &ChainEffects,
@@ -40,7 +40,7 @@ pub fn dead_fields(
             continue;
         }
         for &input in handler.writes.keys() {
-            let is_candidate = is_plain(chain, level, input) && !looks_at(function, input);
+            let is_candidate = is_plain(chain, level, input) && !looks_at(chain, function, input);
             let by = || overwriter(chain, effects, context, &order[at..], input);
             if let Some(by) = is_candidate.then(by).flatten() {
                 found.push(DeadField { element, by, input });
@@ -72,10 +72,12 @@ fn is_whole(chain: &ChainProgram, input: InputId) -> bool {
     chain.request.inputs[usize::from(input.0)].place.is_of_message()
 }
 
-/// Whether a handler looks at a field, before it sets it or behind.
-fn looks_at(function: &Function, input: InputId) -> bool {
-    let mut ops = function.blocks.iter().flat_map(|block| &block.insts).map(|inst| &inst.op);
-    ops.any(|op| matches!(op, Op::Input(id) | Op::InputPresent(id) if *id == input))
+/// Whether a handler looks at a field, before it sets it or behind, by itself or as a part of the message.
+fn looks_at(chain: &ChainProgram, function: &Function, input: InputId) -> bool {
+    function.insts().any(|inst| match inst.op {
+        Op::Input(id) | Op::InputPresent(id) | Op::Derived(id) => id == input || is_whole(chain, id),
+        _ => false,
+    })
 }
 
 fn is_plain(chain: &ChainProgram, level: Level, input: InputId) -> bool {

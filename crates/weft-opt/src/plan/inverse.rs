@@ -185,8 +185,8 @@ fn without(
 
 /// A handler without the transform of a field. One that takes back what another made can fail for want of room alone.
 ///
-/// The call itself stays, of a constant, for the room that it takes; where something else looks at its result, or it may
-/// fail for what the field holds, it stays as it is.
+/// The call itself stays, of a constant, for the room that it takes. Where something else looks at its result, or it
+/// may fail for what the field holds, it stays as it is.
 pub(super) fn without_transform(
     chain: &ChainProgram,
     function: &Function,

@@ -228,7 +228,8 @@ fn reads_of_rows_that_age_on_access_may_change_places() {
 CREATE ELEMENT fills ON rpc (user TEXT) AS ON REQUEST UPSERT t KEY ('a') SET n = 1; END;";
     let read = |header: &str| {
         format!(
-            "ON REQUEST SET header['{header}'] = CASE WHEN EXISTS (SELECT * FROM t WHERE k = 'k') THEN 'y' ELSE 'n' END;"
+            "ON REQUEST SET header['{header}'] =
+  CASE WHEN EXISTS (SELECT * FROM t WHERE k = 'k') THEN 'y' ELSE 'n' END;"
         )
     };
     check_with(Observable, table, [&read("a"), &read("b")], "", &[]);

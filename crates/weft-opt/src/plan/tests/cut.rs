@@ -49,8 +49,8 @@ fn a_cut_changes_nothing_that_elements_see() {
         let mut case = Case::random(seed, 4);
         let n = case.chain.elements.len();
         let at = 1 + case.dice.below(n - 1);
-        // Rows that reach a table between the two parts may be seen by the second. The message here has no format of which
-        // a size could be that of both: tests of the engine cut chains that ask for it.
+        // The second part may see rows that reach a table between the two. The message here has no format of which a
+        // size could be that of both: tests of the engine cut chains that ask for it.
         let features = Feature::of(&case);
         let is_seen = [Feature::SendsWhatIsRead, Feature::ReadsSize].iter().any(|of| features.contains(of));
         let parts: Vec<Arc<ChainProgram>> = case.chain.cut(&[at]).into_iter().map(Arc::new).collect();

@@ -7,8 +7,10 @@ use super::generate::{SIZE, displaced_by};
 use super::*;
 use crate::plan::inverse::{Without, crossings_by, without_transform};
 
-/// What an analysis that knows less takes a chain for.
-const CHAINS: [(&str, fn(&mut ChainProgram)); 3] = [
+/// Makes of a chain what an analysis that knows less takes it for.
+type Weaken = fn(&mut ChainProgram);
+
+const CHAINS: [(&str, Weaken); 3] = [
     ("rows of tables are rows of a log", forget_tables),
     ("members of a oneof stay", forget_oneof),
     ("the size is that of the message as it arrived", forget_size),
@@ -33,7 +35,10 @@ fn forget_oneof(chain: &mut ChainProgram) {
                 Op::SetInput(id, _) => displaced_by(id),
                 _ => None,
             };
-            let is_displaced = |at: usize| matches!(block.insts[at].op, Op::ClearInput(id) if at > 0 && displaced(at - 1) == Some(id));
+            let is_displaced = |at: usize| match block.insts[at].op {
+                Op::ClearInput(id) => at > 0 && displaced(at - 1) == Some(id),
+                _ => false,
+            };
             let kept: Vec<bool> = (0..block.insts.len()).map(|at| !is_displaced(at)).collect();
             let mut kept = kept.into_iter();
             block.insts.retain(|_| kept.next() == Some(true));
