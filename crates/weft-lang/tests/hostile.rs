@@ -136,13 +136,11 @@ fn many_names_take_no_longer_than_their_text() {
 /// A walk that is as deep as a list is long overflows the stack of some thread, and ends the process.
 #[test]
 fn large_programs_end_in_a_limit_at_worst() {
-    let (from, mut faults) = (Instant::now(), Vec::new());
+    let mut faults = Vec::new();
     for large in large::ALL {
         let what = large.what;
         for n in [2, 100, 5_000, N / 5] {
             let text = (large.program)(n);
-            // What is looked at last, if it does not end.
-            println!("{n} {what}: {} bytes, {:?}", text.len(), from.elapsed());
             let begun = Instant::now();
             let Some(errors) = on_stack(move || errors(&text)) else {
                 faults.push(format!("{n} {what}: panics"));
