@@ -153,7 +153,7 @@ fn large_files_format_in_linear_time() {
     let unit = "IF a THEN SET b = c; END IF; -- why\n";
     let text = format!("CREATE ELEMENT e ON rpc AS ON REQUEST\n{}END;", unit.repeat(4_000));
     formatted(&text);
-    let names: Vec<String> = (0..20_000).map(|index| format!("n{index}")).collect();
+    let names: Vec<String> = (0..16_000).map(|index| format!("n{index}")).collect();
     formatted(&format!("CREATE ROUTE r ON l WHEN a IN ({}) TO CLUSTER c;", names.join(", ")));
 }
 

@@ -35,7 +35,7 @@ use node::Node;
 use wire::Message;
 
 /// Cases in which the rules are held, if nothing else is said.
-const CASES: u64 = 10_000;
+const CASES: u64 = 6_000;
 /// Cases within which a clause that is left out must be missed.
 const CASES_MAX: u64 = 100_000;
 const CALLS: usize = 3;
