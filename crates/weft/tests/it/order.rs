@@ -99,3 +99,73 @@ fn call(node: &Node) {
         }
     });
 }
+
+/// Elements that only look as if they could change places: what they do, the stages, a request, and how it ends.
+const KEPT: [(&str, &str, &str); 3] = [
+    (
+        "a member of a oneof that another displaces",
+        "CREATE ELEMENT a ON rpc (address TEXT?) AS ON REQUEST SET address = 'home'; END;
+CREATE ELEMENT b ON rpc (locker I64?) AS
+  ON REQUEST IF locker IS NOT NULL THEN ABORT INVALID_ARGUMENT 'a locker'; END IF;
+END;
+CREATE ELEMENT c ON rpc AS ON REQUEST SET header['x-c'] = 'c'; END;",
+        "passes",
+    ),
+    (
+        "a limit in front of a compression",
+        "CREATE ELEMENT a ON rpc (payload BYTES) AS
+  ON REQUEST
+    IF length(payload) > 100 THEN ABORT INVALID_ARGUMENT 'big'; END IF;
+    SET payload = gzip(payload);
+END;
+CREATE ELEMENT b ON rpc (payload BYTES) AS ON REQUEST SET payload = gunzip(payload); END;
+CREATE ELEMENT c ON rpc (payload BYTES) AS
+  ON REQUEST
+    IF length(payload) = 0 THEN ABORT INVALID_ARGUMENT 'big'; END IF;
+    SET payload = 'short';
+END;",
+        "big",
+    ),
+    (
+        "the size behind a change",
+        "CREATE ELEMENT a ON rpc (payload BYTES) AS ON REQUEST SET payload = ''; END;
+CREATE ELEMENT b ON rpc AS
+  ON REQUEST IF size > '100 B' THEN ABORT INVALID_ARGUMENT 'large'; END IF;
+END;
+CREATE ELEMENT c ON rpc AS ON REQUEST SET header['x-c'] = 'c'; END;",
+        "passes",
+    ),
+];
+
+/// A plan that lets a call pass which the written order refuses, or a filter between two elements that changes what the
+/// second one sees, would make a policy mean something else than it says.
+#[test]
+fn chains_mean_the_same_planned_and_cut() {
+    let server = shop_server("cart-1");
+    for (what, elements, wanted) in KEPT {
+        for stages in ["a -> b -> c", "a -> b -> c; ORDER a BEFORE b; ORDER b BEFORE c", "a -> f -> b -> c"] {
+            let folder = Folder::new();
+            let program = format!(
+                "CREATE TYPE cart FROM PROTO 'cart.proto';
+CREATE LISTENER frontend ON tcp '127.0.0.1:0';
+CREATE CLUSTER cart TO '{server}';
+CREATE FILTER f ON rpc AS TIMEOUT TOTAL '5 s'; END;
+{elements}
+CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Add' AS {stages}; END;
+"
+            );
+            let node = Node::start(&folder, &folder.write("kept.weft", &program), &[]);
+            let ended = runtime().block_on(async {
+                let mut client =
+                    CartClient::connect(format!("http://{}", node.listener)).await.expect("it listens");
+                let delivery = Some(shop::pb::cart_request::Delivery::Locker(5));
+                let request =
+                    CartRequest { payload: vec![b'x'; 200].into(), delivery, ..CartRequest::default() };
+                client.add(request).await
+            });
+            let ended = ended.map_or_else(|status| status.message().to_owned(), |_| "passes".to_owned());
+            assert_eq!(ended, wanted, "{what}: {stages}");
+            assert_eq!(node.stop(), Some(0));
+        }
+    }
+}
