@@ -249,6 +249,8 @@ fn promise(chain: &ChainProgram, story: &Story, level: Level) -> Vec<String> {
 /// A chain, and what its elements are known to do to each other.
 struct Case {
     chain: Arc<ChainProgram>,
+    /// Another chain on the same tables: it would see what is left in them.
+    other: Arc<ChainProgram>,
     pairs: Vec<Pair>,
     workers: usize,
     dice: Dice,
@@ -265,7 +267,8 @@ impl Case {
         }
         let pairs = pairs(&chain, &effects(&chain), &Context::default());
         let workers = dice.pick(&WORKERS);
-        Self { chain: Arc::new(chain), pairs, workers, dice }
+        let other = Arc::new(generate::chain(&mut dice, 2));
+        Self { chain: Arc::new(chain), other, pairs, workers, dice }
     }
 
     /// Two neighbours, and the order in which they have changed places.
@@ -353,7 +356,7 @@ impl Case {
         drop_dead_fields(&mut other, dead);
         other.reorder(order);
         let other = Arc::new(other);
-        let mut nodes = [Node::new(chain, self.workers), Node::new(&other, self.workers)];
+        let mut nodes = [chain, &other].map(|chain| Node::new(chain, &self.other, self.workers));
         let mut levels = levels.to_vec();
         for nth in 0..CALLS {
             let call = Call::random(&mut self.dice, chain, nth);
@@ -375,6 +378,19 @@ impl Case {
             }
             // From here on the state may differ.
             levels.retain(|level| *level != Level::Relaxed);
+            if levels.is_empty() {
+                return None;
+            }
+            let call = Call::random(&mut self.dice, &self.other, nth);
+            let seen = nodes.each_mut().map(|node| {
+                node.change_chain();
+                let story = run(node, &self.other, &call, nth);
+                node.change_chain();
+                promise(&self.other, &story, Level::Strict)
+            });
+            if seen[0] != seen[1] {
+                return Some(format!("another chain behind call {nth}, {order:?}: {seen:#?}"));
+            }
         }
         None
     }

@@ -54,7 +54,7 @@ fn a_cut_changes_nothing_that_elements_see() {
         let features = Feature::of(&case);
         let is_seen = [Feature::SendsWhatIsRead, Feature::ReadsSize].iter().any(|of| features.contains(of));
         let parts: Vec<Arc<ChainProgram>> = case.chain.cut(&[at]).into_iter().map(Arc::new).collect();
-        let mut nodes = [(); 2].map(|()| Node::new(&case.chain, case.workers));
+        let mut nodes = [(); 2].map(|()| Node::new(&case.chain, &case.other, case.workers));
         for nth in 0..CALLS {
             let call = Call::random(&mut case.dice, &case.chain, nth);
             nodes.iter_mut().for_each(|node| node.begin(nth));

@@ -206,7 +206,7 @@ enum Part {
 
 impl Inverse {
     fn random(dice: &mut Dice, n: usize) -> Self {
-        let wanted = n > 2 && dice.percent(60);
+        let wanted = n > 2 && dice.percent(80);
         let first = dice.below(n - 1);
         let second = first + 1 + if dice.percent(70) { 0 } else { dice.below(n - 1 - first) };
         let kind = if dice.percent(75) { Kind::Request } else { Kind::Response };
@@ -694,7 +694,7 @@ impl<'d> Maker<'d> {
             let status = StatusOperand::Known(Status::PermissionDenied);
             return Some(Terminator::Abort { status, text: None, line });
         }
-        Some(match self.dice.below(10) {
+        Some(match self.dice.below(12) {
             0 => Terminator::Drop { line },
             1 => Terminator::Reply { line },
             2 => {
@@ -702,7 +702,7 @@ impl<'d> Maker<'d> {
                     if self.dice.percent(50) { self.read() } else { self.give(Ty::Int, Op::IntConst(3)) };
                 Terminator::Abort { status: StatusOperand::Computed(code), text: None, line }
             }
-            3 => {
+            3 | 10 | 11 => {
                 let fault = fault_code(self.dice.pick(Fault::ALL));
                 let fault = self.give(Ty::Int, Op::IntConst(fault));
                 Terminator::Fail { fault, line }

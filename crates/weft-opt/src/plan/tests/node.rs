@@ -20,20 +20,24 @@ const PACKED: u8 = b'P';
 /// A node, on one of whose workers a call runs at a time.
 pub(super) struct Node {
     pub(super) world: World,
+    /// The same tables as another chain has them.
+    beside: World,
     /// By name: the tables that sinks fill.
     sent: BTreeMap<String, BTreeMap<u64, u64>>,
 }
 
 impl Node {
-    /// A node of so many workers at its start.
-    pub(super) fn new(chain: &ChainProgram, workers: usize) -> Self {
+    /// A node of so many workers at its start, which runs another chain on the same tables, too.
+    pub(super) fn new(chain: &ChainProgram, other: &ChainProgram, workers: usize) -> Self {
         let natives = [true, false].map(|packs| Arc::new(Packer { packs }) as Arc<dyn Prepared>);
-        let mut world = World::with_natives(chain, natives.into());
+        let mut world = World::with_natives(chain, natives.clone().into());
+        let mut beside = World::with_natives(other, natives.into());
+        beside.state.tables.clone_from(&world.state.tables);
         let n_words = world.state.merged.len();
         let parts = (world.state.merged_parts.len()..workers).map(|_| Arc::new(Scalars::new(n_words)));
         let parts: Vec<Arc<Scalars>> = world.state.merged_parts.iter().cloned().chain(parts).collect();
         world.state.merged_parts = parts.into_iter().take(workers).collect();
-        Self { world, sent: BTreeMap::from([("sent".to_owned(), BTreeMap::from([(0, 5)]))]) }
+        Self { world, beside, sent: BTreeMap::from([("sent".to_owned(), BTreeMap::from([(0, 5)]))]) }
     }
 
     /// A call begins on a worker.
@@ -41,6 +45,11 @@ impl Node {
         let state = &mut self.world.state;
         state.merged = Arc::clone(&state.merged_parts[worker % state.merged_parts.len()]);
         self.world.call.fill(0);
+    }
+
+    /// What the rest of a case does is done by the other chain, or by this one again.
+    pub(super) fn change_chain(&mut self) {
+        core::mem::swap(&mut self.world, &mut self.beside);
     }
 
     /// Runs a pass; the rows that it sends to tables are there when it ends.
