@@ -10,7 +10,7 @@
 //! * [`socket`]: TCP and Unix sockets as one thing.
 //! * [`clock`]: the only place that reads a clock.
 //! * [`descriptors`]: which sockets may have the last ones.
-//! * [`file`]: regular files, and no further than a limit.
+//! * [`mod@file`]: regular files, and no further than a limit.
 //! * [`memory`]: huge pages for large tables.
 //! * [`writer`]: the thread that writes sink rows.
 

@@ -248,8 +248,9 @@ impl World {
         self.state.matchers = matchers.into_iter().map(Arc::new).collect();
     }
 
-    /// Runs a pass and tells what it left behind. Where fields of the message are changed, it is what
-    /// [`StandIn`] makes of it.
+
+    /// Runs a pass and tells what it left behind. A stand-in of a simple format is the message where fields of it are
+    /// changed.
     pub fn run(&mut self, chain: &ChainProgram, program: &dyn Program, pass: &Pass) -> Observation {
         let departed = self.depart(chain, pass);
         let mut frame = Vec::new();
