@@ -248,7 +248,6 @@ impl World {
         self.state.matchers = matchers.into_iter().map(Arc::new).collect();
     }
 
-
     /// Runs a pass and tells what it left behind. A stand-in of a simple format is the message where fields of it are
     /// changed.
     pub fn run(&mut self, chain: &ChainProgram, program: &dyn Program, pass: &Pass) -> Observation {
