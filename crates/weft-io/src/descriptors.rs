@@ -1,7 +1,7 @@
 //! How many descriptors the sockets of calls may take: the last ones are kept for the admin endpoint and for files.
 //!
 //! The system gives a new socket the lowest number that is free (socket(2), accept(2)). A socket whose number is beyond
-//! a bound thus says that all numbers below are taken, and nobody has to count.
+//! a bound thus says that all numbers below are in use; no counter is needed.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Files that are read whole, or as far as somebody wants.
+//! Regular files, read up to a limit.
 //!
 //! Only regular files are: a FIFO may never end, nor begin, and to read a device may do something. Symbolic links are
 //! followed.

@@ -1,4 +1,4 @@
-//! Chance: a seed that somebody gave, or random bytes of the system.
+//! Random numbers of a node: from `--seed`, or from random bytes of the system.
 
 use crate::fault::Fault;
 use std::io;
@@ -24,7 +24,7 @@ pub(crate) struct Chance {
 }
 
 impl Chance {
-    /// All of it from a seed, so that two runs are the same; without one, what nobody can know.
+    /// Derives all of it from a seed, so that two runs are the same; without one, draws it from the system.
     ///
     /// # Errors
     /// The system has no random bytes.

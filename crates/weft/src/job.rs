@@ -1,6 +1,6 @@
 //! Work on a program, on a thread of its own: its stack has a stated size, and a panic ends the work alone.
 //!
-//! Whatever walks a program by recursion is as deep as the limits of [`weft_core::limits`] allow, and not deeper. The
+//! Recursion over a program is no deeper than the limits of [`weft_core::limits`] allow. The
 //! stack here has room for that, whichever thread asks: those of tokio and of the main program have others.
 
 use std::any::Any;

@@ -1,7 +1,8 @@
 //! The connections of the admin endpoint: how many there may be, and how long each may take.
 //!
-//! Whoever reaches the port opens connections, with a token or without. So their number and their memory are bounded,
-//! and a new connection takes the place of the oldest that waits for its client: half a request keeps nobody out.
+//! A peer that reaches the port can open connections, with a token or without. So their number and their memory are
+//! bounded, and a new connection takes the place of the oldest that waits for its client: half a request keeps nobody
+//! out.
 
 use axum::Router;
 use axum::body::{Body, HttpBody as _, to_bytes};

@@ -72,7 +72,7 @@ fn weaker_effects_are_found_out() {
             !levels.is_empty() && case.difference(&order, &levels, &mut Covered::default()).is_some()
         });
         println!("{name}: found out in case {found:?}");
-        assert!(found.is_some(), "nobody misses: {name}");
+        assert!(found.is_some(), "no case tells it apart: {name}");
     }
 }
 
@@ -138,7 +138,7 @@ fn weaker_inverses_are_found_out() {
                 && case.difference(&order, &[level], &mut Covered::default()).is_some()
         });
         println!("{name}: found out in case {found:?}");
-        assert!(found.is_some(), "nobody misses: {name}");
+        assert!(found.is_some(), "no case tells it apart: {name}");
     }
 }
 
@@ -161,5 +161,5 @@ fn weaker_overwriting_is_found_out() {
             && case.difference_without(&weak, &order, &[Level::Observable], &mut Covered::default()).is_some()
     });
     println!("found out in case {found:?}");
-    assert!(found.is_some(), "nobody misses it");
+    assert!(found.is_some(), "no case tells it apart");
 }
