@@ -491,11 +491,18 @@ impl Place {
     }
 }
 
+impl SinkDecl {
+    /// The name of the table that its rows are sent to, empty if they go elsewhere.
+    pub fn sent_to(&self) -> &str {
+        self.target.table().map_or("", |(_, table)| table)
+    }
+}
+
 impl SinkTarget {
-    /// The name of the table that rows are sent to.
-    pub fn table(&self) -> Option<&str> {
+    /// The table that rows are sent to: its instance, empty for a table that belongs to none, and its name.
+    pub fn table(&self) -> Option<(&str, &str)> {
         match self {
-            Self::Table { table, .. } => Some(table),
+            Self::Table { owner, table, .. } => Some((owner, table)),
             Self::Stdout | Self::File(_) | Self::Metrics => None,
         }
     }

@@ -422,6 +422,16 @@ pub struct Method {
     pub server_streaming: bool,
 }
 
+impl Method {
+    /// The message of a direction, an index into [`Schema::messages`].
+    pub fn message(&self, direction: Direction) -> usize {
+        match direction {
+            Direction::Request => self.input,
+            Direction::Response => self.output,
+        }
+    }
+}
+
 /// How much an optimised chain may differ from the written one (DESIGN 3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Equivalence {

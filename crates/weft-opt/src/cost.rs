@@ -1,6 +1,5 @@
 //! What a chain costs, known before anything runs: at worst, and at a guess.
 
-use weft_core::hash::HashKey;
 use weft_core::table::Table;
 use weft_ir::ir::{BytesCmp, Function, Inst, Op, Ty};
 use weft_ir::program::{ChainProgram, Element, Handlers};
@@ -62,7 +61,7 @@ pub struct Cost {
 pub fn cost(chain: &ChainProgram) -> Cost {
     let table_bytes = |owner: &str| {
         let owned = chain.tables.iter().filter(|table| table.owner == owner);
-        owned.map(|table| Table::new(table.spec.clone(), HashKey::from_seed(0)).memory_bytes_max()).sum()
+        owned.map(|table| Table::memory_bytes_max_of(&table.spec)).sum()
     };
     let elements = chain.elements.iter().map(|element| {
         let cells = chain.call.iter().filter(|cell| cell.owner == element.name);

@@ -1,7 +1,6 @@
 //! The memory that a program may take at most, and how much there is for it.
 
 use std::path::{Path, PathBuf};
-use weft_core::hash::HashKey;
 use weft_core::table::Table;
 use weft_ir::program::{ChainProgram, Realisation};
 use weft_lang::diagnostic::{Diagnostic, code};
@@ -98,10 +97,7 @@ fn parts<'p>(
                 continue;
             }
             let copies = if table.realisation == Realisation::PerWorker { workers as u64 } else { 1 };
-            // How large it may become does not depend on where keys are placed.
-            let bytes = Table::new(table.spec.clone(), HashKey::from_seed(0))
-                .memory_bytes_max()
-                .saturating_mul(copies);
+            let bytes = Table::memory_bytes_max_of(&table.spec).saturating_mul(copies);
             parts.push(Part { what, bytes });
         }
     }

@@ -659,6 +659,11 @@ impl Table {
         groups + self.stripes.len() as u64 * Stripe::bytes_max(self.geometry, self.orders().count())
     }
 
+    /// As [`Table::memory_bytes_max`], of a table of this kind, wherever its keys are placed.
+    pub fn memory_bytes_max_of(spec: &TableSpec) -> u64 {
+        Self::new(spec.clone(), HashKey::from_seed(0)).memory_bytes_max()
+    }
+
     /// Bytes that the table holds now.
     pub fn memory_bytes(&self) -> u64 {
         let groups: u64 = self.groups().map(|(_, group)| group.bytes()).sum();

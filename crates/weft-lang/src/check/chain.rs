@@ -706,7 +706,7 @@ fn binding(
     let mut found: Option<Binding> = None;
     let mut seen = BTreeSet::new();
     for method in edge.methods {
-        let message = message_of(method, column.direction);
+        let message = method.message(column.direction);
         if !seen.insert(message) {
             continue;
         }
@@ -724,15 +724,8 @@ fn binding(
     found
 }
 
-fn message_of(method: &Method, direction: Direction) -> usize {
-    match direction {
-        Direction::Request => method.input,
-        Direction::Response => method.output,
-    }
-}
-
 fn in_all_messages(cx: &Cx<'_>, edge: &Edge<'_>, direction: Direction, names: &[String]) -> bool {
-    let has = |method: &Method| cx.schema.messages[message_of(method, direction)].field(&names[0]).is_some();
+    let has = |method: &Method| cx.schema.messages[method.message(direction)].field(&names[0]).is_some();
     !edge.methods.is_empty() && edge.methods.iter().all(has)
 }
 

@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 
 use weft_core::Status;
 use weft_core::abi::Fault;
-use weft_core::native::{Effect, NativeDecl};
+use weft_core::native::Effect;
 use weft_ir::ir::{
     Block, BoolOp, ColumnId, Function, InputId, Inst, NameId, Op, SinkId, StatusOperand, TableId, Terminator,
     Ty, Value,
 };
-use weft_ir::program::{
-    ChainProgram, Direction, Event, MatchDecl, Meta, Place, SinkDecl, SinkTarget, TableDecl,
-};
+use weft_ir::program::{ChainProgram, Direction, Event, Meta, Place, TableDecl};
 use weft_ir::verify::Handler;
 
 use super::condition::{Condition, conditions};
@@ -28,25 +26,10 @@ pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, functio
     let own = own_writes(function);
     let ends = (0..function.blocks.len()).filter(|at| goes_on(&function.blocks[*at].end));
     let going_on = flow.leading_to(ends, None);
-    let natives = &chain.natives;
     let conditions = conditions(function, &flow, &names);
     let effects = Effects::default();
-    let sent = sent(chain);
-    let matches = &chain.matches;
     let of_frame = of_frame(Handler::of(event).direction(chain));
-    let mut walk = Walk {
-        function,
-        natives,
-        matches,
-        sent,
-        of_frame,
-        flow,
-        provenance,
-        names,
-        going_on,
-        conditions,
-        effects,
-    };
+    let mut walk = Walk { function, chain, of_frame, flow, provenance, names, going_on, conditions, effects };
     for (at, block) in function.blocks.iter().enumerate() {
         if walk.flow.is_reached(at) {
             walk.block(at, block, own[at]);
@@ -67,28 +50,18 @@ fn of_frame(direction: Option<&Direction>) -> Vec<InputId> {
     inputs.filter(|(_, input)| is_of_frame(&input.place)).map(|(at, _)| InputId(at as u16)).collect()
 }
 
-/// For each sink of a chain, the rows of the table that it sends to.
-fn sent(chain: &ChainProgram) -> Vec<Option<Cell>> {
-    let table_of = |sink: &SinkDecl| match &sink.target {
-        SinkTarget::Table { owner, table, .. } => Some((owner.clone(), table.clone())),
-        _ => None,
-    };
-    let cell = |sink: &SinkDecl| {
-        let wanted = table_of(sink)?;
-        let is_it = |decl: &TableDecl| (&decl.owner, &decl.spec.name) == (&wanted.0, &wanted.1);
-        let known = chain.tables.iter().position(is_it).map(|at| Cell::Rows(TableId(at as u16)));
-        let first = chain.sinks.iter().position(|other| table_of(other).as_ref() == Some(&wanted));
-        known.or(first.map(|at| Cell::Sent(SinkId(at as u16))))
-    };
-    chain.sinks.iter().map(cell).collect()
+/// The rows of the table that a sink sends to, if it sends to one.
+fn sent_to(chain: &ChainProgram, sink: SinkId) -> Option<Cell> {
+    let wanted = chain.sinks[usize::from(sink.0)].target.table()?;
+    let is_it = |decl: &TableDecl| (&*decl.owner, &*decl.spec.name) == wanted;
+    let known = chain.tables.iter().position(is_it).map(|at| Cell::Rows(TableId(at as u16)));
+    let first = chain.sinks.iter().position(|other| other.target.table() == Some(wanted));
+    known.or(first.map(|at| Cell::Sent(SinkId(at as u16))))
 }
 
 struct Walk<'f> {
     function: &'f Function,
-    natives: &'f [NativeDecl],
-    matches: &'f [MatchDecl],
-    /// By sink: the state that its rows are sent to.
-    sent: Vec<Option<Cell>>,
+    chain: &'f ChainProgram,
     /// The inputs that are another where the frame has other headers.
     of_frame: Vec<InputId>,
     flow: Flow,
@@ -163,7 +136,7 @@ impl Walk<'_> {
             Op::Find(table, key) => self.look(table, Some(key), line),
             Op::Match(table, id, _) => {
                 self.look(table, None, line);
-                for column in self.matches[usize::from(id.0)].spec.columns() {
+                for column in self.chain.matches[usize::from(id.0)].spec.columns() {
                     self.reads(Cell::Column(table, ColumnId(column)), line, None);
                 }
             }
@@ -185,7 +158,7 @@ impl Walk<'_> {
             }
             // A full table takes no further key, so rows of different keys are in each other's way as well.
             Op::Emit(sink, _) => {
-                if let Some(cell) = self.sent[usize::from(sink.0)] {
+                if let Some(cell) = sent_to(self.chain, sink) {
                     self.writes(at, inst, cell, None);
                     self.effects.cells.entry(cell).or_default().moves.insert(line);
                 }
@@ -272,7 +245,7 @@ impl Walk<'_> {
                 effects.draws.entry(site).or_default().insert(line);
             }
             Op::Native(id, ..) => {
-                let decl = &self.natives[usize::from(id.0)];
+                let decl = &self.chain.natives[usize::from(id.0)];
                 match decl.native.info().effect {
                     Effect::Pure => {}
                     Effect::Clock => drop(effects.clock.insert(line)),
@@ -349,7 +322,7 @@ impl Walk<'_> {
                 Some(Op::ScratchFull) => true,
                 Some(Op::NativeFailed(result)) => match self.names.definition(*result) {
                     Some(Op::Native(id, _)) => {
-                        self.natives[usize::from(id.0)].native.info().fails_for_length()
+                        self.chain.natives[usize::from(id.0)].native.info().fails_for_length()
                     }
                     _ => false,
                 },

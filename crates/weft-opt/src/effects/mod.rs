@@ -132,7 +132,7 @@ pub struct Write {
     pub always: bool,
     /// Always, and without a look at what was there.
     pub blind: bool,
-    /// On some way it is taken off the wire, by a NULL or because a member of its oneof is set.
+    /// Some path removes it from the wire: it is set to NULL, or another member of its oneof is set.
     pub clears: bool,
     /// What is written, and whether at all, may depend on.
     pub given: Sources,
@@ -170,7 +170,7 @@ pub struct CellUse {
     pub only: Vec<Condition>,
     /// For the rows of a table: where rows come and go. What else is written there is their age.
     pub moves: Lines,
-    /// Something else is written than the time of a read, which any number of reads of one pass leave the same.
+    /// A write other than the time of a read. Reads of one pass all store the same time.
     pub is_changed: bool,
 }
 

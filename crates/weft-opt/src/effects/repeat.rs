@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weft_ir::ir::TableId;
-use weft_ir::program::{ChainProgram, SinkTarget};
+use weft_ir::program::ChainProgram;
 
 use super::{Cell, CellUse, ChainEffects, Effects, Lines, Source, Sources};
 
@@ -135,7 +135,7 @@ impl Found<'_> {
         for (sink, lines) in &handler.sinks {
             let decl = &self.program.sinks[usize::from(sink.0)];
             // Rows of a table are state.
-            if matches!(decl.target, SinkTarget::Table { .. }) {
+            if decl.target.table().is_some() {
                 continue;
             }
             let name = &decl.name;
@@ -192,7 +192,7 @@ impl Found<'_> {
             }
             Cell::Var(id) => self.program.vars[usize::from(id.0)].name.clone(),
             Cell::Call(id) => self.program.call[usize::from(id.0)].name.clone(),
-            Cell::Sent(id) => self.program.sinks[usize::from(id.0)].target.table().unwrap_or("?").to_owned(),
+            Cell::Sent(id) => self.program.sinks[usize::from(id.0)].sent_to().to_owned(),
         }
     }
 }

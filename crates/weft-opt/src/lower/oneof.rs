@@ -36,7 +36,7 @@ impl Displaced {
         let mut displaced: BTreeMap<Field, Vec<Member>> = BTreeMap::new();
         for field in written {
             let (direction, path) = &field;
-            let messages: BTreeSet<usize> = chain.methods.iter().map(|m| message(m, *direction)).collect();
+            let messages: BTreeSet<usize> = chain.methods.iter().map(|m| m.message(*direction)).collect();
             for ((_, other), (ty, nullable)) in touched.iter().filter(|((of, _), _)| of == direction) {
                 let (with, without): (Vec<usize>, Vec<usize>) =
                     messages.iter().partition(|message| displaces(&network.schema, **message, path, other));
@@ -62,7 +62,7 @@ impl Displaced {
     }
 }
 
-/// The fields that the handlers of a chain read or write, and those that they write.
+/// The fields that the handlers of a chain touch, and the fields that they set.
 fn fields(network: &Network, chain: &hir::Chain) -> (BTreeMap<Field, (Type, bool)>, BTreeSet<Field>) {
     let (mut touched, mut written) = (BTreeMap::new(), BTreeSet::new());
     for instance in &chain.instances {
@@ -83,13 +83,6 @@ fn fields(network: &Network, chain: &hir::Chain) -> (BTreeMap<Field, (Type, bool
         }
     }
     (touched, written)
-}
-
-fn message(method: &hir::Method, direction: Direction) -> usize {
-    match direction {
-        Direction::Request => method.input,
-        Direction::Response => method.output,
-    }
 }
 
 /// Whether two paths part at members of one oneof.

@@ -3,14 +3,14 @@
 //! `compress` and `decompress` in one chain leave the field as it was. An element that looks at the field must not come
 //! to stand between the two, but in front of both and behind both it sees the same. So it may change places with the
 //! pair if it may with each of them once the two transforms are left out of their handlers: the statement that sets the
-//! field, the read that feeds it, and the failure of that one call. Whatever else a handler does with the field stays.
+//! field, the read that feeds it, and the failure of that one call. All other uses of the field stay.
 
 use std::collections::BTreeMap;
 
 use weft_core::native::NativeDecl;
 use weft_ir::ir::{Function, InputId, Inst, NativeId, Op, Ty, Value};
 use weft_ir::passes;
-use weft_ir::program::{ChainProgram, Event};
+use weft_ir::program::{ChainProgram, Event, Input};
 
 use super::swap::pair;
 use super::{Context, Level, Pair, Side};
@@ -72,7 +72,7 @@ pub(super) fn crossings_by(
                 let (front, behind) = (of.min(*other), of.max(*other));
                 pair(chain, &without, context, front, behind).may_swap(level)
             };
-            // A message that was written anew may have another length, whatever its fields hold.
+            // A rewritten message may have another length although its fields hold the same values.
             let asks = asks_for_the_message(chain, &effects.elements[*other], side);
             stands_outside && !asks && may_pass(first) && may_pass(second)
         };
@@ -86,7 +86,7 @@ pub(super) fn crossings_by(
 fn undone(chain: &ChainProgram, first: usize, second: usize, side: Side) -> Option<InputId> {
     // Responses pass the chain the other way.
     let (does, undoes) = if side == Side::Request { (first, second) } else { (second, first) };
-    let inputs = if side == Side::Request { &chain.request.inputs } else { &chain.response.inputs };
+    let inputs = inputs(chain, side);
     let done = transforms(handler(chain, does, side)?);
     let taken_back = transforms(handler(chain, undoes, side)?);
     let is_undone = |(field, function): (&InputId, &NativeId)| {
@@ -146,9 +146,13 @@ fn writes(element: &ElementEffects, side: Side, field: InputId) -> bool {
 
 /// Whether an element reads the message as a whole, or its size.
 fn asks_for_the_message(chain: &ChainProgram, element: &ElementEffects, side: Side) -> bool {
-    let inputs = if side == Side::Request { &chain.request.inputs } else { &chain.response.inputs };
+    let inputs = inputs(chain, side);
     let is_of_message = |id: &InputId| inputs[usize::from(id.0)].place.is_of_message();
     handlers(element, side).into_iter().any(|effects| effects.reads.keys().any(is_of_message))
+}
+
+fn inputs(chain: &ChainProgram, side: Side) -> &[Input] {
+    if side == Side::Request { &chain.request.inputs } else { &chain.response.inputs }
 }
 
 fn handlers(element: &ElementEffects, side: Side) -> Vec<&Effects> {

@@ -329,7 +329,7 @@ impl<'e> Found<'e> {
             }
             let changed = |used: &CellUse| !used.writes.is_empty() || !used.merges.is_empty();
             let only_merges = |used: &CellUse| used.writes.is_empty() && used.reads.is_empty();
-            // A read leaves its time in the row, the same for all reads of a pass, and finds no other rows for it.
+            // Reads of one pass store the same time in the row, and that time hides no row from another read.
             let only_touches = |used: &CellUse| used.merges.is_empty() && !used.is_changed;
             if !(changed(a) || changed(b)) || (only_merges(a) && only_merges(b)) {
                 continue;
@@ -360,7 +360,7 @@ impl<'e> Found<'e> {
     fn cell(&self, cell: Cell) -> String {
         let table = |id: weft_ir::ir::TableId| &self.chain.tables[usize::from(id.0)].spec;
         match cell {
-            Cell::Rows(id) => format!("the rows of {}", table(id).name),
+            Cell::Rows(_) | Cell::Sent(_) => format!("the rows of {}", self.owner_of(cell)),
             Cell::Column(id, column) => {
                 let (spec, column) = (table(id), usize::from(column.0));
                 let columns = spec.key.iter().chain(&spec.columns);
@@ -369,10 +369,6 @@ impl<'e> Found<'e> {
             }
             Cell::Var(id) => self.chain.vars[usize::from(id.0)].name.clone(),
             Cell::Call(id) => format!("call.{}", self.chain.call[usize::from(id.0)].name),
-            Cell::Sent(id) => {
-                let target = &self.chain.sinks[usize::from(id.0)].target;
-                format!("the rows of {}", target.table().unwrap_or("?"))
-            }
         }
     }
 
@@ -471,7 +467,7 @@ impl<'e> Found<'e> {
     fn owner_of(&self, cell: Cell) -> String {
         match cell {
             Cell::Rows(id) | Cell::Column(id, _) => self.chain.tables[usize::from(id.0)].spec.name.clone(),
-            Cell::Sent(id) => self.chain.sinks[usize::from(id.0)].target.table().unwrap_or("?").to_owned(),
+            Cell::Sent(id) => self.chain.sinks[usize::from(id.0)].sent_to().to_owned(),
             Cell::Var(_) | Cell::Call(_) => self.cell(cell),
         }
     }

@@ -547,7 +547,7 @@ impl Telling<'_> {
         TableTold {
             name: format!("{owner}{}", decl.spec.name),
             rows_max: decl.spec.max_rows,
-            bytes_max: Table::new(decl.spec.clone(), HashKey::from_seed(0)).memory_bytes_max(),
+            bytes_max: Table::memory_bytes_max_of(&decl.spec),
             ages: ages(&decl.spec),
             realisation: match decl.realisation {
                 Realisation::Replicated => "replicated",

@@ -146,8 +146,7 @@ impl Words<'_> {
                 Cell::Var(id) => others.push(self.program.vars[usize::from(id.0)].name.clone()),
                 Cell::Call(id) => others.push(format!("call.{}", self.program.call[usize::from(id.0)].name)),
                 Cell::Sent(id) => {
-                    let table = self.program.sinks[usize::from(id.0)].target.table();
-                    others.push(format!("{} (rows)", table.unwrap_or_default()));
+                    others.push(format!("{} (rows)", self.program.sinks[usize::from(id.0)].sent_to()));
                 }
             }
         }
