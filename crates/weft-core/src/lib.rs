@@ -17,6 +17,7 @@ pub mod intact;
 pub mod limits;
 pub mod marks;
 pub mod matching;
+pub mod methods;
 pub mod native;
 pub mod schema;
 pub mod status;

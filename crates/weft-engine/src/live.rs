@@ -60,7 +60,7 @@ impl Engine {
         let (path, codec) = check_request(headers)?;
         for (index, route) in live.plan.routes.iter().enumerate() {
             let is_near =
-                live.plan.listeners[route.listener].name == *listener && route.methods.matches(path);
+                live.plan.listeners[route.listener].name == *listener && route.methods.contains(path);
             if !is_near || !self.condition_holds(now, route.condition, headers, &peer) {
                 continue;
             }

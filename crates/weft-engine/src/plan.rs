@@ -20,7 +20,7 @@ use weft_ir::ir::{Function, Op, Terminator};
 use weft_ir::program::{ChainProgram, Departs, Direction, Event, Place};
 use weft_proto::session::grpc::protobuf::{Walk, WalkBuilder};
 
-pub use crate::routes::MethodPattern;
+pub use weft_core::methods::MethodSet;
 pub use weft_ir::program::{SinkFormat, SinkTarget};
 
 /// One version of a network.
@@ -99,13 +99,13 @@ pub struct Route {
     /// The index of its listener.
     pub listener: usize,
     /// Which methods take it.
-    pub methods: MethodPattern,
+    pub methods: MethodSet,
     /// The index of a chain that holds nothing but this route's condition: OPEN forwards where it holds.
     pub condition: Option<usize>,
     /// The index of its cluster.
     pub cluster: usize,
     /// The chains of its edge, each for the methods that it carries: indices; the first that matches counts.
-    pub chains: Vec<(MethodPattern, usize)>,
+    pub chains: Vec<(MethodSet, usize)>,
 }
 
 /// A chain with its code and its state.
@@ -445,7 +445,7 @@ fn columns(
 impl Route {
     /// The chain that calls of this method pass, if any.
     pub(crate) fn chain_for(&self, path: &[u8]) -> Option<usize> {
-        self.chains.iter().find(|(methods, _)| methods.matches(path)).map(|(_, chain)| *chain)
+        self.chains.iter().find(|(methods, _)| methods.contains(path)).map(|(_, chain)| *chain)
     }
 }
 

@@ -10,6 +10,8 @@
 //!
 //! `format!("{ast:#?}")` prints a tree without its positions, for comparing shapes.
 
+use weft_core::methods::MethodSet;
+
 use crate::source::{FileId, Span};
 
 mod filter;
@@ -297,7 +299,7 @@ pub enum Balance {
     Random,
 }
 
-/// `CREATE ROUTE name ON listener [METHOD 'glob'] [WHEN e] TO CLUSTER name;`
+/// `CREATE ROUTE name ON listener [METHOD [NOT] 'pattern', ...] [WHEN e] TO CLUSTER name;`
 #[derive(Clone, PartialEq, Debug)]
 pub struct Route {
     /// `OR REPLACE` was written.
@@ -306,14 +308,33 @@ pub struct Route {
     pub name: Ident,
     /// The listener.
     pub listener: Ident,
-    /// `METHOD 'glob'`.
-    pub method: Option<StrLit>,
+    /// `METHOD ...`.
+    pub method: Option<MethodClause>,
     /// `WHEN e`.
     pub when: Option<Expr>,
     /// The cluster.
     pub cluster: Ident,
     /// The whole item.
     pub span: Span,
+}
+
+/// `METHOD [NOT] 'pattern', ...`
+#[derive(Clone, PartialEq, Debug)]
+pub struct MethodClause {
+    /// `NOT` was written.
+    pub negated: bool,
+    /// The patterns, at least one.
+    pub patterns: Vec<StrLit>,
+    /// The whole clause.
+    pub span: Span,
+}
+
+impl MethodClause {
+    /// The methods that it means.
+    pub fn methods(&self) -> MethodSet {
+        let set = MethodSet::of(self.patterns.iter().map(|pattern| &*pattern.value));
+        if self.negated { set.negated() } else { set }
+    }
 }
 
 // ---- chains ----------------------------------------------------------------------------------------------------
@@ -340,14 +361,14 @@ pub struct Chain {
 /// The traffic of a chain.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ChainOn {
-    /// `ON from -> to [METHOD 'glob']`
+    /// `ON from -> to [METHOD [NOT] 'pattern', ...]`
     Edge {
         /// A listener or a service.
         from: Ident,
         /// A cluster or a service.
         to: Ident,
-        /// `METHOD 'glob'`.
-        method: Option<StrLit>,
+        /// `METHOD ...`.
+        method: Option<MethodClause>,
         /// After `ON`.
         span: Span,
     },

@@ -16,6 +16,7 @@ use weft_core::marks::Mark;
 
 use weft_core::filter::{KeyId, Policies};
 use weft_core::matching::MatchSpec;
+use weft_core::methods::MethodSet;
 use weft_core::native::{Effect, Native, NativeCost};
 use weft_core::schema::Schema;
 use weft_core::wire::{self, FieldId, FieldRef, LayerRef, ProtocolId};
@@ -281,51 +282,13 @@ pub struct Route {
     /// An index into [`Network::listeners`].
     pub listener: usize,
     /// Which methods.
-    pub glob: MethodGlob,
+    pub method_set: MethodSet,
     /// A condition on method, peer and request headers, looked at when the call opens.
     pub when: Option<Expr>,
     /// An index into [`Network::clusters`].
     pub cluster: usize,
     /// The whole item.
     pub span: Span,
-}
-
-/// Which methods: `shop.Cart/Add`, `shop.Cart/*`, `*`. A `*` stands for any run of characters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MethodGlob(pub String);
-
-impl MethodGlob {
-    /// All methods.
-    pub fn all() -> Self {
-        Self("*".to_owned())
-    }
-
-    /// Whether a method is meant; `method` is its path without the leading slash.
-    pub fn matches(&self, method: &str) -> bool {
-        glob_matches(self.0.as_bytes(), method.as_bytes())
-    }
-}
-
-/// Linear in the product of the lengths at worst: on a mismatch only the last `*` takes one character more.
-fn glob_matches(glob: &[u8], text: &[u8]) -> bool {
-    let (mut g, mut t) = (0, 0);
-    let mut retry: Option<(usize, usize)> = None;
-    while t < text.len() {
-        if glob.get(g) == Some(&b'*') {
-            retry = Some((g + 1, t));
-            g += 1;
-        } else if glob.get(g) == Some(&text[t]) {
-            g += 1;
-            t += 1;
-        } else if let Some((star_g, star_t)) = retry {
-            retry = Some((star_g, star_t + 1));
-            g = star_g;
-            t = star_t + 1;
-        } else {
-            return false;
-        }
-    }
-    glob[g..].iter().all(|byte| *byte == b'*')
 }
 
 // ---- chains ----------------------------------------------------------------------------------------------------
@@ -338,8 +301,8 @@ pub struct Chain {
     /// Where it stands.
     pub edge: Edge,
     /// Which methods.
-    pub glob: MethodGlob,
-    /// The methods of the schemas that the glob selects, at least one if any stage has columns of a message.
+    pub method_set: MethodSet,
+    /// The methods of the schemas that the set has, at least one if any stage has columns of a message.
     pub methods: Vec<Method>,
     /// The instances in the order of the request direction; at most [`weft_core::limits::ELEMENTS_MAX`].
     pub instances: Vec<Instance>,
@@ -1727,23 +1690,4 @@ pub enum Function {
     BitAnd,
     /// A native function. The number names the call site as for `rand()`; 0 for a function that is pure.
     Native(NativeRef, u32),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn globs_select_methods() {
-        // A glob that matched too much would put a chain on calls that it was not written for.
-        let matches = |glob: &str, method: &str| MethodGlob(glob.to_owned()).matches(method);
-        assert!(matches("*", "shop.Cart/Add"));
-        assert!(matches("shop.Cart/*", "shop.Cart/Add"));
-        assert!(matches("shop.Cart/Add", "shop.Cart/Add"));
-        assert!(matches("*/A*d", "shop.Cart/Add"));
-        assert!(!matches("shop.Cart/A", "shop.Cart/Add"));
-        assert!(!matches("shop.Car/*", "shop.Cart/Add"));
-        assert!(!matches("*x", "shop.Cart/Add"));
-        assert!(matches("a*b*c", "aXbXbc"));
-    }
 }

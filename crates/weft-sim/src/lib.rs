@@ -9,7 +9,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use weft_core::Interval;
-//! use weft_engine::plan::{Balance, Cluster, Listener, MethodPattern, Plan, Route};
+//! use weft_engine::plan::{Balance, Cluster, Listener, MethodSet, Plan, Route};
 //! use weft_sim::{Behaviour, Call, Network, World};
 //!
 //! let cluster = Cluster {
@@ -25,7 +25,7 @@
 //! let route = Route {
 //!     name: "all".to_owned(),
 //!     listener: 0,
-//!     methods: MethodPattern::any(),
+//!     methods: MethodSet::all(),
 //!     condition: None,
 //!     cluster: 0,
 //!     chains: Vec::new(),

@@ -23,7 +23,7 @@ impl Outline {
         }
         for route in &network.routes {
             let (from, to) = (&network.listeners[route.listener].name, &network.clusters[route.cluster].name);
-            let meaning = format!("{from} {to} {:?} {:#?}", route.glob, route.when);
+            let meaning = format!("{from} {to} {} {:#?}", route.method_set, route.when);
             things.insert(format!("route {}", route.name), meaning);
         }
         for element in &network.elements {

@@ -18,7 +18,7 @@ use weft_core::{Interval, Value};
 use weft_engine::call_link::{CallLink, CallsOf, Shared};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::plan::{
-    Address, Balance, Chain, ChainError, Cluster, FilterAt, Listener, MethodPattern, Plan, Route,
+    Address, Balance, Chain, ChainError, Cluster, FilterAt, Listener, MethodSet, Plan, Route,
 };
 use weft_engine::rules::TableView;
 use weft_engine::state::{Staged, StateStore, Unfit};
@@ -289,7 +289,7 @@ impl Compiler {
             routes.push(Route {
                 name: route.name.clone(),
                 listener: route.listener,
-                methods: MethodPattern::new(&route.glob.0),
+                methods: route.method_set.clone(),
                 condition: condition_at,
                 cluster: route.cluster,
                 chains: chains_of(network, route.listener, route.cluster),
@@ -430,10 +430,10 @@ fn on_calls(network: &hir::Network) -> impl Iterator<Item = (usize, &hir::Chain)
 }
 
 /// The chains of an edge, each with the methods that it carries.
-fn chains_of(network: &hir::Network, listener: usize, cluster: usize) -> Vec<(MethodPattern, usize)> {
+fn chains_of(network: &hir::Network, listener: usize, cluster: usize) -> Vec<(MethodSet, usize)> {
     let chains = on_calls(network).enumerate();
     let on_edge = chains.filter(|(_, (_, c))| c.edge.calls() == Some((listener, cluster)));
-    on_edge.map(|(at, (_, c))| (MethodPattern::new(&c.glob.0), at)).collect()
+    on_edge.map(|(at, (_, c))| (c.method_set.clone(), at)).collect()
 }
 
 /// A chain whose edge no ROUTE names is its own route.
@@ -445,10 +445,10 @@ fn own_routes(network: &hir::Network) -> impl Iterator<Item = Route> {
     chains.map(|(index, chain, (listener, cluster))| Route {
         name: chain.name.clone(),
         listener,
-        methods: MethodPattern::new(&chain.glob.0),
+        methods: chain.method_set.clone(),
         condition: None,
         cluster,
-        chains: vec![(MethodPattern::any(), index)],
+        chains: vec![(MethodSet::all(), index)],
     })
 }
 

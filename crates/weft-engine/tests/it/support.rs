@@ -5,7 +5,7 @@ use weft_core::Interval;
 use weft_core::hash::HashKey;
 use weft_core::schema::{Field, FieldKind, Message as Type, Method, Presence, Schema, Service};
 use weft_engine::plan::{
-    Balance, Chain, ChainError, Cluster, FilterAt, Listener, MethodPattern, Plan, Route,
+    Balance, Chain, ChainError, Cluster, FilterAt, Listener, MethodSet, Plan, Route,
 };
 use weft_engine::state::{Staged, StateStore};
 use weft_ir::interp::Interp;
@@ -147,10 +147,10 @@ impl Net {
         let route = Route {
             name: "all".to_owned(),
             listener: 0,
-            methods: MethodPattern::any(),
+            methods: MethodSet::all(),
             condition: None,
             cluster: 0,
-            chains: chain.map(|_| (MethodPattern::any(), 0)).into_iter().collect(),
+            chains: chain.map(|_| (MethodSet::all(), 0)).into_iter().collect(),
         };
         Ok(Plan {
             version: self.version,

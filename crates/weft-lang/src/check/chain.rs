@@ -1,26 +1,30 @@
 //! Chains: instances with their parameters and bindings, options, and what the traffic allows.
 
+mod options;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX};
+use weft_core::methods::MethodSet;
 use weft_core::schema::{FieldKind, Presence};
-use weft_core::{Interval, Type, Value};
+use weft_core::{Type, Value};
 
 use super::element::{Checked, Target};
 use super::filter::{self, Filter, Placed};
-use super::network::{find, find_cluster, find_listener, glob, overlap};
+use super::network::{self, find, find_cluster, find_listener, overlap};
 use super::scope::{METAS, Scope, View, with_nearest, with_nearest_or_import};
 use super::{Cx, effects, element, frame, header, native, nothing, table};
-use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Side, Stage, StageArg, StageNode};
+use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Stage, StageArg, StageNode};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Binding, BoundPlace, Branch, Chain, Column, Direction, Effects, Element, Equivalence, FilterInstance,
-    Group, Handler, HandlerKind, Instance, Layer, Method, MethodGlob, Network, Outlet, Port, PortKind, Query,
+    Binding, BoundPlace, Chain, Column, Direction, Effects, Element, Equivalence, FilterInstance,
+    Group, Handler, HandlerKind, Instance, Layer, Method, Network, Outlet, Port, PortKind, Query,
     Route, SinkTarget, Stmt, StmtKind, Verdict, VerdictKind,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
 use crate::types;
+use options::mandatory_may_fail;
 
 /// Checks a chain; None if it has a fault.
 pub(super) fn chain(
@@ -35,10 +39,10 @@ pub(super) fn chain(
         ChainOn::Edge { method, .. } => method.as_ref(),
         ChainOn::Port { .. } => None,
     };
-    let glob = glob(cx, method);
+    let method_set = network::method_set(cx, method);
     let is_packet = matches!(ast.on, ChainOn::Port { .. });
-    let methods = match &glob {
-        Some(glob) if !is_packet => methods(cx, glob),
+    let methods = match &method_set {
+        Some(set) if !is_packet => methods(cx, set),
         _ => Vec::new(),
     };
     let on = match &ast.on {
@@ -51,14 +55,14 @@ pub(super) fn chain(
             packet_edge(cx, (&network.ports, &network.groups), ast, (ports, to.as_ref()), when.as_ref())
         }
     };
-    let edge = Edge { methods: &methods, is_known: glob.is_some(), is_packet, span: ast.name.span };
+    let edge = Edge { methods: &methods, is_known: method_set.is_some(), is_packet, span: ast.name.span };
     let placed = stages_of(cx, (elements, filters), &edge, ast);
     let is_whole = placed.is_whole;
     let mut chain = Chain {
         name: ast.name.name.clone(),
         edge: on.clone().unwrap_or(crate::hir::Edge::Calls { from: 0, to: 0 }),
         // One that selects no method contradicts no other chain.
-        glob: glob.unwrap_or_else(|| MethodGlob(method.map_or(String::new(), |m| m.value.clone()))),
+        method_set: method_set.unwrap_or_else(|| MethodSet::of([])),
         methods: Vec::new(),
         instances: placed.instances,
         filters: placed.filters,
@@ -71,10 +75,10 @@ pub(super) fn chain(
         span: ast.span,
     };
     if is_packet {
-        branches(cx, elements, ast, &mut chain, &placed.branches);
+        options::branches(cx, elements, ast, &mut chain, &placed.branches);
     }
-    options(cx, ast, &mut chain, is_whole);
-    sides(cx, ast, &mut chain);
+    options::options(cx, ast, &mut chain, is_whole);
+    options::sides(cx, ast, &mut chain);
     check_inputs(cx, elements, &chain, ast);
     let cluster = chain.edge.calls().filter(|_| on.is_some()).map(|(_, to)| &network.clusters[to]);
     filter::check_chain(cx, &chain, &edge, cluster);
@@ -296,8 +300,8 @@ pub(super) struct Edge<'a> {
     pub(super) span: Span,
 }
 
-fn methods(cx: &Cx<'_>, glob: &MethodGlob) -> Vec<Method> {
-    let all = cx.schema.methods().filter(|(path, _)| glob.matches(path));
+fn methods(cx: &Cx<'_>, set: &MethodSet) -> Vec<Method> {
+    let all = cx.schema.methods().filter(|(path, _)| set.contains(path.as_bytes()));
     all.map(|(path, method)| Method {
         path,
         input: method.input,
@@ -938,367 +942,6 @@ fn check_mirror(cx: &mut Cx<'_>, checked: &Checked, edge: &Edge<'_>, stage: &Sta
         false => diagnostic.with_help("narrow the METHOD of the chain to methods that take one message"),
     });
 }
-// ---- options ---------------------------------------------------------------------------------------------------
-
-fn options(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain, is_whole: bool) {
-    use ChainOptionKind as Kind;
-    let mut options = Options { cx, ast, is_whole, chain };
-    for option in &ast.options {
-        let span = option.span;
-        match &option.kind {
-            Kind::Equivalence { level } => options.equivalence(level),
-            Kind::PinStream { drain } => options.pin_stream(drain),
-            // Last, since it is for all stages alike.
-            Kind::FailOpen => {}
-            Kind::Order { first, second } => options.order(first, second, span),
-            Kind::Priority { higher, lower } => options.priority(higher, lower),
-            Kind::Position { instance, is_last } => options.position(instance, *is_last, span),
-            Kind::BypassOnFailure { instance } => options.bypass_on_failure(instance, span),
-            Kind::Branch { from, .. } => options.branch(from),
-        }
-    }
-    let fail_open = ast.options.iter().rfind(|option| matches!(option.kind, Kind::FailOpen));
-    if let Some(option) = fail_open {
-        options.fail_open(option.span);
-    }
-}
-
-/// Finds the edges from which the branches of a chain lead, and those from which none does.
-fn branches(
-    cx: &mut Cx<'_>,
-    elements: &[Checked],
-    ast: &ast::Chain,
-    chain: &mut Chain,
-    placed: &[std::ops::Range<usize>],
-) {
-    let options = ast.options.iter().filter_map(|option| match &option.kind {
-        ChainOptionKind::Branch { from, .. } => Some((from, option.span)),
-        _ => None,
-    });
-    for ((from, span), stages) in options.zip(placed) {
-        let Some((from, edge)) = edge_of(cx, elements, &chain.instances[..stages.start], from) else {
-            continue;
-        };
-        let same = |known: &&Branch| (known.from, known.edge) == (from, edge);
-        if let Some(first) = chain.branches.iter().find(same) {
-            let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, "two branches lead from one edge")
-                .at(span, "the second")
-                .with_label(first.span, "the first")
-                .with_help("put the stages of one behind those of the other");
-            cx.report(diagnostic);
-            continue;
-        }
-        chain.branches.push(Branch { from, edge, stages: stages.clone(), span });
-    }
-    for (at, instance) in chain.instances.iter().enumerate() {
-        for (edge, (name, declared)) in elements[instance.element].element.edges.iter().enumerate() {
-            if chain.branches.iter().any(|branch| (branch.from, branch.edge) == (at, edge)) || cx.has_gaps {
-                continue;
-            }
-            let message = format!("nothing leads on from edge `{name}` of `{}`", instance.name);
-            let diagnostic = Diagnostic::error(code::LOOSE_EDGE, message)
-                .at(instance.span, "steers frames nowhere")
-                .with_label(*declared, "the edge")
-                .with_help(format!("say which stages come next: `{}.{name} -> ...;`", instance.name));
-            cx.report(diagnostic);
-        }
-    }
-}
-
-/// The stage and the edge that `det.suspect` names, of the stages in front of it.
-fn edge_of(
-    cx: &mut Cx<'_>,
-    elements: &[Checked],
-    instances: &[Instance],
-    from: &ast::Path,
-) -> Option<(usize, usize)> {
-    let [stage, edge] = from.segments.as_slice() else {
-        let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, "a branch leads from an edge of a stage")
-            .at(from.span, "names none")
-            .with_help("write `det.suspect -> sandbox;`");
-        cx.report(diagnostic);
-        return None;
-    };
-    let Some(at) = instances.iter().position(|instance| instance.name == stage.name) else {
-        let names: Vec<&str> = instances.iter().map(|instance| instance.name.as_str()).collect();
-        let message = format!("no stage in front of the branch is called `{}`", stage.name);
-        let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
-            .at(stage.span, "unknown")
-            .with_note(format!("there are: {}", names.join(", ")));
-        cx.report_missing(with_nearest(diagnostic, stage, names));
-        return None;
-    };
-    let edges = &elements[instances[at].element].element.edges;
-    let found = edges.iter().position(|(known, _)| *known == edge.name);
-    if found.is_none() {
-        let names: Vec<&str> = edges.iter().map(|(known, _)| known.as_str()).collect();
-        let message = format!("`{}` has no edge `{}`", stage.name, edge.name);
-        let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(edge.span, "unknown");
-        let diagnostic = if names.is_empty() {
-            diagnostic.with_note("its element has none")
-        } else {
-            diagnostic.with_note(format!("it has: {}", names.join(", ")))
-        };
-        cx.report_missing(with_nearest(diagnostic, edge, names));
-    }
-    Some((at, found?))
-}
-
-/// A chain that gets its options.
-struct Options<'c, 'a> {
-    cx: &'c mut Cx<'a>,
-    ast: &'c ast::Chain,
-    chain: &'c mut Chain,
-    /// False where a stage is missing because of a fault: then positions mean nothing.
-    is_whole: bool,
-}
-
-impl Options<'_, '_> {
-    fn equivalence(&mut self, level: &Ident) {
-        const LEVELS: [(&str, Equivalence); 5] = [
-            ("strict", Equivalence::Strict),
-            ("observable", Equivalence::Observable),
-            ("output", Equivalence::Output),
-            ("stochastic", Equivalence::Stochastic),
-            ("relaxed", Equivalence::Relaxed),
-        ];
-        if let Some((_, known)) = LEVELS.iter().find(|(name, _)| level.name.eq_ignore_ascii_case(name)) {
-            self.chain.equivalence = *known;
-            return;
-        }
-        let message = format!("there is no equivalence `{}`", level.name);
-        let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
-            .at(level.span, "unknown")
-            .with_note("there are: strict, observable, output, stochastic, relaxed");
-        self.cx.report(with_nearest(diagnostic, level, LEVELS.map(|(name, _)| name)));
-    }
-
-    fn pin_stream(&mut self, drain: &ast::Expr) {
-        if matches!(self.ast.on, ChainOn::Port { .. }) {
-            let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "there is no PIN STREAM on frames")
-                .at(drain.span, "not on a PORT")
-                .with_help("take it out: a frame passes one version, and nothing is left of it");
-            return self.cx.report(diagnostic);
-        }
-        let (nothing, mut n_rand) = (nothing(), 0);
-        let mut scope = Scope::new(self.cx, &nothing, &[], View::Constant, &mut n_rand);
-        let drain = scope.value_for(drain, Type::Interval, false, "a deadline");
-        if let Some(Value::Int(nanos)) = drain.and_then(|drain| self.cx.folded(&drain, &[])) {
-            self.chain.pin_stream_drain = Some(Interval(nanos));
-        }
-    }
-
-    fn order(&mut self, first: &Ident, second: &Ident, span: Span) {
-        let (Some(a), Some(b)) = (self.find(first), self.find(second)) else { return };
-        if self.is_whole && !self.is_met_before(&a, &b) && !self.is_met_before(&b, &a) && first != second {
-            let message = format!("no frame passes both `{}` and `{}`", first.name, second.name);
-            let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
-                .at(span, "says which is first")
-                .with_label(a.span, "on one way")
-                .with_label(b.span, "on another");
-            return self.cx.report(diagnostic.with_help("drop the option"));
-        }
-        if self.is_whole && !self.is_met_before(&a, &b) {
-            let message = format!("`{}` stands behind `{}`", first.name, second.name);
-            let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
-                .at(span, "says the opposite")
-                .with_label(b.span, "written first");
-            self.cx.report(diagnostic.with_help("swap the stages, or drop the option"));
-        }
-        // Nothing moves across a filter, so its order needs no watching.
-        if let (Some(a), Some(b)) = (a.instance, b.instance) {
-            self.chain.orders.push((a, b));
-        }
-    }
-
-    fn priority(&mut self, higher: &Ident, lower: &Ident) {
-        let (Some(a), Some(b)) = (self.find(higher), self.find(lower)) else { return };
-        if let (Some(a), Some(b)) = (a.instance, b.instance) {
-            self.chain.priorities.push((a, b));
-        }
-    }
-
-    fn position(&mut self, instance: &Ident, is_last: bool, span: Span) {
-        let Some(found) = self.find(instance) else { return };
-        let (wanted, place) = if is_last { (found.n_stages - 1, "last") } else { (0, "first") };
-        if self.is_whole && found.written_at != wanted {
-            let of = if found.way > 0 { " of its branch" } else { "" };
-            let message = format!("`{}` is not {place}{of}", instance.name);
-            let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
-                .at(span, "says that it is")
-                .with_label(found.span, "written here");
-            self.cx.report(diagnostic.with_help("move the stage, or drop the option"));
-        }
-        let Some(at) = found.instance else { return };
-        // What stands on another way stays there.
-        let way = self.way_of(at);
-        let others =
-            (0..self.chain.instances.len()).filter(|other| *other != at && self.way_of(*other) == way);
-        let orders: Vec<_> = others.map(|other| if is_last { (other, at) } else { (at, other) }).collect();
-        self.chain.orders.extend(orders);
-    }
-
-    fn bypass_on_failure(&mut self, name: &Ident, span: Span) {
-        let Some(found) = self.find(name) else { return };
-        let Some(at) = found.instance else {
-            let message = format!("`{}` is a filter, and does not fail", name.name);
-            let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
-                .at(span, "never happens")
-                .with_label(found.span, "the filter")
-                .with_help("drop the option; a call that a filter refuses has an answer");
-            return self.cx.report(diagnostic);
-        };
-        let instance = &mut self.chain.instances[at];
-        instance.fail_open = true;
-        if instance.mandatory {
-            mandatory_may_fail(self.cx, instance, span, "BYPASS");
-        }
-    }
-
-    fn branch(&mut self, from: &ast::Path) {
-        // Those of chains on frames were placed with their stages.
-        if matches!(self.ast.on, ChainOn::Port { .. }) {
-            return;
-        }
-        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "branches are for frames")
-            .at(from.span, "an edge of an element")
-            .with_help("`REDIRECT TO` chooses where a call goes");
-        self.cx.report(diagnostic);
-    }
-
-    fn fail_open(&mut self, span: Span) {
-        let Chain { instances, filters, .. } = &mut *self.chain;
-        for instance in instances {
-            if filters.iter().any(|filter| filter.name == instance.name) {
-                continue;
-            }
-            if instance.mandatory {
-                mandatory_may_fail(self.cx, instance, span, "FAIL OPEN");
-            }
-            instance.fail_open = true;
-        }
-    }
-
-    /// The stage of a name, if it has no fault; reports a name that no stage has.
-    fn find(&mut self, name: &Ident) -> Option<Found> {
-        let name_of = |stage: &Stage| stage.instance.as_ref().unwrap_or(&stage.element).name == name.name;
-        let on_way = |(way, nodes)| {
-            let (written_at, stage) = stages(nodes).enumerate().find(|(_, stage)| name_of(stage))?;
-            Some((way, written_at, stages(nodes).count(), stage.span))
-        };
-        let Some((way, written_at, n_stages, span)) = (0..).zip(ways(self.ast)).find_map(on_way) else {
-            self.no_stage(name);
-            return None;
-        };
-        let Chain { instances, filters, .. } = &*self.chain;
-        let is_filter = filters.iter().any(|filter| filter.name == name.name);
-        let instance = instances.iter().position(|instance| instance.name == name.name);
-        if instance.is_none() && !is_filter {
-            return None;
-        }
-        Some(Found { instance: instance.filter(|_| !is_filter), way, written_at, n_stages, span })
-    }
-
-    /// Whether a frame that comes to `b` may have passed `a`, or a call has.
-    fn is_met_before(&self, a: &Found, b: &Found) -> bool {
-        if a.way == b.way {
-            return a.written_at < b.written_at;
-        }
-        let (Some(a), Some(mut to)) = (a.instance, b.instance) else { return a.way < b.way };
-        // A branch leads from a stage in front of it: back to the way that `a` is on.
-        while let Some(branch) = self.chain.branches.iter().find(|branch| branch.stages.contains(&to)) {
-            to = branch.from;
-            if self.way_of(a) == self.way_of(to) {
-                return a <= to;
-            }
-        }
-        false
-    }
-
-    /// The number of the branch that a stage is on, from 1; 0: on none.
-    fn way_of(&self, instance: usize) -> usize {
-        let at = self.chain.branches.iter().position(|branch| branch.stages.contains(&instance));
-        at.map_or(0, |at| at + 1)
-    }
-
-    fn no_stage(&mut self, name: &Ident) {
-        let names: Vec<&str> = ways(self.ast)
-            .flat_map(stages)
-            .map(|stage| stage.instance.as_ref().unwrap_or(&stage.element).name.as_str())
-            .collect();
-        let message = format!("chain `{}` has no stage `{}`", self.chain.name, name.name);
-        let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
-            .at(name.span, "unknown")
-            .with_note(format!("it has: {}", names.join(", ")));
-        self.cx.report_missing(with_nearest(diagnostic, name, names));
-    }
-}
-
-/// A stage that an option names.
-struct Found {
-    /// Where it is in [`Chain::instances`]; None is a filter.
-    instance: Option<usize>,
-    /// On which way it stands: 0 is that of the chain, then its branches as they are written.
-    way: usize,
-    /// Which stage of that way it is, and how many there are.
-    written_at: usize,
-    n_stages: usize,
-    span: Span,
-}
-
-/// Requests come to the caller's side first: stages of that side stand, and stay, in front of those of the other.
-fn sides(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
-    let mut server = None;
-    for stage in stages(&ast.stages) {
-        match (stage.side.map(|clause| clause.side), server) {
-            (Some(Side::Server), None) => server = Some(stage),
-            (Some(Side::Client), Some(first)) => {
-                let name = |stage: &Stage| stage.instance.as_ref().unwrap_or(&stage.element).name.clone();
-                let message = format!("`{}` is AT CLIENT and stands behind `{}`", name(stage), name(first));
-                let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
-                    .at(stage.span, "requests have left the client here")
-                    .with_label(first.span, "this is AT SERVER");
-                cx.report(diagnostic.with_help("put the stages AT CLIENT in front of those AT SERVER"));
-            }
-            _ => {}
-        }
-    }
-    let at = |side| {
-        let of_side =
-            chain.instances.iter().enumerate().filter(move |(_, instance)| instance.side == Some(side));
-        of_side.map(|(at, _)| at).collect::<Vec<_>>()
-    };
-    let (clients, servers) = (at(Side::Client), at(Side::Server));
-    let both = clients.iter().flat_map(|client| servers.iter().map(move |server| (*client, *server)));
-    chain.orders.extend(both.filter(|(client, server)| client < server));
-}
-
-/// The stages as they are written, groups taken apart.
-fn stages(nodes: &[StageNode]) -> impl Iterator<Item = &Stage> {
-    nodes.iter().flat_map(|node| match node {
-        StageNode::One(stage) => std::slice::from_ref(stage),
-        StageNode::Group { stages, .. } => stages,
-    })
-}
-
-/// The way of a chain, and its branches, as they are written.
-fn ways(ast: &ast::Chain) -> impl Iterator<Item = &[StageNode]> {
-    let branches = ast.options.iter().filter_map(|option| match &option.kind {
-        ChainOptionKind::Branch { stages, .. } => Some(&stages[..]),
-        _ => None,
-    });
-    std::iter::once(&ast.stages[..]).chain(branches)
-}
-
-fn mandatory_may_fail(cx: &mut Cx<'_>, instance: &Instance, span: Span, what: &str) {
-    let message = format!("`{}` is MANDATORY, and {what} would let calls pass it by", instance.name);
-    let diagnostic = Diagnostic::error(code::MANDATORY_MAY_FAIL, message)
-        .at(span, "contradicts")
-        .with_label(instance.span, "mandatory here")
-        .with_help(format!("drop {what}, or MANDATORY"));
-    cx.report(diagnostic);
-}
-
 /// Reports mandatory stages whose ON ERROR lets a call pass.
 pub(super) fn check_mandatory(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain) {
     use crate::hir::{StmtKind, VerdictKind};
@@ -1374,7 +1017,7 @@ pub(super) fn check_overlaps(cx: &mut Cx<'_>, chains: &[Chain], routes: &[Route]
             let (Some(one), Some(other)) = (first.edge.calls(), chain.edge.calls()) else { continue };
             let same_edge = one == other;
             let contradict = one.0 == other.0
-                && overlap(cx, &first.glob, &chain.glob)
+                && overlap(cx, &first.method_set, &chain.method_set)
                 && (same_edge || (!is_routed(first) && !is_routed(chain)));
             if !contradict {
                 continue;

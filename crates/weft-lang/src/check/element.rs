@@ -61,10 +61,13 @@ pub(super) enum Target {
 
 /// Checks an element; None if its layer is not in this version.
 pub(super) fn element(cx: &mut Cx<'_>, shared: &[Table], ast: &ast::Element) -> Option<Checked> {
-    let layer = frame::layer(cx, &ast.layer)?;
+    let layer = frame::layer(cx, &ast.layer);
+    let is_known = layer.is_ok();
+    let layer = layer.unwrap_or_else(|stand_in| stand_in);
     let is_packet = layer != Layer::Rpc;
     let had_gaps = cx.has_gaps;
-    cx.has_gaps |= ast.is_faulty;
+    cx.has_gaps |= ast.is_faulty || !is_known;
+    cx.layer_is_missing = !is_known;
     let mut checked = Checked::empty(&ast.name.name, ast.span);
     checked.element.layer = layer;
     let mut n_rand = 0;
@@ -87,7 +90,8 @@ pub(super) fn element(cx: &mut Cx<'_>, shared: &[Table], ast: &ast::Element) -> 
     handlers(cx, &mut checked, shared, ast, &mut n_rand);
     note_uses(&mut checked.element);
     cx.has_gaps = had_gaps;
-    Some(checked)
+    cx.layer_is_missing = false;
+    is_known.then_some(checked)
 }
 
 /// Whether filters of this layer are in this version.

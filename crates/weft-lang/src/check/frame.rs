@@ -646,37 +646,40 @@ impl Scope<'_, '_> {
     }
 }
 
-/// Checks the layer of an element; None if it has none in this version.
-pub(super) fn layer(cx: &mut Cx<'_>, ast: &Ident) -> Option<Layer> {
+/// Checks the layer of an element. The error is the layer that the rest of an element is checked for, where this
+/// version does not have its own.
+pub(super) fn layer(cx: &mut Cx<'_>, ast: &Ident) -> Result<Layer, Layer> {
     const LATER: [&str; 6] = ["http", "ws", "websocket", "sip", "quic", "tls"];
     let name = ast.name.to_ascii_lowercase();
     match name.as_str() {
-        "rpc" => return Some(Layer::Rpc),
-        "packet" => return Some(Layer::Packet(None)),
+        "rpc" => return Ok(Layer::Rpc),
+        "packet" => return Ok(Layer::Packet(None)),
         _ => {}
     }
     if let Some(found) = cx.formats.layer(&ast.name, 0) {
-        return Some(Layer::Packet(Some(found)));
+        return Ok(Layer::Packet(Some(found)));
     }
     if LATER.contains(&name.as_str()) {
         let diagnostic =
             Diagnostic::error(code::LAYER_NOT_IN_VERSION, format!("layer `{name}` is not in this version"))
-                .at(ast.span, "the element is not looked at further")
+                .at(ast.span, "only the rest of the element is checked")
                 .with_help("elements are ON rpc, ON packet, or ON a protocol in this version");
         cx.report(diagnostic);
-        return None;
+        return Err(Layer::Rpc);
     }
     let message = format!("there is no layer `{}`", ast.name);
     let diagnostic = Diagnostic::error(code::LAYER_NOT_IN_VERSION, message)
-        .at(ast.span, "the element is not looked at further");
+        .at(ast.span, "only the rest of the element is checked");
     let known = cx.formats.names().chain(["rpc", "packet"]);
-    let diagnostic = match nearest(&ast.name, known) {
+    let near = nearest(&ast.name, known);
+    let stand_in = if near == Some("rpc") { Layer::Rpc } else { Layer::Packet(None) };
+    let diagnostic = match near {
         Some(near) => diagnostic.with_help(format!("write `{near}`")).with_fix(ast.span, near),
         None => diagnostic
             .with_help("a layer is `rpc`, `packet` or a protocol: `IMPORT 'library/protocols/all.weft';`"),
     };
     cx.report_missing(diagnostic);
-    None
+    Err(stand_in)
 }
 
 /// The columns that a handler has declared by using them join those of its element.

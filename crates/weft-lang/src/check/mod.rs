@@ -84,6 +84,7 @@ pub fn analyse(root_path: &str, resolver: &mut dyn Resolver) -> Analysis {
         n_warnings_told: 0,
         now: None,
         broken: BTreeSet::new(),
+        layer_is_missing: false,
         returned: Vec::new(),
         skipped: BTreeSet::new(),
         functions: Vec::new(),
@@ -114,6 +115,8 @@ pub(crate) struct Cx<'a> {
     broken: BTreeSet<Span>,
     /// Something was left out of the trees, so a name that is missing may well have been there.
     has_gaps: bool,
+    /// The element at hand is on a layer that this version does not have.
+    layer_is_missing: bool,
     /// Names that RETURNING made in the handler at hand.
     returned: Vec<(LocalId, Ident)>,
     /// Elements that are not looked at in this version.
@@ -134,6 +137,10 @@ impl Cx<'_> {
             true => &mut self.n_errors_told,
             false => &mut self.n_warnings_told,
         };
+        // What a missing layer has is not known.
+        if self.layer_is_missing && diagnostic.code == code::NOT_IN_VERSION {
+            return;
+        }
         // The same fault at the same place is told once, however many ways lead to it; and what cannot be read as a
         // number has no type either.
         let is_known = |known: &Diagnostic| {

@@ -2,6 +2,7 @@
 
 use weft_core::limits::{GROUP_MEMBERS_MAX, GROUP_WEIGHTS_MAX};
 use weft_core::marks::Mark;
+use weft_core::methods::{METHOD_PATTERNS_MAX, MethodSet};
 use weft_core::{Type, Value};
 
 use super::scope::{Scope, View, with_nearest};
@@ -9,7 +10,7 @@ use super::{Cx, nothing};
 use crate::ast::{self, Ident};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Address, Cluster, CompareOp, Expr, ExprKind, Group, GroupChoice, GroupKey, Listener, MethodGlob, Port,
+    Address, Cluster, CompareOp, Expr, ExprKind, Group, GroupChoice, GroupKey, Listener, Port,
     PortKind, Route, Setting, StmtKind,
 };
 use crate::nearest::nearest;
@@ -493,7 +494,7 @@ pub(super) fn route(
 ) -> Option<Route> {
     let listener = find_listener(cx, &ast.listener, listeners);
     let cluster = find_cluster(cx, &ast.cluster, clusters);
-    let glob = glob(cx, ast.method.as_ref());
+    let method_set = method_set(cx, ast.method.as_ref());
     let element = nothing();
     let mut n_rand = 0;
     let when = match &ast.when {
@@ -506,66 +507,68 @@ pub(super) fn route(
     Some(Route {
         name: ast.name.name.clone(),
         listener: listener?,
-        glob: glob?,
+        method_set: method_set?,
         when,
         cluster: cluster?,
         span: ast.span,
     })
 }
 
-/// The glob of a METHOD clause; reports one that selects no method of the schemas.
-pub(super) fn glob(cx: &mut Cx<'_>, method: Option<&ast::StrLit>) -> Option<MethodGlob> {
-    let Some(method) = method else { return Some(MethodGlob::all()) };
-    let text = method.value.strip_prefix('/').unwrap_or(&method.value);
-    let glob = MethodGlob(text.to_owned());
-    let methods: Vec<String> = cx.schema.methods().map(|(path, _)| path).collect();
-    if methods.is_empty() || methods.iter().any(|path| glob.matches(path)) {
-        return Some(glob);
+/// The methods of a METHOD clause; reports patterns that match no method of the schemas, and a clause without methods.
+pub(super) fn method_set(cx: &mut Cx<'_>, clause: Option<&ast::MethodClause>) -> Option<MethodSet> {
+    let Some(clause) = clause else { return Some(MethodSet::all()) };
+    if clause.patterns.len() > METHOD_PATTERNS_MAX {
+        let message = format!("a METHOD has {METHOD_PATTERNS_MAX} patterns at most");
+        let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
+            .at(clause.span, format!("{} patterns", clause.patterns.len()))
+            .with_help("write `*` for what the names have in common, or split the chain");
+        cx.report(diagnostic);
+        return None;
     }
-    let shown: Vec<&str> = methods.iter().take(8).map(String::as_str).collect();
-    let more = if methods.len() > shown.len() { ", ..." } else { "" };
-    let diagnostic = Diagnostic::error(code::NO_METHOD, format!("`{}` selects no method", method.value))
-        .at(method.span, "no method of the TYPEs has such a name")
+    let all: Vec<String> = cx.schema.methods().map(|(path, _)| path).collect();
+    let is_any = |set: &MethodSet| all.is_empty() || all.iter().any(|path| set.contains(path.as_bytes()));
+    let mut is_sound = true;
+    for pattern in &clause.patterns {
+        if !is_any(&MethodSet::of([&*pattern.value])) {
+            report_no_method(cx, pattern, &all);
+            is_sound = false;
+        }
+    }
+    let set = clause.methods();
+    if is_sound && !is_any(&set) {
+        let diagnostic = Diagnostic::error(code::NO_METHOD, format!("METHOD {set} selects no method"))
+            .at(clause.span, "excludes all methods of the TYPEs");
+        cx.report_missing(diagnostic);
+        is_sound = false;
+    }
+    is_sound.then_some(set)
+}
+
+fn report_no_method(cx: &mut Cx<'_>, pattern: &ast::StrLit, all: &[String]) {
+    let shown: Vec<&str> = all.iter().take(8).map(String::as_str).collect();
+    let more = if all.len() > shown.len() { ", ..." } else { "" };
+    let diagnostic = Diagnostic::error(code::NO_METHOD, format!("`{}` selects no method", pattern.value))
+        .at(pattern.span, "no method of the TYPEs has such a name")
         .with_note(format!("there are: {}{more}", shown.join(", ")));
-    let near = nearest(text, methods.iter().map(String::as_str));
-    let diagnostic = match near {
+    let text = pattern.value.trim_start_matches('/');
+    let diagnostic = match nearest(text, all.iter().map(String::as_str)) {
         Some(near) => {
-            diagnostic.with_help(format!("write '{near}'")).with_fix(method.span, format!("'{near}'"))
+            diagnostic.with_help(format!("write '{near}'")).with_fix(pattern.span, format!("'{near}'"))
         }
         None => {
             diagnostic.with_help("write 'package.Service/*' for all methods of a service, or '*' for all")
         }
     };
     cx.report_missing(diagnostic);
-    None
 }
 
-/// Whether two globs have a method in common: a known one, or any if none is known.
-pub(super) fn overlap(cx: &Cx<'_>, a: &MethodGlob, b: &MethodGlob) -> bool {
+/// Whether two sets have a method in common: a known one, or any if none is known.
+pub(super) fn overlap(cx: &Cx<'_>, a: &MethodSet, b: &MethodSet) -> bool {
     let mut methods = cx.schema.methods().map(|(path, _)| path).peekable();
     if methods.peek().is_some() {
-        return methods.any(|path| a.matches(&path) && b.matches(&path));
+        return methods.any(|path| a.contains(path.as_bytes()) && b.contains(path.as_bytes()));
     }
-    globs_meet(a.0.as_bytes(), b.0.as_bytes())
-}
-
-/// Whether some text matches both globs.
-fn globs_meet(a: &[u8], b: &[u8]) -> bool {
-    // `meets[j]` says whether the rest of `a` and `b[j..]` have a text in common; rows go from the end of `a`.
-    let mut meets: Vec<bool> = (0..=b.len()).map(|j| b[j..].iter().all(|byte| *byte == b'*')).collect();
-    for i in (0..a.len()).rev() {
-        let below = meets.clone();
-        for j in (0..=b.len()).rev() {
-            meets[j] = match (a[i], b.get(j)) {
-                (b'*', None) => below[j],
-                (_, None) => false,
-                (b'*', Some(_)) => below[j] || meets[j + 1],
-                (_, Some(b'*')) => meets[j + 1] || below[j],
-                (x, Some(y)) => x == *y && below[j + 1],
-            };
-        }
-    }
-    meets[0]
+    a.meets(b)
 }
 
 /// Reports routes of one listener that some call could take both of.
@@ -584,7 +587,7 @@ pub(super) fn check_routes(cx: &mut Cx<'_>, routes: &[Route], items: &[&ast::Rou
             let contradict = first.listener == route.listener
                 && first.cluster != route.cluster
                 && first.when.is_some() == route.when.is_some()
-                && overlap(cx, &first.glob, &route.glob)
+                && overlap(cx, &first.method_set, &route.method_set)
                 && !are_exclusive(first.when.as_ref(), route.when.as_ref());
             if !contradict {
                 continue;
@@ -633,18 +636,6 @@ fn equalities<'e>(expr: &'e Expr, found: &mut Vec<(&'e ExprKind, &'e Value)>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn globs_meet_only_where_a_method_could_be_both() {
-        // A miss would let two chains claim one call; a false hit would refuse a good program.
-        assert!(globs_meet(b"a/*", b"*"));
-        assert!(globs_meet(b"a*c", b"ab*"));
-        assert!(globs_meet(b"a/b", b"a/b"));
-        assert!(globs_meet(b"*x*", b"y*"));
-        assert!(!globs_meet(b"a/b", b"a/c"));
-        assert!(!globs_meet(b"a/*", b"b/*"));
-        assert!(!globs_meet(b"a", b"ab"));
-    }
 
     #[test]
     fn addresses_are_read_in_each_form() {

@@ -98,6 +98,7 @@ pub fn statements(
         n_warnings_told: 0,
         now: Some(now),
         broken: BTreeSet::new(),
+        layer_is_missing: false,
         returned: Vec::new(),
         skipped: BTreeSet::new(),
         functions: Vec::new(),

@@ -1064,6 +1064,8 @@ impl Scope<'_, '_> {
         with: &[ast::WithItem],
     ) -> Option<VerdictKind> {
         let status = match &status.kind {
+            // Its statuses are not known.
+            _ if self.cx.layer_is_missing => None,
             ast::ExprKind::Path(path) if path.as_ident().is_some_and(|name| self.is_unknown_status(name)) => {
                 let name = path.as_ident()?;
                 let message = format!("there is no status `{}`", name.name);

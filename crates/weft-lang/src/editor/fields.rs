@@ -1,11 +1,12 @@
 //! Fields of messages that the arguments of a stage name.
 
+use weft_core::methods::MethodSet;
 use weft_core::schema::{Field, FieldKind, Message, Presence, Schema};
 
 use super::Program;
 use super::index::{FieldUse, SymbolId, SymbolKind};
-use crate::ast::{ChainOn, Item};
-use crate::hir::{Direction, MethodGlob};
+use crate::ast::{self, ChainOn, Item};
+use crate::hir::Direction;
 
 /// The field that the first `n` parts of a path name: the message and its field.
 pub fn field_at<'p>(program: &'p Program, found: &FieldUse, n: usize) -> Option<(&'p Message, &'p Field)> {
@@ -93,15 +94,16 @@ fn split<'a, 'n>(
 /// The messages of a chain's methods in one direction, as indices into the schema.
 fn messages_of(program: &Program, chain: SymbolId, direction: Direction) -> Vec<usize> {
     let declared = program.index.symbol(chain).span;
-    let glob = program.analysis.program.items.iter().find_map(|item| match item {
+    let clause = program.analysis.program.items.iter().find_map(|item| match item {
         Item::Chain(chain) if chain.name.span == declared => match &chain.on {
-            ChainOn::Edge { method: Some(glob), .. } => Some(MethodGlob(glob.value.clone())),
-            _ => None,
+            ChainOn::Edge { method, .. } => method.as_ref(),
+            ChainOn::Port { .. } => None,
         },
         _ => None,
     });
-    let glob = glob.unwrap_or_else(MethodGlob::all);
-    let methods = program.analysis.program.schema.methods().filter(|(path, _)| glob.matches(path));
+    let set = clause.map_or_else(MethodSet::all, ast::MethodClause::methods);
+    let methods = program.analysis.program.schema.methods();
+    let methods = methods.filter(|(path, _)| set.contains(path.as_bytes()));
     let mut messages: Vec<usize> = methods
         .map(|(_, method)| match direction {
             Direction::Request => method.input,

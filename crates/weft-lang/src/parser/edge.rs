@@ -1,7 +1,7 @@
 //! Where sessions and frames enter and where they go: listeners, clusters, routes, ports.
 
 use crate::ast::{
-    Assign, Balance, BalanceClause, Cluster, Expr, Group, GroupChoice, Ident, Item, Listener, Port, Route,
+    Assign, Balance, BalanceClause, Cluster, Expr, Group, GroupChoice, Ident, Item, Listener, MethodClause, Port, Route,
 };
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::TokenKind;
@@ -148,12 +148,12 @@ impl Parser<'_> {
         Ok(Item::Route(Route { or_replace: create.or_replace, name, listener, method, when, cluster, span }))
     }
 
-    /// `METHOD 'glob'`
-    pub(super) fn optional_method(&mut self) -> Parsed<Option<crate::ast::StrLit>> {
+    /// `METHOD [NOT] 'pattern', ...`
+    pub(super) fn optional_method(&mut self) -> Parsed<Option<MethodClause>> {
         self.layout.weak(self.index());
-        if self.eat_keyword("METHOD").is_none() {
-            return Ok(None);
-        }
-        self.string("a method pattern such as `'shop.Cart/*'`").map(Some)
+        let Some(start) = self.eat_keyword("METHOD") else { return Ok(None) };
+        let negated = self.eat_keyword("NOT").is_some();
+        let patterns = self.comma_list(|p| p.string("a method pattern such as `'shop.Cart/*'`"))?;
+        Ok(Some(MethodClause { negated, patterns, span: self.span_from(start) }))
     }
 }

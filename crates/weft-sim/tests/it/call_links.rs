@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weft_core::Interval;
 use weft_core::hash::HashKey;
 use weft_engine::call_link::{CallFlow, CallLink, CallLinkStats, CallsOf, Shared};
-use weft_engine::plan::{Balance, Cluster, Listener, MethodPattern, Plan, Route};
+use weft_engine::plan::{Balance, Cluster, Listener, MethodSet, Plan, Route};
 use weft_engine::queue::{Queue, Written};
 use weft_engine::recording::{Asked, Ended, Limits, Recorder, ask, read, read_snapshot};
 use weft_ir::queue::QueueProgram;
@@ -54,7 +54,7 @@ fn plan(version: u64, link: Option<CallLink>) -> Plan {
     let route = Route {
         name: "all".to_owned(),
         listener: 0,
-        methods: MethodPattern::any(),
+        methods: MethodSet::all(),
         condition: None,
         cluster: 0,
         chains: Vec::new(),

@@ -252,7 +252,7 @@ pub(super) fn explain(
         name: chain.name.clone(),
         from,
         to,
-        methods: chain.glob.0.clone(),
+        methods: chain.method_set.to_string(),
         frames: program.frames.as_ref().map(frames),
         branches: chain.branches.iter().map(|branch| telling.branch(branch)).collect(),
         level: ordered.level,

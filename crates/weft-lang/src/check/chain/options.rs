@@ -1,0 +1,480 @@
+//! The options of a chain: orders, positions, branches, what happens on failure.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weft_core::limits::ELEMENTS_MAX;
+use weft_core::{Interval, Type, Value};
+
+use super::super::element::Checked;
+use super::super::scope::{Scope, View, with_nearest};
+use super::super::{Cx, nothing};
+use crate::ast::{self, ChainOn, ChainOption, ChainOptionKind, Ident, Side, Stage, StageNode};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{Branch, Chain, Equivalence, Instance};
+use crate::source::Span;
+
+/// Applies the options of a chain. `is_whole`: no stage is missing because of a fault.
+pub(super) fn options(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain, is_whole: bool) {
+    use ChainOptionKind as Kind;
+    let mut options = Options { cx, ast, is_whole, chain };
+    let contradictory = options.report_contradictions();
+    for option in &ast.options {
+        let span = option.span;
+        // An order that contradicts another cannot be met by moving stages.
+        options.is_whole = is_whole && !contradictory.contains(&span);
+        match &option.kind {
+            Kind::Equivalence { level } => options.equivalence(level),
+            Kind::PinStream { drain } => options.pin_stream(drain),
+            // Last, since it is for all stages alike.
+            Kind::FailOpen => {}
+            Kind::Order { first, second } => options.order(first, second, span),
+            Kind::Priority { higher, lower } => options.priority(higher, lower),
+            Kind::Position { instance, is_last } => options.position(instance, *is_last, span),
+            Kind::BypassOnFailure { instance } => options.bypass_on_failure(instance, span),
+            Kind::Branch { from, .. } => options.branch(from),
+        }
+    }
+    let fail_open = ast.options.iter().rfind(|option| matches!(option.kind, Kind::FailOpen));
+    if let Some(option) = fail_open {
+        options.fail_open(option.span);
+    }
+}
+
+/// Finds the edges from which the branches of a chain lead, and those from which none does.
+pub(super) fn branches(
+    cx: &mut Cx<'_>,
+    elements: &[Checked],
+    ast: &ast::Chain,
+    chain: &mut Chain,
+    placed: &[std::ops::Range<usize>],
+) {
+    let options = ast.options.iter().filter_map(|option| match &option.kind {
+        ChainOptionKind::Branch { from, .. } => Some((from, option.span)),
+        _ => None,
+    });
+    for ((from, span), stages) in options.zip(placed) {
+        let Some((from, edge)) = edge_of(cx, elements, &chain.instances[..stages.start], from) else {
+            continue;
+        };
+        let same = |known: &&Branch| (known.from, known.edge) == (from, edge);
+        if let Some(first) = chain.branches.iter().find(same) {
+            let diagnostic = Diagnostic::error(code::DUPLICATE_NAME, "two branches lead from one edge")
+                .at(span, "the second")
+                .with_label(first.span, "the first")
+                .with_help("put the stages of one behind those of the other");
+            cx.report(diagnostic);
+            continue;
+        }
+        chain.branches.push(Branch { from, edge, stages: stages.clone(), span });
+    }
+    for (at, instance) in chain.instances.iter().enumerate() {
+        for (edge, (name, declared)) in elements[instance.element].element.edges.iter().enumerate() {
+            if chain.branches.iter().any(|branch| (branch.from, branch.edge) == (at, edge)) || cx.has_gaps {
+                continue;
+            }
+            let message = format!("nothing leads on from edge `{name}` of `{}`", instance.name);
+            let diagnostic = Diagnostic::error(code::LOOSE_EDGE, message)
+                .at(instance.span, "steers frames nowhere")
+                .with_label(*declared, "the edge")
+                .with_help(format!("say which stages come next: `{}.{name} -> ...;`", instance.name));
+            cx.report(diagnostic);
+        }
+    }
+}
+
+/// The stage and the edge that `det.suspect` names, of the stages in front of it.
+fn edge_of(
+    cx: &mut Cx<'_>,
+    elements: &[Checked],
+    instances: &[Instance],
+    from: &ast::Path,
+) -> Option<(usize, usize)> {
+    let [stage, edge] = from.segments.as_slice() else {
+        let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, "a branch leads from an edge of a stage")
+            .at(from.span, "names none")
+            .with_help("write `det.suspect -> sandbox;`");
+        cx.report(diagnostic);
+        return None;
+    };
+    let Some(at) = instances.iter().position(|instance| instance.name == stage.name) else {
+        let names: Vec<&str> = instances.iter().map(|instance| instance.name.as_str()).collect();
+        let message = format!("no stage in front of the branch is called `{}`", stage.name);
+        let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
+            .at(stage.span, "unknown")
+            .with_note(format!("there are: {}", names.join(", ")));
+        cx.report_missing(with_nearest(diagnostic, stage, names));
+        return None;
+    };
+    let edges = &elements[instances[at].element].element.edges;
+    let found = edges.iter().position(|(known, _)| *known == edge.name);
+    if found.is_none() {
+        let names: Vec<&str> = edges.iter().map(|(known, _)| known.as_str()).collect();
+        let message = format!("`{}` has no edge `{}`", stage.name, edge.name);
+        let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message).at(edge.span, "unknown");
+        let diagnostic = if names.is_empty() {
+            diagnostic.with_note("its element has none")
+        } else {
+            diagnostic.with_note(format!("it has: {}", names.join(", ")))
+        };
+        cx.report_missing(with_nearest(diagnostic, edge, names));
+    }
+    Some((at, found?))
+}
+
+/// A chain that gets its options.
+struct Options<'c, 'a> {
+    cx: &'c mut Cx<'a>,
+    ast: &'c ast::Chain,
+    chain: &'c mut Chain,
+    /// False where a stage is missing because of a fault, or an order contradicts another: positions mean nothing then.
+    is_whole: bool,
+}
+
+impl Options<'_, '_> {
+    /// Reports options that no order of the stages meets; gives the spans of all of them.
+    ///
+    /// Each option adds "before" edges between stages. One that closes a circle is reported with the options on the
+    /// shortest way round.
+    fn report_contradictions(&mut self) -> Vec<Span> {
+        let mut contradictory = Vec::new();
+        if !self.is_whole || self.chain.instances.len() > ELEMENTS_MAX {
+            return contradictory;
+        }
+        let ast = self.ast;
+        let mut before = Before::default();
+        for option in &ast.options {
+            let edges = precedences(ast, option);
+            let circle = edges.iter().find_map(|(first, second)| before.path(second, first));
+            let Some(circle) = circle else {
+                before.add(&edges, option);
+                continue;
+            };
+            let message = match circle.is_empty() {
+                true => "no stage is in front of itself",
+                false => "these options contradict each other",
+            };
+            let mut diagnostic =
+                Diagnostic::error(code::ORDER_BROKEN, message).at(option.span, asks(&option.kind));
+            for known in &circle {
+                diagnostic = diagnostic.with_label(known.span, asks(&known.kind));
+            }
+            self.cx.report(diagnostic.with_help("drop one of them: no order of the stages meets all"));
+            contradictory.extend(circle.iter().map(|known| known.span).chain([option.span]));
+        }
+        contradictory
+    }
+
+    fn equivalence(&mut self, level: &Ident) {
+        const LEVELS: [(&str, Equivalence); 5] = [
+            ("strict", Equivalence::Strict),
+            ("observable", Equivalence::Observable),
+            ("output", Equivalence::Output),
+            ("stochastic", Equivalence::Stochastic),
+            ("relaxed", Equivalence::Relaxed),
+        ];
+        if let Some((_, known)) = LEVELS.iter().find(|(name, _)| level.name.eq_ignore_ascii_case(name)) {
+            self.chain.equivalence = *known;
+            return;
+        }
+        let message = format!("there is no equivalence `{}`", level.name);
+        let diagnostic = Diagnostic::error(code::UNKNOWN_OPTION, message)
+            .at(level.span, "unknown")
+            .with_note("there are: strict, observable, output, stochastic, relaxed");
+        self.cx.report(with_nearest(diagnostic, level, LEVELS.map(|(name, _)| name)));
+    }
+
+    fn pin_stream(&mut self, drain: &ast::Expr) {
+        if matches!(self.ast.on, ChainOn::Port { .. }) {
+            let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "there is no PIN STREAM on frames")
+                .at(drain.span, "not on a PORT")
+                .with_help("take it out: a frame passes one version, and nothing is left of it");
+            return self.cx.report(diagnostic);
+        }
+        let (nothing, mut n_rand) = (nothing(), 0);
+        let mut scope = Scope::new(self.cx, &nothing, &[], View::Constant, &mut n_rand);
+        let drain = scope.value_for(drain, Type::Interval, false, "a deadline");
+        if let Some(Value::Int(nanos)) = drain.and_then(|drain| self.cx.folded(&drain, &[])) {
+            self.chain.pin_stream_drain = Some(Interval(nanos));
+        }
+    }
+
+    fn order(&mut self, first: &Ident, second: &Ident, span: Span) {
+        let (Some(a), Some(b)) = (self.find(first), self.find(second)) else { return };
+        if self.is_whole && !self.is_met_before(&a, &b) && !self.is_met_before(&b, &a) && first != second {
+            let message = format!("no frame passes both `{}` and `{}`", first.name, second.name);
+            let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
+                .at(span, "says which is first")
+                .with_label(a.span, "on one way")
+                .with_label(b.span, "on another");
+            return self.cx.report(diagnostic.with_help("drop the option"));
+        }
+        if self.is_whole && !self.is_met_before(&a, &b) {
+            let message = format!("`{}` stands behind `{}`", first.name, second.name);
+            let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
+                .at(span, "says the opposite")
+                .with_label(b.span, "written first");
+            self.cx.report(diagnostic.with_help("swap the stages, or drop the option"));
+        }
+        // Nothing moves across a filter, so its order needs no watching.
+        if let (Some(a), Some(b)) = (a.instance, b.instance) {
+            self.chain.orders.push((a, b));
+        }
+    }
+
+    fn priority(&mut self, higher: &Ident, lower: &Ident) {
+        let (Some(a), Some(b)) = (self.find(higher), self.find(lower)) else { return };
+        if let (Some(a), Some(b)) = (a.instance, b.instance) {
+            self.chain.priorities.push((a, b));
+        }
+    }
+
+    fn position(&mut self, instance: &Ident, is_last: bool, span: Span) {
+        let Some(found) = self.find(instance) else { return };
+        let (wanted, place) = if is_last { (found.n_stages - 1, "last") } else { (0, "first") };
+        if self.is_whole && found.written_at != wanted {
+            let of = if found.way > 0 { " of its branch" } else { "" };
+            let message = format!("`{}` is not {place}{of}", instance.name);
+            let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
+                .at(span, "says that it is")
+                .with_label(found.span, "written here");
+            self.cx.report(diagnostic.with_help("move the stage, or drop the option"));
+        }
+        let Some(at) = found.instance else { return };
+        // What stands on another way stays there.
+        let way = self.way_of(at);
+        let others =
+            (0..self.chain.instances.len()).filter(|other| *other != at && self.way_of(*other) == way);
+        let orders: Vec<_> = others.map(|other| if is_last { (other, at) } else { (at, other) }).collect();
+        self.chain.orders.extend(orders);
+    }
+
+    fn bypass_on_failure(&mut self, name: &Ident, span: Span) {
+        let Some(found) = self.find(name) else { return };
+        let Some(at) = found.instance else {
+            let message = format!("`{}` is a filter, and does not fail", name.name);
+            let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, message)
+                .at(span, "never happens")
+                .with_label(found.span, "the filter")
+                .with_help("drop the option; a call that a filter refuses has an answer");
+            return self.cx.report(diagnostic);
+        };
+        let instance = &mut self.chain.instances[at];
+        instance.fail_open = true;
+        if instance.mandatory {
+            mandatory_may_fail(self.cx, instance, span, "BYPASS");
+        }
+    }
+
+    fn branch(&mut self, from: &ast::Path) {
+        // Those of chains on frames were placed with their stages.
+        if matches!(self.ast.on, ChainOn::Port { .. }) {
+            return;
+        }
+        let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, "branches are for frames")
+            .at(from.span, "an edge of an element")
+            .with_help("`REDIRECT TO` chooses where a call goes");
+        self.cx.report(diagnostic);
+    }
+
+    fn fail_open(&mut self, span: Span) {
+        let Chain { instances, filters, .. } = &mut *self.chain;
+        for instance in instances {
+            if filters.iter().any(|filter| filter.name == instance.name) {
+                continue;
+            }
+            if instance.mandatory {
+                mandatory_may_fail(self.cx, instance, span, "FAIL OPEN");
+            }
+            instance.fail_open = true;
+        }
+    }
+
+    /// The stage of a name, if it has no fault; reports a name that no stage has.
+    fn find(&mut self, name: &Ident) -> Option<Found> {
+        let on_way = |(way, nodes)| {
+            let (written_at, stage) =
+                stages(nodes).enumerate().find(|(_, stage)| name_of(stage) == name.name)?;
+            Some((way, written_at, stages(nodes).count(), stage.span))
+        };
+        let Some((way, written_at, n_stages, span)) = (0..).zip(ways(self.ast)).find_map(on_way) else {
+            self.no_stage(name);
+            return None;
+        };
+        let Chain { instances, filters, .. } = &*self.chain;
+        let is_filter = filters.iter().any(|filter| filter.name == name.name);
+        let instance = instances.iter().position(|instance| instance.name == name.name);
+        if instance.is_none() && !is_filter {
+            return None;
+        }
+        Some(Found { instance: instance.filter(|_| !is_filter), way, written_at, n_stages, span })
+    }
+
+    /// Whether a frame that comes to `b` may have passed `a`, or a call has.
+    fn is_met_before(&self, a: &Found, b: &Found) -> bool {
+        if a.way == b.way {
+            return a.written_at < b.written_at;
+        }
+        let (Some(a), Some(mut to)) = (a.instance, b.instance) else { return a.way < b.way };
+        // A branch leads from a stage in front of it: back to the way that `a` is on.
+        while let Some(branch) = self.chain.branches.iter().find(|branch| branch.stages.contains(&to)) {
+            to = branch.from;
+            if self.way_of(a) == self.way_of(to) {
+                return a <= to;
+            }
+        }
+        false
+    }
+
+    /// The number of the branch that a stage is on, from 1; 0: on none.
+    fn way_of(&self, instance: usize) -> usize {
+        let at = self.chain.branches.iter().position(|branch| branch.stages.contains(&instance));
+        at.map_or(0, |at| at + 1)
+    }
+
+    fn no_stage(&mut self, name: &Ident) {
+        let names: Vec<&str> = ways(self.ast)
+            .flat_map(stages)
+            .map(name_of)
+            .collect();
+        let message = format!("chain `{}` has no stage `{}`", self.chain.name, name.name);
+        let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
+            .at(name.span, "unknown")
+            .with_note(format!("it has: {}", names.join(", ")));
+        self.cx.report_missing(with_nearest(diagnostic, name, names));
+    }
+}
+
+/// Which stages come before which, by the options that ask for it.
+#[derive(Default)]
+struct Before<'a> {
+    /// For each stage, those behind it with the first option that says so.
+    edges: BTreeMap<&'a str, BTreeMap<&'a str, &'a ChainOption>>,
+}
+
+impl<'a> Before<'a> {
+    fn add(&mut self, edges: &[(&'a str, &'a str)], option: &'a ChainOption) {
+        for (first, second) in edges {
+            self.edges.entry(first).or_default().entry(second).or_insert(option);
+        }
+    }
+
+    /// The options on the shortest way from one stage to another; None if there is no way.
+    fn path(&self, from: &'a str, to: &'a str) -> Option<Vec<&'a ChainOption>> {
+        let mut reached: BTreeMap<&str, Vec<&'a ChainOption>> = BTreeMap::from([(from, Vec::new())]);
+        let mut next = VecDeque::from([from]);
+        while let Some(at) = next.pop_front() {
+            if at == to {
+                return reached.remove(at);
+            }
+            for (stage, option) in self.edges.get(at).into_iter().flatten() {
+                if !reached.contains_key(stage) {
+                    let mut options = reached[at].clone();
+                    if options.last().is_none_or(|last| last.span != option.span) {
+                        options.push(option);
+                    }
+                    reached.insert(stage, options);
+                    next.push_back(stage);
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The pairs of stages that an option orders, the one in front first.
+fn precedences<'a>(ast: &'a ast::Chain, option: &'a ChainOption) -> Vec<(&'a str, &'a str)> {
+    match &option.kind {
+        ChainOptionKind::Order { first, second } => vec![(&first.name, &second.name)],
+        ChainOptionKind::Position { instance, is_last } => {
+            let name = instance.name.as_str();
+            let way = ways(ast).find(|nodes| stages(nodes).any(|stage| name_of(stage) == name));
+            let others = way.into_iter().flat_map(stages).map(name_of).filter(|other| *other != name);
+            others.map(|other| if *is_last { (other, name) } else { (name, other) }).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What an option says of the order, as a label.
+fn asks(option: &ChainOptionKind) -> String {
+    match option {
+        ChainOptionKind::Order { first, second } => format!("`{}` before `{}`", first.name, second.name),
+        ChainOptionKind::Position { instance, is_last: false } => {
+            format!("`{}` before all others", instance.name)
+        }
+        ChainOptionKind::Position { instance, is_last: true } => {
+            format!("`{}` behind all others", instance.name)
+        }
+        _ => String::new(),
+    }
+}
+
+/// A stage that an option names.
+struct Found {
+    /// Where it is in [`Chain::instances`]; None is a filter.
+    instance: Option<usize>,
+    /// On which way it stands: 0 is that of the chain, then its branches as they are written.
+    way: usize,
+    /// Which stage of that way it is, and how many there are.
+    written_at: usize,
+    n_stages: usize,
+    span: Span,
+}
+
+/// Requests come to the caller's side first: stages of that side stand, and stay, in front of those of the other.
+pub(super) fn sides(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
+    let mut server = None;
+    for stage in stages(&ast.stages) {
+        match (stage.side.map(|clause| clause.side), server) {
+            (Some(Side::Server), None) => server = Some(stage),
+            (Some(Side::Client), Some(first)) => {
+                let message =
+                    format!("`{}` is AT CLIENT and stands behind `{}`", name_of(stage), name_of(first));
+                let diagnostic = Diagnostic::error(code::ORDER_BROKEN, message)
+                    .at(stage.span, "requests have left the client here")
+                    .with_label(first.span, "this is AT SERVER");
+                cx.report(diagnostic.with_help("put the stages AT CLIENT in front of those AT SERVER"));
+            }
+            _ => {}
+        }
+    }
+    let at = |side| {
+        let of_side =
+            chain.instances.iter().enumerate().filter(move |(_, instance)| instance.side == Some(side));
+        of_side.map(|(at, _)| at).collect::<Vec<_>>()
+    };
+    let (clients, servers) = (at(Side::Client), at(Side::Server));
+    let both = clients.iter().flat_map(|client| servers.iter().map(move |server| (*client, *server)));
+    chain.orders.extend(both.filter(|(client, server)| client < server));
+}
+
+/// The name by which options call a stage.
+fn name_of(stage: &Stage) -> &str {
+    &stage.instance.as_ref().unwrap_or(&stage.element).name
+}
+
+/// The stages as they are written, groups taken apart.
+fn stages(nodes: &[StageNode]) -> impl Iterator<Item = &Stage> {
+    nodes.iter().flat_map(|node| match node {
+        StageNode::One(stage) => std::slice::from_ref(stage),
+        StageNode::Group { stages, .. } => stages,
+    })
+}
+
+/// The way of a chain, and its branches, as they are written.
+fn ways(ast: &ast::Chain) -> impl Iterator<Item = &[StageNode]> {
+    let branches = ast.options.iter().filter_map(|option| match &option.kind {
+        ChainOptionKind::Branch { stages, .. } => Some(&stages[..]),
+        _ => None,
+    });
+    std::iter::once(&ast.stages[..]).chain(branches)
+}
+
+pub(super) fn mandatory_may_fail(cx: &mut Cx<'_>, instance: &Instance, span: Span, what: &str) {
+    let message = format!("`{}` is MANDATORY, and {what} would let calls pass it by", instance.name);
+    let diagnostic = Diagnostic::error(code::MANDATORY_MAY_FAIL, message)
+        .at(span, "contradicts")
+        .with_label(instance.span, "mandatory here")
+        .with_help(format!("drop {what}, or MANDATORY"));
+    cx.report(diagnostic);
+}
