@@ -2,6 +2,8 @@
 
 /// Input columns (message fields, headers, metadata) that one chain may read or write in one direction.
 pub const INPUTS_MAX: usize = 64;
+/// Bytes of a `LIKE` pattern that is a column of a row.
+pub const LIKE_BYTES_MAX: u32 = 256;
 /// Elements in one chain.
 pub const ELEMENTS_MAX: usize = 64;
 /// Bytes of an `ENDPOINT` value in a table.

@@ -37,10 +37,12 @@ pub enum Native {
     Lz4,
     MaglevSlot,
     MatchesAny,
+    Network,
     RandomHex,
     RegexCapture,
     RegexMatch,
     RegexReplace,
+    Sha256,
     SolicitedNode,
     Unbase64,
     Unbase64Url,
@@ -446,6 +448,15 @@ pub const NATIVES: &[Info] = &[
     )
     .costs(43, 91),
     Info::new(
+        N::Network,
+        "network",
+        &[P::Address, P::Int],
+        Type::Cidr,
+        "the network of so many bits that the address is in: 10.1.2.0/24 of 10.1.2.3; at most all bits of the address",
+    )
+    .fails("the number is negative")
+    .costs(12, 0),
+    Info::new(
         N::RandomHex,
         "random_hex",
         &[P::Int],
@@ -481,6 +492,7 @@ pub const NATIVES: &[Info] = &[
     )
     .fails(LONGER)
     .costs(130, 70),
+    Info::new(N::Sha256, "sha256", &[P::Data], BYTES, "the SHA-256 of it (FIPS 180-4): 32 bytes").costs(180, 2600),
     Info::new(
         N::SolicitedNode,
         "solicited_node",

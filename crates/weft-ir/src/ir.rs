@@ -202,9 +202,6 @@ pub enum Op {
     ByteAt(Value, u8),
     /// `Bytes, Bytes -> Bool`
     BytesCompare(BytesCmp, Value, Value),
-    /// SQL LIKE with `%` and `_` (one UTF-8 character; a byte that begins no well-formed character counts as one)
-    /// against a constant pattern, which is UTF-8. `Bytes -> Bool`
-    Like(Value, Vec<u8>),
     /// One after the other. Beyond the room of this pass: empty, and [`Op::ScratchFull`] turns true.
     /// `Bytes... -> Bytes`
     Concat(Vec<Value>),
@@ -484,6 +481,9 @@ pub enum BytesCmp {
     EndsWith,
     /// The second stands somewhere in the first.
     Contains,
+    /// SQL LIKE: the second is a pattern with `%` and `_` (one UTF-8 character; a byte of the first that begins no
+    /// well-formed character counts as one). A pattern that is not UTF-8 matches nothing.
+    Like,
 }
 
 /// A jump: the block and the values of its parameters.
@@ -614,7 +614,6 @@ impl Op {
             | Self::Not(a)
             | Self::Len(a)
             | Self::ByteAt(a, _)
-            | Self::Like(a, _)
             | Self::InPrefixes(a, _)
             | Self::Lower(a)
             | Self::Upper(a)

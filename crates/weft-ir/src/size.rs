@@ -63,7 +63,6 @@ pub fn of_op(op: &Op) -> usize {
         | Op::VarSet(..)
         | Op::VarMerge(..)
         | Op::Mirror(_)
-        | Op::Like(..)
         | Op::Lower(_)
         | Op::Upper(_)
         | Op::IntToText(..)

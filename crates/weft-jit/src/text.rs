@@ -3,12 +3,16 @@
 use core::ops::Range;
 use memchr::memmem;
 
-/// SQL `LIKE`: `%` stands for any run of characters, `_` for one, everything else for itself. The pattern is UTF-8.
+/// SQL `LIKE`: `%` stands for any run of characters, `_` for one, everything else for itself. A pattern that is not
+/// UTF-8 matches nothing.
 ///
 /// The parts between `%`s are looked for from left to right, each at the first place where it matches: what a later
 /// place would leave to those behind it, this one leaves as well. So no part is looked for twice, and a part takes
 /// linear time: a literal by the two-way search of [`memmem`], one with `_` as [`Wildcards`] says.
 pub(crate) fn like(text: &[u8], pattern: &[u8]) -> bool {
+    if core::str::from_utf8(pattern).is_err() {
+        return false;
+    }
     let mut parts = pattern.split(|byte| *byte == b'%');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = without_start(text, first) else { return false };

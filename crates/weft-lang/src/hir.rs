@@ -1337,8 +1337,7 @@ impl Expr {
             | ExprKind::Cast(a)
             | ExprKind::Not(a)
             | ExprKind::Neg(a)
-            | ExprKind::IsNull(a)
-            | ExprKind::Like { operand: a, .. } => vec![a],
+            | ExprKind::IsNull(a) => vec![a],
             ExprKind::And(a, b)
             | ExprKind::Or(a, b)
             | ExprKind::Compare { left: a, right: b, .. }
@@ -1446,13 +1445,6 @@ pub enum ExprKind {
         low: Box<Expr>,
         /// The greatest.
         high: Box<Expr>,
-    },
-    /// `LIKE`: `%` any run, `_` one character.
-    Like {
-        /// TEXT.
-        operand: Box<Expr>,
-        /// The pattern.
-        pattern: String,
     },
     /// `CASE`
     Case {
@@ -1671,6 +1663,8 @@ pub enum Function {
     EndsWith,
     /// `contains(TEXT, TEXT) BOOL`
     Contains,
+    /// `a LIKE pattern`: `%` any run, `_` one character.
+    Like,
     /// `hash(x, ...) U64`, by [`weft_core::hash`].
     Hash,
     /// `hash_slot(x, n I64) I64`: hash modulo n; `n <= 0` is division by zero.

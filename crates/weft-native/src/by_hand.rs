@@ -11,7 +11,7 @@ use flate2::read::{GzDecoder, GzEncoder};
 use hmac::{KeyInit as _, Mac as _};
 use lz4_flex::frame::{FrameDecoder, FrameEncoder};
 use regex::Regex;
-use sha2::Sha256;
+use sha2::{Digest, Sha256};
 use std::io::{Read as _, Write as _};
 use twox_hash::XxHash3_64;
 use weft_core::native::{NATIVE_BYTES_MAX, Native};
@@ -104,6 +104,9 @@ pub fn of(native: Native, pattern: &str, key: &[u8; 32]) -> Option<ByHand> {
             }
             black_box(value.to_string());
         }),
+        Native::Sha256 => Box::new(|data| {
+            black_box(Sha256::digest(data));
+        }),
         Native::HmacSha256 => Box::new(move |data| {
             let mut mac = hmac::Hmac::<Sha256>::new_from_slice(&key).expect("a key of any length will do");
             mac.update(data);
@@ -120,6 +123,7 @@ pub fn of(native: Native, pattern: &str, key: &[u8; 32]) -> Option<ByHand> {
         | Native::JwtVerify
         | Native::DnsName
         | Native::GroupMac
+        | Native::Network
         | Native::SolicitedNode => return None,
     })
 }

@@ -1,6 +1,7 @@
 //! Hashes, and the slots that they choose.
 
 use core::cell::RefCell;
+use sha2::{Digest, Sha256};
 use twox_hash::XxHash3_64;
 use weft_core::native::{Arg, Call, Ended, MAGLEV_SLOTS_MAX};
 
@@ -11,6 +12,11 @@ const MAGLEV_TABLES_MAX: usize = 8;
 
 pub(crate) fn xxh3(call: &Call<'_>, _out: &mut Vec<u8>) -> Ended {
     Ended::Int(XxHash3_64::oneshot(call.data()) as i64)
+}
+
+pub(crate) fn sha256(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
+    out.extend(Sha256::digest(call.data()));
+    Ended::Bytes
 }
 
 thread_local! {

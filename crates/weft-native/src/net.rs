@@ -1,7 +1,7 @@
 //! Addresses and names of the network.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use weft_core::native::{Call, Ended};
+use weft_core::native::{Arg, Call, Ended};
 
 /// The longest text of an address with a port: `[` and eight groups, an IPv4 address in place of two, `]:` and a port.
 const ADDRESS_BYTES_MAX: usize = 56;
@@ -17,6 +17,18 @@ pub(crate) fn address(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
         Some(IpAddr::V6(address)) => out.extend(address.octets()),
         None => return Ended::Null,
     }
+    Ended::Bytes
+}
+
+/// The address with all bits behind the first `bits` cleared, and their number: how a CIDR is held.
+pub(crate) fn network(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
+    let &[Arg::Bytes(address), Arg::Int(bits @ 0..)] = call.args else { return Ended::Failed };
+    let bits = bits.min(8 * address.len() as i64) as usize;
+    out.extend((0..address.len()).map(|at| {
+        let n_kept = bits.saturating_sub(8 * at).min(8);
+        address[at] & !(0xff_u16 >> n_kept) as u8
+    }));
+    out.push(bits as u8);
     Ended::Bytes
 }
 

@@ -363,6 +363,31 @@ fn keys_that_do_not_belong_to_the_algorithm_are_refused() {
 }
 
 #[test]
+fn network_of_an_address_keeps_its_first_bits() {
+    // A limit by network would count clients of another one.
+    let of = |address: &[u8], bits: i64| {
+        call(&*plain(Native::Network, &[]), &[Arg::Bytes(address), Arg::Int(bits)])
+    };
+    for (bits, network) in [
+        (24, [10, 1, 2, 0, 24]),
+        (23, [10, 1, 2, 0, 23]),
+        (22, [10, 1, 0, 0, 22]),
+        (31, [10, 1, 2, 2, 31]),
+        (0, [0, 0, 0, 0, 0]),
+        (32, [10, 1, 2, 3, 32]),
+        (64, [10, 1, 2, 3, 32]),
+        (i64::MAX, [10, 1, 2, 3, 32]),
+    ] {
+        assert_eq!(of(&[10, 1, 2, 3], bits), Given::Bytes(network.to_vec()), "{bits}");
+    }
+    let mut long = vec![0xff; 8];
+    long.resize(16, 0);
+    long.push(64);
+    assert_eq!(of(&[0xff; 16], 64), Given::Bytes(long));
+    assert_eq!(of(&[10, 1, 2, 3], -1), Given::Failed);
+}
+
+#[test]
 fn addresses_are_read_with_and_without_a_port() {
     // A rule for a network would let through, or stop, whoever is taken for another.
     let of = |text: &str| call(&*plain(Native::Address, &[]), &[Arg::Bytes(text.as_bytes())]);

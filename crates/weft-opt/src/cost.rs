@@ -1,7 +1,9 @@
 //! What a chain costs, known before anything runs: at worst, and at a guess.
 
+use std::collections::BTreeMap;
+use weft_core::limits::LIKE_BYTES_MAX;
 use weft_core::table::Table;
-use weft_ir::ir::{BytesCmp, Function, Inst, Op, Ty};
+use weft_ir::ir::{BytesCmp, Function, Inst, Op, Ty, Value};
 use weft_ir::program::{ChainProgram, Element, Handlers};
 
 /// The cost of one element.
@@ -69,9 +71,10 @@ pub fn cost(chain: &ChainProgram) -> Cost {
             name: element.name.clone(),
             ops: handler_ops(&element.handlers),
             ns_per_kib: by_handler(&element.handlers, |function| {
+                let literals = literals(function);
                 longest(function, |at| {
                     let insts = function.blocks[at].insts.iter();
-                    insts.map(|inst| ns_per_kib(chain, &inst.op)).fold(0, u64::saturating_add)
+                    insts.map(|inst| ns_per_kib(chain, &literals, &inst.op)).fold(0, u64::saturating_add)
                 })
             }),
             table_bytes: table_bytes(&element.name),
@@ -105,13 +108,27 @@ const SEARCH_NS_PER_KIB: u64 = 6_000;
 const WILDCARDS_NS_PER_KIB: u64 = 6_000;
 const COPY_NS_PER_KIB: u64 = 100;
 
+/// The bytes that are known before a function runs.
+fn literals(function: &Function) -> BTreeMap<Value, &[u8]> {
+    let insts = function.blocks.iter().flat_map(|block| &block.insts);
+    insts
+        .filter_map(|inst| match &inst.op {
+            Op::BytesConst(bytes) => inst.result.map(|result| (result, &bytes[..])),
+            _ => None,
+        })
+        .collect()
+}
+
 /// What an operation takes for each 1024 bytes that it is given. Comparisons end with the shorter value, and keys have
 /// a bound: they are not in it.
-fn ns_per_kib(chain: &ChainProgram, op: &Op) -> u64 {
+fn ns_per_kib(chain: &ChainProgram, literals: &BTreeMap<Value, &[u8]>, op: &Op) -> u64 {
     match op {
         Op::BytesCompare(BytesCmp::Contains, ..) => SEARCH_NS_PER_KIB,
         // A part with wildcards between two `%` takes a step for every 64 of its characters.
-        Op::Like(_, pattern) => {
+        Op::BytesCompare(BytesCmp::Like, _, pattern) => {
+            let Some(pattern) = literals.get(pattern) else {
+                return u64::from(LIKE_BYTES_MAX.div_ceil(64)) * WILDCARDS_NS_PER_KIB;
+            };
             let parts: Vec<&[u8]> = pattern.split(|byte| *byte == b'%').collect();
             let inner = parts.get(1..parts.len() - 1).unwrap_or_default();
             let has_wildcards = |part: &&&[u8]| part.contains(&b'_');
@@ -171,7 +188,8 @@ fn of_inst(chain: &ChainProgram, function: &Function, inst: &Inst) -> u64 {
         Op::Lock(..) | Op::LockVars => 4_000,
         Op::Emit(_, cells) => 4_000 + 1_000 * cells.len() as u64,
         Op::Mirror(_) => 500_000,
-        Op::Concat(_) | Op::Lower(_) | Op::Upper(_) | Op::Like(..) | Op::Key(_) => 6_000,
+        Op::Concat(_) | Op::Lower(_) | Op::Upper(_) | Op::Key(_) => 6_000,
+        Op::BytesCompare(BytesCmp::Like, ..) => 6_000,
         Op::IntToText(..) | Op::FloatToText(_) | Op::TextToFloat(_) | Op::TextToInt(..) => 15_000,
         Op::Native(id, _) => 1_000 * chain.natives[usize::from(id.0)].cost.ns(TYPICAL_BYTES),
         Op::Derived(_) => REWRITE_PS,

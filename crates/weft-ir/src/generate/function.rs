@@ -446,7 +446,8 @@ impl Builder<'_> {
                 let patterns =
                     ["%", "", "b%", "%b%", "_o_", "%\u{fc}_", "__", "a%b%", "%__%", "%___", "\u{4e2d}%"];
                 let pattern = self.dice.pick(&patterns).as_bytes().to_vec();
-                self.give(Bool, Op::Like(a, pattern))
+                let pattern = self.give(Bytes, Op::BytesConst(pattern));
+                self.give(Bool, Op::BytesCompare(BytesCmp::Like, a, pattern))
             }
             4 | 5 => {
                 let parts = (0..self.dice.below(5)).map(|_| self.any(Bytes)).collect();
@@ -998,4 +999,5 @@ const BYTES_COMPARES: &[BytesCmp] = &[
     BytesCmp::StartsWith,
     BytesCmp::EndsWith,
     BytesCmp::Contains,
+    BytesCmp::Like,
 ];

@@ -13,6 +13,7 @@ pub(super) fn compare(op: BytesCmp, a: &[u8], b: &[u8]) -> bool {
         BytesCmp::StartsWith => a.starts_with(b),
         BytesCmp::EndsWith => a.ends_with(b),
         BytesCmp::Contains => memmem::find(a, b).is_some(),
+        BytesCmp::Like => core::str::from_utf8(b).is_ok() && like(a, b),
     }
 }
 
@@ -33,7 +34,7 @@ pub(super) fn slice(a: &[u8], from: i64, count: i64) -> &[u8] {
 
 /// SQL LIKE, character by character: which prefixes of the pattern the text so far can be, as a set of bits. So each
 /// character of the text is looked at once, with as many words as the set has.
-pub(super) fn like(text: &[u8], pattern: &[u8]) -> bool {
+fn like(text: &[u8], pattern: &[u8]) -> bool {
     let pattern = characters(pattern);
     let wanted: Vec<&[u8]> = pattern.iter().copied().filter(|c| *c != b"%").collect();
     // A prefix has 0 to all of the characters that are wanted.

@@ -536,7 +536,6 @@ impl<'r, 'c> Handling<'r, 'c> {
                 Val::Int(self.bytes(a).get(usize::from(at)).map_or(0, |byte| i64::from(*byte)))
             }
             Op::BytesCompare(op, a, b) => Val::Bool(bytes::compare(op, &self.bytes(a), &self.bytes(b))),
-            Op::Like(a, ref pattern) => Val::Bool(bytes::like(&self.bytes(a), pattern)),
             Op::Concat(ref parts) => {
                 let parts: Vec<Arc<[u8]>> = parts.iter().map(|&part| self.bytes(part)).collect();
                 self.made(&parts.concat())

@@ -208,7 +208,6 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
         | Op::Not(a)
         | Op::Len(a)
         | Op::ByteAt(a, _)
-        | Op::Like(a, _)
         | Op::InPrefixes(a, _)
         | Op::Lower(a)
         | Op::Upper(a)

@@ -71,6 +71,7 @@ const BYTES_COMPARES: &[(&str, BytesCmp)] = &[
     ("bcmp.starts_with", BytesCmp::StartsWith),
     ("bcmp.ends_with", BytesCmp::EndsWith),
     ("bcmp.contains", BytesCmp::Contains),
+    ("bcmp.like", BytesCmp::Like),
 ];
 
 const BOOLS: &[(&str, bool)] = &[("true", true), ("false", false)];
@@ -88,7 +89,6 @@ const OTHERS: &[&str] = &[
     "bytes",
     "no_row",
     "in_range",
-    "like",
     "float_to_text",
     "bool_to_int",
     "not",
@@ -199,11 +199,6 @@ pub(super) fn write_op(out: &mut String, op: &Op) {
             Ok(())
         }
         Op::InRange(v, low, high) => write!(out, "in_range v{}, {low}, {high}", v.0),
-        Op::Like(v, pattern) => {
-            let _ = write!(out, "like v{}, ", v.0);
-            quote(out, pattern);
-            Ok(())
-        }
         Op::ByteAt(v, at) => write!(out, "byte_at v{}, {at}", v.0),
         Op::InPrefixes(v, prefixes) => {
             let _ = write!(out, "in_prefixes v{}", v.0);
@@ -530,11 +525,6 @@ fn parse_simple(line: &mut Line<'_>, name: &str) -> Result<Option<Op>, ParseErro
             let low = line.number()?;
             line.expect(',')?;
             Op::InRange(v, low, line.number()?)
-        }
-        "like" => {
-            let v = line.value()?;
-            line.expect(',')?;
-            Op::Like(v, line.bytes()?)
         }
         "float_to_text" => Op::FloatToText(line.value()?),
         "is_float_text" => Op::IsFloatText(line.value()?),

@@ -507,12 +507,6 @@ impl<'a> Check<'a> {
             Op::IntToText(_, a) => self.maps(&[a], Int, Bytes),
             Op::FloatToText(a) => self.maps(&[a], Float, Bytes),
             Op::IsIntText(_, a) | Op::IsFloatText(a) | Op::InPrefixes(a, _) => self.maps(&[a], Bytes, Bool),
-            Op::Like(a, ref pattern) => {
-                if core::str::from_utf8(pattern).is_err() {
-                    self.say(Rule::Type, "the pattern is not UTF-8".into());
-                }
-                self.maps(&[a], Bytes, Bool)
-            }
             Op::TextToFloat(a) => self.maps(&[a], Bytes, Float),
             Op::TextToInt(_, a) | Op::Len(a) | Op::ByteAt(a, _) => self.maps(&[a], Bytes, Int),
             Op::BoolToInt(a) => self.maps(&[a], Bool, Int),

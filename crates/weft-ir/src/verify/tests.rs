@@ -103,7 +103,6 @@ fn operands_and_results_have_their_types() {
         block(inst, &[Rule::Type]);
     }
     // A back end that looks for bytes would find a pattern that is no text within characters.
-    block("v0: bytes = bytes \"a\"\n v1: bool = like v0, \"\\xa9\"", &[Rule::Type]);
     check("block0:\n v0: int = now\n branch v0, block1, block1\nblock1:\n forward", &[Rule::Type]);
     check("block0:\n v0: bool = bool true\n abort v0, v0", &[Rule::Type, Rule::Type]);
     check("block0:\n v0: bool = bool true\n redirect v0", &[Rule::Type]);

@@ -698,7 +698,6 @@ fn only_looks(op: &Op) -> bool {
         Op::Len(_)
             | Op::ByteAt(..)
             | Op::BytesCompare(..)
-            | Op::Like(..)
             | Op::Concat(_)
             | Op::Lower(_)
             | Op::Upper(_)

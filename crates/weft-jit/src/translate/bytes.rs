@@ -218,11 +218,6 @@ impl PartTranslator<'_, '_, '_, '_> {
                 Val::One(self.segment.byte_at(start, len, *at))
             }
             Op::BytesCompare(cmp, a, b) => Val::One(self.compare(*cmp, *a, *b)?),
-            Op::Like(a, pattern) => {
-                let pattern = self.segment.constant(pattern);
-                let a = self.get(*a)?;
-                self.call_on_two(Helper::Like, a, pattern)
-            }
             Op::Concat(parts) => {
                 let held: Vec<Val> = parts.iter().map(|part| self.get(*part)).collect::<Result<_, _>>()?;
                 let literals = parts.iter().map(|part| self.facts.literal(*part));
@@ -363,6 +358,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             BytesCmp::Le => by_order(IntCC::SignedLessThanOrEqual),
             BytesCmp::StartsWith => (Helper::StartsWith, None),
             BytesCmp::EndsWith => (Helper::EndsWith, None),
+            BytesCmp::Like => (Helper::Like, None),
             _ => (Helper::Contains, None),
         };
         let result = self.call_on_two(helper, left, right).one();

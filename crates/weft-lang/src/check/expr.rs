@@ -3,6 +3,7 @@
 //! Every function gives None for an expression with a fault, which is reported then and there; whoever gets None
 //! stays silent. Literals take the type that their place asks for (`want`), where they can.
 
+use weft_core::limits::LIKE_BYTES_MAX;
 use weft_core::native::NATIVES;
 use weft_core::{Status, Type, Value};
 
@@ -110,16 +111,34 @@ impl Scope<'_, '_> {
                 Some(negate_if(*negated, Expr { kind, ty: Type::Bool, nullable, fallible, span }))
             }
             Ast::Like { operand, pattern, negated } => {
-                let operand = self.typed(operand, Type::Text(None))?;
-                let Ast::Str(text) = &pattern.kind else {
-                    return self.not_constant(pattern.span, "a LIKE pattern is a literal text");
-                };
-                let (nullable, fallible) = (operand.nullable, operand.fallible);
-                let kind = ExprKind::Like { operand: Box::new(operand), pattern: text.clone() };
-                Some(negate_if(*negated, Expr { kind, ty: Type::Bool, nullable, fallible, span }))
+                let operand = self.typed(operand, Type::Text(None));
+                let pattern = self.like_pattern(pattern);
+                let args = vec![operand?, pattern?];
+                let (nullable, fallible) = flags(&args);
+                let like = ExprKind::Function { function: Function::Like, args };
+                Some(negate_if(*negated, Expr { kind: like, ty: Type::Bool, nullable, fallible, span }))
             }
             _ => unreachable!("every other kind has its own method"),
         }
+    }
+
+    /// The pattern of LIKE. Its length is known, so that peers do not choose how long a look takes.
+    fn like_pattern(&mut self, ast: &ast::Expr) -> Option<Expr> {
+        let pattern = self.typed(ast, Type::Text(None))?;
+        let is_constant = matches!(pattern.kind, ExprKind::Const(_) | ExprKind::Param(_));
+        let column = if let ExprKind::Widen(column) = &pattern.kind { column } else { &pattern };
+        let is_short = matches!(column.ty, Type::Text(Some(n)) if n <= LIKE_BYTES_MAX);
+        if is_constant || is_short {
+            return Some(pattern);
+        }
+        let message = "a LIKE pattern has a length that is known";
+        let diagnostic = Diagnostic::error(code::LENGTH_NEEDED, message)
+            .at(ast.span, format!("{} of any length", pattern.ty))
+            .with_note(format!(
+                "it is a literal, a parameter, or a column of a row with at most TEXT({LIKE_BYTES_MAX})"
+            ));
+        self.cx.report(diagnostic);
+        None
     }
 
     /// Whether these are networks, in one of which an address may be.

@@ -209,6 +209,7 @@ impl Body<'_, '_> {
         let op = match function {
             Function::StartsWith => Op::BytesCompare(BytesCmp::StartsWith, a, b),
             Function::EndsWith => Op::BytesCompare(BytesCmp::EndsWith, a, b),
+            Function::Like => Op::BytesCompare(BytesCmp::Like, a, b),
             Function::InPrefix => Op::InPrefix(a, b),
             Function::SameFamily => {
                 // A network is one byte longer than an address.

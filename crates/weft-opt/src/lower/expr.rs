@@ -83,11 +83,6 @@ impl<'n> Body<'_, 'n> {
                 let below = self.comparison(CompareOp::Le, ty, operand, high);
                 self.b.logical_and(above, below)
             }
-            ExprKind::Like { operand, pattern } => {
-                let operand = self.expr(operand);
-                let value = self.b.get(Op::Like(operand.value, pattern.as_bytes().to_vec()), Ty::Bool);
-                self.b.result(&[operand], value, None)
-            }
             ExprKind::Case { operand, arms, otherwise } => {
                 self.case(operand.as_deref(), arms, otherwise, expr.ty)
             }

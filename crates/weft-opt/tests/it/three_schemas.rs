@@ -83,7 +83,7 @@ fn cache_fits_each() {
     // An answer would be kept under another key, or not at all.
     on_all(
         "cache",
-        "cache (key := req.WHO)",
+        "cache (shared = TRUE, key := req.WHO)",
         "",
         "--@ in: request WHO='ann' method='/m'
          --@ out: forward

@@ -125,6 +125,7 @@ fn args(native: Native, data: &[u8]) -> Vec<Arg<'_>> {
     match native {
         Native::RandomHex => vec![Arg::Int(data.len().min(1024) as i64)],
         Native::MaglevSlot => vec![Arg::Bytes(data), Arg::Int(7)],
+        Native::Network => vec![Arg::Bytes(data), Arg::Int(64)],
         Native::RegexCapture => vec![Arg::Bytes(data), Arg::Int(1)],
         Native::JsonSet => vec![Arg::Bytes(data), Arg::Bytes(b"new")],
         _ => vec![Arg::Bytes(data)],
@@ -141,7 +142,7 @@ fn argument(native: Native, size: usize) -> Result<Vec<u8>, String> {
         Native::GroupMac => {
             return Ok(std::net::Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 1).octets().to_vec());
         }
-        Native::SolicitedNode => return Ok(std::net::Ipv6Addr::LOCALHOST.octets().to_vec()),
+        Native::SolicitedNode | Native::Network => return Ok(std::net::Ipv6Addr::LOCALHOST.octets().to_vec()),
         Native::DnsName => return Ok(name(size)),
         _ => text(size),
     };

@@ -173,7 +173,7 @@ impl Client {
 #[test]
 fn the_cache_answers_what_was_answered() {
     let cart = Named::new("cart-1");
-    let stage = "cache (ttl = '400 ms', key := user)";
+    let stage = "cache (ttl = '400 ms', shared = TRUE, key := user)";
     let test = Test::new(&["cache"], &[cart.serve()], stage, "");
     runtime().block_on(async {
         let mut client = test.client().await;
@@ -637,7 +637,7 @@ fn a_crowd_is_answered_by_one_call() {
 CREATE TYPE cart FROM PROTO 'cart.proto';
 CREATE LISTENER frontend ON tcp '127.0.0.1:0';
 CREATE CLUSTER cart TO '{}';
-CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Get' AS single_flight (key := user); END;
+CREATE CHAIN shop ON frontend -> cart METHOD 'shop.Cart/Get' AS single_flight (shared = TRUE, key := user); END;
 ",
         cart.serve()
     );

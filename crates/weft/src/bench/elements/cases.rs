@@ -148,7 +148,7 @@ pub(super) const CASES: &[Case] = &[
         name: "cache",
         files: &["library/elements/cache.weft"],
         text: "",
-        stages: "cache (ttl = '1 ms', key := tenant)",
+        stages: "cache (ttl = '1 ms', shared = TRUE, key := tenant)",
         rows: String::new,
         payload: String::into_bytes,
         twin: twins::CACHE,
