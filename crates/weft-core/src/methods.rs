@@ -41,9 +41,10 @@ impl MethodSet {
     /// Whether some method could be in both. True where several patterns together might exclude it.
     pub fn meets(&self, other: &Self) -> bool {
         match (self.is_negated, other.is_negated) {
-            (false, false) => self.patterns.iter().any(|a| {
-                other.patterns.iter().any(|b| patterns_meet(a.as_bytes(), b.as_bytes()))
-            }),
+            (false, false) => self
+                .patterns
+                .iter()
+                .any(|a| other.patterns.iter().any(|b| patterns_meet(a.as_bytes(), b.as_bytes()))),
             (false, true) => self.patterns.iter().any(|pattern| !other.excludes(pattern)),
             (true, false) => other.meets(self),
             (true, true) => !self.excludes("*") && !other.excludes("*"),

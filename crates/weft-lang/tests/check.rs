@@ -310,6 +310,7 @@ fn null_spreads_as_three_valued_logic_says() {
         ("(SELECT count(*) FROM SCAN t MAX 10 WHERE n > 1)", "I64"),
         ("(SELECT argmin(name, n) FROM SCAN t MAX 10)", "TEXT(16)?"),
         ("length(coupon)", "I64?"),
+        ("input.method", "TEXT"),
     ] {
         assert_eq!(type_of(expr), ty, "{expr}");
     }

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use weft_core::Interval;
 use weft_core::hash::HashKey;
 use weft_core::schema::{Field, FieldKind, Message as Type, Method, Presence, Schema, Service};
-use weft_engine::plan::{
-    Balance, Chain, ChainError, Cluster, FilterAt, Listener, MethodSet, Plan, Route,
-};
+use weft_engine::plan::{Balance, Chain, ChainError, Cluster, FilterAt, Listener, MethodSet, Plan, Route};
 use weft_engine::state::{Staged, StateStore};
 use weft_ir::interp::Interp;
 use weft_ir::text::parse_program;

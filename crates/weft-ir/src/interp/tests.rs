@@ -376,7 +376,9 @@ fn operations_on_bytes() {
         ("\\xff", "_", 1),
         ("Abc", "abc", 0),
     ] {
-        let insts = format!("v0: bytes = bytes \"{text}\"\nv2: bytes = bytes \"{pattern}\"\nv1: bool = bcmp.like v0, v2");
+        let insts = format!(
+            "v0: bytes = bytes \"{text}\"\nv2: bytes = bytes \"{pattern}\"\nv1: bool = bcmp.like v0, v2"
+        );
         assert_eq!(eval(&insts), int(is), "{text} {pattern}");
     }
     let (min, max) = (i64::MIN, i64::MAX);

@@ -17,9 +17,9 @@ use super::{Cx, effects, element, frame, header, native, nothing, table};
 use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Stage, StageArg, StageNode};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Binding, BoundPlace, Chain, Column, Direction, Effects, Element, Equivalence, FilterInstance,
-    Group, Handler, HandlerKind, Instance, Layer, Method, Network, Outlet, Port, PortKind, Query,
-    Route, SinkTarget, Stmt, StmtKind, Verdict, VerdictKind,
+    Binding, BoundPlace, Chain, Column, Direction, Effects, Element, Equivalence, FilterInstance, Group,
+    Handler, HandlerKind, Instance, Layer, Method, Network, Outlet, Port, PortKind, Query, Route, SinkTarget,
+    Stmt, StmtKind, Verdict, VerdictKind,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -332,7 +332,7 @@ fn stages_of(
     ast: &ast::Chain,
 ) -> Stages {
     let mut done = Stages { is_whole: true, ..Stages::default() };
-    let mut names: BTreeMap<&str, Span> = BTreeMap::new();
+    let mut names = StageNames::of(ast);
     place_nodes(cx, (elements, filters), edge, (&ast.stages, &mut names), &mut done);
     for option in &ast.options {
         let ChainOptionKind::Branch { stages, .. } = &option.kind else { continue };
@@ -356,7 +356,7 @@ fn place_nodes<'a>(
     cx: &mut Cx<'_>,
     (elements, filters): (&[Checked], &[Filter<'_>]),
     edge: &Edge<'_>,
-    (nodes, names): (&'a [StageNode], &mut BTreeMap<&'a str, Span>),
+    (nodes, names): (&'a [StageNode], &mut StageNames<'a>),
     done: &mut Stages,
 ) {
     for node in nodes {
@@ -370,8 +370,9 @@ fn place_nodes<'a>(
                 check_packet_stage(cx, stage);
             }
             let name = stage.instance.as_ref().unwrap_or(&stage.element);
-            if let Some(first) = names.get(name.name.as_str()) {
-                two_stages(cx, stage, name, *first);
+            if let Some(first) = names.placed.get(name.name.as_str()).copied() {
+                let free = names.free(&name.name);
+                two_stages(cx, stage, (name, &free), first);
             }
             let found = filters.iter().find(|filter| filter.ast.name.name == stage.element.name);
             let is_good = match found {
@@ -396,7 +397,7 @@ fn place_nodes<'a>(
                 },
             };
             match is_good {
-                true => _ = names.entry(&name.name).or_insert(stage.span),
+                true => _ = names.placed.entry(&name.name).or_insert(stage.span),
                 false => done.is_whole = false,
             }
         }
@@ -415,13 +416,43 @@ impl Stages {
     }
 }
 
-fn two_stages(cx: &mut Cx<'_>, stage: &Stage, name: &Ident, first: Span) {
+/// The names of the stages of a chain.
+struct StageNames<'a> {
+    /// Those of the stages so far, with the first stage of each.
+    placed: BTreeMap<&'a str, Span>,
+    /// Those of all stages, and those that a diagnostic has proposed.
+    taken: BTreeSet<String>,
+    /// The number at which the search for a free name goes on.
+    numbers: BTreeMap<&'a str, u32>,
+}
+
+impl<'a> StageNames<'a> {
+    fn of(ast: &'a ast::Chain) -> Self {
+        let all = options::ways(ast).flat_map(options::stages);
+        let taken = all.map(|stage| options::name_of(stage).to_owned()).collect();
+        Self { placed: BTreeMap::new(), taken, numbers: BTreeMap::new() }
+    }
+
+    /// A name that no stage has, made of one that several have.
+    fn free(&mut self, name: &'a str) -> String {
+        let number = self.numbers.entry(name).or_insert(1);
+        loop {
+            *number += 1;
+            let free = format!("{name}_{number}");
+            if self.taken.insert(free.clone()) {
+                return free;
+            }
+        }
+    }
+}
+
+fn two_stages(cx: &mut Cx<'_>, stage: &Stage, (name, free): (&Ident, &str), first: Span) {
     let args = if stage.args.is_empty() { "" } else { " (...)" };
     let diagnostic =
         Diagnostic::error(code::DUPLICATE_NAME, format!("two stages are called `{}`", name.name))
             .at(name.span, "the second")
             .with_label(first, "the first")
-            .with_help(format!("name this one: `{}{args} AS {}_2`", stage.element.name, name.name));
+            .with_help(format!("name this one: `{}{args} AS {free}`", stage.element.name));
     cx.report(diagnostic);
 }
 

@@ -264,9 +264,12 @@ impl Scope<'_, '_> {
         let message = format!("{} is needed here, and this is {}", article(ty), article(expr.ty));
         let mut diagnostic =
             Diagnostic::error(code::TYPE_MISMATCH, message).at(expr.span, format!("{}", expr.ty));
+        let is_literal = shown.parse::<f64>().is_ok();
         let conversion = match ty {
             Type::F64 if types::is_number(expr.ty) => Some(format!("float({shown})")),
             Type::F64 if expr.ty == Type::Interval => Some(format!("seconds({shown})")),
+            // Milliseconds for one reader are seconds for another.
+            Type::Interval if is_literal => Some(format!("'{shown} ms'` or `'{shown} s'")),
             Type::Interval if types::is_number(expr.ty) => Some(format!("interval(float({shown}))")),
             Type::Text(_) if can_cast(expr.ty, ty) => Some(format!("text({shown})")),
             Type::Bool if shown == "0" => Some("FALSE".to_owned()),

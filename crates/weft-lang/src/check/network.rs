@@ -10,8 +10,8 @@ use super::{Cx, nothing};
 use crate::ast::{self, Ident};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Address, Cluster, CompareOp, Expr, ExprKind, Group, GroupChoice, GroupKey, Listener, Port,
-    PortKind, Route, Setting, StmtKind,
+    Address, Cluster, CompareOp, Expr, ExprKind, Group, GroupChoice, GroupKey, Listener, Port, PortKind,
+    Route, Setting, StmtKind,
 };
 use crate::nearest::nearest;
 use crate::source::Span;

@@ -397,9 +397,13 @@ impl<'a, 'c> Scope<'a, 'c> {
         known.then(|| leaf(ExprKind::Column(at), column.ty, column.nullable, span))
     }
 
+    /// What `input.name` means: a column, or what the engine knows of the tuple.
     pub(super) fn input_column(&mut self, name: &Ident) -> Option<Expr> {
-        match self.own_column(&name.name) {
-            Some(at) => self.element_column(at, name.span),
+        if let Some(at) = self.own_column(&name.name) {
+            return self.element_column(at, name.span);
+        }
+        match self.meta(&name.name) {
+            Some((meta, ty, nullable)) => Some(leaf(ExprKind::Meta(meta), ty, nullable, name.span)),
             None => self.unknown_column(name),
         }
     }

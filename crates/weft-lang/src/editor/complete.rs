@@ -514,7 +514,12 @@ impl Place<'_> {
             return self.behind_dot_in_queue(&names);
         }
         match names.as_slice() {
-            ["input"] => self.members(element, |kind| matches!(kind, K::Column(_))),
+            ["input"] => {
+                self.members(element, |kind| matches!(kind, K::Column(_)));
+                for (name, ty, doc) in words::metas() {
+                    self.add(name, CandidateKind::Value, &ty, doc);
+                }
+            }
             [META] if index.member(None, META, |kind| kind == K::Protocol).is_none() => {
                 for (name, doc) in SAID_DOCS.iter().map(|known| (known.word, known.doc)) {
                     self.add(name, CandidateKind::Field, "U32", doc);

@@ -1,7 +1,8 @@
 //! Where sessions and frames enter and where they go: listeners, clusters, routes, ports.
 
 use crate::ast::{
-    Assign, Balance, BalanceClause, Cluster, Expr, Group, GroupChoice, Ident, Item, Listener, MethodClause, Port, Route,
+    Assign, Balance, BalanceClause, Cluster, Expr, Group, GroupChoice, Ident, Item, Listener, MethodClause,
+    Port, Route,
 };
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::TokenKind;

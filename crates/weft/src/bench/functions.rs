@@ -142,7 +142,9 @@ fn argument(native: Native, size: usize) -> Result<Vec<u8>, String> {
         Native::GroupMac => {
             return Ok(std::net::Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 1).octets().to_vec());
         }
-        Native::SolicitedNode | Native::Network => return Ok(std::net::Ipv6Addr::LOCALHOST.octets().to_vec()),
+        Native::SolicitedNode | Native::Network => {
+            return Ok(std::net::Ipv6Addr::LOCALHOST.octets().to_vec());
+        }
         Native::DnsName => return Ok(name(size)),
         _ => text(size),
     };

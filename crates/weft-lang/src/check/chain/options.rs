@@ -332,10 +332,7 @@ impl Options<'_, '_> {
     }
 
     fn no_stage(&mut self, name: &Ident) {
-        let names: Vec<&str> = ways(self.ast)
-            .flat_map(stages)
-            .map(name_of)
-            .collect();
+        let names: Vec<&str> = ways(self.ast).flat_map(stages).map(name_of).collect();
         let message = format!("chain `{}` has no stage `{}`", self.chain.name, name.name);
         let diagnostic = Diagnostic::error(code::UNKNOWN_OBJECT, message)
             .at(name.span, "unknown")
@@ -449,12 +446,12 @@ pub(super) fn sides(cx: &mut Cx<'_>, ast: &ast::Chain, chain: &mut Chain) {
 }
 
 /// The name by which options call a stage.
-fn name_of(stage: &Stage) -> &str {
+pub(super) fn name_of(stage: &Stage) -> &str {
     &stage.instance.as_ref().unwrap_or(&stage.element).name
 }
 
 /// The stages as they are written, groups taken apart.
-fn stages(nodes: &[StageNode]) -> impl Iterator<Item = &Stage> {
+pub(super) fn stages(nodes: &[StageNode]) -> impl Iterator<Item = &Stage> {
     nodes.iter().flat_map(|node| match node {
         StageNode::One(stage) => std::slice::from_ref(stage),
         StageNode::Group { stages, .. } => stages,
@@ -462,7 +459,7 @@ fn stages(nodes: &[StageNode]) -> impl Iterator<Item = &Stage> {
 }
 
 /// The way of a chain, and its branches, as they are written.
-fn ways(ast: &ast::Chain) -> impl Iterator<Item = &[StageNode]> {
+pub(super) fn ways(ast: &ast::Chain) -> impl Iterator<Item = &[StageNode]> {
     let branches = ast.options.iter().filter_map(|option| match &option.kind {
         ChainOptionKind::Branch { stages, .. } => Some(&stages[..]),
         _ => None,
