@@ -131,12 +131,10 @@ impl Scope<'_, '_> {
         if is_constant || is_short {
             return Some(pattern);
         }
-        let message = "a LIKE pattern has a length that is known";
+        let message = format!("a LIKE pattern has at most {LIKE_BYTES_MAX} bytes");
         let diagnostic = Diagnostic::error(code::LENGTH_NEEDED, message)
-            .at(ast.span, format!("{} of any length", pattern.ty))
-            .with_note(format!(
-                "it is a literal, a parameter, or a column of a row with at most TEXT({LIKE_BYTES_MAX})"
-            ));
+            .at(ast.span, format!("this is {}", pattern.ty))
+            .with_help("take a literal, a parameter, or a column of a row that is not longer");
         self.cx.report(diagnostic);
         None
     }
