@@ -550,6 +550,24 @@ fn rapid_resets_end_the_connection_but_completed_streams_pay_for_resets() {
     let attack: Vec<_> =
         (0..=limits::RESETS_MAX).flat_map(|i| [request(i * 2 + 1, 0), reset(i * 2 + 1)]).collect();
     ends_connection(server(), &attack, Violation::RapidReset);
+    // It does so behind answers that came at once; whether its requests are whole makes no difference.
+    for flags in [END_STREAM, 0] {
+        let mut conn = server();
+        feed(&mut conn, &settings(&[])).unwrap();
+        let refuse = |conn: &mut Connection, nth: u32| {
+            feed(conn, &request(nth * 2 + 1, flags)).unwrap();
+            conn.refuse(nth * 2 + 1, &list(&[(":status", "405")]));
+            let answer = sent(conn);
+            feed(conn, &reset(nth * 2 + 1)).map(|_| answer)
+        };
+        for nth in 0..limits::RESETS_MAX {
+            let answer = refuse(&mut conn, nth).unwrap();
+            let last = answer.last().expect("an answer");
+            assert_eq!(last.kind, if flags == END_STREAM { HEADERS } else { RST_STREAM });
+        }
+        let ended = refuse(&mut conn, limits::RESETS_MAX).unwrap_err();
+        assert_eq!(ended.violation, Violation::RapidReset);
+    }
     // The peer makes us reset its streams instead.
     let made: Vec<_> =
         (0..=limits::RESETS_MAX).flat_map(|i| [request(i * 2 + 1, 0), window_update(i * 2 + 1, 0)]).collect();
@@ -571,6 +589,28 @@ fn rapid_resets_end_the_connection_but_completed_streams_pay_for_resets() {
         fair.send_headers(completed, &ok, true).unwrap();
         sent(&mut fair);
     }
+}
+
+#[test]
+fn answers_that_nobody_reads_end_the_connection() {
+    // If this fails, a client whose requests are answered at once fills the memory by reading nothing.
+    let mut conn = server();
+    feed(&mut conn, &settings(&[])).unwrap();
+    let answer = list(&[(":status", "405"), ("a", &"v".repeat(8 << 10))]);
+    let answers = (0..).map(|nth| {
+        let seen = feed(&mut conn, &request(nth * 2 + 1, END_STREAM)).map(drop);
+        conn.refuse(nth * 2 + 1, &answer);
+        (seen, conn.output().len())
+    });
+    let (mut held, mut error) = (0, None);
+    for (seen, output) in answers.take(limits::OUTPUT_BYTES_MAX / (8 << 10) * 2) {
+        match seen {
+            Ok(()) => held = output,
+            Err(ended) => error = error.or(Some(ended.violation)),
+        }
+    }
+    assert_eq!(error, Some(Violation::OutputFlood));
+    assert!(held < limits::OUTPUT_BYTES_MAX + (16 << 10), "{held}");
 }
 
 #[test]

@@ -168,6 +168,20 @@ fn rapid_reset() {
     ends_with([hello(&[]), attack].concat(), ENHANCE_YOUR_CALM, "rapid_reset");
 }
 
+/// Requests that are answered at once and reset would keep us busy as well: those that are not gRPC, and those that
+/// have no route.
+#[test]
+fn rapid_reset_of_refused_requests() {
+    let get = [vec![0x82, 0x86, 0x84], literal(":authority", "cart")].concat();
+    let unrouted =
+        [vec![0x83, 0x86], literal(":path", "/x"), literal("content-type", "application/grpc")].concat();
+    for (block, flags) in [(&get, 5), (&get, 4), (&unrouted, 5), (&unrouted, 4)] {
+        let one = |n: u32| [frame(1, flags, n, block), frame(3, 0, n, &8u32.to_be_bytes())].concat();
+        let attack: Vec<u8> = (0..3_000).flat_map(|n| one(2 * n + 1)).collect();
+        ends_with([hello(&[]), attack].concat(), ENHANCE_YOUR_CALM, "rapid_reset");
+    }
+}
+
 /// Frames that cost nothing would keep us busy (CVE-2019-9512 and others).
 #[test]
 fn a_flood_of_pings_and_settings() {

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use weft_core::Time;
 
-use super::limits::{CONTINUATIONS_MAX, HEADER_BLOCK_BYTES_MAX, Violation};
+use super::limits::{CONTINUATIONS_MAX, HEADER_BLOCK_BYTES_MAX, OUTPUT_BYTES_MAX, Violation};
 use super::send::DRAIN_PING;
 use super::streams::{Ending, Half, Slot, Stream};
 use super::{Connection, ConnectionError, Drain, Event, Phase, Role, StreamId};
@@ -384,6 +384,9 @@ impl Connection {
             return Ok(Ok(None));
         }
         self.stream_mark = stream;
+        if self.output.pending().len() > OUTPUT_BYTES_MAX {
+            return Err(Violation::OutputFlood);
+        }
         if self.streams.len() >= self.config.max_concurrent_streams as usize {
             return Ok(Err(Violation::ConcurrentStreams));
         }
@@ -456,15 +459,15 @@ impl Connection {
             return Err(Violation::IdleStream);
         }
         let stream = head.stream;
+        if self.config.role == Role::Server {
+            self.budgets.resets.spend(Violation::RapidReset)?;
+        }
         let Some(slot) = self.streams.find(stream) else {
             self.budgets.controls.spend(Violation::ControlFlood)?;
             return Ok(None);
         };
         self.remove(slot, Ending::ResetByPeer);
         self.counters.resets_received += 1;
-        if self.config.role == Role::Server {
-            self.budgets.resets.spend(Violation::RapidReset)?;
-        }
         Ok(Some(Event::Reset { stream, code: ErrorCode::from_u32(be_u32(payload)), by_peer: true }))
     }
 
