@@ -5,7 +5,7 @@ use crate::conn::{ConnKey, Side};
 use crate::engine::Engine;
 use crate::filter::{FilterStats, LiveFilter};
 use crate::pass::{Facts, LiveChain};
-use crate::plan::{Chain, Plan, reads_body};
+use crate::plan::{Address, Chain, Plan, reads_body};
 use crate::pool::{EndpointKey, Pool};
 use crate::routes::{Refusal, check_request};
 use crate::stats::{ChainStats, add_counters};
@@ -197,6 +197,15 @@ impl Live {
             pools: Vec::new(),
             targets: FxHashMap::default(),
         }
+    }
+
+    /// Where a REDIRECT or MIRROR to this name goes. An address may be written in any form.
+    pub(crate) fn target(&self, name: &[u8]) -> Option<(Rc<Pool>, Option<EndpointKey>)> {
+        let as_address = || {
+            let address: Address = core::str::from_utf8(name).ok()?.parse().ok()?;
+            self.targets.get(address.to_string().as_bytes())
+        };
+        self.targets.get(name).or_else(as_address).cloned()
     }
 
     /// The way that was found for this very list under this plan. It depends on nothing but the list and its
