@@ -32,7 +32,7 @@ pub(crate) enum Caller {
     Stream(Leg),
     /// A filter of another call: this is one of its tries.
     Filter(CallKey),
-    /// The client has left, or nobody ever waited: it is a mirrored call.
+    /// The client has left, or nobody ever waited: it is a mirrored or a detached call.
     Nobody,
 }
 
@@ -41,6 +41,8 @@ pub(crate) struct Call {
     pub(crate) id: u64,
     pub(crate) began: Time,
     pub(crate) caller: Caller,
+    /// The client's address. It outlives the client's connection, so that CLOSE has it whatever ended the call.
+    pub(crate) peer: Rc<str>,
     pub(crate) up: Option<Leg>,
     /// It has come to the filter behind its chain.
     pub(crate) wrap: Option<Box<Wrap>>,
@@ -73,6 +75,8 @@ pub(crate) struct Call {
     pub(crate) is_ending: bool,
     /// A copy that MIRROR made; what comes back is let go.
     pub(crate) is_mirror: bool,
+    /// Its caller has left, and was counted; it goes on because it is to take effect once.
+    pub(crate) is_detached: bool,
     /// A REDIRECT named its endpoint: no other will do.
     pub(crate) is_redirected: bool,
     /// Where it stands in the link of its listener, and in that of its cluster; None: it has not come to it, or there
@@ -147,6 +151,7 @@ impl Call {
     pub(crate) fn new(
         id: u64,
         began: Time,
+        peer: Rc<str>,
         pool: Rc<Pool>,
         request_headers: Rc<Headers>,
         message_bytes_max: u32,
@@ -155,6 +160,7 @@ impl Call {
             id,
             began,
             caller: Caller::Nobody,
+            peer,
             up: None,
             wrap: None,
             pool,
@@ -175,6 +181,7 @@ impl Call {
             is_response_begun: false,
             is_ending: false,
             is_mirror: false,
+            is_detached: false,
             is_redirected: false,
             at_links: [None; 2],
             weighed: Weighed::NotYet,

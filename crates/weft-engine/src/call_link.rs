@@ -406,10 +406,7 @@ impl Engine {
         let plan = &self.lines[&id].plan;
         let call = self.calls.get(key).expect("the caller has the call");
         let down = self.root_of(key).down().map(|down| down.conn);
-        let peer = match down.and_then(|conn| self.conns.get(conn)).map(|conn| &conn.side) {
-            Some(Side::Downstream { peer, .. }) => host_of(peer),
-            _ => "",
-        };
+        let peer = host_of(&call.peer);
         let headers = &call.request_headers;
         let header = |name: &str| headers.get(name.as_bytes());
         // They choose the partition: a peer could compute keys that meet in the partition of another's.

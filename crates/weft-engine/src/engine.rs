@@ -440,12 +440,15 @@ impl Engine {
     /// Ends what [`Engine::close_gracefully`] has not: calls with UNAVAILABLE, through their chains, and connections
     /// when their output is out. Returns how many calls that were.
     pub fn cut(&mut self, now: Time) -> usize {
-        let calls = self.calls.iter().filter(|(_, call)| !call.is_try()).map(|(key, _)| key);
-        let calls: Vec<CallKey> = calls.collect();
         let mut n_cut = 0;
-        for key in calls {
-            n_cut += usize::from(self.calls.get(key).is_some_and(|call| !call.is_mirror));
-            self.end_here(now, key, Status::Unavailable, "the node has stopped");
+        // A call that is to take effect once leaves another behind, which leaves none.
+        for _ in 0..2 {
+            let calls = self.calls.iter().filter(|(_, call)| !call.is_try()).map(|(key, _)| key);
+            for key in calls.collect::<Vec<CallKey>>() {
+                let is_clients = |call: &Call| !call.is_mirror && !call.is_detached;
+                n_cut += usize::from(self.calls.get(key).is_some_and(is_clients));
+                self.end_here(now, key, Status::Unavailable, "the node has stopped");
+            }
         }
         let conns: Vec<ConnKey> =
             self.conns.iter().filter(|(_, c)| !c.is_closing).map(|(key, _)| key).collect();

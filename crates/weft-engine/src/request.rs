@@ -5,7 +5,7 @@
 //! when their headers come. Nothing is copied but what must wait; what must wait is not credited to its sender.
 
 use crate::call::{Call, CallKey, Caller, HeldItem, Leg, Phase};
-use crate::conn::ConnKey;
+use crate::conn::{ConnKey, Side};
 use crate::end::End;
 use crate::engine::{Engine, Timer};
 use crate::headers::{Form, not_grpc};
@@ -16,7 +16,7 @@ use std::rc::Rc;
 use weft_core::{Interval, Status, Time};
 use weft_proto::session::grpc::header::parse_timeout;
 use weft_proto::session::grpc::{Message, header as prefix_of};
-use weft_proto::session::http2::{ErrorCode, Headers, StreamId};
+use weft_proto::session::http2::{Headers, StreamId};
 
 impl Engine {
     /// A client has begun a stream.
@@ -28,6 +28,8 @@ impl Engine {
         headers: Rc<Headers>,
         ended: bool,
     ) {
+        let Some(Side::Downstream { peer, .. }) = self.conns.get(conn).map(|conn| &conn.side) else { return };
+        let peer = Rc::clone(peer);
         let Way { route, chain, method } = match self.find_way(now, conn, &headers) {
             Ok(way) => way,
             Err(refusal) => return self.refuse(conn, stream, refusal),
@@ -51,7 +53,7 @@ impl Engine {
             chain,
             method,
             row,
-            ..Call::new(id, now, Rc::clone(pool), headers, limit)
+            ..Call::new(id, now, peer, Rc::clone(pool), headers, limit)
         });
         if let Some(conn) = self.conns.get_mut(conn) {
             conn.streams.insert(stream, key);
@@ -71,8 +73,7 @@ impl Engine {
             Told::Http(status) => not_grpc(status),
         };
         if let Some(conn) = self.conns.get_mut(conn) {
-            let _ = conn.h2.send_headers(stream, &answer, true);
-            conn.h2.reset(stream, ErrorCode::NoError);
+            conn.h2.refuse(stream, &answer);
         }
         self.after_change(conn);
     }

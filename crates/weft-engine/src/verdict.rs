@@ -1,12 +1,12 @@
 //! A call's message through its chain, and what the chain decided for it.
 
 use crate::call::{Call, CallKey, HeldItem, Phase};
-use crate::conn::Side;
 use crate::end::{Answer, End};
 use crate::engine::{Engine, Timer};
 use crate::headers::{Form, end_builder};
 use crate::pass::{Facts, LiveChain, rand_base};
 use crate::plan::Segment;
+use crate::pool::EndpointKey;
 use std::rc::Rc;
 use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Verdict};
 use weft_core::table::Row;
@@ -178,16 +178,12 @@ impl Engine {
         payload: Option<&[u8]>,
     ) -> Result<(), Malformed> {
         let event = segment.event;
-        let down = self.root_of(key).down();
-        let call = self.calls.get_mut(key).expect("the caller has the call");
         let is_response = !event.is_request();
+        let upstream = if is_response { self.endpoint_of(key) } else { None };
+        let upstream = upstream.and_then(|endpoint| self.endpoints.get(endpoint)).map(|e| &*e.name);
+        let call = self.calls.get_mut(key).expect("the caller has the call");
         let flow = if is_response { &call.response } else { &call.request };
         let headers = if is_response { call.response_headers.as_ref() } else { Some(&call.request_headers) };
-        let peer = down.and_then(|d| match &self.conns.get(d.conn)?.side {
-            Side::Downstream { peer, .. } => Some(&**peer),
-            Side::Upstream { .. } => None,
-        });
-        let upstream = call.endpoint.or(call.served_by).and_then(|e| self.endpoints.get(e)).map(|e| &*e.name);
         let (status, ended_by, trailers) = match tuple {
             Tuple::End { status, by, trailers } => (Some(status), by, trailers),
             Tuple::Headers | Tuple::Message(_) => (None, None, None),
@@ -199,7 +195,7 @@ impl Engine {
             payload,
             method: call.method.map(|m| &live.chain.methods[m]),
             path: call.request_headers.path().unwrap_or_default(),
-            peer: peer.unwrap_or_default(),
+            peer: &call.peer,
             headers: headers.map(|h| &**h),
             trailers,
             size: if let Tuple::Message(message) = tuple { message.payload.len() as u64 } else { 0 },
@@ -207,11 +203,19 @@ impl Engine {
             call_id: call.id,
             status,
             elapsed: is_response.then(|| now - call.began),
-            upstream: upstream.filter(|_| is_response),
+            upstream,
             ended_by,
         };
         let opened = if event == Event::Close { call.opened } else { live.chain.program.elements.len() };
         self.passes.run(live, segment, &facts, &mut call.row, opened)
+    }
+
+    /// The endpoint that was chosen for a call; behind a filter, the one that answered a try, or that the last try under
+    /// way has.
+    fn endpoint_of(&self, key: CallKey) -> Option<EndpointKey> {
+        let call = self.calls.get(key)?;
+        let of_try = || self.endpoint_of(call.wrap.as_ref()?.tries().last()?);
+        call.endpoint.or(call.served_by).or_else(of_try)
     }
 
     /// Carries out the verdict of the last pass. False if the call has ended.
@@ -251,7 +255,7 @@ impl Engine {
 
     fn redirect(&mut self, now: Time, key: CallKey) -> bool {
         self.passes.outcome.spell();
-        let Some((pool, endpoint)) = self.live.targets.get(&self.passes.outcome.text).cloned() else {
+        let Some((pool, endpoint)) = self.live.target(&self.passes.outcome.text) else {
             let target = String::from_utf8_lossy(&self.passes.outcome.text).into_owned();
             let text = format!("REDIRECT names neither a cluster nor an endpoint of one: `{target}`");
             self.end_here(now, key, Status::Unavailable, &text);
@@ -325,13 +329,14 @@ impl Engine {
     fn mirror(&mut self, now: Time, key: CallKey, live: &LiveChain, event: Event, message: Message<'_>) {
         let call = self.calls.get(key).expect("the caller has the call");
         let (began, marks, method) = (call.began, call.marks, call.method.map(|m| &live.chain.methods[m]));
+        let peer = Rc::clone(&call.peer);
         let original = Rc::clone(&call.request_headers);
         let limit = self.config.message_bytes_max as u32;
         for nth in 0..self.passes.outcome.mirrors.len() {
             let outcome = &self.passes.outcome;
             let mirror = outcome.mirrors[nth];
             let name = outcome.kept(mirror.target.0, mirror.target.1);
-            let Some((pool, endpoint)) = self.live.targets.get(name).cloned() else { continue };
+            let Some((pool, endpoint)) = self.live.target(name) else { continue };
             if self.n_mirrors >= MIRRORS_MAX {
                 self.stats.refuse("mirrors_max", 1);
                 continue;
@@ -359,7 +364,7 @@ impl Engine {
                 is_response_begun: true,
                 is_mirror: true,
                 marks,
-                ..Call::new(id, began, pool, headers, limit)
+                ..Call::new(id, began, Rc::clone(&peer), pool, headers, limit)
             };
             call.request.is_ended = true;
             call.request.is_end_queued = true;

@@ -78,7 +78,7 @@ impl Engine {
         let mut wrap = Box::new(Wrap::new(filter, keys, now));
         wrap.total = total.map(|total| self.timers.set(now + total, Timer::Total(key)));
         let policies = wrap.filter.policies();
-        let is_once = matches!(policies.once, Some(Reliability::AtLeastOnce { .. }));
+        let is_once = wrap.filter.is_once();
         // The checker has seen to it that methods of the schemas have one request; what is known of no schema is sent
         // once, as it comes.
         let call = self.call_mut(key);
@@ -392,7 +392,7 @@ impl Wrap {
         Step::On
     }
 
-    fn end_waiting(&mut self) {
+    pub(super) fn end_waiting(&mut self) {
         if let Some(waits) = self.held.waits.take() {
             self.filter.filter.state.note_waiting(waits, false, 0);
         }
