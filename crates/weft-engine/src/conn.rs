@@ -7,7 +7,7 @@ use crate::timers::TimerKey;
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 use weft_core::Time;
-use weft_proto::session::http2::{Connection, StreamId};
+use weft_proto::session::http2::{Connection, StreamId, Violation};
 
 /// Bytes of output beyond which a connection takes no more from its peers' senders until it has drained.
 pub(crate) const OUTPUT_BYTES_HIGH: usize = 256 << 10;
@@ -49,6 +49,8 @@ pub(crate) struct Conn {
     pub(crate) timer: Option<(Time, TimerKey)>,
     /// No more input is taken; it closes when its output is out.
     pub(crate) is_closing: bool,
+    /// What its peer did, if this node ended it for that.
+    pub(crate) fault: Option<Violation>,
 }
 
 pub(crate) enum Side {
@@ -75,6 +77,7 @@ impl Conn {
             waiting: Vec::new(),
             timer: None,
             is_closing: false,
+            fault: None,
         }
     }
 

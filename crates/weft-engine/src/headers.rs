@@ -68,6 +68,29 @@ pub(crate) fn not_grpc(status: &[u8]) -> Rc<Headers> {
     builder.build()
 }
 
+/// A header list with one header more or another.
+pub(crate) fn with_header(headers: &Headers, name: &[u8], value: &[u8]) -> Rc<Headers> {
+    let mut builder = HeadersBuilder::from_headers(headers);
+    // Names and values that this node makes are valid.
+    let _ = builder.set(name, value);
+    builder.build()
+}
+
+/// A header list without a header.
+pub(crate) fn without_header(headers: &Headers, name: &[u8]) -> Rc<Headers> {
+    let mut builder = HeadersBuilder::from_headers(headers);
+    builder.remove(name);
+    builder.build()
+}
+
+/// The list as it is handed on: without the length of a body that a chain may change, or this node end.
+pub(crate) fn to_hand_on(headers: &Rc<Headers>) -> Rc<Headers> {
+    match headers.content_length() {
+        None => Rc::clone(headers),
+        Some(_) => without_header(headers, b"content-length"),
+    }
+}
+
 fn begin(mut builder: HeadersBuilder) -> HeadersBuilder {
     push(&mut builder, b":status", b"200");
     push(&mut builder, b"content-type", b"application/grpc");

@@ -3,7 +3,7 @@
 use crate::call::{CallKey, Caller, HeldItem};
 use crate::end::End;
 use crate::engine::{Engine, Timer};
-use crate::headers::fault_of;
+use crate::headers::{fault_of, to_hand_on};
 use crate::verdict::{Passed, Tuple};
 use std::rc::Rc;
 use weft_core::{Interval, Status, Time};
@@ -18,7 +18,7 @@ impl Engine {
         if let Some((status, text)) = fault_of(&headers).filter(|_| !call.is_ending) {
             return self.end_here(now, key, status, &text);
         }
-        call.response_headers = Some(headers);
+        call.response_headers = Some(to_hand_on(&headers));
         let response = call.chain.as_ref().and_then(|c| c.chain.segments.response.as_ref());
         if !response.is_some_and(|s| s.sets_headers) {
             self.send_response_headers(now, key);

@@ -6,7 +6,7 @@ use crate::engine::{Action, Engine, Timer};
 use crate::filter::Wrap;
 use crate::slab::Slab;
 use weft_core::{Interval, Time};
-use weft_proto::session::http2::{ConnectionError, Event};
+use weft_proto::session::http2::{ConnectionError, Event, ResetBy};
 
 /// A connection that closes and whose peer has taken nothing for so long is gone.
 const LINGER_TIME: Interval = Interval::from_secs(1);
@@ -32,7 +32,8 @@ impl Engine {
                     }
                 }
                 // The connection counts what its peer did wrong.
-                Err(ConnectionError { .. }) => {
+                Err(ConnectionError { violation }) => {
+                    conn.fault = Some(violation);
                     self.close(now, key);
                     return input.len();
                 }
@@ -64,15 +65,16 @@ impl Engine {
                     }
                 }
             },
-            Event::Reset { stream, code, .. } => {
+            Event::Reset { stream, by } => {
                 let call = call_of(stream);
                 if let Some(conn) = self.conns.get_mut(key) {
                     conn.streams.remove(&stream);
                 }
-                match (is_downstream, call) {
-                    (true, Some(call)) => self.client_left(now, call),
-                    (false, Some(call)) => self.server_reset(now, call, code),
-                    (_, None) => {}
+                match (is_downstream, call, by) {
+                    (true, Some(call), _) => self.client_left(now, call),
+                    (false, Some(call), ResetBy::Peer(code)) => self.server_reset(now, call, code),
+                    (false, Some(call), ResetBy::Us(fault)) => self.server_at_fault(now, call, fault),
+                    (_, None, _) => {}
                 }
             }
             Event::Unblocked { stream } => {
@@ -162,14 +164,14 @@ impl Engine {
 
     fn end_calls_of(&mut self, now: Time, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
-        let is_downstream = conn.is_downstream();
+        let (is_downstream, fault) = (conn.is_downstream(), conn.fault);
         let mut calls: Vec<_> = core::mem::take(&mut conn.streams).into_iter().collect();
         calls.sort_unstable_by_key(|(stream, _)| *stream);
         for (_, call) in calls {
             if is_downstream {
                 self.client_left(now, call);
             } else {
-                self.server_gone(now, call);
+                self.server_gone(now, call, fault);
             }
         }
     }
@@ -211,7 +213,10 @@ impl Engine {
     pub(crate) fn conn_timeout(&mut self, now: Time, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.timer = None;
-        if conn.h2.poll_timeout().is_some_and(|at| at <= now) && conn.h2.handle_timeout(now).is_err() {
+        if conn.h2.poll_timeout().is_some_and(|at| at <= now)
+            && let Err(ConnectionError { violation }) = conn.h2.handle_timeout(now)
+        {
+            conn.fault = Some(violation);
             self.close(now, key);
         }
         while let Some(event) = self.conns.get_mut(key).and_then(|c| c.h2.poll_event()) {

@@ -5,6 +5,7 @@ use crate::conn::{Conn, ConnKey, Side};
 use crate::end::End;
 use crate::engine::{Action, Engine, Timer};
 use crate::filter::is_over;
+use crate::headers::to_hand_on;
 use crate::plan::Cluster;
 use crate::pool::{Endpoint, EndpointKey, Pool, WAITING_TIME_MAX, WATCH_EVERY};
 use crate::stats::EndpointStats;
@@ -12,7 +13,8 @@ use crate::waiting::{WAITING_MAX, Waiter};
 use std::rc::Rc;
 use std::sync::Arc;
 use weft_core::{Interval, Status, Time};
-use weft_proto::session::http2::{Connection, ErrorCode, StreamId};
+use weft_proto::session::http2::limits::HEADER_BLOCK_BYTES_MAX;
+use weft_proto::session::http2::{Connection, ErrorCode, StreamId, Violation};
 
 /// Connections that may drain before a call has found a stream on one.
 const DRAINS_MAX: u32 = 4;
@@ -65,7 +67,7 @@ impl Engine {
             let Some(conn) = self.conns.get_mut(*conn_key) else { continue };
             let Some(stream) = conn.h2.open() else { continue };
             let end = call.request.is_bare();
-            if conn.h2.send_headers(stream, &call.request_headers, end).is_err() {
+            if conn.h2.send_headers(stream, &to_hand_on(&call.request_headers), end).is_err() {
                 // The server permits no list of this size: waiting would not help.
                 conn.h2.reset(stream, ErrorCode::Cancel);
                 let text = "the request's headers are larger than the server permits";
@@ -275,18 +277,60 @@ impl Engine {
         self.end_here(now, key, status, &format!("the server reset the stream: {code:?}"));
     }
 
-    /// The server's connection is gone.
-    pub(crate) fn server_gone(&mut self, now: Time, key: CallKey) {
-        let Some(call) = self.calls.get(key) else { return };
-        let endpoint = call.endpoint.and_then(|e| self.endpoints.get(e));
-        let text = match endpoint {
-            Some(endpoint) => format!("the connection to {} was lost", endpoint.name),
-            None => "the connection to the server was lost".to_owned(),
-        };
+    /// This node has reset the server's stream, because the server broke a rule of it.
+    pub(crate) fn server_at_fault(&mut self, now: Time, key: CallKey, fault: Violation) {
+        let server = self.server_of(key);
         self.forget_up(now, key);
-        if !self.has_answer(key) {
-            self.end_here(now, key, Status::Unavailable, &text);
+        if self.has_answer(key) {
+            return;
         }
+        let (status, what) = self.describe_fault(fault);
+        self.end_here(now, key, status, &format!("the stream to {server} was ended here: {what}"));
+    }
+
+    /// The server's connection is gone, or this node has ended it for something that the server did.
+    pub(crate) fn server_gone(&mut self, now: Time, key: CallKey, fault: Option<Violation>) {
+        let server = self.server_of(key);
+        self.forget_up(now, key);
+        if self.has_answer(key) {
+            return;
+        }
+        let (status, text) = match fault.map(|fault| self.describe_fault(fault)) {
+            Some((status, what)) => (status, format!("the connection to {server} was ended here: {what}")),
+            None => (Status::Unavailable, format!("the connection to {server} was lost")),
+        };
+        self.end_here(now, key, status, &text);
+    }
+
+    /// What calls are answered with when a server has done this, and what it was.
+    fn describe_fault(&self, fault: Violation) -> (Status, String) {
+        let config = &self.config.upstream;
+        match fault {
+            Violation::HeaderList => {
+                let max = config.max_header_list_size;
+                (Status::ResourceExhausted, format!("the server sent a header list of more than {max} bytes"))
+            }
+            Violation::HeaderBlock => {
+                let max = config.max_header_list_size.max(HEADER_BLOCK_BYTES_MAX);
+                (
+                    Status::ResourceExhausted,
+                    format!("the server sent a header block of more than {max} bytes"),
+                )
+            }
+            Violation::WindowStall => {
+                (Status::Unavailable, format!("the server took no data for {}", config.stall_timeout))
+            }
+            Violation::KeepaliveTimeout => {
+                (Status::Unavailable, "the server did not answer a PING in time".to_owned())
+            }
+            _ => (Status::Internal, format!("the server broke a rule of HTTP/2: {}", fault.description())),
+        }
+    }
+
+    /// The server that a call is at, for messages.
+    fn server_of(&self, key: CallKey) -> Rc<str> {
+        let endpoint = self.calls.get(key).and_then(|call| self.endpoints.get(call.endpoint?));
+        endpoint.map_or_else(|| "the server".into(), |endpoint| Rc::clone(&endpoint.name))
     }
 
     /// The upstream leg of a call is gone without our doing.

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use weft_core::{Interval, Time};
 use weft_proto::session::http2::{
-    Config, Connection, ConnectionError, ErrorCode, Event, Headers, HeadersBuilder, Keepalive, StreamId,
-    Violation, limits,
+    Config, Connection, ConnectionError, ErrorCode, Event, Headers, HeadersBuilder, Keepalive, ResetBy,
+    StreamId, Violation, limits,
 };
 
 const DATA: u8 = 0;
@@ -119,8 +119,9 @@ fn feed(conn: &mut Connection, input: &[u8]) -> Result<Vec<String>, ConnectionEr
                 conn.release(stream, flow_len);
                 format!("data {stream} {}{}", data.len(), if end_stream { " end" } else { "" })
             }
-            Event::Reset { stream, code, by_peer } => {
-                format!("reset {stream} {code} {}", if by_peer { "by peer" } else { "by us" })
+            Event::Reset { stream, by: ResetBy::Peer(code) } => format!("reset {stream} {code} by peer"),
+            Event::Reset { stream, by: ResetBy::Us(violation) } => {
+                format!("reset {stream} {} by us", violation.code())
             }
             Event::Unblocked { stream } => format!("unblocked {stream}"),
             Event::GoAway { last_stream, code } => format!("goaway {last_stream} {code}"),
@@ -813,7 +814,10 @@ fn data_that_waits_too_long_resets_its_stream() {
     conn.send_data(1, b"", b"stuck", true).unwrap();
     assert_eq!(conn.poll_timeout(), Some(at_s(60)));
     conn.handle_timeout(at_s(60)).unwrap();
-    assert!(matches!(conn.poll_event(), Some(Event::Reset { stream: 1, by_peer: false, .. })));
+    assert!(matches!(
+        conn.poll_event(),
+        Some(Event::Reset { stream: 1, by: ResetBy::Us(Violation::WindowStall) })
+    ));
     assert_eq!((conn.active_streams(), conn.counters().violations(Violation::WindowStall)), (0, 1));
 }
 
@@ -1029,7 +1033,7 @@ impl Pair {
                     entry.1 = end_stream;
                     release = Some((stream, flow_len));
                 }
-                Some(Event::Reset { stream, code, .. }) => panic!("stream {stream} was reset: {code}"),
+                Some(Event::Reset { stream, by }) => panic!("stream {stream} was reset: {by:?}"),
                 _ => {}
             }
             if let Some((stream, n)) = release {

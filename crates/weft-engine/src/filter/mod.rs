@@ -29,7 +29,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use weft_core::filter::{Policies, Reliability, Transport};
 use weft_core::{Time, hash};
-use weft_proto::session::http2::{Headers, HeadersBuilder};
 
 pub(crate) use admit::{Pending, Waiters};
 pub(crate) use state::{CELLS, State, table_decls};
@@ -281,19 +280,4 @@ pub(crate) fn is_over(over: Option<Transport>, address: &crate::plan::Address) -
 
 fn endpoint_hash(name: &str) -> u64 {
     hash::hash_bytes(name.as_bytes())
-}
-
-/// A header list without a header.
-fn without_header(headers: &Headers, name: &[u8]) -> Rc<Headers> {
-    let mut builder = HeadersBuilder::from_headers(headers);
-    builder.remove(name);
-    builder.build()
-}
-
-/// A header list with one header more or another.
-fn with_header(headers: &Headers, name: &[u8], value: &[u8]) -> Rc<Headers> {
-    let mut builder = HeadersBuilder::from_headers(headers);
-    // Names and values that this node makes are valid.
-    let _ = builder.set(name, value);
-    builder.build()
 }

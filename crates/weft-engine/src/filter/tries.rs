@@ -5,11 +5,12 @@
 //! after which the client has seen something and there is no way back.
 
 use super::admit::Pending;
-use super::{LiveFilter, Wrap, endpoint_hash, with_header, without_header};
+use super::{LiveFilter, Wrap, endpoint_hash};
 use crate::call::{Call, CallKey, Caller, Phase};
 use crate::end::{Answer, End};
 use crate::engine::{Engine, Timer};
 use crate::filter::outlier::ejected_max;
+use crate::headers::{with_header, without_header};
 use crate::pool::EndpointKey;
 use std::rc::Rc;
 use weft_core::filter::{Backoff, Reliability, Retry, StatusSet, TRIES_MAX, Transport};

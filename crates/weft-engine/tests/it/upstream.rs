@@ -224,6 +224,22 @@ fn headers_that_the_server_does_not_take_end_the_call() {
     assert_eq!(world.answer(call).code(), Some(8));
 }
 
+/// A server would be blamed for a reset that it has not sent, and nobody would know what it did.
+#[test]
+fn fault_of_a_server_is_told_as_what_it_is() {
+    for text in [None, Some(reading_chain())] {
+        let mut world = World::new(1, Net::new().plan(text.as_deref(), &[CART]))
+            .server(CART, |_| echo().header("content-length", "3"));
+        let client = world.client("front");
+        let call = add(&mut world, client, 0);
+        world.run();
+        let why = "the server broke a rule of HTTP/2: The body is not as long as `content-length` says.";
+        assert_eq!(world.answer(call).code(), Some(13));
+        assert_eq!(world.answer(call).text(), format!("the stream to {CART} was ended here: {why}"));
+        assert_eq!(refusals(&mut world, "content_length"), 1);
+    }
+}
+
 /// Ten thousand calls that wait would leave something behind.
 #[test]
 fn nothing_is_left_of_calls_that_waited_in_vain() {

@@ -60,10 +60,10 @@ pub const IDLE_TRIM: Interval = Interval::from_secs(5);
 pub const HEADER_TABLE_BYTES_MAX: u32 = 64 << 10;
 
 macro_rules! violations {
-    ($($(#[$doc:meta])* $name:ident = $code:ident $text:literal),* $(,)?) => {
+    ($(#[doc = $doc:literal] $name:ident = $code:ident $text:literal),* $(,)?) => {
         /// What a peer did wrong, or too much of. It ends the stream or the connection, and is counted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Violation { $($(#[$doc])* $name),* }
+        pub enum Violation { $(#[doc = $doc] $name),* }
 
         impl Violation {
             /// All violations, in the order of declaration.
@@ -72,6 +72,11 @@ macro_rules! violations {
             /// The code that the peer is told.
             pub const fn code(self) -> ErrorCode {
                 match self { $(Self::$name => ErrorCode::$code),* }
+            }
+
+            /// What it is, as a sentence.
+            pub fn description(self) -> &'static str {
+                match self { $(Self::$name => $doc.trim_ascii()),* }
             }
 
             /// A short name for counters: `rapid_reset`.

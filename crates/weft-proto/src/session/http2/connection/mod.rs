@@ -170,10 +170,8 @@ pub enum Event<'i> {
     Reset {
         /// The stream.
         stream: StreamId,
-        /// Why: the peer's reason, or what we told the peer.
-        code: ErrorCode,
-        /// The peer reset it. Otherwise it broke a rule, or left no window for too long.
-        by_peer: bool,
+        /// Who ended it, and why.
+        by: ResetBy,
     },
     /// All queued data of the stream went out, and more may be sent.
     Unblocked {
@@ -190,6 +188,15 @@ pub enum Event<'i> {
     },
     /// The peer's settings came or changed: [`Connection::open`] may now succeed.
     StreamsAvailable,
+}
+
+/// Who reset a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetBy {
+    /// The peer, for this reason.
+    Peer(ErrorCode),
+    /// This end, because the peer broke a rule of its stream, or left no window for too long.
+    Us(Violation),
 }
 
 /// The connection is over. A GOAWAY is in the output; send that and close.
@@ -398,7 +405,7 @@ impl Connection {
         let code = violation.code();
         if let Some(slot) = self.streams.find(stream) {
             self.remove(slot, Ending::ResetByUs);
-            self.notices.push_back(Event::Reset { stream, code, by_peer: false });
+            self.notices.push_back(Event::Reset { stream, by: ResetBy::Us(violation) });
         } else {
             self.streams.remember(stream, Ending::ResetByUs);
         }

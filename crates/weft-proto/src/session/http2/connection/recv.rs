@@ -7,7 +7,7 @@ use weft_core::Time;
 use super::limits::{CONTINUATIONS_MAX, HEADER_BLOCK_BYTES_MAX, OUTPUT_BYTES_MAX, Violation};
 use super::send::DRAIN_PING;
 use super::streams::{Ending, Half, Slot, Stream};
-use super::{Connection, ConnectionError, Drain, Event, Phase, Role, StreamId};
+use super::{Connection, ConnectionError, Drain, Event, Phase, ResetBy, Role, StreamId};
 use crate::session::http2::frame::{
     ErrorCode, FRAME_HEADER_BYTES, FrameHead, PREFACE, STREAM_ID_MAX, be_u32, flag, kind,
 };
@@ -468,7 +468,8 @@ impl Connection {
         };
         self.remove(slot, Ending::ResetByPeer);
         self.counters.resets_received += 1;
-        Ok(Some(Event::Reset { stream, code: ErrorCode::from_u32(be_u32(payload)), by_peer: true }))
+        let code = ErrorCode::from_u32(be_u32(payload));
+        Ok(Some(Event::Reset { stream, by: ResetBy::Peer(code) }))
     }
 
     fn on_ping(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Violation> {
