@@ -1,7 +1,7 @@
 //! Connections of one engine.
 
 use crate::call::CallKey;
-use crate::pool::EndpointKey;
+use crate::pool::{Down, EndpointKey};
 use crate::slab::Key;
 use crate::timers::TimerKey;
 use rustc_hash::FxHashMap;
@@ -32,6 +32,17 @@ pub enum CloseReason {
     Reset,
     /// It could not be made: refused, unreachable.
     Refused,
+}
+
+impl CloseReason {
+    /// What it says of an endpoint; None if its connection has ended in good order.
+    pub(crate) fn why_down(self) -> Option<Down> {
+        match self {
+            Self::Eof => None,
+            Self::Reset => Some(Down::Lost),
+            Self::Refused => Some(Down::Refused),
+        }
+    }
 }
 
 pub(crate) struct Conn {

@@ -151,6 +151,8 @@ pub struct Engine {
 pub(crate) enum Timer {
     Conn(ConnKey),
     Connect(ConnKey),
+    /// An endpoint that has failed may be back.
+    Probe(EndpointKey),
     Deadline(CallKey),
     /// TIMEOUT TOTAL of the call's filter.
     Total(CallKey),
@@ -359,13 +361,13 @@ impl Engine {
 
     /// The connection is gone: its calls end.
     pub fn handle_closed(&mut self, now: Time, conn: ConnId, reason: CloseReason) {
-        self.drop_conn(now, conn.into(), reason);
+        self.drop_conn(now, conn.into(), reason.why_down());
         self.run_pending(now);
     }
 
     /// A closing connection's driver has let go of it.
     pub fn handle_released(&mut self, now: Time, conn: ConnId) {
-        self.drop_conn(now, conn.into(), CloseReason::Eof);
+        self.drop_conn(now, conn.into(), None);
         self.run_pending(now);
     }
 
@@ -495,13 +497,8 @@ impl Engine {
     fn handle_timer(&mut self, now: Time, timer: Timer) {
         match timer {
             Timer::Conn(key) => self.conn_timeout(now, key),
-            Timer::Connect(key) => {
-                let waits = |c: &Conn| matches!(c.side, Side::Upstream { is_ready: false, .. });
-                if self.conns.get(key).is_some_and(waits) {
-                    self.actions.push_back(Action::Abort { conn: key.into() });
-                    self.drop_conn(now, key, CloseReason::Refused);
-                }
-            }
+            Timer::Connect(key) => self.connect_timed_out(now, key),
+            Timer::Probe(endpoint) => self.probe(now, endpoint),
             Timer::Deadline(call) => self.deadline_passed(now, call),
             Timer::Total(call) => self.total_passed(now, call),
             Timer::Turn(call) => self.turn_has_come(now, call),

@@ -84,6 +84,8 @@ pub struct EndpointStats {
     pub calls: u64,
     /// Connection attempts that failed.
     pub connect_failures: u64,
+    /// Why it has no connection, if it has failed and is not back.
+    pub down: Option<String>,
 }
 
 /// A histogram of times with a relative error below 1/16.
@@ -268,6 +270,9 @@ impl Stats {
         mine.waiting += other.waiting;
         mine.calls += other.calls;
         mine.connect_failures += other.connect_failures;
+        if mine.down.is_none() {
+            mine.down.clone_from(&other.down);
+        }
     }
 }
 

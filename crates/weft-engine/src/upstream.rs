@@ -7,12 +7,12 @@ use crate::engine::{Action, Engine, Timer};
 use crate::filter::is_over;
 use crate::headers::to_hand_on;
 use crate::plan::Cluster;
-use crate::pool::{Endpoint, EndpointKey, Pool, WAITING_TIME_MAX, WATCH_EVERY};
+use crate::pool::{Down, Endpoint, EndpointKey, Pool, WAITING_TIME_MAX, WATCH_EVERY};
 use crate::stats::EndpointStats;
 use crate::waiting::{WAITING_MAX, Waiter};
 use std::rc::Rc;
 use std::sync::Arc;
-use weft_core::{Interval, Status, Time};
+use weft_core::{Interval, Status, Time, hash};
 use weft_proto::session::http2::limits::HEADER_BLOCK_BYTES_MAX;
 use weft_proto::session::http2::{Connection, ErrorCode, StreamId, Violation};
 
@@ -50,12 +50,27 @@ impl Engine {
             self.endpoints.get(*e).is_some_and(|e| !e.is_left_out(now) && is_over(over, &e.address))
         };
         let Some(chosen) = chosen.filter(can_be_tried) else {
-            let text = format!("no endpoint of cluster `{}` can be reached", call.pool.cluster.name);
+            let pool = Rc::clone(&call.pool);
+            let text = self.why_none(now, &pool, chosen);
             return self.end_here(now, key, Status::Unavailable, &text);
         };
         call.endpoint = Some(chosen);
         if !self.open_upstream(now, key, chosen) {
             self.await_upstream(now, key, chosen);
+        }
+    }
+
+    /// Why a call finds no endpoint in a pool, or not the one that it must have: of those that are left out, the one that
+    /// is tried next.
+    fn why_none(&self, now: Time, pool: &Pool, of: Option<EndpointKey>) -> String {
+        let all = of.as_slice().iter().chain(&pool.members).filter_map(|key| self.endpoints.get(*key));
+        let all = all.take(of.map_or(usize::MAX, |_| 1));
+        let next =
+            all.filter(|endpoint| endpoint.is_left_out(now)).min_by_key(|endpoint| endpoint.retry_at());
+        let cluster = &pool.cluster.name;
+        match next.and_then(|endpoint| Some((endpoint, endpoint.why_down()?))) {
+            None => format!("no endpoint of cluster `{cluster}` can be reached"),
+            Some((next, why)) => format!("cluster `{cluster}`: {why}; {}", next.next_try(now)),
         }
     }
 
@@ -186,14 +201,15 @@ impl Engine {
         if !endpoint.ready.is_empty() || endpoint.connecting.is_some() {
             return;
         }
-        let name = Rc::clone(&endpoint.name);
+        let why = endpoint.why_down().unwrap_or_else(|| format!("cannot connect to {}", endpoint.name));
+        let text = format!("{why}; {}", endpoint.next_try(now));
         for key in endpoint.waiting.drain().into_iter().map(|waiter| waiter.call) {
             let Some(call) = self.calls.get_mut(key).filter(|call| call.waits_at(at)) else { continue };
             call.attempts += 1;
             let n_members = call.pool.members.len() as u32;
             let attempts_max = if drains { n_members + DRAINS_MAX } else { n_members };
             if call.attempts >= attempts_max || (call.is_redirected && !drains) {
-                self.end_here(now, key, Status::Unavailable, &format!("cannot connect to {name}"));
+                self.end_here(now, key, Status::Unavailable, &text);
             } else {
                 call.endpoint = call.endpoint.filter(|_| call.is_redirected);
                 self.dispatch(now, key);
@@ -208,6 +224,36 @@ impl Engine {
         let key = self.conns.insert(Conn::new(h2, Side::Upstream { endpoint: at, is_ready: false }));
         endpoint.connecting = Some(key);
         self.actions.push_back(Action::Connect { conn: key.into(), address: endpoint.address.clone() });
+    }
+
+    /// A connection to an endpoint has failed: it is left out for a while, and then it is found out whether it is back.
+    pub(crate) fn note_failure(&mut self, now: Time, at: EndpointKey, why: Down) {
+        let Some(endpoint) = self.endpoints.get_mut(at) else { return };
+        let due = endpoint.note_failure(now, why);
+        let timer = self.timers.set(due, Timer::Probe(at));
+        if let Some(before) = endpoint.probe.replace(timer) {
+            self.timers.cancel(before);
+        }
+    }
+
+    /// An endpoint has been left out long enough: a connection to it is made without a call.
+    pub(crate) fn probe(&mut self, now: Time, at: EndpointKey) {
+        let Some(endpoint) = self.endpoints.get_mut(at) else { return };
+        endpoint.probe = None;
+        if endpoint.is_in_doubt() && !self.is_stopping {
+            self.connect(now, at);
+        }
+    }
+
+    /// A connection is not up in its cluster's time.
+    pub(crate) fn connect_timed_out(&mut self, now: Time, key: ConnKey) {
+        let Some(Conn { side: Side::Upstream { endpoint, is_ready: false }, .. }) = self.conns.get(key)
+        else {
+            return;
+        };
+        let limit = self.endpoints.get(*endpoint).map(|endpoint| endpoint.cluster.connect_timeout);
+        self.actions.push_back(Action::Abort { conn: key.into() });
+        self.drop_conn(now, key, limit.map(Down::TimedOut));
     }
 
     /// A connection is being made from now on: it has the cluster's time.
@@ -404,7 +450,12 @@ impl Engine {
             }
             members.push(key);
         }
-        let pool = Rc::new(Pool::new(Arc::clone(cluster), members));
+        // The turns of the pool before go on; otherwise each worker begins elsewhere, and each node.
+        let before = self.live.pools.iter().find(|pool| pool.cluster.name == cluster.name);
+        let draw = hash::mix(self.config.seed, hash::hash_bytes(cluster.name.as_bytes()));
+        let first = || (draw as u32 as usize).wrapping_add(self.config.worker);
+        let turn = before.map_or_else(first, |pool| pool.turn());
+        let pool = Rc::new(Pool::new(Arc::clone(cluster), members, turn, draw));
         self.pools.push(Rc::clone(&pool));
         pool
     }
@@ -431,9 +482,7 @@ impl Engine {
         if let Some(conn) = endpoint.connecting {
             self.abort(now, conn);
         }
-        if let Some(timer) = endpoint.watch {
-            self.timers.cancel(timer);
-        }
+        [endpoint.watch, endpoint.probe].into_iter().flatten().for_each(|timer| self.timers.cancel(timer));
         for conn in endpoint.ready {
             self.let_go(now, conn);
         }
@@ -448,9 +497,10 @@ impl Engine {
                 active: e.active,
                 places: self.places_of(e),
                 connections: e.ready.len() as u64,
-                waiting: e.waiting.len().saturating_sub(e.n_gone) as u64,
+                waiting: e.n_waiting(),
                 calls: e.calls,
                 connect_failures: e.connect_failures,
+                down: e.why_down(),
             });
             stats.collect::<Vec<_>>()
         };

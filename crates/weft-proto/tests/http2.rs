@@ -227,7 +227,7 @@ fn a_data_frame_comes_in_the_pieces_that_the_input_has() {
 #[test]
 fn a_bad_preface_is_refused_at_its_first_wrong_byte() {
     let fresh = || Connection::new(Config::server(), NOW);
-    ends_connection(fresh(), &[b"GET / HTTP/1.1\r\n".to_vec()], Violation::BadPreface);
+    ends_connection(fresh(), &[b"\x01".to_vec()], Violation::BadPreface);
     ends_connection(
         fresh(),
         &[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), request(1, 0)],
@@ -238,6 +238,25 @@ fn a_bad_preface_is_refused_at_its_first_wrong_byte() {
         &[frame(PING, 0, 0, &[0; 8])],
         Violation::BadPreface,
     );
+}
+
+#[test]
+fn another_protocol_is_known_by_its_first_bytes() {
+    // If this fails, nobody is told that one end speaks TLS or HTTP/1.1 where the other does not.
+    let says = |config: Config, first: &[u8]| {
+        let mut conn = Connection::new(config, NOW);
+        feed(&mut conn, first).map(drop).map_err(|error| error.violation)
+    };
+    for (first, violation) in [
+        (&b"HTTP/1.1 400 Bad Request\r\n"[..], Violation::Http1),
+        (&[21, 3, 3, 0, 2, 2, 70], Violation::Tls),
+        (b"\x04stop", Violation::BadPreface),
+    ] {
+        assert_eq!(says(Config::client(), first), Err(violation));
+    }
+    assert_eq!(says(Config::server(), b"PUT / HTTP/1.1\r\n"), Err(Violation::Http1));
+    assert_eq!(says(Config::server(), &[22, 3, 1]), Err(Violation::Tls));
+    assert_eq!(says(Config::server(), b"PRI * HTTP/2.0"), Ok(()), "more is to come");
 }
 
 #[test]

@@ -103,11 +103,41 @@ const FRAME_SIZE_ERROR: u32 = 6;
 const COMPRESSION_ERROR: u32 = 9;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// HTTP/1 and random bytes would be read as frames.
+/// Random bytes would be read as frames.
 #[test]
 fn a_bad_preface() {
-    ends_with(b"GET / HTTP/1.1\r\nhost: cart\r\n\r\n".to_vec(), PROTOCOL_ERROR, "bad_preface");
+    ends_with(b"\x00\x01binary".to_vec(), PROTOCOL_ERROR, "bad_preface");
     ends_with([PREFACE, &frame(6, 0, 0, &[0; 8])].concat(), PROTOCOL_ERROR, "bad_preface");
+}
+
+/// A client that speaks another protocol could not read what is wrong.
+#[test]
+fn client_of_another_protocol_is_told_in_its_own() {
+    let http1 = b"GET / HTTP/1.1\r\nhost: cart\r\n\r\n".to_vec();
+    let post = b"POST /shop.Cart/Add HTTP/1.1\r\n\r\n".to_vec();
+    let hello = [&[22, 3, 1, 0, 200, 1, 0, 0, 196, 3, 3][..], &[7; 200]].concat();
+    for (first, reason) in [(http1, "http1"), (post, "http1"), (hello, "tls")] {
+        for chunk in [1, 1000] {
+            let mut world = World::new(1, Net::new().plan(None, &[CART]))
+                .network(Network { chunk_bytes: chunk..=chunk, ..Network::default() });
+            let client = world.raw("front");
+            world.send_raw(client, ms(1), first.clone());
+            world.run();
+            let seen = world.seen_by(client);
+            assert!(seen.is_closed, "{reason}");
+            match reason {
+                "tls" => assert_eq!(seen.received, [21, 3, 1, 0, 2, 2, 70], "the alert protocol_version"),
+                _ => {
+                    let text = String::from_utf8(seen.received.clone()).expect("it is text");
+                    let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+                    assert!(head.starts_with("HTTP/1.1 505 HTTP Version Not Supported\r\n"), "{head}");
+                    assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
+                    assert!(body.contains("HTTP/2"), "{body}");
+                }
+            }
+            assert_eq!(refusals(&mut world, reason), 1);
+        }
+    }
 }
 
 /// A frame could make us hold 16 MiB.

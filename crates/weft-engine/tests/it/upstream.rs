@@ -27,7 +27,13 @@ fn a_server_that_is_not_there_is_unavailable() {
         assert_eq!(world.answer(first).code(), Some(14));
         assert_eq!(world.answer(soon).code(), Some(14));
         assert_eq!(world.answer(later).code(), Some(0));
-        assert_eq!(world.answer(first).text(), format!("cannot connect to {CART}"));
+        let text = format!("cannot connect to {CART}; next try in 0.1 s");
+        assert_eq!(world.answer(first).text(), text);
+        assert_eq!(
+            world.answer(soon).text(),
+            format!("cluster `cart`: {text}"),
+            "it is not tried again at once"
+        );
     }
 }
 
@@ -100,6 +106,62 @@ fn calls_go_elsewhere_while_connecting() {
         let calls: Vec<_> = (0..60).map(|nth| add(&mut world, client, nth * 7)).collect();
         world.run();
         assert!(calls.into_iter().all(|call| world.answer(call).code() == Some(0)), "{balance:?}");
+    }
+}
+
+/// A server that takes connections and says nothing would have calls wait for it again and again, though another is up.
+#[test]
+fn hung_endpoint_is_probed_without_calls() {
+    for balance in [Balance::RoundRobin, Balance::LeastRequest, Balance::Random] {
+        let mut net = Net::new();
+        net.balance = balance;
+        let mut world = World::new(1, net.plan(None, &[CART, CART_2]))
+            .server(CART, |_| echo())
+            .server(CART_2, |_| echo());
+        world.make_unreachable(CART_2);
+        let client = world.client("front");
+        let early: Vec<_> = (0..20).map(|nth| add(&mut world, client, nth * 20)).collect();
+        let late: Vec<_> = (0..600).map(|nth| add(&mut world, client, 1_500 + nth * 20)).collect();
+        world.at(ms(14_000), |w| w.revive(CART_2));
+        let back: Vec<_> = (0..100).map(|nth| add(&mut world, client, 22_000 + nth * 20)).collect();
+        world.run();
+        assert!(world.answers().all(|(_, answer)| answer.code() == Some(0)), "{balance:?}");
+        let waited =
+            |calls: &[CallId]| calls.iter().filter(|call| world.answer(**call).took() > ms(10)).count();
+        assert!(waited(&early) <= 10, "{balance:?}: {} calls waited", waited(&early));
+        assert_eq!(waited(&late), 0, "{balance:?}");
+        assert_eq!(waited(&back), 0, "{balance:?}: its connection is made before it gets calls");
+        let n_back = world.received().iter().filter(|r| r.server == CART_2).count();
+        assert!((35..=65).contains(&n_back), "{balance:?}: {n_back} calls after it was back");
+    }
+}
+
+/// Workers, or nodes, with a stream each would all be at one server; and each update would bring them together again.
+#[test]
+fn workers_begin_at_endpoints_of_their_own() {
+    let servers = [CART, CART_2, CART_3];
+    for balance in [Balance::RoundRobin, Balance::LeastRequest] {
+        let mut counts = [0; 3];
+        for worker in 0..6 {
+            let mut net = Net::new();
+            net.balance = balance;
+            let (first, second) = (net.plan(None, &servers), net.plan(None, &servers));
+            let config = weft_engine::Config { worker, workers: 6, ..weft_engine::Config::default() };
+            let mut world = World::with_config(9, config, first);
+            for server in servers {
+                world = world.server(server, |_| echo());
+            }
+            let client = world.client("front");
+            add(&mut world, client, 0);
+            world.at(ms(100), move |w| w.apply(second));
+            add(&mut world, client, 200);
+            world.run();
+            let at = |nth: usize| servers.iter().position(|server| *server == world.received()[nth].server);
+            let [one, other] = [at(0), at(1)].map(|at| at.expect("a server has it"));
+            assert_eq!(other, (one + 1) % 3, "{balance:?}: an update does not begin anew");
+            counts[one] += 1;
+        }
+        assert_eq!(counts, [2, 2, 2], "{balance:?}");
     }
 }
 

@@ -90,6 +90,10 @@ macro_rules! violations {
 violations! {
     /// The first bytes are not the preface of HTTP/2, or the first frame is not SETTINGS.
     BadPreface = ProtocolError "bad_preface",
+    /// The first bytes are those of HTTP/1.1.
+    Http1 = ProtocolError "http1",
+    /// The first bytes are those of TLS, and the connection has none.
+    Tls = ProtocolError "tls",
     /// The preface and the first SETTINGS did not come in time.
     SlowPreface = ProtocolError "slow_preface",
     /// Our SETTINGS were not acknowledged in time.

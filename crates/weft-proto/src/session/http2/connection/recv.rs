@@ -128,6 +128,10 @@ impl Connection {
         if self.phase == Phase::Preface && !self.preface(rest)? {
             return Ok(None);
         }
+        // The first frame is SETTINGS, which has fewer than 64 KiB.
+        if self.phase == Phase::Settings && rest.first().is_some_and(|byte| *byte != 0) {
+            return Err(foreign(rest));
+        }
         let Some(head) = FrameHead::parse(rest) else { return Ok(None) };
         self.check_place(head)?;
         let body = &rest[FRAME_HEADER_BYTES..];
@@ -173,11 +177,13 @@ impl Connection {
     fn preface(&mut self, rest: &mut &[u8]) -> Result<bool, Violation> {
         let n = rest.len().min(PREFACE.len());
         if rest[..n] != PREFACE[..n] {
-            return Err(Violation::BadPreface);
+            return Err(foreign(rest));
         }
         if n == PREFACE.len() {
             *rest = &rest[n..];
             self.phase = Phase::Settings;
+            // Not before: who speaks another protocol could not read the answer behind it.
+            self.greet();
         }
         Ok(n == PREFACE.len())
     }
@@ -564,6 +570,18 @@ fn check_message(stream: &mut Stream, end_stream: bool, headers: &Headers) -> Re
         return Err(Violation::ContentLength);
     }
     Ok(Part::Kept)
+}
+
+/// What first bytes are that are not those of HTTP/2: a record of TLS, which begins with a type and the major version;
+/// a request or a response of HTTP/1, which begin with a method or `HTTP/`; or anything else.
+fn foreign(first: &[u8]) -> Violation {
+    const HANDSHAKE: u8 = 0x16;
+    const ALERT: u8 = 0x15;
+    match first {
+        [HANDSHAKE | ALERT] | [HANDSHAKE | ALERT, 3, ..] => Violation::Tls,
+        [b'A'..=b'Z', ..] => Violation::Http1,
+        _ => Violation::BadPreface,
+    }
 }
 
 /// The part of a HEADERS frame's payload that is header block, and the stream that it depends on.
