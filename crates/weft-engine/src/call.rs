@@ -91,6 +91,20 @@ pub(crate) struct Call {
     pub(crate) nth_try: u32,
     /// Times that an endpoint was tried.
     pub(crate) attempts: u32,
+    /// What was sent of its request, as long as that could be sent again.
+    pub(crate) sent: Option<Sent>,
+    /// It was sent again.
+    pub(crate) is_resent: bool,
+}
+
+/// What was sent of a request behind its headers.
+#[derive(Default)]
+pub(crate) struct Sent {
+    /// The place of the headers in the output of the connection.
+    pub(crate) at: u64,
+    pub(crate) body: Vec<u8>,
+    /// The end was sent as well, if not with the headers.
+    pub(crate) is_ended: bool,
 }
 
 /// How far the request is.
@@ -189,6 +203,8 @@ impl Call {
             due: None,
             nth_try: 0,
             attempts: 0,
+            sent: None,
+            is_resent: false,
         }
     }
 
@@ -256,6 +272,11 @@ impl Flow {
         }
         let [_, length @ ..] = first;
         Some(n.max(HEADER_BYTES as u64 + u64::from(u32::from_be_bytes(length))))
+    }
+
+    /// Holds bytes in front of all that is held.
+    pub(crate) fn hold_first(&mut self, now: Time, bytes: Vec<u8>, end: bool) {
+        self.held.push_front(Held { due: now, what: HeldItem::Data(bytes, end) });
     }
 
     /// Holds something until `due`, and until all that was held before has left.

@@ -8,7 +8,7 @@ use crate::call::{Call, CallKey, Caller, HeldItem, Leg, Phase};
 use crate::conn::{ConnKey, Side};
 use crate::end::End;
 use crate::engine::{Engine, Timer};
-use crate::headers::{Form, not_grpc};
+use crate::headers::{Form, narrowed_offer, not_grpc};
 use crate::live::Way;
 use crate::routes::{Refusal, Told};
 use crate::verdict::{Passed, Tuple};
@@ -30,9 +30,13 @@ impl Engine {
     ) {
         let Some(Side::Downstream { peer, .. }) = self.conns.get(conn).map(|conn| &conn.side) else { return };
         let peer = Rc::clone(peer);
-        let Way { route, chain, method } = match self.find_way(now, conn, &headers) {
+        let Way { route, chain, method, is_offer_narrowed } = match self.find_way(now, conn, &headers) {
             Ok(way) => way,
             Err(refusal) => return self.refuse(conn, stream, refusal),
+        };
+        let headers = match is_offer_narrowed {
+            true => narrowed_offer(&headers).unwrap_or(headers),
+            false => headers,
         };
         let live = Rc::clone(&self.live);
         let chain = chain.map(|c| Rc::clone(&live.chains[c]));
@@ -241,7 +245,10 @@ impl Engine {
         match (&call.wrap, call.up) {
             (Some(_), _) if prefix.is_empty() => self.filter_request(now, key, data, end),
             (Some(_), _) => self.filter_request(now, key, &[prefix, data].concat(), end),
-            (None, Some(up)) => self.write(up, prefix, data, end),
+            (None, Some(up)) => {
+                self.note_sent(key, prefix, data, end);
+                self.write(up, prefix, data, end);
+            }
             (None, None) => {}
         }
     }

@@ -21,6 +21,8 @@ pub struct Stats {
     pub calls_ended: [u64; Status::ALL.len()],
     /// Calls under way.
     pub calls_open: u64,
+    /// Calls and tries that were sent again because their server had not touched them.
+    pub calls_resent: u64,
     /// Messages of either direction that went through a chain or were passed on.
     pub messages: u64,
     /// From the call's headers to its end, as this node saw it.
@@ -199,6 +201,7 @@ impl Stats {
         }
         self.calls_begun += other.calls_begun;
         self.calls_open += other.calls_open;
+        self.calls_resent += other.calls_resent;
         self.messages += other.messages;
         self.rows_lost += other.rows_lost;
         for (mine, theirs) in self.calls_ended.iter_mut().zip(other.calls_ended) {

@@ -1,6 +1,6 @@
 //! Finding a server for a call, and what becomes of it when the server, or the way to it, is gone.
 
-use crate::call::{Call, CallKey, Leg, Phase};
+use crate::call::{Call, CallKey, Leg, Phase, Sent};
 use crate::conn::{Conn, ConnKey, Side};
 use crate::end::End;
 use crate::engine::{Action, Engine, Timer};
@@ -82,6 +82,7 @@ impl Engine {
             let Some(conn) = self.conns.get_mut(*conn_key) else { continue };
             let Some(stream) = conn.h2.open() else { continue };
             let end = call.request.is_bare();
+            let sent_at = conn.h2.n_sent() + conn.h2.output().len() as u64;
             if conn.h2.send_headers(stream, &to_hand_on(&call.request_headers), end).is_err() {
                 // The server permits no list of this size: waiting would not help.
                 conn.h2.reset(stream, ErrorCode::Cancel);
@@ -96,6 +97,10 @@ impl Engine {
             endpoint.active += 1;
             endpoint.calls += 1;
             let conn_key = *conn_key;
+            if !call.is_resent {
+                let body = self.spare_bodies.pop().unwrap_or_default();
+                call.sent = Some(Sent { at: sent_at, body, is_ended: false });
+            }
             if call.request.held.is_empty() {
                 self.after_change(conn_key);
             } else {
@@ -295,11 +300,11 @@ impl Engine {
         self.reassign_waiting(now, at, true);
     }
 
-    /// The server has not touched the call (RFC 9113 section 8.7). The client is told the same, so that it may try
-    /// again without asking its application, as it would without us.
+    /// The server has not touched the call (RFC 9113 section 8.7). If it is not sent again, the client is told the same,
+    /// so that it may try again without asking its application, as it would without us.
     fn server_refused(&mut self, now: Time, key: CallKey) {
         self.forget_up(now, key);
-        if !self.has_answer(key) {
+        if !self.resend(now, key) && !self.has_answer(key) {
             self.end(now, key, End::Refused);
         }
     }
@@ -336,9 +341,9 @@ impl Engine {
 
     /// The server's connection is gone, or this node has ended it for something that the server did.
     pub(crate) fn server_gone(&mut self, now: Time, key: CallKey, fault: Option<Violation>) {
-        let server = self.server_of(key);
+        let (server, is_unsent) = (self.server_of(key), self.is_unsent(key));
         self.forget_up(now, key);
-        if self.has_answer(key) {
+        if self.has_answer(key) || (is_unsent && self.resend(now, key)) {
             return;
         }
         let (status, text) = match fault.map(|fault| self.describe_fault(fault)) {

@@ -3,7 +3,7 @@
 use crate::call::{Call, CallKey, HeldItem, Phase};
 use crate::end::{Answer, End};
 use crate::engine::{Engine, Timer};
-use crate::headers::{Form, end_builder};
+use crate::headers::{ACCEPT_ENCODING, Form, end_builder};
 use crate::pass::{Facts, LiveChain, rand_base};
 use crate::plan::Segment;
 use crate::pool::EndpointKey;
@@ -13,7 +13,9 @@ use weft_core::table::Row;
 use weft_core::{Interval, Status, Time};
 use weft_ir::program::Event;
 use weft_proto::session::grpc::protobuf::{EditError, Malformed, encode};
-use weft_proto::session::grpc::{HEADER_BYTES, Message, header as prefix_of, inflate};
+use weft_proto::session::grpc::{
+    ENCODINGS, HEADER_BYTES, InflateError, Message, header as prefix_of, inflate,
+};
 use weft_proto::session::http2::Headers;
 
 /// Mirrored calls that a worker may have under way; further ones are not begun, and counted.
@@ -90,8 +92,8 @@ impl Engine {
         let mut inflated = core::mem::take(&mut self.inflated);
         let payload = match self.plain_payload(key, event, tuple, &mut inflated) {
             Ok(payload) => payload,
-            Err(text) => {
-                self.end_here(now, key, Status::Internal, &text);
+            Err(error) => {
+                self.end_unread(now, key, event, &error);
                 return Passed::Ended;
             }
         };
@@ -150,7 +152,7 @@ impl Engine {
         event: Event,
         tuple: Tuple<'a>,
         inflated: &'a mut Vec<u8>,
-    ) -> Result<Option<&'a [u8]>, String> {
+    ) -> Result<Option<&'a [u8]>, InflateError> {
         let Tuple::Message(message) = tuple else { return Ok(None) };
         if !message.compressed {
             return Ok(Some(message.payload));
@@ -159,12 +161,35 @@ impl Engine {
         let headers =
             if event.is_request() { Some(&call.request_headers) } else { call.response_headers.as_ref() };
         let encoding = headers.and_then(|h| h.get(b"grpc-encoding")).unwrap_or_default();
-        let encoding =
-            core::str::from_utf8(encoding).map_err(|_| "the grpc-encoding is not text".to_owned())?;
         inflated.clear();
-        inflate(encoding, message.payload, self.config.message_bytes_max, inflated)
-            .map_err(|e| e.to_string())?;
+        let encoding = String::from_utf8_lossy(encoding);
+        inflate(&encoding, message.payload, self.config.message_bytes_max, inflated)?;
         Ok(Some(inflated))
+    }
+
+    /// Ends a call whose message cannot be inflated. A client that has chosen an encoding that is unknown here is told
+    /// those that are not, so that it may choose another (gRPC's "Compression").
+    fn end_unread(&mut self, now: Time, key: CallKey, event: Event, error: &InflateError) {
+        let text = error.to_string();
+        let status = match error {
+            // A compressed message without an encoding breaks the protocol.
+            InflateError::UnknownEncoding(name) if event.is_request() && !name.is_empty() => {
+                Status::Unimplemented
+            }
+            InflateError::TooLong { .. } => Status::ResourceExhausted,
+            InflateError::UnknownEncoding(_) | InflateError::Corrupt => Status::Internal,
+        };
+        if status != Status::Unimplemented {
+            return self.end_here(now, key, status, &text);
+        }
+        let with_offer = |form| {
+            let mut builder = end_builder(form, status, text.as_bytes());
+            // The name and the value are valid.
+            let _ = builder.set(ACCEPT_ENCODING, ENCODINGS.as_bytes());
+            builder
+        };
+        let builders = Box::new((with_offer(Form::TrailersOnly), with_offer(Form::Trailers)));
+        self.end(now, key, End::Here { status, answer: Answer::Edited(builders), by: None });
     }
 
     /// Runs a segment on what is known of the call.

@@ -234,23 +234,122 @@ fn goaway_moves_new_calls_to_a_new_connection() {
     }
 }
 
-/// Calls that a stopping server has not touched would never be answered, or be told to have failed, though a client may
-/// try them again.
+/// Calls that a stopping server has not touched would fail, or never be answered, though nothing speaks against sending
+/// them again. Of a request that is too long to be kept the client is told that it may try again.
 #[test]
-fn calls_behind_the_last_stream_of_a_goaway_are_refused() {
-    let mut world = World::new(1, Net::new().plan(None, &[CART]))
-        .network(Network { latency_us: 20_000..=20_000, ..Network::default() })
-        .server(CART, |_| echo().after(ms(100)));
+fn calls_behind_the_last_stream_of_a_goaway_are_sent_again() {
+    for text in [None, Some(reading_chain())] {
+        for blob in [100, 20_000] {
+            let mut world = World::new(1, Net::new().plan(text.as_deref(), &[CART]))
+                .network(Network { latency_us: 20_000..=20_000, ..Network::default() })
+                .server(CART, |_| echo().after(ms(100)));
+            let client = world.client("front");
+            let call = |nth: i64| Call::unary(ADD, item("ann", 1, &vec![7; blob])).at(ms(nth * 5));
+            let calls: Vec<_> = (0..30).map(|nth| world.call(client, call(nth))).collect();
+            world.at(ms(120), |w| w.go_away_at_once(CART));
+            world.run();
+            let ends = calls.iter().map(|call| world.answer(*call).end.clone().map(|(_, end)| end));
+            let n_refused = ends.clone().filter(|end| *end == Some(End::Reset)).count();
+            let n_good = calls.iter().filter(|call| world.answer(**call).code() == Some(0)).count();
+            assert_eq!(n_good + n_refused, 30, "{:?}", ends.collect::<Vec<_>>());
+            assert_eq!(world.answer(calls[29]).code(), Some(0), "later calls take a new connection");
+            let resent = world.engine().stats().calls_resent;
+            match blob {
+                100 => assert!(n_refused == 0 && resent > 0, "{n_refused} refused, {resent} sent again"),
+                _ => assert!(n_refused > 0 && resent == 0, "{n_refused} refused, {resent} sent again"),
+            }
+        }
+    }
+}
+
+/// A call that its server has not touched would fail, or be sent for ever, be another draw, or take from what retries may.
+#[test]
+fn refused_call_is_sent_again_once_and_elsewhere() {
+    use weft_core::filter::{Backoff, Budget, Policies, Reliability, Retry, StatusSet};
+    use weft_engine::plan::FilterAt;
+    let refused = || Behaviour::new(Reply::Reset(0, weft_proto::session::http2::ErrorCode::RefusedStream));
+    let at_most_once = Policies { once: Some(Reliability::AtMostOnce), ..Policies::default() };
+    let retry = Retry {
+        retries_max: 3,
+        when: StatusSet::server_errors(),
+        backoff: Backoff { first: ms(1), max: ms(1), jitter_percent: 0.0 },
+        budget: Some(Budget { percent: 0.0, per_second_min: 0.0 }),
+    };
+    let retry = Policies { retry: Some(retry), ..Policies::default() };
+    // Those that refuse, the filter, how often the call reaches a server, and whether it ends well.
+    let cases: [(usize, Option<&Policies>, usize, bool); 6] = [
+        (1, None, 2, true),
+        (2, None, 2, false),
+        (1, Some(&retry), 2, true),
+        (2, Some(&retry), 2, false),
+        (1, Some(&at_most_once), 1, false),
+        (0, None, 1, true),
+    ];
+    for (n_refusing, policies, n_sent, is_good) in cases {
+        for path in [ADD, DOWN, BOTH] {
+            let mut net = Net::new();
+            let filters = policies.iter().map(|policies| (*policies).clone());
+            net.filters =
+                filters.map(|policies| FilterAt { at: 1, name: "f".to_owned(), policies }).collect();
+            let text = reading_chain();
+            let mut world = World::new(1, net.plan(Some(&text), &[CART, CART_2]))
+                .server(CART, move |_| if n_refusing > 0 { refused() } else { echo() })
+                .server(CART_2, move |_| if n_refusing > 1 { refused() } else { echo() });
+            let client = world.client("front");
+            let message = item("ann", 1, b"rest");
+            for at in [0, 100] {
+                world.call(client, Call::unary(path, message.clone()).at(ms(at)));
+            }
+            world.run();
+            let ends: Vec<bool> = world.answers().map(|(_, answer)| answer.code() == Some(0)).collect();
+            let n_received = world.received().len();
+            let what = format!("{path}, {n_refusing} refuse, {policies:?}");
+            match (n_refusing, is_good) {
+                // One call comes to the one that refuses, the other does not.
+                (1, true) => {
+                    assert!(ends == [true, true] && n_received == n_sent + 1, "{what}: {n_received}")
+                }
+                (1, false) => {
+                    assert!(ends.iter().filter(|end| **end).count() == 1 && n_received == 2, "{what}")
+                }
+                (_, true) => assert!(ends == [true, true] && n_received == 2 * n_sent, "{what}"),
+                (_, false) => {
+                    assert!(ends == [false, false] && n_received == 2 * n_sent, "{what}: {n_received}")
+                }
+            }
+            let well = world.received().iter().filter(|r| !r.messages.is_empty());
+            assert!(well.clone().all(|r| r.messages[0].payload == message), "{what}");
+            let resent = world.engine().stats().calls_resent as usize;
+            assert_eq!(resent, n_received - 2, "{what}");
+        }
+    }
+}
+
+/// A call of which nothing had left when its connection was lost would fail, though no server can have seen it.
+#[test]
+fn unsent_call_of_a_lost_connection_is_sent_again() {
+    let mut net = Net::new();
+    (net.connections, net.connections_max) = (1, 1);
+    // What the network does not take waits in the node.
+    let mut world = World::new(1, net.plan(None, &[CART, CART_2]))
+        .network(Network { capacity_bytes: 2_000, latency_us: 50_000..=50_000, ..Network::default() })
+        .server(CART, |_| echo())
+        .server(CART_2, |_| echo());
+    for _ in 0..20 {
+        let client = world.client("front");
+        world.call(client, Call::unary(ADD, item("ann", 1, &[7; 30_000])));
+    }
     let client = world.client("front");
-    let calls: Vec<_> = (0..30).map(|nth| add(&mut world, client, nth * 5)).collect();
-    world.at(ms(120), |w| w.go_away_at_once(CART));
+    let behind = [300, 301].map(|at| world.call(client, Call::unary(ADD, item("bob", 1, b"")).at(ms(at))));
+    world.at(ms(400), |w| w.kill(CART));
     world.run();
-    let ends: Vec<_> = calls.iter().map(|call| world.answer(*call).end.clone().map(|(_, end)| end)).collect();
-    let is_good = |end: &Option<End>| matches!(end, Some(End::Status { .. }));
-    let is_refused = |end: &Option<End>| matches!(end, Some(End::Reset));
-    assert!(ends.iter().all(|end| is_good(end) || is_refused(end)), "{ends:?}");
-    assert!(ends.iter().any(is_refused), "{ends:?}");
-    assert!(is_good(&ends[29]), "later calls take a new connection");
+    let n_lost = world.answers().filter(|(_, answer)| answer.code() == Some(14)).count();
+    assert!((1..10).contains(&n_lost), "{n_lost}: those that the server has begun to read");
+    for call in behind {
+        assert_eq!(world.answer(call).code(), Some(0), "{}", world.answer(call).text());
+    }
+    assert_eq!(world.engine().stats().calls_resent, 11 - n_lost as u64, "all others of its 11");
+    assert!(world.received().len() <= 22, "none is seen by two servers");
 }
 
 /// A delayed answer would be lost with the server that gave it.

@@ -336,6 +336,11 @@ impl Connection {
         self.output.pending()
     }
 
+    /// Bytes of the output that were sent, since the start; those of [`Self::output`] are behind them.
+    pub fn n_sent(&self) -> u64 {
+        self.output.n_taken()
+    }
+
     /// Whether the output should leave at once. Answers to PING may wait for bytes to travel with, for about a
     /// millisecond: common gRPC peers send a PING with every message to learn the bandwidth, and a system call and a
     /// wake-up for each answer is a quarter of what a lone call costs.
