@@ -128,7 +128,7 @@ impl Engine {
     }
 
     fn pass_once(&mut self, now: Time, key: CallKey, live: &Rc<LiveFilter>) -> Step {
-        let (Some(known), Some(Reliability::AtLeastOnce { id, .. })) =
+        let (Some(known), Some(Reliability::AtLeastOnce { id, calls_max, .. })) =
             (&live.filter.state.known, live.policies().once)
         else {
             return Step::On;
@@ -137,6 +137,14 @@ impl Engine {
         let id = live.filter.key(&wrap.keys, id);
         match known.enter(now, id) {
             Seen::First => {
+                // One more would take the place of one that is under way, which would then be made twice.
+                if !live.filter.state.note_waiting(Waits::ForAnswer, true, calls_max) {
+                    known.forget(now, id);
+                    return Step::Refuse(
+                        Status::ResourceExhausted,
+                        "as many calls are under way as are kept",
+                    );
+                }
                 wrap.held.is_first = true;
                 Step::On
             }
@@ -351,6 +359,7 @@ impl Engine {
         if let (true, Some(known), Some(Reliability::AtLeastOnce { id, .. })) =
             (held.is_first, &state.known, policies.once)
         {
+            state.note_waiting(Waits::ForAnswer, false, 0);
             let id = live.filter.key(&wrap.keys, id);
             known.forget(now, id);
             self.wake_all(now, &live, state.stand_in(id));

@@ -514,6 +514,26 @@ fn call_without_a_caller_ends_with_its_node() {
     assert_eq!(world.engine().connections_open(), 0);
 }
 
+/// A call under way would be forgotten for others that come, and be made twice.
+#[test]
+fn calls_under_way_are_not_forgotten_for_others() {
+    let id = KeyId(0);
+    let once = Reliability::AtLeastOnce { id, window: ms(5000), calls_max: 2, answer_bytes_max: 512 };
+    let policies = Policies { once: Some(once), ..Policies::default() };
+    let mut world = World::new(1, plan(&keyed_chain(), &[filter(1, "once", policies)], &[CART]))
+        .server(CART, |_| Behaviour::default().after(ms(100)));
+    let client = world.client("front");
+    let first = ["ann", "bob", "eve"].map(|user| add(&mut world, client, user, 0));
+    let again = ["ann", "bob"].map(|user| add(&mut world, client, user, 50));
+    let later = ["eve", "zoe"].map(|user| add(&mut world, client, user, 300));
+    world.run();
+    let codes = |calls: &[CallId]| calls.iter().map(|call| world.answer(*call).code()).collect::<Vec<_>>();
+    assert_eq!(codes(&first), [Some(0), Some(0), Some(8)]);
+    assert_eq!(codes(&again), [Some(0); 2]);
+    assert_eq!(codes(&later), [Some(0); 2], "the oldest answers make room");
+    assert_eq!(world.received().len(), 4);
+}
+
 /// A second call with an id that waits for a first which comes to nothing would wait for ever.
 #[test]
 fn who_waits_for_a_call_that_was_given_up_is_the_first_then() {
