@@ -1,9 +1,9 @@
 //! Calls that a server has not touched are sent again, once.
 //!
-//! A server says so by a reset with REFUSED_STREAM, or by a GOAWAY whose last stream is below the call's (RFC 9113 section
-//! 8.7); and it cannot have touched a call of which no byte had left when its connection was lost. Neither the chain nor
-//! its filters see that: it is the same try, and draws the same. What was sent of a request is kept for that, while it is
-//! short and nothing of the response has come.
+//! A server says so by a reset with REFUSED_STREAM, or by a GOAWAY whose last stream is below the call's (RFC 9113
+//! section 8.7); and it cannot have touched a call of which no byte had left when its connection was lost. Neither the
+//! chain nor its filters see that: it is the same try, and draws the same. What was sent of a request is kept for that,
+//! while it is short and nothing of the response has come.
 
 use crate::call::{CallKey, Caller, Phase, Sent};
 use crate::engine::Engine;

@@ -60,8 +60,8 @@ impl Engine {
         }
     }
 
-    /// Why a call finds no endpoint in a pool, or not the one that it must have: of those that are left out, the one that
-    /// is tried next.
+    /// Why a call finds no endpoint in a pool, or not the one that it must have: of those that are left out, the one
+    /// that is tried next.
     fn why_none(&self, now: Time, pool: &Pool, of: Option<EndpointKey>) -> String {
         let all = of.as_slice().iter().chain(&pool.members).filter_map(|key| self.endpoints.get(*key));
         let all = all.take(of.map_or(usize::MAX, |_| 1));
@@ -300,8 +300,8 @@ impl Engine {
         self.reassign_waiting(now, at, true);
     }
 
-    /// The server has not touched the call (RFC 9113 section 8.7). If it is not sent again, the client is told the same,
-    /// so that it may try again without asking its application, as it would without us.
+    /// The server has not touched the call (RFC 9113 section 8.7). If it is not sent again, the client is told the
+    /// same, so that it may try again without asking its application, as it would without us.
     fn server_refused(&mut self, now: Time, key: CallKey) {
         self.forget_up(now, key);
         if !self.resend(now, key) && !self.has_answer(key) {

@@ -235,8 +235,8 @@ impl Engine {
         self.passes.run(live, segment, &facts, &mut call.row, opened)
     }
 
-    /// The endpoint that was chosen for a call; behind a filter, the one that answered a try, or that the last try under
-    /// way has.
+    /// The endpoint that was chosen for a call; behind a filter, the one that answered a try, or that the last try
+    /// under way has.
     fn endpoint_of(&self, key: CallKey) -> Option<EndpointKey> {
         let call = self.calls.get(key)?;
         let of_try = || self.endpoint_of(call.wrap.as_ref()?.tries().last()?);

@@ -135,16 +135,10 @@ impl Engine {
         };
         let wrap = self.wrap_mut(key).expect("the caller has looked");
         let id = live.filter.key(&wrap.keys, id);
-        match known.enter(now, id) {
+        // One more would take the place of one that is under way, which would then be made twice.
+        let may_begin = || live.filter.state.note_waiting(Waits::ForAnswer, true, calls_max);
+        match known.enter(now, id, may_begin) {
             Seen::First => {
-                // One more would take the place of one that is under way, which would then be made twice.
-                if !live.filter.state.note_waiting(Waits::ForAnswer, true, calls_max) {
-                    known.forget(now, id);
-                    return Step::Refuse(
-                        Status::ResourceExhausted,
-                        "as many calls are under way as are kept",
-                    );
-                }
                 wrap.held.is_first = true;
                 Step::On
             }
@@ -160,6 +154,9 @@ impl Engine {
                 Status::AlreadyExists,
                 "the call was answered, and its answer was too long to keep",
             ),
+            Seen::TooMany => {
+                Step::Refuse(Status::ResourceExhausted, "as many calls are under way as are kept")
+            }
             Seen::TooLong => Step::Refuse(Status::InvalidArgument, "the call's id is too long"),
         }
     }

@@ -388,9 +388,9 @@ impl Engine {
         tries.into_iter().for_each(|one| self.end(now, one, End::ClientLeft));
     }
 
-    /// RELIABILITY AT LEAST ONCE: a call that was sent on goes to its end though its caller is gone, or the caller would
-    /// send it again while the first takes effect. A call without chain and caller takes its place at the filter. It has
-    /// the time of TIMEOUT TOTAL, or else that for which its answer would be kept.
+    /// RELIABILITY AT LEAST ONCE: a call that was sent on goes to its end though its caller is gone, or the caller
+    /// would send it again while the first takes effect. A call without chain and caller takes its place at the filter.
+    /// It has the time of TIMEOUT TOTAL, or else that for which its answer would be kept.
     fn detach(&mut self, now: Time, call: &Call, mut wrap: Box<Wrap>) {
         wrap.end_waiting();
         for timer in [wrap.total.take(), wrap.turn.take(), wrap.hedge.take()].into_iter().flatten() {

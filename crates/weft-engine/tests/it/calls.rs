@@ -249,8 +249,8 @@ fn a_ping_is_answered_with_what_leaves_next_or_soon() {
     assert!(received.ends_with(&pong), "{received:?}");
 }
 
-/// A server would answer in an encoding that its client and itself know and the chain between cannot read, and a call whose
-/// work is done would fail.
+/// A server would answer in an encoding that its client and itself know and the chain between cannot read, and a call
+/// whose work is done would fail.
 #[test]
 fn encodings_that_a_chain_cannot_read_are_not_offered() {
     let offer = "grpc-accept-encoding";

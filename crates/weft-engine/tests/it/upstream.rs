@@ -262,7 +262,7 @@ fn calls_behind_the_last_stream_of_a_goaway_are_sent_again() {
     }
 }
 
-/// A call that its server has not touched would fail, or be sent for ever, be another draw, or take from what retries may.
+/// A call that its server has not touched would fail, or be sent for ever, or take from what retries may.
 #[test]
 fn refused_call_is_sent_again_once_and_elsewhere() {
     use weft_core::filter::{Backoff, Budget, Policies, Reliability, Retry, StatusSet};
