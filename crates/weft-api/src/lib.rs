@@ -602,7 +602,7 @@ pub struct Filter {
     /// The instance's name.
     pub name: String,
     /// What it did: `calls`, `waited`, `refused`, `tries`, `retries`, `hedges`, `over_budget`, `timeouts`, `repeated`,
-    /// `opened`, `ejected`.
+    /// `detached`, `opened`, `ejected`.
     pub counts: BTreeMap<String, u64>,
     /// Calls that wait at it.
     pub waiting: u64,

@@ -293,7 +293,8 @@ pub const NATIVES: &[Info] = &[
         "address",
         &[P::Text],
         Type::IpAddr,
-        "the IP address of `10.0.0.1`, `10.0.0.1:80`, `2001:db8::1` or `[2001:db8::1]:80`; NULL if it is none of them",
+        "the IP address of `10.0.0.1`, `10.0.0.1:80`, `2001:db8::1` or `[2001:db8::1]:80`, of `::ffff:10.0.0.1` that \
+         of IPv4; NULL if it is none of them",
     )
     .or_null()
     .costs(45, 0),

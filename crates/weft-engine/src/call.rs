@@ -32,7 +32,7 @@ pub(crate) enum Caller {
     Stream(Leg),
     /// A filter of another call: this is one of its tries.
     Filter(CallKey),
-    /// The client has left, or nobody ever waited: it is a mirrored call.
+    /// The client has left, or nobody ever waited: it is a mirrored or a detached call.
     Nobody,
 }
 
@@ -41,6 +41,8 @@ pub(crate) struct Call {
     pub(crate) id: u64,
     pub(crate) began: Time,
     pub(crate) caller: Caller,
+    /// The client's address. It outlives the client's connection, so that CLOSE has it whatever ended the call.
+    pub(crate) peer: Rc<str>,
     pub(crate) up: Option<Leg>,
     /// It has come to the filter behind its chain.
     pub(crate) wrap: Option<Box<Wrap>>,
@@ -73,6 +75,8 @@ pub(crate) struct Call {
     pub(crate) is_ending: bool,
     /// A copy that MIRROR made; what comes back is let go.
     pub(crate) is_mirror: bool,
+    /// Its caller has left, and was counted; it goes on because it is to take effect once.
+    pub(crate) is_detached: bool,
     /// A REDIRECT named its endpoint: no other will do.
     pub(crate) is_redirected: bool,
     /// Where it stands in the link of its listener, and in that of its cluster; None: it has not come to it, or there
@@ -87,6 +91,20 @@ pub(crate) struct Call {
     pub(crate) nth_try: u32,
     /// Times that an endpoint was tried.
     pub(crate) attempts: u32,
+    /// What was sent of its request, as long as that could be sent again.
+    pub(crate) sent: Option<Sent>,
+    /// It was sent again.
+    pub(crate) is_resent: bool,
+}
+
+/// What was sent of a request behind its headers.
+#[derive(Default)]
+pub(crate) struct Sent {
+    /// The place of the headers in the output of the connection.
+    pub(crate) at: u64,
+    pub(crate) body: Vec<u8>,
+    /// The end was sent as well, if not with the headers.
+    pub(crate) is_ended: bool,
 }
 
 /// How far the request is.
@@ -147,6 +165,7 @@ impl Call {
     pub(crate) fn new(
         id: u64,
         began: Time,
+        peer: Rc<str>,
         pool: Rc<Pool>,
         request_headers: Rc<Headers>,
         message_bytes_max: u32,
@@ -155,6 +174,7 @@ impl Call {
             id,
             began,
             caller: Caller::Nobody,
+            peer,
             up: None,
             wrap: None,
             pool,
@@ -175,6 +195,7 @@ impl Call {
             is_response_begun: false,
             is_ending: false,
             is_mirror: false,
+            is_detached: false,
             is_redirected: false,
             at_links: [None; 2],
             weighed: Weighed::NotYet,
@@ -182,6 +203,8 @@ impl Call {
             due: None,
             nth_try: 0,
             attempts: 0,
+            sent: None,
+            is_resent: false,
         }
     }
 
@@ -249,6 +272,11 @@ impl Flow {
         }
         let [_, length @ ..] = first;
         Some(n.max(HEADER_BYTES as u64 + u64::from(u32::from_be_bytes(length))))
+    }
+
+    /// Holds bytes in front of all that is held.
+    pub(crate) fn hold_first(&mut self, now: Time, bytes: Vec<u8>, end: bool) {
+        self.held.push_front(Held { due: now, what: HeldItem::Data(bytes, end) });
     }
 
     /// Holds something until `due`, and until all that was held before has left.

@@ -406,10 +406,7 @@ impl Engine {
         let plan = &self.lines[&id].plan;
         let call = self.calls.get(key).expect("the caller has the call");
         let down = self.root_of(key).down().map(|down| down.conn);
-        let peer = match down.and_then(|conn| self.conns.get(conn)).map(|conn| &conn.side) {
-            Some(Side::Downstream { peer, .. }) => host_of(peer),
-            _ => "",
-        };
+        let peer = host_of(&call.peer);
         let headers = &call.request_headers;
         let header = |name: &str| headers.get(name.as_bytes());
         // They choose the partition: a peer could compute keys that meet in the partition of another's.
@@ -815,11 +812,18 @@ mod tests {
             connect_timeout: Interval::from_secs(1),
             deadline: None,
         });
-        let (pool, headers) = (Rc::new(Pool::new(cluster, Vec::new())), Answers::default().response());
+        let (pool, headers) = (Rc::new(Pool::new(cluster, Vec::new(), 0, 0)), Answers::default().response());
         let mut calls = Slab::new();
         let mut line = Line { share: 2, ..Line::new(link, Time(0), 1) };
         for id in 0..n_calls {
-            let call = calls.insert(Call::new(id as u64, Time(0), Rc::clone(&pool), Rc::clone(&headers), 1));
+            let call = calls.insert(Call::new(
+                id as u64,
+                Time(0),
+                "".into(),
+                Rc::clone(&pool),
+                Rc::clone(&headers),
+                1,
+            ));
             let handle = u64::from(line.store(call));
             line.queue.enqueue(&Packet { handle, len: CALL_BYTES, ..Packet::default() }, 0);
         }

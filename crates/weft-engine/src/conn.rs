@@ -1,13 +1,13 @@
 //! Connections of one engine.
 
 use crate::call::CallKey;
-use crate::pool::EndpointKey;
+use crate::pool::{Down, EndpointKey};
 use crate::slab::Key;
 use crate::timers::TimerKey;
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 use weft_core::Time;
-use weft_proto::session::http2::{Connection, StreamId};
+use weft_proto::session::http2::{Connection, StreamId, Violation};
 
 /// Bytes of output beyond which a connection takes no more from its peers' senders until it has drained.
 pub(crate) const OUTPUT_BYTES_HIGH: usize = 256 << 10;
@@ -34,6 +34,17 @@ pub enum CloseReason {
     Refused,
 }
 
+impl CloseReason {
+    /// What it says of an endpoint; None if its connection has ended in good order.
+    pub(crate) fn why_down(self) -> Option<Down> {
+        match self {
+            Self::Eof => None,
+            Self::Reset => Some(Down::Lost),
+            Self::Refused => Some(Down::Refused),
+        }
+    }
+}
+
 pub(crate) struct Conn {
     pub(crate) h2: Connection,
     pub(crate) side: Side,
@@ -49,6 +60,8 @@ pub(crate) struct Conn {
     pub(crate) timer: Option<(Time, TimerKey)>,
     /// No more input is taken; it closes when its output is out.
     pub(crate) is_closing: bool,
+    /// What its peer did, if this node ended it for that.
+    pub(crate) fault: Option<Violation>,
 }
 
 pub(crate) enum Side {
@@ -75,6 +88,7 @@ impl Conn {
             waiting: Vec::new(),
             timer: None,
             is_closing: false,
+            fault: None,
         }
     }
 

@@ -153,9 +153,13 @@ impl Engine {
             // Response headers that were held for a message that did not come.
             self.send_response_headers(now, key);
         }
-        let is_request_over = self.call_mut(key).request.is_ended;
+        let call = self.call_mut(key);
+        let is_request_over = call.request.is_ended;
+        // No server was chosen for it: it was refused on its way.
+        let is_early = call.endpoint.is_none() && call.served_by.is_none() && !call.is_response_begun;
         let Some(conn) = self.conns.get_mut(down.conn) else { return };
         match last {
+            Some(last) if is_early && last.status().is_some() => conn.h2.refuse(down.stream, &last),
             Some(last) => {
                 let _ = conn.h2.send_headers(down.stream, &last, true);
                 // RFC 9113 section 8.1: a server that has answered in full may ask the client to stop sending.
@@ -185,7 +189,7 @@ impl Engine {
         if let Some(up) = call.up {
             self.leave_upstream(now, up, call.endpoint, call.response.owed);
         } else if let Some(wrap) = call.wrap.take() {
-            self.abandon_filter(now, wrap, (!has_left).then_some(status));
+            self.abandon_filter(now, &call, wrap, (!has_left).then_some(status));
         } else if let Some(endpoint) = call.endpoint.and_then(|e| self.endpoints.get_mut(e)) {
             // It may be among those that wait.
             endpoint.n_gone += 1;
@@ -196,6 +200,9 @@ impl Engine {
         if let Some(chain) = call.chain.take() {
             chain.calls_open.set(chain.calls_open.get() - 1);
         }
+        if let Some(sent) = call.sent.take() {
+            self.recycle(sent);
+        }
         let is_try = call.is_try();
         call.row.clear();
         if call.row.capacity() > 0 && self.spare_rows.len() < SPARE_ROWS_MAX {
@@ -205,7 +212,7 @@ impl Engine {
             self.n_mirrors -= 1;
         } else if is_try {
             self.n_tries -= 1;
-        } else {
+        } else if !call.is_detached {
             self.stats.calls_ended[usize::from(status.code())] += 1;
             self.stats.latency.record(now - call.began);
         }

@@ -115,6 +115,7 @@ pub struct Engine {
     pub(crate) conns: Slab<Conn>,
     pub(crate) calls: Slab<Call>,
     pub(crate) spare_rows: Vec<Vec<u64>>,
+    pub(crate) spare_bodies: Vec<Vec<u8>>,
     pub(crate) timers: Timers<Timer>,
     pub(crate) passes: Passes,
     pub(crate) answers: Answers,
@@ -151,6 +152,8 @@ pub struct Engine {
 pub(crate) enum Timer {
     Conn(ConnKey),
     Connect(ConnKey),
+    /// An endpoint that has failed may be back.
+    Probe(EndpointKey),
     Deadline(CallKey),
     /// TIMEOUT TOTAL of the call's filter.
     Total(CallKey),
@@ -195,6 +198,7 @@ impl Engine {
             conns: Slab::new(),
             calls: Slab::new(),
             spare_rows: Vec::new(),
+            spare_bodies: Vec::new(),
             timers: Timers::new(now),
             passes: Passes::new(config.clock),
             answers: Answers::default(),
@@ -359,13 +363,13 @@ impl Engine {
 
     /// The connection is gone: its calls end.
     pub fn handle_closed(&mut self, now: Time, conn: ConnId, reason: CloseReason) {
-        self.drop_conn(now, conn.into(), reason);
+        self.drop_conn(now, conn.into(), reason.why_down());
         self.run_pending(now);
     }
 
     /// A closing connection's driver has let go of it.
     pub fn handle_released(&mut self, now: Time, conn: ConnId) {
-        self.drop_conn(now, conn.into(), CloseReason::Eof);
+        self.drop_conn(now, conn.into(), None);
         self.run_pending(now);
     }
 
@@ -440,12 +444,15 @@ impl Engine {
     /// Ends what [`Engine::close_gracefully`] has not: calls with UNAVAILABLE, through their chains, and connections
     /// when their output is out. Returns how many calls that were.
     pub fn cut(&mut self, now: Time) -> usize {
-        let calls = self.calls.iter().filter(|(_, call)| !call.is_try()).map(|(key, _)| key);
-        let calls: Vec<CallKey> = calls.collect();
         let mut n_cut = 0;
-        for key in calls {
-            n_cut += usize::from(self.calls.get(key).is_some_and(|call| !call.is_mirror));
-            self.end_here(now, key, Status::Unavailable, "the node has stopped");
+        // A call that is to take effect once leaves another behind, which leaves none.
+        for _ in 0..2 {
+            let calls = self.calls.iter().filter(|(_, call)| !call.is_try()).map(|(key, _)| key);
+            for key in calls.collect::<Vec<CallKey>>() {
+                let is_clients = |call: &Call| !call.is_mirror && !call.is_detached;
+                n_cut += usize::from(self.calls.get(key).is_some_and(is_clients));
+                self.end_here(now, key, Status::Unavailable, "the node has stopped");
+            }
         }
         let conns: Vec<ConnKey> =
             self.conns.iter().filter(|(_, c)| !c.is_closing).map(|(key, _)| key).collect();
@@ -492,13 +499,8 @@ impl Engine {
     fn handle_timer(&mut self, now: Time, timer: Timer) {
         match timer {
             Timer::Conn(key) => self.conn_timeout(now, key),
-            Timer::Connect(key) => {
-                let waits = |c: &Conn| matches!(c.side, Side::Upstream { is_ready: false, .. });
-                if self.conns.get(key).is_some_and(waits) {
-                    self.actions.push_back(Action::Abort { conn: key.into() });
-                    self.drop_conn(now, key, CloseReason::Refused);
-                }
-            }
+            Timer::Connect(key) => self.connect_timed_out(now, key),
+            Timer::Probe(endpoint) => self.probe(now, endpoint),
             Timer::Deadline(call) => self.deadline_passed(now, call),
             Timer::Total(call) => self.total_passed(now, call),
             Timer::Turn(call) => self.turn_has_come(now, call),

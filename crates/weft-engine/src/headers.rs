@@ -4,7 +4,11 @@ use rustc_hash::FxHashMap;
 use std::rc::Rc;
 use weft_core::Status;
 use weft_proto::session::grpc::header::{parse_content_type, status_of_http, write_message};
+use weft_proto::session::grpc::narrow_encodings;
 use weft_proto::session::http2::{Headers, HeadersBuilder};
+
+/// The encodings of messages that a peer can read (gRPC over HTTP/2).
+pub(crate) const ACCEPT_ENCODING: &[u8] = b"grpc-accept-encoding";
 
 /// Answers that are kept because they are likely to be given again (each kept list is sent as cached bytes).
 const KEPT_MAX: usize = 64;
@@ -66,6 +70,54 @@ pub(crate) fn not_grpc(status: &[u8]) -> Rc<Headers> {
     let mut builder = HeadersBuilder::new();
     push(&mut builder, b":status", status);
     builder.build()
+}
+
+/// A header list with one header more or another.
+pub(crate) fn with_header(headers: &Headers, name: &[u8], value: &[u8]) -> Rc<Headers> {
+    let mut builder = HeadersBuilder::from_headers(headers);
+    // Names and values that this node makes are valid.
+    let _ = builder.set(name, value);
+    builder.build()
+}
+
+/// A header list without a header.
+pub(crate) fn without_header(headers: &Headers, name: &[u8]) -> Rc<Headers> {
+    let mut builder = HeadersBuilder::from_headers(headers);
+    builder.remove(name);
+    builder.build()
+}
+
+/// The list as it is handed on: without the length of a body that a chain may change, or this node end.
+pub(crate) fn to_hand_on(headers: &Rc<Headers>) -> Rc<Headers> {
+    match headers.content_length() {
+        None => Rc::clone(headers),
+        Some(_) => without_header(headers, b"content-length"),
+    }
+}
+
+/// Of header lists that were looked at: they offer no encoding that this node cannot read.
+const IS_READABLE: u64 = 1;
+
+/// What this node says of a peer in place of the peer: of the encodings that it offers, those that can be read here, so
+/// that a chain can read what they lead to. None if that is all of them.
+pub(crate) fn narrowed_offer(headers: &Headers) -> Option<Rc<Headers>> {
+    let narrowed = narrow_encodings(headers.get(ACCEPT_ENCODING)?)?;
+    // An empty list is one that was not there.
+    Some(match narrowed.is_empty() {
+        true => without_header(headers, ACCEPT_ENCODING),
+        false => with_header(headers, ACCEPT_ENCODING, &narrowed),
+    })
+}
+
+/// A server's header list, its offer [narrowed](narrowed_offer). Lists that a server repeats are looked at once.
+pub(crate) fn readable_response(headers: Rc<Headers>) -> Rc<Headers> {
+    if headers.tag.get() == IS_READABLE {
+        return headers;
+    }
+    narrowed_offer(&headers).unwrap_or_else(|| {
+        headers.tag.set(IS_READABLE);
+        headers
+    })
 }
 
 fn begin(mut builder: HeadersBuilder) -> HeadersBuilder {

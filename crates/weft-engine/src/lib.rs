@@ -31,6 +31,7 @@ mod pool;
 pub mod queue;
 pub mod recording;
 mod request;
+mod resend;
 mod response;
 mod routes;
 pub mod rules;

@@ -4,8 +4,9 @@ use crate::call::CallKey;
 use crate::conn::{ConnKey, Side};
 use crate::engine::Engine;
 use crate::filter::{FilterStats, LiveFilter};
+use crate::headers::narrowed_offer;
 use crate::pass::{Facts, LiveChain};
-use crate::plan::{Chain, Plan, reads_body};
+use crate::plan::{Address, Chain, Plan, reads_body};
 use crate::pool::{EndpointKey, Pool};
 use crate::routes::{Refusal, check_request};
 use crate::stats::{ChainStats, add_counters};
@@ -39,6 +40,8 @@ pub(crate) struct Way {
     pub(crate) route: usize,
     pub(crate) chain: Option<usize>,
     pub(crate) method: Option<usize>,
+    /// The client offers an encoding that the chain, which reads responses, cannot read.
+    pub(crate) is_offer_narrowed: bool,
 }
 
 impl Engine {
@@ -68,7 +71,9 @@ impl Engine {
             // A message that is not protobuf cannot be read by a schema, so its method is as good as unknown.
             let readable = chain.filter(|_| codec == Codec::Protobuf);
             let method = readable.and_then(|c| live.plan.chains[c].method(path));
-            let way = Way { route: index, chain, method };
+            let reads_responses = chain.is_some_and(|c| live.chains[c].reads_responses());
+            let is_offer_narrowed = reads_responses && narrowed_offer(headers).is_some();
+            let way = Way { route: index, chain, method, is_offer_narrowed };
             let reads = method.is_none() && chain.is_some_and(|c| reads_body(&live.plan.chains[c].program));
             if reads {
                 return Err(Refusal::NoSchema);
@@ -199,6 +204,15 @@ impl Live {
         }
     }
 
+    /// Where a REDIRECT or MIRROR to this name goes. An address may be written in any form.
+    pub(crate) fn target(&self, name: &[u8]) -> Option<(Rc<Pool>, Option<EndpointKey>)> {
+        let as_address = || {
+            let address: Address = core::str::from_utf8(name).ok()?.parse().ok()?;
+            self.targets.get(address.to_string().as_bytes())
+        };
+        self.targets.get(name).or_else(as_address).cloned()
+    }
+
     /// The way that was found for this very list under this plan. It depends on nothing but the list and its
     /// connection, which never shares a list with another.
     pub(crate) fn remembered(&self, headers: &Headers) -> Option<Way> {
@@ -208,7 +222,8 @@ impl Live {
         }
         let index = |shift: u32, bits: u32| (tag >> shift & ((1 << bits) - 1)) as usize;
         Some(Way {
-            route: index(20, 12),
+            is_offer_narrowed: index(31, 1) == 1,
+            route: index(20, 11),
             chain: index(10, 10).checked_sub(1),
             method: index(0, 10).checked_sub(1),
         })
@@ -217,8 +232,10 @@ impl Live {
     /// Keeps a way with the list; one whose numbers are too large is found anew each time.
     pub(crate) fn remember(&self, headers: &Headers, way: Way) {
         let [chain, method] = [way.chain, way.method].map(|index| index.map_or(0, |i| i as u64 + 1));
-        if way.route < 1 << 12 && chain < 1 << 10 && method < 1 << 10 {
-            headers.tag.set(u64::from(self.id) << 32 | (way.route as u64) << 20 | chain << 10 | method);
+        if way.route < 1 << 11 && chain < 1 << 10 && method < 1 << 10 {
+            let narrowed = u64::from(way.is_offer_narrowed) << 31;
+            let found = narrowed | (way.route as u64) << 20 | chain << 10 | method;
+            headers.tag.set(u64::from(self.id) << 32 | found);
         }
     }
 }
@@ -231,6 +248,18 @@ impl LiveChain {
         let reads = |c: &Self| (c.chain.segments.request.is_some(), c.chain.segments.response.is_some());
         let filter = |c: &Self| c.next.as_ref().map(|filter| Rc::clone(&filter.name));
         names(self) == names(new) && reads(self) == reads(new) && filter(self) == filter(new)
+    }
+
+    /// Whether it reads messages of responses, here or behind its filter.
+    pub(crate) fn reads_responses(&self) -> bool {
+        let behind = || self.next.as_ref().is_some_and(|filter| filter.next.reads_responses());
+        self.chain.segments.response.is_some() || behind()
+    }
+
+    /// Whether it reads messages of requests, here.
+    pub(crate) fn reads_requests(&self) -> bool {
+        let segments = &self.chain.segments;
+        segments.request.is_some() || segments.open_request.is_some()
     }
 
     /// A call's row in the layout of `new`: cells by name, new ones zero.

@@ -32,6 +32,10 @@ impl Engine {
         if held <= client_limit {
             return;
         }
+        // What is kept for the case that a server refuses it is the first to go.
+        let keys: Vec<CallKey> = self.calls.iter().map(|(key, _)| key).collect();
+        keys.into_iter().for_each(|key| self.forget_sent(key));
+        self.spare_bodies = Vec::new();
         let mut by_client: BTreeMap<Option<ConnId>, Vec<Holder>> = BTreeMap::new();
         // What tries hold is their call's.
         for (key, call) in self.calls.iter().filter(|(_, call)| !call.is_try()) {
@@ -97,7 +101,8 @@ impl Engine {
 impl Call {
     fn held_bytes(&self) -> usize {
         let filter = self.wrap.as_ref().map_or(0, |wrap| wrap.held_bytes());
-        self.request.held_bytes() + self.response.held_bytes() + filter
+        let sent = self.sent.as_ref().map_or(0, |sent| sent.body.len());
+        self.request.held_bytes() + self.response.held_bytes() + filter + sent
     }
 }
 

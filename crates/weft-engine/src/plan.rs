@@ -52,7 +52,7 @@ pub struct Listener {
 /// A place that a session can come from or go to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Address {
-    /// An IP address and a port: `127.0.0.1:50051`.
+    /// An IP address and a port: `127.0.0.1:50051`. See [`Address::from`].
     Tcp(SocketAddr),
     /// The path of a Unix socket: `unix:/run/cart.sock`.
     Unix(String),
@@ -468,9 +468,16 @@ impl FromStr for Address {
         if let Some(path) = text.strip_prefix("unix:") {
             return Ok(Self::Unix(path.to_owned()));
         }
-        text.parse().map(Self::Tcp).map_err(|_| {
+        text.parse::<SocketAddr>().map(Self::from).map_err(|_| {
             format!("`{text}` is not an address: write an IP address with a port, or `unix:` and a path")
         })
+    }
+}
+
+impl From<SocketAddr> for Address {
+    /// `::ffff:10.0.0.1` is the IPv4 node 10.0.0.1 (RFC 4291 section 2.5.5.2), and has its name.
+    fn from(address: SocketAddr) -> Self {
+        Self::Tcp(SocketAddr::new(address.ip().to_canonical(), address.port()))
     }
 }
 

@@ -1,8 +1,10 @@
 //! Servers as one worker knows them: clusters, and their endpoints with the connections to them.
 //!
 //! A call holds its [`Pool`], the members of a cluster as one plan has them; an update makes new pools. An
-//! [`Endpoint`] is known by cluster and address and stays, with its connections, as long as a pool names it. One whose
-//! connection fails is left out for a while that doubles with each failure.
+//! [`Endpoint`] is known by cluster and address and stays, with its connections, as long as a pool names it.
+//!
+//! One whose connection fails is left out for a while that doubles with each failure. After that a connection is made
+//! without calls, and calls go to the other endpoints until it is up: whether a server is back costs no caller a wait.
 
 use crate::conn::ConnKey;
 use crate::filter::{Choice, is_over};
@@ -14,6 +16,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use weft_core::{Interval, Time, hash};
+use weft_proto::session::http2::Violation;
 
 /// How long a call waits for a stream to its endpoint; then it ends as UNAVAILABLE.
 pub(crate) const WAITING_TIME_MAX: Interval = Interval::from_secs(10);
@@ -32,6 +35,21 @@ pub(crate) struct Pool {
     /// The link that its calls wait in: one of [`crate::Engine`]'s lines.
     pub(crate) line: Cell<Option<u32>>,
     turn: Cell<usize>,
+    /// What RANDOM draws by, beside the call's id.
+    draw: u64,
+}
+
+/// Why an endpoint has no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Down {
+    /// None could be made.
+    Refused,
+    /// It was not up in this time, the server's settings included.
+    TimedOut(Interval),
+    /// The server, or the network, ended it.
+    Lost,
+    /// This node ended it, because the server did this.
+    Fault(Violation),
 }
 
 #[derive(Debug)]
@@ -61,15 +79,27 @@ pub(crate) struct Endpoint {
     pub(crate) connect_failures: u64,
     failures_in_a_row: u32,
     retry_at: Time,
+    /// Why the last connection failed, or was lost.
+    down: Option<Down>,
+    /// When it is found out whether it is back.
+    pub(crate) probe: Option<TimerKey>,
 }
 
 impl Pool {
-    pub(crate) fn new(cluster: Arc<Cluster>, members: Vec<EndpointKey>) -> Self {
-        Self { cluster, members, line: Cell::new(None), turn: Cell::new(0) }
+    /// Turns begin behind `turn`, and draws are those of `draw`: workers, and nodes, should not all begin at the same
+    /// endpoint.
+    pub(crate) fn new(cluster: Arc<Cluster>, members: Vec<EndpointKey>, turn: usize, draw: u64) -> Self {
+        Self { cluster, members, line: Cell::new(None), turn: Cell::new(turn), draw }
     }
 
-    /// Chooses an endpoint among those that are not left out; if all are, none. One that has no place is chosen if no
-    /// other has, and so is one that filters would rather not have.
+    /// Where its turns are, for the pool that takes its place.
+    pub(crate) fn turn(&self) -> usize {
+        self.turn.get()
+    }
+
+    /// Chooses an endpoint among those that are not left out; if all are, none. One of which it is not known whether it
+    /// is back is chosen if there is no other; one that has no place if no other has; and so is one that filters would
+    /// rather not have.
     pub(crate) fn pick(
         &self,
         endpoints: &Slab<Endpoint>,
@@ -78,44 +108,54 @@ impl Pool {
         choice: Option<&Choice>,
         has_place: impl Fn(&Endpoint) -> bool,
     ) -> Option<EndpointKey> {
+        let start = self.next_start(call_id);
+        let pick = |fits: &dyn Fn(EndpointKey, &Endpoint) -> bool| self.pick_of(endpoints, now, start, fits);
+        let is_up = |endpoint: &Endpoint| !endpoint.is_in_doubt();
         let Some(choice) = choice else {
-            return self
-                .pick_of(endpoints, now, call_id, |_, endpoint| has_place(endpoint))
-                .or_else(|| self.pick_of(endpoints, now, call_id, |_, _| true));
+            return pick(&|_, endpoint| is_up(endpoint) && has_place(endpoint))
+                .or_else(|| pick(&|_, endpoint| is_up(endpoint)))
+                .or_else(|| pick(&|_, _| true));
         };
         let is_over = |endpoint: &Endpoint| is_over(choice.over, &endpoint.address);
         let is_in = |endpoint: &Endpoint| {
             is_over(endpoint) && !choice.outliers.iter().any(|filter| filter.leaves_out(now, &endpoint.name))
         };
         let is_new = |key: EndpointKey| !choice.tried.contains(&key);
-        let is_best = |key, endpoint: &Endpoint| is_new(key) && is_in(endpoint);
-        self.pick_of(endpoints, now, call_id, |key, endpoint| is_best(key, endpoint) && has_place(endpoint))
-            .or_else(|| self.pick_of(endpoints, now, call_id, is_best))
-            .or_else(|| self.pick_of(endpoints, now, call_id, |_, endpoint| is_in(endpoint)))
-            .or_else(|| self.pick_of(endpoints, now, call_id, |_, endpoint| is_over(endpoint)))
+        let is_best = |key, endpoint: &Endpoint| is_new(key) && is_in(endpoint) && is_up(endpoint);
+        pick(&|key, endpoint| is_best(key, endpoint) && has_place(endpoint))
+            .or_else(|| pick(&is_best))
+            .or_else(|| pick(&|_, endpoint| is_in(endpoint) && is_up(endpoint)))
+            .or_else(|| pick(&|key, endpoint| is_new(key) && is_in(endpoint)))
+            .or_else(|| pick(&|_, endpoint| is_in(endpoint)))
+            .or_else(|| pick(&|_, endpoint| is_over(endpoint)))
+    }
+
+    /// The member that is looked at first.
+    fn next_start(&self, call_id: u64) -> usize {
+        let n = self.members.len();
+        match self.cluster.balance {
+            Balance::Random => (hash::mix(self.draw, call_id) % n as u64) as usize,
+            Balance::RoundRobin | Balance::LeastRequest => {
+                self.turn.set((self.turn.get() + 1) % n);
+                self.turn.get()
+            }
+        }
     }
 
     fn pick_of(
         &self,
         endpoints: &Slab<Endpoint>,
         now: Time,
-        call_id: u64,
-        fits: impl Fn(EndpointKey, &Endpoint) -> bool,
+        start: usize,
+        fits: &dyn Fn(EndpointKey, &Endpoint) -> bool,
     ) -> Option<EndpointKey> {
         let n = self.members.len();
-        let start = match self.cluster.balance {
-            Balance::Random => (hash::hash_word(call_id) % n as u64) as usize,
-            Balance::RoundRobin | Balance::LeastRequest => {
-                self.turn.set((self.turn.get() + 1) % n);
-                self.turn.get()
-            }
-        };
         let members = (0..n).map(|i| self.members[(start + i) % n]);
         let mut fit = members
             .filter_map(|key| Some((key, endpoints.get(key)?)))
             .filter(|(key, endpoint)| !endpoint.is_left_out(now) && fits(*key, endpoint));
         let picked = match self.cluster.balance {
-            Balance::LeastRequest => fit.min_by_key(|(_, endpoint)| endpoint.active),
+            Balance::LeastRequest => fit.min_by_key(|(_, endpoint)| endpoint.load()),
             Balance::RoundRobin | Balance::Random => fit.next(),
         };
         picked.map(|(key, _)| key)
@@ -141,12 +181,29 @@ impl Endpoint {
             connect_failures: 0,
             failures_in_a_row: 0,
             retry_at: Time(i64::MIN),
+            down: None,
+            probe: None,
         }
     }
 
     /// Whether it has failed, and it is too early to try again.
     pub(crate) fn is_left_out(&self, now: Time) -> bool {
         self.ready.is_empty() && self.retry_at > now
+    }
+
+    /// Whether it has failed, and is not known to be back.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.ready.is_empty() && self.failures_in_a_row > 0
+    }
+
+    /// Calls under way, and those that wait to be.
+    fn load(&self) -> u64 {
+        self.active + self.n_waiting()
+    }
+
+    /// Calls that wait for a stream.
+    pub(crate) fn n_waiting(&self) -> u64 {
+        self.waiting.len().saturating_sub(self.n_gone) as u64
     }
 
     /// Whether another connection may be made.
@@ -186,14 +243,45 @@ impl Endpoint {
     pub(crate) fn note_connected(&mut self, conn: ConnKey) {
         self.connecting = None;
         self.failures_in_a_row = 0;
+        self.down = None;
         self.ready.push(conn);
     }
 
-    pub(crate) fn note_failure(&mut self, now: Time) {
+    /// A connection has failed; the time at which the next may be made.
+    pub(crate) fn note_failure(&mut self, now: Time, why: Down) -> Time {
         self.connect_failures += 1;
+        self.down = Some(why);
         let doubled = BACKOFF_FIRST.0 << self.failures_in_a_row.min(16);
         self.failures_in_a_row += 1;
         self.retry_at = now + Interval(doubled.min(BACKOFF_MAX.0));
+        self.retry_at
+    }
+
+    /// Why it has no connection, for who asks.
+    pub(crate) fn why_down(&self) -> Option<String> {
+        let name = &self.name;
+        Some(match self.down.filter(|_| self.ready.is_empty())? {
+            Down::Refused => format!("cannot connect to {name}"),
+            Down::TimedOut(limit) => format!("{name} has not answered within {limit}"),
+            Down::Lost => format!("the connection to {name} was lost"),
+            Down::Fault(Violation::Http1) => format!("{name} does not speak HTTP/2: it answers in HTTP/1.1"),
+            Down::Fault(Violation::Tls) => {
+                format!("{name} does not speak HTTP/2 without TLS: it answers in TLS")
+            }
+            Down::Fault(Violation::BadPreface) => format!("{name} does not speak HTTP/2"),
+            Down::Fault(fault) => format!("{name} broke a rule of HTTP/2: {}", fault.description()),
+        })
+    }
+
+    /// The time until the next connection may be made, in tenths of a second.
+    pub(crate) fn next_try(&self, now: Time) -> String {
+        let tenths = ((self.retry_at - now).0.max(0) as u64).div_ceil(100_000_000);
+        format!("next try in {}.{} s", tenths / 10, tenths % 10)
+    }
+
+    /// When the next connection may be made.
+    pub(crate) fn retry_at(&self) -> Time {
+        self.retry_at
     }
 
     pub(crate) fn forget(&mut self, conn: ConnKey) {
@@ -207,6 +295,7 @@ impl Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::waiting::Waiter;
 
     fn pool(balance: Balance) -> (Pool, Slab<Endpoint>) {
         let addresses = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"];
@@ -223,7 +312,7 @@ mod tests {
         let mut endpoints = Slab::new();
         let members =
             cluster.endpoints.iter().map(|a| endpoints.insert(Endpoint::new(&cluster, a))).collect();
-        (Pool::new(cluster, members), endpoints)
+        (Pool::new(cluster, members, 0, 0), endpoints)
     }
 
     fn endpoint<'a>(pool: &Pool, endpoints: &'a mut Slab<Endpoint>, at: usize) -> &'a mut Endpoint {
@@ -234,12 +323,22 @@ mod tests {
     #[test]
     fn a_failed_endpoint_is_left_out_for_a_while() {
         let (pool, mut endpoints) = pool(Balance::RoundRobin);
-        endpoint(&pool, &mut endpoints, 1).note_failure(Time(0));
+        endpoint(&pool, &mut endpoints, 1).note_failure(Time(0), Down::Refused);
         let picked: Vec<_> =
             (0..4).filter_map(|id| pool.pick(&endpoints, Time(1), id, None, |_| true)).collect();
         assert!(picked.len() == 4 && !picked.contains(&pool.members[1]), "{picked:?}");
+        // When that is over, the others are chosen as long as it is not known to be back.
         let later = Time(0) + BACKOFF_FIRST;
-        assert!((0..3).any(|id| pool.pick(&endpoints, later, id, None, |_| true) == Some(pool.members[1])));
+        let mut picked = |endpoints: &Slab<Endpoint>| {
+            (0..3).any(|id| pool.pick(endpoints, later, id, None, |_| true) == Some(pool.members[1]))
+        };
+        assert!(!picked(&endpoints));
+        [0, 2].into_iter().for_each(|at| {
+            endpoint(&pool, &mut endpoints, at).note_failure(Time(0), Down::Lost);
+        });
+        assert!(picked(&endpoints), "there is no other");
+        endpoint(&pool, &mut endpoints, 1).note_connected(Key::from_bits(1));
+        assert!(picked(&endpoints));
     }
 
     #[test]
@@ -250,12 +349,18 @@ mod tests {
         assert_eq!(pool.pick(&endpoints, Time(0), 0, None, |_| true), Some(pool.members[2]));
         endpoint(&pool, &mut endpoints, 2).active = 9;
         assert_eq!(pool.pick(&endpoints, Time(0), 1, None, |_| true), Some(pool.members[1]));
+        // Calls that wait for one are as much load as those that it has.
+        for call in 0..3 {
+            let waiter = Waiter::new(Key::from_bits(call), None, Time(0));
+            endpoint(&pool, &mut endpoints, 1).waiting.push(waiter);
+        }
+        assert_eq!(pool.pick(&endpoints, Time(0), 2, None, |_| true), Some(pool.members[0]));
     }
 
     #[test]
     fn none_is_picked_while_all_are_left_out() {
         let (pool, mut endpoints) = pool(Balance::Random);
-        (0..3).for_each(|at| endpoint(&pool, &mut endpoints, at).note_failure(Time(0)));
+        (0..3).for_each(|at| drop(endpoint(&pool, &mut endpoints, at).note_failure(Time(0), Down::Refused)));
         assert_eq!(pool.pick(&endpoints, Time(1), 7, None, |_| true), None);
     }
 }

@@ -5,10 +5,10 @@
 //! when their headers come. Nothing is copied but what must wait; what must wait is not credited to its sender.
 
 use crate::call::{Call, CallKey, Caller, HeldItem, Leg, Phase};
-use crate::conn::ConnKey;
+use crate::conn::{ConnKey, Side};
 use crate::end::End;
 use crate::engine::{Engine, Timer};
-use crate::headers::{Form, not_grpc};
+use crate::headers::{Form, narrowed_offer, not_grpc};
 use crate::live::Way;
 use crate::routes::{Refusal, Told};
 use crate::verdict::{Passed, Tuple};
@@ -16,7 +16,7 @@ use std::rc::Rc;
 use weft_core::{Interval, Status, Time};
 use weft_proto::session::grpc::header::parse_timeout;
 use weft_proto::session::grpc::{Message, header as prefix_of};
-use weft_proto::session::http2::{ErrorCode, Headers, StreamId};
+use weft_proto::session::http2::{Headers, StreamId};
 
 impl Engine {
     /// A client has begun a stream.
@@ -28,9 +28,15 @@ impl Engine {
         headers: Rc<Headers>,
         ended: bool,
     ) {
-        let Way { route, chain, method } = match self.find_way(now, conn, &headers) {
+        let Some(Side::Downstream { peer, .. }) = self.conns.get(conn).map(|conn| &conn.side) else { return };
+        let peer = Rc::clone(peer);
+        let Way { route, chain, method, is_offer_narrowed } = match self.find_way(now, conn, &headers) {
             Ok(way) => way,
             Err(refusal) => return self.refuse(conn, stream, refusal),
+        };
+        let headers = match is_offer_narrowed {
+            true => narrowed_offer(&headers).unwrap_or(headers),
+            false => headers,
         };
         let live = Rc::clone(&self.live);
         let chain = chain.map(|c| Rc::clone(&live.chains[c]));
@@ -51,7 +57,7 @@ impl Engine {
             chain,
             method,
             row,
-            ..Call::new(id, now, Rc::clone(pool), headers, limit)
+            ..Call::new(id, now, peer, Rc::clone(pool), headers, limit)
         });
         if let Some(conn) = self.conns.get_mut(conn) {
             conn.streams.insert(stream, key);
@@ -71,8 +77,7 @@ impl Engine {
             Told::Http(status) => not_grpc(status),
         };
         if let Some(conn) = self.conns.get_mut(conn) {
-            let _ = conn.h2.send_headers(stream, &answer, true);
-            conn.h2.reset(stream, ErrorCode::NoError);
+            conn.h2.refuse(stream, &answer);
         }
         self.after_change(conn);
     }
@@ -240,7 +245,10 @@ impl Engine {
         match (&call.wrap, call.up) {
             (Some(_), _) if prefix.is_empty() => self.filter_request(now, key, data, end),
             (Some(_), _) => self.filter_request(now, key, &[prefix, data].concat(), end),
-            (None, Some(up)) => self.write(up, prefix, data, end),
+            (None, Some(up)) => {
+                self.note_sent(key, prefix, data, end);
+                self.write(up, prefix, data, end);
+            }
             (None, None) => {}
         }
     }

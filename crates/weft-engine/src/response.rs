@@ -3,7 +3,7 @@
 use crate::call::{CallKey, Caller, HeldItem};
 use crate::end::End;
 use crate::engine::{Engine, Timer};
-use crate::headers::fault_of;
+use crate::headers::{fault_of, readable_response, to_hand_on};
 use crate::verdict::{Passed, Tuple};
 use std::rc::Rc;
 use weft_core::{Interval, Status, Time};
@@ -17,6 +17,12 @@ impl Engine {
         let Some(call) = self.calls.get_mut(key) else { return };
         if let Some((status, text)) = fault_of(&headers).filter(|_| !call.is_ending) {
             return self.end_here(now, key, status, &text);
+        }
+        self.forget_sent(key);
+        let call = self.call_mut(key);
+        let mut headers = to_hand_on(&headers);
+        if call.chain.as_ref().is_some_and(|chain| chain.reads_requests()) {
+            headers = readable_response(headers);
         }
         call.response_headers = Some(headers);
         let response = call.chain.as_ref().and_then(|c| c.chain.segments.response.as_ref());
@@ -121,6 +127,11 @@ impl Engine {
         if !is_whole {
             return self.end_here(now, key, Status::Internal, "the response ended within a message");
         }
+        let is_all = trailers.status().is_some();
+        let trailers = match &call.chain {
+            Some(chain) if is_all && chain.reads_requests() => readable_response(trailers),
+            _ => trailers,
+        };
         let end = End::Server { trailers, by };
         match call.response.held.back().map(|h| h.due) {
             None => self.end(now, key, end),

@@ -1,12 +1,13 @@
 //! Connections: their frames, their ends, and what their senders are credited.
 
 use crate::call::{Call, CallKey, Caller, Leg};
-use crate::conn::{CloseReason, Conn, ConnKey, OUTPUT_BYTES_HIGH, Side};
+use crate::conn::{Conn, ConnKey, OUTPUT_BYTES_HIGH, Side};
 use crate::engine::{Action, Engine, Timer};
 use crate::filter::Wrap;
+use crate::pool::{Down, EndpointKey};
 use crate::slab::Slab;
 use weft_core::{Interval, Time};
-use weft_proto::session::http2::{ConnectionError, Event};
+use weft_proto::session::http2::{ConnectionError, Event, ResetBy, Violation};
 
 /// A connection that closes and whose peer has taken nothing for so long is gone.
 const LINGER_TIME: Interval = Interval::from_secs(1);
@@ -32,8 +33,8 @@ impl Engine {
                     }
                 }
                 // The connection counts what its peer did wrong.
-                Err(ConnectionError { .. }) => {
-                    self.close(now, key);
+                Err(ConnectionError { violation }) => {
+                    self.close_for(now, key, violation);
                     return input.len();
                 }
             }
@@ -64,15 +65,16 @@ impl Engine {
                     }
                 }
             },
-            Event::Reset { stream, code, .. } => {
+            Event::Reset { stream, by } => {
                 let call = call_of(stream);
                 if let Some(conn) = self.conns.get_mut(key) {
                     conn.streams.remove(&stream);
                 }
-                match (is_downstream, call) {
-                    (true, Some(call)) => self.client_left(now, call),
-                    (false, Some(call)) => self.server_reset(now, call, code),
-                    (_, None) => {}
+                match (is_downstream, call, by) {
+                    (true, Some(call), _) => self.client_left(now, call),
+                    (false, Some(call), ResetBy::Peer(code)) => self.server_reset(now, call, code),
+                    (false, Some(call), ResetBy::Us(fault)) => self.server_at_fault(now, call, fault),
+                    (_, None, _) => {}
                 }
             }
             Event::Unblocked { stream } => {
@@ -100,10 +102,32 @@ impl Engine {
         self.linger(now, key);
     }
 
+    /// Ends a connection for something that its peer did.
+    fn close_for(&mut self, now: Time, key: ConnKey, fault: Violation) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        conn.fault = Some(fault);
+        let upstream = self.upstream_of(key);
+        if let Some(endpoint) = upstream {
+            self.forget_conn(endpoint, key);
+            self.note_failure(now, endpoint, Down::Fault(fault));
+        }
+        self.close(now, key);
+        if let Some(endpoint) = upstream {
+            self.reassign_waiting(now, endpoint, false);
+        }
+    }
+
+    /// A connection takes no further calls to its endpoint.
+    fn forget_conn(&mut self, endpoint: EndpointKey, key: ConnKey) {
+        if let Some(endpoint) = self.endpoints.get_mut(endpoint) {
+            endpoint.forget(key);
+        }
+    }
+
     /// Ends a connection at once, whatever is left to write.
     pub(crate) fn abort(&mut self, now: Time, key: ConnKey) {
         self.actions.push_back(Action::Abort { conn: key.into() });
-        self.drop_conn(now, key, CloseReason::Eof);
+        self.drop_conn(now, key, None);
     }
 
     fn linger(&mut self, now: Time, key: ConnKey) {
@@ -129,17 +153,20 @@ impl Engine {
         }
     }
 
-    pub(crate) fn drop_conn(&mut self, now: Time, key: ConnKey, reason: CloseReason) {
+    /// A connection is gone. `why` is what that says of the endpoint that it led to.
+    pub(crate) fn drop_conn(&mut self, now: Time, key: ConnKey, why: Option<Down>) {
         if let Some(conn) = self.conns.get_mut(key) {
             conn.is_closing = true;
         }
         let upstream = self.upstream_of(key);
         let was_ready =
             !matches!(self.conns.get(key), Some(Conn { side: Side::Upstream { is_ready: false, .. }, .. }));
-        if let Some(endpoint) = upstream.and_then(|e| self.endpoints.get_mut(e)) {
-            endpoint.forget(key);
-            if !was_ready || reason != CloseReason::Eof {
-                endpoint.note_failure(now);
+        if let Some(endpoint) = upstream {
+            self.forget_conn(endpoint, key);
+            let is_noted = self.conns.get(key).is_none_or(|conn| conn.fault.is_some());
+            let why = why.or((!was_ready).then_some(Down::Lost));
+            if let Some(why) = why.filter(|_| !is_noted) {
+                self.note_failure(now, endpoint, why);
             }
         }
         self.end_calls_of(now, key);
@@ -162,14 +189,14 @@ impl Engine {
 
     fn end_calls_of(&mut self, now: Time, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
-        let is_downstream = conn.is_downstream();
+        let (is_downstream, fault) = (conn.is_downstream(), conn.fault);
         let mut calls: Vec<_> = core::mem::take(&mut conn.streams).into_iter().collect();
         calls.sort_unstable_by_key(|(stream, _)| *stream);
         for (_, call) in calls {
             if is_downstream {
                 self.client_left(now, call);
             } else {
-                self.server_gone(now, call);
+                self.server_gone(now, call, fault);
             }
         }
     }
@@ -211,8 +238,10 @@ impl Engine {
     pub(crate) fn conn_timeout(&mut self, now: Time, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         conn.timer = None;
-        if conn.h2.poll_timeout().is_some_and(|at| at <= now) && conn.h2.handle_timeout(now).is_err() {
-            self.close(now, key);
+        if conn.h2.poll_timeout().is_some_and(|at| at <= now)
+            && let Err(ConnectionError { violation }) = conn.h2.handle_timeout(now)
+        {
+            self.close_for(now, key, violation);
         }
         while let Some(event) = self.conns.get_mut(key).and_then(|c| c.h2.poll_event()) {
             self.handle_event(now, key, event);

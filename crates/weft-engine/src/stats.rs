@@ -21,6 +21,8 @@ pub struct Stats {
     pub calls_ended: [u64; Status::ALL.len()],
     /// Calls under way.
     pub calls_open: u64,
+    /// Calls and tries that were sent again because their server had not touched them.
+    pub calls_resent: u64,
     /// Messages of either direction that went through a chain or were passed on.
     pub messages: u64,
     /// From the call's headers to its end, as this node saw it.
@@ -84,6 +86,8 @@ pub struct EndpointStats {
     pub calls: u64,
     /// Connection attempts that failed.
     pub connect_failures: u64,
+    /// Why it has no connection, if it has failed and is not back.
+    pub down: Option<String>,
 }
 
 /// A histogram of times with a relative error below 1/16.
@@ -197,6 +201,7 @@ impl Stats {
         }
         self.calls_begun += other.calls_begun;
         self.calls_open += other.calls_open;
+        self.calls_resent += other.calls_resent;
         self.messages += other.messages;
         self.rows_lost += other.rows_lost;
         for (mine, theirs) in self.calls_ended.iter_mut().zip(other.calls_ended) {
@@ -268,6 +273,9 @@ impl Stats {
         mine.waiting += other.waiting;
         mine.calls += other.calls;
         mine.connect_failures += other.connect_failures;
+        if mine.down.is_none() {
+            mine.down.clone_from(&other.down);
+        }
     }
 }
 

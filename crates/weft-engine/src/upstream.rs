@@ -1,18 +1,20 @@
 //! Finding a server for a call, and what becomes of it when the server, or the way to it, is gone.
 
-use crate::call::{Call, CallKey, Leg, Phase};
+use crate::call::{Call, CallKey, Leg, Phase, Sent};
 use crate::conn::{Conn, ConnKey, Side};
 use crate::end::End;
 use crate::engine::{Action, Engine, Timer};
 use crate::filter::is_over;
+use crate::headers::to_hand_on;
 use crate::plan::Cluster;
-use crate::pool::{Endpoint, EndpointKey, Pool, WAITING_TIME_MAX, WATCH_EVERY};
+use crate::pool::{Down, Endpoint, EndpointKey, Pool, WAITING_TIME_MAX, WATCH_EVERY};
 use crate::stats::EndpointStats;
 use crate::waiting::{WAITING_MAX, Waiter};
 use std::rc::Rc;
 use std::sync::Arc;
-use weft_core::{Interval, Status, Time};
-use weft_proto::session::http2::{Connection, ErrorCode, StreamId};
+use weft_core::{Interval, Status, Time, hash};
+use weft_proto::session::http2::limits::HEADER_BLOCK_BYTES_MAX;
+use weft_proto::session::http2::{Connection, ErrorCode, StreamId, Violation};
 
 /// Connections that may drain before a call has found a stream on one.
 const DRAINS_MAX: u32 = 4;
@@ -48,12 +50,27 @@ impl Engine {
             self.endpoints.get(*e).is_some_and(|e| !e.is_left_out(now) && is_over(over, &e.address))
         };
         let Some(chosen) = chosen.filter(can_be_tried) else {
-            let text = format!("no endpoint of cluster `{}` can be reached", call.pool.cluster.name);
+            let pool = Rc::clone(&call.pool);
+            let text = self.why_none(now, &pool, chosen);
             return self.end_here(now, key, Status::Unavailable, &text);
         };
         call.endpoint = Some(chosen);
         if !self.open_upstream(now, key, chosen) {
             self.await_upstream(now, key, chosen);
+        }
+    }
+
+    /// Why a call finds no endpoint in a pool, or not the one that it must have: of those that are left out, the one
+    /// that is tried next.
+    fn why_none(&self, now: Time, pool: &Pool, of: Option<EndpointKey>) -> String {
+        let all = of.as_slice().iter().chain(&pool.members).filter_map(|key| self.endpoints.get(*key));
+        let all = all.take(of.map_or(usize::MAX, |_| 1));
+        let next =
+            all.filter(|endpoint| endpoint.is_left_out(now)).min_by_key(|endpoint| endpoint.retry_at());
+        let cluster = &pool.cluster.name;
+        match next.and_then(|endpoint| Some((endpoint, endpoint.why_down()?))) {
+            None => format!("no endpoint of cluster `{cluster}` can be reached"),
+            Some((next, why)) => format!("cluster `{cluster}`: {why}; {}", next.next_try(now)),
         }
     }
 
@@ -65,7 +82,8 @@ impl Engine {
             let Some(conn) = self.conns.get_mut(*conn_key) else { continue };
             let Some(stream) = conn.h2.open() else { continue };
             let end = call.request.is_bare();
-            if conn.h2.send_headers(stream, &call.request_headers, end).is_err() {
+            let sent_at = conn.h2.n_sent() + conn.h2.output().len() as u64;
+            if conn.h2.send_headers(stream, &to_hand_on(&call.request_headers), end).is_err() {
                 // The server permits no list of this size: waiting would not help.
                 conn.h2.reset(stream, ErrorCode::Cancel);
                 let text = "the request's headers are larger than the server permits";
@@ -79,6 +97,10 @@ impl Engine {
             endpoint.active += 1;
             endpoint.calls += 1;
             let conn_key = *conn_key;
+            if !call.is_resent {
+                let body = self.spare_bodies.pop().unwrap_or_default();
+                call.sent = Some(Sent { at: sent_at, body, is_ended: false });
+            }
             if call.request.held.is_empty() {
                 self.after_change(conn_key);
             } else {
@@ -184,14 +206,15 @@ impl Engine {
         if !endpoint.ready.is_empty() || endpoint.connecting.is_some() {
             return;
         }
-        let name = Rc::clone(&endpoint.name);
+        let why = endpoint.why_down().unwrap_or_else(|| format!("cannot connect to {}", endpoint.name));
+        let text = format!("{why}; {}", endpoint.next_try(now));
         for key in endpoint.waiting.drain().into_iter().map(|waiter| waiter.call) {
             let Some(call) = self.calls.get_mut(key).filter(|call| call.waits_at(at)) else { continue };
             call.attempts += 1;
             let n_members = call.pool.members.len() as u32;
             let attempts_max = if drains { n_members + DRAINS_MAX } else { n_members };
             if call.attempts >= attempts_max || (call.is_redirected && !drains) {
-                self.end_here(now, key, Status::Unavailable, &format!("cannot connect to {name}"));
+                self.end_here(now, key, Status::Unavailable, &text);
             } else {
                 call.endpoint = call.endpoint.filter(|_| call.is_redirected);
                 self.dispatch(now, key);
@@ -206,6 +229,36 @@ impl Engine {
         let key = self.conns.insert(Conn::new(h2, Side::Upstream { endpoint: at, is_ready: false }));
         endpoint.connecting = Some(key);
         self.actions.push_back(Action::Connect { conn: key.into(), address: endpoint.address.clone() });
+    }
+
+    /// A connection to an endpoint has failed: it is left out for a while, and then it is found out whether it is back.
+    pub(crate) fn note_failure(&mut self, now: Time, at: EndpointKey, why: Down) {
+        let Some(endpoint) = self.endpoints.get_mut(at) else { return };
+        let due = endpoint.note_failure(now, why);
+        let timer = self.timers.set(due, Timer::Probe(at));
+        if let Some(before) = endpoint.probe.replace(timer) {
+            self.timers.cancel(before);
+        }
+    }
+
+    /// An endpoint has been left out long enough: a connection to it is made without a call.
+    pub(crate) fn probe(&mut self, now: Time, at: EndpointKey) {
+        let Some(endpoint) = self.endpoints.get_mut(at) else { return };
+        endpoint.probe = None;
+        if endpoint.is_in_doubt() && !self.is_stopping {
+            self.connect(now, at);
+        }
+    }
+
+    /// A connection is not up in its cluster's time.
+    pub(crate) fn connect_timed_out(&mut self, now: Time, key: ConnKey) {
+        let Some(Conn { side: Side::Upstream { endpoint, is_ready: false }, .. }) = self.conns.get(key)
+        else {
+            return;
+        };
+        let limit = self.endpoints.get(*endpoint).map(|endpoint| endpoint.cluster.connect_timeout);
+        self.actions.push_back(Action::Abort { conn: key.into() });
+        self.drop_conn(now, key, limit.map(Down::TimedOut));
     }
 
     /// A connection is being made from now on: it has the cluster's time.
@@ -247,11 +300,11 @@ impl Engine {
         self.reassign_waiting(now, at, true);
     }
 
-    /// The server has not touched the call (RFC 9113 section 8.7). The client is told the same, so that it may try
-    /// again without asking its application, as it would without us.
+    /// The server has not touched the call (RFC 9113 section 8.7). If it is not sent again, the client is told the
+    /// same, so that it may try again without asking its application, as it would without us.
     fn server_refused(&mut self, now: Time, key: CallKey) {
         self.forget_up(now, key);
-        if !self.has_answer(key) {
+        if !self.resend(now, key) && !self.has_answer(key) {
             self.end(now, key, End::Refused);
         }
     }
@@ -275,18 +328,60 @@ impl Engine {
         self.end_here(now, key, status, &format!("the server reset the stream: {code:?}"));
     }
 
-    /// The server's connection is gone.
-    pub(crate) fn server_gone(&mut self, now: Time, key: CallKey) {
-        let Some(call) = self.calls.get(key) else { return };
-        let endpoint = call.endpoint.and_then(|e| self.endpoints.get(e));
-        let text = match endpoint {
-            Some(endpoint) => format!("the connection to {} was lost", endpoint.name),
-            None => "the connection to the server was lost".to_owned(),
-        };
+    /// This node has reset the server's stream, because the server broke a rule of it.
+    pub(crate) fn server_at_fault(&mut self, now: Time, key: CallKey, fault: Violation) {
+        let server = self.server_of(key);
         self.forget_up(now, key);
-        if !self.has_answer(key) {
-            self.end_here(now, key, Status::Unavailable, &text);
+        if self.has_answer(key) {
+            return;
         }
+        let (status, what) = self.describe_fault(fault);
+        self.end_here(now, key, status, &format!("the stream to {server} was ended here: {what}"));
+    }
+
+    /// The server's connection is gone, or this node has ended it for something that the server did.
+    pub(crate) fn server_gone(&mut self, now: Time, key: CallKey, fault: Option<Violation>) {
+        let (server, is_unsent) = (self.server_of(key), self.is_unsent(key));
+        self.forget_up(now, key);
+        if self.has_answer(key) || (is_unsent && self.resend(now, key)) {
+            return;
+        }
+        let (status, text) = match fault.map(|fault| self.describe_fault(fault)) {
+            Some((status, what)) => (status, format!("the connection to {server} was ended here: {what}")),
+            None => (Status::Unavailable, format!("the connection to {server} was lost")),
+        };
+        self.end_here(now, key, status, &text);
+    }
+
+    /// What calls are answered with when a server has done this, and what it was.
+    fn describe_fault(&self, fault: Violation) -> (Status, String) {
+        let config = &self.config.upstream;
+        match fault {
+            Violation::HeaderList => {
+                let max = config.max_header_list_size;
+                (Status::ResourceExhausted, format!("the server sent a header list of more than {max} bytes"))
+            }
+            Violation::HeaderBlock => {
+                let max = config.max_header_list_size.max(HEADER_BLOCK_BYTES_MAX);
+                (
+                    Status::ResourceExhausted,
+                    format!("the server sent a header block of more than {max} bytes"),
+                )
+            }
+            Violation::WindowStall => {
+                (Status::Unavailable, format!("the server took no data for {}", config.stall_timeout))
+            }
+            Violation::KeepaliveTimeout => {
+                (Status::Unavailable, "the server did not answer a PING in time".to_owned())
+            }
+            _ => (Status::Internal, format!("the server broke a rule of HTTP/2: {}", fault.description())),
+        }
+    }
+
+    /// The server that a call is at, for messages.
+    fn server_of(&self, key: CallKey) -> Rc<str> {
+        let endpoint = self.calls.get(key).and_then(|call| self.endpoints.get(call.endpoint?));
+        endpoint.map_or_else(|| "the server".into(), |endpoint| Rc::clone(&endpoint.name))
     }
 
     /// The upstream leg of a call is gone without our doing.
@@ -360,7 +455,12 @@ impl Engine {
             }
             members.push(key);
         }
-        let pool = Rc::new(Pool::new(Arc::clone(cluster), members));
+        // The turns of the pool before go on; otherwise each worker begins elsewhere, and each node.
+        let before = self.live.pools.iter().find(|pool| pool.cluster.name == cluster.name);
+        let draw = hash::mix(self.config.seed, hash::hash_bytes(cluster.name.as_bytes()));
+        let first = || (draw as u32 as usize).wrapping_add(self.config.worker);
+        let turn = before.map_or_else(first, |pool| pool.turn());
+        let pool = Rc::new(Pool::new(Arc::clone(cluster), members, turn, draw));
         self.pools.push(Rc::clone(&pool));
         pool
     }
@@ -387,9 +487,7 @@ impl Engine {
         if let Some(conn) = endpoint.connecting {
             self.abort(now, conn);
         }
-        if let Some(timer) = endpoint.watch {
-            self.timers.cancel(timer);
-        }
+        [endpoint.watch, endpoint.probe].into_iter().flatten().for_each(|timer| self.timers.cancel(timer));
         for conn in endpoint.ready {
             self.let_go(now, conn);
         }
@@ -404,9 +502,10 @@ impl Engine {
                 active: e.active,
                 places: self.places_of(e),
                 connections: e.ready.len() as u64,
-                waiting: e.waiting.len().saturating_sub(e.n_gone) as u64,
+                waiting: e.n_waiting(),
                 calls: e.calls,
                 connect_failures: e.connect_failures,
+                down: e.why_down(),
             });
             stats.collect::<Vec<_>>()
         };

@@ -1,19 +1,21 @@
 //! A call's message through its chain, and what the chain decided for it.
 
 use crate::call::{Call, CallKey, HeldItem, Phase};
-use crate::conn::Side;
 use crate::end::{Answer, End};
 use crate::engine::{Engine, Timer};
-use crate::headers::{Form, end_builder};
+use crate::headers::{ACCEPT_ENCODING, Form, end_builder};
 use crate::pass::{Facts, LiveChain, rand_base};
 use crate::plan::Segment;
+use crate::pool::EndpointKey;
 use std::rc::Rc;
 use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Verdict};
 use weft_core::table::Row;
 use weft_core::{Interval, Status, Time};
 use weft_ir::program::Event;
 use weft_proto::session::grpc::protobuf::{EditError, Malformed, encode};
-use weft_proto::session::grpc::{HEADER_BYTES, Message, header as prefix_of, inflate};
+use weft_proto::session::grpc::{
+    ENCODINGS, HEADER_BYTES, InflateError, Message, header as prefix_of, inflate,
+};
 use weft_proto::session::http2::Headers;
 
 /// Mirrored calls that a worker may have under way; further ones are not begun, and counted.
@@ -90,8 +92,8 @@ impl Engine {
         let mut inflated = core::mem::take(&mut self.inflated);
         let payload = match self.plain_payload(key, event, tuple, &mut inflated) {
             Ok(payload) => payload,
-            Err(text) => {
-                self.end_here(now, key, Status::Internal, &text);
+            Err(error) => {
+                self.end_unread(now, key, event, &error);
                 return Passed::Ended;
             }
         };
@@ -150,7 +152,7 @@ impl Engine {
         event: Event,
         tuple: Tuple<'a>,
         inflated: &'a mut Vec<u8>,
-    ) -> Result<Option<&'a [u8]>, String> {
+    ) -> Result<Option<&'a [u8]>, InflateError> {
         let Tuple::Message(message) = tuple else { return Ok(None) };
         if !message.compressed {
             return Ok(Some(message.payload));
@@ -159,12 +161,35 @@ impl Engine {
         let headers =
             if event.is_request() { Some(&call.request_headers) } else { call.response_headers.as_ref() };
         let encoding = headers.and_then(|h| h.get(b"grpc-encoding")).unwrap_or_default();
-        let encoding =
-            core::str::from_utf8(encoding).map_err(|_| "the grpc-encoding is not text".to_owned())?;
         inflated.clear();
-        inflate(encoding, message.payload, self.config.message_bytes_max, inflated)
-            .map_err(|e| e.to_string())?;
+        let encoding = String::from_utf8_lossy(encoding);
+        inflate(&encoding, message.payload, self.config.message_bytes_max, inflated)?;
         Ok(Some(inflated))
+    }
+
+    /// Ends a call whose message cannot be inflated. A client that has chosen an encoding that is unknown here is told
+    /// those that are not, so that it may choose another (gRPC's "Compression").
+    fn end_unread(&mut self, now: Time, key: CallKey, event: Event, error: &InflateError) {
+        let text = error.to_string();
+        let status = match error {
+            // A compressed message without an encoding breaks the protocol.
+            InflateError::UnknownEncoding(name) if event.is_request() && !name.is_empty() => {
+                Status::Unimplemented
+            }
+            InflateError::TooLong { .. } => Status::ResourceExhausted,
+            InflateError::UnknownEncoding(_) | InflateError::Corrupt => Status::Internal,
+        };
+        if status != Status::Unimplemented {
+            return self.end_here(now, key, status, &text);
+        }
+        let with_offer = |form| {
+            let mut builder = end_builder(form, status, text.as_bytes());
+            // The name and the value are valid.
+            let _ = builder.set(ACCEPT_ENCODING, ENCODINGS.as_bytes());
+            builder
+        };
+        let builders = Box::new((with_offer(Form::TrailersOnly), with_offer(Form::Trailers)));
+        self.end(now, key, End::Here { status, answer: Answer::Edited(builders), by: None });
     }
 
     /// Runs a segment on what is known of the call.
@@ -178,16 +203,12 @@ impl Engine {
         payload: Option<&[u8]>,
     ) -> Result<(), Malformed> {
         let event = segment.event;
-        let down = self.root_of(key).down();
-        let call = self.calls.get_mut(key).expect("the caller has the call");
         let is_response = !event.is_request();
+        let upstream = if is_response { self.endpoint_of(key) } else { None };
+        let upstream = upstream.and_then(|endpoint| self.endpoints.get(endpoint)).map(|e| &*e.name);
+        let call = self.calls.get_mut(key).expect("the caller has the call");
         let flow = if is_response { &call.response } else { &call.request };
         let headers = if is_response { call.response_headers.as_ref() } else { Some(&call.request_headers) };
-        let peer = down.and_then(|d| match &self.conns.get(d.conn)?.side {
-            Side::Downstream { peer, .. } => Some(&**peer),
-            Side::Upstream { .. } => None,
-        });
-        let upstream = call.endpoint.or(call.served_by).and_then(|e| self.endpoints.get(e)).map(|e| &*e.name);
         let (status, ended_by, trailers) = match tuple {
             Tuple::End { status, by, trailers } => (Some(status), by, trailers),
             Tuple::Headers | Tuple::Message(_) => (None, None, None),
@@ -199,7 +220,7 @@ impl Engine {
             payload,
             method: call.method.map(|m| &live.chain.methods[m]),
             path: call.request_headers.path().unwrap_or_default(),
-            peer: peer.unwrap_or_default(),
+            peer: &call.peer,
             headers: headers.map(|h| &**h),
             trailers,
             size: if let Tuple::Message(message) = tuple { message.payload.len() as u64 } else { 0 },
@@ -207,11 +228,19 @@ impl Engine {
             call_id: call.id,
             status,
             elapsed: is_response.then(|| now - call.began),
-            upstream: upstream.filter(|_| is_response),
+            upstream,
             ended_by,
         };
         let opened = if event == Event::Close { call.opened } else { live.chain.program.elements.len() };
         self.passes.run(live, segment, &facts, &mut call.row, opened)
+    }
+
+    /// The endpoint that was chosen for a call; behind a filter, the one that answered a try, or that the last try
+    /// under way has.
+    fn endpoint_of(&self, key: CallKey) -> Option<EndpointKey> {
+        let call = self.calls.get(key)?;
+        let of_try = || self.endpoint_of(call.wrap.as_ref()?.tries().last()?);
+        call.endpoint.or(call.served_by).or_else(of_try)
     }
 
     /// Carries out the verdict of the last pass. False if the call has ended.
@@ -251,7 +280,7 @@ impl Engine {
 
     fn redirect(&mut self, now: Time, key: CallKey) -> bool {
         self.passes.outcome.spell();
-        let Some((pool, endpoint)) = self.live.targets.get(&self.passes.outcome.text).cloned() else {
+        let Some((pool, endpoint)) = self.live.target(&self.passes.outcome.text) else {
             let target = String::from_utf8_lossy(&self.passes.outcome.text).into_owned();
             let text = format!("REDIRECT names neither a cluster nor an endpoint of one: `{target}`");
             self.end_here(now, key, Status::Unavailable, &text);
@@ -325,13 +354,14 @@ impl Engine {
     fn mirror(&mut self, now: Time, key: CallKey, live: &LiveChain, event: Event, message: Message<'_>) {
         let call = self.calls.get(key).expect("the caller has the call");
         let (began, marks, method) = (call.began, call.marks, call.method.map(|m| &live.chain.methods[m]));
+        let peer = Rc::clone(&call.peer);
         let original = Rc::clone(&call.request_headers);
         let limit = self.config.message_bytes_max as u32;
         for nth in 0..self.passes.outcome.mirrors.len() {
             let outcome = &self.passes.outcome;
             let mirror = outcome.mirrors[nth];
             let name = outcome.kept(mirror.target.0, mirror.target.1);
-            let Some((pool, endpoint)) = self.live.targets.get(name).cloned() else { continue };
+            let Some((pool, endpoint)) = self.live.target(name) else { continue };
             if self.n_mirrors >= MIRRORS_MAX {
                 self.stats.refuse("mirrors_max", 1);
                 continue;
@@ -359,7 +389,7 @@ impl Engine {
                 is_response_begun: true,
                 is_mirror: true,
                 marks,
-                ..Call::new(id, began, pool, headers, limit)
+                ..Call::new(id, began, Rc::clone(&peer), pool, headers, limit)
             };
             call.request.is_ended = true;
             call.request.is_end_queued = true;

@@ -49,7 +49,7 @@ impl ListenSocket {
     pub fn address(&self) -> Address {
         match self {
             Self::Tcp(listener) => {
-                Address::Tcp(listener.local_addr().expect("a bound socket has an address"))
+                Address::from(listener.local_addr().expect("a bound socket has an address"))
             }
             Self::Unix(_, path) => Address::Unix(path.clone()),
         }
@@ -62,7 +62,8 @@ impl ListenSocket {
                 let (stream, peer) = listener.accept()?;
                 // Small messages must not wait for acknowledgements of earlier ones.
                 stream.set_nodelay(true)?;
-                Ok((StreamSocket::Tcp(stream), peer.to_string()))
+                // On a listener of both families a client of IPv4 comes as `::ffff:10.0.0.1`.
+                Ok((StreamSocket::Tcp(stream), Address::from(peer).to_string()))
             }
             Self::Unix(listener, _) => {
                 let (stream, _) = listener.accept()?;

@@ -152,7 +152,8 @@ pub fn read_text(text: &str, ty: Type) -> Result<Value, String> {
         Type::Interval => interval(text).map(Value::Int),
         Type::Size => size(text).map(|n| Value::Int(n as i64)),
         Type::Timestamp => timestamp(text).map(Value::Int),
-        Type::IpAddr => text.parse::<IpAddr>().ok().map(|ip| Value::Bytes(ip_bytes(ip))),
+        // `::ffff:10.0.0.1` is the IPv4 node 10.0.0.1 (RFC 4291 section 2.5.5.2).
+        Type::IpAddr => text.parse::<IpAddr>().ok().map(|ip| Value::Bytes(octets(ip.to_canonical()))),
         Type::Cidr => cidr(text).map(Value::Bytes),
         Type::Mac => mac(text).map(Value::Bytes),
         Type::Endpoint => endpoint(text).map(|()| Value::text(text)),
@@ -163,8 +164,16 @@ pub fn read_text(text: &str, ty: Type) -> Result<Value, String> {
         Type::Interval if is_past_bounds(text) => {
             "an INTERVAL is counted in nanoseconds with 63 bits: '106751 d', 292 years, at most".to_owned()
         }
+        Type::Cidr if is_all_mapped(text) => {
+            "the network of all IPv4-mapped addresses is all of IPv4, and written '0.0.0.0/0'".to_owned()
+        }
         _ => expected_text(ty).to_owned(),
     })
+}
+
+fn is_all_mapped(text: &str) -> bool {
+    let parts = text.split_once('/').and_then(|(ip, bits)| Some((ip.parse::<IpAddr>().ok()?, bits)));
+    parts.is_some_and(|(ip, bits)| ip.to_canonical() != ip && bits.parse() == Ok(MAPPED_BITS))
 }
 
 /// Whether a text is written as an interval is, with a number that is too large for one.
@@ -319,19 +328,30 @@ fn days_from_epoch(year: i64, month: i64, day: i64) -> i64 {
     years + months + day - 1
 }
 
-fn ip_bytes(ip: IpAddr) -> Vec<u8> {
+fn octets(ip: IpAddr) -> Vec<u8> {
     match ip {
         IpAddr::V4(ip) => ip.octets().to_vec(),
         IpAddr::V6(ip) => ip.octets().to_vec(),
     }
 }
 
-/// An address, and how many bits of it are those of its network: `10.0.0.1/24`.
+/// The bits in front of the IPv4 address in `::ffff:10.0.0.1`.
+const MAPPED_BITS: u8 = 96;
+
+/// An address, and how many bits of it are those of its network: `10.0.0.1/24`. `::ffff:10.0.0.1/120` is the same.
 pub fn address_within(text: &str) -> Option<(IpAddr, u8)> {
     let (address, bits) = text.split_once('/')?;
     let (address, bits): (IpAddr, u8) = (address.parse().ok()?, bits.parse().ok()?);
     let bits_max = if address.is_ipv6() { 128 } else { 32 };
-    (bits <= bits_max).then_some((address, bits))
+    let is_mapped = address.to_canonical() != address;
+    match bits {
+        _ if bits > bits_max => None,
+        // Lists of what must not come from outside have the network of all mapped addresses and mean packets of IPv6;
+        // it would be all of IPv4.
+        MAPPED_BITS if is_mapped => None,
+        _ if is_mapped && bits > MAPPED_BITS => Some((address.to_canonical(), bits - MAPPED_BITS)),
+        _ => Some((address, bits)),
+    }
 }
 
 /// Address and prefix length, with the bits of the host set to zero.
@@ -339,7 +359,7 @@ pub fn address_within(text: &str) -> Option<(IpAddr, u8)> {
 pub fn network_of(text: &str) -> Option<String> {
     let (address, length) = address_within(text)?;
     let (_, network) = cidr(text)?.split_last().map(|(length, bytes)| (*length, bytes.to_vec()))?;
-    (ip_bytes(address) != network).then(|| {
+    (octets(address) != network).then(|| {
         let address = match <[u8; 4]>::try_from(&*network) {
             Ok(bytes) => IpAddr::from(bytes),
             Err(_) => IpAddr::from(<[u8; 16]>::try_from(&*network).unwrap_or_default()),
@@ -350,7 +370,7 @@ pub fn network_of(text: &str) -> Option<String> {
 
 fn cidr(text: &str) -> Option<Vec<u8>> {
     let (address, length) = address_within(text)?;
-    let mut bytes = ip_bytes(address);
+    let mut bytes = octets(address);
     for (index, byte) in bytes.iter_mut().enumerate() {
         let n_kept = usize::from(length).saturating_sub(index * 8).min(8);
         *byte &= (0xff00u16 >> n_kept) as u8;
@@ -400,6 +420,12 @@ mod tests {
         assert_eq!(cidr("10.1.2.3/8"), Some(vec![10, 0, 0, 0, 8]));
         assert_eq!(cidr("10.255.2.3/12"), Some(vec![10, 240, 0, 0, 12]));
         assert_eq!(cidr("10.0.0.0/33"), None);
+        // The IPv4 addresses among those of IPv6 are the same nodes.
+        assert_eq!(cidr("::ffff:10.1.2.3/104"), Some(vec![10, 0, 0, 0, 8]));
+        assert_eq!(cidr("::ffff:10.1.2.3/64"), Some([&[0; 16][..], &[64]].concat()));
+        assert_eq!(network_of("::ffff:10.1.2.3/104").as_deref(), Some("10.0.0.0/8"));
+        assert_eq!(read_text("::ffff:10.1.2.3", Type::IpAddr), read_text("10.1.2.3", Type::IpAddr));
+        assert!(read_text("::ffff:0:0/96", Type::Cidr).is_err_and(|why| why.contains("0.0.0.0/0")));
         assert_eq!(mac("02:00:5e:10:00:01"), Some(vec![2, 0, 0x5e, 0x10, 0, 1]));
         assert_eq!(mac("02:00:5e:10:00"), None);
     }

@@ -12,7 +12,8 @@ pub(crate) fn address(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     let address = text.and_then(|text| {
         text.parse::<IpAddr>().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|socket| socket.ip()))
     });
-    match address {
+    // `::ffff:10.0.0.1` is the IPv4 node 10.0.0.1 (RFC 4291 section 2.5.5.2).
+    match address.map(|address| address.to_canonical()) {
         Some(IpAddr::V4(address)) => out.extend(address.octets()),
         Some(IpAddr::V6(address)) => out.extend(address.octets()),
         None => return Ended::Null,

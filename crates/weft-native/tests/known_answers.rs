@@ -391,7 +391,7 @@ fn network_of_an_address_keeps_its_first_bits() {
 fn addresses_are_read_with_and_without_a_port() {
     // A rule for a network would let through, or stop, whoever is taken for another.
     let of = |text: &str| call(&*plain(Native::Address, &[]), &[Arg::Bytes(text.as_bytes())]);
-    for text in ["10.1.2.3", "10.1.2.3:65535"] {
+    for text in ["10.1.2.3", "10.1.2.3:65535", "::ffff:10.1.2.3", "[::ffff:a01:203]:1"] {
         assert_eq!(of(text), Given::Bytes(vec![10, 1, 2, 3]), "{text}");
     }
     let mut long = vec![0x20, 1, 0xd, 0xb8];

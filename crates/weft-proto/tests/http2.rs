@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use weft_core::{Interval, Time};
 use weft_proto::session::http2::{
-    Config, Connection, ConnectionError, ErrorCode, Event, Headers, HeadersBuilder, Keepalive, StreamId,
-    Violation, limits,
+    Config, Connection, ConnectionError, ErrorCode, Event, Headers, HeadersBuilder, Keepalive, ResetBy,
+    StreamId, Violation, limits,
 };
 
 const DATA: u8 = 0;
@@ -119,8 +119,9 @@ fn feed(conn: &mut Connection, input: &[u8]) -> Result<Vec<String>, ConnectionEr
                 conn.release(stream, flow_len);
                 format!("data {stream} {}{}", data.len(), if end_stream { " end" } else { "" })
             }
-            Event::Reset { stream, code, by_peer } => {
-                format!("reset {stream} {code} {}", if by_peer { "by peer" } else { "by us" })
+            Event::Reset { stream, by: ResetBy::Peer(code) } => format!("reset {stream} {code} by peer"),
+            Event::Reset { stream, by: ResetBy::Us(violation) } => {
+                format!("reset {stream} {} by us", violation.code())
             }
             Event::Unblocked { stream } => format!("unblocked {stream}"),
             Event::GoAway { last_stream, code } => format!("goaway {last_stream} {code}"),
@@ -226,7 +227,7 @@ fn a_data_frame_comes_in_the_pieces_that_the_input_has() {
 #[test]
 fn a_bad_preface_is_refused_at_its_first_wrong_byte() {
     let fresh = || Connection::new(Config::server(), NOW);
-    ends_connection(fresh(), &[b"GET / HTTP/1.1\r\n".to_vec()], Violation::BadPreface);
+    ends_connection(fresh(), &[b"\x01".to_vec()], Violation::BadPreface);
     ends_connection(
         fresh(),
         &[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), request(1, 0)],
@@ -237,6 +238,25 @@ fn a_bad_preface_is_refused_at_its_first_wrong_byte() {
         &[frame(PING, 0, 0, &[0; 8])],
         Violation::BadPreface,
     );
+}
+
+#[test]
+fn another_protocol_is_known_by_its_first_bytes() {
+    // If this fails, nobody is told that one end speaks TLS or HTTP/1.1 where the other does not.
+    let says = |config: Config, first: &[u8]| {
+        let mut conn = Connection::new(config, NOW);
+        feed(&mut conn, first).map(drop).map_err(|error| error.violation)
+    };
+    for (first, violation) in [
+        (&b"HTTP/1.1 400 Bad Request\r\n"[..], Violation::Http1),
+        (&[21, 3, 3, 0, 2, 2, 70], Violation::Tls),
+        (b"\x04stop", Violation::BadPreface),
+    ] {
+        assert_eq!(says(Config::client(), first), Err(violation));
+    }
+    assert_eq!(says(Config::server(), b"PUT / HTTP/1.1\r\n"), Err(Violation::Http1));
+    assert_eq!(says(Config::server(), &[22, 3, 1]), Err(Violation::Tls));
+    assert_eq!(says(Config::server(), b"PRI * HTTP/2.0"), Ok(()), "more is to come");
 }
 
 #[test]
@@ -550,6 +570,24 @@ fn rapid_resets_end_the_connection_but_completed_streams_pay_for_resets() {
     let attack: Vec<_> =
         (0..=limits::RESETS_MAX).flat_map(|i| [request(i * 2 + 1, 0), reset(i * 2 + 1)]).collect();
     ends_connection(server(), &attack, Violation::RapidReset);
+    // It does so behind answers that came at once; whether its requests are whole makes no difference.
+    for flags in [END_STREAM, 0] {
+        let mut conn = server();
+        feed(&mut conn, &settings(&[])).unwrap();
+        let refuse = |conn: &mut Connection, nth: u32| {
+            feed(conn, &request(nth * 2 + 1, flags)).unwrap();
+            conn.refuse(nth * 2 + 1, &list(&[(":status", "405")]));
+            let answer = sent(conn);
+            feed(conn, &reset(nth * 2 + 1)).map(|_| answer)
+        };
+        for nth in 0..limits::RESETS_MAX {
+            let answer = refuse(&mut conn, nth).unwrap();
+            let last = answer.last().expect("an answer");
+            assert_eq!(last.kind, if flags == END_STREAM { HEADERS } else { RST_STREAM });
+        }
+        let ended = refuse(&mut conn, limits::RESETS_MAX).unwrap_err();
+        assert_eq!(ended.violation, Violation::RapidReset);
+    }
     // The peer makes us reset its streams instead.
     let made: Vec<_> =
         (0..=limits::RESETS_MAX).flat_map(|i| [request(i * 2 + 1, 0), window_update(i * 2 + 1, 0)]).collect();
@@ -571,6 +609,28 @@ fn rapid_resets_end_the_connection_but_completed_streams_pay_for_resets() {
         fair.send_headers(completed, &ok, true).unwrap();
         sent(&mut fair);
     }
+}
+
+#[test]
+fn answers_that_nobody_reads_end_the_connection() {
+    // If this fails, a client whose requests are answered at once fills the memory by reading nothing.
+    let mut conn = server();
+    feed(&mut conn, &settings(&[])).unwrap();
+    let answer = list(&[(":status", "405"), ("a", &"v".repeat(8 << 10))]);
+    let answers = (0..).map(|nth| {
+        let seen = feed(&mut conn, &request(nth * 2 + 1, END_STREAM)).map(drop);
+        conn.refuse(nth * 2 + 1, &answer);
+        (seen, conn.output().len())
+    });
+    let (mut held, mut error) = (0, None);
+    for (seen, output) in answers.take(limits::OUTPUT_BYTES_MAX / (8 << 10) * 2) {
+        match seen {
+            Ok(()) => held = output,
+            Err(ended) => error = error.or(Some(ended.violation)),
+        }
+    }
+    assert_eq!(error, Some(Violation::OutputFlood));
+    assert!(held < limits::OUTPUT_BYTES_MAX + (16 << 10), "{held}");
 }
 
 #[test]
@@ -773,7 +833,10 @@ fn data_that_waits_too_long_resets_its_stream() {
     conn.send_data(1, b"", b"stuck", true).unwrap();
     assert_eq!(conn.poll_timeout(), Some(at_s(60)));
     conn.handle_timeout(at_s(60)).unwrap();
-    assert!(matches!(conn.poll_event(), Some(Event::Reset { stream: 1, by_peer: false, .. })));
+    assert!(matches!(
+        conn.poll_event(),
+        Some(Event::Reset { stream: 1, by: ResetBy::Us(Violation::WindowStall) })
+    ));
     assert_eq!((conn.active_streams(), conn.counters().violations(Violation::WindowStall)), (0, 1));
 }
 
@@ -989,7 +1052,7 @@ impl Pair {
                     entry.1 = end_stream;
                     release = Some((stream, flow_len));
                 }
-                Some(Event::Reset { stream, code, .. }) => panic!("stream {stream} was reset: {code}"),
+                Some(Event::Reset { stream, by }) => panic!("stream {stream} was reset: {by:?}"),
                 _ => {}
             }
             if let Some((stream, n)) = release {

@@ -541,7 +541,7 @@ fn address_of(address: &hir::Address, span: Span) -> Result<Address, Vec<Diagnos
         hir::Address::Tcp(text) => {
             let resolved = text.to_socket_addrs().map_err(|error| error.to_string());
             let first = resolved.and_then(|mut all| all.next().ok_or_else(|| "it has no address".to_owned()));
-            first.map(Address::Tcp).map_err(|why| {
+            first.map(Address::from).map_err(|why| {
                 let message = format!("cannot resolve `{text}`: {why}");
                 vec![Diagnostic::error(code::ADDRESS_UNRESOLVED, message).at(span, "used here")]
             })

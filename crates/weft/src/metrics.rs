@@ -34,6 +34,11 @@ const FAMILIES: &[(&str, &str, &str)] = &[
     ("weft_connections_total", "counter", "Connections opened"),
     ("weft_calls_begun_total", "counter", "Calls that have begun"),
     ("weft_calls_open", "gauge", "Calls under way"),
+    (
+        "weft_calls_resent_total",
+        "counter",
+        "Calls that were sent again because their server had not touched them",
+    ),
     ("weft_calls_total", "counter", "Calls that have ended, by status"),
     ("weft_messages_total", "counter", "Messages that went through a chain"),
     (DURATION, "histogram", "From a call's headers to its end on this node"),
@@ -101,6 +106,7 @@ pub(crate) fn render(node: &NodeStats, sinks: &SinkMetrics, rows_refused: &RowsR
     page.sample("weft_connections_total", &[("side", "upstream")], stats.upstream.total);
     page.one("weft_calls_begun_total", stats.calls_begun);
     page.one("weft_calls_open", stats.calls_open);
+    page.one("weft_calls_resent_total", stats.calls_resent);
     page.family("weft_calls_total");
     for (status, n) in Status::ALL.iter().zip(stats.calls_ended).filter(|(_, n)| *n > 0) {
         page.sample("weft_calls_total", &[("status", status.name())], n);

@@ -78,7 +78,7 @@ impl Engine {
         let mut wrap = Box::new(Wrap::new(filter, keys, now));
         wrap.total = total.map(|total| self.timers.set(now + total, Timer::Total(key)));
         let policies = wrap.filter.policies();
-        let is_once = matches!(policies.once, Some(Reliability::AtLeastOnce { .. }));
+        let is_once = wrap.filter.is_once();
         // The checker has seen to it that methods of the schemas have one request; what is known of no schema is sent
         // once, as it comes.
         let call = self.call_mut(key);
@@ -128,14 +128,16 @@ impl Engine {
     }
 
     fn pass_once(&mut self, now: Time, key: CallKey, live: &Rc<LiveFilter>) -> Step {
-        let (Some(known), Some(Reliability::AtLeastOnce { id, .. })) =
+        let (Some(known), Some(Reliability::AtLeastOnce { id, calls_max, .. })) =
             (&live.filter.state.known, live.policies().once)
         else {
             return Step::On;
         };
         let wrap = self.wrap_mut(key).expect("the caller has looked");
         let id = live.filter.key(&wrap.keys, id);
-        match known.enter(now, id) {
+        // One more would take the place of one that is under way, which would then be made twice.
+        let may_begin = || live.filter.state.note_waiting(Waits::ForAnswer, true, calls_max);
+        match known.enter(now, id, may_begin) {
             Seen::First => {
                 wrap.held.is_first = true;
                 Step::On
@@ -152,6 +154,9 @@ impl Engine {
                 Status::AlreadyExists,
                 "the call was answered, and its answer was too long to keep",
             ),
+            Seen::TooMany => {
+                Step::Refuse(Status::ResourceExhausted, "as many calls are under way as are kept")
+            }
             Seen::TooLong => Step::Refuse(Status::InvalidArgument, "the call's id is too long"),
         }
     }
@@ -351,6 +356,7 @@ impl Engine {
         if let (true, Some(known), Some(Reliability::AtLeastOnce { id, .. })) =
             (held.is_first, &state.known, policies.once)
         {
+            state.note_waiting(Waits::ForAnswer, false, 0);
             let id = live.filter.key(&wrap.keys, id);
             known.forget(now, id);
             self.wake_all(now, &live, state.stand_in(id));
@@ -392,7 +398,7 @@ impl Wrap {
         Step::On
     }
 
-    fn end_waiting(&mut self) {
+    pub(super) fn end_waiting(&mut self) {
         if let Some(waits) = self.held.waits.take() {
             self.filter.filter.state.note_waiting(waits, false, 0);
         }

@@ -27,9 +27,8 @@ use crate::timers::TimerKey;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use weft_core::filter::{Policies, Transport};
+use weft_core::filter::{Policies, Reliability, Transport};
 use weft_core::{Time, hash};
-use weft_proto::session::http2::Headers;
 
 pub(crate) use admit::{Pending, Waiters};
 pub(crate) use state::{CELLS, State, table_decls};
@@ -68,6 +67,8 @@ pub struct FilterCounts {
     pub timeouts: u64,
     /// Calls that were given the answer of an earlier one.
     pub repeated: u64,
+    /// Calls that went on without their caller, because they are to take effect once.
+    pub detached: u64,
     /// Times that the breaker opened.
     pub opened: u64,
     /// Times that an endpoint was left out.
@@ -171,6 +172,11 @@ impl LiveFilter {
         count(&mut self.counts.borrow_mut());
     }
 
+    /// Whether calls with the same id are one call.
+    fn is_once(&self) -> bool {
+        matches!(self.policies().once, Some(Reliability::AtLeastOnce { .. }))
+    }
+
     /// Whether OUTLIER leaves an endpoint out now.
     pub(crate) fn leaves_out(&self, now: Time, endpoint: &str) -> bool {
         let ejections = self.filter.state.ejections.as_ref();
@@ -180,7 +186,7 @@ impl LiveFilter {
 
 impl FilterCounts {
     /// All counts, each with its name.
-    pub fn named(&self) -> [(&'static str, u64); 11] {
+    pub fn named(&self) -> [(&'static str, u64); 12] {
         [
             ("calls", self.calls),
             ("waited", self.waited),
@@ -191,6 +197,7 @@ impl FilterCounts {
             ("over_budget", self.over_budget),
             ("timeouts", self.timeouts),
             ("repeated", self.repeated),
+            ("detached", self.detached),
             ("opened", self.opened),
             ("ejected", self.ejected),
         ]
@@ -207,6 +214,7 @@ impl FilterCounts {
         self.over_budget += other.over_budget;
         self.timeouts += other.timeouts;
         self.repeated += other.repeated;
+        self.detached += other.detached;
         self.opened += other.opened;
         self.ejected += other.ejected;
     }
@@ -235,7 +243,7 @@ impl Wrap {
     }
 
     /// The tries under way.
-    pub(crate) fn tries(&self) -> impl Iterator<Item = CallKey> {
+    pub(crate) fn tries(&self) -> impl DoubleEndedIterator<Item = CallKey> {
         self.tries.iter().map(|one| one.call)
     }
 
@@ -246,6 +254,11 @@ impl Wrap {
     /// Whether the request is kept here, and not passed on piece by piece.
     pub(crate) fn gathers(&self) -> bool {
         self.gathers
+    }
+
+    /// Whether the call goes to its end though its caller is gone: others with its id wait for that, or will come.
+    fn goes_on_alone(&self) -> bool {
+        self.filter.is_once() && self.held.is_first && !self.tries.is_empty()
     }
 
     /// Bytes that it holds.
@@ -267,12 +280,4 @@ pub(crate) fn is_over(over: Option<Transport>, address: &crate::plan::Address) -
 
 fn endpoint_hash(name: &str) -> u64 {
     hash::hash_bytes(name.as_bytes())
-}
-
-/// A header list with one header more or another.
-fn with_header(headers: &Headers, name: &[u8], value: &[u8]) -> Rc<Headers> {
-    let mut builder = weft_proto::session::http2::HeadersBuilder::from_headers(headers);
-    // Names and values that this node makes are valid.
-    let _ = builder.set(name, value);
-    builder.build()
 }

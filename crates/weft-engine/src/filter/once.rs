@@ -6,7 +6,7 @@
 use super::state::with_row;
 use std::sync::Arc;
 use weft_core::Time;
-use weft_core::filter::INTERVAL_MAX;
+use weft_core::filter::{ID_BYTES_MAX, INTERVAL_MAX};
 use weft_core::table::{ColumnRef, Insert, Row, Table};
 
 /// The calls that are known.
@@ -28,6 +28,8 @@ pub(super) enum Seen {
     Answered(Vec<u8>),
     /// It was answered, and the answer was too long to keep.
     AnsweredAtLength,
+    /// Nothing, and it may not be under way.
+    TooMany,
     /// Ids are no longer than [`weft_core::filter::ID_BYTES_MAX`].
     TooLong,
 }
@@ -45,10 +47,16 @@ impl Known {
         Self { rows, state, answer }
     }
 
-    /// A call has come.
-    pub(super) fn enter(&self, now: Time, id: &[u8]) -> Seen {
+    /// A call has come. If it is the first with its id, `may_begin` says whether it may be under way.
+    pub(super) fn enter(&self, now: Time, id: &[u8], may_begin: impl FnOnce() -> bool) -> Seen {
         self.with(now, id, |row| {
             let Some(row) = row else {
+                if id.len() > ID_BYTES_MAX as usize {
+                    return Seen::TooLong;
+                }
+                if !may_begin() {
+                    return Seen::TooMany;
+                }
                 return match self.rows.insert_bytes(id, now) {
                     Insert::New(row) => {
                         self.rows.set_word(row, self.state, UNDER_WAY);
@@ -56,9 +64,8 @@ impl Known {
                         self.rows.touch(row, now + INTERVAL_MAX);
                         Seen::First
                     }
-                    Insert::TooLong => Seen::TooLong,
                     // Nothing can be evicted, so nothing is remembered; the call itself need not suffer.
-                    Insert::Full => Seen::First,
+                    Insert::Full | Insert::TooLong => Seen::First,
                 };
             };
             match self.rows.word(row, self.state) {
@@ -115,14 +122,14 @@ mod tests {
         let window = Interval::from_secs(10);
         let known = Known::new(Arc::new(Table::new(once_spec(window, 100, 8, false), HashKey::from_seed(1))));
         let after = |secs| Time(0) + Interval::from_secs(secs);
-        assert_eq!(known.enter(after(0), b"a"), Seen::First);
-        assert_eq!(known.enter(after(1), b"a"), Seen::UnderWay);
+        assert_eq!(known.enter(after(0), b"a", || true), Seen::First);
+        assert_eq!(known.enter(after(1), b"a", || true), Seen::UnderWay);
         assert!(!known.is_settled(after(1), b"a") && known.is_settled(after(1), b"b"));
         known.keep(after(2), b"a", b"done");
-        assert_eq!(known.enter(after(11), b"a"), Seen::Answered(b"done".to_vec()));
-        assert_eq!(known.enter(after(12), b"a"), Seen::First);
+        assert_eq!(known.enter(after(11), b"a", || true), Seen::Answered(b"done".to_vec()));
+        assert_eq!(known.enter(after(12), b"a", || true), Seen::First);
         known.keep(after(12), b"a", b"far too long");
-        assert_eq!(known.enter(after(13), b"a"), Seen::AnsweredAtLength);
+        assert_eq!(known.enter(after(13), b"a", || true), Seen::AnsweredAtLength);
         assert_eq!(known.enter(after(13), &[0; 200]), Seen::TooLong);
     }
 
@@ -132,13 +139,13 @@ mod tests {
         let window = Interval::from_millis(1);
         let known = Known::new(Arc::new(Table::new(once_spec(window, 100, 8, false), HashKey::from_seed(1))));
         let after = |millis| Time(0) + Interval::from_millis(millis);
-        assert_eq!(known.enter(after(0), b"a"), Seen::First);
-        assert_eq!(known.enter(after(500), b"a"), Seen::UnderWay);
+        assert_eq!(known.enter(after(0), b"a", || true), Seen::First);
+        assert_eq!(known.enter(after(500), b"a", || true), Seen::UnderWay);
         assert!(!known.is_settled(after(500), b"a"));
         known.keep(after(500), b"a", b"done");
         assert!(known.is_settled(after(500), b"a"));
-        assert_eq!(known.enter(after(500), b"a"), Seen::Answered(b"done".to_vec()));
-        assert_eq!(known.enter(after(501), b"a"), Seen::First);
+        assert_eq!(known.enter(after(500), b"a", || true), Seen::Answered(b"done".to_vec()));
+        assert_eq!(known.enter(after(501), b"a", || true), Seen::First);
     }
 
     #[test]
@@ -148,11 +155,11 @@ mod tests {
             once_spec(Interval::from_secs(1), 4, 8, false),
             HashKey::from_seed(1),
         )));
-        assert_eq!(known.enter(Time(0), b"a"), Seen::First);
+        assert_eq!(known.enter(Time(0), b"a", || true), Seen::First);
         known.forget(Time(1), b"a");
-        assert_eq!(known.enter(Time(2), b"a"), Seen::First);
+        assert_eq!(known.enter(Time(2), b"a", || true), Seen::First);
         known.keep(Time(3), b"a", b"x");
         known.forget(Time(4), b"a");
-        assert_eq!(known.enter(Time(5), b"a"), Seen::Answered(b"x".to_vec()));
+        assert_eq!(known.enter(Time(5), b"a", || true), Seen::Answered(b"x".to_vec()));
     }
 }

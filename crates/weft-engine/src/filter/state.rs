@@ -40,13 +40,15 @@ pub(crate) struct State {
     pub(crate) ejections: Option<Ejections>,
 }
 
-/// Calls that may wait for different things.
+/// Calls that are counted apart, by what they wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waits {
     /// For their place in a line, or for another call with the same id.
     ForOthers,
     /// For the time of their turn.
     ForTime,
+    /// For their answer, as the first with their id.
+    ForAnswer,
 }
 
 impl State {

@@ -5,11 +5,12 @@
 //! after which the client has seen something and there is no way back.
 
 use super::admit::Pending;
-use super::{LiveFilter, endpoint_hash, with_header};
+use super::{LiveFilter, Wrap, endpoint_hash};
 use crate::call::{Call, CallKey, Caller, Phase};
 use crate::end::{Answer, End};
 use crate::engine::{Engine, Timer};
 use crate::filter::outlier::ejected_max;
+use crate::headers::{with_header, without_header};
 use crate::pool::EndpointKey;
 use std::rc::Rc;
 use weft_core::filter::{Backoff, Reliability, Retry, StatusSet, TRIES_MAX, Transport};
@@ -18,6 +19,8 @@ use weft_proto::session::grpc::HEADER_BYTES;
 use weft_proto::session::grpc::header::write_timeout;
 use weft_proto::session::http2::{Headers, HeadersBuilder};
 
+/// How long the caller waits (gRPC over HTTP/2).
+const TIMEOUT: &[u8] = b"grpc-timeout";
 /// How many tries before this one, as gRFC A6 tells servers.
 const PREVIOUS_ATTEMPTS: &[u8] = b"grpc-previous-rpc-attempts";
 /// What a server says about another try: milliseconds to wait, or a negative number for "none" (gRFC A6).
@@ -135,12 +138,17 @@ impl Engine {
         let nth = wrap.n_tries;
         let per_try = timeouts.per_try.map(|limit| now + limit);
         let total = timeouts.total.map(|limit| wrap.began + limit);
-        let due = [call.due, per_try, total].into_iter().flatten().min();
+        // A call that is to take effect once goes on when its caller's time is over, so the server is not told of that.
+        let is_once = live.is_once();
+        let due = [call.due.filter(|_| !is_once), per_try, total].into_iter().flatten().min();
         let mut headers = Rc::clone(&call.request_headers);
+        if is_once && headers.get(TIMEOUT).is_some() {
+            headers = without_header(&headers, TIMEOUT);
+        }
         if let (Some(less), Some(due)) = (timeouts.propagate, due) {
             let mut left = Vec::new();
             write_timeout(due - (now + less), &mut left);
-            headers = with_header(&headers, b"grpc-timeout", &left);
+            headers = with_header(&headers, TIMEOUT, &left);
         }
         if nth > 0 {
             headers = with_header(&headers, PREVIOUS_ATTEMPTS, nth.to_string().as_bytes());
@@ -169,7 +177,7 @@ impl Engine {
             due,
             marks: call.marks,
             choice: (!choice.is_empty()).then(|| Box::new(choice)),
-            ..Call::new(call.id, now, Rc::clone(&call.pool), headers, limit)
+            ..Call::new(call.id, now, Rc::clone(&call.peer), Rc::clone(&call.pool), headers, limit)
         };
         let child = self.calls.insert(child);
         self.n_tries += 1;
@@ -363,12 +371,58 @@ impl Engine {
         }
     }
 
-    /// A call is over for another reason than its tries: they are given up.
-    pub(crate) fn abandon_filter(&mut self, now: Time, mut wrap: Box<super::Wrap>, status: Option<Status>) {
+    /// A call is over for another reason than its tries: they are given up, unless the call is to take effect once.
+    pub(crate) fn abandon_filter(
+        &mut self,
+        now: Time,
+        call: &Call,
+        mut wrap: Box<Wrap>,
+        status: Option<Status>,
+    ) {
+        if wrap.goes_on_alone() && !call.is_detached {
+            return self.detach(now, call, wrap);
+        }
         let tries: Vec<CallKey> = wrap.tries().collect();
         wrap.tries.clear();
         self.leave_filter(now, &mut wrap, status);
         tries.into_iter().for_each(|one| self.end(now, one, End::ClientLeft));
+    }
+
+    /// RELIABILITY AT LEAST ONCE: a call that was sent on goes to its end though its caller is gone, or the caller
+    /// would send it again while the first takes effect. A call without chain and caller takes its place at the filter.
+    /// It has the time of TIMEOUT TOTAL, or else that for which its answer would be kept.
+    fn detach(&mut self, now: Time, call: &Call, mut wrap: Box<Wrap>) {
+        wrap.end_waiting();
+        for timer in [wrap.total.take(), wrap.turn.take(), wrap.hedge.take()].into_iter().flatten() {
+            self.timers.cancel(timer);
+        }
+        let policies = wrap.filter.policies();
+        let Some(Reliability::AtLeastOnce { window, .. }) = policies.once else { return };
+        let due = policies.timeouts.total.map(|total| wrap.began + total).filter(|due| *due > now);
+        let due = due.unwrap_or(now + window);
+        let limit = self.config.message_bytes_max as u32;
+        let (peer, pool) = (Rc::clone(&call.peer), Rc::clone(&call.pool));
+        let key = self.calls.insert(Call {
+            method: call.method,
+            phase: Phase::Open,
+            is_detached: true,
+            endpoint: call.endpoint.filter(|_| call.is_redirected),
+            is_redirected: call.is_redirected,
+            served_by: call.served_by,
+            choice: call.choice.clone(),
+            nth_try: call.nth_try,
+            due: Some(due),
+            marks: call.marks,
+            ..Call::new(call.id, call.began, peer, pool, Rc::clone(&call.request_headers), limit)
+        });
+        wrap.total = Some(self.timers.set(due, Timer::Total(key)));
+        for one in wrap.tries() {
+            if let Some(one) = self.calls.get_mut(one) {
+                one.caller = Caller::Filter(key);
+            }
+        }
+        wrap.filter.count(|c| c.detached += 1);
+        self.call_mut(key).wrap = Some(wrap);
     }
 
     // ---- time ----

@@ -2,7 +2,8 @@
 
 use crate::support::*;
 use weft_core::Status;
-use weft_engine::plan::Plan;
+use weft_core::filter::{Backoff, Policies, Retry, StatusSet};
+use weft_engine::plan::{FilterAt, Plan};
 
 /// Messages of up to `max` bytes, some of them compressed as far as the flag says.
 fn messages(dice: &mut Dice, n: usize, max: u64, may_be_compressed: bool) -> Vec<Message> {
@@ -246,4 +247,69 @@ fn a_ping_is_answered_with_what_leaves_next_or_soon() {
     world.run_until(ms(105));
     let received = &world.seen_by(raw).received;
     assert!(received.ends_with(&pong), "{received:?}");
+}
+
+/// A server would answer in an encoding that its client and itself know and the chain between cannot read, and a call
+/// whose work is done would fail.
+#[test]
+fn encodings_that_a_chain_cannot_read_are_not_offered() {
+    let offer = "grpc-accept-encoding";
+    let only_requests = chain("request\nresponse", &[&element("e", &[("request", "forward")])]);
+    let only_responses = chain("request\nresponse", &[&element("e", &[("response", "forward")])]);
+    // What the chain is, what the server is offered, and what the client is.
+    let cases = [
+        (None, "snappy,gzip", "zstd, gzip"),
+        (Some(only_requests), "snappy,gzip", "gzip"),
+        (Some(only_responses), "gzip", "zstd, gzip"),
+        (Some(reading_chain()), "gzip", "gzip"),
+    ];
+    for (text, to_server, to_client) in cases {
+        for filters in [vec![], vec![retrying()]] {
+            // The filter stands in front of the element: what is behind it reads as well.
+            let mut net = Net::new();
+            net.filters = if text.is_some() { filters } else { Vec::new() };
+            let mut world = World::new(1, net.plan(text.as_deref(), &[CART]))
+                .server(CART, |_| Behaviour::default().header("grpc-accept-encoding", "zstd, gzip"));
+            let client = world.client("front");
+            let call = |at| {
+                Call::unary(ADD, item("ann", 1, b"")).header("grpc-accept-encoding", "snappy,gzip").at(ms(at))
+            };
+            let calls = [0, 50].map(|at| world.call(client, call(at)));
+            let all = Call::unary(ADD, item("ann", 1, b"")).header("grpc-accept-encoding", "identity,gzip");
+            world.call(client, all.at(ms(100)));
+            world.run();
+            for call in calls {
+                assert_eq!(world.answer(call).code(), Some(0));
+                assert_eq!(field(&world.answer(call).headers, offer), Some(to_client), "{text:?}");
+            }
+            let offered: Vec<_> = world.received().iter().map(|r| r.header(offer)).collect();
+            assert_eq!(offered, [Some(to_server), Some(to_server), Some("identity,gzip")], "{text:?}");
+        }
+    }
+}
+
+/// A client that has compressed its message in a way that the chain cannot read would not know in which it may.
+#[test]
+fn request_in_an_unknown_encoding_is_told_those_that_are_known() {
+    let mut world = World::new(1, Net::new().plan(Some(&reading_chain()), &[CART]))
+        .server(CART, |_| Behaviour::default());
+    let client = world.client("front");
+    let message = Message { payload: b"\x05\x10\x0a\x03ann".to_vec(), compressed: true };
+    let call = Call::stream(ADD, vec![message]).header("grpc-encoding", "snappy");
+    let call = world.call(client, call);
+    world.run();
+    let answer = world.answer(call);
+    assert_eq!(answer.code(), Some(12), "{}", answer.text());
+    assert_eq!(field(answer.trailers(), "grpc-accept-encoding"), Some("identity,deflate,gzip"));
+}
+
+/// A filter in front of the only element.
+fn retrying() -> FilterAt {
+    let backoff = Backoff { first: ms(1), max: ms(1), jitter_percent: 0.0 };
+    let retry = Retry { retries_max: 1, when: StatusSet::NONE, backoff, budget: None };
+    FilterAt {
+        at: 0,
+        name: "retry".to_owned(),
+        policies: Policies { retry: Some(retry), ..Policies::default() },
+    }
 }

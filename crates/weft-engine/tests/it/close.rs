@@ -1,6 +1,10 @@
 //! An element that let a call go on sees exactly one end of it, whatever happens.
 
 use crate::support::*;
+use weft_core::Interval;
+use weft_core::filter::{Backoff, Policies, Retry, StatusSet};
+use weft_engine::plan::FilterAt;
+use weft_engine::sinks::CellValue;
 use weft_proto::session::http2::ErrorCode;
 
 /// An element that ends some calls, and delays some, in each handler.
@@ -188,4 +192,107 @@ fn a_close_that_fails_keeps_it_from_no_other() {
     assert!(calls.iter().all(|call| world.answer(*call).code() == Some(0)));
     assert_eq!(var_values(&mut world, 2), [4, 4]);
     assert_eq!(world.engine().stats().chains[0].elements[1].1.failed, 4);
+}
+
+/// What an element counts by the client or the server of a call in OPEN it would never count down in CLOSE, if the call
+/// ended otherwise than it should.
+#[test]
+fn close_sees_whose_call_it_was_whatever_ended_it() {
+    let inputs = "input \"peer\" TEXT meta peer\ninput \"method\" TEXT meta method\n";
+    let of_end =
+        "input \"upstream\" TEXT nullable meta upstream\ninput \"x\" TEXT nullable header \"x-up\"\n";
+    let sink = |name: &str| format!("sink \"e\" \"{name}\" stdout\n");
+    let fields =
+        |names: &[&str]| names.iter().map(|name| format!("field \"{name}\" TEXT\n")).collect::<String>();
+    let declarations = [
+        format!("request\n{inputs}response\n{inputs}{of_end}"),
+        sink("open") + &fields(&["peer", "method"]),
+        sink("close") + &fields(&["peer", "method", "upstream", "x"]),
+    ];
+    let both = "v0: bytes = input in0\nv1: bytes = input in1\n";
+    let open = format!("{both}emit s0, v0, v1\nforward");
+    let not =
+        |at: usize, to: usize| format!("v{to}: bool = input_present in{at}\nv{}: bool = not v{to}\n", to + 1);
+    let close = format!(
+        "{both}v2: bytes = input in2\n{}v5: bytes = input in3\n{}emit s1, v0, v1, v2 null v4, v5 null v7\nforward",
+        not(2, 3),
+        not(3, 6)
+    );
+    let text = chain(&declarations.concat(), &[&element("e", &[("open", &open), ("close", &close)])]);
+    let retry = Policies {
+        retry: Some(Retry {
+            retries_max: 1,
+            when: StatusSet::NONE,
+            backoff: Backoff { first: ms(1), max: ms(1), jitter_percent: 0.0 },
+            budget: None,
+        }),
+        ..Policies::default()
+    };
+    type Ends = fn(&mut World, ClientId, Call) -> Call;
+    let ways: [(&str, bool, Ends); 7] = [
+        ("answered", true, |_, _, call| call.at(ms(300))),
+        ("cancelled", false, |_, _, call| call.leaves_after(ms(60))),
+        ("deadline", false, |_, _, call| call.timeout(ms(60))),
+        ("client lost", false, |world, client, call| {
+            world.at(ms(60), move |w| w.cut(client));
+            call
+        }),
+        ("server lost", false, |world, _, call| {
+            world.at(ms(60), |w| w.kill(CART));
+            call
+        }),
+        ("drained", false, |world, _, call| {
+            world.at(ms(60), |w| {
+                let now = START + w.elapsed();
+                w.engine().close_gracefully(now);
+            });
+            world.at(ms(80), |w| {
+                let now = START + w.elapsed();
+                w.engine().cut(now);
+            });
+            call
+        }),
+        ("server's headers, then cancelled", true, |_, _, call| {
+            call.header("x-way", "held").leaves_after(ms(60))
+        }),
+    ];
+    for filters in [vec![], vec![FilterAt { at: 1, name: "retry".to_owned(), policies: retry }]] {
+        for (way, has_headers, ends) in ways {
+            let mut net = Net::new();
+            net.filters.clone_from(&filters);
+            let held = vec![Message::new(item("ann", 1, b""))];
+            let mut world = World::new(1, net.plan(Some(&text), &[CART])).server(CART, move |r| {
+                match (r.header("x-way"), r.header("x-late")) {
+                    (Some(_), _) => Behaviour::new(Reply::ThenReset(
+                        held.clone(),
+                        Interval::from_secs(5),
+                        ErrorCode::Cancel,
+                    )),
+                    (None, Some(_)) => Behaviour::new(Reply::Silence),
+                    (None, None) => Behaviour::default(),
+                }
+                .header("x-up", "1")
+            });
+            let client = world.client("front");
+            let is_answered = way == "answered";
+            let call = Call::unary(DOWN, item("ann", 1, b""));
+            let call = if is_answered || has_headers { call } else { call.header("x-late", "1") };
+            let call = ends(&mut world, client, call);
+            world.call(client, call);
+            world.run();
+            let mut seen = Vec::new();
+            for row in world.engine().rows().rows() {
+                let values = row.values().map(|value| match value {
+                    CellValue::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                    other => format!("{other:?}"),
+                });
+                seen.push((row.sink.name.clone(), values.collect::<Vec<_>>()));
+            }
+            let (peer, method) = ("10.0.1.1:40000".to_owned(), DOWN.to_owned());
+            let header = if has_headers { "1" } else { "Null" }.to_owned();
+            let opened = ("open".to_owned(), vec![peer.clone(), method.clone()]);
+            let closed = ("close".to_owned(), vec![peer, method, CART.to_owned(), header]);
+            assert_eq!(seen, [opened, closed], "{way}, {} filters", filters.len());
+        }
+    }
 }

@@ -431,20 +431,126 @@ fn calls_with_one_id_are_one_call() {
     assert_eq!((filter.counts.repeated, filter.waiting), (3, 0));
 }
 
-/// A second call with an id that waits for a first which comes to nothing would wait for ever.
-#[test]
-fn who_waits_for_a_call_that_was_given_up_is_the_first_then() {
+fn once() -> Policies {
     let id = KeyId(0);
     let once = Reliability::AtLeastOnce { id, window: ms(5000), calls_max: 100, answer_bytes_max: 512 };
+    Policies { once: Some(once), ..Policies::default() }
+}
+
+/// A caller that gives up and sends again would have the call made twice, though the server was at work on the first.
+#[test]
+fn call_whose_caller_is_gone_takes_effect_once() {
+    type Gone = fn(&mut World, ClientId) -> Call;
+    let call = || Call::unary(ADD, item("ann", 1, b""));
+    let ways: [(&str, Gone); 4] = [
+        ("deadline", |_, _| Call::unary(ADD, item("ann", 1, b"")).timeout(ms(30))),
+        ("cancel", |_, _| Call::unary(ADD, item("ann", 1, b"")).leaves_after(ms(30))),
+        ("lost connection", |world, client| {
+            world.at(ms(30), move |w| w.cut(client));
+            Call::unary(ADD, item("ann", 1, b""))
+        }),
+        ("update", |_, _| Call::unary(ADD, item("ann", 1, b"")).leaves_after(ms(30))),
+    ];
+    for (way, gone) in ways {
+        for total in [None, Some(ms(20))] {
+            let policies = Policies { timeouts: timeouts(total, None), ..once() };
+            let mut net = Net::new();
+            net.filters = vec![filter(1, "once", policies)];
+            let first = net.plan(Some(&keyed_chain()), &[CART]);
+            let second = net.plan(Some(&keyed_chain()), &[CART]);
+            let mut world = World::new(1, first).server(CART, |_| Behaviour::default().after(ms(100)));
+            let (leaver, other) = (world.client("front"), world.client("front"));
+            let first = gone(&mut world, leaver);
+            world.call(leaver, first);
+            if way == "update" {
+                world.at(ms(50), move |w| w.apply(second));
+            }
+            let again: Vec<_> = [60, 300].map(|at| world.call(other, call().at(ms(at)))).into();
+            world.run();
+            assert_eq!(world.received().len(), 1, "{way}");
+            assert_eq!(world.received()[0].header("grpc-timeout"), None, "{way}: the server need not know");
+            assert!(!world.received()[0].is_cancelled, "{way}");
+            let waiting = world.answer(again[0]);
+            assert_eq!(waiting.code(), Some(if total.is_some() { 4 } else { 0 }), "{way}");
+            assert_eq!(world.answer(again[1]).code(), Some(0), "{way}");
+            assert_eq!(stats(&mut world, "once").counts.detached, 1, "{way}");
+        }
+    }
+}
+
+/// A call that went on without its caller would do so for ever where the server does not answer, and no other with its
+/// id would ever be made.
+#[test]
+fn call_without_a_caller_has_an_end() {
+    let mut n_seen = 0;
+    let mut world =
+        World::new(1, plan(&keyed_chain(), &[filter(1, "once", once())], &[CART])).server(CART, move |_| {
+            n_seen += 1;
+            if n_seen == 1 { Behaviour::new(Reply::Silence) } else { Behaviour::default() }
+        });
+    let client = world.client("front");
+    world.call(client, Call::unary(ADD, item("ann", 1, b"")).leaves_after(ms(30)));
+    let waits = add(&mut world, client, "ann", 100);
+    world.run();
+    assert_eq!(world.answer(waits).code(), Some(0));
+    assert!((ms(4_900)..ms(5_000)).contains(&world.answer(waits).took()), "{}", world.answer(waits).took());
+    assert!(world.received().len() == 2 && world.received()[0].is_cancelled);
+}
+
+/// A node that stops would wait for a call that nobody waits for, or leave it behind.
+#[test]
+fn call_without_a_caller_ends_with_its_node() {
+    let mut world = World::new(1, plan(&keyed_chain(), &[filter(1, "once", once())], &[CART]))
+        .server(CART, |_| Behaviour::new(Reply::Silence));
+    let (leaver, other) = (world.client("front"), world.client("front"));
+    world.call(leaver, Call::unary(ADD, item("ann", 1, b"")).leaves_after(ms(30)));
+    add(&mut world, other, "bob", 0);
+    world.at(ms(100), |w| {
+        let now = START + w.elapsed();
+        w.engine().close_gracefully(now);
+        assert_eq!((w.engine().calls_open(), w.engine().cut(now), w.engine().calls_open()), (2, 1, 0));
+    });
+    world.run();
+    assert_eq!(world.engine().connections_open(), 0);
+}
+
+/// A call under way would be forgotten for others that come, and be made twice.
+#[test]
+fn calls_under_way_are_not_forgotten_for_others() {
+    let id = KeyId(0);
+    let once = Reliability::AtLeastOnce { id, window: ms(5000), calls_max: 2, answer_bytes_max: 512 };
     let policies = Policies { once: Some(once), ..Policies::default() };
     let mut world = World::new(1, plan(&keyed_chain(), &[filter(1, "once", policies)], &[CART]))
         .server(CART, |_| Behaviour::default().after(ms(100)));
     let client = world.client("front");
+    let first = ["ann", "bob", "eve"].map(|user| add(&mut world, client, user, 0));
+    let again = ["ann", "bob"].map(|user| add(&mut world, client, user, 50));
+    let later = ["eve", "zoe"].map(|user| add(&mut world, client, user, 300));
+    world.run();
+    let codes = |calls: &[CallId]| calls.iter().map(|call| world.answer(*call).code()).collect::<Vec<_>>();
+    assert_eq!(codes(&first), [Some(0), Some(0), Some(8)]);
+    assert_eq!(codes(&again), [Some(0); 2]);
+    assert_eq!(codes(&later), [Some(0); 2], "the oldest answers make room");
+    assert_eq!(world.received().len(), 4);
+}
+
+/// A second call with an id that waits for a first which comes to nothing would wait for ever.
+#[test]
+fn who_waits_for_a_call_that_was_given_up_is_the_first_then() {
+    let rate =
+        Rate { per_second: 10.0, burst: 1.0, key: None, keys_max: 1, waiting_max: 10, wait_max: ms(1_000) };
+    let policies = Policies { rate: Some(rate), ..once() };
+    let mut world = World::new(1, plan(&keyed_chain(), &[filter(1, "once", policies)], &[CART]))
+        .server(CART, |_| Behaviour::default());
+    let client = world.client("front");
+    add(&mut world, client, "bob", 0);
+    // It has not been sent on: it waits for its turn.
     world.call(client, Call::unary(ADD, item("ann", 1, b"")).leaves_after(ms(30)));
     let second = add(&mut world, client, "ann", 10);
     world.run();
     assert_eq!(world.answer(second).code(), Some(0));
     assert_eq!(world.received().len(), 2);
+    assert_eq!(stats(&mut world, "once").counts.detached, 0);
 }
 
 /// More calls under way than a server can take make all of them slow.

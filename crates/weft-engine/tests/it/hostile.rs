@@ -103,11 +103,41 @@ const FRAME_SIZE_ERROR: u32 = 6;
 const COMPRESSION_ERROR: u32 = 9;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// HTTP/1 and random bytes would be read as frames.
+/// Random bytes would be read as frames.
 #[test]
 fn a_bad_preface() {
-    ends_with(b"GET / HTTP/1.1\r\nhost: cart\r\n\r\n".to_vec(), PROTOCOL_ERROR, "bad_preface");
+    ends_with(b"\x00\x01binary".to_vec(), PROTOCOL_ERROR, "bad_preface");
     ends_with([PREFACE, &frame(6, 0, 0, &[0; 8])].concat(), PROTOCOL_ERROR, "bad_preface");
+}
+
+/// A client that speaks another protocol could not read what is wrong.
+#[test]
+fn client_of_another_protocol_is_told_in_its_own() {
+    let http1 = b"GET / HTTP/1.1\r\nhost: cart\r\n\r\n".to_vec();
+    let post = b"POST /shop.Cart/Add HTTP/1.1\r\n\r\n".to_vec();
+    let hello = [&[22, 3, 1, 0, 200, 1, 0, 0, 196, 3, 3][..], &[7; 200]].concat();
+    for (first, reason) in [(http1, "http1"), (post, "http1"), (hello, "tls")] {
+        for chunk in [1, 1000] {
+            let mut world = World::new(1, Net::new().plan(None, &[CART]))
+                .network(Network { chunk_bytes: chunk..=chunk, ..Network::default() });
+            let client = world.raw("front");
+            world.send_raw(client, ms(1), first.clone());
+            world.run();
+            let seen = world.seen_by(client);
+            assert!(seen.is_closed, "{reason}");
+            match reason {
+                "tls" => assert_eq!(seen.received, [21, 3, 1, 0, 2, 2, 70], "the alert protocol_version"),
+                _ => {
+                    let text = String::from_utf8(seen.received.clone()).expect("it is text");
+                    let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+                    assert!(head.starts_with("HTTP/1.1 505 HTTP Version Not Supported\r\n"), "{head}");
+                    assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
+                    assert!(body.contains("HTTP/2"), "{body}");
+                }
+            }
+            assert_eq!(refusals(&mut world, reason), 1);
+        }
+    }
 }
 
 /// A frame could make us hold 16 MiB.
@@ -166,6 +196,20 @@ fn rapid_reset() {
     let one = |n: u32| [frame(1, 4, n, &block()), frame(3, 0, n, &8u32.to_be_bytes())].concat();
     let attack: Vec<u8> = (0..3_000).flat_map(|n| one(2 * n + 1)).collect();
     ends_with([hello(&[]), attack].concat(), ENHANCE_YOUR_CALM, "rapid_reset");
+}
+
+/// Requests that are answered at once and reset would keep us busy as well: those that are not gRPC, and those that
+/// have no route.
+#[test]
+fn rapid_reset_of_refused_requests() {
+    let get = [vec![0x82, 0x86, 0x84], literal(":authority", "cart")].concat();
+    let unrouted =
+        [vec![0x83, 0x86], literal(":path", "/x"), literal("content-type", "application/grpc")].concat();
+    for (block, flags) in [(&get, 5), (&get, 4), (&unrouted, 5), (&unrouted, 4)] {
+        let one = |n: u32| [frame(1, flags, n, block), frame(3, 0, n, &8u32.to_be_bytes())].concat();
+        let attack: Vec<u8> = (0..3_000).flat_map(|n| one(2 * n + 1)).collect();
+        ends_with([hello(&[]), attack].concat(), ENHANCE_YOUR_CALM, "rapid_reset");
+    }
 }
 
 /// Frames that cost nothing would keep us busy (CVE-2019-9512 and others).

@@ -27,7 +27,13 @@ fn a_server_that_is_not_there_is_unavailable() {
         assert_eq!(world.answer(first).code(), Some(14));
         assert_eq!(world.answer(soon).code(), Some(14));
         assert_eq!(world.answer(later).code(), Some(0));
-        assert_eq!(world.answer(first).text(), format!("cannot connect to {CART}"));
+        let text = format!("cannot connect to {CART}; next try in 0.1 s");
+        assert_eq!(world.answer(first).text(), text);
+        assert_eq!(
+            world.answer(soon).text(),
+            format!("cluster `cart`: {text}"),
+            "it is not tried again at once"
+        );
     }
 }
 
@@ -103,6 +109,62 @@ fn calls_go_elsewhere_while_connecting() {
     }
 }
 
+/// A server that takes connections and says nothing would have calls wait for it again and again, though another is up.
+#[test]
+fn hung_endpoint_is_probed_without_calls() {
+    for balance in [Balance::RoundRobin, Balance::LeastRequest, Balance::Random] {
+        let mut net = Net::new();
+        net.balance = balance;
+        let mut world = World::new(1, net.plan(None, &[CART, CART_2]))
+            .server(CART, |_| echo())
+            .server(CART_2, |_| echo());
+        world.make_unreachable(CART_2);
+        let client = world.client("front");
+        let early: Vec<_> = (0..20).map(|nth| add(&mut world, client, nth * 20)).collect();
+        let late: Vec<_> = (0..600).map(|nth| add(&mut world, client, 1_500 + nth * 20)).collect();
+        world.at(ms(14_000), |w| w.revive(CART_2));
+        let back: Vec<_> = (0..100).map(|nth| add(&mut world, client, 22_000 + nth * 20)).collect();
+        world.run();
+        assert!(world.answers().all(|(_, answer)| answer.code() == Some(0)), "{balance:?}");
+        let waited =
+            |calls: &[CallId]| calls.iter().filter(|call| world.answer(**call).took() > ms(10)).count();
+        assert!(waited(&early) <= 10, "{balance:?}: {} calls waited", waited(&early));
+        assert_eq!(waited(&late), 0, "{balance:?}");
+        assert_eq!(waited(&back), 0, "{balance:?}: its connection is made before it gets calls");
+        let n_back = world.received().iter().filter(|r| r.server == CART_2).count();
+        assert!((35..=65).contains(&n_back), "{balance:?}: {n_back} calls after it was back");
+    }
+}
+
+/// Workers, or nodes, with a stream each would all be at one server; and each update would bring them together again.
+#[test]
+fn workers_begin_at_endpoints_of_their_own() {
+    let servers = [CART, CART_2, CART_3];
+    for balance in [Balance::RoundRobin, Balance::LeastRequest] {
+        let mut counts = [0; 3];
+        for worker in 0..6 {
+            let mut net = Net::new();
+            net.balance = balance;
+            let (first, second) = (net.plan(None, &servers), net.plan(None, &servers));
+            let config = weft_engine::Config { worker, workers: 6, ..weft_engine::Config::default() };
+            let mut world = World::with_config(9, config, first);
+            for server in servers {
+                world = world.server(server, |_| echo());
+            }
+            let client = world.client("front");
+            add(&mut world, client, 0);
+            world.at(ms(100), move |w| w.apply(second));
+            add(&mut world, client, 200);
+            world.run();
+            let at = |nth: usize| servers.iter().position(|server| *server == world.received()[nth].server);
+            let [one, other] = [at(0), at(1)].map(|at| at.expect("a server has it"));
+            assert_eq!(other, (one + 1) % 3, "{balance:?}: an update does not begin anew");
+            counts[one] += 1;
+        }
+        assert_eq!(counts, [2, 2, 2], "{balance:?}");
+    }
+}
+
 /// Load would pile up on one server.
 #[test]
 fn calls_are_spread_as_the_cluster_says() {
@@ -172,23 +234,122 @@ fn goaway_moves_new_calls_to_a_new_connection() {
     }
 }
 
-/// Calls that a stopping server has not touched would never be answered, or be told to have failed, though a client may
-/// try them again.
+/// Calls that a stopping server has not touched would fail, or never be answered, though nothing speaks against sending
+/// them again. Of a request that is too long to be kept the client is told that it may try again.
 #[test]
-fn calls_behind_the_last_stream_of_a_goaway_are_refused() {
-    let mut world = World::new(1, Net::new().plan(None, &[CART]))
-        .network(Network { latency_us: 20_000..=20_000, ..Network::default() })
-        .server(CART, |_| echo().after(ms(100)));
+fn calls_behind_the_last_stream_of_a_goaway_are_sent_again() {
+    for text in [None, Some(reading_chain())] {
+        for blob in [100, 20_000] {
+            let mut world = World::new(1, Net::new().plan(text.as_deref(), &[CART]))
+                .network(Network { latency_us: 20_000..=20_000, ..Network::default() })
+                .server(CART, |_| echo().after(ms(100)));
+            let client = world.client("front");
+            let call = |nth: i64| Call::unary(ADD, item("ann", 1, &vec![7; blob])).at(ms(nth * 5));
+            let calls: Vec<_> = (0..30).map(|nth| world.call(client, call(nth))).collect();
+            world.at(ms(120), |w| w.go_away_at_once(CART));
+            world.run();
+            let ends = calls.iter().map(|call| world.answer(*call).end.clone().map(|(_, end)| end));
+            let n_refused = ends.clone().filter(|end| *end == Some(End::Reset)).count();
+            let n_good = calls.iter().filter(|call| world.answer(**call).code() == Some(0)).count();
+            assert_eq!(n_good + n_refused, 30, "{:?}", ends.collect::<Vec<_>>());
+            assert_eq!(world.answer(calls[29]).code(), Some(0), "later calls take a new connection");
+            let resent = world.engine().stats().calls_resent;
+            match blob {
+                100 => assert!(n_refused == 0 && resent > 0, "{n_refused} refused, {resent} sent again"),
+                _ => assert!(n_refused > 0 && resent == 0, "{n_refused} refused, {resent} sent again"),
+            }
+        }
+    }
+}
+
+/// A call that its server has not touched would fail, or be sent for ever, or take from what retries may.
+#[test]
+fn refused_call_is_sent_again_once_and_elsewhere() {
+    use weft_core::filter::{Backoff, Budget, Policies, Reliability, Retry, StatusSet};
+    use weft_engine::plan::FilterAt;
+    let refused = || Behaviour::new(Reply::Reset(0, weft_proto::session::http2::ErrorCode::RefusedStream));
+    let at_most_once = Policies { once: Some(Reliability::AtMostOnce), ..Policies::default() };
+    let retry = Retry {
+        retries_max: 3,
+        when: StatusSet::server_errors(),
+        backoff: Backoff { first: ms(1), max: ms(1), jitter_percent: 0.0 },
+        budget: Some(Budget { percent: 0.0, per_second_min: 0.0 }),
+    };
+    let retry = Policies { retry: Some(retry), ..Policies::default() };
+    // Those that refuse, the filter, how often the call reaches a server, and whether it ends well.
+    let cases: [(usize, Option<&Policies>, usize, bool); 6] = [
+        (1, None, 2, true),
+        (2, None, 2, false),
+        (1, Some(&retry), 2, true),
+        (2, Some(&retry), 2, false),
+        (1, Some(&at_most_once), 1, false),
+        (0, None, 1, true),
+    ];
+    for (n_refusing, policies, n_sent, is_good) in cases {
+        for path in [ADD, DOWN, BOTH] {
+            let mut net = Net::new();
+            let filters = policies.iter().map(|policies| (*policies).clone());
+            net.filters =
+                filters.map(|policies| FilterAt { at: 1, name: "f".to_owned(), policies }).collect();
+            let text = reading_chain();
+            let mut world = World::new(1, net.plan(Some(&text), &[CART, CART_2]))
+                .server(CART, move |_| if n_refusing > 0 { refused() } else { echo() })
+                .server(CART_2, move |_| if n_refusing > 1 { refused() } else { echo() });
+            let client = world.client("front");
+            let message = item("ann", 1, b"rest");
+            for at in [0, 100] {
+                world.call(client, Call::unary(path, message.clone()).at(ms(at)));
+            }
+            world.run();
+            let ends: Vec<bool> = world.answers().map(|(_, answer)| answer.code() == Some(0)).collect();
+            let n_received = world.received().len();
+            let what = format!("{path}, {n_refusing} refuse, {policies:?}");
+            match (n_refusing, is_good) {
+                // One call comes to the one that refuses, the other does not.
+                (1, true) => {
+                    assert!(ends == [true, true] && n_received == n_sent + 1, "{what}: {n_received}")
+                }
+                (1, false) => {
+                    assert!(ends.iter().filter(|end| **end).count() == 1 && n_received == 2, "{what}")
+                }
+                (_, true) => assert!(ends == [true, true] && n_received == 2 * n_sent, "{what}"),
+                (_, false) => {
+                    assert!(ends == [false, false] && n_received == 2 * n_sent, "{what}: {n_received}")
+                }
+            }
+            let well = world.received().iter().filter(|r| !r.messages.is_empty());
+            assert!(well.clone().all(|r| r.messages[0].payload == message), "{what}");
+            let resent = world.engine().stats().calls_resent as usize;
+            assert_eq!(resent, n_received - 2, "{what}");
+        }
+    }
+}
+
+/// A call of which nothing had left when its connection was lost would fail, though no server can have seen it.
+#[test]
+fn unsent_call_of_a_lost_connection_is_sent_again() {
+    let mut net = Net::new();
+    (net.connections, net.connections_max) = (1, 1);
+    // What the network does not take waits in the node.
+    let mut world = World::new(1, net.plan(None, &[CART, CART_2]))
+        .network(Network { capacity_bytes: 2_000, latency_us: 50_000..=50_000, ..Network::default() })
+        .server(CART, |_| echo())
+        .server(CART_2, |_| echo());
+    for _ in 0..20 {
+        let client = world.client("front");
+        world.call(client, Call::unary(ADD, item("ann", 1, &[7; 30_000])));
+    }
     let client = world.client("front");
-    let calls: Vec<_> = (0..30).map(|nth| add(&mut world, client, nth * 5)).collect();
-    world.at(ms(120), |w| w.go_away_at_once(CART));
+    let behind = [300, 301].map(|at| world.call(client, Call::unary(ADD, item("bob", 1, b"")).at(ms(at))));
+    world.at(ms(400), |w| w.kill(CART));
     world.run();
-    let ends: Vec<_> = calls.iter().map(|call| world.answer(*call).end.clone().map(|(_, end)| end)).collect();
-    let is_good = |end: &Option<End>| matches!(end, Some(End::Status { .. }));
-    let is_refused = |end: &Option<End>| matches!(end, Some(End::Reset));
-    assert!(ends.iter().all(|end| is_good(end) || is_refused(end)), "{ends:?}");
-    assert!(ends.iter().any(is_refused), "{ends:?}");
-    assert!(is_good(&ends[29]), "later calls take a new connection");
+    let n_lost = world.answers().filter(|(_, answer)| answer.code() == Some(14)).count();
+    assert!((1..10).contains(&n_lost), "{n_lost}: those that the server has begun to read");
+    for call in behind {
+        assert_eq!(world.answer(call).code(), Some(0), "{}", world.answer(call).text());
+    }
+    assert_eq!(world.engine().stats().calls_resent, 11 - n_lost as u64, "all others of its 11");
+    assert!(world.received().len() <= 22, "none is seen by two servers");
 }
 
 /// A delayed answer would be lost with the server that gave it.
@@ -222,6 +383,22 @@ fn headers_that_the_server_does_not_take_end_the_call() {
     let call = world.call(client, call);
     world.run();
     assert_eq!(world.answer(call).code(), Some(8));
+}
+
+/// A server would be blamed for a reset that it has not sent, and nobody would know what it did.
+#[test]
+fn fault_of_a_server_is_told_as_what_it_is() {
+    for text in [None, Some(reading_chain())] {
+        let mut world = World::new(1, Net::new().plan(text.as_deref(), &[CART]))
+            .server(CART, |_| echo().header("content-length", "3"));
+        let client = world.client("front");
+        let call = add(&mut world, client, 0);
+        world.run();
+        let why = "the server broke a rule of HTTP/2: The body is not as long as `content-length` says.";
+        assert_eq!(world.answer(call).code(), Some(13));
+        assert_eq!(world.answer(call).text(), format!("the stream to {CART} was ended here: {why}"));
+        assert_eq!(refusals(&mut world, "content_length"), 1);
+    }
 }
 
 /// Ten thousand calls that wait would leave something behind.

@@ -304,12 +304,13 @@ fn links(links: &[weft_api::Link]) -> String {
 
 /// What is worth knowing of a filter beside the columns that all have.
 fn filter_notes(filter: &weft_api::Filter) -> String {
-    const NOTES: [(&str, &str); 8] = [
+    const NOTES: [(&str, &str); 9] = [
         ("retries", "retries"),
         ("hedges", "hedges"),
         ("over_budget", "over budget"),
         ("timeouts", "timeouts"),
         ("repeated", "repeated"),
+        ("detached", "detached"),
         ("waited", "waited"),
         ("opened", "times opened"),
         ("ejected", "ejections"),

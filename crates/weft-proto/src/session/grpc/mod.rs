@@ -10,5 +10,5 @@ mod inflate;
 mod message;
 pub mod protobuf;
 
-pub use inflate::{InflateError, inflate};
+pub use inflate::{ENCODINGS, InflateError, inflate, narrow_encodings};
 pub use message::{Deframer, HEADER_BYTES, MESSAGE_MAX, Message, MessageError, header};

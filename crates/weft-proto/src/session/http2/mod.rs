@@ -29,8 +29,8 @@ mod headers;
 pub mod hpack;
 
 pub use connection::{
-    Config, Connection, ConnectionError, Counters, Event, Keepalive, Role, SendError, StreamId, Violation,
-    limits,
+    Config, Connection, ConnectionError, Counters, Event, Keepalive, ResetBy, Role, SendError, StreamId,
+    Violation, limits,
 };
 pub use frame::ErrorCode;
 pub use headers::{Headers, HeadersBuilder, Malformed};

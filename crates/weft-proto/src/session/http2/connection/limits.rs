@@ -9,9 +9,11 @@ use crate::session::http2::hpack::HpackError;
 /// Streams that a peer may reset, or make us reset, at once; see [`RESETS_PER_S`].
 ///
 /// A reset costs the peer nothing and frees its place among the concurrent streams, so without a bound it
-/// could start any amount of work (CVE-2023-44487; CVE-2025-8671 for resets that we are made to send).
+/// could start any amount of work (CVE-2023-44487; CVE-2025-8671 for resets that we are made to send). It counts
+/// whatever has become of its stream: a request that is answered at once is as cheap as one that waits.
 pub const RESETS_MAX: u32 = 1000;
-/// By how many the number of permitted resets grows back each second; a stream that ends well adds one more.
+/// By how many the number of permitted resets grows back each second; a stream that ends well adds one more, unless its
+/// request was [refused](super::Connection::refuse).
 pub const RESETS_PER_S: u32 = 100;
 /// Frames without any effect for an application that may come at once: SETTINGS and each setting in them, PING,
 /// PRIORITY, WINDOW_UPDATE, RST_STREAM, unknown ones, and empty DATA (CVE-2019-9511 to 9518). See [`CONTROLS_PER_S`].
@@ -22,6 +24,9 @@ pub const CONTROLS_PER_S: u32 = 200;
 pub const CONTROLS_PER_FRAME: u32 = 4;
 /// Acknowledgements and resets that may wait in the output because the peer does not read.
 pub const OUTPUT_CONTROLS_MAX: u32 = 1024;
+/// Bytes that may wait in the output of a server when a request comes. A client whose requests are answered at once and
+/// that does not read the answers would fill the memory: nothing else bounds them, since each answer ends its stream.
+pub const OUTPUT_BYTES_MAX: usize = 32 << 20;
 /// CONTINUATION frames of one header block (CVE-2024-27316). Its bytes are bounded by [`HEADER_BLOCK_BYTES_MAX`].
 pub const CONTINUATIONS_MAX: u32 = 64;
 /// Bytes of a header block that are gathered and decoded, even though its list is too large; a configured list limit
@@ -55,10 +60,10 @@ pub const IDLE_TRIM: Interval = Interval::from_secs(5);
 pub const HEADER_TABLE_BYTES_MAX: u32 = 64 << 10;
 
 macro_rules! violations {
-    ($($(#[$doc:meta])* $name:ident = $code:ident $text:literal),* $(,)?) => {
+    ($(#[doc = $doc:literal] $name:ident = $code:ident $text:literal),* $(,)?) => {
         /// What a peer did wrong, or too much of. It ends the stream or the connection, and is counted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Violation { $($(#[$doc])* $name),* }
+        pub enum Violation { $(#[doc = $doc] $name),* }
 
         impl Violation {
             /// All violations, in the order of declaration.
@@ -67,6 +72,11 @@ macro_rules! violations {
             /// The code that the peer is told.
             pub const fn code(self) -> ErrorCode {
                 match self { $(Self::$name => ErrorCode::$code),* }
+            }
+
+            /// What it is, as a sentence.
+            pub fn description(self) -> &'static str {
+                match self { $(Self::$name => $doc.trim_ascii()),* }
             }
 
             /// A short name for counters: `rapid_reset`.
@@ -80,6 +90,10 @@ macro_rules! violations {
 violations! {
     /// The first bytes are not the preface of HTTP/2, or the first frame is not SETTINGS.
     BadPreface = ProtocolError "bad_preface",
+    /// The first bytes are those of HTTP/1.1.
+    Http1 = ProtocolError "http1",
+    /// The first bytes are those of TLS, and the connection has none.
+    Tls = ProtocolError "tls",
     /// The preface and the first SETTINGS did not come in time.
     SlowPreface = ProtocolError "slow_preface",
     /// Our SETTINGS were not acknowledged in time.

@@ -170,10 +170,8 @@ pub enum Event<'i> {
     Reset {
         /// The stream.
         stream: StreamId,
-        /// Why: the peer's reason, or what we told the peer.
-        code: ErrorCode,
-        /// The peer reset it. Otherwise it broke a rule, or left no window for too long.
-        by_peer: bool,
+        /// Who ended it, and why.
+        by: ResetBy,
     },
     /// All queued data of the stream went out, and more may be sent.
     Unblocked {
@@ -190,6 +188,15 @@ pub enum Event<'i> {
     },
     /// The peer's settings came or changed: [`Connection::open`] may now succeed.
     StreamsAvailable,
+}
+
+/// Who reset a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetBy {
+    /// The peer, for this reason.
+    Peer(ErrorCode),
+    /// This end, because the peer broke a rule of its stream, or left no window for too long.
+    Us(Violation),
 }
 
 /// The connection is over. A GOAWAY is in the output; send that and close.
@@ -214,6 +221,15 @@ impl fmt::Display for ConnectionError {
 
 impl std::error::Error for ConnectionError {}
 
+/// What a client of HTTP/1.1 is told (RFC 9110 section 15.6.6).
+const HTTP1_ANSWER: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\n\
+    content-type: text/plain\r\n\
+    content-length: 59\r\n\
+    connection: close\r\n\r\n\
+    This port speaks gRPC: HTTP/2 with prior knowledge, no TLS\n";
+/// What a client of TLS is told: the fatal alert `protocol_version` (RFC 8446 section 6.2).
+const TLS_ALERT: [u8; 7] = [21, 3, 1, 0, 2, 2, 70];
+
 /// An HTTP/2 connection without its socket.
 ///
 /// - Give it what arrived: [`Self::handle_input`], again and again until it consumes nothing and returns no event.
@@ -235,6 +251,8 @@ pub struct Connection {
     /// What we may send on all streams together, in bytes.
     send_window: i32,
     peer: PeerSettings,
+    /// Our settings, which come first, were written.
+    is_greeted: bool,
     /// Whether the peer knows our settings.
     is_settings_acked: bool,
     /// Events that do not borrow from the input.
@@ -294,6 +312,7 @@ impl Connection {
             recv_window: RecvWindow::new(config.connection_window, config.connection_held_max),
             send_window: WINDOW_INITIAL as i32,
             peer: PeerSettings::default(),
+            is_greeted: false,
             is_settings_acked: false,
             notices: VecDeque::new(),
             blocked: VecDeque::new(),
@@ -307,14 +326,19 @@ impl Connection {
         };
         if is_client {
             connection.output.write_raw(PREFACE);
+            connection.greet();
         }
-        connection.write_settings();
         connection
     }
 
     /// Bytes to be sent, in order. They stay until [`Self::advance_output`].
     pub fn output(&self) -> &[u8] {
         self.output.pending()
+    }
+
+    /// Bytes of the output that were sent, since the start; those of [`Self::output`] are behind them.
+    pub fn n_sent(&self) -> u64 {
+        self.output.n_taken()
     }
 
     /// Whether the output should leave at once. Answers to PING may wait for bytes to travel with, for about a
@@ -384,7 +408,12 @@ impl Connection {
     /// Ends the connection for something that the peer did.
     fn fail(&mut self, violation: Violation) -> ConnectionError {
         self.counters.note(violation);
-        self.write_go_away(self.last_peer_stream(), violation.code());
+        match violation {
+            // In words that the peer understands.
+            Violation::Http1 if !self.is_greeted => self.output.write_raw(HTTP1_ANSWER),
+            Violation::Tls if !self.is_greeted => self.output.write_raw(&TLS_ALERT),
+            _ => self.write_go_away(self.last_peer_stream(), violation.code()),
+        }
         self.phase = Phase::Failed;
         (self.streams, self.parser) = (Streams::default(), Parser::default());
         self.notices.clear();
@@ -398,7 +427,7 @@ impl Connection {
         let code = violation.code();
         if let Some(slot) = self.streams.find(stream) {
             self.remove(slot, Ending::ResetByUs);
-            self.notices.push_back(Event::Reset { stream, code, by_peer: false });
+            self.notices.push_back(Event::Reset { stream, by: ResetBy::Us(violation) });
         } else {
             self.streams.remember(stream, Ending::ResetByUs);
         }
@@ -417,12 +446,20 @@ impl Connection {
         }
     }
 
+    /// Writes our settings, unless they were.
+    fn greet(&mut self) {
+        if !core::mem::replace(&mut self.is_greeted, true) {
+            self.write_settings();
+        }
+    }
+
     fn write_reset(&mut self, stream: StreamId, code: ErrorCode) {
         self.counters.resets_sent += 1;
         self.output.write_control(kind::RST_STREAM, 0, stream, &(code as u32).to_be_bytes());
     }
 
     fn write_go_away(&mut self, last_stream: StreamId, code: ErrorCode) {
+        self.greet();
         let payload = (u64::from(last_stream) << 32 | u64::from(code as u32)).to_be_bytes();
         self.output.write_frame(kind::GOAWAY, 0, 0, &payload);
     }

@@ -7,6 +7,8 @@ use crate::session::http2::frame::{FRAME_HEADER_BYTES, FrameHead, flag, kind};
 pub(super) struct Output {
     bytes: Vec<u8>,
     start: usize,
+    /// Bytes that the owner has taken, since the start.
+    n_taken: u64,
     /// An upper bound of the acknowledgements and resets among the bytes.
     n_controls: u32,
     /// An upper bound of the bytes that are answers to PING.
@@ -23,6 +25,7 @@ impl Output {
 
     pub(super) fn advance(&mut self, n: usize) {
         self.start += n;
+        self.n_taken += n as u64;
         assert!(self.start <= self.bytes.len(), "more was taken than was there");
         if self.start == self.bytes.len() {
             self.bytes.clear();
@@ -31,6 +34,10 @@ impl Output {
         }
         let fitting = (self.bytes.len() - self.start) / CONTROL_BYTES_MIN;
         self.n_controls = self.n_controls.min(u32::try_from(fitting).unwrap_or(u32::MAX));
+    }
+
+    pub(super) fn n_taken(&self) -> u64 {
+        self.n_taken
     }
 
     pub(super) fn trim(&mut self) {

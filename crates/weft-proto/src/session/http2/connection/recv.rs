@@ -4,10 +4,10 @@ use std::rc::Rc;
 
 use weft_core::Time;
 
-use super::limits::{CONTINUATIONS_MAX, HEADER_BLOCK_BYTES_MAX, Violation};
+use super::limits::{CONTINUATIONS_MAX, HEADER_BLOCK_BYTES_MAX, OUTPUT_BYTES_MAX, Violation};
 use super::send::DRAIN_PING;
 use super::streams::{Ending, Half, Slot, Stream};
-use super::{Connection, ConnectionError, Drain, Event, Phase, Role, StreamId};
+use super::{Connection, ConnectionError, Drain, Event, Phase, ResetBy, Role, StreamId};
 use crate::session::http2::frame::{
     ErrorCode, FRAME_HEADER_BYTES, FrameHead, PREFACE, STREAM_ID_MAX, be_u32, flag, kind,
 };
@@ -128,6 +128,10 @@ impl Connection {
         if self.phase == Phase::Preface && !self.preface(rest)? {
             return Ok(None);
         }
+        // The first frame is SETTINGS, which has fewer than 64 KiB.
+        if self.phase == Phase::Settings && rest.first().is_some_and(|byte| *byte != 0) {
+            return Err(foreign(rest));
+        }
         let Some(head) = FrameHead::parse(rest) else { return Ok(None) };
         self.check_place(head)?;
         let body = &rest[FRAME_HEADER_BYTES..];
@@ -173,11 +177,13 @@ impl Connection {
     fn preface(&mut self, rest: &mut &[u8]) -> Result<bool, Violation> {
         let n = rest.len().min(PREFACE.len());
         if rest[..n] != PREFACE[..n] {
-            return Err(Violation::BadPreface);
+            return Err(foreign(rest));
         }
         if n == PREFACE.len() {
             *rest = &rest[n..];
             self.phase = Phase::Settings;
+            // Not before: who speaks another protocol could not read the answer behind it.
+            self.greet();
         }
         Ok(n == PREFACE.len())
     }
@@ -384,6 +390,9 @@ impl Connection {
             return Ok(Ok(None));
         }
         self.stream_mark = stream;
+        if self.output.pending().len() > OUTPUT_BYTES_MAX {
+            return Err(Violation::OutputFlood);
+        }
         if self.streams.len() >= self.config.max_concurrent_streams as usize {
             return Ok(Err(Violation::ConcurrentStreams));
         }
@@ -456,16 +465,17 @@ impl Connection {
             return Err(Violation::IdleStream);
         }
         let stream = head.stream;
+        if self.config.role == Role::Server {
+            self.budgets.resets.spend(Violation::RapidReset)?;
+        }
         let Some(slot) = self.streams.find(stream) else {
             self.budgets.controls.spend(Violation::ControlFlood)?;
             return Ok(None);
         };
         self.remove(slot, Ending::ResetByPeer);
         self.counters.resets_received += 1;
-        if self.config.role == Role::Server {
-            self.budgets.resets.spend(Violation::RapidReset)?;
-        }
-        Ok(Some(Event::Reset { stream, code: ErrorCode::from_u32(be_u32(payload)), by_peer: true }))
+        let code = ErrorCode::from_u32(be_u32(payload));
+        Ok(Some(Event::Reset { stream, by: ResetBy::Peer(code) }))
     }
 
     fn on_ping(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Violation> {
@@ -560,6 +570,18 @@ fn check_message(stream: &mut Stream, end_stream: bool, headers: &Headers) -> Re
         return Err(Violation::ContentLength);
     }
     Ok(Part::Kept)
+}
+
+/// What first bytes are that are not those of HTTP/2: a record of TLS, which begins with a type and the major version;
+/// a request or a response of HTTP/1, which begin with a method or `HTTP/`; or anything else.
+fn foreign(first: &[u8]) -> Violation {
+    const HANDSHAKE: u8 = 0x16;
+    const ALERT: u8 = 0x15;
+    match first {
+        [HANDSHAKE | ALERT] | [HANDSHAKE | ALERT, 3, ..] => Violation::Tls,
+        [b'A'..=b'Z', ..] => Violation::Http1,
+        _ => Violation::BadPreface,
+    }
 }
 
 /// The part of a HEADERS frame's payload that is header block, and the stream that it depends on.

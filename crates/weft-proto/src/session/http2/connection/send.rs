@@ -122,6 +122,24 @@ impl Connection {
         Ok(())
     }
 
+    /// Answers a request with nothing but headers, before anybody has worked for it, and ends its stream. The peer has
+    /// done no more for such a request than for one that it resets, so that it earns no reset (see
+    /// [`limits::RESETS_PER_S`]). Unknown streams are ignored.
+    pub fn refuse(&mut self, stream: StreamId, headers: &Headers) {
+        let Some(slot) = self.streams.find(stream) else { return };
+        let fits = headers.list_bytes() <= self.peer.max_header_list_bytes as usize;
+        if !fits || self.streams[slot].send != Half::Idle || self.begin(slot, headers).is_err() {
+            return self.reset(stream, ErrorCode::Cancel);
+        }
+        self.write_headers(slot, headers, true);
+        let is_whole = self.streams[slot].recv == Half::Closed;
+        self.streams.remove(slot, if is_whole { Ending::Complete } else { Ending::ResetByUs });
+        if !is_whole {
+            // RFC 9113 section 8.1: a server that has answered in full may ask the client to stop sending.
+            self.write_reset(stream, ErrorCode::NoError);
+        }
+    }
+
     /// Ends a stream at once. Unknown streams are ignored: they may just have ended.
     pub fn reset(&mut self, stream: StreamId, code: ErrorCode) {
         let Some(slot) = self.streams.find(stream) else { return };

@@ -1,0 +1,89 @@
+//! Calls that a server has not touched are sent again, once.
+//!
+//! A server says so by a reset with REFUSED_STREAM, or by a GOAWAY whose last stream is below the call's (RFC 9113
+//! section 8.7); and it cannot have touched a call of which no byte had left when its connection was lost. Neither the
+//! chain nor its filters see that: it is the same try, and draws the same. What was sent of a request is kept for that,
+//! while it is short and nothing of the response has come.
+
+use crate::call::{CallKey, Caller, Phase, Sent};
+use crate::engine::Engine;
+use weft_core::Time;
+use weft_core::filter::Reliability;
+
+/// Bytes of a request that are kept to be sent again; of a longer one the client is told that it was refused.
+pub(crate) const RESEND_BYTES_MAX: usize = 16 << 10;
+/// Buffers that are kept for the requests of later calls.
+const SPARE_MAX: usize = 1024;
+
+impl Engine {
+    /// Bytes of a request are sent.
+    pub(crate) fn note_sent(&mut self, key: CallKey, prefix: &[u8], data: &[u8], end: bool) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        let Some(sent) = &mut call.sent else { return };
+        if sent.body.len() + prefix.len() + data.len() > RESEND_BYTES_MAX {
+            return self.forget_sent(key);
+        }
+        sent.body.extend_from_slice(prefix);
+        sent.body.extend_from_slice(data);
+        sent.is_ended |= end;
+    }
+
+    /// A call will not be sent again.
+    pub(crate) fn forget_sent(&mut self, key: CallKey) {
+        let Some(sent) = self.calls.get_mut(key).and_then(|call| call.sent.take()) else { return };
+        self.recycle(sent);
+    }
+
+    pub(crate) fn recycle(&mut self, mut sent: Sent) {
+        if sent.body.capacity() > 0 && self.spare_bodies.len() < SPARE_MAX {
+            sent.body.clear();
+            self.spare_bodies.push(sent.body);
+        }
+    }
+
+    /// Whether no byte of a call has left, so that its server cannot have touched it.
+    pub(crate) fn is_unsent(&self, key: CallKey) -> bool {
+        let Some(call) = self.calls.get(key) else { return false };
+        let (Some(sent), Some(up)) = (&call.sent, call.up) else { return false };
+        self.conns.get(up.conn).is_some_and(|conn| conn.h2.n_sent() <= sent.at)
+    }
+
+    /// Sends a call again that its server has not touched. False if it may not be, or its request is not held any more.
+    pub(crate) fn resend(&mut self, now: Time, key: CallKey) -> bool {
+        if self.is_sent_once(key) {
+            return false;
+        }
+        let Some(call) = self.calls.get_mut(key).filter(|call| !call.is_ending && !call.is_resent) else {
+            return false;
+        };
+        let Some(sent) = call.sent.take() else { return false };
+        if !sent.body.is_empty() || sent.is_ended {
+            call.request.hold_first(now, sent.body, sent.is_ended);
+        }
+        call.is_resent = true;
+        call.phase = Phase::AwaitUpstream;
+        if !call.is_redirected {
+            // Another server, if there is one.
+            let refused = call.endpoint.take();
+            call.choice.get_or_insert_default().tried.extend(refused);
+        }
+        self.stats.calls_resent += 1;
+        self.arm_held(key, true);
+        self.dispatch(now, key);
+        true
+    }
+
+    /// Whether a filter in front of the call forbids that it is sent again (RELIABILITY AT MOST ONCE).
+    fn is_sent_once(&self, key: CallKey) -> bool {
+        let mut caller = self.calls.get(key).map(|call| call.caller);
+        while let Some(Caller::Filter(outer)) = caller {
+            let Some(call) = self.calls.get(outer) else { break };
+            let once = call.wrap.as_ref().and_then(|wrap| wrap.filter.policies().once);
+            if once == Some(Reliability::AtMostOnce) {
+                return true;
+            }
+            caller = Some(call.caller);
+        }
+        false
+    }
+}
