@@ -1,6 +1,6 @@
 //! Message schemas: what an application's `.proto` file says, without its syntax.
 //!
-//! A resolver outside the pure crates reads `.proto` text and makes a [`Schema`]; the front end checks programs
+//! `weft-schema` makes a [`Schema`] of `.proto` text; the front end checks programs
 //! against it, and the data plane compiles tag walks from it.
 
 /// Messages, enums and services of one or more `.proto` files, with names resolved.
@@ -36,6 +36,9 @@ pub struct Field {
     pub presence: Presence,
     /// The oneof it belongs to, as an index unique within the message. A proto3 `optional` field has none.
     pub oneof: Option<u32>,
+    /// A message that stands between two tags instead of behind its length: a proto2 group, or a field of an edition
+    /// with `message_encoding = DELIMITED`.
+    pub is_delimited: bool,
 }
 
 /// How often a field may be there.
@@ -81,6 +84,8 @@ pub struct Enum {
     pub name: String,
     /// Names and numbers of the values.
     pub values: Vec<(String, i32)>,
+    /// A number that is not among the values is no value of a field, but an unknown field: proto2's enums.
+    pub is_closed: bool,
 }
 
 /// A service: a set of methods.
@@ -134,9 +139,9 @@ impl Message {
 }
 
 impl Field {
-    /// A field that belongs to no oneof.
+    /// A field that belongs to no oneof; a message is behind its length.
     pub fn new(name: &str, number: u32, kind: FieldKind, presence: Presence) -> Self {
-        Self { name: name.to_owned(), number, kind, presence, oneof: None }
+        Self { name: name.to_owned(), number, kind, presence, oneof: None, is_delimited: false }
     }
 }
 
