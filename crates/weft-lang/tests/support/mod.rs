@@ -2,6 +2,7 @@
 
 use weft_core::schema::{Enum, Field, FieldKind, Message, Presence, Schema, Service};
 use weft_lang::Resolver;
+use weft_lang::resolve::{SchemaFault, SchemaSource};
 
 /// Files in memory; `shop.proto` is [`shop`].
 #[derive(Default)]
@@ -20,11 +21,11 @@ impl Resolver for Texts {
         found.map(|(_, text)| text.clone()).ok_or_else(|| "there is no such file".to_owned())
     }
 
-    fn proto(&mut self, path: &str, _from: Option<&str>) -> Result<Schema, String> {
-        match path {
+    fn schema(&mut self, source: &SchemaSource<'_>, _from: Option<&str>) -> Result<Schema, SchemaFault> {
+        match source.path {
             "shop.proto" => Ok(shop()),
-            "broken.proto" => Err("broken.proto:3:1: expected `;`".to_owned()),
-            _ => Err("there is no such file".to_owned()),
+            "broken.proto" => Err("broken.proto:3:1: expected `;`".to_owned().into()),
+            _ => Err("there is no such file".to_owned().into()),
         }
     }
 
