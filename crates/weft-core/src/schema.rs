@@ -118,6 +118,19 @@ impl Schema {
         self.messages.iter().position(|m| m.name == name)
     }
 
+    /// What a column holds that is bound to a field, and whether that may be absent: a scalar, or the value of a wrapper
+    /// (`google.protobuf.StringValue`), which is absent if the wrapper is. None for other messages.
+    pub fn scalar(&self, field: &Field) -> Option<(FieldKind, Presence)> {
+        match field.kind {
+            FieldKind::Message(at) => {
+                let value = self.messages[at].wrapped()?;
+                let is_repeated = field.presence == Presence::Repeated;
+                Some((value.kind, if is_repeated { Presence::Repeated } else { Presence::Explicit }))
+            }
+            kind => Some((kind, field.presence)),
+        }
+    }
+
     /// All methods as (`shop.Cart/Add`, method), in the order of the files.
     pub fn methods(&self) -> impl Iterator<Item = (String, &Method)> {
         self.services
@@ -130,6 +143,21 @@ impl Message {
     /// A message with these fields.
     pub fn new(name: &str, fields: Vec<Field>) -> Self {
         Self { name: name.to_owned(), fields }
+    }
+
+    /// The value of a message that stands for a scalar which may be absent, as `google/protobuf/wrappers.proto` says.
+    pub fn wrapped(&self) -> Option<&Field> {
+        let name = self.name.strip_prefix("google.protobuf.")?.strip_suffix("Value")?;
+        let is_wrapper = matches!(
+            name,
+            "Double" | "Float" | "Int64" | "UInt64" | "Int32" | "UInt32" | "Bool" | "String" | "Bytes"
+        );
+        let is_value = |field: &Field| {
+            let is_scalar = !matches!(field.kind, FieldKind::Message(_) | FieldKind::Enum(_));
+            field.name == "value" && is_scalar && field.presence != Presence::Repeated
+        };
+        let [value] = &self.fields[..] else { return None };
+        (is_wrapper && is_value(value)).then_some(value)
     }
 
     /// The field with this name.
