@@ -9,8 +9,8 @@ use weft_core::wire::{HEADER_BYTES_MAX, Protocol};
 use weft_lang::diagnostic::{RenderOptions, code, render_all};
 use weft_lang::format::format;
 use weft_lang::hir::{BoundPlace, Edge, Network, Outlet};
-use weft_lang::source::SourceMap;
 use weft_lang::resolve::{SchemaFault, SchemaSource};
+use weft_lang::source::SourceMap;
 use weft_lang::{Resolver, check};
 
 #[path = "support/files.rs"]

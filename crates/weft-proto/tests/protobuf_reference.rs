@@ -77,7 +77,11 @@ fn schema(text: bool) -> Schema {
     ];
     Schema {
         messages: vec![message("Root", root), message("Inner", inner), message("Leaf", leaf)],
-        enums: vec![Enum { name: "Color".into(), values: vec![("RED".into(), 0), ("BLUE".into(), 7)], is_closed: false }],
+        enums: vec![Enum {
+            name: "Color".into(),
+            values: vec![("RED".into(), 0), ("BLUE".into(), 7)],
+            is_closed: false,
+        }],
         services: vec![],
     }
 }

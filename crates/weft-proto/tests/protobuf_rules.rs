@@ -149,7 +149,8 @@ fn unknown_value_of_closed_enum_is_an_unknown_field() {
 fn group_is_read_and_written_between_its_tags() {
     // If this fails, what a server reads in a group passes unseen.
     let text = |payload: &'static [u8]| {
-        proto2(&["g", "a"], payload).map(|slot| slot.map(|Slot { a, b }| &payload[a as usize..][..b as usize]))
+        proto2(&["g", "a"], payload)
+            .map(|slot| slot.map(|Slot { a, b }| &payload[a as usize..][..b as usize]))
     };
     assert_eq!(text(b"\x23\x0a\x01a\x24"), Ok(Some(&b"a"[..])));
     assert_eq!(text(b"\x23\x0a\x01a\x24\x23\x10\x01\x24"), Ok(Some(&b"a"[..])));

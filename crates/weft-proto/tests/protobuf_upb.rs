@@ -42,11 +42,12 @@ impl Rng {
 // ---- schemas ---------------------------------------------------------------------------------------------------
 
 const SCALARS: &[&str] = &[
-    "bool", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64", "sfixed32", "sfixed64",
-    "float", "double", "string", "bytes",
+    "bool", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64", "sfixed32",
+    "sfixed64", "float", "double", "string", "bytes",
 ];
 
-const WRAPPERS: &[&str] = &["StringValue", "Int32Value", "BoolValue", "BytesValue", "DoubleValue", "UInt64Value"];
+const WRAPPERS: &[&str] =
+    &["StringValue", "Int32Value", "BoolValue", "BytesValue", "DoubleValue", "UInt64Value"];
 
 #[derive(Clone, Copy, PartialEq)]
 enum Syntax {
@@ -111,13 +112,22 @@ impl Writer<'_> {
         self.n_fields += 1;
         let (at, far) = (self.n_fields, self.rng.below(6));
         // Numbers of one byte, of two, and large ones.
-        let number = if far == 0 { at + 536_870_000 } else if far < 3 { at + 15 * 20 } else { at };
+        let number = if far == 0 {
+            at + 536_870_000
+        } else if far < 3 {
+            at + 15 * 20
+        } else {
+            at
+        };
         let kind = self.rng.below(12);
         let syntax = self.syntax;
         if syntax == Syntax::Proto2 && kind < 2 {
             let label = if is_member { "" } else { "optional " };
             let ty = self.rng.of(SCALARS);
-            let _ = writeln!(self.text, "  {label}group G{at} = {number} {{ optional {ty} a = 1; optional E e = 2; }}");
+            let _ = writeln!(
+                self.text,
+                "  {label}group G{at} = {number} {{ optional {ty} a = 1; optional E e = 2; }}"
+            );
             return;
         }
         if !is_member && kind == 2 {
@@ -149,7 +159,8 @@ impl Writer<'_> {
             }
         };
         if syntax == Syntax::Edition && is_message && self.rng.one_in(2) {
-            let both = ["features.message_encoding = DELIMITED", "features.message_encoding = LENGTH_PREFIXED"];
+            let both =
+                ["features.message_encoding = DELIMITED", "features.message_encoding = LENGTH_PREFIXED"];
             options.push(*self.rng.of(&both));
         }
         if syntax == Syntax::Edition && ty == "string" && self.rng.one_in(3) {
@@ -162,7 +173,8 @@ impl Writer<'_> {
 
 fn compiled(text: &str) -> Schema {
     let root = Source { name: "a.proto".to_owned(), text: text.into() };
-    compile(root, &mut |_| Found::Missing("there is none".to_owned())).unwrap_or_else(|why| panic!("{why}\n{text}"))
+    compile(root, &mut |_| Found::Missing("there is none".to_owned()))
+        .unwrap_or_else(|why| panic!("{why}\n{text}"))
 }
 
 /// The columns that can be bound in a message: their paths, and what they hold.
@@ -173,7 +185,9 @@ fn columns(schema: &Schema, message: usize) -> Vec<(String, FieldKind, Presence)
             (Some((kind, presence)), _) => all.push((field.name.clone(), kind, presence)),
             (None, FieldKind::Message(inner)) => {
                 let inner = columns(schema, inner).into_iter();
-                all.extend(inner.map(|(path, kind, presence)| (format!("{}.{path}", field.name), kind, presence)));
+                all.extend(
+                    inner.map(|(path, kind, presence)| (format!("{}.{path}", field.name), kind, presence)),
+                );
             }
             (None, _) => unreachable!("what is no message is a scalar"),
         }
@@ -229,7 +243,9 @@ fn message(rng: &mut Rng, schema: &Schema, at: usize, depth: usize, out: &mut Ve
         match field.kind {
             FieldKind::Message(of) if depth < 4 => message(rng, schema, of, depth + 1, &mut inner),
             FieldKind::String if !rng.one_in(30) => inner.extend(rng.of(&["", "a", "\u{e9}t\u{e9}"]).bytes()),
-            FieldKind::String | FieldKind::Bytes => inner.extend(rng.of(&[&b"\xff\xfe"[..], b"", b"abc"]).iter()),
+            FieldKind::String | FieldKind::Bytes => {
+                inner.extend(rng.of(&[&b"\xff\xfe"[..], b"", b"abc"]).iter())
+            }
             _ => varint(&mut inner, number(rng)),
         }
         match wire_type {
@@ -299,7 +315,10 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn unhex(text: &str) -> Vec<u8> {
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).expect("it is hex")).collect()
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).expect("it is hex"))
+        .collect()
 }
 
 /// A new value for a column of this kind, as upb.py reads it; None clears it.

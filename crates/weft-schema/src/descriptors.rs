@@ -103,7 +103,9 @@ impl<'b> Iterator for Parts<'b> {
 
 fn text(bytes: &[u8]) -> Result<String, Fault> {
     if bytes.len() > NAME_BYTES_MAX {
-        return Err(Fault::new(format!("a name in it has more than {NAME_BYTES_MAX} bytes, which is the limit")));
+        return Err(Fault::new(format!(
+            "a name in it has more than {NAME_BYTES_MAX} bytes, which is the limit"
+        )));
     }
     String::from_utf8(bytes.to_vec()).map_err(|_| damaged())
 }
@@ -206,7 +208,8 @@ fn field(bytes: &[u8]) -> Result<Field, Fault> {
             _ => {}
         }
     }
-    let number = u32::try_from(number).ok().filter(|number| (1..1 << 29).contains(number)).ok_or_else(damaged)?;
+    let number =
+        u32::try_from(number).ok().filter(|number| (1..1 << 29).contains(number)).ok_or_else(damaged)?;
     let named = Name { text: type_name, place: 0..0 };
     Ok(Field {
         name,

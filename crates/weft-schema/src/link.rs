@@ -1,8 +1,6 @@
 //! From what files declare to a schema: imports, and names.
 
-use crate::declared::{
-    Enum, Features, Field, FieldPresence, File, ImportKind, Label, Message, Name, Type,
-};
+use crate::declared::{Enum, Features, Field, FieldPresence, File, ImportKind, Label, Message, Name, Type};
 use crate::{BYTES_MAX, FILES_MAX, Fault, Found, NAME_BYTES_MAX, Source, parser, well_known};
 use std::collections::{HashMap, HashSet};
 use weft_core::schema::{self, FieldKind, Presence, Schema};
@@ -13,7 +11,8 @@ use weft_core::schema::{self, FieldKind, Presence, Schema};
 /// # Errors
 /// A file is missing, is no `.proto` file, or names what is not there; or they are over a limit.
 pub fn compile(root: Source, find: &mut dyn FnMut(&str) -> Found) -> Result<Schema, Fault> {
-    let mut loading = Loading { find, linked: Vec::new(), by_name: HashMap::new(), by_path: HashMap::new(), n_bytes: 0 };
+    let mut loading =
+        Loading { find, linked: Vec::new(), by_name: HashMap::new(), by_path: HashMap::new(), n_bytes: 0 };
     loading.add(root)?;
     let mut at = 0;
     while at < loading.linked.len() {
@@ -49,9 +48,12 @@ impl Loading<'_> {
         }
         self.n_bytes += source.text.len();
         if self.n_bytes > BYTES_MAX {
-            return Err(Fault::new(format!("its files have more than {BYTES_MAX} bytes, which is the limit")));
+            return Err(Fault::new(format!(
+                "its files have more than {BYTES_MAX} bytes, which is the limit"
+            )));
         }
-        let file = parser::parse(&source.text).map_err(|unread| Fault::at(unread.why, &source, unread.place))?;
+        let file =
+            parser::parse(&source.text).map_err(|unread| Fault::at(unread.why, &source, unread.place))?;
         let at = self.linked.len();
         self.by_name.insert(source.name.clone(), at);
         self.linked.push(Linked { source, file, imports: Vec::new() });
@@ -69,7 +71,9 @@ impl Loading<'_> {
                     let found = match (self.find)(&path) {
                         Found::File(source) => Ok(Some(self.add(source)?)),
                         Found::Missing(why) => match well_known::text(&path) {
-                            Some(text) => Ok(Some(self.add(Source { name: path.clone(), text: text.into() })?)),
+                            Some(text) => {
+                                Ok(Some(self.add(Source { name: path.clone(), text: text.into() })?))
+                            }
                             None => Err(why),
                         },
                     };
@@ -109,10 +113,16 @@ pub(crate) fn link_descriptors(files: Vec<(String, File)>) -> Result<Schema, Fau
     while at < linked.len() {
         for import in 0..linked[at].file.imports.len() {
             let path = linked[at].file.imports[import].path.clone();
-            if !by_name.contains_key(&path) && let Some(text) = well_known::text(&path) {
+            if !by_name.contains_key(&path)
+                && let Some(text) = well_known::text(&path)
+            {
                 let file = parser::parse(text).map_err(|unread| Fault::new(unread.why))?;
                 by_name.insert(path.clone(), linked.len());
-                linked.push(Linked { source: Source { name: path.clone(), text: "".into() }, file, imports: Vec::new() });
+                linked.push(Linked {
+                    source: Source { name: path.clone(), text: "".into() },
+                    file,
+                    imports: Vec::new(),
+                });
             }
             let found = by_name.get(&path).copied();
             if found.is_none() && linked[at].file.imports[import].kind != ImportKind::Lax {
@@ -161,7 +171,8 @@ fn link(files: &[Linked], is_checked: bool) -> Result<Schema, Fault> {
     for &at in &order {
         linker.declare_file(at)?;
     }
-    let messages: Vec<_> = linker.messages.iter().map(|placed| linker.message(placed)).collect::<Result<_, _>>()?;
+    let messages: Vec<_> =
+        linker.messages.iter().map(|placed| linker.message(placed)).collect::<Result<_, _>>()?;
     let services = linker.services(&order)?;
     Ok(Schema { messages, enums: linker.enums, services })
 }
@@ -194,7 +205,11 @@ fn in_order(files: &[Linked]) -> Result<Vec<usize>, Fault> {
                 Some(&Some(inner)) if state[inner] == Visit::Open => {
                     let names = open.iter().map(|(at, _)| *at).skip_while(|at| *at != inner);
                     let names: Vec<_> = names.take(5).map(|at| files[at].source.name.as_str()).collect();
-                    let why = format!("imports go in a circle: {} -> {}", names.join(" -> "), files[inner].source.name);
+                    let why = format!(
+                        "imports go in a circle: {} -> {}",
+                        names.join(" -> "),
+                        files[inner].source.name
+                    );
                     let place = files[at].file.imports[import].place.clone();
                     return Err(Fault::at(why, &files[at].source, place));
                 }
@@ -255,7 +270,9 @@ impl<'a> Linker<'a> {
         let files = self.files;
         let file = &files[at].file;
         let package = file.package.as_str();
-        for (dot, _) in package.match_indices('.').chain([(package.len(), "")]).filter(|_| !package.is_empty()) {
+        for (dot, _) in
+            package.match_indices('.').chain([(package.len(), "")]).filter(|_| !package.is_empty())
+        {
             match self.symbols.get(&package[..dot]) {
                 None => drop(self.symbols.insert(package[..dot].to_owned(), (Symbol::Package, at))),
                 Some((Symbol::Package, _)) => {}
@@ -300,7 +317,13 @@ impl<'a> Linker<'a> {
         Ok(())
     }
 
-    fn declare_enum(&mut self, declared: &Enum, scope: &str, file: usize, outer: Features) -> Result<(), Fault> {
+    fn declare_enum(
+        &mut self,
+        declared: &Enum,
+        scope: &str,
+        file: usize,
+        outer: Features,
+    ) -> Result<(), Fault> {
         let symbol = Symbol::Enum(self.enums.len());
         let name = self.declare(scope, &declared.name, symbol, file, &declared.place)?;
         let is_closed = declared.features.within(outer).enum_is_closed == Some(true);
@@ -319,7 +342,11 @@ impl<'a> Linker<'a> {
     ) -> Result<String, Fault> {
         let full_name = join(scope, name);
         if full_name.len() > NAME_BYTES_MAX {
-            return Err(self.fault(format!("its full name has more than {NAME_BYTES_MAX} bytes"), file, place));
+            return Err(self.fault(
+                format!("its full name has more than {NAME_BYTES_MAX} bytes"),
+                file,
+                place,
+            ));
         }
         if let Some((_, other)) = self.symbols.insert(full_name.clone(), (symbol, file)) {
             let other = &self.files[other].source.name;
@@ -423,43 +450,46 @@ impl<'a> Linker<'a> {
     /// where it is found, the rest must be.
     fn resolve(&self, name: &Name, scope: &str, file: usize) -> Result<Symbol, Fault> {
         if let Some(full_name) = name.text.strip_prefix('.') {
-            return self.seen(full_name, file).ok_or_else(|| self.unresolved(name, full_name, file));
+            return self.seen(full_name, file).ok_or_else(|| self.unresolved(name, "", file));
         }
         let first = name.text.split('.').next().unwrap_or_default();
         let is_alone = first.len() == name.text.len();
+        let unresolved = || Err(self.unresolved(name, scope, file));
         let mut scope = scope;
         loop {
             match self.seen(&join(scope, first), file) {
                 Some(found @ (Symbol::Message(_) | Symbol::Enum(_))) if is_alone => return Ok(found),
                 Some(Symbol::Message(_) | Symbol::Package) if !is_alone => {
-                    let full_name = join(scope, &name.text);
-                    if let Some(found) = self.seen(&full_name, file) {
+                    if let Some(found) = self.seen(&join(scope, &name.text), file) {
                         return Ok(found);
                     }
                     // A package of this name may be one that only other files have parts of.
                     if !matches!(self.symbols.get(&join(scope, first)), Some((Symbol::Package, _))) {
-                        return Err(self.unresolved(name, &full_name, file));
+                        return unresolved();
                     }
                 }
                 _ => {}
             }
             if scope.is_empty() {
-                return Err(self.unresolved(name, &name.text, file));
+                return unresolved();
             }
-            scope = scope.rsplit_once('.').map_or("", |(outer, _)| outer);
+            scope = outer(scope);
         }
     }
 
     /// What a full name means to a file, if that imports it.
     fn seen(&self, full_name: &str, file: usize) -> Option<Symbol> {
         let &(symbol, of) = self.symbols.get(full_name)?;
-        let is_seen = symbol == Symbol::Package || self.visible.as_ref().is_none_or(|visible| visible[file].has(of));
+        let is_seen =
+            symbol == Symbol::Package || self.visible.as_ref().is_none_or(|visible| visible[file].has(of));
         is_seen.then_some(symbol)
     }
 
-    fn unresolved(&self, name: &Name, full_name: &str, file: usize) -> Fault {
+    fn unresolved(&self, name: &Name, scope: &str, file: usize) -> Fault {
         let shown = name.text.trim_start_matches('.');
-        let why = match self.symbols.get(full_name) {
+        let scopes = core::iter::successors(Some(scope), |scope| (!scope.is_empty()).then(|| outer(scope)));
+        let hidden = scopes.filter_map(|scope| self.symbols.get(&join(scope, shown))).next();
+        let why = match hidden {
             Some((_, of)) => {
                 let (of, by) = (&self.files[*of].source.name, &self.files[file].source.name);
                 format!("`{shown}` is in `{of}`, which `{by}` does not import")
@@ -478,7 +508,11 @@ impl<'a> Linker<'a> {
     }
 }
 
+/// The scope around a scope.
+fn outer(scope: &str) -> &str {
+    scope.rsplit_once('.').map_or("", |(outer, _)| outer)
+}
+
 fn join(scope: &str, name: &str) -> String {
     if scope.is_empty() { name.to_owned() } else { format!("{scope}.{name}") }
 }
-

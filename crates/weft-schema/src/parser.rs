@@ -320,15 +320,7 @@ impl<'t> Parser<'t> {
             }
         };
         let oneof = if let Around::Oneof(oneof) = around { Some(oneof) } else { None };
-        message.fields.push(Field {
-            name: name_text,
-            place: name.place,
-            number,
-            label,
-            ty,
-            features,
-            oneof,
-        });
+        message.fields.push(Field { name: name_text, place: name.place, number, label, ty, features, oneof });
         Ok(())
     }
 

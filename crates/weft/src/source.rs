@@ -138,7 +138,9 @@ impl Resolver for Files {
             SchemaKind::Proto => self.proto(source, from),
             SchemaKind::Descriptors => {
                 let bytes = self.load_binary(&relative(source.path, from));
-                let bytes = bytes.inspect_err(|unread| self.miss(unread)).map_err(|unread| not_there(unread, from))?;
+                let bytes = bytes
+                    .inspect_err(|unread| self.miss(unread))
+                    .map_err(|unread| not_there(unread, from))?;
                 weft_schema::from_descriptors(&bytes).map_err(|fault| SchemaFault::from(fault.why))
             }
         }
@@ -180,7 +182,10 @@ impl Files {
         compiled.map_err(|fault| {
             self.is_incomplete |= fault.is_missing;
             let help = (fault.is_missing && unread.is_none()).then(|| match source.roots.is_empty() {
-                true => "say in which folder it lies: `FROM PROTO '...' IN 'folder'`, or `--proto-path folder`".to_owned(),
+                true => {
+                    "say in which folder it lies: `FROM PROTO '...' IN 'folder'`, or `--proto-path folder`"
+                        .to_owned()
+                }
                 false => format!("it is looked for in {}", list(&roots)),
             });
             let place = fault.place.map(|place| SchemaPlace {
@@ -362,7 +367,8 @@ mod tests {
     }
 
     const ID: &str = "syntax = 'proto3'; package acme; message Id { string value = 1; }";
-    const SHOP: &str = "syntax = 'proto3'; package shop; import 'acme/id.proto'; message Req { acme.Id id = 1; }";
+    const SHOP: &str =
+        "syntax = 'proto3'; package shop; import 'acme/id.proto'; message Req { acme.Id id = 1; }";
 
     /// Trees of `.proto` files name each other from their root, which no program says.
     #[test]

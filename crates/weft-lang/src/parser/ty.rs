@@ -52,7 +52,8 @@ impl Parser<'_> {
             SchemaKind::Descriptors => "the path of a descriptor set, in quotes",
         })?;
         let has_roots = source == SchemaKind::Proto && self.eat_keyword("IN").is_some();
-        let roots = if has_roots { self.comma_list(|p| p.string("a folder, in quotes"))? } else { Vec::new() };
+        let roots =
+            if has_roots { self.comma_list(|p| p.string("a folder, in quotes"))? } else { Vec::new() };
         self.semicolon()?;
         let span = self.span_from(create.start);
         Ok(Item::Type(TypeItem { or_replace: create.or_replace, name, source, path, roots, span }))

@@ -7,8 +7,8 @@ use weft_core::types::Type;
 use weft_core::wire::reshape::{Given, Reshape, Stack, StackError, begins, stack};
 use weft_core::wire::{FieldId, FieldValue, Header, Protocol, ProtocolId, build, generate, read};
 use weft_lang::Resolver;
-use weft_lang::resolve::{SchemaFault, SchemaSource};
 use weft_lang::diagnostic::{Diagnostic, RenderOptions, code, render_all};
+use weft_lang::resolve::{SchemaFault, SchemaSource};
 use weft_opt::lower::{LowerOptions, lower};
 
 use crate::schema::{Disk, library};

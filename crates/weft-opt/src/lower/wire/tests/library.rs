@@ -9,8 +9,8 @@ use weft_core::dice::Dice;
 use weft_core::schema::Schema;
 use weft_core::wire::*;
 use weft_lang::Resolver;
-use weft_lang::resolve::{SchemaFault, SchemaSource};
 use weft_lang::diagnostic::{RenderOptions, render_all};
+use weft_lang::resolve::{SchemaFault, SchemaSource};
 
 use super::{Asked, by_reading, chain, parse, shown};
 

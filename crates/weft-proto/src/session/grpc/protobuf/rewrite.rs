@@ -272,7 +272,13 @@ impl<'a> Plan<'a> {
     }
 
     /// Appends one occurrence of `node`, `data[pos..]`, as it will be, without the tag that ends a delimited one.
-    fn emit(&self, node: usize, data: &[u8], mut pos: usize, out: &mut Vec<u8>) -> Result<Emitted, Malformed> {
+    fn emit(
+        &self,
+        node: usize,
+        data: &[u8],
+        mut pos: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<Emitted, Malformed> {
         let around = &self.walk.nodes[node];
         let mut is_changed = false;
         // The bytes from here to `pos` are yet to be copied.

@@ -429,7 +429,12 @@ impl Walk {
 
     /// Whether a field's value at `pos` is one that its closed enum does not have: then it is an unknown field.
     #[inline(always)]
-    pub(super) fn is_unknown_value(&self, action: &Action, data: &[u8], pos: usize) -> Result<bool, Malformed> {
+    pub(super) fn is_unknown_value(
+        &self,
+        action: &Action,
+        data: &[u8],
+        pos: usize,
+    ) -> Result<bool, Malformed> {
         let Some(closed) = action.closed else { return Ok(false) };
         let value = wire::varint(data, &mut { pos })? as i32;
         Ok(!self.is_value(closed, value))
