@@ -30,6 +30,7 @@ use weft_ir::verify::verify_program;
 use weft_lang::check::fold::fold_at;
 use weft_lang::check::question::{Measure, StatementKind, statements};
 use weft_lang::source::SourceMap;
+use weft_lang::resolve::{SchemaFault, SchemaSource};
 use weft_lang::{Resolver, format::format, lexer, parser};
 use weft_native::{ENTROPY_BYTES, Secrets, prepare};
 use weft_opt::lower::{LowerOptions, lower};
@@ -78,7 +79,7 @@ pub fn lang_check(data: &[u8]) {
             }
         }
 
-        fn proto(&mut self, _path: &str, _from: Option<&str>) -> Result<Schema, String> {
+        fn schema(&mut self, _: &SchemaSource<'_>, _from: Option<&str>) -> Result<Schema, SchemaFault> {
             Ok(schema())
         }
     }
@@ -343,8 +344,8 @@ impl Resolver for Formats {
         std::fs::read_to_string(folder.join(file)).map_err(|error| error.to_string())
     }
 
-    fn proto(&mut self, _path: &str, _from: Option<&str>) -> Result<Schema, String> {
-        Err("it has none".to_owned())
+    fn schema(&mut self, _: &SchemaSource<'_>, _from: Option<&str>) -> Result<Schema, SchemaFault> {
+        Err("it has none".to_owned().into())
     }
 
     fn name(&mut self, path: &str, _from: Option<&str>) -> String {
@@ -475,8 +476,8 @@ pub fn questions(data: &[u8]) {
             Ok(TABLES.to_owned())
         }
 
-        fn proto(&mut self, _path: &str, _from: Option<&str>) -> Result<Schema, String> {
-            Err("there is none".to_owned())
+        fn schema(&mut self, _: &SchemaSource<'_>, _from: Option<&str>) -> Result<Schema, SchemaFault> {
+            Err("there is none".to_owned().into())
         }
     }
     const TABLES: &str =

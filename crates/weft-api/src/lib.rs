@@ -29,6 +29,58 @@ pub struct Bundle {
     pub root: String,
     /// Text by name.
     pub files: BTreeMap<String, String>,
+    /// What is no text, by name: descriptor sets.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub binary: BTreeMap<String, Binary>,
+    /// Folders in which `.proto` files are looked for, beside those that the program names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proto_paths: Vec<String>,
+}
+
+/// Bytes of any kind; in JSON they are base64 (RFC 4648, section 4).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Binary(pub Vec<u8>);
+
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+impl From<Binary> for String {
+    fn from(Binary(bytes): Binary) -> Self {
+        let mut text = Self::with_capacity(bytes.len().div_ceil(3) * 4);
+        for part in bytes.chunks(3) {
+            let bits = part.iter().zip([16, 8, 0]).fold(0, |bits, (&byte, at)| bits | u32::from(byte) << at);
+            let digits = [18, 12, 6, 0].map(|at| char::from(BASE64[(bits >> at & 63) as usize]));
+            text.extend(&digits[..=part.len()]);
+            text.extend(&['=', '='][..3 - part.len()]);
+        }
+        text
+    }
+}
+
+impl TryFrom<String> for Binary {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        const WHY: &str = "it is no base64";
+        let digits = text.as_bytes();
+        let n_padding = digits.iter().rev().take_while(|&&digit| digit == b'=').count();
+        if !digits.len().is_multiple_of(4) || n_padding > 2 {
+            return Err(WHY);
+        }
+        let mut values = [None; 256];
+        for (value, &digit) in (0..).zip(BASE64) {
+            values[usize::from(digit)] = Some(value);
+        }
+        let mut bytes = Vec::with_capacity(digits.len() / 4 * 3);
+        for part in digits[..digits.len() - n_padding].chunks(4) {
+            let mut bits = 0_u32;
+            for (&digit, at) in part.iter().zip([18, 12, 6, 0]) {
+                bits |= values[usize::from(digit)].map(|value: u32| value << at).ok_or(WHY)?;
+            }
+            bytes.extend(&bits.to_be_bytes()[1..part.len()]);
+        }
+        Ok(Self(bytes))
+    }
 }
 
 /// Run this program from now on.

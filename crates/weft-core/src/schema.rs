@@ -1,6 +1,6 @@
 //! Message schemas: what an application's `.proto` file says, without its syntax.
 //!
-//! A resolver outside the pure crates reads `.proto` text and makes a [`Schema`]; the front end checks programs
+//! `weft-schema` makes a [`Schema`] of `.proto` text; the front end checks programs
 //! against it, and the data plane compiles tag walks from it.
 
 /// Messages, enums and services of one or more `.proto` files, with names resolved.
@@ -36,6 +36,9 @@ pub struct Field {
     pub presence: Presence,
     /// The oneof it belongs to, as an index unique within the message. A proto3 `optional` field has none.
     pub oneof: Option<u32>,
+    /// A message that stands between two tags instead of behind its length: a proto2 group, or a field of an edition
+    /// with `message_encoding = DELIMITED`.
+    pub is_delimited: bool,
 }
 
 /// How often a field may be there.
@@ -81,6 +84,8 @@ pub struct Enum {
     pub name: String,
     /// Names and numbers of the values.
     pub values: Vec<(String, i32)>,
+    /// A number that is not among the values is no value of a field, but an unknown field: proto2's enums.
+    pub is_closed: bool,
 }
 
 /// A service: a set of methods.
@@ -113,6 +118,19 @@ impl Schema {
         self.messages.iter().position(|m| m.name == name)
     }
 
+    /// What a column holds that is bound to a field, and whether that may be absent: a scalar, or the value of a wrapper
+    /// (`google.protobuf.StringValue`), which is absent if the wrapper is. None for other messages.
+    pub fn scalar(&self, field: &Field) -> Option<(FieldKind, Presence)> {
+        match field.kind {
+            FieldKind::Message(at) => {
+                let value = self.messages[at].wrapped()?;
+                let is_repeated = field.presence == Presence::Repeated;
+                Some((value.kind, if is_repeated { Presence::Repeated } else { Presence::Explicit }))
+            }
+            kind => Some((kind, field.presence)),
+        }
+    }
+
     /// All methods as (`shop.Cart/Add`, method), in the order of the files.
     pub fn methods(&self) -> impl Iterator<Item = (String, &Method)> {
         self.services
@@ -127,6 +145,21 @@ impl Message {
         Self { name: name.to_owned(), fields }
     }
 
+    /// The value of a message that stands for a scalar which may be absent, as `google/protobuf/wrappers.proto` says.
+    pub fn wrapped(&self) -> Option<&Field> {
+        let name = self.name.strip_prefix("google.protobuf.")?.strip_suffix("Value")?;
+        let is_wrapper = matches!(
+            name,
+            "Double" | "Float" | "Int64" | "UInt64" | "Int32" | "UInt32" | "Bool" | "String" | "Bytes"
+        );
+        let is_value = |field: &Field| {
+            let is_scalar = !matches!(field.kind, FieldKind::Message(_) | FieldKind::Enum(_));
+            field.name == "value" && is_scalar && field.presence != Presence::Repeated
+        };
+        let [value] = &self.fields[..] else { return None };
+        (is_wrapper && is_value(value)).then_some(value)
+    }
+
     /// The field with this name.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|f| f.name == name)
@@ -134,9 +167,9 @@ impl Message {
 }
 
 impl Field {
-    /// A field that belongs to no oneof.
+    /// A field that belongs to no oneof; a message is behind its length.
     pub fn new(name: &str, number: u32, kind: FieldKind, presence: Presence) -> Self {
-        Self { name: name.to_owned(), number, kind, presence, oneof: None }
+        Self { name: name.to_owned(), number, kind, presence, oneof: None, is_delimited: false }
     }
 }
 

@@ -435,8 +435,8 @@ fn columns(
             && !path.is_empty()
         {
             let path: Vec<&str> = path.iter().map(String::as_str).collect();
-            let field = builder.column(&path, slot).map_err(|e| e.to_string())?;
-            implicit |= u64::from(field.presence == Presence::Implicit) << slot;
+            let (_, presence) = builder.column(&path, slot).map_err(|e| e.to_string())?;
+            implicit |= u64::from(presence == Presence::Implicit) << slot;
         }
     }
     Ok(Columns { walk: builder.build(), implicit })

@@ -199,17 +199,30 @@ pub struct Import {
     pub span: Span,
 }
 
-/// `CREATE TYPE name FROM PROTO 'file';`
+/// `CREATE TYPE name FROM PROTO 'file' IN 'root', ...;` or `CREATE TYPE name FROM DESCRIPTORS 'file';`
 #[derive(Clone, PartialEq, Debug)]
 pub struct TypeItem {
     /// `OR REPLACE` was written.
     pub or_replace: bool,
     /// The name of the schema.
     pub name: Ident,
-    /// The `.proto` file.
-    pub proto: StrLit,
+    /// What kind of file it is.
+    pub source: SchemaKind,
+    /// The file.
+    pub path: StrLit,
+    /// The folders from which a `.proto` file and its imports are named; empty if it does not say.
+    pub roots: Vec<StrLit>,
     /// The whole item.
     pub span: Span,
+}
+
+/// What a schema is read from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SchemaKind {
+    /// A `.proto` file and its imports.
+    Proto,
+    /// A descriptor set, as `protoc --include_imports --descriptor_set_out` writes it.
+    Descriptors,
 }
 
 /// `DROP kind name;`

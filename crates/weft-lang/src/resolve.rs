@@ -1,10 +1,11 @@
 //! From a path to all the files of a program: imports, schemas, and the top-level names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 
 use weft_core::schema::{FieldKind, Schema};
 
-use crate::ast::{Ast, Import, Item, Kind, StrLit, TypeItem};
+use crate::ast::{Ast, Import, Item, Kind, SchemaKind, StrLit, TypeItem};
 use crate::diagnostic::{Diagnostic, code};
 use crate::nearest::nearest;
 use crate::parser;
@@ -18,11 +19,11 @@ pub trait Resolver {
     /// Why it cannot be read, as a clause: `there is no such file`.
     fn text(&mut self, path: &str, from: Option<&str>) -> Result<String, String>;
 
-    /// The schema that a `.proto` file and its imports make; paths as for [`Resolver::text`].
+    /// The schema that a file of another language makes, with its imports; paths as for [`Resolver::text`].
     ///
     /// # Errors
-    /// Why there is none, with file and line where the text is at fault.
-    fn proto(&mut self, path: &str, from: Option<&str>) -> Result<Schema, String>;
+    /// Why there is none.
+    fn schema(&mut self, source: &SchemaSource<'_>, from: Option<&str>) -> Result<Schema, SchemaFault>;
 
     /// The name of a file, by which it is known to be the same as another: `from` is a name that this gave.
     fn name(&mut self, path: &str, from: Option<&str>) -> String {
@@ -32,6 +33,47 @@ pub trait Resolver {
     /// The paths of files that any program can import, `library/queues/codel.weft`: diagnostics name them.
     fn library(&self) -> Vec<String> {
         Vec::new()
+    }
+}
+
+/// What a `CREATE TYPE` names.
+#[derive(Clone, Debug)]
+pub struct SchemaSource<'a> {
+    /// What kind of file it is.
+    pub kind: SchemaKind,
+    /// Its path, as written.
+    pub path: &'a str,
+    /// The folders from which it and its imports are named, as written; empty if the program does not say.
+    pub roots: Vec<&'a str>,
+}
+
+/// Why there is no schema.
+#[derive(Clone, Debug, Default)]
+pub struct SchemaFault {
+    /// The fact, as a clause.
+    pub why: String,
+    /// What would help.
+    pub help: Option<String>,
+    /// Where, if a text is at fault.
+    pub place: Option<SchemaPlace>,
+}
+
+/// A place in a text of another language.
+#[derive(Clone, Debug)]
+pub struct SchemaPlace {
+    /// The name of the file.
+    pub name: String,
+    /// What is in it.
+    pub text: String,
+    /// The bytes of the text that are at fault.
+    pub range: Range<usize>,
+    /// Line and column of the first of them, from 1.
+    pub line_and_column: (usize, usize),
+}
+
+impl From<String> for SchemaFault {
+    fn from(why: String) -> Self {
+        Self { why, ..Self::default() }
     }
 }
 
@@ -234,14 +276,49 @@ impl Loader<'_> {
     }
 
     fn schema(&mut self, item: &TypeItem, from: &str, program: &mut Program) {
-        match self.resolver.proto(&item.proto.value, Some(from)) {
+        let TypeItem { source: kind, path, roots, .. } = item;
+        let roots = roots.iter().map(|root| root.value.as_str()).collect();
+        let source = SchemaSource { kind: *kind, path: &path.value, roots };
+        match self.resolver.schema(&source, Some(from)) {
             Ok(schema) => merge(&mut program.schema, schema),
-            Err(why) => {
-                let message = format!("cannot read the messages of `{}`: {why}", item.proto.value);
-                let help = format!("paths are relative to the file that names them, here `{from}`");
-                let diagnostic = Diagnostic::error(code::PROTO_FAILED, message);
-                self.diagnostics.push(diagnostic.at(item.proto.span, "named here").with_help(help));
+            Err(fault) => self.report_schema(&source, path.span, fault),
+        }
+    }
+
+    /// Reports why a file gives no schema, in the text of that file if it can be shown.
+    fn report_schema(&mut self, source: &SchemaSource<'_>, span: Span, fault: SchemaFault) {
+        let SchemaFault { why, help, place } = fault;
+        let of = format!("cannot read the messages of `{}`", shown(source.path));
+        let code = match (&place, source.kind) {
+            (Some(_), _) => code::PROTO_FAULT,
+            (None, SchemaKind::Proto) => code::PROTO_FAILED,
+            (None, SchemaKind::Descriptors) => code::DESCRIPTORS_FAILED,
+        };
+        let shown_at = place.as_ref().and_then(|place| {
+            let file = self.schema_text(place)?;
+            Some(Span::new(file, place.range.start as u32, place.range.end as u32))
+        });
+        let diagnostic = match (shown_at, &place) {
+            (Some(at), _) => {
+                Diagnostic::error(code, format!("{of}: {why}")).at(at, "here").with_label(span, "named here")
             }
+            (None, Some(SchemaPlace { name, line_and_column: (line, column), .. })) => {
+                Diagnostic::error(code, format!("{of}: {name}:{line}:{column}: {why}")).at(span, "named here")
+            }
+            (None, None) => Diagnostic::error(code, format!("{of}: {why}")).at(span, "named here"),
+        };
+        self.diagnostics.push(match help {
+            Some(help) => diagnostic.with_help(help),
+            None => diagnostic,
+        });
+    }
+
+    /// The text of a schema's file among the sources; None if it is too large for them.
+    fn schema_text(&mut self, place: &SchemaPlace) -> Option<FileId> {
+        let known = self.sources.files().find(|(_, file)| file.name() == place.name);
+        match known.map(|(id, _)| id) {
+            Some(id) => Some(id),
+            None => self.sources.add(place.name.clone(), place.text.clone()).ok(),
         }
     }
 
@@ -334,20 +411,8 @@ pub(crate) fn named(item: &Item) -> Option<(Kind, &crate::ast::Ident, bool)> {
 
 /// Adds the messages, enums and services of `from` that are new; what both have is the same file imported twice.
 fn merge(into: &mut Schema, from: Schema) {
-    let mut next_message = into.messages.len();
-    let mut messages = Vec::new();
-    for new in &from.messages {
-        let known = into.message(&new.name);
-        messages.push(known.unwrap_or(next_message));
-        next_message += usize::from(known.is_none());
-    }
-    let mut next_enum = into.enums.len();
-    let mut enums = Vec::new();
-    for new in &from.enums {
-        let known = into.enums.iter().position(|old| old.name == new.name);
-        enums.push(known.unwrap_or(next_enum));
-        next_enum += usize::from(known.is_none());
-    }
+    let messages = places(into.messages.iter().map(|m| &*m.name), from.messages.iter().map(|m| &*m.name));
+    let enums = places(into.enums.iter().map(|e| &*e.name), from.enums.iter().map(|e| &*e.name));
     for (mut message, &at) in from.messages.into_iter().zip(&messages) {
         if at < into.messages.len() {
             continue;
@@ -366,16 +431,27 @@ fn merge(into: &mut Schema, from: Schema) {
             into.enums.push(new);
         }
     }
-    for mut service in from.services {
-        if into.services.iter().any(|known| known.name == service.name) {
-            continue;
-        }
+    let known: HashSet<String> = into.services.iter().map(|service| service.name.clone()).collect();
+    for mut service in from.services.into_iter().filter(|service| !known.contains(&service.name)) {
         for method in &mut service.methods {
             method.input = messages[method.input];
             method.output = messages[method.output];
         }
         into.services.push(service);
     }
+}
+
+/// Where things with these names will be in a list that has the old ones: those that it has not are added to it.
+fn places<'a>(old: impl Iterator<Item = &'a str>, new: impl Iterator<Item = &'a str>) -> Vec<usize> {
+    let mut known: HashMap<&str, usize> = old.zip(0..).collect();
+    let mut next = known.len();
+    let mut place = |name| {
+        *known.entry(name).or_insert_with(|| {
+            next += 1;
+            next - 1
+        })
+    };
+    new.map(&mut place).collect()
 }
 
 #[cfg(test)]

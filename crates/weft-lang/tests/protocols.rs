@@ -9,6 +9,7 @@ use weft_core::wire::{HEADER_BYTES_MAX, Protocol};
 use weft_lang::diagnostic::{RenderOptions, code, render_all};
 use weft_lang::format::format;
 use weft_lang::hir::{BoundPlace, Edge, Network, Outlet};
+use weft_lang::resolve::{SchemaFault, SchemaSource};
 use weft_lang::source::SourceMap;
 use weft_lang::{Resolver, check};
 
@@ -26,8 +27,8 @@ impl Resolver for Library {
         }
     }
 
-    fn proto(&mut self, _path: &str, _from: Option<&str>) -> Result<Schema, String> {
-        Err("no messages are needed".to_owned())
+    fn schema(&mut self, _: &SchemaSource<'_>, _from: Option<&str>) -> Result<Schema, SchemaFault> {
+        Err("no messages are needed".to_owned().into())
     }
 
     fn name(&mut self, path: &str, _from: Option<&str>) -> String {

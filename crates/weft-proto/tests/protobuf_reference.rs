@@ -33,6 +33,7 @@ fn schema(text: bool) -> Schema {
                 kind,
                 presence,
                 oneof,
+                is_delimited: false,
             })
             .collect(),
     };
@@ -76,7 +77,11 @@ fn schema(text: bool) -> Schema {
     ];
     Schema {
         messages: vec![message("Root", root), message("Inner", inner), message("Leaf", leaf)],
-        enums: vec![Enum { name: "Color".into(), values: vec![("RED".into(), 0), ("BLUE".into(), 7)] }],
+        enums: vec![Enum {
+            name: "Color".into(),
+            values: vec![("RED".into(), 0), ("BLUE".into(), 7)],
+            is_closed: false,
+        }],
         services: vec![],
     }
 }

@@ -1,7 +1,7 @@
 //! Each rule of protobuf that could smuggle a value past an access rule, byte by byte.
 
 use weft_core::abi::Slot;
-use weft_core::schema::{Field, FieldKind, Message, Presence, Schema};
+use weft_core::schema::{Enum, Field, FieldKind, Message, Presence, Schema};
 use weft_proto::session::grpc::protobuf::{
     DEPTH_MAX, EditError, EditValue, Malformed, Reason, Walk, WalkBuilder, WalkError, encode,
 };
@@ -79,6 +79,103 @@ fn a_wrong_wire_type_is_an_unknown_field() {
     // If this fails, a field that the server skips stands in for the one that it reads.
     assert_eq!(text(&["user"], b"\x0a\x01a\x08\x05"), Ok(Some("a")));
     assert_eq!(text(&["box", "text"], b"\x12\x03\x0a\x01a\x10\x05"), Ok(Some("a")));
+}
+
+/// `M { Colour c = 1; oneof one { int32 oa = 2; Colour oc = 3; } group G = 4 { string a = 1; int32 n = 2; }
+/// google.protobuf.StringValue w = 5; }`, of proto2: its enum has the values 1 and 2.
+fn proto2_schema() -> Schema {
+    let field = |number, name: &str, kind| Field::new(name, number, kind, Presence::Explicit);
+    let colour = FieldKind::Enum(0);
+    let m = vec![
+        field(1, "c", colour),
+        Field { oneof: Some(0), ..field(2, "oa", FieldKind::Int32) },
+        Field { oneof: Some(0), ..field(3, "oc", colour) },
+        Field { is_delimited: true, ..field(4, "g", FieldKind::Message(1)) },
+        field(5, "w", FieldKind::Message(2)),
+    ];
+    let g = vec![field(1, "a", FieldKind::String), field(2, "n", FieldKind::Int32)];
+    let value = Field::new("value", 1, FieldKind::String, Presence::Implicit);
+    let values = vec![("RED".to_owned(), 1), ("GREEN".to_owned(), 2)];
+    Schema {
+        messages: vec![
+            Message::new("M", m),
+            Message::new("M.G", g),
+            Message::new("google.protobuf.StringValue", vec![value]),
+        ],
+        enums: vec![Enum { name: "Colour".to_owned(), values, is_closed: true }],
+        ..Schema::default()
+    }
+}
+
+fn proto2_walk(path: &[&str]) -> Walk {
+    let schema = proto2_schema();
+    let mut builder = WalkBuilder::new(&schema, 0);
+    builder.column(path, 0).unwrap();
+    builder.build()
+}
+
+/// The slot of a column, if it is present.
+fn proto2(path: &[&str], payload: &[u8]) -> Result<Option<Slot>, Reason> {
+    let (mut slots, mut present) = ([Slot::default()], 0);
+    proto2_walk(path).run(payload, &mut slots, &mut present).map_err(|malformed| malformed.reason)?;
+    Ok((present == 1).then_some(slots[0]))
+}
+
+fn proto2_rewritten(path: &[&str], payload: &[u8], value: EditValue<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    proto2_walk(path).rewrite(payload, &[(0, value)], &mut out).unwrap();
+    out
+}
+
+#[test]
+fn unknown_value_of_closed_enum_is_an_unknown_field() {
+    // If this fails, a value that the server does not see hides the one that it does.
+    let number = |path: &[&str], payload| proto2(path, payload).map(|slot| slot.map(|slot| slot.a));
+    assert_eq!(number(&["c"], b"\x08\x02"), Ok(Some(2)));
+    assert_eq!(number(&["c"], b"\x08\x63"), Ok(None));
+    assert_eq!(number(&["c"], b"\x08\x02\x08\x63"), Ok(Some(2)));
+    assert_eq!(number(&["oa"], b"\x10\x05\x18\x63"), Ok(Some(5)));
+    assert_eq!(number(&["oc"], b"\x10\x05\x18\x63"), Ok(None));
+    assert_eq!(number(&["oa"], b"\x10\x05\x18\x01"), Ok(None));
+    // Of a value of more than 32 bits the lower ones count.
+    assert_eq!(number(&["c"], b"\x08\x82\x80\x80\x80\x10"), Ok(Some(2)));
+    let refused = proto2_walk(&["c"]).rewrite(b"", &[(0, EditValue::Bits(99))], &mut Vec::new());
+    assert_eq!(refused, Err(EditError::OutOfRange { slot: 0 }));
+    // Clearing `oc` takes what a later schema would read, and leaves the member that it did not displace.
+    assert_eq!(proto2_rewritten(&["oc"], b"\x10\x05\x18\x63", EditValue::Clear), b"\x10\x05");
+}
+
+#[test]
+fn group_is_read_and_written_between_its_tags() {
+    // If this fails, what a server reads in a group passes unseen.
+    let text = |payload: &'static [u8]| {
+        proto2(&["g", "a"], payload)
+            .map(|slot| slot.map(|Slot { a, b }| &payload[a as usize..][..b as usize]))
+    };
+    assert_eq!(text(b"\x23\x0a\x01a\x24"), Ok(Some(&b"a"[..])));
+    assert_eq!(text(b"\x23\x0a\x01a\x24\x23\x10\x01\x24"), Ok(Some(&b"a"[..])));
+    // With a length it is another wire type, and so an unknown field.
+    assert_eq!(text(b"\x22\x03\x0a\x01a"), Ok(None));
+    assert_eq!(text(b"\x23\x0a\x01a"), Err(Reason::Truncated));
+    assert_eq!(text(b"\x23\x0a\x01a\x2c"), Err(Reason::GroupMismatch));
+    assert_eq!(proto2_rewritten(&["g", "a"], b"", EditValue::Bytes(b"b")), b"\x23\x0a\x01b\x24");
+    let payload = b"\x08\x01\x23\x0a\x01a\x10\x07\x24\x10\x05";
+    assert_eq!(
+        proto2_rewritten(&["g", "a"], payload, EditValue::Bytes(b"b")),
+        b"\x08\x01\x23\x10\x07\x0a\x01b\x24\x10\x05"
+    );
+    assert_eq!(proto2_rewritten(&["g", "a"], payload, EditValue::Clear), b"\x08\x01\x23\x10\x07\x24\x10\x05");
+}
+
+#[test]
+fn wrapper_is_a_scalar_that_may_be_absent() {
+    // If this fails, an empty name and no name are one to a rule.
+    assert_eq!(proto2(&["w"], b""), Ok(None));
+    assert_eq!(proto2(&["w"], b"\x2a\x00"), Ok(Some(Slot { a: 0, b: 0 })));
+    assert_eq!(proto2(&["w"], b"\x2a\x03\x0a\x01a"), Ok(Some(Slot { a: 4, b: 1 })));
+    assert_eq!(proto2(&["w"], b"\x2a\x03\x0a\x01a\x2a\x00"), Ok(Some(Slot { a: 4, b: 1 })));
+    assert_eq!(proto2_rewritten(&["w"], b"\x08\x01", EditValue::Bytes(b"b")), b"\x08\x01\x2a\x03\x0a\x01b");
+    assert_eq!(proto2_rewritten(&["w"], b"\x2a\x03\x0a\x01a\x08\x01", EditValue::Clear), b"\x08\x01");
 }
 
 #[test]

@@ -133,7 +133,7 @@ CREATE CHAIN shop ON front -> cart AS count; END;
 
     fn outline(text: &str) -> Outline {
         let files = [("a.weft".to_owned(), text.to_owned())].into();
-        let bundle = Bundle { root: "a.weft".to_owned(), files };
+        let bundle = Bundle { root: "a.weft".to_owned(), files, ..Bundle::default() };
         let checked = check_files("a.weft", &mut Files::in_bundle(&bundle));
         let told = weft_lang::diagnostic::render_all(
             &checked.diagnostics,

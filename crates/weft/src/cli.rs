@@ -33,6 +33,9 @@ use weft_io::{BUSY_POLL_MAX, COALESCE};
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+    /// Look for `.proto` files in this folder too; may be given several times
+    #[arg(short = 'I', long = "proto-path", value_name = "DIR", global = true)]
+    pub(crate) proto_paths: Vec<String>,
 }
 
 impl Cli {

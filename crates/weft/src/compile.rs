@@ -571,7 +571,10 @@ message Item { string user = 1; int64 object_id = 2; }
 service Cart { rpc Get (Item) returns (Item); }";
         let files = [("a.weft", text), ("cart.proto", proto)];
         let files = files.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
-        check_files("a.weft", &mut Files::in_bundle(&Bundle { root: "a.weft".to_owned(), files }))
+        check_files(
+            "a.weft",
+            &mut Files::in_bundle(&Bundle { root: "a.weft".to_owned(), files, ..Bundle::default() }),
+        )
     }
 
     fn codes(diagnostics: &[Diagnostic]) -> Vec<&'static str> {

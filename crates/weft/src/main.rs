@@ -50,7 +50,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     weft_io::memory::ask_for_huge_pages();
-    let done = match Cli::of_process().command {
+    let cli = Cli::of_process();
+    source::set_proto_paths(cli.proto_paths);
+    let done = match cli.command {
         Command::Demo(args) => commands::demo::run(&args),
         Command::Check(args) => in_job(|| commands::check::run(&args)),
         Command::Compile(args) => in_job(|| commands::compile::run(&args)),

@@ -585,7 +585,7 @@ END;
 CREATE CHAIN shop ON front -> cart AS m; END;\n"
             );
             let files = [("a.weft".to_owned(), text)].into();
-            let bundle = Bundle { root: "a.weft".to_owned(), files };
+            let bundle = Bundle { root: "a.weft".to_owned(), files, ..Bundle::default() };
             let checked = check_files("a.weft", &mut Files::in_bundle(&bundle));
             let errors = checked.diagnostics.into_iter().filter(Diagnostic::is_error);
             errors.map(|diagnostic| diagnostic.message).collect::<Vec<_>>()

@@ -143,7 +143,10 @@ CREATE CHAIN shop ON front -> cart AS e; END;
 "
         );
         let files = [("a.weft".to_owned(), text)].into();
-        check_files("a.weft", &mut Files::in_bundle(&Bundle { root: "a.weft".to_owned(), files }))
+        check_files(
+            "a.weft",
+            &mut Files::in_bundle(&Bundle { root: "a.weft".to_owned(), files, ..Bundle::default() }),
+        )
     }
 
     fn shown(checked: &Checked) -> String {

@@ -415,8 +415,10 @@ CREATE LINK c ON PORT far QUEUE fifo;
 
     fn network(text: &str) -> hir::Network {
         let files = BTreeMap::from([("a.weft".to_owned(), text.to_owned())]);
-        let checked =
-            check_files("a.weft", &mut Files::in_bundle(&Bundle { root: "a.weft".to_owned(), files }));
+        let checked = check_files(
+            "a.weft",
+            &mut Files::in_bundle(&Bundle { root: "a.weft".to_owned(), files, ..Bundle::default() }),
+        );
         let told =
             || weft_lang::diagnostic::render_all(&checked.diagnostics, &checked.sources, Default::default());
         checked.network.unwrap_or_else(|| panic!("{}", told()))

@@ -11,7 +11,6 @@ use crate::fault::Fault;
 use crate::source::{Files, unreadable};
 use crate::stderr;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -59,8 +58,8 @@ pub(crate) struct Head {
     #[serde(default)]
     bytes: Option<usize>,
     /// The program, without the library.
-    root: String,
-    files: BTreeMap<String, String>,
+    #[serde(flatten)]
+    program: Bundle,
 }
 
 /// What there is to a link of calls. Each worker has a queue of it.
@@ -122,7 +121,6 @@ pub(crate) struct Ran<'r> {
 pub(crate) fn text(ran: &Ran<'_>, recorder: &Recorder) -> String {
     let (begun_ns, seed) = recorder.begun();
     let progress = recorder.progress(begun_ns);
-    let Bundle { root, files } = ran.program.clone();
     let text = recorder.text();
     let ended = match progress.ended {
         Some(Ended::Full) => Some(EndedEarly::Full),
@@ -142,8 +140,7 @@ pub(crate) fn text(ran: &Ran<'_>, recorder: &Recorder) -> String {
         missed: progress.missed,
         ended,
         bytes: Some(text.len()),
-        root,
-        files,
+        program: ran.program.clone(),
     };
     let head = serde_json::to_string(&head).expect("it is data");
     format!("{head}\n{text}")
@@ -227,8 +224,8 @@ impl Recorded {
 
     /// Checks the program that it was recorded with.
     pub(crate) fn program(&self) -> Result<Program, Fault> {
-        let bundle = Bundle { root: self.head.root.clone(), files: self.head.files.clone() };
-        let checked = check_files(&bundle.root, &mut Files::in_bundle(&bundle));
+        let bundle = &self.head.program;
+        let checked = check_files(&bundle.root, &mut Files::in_bundle(bundle));
         let Some(network) = checked.network else {
             stderr::diagnostics(&checked.diagnostics, &checked.sources);
             // All of the program is in the recording: what is not there is no fault of the machine.

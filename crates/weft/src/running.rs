@@ -928,7 +928,11 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
     }
 
     fn bundle() -> Bundle {
-        Bundle { root: "a.weft".to_owned(), files: [("a.weft".to_owned(), TICK.to_owned())].into() }
+        Bundle {
+            root: "a.weft".to_owned(),
+            files: [("a.weft".to_owned(), TICK.to_owned())].into(),
+            ..Bundle::default()
+        }
     }
 
     /// A node of one worker whose only element runs every 10 ms.

@@ -2,43 +2,54 @@
 
 use crate::fault::Fault;
 use crate::library;
-use protox::Compiler;
-use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
-use protox::prost_reflect::{
-    Cardinality, DescriptorPool, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor,
-    ServiceDescriptor,
-};
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use weft_api::{AtFault, Bundle};
-use weft_core::schema::{Enum, Field, FieldKind, Message, Method, Presence, Schema, Service};
+use std::sync::{Arc, OnceLock};
+use weft_api::{AtFault, Binary, Bundle};
+use weft_core::schema::Schema;
 use weft_io::file;
-use weft_lang::resolve::{Resolver, relative};
+use weft_lang::ast::SchemaKind;
+use weft_lang::resolve::{Resolver, SchemaFault, SchemaPlace, SchemaSource, relative};
+use weft_schema::{Found, Source};
 
 /// Bytes of one file of a program.
 pub(crate) const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Files of one schema, its imports included: the compiler of schemas goes down one that imports another, that a third.
-const PROTO_FILES_MAX: usize = 1024;
+/// Folders above the working directory in which an import of a `.proto` file is looked for.
+const LEVELS_ABOVE_MAX: usize = 16;
+
+/// Where `.proto` files are looked for, from the command line.
+static PROTO_PATHS: OnceLock<Vec<String>> = OnceLock::new();
+
+/// Takes the folders of `--proto-path`, once, before any file is read.
+pub(crate) fn set_proto_paths(folders: Vec<String>) {
+    PROTO_PATHS.set(folders).expect("the command line is read once");
+}
 
 /// Reads files, and remembers what it read.
 pub(crate) struct Files {
-    /// Where texts come from: the disk if None.
-    bundle: Option<BTreeMap<String, String>>,
+    origin: Origin,
     /// Texts that count instead of the files of these names: what an editor has open.
     open: Arc<BTreeMap<String, String>>,
-    read: Arc<Mutex<BTreeMap<String, String>>>,
+    /// What was read, without a root.
+    read: Bundle,
     /// A file that the program names could not be read.
     is_incomplete: bool,
+}
+
+/// Where files come from.
+enum Origin {
+    Disk,
+    Bundle(Bundle),
 }
 
 impl Files {
     /// From the disk, relative to the working directory.
     pub(crate) fn on_disk() -> Self {
-        Self { bundle: None, open: Arc::default(), read: Arc::default(), is_incomplete: false }
+        let proto_paths = PROTO_PATHS.get().cloned().unwrap_or_default();
+        let read = Bundle { proto_paths, ..Bundle::default() };
+        Self { origin: Origin::Disk, open: Arc::default(), read, is_incomplete: false }
     }
 
     /// From the disk, but for texts that an editor has open.
@@ -48,12 +59,13 @@ impl Files {
 
     /// From a bundle alone.
     pub(crate) fn in_bundle(bundle: &Bundle) -> Self {
-        Self { bundle: Some(bundle.files.clone()), ..Self::on_disk() }
+        let read = Bundle { proto_paths: bundle.proto_paths.clone(), ..Bundle::default() };
+        Self { origin: Origin::Bundle(bundle.clone()), open: Arc::default(), read, is_incomplete: false }
     }
 
     /// All that was read, to be sent elsewhere. Library files are not in it: every node has its own.
     pub(crate) fn into_bundle(self, root: &str) -> Bundle {
-        Bundle { root: root.to_owned(), files: std::mem::take(&mut *self.texts_read()) }
+        Bundle { root: root.to_owned(), ..self.read }
     }
 
     /// Whose fault it is if the program that was read is not right: one of which a file is missing may well be.
@@ -61,20 +73,24 @@ impl Files {
         if self.is_incomplete { AtFault::Environment } else { AtFault::Program }
     }
 
-    fn load(&self, name: &str) -> Result<String, Unread> {
-        let text = match &self.bundle {
+    fn load(&mut self, name: &str) -> Result<String, Unread> {
+        let text = match &self.origin {
             _ if self.open.contains_key(name) => Ok(self.open[name].clone()),
-            Some(files) => files.get(name).cloned().ok_or_else(|| Unread {
-                why: "it is not in the bundle".to_owned(),
-                at_fault: AtFault::Environment,
-            }),
-            None => read_file(Path::new(name)),
+            Origin::Bundle(bundle) => bundle.files.get(name).cloned().ok_or_else(Unread::not_in_bundle),
+            Origin::Disk => read_file(Path::new(name)),
         };
-        text.inspect(|text| drop(self.texts_read().insert(name.to_owned(), text.clone())))
+        text.inspect(|text| drop(self.read.files.insert(name.to_owned(), text.clone())))
     }
 
-    fn texts_read(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    fn load_binary(&mut self, name: &str) -> Result<Vec<u8>, Unread> {
+        let bytes = match &self.origin {
+            Origin::Bundle(bundle) => {
+                let found = bundle.binary.get(name).map(|Binary(bytes)| bytes.clone());
+                found.ok_or_else(Unread::not_in_bundle)
+            }
+            Origin::Disk => file::read_regular(Path::new(name), FILE_BYTES_MAX).map_err(Unread::from),
+        };
+        bytes.inspect(|bytes| drop(self.read.binary.insert(name.to_owned(), Binary(bytes.clone()))))
     }
 
     /// Notes that the program is without a file, if that is not its own fault.
@@ -117,29 +133,117 @@ impl Resolver for Files {
         library::paths().map(str::to_owned).collect()
     }
 
-    fn proto(&mut self, path: &str, from: Option<&str>) -> Result<Schema, String> {
-        let name = self.name(path, from);
-        // The compiler of schemas would speak of include paths.
-        self.load(&name).inspect_err(|unread| self.miss(unread)).map_err(|unread| unread.why)?;
-        let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
-        let file = name.rsplit('/').next().unwrap_or(&name).to_owned();
-        let mut chain = ChainFileResolver::new();
-        let shared = Self {
-            bundle: self.bundle.clone(),
-            open: Arc::clone(&self.open),
-            read: Arc::clone(&self.read),
-            is_incomplete: false,
-        };
-        chain.add(ProtoFiles { files: shared, folder, n_opened: Cell::new(0) });
-        chain.add(GoogleFileResolver::new());
-        let mut compiler = Compiler::with_file_resolver(chain);
-        compiler.include_imports(true);
-        compiler.open_file(&file).map_err(|error| {
-            self.is_incomplete |= error.is_file_not_found() || error.is_io();
-            error.to_string()
-        })?;
-        Ok(schema_of(&compiler.descriptor_pool()))
+    fn schema(&mut self, source: &SchemaSource<'_>, from: Option<&str>) -> Result<Schema, SchemaFault> {
+        match source.kind {
+            SchemaKind::Proto => self.proto(source, from),
+            SchemaKind::Descriptors => {
+                let bytes = self.load_binary(&relative(source.path, from));
+                let bytes = bytes
+                    .inspect_err(|unread| self.miss(unread))
+                    .map_err(|unread| not_there(unread, from))?;
+                weft_schema::from_descriptors(&bytes).map_err(|fault| SchemaFault::from(fault.why))
+            }
+        }
     }
+}
+
+impl Files {
+    /// The schema of a `.proto` file. Imports are looked for in the folders that the program names and those of
+    /// `--proto-path`, in this order; if the program names none, then in the folder of the file and in those above it.
+    fn proto(&mut self, source: &SchemaSource<'_>, from: Option<&str>) -> Result<Schema, SchemaFault> {
+        let named = source.roots.iter().map(|root| relative(root, from));
+        let mut roots: Vec<String> = named.chain(self.read.proto_paths.clone()).collect();
+        let found = match source.roots.is_empty() {
+            true => {
+                let beside = relative(source.path, from);
+                let found = match self.load(&beside) {
+                    Err(unread) if unread.is_absent => self.find_proto(&roots, source.path)?.ok_or(unread),
+                    Ok(text) => Ok(Source { name: beside, text: text.into() }),
+                    Err(unread) => Err(unread),
+                };
+                roots.extend(found.iter().flat_map(|found| folders_from(&found.name)));
+                found.map_err(|unread| (unread, from))
+            }
+            false => {
+                let found = self.find_proto(&roots, source.path)?;
+                found.ok_or_else(|| (Unread::absent(format!("it is not in {}", list(&roots))), None))
+            }
+        };
+        let root = found.map_err(|(unread, from)| {
+            self.miss(&unread);
+            not_there(unread, from)
+        })?;
+        let mut unread = None;
+        let compiled = weft_schema::compile(root, &mut |path| match self.find_proto(&roots, path) {
+            Ok(Some(found)) => Found::File(found),
+            Ok(None) => Found::Missing("there is no such file".to_owned()),
+            Err(fault) => Found::Missing(unread.insert(fault).why.clone()),
+        });
+        compiled.map_err(|fault| {
+            self.is_incomplete |= fault.is_missing;
+            let help = (fault.is_missing && unread.is_none()).then(|| match source.roots.is_empty() {
+                true => {
+                    "say in which folder it lies: `FROM PROTO '...' IN 'folder'`, or `--proto-path folder`"
+                        .to_owned()
+                }
+                false => format!("it is looked for in {}", list(&roots)),
+            });
+            let place = fault.place.map(|place| SchemaPlace {
+                line_and_column: place.line_and_column(),
+                name: place.source.name,
+                text: place.source.text.to_string(),
+                range: place.range,
+            });
+            SchemaFault { why: fault.why, help, place }
+        })
+    }
+
+    /// The first file of this path in these folders.
+    fn find_proto(&mut self, roots: &[String], path: &str) -> Result<Option<Source>, SchemaFault> {
+        for root in roots {
+            let name = relative(path, Some(&format!("{root}/")));
+            match self.load(&name) {
+                Ok(text) => return Ok(Some(Source { name, text: text.into() })),
+                Err(unread) if unread.is_absent => {}
+                Err(unread) => {
+                    self.miss(&unread);
+                    return Err(SchemaFault::from(format!("`{name}`: {}", unread.why)));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The folder of a file, that above it, and so on. Above the working directory the names go on with `..`.
+fn folders_from(name: &str) -> Vec<String> {
+    let mut folders = Vec::new();
+    let mut folder = folder_of(name).to_owned();
+    let mut n_above = 0;
+    loop {
+        folders.push(folder.clone());
+        if folder == "/" || n_above == LEVELS_ABOVE_MAX {
+            return folders;
+        }
+        let is_above = folder == "." || folder == ".." || folder.ends_with("/..");
+        n_above += usize::from(is_above);
+        folder = match folder.as_str() {
+            "." => "..".to_owned(),
+            above if is_above => format!("{above}/.."),
+            inside => folder_of(inside).to_owned(),
+        };
+    }
+}
+
+/// That a file which the program names is not there, or cannot be read.
+fn not_there(unread: Unread, from: Option<&str>) -> SchemaFault {
+    let help = from.filter(|_| unread.is_absent);
+    let help = help.map(|from| format!("paths are relative to the file that names them, here `{from}`"));
+    SchemaFault { why: unread.why, help, place: None }
+}
+
+fn list(folders: &[String]) -> String {
+    folders.iter().map(|folder| format!("`{folder}`")).collect::<Vec<_>>().join(", ")
 }
 
 /// What stands in front of `library/...` in the name of a file that is called as one of the library.
@@ -148,139 +252,22 @@ fn above_library(name: &str) -> Option<&str> {
     folders.find(|folder| folder.is_empty() || folder.ends_with('/'))
 }
 
-/// Finds `.proto` files beside the one that is compiled.
-struct ProtoFiles {
-    files: Files,
-    folder: String,
-    n_opened: Cell<usize>,
-}
-
-impl FileResolver for ProtoFiles {
-    fn resolve_path(&self, path: &Path) -> Option<String> {
-        path.to_str().map(str::to_owned)
-    }
-
-    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
-        self.n_opened.set(self.n_opened.get() + 1);
-        if self.n_opened.get() > PROTO_FILES_MAX {
-            let why = format!("it imports more than {PROTO_FILES_MAX} files, which is the limit");
-            return Err(protox::Error::new(why));
-        }
-        let path = if self.folder.is_empty() { name.to_owned() } else { format!("{}/{name}", self.folder) };
-        match self.files.load(&path) {
-            Ok(text) => File::from_source(name, &text),
-            Err(_) => Err(protox::Error::file_not_found(name)),
-        }
-    }
-}
-
-fn schema_of(pool: &DescriptorPool) -> Schema {
-    let messages: Vec<MessageDescriptor> = pool.all_messages().collect();
-    let enums: Vec<EnumDescriptor> = pool.all_enums().collect();
-    let message_at = messages.iter().map(|message| message.full_name().to_owned()).zip(0..).collect();
-    let enum_at = enums.iter().map(|of| of.full_name().to_owned()).zip(0..).collect();
-    let pool = Pool { messages, enums, message_at, enum_at, pool };
-    Schema {
-        messages: pool.messages.iter().map(|message| pool.message(message)).collect(),
-        enums: pool.enums.iter().map(enum_of).collect(),
-        services: pool.pool.services().map(|service| pool.service(&service)).collect(),
-    }
-}
-
-/// What a `.proto` file and its imports declare. A schema names messages and enums by their places in these lists.
-struct Pool<'a> {
-    pool: &'a DescriptorPool,
-    messages: Vec<MessageDescriptor>,
-    enums: Vec<EnumDescriptor>,
-    /// Their places by their names: a schema may have very many.
-    message_at: BTreeMap<String, usize>,
-    enum_at: BTreeMap<String, usize>,
-}
-
-impl Pool<'_> {
-    fn message(&self, message: &MessageDescriptor) -> Message {
-        Message {
-            name: message.full_name().to_owned(),
-            fields: message.fields().map(|field| self.field(&field)).collect(),
-        }
-    }
-
-    fn field(&self, field: &FieldDescriptor) -> Field {
-        Field {
-            name: field.name().to_owned(),
-            number: field.number(),
-            kind: self.kind(field),
-            presence: match field.cardinality() {
-                Cardinality::Repeated => Presence::Repeated,
-                _ if field.supports_presence() => Presence::Explicit,
-                _ => Presence::Implicit,
-            },
-            oneof: oneof_of(field),
-        }
-    }
-
-    fn kind(&self, field: &FieldDescriptor) -> FieldKind {
-        match field.kind() {
-            Kind::Double => FieldKind::Double,
-            Kind::Float => FieldKind::Float,
-            Kind::Int32 => FieldKind::Int32,
-            Kind::Int64 => FieldKind::Int64,
-            Kind::Uint32 => FieldKind::Uint32,
-            Kind::Uint64 => FieldKind::Uint64,
-            Kind::Sint32 => FieldKind::Sint32,
-            Kind::Sint64 => FieldKind::Sint64,
-            Kind::Fixed32 => FieldKind::Fixed32,
-            Kind::Fixed64 => FieldKind::Fixed64,
-            Kind::Sfixed32 => FieldKind::Sfixed32,
-            Kind::Sfixed64 => FieldKind::Sfixed64,
-            Kind::Bool => FieldKind::Bool,
-            Kind::String => FieldKind::String,
-            Kind::Bytes => FieldKind::Bytes,
-            Kind::Message(message) => FieldKind::Message(self.message_at(&message)),
-            Kind::Enum(of) => FieldKind::Enum(*self.enum_at.get(of.full_name()).expect("the pool is whole")),
-        }
-    }
-
-    fn service(&self, service: &ServiceDescriptor) -> Service {
-        Service {
-            name: service.full_name().to_owned(),
-            methods: service.methods().map(|method| self.method(&method)).collect(),
-        }
-    }
-
-    fn method(&self, method: &MethodDescriptor) -> Method {
-        Method {
-            name: method.name().to_owned(),
-            input: self.message_at(&method.input()),
-            output: self.message_at(&method.output()),
-            client_streaming: method.is_client_streaming(),
-            server_streaming: method.is_server_streaming(),
-        }
-    }
-
-    fn message_at(&self, message: &MessageDescriptor) -> usize {
-        *self.message_at.get(message.full_name()).expect("the pool is whole")
-    }
-}
-
-fn enum_of(of: &EnumDescriptor) -> Enum {
-    Enum {
-        name: of.full_name().to_owned(),
-        values: of.values().map(|value| (value.name().to_owned(), value.number())).collect(),
-    }
-}
-
-/// The oneof of a field. One that a proto3 `optional` makes has this field alone, and decides nothing.
-fn oneof_of(field: &FieldDescriptor) -> Option<u32> {
-    let oneof = field.containing_oneof().filter(|o| !o.is_synthetic())?;
-    let message = field.parent_message();
-    message.oneofs().position(|o| o.name() == oneof.name()).map(|at| at as u32)
-}
-
 /// Why there is no text, as a clause, and whose fault that is.
 struct Unread {
     why: String,
     at_fault: AtFault,
+    /// There is no such file.
+    is_absent: bool,
+}
+
+impl Unread {
+    fn absent(why: String) -> Self {
+        Self { why, at_fault: AtFault::Environment, is_absent: true }
+    }
+
+    fn not_in_bundle() -> Self {
+        Self::absent("it is not in the bundle".to_owned())
+    }
 }
 
 impl From<std::io::Error> for Unread {
@@ -288,7 +275,9 @@ impl From<std::io::Error> for Unread {
         let of_program = [ErrorKind::InvalidData, ErrorKind::InvalidInput, ErrorKind::FileTooLarge];
         let is_program = of_program.contains(&error.kind());
         let at_fault = if is_program { AtFault::Program } else { AtFault::Environment };
-        Self { why: clause(&error), at_fault }
+        // A part of the path that is no folder is no other fault than one that is not there.
+        let is_absent = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+        Self { why: clause(&error), at_fault, is_absent }
     }
 }
 
@@ -310,7 +299,7 @@ pub(crate) fn read_text(path: &str, bytes_max: u64) -> Result<String, Fault> {
 
 /// That `what` cannot be read: the input is at fault if it is there and no text.
 pub(crate) fn unreadable(what: &str, error: std::io::Error) -> Fault {
-    let Unread { why, at_fault } = error.into();
+    let Unread { why, at_fault, .. } = error.into();
     let told = format!("cannot read {what}: {why}");
     match at_fault {
         AtFault::Program => Fault::Input(told),
@@ -342,6 +331,25 @@ mod tests {
     use super::*;
     use crate::job;
 
+    fn bundle(files: &[(&str, &str)]) -> Bundle {
+        let files = files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+        Bundle { files, ..Bundle::default() }
+    }
+
+    fn source<'a>(path: &'a str, roots: &[&'a str]) -> SchemaSource<'a> {
+        SchemaSource { kind: SchemaKind::Proto, path, roots: roots.to_vec() }
+    }
+
+    /// The names of the messages, or why there are none.
+    fn messages(
+        bundle: &Bundle,
+        source: &SchemaSource<'_>,
+        from: Option<&str>,
+    ) -> Result<Vec<String>, SchemaFault> {
+        let schema = Files::in_bundle(bundle).schema(source, from)?;
+        Ok(schema.messages.into_iter().map(|message| message.name).collect())
+    }
+
     /// A schema whose files import each other in a row would overflow the stack of whoever compiles it.
     #[test]
     fn schema_of_many_files_has_a_limit() {
@@ -349,10 +357,74 @@ mod tests {
             let import = |at: usize| format!("syntax = 'proto3'; import 'p{}.proto';", at + 1);
             let mut files: BTreeMap<_, _> = (0..n).map(|at| (format!("p{at}.proto"), import(at))).collect();
             files.insert(format!("p{n}.proto"), "syntax = 'proto3';".to_owned());
-            let bundle = Bundle { root: String::new(), files };
-            job::run(|| Files::in_bundle(&bundle).proto("p0.proto", None)).expect("it does not panic")
+            let bundle = Bundle { files, ..Bundle::default() };
+            let compiled = || Files::in_bundle(&bundle).schema(&source("p0.proto", &[]), None);
+            job::run(compiled).expect("it does not panic")
         };
-        assert!(of(PROTO_FILES_MAX - 1).is_ok());
-        assert!(of(10 * PROTO_FILES_MAX).is_err_and(|why| why.contains("more than 1024 files")));
+        assert!(of(weft_schema::FILES_MAX - 1).is_ok());
+        let over = of(10 * weft_schema::FILES_MAX);
+        assert!(over.is_err_and(|fault| fault.why.contains("more than 1024 files")));
+    }
+
+    const ID: &str = "syntax = 'proto3'; package acme; message Id { string value = 1; }";
+    const SHOP: &str =
+        "syntax = 'proto3'; package shop; import 'acme/id.proto'; message Req { acme.Id id = 1; }";
+
+    /// Trees of `.proto` files name each other from their root, which no program says.
+    #[test]
+    fn import_is_found_from_a_folder_above() {
+        let names = Ok(vec!["acme.Id".to_owned(), "shop.Req".to_owned()]);
+        for root in ["", "protos/", "/srv/protos/", "../"] {
+            let (id, shop) = (format!("{root}acme/id.proto"), format!("{root}acme/shop/v1/shop.proto"));
+            let bundle = bundle(&[(&id, ID), (&shop, SHOP)]);
+            let found = messages(&bundle, &source(&shop, &[]), None);
+            assert_eq!(found.map_err(|fault| fault.why), names, "{root}");
+        }
+        let above = bundle(&[("../../acme/id.proto", ID), ("shop.proto", SHOP)]);
+        assert_eq!(messages(&above, &source("shop.proto", &[]), None).map_err(|fault| fault.why), names);
+    }
+
+    /// With roots that the program or the command line names, those count, in their order.
+    #[test]
+    fn import_is_found_in_named_roots() {
+        let names = vec!["acme.Id".to_owned(), "shop.Req".to_owned()];
+        let files = bundle(&[("n/vendor/shop.proto", SHOP), ("n/more/acme/id.proto", ID)]);
+        let in_both = source("shop.proto", &["vendor", "more"]);
+        assert_eq!(messages(&files, &in_both, Some("n/a.weft")).expect("both are named"), names);
+        let in_one = messages(&files, &source("shop.proto", &["vendor"]), Some("n/a.weft")).unwrap_err();
+        assert_eq!(in_one.why, "cannot import `acme/id.proto`: there is no such file");
+        assert_eq!(in_one.help.as_deref(), Some("it is looked for in `n/vendor`"));
+        assert_eq!(in_one.place.map(|place| place.name), Some("n/vendor/shop.proto".to_owned()));
+        // The node that a bundle is sent to knows the folders of the command line.
+        let with_path = Bundle { proto_paths: vec!["n/vendor".to_owned(), "n/more".to_owned()], ..files };
+        assert_eq!(messages(&with_path, &source("shop.proto", &[]), None).expect("both are named"), names);
+        let mut read = Files::in_bundle(&with_path);
+        read.schema(&source("shop.proto", &[]), None).expect("both are named");
+        assert_eq!(Bundle { root: String::new(), ..read.into_bundle("") }, with_path);
+    }
+
+    /// Whoever wrote the file looks for the line.
+    #[test]
+    fn fault_in_a_proto_has_its_place() {
+        let files = bundle(&[("a.proto", "syntax = \"proto3\";\nmessage M {\n  strin user = 1;\n}\n")]);
+        let fault = messages(&files, &source("a.proto", &[]), None).unwrap_err();
+        assert_eq!((fault.why.as_str(), fault.help), ("there is no message or enum `strin`", None));
+        assert_eq!(fault.place.map(|place| (place.line_and_column, place.range)), Some(((3, 3), 33..38)));
+    }
+
+    /// Bytes that came through a bundle as text would be others.
+    #[test]
+    fn descriptor_set_survives_a_bundle() {
+        // file { name: "p.proto" message_type { name: "M\u{e9}" } }
+        let set = b"\x0a\x10\x0a\x07p.proto\x22\x05\x0a\x03M\xc3\xa9".to_vec();
+        let binary = BTreeMap::from([("p.binpb".to_owned(), Binary(set.clone()))]);
+        let sent = serde_json::to_string(&Bundle { binary, ..Bundle::default() }).expect("it is data");
+        let arrived: Bundle = serde_json::from_str(&sent).expect("it is as it was sent");
+        let source = SchemaSource { kind: SchemaKind::Descriptors, ..source("p.binpb", &[]) };
+        assert_eq!(messages(&arrived, &source, None).expect("it is one"), ["M\u{e9}"]);
+        let cut = Binary(set[..set.len() - 1].to_vec());
+        let damaged = Bundle { binary: BTreeMap::from([("p.binpb".to_owned(), cut)]), ..Bundle::default() };
+        let fault = messages(&damaged, &source, None).unwrap_err();
+        assert!(fault.why.starts_with("it is damaged, or no descriptor set"), "{}", fault.why);
     }
 }

@@ -54,12 +54,13 @@ const RULES: &[Rule] = &[
     Rule { name: "weft-sim", ours: &["engine", "proto"], third_party: &[] },
     Rule { name: "weft-api", ours: &[], third_party: &["serde", "serde_json"] },
     Rule { name: "weft-import", ours: &[], third_party: &[] },
+    Rule { name: "weft-schema", ours: &[], third_party: &[] },
     Rule { name: "weft-control", ours: &["opt", "api"], third_party: &["serde"] },
     Rule {
         name: "weft",
         ours: &[
             "proto", "lang", "ir", "opt", "jit", "verilog", "native", "ebpf", "engine", "io", "sim", "api",
-            "import", "control",
+            "import", "schema", "control",
         ],
         third_party: &[
             "ariadne",
@@ -75,8 +76,6 @@ const RULES: &[Rule] = &[
             "lsp-server",
             "lsp-types",
             "mio",
-            "prost-reflect",
-            "protox",
             "rustc-hash",
             "rustix",
             "serde",

@@ -790,7 +790,10 @@ fn field(
         match field.kind {
             FieldKind::Message(inner) if !is_last => at = inner,
             // Behind an absent sub-message stands the leaf's default, so only the leaf's own presence counts.
-            kind if is_last => return Some((kind, field.presence == Presence::Explicit)),
+            kind if is_last => {
+                let (kind, presence) = schema.scalar(field).unwrap_or((kind, field.presence));
+                return Some((kind, presence == Presence::Explicit));
+            }
             _ => {
                 let label = format!("`{}` is no message and has no fields", names[..=depth].join("."));
                 not_bindable(cx, column, span, &label, "end the path there");
@@ -836,12 +839,13 @@ fn no_such_field(
 }
 
 fn field_words(cx: &Cx<'_>, field: &weft_core::schema::Field) -> String {
-    let ty = match (field.kind, types::of_field(field.kind)) {
+    let kind = cx.schema.scalar(field).map_or(field.kind, |(kind, _)| kind);
+    let ty = match (kind, types::of_field(kind)) {
         (FieldKind::Message(index), _) => cx.schema.messages[index].name.clone(),
         (_, Some(ty)) => ty.to_string(),
         (_, None) => String::new(),
     };
-    let suffix = match field.presence {
+    let suffix = match cx.schema.scalar(field).map_or(field.presence, |(_, presence)| presence) {
         Presence::Implicit => "",
         Presence::Explicit => "?",
         Presence::Repeated => " repeated",

@@ -65,6 +65,8 @@ codes! {
     NOT_A_FUNCTION = "W0226", "a function where a value is needed, or a value where a function is";
     FUNCTION_OPTION = "W0227", "an option with a value that it does not take";
     HOST_BITS = "W0228", "a network that is written as an address in it";
+    PROTO_FAULT = "W0229", "a fault in the text of a .proto file";
+    DESCRIPTORS_FAILED = "W0230", "a descriptor set cannot be read";
 
     // W03xx: meaning.
     NO_ANSWER = "W0301", "a request can end without an answer";

@@ -68,6 +68,8 @@ pub enum PathKind {
     Program,
     /// Behind `FROM PROTO`.
     Proto,
+    /// Behind `FROM DESCRIPTORS`.
+    Descriptors,
 }
 
 /// Most candidates that are given for one place; who wants to see others writes another letter.
@@ -584,7 +586,11 @@ impl Place<'_> {
     /// Inside quotes: methods, and headers that the program names elsewhere.
     fn in_text(&mut self) {
         let Some(before) = self.tokens.last().copied() else { return };
-        let paths = [("IMPORT", PathKind::Program), ("PROTO", PathKind::Proto)];
+        let paths = [
+            ("IMPORT", PathKind::Program),
+            ("PROTO", PathKind::Proto),
+            ("DESCRIPTORS", PathKind::Descriptors),
+        ];
         self.path = paths.iter().find(|(word, _)| self.is_word(&before, word)).map(|(_, kind)| *kind);
         if self.is_word(&before, "METHOD") {
             let schema = &self.program.analysis.program.schema;

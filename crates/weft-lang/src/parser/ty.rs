@@ -1,6 +1,6 @@
 //! Types, and `CREATE TYPE`.
 
-use crate::ast::{Item, TypeExpr, TypeItem, TypeKind};
+use crate::ast::{Item, SchemaKind, TypeExpr, TypeItem, TypeKind};
 use crate::diagnostic::code;
 use crate::lexer::{TokenKind, int_value};
 
@@ -44,11 +44,19 @@ pub(super) fn words() -> impl Iterator<Item = &'static str> {
 impl Parser<'_> {
     pub(super) fn type_item(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the type")?;
-        self.keywords(&["FROM", "PROTO"])?;
-        let proto = self.string("the path of a `.proto` file, in quotes")?;
+        self.keyword("FROM")?;
+        let kinds = [("PROTO", SchemaKind::Proto), ("DESCRIPTORS", SchemaKind::Descriptors)];
+        let source = self.choice(&kinds)?;
+        let path = self.string(match source {
+            SchemaKind::Proto => "the path of a `.proto` file, in quotes",
+            SchemaKind::Descriptors => "the path of a descriptor set, in quotes",
+        })?;
+        let has_roots = source == SchemaKind::Proto && self.eat_keyword("IN").is_some();
+        let roots =
+            if has_roots { self.comma_list(|p| p.string("a folder, in quotes"))? } else { Vec::new() };
         self.semicolon()?;
         let span = self.span_from(create.start);
-        Ok(Item::Type(TypeItem { or_replace: create.or_replace, name, proto, span }))
+        Ok(Item::Type(TypeItem { or_replace: create.or_replace, name, source, path, roots, span }))
     }
 
     pub(super) fn type_expr(&mut self) -> Parsed<TypeExpr> {

@@ -2,6 +2,7 @@
 
 use weft_core::schema::{Enum, Field, FieldKind, Message, Presence, Schema, Service};
 use weft_lang::Resolver;
+use weft_lang::resolve::{SchemaFault, SchemaPlace, SchemaSource};
 
 /// Files in memory; `shop.proto` is [`shop`].
 #[derive(Default)]
@@ -20,11 +21,12 @@ impl Resolver for Texts {
         found.map(|(_, text)| text.clone()).ok_or_else(|| "there is no such file".to_owned())
     }
 
-    fn proto(&mut self, path: &str, _from: Option<&str>) -> Result<Schema, String> {
-        match path {
+    fn schema(&mut self, source: &SchemaSource<'_>, _from: Option<&str>) -> Result<Schema, SchemaFault> {
+        match source.path {
             "shop.proto" => Ok(shop()),
-            "broken.proto" => Err("broken.proto:3:1: expected `;`".to_owned()),
-            _ => Err("there is no such file".to_owned()),
+            "broken.proto" => Err(broken()),
+            "damaged.binpb" => Err("it is damaged".to_owned().into()),
+            _ => Err("there is no such file".to_owned().into()),
         }
     }
 
@@ -39,6 +41,14 @@ impl Resolver for Texts {
         ];
         all.map(|path| format!("library/{path}.weft")).into()
     }
+}
+
+/// What is said of a `.proto` file with a fault in it.
+fn broken() -> SchemaFault {
+    let text = "syntax = \"proto3\";\nmessage M {\n  string user = 1\n}\n".to_owned();
+    let (name, at) = ("broken.proto".to_owned(), text.rfind('}').expect("it is there"));
+    let place = SchemaPlace { name, text, range: at..at + 1, line_and_column: (4, 1) };
+    SchemaFault { why: "expected `;`, and found `}`".to_owned(), help: None, place: Some(place) }
 }
 
 /// What `examples/shop/proto` says, with an enum and a repeated field more.
@@ -75,7 +85,7 @@ pub(crate) fn shop() -> Schema {
             Message::new("shop.CartReply", reply),
             Message::new("shop.Item", item),
         ],
-        enums: vec![Enum { name: "shop.Colour".to_owned(), values: vec![("RED".to_owned(), 0)] }],
+        enums: vec![Enum { name: "shop.Colour".to_owned(), values: vec![("RED".to_owned(), 0)], is_closed: false }],
         services: vec![Service::new("shop.Cart", 0, 1, &methods)],
     }
 }

@@ -23,6 +23,7 @@ use weft_ir::verify::Handler;
 use weft_jit::Jit;
 use weft_lang::Resolver;
 use weft_lang::diagnostic::{RenderOptions, render_all};
+use weft_lang::resolve::{SchemaFault, SchemaSource};
 use weft_lang::types::read_text;
 use weft_native::{ENTROPY_BYTES, Secrets, prepare};
 use weft_opt::cost::cost;
@@ -142,8 +143,8 @@ impl Resolver for WithMain {
         if path == "main.weft" { Ok(self.0.clone()) } else { Disk.text(path, from) }
     }
 
-    fn proto(&mut self, path: &str, from: Option<&str>) -> Result<Schema, String> {
-        Disk.proto(path, from)
+    fn schema(&mut self, source: &SchemaSource<'_>, from: Option<&str>) -> Result<Schema, SchemaFault> {
+        Disk.schema(source, from)
     }
 
     fn name(&mut self, path: &str, from: Option<&str>) -> String {

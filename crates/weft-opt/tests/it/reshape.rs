@@ -8,6 +8,7 @@ use weft_core::wire::reshape::{Given, Reshape, Stack, StackError, begins, stack}
 use weft_core::wire::{FieldId, FieldValue, Header, Protocol, ProtocolId, build, generate, read};
 use weft_lang::Resolver;
 use weft_lang::diagnostic::{Diagnostic, RenderOptions, code, render_all};
+use weft_lang::resolve::{SchemaFault, SchemaSource};
 use weft_opt::lower::{LowerOptions, lower};
 
 use crate::schema::{Disk, library};
@@ -132,8 +133,8 @@ impl Resolver for Text {
         if path == ROOT { Ok(self.0.clone()) } else { Disk.text(path, from) }
     }
 
-    fn proto(&mut self, path: &str, from: Option<&str>) -> Result<Schema, String> {
-        Disk.proto(path, from)
+    fn schema(&mut self, source: &SchemaSource<'_>, from: Option<&str>) -> Result<Schema, SchemaFault> {
+        Disk.schema(source, from)
     }
 
     fn name(&mut self, path: &str, from: Option<&str>) -> String {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use weft_core::schema::{Field, FieldKind, Message, Presence, Schema, Service};
 use weft_lang::Resolver;
+use weft_lang::resolve::{SchemaFault, SchemaSource};
 
 #[path = "../../../weft/library_folder.rs"]
 mod library_folder;
@@ -27,13 +28,13 @@ impl Resolver for Disk {
         std::fs::read_to_string(name).map_err(|error| error.to_string())
     }
 
-    fn proto(&mut self, path: &str, _from: Option<&str>) -> Result<Schema, String> {
-        match path {
+    fn schema(&mut self, source: &SchemaSource<'_>, _from: Option<&str>) -> Result<Schema, SchemaFault> {
+        match source.path {
             "cart.proto" | "proto/cart.proto" | "../shop/proto/cart.proto" => Ok(shop()),
             "rides.proto" => Ok(rides()),
             "bank.proto" => Ok(bank()),
             "mixed.proto" => Ok(mixed()),
-            _ => Err("there is no such file".to_owned()),
+            _ => Err("there is no such file".to_owned().into()),
         }
     }
 

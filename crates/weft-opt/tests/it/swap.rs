@@ -7,6 +7,7 @@ use weft_ir::ir::Op;
 use weft_ir::program::ChainProgram;
 use weft_lang::Resolver;
 use weft_lang::diagnostic::{RenderOptions, render_all};
+use weft_lang::resolve::{SchemaFault, SchemaSource};
 use weft_opt::effects::{ChainEffects, effects};
 use weft_opt::lower::{LowerOptions, lower_with_lines};
 use weft_opt::plan::{Context, Level, Pair, Rule, Sharding, pairs, tables};
@@ -21,9 +22,9 @@ impl Resolver for Inline {
         Ok(self.0.clone())
     }
 
-    fn proto(&mut self, path: &str, from: Option<&str>) -> Result<Schema, String> {
-        let mut schema = Disk.proto(path, from)?;
-        if path == "cart.proto" {
+    fn schema(&mut self, source: &SchemaSource<'_>, from: Option<&str>) -> Result<Schema, SchemaFault> {
+        let mut schema = Disk.schema(source, from)?;
+        if source.path == "cart.proto" {
             let bytes = Field::new("digest", 30, FieldKind::Bytes, Presence::Implicit);
             schema.messages[0].fields.push(bytes);
         }

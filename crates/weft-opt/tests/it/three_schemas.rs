@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use weft_core::schema::Schema;
 use weft_lang::Resolver;
+use weft_lang::resolve::{SchemaFault, SchemaSource};
 
 use crate::programs::{Test, chain_by};
 use crate::schema::Disk;
@@ -53,8 +54,8 @@ impl Resolver for Inline<'_> {
         if from.is_none() { Ok(self.0.to_owned()) } else { Disk.text(path, from) }
     }
 
-    fn proto(&mut self, path: &str, from: Option<&str>) -> Result<Schema, String> {
-        Disk.proto(path, from)
+    fn schema(&mut self, source: &SchemaSource<'_>, from: Option<&str>) -> Result<Schema, SchemaFault> {
+        Disk.schema(source, from)
     }
 
     fn name(&mut self, path: &str, from: Option<&str>) -> String {

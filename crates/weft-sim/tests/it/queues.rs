@@ -10,7 +10,7 @@ use weft_engine::queue::{Packet, Queue, Sent, Why};
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::{Field, QueueProgram, verify};
 use weft_lang::diagnostic::{RenderOptions, render};
-use weft_lang::resolve::Resolver;
+use weft_lang::resolve::{Resolver, SchemaFault, SchemaSource};
 
 #[path = "../../../weft/library_folder.rs"]
 mod library_folder;
@@ -33,8 +33,8 @@ impl Resolver for Files<'_> {
         }
     }
 
-    fn proto(&mut self, _: &str, _: Option<&str>) -> Result<Schema, String> {
-        Err("there are no schemas here".to_owned())
+    fn schema(&mut self, _: &SchemaSource<'_>, _: Option<&str>) -> Result<Schema, SchemaFault> {
+        Err("there are no schemas here".to_owned().into())
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use weft_core::schema::Schema;
 use weft_ir::queue::QueueProgram;
 use weft_lang::diagnostic::{RenderOptions, render};
-use weft_lang::resolve::Resolver;
+use weft_lang::resolve::{Resolver, SchemaFault, SchemaSource};
 
 #[path = "../../../weft/library_folder.rs"]
 mod library_folder;
@@ -23,8 +23,8 @@ impl Resolver for Files {
         fs::read_to_string(path).map_err(|error| error.to_string())
     }
 
-    fn proto(&mut self, _: &str, _: Option<&str>) -> Result<Schema, String> {
-        Err("there are no schemas here".to_owned())
+    fn schema(&mut self, _: &SchemaSource<'_>, _: Option<&str>) -> Result<Schema, SchemaFault> {
+        Err("there are no schemas here".to_owned().into())
     }
 }
 

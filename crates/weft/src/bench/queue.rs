@@ -360,7 +360,11 @@ fn program(queue: &str) -> Result<QueueProgram, String> {
         false => format!("IMPORT 'library/queues/{name}.weft';"),
     };
     let text = format!("{import}\nCREATE PORT p ON memory;\nCREATE LINK l ON PORT p QUEUE {queue};");
-    let bundle = Bundle { root: "bench.weft".to_owned(), files: [("bench.weft".to_owned(), text)].into() };
+    let bundle = Bundle {
+        root: "bench.weft".to_owned(),
+        files: [("bench.weft".to_owned(), text)].into(),
+        ..Bundle::default()
+    };
     let checked = check_files("bench.weft", &mut Files::in_bundle(&bundle));
     let network = checked.network.ok_or_else(|| refused(&checked.diagnostics))?;
     let link = network.links.first().ok_or("there is no link")?;

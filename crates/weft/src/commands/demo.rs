@@ -392,7 +392,11 @@ CREATE CHAIN shop ON front -> cart AS
 END;
 "
         );
-        let bundle = Bundle { root: "a.weft".to_owned(), files: [("a.weft".to_owned(), text)].into() };
+        let bundle = Bundle {
+            root: "a.weft".to_owned(),
+            files: [("a.weft".to_owned(), text)].into(),
+            ..Bundle::default()
+        };
         let checked = check_files("a.weft", &mut Files::in_bundle(&bundle));
         let network = checked.network.unwrap_or_else(|| panic!("{:?}", checked.diagnostics));
         let own = absent_logs(&network);

@@ -272,7 +272,7 @@ CREATE CHAIN out ON PORT lan -> lan AS
   syn_guard.suspect -> monitor AS slow -> monitor AS slower;
 END;";
         let files = [("n.weft".to_owned(), text.to_owned())].into();
-        let bundle = weft_api::Bundle { root: "n.weft".to_owned(), files };
+        let bundle = weft_api::Bundle { root: "n.weft".to_owned(), files, ..weft_api::Bundle::default() };
         let checked = check_files(&bundle.root, &mut Files::in_bundle(&bundle));
         let network = checked.network.expect("it is a program");
         let ways = ways_of(&network, &network.chains[0]);

@@ -248,8 +248,8 @@ fn protos(root: &Root) -> impl Iterator<Item = Proto> {
     analysis.program.items.iter().filter_map(|item| match item {
         weft_lang::ast::Item::Type(item) => {
             let from = analysis.sources.file(item.span.file).name();
-            let name = crate::source::Files::on_disk().name(&item.proto.value, Some(from));
-            Some(Proto { span: item.proto.span, name })
+            let name = crate::source::Files::on_disk().name(&item.path.value, Some(from));
+            Some(Proto { span: item.path.span, name })
         }
         _ => None,
     })
@@ -457,6 +457,7 @@ fn paths(name: &str, kind: PathKind) -> Vec<String> {
     let ending = match kind {
         PathKind::Program => "weft",
         PathKind::Proto => "proto",
+        PathKind::Descriptors => "binpb",
     };
     let folder = Path::new(name).parent().unwrap_or(Path::new("."));
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());

@@ -367,7 +367,8 @@ pub(super) fn whole(files: &[&str], text: &str) -> Result<(Network, SourceMap), 
     let files =
         BTreeMap::from([("bench.weft".to_owned(), all), ("bench.proto".to_owned(), PROTO.to_owned())]);
     let root = "bench.weft".to_owned();
-    let checked = check_files("bench.weft", &mut Files::in_bundle(&Bundle { root, files }));
+    let checked =
+        check_files("bench.weft", &mut Files::in_bundle(&Bundle { root, files, ..Bundle::default() }));
     let network = checked.network.ok_or_else(|| refused(&checked.diagnostics))?;
     Ok((network, checked.sources))
 }

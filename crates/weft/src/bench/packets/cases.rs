@@ -265,7 +265,8 @@ impl Case {
 pub(super) fn network_of_text(text: String) -> Result<(Network, SourceMap), String> {
     let root = "bench.weft".to_owned();
     let files = BTreeMap::from([(root.clone(), text)]);
-    let checked = check_files("bench.weft", &mut Files::in_bundle(&Bundle { root, files }));
+    let checked =
+        check_files("bench.weft", &mut Files::in_bundle(&Bundle { root, files, ..Bundle::default() }));
     let network = checked.network.ok_or_else(|| refused(&checked.diagnostics))?;
     Ok((network, checked.sources))
 }

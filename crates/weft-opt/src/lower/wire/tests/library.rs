@@ -10,6 +10,7 @@ use weft_core::schema::Schema;
 use weft_core::wire::*;
 use weft_lang::Resolver;
 use weft_lang::diagnostic::{RenderOptions, render_all};
+use weft_lang::resolve::{SchemaFault, SchemaSource};
 
 use super::{Asked, by_reading, chain, parse, shown};
 
@@ -26,8 +27,8 @@ impl Resolver for Library {
         }
     }
 
-    fn proto(&mut self, _: &str, _: Option<&str>) -> Result<Schema, String> {
-        Err("no protocol has a schema".to_owned())
+    fn schema(&mut self, _: &SchemaSource<'_>, _: Option<&str>) -> Result<Schema, SchemaFault> {
+        Err("no protocol has a schema".to_owned().into())
     }
 
     fn name(&mut self, path: &str, _: Option<&str>) -> String {

@@ -8,12 +8,15 @@
 //! - a sub-message that occurs more than once is merged;
 //! - a member of a `oneof` clears the other members, those included that no column reads;
 //! - a known number with another wire type is an unknown field, and unknown fields and groups are stepped over;
+//! - a value that a closed enum does not have is an unknown field, and clears no other member of its oneof;
+//! - a delimited message (a proto2 group) is read between its tags, and only there;
+//! - a wrapper (`google.protobuf.StringValue`) is the scalar in it, and absent if the wrapper is;
 //! - bytes that a strict decoder refuses are refused.
 //!
 //! [`Walk::rewrite`] sets or clears columns by splicing: bytes that are not part of an edited field are copied.
 //!
-//! Limits: [`SLOTS_MAX`] columns, [`DEPTH_MAX`] levels. Schemas do not tell closed (proto2) enums from open ones;
-//! all are read as open, that is, a number without a name is a value like any other.
+//! Limits: [`SLOTS_MAX`] columns, [`DEPTH_MAX`] levels. Defaults of proto2 are not read: a field that is absent is absent.
+//! A `string` that is read must be UTF-8, whatever its syntax says, since a column that holds it is text.
 
 mod rewrite;
 mod walk;

@@ -1,6 +1,8 @@
 //! Setting and clearing columns in an encoded message.
 //!
-//! A rewrite is one pass that copies runs of bytes and leaves out the edited fields. Two things need care:
+//! A rewrite is one pass that copies runs of bytes and leaves out the edited fields. Of an edited field all occurrences
+//! go, those too whose value its closed enum does not have: a reader with a later schema would take them. Two things
+//! need care:
 //!
 //! - An edited field may lie in a sub-message that occurs several times. All its occurrences go; the new value is
 //!   written once, at the end of the last occurrence, which also decoders that do not merge will read.
@@ -139,6 +141,8 @@ struct NodePlan {
     is_touched: bool,
     /// It sets a value, so the message must be there.
     is_set: bool,
+    /// Every occurrence goes: it is a wrapper whose column is cleared.
+    is_removed: bool,
     /// The offset of the last occurrence that stays.
     last: Option<usize>,
 }
@@ -167,7 +171,7 @@ impl<'a> Plan<'a> {
         for (n_taken, &(slot, value)) in edits.iter().enumerate() {
             let column = walk.columns.iter().find(|c| usize::from(c.slot) == slot);
             let column = column.ok_or(EditError::UnknownSlot { slot })?;
-            check_value(column, value)?;
+            check_value(walk, column, value)?;
             if plan.contradicts(column, value) {
                 return Ok((plan, n_taken));
             }
@@ -188,11 +192,18 @@ impl<'a> Plan<'a> {
     fn add(&mut self, column: &Column, value: EditValue<'a>) {
         self.edited |= 1 << column.slot;
         let is_set = value != EditValue::Clear;
-        for node in self.walk.path(column.node) {
+        let around = &self.walk.nodes[column.node];
+        let (mut edited_in, mut oneof) = (column.node, column.oneof);
+        if column.is_wrapped && !is_set {
+            // A wrapper without a value would be there, with the default.
+            self.nodes[column.node].is_removed = true;
+            (edited_in, oneof) = (around.parent, around.oneof);
+        }
+        for node in self.walk.path(edited_in) {
             self.nodes[node].is_touched = true;
             self.nodes[node].is_set |= is_set;
         }
-        if let Some(oneof) = column.oneof {
+        if let Some(oneof) = oneof {
             self.oneofs[usize::from(oneof)].is_touched = true;
         }
         if is_set {
@@ -215,31 +226,38 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Notes where nodes and removed members of oneofs occur last in `data[pos..]`.
-    fn scan(&mut self, node: usize, data: &[u8], mut pos: usize) -> Result<(), Malformed> {
+    /// Notes where nodes and removed members of oneofs occur last in `data[pos..]`, one occurrence of `node`. Gives where
+    /// that ends.
+    fn scan(&mut self, node: usize, data: &[u8], mut pos: usize) -> Result<usize, Malformed> {
         let around = &self.walk.nodes[node];
         while pos < data.len() {
             let at = pos;
             let tag = wire::tag(data, &mut pos)?;
             let Some(action) = around.action(tag) else {
+                if tag == around.end {
+                    return Ok(pos);
+                }
                 wire::skip(data, &mut pos, tag, at, around.depth)?;
                 continue;
             };
             if self.is_removed(action) {
-                if let Some(oneof) = action.oneof {
+                // A value that the enum does not have displaced nothing.
+                if let Some(oneof) = action.oneof
+                    && !self.walk.is_unknown_value(action, data, pos)?
+                {
                     self.oneofs[usize::from(oneof)].boundary = at;
                 }
             } else if self.is_touched_message(action) {
                 let child = usize::from(action.child);
                 self.nodes[child].last = Some(at);
-                let end = wire::span(data, &mut pos)?;
-                self.scan(child, &data[..end], pos)?;
-                pos = end;
+                let end = self.walk.nodes[child].extent(data, &mut pos)?;
+                pos = self.scan(child, &data[..end], pos)?;
                 continue;
             }
             wire::skip(data, &mut pos, tag, at, around.depth)?;
         }
-        Ok(())
+        around.check_end(pos)?;
+        Ok(pos)
     }
 
     /// A node whose last occurrence lost against a removed member of a oneof, its own or that of a message around,
@@ -253,8 +271,14 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Appends one occurrence of `node`, `data[pos..]`, as it will be. False if nothing in it changed.
-    fn emit(&self, node: usize, data: &[u8], mut pos: usize, out: &mut Vec<u8>) -> Result<bool, Malformed> {
+    /// Appends one occurrence of `node`, `data[pos..]`, as it will be, without the tag that ends a delimited one.
+    fn emit(
+        &self,
+        node: usize,
+        data: &[u8],
+        mut pos: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<Emitted, Malformed> {
         let around = &self.walk.nodes[node];
         let mut is_changed = false;
         // The bytes from here to `pos` are yet to be copied.
@@ -263,6 +287,10 @@ impl<'a> Plan<'a> {
             let at = pos;
             let tag = wire::tag(data, &mut pos)?;
             let action = around.action(tag);
+            if action.is_none() && tag == around.end {
+                out.extend_from_slice(&data[run..at]);
+                return Ok(Emitted { is_changed, fields_end: at, end: pos });
+            }
             if action.is_some_and(|a| self.is_removed(a) || self.is_outdated(a, at)) {
                 wire::skip(data, &mut pos, tag, at, around.depth)?;
                 out.extend_from_slice(&data[run..at]);
@@ -270,29 +298,34 @@ impl<'a> Plan<'a> {
                 is_changed = true;
             } else if let Some(action) = action.filter(|a| self.is_touched_message(a)) {
                 let child = usize::from(action.child);
+                let inner = &self.walk.nodes[child];
                 let length_at = pos;
-                let end = wire::span(data, &mut pos)?;
+                let end = inner.extent(data, &mut pos)?;
                 out.extend_from_slice(&data[run..length_at]);
                 run = length_at;
                 let mark = out.len();
-                let mut is_child_changed = self.emit(child, &data[..end], pos, out)?;
+                let emitted = self.emit(child, &data[..end], pos, out)?;
+                let mut is_child_changed = emitted.is_changed;
                 if self.nodes[child].last == Some(at) {
                     is_child_changed |= self.append(child, out);
                 }
                 if is_child_changed {
-                    wire::put_length_before(out, mark);
-                    run = end;
+                    if inner.end == 0 {
+                        wire::put_length_before(out, mark);
+                    }
+                    run = emitted.fields_end;
                     is_changed = true;
                 } else {
                     out.truncate(mark);
                 }
-                pos = end;
+                pos = emitted.end;
             } else {
                 wire::skip(data, &mut pos, tag, at, around.depth)?;
             }
         }
+        around.check_end(pos)?;
         out.extend_from_slice(&data[run..]);
-        Ok(is_changed)
+        Ok(Emitted { is_changed, fields_end: pos, end: pos })
     }
 
     /// Appends what is set in `node`: its fields, and the messages in it that do not occur yet. False if nothing is.
@@ -307,7 +340,10 @@ impl<'a> Plan<'a> {
                 wire::put_varint(out, inner.tag.into());
                 let mark = out.len();
                 self.append(child, out);
-                wire::put_length_before(out, mark);
+                match inner.end {
+                    0 => wire::put_length_before(out, mark),
+                    end => wire::put_varint(out, end.into()),
+                }
             }
         }
         out.len() > mark
@@ -315,7 +351,10 @@ impl<'a> Plan<'a> {
 
     /// Every occurrence of this field goes: it is edited, or another member of its oneof is set.
     fn is_removed(&self, action: &Action) -> bool {
-        let is_edited = action.op.is_scalar() && self.edited & 1 << action.slot != 0;
+        let is_edited = match action.op {
+            Op::Message => self.nodes[usize::from(action.child)].is_removed,
+            op => op.is_scalar() && self.edited & 1 << action.slot != 0,
+        };
         let kept = action.oneof.and_then(|oneof| self.oneofs[usize::from(oneof)].kept);
         is_edited || kept.is_some_and(|tag| tag != action.tag)
     }
@@ -330,7 +369,17 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn check_value(column: &Column, value: EditValue<'_>) -> Result<(), EditError> {
+/// How one occurrence of a message was written.
+struct Emitted {
+    /// Something in it is other than it was.
+    is_changed: bool,
+    /// Where its fields ended in the payload.
+    fields_end: usize,
+    /// Where it ended there.
+    end: usize,
+}
+
+fn check_value(walk: &Walk, column: &Column, value: EditValue<'_>) -> Result<(), EditError> {
     let slot = usize::from(column.slot);
     let fits = match (column.op, value) {
         (_, EditValue::Clear) => true,
@@ -342,6 +391,11 @@ fn check_value(column: &Column, value: EditValue<'_>) -> Result<(), EditError> {
             return Err(EditError::WrongKind { slot });
         }
         (Op::Bool, EditValue::Bits(bits)) => bits <= 1,
+        // A reader would take another number for an unknown field, and the field for absent.
+        (Op::Int32, EditValue::Bits(bits)) if column.closed.is_some() => {
+            let value = i32::try_from(bits as i64);
+            value.is_ok_and(|value| column.closed.is_some_and(|closed| walk.is_value(closed, value)))
+        }
         (Op::Int32 | Op::Sint32 | Op::Sfixed32, EditValue::Bits(bits)) => i32::try_from(bits as i64).is_ok(),
         (Op::Uint32 | Op::Fixed32, EditValue::Bits(bits)) => u32::try_from(bits).is_ok(),
         (_, EditValue::Bits(_)) => true,

@@ -4,7 +4,7 @@ use super::wire::{self, DEPTH_MAX, Malformed, Reason};
 use core::fmt;
 use std::collections::BTreeMap;
 use weft_core::abi::Slot;
-use weft_core::schema::{Field, FieldKind, Presence, Schema};
+use weft_core::schema::{Enum, Field, FieldKind, Presence, Schema};
 
 /// How many columns a walk reads at most: one bit each in `present`.
 pub const SLOTS_MAX: usize = 64;
@@ -28,6 +28,8 @@ pub struct Walk {
     pub(super) columns: Box<[Column]>,
     /// How many oneofs the nodes' actions name.
     pub(super) n_oneofs: usize,
+    /// The values of the closed enums that the nodes' actions name, each list sorted.
+    closed: Box<[Box<[i32]>]>,
     /// The slots that the walk fills.
     mask: u64,
     /// Those of them that must be UTF-8.
@@ -97,6 +99,8 @@ pub(super) struct Node {
     pub(super) oneof: Option<u16>,
     /// How many messages are around it.
     pub(super) depth: usize,
+    /// The tag behind its last field, if it is delimited; 0 if not, which is no tag.
+    pub(super) end: u32,
 }
 
 /// What to do at a known field.
@@ -112,6 +116,10 @@ pub(super) struct Action {
     pub(super) oneof: Option<u16>,
     /// The slots that the field clears, as a member of its oneof.
     clears: u64,
+    /// The slots that are present once the message is, as the value of a wrapper is.
+    opens: u64,
+    /// The values of the field, if its enum is closed, among all of the walk's.
+    closed: Option<u32>,
 }
 
 /// A scalar field that has a slot.
@@ -122,6 +130,9 @@ pub(super) struct Column {
     pub(super) tag: u32,
     pub(super) op: Op,
     pub(super) oneof: Option<u16>,
+    pub(super) closed: Option<u32>,
+    /// The column is bound to the wrapper around its value.
+    pub(super) is_wrapped: bool,
 }
 
 /// How a value is encoded.
@@ -156,6 +167,8 @@ struct Draft {
     parent: usize,
     depth: usize,
     fields: BTreeMap<u32, Target>,
+    /// The slot of a column that is bound to this message, a wrapper.
+    wrapped: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -172,21 +185,30 @@ impl<'s> WalkBuilder<'s> {
     /// If the schema has no such message.
     pub fn new(schema: &'s Schema, message: usize) -> Self {
         assert!(message < schema.messages.len(), "no message {message} in the schema");
-        let root = Draft { message, parent: 0, depth: 0, fields: BTreeMap::new() };
+        let root = Draft { message, parent: 0, depth: 0, fields: BTreeMap::new(), wrapped: None };
         Self { schema, drafts: vec![root], mask: 0 }
     }
 
-    /// Reads the scalar field at `path` (field names, from the root) into `slot`. Gives the field, whose kind says
-    /// what the slot will hold. After an error the builder is as it was.
-    pub fn column(&mut self, path: &[&str], slot: usize) -> Result<&'s Field, WalkError> {
+    /// Reads the scalar field at `path` (field names, from the root) into `slot`. Gives what the slot will hold, and
+    /// whether it may be absent. A wrapper (`google.protobuf.StringValue`) is read as the scalar in it. After an error
+    /// the builder is as it was.
+    pub fn column(&mut self, path: &[&str], slot: usize) -> Result<(FieldKind, Presence), WalkError> {
         if slot >= SLOTS_MAX {
             return Err(WalkError::SlotTooLarge { slot });
         }
         if self.mask & 1 << slot != 0 {
             return Err(WalkError::SlotTaken { slot });
         }
-        let (leaf, parents) =
-            self.resolve(path)?.split_last().map(|(l, p)| (*l, p.to_vec())).expect("not empty");
+        let mut parents = self.resolve(path)?;
+        let mut leaf = parents.pop().expect("the path is not empty");
+        let held = self.schema.scalar(leaf).expect("resolve() saw a scalar or a wrapper");
+        let is_wrapped = if let FieldKind::Message(wrapper) = leaf.kind {
+            parents.push(leaf);
+            leaf = self.schema.messages[wrapper].wrapped().expect("resolve() saw a wrapper");
+            true
+        } else {
+            false
+        };
         if let Some(taken) = self.slot_of(&parents, leaf.number) {
             return Err(WalkError::FieldTaken { field: path.join("."), slot: taken });
         }
@@ -195,24 +217,28 @@ impl<'s> WalkBuilder<'s> {
             at = self.child(at, field);
         }
         self.drafts[at].fields.insert(leaf.number, Target::Leaf(slot));
+        self.drafts[at].wrapped = is_wrapped.then_some(slot);
         self.mask |= 1 << slot;
-        Ok(leaf)
+        Ok(held)
     }
 
     /// Compiles the walk.
     pub fn build(self) -> Walk {
         let beneath = self.slots_beneath();
         let mut oneofs = Oneofs::default();
+        let mut closed = ClosedEnums::default();
         let mut columns = Vec::new();
         let mut nodes: Vec<Node> = Vec::with_capacity(self.drafts.len());
         for (index, draft) in self.drafts.iter().enumerate() {
-            let actions = self.actions(index, &beneath, &mut oneofs);
+            let actions = self.actions(index, &beneath, &mut oneofs, &mut closed);
             columns.extend(actions.iter().filter(|a| a.op.is_scalar()).map(|a| Column {
                 slot: a.slot,
                 node: index,
                 tag: a.tag,
                 op: a.op,
                 oneof: a.oneof,
+                closed: a.closed,
+                is_wrapped: draft.wrapped.is_some(),
             }));
             let around = nodes.get(draft.parent);
             let held = around.and_then(|n: &Node| n.actions.iter().find(|a| a.leads_to(index)));
@@ -221,10 +247,11 @@ impl<'s> WalkBuilder<'s> {
         }
         let text = columns.iter().filter(|c| c.op == Op::Text).fold(0, |mask, c| mask | 1 << c.slot);
         let n_oneofs = oneofs.0.len();
-        Walk { nodes: nodes.into(), columns: columns.into(), n_oneofs, mask: self.mask, text }
+        let closed = closed.values.into();
+        Walk { nodes: nodes.into(), columns: columns.into(), n_oneofs, closed, mask: self.mask, text }
     }
 
-    /// The fields along `path`; the last one is a scalar, the others are messages.
+    /// The fields along `path`; the last one is a scalar or a wrapper, the others are messages.
     fn resolve(&self, path: &[&str]) -> Result<Vec<&'s Field>, WalkError> {
         if path.is_empty() {
             return Err(WalkError::EmptyPath);
@@ -244,7 +271,9 @@ impl<'s> WalkBuilder<'s> {
                 _ if field.presence == Presence::Repeated => {
                     return Err(WalkError::Repeated { field: shown() });
                 }
-                (FieldKind::Message(_), true) => return Err(WalkError::IsAMessage { field: shown() }),
+                (FieldKind::Message(_), true) if self.schema.scalar(field).is_none() => {
+                    return Err(WalkError::IsAMessage { field: shown() });
+                }
                 (FieldKind::Message(inner), false) => message = &self.schema.messages[inner],
                 (_, true) => {}
                 (_, false) => return Err(WalkError::NotAMessage { field: shown() }),
@@ -275,7 +304,7 @@ impl<'s> WalkBuilder<'s> {
         }
         let index = self.drafts.len();
         let depth = self.drafts[parent].depth + 1;
-        self.drafts.push(Draft { message, parent, depth, fields: BTreeMap::new() });
+        self.drafts.push(Draft { message, parent, depth, fields: BTreeMap::new(), wrapped: None });
         self.drafts[parent].fields.insert(field.number, Target::Child(index));
         index
     }
@@ -297,7 +326,13 @@ impl<'s> WalkBuilder<'s> {
     }
 
     /// The known fields of a draft: those on the way to a column, and the other members of their oneofs.
-    fn actions(&self, index: usize, beneath: &[u64], oneofs: &mut Oneofs) -> Vec<Action> {
+    fn actions(
+        &self,
+        index: usize,
+        beneath: &[u64],
+        oneofs: &mut Oneofs,
+        closed: &mut ClosedEnums,
+    ) -> Vec<Action> {
         let draft = &self.drafts[index];
         let slots = |field: &Field| match draft.fields.get(&field.number) {
             Some(&Target::Leaf(slot)) => 1 << slot,
@@ -305,11 +340,18 @@ impl<'s> WalkBuilder<'s> {
             None => 0,
         };
         let fields = &self.schema.messages[draft.message].fields;
+        // By oneof, the slots of all its members that are read.
+        let mut of_oneof: BTreeMap<u32, u64> = BTreeMap::new();
+        for field in fields.iter().filter(|field| draft.fields.contains_key(&field.number)) {
+            if let Some(oneof) = field.oneof {
+                *of_oneof.entry(oneof).or_default() |= slots(field);
+            }
+        }
         let mut actions = Vec::new();
         for field in fields {
-            let members = || fields.iter().filter(|f| field.oneof.is_some() && f.oneof == field.oneof);
             let target = draft.fields.get(&field.number);
-            if target.is_none() && !members().any(|m| draft.fields.contains_key(&m.number)) {
+            let of_members = field.oneof.and_then(|oneof| of_oneof.get(&oneof));
+            if target.is_none() && of_members.is_none() {
                 continue;
             }
             let (op, slot, child) = match target {
@@ -317,13 +359,19 @@ impl<'s> WalkBuilder<'s> {
                 Some(&Target::Child(child)) => (Op::Message, 0, child as u16),
                 None => (Op::Unread, 0, 0),
             };
+            let opened = if op == Op::Message { self.drafts[usize::from(child)].wrapped } else { None };
             actions.push(Action {
-                tag: wire::make_tag(field.number, wire_type(field.kind)),
+                tag: wire::make_tag(field.number, wire_type(field)),
                 op,
                 slot,
                 child,
                 oneof: field.oneof.map(|oneof| oneofs.id(index, oneof)),
-                clears: members().filter(|m| m.number != field.number).fold(0, |mask, m| mask | slots(m)),
+                clears: of_members.map_or(0, |all| all & !slots(field)),
+                opens: opened.map_or(0, |slot| 1 << slot),
+                closed: match field.kind {
+                    FieldKind::Enum(at) => closed.id(at, &self.schema.enums[at]),
+                    _ => None,
+                },
             });
         }
         actions.sort_by_key(|a| a.tag);
@@ -350,7 +398,7 @@ impl Walk {
     pub fn run(&self, payload: &[u8], slots: &mut [Slot], present: &mut u64) -> Result<(), Malformed> {
         let n_slots = SLOTS_MAX - self.mask.leading_zeros() as usize;
         let slots = &mut slots[..n_slots];
-        let found = self.walk(&self.nodes[0], payload, 0, slots, 0)?;
+        let (found, _) = self.walk(&self.nodes[0], payload, 0, slots, 0)?;
         for slot in bits(self.mask & !found) {
             slots[slot] = Slot::default();
         }
@@ -379,7 +427,26 @@ impl Walk {
         own.into_iter().chain(around.filter_map(|node| Some((node.oneof?, node.tag))))
     }
 
-    /// Walks `data[pos..]`, one occurrence of `node`; `found` are the slots found before, and the result those now.
+    /// Whether a field's value at `pos` is one that its closed enum does not have: then it is an unknown field.
+    #[inline(always)]
+    pub(super) fn is_unknown_value(
+        &self,
+        action: &Action,
+        data: &[u8],
+        pos: usize,
+    ) -> Result<bool, Malformed> {
+        let Some(closed) = action.closed else { return Ok(false) };
+        let value = wire::varint(data, &mut { pos })? as i32;
+        Ok(!self.is_value(closed, value))
+    }
+
+    /// Whether a closed enum has this value.
+    pub(super) fn is_value(&self, closed: u32, value: i32) -> bool {
+        self.closed[closed as usize].binary_search(&value).is_ok()
+    }
+
+    /// Walks `data[pos..]`, one occurrence of `node`; `found` are the slots found before, and the result those now and
+    /// where the occurrence ends: at the end of `data`, or behind the tag that ends a delimited one.
     fn walk(
         &self,
         node: &Node,
@@ -387,21 +454,31 @@ impl Walk {
         mut pos: usize,
         slots: &mut [Slot],
         mut found: u64,
-    ) -> Result<u64, Malformed> {
+    ) -> Result<(u64, usize), Malformed> {
         while pos < data.len() {
             let at = pos;
             let tag = wire::tag(data, &mut pos)?;
             let Some(action) = node.action(tag) else {
+                if tag == node.end {
+                    return Ok((found, pos));
+                }
                 wire::skip(data, &mut pos, tag, at, node.depth)?;
                 continue;
             };
+            if self.is_unknown_value(action, data, pos)? {
+                wire::skip(data, &mut pos, tag, at, node.depth)?;
+                continue;
+            }
             found &= !action.clears;
             let slot = match action.op {
                 Op::Message => {
-                    let end = wire::span(data, &mut pos)?;
+                    for slot in bits(action.opens & !found) {
+                        slots[slot] = Slot::default();
+                    }
+                    found |= action.opens;
                     let child = &self.nodes[usize::from(action.child)];
-                    found = self.walk(child, &data[..end], pos, slots, found)?;
-                    pos = end;
+                    let end = child.extent(data, &mut pos)?;
+                    (found, pos) = self.walk(child, &data[..end], pos, slots, found)?;
                     continue;
                 }
                 Op::Unread => {
@@ -419,7 +496,8 @@ impl Walk {
             slots[usize::from(action.slot)] = slot;
             found |= 1 << action.slot;
         }
-        Ok(found)
+        node.check_end(pos)?;
+        Ok((found, pos))
     }
 }
 
@@ -430,7 +508,22 @@ impl Node {
         for (index, action) in actions.iter().enumerate().take_while(|(_, a)| a.tag < 128) {
             near[action.tag as usize] = index as u8;
         }
-        Self { near, actions: actions.into(), parent: draft.parent, tag, oneof, depth: draft.depth }
+        let is_delimited = tag & 7 == wire::GROUP;
+        let end = if is_delimited { wire::make_tag(tag >> 3, wire::GROUP_END) } else { 0 };
+        Self { near, actions: actions.into(), parent: draft.parent, tag, oneof, depth: draft.depth, end }
+    }
+
+    /// Where the bytes end that an occurrence of the message can have, whose tag is in front of `pos`; `pos` is moved
+    /// to its first field.
+    #[inline(always)]
+    pub(super) fn extent(&self, data: &[u8], pos: &mut usize) -> Result<usize, Malformed> {
+        if self.end == 0 { wire::span(data, pos) } else { Ok(data.len()) }
+    }
+
+    /// That the bytes may end at `pos` outside all fields of the message: not if it is delimited.
+    #[inline(always)]
+    pub(super) fn check_end(&self, pos: usize) -> Result<(), Malformed> {
+        if self.end == 0 { Ok(()) } else { wire::malformed(pos, Reason::Truncated) }
     }
 
     /// What to do at a field with this tag; `None` if it is not known with this wire type.
@@ -492,8 +585,29 @@ impl Oneofs {
     }
 }
 
-fn wire_type(kind: FieldKind) -> u32 {
-    match kind {
+/// Numbers the closed enums of all nodes.
+#[derive(Default)]
+struct ClosedEnums {
+    ids: BTreeMap<usize, u32>,
+    values: Vec<Box<[i32]>>,
+}
+
+impl ClosedEnums {
+    fn id(&mut self, at: usize, of: &Enum) -> Option<u32> {
+        of.is_closed.then(|| {
+            *self.ids.entry(at).or_insert_with(|| {
+                let mut values: Vec<i32> = of.values.iter().map(|(_, number)| *number).collect();
+                values.sort_unstable();
+                self.values.push(values.into());
+                self.values.len() as u32 - 1
+            })
+        })
+    }
+}
+
+fn wire_type(field: &Field) -> u32 {
+    match field.kind {
+        FieldKind::Message(_) if field.is_delimited => wire::GROUP,
         FieldKind::Fixed32 | FieldKind::Sfixed32 | FieldKind::Float => wire::FIXED32,
         FieldKind::Fixed64 | FieldKind::Sfixed64 | FieldKind::Double => wire::FIXED64,
         FieldKind::String | FieldKind::Bytes | FieldKind::Message(_) => wire::LEN,

@@ -62,8 +62,8 @@ impl core::error::Error for Malformed {}
 pub(super) const VARINT: u32 = 0;
 pub(super) const FIXED64: u32 = 1;
 pub(super) const LEN: u32 = 2;
-const GROUP: u32 = 3;
-const GROUP_END: u32 = 4;
+pub(super) const GROUP: u32 = 3;
+pub(super) const GROUP_END: u32 = 4;
 pub(super) const FIXED32: u32 = 5;
 
 /// The tag of field `number` on the wire.
@@ -71,7 +71,7 @@ pub(super) const fn make_tag(number: u32, wire_type: u32) -> u32 {
     number << 3 | wire_type
 }
 
-const fn malformed<T>(offset: usize, reason: Reason) -> Result<T, Malformed> {
+pub(super) const fn malformed<T>(offset: usize, reason: Reason) -> Result<T, Malformed> {
     Err(Malformed { offset, reason })
 }
 

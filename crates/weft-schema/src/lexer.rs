@@ -1,0 +1,154 @@
+//! The tokens of a `.proto` file.
+
+use core::ops::Range;
+
+/// A token and where it is.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Token {
+    pub(crate) kind: TokenKind,
+    pub(crate) place: Range<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TokenKind {
+    Word,
+    Int,
+    Float,
+    String,
+    /// One character of punctuation.
+    Mark(u8),
+    End,
+}
+
+/// A text that is no sequence of tokens: why, and where.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    pub(crate) why: String,
+    pub(crate) place: Range<usize>,
+}
+
+/// Gives one token after the other. A clone of it looks ahead.
+#[derive(Clone)]
+pub(crate) struct Lexer<'t> {
+    text: &'t str,
+    pos: usize,
+}
+
+impl<'t> Lexer<'t> {
+    /// The tokens of a text; a byte order mark in front of it means nothing.
+    pub(crate) fn new(text: &'t str) -> Self {
+        Self { text, pos: if text.starts_with('\u{feff}') { 3 } else { 0 } }
+    }
+
+    pub(crate) fn text(&self) -> &'t str {
+        self.text
+    }
+
+    /// The next token; [`TokenKind::End`] at the end, any number of times.
+    pub(crate) fn next(&mut self) -> Result<Token, Unread> {
+        self.space()?;
+        let start = self.pos;
+        let kind = match self.byte(0) {
+            None => TokenKind::End,
+            Some(b'a'..=b'z' | b'A'..=b'Z' | b'_') => {
+                self.skip_while(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+                TokenKind::Word
+            }
+            Some(b'0'..=b'9') => self.number(),
+            Some(b'.') if self.byte(1).is_some_and(|byte| byte.is_ascii_digit()) => self.number(),
+            Some(quote @ (b'"' | b'\'')) => self.string(quote)?,
+            Some(mark) if mark.is_ascii_punctuation() => {
+                self.pos += 1;
+                TokenKind::Mark(mark)
+            }
+            Some(_) => {
+                let odd = self.text[start..].chars().next().unwrap_or_default();
+                let place = start..start + odd.len_utf8();
+                return Err(Unread { why: format!("{odd:?} means nothing here"), place });
+            }
+        };
+        Ok(Token { kind, place: start..self.pos })
+    }
+
+    fn byte(&self, ahead: usize) -> Option<u8> {
+        self.text.as_bytes().get(self.pos + ahead).copied()
+    }
+
+    fn skip_while(&mut self, is_part: impl Fn(u8) -> bool) {
+        let rest = &self.text.as_bytes()[self.pos..];
+        self.pos += rest.iter().position(|&byte| !is_part(byte)).unwrap_or(rest.len());
+    }
+
+    /// Moves past spaces and comments.
+    fn space(&mut self) -> Result<(), Unread> {
+        loop {
+            self.skip_while(|byte| byte.is_ascii_whitespace() || byte == 0x0b);
+            let rest = &self.text[self.pos..];
+            if rest.starts_with("//") {
+                self.skip_while(|byte| byte != b'\n');
+            } else if rest.starts_with("/*") {
+                let Some(length) = rest[2..].find("*/") else {
+                    let place = self.pos..self.pos + 2;
+                    return Err(Unread { why: "this comment has no end: `*/`".to_owned(), place });
+                };
+                self.pos += length + 4;
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A number in any base. What letters it has is looked at by whoever needs its value.
+    fn number(&mut self) -> TokenKind {
+        let start = self.pos;
+        let is_hex = self.byte(0) == Some(b'0') && matches!(self.byte(1), Some(b'x' | b'X'));
+        let mut is_float = false;
+        while let Some(byte) = self.byte(0) {
+            let is_exponent = !is_hex && matches!(byte, b'e' | b'E');
+            if byte == b'.' || is_exponent {
+                is_float = true;
+            } else if !byte.is_ascii_alphanumeric() {
+                break;
+            }
+            self.pos += 1;
+            if is_exponent && matches!(self.byte(0), Some(b'+' | b'-')) {
+                self.pos += 1;
+            }
+        }
+        debug_assert!(self.pos > start, "a number has a digit");
+        if is_float { TokenKind::Float } else { TokenKind::Int }
+    }
+
+    fn string(&mut self, quote: u8) -> Result<TokenKind, Unread> {
+        let start = self.pos;
+        self.pos += 1;
+        loop {
+            self.skip_while(|byte| byte != quote && byte != b'\\' && byte != b'\n');
+            match self.byte(0) {
+                Some(byte) if byte == quote => {
+                    self.pos += 1;
+                    return Ok(TokenKind::String);
+                }
+                // Whatever is behind it: a quote would end the text otherwise.
+                Some(b'\\') => {
+                    let skipped = self.text[self.pos + 1..].chars().next();
+                    self.pos += 1 + skipped.map_or(0, char::len_utf8);
+                }
+                _ => {
+                    let why = "this text has no end on its line".to_owned();
+                    return Err(Unread { why, place: start..self.pos });
+                }
+            }
+        }
+    }
+}
+
+/// The value of an integer in any base; None if it is none, or has more than 64 bits.
+pub(crate) fn int_value(text: &str) -> Option<u64> {
+    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    match (hex, text.strip_prefix('0')) {
+        (Some(digits), _) => u64::from_str_radix(digits, 16).ok(),
+        (None, Some(digits)) if !digits.is_empty() => u64::from_str_radix(digits, 8).ok(),
+        _ => text.parse().ok(),
+    }
+}
