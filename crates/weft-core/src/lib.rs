@@ -18,6 +18,7 @@ pub mod limits;
 pub mod marks;
 pub mod matching;
 pub mod native;
+pub mod options;
 pub mod schema;
 pub mod status;
 pub mod table;

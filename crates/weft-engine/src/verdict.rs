@@ -162,7 +162,8 @@ impl Engine {
         let encoding =
             core::str::from_utf8(encoding).map_err(|_| "the grpc-encoding is not text".to_owned())?;
         inflated.clear();
-        inflate(encoding, message.payload, self.config.message_bytes_max, inflated)
+        let flow = if event.is_request() { &call.request } else { &call.response };
+        inflate(encoding, message.payload, flow.deframer.limit() as usize, inflated)
             .map_err(|e| e.to_string())?;
         Ok(Some(inflated))
     }
@@ -260,6 +261,7 @@ impl Engine {
         let call = self.call_mut(key);
         if call.phase == Phase::AwaitMessage {
             (call.pool, call.endpoint, call.is_redirected) = (pool, endpoint, endpoint.is_some());
+            call.response.deframer.set_limit(call.pool.cluster.options.message_size_max);
         }
         true
     }
@@ -326,7 +328,7 @@ impl Engine {
         let call = self.calls.get(key).expect("the caller has the call");
         let (began, marks, method) = (call.began, call.marks, call.method.map(|m| &live.chain.methods[m]));
         let original = Rc::clone(&call.request_headers);
-        let limit = self.config.message_bytes_max as u32;
+        let limit = call.request.deframer.limit();
         for nth in 0..self.passes.outcome.mirrors.len() {
             let outcome = &self.passes.outcome;
             let mirror = outcome.mirrors[nth];
