@@ -50,7 +50,13 @@ impl OptionDef {
         format!("| `{name} {ty}` | {default} | {min}, {max} | {doc} |")
     }
 
-    /// A value as programs write it: `4 MiB`, `1 s`, `1000`, and `none`.
+    /// A value as a program writes it behind `=`.
+    pub fn literal(&self, value: i64) -> String {
+        let text = self.text(Some(value));
+        if matches!(self.ty, Type::Int(_)) { text } else { format!("'{text}'") }
+    }
+
+    /// A value as people read it: `4 MiB`, `1 s`, `1000`, and `none`.
     pub fn text(&self, value: Option<i64>) -> String {
         const UNITS: [(&str, i64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
         const TIMES: [(&str, i64); 3] = [("d", 86_400), ("h", 3_600), ("min", 60)];
@@ -81,7 +87,8 @@ trait Stored: Copy {
 
 impl Stored for u32 {
     fn from_raw(raw: Option<i64>) -> Self {
-        raw.and_then(|raw| Self::try_from(raw).ok()).expect("the table has a default, and values within 32 bits")
+        raw.and_then(|raw| Self::try_from(raw).ok())
+            .expect("the table has a default, and values within 32 bits")
     }
 
     fn raw(self) -> Option<i64> {
@@ -264,7 +271,10 @@ mod tests {
     fn value_prints_in_its_largest_whole_unit() {
         let def = |name: &str| LISTENER_OPTIONS.iter().find(|def| def.name == name).expect("it is one");
         let size = def("message_size_max");
-        assert_eq!([4 << 20, 1536, 1 << 30, 7].map(|n| size.text(Some(n))), ["4 MiB", "1536 B", "1 GiB", "7 B"]);
+        assert_eq!(
+            [4 << 20, 1536, 1 << 30, 7].map(|n| size.text(Some(n))),
+            ["4 MiB", "1536 B", "1 GiB", "7 B"]
+        );
         let time = def("keepalive_time");
         assert_eq!([60 * SECOND, 90 * SECOND, YEAR].map(|n| time.text(Some(n))), ["1 min", "90 s", "365 d"]);
         assert_eq!(def("idle_timeout").text(None), "none");

@@ -32,7 +32,9 @@ pub struct Name {
 /// The names of a plan's endpoints.
 pub fn names_of(plan: &Plan) -> BTreeSet<String> {
     let endpoints = plan.clusters.iter().flat_map(|cluster| &cluster.endpoints);
-    endpoints.filter_map(|address| if let Address::Name(name) = address { Some(name.clone()) } else { None }).collect()
+    endpoints
+        .filter_map(|address| if let Address::Name(name) = address { Some(name.clone()) } else { None })
+        .collect()
 }
 
 /// Looks names up, as many as are answered within a time. What a look-up does not find stays as it was in `known`.

@@ -546,7 +546,10 @@ impl Worker {
         let (conn, peer) = (socket.conn, socket.stream.peer());
         let race = self.races.remove(&conn).expect("what is connecting is in a race");
         let endpoint = race.endpoint().to_string();
-        race.into_attempts().into_iter().filter(|slot| *slot != index).for_each(|slot| drop(self.forget(slot)));
+        race.into_attempts()
+            .into_iter()
+            .filter(|slot| *slot != index)
+            .for_each(|slot| drop(self.forget(slot)));
         self.slots.insert(conn, index);
         self.connect_errors.remove(&endpoint);
         if let (Some(peer), Some(addresses)) = (peer, self.names.get_mut(&endpoint))

@@ -91,7 +91,7 @@ pub(crate) enum Command {
     Load(LoadArgs),
     /// Turn a firewall list of nftables or iptables into rows of the library's ruleset
     Import(ImportArgs),
-    /// Watch what a running network does
+    /// Watch what a running network does, until `q` is pressed
     Top(TopArgs),
     /// Run the packets of captures through chains, and tell what these do with them
     Replay(ReplayArgs),

@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_api::{AtFault, Planned};
+use weft_core::Value;
 use weft_core::hash::HashKey;
 use weft_core::limits::PROGRAM_STEPS_MAX;
 use weft_core::options::{ClusterOptions, ListenerOptions};
-use weft_core::Value;
 use weft_engine::call_link::{CallLink, CallsOf, Shared};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::plan::{

@@ -58,8 +58,8 @@ use weft_lang::source::SourceMap;
 
 mod alter;
 mod amend;
-mod apply_log;
 mod answer;
+mod apply_log;
 mod devices;
 mod learned;
 mod names;
@@ -518,7 +518,11 @@ impl Running {
                 calls: e.calls,
                 connect_failures: e.connect_failures,
                 addresses: name.iter().flat_map(|name| &name.addresses).map(ToString::to_string).collect(),
-                down: if e.connections > 0 { None } else { unknown.or_else(|| errors.get(&e.address).cloned()) },
+                down: if e.connections > 0 {
+                    None
+                } else {
+                    unknown.or_else(|| errors.get(&e.address).cloned())
+                },
             }
         };
         stats.iter().map(told).collect()
@@ -547,7 +551,8 @@ impl Control {
     /// Tables that take rows while the program runs, but for those that the node fills itself from its devices.
     fn given_tables(&self) -> Vec<TableView> {
         let of_ports = devices::tables_of(&self.network);
-        let is_given = |view: &TableView| view.is_filled && of_ports.iter().all(|(name, _)| *name != view.name);
+        let is_given =
+            |view: &TableView| view.is_filled && of_ports.iter().all(|(name, _)| *name != view.name);
         self.compiler.tables().into_iter().filter(is_given).collect()
     }
 

@@ -3,7 +3,7 @@
 use crate::commands::{count, grouped};
 use crate::log::{Level, Log};
 use crate::open_files;
-use crate::running::{Running, RowsRefused, gone};
+use crate::running::{RowsRefused, Running, gone};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -147,17 +147,23 @@ impl Watch {
 
     /// Files of sinks that cannot be written, or can be again.
     fn files(&mut self, errors: BTreeMap<String, String>) -> Vec<Event> {
-        let event = |level, path: &str, text: String| {
-            Event { level, event: "lost", text, fields: vec![("file", json!(path))] }
+        let event = |level, path: &str, text: String| Event {
+            level,
+            event: "lost",
+            text,
+            fields: vec![("file", json!(path))],
         };
         let is_new = |(path, why): &(&String, &String)| self.files.get(*path) != Some(*why);
         let failed = errors.iter().filter(is_new).map(|(path, why)| {
-            let text = format!("cannot write to sink file {path}: {why}; rows are lost until it can be written");
+            let text =
+                format!("cannot write to sink file {path}: {why}; rows are lost until it can be written");
             event(Level::Warn, path, text)
         });
-        let again = self.files.keys().filter(|path| !errors.contains_key(*path)).map(|path| {
-            event(Level::Info, path, format!("sink file {path} is written again"))
-        });
+        let again = self
+            .files
+            .keys()
+            .filter(|path| !errors.contains_key(*path))
+            .map(|path| event(Level::Info, path, format!("sink file {path} is written again")));
         let events = failed.chain(again).collect();
         self.files = errors;
         events
@@ -235,7 +241,11 @@ mod tests {
     fn endpoint_is_told_when_it_turns() {
         let mut watch = Watch::default();
         let mut told = |endpoint| {
-            watch.endpoints(&[endpoint]).into_iter().map(|event| (event.level, event.text)).collect::<Vec<_>>()
+            watch
+                .endpoints(&[endpoint])
+                .into_iter()
+                .map(|event| (event.level, event.text))
+                .collect::<Vec<_>>()
         };
         assert_eq!(told(endpoint(0, None)), [], "it was not tried");
         let up = (Level::Info, "endpoint a:1 of back is up".to_owned());

@@ -7,7 +7,11 @@ use weft_core::options::{ClusterOptions, ListenerOptions};
 use weft_engine::CloseReason;
 use weft_engine::plan::{Cluster, Plan};
 
-fn set(mut plan: Plan, listener: impl FnOnce(&mut ListenerOptions), cluster: impl FnOnce(&mut ClusterOptions)) -> Plan {
+fn set(
+    mut plan: Plan,
+    listener: impl FnOnce(&mut ListenerOptions),
+    cluster: impl FnOnce(&mut ClusterOptions),
+) -> Plan {
     let mut options = ListenerOptions::default();
     listener(&mut options);
     plan.listeners[0].options = Arc::new(options);
@@ -133,7 +137,8 @@ fn options_change_under_connections() {
     let client = world.client("front");
     let before = add(&mut world, client, 100_000, 10);
     let limit = |options: &mut ListenerOptions| options.message_size_max = 50_000;
-    let second = set(net.plan(Some(&reading_chain()), &[CART]), limit, |options| options.idle_timeout = Some(ms(200)));
+    let second =
+        set(net.plan(Some(&reading_chain()), &[CART]), limit, |options| options.idle_timeout = Some(ms(200)));
     world.at(ms(100), move |w| w.apply(second));
     let after = add(&mut world, client, 100_000, 200);
     let small = add(&mut world, client, 10_000, 210);

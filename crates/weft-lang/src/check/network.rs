@@ -372,10 +372,11 @@ pub(super) fn cluster(cx: &mut Cx<'_>, ast: &ast::Cluster) -> Cluster {
         && let (Value::Int(least), Value::Int(most)) = (&base.value, &max.value)
         && least > most
     {
-        let diagnostic = Diagnostic::error(code::OPTION_CONFLICT, "`backoff_base` is longer than `backoff_max`")
-            .at(base.span, "the first time that an endpoint is left out")
-            .with_label(max.span, "the longest")
-            .with_help("make `backoff_max` the longer one");
+        let diagnostic =
+            Diagnostic::error(code::OPTION_CONFLICT, "`backoff_base` is longer than `backoff_max`")
+                .at(base.span, "the first time that an endpoint is left out")
+                .with_label(max.span, "the longest")
+                .with_help("make `backoff_max` the longer one");
         cx.report(diagnostic);
     }
     Cluster { name: ast.name.name.clone(), endpoints, weights, balance, options, span: ast.span }
@@ -389,7 +390,9 @@ fn endpoint_weight(cx: &mut Cx<'_>, ast: Option<&ast::Expr>) -> u32 {
     if weight.is_none() {
         let diagnostic = Diagnostic::error(code::BAD_LITERAL, "a weight is a whole number")
             .at(ast.span, "which share of the calls?")
-            .with_help(format!("write one of 1 to {ENDPOINT_WEIGHT_MAX}; take the endpoint out to send it nothing"));
+            .with_help(format!(
+                "write one of 1 to {ENDPOINT_WEIGHT_MAX}; take the endpoint out to send it nothing"
+            ));
         cx.report(diagnostic);
     }
     weight.unwrap_or(1)
@@ -403,19 +406,22 @@ fn ranged_settings(
     kind: &str,
 ) -> Vec<Setting> {
     let known: Vec<(&'static str, Type)> = defs.iter().map(|def| (def.name, def.ty)).collect();
-    let mut settings = settings(cx, options, &known, kind);
+    let mut settings = read_settings(cx, options, &known, kind);
     settings.retain(|setting| {
         let def = defs.iter().find(|def| def.name == setting.name).expect("it is one of them");
-        let is_within = matches!(setting.value, Value::Int(n) if (def.min..=def.max).contains(&n));
-        if !is_within {
+        let Value::Int(value) = setting.value else { return false };
+        let nearest = value.clamp(def.min, def.max);
+        if nearest != value {
             let message = format!("option `{}` is outside its range", def.name);
-            let (least, most) = (def.text(Some(def.min)), def.text(Some(def.max)));
+            let [least, most, default] =
+                [Some(def.min), Some(def.max), def.default].map(|value| def.text(value));
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
                 .at(setting.span, "outside the limits")
-                .with_help(format!("write {least} to {most}; without the option it is {}", def.text(def.default)));
+                .with_note(format!("it takes {least} to {most}; without the option it is {default}"))
+                .with_help(format!("write `{} = {}`", def.name, def.literal(nearest)));
             cx.report(diagnostic);
         }
-        is_within
+        nearest == value
     });
     settings
 }
@@ -451,7 +457,27 @@ fn bad_address(cx: &mut Cx<'_>, text: &ast::StrLit) -> Address {
     Address::Tcp(text.value.clone())
 }
 
+/// The options of an item; of numbers, those above zero. Reports the others.
 pub(super) fn settings(
+    cx: &mut Cx<'_>,
+    options: &[ast::Assign],
+    known: &[(&'static str, Type)],
+    kind: &str,
+) -> Vec<Setting> {
+    let mut settings = read_settings(cx, options, known, kind);
+    settings.retain(|setting| {
+        let is_positive = !matches!(setting.value, Value::Int(n) if n <= 0);
+        if !is_positive {
+            let message = format!("option `{}` is more than zero", setting.name);
+            cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(setting.span, "outside the limits"));
+        }
+        is_positive
+    });
+    settings
+}
+
+/// The options of an item that are known and have a value of their type; reports the others.
+fn read_settings(
     cx: &mut Cx<'_>,
     options: &[ast::Assign],
     known: &[(&'static str, Type)],
@@ -478,13 +504,6 @@ pub(super) fn settings(
         let whose = format!("option `{name}`");
         let Some(expr) = scope.value_for(&option.value, ty, false, &whose) else { continue };
         let Some(value) = cx.folded(&expr, &[]) else { continue };
-        if matches!(value, Value::Int(n) if n <= 0) {
-            let message = format!("option `{name}` is more than zero");
-            cx.report(
-                Diagnostic::error(code::OVER_LIMIT, message).at(option.value.span, "outside the limits"),
-            );
-            continue;
-        }
         settings.push(Setting { name, value, span: option.span });
     }
     settings

@@ -8,8 +8,8 @@ use super::{count, grouped};
 use crate::cli::DemoArgs;
 use crate::compile::check_files;
 use crate::fault::Fault;
-use crate::log::{Level, Log};
 use crate::live::{Live, Measured, short_time};
+use crate::log::{Level, Log};
 use crate::running::{Refusal, Running};
 use crate::signals::{self, Request};
 use crate::source::Files;
@@ -56,7 +56,8 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
     let target = running.listeners().first().map(|p| p.address.clone()).unwrap_or_default();
     let seconds = if args.forever { f64::from(u32::MAX) } else { args.seconds };
     let reports = children.start_frontend(&target, args.in_flight, seconds)?;
-    let mut demo = Demo { live, watch: Watch::default(), running, measured: None, final_report: None, change_at: None };
+    let mut demo =
+        Demo { live, watch: Watch::default(), running, measured: None, final_report: None, change_at: None };
     let until_change =
         Duration::try_from_secs_f64((seconds * 0.4).min(CHANGE_AFTER_MAX_S)).unwrap_or_default();
     demo.change_at = Some((Instant::now() + until_change, folder.join(SECOND)));

@@ -34,7 +34,8 @@ pub(super) struct Started {
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
     let asks = signals::node_requests()?;
-    let Started { running, admin, network } = start(&args.file, &args.node, Log::new(args.node.log, args.node.log_level))?;
+    let Started { running, admin, network } =
+        start(&args.file, &args.node, Log::new(args.node.log, args.node.log_level))?;
     let log = running.log().clone();
     let Headline { node, parts } = headline(&args.file, &running, &admin, &network);
     let fields = [("version", json!(1)), ("admin", json!(admin.address().to_string()))];
@@ -131,7 +132,12 @@ impl OwnProgram<'_> {
                  changes: `weft apply {0}` has it run this one",
                 self.file
             );
-            running.log().event(Level::Warn, "refuse", &text, &[("by", json!(SIGHUP)), ("program", json!(self.file))]);
+            running.log().event(
+                Level::Warn,
+                "refuse",
+                &text,
+                &[("by", json!(SIGHUP)), ("program", json!(self.file))],
+            );
             return;
         }
         if running.apply_checked(checked, program.clone(), false, SIGHUP).is_ok() {
@@ -179,13 +185,14 @@ pub(super) fn start(file: &str, args: &NodeArgs, log: Log) -> Result<Started, Fa
     open_files::raise_limit();
     let socket = admin::bind(args.admin)?;
     let program = files.into_bundle(file);
-    let running = Running::start(&network, &checked.sources, program, args, log).map_err(|start| match start {
-        Start::Fault(fault) => fault,
-        Start::Diagnostics(diagnostics) => {
-            stderr::diagnostics(&diagnostics, &checked.sources);
-            Fault::told(at_fault(&diagnostics))
-        }
-    })?;
+    let running =
+        Running::start(&network, &checked.sources, program, args, log).map_err(|start| match start {
+            Start::Fault(fault) => fault,
+            Start::Diagnostics(diagnostics) => {
+                stderr::diagnostics(&diagnostics, &checked.sources);
+                Fault::told(at_fault(&diagnostics))
+            }
+        })?;
     let access = Access { private_metrics: args.private_metrics };
     let admin = Admin::start(socket, running.clone(), access)?;
     Ok(Started { running, admin, network })
@@ -222,8 +229,12 @@ fn running_parts(network: &Network) -> Vec<String> {
         format!("{} x{}", cluster.name, cluster.endpoints.len())
     };
     let routes = network.routes.iter().map(|route| {
-        let mut line =
-            format!("route {}: {} -> {}", route.name, network.listeners[route.listener].name, to(route.cluster));
+        let mut line = format!(
+            "route {}: {} -> {}",
+            route.name,
+            network.listeners[route.listener].name,
+            to(route.cluster)
+        );
         if route.glob != MethodGlob::all() {
             line.push_str(&format!("   METHOD '{}'", route.glob.0));
         }
@@ -241,9 +252,10 @@ fn running_parts(network: &Network) -> Vec<String> {
         };
         format!("chain {}: {edge}   {}", chain.name, ways_of(network, chain).join("; "))
     });
-    let links = network.links.iter().map(|link| {
-        format!("link {}: {} at {}", link.name, link.queue.name, network.ports[link.port].name)
-    });
+    let links = network
+        .links
+        .iter()
+        .map(|link| format!("link {}: {} at {}", link.name, link.queue.name, network.ports[link.port].name));
     let call_links = network.call_links.iter().map(|link| {
         let at = match link.of {
             CallsOf::Listener(at) => &network.listeners[at].name,
@@ -284,7 +296,7 @@ CREATE CHAIN out ON PORT lan -> lan AS
   syn_guard.suspect -> monitor AS slow -> monitor AS slower;
 END;";
         let files = [("n.weft".to_owned(), text.to_owned())].into();
-        let bundle = weft_api::Bundle { root: "n.weft".to_owned(), files };
+        let bundle = Bundle { root: "n.weft".to_owned(), files };
         let checked = check_files(&bundle.root, &mut Files::in_bundle(&bundle));
         let network = checked.network.expect("it is a program");
         let ways = ways_of(&network, &network.chains[0]);

@@ -60,7 +60,12 @@ pub(crate) fn page(status: &Status) -> String {
         latency(status.calls.p99_us),
     );
     for place in &status.listeners {
-        page.push_str(&format!("listener {} on {}{}\n", place.name, place.address, set_options(&place.options)));
+        page.push_str(&format!(
+            "listener {} on {}{}\n",
+            place.name,
+            place.address,
+            set_options(&place.options)
+        ));
     }
     for cluster in status.clusters.iter().filter(|cluster| cluster.options.iter().any(|o| !o.is_default)) {
         page.push_str(&format!("cluster {}{}\n", cluster.name, set_options(&cluster.options)));

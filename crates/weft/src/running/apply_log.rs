@@ -19,7 +19,8 @@ pub(super) fn log_outcome(log: &Log, outcome: &Result<Applied, Refusal>, root: &
         Ok(applied) => {
             let mut text = format!("version {} live, {root}, by {by}: {}", applied.version, changes(applied));
             for state in &applied.dropped {
-                let rows = state.rows.map_or(String::new(), |n| format!(" ({})", crate::commands::count(n, "row")));
+                let rows =
+                    state.rows.map_or(String::new(), |n| format!(" ({})", crate::commands::count(n, "row")));
                 text.push_str(&format!("; dropped {}{rows}", state.what));
             }
             let fields = [
@@ -36,7 +37,11 @@ pub(super) fn log_outcome(log: &Log, outcome: &Result<Applied, Refusal>, root: &
         Err(Refusal::Refused(refused)) => {
             // The fault, and its place.
             let why: Vec<&str> = refused.text.lines().take(2).map(str::trim).collect();
-            let text = format!("{root} not applied, by {by}; version {} goes on: {}", refused.version, why.join(" "));
+            let text = format!(
+                "{root} not applied, by {by}; version {} goes on: {}",
+                refused.version,
+                why.join(" ")
+            );
             let fields = [
                 ("version", json!(refused.version)),
                 ("by", json!(by)),

@@ -44,7 +44,8 @@ fn set_of(name: &Name) -> BTreeSet<std::net::SocketAddr> {
 /// Writes what was found: names that have other addresses, and those that have none.
 pub(super) fn log_found(log: &Log, found: &[NameFound]) {
     for name in found {
-        let fields = [("name", json!(name.name)), ("addresses", json!(name.addresses)), ("error", json!(name.error))];
+        let fields =
+            [("name", json!(name.name)), ("addresses", json!(name.addresses)), ("error", json!(name.error))];
         if let Some(error) = &name.error {
             let kept = if name.addresses.is_empty() { "its endpoint is down" } else { "its addresses stay" };
             log.event(Level::Warn, "name", &format!("name {}: {error}; {kept}", name.name), &fields);

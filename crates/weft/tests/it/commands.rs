@@ -633,7 +633,8 @@ fn sighup_applies_the_file_where_no_terminal_is() {
     node.signal("HUP");
     std::thread::sleep(Duration::from_millis(500));
     let other = folder.write("other.weft", &NETWORK.replace("'alice'", "'carol'"));
-    let applied = output(weft(&folder).env("USER", "eve\nroot").args(["apply", "--admin", &node.admin]).arg(&other));
+    let applied =
+        output(weft(&folder).env("USER", "eve\nroot").args(["apply", "--admin", &node.admin]).arg(&other));
     assert_eq!(applied.status.code(), Some(0), "{}", String::from_utf8_lossy(&applied.stderr));
     folder.write("shop.weft", NETWORK);
     node.signal("HUP");
@@ -645,7 +646,11 @@ fn sighup_applies_the_file_where_no_terminal_is() {
         talk.lines().map(|line| serde_json::from_str(line).expect("each line is an object")).collect();
     let of = |event: &str| {
         let is_it = |told: &&serde_json::Value| told["event"] == event;
-        events.iter().filter(is_it).map(|told| (told["by"].as_str(), told["version"].as_u64())).collect::<Vec<_>>()
+        events
+            .iter()
+            .filter(is_it)
+            .map(|told| (told["by"].as_str(), told["version"].as_u64()))
+            .collect::<Vec<_>>()
     };
     assert_eq!(of("apply"), [(Some("SIGHUP"), Some(2)), (Some("eve\nroot"), Some(3))], "{talk}");
     assert_eq!(of("refuse"), [(Some("SIGHUP"), Some(2)), (Some("SIGHUP"), None)], "{talk}");
@@ -667,7 +672,8 @@ fn name_without_address_is_an_endpoint_that_is_down() {
         assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8_lossy(&done.stdout).into_owned()
     };
-    let status: serde_json::Value = serde_json::from_str(&run(&["status", "-o", "json"])).expect("one object");
+    let status: serde_json::Value =
+        serde_json::from_str(&run(&["status", "-o", "json"])).expect("one object");
     let endpoints = status["endpoints"].as_array().expect("two");
     assert!(endpoints[0]["addresses"][0].as_str().is_some_and(|address| address.ends_with(":1")), "{status}");
     assert!(endpoints[1]["down"].is_string() && endpoints[1]["addresses"].is_null(), "{status}");
@@ -691,12 +697,18 @@ fn options_are_told_by_status() {
     let node = Node::start(&folder, &folder.write("shop.weft", &text), &[]);
     let told = output(weft(&folder).args(["status", "--admin", &node.admin]));
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    assert!(told.contains("   message_size_max 8 MiB\n") && told.contains("\ncluster cart   backoff_max 9 s\n"), "{told}");
+    assert!(
+        told.contains("   message_size_max 8 MiB\n") && told.contains("\ncluster cart   backoff_max 9 s\n"),
+        "{told}"
+    );
     let told = output(weft(&folder).args(["status", "-o", "json", "--admin", &node.admin]));
     let status: serde_json::Value = serde_json::from_slice(&told.stdout).expect("one object");
     let options = status["listeners"][0]["options"].as_array().expect("all of them");
     assert_eq!(options.len(), weft_core::options::LISTENER_OPTIONS.len());
-    assert_eq!(status["clusters"][0]["options"].as_array().map(Vec::len), Some(weft_core::options::CLUSTER_OPTIONS.len()));
+    assert_eq!(
+        status["clusters"][0]["options"].as_array().map(Vec::len),
+        Some(weft_core::options::CLUSTER_OPTIONS.len())
+    );
 }
 
 /// The page would promise an option, a default or a range that is another.
@@ -704,6 +716,29 @@ fn options_are_told_by_status() {
 fn page_has_each_option() {
     let page = include_str!("../../../../docs/src/reference/program.md");
     let all = weft_core::options::LISTENER_OPTIONS.iter().chain(weft_core::options::CLUSTER_OPTIONS);
-    let missing: Vec<String> = all.map(|def| def.page_row()).filter(|row| !page.contains(row.as_str())).collect();
+    let missing: Vec<String> =
+        all.map(|def| def.page_row()).filter(|row| !page.contains(row.as_str())).collect();
     assert!(missing.is_empty(), "docs/src/reference/program.md lacks:\n{}", missing.join("\n"));
+}
+
+/// A balancer in front would send clients to a node that has closed its listener, before it has looked at its health.
+#[test]
+fn stopping_node_takes_clients_for_its_drain_delay() {
+    let folder = Folder::new();
+    let text = NETWORK.replace("'127.0.0.1:0';", "'127.0.0.1:0' WITH (drain_delay = '2 s');");
+    let node = Node::start(&folder, &folder.write("shop.weft", &text), &[]);
+    let begun = Instant::now();
+    node.signal("TERM");
+    let health = || {
+        let Ok(mut stream) = TcpStream::connect(&node.admin) else { return String::new() };
+        let asked = write!(stream, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let mut answer = String::new();
+        let _ = asked.and_then(|()| stream.read_to_string(&mut answer).map(drop));
+        answer
+    };
+    wait_until("the node says that it stops", || health().starts_with("HTTP/1.1 503"));
+    assert!(TcpStream::connect(&node.listener).is_ok(), "it is still taken");
+    let (status, talk) = node.await_end();
+    assert!(status == Some(0) && talk.contains("stopped: "), "{talk}");
+    assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
 }

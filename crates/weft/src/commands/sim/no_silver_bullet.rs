@@ -242,7 +242,7 @@ mod tests {
         let (ask, stop) = channel();
         let asking = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(500));
-            ask.send(())
+            ask.send(Request::Stop)
         });
         let figures = run_all(&jobs, &given, 2, &stop);
         assert!(asking.join().expect("it only sends").is_ok());
