@@ -91,6 +91,9 @@ pub struct ApplyRequest {
     /// Check, compile and bind it as for a change, and change nothing.
     #[serde(default)]
     pub dry_run: bool,
+    /// Who asks, as they call themselves; for the node's log.
+    #[serde(default)]
+    pub by: String,
 }
 
 /// The program runs, or would run.
@@ -113,6 +116,9 @@ pub struct Applied {
     /// Chains of which another order runs than is written.
     #[serde(default)]
     pub planned: Vec<Planned>,
+    /// What was found for the names of endpoints, which were looked up anew.
+    #[serde(default)]
+    pub names: Vec<NameFound>,
     /// From the request to the last worker's acknowledgement, in milliseconds.
     pub total_ms: f64,
     /// Of that, checking the program.
@@ -333,7 +339,10 @@ pub struct Status {
     /// Worker threads.
     pub workers: usize,
     /// Where it listens.
-    pub listeners: Vec<Place>,
+    pub listeners: Vec<Listener>,
+    /// Where calls go.
+    #[serde(default)]
+    pub clusters: Vec<Cluster>,
     /// Calls since the node began.
     pub calls: Calls,
     /// Chains under each version that still has calls.
@@ -607,15 +616,6 @@ pub struct Malformed {
     pub packets: u64,
 }
 
-/// A name and an address.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Place {
-    /// The name.
-    pub name: String,
-    /// The address.
-    pub address: String,
-}
-
 /// Counts and times of calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Calls {
@@ -710,4 +710,55 @@ pub struct Endpoint {
     pub calls: u64,
     /// Connection attempts that failed.
     pub connect_failures: u64,
+    /// The addresses of an endpoint that is a name, in the order in which they are tried.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
+    /// Why it has no connection: its name has no address, or the last attempt failed.
+    #[serde(default)]
+    pub down: Option<String>,
+}
+
+/// A listener.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Listener {
+    /// Its name.
+    pub name: String,
+    /// Where it listens.
+    pub address: String,
+    /// All its options.
+    #[serde(default)]
+    pub options: Vec<Opt>,
+}
+
+/// A cluster.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cluster {
+    /// Its name.
+    pub name: String,
+    /// All its options.
+    pub options: Vec<Opt>,
+}
+
+/// An option of a listener or a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opt {
+    /// Its name.
+    pub name: String,
+    /// Its value, as a program writes it: `4 MiB`, `1 s`, `1000`; `none` for an option that does nothing.
+    pub value: String,
+    /// It is what holds if a program does not set it.
+    pub is_default: bool,
+}
+
+/// What was found for the name of an endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameFound {
+    /// The name, with the port.
+    pub name: String,
+    /// Its addresses, in the order in which they are tried.
+    pub addresses: Vec<String>,
+    /// Why none was found; those that it had before, if any, stay.
+    pub error: Option<String>,
+    /// The addresses are not those from before.
+    pub is_changed: bool,
 }

@@ -19,6 +19,7 @@ pub mod marks;
 pub mod matching;
 pub mod methods;
 pub mod native;
+pub mod options;
 pub mod schema;
 pub mod status;
 pub mod table;

@@ -168,8 +168,9 @@ impl Call {
         peer: Rc<str>,
         pool: Rc<Pool>,
         request_headers: Rc<Headers>,
-        message_bytes_max: u32,
+        request_bytes_max: u32,
     ) -> Self {
+        let response_bytes_max = pool.cluster.options.message_size_max;
         Self {
             id,
             began,
@@ -189,8 +190,8 @@ impl Call {
             opened: 0,
             row: Vec::new(),
             keys: Vec::new(),
-            request: Flow::new(message_bytes_max),
-            response: Flow::new(message_bytes_max),
+            request: Flow::new(request_bytes_max),
+            response: Flow::new(response_bytes_max),
             response_headers: None,
             is_response_begun: false,
             is_ending: false,

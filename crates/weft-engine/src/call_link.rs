@@ -767,6 +767,7 @@ mod tests {
     use crate::plan::{Balance, Cluster};
     use crate::slab::Slab;
     use weft_core::dice::Dice;
+    use weft_core::options::ClusterOptions;
     use weft_ir::queue::run::Interpreted;
     use weft_ir::queue::{Handlers, Level, Limit, Order, Overflow, PacketOrder, Partitions};
 
@@ -807,10 +808,8 @@ mod tests {
             endpoints: Vec::new(),
             names: Vec::new(),
             balance: Balance::RoundRobin,
-            connections: 1,
-            connections_max: 1,
-            connect_timeout: Interval::from_secs(1),
-            deadline: None,
+            weights: Vec::new(),
+            options: ClusterOptions { connections: Some(1), ..ClusterOptions::default() },
         });
         let (pool, headers) = (Rc::new(Pool::new(cluster, Vec::new(), 0, 0)), Answers::default().response());
         let mut calls = Slab::new();

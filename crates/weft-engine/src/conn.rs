@@ -6,7 +6,9 @@ use crate::slab::Key;
 use crate::timers::TimerKey;
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
-use weft_core::Time;
+use std::sync::Arc;
+use weft_core::options::ListenerOptions;
+use weft_core::{Interval, Time};
 use weft_proto::session::http2::{Connection, StreamId, Violation};
 
 /// Bytes of output beyond which a connection takes no more from its peers' senders until it has drained.
@@ -62,12 +64,61 @@ pub(crate) struct Conn {
     pub(crate) is_closing: bool,
     /// What its peer did, if this node ended it for that.
     pub(crate) fault: Option<Violation>,
+    pub(crate) life: Life,
+}
+
+/// How old a connection is, and since when no call is on it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Life {
+    pub(crate) opened: Time,
+    /// None while a call is on it.
+    pub(crate) idle_since: Option<Time>,
+    /// It takes no further calls because of its age, since then.
+    pub(crate) aged_at: Option<Time>,
+}
+
+/// What a connection's options say about its life.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LifeLimits {
+    pub(crate) idle_timeout: Option<Interval>,
+    pub(crate) age_max: Option<Interval>,
+    pub(crate) age_grace: Option<Interval>,
+}
+
+/// What is to be done about a connection at the end of a part of its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LifeEnd {
+    /// It is idle, or old: it takes no further calls.
+    Leaves,
+    /// It is old, and its calls have had their time.
+    Cut,
+}
+
+impl Life {
+    pub(crate) fn new(opened: Time) -> Self {
+        Self { opened, idle_since: Some(opened), aged_at: None }
+    }
+
+    /// What is due next, and when. `spread` in 0..=2000 makes its age 10 % more or less, so that connections which were
+    /// made together do not leave together.
+    pub(crate) fn next_end(&self, limits: &LifeLimits, spread: u64) -> Option<(Time, LifeEnd)> {
+        if let Some(aged_at) = self.aged_at {
+            return limits.age_grace.map(|grace| (aged_at + grace, LifeEnd::Cut));
+        }
+        let aged = limits.age_max.map(|age| {
+            let spread = (i128::from(age.0) * (i128::from(spread) - 1000) / 10_000) as i64;
+            self.opened + age + Interval(spread)
+        });
+        let idle = self.idle_since.zip(limits.idle_timeout).map(|(since, timeout)| since + timeout);
+        aged.into_iter().chain(idle).min().map(|at| (at, LifeEnd::Leaves))
+    }
 }
 
 pub(crate) enum Side {
     Downstream {
         listener: Rc<str>,
         peer: Rc<str>,
+        options: Arc<ListenerOptions>,
     },
     /// It is ready once the server's settings are here.
     Upstream {
@@ -77,7 +128,7 @@ pub(crate) enum Side {
 }
 
 impl Conn {
-    pub(crate) fn new(h2: Connection, side: Side) -> Self {
+    pub(crate) fn new(now: Time, h2: Connection, side: Side) -> Self {
         Self {
             h2,
             side,
@@ -89,6 +140,7 @@ impl Conn {
             timer: None,
             is_closing: false,
             fault: None,
+            life: Life::new(now),
         }
     }
 

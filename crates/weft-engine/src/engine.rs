@@ -25,12 +25,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use weft_core::abi::Counters;
 use weft_core::hash::HashKey;
+use weft_core::options::{CLIENTS_MAX, ClusterOptions, ListenerOptions};
 use weft_core::table::Row;
 use weft_core::{Interval, Status, Time};
-use weft_proto::session::http2::{self, Connection, ErrorCode};
+use weft_proto::session::http2::{self, Connection, ErrorCode, Keepalive};
 
 /// Downstream connections of one worker; further ones are refused.
-pub const CONNECTIONS_MAX: usize = 64 << 10;
+pub const CONNECTIONS_MAX: usize = CLIENTS_MAX as usize;
 /// Bytes of messages that the calls of one worker may hold together ([`Engine::bytes_held`]), unless it is
 /// configured otherwise.
 pub const HELD_BYTES_MAX: usize = 256 << 20;
@@ -50,13 +51,11 @@ pub struct Config {
     pub hash: HashKey,
     /// Nanoseconds for timing elements; None leaves them untimed.
     pub clock: Option<fn() -> u64>,
-    /// Bytes of one message, as it arrives and inflated. A larger one ends its call.
-    pub message_bytes_max: usize,
     /// Bytes that calls may hold together. Beyond, those that hold most end with RESOURCE_EXHAUSTED.
     pub held_bytes_max: usize,
-    /// Limits of connections from clients.
+    /// Limits of connections from clients, but for those that are options of their listener.
     pub downstream: http2::Config,
-    /// Limits of connections to servers.
+    /// Limits of connections to servers, but for those that are options of their cluster.
     pub upstream: http2::Config,
 }
 
@@ -68,9 +67,8 @@ impl Default for Config {
             seed: 0,
             hash: HashKey::from_seed(0),
             clock: None,
-            message_bytes_max: 4 << 20,
             held_bytes_max: HELD_BYTES_MAX,
-            downstream: http2::Config { max_concurrent_streams: 1000, ..http2::Config::server() },
+            downstream: http2::Config::server(),
             upstream: http2::Config::client(),
         }
     }
@@ -134,6 +132,8 @@ pub struct Engine {
     /// What elements of retired versions counted.
     pub(crate) retired: Vec<(String, Vec<(String, Counters)>)>,
     pub(crate) n_downstream: usize,
+    /// Of them, those of each listener that has some.
+    pub(crate) clients: BTreeMap<Rc<str>, usize>,
     pub(crate) n_mirrors: usize,
     /// Calls that are tries of others.
     pub(crate) n_tries: usize,
@@ -215,6 +215,7 @@ impl Engine {
             chains: Vec::new(),
             retired: Vec::new(),
             n_downstream: 0,
+            clients: BTreeMap::new(),
             n_mirrors: 0,
             n_tries: 0,
             waiters: Waiters::default(),
@@ -255,7 +256,33 @@ impl Engine {
             self.set_every_timers(now);
         }
         self.let_go_of_listeners(now);
+        self.configure_connections();
         self.run_pending(now);
+    }
+
+    /// Connections go on under the options of the new plan, as far as their peers were not told others.
+    fn configure_connections(&mut self) {
+        let keys: Vec<_> = self.conns.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            let Some(conn) = self.conns.get_mut(key) else { continue };
+            let config = match &mut conn.side {
+                Side::Downstream { listener, options, .. } => {
+                    let Some(at) = self.live.plan.listener(listener) else { continue };
+                    let new = &self.live.plan.listeners[at].options;
+                    if Arc::ptr_eq(options, new) || **options == **new {
+                        continue;
+                    }
+                    *options = Arc::clone(new);
+                    downstream_config(&self.config, new)
+                }
+                Side::Upstream { endpoint, .. } => {
+                    let Some(endpoint) = self.endpoints.get(*endpoint) else { continue };
+                    upstream_config(&self.config, &endpoint.cluster.options)
+                }
+            };
+            conn.h2.configure(&config);
+            self.set_conn_timer(key, true);
+        }
     }
 
     /// Has all chains, also those of earlier versions, look at other copies of tables from now on.
@@ -274,6 +301,11 @@ impl Engine {
             {
                 *listener = to.as_str().into();
             }
+        }
+        let clients = core::mem::take(&mut self.clients);
+        for (name, n) in clients {
+            let to = renamed.iter().find(|(from, _)| **from == *name).map(|(_, to)| to.as_str().into());
+            *self.clients.entry(to.unwrap_or(name)).or_default() += n;
         }
     }
 
@@ -299,21 +331,25 @@ impl Engine {
         &self.live.plan
     }
 
-    /// A client has connected to the listener with this name. None if it stops or [`CONNECTIONS_MAX`] is
-    /// reached: close it then.
+    /// A client has connected to the listener with this name. None if it stops, or has as many as it takes, or if
+    /// [`CONNECTIONS_MAX`] is reached: close it then.
     pub fn handle_accept(&mut self, now: Time, listener: &str, peer: &str) -> Option<ConnId> {
-        if self.is_stopping || self.n_downstream >= CONNECTIONS_MAX {
+        let wanted = self.live.plan.listener(listener).map(|at| &self.live.plan.listeners[at].options);
+        let options = wanted.map(Arc::clone).unwrap_or_default();
+        let n_clients = self.clients.get(listener).copied().unwrap_or(0);
+        let is_full = self.n_downstream >= CONNECTIONS_MAX || n_clients >= options.connections_max as usize;
+        if self.is_stopping || is_full {
             let reason = if self.is_stopping { "stopping" } else { "connections_max" };
             self.stats.refuse(reason, 1);
             return None;
         }
+        self.clients.insert(listener.into(), n_clients + 1);
         self.n_downstream += 1;
         self.stats.downstream.open += 1;
         self.stats.downstream.total += 1;
-        let h2 = Connection::new(self.config.downstream.clone(), now);
-        let key = self
-            .conns
-            .insert(Conn::new(h2, Side::Downstream { listener: listener.into(), peer: peer.into() }));
+        let h2 = Connection::new(downstream_config(&self.config, &options), now);
+        let side = Side::Downstream { listener: listener.into(), peer: peer.into(), options };
+        let key = self.conns.insert(Conn::new(now, h2, side));
         self.after_change(key);
         Some(key.into())
     }
@@ -370,6 +406,13 @@ impl Engine {
     /// A closing connection's driver has let go of it.
     pub fn handle_released(&mut self, now: Time, conn: ConnId) {
         self.drop_conn(now, conn.into(), None);
+        self.run_pending(now);
+    }
+
+    /// The address that a connection leads to is no longer one of its endpoint's: its calls end there, and it takes no
+    /// further ones.
+    pub fn handle_moved(&mut self, now: Time, conn: ConnId) {
+        self.let_go_upstream(now, conn.into());
         self.run_pending(now);
     }
 
@@ -432,6 +475,11 @@ impl Engine {
         }
         self.due = due;
         self.run_pending(now);
+    }
+
+    /// A listener takes no more: its clients are told to go, and finish the calls that are on their way.
+    pub fn drain_listener(&mut self, now: Time, name: &str) {
+        self.go_away(now, |listener| listener == name);
     }
 
     /// Begins to close: every connection takes the calls that are on their way, finishes them, and closes. No further
@@ -595,6 +643,39 @@ impl Engine {
         for live in self.live.chains.iter().filter(|live| live.chain.part == 0) {
             expiry::sweep(now, &live.chain.program, &live.state.borrow(), self.config.worker == 0);
         }
+    }
+}
+
+/// The limits of connections from clients of a listener.
+fn downstream_config(config: &Config, options: &ListenerOptions) -> http2::Config {
+    http2::Config {
+        max_concurrent_streams: options.streams_max,
+        max_header_list_size: options.header_size_max,
+        keepalive: Some(Keepalive {
+            interval: options.keepalive_time,
+            timeout: options.keepalive_timeout,
+            without_streams: true,
+        }),
+        resets_max: options.reset_budget,
+        resets_per_s: options.reset_budget_per_s,
+        ..config.downstream.clone()
+    }
+}
+
+/// The limits of connections to servers of a cluster.
+pub(crate) fn upstream_config(config: &Config, options: &ClusterOptions) -> http2::Config {
+    http2::Config {
+        max_concurrent_streams: options.streams_max,
+        max_header_list_size: options.header_size_max,
+        keepalive: Some(Keepalive {
+            interval: options.keepalive_time,
+            timeout: options.keepalive_timeout,
+            // Common gRPC servers end connections on which they are asked without need: see `http2::Config::client`.
+            without_streams: false,
+        }),
+        resets_max: options.reset_budget,
+        resets_per_s: options.reset_budget_per_s,
+        ..config.upstream.clone()
     }
 }
 

@@ -56,7 +56,7 @@ impl Engine {
         if let Some(way) = live.remembered(headers) {
             return Ok(way);
         }
-        let Some(Side::Downstream { listener, peer }) = self.conns.get(conn).map(|c| &c.side) else {
+        let Some(Side::Downstream { listener, peer, .. }) = self.conns.get(conn).map(|c| &c.side) else {
             return Err(Refusal::NoRoute);
         };
         let (listener, peer) = (Rc::clone(listener), Rc::clone(peer));

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use weft_core::Interval;
 use weft_core::filter::Policies;
 use weft_core::limits::INPUTS_MAX;
+use weft_core::options::{ClusterOptions, ListenerOptions};
 use weft_core::schema::{Presence, Schema};
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::ir::{Function, Op, Terminator};
@@ -47,6 +48,8 @@ pub struct Listener {
     pub name: String,
     /// Where it listens.
     pub address: Address,
+    /// What it allows its clients.
+    pub options: Arc<ListenerOptions>,
 }
 
 /// A place that a session can come from or go to.
@@ -56,6 +59,8 @@ pub enum Address {
     Tcp(SocketAddr),
     /// The path of a Unix socket: `unix:/run/cart.sock`.
     Unix(String),
+    /// A host's name and a port: `cart.local:50051`. The driver knows its addresses.
+    Name(String),
 }
 
 /// Where sessions go.
@@ -65,18 +70,14 @@ pub struct Cluster {
     pub name: String,
     /// Its members.
     pub endpoints: Vec<Address>,
-    /// What REDIRECT and MIRROR may call each member beside its address: the name that was resolved.
+    /// What REDIRECT and MIRROR may call each member beside its address: as the program writes it.
     pub names: Vec<String>,
+    /// The share of the calls that each member takes beside the others, 1 or more.
+    pub weights: Vec<u32>,
     /// How a member is chosen.
     pub balance: Balance,
-    /// Connections that a worker makes to one member as calls need them.
-    pub connections: u32,
-    /// Connections that it may hold to one member where the streams of those are held for long; no fewer.
-    pub connections_max: u32,
-    /// A connection that is not up by then has failed.
-    pub connect_timeout: Interval,
-    /// The deadline of calls whose client gives none.
-    pub deadline: Option<Interval>,
+    /// How its members are connected to, and what they may send.
+    pub options: ClusterOptions,
 }
 
 /// How a member of a cluster is chosen.
@@ -486,6 +487,7 @@ impl fmt::Display for Address {
         match self {
             Self::Tcp(address) => write!(f, "{address}"),
             Self::Unix(path) => write!(f, "unix:{path}"),
+            Self::Name(name) => f.write_str(name),
         }
     }
 }

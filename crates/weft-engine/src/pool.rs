@@ -15,6 +15,7 @@ use crate::waiting::Waiting;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use weft_core::options::ClusterOptions;
 use weft_core::{Interval, Time, hash};
 use weft_proto::session::http2::Violation;
 
@@ -22,8 +23,6 @@ use weft_proto::session::http2::Violation;
 pub(crate) const WAITING_TIME_MAX: Interval = Interval::from_secs(10);
 /// How often it is looked whether calls that wait get their turn.
 pub(crate) const WATCH_EVERY: Interval = Interval::from_secs(1);
-const BACKOFF_FIRST: Interval = Interval::from_millis(50);
-const BACKOFF_MAX: Interval = Interval::from_secs(5);
 
 pub(crate) type EndpointKey = Key<Endpoint>;
 
@@ -35,6 +34,8 @@ pub(crate) struct Pool {
     /// The link that its calls wait in: one of [`crate::Engine`]'s lines.
     pub(crate) line: Cell<Option<u32>>,
     turn: Cell<usize>,
+    /// The members at which turns begin, one after the other: each as often as its weight says, and evenly spread.
+    turns: Box<[u32]>,
     /// What RANDOM draws by, beside the call's id.
     draw: u64,
 }
@@ -89,7 +90,8 @@ impl Pool {
     /// Turns begin behind `turn`, and draws are those of `draw`: workers, and nodes, should not all begin at the same
     /// endpoint.
     pub(crate) fn new(cluster: Arc<Cluster>, members: Vec<EndpointKey>, turn: usize, draw: u64) -> Self {
-        Self { cluster, members, line: Cell::new(None), turn: Cell::new(turn), draw }
+        let turns = weighted_turns(&weights_of(&cluster, members.len()));
+        Self { cluster, members, line: Cell::new(None), turn: Cell::new(turn), turns, draw }
     }
 
     /// Where its turns are, for the pool that takes its place.
@@ -132,14 +134,15 @@ impl Pool {
 
     /// The member that is looked at first.
     fn next_start(&self, call_id: u64) -> usize {
-        let n = self.members.len();
-        match self.cluster.balance {
+        let n = self.turns.len();
+        let turn = match self.cluster.balance {
             Balance::Random => (hash::mix(self.draw, call_id) % n as u64) as usize,
             Balance::RoundRobin | Balance::LeastRequest => {
                 self.turn.set((self.turn.get() + 1) % n);
                 self.turn.get()
             }
-        }
+        };
+        self.turns[turn] as usize
     }
 
     fn pick_of(
@@ -150,16 +153,47 @@ impl Pool {
         fits: &dyn Fn(EndpointKey, &Endpoint) -> bool,
     ) -> Option<EndpointKey> {
         let n = self.members.len();
-        let members = (0..n).map(|i| self.members[(start + i) % n]);
+        let members = (0..n).map(|i| (start + i) % n);
         let mut fit = members
-            .filter_map(|key| Some((key, endpoints.get(key)?)))
-            .filter(|(key, endpoint)| !endpoint.is_left_out(now) && fits(*key, endpoint));
+            .filter_map(|at| Some((at, self.members[at], endpoints.get(self.members[at])?)))
+            .filter(|(_, key, endpoint)| !endpoint.is_left_out(now) && fits(*key, endpoint));
+        // One call more would be how much of its share.
+        let load = |at: usize, endpoint: &Endpoint| (endpoint.load() + 1, self.weight(at));
         let picked = match self.cluster.balance {
-            Balance::LeastRequest => fit.min_by_key(|(_, endpoint)| endpoint.load()),
+            Balance::LeastRequest => fit.min_by(|(a, _, one), (b, _, other)| {
+                let ((calls_a, weight_a), (calls_b, weight_b)) = (load(*a, one), load(*b, other));
+                (calls_a * weight_b).cmp(&(calls_b * weight_a))
+            }),
             Balance::RoundRobin | Balance::Random => fit.next(),
         };
-        picked.map(|(key, _)| key)
+        picked.map(|(_, key, _)| key)
     }
+
+    fn weight(&self, at: usize) -> u64 {
+        self.cluster.weights.get(at).map_or(1, |weight| u64::from(*weight))
+    }
+}
+
+/// The weights of a cluster's members; 1 for one that has none.
+fn weights_of(cluster: &Cluster, n_members: usize) -> Vec<u32> {
+    (0..n_members).map(|at| cluster.weights.get(at).copied().unwrap_or(1).max(1)).collect()
+}
+
+/// Each member as often as its weight, in lowest terms. The turns of a member of weight w stand at (2k + 1) / 2w of
+/// the round, so that those of each are spread over it.
+fn weighted_turns(weights: &[u32]) -> Box<[u32]> {
+    let divisor = weights.iter().fold(0, |a, b| greatest_common_divisor(a, *b)).max(1);
+    let turns_of = |(at, weight): (usize, &u32)| {
+        let weight = u64::from(weight / divisor);
+        (0..weight).map(move |k| (2 * k + 1, weight, at as u32))
+    };
+    let mut turns: Vec<(u64, u64, u32)> = weights.iter().enumerate().flat_map(turns_of).collect();
+    turns.sort_by(|(k, weight, at), (k_b, weight_b, at_b)| (k * weight_b, at).cmp(&(k_b * weight, at_b)));
+    turns.into_iter().map(|(.., at)| at).collect()
+}
+
+fn greatest_common_divisor(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
 impl Endpoint {
@@ -211,14 +245,19 @@ impl Endpoint {
         self.connecting.is_none() && self.ready.len() < self.connections_allowed() && self.retry_at <= now
     }
 
+    /// Connections that the cluster makes without further ado.
+    fn connections_few(&self) -> u32 {
+        self.cluster.options.connections_allowed().0
+    }
+
     /// Connections that it may have now.
     fn connections_allowed(&self) -> usize {
-        (self.cluster.connections + self.n_grown) as usize
+        (self.connections_few() + self.n_grown) as usize
     }
 
     /// Whether it has more connections than the cluster makes without further ado.
     pub(crate) fn has_grown(&self) -> bool {
-        self.ready.len() > self.cluster.connections as usize
+        self.ready.len() > self.connections_few() as usize
     }
 
     /// Calls have waited for a stream for a while. Where the connections are all there, and the calls on them have
@@ -230,14 +269,15 @@ impl Endpoint {
         if self.ready.len() < allowed || n_left * 2 >= self.active {
             return;
         }
-        let allowed = (allowed + allowed.div_ceil(2)).min(self.cluster.connections_max as usize);
-        self.n_grown = allowed as u32 - self.cluster.connections;
+        let (few, most) = self.cluster.options.connections_allowed();
+        let allowed = (allowed + allowed.div_ceil(2)).min(most as usize);
+        self.n_grown = (allowed as u32).saturating_sub(few);
     }
 
     /// It no longer has use for connections beyond those that it has.
     pub(crate) fn stop_growing(&mut self) {
         self.n_left_before = self.n_left;
-        self.n_grown = (self.ready.len() as u32).saturating_sub(self.cluster.connections);
+        self.n_grown = (self.ready.len() as u32).saturating_sub(self.connections_few());
     }
 
     pub(crate) fn note_connected(&mut self, conn: ConnKey) {
@@ -251,9 +291,10 @@ impl Endpoint {
     pub(crate) fn note_failure(&mut self, now: Time, why: Down) -> Time {
         self.connect_failures += 1;
         self.down = Some(why);
-        let doubled = BACKOFF_FIRST.0 << self.failures_in_a_row.min(16);
+        let ClusterOptions { backoff_base, backoff_max, .. } = &self.cluster.options;
+        let doubled = backoff_base.0.saturating_mul(1 << self.failures_in_a_row.min(16));
         self.failures_in_a_row += 1;
-        self.retry_at = now + Interval(doubled.min(BACKOFF_MAX.0));
+        self.retry_at = now + Interval(doubled.min(backoff_max.0));
         self.retry_at
     }
 
@@ -303,11 +344,9 @@ mod tests {
             name: "c".to_owned(),
             endpoints: addresses.iter().map(|e| e.parse().expect("an address")).collect(),
             names: Vec::new(),
+            weights: vec![1; addresses.len()],
             balance,
-            connections: 1,
-            connections_max: 1,
-            connect_timeout: Interval::from_secs(1),
-            deadline: None,
+            options: ClusterOptions { connections: Some(1), ..ClusterOptions::default() },
         });
         let mut endpoints = Slab::new();
         let members =
@@ -328,7 +367,7 @@ mod tests {
             (0..4).filter_map(|id| pool.pick(&endpoints, Time(1), id, None, |_| true)).collect();
         assert!(picked.len() == 4 && !picked.contains(&pool.members[1]), "{picked:?}");
         // When that is over, the others are chosen as long as it is not known to be back.
-        let later = Time(0) + BACKOFF_FIRST;
+        let later = Time(0) + pool.cluster.options.backoff_base;
         let mut picked = |endpoints: &Slab<Endpoint>| {
             (0..3).any(|id| pool.pick(endpoints, later, id, None, |_| true) == Some(pool.members[1]))
         };
@@ -355,6 +394,26 @@ mod tests {
             endpoint(&pool, &mut endpoints, 1).waiting.push(waiter);
         }
         assert_eq!(pool.pick(&endpoints, Time(0), 2, None, |_| true), Some(pool.members[0]));
+    }
+
+    /// A server of twice the size would get as many calls as the others, or all its calls at once.
+    #[test]
+    fn weight_decides_the_share_of_each_balancer() {
+        for balance in [Balance::RoundRobin, Balance::Random, Balance::LeastRequest] {
+            let (pool, mut endpoints) = pool(balance);
+            let cluster = Cluster { weights: vec![4, 2, 2], ..(*pool.cluster).clone() };
+            let pool = Pool::new(Arc::new(cluster), pool.members);
+            assert_eq!(&*pool.turns, [0, 1, 2, 0]);
+            let mut counts = [0u32; 3];
+            for id in 0..4_000 {
+                let picked = pool.pick(&endpoints, Time(0), id, None, |_| true).expect("all are up");
+                let at = pool.members.iter().position(|key| *key == picked).expect("a member");
+                counts[at] += 1;
+                endpoint(&pool, &mut endpoints, at).active += 1;
+            }
+            let is_near = |count: u32, share: u32| count.abs_diff(share) < 120;
+            assert!(is_near(counts[0], 2_000) && is_near(counts[1], 1_000), "{balance:?}: {counts:?}");
+        }
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl Engine {
         let live = Rc::clone(&self.live);
         let chain = chain.map(|c| Rc::clone(&live.chains[c]));
         let pool = &live.pools[live.plan.routes[route].cluster];
-        let deadline = headers.get(b"grpc-timeout").and_then(parse_timeout).or(pool.cluster.deadline);
+        let deadline = headers.get(b"grpc-timeout").and_then(parse_timeout).or(pool.cluster.options.deadline);
         let id = self.next_call;
         self.next_call += 1;
         self.stats.calls_begun += 1;
@@ -50,7 +50,10 @@ impl Engine {
             chain.calls_open.set(chain.calls_open.get() + 1);
             row.resize(chain.chain.program.call_words(), 0);
         }
-        let limit = self.config.message_bytes_max as u32;
+        let limit = match self.conns.get(conn).map(|conn| &conn.side) {
+            Some(Side::Downstream { options, .. }) => options.message_size_max,
+            _ => return,
+        };
         let key = self.calls.insert(Call {
             caller: Caller::Stream(Leg { conn, stream }),
             due: deadline.map(|timeout| now + timeout),

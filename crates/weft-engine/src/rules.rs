@@ -154,6 +154,23 @@ pub struct TableView {
     pub matched: Vec<Description>,
     /// Rows of the controller that were there for as long as they may, since the table was made.
     pub expired: u64,
+    /// The rows of the program's text.
+    text: Arc<Text>,
+}
+
+impl TableView {
+    /// Rows that the text of the program does not give: the table was given them while the program ran.
+    pub fn rows_given(&self) -> u64 {
+        let Some(table) = self.tables.first() else { return 0 };
+        let n_keys = table.spec().key.len();
+        let (mut cursor, mut n) = (0, 0);
+        while let Some((row, next)) = table.scan(cursor, Time(0)) {
+            cursor = next;
+            let values = table.values(row);
+            n += u64::from(self.text.0.get(&hash_of(&values[..n_keys])) != Some(&hash_of(&values)));
+        }
+        n
+    }
 }
 
 /// Something that was built is older than some changes.
@@ -265,6 +282,7 @@ impl StateStore {
             is_filled: filled.is_some(),
             tables: held.tables.clone(),
             expired: filled.map_or(0, |filled| filled.expired),
+            text: filled.map(|filled| Arc::clone(&filled.text)).unwrap_or_default(),
             matched: filled.map_or(Vec::new(), |filled| {
                 filled.matches.iter().map(|matched| matched.now.describe()).collect()
             }),

@@ -1,13 +1,13 @@
 //! Connections: their frames, their ends, and what their senders are credited.
 
 use crate::call::{Call, CallKey, Caller, Leg};
-use crate::conn::{Conn, ConnKey, OUTPUT_BYTES_HIGH, Side};
+use crate::conn::{Conn, ConnKey, LifeEnd, LifeLimits, OUTPUT_BYTES_HIGH, Side};
 use crate::engine::{Action, Engine, Timer};
 use crate::filter::Wrap;
 use crate::pool::{Down, EndpointKey};
 use crate::slab::Slab;
-use weft_core::{Interval, Time};
-use weft_proto::session::http2::{ConnectionError, Event, ResetBy, Violation};
+use weft_core::{Interval, Status, Time, hash};
+use weft_proto::session::http2::{ConnectionError, ErrorCode, Event, ResetBy, Violation};
 
 /// A connection that closes and whose peer has taken nothing for so long is gone.
 const LINGER_TIME: Interval = Interval::from_secs(1);
@@ -179,6 +179,14 @@ impl Engine {
             None => {
                 self.n_downstream -= 1;
                 self.stats.downstream.open -= 1;
+                if let Side::Downstream { listener, .. } = &conn.side
+                    && let Some(n) = self.clients.get_mut(listener)
+                {
+                    *n -= 1;
+                    if *n == 0 {
+                        self.clients.remove(listener);
+                    }
+                }
             }
             Some(endpoint) => {
                 self.stats.upstream.open -= u64::from(was_ready);
@@ -204,14 +212,74 @@ impl Engine {
     /// After a connection was worked on: it may have output, and another timeout.
     pub(crate) fn after_change(&mut self, key: ConnKey) {
         self.note_output(key, false);
+        let now = self.now;
         let Some(conn) = self.conns.get_mut(key) else { return };
-        let Some(at) = conn.h2.poll_timeout() else { return };
+        let is_idle = conn.streams.is_empty();
+        let has_turned = conn.life.idle_since.is_some() != is_idle;
+        if has_turned {
+            conn.life.idle_since = is_idle.then_some(now);
+        }
+        let is_life_due = has_turned || conn.timer.is_none();
+        self.set_conn_timer(key, is_life_due);
+    }
+
+    /// Sets the timer of a connection for what is due first; what ends a part of its life is asked where it may have
+    /// changed.
+    pub(crate) fn set_conn_timer(&mut self, key: ConnKey, with_life: bool) {
+        let life = if with_life { self.life_end(key).map(|(at, _)| at) } else { None };
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Some(at) = conn.h2.poll_timeout().into_iter().chain(life).min() else { return };
         if conn.timer.is_none_or(|(set, _)| at < set) {
             if let Some((_, timer)) = conn.timer {
                 self.timers.cancel(timer);
             }
             conn.timer = Some((at, self.timers.set(at, Timer::Conn(key))));
         }
+    }
+
+    /// What is due next of a connection's life, and when.
+    fn life_end(&self, key: ConnKey) -> Option<(Time, LifeEnd)> {
+        let conn = self.conns.get(key).filter(|conn| !conn.is_closing)?;
+        let limits = match &conn.side {
+            Side::Downstream { options, .. } => LifeLimits {
+                idle_timeout: options.idle_timeout,
+                age_max: options.connection_age_max,
+                age_grace: options.connection_age_grace,
+            },
+            Side::Upstream { endpoint, is_ready: true } => {
+                let options = &self.endpoints.get(*endpoint)?.cluster.options;
+                LifeLimits {
+                    idle_timeout: options.idle_timeout,
+                    age_max: options.connection_age_max,
+                    age_grace: options.connection_age_grace,
+                }
+            }
+            // The connect timeout is for those that are being made.
+            Side::Upstream { is_ready: false, .. } => return None,
+        };
+        conn.life.next_end(&limits, hash::hash_word(self.config.seed ^ key.to_bits()) % 2001)
+    }
+
+    /// A connection is idle or old: it takes no further calls.
+    fn leave(&mut self, now: Time, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        conn.life.aged_at = Some(now);
+        if conn.is_downstream() {
+            conn.h2.go_away(now, ErrorCode::NoError);
+        } else {
+            self.let_go_upstream(now, key);
+        }
+    }
+
+    /// Ends the calls that an old connection still has, and closes it.
+    fn cut_connection(&mut self, now: Time, key: ConnKey) {
+        let Some(conn) = self.conns.get(key) else { return };
+        let mut calls: Vec<_> = conn.streams.iter().map(|(stream, call)| (*stream, *call)).collect();
+        calls.sort_unstable_by_key(|(stream, _)| *stream);
+        for (_, call) in calls {
+            self.end_here(now, call, Status::Unavailable, "the connection has reached its greatest age");
+        }
+        self.close(now, key);
     }
 
     /// What was not urgent has waited long enough.
@@ -245,6 +313,11 @@ impl Engine {
         }
         while let Some(event) = self.conns.get_mut(key).and_then(|c| c.h2.poll_event()) {
             self.handle_event(now, key, event);
+        }
+        match self.life_end(key) {
+            Some((at, LifeEnd::Leaves)) if at <= now => self.leave(now, key),
+            Some((at, LifeEnd::Cut)) if at <= now => self.cut_connection(now, key),
+            _ => {}
         }
         self.close_if_drained(now, key);
         self.after_change(key);

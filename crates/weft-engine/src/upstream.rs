@@ -1,9 +1,9 @@
 //! Finding a server for a call, and what becomes of it when the server, or the way to it, is gone.
 
 use crate::call::{Call, CallKey, Leg, Phase, Sent};
-use crate::conn::{Conn, ConnKey, Side};
+use crate::conn::{Conn, ConnKey, Life, Side};
 use crate::end::End;
-use crate::engine::{Action, Engine, Timer};
+use crate::engine::{Action, Engine, Timer, upstream_config};
 use crate::filter::is_over;
 use crate::headers::to_hand_on;
 use crate::plan::Cluster;
@@ -91,6 +91,7 @@ impl Engine {
                 return true;
             }
             conn.streams.insert(stream, key);
+            call.response.deframer.set_limit(endpoint.cluster.options.message_size_max);
             call.up = Some(Leg { conn: *conn_key, stream });
             call.phase = Phase::Open;
             call.request.is_end_queued |= end;
@@ -225,8 +226,8 @@ impl Engine {
     /// Begins to make a connection to an endpoint, unless one is being made or it has enough.
     fn connect(&mut self, now: Time, at: EndpointKey) {
         let Some(endpoint) = self.endpoints.get_mut(at).filter(|e| e.may_connect(now)) else { return };
-        let h2 = Connection::new(self.config.upstream.clone(), now);
-        let key = self.conns.insert(Conn::new(h2, Side::Upstream { endpoint: at, is_ready: false }));
+        let h2 = Connection::new(upstream_config(&self.config, &endpoint.cluster.options), now);
+        let key = self.conns.insert(Conn::new(now, h2, Side::Upstream { endpoint: at, is_ready: false }));
         endpoint.connecting = Some(key);
         self.actions.push_back(Action::Connect { conn: key.into(), address: endpoint.address.clone() });
     }
@@ -256,7 +257,7 @@ impl Engine {
         else {
             return;
         };
-        let limit = self.endpoints.get(*endpoint).map(|endpoint| endpoint.cluster.connect_timeout);
+        let limit = self.endpoints.get(*endpoint).map(|endpoint| endpoint.cluster.options.connect_timeout);
         self.actions.push_back(Action::Abort { conn: key.into() });
         self.drop_conn(now, key, limit.map(Down::TimedOut));
     }
@@ -265,18 +266,19 @@ impl Engine {
     pub(crate) fn begin_connect_timeout(&mut self, now: Time, key: ConnKey) {
         let Some(Conn { side: Side::Upstream { endpoint, .. }, .. }) = self.conns.get(key) else { return };
         let Some(endpoint) = self.endpoints.get(*endpoint) else { return };
-        self.timers.set(now + endpoint.cluster.connect_timeout, Timer::Connect(key));
+        self.timers.set(now + endpoint.cluster.options.connect_timeout, Timer::Connect(key));
     }
 
     /// A server's settings have come for the first time. Before, it would refuse streams beyond the number that it
     /// permits, and a listener that is no HTTP/2 server would take calls with it.
     pub(crate) fn upstream_ready(&mut self, key: ConnKey) {
-        let Some(Conn { side: Side::Upstream { endpoint, is_ready }, .. }) = self.conns.get_mut(key) else {
-            return;
-        };
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        let Side::Upstream { endpoint, is_ready } = &mut conn.side else { return };
         if core::mem::replace(is_ready, true) {
             return;
         }
+        // Its life begins; it turns idle with the next change.
+        conn.life = Life { idle_since: None, ..Life::new(self.now) };
         self.stats.upstream.open += 1;
         self.stats.upstream.total += 1;
         if let Some(endpoint) = self.endpoints.get_mut(*endpoint) {
@@ -423,6 +425,16 @@ impl Engine {
             endpoint.stop_growing();
             self.let_go(now, key);
         }
+    }
+
+    /// Has a connection to a server take no further calls, and close behind its last.
+    pub(crate) fn let_go_upstream(&mut self, now: Time, key: ConnKey) {
+        let Some(at) = self.upstream_of(key) else { return };
+        if let Some(endpoint) = self.endpoints.get_mut(at) {
+            endpoint.forget(key);
+        }
+        self.let_go(now, key);
+        self.reassign_waiting(now, at, true);
     }
 
     /// Has a connection to a server end in good order.

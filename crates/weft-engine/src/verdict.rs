@@ -163,7 +163,8 @@ impl Engine {
         let encoding = headers.and_then(|h| h.get(b"grpc-encoding")).unwrap_or_default();
         inflated.clear();
         let encoding = String::from_utf8_lossy(encoding);
-        inflate(&encoding, message.payload, self.config.message_bytes_max, inflated)?;
+        let flow = if event.is_request() { &call.request } else { &call.response };
+        inflate(&encoding, message.payload, flow.deframer.limit() as usize, inflated)?;
         Ok(Some(inflated))
     }
 
@@ -289,6 +290,7 @@ impl Engine {
         let call = self.call_mut(key);
         if call.phase == Phase::AwaitMessage {
             (call.pool, call.endpoint, call.is_redirected) = (pool, endpoint, endpoint.is_some());
+            call.response.deframer.set_limit(call.pool.cluster.options.message_size_max);
         }
         true
     }
@@ -356,7 +358,7 @@ impl Engine {
         let (began, marks, method) = (call.began, call.marks, call.method.map(|m| &live.chain.methods[m]));
         let peer = Rc::clone(&call.peer);
         let original = Rc::clone(&call.request_headers);
-        let limit = self.config.message_bytes_max as u32;
+        let limit = call.request.deframer.limit();
         for nth in 0..self.passes.outcome.mirrors.len() {
             let outcome = &self.passes.outcome;
             let mirror = outcome.mirrors[nth];

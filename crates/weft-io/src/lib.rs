@@ -10,6 +10,8 @@
 //! * [`socket`]: TCP and Unix sockets as one thing.
 //! * [`clock`]: the only place that reads a clock.
 //! * [`descriptors`]: which sockets may have the last ones.
+//! * [`names`]: the addresses of the names of endpoints.
+//! * `race`: one connection to an endpoint of several addresses.
 //! * [`mod@file`]: regular files, and no further than a limit.
 //! * [`memory`]: huge pages for large tables.
 //! * [`writer`]: the thread that writes sink rows.
@@ -18,9 +20,11 @@ pub mod clock;
 pub mod descriptors;
 pub mod file;
 pub mod memory;
+pub mod names;
 pub mod node;
 pub mod packet;
 pub mod privileges;
+mod race;
 pub mod socket;
 mod spin;
 mod worker;

@@ -2,6 +2,7 @@
 
 use crate::clock;
 use crate::descriptors::Descriptors;
+use crate::names::Names;
 use crate::packet::port::OpenPort;
 use crate::packet::workers::Handle;
 use crate::packet::{PacketNodeStats, PortError};
@@ -22,7 +23,7 @@ use weft_core::abi::Counters;
 use weft_engine::Config;
 use weft_engine::packet::PacketConfig;
 use weft_engine::packet::plan::PacketPlan;
-use weft_engine::plan::{Address, Chain, Listener, Plan};
+use weft_engine::plan::{Address, Chain, Cluster, Listener, Plan};
 use weft_engine::recording::{Limits, Progress, Recorder, Taken};
 use weft_engine::rules::Swap;
 use weft_engine::stats::{Stats, add_counters};
@@ -49,6 +50,8 @@ pub struct NodeConfig {
     pub descriptors: Descriptors,
     /// Who takes rows that chains send to tables; without, they are lost, and counted.
     pub tables: Option<SyncSender<TableRow>>,
+    /// The addresses of the endpoints' names.
+    pub names: Arc<Names>,
 }
 
 /// The ports of a node, and what runs on them.
@@ -72,6 +75,8 @@ pub struct Node {
     writer: Writer,
     descriptors: Descriptors,
     listeners: Vec<Listener>,
+    /// Those of the plan that runs.
+    clusters: Vec<Arc<Cluster>>,
     /// Chains that may still have calls. The last to let go of a large table frees it, which is not to be a worker.
     chains: Mutex<Vec<Arc<Chain>>>,
 }
@@ -121,6 +126,10 @@ pub struct NodeStats {
     pub retired: Vec<(String, Vec<(String, Counters)>)>,
     /// System calls of the data path.
     pub syscalls: u64,
+    /// Why the last attempt of a worker to connect to an endpoint failed, by its name.
+    pub connect_errors: BTreeMap<String, String>,
+    /// Why files of sinks cannot be written, by their paths.
+    pub sink_errors: BTreeMap<String, String>,
     /// Frames; none where there are no ports.
     pub packets: Option<PacketNodeStats>,
 }
@@ -188,7 +197,9 @@ impl Node {
         }
         let chains = Mutex::new(plan.chains.clone());
         let descriptors = config.descriptors.clone();
-        let mut node = Self { descriptors, workers, n_calls, packets, writer, listeners: Vec::new(), chains };
+        let (listeners, clusters) = (Vec::new(), plan.clusters.clone());
+        let mut node = Self { descriptors, workers, n_calls, packets, writer, listeners, clusters, chains };
+        node.set_names(&config.names)?;
         node.listen(sockets)?;
         Ok(node)
     }
@@ -196,6 +207,11 @@ impl Node {
     /// Where the node listens: as the plan says, with the ports that the system chose.
     pub fn listeners(&self) -> &[Listener] {
         &self.listeners
+    }
+
+    /// Where calls go: the clusters of the plan that runs.
+    pub fn clusters(&self) -> &[Arc<Cluster>] {
+        &self.clusters
     }
 
     /// Has all workers run a new plan, and waits until they do. Listeners that are new are bound first; if that
@@ -248,10 +264,25 @@ impl Node {
             if let Some((_, to)) = renamed.iter().find(|(from, _)| *from == listener.name) {
                 listener.name.clone_from(to);
             }
+            if let Some(at) = plan.listener(&listener.name) {
+                listener.options = Arc::clone(&plan.listeners[at].options);
+            }
         }
         self.listen(sockets)?;
+        self.clusters.clone_from(&plan.clusters);
         self.free_old_chains();
         Ok(Applied { total, pause_max })
+    }
+
+    /// Tells all workers the addresses of the endpoints' names.
+    ///
+    /// # Errors
+    /// [`NodeError::WorkerLost`].
+    pub fn set_names(&self, names: &Arc<Names>) -> Result<(), NodeError> {
+        self.workers.iter().try_for_each(|(mailbox, _)| {
+            let mail = Mail::Names { names: Arc::clone(names) };
+            mailbox.send(mail).then_some(()).ok_or(NodeError::WorkerLost)
+        })
     }
 
     /// Has all workers look at other copies of tables, and waits until none looks at those before.
@@ -329,10 +360,11 @@ impl Node {
         drop(to);
         let mut node = NodeStats::default();
         for _ in &self.workers {
-            let (stats, retired, syscalls) = from_workers.recv().map_err(|_| NodeError::WorkerLost)?;
-            node.stats.merge(&stats);
-            merge_retired(&mut node.retired, retired);
-            node.syscalls += syscalls;
+            let worker = from_workers.recv().map_err(|_| NodeError::WorkerLost)?;
+            node.stats.merge(&worker.stats);
+            merge_retired(&mut node.retired, worker.retired);
+            node.syscalls += worker.syscalls;
+            node.connect_errors.extend(worker.connect_errors);
         }
         node.packets = match &self.packets {
             Some(handle) => Some(handle.stats().ok_or(NodeError::WorkerLost)?),
@@ -343,6 +375,7 @@ impl Node {
             node.syscalls += packets.ports.iter().map(|port| port.device.syscalls).sum::<u64>();
         }
         node.stats.rows_lost += self.writer.rows_lost();
+        node.sink_errors = self.writer.errors();
         if self.descriptors.n_refused() > 0 {
             node.stats.refuse(OUT_OF_DESCRIPTORS, self.descriptors.n_refused());
         }
@@ -451,12 +484,12 @@ impl Node {
         self.chains.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn listen(&mut self, sockets: Vec<(String, ListenSocket)>) -> Result<(), NodeError> {
-        for (name, socket) in sockets {
+    fn listen(&mut self, sockets: Vec<(Listener, ListenSocket)>) -> Result<(), NodeError> {
+        for (listener, socket) in sockets {
             let address = socket.address();
-            let mail = Mail::Listen { name: name.as_str().into(), socket };
+            let mail = Mail::Listen { name: listener.name.as_str().into(), socket };
             self.workers[0].0.send(mail).then_some(()).ok_or(NodeError::WorkerLost)?;
-            self.listeners.push(Listener { name, address });
+            self.listeners.push(Listener { address, ..listener });
         }
         Ok(())
     }
@@ -482,11 +515,11 @@ fn same_place(running: &Listener, wanted: &Listener) -> bool {
     }
 }
 
-fn bind_all(listeners: &[Listener]) -> Result<Vec<(String, ListenSocket)>, NodeError> {
+fn bind_all(listeners: &[Listener]) -> Result<Vec<(Listener, ListenSocket)>, NodeError> {
     let bind = |listener: &Listener| {
         let socket = ListenSocket::bind(&listener.address)
             .map_err(|error| NodeError::Listen { listener: listener.clone(), error })?;
-        Ok((listener.name.clone(), socket))
+        Ok((listener.clone(), socket))
     };
     listeners.iter().map(bind).collect()
 }

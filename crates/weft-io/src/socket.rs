@@ -4,7 +4,7 @@ use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
 use std::io::{self, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::fs::FileTypeExt as _;
 use weft_engine::plan::Address;
@@ -35,6 +35,7 @@ impl ListenSocket {
     pub fn bind(address: &Address) -> io::Result<Self> {
         match address {
             Address::Tcp(address) => TcpListener::bind(*address).map(Self::Tcp),
+            Address::Name(_) => Err(unresolved()),
             Address::Unix(path) => {
                 let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
                 if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
@@ -73,6 +74,11 @@ impl ListenSocket {
     }
 }
 
+/// A socket takes addresses; who has a name looks it up before.
+fn unresolved() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "a name is no address")
+}
+
 impl Drop for ListenSocket {
     fn drop(&mut self) {
         if let Self::Unix(_, path) = self {
@@ -92,6 +98,15 @@ impl StreamSocket {
                 Ok(Self::Tcp(stream))
             }
             Address::Unix(path) => UnixStream::connect(path).map(Self::Unix),
+            Address::Name(_) => Err(unresolved()),
+        }
+    }
+
+    /// The address that it is connected to, if that is one of IP.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().ok(),
+            Self::Unix(_) => None,
         }
     }
 

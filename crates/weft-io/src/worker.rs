@@ -6,18 +6,22 @@
 
 use crate::clock;
 use crate::descriptors::Descriptors;
+use crate::names::Names;
+use crate::race::Race;
 use crate::socket::{ListenSocket, StreamSocket};
 use crate::spin::Spin;
 use crate::writer::RowSender;
 use mio::event::Event;
 use mio::{Events, Poll, Token, Waker};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 use weft_core::{Interval, Time};
-use weft_engine::plan::Plan;
+use weft_engine::plan::{Address, Listener, Plan};
 use weft_engine::recording::{Limits, Progress, Recorder, Taken};
 use weft_engine::rules::Swap;
 use weft_engine::stats::Stats;
@@ -62,8 +66,10 @@ pub(crate) enum Mail {
     Unlisten { name: Arc<str> },
     /// Another worker has let go of what calls of this one may wait for.
     Wake,
+    /// These are the addresses of endpoints' names from now on.
+    Names { names: Arc<Names> },
     /// Send a copy of the counters.
-    Stats { to: Sender<(Stats, Retired, u64)> },
+    Stats { to: Sender<WorkerStats> },
     /// Note from now on what the queue of a link of calls is asked; all workers share the limits. Answered with false
     /// if that is noted already, with None if there is no such link.
     Record { link: Arc<str>, limits: Limits, taken: Arc<Taken>, to: Sender<Option<bool>> },
@@ -73,6 +79,15 @@ pub(crate) enum Mail {
     TakeRecording { link: Arc<str>, to: Sender<Option<Recorder>> },
     /// Finish calls and end, at the latest after this time.
     Stop { within: Duration },
+}
+
+/// The counters of one worker.
+pub(crate) struct WorkerStats {
+    pub(crate) stats: Stats,
+    pub(crate) retired: Retired,
+    pub(crate) syscalls: u64,
+    /// Why the last attempt to connect to an endpoint failed, by its name.
+    pub(crate) connect_errors: BTreeMap<String, String>,
 }
 
 /// What elements of retired versions counted: see [`Engine::retired`].
@@ -110,8 +125,14 @@ pub(crate) struct Worker {
     freed: Vec<usize>,
     /// Slots of connections with more to read.
     again: Vec<usize>,
-    /// Which slot an engine's connection has.
+    /// Which slot an engine's connection has; none while it is being made.
     slots: rustc_hash::FxHashMap<ConnId, usize>,
+    /// Connections that are being made.
+    races: BTreeMap<ConnId, Race>,
+    /// The addresses of endpoints' names, the one that was connected to last in front.
+    names: BTreeMap<String, Vec<SocketAddr>>,
+    /// Why the last attempt to connect to an endpoint failed, by its name.
+    connect_errors: BTreeMap<String, String>,
     buffer: Box<[u8]>,
     spin: Spin,
     descriptors: Descriptors,
@@ -120,6 +141,9 @@ pub(crate) struct Worker {
     rows: RowSender,
     rows_since: Option<Time>,
     syscalls: u64,
+    /// Listeners that go on for their drain delay before it stops, and until when; and the time that calls have then.
+    draining: Vec<(Instant, Arc<str>)>,
+    stop_within: Option<Duration>,
     /// When calls that have not finished are cut, once it was told to stop.
     stop_at: Option<Instant>,
     /// When it ends, once they were.
@@ -130,6 +154,8 @@ pub(crate) struct Worker {
 struct Socket {
     conn: ConnId,
     stream: StreamSocket,
+    /// Where a connection of ours leads.
+    endpoint: Option<Address>,
     is_connecting: bool,
     /// The peer sends no more than what is there to read.
     is_read_closed: bool,
@@ -167,10 +193,15 @@ impl Worker {
             freed: Vec::new(),
             again: Vec::new(),
             slots: rustc_hash::FxHashMap::default(),
+            races: BTreeMap::new(),
+            names: BTreeMap::new(),
+            connect_errors: BTreeMap::new(),
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
             rows,
             rows_since: None,
             syscalls: 0,
+            draining: Vec::new(),
+            stop_within: None,
             stop_at: None,
             gone_at: None,
             n_cut: 0,
@@ -203,9 +234,11 @@ impl Worker {
                 }
             }
             self.retry_accept();
+            self.run_races(now);
             if !self.read_mail(now) {
                 return Ok(self.n_cut);
             }
+            self.drain_listeners(now);
             self.stop_on_time(now);
             if self.engine.poll_timeout().is_some_and(|at| at <= now) {
                 self.engine.handle_timeout(now);
@@ -252,10 +285,13 @@ impl Worker {
         }
         let now = clock::now();
         let rows_at = self.rows_since.map(|since| since + ROWS_TIME_MAX);
-        let next = [self.engine.poll_timeout(), rows_at].into_iter().flatten().min();
+        let race_at = self.races.values().filter_map(Race::poll_timeout).min();
+        let next = [self.engine.poll_timeout(), rows_at, race_at].into_iter().flatten().min();
         let wait = next.map(|at| Duration::from_nanos((at - now).0.max(0) as u64));
         let retry = self.accept_again.map(|at| at.saturating_duration_since(Instant::now()));
-        let stop = self.stop_at.or(self.gone_at).map(|at| at.saturating_duration_since(Instant::now()));
+        let drained = self.draining.iter().map(|(until, _)| *until).min();
+        let stop = drained.or(self.stop_at).or(self.gone_at);
+        let stop = stop.map(|at| at.saturating_duration_since(Instant::now()));
         [wait, retry, stop].into_iter().flatten().min()
     }
 
@@ -264,16 +300,13 @@ impl Worker {
     fn ready(&mut self, now: Time, index: usize, event: &Event) {
         let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
         if socket.is_connecting {
-            let conn = socket.conn;
             match socket.stream.is_connected() {
                 Ok(false) => return,
-                Ok(true) => {
-                    socket.is_connecting = false;
-                    self.engine.handle_connected(now, conn);
-                }
-                Err(_) => return self.lost(now, index, CloseReason::Refused),
+                Ok(true) => self.win_race(now, index),
+                Err(error) => return self.lose_attempt(now, index, &error),
             }
         }
+        let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
         // No further event tells of an end that came together with data: the next read finds it.
         socket.is_read_closed |= event.is_read_closed();
         if event.is_writable() {
@@ -359,12 +392,20 @@ impl Worker {
         let mut socket = self.sockets.get_mut(index)?.take()?;
         // Closing the descriptor would deregister it, too; this keeps mio's own books.
         let _ = socket.stream.deregister(self.poll.registry());
-        self.slots.remove(&socket.conn);
+        if !socket.is_connecting {
+            self.slots.remove(&socket.conn);
+        }
         self.freed.push(index);
         Some(socket)
     }
 
-    fn insert(&mut self, conn: ConnId, mut stream: StreamSocket, is_connecting: bool) -> io::Result<usize> {
+    /// Registers the socket of a connection; it leads to `endpoint`, and is being made, if it is one of ours.
+    fn insert(
+        &mut self,
+        conn: ConnId,
+        mut stream: StreamSocket,
+        endpoint: Option<Address>,
+    ) -> io::Result<usize> {
         let index = self.free.pop().unwrap_or_else(|| {
             self.sockets.push(None);
             self.sockets.len() - 1
@@ -373,16 +414,20 @@ impl Worker {
             self.free.push(index);
             return Err(error);
         }
+        let is_connecting = endpoint.is_some();
+        if !is_connecting {
+            self.slots.insert(conn, index);
+        }
         self.sockets[index] = Some(Socket {
             conn,
             stream,
+            endpoint,
             is_connecting,
             is_read_closed: false,
             is_closing: false,
             is_output_ended: false,
             is_again: false,
         });
-        self.slots.insert(conn, index);
         Ok(index)
     }
 
@@ -404,19 +449,13 @@ impl Worker {
     fn act(&mut self, now: Time, action: Action) {
         match action {
             Action::Connect { conn, address } => {
-                self.syscalls += 1;
-                let connected = StreamSocket::connect(&address).inspect_err(|error| self.note(error));
-                let admitted =
-                    connected.and_then(|stream| match self.descriptors.admit(stream.descriptor()) {
-                        true => Ok(stream),
-                        false => Err(io::Error::other("the last descriptors are not for calls")),
-                    });
-                match admitted.and_then(|stream| self.insert(conn, stream, true)) {
-                    Ok(_) => self.engine.handle_connecting(clock::now(), conn),
-                    Err(_) => self.engine.handle_closed(now, conn, CloseReason::Refused),
-                }
+                let addresses = self.addresses_of(&address);
+                self.races.insert(conn, Race::new(&address, now, addresses));
+                self.engine.handle_connecting(clock::now(), conn);
+                self.run_race(now, conn);
             }
             Action::Close { conn } => {
+                self.end_race(conn);
                 let Some(index) = self.slots.get(&conn).copied() else {
                     return self.engine.handle_released(now, conn);
                 };
@@ -433,11 +472,126 @@ impl Worker {
                 }
             }
             Action::Abort { conn } => {
+                if let Some(endpoint) = self.end_race(conn) {
+                    self.connect_errors.insert(endpoint, "no answer in the connect timeout".to_owned());
+                }
                 if let Some(index) = self.slots.get(&conn).copied() {
                     self.forget(index);
                 }
             }
         }
+    }
+
+    // ---- connecting ----
+
+    /// The addresses of an endpoint, in the order in which they are tried.
+    fn addresses_of(&self, endpoint: &Address) -> Vec<Address> {
+        match endpoint {
+            Address::Name(name) => {
+                self.names.get(name).into_iter().flatten().map(|address| Address::Tcp(*address)).collect()
+            }
+            Address::Tcp(_) | Address::Unix(_) => vec![endpoint.clone()],
+        }
+    }
+
+    fn run_races(&mut self, now: Time) {
+        let is_due = |race: &Race| race.poll_timeout().is_some_and(|at| at <= now);
+        let due: Vec<ConnId> =
+            self.races.iter().filter(|(_, race)| is_due(race)).map(|(conn, _)| *conn).collect();
+        due.into_iter().for_each(|conn| self.run_race(now, conn));
+    }
+
+    /// Begins the attempts of a connection that are due. When all have failed, the engine hears of it.
+    fn run_race(&mut self, now: Time, conn: ConnId) {
+        while let Some(race) = self.races.get_mut(&conn) {
+            if race.is_lost() {
+                self.races.remove(&conn);
+                return self.engine.handle_closed(now, conn, CloseReason::Refused);
+            }
+            let endpoint = race.endpoint().clone();
+            let Some(address) = race.next_address(now) else { return };
+            self.syscalls += 1;
+            let connected = StreamSocket::connect(&address).inspect_err(|error| self.note(error));
+            let admitted = connected.and_then(|stream| match self.descriptors.admit(stream.descriptor()) {
+                true => Ok(stream),
+                false => Err(io::Error::other("the last descriptors are not for calls")),
+            });
+            match admitted.and_then(|stream| self.insert(conn, stream, Some(endpoint.clone()))) {
+                Ok(index) => {
+                    if let Some(race) = self.races.get_mut(&conn) {
+                        race.note_begun(now, index);
+                    }
+                }
+                Err(error) => self.note_connect_error(&endpoint, &error),
+            }
+        }
+    }
+
+    /// An attempt has failed: the next address is tried.
+    fn lose_attempt(&mut self, now: Time, index: usize, error: &io::Error) {
+        let Some(socket) = self.forget(index) else { return };
+        if let Some(endpoint) = &socket.endpoint {
+            self.note_connect_error(endpoint, error);
+        }
+        if let Some(race) = self.races.get_mut(&socket.conn) {
+            race.note_failed(now, index);
+        }
+        self.run_race(now, socket.conn);
+    }
+
+    /// An attempt has succeeded: the others are given up, and its address is the first that is tried next time.
+    fn win_race(&mut self, now: Time, index: usize) {
+        let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
+        socket.is_connecting = false;
+        let (conn, peer) = (socket.conn, socket.stream.peer());
+        let race = self.races.remove(&conn).expect("what is connecting is in a race");
+        let endpoint = race.endpoint().to_string();
+        race.into_attempts()
+            .into_iter()
+            .filter(|slot| *slot != index)
+            .for_each(|slot| drop(self.forget(slot)));
+        self.slots.insert(conn, index);
+        self.connect_errors.remove(&endpoint);
+        if let (Some(peer), Some(addresses)) = (peer, self.names.get_mut(&endpoint))
+            && let Some(at) = addresses.iter().position(|address| *address == peer)
+        {
+            addresses[..=at].rotate_right(1);
+        }
+        self.engine.handle_connected(now, conn);
+    }
+
+    /// Gives up all attempts of a connection that is being made; the name of its endpoint.
+    fn end_race(&mut self, conn: ConnId) -> Option<String> {
+        let race = self.races.remove(&conn)?;
+        let endpoint = race.endpoint().to_string();
+        race.into_attempts().into_iter().for_each(|slot| drop(self.forget(slot)));
+        Some(endpoint)
+    }
+
+    fn note_connect_error(&mut self, endpoint: &Address, error: &io::Error) {
+        self.connect_errors.insert(endpoint.to_string(), error.to_string());
+    }
+
+    /// Names have other addresses: connections to those that are gone take no further calls.
+    fn take_names(&mut self, now: Time, names: &Names) {
+        self.names = names.iter().map(|(name, found)| (name.clone(), found.addresses.clone())).collect();
+        let mut moved = Vec::new();
+        for socket in self.sockets.iter().flatten().filter(|socket| !socket.is_connecting) {
+            let Some(Address::Name(name)) = &socket.endpoint else { continue };
+            let Some(addresses) = self.names.get(name) else { continue };
+            if socket.stream.peer().is_some_and(|peer| !addresses.contains(&peer)) {
+                moved.push(socket.conn);
+            }
+        }
+        moved.into_iter().for_each(|conn| self.engine.handle_moved(now, conn));
+    }
+
+    /// Forgets why endpoints could not be connected to that no cluster has any more.
+    fn forget_connect_errors(&mut self) {
+        let clusters = &self.engine.plan().clusters;
+        let known: BTreeSet<String> =
+            clusters.iter().flat_map(|cluster| &cluster.endpoints).map(ToString::to_string).collect();
+        self.connect_errors.retain(|endpoint, _| known.contains(endpoint));
     }
 
     // ---- accepting ----
@@ -499,7 +653,7 @@ impl Worker {
         match mail {
             Mail::Accepted { stream, listener, peer } => {
                 let Some(conn) = self.engine.handle_accept(now, &listener, &peer) else { return };
-                if self.insert(conn, stream, false).is_err() {
+                if self.insert(conn, stream, None).is_err() {
                     self.engine.handle_closed(now, conn, CloseReason::Reset);
                 }
             }
@@ -507,6 +661,7 @@ impl Worker {
                 let begun = Instant::now();
                 self.rename_listeners(&renamed);
                 self.engine.apply(now, plan);
+                self.forget_connect_errors();
                 let _ = done.send(begun.elapsed());
             }
             Mail::TakeUp { swap, done } => {
@@ -535,8 +690,14 @@ impl Worker {
                 }
             }
             Mail::Wake => self.engine.handle_wake(now),
+            Mail::Names { names } => self.take_names(now, &names),
             Mail::Stats { to } => {
-                let _ = to.send((self.engine.stats(), self.engine.retired().to_vec(), self.syscalls));
+                let _ = to.send(WorkerStats {
+                    stats: self.engine.stats(),
+                    retired: self.engine.retired().to_vec(),
+                    syscalls: self.syscalls,
+                    connect_errors: self.connect_errors.clone(),
+                });
             }
             Mail::Record { link, limits, taken, to } => {
                 let _ = to.send(self.engine.record_link(now, &link, limits, &taken));
@@ -548,10 +709,33 @@ impl Worker {
                 let _ = to.send(self.engine.take_link_recording(&link));
             }
             Mail::Stop { within } => {
-                self.listeners.clear();
-                self.engine.close_gracefully(now);
-                self.stop_at = Some(Instant::now() + within);
+                let (begun, plan) = (Instant::now(), self.engine.plan());
+                let until = |listener: &Listener| {
+                    let delay = listener.options.drain_delay.unwrap_or(Interval::ZERO);
+                    (begun + Duration::from_nanos(delay.0.max(0) as u64), listener.name.as_str().into())
+                };
+                self.draining = plan.listeners.iter().map(until).collect();
+                self.stop_within = Some(within);
+                self.drain_listeners(now);
             }
+        }
+    }
+
+    /// Once it was told to stop: listeners whose delay is over take no more, and behind the last it stops.
+    fn drain_listeners(&mut self, now: Time) {
+        let Some(within) = self.stop_within else { return };
+        let at = Instant::now();
+        for (_, name) in self.draining.extract_if(.., |(until, _)| *until <= at) {
+            for entry in &mut self.listeners {
+                drop(entry.take_if(|(listener, _)| *listener == name));
+            }
+            self.engine.drain_listener(now, &name);
+        }
+        if self.draining.is_empty() {
+            self.stop_within = None;
+            self.listeners.clear();
+            self.engine.close_gracefully(now);
+            self.stop_at = Some(at + within);
         }
     }
 

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weft_core::text::{Escape, escape};
+use weft_core::text::Escape;
 use weft_core::{Type, Value};
 use weft_engine::plan::{SinkFormat, SinkTarget};
 use weft_engine::sinks::{Batch, CellValue, Row};
@@ -115,7 +115,11 @@ pub struct Writer {
     thread: JoinHandle<()>,
     metrics: SinkMetrics,
     rows_lost: Arc<AtomicU64>,
+    errors: SinkErrors,
 }
+
+/// Why files of sinks cannot be written, by their paths.
+pub type SinkErrors = Arc<Mutex<BTreeMap<String, String>>>;
 
 impl RowSender {
     /// Hands on a batch and leaves an empty one in its place. False, and nothing is taken, if the writer is behind.
@@ -148,17 +152,19 @@ impl Writer {
             senders.push(RowSender { batches: batches.clone(), spare });
         }
         let rows_lost = Arc::new(AtomicU64::new(0));
+        let errors = SinkErrors::default();
         let mut files = Files {
             targets: BTreeMap::new(),
             metrics: metrics.clone(),
             rows_lost: Arc::clone(&rows_lost),
+            errors: Arc::clone(&errors),
             line: Vec::new(),
             tables,
         };
         let thread = std::thread::Builder::new()
             .name("weft-rows".to_owned())
             .spawn(move || files.run(&incoming, &spares))?;
-        Ok((Self { thread, metrics, rows_lost }, senders))
+        Ok((Self { thread, metrics, rows_lost, errors }, senders))
     }
 
     /// The values of sinks `TO METRICS`.
@@ -169,6 +175,11 @@ impl Writer {
     /// Rows that no file or stream took.
     pub fn rows_lost(&self) -> u64 {
         self.rows_lost.load(Relaxed)
+    }
+
+    /// Why files of sinks cannot be written now, by their paths.
+    pub fn errors(&self) -> BTreeMap<String, String> {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Waits until all rows are written. All senders must be gone.
@@ -212,6 +223,7 @@ struct Files {
     targets: BTreeMap<String, Target>,
     metrics: SinkMetrics,
     rows_lost: Arc<AtomicU64>,
+    errors: SinkErrors,
     line: Vec<u8>,
     tables: Option<SyncSender<TableRow>>,
 }
@@ -226,8 +238,8 @@ enum Target {
         /// When it was last seen at its path.
         seen: Instant,
     },
-    /// It was said why.
-    Failed { since: Instant },
+    /// It cannot be written.
+    Failed { since: Instant, why: String },
 }
 
 /// Device and inode.
@@ -242,9 +254,13 @@ impl Target {
         let open = || {
             let file = OpenOptions::new().create(true).append(true).mode(SINK_MODE).open(path)?;
             let id = id_of(&file.metadata()?);
-            Ok(Self::Open { file: BufWriter::new(file), n_buffered: 0, id, seen: Instant::now() })
+            let mut file = BufWriter::new(file);
+            if ends_within_a_line(path) {
+                file.write_all(b"\n")?;
+            }
+            Ok(Self::Open { file, n_buffered: 0, id, seen: Instant::now() })
         };
-        open().unwrap_or_else(|error| Self::failed(path, &error))
+        open().unwrap_or_else(|error| Self::failed(&error))
     }
 
     /// Opens the path anew if it no longer names the file that is open. The buffer must be empty.
@@ -260,45 +276,41 @@ impl Target {
         *self = Self::open(path);
     }
 
-    fn failed(path: &str, error: &io::Error) -> Self {
-        let path = escape(path);
-        let said =
-            format!("weft: cannot write to sink file {path}: {error}; rows are lost until it can be written");
-        // Where nobody reads, rows of other files are written all the same.
-        let _ = writeln!(io::stderr(), "{said}");
-        Self::Failed { since: Instant::now() }
+    fn failed(error: &io::Error) -> Self {
+        Self::Failed { since: Instant::now(), why: error.to_string() }
     }
 
     fn is_to_be_tried(&self) -> bool {
-        matches!(self, Self::Failed { since } if since.elapsed() >= RETRY_EVERY)
+        matches!(self, Self::Failed { since, .. } if since.elapsed() >= RETRY_EVERY)
     }
 
     /// Appends a line; returns how many rows are lost.
-    fn append(&mut self, path: &str, line: &[u8]) -> u64 {
+    fn append(&mut self, line: &[u8]) -> u64 {
         let Self::Open { file, n_buffered, .. } = self else { return 1 };
         *n_buffered += 1;
         let written = file.write_all(line);
-        self.after(path, written)
+        self.after(written)
     }
 
     /// Writes what is in the buffer; returns how many rows are lost.
-    fn flush(&mut self, path: &str) -> u64 {
+    fn flush(&mut self) -> u64 {
         let Self::Open { file, n_buffered, .. } = self else { return 0 };
         let flushed = file.flush();
         if flushed.is_ok() {
             *n_buffered = 0;
         }
-        self.after(path, flushed)
+        self.after(flushed)
     }
 
-    fn after(&mut self, path: &str, outcome: io::Result<()>) -> u64 {
-        match (outcome, &self) {
-            (Err(error), Self::Open { n_buffered, .. }) => {
-                let n_lost = *n_buffered;
-                *self = Self::failed(path, &error);
-                n_lost
+    fn after(&mut self, outcome: io::Result<()>) -> u64 {
+        let Err(error) = outcome else { return 0 };
+        match core::mem::replace(self, Self::failed(&error)) {
+            Self::Open { file, n_buffered, .. } => {
+                // What is counted as lost must not be written after all when the buffer is dropped.
+                drop(file.into_parts());
+                n_buffered
             }
-            _ => 0,
+            Self::Failed { .. } => 0,
         }
     }
 }
@@ -358,7 +370,7 @@ impl Files {
             self.targets.insert(path.to_owned(), Target::open(path));
         }
         if let Some(target) = self.targets.get_mut(path) {
-            self.rows_lost.fetch_add(target.append(path, &self.line), Relaxed);
+            self.rows_lost.fetch_add(target.append(&self.line), Relaxed);
         }
     }
 
@@ -396,10 +408,28 @@ impl Files {
     fn flush(&mut self) {
         let _ = io::stdout().flush();
         for (path, target) in &mut self.targets {
-            self.rows_lost.fetch_add(target.flush(path), Relaxed);
+            self.rows_lost.fetch_add(target.flush(), Relaxed);
             target.follow(path, ROTATION_EVERY);
         }
+        let failed = self.targets.iter().filter_map(|(path, target)| match target {
+            Target::Failed { why, .. } => Some((path.clone(), why.clone())),
+            Target::Open { .. } => None,
+        });
+        *self.errors.lock().unwrap_or_else(PoisonError::into_inner) = failed.collect();
     }
+}
+
+/// Whether a file ends in the middle of a line: a disk was full, or the machine stopped. A file that may not be read is
+/// taken to end well.
+fn ends_within_a_line(path: &str) -> bool {
+    let last = || {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::End(-1))?;
+        let mut last = [0];
+        file.read_exact(&mut last)?;
+        io::Result::Ok(last[0])
+    };
+    last().is_ok_and(|last| last != b'\n')
 }
 
 /// A row as a line of a file, as its sink says.
@@ -608,11 +638,24 @@ mod tests {
     #[test]
     fn rows_that_no_file_takes_are_counted() {
         let mut full = Target::open("/dev/full");
-        assert_eq!(full.append("/dev/full", b"one\n"), 0, "it is in the buffer");
-        assert_eq!(full.append("/dev/full", b"two\n"), 0);
-        assert_eq!(full.flush("/dev/full"), 2);
-        assert_eq!(full.append("/dev/full", b"three\n"), 1);
-        assert_eq!(Target::open("/nowhere/at/all").append("", b"x"), 1);
+        assert_eq!(full.append(b"one\n"), 0, "it is in the buffer");
+        assert_eq!(full.append(b"two\n"), 0);
+        assert_eq!(full.flush(), 2);
+        assert_eq!(full.append(b"three\n"), 1);
+        assert_eq!(Target::open("/nowhere/at/all").append(b"x"), 1);
+    }
+
+    /// The row behind a torn one would be no row either: a reader takes line by line.
+    #[test]
+    fn row_behind_a_torn_line_begins_a_line() {
+        let folder = Folder::new("torn");
+        let path = folder.path("log");
+        std::fs::write(&path, "one\n{\"half").expect("the folder is ours");
+        for row in [&b"two\n"[..], b"three\n"] {
+            let mut target = Target::open(&path);
+            assert_eq!(target.append(row) + target.flush(), 0);
+        }
+        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "one\n{\"half\ntwo\nthree\n");
     }
 
     /// A folder that is removed with the test.
@@ -641,12 +684,12 @@ mod tests {
         // Every user of the machine could read what clients sent.
         let folder = Folder::new("mode");
         let path = folder.path("log");
-        assert_eq!(Target::open(&path).append(&path, b"one\n"), 0);
+        assert_eq!(Target::open(&path).append(b"one\n"), 0);
         let mode = |path| std::fs::metadata(path).expect("it is there").mode() & 0o777;
         assert_eq!(mode(&path) & !0o640, 0, "{:o}", mode(&path));
         // What its owner has made of a file stays.
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("the file is ours");
-        assert_eq!(Target::open(&path).append(&path, b"two\n"), 0);
+        assert_eq!(Target::open(&path).append(b"two\n"), 0);
         assert_eq!(mode(&path), 0o644);
     }
 
@@ -657,7 +700,7 @@ mod tests {
         let (path, old) = (folder.path("log"), folder.path("log.1"));
         let mut target = Target::open(&path);
         let mut write = |line: &str| {
-            assert_eq!(target.append(&path, line.as_bytes()) + target.flush(&path), 0);
+            assert_eq!(target.append(line.as_bytes()) + target.flush(), 0);
             target.follow(&path, Duration::ZERO);
         };
         write("one\n");

@@ -275,15 +275,15 @@ pub struct Listener {
     pub span: Span,
 }
 
-/// `CREATE CLUSTER name TO 'endpoint', ... [USING balance] [WITH (...)];`
+/// `CREATE CLUSTER name TO 'endpoint' [WEIGHT 3], ... [USING balance] [WITH (...)];`
 #[derive(Clone, PartialEq, Debug)]
 pub struct Cluster {
     /// `OR REPLACE` was written.
     pub or_replace: bool,
     /// Its name.
     pub name: Ident,
-    /// `'host:port'` or `'unix:/path'`, at least one.
-    pub endpoints: Vec<StrLit>,
+    /// `'host:port'` or `'unix:/path'`, at least one, each with what stands behind `WEIGHT`.
+    pub endpoints: Vec<(StrLit, Option<Expr>)>,
     /// `USING ...`.
     pub balance: Option<BalanceClause>,
     /// `WITH (...)`.

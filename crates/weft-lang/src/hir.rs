@@ -142,7 +142,7 @@ pub struct Listener {
     /// What it binds.
     pub address: Address,
     /// `WITH (...)`: the options that the program sets, each of the type that
-    /// [`crate::check::network::LISTENER_OPTIONS`] names.
+    /// [`weft_core::options::LISTENER_OPTIONS`] names.
     pub options: Vec<Setting>,
     /// The whole item.
     pub span: Span,
@@ -155,9 +155,11 @@ pub struct Cluster {
     pub name: String,
     /// Its endpoints, at least one.
     pub endpoints: Vec<Address>,
+    /// The share of the calls that each endpoint takes beside the others.
+    pub weights: Vec<u32>,
     /// How one is picked; round robin if the program does not say.
     pub balance: Balance,
-    /// `WITH (...)`: as for a listener, from [`crate::check::network::CLUSTER_OPTIONS`].
+    /// `WITH (...)`: as for a listener, from [`weft_core::options::CLUSTER_OPTIONS`].
     pub options: Vec<Setting>,
     /// The whole item.
     pub span: Span,

@@ -8,7 +8,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use weft_core::Interval;
+//! use weft_core::options::ClusterOptions;
 //! use weft_engine::plan::{Balance, Cluster, Listener, MethodSet, Plan, Route};
 //! use weft_sim::{Behaviour, Call, Network, World};
 //!
@@ -17,10 +17,8 @@
 //!     endpoints: vec!["10.0.0.1:50051".parse().unwrap()],
 //!     names: Vec::new(),
 //!     balance: Balance::RoundRobin,
-//!     connections: 1,
-//!     connections_max: 1,
-//!     connect_timeout: Interval::from_secs(1),
-//!     deadline: None,
+//!     weights: Vec::new(),
+//!     options: ClusterOptions { connections: Some(1), ..ClusterOptions::default() },
 //! };
 //! let route = Route {
 //!     name: "all".to_owned(),
@@ -32,7 +30,11 @@
 //! };
 //! let plan = Plan {
 //!     version: 1,
-//!     listeners: vec![Listener { name: "front".to_owned(), address: "10.0.0.9:80".parse().unwrap() }],
+//!     listeners: vec![Listener {
+//!         name: "front".to_owned(),
+//!         address: "10.0.0.9:80".parse().unwrap(),
+//!         options: Arc::default(),
+//!     }],
 //!     clusters: vec![Arc::new(cluster)],
 //!     routes: vec![route],
 //!     chains: Vec::new(),

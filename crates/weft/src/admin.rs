@@ -267,7 +267,9 @@ async fn take_recording(State(shared): State<Shared>, body: Bytes) -> Response {
 
 async fn apply(State(shared): State<Shared>, body: Bytes) -> Response {
     match serde_json::from_slice::<ApplyRequest>(&body) {
-        Ok(request) => change(shared, move |running| running.apply(request.program, request.dry_run)).await,
+        Ok(ApplyRequest { program, dry_run, by }) => {
+            change(shared, move |running| running.apply(program, dry_run, &by)).await
+        }
         Err(error) => not_one(&error),
     }
 }

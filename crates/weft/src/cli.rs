@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::commands::link::spec;
+use crate::log::{Format, Level};
 use crate::memory::Most;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -93,7 +94,7 @@ pub(crate) enum Command {
     Load(LoadArgs),
     /// Turn a firewall list of nftables or iptables into rows of the library's ruleset
     Import(ImportArgs),
-    /// Watch what a running network does
+    /// Watch what a running network does, until `q` is pressed
     Top(TopArgs),
     /// Run the packets of captures through chains, and tell what these do with them
     Replay(ReplayArgs),
@@ -176,7 +177,11 @@ pub(crate) struct ExplainArgs {
     /// What belongs to another command, so that it can be named
     #[arg(hide = true)]
     pub(crate) rest: Vec<String>,
-    /// Give it as data
+    /// Show all that the plans follow from as well: what elements do, which may change places and why others may not,
+    /// tables, headers
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Give all of it as data
     #[arg(long)]
     pub(crate) json: bool,
     /// Draw the plans of the chains into this file
@@ -270,6 +275,12 @@ pub(crate) struct NodeArgs {
     /// seed that others know, they can choose keys that slow tables down
     #[arg(long)]
     pub(crate) seed: Option<u64>,
+    /// How the node's log is written, on standard error
+    #[arg(long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
+    pub(crate) log: Format,
+    /// What the log leaves out: all that matters less
+    #[arg(long, value_enum, default_value_t = Level::Info, value_name = "LEVEL")]
+    pub(crate) log_level: Level,
     /// Show the live table, on standard error, even if that is not a terminal, or never
     #[arg(long, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
     pub(crate) table: When,

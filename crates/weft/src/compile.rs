@@ -12,9 +12,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_api::{AtFault, Planned};
+use weft_core::Value;
 use weft_core::hash::HashKey;
 use weft_core::limits::PROGRAM_STEPS_MAX;
-use weft_core::{Interval, Value};
+use weft_core::options::{ClusterOptions, ListenerOptions};
 use weft_engine::call_link::{CallLink, CallsOf, Shared};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::plan::{
@@ -31,15 +32,6 @@ use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::source::{SourceMap, Span};
 use weft_lang::{check, hir};
 use weft_opt::lower::{LowerOptions, TooLong, lower_condition, lower_with_lines, queue_too_long};
-
-/// Connections that a worker holds to one endpoint, unless the cluster says otherwise.
-const CONNECTIONS_DEFAULT: u32 = 8;
-/// Connections that it holds where the streams of those are held for long, unless the cluster says otherwise.
-const CONNECTIONS_GROWN_MAX: u32 = 64;
-/// Connections that a cluster may let a worker hold to one endpoint.
-const CONNECTIONS_MAX: u32 = 16_384;
-/// Time for a connection to come up, unless the cluster says otherwise.
-const CONNECT_TIMEOUT: Interval = Interval::from_secs(1);
 
 /// A checked program, or what is wrong with it.
 pub(crate) struct Checked {
@@ -126,7 +118,6 @@ const WORKERS_JUDGED: usize = 2;
 /// What is said of a program that the front end takes: what it is refused for all the same, and warnings.
 pub(crate) fn judged(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnostic> {
     let mut said = natives::warnings(network);
-    said.extend(check_clusters(network));
     said.extend(metrics::check(network));
     said.extend(match lower_all(network, sources, WORKERS_JUDGED, |_| true) {
         Ok((programs, _)) => repeats::check(network, &programs, sources),
@@ -137,7 +128,7 @@ pub(crate) fn judged(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnos
     said
 }
 
-/// Whose fault it is that a checked program cannot be compiled: names that have no address are the machine's.
+/// Whose fault it is that a checked program cannot be compiled: names of listeners that have no address are the machine's.
 pub(crate) fn at_fault(diagnostics: &[Diagnostic]) -> AtFault {
     let elsewhere = [code::ADDRESS_UNRESOLVED, code::KEY_UNUSABLE, code::INTERNAL, code::OVER_MEMORY];
     let is_elsewhere = |d: &Diagnostic| elsewhere.contains(&d.code);
@@ -226,7 +217,7 @@ impl Compiler {
     ///
     /// # Errors
     /// Diagnostics: a chain cannot be lowered, its state cannot be carried over, the back end does not take it,
-    /// or a name has no address.
+    /// or the name of a listener has no address.
     pub(crate) fn compile(
         &self,
         network: &hir::Network,
@@ -309,11 +300,7 @@ impl Compiler {
         let plan = Plan {
             version,
             listeners: network.listeners.iter().map(listener_of).collect::<Result<_, _>>()?,
-            clusters: network
-                .clusters
-                .iter()
-                .map(|c| cluster_of(c).map(Arc::new))
-                .collect::<Result<_, _>>()?,
+            clusters: network.clusters.iter().map(|cluster| Arc::new(cluster_of(cluster))).collect(),
             routes,
             chains,
             links: packets::call_links(network, &*self.backend, version, shared)?,
@@ -369,25 +356,6 @@ fn filters_of(chain: &hir::Chain) -> Vec<FilterAt> {
         policies: filter.policies.clone(),
     };
     chain.filters.iter().map(filter).collect()
-}
-
-/// The options of clusters that are outside what this node can do.
-fn check_clusters(network: &hir::Network) -> Vec<Diagnostic> {
-    let options = network.clusters.iter().flat_map(|cluster| &cluster.options);
-    let too_many = options.filter(|option| {
-        option.name == "connections"
-            && matches!(option.value, Value::Int(n) if !(1..=i64::from(CONNECTIONS_MAX)).contains(&n))
-    });
-    let refuse = |option: &hir::Setting| {
-        let message = format!("a cluster has 1 to {CONNECTIONS_MAX} `connections` to an endpoint");
-        Diagnostic::error(code::OVER_LIMIT, message)
-            .at(option.span, "outside the limits")
-            .with_help(format!(
-                "each worker has as many; without the option it has {CONNECTIONS_DEFAULT}, and {CONNECTIONS_GROWN_MAX} \
-                 where streams are long"
-            ))
-    };
-    too_many.map(refuse).collect()
 }
 
 /// Handlers of queues with more steps than are run for a packet.
@@ -505,36 +473,48 @@ fn refused_route(route: &hir::Route, error: &ChainError) -> Diagnostic {
 }
 
 fn listener_of(listener: &hir::Listener) -> Result<Listener, Vec<Diagnostic>> {
-    let address = address_of(&listener.address, listener.span)?;
-    Ok(Listener { name: listener.name.clone(), address })
+    let mut options = ListenerOptions::default();
+    set_all(&listener.options, |name, value| options.set(name, value));
+    let address = bound_address(&listener.address, listener.span)?;
+    Ok(Listener { name: listener.name.clone(), address, options: Arc::new(options) })
 }
 
-fn cluster_of(cluster: &hir::Cluster) -> Result<Cluster, Vec<Diagnostic>> {
-    let setting = |name: &str| cluster.options.iter().find(|s| s.name == name).map(|s| &s.value);
-    let number = |name| match setting(name) {
-        Some(Value::Int(n)) => Some(*n),
-        _ => None,
-    };
-    let connections =
-        number("connections").map(|n| u32::try_from(n).expect("the check keeps it within its limits"));
-    Ok(Cluster {
+fn cluster_of(cluster: &hir::Cluster) -> Cluster {
+    let mut options = ClusterOptions::default();
+    set_all(&cluster.options, |name, value| options.set(name, value));
+    Cluster {
         name: cluster.name.clone(),
-        endpoints: cluster.endpoints.iter().map(|e| address_of(e, cluster.span)).collect::<Result<_, _>>()?,
+        endpoints: cluster.endpoints.iter().map(endpoint_of).collect(),
         names: cluster.endpoints.iter().map(ToString::to_string).collect(),
+        weights: cluster.weights.clone(),
         balance: match cluster.balance {
             hir::Balance::RoundRobin => Balance::RoundRobin,
             hir::Balance::LeastRequest => Balance::LeastRequest,
             hir::Balance::Random => Balance::Random,
         },
-        connections: connections.unwrap_or(CONNECTIONS_DEFAULT),
-        connections_max: connections.unwrap_or(CONNECTIONS_GROWN_MAX),
-        connect_timeout: number("connect_timeout").map_or(CONNECT_TIMEOUT, Interval),
-        deadline: number("deadline").map(Interval),
-    })
+        options,
+    }
 }
 
-/// Names are resolved here, once: a plan has addresses.
-fn address_of(address: &hir::Address, span: Span) -> Result<Address, Vec<Diagnostic>> {
+/// Sets the options that a program gives; the check keeps them within their ranges.
+fn set_all(settings: &[hir::Setting], mut set: impl FnMut(&str, i64)) {
+    for setting in settings {
+        if let Value::Int(value) = setting.value {
+            set(setting.name, value);
+        }
+    }
+}
+
+/// An endpoint keeps its name: its addresses may change while the plan runs.
+pub(crate) fn endpoint_of(address: &hir::Address) -> Address {
+    match address {
+        hir::Address::Unix(path) => Address::Unix(path.clone()),
+        hir::Address::Tcp(text) => text.parse().map_or_else(|_| Address::Name(text.clone()), Address::Tcp),
+    }
+}
+
+/// Where a listener is bound: a name is resolved here, once, and its first address counts.
+fn bound_address(address: &hir::Address, span: Span) -> Result<Address, Vec<Diagnostic>> {
     use std::net::ToSocketAddrs as _;
     match address {
         hir::Address::Unix(path) => Ok(Address::Unix(path.clone())),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use weft_api::Dropped;
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::plan::Plan;
+use weft_engine::rules::TableView;
 use weft_engine::state::Bound;
 use weft_ir::program::{ChainProgram, Realisation, TableDecl};
 
@@ -18,11 +19,12 @@ struct Stateful<'a> {
 }
 
 /// What of the state of `old` the plan `new` does not know: tables that have rows, and variables. Rows that a program
-/// gives itself are no state.
-pub(crate) fn dropped(old: Plans<'_>, new: Plans<'_>) -> Vec<Dropped> {
+/// gives itself are no state; those that a table of the controller was given while it ran are: `given` has these tables
+/// as they are now.
+pub(crate) fn dropped(old: Plans<'_>, new: Plans<'_>, given: &[TableView]) -> Vec<Dropped> {
     let known: BTreeSet<String> = chains(new).flat_map(names).collect();
-    let mut gone: Vec<Dropped> = chains(old).flat_map(held).collect();
-    gone.retain(|state| !known.contains(&state.what) && state.rows != Some(0));
+    let mut gone: Vec<Dropped> = chains(old).flat_map(|chain| held(chain, &known, given)).collect();
+    gone.retain(|state| state.rows != Some(0));
     gone.sort_by(|a, b| a.what.cmp(&b.what));
     // Several chains may have the same shared table.
     gone.dedup();
@@ -40,14 +42,33 @@ fn names(chain: Stateful<'_>) -> impl Iterator<Item = String> {
     tables.chain(var_names(chain))
 }
 
-fn held(chain: Stateful<'_>) -> impl Iterator<Item = Dropped> {
+/// The state of a chain that has no name in `known`.
+fn held<'a>(
+    chain: Stateful<'a>,
+    known: &'a BTreeSet<String>,
+    given: &'a [TableView],
+) -> impl Iterator<Item = Dropped> + 'a {
     let tables = chain.program.tables.iter().enumerate();
-    let kept = tables.filter(|(_, table)| table.realisation != Realisation::Replicated);
-    let of_tables = kept.map(move |(at, table)| Dropped {
-        what: table_name(chain, table),
-        rows: Some(rows(chain, at, table.realisation)),
+    let of_tables = tables.filter_map(move |(at, table)| {
+        let what = table_name(chain, table);
+        let n_rows = || match table.realisation {
+            Realisation::Replicated => given_rows(chain, table, given),
+            kept => rows(chain, at, kept),
+        };
+        (!known.contains(&what)).then(|| Dropped { rows: Some(n_rows()), what })
     });
-    of_tables.chain(var_names(chain).map(|what| Dropped { what, rows: None }))
+    let vars = var_names(chain).filter(move |what| !known.contains(what));
+    of_tables.chain(vars.map(|what| Dropped { what, rows: None }))
+}
+
+/// The rows of a table of the controller that the text of its program does not have.
+fn given_rows(chain: Stateful<'_>, table: &TableDecl, given: &[TableView]) -> u64 {
+    let is_it = |view: &&TableView| {
+        let of_chain = if table.owner.is_empty() { "" } else { &chain.program.name };
+        (&*view.name.chain, &*view.name.instance, &*view.name.table)
+            == (of_chain, &*table.owner, &*table.spec.name)
+    };
+    given.iter().find(is_it).map_or(0, TableView::rows_given)
 }
 
 fn table_name(chain: Stateful<'_>, table: &TableDecl) -> String {

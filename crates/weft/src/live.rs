@@ -2,8 +2,8 @@
 //! standard error, like all talk: standard output is for the rows of sinks.
 
 use crate::commands::grouped;
+use crate::log::Log;
 use crate::running::Running;
-use crate::stderr;
 use crate::table::{Align, Table};
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
@@ -21,8 +21,8 @@ pub(crate) struct Live {
     began: Instant,
     last: Option<(Stats, f64, Instant)>,
     is_terminal: bool,
-    /// Lines of the table that stands above the cursor.
-    n_lines: usize,
+    /// What else is written to standard error, above the table.
+    log: Log,
     next: Instant,
 }
 
@@ -34,10 +34,10 @@ pub(crate) struct Measured {
 }
 
 impl Live {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(log: Log) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
         let now = Instant::now();
-        let mut live = Self { began: now, last: None, is_terminal, n_lines: 0, next: now };
+        let mut live = Self { began: now, last: None, is_terminal, log, next: now };
         live.next = now + live.every();
         live
     }
@@ -54,35 +54,19 @@ impl Live {
         self.next += self.every();
         if let Some(stats) = running.stats() {
             let text = self.text(&stats, measured);
-            self.show(&text);
+            self.log.show_table(&text, self.is_terminal);
         }
     }
 
     /// Prints a line above the table.
-    pub(crate) fn say(&mut self, line: &str) {
-        self.erase();
-        stderr::line(format_args!("{line}"));
+    pub(crate) fn say(&self, line: &str) {
+        self.log.say(line);
     }
 
     /// Minutes and seconds since it began.
     pub(crate) fn clock(&self) -> String {
         let up = self.began.elapsed().as_secs();
         format!("{:02}:{:02}", up / 60, up % 60)
-    }
-
-    fn show(&mut self, text: &str) {
-        self.erase();
-        stderr::print(text);
-        if self.is_terminal {
-            self.n_lines = text.lines().count();
-        }
-    }
-
-    fn erase(&mut self) {
-        if self.n_lines > 0 {
-            stderr::control(&format!("\x1b[{}A\x1b[J", self.n_lines));
-            self.n_lines = 0;
-        }
     }
 
     fn text(&mut self, node: &NodeStats, measured: Option<Measured>) -> String {

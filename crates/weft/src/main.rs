@@ -13,12 +13,14 @@ mod compile;
 mod dropped;
 mod fault;
 mod job;
+mod keys;
 #[cfg(test)]
 #[path = "../../weft-lang/tests/support/large.rs"]
 mod large;
 mod library;
 mod lines;
 mod live;
+mod log;
 mod lsp;
 mod memory;
 mod metrics;
@@ -42,6 +44,7 @@ mod together;
 mod token;
 mod trace_file;
 mod wanting;
+mod watch;
 
 use clap::CommandFactory as _;
 use cli::{Cli, Command};

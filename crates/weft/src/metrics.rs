@@ -398,7 +398,7 @@ impl Page {
             families.entry(family_name(&series.sink, &series.column)).or_default().push((series, value));
         }
         for (name, all) in families {
-            self.head(&name, "gauge", "Given by a sink of the program");
+            self.head(&name, kind_of(&name), "Given by a sink of the program");
             // Two elements of two versions may have given one name to different things: the first stands.
             let mut told = BTreeSet::new();
             for (series, value) in &all {
@@ -415,6 +415,11 @@ impl Page {
             }
         }
     }
+}
+
+/// Whether a value of a sink only rises: its name says so, as Prometheus names counters.
+fn kind_of(family: &str) -> &'static str {
+    if family.ends_with("_total") { "counter" } else { "gauge" }
 }
 
 /// What tells one element from another.
@@ -552,6 +557,7 @@ mod tests {
         sinks.set(series("by user", "n", &[("the user", "\u{9b}2J\u{202e}")]), 3.5);
         sinks.set(series("by user", "n", &[("the user", "\\u009b2J\\u202e")]), 4.5);
         // Two versions of a program may have meant different things by one name.
+        sinks.set(series("sums", "calls_total", &[]), 5.0);
         sinks.set(series("a", "b_c", &[]), 1.0);
         sinks.set(series("a_b", "c", &[]), 2.0);
 
@@ -569,6 +575,9 @@ mod tests {
         assert_eq!(find("weft_by_user_n", "the_user", "a\\\"\n{},=b"), [1.5]);
         assert_eq!(find("weft_by_user_n", "the_user", "\\u009b2J\\u202e").len(), 1);
         assert_eq!(find("weft_a_b_c", "", ""), [1.0]);
+        // A counter that is told as a gauge has no rate, and a gauge that is told as a counter a wrong one.
+        let is_of_kind = |name: &str, kind: &str| page.contains(&format!("# TYPE {name} {kind}\n"));
+        assert!(is_of_kind("weft_sums_calls_total", "counter") && is_of_kind("weft_by_user_n", "gauge"));
     }
 
     /// Two values under one name would overwrite each other, and nobody could tell.

@@ -3,10 +3,11 @@
 use crate::chance::Chance;
 use crate::changes::Outline;
 use crate::cli::{BackendName, NodeArgs};
-use crate::compile::{Checked, Compiled, Compiler, at_fault, check_files};
+use crate::compile::{Checked, Compiled, Compiler, at_fault, check_files, endpoint_of};
 use crate::dropped::dropped;
 use crate::fault::Fault;
 use crate::lines::Lines;
+use crate::log::Log;
 use crate::memory::Most;
 use crate::open_files;
 use crate::packets;
@@ -14,26 +15,29 @@ use crate::sink_files;
 use crate::source::{Files, folder_of};
 use crate::together::Together;
 use devices::Devices;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weft_api::{
-    Applied, AtFault, Bundle, Calls, Chain, Element, Endpoint, Group, GroupMember, Link, PacketChain,
-    Packets, PartitionLine, Place, Port, QueueLine, QueuePartition, Refused, Status,
+    Applied, AtFault, Bundle, Calls, Chain, Element, Endpoint, Group, GroupMember, Link, Opt, PacketChain,
+    Packets, PartitionLine, Port, QueueLine, QueuePartition, Refused, Status,
 };
+use weft_core::options::OptionDef;
 use weft_core::{Interval, Status as RpcStatus};
 use weft_engine::call_link::CallLinkStats;
 use weft_engine::packet::group::{GroupStats, MemberStats};
 use weft_engine::packet::link::OnFailure;
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::stats::End;
-use weft_engine::plan::{Address, Listener, Plan};
+use weft_engine::plan::{Address, Cluster, Listener, Plan};
 use weft_engine::queue::{Counts, LineCount, LineTotal, PartitionState};
-use weft_engine::stats::ChainStats;
+use weft_engine::rules::TableView;
+use weft_engine::stats::{ChainStats, EndpointStats};
 use weft_engine::{Config, FilterStats};
 use weft_io::descriptors::Descriptors;
+use weft_io::names::{Names, names_of};
 use weft_io::node::{NodeStats, Stopped};
 use weft_io::packet::interface::LinkState;
 use weft_io::packet::port::{self, Driver, OpenPort, PortConfig};
@@ -55,8 +59,10 @@ use weft_lang::source::SourceMap;
 mod alter;
 mod amend;
 mod answer;
+mod apply_log;
 mod devices;
 mod learned;
+mod names;
 pub(crate) use answer::ask;
 pub(crate) use learned::{ROWS_WAITING_MAX, RowsRefused, changes_of, learn_rows, note_refused};
 mod record;
@@ -70,8 +76,8 @@ pub(crate) struct Running {
     parts: Arc<Parts>,
 }
 
-/// Each part has a lock of its own, so that questions are answered while a program is compiled. Who needs two takes
-/// `control` first.
+/// Each part has a lock of its own, so that questions are answered while a program is compiled. Who needs several takes
+/// `control` first, then `node`.
 struct Parts {
     /// Held over a whole change: changes come one after the other.
     control: Mutex<Control>,
@@ -90,6 +96,9 @@ struct Parts {
     rows_refused: Mutex<RowsRefused>,
     /// The devices of its ports.
     devices: Devices,
+    /// What the names of endpoints stand for.
+    names: Mutex<Arc<Names>>,
+    log: Log,
     began: Instant,
     workers: usize,
 }
@@ -107,6 +116,18 @@ struct Control {
     packets: Option<Arc<PacketPlan>>,
     /// The ports that the node has. They do not change while it runs, nor, if there are any, whether it has listeners.
     ports: Vec<PortConfig>,
+}
+
+/// What the log of a node tells of.
+pub(crate) struct Seen {
+    pub(crate) endpoints: Vec<Endpoint>,
+    /// Refusals by reason.
+    pub(crate) refusals: BTreeMap<String, u64>,
+    /// Why files of sinks cannot be written, by their paths.
+    pub(crate) sink_errors: BTreeMap<String, String>,
+    /// Rows that no file or stream took.
+    pub(crate) rows_lost: u64,
+    pub(crate) rows_refused: RowsRefused,
 }
 
 /// Whether a node does its work.
@@ -142,6 +163,7 @@ impl Running {
         sources: &SourceMap,
         program: Bundle,
         args: &NodeArgs,
+        log: Log,
     ) -> Result<Self, Start> {
         // Files of other users are opened no more, at the start as with each update.
         privileges::reduce(Keep::ForOpening).map_err(not_reduced).map_err(Start::Fault)?;
@@ -154,7 +176,7 @@ impl Running {
             let keep = if args.drop_all { Keep::Nothing } else { Keep::ForChanges(of_ports) };
             privileges::reduce(keep).map_err(not_reduced)
         };
-        Self::start_with(backend, network, sources, program, args, opened)
+        Self::start_with(backend, network, sources, program, (args, log), opened)
     }
 
     /// The same with a back end. `opened` comes between the opening of ports and the first thread of the node.
@@ -163,7 +185,7 @@ impl Running {
         network: &Network,
         sources: &SourceMap,
         program: Bundle,
-        args: &NodeArgs,
+        (args, log): (&NodeArgs, Log),
         opened: impl FnOnce(&[PortConfig]) -> Result<(), Fault>,
     ) -> Result<Self, Start> {
         let workers = usize::from(args.workers);
@@ -180,7 +202,6 @@ impl Running {
         let (tables, learned) = sync_channel(ROWS_WAITING_MAX);
         let engine = Config { seed, hash, ..Config::default() };
         let descriptors = Descriptors::of_limit(open_files::limit());
-        let config = NodeConfig { workers, busy_poll, coalesce, engine, descriptors, tables: Some(tables) };
         let (mut devices, mut remarks) = (Devices::new(), Vec::new());
         let open = match &compiled.packets {
             Some(plan) => {
@@ -195,6 +216,17 @@ impl Running {
             None => None,
         };
         opened(&ports).map_err(Start::Fault)?;
+        let names = names::look_up(&names_of(&compiled.plan), &Names::new());
+        let names = Arc::new(names);
+        let config = NodeConfig {
+            workers,
+            busy_poll,
+            coalesce,
+            engine,
+            descriptors,
+            tables: Some(tables),
+            names: Arc::clone(&names),
+        };
         // By the rights with which they will be written.
         sink_files::try_to_open(&compiled).map_err(Start::Fault)?;
         let node = Node::start(&config, &compiled.plan, open);
@@ -220,6 +252,8 @@ impl Running {
             node: Mutex::new(Some(node)),
             program: Mutex::new(program),
             devices,
+            names: Mutex::new(names),
+            log,
             remarks,
             began: Instant::now(),
             workers,
@@ -233,6 +267,11 @@ impl Running {
                 .spawn(move || devices::watch(&watched))
                 .map_err(|error| Start::Fault(Fault::environment(error)))?;
         }
+        let watched = Arc::downgrade(&parts);
+        std::thread::Builder::new()
+            .name("weft-names".to_owned())
+            .spawn(move || names::retry(&watched))
+            .map_err(|error| Start::Fault(Fault::environment(error)))?;
         let watched = Arc::downgrade(&parts);
         std::thread::Builder::new()
             .name("weft-rules".to_owned())
@@ -252,14 +291,34 @@ impl Running {
     }
 
     /// Checks a program and runs it from now on. A dry run does all of that but the last step, and changes nothing.
-    pub(crate) fn apply(&self, program: Bundle, dry_run: bool) -> Result<Applied, Refusal> {
+    /// The log says who asked, as they call themselves.
+    pub(crate) fn apply(&self, program: Bundle, dry_run: bool, by: &str) -> Result<Applied, Refusal> {
         let checked = check_files(&program.root, &mut Files::in_bundle(&program));
-        self.apply_checked(checked, program, dry_run)
+        self.apply_checked(checked, program, dry_run, by)
     }
 
     /// The same of one that was checked just now.
-    fn apply_checked(&self, checked: Checked, program: Bundle, dry_run: bool) -> Result<Applied, Refusal> {
+    pub(crate) fn apply_checked(
+        &self,
+        checked: Checked,
+        program: Bundle,
+        dry_run: bool,
+        by: &str,
+    ) -> Result<Applied, Refusal> {
+        let root = program.root.clone();
+        let done = self.try_to_apply(checked, program, dry_run);
+        if !dry_run {
+            apply_log::log_outcome(&self.parts.log, &done, &root, by);
+        }
+        done
+    }
+
+    fn try_to_apply(&self, checked: Checked, program: Bundle, dry_run: bool) -> Result<Applied, Refusal> {
         let begun = Instant::now().checked_sub(checked.took).unwrap_or_else(Instant::now);
+        // Before anything is locked: a resolver may take seconds.
+        let known = Arc::clone(&*lock(&self.parts.names));
+        let looked = checked.network.as_ref().map(|network| names::look_up(&endpoint_names(network), &known));
+        let looked = looked.unwrap_or_default();
         let mut control = lock(&self.parts.control);
         let version = control.compiler.version();
         let refuse = |refused: Refused| Refusal::Refused(Refused { version, ..refused });
@@ -275,8 +334,10 @@ impl Running {
             dropped: dropped(
                 (&control.plan, control.packets.as_deref()),
                 (&compiled.plan, compiled.packets.as_deref()),
+                &control.given_tables(),
             ),
             planned: compiled.planned.clone(),
+            names: names::found(&looked, &known),
             check_ms: millis(checked.took),
             compile_ms: millis(compiled.took),
             ..Applied::default()
@@ -287,7 +348,19 @@ impl Running {
             try_to_listen(&compiled.plan.listeners, node.listeners()).map_err(refuse_node)?;
             applied.total_ms = millis(begun.elapsed());
         } else {
+            let mut names = lock(&self.parts.names);
+            // Calls of the version that runs may still go to endpoints that this one does not have.
+            let mut all = looked;
+            for name in names_of(&control.plan) {
+                if let Some(found) = names.get(&name) {
+                    all.entry(name).or_insert_with(|| found.clone());
+                }
+            }
+            let all = Arc::new(all);
+            node.set_names(&all).map_err(refuse_node)?;
             let outcome = node.apply(&compiled.plan, compiled.packets.as_ref()).map_err(refuse_node)?;
+            *names = all;
+            drop(names);
             applied.total_ms = millis(begun.elapsed());
             applied.pause_us = outcome.pause_max.as_secs_f64() * 1e6;
             control.plan = Arc::clone(&compiled.plan);
@@ -311,10 +384,26 @@ impl Running {
     }
 
     /// The listeners, with the ports that the system chose.
-    pub(crate) fn listeners(&self) -> Vec<Place> {
+    pub(crate) fn listeners(&self) -> Vec<weft_api::Listener> {
         let node = lock(&self.parts.node);
         let listeners = node.as_ref().map(Node::listeners).unwrap_or_default();
-        listeners.iter().map(|l| Place { name: l.name.clone(), address: l.address.to_string() }).collect()
+        let told = |listener: &Listener| weft_api::Listener {
+            name: listener.name.clone(),
+            address: listener.address.to_string(),
+            options: listener.options.values().map(option_of).collect(),
+        };
+        listeners.iter().map(told).collect()
+    }
+
+    /// Tells the log what was found for the names of endpoints.
+    pub(crate) fn log_names(&self) {
+        let names = Arc::clone(&*lock(&self.parts.names));
+        names::log_found(&self.parts.log, &names::found(&names, &Names::new()));
+    }
+
+    /// The log of the node.
+    pub(crate) fn log(&self) -> &Log {
+        &self.parts.log
     }
 
     /// What is to be told of its devices, a line each.
@@ -349,11 +438,6 @@ impl Running {
         lock(&self.parts.node).as_mut()?.take_port_error()
     }
 
-    /// Connections that were refused for want of a descriptor.
-    pub(crate) fn n_out_of_descriptors(&self) -> u64 {
-        lock(&self.parts.node).as_ref().map_or(0, Node::n_out_of_descriptors)
-    }
-
     /// The counters; None once the node has stopped.
     pub(crate) fn stats(&self) -> Option<NodeStats> {
         lock(&self.parts.node).as_ref()?.stats().ok()
@@ -371,7 +455,7 @@ impl Running {
 
     /// What `weft status` shows.
     pub(crate) fn status(&self) -> Option<Status> {
-        let NodeStats { stats, packets, .. } = self.stats()?;
+        let NodeStats { stats, packets, connect_errors, .. } = self.stats()?;
         let ended = RpcStatus::ALL.iter().zip(stats.calls_ended).filter(|(_, n)| *n > 0);
         let mut packets = packets.as_ref().map(packets_of);
         if let Some(packets) = &mut packets {
@@ -392,20 +476,8 @@ impl Running {
             },
             chains: stats.chains.iter().map(chain_of).collect(),
             filters: stats.filters.iter().map(filter_status).collect(),
-            endpoints: stats
-                .endpoints
-                .iter()
-                .map(|e| Endpoint {
-                    cluster: e.cluster.clone(),
-                    address: e.address.clone(),
-                    active: e.active,
-                    places: e.places,
-                    connections: e.connections,
-                    waiting: e.waiting,
-                    calls: e.calls,
-                    connect_failures: e.connect_failures,
-                })
-                .collect(),
+            clusters: self.clusters(),
+            endpoints: self.endpoints(&stats.endpoints, &connect_errors),
             links: stats.links.iter().map(call_link_of).collect(),
             packets,
             refusals: stats.refusals.iter().cloned().collect::<BTreeMap<_, _>>(),
@@ -419,6 +491,55 @@ impl Running {
         })
     }
 
+    /// The clusters with their options.
+    fn clusters(&self) -> Vec<weft_api::Cluster> {
+        let node = lock(&self.parts.node);
+        let clusters = node.as_ref().map(Node::clusters).unwrap_or_default();
+        let told = |cluster: &Arc<Cluster>| weft_api::Cluster {
+            name: cluster.name.clone(),
+            options: cluster.options.values().map(option_of).collect(),
+        };
+        clusters.iter().map(told).collect()
+    }
+
+    /// Endpoints as the API gives them: with their addresses, and why one has no connection.
+    fn endpoints(&self, stats: &[EndpointStats], errors: &BTreeMap<String, String>) -> Vec<Endpoint> {
+        let names = Arc::clone(&*lock(&self.parts.names));
+        let told = |e: &EndpointStats| {
+            let name = names.get(&e.address);
+            let unknown = name.filter(|name| name.addresses.is_empty()).and_then(|name| name.error.clone());
+            Endpoint {
+                cluster: e.cluster.clone(),
+                address: e.address.clone(),
+                active: e.active,
+                places: e.places,
+                connections: e.connections,
+                waiting: e.waiting,
+                calls: e.calls,
+                connect_failures: e.connect_failures,
+                addresses: name.iter().flat_map(|name| &name.addresses).map(ToString::to_string).collect(),
+                down: if e.connections > 0 {
+                    None
+                } else {
+                    unknown.or_else(|| errors.get(&e.address).cloned())
+                },
+            }
+        };
+        stats.iter().map(told).collect()
+    }
+
+    /// What its log tells of; None once the node has stopped.
+    pub(crate) fn seen(&self) -> Option<Seen> {
+        let NodeStats { stats, connect_errors, sink_errors, .. } = self.stats()?;
+        Some(Seen {
+            sink_errors,
+            endpoints: self.endpoints(&stats.endpoints, &connect_errors),
+            refusals: stats.refusals.into_iter().collect(),
+            rows_lost: stats.rows_lost,
+            rows_refused: self.rows_refused(),
+        })
+    }
+
     /// Stops the node; calls that are not over within this time are cut.
     pub(crate) fn stop(&self, within: Duration) -> Stopped {
         let node = lock(&self.parts.node).take();
@@ -427,6 +548,14 @@ impl Running {
 }
 
 impl Control {
+    /// Tables that take rows while the program runs, but for those that the node fills itself from its devices.
+    fn given_tables(&self) -> Vec<TableView> {
+        let of_ports = devices::tables_of(&self.network);
+        let is_given =
+            |view: &TableView| view.is_filled && of_ports.iter().all(|(name, _)| *name != view.name);
+        self.compiler.tables().into_iter().filter(is_given).collect()
+    }
+
     /// Compiles a program that was checked, and tries the files that it will write to. What was counted of the chains
     /// that run decides about the order of elements.
     fn compile<'a>(
@@ -520,7 +649,7 @@ pub(crate) fn node_fault(error: &NodeError) -> Fault {
                 fault.with_help(format!("make the folder `{}`, or choose another path", folder_of(path)))
             }
             (_, Address::Unix(_)) => fault.with_help("choose a path where this user may make a socket"),
-            (_, Address::Tcp(_)) => fault.with_help("is this an address of this machine?"),
+            (_, Address::Tcp(_) | Address::Name(_)) => fault.with_help("is this an address of this machine?"),
         },
         NodeError::System(_) | NodeError::WorkerLost => fault,
     }
@@ -556,6 +685,21 @@ fn calls_before(version: u64, node: &NodeStats) -> u64 {
 /// Whether a listener leaves the choice of its port to the system.
 fn has_any_port(listener: &Listener) -> bool {
     matches!(listener.address, Address::Tcp(address) if address.port() == 0)
+}
+
+/// The names of the endpoints of a program.
+fn endpoint_names(network: &Network) -> BTreeSet<String> {
+    let endpoints = network.clusters.iter().flat_map(|cluster| &cluster.endpoints);
+    let names = endpoints.map(endpoint_of).filter_map(|address| match address {
+        Address::Name(name) => Some(name),
+        Address::Tcp(_) | Address::Unix(_) => None,
+    });
+    names.collect()
+}
+
+/// An option of a listener or a cluster as the API gives it.
+fn option_of((def, value): (&'static OptionDef, Option<i64>)) -> Opt {
+    Opt { name: def.name.to_owned(), value: def.text(value), is_default: value == def.default }
 }
 
 /// A part, even if a thread has panicked while it held it: each is whole between two statements.
@@ -868,6 +1012,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::admin::{Access, Admin};
     use crate::cli::When;
+    use crate::log;
     use std::io::{Read as _, Write as _};
     use std::net::{SocketAddr, TcpListener, TcpStream};
     use weft_core::abi::{Cx, State};
@@ -952,9 +1097,12 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
             memory: None,
             seed: Some(1),
             table: When::Never,
+            log: log::Format::Text,
+            log_level: log::Level::Error,
         };
-        match Running::start_with(Box::new(backend), &network, &checked.sources, bundle(), &args, |_| Ok(()))
-        {
+        let log = Log::new(log::Format::Text, log::Level::Error);
+        let sources = &checked.sources;
+        match Running::start_with(Box::new(backend), &network, sources, bundle(), (&args, log), |_| Ok(())) {
             Ok(running) => running,
             Err(Start::Diagnostics(found)) => panic!("{found:?}"),
             Err(Start::Fault(fault)) => panic!("{fault:?}"),
@@ -982,7 +1130,7 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
         let running = start(Rigged::Slow(Duration::from_secs(2)));
         let admin = admin(&running);
         let changing = running.clone();
-        let change = std::thread::spawn(move || changing.apply(bundle(), false));
+        let change = std::thread::spawn(move || changing.apply(bundle(), false, "a test"));
         std::thread::sleep(Duration::from_millis(200));
         for path in ["/healthz", "/metrics", "/v1/status", "/v1/program"] {
             let answer = get(&admin, path);
@@ -1015,7 +1163,7 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
         let mut broken = bundle();
         broken.files.values_mut().for_each(|text| *text = text.replace("AS tick;", "AS tick AS broken;"));
         for dry_run in [true, false] {
-            let refused = running.apply(broken.clone(), dry_run);
+            let refused = running.apply(broken.clone(), dry_run, "a test");
             let Err(Refusal::Refused(refused)) = refused else { panic!("it was taken") };
             assert_eq!((refused.at_fault, refused.version), (AtFault::Environment, 1));
             assert!(
@@ -1026,7 +1174,7 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
         }
         assert!(get(&admin, "/healthz").starts_with("HTTP/1.1 200"));
         assert_eq!(running.program(), bundle());
-        assert_eq!(running.apply(bundle(), false).ok().map(|applied| applied.version), Some(2));
+        assert_eq!(running.apply(bundle(), false, "a test").ok().map(|applied| applied.version), Some(2));
         assert!(running.stop(Duration::from_secs(1)).is_clean);
     }
 
@@ -1039,7 +1187,7 @@ CREATE CHAIN shop ON front -> cart AS tick; END;
         let with = |from: &str, to: &str| {
             let mut bundle = bundle();
             bundle.files.values_mut().for_each(|text| *text = text.replace(from, to));
-            running.apply(bundle, true)
+            running.apply(bundle, true, "a test")
         };
         let refused = with("'127.0.0.1:0'", &format!("'{address}'"));
         let Err(Refusal::Refused(refused)) = refused else { panic!("an address was taken twice") };

@@ -1,5 +1,5 @@
-//! Being asked to stop: the first time cleanly, the second time at once. And what is asked of a command that runs
-//! within this one.
+//! Being asked to stop: the first time cleanly, the second time at once; or to read the program again. And what is asked
+//! of a command that runs within this one.
 
 use crate::fault::Fault;
 use core::future::poll_fn;
@@ -11,9 +11,28 @@ use std::sync::mpsc::{Receiver, channel};
 use tokio::signal::unix::{self, SignalKind};
 use weft_io::privileges::{self, Keep};
 
+/// What a process is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    Stop,
+    /// Read the program again.
+    Reload,
+}
+
 /// Receives one message when the process is asked to stop: by SIGINT or SIGTERM, or by SIGHUP, as when its terminal is
 /// closed. A second request ends it at once; that the terminal is gone is told more than once, and is no second one.
-pub(crate) fn stop_requests() -> Result<Receiver<()>, Fault> {
+pub(crate) fn stop_requests() -> Result<Receiver<Request>, Fault> {
+    requests(false)
+}
+
+/// The same of a node. Where no terminal controls it, as under a service manager, SIGHUP asks it to read its program
+/// again, as often as it comes.
+pub(crate) fn node_requests() -> Result<Receiver<Request>, Fault> {
+    // Now, because a terminal that is closed takes its processes off itself before they hear of it.
+    requests(!has_terminal())
+}
+
+fn requests(reloads: bool) -> Result<Receiver<Request>, Fault> {
     let (send, receive) = channel();
     let mut n = 0;
     // What a script has started in the background has SIGINT ignored, and yet is to be ended by it.
@@ -22,10 +41,13 @@ pub(crate) fn stop_requests() -> Result<Receiver<()>, Fault> {
     // The thread may be older than the moment at which a node gives up its own. Where that fails, the node says so.
     let give_up = || drop(privileges::reduce(Keep::Nothing));
     let tell = move |signal| {
+        if reloads && signal == Signal::HUP {
+            return send.send(Request::Reload).is_ok() || n > 0;
+        }
         if n > 0 && signal == Signal::HUP {
             return true;
         }
-        if n > 0 || send.send(()).is_err() {
+        if n > 0 || send.send(Request::Stop).is_err() {
             std::process::exit(130);
         }
         n += 1;
@@ -109,9 +131,20 @@ fn is_ignored(signal: Signal) -> bool {
 
 /// Whether the process is in the group that its terminal sends the signals of its keys to.
 fn is_in_foreground() -> bool {
-    // proc(5): the fifth and the eighth field of stat, counted behind the name.
+    // proc(5): the fifth and the eighth field of stat.
+    let words = stat();
+    words.len() > 5 && words[2] == words[5]
+}
+
+/// Whether the process has a terminal that controls it.
+fn has_terminal() -> bool {
+    // proc(5): the seventh field of stat, the terminal's device; 0 for none.
+    stat().get(4).is_some_and(|terminal| terminal != "0")
+}
+
+/// The fields of the process's stat behind its name: the first is the third.
+fn stat() -> Vec<String> {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let behind = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-    let words: Vec<&str> = behind.split(' ').collect();
-    words.len() > 5 && words[2] == words[5]
+    behind.split(' ').map(str::to_owned).collect()
 }

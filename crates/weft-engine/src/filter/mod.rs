@@ -273,7 +273,7 @@ pub(crate) fn is_over(over: Option<Transport>, address: &crate::plan::Address) -
     use crate::plan::Address;
     match over {
         None => true,
-        Some(Transport::Tcp) => matches!(address, Address::Tcp(_)),
+        Some(Transport::Tcp) => matches!(address, Address::Tcp(_) | Address::Name(_)),
         Some(Transport::Unix) => matches!(address, Address::Unix(_)),
     }
 }

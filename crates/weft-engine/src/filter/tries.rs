@@ -80,7 +80,8 @@ impl Try {
 impl Engine {
     /// Bytes of the request, behind the elements left of the filter.
     pub(crate) fn filter_request(&mut self, now: Time, key: CallKey, data: &[u8], end: bool) {
-        let bytes_max = self.config.message_bytes_max + HEADER_BYTES;
+        let Some(call) = self.calls.get(key) else { return };
+        let bytes_max = call.request.deframer.limit() as usize + HEADER_BYTES;
         let Some(wrap) = self.wrap_mut(key) else { return };
         if wrap.gathers() {
             if wrap.request.len() + data.len() > bytes_max {
@@ -164,7 +165,7 @@ impl Engine {
         let mut row = self.spare_rows.pop().unwrap_or_default();
         row.resize(next.chain.program.call_words(), 0);
         next.calls_open.set(next.calls_open.get() + 1);
-        let limit = self.config.message_bytes_max as u32;
+        let limit = call.request.deframer.limit();
         let child = Call {
             caller: Caller::Filter(key),
             chain: Some(next),
@@ -214,8 +215,8 @@ impl Engine {
 
     /// Bytes of a response of a try.
     pub(crate) fn try_data(&mut self, now: Time, key: CallKey, child: CallKey, prefix: &[u8], data: &[u8]) {
-        let bytes_max = self.config.message_bytes_max + HEADER_BYTES;
         let Some(call) = self.calls.get_mut(key) else { return };
+        let bytes_max = call.response.deframer.limit() as usize + HEADER_BYTES;
         let is_stream = call.method().is_some_and(|method| method.server_streaming);
         let Some(wrap) = call.wrap.as_mut() else { return };
         if wrap.winner == Some(child) {
@@ -400,7 +401,7 @@ impl Engine {
         let Some(Reliability::AtLeastOnce { window, .. }) = policies.once else { return };
         let due = policies.timeouts.total.map(|total| wrap.began + total).filter(|due| *due > now);
         let due = due.unwrap_or(now + window);
-        let limit = self.config.message_bytes_max as u32;
+        let limit = call.request.deframer.limit();
         let (peer, pool) = (Rc::clone(&call.peer), Rc::clone(&call.pool));
         let key = self.calls.insert(Call {
             method: call.method,

@@ -7,6 +7,7 @@ mod derived;
 mod filters;
 mod hostile;
 mod links;
+mod options;
 mod packets;
 mod queues;
 mod rules;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use weft_core::Interval;
 use weft_core::hash::HashKey;
+use weft_core::options::ClusterOptions;
 use weft_core::schema::{Field, FieldKind, Message as Type, Method, Presence, Schema, Service};
 use weft_engine::plan::{Balance, Chain, ChainError, Cluster, FilterAt, Listener, MethodSet, Plan, Route};
 use weft_engine::state::{Staged, StateStore};
@@ -152,7 +153,11 @@ impl Net {
         };
         Ok(Plan {
             version: self.version,
-            listeners: vec![Listener { name: "front".to_owned(), address: address("10.0.0.9:80") }],
+            listeners: vec![Listener {
+                name: "front".to_owned(),
+                address: address("10.0.0.9:80"),
+                options: Arc::default(),
+            }],
             clusters: vec![self.cluster("cart", endpoints), self.cluster("side", &[CART_3])],
             routes: vec![route],
             chains,
@@ -166,10 +171,12 @@ impl Net {
             endpoints: endpoints.iter().map(|e| address(e)).collect(),
             names: Vec::new(),
             balance: self.balance,
-            connections: self.connections,
-            connections_max: self.connections_max.max(self.connections),
-            connect_timeout: Interval::from_secs(1),
-            deadline: None,
+            weights: Vec::new(),
+            options: ClusterOptions {
+                connections: Some(self.connections),
+                connections_max: Some(self.connections_max.max(self.connections)),
+                ..ClusterOptions::default()
+            },
         })
     }
 

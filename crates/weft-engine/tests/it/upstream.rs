@@ -1,7 +1,9 @@
 //! Servers that are dead, slow, many, or about to leave.
 
 use crate::support::*;
+use std::sync::Arc;
 use weft_core::Interval;
+use weft_core::options::ListenerOptions;
 use weft_engine::plan::Balance;
 
 fn echo() -> Behaviour {
@@ -369,14 +371,10 @@ fn a_delayed_answer_outlives_its_server() {
 /// A call whose headers no connection takes would wait for ever.
 #[test]
 fn headers_that_the_server_does_not_take_end_the_call() {
-    let config = weft_engine::Config {
-        downstream: weft_proto::session::http2::Config {
-            max_header_list_size: 64 << 10,
-            ..weft_engine::Config::default().downstream
-        },
-        ..weft_engine::Config::default()
-    };
-    let mut world = World::with_config(1, config, Net::new().plan(None, &[CART])).server(CART, |_| echo());
+    let mut plan = Net::new().plan(None, &[CART]);
+    let options = ListenerOptions { header_size_max: 64 << 10, ..ListenerOptions::default() };
+    plan.listeners[0].options = Arc::new(options);
+    let mut world = World::new(1, plan).server(CART, |_| echo());
     let client = world.client("front");
     add(&mut world, client, 0);
     let call = Call::unary(ADD, item("ann", 1, b"")).header("x-large", &"v".repeat(40_000)).at(ms(100));

@@ -3,6 +3,7 @@
 use weft_core::limits::{GROUP_MEMBERS_MAX, GROUP_WEIGHTS_MAX};
 use weft_core::marks::Mark;
 use weft_core::methods::{METHOD_PATTERNS_MAX, MethodSet};
+use weft_core::options::{CLUSTER_OPTIONS, ENDPOINT_WEIGHT_MAX, LISTENER_OPTIONS, OptionDef};
 use weft_core::{Type, Value};
 
 use super::scope::{Scope, View, with_nearest};
@@ -16,13 +17,6 @@ use crate::hir::{
 use crate::nearest::nearest;
 use crate::source::Span;
 use crate::types;
-
-/// The options of a listener, with their types.
-pub const LISTENER_OPTIONS: &[(&str, Type)] = &[];
-
-/// The options of a cluster, with their types.
-pub const CLUSTER_OPTIONS: &[(&str, Type)] =
-    &[("connect_timeout", Type::Interval), ("connections", Type::Int(64)), ("deadline", Type::Interval)];
 
 /// The options of a port, with their types. Each kind of port has some of them.
 pub const PORT_OPTIONS: &[(&str, Type)] = &[
@@ -68,7 +62,7 @@ pub(crate) fn port_kinds() -> impl Iterator<Item = (&'static str, &'static str)>
 }
 
 /// The options of ports of a kind, with their types.
-pub(crate) fn port_options(kind: &str) -> impl Iterator<Item = (&'static str, Type)> {
+pub(crate) fn port_options(kind: &str) -> impl Iterator<Item = (&'static str, Type)> + use<> {
     let found = PORT_KINDS.iter().find(|(word, ..)| word.eq_ignore_ascii_case(kind));
     let names = found.map_or(&[][..], |(.., names)| names);
     PORT_OPTIONS.iter().filter(|(name, _)| names.contains(name)).copied()
@@ -360,7 +354,7 @@ pub(super) fn listener(cx: &mut Cx<'_>, ast: &ast::Listener) -> Listener {
         }
     };
     let address = address.unwrap_or_else(|| bad_address(cx, &ast.address));
-    let options = settings(cx, &ast.options, LISTENER_OPTIONS, "listener");
+    let options = ranged_settings(cx, &ast.options, LISTENER_OPTIONS, "listener");
     Listener { name: ast.name.name.clone(), address, options, span: ast.span }
 }
 
@@ -369,11 +363,68 @@ pub(super) fn cluster(cx: &mut Cx<'_>, ast: &ast::Cluster) -> Cluster {
     let endpoints = ast
         .endpoints
         .iter()
-        .map(|endpoint| address(&endpoint.value).unwrap_or_else(|| bad_address(cx, endpoint)))
+        .map(|(endpoint, _)| address(&endpoint.value).unwrap_or_else(|| bad_address(cx, endpoint)))
         .collect();
+    let weights = ast.endpoints.iter().map(|(_, weight)| endpoint_weight(cx, weight.as_ref())).collect();
     let balance = ast.balance.map_or(ast::Balance::RoundRobin, |clause| clause.balance);
-    let options = settings(cx, &ast.options, CLUSTER_OPTIONS, "cluster");
-    Cluster { name: ast.name.name.clone(), endpoints, balance, options, span: ast.span }
+    let options = ranged_settings(cx, &ast.options, CLUSTER_OPTIONS, "cluster");
+    let said = |name: &str| options.iter().find(|setting| setting.name == name);
+    if let (Some(base), Some(max)) = (said("backoff_base"), said("backoff_max"))
+        && let (Value::Int(least), Value::Int(most)) = (&base.value, &max.value)
+        && least > most
+    {
+        let diagnostic =
+            Diagnostic::error(code::OPTION_CONFLICT, "`backoff_base` is longer than `backoff_max`")
+                .at(base.span, "the first time that an endpoint is left out")
+                .with_label(max.span, "the longest")
+                .with_help("make `backoff_max` the longer one");
+        cx.report(diagnostic);
+    }
+    Cluster { name: ast.name.name.clone(), endpoints, weights, balance, options, span: ast.span }
+}
+
+/// The weight of an endpoint; 1 if none is written, or a wrong one.
+fn endpoint_weight(cx: &mut Cx<'_>, ast: Option<&ast::Expr>) -> u32 {
+    let Some(ast) = ast else { return 1 };
+    let written = if let ast::ExprKind::Int(n) = ast.kind { u32::try_from(n).ok() } else { None };
+    let weight = written.filter(|weight| (1..=ENDPOINT_WEIGHT_MAX).contains(weight));
+    if weight.is_none() {
+        let diagnostic = Diagnostic::error(code::BAD_LITERAL, "a weight is a whole number")
+            .at(ast.span, "which share of the calls?")
+            .with_help(format!(
+                "write one of 1 to {ENDPOINT_WEIGHT_MAX}; take the endpoint out to send it nothing"
+            ));
+        cx.report(diagnostic);
+    }
+    weight.unwrap_or(1)
+}
+
+/// The options of a listener or a cluster that are within their ranges; reports the others.
+fn ranged_settings(
+    cx: &mut Cx<'_>,
+    options: &[ast::Assign],
+    defs: &'static [OptionDef],
+    kind: &str,
+) -> Vec<Setting> {
+    let known: Vec<(&'static str, Type)> = defs.iter().map(|def| (def.name, def.ty)).collect();
+    let mut settings = read_settings(cx, options, &known, kind);
+    settings.retain(|setting| {
+        let def = defs.iter().find(|def| def.name == setting.name).expect("it is one of them");
+        let Value::Int(value) = setting.value else { return false };
+        let nearest = value.clamp(def.min, def.max);
+        if nearest != value {
+            let message = format!("option `{}` is outside its range", def.name);
+            let [least, most, default] =
+                [Some(def.min), Some(def.max), def.default].map(|value| def.text(value));
+            let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
+                .at(setting.span, "outside the limits")
+                .with_note(format!("it takes {least} to {most}; without the option it is {default}"))
+                .with_help(format!("write `{} = {}`", def.name, def.literal(nearest)));
+            cx.report(diagnostic);
+        }
+        nearest == value
+    });
+    settings
 }
 
 /// Reads `host:port`, `[v6]:port` or `unix:/path`.
@@ -407,7 +458,27 @@ fn bad_address(cx: &mut Cx<'_>, text: &ast::StrLit) -> Address {
     Address::Tcp(text.value.clone())
 }
 
+/// The options of an item; of numbers, those above zero. Reports the others.
 pub(super) fn settings(
+    cx: &mut Cx<'_>,
+    options: &[ast::Assign],
+    known: &[(&'static str, Type)],
+    kind: &str,
+) -> Vec<Setting> {
+    let mut settings = read_settings(cx, options, known, kind);
+    settings.retain(|setting| {
+        let is_positive = !matches!(setting.value, Value::Int(n) if n <= 0);
+        if !is_positive {
+            let message = format!("option `{}` is more than zero", setting.name);
+            cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(setting.span, "outside the limits"));
+        }
+        is_positive
+    });
+    settings
+}
+
+/// The options of an item that are known and have a value of their type; reports the others.
+fn read_settings(
     cx: &mut Cx<'_>,
     options: &[ast::Assign],
     known: &[(&'static str, Type)],
@@ -434,13 +505,6 @@ pub(super) fn settings(
         let whose = format!("option `{name}`");
         let Some(expr) = scope.value_for(&option.value, ty, false, &whose) else { continue };
         let Some(value) = cx.folded(&expr, &[]) else { continue };
-        if matches!(value, Value::Int(n) if n <= 0) {
-            let message = format!("option `{name}` is more than zero");
-            cx.report(
-                Diagnostic::error(code::OVER_LIMIT, message).at(option.value.span, "outside the limits"),
-            );
-            continue;
-        }
         settings.push(Setting { name, value, span: option.span });
     }
     settings

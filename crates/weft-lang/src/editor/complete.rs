@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use weft_core::Status;
+use weft_core::options::{CLUSTER_OPTIONS, LISTENER_OPTIONS};
 use weft_core::schema::FieldKind;
 
 use super::index::{Symbol, SymbolId, SymbolKind};
@@ -14,7 +15,7 @@ use super::{Program, fields, hover, queues, tokens_of, words};
 use crate::check::frame::META;
 use crate::check::functions::{AGGREGATES, FUNCTIONS};
 use crate::check::mark;
-use crate::check::network::{self, CLUSTER_OPTIONS, LISTENER_OPTIONS};
+use crate::check::network;
 use crate::check::queue::expr::FUNCTIONS as QUEUE_FUNCTIONS;
 use crate::hir::Direction;
 use crate::lexer::{Token, TokenKind, lex};
@@ -391,16 +392,20 @@ impl Place<'_> {
         let is = |at: usize, word: &str| self.tokens.get(at).is_some_and(|token| self.is_word(token, word));
         let begins = (0..self.tokens.len()).rev().find(|at| is(*at, "CREATE")).unwrap_or(0);
         let find = |word: &str| (begins..self.tokens.len()).find(|at| is(*at, word));
-        let options: Vec<_> = match (find("CLUSTER"), find("PORT"), find("ON")) {
+        let options = match (find("CLUSTER"), find("PORT"), find("ON")) {
             (None, Some(_), Some(on)) => {
                 let kind = self.tokens.get(on + 1).map(|token| self.slice(token)).unwrap_or_default();
-                network::port_options(kind).collect()
+                for (name, ty) in network::port_options(kind) {
+                    self.add(name, CandidateKind::Parameter, &ty.to_string(), "");
+                }
+                return;
             }
-            (Some(_), ..) => CLUSTER_OPTIONS.to_vec(),
-            _ => LISTENER_OPTIONS.to_vec(),
+            (Some(_), ..) => CLUSTER_OPTIONS,
+            _ => LISTENER_OPTIONS,
         };
-        for (name, ty) in options {
-            self.add(name, CandidateKind::Parameter, &ty.to_string(), "");
+        for def in options {
+            let detail = format!("{} = {}", def.ty, def.text(def.default));
+            self.add(def.name, CandidateKind::Parameter, &detail, def.doc);
         }
     }
 

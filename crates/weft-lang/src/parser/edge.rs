@@ -2,7 +2,7 @@
 
 use crate::ast::{
     Assign, Balance, BalanceClause, Cluster, Expr, Group, GroupChoice, Ident, Item, Listener, MethodClause,
-    Port, Route,
+    Port, Route, StrLit,
 };
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::TokenKind;
@@ -71,12 +71,18 @@ impl Parser<'_> {
     pub(super) fn cluster(&mut self, create: Create) -> Parsed<Item> {
         let name = self.ident("a name for the cluster")?;
         self.clause("TO", "a cluster says where its endpoints are")?;
-        let endpoints = self.comma_list(|p| p.string("an endpoint, in quotes"))?;
+        let endpoints = self.comma_list(Self::endpoint)?;
         let balance = self.optional_balance()?;
         let options = self.optional_with()?;
         self.semicolon()?;
         let span = self.span_from(create.start);
         Ok(Item::Cluster(Cluster { or_replace: create.or_replace, name, endpoints, balance, options, span }))
+    }
+
+    fn endpoint(&mut self) -> Parsed<(StrLit, Option<Expr>)> {
+        let endpoint = self.string("an endpoint, in quotes")?;
+        let weight = if self.eat_keyword("WEIGHT").is_some() { Some(self.expr()?) } else { None };
+        Ok((endpoint, weight))
     }
 
     fn optional_balance(&mut self) -> Parsed<Option<BalanceClause>> {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use weft_core::Interval;
 use weft_core::hash::HashKey;
+use weft_core::options::ClusterOptions;
 use weft_engine::call_link::{CallFlow, CallLink, CallLinkStats, CallsOf, Shared};
 use weft_engine::plan::{Balance, Cluster, Listener, MethodSet, Plan, Route};
 use weft_engine::queue::{Queue, Written};
@@ -46,10 +47,8 @@ fn plan(version: u64, link: Option<CallLink>) -> Plan {
         endpoints: vec![CART.parse().expect("an address")],
         names: Vec::new(),
         balance: Balance::RoundRobin,
-        connections: 1,
-        connections_max: 1,
-        connect_timeout: Interval::from_secs(1),
-        deadline: None,
+        weights: Vec::new(),
+        options: ClusterOptions { connections: Some(1), ..ClusterOptions::default() },
     };
     let route = Route {
         name: "all".to_owned(),
@@ -62,7 +61,7 @@ fn plan(version: u64, link: Option<CallLink>) -> Plan {
     let address = "10.0.0.9:80".parse().expect("an address");
     Plan {
         version,
-        listeners: vec![Listener { name: "front".to_owned(), address }],
+        listeners: vec![Listener { name: "front".to_owned(), address, options: Arc::default() }],
         clusters: vec![Arc::new(cluster)],
         routes: vec![route],
         chains: Vec::new(),

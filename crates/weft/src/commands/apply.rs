@@ -11,7 +11,7 @@ use crate::running::refused_by;
 use crate::source::{Files, require};
 use crate::stderr;
 use crate::stdout;
-use weft_api::{Applied, ApplyRequest, Change, ChangeKind, Dropped, Refused};
+use weft_api::{Applied, ApplyRequest, Change, ChangeKind, Dropped, NameFound, Refused};
 
 pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
     require(&args.file)?;
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Fault> {
         stderr::diagnostics(&checked.diagnostics, &checked.sources);
     }
     let client = Client::new(&args.admin)?;
-    let request = ApplyRequest { program: files.into_bundle(&args.file), dry_run: args.dry_run };
+    let request = ApplyRequest { program: files.into_bundle(&args.file), dry_run: args.dry_run, by: user() };
     match client.apply(&request)? {
         Outcome::Done(applied) if args.json => stdout::print(&line_of(&applied)),
         Outcome::Done(applied) if args.dry_run => {
@@ -54,6 +54,12 @@ fn refuse(refused: &Refused, as_json: bool) -> Fault {
         version => stderr::line(format_args!("nothing was applied, version {version} keeps running")),
     }
     Fault::told(refused.at_fault)
+}
+
+/// Who asks, for the node's log.
+fn user() -> String {
+    let named = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
+    named.unwrap_or_else(|_| format!("user {}", rustix::process::getuid().as_raw()))
 }
 
 /// How an update went: a line, and further ones, which begin with `indent`.
@@ -78,7 +84,22 @@ pub(crate) fn summary(applied: &Applied, indent: &str) -> String {
     if !applied.dropped.is_empty() {
         text.push_str(&format!("\n{indent}{}", dropped(&applied.dropped)));
     }
+    applied.names.iter().for_each(|name| text.push_str(&format!("\n{indent}{}", found(name))));
     text
+}
+
+/// What a resolver said of the name of an endpoint.
+fn found(found: &NameFound) -> String {
+    let NameFound { name, addresses, error, is_changed } = found;
+    let addresses = addresses.join(", ");
+    match error {
+        Some(why) if addresses.is_empty() => {
+            format!("name {name} has no address: {why}; its endpoint is down, and looked up again")
+        }
+        Some(why) => format!("name {name} could not be looked up: {why}; it stays {addresses}"),
+        None if *is_changed => format!("name {name} is {addresses} now"),
+        None => format!("name {name} is {addresses}, as before"),
+    }
 }
 
 /// What is lost by an update, for whoever has only renamed a thing and did not know.
@@ -108,6 +129,7 @@ fn outlook(applied: &Applied) -> String {
     if !applied.dropped.is_empty() {
         text.push_str(&format!("  {}\n", dropped(&applied.dropped)));
     }
+    applied.names.iter().for_each(|name| text.push_str(&format!("  {}\n", found(name))));
     text
 }
 

@@ -3,16 +3,18 @@
 //! The application's client and servers are programs of their own that know nothing of Weft.
 
 use super::apply::summary;
-use super::run::{LOOK_EVERY, Started, headline, must_be_well, start};
+use super::run::{Headline, LOOK_EVERY, Started, headline, must_be_well, start};
 use super::{count, grouped};
 use crate::cli::DemoArgs;
 use crate::compile::check_files;
 use crate::fault::Fault;
 use crate::live::{Live, Measured, short_time};
+use crate::log::{Level, Log};
 use crate::running::{Refusal, Running};
-use crate::signals;
+use crate::signals::{self, Request};
 use crate::source::Files;
 use crate::stdout;
+use crate::watch::Watch;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
@@ -45,13 +47,17 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Fault> {
     for (at, endpoint) in clusters.iter().flat_map(|c| &c.endpoints).enumerate() {
         children.start_server(endpoint, &format!("cart-{}", at + 1))?;
     }
-    let Started { running, admin, network } = start(&first, &args.node)?;
-    let mut live = Live::new();
-    live.say(&format!("{}\n", headline(&first, &running, &admin, &network)));
+    // The demo says itself what it does.
+    let log = Log::new(args.node.log, args.node.log_level.min(Level::Warn));
+    let Started { running, admin, network } = start(&first, &args.node, log)?;
+    let live = Live::new(running.log().clone());
+    let Headline { node, parts } = headline(&first, &running, &admin, &network);
+    live.say(&format!("{node}\n  {}\n", parts.join("\n  ")));
     let target = running.listeners().first().map(|p| p.address.clone()).unwrap_or_default();
     let seconds = if args.forever { f64::from(u32::MAX) } else { args.seconds };
     let reports = children.start_frontend(&target, args.in_flight, seconds)?;
-    let mut demo = Demo { live, running, measured: None, final_report: None, change_at: None };
+    let mut demo =
+        Demo { live, watch: Watch::default(), running, measured: None, final_report: None, change_at: None };
     let until_change =
         Duration::try_from_secs_f64((seconds * 0.4).min(CHANGE_AFTER_MAX_S)).unwrap_or_default();
     demo.change_at = Some((Instant::now() + until_change, folder.join(SECOND)));
@@ -94,6 +100,7 @@ fn remove_logs(paths: &[String]) -> Vec<String> {
 
 struct Demo {
     live: Live,
+    watch: Watch,
     running: Running,
     measured: Option<Measured>,
     final_report: Option<Value>,
@@ -102,7 +109,7 @@ struct Demo {
 
 impl Demo {
     /// Until the front end has ended, or somebody asks to stop.
-    fn watch(&mut self, stop: &Receiver<()>, reports: &Receiver<Value>) -> Result<(), Fault> {
+    fn watch(&mut self, stop: &Receiver<Request>, reports: &Receiver<Value>) -> Result<(), Fault> {
         while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(LOOK_EVERY) {
             loop {
                 match reports.try_recv() {
@@ -115,6 +122,7 @@ impl Demo {
                 self.change(&path)?;
             }
             must_be_well(&self.running)?;
+            self.watch.look(&self.running, Instant::now());
             self.live.tick(&self.running, self.measured);
         }
         Ok(())
@@ -140,7 +148,7 @@ impl Demo {
         let mut files = Files::on_disk();
         let checked = check_files(&path, &mut files);
         drop(checked);
-        match self.running.apply(files.into_bundle(&path), false) {
+        match self.running.apply(files.into_bundle(&path), false, "the demo") {
             Ok(applied) => {
                 let text = format!("{}  apply {path}: {}\n", self.live.clock(), summary(&applied, "       "));
                 self.live.say(&text);

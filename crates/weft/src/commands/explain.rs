@@ -60,7 +60,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Fault> {
     let text = match args.json {
         true => format!("{}\n", data::of(&explained, queues::data_of(&queues))),
         false => {
-            let chains = explained.iter().map(text::of);
+            let chains = explained.iter().map(|chain| text::of(chain, args.full));
             let queues = (!queues.is_empty()).then(|| queues::text(&queues));
             chains.chain(queues).collect::<Vec<_>>().join("\n")
         }
@@ -141,7 +141,7 @@ pub(crate) fn text_of(
     chain: usize,
     sources: &SourceMap,
 ) -> Result<String, Vec<Diagnostic>> {
-    Ok(text::of(&report::explain(network, chain, sources, &[])?))
+    Ok(text::of(&report::explain(network, chain, sources, &[])?, true))
 }
 
 /// The chains and queues to be explained: the one with this name; without one all chains, and the queues of links, or

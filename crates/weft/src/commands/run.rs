@@ -5,26 +5,25 @@ use crate::cli::{NodeArgs, RunArgs, When};
 use crate::compile::{at_fault, check_files};
 use crate::fault::Fault;
 use crate::live::Live;
+use crate::log::{Level, Log};
 use crate::open_files;
-use crate::running::{Health, Running, Start, device_of, gone};
-use crate::signals;
+use crate::running::{Health, Running, Start, device_of};
+use crate::signals::{self, Request};
 use crate::source::{Files, require};
 use crate::stderr;
-use std::collections::BTreeMap;
+use crate::watch::Watch;
+use serde_json::json;
 use std::io::IsTerminal as _;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use weft_io::descriptors::Descriptors;
-use weft_lang::hir::{Chain, Network};
+use weft_api::Bundle;
+use weft_lang::hir::{CallsOf, Chain, MethodGlob, Network};
 
 /// How often a running command looks around.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How often it looks whether devices are there.
-const DEVICES_EVERY: Duration = Duration::from_millis(500);
-
-/// How often it is told at most that connections are refused for want of descriptors.
-const DESCRIPTORS_EVERY: Duration = Duration::from_secs(10);
+/// Who asks, for the log.
+const SIGHUP: &str = "SIGHUP";
 
 /// A network that runs, with its admin endpoint.
 pub(super) struct Started {
@@ -34,24 +33,26 @@ pub(super) struct Started {
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
-    let stop = signals::stop_requests()?;
-    let Started { running, admin, network } = start(&args.file, &args.node)?;
-    let mut live = Live::new();
-    live.say(&headline(&args.file, &running, &admin, &network));
-    running.remarks().iter().for_each(|line| live.say(line));
+    let asks = signals::node_requests()?;
+    let Started { running, admin, network } =
+        start(&args.file, &args.node, Log::new(args.node.log, args.node.log_level))?;
+    let log = running.log().clone();
+    let Headline { node, parts } = headline(&args.file, &running, &admin, &network);
+    let fields = [("version", json!(1)), ("admin", json!(admin.address().to_string()))];
+    log.event(Level::Info, "start", &node, &fields);
+    parts.iter().for_each(|line| log.event(Level::Info, "run", line, &[]));
+    running.log_names();
+    running.remarks().iter().for_each(|line| log.event(Level::Warn, "note", line, &[]));
+    let mut live = Live::new(log.clone());
     let shows_table = match args.node.table {
         When::Auto => std::io::stderr().is_terminal(),
         When::Always => true,
         When::Never => false,
     };
-    let (mut devices, mut descriptors) = (Devices::default(), OutOfDescriptors::default());
-    devices.look_at_mtus(&running).iter().for_each(|line| live.say(line));
-    let watched = watch(&running, &stop, |running| {
-        devices.look(running).iter().for_each(|line| live.say(line));
-        descriptors
-            .look(running.n_out_of_descriptors(), Instant::now())
-            .iter()
-            .for_each(|line| live.say(line));
+    let mut seen = Watch::default();
+    let mut own = OwnProgram { file: &args.file, applied: running.program() };
+    let watched = watch(&running, &asks, &mut own, |running| {
+        seen.look(running, Instant::now());
         if shows_table {
             live.tick(running, None);
         }
@@ -62,7 +63,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
         return Err(lost);
     }
     let open = running.stats().map_or(0, |s| s.stats.calls_open);
-    live.say(&format!(
+    let say = |text: &str| log.event(Level::Info, "stop", text, &[]);
+    say(&format!(
         "stopping: {} under way, at most {:.0} s; once more to stop at once",
         super::count(open, "call"),
         args.grace
@@ -75,88 +77,16 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Fault> {
             let received = packets.ports.iter().map(|port| port.received).sum();
             format!("{} received, ", super::count(received, "packet"))
         });
-        live.say(&format!(
+        say(&format!(
             "stopped: {carried}{} begun, version {}",
             super::count(status.calls.begun, "call"),
             status.version
         ));
     }
     if stopped.calls_cut > 0 {
-        live.say(&cut(stopped.calls_cut as u64, args.grace));
+        say(&cut(stopped.calls_cut as u64, args.grace));
     }
     if stopped.is_clean { Ok(()) } else { Err(Fault::environment("a worker did not end well")) }
-}
-
-/// Devices that are gone or have outgrown their buffers, as far as that was told.
-#[derive(Default)]
-struct Devices {
-    next: Option<Instant>,
-    gone: BTreeMap<String, String>,
-    outgrown: BTreeMap<String, String>,
-}
-
-impl Devices {
-    /// What is to be told of devices that have gone or come back since.
-    fn look(&mut self, running: &Running) -> Vec<String> {
-        let now = Instant::now();
-        if self.next.is_some_and(|next| now < next) || running.ports().is_empty() {
-            return Vec::new();
-        }
-        self.next = Some(now + DEVICES_EVERY);
-        let packets = running.stats().and_then(|stats| stats.packets).unwrap_or_default();
-        let mut told = Vec::new();
-        for port in &packets.ports {
-            let name = &port.config.name;
-            match gone(port) {
-                Some(why) if self.gone.get(name) != Some(&why) => {
-                    told.push(format!("port `{name}`: {why}"));
-                    self.gone.insert(name.clone(), why);
-                }
-                None if self.gone.remove(name).is_some() => {
-                    told.push(format!("port `{name}`: `{}` is back", port.config.device));
-                }
-                _ => {}
-            }
-        }
-        told.extend(self.look_at_mtus(running));
-        told
-    }
-
-    /// What is to be told of devices whose MTU is longer since than their buffers hold.
-    fn look_at_mtus(&mut self, running: &Running) -> Vec<String> {
-        let outgrown = running.outgrown();
-        let is_new = |(port, _): &(&String, &String)| !self.outgrown.contains_key(*port);
-        let told =
-            outgrown.iter().filter(is_new).map(|(port, why)| format!("port `{port}`: {why}")).collect();
-        self.outgrown = outgrown;
-        told
-    }
-}
-
-/// Connections that were refused for want of a descriptor, as far as that was told.
-#[derive(Default)]
-struct OutOfDescriptors {
-    told: u64,
-    next: Option<Instant>,
-}
-
-impl OutOfDescriptors {
-    /// What is to be told, of so many that were refused until now.
-    fn look(&mut self, n_refused: u64, now: Instant) -> Option<String> {
-        let n_new = n_refused.saturating_sub(self.told);
-        if n_new == 0 || self.next.is_some_and(|next| now < next) {
-            return None;
-        }
-        (self.told, self.next) = (n_refused, Some(now + DESCRIPTORS_EVERY));
-        let limit = open_files::limit().unwrap_or(u64::MAX);
-        Some(format!(
-            "{} refused: the process has no more file descriptors for calls ({} at most, {} of them kept for the \
-             admin endpoint and files); raise the limit with `ulimit -n` or LimitNOFILE=",
-            super::count(n_new, "connection"),
-            super::grouped(limit),
-            super::grouped(Descriptors::reserved(limit)),
-        ))
-    }
 }
 
 /// That calls have got no more time than they were promised is no failure, but is not kept silent.
@@ -166,12 +96,64 @@ fn cut(calls: u64, grace_s: f64) -> String {
 }
 
 /// Until somebody asks to stop. An error, as soon as a worker is lost.
-fn watch(running: &Running, stop: &Receiver<()>, mut look: impl FnMut(&Running)) -> Result<(), Fault> {
-    while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(LOOK_EVERY) {
+fn watch(
+    running: &Running,
+    asks: &Receiver<Request>,
+    own: &mut OwnProgram<'_>,
+    mut look: impl FnMut(&Running),
+) -> Result<(), Fault> {
+    loop {
+        match asks.recv_timeout(LOOK_EVERY) {
+            Ok(Request::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Ok(Request::Reload) => own.reload(running),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
         must_be_well(running)?;
         look(running);
     }
-    Ok(())
+}
+
+/// The program that the command was started with, as it was read last.
+struct OwnProgram<'a> {
+    file: &'a str,
+    applied: Bundle,
+}
+
+impl OwnProgram<'_> {
+    /// Reads the file again and applies it, unless the node was given another program since. The log says what came of
+    /// it; with a fault, what runs goes on.
+    fn reload(&mut self, running: &Running) {
+        let mut files = Files::on_disk();
+        let checked = check_files(self.file, &mut files);
+        let (program, runs) = (files.into_bundle(self.file), running.program());
+        if runs != self.applied && !is_same_text(&runs, &program) {
+            let text = format!(
+                "SIGHUP: the node was given another program since `{0}` was read, which is not taken back; nothing \
+                 changes: `weft apply {0}` has it run this one",
+                self.file
+            );
+            running.log().event(
+                Level::Warn,
+                "refuse",
+                &text,
+                &[("by", json!(SIGHUP)), ("program", json!(self.file))],
+            );
+            return;
+        }
+        if running.apply_checked(checked, program.clone(), false, SIGHUP).is_ok() {
+            self.applied = program;
+        }
+    }
+}
+
+/// Whether two programs are the same but for the names of their files, which follow from where a command was started.
+fn is_same_text(a: &Bundle, b: &Bundle) -> bool {
+    let texts = |bundle: &Bundle| {
+        let mut texts: Vec<String> = bundle.files.values().cloned().collect();
+        texts.sort_unstable();
+        (bundle.files.get(&bundle.root).cloned(), texts)
+    };
+    texts(a) == texts(b)
 }
 
 /// A node without one of its workers serves a part of its connections at best: it is better started anew.
@@ -193,7 +175,7 @@ fn grace(args: &RunArgs) -> Duration {
 }
 
 /// Checks a program and starts it; says what is wrong with it otherwise.
-pub(super) fn start(file: &str, args: &NodeArgs) -> Result<Started, Fault> {
+pub(super) fn start(file: &str, args: &NodeArgs, log: Log) -> Result<Started, Fault> {
     admin::permit(args.admin, args.admin_anywhere)?;
     require(file)?;
     let mut files = Files::on_disk();
@@ -203,43 +185,85 @@ pub(super) fn start(file: &str, args: &NodeArgs) -> Result<Started, Fault> {
     open_files::raise_limit();
     let socket = admin::bind(args.admin)?;
     let program = files.into_bundle(file);
-    let running = Running::start(&network, &checked.sources, program, args).map_err(|start| match start {
-        Start::Fault(fault) => fault,
-        Start::Diagnostics(diagnostics) => {
-            stderr::diagnostics(&diagnostics, &checked.sources);
-            Fault::told(at_fault(&diagnostics))
-        }
-    })?;
+    let running =
+        Running::start(&network, &checked.sources, program, args, log).map_err(|start| match start {
+            Start::Fault(fault) => fault,
+            Start::Diagnostics(diagnostics) => {
+                stderr::diagnostics(&diagnostics, &checked.sources);
+                Fault::told(at_fault(&diagnostics))
+            }
+        })?;
     let access = Access { private_metrics: args.private_metrics };
     let admin = Admin::start(socket, running.clone(), access)?;
     Ok(Started { running, admin, network })
 }
 
-/// What runs, in a line or two.
-pub(super) fn headline(file: &str, running: &Running, admin: &Admin, network: &Network) -> String {
+/// What runs: a line for the node, and one for each route, chain and link.
+pub(super) struct Headline {
+    pub(super) node: String,
+    pub(super) parts: Vec<String>,
+}
+
+pub(super) fn headline(file: &str, running: &Running, admin: &Admin, network: &Network) -> Headline {
     let mut places: Vec<_> =
         running.listeners().iter().map(|p| format!("{} on {}", p.name, p.address)).collect();
     places.extend(running.ports().iter().map(|port| format!("{} on {}", port.name, device_of(port))));
-    let mut line = format!(
+    let node = format!(
         "weft {}  {file}: {}   version 1   admin http://{}",
         env!("CARGO_PKG_VERSION"),
         places.join(", "),
         admin.address()
     );
-    for chain in &network.chains {
-        let (from, to) = network.ends(chain);
-        let members = match chain.edge.calls() {
-            Some((_, to)) => format!(" x{}", network.clusters[to].endpoints.len()),
-            None => String::new(),
+    let mut parts = running_parts(network);
+    if parts.is_empty() {
+        let what = "nothing runs: the program has no chain and no route";
+        parts.push(format!("{what}; `weft apply FILE` gives the node another"));
+    }
+    Headline { node, parts }
+}
+
+/// The routes, chains and links of a program: `route all: front -> back x1`.
+fn running_parts(network: &Network) -> Vec<String> {
+    let to = |cluster: usize| {
+        let cluster = &network.clusters[cluster];
+        format!("{} x{}", cluster.name, cluster.endpoints.len())
+    };
+    let routes = network.routes.iter().map(|route| {
+        let mut line = format!(
+            "route {}: {} -> {}",
+            route.name,
+            network.listeners[route.listener].name,
+            to(route.cluster)
+        );
+        if route.glob != MethodGlob::all() {
+            line.push_str(&format!("   METHOD '{}'", route.glob.0));
+        }
+        if route.when.is_some() {
+            line.push_str("   on a condition");
+        }
+        line
+    });
+    let chains = network.chains.iter().map(|chain| {
+        let (from, port) = network.ends(chain);
+        let edge = match chain.edge.calls() {
+            Some((_, cluster)) => format!("{from} -> {}", to(cluster)),
+            None if port.is_empty() => from.to_owned(),
+            None => format!("{from} -> {port}"),
         };
-        let edge = if to.is_empty() { from } else { format!("{from} -> {to}{members}") };
-        let ways = ways_of(network, chain).join("; ");
-        line.push_str(&format!("\n  {}: {edge}   {ways}", chain.name));
-    }
-    if network.chains.is_empty() {
-        line.push_str("\n  nothing runs: the program has no chain; `weft apply FILE` gives the node another");
-    }
-    line
+        format!("chain {}: {edge}   {}", chain.name, ways_of(network, chain).join("; "))
+    });
+    let links = network
+        .links
+        .iter()
+        .map(|link| format!("link {}: {} at {}", link.name, link.queue.name, network.ports[link.port].name));
+    let call_links = network.call_links.iter().map(|link| {
+        let at = match link.of {
+            CallsOf::Listener(at) => &network.listeners[at].name,
+            CallsOf::Cluster(at) => &network.clusters[at].name,
+        };
+        format!("link {}: {} at {at}", link.name, link.queue.name)
+    });
+    routes.chain(chains).chain(links).chain(call_links).collect()
 }
 
 /// The stages of a chain in their order, and those of each branch.
@@ -272,24 +296,11 @@ CREATE CHAIN out ON PORT lan -> lan AS
   syn_guard.suspect -> monitor AS slow -> monitor AS slower;
 END;";
         let files = [("n.weft".to_owned(), text.to_owned())].into();
-        let bundle = weft_api::Bundle { root: "n.weft".to_owned(), files, ..weft_api::Bundle::default() };
+        let bundle = Bundle { root: "n.weft".to_owned(), files, ..Bundle::default() };
         let checked = check_files(&bundle.root, &mut Files::in_bundle(&bundle));
         let network = checked.network.expect("it is a program");
         let ways = ways_of(&network, &network.chains[0]);
         assert_eq!(ways, ["syn_guard -> monitor", "syn_guard.suspect -> slow -> slower"]);
-    }
-
-    #[test]
-    fn want_of_descriptors_is_told_seldom() {
-        // An operator would see clients fail and no reason, or a log that the clients fill.
-        let (mut descriptors, begun) = (OutOfDescriptors::default(), Instant::now());
-        assert_eq!(descriptors.look(0, begun), None);
-        let told = descriptors.look(2, begun).expect("it is told");
-        assert!(told.starts_with("2 connections refused: ") && told.contains("descriptors"), "{told}");
-        assert_eq!(descriptors.look(3, begun + DESCRIPTORS_EVERY / 2), None);
-        let told = descriptors.look(900, begun + DESCRIPTORS_EVERY).expect("it is told again");
-        assert!(told.starts_with("898 connections refused: "), "{told}");
-        assert_eq!(descriptors.look(900, begun + 3 * DESCRIPTORS_EVERY), None);
     }
 
     /// A service manager restarts what ends; it can do nothing about a node that only looks as if it ran.
@@ -297,8 +308,9 @@ END;";
     fn a_lost_worker_ends_the_command() {
         let running = crate::running::tests::start(Rigged::Panics);
         await_loss(&running);
-        let (_asks, stop) = std::sync::mpsc::channel();
-        let lost = watch(&running, &stop, |_| {}).expect_err("the worker is lost");
+        let (_asks, asks) = std::sync::mpsc::channel();
+        let mut own = OwnProgram { file: "a.weft", applied: running.program() };
+        let lost = watch(&running, &asks, &mut own, |_| {}).expect_err("the worker is lost");
         assert!(matches!(lost, Fault::Environment { .. }), "{lost:?}");
         running.stop(Duration::ZERO);
     }

@@ -8,7 +8,7 @@ use crate::lines::place;
 use crate::live::short_time;
 use crate::stdout;
 use crate::table::{Align, Table};
-use weft_api::{Packets, Status};
+use weft_api::{Opt, Packets, Status};
 
 pub(crate) fn run(args: &StatusArgs) -> Result<(), Fault> {
     let client = Client::new(&args.admin)?;
@@ -39,6 +39,13 @@ pub(crate) fn data(status: &Status) -> String {
     serde_json::to_string(status).expect("it is data") + "\n"
 }
 
+/// The options that a program has set to something else than their defaults. `-o json` has all.
+fn set_options(options: &[Opt]) -> String {
+    let set = options.iter().filter(|option| !option.is_default);
+    let set: Vec<_> = set.map(|option| format!("{} {}", option.name, option.value)).collect();
+    if set.is_empty() { String::new() } else { format!("   {}", set.join(", ")) }
+}
+
 /// A node's state for a person.
 pub(crate) fn page(status: &Status) -> String {
     let mut page = format!(
@@ -53,7 +60,15 @@ pub(crate) fn page(status: &Status) -> String {
         latency(status.calls.p99_us),
     );
     for place in &status.listeners {
-        page.push_str(&format!("listener {} on {}\n", place.name, place.address));
+        page.push_str(&format!(
+            "listener {} on {}{}\n",
+            place.name,
+            place.address,
+            set_options(&place.options)
+        ));
+    }
+    for cluster in status.clusters.iter().filter(|cluster| cluster.options.iter().any(|o| !o.is_default)) {
+        page.push_str(&format!("cluster {}{}\n", cluster.name, set_options(&cluster.options)));
     }
     let ended: Vec<_> =
         status.calls.ended.iter().map(|(name, n)| format!("{name} {}", grouped(*n))).collect();
@@ -101,6 +116,14 @@ pub(crate) fn page(status: &Status) -> String {
         page.push('\n');
     }
     page.push_str(&endpoints.render());
+    for e in &status.endpoints {
+        if !e.addresses.is_empty() {
+            page.push_str(&format!("{} is {}\n", e.address, e.addresses.join(", ")));
+        }
+        if let Some(why) = &e.down {
+            page.push_str(&format!("{} of {} is down: {why}\n", e.address, e.cluster));
+        }
+    }
     if status.rows_lost > 0 {
         page.push_str(&format!(
             "lost {} of sinks: no file or stream took them\n",

@@ -1,13 +1,21 @@
-//! `weft top`
+//! `weft top`, until somebody presses `q`.
 
 use super::status::{data, page};
 use crate::cli::TopArgs;
 use crate::client::Client;
 use crate::fault::Fault;
+use crate::keys::Keys;
+use crate::signals;
 use crate::stdout;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// The key that ends it.
+const QUIT: u8 = b'q';
 
 pub(crate) fn run(args: &TopArgs) -> Result<(), Fault> {
+    // Signals end it here, so that the terminal is what it was.
+    let stop = signals::stop_requests()?;
+    let keys = Keys::new();
     let client = Client::new(&args.admin)?;
     let pause = Duration::try_from_secs_f64(args.every.max(0.1)).unwrap_or(Duration::from_secs(1));
     let mut last = None;
@@ -27,6 +35,11 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Fault> {
         if !is_read {
             return Ok(());
         }
-        std::thread::sleep(pause);
+        let until = Instant::now() + pause;
+        while Instant::now() < until {
+            if keys.wait() == Some(QUIT) || stop.try_recv().is_ok() {
+                return Ok(());
+            }
+        }
     }
 }

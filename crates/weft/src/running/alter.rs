@@ -100,7 +100,7 @@ impl Running {
             altered.place(&mut checked, &alter, &statement, text);
         }
         let before = self.swaps(alter.link);
-        let applied = self.apply_checked(checked, altered.program, false)?;
+        let applied = self.apply_checked(checked, altered.program, false, "a query")?;
         let after = self.swaps(alter.link);
         // Packets come and go meanwhile: the link itself counted at the moment of the change.
         let (kept, refused) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));

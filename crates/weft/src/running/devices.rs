@@ -61,7 +61,7 @@ pub(super) fn look_under(parts: &Parts, control: &mut Control) {
 }
 
 /// The tables of a program that its ports fill.
-fn tables_of(network: &Network) -> Vec<(TableName, Table)> {
+pub(super) fn tables_of(network: &Network) -> Vec<(TableName, Table)> {
     let is_meant = |table: &&Table| table.filled == Some(Filler::Ports);
     let name = |chain: &str, instance: &str, table: &Table| {
         let (chain, instance, name) = (chain.to_owned(), instance.to_owned(), table.name.clone());

@@ -4,6 +4,7 @@ use crate::node::{Folder, Node, is_ignored, output, runtime, shop_server, weft};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 const NETWORK: &str = "CREATE TYPE cart FROM PROTO 'cart.proto';
 CREATE LISTENER frontend ON tcp '127.0.0.1:0';
@@ -206,7 +207,7 @@ fn what_a_program_needs_and_is_not_there_is_the_machines_fault() {
     let bad = NETWORK.replace("cart.proto", "bad.proto");
     assert_eq!(check(&bad, &["check"], "W0229"), Some(1));
     // RFC 6761 section 6.4: no name below `invalid` has an address.
-    let host = NETWORK.replace("127.0.0.1:1'", "cart.invalid:1'");
+    let host = NETWORK.replace("127.0.0.1:0'", "front.invalid:0'");
     assert_eq!(check(&host, &["run", "--admin", "127.0.0.1:0"], "W0503"), Some(3));
     let node = Node::start(&folder, &folder.write("good.weft", NETWORK), &[]);
     assert_eq!(check(&host, &["apply", "--admin", &node.admin], "W0503"), Some(3));
@@ -253,7 +254,7 @@ fn apply_gives_one_object_for_each_outcome() {
     let folder = Folder::new();
     let good = folder.write("good.weft", NETWORK);
     let bad = folder.write("bad.weft", &NETWORK.replace("user = 'alice'", "usr = 'alice'"));
-    let host = folder.write("host.weft", &NETWORK.replace("127.0.0.1:1'", "cart.invalid:1'"));
+    let host = folder.write("host.weft", &NETWORK.replace("127.0.0.1:0'", "front.invalid:0'"));
     let node = Node::start(&folder, &good, &[]);
     let apply = |file: &std::path::Path, admin: &str| {
         let done = output(weft(&folder).args(["apply", "--json", "--admin", admin]).arg(file));
@@ -563,18 +564,29 @@ fn idle_memory_stays_small() {
 
 /// Who closes the terminal of a node would cut its calls, and who wanted it to go on would lose it.
 #[test]
-fn a_closed_terminal_ends_a_node_cleanly_unless_it_is_to_go_on() {
+fn closed_terminal_ends_a_node_cleanly_unless_it_is_to_go_on() {
     if is_ignored(1) {
         return eprintln!("skipped: the tests ignore SIGHUP");
     }
     let folder = Folder::new();
     let network = folder.write("shop.weft", NETWORK);
-    let node = Node::start(&folder, &network, &[]);
-    // The shell tells of it, and the system when the shell has ended.
-    node.signal("HUP");
-    node.signal("HUP");
-    let (status, talk) = node.await_end();
-    assert!(status == Some(0) && talk.contains("stopped: 0 calls begun"), "{status:?} {talk}");
+    let talk = folder.0.join("talk");
+    // A terminal of its own, which is closed when the command that holds its other end is ended.
+    let mut terminal = std::process::Command::new("script");
+    let inside = format!(
+        "exec {} run {} --admin 127.0.0.1:0 --table never 2> {}",
+        env!("CARGO_BIN_EXE_weft"),
+        network.display(),
+        talk.display()
+    );
+    terminal.args(["-q", "-e", "-c", &inside, "/dev/null"]).env("XDG_RUNTIME_DIR", &folder.0);
+    let started = terminal.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let Ok(mut terminal) = started else { return eprintln!("skipped: `script` is not here") };
+    let told = |mark: &str| std::fs::read_to_string(&talk).unwrap_or_default().contains(mark);
+    wait_until("the node starts", || told("admin http://"));
+    terminal.kill().expect("it is ours");
+    terminal.wait().expect("it is ours");
+    wait_until("the node has ended", || told("stopped: 0 calls begun"));
     let mut command = std::process::Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_weft")]);
     command.env("XDG_RUNTIME_DIR", &folder.0).env("NO_COLOR", "1").stdin(Stdio::null());
@@ -585,4 +597,148 @@ fn a_closed_terminal_ends_a_node_cleanly_unless_it_is_to_go_on() {
         Some(0)
     );
     assert_eq!(node.stop(), Some(0));
+}
+
+/// Waits for something that another process does.
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Under a service manager a change of the file is told by SIGHUP: one with a fault would end what runs, and one that is
+/// older than what was applied since would take that back.
+#[test]
+fn sighup_applies_the_file_where_no_terminal_is() {
+    if is_ignored(1) {
+        return eprintln!("skipped: the tests ignore SIGHUP");
+    }
+    let folder = Folder::new();
+    let network = folder.write("shop.weft", NETWORK);
+    let mut command = std::process::Command::new("setsid");
+    command.arg(env!("CARGO_BIN_EXE_weft"));
+    command.env("XDG_RUNTIME_DIR", &folder.0).env("USER", "ann").stdin(Stdio::null());
+    let node = Node::start_as(command, &network, &["--log", "json"]);
+    let version = || {
+        let done = output(weft(&folder).args(["status", "-o", "json", "--admin", &node.admin]));
+        let status: serde_json::Value = serde_json::from_slice(&done.stdout).expect("one JSON object");
+        status["version"].as_u64()
+    };
+    folder.write("shop.weft", &NETWORK.replace("'alice'", "'bob'"));
+    node.signal("HUP");
+    wait_until("the file is applied", || version() == Some(2));
+    folder.write("shop.weft", &NETWORK.replace("'alice'", "alice"));
+    node.signal("HUP");
+    std::thread::sleep(Duration::from_millis(500));
+    let other = folder.write("other.weft", &NETWORK.replace("'alice'", "'carol'"));
+    let applied =
+        output(weft(&folder).env("USER", "eve\nroot").args(["apply", "--admin", &node.admin]).arg(&other));
+    assert_eq!(applied.status.code(), Some(0), "{}", String::from_utf8_lossy(&applied.stderr));
+    folder.write("shop.weft", NETWORK);
+    node.signal("HUP");
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(version(), Some(3), "what was applied since stays");
+    let (status, talk) = node.stop_and_hear();
+    assert_eq!(status, Some(0));
+    let events: Vec<serde_json::Value> =
+        talk.lines().map(|line| serde_json::from_str(line).expect("each line is an object")).collect();
+    let of = |event: &str| {
+        let is_it = |told: &&serde_json::Value| told["event"] == event;
+        events
+            .iter()
+            .filter(is_it)
+            .map(|told| (told["by"].as_str(), told["version"].as_u64()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of("apply"), [(Some("SIGHUP"), Some(2)), (Some("eve\nroot"), Some(3))], "{talk}");
+    assert_eq!(of("refuse"), [(Some("SIGHUP"), Some(2)), (Some("SIGHUP"), None)], "{talk}");
+    let changed = events.iter().find(|told| told["event"] == "apply").expect("there are two");
+    assert_eq!(changed["changes"][0]["what"], "element only_alice", "{talk}");
+}
+
+/// A service that starts later would keep a node from its start, and from every change.
+#[test]
+fn name_without_address_is_an_endpoint_that_is_down() {
+    let folder = Folder::new();
+    // RFC 6761 section 6.4: no name below `invalid` has an address.
+    let text = NETWORK.replace("'127.0.0.1:1'", "'localhost:1', 'cart.invalid:1' WEIGHT 2");
+    assert!(text.contains("cart.invalid"));
+    let network = folder.write("shop.weft", &text);
+    let node = Node::start(&folder, &network, &[]);
+    let run = |args: &[&str]| {
+        let done = output(weft(&folder).args(args).args(["--admin", &node.admin]));
+        assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    let status: serde_json::Value =
+        serde_json::from_str(&run(&["status", "-o", "json"])).expect("one object");
+    let endpoints = status["endpoints"].as_array().expect("two");
+    assert!(endpoints[0]["addresses"][0].as_str().is_some_and(|address| address.ends_with(":1")), "{status}");
+    assert!(endpoints[1]["down"].is_string() && endpoints[1]["addresses"].is_null(), "{status}");
+    assert!(run(&["status"]).contains("cart.invalid:1 of cart is down: "));
+    let file = network.display().to_string();
+    for args in [&["apply", "--dry-run", &file][..], &["apply", &file]] {
+        let told = run(args);
+        assert!(told.contains("name cart.invalid:1 has no address: "), "{told}");
+        assert!(told.contains("name localhost:1 is ") && told.contains(", as before"), "{told}");
+    }
+    let (status, talk) = node.stop_and_hear();
+    assert!(status == Some(0) && talk.contains("its endpoint is down"), "{talk}");
+}
+
+/// An operator who sets an option would not see whether it holds.
+#[test]
+fn options_are_told_by_status() {
+    let folder = Folder::new();
+    let text = NETWORK.replace("'127.0.0.1:0';", "'127.0.0.1:0' WITH (message_size_max = '8 MiB');");
+    let text = text.replace("'127.0.0.1:1';", "'127.0.0.1:1' WITH (backoff_max = '9 s');");
+    let node = Node::start(&folder, &folder.write("shop.weft", &text), &[]);
+    let told = output(weft(&folder).args(["status", "--admin", &node.admin]));
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(
+        told.contains("   message_size_max 8 MiB\n") && told.contains("\ncluster cart   backoff_max 9 s\n"),
+        "{told}"
+    );
+    let told = output(weft(&folder).args(["status", "-o", "json", "--admin", &node.admin]));
+    let status: serde_json::Value = serde_json::from_slice(&told.stdout).expect("one object");
+    let options = status["listeners"][0]["options"].as_array().expect("all of them");
+    assert_eq!(options.len(), weft_core::options::LISTENER_OPTIONS.len());
+    assert_eq!(
+        status["clusters"][0]["options"].as_array().map(Vec::len),
+        Some(weft_core::options::CLUSTER_OPTIONS.len())
+    );
+}
+
+/// The page would promise an option, a default or a range that is another.
+#[test]
+fn page_has_each_option() {
+    let page = include_str!("../../../../docs/src/reference/program.md");
+    let all = weft_core::options::LISTENER_OPTIONS.iter().chain(weft_core::options::CLUSTER_OPTIONS);
+    let missing: Vec<String> =
+        all.map(|def| def.page_row()).filter(|row| !page.contains(row.as_str())).collect();
+    assert!(missing.is_empty(), "docs/src/reference/program.md lacks:\n{}", missing.join("\n"));
+}
+
+/// A balancer in front would send clients to a node that has closed its listener, before it has looked at its health.
+#[test]
+fn stopping_node_takes_clients_for_its_drain_delay() {
+    let folder = Folder::new();
+    let text = NETWORK.replace("'127.0.0.1:0';", "'127.0.0.1:0' WITH (drain_delay = '2 s');");
+    let node = Node::start(&folder, &folder.write("shop.weft", &text), &[]);
+    let begun = Instant::now();
+    node.signal("TERM");
+    let health = || {
+        let Ok(mut stream) = TcpStream::connect(&node.admin) else { return String::new() };
+        let asked = write!(stream, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let mut answer = String::new();
+        let _ = asked.and_then(|()| stream.read_to_string(&mut answer).map(drop));
+        answer
+    };
+    wait_until("the node says that it stops", || health().starts_with("HTTP/1.1 503"));
+    assert!(TcpStream::connect(&node.listener).is_ok(), "it is still taken");
+    let (status, talk) = node.await_end();
+    assert!(status == Some(0) && talk.contains("stopped: "), "{talk}");
+    assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
 }

@@ -43,7 +43,7 @@ fn said(command: &mut Command) -> String {
 }
 
 fn explained(folder: &Folder, args: &[&str]) -> String {
-    said(weft(folder).current_dir(&folder.0).arg("explain").args(args))
+    said(weft(folder).current_dir(&folder.0).args(["explain", "--full"]).args(args))
 }
 
 fn assert_narrow(text: &str) {
@@ -130,7 +130,7 @@ END;
 fn the_shop_is_explained() {
     let folder = Folder::new();
     let shop = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/shop");
-    let text = said(weft(&folder).current_dir(shop).args(["explain", "network.weft", "shop"]));
+    let text = said(weft(&folder).current_dir(shop).args(["explain", "network.weft", "shop", "--full"]));
     assert_narrow(&text);
     insta::assert_snapshot!("shop", text);
 }

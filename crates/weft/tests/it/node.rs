@@ -85,7 +85,7 @@ impl Node {
         stderr.read_line(&mut line).expect("the node says what it runs");
         let word_after = |mark: &str| {
             let rest = line.split_once(mark).map(|(_, rest)| rest).unwrap_or_default();
-            rest.split([',', ' ', '\n']).next().unwrap_or_default().to_owned()
+            rest.split([',', ' ', '\n', '"']).next().unwrap_or_default().to_owned()
         };
         let (listener, admin) = (word_after(" on "), word_after("admin http://"));
         assert!(!listener.is_empty() && !admin.is_empty(), "the node said: {line}");

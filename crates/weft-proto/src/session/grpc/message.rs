@@ -93,6 +93,16 @@ impl Deframer {
         Ok(Some(Message { compressed, payload: &self.body }))
     }
 
+    /// The longest message that it gathers, in bytes.
+    pub const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Gathers messages of so many bytes at most from now on.
+    pub fn set_limit(&mut self, limit: u32) {
+        self.limit = limit;
+    }
+
     /// True between messages. A stream that ends when it is false was cut off.
     pub fn is_empty(&self) -> bool {
         self.n_header == 0

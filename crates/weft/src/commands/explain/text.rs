@@ -15,8 +15,8 @@ const INDENT: &str = "               ";
 /// Lines of each element that are shown for one clash.
 const PLACES_MAX: usize = 2;
 
-/// A chain.
-pub(super) fn of(chain: &Chain) -> String {
+/// A chain: its plan, and all that the plan follows from where that is asked for.
+pub(super) fn of(chain: &Chain, is_full: bool) -> String {
     let mut out = String::new();
     let (name, level) = (&chain.name, chain.level.name());
     let head = match (&chain.frames, chain.to.as_str()) {
@@ -31,6 +31,10 @@ pub(super) fn of(chain: &Chain) -> String {
         wrapped(&mut out, "  steered      ", INDENT, &format!("{edge} -> {}", stages.join(" -> ")));
     }
     plan(&mut out, &chain.plan, chain.frames.is_some());
+    if !is_full {
+        out.push_str("what each element does, and which may change places: --full\n");
+        return out;
+    }
     stages(&mut out, chain);
     pairs(&mut out, chain);
     tables(&mut out, &chain.tables);

@@ -104,6 +104,7 @@ fn start(
         engine: Config { seed: args.seed, ..Config::default() },
         descriptors: Descriptors::of_limit(None),
         tables: None,
+        names: Arc::default(),
     };
     let ports = Ports { plan: Arc::new(plan), open: ports.into(), first: 0 };
     Node::start(&config, &compiled.plan, Some(ports)).map_err(|error| node_fault(&error))

@@ -18,7 +18,7 @@ use crate::cli::SilverBulletArgs;
 use crate::fault::Fault;
 use crate::progress::Progress;
 use crate::recording_file::{self, Ran};
-use crate::signals;
+use crate::signals::{self, Request};
 use crate::trace_file;
 use weft_sim::net::silver_bullet::{
     COMPARISONS, Comparison, Configuration, LinkKind, Outcome, made_trace, newreno_of_2013,
@@ -130,7 +130,7 @@ fn jobs(seeds: u32, part: u32) -> Vec<Job> {
 }
 
 /// Runs the jobs on so many threads, until somebody asks to stop: the figures of all seeds, or of the first ones.
-fn run_all(jobs: &[Job], given: &Given<'_>, threads: usize, stop: &Receiver<()>) -> Figures {
+fn run_all(jobs: &[Job], given: &Given<'_>, threads: usize, stop: &Receiver<Request>) -> Figures {
     let all: u64 = jobs.iter().map(|job| u64::from(job.seconds)).sum();
     let mut progress = Progress::new(Instant::now());
     let (mut packets, mut seconds) = (0, 0);
@@ -242,7 +242,7 @@ mod tests {
         let (ask, stop) = channel();
         let asking = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(500));
-            ask.send(())
+            ask.send(Request::Stop)
         });
         let figures = run_all(&jobs, &given, 2, &stop);
         assert!(asking.join().expect("it only sends").is_ok());

@@ -1,6 +1,7 @@
 //! Jobs on all cores. What they make is told with their numbers, so that the result need not depend on which was done
 //! first.
 
+use crate::signals::Request;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
@@ -18,7 +19,7 @@ pub(super) fn threads(asked: Option<u16>) -> usize {
 pub(super) fn run_all<J: Sync, D: Send>(
     jobs: &[J],
     threads: usize,
-    stop: &Receiver<()>,
+    stop: &Receiver<Request>,
     run: impl Fn(&J, &AtomicBool) -> D + Sync,
     mut hear: impl FnMut(Option<(usize, D)>),
 ) {

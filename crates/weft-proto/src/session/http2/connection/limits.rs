@@ -6,14 +6,14 @@ use crate::session::http2::frame::ErrorCode;
 use crate::session::http2::headers::Malformed;
 use crate::session::http2::hpack::HpackError;
 
-/// Streams that a peer may reset, or make us reset, at once; see [`RESETS_PER_S`].
+/// Streams that a peer may reset, or make us reset, at once, unless [`super::Config::resets_max`] says otherwise.
 ///
 /// A reset costs the peer nothing and frees its place among the concurrent streams, so without a bound it
 /// could start any amount of work (CVE-2023-44487; CVE-2025-8671 for resets that we are made to send). It counts
 /// whatever has become of its stream: a request that is answered at once is as cheap as one that waits.
 pub const RESETS_MAX: u32 = 1000;
-/// By how many the number of permitted resets grows back each second; a stream that ends well adds one more, unless its
-/// request was [refused](super::Connection::refuse).
+/// By how many the number of permitted resets grows back each second, unless [`super::Config::resets_per_s`] says
+/// otherwise; a stream that ends well adds one more, unless its request was [refused](super::Connection::refuse).
 pub const RESETS_PER_S: u32 = 100;
 /// Frames without any effect for an application that may come at once: SETTINGS and each setting in them, PING,
 /// PRIORITY, WINDOW_UPDATE, RST_STREAM, unknown ones, and empty DATA (CVE-2019-9511 to 9518). See [`CONTROLS_PER_S`].
@@ -227,12 +227,21 @@ impl Budget {
 pub(super) struct Budgets {
     pub(super) resets: Budget,
     pub(super) controls: Budget,
+    resets_per_s: u32,
     refilled: Time,
 }
 
 impl Budgets {
-    pub(super) fn new(now: Time) -> Self {
-        Self { resets: Budget::new(RESETS_MAX), controls: Budget::new(CONTROLS_MAX), refilled: now }
+    pub(super) fn new((resets_max, resets_per_s): (u32, u32), now: Time) -> Self {
+        let (resets, controls) = (Budget::new(resets_max), Budget::new(CONTROLS_MAX));
+        Self { resets, controls, resets_per_s, refilled: now }
+    }
+
+    /// Permits other resets from now on; a peer that has spent some of its budget has spent as many of the new one.
+    pub(super) fn set_resets(&mut self, max: u32, per_s: u32) {
+        let spent = self.resets.max - self.resets.left;
+        self.resets = Budget { left: max.saturating_sub(spent), max };
+        self.resets_per_s = per_s;
     }
 
     /// Adds what has grown back in the whole seconds since the last time.
@@ -242,7 +251,7 @@ impl Budgets {
         let elapsed = (now - self.refilled).as_nanos();
         if elapsed >= SECOND {
             let seconds = u32::try_from(elapsed / SECOND).unwrap_or(u32::MAX);
-            self.resets.earn(seconds.saturating_mul(RESETS_PER_S));
+            self.resets.earn(seconds.saturating_mul(self.resets_per_s));
             self.controls.earn(seconds.saturating_mul(CONTROLS_PER_S));
             self.refilled = now - Interval(elapsed % SECOND);
         }

@@ -81,6 +81,10 @@ pub struct Config {
     pub keepalive: Option<Keepalive>,
     /// Time for which queued data may wait for a window before its stream is reset.
     pub stall_timeout: Interval,
+    /// Streams that the peer may reset, or make us reset, at once.
+    pub resets_max: u32,
+    /// By how many that grows back each second.
+    pub resets_per_s: u32,
 }
 
 impl Config {
@@ -106,6 +110,8 @@ impl Config {
                 without_streams: true,
             }),
             stall_timeout: Interval::from_secs(60),
+            resets_max: limits::RESETS_MAX,
+            resets_per_s: limits::RESETS_PER_S,
         }
     }
 
@@ -320,7 +326,7 @@ impl Connection {
             last_request: 0,
             drain: Drain::No,
             timers: Timers::new(&config, now),
-            budgets: Budgets::new(now),
+            budgets: Budgets::new((config.resets_max, config.resets_per_s), now),
             counters: Counters::new(),
             config,
         };
@@ -329,6 +335,13 @@ impl Connection {
             connection.greet();
         }
         connection
+    }
+
+    /// Takes over what the peer was not told of a configuration: keepalive and the budget of resets.
+    pub fn configure(&mut self, config: &Config) {
+        self.config.keepalive = config.keepalive;
+        (self.config.resets_max, self.config.resets_per_s) = (config.resets_max, config.resets_per_s);
+        self.budgets.set_resets(config.resets_max, config.resets_per_s);
     }
 
     /// Bytes to be sent, in order. They stay until [`Self::advance_output`].

@@ -22,7 +22,7 @@ use crate::commands::grouped;
 use crate::fault::Fault;
 use crate::progress::Progress;
 use crate::recording_file::{self, Ran};
-use crate::signals;
+use crate::signals::{self, Request};
 use crate::stderr;
 use crate::trace_file;
 use weft_sim::net::{Discipline, SenderSpec};
@@ -155,7 +155,7 @@ fn run_all(
     jobs: &[Job],
     given: &Given<'_>,
     threads: usize,
-    stop: &Receiver<()>,
+    stop: &Receiver<Request>,
 ) -> Result<Vec<Option<Done>>, Fault> {
     let simulated = Simulated::default();
     let all_ns = given.scenario.span_ns.saturating_mul(jobs.len() as u64);

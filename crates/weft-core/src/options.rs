@@ -1,0 +1,282 @@
+//! The options of listeners and clusters: one table for each, which the checker, the editor, the reference and the
+//! status of a node read, and from which the engine has its values.
+
+use crate::{Interval, Type};
+
+/// The largest `message_size_max`: a worker holds [`crate::limits::SCRATCH_BYTES_MAX`] for the edits of one message.
+pub const MESSAGE_BYTES_MAX: i64 = 64 << 20;
+/// The largest `header_size_max`.
+pub const HEADER_BYTES_MAX: i64 = 1 << 20;
+/// The largest `streams_max`.
+pub const STREAMS_MAX: i64 = 1 << 16;
+/// The largest `connections_max`, and its default: connections from clients that a worker takes.
+pub const CLIENTS_MAX: i64 = 1 << 16;
+/// The largest `connections` and `connections_max`: connections that a worker makes to one endpoint.
+pub const CONNECTIONS_MAX: i64 = 16_384;
+/// Connections that a worker makes to one endpoint as calls need them, unless `connections` says otherwise.
+pub const CONNECTIONS_DEFAULT: u32 = 8;
+/// Connections that it makes where streams are long, unless `connections_max` or `connections` says otherwise.
+pub const CONNECTIONS_GROWN_MAX: u32 = 64;
+/// The largest `reset_budget` and `reset_budget_per_s`.
+pub const RESETS_MAX: i64 = 1_000_000;
+/// The largest weight of an endpoint.
+pub const ENDPOINT_WEIGHT_MAX: u32 = 100;
+
+/// An option as a program sets it.
+///
+/// `docs/src/reference/program.md` has a row for each, which a test of `weft` compares with [`OptionDef::page_row`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OptionDef {
+    /// Its name.
+    pub name: &'static str,
+    /// INTERVAL, SIZE or I64.
+    pub ty: Type,
+    /// What holds if the program does not set it; None: the option does nothing.
+    pub default: Option<i64>,
+    /// The least that it may be.
+    pub min: i64,
+    /// The most that it may be.
+    pub max: i64,
+    /// What it does: a sentence or two.
+    pub doc: &'static str,
+}
+
+impl OptionDef {
+    /// The row of the reference: `| option | default | from, to | what it does |`.
+    pub fn page_row(&self) -> String {
+        let Self { name, ty, default, min, max, doc } = self;
+        let ty = if matches!(ty, Type::Int(_)) { "I64".to_owned() } else { ty.to_string() };
+        let [default, min, max] = [*default, Some(*min), Some(*max)].map(|value| self.text(value));
+        format!("| `{name} {ty}` | {default} | {min}, {max} | {doc} |")
+    }
+
+    /// A value as a program writes it behind `=`.
+    pub fn literal(&self, value: i64) -> String {
+        let text = self.text(Some(value));
+        if matches!(self.ty, Type::Int(_)) { text } else { format!("'{text}'") }
+    }
+
+    /// A value as people read it: `4 MiB`, `1 s`, `1000`, and `none`.
+    pub fn text(&self, value: Option<i64>) -> String {
+        const UNITS: [(&str, i64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+        const TIMES: [(&str, i64); 3] = [("d", 86_400), ("h", 3_600), ("min", 60)];
+        const SECOND: i64 = Interval::from_secs(1).as_nanos();
+        let Some(value) = value else { return "none".to_owned() };
+        match self.ty {
+            Type::Size => match UNITS.iter().find(|(_, bytes)| value >= *bytes && value % bytes == 0) {
+                Some((unit, bytes)) => format!("{} {unit}", value / bytes),
+                None => format!("{value} B"),
+            },
+            Type::Interval => {
+                let whole = |(_, seconds): &&(&str, i64)| value > 0 && value % (seconds * SECOND) == 0;
+                match TIMES.iter().find(whole) {
+                    Some((unit, seconds)) => format!("{} {unit}", value / (seconds * SECOND)),
+                    None => Interval(value).to_string(),
+                }
+            }
+            _ => value.to_string(),
+        }
+    }
+}
+
+/// A value of an option as the engine has it.
+trait Stored: Copy {
+    fn from_raw(raw: Option<i64>) -> Self;
+    fn raw(self) -> Option<i64>;
+}
+
+impl Stored for u32 {
+    fn from_raw(raw: Option<i64>) -> Self {
+        raw.and_then(|raw| Self::try_from(raw).ok())
+            .expect("the table has a default, and values within 32 bits")
+    }
+
+    fn raw(self) -> Option<i64> {
+        Some(i64::from(self))
+    }
+}
+
+impl Stored for Interval {
+    fn from_raw(raw: Option<i64>) -> Self {
+        Self(raw.expect("the table has a default"))
+    }
+
+    fn raw(self) -> Option<i64> {
+        Some(self.0)
+    }
+}
+
+impl<T: Stored> Stored for Option<T> {
+    fn from_raw(raw: Option<i64>) -> Self {
+        raw.map(|raw| T::from_raw(Some(raw)))
+    }
+
+    fn raw(self) -> Option<i64> {
+        self.and_then(Stored::raw)
+    }
+}
+
+macro_rules! options {
+    ($(#[$meta:meta])* $Options:ident, $(#[$table_meta:meta])* $TABLE:ident:
+     $($name:ident: $Field:ty, $ty:expr, $default:expr, $min:expr, $max:expr, $doc:literal;)*) => {
+        $(#[$table_meta])*
+        pub const $TABLE: &[OptionDef] = &[$(OptionDef {
+            name: stringify!($name), ty: $ty, default: $default, min: $min, max: $max, doc: $doc,
+        }),*];
+
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $Options { $(#[doc = $doc] pub $name: $Field),* }
+
+        impl Default for $Options {
+            fn default() -> Self {
+                Self { $($name: Stored::from_raw($default)),* }
+            }
+        }
+
+        impl $Options {
+            /// Sets an option of the table to a value within its range.
+            pub fn set(&mut self, name: &str, value: i64) {
+                match name {
+                    $(stringify!($name) => self.$name = Stored::from_raw(Some(value)),)*
+                    _ => panic!("the checker lets no other option pass: {name}"),
+                }
+            }
+
+            /// All options with their values.
+            pub fn values(&self) -> impl Iterator<Item = (&'static OptionDef, Option<i64>)> {
+                $TABLE.iter().zip([$(self.$name.raw()),*])
+            }
+        }
+    };
+}
+
+const COUNT: Type = Type::Int(64);
+const SIZE: Type = Type::Size;
+const TIME: Type = Type::Interval;
+
+const KIB: i64 = 1 << 10;
+const MIB: i64 = 1 << 20;
+const MS: i64 = 1_000_000;
+const SECOND: i64 = 1_000 * MS;
+const HOUR: i64 = 3_600 * SECOND;
+const YEAR: i64 = 365 * 24 * HOUR;
+
+options! {
+    /// What a listener allows its clients, and asks of them.
+    ListenerOptions,
+    /// The options of a listener.
+    LISTENER_OPTIONS:
+    message_size_max: u32, SIZE, Some(4 * MIB), KIB, MESSAGE_BYTES_MAX,
+        "Longest message of a request that a chain or filter looks at, as it arrives and inflated. A longer one ends its call with RESOURCE_EXHAUSTED.";
+    header_size_max: u32, SIZE, Some(16 * KIB), KIB, HEADER_BYTES_MAX,
+        "Largest header list of a request, with 32 bytes more for each header (RFC 9113 section 6.5.2). New connections are told.";
+    streams_max: u32, COUNT, Some(1000), 1, STREAMS_MAX,
+        "Calls that a connection may have open at a time. New connections are told.";
+    connections_max: u32, COUNT, Some(CLIENTS_MAX), 1, CLIENTS_MAX,
+        "Connections from clients that each worker takes. Further ones are closed at once.";
+    idle_timeout: Option<Interval>, TIME, None, 100 * MS, YEAR,
+        "A connection that had no call for so long is told to go, and closed.";
+    keepalive_time: Interval, TIME, Some(60 * SECOND), SECOND, YEAR,
+        "A client that is silent for so long is asked by a PING whether it is there.";
+    keepalive_timeout: Interval, TIME, Some(20 * SECOND), 100 * MS, HOUR,
+        "A client that does not answer such a PING within this time is gone.";
+    connection_age_max: Option<Interval>, TIME, None, 100 * MS, YEAR,
+        "A connection that is so old, 10 % more or less, takes no further calls: its client is told to go.";
+    connection_age_grace: Option<Interval>, TIME, None, MS, YEAR,
+        "Calls that an old connection still has after this time end with UNAVAILABLE. Without it they take their time.";
+    reset_budget: u32, COUNT, Some(1000), 1, RESETS_MAX,
+        "Streams that a client may reset, or have reset, at once. Beyond it, its connection ends with ENHANCE_YOUR_CALM.";
+    reset_budget_per_s: u32, COUNT, Some(100), 1, RESETS_MAX,
+        "How much of that budget grows back each second. A stream that ends well gives back one more.";
+    drain_delay: Option<Interval>, TIME, None, MS, HOUR,
+        "When the node stops, the listener goes on for so long while `/healthz` says 503, so that balancers look elsewhere first.";
+}
+
+options! {
+    /// How a cluster is connected to, and what its servers may send.
+    ClusterOptions,
+    /// The options of a cluster.
+    CLUSTER_OPTIONS:
+    connect_timeout: Interval, TIME, Some(SECOND), MS, HOUR,
+        "A connection that is not up within this time has failed, whatever number of addresses its endpoint has.";
+    connections: Option<u32>, COUNT, None, 1, CONNECTIONS_MAX,
+        "Connections that a worker makes to one endpoint as calls need them. Without it 8.";
+    connections_max: Option<u32>, COUNT, None, 1, CONNECTIONS_MAX,
+        "Connections that it makes where streams are long and calls wait. Without it `connections`, and without both 64.";
+    deadline: Option<Interval>, TIME, None, 1_000, YEAR,
+        "The deadline of calls whose client gives none.";
+    message_size_max: u32, SIZE, Some(4 * MIB), KIB, MESSAGE_BYTES_MAX,
+        "Longest message of a response that a chain or filter looks at, as it arrives and inflated. A longer one ends its call with RESOURCE_EXHAUSTED.";
+    header_size_max: u32, SIZE, Some(16 * KIB), KIB, HEADER_BYTES_MAX,
+        "Largest header list of a response, counted as for a listener. New connections tell it.";
+    streams_max: u32, COUNT, Some(1024), 1, STREAMS_MAX,
+        "Calls that a connection has open at a time, where the server permits as many. For new connections.";
+    idle_timeout: Option<Interval>, TIME, None, 100 * MS, YEAR,
+        "A connection that had no call for so long is closed.";
+    keepalive_time: Interval, TIME, Some(30 * SECOND), SECOND, YEAR,
+        "A server that owes an answer and is silent for so long is asked by a PING whether it is there.";
+    keepalive_timeout: Interval, TIME, Some(10 * SECOND), 100 * MS, HOUR,
+        "A server that does not answer such a PING within this time is gone.";
+    connection_age_max: Option<Interval>, TIME, None, 100 * MS, YEAR,
+        "A connection that is so old, 10 % more or less, takes no further calls; others are made as they are needed.";
+    connection_age_grace: Option<Interval>, TIME, None, MS, YEAR,
+        "Calls that an old connection still has after this time end with UNAVAILABLE. Without it they take their time.";
+    reset_budget: u32, COUNT, Some(1000), 1, RESETS_MAX,
+        "Streams that a server may reset at once. Beyond it, its connection ends with ENHANCE_YOUR_CALM.";
+    reset_budget_per_s: u32, COUNT, Some(100), 1, RESETS_MAX,
+        "How much of that budget grows back each second. A stream that ends well gives back one more.";
+    backoff_base: Interval, TIME, Some(50 * MS), MS, HOUR,
+        "An endpoint whose connection fails is left out for this time. It doubles with each further failure.";
+    backoff_max: Interval, TIME, Some(5 * SECOND), MS, HOUR,
+        "The longest time for which an endpoint is left out.";
+}
+
+impl ClusterOptions {
+    /// Connections that a worker makes to one endpoint: as calls need them, and where streams are long.
+    pub fn connections_allowed(&self) -> (u32, u32) {
+        let few = self.connections.unwrap_or(CONNECTIONS_DEFAULT);
+        let most = self.connections_max.or(self.connections).unwrap_or(CONNECTIONS_GROWN_MAX);
+        (few.min(most), most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_is_within_range() {
+        // A default that no program could write would be a value that the checker has never seen.
+        for def in LISTENER_OPTIONS.iter().chain(CLUSTER_OPTIONS) {
+            assert!(def.min <= def.max, "{}", def.name);
+            assert!(def.default.is_none_or(|value| (def.min..=def.max).contains(&value)), "{}", def.name);
+            assert!(def.doc.ends_with('.'), "{}", def.name);
+        }
+    }
+
+    #[test]
+    fn value_reads_back_as_set() {
+        // A row whose field is another one's would change what nobody asked for.
+        let mut listener = ListenerOptions::default();
+        LISTENER_OPTIONS.iter().for_each(|def| listener.set(def.name, def.max));
+        assert!(listener.values().all(|(def, value)| value == Some(def.max)));
+        let mut cluster = ClusterOptions::default();
+        assert!(cluster.values().all(|(def, value)| value == def.default));
+        CLUSTER_OPTIONS.iter().for_each(|def| cluster.set(def.name, def.min));
+        assert!(cluster.values().all(|(def, value)| value == Some(def.min)));
+    }
+
+    #[test]
+    fn value_prints_in_its_largest_whole_unit() {
+        let def = |name: &str| LISTENER_OPTIONS.iter().find(|def| def.name == name).expect("it is one");
+        let size = def("message_size_max");
+        assert_eq!(
+            [4 << 20, 1536, 1 << 30, 7].map(|n| size.text(Some(n))),
+            ["4 MiB", "1536 B", "1 GiB", "7 B"]
+        );
+        let time = def("keepalive_time");
+        assert_eq!([60 * SECOND, 90 * SECOND, YEAR].map(|n| time.text(Some(n))), ["1 min", "90 s", "365 d"]);
+        assert_eq!(def("idle_timeout").text(None), "none");
+    }
+}

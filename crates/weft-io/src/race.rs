@@ -1,0 +1,130 @@
+//! One connection to an endpoint of several addresses: they are tried in turn, each a while after the one before or as
+//! soon as that has failed, and the first that is up is taken (RFC 8305 section 5, "happy eyeballs").
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use weft_core::{Interval, Time};
+use weft_engine::plan::Address;
+
+/// The next address is tried after this time, while those before have not answered: the Connection Attempt Delay that
+/// RFC 8305 section 8 recommends.
+pub(crate) const ATTEMPT_DELAY: Interval = Interval::from_millis(250);
+
+/// Addresses that are tried for a connection. Each attempt is known by the slot of its socket.
+#[derive(Debug)]
+pub(crate) struct Race {
+    endpoint: Address,
+    untried: VecDeque<Address>,
+    attempts: Vec<usize>,
+    next_at: Time,
+}
+
+impl Race {
+    /// Of the addresses of an endpoint in the order in which they are to be tried.
+    pub(crate) fn new(endpoint: &Address, now: Time, addresses: impl IntoIterator<Item = Address>) -> Self {
+        let endpoint = endpoint.clone();
+        Self { endpoint, untried: addresses.into_iter().collect(), attempts: Vec::new(), next_at: now }
+    }
+
+    /// Where the connection leads, as the engine names it.
+    pub(crate) fn endpoint(&self) -> &Address {
+        &self.endpoint
+    }
+
+    /// The address to be tried now, if it is time for one: report by [`Race::note_begun`] that it is tried.
+    pub(crate) fn next_address(&mut self, now: Time) -> Option<Address> {
+        let is_due = self.attempts.is_empty() || self.next_at <= now;
+        if is_due { self.untried.pop_front() } else { None }
+    }
+
+    pub(crate) fn note_begun(&mut self, now: Time, slot: usize) {
+        self.attempts.push(slot);
+        self.next_at = now + ATTEMPT_DELAY;
+    }
+
+    /// An attempt has failed: the next need not wait.
+    pub(crate) fn note_failed(&mut self, now: Time, slot: usize) {
+        self.attempts.retain(|attempt| *attempt != slot);
+        self.next_at = now;
+    }
+
+    /// When the next address is to be tried.
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        (!self.untried.is_empty()).then_some(self.next_at)
+    }
+
+    /// Whether all addresses have failed.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.untried.is_empty() && self.attempts.is_empty()
+    }
+
+    /// The sockets of the attempts under way.
+    pub(crate) fn into_attempts(self) -> Vec<usize> {
+        self.attempts
+    }
+}
+
+/// Addresses as a resolver gives them, those of the two families in turn, so that a family which does not work costs
+/// one delay (RFC 8305 section 4).
+pub(crate) fn interleave(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+    let Some(first) = addresses.first() else { return Vec::new() };
+    let (own, other): (Vec<_>, Vec<_>) = addresses.iter().partition(|a| a.is_ipv4() == first.is_ipv4());
+    let mut other = other.into_iter();
+    let mut mixed = Vec::with_capacity(addresses.len());
+    for address in own {
+        mixed.push(address);
+        mixed.extend(other.next());
+    }
+    mixed.extend(other);
+    mixed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(n: u8) -> Vec<Address> {
+        (1..=n).map(|host| Address::Tcp(SocketAddr::from(([10, 0, 0, host], 80)))).collect()
+    }
+
+    /// The first address that swallows packets would cost the whole connect timeout, and a healthy one never be tried.
+    #[test]
+    fn silent_address_delays_the_next_by_a_quarter_second() {
+        let all = addresses(3);
+        let mut race = Race::new(&all[0], Time(0), all.clone());
+        assert_eq!(race.next_address(Time(0)), Some(all[0].clone()));
+        race.note_begun(Time(0), 7);
+        assert_eq!(race.next_address(Time(1)), None);
+        let later = Time(0) + ATTEMPT_DELAY;
+        assert_eq!(race.poll_timeout(), Some(later));
+        assert_eq!(race.next_address(later), Some(all[1].clone()));
+        race.note_begun(later, 8);
+        assert_eq!(race.next_address(later), None);
+        assert_eq!(race.into_attempts(), [7, 8]);
+    }
+
+    /// A refusal is an answer: to wait for more after it would only be slow.
+    #[test]
+    fn refused_address_gives_way_at_once() {
+        let all = addresses(2);
+        let mut race = Race::new(&all[0], Time(0), all.clone());
+        assert_eq!(race.next_address(Time(0)), Some(all[0].clone()));
+        race.note_begun(Time(0), 7);
+        race.note_failed(Time(5), 7);
+        assert!(!race.is_lost());
+        assert_eq!(race.next_address(Time(5)), Some(all[1].clone()));
+        race.note_begun(Time(5), 8);
+        race.note_failed(Time(9), 8);
+        assert!(race.is_lost() && race.poll_timeout().is_none());
+        assert!(Race::new(&all[0], Time(0), []).is_lost(), "a name without an address");
+    }
+
+    #[test]
+    fn families_take_turns_beginning_with_the_first() {
+        let of = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let given = ["[::1]:1", "[::2]:1", "[::3]:1", "10.0.0.1:1"].map(of);
+        assert_eq!(interleave(&given), ["[::1]:1", "10.0.0.1:1", "[::2]:1", "[::3]:1"].map(of));
+        assert_eq!(interleave(&given[3..]), [of("10.0.0.1:1")]);
+        assert_eq!(interleave(&[]), []);
+    }
+}

@@ -1,0 +1,235 @@
+//! The node's log, on standard error: a line for each event, as text or as JSON.
+//!
+//! | event | level | when |
+//! | --- | --- | --- |
+//! | `start`, `run` | info | the node runs; what it runs, a line for each route, chain and link |
+//! | `note` | warn | something about a device that is to be known |
+//! | `apply` | info | another version runs: who asked, and what it changes |
+//! | `refuse` | warn | a program or a change was not taken |
+//! | `name` | info, warn | the name of an endpoint has other addresses, or none |
+//! | `endpoint` | info, warn | an endpoint is up, or down and why |
+//! | `port` | info, warn | the device of a port is back, or gone |
+//! | `lost` | warn | rows of sinks were lost, or refused by a table |
+//! | `exhausted` | warn | a limit was reached, or a peer was refused, by reason |
+//! | `stop` | info | the node stops, and has stopped |
+//!
+//! Peers may flood a node, so a kind of event has [`LINES_MAX`] lines in [`WINDOW`]; the next line after it tells how
+//! many were left out.
+
+use crate::stderr;
+use core::fmt;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+use weft_core::Time;
+use weft_core::text::{escape, escape_lines};
+
+/// Lines of one kind of event in a [`WINDOW`].
+pub(crate) const LINES_MAX: u32 = 32;
+/// The time in which the lines of a kind are counted.
+pub(crate) const WINDOW: Duration = Duration::from_secs(10);
+
+/// How much an event matters, the most first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub(crate) enum Level {
+    /// The node cannot go on
+    Error,
+    /// Something is to be seen to
+    Warn,
+    /// What an operator wants to read afterwards
+    Info,
+    /// What helps to find a fault
+    Debug,
+}
+
+/// How lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// The time, the level and a sentence
+    Text,
+    /// One JSON object a line: time, level, event, text, and what it is about
+    Json,
+}
+
+/// A log. Clones write to the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Log {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    level: Level,
+    format: Format,
+    written: Mutex<Written>,
+}
+
+/// What stands on standard error.
+#[derive(Debug, Default)]
+struct Written {
+    /// Lines of a table that stands above the cursor.
+    table_lines: usize,
+    kinds: BTreeMap<&'static str, Kind>,
+}
+
+/// The lines of one kind of event in the current window.
+#[derive(Debug)]
+struct Kind {
+    began: Instant,
+    lines: u32,
+    left_out: u64,
+}
+
+impl Log {
+    /// A log of the events that matter at least so much.
+    pub(crate) fn new(format: Format, level: Level) -> Self {
+        Self { shared: Arc::new(Shared { level, format, written: Mutex::default() }) }
+    }
+
+    /// Writes what has happened: a sentence, and what it is about as data.
+    pub(crate) fn event(&self, level: Level, event: &'static str, text: &str, fields: &[(&str, Value)]) {
+        if level > self.shared.level {
+            return;
+        }
+        let mut written = self.lock();
+        let Some(left_out) = written.admit(event, Instant::now()) else { return };
+        written.erase_table();
+        let line = Line { time: now(), level, event, text, fields, left_out };
+        stderr::print(&format!("{}\n", line.written(self.shared.format)));
+    }
+
+    /// Shows a table below the last line, in the place of the one before if the lines can be taken back.
+    pub(crate) fn show_table(&self, text: &str, is_terminal: bool) {
+        let mut written = self.lock();
+        written.erase_table();
+        stderr::print(text);
+        if is_terminal {
+            written.table_lines = text.lines().count();
+        }
+    }
+
+    /// Writes what a command has to say beside the events of its node.
+    pub(crate) fn say(&self, text: &str) {
+        self.lock().erase_table();
+        stderr::line(format_args!("{text}"));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Written> {
+        self.shared.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Written {
+    /// Whether a line of this kind may be written now, and how many were left out since the last.
+    fn admit(&mut self, event: &'static str, now: Instant) -> Option<u64> {
+        let kind = self.kinds.entry(event).or_insert(Kind { began: now, lines: 0, left_out: 0 });
+        if now.duration_since(kind.began) >= WINDOW {
+            (kind.began, kind.lines) = (now, 0);
+        }
+        if kind.lines >= LINES_MAX {
+            kind.left_out += 1;
+            return None;
+        }
+        kind.lines += 1;
+        Some(core::mem::take(&mut kind.left_out))
+    }
+
+    fn erase_table(&mut self) {
+        if self.table_lines > 0 {
+            stderr::control(&format!("\x1b[{}A\x1b[J", self.table_lines));
+            self.table_lines = 0;
+        }
+    }
+}
+
+/// One event.
+struct Line<'a> {
+    time: Time,
+    level: Level,
+    event: &'static str,
+    text: &'a str,
+    fields: &'a [(&'a str, Value)],
+    /// Events of this kind since the last line that were not written.
+    left_out: u64,
+}
+
+impl Line<'_> {
+    /// The line. Peers, and who asks for a change, choose parts of it: it stays one line, and moves no cursor.
+    fn written(&self, format: Format) -> String {
+        let time = weft_io::timestamp(self.time.0);
+        match format {
+            Format::Text => {
+                let left_out = match self.left_out {
+                    0 => String::new(),
+                    n => format!(" ({n} more of this kind were left out)"),
+                };
+                format!("{time} {:<5} {}{left_out}", self.level, escape(self.text))
+            }
+            Format::Json => {
+                let mut object = Map::new();
+                object.insert("time".to_owned(), time.into());
+                object.insert("level".to_owned(), self.level.to_string().into());
+                object.insert("event".to_owned(), self.event.into());
+                object.insert("text".to_owned(), self.text.into());
+                object.extend(self.fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+                if self.left_out > 0 {
+                    object.insert("left_out".to_owned(), self.left_out.into());
+                }
+                escape_lines(&Value::Object(object).to_string()).into_owned()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        })
+    }
+}
+
+fn now() -> Time {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Time(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line<'a>(text: &'a str, fields: &'a [(&'a str, Value)], left_out: u64) -> Line<'a> {
+        Line { time: Time(1_500_000_000), level: Level::Warn, event: "apply", text, fields, left_out }
+    }
+
+    /// Who chooses a name could write lines of a log that never were, or move the cursor of who reads it.
+    #[test]
+    fn hostile_text_stays_one_line() {
+        let fields = [("by", Value::from("eve\x1b[2J\nroot"))];
+        let hostile = line("by eve\x1b[2J\nroot", &fields, 0);
+        for format in [Format::Text, Format::Json] {
+            let written = hostile.written(format);
+            assert!(!written.contains(['\n', '\x1b']), "{written:?}");
+        }
+        let read: Value = serde_json::from_str(&hostile.written(Format::Json)).expect("it is JSON");
+        assert_eq!(read["by"], "eve\x1b[2J\nroot");
+        assert_eq!((&read["level"], &read["event"]), (&"warn".into(), &"apply".into()));
+    }
+
+    /// A flood of one kind would push out what else there is to read, or fill the disk.
+    #[test]
+    fn flood_of_a_kind_is_counted_and_no_other_is_left_out() {
+        let (mut written, begun) = (Written::default(), Instant::now());
+        let admitted = (0..100).filter(|_| written.admit("endpoint", begun).is_some()).count();
+        assert_eq!(admitted, LINES_MAX as usize);
+        assert_eq!(written.admit("apply", begun), Some(0));
+        assert_eq!(written.admit("endpoint", begun + WINDOW), Some(100 - u64::from(LINES_MAX)));
+        assert_eq!(written.admit("endpoint", begun + WINDOW), Some(0));
+        let told = line("an endpoint is down", &[], 68).written(Format::Text);
+        assert!(told.ends_with("warn  an endpoint is down (68 more of this kind were left out)"), "{told}");
+    }
+}
