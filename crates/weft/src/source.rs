@@ -202,6 +202,7 @@ impl Pool<'_> {
         Message {
             name: message.full_name().to_owned(),
             fields: message.fields().map(|field| self.field(&field)).collect(),
+            is_map_entry: message.is_map_entry(),
         }
     }
 

@@ -45,6 +45,8 @@ impl Scope<'_, '_> {
             Ast::Subselect(select) => self.subselect(select, want, span),
             Ast::Exists(select) => self.exists(select, span),
             Ast::Cast { operand, ty } => self.explicit_cast(operand, ty, span),
+            Ast::List(look) => self.list_look(look, span),
+            Ast::Entry { map, key } => self.entry(map, key, span),
             _ => self.predicate(ast),
         }
     }
@@ -818,6 +820,9 @@ impl Scope<'_, '_> {
         };
         if self.is_drawn(signature) {
             return self.not_constant(span, "it differs from call to call");
+        }
+        if self.bound.is_some() && matches!(signature.function, Some(Function::Now | Function::Rand(_))) {
+            return self.draws(&lower, span);
         }
         if star.is_some() {
             return self.bad_arguments(signature, span, "`*` is for count(*) over a SCAN");

@@ -17,6 +17,7 @@ use crate::resolve::{self, Program, Resolver};
 use crate::source::{DIAGNOSTICS_MAX, SourceMap, Span};
 use crate::types;
 
+mod binding;
 mod chain;
 mod effects;
 mod element;
@@ -376,7 +377,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
                 routes.push(item);
             }
             Item::Chain(item) => {
-                let chain = chain::chain(cx, &network, (&elements, &filters), item);
+                let chain = chain::chain(cx, &network, (&mut elements, &filters), item);
                 if let Some(chain) = &chain {
                     chain::check_mandatory(cx, &elements, chain);
                 }

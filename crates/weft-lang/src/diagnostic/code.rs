@@ -65,6 +65,10 @@ codes! {
     NOT_A_FUNCTION = "W0226", "a function where a value is needed, or a value where a function is";
     FUNCTION_OPTION = "W0227", "an option with a value that it does not take";
     HOST_BITS = "W0228", "a network that is written as an address in it";
+    LIST_NOT_HERE = "W0232", "a list is read where no message is known";
+    NOT_A_LIST = "W0233", "a list where one value is needed, or one value where a list is";
+    LIST_IN_LIST = "W0234", "a list is looked at within another";
+    BINDING_DRAWS = "W0235", "a binding that would be another each time";
 
     // W03xx: meaning.
     NO_ANSWER = "W0301", "a request can end without an answer";

@@ -7,6 +7,7 @@ use weft_ir::program::Place;
 use weft_lang::check::fold::fold;
 use weft_lang::hir::{BoundPlace, CompareOp, Direction, Expr, ExprKind, Function};
 
+use super::Scope;
 use super::body::{Body, Path};
 use super::logic::Val;
 use super::places;
@@ -97,6 +98,10 @@ impl<'n> Body<'_, 'n> {
                 self.lock_for(table, None);
                 Val::plain(self.b.get(Op::Count(table), Ty::Int))
             }
+            ExprKind::List { form, list, elements_max, filter } => {
+                self.list(*form, *list, *elements_max, filter.as_deref())
+            }
+            ExprKind::Member(member) => self.member(*member, expr.ty, expr.nullable),
             ExprKind::Lookup { find, value } => self.lookup(find, value),
             ExprKind::Exists(find) => self.exists(find),
             ExprKind::Aggregate { table, row, rows_max, filter, aggregate } => {
@@ -125,7 +130,10 @@ impl<'n> Body<'_, 'n> {
 
     // ---- what the tuple and the state say ----
 
-    fn column(&mut self, column: usize) -> Val {
+    pub(super) fn column(&mut self, column: usize) -> Val {
+        if let Some(computed) = self.scope.computed(column) {
+            return self.expr(computed);
+        }
         let decl = &self.scope.element.columns[column];
         let binding = &self.scope.instance.bindings[column];
         let place = places::bound(&binding.place);
@@ -145,7 +153,7 @@ impl<'n> Body<'_, 'n> {
 
     /// Whether computing an expression costs no more than jumping around it. It does not touch tables or the scratch.
     fn is_cheap(&self, expr: &Expr) -> bool {
-        n_ops(expr).is_some_and(|n| n <= CHEAP_OPS_MAX) && !self.has_changing(expr)
+        n_ops(expr, self.scope).is_some_and(|n| n <= CHEAP_OPS_MAX) && !self.has_changing(expr)
     }
 
     /// Whether a part of an expression is derived from a message that may have changed.
@@ -512,9 +520,11 @@ enum Connective {
 }
 
 /// How many simple operations an expression takes; None if it has others.
-fn n_ops(expr: &Expr) -> Option<usize> {
+fn n_ops(expr: &Expr, scope: &Scope<'_>) -> Option<usize> {
     let is_bytes = Ty::of(expr.ty) == Ty::Bytes;
     let own = match &expr.kind {
+        ExprKind::Column(column) if let Some(computed) = scope.computed(*column) => n_ops(computed, scope)?,
+        ExprKind::Member(_) if !is_bytes => 3,
         ExprKind::Const(_) | ExprKind::Param(_) | ExprKind::Local(_) | ExprKind::RowColumn { .. } => 0,
         ExprKind::Column(_) | ExprKind::Meta(_) | ExprKind::Header(_) | ExprKind::Trailer(_) => 1,
         ExprKind::Call(_) if !is_bytes => 1,
@@ -529,5 +539,5 @@ fn n_ops(expr: &Expr) -> Option<usize> {
         } if !is_bytes => 1,
         _ => return None,
     };
-    expr.children().into_iter().try_fold(own, |sum, part| Some(sum + n_ops(part)?))
+    expr.children().into_iter().try_fold(own, |sum, part| Some(sum + n_ops(part, scope)?))
 }

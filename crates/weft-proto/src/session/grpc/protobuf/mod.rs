@@ -10,15 +10,18 @@
 //! - a known number with another wire type is an unknown field, and unknown fields and groups are stepped over;
 //! - bytes that a strict decoder refuses are refused.
 //!
+//! Repeated fields, entries of maps and the presence of messages are found by [`Lists`].
 //! [`Walk::rewrite`] sets or clears columns by splicing: bytes that are not part of an edited field are copied.
 //!
 //! Limits: [`SLOTS_MAX`] columns, [`DEPTH_MAX`] levels. Schemas do not tell closed (proto2) enums from open ones;
 //! all are read as open, that is, a number without a name is a value like any other.
 
+mod lists;
 mod rewrite;
 mod walk;
 mod wire;
 
+pub use lists::{Lists, ListsBuilder};
 pub use rewrite::{EditError, EditValue, encode};
 pub use walk::{SLOTS_MAX, Walk, WalkBuilder, WalkError};
 pub use wire::{DEPTH_MAX, Malformed, Reason};
