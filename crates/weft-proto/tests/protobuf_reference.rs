@@ -35,6 +35,7 @@ fn schema(text: bool) -> Schema {
                 oneof,
             })
             .collect(),
+        is_map_entry: false,
     };
     let root = vec![
         plain(1, FieldKind::Bool),

@@ -55,7 +55,7 @@ pub(crate) fn schema() -> Arc<Schema> {
         method("Down", false, true),
         method("Both", true, true),
     ];
-    let messages = vec![Type { name: "shop.Item".to_owned(), fields }];
+    let messages = vec![Type::new("shop.Item", fields)];
     Arc::new(Schema {
         messages,
         enums: Vec::new(),

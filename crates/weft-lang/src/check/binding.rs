@@ -238,7 +238,7 @@ impl<'c> Scope<'_, 'c> {
                 _ => scope.is_no_list(&names.join("."), "is there once", path.span),
             }
         })?;
-        let max = self.scan_rows_max(&look.elements_max);
+        let max = self.bound_of(&look.elements_max, "ANY, ALL or COUNT", "elements");
         self.item = Some(Item { name: look.item.name.clone(), lists, members: Vec::new() });
         let filter = look.filter.as_ref().map(|filter| self.condition(filter));
         let item = self.item.take()?;
@@ -457,9 +457,13 @@ impl<'c> Scope<'_, 'c> {
 
     fn is_a_list<T>(&mut self, dotted: &str, span: Span) -> Option<T> {
         let message = format!("`{dotted}` is a list, and one value is needed here");
+        let help = match self.item {
+            Some(_) => "of an element of a list, what is there once is read".to_owned(),
+            None => format!("ask it: `ANY(e IN {dotted} WHERE ... MAX 100)`, `COUNT(e IN {dotted} MAX 100)`"),
+        };
         let diagnostic = Diagnostic::error(code::NOT_A_LIST, message)
             .at(span, "may be there any number of times")
-            .with_help(format!("ask it: `ANY(e IN {dotted} WHERE ... MAX 100)`, `COUNT(e IN {dotted} MAX 100)`"));
+            .with_help(help);
         self.cx.report(diagnostic);
         None
     }

@@ -717,7 +717,10 @@ pub(super) fn bindings(
         let is_meant = |known: &Column| {
             known.name == column.name && direction.is_none_or(|direction| direction == known.direction)
         };
-        let Some(at) = element.columns.iter().position(is_meant) else {
+        // What is computed from the other message is told so, by its names.
+        let is_called = |known: &Column| known.name == column.name && named(value).is_none();
+        let find = |is_it: &dyn Fn(&Column) -> bool| element.columns.iter().position(is_it);
+        let Some(at) = find(&is_meant).or_else(|| find(&is_called)) else {
             ok = false;
             let names: Vec<&str> = element.columns.iter().map(|column| column.name.as_str()).collect();
             let message = format!("`{}` has no column `{}`", element.name, column.name);

@@ -734,13 +734,10 @@ impl Walk {
                     if let Some(found) = found {
                         self.note(column.span, found);
                     }
-                    match &value.kind {
-                        ExprKind::Path(field) => {
-                            self.wire_path(field, None);
-                            self.index.fields.push(FieldUse { path: field.clone(), chain, column: found });
-                        }
-                        _ => self.expr(value),
-                    }
+                    value.each_path(&mut |path| {
+                        self.wire_path(path, None);
+                        self.index.fields.push(FieldUse { path: path.clone(), chain, column: found });
+                    });
                 }
             }
         }
