@@ -154,7 +154,7 @@ pub enum Op {
     /// Whether low <= value <= high (signed). `Int -> Bool`
     InRange(Value, i64, i64),
 
-    // Floats. Results are as IEEE 754 says; lowering turns NaN into an error value.
+    // Floats. Results are as IEEE 754 says.
     /// `Float, Float -> Float`
     FloatBinary(FloatOp, Value, Value),
     /// `Float -> Float`

@@ -1735,7 +1735,7 @@ pub enum Function {
     Ceil,
     /// `round(F64) F64`, ties to even.
     Round,
-    /// `sqrt(F64) F64`; overflow if negative.
+    /// `sqrt(F64) F64`; NaN if negative.
     Sqrt,
     /// `abs(T) T` of a signed integer, F64 or INTERVAL.
     Abs,

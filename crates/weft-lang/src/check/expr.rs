@@ -613,8 +613,9 @@ impl Scope<'_, '_> {
         };
         let (left, right) = (self.coerce(left, left_ty)?, self.coerce(right, right_ty)?);
         let nullable = left.nullable || right.nullable;
+        let fallible = ty != Type::F64 || left.fallible || right.fallible;
         let kind = ExprKind::Arith { op, left: Box::new(left), right: Box::new(right) };
-        Some(Expr { kind, ty, nullable, fallible: true, span })
+        Some(Expr { kind, ty, nullable, fallible, span })
     }
 
     fn no_arith<T>(&mut self, op: ArithOp, op_span: Span, left: &Expr, right: &Expr) -> Option<T> {

@@ -291,6 +291,12 @@ impl Cx<'_> {
 
     fn folded(&mut self, expr: &Expr, params: &[Value]) -> Option<Value> {
         match self.value_of(expr, params) {
+            // What is written before the program runs is meant to be a number.
+            Ok(Value::Float(x)) if !x.is_finite() => {
+                let message = format!("this constant is no finite number: {x}");
+                self.report(Diagnostic::error(code::BAD_LITERAL, message).at(expr.span, "too large, or none"));
+                None
+            }
             Ok(value) => Some(value),
             Err(fold::FoldError::NotConstant(span)) => {
                 let diagnostic =

@@ -5,7 +5,7 @@ use weft_core::{Type, Value as Constant};
 use weft_ir::ir::{BlockId, BytesCmp, FloatCmp, InputId, IntCmp, Op, Ty, Value};
 use weft_ir::program::Place;
 use weft_lang::check::fold::fold;
-use weft_lang::hir::{BoundPlace, CompareOp, Direction, Expr, ExprKind, Function};
+use weft_lang::hir::{CompareOp, Direction, Expr, ExprKind, Function};
 
 use super::Scope;
 use super::body::{Body, Path};
@@ -145,10 +145,7 @@ impl<'n> Body<'_, 'n> {
             let present = self.b.get(Op::InputPresent(id), Ty::Bool);
             self.b.not(present)
         });
-        // A message may hold NaN and infinities; no F64 of the language does.
-        let is_foreign = decl.ty == Type::F64 && matches!(binding.place, BoundPlace::Body(_));
-        let fault = if is_foreign { self.not_finite(value) } else { None };
-        Val { value, null, fault }
+        Val { value, null, fault: None }
     }
 
     /// Whether computing an expression costs no more than jumping around it. It does not touch tables or the scratch.
@@ -224,10 +221,14 @@ impl<'n> Body<'_, 'n> {
                 };
                 self.b.get(Op::BytesCompare(op, a, b), Ty::Bool)
             }
+            // NaN is equal to nothing, itself included, and so differs from everything.
+            Ty::Float if op == CompareOp::Ne => {
+                let equal = self.b.float_compare(FloatCmp::Eq, a, b);
+                self.b.not(equal)
+            }
             Ty::Float => {
                 let op = match op {
                     CompareOp::Eq => FloatCmp::Eq,
-                    CompareOp::Ne => FloatCmp::Ne,
                     CompareOp::Lt => FloatCmp::Lt,
                     _ => FloatCmp::Le,
                 };
