@@ -37,7 +37,7 @@ pub struct Slot {
 pub const REGION_BODY: usize = 0;
 /// Region that holds the header block (or, in `ON CLOSE`, the trailers).
 pub const REGION_HEADERS: usize = 1;
-/// Region that holds what the engine writes itself: method, peer.
+/// Region that holds what the engine writes itself: method, peer, the lists of the message ([`crate::list`]).
 pub const REGION_META: usize = 2;
 /// How many regions there are.
 pub const REGIONS: usize = 3;
@@ -332,6 +332,8 @@ pub enum Fault {
     DuplicateKey = 7,
     /// A native function failed.
     FunctionFailed = 8,
+    /// A list has more elements than the expression takes.
+    TooMany = 9,
 }
 
 impl Fault {
@@ -345,6 +347,7 @@ impl Fault {
         Self::UnexpectedNull,
         Self::DuplicateKey,
         Self::FunctionFailed,
+        Self::TooMany,
     ];
 
     /// The code that compiled code uses; 0 stands for no fault.
@@ -368,6 +371,7 @@ impl Fault {
             Self::UnexpectedNull => "unexpected null",
             Self::DuplicateKey => "duplicate key",
             Self::FunctionFailed => "function failed",
+            Self::TooMany => "too many",
         }
     }
 }

@@ -15,6 +15,7 @@ pub mod frame;
 pub mod hash;
 pub mod intact;
 pub mod limits;
+pub mod list;
 pub mod marks;
 pub mod matching;
 pub mod methods;

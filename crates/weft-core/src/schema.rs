@@ -21,6 +21,8 @@ pub struct Message {
     pub name: String,
     /// The fields in the order of the file.
     pub fields: Vec<Field>,
+    /// It is the entry of a map: it has the fields `key` and `value`.
+    pub is_map_entry: bool,
 }
 
 /// A field of a message.
@@ -142,7 +144,7 @@ impl Schema {
 impl Message {
     /// A message with these fields.
     pub fn new(name: &str, fields: Vec<Field>) -> Self {
-        Self { name: name.to_owned(), fields }
+        Self { name: name.to_owned(), fields, is_map_entry: false }
     }
 
     /// The value of a message that stands for a scalar which may be absent, as `google/protobuf/wrappers.proto` says.

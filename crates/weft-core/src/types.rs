@@ -13,7 +13,7 @@ pub enum Type {
     Int(u8),
     /// `U1` to `U64`: an unsigned integer of that many bits.
     Uint(u8),
-    /// `F64`: IEEE 754 binary64. NaN cannot arise: an operation that would give one is an error.
+    /// `F64`: IEEE 754 binary64, with its infinities and NaN.
     F64,
     /// `TEXT` or `TEXT(n)`: UTF-8, at most n bytes where n is given.
     Text(Option<u32>),

@@ -212,12 +212,18 @@ impl Passes {
             columns.walk.run(payload, &mut self.slots[..inputs.len()], &mut present)?;
             present |= columns.implicit;
         }
+        if let (Some(columns), Some(payload)) = (columns(facts.method, segment.event), facts.payload)
+            && columns.lists.mask() & segment.reads != 0
+        {
+            columns.lists.run(payload, &mut self.slots[..inputs.len()], &mut present, &mut self.text)?;
+        }
         for index in bits(segment.reads) {
             let slot = match &inputs[index].place {
                 Place::Body(path) if path.is_empty() => {
                     facts.payload.map(|payload| Slot { a: 0, b: payload.len() as u64 })
                 }
-                Place::Body(_) | Place::Key(_) | Place::Frame(_) | Place::Layer(_) => continue,
+                Place::Body(_) | Place::Entry(..) | Place::Present(_) | Place::List(_) => continue,
+                Place::Key(_) | Place::Frame(_) | Place::Layer(_) => continue,
                 Place::Header(name) => self.keep_header(facts.headers, name),
                 Place::Trailer(name) => self.keep_header(facts.trailers, name),
                 Place::Meta(meta) => self.meta(*meta, live, facts),

@@ -19,7 +19,7 @@ use weft_core::schema::{Presence, Schema};
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::ir::{Function, Op, Terminator};
 use weft_ir::program::{ChainProgram, Departs, Direction, Event, Place};
-use weft_proto::session::grpc::protobuf::{Walk, WalkBuilder};
+use weft_proto::session::grpc::protobuf::{Lists, ListsBuilder, Walk, WalkBuilder};
 
 pub use weft_core::methods::MethodSet;
 pub use weft_ir::program::{SinkFormat, SinkTarget};
@@ -169,6 +169,8 @@ pub struct Method {
 #[derive(Debug)]
 pub(crate) struct Columns {
     pub(crate) walk: Walk,
+    /// Lists, entries of maps and the presence of messages.
+    pub(crate) lists: Lists,
     /// Inputs whose field has its default where it is absent, as a mask: they are never NULL.
     pub(crate) implicit: u64,
 }
@@ -372,7 +374,7 @@ impl Segment {
 /// Whether a method that the schemas do not have would pass this chain unread: such calls are refused.
 pub(crate) fn reads_body(program: &ChainProgram) -> bool {
     let inputs = program.request.inputs.iter().chain(&program.response.inputs);
-    inputs.into_iter().any(|input| matches!(&input.place, Place::Body(path) if !path.is_empty()))
+    inputs.into_iter().any(|input| input.place.path().is_some_and(|path| !path.is_empty()))
 }
 
 fn ops(function: &Function) -> impl Iterator<Item = &Op> {
@@ -429,18 +431,29 @@ fn columns(
 ) -> Result<Columns, String> {
     assert!(direction.inputs.len() <= INPUTS_MAX, "the checker bounds the inputs of a chain");
     let mut builder = WalkBuilder::new(schema, message);
+    let mut lists = ListsBuilder::new(schema, message);
     let mut implicit = 0;
-    for (slot, input) in direction.inputs.iter().enumerate() {
-        if let Place::Body(path) = &input.place
-            && used.contains(&slot)
-            && !path.is_empty()
-        {
-            let path: Vec<&str> = path.iter().map(String::as_str).collect();
-            let (_, presence) = builder.column(&path, slot).map_err(|e| e.to_string())?;
-            implicit |= u64::from(presence == Presence::Implicit) << slot;
+    for (slot, input) in direction.inputs.iter().enumerate().filter(|(slot, _)| used.contains(slot)) {
+        let Some(path) = input.place.path().filter(|path| !path.is_empty()) else { continue };
+        let path = names(path);
+        match &input.place {
+            Place::Entry(_, key) => lists.value(&path, key.clone(), slot).map(|_| ()),
+            Place::Present(_) => lists.present(&path, slot),
+            Place::List(list) => {
+                let members: Vec<Vec<&str>> = list.members.iter().map(|member| names(member)).collect();
+                lists.list(&path, &members, list.elements_max, slot)
+            }
+            _ => builder.column(&path, slot).map(|(_, presence)| {
+                implicit |= u64::from(presence == Presence::Implicit) << slot;
+            }),
         }
+        .map_err(|e| e.to_string())?;
     }
-    Ok(Columns { walk: builder.build(), implicit })
+    Ok(Columns { walk: builder.build(), lists: lists.build(), implicit })
+}
+
+fn names(path: &[String]) -> Vec<&str> {
+    path.iter().map(String::as_str).collect()
 }
 
 impl Route {

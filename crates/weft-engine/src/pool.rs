@@ -368,7 +368,7 @@ mod tests {
         assert!(picked.len() == 4 && !picked.contains(&pool.members[1]), "{picked:?}");
         // When that is over, the others are chosen as long as it is not known to be back.
         let later = Time(0) + pool.cluster.options.backoff_base;
-        let mut picked = |endpoints: &Slab<Endpoint>| {
+        let picked = |endpoints: &Slab<Endpoint>| {
             (0..3).any(|id| pool.pick(endpoints, later, id, None, |_| true) == Some(pool.members[1]))
         };
         assert!(!picked(&endpoints));
@@ -402,7 +402,7 @@ mod tests {
         for balance in [Balance::RoundRobin, Balance::Random, Balance::LeastRequest] {
             let (pool, mut endpoints) = pool(balance);
             let cluster = Cluster { weights: vec![4, 2, 2], ..(*pool.cluster).clone() };
-            let pool = Pool::new(Arc::new(cluster), pool.members);
+            let pool = Pool::new(Arc::new(cluster), pool.members, 0, 7);
             assert_eq!(&*pool.turns, [0, 1, 2, 0]);
             let mut counts = [0u32; 3];
             for id in 0..4_000 {

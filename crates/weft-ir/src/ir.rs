@@ -72,7 +72,7 @@ pub struct Block {
     /// How it ends.
     pub end: Terminator,
     /// This block may be jumped to from blocks that it dominates: it is the head of a `SCAN` that visits at most
-    /// this many rows.
+    /// this many rows, or of a look at a list of at most so many elements.
     pub scan_rows_max: Option<u64>,
 }
 
@@ -154,7 +154,7 @@ pub enum Op {
     /// Whether low <= value <= high (signed). `Int -> Bool`
     InRange(Value, i64, i64),
 
-    // Floats. Results are as IEEE 754 says; lowering turns NaN into an error value.
+    // Floats. Results are as IEEE 754 says.
     /// `Float, Float -> Float`
     FloatBinary(FloatOp, Value, Value),
     /// `Float -> Float`
@@ -184,6 +184,8 @@ pub enum Op {
     IsFloatText(Value),
     /// The float nearest to the number that the text says, 0 if [`Op::IsFloatText`] is false. `Bytes -> Float`
     TextToFloat(Value),
+    /// The float that has these bits. `Int -> Float`
+    FloatOfBits(Value),
     /// `Bool -> Int`
     BoolToInt(Value),
 
@@ -200,6 +202,11 @@ pub enum Op {
     Len(Value),
     /// The byte at an offset, 0 if there is none. `Bytes -> Int`
     ByteAt(Value, u8),
+    /// The eight bytes from an offset as a little-endian integer; 0 if they do not all lie in the bytes.
+    /// `Bytes, Int -> Int`
+    WordAt(Value, Value),
+    /// So many bytes from an offset; none if they do not all lie in the bytes. `Bytes, Int, Int -> Bytes`
+    Part(Value, Value, Value),
     /// `Bytes, Bytes -> Bool`
     BytesCompare(BytesCmp, Value, Value),
     /// One after the other. Beyond the room of this pass: empty, and [`Op::ScratchFull`] turns true.
@@ -610,6 +617,7 @@ impl Op {
             | Self::TextToInt(_, a)
             | Self::IsFloatText(a)
             | Self::TextToFloat(a)
+            | Self::FloatOfBits(a)
             | Self::BoolToInt(a)
             | Self::Not(a)
             | Self::Len(a)
@@ -650,13 +658,14 @@ impl Op {
             | Self::FloatCompare(_, a, b)
             | Self::BoolBinary(_, a, b)
             | Self::BytesCompare(_, a, b)
+            | Self::WordAt(a, b)
             | Self::HashMix(a, b)
             | Self::InPrefix(a, b)
             | Self::FrameSum(a, b)
             | Self::Give(_, a, Some(b))
             | Self::CountInto(_, a, _, b, _)
             | Self::SetColumn(_, a, _, b, _) => vec![*a, *b],
-            Self::Select(a, b, c) | Self::Slice(a, b, c) => vec![*a, *b, *c],
+            Self::Select(a, b, c) | Self::Slice(a, b, c) | Self::Part(a, b, c) => vec![*a, *b, *c],
             Self::Concat(parts) | Self::Key(parts) | Self::Native(_, parts) | Self::Reshape(_, parts) => {
                 parts.clone()
             }

@@ -8,6 +8,7 @@ use crate::ir::{Endian, Function, InputId, Op, TableId};
 use weft_core::flow::{flow_of, is_icmp_error};
 use weft_core::frame::{Offload, packet_size};
 use weft_core::intact::is_intact;
+use weft_core::list::EntryKey;
 use weft_core::matching::MatchSpec;
 use weft_core::native::NativeDecl;
 use weft_core::table::{Departure, TableSpec};
@@ -259,6 +260,14 @@ pub struct Input {
 pub enum Place {
     /// A field of the message, by its path from the top: `["user", "id"]`. The empty path is the message itself.
     Body(Vec<String>),
+    /// The value of an entry of a map, by the map's path and the key: of several with the key, the last.
+    Entry(Vec<String>, EntryKey),
+    /// Whether a message in the message is there, by its path. It is nowhere on the wire: what sets it says so of a
+    /// field of it that is set.
+    Present(Vec<String>),
+    /// A list of the message, as [`weft_core::list`] has it. Nothing sets it, and it is cleared where another member of
+    /// the oneof around it is set.
+    List(ListPlace),
     /// A header (in CLOSE: of the response headers), by its lower-case name.
     Header(String),
     /// A trailer, by its lower-case name; there in CLOSE.
@@ -272,6 +281,29 @@ pub enum Place {
     /// A layer of a frame, for a [`Reshape`]: given by [`Frames::parser`], and read by no element. Its slot has where
     /// its header begins, and how many bytes it has; in the upper half of that, where the layer ends.
     Layer(LayerRef),
+}
+
+/// A repeated field or a map, and what is read of its elements.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ListPlace {
+    /// The field, by its path from the top.
+    pub path: Vec<String>,
+    /// The fields that are read of each element, by their paths within it; the empty path is the element itself. An
+    /// entry of a map has the fields `key` and `value`.
+    pub members: Vec<Vec<String>>,
+    /// How many elements are taken. Of a list with more there is the number alone.
+    pub elements_max: u64,
+}
+
+impl Place {
+    /// Whether it is a part of the message of a call, and where: what displaces that takes it along.
+    pub fn path(&self) -> Option<&[String]> {
+        match self {
+            Self::Body(path) | Self::Entry(path, _) | Self::Present(path) => Some(path),
+            Self::List(list) => Some(&list.path),
+            _ => None,
+        }
+    }
 }
 
 impl Place {

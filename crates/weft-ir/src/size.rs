@@ -70,6 +70,8 @@ pub fn of_op(op: &Op) -> usize {
         | Op::TextToInt(..)
         | Op::TextToFloat(_)
         | Op::Slice(..)
+        | Op::Part(..)
+        | Op::WordAt(..)
         | Op::Hash(_)
         | Op::Rand(_)
         | Op::FrameGet(..)

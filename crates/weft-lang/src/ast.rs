@@ -436,12 +436,12 @@ pub struct Stage {
 pub enum StageArg {
     /// `param = e`
     Param(Assign),
-    /// `column := path.to.field`
+    /// `column := e`
     Bind {
         /// The element's column.
         column: Ident,
-        /// The field of the message.
-        field: Path,
+        /// The field of the message, or what is computed from fields.
+        value: Expr,
         /// The argument.
         span: Span,
     },
@@ -1560,6 +1560,15 @@ pub enum ExprKind {
     Subselect(Box<Subselect>),
     /// `EXISTS (SELECT ...)`
     Exists(Box<Subselect>),
+    /// `ANY(l IN req.lines WHERE e MAX n)` and its kin.
+    List(Box<ListLook>),
+    /// `req.labels['key']`
+    Entry {
+        /// The map.
+        map: Path,
+        /// The key.
+        key: Box<Expr>,
+    },
     /// `CAST(e AS TYPE)`
     Cast {
         /// The value.
@@ -1567,6 +1576,43 @@ pub enum ExprKind {
         /// The type.
         ty: TypeExpr,
     },
+}
+
+impl Expr {
+    /// Calls `visit` for each name in it.
+    pub fn each_path(&self, visit: &mut dyn FnMut(&Path)) {
+        let mut each = |parts: &mut dyn Iterator<Item = &Self>| parts.for_each(|part| part.each_path(visit));
+        match &self.kind {
+            ExprKind::Int(_) | ExprKind::Float(_) | ExprKind::Str(_) | ExprKind::Bool(_) | ExprKind::Null => {}
+            ExprKind::Path(path) => visit(path),
+            ExprKind::Header(a)
+            | ExprKind::Trailer(a)
+            | ExprKind::Unary { operand: a, .. }
+            | ExprKind::IsNull { operand: a, .. }
+            | ExprKind::Cast { operand: a, .. } => each(&mut [&**a].into_iter()),
+            ExprKind::Call { args, .. } => each(&mut args.iter()),
+            ExprKind::Binary { left: a, right: b, .. }
+            | ExprKind::IsDistinct { left: a, right: b, .. }
+            | ExprKind::InNet { operand: a, net: b, .. }
+            | ExprKind::Like { operand: a, pattern: b, .. } => each(&mut [&**a, &**b].into_iter()),
+            ExprKind::InList { operand, list, .. } => each(&mut [&**operand].into_iter().chain(list)),
+            ExprKind::Between { operand, low, high, .. } => {
+                each(&mut [&**operand, &**low, &**high].into_iter());
+            }
+            ExprKind::Case { operand, arms, otherwise } => {
+                let arms = arms.iter().flat_map(|arm| [&arm.when, &arm.then]);
+                each(&mut operand.as_deref().into_iter().chain(arms).chain(otherwise.as_deref()));
+            }
+            ExprKind::Subselect(select) | ExprKind::Exists(select) => {
+                each(&mut select.filter.iter().chain(&select.scan_max));
+            }
+            ExprKind::List(look) => {
+                visit(&look.list);
+                look.filter.iter().for_each(|filter| filter.each_path(visit));
+            }
+            ExprKind::Entry { map, .. } => visit(map),
+        }
+    }
 }
 
 /// `WHEN a THEN b`
@@ -1591,6 +1637,32 @@ pub struct Subselect {
     pub filter: Option<Expr>,
     /// Without the parentheses.
     pub span: Span,
+}
+
+/// `ANY|ALL|COUNT (item IN list [WHERE e] MAX n)`; `contains(list, e MAX n)` is `ANY` of those that equal `e`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ListLook {
+    /// What is asked of the elements.
+    pub form: ListForm,
+    /// What an element is called in the condition.
+    pub item: Ident,
+    /// The repeated field or map.
+    pub list: Path,
+    /// `WHERE e`.
+    pub filter: Option<Expr>,
+    /// `MAX n`.
+    pub elements_max: Expr,
+}
+
+/// What is asked of the elements of a list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ListForm {
+    /// `ANY`: whether the condition is true of one at least.
+    Any,
+    /// `ALL`: whether it is true of each.
+    All,
+    /// `COUNT`: of how many it is true.
+    Count,
 }
 
 /// Operators with one operand.

@@ -15,6 +15,7 @@ use std::fmt;
 use weft_core::marks::Mark;
 
 use weft_core::filter::{KeyId, Policies};
+use weft_core::list::EntryKey;
 use weft_core::matching::MatchSpec;
 use weft_core::methods::MethodSet;
 use weft_core::native::{Effect, Native, NativeCost};
@@ -22,7 +23,7 @@ use weft_core::schema::Schema;
 use weft_core::wire::{self, FieldId, FieldRef, LayerRef, ProtocolId};
 use weft_core::{Interval, Type, Value};
 
-use crate::ast::Filler;
+use crate::ast::{Filler, ListForm};
 use crate::source::Span;
 
 mod queue;
@@ -486,16 +487,46 @@ pub struct Binding {
 }
 
 /// A place outside an element.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum BoundPlace {
     /// A field of the message of the column's direction, by its path from the top.
     Body(Vec<String>),
     /// A header of the column's direction, by its lower-case name.
     Header(String),
+    /// The value of an entry of a map: the path of the map, and the key.
+    Entry(Vec<String>, EntryKey),
+    /// Whether a message in the message is there, by its path.
+    Present(Vec<String>),
+    /// A list of the message.
+    List(ListPlace),
     /// Something that the engine knows.
     Meta(Meta),
     /// A field of a frame, or whether it has a layer.
     Frame(FieldRef),
+    /// Nowhere: it is computed from other columns where it is read. It is never written.
+    Computed(Box<Expr>),
+}
+
+/// A repeated field or a map, and what is read of its elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListPlace {
+    /// The field, by its path from the top.
+    pub path: Vec<String>,
+    /// What is read of each element, by paths within it; the empty path is the element itself.
+    pub members: Vec<Vec<String>>,
+    /// How many elements are taken.
+    pub elements_max: u64,
+}
+
+impl BoundPlace {
+    /// The path of a part of the message.
+    pub fn path(&self) -> Option<&[String]> {
+        match self {
+            Self::Body(path) | Self::Entry(path, _) | Self::Present(path) => Some(path),
+            Self::List(list) => Some(&list.path),
+            Self::Header(_) | Self::Meta(_) | Self::Frame(_) | Self::Computed(_) => None,
+        }
+    }
 }
 
 /// The size and age of a table in one instance.
@@ -851,6 +882,13 @@ impl Handlers {
     pub fn iter(&self) -> impl Iterator<Item = &Handler> {
         let once = [&self.open, &self.request, &self.response, &self.close, &self.error];
         once.into_iter().flatten().chain(&self.every).chain(&self.timeouts)
+    }
+
+    /// As [`Handlers::iter`].
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Handler> {
+        let Self { open, request, response, close, error, every, timeouts } = self;
+        let once = [open, request, response, close, error];
+        once.into_iter().flatten().chain(every).chain(timeouts)
     }
 }
 
@@ -1334,7 +1372,9 @@ impl Expr {
             | ExprKind::Trailer(_)
             | ExprKind::Meta(_)
             | ExprKind::FaultName
+            | ExprKind::Member(_)
             | ExprKind::CountRows(_) => Vec::new(),
+            ExprKind::List { filter, .. } => filter.iter().map(|filter| &**filter).collect(),
             ExprKind::Widen(a)
             | ExprKind::Cast(a)
             | ExprKind::Not(a)
@@ -1488,6 +1528,19 @@ pub enum ExprKind {
         /// Which aggregate.
         aggregate: Aggregate,
     },
+    /// `ANY(l IN list WHERE e MAX n)` and its kin, in what a column is bound to.
+    List {
+        /// What is asked of the elements.
+        form: ListForm,
+        /// The column that is the list.
+        list: usize,
+        /// Elements that are looked at, at most; more are an error.
+        elements_max: u64,
+        /// `WHERE`
+        filter: Option<Box<Expr>>,
+    },
+    /// A member of the element that the list around looks at: an index into [`ListPlace::members`].
+    Member(usize),
 }
 
 /// A look at a table by its key.
@@ -1639,7 +1692,7 @@ pub enum Function {
     Ceil,
     /// `round(F64) F64`, ties to even.
     Round,
-    /// `sqrt(F64) F64`; overflow if negative.
+    /// `sqrt(F64) F64`; NaN if negative.
     Sqrt,
     /// `abs(T) T` of a signed integer, F64 or INTERVAL.
     Abs,

@@ -36,6 +36,7 @@ fn schema(text: bool) -> Schema {
                 is_delimited: false,
             })
             .collect(),
+        is_map_entry: false,
     };
     let root = vec![
         plain(1, FieldKind::Bool),

@@ -375,7 +375,8 @@ impl<'a> Linker<'a> {
             }
             fields.push(self.field(placed, field)?);
         }
-        Ok(schema::Message { name: placed.full_name.clone(), fields })
+        let (name, is_map_entry) = (placed.full_name.clone(), placed.message.is_map_entry);
+        Ok(schema::Message { name, fields, is_map_entry })
     }
 
     fn field(&self, placed: &Placed<'_>, field: &Field) -> Result<schema::Field, Fault> {

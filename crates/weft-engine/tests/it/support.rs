@@ -35,6 +35,7 @@ pub(crate) fn schema() -> Arc<Schema> {
         kind,
         presence: Presence::Implicit,
         oneof: None,
+        is_delimited: false,
     };
     let fields = vec![
         field("user", 1, FieldKind::String),
@@ -54,7 +55,7 @@ pub(crate) fn schema() -> Arc<Schema> {
         method("Down", false, true),
         method("Both", true, true),
     ];
-    let messages = vec![Type { name: "shop.Item".to_owned(), fields }];
+    let messages = vec![Type::new("shop.Item", fields)];
     Arc::new(Schema {
         messages,
         enums: Vec::new(),

@@ -436,7 +436,7 @@ impl Builder<'_> {
         use Ty::{Bool, Bytes, Float, Int};
         let signed = self.dice.pick(&[Signed::Yes, Signed::No]);
         let a = self.any(Bytes);
-        match self.dice.below(16) {
+        match self.dice.below(18) {
             0 => self.give(Int, Op::Len(a)),
             1 | 2 => {
                 let (op, b) = (self.dice.pick(BYTES_COMPARES), self.any(Bytes));
@@ -460,6 +460,15 @@ impl Builder<'_> {
                     self.give(Int, Op::ByteAt(a, at))
                 }
             },
+            16 => {
+                let at = self.position();
+                let word = self.give(Int, Op::WordAt(a, at));
+                self.give(Float, Op::FloatOfBits(word))
+            }
+            17 => {
+                let (at, len) = (self.position(), self.position());
+                self.give(Bytes, Op::Part(a, at, len))
+            }
             7 => self.give(Bytes, Op::Upper(a)),
             8 => {
                 let (from, count) = (self.position(), self.position());

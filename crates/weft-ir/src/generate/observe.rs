@@ -150,9 +150,9 @@ impl Pass {
             Ty::Int | Ty::Row => super::function::int(dice) as u64,
             Ty::Bytes => {
                 let region = &mut self.regions[match place {
-                    Place::Body(_) | Place::Frame(_) | Place::Layer(_) => REGION_BODY,
+                    Place::Body(_) | Place::Entry(..) | Place::Frame(_) | Place::Layer(_) => REGION_BODY,
                     Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
-                    Place::Meta(_) | Place::Key(_) => REGION_META,
+                    Place::Meta(_) | Place::Key(_) | Place::Present(_) | Place::List(_) => REGION_META,
                 }];
                 let bytes = super::function::bytes(dice);
                 let at = region.len();

@@ -17,6 +17,16 @@ pub(super) fn compare(op: BytesCmp, a: &[u8], b: &[u8]) -> bool {
     }
 }
 
+pub(super) fn word(a: &[u8], at: i64) -> i64 {
+    let from = usize::try_from(at).ok().and_then(|at| a.get(at..));
+    from.and_then(|from| from.first_chunk()).map_or(0, |word| i64::from_le_bytes(*word))
+}
+
+pub(super) fn range(a: &[u8], at: i64, len: i64) -> &[u8] {
+    let (Ok(at), Ok(len)) = (usize::try_from(at), usize::try_from(len)) else { return &[] };
+    a.get(at..).and_then(|from| from.get(..len)).unwrap_or(&[])
+}
+
 pub(super) fn slice(a: &[u8], from: i64, count: i64) -> &[u8] {
     let from = from.clamp(0, a.len() as i64) as usize;
     let to = from + count.clamp(0, (a.len() - from) as i64) as usize;

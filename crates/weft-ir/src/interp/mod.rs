@@ -274,9 +274,9 @@ impl Interpreted {
 
 fn region_of(place: &Place) -> usize {
     match place {
-        Place::Body(_) | Place::Frame(_) | Place::Layer(_) => REGION_BODY,
+        Place::Body(_) | Place::Entry(..) | Place::Frame(_) | Place::Layer(_) => REGION_BODY,
         Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
-        Place::Meta(_) | Place::Key(_) => REGION_META,
+        Place::Meta(_) | Place::Key(_) | Place::Present(_) | Place::List(_) => REGION_META,
     }
 }
 
@@ -525,6 +525,7 @@ impl<'r, 'c> Handling<'r, 'c> {
             Op::IsFloatText(a) => Val::Bool(numbers::text_to_float(&self.bytes(a)).is_some()),
             Op::TextToFloat(a) => Val::Float(numbers::text_to_float(&self.bytes(a)).unwrap_or(0.0)),
             Op::TextToInt(signed, a) => Val::Int(numbers::text_to_int(signed, &self.bytes(a)).unwrap_or(0)),
+            Op::FloatOfBits(a) => Val::Float(f64::from_bits(self.int(a) as u64)),
             Op::BoolToInt(a) => Val::Int(i64::from(self.bool(a))),
 
             Op::BoolBinary(op, a, b) => Val::Bool(numbers::bool(op, self.bool(a), self.bool(b))),
@@ -534,6 +535,10 @@ impl<'r, 'c> Handling<'r, 'c> {
             Op::Len(a) => Val::Int(self.bytes(a).len() as i64),
             Op::ByteAt(a, at) => {
                 Val::Int(self.bytes(a).get(usize::from(at)).map_or(0, |byte| i64::from(*byte)))
+            }
+            Op::WordAt(a, at) => Val::Int(bytes::word(&self.bytes(a), self.int(at))),
+            Op::Part(a, at, len) => {
+                Val::Bytes(bytes::range(&self.bytes(a), self.int(at), self.int(len)).into())
             }
             Op::BytesCompare(op, a, b) => Val::Bool(bytes::compare(op, &self.bytes(a), &self.bytes(b))),
             Op::Concat(ref parts) => {

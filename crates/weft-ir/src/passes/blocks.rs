@@ -204,6 +204,7 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
         | Op::TextToInt(_, a)
         | Op::IsFloatText(a)
         | Op::TextToFloat(a)
+        | Op::FloatOfBits(a)
         | Op::BoolToInt(a)
         | Op::Not(a)
         | Op::Len(a)
@@ -244,6 +245,7 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
         | Op::FloatCompare(_, a, b)
         | Op::BoolBinary(_, a, b)
         | Op::BytesCompare(_, a, b)
+        | Op::WordAt(a, b)
         | Op::HashMix(a, b)
         | Op::InPrefix(a, b)
         | Op::FrameSum(a, b)
@@ -253,7 +255,7 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
             visit(a);
             visit(b);
         }
-        Op::Select(a, b, c) | Op::Slice(a, b, c) => {
+        Op::Select(a, b, c) | Op::Slice(a, b, c) | Op::Part(a, b, c) => {
             visit(a);
             visit(b);
             visit(c);

@@ -95,6 +95,9 @@ const OTHERS: &[&str] = &[
     "select",
     "len",
     "byte_at",
+    "word_at",
+    "part",
+    "float_of_bits",
     "concat",
     "lower",
     "upper",
@@ -289,6 +292,9 @@ pub(super) fn write_op(out: &mut String, op: &Op) {
         Op::Not(_) => return plain(out, "not"),
         Op::Select(..) => return plain(out, "select"),
         Op::Len(_) => return plain(out, "len"),
+        Op::WordAt(..) => return plain(out, "word_at"),
+        Op::Part(..) => return plain(out, "part"),
+        Op::FloatOfBits(_) => return plain(out, "float_of_bits"),
         Op::Concat(_) => return plain(out, "concat"),
         Op::Lower(_) => return plain(out, "lower"),
         Op::Upper(_) => return plain(out, "upper"),
@@ -538,6 +544,9 @@ fn parse_simple(line: &mut Line<'_>, name: &str) -> Result<Option<Op>, ParseErro
             line.expect(',')?;
             Op::ByteAt(v, line.number()?)
         }
+        "word_at" => pair(line).map(|(a, b)| Op::WordAt(a, b))?,
+        "part" => triple(line).map(|(a, b, c)| Op::Part(a, b, c))?,
+        "float_of_bits" => Op::FloatOfBits(line.value()?),
         "concat" => Op::Concat(line.values()?),
         "lower" => Op::Lower(line.value()?),
         "upper" => Op::Upper(line.value()?),

@@ -7,6 +7,7 @@ use crate::ir::{InputId, TableId};
 use crate::program::*;
 use core::fmt::Write as _;
 use weft_core::Interval;
+use weft_core::list::EntryKey;
 use weft_core::matching::{MatchPart, MatchSpec, Test};
 use weft_core::native::{NativeCost, NativeDecl};
 use weft_core::table::{ColumnSpec, Departure, Evict, TableSpec};
@@ -161,10 +162,16 @@ fn value(value: &Value) -> String {
 }
 
 fn write_input(out: &mut String, input: &Input) {
+    let written = |path: &[String]| path.iter().map(|part| format!(" {}", quoted(part))).collect::<String>();
     let place = match &input.place {
-        Place::Body(path) => {
-            let path: String = path.iter().map(|part| format!(" {}", quoted(part))).collect();
-            format!("body{path}")
+        Place::Body(path) => format!("body{}", written(path)),
+        Place::Entry(path, EntryKey::Number(key)) => format!("entry{} number {key}", written(path)),
+        Place::Entry(path, EntryKey::Text(key)) => format!("entry{} key {}", written(path), quoted(key)),
+        Place::Present(path) => format!("present{}", written(path)),
+        Place::List(list) => {
+            let members: String =
+                list.members.iter().map(|member| format!(" of{}", written(member))).collect();
+            format!("list{} max {}{members}", written(&list.path), list.elements_max)
         }
         Place::Header(name) => format!("header {}", quoted(name)),
         Place::Trailer(name) => format!("trailer {}", quoted(name)),
@@ -532,9 +539,27 @@ fn parse_value(line: &mut Line<'_>) -> Result<Value, ParseError> {
 fn parse_input(line: &mut Line<'_>) -> Result<Input, ParseError> {
     let (name, ty) = (line.text()?, parse_type(line)?);
     let nullable = line.eat_word("nullable");
-    let error = line.error("`body`, `header`, `trailer`, `meta`, `key`, `frame` or `layer`");
+    let error = line.error("`body`, `entry`, `present`, `list`, `header`, `trailer`, `meta`, `key`, `frame` or `layer`");
     let place = match line.word("a place")?.as_str() {
         "body" => Place::Body(parse_path(line)?),
+        "entry" => {
+            let path = parse_path(line)?;
+            let key = match line.word("`number` or `key`")?.as_str() {
+                "number" => EntryKey::Number(line.number()?),
+                _ => EntryKey::Text(line.text()?),
+            };
+            Place::Entry(path, key)
+        }
+        "present" => Place::Present(parse_path(line)?),
+        "list" => {
+            let path = parse_path(line)?;
+            line.keyword("max")?;
+            let (elements_max, mut members) = (line.number()?, Vec::new());
+            while line.eat_word("of") {
+                members.push(parse_path(line)?);
+            }
+            Place::List(ListPlace { path, members, elements_max })
+        }
         "header" => Place::Header(line.text()?),
         "trailer" => Place::Trailer(line.text()?),
         "meta" => Place::Meta(line.one_of(METAS, "what the engine knows")?),

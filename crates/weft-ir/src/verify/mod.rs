@@ -509,6 +509,11 @@ impl<'a> Check<'a> {
             Op::IsIntText(_, a) | Op::IsFloatText(a) | Op::InPrefixes(a, _) => self.maps(&[a], Bytes, Bool),
             Op::TextToFloat(a) => self.maps(&[a], Bytes, Float),
             Op::TextToInt(_, a) | Op::Len(a) | Op::ByteAt(a, _) => self.maps(&[a], Bytes, Int),
+            Op::WordAt(a, at) => {
+                self.want(at, Int);
+                self.maps(&[a], Bytes, Int)
+            }
+            Op::FloatOfBits(a) => self.maps(&[a], Int, Float),
             Op::BoolToInt(a) => self.maps(&[a], Bool, Int),
             Op::BoolBinary(_, a, b) => self.maps(&[a, b], Bool, Bool),
             Op::Not(a) => self.maps(&[a], Bool, Bool),
@@ -520,7 +525,7 @@ impl<'a> Check<'a> {
             Op::BytesCompare(_, a, b) | Op::InPrefix(a, b) => self.maps(&[a, b], Bytes, Bool),
             Op::Concat(ref parts) => self.maps(parts, Bytes, Bytes),
             Op::Lower(a) | Op::Upper(a) => self.maps(&[a], Bytes, Bytes),
-            Op::Slice(a, from, count) => {
+            Op::Slice(a, from, count) | Op::Part(a, from, count) => {
                 self.all(&[from, count], Int);
                 self.maps(&[a], Bytes, Bytes)
             }
@@ -675,7 +680,7 @@ impl<'a> Check<'a> {
             Op::ClearInput(id) => {
                 let input = self.written(id);
                 let clears = |i: &Input| {
-                    i.nullable || matches!(i.place, Place::Header(_) | Place::Trailer(_) | Place::Body(_))
+                    i.nullable || i.place.path().is_some() || matches!(i.place, Place::Header(_) | Place::Trailer(_))
                 };
                 if input.is_some_and(|i| !clears(i)) {
                     self.say(Rule::Written, format!("input {} cannot be NULL", id.0));

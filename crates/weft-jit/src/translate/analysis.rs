@@ -349,7 +349,7 @@ fn len_max(plan: &Plan<'_>, room: &Room, lens: &[BytesMax], op: &Op) -> BytesMax
         Op::BytesConst(bytes) => Some(bytes.len() as u64),
         Op::IntToText(..) => Some(INT_TEXT_MAX),
         Op::FloatToText(_) => Some(FLOAT_TEXT_MAX as u64),
-        Op::Lower(a) | Op::Upper(a) | Op::Slice(a, ..) => of(a),
+        Op::Lower(a) | Op::Upper(a) | Op::Slice(a, ..) | Op::Part(a, ..) => of(a),
         Op::Select(_, a, b) => longer(of(a), of(b)),
         Op::Concat(parts) => {
             parts.iter().try_fold(0u64, |sum, part| of(part).map(|len| sum.saturating_add(len)))
@@ -697,6 +697,7 @@ fn only_looks(op: &Op) -> bool {
         op,
         Op::Len(_)
             | Op::ByteAt(..)
+            | Op::WordAt(..)
             | Op::BytesCompare(..)
             | Op::Concat(_)
             | Op::Lower(_)

@@ -60,6 +60,10 @@ impl PartTranslator<'_, '_, '_, '_> {
                     Signed::No => self.ins().fcvt_to_uint_sat(I64, a),
                 }
             }
+            Op::FloatOfBits(a) => {
+                let a = self.get(*a)?.one();
+                self.ins().bitcast(F64, clif::MemFlagsData::new(), a)
+            }
             Op::FloatFits(signed, a) => self.float_fits(*signed, *a)?,
             Op::BoolToInt(a) => {
                 let a = self.get(*a)?.one();

@@ -88,9 +88,9 @@ impl Segment<'_, '_> {
                 ty: Ty::of(input.ty),
                 bytes_max: input_bytes_max(input.ty),
                 region: match input.place {
-                    Place::Body(_) | Place::Frame(_) | Place::Layer(_) => REGION_BODY,
+                    Place::Body(_) | Place::Entry(..) | Place::Frame(_) | Place::Layer(_) => REGION_BODY,
                     Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
-                    Place::Meta(_) | Place::Key(_) => REGION_META,
+                    Place::Meta(_) | Place::Key(_) | Place::Present(_) | Place::List(_) => REGION_META,
                 },
                 read_by: match input.place {
                     Place::Meta(Meta::PacketSize) => Some(Helper::PacketSize),

@@ -13,13 +13,13 @@ use super::element::{Checked, Target};
 use super::filter::{self, Filter, Placed};
 use super::network::{self, find, find_cluster, find_listener, overlap};
 use super::scope::{METAS, Scope, View, with_nearest, with_nearest_or_import};
-use super::{Cx, effects, element, frame, header, native, nothing, table};
+use super::{Cx, binding, effects, element, frame, header, native, nothing, table, walk};
 use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Stage, StageArg, StageNode};
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
-    Binding, BoundPlace, Chain, Column, Direction, Effects, Element, Equivalence, FilterInstance, Group,
-    Handler, HandlerKind, Instance, Layer, Method, Network, Outlet, Port, PortKind, Query, Route, SinkTarget,
-    Stmt, StmtKind, Verdict, VerdictKind,
+    Binding, BoundPlace, Chain, Column, Direction, Effects, Element, Equivalence, Expr, ExprKind,
+    FilterInstance, Group, Handler, HandlerKind, Instance, Layer, Method, Network, Outlet, Port, PortKind,
+    Query, Route, SinkTarget, Stmt, StmtKind, Verdict, VerdictKind,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -30,7 +30,7 @@ use options::mandatory_may_fail;
 pub(super) fn chain(
     cx: &mut Cx<'_>,
     network: &Network,
-    (elements, filters): (&[Checked], &[Filter<'_>]),
+    (elements, filters): (&mut Vec<Checked>, &[Filter<'_>]),
     ast: &ast::Chain,
 ) -> Option<Chain> {
     let had_gaps = cx.has_gaps;
@@ -58,6 +58,7 @@ pub(super) fn chain(
     let edge = Edge { methods: &methods, is_known: method_set.is_some(), is_packet, span: ast.name.span };
     let placed = stages_of(cx, (elements, filters), &edge, ast);
     let is_whole = placed.is_whole;
+    elements.extend(placed.specialised);
     let mut chain = Chain {
         name: ast.name.name.clone(),
         edge: on.clone().unwrap_or(crate::hir::Edge::Calls { from: 0, to: 0 }),
@@ -321,6 +322,8 @@ struct Stages {
     unordered: Vec<std::ops::Range<usize>>,
     /// Where the stages of each branch are, in the order of the options.
     branches: Vec<std::ops::Range<usize>>,
+    /// Elements of stages that bind columns to more than fields: they follow those of the program.
+    specialised: Vec<Checked>,
     /// No stage is missing.
     is_whole: bool,
 }
@@ -384,13 +387,13 @@ fn place_nodes<'a>(
                     filter_in_group(cx, filter, stage);
                     false
                 }
-                Some(filter) => match filter::stage(cx, filter, edge, stage) {
-                    Some(placed) => done.place(placed),
+                Some(filter) => match filter::stage(cx, (elements, filter), edge, stage) {
+                    Some(placed) => done.place(placed, elements.len()),
                     None => false,
                 },
                 None => match instance(cx, (elements, filters), edge, stage) {
-                    Some(instance) => {
-                        done.instances.push(instance);
+                    Some((instance, specialised)) => {
+                        done.add(instance, specialised, elements.len());
                         true
                     }
                     None => false,
@@ -409,10 +412,21 @@ fn place_nodes<'a>(
 
 impl Stages {
     /// Puts a filter behind what is there, its keys before it.
-    fn place(&mut self, placed: Placed) -> bool {
-        self.instances.extend(placed.keys);
+    fn place(&mut self, placed: Placed, n_elements: usize) -> bool {
+        if let Some((keys, specialised)) = placed.keys {
+            self.add(keys, specialised, n_elements);
+        }
         self.filters.push(FilterInstance { at: self.instances.len(), ..placed.filter });
         true
+    }
+
+    /// Puts an instance behind what is there, with the element that it alone has.
+    fn add(&mut self, mut instance: Instance, specialised: Option<Checked>, n_elements: usize) {
+        if let Some(checked) = specialised {
+            instance.element = n_elements + self.specialised.len();
+            self.specialised.push(checked);
+        }
+        self.instances.push(instance);
     }
 }
 
@@ -477,7 +491,7 @@ fn instance(
     (elements, filters): (&[Checked], &[Filter<'_>]),
     edge: &Edge<'_>,
     stage: &Stage,
-) -> Option<Instance> {
+) -> Option<(Instance, Option<Checked>)> {
     let found = elements.iter().position(|checked| checked.element.name == stage.element.name);
     let Some(index) = found else {
         let names = elements.iter().map(|checked| checked.element.name.as_str());
@@ -494,8 +508,10 @@ fn instance(
     check_stage_layer(cx, checked, edge, stage)?;
     let params = params(cx, checked, stage);
     let bindings = bindings(cx, checked, edge, stage);
+    let specialised = bindings.as_ref().and_then(|bindings| bindings.specialise(checked));
+    let checked = specialised.as_ref().unwrap_or(checked);
     if let Some(bindings) = &bindings {
-        check_open(cx, checked, bindings, stage);
+        check_open(cx, checked, &bindings.places, stage);
     }
     check_redirect(cx, checked, edge, stage);
     check_mirror(cx, checked, edge, stage);
@@ -527,11 +543,11 @@ fn instance(
     }
     let sinks =
         checked.targets.iter().map(|target| sink_target(cx, target, &params)).collect::<Option<Vec<_>>>();
-    Some(Instance {
+    let instance = Instance {
         name,
         element: index,
         params,
-        bindings: bindings?,
+        bindings: bindings?.places,
         tables: tables?,
         every,
         sinks: sinks?,
@@ -540,7 +556,8 @@ fn instance(
         fail_open: false,
         per_try: stage.per_try.is_some() && !edge.is_packet,
         span: stage.span,
-    })
+    };
+    Some((instance, specialised))
 }
 
 fn sink_target(cx: &mut Cx<'_>, target: &Target, params: &[Value]) -> Option<SinkTarget> {
@@ -640,27 +657,105 @@ fn unknown_param(cx: &mut Cx<'_>, checked: &Checked, name: &Ident) {
 
 // ---- bindings --------------------------------------------------------------------------------------------------
 
-/// Where each column of a stage is; None if one has a fault.
+/// What the columns of a stage are bound to.
+pub(super) struct Bindings {
+    /// Where each column is, those of `columns` behind those of the element.
+    pub(super) places: Vec<Binding>,
+    /// Columns that expressions read, and that the element does not name.
+    columns: Vec<Column>,
+}
+
+impl Bindings {
+    /// The element with what the expressions read; None if there are none.
+    pub(super) fn specialise(&self, checked: &Checked) -> Option<Checked> {
+        let computed: Vec<(usize, &Expr)> = self
+            .places
+            .iter()
+            .enumerate()
+            .filter_map(|(at, binding)| match &binding.place {
+                BoundPlace::Computed(expr) => Some((at, &**expr)),
+                _ => None,
+            })
+            .collect();
+        (!computed.is_empty()).then(|| binding::specialised(checked, self.columns.clone(), &computed))
+    }
+
+    /// Whether all that columns are bound to is known when the call opens.
+    pub(super) fn are_early(&self) -> bool {
+        self.places.iter().all(|binding| is_early(&binding.place, &self.places))
+    }
+}
+
+/// Whether a place has its value when the call opens.
+fn is_early(place: &BoundPlace, all: &[Binding]) -> bool {
+    match place {
+        BoundPlace::Header(_) => true,
+        BoundPlace::Meta(meta) => View::Handler(HandlerKind::Open).has_meta(*meta),
+        BoundPlace::Computed(expr) => {
+            let mut is_known = true;
+            walk::each_expr(expr, &mut |part| {
+                is_known &= match part.kind {
+                    ExprKind::Column(at) | ExprKind::List { list: at, .. } => is_early(&all[at].place, all),
+                    ExprKind::Meta(meta) => View::Handler(HandlerKind::Open).has_meta(meta),
+                    _ => true,
+                };
+            });
+            is_known
+        }
+        _ => false,
+    }
+}
+
+/// What a binding names alone: a field, a header, or what the engine knows. None is an expression of such.
+fn named(value: &ast::Expr) -> Option<ast::Path> {
+    match &value.kind {
+        ast::ExprKind::Path(path) => Some(path.clone()),
+        ast::ExprKind::Header(key) => match &key.kind {
+            ast::ExprKind::Str(name) => {
+                let name = Ident { name: name.clone(), span: key.span };
+                let header = Ident { name: "header".to_owned(), span: value.span };
+                Some(ast::Path { segments: vec![header, name], span: value.span })
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The direction whose message an expression names first, if it names one.
+fn direction_of(value: &ast::Expr) -> Option<Direction> {
+    let mut found = None;
+    value.each_path(&mut |path| {
+        let direction = match path.segments[0].name.as_str() {
+            "resp" if path.segments.len() > 1 => Some(Direction::Response),
+            "req" if path.segments.len() > 1 => Some(Direction::Request),
+            _ => None,
+        };
+        found = found.or(direction);
+    });
+    found
+}
+
+/// What the columns of a stage are bound to; None if one has a fault.
 pub(super) fn bindings(
     cx: &mut Cx<'_>,
     checked: &Checked,
     edge: &Edge<'_>,
     stage: &Stage,
-) -> Option<Vec<Binding>> {
+) -> Option<Bindings> {
     let element = &checked.element;
     let mut ok = true;
-    let mut written: Vec<Option<&ast::Path>> = vec![None; element.columns.len()];
+    let mut written: Vec<Option<&ast::Expr>> = vec![None; element.columns.len()];
     for arg in &stage.args {
-        let StageArg::Bind { column, field, .. } = arg else { continue };
-        let direction = match field.segments[0].name.as_str() {
-            "resp" => Some(Direction::Response),
-            "req" => Some(Direction::Request),
-            _ => None,
-        };
+        let StageArg::Bind { column, value, .. } = arg else { continue };
+        let direction = direction_of(value);
         let is_meant = |known: &Column| {
             known.name == column.name && direction.is_none_or(|direction| direction == known.direction)
         };
-        let Some(at) = element.columns.iter().position(is_meant) else {
+        // What is computed from the other message is told so, by its names.
+        let is_called = |known: &Column| known.name == column.name && named(value).is_none();
+        let find = |is_it: &dyn Fn(&Column) -> bool| element.columns.iter().position(is_it);
+        let Some(at) = find(&is_meant).or_else(|| find(&is_called)) else {
             ok = false;
             let names: Vec<&str> = element.columns.iter().map(|column| column.name.as_str()).collect();
             let message = format!("`{}` has no column `{}`", element.name, column.name);
@@ -672,26 +767,45 @@ pub(super) fn bindings(
             cx.report(with_nearest(diagnostic, column, names));
             continue;
         };
-        if let Some(first) = written[at].replace(field) {
+        if let Some(first) = written[at].replace(value) {
             cx.report_duplicate("binding", column, first.span);
         }
     }
     if !edge.is_known {
         return None;
     }
-    let all: Vec<Option<Binding>> = element
-        .columns
-        .iter()
-        .zip(written)
-        .enumerate()
-        .map(|(at, (column, path))| {
-            if let Some((_, place)) = checked.frames.iter().find(|(frame, _)| *frame == at) {
-                return Some(Binding { place: place.clone(), nullable: column.nullable });
+    let mut places: Vec<Option<Binding>> = Vec::new();
+    let mut columns: Vec<(Column, BoundPlace)> = Vec::new();
+    for (at, (column, value)) in element.columns.iter().zip(written).enumerate() {
+        if let Some((_, place)) = checked.frames.iter().find(|(frame, _)| *frame == at) {
+            places.push(Some(Binding { place: place.clone(), nullable: column.nullable }));
+            continue;
+        }
+        if cx.is_broken(column.span) || (value.is_some() && !edge.is_known && !edge.is_packet) {
+            places.push(None);
+            continue;
+        }
+        let path = value.map(named);
+        places.push(match (value, path) {
+            (Some(value), Some(None)) => {
+                let known = columns.clone();
+                let found = binding::computed(cx, checked, edge, (column, value), known);
+                found.map(|(expr, declared)| {
+                    columns = declared;
+                    let nullable = expr.nullable;
+                    Binding { place: BoundPlace::Computed(Box::new(expr)), nullable }
+                })
             }
-            if cx.is_broken(column.span) { None } else { binding(cx, checked, edge, stage, column, path) }
-        })
-        .collect();
-    if ok { all.into_iter().collect() } else { None }
+            (_, path) => binding(cx, checked, edge, stage, column, path.flatten().as_ref()),
+        });
+    }
+    if !ok {
+        return None;
+    }
+    let mut places = places.into_iter().collect::<Option<Vec<Binding>>>()?;
+    let declared = columns.iter().map(|(column, place)| Binding { place: place.clone(), nullable: column.nullable });
+    places.extend(declared);
+    Some(Bindings { places, columns: columns.into_iter().map(|(column, _)| column).collect() })
 }
 
 /// Where a column is: a header, something the engine knows, or a field of every method's message.
@@ -725,7 +839,7 @@ fn binding(
     } else if path.is_some()
         && names.len() == 1
         && let Some(&(_, meta, ty, nullable)) = METAS.iter().find(|(known, ..)| *known == names[0])
-        && !in_all_messages(cx, edge, column.direction, &names)
+        && !in_all_messages(cx, edge, column.direction, &names[0])
     {
         return bound(cx, column, span, BoundPlace::Meta(meta), ty, nullable, None);
     }
@@ -759,8 +873,9 @@ fn binding(
     found
 }
 
-fn in_all_messages(cx: &Cx<'_>, edge: &Edge<'_>, direction: Direction, names: &[String]) -> bool {
-    let has = |method: &Method| cx.schema.messages[method.message(direction)].field(&names[0]).is_some();
+/// Whether the messages of all methods have a field of this name.
+pub(super) fn in_all_messages(cx: &Cx<'_>, edge: &Edge<'_>, direction: Direction, name: &str) -> bool {
+    let has = |method: &Method| cx.schema.messages[method.message(direction)].field(name).is_some();
     !edge.methods.is_empty() && edge.methods.iter().all(has)
 }
 
@@ -783,7 +898,9 @@ fn field(
         };
         if field.presence == Presence::Repeated {
             let label = format!("`{}` may be there any number of times", names[..=depth].join("."));
-            not_bindable(cx, column, span, &label, "bind a field that is there once");
+            let list = names[..=depth].join(".");
+            let help = format!("bind a field that is there once, or ask the list: `{} := ANY(e IN {list} WHERE ... MAX 100)`", column.name);
+            not_bindable(cx, column, span, &label, &help);
             return None;
         }
         let is_last = depth + 1 == names.len();
@@ -804,7 +921,7 @@ fn field(
     None
 }
 
-fn no_such_field(
+pub(super) fn no_such_field(
     cx: &mut Cx<'_>,
     method: &Method,
     message: usize,
@@ -917,12 +1034,7 @@ fn check_open(cx: &mut Cx<'_>, checked: &Checked, bindings: &[Binding], stage: &
     let Some(open) = &element.handlers.open else { return };
     let used = open.effects.columns_read.iter().chain(&open.effects.columns_written);
     for at in used.copied().collect::<BTreeSet<usize>>() {
-        let is_known = match &bindings[at].place {
-            BoundPlace::Header(_) => true,
-            BoundPlace::Meta(meta) => View::Handler(HandlerKind::Open).has_meta(*meta),
-            BoundPlace::Body(_) | BoundPlace::Frame(_) => false,
-        };
-        if !is_known {
+        if !is_early(&bindings[at].place, bindings) {
             let column = &element.columns[at];
             let message =
                 format!("`{}` uses column `{}` before there is a message", element.name, column.name);
@@ -984,7 +1096,7 @@ pub(super) fn check_mandatory(cx: &mut Cx<'_>, elements: &[Checked], chain: &Cha
         let Some(handler) = &elements[instance.element].element.handlers.error else { continue };
         let mut forward = None;
         let ends = handler.body.last().is_some_and(|stmt| matches!(stmt.kind, StmtKind::Verdict(_)));
-        super::walk::each_stmt(&handler.body, &mut |stmt| {
+        walk::each_stmt(&handler.body, &mut |stmt| {
             if let StmtKind::Verdict(verdict) = &stmt.kind
                 && verdict.kind == VerdictKind::Forward
             {

@@ -22,6 +22,21 @@ pub(super) fn of(handler: &Handler) -> Effects {
     effects
 }
 
+/// Adds what the columns of a handler that are computed read, in the place of the columns.
+pub(super) fn add_computed(handler: &mut Handler, computed: &[(usize, &Expr)]) {
+    let mut effects = core::mem::take(&mut handler.effects);
+    for (column, expr) in computed {
+        if !effects.columns_read.contains(column) {
+            continue;
+        }
+        effects.columns_read.retain(|known| known != column);
+        effects.fallible |= expr.fallible;
+        each_expr(expr, &mut |part| of_expr(part, handler, &mut effects));
+    }
+    sort(&mut effects);
+    handler.effects = effects;
+}
+
 fn of_stmt(stmt: &Stmt, effects: &mut Effects) {
     match &stmt.kind {
         StmtKind::Let { .. } | StmtKind::If { .. } | StmtKind::Mark { .. } => {}
@@ -116,7 +131,7 @@ fn of_verdict(verdict: &Verdict, effects: &mut Effects) {
 
 fn of_expr(expr: &Expr, handler: &Handler, effects: &mut Effects) {
     match &expr.kind {
-        ExprKind::Column(at) => effects.columns_read.push(*at),
+        ExprKind::Column(at) | ExprKind::List { list: at, .. } => effects.columns_read.push(*at),
         ExprKind::Var(at) => effects.vars_read.push(*at),
         ExprKind::RowColumn { row, .. } => effects.tables_read.push(handler.rows[row.0].table),
         ExprKind::Header(name) => effects.headers_read.push(name.clone()),

@@ -46,6 +46,8 @@ impl Scope<'_, '_> {
             Ast::Subselect(select) => self.subselect(select, want, span),
             Ast::Exists(select) => self.exists(select, span),
             Ast::Cast { operand, ty } => self.explicit_cast(operand, ty, span),
+            Ast::List(look) => self.list_look(look, span),
+            Ast::Entry { map, key } => self.entry(map, key, span),
             _ => self.predicate(ast),
         }
     }
@@ -631,8 +633,9 @@ impl Scope<'_, '_> {
         };
         let (left, right) = (self.coerce(left, left_ty)?, self.coerce(right, right_ty)?);
         let nullable = left.nullable || right.nullable;
+        let fallible = ty != Type::F64 || left.fallible || right.fallible;
         let kind = ExprKind::Arith { op, left: Box::new(left), right: Box::new(right) };
-        Some(Expr { kind, ty, nullable, fallible: true, span })
+        Some(Expr { kind, ty, nullable, fallible, span })
     }
 
     fn no_arith<T>(&mut self, op: ArithOp, op_span: Span, left: &Expr, right: &Expr) -> Option<T> {
@@ -838,6 +841,9 @@ impl Scope<'_, '_> {
         };
         if self.is_drawn(signature) {
             return self.not_constant(span, "it differs from call to call");
+        }
+        if self.bound.is_some() && matches!(signature.function, Some(Function::Now | Function::Rand(_))) {
+            return self.draws(&lower, span);
         }
         if star.is_some() {
             return self.bad_arguments(signature, span, "`*` is for count(*) over a SCAN");

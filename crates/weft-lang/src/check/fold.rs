@@ -149,7 +149,11 @@ fn compare(op: CompareOp, left: (&Expr, Value), right: (&Expr, Value)) -> Option
         (Value::Int(a), Value::Int(b)) => a.cmp(b),
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
         (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
-        (Value::Float(a), Value::Float(b)) => a.partial_cmp(b)?,
+        (Value::Float(a), Value::Float(b)) => match a.partial_cmp(b) {
+            Some(order) => order,
+            // NaN is neither equal to anything, nor less, nor greater.
+            None => return Some(Value::Bool(op == CompareOp::Ne)),
+        },
         _ => return None,
     };
     Some(Value::Bool(match op {
@@ -180,7 +184,7 @@ fn arith(op: ArithOp, left: (&Expr, Value), right: (&Expr, Value), expr: &Expr) 
     let is_float = |(side, _): &(&Expr, Value)| side.ty == Type::F64;
     if expr.ty == Type::F64 || is_float(&left) || is_float(&right) {
         let (a, b) = (as_float(&left), as_float(&right));
-        if matches!(op, ArithOp::Div | ArithOp::Rem) && b == 0.0 {
+        if matches!(op, ArithOp::Div | ArithOp::Rem) && b == 0.0 && expr.ty != Type::F64 {
             return Err(FoldError::Fault("division by zero", expr.span));
         }
         let x = match op {
@@ -192,7 +196,7 @@ fn arith(op: ArithOp, left: (&Expr, Value), right: (&Expr, Value), expr: &Expr) 
         };
         let overflow = FoldError::Fault("overflow", expr.span);
         return match expr.ty {
-            Type::F64 => x.is_finite().then_some(Value::Float(x)).ok_or(overflow),
+            Type::F64 => Ok(Value::Float(x)),
             // The bound is a power of two, hence exact; everything below it in magnitude fits.
             _ => (x.abs() < 9_223_372_036_854_775_808.0).then_some(Value::Int(x as i64)).ok_or(overflow),
         };

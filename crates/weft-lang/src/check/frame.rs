@@ -427,6 +427,11 @@ impl Scope<'_, '_> {
 
     /// `present(layer)`, of a layer that the program knows; None if it is no call of that.
     pub(super) fn present(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Option<Option<Expr>> {
+        if let ("present", [ast::Expr { kind: ast::ExprKind::Path(path), .. }]) = (name, args)
+            && let Some(found) = self.bound_present(path, span)
+        {
+            return Some(found);
+        }
         if name != "present" || !self.is_packet() {
             return None;
         }
@@ -545,8 +550,10 @@ impl Scope<'_, '_> {
         let is_presence = matches!(&found.place, BoundPlace::Frame(field) if field.fields.is_none());
         let name = if is_presence { format!("present({name})") } else { name.to_owned() };
         let known = self.element.columns.iter().chain(self.frames.iter().map(|(column, _)| column));
+        // Those of a binding follow the columns of the element that is bound.
+        let first = self.bound.map_or(0, |bound| bound.n_columns);
         if let Some(at) = known.into_iter().position(|known| known.name == name) {
-            return Some(at);
+            return Some(first + at);
         }
         self.frames.push((
             Column {
@@ -561,7 +568,7 @@ impl Scope<'_, '_> {
             },
             found.place,
         ));
-        Some(self.element.columns.len() + self.frames.len() - 1)
+        Some(first + self.element.columns.len() + self.frames.len() - 1)
     }
 
     /// The place that a SET names, if it is one of a frame; the inner None is a reported fault.

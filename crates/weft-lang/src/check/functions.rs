@@ -115,7 +115,7 @@ functions! {
     "same_family" "(IPADDR, CIDR) BOOL" "whether both are of IPv4, or both of IPv6"
         S::Fixed(&[Type::IpAddr, Type::Cidr], Type::Bool), Some(F::SameFamily);
     "seconds" "(INTERVAL) F64" "the interval in seconds" S::Fixed(&[Type::Interval], Type::F64), Some(F::Seconds);
-    "sqrt" "(F64) F64" "the square root" S::Fixed(&[Type::F64], Type::F64), Some(F::Sqrt), fallible;
+    "sqrt" "(F64) F64" "the square root; NaN of a negative number" S::Fixed(&[Type::F64], Type::F64), Some(F::Sqrt);
     "starts_with" "(TEXT, TEXT) BOOL" "whether the first begins with the second"
         S::Fixed(&[TEXT, TEXT], Type::Bool), Some(F::StartsWith);
     "substr" "(TEXT, from I64, n I64) TEXT" "the characters that lie wholly in n bytes from byte `from`, counted from 1"

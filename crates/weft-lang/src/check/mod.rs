@@ -17,6 +17,7 @@ use crate::resolve::{self, Program, Resolver};
 use crate::source::{DIAGNOSTICS_MAX, SourceMap, Span};
 use crate::types;
 
+mod binding;
 mod chain;
 mod effects;
 mod element;
@@ -297,6 +298,12 @@ impl Cx<'_> {
 
     fn folded(&mut self, expr: &Expr, params: &[Value]) -> Option<Value> {
         match self.value_of(expr, params) {
+            // What is written before the program runs is meant to be a number.
+            Ok(Value::Float(x)) if !x.is_finite() => {
+                let message = format!("this constant is no finite number: {x}");
+                self.report(Diagnostic::error(code::BAD_LITERAL, message).at(expr.span, "too large, or none"));
+                None
+            }
             Ok(value) => Some(value),
             Err(fold::FoldError::NotConstant(span)) => {
                 let diagnostic =
@@ -383,7 +390,7 @@ fn network_of(cx: &mut Cx<'_>, program: &Program) -> Network {
                 routes.push(item);
             }
             Item::Chain(item) => {
-                let chain = chain::chain(cx, &network, (&elements, &filters), item);
+                let chain = chain::chain(cx, &network, (&mut elements, &filters), item);
                 if let Some(chain) = &chain {
                     chain::check_mandatory(cx, &elements, chain);
                 }

@@ -408,6 +408,13 @@ impl Scope<'_, '_> {
         }
         let typed: Vec<Option<Expr>> =
             args.iter().zip(&ty.params).map(|(arg, param)| self.typed(arg, *param)).collect();
+        let is_pure = match function {
+            NativeRef::Declared(at) => self.cx.functions[at].effect == Effect::Pure,
+            NativeRef::Own(_) | NativeRef::Param(_) => true,
+        };
+        if self.bound.is_some() && !is_pure {
+            return self.draws(&name.name, span);
+        }
         let args = typed.into_iter().collect::<Option<Vec<Expr>>>()?;
         let site = self.next_site();
         Some(native_expr((function, site), args, (ty.returns, ty.nullable, fails), span))
@@ -435,6 +442,9 @@ impl Scope<'_, '_> {
         let args = typed.into_iter().collect::<Option<Vec<Expr>>>()?;
         if info.native == Native::MatchesAny && !self.fits_together(&args[1..], span) {
             return None;
+        }
+        if self.bound.is_some() && info.effect != Effect::Pure {
+            return self.draws(info.name, span);
         }
         let site = if info.effect == Effect::Pure { 0 } else { self.next_site() };
         let ends = (info.result, info.nullable, info.fails.is_some());

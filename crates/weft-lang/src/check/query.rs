@@ -207,13 +207,18 @@ impl Scope<'_, '_> {
 
     /// The bound of a SCAN.
     pub(super) fn scan_rows_max(&mut self, ast: &ast::Expr) -> Option<u64> {
+        self.bound_of(ast, "a SCAN", "rows")
+    }
+
+    /// The bound of what looks at one thing after another.
+    pub(super) fn bound_of(&mut self, ast: &ast::Expr, looks: &str, things: &str) -> Option<u64> {
         let expr = self.typed(ast, Type::Int(64))?;
         let Ok(Value::Int(n)) = fold::fold(&expr, &[]) else {
-            return self.not_constant(ast.span, "write the number of rows: `MAX 1000`");
+            return self.not_constant(ast.span, &format!("write the number of {things}: `MAX 1000`"));
         };
         let fits = u64::try_from(n).ok().filter(|n| (1..=SCAN_ROWS_MAX).contains(n));
         if fits.is_none() {
-            let message = format!("a SCAN looks at 1 to {SCAN_ROWS_MAX} rows");
+            let message = format!("{looks} looks at 1 to {SCAN_ROWS_MAX} {things}");
             self.report_at(ast.span, code::OVER_LIMIT, message, "outside the limits");
         }
         fits

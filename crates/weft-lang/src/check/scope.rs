@@ -3,6 +3,7 @@
 use weft_core::types::Type;
 use weft_core::{Status, Value};
 
+use super::binding::{Bound, Item};
 use super::element::OLD;
 use super::sure::Sure;
 use super::{Cx, frame, quoted_list};
@@ -54,6 +55,10 @@ pub(super) struct Scope<'a, 'c> {
     pub(super) frames: Vec<(Column, BoundPlace)>,
     /// What is not NULL here.
     pub(super) sure: Vec<Sure>,
+    /// The column that the expression is bound to.
+    pub(super) bound: Option<Bound<'a>>,
+    /// The element of a list that the condition around asks about.
+    pub(super) item: Option<Item>,
 }
 
 /// A row that can be seen.
@@ -178,6 +183,8 @@ impl<'a, 'c> Scope<'a, 'c> {
             counting: None,
             frames: Vec::new(),
             sure: Vec::new(),
+            bound: None,
+            item: None,
         }
     }
 
@@ -259,6 +266,9 @@ impl<'a, 'c> Scope<'a, 'c> {
 
     /// What a path means as a value.
     pub(super) fn path(&mut self, path: &Path) -> Option<Expr> {
+        if let Some(found) = self.bound_path(path) {
+            return found;
+        }
         match path.segments.as_slice() {
             [name] => self.bare_name(name),
             [first, column] if first.name == "input" => self.input_column(column),

@@ -67,6 +67,10 @@ codes! {
     HOST_BITS = "W0228", "a network that is written as an address in it";
     PROTO_FAULT = "W0229", "a fault in the text of a .proto file";
     DESCRIPTORS_FAILED = "W0230", "a descriptor set cannot be read";
+    LIST_NOT_HERE = "W0232", "a list is read where no message is known";
+    NOT_A_LIST = "W0233", "a list where one value is needed, or one value where a list is";
+    LIST_IN_LIST = "W0234", "a list is looked at within another";
+    BINDING_DRAWS = "W0235", "a binding that would be another each time";
 
     // W03xx: meaning.
     NO_ANSWER = "W0301", "a request can end without an answer";

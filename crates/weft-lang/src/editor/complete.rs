@@ -161,6 +161,13 @@ impl Place<'_> {
         use SymbolKind as K;
         let element = self.element();
         match thing.split([',', '`']).next().unwrap_or_default().trim_end() {
+            "an expression" if self.is_in_binding() => {
+                for (root, doc) in [("req", "the request"), ("resp", "the response"), ("header", "a header")]
+                {
+                    self.add(root, CandidateKind::Field, doc, "");
+                }
+                self.message_fields(&[]);
+            }
             "an expression" => {
                 if self.is_behind_mark() {
                     self.marks();
@@ -190,13 +197,6 @@ impl Place<'_> {
             "a parameter or a column" => {
                 let element = self.called();
                 self.members(element, |kind| matches!(kind, K::Param | K::Column(_)));
-            }
-            "a field of the message" => {
-                for (root, doc) in [("req", "the request"), ("resp", "the response"), ("header", "a header")]
-                {
-                    self.add(root, CandidateKind::Field, doc, "");
-                }
-                self.message_fields(&[]);
             }
             "a column or" | "a variable or a column of the call" => {
                 self.members(element, |kind| matches!(kind, K::CallCell | K::Var));
@@ -497,6 +497,13 @@ impl Place<'_> {
         None
     }
 
+    /// Whether the cursor is behind the `:=` of a stage.
+    fn is_in_binding(&self) -> bool {
+        let ends = [TokenKind::Semicolon, TokenKind::Arrow];
+        let mut tokens = self.tokens.iter().rev().take_while(|token| !ends.contains(&token.kind));
+        self.chain().is_some() && tokens.any(|token| token.kind == TokenKind::Bind)
+    }
+
     // ---- behind a dot ------------------------------------------------------------------------------------------
 
     fn behind_dot(&mut self) {
@@ -512,7 +519,7 @@ impl Place<'_> {
         }
         let before = at.checked_sub(1).map(|at| self.tokens[at]);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        if before.is_some_and(|token| token.kind == TokenKind::Bind) {
+        if self.is_in_binding() {
             return self.message_fields(&names);
         }
         let index = &self.program.index;

@@ -727,15 +727,17 @@ impl Walk {
                     }
                     self.expr(&assign.value);
                 }
-                StageArg::Bind { column, field, .. } => {
+                StageArg::Bind { column, value, .. } => {
                     let is_column = |kind| matches!(kind, SymbolKind::Column(_));
                     let found =
                         element.and_then(|element| self.index.member(Some(element), &column.name, is_column));
                     if let Some(found) = found {
                         self.note(column.span, found);
                     }
-                    self.wire_path(field, None);
-                    self.index.fields.push(FieldUse { path: field.clone(), chain, column: found });
+                    value.each_path(&mut |path| {
+                        self.wire_path(path, None);
+                        self.index.fields.push(FieldUse { path: path.clone(), chain, column: found });
+                    });
                 }
             }
         }
@@ -1185,6 +1187,8 @@ impl Walk {
                 self.exprs(otherwise.as_deref());
             }
             ExprKind::Subselect(select) | ExprKind::Exists(select) => self.subselect(select),
+            ExprKind::List(look) => self.exprs(look.filter.iter().chain([&look.elements_max])),
+            ExprKind::Entry { key, .. } => self.expr(key),
         }
     }
 

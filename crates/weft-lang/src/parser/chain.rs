@@ -119,9 +119,9 @@ impl Parser<'_> {
     fn stage_arg(&mut self) -> Parsed<StageArg> {
         let name = self.ident("a parameter or a column")?;
         if self.eat(TokenKind::Bind) {
-            let field = self.path("a field of the message")?;
+            let value = self.expr()?;
             let span = self.span_from(name.span);
-            return Ok(StageArg::Bind { column: name, field, span });
+            return Ok(StageArg::Bind { column: name, value, span });
         }
         self.expect(TokenKind::Eq, "`=` for a parameter or `:=` for a column")?;
         let value = self.expr()?;

@@ -4,7 +4,9 @@
 //! tree is higher than `EXPR_HEIGHT_MAX`. `Parser::height` is the height of the highest operand read since the node
 //! being built was begun; [`Parser::expr_above`] saves and restores it around each expression.
 
-use crate::ast::{BinaryOp, CaseArm, Expr, ExprKind, Ident, SelectItem, Subselect, UnaryOp};
+use crate::ast::{
+    BinaryOp, CaseArm, Expr, ExprKind, Ident, ListForm, ListLook, Path, SelectItem, Subselect, UnaryOp,
+};
 use crate::diagnostic::{Diagnostic, code};
 use crate::lexer::{TokenKind, float_value, int_value, unquoted};
 use crate::source::Span;
@@ -47,6 +49,16 @@ const INFIX_WORDS: &[(&str, Infix)] = &[
     ("NOT", Infix::Not),
 ];
 
+/// What is asked of the elements of a list: `ANY(l IN req.lines ...)`.
+const LIST_WORDS: &[(&str, ListForm)] =
+    &[("ALL", ListForm::All), ("ANY", ListForm::Any), ("COUNT", ListForm::Count)];
+
+/// The bound of a list.
+const LIST_BOUND: &str = "a list has a bound: `MAX 100`";
+
+/// What an element is called where the program gives it no name: nothing that a program can write.
+const UNNAMED_ELEMENT: &str = "(element)";
+
 /// Operands that begin with a keyword.
 const OPERAND_WORDS: &[&str] = &["CASE", "CAST", "EXISTS", "FALSE", "NOT", "NULL", "TRUE"];
 
@@ -61,6 +73,10 @@ impl Infix {
             Self::Is | Self::In | Self::Between | Self::Like | Self::Not => strength::COMPARE,
         }
     }
+}
+
+fn list_form(word: &str) -> Option<ListForm> {
+    LIST_WORDS.iter().find(|(known, _)| known.eq_ignore_ascii_case(word)).map(|(_, form)| *form)
 }
 
 fn op_strength(op: BinaryOp) -> u8 {
@@ -277,6 +293,9 @@ impl Parser<'_> {
             "CASE" => return self.nested(Self::case),
             "EXISTS" => return self.nested(Self::exists),
             "CAST" if opens => return self.nested(Self::cast),
+            _ if opens && self.peek_keyword(3, "IN") && list_form(&word).is_some() => {
+                return self.nested(Self::list_look);
+            }
             "PEEK" if self.peek_keyword(1, "BIT") && self.peek(2) == TokenKind::LeftParen => {
                 self.peek_bits()?
             }
@@ -307,6 +326,11 @@ impl Parser<'_> {
     /// `['key']` after `header` or `trailer`, which is the token now.
     pub(super) fn index_key(&mut self) -> Parsed<Expr> {
         self.bump();
+        self.bracketed()
+    }
+
+    /// `['key']`
+    fn bracketed(&mut self) -> Parsed<Expr> {
         self.expect(TokenKind::LeftBracket, "`[`")?;
         let key = self.expr()?;
         self.expect(TokenKind::RightBracket, "`]`")?;
@@ -315,7 +339,11 @@ impl Parser<'_> {
 
     fn name_or_call(&mut self) -> Parsed<ExprKind> {
         if self.peek(1) != TokenKind::LeftParen {
-            return self.path("an expression").map(ExprKind::Path);
+            let path = self.path("an expression")?;
+            return match self.at(TokenKind::LeftBracket) {
+                true => Ok(ExprKind::Entry { map: path, key: Box::new(self.nested(Self::bracketed)?) }),
+                false => Ok(ExprKind::Path(path)),
+            };
         }
         let function = self.ident("an expression")?;
         self.nested(|p| p.call(function))
@@ -331,6 +359,11 @@ impl Parser<'_> {
         }
         let args = if self.at(TokenKind::RightParen) { Vec::new() } else { self.comma_list(Self::expr)? };
         self.bounded(args.len(), ARGUMENTS_MAX, "arguments of a function", function.span)?;
+        let is_contains = function.name.eq_ignore_ascii_case("contains") && args.len() == 2;
+        if is_contains && let Some(max) = self.optional_bound()? {
+            self.expect(TokenKind::RightParen, "`)`")?;
+            return self.contains_look(&function, args, max);
+        }
         self.expect(TokenKind::RightParen, "`,` or `)`")?;
         Ok(ExprKind::Call { function, args, star: None })
     }
@@ -399,6 +432,59 @@ impl Parser<'_> {
         let ty = self.type_expr()?;
         self.expect(TokenKind::RightParen, "`)`")?;
         Ok(Expr { kind: ExprKind::Cast { operand, ty }, span: self.span_from(start) })
+    }
+
+    /// `ANY|ALL|COUNT (item IN list [WHERE e] MAX n)`
+    fn list_look(&mut self) -> Parsed<Expr> {
+        let start = self.token().span;
+        let form = self.word().and_then(list_form).unwrap_or(ListForm::Any);
+        self.bump_keyword();
+        self.layout.tight(self.index());
+        self.bump();
+        let item = self.ident("a name for an element of the list")?;
+        self.keyword("IN")?;
+        let list = self.path("a list of the message")?;
+        let filter = match form {
+            ListForm::Count if !self.peek_keyword(0, "WHERE") => None,
+            _ => {
+                self.clause("WHERE", "what is asked of the elements: `WHERE l.qty > 10`")?;
+                Some(self.expr()?)
+            }
+        };
+        self.clause("MAX", LIST_BOUND)?;
+        let elements_max = self.expr()?;
+        self.expect(TokenKind::RightParen, "`)`")?;
+        let look = ListLook { form, item, list, filter, elements_max };
+        Ok(Expr { kind: ExprKind::List(Box::new(look)), span: self.span_from(start) })
+    }
+
+    fn optional_bound(&mut self) -> Parsed<Option<Expr>> {
+        if self.eat_keyword("MAX").is_none() {
+            return Ok(None);
+        }
+        self.expr().map(Some)
+    }
+
+    /// `contains(list, e MAX n)`: one element at least is `e`.
+    fn contains_look(
+        &mut self,
+        function: &Ident,
+        args: Vec<Expr>,
+        elements_max: Expr,
+    ) -> Parsed<ExprKind> {
+        let [list, value] = <[Expr; 2]>::try_from(args).expect("the caller has counted them");
+        let ExprKind::Path(list) = list.kind else {
+            let help = "name a repeated field: `contains(req.tags, 'x' MAX 100)`";
+            return Err(self.fail_at(list.span, code::UNEXPECTED, "only a list has a bound", help));
+        };
+        let item = Ident { name: UNNAMED_ELEMENT.to_owned(), span: function.span };
+        let element = Path { segments: vec![item.clone()], span: function.span };
+        let left = Box::new(Expr { kind: ExprKind::Path(element), span: list.span });
+        let span = value.span;
+        let equal =
+            ExprKind::Binary { op: BinaryOp::Eq, op_span: function.span, left, right: Box::new(value) };
+        let filter = Some(Expr { kind: equal, span });
+        Ok(ExprKind::List(Box::new(ListLook { form: ListForm::Any, item, list, filter, elements_max })))
     }
 
     /// `SELECT item FROM t | SCAN t MAX n [WHERE e]`

@@ -91,6 +91,13 @@ fn shape(expr: &Expr) -> String {
                 select.filter.as_ref().map(|filter| format!(" where {}", shape(filter))).unwrap_or_default();
             format!("({word} {item} {}{scan}{filter})", select.table.name)
         }
+        ExprKind::List(look) => {
+            let filter =
+                look.filter.as_ref().map(|filter| format!(" where {}", shape(filter))).unwrap_or_default();
+            let (item, list, max) = (&look.item.name, look.list.to_dotted(), shape(&look.elements_max));
+            format!("({:?} {item} in {list}{filter} max {max})", look.form)
+        }
+        ExprKind::Entry { map, key } => format!("{}[{}]", map.to_dotted(), shape(key)),
         ExprKind::Cast { operand, ty } => format!("(cast {} {:?})", shape(operand), ty.kind),
     }
 }

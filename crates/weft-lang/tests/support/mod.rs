@@ -4,7 +4,7 @@ use weft_core::schema::{Enum, Field, FieldKind, Message, Presence, Schema, Servi
 use weft_lang::Resolver;
 use weft_lang::resolve::{SchemaFault, SchemaPlace, SchemaSource};
 
-/// Files in memory; `shop.proto` is [`shop`].
+/// Files in memory; `shop.proto` is [`shop`], and `order.proto` [`order`].
 #[derive(Default)]
 pub(crate) struct Texts(Vec<(String, String)>);
 
@@ -24,6 +24,7 @@ impl Resolver for Texts {
     fn schema(&mut self, source: &SchemaSource<'_>, _from: Option<&str>) -> Result<Schema, SchemaFault> {
         match source.path {
             "shop.proto" => Ok(shop()),
+            "order.proto" => Ok(order()),
             "broken.proto" => Err(broken()),
             "damaged.binpb" => Err("it is damaged".to_owned().into()),
             _ => Err("there is no such file".to_owned().into()),
@@ -87,5 +88,41 @@ pub(crate) fn shop() -> Schema {
         ],
         enums: vec![Enum { name: "shop.Colour".to_owned(), values: vec![("RED".to_owned(), 0)], is_closed: false }],
         services: vec![Service::new("shop.Cart", 0, 1, &methods)],
+    }
+}
+
+/// A message with lists, a map, a message in it, and one in another method that is not the same.
+fn order() -> Schema {
+    use FieldKind as F;
+    use Presence::{Explicit, Implicit, Repeated};
+    let order = vec![
+        Field::new("user", 1, F::String, Implicit),
+        Field::new("lines", 2, F::Message(1), Repeated),
+        Field::new("labels", 3, F::Message(2), Repeated),
+        Field::new("tags", 4, F::String, Repeated),
+        Field::new("filter", 5, F::Message(3), Explicit),
+        Field::new("note", 6, F::String, Explicit),
+        Field::new("n", 7, F::Int32, Implicit),
+    ];
+    let line = vec![
+        Field::new("qty", 1, F::Int32, Implicit),
+        Field::new("codes", 2, F::Int32, Repeated),
+        Field::new("item", 3, F::Message(3), Explicit),
+    ];
+    let entry = vec![Field::new("key", 1, F::String, Implicit), Field::new("value", 2, F::String, Implicit)];
+    let other = vec![Field::new("user", 1, F::Int64, Implicit), Field::new("n", 2, F::Int32, Implicit)];
+    Schema {
+        messages: vec![
+            Message::new("order.Order", order),
+            Message::new("order.Line", line),
+            Message { is_map_entry: true, ..Message::new("order.Order.LabelsEntry", entry) },
+            Message::new("order.Filter", vec![Field::new("name", 1, F::String, Implicit)]),
+            Message::new("order.Other", other),
+        ],
+        enums: Vec::new(),
+        services: vec![
+            Service::new("order.Orders", 0, 0, &[("Put", false, false)]),
+            Service::new("order.Others", 4, 4, &[("Put", false, false)]),
+        ],
     }
 }

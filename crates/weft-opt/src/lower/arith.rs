@@ -1,4 +1,4 @@
-//! Arithmetic: what leaves its type, divides by zero, or is no finite number is an error.
+//! Arithmetic: an integer that leaves its type, or a division by zero, is an error. Floats are as IEEE 754 says.
 
 use weft_core::abi::Fault;
 use weft_core::{Status, Type};
@@ -18,9 +18,9 @@ impl Body<'_, '_> {
             (Type::F64, Type::Interval, Type::Interval) => {
                 let a = self.b.get(Op::IntToFloat(Signed::Yes, a), Ty::Float);
                 let b = self.b.get(Op::IntToFloat(Signed::Yes, b), Ty::Float);
-                self.float_arith(op, a, b)
+                (self.float_arith(op, a, b), None)
             }
-            (Type::F64, ..) => self.float_arith(op, a, b),
+            (Type::F64, ..) => (self.float_arith(op, a, b), None),
             _ => self.int_arith(op, a, b, ty),
         };
         self.b.result(&[left, right], value, fault)
@@ -100,27 +100,16 @@ impl Body<'_, '_> {
         self.b.raise(is, Fault::DivideByZero)
     }
 
-    fn float_arith(&mut self, op: ArithOp, a: Value, b: Value) -> (Value, Option<Raised>) {
-        let by_zero = match op {
-            ArithOp::Div | ArithOp::Rem => {
-                let zero = self.b.float(0.0);
-                let is = self.b.float_compare(FloatCmp::Eq, b, zero);
-                self.b.raise(is, Fault::DivideByZero)
-            }
-            _ => None,
-        };
-        let value = match op {
-            ArithOp::Add => self.b.float_binary(FloatOp::Add, a, b),
-            ArithOp::Sub => self.b.float_binary(FloatOp::Sub, a, b),
-            ArithOp::Mul => self.b.float_binary(FloatOp::Mul, a, b),
+    /// As IEEE 754 says.
+    fn float_arith(&mut self, op: ArithOp, a: Value, b: Value) -> Value {
+        let op = match op {
+            ArithOp::Add => FloatOp::Add,
+            ArithOp::Sub => FloatOp::Sub,
+            ArithOp::Mul => FloatOp::Mul,
             // The language has no remainder of F64.
-            ArithOp::Div | ArithOp::Rem => self.b.float_binary(FloatOp::Div, a, b),
+            ArithOp::Div | ArithOp::Rem => FloatOp::Div,
         };
-        if let Some(by_zero) = by_zero {
-            self.b.note_over_zero(by_zero.is, value);
-        }
-        let overflow = self.not_finite(value);
-        (value, self.b.first(by_zero, overflow))
+        self.b.float_binary(op, a, b)
     }
 
     /// Overflow unless the float is a finite number.
@@ -129,16 +118,20 @@ impl Body<'_, '_> {
         let most = self.b.float(f64::MAX);
         let fits = self.b.float_compare(FloatCmp::Le, magnitude, most);
         let is = self.b.not(fits);
-        self.b.note_not_finite(is, value);
         self.b.raise(is, Fault::Overflow)
     }
 
     /// INTERVAL times or divided by F64.
     fn scaled_interval(&mut self, op: ArithOp, a: Value, b: Value) -> (Value, Option<Raised>) {
         let a = self.b.get(Op::IntToFloat(Signed::Yes, a), Ty::Float);
-        let (scaled, fault) = self.float_arith(op, a, b);
+        let by_zero = (op == ArithOp::Div).then(|| {
+            let zero = self.b.float(0.0);
+            let is = self.b.float_compare(FloatCmp::Eq, b, zero);
+            self.b.raise(is, Fault::DivideByZero)
+        });
+        let scaled = self.float_arith(op, a, b);
         let (value, overflow) = self.float_to_int(scaled, Signed::Yes);
-        (value, self.b.first(fault, overflow))
+        (value, self.b.first(by_zero.flatten(), overflow))
     }
 
     /// Cut toward zero; what does not fit 64 bits is an overflow.

@@ -11,6 +11,7 @@ use weft_lang::hir::{self, Direction, Handler, HandlerKind, Layer, LocalId, RowI
 use weft_lang::source::Span;
 
 use super::build::Builder;
+use super::list::Item;
 use super::locks::{Lock, key_text};
 use super::logic::{Raised, Val};
 use super::reshape::Front;
@@ -30,6 +31,8 @@ pub(super) struct Body<'b, 'n> {
     /// The code of the fault, in ON ERROR.
     pub(super) fault: Option<Value>,
     pub(super) path: Path,
+    /// The element of a list that an expression is about.
+    pub(super) item: Option<Item>,
     lock: &'b Lock,
     errors: Errors,
 }
@@ -85,6 +88,7 @@ impl<'b, 'n> Body<'b, 'n> {
             mentions: Mentions::default(),
             fault: None,
             path: Path::default(),
+            item: None,
             lock,
             errors,
         }
@@ -316,7 +320,8 @@ impl<'b, 'n> Body<'b, 'n> {
     fn is_fixed_key(&self, part: &hir::Expr) -> bool {
         match &part.kind {
             hir::ExprKind::Column(column) => {
-                !self.scope.element.columns[*column].written && !self.is_changing(part)
+                let is_computed = self.scope.computed(*column).is_some();
+                !is_computed && !self.scope.element.columns[*column].written && !self.is_changing(part)
             }
             hir::ExprKind::Const(_) | hir::ExprKind::Param(_) | hir::ExprKind::Local(_) => true,
             hir::ExprKind::Meta(meta) => *meta != hir::Meta::Payload && !self.is_changing(part),

@@ -1,7 +1,7 @@
 //! Makes one function: blocks, values, a pool of constants, and the algebra that keeps what is known from becoming
 //! code.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use weft_core::abi::Fault;
 use weft_core::limits::SEGMENT_STEPS_MAX;
@@ -22,7 +22,6 @@ pub(super) struct Builder {
     line: u32,
     constants: BTreeMap<Constant, Value>,
     known: Vec<Option<Constant>>,
-    facts: Facts,
     /// Something may have found no room in the scratch since the last [`Op::ScratchFull`].
     scratch_used: bool,
     /// Steps so far, by [`weft_ir::size`].
@@ -40,32 +39,6 @@ enum Constant {
     NoRow,
 }
 
-/// What flags say of each other, so that a chain of operations is asked once, at its end, whether it left the finite
-/// numbers.
-#[derive(Debug, Default)]
-struct Facts {
-    /// Flags that are true where a float is infinite or no number.
-    not_finite: BTreeMap<Value, Value>,
-    /// Floats with those that are made of them and are not finite if they are not: IEEE 754 section 6.
-    spoiled: BTreeSet<(Value, Value)>,
-    /// Flags that say that a divisor is zero, with what is divided by it: it is infinite or no number then.
-    over_zero: BTreeSet<(Value, Value)>,
-    /// The flags that a flag is true with either of.
-    either: BTreeMap<Value, (Value, Value)>,
-}
-
-impl Facts {
-    /// Whether a flag is true wherever another is, as far as one step shows.
-    fn implies(&self, flag: Value, other: Value) -> bool {
-        let implies = |other: Value| match (self.not_finite.get(&flag), self.not_finite.get(&other)) {
-            (Some(float), Some(made)) => float == made || self.spoiled.contains(&(*float, *made)),
-            (None, Some(made)) => self.over_zero.contains(&(flag, *made)),
-            _ => flag == other,
-        };
-        implies(other) || self.either.get(&other).is_some_and(|(a, b)| implies(*a) || implies(*b))
-    }
-}
-
 impl Builder {
     pub(super) fn new(name: String) -> Self {
         let function = Function { name, blocks: vec![Block::default()], types: Vec::new() };
@@ -75,7 +48,6 @@ impl Builder {
             line: 0,
             constants: BTreeMap::new(),
             known: Vec::new(),
-            facts: Facts::default(),
             scratch_used: false,
             steps: 0,
         }
@@ -336,25 +308,13 @@ impl Builder {
         }
     }
 
-    pub(super) fn or(&mut self, mut a: Value, b: Value) -> Value {
-        // What `b` says of a part of `a` is left out of it, so that what is left of `a` is asked next.
-        loop {
-            match (self.known_bool(a), self.known_bool(b)) {
-                (Some(true), _) | (_, Some(false)) => return a,
-                (Some(false), _) | (_, Some(true)) => return b,
-                _ if a == b || self.facts.implies(b, a) => return a,
-                _ if self.facts.implies(a, b) => return b,
-                _ => {}
-            }
-            a = match self.facts.either.get(&a).copied() {
-                Some((first, second)) if self.facts.implies(second, b) => first,
-                Some((first, second)) if self.facts.implies(first, b) => second,
-                _ => break,
-            };
+    pub(super) fn or(&mut self, a: Value, b: Value) -> Value {
+        match (self.known_bool(a), self.known_bool(b)) {
+            (Some(true), _) | (_, Some(false)) => a,
+            (Some(false), _) | (_, Some(true)) => b,
+            _ if a == b => a,
+            _ => self.get(Op::BoolBinary(BoolOp::Or, a, b), Ty::Bool),
         }
-        let either = self.get(Op::BoolBinary(BoolOp::Or, a, b), Ty::Bool);
-        self.facts.either.insert(either, (a, b));
-        either
     }
 
     pub(super) fn xor(&mut self, a: Value, b: Value) -> Value {
@@ -430,26 +390,7 @@ impl Builder {
             FloatOp::Mul | FloatOp::Div if is_one(b) => return a,
             _ => {}
         }
-        let value = self.get(Op::FloatBinary(op, a, b), Ty::Float);
-        match op {
-            FloatOp::Add | FloatOp::Sub | FloatOp::Mul => {
-                self.facts.spoiled.extend([(a, value), (b, value)]);
-            }
-            // A number over an infinite one is zero.
-            FloatOp::Div => _ = self.facts.spoiled.insert((a, value)),
-            _ => {}
-        }
-        value
-    }
-
-    /// Notes that a float was divided by a number of which a flag says that it is zero.
-    pub(super) fn note_over_zero(&mut self, flag: Value, float: Value) {
-        self.facts.over_zero.insert((flag, float));
-    }
-
-    /// Notes that a flag says of a float that it is not finite.
-    pub(super) fn note_not_finite(&mut self, flag: Value, float: Value) {
-        self.facts.not_finite.insert(flag, float);
+        self.get(Op::FloatBinary(op, a, b), Ty::Float)
     }
 
     pub(super) fn float_unary(&mut self, op: FloatUnaryOp, a: Value) -> Value {
@@ -460,8 +401,7 @@ impl Builder {
         if let (Some(a), Some(b)) = (self.known_float(a), self.known_float(b)) {
             return self.bool(match op {
                 FloatCmp::Eq => a == b,
-                // Constants are finite.
-                FloatCmp::Ne => a != b,
+                FloatCmp::Ne => a < b || a > b,
                 FloatCmp::Lt => a < b,
                 FloatCmp::Le => a <= b,
             });
@@ -482,51 +422,5 @@ impl Builder {
             Some(Constant::NoRow) => self.bool(false),
             _ => self.get(Op::IsRow(row), Ty::Bool),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A check that is left out because another says the same would let a number pass that is none.
-    #[test]
-    fn what_is_not_finite_makes_all_that_is_made_of_it_so() {
-        let wrong = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
-        let others = [0.0, -0.0, 1.0, -2.5, f64::MAX, f64::MIN_POSITIVE].into_iter().chain(wrong);
-        for (x, y) in wrong.into_iter().flat_map(|x| others.clone().map(move |y| (x, y))) {
-            let made = [x + y, y + x, x - y, y - x, x * y, y * x, x / y, y / 0.0, y / -0.0];
-            assert!(made.iter().all(|made| !made.is_finite()), "{x} and {y}: {made:?}");
-        }
-        assert_eq!(1.0 / f64::INFINITY, 0.0, "a divisor is asked about for itself");
-    }
-
-    /// As many checks as there are operations would cost more than the operations.
-    #[test]
-    fn a_chain_of_operations_is_asked_once() {
-        let mut b = Builder::new("f".to_owned());
-        let [x, y] = [(); 2].map(|()| b.get(Op::Rand(1), Ty::Float));
-        let asked = |b: &mut Builder, float| {
-            let flag = b.get(Op::FloatCompare(FloatCmp::Le, float, float), Ty::Bool);
-            b.note_not_finite(flag, float);
-            flag
-        };
-        let sum = b.float_binary(FloatOp::Add, x, y);
-        let [wraps, of_sum] = [b.get(Op::InRange(x, 0, 1), Ty::Bool), asked(&mut b, sum)];
-        let before = b.or(wraps, of_sum);
-        let product = b.float_binary(FloatOp::Mul, y, sum);
-        let of_product = asked(&mut b, product);
-        let both = b.or(before, of_product);
-        assert_eq!(b.facts.either.get(&both), Some(&(wraps, of_product)));
-        // The quotient may be finite where its divisor is not.
-        let quotient = b.float_binary(FloatOp::Div, y, product);
-        let of_quotient = asked(&mut b, quotient);
-        let all = b.or(of_product, of_quotient);
-        assert_eq!(b.facts.either.get(&all), Some(&(of_product, of_quotient)));
-        let one = b.float(1.0);
-        assert_eq!(
-            (b.float_binary(FloatOp::Mul, one, sum), b.float_binary(FloatOp::Div, sum, one)),
-            (sum, sum)
-        );
     }
 }

@@ -170,10 +170,7 @@ impl Body<'_, '_> {
             Function::Floor => float(FloatUnaryOp::Floor)(self),
             Function::Ceil => float(FloatUnaryOp::Ceil)(self),
             Function::Round => float(FloatUnaryOp::Round)(self),
-            Function::Sqrt => {
-                let root = self.b.float_unary(FloatUnaryOp::Sqrt, a);
-                (root, self.not_finite(root))
-            }
+            Function::Sqrt => float(FloatUnaryOp::Sqrt)(self),
             Function::Abs if ty == Type::F64 => float(FloatUnaryOp::Abs)(self),
             Function::Abs => {
                 let zero = self.b.int(0);

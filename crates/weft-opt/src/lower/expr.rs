@@ -5,8 +5,9 @@ use weft_core::{Type, Value as Constant};
 use weft_ir::ir::{BlockId, BytesCmp, FloatCmp, InputId, IntCmp, Op, Ty, Value};
 use weft_ir::program::Place;
 use weft_lang::check::fold::fold;
-use weft_lang::hir::{BoundPlace, CompareOp, Direction, Expr, ExprKind, Function};
+use weft_lang::hir::{CompareOp, Direction, Expr, ExprKind, Function};
 
+use super::Scope;
 use super::body::{Body, Path};
 use super::logic::Val;
 use super::places;
@@ -92,6 +93,10 @@ impl<'n> Body<'_, 'n> {
                 self.lock_for(table, None);
                 Val::plain(self.b.get(Op::Count(table), Ty::Int))
             }
+            ExprKind::List { form, list, elements_max, filter } => {
+                self.list(*form, *list, *elements_max, filter.as_deref())
+            }
+            ExprKind::Member(member) => self.member(*member, expr.ty, expr.nullable),
             ExprKind::Lookup { find, value } => self.lookup(find, value),
             ExprKind::Exists(find) => self.exists(find),
             ExprKind::Aggregate { table, row, rows_max, filter, aggregate } => {
@@ -120,7 +125,10 @@ impl<'n> Body<'_, 'n> {
 
     // ---- what the tuple and the state say ----
 
-    fn column(&mut self, column: usize) -> Val {
+    pub(super) fn column(&mut self, column: usize) -> Val {
+        if let Some(computed) = self.scope.computed(column) {
+            return self.expr(computed);
+        }
         let decl = &self.scope.element.columns[column];
         let binding = &self.scope.instance.bindings[column];
         let place = places::bound(&binding.place);
@@ -132,15 +140,12 @@ impl<'n> Body<'_, 'n> {
             let present = self.b.get(Op::InputPresent(id), Ty::Bool);
             self.b.not(present)
         });
-        // A message may hold NaN and infinities; no F64 of the language does.
-        let is_foreign = decl.ty == Type::F64 && matches!(binding.place, BoundPlace::Body(_));
-        let fault = if is_foreign { self.not_finite(value) } else { None };
-        Val { value, null, fault }
+        Val { value, null, fault: None }
     }
 
     /// Whether computing an expression costs no more than jumping around it. It does not touch tables or the scratch.
     fn is_cheap(&self, expr: &Expr) -> bool {
-        n_ops(expr).is_some_and(|n| n <= CHEAP_OPS_MAX) && !self.has_changing(expr)
+        n_ops(expr, self.scope).is_some_and(|n| n <= CHEAP_OPS_MAX) && !self.has_changing(expr)
     }
 
     /// Whether a part of an expression is derived from a message that may have changed.
@@ -211,10 +216,14 @@ impl<'n> Body<'_, 'n> {
                 };
                 self.b.get(Op::BytesCompare(op, a, b), Ty::Bool)
             }
+            // NaN is equal to nothing, itself included, and so differs from everything.
+            Ty::Float if op == CompareOp::Ne => {
+                let equal = self.b.float_compare(FloatCmp::Eq, a, b);
+                self.b.not(equal)
+            }
             Ty::Float => {
                 let op = match op {
                     CompareOp::Eq => FloatCmp::Eq,
-                    CompareOp::Ne => FloatCmp::Ne,
                     CompareOp::Lt => FloatCmp::Lt,
                     _ => FloatCmp::Le,
                 };
@@ -507,9 +516,11 @@ enum Connective {
 }
 
 /// How many simple operations an expression takes; None if it has others.
-fn n_ops(expr: &Expr) -> Option<usize> {
+fn n_ops(expr: &Expr, scope: &Scope<'_>) -> Option<usize> {
     let is_bytes = Ty::of(expr.ty) == Ty::Bytes;
     let own = match &expr.kind {
+        ExprKind::Column(column) if let Some(computed) = scope.computed(*column) => n_ops(computed, scope)?,
+        ExprKind::Member(_) if !is_bytes => 3,
         ExprKind::Const(_) | ExprKind::Param(_) | ExprKind::Local(_) | ExprKind::RowColumn { .. } => 0,
         ExprKind::Column(_) | ExprKind::Meta(_) | ExprKind::Header(_) | ExprKind::Trailer(_) => 1,
         ExprKind::Call(_) if !is_bytes => 1,
@@ -524,5 +535,5 @@ fn n_ops(expr: &Expr) -> Option<usize> {
         } if !is_bytes => 1,
         _ => return None,
     };
-    expr.children().into_iter().try_fold(own, |sum, part| Some(sum + n_ops(part)?))
+    expr.children().into_iter().try_fold(own, |sum, part| Some(sum + n_ops(part, scope)?))
 }

@@ -15,6 +15,7 @@ use weft_ir::ir::TableId;
 use weft_ir::program::Realisation;
 use weft_lang::hir::{Expr, ExprKind, Handler, HandlerKind, TableRef};
 
+use super::Scope;
 use super::walk::Mentions;
 
 /// The locks of one handler.
@@ -51,7 +52,7 @@ impl Touches {
     pub(super) fn of(
         handlers: &[&Handler],
         n_keys: &dyn Fn(TableRef) -> usize,
-        is_derived: &dyn Fn(&Expr) -> bool,
+        scope: &Scope<'_>,
         table: &dyn Fn(TableRef) -> Option<TableId>,
         var: &dyn Fn(usize) -> Option<u16>,
     ) -> Self {
@@ -67,7 +68,7 @@ impl Touches {
             for (of, key) in &mentions.keys {
                 let Some(id) = table(*of) else { continue };
                 held.insert(Held::Table(id));
-                is_one_key &= key.iter().all(|part| is_fixed(part, handler, &mentions, is_derived));
+                is_one_key &= key.iter().all(|part| is_fixed(part, handler, &mentions, scope));
                 keys.insert(key_text(key));
             }
             for scanned in mentions.scans.iter().chain(&mentions.counts) {
@@ -86,17 +87,20 @@ pub(super) fn key_text(key: &[Expr]) -> String {
     format!("{key:#?}")
 }
 
-/// Whether an expression has one value throughout the handler. `is_derived` tells what is derived from the message: it
-/// changes with each field that is set.
+/// Whether an expression has one value throughout the handler. What is derived from the message changes with each field
+/// that is set.
 pub(super) fn is_fixed(
     expr: &Expr,
     handler: &Handler,
     mentions: &Mentions<'_>,
-    is_derived: &dyn Fn(&Expr) -> bool,
+    scope: &Scope<'_>,
 ) -> bool {
     let effects = &handler.effects;
     let itself = match &expr.kind {
-        _ if is_derived(expr) => effects.columns_written.is_empty(),
+        ExprKind::Column(column) if let Some(computed) = scope.computed(*column) => {
+            effects.columns_written.is_empty() && is_fixed(computed, handler, mentions, scope)
+        }
+        _ if scope.is_derived(expr) => effects.columns_written.is_empty(),
         ExprKind::Column(column) => !effects.columns_written.contains(column),
         ExprKind::Header(name) => !effects.headers_written.contains(name),
         ExprKind::Trailer(name) => !effects.trailers_written.contains(name),
@@ -111,7 +115,7 @@ pub(super) fn is_fixed(
         ExprKind::RowColumn { .. } => false,
         _ => true,
     };
-    itself && expr.children().into_iter().all(|part| is_fixed(part, handler, mentions, is_derived))
+    itself && expr.children().into_iter().all(|part| is_fixed(part, handler, mentions, scope))
 }
 
 /// The locks of each handler, and how each table that needs one is realised. `rank` orders tables as all chains do.

@@ -18,6 +18,7 @@ mod branch;
 mod build;
 mod convert;
 mod expr;
+mod list;
 mod locks;
 mod logic;
 mod names;
@@ -332,10 +333,20 @@ impl<'n> Scope<'n> {
         Self { element, instance, tables, vars, call, sinks }
     }
 
+    /// What a column is computed from, if it is bound to an expression.
+    fn computed(&self, column: usize) -> Option<&'n hir::Expr> {
+        match &self.instance.bindings[column].place {
+            hir::BoundPlace::Computed(expr) => Some(expr),
+            _ => None,
+        }
+    }
+
     /// Whether an expression is of what is derived from the message of a call.
     fn is_derived(&self, expr: &hir::Expr) -> bool {
         let place = match &expr.kind {
             hir::ExprKind::Meta(meta) => places::meta(*meta),
+            // A field that is set may be one that it is computed from, under another name.
+            hir::ExprKind::Column(column) if self.computed(*column).is_some() => return true,
             hir::ExprKind::Column(column) => places::bound(&self.instance.bindings[*column].place),
             _ => return false,
         };
@@ -630,7 +641,7 @@ impl<'n> Lowering<'n> {
         let n_keys = |table: TableRef| self.table_decl(scope, table).n_keys;
         let handlers: Vec<&hir::Handler> =
             [handler].into_iter().chain(scope.on_error(handler.kind)).collect();
-        Touches::of(&handlers, &n_keys, &|expr| scope.is_derived(expr), &needs_lock, &var)
+        Touches::of(&handlers, &n_keys, scope, &needs_lock, &var)
     }
 
     // ---- elements ----

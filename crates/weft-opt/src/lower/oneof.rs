@@ -8,19 +8,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_core::Type;
 use weft_core::schema::{FieldKind, Schema};
 use weft_lang::diagnostic::{Diagnostic, code};
-use weft_lang::hir::{self, BoundPlace, Direction, HandlerKind, Network};
+use weft_ir::program::Place;
+use weft_lang::hir::{self, Direction, HandlerKind, Network};
+
+use super::places;
 
 /// A field of a message, by its path from the top.
 type Field = (Direction, Vec<String>);
 
-/// For each field that a chain sets, the fields that this displaces.
+/// For each field that a chain sets, what this displaces, and the messages that it makes be there.
 #[derive(Debug, Default)]
-pub(super) struct Displaced(BTreeMap<Field, Vec<Member>>);
+pub(super) struct Displaced(BTreeMap<Field, (Vec<Member>, Vec<Vec<String>>)>);
 
-/// A field that is displaced, as an input of the chain.
+/// A part of the message that is displaced, as an input of the chain.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
-    pub(super) path: Vec<String>,
+    pub(super) place: Place,
     pub(super) ty: Type,
     pub(super) nullable: bool,
 }
@@ -33,18 +36,23 @@ impl Displaced {
     /// handler could do right by both.
     pub(super) fn of(network: &Network, chain: &hir::Chain) -> Result<Self, Vec<Diagnostic>> {
         let (touched, written) = fields(network, chain);
-        let mut displaced: BTreeMap<Field, Vec<Member>> = BTreeMap::new();
+        let mut displaced: BTreeMap<Field, (Vec<Member>, Vec<Vec<String>>)> = BTreeMap::new();
         for field in written {
             let (direction, path) = &field;
             let messages: BTreeSet<usize> = chain.methods.iter().map(|m| m.message(*direction)).collect();
-            for ((_, other), (ty, nullable)) in touched.iter().filter(|((of, _), _)| of == direction) {
+            for (_, place, ty, nullable) in touched.iter().filter(|(of, ..)| of == direction) {
+                let Some(other) = place.path() else { continue };
+                if matches!(place, Place::Present(_)) && path.len() > other.len() && path.starts_with(other) {
+                    displaced.entry(field.clone()).or_default().1.push(other.to_vec());
+                    continue;
+                }
                 let (with, without): (Vec<usize>, Vec<usize>) =
                     messages.iter().partition(|message| displaces(&network.schema, **message, path, other));
                 match (with.first(), without.first()) {
                     (None, _) => {}
                     (Some(_), None) => {
-                        let member = Member { path: other.clone(), ty: *ty, nullable: *nullable };
-                        displaced.entry(field.clone()).or_default().push(member);
+                        let member = Member { place: place.clone(), ty: *ty, nullable: *nullable };
+                        displaced.entry(field.clone()).or_default().0.push(member);
                     }
                     (Some(with), Some(without)) => {
                         let names = [with, without].map(|at| &*network.schema.messages[*at].name);
@@ -56,15 +64,18 @@ impl Displaced {
         Ok(Self(displaced))
     }
 
-    /// The fields that setting this one displaces.
-    pub(super) fn by(&self, direction: Direction, path: &[String]) -> &[Member] {
-        self.0.get(&(direction, path.to_vec())).map_or(&[], Vec::as_slice)
+    /// What setting this field displaces, and the paths of messages that are there behind it.
+    pub(super) fn by(&self, direction: Direction, path: &[String]) -> (Vec<Member>, Vec<Vec<String>>) {
+        self.0.get(&(direction, path.to_vec())).cloned().unwrap_or_default()
     }
 }
 
-/// The fields that the handlers of a chain touch, and the fields that they set.
-fn fields(network: &Network, chain: &hir::Chain) -> (BTreeMap<Field, (Type, bool)>, BTreeSet<Field>) {
-    let (mut touched, mut written) = (BTreeMap::new(), BTreeSet::new());
+/// A part of a message that handlers touch, with its type, and whether it may be NULL.
+type Touched = (Direction, Place, Type, bool);
+
+/// What the handlers of a chain touch of messages, and the fields that they set.
+fn fields(network: &Network, chain: &hir::Chain) -> (Vec<Touched>, BTreeSet<Field>) {
+    let (mut touched, mut written): (Vec<Touched>, _) = (Vec::new(), BTreeSet::new());
     for instance in &chain.instances {
         let element = &network.elements[instance.element];
         for handler in element.handlers.iter() {
@@ -72,13 +83,15 @@ fn fields(network: &Network, chain: &hir::Chain) -> (BTreeMap<Field, (Type, bool
             let reads = handler.effects.columns_read.iter().map(|at| (at, false));
             for (&at, is_written) in writes.chain(reads) {
                 let binding = &instance.bindings[at];
-                let BoundPlace::Body(path) = &binding.place else { continue };
+                let Some(path) = binding.place.path() else { continue };
                 let column = &element.columns[at];
-                let field = (column.direction, path.clone());
                 if is_written && handler.kind != HandlerKind::Close {
-                    written.insert(field.clone());
+                    written.insert((column.direction, path.to_vec()));
                 }
-                touched.insert(field, (column.ty, binding.nullable));
+                let place = places::bound(&binding.place);
+                if touched.iter().all(|(of, known, ..)| (of, known) != (&column.direction, &place)) {
+                    touched.push((column.direction, place, column.ty, binding.nullable));
+                }
             }
         }
     }

@@ -1,8 +1,9 @@
 //! Where values come from and go to: the inputs of both directions, and names of answers and replies.
 
 use weft_core::Type;
+use weft_core::list::EntryKey;
 use weft_ir::ir::{InputId, NameId};
-use weft_ir::program::{AnswerName, ChainProgram, Input, Meta, Place, ReplyField};
+use weft_ir::program::{AnswerName, ChainProgram, Input, ListPlace, Meta, Place, ReplyField};
 use weft_lang::hir::{self, BoundPlace, Direction};
 use weft_lang::types;
 
@@ -54,9 +55,17 @@ fn index_of<T: PartialEq>(list: &mut Vec<T>, item: T) -> NameId {
 pub(super) fn bound(place: &BoundPlace) -> Place {
     match place {
         BoundPlace::Body(path) => Place::Body(path.clone()),
+        BoundPlace::Entry(path, key) => Place::Entry(path.clone(), key.clone()),
+        BoundPlace::Present(path) => Place::Present(path.clone()),
+        BoundPlace::List(list) => Place::List(ListPlace {
+            path: list.path.clone(),
+            members: list.members.clone(),
+            elements_max: list.elements_max,
+        }),
         BoundPlace::Header(name) => Place::Header(name.clone()),
         BoundPlace::Meta(of) => meta(*of),
         BoundPlace::Frame(field) => Place::Frame(field.clone()),
+        BoundPlace::Computed(_) => unreachable!("what is computed is read where its parts are"),
     }
 }
 
@@ -92,6 +101,10 @@ fn name(place: &Place) -> String {
     match place {
         Place::Body(path) if path.is_empty() => "payload".to_owned(),
         Place::Body(path) => path.join("."),
+        Place::Entry(path, EntryKey::Text(key)) => format!("{}[{key}]", path.join(".")),
+        Place::Entry(path, EntryKey::Number(key)) => format!("{}[{key}]", path.join(".")),
+        Place::Present(path) => format!("present[{}]", path.join(".")),
+        Place::List(list) => list.path.join("."),
         Place::Header(name) => format!("header[{name}]"),
         Place::Trailer(name) => format!("trailer[{name}]"),
         Place::Key(nth) => format!("key {nth}"),

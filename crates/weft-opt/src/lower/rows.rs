@@ -3,7 +3,7 @@
 use weft_core::matching::MatchSpec;
 use weft_core::table::Evict;
 use weft_core::{Type, abi::Fault};
-use weft_ir::ir::{BlockId, ColumnId, FloatOp, IntCmp, IntOp, MatchId, Op, Signed, TableId, Ty, Value};
+use weft_ir::ir::{BlockId, ColumnId, FloatCmp, FloatOp, IntCmp, IntOp, MatchId, Op, Signed, TableId, Ty, Value};
 use weft_ir::program::MatchDecl;
 use weft_lang::hir::{Aggregate, ArithOp, CompareOp, Expr, Find, Join, Query, RowId, TableRef};
 
@@ -22,10 +22,15 @@ pub(super) struct Key {
 impl Body<'_, '_> {
     // ---- by key ----
 
-    /// The key as the table takes it, and the error in it.
+    /// The key as the table takes it, and the error in it: a float that is not finite finds no row again.
     pub(super) fn key(&mut self, parts: &[Expr]) -> (Key, Option<Raised>) {
         let parts: Vec<Val> = parts.iter().map(|part| self.expr(part)).collect();
-        let (null, fault) = self.b.strict(&parts);
+        let (null, mut fault) = self.b.strict(&parts);
+        for part in parts.iter().filter(|part| self.b.ty(part.value) == Ty::Float).copied().collect::<Vec<_>>() {
+            let own = self.not_finite(part.value);
+            let own = self.b.result(&[Val { fault: None, ..part }], part.value, own).fault;
+            fault = self.b.first(fault, own);
+        }
         let value = match parts.as_slice() {
             [only] => only.value,
             _ => self.b.get(Op::Key(parts.iter().map(|part| part.value).collect()), Ty::Bytes),
@@ -277,9 +282,6 @@ impl Body<'_, '_> {
                 let missing = self.b.not(seen);
                 let count = self.b.get(Op::IntToFloat(Signed::Yes, n), Ty::Float);
                 let value = self.b.float_binary(FloatOp::Div, sum, count);
-                let infinite = self.not_finite(value);
-                let infinite = self.b.fault_when(infinite, seen);
-                let fault = self.b.first(fault, infinite);
                 Val { value, null: Some(missing), fault }
             }
             [value, seen] => {
@@ -402,18 +404,28 @@ impl Body<'_, '_> {
         ty: Type,
     ) -> Value {
         let (less, more) = if is_min { (value.value, best) } else { (best, value.value) };
-        let better = self.compare(CompareOp::Lt, ty, less, more);
+        let better = self.sorts_before(ty, less, more);
         let first = self.b.not(seen);
         let better = self.b.or(first, better);
         let counts = self.b.unless(counts, value.null);
         self.b.and(counts, better)
     }
 
+    /// Whether one value sorts before another: NaN last.
+    fn sorts_before(&mut self, ty: Type, a: Value, b: Value) -> Value {
+        let less = self.compare(CompareOp::Lt, ty, a, b);
+        if Ty::of(ty) != Ty::Float {
+            return less;
+        }
+        let [a_is_number, b_is_number] = [a, b].map(|x| self.b.float_compare(FloatCmp::Eq, x, x));
+        let b_is_nan = self.b.not(b_is_number);
+        let before_nan = self.b.and(a_is_number, b_is_nan);
+        self.b.or(less, before_nan)
+    }
+
     fn sum(&mut self, sum: Value, value: Value, ty: Type) -> (Value, Option<Raised>) {
         if Ty::of(ty) == Ty::Float {
-            let sum = self.b.float_binary(FloatOp::Add, sum, value);
-            let overflow = self.not_finite(sum);
-            return (sum, overflow);
+            return (self.b.float_binary(FloatOp::Add, sum, value), None);
         }
         self.int_arith(ArithOp::Add, sum, value, ty)
     }

@@ -10,6 +10,7 @@ use weft_lang::hir::{BoundPlace, Direction, Expr, Place, Query, RowId, Stmt, Stm
 
 use super::body::{Body, Bound, Path};
 use super::logic::Val;
+use super::oneof::Member;
 use super::places;
 
 impl<'n> Body<'_, 'n> {
@@ -147,15 +148,20 @@ impl<'n> Body<'_, 'n> {
         }
     }
 
-    /// Clears the members of a oneof that the value of this column has displaced.
+    /// Clears the members of a oneof that the value of this column has displaced. The messages around it are there.
     fn displace(&mut self, column: usize) {
         let direction = self.scope.element.columns[column].direction;
         let BoundPlace::Body(path) = &self.scope.instance.bindings[column].place else { return };
-        for member in self.lowering.displaced.by(direction, path).to_vec() {
-            let program = &mut self.lowering.program;
-            let place = IrPlace::Body(member.path);
-            let id = places::input(program, direction, place, member.ty, member.nullable, true);
+        let (displaced, around) = self.lowering.displaced.by(direction, path);
+        for Member { place, ty, nullable } in displaced {
+            let id = places::input(&mut self.lowering.program, direction, place, ty, nullable, true);
             self.b.act(Op::ClearInput(id));
+        }
+        for path in around {
+            let place = IrPlace::Present(path);
+            let id = places::input(&mut self.lowering.program, direction, place, Type::Bool, false, true);
+            let there = self.b.bool(true);
+            self.b.act(Op::SetInput(id, there));
         }
     }
 

@@ -72,7 +72,7 @@ fn needed(chain: &ChainProgram, handler: &Effects) -> impl Iterator<Item = Input
     let travels = |id: &&InputId| {
         let place = &chain.request.inputs[usize::from(id.0)].place;
         match place {
-            Place::Body(_) | Place::Header(_) => true,
+            Place::Body(_) | Place::Entry(..) | Place::Present(_) | Place::List(_) | Place::Header(_) => true,
             // They are the id and the version, which travel anyway, or told by the frame.
             Place::Meta(meta) => {
                 !matches!(meta, Meta::CallId | Meta::Index | Meta::Version) && !meta.is_of_bytes()

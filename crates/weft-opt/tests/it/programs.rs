@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{fs, iter, thread};
 
 use weft_core::abi::{EditTarget, Fault, REGION_BODY, REGION_HEADERS, REGION_META, Slot, Verdict};
+use weft_core::list::ListCell;
 use weft_core::native::{NativeDecl, Prepared};
 use weft_core::schema::Schema;
 use weft_core::table::Departure;
@@ -476,7 +477,11 @@ impl Test {
         };
         let inputs = Handler::of(event).direction(&self.chain).map_or(&[][..], |d| &d.inputs);
         for (index, input) in inputs.iter().enumerate() {
-            let value = take(&input.name).map_or_else(|| absent(input), |token| literal(&token, input.ty));
+            let token = take(&input.name).map(|token| match (&input.place, token) {
+                (Place::List(_), Token::Text(text)) => Token::Word(format!("0x{}", hex(text.as_bytes()))),
+                (_, token) => token,
+            });
+            let value = token.map_or_else(|| absent(input), |token| literal(&token, input.ty));
             assert!(
                 value != Value::Null || input.nullable,
                 "{}:{line}: {} is never NULL",
@@ -658,12 +663,43 @@ fn absent(input: &Input) -> Value {
     if input.nullable { Value::Null } else { weft_lang::types::zero(input.ty) }
 }
 
+/// A list as a vector says it: elements between semicolons, the members of each between blanks. A member is an integer,
+/// `f` and a float, `-` if it is not there, `~` and a text, or else the text itself. A number alone behind `#` stands for so
+/// many elements that none is given.
+fn list(text: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    if let Some(n) = text.strip_prefix('#') {
+        weft_core::list::write(n.parse().expect("a number"), iter::empty(), &mut out);
+        return out;
+    }
+    let elements: Vec<&str> = text.split(';').map(str::trim).filter(|element| !element.is_empty()).collect();
+    let words: Vec<&str> = elements.iter().flat_map(|element| element.split(' ')).collect();
+    let cells = words.iter().map(|word| match (word.parse::<i64>(), word.strip_prefix('f')) {
+        _ if *word == "-" => ListCell::Absent,
+        (Ok(n), _) => ListCell::Number(n as u64),
+        (_, Some(float)) if float.parse::<f64>().is_ok() => {
+            ListCell::Number(float.parse::<f64>().expect("asked before").to_bits())
+        }
+        _ => ListCell::Bytes(word.strip_prefix('~').unwrap_or(word).as_bytes()),
+    });
+    weft_core::list::write(elements.len() as u64, cells, &mut out);
+    out
+}
+
 fn slot(pass: &mut Pass, input: &Input, value: &Value) -> Slot {
     let Value::Bytes(bytes) = value else { return Slot { a: value.word(), b: 0 } };
+    let listed;
+    let bytes = match &input.place {
+        Place::List(_) => {
+            listed = list(&String::from_utf8_lossy(bytes));
+            &listed
+        }
+        _ => bytes,
+    };
     let region = &mut pass.regions[match input.place {
-        Place::Body(_) | Place::Frame(_) | Place::Layer(_) => REGION_BODY,
+        Place::Body(_) | Place::Entry(..) | Place::Frame(_) | Place::Layer(_) => REGION_BODY,
         Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
-        Place::Meta(_) | Place::Key(_) => REGION_META,
+        Place::Meta(_) | Place::Key(_) | Place::Present(_) | Place::List(_) => REGION_META,
     }];
     let at = region.len();
     region.extend_from_slice(bytes);
@@ -692,6 +728,10 @@ pub(crate) fn literal(token: &Token, ty: Type) -> Value {
         Token::Sign(_) => None,
     };
     value.unwrap_or_else(|| panic!("{token:?} is no {ty}"))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn unhex(digits: &str) -> Option<Vec<u8>> {

@@ -34,6 +34,7 @@ impl Resolver for Disk {
             "rides.proto" => Ok(rides()),
             "bank.proto" => Ok(bank()),
             "mixed.proto" => Ok(mixed()),
+            "order.proto" => Ok(order()),
             _ => Err("there is no such file".to_owned().into()),
         }
     }
@@ -46,6 +47,51 @@ impl Resolver for Disk {
             Some(folder) if !path.starts_with('/') => folder.join(path).display().to_string(),
             _ => path.to_owned(),
         }
+    }
+}
+
+/// Messages with lists, maps, messages in messages, and members of a oneof that hold lists.
+fn order() -> Schema {
+    use FieldKind as F;
+    use Presence::{Explicit, Implicit, Repeated};
+    let order = vec![
+        Field::new("user", 1, F::String, Implicit),
+        Field::new("lines", 2, F::Message(1), Repeated),
+        Field::new("labels", 3, F::Message(3), Repeated),
+        Field::new("tags", 4, F::String, Repeated),
+        Field::new("codes", 5, F::Int32, Repeated),
+        Field::new("filter", 6, F::Message(5), Explicit),
+        Field { oneof: Some(0), ..Field::new("parcel", 7, F::Message(6), Explicit) },
+        Field { oneof: Some(0), ..Field::new("letter", 8, F::String, Explicit) },
+        Field::new("stock", 9, F::Message(4), Repeated),
+        Field::new("score", 10, F::Double, Implicit),
+        Field::new("prices", 11, F::Double, Repeated),
+        Field::new("flags", 12, F::Bool, Repeated),
+        Field::new("limit", 13, F::Int32, Implicit),
+        Field::new("rate", 14, F::Float, Explicit),
+    ];
+    let line = vec![
+        Field::new("qty", 1, F::Int32, Implicit),
+        Field::new("sku", 2, F::String, Explicit),
+        Field::new("item", 3, F::Message(2), Explicit),
+    ];
+    let item = vec![Field::new("sku", 1, F::String, Implicit), Field::new("weight", 2, F::Double, Explicit)];
+    let entry = |key, value| vec![Field::new("key", 1, key, Implicit), Field::new("value", 2, value, Implicit)];
+    let filter = vec![Field::new("name", 1, F::String, Implicit)];
+    let parcel = vec![Field::new("lines", 1, F::Message(1), Repeated), Field::new("size", 2, F::Int32, Implicit)];
+    let map = |name: &str, key, value| Message { is_map_entry: true, ..Message::new(name, entry(key, value)) };
+    Schema {
+        messages: vec![
+            Message::new("order.Order", order),
+            Message::new("order.Line", line),
+            Message::new("order.Item", item),
+            map("order.Order.LabelsEntry", F::String, F::String),
+            map("order.Order.StockEntry", F::Int32, F::Int64),
+            Message::new("order.Filter", filter),
+            Message::new("order.Parcel", parcel),
+        ],
+        enums: Vec::new(),
+        services: vec![Service::new("order.Orders", 0, 0, &[("Put", false, false)])],
     }
 }
 

@@ -6,7 +6,8 @@
 //! --@ rand: 7                              what `rand()` draws from in the passes that follow
 //! --@ in: request user='alice' weight=1.5  runs a pass: open, request (OPEN and REQUEST), message (REQUEST alone),
 //!                                          response, close, every INSTANCE N; a name is an input of the chain,
-//!                                          `header[x]`, or `opened` (of close); bytes may be `0x1f8b`
+//!                                          `header[x]`, or `opened` (of close); bytes may be `0x1f8b`;
+//!                                          a list is `lines='12 sku-a; 3 -'`, or `'#500'` if it is too long
 //! ```
 //! `in: frame port='wan' ipv4(src='10.0.0.1') udp(dst_port=53) 'payload'` builds a frame and runs the pass of what
 //! parsers find in it.

@@ -18,7 +18,8 @@ use std::ops::Range;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use weft_api::Bundle;
-use weft_lang::hir::{CallsOf, Chain, MethodGlob, Network};
+use weft_core::methods::MethodSet;
+use weft_lang::hir::{CallsOf, Chain, Network};
 
 /// How often a running command looks around.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -235,8 +236,8 @@ fn running_parts(network: &Network) -> Vec<String> {
             network.listeners[route.listener].name,
             to(route.cluster)
         );
-        if route.glob != MethodGlob::all() {
-            line.push_str(&format!("   METHOD '{}'", route.glob.0));
+        if route.method_set != MethodSet::all() {
+            line.push_str(&format!("   METHOD {}", route.method_set));
         }
         if route.when.is_some() {
             line.push_str("   on a condition");

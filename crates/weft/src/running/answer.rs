@@ -264,7 +264,8 @@ pub(super) fn compare(a: &Value, b: &Value, ty: Type) -> std::cmp::Ordering {
         (Value::Int(a), Value::Int(b)) if ty.is_signed() => a.cmp(b),
         (Value::Int(a), Value::Int(b)) => (*a as u64).cmp(&(*b as u64)),
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
-        (Value::Float(a), Value::Float(b)) => a.total_cmp(b),
+        // NaN sorts last, whatever its sign.
+        (Value::Float(a), Value::Float(b)) => a.is_nan().cmp(&b.is_nan()).then(a.total_cmp(b)),
         (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
         (a, b) => (*a != Value::Null).cmp(&(*b != Value::Null)),
     }

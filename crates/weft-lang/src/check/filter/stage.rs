@@ -4,15 +4,15 @@ use super::{Filter, policies};
 use crate::ast;
 use crate::check::Cx;
 use crate::check::chain::{self, Edge};
-use crate::check::scope::View;
+use crate::check::element::Checked;
 use crate::diagnostic::{Diagnostic, code};
-use crate::hir::{Binding, BoundPlace, FilterInstance, HandlerKind, Instance};
+use crate::hir::{FilterInstance, Instance};
 
 /// A filter that a stage puts in a chain.
 #[derive(Debug)]
 pub(in crate::check) struct Placed {
     /// What stands directly before it.
-    pub(in crate::check) keys: Option<Instance>,
+    pub(in crate::check) keys: Option<(Instance, Option<Checked>)>,
     /// The filter; the caller knows where it stands.
     pub(in crate::check) filter: FilterInstance,
 }
@@ -20,7 +20,7 @@ pub(in crate::check) struct Placed {
 /// Checks a stage that is a filter; None if it has a fault.
 pub(in crate::check) fn stage(
     cx: &mut Cx<'_>,
-    filter: &Filter<'_>,
+    (elements, filter): (&[Checked], &Filter<'_>),
     edge: &Edge<'_>,
     ast: &ast::Stage,
 ) -> Option<Placed> {
@@ -34,12 +34,13 @@ pub(in crate::check) fn stage(
     let policies = policies::with_params(cx, &filter.checked.element, filter.ast, &params, ast.span)?;
     let name = ast.instance.as_ref().unwrap_or(&ast.element).name.clone();
     let (side, mandatory) = (ast.side.map(|clause| clause.side), ast.mandatory.is_some());
-    let element = filter.early_keys.filter(|_| bindings.iter().all(is_early)).or(filter.keys);
+    let element = filter.early_keys.filter(|_| bindings.are_early()).or(filter.keys);
+    let specialised = element.and_then(|element| bindings.specialise(&elements[element]));
     let keys = element.map(|element| Instance {
         name: name.clone(),
         element,
         params,
-        bindings,
+        bindings: bindings.places,
         tables: Vec::new(),
         every: Vec::new(),
         sinks: Vec::new(),
@@ -61,16 +62,7 @@ pub(in crate::check) fn stage(
         mandatory,
         span: ast.span,
     };
-    Some(Placed { keys, filter })
-}
-
-/// Whether what a column is bound to is known when the call opens.
-fn is_early(binding: &Binding) -> bool {
-    match &binding.place {
-        BoundPlace::Header(_) => true,
-        BoundPlace::Meta(meta) => View::Handler(HandlerKind::Open).has_meta(*meta),
-        BoundPlace::Body(_) | BoundPlace::Frame(_) => false,
-    }
+    Some(Placed { keys: keys.map(|keys| (keys, specialised)), filter })
 }
 
 fn check_per_try(cx: &mut Cx<'_>, ast: &ast::Stage) {

@@ -397,7 +397,7 @@ impl Telling<'_> {
 
     /// What is taken of a direction, and of how many fields of the message there are.
     fn columns(&self, direction: &Direction, message: fn(&hir::Method) -> usize) -> Columns {
-        let is_field = |input: &&Input| matches!(input.place, InputPlace::Body(_));
+        let is_field = |input: &&Input| input.place.path().is_some();
         let is_taken = |input: &&Input| !matches!(input.place, InputPlace::Key(_));
         let mut messages: Vec<usize> = self.chain.methods.iter().map(message).collect();
         messages.dedup();

@@ -13,15 +13,18 @@
 //! - a wrapper (`google.protobuf.StringValue`) is the scalar in it, and absent if the wrapper is;
 //! - bytes that a strict decoder refuses are refused.
 //!
+//! Repeated fields, entries of maps and the presence of messages are found by [`Lists`].
 //! [`Walk::rewrite`] sets or clears columns by splicing: bytes that are not part of an edited field are copied.
 //!
 //! Limits: [`SLOTS_MAX`] columns, [`DEPTH_MAX`] levels. Defaults of proto2 are not read: a field that is absent is absent.
 //! A `string` that is read must be UTF-8, whatever its syntax says, since a column that holds it is text.
 
+mod lists;
 mod rewrite;
 mod walk;
 mod wire;
 
+pub use lists::{Lists, ListsBuilder};
 pub use rewrite::{EditError, EditValue, encode};
 pub use walk::{SLOTS_MAX, Walk, WalkBuilder, WalkError};
 pub use wire::{DEPTH_MAX, Malformed, Reason};

@@ -53,6 +53,11 @@ pub enum WalkError {
         /// The field.
         field: String,
     },
+    /// The field is there once, and no list.
+    NotAList {
+        /// The field.
+        field: String,
+    },
     /// The path goes on, but this field has no fields of its own.
     NotAMessage {
         /// The field.
@@ -415,6 +420,11 @@ impl Walk {
         self.mask
     }
 
+    /// How the column in a slot is encoded; None if it has none.
+    pub(super) fn column_op(&self, slot: usize) -> Option<Op> {
+        self.columns.iter().find(|column| usize::from(column.slot) == slot).map(|column| column.op)
+    }
+
     /// The nodes from `node` to the root, both included.
     pub(super) fn path(&self, node: usize) -> impl Iterator<Item = usize> {
         core::iter::successors(Some(node), |&at| (at != 0).then(|| self.nodes[at].parent))
@@ -547,7 +557,7 @@ impl Action {
 }
 
 impl Op {
-    fn of(kind: FieldKind) -> Self {
+    pub(super) fn of(kind: FieldKind) -> Self {
         match kind {
             FieldKind::Bool => Self::Bool,
             FieldKind::Int32 | FieldKind::Enum(_) => Self::Int32,
@@ -563,6 +573,10 @@ impl Op {
             FieldKind::Bytes => Self::Bytes,
             FieldKind::Message(_) => Self::Message,
         }
+    }
+
+    pub(super) fn is_bytes(self) -> bool {
+        matches!(self, Self::Text | Self::Bytes)
     }
 
     pub(super) fn is_scalar(self) -> bool {
@@ -605,7 +619,7 @@ impl ClosedEnums {
     }
 }
 
-fn wire_type(field: &Field) -> u32 {
+pub(super) fn wire_type(field: &Field) -> u32 {
     match field.kind {
         FieldKind::Message(_) if field.is_delimited => wire::GROUP,
         FieldKind::Fixed32 | FieldKind::Sfixed32 | FieldKind::Float => wire::FIXED32,
@@ -616,7 +630,7 @@ fn wire_type(field: &Field) -> u32 {
 }
 
 #[inline(always)]
-fn read_number(op: Op, data: &[u8], pos: &mut usize) -> Result<u64, Malformed> {
+pub(super) fn read_number(op: Op, data: &[u8], pos: &mut usize) -> Result<u64, Malformed> {
     Ok(match op {
         Op::Bool => u64::from(wire::varint(data, pos)? != 0),
         Op::Int32 => wire::varint(data, pos)? as i32 as u64,
@@ -638,7 +652,7 @@ fn read_number(op: Op, data: &[u8], pos: &mut usize) -> Result<u64, Malformed> {
     })
 }
 
-fn check_utf8(payload: &[u8], offset: usize, length: usize) -> Result<(), Malformed> {
+pub(super) fn check_utf8(payload: &[u8], offset: usize, length: usize) -> Result<(), Malformed> {
     let bytes = &payload[offset..offset + length];
     if bytes.is_ascii() || core::str::from_utf8(bytes).is_ok() {
         return Ok(());
@@ -647,7 +661,7 @@ fn check_utf8(payload: &[u8], offset: usize, length: usize) -> Result<(), Malfor
 }
 
 /// The positions of the set bits, lowest first.
-fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
         let bit = (mask != 0).then(|| mask.trailing_zeros() as usize)?;
         mask &= mask - 1;
@@ -663,6 +677,7 @@ impl fmt::Display for WalkError {
             Self::Repeated { field } => {
                 write!(f, "`{field}` is repeated: it has any number of values, and a column has one")
             }
+            Self::NotAList { field } => write!(f, "`{field}` is there once, and no list"),
             Self::NotAMessage { field } => write!(f, "`{field}` is not a message and has no fields"),
             Self::IsAMessage { field } => write!(f, "`{field}` is a message; name one of its fields"),
             Self::TooDeep => write!(f, "the path is longer than {DEPTH_MAX} fields"),

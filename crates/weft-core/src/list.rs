@@ -1,0 +1,81 @@
+//! Lists of a message as programs read them: repeated fields and maps.
+//!
+//! A program does not decode a list. Whoever gives it its columns collects the list once into one run of bytes, of which
+//! the program reads words and parts:
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 8 | how many elements the list has |
+//! | [`CELL_BYTES`] for each member of each element | the cells: those of the first element, of the second, and so on |
+//! | the rest | the bytes that cells point to |
+//!
+//! A cell has two words. The second has bit 0 set if the member is there. The first is the number (a BOOL is 0 or 1, an
+//! F64 its bits) or, of bytes, where they begin in the run; the upper bits of the second are then how many they are. All
+//! words are little-endian. Of a list with more elements than its reader takes there is the number alone, and it says no
+//! more than that they are too many; no list at all is one without elements.
+
+/// Bytes of a cell.
+pub const CELL_BYTES: usize = 16;
+/// Bytes in front of the cells.
+pub const HEAD_BYTES: usize = 8;
+
+/// The key of an entry of a map.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum EntryKey {
+    /// A number of any kind, as 64 bits (signed ones sign-extended); of a BOOL, 0 or 1.
+    Number(u64),
+    /// A `string`.
+    Text(String),
+}
+
+/// A member of an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListCell<'a> {
+    /// It is not there.
+    Absent,
+    /// A number, as the cell has it.
+    Number(u64),
+    /// Bytes.
+    Bytes(&'a [u8]),
+}
+
+/// Appends a list to `out`: how many elements it has, and the cells of all of them, or none if they are too many.
+pub fn write<'a>(n_elements: u64, cells: impl ExactSizeIterator<Item = ListCell<'a>>, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&n_elements.to_le_bytes());
+    let mut at = out.len();
+    out.resize(at + cells.len() * CELL_BYTES, 0);
+    for cell in cells {
+        let (a, b) = match cell {
+            ListCell::Absent => (0, 0),
+            ListCell::Number(n) => (n, 1),
+            ListCell::Bytes(bytes) => {
+                let place = (out.len() - start) as u64;
+                out.extend_from_slice(bytes);
+                (place, (bytes.len() as u64) << 1 | 1)
+            }
+        };
+        out[at..at + 8].copy_from_slice(&a.to_le_bytes());
+        out[at + 8..at + CELL_BYTES].copy_from_slice(&b.to_le_bytes());
+        at += CELL_BYTES;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_written_has_cells_where_programs_look() {
+        // Programs would read the members of other elements.
+        let cells = [ListCell::Number(7), ListCell::Bytes(b"ab"), ListCell::Absent, ListCell::Bytes(b"")];
+        let mut out = b"before".to_vec();
+        write(2, cells.into_iter(), &mut out);
+        let list = &out[6..];
+        let word = |at: usize| u64::from_le_bytes(list[at..at + 8].try_into().expect("eight bytes"));
+        let words: Vec<u64> = (0..9).map(|nth| word(nth * 8)).collect();
+        let rest = (HEAD_BYTES + 4 * CELL_BYTES) as u64;
+        assert_eq!(words, [2, 7, 1, rest, 2 << 1 | 1, 0, 0, rest + 2, 1]);
+        assert_eq!(&list[rest as usize..], b"ab");
+    }
+}

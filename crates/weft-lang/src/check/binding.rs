@@ -1,0 +1,487 @@
+//! What a stage binds a column to where that is more than a field: `tenant := coalesce(header.tenant, user)`.
+//!
+//! The names in it are those of the chain's messages, not of the element. What it reads of a message is declared as columns
+//! that the element does not name: they follow its own, and the stage has an element of its own with them.
+
+use std::collections::BTreeSet;
+
+use weft_core::list::EntryKey;
+use weft_core::schema::{Field, FieldKind, Presence};
+use weft_core::{Status, Type, Value};
+
+use super::Cx;
+use super::chain::{self, Edge};
+use super::element::Checked;
+use super::expr::{constant, over};
+use super::scope::{Scope, View, leaf};
+use super::{effects, header};
+use crate::ast::{self, ListForm, Path};
+use crate::diagnostic::{Diagnostic, code};
+use crate::hir::{BoundPlace, Column, Direction, Element, Expr, ExprKind, HandlerKind, ListPlace};
+use crate::source::Span;
+use crate::types;
+
+/// Where the expression of a binding stands.
+#[derive(Clone, Copy)]
+pub(super) struct Bound<'a> {
+    pub(super) edge: &'a Edge<'a>,
+    /// The column that is bound.
+    pub(super) column: &'a Column,
+    /// How many columns the element has: those that the expression declares follow them.
+    pub(super) n_columns: usize,
+}
+
+/// The element of the list that is looked at.
+pub(super) struct Item {
+    /// What it is called.
+    name: String,
+    /// What it is in each message: the method, and what the elements are.
+    lists: Vec<(usize, FieldKind)>,
+    /// What is read of it.
+    members: Vec<(Vec<String>, Type, bool)>,
+}
+
+/// What an expression is, and the columns that it reads.
+pub(super) type Computed = (Expr, Vec<(Column, BoundPlace)>);
+
+/// The expression that a column is bound to; `known` are the columns that other bindings of the stage have declared.
+pub(super) fn computed(
+    cx: &mut Cx<'_>,
+    checked: &Checked,
+    edge: &Edge<'_>,
+    (column, value): (&Column, &ast::Expr),
+    known: Vec<(Column, BoundPlace)>,
+) -> Option<Computed> {
+    let mut element = Element::empty("", value.span);
+    element.layer = checked.element.layer.clone();
+    let kind = match column.direction {
+        Direction::Request => HandlerKind::Request,
+        Direction::Response => HandlerKind::Response,
+    };
+    let bound = Bound { edge, column, n_columns: checked.element.columns.len() };
+    let mut n_rand = 0;
+    let mut scope = Scope::new(cx, &element, &[], View::Handler(kind), &mut n_rand);
+    scope.frames = known;
+    scope.bound = Some(bound);
+    let whose = format!("column `{}`", column.name);
+    let expr = scope.value_for(value, column.ty, column.nullable || !column.read, &whose)?;
+    let columns = scope.frames;
+    if column.written || column.replied {
+        let message = format!("column `{}` cannot be bound to this", column.name);
+        let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
+            .at(value.span, "is computed, and the element changes the column")
+            .with_label(column.span, "declared here")
+            .with_help("bind a field alone: `column := req.field`");
+        cx.report(diagnostic);
+        return None;
+    }
+    Some((expr, columns))
+}
+
+/// The element of a stage whose bindings have these columns besides, in the place of `checked`: `computed` are the columns
+/// that it binds to expressions.
+pub(super) fn specialised(
+    checked: &Checked,
+    columns: Vec<Column>,
+    computed: &[(usize, &Expr)],
+) -> Checked {
+    let mut checked = checked.clone();
+    checked.element.columns.extend(columns);
+    for handler in checked.element.handlers.iter_mut() {
+        effects::add_computed(handler, computed);
+    }
+    let read: Vec<usize> =
+        checked.element.handlers.iter().flat_map(|handler| handler.effects.columns_read.clone()).collect();
+    for at in read {
+        checked.element.columns[at].read = true;
+    }
+    checked
+}
+
+impl<'c> Scope<'_, 'c> {
+    /// What a path means in a binding of a chain on calls; None if it stands elsewhere. The inner None is a fault that was
+    /// reported.
+    pub(super) fn bound_path(&mut self, path: &Path) -> Option<Option<Expr>> {
+        if let Some(item) = &self.item
+            && item.name == path.segments[0].name
+        {
+            return Some(self.member(&path.segments[1..], path.span));
+        }
+        let bound = self.bound.filter(|bound| !bound.edge.is_packet)?;
+        if let [first, name] = path.segments.as_slice()
+            && first.name == "header"
+        {
+            let name = header::name(self.cx, &name.name, name.span);
+            return Some(name.map(|name| leaf(ExprKind::Header(name), Type::Text(None), true, path.span)));
+        }
+        if let [name] = path.segments.as_slice()
+            && !chain::in_all_messages(self.cx, bound.edge, bound.column.direction, &name.name)
+        {
+            if let Some((meta, ty, nullable)) = self.meta(&name.name) {
+                return Some(Some(leaf(ExprKind::Meta(meta), ty, nullable, name.span)));
+            }
+            if let Some(status) = Status::from_name(&name.name) {
+                let value = Value::Int(status.code().into());
+                return Some(Some(constant(value, Type::Status, name.span)));
+            }
+        }
+        Some(self.bound_field(bound, path))
+    }
+
+    /// A field of the message.
+    fn bound_field(&mut self, bound: Bound<'_>, path: &Path) -> Option<Expr> {
+        let names = self.names_of(bound, path)?;
+        let found = self.each_message(bound, path.span, |scope, method, message| {
+            let field = scope.field_at(bound, (method, message), &names, path.span)?;
+            scope.value_of(field, &names.join("."), path.span)
+        })?;
+        let (ty, nullable) = self.agreed(&found, path.span)?;
+        let at = self.declare(bound, &path.to_dotted(), (ty, nullable), BoundPlace::Body(names));
+        Some(leaf(ExprKind::Column(at), ty, nullable, path.span))
+    }
+
+    /// `present(req.filter)` in a binding; None if it stands elsewhere.
+    pub(super) fn bound_present(&mut self, path: &Path, span: Span) -> Option<Option<Expr>> {
+        let bound = self.bound.filter(|bound| !bound.edge.is_packet)?;
+        Some(self.presence(bound, path, span))
+    }
+
+    fn presence(&mut self, bound: Bound<'_>, path: &Path, span: Span) -> Option<Expr> {
+        if self.item.as_ref().is_some_and(|item| item.name == path.segments[0].name) {
+            let value = self.member(&path.segments[1..], path.span)?;
+            return self.is_there(value, path, span);
+        }
+        let names = self.names_of(bound, path)?;
+        let are_messages = self.each_message(bound, path.span, |scope, method, message| {
+            let field = scope.field_at(bound, (method, message), &names, path.span)?;
+            match field.presence {
+                Presence::Repeated => scope.is_a_list(&names.join("."), path.span),
+                _ => Some(matches!(field.kind, FieldKind::Message(_))),
+            }
+        })?;
+        if are_messages.iter().all(|is_message| *is_message) {
+            let name = format!("present({})", path.to_dotted());
+            let at = self.declare(bound, &name, (Type::Bool, false), BoundPlace::Present(names));
+            return Some(leaf(ExprKind::Column(at), Type::Bool, false, span));
+        }
+        let value = self.bound_field(bound, path)?;
+        self.is_there(value, path, span)
+    }
+
+    /// Whether a value is not NULL, which it must be able to be.
+    fn is_there(&mut self, value: Expr, path: &Path, span: Span) -> Option<Expr> {
+        if !value.nullable {
+            let message = format!("nobody can tell whether `{}` is there", path.to_dotted());
+            let diagnostic = Diagnostic::error(code::BAD_ARGUMENTS, message)
+                .at(path.span, "has its default where it is absent")
+                .with_help("declare the field `optional` in the .proto file, or compare it with its default");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        let is_null = over(ExprKind::IsNull, value, Type::Bool, span);
+        Some(Expr { nullable: false, ..over(ExprKind::Not, Expr { nullable: false, ..is_null }, Type::Bool, span) })
+    }
+
+    /// `req.labels['team']`
+    pub(super) fn entry(&mut self, path: &Path, key: &ast::Expr, span: Span) -> Option<Expr> {
+        let Some(bound) = self.bound.filter(|bound| !bound.edge.is_packet) else {
+            return self.no_list_here(path.span);
+        };
+        let names = self.names_of(bound, path)?;
+        let found = self.each_message(bound, path.span, |scope, method, message| {
+            let field = scope.field_at(bound, (method, message), &names, path.span)?;
+            let schema = scope.cx.schema;
+            let entry = match field.kind {
+                FieldKind::Message(inner) => Some(&schema.messages[inner]),
+                _ => None,
+            };
+            let Some(entry) = entry.filter(|entry| entry.is_map_entry) else {
+                return scope.is_no_list(&names.join("."), "no map", path.span);
+            };
+            let (of_key, of_value) = (entry.field("key")?, entry.field("value")?);
+            let (ty, _) = scope.value_of(of_value, &format!("{}[...]", names.join(".")), path.span)?;
+            Some(((ty, true), (types::of_field(of_key.kind)?, false)))
+        })?;
+        let (values, keys): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+        let ((ty, _), (of_key, _)) = (self.agreed(&values, path.span)?, self.agreed(&keys, path.span)?);
+        let wanted = match self.typed(key, of_key)?.kind {
+            ExprKind::Const(Value::Bytes(text)) => {
+                EntryKey::Text(String::from_utf8_lossy(&text).into_owned())
+            }
+            ExprKind::Const(Value::Int(n)) => EntryKey::Number(n as u64),
+            ExprKind::Const(Value::Bool(b)) => EntryKey::Number(b.into()),
+            _ => return self.not_constant(key.span, "the key of an entry is a literal: `req.labels['team']`"),
+        };
+        let name = format!("{}[{}]", path.to_dotted(), self.cx.sources.slice(key.span));
+        let at = self.declare(bound, &name, (ty, true), BoundPlace::Entry(names, wanted));
+        Some(leaf(ExprKind::Column(at), ty, true, span))
+    }
+
+    /// `ANY(l IN req.lines WHERE l.qty > 10 MAX 100)` and its kin.
+    pub(super) fn list_look(&mut self, look: &ast::ListLook, span: Span) -> Option<Expr> {
+        let Some(bound) = self.bound.filter(|bound| !bound.edge.is_packet) else {
+            return self.no_list_here(look.list.span);
+        };
+        if self.item.is_some() {
+            let diagnostic = Diagnostic::error(code::LIST_IN_LIST, "a list is looked at within another")
+                .at(span, "for each element of the other")
+                .with_help("bind it to a column of its own, and let the element join both");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        let path = &look.list;
+        let names = self.names_of(bound, path)?;
+        let lists = self.each_message(bound, path.span, |scope, method, message| {
+            let field = scope.field_at(bound, (method, message), &names, path.span)?;
+            match field.presence {
+                Presence::Repeated => Some((method, field.kind)),
+                _ => scope.is_no_list(&names.join("."), "is there once", path.span),
+            }
+        })?;
+        let max = self.bound_of(&look.elements_max, "ANY, ALL or COUNT", "elements");
+        self.item = Some(Item { name: look.item.name.clone(), lists, members: Vec::new() });
+        let filter = look.filter.as_ref().map(|filter| self.condition(filter));
+        let item = self.item.take()?;
+        let (filter, elements_max) = (filter.map_or(Some(None), |filter| filter.map(Some))?, max?);
+        let members: Vec<Vec<String>> = item.members.iter().map(|(path, ..)| path.clone()).collect();
+        let shown: Vec<String> = members.iter().map(|member| member.join(".")).collect();
+        let name = format!("{} ({}) MAX {elements_max}", path.to_dotted(), shown.join(", "));
+        let place = BoundPlace::List(ListPlace { path: names, members, elements_max });
+        let list = self.declare(bound, &name, (Type::Bytes(None), false), place);
+        let ty = if look.form == ListForm::Count { Type::Int(64) } else { Type::Bool };
+        let kind = ExprKind::List { form: look.form, list, elements_max, filter: filter.map(Box::new) };
+        Some(Expr { kind, ty, nullable: false, fallible: true, span })
+    }
+
+    /// What is read of the element that is looked at.
+    fn member(&mut self, path: &[ast::Ident], span: Span) -> Option<Expr> {
+        let (bound, item) = (self.bound?, self.item.as_ref()?);
+        let (names, lists) =
+            (path.iter().map(|name| name.name.clone()).collect::<Vec<_>>(), item.lists.clone());
+        let mut found = Vec::new();
+        for (method, kind) in lists {
+            found.push(match (kind, names.as_slice()) {
+                (FieldKind::Message(message), [_, ..]) => {
+                    let field = self.field_at(bound, (method, message), &names, span)?;
+                    let (ty, nullable) = self.value_of(field, &names.join("."), span)?;
+                    // An entry that does not say its key or its value has the default.
+                    let is_of_entry = self.cx.schema.messages[message].is_map_entry && names.len() == 1;
+                    (ty, nullable && !is_of_entry)
+                }
+                (kind, []) => match types::of_field(kind) {
+                    Some(ty) => (ty, false),
+                    None => return self.is_a_message("an element of the list", span),
+                },
+                _ => {
+                    let message = "an element of the list is a value, and has no fields";
+                    let diagnostic = Diagnostic::error(code::NO_SUCH_FIELD, message)
+                        .at(span, "not a message")
+                        .with_help("write its name alone");
+                    self.cx.report(diagnostic);
+                    return None;
+                }
+            });
+        }
+        let (ty, nullable) = self.agreed(&found, span)?;
+        let members = &mut self.item.as_mut()?.members;
+        let at = members.iter().position(|(known, ..)| *known == names).unwrap_or_else(|| {
+            members.push((names, ty, nullable));
+            members.len() - 1
+        });
+        Some(leaf(ExprKind::Member(at), ty, nullable, span))
+    }
+
+    /// The type of a field that is one value, and whether it may be absent.
+    fn value_of(&mut self, field: &Field, dotted: &str, span: Span) -> Option<(Type, bool)> {
+        match (field.presence, types::of_field(field.kind)) {
+            (Presence::Repeated, _) => self.is_a_list(dotted, span),
+            (_, None) => self.is_a_message(dotted, span),
+            (presence, Some(ty)) => Some((ty, presence == Presence::Explicit)),
+        }
+    }
+
+    // ---- messages ----------------------------------------------------------------------------------------------
+
+    /// The path within the message, without `req` or `resp`; reports one of the other direction.
+    fn names_of(&mut self, bound: Bound<'_>, path: &Path) -> Option<Vec<String>> {
+        let mut names: Vec<String> = path.segments.iter().map(|segment| segment.name.clone()).collect();
+        let direction = match names[0].as_str() {
+            "req" if names.len() > 1 => Some(Direction::Request),
+            "resp" if names.len() > 1 => Some(Direction::Response),
+            _ => None,
+        };
+        let Some(direction) = direction else { return Some(names) };
+        if direction != bound.column.direction {
+            let (this, message) = match bound.column.direction {
+                Direction::Request => ("request", "`resp` has no value where a request is handled"),
+                Direction::Response => ("response", "`req` has no value where a response is handled"),
+            };
+            let diagnostic = Diagnostic::error(code::NAME_NOT_HERE, message)
+                .at(path.span, "of the other message")
+                .with_label(bound.column.span, format!("a column of the {this}"))
+                .with_help("keep it in a CALL column of the element");
+            self.cx.report(diagnostic);
+            return None;
+        }
+        names.remove(0);
+        Some(names)
+    }
+
+    /// What is found in the messages of the methods, each message once.
+    fn each_message<T>(
+        &mut self,
+        bound: Bound<'_>,
+        span: Span,
+        mut find: impl FnMut(&mut Self, usize, usize) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        if bound.edge.methods.is_empty() {
+            let message =
+                format!("column `{}` is bound to a field, and no message is known", bound.column.name);
+            let diagnostic = Diagnostic::error(code::NO_METHOD, message)
+                .at(span, "a field of which message?")
+                .with_label(bound.edge.span, "this chain carries no known method")
+                .with_help("say what the messages are: `CREATE TYPE shop FROM PROTO 'shop.proto';`");
+            self.cx.report_missing(diagnostic);
+            return None;
+        }
+        let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
+        for (at, method) in bound.edge.methods.iter().enumerate() {
+            let message = method.message(bound.column.direction);
+            if seen.insert(message) {
+                found.push(find(self, at, message)?);
+            }
+        }
+        Some(found)
+    }
+
+    /// The one type that all messages have at a place, which may be NULL if it may in one.
+    fn agreed(&mut self, found: &[(Type, bool)], span: Span) -> Option<(Type, bool)> {
+        let (ty, _) = *found.first()?;
+        if let Some((other, _)) = found.iter().find(|(other, _)| *other != ty) {
+            let message = "this is not the same in the messages of all methods of the chain";
+            let help = "give the methods of each message a chain of their own: `METHOD 'package.Service/Method'`";
+            let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
+                .at(span, format!("{ty} in one, {other} in another"))
+                .with_help(help);
+            self.cx.report(diagnostic);
+            return None;
+        }
+        Some((ty, found.iter().any(|(_, nullable)| *nullable)))
+    }
+
+    /// The field at a path of a message; the messages on the way are there once. Reports what is in the way.
+    fn field_at(
+        &mut self,
+        bound: Bound<'_>,
+        (method, message): (usize, usize),
+        names: &[String],
+        span: Span,
+    ) -> Option<&'c Field> {
+        let schema = self.cx.schema;
+        let mut at = message;
+        for (depth, name) in names.iter().enumerate() {
+            let Some(field) = schema.messages[at].field(name) else {
+                let method = &bound.edge.methods[method];
+                chain::no_such_field(self.cx, method, at, name, bound.column, span, depth);
+                return None;
+            };
+            if depth + 1 == names.len() {
+                return Some(field);
+            }
+            let dotted = names[..=depth].join(".");
+            at = match field.kind {
+                _ if field.presence == Presence::Repeated => return self.is_a_list(&dotted, span),
+                FieldKind::Message(inner) => inner,
+                _ => {
+                    let message = format!("`{dotted}` is no message and has no fields");
+                    let diagnostic = Diagnostic::error(code::NO_SUCH_FIELD, message)
+                        .at(span, "goes on behind it")
+                        .with_help("end the path there");
+                    self.cx.report(diagnostic);
+                    return None;
+                }
+            };
+        }
+        None
+    }
+
+    /// The column of a place, which is declared if it is new.
+    fn declare(
+        &mut self,
+        bound: Bound<'_>,
+        name: &str,
+        (ty, nullable): (Type, bool),
+        place: BoundPlace,
+    ) -> usize {
+        let direction = bound.column.direction;
+        let is_same = |(column, known): &(Column, BoundPlace)| column.direction == direction && *known == place;
+        if let Some(at) = self.frames.iter().position(is_same) {
+            return bound.n_columns + at;
+        }
+        let column = Column {
+            name: name.to_owned(),
+            ty,
+            nullable,
+            direction,
+            read: false,
+            written: false,
+            replied: false,
+            span: bound.column.span,
+        };
+        self.frames.push((column, place));
+        bound.n_columns + self.frames.len() - 1
+    }
+
+    /// Refuses a function that gives another value each time.
+    pub(super) fn draws<T>(&mut self, name: &str, span: Span) -> Option<T> {
+        let message = format!("`{name}` is another each time, and a column has one value");
+        let diagnostic = Diagnostic::error(code::BINDING_DRAWS, message)
+            .at(span, "not in a binding")
+            .with_help("call it in the element");
+        self.cx.report(diagnostic);
+        None
+    }
+
+    // ---- faults ------------------------------------------------------------------------------------------------
+
+    fn no_list_here<T>(&mut self, span: Span) -> Option<T> {
+        let message = "lists are read where a stage binds a column";
+        let diagnostic = Diagnostic::error(code::LIST_NOT_HERE, message)
+            .at(span, "no message is known here")
+            .with_help(
+                "declare a column, and bind it in the chain: `acl (big := ANY(l IN req.lines WHERE l.qty > 10 MAX 100))`",
+            );
+        self.cx.report(diagnostic);
+        None
+    }
+
+    fn is_a_list<T>(&mut self, dotted: &str, span: Span) -> Option<T> {
+        let message = format!("`{dotted}` is a list, and one value is needed here");
+        let help = match self.item {
+            Some(_) => "of an element of a list, what is there once is read".to_owned(),
+            None => format!("ask it: `ANY(e IN {dotted} WHERE ... MAX 100)`, `COUNT(e IN {dotted} MAX 100)`"),
+        };
+        let diagnostic = Diagnostic::error(code::NOT_A_LIST, message)
+            .at(span, "may be there any number of times")
+            .with_help(help);
+        self.cx.report(diagnostic);
+        None
+    }
+
+    fn is_no_list<T>(&mut self, dotted: &str, label: &str, span: Span) -> Option<T> {
+        let diagnostic = Diagnostic::error(code::NOT_A_LIST, format!("`{dotted}` is not a list that can be asked so"))
+            .at(span, label)
+            .with_help("ANY, ALL and COUNT take a repeated field or a map, and `['key']` a map");
+        self.cx.report(diagnostic);
+        None
+    }
+
+    fn is_a_message<T>(&mut self, dotted: &str, span: Span) -> Option<T> {
+        let message = format!("`{dotted}` is a message, and one value is needed here");
+        let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
+            .at(span, "has fields")
+            .with_help("name a field of it, or ask whether it is there: `present(...)`");
+        self.cx.report(diagnostic);
+        None
+    }
+}

@@ -1,0 +1,606 @@
+//! What a tag walk does not put in a slot of its own: lists, entries of maps, and whether a message is there.
+//!
+//! A program that asks for none of them has no such walk. One that does has its payload walked a second time, beside the
+//! [`Walk`] of its columns; each element is a message with columns, which a `Walk` of its own reads.
+//!
+//! What a decoder would find is found here as well: occurrences of the messages around a list are merged, so their lists
+//! follow one another; numbers may be packed or not, and both in one message; of the entries of a map with one key the
+//! last counts; a member of a oneof takes along what the displaced members held.
+
+use super::walk::{Op, Walk, WalkBuilder, WalkError, bits, check_utf8, read_number, wire_type};
+use super::wire::{self, DEPTH_MAX, Malformed, Reason};
+use std::collections::BTreeMap;
+use weft_core::abi::Slot;
+use weft_core::list::{self, EntryKey, ListCell};
+use weft_core::schema::{Enum, Field, FieldKind, Presence, Schema};
+
+/// Collects what a walk over lists looks for.
+#[derive(Debug)]
+pub struct ListsBuilder<'s> {
+    schema: &'s Schema,
+    /// Message types by path. The root is first; a child comes after its parent.
+    drafts: Vec<Draft>,
+    wanted: Vec<Wanted>,
+    /// The slots in use.
+    mask: u64,
+}
+
+/// A compiled walk over the lists of one message type. It is immutable and cheap to share.
+#[derive(Clone, Debug)]
+pub struct Lists {
+    /// One per message on the way to something. The root is first.
+    nodes: Box<[Node]>,
+    wanted: Box<[Wanted]>,
+    /// The slots that the walk fills.
+    mask: u64,
+}
+
+/// Something that is looked for.
+#[derive(Clone, Debug)]
+struct Wanted {
+    slot: u8,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    /// Whether a message is there.
+    Presence,
+    /// The elements of a list.
+    Elements { element: Element, n_members: usize, max: u64 },
+    /// The entries of a map.
+    Entries { entry: Entry, n_members: usize, max: u64 },
+    /// The value of the entry with this key.
+    Value { entry: Entry, wanted: EntryKey },
+}
+
+/// How an entry of a map is read: its members, and behind them its key.
+#[derive(Clone, Debug)]
+struct Entry {
+    walk: Walk,
+    /// A bit for each member that is never absent.
+    implicit: u64,
+    key: Op,
+    /// The values of a value of a closed enum: an entry with another one is an unknown field of the message around.
+    closed: Option<Box<[i32]>>,
+}
+
+/// How an element is read.
+#[derive(Clone, Debug)]
+enum Element {
+    /// It is a number, text or bytes itself; of a closed enum, one of these values.
+    Scalar(Op, Option<Box<[i32]>>),
+    /// It is a message, and its members are columns; the second has a bit for each that is never absent.
+    Message(Walk, u64),
+}
+
+/// The known fields of one message type on one path.
+#[derive(Clone, Debug)]
+struct Node {
+    actions: BTreeMap<u32, Action>,
+    depth: usize,
+}
+
+/// What to do at a known field.
+#[derive(Clone, Debug, Default)]
+struct Action {
+    /// What the field gives: indices into [`Lists::wanted`].
+    gives: Vec<usize>,
+    /// The node of a message that something is in.
+    child: Option<usize>,
+    /// What it takes away, as a member of a oneof.
+    clears: Vec<usize>,
+    /// Its elements stand one behind the other in one field.
+    is_packed: bool,
+    /// The values of a member of a oneof whose enum is closed: with another one it is an unknown field.
+    closed: Option<Box<[i32]>>,
+}
+
+#[derive(Debug)]
+struct Draft {
+    message: usize,
+    parent: usize,
+    depth: usize,
+    /// What is known of fields, by number: what they give, and the draft of the message in them.
+    fields: BTreeMap<u32, (Vec<usize>, Option<usize>)>,
+}
+
+/// What has been found so far, by index into [`Lists::wanted`].
+#[derive(Clone, Debug, Default)]
+struct Found {
+    /// How many elements, or entries with different keys; of a presence or a value, whether there is one.
+    n: u64,
+    /// The cells of elements: an empty one is absent.
+    cells: Vec<Option<Slot>>,
+    /// Which element an entry is, by key.
+    keys: BTreeMap<EntryKey, usize>,
+    /// The value of an entry, None if the entry does not say it.
+    value: Option<Slot>,
+}
+
+impl<'s> ListsBuilder<'s> {
+    /// Begins a walk over the message type at this index of [`Schema::messages`].
+    pub fn new(schema: &'s Schema, message: usize) -> Self {
+        let root = Draft { message, parent: 0, depth: 0, fields: BTreeMap::new() };
+        Self { schema, drafts: vec![root], wanted: Vec::new(), mask: 0 }
+    }
+
+    /// Tells in `slot` whether there is a message at `path`.
+    ///
+    /// # Errors
+    /// There is no message by that path, or it is one of many.
+    pub fn present(&mut self, path: &[&str], slot: usize) -> Result<(), WalkError> {
+        let fields = self.resolve(path)?;
+        let last = fields[fields.len() - 1];
+        match last.kind {
+            _ if last.presence == Presence::Repeated => Err(WalkError::Repeated { field: path.join(".") }),
+            FieldKind::Message(_) => {
+                self.add(&fields, slot, Kind::Presence);
+                Ok(())
+            }
+            _ => Err(WalkError::NotAMessage { field: path.join(".") }),
+        }
+    }
+
+    /// Collects in `slot` the list at `path`: of each element the `members`, by their paths within it. Of a list with more
+    /// than `max` elements there is the number alone.
+    ///
+    /// # Errors
+    /// There is no list by that path, or a member is not a column of its elements.
+    pub fn list(
+        &mut self,
+        path: &[&str],
+        members: &[Vec<&str>],
+        max: u64,
+        slot: usize,
+    ) -> Result<(), WalkError> {
+        let fields = self.resolve(path)?;
+        let last = fields[fields.len() - 1];
+        if last.presence != Presence::Repeated {
+            return Err(WalkError::NotAList { field: path.join(".") });
+        }
+        let n_members = members.len();
+        let kind = match last.kind {
+            FieldKind::Message(inner) if self.schema.messages[inner].is_map_entry => {
+                Kind::Entries { entry: self.entry(inner, members)?, n_members, max }
+            }
+            FieldKind::Message(inner) => {
+                let (walk, implicit) = self.columns(inner, members)?;
+                Kind::Elements { element: Element::Message(walk, implicit), n_members, max }
+            }
+            kind => {
+                let element = Element::Scalar(Op::of(kind), self.closed(kind));
+                Kind::Elements { element, n_members, max }
+            }
+        };
+        self.add(&fields, slot, kind);
+        Ok(())
+    }
+
+    /// Reads into `slot` the value of the entry of the map at `path` that has this key; the last one, if there are
+    /// several. Gives the field of the value.
+    ///
+    /// # Errors
+    /// There is no map by that path.
+    pub fn value(&mut self, path: &[&str], wanted: EntryKey, slot: usize) -> Result<&'s Field, WalkError> {
+        let fields = self.resolve(path)?;
+        let last = fields[fields.len() - 1];
+        match last.kind {
+            FieldKind::Message(inner) if self.schema.messages[inner].is_map_entry => {
+                let entry = self.entry(inner, &[vec!["value"]])?;
+                self.add(&fields, slot, Kind::Value { entry, wanted });
+                let value = self.schema.messages[inner].field("value");
+                value.ok_or_else(|| WalkError::NotAList { field: path.join(".") })
+            }
+            _ => Err(WalkError::NotAList { field: path.join(".") }),
+        }
+    }
+
+    /// Compiles the walk.
+    pub fn build(self) -> Lists {
+        let mut beneath: Vec<Vec<usize>> = vec![Vec::new(); self.drafts.len()];
+        for (index, draft) in self.drafts.iter().enumerate().rev() {
+            let own = draft.fields.values().flat_map(|(gives, _)| gives).copied().collect::<Vec<_>>();
+            beneath[index].extend(own);
+            if index > 0 {
+                let all = beneath[index].clone();
+                beneath[draft.parent].extend(all);
+            }
+        }
+        let nodes = self.drafts.iter().map(|draft| self.node(draft, &beneath)).collect();
+        Lists { nodes, wanted: self.wanted.into(), mask: self.mask }
+    }
+
+    /// The fields along `path`; all but the last are messages that are there once.
+    fn resolve(&self, path: &[&str]) -> Result<Vec<&'s Field>, WalkError> {
+        if path.is_empty() {
+            return Err(WalkError::EmptyPath);
+        }
+        if path.len() > DEPTH_MAX {
+            return Err(WalkError::TooDeep);
+        }
+        let mut message = &self.schema.messages[self.drafts[0].message];
+        let mut fields = Vec::with_capacity(path.len());
+        for (i, name) in path.iter().enumerate() {
+            let field = message.field(name).ok_or_else(|| WalkError::UnknownField {
+                message: message.name.clone(),
+                field: (*name).to_owned(),
+            })?;
+            let shown = || path[..=i].join(".");
+            if i + 1 < path.len() {
+                message = match field.kind {
+                    _ if field.presence == Presence::Repeated => {
+                        return Err(WalkError::Repeated { field: shown() });
+                    }
+                    FieldKind::Message(inner) => &self.schema.messages[inner],
+                    _ => return Err(WalkError::NotAMessage { field: shown() }),
+                };
+            }
+            fields.push(field);
+        }
+        Ok(fields)
+    }
+
+    /// The walk over an element, and a bit for each member that is never absent.
+    fn columns(&self, message: usize, members: &[Vec<&str>]) -> Result<(Walk, u64), WalkError> {
+        let mut builder = WalkBuilder::new(self.schema, message);
+        let mut implicit = 0;
+        for (slot, member) in members.iter().enumerate() {
+            let (_, presence) = builder.column(member, slot)?;
+            implicit |= u64::from(presence == Presence::Implicit) << slot;
+        }
+        Ok((builder.build(), implicit))
+    }
+
+    fn entry(&self, message: usize, members: &[Vec<&str>]) -> Result<Entry, WalkError> {
+        let mut builder = WalkBuilder::new(self.schema, message);
+        let mut implicit = 0;
+        for (slot, member) in members.iter().enumerate() {
+            // Of an entry that does not say its key or its value, they are zero.
+            let mut is_implicit = true;
+            if **member != ["key"] {
+                is_implicit = builder.column(member, slot)?.1 == Presence::Implicit || **member == ["value"];
+            }
+            implicit |= u64::from(is_implicit) << slot;
+        }
+        let key = Op::of(builder.column(&["key"], members.len())?.0);
+        let value = self.schema.messages[message].field("value");
+        let closed = value.and_then(|value| self.closed(value.kind));
+        Ok(Entry { walk: builder.build(), implicit, key, closed })
+    }
+
+    /// The values of a closed enum, in order.
+    fn closed(&self, kind: FieldKind) -> Option<Box<[i32]>> {
+        let FieldKind::Enum(at) = kind else { return None };
+        let Enum { values, is_closed, .. } = &self.schema.enums[at];
+        is_closed.then(|| {
+            let mut values: Vec<i32> = values.iter().map(|(_, number)| *number).collect();
+            values.sort_unstable();
+            values.into()
+        })
+    }
+
+    fn add(&mut self, fields: &[&Field], slot: usize, kind: Kind) {
+        let mut at = 0;
+        let (last, parents) = fields.split_last().expect("a path has a field");
+        for field in parents {
+            let FieldKind::Message(message) = field.kind else { unreachable!("resolve() saw a message") };
+            at = match self.drafts[at].fields.get(&field.number).and_then(|(_, child)| *child) {
+                Some(child) => child,
+                None => {
+                    let (child, depth) = (self.drafts.len(), self.drafts[at].depth + 1);
+                    self.drafts.push(Draft { message, parent: at, depth, fields: BTreeMap::new() });
+                    self.drafts[at].fields.entry(field.number).or_default().1 = Some(child);
+                    child
+                }
+            };
+        }
+        self.drafts[at].fields.entry(last.number).or_default().0.push(self.wanted.len());
+        self.wanted.push(Wanted { slot: slot as u8, kind });
+        self.mask |= 1 << slot;
+    }
+
+    fn node(&self, draft: &Draft, beneath: &[Vec<usize>]) -> Node {
+        let fields = &self.schema.messages[draft.message].fields;
+        let held = |field: &Field| {
+            let (gives, child) = draft.fields.get(&field.number).cloned().unwrap_or_default();
+            let inside = child.map_or(&[][..], |child| &beneath[child]).to_vec();
+            (gives.iter().chain(&inside).copied().collect::<Vec<_>>(), gives, child)
+        };
+        let mut actions = BTreeMap::new();
+        for field in fields {
+            let others = fields.iter().filter(|other| {
+                field.oneof.is_some() && other.oneof == field.oneof && other.number != field.number
+            });
+            let clears: Vec<usize> = others.flat_map(|other| held(other).0).collect();
+            let (all, gives, child) = held(field);
+            if all.is_empty() && clears.is_empty() {
+                continue;
+            }
+            let is_repeated = field.presence == Presence::Repeated;
+            let closed = self.closed(field.kind).filter(|_| !is_repeated);
+            let action = Action { gives, child, clears, is_packed: false, closed };
+            let wire_type = wire_type(field);
+            let may_be_packed = is_repeated && ![wire::LEN, wire::GROUP].contains(&wire_type);
+            if may_be_packed {
+                let packed = Action { is_packed: true, ..action.clone() };
+                actions.insert(wire::make_tag(field.number, wire::LEN), packed);
+            }
+            actions.insert(wire::make_tag(field.number, wire_type), action);
+        }
+        Node { actions, depth: draft.depth }
+    }
+}
+
+impl Lists {
+    /// The slots that the walk fills, as bits.
+    pub fn mask(&self) -> u64 {
+        self.mask
+    }
+
+    /// Finds what is looked for in `payload`, and puts it into its slots. Lists are appended to `text`, and their slots
+    /// say where in it; bytes of other slots lie in the payload.
+    ///
+    /// # Errors
+    ///
+    /// If the payload, or a message on the way or in a list, is malformed. The slots then hold nothing of use.
+    pub fn run(
+        &self,
+        payload: &[u8],
+        slots: &mut [Slot],
+        present: &mut u64,
+        text: &mut Vec<u8>,
+    ) -> Result<(), Malformed> {
+        let mut found = vec![Found::default(); self.wanted.len()];
+        self.walk(&self.nodes[0], payload, 0, &mut found)?;
+        for (wanted, found) in self.wanted.iter().zip(found) {
+            let slot = usize::from(wanted.slot);
+            let is_there = match &wanted.kind {
+                Kind::Presence => {
+                    slots[slot] = Slot { a: found.n, b: 0 };
+                    true
+                }
+                Kind::Value { .. } => {
+                    slots[slot] = found.value.unwrap_or_default();
+                    found.n > 0
+                }
+                Kind::Elements { element, n_members, max } => {
+                    let is_bytes = |member| element.is_bytes(member);
+                    slots[slot] = found.write(payload, (*n_members, *max), is_bytes, text);
+                    true
+                }
+                Kind::Entries { entry, n_members, max } => {
+                    let is_bytes = |member| entry.walk.column_op(member).unwrap_or(entry.key).is_bytes();
+                    slots[slot] = found.write(payload, (*n_members, *max), is_bytes, text);
+                    true
+                }
+            };
+            *present = *present & !(1 << slot) | u64::from(is_there) << slot;
+        }
+        Ok(())
+    }
+
+    /// Walks `data[pos..]`, one occurrence of `node`.
+    fn walk(&self, node: &Node, data: &[u8], mut pos: usize, found: &mut [Found]) -> Result<(), Malformed> {
+        while pos < data.len() {
+            let at = pos;
+            let tag = wire::tag(data, &mut pos)?;
+            let Some(action) = node.actions.get(&tag) else {
+                wire::skip(data, &mut pos, tag, at, node.depth)?;
+                continue;
+            };
+            if let Some(closed) = &action.closed
+                && closed.binary_search(&(wire::varint(data, &mut { pos })? as i32)).is_err()
+            {
+                wire::skip(data, &mut pos, tag, at, node.depth)?;
+                continue;
+            }
+            for displaced in &action.clears {
+                found[*displaced] = Found::default();
+            }
+            let from = pos;
+            let body = match tag & 7 {
+                wire::LEN => {
+                    let end = wire::span(data, &mut pos)?;
+                    (core::mem::replace(&mut pos, end), end)
+                }
+                wire::GROUP => delimited(data, &mut pos, tag, node.depth)?,
+                _ => {
+                    wire::skip(data, &mut pos, tag, at, node.depth)?;
+                    for wanted in &action.gives {
+                        self.wanted[*wanted].take_number(data, from, &mut found[*wanted])?;
+                    }
+                    continue;
+                }
+            };
+            if let Some(child) = action.child {
+                self.walk(&self.nodes[child], &data[..body.1], body.0, found)?;
+            }
+            for wanted in &action.gives {
+                self.wanted[*wanted].take(data, body, action.is_packed, &mut found[*wanted])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Wanted {
+    /// Takes a field that is bytes: those of `data[begin..end]`.
+    fn take(
+        &self,
+        data: &[u8],
+        (begin, end): (usize, usize),
+        is_packed: bool,
+        found: &mut Found,
+    ) -> Result<(), Malformed> {
+        match &self.kind {
+            Kind::Presence => found.n = 1,
+            Kind::Elements { element: Element::Scalar(..), .. } if is_packed => {
+                let mut pos = begin;
+                while pos < end {
+                    pos = self.take_number(&data[..end], pos, found)?;
+                }
+            }
+            Kind::Elements { element: Element::Scalar(op, _), n_members, max } => {
+                if *op == Op::Text {
+                    check_utf8(data, begin, end - begin)?;
+                }
+                found.add(*max, *n_members, |_| Some(Slot { a: begin as u64, b: (end - begin) as u64 }));
+            }
+            Kind::Elements { element: Element::Message(walk, implicit), n_members, max } => {
+                let (slots, present) = run_at(walk, *n_members, data, (begin, end))?;
+                let present = present | implicit;
+                found.add(*max, *n_members, |member| (present >> member & 1 != 0).then_some(slots[member]));
+            }
+            Kind::Entries { entry, .. } | Kind::Value { entry, .. }
+                if entry.is_unknown(data, (begin, end))? => {}
+            Kind::Entries { entry, n_members, max } => {
+                let (slots, present) = run_at(&entry.walk, n_members + 1, data, (begin, end))?;
+                let present = present | entry.implicit;
+                let of_key = slots[*n_members];
+                found.put(key_of(data, entry.key, of_key), *max, *n_members, |member| {
+                    let slot = if entry.walk.column_op(member).is_some() { slots[member] } else { of_key };
+                    (present >> member & 1 != 0).then_some(slot)
+                });
+            }
+            Kind::Value { entry, wanted } => {
+                let (slots, _) = run_at(&entry.walk, 2, data, (begin, end))?;
+                if key_of(data, entry.key, slots[1]) == *wanted {
+                    (found.n, found.value) = (1, Some(slots[0]));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a number at `pos`; gives where the next one is.
+    fn take_number(&self, data: &[u8], mut pos: usize, found: &mut Found) -> Result<usize, Malformed> {
+        if let Kind::Elements { element: Element::Scalar(op, closed), n_members, max } = &self.kind {
+            let number = read_number(*op, data, &mut pos)?;
+            if closed.as_ref().is_none_or(|values| values.binary_search(&(number as i32)).is_ok()) {
+                found.add(*max, *n_members, |_| Some(Slot { a: number, b: 0 }));
+            }
+        }
+        Ok(pos)
+    }
+}
+
+impl Found {
+    /// One more element.
+    fn add(&mut self, max: u64, n_members: usize, cell: impl Fn(usize) -> Option<Slot>) {
+        self.n += 1;
+        if self.n <= max {
+            self.cells.extend((0..n_members).map(cell));
+        } else {
+            self.cells = Vec::new();
+        }
+    }
+
+    /// An entry, in the place of one with its key.
+    fn put(&mut self, key: EntryKey, max: u64, n_members: usize, cell: impl Fn(usize) -> Option<Slot>) {
+        // Once they are too many it does not matter how many.
+        if self.n > max {
+            return;
+        }
+        let next = self.keys.len();
+        let at = *self.keys.entry(key).or_insert(next);
+        if at == next {
+            self.add(max, n_members, cell);
+        } else {
+            for member in 0..n_members {
+                self.cells[at * n_members + member] = cell(member);
+            }
+        }
+    }
+
+    /// Appends the list to `text`; the slot says where.
+    fn write(
+        &self,
+        payload: &[u8],
+        (n_members, max): (usize, u64),
+        is_bytes: impl Fn(usize) -> bool,
+        text: &mut Vec<u8>,
+    ) -> Slot {
+        let cells: &[Option<Slot>] = if self.n <= max { &self.cells } else { &[] };
+        let cells = cells.iter().enumerate().map(|(at, cell)| match cell {
+            None => ListCell::Absent,
+            Some(Slot { a, b }) if is_bytes(at % n_members) => {
+                ListCell::Bytes(&payload[*a as usize..][..*b as usize])
+            }
+            Some(Slot { a, .. }) => ListCell::Number(*a),
+        });
+        let start = text.len();
+        list::write(self.n, cells, text);
+        Slot { a: start as u64, b: (text.len() - start) as u64 }
+    }
+}
+
+impl Entry {
+    /// Whether an entry has a value that its closed enum does not have: then it is no entry.
+    fn is_unknown(&self, data: &[u8], (begin, end): (usize, usize)) -> Result<bool, Malformed> {
+        let Some(closed) = &self.closed else { return Ok(false) };
+        let (mut pos, mut is_unknown) = (begin, false);
+        let data = &data[..end];
+        while pos < end {
+            let at = pos;
+            let tag = wire::tag(data, &mut pos)?;
+            if tag == wire::make_tag(2, wire::VARINT) {
+                let value = wire::varint(data, &mut { pos })? as i32;
+                is_unknown = closed.binary_search(&value).is_err();
+            }
+            wire::skip(data, &mut pos, tag, at, 0)?;
+        }
+        Ok(is_unknown)
+    }
+}
+
+impl Element {
+    fn is_bytes(&self, member: usize) -> bool {
+        match self {
+            Self::Scalar(op, _) => op.is_bytes(),
+            Self::Message(walk, _) => walk.column_op(member).is_some_and(Op::is_bytes),
+        }
+    }
+}
+
+/// The body of a delimited message whose tag is in front of `pos`, which is moved behind the tag at its end.
+fn delimited(data: &[u8], pos: &mut usize, tag: u32, depth: usize) -> Result<(usize, usize), Malformed> {
+    let begin = *pos;
+    let end_tag = wire::make_tag(tag >> 3, wire::GROUP_END);
+    while *pos < data.len() {
+        let at = *pos;
+        let tag = wire::tag(data, pos)?;
+        if tag == end_tag {
+            return Ok((begin, at));
+        }
+        wire::skip(data, pos, tag, at, depth + 1)?;
+    }
+    wire::malformed(*pos, Reason::Truncated)
+}
+
+/// Walks the message `data[begin..end]`. Offsets of its bytes count from the start of `data`.
+fn run_at(
+    walk: &Walk,
+    n_slots: usize,
+    data: &[u8],
+    (begin, end): (usize, usize),
+) -> Result<(Vec<Slot>, u64), Malformed> {
+    let (mut slots, mut present) = (vec![Slot::default(); n_slots], 0);
+    let further = |malformed: Malformed| Malformed { offset: malformed.offset + begin, ..malformed };
+    walk.run(&data[begin..end], &mut slots, &mut present).map_err(further)?;
+    for slot in bits(present).filter(|slot| walk.column_op(*slot).is_some_and(Op::is_bytes)) {
+        slots[slot].a += begin as u64;
+    }
+    Ok((slots, present))
+}
+
+fn key_of(data: &[u8], op: Op, slot: Slot) -> EntryKey {
+    match op {
+        Op::Text => {
+            let bytes = &data[slot.a as usize..][..slot.b as usize];
+            // The walk has seen that it is UTF-8.
+            EntryKey::Text(String::from_utf8_lossy(bytes).into_owned())
+        }
+        _ => EntryKey::Number(slot.a),
+    }
+}
