@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(known.enter(after(12), b"a", || true), Seen::First);
         known.keep(after(12), b"a", b"far too long");
         assert_eq!(known.enter(after(13), b"a", || true), Seen::AnsweredAtLength);
-        assert_eq!(known.enter(after(13), &[0; 200]), Seen::TooLong);
+        assert_eq!(known.enter(after(13), &[0; 200], || true), Seen::TooLong);
     }
 
     #[test]
