@@ -372,9 +372,9 @@ mod tests {
             (0..3).any(|id| pool.pick(endpoints, later, id, None, |_| true) == Some(pool.members[1]))
         };
         assert!(!picked(&endpoints));
-        [0, 2].into_iter().for_each(|at| {
+        for at in [0, 2] {
             endpoint(&pool, &mut endpoints, at).note_failure(Time(0), Down::Lost);
-        });
+        }
         assert!(picked(&endpoints), "there is no other");
         endpoint(&pool, &mut endpoints, 1).note_connected(Key::from_bits(1));
         assert!(picked(&endpoints));
@@ -419,7 +419,9 @@ mod tests {
     #[test]
     fn none_is_picked_while_all_are_left_out() {
         let (pool, mut endpoints) = pool(Balance::Random);
-        (0..3).for_each(|at| drop(endpoint(&pool, &mut endpoints, at).note_failure(Time(0), Down::Refused)));
+        for at in 0..3 {
+            endpoint(&pool, &mut endpoints, at).note_failure(Time(0), Down::Refused);
+        }
         assert_eq!(pool.pick(&endpoints, Time(1), 7, None, |_| true), None);
     }
 }

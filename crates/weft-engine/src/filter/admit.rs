@@ -136,7 +136,7 @@ impl Engine {
         let wrap = self.wrap_mut(key).expect("the caller has looked");
         let id = live.filter.key(&wrap.keys, id);
         // One more would take the place of one that is under way, which would then be made twice.
-        let may_begin = || live.filter.state.note_waiting(Waits::ForAnswer, true, calls_max);
+        let may_begin = || live.filter.state.note_waiting(Waits::IsFirst, true, calls_max);
         match known.enter(now, id, may_begin) {
             Seen::First => {
                 wrap.held.is_first = true;
@@ -356,7 +356,7 @@ impl Engine {
         if let (true, Some(known), Some(Reliability::AtLeastOnce { id, .. })) =
             (held.is_first, &state.known, policies.once)
         {
-            state.note_waiting(Waits::ForAnswer, false, 0);
+            state.note_waiting(Waits::IsFirst, false, 0);
             let id = live.filter.key(&wrap.keys, id);
             known.forget(now, id);
             self.wake_all(now, &live, state.stand_in(id));

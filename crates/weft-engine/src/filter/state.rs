@@ -47,8 +47,8 @@ pub(crate) enum Waits {
     ForOthers,
     /// For the time of their turn.
     ForTime,
-    /// For their answer, as the first with their id.
-    ForAnswer,
+    /// For their own answer, as the first with their id.
+    IsFirst,
 }
 
 impl State {
