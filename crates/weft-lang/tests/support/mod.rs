@@ -85,7 +85,11 @@ pub(crate) fn shop() -> Schema {
             Message::new("shop.CartReply", reply),
             Message::new("shop.Item", item),
         ],
-        enums: vec![Enum { name: "shop.Colour".to_owned(), values: vec![("RED".to_owned(), 0)], is_closed: false }],
+        enums: vec![Enum {
+            name: "shop.Colour".to_owned(),
+            values: vec![("RED".to_owned(), 0)],
+            is_closed: false,
+        }],
         services: vec![Service::new("shop.Cart", 0, 1, &methods)],
     }
 }
