@@ -48,7 +48,7 @@ fn broken() -> SchemaFault {
     let text = "syntax = \"proto3\";\nmessage M {\n  string user = 1\n}\n".to_owned();
     let (name, at) = ("broken.proto".to_owned(), text.rfind('}').expect("it is there"));
     let place = SchemaPlace { name, text, range: at..at + 1, line_and_column: (4, 1) };
-    SchemaFault { why: "expected `;`, and found `}`".to_owned(), help: None, place: Some(place) }
+    SchemaFault { why: "expected `;`, and found `}`".to_owned(), help: None, place: Some(Box::new(place)) }
 }
 
 /// What `examples/shop/proto` says, with an enum and a repeated field more.
