@@ -29,16 +29,17 @@ use weft_ir::text::{parse_program, write_program};
 use weft_ir::verify::verify_program;
 use weft_lang::check::fold::fold_at;
 use weft_lang::check::question::{Measure, StatementKind, statements};
-use weft_lang::source::SourceMap;
 use weft_lang::resolve::{SchemaFault, SchemaSource};
+use weft_lang::source::SourceMap;
 use weft_lang::{Resolver, format::format, lexer, parser};
 use weft_native::{ENTROPY_BYTES, Secrets, prepare};
 use weft_opt::lower::{LowerOptions, lower};
 use weft_proto::capture::{LinkType, Packet, ReadError, Reader, Style, Writer};
-use weft_proto::session::grpc::protobuf::{EditValue, Walk, WalkBuilder};
+use weft_proto::session::grpc::protobuf::{EditValue, SLOTS_MAX, Walk, WalkBuilder};
 use weft_proto::session::grpc::{Deframer, header};
 use weft_proto::session::http2::hpack::{BlockDecoder, BlockEncoder};
 use weft_proto::session::http2::{Config, Connection, ErrorCode, Event, Headers};
+use weft_schema::{Fault, Found, Source, compile, from_descriptors};
 
 #[path = "../../crates/weft/library_folder.rs"]
 mod library_folder;
@@ -446,6 +447,31 @@ fn pass(program: ChainProgram, data: &[u8], read_meta: fn(&mut Frame, &mut &[u8]
     let all = sent - stats.copies + ended + malformed + lost;
     assert!(if are_single { all == n } else { all >= n }, "a frame is not accounted for: {all} of {n}");
     assert_eq!(pool.in_use(), 0);
+}
+
+/// A `.proto` file that imports itself and the well-known types, or a descriptor set: a schema whose messages can be
+/// walked, or a fault with a place in the text.
+pub fn proto_files(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let source = |name: &str| Source { name: name.to_owned(), text: text.as_ref().into() };
+    let mut find = |path: &str| match path {
+        "b.proto" => Found::File(source("b.proto")),
+        _ => Found::Missing("it is not there".to_owned()),
+    };
+    let compiled = compile(source("a.proto"), &mut find);
+    if let Err(Fault { place: Some(place), .. }) = &compiled {
+        assert!(place.source.text.get(place.range.clone()).is_some(), "a fault is in the text");
+    }
+    for schema in compiled.into_iter().chain(from_descriptors(data)) {
+        for (at, message) in schema.messages.iter().enumerate() {
+            let mut builder = WalkBuilder::new(&schema, at);
+            for (slot, field) in message.fields.iter().take(SLOTS_MAX).enumerate() {
+                let _ = builder.column(&[&field.name], slot);
+            }
+            let (mut slots, mut present) = ([Slot::default(); SLOTS_MAX], 0);
+            let _ = builder.build().run(data, &mut slots, &mut present);
+        }
+    }
 }
 
 /// Lists of firewalls: any text becomes rows or faults, no more of either than there may be, and each fault has a place

@@ -233,6 +233,24 @@ fn firewall_lists_are_read_or_refused() {
     run(firewall_lists, vec![with(0, nft), with(4, nft), with(3, nft), with(1, iptables), with(6, iptables)]);
 }
 
+/// Whoever sends a bundle could crash the node that reads its schemas.
+#[test]
+fn proto_files_are_read_or_refused() {
+    let seeds: [&[u8]; 5] = [
+        b"syntax = \"proto3\"; package p; import \"google/protobuf/wrappers.proto\"; message M { string a = 1; \
+          oneof o { int32 b = 2; M c = 3; } map<string, E> d = 4; google.protobuf.StringValue e = 5; } \
+          enum E { A = 0; B = 0x7f; } service S { rpc R(stream M) returns (.p.M) { option (x).y = { z: [1] }; } }",
+        b"import public 'b.proto'; message M { required group G = 1 { optional bytes b = 2 [default = '\\n'];\n } \
+          extensions 100 to max; } extend M { optional M.G x = 100; } /* */ // ",
+        b"edition = \"2023\"; option features = { message_encoding: DELIMITED }; message M { M m = 1; \
+          reserved a, b; string s = 2 [features.field_presence = IMPLICIT, features.utf8_validation = NONE]; }",
+        b"\xef\xbb\xbfsyntax = 'proto3'; import 'b.proto';",
+        b"\x0a\x25\x0a\x07p.proto\x12\x01p\x22\x17\x0a\x01M\x12\x09\x0a\x01a\x18\x01\x20\x01\x28\x09\
+          \x1a\x03\x0a\x01N\x22\x02\x38\x01",
+    ];
+    run(proto_files, seeds.map(<[u8]>::to_vec).to_vec());
+}
+
 /// Who may ask a node could crash it, or change half of what a statement says.
 #[test]
 fn questions_are_answered_or_refused() {

@@ -120,8 +120,8 @@ impl Schema {
         self.messages.iter().position(|m| m.name == name)
     }
 
-    /// What a column holds that is bound to a field, and whether that may be absent: a scalar, or the value of a wrapper
-    /// (`google.protobuf.StringValue`), which is absent if the wrapper is. None for other messages.
+    /// What a column holds that is bound to a field, and whether that may be absent: a scalar, or the value of a
+    /// wrapper (`google.protobuf.StringValue`), which is absent if the wrapper is. None for other messages.
     pub fn scalar(&self, field: &Field) -> Option<(FieldKind, Presence)> {
         match field.kind {
             FieldKind::Message(at) => {

@@ -1,6 +1,6 @@
 //! From a path to all the files of a program: imports, schemas, and the top-level names.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use weft_core::schema::{FieldKind, Schema};
@@ -55,7 +55,7 @@ pub struct SchemaFault {
     /// What would help.
     pub help: Option<String>,
     /// Where, if a text is at fault.
-    pub place: Option<SchemaPlace>,
+    pub place: Option<Box<SchemaPlace>>,
 }
 
 /// A place in a text of another language.
@@ -302,7 +302,8 @@ impl Loader<'_> {
             (Some(at), _) => {
                 Diagnostic::error(code, format!("{of}: {why}")).at(at, "here").with_label(span, "named here")
             }
-            (None, Some(SchemaPlace { name, line_and_column: (line, column), .. })) => {
+            (None, Some(place)) => {
+                let (SchemaPlace { name, .. }, (line, column)) = (&**place, place.line_and_column);
                 Diagnostic::error(code, format!("{of}: {name}:{line}:{column}: {why}")).at(span, "named here")
             }
             (None, None) => Diagnostic::error(code, format!("{of}: {why}")).at(span, "named here"),
@@ -431,7 +432,7 @@ fn merge(into: &mut Schema, from: Schema) {
             into.enums.push(new);
         }
     }
-    let known: HashSet<String> = into.services.iter().map(|service| service.name.clone()).collect();
+    let known: BTreeSet<String> = into.services.iter().map(|service| service.name.clone()).collect();
     for mut service in from.services.into_iter().filter(|service| !known.contains(&service.name)) {
         for method in &mut service.methods {
             method.input = messages[method.input];
@@ -443,7 +444,7 @@ fn merge(into: &mut Schema, from: Schema) {
 
 /// Where things with these names will be in a list that has the old ones: those that it has not are added to it.
 fn places<'a>(old: impl Iterator<Item = &'a str>, new: impl Iterator<Item = &'a str>) -> Vec<usize> {
-    let mut known: HashMap<&str, usize> = old.zip(0..).collect();
+    let mut known: BTreeMap<&str, usize> = old.zip(0..).collect();
     let mut next = known.len();
     let mut place = |name| {
         *known.entry(name).or_insert_with(|| {

@@ -2,8 +2,8 @@
 //! random `.proto` files of every syntax, and random messages, sound and damaged.
 //!
 //! Needs `python3` with the packages `protobuf` and `grpcio-tools`; without them the test says so and passes.
-//! `WEFT_UPB_SCHEMAS` is how many schemas are tried (12 by default), each with 60 messages; `WEFT_UPB_SEED` is where the
-//! random numbers begin.
+//! `WEFT_UPB_SCHEMAS` is how many schemas are tried (12 by default), each with 60 messages; `WEFT_UPB_SEED` is where
+//! the random numbers begin.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

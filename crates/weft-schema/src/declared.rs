@@ -1,4 +1,4 @@
-//! What one `.proto` file declares, before names are resolved: the parser and the reader of descriptor sets both make it.
+//! What one `.proto` file declares, before names are resolved: the parser and the reader of descriptor sets make it.
 
 use core::ops::Range;
 use weft_core::schema::FieldKind;

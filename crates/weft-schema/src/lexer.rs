@@ -86,8 +86,8 @@ impl<'t> Lexer<'t> {
             let rest = &self.text[self.pos..];
             if rest.starts_with("//") {
                 self.skip_while(|byte| byte != b'\n');
-            } else if rest.starts_with("/*") {
-                let Some(length) = rest[2..].find("*/") else {
+            } else if let Some(comment) = rest.strip_prefix("/*") {
+                let Some(length) = comment.find("*/") else {
                     let place = self.pos..self.pos + 2;
                     return Err(Unread { why: "this comment has no end: `*/`".to_owned(), place });
                 };

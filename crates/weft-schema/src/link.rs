@@ -2,7 +2,7 @@
 
 use crate::declared::{Enum, Features, Field, FieldPresence, File, ImportKind, Label, Message, Name, Type};
 use crate::{BYTES_MAX, FILES_MAX, Fault, Found, NAME_BYTES_MAX, Source, parser, well_known};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use weft_core::schema::{self, FieldKind, Presence, Schema};
 
 /// Compiles a `.proto` file with all that it imports. `find` gives the file under the path of an import; it is asked
@@ -12,7 +12,7 @@ use weft_core::schema::{self, FieldKind, Presence, Schema};
 /// A file is missing, is no `.proto` file, or names what is not there; or they are over a limit.
 pub fn compile(root: Source, find: &mut dyn FnMut(&str) -> Found) -> Result<Schema, Fault> {
     let mut loading =
-        Loading { find, linked: Vec::new(), by_name: HashMap::new(), by_path: HashMap::new(), n_bytes: 0 };
+        Loading { find, linked: Vec::new(), by_name: BTreeMap::new(), by_path: BTreeMap::new(), n_bytes: 0 };
     loading.add(root)?;
     let mut at = 0;
     while at < loading.linked.len() {
@@ -33,8 +33,8 @@ pub(crate) struct Linked {
 struct Loading<'f> {
     find: &'f mut dyn FnMut(&str) -> Found,
     linked: Vec<Linked>,
-    by_name: HashMap<String, usize>,
-    by_path: HashMap<String, Option<usize>>,
+    by_name: BTreeMap<String, usize>,
+    by_path: BTreeMap<String, Option<usize>>,
     n_bytes: usize,
 }
 
@@ -101,7 +101,7 @@ impl Loading<'_> {
 
 /// The schema of a descriptor set's files, whose names have been resolved by the compiler that wrote them.
 pub(crate) fn link_descriptors(files: Vec<(String, File)>) -> Result<Schema, Fault> {
-    let mut by_name = HashMap::new();
+    let mut by_name = BTreeMap::new();
     let mut linked: Vec<Linked> = Vec::new();
     for (name, file) in files {
         if by_name.insert(name.clone(), linked.len()).is_some() {
@@ -156,7 +156,7 @@ struct Placed<'a> {
 struct Linker<'a> {
     files: &'a [Linked],
     /// The file that declares each name; of a package, the first.
-    symbols: HashMap<String, (Symbol, usize)>,
+    symbols: BTreeMap<String, (Symbol, usize)>,
     messages: Vec<Placed<'a>>,
     enums: Vec<schema::Enum>,
     /// For each file, those whose names it sees, a bit each; None if all see all.
@@ -167,7 +167,7 @@ fn link(files: &[Linked], is_checked: bool) -> Result<Schema, Fault> {
     let order = in_order(files)?;
     let visible = is_checked.then(|| visible(files, &order));
     let mut linker =
-        Linker { files, symbols: HashMap::new(), messages: Vec::new(), enums: Vec::new(), visible };
+        Linker { files, symbols: BTreeMap::new(), messages: Vec::new(), enums: Vec::new(), visible };
     for &at in &order {
         linker.declare_file(at)?;
     }
@@ -363,7 +363,7 @@ impl<'a> Linker<'a> {
 
     fn message(&self, placed: &Placed<'_>) -> Result<schema::Message, Fault> {
         let declared = &placed.message.fields;
-        let (mut names, mut numbers) = (HashSet::new(), HashMap::new());
+        let (mut names, mut numbers) = (BTreeSet::new(), BTreeMap::new());
         let mut fields = Vec::with_capacity(declared.len());
         for field in declared {
             let fault = |why| Err(self.fault(why, placed.file, &field.place));

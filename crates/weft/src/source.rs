@@ -152,7 +152,8 @@ impl Files {
     /// `--proto-path`, in this order; if the program names none, then in the folder of the file and in those above it.
     fn proto(&mut self, source: &SchemaSource<'_>, from: Option<&str>) -> Result<Schema, SchemaFault> {
         let named = source.roots.iter().map(|root| relative(root, from));
-        let mut roots: Vec<String> = named.chain(self.read.proto_paths.clone()).collect();
+        let roots = named.chain(self.read.proto_paths.iter().map(|root| relative(root, None)));
+        let mut roots: Vec<String> = roots.map(folder_named).collect();
         let found = match source.roots.is_empty() {
             true => {
                 let beside = relative(source.path, from);
@@ -188,11 +189,10 @@ impl Files {
                 }
                 false => format!("it is looked for in {}", list(&roots)),
             });
-            let place = fault.place.map(|place| SchemaPlace {
-                line_and_column: place.line_and_column(),
-                name: place.source.name,
-                text: place.source.text.to_string(),
-                range: place.range,
+            let place = fault.place.map(|place| {
+                let line_and_column = place.line_and_column();
+                let weft_schema::Place { source: Source { name, text }, range } = place;
+                Box::new(SchemaPlace { name, text: text.to_string(), range, line_and_column })
             });
             SchemaFault { why: fault.why, help, place }
         })
@@ -212,6 +212,15 @@ impl Files {
             }
         }
         Ok(None)
+    }
+}
+
+/// A folder as it is named in front of a `/`: without one at its end, and never nothing.
+fn folder_named(folder: String) -> String {
+    match folder.trim_end_matches('/') {
+        "" if folder.is_empty() => ".".to_owned(),
+        "" => "/".to_owned(),
+        named => named.to_owned(),
     }
 }
 
@@ -391,6 +400,11 @@ mod tests {
         let files = bundle(&[("n/vendor/shop.proto", SHOP), ("n/more/acme/id.proto", ID)]);
         let in_both = source("shop.proto", &["vendor", "more"]);
         assert_eq!(messages(&files, &in_both, Some("n/a.weft")).expect("both are named"), names);
+        let here = bundle(&[("shop.proto", SHOP), ("more/acme/id.proto", ID)]);
+        assert_eq!(
+            messages(&here, &source("shop.proto", &[".", "more/"]), Some("a.weft")).expect("both are"),
+            names
+        );
         let in_one = messages(&files, &source("shop.proto", &["vendor"]), Some("n/a.weft")).unwrap_err();
         assert_eq!(in_one.why, "cannot import `acme/id.proto`: there is no such file");
         assert_eq!(in_one.help.as_deref(), Some("it is looked for in `n/vendor`"));

@@ -29,14 +29,7 @@ pub(crate) const fn ms(n: i64) -> Interval {
 
 /// `shop.Item { string user = 1; int64 n = 2; bytes blob = 3; }` and a service with one method of each kind.
 pub(crate) fn schema() -> Arc<Schema> {
-    let field = |name: &str, number, kind| Field {
-        name: name.to_owned(),
-        number,
-        kind,
-        presence: Presence::Implicit,
-        oneof: None,
-        is_delimited: false,
-    };
+    let field = |name: &str, number, kind| Field::new(name, number, kind, Presence::Implicit);
     let fields = vec![
         field("user", 1, FieldKind::String),
         field("n", 2, FieldKind::Int64),

@@ -128,6 +128,7 @@ words! {
     "DELETE" "Removes the row with a key.";
     "DEQUEUE" "`ON DEQUEUE`: a packet is the first of its partition.";
     "DESC" "`BY c DESC`: the row with the greatest value comes first.";
+    "DESCRIPTORS" "A descriptor set, whose messages the program may use: `protoc --include_imports` writes it.";
     "DISTINCT" "`IS DISTINCT FROM`: not equal, with NULL equal to NULL.";
     "DO" "Begins the body of a `SCAN` or of an `ELSE`.";
     "DRAIN" "`PIN STREAM DRAIN d`: how long a stream may stay on its version.";
@@ -263,7 +264,7 @@ words! {
     "PRIORITY" "`PRIORITY a > b`: licenses another order than the analysis allows.";
     "PROBES" "How many calls try whether the servers answer again.";
     "PROPAGATE" "`TIMEOUT PROPAGATE`: the server is told how much time is left.";
-    "PROTO" "A protobuf file, whose messages the program may use.";
+    "PROTO" "A `.proto` file, whose messages the program may use.";
     "PROTOCOL" "A wire format: fields, what must be true of them, and what stands behind them.";
     "PURE" "`EFFECT PURE`: the function depends on its arguments alone.";
     "PUSH" "Puts headers on a frame, in the order of the wire: `PUSH vlan (id = 7)`.";

@@ -49,7 +49,7 @@ fn broken() -> SchemaFault {
     let text = "syntax = \"proto3\";\nmessage M {\n  string user = 1\n}\n".to_owned();
     let (name, at) = ("broken.proto".to_owned(), text.rfind('}').expect("it is there"));
     let place = SchemaPlace { name, text, range: at..at + 1, line_and_column: (4, 1) };
-    SchemaFault { why: "expected `;`, and found `}`".to_owned(), help: None, place: Some(place) }
+    SchemaFault { why: "expected `;`, and found `}`".to_owned(), help: None, place: Some(Box::new(place)) }
 }
 
 /// What `examples/shop/proto` says, with an enum and a repeated field more.
@@ -86,7 +86,11 @@ pub(crate) fn shop() -> Schema {
             Message::new("shop.CartReply", reply),
             Message::new("shop.Item", item),
         ],
-        enums: vec![Enum { name: "shop.Colour".to_owned(), values: vec![("RED".to_owned(), 0)], is_closed: false }],
+        enums: vec![Enum {
+            name: "shop.Colour".to_owned(),
+            values: vec![("RED".to_owned(), 0)],
+            is_closed: false,
+        }],
         services: vec![Service::new("shop.Cart", 0, 1, &methods)],
     }
 }

@@ -213,6 +213,46 @@ fn what_a_program_needs_and_is_not_there_is_the_machines_fault() {
     assert_eq!(check(&host, &["apply", "--admin", &node.admin], "W0503"), Some(3));
 }
 
+/// A node has none of the client's files: what the client reads has to reach it.
+#[test]
+fn schemas_from_roots_and_descriptor_sets_reach_a_node() {
+    let folder = Folder::new();
+    let node = Node::start(&folder, &folder.write("good.weft", NETWORK), &[]);
+    std::fs::create_dir_all(folder.0.join("vendor/acme")).expect("the folder is ours");
+    folder.write("vendor/acme/id.proto", "edition = \"2023\"; package acme; message Id { string name = 1; }");
+    folder.write(
+        "top.proto",
+        "syntax = \"proto3\"; package shop; import \"acme/id.proto\"; message Req { acme.Id id = 1; }
+         service Top { rpc Get(Req) returns (Req); }",
+    );
+    // file { name: "x.proto" package: "x" message_type { name: "M" field { name: "id" number: 1 label: LABEL_OPTIONAL
+    // type: TYPE_STRING } } service { name: "S" method { name: "Get" input_type: ".x.M" output_type: ".x.M" } } }
+    let set = b"\x0a5\x0a\x07x.proto\x12\x01x\x22\x0f\x0a\x01M\x12\x0a\x0a\x02id\x18\x01\x20\x01(\x092\x16\x0a\x01S\x12\x11\x0a\x03Get\x12\x04.x.M\x1a\x04.x.M";
+    std::fs::write(folder.0.join("x.binpb"), set).expect("the folder is ours");
+    let network = |types: &str, method: &str, field: &str| {
+        let text = NETWORK.replace("CREATE TYPE cart FROM PROTO 'cart.proto';", types);
+        let text = text.replace("shop.Cart/*", method).replace("user TEXT)", "user TEXT?)");
+        folder.write(
+            "network.weft",
+            &text.replace("  only_alice;", &format!("  only_alice (user := {field});")),
+        )
+    };
+    let status = |args: &[&str], file: &std::path::Path| {
+        let done = output(weft(&folder).args(args).args(["--admin", &node.admin]).arg(file));
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    };
+    let named =
+        network("CREATE TYPE t FROM PROTO 'top.proto' IN '.', 'vendor';", "shop.Top/*", "req.id.name");
+    status(&["apply"], &named);
+    let unnamed = network("CREATE TYPE t FROM PROTO 'top.proto';", "shop.Top/*", "req.id.name");
+    let absent = output(weft(&folder).arg("check").arg(&unnamed));
+    assert!(String::from_utf8_lossy(&absent.stderr).contains("--proto-path"), "{absent:?}");
+    let vendor = folder.0.join("vendor").display().to_string();
+    status(&["apply", "--proto-path", &vendor], &unnamed);
+    let descriptors = network("CREATE TYPE t FROM DESCRIPTORS 'x.binpb';", "x.S/*", "req.id");
+    status(&["apply"], &descriptors);
+}
+
 /// A network whose log goes nowhere looks well until somebody needs the log.
 #[test]
 fn a_sink_file_that_cannot_be_opened_is_refused_before_anything_runs() {

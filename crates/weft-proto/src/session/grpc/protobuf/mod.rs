@@ -16,8 +16,8 @@
 //! Repeated fields, entries of maps and the presence of messages are found by [`Lists`].
 //! [`Walk::rewrite`] sets or clears columns by splicing: bytes that are not part of an edited field are copied.
 //!
-//! Limits: [`SLOTS_MAX`] columns, [`DEPTH_MAX`] levels. Defaults of proto2 are not read: a field that is absent is absent.
-//! A `string` that is read must be UTF-8, whatever its syntax says, since a column that holds it is text.
+//! Limits: [`SLOTS_MAX`] columns, [`DEPTH_MAX`] levels. Defaults of proto2 are not read: a field that is absent is
+//! absent. A `string` that is read must be UTF-8, whatever its syntax says, since a column that holds it is text.
 
 mod lists;
 mod rewrite;

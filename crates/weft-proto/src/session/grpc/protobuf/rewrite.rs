@@ -226,8 +226,8 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Notes where nodes and removed members of oneofs occur last in `data[pos..]`, one occurrence of `node`. Gives where
-    /// that ends.
+    /// Notes where nodes and removed members of oneofs occur last in `data[pos..]`, one occurrence of `node`. Gives
+    /// where that ends.
     fn scan(&mut self, node: usize, data: &[u8], mut pos: usize) -> Result<usize, Malformed> {
         let around = &self.walk.nodes[node];
         while pos < data.len() {
