@@ -27,6 +27,7 @@ pub mod table;
 pub mod text;
 pub mod time;
 pub mod tunnels;
+pub mod turns;
 pub mod types;
 pub mod wire;
 

@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use weft_core::options::ClusterOptions;
-use weft_core::{Interval, Time, hash};
+use weft_core::{Interval, Time, hash, turns};
 use weft_proto::session::http2::Violation;
 
 /// How long a call waits for a stream to its endpoint; then it ends as UNAVAILABLE.
@@ -90,7 +90,7 @@ impl Pool {
     /// Turns begin behind `turn`, and draws are those of `draw`: workers, and nodes, should not all begin at the same
     /// endpoint.
     pub(crate) fn new(cluster: Arc<Cluster>, members: Vec<EndpointKey>, turn: usize, draw: u64) -> Self {
-        let turns = weighted_turns(&weights_of(&cluster, members.len()));
+        let turns = turns::by_weight(&weights_of(&cluster, members.len())).into();
         Self { cluster, members, line: Cell::new(None), turn: Cell::new(turn), turns, draw }
     }
 
@@ -177,23 +177,6 @@ impl Pool {
 /// The weights of a cluster's members; 1 for one that has none.
 fn weights_of(cluster: &Cluster, n_members: usize) -> Vec<u32> {
     (0..n_members).map(|at| cluster.weights.get(at).copied().unwrap_or(1).max(1)).collect()
-}
-
-/// Each member as often as its weight, in lowest terms. The turns of a member of weight w stand at (2k + 1) / 2w of
-/// the round, so that those of each are spread over it.
-fn weighted_turns(weights: &[u32]) -> Box<[u32]> {
-    let divisor = weights.iter().fold(0, |a, b| greatest_common_divisor(a, *b)).max(1);
-    let turns_of = |(at, weight): (usize, &u32)| {
-        let weight = u64::from(weight / divisor);
-        (0..weight).map(move |k| (2 * k + 1, weight, at as u32))
-    };
-    let mut turns: Vec<(u64, u64, u32)> = weights.iter().enumerate().flat_map(turns_of).collect();
-    turns.sort_by(|(k, weight, at), (k_b, weight_b, at_b)| (k * weight_b, at).cmp(&(k_b * weight, at_b)));
-    turns.into_iter().map(|(.., at)| at).collect()
-}
-
-fn greatest_common_divisor(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
 impl Endpoint {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weft_core::{Type, Value};
+use weft_core::{Type, Value, turns};
 
 use super::named_ports::port_columns;
 use super::scope::{Scope, View, values_for_columns, with_nearest};
@@ -66,8 +66,13 @@ impl Fills {
         elements: &[&Element],
     ) {
         let cluster = chain.edge.calls().and_then(|(_, to)| clusters.get(to));
-        let members = cluster.map(|cluster| cluster.endpoints.as_slice()).unwrap_or_default();
-        let row = |(slot, address): (usize, &Address)| {
+        // A member of twice the weight has two slots, so that balancers which choose a slot give it twice as much.
+        let turns = cluster.map(|cluster| turns::by_weight(&cluster.weights)).unwrap_or_default();
+        let members: Vec<&Address> = cluster
+            .iter()
+            .flat_map(|cluster| turns.iter().map(|at| &cluster.endpoints[*at as usize]))
+            .collect();
+        let row = |(slot, address): (usize, &&Address)| {
             vec![Value::Int(slot as i64), Value::text(&address.to_string())]
         };
         for (instance_at, instance) in chain.instances.iter().enumerate() {

@@ -248,7 +248,7 @@ fn running_parts(network: &Network) -> Vec<String> {
         let (from, port) = network.ends(chain);
         let edge = match chain.edge.calls() {
             Some((_, cluster)) => format!("{from} -> {}", to(cluster)),
-            None if port.is_empty() => from.to_owned(),
+            None if port.is_empty() => from,
             None => format!("{from} -> {port}"),
         };
         format!("chain {}: {edge}   {}", chain.name, ways_of(network, chain).join("; "))

@@ -1,0 +1,47 @@
+//! Turns by weight: how often, and in which order, each of several has its turn.
+
+/// The turns of one round, by index: each as often as its weight, in lowest terms. Those of one with weight w stand at
+/// (2k + 1) / 2w of the round, so that they are spread over it; with equal weights each has one, in order.
+///
+/// ```
+/// assert_eq!(weft_core::turns::by_weight(&[2, 1, 1]), [0, 1, 2, 0]);
+/// assert_eq!(weft_core::turns::by_weight(&[7, 7]), [0, 1]);
+/// ```
+pub fn by_weight(weights: &[u32]) -> Vec<u32> {
+    let divisor = weights.iter().fold(0, |a, b| greatest_common_divisor(a, *b)).max(1);
+    let turns_of = |(at, weight): (usize, &u32)| {
+        let weight = u64::from(weight / divisor);
+        (0..weight).map(move |k| (2 * k + 1, weight, at as u32))
+    };
+    let mut turns: Vec<(u64, u64, u32)> = weights.iter().enumerate().flat_map(turns_of).collect();
+    turns.sort_by(|(k, weight, at), (k_b, weight_b, at_b)| (k * weight_b, at).cmp(&(k_b * weight, at_b)));
+    turns.into_iter().map(|(.., at)| at).collect()
+}
+
+fn greatest_common_divisor(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_the_turns_of_its_weight_spread_out() {
+        // Turns in a heap would give one member a burst of calls, and then none.
+        for weights in [&[1, 1, 1][..], &[3, 1], &[5, 3, 2], &[100, 1, 99]] {
+            let turns = by_weight(weights);
+            for (at, weight) in weights.iter().enumerate() {
+                let own = turns.iter().filter(|turn| **turn as usize == at).count();
+                assert_eq!(own as u32, *weight, "{weights:?}");
+                let window = turns.len().div_ceil(own) * 2;
+                let doubled: Vec<u32> = turns.iter().chain(&turns).copied().collect();
+                assert!(
+                    doubled.windows(window).all(|part| part.contains(&(at as u32))),
+                    "{weights:?}: {turns:?}"
+                );
+            }
+        }
+        assert_eq!(by_weight(&[]), []);
+    }
+}
