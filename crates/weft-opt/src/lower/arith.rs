@@ -112,15 +112,6 @@ impl Body<'_, '_> {
         self.b.float_binary(op, a, b)
     }
 
-    /// Overflow unless the float is a finite number.
-    pub(super) fn not_finite(&mut self, value: Value) -> Option<Raised> {
-        let magnitude = self.b.float_unary(FloatUnaryOp::Abs, value);
-        let most = self.b.float(f64::MAX);
-        let fits = self.b.float_compare(FloatCmp::Le, magnitude, most);
-        let is = self.b.not(fits);
-        self.b.raise(is, Fault::Overflow)
-    }
-
     /// INTERVAL times or divided by F64.
     fn scaled_interval(&mut self, op: ArithOp, a: Value, b: Value) -> (Value, Option<Raised>) {
         let a = self.b.get(Op::IntToFloat(Signed::Yes, a), Ty::Float);

@@ -102,7 +102,7 @@ fn name(place: &Place) -> String {
         Place::Body(path) if path.is_empty() => "payload".to_owned(),
         Place::Body(path) => path.join("."),
         Place::Entry(path, EntryKey::Text(key)) => format!("{}[{key}]", path.join(".")),
-        Place::Entry(path, EntryKey::Number(key)) => format!("{}[{key}]", path.join(".")),
+        Place::Entry(path, EntryKey::Number(key)) => format!("{}[{}]", path.join("."), *key as i64),
         Place::Present(path) => format!("present[{}]", path.join(".")),
         Place::List(list) => list.path.join("."),
         Place::Header(name) => format!("header[{name}]"),

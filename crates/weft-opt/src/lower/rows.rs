@@ -22,15 +22,10 @@ pub(super) struct Key {
 impl Body<'_, '_> {
     // ---- by key ----
 
-    /// The key as the table takes it, and the error in it: a float that is not finite finds no row again.
+    /// The key as the table takes it, and the error in it.
     pub(super) fn key(&mut self, parts: &[Expr]) -> (Key, Option<Raised>) {
         let parts: Vec<Val> = parts.iter().map(|part| self.expr(part)).collect();
-        let (null, mut fault) = self.b.strict(&parts);
-        for part in parts.iter().filter(|part| self.b.ty(part.value) == Ty::Float).copied().collect::<Vec<_>>() {
-            let own = self.not_finite(part.value);
-            let own = self.b.result(&[Val { fault: None, ..part }], part.value, own).fault;
-            fault = self.b.first(fault, own);
-        }
+        let (null, fault) = self.b.strict(&parts);
         let value = match parts.as_slice() {
             [only] => only.value,
             _ => self.b.get(Op::Key(parts.iter().map(|part| part.value).collect()), Ty::Bytes),
