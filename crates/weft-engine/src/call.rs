@@ -11,8 +11,8 @@ use crate::slab::Key;
 use crate::timers::TimerKey;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use weft_core::Time;
 use weft_core::marks::Marks;
+use weft_core::{Status, Time};
 use weft_proto::session::grpc::{Deframer, HEADER_BYTES};
 use weft_proto::session::http2::{Headers, StreamId};
 
@@ -68,6 +68,10 @@ pub(crate) struct Call {
     pub(crate) keys: Vec<Vec<u8>>,
     pub(crate) request: Flow,
     pub(crate) response: Flow,
+    /// The one message of an answer, as long as its chain waits for the status.
+    pub(crate) answer: Option<HeldAnswer>,
+    /// The status that came behind that message.
+    pub(crate) answer_status: Option<Status>,
     /// Response headers that wait for the first message, because the chain may change them.
     pub(crate) response_headers: Option<Rc<Headers>>,
     pub(crate) is_response_begun: bool,
@@ -95,6 +99,13 @@ pub(crate) struct Call {
     pub(crate) sent: Option<Sent>,
     /// It was sent again.
     pub(crate) is_resent: bool,
+}
+
+/// A message of a response that has not passed its chain.
+#[derive(Debug)]
+pub(crate) struct HeldAnswer {
+    pub(crate) compressed: bool,
+    pub(crate) payload: Vec<u8>,
 }
 
 /// What was sent of a request behind its headers.
@@ -192,6 +203,8 @@ impl Call {
             keys: Vec::new(),
             request: Flow::new(request_bytes_max),
             response: Flow::new(response_bytes_max),
+            answer: None,
+            answer_status: None,
             response_headers: None,
             is_response_begun: false,
             is_ending: false,

@@ -18,7 +18,7 @@ use weft_core::options::{ClusterOptions, ListenerOptions};
 use weft_core::schema::{Presence, Schema};
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::ir::{Function, Op, Terminator};
-use weft_ir::program::{ChainProgram, Departs, Direction, Event, Place};
+use weft_ir::program::{ChainProgram, Departs, Direction, Event, Meta, Place};
 use weft_proto::session::grpc::protobuf::{Lists, ListsBuilder, Walk, WalkBuilder};
 
 pub use weft_core::methods::MethodSet;
@@ -194,6 +194,8 @@ pub(crate) struct Segment {
     pub(crate) event: Event,
     /// The inputs that its code reads, as a mask.
     pub(crate) reads: u64,
+    /// It reads the status of the call.
+    pub(crate) reads_status: bool,
     /// It may set headers of its direction, which must then be held until the first message has passed.
     pub(crate) sets_headers: bool,
     /// It may name the message's target.
@@ -367,7 +369,10 @@ impl Segment {
         let scans = parts.iter().any(|p| p.function.blocks.iter().any(|b| b.scan_rows_max.is_some()));
         let may_be_slow =
             scans || parts.iter().flat_map(|p| ops(p.function)).any(|op| matches!(op, Op::Native(..)));
-        Self { code, event, reads, sets_headers, redirects, sets_keys, may_be_slow }
+        let mut inputs = direction.inputs.iter().enumerate();
+        let reads_status =
+            inputs.any(|(at, input)| input.place == Place::Meta(Meta::Status) && reads >> at & 1 == 1);
+        Self { code, event, reads, reads_status, sets_headers, redirects, sets_keys, may_be_slow }
     }
 }
 

@@ -1,9 +1,9 @@
 //! The way of a response from a server's stream through the chain to the client's stream.
 
-use crate::call::{CallKey, Caller, HeldItem};
+use crate::call::{CallKey, Caller, HeldAnswer, HeldItem};
 use crate::end::End;
 use crate::engine::{Engine, Timer};
-use crate::headers::{fault_of, readable_response, to_hand_on};
+use crate::headers::{fault_of, readable_response, status_of, to_hand_on};
 use crate::verdict::{Passed, Tuple};
 use std::rc::Rc;
 use weft_core::{Interval, Status, Time};
@@ -57,7 +57,10 @@ impl Engine {
         loop {
             match deframer.next(&mut data) {
                 Ok(Some(message)) => {
-                    if !self.response_message(now, key, message) {
+                    if self.hold_answer(key, message) {
+                        continue;
+                    }
+                    if !self.release_answer(now, key, None) || !self.response_message(now, key, message) {
                         return;
                     }
                 }
@@ -68,6 +71,28 @@ impl Engine {
         if let Some(call) = self.calls.get_mut(key) {
             call.response.deframer = deframer;
         }
+    }
+
+    /// Holds the message of a method with one answer, if the chain reads the status: that comes right behind it. A second
+    /// message is none that the method has, and both pass without a status.
+    fn hold_answer(&mut self, key: CallKey, message: Message<'_>) -> bool {
+        let call = self.calls.get_mut(key).expect("the call has not ended");
+        let Some(live) = &call.chain else { return false };
+        let has_one = call.method.is_some_and(|method| !live.chain.methods[method].server_streaming);
+        let reads_status = live.chain.segments.response.as_ref().is_some_and(|segment| segment.reads_status);
+        if !has_one || !reads_status || call.response.index > 0 || call.answer.is_some() {
+            return false;
+        }
+        call.answer = Some(HeldAnswer { compressed: message.compressed, payload: message.payload.to_vec() });
+        true
+    }
+
+    /// Lets the message pass that was held. False if the call has ended.
+    fn release_answer(&mut self, now: Time, key: CallKey, status: Option<Status>) -> bool {
+        let call = self.calls.get_mut(key).expect("the call has not ended");
+        let Some(HeldAnswer { compressed, payload }) = call.answer.take() else { return true };
+        call.answer_status = status;
+        self.response_message(now, key, Message { compressed, payload: &payload })
     }
 
     /// One message of the response. False if the call has ended.
@@ -127,6 +152,10 @@ impl Engine {
         if !is_whole {
             return self.end_here(now, key, Status::Internal, "the response ended within a message");
         }
+        if !self.release_answer(now, key, Some(status_of(&trailers))) {
+            return;
+        }
+        let Some(call) = self.calls.get_mut(key) else { return };
         let is_all = trailers.status().is_some();
         let trailers = match &call.chain {
             Some(chain) if is_all && chain.reads_requests() => readable_response(trailers),

@@ -212,7 +212,8 @@ impl Engine {
         let headers = if is_response { call.response_headers.as_ref() } else { Some(&call.request_headers) };
         let (status, ended_by, trailers) = match tuple {
             Tuple::End { status, by, trailers } => (Some(status), by, trailers),
-            Tuple::Headers | Tuple::Message(_) => (None, None, None),
+            Tuple::Message(_) => (call.answer_status.filter(|_| is_response), None, None),
+            Tuple::Headers => (None, None, None),
         };
         let facts = Facts {
             now,

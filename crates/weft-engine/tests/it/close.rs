@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use weft_core::Interval;
+use weft_core::Status;
 use weft_core::filter::{Backoff, Policies, Retry, StatusSet};
 use weft_engine::plan::FilterAt;
 use weft_engine::sinks::CellValue;
@@ -294,5 +295,27 @@ fn close_sees_whose_call_it_was_whatever_ended_it() {
             let closed = ("close".to_owned(), vec![peer, method, CART.to_owned(), header]);
             assert_eq!(seen, [opened, closed], "{way}, {} filters", filters.len());
         }
+    }
+}
+
+/// An element that looks at the status of an answer would be told none, or a stream would wait for its end.
+#[test]
+fn response_of_one_message_sees_the_status_behind_it() {
+    let inputs = "input \"status\" STATUS nullable meta status\ninput \"x\" TEXT nullable header \"x-status\" written\n";
+    let handler = "v0: bool = input_present in0\nv1: int = input in0\nv2: bytes = int_to_text.signed v1\n\
+        v3: bytes = bytes \"none\"\nv4: bytes = select v0, v2, v3\nset_input in1, v4\nforward";
+    let text = chain(&format!("request\nresponse\n{inputs}"), &[&element("e", &[("response", handler)])]);
+    for (path, of_server, seen) in
+        [(ADD, Status::Ok, "0"), (ADD, Status::NotFound, "5"), (DOWN, Status::NotFound, "none")]
+    {
+        let mut world = World::new(1, Net::new().plan(Some(&text), &[CART]))
+            .server(CART, move |_| Behaviour::default().status(u32::from(of_server.code())));
+        let client = world.client("front");
+        let call = world.call(client, Call::unary(path, item("ann", 1, b"")));
+        world.run();
+        let answer = world.answer(call);
+        assert_eq!(answer.code(), Some(u32::from(of_server.code())), "{path}");
+        assert_eq!(field(&answer.headers, "x-status"), Some(seen), "{path} {of_server:?}");
+        assert_eq!(answer.messages.len(), 1, "{path}");
     }
 }

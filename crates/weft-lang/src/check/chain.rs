@@ -12,7 +12,7 @@ use weft_core::{Type, Value};
 use super::element::{Checked, Target};
 use super::filter::{self, Filter, Placed};
 use super::network::{self, find, find_cluster, find_listener, overlap};
-use super::scope::{METAS, Scope, View, with_nearest, with_nearest_or_import};
+use super::scope::{METAS, Scope, View, is_nullable_in_response, with_nearest, with_nearest_or_import};
 use super::{Cx, binding, effects, element, frame, header, native, nothing, table, walk};
 use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Stage, StageArg, StageNode};
 use crate::diagnostic::{Diagnostic, code};
@@ -803,7 +803,8 @@ pub(super) fn bindings(
         return None;
     }
     let mut places = places.into_iter().collect::<Option<Vec<Binding>>>()?;
-    let declared = columns.iter().map(|(column, place)| Binding { place: place.clone(), nullable: column.nullable });
+    let declared =
+        columns.iter().map(|(column, place)| Binding { place: place.clone(), nullable: column.nullable });
     places.extend(declared);
     Some(Bindings { places, columns: columns.into_iter().map(|(column, _)| column).collect() })
 }
@@ -841,6 +842,7 @@ fn binding(
         && let Some(&(_, meta, ty, nullable)) = METAS.iter().find(|(known, ..)| *known == names[0])
         && !in_all_messages(cx, edge, column.direction, &names[0])
     {
+        let nullable = nullable || column.direction == Direction::Response && is_nullable_in_response(meta);
         return bound(cx, column, span, BoundPlace::Meta(meta), ty, nullable, None);
     }
     if edge.methods.is_empty() {
@@ -899,7 +901,10 @@ fn field(
         if field.presence == Presence::Repeated {
             let label = format!("`{}` may be there any number of times", names[..=depth].join("."));
             let list = names[..=depth].join(".");
-            let help = format!("bind a field that is there once, or ask the list: `{} := ANY(e IN {list} WHERE ... MAX 100)`", column.name);
+            let help = format!(
+                "bind a field that is there once, or ask the list: `{} := ANY(e IN {list} WHERE ... MAX 100)`",
+                column.name
+            );
             not_bindable(cx, column, span, &label, &help);
             return None;
         }

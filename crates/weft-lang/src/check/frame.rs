@@ -7,7 +7,7 @@ use weft_core::{Type, Value};
 
 use super::expr::{constant_integer, function};
 use super::named_ports::NoPort;
-use super::scope::{Scope, View, leaf, with_nearest};
+use super::scope::{Scope, View, is_nullable_in_response, leaf, with_nearest};
 use super::sure::Sure;
 use super::wire::{FIRST, Unions, fixed};
 use super::{Cx, quoted_list};
@@ -384,7 +384,9 @@ impl Scope<'_, '_> {
             true => self.is_frame_here(),
             false => self.view.has_meta(*meta),
         };
-        is_here.then_some((*meta, *ty, *nullable))
+        let is_response = self.view == View::Handler(HandlerKind::Response);
+        let nullable = *nullable || is_response && is_nullable_in_response(*meta);
+        is_here.then_some((*meta, *ty, nullable))
     }
 
     /// Whether there is a frame to look at.

@@ -95,6 +95,12 @@ pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
     ("version", Meta::Version, Type::Uint(64), false),
 ];
 
+/// Whether something that the engine knows may be NULL in a handler of the response: the status of a method that streams
+/// answers comes behind them.
+pub(super) fn is_nullable_in_response(meta: Meta) -> bool {
+    meta == Meta::Status
+}
+
 impl View {
     /// The direction whose columns are there.
     pub(super) fn direction(self) -> Option<Direction> {
@@ -130,8 +136,8 @@ impl View {
             };
         };
         match meta {
-            Meta::Status | Meta::EndedBy => kind == H::Close,
-            Meta::Elapsed | Meta::Upstream => matches!(kind, H::Response | H::Close),
+            Meta::EndedBy => kind == H::Close,
+            Meta::Elapsed | Meta::Status | Meta::Upstream => matches!(kind, H::Response | H::Close),
             Meta::Size | Meta::Index | Meta::Payload => matches!(kind, H::Request | H::Response),
             Meta::Method | Meta::Peer | Meta::CallId | Meta::Version => !kind.is_timed(),
             Meta::Port | Meta::PacketSize | Meta::Flow => false,
@@ -662,8 +668,10 @@ impl<'a, 'c> Scope<'a, 'c> {
             ))
         } else if let Some((known, meta, ..)) = METAS.iter().find(|(known, ..)| *known == name.name) {
             diagnostic.at(name.span, "not known here").with_help(match meta {
-                Meta::Status | Meta::EndedBy => format!("`{known}` is known in ON CLOSE"),
-                Meta::Elapsed | Meta::Upstream => format!("`{known}` is known in ON RESPONSE and ON CLOSE"),
+                Meta::EndedBy => format!("`{known}` is known in ON CLOSE"),
+                Meta::Elapsed | Meta::Status | Meta::Upstream => {
+                    format!("`{known}` is known in ON RESPONSE and ON CLOSE")
+                }
                 Meta::Size | Meta::Index | Meta::Payload => {
                     format!("`{known}` is known in ON REQUEST and ON RESPONSE")
                 }
