@@ -200,9 +200,7 @@ impl Engine {
         if let Some(chain) = call.chain.take() {
             chain.calls_open.set(chain.calls_open.get() - 1);
         }
-        if let Some(sent) = call.sent.take() {
-            self.recycle(sent);
-        }
+        self.spare_bodies.give_back(call.sent.take());
         let is_try = call.is_try();
         call.row.clear();
         if call.row.capacity() > 0 && self.spare_rows.len() < SPARE_ROWS_MAX {

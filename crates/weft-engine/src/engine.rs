@@ -14,6 +14,7 @@ use crate::live::Live;
 use crate::pass::{Facts, LiveChain, Passes, rand_base};
 use crate::plan::{Address, Plan};
 use crate::pool::{Endpoint, EndpointKey, Pool};
+use crate::resend::Spare;
 use crate::rules::Swap;
 use crate::sinks::Batch;
 use crate::slab::Slab;
@@ -113,7 +114,7 @@ pub struct Engine {
     pub(crate) conns: Slab<Conn>,
     pub(crate) calls: Slab<Call>,
     pub(crate) spare_rows: Vec<Vec<u64>>,
-    pub(crate) spare_bodies: Vec<Vec<u8>>,
+    pub(crate) spare_bodies: Spare,
     pub(crate) timers: Timers<Timer>,
     pub(crate) passes: Passes,
     pub(crate) answers: Answers,
@@ -198,7 +199,7 @@ impl Engine {
             conns: Slab::new(),
             calls: Slab::new(),
             spare_rows: Vec::new(),
-            spare_bodies: Vec::new(),
+            spare_bodies: Spare::default(),
             timers: Timers::new(now),
             passes: Passes::new(config.clock),
             answers: Answers::default(),

@@ -6,6 +6,7 @@
 use crate::call::{Call, CallKey, Flow, HeldItem, Leg};
 use crate::conn::{ConnId, ConnKey};
 use crate::engine::Engine;
+use crate::resend::Spare;
 use std::collections::BTreeMap;
 use weft_core::{Status, Time};
 
@@ -33,9 +34,8 @@ impl Engine {
             return;
         }
         // What is kept for the case that a server refuses it is the first to go.
-        let keys: Vec<CallKey> = self.calls.iter().map(|(key, _)| key).collect();
-        keys.into_iter().for_each(|key| self.forget_sent(key));
-        self.spare_bodies = Vec::new();
+        self.calls.values_mut().for_each(|call| call.sent = None);
+        self.spare_bodies = Spare::default();
         let mut by_client: BTreeMap<Option<ConnId>, Vec<Holder>> = BTreeMap::new();
         // What tries hold is their call's.
         for (key, call) in self.calls.iter().filter(|(_, call)| !call.is_try()) {

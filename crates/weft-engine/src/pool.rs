@@ -111,13 +111,14 @@ impl Pool {
         has_place: impl Fn(&Endpoint) -> bool,
     ) -> Option<EndpointKey> {
         let start = self.next_start(call_id);
-        let pick = |fits: &dyn Fn(EndpointKey, &Endpoint) -> bool| self.pick_of(endpoints, now, start, fits);
         let is_up = |endpoint: &Endpoint| !endpoint.is_in_doubt();
         let Some(choice) = choice else {
-            return pick(&|_, endpoint| is_up(endpoint) && has_place(endpoint))
-                .or_else(|| pick(&|_, endpoint| is_up(endpoint)))
-                .or_else(|| pick(&|_, _| true));
+            return self
+                .pick_of(endpoints, now, start, |_, endpoint| is_up(endpoint) && has_place(endpoint))
+                .or_else(|| self.pick_of(endpoints, now, start, |_, endpoint| is_up(endpoint)))
+                .or_else(|| self.pick_of(endpoints, now, start, |_, _| true));
         };
+        let pick = |fits: &dyn Fn(EndpointKey, &Endpoint) -> bool| self.pick_of(endpoints, now, start, fits);
         let is_over = |endpoint: &Endpoint| is_over(choice.over, &endpoint.address);
         let is_in = |endpoint: &Endpoint| {
             is_over(endpoint) && !choice.outliers.iter().any(|filter| filter.leaves_out(now, &endpoint.name))
@@ -145,12 +146,13 @@ impl Pool {
         self.turns[turn] as usize
     }
 
+    #[inline]
     fn pick_of(
         &self,
         endpoints: &Slab<Endpoint>,
         now: Time,
         start: usize,
-        fits: &dyn Fn(EndpointKey, &Endpoint) -> bool,
+        fits: impl Fn(EndpointKey, &Endpoint) -> bool,
     ) -> Option<EndpointKey> {
         let n = self.members.len();
         let members = (0..n).map(|i| (start + i) % n);

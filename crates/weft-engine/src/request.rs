@@ -244,12 +244,16 @@ impl Engine {
 
     /// Hands bytes of the request to whatever is next: the server, or the chain's filter.
     fn forward_request(&mut self, now: Time, key: CallKey, prefix: &[u8], data: &[u8], end: bool) {
-        let Some(call) = self.calls.get(key) else { return };
+        let Some(call) = self.calls.get_mut(key) else { return };
         match (&call.wrap, call.up) {
             (Some(_), _) if prefix.is_empty() => self.filter_request(now, key, data, end),
             (Some(_), _) => self.filter_request(now, key, &[prefix, data].concat(), end),
             (None, Some(up)) => {
-                self.note_sent(key, prefix, data, end);
+                if let Some(sent) = &mut call.sent
+                    && !sent.push(prefix, data, end)
+                {
+                    call.sent = None;
+                }
                 self.write(up, prefix, data, end);
             }
             (None, None) => {}

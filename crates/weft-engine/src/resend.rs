@@ -11,36 +11,46 @@ use weft_core::Time;
 use weft_core::filter::Reliability;
 
 /// Bytes of a request that are kept to be sent again; of a longer one the client is told that it was refused.
-pub(crate) const RESEND_BYTES_MAX: usize = 16 << 10;
+const RESEND_BYTES_MAX: usize = 16 << 10;
 /// Buffers that are kept for the requests of later calls.
-const SPARE_MAX: usize = 1024;
+const SPARE_MAX: usize = 256;
 
-impl Engine {
-    /// Bytes of a request are sent.
-    pub(crate) fn note_sent(&mut self, key: CallKey, prefix: &[u8], data: &[u8], end: bool) {
-        let Some(call) = self.calls.get_mut(key) else { return };
-        let Some(sent) = &mut call.sent else { return };
-        if sent.body.len() + prefix.len() + data.len() > RESEND_BYTES_MAX {
-            return self.forget_sent(key);
+/// Buffers for the requests of later calls.
+#[derive(Default)]
+pub(crate) struct Spare(Vec<Vec<u8>>);
+
+impl Sent {
+    /// Keeps what was sent. False if that is too much.
+    pub(crate) fn push(&mut self, prefix: &[u8], data: &[u8], end: bool) -> bool {
+        if self.body.len() + prefix.len() + data.len() > RESEND_BYTES_MAX {
+            return false;
         }
-        sent.body.extend_from_slice(prefix);
-        sent.body.extend_from_slice(data);
-        sent.is_ended |= end;
+        if !prefix.is_empty() {
+            self.body.extend_from_slice(prefix);
+        }
+        self.body.extend_from_slice(data);
+        self.is_ended |= end;
+        true
+    }
+}
+
+impl Spare {
+    /// A buffer for what is sent of a call whose headers are `at` this place.
+    pub(crate) fn begin(&mut self, at: u64) -> Sent {
+        Sent { at, body: self.0.pop().unwrap_or_default(), is_ended: false }
     }
 
     /// A call will not be sent again.
-    pub(crate) fn forget_sent(&mut self, key: CallKey) {
-        let Some(sent) = self.calls.get_mut(key).and_then(|call| call.sent.take()) else { return };
-        self.recycle(sent);
-    }
-
-    pub(crate) fn recycle(&mut self, mut sent: Sent) {
-        if sent.body.capacity() > 0 && self.spare_bodies.len() < SPARE_MAX {
+    pub(crate) fn give_back(&mut self, sent: Option<Sent>) {
+        let Some(mut sent) = sent else { return };
+        if sent.body.capacity() > 0 && self.0.len() < SPARE_MAX {
             sent.body.clear();
-            self.spare_bodies.push(sent.body);
+            self.0.push(sent.body);
         }
     }
+}
 
+impl Engine {
     /// Whether no byte of a call has left, so that its server cannot have touched it.
     pub(crate) fn is_unsent(&self, key: CallKey) -> bool {
         let Some(call) = self.calls.get(key) else { return false };

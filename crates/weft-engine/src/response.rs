@@ -18,8 +18,7 @@ impl Engine {
         if let Some((status, text)) = fault_of(&headers).filter(|_| !call.is_ending) {
             return self.end_here(now, key, status, &text);
         }
-        self.forget_sent(key);
-        let call = self.call_mut(key);
+        self.spare_bodies.give_back(call.sent.take());
         let mut headers = to_hand_on(&headers);
         if call.chain.as_ref().is_some_and(|chain| chain.reads_requests()) {
             headers = readable_response(headers);

@@ -1,6 +1,6 @@
 //! Finding a server for a call, and what becomes of it when the server, or the way to it, is gone.
 
-use crate::call::{Call, CallKey, Leg, Phase, Sent};
+use crate::call::{Call, CallKey, Leg, Phase};
 use crate::conn::{Conn, ConnKey, Life, Side};
 use crate::end::End;
 use crate::engine::{Action, Engine, Timer, upstream_config};
@@ -99,8 +99,7 @@ impl Engine {
             endpoint.calls += 1;
             let conn_key = *conn_key;
             if !call.is_resent {
-                let body = self.spare_bodies.pop().unwrap_or_default();
-                call.sent = Some(Sent { at: sent_at, body, is_ended: false });
+                call.sent = Some(self.spare_bodies.begin(sent_at));
             }
             if call.request.held.is_empty() {
                 self.after_change(conn_key);

@@ -177,6 +177,7 @@ impl Connection {
     }
 
     /// Appends a header block.
+    #[inline]
     pub(super) fn write_headers(&mut self, slot: Slot, headers: &Headers, end_stream: bool) {
         let (id, max) = (self.streams[slot].id, self.peer.max_frame_bytes as usize);
         let encoder = &mut self.encoder;
@@ -196,6 +197,7 @@ impl Connection {
     }
 
     /// Checks the first headers of a stream.
+    #[inline]
     fn begin(&mut self, slot: Slot, headers: &Headers) -> Result<(), SendError> {
         let stream = &mut self.streams[slot];
         if self.config.role == Role::Client {
