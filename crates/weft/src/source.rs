@@ -68,6 +68,17 @@ impl Files {
         Bundle { root: root.to_owned(), ..self.read }
     }
 
+    /// The names of the file that a program in the file `from` names for a schema, and of those that it imports.
+    pub(crate) fn proto_files(mut self, source: &SchemaSource<'_>, from: &str) -> Vec<String> {
+        // What is wrong with one of them was told when the program was checked.
+        let _ = self.schema(source, Some(from));
+        let mut names: Vec<String> =
+            self.read.files.into_keys().chain(self.read.binary.into_keys()).collect();
+        let file = source.path.rsplit('/').next().unwrap_or(source.path);
+        names.sort_by_key(|name| !name.ends_with(file));
+        names
+    }
+
     /// Whose fault it is if the program that was read is not right: one of which a file is missing may well be.
     pub(crate) fn at_fault(&self) -> AtFault {
         if self.is_incomplete { AtFault::Environment } else { AtFault::Program }
