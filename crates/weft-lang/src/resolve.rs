@@ -47,6 +47,14 @@ pub struct SchemaSource<'a> {
     pub roots: Vec<&'a str>,
 }
 
+impl TypeItem {
+    /// What it names.
+    pub fn schema(&self) -> SchemaSource<'_> {
+        let roots = self.roots.iter().map(|root| root.value.as_str()).collect();
+        SchemaSource { kind: self.source, path: &self.path.value, roots }
+    }
+}
+
 /// Why there is no schema.
 #[derive(Clone, Debug, Default)]
 pub struct SchemaFault {
@@ -276,12 +284,10 @@ impl Loader<'_> {
     }
 
     fn schema(&mut self, item: &TypeItem, from: &str, program: &mut Program) {
-        let TypeItem { source: kind, path, roots, .. } = item;
-        let roots = roots.iter().map(|root| root.value.as_str()).collect();
-        let source = SchemaSource { kind: *kind, path: &path.value, roots };
+        let source = item.schema();
         match self.resolver.schema(&source, Some(from)) {
             Ok(schema) => merge(&mut program.schema, schema),
-            Err(fault) => self.report_schema(&source, path.span, fault),
+            Err(fault) => self.report_schema(&source, item.path.span, fault),
         }
     }
 

@@ -5,6 +5,12 @@
 //! `WEFT_UPB_SCHEMAS` is how many schemas are tried (12 by default), each with 60 messages; `WEFT_UPB_SEED` is where
 //! the random numbers begin.
 
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "the test runs a foreign implementation"
+)]
+
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};

@@ -3,6 +3,12 @@
 //! Needs `python3` with the package `grpcio-tools`; without it the tests say so and pass. `WEFT_PROTO_ROOTS` names
 //! further trees, with a `:` between, all of whose `.proto` files are compared as well.
 
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "the test runs a foreign implementation"
+)]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -16,6 +16,9 @@ use weft_schema::{Found, Source};
 /// Bytes of one file of a program.
 pub(crate) const FILE_BYTES_MAX: u64 = 16 << 20;
 
+/// Bytes of all schemas of a program; what two of them read counts twice, since it is compiled twice.
+const SCHEMA_BYTES_MAX: usize = 256 << 20;
+
 /// Folders above the working directory in which an import of a `.proto` file is looked for.
 const LEVELS_ABOVE_MAX: usize = 16;
 
@@ -36,6 +39,8 @@ pub(crate) struct Files {
     read: Bundle,
     /// A file that the program names could not be read.
     is_incomplete: bool,
+    /// Bytes of schemas that were read, each time that they were.
+    schema_bytes: usize,
 }
 
 /// Where files come from.
@@ -49,7 +54,7 @@ impl Files {
     pub(crate) fn on_disk() -> Self {
         let proto_paths = PROTO_PATHS.get().cloned().unwrap_or_default();
         let read = Bundle { proto_paths, ..Bundle::default() };
-        Self { origin: Origin::Disk, open: Arc::default(), read, is_incomplete: false }
+        Self { origin: Origin::Disk, open: Arc::default(), read, is_incomplete: false, schema_bytes: 0 }
     }
 
     /// From the disk, but for texts that an editor has open.
@@ -60,12 +65,23 @@ impl Files {
     /// From a bundle alone.
     pub(crate) fn in_bundle(bundle: &Bundle) -> Self {
         let read = Bundle { proto_paths: bundle.proto_paths.clone(), ..Bundle::default() };
-        Self { origin: Origin::Bundle(bundle.clone()), open: Arc::default(), read, is_incomplete: false }
+        Self { origin: Origin::Bundle(bundle.clone()), read, ..Self::on_disk() }
     }
 
     /// All that was read, to be sent elsewhere. Library files are not in it: every node has its own.
     pub(crate) fn into_bundle(self, root: &str) -> Bundle {
         Bundle { root: root.to_owned(), ..self.read }
+    }
+
+    /// The names of the file that a program in the file `from` names for a schema, and of those that it imports.
+    pub(crate) fn proto_files(mut self, source: &SchemaSource<'_>, from: &str) -> Vec<String> {
+        // What is wrong with one of them was told when the program was checked.
+        let _ = self.schema(source, Some(from));
+        let mut names: Vec<String> =
+            self.read.files.into_keys().chain(self.read.binary.into_keys()).collect();
+        let file = source.path.rsplit('/').next().unwrap_or(source.path);
+        names.sort_by_key(|name| !name.ends_with(file));
+        names
     }
 
     /// Whose fault it is if the program that was read is not right: one of which a file is missing may well be.
@@ -141,6 +157,7 @@ impl Resolver for Files {
                 let bytes = bytes
                     .inspect_err(|unread| self.miss(unread))
                     .map_err(|unread| not_there(unread, from))?;
+                self.count_schema(bytes.len())?;
                 weft_schema::from_descriptors(&bytes).map_err(|fault| SchemaFault::from(fault.why))
             }
         }
@@ -159,7 +176,10 @@ impl Files {
                 let beside = relative(source.path, from);
                 let found = match self.load(&beside) {
                     Err(unread) if unread.is_absent => self.find_proto(&roots, source.path)?.ok_or(unread),
-                    Ok(text) => Ok(Source { name: beside, text: text.into() }),
+                    Ok(text) => {
+                        self.count_schema(text.len())?;
+                        Ok(Source { name: beside, text: text.into() })
+                    }
                     Err(unread) => Err(unread),
                 };
                 roots.extend(found.iter().flat_map(|found| folders_from(&found.name)));
@@ -181,7 +201,8 @@ impl Files {
             Err(fault) => Found::Missing(unread.insert(fault).why.clone()),
         });
         compiled.map_err(|fault| {
-            self.is_incomplete |= fault.is_missing;
+            // What could not be read has been noted with whose fault that is.
+            self.is_incomplete |= fault.is_missing && unread.is_none();
             let help = (fault.is_missing && unread.is_none()).then(|| match source.roots.is_empty() {
                 true => {
                     "say in which folder it lies: `FROM PROTO '...' IN 'folder'`, or `--proto-path folder`"
@@ -198,12 +219,26 @@ impl Files {
         })
     }
 
+    /// Counts bytes that are about to be compiled.
+    fn count_schema(&mut self, n_bytes: usize) -> Result<(), SchemaFault> {
+        self.schema_bytes += n_bytes;
+        if self.schema_bytes <= SCHEMA_BYTES_MAX {
+            return Ok(());
+        }
+        let why =
+            format!("the types of the program have more than {SCHEMA_BYTES_MAX} bytes, which is the limit");
+        Err(SchemaFault::from(why))
+    }
+
     /// The first file of this path in these folders.
     fn find_proto(&mut self, roots: &[String], path: &str) -> Result<Option<Source>, SchemaFault> {
         for root in roots {
             let name = relative(path, Some(&format!("{root}/")));
             match self.load(&name) {
-                Ok(text) => return Ok(Some(Source { name, text: text.into() })),
+                Ok(text) => {
+                    self.count_schema(text.len())?;
+                    return Ok(Some(Source { name, text: text.into() }));
+                }
                 Err(unread) if unread.is_absent => {}
                 Err(unread) => {
                     self.miss(&unread);
@@ -415,6 +450,16 @@ mod tests {
         let mut read = Files::in_bundle(&with_path);
         read.schema(&source("shop.proto", &[]), None).expect("both are named");
         assert_eq!(Bundle { root: String::new(), ..read.into_bundle("") }, with_path);
+    }
+
+    /// A program of many types that all read one large file would hold a node.
+    #[test]
+    fn bytes_of_all_schemas_have_a_limit() {
+        let large = format!("syntax = 'proto3'; // {}", " ".repeat(15 << 20));
+        let bundle = bundle(&[("large.proto", &large)]);
+        let mut files = Files::in_bundle(&bundle);
+        let n_taken = (0..20).take_while(|_| files.schema(&source("large.proto", &[]), None).is_ok()).count();
+        assert_eq!(n_taken, SCHEMA_BYTES_MAX / (15 << 20));
     }
 
     /// Whoever wrote the file looks for the line.

@@ -5,9 +5,14 @@ mod options;
 use std::collections::{BTreeMap, BTreeSet};
 
 use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX};
+<<<<<<< HEAD
 use weft_core::methods::MethodSet;
 use weft_core::schema::{FieldKind, Presence};
 use weft_core::{Type, Value};
+=======
+use weft_core::schema::{FieldKind, Message, Presence};
+use weft_core::{Interval, Type, Value};
+>>>>>>> proto
 
 use super::element::{Checked, Target};
 use super::filter::{self, Filter, Placed};
@@ -854,6 +859,9 @@ fn binding(
         cx.report_missing(diagnostic);
         return None;
     }
+    if is_value_of_wrapper(cx, edge, column.direction, &names) {
+        names.pop();
+    }
     let mut found: Option<Binding> = None;
     let mut seen = BTreeSet::new();
     for method in edge.methods {
@@ -879,6 +887,20 @@ fn binding(
 pub(super) fn in_all_messages(cx: &Cx<'_>, edge: &Edge<'_>, direction: Direction, name: &str) -> bool {
     let has = |method: &Method| cx.schema.messages[method.message(direction)].field(name).is_some();
     !edge.methods.is_empty() && edge.methods.iter().all(has)
+}
+
+/// Whether a path goes into a wrapper, in all messages: it is the same place as the wrapper's.
+fn is_value_of_wrapper(cx: &Cx<'_>, edge: &Edge<'_>, direction: Direction, names: &[String]) -> bool {
+    let Some((last, around)) = names.split_last() else { return false };
+    let is_wrapper = |method: &Method| {
+        let message = &cx.schema.messages[method.message(direction)];
+        let wrapper = around.iter().try_fold(message, |at, name| match at.field(name)?.kind {
+            FieldKind::Message(inner) => Some(&cx.schema.messages[inner]),
+            _ => None,
+        });
+        wrapper.and_then(Message::wrapped).is_some_and(|value| value.name == *last)
+    };
+    !edge.methods.is_empty() && edge.methods.iter().all(is_wrapper)
 }
 
 /// The field at a path of a message, and whether it may be absent; reports what is in the way.

@@ -2,7 +2,7 @@
 
 use super::place::{position_of, range_of};
 use super::programs::{Programs, Root};
-use crate::source::FILE_BYTES_MAX;
+use crate::source::{FILE_BYTES_MAX, Files};
 use lsp_types::{
     CodeAction, CodeActionKind, CodeActionOrCommand, CompletionItem, CompletionItemKind, CompletionResponse,
     CompletionTextEdit, DiagnosticRelatedInformation, DiagnosticSeverity, DiagnosticTag, DocumentHighlight,
@@ -225,52 +225,45 @@ pub(super) fn definition(programs: &Programs, asked: &Asked<'_>) -> Option<GotoD
         }));
     }
     if let Some(proto) = protos(asked.root).find(|proto| holds(proto.span)) {
-        let uri = programs.uri(&proto.name)?;
+        let uri = programs.uri(proto.files.first()?)?;
         return Some(GotoDefinitionResponse::Scalar(Location { uri, range: Range::default() }));
     }
     let found = index.field_at(asked.file, asked.offset)?;
     let at = found.path.segments.iter().position(|part| holds(part.span))?;
     let (message, field) = field_at(&asked.root.program, found, at + 1)?;
     protos(asked.root)
-        .find_map(|proto| declared(programs, &proto.name, &message.name, &field.name))
+        .find_map(|proto| declared(programs, &proto.files, &message.name, &field.name))
         .map(GotoDefinitionResponse::Scalar)
 }
 
 /// A `.proto` file that a program names.
 struct Proto {
     span: Span,
-    name: String,
+    /// The names of the file and of those that it imports.
+    files: Vec<String>,
 }
 
 fn protos(root: &Root) -> impl Iterator<Item = Proto> {
-    use weft_lang::resolve::Resolver as _;
     let analysis = &root.program.analysis;
     analysis.program.items.iter().filter_map(|item| match item {
         weft_lang::ast::Item::Type(item) => {
             let from = analysis.sources.file(item.span.file).name();
-            let name = crate::source::Files::on_disk().name(&item.path.value, Some(from));
-            Some(Proto { span: item.path.span, name })
+            Some(Proto { span: item.path.span, files: Files::on_disk().proto_files(&item.schema(), from) })
         }
         _ => None,
     })
 }
 
-/// The line of a `.proto` file, or of one that lies beside it, that declares a field of a message. The file is looked
-/// through by its words: it has been compiled already, and only its lines are wanted.
-fn declared(programs: &Programs, path: &str, message: &str, field: &str) -> Option<Location> {
-    let folder = Path::new(path).parent()?;
-    let beside = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
-    let mut files: Vec<_> =
-        beside.filter(|path| path.extension().is_some_and(|end| end == "proto")).collect();
-    // The file that is named comes first.
-    files.sort_by_key(|found| (found != Path::new(path), found.clone()));
+/// The line of one of these `.proto` files that declares a field of a message. They are looked through by their words:
+/// they have been compiled already, and only their lines are wanted.
+fn declared(programs: &Programs, files: &[String], message: &str, field: &str) -> Option<Location> {
     let name = message.rsplit('.').next().unwrap_or(message);
     for path in files {
-        let Ok(text) = file::text(file::read_regular(&path, FILE_BYTES_MAX)) else { continue };
+        let Ok(text) = file::text(file::read_regular(Path::new(path), FILE_BYTES_MAX)) else { continue };
         if let Some((line, column)) = field_in(&text, name, field) {
             let start = lsp_types::Position { line, character: column };
             let end = lsp_types::Position { line, character: column + field.len() as u32 };
-            let uri = programs.uri(&path.display().to_string())?;
+            let uri = programs.uri(path)?;
             return Some(Location { uri, range: Range { start, end } });
         }
     }

@@ -253,6 +253,28 @@ fn schemas_from_roots_and_descriptor_sets_reach_a_node() {
     status(&["apply"], &descriptors);
 }
 
+/// A wrapper that is absent would be the same to a rule as an empty one.
+#[test]
+fn wrapper_binds_as_a_scalar_that_may_be_null() {
+    let folder = Folder::new();
+    folder.write(
+        "cart.proto",
+        "syntax = \"proto3\"; package shop; import \"google/protobuf/wrappers.proto\";
+         message Req { google.protobuf.StringValue user = 1; } service Cart { rpc Get(Req) returns (Req); }",
+    );
+    let check = |column: &str, stage: &str| {
+        let text = NETWORK.replace("user TEXT)", column).replace("  only_alice;", stage);
+        let done = output(weft(&folder).arg("check").arg(folder.write("network.weft", &text)));
+        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    assert_eq!(check("user TEXT?)", "  only_alice;").0, Some(0));
+    // Both are one place of the message: an element that sets one sets the other.
+    let both = check("user TEXT?, name TEXT?)", "  only_alice (user := req.user, name := req.user.value);");
+    assert_eq!(both.0, Some(0), "{}", both.1);
+    let (status, told) = check("user TEXT)", "  only_alice;");
+    assert!(status == Some(1) && told.contains("W0217") && told.contains("`user TEXT?`"), "{told}");
+}
+
 /// A network whose log goes nowhere looks well until somebody needs the log.
 #[test]
 fn a_sink_file_that_cannot_be_opened_is_refused_before_anything_runs() {
