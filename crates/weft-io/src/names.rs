@@ -1,7 +1,7 @@
 //! The names of endpoints, and the addresses that they have.
 //!
-//! Names are looked up on threads of their own, since a resolver may take seconds. A worker gets what was found by mail,
-//! and chooses among the addresses of a name for each connection.
+//! Names are looked up on threads of their own, since a resolver may take seconds. A worker gets what was found by
+//! mail, and chooses among the addresses of a name for each connection.
 
 use crate::privileges::{self, Keep};
 use crate::race::interleave;

@@ -492,7 +492,7 @@ END;
     command.stdout(Stdio::piped());
     let mut node = Node::start_as(command, &network, &[]);
     let stdout = node.take_stdout();
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(500));
     let (status, talk) = node.stop_and_hear();
     assert_eq!(status, Some(0), "{talk}");
     assert!(talk.contains("stopping: ") && talk.contains("stopped: "), "{talk}");
@@ -514,10 +514,10 @@ fn a_dead_upstream_is_unavailable_and_a_denied_call_is_denied() {
         let request = |user: &str| shop::pb::CartRequest { user: user.into(), ..Default::default() };
         let denied = client.add(request("mallory")).await.expect_err("mallory is denied");
         assert_eq!((denied.code(), denied.message()), (tonic::Code::PermissionDenied, "only alice"));
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         let dead = client.add(request("alice")).await.expect_err("nobody serves alice");
         assert_eq!(dead.code(), tonic::Code::Unavailable, "{dead}");
-        assert!(begun.elapsed() < std::time::Duration::from_secs(3));
+        assert!(begun.elapsed() < Duration::from_secs(3));
     });
     // The client's connection ends with its runtime; the node would give it its grace otherwise.
     drop(runtime);
@@ -540,7 +540,7 @@ fn a_call_that_outlasts_the_grace_is_cut_and_counted() {
         let request = shop::pb::CartRequest { user: "alice".into(), quantity: 10_000, ..Default::default() };
         client.get(request).await
     });
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(500));
     let (status, talk) = node.stop_and_hear();
     assert_eq!(status, Some(0), "{talk}");
     assert!(talk.contains("stopping: 1 call under way"), "{talk}");
@@ -608,8 +608,8 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Under a service manager a change of the file is told by SIGHUP: one with a fault would end what runs, and one that is
-/// older than what was applied since would take that back.
+/// Under a service manager a change of the file is told by SIGHUP: one with a fault would end what runs, and one that
+/// is older than what was applied since would take that back.
 #[test]
 fn sighup_applies_the_file_where_no_terminal_is() {
     if is_ignored(1) {
