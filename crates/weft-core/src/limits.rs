@@ -9,8 +9,8 @@ pub const ELEMENTS_MAX: usize = 64;
 /// Bytes of an `ENDPOINT` value in a table.
 pub const ENDPOINT_BYTES_MAX: u32 = 108;
 /// Bytes that one pass of one tuple may make: concatenated text, results of functions, edits, sink rows. Beyond it is
-/// an error value. It is room for sixteen transformations of a message of 4 MiB, the longest unless an option says otherwise. A worker reserves as much address space
-/// once, and memory only for what its passes have filled.
+/// an error value. It is room for sixteen transformations of a message of 4 MiB, the longest unless an option says
+/// otherwise. A worker reserves as much address space once, and memory only for what its passes have filled.
 pub const SCRATCH_BYTES_MAX: usize = 64 << 20;
 /// The least that an outcome may have for its scratch, as those of tests do, so that passes fill it.
 pub const SCRATCH_BYTES_MIN: usize = 64 << 10;

@@ -168,9 +168,11 @@ options! {
     /// The options of a listener.
     LISTENER_OPTIONS:
     message_size_max: u32, SIZE, Some(4 * MIB), KIB, MESSAGE_BYTES_MAX,
-        "Longest message of a request that a chain or filter looks at, as it arrives and inflated. A longer one ends its call with RESOURCE_EXHAUSTED.";
+        "Longest message of a request that a chain or filter looks at, as it arrives and inflated. A \
+         longer one ends its call with RESOURCE_EXHAUSTED.";
     header_size_max: u32, SIZE, Some(16 * KIB), KIB, HEADER_BYTES_MAX,
-        "Largest header list of a request, with 32 bytes more for each header (RFC 9113 section 6.5.2). New connections are told.";
+        "Largest header list of a request, with 32 bytes more for each header (RFC 9113 section 6.5.2). \
+         New connections are told.";
     streams_max: u32, COUNT, Some(1000), 1, STREAMS_MAX,
         "Calls that a connection may have open at a time. New connections are told.";
     connections_max: u32, COUNT, Some(CLIENTS_MAX), 1, CLIENTS_MAX,
@@ -184,13 +186,16 @@ options! {
     connection_age_max: Option<Interval>, TIME, None, 100 * MS, YEAR,
         "A connection that is so old, 10 % more or less, takes no further calls: its client is told to go.";
     connection_age_grace: Option<Interval>, TIME, None, MS, YEAR,
-        "Calls that an old connection still has after this time end with UNAVAILABLE. Without it they take their time.";
+        "Calls that an old connection still has after this time end with UNAVAILABLE. Without it they \
+         take their time.";
     reset_budget: u32, COUNT, Some(1000), 1, RESETS_MAX,
-        "Streams that a client may reset, or have reset, at once. Beyond it, its connection ends with ENHANCE_YOUR_CALM.";
+        "Streams that a client may reset, or have reset, at once. Beyond it, its connection ends with \
+         ENHANCE_YOUR_CALM.";
     reset_budget_per_s: u32, COUNT, Some(100), 1, RESETS_MAX,
         "How much of that budget grows back each second. A stream that ends well gives back one more.";
     drain_delay: Option<Interval>, TIME, None, MS, HOUR,
-        "When the node stops, the listener goes on for so long while `/healthz` says 503, so that balancers look elsewhere first.";
+        "When the node stops, the listener goes on for so long while `/healthz` says 503, so that \
+         balancers look elsewhere first.";
 }
 
 options! {
@@ -199,15 +204,18 @@ options! {
     /// The options of a cluster.
     CLUSTER_OPTIONS:
     connect_timeout: Interval, TIME, Some(SECOND), MS, HOUR,
-        "A connection that is not up within this time has failed, whatever number of addresses its endpoint has.";
+        "A connection that is not up within this time has failed, whatever number of addresses its \
+         endpoint has.";
     connections: Option<u32>, COUNT, None, 1, CONNECTIONS_MAX,
         "Connections that a worker makes to one endpoint as calls need them. Without it 8.";
     connections_max: Option<u32>, COUNT, None, 1, CONNECTIONS_MAX,
-        "Connections that it makes where streams are long and calls wait. Without it `connections`, and without both 64.";
+        "Connections that it makes where streams are long and calls wait. Without it `connections`, and \
+         without both 64.";
     deadline: Option<Interval>, TIME, None, 1_000, YEAR,
         "The deadline of calls whose client gives none.";
     message_size_max: u32, SIZE, Some(4 * MIB), KIB, MESSAGE_BYTES_MAX,
-        "Longest message of a response that a chain or filter looks at, as it arrives and inflated. A longer one ends its call with RESOURCE_EXHAUSTED.";
+        "Longest message of a response that a chain or filter looks at, as it arrives and inflated. A \
+         longer one ends its call with RESOURCE_EXHAUSTED.";
     header_size_max: u32, SIZE, Some(16 * KIB), KIB, HEADER_BYTES_MAX,
         "Largest header list of a response, counted as for a listener. New connections tell it.";
     streams_max: u32, COUNT, Some(1024), 1, STREAMS_MAX,
@@ -219,9 +227,11 @@ options! {
     keepalive_timeout: Interval, TIME, Some(10 * SECOND), 100 * MS, HOUR,
         "A server that does not answer such a PING within this time is gone.";
     connection_age_max: Option<Interval>, TIME, None, 100 * MS, YEAR,
-        "A connection that is so old, 10 % more or less, takes no further calls; others are made as they are needed.";
+        "A connection that is so old, 10 % more or less, takes no further calls; others are made as they \
+         are needed.";
     connection_age_grace: Option<Interval>, TIME, None, MS, YEAR,
-        "Calls that an old connection still has after this time end with UNAVAILABLE. Without it they take their time.";
+        "Calls that an old connection still has after this time end with UNAVAILABLE. Without it they \
+         take their time.";
     reset_budget: u32, COUNT, Some(1000), 1, RESETS_MAX,
         "Streams that a server may reset at once. Beyond it, its connection ends with ENHANCE_YOUR_CALM.";
     reset_budget_per_s: u32, COUNT, Some(100), 1, RESETS_MAX,

@@ -1,7 +1,7 @@
 //! The names of endpoints, and the addresses that they have.
 //!
-//! Names are looked up on threads of their own, since a resolver may take seconds. A worker gets what was found by mail,
-//! and chooses among the addresses of a name for each connection.
+//! Names are looked up on threads of their own, since a resolver may take seconds. A worker gets what was found by
+//! mail, and chooses among the addresses of a name for each connection.
 
 use crate::privileges::{self, Keep};
 use crate::race::interleave;
@@ -87,7 +87,9 @@ pub fn look_up(names: &BTreeSet<String>, known: &Names, within: Duration) -> Nam
 fn resolve(name: &str) -> Result<Vec<SocketAddr>, String> {
     let all: Vec<SocketAddr> = name.to_socket_addrs().map_err(|error| reason(&error))?.collect();
     let mut seen = BTreeSet::new();
-    let all: Vec<SocketAddr> = all.into_iter().filter(|address| seen.insert(*address)).collect();
+    // A node of IPv4 may be told as `::ffff:10.0.0.1` as well.
+    let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+    let all: Vec<SocketAddr> = all.into_iter().map(plain).filter(|address| seen.insert(*address)).collect();
     let mut addresses = interleave(&all);
     addresses.truncate(ADDRESSES_MAX);
     if addresses.is_empty() { Err("it has no address".to_owned()) } else { Ok(addresses) }

@@ -72,6 +72,7 @@ fn what_is_offered_at_the_top_fits() {
     check("CREATE EL|", &["ELEMENT"], &[]);
     check("CREATE CLUSTER c TO 'a:1' |", &["USING", "WITH"], &["SELECT"]);
     check("CREATE CLUSTER c TO 'a:1' WITH (|", &["connections", "deadline"], &[]);
+    check("CREATE LISTENER l ON tcp 'a:1' WITH (|", &["idle_timeout", "drain_delay"], &["deadline"]);
     check("CREATE LISTENER l ON |", &["tcp", "unix"], &[]);
     check("CREATE PORT p ON |", &["packet", "xdp", "memory"], &["tcp"]);
     let port = "CREATE PORT p ON packet 'eth0' WITH (";

@@ -128,7 +128,7 @@ pub(crate) fn judged(network: &hir::Network, sources: &SourceMap) -> Vec<Diagnos
     said
 }
 
-/// Whose fault it is that a checked program cannot be compiled: names of listeners that have no address are the machine's.
+/// Whose fault it is that a checked program cannot be compiled: a listener's name without an address is the machine's.
 pub(crate) fn at_fault(diagnostics: &[Diagnostic]) -> AtFault {
     let elsewhere = [code::ADDRESS_UNRESOLVED, code::KEY_UNUSABLE, code::INTERNAL, code::OVER_MEMORY];
     let is_elsewhere = |d: &Diagnostic| elsewhere.contains(&d.code);

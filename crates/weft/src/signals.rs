@@ -1,5 +1,5 @@
-//! Being asked to stop: the first time cleanly, the second time at once; or to read the program again. And what is asked
-//! of a command that runs within this one.
+//! Being asked to stop: the first time cleanly, the second time at once; or to read the program again. And what is
+//! asked of a command that runs within this one.
 
 use crate::fault::Fault;
 use core::future::poll_fn;

@@ -137,7 +137,7 @@ impl Watch {
             let n_new = self.count(&format!("refused {reason}"), *n, now)?;
             let text = match reason.as_str() {
                 OUT_OF_DESCRIPTORS => out_of_descriptors(n_new),
-                _ => format!("refused: {reason} {}", times(n_new)),
+                _ => format!("refused: {reason}, {}", count(n_new, "time")),
             };
             let fields = vec![("reason", json!(reason)), ("n", json!(n_new)), ("in_all", json!(n))];
             Some(Event { level: Level::Warn, event: "exhausted", text, fields })
@@ -210,10 +210,6 @@ impl Event {
 fn of_port(level: Level, port: &str, what: &str) -> Event {
     let text = format!("port `{port}`: {what}");
     Event { level, event: "port", text, fields: vec![("port", json!(port))] }
-}
-
-fn times(n: u64) -> String {
-    if n == 1 { "once".to_owned() } else { format!("{} times", grouped(n)) }
 }
 
 fn out_of_descriptors(n_refused: u64) -> String {

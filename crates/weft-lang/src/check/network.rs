@@ -414,11 +414,12 @@ fn ranged_settings(
         let nearest = value.clamp(def.min, def.max);
         if nearest != value {
             let message = format!("option `{}` is outside its range", def.name);
-            let [least, most, default] =
-                [Some(def.min), Some(def.max), def.default].map(|value| def.text(value));
+            let [least, most] = [def.min, def.max].map(|value| def.text(Some(value)));
+            let default =
+                def.default.map(|value| format!("; without the option it is {}", def.text(Some(value))));
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message)
                 .at(setting.span, "outside the limits")
-                .with_note(format!("it takes {least} to {most}; without the option it is {default}"))
+                .with_note(format!("it takes {least} to {most}{}", default.unwrap_or_default()))
                 .with_help(format!("write `{} = {}`", def.name, def.literal(nearest)));
             cx.report(diagnostic);
         }

@@ -339,7 +339,7 @@ words! {
     "VAR" "One value for the node.";
     "WAIT" "How long a call waits at most.";
     "WAYS" "Keys are told apart within sets of so many partitions.";
-    "WEIGHT" "`ON PORT a WEIGHT 3, b`, `TO '10.0.0.1:80' WEIGHT 3, ...`: the share that a port of a group, or an endpoint, takes.";
+    "WEIGHT" "`ON PORT a WEIGHT 3, b`, `TO 'a:1' WEIGHT 3, ...`: the share of a port of a group, or of an endpoint.";
     "WHEN" "On which condition.";
     "WHERE" "Which rows or tuples; unknown is not true.";
     "WINDOW" "A sketch counts what came in this time.";

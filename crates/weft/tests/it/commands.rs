@@ -670,8 +670,8 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Under a service manager a change of the file is told by SIGHUP: one with a fault would end what runs, and one that is
-/// older than what was applied since would take that back.
+/// Under a service manager a change of the file is told by SIGHUP: one with a fault would end what runs, and one that
+/// is older than what was applied since would take that back.
 #[test]
 fn sighup_applies_the_file_where_no_terminal_is() {
     if is_ignored(1) {
