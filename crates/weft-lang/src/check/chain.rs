@@ -5,14 +5,9 @@ mod options;
 use std::collections::{BTreeMap, BTreeSet};
 
 use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX};
-<<<<<<< HEAD
 use weft_core::methods::MethodSet;
-use weft_core::schema::{FieldKind, Presence};
-use weft_core::{Type, Value};
-=======
 use weft_core::schema::{FieldKind, Message, Presence};
-use weft_core::{Interval, Type, Value};
->>>>>>> proto
+use weft_core::{Type, Value};
 
 use super::element::{Checked, Target};
 use super::filter::{self, Filter, Placed};
