@@ -136,7 +136,7 @@ fn text_costs_what_the_worst_value_takes() {
 }
 
 /// A program in memory, `main.weft`, and all else from disk.
-struct WithMain(String);
+pub(crate) struct WithMain(pub(crate) String);
 
 impl Resolver for WithMain {
     fn text(&mut self, path: &str, from: Option<&str>) -> Result<String, String> {
