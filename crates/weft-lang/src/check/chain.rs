@@ -15,8 +15,8 @@ use crate::ast::{self, ChainOn, ChainOptionKind, Ident, Side, Stage, StageArg, S
 use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     Binding, BoundPlace, Branch, Chain, Column, Direction, Effects, Element, Equivalence, Expr, ExprKind,
-    FilterInstance, Group, Handler, HandlerKind, Instance, Layer, Method, MethodGlob, Network, Outlet, Port, PortKind, Query,
-    Route, SinkTarget, Stmt, StmtKind, Verdict, VerdictKind,
+    FilterInstance, Group, Handler, HandlerKind, Instance, Layer, Method, MethodGlob, Network, Outlet, Port,
+    PortKind, Query, Route, SinkTarget, Stmt, StmtKind, Verdict, VerdictKind,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -768,7 +768,8 @@ pub(super) fn bindings(
         return None;
     }
     let mut places = places.into_iter().collect::<Option<Vec<Binding>>>()?;
-    let declared = columns.iter().map(|(column, place)| Binding { place: place.clone(), nullable: column.nullable });
+    let declared =
+        columns.iter().map(|(column, place)| Binding { place: place.clone(), nullable: column.nullable });
     places.extend(declared);
     Some(Bindings { places, columns: columns.into_iter().map(|(column, _)| column).collect() })
 }
@@ -864,7 +865,10 @@ fn field(
         if field.presence == Presence::Repeated {
             let label = format!("`{}` may be there any number of times", names[..=depth].join("."));
             let list = names[..=depth].join(".");
-            let help = format!("bind a field that is there once, or ask the list: `{} := ANY(e IN {list} WHERE ... MAX 100)`", column.name);
+            let help = format!(
+                "bind a field that is there once, or ask the list: `{} := ANY(e IN {list} WHERE ... MAX 100)`",
+                column.name
+            );
             not_bindable(cx, column, span, &label, &help);
             return None;
         }

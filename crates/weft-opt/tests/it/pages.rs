@@ -21,7 +21,8 @@ END;
 #[test]
 fn program_page_examples_together_check() {
     // The first thing that a reader copies would be refused.
-    let page = std::fs::read_to_string(root().join("docs/src/reference/program.md")).expect("the page is there");
+    let page =
+        std::fs::read_to_string(root().join("docs/src/reference/program.md")).expect("the page is there");
     let blocks: Vec<&str> =
         page.split("```sql\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default()).collect();
     assert!(blocks.len() >= 6, "{} examples", blocks.len());

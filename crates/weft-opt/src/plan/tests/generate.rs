@@ -693,8 +693,7 @@ impl<'d> Maker<'d> {
         let most = self.give(Ty::Int, Op::IntConst(LIST_MAX));
         let fits = self.give(Ty::Bool, Op::IntCompare(IntCmp::ULe, n, most));
         let n = self.give(Ty::Int, Op::Select(fits, n, zero));
-        let [stride, limit] =
-            [CELL_BYTES as i64, 7].map(|number| self.give(Ty::Int, Op::IntConst(number)));
+        let [stride, limit] = [CELL_BYTES as i64, 7].map(|number| self.give(Ty::Int, Op::IntConst(number)));
         let first = self.give(Ty::Int, Op::IntConst(HEAD_BYTES as i64));
         let [head, body, exit] = [(); 3].map(|()| self.block());
         let to = |block: usize, args: Vec<Value>| Jump { block: BlockId(block as u32), args };

@@ -44,7 +44,9 @@ fn forget_displaced(chain: &mut ChainProgram, forgotten: fn(InputId) -> bool) {
         for block in &mut function.blocks {
             let mut displaced: Option<[InputId; 2]> = None;
             block.insts.retain(|inst| match inst.op {
-                Op::ClearInput(id) if displaced.is_some_and(|displaced| displaced.contains(&id)) => !forgotten(id),
+                Op::ClearInput(id) if displaced.is_some_and(|displaced| displaced.contains(&id)) => {
+                    !forgotten(id)
+                }
                 Op::SetInput(id, _) => {
                     displaced = displaced_by(id);
                     true

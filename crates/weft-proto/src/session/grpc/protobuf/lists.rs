@@ -252,7 +252,8 @@ impl<'s> ListsBuilder<'s> {
             // Of an entry that does not say its key or its value, they are zero.
             let mut is_implicit = true;
             if **member != ["key"] {
-                is_implicit = builder.column(member, slot)?.presence == Presence::Implicit || **member == ["value"];
+                is_implicit =
+                    builder.column(member, slot)?.presence == Presence::Implicit || **member == ["value"];
             }
             implicit |= u64::from(is_implicit) << slot;
         }
