@@ -1,4 +1,5 @@
-//! The examples of the book are read by the parser, fragments as well: each stands in something that it could be a part of.
+//! The examples of the book are read by the parser, fragments as well: each stands in something that it could be a part
+//! of.
 
 #![allow(clippy::disallowed_methods, reason = "tests read the files that they compare with")]
 

@@ -663,8 +663,8 @@ fn absent(input: &Input) -> Value {
 }
 
 /// A list as a vector says it: elements between semicolons, the members of each between blanks. A member is an integer,
-/// `f` and a float, `-` if it is not there, `~` and a text, or else the text itself. A number alone behind `#` stands for so
-/// many elements that none is given.
+/// `f` and a float, `-` if it is not there, `~` and a text, or else the text itself. A number alone behind `#` stands
+/// for so many elements that none is given.
 fn list(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     if let Some(n) = text.strip_prefix('#') {

@@ -51,8 +51,8 @@ pub(super) const LIST: InputId = InputId(SIZE.0 + 1);
 /// Elements of it that are looked at.
 const LIST_MAX: i64 = 3;
 
-/// Inputs that are members of one oneof, in both directions. It has two members more: the message around [`LIST`], and one
-/// that no element knows.
+/// Inputs that are members of one oneof, in both directions. It has two members more: the message around [`LIST`], and
+/// one that no element knows.
 pub(super) const ONEOF: [InputId; 2] = [InputId(1), InputId(3)];
 
 /// What setting a member of the oneof takes away of the others.
