@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use weft_core::limits::LIST_ELEMENTS_MAX;
 use weft_core::list::EntryKey;
 use weft_core::schema::{Field, FieldKind, Presence};
 use weft_core::{Status, Type, Value};
@@ -239,7 +240,7 @@ impl<'c> Scope<'_, 'c> {
                 _ => scope.is_no_list(&names.join("."), "is there once", path.span),
             }
         })?;
-        let max = self.bound_of(&look.elements_max, "ANY, ALL or COUNT", "elements");
+        let max = self.bound_of(&look.elements_max, ("ANY, ALL or COUNT", "elements"), LIST_ELEMENTS_MAX);
         self.item = Some(Item { name: look.item.name.clone(), lists, members: Vec::new() });
         let filter = look.filter.as_ref().map(|filter| self.condition(filter));
         let item = self.item.take()?;
