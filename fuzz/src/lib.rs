@@ -13,6 +13,7 @@ use std::sync::{Arc, LazyLock};
 use weft_core::abi::Slot;
 use weft_core::frame::{Checksum, Frame, Gso, GsoKind, Pool, PoolConfig};
 use weft_core::hash::HashKey;
+use weft_core::list::{CELL_BYTES, HEAD_BYTES};
 use weft_core::native::{
     Arg, Call, Ended, Info, NATIVE_BYTES_MAX, NATIVES, Native, NativeDecl, Param, Prepared,
 };
@@ -35,7 +36,7 @@ use weft_lang::{Resolver, format::format, lexer, parser};
 use weft_native::{ENTROPY_BYTES, Secrets, prepare};
 use weft_opt::lower::{LowerOptions, lower};
 use weft_proto::capture::{LinkType, Packet, ReadError, Reader, Style, Writer};
-use weft_proto::session::grpc::protobuf::{EditValue, SLOTS_MAX, Walk, WalkBuilder};
+use weft_proto::session::grpc::protobuf::{EditValue, ListsBuilder, SLOTS_MAX, Walk, WalkBuilder};
 use weft_proto::session::grpc::{Deframer, header};
 use weft_proto::session::http2::hpack::{BlockDecoder, BlockEncoder};
 use weft_proto::session::http2::{Config, Connection, ErrorCode, Event, Headers};
@@ -210,6 +211,7 @@ pub fn hpack(data: &[u8]) {
 /// A payload that the walk accepts can be rewritten, and the result says what was written.
 pub fn protobuf_walk(data: &[u8]) {
     let schema = schema();
+    protobuf_lists(&schema, data);
     let walk = walk(&schema);
     let (mut slots, mut present) = ([Slot::default(); 8], 0);
     let Ok(()) = walk.run(data, &mut slots, &mut present) else { return };
@@ -233,6 +235,34 @@ pub fn protobuf_walk(data: &[u8]) {
     );
     let mut cleared = Vec::new();
     walk.rewrite(&out, &[(0, EditValue::Clear)], &mut cleared).expect("a field can be cleared");
+}
+
+/// The cells of lists point into the list, and it has none if there are too many elements.
+fn protobuf_lists(schema: &Schema, data: &[u8]) {
+    const MAX: u64 = 3;
+    let mut builder = ListsBuilder::new(schema, 0);
+    builder.list(&["items"], &[vec!["user"], vec!["n"]], MAX, 0).expect("the schema has it");
+    builder.list(&["inner", "codes"], &[Vec::new()], MAX, 1).expect("the schema has it");
+    builder.present(&["inner"], 2).expect("the schema has it");
+    let (mut slots, mut present, mut text) = ([Slot::default(); 3], 0, Vec::new());
+    let Ok(()) = builder.build().run(data, &mut slots, &mut present, &mut text) else { return };
+    for (slot, n_members) in [(0, 2), (1, 1)] {
+        let list = &text[slots[slot].a as usize..][..slots[slot].b as usize];
+        let word = |at: usize| u64::from_le_bytes(list[at..at + 8].try_into().expect("eight bytes"));
+        let n = word(0);
+        if n > MAX {
+            assert_eq!(list.len(), HEAD_BYTES);
+        } else if slot == 0 {
+            for element in 0..n as usize {
+                let at = HEAD_BYTES + element * n_members * CELL_BYTES;
+                let (start, len) = (word(at) as usize, (word(at + 8) >> 1) as usize);
+                assert!(list.get(start..start + len).is_some(), "a cell points out of the list");
+            }
+        } else {
+            assert_eq!(list.len(), HEAD_BYTES + n as usize * CELL_BYTES);
+        }
+    }
+    assert!(slots[2].a <= 1 && present == 7, "a list is always there");
 }
 
 /// Messages do not depend on how their bytes were cut.
@@ -637,7 +667,7 @@ fn program(data: &[u8]) -> Option<&str> {
 
 /// `Item { string user = 1; int64 n = 2; oneof way { bool a = 3; double b = 4; } Item inner = 5; }`
 fn schema() -> Schema {
-    use Presence::{Explicit, Implicit};
+    use Presence::{Explicit, Implicit, Repeated};
     let member = |field| Field { oneof: Some(0), ..field };
     let fields = vec![
         Field::new("user", 1, FieldKind::String, Implicit),
@@ -645,6 +675,8 @@ fn schema() -> Schema {
         member(Field::new("a", 3, FieldKind::Bool, Explicit)),
         member(Field::new("b", 4, FieldKind::Double, Explicit)),
         Field::new("inner", 5, FieldKind::Message(0), Explicit),
+        Field::new("items", 6, FieldKind::Message(0), Repeated),
+        Field::new("codes", 7, FieldKind::Sint64, Repeated),
     ];
     let messages = vec![Message::new("shop.Item", fields)];
     Schema { messages, ..Schema::default() }

@@ -105,7 +105,8 @@ fn header_blocks_are_taken_or_refused() {
 #[test]
 fn messages_are_read_or_refused() {
     let item = b"\x0a\x03ann\x10\x07\x18\x01\x21\0\0\0\0\0\0\0\0\x2a\x05\x0a\x03bob\x5b\x08\x01\x5c\x10\x08";
-    run(protobuf_walk, vec![item.to_vec(), [&item[..], item].concat()]);
+    let lists = b"\x32\x05\x0a\x03ann\x32\x02\x10\x05\x2a\x05\x3a\x03\x01\x02\x03\x2a\x02\x38\x07";
+    run(protobuf_walk, vec![item.to_vec(), lists.to_vec(), [&item[..], lists, item].concat()]);
 }
 
 /// A client could crash a node with the framing of its messages.

@@ -20,8 +20,10 @@ pub const TABLE_ROWS_MAX: u64 = 1 << 28;
 pub const KEY_BYTES_MAX: usize = 4096;
 /// Bytes of one table row, key included.
 pub const ROW_BYTES_MAX: usize = 64 << 10;
-/// Rows that one `SCAN` may visit, and elements that one look at a list may.
+/// Rows that one `SCAN` may visit.
 pub const SCAN_ROWS_MAX: u64 = 1 << 20;
+/// Elements of a list of a message that may be looked at: what is read of them is collected for each message.
+pub const LIST_ELEMENTS_MAX: u64 = 1 << 14;
 /// Operations that a handler may take at worst, each scan counted with all its rows: nobody else's call waits longer
 /// for a worker than about a second. One scan of [`SCAN_ROWS_MAX`] rows is well within it, one in another is not.
 pub const HANDLER_OPS_MAX: u64 = 100_000_000;

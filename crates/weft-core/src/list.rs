@@ -1,7 +1,7 @@
 //! Lists of a message as programs read them: repeated fields and maps.
 //!
-//! A program does not decode a list. Whoever gives it its columns collects the list once into one run of bytes, of which
-//! the program reads words and parts:
+//! A program does not decode a list. The engine collects the list once into one run of bytes, of which the program
+//! reads words and parts:
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -9,10 +9,10 @@
 //! | [`CELL_BYTES`] for each member of each element | the cells: those of the first element, of the second, and so on |
 //! | the rest | the bytes that cells point to |
 //!
-//! A cell has two words. The second has bit 0 set if the member is there. The first is the number (a BOOL is 0 or 1, an
-//! F64 its bits) or, of bytes, where they begin in the run; the upper bits of the second are then how many they are. All
-//! words are little-endian. Of a list with more elements than its reader takes there is the number alone, and it says no
-//! more than that they are too many; no list at all is one without elements.
+//! A cell has two words. The second has bit 0 set if the member is there. The first is the number (a BOOL is 0 or 1,
+//! an F64 its bits) or, of bytes, where they begin in the run; the upper bits of the second are then how many they are.
+//! All words are little-endian. Of a list with more elements than its reader takes there is the number alone, and it
+//! says no more than that they are too many; no list at all is one without elements.
 
 /// Bytes of a cell.
 pub const CELL_BYTES: usize = 16;

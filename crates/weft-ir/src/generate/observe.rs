@@ -4,7 +4,7 @@ use super::Dice;
 use crate::backend::Program;
 use crate::interp::{self, Noted};
 use crate::ir::{InputId, Ty};
-use crate::program::{ChainProgram, Departs, Direction, Event, Place, TableDecl, cell_words};
+use crate::program::{ChainProgram, Departs, Direction, Event, ListPlace, Place, TableDecl, cell_words};
 use crate::verify::Handler;
 use std::sync::Arc;
 use weft_core::abi::{
@@ -13,6 +13,7 @@ use weft_core::abi::{
 };
 use weft_core::hash::HashKey;
 use weft_core::limits::SCRATCH_BYTES_MIN;
+use weft_core::list::{self, ListCell};
 use weft_core::marks::Marks;
 use weft_core::matching::Matcher;
 use weft_core::native::Prepared;
@@ -109,6 +110,22 @@ pub struct RuleChange {
     is_built: bool,
 }
 
+/// A list of numbers and bytes, now and then of more elements than it may have.
+fn random_list(dice: &mut Dice, place: &ListPlace) -> Vec<u8> {
+    let n = dice.below(place.elements_max as usize + 2) as u64;
+    let n_cells = if n > place.elements_max { 0 } else { n as usize * place.members.len() };
+    let kinds: Vec<usize> = (0..n_cells).map(|_| dice.below(4)).collect();
+    let bytes = super::function::bytes(dice);
+    let cells = kinds.into_iter().map(|kind| match kind {
+        0 => ListCell::Absent,
+        1 => ListCell::Bytes(&bytes),
+        _ => ListCell::Number(dice.below(20) as u64),
+    });
+    let mut out = Vec::new();
+    list::write(n, cells, &mut out);
+    out
+}
+
 impl RuleChange {
     /// A random change.
     pub fn random(dice: &mut Dice) -> Self {
@@ -154,7 +171,10 @@ impl Pass {
                     Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
                     Place::Meta(_) | Place::Key(_) | Place::Present(_) | Place::List(_) => REGION_META,
                 }];
-                let bytes = super::function::bytes(dice);
+                let bytes = match place {
+                    Place::List(place) => random_list(dice, place),
+                    _ => super::function::bytes(dice),
+                };
                 let at = region.len();
                 region.extend_from_slice(&bytes);
                 return Slot { a: at as u64, b: bytes.len() as u64 };

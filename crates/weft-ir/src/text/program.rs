@@ -539,8 +539,7 @@ fn parse_value(line: &mut Line<'_>) -> Result<Value, ParseError> {
 fn parse_input(line: &mut Line<'_>) -> Result<Input, ParseError> {
     let (name, ty) = (line.text()?, parse_type(line)?);
     let nullable = line.eat_word("nullable");
-    let error = line
-        .error("`body`, `entry`, `present`, `list`, `header`, `trailer`, `meta`, `key`, `frame` or `layer`");
+    let error = line.error("where the input is: `body`, `header`, `meta`, ...");
     let place = match line.word("a place")?.as_str() {
         "body" => Place::Body(parse_path(line)?),
         "entry" => {

@@ -131,7 +131,7 @@ fn errors_in_chains_name_the_line() {
         ("input \"a\" U65", "line 2: expected a type of the language, found `U65`"),
         (
             "input \"a\" U64 tail",
-            "line 2: expected `body`, `entry`, `present`, `list`, `header`, `trailer`, `meta`, `key`, `frame` or `layer`, found `tail`",
+            "line 2: expected where the input is: `body`, `header`, `meta`, ..., found `tail`",
         ),
         ("var \"\" \"v\" I64 word 0 start x", "line 2: expected a number, found `x`"),
         ("element \"a\" \"b\"\nhandler open function \"f\" {", "line 3: expected `}`"),

@@ -1,10 +1,11 @@
 //! What a stage binds a column to where that is more than a field: `tenant := coalesce(header.tenant, user)`.
 //!
-//! The names in it are those of the chain's messages, not of the element. What it reads of a message is declared as columns
-//! that the element does not name: they follow its own, and the stage has an element of its own with them.
+//! The names in it are those of the chain's messages, not of the element. What it reads of a message is declared as
+//! columns that the element does not name: they follow its own, and the stage has an element of its own with them.
 
 use std::collections::BTreeSet;
 
+use weft_core::limits::LIST_ELEMENTS_MAX;
 use weft_core::list::EntryKey;
 use weft_core::schema::{Field, FieldKind, Presence};
 use weft_core::{Status, Type, Value};
@@ -78,8 +79,8 @@ pub(super) fn computed(
     Some((expr, columns))
 }
 
-/// The element of a stage whose bindings have these columns besides, in the place of `checked`: `computed` are the columns
-/// that it binds to expressions.
+/// The element of a stage whose bindings have these columns besides, in the place of `checked`: `computed` are the
+/// columns that it binds to expressions.
 pub(super) fn specialised(checked: &Checked, columns: Vec<Column>, computed: &[(usize, &Expr)]) -> Checked {
     let mut checked = checked.clone();
     checked.element.columns.extend(columns);
@@ -95,8 +96,8 @@ pub(super) fn specialised(checked: &Checked, columns: Vec<Column>, computed: &[(
 }
 
 impl<'c> Scope<'_, 'c> {
-    /// What a path means in a binding of a chain on calls; None if it stands elsewhere. The inner None is a fault that was
-    /// reported.
+    /// What a path means in a binding of a chain on calls; None if it stands elsewhere. The inner None is a fault that
+    /// was reported.
     pub(super) fn bound_path(&mut self, path: &Path) -> Option<Option<Expr>> {
         if let Some(item) = &self.item
             && item.name == path.segments[0].name
@@ -239,7 +240,7 @@ impl<'c> Scope<'_, 'c> {
                 _ => scope.is_no_list(&names.join("."), "is there once", path.span),
             }
         })?;
-        let max = self.bound_of(&look.elements_max, "ANY, ALL or COUNT", "elements");
+        let max = self.bound_of(&look.elements_max, ("ANY, ALL or COUNT", "elements"), LIST_ELEMENTS_MAX);
         self.item = Some(Item { name: look.item.name.clone(), lists, members: Vec::new() });
         let filter = look.filter.as_ref().map(|filter| self.condition(filter));
         let item = self.item.take()?;
@@ -452,7 +453,7 @@ impl<'c> Scope<'_, 'c> {
         let diagnostic = Diagnostic::error(code::LIST_NOT_HERE, message)
             .at(span, "no message is known here")
             .with_help(
-                "declare a column, and bind it in the chain: `acl (big := ANY(l IN req.lines WHERE l.qty > 10 MAX 100))`",
+                "declare a column, and bind it in the chain: `acl (big := ANY(l IN req.lines WHERE l.qty > 9 MAX 99))`",
             );
         self.cx.report(diagnostic);
         None

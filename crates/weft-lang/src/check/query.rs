@@ -207,18 +207,23 @@ impl Scope<'_, '_> {
 
     /// The bound of a SCAN.
     pub(super) fn scan_rows_max(&mut self, ast: &ast::Expr) -> Option<u64> {
-        self.bound_of(ast, "a SCAN", "rows")
+        self.bound_of(ast, ("a SCAN", "rows"), SCAN_ROWS_MAX)
     }
 
     /// The bound of what looks at one thing after another.
-    pub(super) fn bound_of(&mut self, ast: &ast::Expr, looks: &str, things: &str) -> Option<u64> {
+    pub(super) fn bound_of(
+        &mut self,
+        ast: &ast::Expr,
+        (looks, things): (&str, &str),
+        most: u64,
+    ) -> Option<u64> {
         let expr = self.typed(ast, Type::Int(64))?;
         let Ok(Value::Int(n)) = fold::fold(&expr, &[]) else {
             return self.not_constant(ast.span, &format!("write the number of {things}: `MAX 1000`"));
         };
-        let fits = u64::try_from(n).ok().filter(|n| (1..=SCAN_ROWS_MAX).contains(n));
+        let fits = u64::try_from(n).ok().filter(|n| (1..=most).contains(n));
         if fits.is_none() {
-            let message = format!("{looks} looks at 1 to {SCAN_ROWS_MAX} {things}");
+            let message = format!("{looks} looks at 1 to {most} {things}");
             self.report_at(ast.span, code::OVER_LIMIT, message, "outside the limits");
         }
         fits

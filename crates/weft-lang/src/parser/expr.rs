@@ -63,7 +63,8 @@ const UNNAMED_ELEMENT: &str = "(element)";
 const OPERAND_WORDS: &[&str] = &["CASE", "CAST", "EXISTS", "FALSE", "NOT", "NULL", "TRUE"];
 
 pub(super) fn words() -> impl Iterator<Item = &'static str> {
-    INFIX_WORDS.iter().map(|(keyword, _)| *keyword).chain(OPERAND_WORDS.iter().copied())
+    let lists = LIST_WORDS.iter().map(|(keyword, _)| *keyword);
+    INFIX_WORDS.iter().map(|(keyword, _)| *keyword).chain(OPERAND_WORDS.iter().copied()).chain(lists)
 }
 
 impl Infix {

@@ -401,7 +401,7 @@ impl Builder {
         if let (Some(a), Some(b)) = (self.known_float(a), self.known_float(b)) {
             return self.bool(match op {
                 FloatCmp::Eq => a == b,
-                FloatCmp::Ne => a < b || a > b,
+                FloatCmp::Ne => a.partial_cmp(&b).is_some_and(core::cmp::Ordering::is_ne),
                 FloatCmp::Lt => a < b,
                 FloatCmp::Le => a <= b,
             });

@@ -74,9 +74,14 @@ impl Call {
 /// A message has one member of a oneof.
 fn one_member(pass: &mut Pass) {
     let [first, second] = generate::ONEOF;
-    if pass.present & first.bit() != 0 {
-        pass.present &= !second.bit();
-        pass.slots[usize::from(second.0)] = Slot::default();
+    let gone = match [first, second].map(|member| pass.present & member.bit() != 0) {
+        [true, _] => &[second, generate::LIST][..],
+        [false, true] => &[generate::LIST],
+        [false, false] => &[],
+    };
+    for member in gone {
+        pass.present &= !member.bit();
+        pass.slots[usize::from(member.0)] = Slot::default();
     }
 }
 
@@ -423,6 +428,8 @@ enum Feature {
     SendsWhatIsRead,
     /// An element sets a member of the oneof, and another reads the one that this displaces.
     ReadsDisplaced,
+    /// An element sets a member of the oneof, and another looks at the list in the member that this displaces.
+    ReadsDisplacedList,
     /// An element sets a field, and another asks for the size of the message.
     ReadsSize,
     /// A pair of inverse elements.
@@ -434,10 +441,11 @@ enum Feature {
 }
 
 impl Feature {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::BothSend,
         Self::SendsWhatIsRead,
         Self::ReadsDisplaced,
+        Self::ReadsDisplacedList,
         Self::ReadsSize,
         Self::Inverse,
         Self::InverseLooks,
@@ -462,6 +470,7 @@ impl Feature {
         let looks = |handler: &Effects| handler.looks.iter().any(|look| look.table == generate::SENT);
         let sets = |handler: &Effects| handler.writes.contains_key(&generate::ONEOF[0]);
         let reads = |handler: &Effects| handler.reads.contains_key(&generate::ONEOF[1]);
+        let reads_list = |handler: &Effects| handler.reads.contains_key(&generate::LIST);
         let reads_size = |handler: &Effects| handler.reads.contains_key(&generate::SIZE);
         let crossings = crossings(&case.chain, &effects, &Context::default(), Level::Relaxed);
         let looks_besides = |crossing: &Crossing| {
@@ -478,6 +487,7 @@ impl Feature {
             Self::BothSend => two(&sends, &sends),
             Self::SendsWhatIsRead => two(&sends, &looks),
             Self::ReadsDisplaced => two(&sets, &reads),
+            Self::ReadsDisplacedList => two(&sets, &reads_list),
             Self::ReadsSize => two(&|handler| !handler.writes.is_empty(), &reads_size),
             Self::Inverse => !crossings.is_empty(),
             Self::InverseLooks => crossings.iter().any(looks_besides),

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "programs and the library are read from disk")]
 
 mod frames;
+mod pages;
 mod plan;
 mod programs;
 mod repeat;

@@ -137,7 +137,7 @@ fn text_costs_what_the_worst_value_takes() {
 }
 
 /// A program in memory, `main.weft`, and all else from disk.
-struct WithMain(String);
+pub(crate) struct WithMain(pub(crate) String);
 
 impl Resolver for WithMain {
     fn text(&mut self, path: &str, from: Option<&str>) -> Result<String, String> {
@@ -664,8 +664,8 @@ fn absent(input: &Input) -> Value {
 }
 
 /// A list as a vector says it: elements between semicolons, the members of each between blanks. A member is an integer,
-/// `f` and a float, `-` if it is not there, `~` and a text, or else the text itself. A number alone behind `#` stands for so
-/// many elements that none is given.
+/// `f` and a float, `-` if it is not there, `~` and a text, or else the text itself. A number alone behind `#` stands
+/// for so many elements that none is given.
 fn list(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     if let Some(n) = text.strip_prefix('#') {

@@ -35,6 +35,7 @@ impl Resolver for Disk {
             "bank.proto" => Ok(bank()),
             "mixed.proto" => Ok(mixed()),
             "order.proto" => Ok(order()),
+            "shop_orders.proto" => Ok(shop_orders()),
             _ => Err("there is no such file".to_owned().into()),
         }
     }
@@ -95,6 +96,32 @@ fn order() -> Schema {
         ],
         enums: Vec::new(),
         services: vec![Service::new("order.Orders", 0, 0, &[("Put", false, false)])],
+    }
+}
+
+/// What the page on programs takes for the messages of `shop.Orders`.
+fn shop_orders() -> Schema {
+    use FieldKind as F;
+    use Presence::{Explicit, Implicit, Repeated};
+    let order = vec![
+        Field::new("user", 1, F::String, Implicit),
+        Field::new("address", 2, F::Message(1), Explicit),
+        Field::new("lines", 3, F::Message(2), Repeated),
+        Field::new("labels", 4, F::Message(3), Repeated),
+        Field::new("filter", 5, F::Message(4), Explicit),
+    ];
+    let text = |name: &str, number| Field::new(name, number, F::String, Implicit);
+    let entry = Message::new("shop.Order.LabelsEntry", vec![text("key", 1), text("value", 2)]);
+    Schema {
+        messages: vec![
+            Message::new("shop.Order", order),
+            Message::new("shop.Address", vec![text("city", 1)]),
+            Message::new("shop.Line", vec![Field::new("qty", 1, F::Int32, Implicit)]),
+            Message { is_map_entry: true, ..entry },
+            Message::new("shop.OrderFilter", vec![text("name", 1)]),
+        ],
+        enums: Vec::new(),
+        services: vec![Service::new("shop.Orders", 0, 0, &[("Put", false, false)])],
     }
 }
 

@@ -4,6 +4,7 @@
 use weft_core::Interval;
 use weft_core::Status;
 use weft_core::abi::Fault;
+use weft_core::list::{CELL_BYTES, HEAD_BYTES};
 use weft_core::marks::Mark;
 use weft_core::native::{Native, NativeCost, NativeDecl};
 use weft_core::table::{ColumnSpec, Evict, TableSpec};
@@ -45,13 +46,19 @@ enum Kind {
 /// The size of the message.
 pub(super) const SIZE: InputId = InputId(4 + OWN_INPUTS as u16);
 
-/// Inputs that are members of one oneof, in both directions. It has a third member, which no element knows.
+/// A list in a message that is a member of [`ONEOF`].
+pub(super) const LIST: InputId = InputId(SIZE.0 + 1);
+/// Elements of it that are looked at.
+const LIST_MAX: i64 = 3;
+
+/// Inputs that are members of one oneof, in both directions. It has two members more: the message around [`LIST`], and
+/// one that no element knows.
 pub(super) const ONEOF: [InputId; 2] = [InputId(1), InputId(3)];
 
-/// The other member of the oneof.
-pub(super) fn displaced_by(input: InputId) -> Option<InputId> {
+/// What setting a member of the oneof takes away of the others.
+pub(super) fn displaced_by(input: InputId) -> Option<[InputId; 2]> {
     let at = ONEOF.iter().position(|member| *member == input)?;
-    Some(ONEOF[1 - at])
+    Some([ONEOF[1 - at], LIST])
 }
 
 /// A chain of so many elements.
@@ -114,7 +121,7 @@ pub(super) fn chain(dice: &mut Dice, n: usize) -> ChainProgram {
 /// The sink of who ended a call, in chains that ask.
 const WHO: usize = 7;
 /// The input that tells it, in CLOSE.
-pub(super) const ENDED_BY: usize = SIZE.0 as usize + 1;
+pub(super) const ENDED_BY: usize = LIST.0 as usize + 1;
 
 /// A CLOSE that asks which element ended the call.
 fn asking(line: &mut u32) -> Function {
@@ -255,7 +262,19 @@ fn inputs() -> Vec<Input> {
         place: Place::Meta(Meta::Size),
         written: false,
     };
-    shared.into_iter().chain(own).enumerate().map(input).chain([size]).collect()
+    let place = ListPlace {
+        path: ["m", "list"].map(str::to_owned).into(),
+        members: vec![Vec::new()],
+        elements_max: LIST_MAX as u64,
+    };
+    let list = Input {
+        name: "list".into(),
+        ty: Type::Bytes(None),
+        nullable: false,
+        place: Place::List(place),
+        written: true,
+    };
+    shared.into_iter().chain(own).enumerate().map(input).chain([size, list]).collect()
 }
 
 fn table(name: &str, key: Type, evict: Evict) -> TableDecl {
@@ -512,7 +531,7 @@ impl<'d> Maker<'d> {
     /// Sets an input as lowering has it: a member of the oneof displaces the other.
     fn set(&mut self, input: InputId, value: Value) {
         self.push(None, Op::SetInput(input, value));
-        if let Some(other) = displaced_by(input) {
+        for other in displaced_by(input).into_iter().flatten() {
             self.push(None, Op::ClearInput(other));
         }
     }
@@ -622,6 +641,7 @@ impl<'d> Maker<'d> {
 
     fn condition(&mut self) -> Value {
         let number = match self.dice.below(6) {
+            0 if self.has_tuple() && self.dice.percent(30) => self.list(),
             0..3 if self.has_tuple() => self.read(),
             3 => {
                 let var = self.plain();
@@ -660,6 +680,47 @@ impl<'d> Maker<'d> {
             _ => Op::IntCompare(IntCmp::SLt, number, limit),
         };
         self.give(Ty::Bool, op)
+    }
+
+    /// How many elements the list has, or how many of them are above a limit, as lowering has it.
+    fn list(&mut self) -> Value {
+        let list = self.give(Ty::Bytes, Op::Input(LIST));
+        let [zero, one] = [0, 1].map(|n| self.give(Ty::Int, Op::IntConst(n)));
+        let n = self.give(Ty::Int, Op::WordAt(list, zero));
+        if self.dice.percent(40) {
+            return n;
+        }
+        let most = self.give(Ty::Int, Op::IntConst(LIST_MAX));
+        let fits = self.give(Ty::Bool, Op::IntCompare(IntCmp::ULe, n, most));
+        let n = self.give(Ty::Int, Op::Select(fits, n, zero));
+        let [stride, limit] = [CELL_BYTES as i64, 7].map(|number| self.give(Ty::Int, Op::IntConst(number)));
+        let first = self.give(Ty::Int, Op::IntConst(HEAD_BYTES as i64));
+        let [head, body, exit] = [(); 3].map(|()| self.block());
+        let to = |block: usize, args: Vec<Value>| Jump { block: BlockId(block as u32), args };
+        self.end(Terminator::Jump(to(head, vec![zero, zero])));
+
+        self.at = head;
+        let params = [(); 2].map(|()| {
+            self.function.types.push(Ty::Int);
+            Value(self.function.types.len() as u32 - 1)
+        });
+        let of_head = &mut self.function.blocks[head];
+        (of_head.params, of_head.scan_rows_max) = (params.into(), Some(LIST_MAX as u64));
+        let [at, found] = params;
+        let more = self.give(Ty::Bool, Op::IntCompare(IntCmp::SLt, at, n));
+        self.end(Terminator::Branch(more, to(body, Vec::new()), to(exit, Vec::new())));
+
+        self.at = body;
+        let place = self.give(Ty::Int, Op::IntBinary(IntOp::Mul, at, stride));
+        let place = self.give(Ty::Int, Op::IntBinary(IntOp::Add, place, first));
+        let element = self.give(Ty::Int, Op::WordAt(list, place));
+        let is_above = self.give(Ty::Bool, Op::IntCompare(IntCmp::SLt, limit, element));
+        let counted = self.give(Ty::Int, Op::BoolToInt(is_above));
+        let found_next = self.give(Ty::Int, Op::IntBinary(IntOp::Add, found, counted));
+        let next = self.give(Ty::Int, Op::IntBinary(IntOp::Add, at, one));
+        self.end(Terminator::Jump(to(head, vec![next, found_next])));
+        self.at = exit;
+        found
     }
 
     /// Whether a number is one of two, or in a range and one of the two or neither.

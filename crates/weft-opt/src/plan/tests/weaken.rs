@@ -3,16 +3,18 @@
 use weft_ir::ir::{Function, InputId, Op};
 use weft_ir::program::{ChainProgram, Meta, Place, SinkTarget};
 
-use super::generate::{SIZE, displaced_by};
+use super::generate::{LIST, SIZE, displaced_by};
 use super::*;
 use crate::plan::inverse::{Without, crossings_by, without_transform};
 
 /// Makes of a chain what an analysis that knows less takes it for.
 type Weaken = fn(&mut ChainProgram);
 
-const CHAINS: [(&str, Weaken); 3] = [
+const CHAINS: [(&str, Weaken); 5] = [
     ("rows of tables are rows of a log", forget_tables),
     ("members of a oneof stay", forget_oneof),
+    ("a list is not read", forget_reads_of_lists),
+    ("a list stays", forget_displaced_lists),
     ("the size is that of the message as it arrived", forget_size),
 ];
 
@@ -29,19 +31,41 @@ fn forget_tables(chain: &mut ChainProgram) {
 }
 
 fn forget_oneof(chain: &mut ChainProgram) {
+    forget_displaced(chain, |_| true);
+}
+
+fn forget_displaced_lists(chain: &mut ChainProgram) {
+    forget_displaced(chain, |displaced| displaced == LIST);
+}
+
+/// Leaves out what setting a member of the oneof takes away, as far as it is `forgotten`.
+fn forget_displaced(chain: &mut ChainProgram, forgotten: fn(InputId) -> bool) {
     each_function(chain, |function| {
         for block in &mut function.blocks {
-            let displaced = |at: usize| match block.insts[at].op {
-                Op::SetInput(id, _) => displaced_by(id),
-                _ => None,
-            };
-            let is_displaced = |at: usize| match block.insts[at].op {
-                Op::ClearInput(id) => at > 0 && displaced(at - 1) == Some(id),
-                _ => false,
-            };
-            let kept: Vec<bool> = (0..block.insts.len()).map(|at| !is_displaced(at)).collect();
-            let mut kept = kept.into_iter();
-            block.insts.retain(|_| kept.next() == Some(true));
+            let mut displaced: Option<[InputId; 2]> = None;
+            block.insts.retain(|inst| match inst.op {
+                Op::ClearInput(id) if displaced.is_some_and(|displaced| displaced.contains(&id)) => {
+                    !forgotten(id)
+                }
+                Op::SetInput(id, _) => {
+                    displaced = displaced_by(id);
+                    true
+                }
+                _ => {
+                    displaced = None;
+                    true
+                }
+            });
+        }
+    });
+}
+
+fn forget_reads_of_lists(chain: &mut ChainProgram) {
+    each_function(chain, |function| {
+        for inst in function.blocks.iter_mut().flat_map(|block| &mut block.insts) {
+            if inst.op == Op::Input(LIST) {
+                inst.op = Op::BytesConst(Vec::new());
+            }
         }
     });
 }

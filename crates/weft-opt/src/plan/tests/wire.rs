@@ -24,8 +24,8 @@ impl Message {
         let mut message = Self::default();
         for (target, value) in edits {
             let EditTarget::Input(id) = *target else { continue };
-            if let Some(other) = displaced_by(InputId(id)).filter(|_| *value != Seen::Null) {
-                message.fields.insert(other.0, Seen::Null);
+            if let Some(others) = displaced_by(InputId(id)).filter(|_| *value != Seen::Null) {
+                message.fields.extend(others.map(|other| (other.0, Seen::Null)));
                 message.is_displaced = true;
             }
             message.fields.insert(id, value.clone());

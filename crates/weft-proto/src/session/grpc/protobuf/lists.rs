@@ -1,11 +1,11 @@
 //! What a tag walk does not put in a slot of its own: lists, entries of maps, and whether a message is there.
 //!
-//! A program that asks for none of them has no such walk. One that does has its payload walked a second time, beside the
-//! [`Walk`] of its columns; each element is a message with columns, which a `Walk` of its own reads.
+//! A program that asks for none of them has no such walk. One that does has its payload walked a second time, beside
+//! the [`Walk`] of its columns; each element is a message with columns, which a `Walk` of its own reads.
 //!
-//! What a decoder would find is found here as well: occurrences of the messages around a list are merged, so their lists
-//! follow one another; numbers may be packed or not, and both in one message; of the entries of a map with one key the
-//! last counts; a member of a oneof takes along what the displaced members held.
+//! What a decoder would find is found here as well: occurrences of the messages around a list are merged, so their
+//! lists follow one another; numbers may be packed or not, and both in one message; of the entries of a map with one
+//! key the last counts; a member of a oneof takes along what the displaced members held.
 
 use super::walk::{Op, Walk, WalkBuilder, WalkError, bits, check_utf8, read_number, wire_type};
 use super::wire::{self, DEPTH_MAX, Malformed, Reason};
@@ -142,8 +142,8 @@ impl<'s> ListsBuilder<'s> {
         }
     }
 
-    /// Collects in `slot` the list at `path`: of each element the `members`, by their paths within it. Of a list with more
-    /// than `max` elements there is the number alone.
+    /// Collects in `slot` the list at `path`: of each element the `members`, by their paths within it. Of a list with
+    /// more than `max` elements there is the number alone.
     ///
     /// # Errors
     /// There is no list by that path, or a member is not a column of its elements.
