@@ -586,8 +586,8 @@ const HTTP1: [&[u8]; 10] = [
     b"HTTP/",
 ];
 
-/// What first bytes are that are not those of HTTP/2: a record of TLS, which begins with its type and the major version;
-/// a message of HTTP/1; or anything else. None if more of them must come.
+/// What first bytes are that are not those of HTTP/2: a record of TLS, which begins with its type and the major
+/// version; a message of HTTP/1; or anything else. None if more of them must come.
 fn foreign(first: &[u8]) -> Option<Violation> {
     const HANDSHAKE: u8 = 22;
     const ALERT: u8 = 21;
