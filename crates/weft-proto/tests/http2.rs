@@ -256,7 +256,10 @@ fn another_protocol_is_known_by_its_first_bytes() {
     }
     assert_eq!(says(Config::server(), b"PUT / HTTP/1.1\r\n"), Err(Violation::Http1));
     assert_eq!(says(Config::server(), &[22, 3, 1]), Err(Violation::Tls));
-    assert_eq!(says(Config::server(), b"PRI * HTTP/2.0"), Ok(()), "more is to come");
+    for first in [&b"PRI * HTTP/2.0"[..], b"PO", b"GET", &[22]] {
+        assert_eq!(says(Config::server(), first), Ok(()), "more is to come");
+    }
+    assert_eq!(says(Config::server(), b"INVALID CONNECTION PREFACE"), Err(Violation::BadPreface));
 }
 
 #[test]

@@ -130,7 +130,7 @@ impl Connection {
         }
         // The first frame is SETTINGS, which has fewer than 64 KiB.
         if self.phase == Phase::Settings && rest.first().is_some_and(|byte| *byte != 0) {
-            return Err(foreign(rest));
+            return foreign(rest).map_or(Ok(None), Err);
         }
         let Some(head) = FrameHead::parse(rest) else { return Ok(None) };
         self.check_place(head)?;
@@ -177,7 +177,7 @@ impl Connection {
     fn preface(&mut self, rest: &mut &[u8]) -> Result<bool, Violation> {
         let n = rest.len().min(PREFACE.len());
         if rest[..n] != PREFACE[..n] {
-            return Err(foreign(rest));
+            return foreign(rest).map_or(Ok(false), Err);
         }
         if n == PREFACE.len() {
             *rest = &rest[n..];
@@ -572,15 +572,31 @@ fn check_message(stream: &mut Stream, end_stream: bool, headers: &Headers) -> Re
     Ok(Part::Kept)
 }
 
-/// What first bytes are that are not those of HTTP/2: a record of TLS, which begins with a type and the major version;
-/// a request or a response of HTTP/1, which begin with a method or `HTTP/`; or anything else.
-fn foreign(first: &[u8]) -> Violation {
-    const HANDSHAKE: u8 = 0x16;
-    const ALERT: u8 = 0x15;
+/// What messages of HTTP/1 begin with.
+const HTTP1: [&[u8]; 10] = [
+    b"GET ",
+    b"HEAD ",
+    b"POST ",
+    b"PUT ",
+    b"DELETE ",
+    b"CONNECT ",
+    b"OPTIONS ",
+    b"TRACE ",
+    b"PATCH ",
+    b"HTTP/",
+];
+
+/// What first bytes are that are not those of HTTP/2: a record of TLS, which begins with its type and the major
+/// version; a message of HTTP/1; or anything else. None if more of them must come.
+fn foreign(first: &[u8]) -> Option<Violation> {
+    const HANDSHAKE: u8 = 22;
+    const ALERT: u8 = 21;
     match first {
-        [HANDSHAKE | ALERT] | [HANDSHAKE | ALERT, 3, ..] => Violation::Tls,
-        [b'A'..=b'Z', ..] => Violation::Http1,
-        _ => Violation::BadPreface,
+        [HANDSHAKE | ALERT] => None,
+        [HANDSHAKE | ALERT, 3, ..] => Some(Violation::Tls),
+        _ if HTTP1.iter().any(|begin| first.starts_with(begin)) => Some(Violation::Http1),
+        _ if HTTP1.iter().any(|begin| begin.starts_with(first)) => None,
+        _ => Some(Violation::BadPreface),
     }
 }
 
