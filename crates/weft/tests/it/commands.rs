@@ -227,7 +227,8 @@ fn schemas_from_roots_and_descriptor_sets_reach_a_node() {
     );
     // file { name: "x.proto" package: "x" message_type { name: "M" field { name: "id" number: 1 label: LABEL_OPTIONAL
     // type: TYPE_STRING } } service { name: "S" method { name: "Get" input_type: ".x.M" output_type: ".x.M" } } }
-    let set = b"\x0a5\x0a\x07x.proto\x12\x01x\x22\x0f\x0a\x01M\x12\x0a\x0a\x02id\x18\x01\x20\x01(\x092\x16\x0a\x01S\x12\x11\x0a\x03Get\x12\x04.x.M\x1a\x04.x.M";
+    let set = b"\x0a5\x0a\x07x.proto\x12\x01x\x22\x0f\x0a\x01M\x12\x0a\x0a\x02id\x18\x01\x20\x01(\x09\
+        2\x16\x0a\x01S\x12\x11\x0a\x03Get\x12\x04.x.M\x1a\x04.x.M";
     std::fs::write(folder.0.join("x.binpb"), set).expect("the folder is ours");
     let network = |types: &str, method: &str, field: &str| {
         let text = NETWORK.replace("CREATE TYPE cart FROM PROTO 'cart.proto';", types);
