@@ -164,7 +164,7 @@ fn backoff_is_that_of_the_cluster() {
         (0..100).for_each(|nth| {
             add(&mut world, client, 1, 10 * nth);
         });
-        world.run();
+        world.run_until(ms(1_000));
         world.engine().stats().endpoints[0].connect_failures
     };
     let (often, seldom) = (attempts(20, 40), attempts(400, 400));
