@@ -11,6 +11,7 @@
 //! - [`Expr::nullable`] and [`Expr::fallible`] are upper bounds: false is a promise.
 //! - Spans stay, because faults, traces and counters name source lines.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use weft_core::marks::Mark;
 
@@ -75,6 +76,13 @@ pub struct Network {
 }
 
 impl Network {
+    /// The elements as the program declares them, without those that a stage has for itself: what it binds to
+    /// expressions reads columns that the element does not name.
+    pub fn declared_elements(&self) -> impl Iterator<Item = &Element> {
+        let mut seen = BTreeSet::new();
+        self.elements.iter().filter(move |element| seen.insert((element.span, &element.name)))
+    }
+
     /// The names of a chain's two ends, for people; the second is empty where a chain on ports has none.
     pub fn ends(&self, chain: &Chain) -> (String, String) {
         match &chain.edge {

@@ -26,7 +26,7 @@ impl Outline {
             let meaning = format!("{from} {to} {} {:#?}", route.method_set, route.when);
             things.insert(format!("route {}", route.name), meaning);
         }
-        for element in &network.elements {
+        for element in network.declared_elements() {
             let kind = if element.is_of_filter() { "filter" } else { "element" };
             things.insert(format!("{kind} {}", element.name), format!("{element:#?}"));
         }

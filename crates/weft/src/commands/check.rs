@@ -52,7 +52,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Fault> {
     if !args.json {
         let counts = [
             (network.chains.len(), "chain"),
-            (network.elements.iter().filter(|element| !element.is_of_filter()).count(), "element"),
+            (network.declared_elements().filter(|element| !element.is_of_filter()).count(), "element"),
             (network.listeners.len(), "listener"),
             (network.clusters.len(), "cluster"),
         ];
