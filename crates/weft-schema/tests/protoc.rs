@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use weft_core::schema::{FieldKind, Schema};
 use weft_schema::{Found, Source, compile, from_descriptors};
 
@@ -63,8 +64,9 @@ fn ours(roots: &[PathBuf], path: &str) -> Result<Schema, String> {
 
 /// What protoc makes of a file; None if it refuses it.
 fn theirs(roots: &[PathBuf], path: &str) -> Option<Schema> {
-    let out =
-        std::env::temp_dir().join(format!("weft-{}-{}.binpb", std::process::id(), path.replace('/', "-")));
+    static NTH: AtomicUsize = AtomicUsize::new(0);
+    let nth = NTH.fetch_add(1, Ordering::Relaxed);
+    let out = std::env::temp_dir().join(format!("weft-{}-{nth}.binpb", std::process::id()));
     let mut protoc = Command::new("python3");
     protoc.args(["-m", "grpc_tools.protoc", "--include_imports"]).arg(path);
     protoc.args(roots.iter().map(|root| format!("-I{}", root.display())));

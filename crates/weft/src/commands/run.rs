@@ -17,7 +17,7 @@ use std::io::IsTerminal as _;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use weft_api::Bundle;
+use weft_api::{Binary, Bundle};
 use weft_core::methods::MethodSet;
 use weft_lang::hir::{CallsOf, Chain, Network};
 
@@ -149,11 +149,13 @@ impl OwnProgram<'_> {
 
 /// Whether two programs are the same but for the names of their files, which follow from where a command was started.
 fn is_same_text(a: &Bundle, b: &Bundle) -> bool {
-    let texts = |bundle: &Bundle| {
-        let mut texts: Vec<String> = bundle.files.values().cloned().collect();
-        texts.sort_unstable();
-        (bundle.files.get(&bundle.root).cloned(), texts)
-    };
+    fn texts(bundle: &Bundle) -> (Option<&String>, Vec<&[u8]>) {
+        let texts = bundle.files.values().map(String::as_bytes);
+        let mut all: Vec<&[u8]> =
+            texts.chain(bundle.binary.values().map(|Binary(bytes)| &bytes[..])).collect();
+        all.sort_unstable();
+        (bundle.files.get(&bundle.root), all)
+    }
     texts(a) == texts(b)
 }
 
