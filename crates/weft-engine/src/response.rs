@@ -72,8 +72,8 @@ impl Engine {
         }
     }
 
-    /// Holds the message of a method with one answer, if the chain reads the status: that comes right behind it. A second
-    /// message is none that the method has, and both pass without a status.
+    /// Holds the message of a method with one answer, if the chain reads the status, which comes right behind it. A
+    /// second message is none that the method has: both pass without a status then.
     fn hold_answer(&mut self, key: CallKey, message: Message<'_>) -> bool {
         let call = self.calls.get_mut(key).expect("the call has not ended");
         let Some(live) = &call.chain else { return false };

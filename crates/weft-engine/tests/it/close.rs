@@ -301,7 +301,8 @@ fn close_sees_whose_call_it_was_whatever_ended_it() {
 /// An element that looks at the status of an answer would be told none, or a stream would wait for its end.
 #[test]
 fn response_of_one_message_sees_the_status_behind_it() {
-    let inputs = "input \"status\" STATUS nullable meta status\ninput \"x\" TEXT nullable header \"x-status\" written\n";
+    let inputs = "input \"status\" STATUS nullable meta status\n\
+        input \"x\" TEXT nullable header \"x-status\" written\n";
     let handler = "v0: bool = input_present in0\nv1: int = input in0\nv2: bytes = int_to_text.signed v1\n\
         v3: bytes = bytes \"none\"\nv4: bytes = select v0, v2, v3\nset_input in1, v4\nforward";
     let text = chain(&format!("request\nresponse\n{inputs}"), &[&element("e", &[("response", handler)])]);

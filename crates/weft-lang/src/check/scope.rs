@@ -95,8 +95,8 @@ pub(crate) const METAS: &[(&str, Meta, Type, bool)] = &[
     ("version", Meta::Version, Type::Uint(64), false),
 ];
 
-/// Whether something that the engine knows may be NULL in a handler of the response: the status of a method that streams
-/// answers comes behind them.
+/// Whether something that the engine knows may be NULL in a handler of the response: where answers are streamed, the
+/// status comes behind them.
 pub(super) fn is_nullable_in_response(meta: Meta) -> bool {
     meta == Meta::Status
 }
