@@ -143,6 +143,6 @@ mod tests {
         assert!(FUNCTIONS.windows(2).all(|pair| pair[0].name < pair[1].name));
         assert!(find("Least").is_some_and(|signature| signature.text == "least(T, ...) T"));
         assert!(find("lest").is_none());
-        assert!(find("sqrt").unwrap().fallible && !find("floor").unwrap().fallible);
+        assert!(find("upper").unwrap().fallible && !find("sqrt").unwrap().fallible);
     }
 }
