@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use weft_core::abi::Slot;
 use weft_core::dice::Dice;
 use weft_core::list::{CELL_BYTES, EntryKey, HEAD_BYTES};
-use weft_core::schema::{Field, FieldKind, Message, Presence, Schema};
-use weft_proto::session::grpc::protobuf::{Lists, ListsBuilder};
+use weft_core::schema::{Enum, Field, FieldKind, Message, Presence, Schema};
+use weft_proto::session::grpc::protobuf::{Lists, ListsBuilder, Malformed};
 
 /// Elements that a list may have.
 const MAX: u64 = 4;
@@ -382,4 +382,86 @@ fn lists_of_damaged_messages_never_panic() {
         n_refused += usize::from(lists.run(&payload, &mut slots, &mut present, &mut text).is_err());
     }
     assert!(n_refused > 1000, "{n_refused}");
+}
+
+/// `Root { repeated Color colors = 1; map<uint32, Color> by_id = 2; oneof o { Sub sub = 3; Color mood = 4; }
+/// repeated group line = 5 { int32 qty = 1; } }`, `Sub { repeated int32 codes = 1; }` as a group, and a closed
+/// `Color { RED = 0; GREEN = 2; }`.
+fn closed_and_delimited() -> Schema {
+    use FieldKind as F;
+    use Presence::{Explicit, Implicit, Repeated};
+    let root = vec![
+        Field::new("colors", 1, F::Enum(0), Repeated),
+        Field::new("by_id", 2, F::Message(1), Repeated),
+        Field { oneof: Some(0), is_delimited: true, ..Field::new("sub", 3, F::Message(2), Explicit) },
+        Field { oneof: Some(0), ..Field::new("mood", 4, F::Enum(0), Explicit) },
+        Field { is_delimited: true, ..Field::new("line", 5, F::Message(3), Repeated) },
+    ];
+    let entry = vec![Field::new("key", 1, F::Uint32, Implicit), Field::new("value", 2, F::Enum(0), Implicit)];
+    let color = Enum {
+        name: "Color".to_owned(),
+        values: vec![("RED".to_owned(), 0), ("GREEN".to_owned(), 2)],
+        is_closed: true,
+    };
+    Schema {
+        messages: vec![
+            Message::new("Root", root),
+            Message { is_map_entry: true, ..Message::new("Entry", entry) },
+            Message::new("Sub", vec![Field::new("codes", 1, F::Int32, Repeated)]),
+            Message::new("Line", vec![Field::new("qty", 1, F::Int32, Implicit)]),
+        ],
+        enums: vec![color],
+        ..Schema::default()
+    }
+}
+
+#[test]
+fn unknown_values_of_closed_enums_and_groups_are_read_as_by_upb() {
+    // A rule would see elements that the server behind it does not have, or miss those of a group.
+    let schema = closed_and_delimited();
+    let mut builder = ListsBuilder::new(&schema, 0);
+    builder.list(&["colors"], &[Vec::new()], MAX, 0).expect("a list");
+    builder.list(&["by_id"], &[vec!["key"], vec!["value"]], MAX, 1).expect("a map");
+    builder.list(&["sub", "codes"], &[Vec::new()], MAX, 2).expect("a list");
+    builder.list(&["line"], &[vec!["qty"]], MAX, 3).expect("a list");
+    builder.present(&["sub"], 4).expect("a message");
+    let lists = builder.build();
+    let found = |payload: &[u8]| {
+        let (mut slots, mut present, mut text) = ([Slot::default(); 5], 0, Vec::new());
+        lists.run(payload, &mut slots, &mut present, &mut text)?;
+        let numbers = |slot: usize, n_members: usize| {
+            let rows = read(&text, slots[slot], &vec![false; n_members]).expect("few");
+            let cell = |cell: Option<Vec<u8>>| cell.map(|cell| i64::from_le_bytes(cell.try_into().unwrap()));
+            rows.into_iter().flatten().map(cell).collect::<Option<Vec<i64>>>().expect("all are there")
+        };
+        Ok::<_, Malformed>((numbers(0, 1), numbers(1, 2), numbers(2, 1), numbers(3, 1), slots[4].a == 1))
+    };
+    let empty = || (vec![], vec![], vec![], vec![], false);
+    let (sub, end_sub, line, end_line) = (0x1b, 0x1c, 0x2b, 0x2c);
+    for (payload, wanted) in [
+        // RED, 1 (unknown), and packed GREEN, 7 (unknown), RED.
+        (&[0x08, 0, 0x08, 1, 0x0a, 3, 2, 7, 0][..], (vec![0, 2, 0], vec![], vec![], vec![], false)),
+        // Entries 5: GREEN, 6: 9 (unknown), and 7 without a value.
+        (
+            &[0x12, 4, 8, 5, 16, 2, 0x12, 4, 8, 6, 16, 9, 0x12, 2, 8, 7],
+            (vec![], vec![5, 2, 7, 0], vec![], vec![], false),
+        ),
+        // A group in a oneof with a list in it, in two parts, and a member whose value is unknown.
+        (
+            &[sub, 8, 1, end_sub, sub, 0x0a, 2, 2, 3, end_sub, 0x20, 9],
+            (vec![], vec![], vec![1, 2, 3], vec![], true),
+        ),
+        // The same with a value that there is.
+        (&[sub, 8, 1, end_sub, 0x20, 2], empty()),
+        // Repeated groups, with an unknown group and an unknown field in one of them.
+        (
+            &[line, 8, 5, 0x4b, 8, 9, 0x4c, 0x78, 1, end_line, line, end_line],
+            (vec![], vec![], vec![], vec![5, 0], false),
+        ),
+    ] {
+        assert_eq!(found(payload), Ok(wanted), "{payload:x?}");
+    }
+    for damaged in [&[sub, 8, 1][..], &[sub, 8, 1, end_line], &[line, 8, end_line], &[0x12, 3, 8, 5, 16]] {
+        assert!(found(damaged).is_err(), "{damaged:x?}");
+    }
 }
