@@ -10,8 +10,8 @@ use super::{Element, Site, cell_bytes, fail, place, request_meta, seen, set_cell
 const KEY_BYTES: usize = 64;
 const PATH_BYTES: usize = 128;
 const REPLY_BYTES: usize = 2048;
-/// Both parts of a key, each behind its length in four bytes.
-const WHOLE_KEY_BYTES: usize = 4 + PATH_BYTES + 4 + KEY_BYTES;
+/// The path, who asks (nobody: the answers are shared) and the key, each behind its length in four bytes.
+const WHOLE_KEY_BYTES: usize = 4 + PATH_BYTES + 4 + 4 + KEY_BYTES;
 
 pub(super) struct Cache {
     at: u16,
@@ -44,11 +44,11 @@ impl Cache {
     }
 }
 
-/// The bytes of a key of two parts.
+/// The bytes of a key of three parts.
 #[inline(always)]
 fn whole_key<'a>(path: &[u8], key: &[u8], out: &'a mut [u8; WHOLE_KEY_BYTES]) -> &'a [u8] {
     let mut at = 0;
-    for part in [path, key] {
+    for part in [path, b"", key] {
         out[at..at + 4].copy_from_slice(&(part.len() as u32).to_le_bytes());
         out[at + 4..at + 4 + part.len()].copy_from_slice(part);
         at += 4 + part.len();

@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use weft_core::abi::{Cx, Edit, EditTarget, Fault, REGION_BODY};
+use weft_core::hash::hash_bytes;
 use weft_core::limits::SCRATCH_BYTES_MAX;
 use weft_core::table::{Insert, Table};
 use weft_core::{Status, Time};
@@ -12,6 +13,16 @@ use super::{Element, Site, abort, fail, header, keep, seen, text};
 /// The parameters that the chain gives.
 const RATE: f64 = 1000.0;
 const BURST: f64 = 10.0;
+
+/// The longest name of a tenant that is a key as it is.
+const TENANT_BYTES: usize = 64;
+
+/// A longer one is known by its hash.
+#[cold]
+fn hashed<'a>(tenant: &[u8], digits: &'a mut String) -> &'a [u8] {
+    *digits = hash_bytes(tenant).to_string();
+    digits.as_bytes()
+}
 
 pub(super) struct TokenBucket {
     at: u16,
@@ -79,6 +90,8 @@ impl Element for TokenBucket {
     fn request(&self, cx: &mut Cx<'_>) -> bool {
         seen(cx, self.at);
         let (table, tenant) = (&*cx.state.tables[self.table], text(cx, REGION_BODY, self.tenant));
+        let mut digits = String::new();
+        let tenant = if tenant.len() <= TENANT_BYTES { tenant } else { hashed(tenant, &mut digits) };
         let hash = table.spec().shared.then(|| table.hash_bytes(tenant));
         hash.inspect(|hash| table.lock(*hash));
         let taken = self.take(table, tenant, cx.now, cx.out.scratch.len() < SCRATCH_BYTES_MAX);
