@@ -1583,7 +1583,8 @@ impl Expr {
     pub fn each_path(&self, visit: &mut dyn FnMut(&Path)) {
         let mut each = |parts: &mut dyn Iterator<Item = &Self>| parts.for_each(|part| part.each_path(visit));
         match &self.kind {
-            ExprKind::Int(_) | ExprKind::Float(_) | ExprKind::Str(_) | ExprKind::Bool(_) | ExprKind::Null => {}
+            ExprKind::Int(_) | ExprKind::Float(_) | ExprKind::Str(_) | ExprKind::Bool(_) | ExprKind::Null => {
+            }
             ExprKind::Path(path) => visit(path),
             ExprKind::Header(a)
             | ExprKind::Trailer(a)

@@ -1,9 +1,10 @@
 //! Each rule of protobuf that could smuggle a value past an access rule, byte by byte.
 
 use weft_core::abi::Slot;
+use weft_core::inputs::InputSet;
 use weft_core::schema::{Enum, Field, FieldKind, Message, Presence, Schema};
 use weft_proto::session::grpc::protobuf::{
-    DEPTH_MAX, EditError, EditValue, Malformed, Reason, Walk, WalkBuilder, WalkError, encode,
+    DEPTH_MAX, EditError, EditValue, Malformed, Reason, SLOTS_MAX, Walk, WalkBuilder, WalkError, encode,
 };
 
 /// `Call { string user = 1; Box box = 2; oneof who { string name = 3; int32 id = 4; Box other = 5; }
@@ -36,10 +37,10 @@ fn walk(path: &[&str]) -> Walk {
 
 /// The text at `path`, if it is on the wire.
 fn text<'a>(path: &[&str], payload: &'a [u8]) -> Result<Option<&'a str>, Malformed> {
-    let (mut slots, mut present) = ([Slot::default()], 0);
+    let (mut slots, mut present) = ([Slot::default()], InputSet::EMPTY);
     walk(path).run(payload, &mut slots, &mut present)?;
     let [Slot { a, b }] = slots;
-    Ok((present == 1).then(|| std::str::from_utf8(&payload[a as usize..(a + b) as usize]).unwrap()))
+    Ok(present.contains(0_u8).then(|| std::str::from_utf8(&payload[a as usize..(a + b) as usize]).unwrap()))
 }
 
 fn refusal(payload: &[u8]) -> (usize, Reason) {
@@ -116,9 +117,9 @@ fn proto2_walk(path: &[&str]) -> Walk {
 
 /// The slot of a column, if it is present.
 fn proto2(path: &[&str], payload: &[u8]) -> Result<Option<Slot>, Reason> {
-    let (mut slots, mut present) = ([Slot::default()], 0);
+    let (mut slots, mut present) = ([Slot::default()], InputSet::EMPTY);
     proto2_walk(path).run(payload, &mut slots, &mut present).map_err(|malformed| malformed.reason)?;
-    Ok((present == 1).then_some(slots[0]))
+    Ok(present.contains(0_u8).then_some(slots[0]))
 }
 
 fn proto2_rewritten(path: &[&str], payload: &[u8], value: EditValue<'_>) -> Vec<u8> {
@@ -275,6 +276,6 @@ fn columns_that_cannot_be_read_say_why() {
     assert_eq!(refusal(&["box", "x"], 1), "`Box` has no field `x`");
     assert_eq!(refusal(&["id"], 0), "slot 0 holds another column");
     assert_eq!(refusal(&["user"], 1), "`user` is in slot 0 already");
-    assert_eq!(builder.column(&["id"], 64), Err(WalkError::SlotTooLarge { slot: 64 }));
+    assert_eq!(builder.column(&["id"], SLOTS_MAX), Err(WalkError::SlotTooLarge { slot: SLOTS_MAX }));
     assert_eq!(builder.column(&[], 1), Err(WalkError::EmptyPath));
 }

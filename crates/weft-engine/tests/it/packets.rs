@@ -4,6 +4,7 @@ use std::sync::Arc;
 use weft_core::flow::flow_of;
 use weft_core::frame::{Checksum, Frame, FrameMeta, Gso, GsoKind, Pool, PoolConfig};
 use weft_core::hash::HashKey;
+use weft_core::inputs::InputSet;
 use weft_core::table::Evict;
 use weft_core::types::Type;
 use weft_core::{Interval, Status, Time, Value};
@@ -1070,7 +1071,8 @@ fn random_chain(dice: &mut Dice) -> ChainProgram {
     // Fields lie one behind the other, at even and at odd places.
     let (mut parse, mut stores, mut next, mut end) = (String::new(), Vec::new(), 3, dice.below(2));
     let sum_at = chain.request.inputs.len();
-    let sum = Sum { input: sum_at as u16, zero_is_none: dice.percent(50), pseudo: false, covers: 0 };
+    let sum =
+        Sum { input: sum_at as u16, zero_is_none: dice.percent(50), pseudo: false, covers: InputSet::EMPTY };
     let field = match parse_program(FRAMES).expect("it is in the form").request.inputs[0].place.clone() {
         Place::Frame(field) => field,
         other => panic!("{other:?}"),

@@ -680,7 +680,9 @@ impl<'a> Check<'a> {
             Op::ClearInput(id) => {
                 let input = self.written(id);
                 let clears = |i: &Input| {
-                    i.nullable || i.place.path().is_some() || matches!(i.place, Place::Header(_) | Place::Trailer(_))
+                    i.nullable
+                        || i.place.path().is_some()
+                        || matches!(i.place, Place::Header(_) | Place::Trailer(_))
                 };
                 if input.is_some_and(|i| !clears(i)) {
                     self.say(Rule::Written, format!("input {} cannot be NULL", id.0));

@@ -80,11 +80,7 @@ pub(super) fn computed(
 
 /// The element of a stage whose bindings have these columns besides, in the place of `checked`: `computed` are the columns
 /// that it binds to expressions.
-pub(super) fn specialised(
-    checked: &Checked,
-    columns: Vec<Column>,
-    computed: &[(usize, &Expr)],
-) -> Checked {
+pub(super) fn specialised(checked: &Checked, columns: Vec<Column>, computed: &[(usize, &Expr)]) -> Checked {
     let mut checked = checked.clone();
     checked.element.columns.extend(columns);
     for handler in checked.element.handlers.iter_mut() {
@@ -179,7 +175,10 @@ impl<'c> Scope<'_, 'c> {
             return None;
         }
         let is_null = over(ExprKind::IsNull, value, Type::Bool, span);
-        Some(Expr { nullable: false, ..over(ExprKind::Not, Expr { nullable: false, ..is_null }, Type::Bool, span) })
+        Some(Expr {
+            nullable: false,
+            ..over(ExprKind::Not, Expr { nullable: false, ..is_null }, Type::Bool, span)
+        })
     }
 
     /// `req.labels['team']`
@@ -210,7 +209,9 @@ impl<'c> Scope<'_, 'c> {
             }
             ExprKind::Const(Value::Int(n)) => EntryKey::Number(n as u64),
             ExprKind::Const(Value::Bool(b)) => EntryKey::Number(b.into()),
-            _ => return self.not_constant(key.span, "the key of an entry is a literal: `req.labels['team']`"),
+            _ => {
+                return self.not_constant(key.span, "the key of an entry is a literal: `req.labels['team']`");
+            }
         };
         let name = format!("{}[{}]", path.to_dotted(), self.cx.sources.slice(key.span));
         let at = self.declare(bound, &name, (ty, true), BoundPlace::Entry(names, wanted));
@@ -359,7 +360,8 @@ impl<'c> Scope<'_, 'c> {
         let (ty, _) = *found.first()?;
         if let Some((other, _)) = found.iter().find(|(other, _)| *other != ty) {
             let message = "this is not the same in the messages of all methods of the chain";
-            let help = "give the methods of each message a chain of their own: `METHOD 'package.Service/Method'`";
+            let help =
+                "give the methods of each message a chain of their own: `METHOD 'package.Service/Method'`";
             let diagnostic = Diagnostic::error(code::FIELD_NOT_BINDABLE, message)
                 .at(span, format!("{ty} in one, {other} in another"))
                 .with_help(help);
@@ -414,7 +416,8 @@ impl<'c> Scope<'_, 'c> {
         place: BoundPlace,
     ) -> usize {
         let direction = bound.column.direction;
-        let is_same = |(column, known): &(Column, BoundPlace)| column.direction == direction && *known == place;
+        let is_same =
+            |(column, known): &(Column, BoundPlace)| column.direction == direction && *known == place;
         if let Some(at) = self.frames.iter().position(is_same) {
             return bound.n_columns + at;
         }
@@ -469,9 +472,10 @@ impl<'c> Scope<'_, 'c> {
     }
 
     fn is_no_list<T>(&mut self, dotted: &str, label: &str, span: Span) -> Option<T> {
-        let diagnostic = Diagnostic::error(code::NOT_A_LIST, format!("`{dotted}` is not a list that can be asked so"))
-            .at(span, label)
-            .with_help("ANY, ALL and COUNT take a repeated field or a map, and `['key']` a map");
+        let diagnostic =
+            Diagnostic::error(code::NOT_A_LIST, format!("`{dotted}` is not a list that can be asked so"))
+                .at(span, label)
+                .with_help("ANY, ALL and COUNT take a repeated field or a map, and `['key']` a map");
         self.cx.report(diagnostic);
         None
     }

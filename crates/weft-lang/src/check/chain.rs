@@ -803,7 +803,8 @@ pub(super) fn bindings(
         return None;
     }
     let mut places = places.into_iter().collect::<Option<Vec<Binding>>>()?;
-    let declared = columns.iter().map(|(column, place)| Binding { place: place.clone(), nullable: column.nullable });
+    let declared =
+        columns.iter().map(|(column, place)| Binding { place: place.clone(), nullable: column.nullable });
     places.extend(declared);
     Some(Bindings { places, columns: columns.into_iter().map(|(column, _)| column).collect() })
 }
@@ -899,7 +900,10 @@ fn field(
         if field.presence == Presence::Repeated {
             let label = format!("`{}` may be there any number of times", names[..=depth].join("."));
             let list = names[..=depth].join(".");
-            let help = format!("bind a field that is there once, or ask the list: `{} := ANY(e IN {list} WHERE ... MAX 100)`", column.name);
+            let help = format!(
+                "bind a field that is there once, or ask the list: `{} := ANY(e IN {list} WHERE ... MAX 100)`",
+                column.name
+            );
             not_bindable(cx, column, span, &label, &help);
             return None;
         }

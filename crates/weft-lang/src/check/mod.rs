@@ -301,7 +301,9 @@ impl Cx<'_> {
             // What is written before the program runs is meant to be a number.
             Ok(Value::Float(x)) if !x.is_finite() => {
                 let message = format!("this constant is no finite number: {x}");
-                self.report(Diagnostic::error(code::BAD_LITERAL, message).at(expr.span, "too large, or none"));
+                self.report(
+                    Diagnostic::error(code::BAD_LITERAL, message).at(expr.span, "too large, or none"),
+                );
                 None
             }
             Ok(value) => Some(value),

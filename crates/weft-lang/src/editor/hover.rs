@@ -208,13 +208,16 @@ fn column_facts(program: &Program, symbol: &Symbol, direction: Direction, out: &
         return;
     };
     for chain in &network.chains {
-        for instance in chain.instances.iter().filter(|instance| network.elements[instance.element].span == owner.whole) {
+        for instance in
+            chain.instances.iter().filter(|instance| network.elements[instance.element].span == owner.whole)
+        {
             let Some(binding) = instance.bindings.get(at) else { continue };
             let place = match &binding.place {
                 // Only expressions name the others, as columns behind those of the element.
-                BoundPlace::Computed(_) | BoundPlace::Entry(..) | BoundPlace::Present(_) | BoundPlace::List(_) => {
-                    "an expression".to_owned()
-                }
+                BoundPlace::Computed(_)
+                | BoundPlace::Entry(..)
+                | BoundPlace::Present(_)
+                | BoundPlace::List(_) => "an expression".to_owned(),
                 BoundPlace::Body(path) => {
                     let root = if direction == Direction::Request { "req" } else { "resp" };
                     format!("{root}.{}", path.join("."))

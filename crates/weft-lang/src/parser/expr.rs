@@ -466,12 +466,7 @@ impl Parser<'_> {
     }
 
     /// `contains(list, e MAX n)`: one element at least is `e`.
-    fn contains_look(
-        &mut self,
-        function: &Ident,
-        args: Vec<Expr>,
-        elements_max: Expr,
-    ) -> Parsed<ExprKind> {
+    fn contains_look(&mut self, function: &Ident, args: Vec<Expr>, elements_max: Expr) -> Parsed<ExprKind> {
         let [list, value] = <[Expr; 2]>::try_from(args).expect("the caller has counted them");
         let ExprKind::Path(list) = list.kind else {
             let help = "name a repeated field: `contains(req.tags, 'x' MAX 100)`";

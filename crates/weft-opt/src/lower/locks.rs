@@ -89,12 +89,7 @@ pub(super) fn key_text(key: &[Expr]) -> String {
 
 /// Whether an expression has one value throughout the handler. What is derived from the message changes with each field
 /// that is set.
-pub(super) fn is_fixed(
-    expr: &Expr,
-    handler: &Handler,
-    mentions: &Mentions<'_>,
-    scope: &Scope<'_>,
-) -> bool {
+pub(super) fn is_fixed(expr: &Expr, handler: &Handler, mentions: &Mentions<'_>, scope: &Scope<'_>) -> bool {
     let effects = &handler.effects;
     let itself = match &expr.kind {
         ExprKind::Column(column) if let Some(computed) = scope.computed(*column) => {

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weft_core::Type;
 use weft_core::schema::{FieldKind, Schema};
-use weft_lang::diagnostic::{Diagnostic, code};
 use weft_ir::program::Place;
+use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{self, Direction, HandlerKind, Network};
 
 use super::places;

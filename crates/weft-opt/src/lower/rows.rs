@@ -3,7 +3,9 @@
 use weft_core::matching::MatchSpec;
 use weft_core::table::Evict;
 use weft_core::{Type, abi::Fault};
-use weft_ir::ir::{BlockId, ColumnId, FloatCmp, FloatOp, IntCmp, IntOp, MatchId, Op, Signed, TableId, Ty, Value};
+use weft_ir::ir::{
+    BlockId, ColumnId, FloatCmp, FloatOp, IntCmp, IntOp, MatchId, Op, Signed, TableId, Ty, Value,
+};
 use weft_ir::program::MatchDecl;
 use weft_lang::hir::{Aggregate, ArithOp, CompareOp, Expr, Find, Join, Query, RowId, TableRef};
 

@@ -14,6 +14,7 @@ mod wire;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use weft_core::inputs::InputSet;
 use weft_core::marks::Marks;
 
 use weft_core::Time;
@@ -74,8 +75,8 @@ impl Call {
 /// A message has one member of a oneof.
 fn one_member(pass: &mut Pass) {
     let [first, second] = generate::ONEOF;
-    if pass.present & first.bit() != 0 {
-        pass.present &= !second.bit();
+    if pass.present.contains(first) {
+        pass.present.remove(second);
         pass.slots[usize::from(second.0)] = Slot::default();
     }
 }
@@ -118,7 +119,7 @@ fn run(node: &mut Node, chain: &Arc<ChainProgram>, call: &Call, worker: usize) -
                 event: Event::Every(at as u16, 0),
                 opened: chain.elements.len(),
                 slots: Vec::new(),
-                present: 0,
+                present: InputSet::EMPTY,
                 ..call.close.clone()
             });
         }
@@ -134,7 +135,7 @@ fn closing(chain: &ChainProgram, call: &Call, seen: &Observation, opened: usize)
         let by = if is_ended(seen) { &*chain.elements[usize::from(seen.element)].name } else { "" };
         let meta = &mut close.regions[REGION_META];
         *slot = Slot { a: meta.len() as u64, b: by.len() as u64 };
-        close.present |= 1 << generate::ENDED_BY;
+        close.present.insert(generate::ENDED_BY);
         meta.extend_from_slice(by.as_bytes());
     }
     close

@@ -76,10 +76,13 @@ fn order() -> Schema {
         Field::new("item", 3, F::Message(2), Explicit),
     ];
     let item = vec![Field::new("sku", 1, F::String, Implicit), Field::new("weight", 2, F::Double, Explicit)];
-    let entry = |key, value| vec![Field::new("key", 1, key, Implicit), Field::new("value", 2, value, Implicit)];
+    let entry =
+        |key, value| vec![Field::new("key", 1, key, Implicit), Field::new("value", 2, value, Implicit)];
     let filter = vec![Field::new("name", 1, F::String, Implicit)];
-    let parcel = vec![Field::new("lines", 1, F::Message(1), Repeated), Field::new("size", 2, F::Int32, Implicit)];
-    let map = |name: &str, key, value| Message { is_map_entry: true, ..Message::new(name, entry(key, value)) };
+    let parcel =
+        vec![Field::new("lines", 1, F::Message(1), Repeated), Field::new("size", 2, F::Int32, Implicit)];
+    let map =
+        |name: &str, key, value| Message { is_map_entry: true, ..Message::new(name, entry(key, value)) };
     Schema {
         messages: vec![
             Message::new("order.Order", order),
