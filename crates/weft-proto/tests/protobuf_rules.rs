@@ -261,6 +261,44 @@ fn messages_are_built_from_values() {
 }
 
 #[test]
+fn columns_of_a_wide_message_are_told_apart() {
+    // If this fails, a column is taken for one 64 slots further on: it is there where the other is.
+    let member = |number| Field {
+        presence: Presence::Explicit,
+        oneof: (number % 100 == 1).then_some(0),
+        ..Field::new(format!("f{number}"), number, FieldKind::Uint32, Presence::Implicit)
+    };
+    let fields: Vec<Field> = (1..=SLOTS_MAX as u32).map(member).collect();
+    let names: Vec<String> = fields.iter().map(|field| field.name.clone()).collect();
+    let schema = Schema { messages: vec![Message::new("Wide", fields)], ..Schema::default() };
+    let mut builder = WalkBuilder::new(&schema, 0);
+    for (slot, name) in names.iter().enumerate() {
+        builder.column(&[name], slot).unwrap();
+    }
+    let walk = builder.build();
+    let found = |payload: &[u8]| -> Vec<(usize, u64)> {
+        let (mut slots, mut present) = ([Slot { a: 9, b: 9 }; SLOTS_MAX], InputSet::EMPTY);
+        walk.run(payload, &mut slots, &mut present).unwrap();
+        assert!((0..SLOTS_MAX).all(|slot| present.contains(slot) || slots[slot] == Slot::default()));
+        present.iter().map(|slot| (slot, slots[slot].a)).collect()
+    };
+    let mut payload = Vec::new();
+    for slot in 0..SLOTS_MAX {
+        let (mut alone, value) = (Vec::new(), slot as u64 + 1000);
+        walk.rewrite(&[], &[(slot, EditValue::Bits(value))], &mut alone).unwrap();
+        assert_eq!(found(&alone), [(slot, value)]);
+        payload.extend_from_slice(&alone);
+    }
+    // Of the oneof the last member alone is left.
+    let left: Vec<usize> = found(&payload).into_iter().map(|(slot, _)| slot).collect();
+    assert_eq!(left, (0..SLOTS_MAX).filter(|slot| ![0, 100].contains(slot)).collect::<Vec<_>>());
+    let edits: Vec<_> = (2..SLOTS_MAX).map(|slot| (slot, EditValue::Clear)).collect();
+    let mut rest = Vec::new();
+    walk.rewrite(&payload, &edits, &mut rest).unwrap();
+    assert_eq!(found(&rest), [(1, 1001)]);
+}
+
+#[test]
 fn columns_that_cannot_be_read_say_why() {
     // If this fails, a program that names a wrong field is accepted, or refused without a reason.
     let schema = schema();
