@@ -266,7 +266,7 @@ fn columns_of_a_wide_message_are_told_apart() {
     let member = |number| Field {
         presence: Presence::Explicit,
         oneof: (number % 100 == 1).then_some(0),
-        ..Field::new(format!("f{number}"), number, FieldKind::Uint32, Presence::Implicit)
+        ..Field::new(&format!("f{number}"), number, FieldKind::Uint32, Presence::Implicit)
     };
     let fields: Vec<Field> = (1..=SLOTS_MAX as u32).map(member).collect();
     let names: Vec<String> = fields.iter().map(|field| field.name.clone()).collect();
