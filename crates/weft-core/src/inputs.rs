@@ -107,8 +107,14 @@ impl InputSet {
 
     /// Its words, as compiled code has them.
     #[inline(always)]
-    pub fn words(self) -> [u64; Self::WORDS] {
-        self.0
+    pub fn words(&self) -> &[u64; Self::WORDS] {
+        &self.0
+    }
+
+    /// Its words, to be changed.
+    #[inline(always)]
+    pub fn words_mut(&mut self) -> &mut [u64; Self::WORDS] {
+        &mut self.0
     }
 }
 

@@ -175,5 +175,5 @@ pub(super) const fn present_at(nth: usize) -> usize {
 
 /// The words of a set in which an input is, with their numbers: code has nothing to do with the others.
 pub(super) fn words(set: InputSet) -> impl Iterator<Item = (usize, u64)> {
-    set.words().into_iter().enumerate().filter(|(_, word)| *word != 0)
+    (*set.words()).into_iter().enumerate().filter(|(_, word)| *word != 0)
 }

@@ -38,6 +38,8 @@ pub struct Walk {
     mask: InputSet,
     /// How many slots it asks for: one more than the largest of those.
     n_slots: usize,
+    /// How many words of a set those are in: one, of most messages.
+    n_words: usize,
     /// Those of them that must be UTF-8.
     text: InputSet,
 }
@@ -261,7 +263,8 @@ impl<'s> WalkBuilder<'s> {
         let closed = closed.values.into();
         let mask = self.mask;
         let n_slots = mask.iter().last().map_or(0, |last| last + 1);
-        Walk { nodes: nodes.into(), columns: columns.into(), n_oneofs, closed, mask, n_slots, text }
+        let n_words = n_slots.div_ceil(64);
+        Walk { nodes: nodes.into(), columns: columns.into(), n_oneofs, closed, mask, n_slots, n_words, text }
     }
 
     /// The fields along `path`; the last one is a scalar or a wrapper, the others are messages.
@@ -413,12 +416,15 @@ impl Walk {
         let slots = &mut slots[..self.n_slots];
         let mut found = InputSet::EMPTY;
         self.walk(&self.nodes[0], payload, 0, slots, &mut found)?;
-        for slot in self.mask & !found {
-            slots[slot] = Slot::default();
-        }
-        for slot in self.text & found {
-            let Slot { a, b } = slots[slot];
-            check_utf8(payload, a as usize, b as usize)?;
+        for nth in 0..self.n_words.min(InputSet::WORDS) {
+            let (mask, found) = (self.mask.words()[nth], found.words()[nth]);
+            for slot in bits(mask & !found) {
+                slots[64 * nth + slot] = Slot::default();
+            }
+            for slot in bits(self.text.words()[nth] & found) {
+                let Slot { a, b } = slots[64 * nth + slot];
+                check_utf8(payload, a as usize, b as usize)?;
+            }
         }
         *present = *present & !self.mask | found;
         Ok(())
@@ -669,6 +675,15 @@ pub(super) fn check_utf8(payload: &[u8], offset: usize, length: usize) -> Result
         return Ok(());
     }
     Err(Malformed { offset, reason: Reason::Utf8 })
+}
+
+/// The positions of the set bits, lowest first.
+fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
+        word &= word - 1;
+        Some(bit)
+    })
 }
 
 impl fmt::Display for WalkError {
