@@ -1187,7 +1187,8 @@ fn compiled_chains_do_to_frames_what_interpreted_ones_do() {
         let batch = 1 + dice.below(64);
         let observe = |backend: &dyn Backend, seen: Option<&mut Seen>| {
             let plan = Rig::new(1).plan(backend, vec![(chain.clone(), None)]);
-            let (mut engine, mut pool) = (engine(&plan), pool());
+            // Frames of chains with many inputs are long.
+            let (mut engine, mut pool) = (engine(&plan), Pool::new(PoolConfig { small: 512, large: 256 }));
             let left = run_watched(&mut engine, &mut pool, &packets, batch, seen);
             engine.handle_timeout(START + Interval::from_millis(250));
             let rows: Vec<String> = engine
