@@ -14,6 +14,7 @@ use weft_core::abi::Slot;
 use weft_core::frame::{Checksum, Frame, Gso, GsoKind, Pool, PoolConfig};
 use weft_core::hash::HashKey;
 use weft_core::list::{CELL_BYTES, HEAD_BYTES};
+use weft_core::inputs::InputSet;
 use weft_core::native::{
     Arg, Call, Ended, Info, NATIVE_BYTES_MAX, NATIVES, Native, NativeDecl, Param, Prepared,
 };
@@ -213,10 +214,10 @@ pub fn protobuf_walk(data: &[u8]) {
     let schema = schema();
     protobuf_lists(&schema, data);
     let walk = walk(&schema);
-    let (mut slots, mut present) = ([Slot::default(); 8], 0);
+    let (mut slots, mut present) = ([Slot::default(); 8], InputSet::EMPTY);
     let Ok(()) = walk.run(data, &mut slots, &mut present) else { return };
-    for slot in [0, 3] {
-        if present >> slot & 1 != 0 {
+    for slot in [0, 3_usize] {
+        if present.contains(slot) {
             let Slot { a, b } = slots[slot];
             assert!(data.get(a as usize..(a + b) as usize).is_some(), "a slot points out of the payload");
         }
@@ -224,13 +225,13 @@ pub fn protobuf_walk(data: &[u8]) {
     let edits = [(0, EditValue::Bytes(b"bob")), (1, EditValue::Bits(77)), (3, EditValue::Bytes(b"deep"))];
     let mut out = Vec::new();
     walk.rewrite(data, &edits, &mut out).expect("these values fit a well-formed message");
-    let mut again = ([Slot::default(); 8], 0);
+    let mut again = ([Slot::default(); 8], InputSet::EMPTY);
     walk.run(&out, &mut again.0, &mut again.1).expect("what we write is well-formed");
     let bytes = |slot: usize| &out[again.0[slot].a as usize..][..again.0[slot].b as usize];
     assert_eq!((bytes(0), again.0[1].a, bytes(3)), (&b"bob"[..], 77, &b"deep"[..]));
     assert_eq!(
-        (slots[2].a, present >> 2 & 1),
-        (again.0[2].a, again.1 >> 2 & 1),
+        (slots[2].a, present.contains(2_usize)),
+        (again.0[2].a, again.1.contains(2_usize)),
         "an untouched field changed"
     );
     let mut cleared = Vec::new();
@@ -498,7 +499,7 @@ pub fn proto_files(data: &[u8]) {
             for (slot, field) in message.fields.iter().take(SLOTS_MAX).enumerate() {
                 let _ = builder.column(&[&field.name], slot);
             }
-            let (mut slots, mut present) = ([Slot::default(); SLOTS_MAX], 0);
+            let (mut slots, mut present) = ([Slot::default(); SLOTS_MAX], InputSet::EMPTY);
             let _ = builder.build().run(data, &mut slots, &mut present);
         }
     }

@@ -8,6 +8,7 @@ use crate::Status;
 use crate::ahead::Noted;
 use crate::frame::Offload;
 use crate::hash;
+use crate::inputs::InputSet;
 use crate::marks::Marks;
 use crate::matching::Matcher;
 use crate::native::Prepared;
@@ -53,8 +54,8 @@ pub struct Cx<'a> {
     pub slots: &'a [Slot],
     /// Where the parser of a frame puts the slots that it finds; of no length in other passes.
     pub given: &'a mut [Slot],
-    /// Bit i is set where input i is not NULL.
-    pub present: u64,
+    /// The inputs that are not NULL.
+    pub present: InputSet,
     /// The bytes that slots point into.
     pub regions: [&'a [u8]; REGIONS],
     /// The state that the program reads and writes.
@@ -114,7 +115,7 @@ impl<'a> Cx<'a> {
             rand: 0,
             slots: &[],
             given: &mut [],
-            present: 0,
+            present: InputSet::EMPTY,
             regions: [&[]; REGIONS],
             state,
             call,

@@ -13,6 +13,7 @@ pub mod filter;
 pub mod flow;
 pub mod frame;
 pub mod hash;
+pub mod inputs;
 pub mod intact;
 pub mod limits;
 pub mod list;

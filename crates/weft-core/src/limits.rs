@@ -1,7 +1,7 @@
 //! The limits of the language and of compiled programs. Those of a protocol stand beside its code.
 
 /// Input columns (message fields, headers, metadata) that one chain may read or write in one direction.
-pub const INPUTS_MAX: usize = 64;
+pub const INPUTS_MAX: usize = 256;
 /// Bytes of a `LIKE` pattern that is a column of a row.
 pub const LIKE_BYTES_MAX: u32 = 256;
 /// Elements in one chain.

@@ -14,6 +14,7 @@ use std::time::Instant;
 use weft_core::abi::{Counters, Cx, Outcome, Parts, REGION_BODY, REGIONS, Slot, State};
 use weft_core::frame::{BATCH_MAX, Frame, Pool, PoolConfig};
 use weft_core::hash::HashKey;
+use weft_core::inputs::InputSet;
 use weft_core::{Time, checksum};
 use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
 use weft_engine::packet::{PacketConfig, PacketEngine};
@@ -165,7 +166,7 @@ impl Code {
             ..Cx::new(Time(1), &self.state, &mut [], &mut self.outcome, &mut self.counters)
         };
         for _ in 0..BATCHES * BATCH_MAX {
-            cx.present = 0;
+            cx.present = InputSet::EMPTY;
             cx.regions[REGION_BODY] = black_box(&self.template);
             if let Some(parse) = &self.parse {
                 parse.run(&mut cx, usize::MAX);

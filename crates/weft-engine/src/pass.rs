@@ -9,6 +9,7 @@ use std::rc::Rc;
 use weft_core::abi::{
     self, Cell, Counters, Cx, Edit, EditTarget, Outcome, REGION_BODY, REGIONS, Rewrite, Slot, State,
 };
+use weft_core::inputs::InputSet;
 use weft_core::limits::INPUTS_MAX;
 use weft_core::table::Row;
 use weft_core::{Interval, Status, Time, hash};
@@ -198,26 +199,31 @@ impl Passes {
         Ok(())
     }
 
-    /// Fills the slots that the segment reads; gives the mask of those that are not NULL.
-    fn fill(&mut self, live: &LiveChain, segment: &Segment, facts: &Facts<'_>) -> Result<u64, Malformed> {
-        let mut present = 0;
+    /// Fills the slots that the segment reads; gives those that are not NULL.
+    fn fill(
+        &mut self,
+        live: &LiveChain,
+        segment: &Segment,
+        facts: &Facts<'_>,
+    ) -> Result<InputSet, Malformed> {
+        let mut present = InputSet::EMPTY;
         self.text.clear();
-        if segment.reads == 0 {
-            return Ok(0);
+        if segment.reads.is_empty() {
+            return Ok(present);
         }
         let inputs = inputs(&live.chain, segment.event);
         if let (Some(columns), Some(payload)) = (columns(facts.method, segment.event), facts.payload)
-            && columns.walk.mask() & segment.reads != 0
+            && columns.walk.mask().intersects(segment.reads)
         {
             columns.walk.run(payload, &mut self.slots[..inputs.len()], &mut present)?;
             present |= columns.implicit;
         }
         if let (Some(columns), Some(payload)) = (columns(facts.method, segment.event), facts.payload)
-            && columns.lists.mask() & segment.reads != 0
+            && columns.lists.mask().intersects(segment.reads)
         {
             columns.lists.run(payload, &mut self.slots[..inputs.len()], &mut present, &mut self.text)?;
         }
-        for index in bits(segment.reads) {
+        for index in segment.reads {
             let slot = match &inputs[index].place {
                 Place::Body(path) if path.is_empty() => {
                     facts.payload.map(|payload| Slot { a: 0, b: payload.len() as u64 })
@@ -228,7 +234,7 @@ impl Passes {
                 Place::Trailer(name) => self.keep_header(facts.trailers, name),
                 Place::Meta(meta) => self.meta(*meta, live, facts),
             };
-            present |= u64::from(slot.is_some()) << index;
+            present.set(index, slot.is_some());
             self.slots[index] = slot.unwrap_or_default();
         }
         Ok(present)
@@ -408,12 +414,4 @@ fn regions<'a>(body: &'a [u8], text: &'a [u8]) -> [&'a [u8]; REGIONS] {
     let mut regions = [text; REGIONS];
     regions[REGION_BODY] = body;
     regions
-}
-
-fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        let bit = (mask != 0).then(|| mask.trailing_zeros() as usize)?;
-        mask &= mask - 1;
-        Some(bit)
-    })
 }

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use weft_core::Interval;
 use weft_core::filter::Policies;
+use weft_core::inputs::InputSet;
 use weft_core::limits::INPUTS_MAX;
 use weft_core::options::{ClusterOptions, ListenerOptions};
 use weft_core::schema::{Presence, Schema};
@@ -171,8 +172,8 @@ pub(crate) struct Columns {
     pub(crate) walk: Walk,
     /// Lists, entries of maps and the presence of messages.
     pub(crate) lists: Lists,
-    /// Inputs whose field has its default where it is absent, as a mask: they are never NULL.
-    pub(crate) implicit: u64,
+    /// Inputs whose field has its default where it is absent: they are never NULL.
+    pub(crate) implicit: InputSet,
 }
 
 /// Compiled segments; those without a handler are None.
@@ -192,8 +193,8 @@ pub(crate) struct Segments {
 pub(crate) struct Segment {
     pub(crate) code: Box<dyn Program>,
     pub(crate) event: Event,
-    /// The inputs that its code reads, as a mask.
-    pub(crate) reads: u64,
+    /// The inputs that its code reads.
+    pub(crate) reads: InputSet,
     /// It reads the status of the call.
     pub(crate) reads_status: bool,
     /// It may set headers of its direction, which must then be held until the first message has passed.
@@ -352,10 +353,10 @@ impl Segment {
     fn new(program: &ChainProgram, event: Event, code: Box<dyn Program>) -> Self {
         let parts = program.parts(event);
         let direction = if event.is_request() { &program.request } else { &program.response };
-        let (mut reads, mut sets_headers, mut sets_keys) = (0, false, false);
+        let (mut reads, mut sets_headers, mut sets_keys) = (InputSet::EMPTY, false, false);
         for op in parts.iter().flat_map(|p| ops(p.function)) {
             match op {
-                Op::Input(id) | Op::Derived(id) | Op::InputPresent(id) => reads |= 1 << id.0,
+                Op::Input(id) | Op::Derived(id) | Op::InputPresent(id) => reads.insert(*id),
                 Op::SetInput(id, _) | Op::ClearInput(id) => {
                     let place = &direction.inputs[usize::from(id.0)].place;
                     sets_headers |= matches!(place, Place::Header(_));
@@ -371,7 +372,7 @@ impl Segment {
             scans || parts.iter().flat_map(|p| ops(p.function)).any(|op| matches!(op, Op::Native(..)));
         let mut inputs = direction.inputs.iter().enumerate();
         let reads_status =
-            inputs.any(|(at, input)| input.place == Place::Meta(Meta::Status) && reads >> at & 1 == 1);
+            inputs.any(|(at, input)| input.place == Place::Meta(Meta::Status) && reads.contains(at));
         Self { code, event, reads, reads_status, sets_headers, redirects, sets_keys, may_be_slow }
     }
 }
@@ -437,7 +438,7 @@ fn columns(
     assert!(direction.inputs.len() <= INPUTS_MAX, "the checker bounds the inputs of a chain");
     let mut builder = WalkBuilder::new(schema, message);
     let mut lists = ListsBuilder::new(schema, message);
-    let mut implicit = 0;
+    let mut implicit = InputSet::EMPTY;
     for (slot, input) in direction.inputs.iter().enumerate().filter(|(slot, _)| used.contains(slot)) {
         let Some(path) = input.place.path().filter(|path| !path.is_empty()) else { continue };
         let path = names(path);
@@ -449,7 +450,7 @@ fn columns(
                 lists.list(&path, &members, list.elements_max, slot)
             }
             _ => builder.column(&path, slot).map(|(_, presence)| {
-                implicit |= u64::from(presence == Presence::Implicit) << slot;
+                implicit.set(slot, presence == Presence::Implicit);
             }),
         }
         .map_err(|e| e.to_string())?;

@@ -7,6 +7,7 @@ use weft_core::abi::{Cx, Outcome, REGION_BODY, Slot, Verdict};
 use weft_core::ahead::Notes;
 use weft_core::frame::{BATCH_MAX, Frame, Pool};
 use weft_core::hash;
+use weft_core::inputs::InputSet;
 
 use crate::backend::Program;
 
@@ -23,8 +24,10 @@ pub struct Parsing<'a> {
     pub slots: &'a mut [Slot],
     /// See `slots`.
     pub stride: usize,
-    /// Is written for those that are parsed: which inputs are there; for one that breaks a check, the check's number.
-    pub present: &'a mut [u64],
+    /// Is written for those that are parsed: which inputs are there.
+    pub present: &'a mut [InputSet],
+    /// Is written for those that break a check: the check's number.
+    pub checks: &'a mut [u32],
 }
 
 impl<'a> Parsing<'a> {
@@ -33,7 +36,8 @@ impl<'a> Parsing<'a> {
     pub fn each(self, cx: &mut Cx<'a>, mut run: impl FnMut(&mut Cx<'a>)) -> u64 {
         let (always, mut bit, mut broken) = (cx.present, 1_u64, 0);
         let slots = self.slots.chunks_exact_mut(self.stride);
-        for ((frame, slots), present) in self.frames.iter().zip(slots).zip(self.present) {
+        let finds = self.present.iter_mut().zip(self.checks);
+        for ((frame, slots), (present, check)) in self.frames.iter().zip(slots).zip(finds) {
             if self.wanted & bit != 0 {
                 cx.given = slots;
                 cx.present = always;
@@ -43,7 +47,7 @@ impl<'a> Parsing<'a> {
                 if cx.out.verdict != Verdict::Forward {
                     cx.out.verdict = Verdict::Forward;
                     broken |= bit;
-                    *present = cx.out.line.into();
+                    *check = cx.out.line;
                 }
             }
             bit <<= 1;
@@ -66,7 +70,7 @@ pub struct Looking<'a> {
     /// See `slots`.
     pub stride: usize,
     /// Which inputs are there of each.
-    pub present: &'a [u64],
+    pub present: &'a [InputSet],
 }
 
 impl<'a> Looking<'a> {
@@ -96,7 +100,7 @@ pub struct Passing<'a, 'b> {
     /// See `slots`.
     pub stride: usize,
     /// Which inputs are there of each.
-    pub present: &'a [u64],
+    pub present: &'a [InputSet],
     /// What is noted of them, and the place of the first of them there.
     pub notes: (&'a Notes, usize),
     /// The time of those whose metadata does not say when they came; no pass is earlier than the one before.
@@ -184,7 +188,7 @@ pub struct Unparsed<'a> {
     /// See `slots`.
     pub stride: usize,
     /// See [`Through::always`].
-    pub always: u64,
+    pub always: InputSet,
 }
 
 impl<'a> Unparsed<'a> {
@@ -211,9 +215,9 @@ pub struct Through<'a, 'b> {
     /// See `slots`.
     pub stride: usize,
     /// Is written: which inputs are there of each.
-    pub present: &'b mut [u64],
+    pub present: &'b mut [InputSet],
     /// The inputs that are there of all without a parser.
-    pub always: u64,
+    pub always: InputSet,
     /// What is noted of them.
     pub notes: &'a Notes,
     /// See [`Passing::now`].

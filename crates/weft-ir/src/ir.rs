@@ -97,10 +97,9 @@ pub struct ColumnId(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InputId(pub u16);
 
-impl InputId {
-    /// Its bit in a word that says something of each input; a direction has no more than a word has bits.
-    pub fn bit(self) -> u64 {
-        1_u64.checked_shl(self.0.into()).unwrap_or(0)
+impl From<InputId> for usize {
+    fn from(input: InputId) -> Self {
+        input.0.into()
     }
 }
 

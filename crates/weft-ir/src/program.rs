@@ -4,9 +4,10 @@
 //! variables and sinks. The engine runs *segments* of it: lists of handlers for one event, which a back end
 //! compiles into one piece of code (that is all that fusion is here).
 
-use crate::ir::{Endian, Function, InputId, Op, TableId};
+use crate::ir::{Endian, Function, Op, TableId};
 use weft_core::flow::{flow_of, is_icmp_error};
 use weft_core::frame::{Offload, packet_size};
+use weft_core::inputs::InputSet;
 use weft_core::intact::is_intact;
 use weft_core::list::EntryKey;
 use weft_core::matching::MatchSpec;
@@ -71,16 +72,15 @@ pub struct Frames {
     pub overlaps: [Option<u32>; 2],
     /// For each of the request's inputs: how it is written. None for those that do not change.
     pub stores: Vec<Option<Store>>,
-    /// Inputs that a later fragment has from the first of its packet, as if it had the header itself: bit i stands for
-    /// input i. What is written there is lost.
-    pub inherited: u64,
+    /// Inputs that a later fragment has from the first of its packet, as if it had the header itself. What is
+    /// written there is lost.
+    pub inherited: InputSet,
     /// The same of fragments that tunnels carry, then of those in a tunnel in a tunnel, and so on: at most
     /// [`CARRIED_MAX`](weft_core::wire::CARRIED_MAX), and as many as the chain asks for what only the first of them
     /// has, in the tunnel or behind elements that take them out.
     pub carried: Vec<Carried>,
-    /// Inputs that frames usually have, which is a guess: bit i stands for input i. Back ends may have code of its own
-    /// for those that do.
-    pub usual: u64,
+    /// Inputs that frames usually have, which is a guess. Back ends may have code of its own for those that do.
+    pub usual: InputSet,
 }
 
 /// How fragments are known that tunnels carry.
@@ -92,7 +92,7 @@ pub struct Carried {
     pub tunnel: Option<u16>,
     /// Inputs that a later fragment has from the first of its packet, as [`Frames::inherited`], which are those of one
     /// that has been taken out of its tunnel.
-    pub inherited: u64,
+    pub inherited: InputSet,
 }
 
 /// The place of a version of IP in [`Frames::overlaps`].
@@ -162,9 +162,9 @@ pub struct Sum {
     pub zero_is_none: bool,
     /// The field is in the pseudo header alone, so that a checksum that the device is still to complete has it, too.
     pub pseudo: bool,
-    /// Inputs that are checksums of the same [`Store`], by bits: where they lie behind this one it covers them as well,
-    /// as that of a tunnel covers those of the packet in it.
-    pub covers: u64,
+    /// Inputs that are checksums of the same [`Store`]: where they lie behind this one it covers them as well, as that
+    /// of a tunnel covers those of the packet in it.
+    pub covers: InputSet,
 }
 
 /// A change of the structure of frames.
@@ -177,17 +177,17 @@ pub struct ReshapeDecl {
 }
 
 impl Direction {
-    /// The inputs that are other names of fields of some of these, by bits.
-    pub fn overlapping(&self, of: u64) -> u64 {
-        let fields = (0..).zip(&self.inputs).filter_map(|(at, input)| match &input.place {
-            Place::Frame(field) => Some((InputId(at).bit(), field)),
+    /// The inputs that are other names of fields of some of these.
+    pub fn overlapping(&self, of: InputSet) -> InputSet {
+        let fields = self.inputs.iter().enumerate().filter_map(|(at, input)| match &input.place {
+            Place::Frame(field) => Some((at, field)),
             _ => None,
         });
         let fields: Vec<_> = fields.collect();
-        let is_other = |(bit, field): &&(u64, &FieldRef)| {
-            fields.iter().any(|(known, other)| known & of != 0 && known != bit && field.overlaps(other))
+        let is_other = |(at, field): &&(usize, &FieldRef)| {
+            fields.iter().any(|(known, other)| of.contains(*known) && known != at && field.overlaps(other))
         };
-        fields.iter().filter(is_other).fold(0, |all, (bit, _)| all | bit)
+        fields.iter().filter(is_other).map(|(at, _)| *at).collect()
     }
 }
 
@@ -610,26 +610,26 @@ impl Element {
         blocks.flat_map(|block| &block.insts).map(|inst| &inst.op)
     }
 
-    /// The inputs of requests that it looks at, by bits.
-    pub fn inputs_seen(&self) -> u64 {
+    /// The inputs of requests that it looks at.
+    pub fn inputs_seen(&self) -> InputSet {
         let seen = |op: &Op| match op {
-            Op::Input(id) | Op::Derived(id) | Op::InputPresent(id) => id.bit(),
-            _ => 0,
+            Op::Input(id) | Op::Derived(id) | Op::InputPresent(id) => Some(*id),
+            _ => None,
         };
-        self.request_ops().map(seen).fold(0, |all, input| all | input)
+        self.request_ops().filter_map(seen).collect()
     }
 
-    /// The inputs of requests that it sets, by bits.
-    pub fn inputs_set(&self) -> u64 {
+    /// The inputs of requests that it sets.
+    pub fn inputs_set(&self) -> InputSet {
         let set = |op: &Op| match op {
-            Op::SetInput(id, _) | Op::ClearInput(id) => id.bit(),
-            _ => 0,
+            Op::SetInput(id, _) | Op::ClearInput(id) => Some(*id),
+            _ => None,
         };
-        self.request_ops().map(set).fold(0, |all, input| all | input)
+        self.request_ops().filter_map(set).collect()
     }
 
     /// Those that it looks at or sets.
-    pub fn inputs_known(&self) -> u64 {
+    pub fn inputs_known(&self) -> InputSet {
         self.inputs_seen() | self.inputs_set()
     }
 }
@@ -734,9 +734,9 @@ impl ChainProgram {
         let Some((own, behind)) = self.elements.get(element..).and_then(|rest| rest.split_first()) else {
             return false;
         };
-        let known = behind.iter().map(Element::inputs_known).fold(0, |all, known| all | known);
+        let known = behind.iter().fold(InputSet::EMPTY, |all, element| all | element.inputs_known());
         own.request_ops().any(|op| matches!(op, Op::Reshape(..)))
-            || self.request.overlapping(own.inputs_set()) & known != 0
+            || self.request.overlapping(own.inputs_set()).intersects(known)
     }
 
     /// Whether the pass goes on where a handler of this element fails: it was declared `FAIL OPEN`, or the call is over

@@ -272,7 +272,7 @@ impl Bench {
             let mut cx = Cx {
                 rand: i as u64,
                 slots,
-                present: 3,
+                present: (0..2_u8).collect(),
                 regions: [&self.body, &[], &[]],
                 ..Cx::new(Time(self.now), state, &mut [], &mut self.out, &mut self.counters)
             };

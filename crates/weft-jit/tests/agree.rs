@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex};
 use weft_core::abi::{Cx, State};
 use weft_core::ahead::Notes;
+use weft_core::inputs::InputSet;
 use weft_core::wire::{FieldRef, LayerRef};
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::generate;
@@ -22,7 +23,7 @@ fn compiled_code_agrees_with_the_interpreter() {
     // changed since.
     let jit = Jit::new().expect("this machine is one that code is generated for").looking_ahead();
     for seed in 0..SEEDS {
-        let jit = Kept { jit: jit.clone(), segments: Mutex::default(), usual: 0 };
+        let jit = Kept { jit: jit.clone(), segments: Mutex::default(), usual: InputSet::EMPTY };
         generate::compare(seed, &Interp, &jit).unwrap_or_else(|d| panic!("seed {}: {}", d.seed, d.what));
     }
 }
@@ -32,7 +33,7 @@ fn code_for_usual_tuples_agrees_with_the_interpreter() {
     // What a frame has would decide whether an element does what it says.
     let jit = Jit::new().expect("this machine is one that code is generated for").looking_ahead();
     for seed in (0..SEEDS).step_by(3) {
-        let usual = 1 << (seed % 4) | 1 << (seed / 4 % 4);
+        let usual = [seed % 4, seed / 4 % 4].map(|at| at as u8).into_iter().collect();
         let jit = Kept { jit: jit.clone(), segments: Mutex::default(), usual };
         generate::compare(seed, &Interp, &jit).unwrap_or_else(|d| panic!("seed {}: {}", d.seed, d.what));
     }
@@ -44,7 +45,7 @@ struct Kept {
     jit: Jit,
     segments: Mutex<Vec<(Event, Arc<Shared>)>>,
     /// Inputs of requests that are said to be there as a rule, as if they were fields of frames.
-    usual: u64,
+    usual: InputSet,
 }
 
 impl Kept {
@@ -56,8 +57,11 @@ impl Kept {
                 input.place = Place::Frame(FieldRef::presence(layer));
             }
         }
-        let stores = vec![None; chain.request.inputs.len()];
-        chain.frames = Some(Frames { usual: self.usual, stores, ..Frames::default() });
+        let n = chain.request.inputs.len();
+        let stores = vec![None; n];
+        // Of chains with many inputs some in each word of a set.
+        let usual = self.usual.iter().flat_map(|at| (at..n).step_by(97)).collect();
+        chain.frames = Some(Frames { usual, stores, ..Frames::default() });
         Arc::new(chain)
     }
 }
@@ -77,9 +81,9 @@ impl Backend for Kept {
         if let Some((_, segment)) = segments.iter().find(|(of, _)| *of == event) {
             return Ok(Box::new(Again(segment.clone())));
         }
-        let segment = match self.usual {
-            0 => self.jit.compile_segment(chain, event, state)?,
-            _ => self.jit.compile_segment(&self.with_usual(chain), event, state)?,
+        let segment = match self.usual.is_empty() {
+            true => self.jit.compile_segment(chain, event, state)?,
+            false => self.jit.compile_segment(&self.with_usual(chain), event, state)?,
         };
         let segment = Arc::new(Shared { segment, notes: Mutex::default() });
         segments.push((event, segment.clone()));

@@ -138,7 +138,7 @@ fn found_with(
         let slots = slots(*key);
         let mut cx = Cx {
             slots: &slots,
-            present: 2 | u64::from(key.is_some()),
+            present: (u8::from(key.is_none())..2).collect(),
             regions: [&[0; 8]; REGIONS],
             noted: notes.of(nth + later),
             ..Cx::new(Time(1), state, &mut [], &mut out, &mut counters)
@@ -163,7 +163,7 @@ fn noted(code: &dyn Program, state: &State, keys: &[Option<u64>]) -> Notes {
         let slots = slots(*key);
         let mut cx = Cx {
             slots: &slots,
-            present: 2 | u64::from(key.is_some()),
+            present: (u8::from(key.is_none())..2).collect(),
             regions: [&[0; 8]; REGIONS],
             ..Cx::new(Time(1), state, &mut [], &mut out, &mut counters)
         };
@@ -357,7 +357,7 @@ fn few_rows_are_compared_one_by_one() {
         let slots = [Slot { a: x.unwrap_or(0), b: 0 }, Slot { a: y, b: 0 }, Slot::default()];
         let mut cx = Cx {
             slots: &slots,
-            present: 6 | u64::from(x.is_some()),
+            present: (u8::from(x.is_none())..3).collect(),
             ..Cx::new(Time(1), state, &mut [], &mut out, &mut counters)
         };
         let mut frame = [0xff; 8];

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weft_core::abi::{Counters, Cx, Outcome, Parts, REGIONS, Slot, State, Verdict};
 use weft_core::ahead::Notes;
 use weft_core::hash::HashKey;
+use weft_core::inputs::InputSet;
 use weft_core::table::{ColumnSpec, Evict, Table, TableSpec};
 use weft_core::{Status, Time, Type, Value};
 use weft_ir::backend::{Backend as _, Program};
@@ -197,7 +198,7 @@ fn an_address_that_is_too_long_is_cut() {
         let mut cx = Cx {
             regions: [&[7; 100]; REGIONS],
             slots: &[Slot { a: 0, b: len }],
-            present: 1,
+            present: InputSet::of(0_u8),
             ..Cx::new(Time(1), &state, &mut [], &mut out, &mut counters)
         };
         program.run(&mut cx, 0);

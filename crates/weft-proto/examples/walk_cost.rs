@@ -9,6 +9,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 use weft_core::abi::Slot;
+use weft_core::inputs::InputSet;
 use weft_core::schema::{Field, FieldKind, Message, Presence, Schema};
 use weft_proto::session::grpc::protobuf::{EditValue, WalkBuilder, encode};
 
@@ -36,7 +37,7 @@ fn main() {
     builder.column(&["user"], 0).expect("a field");
     builder.column(&["amount"], 1).expect("a field");
     let walk = builder.build();
-    let (mut slots, mut present) = ([Slot::default(); 2], 0);
+    let (mut slots, mut present) = ([Slot::default(); 2], InputSet::EMPTY);
     let walked = nanos_each(|| {
         walk.run(black_box(&payload), black_box(&mut slots), &mut present).expect("well-formed");
     });

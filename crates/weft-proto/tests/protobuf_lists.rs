@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use weft_core::abi::Slot;
 use weft_core::dice::Dice;
+use weft_core::inputs::InputSet;
 use weft_core::list::{CELL_BYTES, EntryKey, HEAD_BYTES};
 use weft_core::schema::{Enum, Field, FieldKind, Message, Presence, Schema};
 use weft_proto::session::grpc::protobuf::{Lists, ListsBuilder, Malformed};
@@ -321,13 +322,13 @@ fn lists_of_random_messages_are_what_a_decoder_finds() {
     // A rule would be asked about other elements than the server behind it sees.
     let schema = schema();
     let lists = lists(&schema);
-    assert_eq!(lists.mask(), 0xff);
+    assert_eq!(lists.mask(), (0..8_usize).collect());
     let (mut n_too_many, mut n_displaced) = (0, 0);
     for seed in 0..20_000 {
         let mut dice = Dice::from_seed(seed);
         let payload = random(&mut dice, 20, root);
         let wanted = decode(&payload);
-        let (mut slots, mut present, mut text) = ([Slot::default(); 8], 0, b"before".to_vec());
+        let (mut slots, mut present, mut text) = ([Slot::default(); 8], InputSet::EMPTY, b"before".to_vec());
         lists.run(&payload, &mut slots, &mut present, &mut text).expect("it is well-formed");
         let found = |slot: usize, is_bytes: &[bool]| read(&text, slots[slot], is_bytes);
         let line_bytes = [false, true, false];
@@ -354,7 +355,7 @@ fn lists_of_random_messages_are_what_a_decoder_finds() {
         assert_eq!(found(4, &[false]), bounded(codes), "seed {seed}");
         assert_eq!((slots[5].a, slots[6].a), (wanted.has_sub.into(), wanted.parcel.is_some().into()));
         let value =
-            (present >> 7 & 1 != 0).then(|| payload[slots[7].a as usize..][..slots[7].b as usize].to_vec());
+            present.contains(7_usize).then(|| payload[slots[7].a as usize..][..slots[7].b as usize].to_vec());
         assert_eq!(value, wanted.map.get(&2).cloned(), "seed {seed}");
         n_too_many += usize::from(wanted.lines.len() as u64 > MAX);
         let has_parcel = fields(&payload).iter().any(|(number, _)| *number == 4);
@@ -378,7 +379,7 @@ fn lists_of_damaged_messages_never_panic() {
             }
         }
         payload.truncate(payload.len().saturating_sub(dice.below(3)));
-        let (mut slots, mut present, mut text) = ([Slot::default(); 8], 0, Vec::new());
+        let (mut slots, mut present, mut text) = ([Slot::default(); 8], InputSet::EMPTY, Vec::new());
         n_refused += usize::from(lists.run(&payload, &mut slots, &mut present, &mut text).is_err());
     }
     assert!(n_refused > 1000, "{n_refused}");
@@ -427,7 +428,7 @@ fn unknown_values_of_closed_enums_and_groups_are_read_as_by_upb() {
     builder.present(&["sub"], 4).expect("a message");
     let lists = builder.build();
     let found = |payload: &[u8]| {
-        let (mut slots, mut present, mut text) = ([Slot::default(); 5], 0, Vec::new());
+        let (mut slots, mut present, mut text) = ([Slot::default(); 5], InputSet::EMPTY, Vec::new());
         lists.run(payload, &mut slots, &mut present, &mut text)?;
         let numbers = |slot: usize, n_members: usize| {
             let rows = read(&text, slots[slot], &vec![false; n_members]).expect("few");

@@ -9,6 +9,7 @@ use prost_reflect::prost_types::{
 };
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, Value};
 use weft_core::abi::Slot;
+use weft_core::inputs::InputSet;
 use weft_core::schema::{Enum, Field, FieldKind, Message, Presence, Schema};
 use weft_proto::session::grpc::protobuf::{EditValue, Walk, WalkBuilder};
 
@@ -210,7 +211,7 @@ fn normalized(value: Option<Value>) -> (u64, Vec<u8>) {
 }
 
 fn assert_finds(walk: &Walk, columns: &[Vec<String>], payload: &[u8], decoded: &DynamicMessage) {
-    let (mut slots, mut present) = ([Slot { a: 9, b: 9 }; 64], 0);
+    let (mut slots, mut present) = ([Slot { a: 9, b: 9 }; 64], InputSet::EMPTY);
     walk.run(payload, &mut slots, &mut present).unwrap();
     for (slot, path) in columns.iter().enumerate() {
         let value = expected(decoded, path);
@@ -221,7 +222,7 @@ fn assert_finds(walk: &Walk, columns: &[Vec<String>], payload: &[u8], decoded: &
             false => (a, vec![]),
         };
         assert_eq!((number, bytes), normalized(value.clone()), "{path:?} in {payload:02x?}");
-        if present >> slot & 1 == 0 {
+        if !present.contains(slot) {
             assert_eq!(slots[slot], Slot::default(), "{path:?}");
         }
     }
@@ -442,7 +443,7 @@ proptest! {
             // The reference refuses a wrong wire type; protobuf says that it is an unknown field.
             Err(error) if error.to_string().contains("invalid wire type:") => {}
             Err(error) => {
-                let found = walk.run(&payload, &mut [Slot::default(); 64], &mut 0);
+                let found = walk.run(&payload, &mut [Slot::default(); 64], &mut InputSet::default());
                 prop_assert!(found.is_err(), "{error}: {payload:02x?}");
             }
         }
@@ -454,7 +455,7 @@ proptest! {
         let schema = schema(true);
         let columns = columns(&schema, u64::MAX);
         let walk = build(&schema, &columns);
-        let walked = walk.run(&payload, &mut [Slot::default(); 64], &mut 0);
+        let walked = walk.run(&payload, &mut [Slot::default(); 64], &mut InputSet::default());
         let mut out = b"kept".to_vec();
         let rewritten = walk.rewrite(&payload, &[(slot, EditValue::Clear)], &mut out);
         prop_assert!(out.starts_with(b"kept"));

@@ -1,9 +1,10 @@
 //! Each rule of protobuf that could smuggle a value past an access rule, byte by byte.
 
 use weft_core::abi::Slot;
+use weft_core::inputs::InputSet;
 use weft_core::schema::{Enum, Field, FieldKind, Message, Presence, Schema};
 use weft_proto::session::grpc::protobuf::{
-    DEPTH_MAX, EditError, EditValue, Malformed, Reason, Walk, WalkBuilder, WalkError, encode,
+    DEPTH_MAX, EditError, EditValue, Malformed, Reason, SLOTS_MAX, Walk, WalkBuilder, WalkError, encode,
 };
 
 /// `Call { string user = 1; Box box = 2; oneof who { string name = 3; int32 id = 4; Box other = 5; }
@@ -36,10 +37,10 @@ fn walk(path: &[&str]) -> Walk {
 
 /// The text at `path`, if it is on the wire.
 fn text<'a>(path: &[&str], payload: &'a [u8]) -> Result<Option<&'a str>, Malformed> {
-    let (mut slots, mut present) = ([Slot::default()], 0);
+    let (mut slots, mut present) = ([Slot::default()], InputSet::EMPTY);
     walk(path).run(payload, &mut slots, &mut present)?;
     let [Slot { a, b }] = slots;
-    Ok((present == 1).then(|| std::str::from_utf8(&payload[a as usize..(a + b) as usize]).unwrap()))
+    Ok(present.contains(0_u8).then(|| std::str::from_utf8(&payload[a as usize..(a + b) as usize]).unwrap()))
 }
 
 fn refusal(payload: &[u8]) -> (usize, Reason) {
@@ -116,9 +117,9 @@ fn proto2_walk(path: &[&str]) -> Walk {
 
 /// The slot of a column, if it is present.
 fn proto2(path: &[&str], payload: &[u8]) -> Result<Option<Slot>, Reason> {
-    let (mut slots, mut present) = ([Slot::default()], 0);
+    let (mut slots, mut present) = ([Slot::default()], InputSet::EMPTY);
     proto2_walk(path).run(payload, &mut slots, &mut present).map_err(|malformed| malformed.reason)?;
-    Ok((present == 1).then_some(slots[0]))
+    Ok(present.contains(0_u8).then_some(slots[0]))
 }
 
 fn proto2_rewritten(path: &[&str], payload: &[u8], value: EditValue<'_>) -> Vec<u8> {
@@ -260,6 +261,44 @@ fn messages_are_built_from_values() {
 }
 
 #[test]
+fn columns_of_a_wide_message_are_told_apart() {
+    // If this fails, a column is taken for one 64 slots further on: it is there where the other is.
+    let member = |number| Field {
+        presence: Presence::Explicit,
+        oneof: (number % 100 == 1).then_some(0),
+        ..Field::new(&format!("f{number}"), number, FieldKind::Uint32, Presence::Implicit)
+    };
+    let fields: Vec<Field> = (1..=SLOTS_MAX as u32).map(member).collect();
+    let names: Vec<String> = fields.iter().map(|field| field.name.clone()).collect();
+    let schema = Schema { messages: vec![Message::new("Wide", fields)], ..Schema::default() };
+    let mut builder = WalkBuilder::new(&schema, 0);
+    for (slot, name) in names.iter().enumerate() {
+        builder.column(&[name], slot).unwrap();
+    }
+    let walk = builder.build();
+    let found = |payload: &[u8]| -> Vec<(usize, u64)> {
+        let (mut slots, mut present) = ([Slot { a: 9, b: 9 }; SLOTS_MAX], InputSet::EMPTY);
+        walk.run(payload, &mut slots, &mut present).unwrap();
+        assert!((0..SLOTS_MAX).all(|slot| present.contains(slot) || slots[slot] == Slot::default()));
+        present.iter().map(|slot| (slot, slots[slot].a)).collect()
+    };
+    let mut payload = Vec::new();
+    for slot in 0..SLOTS_MAX {
+        let (mut alone, value) = (Vec::new(), slot as u64 + 1000);
+        walk.rewrite(&[], &[(slot, EditValue::Bits(value))], &mut alone).unwrap();
+        assert_eq!(found(&alone), [(slot, value)]);
+        payload.extend_from_slice(&alone);
+    }
+    // Of the oneof the last member alone is left.
+    let left: Vec<usize> = found(&payload).into_iter().map(|(slot, _)| slot).collect();
+    assert_eq!(left, (0..SLOTS_MAX).filter(|slot| ![0, 100].contains(slot)).collect::<Vec<_>>());
+    let edits: Vec<_> = (2..SLOTS_MAX).map(|slot| (slot, EditValue::Clear)).collect();
+    let mut rest = Vec::new();
+    walk.rewrite(&payload, &edits, &mut rest).unwrap();
+    assert_eq!(found(&rest), [(1, 1001)]);
+}
+
+#[test]
 fn columns_that_cannot_be_read_say_why() {
     // If this fails, a program that names a wrong field is accepted, or refused without a reason.
     let schema = schema();
@@ -275,6 +314,6 @@ fn columns_that_cannot_be_read_say_why() {
     assert_eq!(refusal(&["box", "x"], 1), "`Box` has no field `x`");
     assert_eq!(refusal(&["id"], 0), "slot 0 holds another column");
     assert_eq!(refusal(&["user"], 1), "`user` is in slot 0 already");
-    assert_eq!(builder.column(&["id"], 64), Err(WalkError::SlotTooLarge { slot: 64 }));
+    assert_eq!(builder.column(&["id"], SLOTS_MAX), Err(WalkError::SlotTooLarge { slot: SLOTS_MAX }));
     assert_eq!(builder.column(&[], 1), Err(WalkError::EmptyPath));
 }

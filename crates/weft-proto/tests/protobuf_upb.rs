@@ -15,6 +15,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 use weft_core::abi::Slot;
+use weft_core::inputs::InputSet;
 use weft_core::schema::{FieldKind, Presence, Schema};
 use weft_proto::session::grpc::protobuf::{EditError, EditValue, Reason, SLOTS_MAX, Walk, WalkBuilder};
 use weft_schema::{Found, Source, compile, from_descriptors};
@@ -283,12 +284,12 @@ fn damage(rng: &mut Rng, bytes: &mut Vec<u8>) {
 
 /// The columns as upb.py writes them.
 fn told(walk: &Walk, columns: &[(String, FieldKind, Presence)], bytes: &[u8]) -> Result<String, Reason> {
-    let (mut slots, mut present) = ([Slot::default(); SLOTS_MAX], 0);
+    let (mut slots, mut present) = ([Slot::default(); SLOTS_MAX], InputSet::EMPTY);
     walk.run(bytes, &mut slots, &mut present).map_err(|malformed| malformed.reason)?;
     let told = columns.iter().enumerate().map(|(slot, (_, kind, presence))| {
         let Slot { a, b } = slots[slot];
         match kind {
-            _ if *presence == Presence::Explicit && present >> slot & 1 == 0 => "-".to_owned(),
+            _ if *presence == Presence::Explicit && !present.contains(slot) => "-".to_owned(),
             FieldKind::String | FieldKind::Bytes => format!("x{}", hex(&bytes[a as usize..][..b as usize])),
             FieldKind::Float | FieldKind::Double => float(f64::from_bits(a)),
             FieldKind::Uint64 | FieldKind::Fixed64 => a.to_string(),

@@ -7,6 +7,7 @@ use core::ops::Neg;
 use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Slot};
 use weft_core::checksum::fold;
 use weft_core::frame::{Frame, Pool};
+use weft_core::inputs::InputSet;
 use weft_core::wire::reshape::{Pop, Reshape, Stack};
 use weft_core::wire::{as_on_wire, bits_max, get_number, put_bytes, put_number};
 use weft_ir::ir::Endian;
@@ -17,10 +18,10 @@ pub(super) struct Edits<'a> {
     stores: &'a [Option<Store>],
     reshapes: &'a [ReshapeDecl],
     slots: &'a [Slot],
-    present: u64,
+    present: InputSet,
     outcome: &'a Outcome,
     /// The inputs that the program sets.
-    set: u64,
+    set: InputSet,
     /// Changes that were written.
     written: usize,
     /// A checksum whose addresses were taken off, and no others put on since.
@@ -54,7 +55,7 @@ pub(super) struct Delta {
 pub(super) fn make_all(
     changes: (&[Option<Store>], &[ReshapeDecl]),
     slots: &[Slot],
-    present: u64,
+    present: InputSet,
     outcome: &Outcome,
     frame: &mut Frame,
     pool: &mut Pool,
@@ -99,13 +100,14 @@ impl<'a> Edits<'a> {
     pub(super) fn new(
         (stores, reshapes): (&'a [Option<Store>], &'a [ReshapeDecl]),
         slots: &'a [Slot],
-        present: u64,
+        present: InputSet,
         outcome: &'a Outcome,
     ) -> Self {
-        let set = outcome.edits.iter().fold(0, |set, edit| match edit.target {
-            EditTarget::Input(id) => set | 1 << (id & 63),
-            _ => set,
+        let set = outcome.edits.iter().filter_map(|edit| match edit.target {
+            EditTarget::Input(id) => Some(id),
+            _ => None,
         });
+        let set = set.collect();
         Self { stores, reshapes, slots, present, outcome, set, written: 0, bare: None }
     }
 
@@ -165,7 +167,7 @@ impl<'a> Edits<'a> {
         let (Some(Some(store)), Some(slot)) = (self.stores.get(at), self.slots.get(at)) else {
             return Ok(());
         };
-        if self.present >> (id & 63) & 1 == 0 {
+        if !self.present.contains(id) {
             return Ok(());
         }
         match (value, store.at) {
@@ -204,7 +206,7 @@ impl<'a> Edits<'a> {
     fn follow(&self, sums: &[Sum], delta: Delta, partial: Option<u64>, bytes: &mut [u8]) {
         for sum in sums {
             let is_kept = self.add(*sum, delta, partial, bytes);
-            if is_kept && sums.iter().any(|sum| sum.covers != 0) {
+            if is_kept && sums.iter().any(|sum| !sum.covers.is_empty()) {
                 self.follow_sum(sums, *sum, -delta, partial, bytes);
             }
         }
@@ -215,7 +217,7 @@ impl<'a> Edits<'a> {
     #[cold]
     fn follow_sum(&self, sums: &[Sum], changed: Sum, delta: Delta, partial: Option<u64>, bytes: &mut [u8]) {
         let place = |sum: Sum| self.slots.get(usize::from(sum.input)).map(|slot| slot.b);
-        for sum in sums.iter().filter(|sum| sum.covers >> (changed.input & 63) & 1 == 1) {
+        for sum in sums.iter().filter(|sum| sum.covers.contains(changed.input)) {
             if place(*sum) < place(changed) && self.add(*sum, delta, partial, bytes) {
                 self.follow_sum(sums, *sum, -delta, partial, bytes);
             }
@@ -226,7 +228,7 @@ impl<'a> Edits<'a> {
     /// `partial` is where one lies that is still to be completed.
     #[inline]
     fn add(&self, sum: Sum, delta: Delta, partial: Option<u64>, bytes: &mut [u8]) -> bool {
-        let is_there = (self.present & !self.set) >> (sum.input & 63) & 1 == 1;
+        let is_there = self.present.contains(sum.input) && !self.set.contains(sum.input);
         let Some(slot) = self.slots.get(usize::from(sum.input)).filter(|_| is_there) else { return false };
         let at = slot.b as usize;
         let Some(field) = bytes.get_mut(at..).and_then(|bytes| bytes.first_chunk_mut::<2>()) else {

@@ -15,6 +15,7 @@ use weft_core::Time;
 use weft_core::abi::Slot;
 use weft_core::frame::{Frame, Pool};
 use weft_core::hash::HashKey;
+use weft_core::inputs::InputSet;
 use weft_core::types::Repr;
 use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;
@@ -94,7 +95,7 @@ impl Headers {
         // Without it, what only the first has is not there.
         let Some(first) = firsts.of(now, &fragment) else { return own };
         let of_first = self.reader.code.of_first(inherited, present);
-        let has_first = |input: u16| of_first >> input & 1 == 1;
+        let has_first = |input: u16| of_first.contains(input);
         let mut words = own;
         for ((word, first), input) in words.iter_mut().zip(first).zip(&self.inputs) {
             *word = if has_first(*input) { first } else { *word };
@@ -103,10 +104,10 @@ impl Headers {
     }
 
     /// What a frame has itself.
-    fn words(&self, by: HashKey, bytes: &[u8], slots: &[Slot], present: u64) -> Words {
+    fn words(&self, by: HashKey, bytes: &[u8], slots: &[Slot], present: InputSet) -> Words {
         let mut words = Words::default();
         for (word, input) in words.iter_mut().zip(&self.inputs) {
-            if present >> input & 1 == 0 {
+            if !present.contains(*input) {
                 continue;
             }
             let slot = slots[usize::from(*input)];

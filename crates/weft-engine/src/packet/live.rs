@@ -14,7 +14,7 @@ use weft_core::abi::{
 };
 use weft_core::ahead::Notes;
 use weft_core::frame::{BATCH_MAX, Frame, Pool};
-use weft_core::limits::INPUTS_MAX;
+use weft_core::inputs::InputSet;
 use weft_core::types::Repr;
 use weft_core::wire::CARRIED_MAX;
 use weft_core::wire::reshape::Reshape;
@@ -35,7 +35,7 @@ pub(super) struct Code {
     /// The inputs that the engine knows and writes to slots.
     metas: Vec<(usize, Meta)>,
     /// The inputs that code has without a slot, which are always there ([`Meta::has_slot`]).
-    given: u64,
+    given: InputSet,
     /// For each input, how it is written.
     pub(super) stores: Vec<Option<Store>>,
     /// The chain in parts, in the place of `request`, where some element changes the structure of frames: those behind
@@ -48,15 +48,15 @@ pub(super) struct Code {
     /// Its frames may go on in fragments.
     pub(super) fragments: bool,
     /// Inputs that a later fragment has from the first of its packet, and how those are known that tunnels carry.
-    inherited: u64,
+    inherited: InputSet,
     carried: Vec<Carried>,
     /// Inputs of the last header of some: of a packet's last header the first fragment alone can tell.
-    last: u64,
+    last: InputSet,
     /// Where the packets are that tunnels carry.
-    packets: u64,
+    packets: InputSet,
     begins: Begins,
     /// Inputs that are bytes.
-    bytes: u64,
+    bytes: InputSet,
     version: u64,
     /// Inputs that elements say, and which of [`SAID`] each is.
     said: Vec<(usize, usize)>,
@@ -166,8 +166,10 @@ pub(super) struct Finds<'a> {
     /// Their slots: `stride` for each.
     pub(super) slots: &'a mut [Slot],
     pub(super) stride: usize,
-    /// Bit i is set where input i is not NULL.
-    pub(super) present: &'a mut [u64],
+    /// Which of their inputs are not NULL.
+    pub(super) present: &'a mut [InputSet],
+    /// Of those that break a check, its number.
+    pub(super) checks: &'a mut [u32],
 }
 
 impl Code {
@@ -199,27 +201,27 @@ impl Code {
         });
         let is_given = |input: &Input| matches!(input.place, Place::Meta(meta) if !meta.has_slot());
         let given = inputs.iter().enumerate().filter(|(_, input)| is_given(input));
-        let given = given.fold(0, |all, (at, _)| all | 1_u64 << at);
+        let given = given.map(|(at, _)| at).collect();
         let frames = program.frames.as_ref();
         let sound = |store: &Option<Store>| store.clone().filter(|store| store.at.is_sound());
         let mut stores: Vec<_> = frames.into_iter().flat_map(|frames| &frames.stores).map(sound).collect();
         stores.resize(inputs.len(), None);
-        let inherited = frames.map_or(0, |frames| frames.inherited);
+        let inherited = frames.map_or(InputSet::EMPTY, |frames| frames.inherited);
         let is_last =
             |(_, input): &(usize, &Input)| matches!(&input.place, Place::Frame(field) if field.last);
         let carried: Vec<Carried> =
             frames.iter().flat_map(|frames| &frames.carried).copied().take(CARRIED_MAX).collect();
         let begins = frames.map_or_else(Begins::default, begins);
         let are_bytes = inputs.iter().enumerate().filter(|(_, input)| input.ty.repr() == Repr::Bytes);
-        let bytes = are_bytes.fold(0, |all, (at, _)| all | 1_u64 << at);
+        let bytes = are_bytes.map(|(at, _)| at).collect();
         let said = |(at, input): (usize, &Input)| match input.place {
             Place::Meta(meta) => Some((at, meta.said()?)),
             _ => None,
         };
         Ok(Self {
             inherited,
-            last: inputs.iter().enumerate().filter(is_last).fold(0, |all, (at, _)| all | 1_u64 << at),
-            packets: carried.iter().fold(0, |all, carried| all | 1 << carried.packet),
+            last: inputs.iter().enumerate().filter(is_last).map(|(at, _)| at).collect(),
+            packets: carried.iter().map(|carried| carried.packet).collect(),
             carried,
             begins,
             bytes,
@@ -249,9 +251,10 @@ impl Code {
         }
     }
 
-    /// Fills the slots of a frame, the `nth` of its batch. `Err` has the check that it breaks.
+    /// Fills the slots of a frame, the `nth` of its batch, and finds which inputs it has. `Err` has the check that it
+    /// breaks.
     #[inline(always)]
-    pub(super) fn parse(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<u64, u32> {
+    pub(super) fn parse(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<(), u32> {
         cx.present = self.given;
         if let Some(parse) = &self.parse {
             parse.run(cx, usize::MAX);
@@ -266,11 +269,11 @@ impl Code {
     /// Adds what the engine knows of a frame that has been parsed, the `nth` of its batch. `Err` as for
     /// [`Code::parse`].
     #[inline]
-    fn complete(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<u64, u32> {
+    fn complete(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<(), u32> {
         for &(at, meta) in &self.metas {
             let Some(slot) = self.meta(meta, batch, &batch.frames[nth]) else { continue };
             cx.given[at] = slot;
-            cx.present |= 1 << at;
+            cx.present.insert(at);
         }
         self.inherit_first(cx, batch, nth)
     }
@@ -284,16 +287,16 @@ impl Code {
                     && let Some(slot) = self.meta(meta, batch, frame)
                 {
                     slots[at] = slot;
-                    *present |= 1 << at;
+                    present.insert(at);
                 }
             }
         }
     }
 
     /// Adds what the engine knows of all frames of a batch before they are parsed; which inputs those have then.
-    pub(super) fn fill_known(&self, batch: &Arrived<'_>, finds: &mut Finds<'_>) -> u64 {
+    pub(super) fn fill_known(&self, batch: &Arrived<'_>, finds: &mut Finds<'_>) -> InputSet {
         self.add_metas(all(batch.frames.len()), batch, finds);
-        self.metas.iter().fold(self.given, |known, (at, _)| known | 1 << at)
+        self.given | self.metas.iter().map(|(at, _)| *at).collect()
     }
 
     /// Nobody asks for what is in a packet that a tunnel carries in fragments.
@@ -303,9 +306,9 @@ impl Code {
 
     /// Gives a later fragment, the `nth` frame of its batch, what the first of its packet has.
     #[inline]
-    fn inherit_first(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<u64, u32> {
+    fn inherit_first(&self, cx: &mut Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<(), u32> {
         match batch.first_of(nth) {
-            None => Ok(cx.present),
+            None => Ok(()),
             Some((first, 0)) => self.inherit(cx, first, self.inherited),
             Some(first) => self.inherit_carried(cx, first, batch.pool.bytes(&batch.frames[nth])),
         }
@@ -313,20 +316,20 @@ impl Code {
 
     /// Whether a tunnel carries a fragment in a frame that has been parsed, which is to be followed.
     #[inline]
-    fn carries_fragment(&self, cx: &Cx<'_>, present: u64, batch: &Arrived<'_>, nth: usize) -> bool {
-        if present & self.packets == 0 {
+    fn carries_fragment(&self, cx: &Cx<'_>, batch: &Arrived<'_>, nth: usize) -> bool {
+        if !cx.present.intersects(self.packets) {
             return false;
         }
         let known = batch.followed.get(nth).map_or(0, |followed| followed.depth);
         let frame = batch.pool.bytes(&batch.frames[nth]);
-        self.depth_of(cx.given, present, frame, known, |_| true).is_some()
+        self.depth_of(cx.given, cx.present, frame, known, |_| true).is_some()
     }
 
     /// In how many tunnels, more than `known`, a packet is that is such a fragment.
     fn depth_of(
         &self,
         slots: &[Slot],
-        present: u64,
+        present: InputSet,
         frame: &[u8],
         known: usize,
         is_it: impl Fn(&Fragment) -> bool,
@@ -339,7 +342,7 @@ impl Code {
     }
 
     /// Where the packet begins that is in so many tunnels in a frame with these slots.
-    fn packet_at(&self, depth: usize, slots: &[Slot], present: u64) -> Option<usize> {
+    fn packet_at(&self, depth: usize, slots: &[Slot], present: InputSet) -> Option<usize> {
         let Carried { packet, .. } = self.carried.get(depth.checked_sub(1)?)?;
         given(*packet, slots, present).map(|slot| slot.b as usize)
     }
@@ -348,7 +351,7 @@ impl Code {
     fn in_tunnels(
         &self,
         depth: usize,
-        (slots, present): (&[Slot], u64),
+        (slots, present): (&[Slot], InputSet),
         frame: &[u8],
         port: u16,
         begins: Begins,
@@ -369,7 +372,7 @@ impl Code {
     #[cold]
     pub(super) fn carried_in(
         &self,
-        (slots, present): (&[Slot], u64),
+        (slots, present): (&[Slot], InputSet),
         frame: &[u8],
         port: u16,
         begins: Begins,
@@ -381,8 +384,13 @@ impl Code {
 
     /// The fragment that a frame with these slots is, or that a tunnel in it carries, with the inputs that later ones
     /// have from the first; None if that is nothing.
-    pub(super) fn fragment_in(&self, slots: &[Slot], present: u64, frame: &[u8]) -> Option<(Fragment, u64)> {
-        let outside = if self.inherited == 0 { None } else { Fragment::of(frame, 0, self.begins) };
+    pub(super) fn fragment_in(
+        &self,
+        slots: &[Slot],
+        present: InputSet,
+        frame: &[u8],
+    ) -> Option<(Fragment, InputSet)> {
+        let outside = if self.inherited.is_empty() { None } else { Fragment::of(frame, 0, self.begins) };
         match outside {
             Some(fragment) => Some((fragment, self.inherited)),
             None => {
@@ -393,10 +401,10 @@ impl Code {
     }
 
     /// What a later fragment in so many tunnels has from the first.
-    fn inherited_in(&self, depth: usize) -> u64 {
+    fn inherited_in(&self, depth: usize) -> InputSet {
         match depth.checked_sub(1) {
             None => self.inherited,
-            Some(at) => self.carried.get(at).map_or(0, |carried| carried.inherited),
+            Some(at) => self.carried.get(at).map_or(InputSet::EMPTY, |carried| carried.inherited),
         }
     }
 
@@ -407,56 +415,56 @@ impl Code {
         cx: &mut Cx<'_>,
         (first, depth): (&[u8], usize),
         frame: &[u8],
-    ) -> Result<u64, u32> {
+    ) -> Result<(), u32> {
         let is_out = || Fragment::of(frame, 0, self.begins).is_some_and(|fragment| fragment.is_later());
         let here = match self.depth_of(cx.given, cx.present, frame, 0, Fragment::is_later) {
             Some(here) => here,
             None if is_out() => 0,
-            None => return Ok(cx.present),
+            None => return Ok(()),
         };
         if here == depth {
             return self.inherit(cx, first, self.inherited_in(here));
         }
         // Elements have taken it out of some, and what is in front of it may be new: the first as they would have left
         // it.
-        let Some(out_of) = depth.checked_sub(here) else { return Ok(cx.present) };
+        let Some(out_of) = depth.checked_sub(here) else { return Ok(()) };
         let (slots, present) = self.parse_first(cx, first)?;
         let rest = self.packet_at(out_of, &slots, present).and_then(|at| first.get(at..));
         let link = self.begins.packet_at(frame).map(|at| &frame[..at]);
         match (link, rest) {
             (Some(link), Some(rest)) => self.inherit(cx, &[link, rest].concat(), self.inherited_in(here)),
-            _ => Ok(cx.present),
+            _ => Ok(()),
         }
     }
 
     /// Which of these inputs a later fragment that has some itself takes from the first of its packet.
-    pub(super) fn of_first(&self, inherited: u64, present: u64) -> u64 {
+    pub(super) fn of_first(&self, inherited: InputSet, present: InputSet) -> InputSet {
         inherited & (!present | self.last)
     }
 
     /// Gives a later fragment what the first of its packet has. Numbers lie at no place in the frame, and runs of bytes
     /// are empty, so that nothing is written.
     #[cold]
-    fn inherit(&self, cx: &mut Cx<'_>, first: &[u8], inherited: u64) -> Result<u64, u32> {
-        if inherited == 0 {
-            return Ok(cx.present);
+    fn inherit(&self, cx: &mut Cx<'_>, first: &[u8], inherited: InputSet) -> Result<(), u32> {
+        if inherited.is_empty() {
+            return Ok(());
         }
         let (slots, present) = self.parse_first(cx, first)?;
         let new = present & self.of_first(inherited, cx.present);
-        for at in (0..self.inputs).filter(|at| new >> at & 1 == 1) {
-            cx.given[at] = match self.bytes >> at & 1 {
-                1 => Slot::default(),
-                _ => Slot { a: slots[at].a, b: NOWHERE },
+        for at in new {
+            cx.given[at] = match self.bytes.contains(at) {
+                true => Slot::default(),
+                false => Slot { a: slots[at].a, b: NOWHERE },
             };
         }
         cx.present |= new;
-        Ok(cx.present)
+        Ok(())
     }
 
     /// The slots of the first fragment of a packet, and which of them are there.
-    fn parse_first(&self, cx: &mut Cx<'_>, first: &[u8]) -> Result<([Slot; INPUTS_MAX], u64), u32> {
-        let mut slots = [Slot::default(); INPUTS_MAX];
-        let Some(parse) = &self.parse else { return Ok((slots, 0)) };
+    fn parse_first(&self, cx: &mut Cx<'_>, first: &[u8]) -> Result<(Vec<Slot>, InputSet), u32> {
+        let mut slots = vec![Slot::default(); self.inputs];
+        let Some(parse) = &self.parse else { return Ok((slots, InputSet::EMPTY)) };
         let mut of_first = Cx {
             given: &mut slots,
             regions: [first; REGIONS],
@@ -607,7 +615,7 @@ impl Live {
         out.clear();
         let (met, decided) = self.ask(at, open, batch, finds, (&mut *out, &mut *call));
         let code = &self.chain.code;
-        let Finds { slots, stride, present, .. } = &mut *finds;
+        let Finds { slots, stride, present, checks, .. } = &mut *finds;
         let mut cx = Cx {
             regions: [batch.port; REGIONS],
             present: code.given,
@@ -616,11 +624,12 @@ impl Live {
         let Arrived { frames, pool, .. } = *batch;
         let broken = match &code.parse {
             Some(parse) => {
-                let (slots, stride, present) = (&mut **slots, *stride, &mut **present);
-                parse.parse_all(&mut cx, Parsing { frames, pool, wanted: met, slots, stride, present })
+                let (slots, stride, present, checks) = (&mut **slots, *stride, &mut **present, &mut **checks);
+                parse
+                    .parse_all(&mut cx, Parsing { frames, pool, wanted: met, slots, stride, present, checks })
             }
             None => {
-                let met = |(nth, _): &(usize, &mut u64)| met >> nth & 1 == 1;
+                let met = |(nth, _): &(usize, &mut InputSet)| met >> nth & 1 == 1;
                 let present = present.iter_mut().take(frames.len()).enumerate().filter(met);
                 present.for_each(|(_, present)| *present = code.given);
                 0
@@ -628,15 +637,15 @@ impl Live {
         };
         let parsed = met & !broken;
         code.add_metas(parsed, batch, finds);
-        let Finds { found, slots, stride, present } = finds;
+        let Finds { found, slots, stride, present, checks } = finds;
         if parsed == all(frames.len()) {
             found.fill(Found::Chain { at });
         } else {
-            for (nth, (found, present)) in found.iter_mut().zip(&**present).enumerate() {
+            for (nth, (found, check)) in found.iter_mut().zip(&**checks).enumerate() {
                 match (met >> nth & 1, broken >> nth & 1) {
                     (0, _) => {}
                     (_, 0) => *found = Found::Chain { at },
-                    _ => *found = Found::Malformed { at, in_condition: false, check: *present as u32 },
+                    _ => *found = Found::Malformed { at, in_condition: false, check: *check },
                 }
             }
         }
@@ -650,16 +659,16 @@ impl Live {
             ..Cx::new(batch.now, &self.state, call, out, &mut self.counters)
         };
         for (nth, slots) in slots.chunks_exact_mut(*stride).enumerate().take(frames.len()) {
-            let may_be = are_fragments || present[nth] & code.packets != 0;
+            let may_be = are_fragments || present[nth].intersects(code.packets);
             if parsed >> nth & 1 == 0 || !may_be {
                 continue;
             }
             (cx.given, cx.present) = (slots, present[nth]);
             cx.regions[REGION_BODY] = pool.bytes(&frames[nth]);
             match code.inherit_first(&mut cx, batch, nth) {
-                Ok(all) => {
-                    present[nth] = all;
-                    if code.carries_fragment(&cx, all, batch, nth) {
+                Ok(()) => {
+                    present[nth] = cx.present;
+                    if code.carries_fragment(&cx, batch, nth) {
                         found[nth] = Found::Fragment { at, in_condition: false };
                     }
                 }
@@ -794,8 +803,8 @@ pub(super) fn begins(frames: &Frames) -> Begins {
 }
 
 /// What is known of an input, if it is there.
-fn given(input: u16, slots: &[Slot], present: u64) -> Option<Slot> {
-    (present >> input & 1 == 1).then(|| slots[usize::from(input)])
+fn given(input: u16, slots: &[Slot], present: InputSet) -> Option<Slot> {
+    present.contains(input).then(|| slots[usize::from(input)])
 }
 
 /// Why a condition cannot be asked.
@@ -803,7 +812,7 @@ enum Unmet {
     /// The frame breaks this check.
     Malformed(u32),
     /// A fragment that a tunnel carries is to be followed first: what is there of the frame.
-    Fragment(u64),
+    Fragment(InputSet),
 }
 
 /// Where in a frame a number lies that the frame does not have.
@@ -815,12 +824,12 @@ static NO_CHECK: Check = Check { protocol: String::new(), what: String::new(), l
 impl Code {
     /// Whether a frame meets this condition.
     fn meets(&self, mut cx: Cx<'_>, batch: &Arrived<'_>, nth: usize) -> Result<bool, Unmet> {
-        let present = self.parse(&mut cx, batch, nth).map_err(Unmet::Malformed)?;
-        if self.carries_fragment(&cx, present, batch, nth) {
-            return Err(Unmet::Fragment(present));
+        self.parse(&mut cx, batch, nth).map_err(Unmet::Malformed)?;
+        if self.carries_fragment(&cx, batch, nth) {
+            return Err(Unmet::Fragment(cx.present));
         }
         let Some(request) = &self.request else { return Ok(true) };
-        let mut cx = Cx { slots: cx.given, given: &mut [], present, ..cx };
+        let mut cx = Cx { slots: cx.given, given: &mut [], ..cx };
         request.run(&mut cx, usize::MAX);
         let meets = cx.out.verdict == Verdict::Forward;
         cx.out.clear();

@@ -47,6 +47,7 @@ use std::sync::Arc;
 use std::vec;
 use weft_core::abi::{Cx, Outcome, REGIONS, Slot, Verdict};
 use weft_core::frame::{BATCH_MAX, Frame, Pool};
+use weft_core::inputs::InputSet;
 use weft_core::table::Row;
 use weft_core::{Interval, Time, hash};
 use weft_ir::backend::Program;
@@ -127,8 +128,10 @@ pub struct PacketEngine {
     /// The slots of a batch: `stride` for each frame.
     slots: Vec<Slot>,
     stride: usize,
-    /// What is there of each frame: bit i is set where input i is not NULL.
-    present: [u64; BATCH_MAX],
+    /// Which inputs of each frame are not NULL.
+    present: [InputSet; BATCH_MAX],
+    /// Of each frame that breaks a check, its number.
+    checks: [u32; BATCH_MAX],
     found: Vec<Found>,
     /// Where the frames go that have passed and are still in the batch, in their order.
     passed: Vec<Exit>,
@@ -293,7 +296,8 @@ impl PacketEngine {
             exits: Exits::new(now),
             slots: Vec::new(),
             stride: 0,
-            present: [0; BATCH_MAX],
+            present: [InputSet::EMPTY; BATCH_MAX],
+            checks: [0; BATCH_MAX],
             found: Vec::with_capacity(BATCH_MAX),
             passed: Vec::with_capacity(BATCH_MAX),
             outcome: Outcome::default(),
@@ -727,6 +731,7 @@ impl PacketEngine {
             slots: &mut self.slots,
             stride: self.stride,
             present: &mut self.present,
+            checks: &mut self.checks,
         };
         let mut open = live::all(frames.len());
         for &at in &self.ways[usize::from(port)].0 {
@@ -857,7 +862,13 @@ impl PacketEngine {
         };
         let (stride, said) = (self.stride, Said::default());
         let arrived = Arrived { now, frames: &frames[..n], port: name, pool, followed: &[], said };
-        let mut finds = Finds { found: &mut [], slots: &mut self.slots, stride, present: &mut self.present };
+        let mut finds = Finds {
+            found: &mut [],
+            slots: &mut self.slots,
+            stride,
+            present: &mut self.present,
+            checks: &mut self.checks,
+        };
         let always = code.fill_known(&arrived, &mut finds);
         self.outcome.clear();
         live.notes.clear();
@@ -978,7 +989,7 @@ impl PacketEngine {
     fn carry_out(
         &mut self,
         pass: Pass,
-        present: u64,
+        present: InputSet,
         frame: &mut Frame,
         pool: &mut Pool,
     ) -> Result<(), Undone> {

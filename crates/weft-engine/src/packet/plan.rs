@@ -126,7 +126,7 @@ impl PacketPlan {
         let programs = of_port.flat_map(|chain| [Some(Arc::clone(&chain.program)), conditions(chain)]);
         let asked = programs.flatten().filter_map(|program| {
             let frames = program.frames.as_ref()?;
-            (frames.inherited != 0 || !frames.carried.is_empty()).then(|| begins(frames))
+            (!frames.inherited.is_empty() || !frames.carried.is_empty()).then(|| begins(frames))
         });
         asked.reduce(|all, more| Begins { has_labels: all.has_labels | more.has_labels, ..all })
     }

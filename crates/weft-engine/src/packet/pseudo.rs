@@ -4,6 +4,7 @@ use super::edit::{Delta, Followed};
 use super::reshape::{Bounds, stack_for};
 use weft_core::abi::Slot;
 use weft_core::frame::{Frame, Pool};
+use weft_core::inputs::InputSet;
 use weft_core::wire::reshape::{Pseudo, PseudoSumIn, Stack};
 
 /// A checksum that covers no addresses: those that it covered were taken off.
@@ -20,12 +21,12 @@ impl Bare {
     pub(super) fn take_off(
         pseudo: &Pseudo,
         layer: u16,
-        (slots, present): (&[Slot], u64),
+        (slots, present): (&[Slot], InputSet),
         frame: &Frame,
         pool: &mut Pool,
     ) -> Option<Self> {
         let start = |layer: u16| {
-            let is_there = present >> (layer & 63) & 1 == 1;
+            let is_there = present.contains(layer);
             slots.get(usize::from(layer)).filter(|_| is_there).map(|slot| Bounds::of(slot).at)
         };
         let sum_at = |sum: &PseudoSumIn| Some((start(sum.layer)? + usize::from(sum.at), sum.zero_is_none));

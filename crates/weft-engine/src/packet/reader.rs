@@ -9,6 +9,7 @@ use std::sync::Arc;
 use weft_core::Time;
 use weft_core::abi::{Counters, Cx, Outcome, REGION_BODY, REGIONS, Slot, State};
 use weft_core::frame::{Frame, Pool};
+use weft_core::inputs::InputSet;
 use weft_ir::backend::Backend;
 use weft_ir::program::ChainProgram;
 
@@ -56,7 +57,13 @@ impl Reader {
     }
 
     /// Parses a frame into the slots of `scratch`: what is present of it. None if it is malformed.
-    pub(super) fn parse(&self, scratch: &mut Scratch, now: Time, frame: &Frame, pool: &Pool) -> Option<u64> {
+    pub(super) fn parse(
+        &self,
+        scratch: &mut Scratch,
+        now: Time,
+        frame: &Frame,
+        pool: &Pool,
+    ) -> Option<InputSet> {
         let batch = Arrived {
             now,
             frames: slice::from_ref(frame),
@@ -72,7 +79,8 @@ impl Reader {
             ..Cx::new(now, &scratch.state, &mut scratch.call, &mut scratch.outcome, &mut scratch.counters)
         };
         cx.regions[REGION_BODY] = pool.bytes(frame);
-        self.code.parse(&mut cx, &batch, 0).ok()
+        self.code.parse(&mut cx, &batch, 0).ok()?;
+        Some(cx.present)
     }
 
     /// Parses a frame and runs the program on it: what that has left. None if the frame is malformed.

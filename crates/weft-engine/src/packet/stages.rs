@@ -11,6 +11,7 @@ use super::{PacketEngine, Pass, Watcher, rand_base};
 use core::slice;
 use weft_core::abi::{Cx, Edit, EditTarget, REGION_BODY, REGIONS, Verdict};
 use weft_core::frame::{Frame, Pool, network_at, packet_size};
+use weft_core::inputs::InputSet;
 use weft_core::wire::reshape::{Pop, Reshape};
 use weft_core::{Interval, Time};
 
@@ -21,7 +22,7 @@ struct Way {
     /// The next stage.
     nth: usize,
     /// The inputs that are there.
-    present: u64,
+    present: InputSet,
     is_traced: bool,
     /// How long the stages so far hold it up.
     delay: Interval,
@@ -222,7 +223,7 @@ impl PacketEngine {
     pub(super) fn carry_out_in_parts(
         &mut self,
         pass: Pass,
-        present: u64,
+        present: InputSet,
         frame: Frame,
         pool: &mut Pool,
         watch: Watcher<'_, '_>,
@@ -291,7 +292,7 @@ impl PacketEngine {
     }
 
     /// Parses a frame into the slots of the one whose pass this is, if another stage looks at it.
-    fn parse_again(&mut self, now: Time, way: &Way, frame: &Frame, pool: &Pool) -> Result<u64, u32> {
+    fn parse_again(&mut self, now: Time, way: &Way, frame: &Frame, pool: &Pool) -> Result<InputSet, u32> {
         let pass = way.pass;
         if way.nth == self.live[pass.at].chain.code.stages.len() {
             return Ok(way.present);
@@ -307,7 +308,8 @@ impl PacketEngine {
             ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
         };
         cx.regions[REGION_BODY] = pool.bytes(frame);
-        live.chain.code.parse(&mut cx, &batch, 0)
+        live.chain.code.parse(&mut cx, &batch, 0)?;
+        Ok(cx.present)
     }
 
     /// A frame breaks a rule of a wire format now that it has other headers. It is counted as one of the chain already.

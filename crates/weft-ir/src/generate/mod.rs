@@ -24,6 +24,7 @@ use crate::program::*;
 use crate::text;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use weft_core::limits::INPUTS_MAX;
 use weft_core::matching::{MatchPart, MatchSpec, Test};
 use weft_core::table::{ColumnSpec, Departure, Evict, TableSpec};
 use weft_core::types::{Type, Value};
@@ -184,12 +185,14 @@ fn element(dice: &mut Dice, chain: &ChainProgram, index: usize) -> Element {
     }
 }
 
-/// Two columns of each type, from all places; whether they are NULL or written is left to the dice. Behind them what is
-/// derived from the message.
+/// Two columns of each type, in some chains many more, from all places; whether they are NULL or written is left to the
+/// dice. Behind them what is derived from the message.
 fn inputs(dice: &mut Dice, is_response: bool) -> Vec<Input> {
     let types = [Type::Bool, Type::Int(64), Type::F64, Type::Text(None), Type::Uint(32), Type::Bytes(None)];
     let mut inputs = Vec::new();
-    for (i, &ty) in types.iter().cycle().take(2 * types.len()).enumerate() {
+    let n_derived = 2;
+    let n_more = if dice.percent(15) { dice.below(INPUTS_MAX - n_derived - 2 * types.len() + 1) } else { 0 };
+    for (i, &ty) in types.iter().cycle().take(2 * types.len() + n_more).enumerate() {
         let is_bytes = Type::repr(ty) == weft_core::types::Repr::Bytes;
         let place = match dice.below(4) {
             0 if is_bytes => Place::Header(format!("x-{i}")),
@@ -204,6 +207,7 @@ fn inputs(dice: &mut Dice, is_response: bool) -> Vec<Input> {
         |name: &str, ty, place| Input { name: name.into(), ty, nullable: true, place, written: false };
     inputs.push(derived("payload", Type::Bytes(None), Place::Body(Vec::new())));
     inputs.push(derived("size", Type::Size, Place::Meta(Meta::Size)));
+    assert!(inputs.len() <= INPUTS_MAX, "there is room for what is derived");
     inputs
 }
 

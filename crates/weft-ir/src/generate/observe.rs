@@ -3,7 +3,7 @@
 use super::Dice;
 use crate::backend::Program;
 use crate::interp::{self, Noted};
-use crate::ir::{InputId, Ty};
+use crate::ir::Ty;
 use crate::program::{ChainProgram, Departs, Direction, Event, ListPlace, Place, TableDecl, cell_words};
 use crate::verify::Handler;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use weft_core::abi::{
     REGIONS, Rewrite, Slot, State, Verdict,
 };
 use weft_core::hash::HashKey;
+use weft_core::inputs::InputSet;
 use weft_core::limits::SCRATCH_BYTES_MIN;
 use weft_core::list::{self, ListCell};
 use weft_core::marks::Marks;
@@ -33,8 +34,8 @@ pub struct Pass {
     pub rand: u64,
     /// One for each input.
     pub slots: Vec<Slot>,
-    /// Bit i is set where input i is not NULL.
-    pub present: u64,
+    /// The inputs that are not NULL.
+    pub present: InputSet,
     /// The bytes that slots point into.
     pub regions: [Vec<u8>; REGIONS],
 }
@@ -146,13 +147,13 @@ impl Pass {
             now,
             rand: dice.bits(),
             slots: Vec::new(),
-            present: 0,
+            present: InputSet::EMPTY,
             regions: [b"ab".to_vec(), Vec::new(), b"/m/".to_vec()],
         };
         let inputs = Handler::of(event).direction(chain).map_or(&[][..], |direction| &direction.inputs);
         for (index, input) in inputs.iter().enumerate() {
             let is_present = !input.nullable || dice.percent(60);
-            pass.present |= u64::from(is_present) << index;
+            pass.present.set(index, is_present);
             let slot = pass.slot(dice, Ty::of(input.ty), &input.place);
             // The slot of a NULL may hold anything; zeros are what the engine gives.
             pass.slots.push(if is_present { slot } else { Slot::default() });
@@ -405,8 +406,8 @@ struct StandIn<'p> {
 impl<'p> StandIn<'p> {
     fn of(chain: &'p ChainProgram, pass: &'p Pass) -> Self {
         let inputs = Handler::of(pass.event).direction(chain).map_or(&[][..], |Direction { inputs }| inputs);
-        let payload = (0..).zip(inputs).zip(&pass.slots).find_map(|((at, input), slot)| {
-            let is_there = input.place == Place::Body(Vec::new()) && pass.present & InputId(at).bit() != 0;
+        let payload = inputs.iter().zip(&pass.slots).enumerate().find_map(|(at, (input, slot))| {
+            let is_there = input.place == Place::Body(Vec::new()) && pass.present.contains(at);
             is_there.then(|| &pass.regions[REGION_BODY][slot.a as usize..][..slot.b as usize])
         });
         let field = |place: &Place| matches!(place, Place::Body(path) if !path.is_empty());

@@ -258,7 +258,7 @@ impl Interpreted {
             if input.place == Place::Meta(Meta::Port) {
                 return Some(Val::Bytes(cx.regions[REGION_META].into()));
             }
-            let present = cx.present >> index & 1 != 0;
+            let present = cx.present.contains(index);
             present.then(|| match Ty::of(input.ty) {
                 Ty::Bytes => {
                     let region = cx.regions[region_of(&input.place)];
@@ -624,7 +624,7 @@ impl<'r, 'c> Handling<'r, 'c> {
             Op::Give(id, a, b) => {
                 let at = usize::from(id.0);
                 self.cx.given[at] = Slot { a: self.int(a) as u64, b: b.map_or(0, |b| self.int(b) as u64) };
-                self.cx.present |= 1 << at;
+                self.cx.present.insert(at);
             }
             Op::SetAnswer(name, value) => {
                 let cell = self.cell(&self.get(value).clone());

@@ -98,7 +98,7 @@ fn request() -> Pass {
         now: Time(1000),
         rand: 1,
         slots: vec![Slot { a: 7, b: 0 }, Slot { a: 1, b: 3 }, Slot { a: 0, b: 2 }],
-        present: 0b111,
+        present: (0..3_u16).collect(),
         regions: [b"-bob-".to_vec(), b"hd".to_vec(), Vec::new()],
     }
 }

@@ -3,17 +3,17 @@
 //! It keeps the law for these tuples: an input that is there when the pass begins is there until something clears it.
 
 use crate::ir::{Function, Op};
+use weft_core::inputs::InputSet;
 
 use super::clean;
 
-/// The function for tuples that have all inputs of `present` (bit i stands for input i), which nothing in front of it
-/// clears.
-pub fn present(function: &Function, present: u64) -> Function {
+/// The function for tuples that have all inputs of `present`, which nothing in front of it clears.
+pub fn present(function: &Function, present: InputSet) -> Function {
     let mut function = function.clone();
     let present = present & !cleared(&function);
     for inst in function.blocks.iter_mut().flat_map(|block| &mut block.insts) {
         if let Op::InputPresent(input) = inst.op
-            && present & input.bit() != 0
+            && present.contains(input)
         {
             inst.op = Op::BoolConst(true);
         }
@@ -22,10 +22,11 @@ pub fn present(function: &Function, present: u64) -> Function {
 }
 
 /// The inputs that the function may clear.
-pub fn cleared(function: &Function) -> u64 {
+pub fn cleared(function: &Function) -> InputSet {
     let insts = function.blocks.iter().flat_map(|block| &block.insts);
-    insts.fold(0, |all, inst| match inst.op {
-        Op::ClearInput(input) => all | input.bit(),
-        _ => all,
-    })
+    let cleared = insts.filter_map(|inst| match inst.op {
+        Op::ClearInput(input) => Some(input),
+        _ => None,
+    });
+    cleared.collect()
 }

@@ -7,6 +7,7 @@ use crate::interp::Interp;
 use crate::program::{ChainProgram, Handlers};
 use crate::verify::verify_program;
 use weft_core::Time;
+use weft_core::inputs::InputSet;
 
 use super::{assume, blocks, clean, dead, journal, known, sink};
 use crate::ir::Function;
@@ -20,7 +21,7 @@ fn check_law(pass: impl Fn(Function) -> Function) {
 }
 
 /// As [`check_law`]; a pass is told which inputs nothing clears, and with these in mind tuples are changed before.
-fn check(pass: impl Fn(Function, u64) -> Function, change: impl Fn(&mut Pass, u64)) {
+fn check(pass: impl Fn(Function, InputSet) -> Function, change: impl Fn(&mut Pass, InputSet)) {
     for seed in 0..CHAINS {
         let mut dice = Dice::from_seed(seed);
         let before = generate::chain(&mut dice);
@@ -43,8 +44,8 @@ fn check(pass: impl Fn(Function, u64) -> Function, change: impl Fn(&mut Pass, u6
 }
 
 /// The inputs that some handler clears.
-fn cleared(chain: &ChainProgram) -> u64 {
-    let all = core::cell::Cell::new(0);
+fn cleared(chain: &ChainProgram) -> InputSet {
+    let all = core::cell::Cell::new(InputSet::EMPTY);
     with_handlers(chain.clone(), &|function: Function| {
         all.set(all.get() | assume::cleared(&function));
         function

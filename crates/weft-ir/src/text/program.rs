@@ -3,10 +3,11 @@
 use super::lines::{Line, Lines, quote, write_float};
 use super::ops::ENDIANS;
 use super::{ParseError, name_of, parse_function, reshape, write_function};
-use crate::ir::{InputId, TableId};
+use crate::ir::TableId;
 use crate::program::*;
 use core::fmt::Write as _;
 use weft_core::Interval;
+use weft_core::inputs::InputSet;
 use weft_core::list::EntryKey;
 use weft_core::matching::{MatchPart, MatchSpec, Test};
 use weft_core::native::{NativeCost, NativeDecl};
@@ -236,33 +237,28 @@ fn write_frames(out: &mut String, frames: &Frames) {
             let _ = write!(rest, " sum in{}", sum.input);
             rest.push_str(&flag(sum.pseudo, "pseudo"));
             rest.push_str(&flag(sum.zero_is_none, "zero_is_none"));
-            for at in bits(sum.covers) {
+            for at in sum.covers {
                 let _ = write!(rest, " covers in{at}");
             }
         }
         declaration(out, "store", &[], &rest);
     }
-    for at in bits(frames.inherited) {
+    for at in frames.inherited {
         declaration(out, "inherited", &[], &format!("in{at}"));
     }
     for Carried { packet, tunnel, inherited } in &frames.carried {
         let mut rest = format!("in{packet}");
         tunnel.iter().for_each(|tunnel| rest.push_str(&format!(" tunnel in{tunnel}")));
-        for at in bits(*inherited) {
+        for at in *inherited {
             let _ = write!(rest, " gives in{at}");
         }
         declaration(out, "carried", &[], &rest);
     }
-    for at in bits(frames.usual) {
+    for at in frames.usual {
         declaration(out, "usual", &[], &format!("in{at}"));
     }
     out.push_str("parser ");
     write_function(out, &frames.parser);
-}
-
-/// The inputs whose bits are set.
-fn bits(all: u64) -> impl Iterator<Item = u32> {
-    (0..u64::BITS).filter(move |at| all >> at & 1 == 1)
 }
 
 fn write_table(out: &mut String, table: &TableDecl) {
@@ -451,7 +447,7 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
                 let at: u16 = line.id("in")?;
                 let frames = chain.frames.as_mut().ok_or(not_here)?;
                 let all = if which == "usual" { &mut frames.usual } else { &mut frames.inherited };
-                *all |= InputId(at).bit();
+                all.insert(at);
             }
             "carried" => {
                 let mut carried = Carried { packet: line.id("in")?, ..Carried::default() };
@@ -460,7 +456,7 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
                 }
                 while line.eat_word("gives") {
                     let at: u16 = line.id("in")?;
-                    carried.inherited |= InputId(at).bit();
+                    carried.inherited.insert(at);
                 }
                 let frames = chain.frames.as_mut().filter(|frames| frames.carried.len() < CARRIED_MAX);
                 frames.ok_or(not_here)?.carried.push(carried);
@@ -599,9 +595,9 @@ fn parse_store(line: &mut Line<'_>) -> Result<(usize, Store), ParseError> {
     while line.eat_word("sum") {
         let input = line.id("in")?;
         let (pseudo, zero_is_none) = (line.eat_word("pseudo"), line.eat_word("zero_is_none"));
-        let mut covers = 0;
+        let mut covers = InputSet::EMPTY;
         while line.eat_word("covers") {
-            covers |= InputId(line.id("in")?).bit();
+            covers.insert(line.id::<u16>("in")?);
         }
         sums.push(Sum { input, pseudo, zero_is_none, covers });
     }

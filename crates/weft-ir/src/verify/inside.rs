@@ -9,6 +9,7 @@
 //! frame until some way brings what is not known to be: at the end all ways keep what is assumed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use weft_core::inputs::InputSet;
 
 use super::flow::Flow;
 use crate::ir::*;
@@ -64,9 +65,9 @@ pub struct Exit {
 }
 
 impl Exit {
-    /// The inputs that are given on the way: bit i stands for input i.
-    pub fn given(&self) -> u64 {
-        self.gives.keys().fold(0, |all, input| all | input.bit())
+    /// The inputs that are given on the way.
+    pub fn given(&self) -> InputSet {
+        self.gives.keys().copied().collect()
     }
 }
 

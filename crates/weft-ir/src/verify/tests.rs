@@ -217,7 +217,7 @@ fn chains_keep_their_limits_and_layout() {
         errors.into_iter().map(|e| e.rule).filter(|rule| *rule != Rule::Written).collect::<Vec<_>>()
     };
     assert_eq!(with(|_| ()), []);
-    let many = |c: &mut ChainProgram| c.response.inputs = vec![c.response.inputs[0].clone(); 65];
+    let many = |c: &mut ChainProgram| c.response.inputs = vec![c.response.inputs[0].clone(); INPUTS_MAX + 1];
     assert!(with(many).contains(&Rule::Limit));
     assert!(with(|c| c.elements = vec![c.elements[0].clone(); 65]).contains(&Rule::Limit));
     assert!(with(|c| c.call[1].word += 1).contains(&Rule::Layout));

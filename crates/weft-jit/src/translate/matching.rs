@@ -17,6 +17,7 @@ use cranelift_codegen::ir::{InstBuilder as _, StackSlotData, StackSlotKind};
 use std::sync::Arc;
 use weft_core::abi::{Parts, State};
 use weft_core::classify::{Place, WORDS_MAX};
+use weft_core::inputs::InputSet;
 use weft_core::matching::Matcher;
 use weft_core::matching::near::{
     Chunk, Chunks, Few, Field, MATCHER_BITS, MATCHER_CLASSES, MATCHER_FEW, MATCHER_FLOOR, MATCHER_LINES,
@@ -62,10 +63,11 @@ impl FewKey {
     /// Those of all matches of a segment; none where an input changes on the way.
     pub(super) fn all(state: &State, parts: &[Part<'_>]) -> Vec<Self> {
         let ops = parts.iter().flat_map(|part| &part.function.blocks).flat_map(|block| &block.insts);
-        let changed = ops.fold(0, |all, inst| match inst.op {
-            Op::SetInput(input, _) | Op::ClearInput(input) => all | input.bit(),
-            _ => all,
+        let changed = ops.filter_map(|inst| match inst.op {
+            Op::SetInput(input, _) | Op::ClearInput(input) => Some(input),
+            _ => None,
         });
+        let changed: InputSet = changed.collect();
         let of_part = |part: &Part<'_>| {
             let first = part.function.blocks.first().map_or(&[][..], |block| &block.insts);
             let key = |inst: &Inst| match &inst.op {
@@ -74,7 +76,7 @@ impl FewKey {
             };
             first.iter().filter_map(key).collect::<Vec<_>>()
         };
-        let is_fixed = |key: &Self| key.0.iter().all(|(_, input)| changed & input.bit() == 0);
+        let is_fixed = |key: &Self| key.0.iter().all(|(_, input)| !changed.contains(*input));
         parts.iter().flat_map(of_part).filter(is_fixed).collect()
     }
 }

@@ -41,6 +41,7 @@ use usual::{Assumed, Usual};
 pub(crate) use usual_way::UsualWay;
 use usual_way::{Arg, Found, Lane};
 use weft_core::abi::{Counters, Cx, Fault, Outcome, Parts, State};
+use weft_core::inputs::InputSet;
 use weft_core::table::{ColumnRef, Scalars};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, Inst, Jump, Op, StatusOperand, TableId, Terminator, Ty, Value};
@@ -780,11 +781,12 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
                     self.ty(result) == Ty::Bytes && analysis::makes_bytes(&inst.op);
             }
         }
-        let given = block.insts.iter().fold(0, |bits, inst| match inst.op {
-            Op::Give(input, ..) => bits | 1 << input.0,
-            _ => bits,
+        let given = block.insts.iter().filter_map(|inst| match inst.op {
+            Op::Give(input, ..) => Some(input),
+            _ => None,
         });
-        if given != 0 && self.segment.lane.is_none() {
+        let given: InputSet = given.collect();
+        if self.segment.lane.is_none() {
             self.segment.make_present(given);
         }
         self.terminator(id, &block.end)

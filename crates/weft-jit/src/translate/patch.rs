@@ -17,6 +17,7 @@ use cranelift_codegen::ir::{InstBuilder as _, StackSlotData, StackSlotKind};
 use cranelift_frontend::Variable;
 use weft_core::abi::{Cx, REGION_BODY, Slot};
 use weft_core::frame::Offload;
+use weft_core::inputs::InputSet;
 use weft_core::types::Type;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{Block, BlockId, Endian, Function, InputId, Op, Terminator, Ty, Value};
@@ -61,16 +62,15 @@ impl Patches {
         let uses = Uses::of(parts, &ways, &edits);
         let sums = frames.stores.iter().flatten().flat_map(|store| &store.sums);
         // One that the program sets itself is told from those that follow by its edit.
-        let edited = sums.fold(uses.cleared | uses.mixed, |all, sum| all | InputId(sum.input).bit());
+        let edited = uses.cleared | uses.mixed | sums.map(|sum| sum.input).collect();
         let how = |(at, input): (usize, &Input)| {
-            let own = InputId(u16::try_from(at).ok()?).bit();
             let store = frames.stores.get(at)?.as_ref()?;
             // What was read of a MAC address is where it lies: there is one place for each statement that sets it.
-            let is_fit =
-                uses.patched & !edited & own != 0 && !(input.ty == Type::Mac && uses.set_in_scans & own != 0);
+            let is_fit = (uses.patched & !edited).contains(at)
+                && !(input.ty == Type::Mac && uses.set_in_scans.contains(at));
             let follows = |sum: &Sum| {
-                let is_set = (uses.set | uses.cleared) & InputId(sum.input).bit() != 0;
-                !sum.pseudo && sum.covers == 0 && !is_set
+                let is_set = (uses.set | uses.cleared).contains(sum.input);
+                !sum.pseudo && sum.covers.is_empty() && !is_set
             };
             how(input, store).filter(|_| is_fit && store.sums.iter().all(follows))
         };
@@ -90,38 +90,38 @@ impl Patches {
     }
 }
 
-/// What a segment does to its inputs: bit i stands for input i.
+/// What a segment does to its inputs.
 #[derive(Default)]
 struct Uses {
-    set: u64,
-    cleared: u64,
+    set: InputSet,
+    cleared: InputSet,
     /// Set in a handler that has scans, so perhaps by a statement that runs several times in a pass.
-    set_in_scans: u64,
+    set_in_scans: InputSet,
     /// Set where it may be patched.
-    patched: u64,
+    patched: InputSet,
     /// Set by an edit, behind which a pass may set it where it would be patched: the edit would be carried out last.
-    mixed: u64,
+    mixed: InputSet,
 }
 
 impl Uses {
     fn of(parts: &[Part<'_>], ways: &[Ways], edits: &[Vec<bool>]) -> Self {
-        let mut uses = Self::default();
+        let (mut uses, none) = (Self::default(), InputSet::EMPTY);
         // What the parts behind set where it may be patched.
-        let mut later = 0;
+        let mut later = InputSet::EMPTY;
         for ((part, ways), edits) in parts.iter().zip(ways).zip(edits).rev() {
             let blocks = &part.function.blocks;
             let has_scans = blocks.iter().any(|block| block.scan_rows_max.is_some());
-            let sets: Vec<u64> = blocks.iter().map(set_in).collect();
-            let patched: Vec<u64> =
-                sets.iter().zip(edits).map(|(set, edit)| if *edit { 0 } else { *set }).collect();
-            for (at, set) in sets.iter().enumerate().filter(|(at, set)| edits[*at] && **set != 0) {
+            let sets: Vec<InputSet> = blocks.iter().map(set_in).collect();
+            let patched: Vec<InputSet> =
+                sets.iter().zip(edits).map(|(set, edit)| if *edit { none } else { *set }).collect();
+            for (at, set) in sets.iter().enumerate().filter(|(at, set)| edits[*at] && !set.is_empty()) {
                 let reached = patched.iter().zip(ways.from(at)).filter(|(_, is_reached)| *is_reached);
-                let behind = reached.fold(0, |all, (set, _)| all | set);
-                uses.mixed |= set & (behind | if ways.goes_on[at] { later } else { 0 });
+                let behind = reached.fold(none, |all, (set, _)| all | *set);
+                uses.mixed |= *set & (behind | if ways.goes_on[at] { later } else { none });
             }
             let (set, patched) = (union(&sets), union(&patched));
             uses.set |= set;
-            uses.set_in_scans |= if has_scans { set } else { 0 };
+            uses.set_in_scans |= if has_scans { set } else { none };
             uses.patched |= patched;
             uses.cleared |= union(&blocks.iter().map(cleared_in).collect::<Vec<_>>());
             later |= patched;
@@ -130,22 +130,22 @@ impl Uses {
     }
 }
 
-fn union(inputs: &[u64]) -> u64 {
-    inputs.iter().fold(0, |all, of| all | of)
+fn union(inputs: &[InputSet]) -> InputSet {
+    inputs.iter().fold(InputSet::EMPTY, |all, of| all | *of)
 }
 
 /// The inputs that a block sets.
-fn set_in(block: &Block) -> u64 {
+fn set_in(block: &Block) -> InputSet {
     inputs_in(block, |op| if let Op::SetInput(input, _) = op { Some(*input) } else { None })
 }
 
 /// The inputs that a block makes NULL.
-fn cleared_in(block: &Block) -> u64 {
+fn cleared_in(block: &Block) -> InputSet {
     inputs_in(block, |op| if let Op::ClearInput(input) = op { Some(*input) } else { None })
 }
 
-fn inputs_in(block: &Block, of: impl Fn(&Op) -> Option<InputId>) -> u64 {
-    block.insts.iter().filter_map(|inst| of(&inst.op)).fold(0, |all, input| all | input.bit())
+fn inputs_in(block: &Block, of: impl Fn(&Op) -> Option<InputId>) -> InputSet {
+    block.insts.iter().filter_map(|inst| of(&inst.op)).collect()
 }
 
 fn how(input: &Input, store: &Store) -> Option<How> {

@@ -2,6 +2,7 @@
 
 use super::key::usual_len;
 use super::patch::{Patched, Patches};
+use super::usual::{present_at, words};
 use super::usual_way::Lane;
 use super::{Done, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
 use crate::arithmetic::Arithmetic as _;
@@ -15,6 +16,7 @@ use cranelift_codegen::ir::types::{F64, I8, I64};
 use cranelift_frontend::Variable;
 use weft_core::abi::{Cx, Outcome, REGION_BODY, REGION_HEADERS, REGION_META, Slot};
 use weft_core::hash;
+use weft_core::inputs::InputSet;
 use weft_core::types::Type;
 use weft_core::{Interval, Time};
 use weft_ir::backend::Unsupported;
@@ -200,8 +202,7 @@ impl Segment<'_, '_> {
         if self.is_surely_present(at) {
             return value;
         }
-        let all = self.load_all_present();
-        let present = self.band_imm(all, 1 << at);
+        let present = self.load_present_bit(at);
         match value {
             Val::Two(start, len) => {
                 let zero = self.int(0);
@@ -341,12 +342,14 @@ impl Segment<'_, '_> {
         }
     }
 
-    /// Inputs with these bits are present from now on.
-    pub(super) fn make_present(&mut self, bits: u64) {
-        let present = offset_of!(Cx<'_>, present) as i32;
-        let before = self.builder.ins().load(I64, PLAIN, self.cx, present);
-        let after = self.with_imm(before, bits as i64, |ins, before, bits| ins.bor(before, bits));
-        self.builder.ins().store(PLAIN, after, self.cx, present);
+    /// These inputs are present from now on.
+    pub(super) fn make_present(&mut self, given: InputSet) {
+        for (nth, bits) in words(given) {
+            let at = present_at(nth) as i32;
+            let before = self.builder.ins().load(I64, PLAIN, self.cx, at);
+            let after = self.with_imm(before, bits as i64, |ins, before, bits| ins.bor(before, bits));
+            self.builder.ins().store(PLAIN, after, self.cx, at);
+        }
     }
 
     pub(super) fn load_now(&mut self) -> clif::Value {
@@ -361,9 +364,14 @@ impl Segment<'_, '_> {
         if self.is_surely_present(at) {
             return self.bool(true);
         }
-        let all = self.load_all_present();
-        let bit = self.band_imm(all, 1 << at);
+        let bit = self.load_present_bit(at);
         self.icmp_imm(IntCC::NotEqual, bit, 0)
+    }
+
+    /// Not 0 if the input is present.
+    fn load_present_bit(&mut self, at: usize) -> clif::Value {
+        let word = self.load_present_word(at / 64);
+        self.band_imm(word, 1 << (at % 64))
     }
 }
 

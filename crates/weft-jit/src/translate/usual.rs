@@ -13,28 +13,28 @@ use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use weft_core::abi::{Cx, Slot};
-use weft_core::limits::INPUTS_MAX;
+use weft_core::inputs::InputSet;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{Function, Op};
 use weft_ir::passes::assume;
 use weft_ir::program::{Event, Input, Part, Place};
 
-/// What is known of tuples: bit i stands for input i.
+/// What is known of tuples.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Assumed {
     /// Inputs that are there.
-    pub(super) present: u64,
+    pub(super) present: InputSet,
     /// Those of them that are bytes of the frame, lie in it and have the usual length of their type.
-    pub(super) whole: u64,
+    pub(super) whole: InputSet,
 }
 
 impl Assumed {
     pub(super) fn is_present(self, at: usize) -> bool {
-        self.present >> at & 1 == 1
+        self.present.contains(at)
     }
 
     pub(super) fn is_whole(self, at: usize) -> bool {
-        self.whole >> at & 1 == 1
+        self.whole.contains(at)
     }
 }
 
@@ -49,15 +49,16 @@ impl Usual {
     /// None if there are none, or it makes no difference.
     pub(super) fn of(plan: &Plan<'_>, parts: &[Part<'_>]) -> Option<Self> {
         let frames = plan.chain.frames.as_ref().filter(|_| plan.event == Event::Request)?;
-        let cleared = parts.iter().fold(0, |all, part| all | assume::cleared(part.function));
-        let (mut asked, mut used) = (0_u64, 0_u64);
+        let cleared = parts.iter().fold(InputSet::EMPTY, |all, part| all | assume::cleared(part.function));
+        let (mut asked, mut used) = (InputSet::EMPTY, InputSet::EMPTY);
         let ops = parts.iter().flat_map(|part| &part.function.blocks).flat_map(|block| &block.insts);
         for inst in ops {
             match inst.op {
                 Op::Input(input) | Op::SetInput(input, _) => {
-                    (asked, used) = (asked | input.bit(), used | input.bit());
+                    asked.insert(input);
+                    used.insert(input);
                 }
-                Op::InputPresent(input) => asked |= input.bit(),
+                Op::InputPresent(input) => asked.insert(input),
                 _ => {}
             }
         }
@@ -65,9 +66,9 @@ impl Usual {
         let present = (frames.usual | metas(inputs)) & asked & !cleared;
         let is_whole =
             |at: usize| matches!(inputs[at].place, Place::Frame(_)) && usual_len(inputs[at].ty).is_some();
-        let whole = bits(present & used).filter(|at| is_whole(*at)).fold(0, |all, at| all | 1 << at);
+        let whole = (present & used).iter().filter(|at| is_whole(*at)).collect();
         let functions = parts.iter().map(|part| assume::present(part.function, present)).collect();
-        (frames.usual & present != 0).then_some(Self { assumed: Assumed { present, whole }, functions })
+        frames.usual.intersects(present).then_some(Self { assumed: Assumed { present, whole }, functions })
     }
 
     pub(super) fn parts<'u>(&'u self, parts: &[Part<'_>]) -> Vec<Part<'u>> {
@@ -105,13 +106,15 @@ impl Segment<'_, '_> {
     /// Goes to `other` if a tuple is not what is assumed. By branches that are never taken: what is asked here is not
     /// kept then.
     fn ask_usual(&mut self, assumed: Assumed, other: clif::Block) {
-        let present = self.load_cx(I64, offset_of!(Cx<'_>, present));
-        let wanted = self.int(assumed.present as i64);
-        let found = self.builder.ins().band(present, wanted);
-        self.ask(IntCC::Equal, found, wanted, other);
+        for (nth, wanted) in words(assumed.present) {
+            let present = self.load_cx(I64, present_at(nth));
+            let wanted = self.int(wanted as i64);
+            let found = self.builder.ins().band(present, wanted);
+            self.ask(IntCC::Equal, found, wanted, other);
+        }
         let region_len = self.frame_len();
         let mut ends: Vec<(clif::Value, clif::Value)> = Vec::new();
-        for at in bits(assumed.whole) {
+        for at in assumed.whole {
             let Some(len) = self.whole_len(at) else { continue };
             let found = self.load_slot(at, offset_of!(Slot, b));
             self.ask(IntCC::Equal, found, len, other);
@@ -159,13 +162,18 @@ impl Segment<'_, '_> {
     }
 }
 
-/// The inputs that the engine knows, which are there of all frames, as bits.
-pub(super) fn metas(inputs: &[Input]) -> u64 {
+/// The inputs that the engine knows, which are there of all frames.
+pub(super) fn metas(inputs: &[Input]) -> InputSet {
     let is_meta = |at: &usize| matches!(inputs[*at].place, Place::Meta(_));
-    (0..inputs.len().min(INPUTS_MAX)).filter(is_meta).fold(0, |all, at| all | 1 << at)
+    (0..inputs.len()).filter(is_meta).collect()
 }
 
-/// The inputs whose bits are set.
-pub(super) fn bits(all: u64) -> impl Iterator<Item = usize> {
-    (0..u64::BITS as usize).filter(move |at| all >> at & 1 == 1)
+/// Where a pass has this word of the inputs that are there.
+pub(super) const fn present_at(nth: usize) -> usize {
+    offset_of!(Cx<'_>, present) + nth * size_of::<u64>()
+}
+
+/// The words of a set in which an input is, with their numbers: code has nothing to do with the others.
+pub(super) fn words(set: InputSet) -> impl Iterator<Item = (usize, u64)> {
+    (*set.words()).into_iter().enumerate().filter(|(_, word)| *word != 0)
 }

@@ -7,7 +7,7 @@
 
 use super::key::usual_len;
 use super::tuple::region_at;
-use super::usual::{Usual, bits, metas};
+use super::usual::{Usual, metas, present_at, words};
 use super::{FIXED, PLAIN, PartTranslator, Plan, Segment, ahead, alike};
 use crate::arithmetic::known;
 use crate::frame::{Frames, SLICE_LEN, SLICE_START};
@@ -19,6 +19,7 @@ use cranelift_codegen::ir::types::I64;
 use cranelift_frontend::FunctionBuilder;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::abi::{Cx, REGION_BODY, Slot};
+use weft_core::inputs::InputSet;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, InputId, Jump, Op, Value};
 use weft_ir::program::{Input, Part};
@@ -32,7 +33,7 @@ pub(crate) struct UsualWay<'c> {
     /// Where usual frames leave the parser.
     exits: Vec<Exit>,
     /// Inputs that the engine knows, which are there before a frame is parsed.
-    metas: u64,
+    metas: InputSet,
 }
 
 /// The parser's part of it.
@@ -89,13 +90,13 @@ impl Lane {
 pub(super) struct Found {
     /// Words of slots, by input and offset.
     words: BTreeMap<(usize, usize), clif::Value>,
-    /// Inputs that the parser has found, as bits; and those that are there of all.
-    mask: Option<clif::Value>,
-    present: u64,
+    /// Words of the inputs that the parser has found, where there are some; and those that are there of all.
+    masks: [Option<clif::Value>; InputSet::WORDS],
+    present: InputSet,
     /// How many bytes it has at least.
     frame_min: i64,
-    /// Of other inputs nothing is known, not even whether they are there: all that stand for no bit here.
-    seen: Option<u64>,
+    /// Of other inputs than these nothing is known, not even whether they are there.
+    seen: Option<InputSet>,
     /// Somebody has asked for one of those. What is made of that is of no use.
     is_asked_for_more: bool,
 }
@@ -107,7 +108,7 @@ impl Found {
     }
 
     pub(super) fn is_present(&self, at: usize) -> bool {
-        self.present >> at & 1 == 1
+        self.present.contains(at)
     }
 
     /// Whether these bytes are known to lie in the frame.
@@ -127,7 +128,8 @@ impl<'c> UsualWay<'c> {
         let constants = constants(parser.function);
         let is_usual = |exit: &Exit| {
             let is_whole = |at| is_whole(inputs, &constants, exit, at);
-            usual.assumed.present & !(exit.given() | metas) == 0 && bits(usual.assumed.whole).all(is_whole)
+            (exit.given() | metas).contains_all(usual.assumed.present)
+                && usual.assumed.whole.iter().all(is_whole)
         };
         let exits: Vec<Exit> = exits(parser.function).into_iter().filter(is_usual).collect();
         (!exits.is_empty()).then_some(Self { parser, parts, usual, exits, metas })
@@ -180,8 +182,8 @@ impl<'c> UsualWay<'c> {
         let (exits, constants) = (exits(&function), constants(&function));
         let inputs = &plan.chain.request.inputs;
         let is_whole = |exit: &Exit| {
-            let mut whole = bits(self.usual.assumed.whole & exit.given());
-            whole.all(|at| is_whole(inputs, &constants, exit, at))
+            let whole = self.usual.assumed.whole & exit.given();
+            whole.iter().all(|at| is_whole(inputs, &constants, exit, at))
         };
         if !exits.iter().all(is_whole) {
             return Ok(None);
@@ -256,7 +258,7 @@ struct Parsed<'p> {
     parser: Part<'p>,
     exits: &'p [Exit],
     /// See [`Found::seen`].
-    seen: Option<u64>,
+    seen: Option<InputSet>,
 }
 
 impl Parsed<'_> {
@@ -266,7 +268,7 @@ impl Parsed<'_> {
         &self,
         segment: &mut Segment<'_, '_>,
         pass: clif::Block,
-        metas: u64,
+        metas: InputSet,
     ) -> BTreeMap<BlockId, Vec<Arg>> {
         let constants = constants(self.parser.function);
         let arg = |value: Option<Value>| match value.map(|value| (value, constants.get(&value))) {
@@ -284,8 +286,9 @@ impl Parsed<'_> {
             args.iter_mut().zip(by_exit).for_each(|(args, arg)| args.push(arg));
             segment.builder.append_block_param(pass, I64)
         };
-        let masks: Vec<u64> = self.exits.iter().map(Exit::given).collect();
-        for at in bits(masks.iter().fold(0, |all, mask| all | mask)) {
+        let masks: Vec<InputSet> = self.exits.iter().map(Exit::given).collect();
+        let given = masks.iter().fold(InputSet::EMPTY, |all, mask| all | *mask);
+        for at in given {
             let gives: Vec<_> = self.exits.iter().map(|exit| exit.gives.get(&InputId(at as u16))).collect();
             let first = gives.iter().map(|give| arg(give.map(|(a, _)| *a))).collect();
             let second = gives.iter().map(|give| arg(give.and_then(|(_, b)| *b))).collect();
@@ -294,9 +297,11 @@ impl Parsed<'_> {
                 segment.found.words.insert((at, offset), found);
             }
         }
-        let by_exit = masks.iter().map(|mask| Arg::Number(*mask as i64)).collect();
-        segment.found.mask = Some(word(segment, by_exit));
-        segment.found.present = masks.iter().fold(u64::MAX, |all, mask| all & mask) | metas;
+        for (nth, _) in words(given) {
+            let by_exit = masks.iter().map(|mask| Arg::Number(mask.words()[nth] as i64)).collect();
+            segment.found.masks[nth] = Some(word(segment, by_exit));
+        }
+        segment.found.present = masks.iter().fold(InputSet::ALL, |all, mask| all & *mask) | metas;
         segment.found.seen = self.seen;
         segment.found.frame_min = self.exits.iter().map(|exit| exit.frame_min).min().unwrap_or(0) as i64;
         let ends = self.exits.iter().map(|exit| exit.way[0]);
@@ -359,16 +364,17 @@ impl Segment<'_, '_> {
         for ((at, offset), word) in self.found.words.clone() {
             self.builder.ins().store(PLAIN, word, slots, (at * size_of::<Slot>() + offset) as i32);
         }
-        let present = self.load_all_present();
-        self.builder.ins().store(PLAIN, present, self.cx, offset_of!(Cx<'_>, present) as i32);
+        for nth in (0..InputSet::WORDS).filter(|nth| self.found.masks[*nth].is_some()).collect::<Vec<_>>() {
+            let present = self.load_present_word(nth);
+            self.builder.ins().store(PLAIN, present, self.cx, present_at(nth) as i32);
+        }
     }
 
-    /// Which inputs are there, as bits.
-    pub(super) fn load_all_present(&mut self) -> clif::Value {
+    /// A word of the inputs that are there.
+    pub(super) fn load_present_word(&mut self, nth: usize) -> clif::Value {
         self.found.is_asked_for_more |= self.found.seen.is_some();
-        let at = offset_of!(Cx<'_>, present);
-        let before = self.load_cx(I64, at);
-        match self.found.mask {
+        let before = self.load_cx(I64, present_at(nth));
+        match self.found.masks[nth] {
             Some(mask) => self.builder.ins().bor(before, mask),
             None => before,
         }
@@ -379,7 +385,7 @@ impl Segment<'_, '_> {
         if let Some(known) = self.found.word(at, word) {
             return known;
         }
-        if self.found.seen.is_some_and(|seen| seen >> at & 1 == 0) {
+        if self.found.seen.is_some_and(|seen| !seen.contains(at)) {
             self.found.is_asked_for_more = true;
             return self.int(0);
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use weft_core::Status;
 use weft_core::abi::Fault;
+use weft_core::inputs::InputSet;
 use weft_core::native::Effect;
 use weft_ir::ir::{
     Block, BoolOp, ColumnId, Function, InputId, Inst, NameId, Op, SinkId, StatusOperand, TableId, Terminator,
@@ -75,7 +76,7 @@ struct Walk<'f> {
 }
 
 impl Walk<'_> {
-    fn block(&mut self, at: usize, block: &Block, mut own: u64) {
+    fn block(&mut self, at: usize, block: &Block, mut own: InputSet) {
         let goes_on = self.going_on[at];
         for inst in &block.insts {
             self.tuple(at, inst, own);
@@ -86,10 +87,10 @@ impl Walk<'_> {
         }
     }
 
-    fn tuple(&mut self, at: usize, inst: &Inst, own: u64) {
+    fn tuple(&mut self, at: usize, inst: &Inst, own: InputSet) {
         let line = inst.line;
         match inst.op {
-            Op::Input(id) | Op::InputPresent(id) if own >> id.0 & 1 == 0 => {
+            Op::Input(id) | Op::InputPresent(id) if !own.contains(id) => {
                 self.effects.reads.entry(id).or_default().insert(line);
             }
             // Of its own changes it sees the message that they are made in.
@@ -351,7 +352,7 @@ impl Walk<'_> {
     }
 
     /// Tells which writes happen on all ways that go on.
-    fn settle_writes(&mut self, own: &[u64]) {
+    fn settle_writes(&mut self, own: &[InputSet]) {
         let ways = self
             .function
             .blocks
@@ -359,12 +360,12 @@ impl Walk<'_> {
             .zip(own)
             .enumerate()
             .filter(|(at, (block, _))| block.end.goes_on() && self.flow.is_reached(*at));
-        let behind = |(_, (block, own)): (usize, (&Block, &u64))| {
+        let behind = |(_, (block, own)): (usize, (&Block, &InputSet))| {
             block.insts.iter().fold(*own, |own, inst| own_behind(own, &inst.op))
         };
-        let always = ways.map(behind).reduce(|a, b| a & b).unwrap_or(0);
+        let always = ways.map(behind).reduce(|a, b| a & b).unwrap_or_default();
         for (id, write) in &mut self.effects.writes {
-            write.always = always >> id.0 & 1 != 0;
+            write.always = always.contains(*id);
             write.blind = write.always && !self.effects.reads.contains_key(id);
         }
     }
@@ -374,10 +375,10 @@ fn goes_on(end: &Terminator) -> bool {
     end.goes_on()
 }
 
-/// For each block, the inputs (bit by bit) that the handler has itself set on every way to it.
-fn own_writes(function: &Function) -> Vec<u64> {
-    let mut before = vec![u64::MAX; function.blocks.len()];
-    before[0] = 0;
+/// For each block, the inputs that the handler has itself set on every way to it.
+fn own_writes(function: &Function) -> Vec<InputSet> {
+    let mut before = vec![InputSet::ALL; function.blocks.len()];
+    before[0] = InputSet::EMPTY;
     loop {
         let mut changed = false;
         for (at, block) in function.blocks.iter().enumerate() {
@@ -393,10 +394,10 @@ fn own_writes(function: &Function) -> Vec<u64> {
     }
 }
 
-fn own_behind(own: u64, op: &Op) -> u64 {
+fn own_behind(own: InputSet, op: &Op) -> InputSet {
     match *op {
-        Op::SetInput(id, _) | Op::ClearInput(id) => own | 1 << id.0,
-        Op::RollBack => 0,
+        Op::SetInput(id, _) | Op::ClearInput(id) => own | InputSet::of(id),
+        Op::RollBack => InputSet::EMPTY,
         _ => own,
     }
 }

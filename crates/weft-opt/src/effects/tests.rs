@@ -262,7 +262,7 @@ fn undecided(chains: u64, infer: impl Fn(&ChainProgram) -> ChainEffects) -> (usi
                     continue;
                 }
                 let mut other = pass.clone();
-                other.present &= !(1 << input);
+                other.present.remove(input);
                 other.slots[input] = Default::default();
                 let (after, more) = World::new(&chain).run_noting(&chain, &other);
                 // The room is a source of its own.

@@ -1,6 +1,7 @@
 //! PUSH, POP and CUT: what a frame begins with on each way through a handler, and the headers that are put on it.
 
 use weft_core::abi::Fault;
+use weft_core::inputs::InputSet;
 use weft_core::types::{Type, Value as Constant};
 use weft_core::wire::reshape::{
     AddressesIn, Pop, Pseudo, PseudoSum, PseudoSumIn, Relink, Reshape, Stack, StackError, addresses_in,
@@ -492,8 +493,8 @@ impl<'n> Body<'_, 'n> {
 }
 
 /// The inputs that elements look at behind one that takes packets out of tunnels, then those that they look at behind
-/// two of them, and so on: bit i stands for input i.
-pub(super) fn looked_at_behind_tunnels(program: &ChainProgram) -> Vec<u64> {
+/// two of them, and so on.
+pub(super) fn looked_at_behind_tunnels(program: &ChainProgram) -> Vec<InputSet> {
     let is_inside = |layer: u16| match &program.request.inputs[usize::from(layer)].place {
         Place::Layer(layer) => layer.level > 0,
         _ => false,
@@ -505,13 +506,13 @@ pub(super) fn looked_at_behind_tunnels(program: &ChainProgram) -> Vec<u64> {
         },
         _ => false,
     };
-    let mut behind: Vec<u64> = Vec::new();
+    let mut behind: Vec<InputSet> = Vec::new();
     for element in &program.elements {
         if let Some(last) = behind.last_mut() {
             *last |= element.inputs_seen();
         }
         if element.request_ops().any(takes_out) {
-            behind.push(0);
+            behind.push(InputSet::EMPTY);
         }
     }
     behind

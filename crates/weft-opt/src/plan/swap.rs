@@ -8,6 +8,7 @@
 //! Each rule gives the clashes that it finds, each with the weakest level that it matters to. No clash, no matter.
 
 use std::collections::{BTreeMap, BTreeSet};
+use weft_core::inputs::InputSet;
 
 use weft_ir::ir::{CallId, InputId, SinkId};
 use weft_ir::program::{ChainProgram, Direction, Meta, Place};
@@ -267,7 +268,7 @@ impl<'e> Found<'e> {
 
     /// Whether two inputs may be one field of a frame.
     fn overlap(&self, side: Side, a: InputId, b: InputId) -> bool {
-        self.direction(side).overlapping(a.bit()) & b.bit() != 0
+        self.direction(side).overlapping(InputSet::of(a)).contains(b)
     }
 
     fn input(&self, side: Side, id: InputId) -> String {

@@ -14,6 +14,7 @@ mod wire;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use weft_core::inputs::InputSet;
 use weft_core::marks::Marks;
 
 use weft_core::Time;
@@ -74,13 +75,13 @@ impl Call {
 /// A message has one member of a oneof.
 fn one_member(pass: &mut Pass) {
     let [first, second] = generate::ONEOF;
-    let gone = match [first, second].map(|member| pass.present & member.bit() != 0) {
+    let gone = match [first, second].map(|member| pass.present.contains(member)) {
         [true, _] => &[second, generate::LIST][..],
         [false, true] => &[generate::LIST],
         [false, false] => &[],
     };
     for member in gone {
-        pass.present &= !member.bit();
+        pass.present.remove(*member);
         pass.slots[usize::from(member.0)] = Slot::default();
     }
 }
@@ -123,7 +124,7 @@ fn run(node: &mut Node, chain: &Arc<ChainProgram>, call: &Call, worker: usize) -
                 event: Event::Every(at as u16, 0),
                 opened: chain.elements.len(),
                 slots: Vec::new(),
-                present: 0,
+                present: InputSet::EMPTY,
                 ..call.close.clone()
             });
         }
@@ -139,7 +140,7 @@ fn closing(chain: &ChainProgram, call: &Call, seen: &Observation, opened: usize)
         let by = if is_ended(seen) { &*chain.elements[usize::from(seen.element)].name } else { "" };
         let meta = &mut close.regions[REGION_META];
         *slot = Slot { a: meta.len() as u64, b: by.len() as u64 };
-        close.present |= 1 << generate::ENDED_BY;
+        close.present.insert(generate::ENDED_BY);
         meta.extend_from_slice(by.as_bytes());
     }
     close

@@ -6,6 +6,7 @@ use core::ops::Range;
 use weft_core::Time;
 use weft_core::abi::{Counters, Cx, EditTarget, Outcome, Slot, State, Verdict};
 use weft_core::checksum::fold;
+use weft_core::inputs::InputSet;
 use weft_core::types::{Type, Value};
 use weft_core::wire::reshape::{Given, Pop, Reshape, begins};
 use weft_core::wire::{FieldValue, Header, Protocol, ProtocolId, Width, build};
@@ -112,7 +113,7 @@ pub(crate) fn reshaped(
                 frame[at..at + bytes.len()].copy_from_slice(&bytes);
                 for sum in &store.sums {
                     assert!(
-                        !sum.pseudo && sum.covers == 0,
+                        !sum.pseudo && sum.covers.is_empty(),
                         "a checksum follows that is not kept up here: {id}"
                     );
                     follow(&mut frame, slots[usize::from(sum.input)].b as usize, at, &before, &bytes);
@@ -128,7 +129,7 @@ pub(crate) fn reshaped(
 /// say the same. All else that it has written are checksums.
 pub(crate) fn unpatched(
     chain: &ChainProgram,
-    (slots, present): (&[Slot], u64),
+    (slots, present): (&[Slot], InputSet),
     interpreted: &Observation,
     compiled: &mut Observation,
 ) {
@@ -145,7 +146,7 @@ pub(crate) fn unpatched(
             && let (EditTarget::Input(id), value) = edit
         {
             let last = interpreted.edits.iter().rfind(|other| other.0 == edit.0);
-            if goes_on && present >> id & 1 == 1 && last == Some(edit) {
+            if goes_on && present.contains(*id) && last == Some(edit) {
                 let (at, bytes) = written(frames, slots[usize::from(*id)], *id, value, &interpreted.frame);
                 assert_eq!(&frame[at..at + bytes.len()], bytes, "the frame does not have {edit:?}");
                 may_differ.push(at..at + bytes.len());
@@ -238,7 +239,7 @@ fn follow(frame: &mut [u8], sum_at: usize, at: usize, before: &[u8], after: &[u8
 }
 
 /// The slots that a parser gives for a frame, and which are present.
-pub(crate) fn parsed(chain: &ChainProgram, parser: &dyn Program, frame: &[u8]) -> (Vec<Slot>, u64) {
+pub(crate) fn parsed(chain: &ChainProgram, parser: &dyn Program, frame: &[u8]) -> (Vec<Slot>, InputSet) {
     let state = State::default();
     let mut given = vec![Slot::default(); chain.request.inputs.len()];
     let mut call = vec![0; chain.call_words()];

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{fs, iter, thread};
 
 use weft_core::abi::{EditTarget, Fault, REGION_BODY, REGION_HEADERS, REGION_META, Slot, Verdict};
+use weft_core::inputs::InputSet;
 use weft_core::list::ListCell;
 use weft_core::native::{NativeDecl, Prepared};
 use weft_core::schema::Schema;
@@ -432,12 +433,12 @@ impl Test {
             let parser = parser.unwrap_or_else(|error| panic!("{}: {error}", self.file));
             frames::parsed(&self.chain, &*parser, &pass.regions[REGION_BODY])
         });
-        let found: Vec<(Vec<Slot>, u64)> = found.collect();
+        let found: Vec<(Vec<Slot>, InputSet)> = found.collect();
         assert!(found.windows(2).all(|pair| pair[0] == pair[1]), "{}:{line}: parsers differ", self.file);
         let inputs = self.chain.request.inputs.iter().enumerate();
         for (at, _) in inputs.filter(|(_, input)| matches!(input.place, Place::Frame(_) | Place::Layer(_))) {
             pass.slots[at] = found[0].0[at];
-            pass.present = pass.present & !(1 << at) | found[0].1 & 1 << at;
+            pass.present.set(at, found[0].1.contains(at));
         }
         pass
     }
@@ -472,7 +473,7 @@ impl Test {
             now: self.now,
             rand: self.rand,
             slots: Vec::new(),
-            present: 0,
+            present: InputSet::EMPTY,
             regions: Default::default(),
         };
         let inputs = Handler::of(event).direction(&self.chain).map_or(&[][..], |d| &d.inputs);
@@ -488,7 +489,7 @@ impl Test {
                 self.file,
                 input.name
             );
-            pass.present |= u64::from(value != Value::Null) << index;
+            pass.present.set(index, value != Value::Null);
             let slot = slot(&mut pass, input, &value);
             pass.slots.push(slot);
         }

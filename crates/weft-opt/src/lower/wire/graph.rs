@@ -1,7 +1,9 @@
 //! Which layers a parser has to look at: those that the chain asks about, and those on the way there.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use weft_core::inputs::InputSet;
 use weft_core::wire::{FieldId, Next, Protocol, ProtocolId};
 use weft_ir::ir::InputId;
 
@@ -85,11 +87,11 @@ impl<'n> Graph<'n> {
         !self.backs.is_empty()
     }
 
-    /// Those of the inputs in `asked` (bit i stands for input i) that frames have with such layers
-    /// ([`Graph::usual_layers`]). That is a guess, and good for speed alone.
-    pub(super) fn usual(&self, layers: &[Vec<Node>], asked: u64) -> u64 {
+    /// Those of the inputs in `asked` that frames have with such layers ([`Graph::usual_layers`]). That is a guess, and
+    /// good for speed alone.
+    pub(super) fn usual(&self, layers: &[Vec<Node>], asked: InputSet) -> InputSet {
         let of_all = |alike: &Vec<Node>| alike.iter().fold(asked, |all, node| all & self.gives(*node));
-        layers.iter().fold(0, |usual, alike| usual | of_all(alike))
+        layers.iter().fold(InputSet::EMPTY, |usual, alike| usual | of_all(alike))
     }
 
     /// The layers that most frames have that a chain is for that asks for these inputs, from the first of a frame on:
@@ -97,19 +99,21 @@ impl<'n> Graph<'n> {
     ///
     /// Layers that may be left out, as tags, are not among them, and those stand in for each other that have something
     /// in common. Else the way is taken on which most is wanted.
-    pub(super) fn usual_layers(&self, asked: u64) -> Vec<Vec<Node>> {
+    pub(super) fn usual_layers(&self, asked: InputSet) -> Vec<Vec<Node>> {
         let reach = self.reach(asked);
         let (mut usual, mut nodes) = (Vec::new(), self.roots.clone());
         loop {
             let gives = |node: Node| self.gives(node) & asked;
             let shares = |node: &Node| {
                 let others = nodes.iter().filter(|other| *other != node);
-                others.fold(0, |all, other| all | gives(*other)) & gives(*node)
+                others.fold(InputSet::EMPTY, |all, other| all | gives(*other)) & gives(*node)
             };
-            let Some(most) = nodes.iter().map(|node| shares(node).count_ones()).max() else { return usual };
+            let Some(most) = nodes.iter().map(|node| shares(node).len()).max() else { return usual };
             let alike: Vec<Node> = match most {
-                0 => nodes.iter().copied().min_by_key(|node| reach[node].count_zeros()).into_iter().collect(),
-                most => nodes.iter().copied().filter(|node| shares(node).count_ones() == most).collect(),
+                0 => {
+                    nodes.iter().copied().min_by_key(|node| Reverse(reach[node].len())).into_iter().collect()
+                }
+                most => nodes.iter().copied().filter(|node| shares(node).len() == most).collect(),
             };
             let behind: Vec<Node> = alike.iter().flat_map(|node| self.onward(*node)).collect();
             let leads = |from: &Node, to: Node| self.all_behind(*from).any(|other| other == to);
@@ -122,11 +126,11 @@ impl<'n> Graph<'n> {
     }
 
     /// For each layer, which of the inputs in `asked` may be given by it and by those behind it.
-    fn reach(&self, asked: u64) -> BTreeMap<Node, u64> {
+    fn reach(&self, asked: InputSet) -> BTreeMap<Node, InputSet> {
         let mut reach = BTreeMap::new();
         for node in self.order.iter().rev() {
             let behind = self.onward(*node).map(|to| reach[&to]);
-            let all = behind.fold(self.gives(*node) & asked, |all, more: u64| all | more);
+            let all = behind.fold(self.gives(*node) & asked, |all, more: InputSet| all | more);
             reach.insert(*node, all);
         }
         reach
@@ -143,7 +147,7 @@ impl<'n> Graph<'n> {
     }
 
     /// The inputs that a layer gives whenever it is there.
-    fn gives(&self, node: Node) -> u64 {
+    fn gives(&self, node: Node) -> InputSet {
         let fields = &self.protocols[usize::from(node.0.0)].fields;
         let is_sure = |what: What| match what {
             What::Field(field) => {
@@ -153,7 +157,7 @@ impl<'n> Graph<'n> {
             What::Presence | What::Header => true,
         };
         let wanted = self.wanted.get(&node).into_iter().flatten();
-        wanted.filter(|wanted| is_sure(wanted.what)).fold(0, |all, wanted| all | 1 << wanted.input.0)
+        wanted.filter(|wanted| is_sure(wanted.what)).map(|wanted| wanted.input).collect()
     }
 
     /// Layers from which something that is wanted can be reached, themselves included.

@@ -13,6 +13,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weft_core::inputs::InputSet;
 use weft_core::limits::INPUTS_MAX;
 use weft_core::limits::SEGMENT_STEPS_MAX;
 use weft_core::types::Type;
@@ -43,7 +44,7 @@ pub(super) fn frames(
     roots: &[ProtocolId],
     inputs: &mut Vec<Input>,
     elements: &[Element],
-    behind: &[u64],
+    behind: &[InputSet],
 ) -> Result<Frames, String> {
     let asked = mask(inputs, |_| true);
     let mut stores = stores::plan(protocols, inputs, elements)?;
@@ -63,7 +64,7 @@ pub(super) fn frames(
         ));
     }
     let is_label = |(id, level): &Node| *level == 0 && protocols[usize::from(id.0)].name == LABELS;
-    let has_labels = (inherited != 0 || !carried.is_empty()) && graph.order.iter().any(is_label);
+    let has_labels = (!inherited.is_empty() || !carried.is_empty()) && graph.order.iter().any(is_label);
     let layers = graph.usual_layers(asked);
     let usual = graph.usual(&layers, asked);
     let mut parser = Parser {
@@ -82,7 +83,7 @@ pub(super) fn frames(
         .finish()
         .ok_or_else(|| format!("its parser takes more than {SEGMENT_STEPS_MAX} steps once it is compiled"))?;
     let parser = passes::clean(parser);
-    let follows = inherited != 0 || !carried.is_empty();
+    let follows = !inherited.is_empty() || !carried.is_empty();
     let overlaps = if follows { overlaps(protocols, &mut checks) } else { [None; 2] };
     Ok(Frames { is_ip: false, has_labels, parser, checks, overlaps, stores, inherited, carried, usual })
 }
@@ -106,7 +107,7 @@ fn overlaps(protocols: &[Protocol], checks: &mut Vec<Check>) -> [Option<u32>; 2]
 
 /// The inputs that a later fragment has from the first of its packet: those of the layer behind what is fragmented, if
 /// no element takes that off, and of what a tunnel behind it carries, if no element takes anything off.
-fn inherited(protocols: &[Protocol], inputs: &[Input]) -> u64 {
+fn inherited(protocols: &[Protocol], inputs: &[Input]) -> InputSet {
     let are_moved = inputs.iter().any(|input| matches!(input.place, Place::Layer(_)));
     let is_carried =
         |input: &Input| matches!(&input.place, Place::Frame(field) if field.layer.level > 0 && !are_moved);
@@ -115,28 +116,27 @@ fn inherited(protocols: &[Protocol], inputs: &[Input]) -> u64 {
 
 /// With these inputs of a first fragment, columns that are of its last header on a level: that stands behind it as
 /// well. For themselves no fragments are followed.
-fn with_last(inherited: u64, inputs: &[Input], level: u8) -> u64 {
+fn with_last(inherited: InputSet, inputs: &[Input], level: u8) -> InputSet {
     let is_last = |input: &Input| match &input.place {
         Place::Frame(field) => field.last && field.layer.level == level,
         _ => false,
     };
-    if inherited == 0 { 0 } else { inherited | mask(inputs, is_last) }
+    if inherited.is_empty() { inherited } else { inherited | mask(inputs, is_last) }
 }
 
 /// How fragments are known that tunnels carry, as far as the chain asks for what is behind them, there or when they
 /// have been taken out; adds inputs for that.
-fn carried(protocols: &[Protocol], inputs: &mut Vec<Input>, behind: &[u64]) -> Vec<Carried> {
+fn carried(protocols: &[Protocol], inputs: &mut Vec<Input>, behind: &[InputSet]) -> Vec<Carried> {
     let [outside, inside] = [0, 1].map(|level| behind_fragmented(protocols, inputs, level));
     // How deep it lay when the frame came in.
-    let taken_out = behind
-        .iter()
-        .zip(1..)
-        .flat_map(|(looked_at, n)| [(outside & looked_at != 0, n), (inside & looked_at != 0, n + 1)]);
-    let asked = [(inside != 0, 1)].into_iter().chain(taken_out);
+    let taken_out = behind.iter().zip(1..).flat_map(|(looked_at, n)| {
+        [(outside.intersects(*looked_at), n), (inside.intersects(*looked_at), n + 1)]
+    });
+    let asked = [(!inside.is_empty(), 1)].into_iter().chain(taken_out);
     let depth = asked.filter_map(|(is_asked, depth)| is_asked.then_some(depth)).max().unwrap_or(0);
     let carried = (0..depth.min(CARRIED_MAX)).map(|at| {
         let (packet, tunnel) = carried_in(protocols, inputs, at as u8);
-        let inherited = if at == 0 { with_last(inside, inputs, 1) } else { 0 };
+        let inherited = if at == 0 { with_last(inside, inputs, 1) } else { InputSet::EMPTY };
         Carried { packet, tunnel, inherited }
     });
     carried.collect()
@@ -178,7 +178,7 @@ fn input_for(inputs: &mut Vec<Input>, name: &str, ty: Type, field: FieldRef) -> 
 }
 
 /// The inputs of the layers on a level that stand directly behind one that has fragments, if no element takes them off.
-fn behind_fragmented(protocols: &[Protocol], inputs: &[Input], level: u8) -> u64 {
+fn behind_fragmented(protocols: &[Protocol], inputs: &[Input], level: u8) -> InputSet {
     let fragmented = protocols.iter().filter(|protocol| protocol.more_fragments().is_some());
     let behind = fragmented.flat_map(|protocol| &protocol.next).filter(|next| !next.inner);
     let behind: BTreeSet<ProtocolId> = behind.map(|next| next.to).collect();
@@ -199,22 +199,22 @@ fn behind_fragmented(protocols: &[Protocol], inputs: &[Input], level: u8) -> u64
     })
 }
 
-/// Those inputs of which something holds: bit i stands for input i.
-fn mask(inputs: &[Input], holds: impl Fn(&Input) -> bool) -> u64 {
-    inputs.iter().enumerate().filter(|(_, input)| holds(input)).fold(0, |all, (at, _)| all | 1 << at)
+/// Those inputs of which something holds.
+fn mask(inputs: &[Input], holds: impl Fn(&Input) -> bool) -> InputSet {
+    inputs.iter().enumerate().filter(|(_, input)| holds(input)).map(|(at, _)| at).collect()
 }
 
 /// The inputs of which somebody asks where they lie, though they are no runs of bytes: who writes them, who keeps a
 /// checksum, and who looks for fragments in tunnels.
-fn placed(stores: &[Option<Store>], carried: &[Carried]) -> u64 {
+fn placed(stores: &[Option<Store>], carried: &[Carried]) -> InputSet {
     let written = stores.iter().enumerate().filter(|(_, store)| store.is_some()).map(|(at, _)| at as u16);
     let sums = stores.iter().flatten().flat_map(|store| &store.sums).map(|sum| sum.input);
     let packets = carried.iter().map(|carried| carried.packet);
-    written.chain(sums).chain(packets).fold(0, |all, at| all | 1 << at)
+    written.chain(sums).chain(packets).collect()
 }
 
 /// What is wanted of each layer.
-fn wanted(protocols: &[Protocol], inputs: &[Input], placed: u64) -> BTreeMap<Node, Vec<Wanted>> {
+fn wanted(protocols: &[Protocol], inputs: &[Input], placed: InputSet) -> BTreeMap<Node, Vec<Wanted>> {
     let mut wanted: BTreeMap<Node, Vec<Wanted>> = BTreeMap::new();
     for (at, input) in inputs.iter().enumerate() {
         let (layer, fields, last) = match &input.place {
@@ -237,7 +237,7 @@ fn wanted(protocols: &[Protocol], inputs: &[Input], placed: u64) -> BTreeMap<Nod
                     matches!(fields[usize::from(id)].width, Width::Bits { .. })
                 }
             };
-            let (input, place) = (InputId(at as u16), !is_one_word || placed >> at & 1 != 0);
+            let (input, place) = (InputId(at as u16), !is_one_word || placed.contains(at));
             wanted.entry((*protocol, layer.level)).or_default().push(Wanted { input, what, last, place });
         }
     }

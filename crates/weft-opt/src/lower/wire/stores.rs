@@ -1,6 +1,7 @@
 //! How fields that a chain changes are written back, and which checksums cover them.
 
 use core::cmp::Ordering;
+use weft_core::inputs::InputSet;
 use weft_core::limits::INPUTS_MAX;
 use weft_core::types::Type;
 use weft_core::wire::reshape::pseudo_sums;
@@ -94,10 +95,10 @@ fn alias<'a, 'e>(
     inputs: &'a [Input],
     elements: &'e [Element],
 ) -> Option<(&'e Element, &'a Input)> {
-    let others = Direction { inputs: inputs.to_vec() }.overlapping(id.bit());
-    elements.iter().filter(|element| element.inputs_set() & id.bit() != 0).find_map(|element| {
-        let is_known = |at: u16| others & element.inputs_known() & InputId(at).bit() != 0;
-        (0..).zip(inputs).find(|(at, _)| is_known(*at)).map(|(_, other)| (element, other))
+    let others = Direction { inputs: inputs.to_vec() }.overlapping(InputSet::of(id));
+    elements.iter().filter(|element| element.inputs_set().contains(id)).find_map(|element| {
+        let known = others & element.inputs_known();
+        known.iter().next().map(|at| (element, &inputs[at]))
     })
 }
 
@@ -202,7 +203,7 @@ fn as_inputs(protocols: &[Protocol], inputs: &mut Vec<Input>, sums: &[Covering])
     let known: Vec<(&Covering, u16)> = sums.iter().map(|sum| (sum, input(sum))).collect();
     let covered_by = |sum: &Covering| {
         let covered = known.iter().filter(|(other, _)| sum.covers(other, protocols));
-        covered.fold(0, |all, (_, input)| all | 1 << (input & 63))
+        covered.map(|(_, input)| *input).collect()
     };
     let sum = |(sum, input): &(&Covering, u16)| Sum {
         input: *input,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use weft_core::abi::{Counters, Cx, Outcome, Slot, State, Verdict};
 use weft_core::dice::Dice;
+use weft_core::inputs::InputSet;
 use weft_core::types::Type;
 use weft_core::wire::*;
 use weft_core::{Time, checksum};
@@ -208,7 +209,7 @@ fn run(parsers: &Parsers, parser: &dyn Program, frame: &[u8]) -> Result<Vec<Opti
         return Err(format!("{}: {}", check.protocol, check.what));
     }
     let found = |(at, slot): (usize, &Slot)| {
-        (present >> at & 1 == 1).then(|| match chain.request.inputs[at].ty {
+        present.contains(at).then(|| match chain.request.inputs[at].ty {
             Type::Mac | Type::IpAddr | Type::Bytes(_) => frame[slot.a as usize..][..slot.b as usize].to_vec(),
             _ => slot.a.to_string().into_bytes(),
         })
@@ -283,12 +284,14 @@ fn fields_are_found_where_they_are() {
 #[test]
 fn usual_frames_have_what_tags_and_siblings_need_not_have() {
     // Code for frames that are not usual would be taken by all of them.
-    let usual = |asked: &[Asked]| chain(&protocols(), ROOT, asked).chain.frames.as_ref().unwrap().usual;
+    let usual = |asked: &[Asked]| -> Vec<usize> {
+        chain(&protocols(), ROOT, asked).chain.frames.as_ref().unwrap().usual.iter().collect()
+    };
     let of_tunnel: &[Asked] = &[(0, VXLAN, "vni"), (0, VLAN, "vid"), (1, ETHERNET, "src")];
-    assert_eq!(usual(ASKED), 0b11_1101, "no tag");
-    assert_eq!(usual(of_tunnel), 0b101);
+    assert_eq!(usual(ASKED), [0, 2, 3, 4, 5], "no tag");
+    assert_eq!(usual(of_tunnel), [0, 2]);
     // Where an option may be missing.
-    assert_eq!(usual(&[(0, OPTIONS, "has_extra"), (0, OPTIONS, "extra")]), 0b01);
+    assert_eq!(usual(&[(0, OPTIONS, "has_extra"), (0, OPTIONS, "extra")]), [0]);
     // Layers that stand in for each other: what both have.
     let mut siblings = protocols();
     let mut stream = Protocol { name: "stream".into(), ..siblings[usize::from(UDP)].clone() };
@@ -305,7 +308,7 @@ fn usual_frames_have_what_tags_and_siblings_need_not_have() {
     };
     let of_one = LayerRef { level: 0, protocols: vec![ProtocolId(stream_at)] };
     let mut inputs = vec![column(either), column(of_one)];
-    assert_eq!(frames(&siblings, &[ROOT], &mut inputs, &[], &[]).unwrap().usual, 0b01);
+    assert_eq!(frames(&siblings, &[ROOT], &mut inputs, &[], &[]).unwrap().usual, InputSet::of(0_u8));
 }
 
 #[test]
@@ -313,7 +316,7 @@ fn usual_frames_leave_the_parser_by_a_way_of_their_own() {
     // They would be parsed as whatever may come, and the pass would ask what is known.
     let chain = chain(&protocols(), ROOT, ASKED).chain;
     let frames = chain.frames.as_ref().unwrap();
-    let has_usual = |exit: &Exit| frames.usual & !exit.given() == 0;
+    let has_usual = |exit: &Exit| exit.given().contains_all(frames.usual);
     let ways: Vec<Exit> = exits(&frames.parser).into_iter().filter(has_usual).collect();
     assert_eq!(ways.len(), 1, "Ethernet, IPv4 without options, UDP");
     assert_eq!(ways[0].frame_min, 14 + 20 + 8);
@@ -540,7 +543,7 @@ fn stores(asked: &[Asked]) -> String {
     let sums = store.sums.iter().map(|sum| {
         let kinds = [(sum.pseudo, " pseudo"), (sum.zero_is_none, " or zero")];
         let kinds: String = kinds.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| *name).collect();
-        let covered = (0..inputs.len()).filter(|at| sum.covers >> at & 1 == 1);
+        let covered = (0..inputs.len()).filter(|at| sum.covers.contains(*at));
         let covered: String = covered.map(|at| format!(" over {}", inputs[at].name)).collect();
         format!(", {}{kinds}{covered}", inputs[usize::from(sum.input)].name)
     });

@@ -42,13 +42,10 @@ impl Message {
     /// A pass whose message is as these edits have left it.
     pub(super) fn write_to(&self, pass: &mut Pass) {
         for (id, value) in &self.fields {
-            let (at, bit) = (usize::from(*id), 1 << id);
-            pass.present |= bit;
+            let at = usize::from(*id);
+            pass.present.set(at, *value != Seen::Null);
             pass.slots[at] = match value {
-                Seen::Null => {
-                    pass.present &= !bit;
-                    Slot::default()
-                }
+                Seen::Null => Slot::default(),
                 Seen::Word(word) => Slot { a: *word, b: 0 },
                 Seen::Bytes(bytes) => {
                     let body = &mut pass.regions[REGION_BODY];
@@ -64,7 +61,7 @@ impl Message {
 /// Whether a field holds what it held when the pass began.
 fn is_as_before(pass: &Pass, id: u16, value: &Seen) -> bool {
     let Some(slot) = pass.slots.get(usize::from(id)) else { return false };
-    match (pass.present >> id & 1 != 0, value) {
+    match (pass.present.contains(id), value) {
         (false, value) => *value == Seen::Null,
         (true, Seen::Null) => false,
         (true, Seen::Word(word)) => slot.a == *word,

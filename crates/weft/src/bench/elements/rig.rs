@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 use weft_core::hash::HashKey;
+use weft_core::inputs::InputSet;
 use weft_core::marks::Marks;
 
 use weft_core::abi::{Cell, Counters, Cx, EditTarget, Outcome, REGIONS, Slot, State, Verdict};
@@ -130,7 +131,7 @@ pub(super) struct Messages {
 struct Columns {
     width: usize,
     slots: Vec<Slot>,
-    present: Vec<u64>,
+    present: Vec<InputSet>,
 }
 
 impl Messages {
@@ -158,19 +159,19 @@ impl Columns {
         let width = direction.inputs.len();
         let (mut slots, mut present) = (Vec::new(), Vec::new());
         for _ in 0..MESSAGES {
-            let mut mask = 0;
+            let mut there = InputSet::EMPTY;
             for (index, input) in direction.inputs.iter().enumerate() {
                 let is_null = input.nullable && draws.strange_every != 0 && draws.below(8) == 0;
                 slots.push(if is_null { Slot::default() } else { draws.slot(input, bytes) });
-                mask |= u64::from(!is_null) << index;
+                there.set(index, !is_null);
             }
-            present.push(mask);
+            present.push(there);
         }
         Self { width, slots, present }
     }
 
     #[inline(always)]
-    fn of(&self, message: usize) -> (&[Slot], u64) {
+    fn of(&self, message: usize) -> (&[Slot], InputSet) {
         (&self.slots[message * self.width..][..self.width], self.present[message])
     }
 }

@@ -55,7 +55,7 @@ impl Logging {
 
     #[inline(always)]
     fn optional(cx: &mut Cx<'_>, input: usize) -> Option<()> {
-        if cx.present >> input & 1 != 0 {
+        if cx.present.contains(input) {
             return Self::text(cx, input);
         }
         cx.out.cells.push(Cell::Null);

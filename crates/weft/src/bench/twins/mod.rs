@@ -410,7 +410,7 @@ fn text<'a>(cx: &Cx<'a>, region: usize, input: usize) -> &'a [u8] {
 /// Whether an input is not NULL.
 #[inline(always)]
 fn is_present(cx: &Cx<'_>, input: usize) -> bool {
-    cx.present >> input & 1 != 0
+    cx.present.contains(input)
 }
 
 /// Sets a text cell of the call's row, whose first word is `at`. The bytes fit.

@@ -21,7 +21,7 @@ impl Mutation {
         let target = usize::from(self.target);
         let value = keep(cx, VALUE)?;
         let set = |target, value| Edit { target: EditTarget::Input(target), value };
-        if cx.present >> target & 1 == 0 {
+        if !cx.present.contains(target) {
             cx.out.edits.push(set(self.header, value));
             return Some(());
         }

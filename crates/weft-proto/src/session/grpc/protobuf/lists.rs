@@ -7,10 +7,11 @@
 //! lists follow one another; numbers may be packed or not, and both in one message; of the entries of a map with one
 //! key the last counts; a member of a oneof takes along what the displaced members held.
 
-use super::walk::{Op, Walk, WalkBuilder, WalkError, bits, check_utf8, read_number, wire_type};
+use super::walk::{Op, Walk, WalkBuilder, WalkError, check_utf8, read_number, wire_type};
 use super::wire::{self, DEPTH_MAX, Malformed, Reason};
 use std::collections::BTreeMap;
 use weft_core::abi::Slot;
+use weft_core::inputs::InputSet;
 use weft_core::list::{self, EntryKey, ListCell};
 use weft_core::schema::{Enum, Field, FieldKind, Presence, Schema};
 
@@ -22,7 +23,7 @@ pub struct ListsBuilder<'s> {
     drafts: Vec<Draft>,
     wanted: Vec<Wanted>,
     /// The slots in use.
-    mask: u64,
+    mask: InputSet,
 }
 
 /// A compiled walk over the lists of one message type. It is immutable and cheap to share.
@@ -32,7 +33,7 @@ pub struct Lists {
     nodes: Box<[Node]>,
     wanted: Box<[Wanted]>,
     /// The slots that the walk fills.
-    mask: u64,
+    mask: InputSet,
 }
 
 /// Something that is looked for.
@@ -58,8 +59,8 @@ enum Kind {
 #[derive(Clone, Debug)]
 struct Entry {
     walk: Walk,
-    /// A bit for each member that is never absent.
-    implicit: u64,
+    /// The members that are never absent.
+    implicit: InputSet,
     key: Op,
     /// The values of a value of a closed enum: an entry with another one is an unknown field of the message around.
     closed: Option<Box<[i32]>>,
@@ -70,8 +71,8 @@ struct Entry {
 enum Element {
     /// It is a number, text or bytes itself; of a closed enum, one of these values.
     Scalar(Op, Option<Box<[i32]>>),
-    /// It is a message, and its members are columns; the second has a bit for each that is never absent.
-    Message(Walk, u64),
+    /// It is a message, and its members are columns; the second are those that are never absent.
+    Message(Walk, InputSet),
 }
 
 /// The known fields of one message type on one path.
@@ -122,7 +123,7 @@ impl<'s> ListsBuilder<'s> {
     /// Begins a walk over the message type at this index of [`Schema::messages`].
     pub fn new(schema: &'s Schema, message: usize) -> Self {
         let root = Draft { message, parent: 0, depth: 0, fields: BTreeMap::new() };
-        Self { schema, drafts: vec![root], wanted: Vec::new(), mask: 0 }
+        Self { schema, drafts: vec![root], wanted: Vec::new(), mask: InputSet::EMPTY }
     }
 
     /// Tells in `slot` whether there is a message at `path`.
@@ -241,27 +242,27 @@ impl<'s> ListsBuilder<'s> {
         Ok(fields)
     }
 
-    /// The walk over an element, and a bit for each member that is never absent.
-    fn columns(&self, message: usize, members: &[Vec<&str>]) -> Result<(Walk, u64), WalkError> {
+    /// The walk over an element, and the members that are never absent.
+    fn columns(&self, message: usize, members: &[Vec<&str>]) -> Result<(Walk, InputSet), WalkError> {
         let mut builder = WalkBuilder::new(self.schema, message);
-        let mut implicit = 0;
+        let mut implicit = InputSet::EMPTY;
         for (slot, member) in members.iter().enumerate() {
             let (_, presence) = builder.column(member, slot)?;
-            implicit |= u64::from(presence == Presence::Implicit) << slot;
+            implicit.set(slot, presence == Presence::Implicit);
         }
         Ok((builder.build(), implicit))
     }
 
     fn entry(&self, message: usize, members: &[Vec<&str>]) -> Result<Entry, WalkError> {
         let mut builder = WalkBuilder::new(self.schema, message);
-        let mut implicit = 0;
+        let mut implicit = InputSet::EMPTY;
         for (slot, member) in members.iter().enumerate() {
             // Of an entry that does not say its key or its value, they are zero.
             let mut is_implicit = true;
             if **member != ["key"] {
                 is_implicit = builder.column(member, slot)?.1 == Presence::Implicit || **member == ["value"];
             }
-            implicit |= u64::from(is_implicit) << slot;
+            implicit.set(slot, is_implicit);
         }
         let key = Op::of(builder.column(&["key"], members.len())?.0);
         let value = self.schema.messages[message].field("value");
@@ -297,7 +298,7 @@ impl<'s> ListsBuilder<'s> {
         }
         self.drafts[at].fields.entry(last.number).or_default().0.push(self.wanted.len());
         self.wanted.push(Wanted { slot: slot as u8, kind });
-        self.mask |= 1 << slot;
+        self.mask.insert(slot);
     }
 
     fn node(&self, draft: &Draft, beneath: &[Vec<usize>]) -> Node {
@@ -333,8 +334,8 @@ impl<'s> ListsBuilder<'s> {
 }
 
 impl Lists {
-    /// The slots that the walk fills, as bits.
-    pub fn mask(&self) -> u64 {
+    /// The slots that the walk fills.
+    pub fn mask(&self) -> InputSet {
         self.mask
     }
 
@@ -348,7 +349,7 @@ impl Lists {
         &self,
         payload: &[u8],
         slots: &mut [Slot],
-        present: &mut u64,
+        present: &mut InputSet,
         text: &mut Vec<u8>,
     ) -> Result<(), Malformed> {
         let mut found = vec![Found::default(); self.wanted.len()];
@@ -375,7 +376,7 @@ impl Lists {
                     true
                 }
             };
-            *present = *present & !(1 << slot) | u64::from(is_there) << slot;
+            present.set(slot, is_there);
         }
         Ok(())
     }
@@ -449,8 +450,8 @@ impl Wanted {
             }
             Kind::Elements { element: Element::Message(walk, implicit), n_members, max } => {
                 let (slots, present) = run_at(walk, *n_members, data, (begin, end))?;
-                let present = present | implicit;
-                found.add(*max, *n_members, |member| (present >> member & 1 != 0).then_some(slots[member]));
+                let present = present | *implicit;
+                found.add(*max, *n_members, |member| (present.contains(member)).then_some(slots[member]));
             }
             Kind::Entries { entry, .. } | Kind::Value { entry, .. }
                 if entry.is_unknown(data, (begin, end))? => {}
@@ -460,7 +461,7 @@ impl Wanted {
                 let of_key = slots[*n_members];
                 found.put(key_of(data, entry.key, of_key), *max, *n_members, |member| {
                     let slot = if entry.walk.column_op(member).is_some() { slots[member] } else { of_key };
-                    (present >> member & 1 != 0).then_some(slot)
+                    (present.contains(member)).then_some(slot)
                 });
             }
             Kind::Value { entry, wanted } => {
@@ -584,11 +585,11 @@ fn run_at(
     n_slots: usize,
     data: &[u8],
     (begin, end): (usize, usize),
-) -> Result<(Vec<Slot>, u64), Malformed> {
-    let (mut slots, mut present) = (vec![Slot::default(); n_slots], 0);
+) -> Result<(Vec<Slot>, InputSet), Malformed> {
+    let (mut slots, mut present) = (vec![Slot::default(); n_slots], InputSet::EMPTY);
     let further = |malformed: Malformed| Malformed { offset: malformed.offset + begin, ..malformed };
     walk.run(&data[begin..end], &mut slots, &mut present).map_err(further)?;
-    for slot in bits(present).filter(|slot| walk.column_op(*slot).is_some_and(Op::is_bytes)) {
+    for slot in present.iter().filter(|slot| walk.column_op(*slot).is_some_and(Op::is_bytes)) {
         slots[slot].a += begin as u64;
     }
     Ok((slots, present))

@@ -14,6 +14,7 @@
 use super::walk::{Action, Column, Op, Walk, WalkBuilder, WalkError};
 use super::wire::{self, Malformed};
 use core::fmt;
+use weft_core::inputs::InputSet;
 use weft_core::schema::Schema;
 
 /// A new value for a column.
@@ -130,7 +131,7 @@ struct Plan<'a> {
     walk: &'a Walk,
     edits: Vec<(Column, EditValue<'a>)>,
     /// The slots that are edited.
-    edited: u64,
+    edited: InputSet,
     nodes: Vec<NodePlan>,
     oneofs: Vec<OneofPlan>,
 }
@@ -163,7 +164,7 @@ impl<'a> Plan<'a> {
         let mut plan = Plan {
             walk,
             edits: Vec::with_capacity(edits.len()),
-            edited: 0,
+            edited: InputSet::EMPTY,
             nodes: vec![NodePlan::default(); walk.nodes.len()],
             oneofs: vec![OneofPlan::default(); walk.n_oneofs],
         };
@@ -186,11 +187,11 @@ impl<'a> Plan<'a> {
         let is_kept_out =
             |(oneof, tag): (u16, u32)| self.oneofs[usize::from(oneof)].kept.is_some_and(|kept| kept != tag);
         let is_set = value != EditValue::Clear;
-        self.edited & 1 << column.slot != 0 || is_set && self.walk.memberships(column).any(is_kept_out)
+        self.edited.contains(column.slot) || is_set && self.walk.memberships(column).any(is_kept_out)
     }
 
     fn add(&mut self, column: &Column, value: EditValue<'a>) {
-        self.edited |= 1 << column.slot;
+        self.edited.insert(column.slot);
         let is_set = value != EditValue::Clear;
         let around = &self.walk.nodes[column.node];
         let (mut edited_in, mut oneof) = (column.node, column.oneof);
@@ -353,7 +354,7 @@ impl<'a> Plan<'a> {
     fn is_removed(&self, action: &Action) -> bool {
         let is_edited = match action.op {
             Op::Message => self.nodes[usize::from(action.child)].is_removed,
-            op => op.is_scalar() && self.edited & 1 << action.slot != 0,
+            op => op.is_scalar() && self.edited.contains(action.slot),
         };
         let kept = action.oneof.and_then(|oneof| self.oneofs[usize::from(oneof)].kept);
         is_edited || kept.is_some_and(|tag| tag != action.tag)

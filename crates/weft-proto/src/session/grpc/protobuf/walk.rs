@@ -4,10 +4,14 @@ use super::wire::{self, DEPTH_MAX, Malformed, Reason};
 use core::fmt;
 use std::collections::BTreeMap;
 use weft_core::abi::Slot;
+use weft_core::inputs::InputSet;
+use weft_core::limits::INPUTS_MAX;
 use weft_core::schema::{Enum, Field, FieldKind, Presence, Schema};
 
-/// How many columns a walk reads at most: one bit each in `present`.
-pub const SLOTS_MAX: usize = 64;
+/// How many columns a walk reads at most.
+pub const SLOTS_MAX: usize = INPUTS_MAX;
+/// The number of a slot is a byte.
+const _: () = assert!(SLOTS_MAX <= 1 << u8::BITS);
 
 /// Collects the columns that a walk reads.
 #[derive(Debug)]
@@ -16,7 +20,7 @@ pub struct WalkBuilder<'s> {
     /// Message types by path. The root is first; a child comes after its parent.
     drafts: Vec<Draft>,
     /// The slots in use.
-    mask: u64,
+    mask: InputSet,
 }
 
 /// A compiled walk over one message type. It is immutable and cheap to share.
@@ -31,9 +35,13 @@ pub struct Walk {
     /// The values of the closed enums that the nodes' actions name, each list sorted.
     closed: Box<[Box<[i32]>]>,
     /// The slots that the walk fills.
-    mask: u64,
+    mask: InputSet,
+    /// How many slots it asks for: one more than the largest of those.
+    n_slots: usize,
+    /// How many words of a set those are in: one, of most messages.
+    n_words: usize,
     /// Those of them that must be UTF-8.
-    text: u64,
+    text: InputSet,
 }
 
 /// Why a column cannot be read by a walk. The fault is the program's.
@@ -120,9 +128,9 @@ pub(super) struct Action {
     /// The oneof that the field is a member of, among all of the walk's.
     pub(super) oneof: Option<u16>,
     /// The slots that the field clears, as a member of its oneof.
-    clears: u64,
-    /// The slots that are present once the message is, as the value of a wrapper is.
-    opens: u64,
+    clears: InputSet,
+    /// The slot that is present once the message is, as the value of a wrapper is.
+    opens: Option<u8>,
     /// The values of the field, if its enum is closed, among all of the walk's.
     closed: Option<u32>,
 }
@@ -191,7 +199,7 @@ impl<'s> WalkBuilder<'s> {
     pub fn new(schema: &'s Schema, message: usize) -> Self {
         assert!(message < schema.messages.len(), "no message {message} in the schema");
         let root = Draft { message, parent: 0, depth: 0, fields: BTreeMap::new(), wrapped: None };
-        Self { schema, drafts: vec![root], mask: 0 }
+        Self { schema, drafts: vec![root], mask: InputSet::EMPTY }
     }
 
     /// Reads the scalar field at `path` (field names, from the root) into `slot`. Gives what the slot will hold, and
@@ -201,7 +209,7 @@ impl<'s> WalkBuilder<'s> {
         if slot >= SLOTS_MAX {
             return Err(WalkError::SlotTooLarge { slot });
         }
-        if self.mask & 1 << slot != 0 {
+        if self.mask.contains(slot) {
             return Err(WalkError::SlotTaken { slot });
         }
         let mut parents = self.resolve(path)?;
@@ -223,7 +231,7 @@ impl<'s> WalkBuilder<'s> {
         }
         self.drafts[at].fields.insert(leaf.number, Target::Leaf(slot));
         self.drafts[at].wrapped = is_wrapped.then_some(slot);
-        self.mask |= 1 << slot;
+        self.mask.insert(slot);
         Ok(held)
     }
 
@@ -250,10 +258,13 @@ impl<'s> WalkBuilder<'s> {
             let (tag, oneof) = held.map_or((0, None), |a| (a.tag, a.oneof));
             nodes.push(Node::new(actions, draft, tag, oneof));
         }
-        let text = columns.iter().filter(|c| c.op == Op::Text).fold(0, |mask, c| mask | 1 << c.slot);
+        let text = columns.iter().filter(|c| c.op == Op::Text).map(|c| c.slot).collect();
         let n_oneofs = oneofs.0.len();
         let closed = closed.values.into();
-        Walk { nodes: nodes.into(), columns: columns.into(), n_oneofs, closed, mask: self.mask, text }
+        let mask = self.mask;
+        let n_slots = mask.iter().last().map_or(0, |last| last + 1);
+        let n_words = n_slots.div_ceil(64);
+        Walk { nodes: nodes.into(), columns: columns.into(), n_oneofs, closed, mask, n_slots, n_words, text }
     }
 
     /// The fields along `path`; the last one is a scalar or a wrapper, the others are messages.
@@ -315,16 +326,17 @@ impl<'s> WalkBuilder<'s> {
     }
 
     /// For each draft, the slots in it and beneath it.
-    fn slots_beneath(&self) -> Vec<u64> {
-        let mut masks = vec![0; self.drafts.len()];
+    fn slots_beneath(&self) -> Vec<InputSet> {
+        let mut masks = vec![InputSet::EMPTY; self.drafts.len()];
         for (index, draft) in self.drafts.iter().enumerate().rev() {
             for target in draft.fields.values() {
                 if let Target::Leaf(slot) = target {
-                    masks[index] |= 1 << slot;
+                    masks[index].insert(*slot);
                 }
             }
             if index > 0 {
-                masks[draft.parent] |= masks[index];
+                let own = masks[index];
+                masks[draft.parent] |= own;
             }
         }
         masks
@@ -334,19 +346,19 @@ impl<'s> WalkBuilder<'s> {
     fn actions(
         &self,
         index: usize,
-        beneath: &[u64],
+        beneath: &[InputSet],
         oneofs: &mut Oneofs,
         closed: &mut ClosedEnums,
     ) -> Vec<Action> {
         let draft = &self.drafts[index];
         let slots = |field: &Field| match draft.fields.get(&field.number) {
-            Some(&Target::Leaf(slot)) => 1 << slot,
+            Some(&Target::Leaf(slot)) => InputSet::of(slot),
             Some(&Target::Child(child)) => beneath[child],
-            None => 0,
+            None => InputSet::EMPTY,
         };
         let fields = &self.schema.messages[draft.message].fields;
         // By oneof, the slots of all its members that are read.
-        let mut of_oneof: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut of_oneof: BTreeMap<u32, InputSet> = BTreeMap::new();
         for field in fields.iter().filter(|field| draft.fields.contains_key(&field.number)) {
             if let Some(oneof) = field.oneof {
                 *of_oneof.entry(oneof).or_default() |= slots(field);
@@ -371,8 +383,8 @@ impl<'s> WalkBuilder<'s> {
                 slot,
                 child,
                 oneof: field.oneof.map(|oneof| oneofs.id(index, oneof)),
-                clears: of_members.map_or(0, |all| all & !slots(field)),
-                opens: opened.map_or(0, |slot| 1 << slot),
+                clears: of_members.map_or(InputSet::EMPTY, |all| *all & !slots(field)),
+                opens: opened.map(|slot| slot as u8),
                 closed: match field.kind {
                     FieldKind::Enum(at) => closed.id(at, &self.schema.enums[at]),
                     _ => None,
@@ -389,8 +401,8 @@ impl Walk {
     ///
     /// For `string` and `bytes`, `a` is the offset in `payload` and `b` the length, both in bytes. For the other
     /// kinds `a` is the value: integers and enums as 64 bits (signed ones sign-extended), booleans 0 or 1,
-    /// `double` and `float` as the bits of an `f64`. Bit i of `present` is set if slot i was on the wire; if not, the
-    /// slot is zero. Slots and bits of other columns than the walk's stay as they are.
+    /// `double` and `float` as the bits of an `f64`. Slot i is in `present` if it was on the wire; if not, the slot is
+    /// zero. Slots of other columns than the walk's stay as they are, in `present` as well.
     ///
     /// # Errors
     ///
@@ -400,23 +412,26 @@ impl Walk {
     /// # Panics
     ///
     /// If `slots` is shorter than the largest slot asks for.
-    pub fn run(&self, payload: &[u8], slots: &mut [Slot], present: &mut u64) -> Result<(), Malformed> {
-        let n_slots = SLOTS_MAX - self.mask.leading_zeros() as usize;
-        let slots = &mut slots[..n_slots];
-        let (found, _) = self.walk(&self.nodes[0], payload, 0, slots, 0)?;
-        for slot in bits(self.mask & !found) {
-            slots[slot] = Slot::default();
-        }
-        for slot in bits(self.text & found) {
-            let Slot { a, b } = slots[slot];
-            check_utf8(payload, a as usize, b as usize)?;
+    pub fn run(&self, payload: &[u8], slots: &mut [Slot], present: &mut InputSet) -> Result<(), Malformed> {
+        let slots = &mut slots[..self.n_slots];
+        let mut found = InputSet::EMPTY;
+        self.walk(&self.nodes[0], payload, 0, slots, &mut found)?;
+        for nth in 0..self.n_words.min(InputSet::WORDS) {
+            let (mask, found) = (self.mask.words()[nth], found.words()[nth]);
+            for slot in bits(mask & !found) {
+                slots[64 * nth + slot] = Slot::default();
+            }
+            for slot in bits(self.text.words()[nth] & found) {
+                let Slot { a, b } = slots[64 * nth + slot];
+                check_utf8(payload, a as usize, b as usize)?;
+            }
         }
         *present = *present & !self.mask | found;
         Ok(())
     }
 
-    /// The slots that the walk fills, as bits.
-    pub fn mask(&self) -> u64 {
+    /// The slots that the walk fills.
+    pub fn mask(&self) -> InputSet {
         self.mask
     }
 
@@ -455,22 +470,22 @@ impl Walk {
         self.closed[closed as usize].binary_search(&value).is_ok()
     }
 
-    /// Walks `data[pos..]`, one occurrence of `node`; `found` are the slots found before, and the result those now and
-    /// where the occurrence ends: at the end of `data`, or behind the tag that ends a delimited one.
+    /// Walks `data[pos..]`, one occurrence of `node`, and keeps `found`, the slots that are found, up to date. The
+    /// result is where the occurrence ends: at the end of `data`, or behind the tag that ends a delimited one.
     fn walk(
         &self,
         node: &Node,
         data: &[u8],
         mut pos: usize,
         slots: &mut [Slot],
-        mut found: u64,
-    ) -> Result<(u64, usize), Malformed> {
+        found: &mut InputSet,
+    ) -> Result<usize, Malformed> {
         while pos < data.len() {
             let at = pos;
             let tag = wire::tag(data, &mut pos)?;
             let Some(action) = node.action(tag) else {
                 if tag == node.end {
-                    return Ok((found, pos));
+                    return Ok(pos);
                 }
                 wire::skip(data, &mut pos, tag, at, node.depth)?;
                 continue;
@@ -479,16 +494,18 @@ impl Walk {
                 wire::skip(data, &mut pos, tag, at, node.depth)?;
                 continue;
             }
-            found &= !action.clears;
+            if action.oneof.is_some() {
+                *found &= !action.clears;
+            }
             let slot = match action.op {
                 Op::Message => {
-                    for slot in bits(action.opens & !found) {
-                        slots[slot] = Slot::default();
+                    if let Some(slot) = action.opens.filter(|slot| !found.contains(*slot)) {
+                        slots[usize::from(slot)] = Slot::default();
+                        found.insert(slot);
                     }
-                    found |= action.opens;
                     let child = &self.nodes[usize::from(action.child)];
                     let end = child.extent(data, &mut pos)?;
-                    (found, pos) = self.walk(child, &data[..end], pos, slots, found)?;
+                    pos = self.walk(child, &data[..end], pos, slots, found)?;
                     continue;
                 }
                 Op::Unread => {
@@ -504,10 +521,10 @@ impl Walk {
                 op => Slot { a: read_number(op, data, &mut pos)?, b: 0 },
             };
             slots[usize::from(action.slot)] = slot;
-            found |= 1 << action.slot;
+            found.insert(action.slot);
         }
         node.check_end(pos)?;
-        Ok((found, pos))
+        Ok(pos)
     }
 }
 
@@ -595,7 +612,7 @@ impl Oneofs {
             self.0.push((node, oneof));
             self.0.len() - 1
         });
-        u16::try_from(index).expect("64 columns of depth 100 lie in fewer oneofs")
+        u16::try_from(index).expect("256 columns of depth 100 lie in fewer oneofs")
     }
 }
 
@@ -661,10 +678,10 @@ pub(super) fn check_utf8(payload: &[u8], offset: usize, length: usize) -> Result
 }
 
 /// The positions of the set bits, lowest first.
-pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
-        let bit = (mask != 0).then(|| mask.trailing_zeros() as usize)?;
-        mask &= mask - 1;
+        let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
+        word &= word - 1;
         Some(bit)
     })
 }
