@@ -58,14 +58,14 @@ impl MethodSet {
 }
 
 impl fmt::Display for MethodSet {
-    /// As the language writes it: `'shop.Cart/*', 'shop.Stock/Get'`; `*` for all.
+    /// As the language writes it, but without quotes: `shop.Cart/*, shop.Stock/Get`; `*` for all.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_negated {
             f.write_str("NOT ")?;
         }
         for (at, pattern) in self.patterns.iter().enumerate() {
             let comma = if at == 0 { "" } else { ", " };
-            write!(f, "{comma}'{pattern}'")?;
+            write!(f, "{comma}{pattern}")?;
         }
         Ok(())
     }
@@ -149,7 +149,7 @@ mod tests {
         let others = MethodSet::of(["a.A/*", "b.B/Get"]).negated();
         assert!(others.contains(b"/b.B/Put"));
         assert!(!others.contains(b"/a.A/Get") && !others.contains(b"/b.B/Get"));
-        assert_eq!(others.to_string(), "NOT 'a.A/*', 'b.B/Get'");
+        assert_eq!(others.to_string(), "NOT a.A/*, b.B/Get");
     }
 
     /// A miss would let two chains claim one call; a false hit would refuse a good program.
