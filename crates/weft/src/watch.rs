@@ -137,6 +137,8 @@ impl Watch {
             let n_new = self.count(&format!("refused {reason}"), *n, now)?;
             let text = match reason.as_str() {
                 OUT_OF_DESCRIPTORS => out_of_descriptors(n_new),
+                "http1" => format!("refused clients that speak HTTP/1.1: {}", count(n_new, "time")),
+                "tls" => format!("refused clients that speak TLS: {}", count(n_new, "time")),
                 _ => format!("refused: {reason}, {}", count(n_new, "time")),
             };
             let fields = vec![("reason", json!(reason)), ("n", json!(n_new)), ("in_all", json!(n))];
