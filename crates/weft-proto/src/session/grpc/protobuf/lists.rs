@@ -7,13 +7,15 @@
 //! lists follow one another; numbers may be packed or not, and both in one message; of the entries of a map with one
 //! key the last counts; a member of a oneof takes along what the displaced members held.
 
-use super::walk::{Op, Walk, WalkBuilder, WalkError, check_utf8, read_number, wire_type};
-use super::wire::{self, DEPTH_MAX, Malformed, Reason};
+use super::walk::{
+    Op, Walk, WalkBuilder, WalkError, check_utf8, closed_values, fields_along, read_number, wire_type,
+};
+use super::wire::{self, Malformed, Reason};
 use std::collections::BTreeMap;
 use weft_core::abi::Slot;
 use weft_core::inputs::InputSet;
 use weft_core::list::{self, EntryKey, ListCell};
-use weft_core::schema::{Enum, Field, FieldKind, Presence, Schema};
+use weft_core::schema::{Field, FieldKind, Presence, Schema};
 
 /// Collects what a walk over lists looks for.
 #[derive(Debug)]
@@ -214,32 +216,7 @@ impl<'s> ListsBuilder<'s> {
 
     /// The fields along `path`; all but the last are messages that are there once.
     fn resolve(&self, path: &[&str]) -> Result<Vec<&'s Field>, WalkError> {
-        if path.is_empty() {
-            return Err(WalkError::EmptyPath);
-        }
-        if path.len() > DEPTH_MAX {
-            return Err(WalkError::TooDeep);
-        }
-        let mut message = &self.schema.messages[self.drafts[0].message];
-        let mut fields = Vec::with_capacity(path.len());
-        for (i, name) in path.iter().enumerate() {
-            let field = message.field(name).ok_or_else(|| WalkError::UnknownField {
-                message: message.name.clone(),
-                field: (*name).to_owned(),
-            })?;
-            let shown = || path[..=i].join(".");
-            if i + 1 < path.len() {
-                message = match field.kind {
-                    _ if field.presence == Presence::Repeated => {
-                        return Err(WalkError::Repeated { field: shown() });
-                    }
-                    FieldKind::Message(inner) => &self.schema.messages[inner],
-                    _ => return Err(WalkError::NotAMessage { field: shown() }),
-                };
-            }
-            fields.push(field);
-        }
-        Ok(fields)
+        fields_along(self.schema, self.drafts[0].message, path)
     }
 
     /// The walk over an element, and the members that are never absent.
@@ -273,12 +250,7 @@ impl<'s> ListsBuilder<'s> {
     /// The values of a closed enum, in order.
     fn closed(&self, kind: FieldKind) -> Option<Box<[i32]>> {
         let FieldKind::Enum(at) = kind else { return None };
-        let Enum { values, is_closed, .. } = &self.schema.enums[at];
-        is_closed.then(|| {
-            let mut values: Vec<i32> = values.iter().map(|(_, number)| *number).collect();
-            values.sort_unstable();
-            values.into()
-        })
+        closed_values(&self.schema.enums[at])
     }
 
     fn add(&mut self, fields: &[&Field], slot: usize, kind: Kind) {

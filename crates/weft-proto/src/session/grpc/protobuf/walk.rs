@@ -269,34 +269,15 @@ impl<'s> WalkBuilder<'s> {
 
     /// The fields along `path`; the last one is a scalar or a wrapper, the others are messages.
     fn resolve(&self, path: &[&str]) -> Result<Vec<&'s Field>, WalkError> {
-        if path.is_empty() {
-            return Err(WalkError::EmptyPath);
-        }
-        if path.len() > DEPTH_MAX {
-            return Err(WalkError::TooDeep);
-        }
-        let mut message = &self.schema.messages[self.drafts[0].message];
-        let mut fields = Vec::with_capacity(path.len());
-        for (i, name) in path.iter().enumerate() {
-            let field = message.field(name).ok_or_else(|| WalkError::UnknownField {
-                message: message.name.clone(),
-                field: (*name).to_owned(),
-            })?;
-            let shown = || path[..=i].join(".");
-            match (field.kind, i + 1 == path.len()) {
-                _ if field.presence == Presence::Repeated => {
-                    return Err(WalkError::Repeated { field: shown() });
-                }
-                (FieldKind::Message(_), true) if self.schema.scalar(field).is_none() => {
-                    return Err(WalkError::IsAMessage { field: shown() });
-                }
-                (FieldKind::Message(inner), false) => message = &self.schema.messages[inner],
-                (_, true) => {}
-                (_, false) => return Err(WalkError::NotAMessage { field: shown() }),
+        let fields = fields_along(self.schema, self.drafts[0].message, path)?;
+        let last = fields[fields.len() - 1];
+        match last.kind {
+            _ if last.presence == Presence::Repeated => Err(WalkError::Repeated { field: path.join(".") }),
+            FieldKind::Message(_) if self.schema.scalar(last).is_none() => {
+                Err(WalkError::IsAMessage { field: path.join(".") })
             }
-            fields.push(field);
+            _ => Ok(fields),
         }
-        Ok(fields)
     }
 
     /// The slot that the field `number` beneath `parents` has already.
@@ -625,15 +606,57 @@ struct ClosedEnums {
 
 impl ClosedEnums {
     fn id(&mut self, at: usize, of: &Enum) -> Option<u32> {
-        of.is_closed.then(|| {
-            *self.ids.entry(at).or_insert_with(|| {
-                let mut values: Vec<i32> = of.values.iter().map(|(_, number)| *number).collect();
-                values.sort_unstable();
-                self.values.push(values.into());
-                self.values.len() as u32 - 1
-            })
-        })
+        if let Some(id) = self.ids.get(&at) {
+            return Some(*id);
+        }
+        let id = self.values.len() as u32;
+        self.values.push(closed_values(of)?);
+        self.ids.insert(at, id);
+        Some(id)
     }
+}
+
+/// The fields along `path` from a message; all but the last are messages that are there once.
+pub(super) fn fields_along<'s>(
+    schema: &'s Schema,
+    message: usize,
+    path: &[&str],
+) -> Result<Vec<&'s Field>, WalkError> {
+    if path.is_empty() {
+        return Err(WalkError::EmptyPath);
+    }
+    if path.len() > DEPTH_MAX {
+        return Err(WalkError::TooDeep);
+    }
+    let mut message = &schema.messages[message];
+    let mut fields = Vec::with_capacity(path.len());
+    for (i, name) in path.iter().enumerate() {
+        let field = message.field(name).ok_or_else(|| WalkError::UnknownField {
+            message: message.name.clone(),
+            field: (*name).to_owned(),
+        })?;
+        if i + 1 < path.len() {
+            let shown = || path[..=i].join(".");
+            message = match field.kind {
+                _ if field.presence == Presence::Repeated => {
+                    return Err(WalkError::Repeated { field: shown() });
+                }
+                FieldKind::Message(inner) => &schema.messages[inner],
+                _ => return Err(WalkError::NotAMessage { field: shown() }),
+            };
+        }
+        fields.push(field);
+    }
+    Ok(fields)
+}
+
+/// The values of an enum that is closed, in order.
+pub(super) fn closed_values(of: &Enum) -> Option<Box<[i32]>> {
+    of.is_closed.then(|| {
+        let mut values: Vec<i32> = of.values.iter().map(|(_, number)| *number).collect();
+        values.sort_unstable();
+        values.into()
+    })
 }
 
 pub(super) fn wire_type(field: &Field) -> u32 {
