@@ -230,6 +230,14 @@ impl Call {
         }
     }
 
+    /// Whether its chain sees the one message of its answer together with the status, which comes right behind it.
+    pub(crate) fn awaits_status(&self) -> bool {
+        let chain = self.chain.as_ref().map(|live| &live.chain);
+        let reads =
+            chain.and_then(|chain| chain.segments.response.as_ref()).is_some_and(|of| of.reads_status);
+        reads && self.method().is_some_and(|method| !method.server_streaming)
+    }
+
     /// Whether it is a try of another call.
     pub(crate) fn is_try(&self) -> bool {
         matches!(self.caller, Caller::Filter(_))

@@ -252,12 +252,15 @@ impl Engine {
         self.chains.extend(chains.iter().cloned());
         self.stats.version = plan.version;
         self.take_links(now, &plan, &pools);
+        let has_other_options = has_other_options(&self.live.plan, &plan);
         self.live = Rc::new(Live { plan, id: self.live.id + 1, since: now, chains, pools, targets });
         if worker == 0 {
             self.set_every_timers(now);
         }
         self.let_go_of_listeners(now);
-        self.configure_connections();
+        if has_other_options {
+            self.configure_connections();
+        }
         self.run_pending(now);
     }
 
@@ -645,6 +648,14 @@ impl Engine {
             expiry::sweep(now, &live.chain.program, &live.state.borrow(), self.config.worker == 0);
         }
     }
+}
+
+/// Whether a listener or a cluster of a plan has other options in the next one, or another name.
+fn has_other_options(old: &Plan, new: &Plan) -> bool {
+    let mut listeners = old.listeners.iter().map(|of| (&of.options, new.listener(&of.name)));
+    let mut clusters = old.clusters.iter().map(|of| (&of.options, new.cluster(&of.name)));
+    listeners.any(|(options, at)| at.is_none_or(|at| new.listeners[at].options != *options))
+        || clusters.any(|(options, at)| at.is_none_or(|at| new.clusters[at].options != *options))
 }
 
 /// The limits of connections from clients of a listener.

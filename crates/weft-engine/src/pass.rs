@@ -212,16 +212,15 @@ impl Passes {
             return Ok(present);
         }
         let inputs = inputs(&live.chain, segment.event);
-        if let (Some(columns), Some(payload)) = (columns(facts.method, segment.event), facts.payload)
-            && columns.walk.mask().intersects(segment.reads)
-        {
-            columns.walk.run(payload, &mut self.slots[..inputs.len()], &mut present)?;
-            present |= columns.implicit;
-        }
-        if let (Some(columns), Some(payload)) = (columns(facts.method, segment.event), facts.payload)
-            && columns.lists.mask().intersects(segment.reads)
-        {
-            columns.lists.run(payload, &mut self.slots[..inputs.len()], &mut present, &mut self.text)?;
+        if let (Some(columns), Some(payload)) = (columns(facts.method, segment.event), facts.payload) {
+            let slots = &mut self.slots[..inputs.len()];
+            if columns.walk.mask().intersects(segment.reads) {
+                columns.walk.run(payload, slots, &mut present)?;
+                present |= columns.implicit;
+            }
+            if columns.lists.mask().intersects(segment.reads) {
+                columns.lists.run(payload, slots, &mut present, &mut self.text)?;
+            }
         }
         for index in segment.reads {
             let slot = match &inputs[index].place {

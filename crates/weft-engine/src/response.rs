@@ -52,14 +52,21 @@ impl Engine {
     }
 
     fn response_messages(&mut self, now: Time, key: CallKey, mut data: &[u8]) {
-        let mut deframer = core::mem::take(&mut self.call_mut(key).response.deframer);
+        let call = self.call_mut(key);
+        let awaits_status = call.awaits_status();
+        let mut deframer = core::mem::take(&mut call.response.deframer);
         loop {
             match deframer.next(&mut data) {
                 Ok(Some(message)) => {
-                    if self.hold_answer(key, message) {
-                        continue;
+                    if awaits_status {
+                        if self.hold_answer(key, message) {
+                            continue;
+                        }
+                        if !self.release_answer(now, key, None) {
+                            return;
+                        }
                     }
-                    if !self.release_answer(now, key, None) || !self.response_message(now, key, message) {
+                    if !self.response_message(now, key, message) {
                         return;
                     }
                 }
@@ -72,14 +79,11 @@ impl Engine {
         }
     }
 
-    /// Holds the message of a method with one answer, if the chain reads the status, which comes right behind it. A
-    /// second message is none that the method has: both pass without a status then.
+    /// Holds the first message of a call that awaits its status. A second one is none that the method has: both pass
+    /// without a status then.
     fn hold_answer(&mut self, key: CallKey, message: Message<'_>) -> bool {
-        let call = self.calls.get_mut(key).expect("the call has not ended");
-        let Some(live) = &call.chain else { return false };
-        let has_one = call.method.is_some_and(|method| !live.chain.methods[method].server_streaming);
-        let reads_status = live.chain.segments.response.as_ref().is_some_and(|segment| segment.reads_status);
-        if !has_one || !reads_status || call.response.index > 0 || call.answer.is_some() {
+        let call = self.call_mut(key);
+        if call.response.index > 0 || call.answer.is_some() {
             return false;
         }
         call.answer = Some(HeldAnswer { compressed: message.compressed, payload: message.payload.to_vec() });
@@ -88,7 +92,7 @@ impl Engine {
 
     /// Lets the message pass that was held. False if the call has ended.
     fn release_answer(&mut self, now: Time, key: CallKey, status: Option<Status>) -> bool {
-        let call = self.calls.get_mut(key).expect("the call has not ended");
+        let call = self.call_mut(key);
         let Some(HeldAnswer { compressed, payload }) = call.answer.take() else { return true };
         call.answer_status = status;
         self.response_message(now, key, Message { compressed, payload: &payload })
@@ -151,10 +155,10 @@ impl Engine {
         if !is_whole {
             return self.end_here(now, key, Status::Internal, "the response ended within a message");
         }
-        if !self.release_answer(now, key, Some(status_of(&trailers))) {
+        if call.answer.is_some() && !self.release_answer(now, key, Some(status_of(&trailers))) {
             return;
         }
-        let Some(call) = self.calls.get_mut(key) else { return };
+        let call = self.call_mut(key);
         let is_all = trailers.status().is_some();
         let trailers = match &call.chain {
             Some(chain) if is_all && chain.reads_requests() => readable_response(trailers),
