@@ -757,7 +757,7 @@ pub struct NameFound {
     pub name: String,
     /// Its addresses, in the order in which they are tried.
     pub addresses: Vec<String>,
-    /// Why none was found; those that it had before, if any, stay.
+    /// Why the last look-up failed; earlier addresses stay.
     pub error: Option<String>,
     /// The addresses are not those from before.
     pub is_changed: bool,

@@ -184,7 +184,7 @@ options! {
     keepalive_timeout: Interval, TIME, Some(20 * SECOND), 100 * MS, HOUR,
         "A client that does not answer such a PING within this time is gone.";
     connection_age_max: Option<Interval>, TIME, None, 100 * MS, YEAR,
-        "A connection that is so old, 10 % more or less, takes no further calls: its client is told to go.";
+        "A connection of this age, give or take 10 %, takes no further calls: its client gets a GOAWAY.";
     connection_age_grace: Option<Interval>, TIME, None, MS, YEAR,
         "Calls that an old connection still has after this time end with UNAVAILABLE. Without it they \
          take their time.";
@@ -227,8 +227,8 @@ options! {
     keepalive_timeout: Interval, TIME, Some(10 * SECOND), 100 * MS, HOUR,
         "A server that does not answer such a PING within this time is gone.";
     connection_age_max: Option<Interval>, TIME, None, 100 * MS, YEAR,
-        "A connection that is so old, 10 % more or less, takes no further calls; others are made as they \
-         are needed.";
+        "A connection of this age, give or take 10 %, takes no further calls; the worker makes others as calls \
+         need them.";
     connection_age_grace: Option<Interval>, TIME, None, MS, YEAR,
         "Calls that an old connection still has after this time end with UNAVAILABLE. Without it they \
          take their time.";

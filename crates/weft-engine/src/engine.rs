@@ -54,9 +54,9 @@ pub struct Config {
     pub clock: Option<fn() -> u64>,
     /// Bytes that calls may hold together. Beyond, those that hold most end with RESOURCE_EXHAUSTED.
     pub held_bytes_max: usize,
-    /// Limits of connections from clients, but for those that are options of their listener.
+    /// Limits of connections from clients; the options of a listener override some.
     pub downstream: http2::Config,
-    /// Limits of connections to servers, but for those that are options of their cluster.
+    /// Limits of connections to servers; the options of a cluster override some.
     pub upstream: http2::Config,
 }
 

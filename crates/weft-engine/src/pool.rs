@@ -215,7 +215,7 @@ impl Endpoint {
         self.ready.is_empty() && self.failures_in_a_row > 0
     }
 
-    /// Calls under way, and those that wait to be.
+    /// Active calls and waiting calls.
     fn load(&self) -> u64 {
         self.active + self.n_waiting()
     }

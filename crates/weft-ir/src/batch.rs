@@ -24,7 +24,7 @@ pub struct Parsing<'a> {
     pub slots: &'a mut [Slot],
     /// See `slots`.
     pub stride: usize,
-    /// Is written for those that are parsed: which inputs are there.
+    /// Output, for each parsed frame: its inputs that are not NULL.
     pub present: &'a mut [InputSet],
     /// Is written for those that break a check: the check's number.
     pub checks: &'a mut [u32],

@@ -44,7 +44,7 @@ fn program_of(text: &str) -> ChainProgram {
     program
 }
 
-/// The same text of a program with inputs in between that nobody reads: its own lie in all words of a set.
+/// The same program with unread inputs in between, so that its own inputs lie in all words of a set.
 fn spread(text: &str) -> String {
     let (own, by) = (13, INPUTS_MAX / 13);
     let fillers = "  input \"filler\" U64 meta index\n".repeat(by - 1);
