@@ -2,6 +2,7 @@
 
 use super::{BATCH_MAX, Checksum, Frame, GsoKind, Offload, Pool};
 use crate::checksum::{fold, sum};
+use crate::ip::IpPacket;
 use crate::wire::LAYERS_MAX;
 
 /// Segments of one packet: 64 KiB in the smallest that TCP peers agree on.
@@ -73,6 +74,8 @@ pub fn packet_size(frame: &[u8], offload: &Offload, is_ip: bool) -> usize {
 struct Cut {
     kind: GsoKind,
     network: usize,
+    /// Where the first header of IP ends.
+    ip_end: usize,
     transport: usize,
     payload: usize,
     /// Payload bytes of each but the last.
@@ -127,21 +130,22 @@ impl Cut {
         // The kernel sets both or none.
         let Checksum::Partial { start, offset } = offload.checksum else { return None };
         let (transport, sum_at) = (usize::from(start), usize::from(start) + usize::from(offset));
-        let version = *bytes.get(network)? >> 4;
-        let least = if version == 6 { IPV6_HEADER_BYTES } else { 20 };
-        let is_ip = match gso.kind {
-            GsoKind::TcpV4 => version == 4,
-            GsoKind::TcpV6 => version == 6,
-            GsoKind::Udp => version == 4 || version == 6,
+        let packet = IpPacket::new(bytes.get(network..)?)?;
+        let is_kind = match gso.kind {
+            GsoKind::TcpV4 => packet.is_v4(),
+            GsoKind::TcpV6 => !packet.is_v4(),
+            GsoKind::Udp => true,
         };
         let payload = match gso.kind {
             GsoKind::Udp => transport + UDP_HEADER_BYTES,
             _ => transport + (usize::from(*bytes.get(transport + 12)? >> 4) * 4).max(TCP_HEADER_BYTES),
         };
-        let has_headers = is_ip && network + least <= transport && payload <= bytes.len();
+        let ip_end = network + packet.header().len();
+        let has_headers = is_kind && ip_end <= transport && payload <= bytes.len();
         (has_headers && sum_at + 2 <= payload).then_some(Self {
             kind: gso.kind,
             network,
+            ip_end,
             transport,
             payload,
             size: usize::from(gso.size),
@@ -186,7 +190,7 @@ impl Cut {
         let id = word(bytes, self.network + 4).wrapping_add(number as u16);
         put(bytes, self.network + 4, id);
         put(bytes, self.network + 10, 0);
-        let header = sum(&bytes[self.network..self.transport]);
+        let header = sum(&bytes[self.network..self.ip_end]);
         put(bytes, self.network + 10, !fold(header));
     }
 }

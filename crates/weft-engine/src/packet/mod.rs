@@ -626,9 +626,7 @@ impl PacketEngine {
         watch: Watcher<'_, '_>,
     ) {
         let fragment = |frame: &Frame, pool: &Pool| Fragment::of(pool.bytes(frame), port, begins);
-        let is_one =
-            |frame: &Frame| Fragment::may_be(pool.bytes(frame), begins) && fragment(frame, pool).is_some();
-        if frames.iter().any(is_one) {
+        if frames.iter().any(|frame| fragment(frame, pool).is_some()) {
             let mut coming = Vec::with_capacity(frames.len());
             for frame in frames.drain(..) {
                 match fragment(&frame, pool) {
