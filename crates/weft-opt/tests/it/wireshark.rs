@@ -56,8 +56,8 @@ pub(crate) const STACKS: &[&[&str]] = &[
     &["ethernet", "ipv4", "udp", "teredo", "teredo_origin", "ipv6", "udp"],
     &["ethernet", "ipv6", "udp", "vxlan_gpe", "ipv4", "tcp"],
     &["ethernet", "ipv4", "udp", "vxlan_gpe", "nsh", "ethernet", "ipv4", "udp"],
-    &["ethernet", "ipv4", "udp", "mpls", "ipv4", "tcp"],
-    &["ethernet", "ipv4", "gre", "mpls", "ipv6", "udp"],
+    &["ethernet", "ipv4", "udp", "mpls_tunnel", "ipv4", "tcp"],
+    &["ethernet", "ipv4", "gre", "mpls_tunnel", "ipv6", "udp"],
 ];
 
 /// Our fields, and what the other program calls them; the first of each counts.
