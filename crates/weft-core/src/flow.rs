@@ -49,48 +49,50 @@ pub fn placed_flow_of(by: HashKey, frame: &[u8], is_ip: bool) -> Flow {
 
 /// The parts of an IP packet that tell its flow.
 struct Parts<'f> {
-    packet: IpPacket<'f>,
+    traffic_class: u8,
     protocol: u8,
+    src: &'f [u8],
+    dst: &'f [u8],
     ports: &'f [u8],
 }
 
 impl<'f> Parts<'f> {
-    #[inline]
+    #[inline(always)]
     fn of(packet: IpPacket<'f>) -> Self {
         let upper = packet.upper();
-        let ports = match upper.protocol {
-            TCP | UDP | SCTP => upper.bytes.get(..4).unwrap_or_default(),
+        let (protocol, bytes) = match upper.part {
+            None => (upper.protocol, upper.bytes),
+            // What stands behind further headers is known of the first part alone.
+            Some(part) => (part.protocol, &[][..]),
+        };
+        let ports = match protocol {
+            TCP | UDP | SCTP => bytes.get(..4).unwrap_or_default(),
             _ => &[],
         };
-        match upper.part {
-            None => Self { packet, protocol: upper.protocol, ports },
-            // What stands behind further headers is known of the first part alone.
-            Some(part) => Self { packet, protocol: part.protocol, ports: &[] },
-        }
+        let traffic_class = packet.traffic_class();
+        Self { traffic_class, protocol, src: packet.src(), dst: packet.dst(), ports }
     }
 
     fn flow(&self) -> Flow {
-        let (src, dst) = (hash_bytes(self.packet.src()), hash_bytes(self.packet.dst()));
+        let (src, dst) = (hash_bytes(self.src), hash_bytes(self.dst));
         let ports = if self.ports.is_empty() { 0 } else { hash_bytes(self.ports) };
         let flow = mix(mix(mix(hash_word(u64::from(self.protocol)), src), dst), ports);
-        let traffic_class = self.packet.traffic_class();
-        Flow { flow: upper(flow), src: upper(src), dst: upper(dst), traffic_class }
+        Flow { flow: upper(flow), src: upper(src), dst: upper(dst), traffic_class: self.traffic_class }
     }
 
     fn placed_flow(&self, by: HashKey) -> Flow {
-        let (src, dst) = (self.packet.src(), self.packet.dst());
         // All at once: of hashes of its parts, each of 64 bits, two could be made to meet.
         let mut all = [0; FLOW_BYTES_MAX];
         let mut len = 0;
-        for part in [src, dst, self.ports, &[self.protocol]] {
+        for part in [self.src, self.dst, self.ports, &[self.protocol]] {
             all[len..len + part.len()].copy_from_slice(part);
             len += part.len();
         }
         Flow {
             flow: upper(by.hash_bytes(&all[..len])),
-            src: upper(by.hash_bytes(src)),
-            dst: upper(by.hash_bytes(dst)),
-            traffic_class: self.packet.traffic_class(),
+            src: upper(by.hash_bytes(self.src)),
+            dst: upper(by.hash_bytes(self.dst)),
+            traffic_class: self.traffic_class,
         }
     }
 }

@@ -37,6 +37,8 @@ pub const FRAGMENT_OFFSET: u16 = 0x1fff;
 /// A packet of IPv4 or IPv6 whose first header is there as a whole.
 #[derive(Clone, Copy, Debug)]
 pub struct IpPacket<'f> {
+    /// What every first header has.
+    first: &'f [u8; IPV4_HEADER_BYTES],
     /// From the first header on, to the end of the frame.
     bytes: &'f [u8],
     header_bytes: usize,
@@ -74,19 +76,20 @@ pub struct Part {
 
 impl<'f> IpPacket<'f> {
     /// The packet that begins here. None: it has no version of IP, or its first header is cut or shorter than one.
-    #[inline]
+    #[inline(always)]
     pub fn new(bytes: &'f [u8]) -> Option<Self> {
-        let first = *bytes.first()?;
-        let header_bytes = match first >> 4 {
-            4 => usize::from(first & 0xf) * 4,
+        let first: &[u8; IPV4_HEADER_BYTES] = bytes.first_chunk()?;
+        let header_bytes = match first[0] >> 4 {
+            4 => usize::from(first[0] & 0xf) * 4,
             6 => IPV6_HEADER_BYTES,
             _ => return None,
         };
-        (IPV4_HEADER_BYTES..=bytes.len()).contains(&header_bytes).then_some(Self { bytes, header_bytes })
+        let is_there = (IPV4_HEADER_BYTES..=bytes.len()).contains(&header_bytes);
+        is_there.then_some(Self { first, bytes, header_bytes })
     }
 
     /// The packet behind the link header of an Ethernet frame and its tags; of a packet without one, all.
-    #[inline]
+    #[inline(always)]
     pub fn of_frame(frame: &'f [u8], is_ip: bool) -> Option<Self> {
         Self::new(frame.get(ip_at(frame, is_ip)?..)?)
     }
@@ -94,13 +97,13 @@ impl<'f> IpPacket<'f> {
     /// It is of IPv4, and else of IPv6.
     #[inline]
     pub fn is_v4(self) -> bool {
-        self.bytes[0] >> 4 == 4
+        self.first[0] >> 4 == 4
     }
 
     /// 4 or 6.
     #[inline]
     pub fn version(self) -> u8 {
-        self.bytes[0] >> 4
+        self.first[0] >> 4
     }
 
     /// Its first header, with the options of IPv4.
@@ -112,25 +115,25 @@ impl<'f> IpPacket<'f> {
     /// DSCP, and ECN in the lowest two bits.
     #[inline]
     pub fn traffic_class(self) -> u8 {
-        if self.is_v4() { self.bytes[1] } else { self.bytes[0] << 4 | self.bytes[1] >> 4 }
+        if self.is_v4() { self.first[1] } else { self.first[0] << 4 | self.first[1] >> 4 }
     }
 
     /// The address of the source: 4 bytes, or 16.
     #[inline]
     pub fn src(self) -> &'f [u8] {
-        if self.is_v4() { &self.bytes[12..16] } else { &self.bytes[8..24] }
+        if self.is_v4() { &self.first[12..16] } else { &self.bytes[8..24] }
     }
 
     /// The address of the destination: 4 bytes, or 16.
     #[inline]
     pub fn dst(self) -> &'f [u8] {
-        if self.is_v4() { &self.bytes[16..20] } else { &self.bytes[24..40] }
+        if self.is_v4() { &self.first[16..20] } else { &self.bytes[24..40] }
     }
 
     /// Both addresses, as they stand.
     #[inline]
     pub fn addresses(self) -> &'f [u8] {
-        if self.is_v4() { &self.bytes[12..20] } else { &self.bytes[8..40] }
+        if self.is_v4() { &self.first[12..20] } else { &self.bytes[8..40] }
     }
 
     /// Bytes of the packet, as its header says. None: a field that is 0 says nothing, as in a packet that is longer
@@ -168,30 +171,40 @@ impl<'f> IpPacket<'f> {
     pub fn part(self) -> Option<Part> {
         let may_be = match self.fragment_word() {
             Some(word) => word & (MORE_FRAGMENTS | FRAGMENT_OFFSET) != 0,
-            None => is_extension(self.bytes[6]),
+            None => is_extension(self.first[6]),
         };
         if may_be { self.upper().part } else { None }
     }
 
-    /// What stands behind the headers that are known.
-    #[inline]
+    /// What stands behind the headers that are known. Of most packets that is what stands behind the first.
+    #[inline(always)]
     pub fn upper(self) -> Upper<'f> {
+        let protocol = self.first[if self.is_v4() { 9 } else { 6 }];
+        let is_plain = match self.fragment_word() {
+            Some(word) => {
+                let is_whole = word & (MORE_FRAGMENTS | FRAGMENT_OFFSET) == 0;
+                is_whole && protocol != AUTHENTICATION && self.header_bytes == IPV4_HEADER_BYTES
+            }
+            None => !is_extension(protocol),
+        };
+        let upper = Upper { protocol, bytes: self.payload(), is_at_last_hop: true, part: None };
         match self.fragment_word() {
+            _ if is_plain => upper,
             Some(word) => self.behind_ipv4(word),
-            None => self.behind_ipv6(),
+            None => upper.behind_extensions(),
         }
     }
 
-    #[inline]
+    #[cold]
     fn behind_ipv4(self, word: u16) -> Upper<'f> {
-        let (protocol, bytes) = (self.bytes[9], self.payload());
+        let (protocol, bytes) = (self.first[9], self.payload());
         // Source routes (RFC 791 section 3.1).
         let options = &self.bytes[IPV4_HEADER_BYTES..self.header_bytes];
         let is_at_last_hop = !options.iter().any(|byte| matches!(byte, 131 | 137));
         let has_more = word & MORE_FRAGMENTS != 0;
         let offset = u32::from(word & FRAGMENT_OFFSET) * 8;
         let part = (has_more || offset > 0).then(|| Part {
-            id: [self.bytes[4], self.bytes[5], 0, 0],
+            id: [self.first[4], self.first[5], 0, 0],
             protocol,
             offset,
             bytes: bytes.len() as u32,
@@ -208,15 +221,8 @@ impl<'f> IpPacket<'f> {
     }
 
     #[inline]
-    fn behind_ipv6(self) -> Upper<'f> {
-        let (protocol, bytes) = (self.bytes[6], self.payload());
-        let upper = Upper { protocol, bytes, is_at_last_hop: true, part: None };
-        if is_extension(protocol) { upper.behind_extensions() } else { upper }
-    }
-
-    #[inline]
     fn word(self, at: usize) -> u16 {
-        u16::from_be_bytes([self.bytes[at], self.bytes[at + 1]])
+        u16::from_be_bytes([self.first[at], self.first[at + 1]])
     }
 }
 

@@ -48,9 +48,10 @@ impl Formats {
         is_error || broken.is_some_and(|broken| self.of(broken.protocol).error.is_some())
     }
 
-    /// Whether the checksums that cover what a frame carries come out right, outside of tunnels. So they do where nobody
-    /// can tell: in fragments, behind headers that are not known, where the sender has left one out, or a device is
-    /// still to make it; and where the receiver has found it right already.
+    /// Whether the checksums that cover what a frame carries come out right, outside of tunnels. A header with one that
+    /// breaks a rule has none that does. They do where nobody can tell: in fragments, behind headers that are not
+    /// known, where the sender has left one out, or a device is still to make it; and where the receiver has found it
+    /// right already.
     /// Source: RFC 9293 section 3.1, RFC 768, RFC 792, RFC 4443 section 2.3, RFC 9260 section 6.8.
     pub fn is_intact(&self, frame: &[u8], offload: &Offload) -> bool {
         if offload.checksum != Found::Unknown || self.goes_on(frame) {

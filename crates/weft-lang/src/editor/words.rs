@@ -146,7 +146,7 @@ words! {
     "ENDPOINT" "Where a server is: `'10.0.0.1:7000'`.";
     "ENQUEUE" "`ON ENQUEUE`: a packet comes.";
     "EQUIVALENCE" "How much an optimised chain may differ: strict, observable, output, stochastic or relaxed.";
-    "ERROR" "`ON ERROR`: runs in place of the rest of a handler that failed and was rolled back. `ERROR WHERE e`, of a protocol: such a header tells of an error.";
+    "ERROR" "`ON ERROR`: runs in place of a handler that failed. `ERROR WHERE e`: such a header tells of an error.";
     "ERRORS" "`AFTER n ERRORS`: so many in a row.";
     "EVERY" "`ON EVERY d`: once a node and interval, on merged values.";
     "EVICT" "What happens when a table is full: `OLDEST`, `LRU` or `REJECT`. `ON EVICT OF t`: a row made room, `OLD`.";
