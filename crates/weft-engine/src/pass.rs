@@ -396,7 +396,8 @@ pub(crate) fn clock_cost(clock: fn() -> u64) -> u64 {
 /// What `rand()` of one pass draws from (DESIGN 2.3): seed, message, attempt, index in stream, direction.
 pub(crate) fn rand_base(seed: u64, call_id: u64, attempt: u32, index: u64, event: Event) -> u64 {
     let direction = u64::from(event.is_request());
-    hash::mix(hash::mix(seed, call_id), index << 32 | u64::from(attempt) << 1 | direction)
+    let message = hash::mix(hash::mix(hash::hash_word(seed), call_id), index);
+    hash::mix(message, u64::from(attempt) << 1 | direction)
 }
 
 fn inputs(chain: &Chain, event: Event) -> &[Input] {

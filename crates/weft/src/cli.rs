@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::commands::link::setting::Settings;
 use crate::commands::link::spec;
 use crate::log::{Format, Level};
 use crate::memory::Most;
@@ -477,6 +478,9 @@ pub(crate) struct SimRunArgs {
     /// How long each link is, one way
     #[arg(long, value_name = "TIME", default_value = "75ms", value_parser = spec::delay)]
     pub(crate) delay: u64,
+    /// How much longer a packet may be on each link, by chance; each packet draws its own, and may overtake others
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = spec::delay)]
+    pub(crate) jitter: u64,
     /// The share of packets that each link loses by chance
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = spec::share)]
     pub(crate) loss: f64,
@@ -673,63 +677,20 @@ pub(crate) struct LinkExplainArgs {
                   Examples:\n  \
                   weft link emulate --rate 15mbit --delay 75ms --queue fq_codel -- curl http://100.64.0.1:8000/\n  \
                   weft link emulate --down-trace verizon.down --up-trace verizon.up --delay 20ms --loss 1%\n  \
+                  weft link emulate --rate 10mbit --jitter 20ms --loss-bursts 1%,25% --schedule train.txt -- ./client\n  \
                   weft link emulate --rate 10mbit --queue my.weft --far 'iperf3 -s -1' -- iperf3 -c 100.64.0.1"
 )]
 pub(crate) struct EmulateArgs {
-    /// Bits a second: 15mbit, 1.5gbit; without it, as fast as this machine can
-    #[arg(long, value_name = "RATE", value_parser = spec::rate)]
-    pub(crate) rate: Option<u64>,
-    /// How long a packet is on the way, each way: 30ms, 500us
-    #[arg(long, value_name = "TIME", value_parser = spec::delay)]
-    pub(crate) delay: Option<u64>,
-    /// How much longer a packet may be on the way, by chance, each way; packets keep their order
-    #[arg(long, value_name = "TIME", value_parser = spec::delay)]
-    pub(crate) jitter: Option<u64>,
-    /// The share of packets that are lost on the way: 1%, 0.01
-    #[arg(long, value_name = "SHARE", value_parser = spec::share)]
-    pub(crate) loss: Option<f64>,
-    /// The share of packets that take a tenth of the delay more, 1 ms at least, so that later ones overtake them
-    #[arg(long, value_name = "SHARE", value_parser = spec::share)]
-    pub(crate) reorder: Option<f64>,
-    /// When a packet can leave, as a file in Mahimahi's format: a line is the millisecond of an opportunity
-    #[arg(long, value_name = "FILE", conflicts_with = "rate")]
-    pub(crate) trace: Option<PathBuf>,
-    /// How packets wait: a queue of the library, as `codel` or `\"codel (target = '10 ms')\"`, or a file, of which the
-    /// last queue is taken; by default `fifo`
-    #[arg(long, value_name = "QUEUE")]
-    pub(crate) queue: Option<String>,
-    #[arg(long, value_name = "RATE", value_parser = spec::rate, help = "The rate up")]
-    pub(crate) up_rate: Option<u64>,
-    #[arg(long, value_name = "TIME", value_parser = spec::delay, help = "The delay up")]
-    pub(crate) up_delay: Option<u64>,
-    #[arg(long, value_name = "TIME", value_parser = spec::delay, help = "The jitter up")]
-    pub(crate) up_jitter: Option<u64>,
-    #[arg(long, value_name = "SHARE", value_parser = spec::share, help = "The share that is overtaken up")]
-    pub(crate) up_reorder: Option<f64>,
-    #[arg(long, value_name = "SHARE", value_parser = spec::share, help = "The loss up")]
-    pub(crate) up_loss: Option<f64>,
-    #[arg(long, value_name = "FILE", conflicts_with = "up_rate", help = "The trace up")]
-    pub(crate) up_trace: Option<PathBuf>,
-    #[arg(long, value_name = "QUEUE", help = "The queue up")]
-    pub(crate) up_queue: Option<String>,
-    #[arg(long, value_name = "RATE", value_parser = spec::rate, help = "The rate down")]
-    pub(crate) down_rate: Option<u64>,
-    #[arg(long, value_name = "TIME", value_parser = spec::delay, help = "The delay down")]
-    pub(crate) down_delay: Option<u64>,
-    #[arg(long, value_name = "TIME", value_parser = spec::delay, help = "The jitter down")]
-    pub(crate) down_jitter: Option<u64>,
-    #[arg(long, value_name = "SHARE", value_parser = spec::share, help = "The share that is overtaken down")]
-    pub(crate) down_reorder: Option<f64>,
-    #[arg(long, value_name = "SHARE", value_parser = spec::share, help = "The loss down")]
-    pub(crate) down_loss: Option<f64>,
-    #[arg(long, value_name = "FILE", conflicts_with = "down_rate", help = "The trace down")]
-    pub(crate) down_trace: Option<PathBuf>,
-    #[arg(long, value_name = "QUEUE", help = "The queue down")]
-    pub(crate) down_queue: Option<String>,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+    /// How the link changes while it runs: a line is a time and what is another from then on, in the words of the
+    /// options, `5s rate=1mbit up-loss=2%`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) schedule: Option<PathBuf>,
     /// Run this at the other end, by `sh -c`, until the command has ended
     #[arg(long, value_name = "COMMAND")]
     pub(crate) far: Option<String>,
-    /// What chance follows from: which packets are lost, what queues draw
+    /// What chance follows from: which packets are lost, what queues draw. Neighbouring seeds are independent runs
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Write what both queues were asked into this file, for `weft link show` and `weft link explain`

@@ -6,7 +6,7 @@
 //! [`Path`] stands for another: what leaves its queue is then on the way for a while, or lost.
 
 use super::headers::{Headers, Reading};
-use super::path::{Path, Wire};
+use super::path::{Path, PathCounts, Wire};
 use super::trace::Trace;
 use crate::queue::{Counts, LineTotal, Lines, Packet, PartitionState, Queue, Sent, Written};
 use crate::recording::{Asked, Limits, Progress, Recorder};
@@ -90,6 +90,8 @@ pub struct Link {
     free_at: u64,
     /// What the division of a frame's bits by the rate left over, so that the rate is exact.
     carry: u64,
+    /// The rate that the queue was told last.
+    told_rate: u64,
     /// It had nothing to send since: there is nothing to make up for.
     was_idle: bool,
     /// Since the queue was found empty, no frame has come.
@@ -118,8 +120,8 @@ pub struct LinkStats {
     pub swap_overflow: u64,
     /// Frames that waited when another plan took over, and went on waiting.
     pub swap_kept: u64,
-    /// Of those sent: lost on the path behind it.
-    pub lost: u64,
+    /// Of those sent: what happened to them on the path behind it.
+    pub path: PathCounts,
     /// Of those sent: on that path.
     pub on_the_way: u64,
     /// Half, nine in ten, and 99 in 100 of the frames that the queue at hand sent waited no longer, in nanoseconds.
@@ -150,8 +152,10 @@ impl Link {
         let wire = plan.path.clone().map(|path| Wire::new(path, nanos(now), seed));
         let reading = reading_of(&plan);
         let lines = Lines::new(&plan.program, &plan.written);
+        let told_rate = rate_at_first(&plan);
         Self {
             plan,
+            told_rate,
             reading,
             hash: HashKey::from_seed(seed),
             queue,
@@ -225,8 +229,12 @@ impl Link {
         if self.wire.is_none() {
             return self.send(pool, now).map(|(frame, _)| frame);
         }
+        self.handle_changes(now);
         while let Some((frame, left_ns)) = self.send(pool, now) {
-            self.wire.as_mut()?.enter(frame, left_ns, pool);
+            let way = self.wire.as_mut()?.enter(frame, left_ns, pool);
+            if !way.is_plain() {
+                self.note(now, &Asked::Way(way));
+            }
         }
         self.wire.as_mut()?.poll_frame(now)
     }
@@ -287,14 +295,13 @@ impl Link {
         let from = self.free_at.max(now.saturating_sub(late));
         self.was_idle = self.queue.counts().queued == 0;
         if let Some(wire) = &mut self.wire
-            && wire.path.trace.is_some()
+            && let Some(through) = wire.take_opportunities(from, len)
         {
-            wire.take_opportunity();
-            self.free_at = wire.opportunity(from).unwrap_or(from);
-            let rate = wire.rate(from).unwrap_or(0);
-            self.note(now, &Asked::Rate(rate));
-            self.queue.set_rate(rate);
-            return from;
+            // What is left of that opportunity is for the next, if one waits.
+            self.free_at = wire.opportunity(through).unwrap_or(through);
+            let rate = wire.rate(through).unwrap_or(0);
+            self.tell_rate(now, rate);
+            return through;
         }
         let Some(rate) = self.plan.rate.filter(|rate| *rate > 0) else { return now };
         let bits = u64::from(len).saturating_mul(8_000_000_000).saturating_add(self.carry);
@@ -318,9 +325,36 @@ impl Link {
         at.map(|ns| Time(ns as i64))
     }
 
+    /// The path is another from now on, if it is time.
+    fn handle_changes(&mut self, now: u64) {
+        while let Some(rate) = self.wire.as_mut().and_then(|wire| wire.poll_change(now)) {
+            if rate != self.plan.rate {
+                self.plan.rate = rate;
+                self.leave_now(now);
+                self.tell_rate(now, rate_at_first(&self.plan));
+            }
+        }
+    }
+
+    /// What is on the link is through at the old rate, or with the old trace, in no time of the new one.
+    fn leave_now(&mut self, now: u64) {
+        self.free_at = self.free_at.min(now);
+        self.carry = 0;
+    }
+
+    /// Tells the queue how fast the link is, if that is news.
+    fn tell_rate(&mut self, now: u64, rate: u64) {
+        if rate != self.told_rate {
+            self.told_rate = rate;
+            self.note(now, &Asked::Rate(rate));
+            self.queue.set_rate(rate);
+        }
+    }
+
     /// Runs what is due by the clock.
     pub fn handle_timeout(&mut self, pool: &mut Pool, now: Time) {
         let now = nanos(now);
+        self.handle_changes(now);
         if self.queue.poll_timeout().is_none_or(|at| at > now) {
             return;
         }
@@ -361,12 +395,11 @@ impl Link {
         self.swap_kept += self.queue.counts().queued;
         self.reading = reading;
         if plan.rate != self.plan.rate || trace_of(&plan) != trace_of(&self.plan) {
-            // What is on the link is through at the old rate, or with the old trace, in no time of the new one.
-            self.free_at = self.free_at.min(nanos(now));
-            self.carry = 0;
+            self.leave_now(nanos(now));
         }
-        self.queue.set_rate(rate_at_first(&plan));
-        self.note(nanos(now), &Asked::Rate(rate_at_first(&plan)));
+        self.told_rate = rate_at_first(&plan);
+        self.queue.set_rate(self.told_rate);
+        self.note(nanos(now), &Asked::Rate(self.told_rate));
         match (&mut self.wire, &plan.path) {
             (Some(wire), path) => wire.follow(path.clone().unwrap_or_default(), nanos(now)),
             (wire, Some(path)) => *wire = Some(Wire::new(path.clone(), nanos(now), seed)),
@@ -438,7 +471,7 @@ impl Link {
             counts,
             swap_overflow: self.swap_overflow,
             swap_kept: self.swap_kept,
-            lost: self.wire.as_ref().map_or(0, |wire| wire.lost),
+            path: self.wire.as_ref().map(|wire| wire.counts).unwrap_or_default(),
             on_the_way: self.wire.as_ref().map_or(0, Wire::on_the_way),
             waited_ns: [0.5, 0.9, 0.99].map(|share| self.waits.quantile(share).0 as u64),
             lines: self.lines.totals(&self.queue),

@@ -20,9 +20,11 @@ mod exits;
 mod fragments;
 pub mod group;
 pub mod headers;
+pub mod impair;
 pub mod link;
 mod live;
 pub mod path;
+pub mod pipe;
 pub mod plan;
 mod pseudo;
 mod reader;
@@ -318,7 +320,7 @@ impl PacketEngine {
 
     /// What the queue and the path of a port's link draw from.
     pub fn link_seed(&self, port: usize, ingress: bool) -> u64 {
-        rand_base(self.config.seed, 2 * port as u64 + u64::from(ingress))
+        hash::stream(self.config.seed, "link", 2 * port as u64 + u64::from(ingress))
     }
 
     /// Takes on a new plan: frames that come from now on enter under it. Frames that still wait to leave keep their
@@ -1160,6 +1162,7 @@ impl PacketEngine {
         self.now = self.now.max(now);
         let live = &mut self.live[at];
         self.outcome.clear();
+        let drawn_from = hash::stream(drawn_from, "worker", self.config.worker as u64);
         let mut cx = Cx {
             rand: rand_base(self.config.seed, hash::mix(drawn_from, now.0 as u64)),
             slots: &self.slots[..live.chain.code.inputs],
@@ -1206,7 +1209,7 @@ fn chain_to(live: &[Live], pass: Pass) -> Option<Outlet> {
     live[pass.at].chain.to
 }
 
-/// What `rand()` of a pass, or of a link, draws from.
+/// What `rand()` of a pass draws from.
 fn rand_base(seed: u64, packet: u64) -> u64 {
     hash::mix(hash::hash_word(seed), packet)
 }

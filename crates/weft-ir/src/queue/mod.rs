@@ -626,6 +626,12 @@ impl QueueProgram {
         usize::from(word::FIELDS) + self.fields.len() + 1
     }
 
+    /// Whether a handler asks for chance.
+    pub fn draws(&self) -> bool {
+        let drawn = Slot::new(Scope::Event, word::DRAWN);
+        self.levels.iter().any(|level| level.handlers.iter().any(|(_, handler)| handler.stores(drawn)))
+    }
+
     /// Where a packet carries a field.
     pub fn field(&self, field: Field) -> Option<u16> {
         let at = self.fields.iter().position(|known| *known == field)?;
