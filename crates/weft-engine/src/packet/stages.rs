@@ -275,6 +275,7 @@ impl PacketEngine {
             present,
             regions: [self.plan.ports[usize::from(pass.port)].as_bytes(); REGIONS],
             offload: frame.meta.offload,
+            egress: if way.redirect.is_some() { &self.target } else { &[] },
             trace: self.config.clock.filter(|_| is_traced),
             ..Cx::new(
                 self.now,
