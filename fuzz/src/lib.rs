@@ -14,6 +14,7 @@ use weft_core::abi::Slot;
 use weft_core::frame::{Checksum, Frame, Gso, GsoKind, Pool, PoolConfig};
 use weft_core::hash::HashKey;
 use weft_core::inputs::InputSet;
+use weft_core::ip::IpPacket;
 use weft_core::list::{CELL_BYTES, HEAD_BYTES};
 use weft_core::native::{
     Arg, Call, Ended, Info, NATIVE_BYTES_MAX, NATIVES, Native, NativeDecl, Param, Prepared,
@@ -403,9 +404,8 @@ pub fn packet_path(data: &[u8]) {
         data,
         |_, _| {},
         |bytes| {
-            let header = bytes.get(14).map_or(0, |first| usize::from(first & 15) * 4);
-            if bytes.get(12..14) == Some(&[8, 0][..]) {
-                let words = bytes[14..14 + header].chunks(2);
+            if let Some(packet) = IpPacket::of_frame(bytes, false).filter(|packet| packet.is_v4()) {
+                let words = packet.header().chunks(2);
                 let sum: u32 = words.map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
                 assert_eq!((sum >> 16) + (sum & 0xffff), 0xffff, "the header's checksum is lost");
             }
