@@ -141,7 +141,7 @@ mod tests {
             let mut pool = Pool::new(PoolConfig { small: 4, large: PIECES_MAX as u32 });
             let (network, mut out) = (network_at(&bytes).expect("it has one"), Vec::new());
             prop_assert_eq!(pool.take_pieces(&bytes, &offload, network, &mut out), Ok(()));
-            let (mut joined, n) = (Vec::new(), out.len());
+            let (mut joined, n) = (Vec::<u8>::new(), out.len());
             for (number, piece) in out.into_iter().enumerate() {
                 let Checksum::Partial { start, offset } = piece.meta.offload.checksum else { panic!("it is partial") };
                 let mut finished = piece.meta.offload;
