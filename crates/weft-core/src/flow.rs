@@ -6,8 +6,6 @@ use crate::ip::IpPacket;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
-const ICMP: u8 = 1;
-const ICMPV6: u8 = 58;
 
 /// Bytes of what a flow is a hash of: two addresses, two ports, a protocol.
 const FLOW_BYTES_MAX: usize = 16 + 16 + 4 + 1;
@@ -46,23 +44,6 @@ pub fn placed_flow_of(by: HashKey, frame: &[u8], is_ip: bool) -> Flow {
             let link = upper(by.hash_bytes(frame.get(..14).unwrap_or(frame)));
             Flow { flow: link, src: link, dst: link, traffic_class: 0 }
         }
-    }
-}
-
-/// Whether an Ethernet frame, or an IP packet without a link header, is an error of ICMP, about which nobody may be
-/// told (RFC 1122 section 3.2.2, RFC 4443 section 2.4 e). So is a message that has no type, or none that is known;
-/// later fragments, which do not say, are none.
-pub fn is_icmp_error(frame: &[u8], is_ip: bool) -> bool {
-    let Some(packet) = IpPacket::of_frame(frame, is_ip) else { return false };
-    let upper = packet.upper();
-    if upper.part.is_some_and(|part| part.offset > 0) {
-        return false;
-    }
-    let kind = upper.bytes.first();
-    match (packet.is_v4(), upper.protocol) {
-        (true, ICMP) => !matches!(kind, Some(0 | 8 | 13..=18)),
-        (false, ICMPV6) => kind.is_none_or(|kind| *kind < 128),
-        _ => false,
     }
 }
 
@@ -133,14 +114,6 @@ mod tests {
         frame
     }
 
-    /// A packet of IPv6 without a link header.
-    fn v6(next: u8, data: &[u8]) -> Vec<u8> {
-        let mut packet = vec![0x60, 0, 0, 0, 0, data.len() as u8, next, 64];
-        packet.extend([0x20; 32]);
-        packet.extend(data);
-        packet
-    }
-
     /// Flows that were computed to meet would share the partition of a queue with one that they mean to harm.
     #[test]
     fn flows_that_meet_elsewhere_do_not_here() {
@@ -160,49 +133,5 @@ mod tests {
         assert!(meet.iter().all(|[(_, one), (_, other)]| of(by, one) != of(by, other)));
         let placed = flows(|packet| placed_flow_of(HashKey::from_seed(1), packet, false).flow);
         assert!(placed.array_windows().filter(|[(one, _), (other, _)]| one == other).count() < 10);
-    }
-
-    #[test]
-    fn errors_of_icmp_are_known_by_their_type() {
-        // Else errors would be told of, which goes on for ever, or questions would not.
-        for kind in 0..=255 {
-            let is_question = matches!(kind, 0 | 8 | 13..=18);
-            assert_eq!(is_icmp_error(&v4(1, 0, &[kind]), false), !is_question, "type {kind}");
-            assert_eq!(is_icmp_error(&v6(58, &[kind]), true), kind < 128, "type {kind} of IPv6");
-        }
-        assert!(!is_icmp_error(&v4(17, 0, &[3]), false));
-        assert!(!is_icmp_error(&v6(17, &[3]), true));
-        assert!(!is_icmp_error(&v6(1, &[3]), true));
-    }
-
-    #[test]
-    fn what_has_no_type_is_taken_for_an_error() {
-        // What fills a short frame is none: a type of 0 would be an answer.
-        let mut padded = v4(1, 0, &[]);
-        padded.resize(60, 0);
-        assert!(is_icmp_error(&padded, false));
-        assert!(is_icmp_error(&v6(58, &[]), true));
-        for cut in 0..60 {
-            // It must not panic, whatever is there.
-            is_icmp_error(&padded[..cut], false);
-            is_icmp_error(&v6(0, &[58, 0, 1, 4, 0, 0, 0, 0, 1])[..cut.min(49)], true);
-        }
-    }
-
-    #[test]
-    fn errors_are_found_behind_headers_and_in_first_fragments() {
-        let options = [58, 0, 1, 4, 0, 0, 0, 0];
-        assert!(is_icmp_error(&v6(0, &[&options[..], &[1]].concat()), true));
-        assert!(!is_icmp_error(&v6(60, &[&options[..], &[128]].concat()), true));
-        let fragment = |at: u8, kind: u8| v6(44, &[58, 0, 0, at, 0, 0, 0, 7, kind]);
-        assert!(is_icmp_error(&fragment(1, 1), true));
-        assert!(!is_icmp_error(&fragment(1, 128), true));
-        let proof = |kind: u8| v6(51, &[&[58, 1][..], &[0; 10], &[kind]].concat());
-        assert!(is_icmp_error(&proof(1), true));
-        assert!(!is_icmp_error(&proof(128), true));
-        // A later one begins anywhere.
-        assert!(!is_icmp_error(&fragment(8, 1), true));
-        assert!(is_icmp_error(&v4(1, 0x2000, &[3]), false));
-        assert!(!is_icmp_error(&v4(1, 0x2001, &[3]), false));
     }
 }

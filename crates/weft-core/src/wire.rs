@@ -13,11 +13,13 @@
 
 mod build;
 pub(crate) mod eval;
+mod facts;
 pub mod generate;
 mod read;
 pub mod reshape;
 
 pub use build::{BuildError, Header, build};
+pub use facts::{DEPTH_MAX, Formats};
 pub use read::{FoundField, Layer, Malformed, Reading, read};
 
 use crate::types::Type;
@@ -41,6 +43,11 @@ pub const FIELDS_MAX: usize = 256;
 /// The greatest number of so many bits, 1 to 64.
 pub const fn bits_max(bits: u8) -> u64 {
     u64::MAX >> (64 - bits as u32)
+}
+
+/// The same, and 0 of no bits.
+const fn bits_max_or_none(bits: usize) -> u64 {
+    if bits == 0 { 0 } else { bits_max(bits as u8) }
 }
 
 /// A number of so many bits as its bits lie on the wire, the highest first; and back. Only that of a LITTLE field,
@@ -125,6 +132,8 @@ pub struct Protocol {
     pub session_key: Vec<(ProtocolId, FieldId)>,
     /// `MALFORMED IS PAYLOAD`: a header that breaks a rule is none, and nothing but bytes stands there.
     pub malformed_is_payload: bool,
+    /// `ERROR WHERE e`: such a header tells of an error, which nobody answers by another.
+    pub error: Option<Expr>,
     /// Bytes of the header at least.
     pub header_min: u32,
     /// Bytes of the header at most; [`HEADER_BYTES_MAX`] is the limit.
@@ -320,6 +329,8 @@ pub struct Next {
     pub to: ProtocolId,
     /// It is carried: its layers are those of the next level.
     pub inner: bool,
+    /// `OR bytes`: a header that breaks a rule there is none, and nothing but bytes stands there.
+    pub or_bytes: bool,
     /// The line of the PAYLOAD's arm or the BIND.
     pub line: u32,
 }

@@ -5,18 +5,17 @@
 //! compiles into one piece of code (that is all that fusion is here).
 
 use crate::ir::{Block, Endian, Function, Op, TableId};
-use weft_core::flow::{flow_of, is_icmp_error};
+use std::sync::Arc;
+use weft_core::flow::flow_of;
 use weft_core::frame::{Offload, packet_size};
 use weft_core::inputs::InputSet;
-use weft_core::intact::is_intact;
 use weft_core::list::EntryKey;
 use weft_core::matching::MatchSpec;
 use weft_core::native::NativeDecl;
 use weft_core::table::{Departure, TableSpec};
-use weft_core::tunnels::tunnel_depth;
 use weft_core::types::{Repr, Type};
 use weft_core::wire::reshape::Reshape;
-use weft_core::wire::{FieldRef, LayerRef};
+use weft_core::wire::{FieldRef, Formats, LayerRef};
 use weft_core::{Interval, Status, Value};
 
 /// A checked and lowered chain.
@@ -81,6 +80,8 @@ pub struct Frames {
     pub carried: Vec<Carried>,
     /// Inputs that frames usually have, which is a guess. Back ends may have code of its own for those that do.
     pub usual: InputSet,
+    /// The wire formats, where the chain asks for what they say of a frame ([`Meta::is_of_formats`]).
+    pub formats: Option<Arc<Formats>>,
 }
 
 /// How fragments are known that tunnels carry.
@@ -348,11 +349,11 @@ pub enum Meta {
     /// `flow`, U64: a hash of 32 bits of its addresses, protocol and ports. [`Meta::is_of_bytes`].
     Flow,
     /// `is_icmp_error`, BOOL: whether a frame is an error of ICMP, about which nobody may be told.
-    /// [`Meta::is_of_bytes`].
+    /// [`Meta::is_of_formats`].
     IsIcmpError,
-    /// `is_intact`, BOOL: whether the checksum of its transport header comes out right. [`Meta::is_of_bytes`].
+    /// `is_intact`, BOOL: whether its checksums over what it carries come out right. [`Meta::is_of_formats`].
     IsIntact,
-    /// `tunnel_depth`, U64: how many IP packets it carries in one another. [`Meta::is_of_bytes`].
+    /// `tunnel_depth`, U64: in how many tunnels its innermost packet is. [`Meta::is_of_formats`].
     TunnelDepth,
     /// `meta.tag`, U32: what elements say of a frame to those behind them, 0 until one does. [`Meta::said`].
     Tag,
@@ -361,6 +362,9 @@ pub enum Meta {
     /// `meta.path`, U32: likewise, the way that it is to take.
     Path,
 }
+
+/// What stands for formats of a program that says none.
+static NO_FORMATS: Formats = Formats { protocols: Vec::new(), roots: Vec::new() };
 
 /// What elements say of a frame to those behind them.
 pub const SAID: [Meta; 3] = [Meta::Tag, Meta::Label, Meta::Path];
@@ -374,7 +378,12 @@ impl Meta {
     /// Whether it is there in every frame, in no slot: a program reads it of the frame ([`Meta::of_bytes`]) where it
     /// asks for it, so that those that do not pay nothing.
     pub fn is_of_bytes(self) -> bool {
-        matches!(self, Self::PacketSize | Self::Flow | Self::IsIcmpError | Self::IsIntact | Self::TunnelDepth)
+        matches!(self, Self::PacketSize | Self::Flow) || self.is_of_formats()
+    }
+
+    /// Whether that is for the wire formats of the program to say ([`Frames::formats`]).
+    pub fn is_of_formats(self) -> bool {
+        matches!(self, Self::IsIcmpError | Self::IsIntact | Self::TunnelDepth)
     }
 
     /// Whether the engine writes it to a slot for each tuple: the name of the port, which all frames of a batch have,
@@ -383,14 +392,21 @@ impl Meta {
         !self.is_of_bytes() && self != Self::Port
     }
 
-    /// What is read of a frame, or of an IP packet without a link header, as a word.
-    pub fn of_bytes(self, frame: &[u8], offload: &Offload, is_ip: bool) -> Option<u64> {
+    /// What is read of a frame as a word, in a chain on such frames.
+    pub fn of_bytes(self, frame: &[u8], offload: &Offload, of: &Frames) -> Option<u64> {
         match self {
-            Self::PacketSize => Some(packet_size(frame, offload, is_ip) as u64),
-            Self::Flow => Some(flow_of(frame, is_ip).flow.into()),
-            Self::IsIcmpError => Some(is_icmp_error(frame, is_ip).into()),
-            Self::IsIntact => Some(is_intact(frame, offload, is_ip).into()),
-            Self::TunnelDepth => Some(tunnel_depth(frame, is_ip)),
+            Self::PacketSize => Some(packet_size(frame, offload, of.is_ip) as u64),
+            Self::Flow => Some(flow_of(frame, of.is_ip).flow.into()),
+            _ => self.of_formats(frame, offload, of.formats.as_deref().unwrap_or(&NO_FORMATS)),
+        }
+    }
+
+    /// What the wire formats say of a frame, as a word.
+    pub fn of_formats(self, frame: &[u8], offload: &Offload, formats: &Formats) -> Option<u64> {
+        match self {
+            Self::IsIcmpError => Some(formats.is_error(frame).into()),
+            Self::IsIntact => Some(formats.is_intact(frame, offload).into()),
+            Self::TunnelDepth => Some(formats.tunnel_depth(frame)),
             _ => None,
         }
     }

@@ -17,8 +17,9 @@ use weft_core::marks::Mark;
 use weft_core::matching::{Found, Key, Matcher};
 use weft_core::native::{Arg, Call, Ended, NATIVE_ARGS_MAX};
 use weft_core::table::{ColumnRef, Insert, Row, Table};
+use weft_core::wire::Formats;
 use weft_core::{Status, Time};
-use weft_core::{checksum, flow, hash, intact, tunnels};
+use weft_core::{checksum, flow, hash};
 use weft_ir::program::Merge;
 
 /// A run of bytes that stays until the pass ends.
@@ -244,9 +245,9 @@ helpers! {
     HashOfKey = hash_of_key(I64, I64, I64) -> (I64);
     FrameSum = frame_sum(I64, I64) -> (I64);
     FlowOf = flow_of(I64, I64, I8, I64) -> (I64);
-    IsIcmpError = is_icmp_error(I64, I64, I8, I64) -> (I8);
-    IsIntact = is_intact(I64, I64, I8, I64) -> (I8);
-    TunnelDepth = tunnel_depth(I64, I64, I8, I64) -> (I64);
+    IsIcmpError = is_icmp_error(I64, I64, I64, I64) -> (I8);
+    IsIntact = is_intact(I64, I64, I64, I64) -> (I8);
+    TunnelDepth = tunnel_depth(I64, I64, I64, I64) -> (I64);
     PacketSize = packet_size(I64, I64, I8, I64) -> (I64);
     InPrefix = in_prefix(I64, I64, I64, I64) -> (I8);
 
@@ -518,16 +519,16 @@ extern "C" fn flow_of(frame: Bytes, is_ip: bool, _: &Offload) -> u64 {
     flow::flow_of(frame.as_slice(), is_ip).flow.into()
 }
 
-extern "C" fn is_icmp_error(frame: Bytes, is_ip: bool, _: &Offload) -> bool {
-    flow::is_icmp_error(frame.as_slice(), is_ip)
+extern "C" fn is_icmp_error(frame: Bytes, formats: &Formats, _: &Offload) -> bool {
+    formats.is_error(frame.as_slice())
 }
 
-extern "C" fn is_intact(frame: Bytes, is_ip: bool, offload: &Offload) -> bool {
-    intact::is_intact(frame.as_slice(), offload, is_ip)
+extern "C" fn is_intact(frame: Bytes, formats: &Formats, offload: &Offload) -> bool {
+    formats.is_intact(frame.as_slice(), offload)
 }
 
-extern "C" fn tunnel_depth(frame: Bytes, is_ip: bool, _: &Offload) -> u64 {
-    tunnels::tunnel_depth(frame.as_slice(), is_ip)
+extern "C" fn tunnel_depth(frame: Bytes, formats: &Formats, _: &Offload) -> u64 {
+    formats.tunnel_depth(frame.as_slice())
 }
 
 extern "C" fn packet_size(frame: Bytes, is_ip: bool, offload: &Offload) -> u64 {

@@ -1675,7 +1675,7 @@ pub enum Meta {
     /// `is_intact`, BOOL: whether the checksum of the transport header of the frame that arrived comes out right; in
     /// PACKET.
     IsIntact,
-    /// `tunnel_depth`, U64: how many IP packets the frame that arrived carries in one another; in PACKET.
+    /// `tunnel_depth`, U64: in how many tunnels the innermost packet of the frame that arrived is; in PACKET.
     TunnelDepth,
     /// `meta.tag`, U32: what elements say of a frame to those behind them; 0 until one does.
     Tag,

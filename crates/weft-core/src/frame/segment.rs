@@ -13,6 +13,15 @@ pub const VLAN_TAGS_MAX: usize = LAYERS_MAX as usize;
 pub const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 /// That of those that carry IPv6.
 pub const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
+/// That of those that carry a session of PPPoE (RFC 2516 section 4).
+const ETHERTYPE_PPPOE: [u8; 2] = [0x88, 0x64];
+/// Of a session's header: version and type, and the code.
+const PPPOE_SESSION: [u8; 2] = [0x11, 0];
+/// Bytes of that header and the field of PPP.
+const PPPOE_BYTES: usize = 8;
+/// What a session carries that is IP, by the field of PPP (RFC 1661 section 2).
+const PPP_IPV4: [u8; 2] = [0x00, 0x21];
+const PPP_IPV6: [u8; 2] = [0x00, 0x57];
 
 const TCP_HEADER_BYTES: usize = 20;
 const UDP_HEADER_BYTES: usize = 8;
@@ -44,8 +53,8 @@ pub fn network_at(frame: &[u8]) -> Option<usize> {
     None
 }
 
-/// Where the IP packet of an Ethernet frame begins, or of what has no link header. None: it carries none, by its type
-/// and by the packet's version.
+/// Where the IP packet of an Ethernet frame begins, in a session of PPPoE or not, or of what has no link header. None:
+/// it carries none, by its type and by the packet's version.
 #[inline]
 pub fn ip_at(frame: &[u8], is_ip: bool) -> Option<usize> {
     let at = if is_ip { 0 } else { network_at(frame)? };
@@ -53,9 +62,32 @@ pub fn ip_at(frame: &[u8], is_ip: bool) -> Option<usize> {
     let is_said = match frame[..at].last_chunk() {
         Some(&ETHERTYPE_IPV4) => version == 4,
         Some(&ETHERTYPE_IPV6) => version == 6,
+        Some(&ETHERTYPE_PPPOE) => return ip_in_session(frame, at),
         _ => is_ip,
     };
     is_said.then_some(at)
+}
+
+#[cold]
+fn ip_in_session(frame: &[u8], at: usize) -> Option<usize> {
+    let header: &[u8; PPPOE_BYTES] = frame.get(at..)?.first_chunk()?;
+    let version = frame.get(at + PPPOE_BYTES)? >> 4;
+    let is_said = match header.last_chunk() {
+        Some(&PPP_IPV4) => version == 4,
+        Some(&PPP_IPV6) => version == 6,
+        _ => false,
+    };
+    (is_said && header.starts_with(&PPPOE_SESSION)).then_some(at + PPPOE_BYTES)
+}
+
+/// The number of the session of PPPoE in which the IP packet of an Ethernet frame is, of which this is all in front of
+/// it. Zeros if it is in none.
+pub fn session_in_front(outside: &[u8]) -> [u8; 2] {
+    let header = network_at(outside).and_then(|at| outside.get(at..)).unwrap_or_default();
+    match header {
+        [0x11, 0, a, b, _, _, _, _] => [*a, *b],
+        _ => [0; 2],
+    }
 }
 
 /// Bytes of the longest packet that a frame stands for, without the header of its link, which an IP packet does not
@@ -274,6 +306,16 @@ mod tests {
         for (link, first) in [([8, 0], 0x60), ([0x86, 0xdd], 0x45), ([0x88, 0x47], 0x49), ([0, 38], 0x42)] {
             assert_eq!(ip_at(&frame(&link, first), false), None, "{link:x?}");
         }
+        let session = [0x88, 0x64, 0x11, 0, 0, 7, 0, 42];
+        let in_session = |ppp: [u8; 2], first| frame(&[&session[..], &ppp].concat(), first);
+        assert_eq!(ip_at(&in_session(PPP_IPV4, 0x45), false), Some(22));
+        assert_eq!(ip_at(&in_session(PPP_IPV6, 0x60), false), Some(22));
+        assert_eq!(session_in_front(&in_session(PPP_IPV6, 0x60)[..22]), [0, 7]);
+        assert_eq!(session_in_front(&frame(&[8, 0], 0x45)[..14]), [0, 0]);
+        for (ppp, first) in [(PPP_IPV4, 0x60), ([0xc0, 0x21], 0x45)] {
+            assert_eq!(ip_at(&in_session(ppp, first), false), None, "{ppp:x?}");
+        }
+        (0..23).for_each(|cut| assert_eq!(ip_at(&in_session(PPP_IPV4, 0x45)[..cut.min(22)], false), None));
         assert_eq!(ip_at(&[0x45], true), Some(0));
         assert_eq!(ip_at(&[], true), None);
     }

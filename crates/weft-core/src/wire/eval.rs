@@ -69,8 +69,11 @@ static CRC32C: [u32; 256] = {
 
 /// Bits of bytes, from bit `at` on: the most significant of a byte is its first.
 pub(super) fn bits(bytes: &[u8], at: usize, n: usize) -> u64 {
-    let bit = |at: usize| u64::from(bytes.get(at / 8).is_some_and(|byte| byte >> (7 - at % 8) & 1 == 1));
-    (at..at + n).fold(0, |number, at| number << 1 | bit(at))
+    let (first, end) = (at / 8, (at + n).div_ceil(8));
+    // Of 64 bits at most, 9 bytes. What is not there is zero.
+    let byte = |at: usize| u128::from(bytes.get(at).copied().unwrap_or(0));
+    let all = (first..end).fold(0, |number, at| number << 8 | byte(at));
+    (all >> (8 * end - at - n)) as u64 & super::bits_max_or_none(n)
 }
 
 #[cfg(test)]

@@ -1,14 +1,18 @@
 //! Reads a frame layer by layer, as its definitions say, and remembers all that it sees.
 //!
-//! This is for those who look at a frame, and the oracle of compiled parsers. The path of frames has a parser that is
-//! compiled for what its chain asks.
+//! This is for those who look at a frame, the oracle of compiled parsers, and what finds the [facts](super::Formats)
+//! that a chain asks for now and then. The path of frames has a parser that is compiled for what its chain asks.
 
 use super::eval::{self, Sight};
 use super::{
-    Checksum, Expr, Field, FieldId, FieldValue, Item, LAYERS_MAX, Protocol, ProtocolId, Rule, Until, Width,
-    as_on_wire,
+    Checksum, Expr, Field, FieldId, FieldValue, Item, LAYERS_MAX, Next, Protocol, ProtocolId, Rule, Until,
+    Width, as_on_wire,
 };
+use crate::Type;
 use crate::checksum::{fold, sum};
+
+/// Layers of a frame that are gone through.
+const WALKED_MAX: usize = 1024;
 
 /// What a frame is made of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,85 +65,168 @@ pub struct Malformed {
 /// Reads a frame that begins with one of `roots`: the first whose first field, if it is a constant, is right.
 pub fn read(protocols: &[Protocol], roots: &[ProtocolId], frame: &[u8]) -> Reading {
     let mut reading = Reading::default();
-    let Some((last, others)) = roots.split_last() else { return reading };
+    let levels = 0..super::LEVELS_MAX;
+    let malformed = walk(protocols, roots, frame, levels.end - 1, &mut |header: &Header<'_>| {
+        reading.layers.push(header.layer());
+        reading.layers.len() < LAYERS_MAX as usize * levels.len()
+    });
+    reading.malformed =
+        malformed.map(|Broken { protocol, what: (what, line), .. }| Malformed { protocol, what, line });
+    reading
+}
+
+/// A layer that breaks a rule.
+pub(super) struct Broken {
+    pub(super) protocol: ProtocolId,
+    /// It stands in the first fragment of a packet.
+    pub(super) is_cut: bool,
+    what: Wrong,
+}
+
+/// Goes through the layers of a frame, as deep as level `deepest`, and shows each to `visit`, which says whether to go
+/// on; what breaks a rule, if that ends it.
+pub(super) fn walk(
+    protocols: &[Protocol],
+    roots: &[ProtocolId],
+    frame: &[u8],
+    deepest: u8,
+    visit: &mut impl FnMut(&Header<'_>) -> bool,
+) -> Option<Broken> {
+    let (last, others) = roots.split_last()?;
+    let of = |id: ProtocolId| &protocols[usize::from(id.0)];
     let begins = |root: &&ProtocolId| {
-        let begins = protocols[usize::from(root.0)].begins();
+        let begins = of(**root).begins();
         begins.is_none_or(|(n, value)| eval::bits(frame, 0, usize::from(n)) == value)
     };
     let root = *others.iter().find(begins).unwrap_or(last);
-    let mut here = Some((root, 0, 0, frame.len()));
-    let mut is_cut = false;
-    let mut n_layers = 0;
-    while let Some((protocol, level, start, end)) = here.take() {
-        n_layers += 1;
-        if n_layers > usize::from(u16::MAX).min(LAYERS_MAX as usize * usize::from(super::LEVELS_MAX)) {
-            break;
+    let mut header = Header::at_start(root, of(root), frame);
+    for _ in 0..WALKED_MAX {
+        if let Err(what) = header.read() {
+            let is_payload = header.protocol.malformed_is_payload || header.by.is_some_and(|by| by.or_bytes);
+            let Header { id, is_cut, .. } = header;
+            return (!is_payload).then_some(Broken { protocol: id, is_cut, what });
         }
-        let definition = &protocols[usize::from(protocol.0)];
-        let mut header = Header {
-            protocol: definition,
-            frame,
-            start,
-            end,
-            is_cut,
-            at: 8 * start,
-            seen: Vec::new(),
-            round_from: 0,
-            round_start: start,
-            counts: Vec::new(),
-            header_end: start,
-        };
-        match header.read() {
-            Err(_) if definition.malformed_is_payload => return reading,
-            Err((what, line)) => {
-                reading.malformed = Some(Malformed { protocol, what, line });
-                return reading;
-            }
-            Ok(()) => {
-                is_cut |= definition.more_fragments().is_some_and(|field| header.field_of(field) != 0);
-                let next = definition.next.iter().find(|next| eval::value(&next.condition, &header) != 0);
-                here = next
-                    .map(|next| (next.to, level + u8::from(next.inner), header.header_end, header.end))
-                    .filter(|(_, level, ..)| *level < super::LEVELS_MAX);
-                let Header { end, header_end, seen, .. } = header;
-                let fields = seen.into_iter().map(|seen| seen.found).collect();
-                reading.layers.push(Layer { protocol, level, start, header_end, end, fields });
-            }
+        if !visit(&header) {
+            return None;
         }
+        let nexts = header.protocol.next.iter();
+        let next = nexts.clone().find(|next| eval::value(&next.condition, &header) != 0)?;
+        if next.inner && header.level == deepest {
+            return None;
+        }
+        header.go_on(next, of(next.to));
     }
-    reading
+    None
 }
 
 /// What is wrong, and the line of the rule.
 type Wrong = (String, u32);
 
-/// A header that is being read.
-struct Header<'a> {
-    protocol: &'a Protocol,
+/// A header that is being read, or was.
+pub(super) struct Header<'a> {
+    pub(super) id: ProtocolId,
+    pub(super) protocol: &'a Protocol,
+    /// By which way it was come to; None of the first.
+    pub(super) by: Option<&'a Next>,
+    pub(super) level: u8,
     frame: &'a [u8],
-    start: usize,
+    pub(super) start: usize,
     /// Where the layer ends.
-    end: usize,
+    pub(super) end: usize,
     /// More of it is in other frames.
-    is_cut: bool,
+    pub(super) is_cut: bool,
     /// Where it is, in bits.
     at: usize,
     seen: Vec<Seen>,
     /// Where the fields of this round begin in `seen`, and its bytes in the frame.
     round_from: usize,
     round_start: usize,
-    counts: Vec<(String, u64)>,
+    counts: Vec<(&'a str, u64)>,
     header_end: usize,
 }
 
 struct Seen {
-    found: FoundField,
+    field: FieldId,
+    /// Where the byte is in which it begins, and that behind it.
+    at: usize,
     after: usize,
+    /// What it holds, of bits.
+    number: Option<u64>,
     /// In which round of a REPEAT it stands.
     repeated: bool,
 }
 
 impl<'a> Header<'a> {
+    fn at_start(id: ProtocolId, protocol: &'a Protocol, frame: &'a [u8]) -> Self {
+        Self {
+            id,
+            protocol,
+            by: None,
+            level: 0,
+            frame,
+            start: 0,
+            end: frame.len(),
+            is_cut: false,
+            at: 0,
+            seen: Vec::new(),
+            round_from: 0,
+            round_start: 0,
+            counts: Vec::new(),
+            header_end: 0,
+        }
+    }
+
+    /// On to the header behind it.
+    fn go_on(&mut self, by: &'a Next, protocol: &'a Protocol) {
+        (self.id, self.protocol, self.by) = (by.to, protocol, Some(by));
+        self.level += u8::from(by.inner);
+        (self.start, self.at, self.round_start) = (self.header_end, 8 * self.header_end, self.header_end);
+        self.round_from = 0;
+        self.seen.clear();
+        self.counts.clear();
+    }
+
+    /// What was found.
+    fn layer(&self) -> Layer {
+        let found = |seen: &Seen| {
+            let bytes = || FieldValue::Bytes(self.bytes_of(seen).to_vec());
+            FoundField {
+                field: seen.field,
+                at: seen.at,
+                value: seen.number.map_or_else(bytes, FieldValue::Number),
+            }
+        };
+        Layer {
+            protocol: self.id,
+            level: self.level,
+            start: self.start,
+            header_end: self.header_end,
+            end: self.end,
+            fields: self.seen.iter().map(found).collect(),
+        }
+    }
+
+    /// The bytes of a field; what is cut off is none of it.
+    fn bytes_of(&self, seen: &Seen) -> &'a [u8] {
+        self.frame.get(seen.at..seen.after).unwrap_or_default()
+    }
+
+    /// The bytes of the layer, to its end.
+    pub(super) fn bytes(&self) -> &'a [u8] {
+        self.frame.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// Where its fields of this type lie, in order.
+    pub(super) fn fields_of(&self, ty: Type) -> impl Iterator<Item = &'a [u8]> {
+        let is_one = move |seen: &&Seen| self.protocol.fields[usize::from(seen.field.0)].ty == ty;
+        self.seen.iter().filter(is_one).map(|seen| self.bytes_of(seen))
+    }
+
+    /// Where a field lies in the layer, and what it holds, if it is of bits.
+    pub(super) fn number_at(&self, id: FieldId) -> Option<(usize, u64)> {
+        self.seen(id).and_then(|seen| Some((seen.at - self.start, seen.number?)))
+    }
+
     fn read(&mut self) -> Result<(), Wrong> {
         let protocol = self.protocol;
         let truncated = || ("truncated".to_owned(), protocol.line);
@@ -165,6 +252,7 @@ impl<'a> Header<'a> {
         for (at, field) in protocol.fields.iter().enumerate().filter(|(_, field)| !field.repeated) {
             self.verify(FieldId(at as u16), field)?;
         }
+        self.is_cut |= protocol.more_fragments().is_some_and(|field| self.field_of(field) != 0);
         Ok(())
     }
 
@@ -180,7 +268,7 @@ impl<'a> Header<'a> {
                 Item::Repeat { name, field, items, until, max, line } => {
                     let start = self.at / 8;
                     self.repeat(name, items, until, u64::from(*max), *line)?;
-                    self.bytes(*field, start, self.at / 8);
+                    self.note(*field, start, None);
                 }
             }
         }
@@ -190,12 +278,11 @@ impl<'a> Header<'a> {
     fn field(&mut self, id: FieldId) -> Result<(), Wrong> {
         let field = &self.protocol.fields[usize::from(id.0)];
         let at = self.at / 8;
-        let value = match &field.width {
+        match &field.width {
             Width::Bits { n, little } => {
                 let number = eval::bits(self.frame, self.at, usize::from(*n));
-                let number = as_on_wire(number, u32::from(*n), *little);
                 self.at += usize::from(*n);
-                FieldValue::Number(number)
+                self.note(id, at, Some(as_on_wire(number, u32::from(*n), *little)));
             }
             Width::Bytes { count, max } => {
                 let count = eval::value(count, self);
@@ -203,29 +290,22 @@ impl<'a> Header<'a> {
                     return Err((format!("{} is too long", field.name), field.line));
                 }
                 self.at += 8 * count as usize;
-                self.bytes(id, at, self.at / 8);
-                return Ok(());
+                self.note(id, at, None);
             }
-            Width::Rounds { .. } => return Ok(()),
-        };
-        self.note(FoundField { field: id, at, value });
+            Width::Rounds { .. } => {}
+        }
         Ok(())
     }
 
-    /// Notes a field of bytes; what is cut off is none of it.
-    fn bytes(&mut self, id: FieldId, at: usize, end: usize) {
-        let value = FieldValue::Bytes(self.frame.get(at..end).unwrap_or_default().to_vec());
-        self.note(FoundField { field: id, at, value });
-    }
-
-    fn note(&mut self, found: FoundField) {
-        let repeated = self.protocol.fields[usize::from(found.field.0)].repeated;
-        self.seen.push(Seen { found, after: self.at.div_ceil(8), repeated });
+    /// Notes a field that ends here.
+    fn note(&mut self, field: FieldId, at: usize, number: Option<u64>) {
+        let repeated = self.protocol.fields[usize::from(field.0)].repeated;
+        self.seen.push(Seen { field, at, after: self.at.div_ceil(8), number, repeated });
     }
 
     fn repeat(
         &mut self,
-        name: &str,
+        name: &'a str,
         items: &'a [Item],
         until: &'a Until,
         max: u64,
@@ -269,7 +349,7 @@ impl<'a> Header<'a> {
             }
         }
         (self.round_from, self.round_start) = outside;
-        self.counts.push((name.to_owned(), n));
+        self.counts.push((name, n));
         Ok(())
     }
 
@@ -303,14 +383,11 @@ impl<'a> Header<'a> {
     fn seen(&self, id: FieldId) -> Option<&Seen> {
         let is_repeated = self.protocol.fields[usize::from(id.0)].repeated;
         let from = if is_repeated { self.round_from } else { 0 };
-        self.seen[from..].iter().find(|seen| seen.found.field == id && seen.repeated == is_repeated)
+        self.seen[from..].iter().find(|seen| seen.field == id && seen.repeated == is_repeated)
     }
 
     fn field_of(&self, id: FieldId) -> u64 {
-        match self.seen(id).map(|seen| &seen.found.value) {
-            Some(FieldValue::Number(number)) => *number,
-            _ => 0,
-        }
+        self.seen(id).and_then(|seen| seen.number).unwrap_or(0)
     }
 }
 
@@ -349,7 +426,7 @@ impl Sight for Header<'_> {
     }
 
     fn count(&self, name: &str) -> u64 {
-        self.counts.iter().rev().find(|(known, _)| known == name).map_or(0, |(_, n)| *n)
+        self.counts.iter().rev().find(|(known, _)| *known == name).map_or(0, |(_, n)| *n)
     }
 
     fn is_last(&self) -> bool {

@@ -16,7 +16,7 @@
 use super::stats::Lost;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use weft_core::frame::{Frame, Pool, VLAN_TAGS_MAX, ip_at, network_at};
+use weft_core::frame::{Frame, Pool, VLAN_TAGS_MAX, ip_at, network_at, session_in_front};
 use weft_core::ip::{IpPacket, Part};
 use weft_core::wire::{CARRIED_MAX, LAYERS_MAX};
 use weft_core::{Interval, Time};
@@ -35,8 +35,9 @@ pub const FRAGMENTS_TIME: Interval = Interval::from_secs(30);
 const PACKET_BYTES_MAX: u32 = 65_535;
 /// Of MPLS, RFC 3032 and RFC 5332.
 const ETHERTYPES_MPLS: [[u8; 2]; 2] = [[0x88, 0x47], [0x88, 0x48]];
-/// Bytes of the tags of a frame.
+/// Bytes of the tags of a frame, and of the number of a session.
 const TAGS_BYTES: usize = 4 * VLAN_TAGS_MAX;
+const SESSION_BYTES: usize = 2;
 /// Labels of MPLS that are looked behind: as many as a parser takes.
 const LABELS_MAX: usize = LAYERS_MAX as usize;
 const LABEL_BYTES: usize = 4;
@@ -55,6 +56,8 @@ pub(super) struct Key {
     /// Of IPv4; IPv6 does without.
     protocol: Option<u8>,
     tags: [u8; TAGS_BYTES],
+    /// Of PPPoE.
+    session: [u8; SESSION_BYTES],
     labels: [u32; LABELS_MAX],
     /// Of what tunnels carry, the outermost first.
     tunnels: [Option<Tunnel>; CARRIED_MAX],
@@ -86,6 +89,7 @@ pub(super) struct Begins {
 
 /// The outermost packet of a frame, and what stands in front of it.
 struct Outermost<'f> {
+    /// With tags, and with the header of a session.
     link: &'f [u8],
     labels: &'f [u8],
     packet: IpPacket<'f>,
@@ -235,10 +239,13 @@ impl Fragment {
         begins: Begins,
         tunnels: [Option<Tunnel>; CARRIED_MAX],
     ) -> Option<Self> {
-        let (outside, packet) = frame.split_at_checked(packet_at)?;
-        let link = &outside[..if begins.is_ip { 0 } else { network_at(outside)? }];
-        let mut fragment = Self::of_packet(IpPacket::new(packet)?, link, port)?;
-        fragment.key.labels = begins.outermost(frame).map_or([0; _], |found| known_labels(found.labels));
+        let packet = IpPacket::new(frame.get(packet_at..)?)?;
+        let (link, labels) = match begins.outermost(frame) {
+            Some(Outermost { link, labels, .. }) => (link, labels),
+            None => (&frame[..if begins.is_ip { 0 } else { network_at(frame)? }], &[][..]),
+        };
+        let mut fragment = Self::of_packet(packet, link, port)?;
+        fragment.key.labels = known_labels(labels);
         fragment.key.tunnels = tunnels;
         Some(fragment)
     }
@@ -253,8 +260,8 @@ impl Fragment {
     fn new(packet: IpPacket<'_>, part: Part, link: &[u8], port: u16) -> Option<Self> {
         let Part { id, protocol, offset, bytes, has_more, holds_another } = part;
         let protocol = packet.is_v4().then_some(protocol);
-        let (addresses, tags) = (padded(packet.addresses()), tags_of(link));
-        let key = Key { addresses, id, port, protocol, tags, labels: [0; _], tunnels: [None; _] };
+        let (addresses, tags, session) = (padded(packet.addresses()), tags_of(link), session_in_front(link));
+        let key = Key { addresses, id, port, protocol, tags, session, labels: [0; _], tunnels: [None; _] };
         let fragment = Self { key, from: offset, to: offset + bytes, is_last: !has_more, holds_another };
         packet.is_complete().then_some(fragment)
     }
@@ -271,9 +278,10 @@ impl Fragment {
     }
 }
 
-/// The tags of a link header: networks that share a link are told apart by them.
+/// The tags of a link header, behind which a session's may stand: networks that share a link are told apart by them.
 fn tags_of(link: &[u8]) -> [u8; TAGS_BYTES] {
-    padded(link.get(12..link.len().saturating_sub(2)).unwrap_or_default())
+    let end = network_at(link).unwrap_or(0).saturating_sub(2);
+    padded(link.get(12..end).unwrap_or_default())
 }
 
 fn label(word: &[u8]) -> u32 {
@@ -611,6 +619,13 @@ mod tests {
         assert_eq!(place(of(&[0x81, 0, 0, 7])), place(plain));
         assert_eq!(of(&[]), plain);
         assert_ne!(of(&[0x81, 0, 0, 7]).key, of(&[0x81, 0, 0, 8]).key, "they are of two networks");
+        let session = |id: u8, length: u8| {
+            let front = [0x88, 0x64, 0x11, 0, 0, id, 0, length, 0, 0x57];
+            let frame = [&[2; 12][..], &front, &ipv6(FRAGMENT, &second)].concat();
+            Fragment::of(&frame, 3, ETHERNET).expect("it is one").key
+        };
+        assert_eq!(session(7, 66), session(7, 200), "fragments of a packet have different lengths");
+        assert_ne!(session(7, 66), session(8, 66), "they are of two subscribers");
         for packet in [ipv6(HOP_BY_HOP, &behind), tagged(&[0x88, 0xa8, 0, 1])] {
             // Whatever is cut off, nothing is read behind the end.
             for n in 0..packet.len() {

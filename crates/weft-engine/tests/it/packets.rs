@@ -8,6 +8,9 @@ use weft_core::inputs::InputSet;
 use weft_core::limits::INPUTS_MAX;
 use weft_core::table::Evict;
 use weft_core::types::Type;
+use weft_core::wire::{
+    BinaryOp, Expr, Field, FieldId, Formats, Item, Next, Protocol, ProtocolId, Rule, Width,
+};
 use weft_core::{Interval, Status, Time, Value};
 use weft_engine::packet::group::{Choice, GroupPlan, Member};
 use weft_engine::packet::plan::{ChainOn, Outlet, PacketChain, PacketPlan};
@@ -325,7 +328,42 @@ fn program_of_bytes() -> ChainProgram {
         "block0:\n v0: bool = input in14\n branch v0, block1, block2\nblock1:\n drop ; line 7\n\
          block2:\n v1: int = input in13\n v2: int = int 255\n v3: int = and v1, v2\n set_input in2, v3\n forward",
     );
-    program_of(&format!("{}{element}", FRAMES.replacen("response", inputs, 1)))
+    let mut program = program_of(&format!("{}{element}", FRAMES.replacen("response", inputs, 1)));
+    program.frames.as_mut().expect("it has some").formats = Some(Arc::new(formats_of_errors()));
+    program
+}
+
+/// Headers of 20 bytes of IPv4 behind those of Ethernet, and behind them ICMP, of which type 3 is an error.
+fn formats_of_errors() -> Formats {
+    let field = |bytes: u64| Field {
+        name: String::new(),
+        width: Width::Bytes { count: Expr::Int(bytes), max: bytes as u32 },
+        ty: Type::Bytes(None),
+        rule: Rule::Plain,
+        check: None,
+        optional: false,
+        repeated: false,
+        line: 1,
+    };
+    let is = |n| Expr::Binary(BinaryOp::Eq, Box::new(Expr::Field(FieldId(1))), Box::new(Expr::Int(n)));
+    // Something, a number of some bits that says what it is, and the rest.
+    let header = |in_front: u64, bits: u8, behind: u64, next: Option<u64>| {
+        let number = Field { width: Width::Bits { n: bits, little: false }, ..field(0) };
+        Protocol {
+            fields: vec![field(in_front), number, field(behind)],
+            items: (0..3).map(|id| Item::Field(FieldId(id))).collect(),
+            next: next.map_or_else(Vec::new, |number| {
+                let to = ProtocolId(if number == 1 { 2 } else { 1 });
+                vec![Next { condition: is(number), to, inner: false, or_bytes: false, line: 1 }]
+            }),
+            ..Protocol::default()
+        }
+    };
+    let icmp = Protocol { error: Some(is(3)), ..header(0, 8, 7, None) };
+    Formats {
+        protocols: vec![header(12, 16, 0, Some(0x0800)), header(9, 8, 10, Some(1)), icmp],
+        roots: vec![ProtocolId(0)],
+    }
 }
 
 #[test]

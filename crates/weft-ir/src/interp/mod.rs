@@ -17,7 +17,7 @@ mod tests;
 
 use crate::backend::{Backend, Program, Unsupported};
 use crate::ir::*;
-use crate::program::{ChainProgram, Event, Input, Merge, Meta, Part, Place, VarDecl, cell_words};
+use crate::program::{ChainProgram, Event, Frames, Input, Merge, Meta, Part, Place, VarDecl, cell_words};
 use crate::verify::{self, Handler};
 use core::fmt;
 use std::sync::Arc;
@@ -248,10 +248,11 @@ impl Interpreted {
     /// The inputs as the engine gives them.
     fn inputs(&self, cx: &Cx<'_>) -> Inputs {
         let Some(direction) = Handler::of(self.event).direction(&self.chain) else { return Vec::new() };
-        let is_ip = self.chain.frames.as_ref().is_some_and(|frames| frames.is_ip);
+        let none = Frames::default();
+        let frames = self.chain.frames.as_ref().unwrap_or(&none);
         let value = |(index, (input, slot)): (usize, (&Input, &Slot))| {
             if let Place::Meta(meta) = input.place
-                && let Some(word) = meta.of_bytes(cx.regions[REGION_BODY], &cx.offload, is_ip)
+                && let Some(word) = meta.of_bytes(cx.regions[REGION_BODY], &cx.offload, frames)
             {
                 return Some(Val::of_word(Ty::of(input.ty), word));
             }

@@ -37,12 +37,14 @@ use cranelift_codegen::isa::{OwnedTargetIsa, TargetFrontendConfig};
 use cranelift_frontend::{FuncInstBuilder, FunctionBuilder, Variable};
 use matching::FewKey;
 use patch::Patches;
+use std::sync::Arc;
 use usual::{Assumed, Usual};
 pub(crate) use usual_way::UsualWay;
 use usual_way::{Arg, Found, Lane};
 use weft_core::abi::{Counters, Cx, Fault, Outcome, Parts, State};
 use weft_core::inputs::InputSet;
 use weft_core::table::{ColumnRef, Scalars};
+use weft_core::wire::Formats;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, Inst, Jump, Op, StatusOperand, TableId, Terminator, Ty, Value};
 use weft_ir::program::{ChainProgram, Event, Part};
@@ -68,6 +70,8 @@ pub(crate) struct Constants {
     // Boxed, since code has their addresses and the list grows.
     #[allow(clippy::vec_box, reason = "their addresses must not change")]
     columns: Vec<Box<ColumnRef>>,
+    /// What the code asks about frames.
+    formats: Option<Arc<Formats>>,
     /// The code may put headers in front of its frame.
     pub(crate) puts_in_front: bool,
 }

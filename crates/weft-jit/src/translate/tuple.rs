@@ -14,6 +14,7 @@ use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{F64, I8, I64};
 use cranelift_frontend::Variable;
+use std::sync::Arc;
 use weft_core::abi::{Cx, Outcome, REGION_BODY, REGION_HEADERS, REGION_META, Slot};
 use weft_core::hash;
 use weft_core::inputs::InputSet;
@@ -252,8 +253,20 @@ impl Segment<'_, '_> {
     /// What a helper reads of the frame as it arrived.
     fn read_of_frame(&mut self, helper: Helper) -> Val {
         let (start, len) = (self.frame_start(), self.frame_len());
-        let is_ip = self.plan.chain.frames.as_ref().is_some_and(|frames| frames.is_ip);
-        self.ask_of_frame(helper, (start, len), is_ip)
+        let frames = self.plan.chain.frames.as_ref();
+        if !matches!(helper, Helper::IsIcmpError | Helper::IsIntact | Helper::TunnelDepth) {
+            return self.ask_of_frame(helper, (start, len), frames.is_some_and(|frames| frames.is_ip));
+        }
+        let formats = frames.and_then(|frames| frames.formats.clone()).unwrap_or_default();
+        let address = Arc::as_ptr(&formats).expose_provenance() as u64;
+        self.constants.formats = Some(formats);
+        let (formats, offload) = (self.address(address), self.offload());
+        self.call_one(helper, &[start, len, formats, offload])
+    }
+
+    /// Where it is written what a sender left to be done to the frame.
+    fn offload(&mut self) -> clif::Value {
+        self.iadd_imm(self.cx, offset_of!(Cx<'_>, offload) as i64)
     }
 
     /// What a helper reads of a frame, or of a packet, that begins here and is so long.
@@ -264,7 +277,7 @@ impl Segment<'_, '_> {
         is_ip: bool,
     ) -> Val {
         let is_ip = self.bool(is_ip);
-        let offload = self.iadd_imm(self.cx, offset_of!(Cx<'_>, offload) as i64);
+        let offload = self.offload();
         self.call_one(helper, &[start, len, is_ip, offload])
     }
 

@@ -155,12 +155,14 @@ pub struct PayloadLength {
 pub enum PayloadChoice {
     /// `bytes`
     Bytes(Span),
-    /// `[INNER] protocol`
+    /// `[INNER] protocol [OR bytes]`
     Protocol {
         /// `INNER`.
         inner: Option<Span>,
         /// Which.
         name: Ident,
+        /// `OR bytes`: a header that breaks a rule is none.
+        or_bytes: bool,
     },
     /// `SWITCH (e) ( n: choice, n, m: choice, ELSE choice )`
     Switch {
@@ -216,6 +218,13 @@ pub enum ProtocolClause {
     },
     /// `MALFORMED IS PAYLOAD`
     MalformedIsPayload {
+        /// The clause.
+        span: Span,
+    },
+    /// `ERROR WHERE e`
+    Error {
+        /// When it tells of an error.
+        condition: Expr,
         /// The clause.
         span: Span,
     },

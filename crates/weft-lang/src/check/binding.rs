@@ -114,8 +114,8 @@ impl<'c> Scope<'_, 'c> {
         if let [name] = path.segments.as_slice()
             && !chain::in_all_messages(self.cx, bound.edge, bound.column.direction, &name.name)
         {
-            if let Some((meta, ty, nullable)) = self.meta(&name.name) {
-                return Some(Some(leaf(ExprKind::Meta(meta), ty, nullable, name.span)));
+            if let Some(found) = self.read_meta(name) {
+                return Some(Some(found));
             }
             if let Some(status) = Status::from_name(&name.name) {
                 let value = Value::Int(status.code().into());

@@ -317,6 +317,7 @@ fn frame_binding(
     if let Some(name) = path.as_ident()
         && let Some(&(_, meta, ty, nullable)) = frame::METAS.iter().find(|(known, ..)| *known == name.name)
     {
+        cx.check_declared(meta, path.span);
         return bound(cx, column, path.span, BoundPlace::Meta(meta), ty, nullable, None);
     }
     let Some(found) = cx.frame_column(&checked.element.layer, path) else {

@@ -305,6 +305,42 @@ impl Cx<'_> {
         })
     }
 
+    /// Tells of what the protocols of the program say of no frame.
+    pub(super) fn check_declared(&mut self, meta: Meta, span: Span) {
+        let mut all = self.formats.protocols.iter();
+        let (is_declared, name, always, clause, of) = match meta {
+            Meta::IsIcmpError => (
+                all.any(|protocol| protocol.error.is_some()),
+                "is_icmp_error",
+                "FALSE",
+                "`ERROR WHERE`",
+                "icmp",
+            ),
+            Meta::IsIntact => (
+                all.any(Protocol::covers_payload),
+                "is_intact",
+                "TRUE",
+                "a checksum that is COMPUTED from the payload",
+                "udp",
+            ),
+            Meta::TunnelDepth => (
+                all.any(|protocol| protocol.next.iter().any(|next| next.inner)),
+                "tunnel_depth",
+                "0",
+                "a payload that is INNER",
+                "gre",
+            ),
+            _ => return,
+        };
+        if !is_declared {
+            let diagnostic =
+                Diagnostic::warning(code::NOT_DECLARED, format!("`{name}` is {always} for all frames"))
+                    .at(span, format!("no protocol of the program has {clause}"))
+                    .with_help(format!("import those that have: `IMPORT 'library/protocols/{of}.weft';`"));
+            self.report(diagnostic);
+        }
+    }
+
     /// Refuses to change a column whose header does not let it.
     pub(super) fn check_settable(&mut self, field: &FieldRef, name: &str, span: Span) -> Option<()> {
         let Some(why) = self.why_fixed(field) else { return Some(()) };
@@ -390,6 +426,13 @@ impl Scope<'_, '_> {
         let is_response = self.view == View::Handler(HandlerKind::Response);
         let nullable = *nullable || is_response && is_nullable_in_response(*meta);
         is_here.then_some((*meta, *ty, nullable))
+    }
+
+    /// What the engine knows by this name here, as an expression.
+    pub(super) fn read_meta(&mut self, name: &Ident) -> Option<Expr> {
+        let (meta, ty, nullable) = self.meta(&name.name)?;
+        self.cx.check_declared(meta, name.span);
+        Some(leaf(ExprKind::Meta(meta), ty, nullable, name.span))
     }
 
     /// Whether there is a frame to look at.

@@ -314,8 +314,8 @@ impl<'a, 'c> Scope<'a, 'c> {
         if let Some(found) = self.declared(name) {
             return found;
         }
-        if let Some((meta, ty, nullable)) = self.meta(&name.name) {
-            return Some(leaf(ExprKind::Meta(meta), ty, nullable, name.span));
+        if let Some(found) = self.read_meta(name) {
+            return Some(found);
         }
         if name.name == "error" && self.view == View::Handler(HandlerKind::Error) {
             return Some(leaf(ExprKind::FaultName, Type::Text(None), false, name.span));
@@ -421,8 +421,8 @@ impl<'a, 'c> Scope<'a, 'c> {
         if let Some(at) = self.own_column(&name.name) {
             return self.element_column(at, name.span);
         }
-        match self.meta(&name.name) {
-            Some((meta, ty, nullable)) => Some(leaf(ExprKind::Meta(meta), ty, nullable, name.span)),
+        match self.read_meta(name) {
+            Some(found) => Some(found),
             None => self.unknown_column(name),
         }
     }

@@ -64,10 +64,11 @@ pub(super) fn protocols(cx: &mut Cx<'_>, items: &[&Item]) -> (Vec<Protocol>, Uni
         check_exclusive(cx, header, &headers, &linked.nexts);
     }
     check_reached(cx, &headers, &links);
-    let whole = headers.into_iter().zip(links).map(|(header, Linked { nexts, encap, session_key })| {
-        let next = nexts.into_iter().map(|link| link.next).collect();
-        Protocol { next, encap, session_key, ..header.protocol }
-    });
+    let whole =
+        headers.into_iter().zip(links).map(|(header, Linked { nexts, encap, session_key, error })| {
+            let next = nexts.into_iter().map(|link| link.next).collect();
+            Protocol { next, encap, session_key, error, ..header.protocol }
+        });
     let protocols: Vec<Protocol> = whole.collect();
     let unions = unions(cx, &protocols, items);
     (protocols, unions)
@@ -141,11 +142,19 @@ struct Link {
     is_second: bool,
 }
 
+/// What may stand behind a header, as an index into the program's protocols.
+#[derive(Clone, Copy)]
+struct Target {
+    to: usize,
+    inner: bool,
+    or_bytes: bool,
+}
+
 /// `OTHERWISE e` of a BIND.
 struct Otherwise {
     lower: usize,
     condition: Expr,
-    to: (usize, bool),
+    to: Target,
     span: Span,
 }
 
@@ -155,6 +164,7 @@ struct Linked {
     nexts: Vec<Link>,
     encap: Vec<(ProtocolId, FieldId, Expr)>,
     session_key: Vec<(ProtocolId, FieldId)>,
+    error: Option<Expr>,
 }
 
 struct Linker<'l, 'c, 'a> {
@@ -185,7 +195,8 @@ impl Linker<'_, '_, '_> {
     fn clause(&mut self, at: usize, clause: &ProtocolClause) {
         match clause {
             ProtocolClause::Bind { lower, inner, condition, otherwise, span } => {
-                self.bind((at, inner.is_some()), lower, (condition, otherwise.as_deref()), *span);
+                let to = Target { to: at, inner: inner.is_some(), or_bytes: false };
+                self.bind(to, lower, (condition, otherwise.as_deref()), *span);
             }
             ProtocolClause::Encap { set, .. } => {
                 for set in set {
@@ -199,12 +210,13 @@ impl Linker<'_, '_, '_> {
                     self.linked[at].session_key.extend(found);
                 }
             }
+            ProtocolClause::Error { condition, span } => self.error(at, condition, *span),
             // What the header itself says is known before it is linked.
             ProtocolClause::MalformedIsPayload { .. } => {}
         }
     }
 
-    fn link(&mut self, lower: usize, condition: Expr, (to, inner): (usize, bool), span: Span, is_arm: bool) {
+    fn link(&mut self, lower: usize, condition: Expr, to: Target, span: Span, is_arm: bool) {
         if self.n_nexts == NEXTS_MAX {
             let message = format!("more than {NEXTS_MAX} payloads of all protocols together");
             let diagnostic = Diagnostic::error(code::OVER_LIMIT, message).at(span, "one too many");
@@ -216,7 +228,8 @@ impl Linker<'_, '_, '_> {
         }
         let claims = condition.clone();
         let condition = and(self.headers[lower].gate.clone(), condition);
-        let next = Next { condition, to: ProtocolId(to as u16), inner, line: self.cx.line(span) };
+        let Target { to, inner, or_bytes } = to;
+        let next = Next { condition, to: ProtocolId(to as u16), inner, or_bytes, line: self.cx.line(span) };
         self.linked[lower].nexts.push(Link { next, span, is_arm, claims, is_second: false });
     }
 
@@ -236,10 +249,11 @@ impl Linker<'_, '_, '_> {
     fn choice(&mut self, at: usize, choice: &PayloadChoice, condition: Option<Expr>) {
         match choice {
             PayloadChoice::Bytes(_) => {}
-            PayloadChoice::Protocol { inner, name } => {
+            PayloadChoice::Protocol { inner, name, or_bytes } => {
                 let Some(to) = find(self.cx, self.headers, name) else { return };
                 let condition = condition.unwrap_or(Expr::Int(1));
-                self.link(at, condition, (to, inner.is_some()), name.span, true);
+                let to = Target { to, inner: inner.is_some(), or_bytes: *or_bytes };
+                self.link(at, condition, to, name.span, true);
             }
             PayloadChoice::Switch { on, arms, otherwise, .. } => {
                 let place = At::whole(Purpose::Next);
@@ -268,7 +282,7 @@ impl Linker<'_, '_, '_> {
 
     fn bind(
         &mut self,
-        to: (usize, bool),
+        to: Target,
         lower: &Ident,
         (condition, otherwise): (&ast::Expr, Option<&ast::Expr>),
         span: Span,
@@ -289,7 +303,8 @@ impl Linker<'_, '_, '_> {
         let n_first: Vec<usize> = self.linked.iter().map(|linked| linked.nexts.len()).collect();
         for Otherwise { lower, condition, to, span } in core::mem::take(&mut self.otherwise) {
             let firsts = self.linked[lower].nexts[..n_first[lower]].iter();
-            let others = firsts.filter(|link| (usize::from(link.next.to.0), link.next.inner) != to);
+            let is_other = |link: &&Link| (usize::from(link.next.to.0), link.next.inner) != (to.to, to.inner);
+            let others = firsts.filter(is_other);
             let claimed = any_of(others.map(|link| link.claims.clone()));
             let unclaimed = Expr::Not(Box::new(claimed));
             let n = self.linked[lower].nexts.len();
@@ -298,6 +313,19 @@ impl Linker<'_, '_, '_> {
                 (link.claims, link.is_second) = (condition, true);
             }
         }
+    }
+
+    /// `ERROR WHERE e`, once.
+    fn error(&mut self, at: usize, condition: &ast::Expr, span: Span) {
+        if self.linked[at].error.is_some() {
+            let diagnostic =
+                Diagnostic::error(code::DUPLICATE_NAME, "a protocol says once what tells of an error")
+                    .at(span, "once more")
+                    .with_help("write one `ERROR WHERE`, with OR between the conditions");
+            return self.cx.report(diagnostic);
+        }
+        let place = At::whole(Purpose::Check);
+        self.linked[at].error = expr::condition(self.cx, &self.headers[at], place, condition);
     }
 
     fn encap(&mut self, at: usize, set: &ast::EncapSet) -> Option<(ProtocolId, FieldId, Expr)> {

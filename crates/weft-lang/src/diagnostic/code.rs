@@ -100,6 +100,7 @@ codes! {
     NEVER_EXPIRES = "W0325", "a handler for rows that never leave their table so";
     NO_SUCH_STAGE = "W0327", "a table of another stage that the chain does not have";
     SINK_MISFIT = "W0326", "a sink into a table that cannot take its rows";
+    NOT_DECLARED = "W0333", "what no protocol of the program says of a frame";
 
     // W04xx: chains, routes, listeners, clusters and rows.
     NOT_IN_NETWORK = "W0401", "a chain or route names a listener or cluster that does not exist";

@@ -564,6 +564,7 @@ impl Walk {
                 ProtocolClause::SessionKey { fields, .. } => {
                     fields.iter().for_each(|path| self.wire_path(path, Some(id)));
                 }
+                ProtocolClause::Error { condition, .. } => self.wire_expr(condition, id),
                 ProtocolClause::MalformedIsPayload { .. } => {}
             }
         }

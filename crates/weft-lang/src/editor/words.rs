@@ -56,7 +56,7 @@ words! {
     "flow" "A hash of the frame's addresses, protocol and ports as it arrived; in `ON PACKET`.";
     "index" "Which message of its stream and direction this is, from 0.";
     "is_icmp_error" "Whether the frame is an error of ICMP, about which nobody is told; in `ON PACKET`.";
-    "is_intact" "Whether its TCP, UDP, ICMP or SCTP has the right checksum, or nobody can tell; in `ON PACKET`.";
+    "is_intact" "Whether the checksums over what it carries come out right, or nobody can tell; in `ON PACKET`.";
     "method" "The path of the method: `/shop.Cart/Add`.";
     "packet_id" "A number of this frame, unique on this node; in `ON PACKET`.";
     "packet_size" "Bytes of the longest packet that the frame stands for, without its link header; in `ON PACKET`.";
@@ -65,7 +65,7 @@ words! {
     "port" "The port at which the frame arrived; in `ON PACKET`.";
     "size" "Bytes of the message as it is here, or of the frame as it arrived.";
     "status" "How the call ended; in `ON CLOSE`.";
-    "tunnel_depth" "How many IP packets the frame carries in one another; in `ON PACKET`.";
+    "tunnel_depth" "In how many tunnels, one in another, its innermost packet is; in `ON PACKET`.";
     "upstream" "The endpoint that serves the call, if one does; in `ON RESPONSE` and `ON CLOSE`.";
     "version" "The version of the program that handles this tuple.";
 }
@@ -146,7 +146,7 @@ words! {
     "ENDPOINT" "Where a server is: `'10.0.0.1:7000'`.";
     "ENQUEUE" "`ON ENQUEUE`: a packet comes.";
     "EQUIVALENCE" "How much an optimised chain may differ: strict, observable, output, stochastic or relaxed.";
-    "ERROR" "`ON ERROR`: runs in place of the rest of a handler that failed and was rolled back.";
+    "ERROR" "`ON ERROR`: runs in place of the rest of a handler that failed and was rolled back. `ERROR WHERE e`, of a protocol: such a header tells of an error.";
     "ERRORS" "`AFTER n ERRORS`: so many in a row.";
     "EVERY" "`ON EVERY d`: once a node and interval, on merged values.";
     "EVICT" "What happens when a table is full: `OLDEST`, `LRU` or `REJECT`. `ON EVICT OF t`: a row made room, `OLD`.";

@@ -215,7 +215,11 @@ impl Parser<'_> {
         }
         let inner = self.eat_keyword("INNER");
         let name = self.ident("a protocol, or `bytes`")?;
-        Ok(PayloadChoice::Protocol { inner, name })
+        let or_bytes = self.eat_keyword("OR").is_some();
+        if or_bytes {
+            self.keyword("BYTES")?;
+        }
+        Ok(PayloadChoice::Protocol { inner, name, or_bytes })
     }
 
     fn switch(&mut self, start: Span) -> Parsed<PayloadChoice> {
@@ -269,6 +273,10 @@ impl Parser<'_> {
             } else if self.eat_keyword("MALFORMED").is_some() {
                 self.keywords(&["IS", "PAYLOAD"])?;
                 ProtocolClause::MalformedIsPayload { span: self.span_from(start) }
+            } else if self.eat_keyword("ERROR").is_some() {
+                self.clause("WHERE", "a protocol says which of its headers tell of an error")?;
+                let condition = self.expr()?;
+                ProtocolClause::Error { condition, span: self.span_from(start) }
             } else {
                 return Ok(clauses);
             };

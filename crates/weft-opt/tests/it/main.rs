@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "programs and the library are read from disk")]
 
+mod facts;
 mod frames;
 mod pages;
 mod plan;

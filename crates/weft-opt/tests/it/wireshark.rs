@@ -141,7 +141,7 @@ fn is_here() -> bool {
     is_here
 }
 
-fn protocols(file: &Path) -> Vec<Protocol> {
+pub(crate) fn protocols(file: &Path) -> Vec<Protocol> {
     let (network, diagnostics, sources) = weft_lang::check(&file.display().to_string(), &mut Disk);
     let told = || render_all(&diagnostics, &sources, RenderOptions::default());
     network.unwrap_or_else(|| panic!("{}", told())).protocols

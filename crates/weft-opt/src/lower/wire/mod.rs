@@ -12,12 +12,15 @@ mod stores;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use weft_core::inputs::InputSet;
 use weft_core::limits::INPUTS_MAX;
 use weft_core::limits::SEGMENT_STEPS_MAX;
 use weft_core::types::Type;
-use weft_core::wire::{CARRIED_MAX, FieldId, FieldRef, LAYERS_MAX, LayerRef, Protocol, ProtocolId, Width};
+use weft_core::wire::{
+    CARRIED_MAX, FieldId, FieldRef, Formats, LAYERS_MAX, LayerRef, Protocol, ProtocolId, Width,
+};
 use weft_ir::ir::{BlockId, Endian, InputId, IntCmp, IntOp, Op, Terminator, Ty, Value};
 use weft_ir::program::{Carried, Check, Element, Frames, Input, Place, Store, overlaps_at};
 
@@ -85,7 +88,23 @@ pub(super) fn frames(
     let parser = passes::clean(parser);
     let follows = !inherited.is_empty() || !carried.is_empty();
     let overlaps = if follows { overlaps(protocols, &mut checks) } else { [None; 2] };
-    Ok(Frames { is_ip: false, has_labels, parser, checks, overlaps, stores, inherited, carried, usual })
+    let is_of_formats = |input: &Input| matches!(input.place, Place::Meta(meta) if meta.is_of_formats());
+    let formats = inputs
+        .iter()
+        .any(is_of_formats)
+        .then(|| Arc::new(Formats { protocols: protocols.to_vec(), roots: roots.to_vec() }));
+    Ok(Frames {
+        is_ip: false,
+        has_labels,
+        parser,
+        checks,
+        overlaps,
+        stores,
+        inherited,
+        carried,
+        usual,
+        formats,
+    })
 }
 
 /// Adds what a fragment breaks that overlaps another, where it is said to be one: of IPv4, whose header says so itself,
@@ -504,10 +523,20 @@ impl Parser<'_, '_> {
         let read = header::read(&mut self.out, protocol, extent, wanted, &next, (first, slack), unusual);
         self.out.payload = None;
         let way = Way { extent: read.payload, slack: read.slack, met };
-        for ((_, to), condition) in edges.iter().zip(read.conditions) {
+        for ((at, to), condition) in edges.iter().zip(read.conditions) {
             let other = self.out.b.block();
-            let (block, args) = self.usual_way_to(*to, &way, behind);
-            self.out.b.branch_with(condition, (block, args), (other, Vec::new()));
+            if protocol.next[*at].or_bytes {
+                let look = self.out.b.block();
+                self.out.b.branch(condition, look, other);
+                self.out.b.switch(look);
+                self.look_first(&graph.protocols[usize::from(to.0.0)], way.extent, way.slack);
+                self.out.payload = None;
+                let (block, args) = self.usual_way_to(*to, &way, behind);
+                self.out.b.jump(block, args);
+            } else {
+                let (block, args) = self.usual_way_to(*to, &way, behind);
+                self.out.b.branch_with(condition, (block, args), (other, Vec::new()));
+            }
             self.out.b.switch(other);
         }
         self.out.b.end(Terminator::Forward);

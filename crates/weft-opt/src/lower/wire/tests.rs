@@ -59,7 +59,7 @@ fn protocol(name: &str, fields: Vec<Field>, (min, max): (u32, u32), next: Vec<Ne
 }
 
 fn next(condition: Expr, to: u16, inner: bool) -> Next {
-    Next { condition, to: ProtocolId(to), inner, line: 1 }
+    Next { condition, to: ProtocolId(to), inner, or_bytes: false, line: 1 }
 }
 
 fn binary(op: BinaryOp, a: Expr, b: Expr) -> Expr {
