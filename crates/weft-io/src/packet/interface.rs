@@ -2,7 +2,7 @@
 
 use super::namespace::Namespace;
 use super::netlink::{self, Message, Request};
-use super::sys::{self, Channels, InterfaceRequest, fail};
+use super::sys::{self, Channels, Driver, ETHTOOL, InterfaceRequest, fail};
 use super::{Device, OpenError};
 use core::ffi::{c_int, c_ulong};
 use core::net::IpAddr;
@@ -328,10 +328,15 @@ pub fn receive_queues(name: &str) -> Option<u16> {
     Some(u16::try_from(channels.receiving().max(1)).unwrap_or(u16::MAX))
 }
 
+/// What drives an interface, as `veth`; None where it does not say.
+pub fn driver(name: &str) -> Option<String> {
+    let mut driver = Driver::NONE;
+    ioctl(ETHTOOL, name, &mut InterfaceRequest::Driver(&mut driver)).ok()?;
+    Some(driver.name())
+}
+
 /// `ETHTOOL_GLINK`. Source: `linux/ethtool.h`.
 const GET_LINK: u32 = 0x0a;
-/// `SIOCETHTOOL`, which libc does not have.
-const ETHTOOL: c_ulong = 0x8946;
 
 /// The attribute with the namespace that an interface goes to, by a descriptor of ours.
 const NAMESPACE: u16 = 28;
@@ -339,7 +344,7 @@ const NAMESPACE: u16 = 28;
 const LINK_NAME: u16 = 3;
 
 /// A socket by which interfaces of the namespace that the thread is in are asked for.
-fn asking() -> io::Result<OwnedFd> {
+pub(super) fn asking() -> io::Result<OwnedFd> {
     sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)
 }
 
