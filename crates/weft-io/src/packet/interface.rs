@@ -295,6 +295,20 @@ pub fn set_mtu(name: &str, mtu: u16) -> Result<(), OpenError> {
         .map_err(|error| fail(name, "set the MTU", error))
 }
 
+/// Lets an interface send and join packets of so many bytes that stand for several: with more than 65,536 they are
+/// longer than IP can say (BIG TCP).
+///
+/// # Errors
+/// There is none of this name, it cannot do that, or it is not permitted.
+pub fn set_joined_max(name: &str, bytes: u32) -> Result<(), OpenError> {
+    /// Of packets that leave, and of those that come in and are joined; then both for IPv4. Source: `linux/if_link.h`.
+    const MAXIMA: [u16; 4] = [41, 58, 63, 64];
+    let mut message = Message::new(Request::ChangeLink, &netlink::link(0));
+    message.name(LINK_NAME, name);
+    MAXIMA.iter().for_each(|maximum| message.attribute(*maximum, &bytes.to_ne_bytes()));
+    message.send().map_err(|error| fail(name, "let the interface join packets", error))
+}
+
 /// Sets the address of an interface on its Ethernet.
 ///
 /// # Errors
@@ -319,6 +333,15 @@ pub fn set_feature(name: &str, feature: Feature, is_on: bool) -> Result<(), Open
     let mut request = InterfaceRequest::Ethtool { command: feature.command(), value: &mut value };
     ioctl(ETHTOOL, name, &mut request)
         .map_err(|error| fail(name, "change an offload of the interface", error))
+}
+
+/// Whether an interface leaves a kind of work to others; None where it does not say.
+pub fn has_feature(name: &str, feature: Feature) -> Option<bool> {
+    let mut value = 0;
+    // What asks for a setting is right in front of what changes it.
+    let mut request = InterfaceRequest::Ethtool { command: feature.command() - 1, value: &mut value };
+    ioctl(ETHTOOL, name, &mut request).ok()?;
+    Some(value != 0)
 }
 
 /// Queues on which packets come in at an interface; None where it does not say.
