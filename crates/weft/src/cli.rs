@@ -369,6 +369,10 @@ pub(crate) struct ReplayArgs {
     /// Write each packet that arrives into the file of --out, with what became of it as a comment
     #[arg(long, requires = "out")]
     pub(crate) annotate: bool,
+    /// Do what a device was to do to packets that a host captured as it sent them: fill in the checksum of IPv4 and
+    /// a length of 0, and take other checksums for right
+    #[arg(long)]
+    pub(crate) trust_checksums: bool,
     /// As fast as it goes, by the clock of the capture, or as it was recorded
     #[arg(long, value_enum, default_value_t = Speed::Full)]
     pub(crate) speed: Speed,
@@ -409,6 +413,9 @@ pub(crate) struct GenerateArgs {
     #[arg(long, default_value_t = 1000, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) count: u64,
+    /// Keep those that break a rule of a wire format, and let the last header of a packet name one that is not there
+    #[arg(long)]
+    pub(crate) malformed: bool,
     /// Write them into this file: pcap if it ends in .pcap, else pcapng
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<String>,

@@ -235,7 +235,7 @@ impl Exits {
         frame.meta.port = to;
         let port = &mut self.ports[usize::from(to)];
         port.sent += 1;
-        port.sent_bytes += frame.len() as u64;
+        port.sent_bytes += frame.size() as u64;
         self.waiting[usize::from(to)].push(frame);
     }
 
@@ -259,7 +259,7 @@ impl Exits {
         port.sent += sent.len() as u64;
         for frame in sent {
             frame.meta.port = to;
-            port.sent_bytes += frame.len() as u64;
+            port.sent_bytes += frame.size() as u64;
         }
     }
 

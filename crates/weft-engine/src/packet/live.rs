@@ -488,7 +488,7 @@ impl Code {
     fn meta(&self, meta: Meta, batch: &Arrived<'_>, frame: &Frame) -> Option<Slot> {
         let number = |a: u64| Some(Slot { a, b: 0 });
         match meta {
-            Meta::Size => number(frame.len() as u64),
+            Meta::Size => number(frame.size() as u64),
             Meta::Index => number(frame.meta.sequence),
             Meta::CallId => number(frame.id()),
             Meta::Version => number(self.version),

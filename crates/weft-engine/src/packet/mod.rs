@@ -392,7 +392,7 @@ impl PacketEngine {
     ) {
         let arrived = &mut self.exits.ports[usize::from(port)];
         arrived.received += frames.len() as u64;
-        arrived.received_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        arrived.received_bytes += frames.iter().map(|frame| frame.size() as u64).sum::<u64>();
         if let Some(begins) = self.follows[usize::from(port)] {
             self.follow(now, (port, begins), frames, pool, &mut watch);
         }

@@ -37,7 +37,7 @@ pub(crate) fn element(name: &str, body: &str) -> String {
     format!("element \"{name}\" \"{name}\"\nhandler request function \"{name}\" {{\n{body}\n}}\n")
 }
 
-fn program(elements: &[String]) -> ChainProgram {
+pub(crate) fn program(elements: &[String]) -> ChainProgram {
     program_of(&format!("{FRAMES}{}", elements.concat()))
 }
 
@@ -63,7 +63,7 @@ fn spread(text: &str) -> String {
 }
 
 /// A router's step: one hop less, and what has none left is dropped.
-fn ttl() -> String {
+pub(crate) fn ttl() -> String {
     element(
         "hop",
         "block0:\n v0: int = input in2\n v1: int = int 1\n v2: bool = icmp.ule v0, v1\n branch v2, block1, block2\n\
@@ -134,7 +134,7 @@ pub(crate) fn engine(plan: &Arc<PacketPlan>) -> PacketEngine {
     PacketEngine::new(START, PacketConfig::default(), Arc::clone(plan))
 }
 
-fn one(backend: &dyn Backend, elements: &[String]) -> PacketEngine {
+pub(crate) fn one(backend: &dyn Backend, elements: &[String]) -> PacketEngine {
     engine(&Rig::new(1).plan(backend, vec![(program(elements), None)]))
 }
 
@@ -165,7 +165,7 @@ impl Seen {
 pub(crate) type Left = Vec<(u16, u64, Vec<u8>)>;
 
 /// Runs packets through port `a` in batches of this size.
-fn run(
+pub(crate) fn run(
     engine: &mut PacketEngine,
     pool: &mut Pool,
     packets: &[Vec<u8>],
@@ -203,7 +203,7 @@ pub(crate) fn run_watched(
     left
 }
 
-fn collect(engine: &mut PacketEngine, pool: &mut Pool, left: &mut Left) {
+pub(crate) fn collect(engine: &mut PacketEngine, pool: &mut Pool, left: &mut Left) {
     let mut frames = Vec::new();
     while let Some(port) = engine.poll_output(&mut frames) {
         for frame in frames.drain(..) {
@@ -259,7 +259,7 @@ fn assert_sums(packet: &[u8]) {
     assert!(packet[40..42] == [0, 0] || udp_sum(packet) == 0xffff, "the datagram's: {packet:02x?}");
 }
 
-fn packet(ttl: u8) -> Vec<u8> {
+pub(crate) fn packet(ttl: u8) -> Vec<u8> {
     udp(ttl, [10, 0, 0, 1], [10, 0, 0, 2], (1000, 53), b"hello")
 }
 
@@ -851,7 +851,7 @@ fn a_value_of_another_length_ends_the_frame() {
 }
 
 /// Counts frames by the packet's destination port.
-fn counter() -> String {
+pub(crate) fn counter() -> String {
     element(
         "seen",
         "block0:\n v0: int = input in7\n lock t0, v0\n v1: row = find t0, v0\n v2: bool = is_row v1\n \

@@ -120,6 +120,28 @@ fn join_stage_tables(scopes: &mut [Scope<'_>]) {
     }
 }
 
+/// As [`lower_with_lines`] and [`lower_when`], for frames of which a capture has only the beginning: that one is shorter
+/// than it says is not held against it. All but the parsers is the same.
+///
+/// # Errors
+/// As for [`lower`].
+///
+/// # Panics
+/// As for [`lower_with_lines`].
+pub fn lower_for_cut_frames(
+    network: &Network,
+    chain: usize,
+    options: &LowerOptions,
+    sources: &SourceMap,
+) -> Result<(ChainProgram, Option<ChainProgram>), Vec<Diagnostic>> {
+    let lowering = |name: &str| {
+        let lowering = Lowering::new(network, *options, Some(sources), name);
+        Lowering { is_cut: true, ..lowering }
+    };
+    let condition = condition_of(network, chain, &lowering).transpose()?;
+    Ok((lower_chain(lowering(&network.chains[chain].name), chain)?, condition))
+}
+
 fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram, Vec<Diagnostic>> {
     let network = lowering.network;
     let chain_decl = &network.chains[chain];
@@ -179,10 +201,18 @@ pub fn lower_when(
     options: &LowerOptions,
     sources: Option<&SourceMap>,
 ) -> Option<Result<ChainProgram, Vec<Diagnostic>>> {
+    condition_of(network, chain, |name| Lowering::new(network, *options, sources, name))
+}
+
+fn condition_of<'n>(
+    network: &'n Network,
+    chain: usize,
+    lowering: impl FnOnce(&str) -> Lowering<'n>,
+) -> Option<Result<ChainProgram, Vec<Diagnostic>>> {
     let chain = &network.chains[chain];
     let hir::Edge::Packets { ports, when: Some(when), .. } = &chain.edge else { return None };
     let (element, instance) = &**when;
-    let mut lowering = Lowering::new(network, *options, sources, &format!("{} when", chain.name));
+    let mut lowering = lowering(&format!("{} when", chain.name));
     lowering.alone(element, instance, ports, chain.span);
     Some(lowering.finish(chain.span))
 }
@@ -329,6 +359,8 @@ pub(crate) struct Lowering<'n> {
     displaced: Displaced,
     /// What may have changed where it works on a message.
     changed: Changed,
+    /// Its frames were cut as they were captured.
+    is_cut: bool,
 }
 
 /// Whether fields of a message may have been set by the element itself, or by those that the message has passed.
@@ -432,6 +464,7 @@ impl<'n> Lowering<'n> {
             way: Way::Only,
             displaced: Displaced::default(),
             changed: Changed::default(),
+            is_cut: false,
         }
     }
 
@@ -798,7 +831,13 @@ impl<'n> Lowering<'n> {
         }
         let behind = reshape::looked_at_behind_tunnels(&self.program);
         let ChainProgram { elements, request, .. } = &mut self.program;
-        match wire::frames(&network.protocols, &roots, &mut request.inputs, elements, &behind) {
+        match wire::frames(
+            &network.protocols,
+            (&roots, self.is_cut),
+            &mut request.inputs,
+            elements,
+            &behind,
+        ) {
             Ok(frames) => self.program.frames = Some(Frames { is_ip: n_tuns > 0, ..frames }),
             Err(why) => {
                 let diagnostic = names::refusal(network, &self.program, stages, (why, span));

@@ -54,7 +54,7 @@ fn udp_sum(packet: &[u8]) -> u16 {
 }
 
 /// A UDP packet from 10.0.0.1 to 10.0.0.2 with right checksums.
-fn packet(ttl: u8, dst_port: u16) -> Vec<u8> {
+pub(crate) fn packet(ttl: u8, dst_port: u16) -> Vec<u8> {
     let mut packet = [&[2; 12][..], &[8, 0, 0x45, 0, 0, 33, 0, 1, 0x40, 0, ttl, 17, 0, 0]].concat();
     packet.extend([10, 0, 0, 1, 10, 0, 0, 2, 3, 232]);
     packet.extend(dst_port.to_be_bytes());
@@ -384,7 +384,7 @@ fn a_capture_is_not_written_over_as_it_is_read() {
 }
 
 /// A datagram of UDP in fragments of so many bytes.
-fn fragments(dst_port: u16, id: u16, payload: usize, bytes: usize) -> Vec<Vec<u8>> {
+pub(crate) fn fragments(dst_port: u16, id: u16, payload: usize, bytes: usize) -> Vec<Vec<u8>> {
     let mut datagram = [&1000_u16.to_be_bytes()[..], &dst_port.to_be_bytes()].concat();
     datagram.extend(((8 + payload) as u16).to_be_bytes());
     datagram.extend([0, 0]);
@@ -546,7 +546,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS enc -> look; END;
 }
 
 /// The packets of a capture.
-fn packets_in(path: &Path) -> Vec<Vec<u8>> {
+pub(crate) fn packets_in(path: &Path) -> Vec<Vec<u8>> {
     let (mut reader, mut packets) = (Reader::new(), Vec::new());
     reader.push(&std::fs::read(path).expect("it was written"));
     while let Some(record) = reader.next().expect("it is whole") {
@@ -563,7 +563,7 @@ fn replayed(folder: &Folder, program: &Path, backend: &str, packets: &[Vec<u8>])
 }
 
 /// What a replay of a capture that is there tells as data.
-fn told_of(folder: &Folder, program: &Path, capture: &Path, args: &[&str]) -> serde_json::Value {
+pub(crate) fn told_of(folder: &Folder, program: &Path, capture: &Path, args: &[&str]) -> serde_json::Value {
     let mut replay = weft(folder);
     replay.arg("replay").arg(program).arg("--in").arg(capture);
     let done = output(replay.args(["-o", "json"]).args(args));
