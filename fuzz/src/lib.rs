@@ -14,6 +14,7 @@ use weft_core::abi::Slot;
 use weft_core::frame::{Checksum, Frame, Gso, GsoKind, Pool, PoolConfig};
 use weft_core::hash::HashKey;
 use weft_core::inputs::InputSet;
+use weft_core::ip::IpPacket;
 use weft_core::list::{CELL_BYTES, HEAD_BYTES};
 use weft_core::native::{
     Arg, Call, Ended, Info, NATIVE_BYTES_MAX, NATIVES, Native, NativeDecl, Param, Prepared,
@@ -403,9 +404,8 @@ pub fn packet_path(data: &[u8]) {
         data,
         |_, _| {},
         |bytes| {
-            let header = bytes.get(14).map_or(0, |first| usize::from(first & 15) * 4);
-            if bytes.get(12..14) == Some(&[8, 0][..]) {
-                let words = bytes[14..14 + header].chunks(2);
+            if let Some(packet) = IpPacket::of_frame(bytes, false).filter(|packet| packet.is_v4()) {
+                let words = packet.header().chunks(2);
                 let sum: u32 = words.map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
                 assert_eq!((sum >> 16) + (sum & 0xffff), 0xffff, "the header's checksum is lost");
             }
@@ -511,9 +511,9 @@ pub fn firewall_lists(data: &[u8]) {
     let Some((&format, text)) = data.split_first() else { return };
     let text = String::from_utf8_lossy(text);
     let formats = [Some(Format::Nft), Some(Format::Iptables), Some(Format::Ip6tables), None];
-    let out_port = (format & 4 != 0).then(|| "wan".to_owned());
+    let out_ports = if format & 4 != 0 { vec!["wan".to_owned(), "eth1".to_owned()] } else { Vec::new() };
     let in_ports = if format & 8 != 0 { vec!["lan".to_owned(), "wan".to_owned()] } else { Vec::new() };
-    let hook = Hook { name: "forward".to_owned(), out_port, in_ports };
+    let hook = Hook { name: "forward".to_owned(), out_ports, in_ports };
     let list = import(&text, formats[usize::from(format % 4)], &hook);
     assert!(list.rows.len() <= ROWS_MAX && list.faults.len() <= FAULTS_MAX + 1);
     for fault in &list.faults {

@@ -1,8 +1,8 @@
 //! Whether what an IP packet carries came as it was sent: the checksum of its transport header.
 
 use crate::checksum::{fold, sum};
-use crate::flow::{IpHeader, packet_of};
 use crate::frame::{Checksum, Offload};
+use crate::ip::IpPacket;
 use crate::wire::eval::crc32c_on;
 
 const ICMP: u8 = 1;
@@ -21,18 +21,21 @@ pub fn is_intact(frame: &[u8], offload: &Offload, is_ip: bool) -> bool {
     if offload.checksum != Checksum::Unknown {
         return true;
     }
-    let packet = packet_of(frame, is_ip).and_then(IpHeader::read);
-    packet.filter(|packet| packet.is_whole).is_none_or(|packet| is_right(&packet))
+    IpPacket::of_frame(frame, is_ip).is_none_or(is_right)
 }
 
-fn is_right(packet: &IpHeader<'_>) -> bool {
-    let bytes = packet.carried;
+fn is_right(packet: IpPacket<'_>) -> bool {
+    let upper = packet.upper();
+    if !packet.is_complete() || upper.part.is_some() || !upper.is_at_last_hop {
+        return true;
+    }
+    let bytes = upper.bytes;
     let with_pseudo = |bytes: &[u8]| {
-        let others = bytes.len() as u64 + u64::from(packet.protocol);
-        let sums = [sum(packet.addresses), sum(bytes)].map(|sum| u64::from(fold(sum)));
+        let others = bytes.len() as u64 + u64::from(upper.protocol);
+        let sums = [sum(packet.addresses()), sum(bytes)].map(|sum| u64::from(fold(sum)));
         fold(sums[0] + sums[1] + others) == 0xffff
     };
-    match packet.protocol {
+    match upper.protocol {
         TCP | ICMPV6 => with_pseudo(bytes),
         ICMP => fold(sum(bytes)) == 0xffff,
         UDP => match bytes {

@@ -15,6 +15,7 @@ pub mod frame;
 pub mod hash;
 pub mod inputs;
 pub mod intact;
+pub mod ip;
 pub mod limits;
 pub mod list;
 pub mod marks;

@@ -1,6 +1,7 @@
 //! How many packets a packet carries in one another.
 
-use crate::flow::{IpHeader, number, packet_of};
+use crate::frame::ip_at;
+use crate::ip::IpPacket;
 
 const IPV4_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
@@ -17,18 +18,22 @@ const ETHERNET_TYPE: u16 = 0x6558;
 /// first one's beginning; it ends where a header is cut.
 pub fn tunnel_depth(frame: &[u8], is_ip: bool) -> u64 {
     let mut depth = 0;
-    let mut packet = packet_of(frame, is_ip).and_then(IpHeader::read);
+    let mut packet = IpPacket::of_frame(frame, is_ip);
     // Each is shorter than that which carries it.
-    while let Some(inner) = packet.and_then(|outer| inner_of(&outer)) {
+    while let Some(inner) = packet.and_then(inner_of) {
         depth += 1;
-        packet = IpHeader::read(inner);
+        packet = IpPacket::new(inner);
     }
     depth
 }
 
 /// The IP packet that a packet carries.
-fn inner_of<'f>(outer: &IpHeader<'f>) -> Option<&'f [u8]> {
-    let bytes = outer.carried;
+fn inner_of(packet: IpPacket<'_>) -> Option<&[u8]> {
+    let outer = packet.upper();
+    if outer.part.is_some_and(|part| part.offset > 0) {
+        return None;
+    }
+    let bytes = outer.bytes;
     let inner = match outer.protocol {
         IPV4_IN_IP | IPV6_IN_IP => bytes,
         GRE => in_gre(bytes)?,
@@ -36,6 +41,15 @@ fn inner_of<'f>(outer: &IpHeader<'f>) -> Option<&'f [u8]> {
         _ => return None,
     };
     matches!(inner.first()? >> 4, 4 | 6).then_some(inner)
+}
+
+/// The IP packet of an Ethernet frame.
+fn packet_of(frame: &[u8], is_ip: bool) -> Option<&[u8]> {
+    frame.get(ip_at(frame, is_ip)?..)
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]))
 }
 
 /// RFC 2784, RFC 2890: checksum, key and number each add four bytes.

@@ -24,7 +24,7 @@ use core::fmt;
 use std::fmt::Write as _;
 
 use rule::Family;
-pub use rule::{Flags, Net, Row, Verdict};
+pub use rule::{Answer, Flags, Net, Row, Verdict};
 
 /// Rows that a list may become.
 pub const ROWS_MAX: usize = 1_000_000;
@@ -43,9 +43,9 @@ const ROWS_OF_INSERT: usize = 1_000;
 pub struct Hook {
     /// `input`, `forward` or `output`.
     pub name: String,
-    /// The port by which packets leave, if there is one: rules that name another do not matter. Without it, a rule that
-    /// asks for the outgoing interface is a fault.
-    pub out_port: Option<String>,
+    /// The ports by which packets leave: a rule for all interfaces but some is for the others of these. Without them,
+    /// it is a fault.
+    pub out_ports: Vec<String>,
     /// The ports at which packets arrive: a rule for all interfaces but some is for the others of these. Without them,
     /// it is a fault.
     pub in_ports: Vec<String>,
@@ -53,7 +53,7 @@ pub struct Hook {
 
 impl Default for Hook {
     fn default() -> Self {
-        Self { name: "forward".to_owned(), out_port: None, in_ports: Vec::new() }
+        Self { name: "forward".to_owned(), out_ports: Vec::new(), in_ports: Vec::new() }
     }
 }
 
@@ -118,8 +118,8 @@ pub fn insert(list: &List, table: &str) -> String {
             }
             let _ = writeln!(
                 text,
-                "INSERT INTO {table} (rank, at, src, dst, protocol, src_low, src_high, dst_low, dst_high, \
-                 icmp,\n  flags, flag_mask, state, verdict, note) VALUES"
+                "INSERT INTO {table} (rank, at, out, src, dst, protocol, next_header, src_low, src_high, dst_low, \
+                 dst_high,\n  icmp, icmp_code, flags, flag_mask, state, verdict, code, code6, note) VALUES"
             );
         } else {
             text.push_str(",\n");

@@ -14,8 +14,26 @@ pub enum Verdict {
     Drop = 0,
     /// It passes.
     Accept = 1,
-    /// It is gone, and counted as refused.
+    /// It is gone, and its sender gets an error of ICMP.
     Reject = 2,
+    /// It is gone, and its sender gets a reset of TCP.
+    Reset = 3,
+}
+
+/// The code of the error that the sender of a rejected packet gets: destination unreachable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Of ICMP, type 3.
+    pub code: u8,
+    /// Of ICMPv6, type 1.
+    pub code6: u8,
+}
+
+impl Default for Answer {
+    /// The port is unreachable.
+    fn default() -> Self {
+        Self { code: 3, code6: 4 }
+    }
 }
 
 /// Addresses that begin with the same bits.
@@ -43,24 +61,32 @@ pub struct Flags {
 pub struct Row {
     /// The port at which a packet arrives.
     pub at: Option<String>,
+    /// The port by which it leaves; `*` if it leaves by several.
+    pub out: Option<String>,
     /// The network that it comes from.
     pub src: Option<Net>,
     /// The network that it goes to.
     pub dst: Option<Net>,
     /// The number of the protocol that IP carries.
     pub protocol: Option<u8>,
+    /// The number of what follows the first header of IPv6.
+    pub next_header: Option<u8>,
     /// Source ports, both ends included.
     pub src_ports: (u16, u16),
     /// Destination ports.
     pub dst_ports: (u16, u16),
     /// The type of an ICMP message.
     pub icmp: Option<u8>,
+    /// Its code.
+    pub icmp_code: Option<u8>,
     /// The flags of TCP that a packet has, of those that are looked at: `FIN` is 1, `SYN` 2, `RST` 4, as in the header.
     pub flags: Option<Flags>,
     /// What it is to its connection: its place among new, established, related, invalid and untracked, from 1.
     pub state: Option<u8>,
     /// What becomes of it.
     pub verdict: Verdict,
+    /// What its sender gets, if it is rejected.
+    pub answer: Answer,
     /// Where the rule comes from: its comment, or its line.
     pub note: String,
 }
@@ -82,12 +108,15 @@ type Wanted<T> = Option<Vec<T>>;
 pub(crate) struct Rule {
     pub(crate) family: Family,
     pub(crate) at: Wanted<String>,
+    pub(crate) out: Wanted<String>,
     pub(crate) src: Wanted<Net>,
     pub(crate) dst: Wanted<Net>,
     pub(crate) protocols: Wanted<u8>,
+    pub(crate) next_headers: Wanted<u8>,
     pub(crate) src_ports: Wanted<(u16, u16)>,
     pub(crate) dst_ports: Wanted<(u16, u16)>,
     pub(crate) icmp: Wanted<u8>,
+    pub(crate) icmp_codes: Wanted<u8>,
     pub(crate) flags: Wanted<Flags>,
     pub(crate) states: Wanted<u8>,
     pub(crate) comment: Option<String>,
@@ -120,6 +149,8 @@ impl Side {
     }
 }
 
+/// What a row has for packets that leave by several ports.
+const SEVERAL_PORTS: &str = "*";
 const ALL_PORTS: (u16, u16) = (0, u16::MAX);
 const NOTE_BYTES_MAX: usize = 64;
 /// Pairs of values of which it is looked which are both.
@@ -230,15 +261,21 @@ impl fmt::Display for Row {
         let ((src_low, src_high), (dst_low, dst_high)) = (self.src_ports, self.dst_ports);
         write!(
             f,
-            "{}, {}, {}, {}, {src_low}, {src_high}, {dst_low}, {dst_high}, {}, {flags}, {}, {}, {}, {}",
+            "{}, {}, {}, {}, {}, {}, {src_low}, {src_high}, {dst_low}, {dst_high}, {}, {}, {flags}, {}, {}, {}, {}, {}, \
+             {}",
             or_null(self.at.as_deref().map(quoted)),
+            or_null(self.out.as_deref().map(quoted)),
             net(self.src),
             net(self.dst),
             number(self.protocol),
+            number(self.next_header),
             number(self.icmp),
+            number(self.icmp_code),
             number(self.flags.map(|flags| flags.mask)),
             number(self.state),
             self.verdict as u8,
+            self.answer.code,
+            self.answer.code6,
             quoted(&self.note),
         )
     }
@@ -297,6 +334,18 @@ impl Rule {
         self.narrow(|rule| &mut rule.icmp, wanted, same);
     }
 
+    /// Only messages of ICMP with these codes, or others.
+    pub(crate) fn icmp_codes(&mut self, codes: &[u8], negated: bool) {
+        let wanted = (0..=u8::MAX).filter(|of| codes.contains(of) != negated).collect();
+        self.narrow(|rule| &mut rule.icmp_codes, wanted, same);
+    }
+
+    /// Only packets of IPv6 whose first header says that one of these follows, or another.
+    pub(crate) fn next_headers(&mut self, numbers: &[u8], negated: bool) {
+        let wanted = (0..=u8::MAX).filter(|of| numbers.contains(of) != negated).collect();
+        self.narrow(|rule| &mut rule.next_headers, wanted, same);
+    }
+
     /// What both rules ask for, with the comment of this one.
     pub(crate) fn and(&self, other: &Self) -> Self {
         let mut both = self.clone();
@@ -306,6 +355,9 @@ impl Rule {
             both.only(other.family);
         }
         both.meet(|rule| &mut rule.at, &other.at, same);
+        both.meet(|rule| &mut rule.out, &other.out, same);
+        both.meet(|rule| &mut rule.next_headers, &other.next_headers, same);
+        both.meet(|rule| &mut rule.icmp_codes, &other.icmp_codes, same);
         both.meet(|rule| &mut rule.src, &other.src, Net::both);
         both.meet(|rule| &mut rule.dst, &other.dst, Net::both);
         both.meet(|rule| &mut rule.protocols, &other.protocols, same);
@@ -333,6 +385,9 @@ impl Rule {
         let is_in_flags = |one: &Flags, other: &Flags| one.both(other) == Some(*one);
         (other.family == Family::Any || other.family == self.family)
             && all(&self.at, &other.at, |one, other| one == other)
+            && all(&self.out, &other.out, |one, other| one == other)
+            && all(&self.next_headers, &other.next_headers, |one, other| one == other)
+            && all(&self.icmp_codes, &other.icmp_codes, |one, other| one == other)
             && all(&self.src, &other.src, is_in_net)
             && all(&self.dst, &other.dst, is_in_net)
             && all(&self.protocols, &other.protocols, |one, other| one == other)
@@ -341,6 +396,11 @@ impl Rule {
             && all(&self.icmp, &other.icmp, |one, other| one == other)
             && all(&self.flags, &other.flags, is_in_flags)
             && all(&self.states, &other.states, |one, other| one == other)
+    }
+
+    /// Whether it asks for nothing.
+    pub(crate) fn is_all(&self) -> bool {
+        !self.is_never && !self.is_too_long && self.family == Family::Any && Self::default().is_within(self)
     }
 
     /// How many values it has, and some for the rest.
@@ -352,6 +412,9 @@ impl Rule {
     pub(crate) fn pairs(&self, other: &Self) -> usize {
         let pairs = [
             length(&self.at).saturating_mul(length(&other.at)),
+            length(&self.out).saturating_mul(length(&other.out)),
+            length(&self.next_headers).saturating_mul(length(&other.next_headers)),
+            length(&self.icmp_codes).saturating_mul(length(&other.icmp_codes)),
             length(&self.src).saturating_mul(length(&other.src)),
             length(&self.dst).saturating_mul(length(&other.dst)),
             length(&self.protocols).saturating_mul(length(&other.protocols)),
@@ -442,31 +505,15 @@ impl Rule {
         negated: bool,
         (hook, any): (&Hook, char),
     ) -> Result<(), Fault> {
-        let pattern = names.iter().find(|name| name.text.ends_with(any));
-        if hook.in_ports.is_empty() {
-            if let Some(pattern) = pattern {
-                return Err(pattern.fault("which ports have such names is not known: say all with --in-port"));
-            }
-            if negated {
-                return Err(option.fault("which other ports there are is not known: say all with --in-port"));
-            }
-        }
-        let ports = match pattern.is_some() || negated {
-            true => {
-                let is_meant =
-                    |port: &&String| names.iter().any(|name| is_name_of(name.text, port, any)) != negated;
-                hook.in_ports.iter().filter(is_meant).cloned().collect()
-            }
-            false => names.iter().map(|name| name.text.to_owned()).collect(),
-        };
+        let ports = ports_named((option, "--in-port"), names, negated, (&hook.in_ports, any))?;
         self.narrow(|rule| &mut rule.at, ports, same);
         Ok(())
     }
 
-    /// Only packets that leave by an interface with one of these names, or by another.
+    /// Only packets that leave by an interface with one of these names, or by another, as [`Rule::arrives`].
     ///
     /// # Errors
-    /// Nobody has said by which they leave.
+    /// As for [`Rule::arrives`].
     pub(crate) fn leaves(
         &mut self,
         option: &Token<'_>,
@@ -474,10 +521,8 @@ impl Rule {
         negated: bool,
         (hook, any): (&Hook, char),
     ) -> Result<(), Fault> {
-        let Some(out_port) = &hook.out_port else {
-            return Err(option.fault("by which port a packet leaves is not known: say it with --out-port"));
-        };
-        self.is_never |= names.iter().any(|name| is_name_of(name.text, out_port, any)) == negated;
+        let ports = ports_named((option, "--out-port"), names, negated, (&hook.out_ports, any))?;
+        self.narrow(|rule| &mut rule.out, ports, same);
         Ok(())
     }
 
@@ -485,7 +530,12 @@ impl Rule {
     ///
     /// # Errors
     /// Why it cannot be rows.
-    pub(crate) fn rows(&self, verdict: Verdict, line: u32, rows: &mut Vec<Row>) -> Result<(), String> {
+    pub(crate) fn rows(
+        &self,
+        (verdict, answer): (Verdict, Answer),
+        line: u32,
+        rows: &mut Vec<Row>,
+    ) -> Result<(), String> {
         if self.is_never {
             return Ok(());
         }
@@ -501,8 +551,14 @@ impl Rule {
         };
         let no_address = self.src.is_none() && self.dst.is_none();
         let src = if no_address { of_family.map(|net| vec![net]) } else { self.src.clone() };
+        // What leaves by several ports, or by one that is not known yet, is kept from all of them.
+        let several = (verdict != Verdict::Accept).then(|| SEVERAL_PORTS.to_owned());
+        let out = self.out.as_ref().map(|out| out.iter().cloned().chain(several).collect::<Vec<_>>());
         let n = [
             length(&self.at),
+            length(&out),
+            length(&self.next_headers),
+            length(&self.icmp_codes),
             length(&src),
             length(&self.dst),
             length(&self.protocols),
@@ -524,25 +580,32 @@ impl Rule {
             let mut rest = nth;
             let state = digit(&self.states, &mut rest);
             let flags = digit(&self.flags, &mut rest);
+            let icmp_code = digit(&self.icmp_codes, &mut rest);
             let icmp = digit(&self.icmp, &mut rest);
             let dst_ports = digit(&self.dst_ports, &mut rest).unwrap_or(ALL_PORTS);
             let src_ports = digit(&self.src_ports, &mut rest).unwrap_or(ALL_PORTS);
+            let next_header = digit(&self.next_headers, &mut rest);
             let protocol = digit(&self.protocols, &mut rest);
             let dst = digit(&self.dst, &mut rest);
             let src = digit(&src, &mut rest);
+            let out = digit(&out, &mut rest);
             let at = digit(&self.at, &mut rest);
             let note = note.clone();
             rows.push(Row {
                 at,
+                out,
                 src,
                 dst,
                 protocol,
+                next_header,
                 src_ports,
                 dst_ports,
                 icmp,
+                icmp_code,
                 flags,
                 state,
                 verdict,
+                answer,
                 note,
             });
         }
@@ -557,6 +620,28 @@ impl Rule {
 fn state(name: &str, at: &Token<'_>) -> Result<u8, Fault> {
     let known = (1..).zip(STATES).find(|(_, state)| name.eq_ignore_ascii_case(state));
     known.map(|(nth, _)| nth).ok_or_else(|| at.fault(format!("`{name}` is no state")))
+}
+
+/// The ports with one of these names, or those without; at the end of a name a character may stand for any rest.
+fn ports_named(
+    (test, option): (&Token<'_>, &str),
+    names: &[Token<'_>],
+    negated: bool,
+    (ports, any): (&[String], char),
+) -> Result<Vec<String>, Fault> {
+    let pattern = names.iter().find(|name| name.text.ends_with(any));
+    if pattern.is_none() && !negated {
+        return Ok(names.iter().map(|name| name.text.to_owned()).collect());
+    }
+    if ports.is_empty() {
+        return Err(match pattern {
+            Some(name) => name.fault(format!("which ports have such names is not known: say all with {option}")),
+            None => test.fault(format!("which other ports there are is not known: say all with {option}")),
+        });
+    }
+    let is_meant =
+        |port: &&String| names.iter().any(|name| is_name_of(name.text, port, any)) != negated;
+    Ok(ports.iter().filter(is_meant).cloned().collect())
 }
 
 /// Whether an interface has this name, or one that begins like that, if it ends in what stands for any rest.
@@ -622,6 +707,108 @@ pub(crate) fn protocol(at: &Token<'_>) -> Result<u8, Fault> {
         Some(number) => Ok(number),
         None => Err(is_no(at, at.text, "protocol")),
     }
+}
+
+/// The number of what follows the first header of IPv6, an extension header as well.
+///
+/// # Errors
+/// It is none.
+pub(crate) fn next_header(at: &Token<'_>) -> Result<u8, Fault> {
+    let headers = [("hopopt", 0), ("hbh", 0), ("rt", 43), ("frag", 44), ("ah", AH), ("dst", 60), ("mh", 135)];
+    let named = headers.iter().chain(PROTOCOLS).find(|(name, _)| *name == at.text).map(|(_, number)| *number);
+    named.or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "protocol"))
+}
+
+/// What the sender of a rejected packet gets, by its name: `icmp`, `icmpv6`, or `icmpx` for that of either.
+///
+/// # Errors
+/// There is none of this name.
+pub(crate) fn answer(kind: &str, at: &Token<'_>) -> Result<Answer, Fault> {
+    let usual = Answer::default();
+    Ok(match (kind, at.text) {
+        ("icmp", _) => Answer { code: icmp_code(at, false)?, ..usual },
+        ("icmpv6", _) => Answer { code6: icmp_code(at, true)?, ..usual },
+        (_, "port-unreachable") => usual,
+        (_, "admin-prohibited") => Answer { code: 13, code6: 1 },
+        (_, "no-route") => Answer { code: 0, code6: 0 },
+        (_, "host-unreachable") => Answer { code: 1, code6: 3 },
+        (_, other) => return Err(at.fault(format!("`{other}` is no way to refuse"))),
+    })
+}
+
+/// What a test of a mark means here.
+pub(crate) const UNMARKED: &str = "nothing marks packets here: all have the mark 0";
+/// Why a list may mean more.
+pub(crate) const GUESSED: &str =
+    "the host's own addresses are not known: all that are of no group and not 255.255.255.255 are taken for them";
+
+/// Which sorts of destinations a rule is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AddressSorts {
+    /// Addresses of hosts.
+    host: bool,
+    multicast: bool,
+    broadcast: bool,
+    /// It is a host's own that are meant.
+    is_own: bool,
+}
+
+impl AddressSorts {
+    /// Those with these names, or the others. What is forwarded is for no address of the host itself.
+    ///
+    /// # Errors
+    /// One is not read.
+    pub(crate) fn of(names: &[Token<'_>], negated: bool, hook: &str) -> Result<Self, Fault> {
+        let mut sorts = Self { host: false, multicast: false, broadcast: false, is_own: false };
+        for name in names {
+            match (name.text.to_ascii_lowercase().as_str(), hook) {
+                ("multicast", _) => sorts.multicast = true,
+                ("broadcast", _) => sorts.broadcast = true,
+                ("local", "input") => (sorts.host, sorts.is_own) = (true, true),
+                ("local", "forward") | ("unicast", "input") => {}
+                ("unicast", _) => sorts.host = true,
+                ("anycast" | "blackhole" | "unreachable" | "prohibit", "forward") => {}
+                (other, _) => return Err(name.fault(format!("`{other}` is no sort of address that is read here"))),
+            }
+        }
+        if negated {
+            let Self { host, multicast, broadcast, is_own } = sorts;
+            return Ok(Self { host: !host, multicast: !multicast, broadcast: !broadcast, is_own });
+        }
+        Ok(sorts)
+    }
+
+    /// Whether nobody knows exactly which they are.
+    pub(crate) fn is_guessed(self) -> bool {
+        self.is_own
+    }
+
+    /// Has a rule be for these destinations.
+    pub(crate) fn narrow(self, rule: &mut Rule, family: Family) {
+        let is_v6 = family == Family::V6;
+        let group = if is_v6 { Net::read("ff00::/8") } else { Net::read("224.0.0.0/4") };
+        let all = if is_v6 { None } else { Net::read("255.255.255.255") };
+        let nets = |multicast: bool, broadcast: bool| {
+            group.filter(|_| multicast).into_iter().chain(all.filter(|_| broadcast)).collect::<Vec<_>>()
+        };
+        let (some, others) = (nets(self.multicast, self.broadcast), nets(!self.multicast, !self.broadcast));
+        match (self.host, some.is_empty(), others.is_empty()) {
+            (true, _, true) => {}
+            (true, _, false) => rule.networks(Side::Destination, others, true),
+            (false, true, _) => rule.is_never = true,
+            (false, false, _) => rule.networks(Side::Destination, some, false),
+        }
+    }
+}
+
+/// The code of an ICMP message: of the errors that say what is unreachable, by its name.
+///
+/// # Errors
+/// It is none.
+pub(crate) fn icmp_code(at: &Token<'_>, is_v6: bool) -> Result<u8, Fault> {
+    let names = if is_v6 { ICMPV6_CODES } else { ICMP_CODES };
+    let named = names.iter().find(|(name, _)| *name == at.text).map(|(_, number)| *number);
+    named.or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "code of a message"))
 }
 
 /// The type of an ICMP message.
@@ -798,4 +985,24 @@ const ICMPV6_TYPES: &[(&str, u8)] = &[
     ("ind-neighbor-solicit", 141),
     ("ind-neighbor-advert", 142),
     ("mld2-listener-report", 143),
+];
+
+const ICMP_CODES: &[(&str, u8)] = &[
+    ("net-unreachable", 0),
+    ("host-unreachable", 1),
+    ("prot-unreachable", 2),
+    ("port-unreachable", 3),
+    ("frag-needed", 4),
+    ("net-prohibited", 9),
+    ("host-prohibited", 10),
+    ("admin-prohibited", 13),
+];
+
+const ICMPV6_CODES: &[(&str, u8)] = &[
+    ("no-route", 0),
+    ("admin-prohibited", 1),
+    ("addr-unreachable", 3),
+    ("port-unreachable", 4),
+    ("policy-fail", 5),
+    ("reject-route", 6),
 ];

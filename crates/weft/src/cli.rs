@@ -748,12 +748,12 @@ pub(crate) struct ImportArgs {
     /// The table that the rows are for: that of a stage of `ruleset`
     #[arg(long, default_value = "edge.ruleset.rules", value_name = "NAME")]
     pub(crate) table: String,
-    /// Whose rules: those of the base chain of this hook, and of the chains that it jumps to
+    /// Whose rules: those of the base chains of this hook, and of the chains that they jump to
     #[arg(long, default_value = "forward", value_parser = ["input", "forward", "output"])]
     pub(crate) hook: String,
-    /// The interface by which packets leave; rules that ask for another are left out
-    #[arg(long, value_name = "NAME")]
-    pub(crate) out_port: Option<String>,
+    /// All interfaces by which packets leave, `lan,wan`; a rule for all but some of them, or for `eth*`, needs it
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) out_port: Vec<String>,
     /// All interfaces at which packets arrive, `lan,wan`; a rule for all but some of them, or for `eth*`, needs it
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) in_port: Vec<String>,

@@ -1,13 +1,11 @@
 //! Cutting a packet of IPv4 into fragments (RFC 791 section 3.2), for a link that does not take it whole.
 
-use super::segment::{put, word};
+use super::segment::put;
 use super::{Frame, Pool, SEGMENTS_MAX, SegmentError};
 use crate::checksum::{fold, sum};
+use crate::ip::{DONT_FRAGMENT, FRAGMENT_OFFSET as OFFSET, IpPacket, MORE_FRAGMENTS as MORE};
 
 const HEADER_BYTES: usize = 20;
-const MORE: u16 = 0x2000;
-const WHOLE: u16 = 0x4000;
-const OFFSET: u16 = 0x1fff;
 /// The offset of a fragment counts these.
 const UNIT_BYTES: usize = 8;
 /// The bit of an option's type that has it in all fragments, and the two options without a length.
@@ -73,14 +71,10 @@ struct Part<'w> {
 impl<'f> Whole<'f> {
     /// The packet of a frame, if it is one that may be cut.
     fn of(frame: &'f [u8], network: usize) -> Option<Self> {
-        let packet = frame.get(network..)?;
-        let header = packet.get(..usize::from(packet.first()? & 0xf) * 4)?;
-        if packet[0] >> 4 != 4 || header.len() < HEADER_BYTES {
-            return None;
-        }
-        let (length, at) = (usize::from(word(packet, 2)), word(packet, 6));
-        let payload = packet.get(header.len()..length)?;
-        (at & WHOLE == 0).then(|| Self { header, later: of_all_fragments(header), payload, at })
+        let packet = IpPacket::new(frame.get(network..)?).filter(|packet| packet.is_complete())?;
+        let (header, at) = (packet.header(), packet.fragment_word()?);
+        let later = of_all_fragments(header);
+        (at & DONT_FRAGMENT == 0).then(|| Self { header, later, payload: packet.payload(), at })
     }
 
     fn is_longer_than(&self, to: usize) -> bool {
@@ -147,6 +141,7 @@ fn of_all_fragments(header: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::segment::word;
     use super::super::{Checksum, Offload, PoolConfig};
     use super::*;
     use proptest::prelude::*;
@@ -249,7 +244,7 @@ mod tests {
     #[test]
     fn what_is_not_to_be_cut_stays_whole() {
         let long = [7; 1000];
-        assert_eq!(fragments(&packet(&[], WHOLE, &long), 500), Ok(None));
+        assert_eq!(fragments(&packet(&[], DONT_FRAGMENT, &long), 500), Ok(None));
         let mut v6 = packet(&[], 0, &long);
         v6[LINK.len()] = 0x60;
         assert_eq!(fragments(&v6, 500), Ok(None));

@@ -2,6 +2,7 @@
 
 use super::{BATCH_MAX, Checksum, Frame, GsoKind, Offload, Pool};
 use crate::checksum::{fold, sum};
+use crate::ip::IpPacket;
 use crate::wire::LAYERS_MAX;
 
 /// Segments of one packet: 64 KiB in the smallest that TCP peers agree on.
@@ -70,16 +71,18 @@ pub fn packet_size(frame: &[u8], offload: &Offload, is_ip: bool) -> usize {
 }
 
 /// What all segments have in common.
-struct Cut {
+pub(super) struct Cut {
     kind: GsoKind,
     network: usize,
-    transport: usize,
-    payload: usize,
+    /// Where the first header of IP ends.
+    ip_end: usize,
+    pub(super) transport: usize,
+    pub(super) payload: usize,
     /// Payload bytes of each but the last.
-    size: usize,
+    pub(super) size: usize,
     has_ecn: bool,
     /// The field of the checksum.
-    sum_at: usize,
+    pub(super) sum_at: usize,
 }
 
 impl Pool {
@@ -122,26 +125,27 @@ impl Pool {
 }
 
 impl Cut {
-    fn new(bytes: &[u8], offload: &Offload, network: usize) -> Option<Self> {
+    pub(super) fn new(bytes: &[u8], offload: &Offload, network: usize) -> Option<Self> {
         let gso = offload.gso.filter(|gso| gso.size > 0)?;
         // The kernel sets both or none.
         let Checksum::Partial { start, offset } = offload.checksum else { return None };
         let (transport, sum_at) = (usize::from(start), usize::from(start) + usize::from(offset));
-        let version = *bytes.get(network)? >> 4;
-        let least = if version == 6 { IPV6_HEADER_BYTES } else { 20 };
-        let is_ip = match gso.kind {
-            GsoKind::TcpV4 => version == 4,
-            GsoKind::TcpV6 => version == 6,
-            GsoKind::Udp => version == 4 || version == 6,
+        let packet = IpPacket::new(bytes.get(network..)?)?;
+        let is_kind = match gso.kind {
+            GsoKind::TcpV4 => packet.is_v4(),
+            GsoKind::TcpV6 => !packet.is_v4(),
+            GsoKind::Udp => true,
         };
         let payload = match gso.kind {
             GsoKind::Udp => transport + UDP_HEADER_BYTES,
             _ => transport + (usize::from(*bytes.get(transport + 12)? >> 4) * 4).max(TCP_HEADER_BYTES),
         };
-        let has_headers = is_ip && network + least <= transport && payload <= bytes.len();
+        let ip_end = network + packet.header().len();
+        let has_headers = is_kind && ip_end <= transport && payload <= bytes.len();
         (has_headers && sum_at + 2 <= payload).then_some(Self {
             kind: gso.kind,
             network,
+            ip_end,
             transport,
             payload,
             size: usize::from(gso.size),
@@ -150,13 +154,14 @@ impl Cut {
         })
     }
 
-    /// Makes the headers, which are copies of those of the whole packet, those of one segment.
-    fn fix(&self, bytes: &mut [u8], number: usize, is_last: bool, whole_payload: usize) {
+    /// Makes the headers, which are copies of those of the whole packet, those of one segment, or of several in a piece
+    /// of it, of which the first is `number`.
+    pub(super) fn fix(&self, bytes: &mut [u8], number: usize, is_last: bool, whole_payload: usize) {
         let length = bytes.len();
         let headers = self.payload - self.transport;
         // The field holds the sum of the pseudo header, in which the length is the only thing that is another.
         let (old, new) = (headers + whole_payload, length - self.transport);
-        let sum = u64::from(word(bytes, self.sum_at)) + u64::from(!(old as u16)) + new as u64;
+        let sum = u64::from(word(bytes, self.sum_at)) + u64::from(!fold(old as u64)) + new as u64;
         put(bytes, self.sum_at, fold(sum));
         if self.kind == GsoKind::Udp {
             put(bytes, self.transport + 4, new as u16);
@@ -186,7 +191,7 @@ impl Cut {
         let id = word(bytes, self.network + 4).wrapping_add(number as u16);
         put(bytes, self.network + 4, id);
         put(bytes, self.network + 10, 0);
-        let header = sum(&bytes[self.network..self.transport]);
+        let header = sum(&bytes[self.network..self.ip_end]);
         put(bytes, self.network + 10, !fold(header));
     }
 }

@@ -1,5 +1,6 @@
 //! How frames leave, or do not.
 
+use super::hold::HOLD;
 use super::group::{Group, GroupPlan, GroupStats, Taker};
 use super::plan::{Outlet, PacketPlan};
 use super::stats::{Lost, PortStats};
@@ -42,6 +43,8 @@ const LATELY: usize = 4;
 pub(super) enum Target {
     By(Outlet),
     Others,
+    /// It comes to the element again.
+    Hold,
     Unknown,
 }
 
@@ -128,6 +131,9 @@ impl Exits {
     fn target_of(&self, name: &[u8]) -> Target {
         if name == ALL_OTHERS.as_bytes() {
             return Target::Others;
+        }
+        if name == HOLD.as_bytes() {
+            return Target::Hold;
         }
         self.by_name.get(name).map_or(Target::Unknown, |to| Target::By(*to))
     }

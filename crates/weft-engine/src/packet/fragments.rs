@@ -16,7 +16,8 @@
 use super::stats::Lost;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use weft_core::frame::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Frame, Pool, VLAN_TAGS_MAX, network_at};
+use weft_core::frame::{Frame, Pool, VLAN_TAGS_MAX, ip_at, network_at};
+use weft_core::ip::{IpPacket, Part};
 use weft_core::wire::{CARRIED_MAX, LAYERS_MAX};
 use weft_core::{Interval, Time};
 
@@ -32,13 +33,8 @@ pub const FRAGMENTS_TIME: Interval = Interval::from_secs(30);
 
 /// The longest payload of a packet that is in fragments.
 const PACKET_BYTES_MAX: u32 = 65_535;
-const IPV4_HEADER_BYTES: usize = 20;
-const IPV6_HEADER_BYTES: usize = 40;
 /// Of MPLS, RFC 3032 and RFC 5332.
 const ETHERTYPES_MPLS: [[u8; 2]; 2] = [[0x88, 0x47], [0x88, 0x48]];
-/// Of IPv4, MF and the offset; of IPv6 likewise, which lie elsewhere.
-const IPV4_FRAGMENT: u16 = 0x3fff;
-const IPV6_FRAGMENT: u16 = 0xfff9;
 /// Bytes of the tags of a frame.
 const TAGS_BYTES: usize = 4 * VLAN_TAGS_MAX;
 /// Labels of MPLS that are looked behind: as many as a parser takes.
@@ -49,11 +45,6 @@ const LABEL_MASK: u32 = 0xffff_f100;
 const LABEL_IS_LAST: u32 = 0x100;
 /// Says that the next label spreads flows (RFC 6790): it may be another for a fragment that has ports.
 const LABEL_OF_ENTROPY: u32 = 7;
-const HOP_BY_HOP: u8 = 0;
-const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
-const AUTHENTICATION: u8 = 51;
-const DESTINATION: u8 = 60;
 
 /// What all fragments of a packet have in common, and no other packet that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,9 +88,7 @@ pub(super) struct Begins {
 struct Outermost<'f> {
     link: &'f [u8],
     labels: &'f [u8],
-    packet: &'f [u8],
-    /// Of IP.
-    version: u8,
+    packet: IpPacket<'f>,
 }
 
 /// What is known of a frame of a batch in which there are fragments.
@@ -193,18 +182,13 @@ impl Begins {
 
     #[inline]
     fn outermost(self, frame: &[u8]) -> Option<Outermost<'_>> {
-        let at = if self.is_ip { 0 } else { network_at(frame)? };
-        let (link, packet) = frame.split_at_checked(at)?;
-        let version = match (self.is_ip, link.last_chunk::<2>()) {
-            (true, _) => packet.first()? >> 4,
-            (false, Some(&ETHERTYPE_IPV4)) => 4,
-            (false, Some(&ETHERTYPE_IPV6)) => 6,
-            (false, Some(of)) if self.has_labels && ETHERTYPES_MPLS.contains(of) => {
-                return Outermost::behind_labels(link, packet);
-            }
-            (false, _) => return None,
-        };
-        Some(Outermost { link, labels: &[], packet, version })
+        if let Some(at) = ip_at(frame, self.is_ip) {
+            let (link, packet) = frame.split_at(at);
+            return Some(Outermost { link, labels: &[], packet: IpPacket::new(packet)? });
+        }
+        let (link, labels) = frame.split_at_checked(network_at(frame).filter(|_| self.has_labels)?)?;
+        let is_labelled = link.last_chunk().is_some_and(|of| ETHERTYPES_MPLS.contains(of));
+        if is_labelled { Outermost::behind_labels(link, labels) } else { None }
     }
 }
 
@@ -214,38 +198,24 @@ impl<'f> Outermost<'f> {
         let mut words = labels.chunks_exact(LABEL_BYTES).take(LABELS_MAX);
         let n = words.position(|word| label(word) & LABEL_IS_LAST != 0)? + 1;
         let (labels, packet) = labels.split_at(n * LABEL_BYTES);
-        let version = packet.first()? >> 4;
-        matches!(version, 4 | 6).then_some(Self { link, labels, packet, version })
+        Some(Self { link, labels, packet: IpPacket::new(packet)? })
     }
 }
 
 impl Tunnel {
     /// A tunnel with this number that a packet goes through, if it is one of IP that carries it.
     pub(super) fn new(carrier: Option<&[u8]>, number: u64) -> Self {
-        let ends = carrier.and_then(|carrier| match carrier.first()? >> 4 {
-            4 => carrier.get(12..20),
-            6 => carrier.get(8..40),
-            _ => None,
-        });
+        let ends = carrier.and_then(IpPacket::new).map(IpPacket::addresses);
         Self { ends: padded(ends.unwrap_or_default()), number }
     }
 }
 
 impl Fragment {
-    /// Whether a frame may be one: most are not, which is told by one look.
-    #[inline(always)]
-    pub(super) fn may_be(frame: &[u8], begins: Begins) -> bool {
-        begins.is_ip || !is_whole_ipv4(frame)
-    }
-
     /// The fragment that a frame holds. None: a whole packet, or none of IP.
     #[inline]
     pub(super) fn of(frame: &[u8], port: u16, begins: Begins) -> Option<Self> {
-        if !Self::may_be(frame, begins) {
-            return None;
-        }
-        let Outermost { link, labels, packet, version } = begins.outermost(frame)?;
-        let mut fragment = Self::of_packet(version, link, packet, port)?;
+        let Outermost { link, labels, packet } = begins.outermost(frame)?;
+        let mut fragment = Self::of_packet(packet, link, port)?;
         fragment.key.labels = known_labels(labels);
         Some(fragment)
     }
@@ -253,7 +223,7 @@ impl Fragment {
     /// The fragment that a packet is, wherever it stands.
     #[inline]
     pub(super) fn of_carried(packet: &[u8]) -> Option<Self> {
-        Self::of_packet(packet.first()? >> 4, &[], packet, 0)
+        Self::of_packet(IpPacket::new(packet)?, &[], 0)
     }
 
     /// The fragment that tunnels carry in a frame, behind so many bytes.
@@ -267,59 +237,31 @@ impl Fragment {
     ) -> Option<Self> {
         let (outside, packet) = frame.split_at_checked(packet_at)?;
         let link = &outside[..if begins.is_ip { 0 } else { network_at(outside)? }];
-        let mut fragment = Self::of_packet(packet.first()? >> 4, link, packet, port)?;
+        let mut fragment = Self::of_packet(IpPacket::new(packet)?, link, port)?;
         fragment.key.labels = begins.outermost(frame).map_or([0; _], |found| known_labels(found.labels));
         fragment.key.tunnels = tunnels;
         Some(fragment)
     }
 
-    /// The fragment that a packet of this version of IP is.
+    /// The fragment that a packet is, if it is there as a whole; most are none, which is told by one look.
     #[inline]
-    fn of_packet(version: u8, link: &[u8], packet: &[u8], port: u16) -> Option<Self> {
-        let word = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]);
-        match version {
-            4 if word & IPV4_FRAGMENT != 0 => Self::of_ipv4(link, packet, port),
-            6 if matches!(packet[6], HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION) => {
-                Self::of_ipv6(link, packet, port)
-            }
-            _ => None,
-        }
+    fn of_packet(packet: IpPacket<'_>, link: &[u8], port: u16) -> Option<Self> {
+        Self::new(packet, packet.part()?, link, port)
     }
 
     #[cold]
-    fn of_ipv4(link: &[u8], packet: &[u8], port: u16) -> Option<Self> {
-        let header: &[u8; IPV4_HEADER_BYTES] = packet.first_chunk()?;
-        let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
-        let (header_bytes, length) = (usize::from(header[0] & 15) * 4, usize::from(word(2)));
-        let is_sound = header_bytes >= IPV4_HEADER_BYTES && (header_bytes..=packet.len()).contains(&length);
-        let payload = is_sound.then(|| length - header_bytes)?;
-        let key = Key::new(port, link, &header[12..20], &header[4..6], Some(header[9]));
-        Some(Self::new(key, word(6) & 0x1fff, payload, word(6) & 0x2000 != 0))
-    }
-
-    #[cold]
-    fn of_ipv6(link: &[u8], packet: &[u8], port: u16) -> Option<Self> {
-        let header: &[u8; IPV6_HEADER_BYTES] = packet.first_chunk()?;
-        let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
-        let packet = packet.get(..IPV6_HEADER_BYTES + length)?;
-        let (extension, here) = fragment_header(packet, header[6], IPV6_HEADER_BYTES)?;
-        let word = u16::from_be_bytes([extension[2], extension[3]]);
-        let behind = here + extension.len();
-        let key = Key::new(port, link, &header[8..40], &extension[4..8], None);
-        let fragment = Self::new(key, word >> 3, packet.len() - behind, word & 1 != 0);
-        let holds_another = fragment.from == 0 && fragment_header(packet, extension[0], behind).is_some();
-        Some(Self { holds_another, ..fragment })
+    fn new(packet: IpPacket<'_>, part: Part, link: &[u8], port: u16) -> Option<Self> {
+        let Part { id, protocol, offset, bytes, has_more, holds_another } = part;
+        let protocol = packet.is_v4().then_some(protocol);
+        let (addresses, tags) = (padded(packet.addresses()), tags_of(link));
+        let key = Key { addresses, id, port, protocol, tags, labels: [0; _], tunnels: [None; _] };
+        let fragment = Self { key, from: offset, to: offset + bytes, is_last: !has_more, holds_another };
+        packet.is_complete().then_some(fragment)
     }
 
     /// It is not the first of its packet.
     pub(super) fn is_later(&self) -> bool {
         self.from > 0
-    }
-
-    /// `offset` is in units of 8 bytes.
-    fn new(key: Key, offset: u16, payload: usize, is_followed: bool) -> Self {
-        let from = u32::from(offset) * 8;
-        Self { key, from, to: from + payload as u32, is_last: !is_followed, holds_another: false }
     }
 
     /// It ends where no fragment may, or its packet is one in fragments when it is put together.
@@ -329,38 +271,9 @@ impl Fragment {
     }
 }
 
-impl Key {
-    /// `link` is what stands in front of the packet: networks that share a link are told apart by tags.
-    fn new(port: u16, link: &[u8], addresses: &[u8], id: &[u8], protocol: Option<u8>) -> Self {
-        let tags = link.get(12..link.len().saturating_sub(2)).unwrap_or_default();
-        let (tags, addresses, id) = (padded(tags), padded(addresses), padded(id));
-        Self { addresses, id, port, protocol, tags, labels: [0; _], tunnels: [None; _] }
-    }
-}
-
-/// The next header of IPv6 that is that of a fragment, and where it is in the packet; `next` is what is `here`. That of
-/// a whole packet (RFC 6946) is passed over, as all hosts do.
-fn fragment_header(packet: &[u8], mut next: u8, mut here: usize) -> Option<(&[u8; 8], usize)> {
-    for _ in 0..LAYERS_MAX {
-        let extension: &[u8; 8] = packet.get(here..)?.first_chunk()?;
-        let is_part = u16::from_be_bytes([extension[2], extension[3]]) & IPV6_FRAGMENT != 0;
-        here += match next {
-            FRAGMENT if is_part => return Some((extension, here)),
-            FRAGMENT => extension.len(),
-            HOP_BY_HOP | ROUTING | DESTINATION => 8 * (usize::from(extension[1]) + 1),
-            AUTHENTICATION => 4 * (usize::from(extension[1]) + 2),
-            _ => return None,
-        };
-        next = extension[0];
-    }
-    None
-}
-
-/// Whether an Ethernet frame is what most are: a whole packet of IPv4, behind no tag.
-#[inline(always)]
-fn is_whole_ipv4(frame: &[u8]) -> bool {
-    let Some(head) = frame.get(12..22) else { return false };
-    head[..2] == ETHERTYPE_IPV4 && u16::from_be_bytes([head[8], head[9]]) & IPV4_FRAGMENT == 0
+/// The tags of a link header: networks that share a link are told apart by them.
+fn tags_of(link: &[u8]) -> [u8; TAGS_BYTES] {
+    padded(link.get(12..link.len().saturating_sub(2)).unwrap_or_default())
 }
 
 fn label(word: &[u8]) -> u32 {
@@ -623,6 +536,8 @@ impl Packet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_core::frame::ETHERTYPE_IPV6;
+    use weft_core::ip::{AUTHENTICATION, DESTINATION, FRAGMENT, HOP_BY_HOP, ROUTING};
 
     const IP: Begins = Begins { is_ip: true, has_labels: false };
     const ETHERNET: Begins = Begins { is_ip: false, has_labels: true };

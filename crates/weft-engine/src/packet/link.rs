@@ -13,10 +13,10 @@ use crate::recording::{Asked, Limits, Progress, Recorder};
 use crate::stats::Histogram;
 use core::fmt;
 use std::sync::Arc;
-use weft_core::checksum::fold;
 use weft_core::flow::{Flow, placed_flow_of};
 use weft_core::frame::{Frame, Pool, ip_at, network_at};
 use weft_core::hash::HashKey;
+use weft_core::ip::change_traffic_class;
 use weft_core::{Interval, Time};
 use weft_ir::queue::{Field, QueueCode, QueueProgram};
 
@@ -26,9 +26,6 @@ pub const CATCH_UP_NS: u64 = 10_000_000;
 /// Below this rate, in bits a second, packets that the kernel has not cut yet are cut before they wait: on a slow link
 /// the whole of one would be in the way of all others.
 pub const CUT_BELOW: u64 = 1_000_000_000;
-
-const IPV4: u8 = 4;
-const IPV6: u8 = 6;
 
 /// What is done with frames while the port of a link has no device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -544,30 +541,8 @@ pub fn describe(by: HashKey, frame: &[u8], is_ip: bool) -> Packet {
     Packet { len: frame.len() as u32, flow, src, dst, ecn, dscp, ..Packet::default() }
 }
 
-/// Writes the codepoints of an IP packet, with its checksum brought along (RFC 1624).
+/// Writes the codepoints of an IP packet; None is the DSCP that it has.
 fn set_codepoints(frame: &mut [u8], is_ip: bool, ecn: u8, dscp: Option<u8>) {
-    let Some(packet) =
-        ip_at(frame, is_ip).and_then(|at| frame.get_mut(at..)).filter(|packet| packet.len() >= 20)
-    else {
-        return;
-    };
-    match packet[0] >> 4 {
-        IPV4 => {
-            let new = dscp.unwrap_or(packet[1] >> 2) << 2 | ecn;
-            let old = core::mem::replace(&mut packet[1], new);
-            if old != new {
-                let check = !u16::from_be_bytes([packet[10], packet[11]]);
-                let changed = u64::from(check) + u64::from(!u16::from(old)) + u64::from(new);
-                let check = !fold(changed);
-                packet[10..12].copy_from_slice(&check.to_be_bytes());
-            }
-        }
-        IPV6 => {
-            let old = packet[0] << 4 | packet[1] >> 4;
-            let new = dscp.unwrap_or(old >> 2) << 2 | ecn;
-            packet[0] = packet[0] & 0xf0 | new >> 4;
-            packet[1] = packet[1] & 0x0f | new << 4;
-        }
-        _ => {}
-    }
+    let Some(at) = ip_at(frame, is_ip) else { return };
+    change_traffic_class(&mut frame[at..], |old| dscp.unwrap_or(old >> 2) << 2 | ecn);
 }

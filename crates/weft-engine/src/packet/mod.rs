@@ -20,6 +20,7 @@ mod exits;
 mod fragments;
 pub mod group;
 pub mod headers;
+mod hold;
 pub mod impair;
 pub mod link;
 mod live;
@@ -42,6 +43,7 @@ use core::fmt;
 use edit::{Edits, Undone};
 use exits::{Exits, Target};
 use fragments::{Begins, Followed, Fragment, Fragments, GivenUp};
+use hold::Holds;
 use live::{Arrived, Ends, Finds, Found, Live, Said};
 use plan::{Outlet, PacketPlan};
 use stats::{How, Lost, PacketStats};
@@ -57,6 +59,7 @@ use weft_ir::batch::{Gone, Halt, Leave, Looking, Passing, Through, Unparsed};
 use weft_ir::program::Check;
 
 pub use exits::{ALL_OTHERS, HELD_MAX};
+pub use hold::{HOLD, HOLD_TIMES_MAX, HOLDS_MAX};
 pub use fragments::{FRAGMENTED_MAX, FRAGMENTS_MAX, FRAGMENTS_TIME, FRAGMENTS_WAITING_MAX};
 
 /// How a packet engine is set up.
@@ -127,6 +130,7 @@ pub struct PacketEngine {
     /// Which frame of the batch is the first of those that are parsed at once.
     chunk_at: usize,
     exits: Exits,
+    holds: Holds,
     /// The slots of a batch: `stride` for each frame.
     slots: Vec<Slot>,
     stride: usize,
@@ -296,6 +300,7 @@ impl PacketEngine {
             followed: Vec::new(),
             chunk_at: 0,
             exits: Exits::new(now),
+            holds: Holds::new(now),
             slots: Vec::new(),
             stride: 0,
             present: [InputSet::EMPTY; BATCH_MAX],
@@ -482,20 +487,35 @@ impl PacketEngine {
 
     /// When the next frame that waits leaves, or is given up.
     fn frames_leave(&self) -> Option<Time> {
-        self.exits.poll_timeout().into_iter().chain(self.fragments.poll_timeout()).min()
+        let waiting =
+            [self.exits.poll_timeout(), self.fragments.poll_timeout(), self.holds.poll_timeout()];
+        waiting.into_iter().flatten().min()
     }
 
-    /// When the next `ON EVERY` is due, or a frame that waits leaves: all else that [`PacketEngine::poll_timeout`] asks
-    /// for may come late, and is done all the same.
-    pub fn poll_every(&self) -> Option<Time> {
-        let due = |timer: &Timer| if let Timer::Every { due, .. } = timer { Some(*due) } else { None };
-        self.timers.all().filter_map(due).chain(self.frames_leave()).min()
+    /// When [`PacketEngine::handle_timeout`] next does something that can be observed: an `ON EVERY`, an `ON TIMEOUT` or
+    /// `ON EVICT` of a row, a frame that leaves. What else [`PacketEngine::poll_timeout`] asks for may come late, however
+    /// late, as in a long gap between two packets of a capture.
+    pub fn poll_effect(&self) -> Option<Time> {
+        let timed = self.timers.all().filter_map(|(at, timer)| match *timer {
+            Timer::Every { plan, .. } => (plan == self.plan_id).then_some(at),
+            Timer::Sweep { .. } => None,
+            Timer::Expire { plan, chain, nth } if plan == self.plan_id => {
+                let live = &self.live[chain];
+                let (departs, _) = &live.chain.timeouts[nth];
+                let table = &live.state.tables[usize::from(departs.table.0)];
+                expiry::next_departure((table, departs.why), at)
+            }
+            Timer::Expire { .. } => None,
+        });
+        timed.chain(self.frames_leave()).min()
     }
 
-    /// Time has passed: delayed frames leave, `ON EVERY`, `ON TIMEOUT` and `ON EVICT` run.
-    pub fn handle_timeout(&mut self, now: Time) {
+    /// Time has passed: delayed frames leave, `ON EVERY`, `ON TIMEOUT` and `ON EVICT` run, and frames come again to the
+    /// elements that held them.
+    pub fn handle_timeout(&mut self, now: Time, pool: &mut Pool, mut watch: Option<&mut dyn Watch>) {
         self.exits.handle_timeout(now);
         self.fragments.expire(now);
+        self.run_held(now, pool, &mut watch);
         let mut due = core::mem::take(&mut self.due);
         self.timers.expire(now, &mut due);
         for timer in due.drain(..) {
@@ -539,14 +559,14 @@ impl PacketEngine {
         self.rows_lost += n as u64;
     }
 
-    /// Frames that wait for the end of their DELAY, or for the first fragment of their packet.
+    /// Frames that wait for the end of their DELAY, for the first fragment of their packet, or to come again.
     pub fn held(&self) -> usize {
-        self.exits.held() + self.fragments.waiting()
+        self.delayed() + self.fragments.waiting()
     }
 
-    /// Frames that wait for the end of their DELAY.
+    /// Frames that wait for the end of their DELAY, or to come again.
     pub fn delayed(&self) -> usize {
-        self.exits.held()
+        self.exits.held() + self.holds.len()
     }
 
     /// No packet comes any more: fragments without the first of their packet are lost.
@@ -575,6 +595,7 @@ impl PacketEngine {
     /// Gives all frames that have not left back to the pool.
     pub fn close(&mut self, pool: &mut Pool) {
         self.exits.close(pool);
+        self.holds.take_all().into_iter().for_each(|(_, held)| pool.give(held.frame));
         self.fragments.clear();
         self.lose_fragments(pool, &mut None);
     }
@@ -593,8 +614,9 @@ impl PacketEngine {
         self.stride = plan.chains.iter().map(|chain| chain.inputs()).max().unwrap_or(0).max(1);
         self.slots = vec![Slot::default(); self.stride * BATCH_MAX];
         self.call = vec![0; plan.chains.iter().map(|chain| chain.program.call_words()).max().unwrap_or(0)];
-        self.plan = plan;
+        let before_plan = core::mem::replace(&mut self.plan, plan);
         self.plan_id += 1;
+        self.keep_held(&before, &before_plan.ports, &mut gone);
         self.set_timers(now);
         gone
     }
@@ -628,9 +650,7 @@ impl PacketEngine {
         watch: Watcher<'_, '_>,
     ) {
         let fragment = |frame: &Frame, pool: &Pool| Fragment::of(pool.bytes(frame), port, begins);
-        let is_one =
-            |frame: &Frame| Fragment::may_be(pool.bytes(frame), begins) && fragment(frame, pool).is_some();
-        if frames.iter().any(is_one) {
+        if frames.iter().any(|frame| fragment(frame, pool).is_some()) {
             let mut coming = Vec::with_capacity(frames.len());
             for frame in frames.drain(..) {
                 match fragment(&frame, pool) {
@@ -996,6 +1016,26 @@ impl PacketEngine {
         pool: &mut Pool,
     ) -> Result<(), Undone> {
         self.keep_rows(pass.at);
+        let mut held = Vec::new();
+        let made = self.make_changes(pass, present, frame, &mut held, pool);
+        for copy in held {
+            self.exits.copies += 1;
+            if let Err((reason, copy)) = self.hold(pass, copy, true) {
+                self.exits.lose(reason, copy, pool);
+            }
+        }
+        made
+    }
+
+    /// Makes the copies that a pass has left, those that are held into `held`, and the changes of its frame.
+    fn make_changes(
+        &mut self,
+        pass: Pass,
+        present: InputSet,
+        frame: &mut Frame,
+        held: &mut Vec<Frame>,
+        pool: &mut Pool,
+    ) -> Result<(), Undone> {
         let (outcome, now) = (&self.outcome, self.now);
         let chain = &*self.live[pass.at].chain;
         frame.meta.marks.join(&outcome.marks);
@@ -1010,6 +1050,10 @@ impl PacketEngine {
                     let others = chain.other_ports(pass.port);
                     others.for_each(|to| self.exits.leave_as_copy(to, now, outcome.delay, frame, pool));
                 }
+                Target::Hold => match pool.copy(frame) {
+                    Some(copy) => held.push(copy),
+                    None => self.exits.count(Lost::NoBuffer),
+                },
                 Target::Unknown => self.exits.count(Lost::NoMirrorPort),
             }
         }
@@ -1055,6 +1099,10 @@ impl PacketEngine {
         let to = match self.exits.target(&outcome.text) {
             Target::By(to) => Some(to),
             Target::Others => None,
+            Target::Hold => {
+                let lost = self.hold(pass, frame, false).err();
+                return lost.into_iter().for_each(|(reason, frame)| self.lose(reason, frame, pool, watch));
+            }
             Target::Unknown => return self.end(pass, How::NoSuchPort, frame, pool, watch),
         };
         if let Some(watcher) = watch {

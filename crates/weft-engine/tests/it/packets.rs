@@ -466,7 +466,7 @@ fn fragments_that_lie_about_their_packet_do_not_pass() {
     // What never gets its first is given up in time.
     run(&mut engine, &mut pool, &parts(4, 64)[1..], 64);
     assert_eq!((engine.held(), pool.in_use()), (3, 3));
-    engine.handle_timeout(START + FRAGMENTS_TIME + Interval(1));
+    engine.handle_timeout(START + FRAGMENTS_TIME + Interval(1), &mut pool, None);
     assert_eq!(engine.held(), 0);
     let lost = engine.stats().lost;
     assert!(lost.contains(&(Lost::NoFirstFragment, 3)), "{lost:?}");
@@ -591,7 +591,7 @@ fn delayed_frames_leave_when_their_time_has_come() {
     let mut left = Vec::new();
     let at = engine.poll_timeout().expect("frames wait");
     assert!(at >= START + Interval::from_millis(5) && at <= START + Interval::from_millis(7));
-    engine.handle_timeout(at);
+    engine.handle_timeout(at, &mut pool, None);
     collect(&mut engine, &mut pool, &mut left);
     assert_eq!(left, packets.map(|packet| (1, 0, packet)));
     run(&mut engine, &mut pool, &[packet(3)], 1);
@@ -612,7 +612,7 @@ fn more_frames_than_are_held_are_counted_and_each_is_held_for_its_own_time() {
         let mut left = Vec::new();
         for _ in 0..20 {
             let Some(at) = engine.poll_timeout() else { break };
-            engine.handle_timeout(at);
+            engine.handle_timeout(at, &mut pool, None);
             collect(&mut engine, &mut pool, &mut left);
         }
         let ttls: Vec<u8> = left.iter().map(|(_, _, bytes)| bytes[22]).collect();
@@ -959,7 +959,7 @@ fn every_runs_on_worker_0_alone_and_its_rows_come_out() {
         let config = PacketConfig { worker, ..PacketConfig::default() };
         let mut engine = PacketEngine::new(START, config, Arc::clone(&plan));
         while let Some(at) = engine.poll_timeout().filter(|at| *at < START + Interval::from_millis(3900)) {
-            engine.handle_timeout(at);
+            engine.handle_timeout(at, &mut pool(), None);
         }
         assert_eq!(engine.rows().len(), wanted);
     }
@@ -974,7 +974,7 @@ fn every_keeps_its_pace_however_late_it_runs() {
     let mut engine = PacketEngine::new(START, PacketConfig::default(), plan);
     let late = Interval::from_micros(1700);
     while let Some(at) = engine.poll_timeout().filter(|at| *at + late < START + Interval::from_millis(1005)) {
-        engine.handle_timeout(at + late);
+        engine.handle_timeout(at + late, &mut pool(), None);
     }
     assert_eq!(engine.rows().len(), 100);
 }
@@ -997,7 +997,7 @@ fn expiring(elements: &[String]) -> ChainProgram {
 /// Runs the engine's timers up to this time, and gives the rows that came out.
 fn rows_until(engine: &mut PacketEngine, end: Time) -> usize {
     while let Some(at) = engine.poll_timeout().filter(|at| *at < end) {
-        engine.handle_timeout(at);
+        engine.handle_timeout(at, &mut pool(), None);
     }
     let rows = engine.rows().len();
     engine.rows().clear();
@@ -1190,7 +1190,7 @@ fn compiled_chains_do_to_frames_what_interpreted_ones_do() {
             // Frames of chains with many inputs are long.
             let (mut engine, mut pool) = (engine(&plan), Pool::new(PoolConfig { small: 512, large: 256 }));
             let left = run_watched(&mut engine, &mut pool, &packets, batch, seen);
-            engine.handle_timeout(START + Interval::from_millis(250));
+            engine.handle_timeout(START + Interval::from_millis(250), &mut pool, None);
             let rows: Vec<String> = engine
                 .rows()
                 .rows()

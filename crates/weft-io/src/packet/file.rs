@@ -135,7 +135,7 @@ impl FileSource {
             Err(error) => {
                 let help = error.kind() == io::ErrorKind::Unsupported;
                 let help = help
-                    .then_some("Ethernet, raw IP, Linux cooked, PPP, Cisco HDLC and BSD loopback are known");
+                    .then_some("Ethernet, IEEE 802.11, raw IP, Linux cooked and NFLOG, PPP, Cisco HDLC, MPLS and BSD loopback are known");
                 Err(OpenError { name: source.name, doing: "read the capture", error, help })
             }
         }
@@ -447,8 +447,8 @@ fn packet_of<'a>(record: &Record<'a>, link: Link) -> Option<Cow<'a, [u8]>> {
     if record.link == LinkType::ETHERNET && link == Link::Ethernet {
         return Some(record.bytes.into());
     }
-    let (ethertype, at) = record.link.network(record.bytes)?;
-    let packet = &record.bytes[at..];
+    let (ethertype, range) = record.link.network(record.bytes)?;
+    let packet = &record.bytes[range];
     match link {
         Link::Ethernet => Some([&[0; 12], &ethertype.to_be_bytes()[..], packet].concat().into()),
         Link::Ip => matches!(ethertype, ETHERTYPE_IPV4 | ETHERTYPE_IPV6).then(|| packet.into()),

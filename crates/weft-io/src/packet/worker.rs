@@ -223,7 +223,7 @@ impl Worker {
             let now = clock::now();
             let mut moved = self.receive(now)?;
             if self.engine.poll_timeout().is_some_and(|at| at <= now) {
-                self.engine.handle_timeout(now);
+                self.engine.handle_timeout(now, &mut self.pool, None);
                 moved += self.leave()?;
             }
             moved += self.take_handed(now)?;

@@ -54,6 +54,9 @@ const OTHER_NAMES: [(&str, &str); 14] = [
 /// What others have as one field of flags.
 const FLAGS: [&str; 8] = ["syn", "ack", "fin", "rst", "psh", "urg", "df", "mf"];
 
+/// Where a frame leaves, as far as it is decided.
+pub(crate) const EGRESS: &str = "egress";
+
 /// What stands in front of what elements say of a frame to those behind them.
 pub(crate) const META: &str = "meta";
 /// What they may say: each is a U32, 0 until somebody does, and nowhere in the frame.
@@ -390,7 +393,7 @@ impl Scope<'_, '_> {
     }
 
     /// Whether there is a frame to look at.
-    fn is_frame_here(&self) -> bool {
+    pub(super) fn is_frame_here(&self) -> bool {
         self.is_packet() && self.view == View::Handler(HandlerKind::Request)
     }
 

@@ -105,7 +105,7 @@ impl Cx<'_> {
         for (at, how) in meant {
             let (Some(Value::Bytes(name)), Some(span)) = (&values[at], spans[at]) else { continue };
             let Ok(name) = core::str::from_utf8(name) else { continue };
-            if name == "*" && how == PortUse::Redirects || self.ports.iter().any(|known| known == name) {
+            if is_reserved(name) && how == PortUse::Redirects || self.ports.iter().any(|known| known == name) {
                 continue;
             }
             let strange = NoPort { name, literal: None, otherwise: A_PORT };
@@ -122,6 +122,12 @@ impl Cx<'_> {
         }
         is_lost
     }
+}
+
+/// Whether a name means more than a port where frames are sent: `*`, all others of the chain, or `@hold`, to the element
+/// again after a while.
+pub(super) fn is_reserved(name: &str) -> bool {
+    matches!(name, "*" | "@hold")
 }
 
 /// The columns to whose values an element sends frames.
@@ -192,7 +198,7 @@ impl Cx<'_> {
         for (at, written) in columns.iter().zip(&row.values).filter(|(at, _)| ports.contains(at)) {
             let Value::Bytes(name) = &values[*at] else { continue };
             let Ok(name) = core::str::from_utf8(name) else { continue };
-            if name == "*" || self.ports.iter().any(|known| known == name) {
+            if is_reserved(name) || self.ports.iter().any(|known| known == name) {
                 continue;
             }
             let label =

@@ -106,6 +106,20 @@ pub fn lower_with_lines(
     lower_chain(Lowering::new(network, *options, Some(sources), &network.chains[chain].name), chain)
 }
 
+/// Gives stages the tables of others that they look at: the checker knows that there is one of each.
+fn join_stage_tables(scopes: &mut [Scope<'_>]) {
+    for at in 0..scopes.len() {
+        for (index, table) in scopes[at].element.tables.iter().enumerate() {
+            let Some(stage) = &table.stage else { continue };
+            let found = scopes.iter().find(|scope| scope.element.name == *stage).and_then(|scope| {
+                let of = scope.element.tables.iter().position(|other| other.name == table.name)?;
+                Some(scope.tables[of])
+            });
+            scopes[at].tables[index] = found.expect("the checker has found the table of the stage");
+        }
+    }
+}
+
 fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram, Vec<Diagnostic>> {
     let network = lowering.network;
     let chain_decl = &network.chains[chain];
@@ -113,10 +127,15 @@ fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram,
         // The ports of a group are alike.
         let out = to.and_then(|to| network.ports_of(to).first().copied());
         lowering.roots = lowering.roots_of(ports, out);
+        lowering.outlet = to.map(|to| match to {
+            hir::Outlet::Port(at) => network.ports[at].name.clone(),
+            hir::Outlet::Group(at) => network.groups[at].name.clone(),
+        });
     }
     lowering.displaced = Displaced::of(network, chain_decl)?;
-    let scopes: Vec<Scope<'_>> =
+    let mut scopes: Vec<Scope<'_>> =
         chain_decl.instances.iter().enumerate().map(|(at, _)| lowering.declare(chain, at)).collect();
+    join_stage_tables(&mut scopes);
     let plans = lowering.plan_locks(&scopes);
     let steering = Steering::of(chain_decl, &mut lowering);
     for (at, (scope, locks)) in scopes.iter().zip(plans).enumerate() {
@@ -300,6 +319,8 @@ pub(crate) struct Lowering<'n> {
     diagnostics: Vec<Diagnostic>,
     /// What frames of the chain begin with.
     roots: Roots,
+    /// Where the chain leads: the name of a port or group.
+    outlet: Option<String>,
     /// The element that is being lowered is the last of the chain.
     is_last: bool,
     /// On which way it stands, where frames may be steered.
@@ -406,6 +427,7 @@ impl<'n> Lowering<'n> {
             shared,
             diagnostics,
             roots,
+            outlet: None,
             is_last: false,
             way: Way::Only,
             displaced: Displaced::default(),
@@ -451,6 +473,10 @@ impl<'n> Lowering<'n> {
         let element = &self.network.elements[instance.element];
         let mut scope = Scope::of(element, instance);
         for (index, table) in element.tables.iter().enumerate() {
+            if table.stage.is_some() {
+                scope.tables.push(TableId(u16::MAX));
+                continue;
+            }
             let target = FillTarget::Own { chain, instance: at, table: index };
             let decl = self.table(table, &instance.name, instance.tables[index], &instance.params, target);
             scope.tables.push(decl);

@@ -22,7 +22,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
         ListFormat::Ip6tables => Format::Ip6tables,
     });
     let hook =
-        Hook { name: args.hook.clone(), out_port: args.out_port.clone(), in_ports: args.in_port.clone() };
+        Hook { name: args.hook.clone(), out_ports: args.out_port.clone(), in_ports: args.in_port.clone() };
     // An editor may have put a byte order mark in front.
     let list = import(text.strip_prefix('\u{feff}').unwrap_or(&text), format, &hook);
     for fault in &list.faults {

@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Read as _};
 use std::str::FromStr;
 
 use weft_core::Time;
+use weft_core::ip::IpPacket;
 use weft_proto::capture::{Fault as Broken, Reader, Record};
 
 use super::traffic::{Flow, Packet};
@@ -30,8 +31,6 @@ const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 const ETHERTYPE_QINQ: u16 = 0x88a8;
-const IPV4_HEADER_BYTES: usize = 20;
-const IPV6_HEADER_BYTES: usize = 40;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
@@ -175,44 +174,30 @@ fn read_one(
 
 /// The flow of a packet, and the length of the packet of IP.
 fn flow_of(record: &Record<'_>) -> Option<(Key, u16)> {
-    let (mut ethertype, mut at) = record.link.network(record.bytes)?;
+    let (mut ethertype, range) = record.link.network(record.bytes)?;
+    let mut at = range.start;
     while matches!(ethertype, ETHERTYPE_VLAN | ETHERTYPE_QINQ) {
         let tag: &[u8; 4] = record.bytes.get(at..)?.first_chunk()?;
         ethertype = u16::from_be_bytes([tag[2], tag[3]]);
         at += tag.len();
     }
-    let packet = record.bytes.get(at..)?;
+    let packet = record.bytes.get(at..range.end)?;
     let fixed = |bytes: &[u8]| {
         let mut all = [0; 16];
         all[..bytes.len()].copy_from_slice(bytes);
         all
     };
-    let ports = |protocol: u8, at: usize| match protocol {
-        TCP | UDP | SCTP => {
-            packet.get(at..at + 4).and_then(|ports| ports.try_into().ok()).unwrap_or_default()
-        }
-        _ => [0; 4],
-    };
-    match ethertype {
-        ETHERTYPE_IPV4 => {
-            let header: &[u8; IPV4_HEADER_BYTES] = packet.first_chunk()?;
-            let is_first = u16::from_be_bytes([header[6], header[7]]) & 0x1fff == 0;
-            let protocol = header[9];
-            let behind = usize::from(header[0] & 15) * 4;
-            let ports = if is_first { ports(protocol, behind) } else { [0; 4] };
-            let length = u16::from_be_bytes([header[2], header[3]]);
-            Some(((protocol, fixed(&header[12..16]), fixed(&header[16..20]), ports), length))
-        }
-        ETHERTYPE_IPV6 => {
-            let header: &[u8; IPV6_HEADER_BYTES] = packet.first_chunk()?;
-            let length = u16::from_be_bytes([header[4], header[5]]).saturating_add(IPV6_HEADER_BYTES as u16);
-            let key = (
-                header[6],
-                fixed(&header[8..24]),
-                fixed(&header[24..40]),
-                ports(header[6], IPV6_HEADER_BYTES),
-            );
-            Some((key, length))
+    let packet = IpPacket::new(packet)?;
+    match (ethertype, packet.version()) {
+        (ETHERTYPE_IPV4, 4) | (ETHERTYPE_IPV6, 6) => {
+            let upper = packet.upper();
+            let is_later = upper.part.is_some_and(|part| part.offset > 0);
+            let ports = match upper.protocol {
+                TCP | UDP | SCTP if !is_later => upper.bytes.first_chunk().copied().unwrap_or_default(),
+                _ => [0; 4],
+            };
+            let length = packet.length().and_then(|length| u16::try_from(length).ok()).unwrap_or(u16::MAX);
+            Some(((upper.protocol, fixed(packet.src()), fixed(packet.dst()), ports), length))
         }
         _ => None,
     }

@@ -38,8 +38,8 @@ use weft_io::{TableRow, clock};
 use weft_lang::hir::{Network, Port, PortKind};
 use weft_lang::source::SourceMap;
 
-/// How often ON EVERY runs between two packets, at most, and how often rows that have left their tables are looked for
-/// by themselves; what lies beyond in a longer gap happens at once.
+/// How often handlers of time (ON EVERY, ON TIMEOUT, ON EVICT) run between two packets; what lies beyond in a longer gap
+/// happens at once.
 const CATCH_UP_MAX: usize = 10_000;
 /// Packets of so much time of the capture do not see what the first of them has told a table of rules: a running node
 /// takes as long to do it.
@@ -331,21 +331,19 @@ impl<'a, 'n> Replay<'a, 'n> {
         if let Some(tables) = self.tables.as_mut().filter(|rows| rows.look_at.is_some_and(|at| at <= now)) {
             tables.age(now, engine);
         }
-        let mut left = [CATCH_UP_MAX; 2];
+        // Between two packets the engine is woken for what can be observed alone, so that a gap costs what happens in it.
         // Where time ends, what is to come again is always due.
-        for _ in 0..4 * CATCH_UP_MAX {
+        for nth in 0..=CATCH_UP_MAX {
             let engine = self.engine.as_mut().expect("it has begun");
-            let Some(at) = engine.poll_timeout().filter(|at| *at <= now) else { break };
-            let every = engine.poll_every().filter(|every| *every <= now);
-            let is_every = every.is_some_and(|every| every < at);
-            let left = &mut left[usize::from(is_every)];
-            let to = match every {
-                _ if *left > 0 => at,
-                Some(every) if !is_every => every.max(at),
-                _ => now,
-            };
-            *left = left.saturating_sub(1);
-            engine.handle_timeout(to);
+            let Some(at) = engine.poll_effect().filter(|at| *at <= now) else { break };
+            let at = if nth < CATCH_UP_MAX { at } else { now };
+            let watch = self.annotated.as_mut().map(|annotated| annotated as &mut dyn Watch);
+            engine.handle_timeout(at, &mut self.pool, watch);
+            self.send()?;
+        }
+        if let Some(engine) = self.engine.as_mut().filter(|of| of.poll_timeout().is_some_and(|at| at <= now)) {
+            let watch = self.annotated.as_mut().map(|annotated| annotated as &mut dyn Watch);
+            engine.handle_timeout(now, &mut self.pool, watch);
             self.send()?;
         }
         Ok(())
@@ -380,7 +378,8 @@ impl<'a, 'n> Replay<'a, 'n> {
         }
         while let Some(engine) = self.engine.as_mut().filter(|engine| engine.delayed() > 0) {
             let Some(at) = engine.poll_timeout() else { break };
-            engine.handle_timeout(at);
+            let watch = self.annotated.as_mut().map(|annotated| annotated as &mut dyn Watch);
+            engine.handle_timeout(at, &mut self.pool, watch);
             self.send()?;
         }
         // Nobody waits for what is not in the captures: time stays where it is.
