@@ -443,13 +443,17 @@ mod tests {
             for (other, draws) in all.iter().enumerate().skip(nth) {
                 // Beside each other, moved, and with neighbours exchanged, as an exclusive or of seed and id would do.
                 for step in 0..8_usize {
-                    let pairs = (0..N as usize - 8).map(|at| [(one[at + step], draws[at]), (one[at ^ step], draws[at])]);
+                    let pairs = (0..N as usize - 8)
+                        .map(|at| [(one[at + step], draws[at]), (one[at ^ step], draws[at])]);
                     let sums = pairs.fold([0.0; 2], |sums, pairs| {
                         [0, 1].map(|way| sums[way] + (pairs[way].0 - 0.5) * (pairs[way].1 - 0.5))
                     });
                     let is_itself = nth == other && step == 0;
                     let found = sums.map(|sum: f64| sum * 12.0 / (N - 8) as f64);
-                    assert!(is_itself || found.iter().all(|c| c.abs() < most), "{nth} {other} {step}: {found:?}");
+                    assert!(
+                        is_itself || found.iter().all(|c| c.abs() < most),
+                        "{nth} {other} {step}: {found:?}"
+                    );
                 }
             }
         }

@@ -329,7 +329,8 @@ fn a_trie_takes_short_prefixes_as_they_come_and_go() {
         let mut dice = Dice::from_seed(seed);
         let draw = |id: u32, dice: &mut Dice| {
             let len =
-                if dice.below(2) == 0 { dice.below(10) } else { dice.below(usize::from(bits.min(64)) + 1) } as u8;
+                if dice.below(2) == 0 { dice.below(10) } else { dice.below(usize::from(bits.min(64)) + 1) }
+                    as u8;
             let value = u128::from(dice.bits()) << 64 | u128::from(dice.bits());
             let patterns = vec![Pattern::Prefix { value: value >> (128 - bits), len }];
             // Labels of rows that come between others are any, as long as longer prefixes have the better ones.
@@ -487,7 +488,8 @@ fn a_trie_that_changes_for_long_takes_no_more_room() {
     hold_to_linear(&table, &routes, 500, 1);
     // Few rules have no root that takes changes; of one length they would be a hash table.
     let mut lengths = std::collections::BTreeSet::new();
-    let few: Vec<Rule> = routes.iter().filter(|rule| lengths.insert(rule.priority)).take(3).cloned().collect();
+    let few: Vec<Rule> =
+        routes.iter().filter(|rule| lengths.insert(rule.priority)).take(3).cloned().collect();
     let mut few = rebuilt(&field, &few);
     assert!(few.describe().kind == Kind::Trie && few.remove(0) && few.changes() == 1);
     few.insert(&spare[0]).unwrap();

@@ -255,7 +255,9 @@ mod tests {
             for ms in at_ms {
                 let now = round * at_ms[at_ms.len() - 1] + ms;
                 let mut room = OPPORTUNITY_BYTES;
-                while let Some((came, _)) = packets.get(out.len()).filter(|(came, _)| *came <= now && room > 0) {
+                while let Some((came, _)) =
+                    packets.get(out.len()).filter(|(came, _)| *came <= now && room > 0)
+                {
                     assert!(*came < now);
                     let fits = left.min(room);
                     (left, room) = (left - fits, room - fits);

@@ -268,7 +268,8 @@ fn neighbouring_seeds_are_independent_runs() {
         let args = ["half.weft", "--flows", "bulk=1", "--for", "10s", "--seeds", "1", "--seed", seed];
         let (_, faults, status) = sim_run(&folder, &[&args[..], &["--record", "run.rec"]].concat());
         assert_eq!(status, Some(0), "{faults}");
-        let told = output(weft(&folder).current_dir(&folder.0).args(["link", "explain", "run.rec", "--json"]));
+        let told =
+            output(weft(&folder).current_dir(&folder.0).args(["link", "explain", "run.rec", "--json"]));
         let told: Value = serde_json::from_slice(&told.stdout).expect("it is JSON");
         let numbers = told.as_array().expect("a list").iter().map(|one| one["packet"].as_u64());
         numbers.map(|number| number.expect("a number")).collect()
