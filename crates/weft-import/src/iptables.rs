@@ -679,8 +679,19 @@ const ANSWERS6: &[(&str, u8)] = &[
 /// Options that say where packets go.
 const JUMPS: [&str; 4] = ["-j", "--jump", "-g", "--goto"];
 /// Options that have no opposite.
-const NEVER_NEGATED: [&str; 11] =
-    ["-j", "--jump", "-g", "--goto", "-m", "--match", "--comment", "--reject-with", "-c", "--set-counters", "--rt-type"];
+const NEVER_NEGATED: [&str; 11] = [
+    "-j",
+    "--jump",
+    "-g",
+    "--goto",
+    "-m",
+    "--match",
+    "--comment",
+    "--reject-with",
+    "-c",
+    "--set-counters",
+    "--rt-type",
+];
 
 /// Options of the targets LOG and NFLOG, which decide nothing.
 const LOG_WITH_VALUE: [&str; 7] = [

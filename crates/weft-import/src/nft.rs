@@ -304,7 +304,9 @@ impl<'a> Reader<'a> {
         let name = (table, named.text);
         match (token.text, self.eat("{")) {
             ("chain", true) => self.chain(token, name),
-            ("set" | "map", true) if self.is_first || self.known.used.contains(&name) => self.set(token, name),
+            ("set" | "map", true) if self.is_first || self.known.used.contains(&name) => {
+                self.set(token, name)
+            }
             ("set" | "map", true) => self.skip_block("the set", token),
             ("comment", false) => self.skip_from(begun),
             // What a rule says of them is what matters.
@@ -571,12 +573,17 @@ impl<'a> Reader<'a> {
             self.list.warnings.push(Fault { line: *line, column: 1, reason });
         }
         let policy = |name: &Name<'a>| self.policies.get(name).copied().unwrap_or(Verdict::Accept);
-        let bases: Vec<Base> = self.known.bases.iter().map(|base| Base {
-            name: id(base.name),
-            policy: policy(&base.name),
-            family: of_table(base),
-            line: base.line,
-        }).collect();
+        let bases: Vec<Base> = self
+            .known
+            .bases
+            .iter()
+            .map(|base| Base {
+                name: id(base.name),
+                policy: policy(&base.name),
+                family: of_table(base),
+                line: base.line,
+            })
+            .collect();
         chains::flatten(&self.chains, &bases, &mut self.list);
     }
 
@@ -802,9 +809,8 @@ impl<'a> Reader<'a> {
             "daddr" => Ok(Key::Address(Side::Destination, is_v6)),
             "protocol" if !is_v6 => Ok(Key::Protocol),
             "nexthdr" if is_v6 => Ok(Key::NextHeader),
-            other => Err(field.fault(format!(
-                "the field `{other}` is not read: only saddr, daddr, protocol and nexthdr"
-            ))),
+            other => Err(field
+                .fault(format!("the field `{other}` is not read: only saddr, daddr, protocol and nexthdr"))),
         }
     }
 

@@ -635,12 +635,13 @@ fn ports_named(
     }
     if ports.is_empty() {
         return Err(match pattern {
-            Some(name) => name.fault(format!("which ports have such names is not known: say all with {option}")),
+            Some(name) => {
+                name.fault(format!("which ports have such names is not known: say all with {option}"))
+            }
             None => test.fault(format!("which other ports there are is not known: say all with {option}")),
         });
     }
-    let is_meant =
-        |port: &&String| names.iter().any(|name| is_name_of(name.text, port, any)) != negated;
+    let is_meant = |port: &&String| names.iter().any(|name| is_name_of(name.text, port, any)) != negated;
     Ok(ports.iter().filter(is_meant).cloned().collect())
 }
 
@@ -739,8 +740,7 @@ pub(crate) fn answer(kind: &str, at: &Token<'_>) -> Result<Answer, Fault> {
 /// What a test of a mark means here.
 pub(crate) const UNMARKED: &str = "nothing marks packets here: all have the mark 0";
 /// Why a list may mean more.
-pub(crate) const GUESSED: &str =
-    "the host's own addresses are not known: all that are of no group and not 255.255.255.255 are taken for them";
+pub(crate) const GUESSED: &str = "the host's own addresses are not known: all that are of no group and not 255.255.255.255 are taken for them";
 
 /// Which sorts of destinations a rule is for.
 #[derive(Clone, Copy, Debug)]
@@ -768,7 +768,9 @@ impl AddressSorts {
                 ("local", "forward") | ("unicast", "input") => {}
                 ("unicast", _) => sorts.host = true,
                 ("anycast" | "blackhole" | "unreachable" | "prohibit", "forward") => {}
-                (other, _) => return Err(name.fault(format!("`{other}` is no sort of address that is read here"))),
+                (other, _) => {
+                    return Err(name.fault(format!("`{other}` is no sort of address that is read here")));
+                }
             }
         }
         if negated {

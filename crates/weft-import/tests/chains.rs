@@ -279,7 +279,10 @@ fn of_nft(rules: &str, others: &str) -> List {
 
 fn short(list: &List) -> Vec<String> {
     assert_eq!(list.faults, [], "it is a list");
-    list.rows.iter().map(|row| row.to_string().replace(", 0, 65535", "").replace(", 3, 4, ", ", ").replace("NULL, ", "")).collect()
+    list.rows
+        .iter()
+        .map(|row| row.to_string().replace(", 0, 65535", "").replace(", 3, 4, ", ", ").replace("NULL, ", ""))
+        .collect()
 }
 
 /// A chain that only a map names was not read.

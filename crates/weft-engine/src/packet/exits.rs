@@ -1,7 +1,7 @@
 //! How frames leave, or do not.
 
-use super::hold::HOLD;
 use super::group::{Group, GroupPlan, GroupStats, Taker};
+use super::hold::HOLD;
 use super::plan::{Outlet, PacketPlan};
 use super::stats::{Lost, PortStats};
 use crate::timers::Timers;

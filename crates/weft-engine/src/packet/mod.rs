@@ -59,8 +59,8 @@ use weft_ir::batch::{Gone, Halt, Leave, Looking, Passing, Through, Unparsed};
 use weft_ir::program::Check;
 
 pub use exits::{ALL_OTHERS, HELD_MAX};
-pub use hold::{HOLD, HOLD_TIMES_MAX, HOLDS_MAX};
 pub use fragments::{FRAGMENTED_MAX, FRAGMENTS_MAX, FRAGMENTS_TIME, FRAGMENTS_WAITING_MAX};
+pub use hold::{HOLD, HOLD_TIMES_MAX, HOLDS_MAX};
 
 /// How a packet engine is set up.
 #[derive(Clone, Copy, Debug, Default)]
@@ -487,8 +487,7 @@ impl PacketEngine {
 
     /// When the next frame that waits leaves, or is given up.
     fn frames_leave(&self) -> Option<Time> {
-        let waiting =
-            [self.exits.poll_timeout(), self.fragments.poll_timeout(), self.holds.poll_timeout()];
+        let waiting = [self.exits.poll_timeout(), self.fragments.poll_timeout(), self.holds.poll_timeout()];
         waiting.into_iter().flatten().min()
     }
 

@@ -247,6 +247,63 @@ mod tests {
         assert_eq!(trace.take(&mut cursor, NS_PER_MS + 1, 100), 2 * NS_PER_MS);
     }
 
+    /// When each packet of a queue in order of arrival is through: opportunity by opportunity, as Mahimahi goes through
+    /// them. Packets have a time in milliseconds, and none comes in one in which there is an opportunity.
+    fn as_in_mahimahi(at_ms: &[u64], packets: &[(u64, u32)]) -> Vec<u64> {
+        let (mut out, mut left) = (Vec::new(), packets.first().map_or(0, |first| first.1));
+        for round in 0.. {
+            for ms in at_ms {
+                let now = round * at_ms[at_ms.len() - 1] + ms;
+                let mut room = OPPORTUNITY_BYTES;
+                while let Some((came, _)) =
+                    packets.get(out.len()).filter(|(came, _)| *came <= now && room > 0)
+                {
+                    assert!(*came < now);
+                    let fits = left.min(room);
+                    (left, room) = (left - fits, room - fits);
+                    if left == 0 {
+                        out.push(now);
+                        left = packets.get(out.len()).map_or(0, |next| next.1);
+                    }
+                }
+                if out.len() == packets.len() {
+                    return out;
+                }
+            }
+        }
+        out
+    }
+
+    /// The same file and the same packets would give another link here than in Mahimahi.
+    #[test]
+    fn a_trace_is_played_as_in_mahimahi() {
+        let mut dice = Dice::from_seed(9);
+        for _ in 0..300 {
+            let mut ms = 0;
+            // Even milliseconds are the trace's, and odd ones the packets'.
+            let mut step = |dice: &mut Dice, most| {
+                ms += 2 * dice.below(most) as u32;
+                ms
+            };
+            let at_ms: Vec<u32> = (0..=dice.below(20)).map(|_| step(&mut dice, 6)).chain([220]).collect();
+            let mut came = 1;
+            let mut packet = |dice: &mut Dice| {
+                came += 2 * dice.below(10) as u64;
+                (came, if dice.percent(30) { 1 + dice.below(9_000) } else { 1 + dice.below(200) } as u32)
+            };
+            let packets: Vec<(u64, u32)> = (0..100).map(|_| packet(&mut dice)).collect();
+            let trace = Trace::new(at_ms.clone()).unwrap();
+            let (mut cursor, mut free) = (Cursor::default(), 0);
+            let mut send = |(came, bytes): &(u64, u32)| {
+                free = trace.take(&mut cursor, free.max(came * NS_PER_MS), *bytes);
+                free / NS_PER_MS
+            };
+            let sent: Vec<u64> = packets.iter().map(&mut send).collect();
+            let at_ms: Vec<u64> = at_ms.into_iter().map(u64::from).collect();
+            assert_eq!(sent, as_in_mahimahi(&at_ms, &packets), "{at_ms:?} {packets:?}");
+        }
+    }
+
     /// A user with a broken file would not be told where it is broken.
     #[test]
     fn a_bad_line_is_named_with_its_reason() {

@@ -469,7 +469,7 @@ fn small_frames_share_opportunities_of_a_trace() {
     let times: Vec<_> = out.iter().map(|(_, at)| at / MS - 30).collect();
     assert_eq!(
         times,
-        [5, 10, 15, 15, 20, 25, 25],
+        [5, 5, 10, 15, 15, 15, 20],
         "a frame is through with the last opportunity that it takes"
     );
     let mut pool = Pool::new(PoolConfig::default());

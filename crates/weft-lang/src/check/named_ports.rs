@@ -105,7 +105,8 @@ impl Cx<'_> {
         for (at, how) in meant {
             let (Some(Value::Bytes(name)), Some(span)) = (&values[at], spans[at]) else { continue };
             let Ok(name) = core::str::from_utf8(name) else { continue };
-            if is_reserved(name) && how == PortUse::Redirects || self.ports.iter().any(|known| known == name) {
+            if is_reserved(name) && how == PortUse::Redirects || self.ports.iter().any(|known| known == name)
+            {
                 continue;
             }
             let strange = NoPort { name, literal: None, otherwise: A_PORT };

@@ -31,16 +31,6 @@ pub(crate) enum Side {
     Down,
 }
 
-impl Side {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Both => "both",
-            Self::Up => "up",
-            Self::Down => "down",
-        }
-    }
-}
-
 /// The options of a link, in the order in which they count: what is said of one direction stands for what is said of
 /// both.
 #[derive(Clone, Debug, Default)]
@@ -56,8 +46,8 @@ struct Kind {
     /// What it does, and that for one direction.
     help: &'static str,
     short: [&'static str; 2],
-    /// What cannot be said beside it, by its number.
-    instead_of: Option<usize>,
+    /// What cannot be said beside it.
+    instead_of: Option<[&'static str; 3]>,
     /// It may change while the link runs.
     may_change: bool,
 }
@@ -71,7 +61,7 @@ const KINDS: [Kind; 13] = [
         parse: |text| rate(text).map(Setting::Rate),
         help: "Bits a second: 15mbit, 1.5gbit; without it, as fast as this machine can",
         short: ["The rate up", "The rate down"],
-        instead_of: Some(1),
+        instead_of: Some(["trace", "up-trace", "down-trace"]),
         may_change: true,
     },
     Kind {
@@ -118,7 +108,7 @@ const KINDS: [Kind; 13] = [
         parse: |text| share(text).map(Setting::Loss),
         help: "The share of packets that are lost on the way, each by its own chance: 1%, 0.01",
         short: ["The loss up", "The loss down"],
-        instead_of: Some(6),
+        instead_of: Some(["loss-bursts", "up-loss-bursts", "down-loss-bursts"]),
         may_change: true,
     },
     Kind {
@@ -209,14 +199,14 @@ pub(super) fn of_schedule(word: &str) -> Result<(Side, Setting), String> {
 
 impl Args for Settings {
     fn augment_args(mut command: Command) -> Command {
-        for (at, side) in SIDES.iter().enumerate() {
+        for at in 0..SIDES.len() {
             for kind in &KINDS {
                 let name = kind.names[at];
                 let help = if at == 0 { kind.help } else { kind.short[at - 1] };
                 let arg =
                     Arg::new(name).long(name).value_name(kind.value).value_parser(kind.parse).help(help);
                 let arg = match kind.instead_of {
-                    Some(other) => arg.conflicts_with(KINDS[other].names[at]),
+                    Some(other) => arg.conflicts_with(other[at]),
                     None => arg,
                 };
                 let arg = match kind.names[0] {
@@ -225,7 +215,6 @@ impl Args for Settings {
                 };
                 command = command.arg(arg);
             }
-            debug_assert!(*side == SIDES[at]);
         }
         command
     }

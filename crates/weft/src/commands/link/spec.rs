@@ -1,6 +1,6 @@
 //! What a link is to be like, as the command line says it.
 
-use super::schedule;
+use super::schedule::{self, Step};
 use super::setting::{Setting, Side};
 use crate::cli::EmulateArgs;
 use crate::compile::{Checked, check_files};
@@ -86,26 +86,38 @@ impl Said {
             Setting::ReorderDistance(n) => impair.reorder.distance = Some(*n),
         }
     }
+}
 
-    /// What would be said in vain: how packets are overtaken where none is, and that jitter keeps order where there is
-    /// none.
-    fn look_for_what_is_idle(&self, changes: &[Change]) -> Result<(), Fault> {
-        let all = || changes.iter().map(|change| &change.impair).chain([&self.impair]);
-        let in_vain = |is_said: fn(&Impairments) -> bool, has_use: fn(&Impairments) -> bool| {
-            all().any(is_said) && !all().any(has_use)
+/// Refuses what would be said in vain: how packets are overtaken where none is, and that jitter keeps order where there
+/// is none. What is said of both directions is of use if it is for one of them.
+fn look_for_what_is_idle<'s>(
+    said: impl Iterator<Item = &'s (Side, Setting)>,
+    up: &Path,
+    down: &Path,
+) -> Result<(), Fault> {
+    let has = |path: &Path, is_used: fn(&Impairments) -> bool| {
+        is_used(&path.impair) || path.changes.iter().any(|change| is_used(&change.impair))
+    };
+    for (side, setting) in said {
+        let (what, without, is_used): (_, _, fn(&Impairments) -> bool) = match setting {
+            Setting::KeepOrder(true) => ("keep-order", "jitter", |of| of.jitter_ns > 0),
+            Setting::ReorderGap(_) => ("reorder-gap", "reorder", |of| of.reorder.share > 0.0),
+            Setting::ReorderDistance(_) => ("reorder-distance", "reorder", |of| of.reorder.share > 0.0),
+            _ => continue,
         };
-        let what = if in_vain(|of| of.keep_order, |of| of.jitter_ns > 0) {
-            ("--keep-order", "--jitter 5ms")
-        } else if in_vain(|of| of.reorder.gap > 1, |of| of.reorder.share > 0.0) {
-            ("--reorder-gap", "--reorder 1%")
-        } else if in_vain(|of| of.reorder.distance.is_some(), |of| of.reorder.share > 0.0) {
-            ("--reorder-distance", "--reorder 1%")
-        } else {
-            return Ok(());
+        let (of_up, of_down) = (has(up, is_used), has(down, is_used));
+        let (is_used, prefix) = match side {
+            Side::Both => (of_up || of_down, ""),
+            Side::Up => (of_up, "up-"),
+            Side::Down => (of_down, "down-"),
         };
-        let fault = Fault::usage(format!("{} changes nothing without {}", what.0, what.1));
-        Err(fault.with_help("say both of the same direction"))
+        if !is_used {
+            return Err(Fault::usage(format!(
+                "--{prefix}{what} changes nothing without --{prefix}{without}"
+            )));
+        }
     }
+    Ok(())
 }
 
 /// Bits a second of `15mbit`.
@@ -176,35 +188,43 @@ impl Way {
     /// nothing.
     pub(super) fn both(args: &EmulateArgs) -> Result<(Self, Self), Fault> {
         let steps = args.schedule.as_deref().map(schedule::read).transpose()?.unwrap_or_default();
-        let way = |own: Side| -> Result<Self, Fault> {
-            let mut said = Said::default();
-            let of_own = |(side, _): &&(Side, Setting)| *side == Side::Both || *side == own;
-            args.settings.0.iter().filter(of_own).for_each(|(_, setting)| said.set(setting));
-            let first = said.clone();
-            let mut changes: Vec<Change> = Vec::new();
-            for step in &steps {
-                let before = said.clone();
-                for (_, setting) in step.settings.iter().filter(of_own) {
-                    if said.trace.is_some() && matches!(setting, Setting::Rate(_)) {
-                        let path = args.schedule.as_deref().expect("its steps were read");
-                        let why = format!("a trace says when `{}` sends, and no rate does", own.name());
-                        return Err(schedule::fault(path, step.line, &why));
-                    }
-                    said.set(setting);
+        let (up, down) = (Self::of(Side::Up, args, &steps)?, Self::of(Side::Down, args, &steps)?);
+        let said = args.settings.0.iter().chain(steps.iter().flat_map(|step| &step.settings));
+        look_for_what_is_idle(said, &up.path, &down.path)?;
+        Ok((up, down))
+    }
+
+    /// One way, by what is said of both and of itself.
+    fn of(own: Side, args: &EmulateArgs, steps: &[Step]) -> Result<Self, Fault> {
+        let is_of_own = |side: Side| side == Side::Both || side == own;
+        let mut said = Said::default();
+        args.settings
+            .0
+            .iter()
+            .filter(|(side, _)| is_of_own(*side))
+            .for_each(|(_, setting)| said.set(setting));
+        let Said { rate, trace, queue, impair } = said.clone();
+        let mut changes: Vec<Change> = Vec::new();
+        for step in steps {
+            let before = said.clone();
+            for (_, setting) in step.settings.iter().filter(|(side, _)| is_of_own(*side)) {
+                if trace.is_some() && matches!(setting, Setting::Rate(_)) {
+                    let path = args.schedule.as_deref().expect("its steps were read");
+                    let name = if own == Side::Up { UP } else { DOWN };
+                    let why = format!("a trace says when `{name}` sends, and no rate does");
+                    return Err(schedule::fault(path, step.line, &why));
                 }
-                if said != before {
-                    let (rate, impair) = (said.rate, said.impair.clone());
-                    changes.push(Change { after_ns: step.after_ns, rate, impair });
-                }
+                said.set(setting);
             }
-            first.look_for_what_is_idle(&changes)?;
-            let Said { rate, trace, queue, impair } = first;
-            let (queue, import, texts) = queue_of(queue.as_deref().unwrap_or(PLAIN))?;
-            let of_trace = trace.as_deref().map(trace_file::read).transpose()?;
-            let path = Path { impair, trace: of_trace, changes: changes.into() };
-            Ok(Self { rate, path, trace, queue, import, texts })
-        };
-        Ok((way(Side::Up)?, way(Side::Down)?))
+            if said != before {
+                let (rate, impair) = (said.rate, said.impair.clone());
+                changes.push(Change { after_ns: step.after_ns, rate, impair });
+            }
+        }
+        let (queue, import, texts) = queue_of(queue.as_deref().unwrap_or(PLAIN))?;
+        let of_trace = trace.as_deref().map(trace_file::read).transpose()?;
+        let path = Path { impair, trace: of_trace, changes: changes.into() };
+        Ok(Self { rate, path, trace, queue, import, texts })
     }
 
     /// As a person reads it.

@@ -378,7 +378,8 @@ impl<'a, 'n> Replay<'a, 'n> {
             engine.handle_timeout(at, &mut self.pool, watch);
             self.send()?;
         }
-        if let Some(engine) = self.engine.as_mut().filter(|of| of.poll_timeout().is_some_and(|at| at <= now)) {
+        if let Some(engine) = self.engine.as_mut().filter(|of| of.poll_timeout().is_some_and(|at| at <= now))
+        {
             let watch = self.annotated.as_mut().map(|annotated| annotated as &mut dyn Watch);
             engine.handle_timeout(now, &mut self.pool, watch);
             self.send()?;
