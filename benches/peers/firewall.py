@@ -273,7 +273,7 @@ def rule(dice, ends, has_states=False):
     elif kind == "code":
         codes = "{ packet-too-big . no-route, parameter-problem . admin-prohibited, 1 . 4 }"
         parts.append(f"icmpv6 type . icmpv6 code {codes}" if is_6 else "icmp type 3 icmp code { 3, 4 }")
-    elif kind == "nexthdr":
+    elif kind == "nexthdr" and (is_6 or not any("ip " in part for part in parts)):
         parts.append(f"ip6 nexthdr {dice.choice(['tcp', 'udp', '!= tcp', '{ udp, ipv6-icmp }', '60', '0'])}")
     elif kind == "flags":
         parts.append(dice.choice([
@@ -283,10 +283,11 @@ def rule(dice, ends, has_states=False):
     elif kind == "protocol":
         parts.append(f"meta l4proto {dice.choice(['tcp', 'udp', '{ tcp, udp }', '!= tcp', '47'])}")
     if dice.random() < 0.1:
-        parts.append("meta nfproto ipv6" if is_6 else "meta nfproto ipv4")
+        parts.append("meta nfproto ipv6" if is_6 or kind == "nexthdr" else "meta nfproto ipv4")
     verdicts = [end for end in ends if not end.startswith("reject")]
     # nft takes a rule for one protocol alone.
     with_ports = kind if kind in ("tcp", "udp", "sctp") else dice.choice(["tcp", "udp"]) if not kind else None
+    is_6 |= kind == "nexthdr"
     if with_ports and dice.random() < 0.25:
         ports = ", ".join(f"{port} : {dice.choice([*verdicts, 'continue'])}" for port in dice.sample(PORTS, 4))
         return " ".join([*parts, f"{with_ports} dport vmap {{ {ports} }}"])
@@ -318,7 +319,8 @@ def packet_of_flow(dice, known):
         if protocol in (ICMP, ICMP6):
             kind, code, _, ident = struct.unpack("!BBHH", data[:6])
             answers = {8: 0, 13: 14, 15: 16, 17: 18, 128: 129, 139: 140}
-            return icmp(dst, src, answers.get(kind, kind), dice.choice([code, code, 0]), ident)
+            # Shorter ones are malformed for Weft: a neighbour has an address.
+            return icmp(dst, src, answers.get(kind, kind), dice.choice([code, code, 0]), ident, bytes(32))
         return dst, src, protocol, data
     hosts = HOSTS6 if dice.random() < 0.5 else HOSTS
     src, dst = dice.sample(hosts, 2)
