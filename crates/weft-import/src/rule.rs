@@ -715,8 +715,7 @@ pub(crate) fn protocol(at: &Token<'_>) -> Result<u8, Fault> {
 /// # Errors
 /// It is none.
 pub(crate) fn next_header(at: &Token<'_>) -> Result<u8, Fault> {
-    let headers = [("hopopt", 0), ("hbh", 0), ("rt", 43), ("frag", 44), ("ah", AH), ("dst", 60), ("mh", 135)];
-    let named = headers.iter().chain(PROTOCOLS).find(|(name, _)| *name == at.text).map(|(_, number)| *number);
+    let named = EXTENSION_HEADERS.iter().chain(PROTOCOLS).find(|(name, _)| *name == at.text).map(|(_, number)| *number);
     named.or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "protocol"))
 }
 
@@ -923,6 +922,17 @@ const PROTOCOLS: &[(&str, u8)] = &[
     ("ospf", 89),
     ("sctp", 132),
     ("udplite", 136),
+];
+
+/// As `/etc/protocols` has them, which nft prints.
+const EXTENSION_HEADERS: &[(&str, u8)] = &[
+    ("ip", 0),
+    ("hopopt", 0),
+    ("ipv6-route", 43),
+    ("ipv6-frag", 44),
+    ("ipv6-nonxt", 59),
+    ("ipv6-opts", 60),
+    ("mobility-header", 135),
 ];
 
 const SERVICES: &[(&str, u16)] = &[
