@@ -134,4 +134,38 @@ mod tests {
         let placed = flows(|packet| placed_flow_of(HashKey::from_seed(1), packet, false).flow);
         assert!(placed.array_windows().filter(|[(one, _), (other, _)]| one == other).count() < 10);
     }
+
+    /// A flow in several partitions would be reordered; several in one would wait for each other.
+    #[test]
+    fn packets_of_a_flow_have_it_wherever_they_stand() {
+        let ports = [3, 232, 0, 53, 0, 9, 0, 0, b'x'];
+        let flow = |frame: &[u8]| flow_of(frame, false);
+        let plain = v4(17, 0, &ports);
+        let put = |at: usize, bytes: &[u8]| {
+            let mut frame = plain.clone();
+            frame.splice(at..at, bytes.iter().copied());
+            frame
+        };
+        assert_eq!(flow(&put(12, &[0x81, 0, 0, 7])), flow(&plain), "behind a tag");
+        let session = [&plain[..12], &[0x88, 0x64, 0x11, 0, 0, 7, 0, 31, 0, 0x21], &plain[14..]].concat();
+        assert_eq!(flow(&session), flow(&plain), "in a session of PPPoE");
+        let mut proven = put(34, &[17, 2, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0]);
+        (proven[17], proven[23]) = (plain[17] + 16, 51);
+        assert_eq!(flow(&proven), flow(&plain), "behind authentication");
+        // All fragments of a packet, of which the first alone has ports, have one.
+        let first = flow(&v4(17, 0x2000, &ports));
+        assert_eq!((first, first), (flow(&v4(17, 0x2001, &ports)), flow(&v4(17, 2, b"rest"))));
+        assert_ne!(first, flow(&plain));
+        let v6 = |next: u8, carried: &[u8]| {
+            let head = [0x60, 0, 0, 0, 0, carried.len() as u8, next, 64];
+            flow_of(&[&head[..], &[1; 16], &[2; 16], carried].concat(), true)
+        };
+        let of = |offset: u8, next: u8, carried: &[u8]| {
+            v6(44, &[&[next, 0, 0, offset, 0, 0, 0, 9][..], carried].concat())
+        };
+        assert_eq!(v6(17, &ports), of(0, 17, &ports), "whole in one fragment (RFC 6946)");
+        let options = [&[17, 0, 1, 4, 0, 0, 0, 0][..], &ports].concat();
+        assert_eq!(of(1, 60, &options), of(8, 60, b"rest"), "the first has more headers");
+        assert_eq!(v6(60, &options), v6(17, &ports));
+    }
 }

@@ -19,8 +19,8 @@ mod segment;
 pub use offload::{Checksum, Gso, GsoKind, Offload, VIRTIO_HEADER_BYTES, VirtioError};
 pub use pieces::{BIG_PACKET_MAX, IP_PACKET_MAX, PIECES_MAX};
 pub use segment::{
-    ETHERTYPE_IPV4, ETHERTYPE_IPV6, SEGMENTS_MAX, SegmentError, VLAN_TAGS_MAX, ip_at, network_at, packet_size,
-    session_in_front,
+    ETHERTYPE_IPV4, ETHERTYPE_IPV6, SEGMENTS_MAX, SegmentError, VLAN_TAGS_MAX, ip_at, network_at,
+    packet_size, session_in_front,
 };
 
 use crate::abi::Pushed;

@@ -48,6 +48,16 @@ pub(crate) const STACKS: &[&[&str]] = &[
     &["ethernet", "ipv4", "udp", "gtpu", "ipv4", "udp"],
     &["ethernet", "nsh", "ipv4", "tcp"],
     &["ethernet", "nsh", "ethernet", "ipv4", "udp"],
+    &["ethernet", "pppoe", "ppp", "ipv4", "tcp"],
+    &["ethernet", "vlan", "pppoe", "ppp", "ipv6", "udp"],
+    &["ethernet", "ipv4", "gre", "erspan", "ethernet", "ipv4", "udp"],
+    &["ethernet", "ipv4", "gre", "erspan3", "ethernet", "ipv4", "udp"],
+    &["ethernet", "ipv4", "udp", "teredo", "ipv6", "udp"],
+    &["ethernet", "ipv4", "udp", "teredo", "teredo_origin", "ipv6", "udp"],
+    &["ethernet", "ipv6", "udp", "vxlan_gpe", "ipv4", "tcp"],
+    &["ethernet", "ipv4", "udp", "vxlan_gpe", "nsh", "ethernet", "ipv4", "udp"],
+    &["ethernet", "ipv4", "udp", "mpls_tunnel", "ipv4", "tcp"],
+    &["ethernet", "ipv4", "gre", "mpls_tunnel", "ipv6", "udp"],
 ];
 
 /// Our fields, and what the other program calls them; the first of each counts.
@@ -86,6 +96,14 @@ const NAMES: &[(&str, &str)] = &[
     ("mpls.label", "mpls.label"),
     ("gtpu.teid", "gtp.teid"),
     ("nsh.spi", "nsh.spi"),
+    ("pppoe.session", "pppoe.session_id"),
+    ("pppoe.length", "pppoe.payload_length"),
+    ("ppp.protocol", "ppp.protocol"),
+    ("erspan.session", "erspan.spanid"),
+    ("erspan.vlan", "erspan.vlan"),
+    ("erspan.cos", "erspan.cos"),
+    ("erspan3.timestamp", "erspan.timestamp"),
+    ("vxlan_gpe.next", "vxlan.next_proto"),
 ];
 
 /// Checksums of which the other program says whether they are good.

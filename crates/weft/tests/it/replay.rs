@@ -582,6 +582,12 @@ fn tunnelled(by: &str, number: u8, frame: &[u8]) -> Vec<u8> {
     let (protocol, inside) = match by {
         "vxlan" => (17, udp(4789, &[8, 0, 0, 0, 0, 0, number, 0], frame)),
         "gtpu" => (17, udp(2152, &[0x30, 255, length[0], length[1], 0, 0, 0, number], packet)),
+        "mpls in udp" => (17, udp(6635, &[0, 0, number << 4 | 1, 9], packet)),
+        "vxlan_gpe" => (17, udp(4790, &[0x0c, 0, 0, 3, 0, 0, number, 0], frame)),
+        "erspan" => {
+            let gre = [0x10, 0, 0x88, 0xbe, 0, 0, 0, 1];
+            (47, [&gre[..], &[0x10, 5, 0, number, 0, 0, 0, 3], frame].concat())
+        }
         "gre" => (47, [&[0x20, 0, 8, 0, 0, 0, 0, number], packet].concat()),
         _ => (4, packet.to_vec()),
     };
@@ -612,8 +618,9 @@ CREATE CHAIN edge ON PORT wan -> lan WHEN present(inner.udp) AS closed; END;
 ";
     let program = folder.write("edge.weft", text);
     let (open, closed) = (fragments(80, 1, 3_000, 1_480), fragments(53, 2, 3_000, 1_480));
+    let backends = ["jit", "interp"].into_iter().cycle();
     for (by, backend) in
-        ["vxlan", "gtpu", "gre", "ipip"].into_iter().zip(["jit", "interp"].into_iter().cycle())
+        ["vxlan", "gtpu", "gre", "mpls in udp", "vxlan_gpe", "erspan", "ipip"].into_iter().zip(backends)
     {
         let replay = |packets: &[(u8, &Vec<u8>)]| {
             let packets: Vec<_> =
@@ -701,6 +708,44 @@ fn labelled(labels: &[u32], ttl: u8, frame: &[u8]) -> Vec<u8> {
         out.extend((label << 12 | is_last << 8 | u32::from(ttl)).to_be_bytes());
     }
     [&out, &frame[14..]].concat()
+}
+
+/// A frame with its packet of IPv4 in a session of PPPoE.
+fn in_session(session: u8, frame: &[u8]) -> Vec<u8> {
+    let packet = &frame[14..];
+    let length = (2 + packet.len() as u16).to_be_bytes();
+    [&frame[..12], &[0x88, 0x64, 0x11, 0, 0, session], &length, &[0, 0x21], packet].concat()
+}
+
+/// If this failed, a rule about ports would hold for the first part of a large datagram alone where subscribers come in
+/// sessions of PPPoE; or a part of one subscriber would be taken for one of another.
+#[test]
+fn rules_about_ports_hold_for_fragments_in_sessions() {
+    let folder = Folder::new();
+    let text = "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON memory;
+CREATE PORT lan ON memory;
+CREATE ELEMENT closed ON packet AS
+  ON PACKET
+    IF coalesce(udp.dst_port = 53, TRUE) THEN DROP; END IF;
+END;
+CREATE CHAIN edge ON PORT wan -> lan AS closed; END;
+";
+    let program = folder.write("edge.weft", text);
+    let [good, bad, ..] = four_packets();
+    for backend in ["jit", "interp"] {
+        let replay = |packets: &[(u8, &Vec<u8>)]| {
+            let packets: Vec<_> =
+                packets.iter().map(|(session, frame)| in_session(*session, frame)).collect();
+            replayed(&folder, &program, backend, &packets)
+        };
+        let told =
+            replay(&[(7, &good[1]), (7, &bad[0]), (7, &good[2]), (7, &bad[2]), (7, &good[0]), (7, &bad[1])]);
+        let passed = (&told["ports"][1]["out"], &told["elements"][0]["dropped"]);
+        assert_eq!(passed, (&3.into(), &3.into()), "{told}");
+        let told = replay(&[(7, &good[0]), (8, &good[1]), (8, &good[2])]);
+        assert!(told["ports"][1]["out"] == 1 && told.to_string().contains("first"), "{told}");
+    }
 }
 
 /// Packets in three fragments: one to an open port, one to a closed one, one of which two parts overlap, and one more.
