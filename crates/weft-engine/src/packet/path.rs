@@ -129,7 +129,6 @@ impl Wire {
             pool.give(frame);
             return way;
         }
-        self.counts.reordered += u64::from(way.is_reordered);
         if let Some(drawn) = passage.corrupt {
             way.is_corrupted = flip(&mut frame, drawn, pool);
             self.counts.corrupted += u64::from(way.is_corrupted);
@@ -138,7 +137,8 @@ impl Wire {
         way.is_duplicated = copy.is_some();
         self.counts.duplicated += u64::from(way.is_duplicated);
         self.counts.uncopied += u64::from(passage.is_duplicated && !way.is_duplicated);
-        self.pipe.enter(frame, &passage);
+        way.is_reordered &= self.pipe.enter(frame, &passage);
+        self.counts.reordered += u64::from(way.is_reordered);
         if let Some(copy) = copy {
             self.pipe.enter(copy, &passage);
         }
