@@ -108,8 +108,8 @@ pub const fn scramble(word: u64) -> u64 {
 
 /// The seed of one stream of chance of a run: `name` says what draws from it, `number` which of these.
 ///
-/// Streams of neighbouring seeds or numbers have nothing to do with each other. Whatever needs chance of its own derives
-/// its seed here: a sum or an exclusive or of seed and number gives seed 1 and number 0 the stream of seed 0 and number 1.
+/// Streams of neighbouring seeds or numbers are independent. Whatever needs chance of its own derives its seed here:
+/// with a sum or an exclusive or of both, seed 1 and number 0 would have the stream of seed 0 and number 1.
 pub const fn stream(seed: u64, name: &str, number: u64) -> u64 {
     let (bytes, mut hash, mut at) = (name.as_bytes(), scramble(seed ^ K0), 0);
     while at < bytes.len() {

@@ -420,8 +420,8 @@ fn regions<'a>(body: &'a [u8], text: &'a [u8]) -> [&'a [u8]; REGIONS] {
 mod tests {
     use super::*;
 
-    /// Runs of neighbouring seeds would draw what each other's calls draw, only for others of them: a fault at one percent
-    /// of calls would hit the calls beside those of the run before.
+    /// Runs of neighbouring seeds would have the same draws, for other calls: a fault at one percent of calls would hit
+    /// those beside the calls of the run before.
     #[test]
     fn neighbouring_seeds_calls_and_tries_draw_independently() {
         const N: u64 = 4_000;

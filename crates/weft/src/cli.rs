@@ -684,7 +684,7 @@ pub(crate) struct LinkExplainArgs {
                   Examples:\n  \
                   weft link emulate --rate 15mbit --delay 75ms --queue fq_codel -- curl http://100.64.0.1:8000/\n  \
                   weft link emulate --down-trace verizon.down --up-trace verizon.up --delay 20ms --loss 1%\n  \
-                  weft link emulate --rate 10mbit --jitter 20ms --loss-bursts 1%,25% --schedule train.txt -- ./client\n  \
+                  weft link emulate --rate 10mbit --loss-bursts 1%,25% --schedule train.txt -- ./client\n  \
                   weft link emulate --rate 10mbit --queue my.weft --far 'iperf3 -s -1' -- iperf3 -c 100.64.0.1"
 )]
 pub(crate) struct EmulateArgs {

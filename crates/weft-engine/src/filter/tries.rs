@@ -316,7 +316,7 @@ impl Engine {
         Next::Retry(
             pushback
                 .flatten()
-                .unwrap_or_else(|| wait_before(&retry, n_retries, hash::stream(seed, "retry", call.id))),
+                .unwrap_or_else(|| wait_before(&retry, n_retries, hash::stream(seed, "backoff", call.id))),
         )
     }
 

@@ -164,7 +164,7 @@ impl Chances {
         let mut passage = Passage { is_lost: self.is_lost(path.loss), ..Passage::default() };
         let jitter_ns = self.jitter_ns(path, left_ns);
         passage.at_ns = left_ns + path.delay_ns + jitter_ns;
-        // A path that became shorter does not change the order of what is on it; jitter does, unless it is asked not to.
+        // A path that became shorter keeps the order of what is on it; jitter does not, unless that is asked for.
         if path.jitter_ns == 0 || path.keep_order {
             passage.at_ns = passage.at_ns.max(self.latest_ns);
         }

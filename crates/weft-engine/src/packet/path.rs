@@ -5,7 +5,7 @@ use super::pipe::Pipe;
 use super::trace::{Cursor, Trace};
 use crate::recording::Way;
 use std::sync::Arc;
-use weft_core::frame::{Frame, Offload, Pool};
+use weft_core::frame::{Checksum, Frame, Offload, Pool};
 use weft_core::hash;
 
 /// The first bits of a frame are not flipped: without the version of IP no device takes it.
@@ -78,15 +78,12 @@ impl Wire {
         }
     }
 
-    /// Goes on with another path; another trace, and other changes, begin then.
+    /// Goes on with another path; another trace, and its changes, begin then.
     pub(super) fn follow(&mut self, path: Path, now_ns: u64) {
         if path.trace != self.path.trace {
             (self.trace_begun_ns, self.cursor) = (now_ns, Cursor::default());
         }
-        if path.changes != self.path.changes {
-            (self.begun_ns, self.n_changed) = (now_ns, 0);
-        }
-        self.path = path;
+        (self.path, self.begun_ns, self.n_changed) = (path, now_ns, 0);
     }
 
     /// The rate that holds since a change that has come about by now and was not told before; the rest of the change
@@ -132,7 +129,6 @@ impl Wire {
             pool.give(frame);
             return way;
         }
-        self.counts.reordered += u64::from(way.is_reordered);
         if let Some(drawn) = passage.corrupt {
             way.is_corrupted = flip(&mut frame, drawn, pool);
             self.counts.corrupted += u64::from(way.is_corrupted);
@@ -141,7 +137,8 @@ impl Wire {
         way.is_duplicated = copy.is_some();
         self.counts.duplicated += u64::from(way.is_duplicated);
         self.counts.uncopied += u64::from(passage.is_duplicated && !way.is_duplicated);
-        self.pipe.enter(frame, &passage);
+        way.is_reordered &= self.pipe.enter(frame, &passage);
+        self.counts.reordered += u64::from(way.is_reordered);
         if let Some(copy) = copy {
             self.pipe.enter(copy, &passage);
         }
@@ -180,6 +177,6 @@ fn flip(frame: &mut Frame, drawn: u64, pool: &mut Pool) -> bool {
     let bit = BITS_SPARED + drawn % (n_bits - BITS_SPARED);
     bytes[(bit / 8) as usize] ^= 0x80 >> (bit % 8);
     // Whoever gets it is to look at its checksum.
-    frame.meta.offload = Offload { checksum: weft_core::frame::Checksum::Unknown, ..offload };
+    frame.meta.offload = Offload { checksum: Checksum::Unknown, ..offload };
     true
 }

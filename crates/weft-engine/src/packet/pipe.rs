@@ -4,6 +4,9 @@ use super::impair::{HOLD_NS_MAX, Passage};
 use core::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+/// Things that may wait to be overtaken at once.
+pub const HELD_MAX: usize = 1024;
+
 /// Things on the way, with the time at which each arrives.
 #[derive(Debug)]
 pub struct Pipe<T> {
@@ -40,17 +43,19 @@ impl<T> Default for Pipe<T> {
 }
 
 impl<T> Pipe<T> {
-    /// A thing enters.
+    /// A thing enters. False: it was to wait until it is overtaken, but [`HELD_MAX`] do, and it does not.
     #[inline]
-    pub fn enter(&mut self, thing: T, passage: &Passage) {
+    pub fn enter(&mut self, thing: T, passage: &Passage) -> bool {
         let Passage { at_ns, overtakers, .. } = *passage;
-        if overtakers > 0 {
-            return self.held.push(Held { thing, at_ns, overtakers, until_ns: at_ns + HOLD_NS_MAX });
+        if overtakers > 0 && self.held.len() < HELD_MAX {
+            self.held.push(Held { thing, at_ns, overtakers, until_ns: at_ns + HOLD_NS_MAX });
+            return true;
         }
         self.push(thing, at_ns);
         if !passage.is_lost && !self.held.is_empty() {
             self.release(at_ns);
         }
+        overtakers == 0
     }
 
     #[inline]
@@ -188,7 +193,7 @@ mod tests {
     fn one_is_overtaken_by_as_many_as_was_asked_for() {
         let held = |at_ns| Passage { overtakers: 3, ..at(at_ns) };
         let mut pipe = Pipe::default();
-        pipe.enter(0, &held(10));
+        assert!(pipe.enter(0, &held(10)));
         for nth in 1..=2 {
             pipe.enter(nth, &at(10 + nth));
         }
@@ -203,5 +208,6 @@ mod tests {
         assert_eq!((pipe.poll(20 + HOLD_NS_MAX - 1), pipe.poll(20 + HOLD_NS_MAX - 1)), (Some(6), None));
         assert_eq!(pipe.poll_timeout(), Some(20 + HOLD_NS_MAX));
         assert_eq!((pipe.poll(20 + HOLD_NS_MAX), pipe.is_empty()), (Some(5), true));
+        assert!((0..HELD_MAX).all(|nth| pipe.enter(nth, &held(30))) && !pipe.enter(0, &held(30)));
     }
 }

@@ -68,8 +68,8 @@ const KINDS: [Kind; 13] = [
         names: ["trace", "up-trace", "down-trace"],
         value: "FILE",
         parse: |text| Ok(Setting::Trace(text.into())),
-        help: "When a link can send, as a file in Mahimahi's format: a line is the millisecond of an opportunity to send \
-               1500 bytes",
+        help: "When a link can send, as a file in Mahimahi's format: a line is the millisecond of an opportunity to \
+               send 1500 bytes",
         short: ["The trace up", "The trace down"],
         instead_of: None,
         may_change: false,
