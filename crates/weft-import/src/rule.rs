@@ -505,7 +505,8 @@ impl Rule {
         negated: bool,
         (hook, any): (&Hook, char),
     ) -> Result<(), Fault> {
-        let ports = ports_named((option, "--in-port"), names, negated, (&hook.in_ports, any))?;
+        let interfaces = ports_named((option, "--in-port"), names, negated, (&hook.in_ports, any))?;
+        let ports = interfaces.iter().map(|interface| hook.port_of(interface)).collect();
         self.narrow(|rule| &mut rule.at, ports, same);
         Ok(())
     }
@@ -521,7 +522,8 @@ impl Rule {
         negated: bool,
         (hook, any): (&Hook, char),
     ) -> Result<(), Fault> {
-        let ports = ports_named((option, "--out-port"), names, negated, (&hook.out_ports, any))?;
+        let interfaces = ports_named((option, "--out-port"), names, negated, (&hook.out_ports, any))?;
+        let ports = interfaces.iter().map(|interface| hook.port_of(interface)).collect();
         self.narrow(|rule| &mut rule.out, ports, same);
         Ok(())
     }

@@ -13,7 +13,7 @@ fn read(text: &str, hook: &str, ports: &str) -> List {
     let list = import(
         text,
         None,
-        &Hook { name: hook.to_owned(), out_ports: ports.clone(), in_ports: ports },
+        &Hook { name: hook.to_owned(), out_ports: ports.clone(), in_ports: ports, ..Hook::default() },
     );
     assert_eq!(list.faults, [], "{hook}");
     list
