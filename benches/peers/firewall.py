@@ -16,6 +16,7 @@ target/release/weft.
 import argparse
 import os
 import random
+import re
 import signal
 import socket
 import struct
@@ -582,6 +583,8 @@ def main():
             text = file.read()
         for interface, device in zip(interfaces, ("m0", *WAYS)):
             text = text.replace(f'"{interface}"', f'"{device}"')
+        # Weft leaves out what makes other addresses, and says so.
+        text = re.sub(r"masquerade|dnat ip to \S+", "counter", text)
         cases.append((name, text, [packet(dice) for _ in range(4 * PACKETS_OF_LIST)]))
         cases.append((f"{name}, by states", text, packets_of(dice, True)))
     refused = 0

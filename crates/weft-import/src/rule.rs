@@ -202,6 +202,11 @@ impl Net {
         }
     }
 
+    /// Whether its addresses are those of IPv4 nodes in IPv6 (RFC 4291 section 2.5.5.2): they are addresses of IPv4 here.
+    fn is_mapped(&self) -> bool {
+        self.is_v6 && self.len >= 96 && self.bits >> 32 == 0xffff
+    }
+
     /// The addresses that both have.
     fn both(&self, other: &Self) -> Option<Self> {
         let (short, long) = if self.len <= other.len { (self, other) } else { (other, self) };
@@ -396,6 +401,18 @@ impl Rule {
             && all(&self.icmp, &other.icmp, |one, other| one == other)
             && all(&self.flags, &other.flags, is_in_flags)
             && all(&self.states, &other.states, |one, other| one == other)
+    }
+
+    /// Takes out networks that no row can have: what is in none of the others is for no packet.
+    pub(crate) fn without_mapped(&mut self) -> bool {
+        let mut has_any = false;
+        for nets in [&mut self.src, &mut self.dst].into_iter().flatten() {
+            let n = nets.len();
+            nets.retain(|net| !net.is_mapped());
+            has_any |= nets.len() < n;
+            self.is_never |= nets.is_empty();
+        }
+        has_any
     }
 
     /// Whether it asks for nothing.

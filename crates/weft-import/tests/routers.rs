@@ -114,6 +114,9 @@ fn a_list_of_firewalld_is_read_as_a_whole() {
     assert_eq!(verdict(&list, Packet { src: [192, 168, 100, 7], ..tcp("eth0", "eth1") }).0, Verdict::Accept);
     assert_eq!(verdict(&list, Packet { src: [198, 51, 100, 3], ..tcp("eth0", "eth0") }).0, Verdict::Drop);
     assert_eq!(verdict(&list, tcp("eth0", "eth0")).0, Verdict::Accept);
+    // IPv4-mapped addresses are no rows.
+    assert!(list.warnings.iter().any(|warning| warning.reason.contains("::ffff:0:0/96")));
+    assert!(list.rows.iter().all(|row| !row.to_string().contains("ffff")));
     for hook in ["input", "output"] {
         assert!(!read(FIREWALLD, hook, "eth0 eth1 lo").rows.is_empty());
     }
