@@ -71,7 +71,8 @@ pub(crate) fn flatten(chains: &Chains, bases: &[Base], list: &mut List) {
     // What lets all pass decides nothing.
     let decides = |base: &&Base| base.policy != Verdict::Accept || may_end(chains, &base.name);
     let families = bases.iter().map(|base| base.family);
-    let family = families.reduce(|one, other| if one == other { one } else { Family::Any }).unwrap_or_default();
+    let family =
+        families.reduce(|one, other| if one == other { one } else { Family::Any }).unwrap_or_default();
     let line = bases.last().map_or(0, |base| base.line);
     let bases: Vec<&Base> = bases.iter().filter(decides).collect();
     let decided = Vec::new();

@@ -16,6 +16,8 @@
 
 mod chains;
 mod iptables;
+mod names;
+mod net;
 mod nft;
 mod rule;
 mod tokens;
@@ -23,8 +25,9 @@ mod tokens;
 use core::fmt;
 use std::fmt::Write as _;
 
+pub use net::Net;
 use rule::Family;
-pub use rule::{Answer, Flags, Net, Row, Verdict};
+pub use rule::{Answer, Flags, Row, Verdict};
 
 /// Rows that a list may become.
 pub const ROWS_MAX: usize = 1_000_000;

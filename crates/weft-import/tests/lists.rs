@@ -167,7 +167,8 @@ fn quotes_in_comments_and_rules_that_log_are_read() {
                 -A FORWARD -m comment --comment \"a \\\"quote\\\" \\\\\" -j ACCEPT\n\
                 -A FORWARD -p tcp -j LOG --log-prefix \"seen \" --log-level 4 --log-uid\n\
                 -A FORWARD -j NFLOG --nflog-group 3\nCOMMIT\n";
-    let all = "NULL, NULL, '0.0.0.0/0', NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, NULL, 1, 3, 4";
+    let all =
+        "NULL, NULL, '0.0.0.0/0', NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, NULL, 1, 3, 4";
     assert_eq!(rows(&import(text, None, &Hook::default())), [format!("{all}, 'a \"quote\" \\'")]);
     let open = text.replace("\" -j ACCEPT", " -j ACCEPT");
     let told = import(&open, None, &Hook::default());
@@ -408,7 +409,10 @@ fn departure_ports_are_columns() {
 #[test]
 fn first_headers_and_codes_are_columns() {
     let of = |rule: &str| short(&of_nft("drop", rule));
-    assert_eq!(of("ip6 nexthdr { tcp, 43 } accept"), ["'::/0', 6, 0, 1, 'line 4'", "'::/0', 43, 0, 1, 'line 4'"]);
+    assert_eq!(
+        of("ip6 nexthdr { tcp, 43 } accept"),
+        ["'::/0', 6, 0, 1, 'line 4'", "'::/0', 43, 0, 1, 'line 4'"]
+    );
     assert_eq!(of("icmp type 3 icmp code host-unreachable accept"), ["'0.0.0.0/0', 1, 3, 1, 0, 1, 'line 4'"]);
     assert_eq!(
         of("icmpv6 type . icmpv6 code { packet-too-big . no-route, 4 . admin-prohibited } accept"),

@@ -2,7 +2,8 @@
 
 use super::{Decision, Draft, Family, Kind, Read, Reader, Rule, Table, Token};
 use crate::chains::Decision::{Goto, Jump, Of, Return};
-use crate::rule::{self, Answer, Verdict, answer};
+use crate::names::answer;
+use crate::rule::{self, Answer, Verdict};
 
 /// What makes other addresses of packets: it stands in chains of type nat.
 const TRANSLATES: [&str; 5] = ["dnat", "snat", "masquerade", "redirect", "tproxy"];
@@ -69,7 +70,8 @@ impl<'a> Reader<'a> {
         let at = self.value()?;
         let Some(table) = self.table else { return Ok(at.text.to_owned()) };
         // All are known when the text was looked through once.
-        if !self.is_first && !self.known.calls.get(&table).is_some_and(|chains| chains.contains_key(at.text)) {
+        if !self.is_first && !self.known.calls.get(&table).is_some_and(|chains| chains.contains_key(at.text))
+        {
             return Err(at.fault(format!("there is no chain `{}` in table `{}`", at.text, table.name)));
         }
         Ok(super::id((table, at.text)))
@@ -205,7 +207,11 @@ impl<'a> Reader<'a> {
             return Err(at.fault("options of TCP are not read: only `maxseg size set`"));
         }
         self.at += 4;
-        if self.eat("rt") { self.eat("mtu"); } else { self.value()?; }
+        if self.eat("rt") {
+            self.eat("mtu");
+        } else {
+            self.value()?;
+        }
         self.list.warnings.push(at.fault("the MSS that is asked for is left as it is"));
         Ok(())
     }
@@ -225,7 +231,9 @@ impl<'a> Reader<'a> {
             }
         };
         match names.iter().find(|name| !["dnat", "snat"].contains(&name.text)) {
-            Some(other) => Err(other.fault(format!("the status `{}` is not read: only dnat and snat", other.text))),
+            Some(other) => {
+                Err(other.fault(format!("the status `{}` is not read: only dnat and snat", other.text)))
+            }
             None => {
                 rule.is_never |= !negated;
                 Ok(())

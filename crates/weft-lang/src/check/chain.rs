@@ -103,13 +103,15 @@ fn stage_tables(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain) {
             let one = format!("put one `{stage}` into the chain");
             let (why, help) = match stages[..] {
                 [] => (format!("no stage of chain `{}` is a `{stage}`", chain.name), one),
-                [one] if one.name == instance.name => {
-                    (format!("`{stage}` cannot fill its own table"), "name the element of another stage".to_owned())
-                }
+                [one] if one.name == instance.name => (
+                    format!("`{stage}` cannot fill its own table"),
+                    "name the element of another stage".to_owned(),
+                ),
                 [one] => match of(one).tables.iter().find(|other| other.name == table.name) {
-                    None => {
-                        (format!("`{stage}` has no table `{}`", table.name), "name one of its tables".to_owned())
-                    }
+                    None => (
+                        format!("`{stage}` has no table `{}`", table.name),
+                        "name one of its tables".to_owned(),
+                    ),
                     Some(other) if !is_same(table, other) => (
                         format!("the table of `{stage}` has other columns, or is not FILLED BY CONTROLLER"),
                         "declare it with the columns of that table".to_owned(),

@@ -585,7 +585,8 @@ impl<'e> Found<'e> {
             let named = self.parties[who].at(side, |effects| &effects.redirects);
             let asked = self.parties[1 - who].at(side, |effects| &effects.egress);
             if !named.is_empty() && !asked.is_empty() {
-                let why = format!("{} names the target, and {} asks for it", self.name(who), self.name(1 - who));
+                let why =
+                    format!("{} names the target, and {} asks for it", self.name(who), self.name(1 - who));
                 self.clash_of((Clause::Targets, Level::Relaxed, side), who, why, [named, asked]);
             }
         }

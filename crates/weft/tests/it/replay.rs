@@ -1557,7 +1557,15 @@ INSERT INTO edge.rules.rules VALUES (1, 'a_port_with_a_long_name', NULL), (2, 'l
     let folder = Folder::new();
     let program = folder.write("edge.weft", CHOSEN);
     let path = |name: &str| folder.0.join(name);
-    let sent = [packet(64, 53), packet(9, 53), packet(7, 53), packet(64, 54), packet(9, 54), packet(64, 80), packet(7, 80)];
+    let sent = [
+        packet(64, 53),
+        packet(9, 53),
+        packet(7, 53),
+        packet(64, 54),
+        packet(9, 54),
+        packet(64, 80),
+        packet(7, 80),
+    ];
     capture(&path("in.pcap"), &sent);
     for backend in ["jit", "interp"] {
         let out = path("out.pcap").display().to_string();
