@@ -16,6 +16,7 @@ target/release/weft.
 import argparse
 import os
 import random
+import re
 import signal
 import socket
 import struct
@@ -576,6 +577,21 @@ def main():
         has_states = nth % 2 == 1
         text = random_list(dice, has_states)
         cases.append((f"list {nth} of seed {args.seed}", text, packets_of(dice, has_states)))
+    # Each type of ICMP, and whether it is in a state.
+    for state in ("untracked", "new", "invalid"):
+        text = table([f"ct state {state} accept"], "drop")
+        all_types = [icmp(*ends, kind, data=bytes(64)) for ends in ((A, B), (A6, B6)) for kind in range(256)]
+        cases.append((f"types of ICMP that are {state}", text, all_types))
+    # Lists as routers have them, with the interfaces that there are here, and packets for what they say.
+    for name, interfaces in (("openwrt", ("br-lan", "wan", "br-guest")), ("firewalld", ("eth1", "eth0", "none"))):
+        with open(os.path.join(os.path.dirname(__file__), f"../../crates/weft-import/tests/lists/{name}.nft")) as file:
+            text = file.read()
+        for interface, device in zip(interfaces, ("m0", *WAYS)):
+            text = text.replace(f'"{interface}"', f'"{device}"')
+        # Weft leaves out what makes other addresses, and says so.
+        text = re.sub(r"masquerade|dnat ip to \S+", "counter", text)
+        cases.append((name, text, [packet(dice) for _ in range(4 * PACKETS_OF_LIST)]))
+        cases.append((f"{name}, by states", text, packets_of(dice, True)))
     refused = 0
     # However it is ended, its namespaces go with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("firewall.py: ended"))

@@ -248,6 +248,14 @@ impl<'c> Flat<'c, '_> {
     }
 
     fn rows(&mut self, rule: &Rule, verdict: Verdict, answer: Answer, line: u32) {
+        let mut rule = rule.clone();
+        if !rule.is_never && rule.without_mapped() {
+            let reason = "`::ffff:0:0/96` is left out: such addresses are those of IPv4 here".to_owned();
+            let warning = Fault { line, column: 1, reason };
+            if !self.list.warnings.contains(&warning) {
+                self.list.warnings.push(warning);
+            }
+        }
         if let Err(reason) = rule.rows((verdict, answer), line, &mut self.list.rows) {
             self.refuse(line, reason);
         }

@@ -2,7 +2,9 @@
 //! chains that it jumps to.
 
 use super::chains::{self, Base, Chains, Decision, Statement};
-use super::rule::{self, AddressSorts, Answer, Family, Flags, Net, Rule, Side, Verdict};
+use super::names;
+use super::net::Net;
+use super::rule::{self, AddressSorts, Answer, Family, Flags, Rule, Side, Verdict};
 use super::tokens::{Kind, Token, tokens};
 use super::{FAULTS_MAX, Fault, Hook, List};
 use std::collections::{BTreeMap, BTreeSet};
@@ -404,7 +406,7 @@ fn test(
                 let no = option.fault("`!` is not read of all protocols");
                 return if negated { Err(no) } else { Ok(()) };
             }
-            rule.protocols(&[rule::protocol(&value)?], negated);
+            rule.protocols(&[names::protocol(&value)?], negated);
         }
         "-m" | "--match" => {
             const KNOWN: &str = "tcp udp sctp icmp icmp6 multiport comment conntrack state iprange limit addrtype \
@@ -446,14 +448,14 @@ fn test(
                 return Ok(());
             }
             let Some((kind, code)) = value.text.split_once('/') else {
-                rule.icmp(&[rule::icmp_type(&value, is_v6)?], negated);
+                rule.icmp(&[names::icmp_type(&value, is_v6)?], negated);
                 return Ok(());
             };
             if negated {
                 return Err(value.fault("`!` is not read of a type with a code"));
             }
-            rule.icmp(&[rule::icmp_type(&Token { text: kind, ..value }, is_v6)?], false);
-            rule.icmp_codes(&[rule::icmp_code(&Token { text: code, ..value }, is_v6)?], false);
+            rule.icmp(&[names::icmp_type(&Token { text: kind, ..value }, is_v6)?], false);
+            rule.icmp_codes(&[names::icmp_code(&Token { text: code, ..value }, is_v6)?], false);
         }
         "--tcp-flags" => {
             let [mask, bits] = [flags(words, &option)?, flags(words, &option)?];
@@ -624,13 +626,13 @@ fn range(words: &mut Words<'_, '_>, option: &Token<'_>, family: Family) -> Resul
 
 fn ports(words: &mut Words<'_, '_>, option: &Token<'_>) -> Result<Vec<(u16, u16)>, Fault> {
     let value = words.value(option)?;
-    value.text.split(',').map(|text| rule::ports(&value, text, ':')).collect()
+    value.text.split(',').map(|text| names::ports(&value, text, ':')).collect()
 }
 
 fn flags(words: &mut Words<'_, '_>, option: &Token<'_>) -> Result<u8, Fault> {
     let value = words.value(option)?;
     let read =
-        |text: &str| rule::tcp_flag(text).ok_or_else(|| value.fault(format!("`{text}` is no flag of TCP")));
+        |text: &str| names::tcp_flag(text).ok_or_else(|| value.fault(format!("`{text}` is no flag of TCP")));
     value.text.split(',').try_fold(0, |all, text| Ok(all | read(text)?))
 }
 

@@ -16,6 +16,8 @@
 
 mod chains;
 mod iptables;
+mod names;
+mod net;
 mod nft;
 mod rule;
 mod tokens;
@@ -23,8 +25,9 @@ mod tokens;
 use core::fmt;
 use std::fmt::Write as _;
 
+pub use net::Net;
 use rule::Family;
-pub use rule::{Answer, Flags, Net, Row, Verdict};
+pub use rule::{Answer, Flags, Row, Verdict};
 
 /// Rows that a list may become.
 pub const ROWS_MAX: usize = 1_000_000;
@@ -49,11 +52,21 @@ pub struct Hook {
     /// The ports at which packets arrive: a rule for all interfaces but some is for the others of these. Without them,
     /// it is a fault.
     pub in_ports: Vec<String>,
+    /// Interfaces whose ports have other names in the program, and these.
+    pub names: Vec<(String, String)>,
+}
+
+impl Hook {
+    /// What the port of an interface is called in the program.
+    fn port_of(&self, interface: &str) -> String {
+        let named = self.names.iter().find(|(known, _)| known == interface);
+        named.map_or(interface, |(_, port)| port).to_owned()
+    }
 }
 
 impl Default for Hook {
     fn default() -> Self {
-        Self { name: "forward".to_owned(), out_ports: Vec::new(), in_ports: Vec::new() }
+        Self { name: "forward".to_owned(), out_ports: Vec::new(), in_ports: Vec::new(), names: Vec::new() }
     }
 }
 

@@ -1,10 +1,9 @@
 //! What a rule asks, and the rows that it becomes.
 
+use super::net::Net;
 use super::tokens::Token;
 use super::{Fault, Hook, ROWS_MAX, ROWS_OF_RULE_MAX};
 use core::fmt;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use core::str::FromStr;
 
 /// What becomes of a packet, by the number that a row has for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,17 +33,6 @@ impl Default for Answer {
     fn default() -> Self {
         Self { code: 3, code6: 4 }
     }
-}
-
-/// Addresses that begin with the same bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Net {
-    /// Its bits from the top of 32 or 128.
-    pub(crate) bits: u128,
-    /// How many of them count.
-    pub(crate) len: u8,
-    /// 128 bits, and not 32.
-    pub(crate) is_v6: bool,
 }
 
 /// Flags of TCP, by their bits in the header.
@@ -161,70 +149,6 @@ pub(crate) const TOO_LONG: &str =
 /// What connections are to packets; `ruleset` of the library numbers them from 1.
 const STATES: [&str; 5] = ["new", "established", "related", "invalid", "untracked"];
 
-impl Net {
-    fn bits_max(self) -> u8 {
-        if self.is_v6 { 128 } else { 32 }
-    }
-
-    /// `10.0.0.0/8`, an address alone, or an address with a mask of as many ones.
-    pub(crate) fn read(text: &str) -> Option<Self> {
-        let (address, len) = text.split_once('/').map_or((text, None), |(address, len)| (address, Some(len)));
-        let (bits, is_v6) = address_bits(address)?;
-        let bits_max = if is_v6 { 128 } else { 32 };
-        let len = match len {
-            None => bits_max,
-            Some(len) => number(len).or_else(|| mask_len(len, is_v6))?,
-        };
-        (len <= bits_max).then(|| Self { bits: cut(bits, len, bits_max), len, is_v6 })
-    }
-
-    /// The networks that are together all addresses from one to another.
-    pub(crate) fn of_range(from: &str, to: &str) -> Option<Vec<Self>> {
-        let ((mut low, is_v6), (high, other)) = (address_bits(from)?, address_bits(to)?);
-        if is_v6 != other || low > high {
-            return None;
-        }
-        let bits_max: u8 = if is_v6 { 128 } else { 32 };
-        let mut nets = Vec::new();
-        loop {
-            // The largest block that begins here and ends no later.
-            let last = |free: u8| low | u128::MAX.checked_shr(128 - u32::from(free)).unwrap_or(0);
-            let mut free = (low.trailing_zeros() as u8).min(bits_max);
-            while last(free) > high {
-                free -= 1;
-            }
-            nets.push(Self { bits: low, len: bits_max - free, is_v6 });
-            let last = last(free);
-            if last >= high {
-                return Some(nets);
-            }
-            low = last + 1;
-        }
-    }
-
-    /// The addresses that both have.
-    fn both(&self, other: &Self) -> Option<Self> {
-        let (short, long) = if self.len <= other.len { (self, other) } else { (other, self) };
-        let is_inside = short.is_v6 == long.is_v6 && cut(long.bits, short.len, long.bits_max()) == short.bits;
-        is_inside.then_some(*long)
-    }
-
-    /// The networks that are together all of it that is in none of these, which are sorted by their bits.
-    fn without(self, some: &[Self], others: &mut Vec<Self>) {
-        if some.iter().any(|net| net.len <= self.len) {
-            return;
-        }
-        if some.is_empty() {
-            return others.push(self);
-        }
-        let len = self.len + 1;
-        let upper = Self { bits: self.bits | 1 << (self.bits_max() - len), len, ..self };
-        let (in_lower, in_upper) = some.split_at(some.partition_point(|net| net.bits < upper.bits));
-        Self { len, ..self }.without(in_lower, others);
-        upper.without(in_upper, others);
-    }
-}
-
 impl Flags {
     /// What has both.
     fn both(&self, other: &Self) -> Option<Self> {
@@ -239,15 +163,6 @@ impl Flags {
             Self { bits: (self.bits ^ bit) & mask, mask }
         };
         (0..8).map(|nth| 1 << nth).filter(|bit| self.mask & bit != 0).map(other).collect()
-    }
-}
-
-impl fmt::Display for Net {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.is_v6 {
-            true => write!(f, "{}/{}", Ipv6Addr::from(self.bits), self.len),
-            false => write!(f, "{}/{}", Ipv4Addr::from(self.bits as u32), self.len),
-        }
     }
 }
 
@@ -398,6 +313,18 @@ impl Rule {
             && all(&self.states, &other.states, |one, other| one == other)
     }
 
+    /// Takes out networks that no row can have: what is in none of the others is for no packet.
+    pub(crate) fn without_mapped(&mut self) -> bool {
+        let mut has_any = false;
+        for nets in [&mut self.src, &mut self.dst].into_iter().flatten() {
+            let n = nets.len();
+            nets.retain(|net| !net.is_mapped());
+            has_any |= nets.len() < n;
+            self.is_never |= nets.is_empty();
+        }
+        has_any
+    }
+
     /// Whether it asks for nothing.
     pub(crate) fn is_all(&self) -> bool {
         !self.is_never && !self.is_too_long && self.family == Family::Any && Self::default().is_within(self)
@@ -505,7 +432,8 @@ impl Rule {
         negated: bool,
         (hook, any): (&Hook, char),
     ) -> Result<(), Fault> {
-        let ports = ports_named((option, "--in-port"), names, negated, (&hook.in_ports, any))?;
+        let interfaces = ports_named((option, "--in-port"), names, negated, (&hook.in_ports, any))?;
+        let ports = interfaces.iter().map(|interface| hook.port_of(interface)).collect();
         self.narrow(|rule| &mut rule.at, ports, same);
         Ok(())
     }
@@ -521,7 +449,8 @@ impl Rule {
         negated: bool,
         (hook, any): (&Hook, char),
     ) -> Result<(), Fault> {
-        let ports = ports_named((option, "--out-port"), names, negated, (&hook.out_ports, any))?;
+        let interfaces = ports_named((option, "--out-port"), names, negated, (&hook.out_ports, any))?;
+        let ports = interfaces.iter().map(|interface| hook.port_of(interface)).collect();
         self.narrow(|rule| &mut rule.out, ports, same);
         Ok(())
     }
@@ -661,24 +590,6 @@ fn both_ports(one: &(u16, u16), other: &(u16, u16)) -> Option<(u16, u16)> {
     (both.0 <= both.1).then_some(both)
 }
 
-/// Ports: a number, a range with `between`, or the name of a service; of `:`, an end may be left out.
-///
-/// # Errors
-/// It is none of them.
-pub(crate) fn ports(at: &Token<'_>, text: &str, between: char) -> Result<(u16, u16), Fault> {
-    let one = |text: &str| {
-        let named = SERVICES.iter().find(|(name, _)| *name == text).map(|(_, port)| *port);
-        named.or_else(|| number(text))
-    };
-    let end = |text: &str, end: u16| if between == ':' && text.is_empty() { Some(end) } else { one(text) };
-    let range = || {
-        let (low, high) = text.split_once(between)?;
-        let (low, high) = (end(low, 0)?, end(high, u16::MAX)?);
-        (low <= high).then_some((low, high))
-    };
-    one(text).map(|port| (port, port)).or_else(range).ok_or_else(|| is_no(at, text, "port or range of ports"))
-}
-
 /// All ports beside some.
 fn other_ports(mut some: Vec<(u16, u16)>) -> Vec<(u16, u16)> {
     some.sort_unstable();
@@ -693,47 +604,6 @@ fn other_ports(mut some: Vec<(u16, u16)>) -> Vec<(u16, u16)> {
         others.push((next as u16, u16::MAX));
     }
     others
-}
-
-/// The number of a protocol that IP carries.
-///
-/// # Errors
-/// It is none, or one that a row does not have.
-pub(crate) fn protocol(at: &Token<'_>) -> Result<u8, Fault> {
-    let named = PROTOCOLS.iter().find(|(name, _)| *name == at.text).map(|(_, number)| *number);
-    match named.or_else(|| number(at.text)) {
-        Some(AH) => {
-            Err(at.fault("AH (51) is not read: a packet in AH is one of what it carries here, as TCP"))
-        }
-        Some(number) => Ok(number),
-        None => Err(is_no(at, at.text, "protocol")),
-    }
-}
-
-/// The number of what follows the first header of IPv6, an extension header as well.
-///
-/// # Errors
-/// It is none.
-pub(crate) fn next_header(at: &Token<'_>) -> Result<u8, Fault> {
-    let named = EXTENSION_HEADERS.iter().chain(PROTOCOLS).find(|(name, _)| *name == at.text).map(|(_, number)| *number);
-    named.or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "protocol"))
-}
-
-/// What the sender of a rejected packet gets, by its name: `icmp`, `icmpv6`, or `icmpx` for that of either.
-///
-/// # Errors
-/// There is none of this name.
-pub(crate) fn answer(kind: &str, at: &Token<'_>) -> Result<Answer, Fault> {
-    let usual = Answer::default();
-    Ok(match (kind, at.text) {
-        ("icmp", _) => Answer { code: icmp_code(at, false)?, ..usual },
-        ("icmpv6", _) => Answer { code6: icmp_code(at, true)?, ..usual },
-        (_, "port-unreachable") => usual,
-        (_, "admin-prohibited") => Answer { code: 13, code6: 1 },
-        (_, "no-route") => Answer { code: 0, code6: 0 },
-        (_, "host-unreachable") => Answer { code: 1, code6: 3 },
-        (_, other) => return Err(at.fault(format!("`{other}` is no way to refuse"))),
-    })
 }
 
 /// What a test of a mark means here.
@@ -802,69 +672,6 @@ impl AddressSorts {
     }
 }
 
-/// The code of an ICMP message: of the errors that say what is unreachable, by its name.
-///
-/// # Errors
-/// It is none.
-pub(crate) fn icmp_code(at: &Token<'_>, is_v6: bool) -> Result<u8, Fault> {
-    let names = if is_v6 { ICMPV6_CODES } else { ICMP_CODES };
-    let named = names.iter().find(|(name, _)| *name == at.text).map(|(_, number)| *number);
-    named.or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "code of a message"))
-}
-
-/// The type of an ICMP message.
-///
-/// # Errors
-/// It is none.
-pub(crate) fn icmp_type(at: &Token<'_>, is_v6: bool) -> Result<u8, Fault> {
-    let names = if is_v6 { ICMPV6_TYPES } else { ICMP_TYPES };
-    let named = names.iter().find(|(name, _)| *name == at.text).map(|(_, number)| *number);
-    named.or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "type of message"))
-}
-
-/// A flag of TCP by its name, or several as a number.
-pub(crate) fn tcp_flag(text: &str) -> Option<u8> {
-    let named = TCP_FLAGS.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, bit)| *bit);
-    named.or_else(|| match text.strip_prefix("0x") {
-        Some(digits) => u8::from_str_radix(digits, 16).ok(),
-        None => number(text),
-    })
-}
-
-/// A number as both programs print it. They take one that begins with 0 for one of base eight.
-fn number<T: FromStr>(text: &str) -> Option<T> {
-    let is_decimal =
-        text.bytes().all(|digit| digit.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
-    if is_decimal { text.parse().ok() } else { None }
-}
-
-/// That a text is not what it should be.
-fn is_no(at: &Token<'_>, text: &str, what: &str) -> Fault {
-    let is_octal = text.len() > 1 && text.starts_with('0');
-    let hint = if is_octal { ": write numbers without 0 in front" } else { "" };
-    at.fault(format!("`{text}` is no {what}{hint}"))
-}
-
-fn address_bits(text: &str) -> Option<(u128, bool)> {
-    match text.parse::<IpAddr>().ok()? {
-        IpAddr::V4(address) => Some((u32::from(address).into(), false)),
-        IpAddr::V6(address) => Some((u128::from(address), true)),
-    }
-}
-
-/// The ones of a mask that has them all at its beginning.
-fn mask_len(text: &str, is_v6: bool) -> Option<u8> {
-    let (mask, other) = address_bits(text)?;
-    let mask = if is_v6 { mask } else { mask << 96 };
-    (other == is_v6 && mask.leading_ones() + mask.trailing_zeros().min(128) >= 128)
-        .then(|| mask.leading_ones() as u8)
-}
-
-fn cut(bits: u128, len: u8, bits_max: u8) -> u128 {
-    let free = bits_max - len;
-    if free >= 128 { 0 } else { bits >> free << free }
-}
-
 fn cut_text(mut text: String) -> String {
     text.retain(|c| !c.is_control());
     let mut end = text.len().min(NOTE_BYTES_MAX);
@@ -889,132 +696,5 @@ fn digit<T: Clone>(values: &Option<Vec<T>>, number: &mut usize) -> Option<T> {
 
 /// The number of TCP.
 pub(crate) const TCP: u8 = 6;
-/// The number of the authentication header.
-const AH: u8 = 51;
 /// TCP, UDP and SCTP: those whose ports a row knows.
 pub(crate) const WITH_PORTS: [u8; 3] = [TCP, 17, 132];
-
-const TCP_FLAGS: &[(&str, u8)] = &[
-    ("fin", 0x01),
-    ("syn", 0x02),
-    ("rst", 0x04),
-    ("psh", 0x08),
-    ("ack", 0x10),
-    ("urg", 0x20),
-    ("ecn", 0x40),
-    ("ece", 0x40),
-    ("cwr", 0x80),
-    ("all", 0x3f),
-    ("none", 0),
-];
-
-const PROTOCOLS: &[(&str, u8)] = &[
-    ("icmp", 1),
-    ("igmp", 2),
-    ("tcp", 6),
-    ("udp", 17),
-    ("gre", 47),
-    ("esp", 50),
-    ("ah", AH),
-    ("icmpv6", 58),
-    ("ipv6-icmp", 58),
-    ("icmp6", 58),
-    ("ospf", 89),
-    ("sctp", 132),
-    ("udplite", 136),
-];
-
-/// As `/etc/protocols` has them, which nft prints.
-const EXTENSION_HEADERS: &[(&str, u8)] = &[
-    ("ip", 0),
-    ("hopopt", 0),
-    ("ipv6-route", 43),
-    ("ipv6-frag", 44),
-    ("ipv6-nonxt", 59),
-    ("ipv6-opts", 60),
-    ("mobility-header", 135),
-];
-
-const SERVICES: &[(&str, u16)] = &[
-    ("ftp", 21),
-    ("ssh", 22),
-    ("telnet", 23),
-    ("smtp", 25),
-    ("domain", 53),
-    ("bootps", 67),
-    ("bootpc", 68),
-    ("http", 80),
-    ("pop3", 110),
-    ("ntp", 123),
-    ("imap2", 143),
-    ("snmp", 161),
-    ("bgp", 179),
-    ("https", 443),
-    ("syslog", 514),
-    ("imaps", 993),
-    ("pop3s", 995),
-];
-
-const ICMP_TYPES: &[(&str, u8)] = &[
-    ("echo-reply", 0),
-    ("destination-unreachable", 3),
-    ("source-quench", 4),
-    ("redirect", 5),
-    ("echo-request", 8),
-    ("router-advertisement", 9),
-    ("router-solicitation", 10),
-    ("time-exceeded", 11),
-    ("parameter-problem", 12),
-    ("timestamp-request", 13),
-    ("timestamp-reply", 14),
-    ("info-request", 15),
-    ("info-reply", 16),
-    ("address-mask-request", 17),
-    ("address-mask-reply", 18),
-];
-
-const ICMPV6_TYPES: &[(&str, u8)] = &[
-    ("destination-unreachable", 1),
-    ("packet-too-big", 2),
-    ("time-exceeded", 3),
-    ("parameter-problem", 4),
-    ("echo-request", 128),
-    ("echo-reply", 129),
-    ("mld-listener-query", 130),
-    ("mld-listener-report", 131),
-    ("mld-listener-done", 132),
-    ("mld-listener-reduction", 132),
-    ("nd-router-solicit", 133),
-    ("router-solicitation", 133),
-    ("nd-router-advert", 134),
-    ("router-advertisement", 134),
-    ("nd-neighbor-solicit", 135),
-    ("neighbour-solicitation", 135),
-    ("nd-neighbor-advert", 136),
-    ("neighbour-advertisement", 136),
-    ("nd-redirect", 137),
-    ("router-renumbering", 138),
-    ("ind-neighbor-solicit", 141),
-    ("ind-neighbor-advert", 142),
-    ("mld2-listener-report", 143),
-];
-
-const ICMP_CODES: &[(&str, u8)] = &[
-    ("net-unreachable", 0),
-    ("host-unreachable", 1),
-    ("prot-unreachable", 2),
-    ("port-unreachable", 3),
-    ("frag-needed", 4),
-    ("net-prohibited", 9),
-    ("host-prohibited", 10),
-    ("admin-prohibited", 13),
-];
-
-const ICMPV6_CODES: &[(&str, u8)] = &[
-    ("no-route", 0),
-    ("admin-prohibited", 1),
-    ("addr-unreachable", 3),
-    ("port-unreachable", 4),
-    ("policy-fail", 5),
-    ("reject-route", 6),
-];

@@ -13,7 +13,7 @@ fn read(text: &str, hook: &str, ports: &str) -> List {
     let list = import(
         text,
         None,
-        &Hook { name: hook.to_owned(), out_ports: ports.clone(), in_ports: ports },
+        &Hook { name: hook.to_owned(), out_ports: ports.clone(), in_ports: ports, ..Hook::default() },
     );
     assert_eq!(list.faults, [], "{hook}");
     list
@@ -44,7 +44,8 @@ fn is_in(net: &str, address: [u8; 4]) -> bool {
 }
 
 fn is_of(row: &Row, packet: &Packet) -> bool {
-    let in_net = |net: Option<weft_import::Net>, address| net.is_none_or(|net| is_in(&net.to_string(), address));
+    let in_net =
+        |net: Option<weft_import::Net>, address| net.is_none_or(|net| is_in(&net.to_string(), address));
     row.at.as_deref().is_none_or(|at| at == packet.at)
         && row.out.as_deref().is_none_or(|out| out == packet.out)
         && in_net(row.src, packet.src)
@@ -81,14 +82,26 @@ fn told(list: &List) -> Vec<(u32, &str)> {
 #[test]
 fn a_list_of_openwrt_is_read_as_a_whole() {
     let list = read(OPENWRT, "forward", "br-lan br-guest wan");
-    let tcp = |at, out| Packet { at, out, src: LAN, dst: WORLD, protocol: 6, dst_port: 443, state: NEW, ..Packet::default() };
+    let tcp = |at, out| Packet {
+        at,
+        out,
+        src: LAN,
+        dst: WORLD,
+        protocol: 6,
+        dst_port: 443,
+        state: NEW,
+        ..Packet::default()
+    };
     assert_eq!(verdict(&list, tcp("br-lan", "wan")).0, Verdict::Accept);
     assert_eq!(verdict(&list, tcp("br-lan", "br-lan")).0, Verdict::Accept);
     assert_eq!(verdict(&list, tcp("br-guest", "wan")).0, Verdict::Accept);
     // Guests do not get to the others: a TCP port is reset, another is unreachable.
     assert_eq!(verdict(&list, tcp("br-guest", "br-lan")).0, Verdict::Reset);
     assert_eq!(verdict(&list, Packet { protocol: 17, ..tcp("br-guest", "br-lan") }), (Verdict::Reject, 3));
-    assert_eq!(verdict(&list, Packet { protocol: 17, dst_port: 53, ..tcp("br-guest", "wan") }).0, Verdict::Drop);
+    assert_eq!(
+        verdict(&list, Packet { protocol: 17, dst_port: 53, ..tcp("br-guest", "wan") }).0,
+        Verdict::Drop
+    );
     assert_eq!(verdict(&list, Packet { state: 4, ..tcp("br-lan", "wan") }).0, Verdict::Drop);
     assert_eq!(verdict(&list, tcp("wan", "br-lan")).0, Verdict::Reset);
     assert_eq!(verdict(&list, Packet { protocol: 50, ..tcp("wan", "br-lan") }).0, Verdict::Accept);
@@ -107,13 +120,25 @@ fn a_list_of_openwrt_is_read_as_a_whole() {
 #[test]
 fn a_list_of_firewalld_is_read_as_a_whole() {
     let list = read(FIREWALLD, "forward", "eth0 eth1 lo");
-    let tcp = |at, out| Packet { at, out, src: [10, 0, 0, 1], dst: WORLD, protocol: 6, dst_port: 443, state: NEW, ..Packet::default() };
+    let tcp = |at, out| Packet {
+        at,
+        out,
+        src: [10, 0, 0, 1],
+        dst: WORLD,
+        protocol: 6,
+        dst_port: 443,
+        state: NEW,
+        ..Packet::default()
+    };
     assert_eq!(verdict(&list, tcp("eth1", "eth0")).0, Verdict::Accept);
     assert_eq!(verdict(&list, Packet { state: 4, ..tcp("eth1", "eth0") }).0, Verdict::Drop);
     assert_eq!(verdict(&list, tcp("eth0", "eth1")), (Verdict::Reject, 13));
     assert_eq!(verdict(&list, Packet { src: [192, 168, 100, 7], ..tcp("eth0", "eth1") }).0, Verdict::Accept);
     assert_eq!(verdict(&list, Packet { src: [198, 51, 100, 3], ..tcp("eth0", "eth0") }).0, Verdict::Drop);
     assert_eq!(verdict(&list, tcp("eth0", "eth0")).0, Verdict::Accept);
+    // IPv4-mapped addresses are no rows.
+    assert!(list.warnings.iter().any(|warning| warning.reason.contains("::ffff:0:0/96")));
+    assert!(list.rows.iter().all(|row| !row.to_string().contains("ffff")));
     for hook in ["input", "output"] {
         assert!(!read(FIREWALLD, hook, "eth0 eth1 lo").rows.is_empty());
     }
@@ -123,7 +148,16 @@ fn a_list_of_firewalld_is_read_as_a_whole() {
 #[test]
 fn a_list_of_docker_is_read_as_a_whole() {
     let list = read(DOCKER, "forward", "eth0 docker0 br-3f2a");
-    let tcp = |at, out| Packet { at, out, src: [172, 17, 0, 2], dst: [172, 18, 0, 2], protocol: 6, dst_port: 80, state: NEW, ..Packet::default() };
+    let tcp = |at, out| Packet {
+        at,
+        out,
+        src: [172, 17, 0, 2],
+        dst: [172, 18, 0, 2],
+        protocol: 6,
+        dst_port: 80,
+        state: NEW,
+        ..Packet::default()
+    };
     assert_eq!(verdict(&list, tcp("docker0", "eth0")).0, Verdict::Accept);
     assert_eq!(verdict(&list, tcp("docker0", "docker0")).0, Verdict::Accept);
     assert_eq!(verdict(&list, tcp("docker0", "br-3f2a")).0, Verdict::Drop);
@@ -140,12 +174,27 @@ fn a_list_of_docker_is_read_as_a_whole() {
 fn a_list_of_ufw_is_read_as_a_whole() {
     let list = read(UFW, "forward", "eth0 eth1");
     assert_eq!(list.warnings, []);
-    let tcp = |at, out| Packet { at, out, src: [10, 0, 0, 1], dst: WORLD, protocol: 6, dst_port: 443, state: NEW, ..Packet::default() };
+    let tcp = |at, out| Packet {
+        at,
+        out,
+        src: [10, 0, 0, 1],
+        dst: WORLD,
+        protocol: 6,
+        dst_port: 443,
+        state: NEW,
+        ..Packet::default()
+    };
     assert_eq!(verdict(&list, tcp("eth1", "eth0")).0, Verdict::Accept);
     assert_eq!(verdict(&list, tcp("eth0", "eth1")).0, Verdict::Drop);
-    assert_eq!(verdict(&list, Packet { dst: [192, 168, 1, 9], dst_port: 22, ..tcp("eth0", "eth1") }).0, Verdict::Reset);
+    assert_eq!(
+        verdict(&list, Packet { dst: [192, 168, 1, 9], dst_port: 22, ..tcp("eth0", "eth1") }).0,
+        Verdict::Reset
+    );
     assert_eq!(verdict(&list, Packet { dst: [192, 168, 1, 9], ..tcp("eth0", "eth1") }), (Verdict::Reject, 3));
-    assert_eq!(verdict(&list, Packet { protocol: 1, dst_port: 0, icmp: Some(8), ..tcp("eth0", "eth1") }).0, Verdict::Accept);
+    assert_eq!(
+        verdict(&list, Packet { protocol: 1, dst_port: 0, icmp: Some(8), ..tcp("eth0", "eth1") }).0,
+        Verdict::Accept
+    );
     let input = read(UFW, "input", "eth0 eth1 lo");
     assert_eq!(verdict(&input, Packet { dst_port: 22, ..tcp("eth0", "") }).0, Verdict::Accept);
     assert_eq!(verdict(&input, tcp("eth0", "")).0, Verdict::Drop);

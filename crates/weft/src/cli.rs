@@ -747,7 +747,7 @@ pub(crate) struct QueryArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  nft list ruleset | weft import - --out-port wan > rules.weft\n  \
+#[command(after_help = "Examples:\n  nft list ruleset | weft import - --out-port lan,wan > rules.weft\n  \
                         weft import rules.v4 --table edge.ruleset.rules --keep-going > rules.weft")]
 pub(crate) struct ImportArgs {
     /// What `nft list ruleset`, `iptables-save` or `ip6tables-save` printed; `-` is standard input
@@ -764,6 +764,9 @@ pub(crate) struct ImportArgs {
     /// All interfaces at which packets arrive, `lan,wan`; a rule for all but some of them, or for `eth*`, needs it
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) in_port: Vec<String>,
+    /// What the port of an interface is called in the program, `br-lan=lan,eth0.2=wan`; without it as the interface
+    #[arg(long, value_name = "INTERFACE=PORT", value_delimiter = ',')]
+    pub(crate) port: Vec<String>,
     /// How the list is written; by default what it looks like
     #[arg(long, value_enum)]
     pub(crate) format: Option<ListFormat>,

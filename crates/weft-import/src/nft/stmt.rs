@@ -2,7 +2,8 @@
 
 use super::{Decision, Draft, Family, Kind, Read, Reader, Rule, Table, Token};
 use crate::chains::Decision::{Goto, Jump, Of, Return};
-use crate::rule::{self, Answer, Verdict, answer};
+use crate::names::answer;
+use crate::rule::{self, Answer, Verdict};
 
 /// What makes other addresses of packets: it stands in chains of type nat.
 const TRANSLATES: [&str; 5] = ["dnat", "snat", "masquerade", "redirect", "tproxy"];

@@ -100,23 +100,31 @@ fn stage_tables(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain) {
         for (table, stage) in tables {
             let stages: Vec<&Instance> =
                 chain.instances.iter().filter(|other| of(other).name == *stage).collect();
-            let why = match stages[..] {
-                [] => format!("no stage of chain `{}` is a `{stage}`", chain.name),
-                [one] if one.name == instance.name => format!("`{stage}` cannot fill its own table"),
+            let one = format!("put one `{stage}` into the chain");
+            let (why, help) = match stages[..] {
+                [] => (format!("no stage of chain `{}` is a `{stage}`", chain.name), one),
+                [one] if one.name == instance.name => (
+                    format!("`{stage}` cannot fill its own table"),
+                    "name the element of another stage".to_owned(),
+                ),
                 [one] => match of(one).tables.iter().find(|other| other.name == table.name) {
-                    None => format!("`{stage}` has no table `{}`", table.name),
-                    Some(other) if !is_same(table, other) => {
-                        format!("the table of `{stage}` has other columns, or is not FILLED BY CONTROLLER")
-                    }
+                    None => (
+                        format!("`{stage}` has no table `{}`", table.name),
+                        "name one of its tables".to_owned(),
+                    ),
+                    Some(other) if !is_same(table, other) => (
+                        format!("the table of `{stage}` has other columns, or is not FILLED BY CONTROLLER"),
+                        "declare it with the columns of that table".to_owned(),
+                    ),
                     Some(_) => continue,
                 },
-                _ => format!("{} stages of chain `{}` are a `{stage}`", stages.len(), chain.name),
+                _ => (format!("{} stages of chain `{}` are a `{stage}`", stages.len(), chain.name), one),
             };
             let message = format!("`{}` of `{}` is a table of `{stage}`: {why}", table.name, instance.name);
             let diagnostic = Diagnostic::error(code::NO_SUCH_STAGE, message)
                 .at(instance.span, "looks at the table of another stage")
                 .with_label(table.span, "declared here")
-                .with_help(format!("put one `{stage}` into the chain"));
+                .with_help(help);
             cx.report(diagnostic);
         }
     }

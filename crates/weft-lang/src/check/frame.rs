@@ -294,8 +294,8 @@ impl Cx<'_> {
         field.layer.protocols.iter().zip(fields).find_map(|(protocol, id)| {
             let field = self.formats.field(*protocol, *id);
             let is_variable = match &field.width {
-                Width::Bits { .. } => false,
-                Width::Bytes { count, .. } => !is_constant(count),
+                // Bytes are set to as many others: the frame says how many.
+                Width::Bits { .. } | Width::Bytes { .. } => false,
                 Width::Rounds { .. } => true,
             };
             let own = fixed(&field.rule).or(is_variable.then_some("as long as the frame says"));
@@ -395,10 +395,6 @@ pub(super) fn is_ever(op: CompareOp, other: i128, most: u64) -> bool {
         CompareOp::Gt => other < most,
         CompareOp::Ge => other <= most,
     }
-}
-
-fn is_constant(count: &weft_core::wire::Expr) -> bool {
-    matches!(count, weft_core::wire::Expr::Int(_))
 }
 
 impl Scope<'_, '_> {

@@ -1569,6 +1569,62 @@ CREATE CHAIN edge ON PORT wan -> lan AS tell -> exit -> act; END;
     }
 }
 
+/// A rule that did not know by which port a frame leaves, because another element changed its headers meanwhile, would let
+/// it out.
+#[test]
+fn egress_is_known_behind_changes_of_headers() {
+    const CHOSEN: &str = "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON memory;
+CREATE PORT lan ON memory;
+CREATE PORT a_port_with_a_long_name ON memory;
+CREATE ELEMENT choose ON ip AS
+  ON PACKET
+    IF udp.dst_port = 53 THEN REDIRECT TO 'a_port_with_a_long_name'; END IF;
+    IF udp.dst_port = 54 THEN REDIRECT TO 'wan'; END IF;
+END;
+CREATE ELEMENT tag ON ethernet AS
+  ON PACKET
+    IF ip.ttl <> 9 THEN PUSH vlan (id = 7); END IF;
+END;
+CREATE ELEMENT again ON ip AS
+  ON PACKET
+    IF ip.ttl = 7 THEN REDIRECT TO coalesce(egress, 'none'); END IF;
+END;
+CREATE ELEMENT rules ON ip AS
+  TABLE rules (rank U32 PRIMARY KEY, out TEXT(32)?, ttl U8?) MAX 10 ROWS FILLED BY CONTROLLER;
+  ON PACKET
+    SELECT * FROM input JOIN FIRST rules r BY rank ASC ON (r.out IS NULL OR egress = r.out)
+      AND (r.ttl IS NULL OR ip.ttl = r.ttl);
+END;
+CREATE CHAIN edge ON PORT wan -> lan AS choose -> tag -> again -> rules; END;
+INSERT INTO edge.rules.rules VALUES (1, 'a_port_with_a_long_name', NULL), (2, 'lan', 7);
+";
+    let folder = Folder::new();
+    let program = folder.write("edge.weft", CHOSEN);
+    let path = |name: &str| folder.0.join(name);
+    let sent = [
+        packet(64, 53),
+        packet(9, 53),
+        packet(7, 53),
+        packet(64, 54),
+        packet(9, 54),
+        packet(64, 80),
+        packet(7, 80),
+    ];
+    capture(&path("in.pcap"), &sent);
+    for backend in ["jit", "interp"] {
+        let out = path("out.pcap").display().to_string();
+        let mut command = weft(&folder);
+        command.args(["replay", "-o", "json", "--out", &out, "--backend", backend]);
+        let done = output(command.arg(&program).arg("--in").arg(path("in.pcap")));
+        assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+        // Behind a tag the hop limit stands four bytes further on.
+        let ttl = |packet: &Vec<u8>| if packet[12] == 0x81 { packet[26] } else { packet[22] };
+        let ttls: Vec<u8> = packets_in(out.as_ref()).iter().map(ttl).collect();
+        assert_eq!(ttls, [64, 9, 7, 7], "{backend}");
+    }
+}
+
 /// If this failed, an element would look at headers that another has taken off, or a frame whose inner packet is broken
 /// would leave a tunnel.
 #[test]
