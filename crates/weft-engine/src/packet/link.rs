@@ -29,6 +29,10 @@ pub const CUT_BELOW: u64 = 1_000_000_000;
 
 const IPV4: u8 = 4;
 const IPV6: u8 = 6;
+/// Bytes of its first header.
+const IPV6_BYTES: usize = 40;
+/// The least that a frame of Ethernet carries: shorter packets are filled up (IEEE 802.3).
+const PADDED_TO: usize = 46;
 
 /// What is done with frames while the port of a link has no device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -497,6 +501,9 @@ fn seen(
 ) -> Packet {
     let mut packet = describe(by, pool.bytes(frame), plan.is_ip);
     packet.hear(&frame.meta.marks, came);
+    if plan.program.fields.contains(&Field::NetLen) {
+        packet.framing = framing_bytes(pool.bytes(frame), plan.is_ip);
+    }
     if let Some(headers) = &plan.headers {
         packet.headers = headers.of(reading, by, came, frame, pool);
     }
@@ -509,6 +516,20 @@ pub fn describe(by: HashKey, frame: &[u8], is_ip: bool) -> Packet {
     let Flow { flow, src, dst, traffic_class } = placed_flow_of(by, frame, is_ip);
     let (ecn, dscp) = (traffic_class & 3, traffic_class >> 2);
     Packet { len: frame.len() as u32, flow, src, dst, ecn, dscp, ..Packet::default() }
+}
+
+/// Bytes of a frame that are not of its packet: the header of its link, and what fills a short one up, by what IP says of
+/// its length. In longer ones bytes behind the packet are the sender's, and take their time on the link.
+fn framing_bytes(frame: &[u8], is_ip: bool) -> u32 {
+    let at = if is_ip { 0 } else { network_at(frame).unwrap_or(0).min(frame.len()) };
+    let packet = &frame[at..];
+    let said = match packet {
+        _ if packet.len() > PADDED_TO || ip_at(frame, is_ip).is_none() => packet.len(),
+        [first, _, a, b, ..] if first >> 4 == IPV4 => usize::from(u16::from_be_bytes([*a, *b])),
+        [_, _, _, _, a, b, ..] => usize::from(u16::from_be_bytes([*a, *b])) + IPV6_BYTES,
+        _ => packet.len(),
+    };
+    (frame.len() - said.min(packet.len())) as u32
 }
 
 /// Writes the codepoints of an IP packet, with its checksum brought along (RFC 1624).

@@ -167,13 +167,18 @@ impl<C: QueueCode> Shared<C> {
             self.drop_packet(slot, at, whose, Why::Overflow, shape.limit_line);
             return None;
         }
-        let packet = self.packets.record(slot);
         let partition = match known.is_one(&levels[at]) {
             true => node,
-            false => locate(&mut self.handlers, levels, at, node, packet),
+            false => locate(&mut self.handlers, levels, at, node, self.packets.record(slot)),
         };
         let level = &mut levels[at];
         if level.shape.has_enqueue {
+            if level.shape.counts
+                && let Some(in_use) = &mut self.in_use
+            {
+                in_use.enter(level, node, partition, self.packets.seen(slot));
+            }
+            let packet = self.packets.record(slot);
             let end = self.handlers.run(at, Moment::Enqueue, level.visit(node, partition), Some(packet));
             match Verdict::of_word(end) {
                 Verdict::Drop => {

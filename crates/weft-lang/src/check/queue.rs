@@ -49,6 +49,8 @@ pub const RANK_BITS_MAX: u8 = 18;
 pub const VARS_MAX: usize = 64;
 /// Fields of headers that a queue may ask for, on all its levels.
 pub const HEADERS_MAX: usize = 4;
+/// Fields that a queue may count partitions by, on all its levels.
+pub const COUNTED_MAX: usize = 4;
 /// Calls that a link may have under way, at most.
 pub const CONCURRENCY_MAX: u32 = 1 << 20;
 /// A full frame of Ethernet with its header, which is what a call counts, too.
@@ -257,7 +259,15 @@ impl<'a> Queues<'a> {
         }
         let n_told = cx.diagnostics.len();
         let mut checker = Checker::new(cx, names);
+        // Where a parameter has no value, or none that is right, nobody knows what holds.
+        let has_all = used.is_some() || item.params.iter().all(|param| param.default.is_some());
+        let is_known = is_whole && has_all;
+        let holds = match is_known {
+            true => checker.holds(item),
+            false => item.checks.iter().all(|check| checker.typed(&check.condition, T::Bool).is_some()),
+        };
         let levels = match item.uses.is_empty() {
+            _ if !holds => None,
             true => self.level(&mut checker, item, used),
             false => self.composed(&mut checker, item, within),
         };
@@ -329,6 +339,13 @@ impl<'a> Queues<'a> {
 
 /// Refuses a queue that asks for more of headers than there is room for.
 fn few_headers(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) -> Option<()> {
+    let counted: BTreeSet<&String> = levels.iter().flat_map(|level| &level.counted).collect();
+    if counted.len() > COUNTED_MAX {
+        let message =
+            format!("partitions are counted by {} fields, and {COUNTED_MAX} are the most", counted.len());
+        cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(item.name.span, "too many"));
+        return None;
+    }
     let all = levels.iter().flat_map(|level| &level.headers);
     let names: BTreeSet<&str> = all.clone().map(|header| header.name.as_str()).collect();
     if names.len() <= HEADERS_MAX {
@@ -433,6 +450,7 @@ fn reads_packet(expr: &QueueExpr) -> bool {
                 | QueuePlace::Id
                 | QueuePlace::Field(_)
                 | QueuePlace::Header(_)
+                | QueuePlace::Partitions(_)
         ),
         QueueExprKind::Literal(_) | QueueExprKind::Local(_) | QueueExprKind::Rand(_) => false,
         QueueExprKind::Unary(_, a) => reads_packet(a),
@@ -458,6 +476,8 @@ struct Checker<'k, 'c> {
     is_declaration: bool,
     fields: BTreeSet<String>,
     headers: Vec<QueueHeader>,
+    /// What partitions are counted by.
+    counted: Vec<String>,
     /// `BITS` of the order of partitions.
     rank_bits: Option<u8>,
     /// There is a PARTITION BY.
@@ -482,6 +502,7 @@ impl<'k, 'c> Checker<'k, 'c> {
             is_declaration: true,
             fields: BTreeSet::new(),
             headers: Vec::new(),
+            counted: Vec::new(),
             rank_bits: None,
             is_partitioned: false,
             param_uses: Vec::new(),
@@ -557,7 +578,7 @@ impl<'k, 'c> Checker<'k, 'c> {
             let named = self.names.iter().find(|(known, _)| *known == name.name);
             if let Some((_, Named::Param(value, ty))) = named {
                 self.param_uses.push((name.name.clone(), arg.value.span));
-                arg.value.kind = spelled(*value, *ty);
+                arg.value = spelled(*value, *ty, arg.value.span);
             }
         }
         args
@@ -678,6 +699,7 @@ impl<'k, 'c> Checker<'k, 'c> {
             limit: limit?,
             handlers,
             headers: std::mem::take(&mut self.headers),
+            counted: std::mem::take(&mut self.counted),
             span: item.span,
             text: mix(
                 self.cx.line(item.span).into(),

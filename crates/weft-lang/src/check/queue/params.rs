@@ -1,11 +1,12 @@
 //! Parameters of queues: their types, and their values.
 
 use super::{Checker, Literal, Named, RESERVED, T};
-use crate::ast::{self, ExprKind as AstKind, Ident, QueueUse};
+use crate::ast::{self, BinaryOp, ExprKind as AstKind, Ident, QueueUse, UnaryOp};
 use crate::check::Cx;
 use crate::check::scope::with_nearest;
 use crate::diagnostic::{Diagnostic, code};
-use weft_core::Type;
+use crate::source::Span;
+use weft_core::{Interval, Type};
 
 /// The parameters of a queue with their values, and whether all have one that is right. One with a wrong default has
 /// another in its place, so that the rest can be looked at.
@@ -33,6 +34,7 @@ pub(super) fn params(
         let value = match (ty, arg.or(param.default.as_ref())) {
             (Some(ty), Some(value)) => {
                 let literal = Checker::new(cx, Vec::new()).constant(value, ty);
+                let literal = literal.filter(|literal| is_in_range(cx, param, value.span, *literal));
                 is_whole &= literal.is_some();
                 Named::Param(literal.unwrap_or_else(|| stand_in(ty)), ty)
             }
@@ -53,6 +55,72 @@ pub(super) fn params(
         names.push((param.name.name.clone(), value));
     }
     (names, is_whole)
+}
+
+/// Whether the type of a parameter has this value; tells it if not.
+fn is_in_range(cx: &mut Cx<'_>, param: &ast::Param, at: Span, value: Literal) -> bool {
+    let (Literal::Int(n), Some((_, (low, high), _))) = (value, queue_type(cx, &param.ty)) else {
+        return true;
+    };
+    let is_in = (low..=high).contains(&n);
+    if !is_in {
+        let message = format!("`{}` is {low} to {high}, and {n} is given", param.name.name);
+        let diagnostic = Diagnostic::error(code::BAD_LITERAL, message).at(at, "does not fit");
+        cx.report(diagnostic.with_label(param.span, "declared here"));
+    }
+    is_in
+}
+
+impl Checker<'_, '_> {
+    /// Whether all that the queue says of its parameters holds of their values; tells what does not.
+    pub(super) fn holds(&mut self, item: &ast::Queue) -> bool {
+        let mut conditions: Vec<&ast::Expr> =
+            item.checks.iter().rev().map(|check| &check.condition).collect();
+        let mut holds = true;
+        // Each side of an AND by itself, so that only the parameters of the one that is false are to blame.
+        while let Some(condition) = conditions.pop() {
+            if let AstKind::Binary { op: BinaryOp::And, left, right, .. } = &condition.kind {
+                conditions.extend([&**right, left]);
+                continue;
+            }
+            let n_uses = self.param_uses.len();
+            let found = self.constant(condition, T::Bool);
+            if found == Some(Literal::Bool(false)) {
+                self.broken(item, condition, n_uses);
+            }
+            holds &= found == Some(Literal::Bool(true));
+        }
+        holds
+    }
+
+    /// A condition does not hold of the parameters that it asks for, which are those from this number on.
+    fn broken(&mut self, item: &ast::Queue, condition: &ast::Expr, n_uses: usize) {
+        let mut told: Vec<String> = Vec::new();
+        for (name, _) in &self.param_uses[n_uses..] {
+            let found = self.names.iter().find(|(known, _)| known == name);
+            if let Some((_, Named::Param(value, ty))) = found {
+                let one = format!("{name} is {}", shown(*value, *ty));
+                if !told.contains(&one) {
+                    told.push(one);
+                }
+            }
+        }
+        let (text, told) = (self.cx.sources.slice(condition.span), told.join(", "));
+        let message = format!("`{text}` does not hold of this `{}`: {told}", item.name.name);
+        let diagnostic = Diagnostic::error(code::CHECK_BROKEN, message);
+        self.cx.report(diagnostic.at(condition.span, "holds of its parameters"));
+    }
+}
+
+/// A value as people write it.
+fn shown(value: Literal, ty: T) -> String {
+    match (value, ty) {
+        (Literal::Bool(b), _) => b.to_string(),
+        (Literal::Float(x), _) => x.to_string(),
+        (Literal::Int(n), T::Interval) => format!("'{}'", Interval(n)),
+        (Literal::Int(n), T::Size) => format!("'{n} B'"),
+        (Literal::Int(n), _) => n.to_string(),
+    }
 }
 
 /// Whether a parameter or variable may have this name; tells it if not.
@@ -106,13 +174,21 @@ pub(super) fn queue_type(cx: &mut Cx<'_>, ast: &ast::TypeExpr) -> Option<(T, (i6
     })
 }
 
-/// A literal of the syntax that reads back as this value.
-pub(super) fn spelled(value: Literal, ty: T) -> AstKind {
-    match (value, ty) {
-        (Literal::Bool(b), _) => AstKind::Bool(b),
-        (Literal::Float(x), _) => AstKind::Float(x),
-        (Literal::Int(n), T::Interval) => AstKind::Str(format!("{n} ns")),
-        (Literal::Int(n), T::Size) => AstKind::Str(format!("{n} B")),
-        (Literal::Int(n), _) => AstKind::Int(n.unsigned_abs()),
-    }
+/// An expression of the syntax that reads back as this value.
+pub(super) fn spelled(value: Literal, ty: T, span: Span) -> ast::Expr {
+    let of = |n: u64| match ty {
+        T::Interval => AstKind::Str(format!("{n} ns")),
+        T::Size => AstKind::Str(format!("{n} B")),
+        _ => AstKind::Int(n),
+    };
+    let kind = match value {
+        Literal::Bool(b) => AstKind::Bool(b),
+        Literal::Float(x) => AstKind::Float(x),
+        Literal::Int(n) if n < 0 => {
+            let operand = Box::new(ast::Expr { kind: of(n.unsigned_abs()), span });
+            AstKind::Unary { op: UnaryOp::Neg, operand }
+        }
+        Literal::Int(n) => of(n.unsigned_abs()),
+    };
+    ast::Expr { kind, span }
 }
