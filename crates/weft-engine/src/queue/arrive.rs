@@ -162,7 +162,8 @@ impl<C: QueueCode> Shared<C> {
         len: u64,
     ) -> Option<u32> {
         let shape = &levels[at].shape;
-        if shape.drops_arriving && levels[at].is_over(node, 1, len) {
+        // What is more than the whole limit would take all others with it.
+        if len > shape.bytes_max || shape.drops_arriving && levels[at].is_over(node, 1, len) {
             let whose = if shape.is_one { Whose::comes(at, node) } else { Whose::came_to(at, node) };
             self.drop_packet(slot, at, whose, Why::Overflow, shape.limit_line);
             return None;

@@ -238,12 +238,15 @@ impl Level {
             || head[kept::BYTES] + bytes > self.shape.bytes_max
     }
 
-    /// The partition of a node with the most bytes, the first of equals.
+    /// The partition of a node with the most bytes, or packets where these have none; the first of equals.
     pub(super) fn fattest(&self, node: u32) -> u32 {
         let n = self.shape.n;
-        let bytes = |partition| self.own(partition)[kept::BYTES];
+        let held = |partition| {
+            let head = self.own(partition);
+            (head[kept::BYTES], head[kept::PACKETS])
+        };
         let all = node * n..(node + 1) * n;
-        all.reduce(|a, b| if bytes(b) > bytes(a) { b } else { a }).unwrap_or(node)
+        all.reduce(|a, b| if held(b) > held(a) { b } else { a }).unwrap_or(node)
     }
 }
 

@@ -704,6 +704,11 @@ impl QueueProgram {
         if counts.is_empty() { None } else { self.levels.iter().position(asks) }
     }
 
+    /// Whether it may let packets wait though the link is free.
+    pub fn holds(&self) -> bool {
+        self.levels.iter().any(|level| level.handlers.iter().any(|(_, h)| h.may_end_with(Verdict::Hold)))
+    }
+
     /// Operations that a packet costs at most, on its way in and out, if nothing is dropped and no partition waits.
     pub fn cost(&self) -> u32 {
         let of = |level: &Level| -> u32 {
@@ -731,9 +736,14 @@ impl QueueProgram {
         all
     }
 
-    /// How many packets it can hold.
+    /// How many packets it can hold: a level as many as its limit lets it, and as all its partitions can.
     pub fn packets_max(&self) -> u32 {
-        self.levels[0].limit.packets.unwrap_or(PACKETS_MAX).min(PACKETS_MAX)
+        let mut levels = self.levels.iter().rev();
+        let leaf = levels.next().map_or(0, |leaf| leaf.limit.packets_max());
+        let of = |below: u64, level: &Level| {
+            (below * u64::from(level.partitions.n())).min(level.limit.packets_max())
+        };
+        levels.fold(leaf, of).min(PACKETS_MAX.into()) as u32
     }
 }
 

@@ -319,6 +319,7 @@ impl<'a> Queues<'a> {
         if let (Some(limit), Some(root)) = (limit, levels.first_mut()) {
             root.limit = limit;
         }
+        limit_leaves(&mut levels, limit.is_some());
         tree(cx, item, &levels);
         few_headers(cx, item, &levels);
         (cx.n_errors() == n_errors).then_some(levels)
@@ -334,6 +335,24 @@ impl<'a> Queues<'a> {
     ) -> Option<Vec<QueueLevel>> {
         let used = QueueUse { queue: used.queue.clone(), args: arguments.to_vec(), span: used.span };
         self.used(cx, &used, within)
+    }
+}
+
+/// What a full queue drops is of the leaf that has the backlog, and not whatever comes. So a level above others that is
+/// one line has no limit of its own: the queue below limits itself. One of several partitions has, and so has the whole
+/// if it says so (`is_of_whole`): both take from the partition with the most bytes, if not by rank.
+fn limit_leaves(levels: &mut [QueueLevel], is_of_whole: bool) {
+    let Some((_, above)) = levels.split_last_mut() else { return };
+    for (at, level) in above.iter_mut().enumerate() {
+        let head = match level.limit.overflow {
+            QueueOverflow::Victim { of: QueueVictim::MostBytes | QueueVictim::HighestRank, .. } => continue,
+            QueueOverflow::Victim { head, .. } => head,
+            QueueOverflow::Arriving => false,
+        };
+        level.limit.overflow = QueueOverflow::Victim { of: QueueVictim::MostBytes, head };
+        if level.partitions.is_none() && !(is_of_whole && at == 0) {
+            (level.limit.packets, level.limit.bytes) = (Some(PACKETS_MAX), None);
+        }
     }
 }
 
