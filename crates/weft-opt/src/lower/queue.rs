@@ -283,9 +283,15 @@ impl<'l> Lowering<'l> {
                 let (found, zero) = (self.emit(Op::Load(ecn)), self.int(0));
                 let capable = self.emit(Op::IntCompare(IntCmp::Ne, found, zero));
                 let then = self.block(|lowering| {
+                    // One that was marked before, here or elsewhere, is not marked again.
                     let experienced = lowering.int(3);
-                    lowering.store(ecn, experienced);
-                    lowering.steps.push(Step::End(Verdict::Mark, line));
+                    let is_new = lowering.emit(Op::IntCompare(IntCmp::Ne, found, experienced));
+                    let marks = lowering.block(|lowering| {
+                        lowering.store(ecn, experienced);
+                        lowering.steps.push(Step::End(Verdict::Mark, line));
+                    });
+                    let passes = vec![Step::End(Verdict::Pass, line)];
+                    lowering.steps.push(Step::If { by: is_new, then: marks, otherwise: passes });
                 });
                 let other = if *or_drop { Verdict::Drop } else { Verdict::Pass };
                 Step::If { by: capable, then, otherwise: vec![Step::End(other, line)] }
