@@ -183,9 +183,7 @@ impl Link {
 
     /// A frame is to be sent. The queue may drop it, or others for it.
     pub fn handle_frame(&mut self, frame: Frame, pool: &mut Pool, now: Time) {
-        // What is lost, or takes an opportunity, is a packet as it is on the wire.
-        let is_cut = self.wire.is_some() || self.plan.rate.is_some_and(|rate| rate < CUT_BELOW);
-        if !(is_cut && frame.meta.offload.gso.is_some()) {
+        if frame.meta.offload.gso.is_none() || !self.cuts() {
             return self.enqueue(frame, pool, now);
         }
         let network = if self.plan.is_ip { Some(0) } else { network_at(pool.bytes(&frame)) };
@@ -198,6 +196,17 @@ impl Link {
         }
         segments.drain(..).for_each(|segment| self.enqueue(segment, pool, now));
         self.segments = segments;
+    }
+
+    /// Whether what the kernel has not cut yet is cut before it waits.
+    fn cuts(&self) -> bool {
+        match self.plan.rate {
+            // What is lost, or takes an opportunity, is a packet as it is on the wire.
+            _ if self.wire.is_some() => true,
+            Some(rate) => rate < CUT_BELOW,
+            // A queue that holds packets back shapes them, at a rate that it alone knows, and counts what a line adds to each.
+            None => self.plan.program.holds(),
+        }
     }
 
     /// A frame was to be sent, but is dropped instead of waiting, for want of buffers. The queue counts it.
