@@ -12,8 +12,8 @@
 //!
 //! | line | what it says |
 //! | --- | --- |
-//! | `E`, `N`, `P`, `Q`, `O`, `H`, `S`, `T`, and numbers | a row of the snapshot, as [`Kind`] has them |
-//! | `e T LEN ECN DSCP FLOW SRC DST CLASS REMAINING SLACK DEADLINE HEADERS` | a packet; zeros at the end are left out |
+//! | `E`, `N`, `P`, `Q`, `O`, `H`, `S`, `T`, `U`, and numbers | a row of the snapshot, as [`Kind`] has them |
+//! | `e T LEN ECN DSCP FLOW SRC DST CLASS REMAINING SLACK DEADLINE HEADERS FRAMING` | a packet; zeros at the end are left out |
 //! | `d T` | the next packet was asked for |
 //! | `t T` | the clock was asked about |
 //! | `r T RATE` | the link has so many bits a second from now on |
@@ -404,7 +404,7 @@ fn letter(kind: Kind) -> &'static str {
 
 /// Numbers that a packet is told by. What nobody says is 0: of slack and deadline those bits are told that are others
 /// then.
-const WORDS: usize = 10 + HEADERS_MAX;
+const WORDS: usize = 11 + HEADERS_MAX;
 
 fn words_of(packet: &Packet) -> [u64; WORDS] {
     let [a, b, c, d] = packet.headers;
@@ -423,11 +423,12 @@ fn words_of(packet: &Packet) -> [u64; WORDS] {
         b,
         c,
         d,
+        packet.framing.into(),
     ]
 }
 
 fn packet_of(words: &[u64; WORDS]) -> Option<Packet> {
-    let [len, ecn, dscp, flow, src, dst, class, remaining, slack, deadline, headers @ ..] = *words;
+    let [len, ecn, dscp, flow, src, dst, class, remaining, slack, deadline, a, b, c, d, framing] = *words;
     Some(Packet {
         handle: 0,
         len: len.try_into().ok()?,
@@ -440,7 +441,8 @@ fn packet_of(words: &[u64; WORDS]) -> Option<Packet> {
         remaining,
         slack_ns: slack as i64 ^ FAR_NS,
         deadline_ns: deadline ^ NEVER_DUE_NS,
-        headers,
+        headers: [a, b, c, d],
+        framing: framing.try_into().ok()?,
     })
 }
 
@@ -468,6 +470,7 @@ mod tests {
             flow: u32::MAX,
             slack_ns: -1,
             headers: [0, 7, 0, u64::MAX],
+            framing: 18,
             ..Packet::default()
         };
         let asked = [

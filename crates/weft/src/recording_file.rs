@@ -329,6 +329,7 @@ mod tests {
             slack_ns: 4,
             deadline_ns: 5,
             headers: [10, 11, 12, 13],
+            framing: 14,
             ..Packet::default()
         };
         let way = Way { is_lost: true, is_reordered: true, ..Way::default() };
@@ -370,6 +371,7 @@ mod tests {
                     slack_ns: one("SLACK") as i64 ^ FAR_NS,
                     deadline_ns: one("DEADLINE") ^ NEVER_DUE_NS,
                     headers: ["H0", "H1", "H2", "H3"].map(one),
+                    framing: one("FRAMING") as u32,
                     ..Packet::default()
                 }),
                 "d" => Asked::Dequeue,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use weft_core::flow::{Flow, placed_flow_of};
 use weft_core::frame::{Frame, Pool, ip_at, network_at};
 use weft_core::hash::HashKey;
-use weft_core::ip::change_traffic_class;
+use weft_core::ip::{IpPacket, change_traffic_class};
 use weft_core::{Interval, Time};
 use weft_ir::queue::{Field, QueueCode, QueueProgram};
 
@@ -26,6 +26,9 @@ pub const CATCH_UP_NS: u64 = 10_000_000;
 /// Below this rate, in bits a second, packets that the kernel has not cut yet are cut before they wait: on a slow link
 /// the whole of one would be in the way of all others.
 pub const CUT_BELOW: u64 = 1_000_000_000;
+
+/// The least that a frame of Ethernet carries: shorter packets are filled up (IEEE 802.3).
+const PADDED_TO: usize = 46;
 
 /// What is done with frames while the port of a link has no device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,9 +183,7 @@ impl Link {
 
     /// A frame is to be sent. The queue may drop it, or others for it.
     pub fn handle_frame(&mut self, frame: Frame, pool: &mut Pool, now: Time) {
-        // What is lost, or takes an opportunity, is a packet as it is on the wire.
-        let is_cut = self.wire.is_some() || self.plan.rate.is_some_and(|rate| rate < CUT_BELOW);
-        if !(is_cut && frame.meta.offload.gso.is_some()) {
+        if frame.meta.offload.gso.is_none() || !self.cuts() {
             return self.enqueue(frame, pool, now);
         }
         let network = if self.plan.is_ip { Some(0) } else { network_at(pool.bytes(&frame)) };
@@ -195,6 +196,17 @@ impl Link {
         }
         segments.drain(..).for_each(|segment| self.enqueue(segment, pool, now));
         self.segments = segments;
+    }
+
+    /// Whether what the kernel has not cut yet is cut before it waits.
+    fn cuts(&self) -> bool {
+        match self.plan.rate {
+            // What is lost, or takes an opportunity, is a packet as it is on the wire.
+            _ if self.wire.is_some() => true,
+            Some(rate) => rate < CUT_BELOW,
+            // A queue that holds packets back shapes them, at a rate that it alone knows, and counts what a line adds to each.
+            None => self.plan.program.holds(),
+        }
     }
 
     /// A frame was to be sent, but is dropped instead of waiting, for want of buffers. The queue counts it.
@@ -527,6 +539,9 @@ fn seen(
 ) -> Packet {
     let mut packet = describe(by, pool.bytes(frame), plan.is_ip);
     packet.hear(&frame.meta.marks, came);
+    if plan.program.fields.contains(&Field::NetLen) {
+        packet.framing = framing_bytes(pool.bytes(frame), plan.is_ip);
+    }
     if let Some(headers) = &plan.headers {
         packet.headers = headers.of(reading, by, came, frame, pool);
     }
@@ -539,6 +554,16 @@ pub fn describe(by: HashKey, frame: &[u8], is_ip: bool) -> Packet {
     let Flow { flow, src, dst, traffic_class } = placed_flow_of(by, frame, is_ip);
     let (ecn, dscp) = (traffic_class & 3, traffic_class >> 2);
     Packet { len: frame.len() as u32, flow, src, dst, ecn, dscp, ..Packet::default() }
+}
+
+/// Bytes of a frame that are not of its packet: the header of its link, and what fills a short one up, by what IP says of
+/// its length. In longer ones bytes behind the packet are the sender's, and take their time on the link.
+fn framing_bytes(frame: &[u8], is_ip: bool) -> u32 {
+    let at = if is_ip { 0 } else { network_at(frame).unwrap_or(0).min(frame.len()) };
+    let packet = &frame[at..];
+    let short = IpPacket::of_frame(frame, is_ip).filter(|_| packet.len() <= PADDED_TO);
+    let said = short.and_then(IpPacket::length).unwrap_or(packet.len());
+    (frame.len() - said.min(packet.len())) as u32
 }
 
 /// Writes the codepoints of an IP packet; None is the DSCP that it has.

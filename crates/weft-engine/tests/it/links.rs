@@ -4,7 +4,7 @@ use crate::support::{ADD, Behaviour, CART, Call, Net, Network, World, chain, ele
 use std::sync::Arc;
 use weft_core::Time;
 use weft_core::checksum::{fold, sum};
-use weft_core::frame::{Checksum, Frame, Offload, Pool, PoolConfig};
+use weft_core::frame::{Checksum, Frame, Gso, GsoKind, Offload, Pool, PoolConfig};
 use weft_core::hash::HashKey;
 use weft_core::marks::Mark;
 use weft_engine::call_link::{CallFlow, CallLink, CallsOf, Shared};
@@ -372,6 +372,77 @@ fn frames_are_ranked_by_what_elements_have_said_of_them() {
     }
     // Of the third nobody has said anything.
     assert_eq!(left, [2, 4, 1, 0, 3]);
+}
+
+/// If this fails, a shaper of its own rate sees 64 KiB at once, and adds the overhead of its line to them once.
+#[test]
+fn what_a_queue_holds_back_is_cut_before_it_waits() {
+    let mut holding = fifo(9);
+    let body = vec![
+        Step::Let(Value(0), Op::Int(0)),
+        Step::Store(Slot::new(Scope::Event, word::HOLD), Value(0)),
+        Step::End(Verdict::Hold, 1),
+    ];
+    holding.levels[0].handlers.select = Some(Handler { body, types: vec![Ty::Int] });
+    for (program, rate, n) in
+        [(fifo(9), None, 1), (fifo(9), Some(1), 3), (fifo(9), Some(2_000_000_000), 1), (holding, None, 3)]
+    {
+        let mut pool = Pool::new(PoolConfig::default());
+        let mut link = Link::new(link(program, rate), START, 1);
+        let mut bytes = udp(1, 0, 42 + 2_500);
+        bytes[16..18].copy_from_slice(&2_528_u16.to_be_bytes());
+        bytes[38..40].copy_from_slice(&2_508_u16.to_be_bytes());
+        let mut frame = pool.take_filled(&bytes).expect("a buffer");
+        frame.meta.offload.checksum = Checksum::Partial { start: 34, offset: 6 };
+        frame.meta.offload.gso = Some(Gso { kind: GsoKind::Udp, size: 1_000, has_ecn: false });
+        link.handle_frame(frame, &mut pool, START);
+        assert_eq!(link.stats().counts.queued, n, "{rate:?}");
+    }
+}
+
+/// If this fails, the overhead of a line is added to the header of Ethernet, to its tags or to what fills short frames up; or
+/// a sender hides bytes from a shaper by what it says of its length.
+#[test]
+fn the_length_of_the_network_layer_is_that_of_its_packet() {
+    let frame = |n_tags: usize, said: u16, bytes: usize| {
+        let mut frame = vec![0; 12];
+        (0..n_tags).for_each(|_| frame.extend([0x81, 0x00, 0, 7]));
+        let at = frame.len() + 2;
+        frame.extend([0x08, 0x00, 0x45, 0]);
+        frame.extend(said.to_be_bytes());
+        frame.resize(at + bytes, 0);
+        frame[at + 9] = 17;
+        frame
+    };
+    // Filled up to 46 bytes, full of them, one byte more than what is said, tags, and no IP at all.
+    let mut arp = frame(0, 0, 48);
+    arp[12..14].copy_from_slice(&[0x08, 0x06]);
+    let frames = [
+        frame(0, 100, 100),
+        frame(1, 99, 99),
+        frame(2, 98, 98),
+        frame(0, 28, 46),
+        frame(1, 45, 46),
+        frame(0, 20, 47),
+        arp,
+    ];
+    for begins_with in [fifo(9), least_first(Field::NetLen)] {
+        let mut pool = Pool::new(PoolConfig::default());
+        let mut link = Link::new(link(begins_with, Some(1_000_000)), START, 1);
+        for frame in &frames {
+            let frame = pool.take_filled(frame).expect("a buffer");
+            link.handle_frame(frame, &mut pool, START);
+        }
+        link.replace(self::link(least_first(Field::NetLen), Some(1_000_000)), &mut pool, START, 1);
+        let mut left = Vec::new();
+        for nth in 0..frames.len() {
+            let frame =
+                link.poll_frame(&mut pool, Time(START.0 + nth as i64 * 10 * MS)).expect("it is its turn");
+            left.push(frames.iter().position(|known| known[..] == *pool.bytes(&frame)));
+            pool.give(frame);
+        }
+        assert_eq!(left, [3, 4, 5, 6, 2, 1, 0].map(Some));
+    }
 }
 
 /// If this fails, a queue that takes over takes what packets have waited off their slack, and so ranks them too early.

@@ -8,6 +8,9 @@ use weft_engine::recording::{self, Asked, Way};
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::{Moment, Verdict, Words, word};
 
+/// The ECN codepoint of packets that are marked (RFC 3168): congestion experienced.
+const MARKED: u8 = 3;
+
 /// A link of a file: its queue, or those that several workers have of it, and what became of all that came.
 pub(super) struct Link {
     /// What each worker noted; one, unless it is a link of calls.
@@ -37,6 +40,8 @@ pub(super) struct Passed {
     number: u64,
     pub(super) len: u32,
     pub(super) flow: u32,
+    /// It came with a mark: another queue had marked it.
+    came_marked: bool,
     /// Nanoseconds since the beginning; below zero if it waited already then.
     pub(super) came_ns: i64,
     /// Packets and bytes that were there when it came.
@@ -235,8 +240,9 @@ impl History {
             };
             let sent = recording::ask(&mut queue, now_ns, &asked);
             if let Some(sent) = sent.map_err(wrong)? {
+                let is_marked = sent.ecn == MARKED && !history.packets[sent.handle as usize].came_marked;
                 let (at_ns, way) = (history.ended_ns, Way::default());
-                history.end(sent.handle, End::Sent { at_ns, is_marked: sent.ecn == 3, way });
+                history.end(sent.handle, End::Sent { at_ns, is_marked, way });
                 last_sent = Some(sent.handle);
             }
             while let Some(dropped) = queue.poll_dropped() {
@@ -270,9 +276,10 @@ impl History {
     }
 
     fn come(&mut self, packet: &Packet, came_ns: i64, before: (u64, u64)) {
-        let Packet { len, flow, .. } = *packet;
-        let number = self.packets.len() as u64 + 1;
-        self.packets.push(Passed { part: 0, number, len, flow, came_ns, before, end: End::Waits });
+        let Packet { len, flow, ecn, .. } = *packet;
+        let (number, came_marked) = (self.packets.len() as u64 + 1, ecn == MARKED);
+        let end = End::Waits;
+        self.packets.push(Passed { part: 0, number, len, flow, came_marked, came_ns, before, end });
     }
 
     /// A packet leaves before its turn. The queue has it still.
