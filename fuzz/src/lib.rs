@@ -511,9 +511,9 @@ pub fn firewall_lists(data: &[u8]) {
     let Some((&format, text)) = data.split_first() else { return };
     let text = String::from_utf8_lossy(text);
     let formats = [Some(Format::Nft), Some(Format::Iptables), Some(Format::Ip6tables), None];
-    let out_port = (format & 4 != 0).then(|| "wan".to_owned());
+    let out_ports = if format & 4 != 0 { vec!["wan".to_owned(), "eth1".to_owned()] } else { Vec::new() };
     let in_ports = if format & 8 != 0 { vec!["lan".to_owned(), "wan".to_owned()] } else { Vec::new() };
-    let hook = Hook { name: "forward".to_owned(), out_port, in_ports };
+    let hook = Hook { name: "forward".to_owned(), out_ports, in_ports, names: Vec::new() };
     let list = import(&text, formats[usize::from(format % 4)], &hook);
     assert!(list.rows.len() <= ROWS_MAX && list.faults.len() <= FAULTS_MAX + 1);
     for fault in &list.faults {

@@ -1,7 +1,8 @@
 //! Every target's body on seeds and on random changes of them, with stable Rust.
 
 use std::path::Path;
-use weft_core::{Time, hash};
+use weft_core::Time;
+use weft_core::dice::Dice;
 use weft_fuzz::*;
 use weft_ir::generate::{self, Dice};
 use weft_ir::text::write_program;
@@ -43,11 +44,8 @@ fn h2_seeds() -> Vec<Vec<u8>> {
 
 /// Runs a body on each seed and on changes of it.
 fn run(body: fn(&[u8]), seeds: Vec<Vec<u8>>) {
-    let mut state = 1u64;
-    let mut draw = move |below: usize| {
-        state += 1;
-        (hash::draw(state, 3) % below.max(1) as u64) as usize
-    };
+    let mut dice = Dice::from_seed(1);
+    let mut draw = move |below: usize| dice.below(below.max(1));
     for seed in &seeds {
         body(seed);
         let changes = CHANGES.min(4_000_000 / (seed.len() as u64 + 1) / 20).max(20);

@@ -58,6 +58,8 @@ pub struct Cx<'a> {
     pub present: InputSet,
     /// The bytes that slots point into.
     pub regions: [&'a [u8]; REGIONS],
+    /// Where stages in front of these have sent the tuple; nothing if they have not.
+    pub egress: &'a [u8],
     /// The state that the program reads and writes.
     pub state: &'a State,
     /// The call's row, in the chain's layout.
@@ -117,6 +119,7 @@ impl<'a> Cx<'a> {
             given: &mut [],
             present: InputSet::EMPTY,
             regions: [&[]; REGIONS],
+            egress: &[],
             state,
             call,
             out,
@@ -145,6 +148,15 @@ impl<'a> Cx<'a> {
                 rewrite
             }
             _ => Rewrite::Unchanged,
+        }
+    }
+
+    /// Where the pass sends the tuple as far as it has come: the target of its last REDIRECT, empty without one.
+    pub fn egress(&self) -> Vec<u8> {
+        match (self.out.verdict, self.out.target) {
+            (Verdict::Redirect, target) if target.is_none() => self.out.text.clone(),
+            (Verdict::Redirect, target) => target.bytes().into_iter().take(target.len as usize).collect(),
+            _ => self.egress.to_vec(),
         }
     }
 

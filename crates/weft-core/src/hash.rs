@@ -1,4 +1,5 @@
-//! The hash functions of the system: one that programs and other nodes see, and one that places keys.
+//! The hash functions of the system: one that programs and other nodes see, one that places keys, and one that gives
+//! streams of chance their seeds.
 //!
 //! [`hash_word`], [`mix`] and [`hash_bytes`] are the same on every machine and back end: `hash()`, digests and draws
 //! are made of them. Where keys that a peer chooses are placed in tables, a [`HashKey`] hashes them: a secret of the
@@ -93,6 +94,29 @@ pub const fn hash_word(word: u64) -> u64 {
 #[inline(always)]
 pub const fn mix(hash: u64, word: u64) -> u64 {
     fold_mul(hash ^ word ^ K2, K0)
+}
+
+/// Scrambles a word: a bit of it changes each bit of the result in half of all cases, and no two words have one result.
+///
+/// The finalizer of SplitMix64: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators" (OOPSLA 2014).
+#[inline(always)]
+pub const fn scramble(word: u64) -> u64 {
+    let word = (word ^ word >> 30).wrapping_mul(K1);
+    let word = (word ^ word >> 27).wrapping_mul(K2);
+    word ^ word >> 31
+}
+
+/// The seed of one stream of chance of a run: `name` says what draws from it, `number` which of these.
+///
+/// Streams of neighbouring seeds or numbers are independent. Whatever needs chance of its own derives its seed here:
+/// with a sum or an exclusive or of both, seed 1 and number 0 would have the stream of seed 0 and number 1.
+pub const fn stream(seed: u64, name: &str, number: u64) -> u64 {
+    let (bytes, mut hash, mut at) = (name.as_bytes(), scramble(seed ^ K0), 0);
+    while at < bytes.len() {
+        hash = scramble(hash ^ bytes[at] as u64);
+        at += 1;
+    }
+    scramble(hash ^ scramble(number.wrapping_add(K2)))
 }
 
 /// Hash of a run of bytes; equal runs have equal hashes whatever their address.

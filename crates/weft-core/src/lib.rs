@@ -21,6 +21,7 @@ pub mod marks;
 pub mod matching;
 pub mod methods;
 pub mod native;
+pub mod offloaded;
 pub mod options;
 pub mod schema;
 pub mod status;

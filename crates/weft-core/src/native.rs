@@ -37,6 +37,7 @@ pub enum Native {
     Lz4,
     MaglevSlot,
     MatchesAny,
+    MssAtMost,
     Network,
     RandomHex,
     RegexCapture,
@@ -448,6 +449,14 @@ pub const NATIVES: &[Info] = &[
         "whether one of the texts stands in it; all are looked for at once",
     )
     .costs(43, 91),
+    Info::new(
+        N::MssAtMost,
+        "mss_at_most",
+        &[P::Data, P::Int],
+        BYTES,
+        "options of TCP, in which a maximum segment size (RFC 9293 section 3.7.1) that is larger is this one",
+    )
+    .costs(20, 0),
     Info::new(
         N::Network,
         "network",

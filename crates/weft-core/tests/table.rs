@@ -539,6 +539,9 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
                 table.set_word(row, table.column("hits").expect("a column"), now.0 as u64);
                 lives.insert(id, now.0);
             }
+            // Who waits until then misses none.
+            let next = table.next_departure(Departure::Expired);
+            assert!(lives.values().all(|at| next.is_some_and(|next| next.0 <= at + 100)), "{next:?} {lives:?}");
             if dice.percent(10) {
                 (0..6).for_each(|id| expired.extend(over(&mut lives, id).flatten()));
                 let mut rows = Vec::new();
@@ -549,6 +552,8 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
                 assert!(rows.iter().all(|row| table.find_int(table.word(*row, item), now) != *row));
                 table.give_back(&rows);
                 assert_eq!(table.len(), lives.len() as u64);
+                // And then nobody has to look until one is due.
+                assert!(table.next_departure(Departure::Expired).is_none_or(|next| next > now));
             }
         }
         assert_eq!(table.sweep(now + Interval(1000), usize::MAX), 0);

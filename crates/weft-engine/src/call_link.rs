@@ -26,7 +26,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::rc::Rc;
 use std::sync::Arc;
-use weft_core::{Interval, Status, Time};
+use weft_core::{Interval, Status, Time, hash};
 use weft_ir::queue::{Field, QueueCode, QueueProgram};
 
 mod record;
@@ -209,14 +209,18 @@ impl Engine {
                 |line: &Line| line.plan.name == link.name && line.plan.of.place() == link.of.place();
             let same = before.iter().find(|(_, line)| is_same(line)).map(|(id, _)| *id);
             let id = same.unwrap_or(self.next_line);
+            // Each worker has a queue of it, and each version may.
+            let of_worker = hash::stream(self.config.seed, "call link", self.config.worker as u64);
+            let of_link = hash::stream(of_worker, "id", id.into());
+            let seed = |version| hash::stream(of_link, "version", version);
             let mut line = match before.remove(&id) {
                 Some(line) => line,
                 None => {
                     self.next_line += 1;
-                    Line::new(link, now, self.config.seed ^ u64::from(id))
+                    Line::new(link, now, seed(0))
                 }
             };
-            line.replace(link, now, self.config.seed ^ plan.version);
+            line.replace(link, now, seed(plan.version));
             line.share = link.concurrency.map_or(0, |n| u64::from(n).div_ceil(self.config.workers as u64));
             self.lines.insert(id, line);
             match link.of {

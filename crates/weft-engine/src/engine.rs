@@ -575,13 +575,18 @@ impl Engine {
         }
     }
 
+    /// What `rand()` draws from, in the place of a call's id, where there is no call.
+    fn no_call(&self) -> u64 {
+        u64::MAX - self.config.worker as u64
+    }
+
     /// Runs the n-th EVERY of a chain, which was due at a time, and sets its next one.
     fn run_every(&mut self, now: Time, (chain, nth): (usize, usize), due: Time) {
         let live = Rc::clone(&self.live);
         let live_chain = &live.chains[chain];
         let (interval, segment) = &live_chain.chain.segments.every[nth];
         let facts =
-            Facts::of_node(now, rand_base(self.config.seed, u64::MAX, 0, now.0 as u64, segment.event));
+            Facts::of_node(now, rand_base(self.config.seed, self.no_call(), 0, now.0 as u64, segment.event));
         // EVERY reads no message, so nothing can be malformed; and no call's row, but its shape is checked.
         let mut row = vec![0; live_chain.chain.program.call_words()];
         let _ = self.passes.run(live_chain, segment, &facts, &mut row, usize::MAX);
@@ -599,7 +604,7 @@ impl Engine {
         let mut rows = core::mem::take(&mut self.departed);
         let mut call = vec![0; live_chain.chain.program.call_words()];
         let is_more = expiry::depart((&table, departs.why), now, &mut rows, |at, row| {
-            let rand = rand_base(self.config.seed, u64::MAX, at, now.0 as u64, segment.event);
+            let rand = rand_base(self.config.seed, self.no_call(), at, now.0 as u64, segment.event);
             let facts = Facts { departed: row, ..Facts::of_node(now, rand) };
             // As EVERY: there is no message.
             let _ = self.passes.run(live_chain, segment, &facts, &mut call, usize::MAX);

@@ -43,6 +43,15 @@ pub(crate) fn departs_again(why: Departure, is_more: bool) -> Interval {
     if is_more { EXPIRE_AGAIN } else { departs_every(why) }
 }
 
+/// When a look at a table that is due at `look`, and again and again from then on, first finds a row; None: not before
+/// a row is inserted or evicted.
+pub(crate) fn next_departure((table, why): (&Table, Departure), look: Time) -> Option<Time> {
+    let at = table.next_departure(why)?;
+    let missed = at.0.saturating_sub(look.0).max(0) as u64;
+    let every = departs_every(why).as_nanos() as u64;
+    Some(Time(look.0.saturating_add_unsigned(missed.next_multiple_of(every))))
+}
+
 /// Gives to `each` rows that have left the table so, [`SWEEP_ROWS`] at most, with their number; whether there may be
 /// more. `rows` is empty before and after.
 pub(crate) fn depart(

@@ -137,7 +137,7 @@ impl Pool {
     fn next_start(&self, call_id: u64) -> usize {
         let n = self.turns.len();
         let turn = match self.cluster.balance {
-            Balance::Random => (hash::mix(self.draw, call_id) % n as u64) as usize,
+            Balance::Random => (hash::stream(self.draw, "call", call_id) % n as u64) as usize,
             Balance::RoundRobin | Balance::LeastRequest => {
                 self.turn.set((self.turn.get() + 1) % n);
                 self.turn.get()

@@ -12,13 +12,14 @@
 //!
 //! | line | what it says |
 //! | --- | --- |
-//! | `E`, `N`, `P`, `Q`, `O`, `H`, `S`, `T`, and numbers | a row of the snapshot, as [`Kind`] has them |
-//! | `e T LEN ECN DSCP FLOW SRC DST CLASS REMAINING SLACK DEADLINE HEADERS` | a packet; zeros at the end are left out |
+//! | `E`, `N`, `P`, `Q`, `O`, `H`, `S`, `T`, `U`, and numbers | a row of the snapshot, as [`Kind`] has them |
+//! | `e T LEN ECN DSCP FLOW SRC DST CLASS REMAINING SLACK DEADLINE HEADERS FRAMING` | a packet; zeros at the end are left out |
 //! | `d T` | the next packet was asked for |
 //! | `t T` | the clock was asked about |
 //! | `r T RATE` | the link has so many bits a second from now on |
 //! | `l T N` | packet `N` waits no longer, and stays in the queue until its turn |
 //! | `f T N N ...` | the queue was emptied, and filled anew with these packets in this order |
+//! | `w T WHAT` | on the way behind the link something happened to the packet that left last: [`Way`] |
 //!
 //! `T` is in nanoseconds since the line before, `N` the number of a packet: the one that came first is 0.
 
@@ -97,6 +98,21 @@ pub enum Asked {
     Left(u64),
     /// All packets were taken out, and those with these numbers put in again.
     Refilled(Vec<u64>),
+    /// Something happened to the packet that left last. The queue was not told.
+    Way(Way),
+}
+
+/// What happened to a packet on the way behind an emulated link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Way {
+    /// It was lost: bit 0 of the number in a recording.
+    pub is_lost: bool,
+    /// It arrived twice: bit 1.
+    pub is_duplicated: bool,
+    /// One of its bits was flipped: bit 2.
+    pub is_corrupted: bool,
+    /// It was held up so that later ones overtook it: bit 3.
+    pub is_reordered: bool,
 }
 
 /// Calls, noted as they come.
@@ -244,12 +260,35 @@ fn write_line(text: &mut String, passed: u64, asked: &Asked) -> fmt::Result {
         Asked::Timeout => with_numbers(text, 't', &[]),
         Asked::Rate(rate) => with_numbers(text, 'r', &[*rate]),
         Asked::Left(number) => with_numbers(text, 'l', &[*number]),
+        Asked::Way(way) => with_numbers(text, 'w', &[way.bits()]),
         Asked::Refilled(numbers) => with_numbers(text, 'f', numbers),
         Asked::Enqueue(packet) => {
             let words = words_of(packet);
             let n = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
             with_numbers(text, 'e', &words[..n])
         }
+    }
+}
+
+impl Way {
+    /// Nothing happened to it.
+    pub fn is_plain(self) -> bool {
+        self == Self::default()
+    }
+
+    fn bits(self) -> u64 {
+        let Self { is_lost, is_duplicated, is_corrupted, is_reordered } = self;
+        [is_lost, is_duplicated, is_corrupted, is_reordered]
+            .into_iter()
+            .enumerate()
+            .map(|(at, is)| u64::from(is) << at)
+            .sum()
+    }
+
+    fn of_bits(bits: u64) -> Option<Self> {
+        let bit = |at: u32| bits >> at & 1 == 1;
+        let way = Self { is_lost: bit(0), is_duplicated: bit(1), is_corrupted: bit(2), is_reordered: bit(3) };
+        (way.bits() == bits && !way.is_plain()).then_some(way)
     }
 }
 
@@ -287,7 +326,7 @@ pub fn ask<C: QueueCode>(
         Asked::Dequeue => return Ok(queue.dequeue(now_ns)),
         Asked::Timeout => queue.handle_timeout(now_ns),
         Asked::Rate(rate) => queue.set_rate(*rate),
-        Asked::Left(_) => {}
+        Asked::Left(_) | Asked::Way(_) => {}
         Asked::Refilled(numbers) => {
             let mut all: BTreeMap<u64, (Packet, u64)> =
                 queue.take_all().into_iter().map(|one| (one.0.handle, one)).collect();
@@ -349,7 +388,8 @@ pub fn read(text: &str, begun_ns: u64) -> impl Iterator<Item = Result<(u64, Aske
                 }
                 Asked::Enqueue(packet_of(&found).ok_or_else(|| fault("a number is too great for its place"))?)
             }
-            _ => return Err(fault("it begins with none of e, d, t, r, l, f")),
+            "w" => Asked::Way(number()?.and_then(Way::of_bits).ok_or_else(|| fault("it says nothing"))?),
+            _ => return Err(fault("it begins with none of e, d, t, r, l, f, w")),
         };
         match number()? {
             None => Ok((now_ns, asked)),
@@ -364,7 +404,7 @@ fn letter(kind: Kind) -> &'static str {
 
 /// Numbers that a packet is told by. What nobody says is 0: of slack and deadline those bits are told that are others
 /// then.
-const WORDS: usize = 10 + HEADERS_MAX;
+const WORDS: usize = 11 + HEADERS_MAX;
 
 fn words_of(packet: &Packet) -> [u64; WORDS] {
     let [a, b, c, d] = packet.headers;
@@ -383,11 +423,12 @@ fn words_of(packet: &Packet) -> [u64; WORDS] {
         b,
         c,
         d,
+        packet.framing.into(),
     ]
 }
 
 fn packet_of(words: &[u64; WORDS]) -> Option<Packet> {
-    let [len, ecn, dscp, flow, src, dst, class, remaining, slack, deadline, headers @ ..] = *words;
+    let [len, ecn, dscp, flow, src, dst, class, remaining, slack, deadline, a, b, c, d, framing] = *words;
     Some(Packet {
         handle: 0,
         len: len.try_into().ok()?,
@@ -400,7 +441,8 @@ fn packet_of(words: &[u64; WORDS]) -> Option<Packet> {
         remaining,
         slack_ns: slack as i64 ^ FAR_NS,
         deadline_ns: deadline ^ NEVER_DUE_NS,
-        headers,
+        headers: [a, b, c, d],
+        framing: framing.try_into().ok()?,
     })
 }
 
@@ -428,6 +470,7 @@ mod tests {
             flow: u32::MAX,
             slack_ns: -1,
             headers: [0, 7, 0, u64::MAX],
+            framing: 18,
             ..Packet::default()
         };
         let asked = [
@@ -436,6 +479,8 @@ mod tests {
             (5_000, Asked::Rate(u64::MAX)),
             (5_001, Asked::Timeout),
             (5_001, Asked::Left(1)),
+            (5_001, Asked::Way(Way { is_lost: true, ..Way::default() })),
+            (5_001, Asked::Way(Way { is_duplicated: true, is_reordered: true, ..Way::default() })),
             (5_001, Asked::Refilled(vec![0, 2])),
             (5_001, Asked::Refilled(Vec::new())),
             (9_000, Asked::Enqueue(Packet { len: 60, ..Packet::default() })),
@@ -484,7 +529,7 @@ mod tests {
     #[test]
     fn damaged_lines_are_told_by_number() {
         let told = |text| read(text, 0).find_map(Result::err).expect("it is wrong").to_string();
-        assert_eq!(told("d 1\nx 1\n"), "line 2: it begins with none of e, d, t, r, l, f");
+        assert_eq!(told("d 1\nx 1\n"), "line 2: it begins with none of e, d, t, r, l, f, w");
         assert_eq!(told("d\n"), "line 1: it has no time");
         assert_eq!(told("d one\n"), "line 1: a word is no number");
         assert_eq!(told("d 1 2\n"), "line 1: it has too many numbers");
@@ -501,7 +546,7 @@ mod tests {
             let mut bytes = b"e 10 1500 2 0 77 5 6\nd 100\nt 5\nr 1 15000000\nl 1 0\nf 1 1 2\n".to_vec();
             for _ in 0..=dice.below(4) {
                 let at = dice.below(bytes.len());
-                bytes[at] = dice.pick(b"0123456789\n edtrlf-.\xff");
+                bytes[at] = dice.pick(b"0123456789\n edtrlfw-.\xff");
             }
             let _ = read(&String::from_utf8_lossy(&bytes), 0).count();
         }

@@ -257,7 +257,7 @@ impl Engine {
             // The connect timeout is for those that are being made.
             Side::Upstream { is_ready: false, .. } => return None,
         };
-        conn.life.next_end(&limits, hash::hash_word(self.config.seed ^ key.to_bits()) % 2001)
+        conn.life.next_end(&limits, hash::stream(self.config.seed, "connection age", key.to_bits()) % 2001)
     }
 
     /// A connection is idle or old: it takes no further calls.

@@ -72,9 +72,10 @@ impl<T> Timers<T> {
         TimerKey { index, generation: self.entries[index as usize].generation }
     }
 
-    /// What the timers that are set are for.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
-        self.entries.iter().filter_map(|entry| entry.what.as_ref())
+    /// The timers that are set, each with the time from which [`Timers::expire`] hands it out.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Time, &T)> {
+        let at = |tick: u64| Time((tick as i64).saturating_mul(TICK_NS));
+        self.entries.iter().filter_map(move |entry| Some((at(entry.tick), entry.what.as_ref()?)))
     }
 
     /// Cancels a timer; a stale key is ignored.

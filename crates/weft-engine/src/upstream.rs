@@ -468,7 +468,7 @@ impl Engine {
         }
         // The turns of the pool before go on; otherwise each worker begins elsewhere, and each node.
         let before = self.live.pools.iter().find(|pool| pool.cluster.name == cluster.name);
-        let draw = hash::mix(self.config.seed, hash::hash_bytes(cluster.name.as_bytes()));
+        let draw = hash::stream(self.config.seed, &cluster.name, 0);
         let first = || (draw as u32 as usize).wrapping_add(self.config.worker);
         let turn = before.map_or_else(first, |pool| pool.turn());
         let pool = Rc::new(Pool::new(Arc::clone(cluster), members, turn, draw));

@@ -4,8 +4,11 @@
 //! Rows know no way back. Packets that RETURN in the middle of a chain go on behind where it was called, and so what is
 //! behind there comes once more for them, in front of the rest of the chain, with what becomes of them at the end. What
 //! is for such packets alone is left out from there on.
+//!
+//! A hook may have several base chains, in order of priority: what one accepts goes on to the next, and what one drops is
+//! gone. A packet leaves by a port that only the last says: rows know it as well, and so are of all.
 
-use super::rule::{Family, Rule, Verdict};
+use super::rule::{Answer, Family, Rule, Verdict};
 use super::{FAULTS_MAX, Fault, List, ROWS_MAX};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +25,7 @@ const STEPS_MAX: usize = 32 * ROWS_MAX;
 /// What becomes of packets of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    Of(Verdict),
+    Of(Verdict, Answer),
     /// They go through the chain of this name, and on behind the rule.
     Jump(String),
     /// The same, and on where their chain ends.
@@ -53,33 +56,64 @@ pub(crate) fn reached<'a>(from: &'a str, calls: &BTreeMap<&'a str, Vec<&'a str>>
     reached
 }
 
-/// What becomes of packets that no rule of a base chain has decided about.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Policy {
-    pub(crate) verdict: Verdict,
+/// A base chain, and what becomes of packets that no rule of it has decided about.
+#[derive(Clone, Debug)]
+pub(crate) struct Base {
+    pub(crate) name: String,
+    pub(crate) policy: Verdict,
+    /// Whose packets come through it.
     pub(crate) family: Family,
     pub(crate) line: u32,
 }
 
-/// Appends the rows of a base chain.
-pub(crate) fn flatten(chains: &Chains, base: &str, policy: Policy, list: &mut List) {
+/// Appends the rows of the base chains of a hook, which packets come through in this order.
+pub(crate) fn flatten(chains: &Chains, bases: &[Base], list: &mut List) {
+    // What lets all pass decides nothing.
+    let decides = |base: &&Base| base.policy != Verdict::Accept || may_end(chains, &base.name);
+    let families = bases.iter().map(|base| base.family);
+    let family =
+        families.reduce(|one, other| if one == other { one } else { Family::Any }).unwrap_or_default();
+    let line = bases.last().map_or(0, |base| base.line);
+    let bases: Vec<&Base> = bases.iter().filter(decides).collect();
     let decided = Vec::new();
-    let mut flat = Flat { chains, policy, list, steps: 0, decided, returns: 0, is_cut: false };
-    let all = Rule::default();
-    flat.through(flat.chain(base), &all, None, 0);
-    // Packets that no row matches are dropped.
-    if policy.verdict == Verdict::Accept {
-        flat.decide(&all);
-    }
+    let mut flat =
+        Flat { chains, bases: &bases, at: 0, family, list, steps: 0, decided, returns: 0, is_cut: false };
+    let all = Rule { comment: Some(BY_POLICY.to_owned()), ..Rule::default() };
+    flat.base(0, &all, line);
     // Nobody knows what else is missing.
     if flat.is_cut {
         flat.list.rows.clear();
     }
 }
 
+/// Whether a chain, or one that it leads to, has a packet go no further.
+fn may_end(chains: &Chains, name: &str) -> bool {
+    let (mut seen, mut left) = (BTreeSet::new(), vec![name]);
+    while let Some(name) = left.pop() {
+        if !seen.insert(name) {
+            continue;
+        }
+        for statement in chains.get(name).into_iter().flatten() {
+            match &statement.does {
+                Decision::Of(Verdict::Accept, _) | Decision::Return => {}
+                Decision::Of(..) => return true,
+                Decision::Jump(name) | Decision::Goto(name) => left.push(name),
+            }
+        }
+    }
+    false
+}
+
+/// The note of rows that do what a policy says.
+const BY_POLICY: &str = "policy";
+
 struct Flat<'c, 'l> {
     chains: &'c Chains,
-    policy: Policy,
+    bases: &'l [&'c Base],
+    /// The base chain that packets go through now.
+    at: usize,
+    /// Whose packets come through any of them.
+    family: Family,
     list: &'l mut List,
     steps: usize,
     /// Packets whose end stands in front of what comes: what is for them alone is left out.
@@ -99,6 +133,19 @@ struct Back<'c, 'b> {
 }
 
 impl<'c> Flat<'c, '_> {
+    /// Packets of a rule go through a base chain and those behind it; behind the last they pass.
+    fn base(&mut self, at: usize, rule: &Rule, line: u32) {
+        let Some(base) = self.bases.get(at).copied() else {
+            let comment = rule.comment.clone();
+            let of_family = Rule { family: self.family, comment, ..Rule::default() };
+            return self.rows(&of_family.and(rule), Verdict::Accept, Answer::default(), line);
+        };
+        let outer = core::mem::replace(&mut self.at, at);
+        self.through(self.chain(&base.name), rule, None, 0);
+        self.decide(rule);
+        self.at = outer;
+    }
+
     /// Packets of a rule go through statements.
     fn through(
         &mut self,
@@ -116,7 +163,8 @@ impl<'c> Flat<'c, '_> {
             // Then nobody is left for the rest of the chain.
             let is_for_all = under.is_within(&statement.rule);
             match &statement.does {
-                Decision::Of(verdict) => self.rows(&rule, *verdict, statement.line),
+                Decision::Of(Verdict::Accept, _) => self.base(self.at + 1, &rule, statement.line),
+                Decision::Of(verdict, answer) => self.rows(&rule, *verdict, *answer, statement.line),
                 Decision::Jump(name) => {
                     self.through(self.chain(name), &rule, Some(&Back { rest, depth, back }), depth + 1);
                 }
@@ -158,11 +206,21 @@ impl<'c> Flat<'c, '_> {
         self.decided.push(rule.clone());
     }
 
-    /// What the policy says is done with packets of a rule.
+    /// What the policy says is done with packets of a rule; packets of the other IP go on.
     fn decide(&mut self, rule: &Rule) {
-        let Policy { verdict, family, line } = self.policy;
-        let by_policy = Rule { family, comment: Some("policy".to_owned()), ..Rule::default() };
-        self.rows(&by_policy.and(rule), verdict, line);
+        let Base { policy, family, line, .. } = *self.bases[self.at];
+        let by_policy = Rule { family, comment: Some(BY_POLICY.to_owned()), ..Rule::default() };
+        if policy == Verdict::Accept {
+            return self.base(self.at + 1, &Rule { comment: by_policy.comment, ..rule.clone() }, line);
+        }
+        // Packets that no row matches are dropped.
+        let is_last = self.at + 1 == self.bases.len() || family == Family::Any;
+        if !(is_last && rule.is_all()) {
+            self.rows(&by_policy.and(rule), policy, Answer::default(), line);
+        }
+        if family != self.family {
+            self.base(self.at + 1, rule, line);
+        }
     }
 
     fn chain(&self, name: &str) -> &'c [Statement] {
@@ -189,8 +247,16 @@ impl<'c> Flat<'c, '_> {
         Some(rule)
     }
 
-    fn rows(&mut self, rule: &Rule, verdict: Verdict, line: u32) {
-        if let Err(reason) = rule.rows(verdict, line, &mut self.list.rows) {
+    fn rows(&mut self, rule: &Rule, verdict: Verdict, answer: Answer, line: u32) {
+        let mut rule = rule.clone();
+        if !rule.is_never && rule.without_mapped() {
+            let reason = "`::ffff:0:0/96` is left out: such addresses are those of IPv4 here".to_owned();
+            let warning = Fault { line, column: 1, reason };
+            if !self.list.warnings.contains(&warning) {
+                self.list.warnings.push(warning);
+            }
+        }
+        if let Err(reason) = rule.rows((verdict, answer), line, &mut self.list.rows) {
             self.refuse(line, reason);
         }
     }

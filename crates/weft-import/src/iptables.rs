@@ -1,8 +1,10 @@
 //! `iptables-save` and `ip6tables-save`: the rules of one built-in chain of the table `filter`, with those of the
 //! chains that it jumps to.
 
-use super::chains::{self, Chains, Decision, Policy, Statement};
-use super::rule::{self, Family, Flags, Net, Rule, Side, Verdict};
+use super::chains::{self, Base, Chains, Decision, Statement};
+use super::names;
+use super::net::Net;
+use super::rule::{self, AddressSorts, Answer, Family, Flags, Rule, Side, Verdict};
 use super::tokens::{Kind, Token, tokens};
 use super::{FAULTS_MAX, Fault, Hook, List};
 use std::collections::{BTreeMap, BTreeSet};
@@ -225,7 +227,9 @@ impl<'a> Reader<'a, '_> {
             word.closed()?;
         }
         let context = Context { hook: self.hook, family: self.family, calls: self.calls };
-        let statements = draft(&mut words, &context)?.statements(first.line);
+        let draft = draft(&mut words, &context)?;
+        self.list.warnings.extend(draft.warnings.iter().cloned());
+        let statements = draft.statements(first.line);
         self.chains.entry(chain.to_owned()).or_default().extend(statements);
         Ok(())
     }
@@ -233,8 +237,8 @@ impl<'a> Reader<'a, '_> {
     fn rows(&mut self) {
         match self.policy {
             Some((verdict, line)) => {
-                let policy = Policy { verdict, family: self.family, line };
-                chains::flatten(&self.chains, self.chain, policy, &mut self.list);
+                let base = Base { name: self.chain.to_owned(), policy: verdict, family: self.family, line };
+                chains::flatten(&self.chains, &[base], &mut self.list);
             }
             None if self.list.faults.is_empty() => {
                 let reason = format!("there is no chain {} in a table filter", self.chain);
@@ -330,6 +334,10 @@ struct Draft {
     rule: Rule,
     does: Option<Decision>,
     has_target: bool,
+    /// What is read and means another thing here.
+    warnings: Vec<Fault>,
+    /// Where it asks for a rate.
+    limit: Option<Fault>,
     /// One of these has to hold, too.
     either: Option<[Rule; 2]>,
 }
@@ -366,6 +374,10 @@ fn draft(words: &mut Words<'_, '_>, context: &Context<'_, '_>) -> Result<Draft, 
     {
         return Err(at.fault("ports are read with `-p tcp`, `-p udp` or `-p sctp`"));
     }
+    // Rules that only log are left out, with their rates.
+    if let Some(limit) = draft.limit.take().filter(|_| draft.does.is_some()) {
+        draft.warnings.push(limit);
+    }
     Ok(draft)
 }
 
@@ -394,10 +406,11 @@ fn test(
                 let no = option.fault("`!` is not read of all protocols");
                 return if negated { Err(no) } else { Ok(()) };
             }
-            rule.protocols(&[rule::protocol(&value)?], negated);
+            rule.protocols(&[names::protocol(&value)?], negated);
         }
         "-m" | "--match" => {
-            const KNOWN: &str = "tcp udp sctp icmp icmp6 multiport comment conntrack state iprange";
+            const KNOWN: &str = "tcp udp sctp icmp icmp6 multiport comment conntrack state iprange limit addrtype \
+                                 mark connmark rt";
             let value = words.value(&option)?;
             if !KNOWN.split(' ').any(|known| known == value.text) {
                 return Err(value.fault(format!("the match `{}` is not read", value.text)));
@@ -424,9 +437,6 @@ fn test(
         }
         "--icmp-type" | "--icmpv6-type" => {
             let value = words.value(&option)?;
-            if value.text.contains('/') {
-                return Err(value.fault("codes of messages are not read: only types"));
-            }
             let is_v6 = family == Family::V6;
             if is_v6 != option.is("--icmpv6-type") {
                 return Err(option.fault("this is of the other IP: say which it is with --format"));
@@ -437,7 +447,15 @@ fn test(
                 rule.is_never |= negated;
                 return Ok(());
             }
-            rule.icmp(&[rule::icmp_type(&value, is_v6)?], negated);
+            let Some((kind, code)) = value.text.split_once('/') else {
+                rule.icmp(&[names::icmp_type(&value, is_v6)?], negated);
+                return Ok(());
+            };
+            if negated {
+                return Err(value.fault("`!` is not read of a type with a code"));
+            }
+            rule.icmp(&[names::icmp_type(&Token { text: kind, ..value }, is_v6)?], false);
+            rule.icmp_codes(&[names::icmp_code(&Token { text: code, ..value }, is_v6)?], false);
         }
         "--tcp-flags" => {
             let [mask, bits] = [flags(words, &option)?, flags(words, &option)?];
@@ -446,7 +464,14 @@ fn test(
         "--syn" => rule.flags(&[FIRST_OF_CONNECTION], negated),
         "--ctstate" | "--state" => {
             let value = words.value(&option)?;
-            let named: Vec<_> = value.text.split(',').map(|name| (name, value)).collect();
+            // Nothing is translated here.
+            let is_translated = |name: &&str| ["DNAT", "SNAT"].contains(name);
+            let named = value.text.split(',').filter(|name| !is_translated(name));
+            let named: Vec<_> = named.map(|name| (name, value)).collect();
+            if named.is_empty() {
+                rule.is_never |= !negated;
+                return Ok(());
+            }
             rule.states(&named, negated)?;
         }
         "-i" | "--in-interface" => {
@@ -459,9 +484,41 @@ fn test(
         }
         "--comment" => rule.comment = Some(unescaped(&words.value(&option)?)),
         "--reject-with" => {
-            if words.value(&option)?.text == "tcp-reset" {
+            let with = words.value(&option)?;
+            let (verdict, answer) = answer(&with, family)?;
+            if verdict == Verdict::Reset {
                 rule.protocols(&[rule::TCP], false);
             }
+            draft.does = Some(Decision::Of(verdict, answer));
+        }
+        "--limit" => {
+            words.value(&option)?;
+            draft.limit = Some(match negated {
+                true => return Err(option.fault("`!` is not read of `--limit`")),
+                false => option.fault("no rate is kept: the rule holds for what is over it as well"),
+            });
+        }
+        "--limit-burst" => _ = words.value(&option)?,
+        "--dst-type" => {
+            let value = words.value(&option)?;
+            let names: Vec<_> = value.text.split(',').map(|text| Token { text, ..value }).collect();
+            let sorts = AddressSorts::of(&names, negated, &hook.name)?;
+            draft.warnings.extend(sorts.is_guessed().then(|| option.fault(rule::GUESSED)));
+            sorts.narrow(rule, family);
+        }
+        "--mark" => {
+            let value = words.value(&option)?;
+            let wanted = value.text.split('/').next().and_then(mark);
+            let wanted = wanted.ok_or_else(|| value.fault(format!("`{}` is no mark", value.text)))?;
+            rule.is_never |= (wanted == 0) == negated;
+            draft.warnings.push(option.fault(rule::UNMARKED));
+        }
+        "--rt-type" => {
+            words.value(&option)?;
+            rule.next_headers(&[ROUTING], negated);
+            draft.warnings.push(option.fault(
+                "read of a routing header of any type, and only where it is the first extension header",
+            ));
         }
         option_of_log if LOG_WITH_VALUE.contains(&option_of_log) => _ = words.value(&option)?,
         option_of_log if LOG_WITHOUT_VALUE.contains(&option_of_log) => {}
@@ -490,14 +547,20 @@ fn decision(
     let target = value.text;
     let is_goto = ["-g", "--goto"].contains(&option.text);
     Ok(Some(match target {
-        "REJECT" => Decision::Of(Verdict::Reject),
+        "REJECT" => Decision::Of(Verdict::Reject, Answer::default()),
         "RETURN" => Decision::Return,
         // It decides nothing: what comes behind it is asked too.
         "LOG" | "NFLOG" => return Ok(None),
         chain if context.calls.contains_key(chain) && is_goto => Decision::Goto(chain.to_owned()),
         chain if context.calls.contains_key(chain) => Decision::Jump(chain.to_owned()),
         _ => match verdict(target) {
-            Some(verdict) => Decision::Of(verdict),
+            Some(verdict) => Decision::Of(verdict, Answer::default()),
+            None if TRANSLATES.contains(&target) => {
+                return Err(value.fault(format!(
+                    "the target `{target}` makes other addresses, and stands in the table nat: a filter decides what \
+                     passes"
+                )));
+            }
             None => {
                 let reason = format!(
                     "the target `{target}` is not read: only ACCEPT, DROP, REJECT, RETURN, LOG and chains of the list"
@@ -506,6 +569,27 @@ fn decision(
             }
         },
     }))
+}
+
+/// What the sender of a rejected packet gets.
+fn answer(with: &Token<'_>, family: Family) -> Result<(Verdict, Answer), Fault> {
+    if ["tcp-reset", "tcp-rst"].contains(&with.text) {
+        return Ok((Verdict::Reset, Answer::default()));
+    }
+    let names = if family == Family::V6 { ANSWERS6 } else { ANSWERS };
+    let found = names.iter().find(|(name, _)| *name == with.text).map(|(_, code)| *code);
+    let code = found.ok_or_else(|| with.fault(format!("`{}` is no way to refuse", with.text)))?;
+    let usual = Answer::default();
+    let answer = match family {
+        Family::V6 => Answer { code6: code, ..usual },
+        _ => Answer { code, ..usual },
+    };
+    Ok((Verdict::Reject, answer))
+}
+
+/// `0x4000`, or a number to the base ten.
+fn mark(text: &str) -> Option<u32> {
+    text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |digits| u32::from_str_radix(digits, 16).ok())
 }
 
 /// What stands in quotes, without the `\` before some of its characters.
@@ -542,13 +626,13 @@ fn range(words: &mut Words<'_, '_>, option: &Token<'_>, family: Family) -> Resul
 
 fn ports(words: &mut Words<'_, '_>, option: &Token<'_>) -> Result<Vec<(u16, u16)>, Fault> {
     let value = words.value(option)?;
-    value.text.split(',').map(|text| rule::ports(&value, text, ':')).collect()
+    value.text.split(',').map(|text| names::ports(&value, text, ':')).collect()
 }
 
 fn flags(words: &mut Words<'_, '_>, option: &Token<'_>) -> Result<u8, Fault> {
     let value = words.value(option)?;
     let read =
-        |text: &str| rule::tcp_flag(text).ok_or_else(|| value.fault(format!("`{text}` is no flag of TCP")));
+        |text: &str| names::tcp_flag(text).ok_or_else(|| value.fault(format!("`{text}` is no flag of TCP")));
     value.text.split(',').try_fold(0, |all, text| Ok(all | read(text)?))
 }
 
@@ -570,11 +654,46 @@ const OF_PORTS: [&str; 8] = [
 /// And the one that asks for either.
 const OF_EITHER_PORT: &str = "--ports";
 
+/// Targets that make other addresses of packets.
+const TRANSLATES: [&str; 6] = ["DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP", "TPROXY"];
+/// What follows the first header of IPv6 where that is a routing header.
+const ROUTING: u8 = 43;
+
+/// Errors that the sender of a rejected packet gets, and their codes.
+const ANSWERS: &[(&str, u8)] = &[
+    ("icmp-net-unreachable", 0),
+    ("icmp-host-unreachable", 1),
+    ("icmp-proto-unreachable", 2),
+    ("icmp-port-unreachable", 3),
+    ("icmp-net-prohibited", 9),
+    ("icmp-host-prohibited", 10),
+    ("icmp-admin-prohibited", 13),
+];
+const ANSWERS6: &[(&str, u8)] = &[
+    ("icmp6-no-route", 0),
+    ("icmp6-adm-prohibited", 1),
+    ("icmp6-addr-unreachable", 3),
+    ("icmp6-port-unreachable", 4),
+    ("icmp6-policy-fail", 5),
+    ("icmp6-reject-route", 6),
+];
+
 /// Options that say where packets go.
 const JUMPS: [&str; 4] = ["-j", "--jump", "-g", "--goto"];
 /// Options that have no opposite.
-const NEVER_NEGATED: [&str; 10] =
-    ["-j", "--jump", "-g", "--goto", "-m", "--match", "--comment", "--reject-with", "-c", "--set-counters"];
+const NEVER_NEGATED: [&str; 11] = [
+    "-j",
+    "--jump",
+    "-g",
+    "--goto",
+    "-m",
+    "--match",
+    "--comment",
+    "--reject-with",
+    "-c",
+    "--set-counters",
+    "--rt-type",
+];
 
 /// Options of the targets LOG and NFLOG, which decide nothing.
 const LOG_WITH_VALUE: [&str; 7] = [

@@ -16,6 +16,8 @@
 
 mod chains;
 mod iptables;
+mod names;
+mod net;
 mod nft;
 mod rule;
 mod tokens;
@@ -23,8 +25,9 @@ mod tokens;
 use core::fmt;
 use std::fmt::Write as _;
 
+pub use net::Net;
 use rule::Family;
-pub use rule::{Flags, Net, Row, Verdict};
+pub use rule::{Answer, Flags, Row, Verdict};
 
 /// Rows that a list may become.
 pub const ROWS_MAX: usize = 1_000_000;
@@ -43,17 +46,27 @@ const ROWS_OF_INSERT: usize = 1_000;
 pub struct Hook {
     /// `input`, `forward` or `output`.
     pub name: String,
-    /// The port by which packets leave, if there is one: rules that name another do not matter. Without it, a rule that
-    /// asks for the outgoing interface is a fault.
-    pub out_port: Option<String>,
+    /// The ports by which packets leave: a rule for all interfaces but some is for the others of these. Without them,
+    /// it is a fault.
+    pub out_ports: Vec<String>,
     /// The ports at which packets arrive: a rule for all interfaces but some is for the others of these. Without them,
     /// it is a fault.
     pub in_ports: Vec<String>,
+    /// Interfaces whose ports have other names in the program, and these.
+    pub names: Vec<(String, String)>,
+}
+
+impl Hook {
+    /// What the port of an interface is called in the program.
+    fn port_of(&self, interface: &str) -> String {
+        let named = self.names.iter().find(|(known, _)| known == interface);
+        named.map_or(interface, |(_, port)| port).to_owned()
+    }
 }
 
 impl Default for Hook {
     fn default() -> Self {
-        Self { name: "forward".to_owned(), out_port: None, in_ports: Vec::new() }
+        Self { name: "forward".to_owned(), out_ports: Vec::new(), in_ports: Vec::new(), names: Vec::new() }
     }
 }
 
@@ -118,8 +131,8 @@ pub fn insert(list: &List, table: &str) -> String {
             }
             let _ = writeln!(
                 text,
-                "INSERT INTO {table} (rank, at, src, dst, protocol, src_low, src_high, dst_low, dst_high, \
-                 icmp,\n  flags, flag_mask, state, verdict, note) VALUES"
+                "INSERT INTO {table} (rank, at, out, src, dst, protocol, next_header, src_low, src_high, dst_low, \
+                 dst_high,\n  icmp, icmp_code, flags, flag_mask, state, verdict, code, code6, note) VALUES"
             );
         } else {
             text.push_str(",\n");

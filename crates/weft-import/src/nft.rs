@@ -1,8 +1,11 @@
-//! `nft list ruleset`: tables, sets, maps of verdicts, and the rules of a base chain of type filter, with those of the
-//! chains that it jumps to.
+//! `nft list ruleset`: tables, sets, maps of verdicts, and the rules of the base chains of type filter of a hook, with
+//! those of the chains that they jump to.
 
-use super::chains::{self, Chains, Decision, Policy, Statement};
-use super::rule::{self, Family, Flags, Net, Rule, Side, Verdict};
+mod keyed;
+mod stmt;
+
+use super::chains::{self, Base, Chains, Decision, Statement};
+use super::rule::{self, Family, Rule, Side, Verdict};
 use super::tokens::{Kind, Token, tokens};
 use super::{FAULTS_MAX, Fault, Hook, List, ROWS_MAX};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,10 +44,21 @@ struct Known<'a> {
     calls: BTreeMap<Table<'a>, BTreeMap<&'a str, Vec<&'a str>>>,
     /// The same of each map; a chain that names one has it with its `@`.
     maps: BTreeMap<Name<'a>, Vec<&'a str>>,
-    /// The chain that is meant, and its line.
-    taken: Option<(Name<'a>, u32)>,
-    /// It, and those that it jumps to.
-    reached: BTreeSet<&'a str>,
+    /// The sets and maps that each chain names.
+    uses: BTreeMap<Name<'a>, Vec<&'a str>>,
+    /// The chains that are meant, in the order in which packets come through them.
+    bases: Vec<BaseOf<'a>>,
+    /// They, and those that they jump to.
+    reached: BTreeSet<Name<'a>>,
+    /// The sets and maps that these name.
+    used: BTreeSet<Name<'a>>,
+}
+
+/// What the head of a base chain says.
+struct BaseOf<'a> {
+    name: Name<'a>,
+    priority: i32,
+    line: u32,
 }
 
 /// An element of a set, or of a map.
@@ -66,6 +80,8 @@ enum Key {
     Protocol,
     Port(Side),
     Icmp(bool),
+    IcmpCode(bool),
+    NextHeader,
     In,
     Out,
     State,
@@ -74,19 +90,29 @@ enum Key {
 impl<'a> Known<'a> {
     /// Finds the chains that are read.
     fn reach(&mut self) {
-        let Some(((table, name), _)) = self.taken else { return };
-        let mut calls = self.calls.get(&table).cloned().unwrap_or_default();
-        let named = calls.values().flatten().filter_map(|named| Some((*named, named.strip_prefix('@')?)));
-        let maps: Vec<_> =
-            named.filter_map(|(named, map)| Some((named, self.maps.get(&(table, map))?))).collect();
-        calls.extend(maps.into_iter().map(|(named, calls)| (named, calls.clone())));
-        self.reached = chains::reached(name, &calls);
+        self.bases.sort_by_key(|base| base.priority);
+        for BaseOf { name: (table, name), .. } in &self.bases {
+            let mut calls = self.calls.get(table).cloned().unwrap_or_default();
+            let named = calls.values().flatten();
+            let maps: Vec<_> = named
+                .filter_map(|named| Some((*named, self.maps.get(&(*table, named.strip_prefix('@')?))?)))
+                .collect();
+            calls.extend(maps.into_iter().map(|(named, calls)| (named, calls.clone())));
+            self.reached.extend(chains::reached(name, &calls).into_iter().map(|name| (*table, name)));
+        }
+        let uses = self.reached.iter().filter_map(|name| Some((name.0, self.uses.get(name)?)));
+        self.used = uses.flat_map(|(table, sets)| sets.iter().map(move |set| (table, *set))).collect();
     }
 
     /// Whether the rules of a chain are read.
-    fn is_read(&self, (table, name): Name<'a>) -> bool {
-        self.taken.is_some_and(|((of, _), _)| of == table) && self.reached.contains(name)
+    fn is_read(&self, name: Name<'a>) -> bool {
+        self.reached.contains(&name)
     }
+}
+
+/// What a chain is called among those of all tables.
+fn id((table, name): Name<'_>) -> String {
+    format!("{} {} {name}", table.family, table.name)
 }
 
 struct Reader<'a> {
@@ -98,7 +124,8 @@ struct Reader<'a> {
     is_first: bool,
     list: List,
     chains: Chains,
-    policy: Verdict,
+    /// By chain; those of others accept.
+    policies: BTreeMap<Name<'a>, Verdict>,
     /// The table that it is in.
     table: Option<Table<'a>>,
     /// Values of rules that are kept.
@@ -123,6 +150,9 @@ struct Draft<'a> {
     alternatives: Option<Vec<(Rule, Option<Decision>)>>,
     /// It does what a map says.
     has_map: bool,
+    /// Where it asks for a rate, and whether it is for what is over that.
+    limit: Option<Token<'a>>,
+    is_over: bool,
     /// Where it asks for ports of any protocol.
     bare_ports: Option<Token<'a>>,
 }
@@ -151,7 +181,7 @@ impl<'a> Reader<'a> {
             is_first,
             list: List::default(),
             chains: Chains::new(),
-            policy: Verdict::Accept,
+            policies: BTreeMap::new(),
             table: None,
             kept: 0,
             has_table: false,
@@ -275,10 +305,15 @@ impl<'a> Reader<'a> {
         let name = (table, named.text);
         match (token.text, self.eat("{")) {
             ("chain", true) => self.chain(token, name),
-            ("set" | "map", true) if table.addresses().is_some() && !self.is_left_out(table) => {
-                self.set(token, name);
+            ("set" | "map", true) if self.is_first || self.known.used.contains(&name) => {
+                self.set(token, name)
             }
+            ("set" | "map", true) => self.skip_block("the set", token),
             ("comment", false) => self.skip_from(begun),
+            // What a rule says of them is what matters.
+            ("counter" | "quota" | "limit" | "ct" | "flowtable" | "secmark" | "synproxy", _) => {
+                self.skip_from(begun);
+            }
             _ if table.addresses().is_none() || self.is_left_out(table) => self.skip_from(begun),
             (other, _) => {
                 let reason = format!("`{other}` is not read in a table: only `chain`, `set` and `map`");
@@ -289,7 +324,7 @@ impl<'a> Reader<'a> {
 
     /// Whether it is known that no rule of a table is read.
     fn is_left_out(&self, table: Table<'a>) -> bool {
-        !self.is_first && self.known.taken.is_none_or(|((of, _), _)| of != table)
+        !self.is_first && self.known.bases.iter().all(|base| base.name.0 != table)
     }
 
     /// A set, or a map of verdicts.
@@ -417,8 +452,12 @@ impl<'a> Reader<'a> {
             self.block("the chain", begun, |reader| reader.head(name));
             let calls = self.calls_since(inside);
             self.known.calls.entry(name.0).or_default().entry(name.1).or_default().extend(calls);
+            let tokens = &self.tokens[inside..self.at.min(self.tokens.len())];
+            let sets = tokens.iter().filter(|token| token.kind == Kind::Word);
+            let sets = sets.filter_map(|token| token.text.strip_prefix('@'));
+            self.known.uses.entry(name).or_default().extend(sets);
         } else if self.known.is_read(name) {
-            self.chains.entry(name.1.to_owned()).or_default();
+            self.chains.entry(id(name)).or_default();
             self.block("the chain", begun, |reader| reader.statement(name));
         } else {
             self.other_chain(begun, name);
@@ -437,26 +476,40 @@ impl<'a> Reader<'a> {
         let line = self.token().line;
         if self.eat("type") {
             let is_filter = self.eat("filter");
-            let hook = self.hook_of_type();
+            let (hook, priority) = self.rest_of_type();
             self.known.hooks.insert(name, hook);
-            let is_meant = is_filter && hook == self.hook.name && name.0.addresses().is_some();
-            if is_meant && self.known.taken.is_none() {
-                self.known.taken = Some((name, line));
+            if is_filter && hook == self.hook.name && name.0.addresses().is_some() {
+                self.known.bases.push(BaseOf { name, priority, line });
             }
         }
         self.skip_statement();
     }
 
-    /// The hook in the rest of a `type`, which it leaves behind.
-    fn hook_of_type(&mut self) -> &'a str {
-        let mut hook = "";
+    /// The hook and the priority in the rest of a `type`, which it leaves behind.
+    fn rest_of_type(&mut self) -> (&'a str, i32) {
+        let (mut hook, mut priority) = ("", 0_i32);
         while !self.is_end_of_rule() {
             if self.eat("hook") {
                 hook = self.token().text;
+            } else if self.eat("priority") {
+                let (mut sign, mut is_sign) = (1, false);
+                while !self.is_end_of_rule() && !self.token().is("device") {
+                    let text = self.token().text;
+                    match text {
+                        "+" | "-" => (sign, is_sign) = (if text == "-" { -1 } else { 1 }, true),
+                        text => {
+                            let named = PRIORITIES.iter().find(|(name, _)| *name == text);
+                            let value = named.map_or_else(|| text.parse().unwrap_or(0), |(_, value)| *value);
+                            priority = if is_sign { priority.saturating_add(sign * value) } else { value };
+                        }
+                    }
+                    self.at += 1;
+                }
+                return (hook, priority);
             }
             self.at += 1;
         }
-        hook
+        (hook, priority)
     }
 
     /// A statement of a chain that is read.
@@ -466,9 +519,9 @@ impl<'a> Reader<'a> {
             self.skip_statement();
         } else if self.eat("policy") {
             match verdict(self.next().text) {
-                Some(verdict) => self.policy = verdict,
+                Some(verdict) => _ = self.policies.insert(name, verdict),
                 None => {
-                    self.policy = Verdict::Drop;
+                    self.policies.insert(name, Verdict::Drop);
                     self.refuse(token.fault("a policy is `accept` or `drop`"), begun);
                 }
             }
@@ -484,16 +537,6 @@ impl<'a> Reader<'a> {
         let tokens = &self.tokens[inside..self.at.min(self.tokens.len())];
         let hook = self.known.hooks.get(&(table, name)).copied();
         let Some(hook) = hook.filter(|hook| self.come_through(table, hook)) else { return };
-        let is_second = |pair: &&[Token<'a>]| pair[0].is("type") && pair[1].is("filter");
-        let second = tokens.windows(2).find(is_second).map(|pair| pair[0]);
-        if hook == self.hook.name
-            && table.addresses().is_some()
-            && let Some((at, (_, line))) = second.zip(self.known.taken)
-        {
-            let reason =
-                format!("a second chain of hook {hook}, after that of line {line}: only one is read");
-            return self.note(at.fault(reason));
-        }
         let decides = |token: &&Token<'a>| token.kind == Kind::Word && DECIDES.contains(&token.text);
         if let Some(at) = tokens.iter().find(decides) {
             let (what, ours) = (at.text, &self.hook.name);
@@ -513,24 +556,36 @@ impl<'a> Reader<'a> {
         table.addresses().is_none() || hook == self.hook.name || others.contains(&hook)
     }
 
-    /// The rows of the chain that is meant; or that there is none.
+    /// The rows of the chains that are meant; or that there are none.
     fn rows(&mut self) {
-        let Some(((table, name), line)) = self.known.taken else {
+        let Some(BaseOf { line, name: (first, _), .. }) = self.known.bases.first() else {
             if self.list.faults.is_empty() {
                 let reason = format!("there is no chain with `type filter hook {}`", self.hook.name);
                 self.list.faults.push(Fault { line: 1, column: 1, reason });
             }
             return;
         };
-        let family = table.addresses().unwrap_or_default();
-        if family != Family::Any {
+        let family = first.addresses().unwrap_or_default();
+        let of_table = |base: &BaseOf<'_>| base.name.0.addresses().unwrap_or_default();
+        if family != Family::Any && self.known.bases.iter().all(|base| of_table(base) == family) {
             let (of, other) = if family == Family::V4 { ("ip", "IPv6") } else { ("ip6", "IPv4") };
             let reason =
                 format!("packets of {other} match no row of a list of `table {of}`, and are dropped");
-            self.list.warnings.push(Fault { line, column: 1, reason });
+            self.list.warnings.push(Fault { line: *line, column: 1, reason });
         }
-        let policy = Policy { verdict: self.policy, family, line };
-        chains::flatten(&self.chains, name, policy, &mut self.list);
+        let policy = |name: &Name<'a>| self.policies.get(name).copied().unwrap_or(Verdict::Accept);
+        let bases: Vec<Base> = self
+            .known
+            .bases
+            .iter()
+            .map(|base| Base {
+                name: id(base.name),
+                policy: policy(&base.name),
+                family: of_table(base),
+                line: base.line,
+            })
+            .collect();
+        chains::flatten(&self.chains, &bases, &mut self.list);
     }
 
     fn rule(&mut self, (table, chain): Name<'a>) {
@@ -548,7 +603,7 @@ impl<'a> Reader<'a> {
             let reason = if rule.is_too_long { rule::TOO_LONG } else { all };
             return self.refuse(Fault { line, column: 1, reason: reason.to_owned() }, begun);
         }
-        let statements = self.chains.entry(chain.to_owned()).or_default();
+        let statements = self.chains.entry(id((table, chain))).or_default();
         let mut add = |rule: Rule, does: Option<Decision>| {
             // A rule without a verdict counts or logs, and goes on.
             statements.extend(does.map(|does| Statement { rule, does, line }));
@@ -578,6 +633,7 @@ impl<'a> Reader<'a> {
             }
         }
         self.of_protocols_with_ports(&mut draft)?;
+        self.without_limit(&mut draft);
         Ok(draft)
     }
 
@@ -611,188 +667,6 @@ impl<'a> Reader<'a> {
         matches!(self.token().kind, Kind::Line | Kind::End) || self.token().is(";") || self.token().is("}")
     }
 
-    /// One test or statement of a rule.
-    fn test(&mut self, draft: &mut Draft<'a>, table: Table<'a>) -> Read<()> {
-        let token = self.next().closed()?;
-        if token.kind != Kind::Word {
-            return Err(token.fault(format!("`{}` is not read in a rule", token.text)));
-        }
-        match token.text {
-            "counter" => self.counter(),
-            "log" => {
-                while ["prefix", "level", "group", "flags", "snaplen"].contains(&self.token().text) {
-                    self.at += 1;
-                    self.value()?;
-                }
-                Ok(())
-            }
-            "comment" => {
-                draft.rule.comment = Some(self.value()?.text.to_owned());
-                Ok(())
-            }
-            "continue" => Ok(()),
-            "reject" => {
-                draft.does = Some(Decision::Of(Verdict::Reject));
-                if self.eat("with") { self.answer(&mut draft.rule) } else { Ok(()) }
-            }
-            "tcp" if self.token().is("flags") => {
-                let at = self.next();
-                self.flags(&mut draft.rule, at)
-            }
-            "meta" if self.eat("nfproto") => self.family(&mut draft.rule),
-            other => match self.decision(other)? {
-                Some(decision) => {
-                    draft.does = Some(decision);
-                    Ok(())
-                }
-                None => self.keyed(draft, table, token),
-            },
-        }
-    }
-
-    /// What a verdict says; None if it is none. The name of a chain is behind.
-    fn decision(&mut self, text: &str) -> Read<Option<Decision>> {
-        Ok(Some(match text {
-            "accept" => Decision::Of(Verdict::Accept),
-            "drop" => Decision::Of(Verdict::Drop),
-            "return" => Decision::Return,
-            "jump" => Decision::Jump(self.chain_name()?),
-            "goto" => Decision::Goto(self.chain_name()?),
-            _ => return Ok(None),
-        }))
-    }
-
-    /// The name of a chain that there is.
-    fn chain_name(&mut self) -> Read<String> {
-        let at = self.value()?;
-        // All are known when the text was looked through once.
-        if let Some(table) = self.table.filter(|_| !self.is_first)
-            && !self.known.calls.get(&table).is_some_and(|chains| chains.contains_key(at.text))
-        {
-            return Err(at.fault(format!("there is no chain `{}` in table `{}`", at.text, table.name)));
-        }
-        Ok(at.text.to_owned())
-    }
-
-    /// `key value`, `key . key { value . value }`, or `key vmap { value : verdict }`.
-    fn keyed(&mut self, draft: &mut Draft<'a>, table: Table<'a>, first: Token<'a>) -> Read<()> {
-        let (mut keys, mut next) = (Vec::new(), first);
-        loop {
-            if next.is("th") {
-                draft.bare_ports = Some(next);
-            }
-            keys.push(self.key(&mut draft.rule, next)?);
-            if !self.eat(".") {
-                break;
-            }
-            next = self.next();
-        }
-        let is_map = self.eat("vmap");
-        if let ([(Key::Port(side), _)], false) = (&keys[..], is_map)
-            && let Some(ports) = self.beyond()?
-        {
-            draft.rule.ports(*side, vec![ports], false);
-            return Ok(());
-        }
-        let at = self.token();
-        let Some(Values { elements, negated }) = self.values(&mut draft.rule, table, is_map)? else {
-            return Ok(());
-        };
-        if let Some(other) = elements.iter().find(|element| element.values.len() != keys.len()) {
-            let reason = match keys.len() {
-                1 => "pairs as `a . b` are read behind a pair of keys",
-                _ => "of so many keys, an element has a value of each, with `.` between",
-            };
-            return Err(other.values[0].fault(reason));
-        }
-        let told = elements.iter().find_map(|element| element.does.as_ref().filter(|_| !is_map));
-        if let Some((at, _)) = told {
-            return Err(at.fault("a verdict is read of an element behind `vmap`"));
-        }
-        if let ([(key, key_at)], false) = (&keys[..], is_map) {
-            let values: Vec<Token<'a>> = elements.iter().map(|element| element.values[0]).collect();
-            return self.narrow(&mut draft.rule, *key, key_at, &values, negated);
-        }
-        if negated {
-            return Err(at.fault("`!=` is not read of pairs"));
-        }
-        if draft.alternatives.is_some() {
-            return Err(first.fault("pairs and maps are read once in a rule"));
-        }
-        draft.has_map |= is_map;
-        draft.alternatives = Some(self.alternatives(&keys, &elements, (at, is_map))?);
-        Ok(())
-    }
-
-    /// What each of the elements asks for.
-    fn alternatives(
-        &self,
-        keys: &[(Key, Token<'a>)],
-        elements: &[Element<'a>],
-        (at, is_map): (Token<'a>, bool),
-    ) -> Read<Vec<(Rule, Option<Decision>)>> {
-        let (mut alternatives, mut known) = (Vec::new(), BTreeSet::new());
-        for Element { values, does } in elements {
-            if !known.insert(values.iter().map(|value| value.text).collect::<Vec<_>>()) {
-                return Err(values[0].fault(format!("`{}` is there twice", values[0].text)));
-            }
-            let mut rule = Rule::default();
-            for ((key, key_at), value) in keys.iter().zip(values) {
-                self.narrow(&mut rule, *key, key_at, &[*value], false)?;
-            }
-            match (does, is_map) {
-                (None, true) => {
-                    let reason =
-                        format!("`{}` stands there without what becomes of such packets", values[0].text);
-                    return Err(at.fault(reason));
-                }
-                // They go on, as packets without an element do.
-                (Some((_, None)), _) => {}
-                (Some((_, decision)), _) => alternatives.push((rule, decision.clone())),
-                (None, false) => alternatives.push((rule, None)),
-            }
-        }
-        Ok(alternatives)
-    }
-
-    /// A range of ports from one on, or up to one: `>= 1024`.
-    fn beyond(&mut self) -> Read<Option<(u16, u16)>> {
-        let at = self.token();
-        let is_below = match at.text {
-            "<" => true,
-            ">" => false,
-            _ => return Ok(None),
-        };
-        self.at += 1;
-        let is_included = self.eat("=");
-        let value = self.value()?;
-        let (port, other) = rule::ports(&value, value.text, '-')?;
-        if port != other {
-            return Err(value.fault("one port is to follow"));
-        }
-        let range = match (is_below, is_included) {
-            (true, true) => Some((0, port)),
-            (true, false) => port.checked_sub(1).map(|last| (0, last)),
-            (false, true) => Some((port, u16::MAX)),
-            (false, false) => port.checked_add(1).map(|first| (first, u16::MAX)),
-        };
-        range.map(Some).ok_or_else(|| value.fault("there is no such port"))
-    }
-
-    /// How it is refused says what is: nft prints `meta nfproto ipv6 reject` as `reject with icmpv6 port-unreachable`.
-    fn answer(&mut self, rule: &mut Rule) -> Read<()> {
-        let kind = self.value()?;
-        match kind.text {
-            "icmp" => rule.only(Family::V4),
-            "icmpv6" => rule.only(Family::V6),
-            "icmpx" => {}
-            "tcp" => rule.protocols(&[rule::TCP], false),
-            other => return Err(kind.fault(format!("`{other}` is no way to refuse"))),
-        }
-        self.eat("type");
-        self.value().map(drop)
-    }
-
     /// What must follow.
     fn value(&mut self) -> Read<Token<'a>> {
         let token = self.token().closed()?;
@@ -801,252 +675,6 @@ impl<'a> Reader<'a> {
         }
         self.at += 1;
         Ok(token)
-    }
-
-    /// What a test asks about, which begins with this word, and where it says so.
-    fn key(&mut self, rule: &mut Rule, first: Token<'a>) -> Read<(Key, Token<'a>)> {
-        let key = match first.text {
-            "ip" => self.header(rule, false)?,
-            "ip6" => self.header(rule, true)?,
-            "tcp" => self.port(rule, &[rule::TCP])?,
-            "udp" => self.port(rule, &[17])?,
-            "sctp" => self.port(rule, &[132])?,
-            "th" => self.port(rule, &[])?,
-            "icmp" => self.icmp(rule, false)?,
-            "icmpv6" => self.icmp(rule, true)?,
-            "meta" => self.meta()?,
-            "iif" | "iifname" => Key::In,
-            "oif" | "oifname" => Key::Out,
-            "ct" => self.state()?,
-            other => return Err(first.fault(format!("`{other}` is not read in a rule"))),
-        };
-        Ok((key, self.tokens[self.at - 1]))
-    }
-
-    fn header(&mut self, rule: &mut Rule, is_v6: bool) -> Read<Key> {
-        rule.only(if is_v6 { Family::V6 } else { Family::V4 });
-        let field = self.next();
-        match field.text {
-            "saddr" => Ok(Key::Address(Side::Source, is_v6)),
-            "daddr" => Ok(Key::Address(Side::Destination, is_v6)),
-            "protocol" if !is_v6 => Ok(Key::Protocol),
-            "nexthdr" if is_v6 => Err(field.fault(
-                "`ip6 nexthdr` is what follows the first header, and rows are for what a packet carries behind all: \
-                 write `meta nfproto ipv6 meta l4proto` with the number",
-            )),
-            other => {
-                Err(field.fault(format!("the field `{other}` is not read: only saddr, daddr and protocol")))
-            }
-        }
-    }
-
-    fn port(&mut self, rule: &mut Rule, protocols: &[u8]) -> Read<Key> {
-        let field = self.next();
-        let side = match field.text {
-            "sport" => Side::Source,
-            "dport" => Side::Destination,
-            other => {
-                return Err(field.fault(format!("the field `{other}` is not read: only sport and dport")));
-            }
-        };
-        if !protocols.is_empty() {
-            rule.protocols(protocols, false);
-        }
-        Ok(Key::Port(side))
-    }
-
-    fn icmp(&mut self, rule: &mut Rule, is_v6: bool) -> Read<Key> {
-        let field = self.next();
-        if !field.is("type") {
-            return Err(field.fault(format!("the field `{}` is not read: only type", field.text)));
-        }
-        rule.only(if is_v6 { Family::V6 } else { Family::V4 });
-        rule.protocols(&[if is_v6 { 58 } else { 1 }], false);
-        Ok(Key::Icmp(is_v6))
-    }
-
-    fn meta(&mut self) -> Read<Key> {
-        let key = self.next();
-        match key.text {
-            "l4proto" => Ok(Key::Protocol),
-            "iif" | "iifname" => Ok(Key::In),
-            "oif" | "oifname" => Ok(Key::Out),
-            other => Err(key.fault(format!("`meta {other}` is not read"))),
-        }
-    }
-
-    fn state(&mut self) -> Read<Key> {
-        let key = self.next();
-        match key.is("state") {
-            true => Ok(Key::State),
-            false => Err(key.fault(format!("`ct {}` is not read: only `ct state`", key.text))),
-        }
-    }
-
-    fn family(&mut self, rule: &mut Rule) -> Read<()> {
-        let family = self.next();
-        match family.text {
-            "ipv4" => rule.only(Family::V4),
-            "ipv6" => rule.only(Family::V6),
-            _ => return Err(family.fault("ipv4 or ipv6 is to follow")),
-        }
-        Ok(())
-    }
-
-    /// Only packets that have one of these values there, or none of them.
-    fn narrow(
-        &self,
-        rule: &mut Rule,
-        key: Key,
-        at: &Token<'a>,
-        values: &[Token<'a>],
-        negated: bool,
-    ) -> Read<()> {
-        match key {
-            Key::Address(side, is_v6) => rule.networks(side, nets(values, is_v6)?, negated),
-            Key::Protocol => {
-                let numbers = values.iter().map(rule::protocol).collect::<Read<Vec<u8>>>()?;
-                rule.protocols(&numbers, negated);
-            }
-            Key::Port(side) => {
-                let read = |token: &Token<'a>| rule::ports(token, token.text, '-');
-                rule.ports(side, values.iter().map(read).collect::<Read<Vec<_>>>()?, negated);
-            }
-            Key::Icmp(is_v6) => {
-                let read = |token: &Token<'a>| rule::icmp_type(token, is_v6);
-                rule.icmp(&values.iter().map(read).collect::<Read<Vec<_>>>()?, negated);
-            }
-            Key::In => {
-                interfaces(values)?;
-                rule.arrives(at, values, negated, (self.hook, '*'))?;
-            }
-            Key::Out => {
-                interfaces(values)?;
-                rule.leaves(at, values, negated, (self.hook, '*'))?;
-            }
-            Key::State => {
-                let named: Vec<_> = values.iter().map(|token| (token.text, *token)).collect();
-                rule.states(&named, negated)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// `tcp flags syn`, `syn / fin,syn,rst`, `& (fin | syn) == syn`, each perhaps with `!=`, `! syn`, and
-    /// `{ syn, syn | ack }`.
-    fn flags(&mut self, rule: &mut Rule, at: Token<'a>) -> Read<()> {
-        if self.eat("&") {
-            let mask = self.flag_names(true)?;
-            let negated = self.eat("!=");
-            let is_told = negated || self.eat("=");
-            self.eat("=");
-            if !is_told && !self.token().is("{") {
-                return Err(at.fault("`==` or `!=` is to follow"));
-            }
-            return self.flag_sets(rule, mask, negated);
-        }
-        let (differs, is_exact, is_none) = (self.eat("!="), self.eat("="), self.eat("!"));
-        self.eat("=");
-        if self.token().is("{") {
-            return self.flag_sets(rule, u8::MAX, differs);
-        }
-        let names = self.flag_names(true)?;
-        if self.eat("/") {
-            let mask = self.flag_names(true)?;
-            rule.flags(&[Flags { bits: names, mask }], differs);
-        } else if differs || is_exact {
-            rule.flags(&[Flags { bits: names, mask: u8::MAX }], differs);
-        } else {
-            rule.flags(&[Flags { bits: 0, mask: names }], !is_none);
-        }
-        Ok(())
-    }
-
-    /// What these flags are: one value, or one of those in `{ }`.
-    fn flag_sets(&mut self, rule: &mut Rule, mask: u8, negated: bool) -> Read<()> {
-        let open = self.token();
-        let all = match self.eat("{") {
-            true => self.in_braces(open, |list| list.flag_names(false))?,
-            false => vec![self.flag_names(true)?],
-        };
-        let all: Vec<Flags> = all.into_iter().map(|bits| Flags { bits, mask }).collect();
-        rule.flags(&all, negated);
-        Ok(())
-    }
-
-    /// Names of flags with `|` between, or `,` where that is no list of such, perhaps in parentheses.
-    fn flag_names(&mut self, by_comma: bool) -> Read<u8> {
-        let (mut bits, mut depth) = (0, 0_i32);
-        loop {
-            let token = self.next();
-            if !matches!(token.kind, Kind::Word) {
-                return Err(token.fault("a flag of TCP is to follow"));
-            }
-            for name in token.text.split(['(', ')', '|']).filter(|name| !name.is_empty()) {
-                let flag = rule::tcp_flag(name);
-                bits |= flag.ok_or_else(|| token.fault(format!("`{name}` is no flag of TCP")))?;
-            }
-            let count = |of: char| token.text.matches(of).count() as i32;
-            depth += count('(') - count(')');
-            let goes_on = (by_comma && self.eat(","))
-                || self.token().text.starts_with('|')
-                || token.text.ends_with('|');
-            if depth <= 0 && !goes_on {
-                return Ok(bits);
-            }
-        }
-    }
-
-    /// What is behind a test: `[!=] x`, `{ x, y }`, `@set`, or `x,y`. None of a set that is empty: nothing is in it, so
-    /// that the rule is for no packet, or, with `!=`, the test for any.
-    fn values(&mut self, rule: &mut Rule, table: Table<'a>, is_map: bool) -> Read<Option<Values<'a>>> {
-        let negated = !is_map && self.eat("!=");
-        let is_exact = negated || (!is_map && self.eat("="));
-        self.eat("=");
-        let first = self.token();
-        let elements = if self.eat("{") {
-            self.elements(first)?
-        } else if let Some(name) = first.text.strip_prefix('@') {
-            self.at += 1;
-            match self.known.sets.get(&(table, name)) {
-                Some(Some(elements)) if elements.is_empty() => {
-                    rule.is_never |= !negated;
-                    return Ok(None);
-                }
-                Some(Some(elements)) => elements.clone(),
-                Some(None) => return Err(first.fault(format!("the set `{name}` is not read"))),
-                None => {
-                    return Err(first.fault(format!("there is no set `{name}` in table `{}`", table.name)));
-                }
-            }
-        } else if first.is("map") || is_map {
-            return Err(first.fault("maps are read behind `vmap`, in `{ }` or by their name"));
-        } else {
-            let one = |reader: &mut Self| {
-                let mut values = vec![reader.value()?];
-                while reader.eat(".") {
-                    values.push(reader.value()?);
-                }
-                Ok(Element { values, does: None })
-            };
-            let mut elements = vec![one(self)?];
-            while self.eat(",") {
-                elements.push(one(self)?);
-            }
-            if is_exact && elements.len() > 1 {
-                // Of `ct state != new,established` both would have to be there at once.
-                return Err(first.fault("several values behind `!=` or `==` are read in `{ }`"));
-            }
-            elements
-        };
-        if elements.is_empty() {
-            return Err(first.fault("the set is empty"));
-        }
-        let mut values = elements.iter().flat_map(|element| &element.values);
-        if let Some(variable) = values.find(|token| token.text.starts_with('$')) {
-            return Err(variable.fault("variables are not read: give what `nft list ruleset` prints"));
-        }
-        Ok(Some(Values { elements, negated }))
     }
 
     /// Behind the statement that begins there, wherever in it the reader is.
@@ -1082,6 +710,10 @@ impl<'a> Reader<'a> {
 /// Values of rules that are kept until all is read.
 const VALUES_MAX: usize = 16 * ROWS_MAX;
 
+/// Names of priorities of chains.
+const PRIORITIES: [(&str, i32); 6] =
+    [("raw", -300), ("mangle", -150), ("dstnat", -100), ("filter", 0), ("security", 50), ("srcnat", 100)];
+
 /// What decides about packets, or makes others of them.
 const DECIDES: [&str; 15] = [
     "drop",
@@ -1100,38 +732,6 @@ const DECIDES: [&str; 15] = [
     "fwd",
     "set",
 ];
-
-/// Addresses, networks and ranges of them.
-fn nets(values: &[Token<'_>], is_v6: bool) -> Read<Vec<Net>> {
-    let mut nets = Vec::new();
-    for token in values {
-        let read = match token.text.split_once('-') {
-            Some((from, to)) => Net::of_range(from, to),
-            None => Net::read(token.text).map(|net| vec![net]),
-        };
-        let read = read.filter(|nets| nets.iter().all(|net| net.is_v6 == is_v6));
-        let what = if is_v6 { "IPv6" } else { "IPv4" };
-        nets.extend(read.ok_or_else(|| {
-            token.fault(format!("`{}` is no {what} address, network or range", token.text))
-        })?);
-    }
-    Ok(nets)
-}
-
-/// That these are names of interfaces, and neither indexes nor operators.
-fn interfaces(names: &[Token<'_>]) -> Read<()> {
-    let is_name = |token: &Token<'_>| match token.kind {
-        Kind::Text => !token.text.contains('\\'),
-        _ => {
-            let is_inner = |c: char| c.is_ascii_alphanumeric() || "/-_.*".contains(c);
-            token.text.starts_with(|c: char| c.is_ascii_alphabetic()) && token.text.chars().all(is_inner)
-        }
-    };
-    match names.iter().find(|token| !is_name(token)) {
-        Some(token) => Err(token.fault(format!("`{}` is no name of an interface", token.text))),
-        None => Ok(()),
-    }
-}
 
 fn verdict(text: &str) -> Option<Verdict> {
     match text {

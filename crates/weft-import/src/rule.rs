@@ -1,10 +1,9 @@
 //! What a rule asks, and the rows that it becomes.
 
+use super::net::Net;
 use super::tokens::Token;
 use super::{Fault, Hook, ROWS_MAX, ROWS_OF_RULE_MAX};
 use core::fmt;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use core::str::FromStr;
 
 /// What becomes of a packet, by the number that a row has for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,19 +13,26 @@ pub enum Verdict {
     Drop = 0,
     /// It passes.
     Accept = 1,
-    /// It is gone, and counted as refused.
+    /// It is gone, and its sender gets an error of ICMP.
     Reject = 2,
+    /// It is gone, and its sender gets a reset of TCP.
+    Reset = 3,
 }
 
-/// Addresses that begin with the same bits.
+/// The code of the error that the sender of a rejected packet gets: destination unreachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Net {
-    /// Its bits from the top of 32 or 128.
-    pub(crate) bits: u128,
-    /// How many of them count.
-    pub(crate) len: u8,
-    /// 128 bits, and not 32.
-    pub(crate) is_v6: bool,
+pub struct Answer {
+    /// Of ICMP, type 3.
+    pub code: u8,
+    /// Of ICMPv6, type 1.
+    pub code6: u8,
+}
+
+impl Default for Answer {
+    /// The port is unreachable.
+    fn default() -> Self {
+        Self { code: 3, code6: 4 }
+    }
 }
 
 /// Flags of TCP, by their bits in the header.
@@ -43,24 +49,32 @@ pub struct Flags {
 pub struct Row {
     /// The port at which a packet arrives.
     pub at: Option<String>,
+    /// The port by which it leaves; `*` if it leaves by several.
+    pub out: Option<String>,
     /// The network that it comes from.
     pub src: Option<Net>,
     /// The network that it goes to.
     pub dst: Option<Net>,
     /// The number of the protocol that IP carries.
     pub protocol: Option<u8>,
+    /// The number of what follows the first header of IPv6.
+    pub next_header: Option<u8>,
     /// Source ports, both ends included.
     pub src_ports: (u16, u16),
     /// Destination ports.
     pub dst_ports: (u16, u16),
     /// The type of an ICMP message.
     pub icmp: Option<u8>,
+    /// Its code.
+    pub icmp_code: Option<u8>,
     /// The flags of TCP that a packet has, of those that are looked at: `FIN` is 1, `SYN` 2, `RST` 4, as in the header.
     pub flags: Option<Flags>,
     /// What it is to its connection: its place among new, established, related, invalid and untracked, from 1.
     pub state: Option<u8>,
     /// What becomes of it.
     pub verdict: Verdict,
+    /// What its sender gets, if it is rejected.
+    pub answer: Answer,
     /// Where the rule comes from: its comment, or its line.
     pub note: String,
 }
@@ -82,12 +96,15 @@ type Wanted<T> = Option<Vec<T>>;
 pub(crate) struct Rule {
     pub(crate) family: Family,
     pub(crate) at: Wanted<String>,
+    pub(crate) out: Wanted<String>,
     pub(crate) src: Wanted<Net>,
     pub(crate) dst: Wanted<Net>,
     pub(crate) protocols: Wanted<u8>,
+    pub(crate) next_headers: Wanted<u8>,
     pub(crate) src_ports: Wanted<(u16, u16)>,
     pub(crate) dst_ports: Wanted<(u16, u16)>,
     pub(crate) icmp: Wanted<u8>,
+    pub(crate) icmp_codes: Wanted<u8>,
     pub(crate) flags: Wanted<Flags>,
     pub(crate) states: Wanted<u8>,
     pub(crate) comment: Option<String>,
@@ -120,6 +137,8 @@ impl Side {
     }
 }
 
+/// What a row has for packets that leave by several ports.
+const SEVERAL_PORTS: &str = "*";
 const ALL_PORTS: (u16, u16) = (0, u16::MAX);
 const NOTE_BYTES_MAX: usize = 64;
 /// Pairs of values of which it is looked which are both.
@@ -129,70 +148,6 @@ pub(crate) const TOO_LONG: &str =
     "too many values are left of those that a field has to be among more than once";
 /// What connections are to packets; `ruleset` of the library numbers them from 1.
 const STATES: [&str; 5] = ["new", "established", "related", "invalid", "untracked"];
-
-impl Net {
-    fn bits_max(self) -> u8 {
-        if self.is_v6 { 128 } else { 32 }
-    }
-
-    /// `10.0.0.0/8`, an address alone, or an address with a mask of as many ones.
-    pub(crate) fn read(text: &str) -> Option<Self> {
-        let (address, len) = text.split_once('/').map_or((text, None), |(address, len)| (address, Some(len)));
-        let (bits, is_v6) = address_bits(address)?;
-        let bits_max = if is_v6 { 128 } else { 32 };
-        let len = match len {
-            None => bits_max,
-            Some(len) => number(len).or_else(|| mask_len(len, is_v6))?,
-        };
-        (len <= bits_max).then(|| Self { bits: cut(bits, len, bits_max), len, is_v6 })
-    }
-
-    /// The networks that are together all addresses from one to another.
-    pub(crate) fn of_range(from: &str, to: &str) -> Option<Vec<Self>> {
-        let ((mut low, is_v6), (high, other)) = (address_bits(from)?, address_bits(to)?);
-        if is_v6 != other || low > high {
-            return None;
-        }
-        let bits_max: u8 = if is_v6 { 128 } else { 32 };
-        let mut nets = Vec::new();
-        loop {
-            // The largest block that begins here and ends no later.
-            let last = |free: u8| low | u128::MAX.checked_shr(128 - u32::from(free)).unwrap_or(0);
-            let mut free = (low.trailing_zeros() as u8).min(bits_max);
-            while last(free) > high {
-                free -= 1;
-            }
-            nets.push(Self { bits: low, len: bits_max - free, is_v6 });
-            let last = last(free);
-            if last >= high {
-                return Some(nets);
-            }
-            low = last + 1;
-        }
-    }
-
-    /// The addresses that both have.
-    fn both(&self, other: &Self) -> Option<Self> {
-        let (short, long) = if self.len <= other.len { (self, other) } else { (other, self) };
-        let is_inside = short.is_v6 == long.is_v6 && cut(long.bits, short.len, long.bits_max()) == short.bits;
-        is_inside.then_some(*long)
-    }
-
-    /// The networks that are together all of it that is in none of these, which are sorted by their bits.
-    fn without(self, some: &[Self], others: &mut Vec<Self>) {
-        if some.iter().any(|net| net.len <= self.len) {
-            return;
-        }
-        if some.is_empty() {
-            return others.push(self);
-        }
-        let len = self.len + 1;
-        let upper = Self { bits: self.bits | 1 << (self.bits_max() - len), len, ..self };
-        let (in_lower, in_upper) = some.split_at(some.partition_point(|net| net.bits < upper.bits));
-        Self { len, ..self }.without(in_lower, others);
-        upper.without(in_upper, others);
-    }
-}
 
 impl Flags {
     /// What has both.
@@ -211,15 +166,6 @@ impl Flags {
     }
 }
 
-impl fmt::Display for Net {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.is_v6 {
-            true => write!(f, "{}/{}", Ipv6Addr::from(self.bits), self.len),
-            false => write!(f, "{}/{}", Ipv4Addr::from(self.bits as u32), self.len),
-        }
-    }
-}
-
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
@@ -230,15 +176,21 @@ impl fmt::Display for Row {
         let ((src_low, src_high), (dst_low, dst_high)) = (self.src_ports, self.dst_ports);
         write!(
             f,
-            "{}, {}, {}, {}, {src_low}, {src_high}, {dst_low}, {dst_high}, {}, {flags}, {}, {}, {}, {}",
+            "{}, {}, {}, {}, {}, {}, {src_low}, {src_high}, {dst_low}, {dst_high}, {}, {}, {flags}, {}, {}, {}, {}, {}, \
+             {}",
             or_null(self.at.as_deref().map(quoted)),
+            or_null(self.out.as_deref().map(quoted)),
             net(self.src),
             net(self.dst),
             number(self.protocol),
+            number(self.next_header),
             number(self.icmp),
+            number(self.icmp_code),
             number(self.flags.map(|flags| flags.mask)),
             number(self.state),
             self.verdict as u8,
+            self.answer.code,
+            self.answer.code6,
             quoted(&self.note),
         )
     }
@@ -297,6 +249,18 @@ impl Rule {
         self.narrow(|rule| &mut rule.icmp, wanted, same);
     }
 
+    /// Only messages of ICMP with these codes, or others.
+    pub(crate) fn icmp_codes(&mut self, codes: &[u8], negated: bool) {
+        let wanted = (0..=u8::MAX).filter(|of| codes.contains(of) != negated).collect();
+        self.narrow(|rule| &mut rule.icmp_codes, wanted, same);
+    }
+
+    /// Only packets of IPv6 whose first header says that one of these follows, or another.
+    pub(crate) fn next_headers(&mut self, numbers: &[u8], negated: bool) {
+        let wanted = (0..=u8::MAX).filter(|of| numbers.contains(of) != negated).collect();
+        self.narrow(|rule| &mut rule.next_headers, wanted, same);
+    }
+
     /// What both rules ask for, with the comment of this one.
     pub(crate) fn and(&self, other: &Self) -> Self {
         let mut both = self.clone();
@@ -306,6 +270,9 @@ impl Rule {
             both.only(other.family);
         }
         both.meet(|rule| &mut rule.at, &other.at, same);
+        both.meet(|rule| &mut rule.out, &other.out, same);
+        both.meet(|rule| &mut rule.next_headers, &other.next_headers, same);
+        both.meet(|rule| &mut rule.icmp_codes, &other.icmp_codes, same);
         both.meet(|rule| &mut rule.src, &other.src, Net::both);
         both.meet(|rule| &mut rule.dst, &other.dst, Net::both);
         both.meet(|rule| &mut rule.protocols, &other.protocols, same);
@@ -333,6 +300,9 @@ impl Rule {
         let is_in_flags = |one: &Flags, other: &Flags| one.both(other) == Some(*one);
         (other.family == Family::Any || other.family == self.family)
             && all(&self.at, &other.at, |one, other| one == other)
+            && all(&self.out, &other.out, |one, other| one == other)
+            && all(&self.next_headers, &other.next_headers, |one, other| one == other)
+            && all(&self.icmp_codes, &other.icmp_codes, |one, other| one == other)
             && all(&self.src, &other.src, is_in_net)
             && all(&self.dst, &other.dst, is_in_net)
             && all(&self.protocols, &other.protocols, |one, other| one == other)
@@ -341,6 +311,23 @@ impl Rule {
             && all(&self.icmp, &other.icmp, |one, other| one == other)
             && all(&self.flags, &other.flags, is_in_flags)
             && all(&self.states, &other.states, |one, other| one == other)
+    }
+
+    /// Takes out networks that no row can have: what is in none of the others is for no packet.
+    pub(crate) fn without_mapped(&mut self) -> bool {
+        let mut has_any = false;
+        for nets in [&mut self.src, &mut self.dst].into_iter().flatten() {
+            let n = nets.len();
+            nets.retain(|net| !net.is_mapped());
+            has_any |= nets.len() < n;
+            self.is_never |= nets.is_empty();
+        }
+        has_any
+    }
+
+    /// Whether it asks for nothing.
+    pub(crate) fn is_all(&self) -> bool {
+        !self.is_never && !self.is_too_long && self.family == Family::Any && Self::default().is_within(self)
     }
 
     /// How many values it has, and some for the rest.
@@ -352,6 +339,9 @@ impl Rule {
     pub(crate) fn pairs(&self, other: &Self) -> usize {
         let pairs = [
             length(&self.at).saturating_mul(length(&other.at)),
+            length(&self.out).saturating_mul(length(&other.out)),
+            length(&self.next_headers).saturating_mul(length(&other.next_headers)),
+            length(&self.icmp_codes).saturating_mul(length(&other.icmp_codes)),
             length(&self.src).saturating_mul(length(&other.src)),
             length(&self.dst).saturating_mul(length(&other.dst)),
             length(&self.protocols).saturating_mul(length(&other.protocols)),
@@ -442,31 +432,16 @@ impl Rule {
         negated: bool,
         (hook, any): (&Hook, char),
     ) -> Result<(), Fault> {
-        let pattern = names.iter().find(|name| name.text.ends_with(any));
-        if hook.in_ports.is_empty() {
-            if let Some(pattern) = pattern {
-                return Err(pattern.fault("which ports have such names is not known: say all with --in-port"));
-            }
-            if negated {
-                return Err(option.fault("which other ports there are is not known: say all with --in-port"));
-            }
-        }
-        let ports = match pattern.is_some() || negated {
-            true => {
-                let is_meant =
-                    |port: &&String| names.iter().any(|name| is_name_of(name.text, port, any)) != negated;
-                hook.in_ports.iter().filter(is_meant).cloned().collect()
-            }
-            false => names.iter().map(|name| name.text.to_owned()).collect(),
-        };
+        let interfaces = ports_named((option, "--in-port"), names, negated, (&hook.in_ports, any))?;
+        let ports = interfaces.iter().map(|interface| hook.port_of(interface)).collect();
         self.narrow(|rule| &mut rule.at, ports, same);
         Ok(())
     }
 
-    /// Only packets that leave by an interface with one of these names, or by another.
+    /// Only packets that leave by an interface with one of these names, or by another, as [`Rule::arrives`].
     ///
     /// # Errors
-    /// Nobody has said by which they leave.
+    /// As for [`Rule::arrives`].
     pub(crate) fn leaves(
         &mut self,
         option: &Token<'_>,
@@ -474,10 +449,9 @@ impl Rule {
         negated: bool,
         (hook, any): (&Hook, char),
     ) -> Result<(), Fault> {
-        let Some(out_port) = &hook.out_port else {
-            return Err(option.fault("by which port a packet leaves is not known: say it with --out-port"));
-        };
-        self.is_never |= names.iter().any(|name| is_name_of(name.text, out_port, any)) == negated;
+        let interfaces = ports_named((option, "--out-port"), names, negated, (&hook.out_ports, any))?;
+        let ports = interfaces.iter().map(|interface| hook.port_of(interface)).collect();
+        self.narrow(|rule| &mut rule.out, ports, same);
         Ok(())
     }
 
@@ -485,7 +459,12 @@ impl Rule {
     ///
     /// # Errors
     /// Why it cannot be rows.
-    pub(crate) fn rows(&self, verdict: Verdict, line: u32, rows: &mut Vec<Row>) -> Result<(), String> {
+    pub(crate) fn rows(
+        &self,
+        (verdict, answer): (Verdict, Answer),
+        line: u32,
+        rows: &mut Vec<Row>,
+    ) -> Result<(), String> {
         if self.is_never {
             return Ok(());
         }
@@ -501,8 +480,14 @@ impl Rule {
         };
         let no_address = self.src.is_none() && self.dst.is_none();
         let src = if no_address { of_family.map(|net| vec![net]) } else { self.src.clone() };
+        // What leaves by several ports, or by one that is not known yet, is kept from all of them.
+        let several = (verdict != Verdict::Accept).then(|| SEVERAL_PORTS.to_owned());
+        let out = self.out.as_ref().map(|out| out.iter().cloned().chain(several).collect::<Vec<_>>());
         let n = [
             length(&self.at),
+            length(&out),
+            length(&self.next_headers),
+            length(&self.icmp_codes),
             length(&src),
             length(&self.dst),
             length(&self.protocols),
@@ -524,25 +509,32 @@ impl Rule {
             let mut rest = nth;
             let state = digit(&self.states, &mut rest);
             let flags = digit(&self.flags, &mut rest);
+            let icmp_code = digit(&self.icmp_codes, &mut rest);
             let icmp = digit(&self.icmp, &mut rest);
             let dst_ports = digit(&self.dst_ports, &mut rest).unwrap_or(ALL_PORTS);
             let src_ports = digit(&self.src_ports, &mut rest).unwrap_or(ALL_PORTS);
+            let next_header = digit(&self.next_headers, &mut rest);
             let protocol = digit(&self.protocols, &mut rest);
             let dst = digit(&self.dst, &mut rest);
             let src = digit(&src, &mut rest);
+            let out = digit(&out, &mut rest);
             let at = digit(&self.at, &mut rest);
             let note = note.clone();
             rows.push(Row {
                 at,
+                out,
                 src,
                 dst,
                 protocol,
+                next_header,
                 src_ports,
                 dst_ports,
                 icmp,
+                icmp_code,
                 flags,
                 state,
                 verdict,
+                answer,
                 note,
             });
         }
@@ -557,6 +549,29 @@ impl Rule {
 fn state(name: &str, at: &Token<'_>) -> Result<u8, Fault> {
     let known = (1..).zip(STATES).find(|(_, state)| name.eq_ignore_ascii_case(state));
     known.map(|(nth, _)| nth).ok_or_else(|| at.fault(format!("`{name}` is no state")))
+}
+
+/// The ports with one of these names, or those without; at the end of a name a character may stand for any rest.
+fn ports_named(
+    (test, option): (&Token<'_>, &str),
+    names: &[Token<'_>],
+    negated: bool,
+    (ports, any): (&[String], char),
+) -> Result<Vec<String>, Fault> {
+    let pattern = names.iter().find(|name| name.text.ends_with(any));
+    if pattern.is_none() && !negated {
+        return Ok(names.iter().map(|name| name.text.to_owned()).collect());
+    }
+    if ports.is_empty() {
+        return Err(match pattern {
+            Some(name) => {
+                name.fault(format!("which ports have such names is not known: say all with {option}"))
+            }
+            None => test.fault(format!("which other ports there are is not known: say all with {option}")),
+        });
+    }
+    let is_meant = |port: &&String| names.iter().any(|name| is_name_of(name.text, port, any)) != negated;
+    Ok(ports.iter().filter(is_meant).cloned().collect())
 }
 
 /// Whether an interface has this name, or one that begins like that, if it ends in what stands for any rest.
@@ -575,24 +590,6 @@ fn both_ports(one: &(u16, u16), other: &(u16, u16)) -> Option<(u16, u16)> {
     (both.0 <= both.1).then_some(both)
 }
 
-/// Ports: a number, a range with `between`, or the name of a service; of `:`, an end may be left out.
-///
-/// # Errors
-/// It is none of them.
-pub(crate) fn ports(at: &Token<'_>, text: &str, between: char) -> Result<(u16, u16), Fault> {
-    let one = |text: &str| {
-        let named = SERVICES.iter().find(|(name, _)| *name == text).map(|(_, port)| *port);
-        named.or_else(|| number(text))
-    };
-    let end = |text: &str, end: u16| if between == ':' && text.is_empty() { Some(end) } else { one(text) };
-    let range = || {
-        let (low, high) = text.split_once(between)?;
-        let (low, high) = (end(low, 0)?, end(high, u16::MAX)?);
-        (low <= high).then_some((low, high))
-    };
-    one(text).map(|port| (port, port)).or_else(range).ok_or_else(|| is_no(at, text, "port or range of ports"))
-}
-
 /// All ports beside some.
 fn other_ports(mut some: Vec<(u16, u16)>) -> Vec<(u16, u16)> {
     some.sort_unstable();
@@ -609,72 +606,70 @@ fn other_ports(mut some: Vec<(u16, u16)>) -> Vec<(u16, u16)> {
     others
 }
 
-/// The number of a protocol that IP carries.
-///
-/// # Errors
-/// It is none, or one that a row does not have.
-pub(crate) fn protocol(at: &Token<'_>) -> Result<u8, Fault> {
-    let named = PROTOCOLS.iter().find(|(name, _)| *name == at.text).map(|(_, number)| *number);
-    match named.or_else(|| number(at.text)) {
-        Some(AH) => {
-            Err(at.fault("AH (51) is not read: a packet in AH is one of what it carries here, as TCP"))
+/// What a test of a mark means here.
+pub(crate) const UNMARKED: &str = "nothing marks packets here: all have the mark 0";
+/// Why a list may mean more.
+pub(crate) const GUESSED: &str = "the host's own addresses are not known: all that are of no group and not 255.255.255.255 are taken for them";
+
+/// Which sorts of destinations a rule is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AddressSorts {
+    /// Addresses of hosts.
+    host: bool,
+    multicast: bool,
+    broadcast: bool,
+    /// It is a host's own that are meant.
+    is_own: bool,
+}
+
+impl AddressSorts {
+    /// Those with these names, or the others. What is forwarded is for no address of the host itself.
+    ///
+    /// # Errors
+    /// One is not read.
+    pub(crate) fn of(names: &[Token<'_>], negated: bool, hook: &str) -> Result<Self, Fault> {
+        let mut sorts = Self { host: false, multicast: false, broadcast: false, is_own: false };
+        for name in names {
+            match (name.text.to_ascii_lowercase().as_str(), hook) {
+                ("multicast", _) => sorts.multicast = true,
+                ("broadcast", _) => sorts.broadcast = true,
+                ("local", "input") => (sorts.host, sorts.is_own) = (true, true),
+                ("local", "forward") | ("unicast", "input") => {}
+                ("unicast", _) => sorts.host = true,
+                ("anycast" | "blackhole" | "unreachable" | "prohibit", "forward") => {}
+                (other, _) => {
+                    return Err(name.fault(format!("`{other}` is no sort of address that is read here")));
+                }
+            }
         }
-        Some(number) => Ok(number),
-        None => Err(is_no(at, at.text, "protocol")),
+        if negated {
+            let Self { host, multicast, broadcast, is_own } = sorts;
+            return Ok(Self { host: !host, multicast: !multicast, broadcast: !broadcast, is_own });
+        }
+        Ok(sorts)
     }
-}
 
-/// The type of an ICMP message.
-///
-/// # Errors
-/// It is none.
-pub(crate) fn icmp_type(at: &Token<'_>, is_v6: bool) -> Result<u8, Fault> {
-    let names = if is_v6 { ICMPV6_TYPES } else { ICMP_TYPES };
-    let named = names.iter().find(|(name, _)| *name == at.text).map(|(_, number)| *number);
-    named.or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "type of message"))
-}
-
-/// A flag of TCP by its name, or several as a number.
-pub(crate) fn tcp_flag(text: &str) -> Option<u8> {
-    let named = TCP_FLAGS.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, bit)| *bit);
-    named.or_else(|| match text.strip_prefix("0x") {
-        Some(digits) => u8::from_str_radix(digits, 16).ok(),
-        None => number(text),
-    })
-}
-
-/// A number as both programs print it. They take one that begins with 0 for one of base eight.
-fn number<T: FromStr>(text: &str) -> Option<T> {
-    let is_decimal =
-        text.bytes().all(|digit| digit.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
-    if is_decimal { text.parse().ok() } else { None }
-}
-
-/// That a text is not what it should be.
-fn is_no(at: &Token<'_>, text: &str, what: &str) -> Fault {
-    let is_octal = text.len() > 1 && text.starts_with('0');
-    let hint = if is_octal { ": write numbers without 0 in front" } else { "" };
-    at.fault(format!("`{text}` is no {what}{hint}"))
-}
-
-fn address_bits(text: &str) -> Option<(u128, bool)> {
-    match text.parse::<IpAddr>().ok()? {
-        IpAddr::V4(address) => Some((u32::from(address).into(), false)),
-        IpAddr::V6(address) => Some((u128::from(address), true)),
+    /// Whether nobody knows exactly which they are.
+    pub(crate) fn is_guessed(self) -> bool {
+        self.is_own
     }
-}
 
-/// The ones of a mask that has them all at its beginning.
-fn mask_len(text: &str, is_v6: bool) -> Option<u8> {
-    let (mask, other) = address_bits(text)?;
-    let mask = if is_v6 { mask } else { mask << 96 };
-    (other == is_v6 && mask.leading_ones() + mask.trailing_zeros().min(128) >= 128)
-        .then(|| mask.leading_ones() as u8)
-}
-
-fn cut(bits: u128, len: u8, bits_max: u8) -> u128 {
-    let free = bits_max - len;
-    if free >= 128 { 0 } else { bits >> free << free }
+    /// Has a rule be for these destinations.
+    pub(crate) fn narrow(self, rule: &mut Rule, family: Family) {
+        let is_v6 = family == Family::V6;
+        let group = if is_v6 { Net::read("ff00::/8") } else { Net::read("224.0.0.0/4") };
+        let all = if is_v6 { None } else { Net::read("255.255.255.255") };
+        let nets = |multicast: bool, broadcast: bool| {
+            group.filter(|_| multicast).into_iter().chain(all.filter(|_| broadcast)).collect::<Vec<_>>()
+        };
+        let (some, others) = (nets(self.multicast, self.broadcast), nets(!self.multicast, !self.broadcast));
+        match (self.host, some.is_empty(), others.is_empty()) {
+            (true, _, true) => {}
+            (true, _, false) => rule.networks(Side::Destination, others, true),
+            (false, true, _) => rule.is_never = true,
+            (false, false, _) => rule.networks(Side::Destination, some, false),
+        }
+    }
 }
 
 fn cut_text(mut text: String) -> String {
@@ -701,101 +696,5 @@ fn digit<T: Clone>(values: &Option<Vec<T>>, number: &mut usize) -> Option<T> {
 
 /// The number of TCP.
 pub(crate) const TCP: u8 = 6;
-/// The number of the authentication header.
-const AH: u8 = 51;
 /// TCP, UDP and SCTP: those whose ports a row knows.
 pub(crate) const WITH_PORTS: [u8; 3] = [TCP, 17, 132];
-
-const TCP_FLAGS: &[(&str, u8)] = &[
-    ("fin", 0x01),
-    ("syn", 0x02),
-    ("rst", 0x04),
-    ("psh", 0x08),
-    ("ack", 0x10),
-    ("urg", 0x20),
-    ("ecn", 0x40),
-    ("ece", 0x40),
-    ("cwr", 0x80),
-    ("all", 0x3f),
-    ("none", 0),
-];
-
-const PROTOCOLS: &[(&str, u8)] = &[
-    ("icmp", 1),
-    ("igmp", 2),
-    ("tcp", 6),
-    ("udp", 17),
-    ("gre", 47),
-    ("esp", 50),
-    ("ah", AH),
-    ("icmpv6", 58),
-    ("ipv6-icmp", 58),
-    ("icmp6", 58),
-    ("ospf", 89),
-    ("sctp", 132),
-    ("udplite", 136),
-];
-
-const SERVICES: &[(&str, u16)] = &[
-    ("ftp", 21),
-    ("ssh", 22),
-    ("telnet", 23),
-    ("smtp", 25),
-    ("domain", 53),
-    ("bootps", 67),
-    ("bootpc", 68),
-    ("http", 80),
-    ("pop3", 110),
-    ("ntp", 123),
-    ("imap2", 143),
-    ("snmp", 161),
-    ("bgp", 179),
-    ("https", 443),
-    ("syslog", 514),
-    ("imaps", 993),
-    ("pop3s", 995),
-];
-
-const ICMP_TYPES: &[(&str, u8)] = &[
-    ("echo-reply", 0),
-    ("destination-unreachable", 3),
-    ("source-quench", 4),
-    ("redirect", 5),
-    ("echo-request", 8),
-    ("router-advertisement", 9),
-    ("router-solicitation", 10),
-    ("time-exceeded", 11),
-    ("parameter-problem", 12),
-    ("timestamp-request", 13),
-    ("timestamp-reply", 14),
-    ("info-request", 15),
-    ("info-reply", 16),
-    ("address-mask-request", 17),
-    ("address-mask-reply", 18),
-];
-
-const ICMPV6_TYPES: &[(&str, u8)] = &[
-    ("destination-unreachable", 1),
-    ("packet-too-big", 2),
-    ("time-exceeded", 3),
-    ("parameter-problem", 4),
-    ("echo-request", 128),
-    ("echo-reply", 129),
-    ("mld-listener-query", 130),
-    ("mld-listener-report", 131),
-    ("mld-listener-done", 132),
-    ("mld-listener-reduction", 132),
-    ("nd-router-solicit", 133),
-    ("router-solicitation", 133),
-    ("nd-router-advert", 134),
-    ("router-advertisement", 134),
-    ("nd-neighbor-solicit", 135),
-    ("neighbour-solicitation", 135),
-    ("nd-neighbor-advert", 136),
-    ("neighbour-advertisement", 136),
-    ("nd-redirect", 137),
-    ("router-renumbering", 138),
-    ("ind-neighbor-solicit", 141),
-    ("ind-neighbor-advert", 142),
-    ("mld2-listener-report", 143),
-];

@@ -9,7 +9,13 @@ struct Packet {
     src: u8,
     dst_port: u16,
     is_udp: bool,
+    /// One of [`OUTS`].
+    out: usize,
 }
+
+/// Ports by which packets leave: those that rules name, another, and several at once.
+const OUTS: [&str; 4] = ["wan", "lan", "dmz", "*"];
+const SEVERAL: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
 enum Does {
@@ -26,6 +32,7 @@ struct Rule {
     src: Option<(u8, bool)>,
     dst_ports: Option<(u16, u16, bool)>,
     is_udp: bool,
+    out: Option<usize>,
     does: Does,
 }
 
@@ -60,7 +67,8 @@ impl Rule {
             _ if is_base => Does::Of(Verdict::Reject),
             _ => Does::Return,
         };
-        Self { src, dst_ports, is_udp: dice.percent(50), does }
+        let out = dice.percent(25).then(|| dice.below(2));
+        Self { src, dst_ports, is_udp: dice.percent(50), out, does }
     }
 
     fn is_of(&self, packet: Packet) -> bool {
@@ -69,7 +77,7 @@ impl Rule {
         let ports = self.dst_ports.is_none_or(|(low, high, differs)| {
             packet.is_udp == self.is_udp && (low..=high).contains(&packet.dst_port) != differs
         });
-        src && ports
+        src && ports && self.out.is_none_or(|out| out == packet.out)
     }
 
     fn nft(&self) -> String {
@@ -82,11 +90,14 @@ impl Rule {
             let protocol = if self.is_udp { "udp" } else { "tcp" };
             text += &format!("{protocol} dport {}{low}-{high} ", not(differs));
         }
+        if let Some(out) = self.out {
+            text += &format!("oifname \"{}\" ", OUTS[out]);
+        }
         text + &match self.does {
             Does::Count => "counter".to_owned(),
             Does::Of(Verdict::Accept) => "accept".to_owned(),
             Does::Of(Verdict::Drop) => "drop".to_owned(),
-            Does::Of(Verdict::Reject) => "reject".to_owned(),
+            Does::Of(_) => "reject".to_owned(),
             Does::Jump(chain) => format!("jump c{chain}"),
             Does::Goto(chain) => format!("goto c{chain}"),
             Does::Return => "return".to_owned(),
@@ -103,11 +114,14 @@ impl Rule {
             let protocol = if self.is_udp { "udp" } else { "tcp" };
             text += &format!("-p {protocol} -m {protocol} {}--dport {low}:{high} ", not(differs));
         }
+        if let Some(out) = self.out {
+            text += &format!("-o {} ", OUTS[out]);
+        }
         text + &match self.does {
             Does::Count => "-j LOG".to_owned(),
             Does::Of(Verdict::Accept) => "-j ACCEPT".to_owned(),
             Does::Of(Verdict::Drop) => "-j DROP".to_owned(),
-            Does::Of(Verdict::Reject) => "-j REJECT".to_owned(),
+            Does::Of(_) => "-j REJECT".to_owned(),
             Does::Jump(chain) => format!("-j c{chain}"),
             Does::Goto(chain) => format!("-g c{chain}"),
             Does::Return => "-j RETURN".to_owned(),
@@ -150,7 +164,7 @@ impl Chains {
         }
     }
 
-    fn nft(&self) -> String {
+    fn nft(&self, table: &str, priority: &str) -> String {
         let (last, others) = self.chains.split_last().expect("there is a base chain");
         let lines =
             |rules: &[Rule]| rules.iter().map(|rule| format!("  {}\n", rule.nft())).collect::<String>();
@@ -160,8 +174,8 @@ impl Chains {
             .map(|(n, rules)| format!(" chain c{n} {{\n{} }}\n", lines(rules)))
             .collect();
         let policy = if self.policy == Verdict::Accept { "accept" } else { "drop" };
-        let head = format!("  type filter hook forward priority filter; policy {policy};\n");
-        format!("table ip f {{\n chain base {{\n{head}{} }}\n{chains}}}\n", lines(last))
+        let head = format!("  type filter hook forward priority {priority}; policy {policy};\n");
+        format!("table ip {table} {{\n chain base {{\n{head}{} }}\n{chains}}}\n", lines(last))
     }
 
     fn iptables(&self) -> String {
@@ -188,37 +202,70 @@ fn is_of(row: &Row, packet: Packet) -> bool {
         (u64::from(ours) >> (32 - len)) == (u64::from(u32::from(address)) >> (32 - len))
     });
     let protocol = row.protocol.is_none_or(|protocol| protocol == if packet.is_udp { 17 } else { 6 });
-    src && protocol && (row.dst_ports.0..=row.dst_ports.1).contains(&packet.dst_port)
+    let out = row.out.as_deref().is_none_or(|out| out == OUTS[packet.out]);
+    src && protocol && out && (row.dst_ports.0..=row.dst_ports.1).contains(&packet.dst_port)
 }
 
 fn verdict(list: &List, packet: Packet) -> Verdict {
     list.rows.iter().find(|row| is_of(row, packet)).map_or(Verdict::Drop, |row| row.verdict)
 }
 
-/// A packet that came back from a chain too late, or not at all, passed what should have stopped it.
-#[test]
-fn packets_meet_what_they_meet_in_chains_that_call_each_other() {
+/// What becomes of a packet that leaves by each port for which a verdict is asked.
+fn packets() -> Vec<Packet> {
     let packets = (9..14).flat_map(|src| {
-        (0..9).flat_map(move |dst_port| [true, false].map(|is_udp| Packet { src, dst_port, is_udp }))
+        (0..9).flat_map(move |dst_port| {
+            (0..OUTS.len())
+                .flat_map(move |out| [true, false].map(|is_udp| Packet { src, dst_port, is_udp, out }))
+        })
     });
-    let packets: Vec<Packet> = packets.collect();
-    let mut rows = 0;
-    for seed in 0..800 {
-        let chains = Chains::random(&mut Dice::from_seed(seed));
-        for text in [chains.nft(), chains.iptables()] {
-            let list = import(&text, None, &Hook::default());
-            assert_eq!(list.faults, [], "{text}");
-            rows += list.rows.len();
-            for packet in &packets {
-                assert_eq!(
-                    verdict(&list, *packet),
-                    chains.verdict(*packet),
-                    "seed {seed}: {packet:?} of\n{text}"
-                );
+    packets.collect()
+}
+
+/// That the rows of a list do what is right. A packet that leaves by several ports passes only if it may leave by each.
+fn check(text: &str, right: impl Fn(Packet) -> Verdict, seed: u64) -> usize {
+    let list = import(text, None, &Hook::default());
+    assert_eq!(list.faults, [], "{text}");
+    for packet in packets() {
+        let given = verdict(&list, packet);
+        if packet.out != SEVERAL {
+            assert_eq!(given, right(packet), "seed {seed}: {packet:?} of\n{text}");
+        } else if given == Verdict::Accept {
+            for out in 0..SEVERAL {
+                let one = Packet { out, ..packet };
+                assert_eq!(right(one), Verdict::Accept, "seed {seed}: {one:?} of\n{text}");
             }
         }
     }
-    assert!(rows > 8_000, "{rows}");
+    list.rows.len()
+}
+
+/// A packet that came back from a chain too late, or not at all, passed what should have stopped it.
+#[test]
+fn packets_meet_what_they_meet_in_chains_that_call_each_other() {
+    let mut rows = 0;
+    for seed in 0..120 {
+        let chains = Chains::random(&mut Dice::from_seed(seed));
+        for text in [chains.nft("f", "filter"), chains.iptables()] {
+            rows += check(&text, |packet| chains.verdict(packet), seed);
+        }
+    }
+    assert!(rows > 1_500, "{rows}");
+}
+
+/// What one base chain accepts, the next may still drop: a list that forgets it lets pass what Linux drops.
+#[test]
+fn base_chains_of_a_hook_are_passed_by_priority() {
+    for seed in 1_000..1_060 {
+        let mut dice = Dice::from_seed(seed);
+        let [first, second] = [Chains::random(&mut dice), Chains::random(&mut dice)];
+        // The order of the text says nothing.
+        let text = second.nft("late", "filter + 10") + &first.nft("early", "mangle");
+        let right = |packet: Packet| match first.verdict(packet) {
+            Verdict::Accept => second.verdict(packet),
+            ended => ended,
+        };
+        check(&text, right, seed);
+    }
 }
 
 fn of_nft(rules: &str, others: &str) -> List {
@@ -232,7 +279,10 @@ fn of_nft(rules: &str, others: &str) -> List {
 
 fn short(list: &List) -> Vec<String> {
     assert_eq!(list.faults, [], "it is a list");
-    list.rows.iter().map(|row| row.to_string().replace(", 0, 65535", "").replace("NULL, ", "")).collect()
+    list.rows
+        .iter()
+        .map(|row| row.to_string().replace(", 0, 65535", "").replace(", 3, 4, ", ", ").replace("NULL, ", ""))
+        .collect()
 }
 
 /// A chain that only a map names was not read.

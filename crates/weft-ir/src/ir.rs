@@ -244,6 +244,9 @@ pub enum Op {
     // The tuple.
     /// The column's value, its type's zero if NULL. `-> T`
     Input(InputId),
+    /// The target of the last [`Terminator::Redirect`] of the pass, in a stage in front of this one or in an element
+    /// before: empty if there is none. `-> Bytes`
+    Egress,
     /// Whether the column is not NULL. `-> Bool`
     InputPresent(InputId),
     /// As [`Op::Input`] of a column that is derived from the whole message, its payload or its size, where a field of
@@ -589,6 +592,7 @@ impl Op {
             | Self::BytesConst(_)
             | Self::NoRow
             | Self::ScratchFull
+            | Self::Egress
             | Self::Input(_)
             | Self::Derived(_)
             | Self::InputPresent(_)

@@ -4,7 +4,7 @@
 //! variables and sinks. The engine runs *segments* of it: lists of handlers for one event, which a back end
 //! compiles into one piece of code (that is all that fusion is here).
 
-use crate::ir::{Endian, Function, Op, TableId};
+use crate::ir::{Block, Endian, Function, Op, TableId};
 use std::sync::Arc;
 use weft_core::flow::flow_of;
 use weft_core::frame::{Offload, packet_size};
@@ -751,7 +751,7 @@ impl ChainProgram {
             return false;
         };
         let known = behind.iter().fold(InputSet::EMPTY, |all, element| all | element.inputs_known());
-        own.request_ops().any(|op| matches!(op, Op::Reshape(..)))
+        own.handlers.request.as_ref().is_some_and(goes_on_reshaped)
             || self.request.overlapping(own.inputs_set()).intersects(known)
     }
 
@@ -780,6 +780,26 @@ impl Event {
     pub fn is_request(self) -> bool {
         matches!(self, Self::Open | Self::OpenRequest | Self::Request | Self::Parse)
     }
+}
+
+/// Whether a frame goes on behind a handler after its structure has changed: not where the handler ends it then, as with
+/// an answer that is a copy.
+fn goes_on_reshaped(function: &Function) -> bool {
+    let is_reshaped = |block: &Block| block.insts.iter().any(|inst| matches!(inst.op, Op::Reshape(..)));
+    let mut left: Vec<usize> =
+        (0..function.blocks.len()).filter(|at| is_reshaped(&function.blocks[*at])).collect();
+    let mut seen = vec![false; function.blocks.len()];
+    while let Some(at) = left.pop() {
+        if core::mem::replace(&mut seen[at], true) {
+            continue;
+        }
+        let end = &function.blocks[at].end;
+        if end.goes_on() {
+            return true;
+        }
+        left.extend(end.jumps().into_iter().map(|jump| jump.block.0 as usize));
+    }
+    false
 }
 
 /// The words that a cell of the call's row takes.

@@ -223,6 +223,7 @@ helpers! {
     Begin = begin(I64) -> ();
     Settle = settle(I64, I64, I64, I64, I64, I64) -> ();
     Redirect = redirect(I64, I64, I64, I64) -> ();
+    Egress = egress(I64) -> (I64, I64);
 
     IntToText = int_to_text(I64, I64, I64) -> (I64, I64);
     FloatToText = float_to_text(I64, F64) -> (I64, I64);
@@ -392,9 +393,11 @@ fn set_text(cx: &mut Cx<'_>, text: Bytes) {
     let (out, len) = (&mut cx.out.text, text.len as usize);
     out.clear();
     out.reserve(len);
-    // SAFETY: there is room for the bytes, which are not in the vector itself, and all up to the new length are set.
+    // SAFETY: there is room for the bytes, and all up to the new length are set. Bytes of the vector itself stay where
+    // they are: for no more than it has, it makes no room.
     unsafe {
-        copy_short(text.start, out.as_mut_ptr(), len);
+        // It may be the target that is there already, or a part of that.
+        core::ptr::copy(text.start, out.as_mut_ptr(), len);
         out.set_len(len);
     }
 }
@@ -419,6 +422,21 @@ extern "C" fn redirect(cx: &mut Cx<'_>, at: u64, to: Bytes) {
     cx.out.verdict = Verdict::Redirect;
     cx.out.element = at as u16;
     cx.out.line = (at >> 32) as u32;
+}
+
+/// As [`Cx::egress`]. The bytes stay where they are until an element leaves another target.
+extern "C" fn egress(cx: &mut Cx<'_>) -> Bytes {
+    let (out, target) = (&*cx.out, &cx.out.target);
+    match out.verdict {
+        Verdict::Redirect if target.is_none() => of_slice(&out.text),
+        // The words are little-endian, as those of all machines that code is compiled for.
+        Verdict::Redirect => Bytes { start: target.words.as_ptr().cast(), len: target.len },
+        _ => of_slice(cx.egress),
+    }
+}
+
+fn of_slice(bytes: &[u8]) -> Bytes {
+    Bytes { start: bytes.as_ptr(), len: bytes.len() as u64 }
 }
 
 // Text and bytes.

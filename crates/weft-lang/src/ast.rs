@@ -829,8 +829,8 @@ pub enum TableOptionKind {
         /// `EVICT ...`.
         evict: Option<EvictClause>,
     },
-    /// `FILLED BY ...`
-    Filled(Filler),
+    /// `FILLED BY ...`; of `STAGE` the element.
+    Filled(Filler, Option<Ident>),
     /// `PER WORKER`
     PerWorker,
 }
@@ -844,6 +844,8 @@ pub enum Filler {
     Cluster,
     /// `PORTS`: its rows are the ports of the program.
     Ports,
+    /// `STAGE element`: it is the table of this name of another stage of the chain.
+    Stage,
 }
 
 impl Filler {
@@ -853,6 +855,7 @@ impl Filler {
             Self::Controller => "FILLED BY CONTROLLER",
             Self::Cluster => "FILLED BY CLUSTER",
             Self::Ports => "FILLED BY PORTS",
+            Self::Stage => "FILLED BY STAGE",
         }
     }
 
@@ -862,6 +865,7 @@ impl Filler {
             Self::Controller => "the controller",
             Self::Cluster => "the cluster",
             Self::Ports => "the node",
+            Self::Stage => "another stage",
         }
     }
 }

@@ -768,6 +768,9 @@ pub struct Table {
     /// has one other column, an ENDPOINT. By the ports: its key is the TEXT `port`, and it has `mtu`, a U16, and `mac`,
     /// a MAC, or one of them, which may be NULL.
     pub filled: Option<Filler>,
+    /// `FILLED BY STAGE e`: the element whose table of this name it is, which has the same columns. In a chain, one
+    /// other stage is of it.
+    pub stage: Option<String>,
     /// `PER WORKER`.
     pub per_worker: bool,
     /// `EVICT ...`: there if some handler inserts.
@@ -1380,6 +1383,7 @@ impl Expr {
             | ExprKind::Trailer(_)
             | ExprKind::Meta(_)
             | ExprKind::FaultName
+            | ExprKind::Egress
             | ExprKind::Member(_)
             | ExprKind::CountRows(_) => Vec::new(),
             ExprKind::List { filter, .. } => filter.iter().map(|filter| &**filter).collect(),
@@ -1442,6 +1446,8 @@ pub enum ExprKind {
     Meta(Meta),
     /// `error`: the name of the fault, in ON ERROR.
     FaultName,
+    /// `egress`: where the frame leaves as far as it is decided here, in ON PACKET; a TEXT?.
+    Egress,
     /// A wider type of the same kind; never fails.
     Widen(Box<Expr>),
     /// `CAST`, `int(x)`, `uint(x)`, `float(x)`, `text(x)`; what it does is told by the two types.

@@ -445,11 +445,8 @@ fn broken_programs_never_panic() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "weft"))
         .map(|path| std::fs::read_to_string(path).expect("it is text"))
         .collect();
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = |below: usize| {
-        state = weft_core::hash::mix(state, 1);
-        (state % below.max(1) as u64) as usize
-    };
+    let mut dice = weft_core::dice::Dice::from_seed(1);
+    let mut random = |below: usize| dice.below(below.max(1));
     for _ in 0..1500 {
         let mut text = programs[random(programs.len())].clone();
         let other = programs[random(programs.len())].clone();

@@ -177,7 +177,9 @@ END;
         hover(&program, FileId(0), offset).map_or_else(String::new, |found| found.markdown)
     };
     assert!(told("IF p.|sojourn > target THEN DROP; END IF;").contains("How long the packet has waited."));
-    assert!(told("LET x = |send_time(p.len, 7);").contains("send_time(SIZE, bits a second) INTERVAL"));
+    assert!(
+        told("LET x = |send_time(p.len, 7);").contains("send_time(SIZE, bits a second [, rest]) INTERVAL")
+    );
     assert!(told("SET |rank = 1;").contains("the lowest goes first"));
     assert!(told("SET |n = 1;").contains("variable of queue `q`"));
 }

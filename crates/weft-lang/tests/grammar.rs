@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use weft_core::hash::draw;
+use weft_core::dice::Dice;
 use weft_lang::check::question::statements;
 use weft_lang::editor::words;
 use weft_lang::hir::Network;
@@ -149,7 +149,7 @@ struct Maker<'p> {
     page: &'p Page,
     /// How deep the shallowest tree of each rule is.
     heights: BTreeMap<&'p str, usize>,
-    seed: u64,
+    dice: Dice,
     /// Ways that were taken.
     taken: BTreeSet<usize>,
 }
@@ -164,12 +164,11 @@ impl<'p> Maker<'p> {
             }
         }
         assert!(heights.values().all(|height| *height < 1000), "a rule that never ends: {heights:?}");
-        Self { page, heights, seed: 0, taken: BTreeSet::new() }
+        Self { page, heights, dice: Dice::from_seed(0), taken: BTreeSet::new() }
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        self.seed += 1;
-        (draw(self.seed, 11) % bound as u64) as usize
+        self.dice.below(bound)
     }
 
     fn make(&mut self, node: &'p Node, depth: usize, out: &mut Vec<String>) {

@@ -123,6 +123,7 @@ pub fn of(native: Native, pattern: &str, key: &[u8; 32]) -> Option<ByHand> {
         | Native::JwtVerify
         | Native::DnsName
         | Native::GroupMac
+        | Native::MssAtMost
         | Native::Network
         | Native::SolicitedNode => return None,
     })

@@ -77,6 +77,7 @@ pub fn prepare(decl: &NativeDecl, secrets: &Secrets<'_>) -> Result<Arc<dyn Prepa
         Native::Address => plain(net::address),
         Native::DnsName => plain(net::dns_name),
         Native::GroupMac => plain(net::group_mac),
+        Native::MssAtMost => plain(net::mss_at_most),
         Native::Network => plain(net::network),
         Native::SolicitedNode => plain(net::solicited_node),
         Native::Base64 => plain(text::base64),

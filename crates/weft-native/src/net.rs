@@ -88,6 +88,37 @@ pub(crate) fn solicited_node(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
     Ended::Bytes
 }
 
+/// The kind of the option of TCP that says the maximum segment size, and its length.
+const MSS: [u8; 2] = [2, 4];
+/// Options of one byte: the end of the list, and what fills it up.
+const END_OF_OPTIONS: u8 = 0;
+const NO_OPERATION: u8 = 1;
+
+/// The options with a maximum segment size of at most so much. What is malformed stays as it is.
+pub(crate) fn mss_at_most(call: &Call<'_>, out: &mut Vec<u8>) -> Ended {
+    let &[Arg::Bytes(options), Arg::Int(most)] = call.args else { return Ended::Failed };
+    let begun = out.len();
+    out.extend(options);
+    let mut rest = &mut out[begun..];
+    while let [kind, behind @ ..] = rest {
+        let len = match (*kind, behind.first()) {
+            (END_OF_OPTIONS, _) | (_, None) => break,
+            (NO_OPERATION, _) => 1,
+            (_, Some(len)) => usize::from(*len),
+        };
+        if len == 0 || len > rest.len() || (len == 1 && rest[0] != NO_OPERATION) {
+            break;
+        }
+        if rest[..2.min(len)] == MSS {
+            let said = i64::from(u16::from_be_bytes([rest[2], rest[3]]));
+            let less = said.min(most.clamp(0, u16::MAX.into())) as u16;
+            rest[2..4].copy_from_slice(&less.to_be_bytes());
+        }
+        rest = &mut rest[len..];
+    }
+    Ended::Bytes
+}
+
 fn ip(bytes: &[u8]) -> Option<IpAddr> {
     let v4 = || <[u8; 4]>::try_from(bytes).map(|of| IpAddr::V4(Ipv4Addr::from_octets(of)));
     let v6 = || <[u8; 16]>::try_from(bytes).map(|of| IpAddr::V6(Ipv6Addr::from_octets(of)));

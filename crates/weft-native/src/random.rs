@@ -15,7 +15,7 @@ impl Prepared for RandomHex {
         let &[Arg::Int(n @ 0..=RANDOM_BYTES_MAX)] = call.args else { return Ended::Failed };
         let base = hash::draw(call.rand, self.site);
         for at in 0..(n as u64).div_ceil(8) {
-            push_hex(&hash::mix(base, at).to_le_bytes(), out);
+            push_hex(&hash::draw(base, at).to_le_bytes(), out);
         }
         out.truncate(2 * n as usize);
         Ended::Bytes

@@ -49,7 +49,6 @@
 //! ```
 
 mod client;
-mod dice;
 pub mod net;
 mod network;
 mod peer;
@@ -57,7 +56,6 @@ mod server;
 mod world;
 
 pub use client::{Answer, Call, End};
-pub use dice::Dice;
 pub use network::Network;
 pub use peer::{Fields, Message, field};
 pub use server::{Behaviour, Received, Reply};

@@ -1,9 +1,9 @@
 //! Byte streams between the engine and its peers: late, in pieces, slow, and not for ever.
 
-use crate::dice::Dice;
 use core::ops::RangeInclusive;
 use std::collections::VecDeque;
 use weft_core::Interval;
+use weft_core::dice::Dice;
 
 /// How the network of a world behaves. The default is fast and kind.
 #[derive(Clone, Debug)]
@@ -39,13 +39,13 @@ impl Default for Network {
 impl Network {
     /// One that cuts and delays as the seed says, from single bytes to large pieces.
     pub fn choppy(seed: u64) -> Self {
-        let mut dice = Dice::new(seed ^ 0x6368_6f70);
-        let smallest = *dice.pick(&[1, 1, 7, 100, 4096]);
-        let largest = *dice.pick(&[1, 20, 1000, 9000, 70_000]);
+        let mut dice = Dice::of_stream(seed, "choppy", 0);
+        let smallest = dice.pick(&[1, 1, 7, 100, 4096]);
+        let largest = dice.pick(&[1, 20, 1000, 9000, 70_000]);
         Self {
             latency_us: 10..=dice.within(&(10..=5000)),
             chunk_bytes: smallest..=largest.max(smallest),
-            capacity_bytes: *dice.pick(&[1000, 20_000, 256 << 10]),
+            capacity_bytes: dice.pick(&[1000, 20_000, 256 << 10]),
             ..Self::default()
         }
     }

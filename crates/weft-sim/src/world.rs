@@ -1,12 +1,12 @@
 //! The world: one engine, its peers, the network between them, and a clock that jumps from event to event.
 
 use crate::client::{Answer, Call, Client};
-use crate::dice::Dice;
 use crate::network::{Network, Pipe};
 use crate::peer::Session;
 use crate::server::{Behaviour, Reaction, Received, Served, Server};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use weft_core::dice::Dice;
 use weft_core::hash::{self, HashKey};
 use weft_core::{Interval, Time};
 use weft_engine::plan::{Address, Plan};
@@ -107,7 +107,7 @@ impl World {
         let config = Config { seed, hash: HashKey::from_seed(seed), ..config };
         Self {
             now: START,
-            dice: Dice::new(seed),
+            dice: Dice::from_seed(seed),
             network: Network::default(),
             engine: Engine::new(START, config, Arc::new(plan)),
             events: BTreeMap::new(),

@@ -125,6 +125,9 @@ impl<'c> Converter<'c> {
         Range::bits_of(match self.program.fields.get(usize::from(at - word::FIELDS)) {
             Some(Field::Flow | Field::Src | Field::Dst | Field::Class) => 32,
             Some(Field::Dscp) => 6,
+            Some(Field::NetLen) => self.widths.len_bits,
+            // The queue beside the gates counts them.
+            Some(Field::Partitions(_)) => 32,
             Some(Field::Remaining) => self.widths.remaining_bits,
             Some(Field::Slack | Field::Deadline) => self.widths.time_bits,
             Some(Field::Header(_)) | None => 64,

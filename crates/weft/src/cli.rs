@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::commands::link::setting::Settings;
 use crate::commands::link::spec;
 use crate::log::{Format, Level};
 use crate::memory::Most;
@@ -368,6 +369,10 @@ pub(crate) struct ReplayArgs {
     /// Write each packet that arrives into the file of --out, with what became of it as a comment
     #[arg(long, requires = "out")]
     pub(crate) annotate: bool,
+    /// Do what a device was to do to packets that a host captured as it sent them: fill in the checksum of IPv4 and
+    /// a length of 0, and take other checksums for right
+    #[arg(long)]
+    pub(crate) trust_checksums: bool,
     /// As fast as it goes, by the clock of the capture, or as it was recorded
     #[arg(long, value_enum, default_value_t = Speed::Full)]
     pub(crate) speed: Speed,
@@ -408,6 +413,9 @@ pub(crate) struct GenerateArgs {
     #[arg(long, default_value_t = 1000, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) count: u64,
+    /// Keep those that break a rule of a wire format, and let the last header of a packet name one that is not there
+    #[arg(long)]
+    pub(crate) malformed: bool,
     /// Write them into this file: pcap if it ends in .pcap, else pcapng
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<String>,
@@ -477,6 +485,9 @@ pub(crate) struct SimRunArgs {
     /// How long each link is, one way
     #[arg(long, value_name = "TIME", default_value = "75ms", value_parser = spec::delay)]
     pub(crate) delay: u64,
+    /// How much longer a packet may be on each link, by chance; each packet draws its own, and may overtake others
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = spec::delay)]
+    pub(crate) jitter: u64,
     /// The share of packets that each link loses by chance
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = spec::share)]
     pub(crate) loss: f64,
@@ -673,63 +684,20 @@ pub(crate) struct LinkExplainArgs {
                   Examples:\n  \
                   weft link emulate --rate 15mbit --delay 75ms --queue fq_codel -- curl http://100.64.0.1:8000/\n  \
                   weft link emulate --down-trace verizon.down --up-trace verizon.up --delay 20ms --loss 1%\n  \
+                  weft link emulate --rate 10mbit --loss-bursts 1%,25% --schedule train.txt -- ./client\n  \
                   weft link emulate --rate 10mbit --queue my.weft --far 'iperf3 -s -1' -- iperf3 -c 100.64.0.1"
 )]
 pub(crate) struct EmulateArgs {
-    /// Bits a second: 15mbit, 1.5gbit; without it, as fast as this machine can
-    #[arg(long, value_name = "RATE", value_parser = spec::rate)]
-    pub(crate) rate: Option<u64>,
-    /// How long a packet is on the way, each way: 30ms, 500us
-    #[arg(long, value_name = "TIME", value_parser = spec::delay)]
-    pub(crate) delay: Option<u64>,
-    /// How much longer a packet may be on the way, by chance, each way; packets keep their order
-    #[arg(long, value_name = "TIME", value_parser = spec::delay)]
-    pub(crate) jitter: Option<u64>,
-    /// The share of packets that are lost on the way: 1%, 0.01
-    #[arg(long, value_name = "SHARE", value_parser = spec::share)]
-    pub(crate) loss: Option<f64>,
-    /// The share of packets that take a tenth of the delay more, 1 ms at least, so that later ones overtake them
-    #[arg(long, value_name = "SHARE", value_parser = spec::share)]
-    pub(crate) reorder: Option<f64>,
-    /// When a packet can leave, as a file in Mahimahi's format: a line is the millisecond of an opportunity
-    #[arg(long, value_name = "FILE", conflicts_with = "rate")]
-    pub(crate) trace: Option<PathBuf>,
-    /// How packets wait: a queue of the library, as `codel` or `\"codel (target = '10 ms')\"`, or a file, of which the
-    /// last queue is taken; by default `fifo`
-    #[arg(long, value_name = "QUEUE")]
-    pub(crate) queue: Option<String>,
-    #[arg(long, value_name = "RATE", value_parser = spec::rate, help = "The rate up")]
-    pub(crate) up_rate: Option<u64>,
-    #[arg(long, value_name = "TIME", value_parser = spec::delay, help = "The delay up")]
-    pub(crate) up_delay: Option<u64>,
-    #[arg(long, value_name = "TIME", value_parser = spec::delay, help = "The jitter up")]
-    pub(crate) up_jitter: Option<u64>,
-    #[arg(long, value_name = "SHARE", value_parser = spec::share, help = "The share that is overtaken up")]
-    pub(crate) up_reorder: Option<f64>,
-    #[arg(long, value_name = "SHARE", value_parser = spec::share, help = "The loss up")]
-    pub(crate) up_loss: Option<f64>,
-    #[arg(long, value_name = "FILE", conflicts_with = "up_rate", help = "The trace up")]
-    pub(crate) up_trace: Option<PathBuf>,
-    #[arg(long, value_name = "QUEUE", help = "The queue up")]
-    pub(crate) up_queue: Option<String>,
-    #[arg(long, value_name = "RATE", value_parser = spec::rate, help = "The rate down")]
-    pub(crate) down_rate: Option<u64>,
-    #[arg(long, value_name = "TIME", value_parser = spec::delay, help = "The delay down")]
-    pub(crate) down_delay: Option<u64>,
-    #[arg(long, value_name = "TIME", value_parser = spec::delay, help = "The jitter down")]
-    pub(crate) down_jitter: Option<u64>,
-    #[arg(long, value_name = "SHARE", value_parser = spec::share, help = "The share that is overtaken down")]
-    pub(crate) down_reorder: Option<f64>,
-    #[arg(long, value_name = "SHARE", value_parser = spec::share, help = "The loss down")]
-    pub(crate) down_loss: Option<f64>,
-    #[arg(long, value_name = "FILE", conflicts_with = "down_rate", help = "The trace down")]
-    pub(crate) down_trace: Option<PathBuf>,
-    #[arg(long, value_name = "QUEUE", help = "The queue down")]
-    pub(crate) down_queue: Option<String>,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+    /// How the link changes while it runs: a line is a time and what is another from then on, in the words of the
+    /// options, `5s rate=1mbit up-loss=2%`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) schedule: Option<PathBuf>,
     /// Run this at the other end, by `sh -c`, until the command has ended
     #[arg(long, value_name = "COMMAND")]
     pub(crate) far: Option<String>,
-    /// What chance follows from: which packets are lost, what queues draw
+    /// What chance follows from: which packets are lost, what queues draw. Neighbouring seeds are independent runs
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Write what both queues were asked into this file, for `weft link show` and `weft link explain`
@@ -779,7 +747,7 @@ pub(crate) struct QueryArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  nft list ruleset | weft import - --out-port wan > rules.weft\n  \
+#[command(after_help = "Examples:\n  nft list ruleset | weft import - --out-port lan,wan > rules.weft\n  \
                         weft import rules.v4 --table edge.ruleset.rules --keep-going > rules.weft")]
 pub(crate) struct ImportArgs {
     /// What `nft list ruleset`, `iptables-save` or `ip6tables-save` printed; `-` is standard input
@@ -787,15 +755,18 @@ pub(crate) struct ImportArgs {
     /// The table that the rows are for: that of a stage of `ruleset`
     #[arg(long, default_value = "edge.ruleset.rules", value_name = "NAME")]
     pub(crate) table: String,
-    /// Whose rules: those of the base chain of this hook, and of the chains that it jumps to
+    /// Whose rules: those of the base chains of this hook, and of the chains that they jump to
     #[arg(long, default_value = "forward", value_parser = ["input", "forward", "output"])]
     pub(crate) hook: String,
-    /// The interface by which packets leave; rules that ask for another are left out
-    #[arg(long, value_name = "NAME")]
-    pub(crate) out_port: Option<String>,
+    /// All interfaces by which packets leave, `lan,wan`; a rule for all but some of them, or for `eth*`, needs it
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) out_port: Vec<String>,
     /// All interfaces at which packets arrive, `lan,wan`; a rule for all but some of them, or for `eth*`, needs it
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) in_port: Vec<String>,
+    /// What the port of an interface is called in the program, `br-lan=lan,eth0.2=wan`; without it as the interface
+    #[arg(long, value_name = "INTERFACE=PORT", value_delimiter = ',')]
+    pub(crate) port: Vec<String>,
     /// How the list is written; by default what it looks like
     #[arg(long, value_enum)]
     pub(crate) format: Option<ListFormat>,

@@ -21,7 +21,7 @@ use weft_lang::hir::{self, Edge, GroupChoice, PortKind, Setting};
 use weft_lang::ports::Device;
 use weft_lang::source::{SourceMap, Span};
 use weft_lang::types::address_within;
-use weft_opt::lower::{LowerOptions, lower_group, lower_headers, lower_when, lower_with_lines};
+use weft_opt::lower::{LowerOptions, lower_for_cut_frames, lower_group, lower_headers, lower_when, lower_with_lines};
 
 /// Chains on ports, lowered: the index of the chain, its program and that of its condition.
 pub(crate) struct Lowered {
@@ -168,13 +168,36 @@ pub(crate) fn lower(
     wanted: impl Fn(&hir::Chain) -> bool,
 ) -> Result<Vec<Lowered>, Vec<Diagnostic>> {
     let options = LowerOptions { workers };
-    let is_meant = |chain: &hir::Chain| chain.edge.calls().is_none() && wanted(chain);
-    let chains = network.chains.iter().enumerate().filter(|(_, chain)| is_meant(chain));
-    let lower = |(chain, _): (usize, _)| {
+    let lower = |chain: usize| {
         let condition = lower_when(network, chain, &options, Some(sources)).transpose()?;
         Ok(Lowered { chain, program: lower_with_lines(network, chain, &options, sources)?, condition })
     };
-    chains.map(lower).collect()
+    chains_on_ports(network, wanted).map(lower).collect()
+}
+
+/// As [`lower`] for one worker, with parsers for frames of which a capture has only the beginning.
+///
+/// # Errors
+/// As [`lower`].
+pub(crate) fn lower_cut(
+    network: &hir::Network,
+    sources: &SourceMap,
+    wanted: impl Fn(&hir::Chain) -> bool,
+) -> Result<Vec<Lowered>, Vec<Diagnostic>> {
+    let options = LowerOptions { workers: 1 };
+    let lower = |chain: usize| {
+        let (program, condition) = lower_for_cut_frames(network, chain, &options, sources)?;
+        Ok(Lowered { chain, program, condition })
+    };
+    chains_on_ports(network, wanted).map(lower).collect()
+}
+
+fn chains_on_ports(
+    network: &hir::Network,
+    wanted: impl Fn(&hir::Chain) -> bool,
+) -> impl Iterator<Item = usize> {
+    let is_meant = move |chain: &hir::Chain| chain.edge.calls().is_none() && wanted(chain);
+    network.chains.iter().enumerate().filter(move |(_, chain)| is_meant(chain)).map(|(at, _)| at)
 }
 
 /// Binds and compiles them. The ports of the plan are all those of the network, by their indices.

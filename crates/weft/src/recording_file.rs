@@ -21,8 +21,11 @@ use weft_io::file::read_regular;
 use weft_lang::hir;
 use weft_lang::source::SourceMap;
 
-/// The version of the format.
-const VERSION: u32 = 1;
+/// The version of the format. Version 1 knew no lines of what happens behind a link, and chance followed from a seed in
+/// another way.
+const VERSION: u32 = 2;
+/// The oldest version that is read.
+const VERSION_MIN: u32 = 1;
 /// Bytes of a file that is read: both ways of an emulated link, as long as they may be.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
@@ -179,8 +182,9 @@ pub(crate) fn read_text(text: &str, path: &Path) -> Result<Vec<Recorded>, Fault>
         if line.starts_with('{') {
             let head: Head =
                 serde_json::from_str(line).map_err(|error| fault(&format!("it begins no link: {error}")))?;
-            if head.weft_recording != VERSION {
-                return Err(fault(&format!("version {} of recordings, not {VERSION}", head.weft_recording)));
+            if !(VERSION_MIN..=VERSION).contains(&head.weft_recording) {
+                let versions = format!("{VERSION_MIN} to {VERSION} are read");
+                return Err(fault(&format!("version {} of recordings; {versions}", head.weft_recording)));
             }
             if i64::try_from(head.begun_ns).is_err() {
                 return Err(fault("it begins too late"));
@@ -247,7 +251,167 @@ impl Recorded {
             stderr::line(format_args!("recorded with weft {}, whose library may be another", self.head.weft));
         }
         let lowered = Arc::new(weft_opt::lower::queue(&queue));
+        if self.head.weft_recording < VERSION && lowered.draws() {
+            let what = format!("`{}` draws, and chance followed from a seed in another way", queue.name);
+            return Err(Fault::Input(format!(
+                "version {} of recordings: {what} when this was recorded",
+                self.head.weft_recording
+            ))
+            .with_help("record it again"));
+        }
         let headers = queue.headers().iter().map(|header| header.name.clone()).collect();
         Ok(Program { queue: lowered, levels: queue.levels, headers, sources: checked.sources })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+    use weft_engine::queue::snapshot::Kind;
+    use weft_engine::queue::{FAR_NS, NEVER_DUE_NS, Packet};
+    use weft_engine::recording::{Asked, Limits, Way, read};
+
+    const PAGE: &str = include_str!("../../../docs/src/reference/recordings.md");
+
+    /// The rows of the page's tables: what stands between backquotes in the first two columns.
+    fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
+        let quoted = |cell: &'static str| cell.trim().strip_prefix('`')?.strip_suffix('`');
+        PAGE.lines().filter_map(move |line| {
+            let mut cells = line.strip_prefix("| ")?.split(" | ");
+            Some((quoted(cells.next()?)?, cells.next().map(|cell| quoted(cell).unwrap_or(cell))?))
+        })
+    }
+
+    /// Another tool that reads recordings by the page would find keys or lines that are not there, or others.
+    #[test]
+    fn the_page_has_the_keys_of_a_head() {
+        let calls = Some(OfCalls { worker: 0, concurrency: None, rate: None });
+        let files = BTreeMap::from([("a.weft".to_owned(), String::new())]);
+        let program = Bundle { root: "a.weft".to_owned(), files, ..Bundle::default() };
+        let ran = Ran { link: "wan", rate: Some(1), calls, program: &program, queue: None };
+        let text = text(&ran, &Recorder::new(5, 7, Limits::NONE));
+        let head: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(text.trim_end()).expect("one line of JSON");
+        let written: BTreeSet<&str> = head.keys().map(String::as_str).collect();
+        let head = PAGE.split("## What the queue was asked").next().expect("a part").len();
+        let keys = rows().filter(|(key, _)| PAGE.find(&format!("| `{key}` |")).is_some_and(|at| at < head));
+        let mut told: BTreeSet<&str> = keys.map(|(key, _)| key).collect();
+        assert!(
+            told.remove("binary") && told.remove("proto_paths"),
+            "those are left out where there are none"
+        );
+        assert_eq!(told, written);
+        assert!(PAGE.contains(&format!("the version of the format, {VERSION} |")));
+    }
+
+    /// The same of what stands behind the head: this reads a recording by the page alone, and finds what was noted.
+    #[test]
+    fn a_recording_is_read_by_its_page() {
+        let lines: BTreeMap<&str, Vec<&str>> = rows()
+            .filter(|(letter, _)| letter.len() == 1)
+            .map(|(l, words)| (l, words.split(' ').collect()))
+            .collect();
+        let rows = Kind::ALL.map(|(_, letter)| letter);
+        assert!(
+            rows.iter().chain(&["e", "d", "t", "r", "l", "f", "w"]).all(|letter| lines.contains_key(letter))
+        );
+        assert_eq!(lines.len(), rows.len() + 7);
+        let packet = Packet {
+            len: 1500,
+            ecn: 1,
+            dscp: 46,
+            flow: 7,
+            src: 8,
+            dst: 9,
+            class: 2,
+            remaining: 3,
+            slack_ns: 4,
+            deadline_ns: 5,
+            headers: [10, 11, 12, 13],
+            framing: 14,
+            ..Packet::default()
+        };
+        let way = Way { is_lost: true, is_reordered: true, ..Way::default() };
+        let asked = [
+            (1_000, Asked::Enqueue(packet)),
+            (1_500, Asked::Enqueue(Packet { len: 60, ..Packet::default() })),
+            (2_000, Asked::Dequeue),
+            (2_000, Asked::Way(way)),
+            (2_001, Asked::Timeout),
+            (2_001, Asked::Rate(9_000)),
+            (2_001, Asked::Left(1)),
+            (2_002, Asked::Refilled(vec![1, 0])),
+        ];
+        let mut recorder = Recorder::new(900, 1, Limits::NONE);
+        asked.iter().for_each(|(now, asked)| recorder.note(*now, asked));
+        let mut now = 900;
+        for (line, (at, meant)) in recorder.text().lines().zip(&asked) {
+            let (letter, numbers) = line.split_once(' ').expect("a letter, and numbers");
+            let mut names = lines[letter].iter().copied();
+            let (mut found, mut last): (BTreeMap<&str, Vec<u64>>, &str) = Default::default();
+            for number in numbers.split(' ') {
+                // What repeats is the last one.
+                last = names.next().filter(|name| *name != "...").unwrap_or(last);
+                found.entry(last).or_default().push(number.parse().expect("a number"));
+            }
+            let one = |name: &str| found.get(name).map_or(0, |all| all[0]);
+            now += one("T");
+            assert_eq!(now, *at, "{line}");
+            let read_by_page = match letter {
+                "e" => Asked::Enqueue(Packet {
+                    len: one("LEN") as u32,
+                    ecn: one("ECN") as u8,
+                    dscp: one("DSCP") as u8,
+                    flow: one("FLOW") as u32,
+                    src: one("SRC") as u32,
+                    dst: one("DST") as u32,
+                    class: one("CLASS") as u32,
+                    remaining: one("REMAINING"),
+                    slack_ns: one("SLACK") as i64 ^ FAR_NS,
+                    deadline_ns: one("DEADLINE") ^ NEVER_DUE_NS,
+                    headers: ["H0", "H1", "H2", "H3"].map(one),
+                    framing: one("FRAMING") as u32,
+                    ..Packet::default()
+                }),
+                "d" => Asked::Dequeue,
+                "t" => Asked::Timeout,
+                "r" => Asked::Rate(one("RATE")),
+                "l" => Asked::Left(one("N")),
+                "f" => Asked::Refilled(found["N"].clone()),
+                _ => {
+                    let bit = |at: u32| one("WHAT") >> at & 1 == 1;
+                    let [is_lost, is_duplicated, is_corrupted, is_reordered] = [0, 1, 2, 3].map(bit);
+                    Asked::Way(Way { is_lost, is_duplicated, is_corrupted, is_reordered })
+                }
+            };
+            assert_eq!(&read_by_page, meant, "{line}");
+        }
+        assert_eq!(read(recorder.text(), 900).filter_map(Result::ok).count(), asked.len());
+        assert_eq!((FAR_NS, NEVER_DUE_NS), (31_536_000_000_000_000, (1 << 63) - 1));
+    }
+
+    /// A recording of another version would be asked again with other chance, and tell of another run.
+    #[test]
+    fn old_recordings_of_queues_that_draw_are_refused() {
+        let file = |version: u32, queue: &str| {
+            let program = Bundle {
+                root: "a.weft".to_owned(),
+                files: BTreeMap::from([(
+                    "a.weft".to_owned(),
+                    format!("IMPORT 'library/queues/{queue}.weft';"),
+                )]),
+                ..Bundle::default()
+            };
+            let ran = Ran { link: "x", rate: None, calls: None, program: &program, queue: Some(queue) };
+            let text = text(&ran, &Recorder::new(0, 1, Limits::NONE));
+            text.replace("\"weft_recording\":2", &format!("\"weft_recording\":{version}"))
+        };
+        let program = |version, queue| {
+            let links = read_text(&file(version, queue), Path::new("x.rec")).map_err(|_| "not read")?;
+            links[0].program().map(drop).map_err(|_| "refused")
+        };
+        assert_eq!((program(2, "red"), program(1, "codel")), (Ok(()), Ok(())));
+        assert_eq!((program(1, "red"), program(3, "codel")), (Err("refused"), Err("not read")));
     }
 }

@@ -210,6 +210,8 @@ impl Running {
                 remarks = open.iter().filter(|port| port.is_zero_copy_refused()).map(copies).collect();
                 remarks.extend(open.iter().filter(|port| port.is_pair_found()).map(found_pair));
                 remarks.extend(open.iter().filter(|port| port.unseen_queues() > 0).map(passes_by));
+                remarks.extend(open.iter().filter(|port| !port.stuck_offloads().is_empty()).map(stuck));
+                remarks.extend(open.iter().filter(|port| port.is_xdp_on_pair()).map(unfinished));
                 devices = devices::of(&open);
                 Some(Ports { plan: Arc::clone(plan), open, first: n_calls })
             }
@@ -981,6 +983,26 @@ fn too_long(device: &str, (mtu, mtu_max): (u16, u16)) -> String {
         "the MTU of `{device}` is {mtu}, and the buffers of its XDP port are for one of {mtu_max}: \
          longer packets do not come in, and count as `overrun`; lower the MTU \
          (`ip link set {device} mtu {mtu_max}`), or {help}"
+    )
+}
+
+/// Of a port on XDP whose interface joins packets, or keeps their tags beside them.
+fn stuck(port: &OpenPort) -> String {
+    let (name, device) = (&port.config().name, port.device());
+    let off: Vec<_> = port.stuck_offloads().iter().map(|offload| format!("{offload} off")).collect();
+    format!(
+        "port `{name}`: `{device}` changes packets before XDP sees them, and would not stop: joined ones count as \
+         `overrun`, and tags are missing; try `ethtool -K {device} {}`, or take `packet` in place of `xdp`",
+        off.join(" ")
+    )
+}
+
+/// Of a port on XDP at one end of a pair.
+fn unfinished(port: &OpenPort) -> String {
+    let (name, device) = (&port.config().name, port.device());
+    format!(
+        "port `{name}`: `{device}` is an end of a pair: checksums and tags that the other end leaves to it are \
+         missing in XDP, unless `ethtool -K PEER tx off txvlan off` is said there"
     )
 }
 

@@ -13,9 +13,11 @@
 
 mod fragment;
 mod offload;
+mod pieces;
 mod segment;
 
 pub use offload::{Checksum, Gso, GsoKind, Offload, VIRTIO_HEADER_BYTES, VirtioError};
+pub use pieces::{BIG_PACKET_MAX, IP_PACKET_MAX, PIECES_MAX};
 pub use segment::{
     ETHERTYPE_IPV4, ETHERTYPE_IPV6, SEGMENTS_MAX, SegmentError, VLAN_TAGS_MAX, ip_at, network_at,
     packet_size, session_in_front,
@@ -35,6 +37,8 @@ pub const SMALL_BYTES: usize = 2048 + LINE_BYTES;
 /// Bytes of a large buffer: the longest IP packet, link headers, [`HEADROOM`], and something behind. The number of its
 /// cache lines is odd too.
 pub const LARGE_BYTES: usize = (66 << 10) + LINE_BYTES;
+/// Bytes of a large buffer of a pool for captures, which holds the longest packet that they have: 256 KiB.
+const CAPTURE_BYTES: usize = (258 << 10) + LINE_BYTES;
 /// Bytes in front of a new packet, for the headers that will be pushed.
 pub const HEADROOM: usize = 128;
 /// The longest packet that a new small buffer holds.
@@ -106,6 +110,8 @@ pub struct Frame {
     start: u32,
     length: u32,
     buffer: u32,
+    /// Bytes that the packet had behind those that a capture has of it.
+    pub cut: u32,
     /// What is known about the packet.
     pub meta: FrameMeta,
 }
@@ -116,6 +122,8 @@ const _: () = assert!(size_of::<Frame>() == LINE_BYTES);
 /// The buffers of one worker.
 pub struct Pool {
     config: PoolConfig,
+    /// Bytes of a large buffer.
+    large_bytes: usize,
     memory: Vec<u8>,
     /// Where the first buffer begins: on a cache line.
     base: usize,
@@ -141,6 +149,12 @@ impl Frame {
     #[inline]
     pub fn len(&self) -> usize {
         self.length as usize
+    }
+
+    /// Bytes that the packet had on its link: more than are here if a capture cut it.
+    #[inline]
+    pub fn size(&self) -> usize {
+        self.length as usize + self.cut as usize
     }
 
     /// The packet has no bytes.
@@ -169,11 +183,26 @@ impl Pool {
     /// # Panics
     /// The configuration asks for more than [`POOL_BYTES_MAX`].
     pub fn new(config: PoolConfig) -> Self {
-        assert!(config.bytes() <= POOL_BYTES_MAX, "the size of a pool is checked where it is configured");
+        Self::with_large_bytes(config, LARGE_BYTES)
+    }
+
+    /// A pool with so many buffers, the large ones of which hold any packet of a capture: a host may have captured what
+    /// no wire has.
+    ///
+    /// # Panics
+    /// They would have more than [`POOL_BYTES_MAX`].
+    pub fn for_captures(config: PoolConfig) -> Self {
+        Self::with_large_bytes(config, CAPTURE_BYTES)
+    }
+
+    fn with_large_bytes(config: PoolConfig, large_bytes: usize) -> Self {
+        let bytes = config.small as usize * SMALL_BYTES + config.large as usize * large_bytes;
+        assert!(bytes <= POOL_BYTES_MAX, "the size of a pool is checked where it is configured");
         let buffers = config.small + config.large;
-        let memory = vec![0; config.bytes() + LINE_BYTES];
+        let memory = vec![0; bytes + LINE_BYTES];
         Self {
             config,
+            large_bytes,
             base: memory.as_ptr().align_offset(LINE_BYTES).min(LINE_BYTES),
             memory,
             // The first buffers are the first to go.
@@ -190,7 +219,7 @@ impl Pool {
     pub fn take(&mut self, bytes: usize) -> Option<Frame> {
         let buffer = match bytes {
             0..=SMALL_PACKET_MAX => self.free_small.pop(),
-            _ if bytes <= LARGE_PACKET_MAX => self.free_large.pop(),
+            _ if bytes <= self.large_bytes - HEADROOM => self.free_large.pop(),
             _ => {
                 self.counters.no_room += 1;
                 return None;
@@ -203,7 +232,7 @@ impl Pool {
         self.counters.taken += 1;
         self.taken[(buffer / 64) as usize] |= 1 << (buffer % 64);
         let start = self.buffer(buffer).start + HEADROOM;
-        Some(Frame { start: start as u32, length: bytes as u32, buffer, meta: FrameMeta::default() })
+        Some(Frame { start: start as u32, length: bytes as u32, buffer, cut: 0, meta: FrameMeta::default() })
     }
 
     /// A packet with these bytes. `None` as for [`Pool::take`].
@@ -240,6 +269,7 @@ impl Pool {
     pub fn copy(&mut self, frame: &Frame) -> Option<Frame> {
         let mut copy = self.take(frame.len())?;
         copy.meta = frame.meta;
+        copy.cut = frame.cut;
         self.memory.copy_within(Self::range(frame), copy.start as usize);
         Some(copy)
     }
@@ -379,6 +409,11 @@ impl Pool {
         self.counters
     }
 
+    /// The longest packet that some buffer holds.
+    pub fn packet_max(&self) -> usize {
+        if self.config.large > 0 { self.large_bytes - HEADROOM } else { SMALL_PACKET_MAX }
+    }
+
     /// How many buffers there are.
     pub fn config(&self) -> PoolConfig {
         self.config
@@ -405,7 +440,8 @@ impl Pool {
     #[cold]
     fn insert_elsewhere(&mut self, frame: &mut Frame, at: usize, n: usize) -> Option<usize> {
         let length = frame.len();
-        let Some(total) = length.checked_add(n).filter(|total| *total <= LARGE_PACKET_MAX) else {
+        let max = self.large_bytes - HEADROOM;
+        let Some(total) = length.checked_add(n).filter(|total| *total <= max) else {
             self.counters.no_room += 1;
             return None;
         };
@@ -419,7 +455,7 @@ impl Pool {
             };
             self.taken[(buffer / 64) as usize] |= 1 << (buffer % 64);
             let left = core::mem::replace(&mut frame.buffer, buffer);
-            self.give(Frame { start: 0, length: 0, buffer: left, meta: frame.meta });
+            self.give(Frame { start: 0, length: 0, buffer: left, cut: 0, meta: frame.meta });
             self.buffer(buffer).start + HEADROOM
         };
         // In its own buffer the packet has less than `n` bytes on either side, so its end does not move towards its
@@ -439,8 +475,8 @@ impl Pool {
                 start..start + SMALL_BYTES
             }
             false => {
-                let start = self.base + small * SMALL_BYTES + (buffer - small) * LARGE_BYTES;
-                start..start + LARGE_BYTES
+                let start = self.base + small * SMALL_BYTES + (buffer - small) * self.large_bytes;
+                start..start + self.large_bytes
             }
         }
     }

@@ -103,18 +103,18 @@ pub fn packet_size(frame: &[u8], offload: &Offload, is_ip: bool) -> usize {
 }
 
 /// What all segments have in common.
-struct Cut {
+pub(super) struct Cut {
     kind: GsoKind,
     network: usize,
     /// Where the first header of IP ends.
     ip_end: usize,
-    transport: usize,
-    payload: usize,
+    pub(super) transport: usize,
+    pub(super) payload: usize,
     /// Payload bytes of each but the last.
-    size: usize,
+    pub(super) size: usize,
     has_ecn: bool,
     /// The field of the checksum.
-    sum_at: usize,
+    pub(super) sum_at: usize,
 }
 
 impl Pool {
@@ -157,7 +157,7 @@ impl Pool {
 }
 
 impl Cut {
-    fn new(bytes: &[u8], offload: &Offload, network: usize) -> Option<Self> {
+    pub(super) fn new(bytes: &[u8], offload: &Offload, network: usize) -> Option<Self> {
         let gso = offload.gso.filter(|gso| gso.size > 0)?;
         // The kernel sets both or none.
         let Checksum::Partial { start, offset } = offload.checksum else { return None };
@@ -186,13 +186,14 @@ impl Cut {
         })
     }
 
-    /// Makes the headers, which are copies of those of the whole packet, those of one segment.
-    fn fix(&self, bytes: &mut [u8], number: usize, is_last: bool, whole_payload: usize) {
+    /// Makes the headers, which are copies of those of the whole packet, those of one segment, or of several in a piece
+    /// of it, of which the first is `number`.
+    pub(super) fn fix(&self, bytes: &mut [u8], number: usize, is_last: bool, whole_payload: usize) {
         let length = bytes.len();
         let headers = self.payload - self.transport;
         // The field holds the sum of the pseudo header, in which the length is the only thing that is another.
         let (old, new) = (headers + whole_payload, length - self.transport);
-        let sum = u64::from(word(bytes, self.sum_at)) + u64::from(!(old as u16)) + new as u64;
+        let sum = u64::from(word(bytes, self.sum_at)) + u64::from(!fold(old as u64)) + new as u64;
         put(bytes, self.sum_at, fold(sum));
         if self.kind == GsoKind::Udp {
             put(bytes, self.transport + 4, new as u16);

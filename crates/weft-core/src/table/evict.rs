@@ -180,6 +180,25 @@ impl Table {
         rows.len() == full || looks == 0 || !is_complete
     }
 
+    /// When [`Table::depart`] may find the next row that leaves so; None: not before a row is inserted or evicted. No
+    /// row leaves earlier, and one may leave later: a look at that time brings the bound closer. The caller holds no
+    /// lock of the table.
+    pub fn next_departure(&self, why: Departure) -> Option<Time> {
+        let stripes = 0..self.stripes.len();
+        if stripes.clone().any(|at| self.waits(at, why)) {
+            return Some(Time(i64::MIN));
+        }
+        if why == Departure::Evicted {
+            return None;
+        }
+        let inhabited = stripes.filter(|&at| self.stripes[at].rows.load(Relaxed) > 0);
+        let bounds = inhabited.flat_map(|at| {
+            let expiring = self.expiring_orders();
+            expiring.map(move |(order, ttl)| self.known_oldest(at, order).stamp_min().saturating_add(ttl))
+        });
+        bounds.min().map(Time)
+    }
+
     /// Frees the places of rows that [`Table::depart`] gave. The caller holds no lock of the table.
     pub fn give_back(&self, rows: &[Row]) {
         for row in rows {
@@ -414,6 +433,14 @@ impl Table {
         self.count_row(u64::MAX);
     }
 
+    /// The orders by which rows expire, each with how long a row lives from its stamp on, in nanoseconds.
+    fn expiring_orders(&self) -> impl Iterator<Item = (Order, i64)> {
+        self.orders().filter_map(|order| {
+            let (_, ttl) = self.ages().find(|(word, _)| *word == order.stamp_at())?;
+            Some((order, ttl))
+        })
+    }
+
     fn written_order(&self) -> Option<Order> {
         self.header.by_write.then_some(Order::Written)
     }
@@ -597,11 +624,7 @@ impl Table {
 
     /// As [`Table::reclaim`], in this way.
     fn reclaim_by(&self, at: usize, now: Time, looks: &mut usize, expire: impl FnOnce(Row)) -> bool {
-        let orders = self.orders().filter_map(|order| {
-            let (_, ttl) = self.ages().find(|(word, _)| *word == order.stamp_at())?;
-            Some((order, ttl))
-        });
-        for (order, ttl) in orders {
+        for (order, ttl) in self.expiring_orders() {
             if !is_over(self.known_oldest(at, order).stamp_min() as u64, now, ttl) {
                 continue;
             }

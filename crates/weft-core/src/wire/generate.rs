@@ -31,6 +31,31 @@ pub fn headers(protocols: &[Protocol], root: ProtocolId, dice: &mut Dice) -> (Ve
     (headers, payload)
 }
 
+/// Has the last of some headers name none behind it, where [`headers`] leaves what names one at its default: an IPv6
+/// header whose next one is 0 says that options follow. Left as it is where the dice find nothing that names none.
+pub fn end(protocols: &[Protocol], headers: &mut [Header], dice: &mut Dice) {
+    let Some(last) = headers.last_mut() else { return };
+    let definition = &protocols[usize::from(last.protocol.0)];
+    let free = discriminators(definition).into_iter().filter(|id| !last.values.contains_key(id));
+    let free: Vec<FieldId> = free.collect();
+    for _ in 0..END_TRIES {
+        let drawn = free.iter().map(|id| (*id, value(&definition.fields[usize::from(id.0)], dice)));
+        let values: BTreeMap<_, _> = last.values.clone().into_iter().chain(drawn).collect();
+        let said = |id: FieldId| match (values.get(&id), &definition.fields[usize::from(id.0)].rule) {
+            (Some(FieldValue::Number(n)), _) => *n,
+            (None, Rule::Constant(n) | Rule::Default(Expr::Int(n))) => *n,
+            _ => 0,
+        };
+        if definition.next.iter().all(|next| eval::value(&next.condition, &Guess(said, 0)) == 0) {
+            last.values = values;
+            return;
+        }
+    }
+}
+
+/// Draws until something names no header.
+const END_TRIES: usize = 16;
+
 /// A random frame that begins with `root`; None where the dice do not fit together.
 pub fn frame(protocols: &[Protocol], root: ProtocolId, dice: &mut Dice) -> Option<Vec<u8>> {
     let (headers, payload) = headers(protocols, root, dice);
@@ -61,12 +86,7 @@ pub fn difference(protocols: &[Protocol], headers: &[Header], reading: &Reading)
 /// A random header of a protocol; what names the header behind it is left to whoever puts one there.
 pub fn header(definition: &Protocol, protocol: ProtocolId, dice: &mut Dice) -> Header {
     let mut header = Header { protocol, ..Header::default() };
-    // The first way to a protocol is that by which it is built.
-    let is_first =
-        |(at, next): &(usize, &Next)| definition.next[..*at].iter().all(|known| known.to != next.to);
-    let ways = definition.next.iter().enumerate().filter(is_first);
-    let discriminators: Vec<FieldId> =
-        ways.flat_map(|(_, next)| next.condition.required()).map(|(field, _)| field).collect();
+    let discriminators = discriminators(definition);
     for (at, field) in definition.fields.iter().enumerate().filter(|(_, field)| !field.repeated) {
         let id = FieldId(at as u16);
         // What another field's CHECK or an optional part hangs on is left to its rule now and then.
@@ -103,6 +123,15 @@ pub fn header(definition: &Protocol, protocol: ProtocolId, dice: &mut Dice) -> H
         }
     }
     header
+}
+
+/// The fields that name the header behind.
+fn discriminators(definition: &Protocol) -> Vec<FieldId> {
+    // The first way to a protocol is that by which it is built.
+    let is_first =
+        |(at, next): &(usize, &Next)| definition.next[..*at].iter().all(|known| known.to != next.to);
+    let ways = definition.next.iter().enumerate().filter(is_first);
+    ways.flat_map(|(_, next)| next.condition.required()).map(|(field, _)| field).collect()
 }
 
 /// Makes fields that say how long others are say so, or nothing of those that are left out: of a header, or of a round.

@@ -314,7 +314,9 @@ impl Engine {
             return Next::Win;
         }
         Next::Retry(
-            pushback.flatten().unwrap_or_else(|| wait_before(&retry, n_retries, hash::mix(seed, call.id))),
+            pushback
+                .flatten()
+                .unwrap_or_else(|| wait_before(&retry, n_retries, hash::stream(seed, "backoff", call.id))),
         )
     }
 
@@ -604,7 +606,7 @@ fn within_budget<B>(live: &LiveFilter, budget: Option<B>, take: impl FnOnce(&B) 
 fn wait_before(retry: &Retry, nth: u32, draw: u64) -> Interval {
     let Backoff { first, max, jitter_percent } = retry.backoff;
     let plain = first.0.saturating_mul(1 << nth.min(30)).min(max.0);
-    let unit = (hash::mix(draw, u64::from(nth)) >> 11) as f64 / (1u64 << 53) as f64;
+    let unit = hash::unit_float(hash::stream(draw, "wait", nth.into()));
     let factor = 1.0 + jitter_percent / 100.0 * (2.0 * unit - 1.0);
     Interval((plain as f64 * factor) as i64)
 }

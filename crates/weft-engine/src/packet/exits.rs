@@ -1,6 +1,7 @@
 //! How frames leave, or do not.
 
 use super::group::{Group, GroupPlan, GroupStats, Taker};
+use super::hold::HOLD;
 use super::plan::{Outlet, PacketPlan};
 use super::stats::{Lost, PortStats};
 use crate::timers::Timers;
@@ -42,6 +43,8 @@ const LATELY: usize = 4;
 pub(super) enum Target {
     By(Outlet),
     Others,
+    /// It comes to the element again.
+    Hold,
     Unknown,
 }
 
@@ -128,6 +131,9 @@ impl Exits {
     fn target_of(&self, name: &[u8]) -> Target {
         if name == ALL_OTHERS.as_bytes() {
             return Target::Others;
+        }
+        if name == HOLD.as_bytes() {
+            return Target::Hold;
         }
         self.by_name.get(name).map_or(Target::Unknown, |to| Target::By(*to))
     }
@@ -229,7 +235,7 @@ impl Exits {
         frame.meta.port = to;
         let port = &mut self.ports[usize::from(to)];
         port.sent += 1;
-        port.sent_bytes += frame.len() as u64;
+        port.sent_bytes += frame.size() as u64;
         self.waiting[usize::from(to)].push(frame);
     }
 
@@ -253,7 +259,7 @@ impl Exits {
         port.sent += sent.len() as u64;
         for frame in sent {
             frame.meta.port = to;
-            port.sent_bytes += frame.len() as u64;
+            port.sent_bytes += frame.size() as u64;
         }
     }
 

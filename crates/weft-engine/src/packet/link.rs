@@ -6,7 +6,7 @@
 //! [`Path`] stands for another: what leaves its queue is then on the way for a while, or lost.
 
 use super::headers::{Headers, Reading};
-use super::path::{Path, Wire};
+use super::path::{Path, PathCounts, Wire};
 use super::trace::Trace;
 use crate::queue::{Counts, LineTotal, Lines, Packet, PartitionState, Queue, Sent, Written};
 use crate::recording::{Asked, Limits, Progress, Recorder};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use weft_core::flow::{Flow, placed_flow_of};
 use weft_core::frame::{Frame, Pool, ip_at, network_at};
 use weft_core::hash::HashKey;
-use weft_core::ip::change_traffic_class;
+use weft_core::ip::{IpPacket, change_traffic_class};
 use weft_core::{Interval, Time};
 use weft_ir::queue::{Field, QueueCode, QueueProgram};
 
@@ -26,6 +26,9 @@ pub const CATCH_UP_NS: u64 = 10_000_000;
 /// Below this rate, in bits a second, packets that the kernel has not cut yet are cut before they wait: on a slow link
 /// the whole of one would be in the way of all others.
 pub const CUT_BELOW: u64 = 1_000_000_000;
+
+/// The least that a frame of Ethernet carries: shorter packets are filled up (IEEE 802.3).
+const PADDED_TO: usize = 46;
 
 /// What is done with frames while the port of a link has no device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +90,8 @@ pub struct Link {
     free_at: u64,
     /// What the division of a frame's bits by the rate left over, so that the rate is exact.
     carry: u64,
+    /// The rate that the queue was told last.
+    told_rate: u64,
     /// It had nothing to send since: there is nothing to make up for.
     was_idle: bool,
     /// Since the queue was found empty, no frame has come.
@@ -115,8 +120,8 @@ pub struct LinkStats {
     pub swap_overflow: u64,
     /// Frames that waited when another plan took over, and went on waiting.
     pub swap_kept: u64,
-    /// Of those sent: lost on the path behind it.
-    pub lost: u64,
+    /// Of those sent: what happened to them on the path behind it.
+    pub path: PathCounts,
     /// Of those sent: on that path.
     pub on_the_way: u64,
     /// Half, nine in ten, and 99 in 100 of the frames that the queue at hand sent waited no longer, in nanoseconds.
@@ -147,8 +152,10 @@ impl Link {
         let wire = plan.path.clone().map(|path| Wire::new(path, nanos(now), seed));
         let reading = reading_of(&plan);
         let lines = Lines::new(&plan.program, &plan.written);
+        let told_rate = rate_at_first(&plan);
         Self {
             plan,
+            told_rate,
             reading,
             hash: HashKey::from_seed(seed),
             queue,
@@ -176,9 +183,7 @@ impl Link {
 
     /// A frame is to be sent. The queue may drop it, or others for it.
     pub fn handle_frame(&mut self, frame: Frame, pool: &mut Pool, now: Time) {
-        // What is lost, or takes an opportunity, is a packet as it is on the wire.
-        let is_cut = self.wire.is_some() || self.plan.rate.is_some_and(|rate| rate < CUT_BELOW);
-        if !(is_cut && frame.meta.offload.gso.is_some()) {
+        if frame.meta.offload.gso.is_none() || !self.cuts() {
             return self.enqueue(frame, pool, now);
         }
         let network = if self.plan.is_ip { Some(0) } else { network_at(pool.bytes(&frame)) };
@@ -191,6 +196,17 @@ impl Link {
         }
         segments.drain(..).for_each(|segment| self.enqueue(segment, pool, now));
         self.segments = segments;
+    }
+
+    /// Whether what the kernel has not cut yet is cut before it waits.
+    fn cuts(&self) -> bool {
+        match self.plan.rate {
+            // What is lost, or takes an opportunity, is a packet as it is on the wire.
+            _ if self.wire.is_some() => true,
+            Some(rate) => rate < CUT_BELOW,
+            // A queue that holds packets back shapes them, at a rate that it alone knows, and counts what a line adds to each.
+            None => self.plan.program.holds(),
+        }
     }
 
     /// A frame was to be sent, but is dropped instead of waiting, for want of buffers. The queue counts it.
@@ -222,8 +238,12 @@ impl Link {
         if self.wire.is_none() {
             return self.send(pool, now).map(|(frame, _)| frame);
         }
+        self.handle_changes(now);
         while let Some((frame, left_ns)) = self.send(pool, now) {
-            self.wire.as_mut()?.enter(frame, left_ns, pool);
+            let way = self.wire.as_mut()?.enter(frame, left_ns, pool);
+            if !way.is_plain() {
+                self.note(now, &Asked::Way(way));
+            }
         }
         self.wire.as_mut()?.poll_frame(now)
     }
@@ -284,14 +304,13 @@ impl Link {
         let from = self.free_at.max(now.saturating_sub(late));
         self.was_idle = self.queue.counts().queued == 0;
         if let Some(wire) = &mut self.wire
-            && wire.path.trace.is_some()
+            && let Some(through) = wire.take_opportunities(from, len)
         {
-            wire.take_opportunity();
-            self.free_at = wire.opportunity(from).unwrap_or(from);
-            let rate = wire.rate(from).unwrap_or(0);
-            self.note(now, &Asked::Rate(rate));
-            self.queue.set_rate(rate);
-            return from;
+            // What is left of that opportunity is for the next, if one waits.
+            self.free_at = wire.opportunity(through).unwrap_or(through);
+            let rate = wire.rate(through).unwrap_or(0);
+            self.tell_rate(now, rate);
+            return through;
         }
         let Some(rate) = self.plan.rate.filter(|rate| *rate > 0) else { return now };
         let bits = u64::from(len).saturating_mul(8_000_000_000).saturating_add(self.carry);
@@ -315,9 +334,36 @@ impl Link {
         at.map(|ns| Time(ns as i64))
     }
 
+    /// The path is another from now on, if it is time.
+    fn handle_changes(&mut self, now: u64) {
+        while let Some(rate) = self.wire.as_mut().and_then(|wire| wire.poll_change(now)) {
+            if rate != self.plan.rate {
+                self.plan.rate = rate;
+                self.leave_now(now);
+                self.tell_rate(now, rate_at_first(&self.plan));
+            }
+        }
+    }
+
+    /// What is on the link is through at the old rate, or with the old trace, in no time of the new one.
+    fn leave_now(&mut self, now: u64) {
+        self.free_at = self.free_at.min(now);
+        self.carry = 0;
+    }
+
+    /// Tells the queue how fast the link is, if that is news.
+    fn tell_rate(&mut self, now: u64, rate: u64) {
+        if rate != self.told_rate {
+            self.told_rate = rate;
+            self.note(now, &Asked::Rate(rate));
+            self.queue.set_rate(rate);
+        }
+    }
+
     /// Runs what is due by the clock.
     pub fn handle_timeout(&mut self, pool: &mut Pool, now: Time) {
         let now = nanos(now);
+        self.handle_changes(now);
         if self.queue.poll_timeout().is_none_or(|at| at > now) {
             return;
         }
@@ -358,12 +404,11 @@ impl Link {
         self.swap_kept += self.queue.counts().queued;
         self.reading = reading;
         if plan.rate != self.plan.rate || trace_of(&plan) != trace_of(&self.plan) {
-            // What is on the link is through at the old rate, or with the old trace, in no time of the new one.
-            self.free_at = self.free_at.min(nanos(now));
-            self.carry = 0;
+            self.leave_now(nanos(now));
         }
-        self.queue.set_rate(rate_at_first(&plan));
-        self.note(nanos(now), &Asked::Rate(rate_at_first(&plan)));
+        self.told_rate = rate_at_first(&plan);
+        self.queue.set_rate(self.told_rate);
+        self.note(nanos(now), &Asked::Rate(self.told_rate));
         match (&mut self.wire, &plan.path) {
             (Some(wire), path) => wire.follow(path.clone().unwrap_or_default(), nanos(now)),
             (wire, Some(path)) => *wire = Some(Wire::new(path.clone(), nanos(now), seed)),
@@ -435,7 +480,7 @@ impl Link {
             counts,
             swap_overflow: self.swap_overflow,
             swap_kept: self.swap_kept,
-            lost: self.wire.as_ref().map_or(0, |wire| wire.lost),
+            path: self.wire.as_ref().map(|wire| wire.counts).unwrap_or_default(),
             on_the_way: self.wire.as_ref().map_or(0, Wire::on_the_way),
             waited_ns: [0.5, 0.9, 0.99].map(|share| self.waits.quantile(share).0 as u64),
             lines: self.lines.totals(&self.queue),
@@ -494,6 +539,9 @@ fn seen(
 ) -> Packet {
     let mut packet = describe(by, pool.bytes(frame), plan.is_ip);
     packet.hear(&frame.meta.marks, came);
+    if plan.program.fields.contains(&Field::NetLen) {
+        packet.framing = framing_bytes(pool.bytes(frame), plan.is_ip);
+    }
     if let Some(headers) = &plan.headers {
         packet.headers = headers.of(reading, by, came, frame, pool);
     }
@@ -506,6 +554,16 @@ pub fn describe(by: HashKey, frame: &[u8], is_ip: bool) -> Packet {
     let Flow { flow, src, dst, traffic_class } = placed_flow_of(by, frame, is_ip);
     let (ecn, dscp) = (traffic_class & 3, traffic_class >> 2);
     Packet { len: frame.len() as u32, flow, src, dst, ecn, dscp, ..Packet::default() }
+}
+
+/// Bytes of a frame that are not of its packet: the header of its link, and what fills a short one up, by what IP says of
+/// its length. In longer ones bytes behind the packet are the sender's, and take their time on the link.
+fn framing_bytes(frame: &[u8], is_ip: bool) -> u32 {
+    let at = if is_ip { 0 } else { network_at(frame).unwrap_or(0).min(frame.len()) };
+    let packet = &frame[at..];
+    let short = IpPacket::of_frame(frame, is_ip).filter(|_| packet.len() <= PADDED_TO);
+    let said = short.and_then(IpPacket::length).unwrap_or(packet.len());
+    (frame.len() - said.min(packet.len())) as u32
 }
 
 /// Writes the codepoints of an IP packet; None is the DSCP that it has.

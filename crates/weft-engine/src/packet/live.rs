@@ -1,6 +1,7 @@
 //! Chains as a worker runs them, and the first phase of a batch: which chain a frame takes, and its slots.
 
 use super::fragments::{Begins, Followed, Fragment, Tunnel};
+use super::hold::{Tail, holds};
 use super::plan::PacketChain;
 use super::stats::{End, How, PacketChainStats};
 use crate::rules::Swap;
@@ -41,6 +42,8 @@ pub(super) struct Code {
     /// The chain in parts, in the place of `request`, where some element changes the structure of frames: those behind
     /// it look at another frame.
     pub(super) stages: Vec<Stage>,
+    /// What frames pass that an element held, for each that may.
+    pub(super) tails: Vec<Tail>,
     /// It asks for `rand()`.
     pub(super) draws: bool,
     /// It may leave rows, marks, copies or a delay.
@@ -182,7 +185,8 @@ impl Code {
         let state = state.for_worker(0);
         let parser = program.frames.as_ref().map(|_| backend.compile(program, Event::Parse, &state));
         let parts = program.parts(Event::Request);
-        let stages = stages(program, &state, backend)?;
+        let stages = stages(program, 0, &state, backend)?;
+        let tails = tails(program, &state, backend)?;
         let is_whole = stages.is_empty() && !parts.is_empty();
         let request = is_whole.then(|| backend.compile(program, Event::Request, &state));
         let ops =
@@ -231,6 +235,7 @@ impl Code {
             metas: metas.collect(),
             stores,
             stages,
+            tails,
             fragments: program.reshapes.iter().any(|decl| decl.what == Reshape::Fragment),
             draws: ops().any(|op| matches!(op, Op::Rand(_))),
             leaves_more: ops()
@@ -483,7 +488,7 @@ impl Code {
     fn meta(&self, meta: Meta, batch: &Arrived<'_>, frame: &Frame) -> Option<Slot> {
         let number = |a: u64| Some(Slot { a, b: 0 });
         match meta {
-            Meta::Size => number(frame.len() as u64),
+            Meta::Size => number(frame.size() as u64),
             Meta::Index => number(frame.meta.sequence),
             Meta::CallId => number(frame.id()),
             Meta::Version => number(self.version),
@@ -775,21 +780,46 @@ impl Live {
     }
 }
 
-/// The parts of a chain, where an element sees another frame than the one before it did; none of another chain.
-fn stages(program: &ChainProgram, state: &State, backend: &dyn Backend) -> Result<Vec<Stage>, Unsupported> {
-    let cuts: Vec<usize> =
-        (1..program.elements.len()).filter(|at| program.is_seen_anew_behind(at - 1)).collect();
-    if cuts.is_empty() {
+/// The parts of a chain from an element on, where one sees another frame than the one before it did, or that one may
+/// hold frames; none of a whole chain that has one part.
+fn stages(
+    program: &ChainProgram,
+    from: usize,
+    state: &State,
+    backend: &dyn Backend,
+) -> Result<Vec<Stage>, Unsupported> {
+    let elements = &program.elements;
+    let is_cut = |at: &usize| program.is_seen_anew_behind(at - 1) || holds(&elements[at - 1]);
+    let starts: Vec<usize> = [from].into_iter().chain((from + 1..elements.len()).filter(is_cut)).collect();
+    if starts == [0] {
         return Ok(Vec::new());
     }
     let mut stages = Vec::new();
-    for (first, part) in [0].into_iter().chain(cuts.iter().copied()).zip(program.cut(&cuts)) {
+    // What stands in front of the first is a part of its own.
+    let parts = program.cut(&starts).into_iter().skip(1);
+    for (first, part) in starts.iter().zip(parts) {
         if !part.parts(Event::Request).is_empty() {
             let code = backend.compile(&Arc::new(part), Event::Request, state)?;
-            stages.push(Stage { code, first: first as u16 });
+            stages.push(Stage { code, first: *first as u16 });
         }
     }
     Ok(stages)
+}
+
+/// The tails of a chain, from each element on that may hold frames.
+fn tails(program: &ChainProgram, state: &State, backend: &dyn Backend) -> Result<Vec<Tail>, Unsupported> {
+    let holding = program.elements.iter().enumerate().filter(|(_, element)| holds(element));
+    let tail = |(at, _)| {
+        let stages = match stages(program, at, state, backend)? {
+            stages if stages.is_empty() => {
+                let code = backend.compile(&Arc::new(program.clone()), Event::Request, state)?;
+                vec![Stage { code, first: 0 }]
+            }
+            stages => stages,
+        };
+        Ok(Tail { element: at as u16, stages })
+    };
+    holding.map(tail).collect()
 }
 
 /// A bit for each of so many frames of a batch.

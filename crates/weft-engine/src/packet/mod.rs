@@ -20,9 +20,12 @@ mod exits;
 mod fragments;
 pub mod group;
 pub mod headers;
+mod hold;
+pub mod impair;
 pub mod link;
 mod live;
 pub mod path;
+pub mod pipe;
 pub mod plan;
 mod pseudo;
 mod reader;
@@ -40,6 +43,7 @@ use core::fmt;
 use edit::{Edits, Undone};
 use exits::{Exits, Target};
 use fragments::{Begins, Followed, Fragment, Fragments, GivenUp};
+use hold::Holds;
 use live::{Arrived, Ends, Finds, Found, Live, Said};
 use plan::{Outlet, PacketPlan};
 use stats::{How, Lost, PacketStats};
@@ -56,6 +60,7 @@ use weft_ir::program::Check;
 
 pub use exits::{ALL_OTHERS, HELD_MAX};
 pub use fragments::{FRAGMENTED_MAX, FRAGMENTS_MAX, FRAGMENTS_TIME, FRAGMENTS_WAITING_MAX};
+pub use hold::{HOLD, HOLD_TIMES_MAX, HOLDS_MAX};
 
 /// How a packet engine is set up.
 #[derive(Clone, Copy, Debug, Default)]
@@ -125,6 +130,7 @@ pub struct PacketEngine {
     /// Which frame of the batch is the first of those that are parsed at once.
     chunk_at: usize,
     exits: Exits,
+    holds: Holds,
     /// The slots of a batch: `stride` for each frame.
     slots: Vec<Slot>,
     stride: usize,
@@ -294,6 +300,7 @@ impl PacketEngine {
             followed: Vec::new(),
             chunk_at: 0,
             exits: Exits::new(now),
+            holds: Holds::new(now),
             slots: Vec::new(),
             stride: 0,
             present: [InputSet::EMPTY; BATCH_MAX],
@@ -318,7 +325,7 @@ impl PacketEngine {
 
     /// What the queue and the path of a port's link draw from.
     pub fn link_seed(&self, port: usize, ingress: bool) -> u64 {
-        rand_base(self.config.seed, 2 * port as u64 + u64::from(ingress))
+        hash::stream(self.config.seed, "link", 2 * port as u64 + u64::from(ingress))
     }
 
     /// Takes on a new plan: frames that come from now on enter under it. Frames that still wait to leave keep their
@@ -385,7 +392,7 @@ impl PacketEngine {
     ) {
         let arrived = &mut self.exits.ports[usize::from(port)];
         arrived.received += frames.len() as u64;
-        arrived.received_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        arrived.received_bytes += frames.iter().map(|frame| frame.size() as u64).sum::<u64>();
         if let Some(begins) = self.follows[usize::from(port)] {
             self.follow(now, (port, begins), frames, pool, &mut watch);
         }
@@ -480,20 +487,34 @@ impl PacketEngine {
 
     /// When the next frame that waits leaves, or is given up.
     fn frames_leave(&self) -> Option<Time> {
-        self.exits.poll_timeout().into_iter().chain(self.fragments.poll_timeout()).min()
+        let waiting = [self.exits.poll_timeout(), self.fragments.poll_timeout(), self.holds.poll_timeout()];
+        waiting.into_iter().flatten().min()
     }
 
-    /// When the next `ON EVERY` is due, or a frame that waits leaves: all else that [`PacketEngine::poll_timeout`] asks
-    /// for may come late, and is done all the same.
-    pub fn poll_every(&self) -> Option<Time> {
-        let due = |timer: &Timer| if let Timer::Every { due, .. } = timer { Some(*due) } else { None };
-        self.timers.all().filter_map(due).chain(self.frames_leave()).min()
+    /// When [`PacketEngine::handle_timeout`] next does something that can be observed: an `ON EVERY`, an `ON TIMEOUT` or
+    /// `ON EVICT` of a row, a frame that leaves. What else [`PacketEngine::poll_timeout`] asks for may come late, however
+    /// late, as in a long gap between two packets of a capture.
+    pub fn poll_effect(&self) -> Option<Time> {
+        let timed = self.timers.all().filter_map(|(at, timer)| match *timer {
+            Timer::Every { plan, .. } => (plan == self.plan_id).then_some(at),
+            Timer::Sweep { .. } => None,
+            Timer::Expire { plan, chain, nth } if plan == self.plan_id => {
+                let live = &self.live[chain];
+                let (departs, _) = &live.chain.timeouts[nth];
+                let table = &live.state.tables[usize::from(departs.table.0)];
+                expiry::next_departure((table, departs.why), at)
+            }
+            Timer::Expire { .. } => None,
+        });
+        timed.chain(self.frames_leave()).min()
     }
 
-    /// Time has passed: delayed frames leave, `ON EVERY`, `ON TIMEOUT` and `ON EVICT` run.
-    pub fn handle_timeout(&mut self, now: Time) {
+    /// Time has passed: delayed frames leave, `ON EVERY`, `ON TIMEOUT` and `ON EVICT` run, and frames come again to the
+    /// elements that held them.
+    pub fn handle_timeout(&mut self, now: Time, pool: &mut Pool, mut watch: Option<&mut dyn Watch>) {
         self.exits.handle_timeout(now);
         self.fragments.expire(now);
+        self.run_held(now, pool, &mut watch);
         let mut due = core::mem::take(&mut self.due);
         self.timers.expire(now, &mut due);
         for timer in due.drain(..) {
@@ -537,14 +558,14 @@ impl PacketEngine {
         self.rows_lost += n as u64;
     }
 
-    /// Frames that wait for the end of their DELAY, or for the first fragment of their packet.
+    /// Frames that wait for the end of their DELAY, for the first fragment of their packet, or to come again.
     pub fn held(&self) -> usize {
-        self.exits.held() + self.fragments.waiting()
+        self.delayed() + self.fragments.waiting()
     }
 
-    /// Frames that wait for the end of their DELAY.
+    /// Frames that wait for the end of their DELAY, or to come again.
     pub fn delayed(&self) -> usize {
-        self.exits.held()
+        self.exits.held() + self.holds.len()
     }
 
     /// No packet comes any more: fragments without the first of their packet are lost.
@@ -573,6 +594,7 @@ impl PacketEngine {
     /// Gives all frames that have not left back to the pool.
     pub fn close(&mut self, pool: &mut Pool) {
         self.exits.close(pool);
+        self.holds.take_all().into_iter().for_each(|(_, held)| pool.give(held.frame));
         self.fragments.clear();
         self.lose_fragments(pool, &mut None);
     }
@@ -591,8 +613,9 @@ impl PacketEngine {
         self.stride = plan.chains.iter().map(|chain| chain.inputs()).max().unwrap_or(0).max(1);
         self.slots = vec![Slot::default(); self.stride * BATCH_MAX];
         self.call = vec![0; plan.chains.iter().map(|chain| chain.program.call_words()).max().unwrap_or(0)];
-        self.plan = plan;
+        let before_plan = core::mem::replace(&mut self.plan, plan);
         self.plan_id += 1;
+        self.keep_held(&before, &before_plan.ports, &mut gone);
         self.set_timers(now);
         gone
     }
@@ -992,6 +1015,26 @@ impl PacketEngine {
         pool: &mut Pool,
     ) -> Result<(), Undone> {
         self.keep_rows(pass.at);
+        let mut held = Vec::new();
+        let made = self.make_changes(pass, present, frame, &mut held, pool);
+        for copy in held {
+            self.exits.copies += 1;
+            if let Err((reason, copy)) = self.hold(pass, copy, true) {
+                self.exits.lose(reason, copy, pool);
+            }
+        }
+        made
+    }
+
+    /// Makes the copies that a pass has left, those that are held into `held`, and the changes of its frame.
+    fn make_changes(
+        &mut self,
+        pass: Pass,
+        present: InputSet,
+        frame: &mut Frame,
+        held: &mut Vec<Frame>,
+        pool: &mut Pool,
+    ) -> Result<(), Undone> {
         let (outcome, now) = (&self.outcome, self.now);
         let chain = &*self.live[pass.at].chain;
         frame.meta.marks.join(&outcome.marks);
@@ -1006,6 +1049,10 @@ impl PacketEngine {
                     let others = chain.other_ports(pass.port);
                     others.for_each(|to| self.exits.leave_as_copy(to, now, outcome.delay, frame, pool));
                 }
+                Target::Hold => match pool.copy(frame) {
+                    Some(copy) => held.push(copy),
+                    None => self.exits.count(Lost::NoBuffer),
+                },
                 Target::Unknown => self.exits.count(Lost::NoMirrorPort),
             }
         }
@@ -1051,6 +1098,10 @@ impl PacketEngine {
         let to = match self.exits.target(&outcome.text) {
             Target::By(to) => Some(to),
             Target::Others => None,
+            Target::Hold => {
+                let lost = self.hold(pass, frame, false).err();
+                return lost.into_iter().for_each(|(reason, frame)| self.lose(reason, frame, pool, watch));
+            }
             Target::Unknown => return self.end(pass, How::NoSuchPort, frame, pool, watch),
         };
         if let Some(watcher) = watch {
@@ -1158,6 +1209,7 @@ impl PacketEngine {
         self.now = self.now.max(now);
         let live = &mut self.live[at];
         self.outcome.clear();
+        let drawn_from = hash::stream(drawn_from, "worker", self.config.worker as u64);
         let mut cx = Cx {
             rand: rand_base(self.config.seed, hash::mix(drawn_from, now.0 as u64)),
             slots: &self.slots[..live.chain.code.inputs],
@@ -1204,7 +1256,7 @@ fn chain_to(live: &[Live], pass: Pass) -> Option<Outlet> {
     live[pass.at].chain.to
 }
 
-/// What `rand()` of a pass, or of a link, draws from.
+/// What `rand()` of a pass draws from.
 fn rand_base(seed: u64, packet: u64) -> u64 {
     hash::mix(hash::hash_word(seed), packet)
 }

@@ -1,118 +1,159 @@
 //! What stands behind a link that is emulated: frames take time, some are lost, and a trace says when one can leave.
 
+use super::impair::{Chances, Impairments};
+use super::pipe::Pipe;
 use super::trace::{Cursor, Trace};
-use std::collections::VecDeque;
+use crate::recording::Way;
 use std::sync::Arc;
-use weft_core::frame::{Frame, Pool};
+use weft_core::frame::{Checksum, Frame, Offload, Pool};
 use weft_core::hash;
 
-/// How much longer a detour takes at least; else it is a tenth of the delay.
-const DETOUR_NS_MIN: u64 = 1_000_000;
+/// The first bits of a frame are not flipped: without the version of IP no device takes it.
+const BITS_SPARED: u64 = 4;
 
 /// A path that a link stands for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Path {
-    /// From the last bit sent to the last bit received.
-    pub delay_ns: u64,
-    /// How much longer a frame may take, by chance. Frames keep their order.
-    pub jitter_ns: u64,
-    /// The share of frames that are lost on the way, by chance, 0 to 1.
-    pub loss: f64,
-    /// The share of frames that make a detour, by chance, so that later ones overtake them.
-    pub reorder: f64,
+    /// What happens to frames on it.
+    pub impair: Impairments,
     /// When a frame can leave; None: as the link's rate says.
     pub trace: Option<Arc<Trace>>,
+    /// How it changes, in order of time.
+    pub changes: Arc<[Change]>,
+}
+
+/// What a path is like from some time on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// Nanoseconds after the path began.
+    pub after_ns: u64,
+    /// Bits a second of the link. None: as fast as the port takes them, or as a trace says.
+    pub rate: Option<u64>,
+    /// What happens to frames.
+    pub impair: Impairments,
+}
+
+/// What happened to the frames that went along a path, in frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathCounts {
+    /// Those that were lost.
+    pub lost: u64,
+    /// Those that arrived, or are to arrive, twice.
+    pub duplicated: u64,
+    /// Those of which a bit was flipped.
+    pub corrupted: u64,
+    /// Those that were held up so that later ones overtake them.
+    pub reordered: u64,
+    /// Those for whose copy there was no buffer.
+    pub uncopied: u64,
 }
 
 /// A path with what is on it.
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) path: Path,
-    /// When each frame arrives, the earliest first.
-    pipe: VecDeque<(u64, Frame)>,
-    /// When the last of those arrives that make no detour.
-    latest_ns: u64,
-    pub(super) lost: u64,
-    /// Where chance comes from, and how often it was asked.
-    seed: u64,
-    drawn: u64,
-    /// When the trace begins.
+    pub(super) counts: PathCounts,
+    pipe: Pipe<Frame>,
+    chances: Chances,
+    /// When it, and its trace, began.
     begun_ns: u64,
+    trace_begun_ns: u64,
     cursor: Cursor,
+    /// The changes that have come about.
+    n_changed: usize,
 }
 
 impl Wire {
+    /// A path on which nothing is; all chance follows from the seed of its link.
     pub(super) fn new(path: Path, begun_ns: u64, seed: u64) -> Self {
-        let (pipe, cursor) = (VecDeque::new(), Cursor::default());
-        Self { path, pipe, latest_ns: 0, lost: 0, seed, drawn: 0, begun_ns, cursor }
+        Self {
+            path,
+            counts: PathCounts::default(),
+            pipe: Pipe::default(),
+            chances: Chances::new(hash::stream(seed, "path", 0)),
+            begun_ns,
+            trace_begun_ns: begun_ns,
+            cursor: Cursor::default(),
+            n_changed: 0,
+        }
     }
 
-    /// Goes on with another path; another trace begins then.
+    /// Goes on with another path; another trace, and its changes, begin then.
     pub(super) fn follow(&mut self, path: Path, now_ns: u64) {
         if path.trace != self.path.trace {
-            (self.begun_ns, self.cursor) = (now_ns, Cursor::default());
+            (self.trace_begun_ns, self.cursor) = (now_ns, Cursor::default());
         }
-        self.path = path;
+        (self.path, self.begun_ns, self.n_changed) = (path, now_ns, 0);
+    }
+
+    /// The rate that holds since a change that has come about by now and was not told before; the rest of the change
+    /// is done.
+    pub(super) fn poll_change(&mut self, now_ns: u64) -> Option<Option<u64>> {
+        let change = self.path.changes.get(self.n_changed)?;
+        if self.begun_ns + change.after_ns > now_ns {
+            return None;
+        }
+        let Change { rate, impair, .. } = change.clone();
+        self.n_changed += 1;
+        self.path.impair = impair;
+        Some(rate)
     }
 
     /// The first opportunity of the trace from then on, if there is a trace.
     pub(super) fn opportunity(&mut self, from_ns: u64) -> Option<u64> {
         let trace = self.path.trace.as_ref()?;
-        Some(self.begun_ns + trace.next_at(&mut self.cursor, from_ns.saturating_sub(self.begun_ns)))
+        let since = from_ns.saturating_sub(self.trace_begun_ns);
+        Some(self.trace_begun_ns + trace.next_at(&mut self.cursor, since))
     }
 
-    /// Takes the opportunity that [`Wire::opportunity`] gave.
-    pub(super) fn take_opportunity(&mut self) {
-        if let Some(trace) = &self.path.trace {
-            trace.take(&mut self.cursor);
-        }
+    /// When the last of so many bytes is through that leave at the opportunities of the trace from then on, if there is
+    /// a trace.
+    pub(super) fn take_opportunities(&mut self, from_ns: u64, bytes: u32) -> Option<u64> {
+        let trace = self.path.trace.as_ref()?;
+        let since = from_ns.saturating_sub(self.trace_begun_ns);
+        Some(self.trace_begun_ns + trace.take(&mut self.cursor, since, bytes))
     }
 
     /// Bits a second about that time, if there is a trace.
     pub(super) fn rate(&self, at_ns: u64) -> Option<u64> {
         let trace = self.path.trace.as_ref()?;
-        Some(trace.bits_per_s_around(at_ns.saturating_sub(self.begun_ns)))
+        Some(trace.bits_per_s_around(at_ns.saturating_sub(self.trace_begun_ns)))
     }
 
-    /// The last bit of a frame has left.
-    pub(super) fn enter(&mut self, frame: Frame, left_ns: u64, pool: &mut Pool) {
-        if self.happens(self.path.loss) {
-            self.lost += 1;
-            return pool.give(frame);
+    /// The last bit of a frame has left. What happens to it on its way.
+    pub(super) fn enter(&mut self, mut frame: Frame, left_ns: u64, pool: &mut Pool) -> Way {
+        let passage = self.chances.next(&self.path.impair, left_ns);
+        let mut way = Way { is_lost: passage.is_lost, is_reordered: passage.is_reordered, ..Way::default() };
+        if way.is_lost {
+            self.counts.lost += 1;
+            pool.give(frame);
+            return way;
         }
-        let is_detoured = self.happens(self.path.reorder);
-        let Path { delay_ns, jitter_ns, .. } = self.path;
-        let jitter_ns = if jitter_ns > 0 { (self.draw() * (jitter_ns + 1) as f64) as u64 } else { 0 };
-        // A path that became shorter, or that takes less by chance, does not change the order of what is on it.
-        let mut at_ns = (left_ns + delay_ns + jitter_ns).max(self.latest_ns);
-        if is_detoured {
-            at_ns += (delay_ns / 10).max(DETOUR_NS_MIN);
-        } else {
-            self.latest_ns = at_ns;
+        if let Some(drawn) = passage.corrupt {
+            way.is_corrupted = flip(&mut frame, drawn, pool);
+            self.counts.corrupted += u64::from(way.is_corrupted);
         }
-        let behind = self.pipe.iter().rev().take_while(|(other, _)| *other > at_ns).count();
-        self.pipe.insert(self.pipe.len() - behind, (at_ns, frame));
-    }
-
-    /// Whether something happens that does to this share of frames.
-    fn happens(&mut self, share: f64) -> bool {
-        share > 0.0 && self.draw() < share
-    }
-
-    /// A number from 0 to below 1.
-    fn draw(&mut self) -> f64 {
-        self.drawn += 1;
-        (hash::draw(self.seed, self.drawn) >> 11) as f64 / (1_u64 << 53) as f64
+        let copy = if passage.is_duplicated { pool.copy(&frame) } else { None };
+        way.is_duplicated = copy.is_some();
+        self.counts.duplicated += u64::from(way.is_duplicated);
+        self.counts.uncopied += u64::from(passage.is_duplicated && !way.is_duplicated);
+        way.is_reordered &= self.pipe.enter(frame, &passage);
+        self.counts.reordered += u64::from(way.is_reordered);
+        if let Some(copy) = copy {
+            self.pipe.enter(copy, &passage);
+        }
+        way
     }
 
     /// A frame that has arrived by now.
     pub(super) fn poll_frame(&mut self, now_ns: u64) -> Option<Frame> {
-        self.pipe.pop_front_if(|(at_ns, _)| *at_ns <= now_ns).map(|(_, frame)| frame)
+        self.pipe.poll(now_ns)
     }
 
-    /// When the next frame arrives.
+    /// When the next frame arrives, or the path changes.
     pub(super) fn poll_timeout(&self) -> Option<u64> {
-        self.pipe.front().map(|(at_ns, _)| *at_ns)
+        let change = self.path.changes.get(self.n_changed).map(|change| self.begun_ns + change.after_ns);
+        [self.pipe.poll_timeout(), change].into_iter().flatten().min()
     }
 
     pub(super) fn on_the_way(&self) -> u64 {
@@ -121,6 +162,21 @@ impl Wire {
 
     /// All that is on the way, in order.
     pub(super) fn take_all(&mut self) -> Vec<Frame> {
-        self.pipe.drain(..).map(|(_, frame)| frame).collect()
+        self.pipe.take_all()
     }
+}
+
+/// Flips one bit. Checksums stay as they are; one that a device was to fill in is filled in before.
+fn flip(frame: &mut Frame, drawn: u64, pool: &mut Pool) -> bool {
+    let mut offload = frame.meta.offload;
+    let bytes = pool.bytes_mut(frame);
+    let n_bits = bytes.len() as u64 * 8;
+    if n_bits <= BITS_SPARED || offload.finish_checksum(bytes).is_none() {
+        return false;
+    }
+    let bit = BITS_SPARED + drawn % (n_bits - BITS_SPARED);
+    bytes[(bit / 8) as usize] ^= 0x80 >> (bit % 8);
+    // Whoever gets it is to look at its checksum.
+    frame.meta.offload = Offload { checksum: Checksum::Unknown, ..offload };
+    true
 }

@@ -4,7 +4,8 @@
 //! stage, is changed, is parsed again if that did anything, and passes the next: so each element looks at the frame
 //! that those before it have left.
 
-use super::live::{Arrived, Found, Said, Stage};
+use super::hold::HOLD;
+use super::live::{Arrived, Code, Found, Said, Stage};
 use super::reshape::{Bounds, cut_to, stack_for};
 use super::stats::Lost;
 use super::{PacketEngine, Pass, Watcher, rand_base};
@@ -17,8 +18,10 @@ use weft_core::{Interval, Time};
 
 /// A frame on its way through the stages of a chain.
 #[derive(Clone, Copy)]
-struct Way {
+pub(super) struct Way {
     pass: Pass,
+    /// Which tail of the chain it passes, for one that was held; None: the whole chain.
+    tail: Option<usize>,
     /// The next stage.
     nth: usize,
     /// The inputs that are there.
@@ -30,6 +33,29 @@ struct Way {
     said: Said,
     /// The element that has sent it elsewhere, and the line; the port is in [`PacketEngine::target`].
     redirect: Option<(u16, u32)>,
+}
+
+impl Way {
+    /// Through the tail of a chain, of a frame that was held.
+    pub(super) fn of_tail(pass: Pass, tail: usize) -> Self {
+        Self {
+            pass,
+            tail: Some(tail),
+            nth: 0,
+            present: InputSet::EMPTY,
+            is_traced: false,
+            delay: Interval::ZERO,
+            said: Said::default(),
+            redirect: None,
+        }
+    }
+
+    fn stages<'c>(&self, code: &'c Code) -> &'c [Stage] {
+        match self.tail {
+            None => &code.stages,
+            Some(tail) => &code.tails[tail].stages,
+        }
+    }
 }
 
 impl PacketEngine {
@@ -47,8 +73,24 @@ impl PacketEngine {
         self.now = frame.arrived(now).max(self.now);
         let is_traced = self.live[pass.at].tracing.begin(now);
         let said = Said::default();
-        let way = Way { pass, nth: 0, present, is_traced, delay: Interval::ZERO, said, redirect: None };
+        let way =
+            Way { pass, tail: None, nth: 0, present, is_traced, delay: Interval::ZERO, said, redirect: None };
         self.go_on(now, way, frame, pool, watch);
+    }
+
+    /// Takes a frame that was held through the tail of its chain.
+    pub(super) fn go_on_again(
+        &mut self,
+        now: Time,
+        way: Way,
+        frame: Frame,
+        pool: &mut Pool,
+        watch: Watcher<'_, '_>,
+    ) {
+        match self.parse_again(now, &way, &frame, pool) {
+            Ok(present) => self.go_on(now, Way { present, ..way }, frame, pool, watch),
+            Err(check) => self.malformed(way.pass, check, frame, pool, watch),
+        }
     }
 
     /// Whether a frame stands for several and the pass puts headers in front of it, or makes fragments of it: no device
@@ -164,7 +206,7 @@ impl PacketEngine {
     /// Takes a frame through the rest of its stages.
     fn go_on(&mut self, now: Time, mut way: Way, mut frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
         let pass = way.pass;
-        let n = self.live[pass.at].chain.code.stages.len();
+        let n = way.stages(&self.live[pass.at].chain.code).len();
         while way.nth < n {
             let may_have_changed = self.run_stage(&way, &frame, pool);
             if self.is_to_be_cut(pass, &frame, pool) || self.fragments_to(pass).is_some() {
@@ -253,8 +295,11 @@ impl PacketEngine {
         match self.outcome.verdict {
             Verdict::Forward => true,
             Verdict::Redirect => {
-                way.redirect = Some((self.outcome.element, self.outcome.line));
                 self.outcome.spell();
+                if self.outcome.text == HOLD.as_bytes() {
+                    return false;
+                }
+                way.redirect = Some((self.outcome.element, self.outcome.line));
                 core::mem::swap(&mut self.outcome.text, &mut self.target);
                 true
             }
@@ -267,7 +312,7 @@ impl PacketEngine {
         let Way { pass, nth, present, is_traced, delay, .. } = *way;
         let live = &mut self.live[pass.at];
         let code = &live.chain.code;
-        let Stage { code: stage, first } = &code.stages[nth];
+        let Stage { code: stage, first } = &way.stages(code)[nth];
         self.outcome.clear();
         let mut cx = Cx {
             rand: if code.draws { rand_base(self.config.seed, frame.id()) } else { 0 },
@@ -275,6 +320,7 @@ impl PacketEngine {
             present,
             regions: [self.plan.ports[usize::from(pass.port)].as_bytes(); REGIONS],
             offload: frame.meta.offload,
+            egress: if way.redirect.is_some() { &self.target } else { &[] },
             trace: self.config.clock.filter(|_| is_traced),
             ..Cx::new(
                 self.now,
@@ -294,7 +340,7 @@ impl PacketEngine {
     /// Parses a frame into the slots of the one whose pass this is, if another stage looks at it.
     fn parse_again(&mut self, now: Time, way: &Way, frame: &Frame, pool: &Pool) -> Result<InputSet, u32> {
         let pass = way.pass;
-        if way.nth == self.live[pass.at].chain.code.stages.len() {
+        if way.nth == way.stages(&self.live[pass.at].chain.code).len() {
             return Ok(way.present);
         }
         let port = self.plan.ports[usize::from(pass.port)].as_bytes();

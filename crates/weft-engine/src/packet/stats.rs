@@ -106,8 +106,10 @@ pub enum Lost {
     NoBuffer,
     /// A MIRROR named a port that there is not; the frame itself goes on.
     NoMirrorPort,
-    /// [`super::HELD_MAX`] frames wait for the end of their DELAY.
+    /// [`super::HELD_MAX`] frames wait for the end of their DELAY, or elements hold [`super::HOLDS_MAX`].
     HeldTooMany,
+    /// An element has held it [`super::HOLD_TIMES_MAX`] times.
+    HeldTooLong,
     /// A new value is not as long as the bytes that it is to replace, or the frame is too long for a length of its new
     /// headers; and several statements may be why. Where it is one, [`How::Unfit`] is of its element.
     Unfit,
@@ -126,7 +128,7 @@ pub enum Lost {
 
 impl Lost {
     /// All reasons, in their order.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::NoChain,
         Self::NoPort,
         Self::GroupDown,
@@ -135,6 +137,7 @@ impl Lost {
         Self::NoBuffer,
         Self::NoMirrorPort,
         Self::HeldTooMany,
+        Self::HeldTooLong,
         Self::Unfit,
         Self::NoRoom,
         Self::NotCut,
@@ -154,6 +157,7 @@ impl Lost {
             Self::NoBuffer => "pool_exhausted",
             Self::NoMirrorPort => "no_mirror_port",
             Self::HeldTooMany => "held_too_many",
+            Self::HeldTooLong => "held_too_long",
             Self::Unfit => "value_unfit",
             Self::NoRoom => "no_room",
             Self::NotCut => "not_cut",
@@ -248,6 +252,7 @@ impl fmt::Display for Lost {
             Self::NoBuffer => "no buffer for a copy",
             Self::NoMirrorPort => "mirrored to no port",
             Self::HeldTooMany => "too many are delayed",
+            Self::HeldTooLong => "an element held it too long",
             Self::Unfit => "a new value does not fit its field",
             Self::NoRoom => "no room for its new headers",
             Self::NotCut => "cannot be cut before headers are put on, or into fragments",

@@ -1,8 +1,9 @@
-//! Links whose rate changes, as a list of the moments at which they can deliver a packet.
+//! Links whose rate changes, as a list of the moments at which they can deliver 1500 bytes.
 //!
-//! The format is that of Mahimahi: a line is a number, the millisecond of an opportunity to deliver one packet of any
-//! size up to 1500 bytes; a repeated line is another opportunity in that millisecond; the list begins anew at the
-//! time of its last line. An opportunity at which nothing waits is lost.
+//! The format, and its meaning, is that of Mahimahi (mm-link(1)): a line is a number, the millisecond of an opportunity
+//! to deliver 1500 bytes. Several small packets share one; a large one takes several, and is through with the last. A
+//! repeated line is another opportunity in that millisecond; the list begins anew at the time of its last line. What is
+//! left of an opportunity when nothing waits is lost.
 
 use core::fmt;
 
@@ -12,10 +13,10 @@ pub const OPPORTUNITIES_MAX: usize = 16 << 20;
 pub const TRACE_MS_MAX: u32 = 86_400_000;
 
 const NS_PER_MS: u64 = 1_000_000;
-/// The bytes that an opportunity stands for where a rate is asked for.
-const OPPORTUNITY_BYTES: u64 = 1500;
+/// The bytes of an opportunity.
+pub const OPPORTUNITY_BYTES: u32 = 1500;
 
-/// Moments at which a link can deliver a packet.
+/// Moments at which a link can deliver [`OPPORTUNITY_BYTES`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     /// In milliseconds from the beginning, never going back. Not empty.
@@ -58,6 +59,8 @@ pub enum TraceFault {
 pub struct Cursor {
     next: usize,
     round: u64,
+    /// Bytes of the next opportunity that are taken.
+    taken: u32,
 }
 
 impl Trace {
@@ -129,29 +132,41 @@ impl Trace {
         u64::from(self.period_ms) * NS_PER_MS
     }
 
-    /// The first opportunity that the cursor has not passed and that is not before `now_ns`; those before are lost.
+    /// The first opportunity that has room left and is not before `now_ns`; those before are lost.
     pub fn next_at(&self, cursor: &mut Cursor, now_ns: u64) -> u64 {
         let round = now_ns / self.period_ns();
         // The last line of a round is at the time at which the next one begins, so that round is walked to its end.
         if round > cursor.round + 1 {
-            *cursor = Cursor { next: 0, round: round - 1 };
+            *cursor = Cursor { next: 0, round: round - 1, taken: 0 };
         }
         loop {
             let Some(at_ms) = self.at_ms.get(cursor.next) else {
-                *cursor = Cursor { next: 0, round: cursor.round + 1 };
+                *cursor = Cursor { next: 0, round: cursor.round + 1, taken: 0 };
                 continue;
             };
             let at_ns = cursor.round * self.period_ns() + u64::from(*at_ms) * NS_PER_MS;
             if at_ns >= now_ns {
                 return at_ns;
             }
-            cursor.next += 1;
+            (cursor.next, cursor.taken) = (cursor.next + 1, 0);
         }
     }
 
-    /// Takes the opportunity that [`Trace::next_at`] gave.
-    pub fn take(&self, cursor: &mut Cursor) {
-        cursor.next += 1;
+    /// Takes room for a packet from `now_ns` on: when its last byte is delivered.
+    pub fn take(&self, cursor: &mut Cursor, now_ns: u64, bytes: u32) -> u64 {
+        let mut left = bytes;
+        loop {
+            let at_ns = self.next_at(cursor, now_ns);
+            let fits = left.min(OPPORTUNITY_BYTES - cursor.taken);
+            cursor.taken += fits;
+            if cursor.taken == OPPORTUNITY_BYTES {
+                (cursor.next, cursor.taken) = (cursor.next + 1, 0);
+            }
+            left -= fits;
+            if left == 0 {
+                return at_ns;
+            }
+        }
     }
 }
 
@@ -178,7 +193,7 @@ impl core::error::Error for TraceError {}
 
 /// The bits of so many opportunities.
 fn bits(opportunities: f64) -> u64 {
-    (opportunities * (OPPORTUNITY_BYTES * 8) as f64) as u64
+    (opportunities * f64::from(OPPORTUNITY_BYTES * 8)) as u64
 }
 
 #[cfg(test)]
@@ -188,12 +203,7 @@ mod tests {
 
     fn times(trace: &Trace, n: usize) -> Vec<u64> {
         let mut cursor = Cursor::default();
-        let mut at = || {
-            let at_ns = trace.next_at(&mut cursor, 0);
-            trace.take(&mut cursor);
-            at_ns / NS_PER_MS
-        };
-        (0..n).map(|_| at()).collect()
+        (0..n).map(|_| trace.take(&mut cursor, 0, OPPORTUNITY_BYTES) / NS_PER_MS).collect()
     }
 
     /// A trace would be played wrong: repeated lines are opportunities of their own, and the end is the beginning.
@@ -211,6 +221,87 @@ mod tests {
         let mut cursor = Cursor::default();
         assert_eq!(trace.next_at(&mut cursor, 6 * NS_PER_MS), 10 * NS_PER_MS);
         assert_eq!(trace.next_at(&mut cursor, 1_000_003 * NS_PER_MS), 1_000_005 * NS_PER_MS);
+    }
+
+    /// Small packets would each take as long as large ones, and large ones no longer: another link than in Mahimahi.
+    #[test]
+    fn packets_share_opportunities_of_1500_bytes() {
+        let trace = Trace::parse("1\n2\n2\n10\n").unwrap();
+        let sent = |sizes: &[u32]| {
+            let mut cursor = Cursor::default();
+            let mut free = 0;
+            let mut send = |bytes: &u32| {
+                free = trace.take(&mut cursor, free, *bytes);
+                free / NS_PER_MS
+            };
+            sizes.iter().map(&mut send).collect::<Vec<_>>()
+        };
+        assert_eq!(sent(&[100; 16]), [vec![1; 15], vec![2]].concat());
+        // The third begins in the second opportunity and ends in the one behind it.
+        assert_eq!(sent(&[1500, 1000, 1000, 1000, 1]), [1, 2, 2, 2, 10]);
+        assert_eq!(sent(&[9000, 1500, 40]), [12, 12, 20]);
+        // Of one at which nothing more waited, nothing is left later.
+        let mut cursor = Cursor::default();
+        assert_eq!(trace.take(&mut cursor, 0, 100), NS_PER_MS);
+        assert_eq!(trace.take(&mut cursor, NS_PER_MS, 100), NS_PER_MS);
+        assert_eq!(trace.take(&mut cursor, NS_PER_MS + 1, 100), 2 * NS_PER_MS);
+    }
+
+    /// When each packet of a queue in order of arrival is through: opportunity by opportunity, as Mahimahi goes through
+    /// them. Packets have a time in milliseconds, and none comes in one in which there is an opportunity.
+    fn as_in_mahimahi(at_ms: &[u64], packets: &[(u64, u32)]) -> Vec<u64> {
+        let (mut out, mut left) = (Vec::new(), packets.first().map_or(0, |first| first.1));
+        for round in 0.. {
+            for ms in at_ms {
+                let now = round * at_ms[at_ms.len() - 1] + ms;
+                let mut room = OPPORTUNITY_BYTES;
+                while let Some((came, _)) =
+                    packets.get(out.len()).filter(|(came, _)| *came <= now && room > 0)
+                {
+                    assert!(*came < now);
+                    let fits = left.min(room);
+                    (left, room) = (left - fits, room - fits);
+                    if left == 0 {
+                        out.push(now);
+                        left = packets.get(out.len()).map_or(0, |next| next.1);
+                    }
+                }
+                if out.len() == packets.len() {
+                    return out;
+                }
+            }
+        }
+        out
+    }
+
+    /// The same file and the same packets would give another link here than in Mahimahi.
+    #[test]
+    fn a_trace_is_played_as_in_mahimahi() {
+        let mut dice = Dice::from_seed(9);
+        for _ in 0..300 {
+            let mut ms = 0;
+            // Even milliseconds are the trace's, and odd ones the packets'.
+            let mut step = |dice: &mut Dice, most| {
+                ms += 2 * dice.below(most) as u32;
+                ms
+            };
+            let at_ms: Vec<u32> = (0..=dice.below(20)).map(|_| step(&mut dice, 6)).chain([220]).collect();
+            let mut came = 1;
+            let mut packet = |dice: &mut Dice| {
+                came += 2 * dice.below(10) as u64;
+                (came, if dice.percent(30) { 1 + dice.below(9_000) } else { 1 + dice.below(200) } as u32)
+            };
+            let packets: Vec<(u64, u32)> = (0..100).map(|_| packet(&mut dice)).collect();
+            let trace = Trace::new(at_ms.clone()).unwrap();
+            let (mut cursor, mut free) = (Cursor::default(), 0);
+            let mut send = |(came, bytes): &(u64, u32)| {
+                free = trace.take(&mut cursor, free.max(came * NS_PER_MS), *bytes);
+                free / NS_PER_MS
+            };
+            let sent: Vec<u64> = packets.iter().map(&mut send).collect();
+            let at_ms: Vec<u64> = at_ms.into_iter().map(u64::from).collect();
+            assert_eq!(sent, as_in_mahimahi(&at_ms, &packets), "{at_ms:?} {packets:?}");
+        }
     }
 
     /// A user with a broken file would not be told where it is broken.
@@ -243,7 +334,8 @@ mod tests {
             for _ in 0..1000 {
                 let at = trace.next_at(&mut cursor, now);
                 assert!(at >= now);
-                trace.take(&mut cursor);
+                let done = trace.take(&mut cursor, now, dice.below(5000) as u32);
+                assert!(done >= at);
                 if dice.percent(1) {
                     now = at + dice.below(2 * trace.period_ns() as usize) as u64;
                 } else {

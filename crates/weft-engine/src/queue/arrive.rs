@@ -162,18 +162,24 @@ impl<C: QueueCode> Shared<C> {
         len: u64,
     ) -> Option<u32> {
         let shape = &levels[at].shape;
-        if shape.drops_arriving && levels[at].is_over(node, 1, len) {
+        // What is more than the whole limit would take all others with it.
+        if len > shape.bytes_max || shape.drops_arriving && levels[at].is_over(node, 1, len) {
             let whose = if shape.is_one { Whose::comes(at, node) } else { Whose::came_to(at, node) };
             self.drop_packet(slot, at, whose, Why::Overflow, shape.limit_line);
             return None;
         }
-        let packet = self.packets.record(slot);
         let partition = match known.is_one(&levels[at]) {
             true => node,
-            false => locate(&mut self.handlers, levels, at, node, packet),
+            false => locate(&mut self.handlers, levels, at, node, self.packets.record(slot)),
         };
         let level = &mut levels[at];
         if level.shape.has_enqueue {
+            if level.shape.counts
+                && let Some(in_use) = &mut self.in_use
+            {
+                in_use.enter(level, node, partition, self.packets.seen(slot));
+            }
+            let packet = self.packets.record(slot);
             let end = self.handlers.run(at, Moment::Enqueue, level.visit(node, partition), Some(packet));
             match Verdict::of_word(end) {
                 Verdict::Drop => {

@@ -3,9 +3,10 @@
 use super::level::{Level, Visit, kept};
 use super::packets::{KEPT, Record};
 use super::{QueueCode, QueueProgram, records};
-use weft_core::hash::{hash_word, mix};
+use weft_core::dice::next_bits;
+use weft_core::hash;
 use weft_ir::queue::direct::Direct;
-use weft_ir::queue::{EventWords, LEVELS_MAX, Moment, Scope, Slot, Words, word};
+use weft_ir::queue::{EventWords, LEVELS_MAX, Moment, Words, word};
 
 /// What it takes to run a handler.
 #[derive(Debug)]
@@ -23,6 +24,7 @@ pub(super) struct Handlers<C> {
 pub(super) enum Random {
     /// No handler asks for it.
     Unused,
+    /// The state of a generator.
     Seeded(u64),
     Given(Box<dyn FnMut() -> f64 + Send>),
 }
@@ -36,9 +38,8 @@ impl core::fmt::Debug for Random {
 impl<C: QueueCode> Handlers<C> {
     /// Those of a program; all chance follows from the seed.
     pub(super) fn new(program: &QueueProgram, code: C, seed: u64) -> Self {
-        let drawn = Slot::new(Scope::Event, word::DRAWN);
-        let draws = program.levels.iter().any(|level| level.handlers.iter().any(|(_, h)| h.stores(drawn)));
-        let random = if draws { Random::Seeded(seed) } else { Random::Unused };
+        let random =
+            if program.draws() { Random::Seeded(hash::stream(seed, "queue", 0)) } else { Random::Unused };
         let mut direct = [const { [const { None }; Moment::SINGLES] }; LEVELS_MAX];
         for (at, level) in program.levels.iter().enumerate() {
             for (moment, _) in level.handlers.iter() {
@@ -155,10 +156,7 @@ impl<C: QueueCode> Handlers<C> {
         self.event[usize::from(word::DRAWN)] = 0;
         self.event[usize::from(word::RANDOM)] = match &mut self.random {
             Random::Unused => 0,
-            Random::Seeded(state) => {
-                *state = state.wrapping_add(1);
-                mix(hash_word(*state), *state) >> 11
-            }
+            Random::Seeded(state) => next_bits(state) >> 11,
             Random::Given(next) => (next().clamp(0.0, 1.0) * UNIT) as u64,
         };
     }

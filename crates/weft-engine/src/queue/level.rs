@@ -49,6 +49,8 @@ pub(super) struct Level {
     pub(super) n_held: u64,
     /// By node: its timers run.
     pub(super) is_started: Vec<bool>,
+    /// Where partitions in use are counted: those that left their order since they were last looked at.
+    pub(super) left: Vec<u32>,
     /// Where packets are in a ring: how many may be there before something else than to put one behind is to be done.
     pub(super) room: u64,
 }
@@ -77,7 +79,10 @@ pub(super) struct Shape {
     pub(super) may_hold: bool,
     /// A node that is one line may be asked whether it waits.
     pub(super) may_wait: bool,
+    /// It has ON ENQUEUE, or something else to do for packets that come.
     pub(super) has_enqueue: bool,
+    /// Its nodes count the partitions in use.
+    pub(super) counts: bool,
     pub(super) has_activate: bool,
     pub(super) has_select: bool,
     pub(super) has_dequeue: bool,
@@ -190,6 +195,7 @@ impl Level {
             held: (0..n_orders).map(|_| BinaryHeap::new()).collect(),
             n_held: 0,
             is_started: vec![false; n_nodes],
+            left: Vec::new(),
             room: 0,
         }
     }
@@ -232,12 +238,15 @@ impl Level {
             || head[kept::BYTES] + bytes > self.shape.bytes_max
     }
 
-    /// The partition of a node with the most bytes, the first of equals.
+    /// The partition of a node with the most bytes, or packets where these have none; the first of equals.
     pub(super) fn fattest(&self, node: u32) -> u32 {
         let n = self.shape.n;
-        let bytes = |partition| self.own(partition)[kept::BYTES];
+        let held = |partition| {
+            let head = self.own(partition);
+            (head[kept::BYTES], head[kept::PACKETS])
+        };
         let all = node * n..(node + 1) * n;
-        all.reduce(|a, b| if bytes(b) > bytes(a) { b } else { a }).unwrap_or(node)
+        all.reduce(|a, b| if held(b) > held(a) { b } else { a }).unwrap_or(node)
     }
 }
 
@@ -247,6 +256,7 @@ impl Shape {
         let is_one = level.partitions == Partitions::One;
         let is_line = is_one && level.packets == PacketOrder::Arrival && !level.order.by_least_packet;
         let is_ring = is_line && program.levels.len() == 1;
+        let counts = !is_one && program.counting_level() == Some(at);
         let by_least = level.order.by_least_packet && !is_one;
         let handlers = &level.handlers;
         let victim = match level.limit.overflow {
@@ -276,7 +286,8 @@ impl Shape {
             is_ring,
             may_hold,
             may_wait: may_hold || handlers.select.is_some(),
-            has_enqueue: handlers.enqueue.is_some(),
+            has_enqueue: handlers.enqueue.is_some() || counts,
+            counts,
             has_activate: handlers.activate.is_some(),
             has_select: handlers.select.is_some(),
             has_dequeue: handlers.dequeue.is_some(),

@@ -9,6 +9,7 @@
 
 mod arrive;
 mod handlers;
+mod in_use;
 mod leave;
 mod level;
 mod line;
@@ -54,6 +55,8 @@ pub struct Packet {
     pub handle: u64,
     /// Bytes.
     pub len: u32,
+    /// Bytes of these that are not of the network layer: headers of the link, and what pads it.
+    pub framing: u32,
     /// The ECN codepoint (RFC 3168), 0 to 3.
     pub ecn: u8,
     /// The differentiated services codepoint, 0 to 63.
@@ -82,6 +85,7 @@ impl Default for Packet {
         Self {
             handle: 0,
             len: 0,
+            framing: 0,
             ecn: 0,
             dscp: 0,
             flow: 0,
@@ -109,6 +113,9 @@ impl Packet {
             Field::Remaining => self.remaining,
             Field::Slack => self.slack_ns as u64,
             Field::Deadline => self.deadline_ns,
+            Field::NetLen => u64::from(self.len.saturating_sub(self.framing)),
+            // It is the queue's own to say.
+            Field::Partitions(_) => 0,
             Field::Header(nth) => self.headers[usize::from(nth) % HEADERS_MAX],
         }
     }
@@ -138,6 +145,8 @@ impl Packet {
             Field::Remaining => self.remaining = word,
             Field::Slack => self.slack_ns = word as i64,
             Field::Deadline => self.deadline_ns = word,
+            Field::NetLen => self.framing = self.len.saturating_sub(word as u32),
+            Field::Partitions(_) => {}
             Field::Header(nth) => self.headers[usize::from(nth) % HEADERS_MAX] = word,
         }
     }
@@ -409,6 +418,9 @@ impl<C: QueueCode> Queue<C> {
         self.shared.counts.taken += packets.len() as u64;
         self.levels = levels(&self.shared.program);
         self.shared.packets.clear();
+        if let Some(in_use) = &mut self.shared.in_use {
+            in_use.clear();
+        }
         (self.last_sent, self.wake_at) = (NONE, NEVER);
         self.shared.stop_timers();
         let now = self.shared.handlers.now();

@@ -82,7 +82,11 @@ impl Level {
                 Orders::Ranked(all) => all[node as usize].remove(partition, partitions),
             }
         }
-        partitions.head_mut(partition)[kept::PLACE] = kept::IDLE;
+        let head = partitions.head_mut(partition);
+        head[kept::PLACE] = kept::IDLE;
+        if self.shape.counts && head[kept::PACKETS] == 0 {
+            self.left.push(partition);
+        }
     }
 
     /// Puts the first partition of the order behind those of its rank.

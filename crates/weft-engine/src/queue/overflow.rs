@@ -40,8 +40,17 @@ impl<C: QueueCode> Shared<C> {
                 Victim::MostBytes => levels[at].fattest(node),
                 Victim::HighestRank => levels[at].first_of_last(node).unwrap_or(partition),
             };
+            // One that stands in the order without packets, or whose packets wait, is not what is too much.
+            let from = match levels[at].own(from)[kept::PACKETS] {
+                0 => levels[at].fattest(node),
+                _ => from,
+            };
             let bytes_before = levels[at].own(from)[kept::BYTES];
-            for _ in 0..shape.batch {
+            for nth in 0..shape.batch {
+                // There is room: what is more goes only as long as something stays.
+                if nth > 0 && levels[at].own(from)[kept::PACKETS] <= 1 && !levels[at].is_over(node, 0, 0) {
+                    break;
+                }
                 let Some((leaf_partition, slot)) = self.victim_packet(levels, at, from, head) else { return };
                 self.unlink(levels, leaf_partition, slot);
                 vacated(levels, leaf_partition);

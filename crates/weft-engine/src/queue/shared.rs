@@ -1,6 +1,7 @@
 //! What the levels of a queue share: handlers, packets, time, and what is told of packets that are dropped or marked.
 
 use super::handlers::Handlers;
+use super::in_use::InUse;
 use super::level::Level;
 use super::packets::Packets;
 use super::tally::{Watched, Whose};
@@ -16,6 +17,8 @@ pub(super) struct Shared<C> {
     pub(super) program: Arc<QueueProgram>,
     pub(super) handlers: Handlers<C>,
     pub(super) packets: Packets,
+    /// Partitions in use, if the program asks how many there are.
+    pub(super) in_use: Option<Box<InUse>>,
     pub(super) counts: Counts,
     pub(super) lines: Vec<LineCount>,
     /// What is told of partitions, if somebody watches.
@@ -34,6 +37,7 @@ impl<C: QueueCode> Shared<C> {
         Self {
             handlers: Handlers::new(&program, code, seed),
             packets,
+            in_use: InUse::of(&program),
             counts: Counts::default(),
             lines: Vec::new(),
             watched: None,

@@ -35,6 +35,8 @@ pub enum Kind {
     Started,
     /// When it is due, level, node, which of the level's.
     Timer,
+    /// A partition of the level that counts those in use, and what its last packet had.
+    InUse,
 }
 
 /// What a queue remembers.
@@ -46,7 +48,7 @@ pub struct Snapshot {
 
 impl Kind {
     /// All of them, with the letters that stand for them in texts.
-    pub const ALL: [(Self, &'static str); 8] = [
+    pub const ALL: [(Self, &'static str); 9] = [
         (Self::Event, "E"),
         (Self::Node, "N"),
         (Self::Partition, "P"),
@@ -55,6 +57,7 @@ impl Kind {
         (Self::Held, "H"),
         (Self::Started, "S"),
         (Self::Timer, "T"),
+        (Self::InUse, "U"),
     ];
 }
 
@@ -80,6 +83,11 @@ impl<C: QueueCode> Queue<C> {
         timers.sort_unstable();
         for (due, level, node, nth) in timers {
             rows.push((Kind::Timer, vec![due, level.into(), node.into(), nth.into()]));
+        }
+        if let (Some(in_use), Some(level)) =
+            (&self.shared.in_use, self.levels.iter().find(|at| at.shape.counts))
+        {
+            rows.extend(in_use.rows(level).into_iter().map(|row| (Kind::InUse, row)));
         }
         Snapshot { rows }
     }
@@ -111,6 +119,7 @@ impl<C: QueueCode> Queue<C> {
                 (_, Kind::Held) => queue.restore_order(numbers, &waits, true),
                 (_, Kind::Started) => queue.restore_started(numbers),
                 (_, Kind::Timer) => queue.restore_timer(numbers),
+                (_, Kind::InUse) => queue.restore_in_use(numbers),
             };
             done.map_err(|why| (nth, why))?;
         }
@@ -245,6 +254,17 @@ impl<C: QueueCode> Queue<C> {
             *own = *tag as u32;
         }
         Ok(())
+    }
+
+    fn restore_in_use(&mut self, numbers: &[u64]) -> Result<(), &'static str> {
+        let [partition, values @ ..] = numbers else { return Err(LENGTH) };
+        let at =
+            self.levels.iter().position(|level| level.shape.counts).ok_or("no partitions are counted")?;
+        let (_, partition) = self.partition_named(at as u64, *partition)?;
+        let level = &self.levels[at];
+        let is_right =
+            self.shared.in_use.as_mut().is_some_and(|in_use| in_use.restore(level, partition, values));
+        if is_right { Ok(()) } else { Err(LENGTH) }
     }
 
     fn restore_packet(&mut self, numbers: &[u64], n_packets: u64) -> Result<(), &'static str> {

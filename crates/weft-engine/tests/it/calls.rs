@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use weft_core::Status;
+use weft_core::dice::Dice;
 use weft_core::filter::{Backoff, Policies, Retry, StatusSet};
 use weft_engine::plan::{FilterAt, Plan};
 
@@ -22,7 +23,7 @@ fn messages(dice: &mut Dice, n: usize, max: u64, may_be_compressed: bool) -> Vec
 
 /// Sends calls of all kinds with random messages through a choppy network; every byte must arrive.
 fn all_kinds_pass(seed: u64, plan: Plan, may_be_compressed: bool) {
-    let mut dice = Dice::new(seed);
+    let mut dice = Dice::from_seed(seed);
     let mut world = World::new(seed, plan)
         .network(Network::choppy(seed))
         .server(CART, |_| Behaviour::default().trailer("x-sum", "1").header("x-kept", "2"));

@@ -3,6 +3,7 @@
 use crate::support::*;
 use weft_core::Interval;
 use weft_core::Status;
+use weft_core::dice::Dice;
 use weft_core::filter::{Backoff, Policies, Retry, StatusSet};
 use weft_engine::plan::FilterAt;
 use weft_engine::sinks::CellValue;
@@ -57,10 +58,10 @@ fn three_counters() -> String {
 fn close_is_seen_once_whatever_happens() {
     let mut opened = 0;
     for seed in 0..60 {
-        let mut dice = Dice::new(seed ^ 0xc105e);
+        let mut dice = Dice::of_stream(seed, "close", 0);
         let network = Network {
-            reset_per_mille: *dice.pick(&[0, 0, 1, 5]),
-            refuse_per_mille: *dice.pick(&[0, 100]),
+            reset_per_mille: dice.pick(&[0, 0, 1, 5]),
+            refuse_per_mille: dice.pick(&[0, 100]),
             chunk_bytes: 20..=2000,
             latency_us: 10..=3000,
             ..Network::default()
@@ -81,8 +82,8 @@ fn close_is_seen_once_whatever_happens() {
                 .after(ms(dice.within(&(0..=20)) as i64))
                 .status(dice.within(&(0..=2)) as u32)
         };
-        let mut dice_1 = Dice::new(seed + 1000);
-        let mut dice_2 = Dice::new(seed + 2000);
+        let mut dice_1 = Dice::of_stream(seed, "close", 1);
+        let mut dice_2 = Dice::of_stream(seed, "close", 2);
         let mut world = World::new(seed, net.plan(Some(&three_counters()), &[CART, CART_2]))
             .network(network)
             .server(CART, move |_| serve(&mut dice_1))
@@ -90,7 +91,7 @@ fn close_is_seen_once_whatever_happens() {
         for _ in 0..4 {
             let client = world.client("front");
             for _ in 0..15 {
-                let path = *dice.pick(&ALL);
+                let path = dice.pick(&ALL);
                 let n = if path == ADD { 1 } else { dice.within(&(0..=4)) };
                 let messages = (0..n).map(|n| Message::new(item("ann", n, b"some more"))).collect();
                 let mut call = Call::stream(path, messages).timeout(ms(400));

@@ -1,6 +1,7 @@
 //! Filters: calls that wait, are sent again, are refused, or end before their time.
 
 use crate::support::*;
+use weft_core::dice::Dice;
 use weft_core::filter::{
     Backoff, Budget, Circuit, Congestion, CongestionLaw, Hedge, KeyId, Order, Outlier, Policies, Rate,
     Reliability, Retry, StatusSet, Timeouts, Transport,
@@ -577,7 +578,7 @@ fn congestion_bounds_the_calls_under_way() {
 #[test]
 fn streams_pass_a_filter_unchanged() {
     for seed in 0..30 {
-        let mut dice = Dice::new(seed);
+        let mut dice = Dice::from_seed(seed);
         let limit =
             Policies { timeouts: timeouts(Some(Interval::from_secs(60)), None), ..Policies::default() };
         let filters = [filter(0, "outer", limit.clone()), filter(1, "inner", limit)];
@@ -612,7 +613,7 @@ fn streams_pass_a_filter_unchanged() {
 #[test]
 fn calls_that_are_tried_again_arrive_whole() {
     for seed in 0..30 {
-        let mut dice = Dice::new(seed);
+        let mut dice = Dice::from_seed(seed);
         let mut policies = retry(6);
         policies.timeouts.per_try = Some(Interval::from_secs(20));
         let filters = [filter(0, "outer", retry(2)), filter(1, "inner", policies)];
@@ -861,7 +862,7 @@ fn any_policies(dice: &mut Dice) -> Policies {
 fn filters_leave_nothing_behind() {
     let mut total = FilterCounts::default();
     for seed in 0..150 {
-        let mut dice = Dice::new(seed);
+        let mut dice = Dice::from_seed(seed);
         let mut net = Net::new();
         let mut next_plan = |dice: &mut Dice| {
             let n_filters = 1 + dice.within(&(0..=2));
@@ -902,7 +903,7 @@ fn filters_leave_nothing_behind() {
             } else {
                 call = call.timeout(ms(2_000));
             }
-            calls.push(world.call(*dice.pick(&clients), call));
+            calls.push(world.call(dice.pick(&clients), call));
         }
         world.at(ms(200), move |w| w.apply(second));
         let lost = clients[1];

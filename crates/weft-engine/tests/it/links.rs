@@ -4,12 +4,13 @@ use crate::support::{ADD, Behaviour, CART, Call, Net, Network, World, chain, ele
 use std::sync::Arc;
 use weft_core::Time;
 use weft_core::checksum::{fold, sum};
-use weft_core::frame::{Pool, PoolConfig};
+use weft_core::frame::{Checksum, Frame, Gso, GsoKind, Offload, Pool, PoolConfig};
 use weft_core::hash::HashKey;
 use weft_core::marks::Mark;
 use weft_engine::call_link::{CallFlow, CallLink, CallsOf, Shared};
+use weft_engine::packet::impair::{Impairments, Loss, Reorder};
 use weft_engine::packet::link::{Link, LinkPlan, LinkStats, describe};
-use weft_engine::packet::path::Path;
+use weft_engine::packet::path::{Change, Path, PathCounts};
 use weft_engine::packet::trace::Trace;
 use weft_engine::queue::{Counts, Written};
 use weft_ir::queue::run::Interpreted;
@@ -373,6 +374,77 @@ fn frames_are_ranked_by_what_elements_have_said_of_them() {
     assert_eq!(left, [2, 4, 1, 0, 3]);
 }
 
+/// If this fails, a shaper of its own rate sees 64 KiB at once, and adds the overhead of its line to them once.
+#[test]
+fn what_a_queue_holds_back_is_cut_before_it_waits() {
+    let mut holding = fifo(9);
+    let body = vec![
+        Step::Let(Value(0), Op::Int(0)),
+        Step::Store(Slot::new(Scope::Event, word::HOLD), Value(0)),
+        Step::End(Verdict::Hold, 1),
+    ];
+    holding.levels[0].handlers.select = Some(Handler { body, types: vec![Ty::Int] });
+    for (program, rate, n) in
+        [(fifo(9), None, 1), (fifo(9), Some(1), 3), (fifo(9), Some(2_000_000_000), 1), (holding, None, 3)]
+    {
+        let mut pool = Pool::new(PoolConfig::default());
+        let mut link = Link::new(link(program, rate), START, 1);
+        let mut bytes = udp(1, 0, 42 + 2_500);
+        bytes[16..18].copy_from_slice(&2_528_u16.to_be_bytes());
+        bytes[38..40].copy_from_slice(&2_508_u16.to_be_bytes());
+        let mut frame = pool.take_filled(&bytes).expect("a buffer");
+        frame.meta.offload.checksum = Checksum::Partial { start: 34, offset: 6 };
+        frame.meta.offload.gso = Some(Gso { kind: GsoKind::Udp, size: 1_000, has_ecn: false });
+        link.handle_frame(frame, &mut pool, START);
+        assert_eq!(link.stats().counts.queued, n, "{rate:?}");
+    }
+}
+
+/// If this fails, the overhead of a line is added to the header of Ethernet, to its tags or to what fills short frames up; or
+/// a sender hides bytes from a shaper by what it says of its length.
+#[test]
+fn the_length_of_the_network_layer_is_that_of_its_packet() {
+    let frame = |n_tags: usize, said: u16, bytes: usize| {
+        let mut frame = vec![0; 12];
+        (0..n_tags).for_each(|_| frame.extend([0x81, 0x00, 0, 7]));
+        let at = frame.len() + 2;
+        frame.extend([0x08, 0x00, 0x45, 0]);
+        frame.extend(said.to_be_bytes());
+        frame.resize(at + bytes, 0);
+        frame[at + 9] = 17;
+        frame
+    };
+    // Filled up to 46 bytes, full of them, one byte more than what is said, tags, and no IP at all.
+    let mut arp = frame(0, 0, 48);
+    arp[12..14].copy_from_slice(&[0x08, 0x06]);
+    let frames = [
+        frame(0, 100, 100),
+        frame(1, 99, 99),
+        frame(2, 98, 98),
+        frame(0, 28, 46),
+        frame(1, 45, 46),
+        frame(0, 20, 47),
+        arp,
+    ];
+    for begins_with in [fifo(9), least_first(Field::NetLen)] {
+        let mut pool = Pool::new(PoolConfig::default());
+        let mut link = Link::new(link(begins_with, Some(1_000_000)), START, 1);
+        for frame in &frames {
+            let frame = pool.take_filled(frame).expect("a buffer");
+            link.handle_frame(frame, &mut pool, START);
+        }
+        link.replace(self::link(least_first(Field::NetLen), Some(1_000_000)), &mut pool, START, 1);
+        let mut left = Vec::new();
+        for nth in 0..frames.len() {
+            let frame =
+                link.poll_frame(&mut pool, Time(START.0 + nth as i64 * 10 * MS)).expect("it is its turn");
+            left.push(frames.iter().position(|known| known[..] == *pool.bytes(&frame)));
+            pool.give(frame);
+        }
+        assert_eq!(left, [3, 4, 5, 6, 2, 1, 0].map(Some));
+    }
+}
+
 /// If this fails, a queue that takes over takes what packets have waited off their slack, and so ranks them too early.
 #[test]
 fn slack_counts_from_when_a_packet_came() {
@@ -433,44 +505,85 @@ fn arrivals(plan: LinkPlan, n: u16) -> (Vec<(u16, i64)>, LinkStats) {
     (out, link.stats())
 }
 
+/// A path on which this happens.
+fn path(impair: Impairments) -> Path {
+    Path { impair, ..Path::default() }
+}
+
 /// If this fails, a program that is tried behind a link sees another delay, loss or rate than was asked for.
 #[test]
 fn a_path_takes_its_time_and_its_toll() {
     let with = |rate, path| LinkPlan { path: Some(path), ..link(fifo(5_000), rate) };
-    let delay_ns = 30 * MS as u64;
-    let (out, _) = arrivals(with(Some(10_000_000), Path { delay_ns, ..Path::default() }), 100);
+    let delay = Impairments::delay(30 * MS as u64);
+    let (out, _) = arrivals(with(Some(10_000_000), path(delay.clone())), 100);
     let meant: Vec<_> = (0..100).map(|n| (n, (31 + i64::from(n)) * MS)).collect();
     assert_eq!(out, meant, "a millisecond each to be sent, and thirty on the way");
-    let (out, _) = arrivals(with(None, Path { delay_ns, ..Path::default() }), 100);
+    let (out, _) = arrivals(with(None, path(delay.clone())), 100);
     assert!(out.iter().all(|(_, at)| *at == 30 * MS), "all at once where there is no rate");
-    let (out, stats) = arrivals(with(None, Path { loss: 0.25, ..Path::default() }), 4_000);
-    assert_eq!(out.len() as u64 + stats.lost, 4_000);
-    assert!((900..1_100).contains(&stats.lost), "{} lost", stats.lost);
+    let loss = Impairments { loss: Loss::Each(0.25), ..Impairments::default() };
+    let (out, stats) = arrivals(with(None, path(loss)), 4_000);
+    assert_eq!(out.len() as u64 + stats.path.lost, 4_000);
+    assert!((900..1_100).contains(&stats.path.lost), "{} lost", stats.path.lost);
     assert_eq!((stats.counts.sent, stats.on_the_way), (4_000, 0));
-    let trace = Some(Arc::new(Trace::parse("5\n5\n10\n").expect("it is one")));
-    let (out, _) = arrivals(with(None, Path { delay_ns, trace, ..Path::default() }), 7);
-    let times: Vec<_> = out.iter().map(|(_, at)| at / MS - 30).collect();
-    assert_eq!(times, [5, 5, 10, 15, 15, 20, 25]);
 }
 
+/// If this fails, a trace of Mahimahi is another link here than there: it gives 1500 bytes at each opportunity.
+#[test]
+fn small_frames_share_opportunities_of_a_trace() {
+    let trace = Some(Arc::new(Trace::parse("5\n5\n10\n").expect("it is one")));
+    let plan = LinkPlan {
+        path: Some(Path { trace, ..path(Impairments::delay(30 * MS as u64)) }),
+        ..link(fifo(5_000), None)
+    };
+    // Of 1250 bytes each: six are as long as five opportunities.
+    let (out, _) = arrivals(plan.clone(), 7);
+    let times: Vec<_> = out.iter().map(|(_, at)| at / MS - 30).collect();
+    assert_eq!(
+        times,
+        [5, 5, 10, 15, 15, 15, 20],
+        "a frame is through with the last opportunity that it takes"
+    );
+    let mut pool = Pool::new(PoolConfig::default());
+    let mut link = Link::new(plan, START, 1);
+    for port in 0..31 {
+        let frame = pool.take_filled(&udp(port, 0, 100)).expect("a buffer");
+        link.handle_frame(frame, &mut pool, START);
+    }
+    let mut arrived = |ms: i64| {
+        let now = Time(START.0 + ms * MS);
+        let out = core::iter::from_fn(|| link.poll_frame(&mut pool, now)).collect::<Vec<_>>();
+        let n = out.len();
+        out.into_iter().for_each(|frame| pool.give(frame));
+        n
+    };
+    assert_eq!([5, 10, 35, 40].map(&mut arrived), [0, 0, 30, 1], "fifteen frames of 100 bytes each");
+}
+
+/// If this fails, frames keep an order that netem does not keep, or lose one that was asked for.
 #[test]
 fn a_path_takes_longer_by_chance_and_some_frames_are_overtaken() {
-    let delay_ns = 30 * MS as u64;
-    let with = |path| LinkPlan { path: Some(path), ..link(fifo(5_000), Some(10_000_000)) };
+    let with = |impair| LinkPlan { path: Some(path(impair)), ..link(fifo(5_000), Some(10_000_000)) };
+    let delay = Impairments::delay(30 * MS as u64);
     // A millisecond each to be sent: what a frame takes beyond it, on the way.
     let on_the_way =
         |out: &[(u16, i64)]| out.iter().map(|(n, at)| at / MS - i64::from(n + 1)).collect::<Vec<_>>();
+    let is_in_order = |out: &[(u16, i64)]| out.is_sorted_by_key(|(n, _)| *n);
 
-    let (out, _) = arrivals(with(Path { delay_ns, jitter_ns: 5 * MS as u64, ..Path::default() }), 1_000);
-    assert!(out.iter().map(|(n, _)| *n).eq(0..1_000), "jitter keeps the order");
-    let took = on_the_way(&out);
-    assert!(took.iter().all(|ms| (30..=35).contains(ms)), "{took:?}");
-    assert!((30..35).all(|ms| took.contains(&ms)), "each millisecond of it happens: {took:?}");
+    for keep_order in [false, true] {
+        let jitter = Impairments { jitter_ns: 5 * MS as u64, keep_order, ..delay.clone() };
+        let (out, _) = arrivals(with(jitter), 1_000);
+        assert_eq!((out.len(), is_in_order(&out)), (1_000, keep_order));
+        let took = on_the_way(&out);
+        assert!(took.iter().all(|ms| (30..=35).contains(ms)), "{took:?}");
+        assert!((30..35).all(|ms| took.contains(&ms)), "each millisecond of it happens: {took:?}");
+    }
 
-    let (out, _) = arrivals(with(Path { delay_ns, reorder: 0.1, ..Path::default() }), 1_000);
+    let reorder = Reorder { share: 0.1, ..Reorder::default() };
+    let (out, stats) = arrivals(with(Impairments { reorder, ..delay.clone() }), 1_000);
     let took = on_the_way(&out);
     let detours = took.iter().filter(|ms| **ms == 33).count();
     assert!((70..130).contains(&detours), "{detours} of 1,000 take a tenth of the delay more");
+    assert_eq!(stats.path.reordered, detours as u64);
     assert_eq!(
         took.iter().filter(|ms| **ms == 30).count(),
         1_000 - detours,
@@ -478,4 +591,106 @@ fn a_path_takes_longer_by_chance_and_some_frames_are_overtaken() {
     );
     let overtaken = out.windows(2).filter(|two| two[0].0 > two[1].0).count();
     assert!((60..=detours).contains(&overtaken), "{overtaken} of {detours} come behind a later one");
+
+    let reorder = Reorder { distance: Some(3), ..reorder };
+    let (out, stats) = arrivals(with(Impairments { reorder, ..delay }), 1_000);
+    let overtakers = |nth: usize| out[..nth].iter().filter(|before| before.0 > out[nth].0).count();
+    let n_of = |n| (0..out.len()).filter(|nth| overtakers(*nth) == n).count() as u64;
+    assert!((70..130).contains(&stats.path.reordered));
+    // One that comes soon behind another one has that in front of it, too, or is held itself.
+    assert!(n_of(3) >= stats.path.reordered - 12 && n_of(1) + n_of(2) < 5, "{} {}", n_of(3), n_of(2));
+}
+
+/// If this fails, frames are doubled or damaged in silence, or their damage is repaired by a device on its way.
+#[test]
+fn frames_come_twice_and_bits_are_flipped() {
+    let impair = Impairments { duplicate: 0.2, corrupt: 0.1, ..Impairments::default() };
+    let mut pool = Pool::new(PoolConfig::default());
+    let mut link = Link::new(LinkPlan { path: Some(path(impair)), ..link(fifo(9), None) }, START, 1);
+    let (mut n_flipped, mut n_twice, sent) = (0, 0, udp(7, 0, 200));
+    for nth in 0..2_000 {
+        let mut frame = pool.take_filled(&sent).expect("a buffer");
+        // The device is to add up the rest of the checksum.
+        frame.meta.offload.checksum = Checksum::Partial { start: 34, offset: 6 };
+        let now = Time(START.0 + nth * MS);
+        link.handle_frame(frame, &mut pool, now);
+        let out: Vec<_> = core::iter::from_fn(|| link.poll_frame(&mut pool, now)).collect();
+        n_twice += u64::from(out.len() == 2);
+        assert!(out.len() == 2 || out.len() == 1);
+        let whole = |frame: &Frame| {
+            let (mut bytes, mut offload) = (pool.bytes(frame).to_vec(), frame.meta.offload);
+            let is_left_to_do = offload.checksum != Checksum::Unknown;
+            offload.finish_checksum(&mut bytes).expect("it is in the packet");
+            (bytes, is_left_to_do)
+        };
+        let (first, is_left_to_do) = whole(&out[0]);
+        assert!(out.iter().all(|frame| whole(frame).0 == first));
+        let mut meant = sent.clone();
+        Offload { checksum: Checksum::Partial { start: 34, offset: 6 }, gso: None }
+            .finish_checksum(&mut meant);
+        let flipped: u32 = first.iter().zip(&meant).map(|(a, b)| (a ^ b).count_ones()).sum();
+        assert_eq!(flipped, u32::from(!is_left_to_do), "a bit, and nobody writes a new checksum over it");
+        assert_eq!(first[0] >> 4, meant[0] >> 4, "of what no device takes");
+        n_flipped += u64::from(flipped);
+        out.into_iter().for_each(|frame| pool.give(frame));
+    }
+    let counts = link.stats().path;
+    assert_eq!((counts.duplicated, counts.corrupted), (n_twice, n_flipped));
+    assert_eq!(PathCounts { duplicated: n_twice, corrupted: n_flipped, ..PathCounts::default() }, counts);
+    assert!((340..460).contains(&n_twice) && (150..250).contains(&n_flipped), "{n_twice} {n_flipped}");
+    assert_eq!(pool.in_use(), 0);
+}
+
+/// If this fails, a link does not change when its schedule says so, or its queue and its recording do not hear of it.
+#[test]
+fn a_path_changes_while_it_is_used() {
+    let change = |ms: u64, rate, delay_ms: u64| Change {
+        after_ns: ms * MS as u64,
+        rate: Some(rate),
+        impair: Impairments::delay(delay_ms * MS as u64),
+    };
+    let changes = [change(50, 1_000_000, 30), change(250, 10_000_000, 100)];
+    let path = Path { changes: changes.into(), ..path(Impairments::delay(30 * MS as u64)) };
+    let plan = LinkPlan { path: Some(path), ..link(fifo(500), Some(10_000_000)) };
+    let (out, _) = arrivals(plan.clone(), 100);
+    // One a millisecond, then one in ten, then one a millisecond that takes longer.
+    let at = |nth: usize| out[nth].1 / MS;
+    assert_eq!([at(0), at(49), at(50), at(51), at(69)], [31, 80, 90, 100, 280]);
+    assert_eq!([at(70), at(71), at(99)], [351, 352, 380]);
+    let mut pool = Pool::new(PoolConfig::default());
+    let mut link = Link::new(plan, START, 1);
+    assert_eq!(
+        link.poll_timeout(),
+        Some(Time(START.0 + 50 * MS)),
+        "it wants to be called, though nothing waits"
+    );
+    for ms in [50, 60, 250] {
+        link.handle_timeout(&mut pool, Time(START.0 + ms * MS));
+    }
+    assert_eq!((link.plan().rate, link.poll_timeout()), (Some(10_000_000), None));
+    let recorded = link.take_recording().expect("it is recorded");
+    assert_eq!(recorded.text(), "r 0 10000000\nr 50000000 1000000\nr 200000000 10000000\n");
+}
+
+/// If this fails, a recording does not say what became of packets behind the queue.
+#[test]
+fn what_happens_on_the_way_is_recorded() {
+    let impair = Impairments {
+        loss: Loss::Each(0.5),
+        duplicate: 1.0,
+        corrupt: 1.0,
+        reorder: Reorder { share: 1.0, ..Reorder::default() },
+        ..Impairments::default()
+    };
+    let mut pool = Pool::new(PoolConfig::default());
+    let mut link = Link::new(LinkPlan { path: Some(path(impair)), ..link(fifo(9), None) }, START, 1);
+    for nth in 0..100 {
+        let now = Time(START.0 + nth * MS);
+        let frame = pool.take_filled(&udp(7, 0, 200)).expect("a buffer");
+        link.handle_frame(frame, &mut pool, now);
+        core::iter::from_fn(|| link.poll_frame(&mut pool, now)).for_each(drop);
+    }
+    let recorded = link.take_recording().expect("it is recorded");
+    let n_of = |line: &str| recorded.text().lines().filter(|one| *one == line).count() as u64;
+    assert_eq!((n_of("w 0 1"), n_of("w 0 14")), (link.stats().path.lost, 100 - link.stats().path.lost));
 }

@@ -5,6 +5,7 @@ mod chains;
 mod close;
 mod derived;
 mod filters;
+mod hold;
 mod hostile;
 mod links;
 mod options;

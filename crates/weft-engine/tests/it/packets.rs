@@ -37,7 +37,7 @@ pub(crate) fn element(name: &str, body: &str) -> String {
     format!("element \"{name}\" \"{name}\"\nhandler request function \"{name}\" {{\n{body}\n}}\n")
 }
 
-fn program(elements: &[String]) -> ChainProgram {
+pub(crate) fn program(elements: &[String]) -> ChainProgram {
     program_of(&format!("{FRAMES}{}", elements.concat()))
 }
 
@@ -63,7 +63,7 @@ fn spread(text: &str) -> String {
 }
 
 /// A router's step: one hop less, and what has none left is dropped.
-fn ttl() -> String {
+pub(crate) fn ttl() -> String {
     element(
         "hop",
         "block0:\n v0: int = input in2\n v1: int = int 1\n v2: bool = icmp.ule v0, v1\n branch v2, block1, block2\n\
@@ -134,7 +134,7 @@ pub(crate) fn engine(plan: &Arc<PacketPlan>) -> PacketEngine {
     PacketEngine::new(START, PacketConfig::default(), Arc::clone(plan))
 }
 
-fn one(backend: &dyn Backend, elements: &[String]) -> PacketEngine {
+pub(crate) fn one(backend: &dyn Backend, elements: &[String]) -> PacketEngine {
     engine(&Rig::new(1).plan(backend, vec![(program(elements), None)]))
 }
 
@@ -165,7 +165,7 @@ impl Seen {
 pub(crate) type Left = Vec<(u16, u64, Vec<u8>)>;
 
 /// Runs packets through port `a` in batches of this size.
-fn run(
+pub(crate) fn run(
     engine: &mut PacketEngine,
     pool: &mut Pool,
     packets: &[Vec<u8>],
@@ -203,7 +203,7 @@ pub(crate) fn run_watched(
     left
 }
 
-fn collect(engine: &mut PacketEngine, pool: &mut Pool, left: &mut Left) {
+pub(crate) fn collect(engine: &mut PacketEngine, pool: &mut Pool, left: &mut Left) {
     let mut frames = Vec::new();
     while let Some(port) = engine.poll_output(&mut frames) {
         for frame in frames.drain(..) {
@@ -259,7 +259,7 @@ fn assert_sums(packet: &[u8]) {
     assert!(packet[40..42] == [0, 0] || udp_sum(packet) == 0xffff, "the datagram's: {packet:02x?}");
 }
 
-fn packet(ttl: u8) -> Vec<u8> {
+pub(crate) fn packet(ttl: u8) -> Vec<u8> {
     udp(ttl, [10, 0, 0, 1], [10, 0, 0, 2], (1000, 53), b"hello")
 }
 
@@ -504,7 +504,7 @@ fn fragments_that_lie_about_their_packet_do_not_pass() {
     // What never gets its first is given up in time.
     run(&mut engine, &mut pool, &parts(4, 64)[1..], 64);
     assert_eq!((engine.held(), pool.in_use()), (3, 3));
-    engine.handle_timeout(START + FRAGMENTS_TIME + Interval(1));
+    engine.handle_timeout(START + FRAGMENTS_TIME + Interval(1), &mut pool, None);
     assert_eq!(engine.held(), 0);
     let lost = engine.stats().lost;
     assert!(lost.contains(&(Lost::NoFirstFragment, 3)), "{lost:?}");
@@ -629,7 +629,7 @@ fn delayed_frames_leave_when_their_time_has_come() {
     let mut left = Vec::new();
     let at = engine.poll_timeout().expect("frames wait");
     assert!(at >= START + Interval::from_millis(5) && at <= START + Interval::from_millis(7));
-    engine.handle_timeout(at);
+    engine.handle_timeout(at, &mut pool, None);
     collect(&mut engine, &mut pool, &mut left);
     assert_eq!(left, packets.map(|packet| (1, 0, packet)));
     run(&mut engine, &mut pool, &[packet(3)], 1);
@@ -650,7 +650,7 @@ fn more_frames_than_are_held_are_counted_and_each_is_held_for_its_own_time() {
         let mut left = Vec::new();
         for _ in 0..20 {
             let Some(at) = engine.poll_timeout() else { break };
-            engine.handle_timeout(at);
+            engine.handle_timeout(at, &mut pool, None);
             collect(&mut engine, &mut pool, &mut left);
         }
         let ttls: Vec<u8> = left.iter().map(|(_, _, bytes)| bytes[22]).collect();
@@ -851,7 +851,7 @@ fn a_value_of_another_length_ends_the_frame() {
 }
 
 /// Counts frames by the packet's destination port.
-fn counter() -> String {
+pub(crate) fn counter() -> String {
     element(
         "seen",
         "block0:\n v0: int = input in7\n lock t0, v0\n v1: row = find t0, v0\n v2: bool = is_row v1\n \
@@ -997,7 +997,7 @@ fn every_runs_on_worker_0_alone_and_its_rows_come_out() {
         let config = PacketConfig { worker, ..PacketConfig::default() };
         let mut engine = PacketEngine::new(START, config, Arc::clone(&plan));
         while let Some(at) = engine.poll_timeout().filter(|at| *at < START + Interval::from_millis(3900)) {
-            engine.handle_timeout(at);
+            engine.handle_timeout(at, &mut pool(), None);
         }
         assert_eq!(engine.rows().len(), wanted);
     }
@@ -1012,7 +1012,7 @@ fn every_keeps_its_pace_however_late_it_runs() {
     let mut engine = PacketEngine::new(START, PacketConfig::default(), plan);
     let late = Interval::from_micros(1700);
     while let Some(at) = engine.poll_timeout().filter(|at| *at + late < START + Interval::from_millis(1005)) {
-        engine.handle_timeout(at + late);
+        engine.handle_timeout(at + late, &mut pool(), None);
     }
     assert_eq!(engine.rows().len(), 100);
 }
@@ -1035,7 +1035,7 @@ fn expiring(elements: &[String]) -> ChainProgram {
 /// Runs the engine's timers up to this time, and gives the rows that came out.
 fn rows_until(engine: &mut PacketEngine, end: Time) -> usize {
     while let Some(at) = engine.poll_timeout().filter(|at| *at < end) {
-        engine.handle_timeout(at);
+        engine.handle_timeout(at, &mut pool(), None);
     }
     let rows = engine.rows().len();
     engine.rows().clear();
@@ -1228,7 +1228,7 @@ fn compiled_chains_do_to_frames_what_interpreted_ones_do() {
             // Frames of chains with many inputs are long.
             let (mut engine, mut pool) = (engine(&plan), Pool::new(PoolConfig { small: 512, large: 256 }));
             let left = run_watched(&mut engine, &mut pool, &packets, batch, seen);
-            engine.handle_timeout(START + Interval::from_millis(250));
+            engine.handle_timeout(START + Interval::from_millis(250), &mut pool, None);
             let rows: Vec<String> = engine
                 .rows()
                 .rows()

@@ -299,7 +299,7 @@ fn rows_go_when_they_are_too_old() {
             is_new
         };
         let gone = |store: &mut StateStore, engine: &mut PacketEngine, at: Time| -> Vec<i64> {
-            engine.handle_timeout(at);
+            engine.handle_timeout(at, &mut crate::packets::pool(), None);
             let mut ranks = Vec::new();
             for (name, changes) in store.expired(at) {
                 ranks.extend(changes.iter().map(|change| match change {

@@ -130,7 +130,9 @@ fn hung_endpoint_is_probed_without_calls() {
         assert!(world.answers().all(|(_, answer)| answer.code() == Some(0)), "{balance:?}");
         let waited =
             |calls: &[CallId]| calls.iter().filter(|call| world.answer(**call).took() > ms(10)).count();
-        assert!(waited(&early) <= 10, "{balance:?}: {} calls waited", waited(&early));
+        // By turns it is every second; by chance it may be more.
+        let most = if balance == Balance::Random { 15 } else { 10 };
+        assert!(waited(&early) <= most, "{balance:?}: {} calls waited", waited(&early));
         assert_eq!(waited(&late), 0, "{balance:?}");
         assert_eq!(waited(&back), 0, "{balance:?}: its connection is made before it gets calls");
         let n_back = world.received().iter().filter(|r| r.server == CART_2).count();

@@ -2,7 +2,8 @@
 //!
 //! Packets come in by a ring of slots that the kernel fills (TPACKET_V2) and go out by `sendmmsg`, both with the
 //! virtio-net header, so that partial checksums and packets that are not yet cut into segments pass as they are. What
-//! is longer than a slot is read from the socket, where it waits behind its slot. The host's own network sees the
+//! is longer than a slot is read from the socket, where it waits behind its slot. What is longer than IP can say (BIG
+//! TCP) comes in as packets that it can ([`Pool::take_pieces`]). The host's own network sees the
 //! packets that come in as well; an interface without addresses has none of it.
 //! Source: Linux `Documentation/networking/packet_mmap.rst`, packet(7) on `PACKET_COPY_THRESH`, and decision 0081.
 
@@ -20,7 +21,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 use weft_core::Time;
 use weft_core::frame::{
-    Frame, LARGE_PACKET_MAX, Offload, Pool, SMALL_PACKET_MAX, SegmentError, VIRTIO_HEADER_BYTES,
+    BIG_PACKET_MAX, Frame, IP_PACKET_MAX, LARGE_PACKET_MAX, Offload, PIECES_MAX, Pool, SMALL_PACKET_MAX,
+    SegmentError, VIRTIO_HEADER_BYTES, network_at,
 };
 
 /// Bytes of a slot: what is ahead of a packet, and a packet of an MTU of 1,500. They are an odd number of lines of the
@@ -66,6 +68,8 @@ pub struct PacketSocket {
     /// The interface was down when last heard of. That it is removed then is not told.
     was_down: bool,
     is_starved: bool,
+    /// A packet that is longer than IP can say, until it is in pieces.
+    big: Vec<u8>,
     /// Of the interface, for its carrier.
     state: LinkState,
     /// When the kernel first dropped the packet that is next.
@@ -189,6 +193,7 @@ impl PacketSocket {
             socket,
             was_down: false,
             is_starved: false,
+            big: Vec::new(),
             state: LinkState::of(interface)?,
             dropped_since: None,
             given_up: None,
@@ -196,32 +201,68 @@ impl PacketSocket {
         })
     }
 
-    /// A frame with the bytes of a slot. `Ok(None)`: the packet is not for us, which is counted where it has to be.
-    /// `Err`: there is no buffer for it.
-    fn frame(&mut self, pool: &mut Pool, slot: &Slot, now: Time) -> Result<Option<Frame>, ()> {
+    /// Puts the packet of a slot behind the frames in `out`, unless it is not for us, which is counted where it has to
+    /// be. `Err`: there is no buffer for it.
+    fn take(&mut self, pool: &mut Pool, slot: &Slot, now: Time, out: &mut Vec<Frame>) -> Result<(), ()> {
         let Some(offload) = self.offload_of_ours(pool, slot) else {
             if slot.held == Held::AtSocket {
                 self.read_long(&mut []);
             }
-            return Ok(None);
+            return Ok(());
         };
-        let mut frame = pool.take(slot.length).ok_or(())?;
-        let bytes = pool.bytes_mut(&frame);
-        if slot.held == Held::InSlot {
-            self.ring.copy(slot, bytes);
-        } else if !self.read_long(bytes) {
+        let first = out.len();
+        if offload.gso.is_some() && slot.length > IP_PACKET_MAX {
+            self.take_big(pool, slot, &offload, out)?;
+        } else {
+            let mut frame = pool.take(slot.length).ok_or(())?;
+            let bytes = pool.bytes_mut(&frame);
+            if slot.held == Held::InSlot {
+                self.ring.copy(slot, bytes);
+            } else if !self.read_long(bytes) {
+                self.counters.overrun += 1;
+                pool.give(frame);
+                return Ok(());
+            }
+            frame.meta.offload = offload;
+            out.push(frame);
+        }
+        for frame in &mut out[first..] {
+            frame.meta = self.place.received(&mut self.counters, now, frame.len(), frame.meta.offload);
+            if let Some(tag) = slot.vlan
+                && let Some(room) = pool.insert(frame, VLAN_AT, VLAN_BYTES)
+            {
+                room.copy_from_slice(&tag);
+                self.counters.received_bytes += VLAN_BYTES as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the pieces of a packet that is longer than IP can say behind the frames in `out`, as [`PacketSocket::take`].
+    fn take_big(
+        &mut self,
+        pool: &mut Pool,
+        slot: &Slot,
+        offload: &Offload,
+        out: &mut Vec<Frame>,
+    ) -> Result<(), ()> {
+        // What is read from the socket cannot be put back.
+        if pool.free_large() < PIECES_MAX.min(pool.config().large as usize) {
+            return Err(());
+        }
+        let mut big = mem::take(&mut self.big);
+        big.resize(slot.length, 0);
+        let network = if self.link == Link::Ip { Some(0) } else { None };
+        if !self.read_long(&mut big) {
             self.counters.overrun += 1;
-            pool.give(frame);
-            return Ok(None);
+        } else if let Some(network) = network.or_else(|| network_at(&big)) {
+            let taken = pool.take_pieces(&big, offload, network, out);
+            self.counters.refused_in += u64::from(taken.is_err());
+        } else {
+            self.counters.refused_in += 1;
         }
-        frame.meta = self.place.received(&mut self.counters, now, slot.length, offload);
-        if let Some(tag) = slot.vlan
-            && let Some(room) = pool.insert(&mut frame, VLAN_AT, VLAN_BYTES)
-        {
-            room.copy_from_slice(&tag);
-            self.counters.received_bytes += VLAN_BYTES as u64;
-        }
-        Ok(Some(frame))
+        self.big = big;
+        Ok(())
     }
 
     /// What is left to be done for a packet that is for us. One that is not is counted.
@@ -233,8 +274,15 @@ impl PacketSocket {
             self.counters.overrun += 1;
             return None;
         }
-        let max = if pool.config().large > 0 { LARGE_PACKET_MAX } else { SMALL_PACKET_MAX };
-        let offload = Offload::from_virtio(&slot.header).ok().filter(|_| slot.length <= max);
+        let offload = Offload::from_virtio(&slot.header).ok().filter(|offload| {
+            let has_large = pool.config().large > 0;
+            let max = match offload.gso {
+                Some(_) if has_large && slot.held == Held::AtSocket => BIG_PACKET_MAX,
+                _ if has_large => LARGE_PACKET_MAX,
+                _ => SMALL_PACKET_MAX,
+            };
+            slot.length <= max
+        });
         self.counters.refused_in += u64::from(offload.is_none());
         offload
     }
@@ -318,12 +366,15 @@ impl Device for PacketSocket {
         self.is_starved = false;
         while n < BATCH_MAX {
             let Some(slot) = self.ring.peek() else { break };
-            let Ok(frame) = self.frame(pool, &slot, now) else {
+            if slot.length > IP_PACKET_MAX && n > BATCH_MAX - PIECES_MAX {
+                break;
+            }
+            let first = out.len();
+            if self.take(pool, &slot, now, out).is_err() {
                 self.is_starved = true;
                 break;
-            };
-            n += usize::from(frame.is_some());
-            out.extend(frame);
+            }
+            n += out.len() - first;
             self.ring.advance();
         }
         if n == 0 {

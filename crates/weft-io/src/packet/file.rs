@@ -8,7 +8,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use weft_core::Time;
-use weft_core::frame::{Frame, LARGE_PACKET_MAX, Offload, Pool, SMALL_PACKET_MAX};
+use weft_core::frame::{Checksum, Frame, Offload, Pool};
+use weft_core::offloaded::{self, Unfinished};
 use weft_proto::capture::{Fault, LinkType, Packet, ReadError, Reader, Record, Style, Writer};
 
 /// Bytes that are read from a file at once, and kept of one that is written.
@@ -53,7 +54,21 @@ pub struct FileSource {
     is_starved: bool,
     end: End,
     truncated: u64,
+    /// What a device was to do to a packet is done, and its checksums count as right.
+    trusts_checksums: bool,
+    unfinished: UnfinishedCounts,
     counters: DeviceCounters,
+}
+
+/// Packets of which a device was still to do something when they were captured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnfinishedCounts {
+    /// Packets whose checksum it was to make.
+    pub checksums: u64,
+    /// Packets whose length it was to fill in as it cuts them.
+    pub lengths: u64,
+    /// Packets that lack either.
+    pub packets: u64,
 }
 
 /// What is sent is written to a capture, with the time at which it arrived.
@@ -72,6 +87,8 @@ pub struct FileSink {
 struct Waiting {
     at: Time,
     bytes: Vec<u8>,
+    /// Bytes that the capture has not.
+    cut: u32,
 }
 
 /// How far the input is.
@@ -128,6 +145,8 @@ impl FileSource {
             is_starved: false,
             end: End::Open,
             truncated: 0,
+            trusts_checksums: false,
+            unfinished: UnfinishedCounts::default(),
             counters: DeviceCounters::default(),
         };
         match source.look() {
@@ -135,7 +154,7 @@ impl FileSource {
             Err(error) => {
                 let help = error.kind() == io::ErrorKind::Unsupported;
                 let help = help
-                    .then_some("Ethernet, raw IP, Linux cooked, PPP, Cisco HDLC and BSD loopback are known");
+                    .then_some("Ethernet, IEEE 802.11, raw IP, Linux cooked and NFLOG, PPP, Cisco HDLC, MPLS and BSD loopback are known");
                 Err(OpenError { name: source.name, doing: "read the capture", error, help })
             }
         }
@@ -151,7 +170,18 @@ impl FileSource {
         self.link_type
     }
 
-    /// Packets of which only the beginning was captured. They are given as they are.
+    /// Does to packets what a device was still to do when they were captured, and takes their checksums for right
+    /// ([`offloaded::finish`]).
+    pub fn trust_checksums(&mut self) {
+        self.trusts_checksums = true;
+    }
+
+    /// Packets so far of which a device was still to do something.
+    pub fn unfinished(&self) -> UnfinishedCounts {
+        self.unfinished
+    }
+
+    /// Packets of which only the beginning was captured. They are given as they are, and say how much is missing.
     pub fn truncated(&self) -> u64 {
         self.truncated
     }
@@ -162,9 +192,10 @@ impl FileSource {
             let Some(record) = self.reader.next().map_err(invalid)? else { continue };
             self.link_type = Some(known(record.link)?);
             let at = record.at.unwrap_or_default();
-            self.truncated += u64::from(record.original_length as usize > record.bytes.len());
+            let cut = cut_of(&record);
+            self.truncated += u64::from(cut > 0);
             match packet_of(&record, self.link) {
-                Some(bytes) => self.waiting = Some(Waiting { at, bytes: bytes.into_owned() }),
+                Some(bytes) => self.waiting = Some(Waiting { at, bytes: bytes.into_owned(), cut }),
                 None => {
                     self.counters.refused_in += 1;
                     return Ok(());
@@ -210,7 +241,7 @@ impl FileSource {
     /// The next packet, if its time has come and there is a buffer for it.
     fn next(&mut self, pool: &mut Pool, now: Time) -> io::Result<Option<Frame>> {
         loop {
-            self.is_starved = lacks_buffers(pool, LARGE_PACKET_MAX);
+            self.is_starved = lacks_buffers(pool, pool.packet_max());
             if self.is_starved {
                 return Ok(None);
             }
@@ -218,8 +249,8 @@ impl FileSource {
                 if self.due(waiting.at).is_some_and(|due| due > now) {
                     return Ok(None);
                 }
-                let Waiting { at, bytes } = self.waiting.take().expect("it is there");
-                let Some(frame) = self.frame(pool, at, &bytes, now) else { continue };
+                let waiting = self.waiting.take().expect("it is there");
+                let Some(frame) = self.frame(pool, &waiting, now) else { continue };
                 return Ok(Some(frame));
             }
             let Some(record) = self.reader.next().map_err(invalid)? else {
@@ -231,33 +262,54 @@ impl FileSource {
                 return Ok(None);
             };
             let at = record.at.unwrap_or(self.last);
-            self.truncated += u64::from(record.original_length as usize > record.bytes.len());
+            let cut = cut_of(&record);
+            self.truncated += u64::from(cut > 0);
             let Some(bytes) = packet_of(&record, self.link) else {
                 self.counters.refused_in += 1;
                 continue;
             };
             if self.pace == Pace::Full && fits(pool, bytes.len()) {
-                let mut frame = pool.take_filled(&bytes).expect("it was looked for");
+                let frame = pool.take_filled(&bytes).expect("it was looked for");
                 self.last = at;
-                frame.meta = self.place.received(&mut self.counters, at, frame.len(), Offload::default());
-                return Ok(Some(frame));
+                return Ok(Some(self.described(pool, frame, cut, at)));
             }
-            self.waiting = Some(Waiting { at, bytes: bytes.into_owned() });
+            self.waiting = Some(Waiting { at, bytes: bytes.into_owned(), cut });
         }
     }
 
+    /// A frame with what is known of its packet, which is counted.
+    fn described(&mut self, pool: &mut Pool, mut frame: Frame, cut: u32, arrived: Time) -> Frame {
+        let (is_ip, bytes) = (self.link == Link::Ip, pool.bytes_mut(&frame));
+        let offload = match (cut, self.trusts_checksums) {
+            (0, true) => offloaded::finish(bytes, is_ip),
+            (0, false) => {
+                let lacks = Unfinished::of(bytes, is_ip);
+                self.unfinished.checksums += u64::from(lacks.checksum);
+                self.unfinished.lengths += u64::from(lacks.length);
+                self.unfinished.packets += u64::from(lacks.is_any());
+                Offload::NONE
+            }
+            // Nobody can tell of a packet in part.
+            _ => Offload { checksum: Checksum::Valid, gso: None },
+        };
+        let size = frame.len() + cut as usize;
+        frame.meta = self.place.received(&mut self.counters, arrived, size, offload);
+        frame.cut = cut;
+        frame
+    }
+
     /// A frame of a packet whose time has come. `None`, and counted: no buffer of the pool would ever hold it.
-    fn frame(&mut self, pool: &mut Pool, at: Time, bytes: &[u8], now: Time) -> Option<Frame> {
-        self.begin.get_or_insert((at, now));
-        self.last = at;
+    fn frame(&mut self, pool: &mut Pool, waiting: &Waiting, now: Time) -> Option<Frame> {
+        let Waiting { at, bytes, cut } = waiting;
+        self.begin.get_or_insert((*at, now));
+        self.last = *at;
         if !fits(pool, bytes.len()) {
             self.counters.refused_in += 1;
             return None;
         }
-        let mut frame = pool.take_filled(bytes)?;
-        let arrived = if self.pace == Pace::Full { at } else { now };
-        frame.meta = self.place.received(&mut self.counters, arrived, bytes.len(), Offload::default());
-        Some(frame)
+        let frame = pool.take_filled(bytes)?;
+        let arrived = if self.pace == Pace::Full { *at } else { now };
+        Some(self.described(pool, frame, *cut, arrived))
     }
 }
 
@@ -442,13 +494,18 @@ fn known(link: LinkType) -> io::Result<LinkType> {
     link.is_known().then_some(link).ok_or_else(unknown)
 }
 
+/// Bytes of a packet that were not captured.
+fn cut_of(record: &Record<'_>) -> u32 {
+    record.original_length.saturating_sub(record.bytes.len() as u32)
+}
+
 /// The bytes of a packet on a port of this link; `None`: it does not belong there.
 fn packet_of<'a>(record: &Record<'a>, link: Link) -> Option<Cow<'a, [u8]>> {
     if record.link == LinkType::ETHERNET && link == Link::Ethernet {
         return Some(record.bytes.into());
     }
-    let (ethertype, at) = record.link.network(record.bytes)?;
-    let packet = &record.bytes[at..];
+    let (ethertype, range) = record.link.network(record.bytes)?;
+    let packet = &record.bytes[range];
     match link {
         Link::Ethernet => Some([&[0; 12], &ethertype.to_be_bytes()[..], packet].concat().into()),
         Link::Ip => matches!(ethertype, ETHERTYPE_IPV4 | ETHERTYPE_IPV6).then(|| packet.into()),
@@ -457,8 +514,7 @@ fn packet_of<'a>(record: &Record<'a>, link: Link) -> Option<Cow<'a, [u8]>> {
 
 /// A buffer of the pool would hold so many bytes.
 fn fits(pool: &Pool, bytes: usize) -> bool {
-    let max = if pool.config().large > 0 { LARGE_PACKET_MAX } else { SMALL_PACKET_MAX };
-    bytes <= max
+    bytes <= pool.packet_max()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::namespace::Namespace;
 use super::netlink::{self, Message, Request};
-use super::sys::{self, Channels, InterfaceRequest, fail};
+use super::sys::{self, Channels, Driver, ETHTOOL, InterfaceRequest, fail};
 use super::{Device, OpenError};
 use core::ffi::{c_int, c_ulong};
 use core::net::IpAddr;
@@ -295,6 +295,20 @@ pub fn set_mtu(name: &str, mtu: u16) -> Result<(), OpenError> {
         .map_err(|error| fail(name, "set the MTU", error))
 }
 
+/// Lets an interface send and join packets of so many bytes that stand for several: with more than 65,536 they are
+/// longer than IP can say (BIG TCP).
+///
+/// # Errors
+/// There is none of this name, it cannot do that, or it is not permitted.
+pub fn set_joined_max(name: &str, bytes: u32) -> Result<(), OpenError> {
+    /// Of packets that leave, and of those that come in and are joined; then both for IPv4. Source: `linux/if_link.h`.
+    const MAXIMA: [u16; 4] = [41, 58, 63, 64];
+    let mut message = Message::new(Request::ChangeLink, &netlink::link(0));
+    message.name(LINK_NAME, name);
+    MAXIMA.iter().for_each(|maximum| message.attribute(*maximum, &bytes.to_ne_bytes()));
+    message.send().map_err(|error| fail(name, "let the interface join packets", error))
+}
+
 /// Sets the address of an interface on its Ethernet.
 ///
 /// # Errors
@@ -321,6 +335,15 @@ pub fn set_feature(name: &str, feature: Feature, is_on: bool) -> Result<(), Open
         .map_err(|error| fail(name, "change an offload of the interface", error))
 }
 
+/// Whether an interface leaves a kind of work to others; None where it does not say.
+pub fn has_feature(name: &str, feature: Feature) -> Option<bool> {
+    let mut value = 0;
+    // What asks for a setting is right in front of what changes it.
+    let mut request = InterfaceRequest::Ethtool { command: feature.command() - 1, value: &mut value };
+    ioctl(ETHTOOL, name, &mut request).ok()?;
+    Some(value != 0)
+}
+
 /// Queues on which packets come in at an interface; None where it does not say.
 pub fn receive_queues(name: &str) -> Option<u16> {
     let mut channels = Channels::default();
@@ -328,10 +351,15 @@ pub fn receive_queues(name: &str) -> Option<u16> {
     Some(u16::try_from(channels.receiving().max(1)).unwrap_or(u16::MAX))
 }
 
+/// What drives an interface, as `veth`; None where it does not say.
+pub fn driver(name: &str) -> Option<String> {
+    let mut driver = Driver::NONE;
+    ioctl(ETHTOOL, name, &mut InterfaceRequest::Driver(&mut driver)).ok()?;
+    Some(driver.name())
+}
+
 /// `ETHTOOL_GLINK`. Source: `linux/ethtool.h`.
 const GET_LINK: u32 = 0x0a;
-/// `SIOCETHTOOL`, which libc does not have.
-const ETHTOOL: c_ulong = 0x8946;
 
 /// The attribute with the namespace that an interface goes to, by a descriptor of ours.
 const NAMESPACE: u16 = 28;
@@ -339,7 +367,7 @@ const NAMESPACE: u16 = 28;
 const LINK_NAME: u16 = 3;
 
 /// A socket by which interfaces of the namespace that the thread is in are asked for.
-fn asking() -> io::Result<OwnedFd> {
+pub(super) fn asking() -> io::Result<OwnedFd> {
     sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)
 }
 

@@ -73,6 +73,12 @@ pub trait Device: Send {
         false
     }
 
+    /// What its interface does to packets that come in and would not stop doing, so that they are not as they were on
+    /// the wire: as `ethtool -K` calls it.
+    fn stuck_offloads(&self) -> &[&'static str] {
+        &[]
+    }
+
     /// The longest MTU that its interface may have if all packets are to come in; None: any.
     fn mtu_max(&self) -> Option<u16> {
         None

@@ -102,6 +102,8 @@ pub struct OpenPort {
     pub(crate) queues: Vec<Box<dyn Device>>,
     /// Queues of the interface whose frames the host has and not the port.
     pub(crate) unseen_queues: u16,
+    /// Its packets go round the host, and come from the other end of a pair, which may leave them unfinished.
+    pub(crate) is_xdp_on_pair: bool,
     /// Of its device; None for a file.
     pub(crate) link: Option<Arc<LinkState>>,
 }
@@ -126,6 +128,17 @@ impl OpenPort {
     /// Queues of its interface that it has not, of XDP: their frames go to the host.
     pub fn unseen_queues(&self) -> u16 {
         self.unseen_queues
+    }
+
+    /// What its interface does to packets that XDP cannot have, and would not stop doing: as `ethtool -K` calls it.
+    pub fn stuck_offloads(&self) -> &[&'static str] {
+        self.queues.first().map_or(&[], |queue| queue.stuck_offloads())
+    }
+
+    /// Whether its packets go round the host (XDP) and come from the other end of a pair, which may leave checksums and
+    /// tags to be finished.
+    pub fn is_xdp_on_pair(&self) -> bool {
+        self.is_xdp_on_pair
     }
 
     /// How many queues it has.
@@ -175,7 +188,9 @@ fn open_one(config: &PortConfig, port: u16, link: Link, workers: u16) -> Result<
         _ => 0,
     };
     let unseen_queues = there.saturating_sub(queues.len() as u16);
-    let mut open = OpenPort { config: config.clone(), queues, unseen_queues, link: None };
+    let is_xdp = matches!(config.driver, Driver::Xdp { .. });
+    let is_xdp_on_pair = is_xdp && interface::driver(&config.device).is_some_and(|driver| driver == "veth");
+    let mut open = OpenPort { config: config.clone(), queues, unseen_queues, is_xdp_on_pair, link: None };
     if !config.driver.is_file() {
         let link = LinkState::of(open.device())?.of_pair(made);
         link.set_mtu_max(open.queues.first().map(|queue| &**queue));

@@ -193,9 +193,13 @@ pub(super) fn interface_ioctl(
             channels.0[0] = GET_CHANNELS;
             argument.ifr_ifru.ifru_data = channels.0.as_mut_ptr().cast();
         }
+        InterfaceRequest::Driver(driver) => {
+            driver.0[0] = GET_DRIVER;
+            argument.ifr_ifru.ifru_data = driver.0.as_mut_ptr().cast();
+        }
     }
-    // SAFETY: the operations of these requests take an `ifreq`, and through it the words that it points to: two, or the
-    // nine of `ethtool_channels`.
+    // SAFETY: the operations of these requests take an `ifreq`, and through it the words that it points to: two, the
+    // nine of `ethtool_channels`, or the 49 of `ethtool_drvinfo`, for which there are 64.
     check(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), operation as _, &raw mut argument) })?;
     // SAFETY: what the kernel leaves in the union is what the operation is for; each of them is of integers.
     unsafe {
@@ -209,11 +213,16 @@ pub(super) fn interface_ioctl(
             }
             InterfaceRequest::Ethtool { value, .. } => **value = ethtool[1],
             InterfaceRequest::Channels(to) => **to = channels,
+            // It was written where it is.
+            InterfaceRequest::Driver(_) => {}
         }
     }
     let given = argument.ifr_name.iter().take_while(|byte| **byte != 0);
     Ok(given.map(|byte| char::from(*byte as u8)).collect())
 }
+
+/// `SIOCETHTOOL`, which libc does not have.
+pub(super) const ETHTOOL: c_ulong = 0x8946;
 
 /// What an `ioctl` on an interface takes and gives.
 pub(super) enum InterfaceRequest<'a> {
@@ -232,6 +241,29 @@ pub(super) enum InterfaceRequest<'a> {
     },
     /// How many queues it has.
     Channels(&'a mut Channels),
+    /// What drives it.
+    Driver(&'a mut Driver),
+}
+
+/// `ETHTOOL_GDRVINFO`. Source: `linux/ethtool.h`.
+const GET_DRIVER: u32 = 0x3;
+
+/// The words of `ethtool_drvinfo`: the command, and texts of which the first is the name of the driver; with room for
+/// what later kernels may add.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Driver([u32; 64]);
+
+impl Driver {
+    /// Nothing is known.
+    pub(super) const NONE: Self = Self([0; 64]);
+    /// Words of the name.
+    const NAME: core::ops::Range<usize> = 1..9;
+
+    /// Its name.
+    pub(super) fn name(&self) -> String {
+        let bytes = self.0[Self::NAME].iter().flat_map(|word| word.to_ne_bytes());
+        bytes.take_while(|byte| *byte != 0).map(char::from).collect()
+    }
 }
 
 /// `ETHTOOL_GCHANNELS`. Source: `linux/ethtool.h`.

@@ -26,6 +26,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 use weft_core::frame::{Frame, Pool, PoolConfig};
 use weft_core::{Interval, Time};
+use weft_engine::packet::impair::Impairments;
 use weft_engine::packet::link::{Link, LinkPlan, OnFailure};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{PacketConfig, PacketEngine};
@@ -222,7 +223,7 @@ impl Worker {
             let now = clock::now();
             let mut moved = self.receive(now)?;
             if self.engine.poll_timeout().is_some_and(|at| at <= now) {
-                self.engine.handle_timeout(now);
+                self.engine.handle_timeout(now, &mut self.pool, None);
                 moved += self.leave()?;
             }
             moved += self.take_handed(now)?;
@@ -631,10 +632,18 @@ fn pool_for<'l>(links: impl Iterator<Item = &'l LinkPlan>) -> PoolConfig {
 fn on_the_way(link: &LinkPlan) -> u32 {
     /// Mean bytes of a frame: acknowledgements are smaller, but each stands for two of full size.
     const FRAME_BYTES: u64 = 500;
-    let Some(path) = link.path.as_ref().filter(|path| path.delay_ns > 0) else { return 0 };
-    let Some(rate) = link.rate.filter(|_| path.trace.is_none()) else { return HELD_MAX };
-    let bytes = u128::from(rate) * u128::from(path.delay_ns) / 8_000_000_000;
-    (bytes / u128::from(FRAME_BYTES)).clamp(64, u128::from(HELD_MAX)) as u32
+    let Some(path) = &link.path else { return 0 };
+    let of = |rate: Option<u64>, impair: &Impairments| {
+        let longest_ns = match impair.longest_ns() {
+            0 => return 0,
+            longest_ns => u128::from(longest_ns),
+        };
+        let Some(rate) = rate.filter(|_| path.trace.is_none()) else { return HELD_MAX };
+        let bytes = u128::from(rate) * longest_ns / 8_000_000_000;
+        (bytes / u128::from(FRAME_BYTES)).clamp(64, u128::from(HELD_MAX)) as u32
+    };
+    let later = path.changes.iter().map(|change| of(change.rate, &change.impair));
+    later.fold(of(link.rate, &path.impair), u32::max)
 }
 
 impl Port {

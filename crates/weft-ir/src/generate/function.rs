@@ -625,6 +625,7 @@ impl Builder<'_> {
     fn scalar(&mut self) {
         let (journal, chain) = (self.journal(), self.chain);
         match self.dice.below(9) {
+            0 if self.dice.percent(50) => drop(self.give(Ty::Bytes, Op::Egress)),
             0 => drop(self.give(Ty::Int, Op::Now)),
             1 => {
                 let site = self.dice.bits() % 100;

@@ -552,6 +552,7 @@ impl<'r, 'c> Handling<'r, 'c> {
                 Val::Bytes(bytes::slice(&self.bytes(a), self.int(from), self.int(count)).into())
             }
             Op::ScratchFull => Val::Bool(self.scratch_full),
+            Op::Egress => Val::Bytes(self.cx.egress().into()),
             Op::Hash(a) => Val::Int(match self.get(a) {
                 Val::Bytes(bytes) => hash::hash_bytes(bytes),
                 other => hash::hash_word(other.word()),

@@ -177,6 +177,7 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
         | Op::BytesConst(_)
         | Op::NoRow
         | Op::ScratchFull
+        | Op::Egress
         | Op::Input(_)
         | Op::Derived(_)
         | Op::InputPresent(_)

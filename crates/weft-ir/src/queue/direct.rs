@@ -3,7 +3,7 @@
 //! No program has more words than its limits allow. Who has room for so many, whatever lies behind those of a program,
 //! gives a handler arrays of a known length: nothing is left to be checked or looked up at every call.
 
-use super::{EventWords, Field, HEADERS_MAX, Moment, VARS_MAX, word};
+use super::{EventWords, Field, HEADERS_MAX, Moment, PartitionsBy, VARS_MAX, word};
 use core::any::Any;
 use core::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// As many words as a node or a partition may have.
 pub type RecordWords = [u64; word::PARTITION_VARS as usize + VARS_MAX];
 /// As many words as a packet may have.
-pub type PacketWords = [u64; word::FIELDS as usize + Field::ALL.len() + HEADERS_MAX];
+pub type PacketWords = [u64; word::FIELDS as usize + Field::ALL.len() + HEADERS_MAX + PartitionsBy::MAX];
 
 /// Code of a handler: on the words of the node, the partition, the packet and the event. It ends as
 /// [`super::QueueCode::run`] does.

@@ -16,8 +16,8 @@ use super::run::Interpreted;
 use super::verify::allowed;
 use super::{
     EventWords, Field, HEADERS_MAX, Handler, Handlers, LEVELS_MAX, Level, Limit, Moment, Op, Order, Overflow,
-    PacketOrder, Partitions, QueueCode, QueueProgram, Scope, Slot, Step, Timer, Ty, Value, VarDecl, Verdict,
-    Victim, Words, word,
+    PacketOrder, Partitions, PartitionsBy, QueueCode, QueueProgram, Scope, Slot, Step, Timer, Ty, Value,
+    VarDecl, Verdict, Victim, Words, word,
 };
 use crate::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
 use std::collections::BTreeMap;
@@ -135,7 +135,11 @@ pub fn name(op: &Op) -> String {
 pub fn program(dice: &mut Dice) -> QueueProgram {
     let known = Field::ALL.into_iter().map(|(field, _)| field);
     let headers = (0..HEADERS_MAX as u8).map(Field::Header);
-    let fields = known.chain(headers).filter(|_| dice.percent(40)).collect();
+    let mut fields: Vec<Field> = known.chain(headers).filter(|_| dice.percent(40)).collect();
+    if dice.percent(30) {
+        let by: Vec<_> = fields.iter().filter_map(|field| PartitionsBy::of(*field)).collect();
+        fields.extend(by.into_iter().take(PartitionsBy::MAX).map(Field::Partitions));
+    }
     let mut program = QueueProgram { name: "generated".into(), levels: Vec::new(), fields };
     let n_levels = 1 + dice.below(LEVELS_MAX);
     for at in 0..n_levels {

@@ -323,17 +323,22 @@ pub enum Field {
     Slack,
     /// The time by which it should be there, in nanoseconds.
     Deadline,
+    /// How many bytes it has at the network layer: without the headers of its link, and what pads it.
+    NetLen,
+    /// How many partitions of the node that it came to are in use whose last packet has the same in a field, its own
+    /// included.
+    Partitions(PartitionsBy),
     /// A field of a header that the program names, below [`HEADERS_MAX`]: a number, or a hash of 32 bits of a run of
     /// bytes. 0: the packet has it not.
     Header(u8),
 }
 
 impl Field {
-    /// What those of headers are called where the program that names them is not there.
+    /// What those of headers and counts are called where the program that names them is not there.
     const HEADERS: [&'static str; HEADERS_MAX] = ["header_0", "header_1", "header_2", "header_3"];
 
-    /// All but those of headers, with the names that the language has for them.
-    pub const ALL: [(Self, &'static str); 8] = [
+    /// All but those of headers and counts, with the names that the language has for them.
+    pub const ALL: [(Self, &'static str); 9] = [
         (Self::Flow, "flow"),
         (Self::Src, "src"),
         (Self::Dst, "dst"),
@@ -342,12 +347,19 @@ impl Field {
         (Self::Remaining, "remaining"),
         (Self::Slack, "slack"),
         (Self::Deadline, "deadline"),
+        (Self::NetLen, "net_len"),
     ];
+
+    /// The one of a name that the language has.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, known)| *known == name).map(|(field, _)| *field)
+    }
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Header(nth) => Self::HEADERS.get(usize::from(nth)).copied().unwrap_or(""),
+            Self::Partitions(by) => by.name(),
             _ => Self::ALL.iter().find(|(field, _)| *field == self).map_or("", |(_, name)| name),
         }
     }
@@ -355,6 +367,55 @@ impl Field {
     /// Whether a program may change it in a packet that leaves.
     pub fn is_writable(self) -> bool {
         matches!(self, Self::Dscp | Self::Slack | Self::Remaining | Self::Class)
+    }
+}
+
+/// What partitions are counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PartitionsBy {
+    /// [`Field::Src`]
+    Src,
+    /// [`Field::Dst`]
+    Dst,
+    /// [`Field::Class`]
+    Class,
+    /// [`Field::Header`]
+    Header(u8),
+}
+
+impl PartitionsBy {
+    /// How many a program may have.
+    pub const MAX: usize = 4;
+
+    /// The field that is the same.
+    pub fn field(self) -> Field {
+        match self {
+            Self::Src => Field::Src,
+            Self::Dst => Field::Dst,
+            Self::Class => Field::Class,
+            Self::Header(nth) => Field::Header(nth),
+        }
+    }
+
+    /// That of a field, if partitions can be counted by it.
+    pub fn of(field: Field) -> Option<Self> {
+        match field {
+            Field::Src => Some(Self::Src),
+            Field::Dst => Some(Self::Dst),
+            Field::Class => Some(Self::Class),
+            Field::Header(nth) => Some(Self::Header(nth)),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Src => "partitions by src",
+            Self::Dst => "partitions by dst",
+            Self::Class => "partitions by class",
+            Self::Header(_) => "partitions by header",
+        }
     }
 }
 
@@ -626,10 +687,32 @@ impl QueueProgram {
         usize::from(word::FIELDS) + self.fields.len() + 1
     }
 
+    /// Whether a handler asks for chance.
+    pub fn draws(&self) -> bool {
+        let drawn = Slot::new(Scope::Event, word::DRAWN);
+        self.levels.iter().any(|level| level.handlers.iter().any(|(_, handler)| handler.stores(drawn)))
+    }
+
     /// Where a packet carries a field.
     pub fn field(&self, field: Field) -> Option<u16> {
         let at = self.fields.iter().position(|known| *known == field)?;
         Some(word::FIELDS + at as u16)
+    }
+
+    /// The level whose nodes count partitions: the first that asks for [`Field::Partitions`].
+    pub fn counting_level(&self) -> Option<usize> {
+        let counts =
+            (word::FIELDS..).zip(&self.fields).filter(|(_, field)| matches!(field, Field::Partitions(_)));
+        let counts: Vec<Slot> = counts.map(|(at, _)| Slot::new(Scope::Packet, at)).collect();
+        let asks = |level: &Level| {
+            level.handlers.iter().any(|(_, handler)| counts.iter().any(|at| handler.loads(*at)))
+        };
+        if counts.is_empty() { None } else { self.levels.iter().position(asks) }
+    }
+
+    /// Whether it may let packets wait though the link is free.
+    pub fn holds(&self) -> bool {
+        self.levels.iter().any(|level| level.handlers.iter().any(|(_, h)| h.may_end_with(Verdict::Hold)))
     }
 
     /// Operations that a packet costs at most, on its way in and out, if nothing is dropped and no partition waits.
@@ -659,9 +742,14 @@ impl QueueProgram {
         all
     }
 
-    /// How many packets it can hold.
+    /// How many packets it can hold: a level as many as its limit lets it, and as all its partitions can.
     pub fn packets_max(&self) -> u32 {
-        self.levels[0].limit.packets.unwrap_or(PACKETS_MAX).min(PACKETS_MAX)
+        let mut levels = self.levels.iter().rev();
+        let leaf = levels.next().map_or(0, |leaf| leaf.limit.packets_max());
+        let of = |below: u64, level: &Level| {
+            (below * u64::from(level.partitions.n())).min(level.limit.packets_max())
+        };
+        levels.fold(leaf, of).min(PACKETS_MAX.into()) as u32
     }
 }
 

@@ -57,6 +57,7 @@ impl<'p> Turns<'p> {
             && may_take_turns(level)
             && line.is_none_or(is_plain_line)
             && program.packet_lines() == 1
+            && program.counting_level().is_none()
             && program.levels.iter().flat_map(|level| level.handlers.iter()).all(|(_, h)| may_be_short(h));
         is_short.then(|| Self {
             level,
@@ -124,6 +125,11 @@ impl Handler {
     /// Whether it writes a word.
     pub fn stores(&self, wanted: Slot) -> bool {
         any(&self.body, &mut |step| matches!(step, Step::Store(slot, _) if *slot == wanted))
+    }
+
+    /// Whether it reads a word.
+    pub fn loads(&self, wanted: Slot) -> bool {
+        any(&self.body, &mut |step| matches!(step, Step::Let(_, Op::Load(slot)) if *slot == wanted))
     }
 
     /// Whether it reads or writes a word of a scope.

@@ -1,8 +1,9 @@
 //! What a well-formed queue program is.
 
 use super::{
-    Handler, LEVELS_MAX, Level, Moment, Op, Overflow, PARTITIONS_MAX, PacketOrder, Partitions, QueueProgram,
-    RANK_BITS_MAX, STEPS_MAX, Scope, Slot, Step, TREE_MAX, Ty, VARS_MAX, Value, Verdict, word,
+    Field, Handler, LEVELS_MAX, Level, Moment, Op, Overflow, PARTITIONS_MAX, PacketOrder, Partitions,
+    PartitionsBy, QueueProgram, RANK_BITS_MAX, STEPS_MAX, Scope, Slot, Step, TREE_MAX, Ty, VARS_MAX, Value,
+    Verdict, word,
 };
 
 /// Whether all back ends can take a program.
@@ -21,6 +22,17 @@ pub fn verify(program: &QueueProgram) -> Result<(), String> {
         if n_nodes > TREE_MAX {
             return Err(format!("{n_nodes} partitions in all, and {TREE_MAX} at most"));
         }
+    }
+    let mut n_counts = 0;
+    for field in &program.fields {
+        let Field::Partitions(by) = field else { continue };
+        if !program.fields.contains(&by.field()) {
+            return Err(format!("{} without that", by.name()));
+        }
+        n_counts += 1;
+    }
+    if n_counts > PartitionsBy::MAX {
+        return Err(format!("partitions by {n_counts} fields, and {} at most", PartitionsBy::MAX));
     }
     Ok(())
 }

@@ -481,7 +481,7 @@ impl<'a> Check<'a> {
             Op::BoolConst(_) | Op::ScratchFull => Gives::Value(Some(Bool)),
             Op::IntConst(_) => Gives::Value(Some(Int)),
             Op::FloatConst(_) | Op::Rand(_) => Gives::Value(Some(Float)),
-            Op::BytesConst(_) => Gives::Value(Some(Bytes)),
+            Op::BytesConst(_) | Op::Egress => Gives::Value(Some(Bytes)),
             Op::NoRow => Gives::Value(Some(Row)),
             Op::Now => Gives::Value(Some(Int)),
             Op::IntBinary(_, a, b) | Op::HashMix(a, b) => self.maps(&[a, b], Int, Int),

@@ -485,6 +485,10 @@ impl PartTranslator<'_, '_, '_, '_> {
                 let b = b.map(|b| self.get(b)).transpose()?.map(Val::one);
                 self.segment.give(usize::from(input.0), a, b);
             }
+            Op::Egress => {
+                let cx = self.segment.cx;
+                return Ok(Done::Value(self.segment.call_two(Helper::Egress, &[cx])));
+            }
             Op::Now => {
                 return Ok(Done::Value(Val::One(self.segment.load_now())));
             }

@@ -1,6 +1,6 @@
 //! The syntax tree of queues and links.
 
-use super::{Assign, Expr, Ident, Param, Stmt};
+use super::{Assign, CheckClause, Expr, Ident, Param, Stmt};
 use crate::source::Span;
 
 /// `CREATE QUEUE name (params) AS [a EACH USING b;] ... END;`
@@ -12,6 +12,8 @@ pub struct Queue {
     pub name: Ident,
     /// Its parameters.
     pub params: Vec<Param>,
+    /// What holds of them.
+    pub checks: Vec<CheckClause>,
     /// `a EACH USING b EACH USING c;`: what it is made of, from the root on. Empty if it says itself what it does.
     pub uses: Vec<QueueUse>,
     /// Its declarations.

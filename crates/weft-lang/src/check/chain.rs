@@ -19,7 +19,7 @@ use crate::diagnostic::{Diagnostic, code};
 use crate::hir::{
     Binding, BoundPlace, Chain, Column, Direction, Effects, Element, Equivalence, Expr, ExprKind,
     FilterInstance, Group, Handler, HandlerKind, Instance, Layer, Method, Network, Outlet, Port, PortKind,
-    Query, Route, SinkTarget, Stmt, StmtKind, Verdict, VerdictKind,
+    Query, Route, SinkTarget, Stmt, StmtKind, Table, TableColumn, Verdict, VerdictKind,
 };
 use crate::nearest::nearest;
 use crate::source::Span;
@@ -81,11 +81,62 @@ pub(super) fn chain(
     options::options(cx, ast, &mut chain, is_whole);
     options::sides(cx, ast, &mut chain);
     check_inputs(cx, elements, &chain, ast);
+    if is_whole {
+        stage_tables(cx, elements, &chain);
+    }
     let cluster = chain.edge.calls().filter(|_| on.is_some()).map(|(_, to)| &network.clusters[to]);
     filter::check_chain(cx, &chain, &edge, cluster);
     chain.methods = methods;
     cx.has_gaps = had_gaps;
     on.is_some().then_some(chain)
+}
+
+/// Tables that are those of another stage: the chain has one stage of that element, whose table takes the controller's
+/// rows and has the same columns.
+fn stage_tables(cx: &mut Cx<'_>, elements: &[Checked], chain: &Chain) {
+    let of = |instance: &Instance| &elements[instance.element].element;
+    for instance in &chain.instances {
+        let tables = of(instance).tables.iter().filter_map(|table| Some((table, table.stage.as_ref()?)));
+        for (table, stage) in tables {
+            let stages: Vec<&Instance> =
+                chain.instances.iter().filter(|other| of(other).name == *stage).collect();
+            let one = format!("put one `{stage}` into the chain");
+            let (why, help) = match stages[..] {
+                [] => (format!("no stage of chain `{}` is a `{stage}`", chain.name), one),
+                [one] if one.name == instance.name => (
+                    format!("`{stage}` cannot fill its own table"),
+                    "name the element of another stage".to_owned(),
+                ),
+                [one] => match of(one).tables.iter().find(|other| other.name == table.name) {
+                    None => (
+                        format!("`{stage}` has no table `{}`", table.name),
+                        "name one of its tables".to_owned(),
+                    ),
+                    Some(other) if !is_same(table, other) => (
+                        format!("the table of `{stage}` has other columns, or is not FILLED BY CONTROLLER"),
+                        "declare it with the columns of that table".to_owned(),
+                    ),
+                    Some(_) => continue,
+                },
+                _ => (format!("{} stages of chain `{}` are a `{stage}`", stages.len(), chain.name), one),
+            };
+            let message = format!("`{}` of `{}` is a table of `{stage}`: {why}", table.name, instance.name);
+            let diagnostic = Diagnostic::error(code::NO_SUCH_STAGE, message)
+                .at(instance.span, "looks at the table of another stage")
+                .with_label(table.span, "declared here")
+                .with_help(help);
+            cx.report(diagnostic);
+        }
+    }
+}
+
+/// Whether rows of one table are rows of the other.
+fn is_same(table: &Table, other: &Table) -> bool {
+    let column = |column: &TableColumn| (column.name.clone(), column.ty, column.nullable);
+    let columns = |table: &Table| table.columns.iter().map(column).collect::<Vec<_>>();
+    other.filled == Some(ast::Filler::Controller)
+        && table.n_keys == other.n_keys
+        && columns(table) == columns(other)
 }
 
 // ---- chains on ports -------------------------------------------------------------------------------------------

@@ -187,6 +187,9 @@ fn not_fillable(cx: &mut Cx<'_>, table: &Table, item: &InsertRows) {
             "FILLED BY PORTS",
             "drop the rows; a port says what its device does not: `WITH (mtu = 1500)`",
         ),
+        Some(Filler::Stage) => {
+            ("by another stage", "FILLED BY STAGE", "give the rows to the table of the stage that it names")
+        }
         _ => ("by handlers", "not FILLED BY CONTROLLER", "declare it `FILLED BY CONTROLLER`"),
     };
     let message = format!("`{}` is filled {by}, not by the rows of a program", table.name);

@@ -54,6 +54,9 @@ const OTHER_NAMES: [(&str, &str); 14] = [
 /// What others have as one field of flags.
 const FLAGS: [&str; 8] = ["syn", "ack", "fin", "rst", "psh", "urg", "df", "mf"];
 
+/// Where a frame leaves, as far as it is decided.
+pub(crate) const EGRESS: &str = "egress";
+
 /// What stands in front of what elements say of a frame to those behind them.
 pub(crate) const META: &str = "meta";
 /// What they may say: each is a U32, 0 until somebody does, and nowhere in the frame.
@@ -291,8 +294,8 @@ impl Cx<'_> {
         field.layer.protocols.iter().zip(fields).find_map(|(protocol, id)| {
             let field = self.formats.field(*protocol, *id);
             let is_variable = match &field.width {
-                Width::Bits { .. } => false,
-                Width::Bytes { count, .. } => !is_constant(count),
+                // Bytes are set to as many others: the frame says how many.
+                Width::Bits { .. } | Width::Bytes { .. } => false,
                 Width::Rounds { .. } => true,
             };
             let own = fixed(&field.rule).or(is_variable.then_some("as long as the frame says"));
@@ -394,10 +397,6 @@ pub(super) fn is_ever(op: CompareOp, other: i128, most: u64) -> bool {
     }
 }
 
-fn is_constant(count: &weft_core::wire::Expr) -> bool {
-    matches!(count, weft_core::wire::Expr::Int(_))
-}
-
 impl Scope<'_, '_> {
     /// Whether this is about frames.
     pub(super) fn is_packet(&self) -> bool {
@@ -433,7 +432,7 @@ impl Scope<'_, '_> {
     }
 
     /// Whether there is a frame to look at.
-    fn is_frame_here(&self) -> bool {
+    pub(super) fn is_frame_here(&self) -> bool {
         self.is_packet() && self.view == View::Handler(HandlerKind::Request)
     }
 

@@ -525,6 +525,13 @@ fn shared_table(cx: &mut Cx<'_>, item: &crate::ast::Table) -> hir::Table {
             .with_help("declare it in an element: a chain says which cluster the element's calls go to");
         cx.report(diagnostic);
     }
+    if table.filled == Some(crate::ast::Filler::Stage) {
+        let message = format!("`{}` belongs to no chain, and so beside no stage", table.name);
+        let diagnostic = Diagnostic::error(code::NOT_FILLABLE, message)
+            .at(item.name.span, "the table of which stage?")
+            .with_help("declare it in an element: it is the table of another stage of the chain");
+        cx.report(diagnostic);
+    }
     table
 }
 

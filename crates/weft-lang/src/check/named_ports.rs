@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weft_core::Value;
+use weft_core::matching::Test;
 
 use super::Cx;
 use super::walk::{each_expr, each_stmt, exprs_of};
 use crate::ast::Row;
 use crate::diagnostic::{Code, Diagnostic, code};
 use crate::hir::{
-    CompareOp, Element, Expr, ExprKind, Find, Function, Handler, Layer, LocalId, Meta, RowId, StmtKind,
+    CompareOp, Element, Expr, ExprKind, Find, Function, Handler, Join, Layer, LocalId, Meta, RowId, StmtKind,
     Table, TableRef, VerdictKind,
 };
 use crate::nearest::nearest;
@@ -105,7 +106,8 @@ impl Cx<'_> {
         for (at, how) in meant {
             let (Some(Value::Bytes(name)), Some(span)) = (&values[at], spans[at]) else { continue };
             let Ok(name) = core::str::from_utf8(name) else { continue };
-            if name == "*" && how == PortUse::Redirects || self.ports.iter().any(|known| known == name) {
+            if is_reserved(name) && how == PortUse::Redirects || self.ports.iter().any(|known| known == name)
+            {
                 continue;
             }
             let strange = NoPort { name, literal: None, otherwise: A_PORT };
@@ -124,7 +126,13 @@ impl Cx<'_> {
     }
 }
 
-/// The columns to whose values an element sends frames.
+/// Whether a name means more than a port where frames are sent: `*`, all others of the chain, or `@hold`, to the element
+/// again after a while.
+pub(super) fn is_reserved(name: &str) -> bool {
+    matches!(name, "*" | "@hold")
+}
+
+/// The columns to whose values an element sends frames, or with which its rules compare where frames arrive and leave.
 pub(super) fn port_columns(element: &Element) -> BTreeSet<(TableRef, usize)> {
     match element.layer {
         Layer::Rpc => BTreeSet::new(),
@@ -136,6 +144,7 @@ fn columns_of_handler(handler: &Handler) -> BTreeSet<(TableRef, usize)> {
     let mut rows = BTreeMap::<RowId, TableRef>::new();
     let mut lets = BTreeMap::<LocalId, Expr>::new();
     let mut targets: Vec<Expr> = Vec::new();
+    let mut found = BTreeSet::new();
     each_stmt(&handler.body, &mut |stmt| {
         match &stmt.kind {
             StmtKind::Let { local, value } => {
@@ -143,6 +152,7 @@ fn columns_of_handler(handler: &Handler) -> BTreeSet<(TableRef, usize)> {
             }
             StmtKind::Guard { query, .. } => {
                 rows.extend(query.joins.iter().map(|join| (join.row, join.table)));
+                found.extend(query.joins.iter().flat_map(columns_of_match));
             }
             _ => {}
         }
@@ -160,7 +170,6 @@ fn columns_of_handler(handler: &Handler) -> BTreeSet<(TableRef, usize)> {
             });
         }
     });
-    let mut found = BTreeSet::new();
     let mut seen = BTreeSet::new();
     while let Some(of) = targets.pop() {
         match of.kind {
@@ -179,8 +188,19 @@ fn columns_of_handler(handler: &Handler) -> BTreeSet<(TableRef, usize)> {
     found
 }
 
+/// The columns that a JOIN FIRST compares with a port of the frame.
+fn columns_of_match(join: &Join) -> Vec<(TableRef, usize)> {
+    let is_port = |of: &Expr| matches!(of.kind, ExprKind::Meta(Meta::Port) | ExprKind::Egress);
+    let parts = join.first.iter().flat_map(|spec| &spec.parts).zip(&join.key);
+    let columns = parts.filter_map(|(part, of)| match part.test {
+        Test::Equal(column) if is_port(of) => Some((join.table, usize::from(column))),
+        _ => None,
+    });
+    columns.collect()
+}
+
 impl Cx<'_> {
-    /// Warns of a row of the program that names a port that there is not, in a column by which frames leave; `columns`
+    /// Warns of a row of the program that names a port that there is not, in a column of ports; `columns`
     /// are those that the row gives.
     pub(super) fn warn_of_ports(
         &mut self,
@@ -192,11 +212,10 @@ impl Cx<'_> {
         for (at, written) in columns.iter().zip(&row.values).filter(|(at, _)| ports.contains(at)) {
             let Value::Bytes(name) = &values[*at] else { continue };
             let Ok(name) = core::str::from_utf8(name) else { continue };
-            if name == "*" || self.ports.iter().any(|known| known == name) {
+            if is_reserved(name) || self.ports.iter().any(|known| known == name) {
                 continue;
             }
-            let label =
-                format!("frames are sent to the `{}` of rows of `{}`", table.columns[*at].name, table.name);
+            let label = format!("`{}` of rows of `{}` is a port", table.columns[*at].name, table.name);
             let strange = NoPort { name, literal: None, otherwise: A_PORT };
             let diagnostic = self.no_port(Diagnostic::warning, strange).at(written.span, label);
             self.report_missing(diagnostic);

@@ -272,6 +272,7 @@ fn is_changeable(cx: &mut Cx<'_>, table: &Table, path: &ast::Path, kind: &Questi
                 "with the members of the chain's cluster",
                 "give the cluster other members with `weft apply`",
             ),
+            Some(Filler::Stage) => ("by another stage", "change the table of the stage that it names"),
             Some(Filler::Ports) => (
                 "with the ports of the program",
                 "change the device (`ip link set ... mtu`), or the port's options",

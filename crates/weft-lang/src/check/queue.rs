@@ -7,10 +7,14 @@ mod blame;
 mod body;
 mod clock;
 pub(crate) mod expr;
+mod fold;
 mod held;
+mod params;
 mod range;
 mod rank;
 
+use fold::fold;
+use params::{is_free, params, queue_type, spelled};
 use std::collections::BTreeSet;
 
 use super::Cx;
@@ -45,6 +49,8 @@ pub const RANK_BITS_MAX: u8 = 18;
 pub const VARS_MAX: usize = 64;
 /// Fields of headers that a queue may ask for, on all its levels.
 pub const HEADERS_MAX: usize = 4;
+/// Fields that a queue may count partitions by, on all its levels.
+pub const COUNTED_MAX: usize = 4;
 /// Calls that a link may have under way, at most.
 pub const CONCURRENCY_MAX: u32 = 1 << 20;
 /// A full frame of Ethernet with its header, which is what a call counts, too.
@@ -253,7 +259,15 @@ impl<'a> Queues<'a> {
         }
         let n_told = cx.diagnostics.len();
         let mut checker = Checker::new(cx, names);
+        // Where a parameter has no value, or none that is right, nobody knows what holds.
+        let has_all = used.is_some() || item.params.iter().all(|param| param.default.is_some());
+        let is_known = is_whole && has_all;
+        let holds = match is_known {
+            true => checker.holds(item),
+            false => item.checks.iter().all(|check| checker.typed(&check.condition, T::Bool).is_some()),
+        };
         let levels = match item.uses.is_empty() {
+            _ if !holds => None,
             true => self.level(&mut checker, item, used),
             false => self.composed(&mut checker, item, within),
         };
@@ -305,6 +319,7 @@ impl<'a> Queues<'a> {
         if let (Some(limit), Some(root)) = (limit, levels.first_mut()) {
             root.limit = limit;
         }
+        limit_leaves(&mut levels, limit.is_some());
         tree(cx, item, &levels);
         few_headers(cx, item, &levels);
         (cx.n_errors() == n_errors).then_some(levels)
@@ -323,8 +338,33 @@ impl<'a> Queues<'a> {
     }
 }
 
+/// What a full queue drops is of the leaf that has the backlog, and not whatever comes. So a level above others that is
+/// one line has no limit of its own: the queue below limits itself. One of several partitions has, and so has the whole
+/// if it says so (`is_of_whole`): both take from the partition with the most bytes, if not by rank.
+fn limit_leaves(levels: &mut [QueueLevel], is_of_whole: bool) {
+    let Some((_, above)) = levels.split_last_mut() else { return };
+    for (at, level) in above.iter_mut().enumerate() {
+        let head = match level.limit.overflow {
+            QueueOverflow::Victim { of: QueueVictim::MostBytes | QueueVictim::HighestRank, .. } => continue,
+            QueueOverflow::Victim { head, .. } => head,
+            QueueOverflow::Arriving => false,
+        };
+        level.limit.overflow = QueueOverflow::Victim { of: QueueVictim::MostBytes, head };
+        if level.partitions.is_none() && !(is_of_whole && at == 0) {
+            (level.limit.packets, level.limit.bytes) = (Some(PACKETS_MAX), None);
+        }
+    }
+}
+
 /// Refuses a queue that asks for more of headers than there is room for.
 fn few_headers(cx: &mut Cx<'_>, item: &ast::Queue, levels: &[QueueLevel]) -> Option<()> {
+    let counted: BTreeSet<&String> = levels.iter().flat_map(|level| &level.counted).collect();
+    if counted.len() > COUNTED_MAX {
+        let message =
+            format!("partitions are counted by {} fields, and {COUNTED_MAX} are the most", counted.len());
+        cx.report(Diagnostic::error(code::OVER_LIMIT, message).at(item.name.span, "too many"));
+        return None;
+    }
     let all = levels.iter().flat_map(|level| &level.headers);
     let names: BTreeSet<&str> = all.clone().map(|header| header.name.as_str()).collect();
     if names.len() <= HEADERS_MAX {
@@ -429,6 +469,7 @@ fn reads_packet(expr: &QueueExpr) -> bool {
                 | QueuePlace::Id
                 | QueuePlace::Field(_)
                 | QueuePlace::Header(_)
+                | QueuePlace::Partitions(_)
         ),
         QueueExprKind::Literal(_) | QueueExprKind::Local(_) | QueueExprKind::Rand(_) => false,
         QueueExprKind::Unary(_, a) => reads_packet(a),
@@ -438,101 +479,6 @@ fn reads_packet(expr: &QueueExpr) -> bool {
                 || reads_packet(otherwise)
         }
     }
-}
-
-/// The parameters of a queue with their values, and whether all have one that is right. One with a wrong default has
-/// another in its place, so that the rest can be looked at.
-fn params(cx: &mut Cx<'_>, item: &ast::Queue, used: Option<&QueueUse>) -> (Vec<(String, Named)>, bool) {
-    let mut names: Vec<(String, Named)> = Vec::new();
-    let args = used.map_or(&[][..], |used| &used.args);
-    for arg in args {
-        if !item.params.iter().any(|param| param.name.name == arg.name.name) {
-            let message = format!("queue `{}` has no parameter `{}`", item.name.name, arg.name.name);
-            let diagnostic = Diagnostic::error(code::UNKNOWN_PARAM, message).at(arg.name.span, "unknown");
-            let known = item.params.iter().map(|param| param.name.name.as_str());
-            cx.report(with_nearest(diagnostic, &arg.name, known));
-            return (names, false);
-        }
-    }
-    let mut is_whole = true;
-    for param in &item.params {
-        is_whole &= is_free(cx, &names, &param.name);
-        let ty = queue_type(cx, &param.ty).map(|(ty, ..)| ty);
-        let arg = args.iter().find(|arg| arg.name.name == param.name.name).map(|arg| &arg.value);
-        let value = match (ty, arg.or(param.default.as_ref())) {
-            (Some(ty), Some(value)) => {
-                let literal = Checker::new(cx, Vec::new()).constant(value, ty);
-                is_whole &= literal.is_some();
-                Named::Param(literal.unwrap_or_else(|| stand_in(ty)), ty)
-            }
-            (Some(ty), None) if used.is_none() => Named::Param(stand_in(ty), ty),
-            (Some(_), None) => {
-                let message = format!("parameter `{}` of `{}` has no value", param.name.name, item.name.name);
-                let span = used.map_or(item.name.span, |used| used.span);
-                let diagnostic = Diagnostic::error(code::MISSING_PARAM, message).at(span, "not given here");
-                cx.report(diagnostic.with_label(param.span, "declared here without a default"));
-                is_whole = false;
-                Named::Broken
-            }
-            (None, _) => {
-                is_whole = false;
-                Named::Broken
-            }
-        };
-        names.push((param.name.name.clone(), value));
-    }
-    (names, is_whole)
-}
-
-/// Whether a parameter or variable may have this name; tells it if not.
-fn is_free(cx: &mut Cx<'_>, names: &[(String, Named)], name: &Ident) -> bool {
-    let diagnostic = if RESERVED.contains(&name.name.as_str()) {
-        let message = format!("`{}` has a meaning of its own in a queue", name.name);
-        Diagnostic::error(code::DUPLICATE_NAME, message).at(name.span, "taken").with_help("rename it")
-    } else if names.iter().any(|(known, _)| *known == name.name) {
-        let message = format!("there are two things called `{}`", name.name);
-        Diagnostic::error(code::DUPLICATE_NAME, message).at(name.span, "the second").with_help("rename one")
-    } else {
-        return true;
-    };
-    cx.report(diagnostic);
-    false
-}
-
-/// A value for a parameter that has none where only the meaning is looked at.
-fn stand_in(ty: T) -> Literal {
-    match ty {
-        T::Bool => Literal::Bool(false),
-        T::Float => Literal::Float(1.0),
-        _ => Literal::Int(1),
-    }
-}
-
-/// The type of a variable or parameter: with the range that it holds, and its bits.
-fn queue_type(cx: &mut Cx<'_>, ast: &ast::TypeExpr) -> Option<(T, (i64, i64), u8)> {
-    let known = cx.type_expr(ast)?;
-    let all = (i64::MIN, i64::MAX);
-    let up = |bits: u32| (0, if bits >= 63 { i64::MAX } else { (1 << bits) - 1 });
-    Some(match known {
-        Type::Bool => (T::Bool, (0, 1), 1),
-        Type::Int(64) => (T::Number, all, 64),
-        Type::Int(bits) => {
-            let bits = u32::from(bits);
-            (T::Number, (-(1 << (bits - 1)), (1 << (bits - 1)) - 1), bits as u8)
-        }
-        Type::Uint(bits) => (T::Number, up(u32::from(bits)), bits.min(63)),
-        Type::F64 => (T::Float, all, 64),
-        Type::Size => (T::Size, all, 64),
-        Type::Interval => (T::Interval, all, 64),
-        Type::Timestamp => (T::Timestamp, all, 64),
-        other => {
-            let diagnostic = Diagnostic::error(code::UNKNOWN_TYPE, format!("a queue holds no {other}"))
-                .at(ast.span, "not a number")
-                .with_note("it holds BOOL, I8 to I64, U1 to U64, F64, SIZE, INTERVAL and TIMESTAMP");
-            cx.report(diagnostic);
-            return None;
-        }
-    })
 }
 
 /// Checks one queue, with its parameters known.
@@ -549,6 +495,8 @@ struct Checker<'k, 'c> {
     is_declaration: bool,
     fields: BTreeSet<String>,
     headers: Vec<QueueHeader>,
+    /// What partitions are counted by.
+    counted: Vec<String>,
     /// `BITS` of the order of partitions.
     rank_bits: Option<u8>,
     /// There is a PARTITION BY.
@@ -573,6 +521,7 @@ impl<'k, 'c> Checker<'k, 'c> {
             is_declaration: true,
             fields: BTreeSet::new(),
             headers: Vec::new(),
+            counted: Vec::new(),
             rank_bits: None,
             is_partitioned: false,
             param_uses: Vec::new(),
@@ -648,7 +597,7 @@ impl<'k, 'c> Checker<'k, 'c> {
             let named = self.names.iter().find(|(known, _)| *known == name.name);
             if let Some((_, Named::Param(value, ty))) = named {
                 self.param_uses.push((name.name.clone(), arg.value.span));
-                arg.value.kind = spelled(*value, *ty);
+                arg.value = spelled(*value, *ty, arg.value.span);
             }
         }
         args
@@ -769,6 +718,7 @@ impl<'k, 'c> Checker<'k, 'c> {
             limit: limit?,
             handlers,
             headers: std::mem::take(&mut self.headers),
+            counted: std::mem::take(&mut self.counted),
             span: item.span,
             text: mix(
                 self.cx.line(item.span).into(),
@@ -1003,17 +953,6 @@ fn zero(ty: T) -> Literal {
     }
 }
 
-/// A literal of the syntax that reads back as this value.
-fn spelled(value: Literal, ty: T) -> AstKind {
-    match (value, ty) {
-        (Literal::Bool(b), _) => AstKind::Bool(b),
-        (Literal::Float(x), _) => AstKind::Float(x),
-        (Literal::Int(n), T::Interval) => AstKind::Str(format!("{n} ns")),
-        (Literal::Int(n), T::Size) => AstKind::Str(format!("{n} B")),
-        (Literal::Int(n), _) => AstKind::Int(n.unsigned_abs()),
-    }
-}
-
 fn decl_span(decl: &QueueDecl) -> Span {
     match decl {
         QueueDecl::Var { span, .. }
@@ -1021,34 +960,6 @@ fn decl_span(decl: &QueueDecl) -> Span {
         | QueueDecl::OrderPartitions { span, .. }
         | QueueDecl::OrderPackets { span, .. } => *span,
         QueueDecl::Limit(limit) => limit.span,
-    }
-}
-
-/// The value of an expression of literals, None if it has others, or a function that needs the machine.
-fn fold(expr: &QueueExpr) -> Option<Literal> {
-    use crate::hir::{QueueBinary as B, QueueUnary as U};
-    match &expr.kind {
-        QueueExprKind::Literal(value) => Some(*value),
-        QueueExprKind::Unary(op, a) => match (op, fold(a)?) {
-            (U::Not, Literal::Bool(b)) => Some(Literal::Bool(!b)),
-            (U::Negate, Literal::Int(n)) => Some(Literal::Int(n.wrapping_neg())),
-            (U::Negate, Literal::Float(x)) => Some(Literal::Float(-x)),
-            (U::ToFloat, Literal::Int(n)) => Some(Literal::Float(n as f64)),
-            (U::ToWhole, Literal::Float(x)) => Some(Literal::Int(x as i64)),
-            _ => None,
-        },
-        QueueExprKind::Binary(op, a, b) => match (op, fold(a)?, fold(b)?) {
-            (B::Add, Literal::Int(a), Literal::Int(b)) => Some(Literal::Int(a.wrapping_add(b))),
-            (B::Sub, Literal::Int(a), Literal::Int(b)) => Some(Literal::Int(a.wrapping_sub(b))),
-            (B::Mul, Literal::Int(a), Literal::Int(b)) => Some(Literal::Int(a.wrapping_mul(b))),
-            (B::Div, Literal::Int(a), Literal::Int(b)) => Some(Literal::Int(a.checked_div(b).unwrap_or(0))),
-            (B::Add, Literal::Float(a), Literal::Float(b)) => Some(Literal::Float(a + b)),
-            (B::Sub, Literal::Float(a), Literal::Float(b)) => Some(Literal::Float(a - b)),
-            (B::Mul, Literal::Float(a), Literal::Float(b)) => Some(Literal::Float(a * b)),
-            (B::Div, Literal::Float(a), Literal::Float(b)) => Some(Literal::Float(a / b)),
-            _ => None,
-        },
-        _ => None,
     }
 }
 

@@ -320,6 +320,9 @@ impl<'a, 'c> Scope<'a, 'c> {
         if name.name == "error" && self.view == View::Handler(HandlerKind::Error) {
             return Some(leaf(ExprKind::FaultName, Type::Text(None), false, name.span));
         }
+        if name.name == frame::EGRESS && self.is_frame_here() {
+            return Some(leaf(ExprKind::Egress, Type::Text(None), true, name.span));
+        }
         let path = Path { segments: vec![name.clone()], span: name.span };
         if let Some(found) = self.frame_path(&path) {
             return found;

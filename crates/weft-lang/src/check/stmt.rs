@@ -4,7 +4,7 @@ use weft_core::{Status, Type, Value};
 
 use super::expr::constant;
 use super::header;
-use super::named_ports::NoPort;
+use super::named_ports::{NoPort, is_reserved};
 use super::scope::{Bare, Scope, View, status_names, values_for_columns, with_nearest};
 use super::walk::each_expr;
 use crate::ast::{self, Ident, InsertSource, SelectItem, StmtKind as Ast, VerdictKind as AstVerdict};
@@ -325,12 +325,12 @@ impl Scope<'_, '_> {
         Some(Expr { fallible: true, ..expr })
     }
 
-    /// Where to: a port by its name, or `'*'` for all others of the chain.
+    /// Where to: a port by its name, `'*'` for all others of the chain, or `'@hold'` for the element again.
     fn target_port(&mut self, ast: &ast::Expr) -> Option<Expr> {
         let expr = self.typed(ast, Type::Text(None))?;
         if let ExprKind::Const(Value::Bytes(bytes)) = &expr.kind
             && let Ok(name) = core::str::from_utf8(bytes)
-            && name != "*"
+            && !is_reserved(name)
             && !self.cx.ports.iter().any(|known| known == name)
         {
             let strange = NoPort {

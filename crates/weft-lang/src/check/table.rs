@@ -66,6 +66,7 @@ pub(super) fn table(
         n_keys,
         checks: Vec::new(),
         filled: None,
+        stage: None,
         per_worker: false,
         evict: None,
         ttl_on_access: false,
@@ -346,7 +347,7 @@ fn options(
             TableOptionKind::Max { .. } => (0, "MAX"),
             TableOptionKind::Ttl { since: Since::Insert, .. } => (4, "TTL ON INSERT"),
             TableOptionKind::Ttl { .. } => (1, "TTL"),
-            TableOptionKind::Filled(_) => (2, "FILLED BY"),
+            TableOptionKind::Filled(..) => (2, "FILLED BY"),
             TableOptionKind::PerWorker => (3, "PER WORKER"),
         };
         if let Some(first) = seen[slot] {
@@ -381,10 +382,11 @@ fn options(
                 }
                 ttl_span = Some(option.span);
             }
-            TableOptionKind::Filled(filler) => {
+            TableOptionKind::Filled(filler, stage) => {
                 table.filled = Some(*filler);
+                table.stage = stage.as_ref().map(|stage| stage.name.clone());
                 match filler {
-                    Filler::Controller => {}
+                    Filler::Controller | Filler::Stage => {}
                     Filler::Cluster => check_members(cx, decl, table, option.span),
                     Filler::Ports => check_ports(cx, decl, table, option.span),
                 }

@@ -99,6 +99,7 @@ codes! {
     NOT_MATCHABLE = "W0324", "JOIN FIRST over a table that the controller does not fill";
     NEVER_EXPIRES = "W0325", "a handler for rows that never leave their table so";
     SINK_MISFIT = "W0326", "a sink into a table that cannot take its rows";
+    NO_SUCH_STAGE = "W0327", "a table of another stage that the chain does not have";
     NOT_DECLARED = "W0333", "what no protocol of the program says of a frame";
 
     // W04xx: chains, routes, listeners, clusters and rows.

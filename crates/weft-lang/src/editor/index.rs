@@ -798,7 +798,7 @@ impl Walk {
             match &option.kind {
                 TableOptionKind::Ttl { interval, .. } => self.expr(interval),
                 TableOptionKind::Max { rows, .. } => self.expr(rows),
-                TableOptionKind::Filled(_) | TableOptionKind::PerWorker => {}
+                TableOptionKind::Filled(..) | TableOptionKind::PerWorker => {}
             }
         }
     }

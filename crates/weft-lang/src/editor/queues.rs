@@ -3,8 +3,9 @@
 use crate::check::queue::expr::FUNCTIONS;
 
 /// Something that a handler of a queue sees: of what, its name, its type, and what it is.
-pub(super) const SEEN: [(&str, &str, &str, &str); 22] = [
+pub(super) const SEEN: [(&str, &str, &str, &str); 23] = [
     ("p", "len", "SIZE", "The bytes of the packet; of a call, those of a full frame."),
+    ("p", "net_len", "SIZE", "Those of the network layer, without the header of the link."),
     ("p", "arrived", "TIMESTAMP", "When the packet came."),
     ("p", "sojourn", "INTERVAL", "How long the packet has waited."),
     ("p", "id", "a whole number", "A number of the packet's own."),

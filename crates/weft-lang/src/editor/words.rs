@@ -26,10 +26,12 @@ pub fn examples(keyword: &str) -> Vec<&'static str> {
 /// What the engine knows of a tuple: name, type as it is written, purpose.
 pub fn metas() -> impl Iterator<Item = (&'static str, String, &'static str)> {
     let is_new = |(name, ..): &&(&str, _, _, _)| !METAS.iter().any(|(known, ..)| known == name);
-    METAS.iter().chain(frame::METAS.iter().filter(is_new)).map(|(name, _, ty, nullable)| {
+    let known = METAS.iter().chain(frame::METAS.iter().filter(is_new)).map(|(name, _, ty, nullable)| {
         let doc = META_DOCS.iter().find(|known| known.word == *name).map_or("", |known| known.doc);
         (*name, format!("{ty}{}", if *nullable { "?" } else { "" }), doc)
-    })
+    });
+    let egress = META_DOCS.iter().find(|known| known.word == frame::EGRESS);
+    known.chain(egress.map(|known| (known.word, "TEXT?".to_owned(), known.doc)))
 }
 
 macro_rules! words {
@@ -52,6 +54,7 @@ words! {
     META_DOCS:
     "call_id" "A number of this call, unique on this node.";
     "elapsed" "The time since the call opened; in `ON RESPONSE` and `ON CLOSE`.";
+    "egress" "Where the frame leaves, as far as the stages in front and the chain say; in `ON PACKET`.";
     "ended_by" "The element that ended the call, if one did; in `ON CLOSE`.";
     "flow" "A hash of the frame's addresses, protocol and ports as it arrived; in `ON PACKET`.";
     "index" "Which message of its stream and direction this is, from 0.";
@@ -305,6 +308,7 @@ words! {
     "STACK" "A protocol stack over a path; not in this version.";
     "STATUS" "A gRPC status: `UNAVAILABLE`.";
     "STAY" "Ends `ON EMPTY`: the partition stays in the order.";
+    "STAGE" "`FILLED BY STAGE e`: it is the table of this name of another stage of the chain.";
     "STDOUT" "A sink's rows go to standard output.";
     "STEER" "Sends the tuple over an edge of the element.";
     "STREAM" "`PIN STREAM DRAIN d`: streams stay on their version.";

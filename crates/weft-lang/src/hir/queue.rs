@@ -65,6 +65,8 @@ pub struct QueueLevel {
     pub handlers: Vec<QueueHandler>,
     /// What they, and the key and the ranks, ask of headers.
     pub headers: Vec<QueueHeader>,
+    /// What they count partitions by, as it is written.
+    pub counted: Vec<String>,
     /// The whole item.
     pub span: Span,
     /// A hash of its words and of the line in which they begin: what lines of it did is told by that.
@@ -350,6 +352,8 @@ pub enum QueuePlace {
     Id,
     /// `p.flow` and other fields, by their names.
     Field(String),
+    /// `partitions(p.src)`: how many are in use whose last packet has the same there: `src`, `dst`, `class`, a header.
+    Partitions(Box<Self>),
     /// A field of a header, or whether a packet has one: one of [`Queue::headers`], by its name.
     Header(String),
 }

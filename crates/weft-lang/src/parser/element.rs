@@ -67,22 +67,11 @@ pub(super) fn words() -> impl Iterator<Item = &'static str> {
     EVENTS.iter().map(|(keyword, _)| *keyword)
 }
 
-enum ParamOrCheck {
-    Param(Param),
-    Check(CheckClause),
-}
-
 impl Parser<'_> {
     pub(super) fn element(&mut self, create: Create) -> Parsed<Item> {
         let n_faults = self.n_faults;
         let name = self.ident("a name for the element")?;
-        let (mut params, mut checks) = (Vec::new(), Vec::new());
-        for part in self.params(Self::param_or_check)? {
-            match part {
-                ParamOrCheck::Param(param) => params.push(param),
-                ParamOrCheck::Check(check) => checks.push(check),
-            }
-        }
+        let (params, checks) = self.params_and_checks(Self::element_param)?;
         self.layout.weak(self.index());
         self.clause("ON", "an element says on which layer it works")?;
         let layer = self.ident("a layer, such as `rpc`")?;
@@ -127,11 +116,19 @@ impl Parser<'_> {
         Ok(Field { name, ty, span })
     }
 
-    fn param_or_check(&mut self) -> Parsed<ParamOrCheck> {
-        Ok(match self.check_clause()? {
-            Some(check) => ParamOrCheck::Check(check),
-            None => ParamOrCheck::Param(self.element_param()?),
-        })
+    /// `(param, ..., CHECK (e))`: parameters, and what holds of them.
+    pub(super) fn params_and_checks(
+        &mut self,
+        param: fn(&mut Self) -> Parsed<Param>,
+    ) -> Parsed<(Vec<Param>, Vec<CheckClause>)> {
+        let mut checks = Vec::new();
+        let params = self.params(|p| {
+            let check = p.check_clause()?;
+            let is_check = check.is_some();
+            checks.extend(check);
+            if is_check { Ok(None) } else { param(p).map(Some) }
+        })?;
+        Ok((params.into_iter().flatten().collect(), checks))
     }
 
     /// As [`Parser::param`], or `name FUNCTION (types) RETURNS type [= default]`.

@@ -75,7 +75,7 @@ impl Parser<'_> {
     pub(super) fn queue(&mut self, create: Create) -> Parsed<Item> {
         let n_faults = self.n_faults;
         let name = self.ident("a name for the queue")?;
-        let params = self.params(Self::param)?;
+        let (params, checks) = self.params_and_checks(Self::param)?;
         self.keyword("AS")?;
         self.layout.deeper();
         let uses = self.queue_uses()?;
@@ -87,7 +87,7 @@ impl Parser<'_> {
         self.end_of_item("queue", &name.name, create.start);
         let is_faulty = self.n_faults != n_faults;
         let (or_replace, span) = (create.or_replace, self.span_from(create.start));
-        Ok(Item::Queue(Queue { or_replace, name, params, uses, decls, handlers, is_faulty, span }))
+        Ok(Item::Queue(Queue { or_replace, name, params, checks, uses, decls, handlers, is_faulty, span }))
     }
 
     pub(super) fn link(&mut self, create: Create) -> Parsed<Item> {

@@ -126,8 +126,14 @@ impl Parser<'_> {
                     ("CONTROLLER", Filler::Controller),
                     ("CLUSTER", Filler::Cluster),
                     ("PORTS", Filler::Ports),
+                    ("STAGE", Filler::Stage),
                 ];
-                TableOptionKind::Filled(self.choice(&fillers)?)
+                let filler = self.choice(&fillers)?;
+                let stage = match filler {
+                    Filler::Stage => Some(self.ident("the element whose table it is")?),
+                    _ => None,
+                };
+                TableOptionKind::Filled(filler, stage)
             } else if self.eat_keyword("PER").is_some() {
                 self.keyword("WORKER")?;
                 TableOptionKind::PerWorker

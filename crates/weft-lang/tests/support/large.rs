@@ -279,7 +279,7 @@ pub(crate) const ALL: &[Large] = &[
                  CREATE CHAIN c{i} ON l{i} -> k{i} AS e; END;"
             )
         };
-        let body = list(n / 60, "\n", set);
+        let body = list(n / 200, "\n", set);
         format!("{}{}", element("", &format!("ON REQUEST {body}"), "e"), list(60, "\n", chain))
     }),
     large("conditions of routes", |n| {

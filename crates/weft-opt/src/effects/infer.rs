@@ -239,6 +239,9 @@ impl Walk<'_> {
             Op::Mark(..) => {
                 effects.marks.insert(line);
             }
+            Op::Egress => {
+                effects.egress.insert(line);
+            }
             Op::Now => {
                 effects.clock.insert(line);
             }

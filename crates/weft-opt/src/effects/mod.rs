@@ -56,6 +56,8 @@ pub enum Source {
     Rand,
     /// The room that is left in the scratch of the pass.
     Room,
+    /// Where elements in front have sent the tuple.
+    Egress,
 }
 
 /// What a value may depend on; empty for a constant.
@@ -113,6 +115,8 @@ pub struct Effects {
     pub marks: Lines,
     /// Where it names the target of the tuple.
     pub redirects: Lines,
+    /// Where it asks for the target that elements in front have named.
+    pub egress: Lines,
     /// Where it asks for the time.
     pub clock: Lines,
     /// Where it draws, by site.

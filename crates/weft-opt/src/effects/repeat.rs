@@ -178,6 +178,7 @@ impl Found<'_> {
             Source::Now => "the time".to_owned(),
             Source::Rand => "chance".to_owned(),
             Source::Room => "the room left".to_owned(),
+            Source::Egress => "where the tuple leaves".to_owned(),
         }
     }
 

@@ -114,6 +114,7 @@ impl Provenance {
             | Op::Departed(table)
             | Op::ScanRow(table, _) => Source::Table(table),
             Op::Now => Source::Now,
+            Op::Egress => Source::Egress,
             Op::Rand(_) => Source::Rand,
             Op::Native(id, ..) => match natives[usize::from(id.0)].native.info().effect {
                 Effect::Pure => return Sources::new(),

@@ -44,6 +44,7 @@ impl<'n> Body<'_, 'n> {
             ExprKind::Trailer(name) => self.read_place(Place::Trailer(name.clone()), Type::Text(None), true),
             ExprKind::Meta(meta) => self.read_place(places::meta(*meta), expr.ty, expr.nullable),
             ExprKind::FaultName => self.fault_name(),
+            ExprKind::Egress => self.egress(),
             // Values of narrower types are held in the same 64 bits, and texts have no length here.
             ExprKind::Widen(operand) => self.expr(operand),
             ExprKind::Cast(operand) => self.cast(operand, expr.ty),
@@ -190,6 +191,20 @@ impl<'n> Body<'_, 'n> {
             name = self.b.select(is, this, name);
         }
         Val::plain(name)
+    }
+
+    /// The target of the last REDIRECT, or where the chain leads; NULL without either.
+    fn egress(&mut self) -> Val {
+        let decided = self.b.get(Op::Egress, Ty::Bytes);
+        let (len, zero) = (self.b.len(decided), self.b.int(0));
+        let is_open = self.b.int_compare(IntCmp::Eq, len, zero);
+        match self.lowering.outlet.clone() {
+            Some(name) => {
+                let name = self.b.bytes(name.as_bytes());
+                Val::plain(self.b.select(is_open, name, decided))
+            }
+            None => Val { value: decided, null: Some(is_open), fault: None },
+        }
     }
 
     // ---- comparisons ----

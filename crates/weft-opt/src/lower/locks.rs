@@ -105,6 +105,7 @@ pub(super) fn is_fixed(expr: &Expr, handler: &Handler, mentions: &Mentions<'_>, 
         | ExprKind::Lookup { .. }
         | ExprKind::Exists(_)
         | ExprKind::Aggregate { .. }
+        | ExprKind::Egress
         | ExprKind::FaultName => false,
         // Columns of rows have the value of when the row was found, but each turn of a SCAN finds another.
         ExprKind::RowColumn { .. } => false,

@@ -106,6 +106,42 @@ pub fn lower_with_lines(
     lower_chain(Lowering::new(network, *options, Some(sources), &network.chains[chain].name), chain)
 }
 
+/// Gives stages the tables of others that they look at: the checker knows that there is one of each.
+fn join_stage_tables(scopes: &mut [Scope<'_>]) {
+    for at in 0..scopes.len() {
+        for (index, table) in scopes[at].element.tables.iter().enumerate() {
+            let Some(stage) = &table.stage else { continue };
+            let found = scopes.iter().find(|scope| scope.element.name == *stage).and_then(|scope| {
+                let of = scope.element.tables.iter().position(|other| other.name == table.name)?;
+                Some(scope.tables[of])
+            });
+            scopes[at].tables[index] = found.expect("the checker has found the table of the stage");
+        }
+    }
+}
+
+/// As [`lower_with_lines`] and [`lower_when`], for frames of which a capture has only the beginning: that one is shorter
+/// than it says is not held against it. All but the parsers is the same.
+///
+/// # Errors
+/// As for [`lower`].
+///
+/// # Panics
+/// As for [`lower_with_lines`].
+pub fn lower_for_cut_frames(
+    network: &Network,
+    chain: usize,
+    options: &LowerOptions,
+    sources: &SourceMap,
+) -> Result<(ChainProgram, Option<ChainProgram>), Vec<Diagnostic>> {
+    let lowering = |name: &str| {
+        let lowering = Lowering::new(network, *options, Some(sources), name);
+        Lowering { is_cut: true, ..lowering }
+    };
+    let condition = condition_of(network, chain, &lowering).transpose()?;
+    Ok((lower_chain(lowering(&network.chains[chain].name), chain)?, condition))
+}
+
 fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram, Vec<Diagnostic>> {
     let network = lowering.network;
     let chain_decl = &network.chains[chain];
@@ -113,10 +149,15 @@ fn lower_chain(mut lowering: Lowering<'_>, chain: usize) -> Result<ChainProgram,
         // The ports of a group are alike.
         let out = to.and_then(|to| network.ports_of(to).first().copied());
         lowering.roots = lowering.roots_of(ports, out);
+        lowering.outlet = to.map(|to| match to {
+            hir::Outlet::Port(at) => network.ports[at].name.clone(),
+            hir::Outlet::Group(at) => network.groups[at].name.clone(),
+        });
     }
     lowering.displaced = Displaced::of(network, chain_decl)?;
-    let scopes: Vec<Scope<'_>> =
+    let mut scopes: Vec<Scope<'_>> =
         chain_decl.instances.iter().enumerate().map(|(at, _)| lowering.declare(chain, at)).collect();
+    join_stage_tables(&mut scopes);
     let plans = lowering.plan_locks(&scopes);
     let steering = Steering::of(chain_decl, &mut lowering);
     for (at, (scope, locks)) in scopes.iter().zip(plans).enumerate() {
@@ -160,10 +201,18 @@ pub fn lower_when(
     options: &LowerOptions,
     sources: Option<&SourceMap>,
 ) -> Option<Result<ChainProgram, Vec<Diagnostic>>> {
+    condition_of(network, chain, |name| Lowering::new(network, *options, sources, name))
+}
+
+fn condition_of<'n>(
+    network: &'n Network,
+    chain: usize,
+    lowering: impl FnOnce(&str) -> Lowering<'n>,
+) -> Option<Result<ChainProgram, Vec<Diagnostic>>> {
     let chain = &network.chains[chain];
     let hir::Edge::Packets { ports, when: Some(when), .. } = &chain.edge else { return None };
     let (element, instance) = &**when;
-    let mut lowering = Lowering::new(network, *options, sources, &format!("{} when", chain.name));
+    let mut lowering = lowering(&format!("{} when", chain.name));
     lowering.alone(element, instance, ports, chain.span);
     Some(lowering.finish(chain.span))
 }
@@ -300,6 +349,8 @@ pub(crate) struct Lowering<'n> {
     diagnostics: Vec<Diagnostic>,
     /// What frames of the chain begin with.
     roots: Roots,
+    /// Where the chain leads: the name of a port or group.
+    outlet: Option<String>,
     /// The element that is being lowered is the last of the chain.
     is_last: bool,
     /// On which way it stands, where frames may be steered.
@@ -308,6 +359,8 @@ pub(crate) struct Lowering<'n> {
     displaced: Displaced,
     /// What may have changed where it works on a message.
     changed: Changed,
+    /// Its frames were cut as they were captured.
+    is_cut: bool,
 }
 
 /// Whether fields of a message may have been set by the element itself, or by those that the message has passed.
@@ -406,10 +459,12 @@ impl<'n> Lowering<'n> {
             shared,
             diagnostics,
             roots,
+            outlet: None,
             is_last: false,
             way: Way::Only,
             displaced: Displaced::default(),
             changed: Changed::default(),
+            is_cut: false,
         }
     }
 
@@ -451,6 +506,10 @@ impl<'n> Lowering<'n> {
         let element = &self.network.elements[instance.element];
         let mut scope = Scope::of(element, instance);
         for (index, table) in element.tables.iter().enumerate() {
+            if table.stage.is_some() {
+                scope.tables.push(TableId(u16::MAX));
+                continue;
+            }
             let target = FillTarget::Own { chain, instance: at, table: index };
             let decl = self.table(table, &instance.name, instance.tables[index], &instance.params, target);
             scope.tables.push(decl);
@@ -772,7 +831,13 @@ impl<'n> Lowering<'n> {
         }
         let behind = reshape::looked_at_behind_tunnels(&self.program);
         let ChainProgram { elements, request, .. } = &mut self.program;
-        match wire::frames(&network.protocols, &roots, &mut request.inputs, elements, &behind) {
+        match wire::frames(
+            &network.protocols,
+            (&roots, self.is_cut),
+            &mut request.inputs,
+            elements,
+            &behind,
+        ) {
             Ok(frames) => self.program.frames = Some(Frames { is_ip: n_tuns > 0, ..frames }),
             Err(why) => {
                 let diagnostic = names::refusal(network, &self.program, stages, (why, span));

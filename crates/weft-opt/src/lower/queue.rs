@@ -5,8 +5,8 @@
 
 use weft_ir::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
 use weft_ir::queue::{
-    Field, Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, QueueProgram,
-    STEPS_MAX, Scope, Slot, Step, Timer, Ty, Value, VarDecl, Verdict, Victim, run, word,
+    Field, Handler, Handlers, Level, Limit, Op, Order, Overflow, PacketOrder, Partitions, PartitionsBy,
+    QueueProgram, STEPS_MAX, Scope, Slot, Step, Timer, Ty, Value, VarDecl, Verdict, Victim, run, word,
 };
 use weft_lang::hir::{
     self, QueueBinary as B, QueueExpr, QueueExprKind as Kind, QueueLevel, QueueLiteral as Literal,
@@ -25,7 +25,7 @@ const _: () = {
     use weft_lang::check::queue as lang;
     assert!(lang::LEVELS_MAX <= ir::LEVELS_MAX && lang::PARTITIONS_MAX <= ir::PARTITIONS_MAX);
     assert!(lang::PACKETS_MAX <= ir::PACKETS_MAX && lang::VARS_MAX <= ir::VARS_MAX);
-    assert!(lang::HEADERS_MAX <= ir::HEADERS_MAX);
+    assert!(lang::HEADERS_MAX <= ir::HEADERS_MAX && lang::COUNTED_MAX <= PartitionsBy::MAX);
 };
 
 /// Lowers a queue. The program is one that [`weft_ir::queue::verify`] accepts, if nothing of it is too long: see
@@ -283,9 +283,15 @@ impl<'l> Lowering<'l> {
                 let (found, zero) = (self.emit(Op::Load(ecn)), self.int(0));
                 let capable = self.emit(Op::IntCompare(IntCmp::Ne, found, zero));
                 let then = self.block(|lowering| {
+                    // One that was marked before, here or elsewhere, is not marked again.
                     let experienced = lowering.int(3);
-                    lowering.store(ecn, experienced);
-                    lowering.steps.push(Step::End(Verdict::Mark, line));
+                    let is_new = lowering.emit(Op::IntCompare(IntCmp::Ne, found, experienced));
+                    let marks = lowering.block(|lowering| {
+                        lowering.store(ecn, experienced);
+                        lowering.steps.push(Step::End(Verdict::Mark, line));
+                    });
+                    let passes = vec![Step::End(Verdict::Pass, line)];
+                    lowering.steps.push(Step::If { by: is_new, then: marks, otherwise: passes });
                 });
                 let other = if *or_drop { Verdict::Drop } else { Verdict::Pass };
                 Step::If { by: capable, then, otherwise: vec![Step::End(other, line)] }
@@ -340,16 +346,27 @@ impl<'l> Lowering<'l> {
             Place::Ecn => (Slot::new(Scope::Packet, word::ECN), Some((0, 3))),
             Place::Id => (Slot::new(Scope::Packet, word::HANDLE), None),
             Place::Field(name) => {
-                let known = Field::ALL.iter().find(|(_, known)| known == name);
-                let field = known.expect("the checker knows the fields").0;
+                let field = Field::named(name).expect("the checker knows the fields");
                 (self.field(field), (field == Field::Dscp).then_some((0, 63)))
             }
-            Place::Header(name) => {
-                let nth = self.headers.iter().position(|known| known == name);
-                let nth = nth.expect("the queue has what its levels ask for");
-                (self.field(Field::Header(nth as u8)), None)
+            Place::Header(name) => (self.field(self.header(name)), None),
+            Place::Partitions(by) => {
+                let by = match &**by {
+                    Place::Header(name) => self.header(name),
+                    Place::Field(name) => Field::named(name).expect("the checker knows the fields"),
+                    _ => unreachable!("the checker lets partitions be counted by fields alone"),
+                };
+                self.field(by);
+                let by = PartitionsBy::of(by).expect("the checker knows what partitions are counted by");
+                (self.field(Field::Partitions(by)), None)
             }
         }
+    }
+
+    /// What the queue asks of headers by a name.
+    fn header(&self, name: &str) -> Field {
+        let nth = self.headers.iter().position(|known| *known == name);
+        Field::Header(nth.expect("the queue has what its levels ask for") as u8)
     }
 
     /// The word of a packet for a field.
@@ -391,17 +408,33 @@ impl<'l> Lowering<'l> {
                 }
             }
             Kind::Case(arms, otherwise) => {
-                let mut arms: Vec<(Value, Value)> =
-                    arms.iter().map(|(when, then)| (self.expr(when), self.expr(then))).collect();
-                let mut value = self.expr(otherwise);
-                while let Some((when, then)) = arms.pop() {
-                    value = self.emit(Op::Select(when, then, value));
-                }
-                return value;
+                return self.case(arms, otherwise);
             }
             Kind::Rand(nth) => return self.rand(*nth),
         };
         self.emit(op)
+    }
+
+    /// The first arm that is true. What is known not to be asked for is not computed.
+    fn case(&mut self, arms: &[(QueueExpr, QueueExpr)], otherwise: &QueueExpr) -> Value {
+        let mut open: Vec<(Value, Value)> = Vec::new();
+        let mut last = otherwise;
+        for (when, then) in arms {
+            let when = self.expr(when);
+            match self.constant(when) {
+                Some(Op::Bool(false)) => {}
+                Some(Op::Bool(true)) => {
+                    last = then;
+                    break;
+                }
+                _ => {
+                    let then = self.expr(then);
+                    open.push((when, then));
+                }
+            }
+        }
+        let last = self.expr(last);
+        open.into_iter().rfold(last, |value, (when, then)| self.emit(Op::Select(when, then, value)))
     }
 
     fn unary(&mut self, op: U, operand: &QueueExpr) -> Value {

@@ -581,6 +581,15 @@ impl<'e> Found<'e> {
     fn targets(&mut self, side: Side) {
         let why = "both name the target, and the last REDIRECT stays";
         self.both(Clause::Targets, Level::Relaxed, side, why, |effects| &effects.redirects);
+        for who in [0, 1] {
+            let named = self.parties[who].at(side, |effects| &effects.redirects);
+            let asked = self.parties[1 - who].at(side, |effects| &effects.egress);
+            if !named.is_empty() && !asked.is_empty() {
+                let why =
+                    format!("{} names the target, and {} asks for it", self.name(who), self.name(1 - who));
+                self.clash_of((Clause::Targets, Level::Relaxed, side), who, why, [named, asked]);
+            }
+        }
     }
 
     fn room(&mut self, side: Side) {

@@ -1,8 +1,11 @@
 //! Runs the program tests in `tests/programs` and holds back ends and numbers of workers against each other.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{fs, iter, thread};
@@ -16,7 +19,7 @@ use weft_core::table::Departure;
 use weft_core::types::{Repr, Type};
 use weft_core::wire::Protocol;
 use weft_core::{Status, Time, Value};
-use weft_ir::backend::Backend;
+use weft_ir::backend::{Backend, Program};
 use weft_ir::generate::{Observation, Pass, Seen, World};
 use weft_ir::interp::Interp;
 use weft_ir::ir::Op;
@@ -271,6 +274,19 @@ fn natives(chain: &ChainProgram) -> Vec<Arc<dyn Prepared>> {
 struct Lane {
     backend: Box<dyn Backend>,
     world: World,
+    /// What it has compiled, as a node does: once for each event.
+    compiled: RefCell<BTreeMap<Event, Rc<dyn Program>>>,
+}
+
+impl Lane {
+    fn program(&self, chain: &Arc<ChainProgram>, event: Event, file: &str) -> Rc<dyn Program> {
+        let mut compiled = self.compiled.borrow_mut();
+        let program = compiled.entry(event).or_insert_with(|| {
+            let program = self.backend.compile(chain, event, &self.world.state);
+            program.unwrap_or_else(|error| panic!("{file}: {error}")).into()
+        });
+        program.clone()
+    }
 }
 
 pub(crate) struct Test {
@@ -301,7 +317,7 @@ impl Test {
         let backends: [Box<dyn Backend>; 2] =
             [Box::new(Interp), Box::new(Jit::new().expect("the machine is one of Cranelift's"))];
         let world = || World::with_natives(&chain, natives(&chain));
-        let lanes = backends.map(|backend| Lane { backend, world: world() });
+        let lanes = backends.map(|backend| Lane { backend, world: world(), compiled: RefCell::default() });
         let file = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         Self { file, chain, lanes: lanes.into(), protocols: Vec::new(), now: Time(0), rand: 0, last: None }
     }
@@ -429,8 +445,7 @@ impl Test {
         let mut pass = self.tuple(Event::Request, said.known, line);
         pass.regions[REGION_BODY] = said.bytes;
         let found = self.lanes.iter().map(|lane| {
-            let parser = lane.backend.compile(&self.chain, Event::Parse, &lane.world.state);
-            let parser = parser.unwrap_or_else(|error| panic!("{}: {error}", self.file));
+            let parser = lane.program(&self.chain, Event::Parse, &self.file);
             frames::parsed(&self.chain, &*parser, &pass.regions[REGION_BODY])
         });
         let found: Vec<(Vec<Slot>, InputSet)> = found.collect();
@@ -447,8 +462,7 @@ impl Test {
         let event = pass.event;
         let mut observations = Vec::new();
         for lane in &mut self.lanes {
-            let program = lane.backend.compile(&self.chain, event, &lane.world.state);
-            let program = program.unwrap_or_else(|error| panic!("{}: {error}", self.file));
+            let program = lane.program(&self.chain, event, &self.file);
             observations.push((lane.backend.name(), lane.world.run(&self.chain, &*program, pass)));
         }
         let (_, seen) = observations.remove(0);

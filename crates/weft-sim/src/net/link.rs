@@ -1,12 +1,12 @@
 //! A link: what is queued at its head, how fast it sends, and what happens on the way.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::discipline::{Backlog, Discipline, Item};
 use super::measure::Histogram;
 use super::tournament::NEVER;
-use crate::Dice;
+use weft_engine::packet::impair::{Chances, Impairments, Loss, Reorder};
+use weft_engine::packet::pipe::Pipe;
 use weft_engine::packet::trace::{Cursor, Trace};
 
 /// A queue that holds its items until a time that has passed is asked again after so long: it must not stop the clock.
@@ -22,7 +22,7 @@ pub enum Rate {
     Unlimited,
     /// So many bits a second.
     Fixed(u64),
-    /// One packet of any size at each opportunity; those that nobody takes are lost.
+    /// 1500 bytes at each opportunity, as [`Trace`] has it.
     Trace(Arc<Trace>),
 }
 
@@ -33,12 +33,12 @@ pub struct LinkSpec {
     pub rate: Rate,
     /// From the last bit sent to the last bit received.
     pub delay_ns: u64,
+    /// How much longer a packet may be on the way, by chance; each draws its own, and may overtake others.
+    pub jitter_ns: u64,
     /// The share of packets that are lost on the way, by chance.
     pub loss: f64,
-    /// The share of packets that take a detour, by chance, and how long it is; packets behind them overtake.
+    /// The share of packets that take a tenth of the delay more, a millisecond at least; packets behind them overtake.
     pub reorder: f64,
-    /// Length of the detour.
-    pub detour_ns: u64,
 }
 
 /// What went through a link. `entered = sent + dropped + queued`, and `sent = arrived + lost + on the way`.
@@ -63,8 +63,6 @@ pub struct LinkStats {
 /// A packet on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Traveller {
-    /// When it arrives.
-    at_ns: u64,
     /// The packet.
     pub(super) handle: u32,
     /// It was lost, and does not arrive.
@@ -76,8 +74,10 @@ pub(super) struct Link {
     pub(super) spec: LinkSpec,
     pub(super) queue: Box<dyn Discipline>,
     pub(super) stats: LinkStats,
-    /// What is on the way, the earliest first.
-    pipe: VecDeque<Traveller>,
+    /// What happens on the way, and what is there.
+    impair: Impairments,
+    chances: Chances,
+    pipe: Pipe<Traveller>,
     /// When the next packet may be sent; [`NEVER`] while nothing waits.
     next_send_ns: u64,
     /// When the sender is free again.
@@ -100,7 +100,7 @@ impl LinkSpec {
 
     /// A link that only takes time.
     pub fn wire(delay_ns: u64) -> Self {
-        Self { rate: Rate::Unlimited, delay_ns, loss: 0.0, reorder: 0.0, detour_ns: 0 }
+        Self { rate: Rate::Unlimited, delay_ns, jitter_ns: 0, loss: 0.0, reorder: 0.0 }
     }
 
     /// A link that can send when its trace says so.
@@ -110,12 +110,21 @@ impl LinkSpec {
 }
 
 impl Link {
-    pub(super) fn new(spec: LinkSpec, queue: Box<dyn Discipline>) -> Self {
+    /// A link on which nothing is; what happens on the way follows from the seed.
+    pub(super) fn new(spec: LinkSpec, queue: Box<dyn Discipline>, seed: u64) -> Self {
+        let impair = Impairments {
+            jitter_ns: spec.jitter_ns,
+            loss: Loss::Each(spec.loss),
+            reorder: Reorder { share: spec.reorder, ..Reorder::default() },
+            ..Impairments::delay(spec.delay_ns)
+        };
         let mut link = Self {
             spec,
             queue,
             stats: LinkStats::default(),
-            pipe: VecDeque::new(),
+            impair,
+            chances: Chances::new(seed),
+            pipe: Pipe::default(),
             next_send_ns: NEVER,
             free_ns: 0,
             carry: 0,
@@ -130,7 +139,7 @@ impl Link {
 
     /// When this link wants to be called.
     pub(super) fn deadline(&self, now_ns: u64) -> u64 {
-        let arrival = self.pipe.front().map_or(NEVER, |first| first.at_ns);
+        let arrival = self.pipe.poll_timeout().unwrap_or(NEVER);
         let timer = match self.queue.poll_timeout() {
             None => NEVER,
             Some(at_ns) if at_ns > now_ns => at_ns.max(self.patient_until_ns),
@@ -142,10 +151,10 @@ impl Link {
     }
 
     /// An item comes to the head.
-    pub(super) fn enter(&mut self, mut item: Item, now_ns: u64, dice: &mut Dice) {
+    pub(super) fn enter(&mut self, mut item: Item, now_ns: u64) {
         self.stats.entered += 1;
         if matches!(self.spec.rate, Rate::Unlimited) {
-            return self.send(item.handle, item.len, now_ns, dice);
+            return self.send(item.handle, item.len, now_ns);
         }
         item.enqueued_at_ns = now_ns;
         self.queue.enqueue(item, now_ns);
@@ -157,11 +166,7 @@ impl Link {
     /// The next packet that has reached the end by now, or would have.
     #[inline]
     pub(super) fn poll_arrival(&mut self, now_ns: u64) -> Option<Traveller> {
-        let first = *self.pipe.front()?;
-        if first.at_ns > now_ns {
-            return None;
-        }
-        self.pipe.pop_front();
+        let first = self.pipe.poll(now_ns)?;
         if first.is_lost {
             self.stats.lost += 1;
         } else {
@@ -171,7 +176,7 @@ impl Link {
     }
 
     /// Lets the queue's timer run, and sends what may be sent by now. Gives the item that left the queue.
-    pub(super) fn poll_send(&mut self, now_ns: u64, dice: &mut Dice) -> Option<Item> {
+    pub(super) fn poll_send(&mut self, now_ns: u64) -> Option<Item> {
         if self.queue.poll_timeout().is_some_and(|at| at <= now_ns) {
             self.queue.handle_timeout(now_ns);
             // It may let go what it held.
@@ -193,13 +198,13 @@ impl Link {
         };
         self.asked_in_vain = 0;
         self.stats.sojourn.add(now_ns - item.enqueued_at_ns);
-        self.free_ns = now_ns + self.serialization_ns(item.len);
+        self.free_ns = self.through_ns(now_ns, item.len);
         if matches!(self.spec.rate, Rate::Trace(_)) && now_ns / NS_PER_MS != self.rate_ms {
             self.tell_rate(now_ns);
         }
         self.next_send_ns =
             if self.queue.backlog().packets > 0 { self.opportunity(self.free_ns) } else { NEVER };
-        self.send(item.handle, item.len, self.free_ns, dice);
+        self.send(item.handle, item.len, self.free_ns);
         Some(item)
     }
 
@@ -213,18 +218,11 @@ impl Link {
     }
 
     /// The last bit of a packet leaves at `at_ns`.
-    fn send(&mut self, handle: u32, len: u32, at_ns: u64, dice: &mut Dice) {
+    fn send(&mut self, handle: u32, len: u32, at_ns: u64) {
         self.stats.sent += 1;
         self.stats.sent_bytes += u64::from(len);
-        let is_detoured = self.spec.reorder > 0.0 && dice.unit() < self.spec.reorder;
-        let at_ns = at_ns + self.spec.delay_ns + if is_detoured { self.spec.detour_ns } else { 0 };
-        let is_lost = self.spec.loss > 0.0 && dice.unit() < self.spec.loss;
-        let traveller = Traveller { at_ns, handle, is_lost };
-        // Later packets overtake one on a detour, so what is on the way is kept in order of arrival.
-        match self.pipe.iter().rev().take_while(|other| other.at_ns > at_ns).count() {
-            0 => self.pipe.push_back(traveller),
-            behind => self.pipe.insert(self.pipe.len() - behind, traveller),
-        }
+        let passage = self.chances.next(&self.impair, at_ns);
+        self.pipe.enter(Traveller { handle, is_lost: passage.is_lost }, &passage);
     }
 
     /// The first moment from `from_ns` at which a packet may be sent, if one waits.
@@ -246,19 +244,16 @@ impl Link {
         }
     }
 
-    /// How long a packet takes to be sent; takes the opportunity of a trace.
-    fn serialization_ns(&mut self, len: u32) -> u64 {
+    /// When the last bit of a packet leaves that is sent from now on; takes opportunities of a trace.
+    fn through_ns(&mut self, now_ns: u64, len: u32) -> u64 {
         match &self.spec.rate {
-            Rate::Unlimited => 0,
+            Rate::Unlimited => now_ns,
             Rate::Fixed(bits_per_s) => {
                 let bits = u64::from(len) * 8 * 1_000_000_000 + self.carry;
                 self.carry = bits % bits_per_s;
-                bits / bits_per_s
+                now_ns + bits / bits_per_s
             }
-            Rate::Trace(trace) => {
-                trace.take(&mut self.cursor);
-                0
-            }
+            Rate::Trace(trace) => trace.take(&mut self.cursor, now_ns, len),
         }
     }
 }

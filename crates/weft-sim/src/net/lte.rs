@@ -2,7 +2,8 @@
 
 use weft_engine::packet::trace::Trace;
 
-use crate::Dice;
+use super::numbers::exponential;
+use weft_core::dice::Dice;
 
 /// A trace like those of an LTE link on the road, of so many seconds, up to an hour; the seed decides it.
 ///
@@ -17,12 +18,12 @@ pub fn like_lte(seed: u64, seconds: u32, rate_max: f64) -> Trace {
     const COMES_BACK: f64 = 0.1;
     const STEP_S: f64 = 1e-3;
     const SECONDS_MAX: u32 = 3600;
-    let mut dice = Dice::new(seed);
+    let mut dice = Dice::from_seed(seed);
     let period_ms = seconds.clamp(1, SECONDS_MAX) * 1000;
     let mut rate = rate_max * dice.unit();
     let mut is_out = false;
     let mut at_ms = Vec::with_capacity((f64::from(period_ms) * STEP_S * rate_max) as usize / 2);
-    let mut until_next = dice.exponential(1.0);
+    let mut until_next = exponential(&mut dice, 1.0);
     for ms in 0..period_ms {
         if is_out {
             is_out = dice.unit() >= STEP_S / OUTAGE_S;
@@ -40,7 +41,7 @@ pub fn like_lte(seed: u64, seconds: u32, rate_max: f64) -> Trace {
         until_next -= rate * STEP_S;
         while until_next <= 0.0 {
             at_ms.push(ms);
-            until_next += dice.exponential(1.0);
+            until_next += exponential(&mut dice, 1.0);
         }
     }
     at_ms.push(period_ms);

@@ -43,7 +43,7 @@ mod link;
 mod lte;
 pub mod measure;
 mod network;
-pub(crate) mod numbers;
+mod numbers;
 mod packet;
 mod programmed;
 pub mod silver_bullet;
@@ -59,6 +59,7 @@ pub use lte::like_lte;
 pub use network::{
     COMPLETIONS_MAX, Completion, FlowId, FlowSpec, FlowStats, HOPS_MAX, LinkId, Net, Pending, Workload,
 };
+pub use numbers::exponential;
 pub use packet::PACKETS_MAX;
 pub use programmed::{Programmed, packet_of};
 pub use sizes::Sizes;

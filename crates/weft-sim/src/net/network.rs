@@ -4,11 +4,13 @@ use std::collections::VecDeque;
 
 use super::discipline::{Backlog, Discipline, ECN_CE, Item};
 use super::link::{Link, LinkSpec, LinkStats};
+use super::numbers::exponential;
 use super::packet::{PACKETS_MAX, Packet, Packets};
 use super::sizes::Sizes;
 use super::tcp::{Ack, Receiver, Sender, SenderSpec, SenderStats};
 use super::tournament::{NEVER, Tournament};
-use crate::Dice;
+use weft_core::dice::Dice;
+use weft_core::hash;
 
 /// Bytes of an acknowledgement on the wire.
 const ACK_BYTES: u32 = 60;
@@ -144,7 +146,6 @@ pub struct Net {
     links: Vec<(Link, usize)>,
     flows: Vec<Flow>,
     packets: Packets,
-    dice: Dice,
     n_events: u64,
     /// Packets that were not made because [`PACKETS_MAX`] were under way.
     refused: u64,
@@ -161,7 +162,6 @@ impl Net {
             links: Vec::new(),
             flows: Vec::new(),
             packets: Packets::default(),
-            dice: Dice::new(seed ^ 0x6c69_6e6b),
             n_events: 0,
             refused: 0,
         }
@@ -171,7 +171,8 @@ impl Net {
     pub fn add_link(&mut self, spec: LinkSpec, queue: Box<dyn Discipline>) -> LinkId {
         let source = self.events.add();
         self.sources.push(Source::Link(self.links.len()));
-        self.links.push((Link::new(spec, queue), source));
+        let seed = hash::stream(self.seed, "link", self.links.len() as u64);
+        self.links.push((Link::new(spec, queue, seed), source));
         LinkId(self.links.len() as u32 - 1)
     }
 
@@ -187,12 +188,12 @@ impl Net {
         let number = self.flows.len();
         let source = self.events.add();
         self.sources.push(Source::Flow(number));
-        let mut dice = Dice::new(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number as u64);
+        let mut dice = Dice::of_stream(self.seed, "flow", number as u64);
         // Applications with messages begin somewhere within their first silence, so that they are not in step.
         let first = match spec.workload {
             Workload::Endless => 0.0,
-            Workload::OnOff { off_mean_ns, .. } => dice.exponential(off_mean_ns as f64) / 2.0,
-            Workload::Poisson { gap_mean_ns, .. } => dice.exponential(gap_mean_ns as f64),
+            Workload::OnOff { off_mean_ns, .. } => exponential(&mut dice, off_mean_ns as f64) / 2.0,
+            Workload::Poisson { gap_mean_ns, .. } => exponential(&mut dice, gap_mean_ns as f64),
         };
         let next_message_ns = spec.start_ns + first as u64;
         self.events.set(source, next_message_ns);
@@ -311,7 +312,7 @@ impl Net {
     /// Sends what a link can send now, forgets what its queue dropped, and asks when it wants to be called again.
     fn push_link(&mut self, number: usize) {
         let (link, source) = &mut self.links[number];
-        while let Some(item) = link.poll_send(self.now_ns, &mut self.dice) {
+        while let Some(item) = link.poll_send(self.now_ns) {
             self.packets.get(item.handle).item.ecn = item.ecn;
         }
         while let Some(dropped) = link.queue.poll_drop() {
@@ -323,7 +324,7 @@ impl Net {
 
     /// A packet comes to the head of a link.
     fn enter(&mut self, link: LinkId, item: Item) {
-        self.links[link.0 as usize].0.enter(item, self.now_ns, &mut self.dice);
+        self.links[link.0 as usize].0.enter(item, self.now_ns);
         self.push_link(link.0 as usize);
     }
 
@@ -428,7 +429,7 @@ impl Flow {
             Workload::Endless => return self.sender.give(u32::MAX),
             Workload::OnOff { sizes, .. } => sizes,
             Workload::Poisson { sizes, gap_mean_ns } => {
-                self.next_message_ns = now_ns + self.dice.exponential(gap_mean_ns as f64) as u64;
+                self.next_message_ns = now_ns + exponential(&mut self.dice, gap_mean_ns as f64) as u64;
                 sizes
             }
         };
@@ -452,7 +453,7 @@ impl Flow {
                 self.uncounted += 1;
             }
             if let Workload::OnOff { off_mean_ns, .. } = self.spec.workload {
-                self.next_message_ns = now_ns + self.dice.exponential(off_mean_ns as f64) as u64;
+                self.next_message_ns = now_ns + exponential(&mut self.dice, off_mean_ns as f64) as u64;
             }
         }
     }

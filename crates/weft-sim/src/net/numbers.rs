@@ -5,6 +5,12 @@
 //! divisions and roots, which IEEE 754 defines to the bit. Good to some 1e-14, which is more than any use here needs.
 
 use core::f64::consts::{LN_2, SQRT_2};
+use weft_core::dice::Dice;
+
+/// A number of the exponential distribution with this mean: a time between events of a Poisson process.
+pub fn exponential(dice: &mut Dice, mean: f64) -> f64 {
+    -mean * ln(1.0 - dice.unit())
+}
 
 /// The natural logarithm of a positive, normal number.
 pub(crate) fn ln(x: f64) -> f64 {

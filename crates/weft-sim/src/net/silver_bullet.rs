@@ -16,6 +16,7 @@ use super::sizes::Sizes;
 use super::tcp::SenderSpec;
 use super::topology::Dumbbell;
 use super::twins::SfqCodel;
+use weft_core::hash;
 use weft_engine::packet::trace::Trace;
 
 const MS: u64 = 1_000_000;
@@ -202,9 +203,9 @@ pub fn newreno_of_2013() -> SenderSpec {
     }
 }
 
-/// A made link, for a seed of a comparison that takes so many seconds.
-pub fn made_trace(seed: u64, seconds: u32) -> Arc<Trace> {
-    Arc::new(like_lte(seed, seconds, LTE_RATE_MAX))
+/// A made link, for a seed of a comparison that takes so many seconds; by its number, where a network has several.
+pub fn made_trace(seed: u64, link: u64, seconds: u32) -> Arc<Trace> {
+    Arc::new(like_lte(hash::stream(seed, "lte", link), seconds, LTE_RATE_MAX))
 }
 
 impl Comparison {
@@ -326,7 +327,7 @@ mod tests {
     fn deep_buffers_win_throughput_and_codel_wins_power() {
         let score = |name, configuration: Configuration| {
             let comparison = COMPARISONS.iter().find(|comparison| comparison.name == name).unwrap();
-            let trace = (comparison.link == LinkKind::Lte).then(|| made_trace(1, 60));
+            let trace = (comparison.link == LinkKind::Lte).then(|| made_trace(1, 0, 60));
             let queue = configuration.discipline().unwrap();
             let outcome = comparison.run(queue, trace, newreno_of_2013(), 1, 60);
             outcome.score(comparison, comparison.applications[0])

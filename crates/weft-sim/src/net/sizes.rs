@@ -1,7 +1,7 @@
 //! How large messages are.
 
 use super::numbers::{exp, ln};
-use crate::Dice;
+use weft_core::dice::Dice;
 
 /// A distribution of sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,7 +73,7 @@ mod tests {
     /// Fewer flows than are drawn would be as large as they say.
     #[test]
     fn sizes_are_drawn_as_they_are_distributed() {
-        let mut dice = Dice::new(1);
+        let mut dice = Dice::from_seed(1);
         let mut drawn: Vec<u64> = (0..20_000).map(|_| Sizes::Web { more: 16_384 }.draw(&mut dice)).collect();
         drawn.sort_unstable();
         assert!(drawn[0] >= 16_384 + 60);

@@ -50,36 +50,30 @@ impl Dumbbell {
 }
 
 impl ParkingLot {
-    /// Adds so many links, all alike, and a way back that takes `back_ns`.
+    /// Adds so many links, each with its queue, and a way back that takes `back_ns`.
     pub fn new(
         net: &mut Net,
         n_links: usize,
-        link: &LinkSpec,
-        mut queue: impl FnMut() -> Box<dyn Discipline>,
+        mut link: impl FnMut() -> (LinkSpec, Box<dyn Discipline>),
         back_ns: u64,
     ) -> Self {
-        let links = (0..n_links).map(|_| net.add_link(link.clone(), queue())).collect();
+        let links = (0..n_links).map(|_| link()).map(|(spec, queue)| net.add_link(spec, queue)).collect();
         Self { links, back: add_wire(net, back_ns) }
     }
 }
 
 impl FatTree {
-    /// Adds the links between switches of `k` ports and their hosts, all alike, each with its queue.
+    /// Adds the links between switches of `k` ports and their hosts, each with its queue.
     ///
     /// # Panics
     /// If `k` is odd, below 2, or above [`FAT_TREE_PORTS_MAX`].
-    pub fn new(
-        net: &mut Net,
-        k: u32,
-        link: &LinkSpec,
-        mut queue: impl FnMut() -> Box<dyn Discipline>,
-    ) -> Self {
+    pub fn new(net: &mut Net, k: u32, mut link: impl FnMut() -> (LinkSpec, Box<dyn Discipline>)) -> Self {
         assert!(
             k.is_multiple_of(2) && (2..=FAT_TREE_PORTS_MAX).contains(&k),
             "2 to {FAT_TREE_PORTS_MAX} ports"
         );
         let n = (k * k * k / 4) as usize;
-        let mut row = || (0..n).map(|_| net.add_link(link.clone(), queue())).collect();
+        let mut row = || (0..n).map(|_| link()).map(|(spec, queue)| net.add_link(spec, queue)).collect();
         Self {
             k,
             host_up: row(),
@@ -136,7 +130,7 @@ mod tests {
     fn a_fat_tree_has_its_links_and_ways() {
         let mut net = Net::new(1);
         let spec = LinkSpec::fixed(1_000_000_000, 1000);
-        let tree = FatTree::new(&mut net, 4, &spec, || Box::new(Fifo::new(100)));
+        let tree = FatTree::new(&mut net, 4, || (spec.clone(), Box::new(Fifo::new(100))));
         assert_eq!(tree.hosts(), 16);
         assert_eq!([(0, 1), (0, 2), (0, 5)].map(|(a, b)| tree.path(a, b, 0).len()), [2, 4, 6]);
         let mut all = BTreeSet::new();

@@ -104,12 +104,12 @@ impl Tournament {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Dice;
+    use weft_core::dice::Dice;
 
     /// Events would come out of order, or a source would be forgotten.
     #[test]
     fn the_least_key_is_that_of_a_walk_through_all() {
-        let mut dice = Dice::new(3);
+        let mut dice = Dice::from_seed(3);
         for n in [1, 2, 3, 7, 64, 100] {
             let mut keys = vec![NEVER; n];
             let mut tournament = Tournament::new();

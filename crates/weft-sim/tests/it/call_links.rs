@@ -4,6 +4,7 @@ use crate::queues::library_queue;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use weft_core::Interval;
+use weft_core::dice::Dice;
 use weft_core::hash::HashKey;
 use weft_core::options::ClusterOptions;
 use weft_engine::call_link::{CallFlow, CallLink, CallLinkStats, CallsOf, Shared};
@@ -12,7 +13,7 @@ use weft_engine::queue::{Queue, Written};
 use weft_engine::recording::{Asked, Ended, Limits, Recorder, ask, read, read_snapshot};
 use weft_ir::queue::QueueProgram;
 use weft_ir::queue::run::Interpreted;
-use weft_sim::{Behaviour, Call, CallId, ClientId, Dice, START, World};
+use weft_sim::{Behaviour, Call, CallId, ClientId, START, World};
 
 const CART: &str = "10.0.0.1:50051";
 const OK: Option<u32> = Some(0);
@@ -249,7 +250,7 @@ fn each_call_that_comes_goes_on_or_is_told() {
         let queue = ["drr", "fq_codel", "fifo", "edf", "srpt"][seed as usize % 5];
         let args = if queue == "drr" { "(packets = 20)" } else { "" };
         let mut world = world(seed, link(queue, args));
-        let mut dice = Dice::new(seed);
+        let mut dice = Dice::from_seed(seed);
         let mut calls = Vec::new();
         for nth in 0..6 {
             let client = world.client("front");
@@ -390,7 +391,7 @@ fn a_recorded_link_does_again_what_it_did() {
     for (seed, queue) in (0..).zip(["drr", "fq_codel", "fifo", "edf", "sfq", "priority"]) {
         let args = if queue == "drr" { "(packets = 60)" } else { "" };
         let mut world = world(seed, link(queue, args));
-        let mut dice = Dice::new(seed);
+        let mut dice = Dice::from_seed(seed);
         for nth in 0..6 {
             let client = world.client("front");
             for _ in 0..400 {

@@ -19,7 +19,7 @@ fn flow(forward: Vec<LinkId>, back: Vec<LinkId>, workload: Workload) -> FlowSpec
 /// The shares of three links in a row that the flow through all of them gets, beside one on each.
 fn long_share(queue: fn() -> Box<dyn Discipline>) -> f64 {
     let mut net = Net::new(1);
-    let lot = ParkingLot::new(&mut net, 3, &LinkSpec::fixed(10_000_000, 5 * MS), queue, 15 * MS);
+    let lot = ParkingLot::new(&mut net, 3, || (LinkSpec::fixed(10_000_000, 5 * MS), queue()), 15 * MS);
     let long = net.add_flow(flow(lot.links.clone(), vec![lot.back], Workload::Endless));
     let others: Vec<FlowId> = lot
         .links
@@ -48,7 +48,7 @@ fn fair_queues_give_a_long_way_its_share() {
 fn a_fat_tree_carries_a_permutation_at_full_rate() {
     let mut net = Net::new(1);
     let link = LinkSpec::fixed(100_000_000, 10_000);
-    let tree = FatTree::new(&mut net, 4, &link, || Box::new(Fifo::new(100)));
+    let tree = FatTree::new(&mut net, 4, || (link.clone(), Box::new(Fifo::new(100))));
     // Each host of a pod goes over a core switch of its own, so no two flows share a link.
     let flows: Vec<FlowId> = (0..tree.hosts())
         .map(|host| {

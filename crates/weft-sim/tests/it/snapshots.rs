@@ -45,6 +45,7 @@ fn packet(dice: &mut Dice, handle: u64, now: u64) -> Packet {
         slack_ns: dice.below(1 << 30) as i64,
         deadline_ns: now + dice.below(1 << 28) as u64,
         headers: [dice.below(9) as u64, 0, 0, u64::MAX],
+        framing: dice.below(40) as u32,
     }
 }
 

@@ -30,8 +30,7 @@ fn mean_window(algorithm: Algorithm, rtt_ns: u64, period: u64) -> f64 {
 fn a_seed_decides_a_run_and_nothing_is_lost_from_the_books() {
     let run = |seed| {
         let mut net = Net::new(seed);
-        let link =
-            LinkSpec { loss: 0.01, reorder: 0.02, detour_ns: 3 * MS, ..LinkSpec::fixed(10_000_000, 20 * MS) };
+        let link = LinkSpec { loss: 0.01, reorder: 0.02, ..LinkSpec::fixed(10_000_000, 20 * MS) };
         let ends = Dumbbell::new(&mut net, link, Box::new(Fifo::new(30)), 20 * MS);
         let workload = Workload::OnOff { sizes: Sizes::Web { more: 16_384 }, off_mean_ns: 200 * MS };
         let flows = [Algorithm::NewReno, Algorithm::Cubic, Algorithm::BbrLike].map(sender);

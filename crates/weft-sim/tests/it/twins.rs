@@ -3,12 +3,12 @@
 
 use crate::queues::{library_queue, programs};
 use std::sync::Arc;
+use weft_core::dice::Dice;
 use weft_ir::queue::QueueProgram;
 use weft_ir::queue::run::Interpreted;
-use weft_sim::Dice;
 use weft_sim::net::silver_bullet::{COMPARISONS, Configuration, LinkKind, made_trace, newreno_of_2013};
 use weft_sim::net::twins::{Codel, CodelRules, CodelSpec, Drr, Fifo, FqCodel, Pfabric, Pifo};
-use weft_sim::net::{Discipline, Item, Programmed};
+use weft_sim::net::{Discipline, Item, Programmed, exponential};
 
 /// Of each flow's items: primes, so that no two queues have as many bytes.
 const LENGTHS: [u32; 6] = [1499, 1301, 1103, 907, 701, 503];
@@ -31,7 +31,7 @@ pub(crate) struct Run {
 /// Runs a queue under a load that wanders between 6 and 20 Mbit/s for a link of 10, with some silence, and tells what
 /// happened to which item and when.
 pub(crate) fn run(queue: &mut dyn Discipline, seed: u64, items: u64) -> Run {
-    let mut dice = Dice::new(seed);
+    let mut dice = Dice::from_seed(seed);
     let (mut arrival, mut departure, mut load) = (0, 500, 1.4);
     let mut id = 0;
     let mut run = Run::default();
@@ -54,7 +54,8 @@ pub(crate) fn run(queue: &mut dyn Discipline, seed: u64, items: u64) -> Run {
             queue.enqueue(item, now);
             load = (load + 0.02 * dice.normal()).clamp(0.6, 2.0);
             let silence = if dice.chance(1) { 50e6 } else { 0.0 };
-            arrival += (dice.exponential(f64::from(len) * 800.0 / load) + dice.unit() * silence) as u64 + 1;
+            arrival +=
+                (exponential(&mut dice, f64::from(len) * 800.0 / load) + dice.unit() * silence) as u64 + 1;
             id += 1;
         } else {
             run.calls.push((now, None));
@@ -202,7 +203,7 @@ fn who_knows_objectives_is_beaten_by_nobody() {
         let comparison =
             COMPARISONS.iter().find(|comparison| comparison.name == name).expect("it is one of six");
         let score = |queue: Box<dyn Discipline>| {
-            let trace = (comparison.link == LinkKind::Lte).then(|| made_trace(1, 60));
+            let trace = (comparison.link == LinkKind::Lte).then(|| made_trace(1, 0, 60));
             let outcome = comparison.run(queue, trace, newreno_of_2013(), 1, 60);
             outcome.score(comparison, comparison.applications[0])
         };

@@ -190,7 +190,7 @@ fn stretches(
 
 /// Nanoseconds a change: rules are taken out, and put in again.
 fn changes(table: &mut Classifier, rules: &[Rule], round: usize) -> f64 {
-    let mut dice = Dice::from_seed(round as u64);
+    let mut dice = Dice::of_stream(1, "round", round as u64);
     let mut ids: Vec<usize> =
         (0..rules.len().div_ceil(CHANGED).clamp(2, 1000)).map(|_| dice.below(rules.len())).collect();
     ids.sort_unstable();

@@ -126,6 +126,7 @@ fn args(native: Native, data: &[u8]) -> Vec<Arg<'_>> {
         Native::RandomHex => vec![Arg::Int(data.len().min(1024) as i64)],
         Native::MaglevSlot => vec![Arg::Bytes(data), Arg::Int(7)],
         Native::Network => vec![Arg::Bytes(data), Arg::Int(64)],
+        Native::MssAtMost => vec![Arg::Bytes(data), Arg::Int(1220)],
         Native::RegexCapture => vec![Arg::Bytes(data), Arg::Int(1)],
         Native::JsonSet => vec![Arg::Bytes(data), Arg::Bytes(b"new")],
         _ => vec![Arg::Bytes(data)],

@@ -43,7 +43,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Fault> {
         return Err(Fault::usage(what)
             .with_help("BIND says from where a protocol is found, and --first where to begin"));
     }
-    let mut made = Made::new(protocols, first, wanted);
+    let mut made = Made::new(protocols, first, wanted, args.malformed);
     let mut capture = match &args.out {
         Some(path) => Some(Capture::with_interfaces(path.as_ref(), &[(made.link_type(), "")])?.0),
         None => None,
@@ -100,6 +100,8 @@ struct Made<'p> {
     first: ProtocolId,
     /// Layers that a packet must have.
     wanted: Vec<ProtocolId>,
+    /// Packets that break a rule are made as well; without it they are drawn again.
+    keeps_malformed: bool,
     n: u64,
     bytes: u64,
     /// By protocol: packets that have such a layer.
@@ -112,11 +114,17 @@ struct Made<'p> {
 }
 
 impl<'p> Made<'p> {
-    fn new(protocols: &'p [Protocol], first: ProtocolId, wanted: Vec<ProtocolId>) -> Self {
+    fn new(
+        protocols: &'p [Protocol],
+        first: ProtocolId,
+        wanted: Vec<ProtocolId>,
+        keeps_malformed: bool,
+    ) -> Self {
         Self {
             protocols,
             first,
             wanted,
+            keeps_malformed,
             n: 0,
             bytes: 0,
             layers: vec![0; protocols.len()],
@@ -132,15 +140,19 @@ impl<'p> Made<'p> {
     /// There seems to be none with all layers that are wanted.
     fn next(&mut self, dice: &mut Dice) -> Result<Vec<u8>, Fault> {
         for _ in 0..TRIES_MAX {
-            let (headers, payload) = generate::headers(self.protocols, self.first, dice);
+            let (mut headers, payload) = generate::headers(self.protocols, self.first, dice);
             let has = |wanted: &ProtocolId| headers.iter().any(|header| header.protocol == *wanted);
             if !self.wanted.iter().all(has) {
                 continue;
             }
+            if !self.keeps_malformed {
+                generate::end(self.protocols, &mut headers, dice);
+            }
             // The dice may not fit together.
             let Ok(frame) = build(self.protocols, &headers, &payload) else { continue };
-            self.count(&headers, &frame);
-            return Ok(frame);
+            if self.count(&headers, &frame) {
+                return Ok(frame);
+            }
         }
         let names: Vec<_> = self.wanted.iter().map(|id| format!("`{}`", self.name(*id))).collect();
         let first = self.name(self.first);
@@ -152,29 +164,41 @@ impl<'p> Made<'p> {
                 names.join(" and ")
             ),
         })
-        .with_help("--first nearer to it, or fewer layers at once"))
+        .with_help(match self.malformed.iter().max_by_key(|(_, n)| *n) {
+            Some((Malformed { protocol, what, line }, n)) => format!(
+                "{} broke a rule of `{}`: {what} (line {line}); --malformed keeps them",
+                grouped(*n),
+                self.name(*protocol)
+            ),
+            None => "--first nearer to it, or fewer layers at once".to_owned(),
+        }))
     }
 
-    fn count(&mut self, headers: &[Header], frame: &[u8]) {
+    /// Whether the packet is one of those that were asked for.
+    fn count(&mut self, headers: &[Header], frame: &[u8]) -> bool {
+        let reading = read(self.protocols, &[self.first], frame);
+        if let Some(malformed) = &reading.malformed {
+            match self.malformed.iter_mut().find(|(known, _)| known == malformed) {
+                Some((_, n)) => *n += 1,
+                None => self.malformed.push((malformed.clone(), 1)),
+            }
+            if !self.keeps_malformed {
+                return false;
+            }
+        }
         self.n += 1;
         self.bytes += frame.len() as u64;
         for (at, layer) in headers.iter().enumerate() {
             let is_first = headers[..at].iter().all(|known| known.protocol != layer.protocol);
             self.layers[usize::from(layer.protocol.0)] += u64::from(is_first);
         }
-        let reading = read(self.protocols, &[self.first], frame);
         if let Some(why) = generate::difference(self.protocols, headers, &reading) {
             self.n_different += 1;
             if self.different.len() < TOLD_MAX {
                 self.different.push(format!("packet {}: {why}", self.n));
             }
         }
-        if let Some(malformed) = reading.malformed {
-            match self.malformed.iter_mut().find(|(known, _)| *known == malformed) {
-                Some((_, n)) => *n += 1,
-                None => self.malformed.push((malformed, 1)),
-            }
-        }
+        true
     }
 
     fn name(&self, protocol: ProtocolId) -> &'p str {
@@ -204,7 +228,8 @@ impl<'p> Made<'p> {
             table.row(vec![name.to_owned(), grouped(n)]);
         }
         let mut out = table.render();
-        let n_malformed: u64 = self.malformed.iter().map(|(_, n)| n).sum();
+        let malformed = self.malformed.iter().filter(|_| self.keeps_malformed);
+        let n_malformed: u64 = malformed.map(|(_, n)| n).sum();
         out += &format!(
             "\n{} of {} bytes; {} read as built\n",
             count(self.n, "packet"),
@@ -213,7 +238,8 @@ impl<'p> Made<'p> {
         );
         for (Malformed { protocol, what, line }, n) in self.malformed.iter().take(TOLD_MAX) {
             let name = self.name(*protocol);
-            out += &format!("{} malformed: `{name}`, {what} (line {line})\n", grouped(*n));
+            let malformed = if self.keeps_malformed { "malformed" } else { "left out as malformed" };
+            out += &format!("{} {malformed}: `{name}`, {what} (line {line})\n", grouped(*n));
         }
         for different in &self.different {
             out += &format!("{different}\n");

@@ -21,8 +21,16 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
         ListFormat::Iptables => Format::Iptables,
         ListFormat::Ip6tables => Format::Ip6tables,
     });
-    let hook =
-        Hook { name: args.hook.clone(), out_port: args.out_port.clone(), in_ports: args.in_port.clone() };
+    let named = |pair: &String| pair.split_once('=').map(|(of, port)| (of.to_owned(), port.to_owned()));
+    let names = args.port.iter().map(|pair| {
+        named(pair).ok_or_else(|| Fault::usage(format!("--port {pair}: write INTERFACE=PORT, as br-lan=lan")))
+    });
+    let hook = Hook {
+        name: args.hook.clone(),
+        out_ports: args.out_port.clone(),
+        in_ports: args.in_port.clone(),
+        names: names.collect::<Result<_, _>>()?,
+    };
     // An editor may have put a byte order mark in front.
     let list = import(text.strip_prefix('\u{feff}').unwrap_or(&text), format, &hook);
     for fault in &list.faults {

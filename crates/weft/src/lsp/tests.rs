@@ -4,7 +4,7 @@ use super::server::Server;
 use crate::library;
 use lsp_server::{Message, Notification, Request};
 use serde_json::{Value, json};
-use weft_core::hash::draw;
+use weft_core::dice::Dice;
 
 /// Texts of a real size: the library, and the example.
 fn texts() -> Vec<&'static str> {
@@ -79,31 +79,21 @@ impl Client {
     }
 }
 
-/// Draws below a bound, the same in each run.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 += 1;
-        (draw(self.0, 7) % bound.max(1) as u64) as usize
-    }
-
-    /// A place between two characters.
-    fn boundary(&mut self, text: &str) -> usize {
-        let at = self.below(text.len() + 1);
-        (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
-    }
+/// A place between two characters.
+fn boundary(dice: &mut Dice, text: &str) -> usize {
+    let at = dice.below(text.len() + 1);
+    (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
 /// A text is half-typed most of the time; a server that dies of it takes all windows with it.
 #[test]
 fn half_typed_text_is_answered() {
-    let (mut client, mut dice) = (Client::new(), Dice(1));
+    let (mut client, mut dice) = (Client::new(), Dice::from_seed(1));
     for text in texts() {
         // The manual page at the head is of no interest; what follows is typed from its beginning.
         let body = text.find("\nCREATE").map_or(0, |at| at + 1);
         for _ in 0..40 {
-            let end = body + dice.boundary(&text[body..]);
+            let end = body + boundary(&mut dice, &text[body..]);
             client.write(&text[..end]);
             client.ask_all(&text[..end], end);
         }
@@ -131,13 +121,13 @@ fn damaged_text_is_answered() {
         "->",
         "{",
     ];
-    let (mut client, mut dice) = (Client::new(), Dice(2));
+    let (mut client, mut dice) = (Client::new(), Dice::from_seed(2));
     let texts = texts();
     for text in &texts {
         for _ in 0..40 {
             let mut damaged = (*text).to_owned();
             for _ in 0..=dice.below(3) {
-                let (from, to) = (dice.boundary(&damaged), dice.boundary(&damaged));
+                let (from, to) = (boundary(&mut dice, &damaged), boundary(&mut dice, &damaged));
                 let (from, to) = (from.min(to), from.max(to).min(from.min(to) + 30));
                 let to = (to..=damaged.len()).find(|at| damaged.is_char_boundary(*at)).unwrap_or(from);
                 match dice.below(3) {
@@ -145,14 +135,14 @@ fn damaged_text_is_answered() {
                     1 => damaged.insert_str(from, PIECES[dice.below(PIECES.len())]),
                     _ => {
                         let other = texts[dice.below(texts.len())];
-                        let start = dice.boundary(other);
-                        let end = start + dice.boundary(&other[start..]).min(40);
+                        let start = boundary(&mut dice, other);
+                        let end = start + boundary(&mut dice, &other[start..]).min(40);
                         damaged.insert_str(from, other.get(start..end).unwrap_or_default());
                     }
                 }
             }
             client.write(&damaged);
-            let at = dice.boundary(&damaged);
+            let at = boundary(&mut dice, &damaged);
             client.ask_all(&damaged, at);
         }
     }
@@ -161,7 +151,7 @@ fn damaged_text_is_answered() {
 /// Changes come as ranges; a text that is not what the client has shows faults that are not there.
 #[test]
 fn changes_by_ranges_make_the_text_that_the_client_has() {
-    let (mut client, mut dice) = (Client::new(), Dice(3));
+    let (mut client, mut dice) = (Client::new(), Dice::from_seed(3));
     let mut text = String::from("-- \u{1d11e}\u{e9}\r\nCREATE LISTENER l ON tcp 'a:1';\n");
     client.write(&text);
     let position = |text: &str, at: usize| {
@@ -170,7 +160,7 @@ fn changes_by_ranges_make_the_text_that_the_client_has() {
         json!({ "line": before.matches('\n').count(), "character": character })
     };
     for n in 0..200 {
-        let (a, b) = (dice.boundary(&text), dice.boundary(&text));
+        let (a, b) = (boundary(&mut dice, &text), boundary(&mut dice, &text));
         let (from, to) = (a.min(b), a.max(b).min(a.min(b) + 3));
         let to = (to..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(from);
         // Between `\r` and `\n` there is no position.

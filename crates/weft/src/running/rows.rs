@@ -119,6 +119,7 @@ impl Running {
             filled_by: match filler(&view.name) {
                 Some(Filler::Cluster) => "cluster",
                 Some(Filler::Ports) => "ports",
+                Some(Filler::Stage) => "stage",
                 Some(Filler::Controller) => "controller",
                 None => "handlers",
             }
@@ -408,7 +409,9 @@ pub(super) fn find(network: &Network, path: &str) -> Result<(TableName, Table), 
             network.chains.iter().find(|known| known.name == chain).and_then(|known| {
                 let instance = known.instances.iter().find(|known| known.name == instance)?;
                 let tables = &network.elements[instance.element].tables;
-                let table = tables.iter().find(|known| known.name == table)?;
+                // One of another stage is named by that.
+                let is_own = |known: &&Table| known.name == table && known.filled != Some(Filler::Stage);
+                let table = tables.iter().find(is_own)?;
                 Some((&*known.name, &*instance.name, table))
             })
         }

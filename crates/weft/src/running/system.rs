@@ -186,6 +186,7 @@ impl System {
             columns: self.columns.iter().enumerate().map(column).collect(),
             n_keys: self.n_keys,
             filled: None,
+            stage: None,
             per_worker: false,
             evict: None,
             ttl_on_access: false,

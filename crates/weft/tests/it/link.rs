@@ -95,6 +95,18 @@ fn near_end() {
     writeln!(std::io::stdout(), "measured {bits_per_s} {rtt_ms} {rtt_v6_ms}").expect("it is heard");
 }
 
+/// No test by itself: talks to the other end for two seconds, whether anybody answers or not.
+#[test]
+fn talking_end() {
+    let Some(port) = port() else { return };
+    let world: Ipv4Addr = std::env::var("WEFT_WORLD").expect("it is told").parse().expect("an address");
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port is free");
+    for _ in 0..400 {
+        socket.send_to(&[7; 60], (world, port)).expect("it leaves");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// The shortest of ten round trips, in milliseconds.
 fn rtt(echo: &UdpSocket, far: SocketAddr) -> f64 {
     let once = || {
@@ -324,9 +336,9 @@ fn a_signal_is_passed_on_and_the_recording_is_whole() {
     }
 }
 
-/// What was to be at the other end would run on when somebody kills the link, and hold its port.
+/// What is at the other end, or behind the link, would run on when somebody kills the link, and hold its port.
 #[test]
-fn the_far_end_goes_with_the_link_whatever_ends_that() {
+fn both_ends_go_with_the_link_whatever_ends_that() {
     if std::fs::File::open("/dev/net/tun").is_err() {
         return eprintln!("skipped: no TUN devices here");
     }
@@ -334,7 +346,12 @@ fn the_far_end_goes_with_the_link_whatever_ends_that() {
     let folder = Folder::new();
     let told = |name: &str| folder.0.join(name);
     let far = format!("echo $$ > {}; sleep 61 & sleep 60", told("far").display());
-    let near = format!("echo $$ > {}; exec sleep 60", told("near").display());
+    // It does not heed being asked, and has started something in a session of its own.
+    let near = format!(
+        "trap '' TERM; setsid sleep 62 & echo $! > {}; echo $$ > {}; exec sleep 60",
+        told("other").display(),
+        told("near").display()
+    );
     let mut emulate = weft(&folder);
     emulate.args(["link", "emulate", "--far", &far, "--", "sh", "-c", &near]);
     let mut running = emulate.stderr(Stdio::piped()).spawn().expect("it starts");
@@ -342,8 +359,8 @@ fn the_far_end_goes_with_the_link_whatever_ends_that() {
         |name: &str| -> Option<u32> { std::fs::read_to_string(told(name)).ok()?.trim().parse().ok() };
     let until = Instant::now() + WAIT;
     let (far, near) = loop {
-        if let (Some(far), Some(near)) = (number("far"), number("near")) {
-            break (far, near);
+        if let (Some(far), Some(near), Some(other)) = (number("far"), number("near"), number("other")) {
+            break (far, [near, other]);
         }
         if running.try_wait().expect("it is ours").is_some() {
             let mut told = String::new();
@@ -368,13 +385,78 @@ fn the_far_end_goes_with_the_link_whatever_ends_that() {
     assert!(is_there());
     running.kill().expect("it runs");
     running.wait().expect("it is ours");
-    while is_there() {
-        assert!(Instant::now() < until, "the far end is left behind");
+    while is_there() || near.iter().any(|pid| runs(*pid)) {
+        assert!(Instant::now() < until, "an end is left behind");
         std::thread::sleep(Duration::from_millis(20));
     }
-    // The command is another's.
-    let done = std::process::Command::new("kill").arg(near.to_string()).status().expect("there is a kill");
-    assert!(done.success());
+}
+
+/// Whether a process is there, and more than its entry.
+fn runs(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+/// What a command leaves behind would go on without a link, and hold its ports and files.
+#[test]
+fn what_the_command_leaves_behind_ends_with_the_link() {
+    if std::fs::File::open("/dev/net/tun").is_err() {
+        return eprintln!("skipped: no TUN devices here");
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Folder::new();
+    let file = folder.0.join("left");
+    let command = format!("setsid sleep 63 > /dev/null 2>&1 & echo $! > {}; exit 3", file.display());
+    let done = output(weft(&folder).args(["link", "emulate", "--", "sh", "-c", &command]));
+    let said = String::from_utf8_lossy(&done.stderr);
+    if said.contains("cannot make a user namespace") {
+        return eprintln!("skipped: {said}");
+    }
+    assert_eq!(done.status.code(), Some(3), "{said}");
+    let left = std::fs::read_to_string(file).expect("it was begun").trim().parse().expect("a number");
+    assert!(!runs(left), "it is left behind");
+}
+
+/// A link would be impaired otherwise than was asked for, or change at another time; and nobody would hear of it.
+#[test]
+fn what_happens_on_the_way_is_counted_told_and_recorded() {
+    if std::fs::File::open("/dev/net/tun").is_err() {
+        return eprintln!("skipped: no TUN devices here");
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Folder::new();
+    let schedule =
+        folder.write("schedule", "# up all goes wrong, and then nothing\n1s up-loss=0% up-duplicate=0%\n");
+    let file = folder.0.join("run.rec").display().to_string();
+    let port = 40_000 + std::process::id() % 20_000;
+    let done = output(
+        weft(&folder)
+            .env(PORT, port.to_string())
+            .args(["link", "emulate", "--json", "--far", &end("far_end").join(" "), "--record", &file])
+            .args(["--up-loss-bursts", "5%,50%"])
+            .args(["--up-duplicate", "20%", "--down-reorder", "20%", "--down-reorder-distance", "2"])
+            .arg("--schedule")
+            .arg(&schedule)
+            .arg("--")
+            .args(end("talking_end")),
+    );
+    let (told, said) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    if said.contains("cannot make a user namespace") {
+        return eprintln!("skipped: {said}");
+    }
+    let summary: Value = serde_json::from_str(told.lines().last().unwrap_or_default()).expect("it is data");
+    let of = |link: &str, what: &str| summary["links"][link][what].as_u64().expect("a number");
+    assert!(of("up", "lost") > 0 && of("up", "duplicated") > 0 && of("down", "reordered") > 0, "{summary}");
+    assert_eq!((of("down", "lost"), of("up", "changes"), of("down", "changes")), (0, 1, 0));
+    for (link, what) in [("up", "lost"), ("up", "duplicated"), ("down", "reordered")] {
+        let args = ["link", "show", &file, "--link", link, "--json"];
+        let shown = output(weft(&folder).args(args));
+        let shown: Value = serde_json::from_slice(&shown.stdout).expect("it is data");
+        assert_eq!(shown[what].as_u64(), Some(of(link, what)), "{what}");
+        let ends = shown["packets"].as_array().expect("a list").iter();
+        let mut late = ends.filter(|one| one["came_ns"].as_i64() > Some(1_100_000_000));
+        assert!(link == "down" || late.all(|one| one["end"]["way"].is_null()), "its time is over");
+    }
 }
 
 /// What was recorded before would be lost to a typing error; and who mistypes a path would be told that the machine is
@@ -419,11 +501,34 @@ fn what_is_wrong_with_a_link_is_told_before_anything_runs() {
         ("--rate", "0bit", "1bit at least"),
         ("--delay", "-5ms", "not less than 0"),
         ("--up-loss", "-1%", "not less than 0"),
+        ("--loss-bursts", "1%,2%,3%,4%,5%", "four shares at most"),
+        ("--reorder-distance", "0", "1 at least"),
+        ("--keep-order", "--jitter", "a value is required"),
     ] {
         let (status, told) = run(&[option, value]);
         assert_eq!(status, Some(2), "{told}");
         assert!(told.contains(bound) && !told.contains("as a value, use"), "{told}");
     }
+    for args in [
+        ["--keep-order", "--delay", "1ms"],
+        ["--up-reorder-distance", "3", "--down-reorder=1%"],
+        ["--reorder-gap", "5", "--loss=1%"],
+    ] {
+        let (status, told) = run(&args);
+        assert!(status == Some(2) && told.contains("changes nothing without"), "{told}");
+    }
+    let (status, told) = run(&["--loss", "1%", "--loss-bursts", "1%,2%"]);
+    assert!(status == Some(2) && told.contains("cannot be used with"), "{told}");
+    let schedule = folder.write("schedule", "1s rate=1mbit\n\n2s qeue=fifo\n");
+    let schedule = schedule.display().to_string();
+    let (status, told) = run(&["--schedule", &schedule]);
+    assert!(status == Some(1) && told.contains("schedule: line 3: `qeue` is nothing that changes"), "{told}");
+    let whole = folder.write("whole.up", "1\n").display().to_string();
+    let (status, told) = run(&["--up-trace", &whole, "--schedule", &schedule.replace("schedule", "rates")]);
+    assert!(status == Some(1) && told.contains("rates"), "{told}");
+    let rates = folder.write("rates", "# no rate\n1s rate=1mbit\n").display().to_string();
+    let (status, told) = run(&["--up-trace", &whole, "--schedule", &rates]);
+    assert!(status == Some(1) && told.contains("line 2: a trace says when `up` sends"), "{told}");
     let own = folder.write("own.weft", "-- No queue.\n");
     let (status, told) = run(&["--queue", &own.display().to_string()]);
     assert!(status == Some(1) && told.contains("creates no queue"), "{told}");

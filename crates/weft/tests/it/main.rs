@@ -7,6 +7,7 @@ mod explain;
 mod filters;
 mod gates;
 mod generate;
+mod host_captures;
 mod import;
 mod library;
 mod link;

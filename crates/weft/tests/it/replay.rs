@@ -54,7 +54,7 @@ fn udp_sum(packet: &[u8]) -> u16 {
 }
 
 /// A UDP packet from 10.0.0.1 to 10.0.0.2 with right checksums.
-fn packet(ttl: u8, dst_port: u16) -> Vec<u8> {
+pub(crate) fn packet(ttl: u8, dst_port: u16) -> Vec<u8> {
     let mut packet = [&[2; 12][..], &[8, 0, 0x45, 0, 0, 33, 0, 1, 0x40, 0, ttl, 17, 0, 0]].concat();
     packet.extend([10, 0, 0, 1, 10, 0, 0, 2, 3, 232]);
     packet.extend(dst_port.to_be_bytes());
@@ -384,7 +384,7 @@ fn a_capture_is_not_written_over_as_it_is_read() {
 }
 
 /// A datagram of UDP in fragments of so many bytes.
-fn fragments(dst_port: u16, id: u16, payload: usize, bytes: usize) -> Vec<Vec<u8>> {
+pub(crate) fn fragments(dst_port: u16, id: u16, payload: usize, bytes: usize) -> Vec<Vec<u8>> {
     let mut datagram = [&1000_u16.to_be_bytes()[..], &dst_port.to_be_bytes()].concat();
     datagram.extend(((8 + payload) as u16).to_be_bytes());
     datagram.extend([0, 0]);
@@ -546,7 +546,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS enc -> look; END;
 }
 
 /// The packets of a capture.
-fn packets_in(path: &Path) -> Vec<Vec<u8>> {
+pub(crate) fn packets_in(path: &Path) -> Vec<Vec<u8>> {
     let (mut reader, mut packets) = (Reader::new(), Vec::new());
     reader.push(&std::fs::read(path).expect("it was written"));
     while let Some(record) = reader.next().expect("it is whole") {
@@ -563,7 +563,7 @@ fn replayed(folder: &Folder, program: &Path, backend: &str, packets: &[Vec<u8>])
 }
 
 /// What a replay of a capture that is there tells as data.
-fn told_of(folder: &Folder, program: &Path, capture: &Path, args: &[&str]) -> serde_json::Value {
+pub(crate) fn told_of(folder: &Folder, program: &Path, capture: &Path, args: &[&str]) -> serde_json::Value {
     let mut replay = weft(folder);
     replay.arg("replay").arg(program).arg("--in").arg(capture);
     let done = output(replay.args(["-o", "json"]).args(args));
@@ -1566,6 +1566,62 @@ CREATE CHAIN edge ON PORT wan -> lan AS tell -> exit -> act; END;
         assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
         let ttls: Vec<u8> = packets_in(out.as_ref()).iter().map(|packet| packet[22]).collect();
         assert_eq!(ttls, [64, 9, 9, 64], "{backend}");
+    }
+}
+
+/// A rule that did not know by which port a frame leaves, because another element changed its headers meanwhile, would let
+/// it out.
+#[test]
+fn egress_is_known_behind_changes_of_headers() {
+    const CHOSEN: &str = "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON memory;
+CREATE PORT lan ON memory;
+CREATE PORT a_port_with_a_long_name ON memory;
+CREATE ELEMENT choose ON ip AS
+  ON PACKET
+    IF udp.dst_port = 53 THEN REDIRECT TO 'a_port_with_a_long_name'; END IF;
+    IF udp.dst_port = 54 THEN REDIRECT TO 'wan'; END IF;
+END;
+CREATE ELEMENT tag ON ethernet AS
+  ON PACKET
+    IF ip.ttl <> 9 THEN PUSH vlan (id = 7); END IF;
+END;
+CREATE ELEMENT again ON ip AS
+  ON PACKET
+    IF ip.ttl = 7 THEN REDIRECT TO coalesce(egress, 'none'); END IF;
+END;
+CREATE ELEMENT rules ON ip AS
+  TABLE rules (rank U32 PRIMARY KEY, out TEXT(32)?, ttl U8?) MAX 10 ROWS FILLED BY CONTROLLER;
+  ON PACKET
+    SELECT * FROM input JOIN FIRST rules r BY rank ASC ON (r.out IS NULL OR egress = r.out)
+      AND (r.ttl IS NULL OR ip.ttl = r.ttl);
+END;
+CREATE CHAIN edge ON PORT wan -> lan AS choose -> tag -> again -> rules; END;
+INSERT INTO edge.rules.rules VALUES (1, 'a_port_with_a_long_name', NULL), (2, 'lan', 7);
+";
+    let folder = Folder::new();
+    let program = folder.write("edge.weft", CHOSEN);
+    let path = |name: &str| folder.0.join(name);
+    let sent = [
+        packet(64, 53),
+        packet(9, 53),
+        packet(7, 53),
+        packet(64, 54),
+        packet(9, 54),
+        packet(64, 80),
+        packet(7, 80),
+    ];
+    capture(&path("in.pcap"), &sent);
+    for backend in ["jit", "interp"] {
+        let out = path("out.pcap").display().to_string();
+        let mut command = weft(&folder);
+        command.args(["replay", "-o", "json", "--out", &out, "--backend", backend]);
+        let done = output(command.arg(&program).arg("--in").arg(path("in.pcap")));
+        assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+        // Behind a tag the hop limit stands four bytes further on.
+        let ttl = |packet: &Vec<u8>| if packet[12] == 0x81 { packet[26] } else { packet[22] };
+        let ttls: Vec<u8> = packets_in(out.as_ref()).iter().map(ttl).collect();
+        assert_eq!(ttls, [64, 9, 7, 7], "{backend}");
     }
 }
 

@@ -255,6 +255,33 @@ fn queues_of_a_file_and_of_the_library_are_found_by_name() {
     assert_eq!((&wanting[0].1, &wanting[1].1), (&all[0].1, &last[0].1));
 }
 
+/// A mean over seeds would be one run, counted as often as there are seeds.
+#[test]
+fn neighbouring_seeds_are_independent_runs() {
+    let folder = Folder::new();
+    folder.write(
+        "half.weft",
+        "CREATE QUEUE half AS LIMIT 5000 PACKETS ON OVERFLOW DROP TAIL;\n\
+         ON ENQUEUE IF rand() < 0.02 THEN DROP; END IF; ACCEPT; END;\n",
+    );
+    let dropped = |seed: &str| -> Vec<u64> {
+        let args = ["half.weft", "--flows", "bulk=1", "--for", "10s", "--seeds", "1", "--seed", seed];
+        let (_, faults, status) = sim_run(&folder, &[&args[..], &["--record", "run.rec"]].concat());
+        assert_eq!(status, Some(0), "{faults}");
+        let told =
+            output(weft(&folder).current_dir(&folder.0).args(["link", "explain", "run.rec", "--json"]));
+        let told: Value = serde_json::from_slice(&told.stdout).expect("it is JSON");
+        let numbers = told.as_array().expect("a list").iter().map(|one| one["packet"].as_u64());
+        numbers.map(|number| number.expect("a number")).collect()
+    };
+    let [one, two] = ["1", "2"].map(dropped);
+    assert!(one.len() > 10 && two.len() > 10, "{one:?} {two:?}");
+    for shift in 0..10 {
+        let same = one.iter().filter(|number| two.contains(&(**number + shift))).count();
+        assert!(same <= one.len() / 4, "{same} drops are the same, {shift} later: {one:?} {two:?}");
+    }
+}
+
 /// A picture or a recording would be missing, or be of something else than the figures.
 #[test]
 fn a_run_is_drawn_and_recorded() {

@@ -7,6 +7,7 @@
 
 #![expect(unsafe_code, reason = "packets are in memory that is shared with the kernel")]
 
+mod offloads;
 mod program;
 mod ring;
 
@@ -215,6 +216,10 @@ impl Device for XdpSocket {
 
     fn link(&self) -> Link {
         Link::Ethernet
+    }
+
+    fn stuck_offloads(&self) -> &[&'static str] {
+        self.attachment.stuck_offloads()
     }
 
     fn mtu_max(&self) -> Option<u16> {

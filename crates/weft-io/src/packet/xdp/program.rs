@@ -13,6 +13,7 @@
 use super::super::sys;
 use super::super::sys::fail;
 use super::super::{OpenError, interface};
+use super::offloads::Offloads;
 use core::ffi::{c_int, c_uint};
 use core::mem::size_of;
 use core::ptr;
@@ -53,6 +54,8 @@ pub(super) struct Attachment {
     pub(super) mode: Mode,
     /// Closing it takes the program off the interface.
     _link: OwnedFd,
+    /// They come back when the program is gone.
+    offloads: Option<Offloads>,
 }
 
 /// The map from queues to sockets.
@@ -140,21 +143,29 @@ impl Attachment {
         may_be_native: bool,
     ) -> Result<Self, OpenError> {
         let program = load(sockets).map_err(|error| fail(interface, "load the XDP program", error))?;
+        let offloads = Offloads::turn_off(interface);
         let attach = |mode| {
             let flags = if mode == Mode::Native { XDP_FLAGS_DRV_MODE } else { XDP_FLAGS_SKB_MODE };
             let program_fd = program.as_raw_fd() as u32;
             let create = LinkCreate { program_fd, target_index: index, attach_type: BPF_XDP, flags };
-            bpf_fd(BPF_LINK_CREATE, &create).map(|link| Self { mode, _link: link })
+            bpf_fd(BPF_LINK_CREATE, &create).map(|link| (mode, link))
         };
         let native = if may_be_native { attach(Mode::Native).ok() } else { None };
-        native.map_or_else(|| attach(Mode::Generic), Ok).map_err(|error| {
+        let attached = native.map_or_else(|| attach(Mode::Generic), Ok).map_err(|error| {
             let is_long = interface::mtu(interface).is_ok_and(|mtu| mtu > super::MTU_MAX);
             let mut error = fail(interface, "put the XDP program on the interface", error);
             if is_long {
                 error.help = Some("packets of XDP fit a page: lower the MTU of the interface to 3000");
             }
             error
-        })
+        })?;
+        let (mode, link) = attached;
+        Ok(Self { mode, _link: link, offloads })
+    }
+
+    /// What the interface does to packets and cannot be turned off, as `ethtool -K` calls it.
+    pub(super) fn stuck_offloads(&self) -> &[&'static str] {
+        self.offloads.as_ref().map_or(&[], Offloads::stuck)
     }
 }
 

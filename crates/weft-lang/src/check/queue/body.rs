@@ -306,8 +306,8 @@ fn ends(stmts: &[Stmt]) -> bool {
 mod tests {
     use super::{EVERY_NS_MIN, TIMERS_MAX};
     use crate::check::queue::{
-        BYTES_MAX, CALLS_PER_SECOND, HEADERS_MAX, LEVELS_MAX, PACKETS_MAX, PARTITIONS_MAX, RANK_BITS_MAX,
-        VARS_MAX,
+        BYTES_MAX, CALLS_PER_SECOND, COUNTED_MAX, HEADERS_MAX, LEVELS_MAX, PACKETS_MAX, PARTITIONS_MAX,
+        RANK_BITS_MAX, VARS_MAX,
     };
 
     /// `4,194,304`
@@ -335,6 +335,7 @@ mod tests {
             ("bits of a rank", RANK_BITS_MAX.to_string()),
             ("variables of a queue", format!("{VARS_MAX}, {VARS_MAX}")),
             ("fields of headers", HEADERS_MAX.to_string()),
+            ("counts partitions by", COUNTED_MAX.to_string()),
             ("`ON EVERY`", format!("{TIMERS_MAX}, {} us", EVERY_NS_MIN / 1_000)),
             (
                 "rate of a link",

@@ -22,8 +22,9 @@ const BESIDE_PACKETS: [&str; 6] =
     ["queue.packets", "queue.bytes", "partition.packets", "partition.bytes", "partition.index", "link.rate"];
 
 /// What a packet says of itself, with its type, and whether a program may change it.
-pub(crate) const PACKET_FIELDS: [(&str, T, bool); 12] = [
+pub(crate) const PACKET_FIELDS: [(&str, T, bool); 13] = [
     ("len", T::Size, false),
+    ("net_len", T::Size, false),
     ("arrived", T::Timestamp, false),
     ("id", T::Number, false),
     ("ecn", T::Number, true),
@@ -38,8 +39,9 @@ pub(crate) const PACKET_FIELDS: [(&str, T, bool); 12] = [
 ];
 
 /// The functions, as the book and the editors show them.
-pub(crate) const FUNCTIONS: [(&str, &str); 28] = [
+pub(crate) const FUNCTIONS: [(&str, &str); 30] = [
     ("flow", "flow(): the hash of the packet's flow, p.flow"),
+    ("partitions", "partitions(p.src): partitions in use for the same source, this packet's included"),
     ("present", "present(vlan) BOOL: the packet has this header"),
     ("now", "now() TIMESTAMP: the time of this event"),
     ("rand", "rand() F64: uniform in [0, 1)"),
@@ -61,7 +63,14 @@ pub(crate) const FUNCTIONS: [(&str, &str); 28] = [
     ("timestamp", "timestamp(ns) TIMESTAMP"),
     ("size", "size(bytes) SIZE"),
     ("seconds", "seconds(INTERVAL) F64"),
-    ("send_time", "send_time(SIZE, bits a second) INTERVAL: how long a link needs for it; 0 at rate 0"),
+    (
+        "send_time",
+        "send_time(SIZE, bits a second [, rest]) INTERVAL: how long a link needs for it; 0 at rate 0",
+    ),
+    (
+        "send_rest",
+        "send_rest(SIZE, bits a second, rest): what is left of a nanosecond then, for the next send_time",
+    ),
     ("bit_and", "bit_and(a, b)"),
     ("bit_or", "bit_or(a, b)"),
     ("shift_left", "shift_left(a, n)"),
@@ -709,7 +718,9 @@ impl Checker<'_, '_> {
             "flow" | "now" | "rand" => 0..=0,
             "hash" => 1..=2,
             "least" | "greatest" => 2..=16,
-            "rsqrt_step" | "scale" | "send_time" | "bit_and" | "bit_or" | "shift_left" | "shift_right"
+            "send_time" => 2..=3,
+            "send_rest" => 3..=3,
+            "rsqrt_step" | "scale" | "bit_and" | "bit_or" | "shift_left" | "shift_right"
             | "coalesce_zero" => 2..=2,
             _ => 1..=1,
         };
@@ -736,6 +747,20 @@ impl Checker<'_, '_> {
                     return self.unfit(span);
                 }
                 place(Place::Field("flow".to_owned()), T::Number, span)
+            }
+            "partitions" => {
+                let Ast::Path(path) = &args[0].kind else { return self.not_counted(args[0].span) };
+                let (by, ..) = self.place(path)?;
+                let by = match by {
+                    Found::Place(by) if is_counted(&by) => by,
+                    _ => return self.not_counted(path.span),
+                };
+                self.needs_partition(span)?;
+                let name = path.to_dotted().to_ascii_lowercase();
+                if !self.counted.contains(&name) {
+                    self.counted.push(name);
+                }
+                place(Place::Partitions(Box::new(by)), T::Number, span)
             }
             "present" => {
                 let Ast::Path(path) = &args[0].kind else { return self.unfit(args[0].span) };
@@ -847,10 +872,16 @@ impl Checker<'_, '_> {
                 let ns = unary(U::ToFloat, self.typed(&args[0], T::Interval)?, T::Float);
                 binary(B::Div, ns, literal(Literal::Float(1e9), T::Float, span), T::Float)
             }
-            "send_time" => {
+            "send_time" | "send_rest" => {
                 let (bytes, rate) = (self.typed(&args[0], T::Size)?, self.typed(&args[1], T::Number)?);
-                let bit_ns = binary(B::Mul, bytes, int(8_000_000_000), T::Interval);
-                binary(B::Div, bit_ns, rate, T::Interval)
+                let mut bit_ns = binary(B::Mul, bytes, int(8_000_000_000), T::Number);
+                if let Some(rest) = args.get(2) {
+                    bit_ns = binary(B::Add, bit_ns, self.typed(rest, T::Number)?, T::Number);
+                }
+                match name {
+                    "send_time" => binary(B::Div, bit_ns, rate, T::Interval),
+                    _ => binary(B::Rem, bit_ns, rate, T::Number),
+                }
             }
             "bit_and" => binary(B::BitAnd, self.whole(&args[0])?, self.whole(&args[1])?, T::Number),
             "bit_or" => binary(B::BitOr, self.whole(&args[0])?, self.whole(&args[1])?, T::Number),
@@ -873,6 +904,13 @@ impl Checker<'_, '_> {
                 QueueExpr { kind: Kind::Case(vec![(is_zero, b)], Box::new(a)), ty, span }
             }
         })
+    }
+
+    fn not_counted<R>(&mut self, span: Span) -> Option<R> {
+        let message = "partitions are counted by a field of their packets";
+        let help = "write `partitions(p.src)`, or `p.dst`, `p.class` or a field of a header in its place";
+        self.report(code::QUEUE_NOT_SEEN, message, span, "by which field?", help);
+        None
     }
 
     /// A whole number of whatever unit.
@@ -900,6 +938,15 @@ fn alike(left: QueueExpr, right: QueueExpr) -> (QueueExpr, QueueExpr) {
         (T::Float, T::Number) => (left, unary(U::ToFloat, right, T::Float)),
         (T::Number, T::Float) => (unary(U::ToFloat, left, T::Float), right),
         _ => (left, right),
+    }
+}
+
+/// Whether partitions can be counted by a field of packets.
+fn is_counted(place: &Place) -> bool {
+    match place {
+        Place::Field(name) => matches!(name.as_str(), "src" | "dst" | "class"),
+        Place::Header(_) => true,
+        _ => false,
     }
 }
 

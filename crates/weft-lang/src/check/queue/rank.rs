@@ -531,6 +531,7 @@ impl Walk<'_> {
             Place::Len => Range::HASH,
             Place::Ecn => Range::up_to(3),
             Place::Id => Range::ALL,
+            Place::Partitions(_) => Range::of(0, n_partitions(level)),
             Place::Field(name) => self.field(name),
             Place::Header(name) => {
                 level.headers.iter().find(|header| header.name == *name).map_or(Range::ALL, of_header)
@@ -542,6 +543,7 @@ impl Walk<'_> {
         match name {
             "flow" | "src" | "dst" => Range::HASH,
             "dscp" => Range::up_to(63),
+            "net_len" => Range::HASH,
             // What a queue has set is kept as it was set.
             _ if self.changed.contains(name) => Range::ALL,
             "class" => Range::HASH,

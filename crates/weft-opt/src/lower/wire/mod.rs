@@ -33,10 +33,13 @@ use weft_ir::passes;
 const MET_MAX: usize = 64;
 /// Usual layers in a row that are read by code of their own.
 const USUAL_MAX: usize = 4;
+/// Bytes that may have been cut off a frame: more than any packet has.
+const CUT_BYTES_MAX: i64 = 1 << 20;
 /// The protocol of labels behind which fragments are known.
 const LABELS: &str = "mpls";
 
-/// What finds the frame inputs among `inputs`, in frames that begin with one of `roots`. Adds inputs for checksums, and
+/// What finds the frame inputs among `inputs`, in frames that begin with one of `roots`; whether these were cut as they
+/// were captured, so that a packet may be shorter than it says. Adds inputs for checksums, and
 /// for fragments in tunnels. `elements` are those of the chain. `behind` has a bit for each input at which one looks
 /// that stands behind one that takes packets out of tunnels; then those that stand behind two such elements, and so on.
 ///
@@ -44,7 +47,7 @@ const LABELS: &str = "mpls";
 /// What the chain cannot do.
 pub(super) fn frames(
     protocols: &[Protocol],
-    roots: &[ProtocolId],
+    (roots, are_cut): (&[ProtocolId], bool),
     inputs: &mut Vec<Input>,
     elements: &[Element],
     behind: &[InputSet],
@@ -80,7 +83,7 @@ pub(super) fn frames(
         copies: Vec::new(),
         entered: BTreeSet::new(),
     };
-    parser.make();
+    parser.make(are_cut);
     let Out { b, mut checks, .. } = parser.out;
     let parser = b
         .finish()
@@ -311,10 +314,11 @@ impl Way {
 }
 
 impl Parser<'_, '_> {
-    fn make(&mut self) {
+    fn make(&mut self, are_cut: bool) {
         let (at, end) = (self.out.b.int(0), self.out.b.get(Op::FrameLen, Ty::Int));
         let is_cyclic = self.graph.is_cyclic();
-        let slack = self.graph.has_fragments.then_some(at);
+        let slack = if are_cut { self.out.b.int(CUT_BYTES_MAX) } else { at };
+        let slack = self.graph.has_fragments.then_some(slack);
         let start = Way { extent: Extent { at, end }, slack, met: is_cyclic.then_some((at, at)) };
         for node in &self.graph.order {
             let block = self.out.b.block();

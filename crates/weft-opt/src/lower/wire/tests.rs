@@ -176,7 +176,7 @@ fn chain(protocols: &[Protocol], root: ProtocolId, asked: &[Asked]) -> Parsers {
     };
     let mut chain = ChainProgram::default();
     chain.request.inputs = asked.iter().map(input).collect();
-    chain.frames = Some(frames(protocols, &[root], &mut chain.request.inputs, &[], &[]).unwrap());
+    chain.frames = Some(frames(protocols, (&[root], false), &mut chain.request.inputs, &[], &[]).unwrap());
     verify_program(&chain).unwrap_or_else(|errors| panic!("{}", errors[0]));
     let (chain, state) = (Arc::new(chain), State::default());
     let interpreted = Interp.compile(&chain, Event::Parse, &state).unwrap();
@@ -308,7 +308,7 @@ fn usual_frames_have_what_tags_and_siblings_need_not_have() {
     };
     let of_one = LayerRef { level: 0, protocols: vec![ProtocolId(stream_at)] };
     let mut inputs = vec![column(either), column(of_one)];
-    assert_eq!(frames(&siblings, &[ROOT], &mut inputs, &[], &[]).unwrap().usual, InputSet::of(0_u8));
+    assert_eq!(frames(&siblings, (&[ROOT], false), &mut inputs, &[], &[]).unwrap().usual, InputSet::of(0_u8));
 }
 
 #[test]
@@ -535,7 +535,7 @@ fn stores(asked: &[Asked]) -> String {
     let protocols = protocols();
     let mut inputs = chain(&protocols, ROOT, asked).chain.request.inputs.clone();
     inputs[0].written = true;
-    let frames = match frames(&protocols, &[ROOT], &mut inputs, &[], &[]) {
+    let frames = match frames(&protocols, (&[ROOT], false), &mut inputs, &[], &[]) {
         Ok(frames) => frames,
         Err(why) => return why,
     };

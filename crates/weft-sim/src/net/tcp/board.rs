@@ -259,7 +259,7 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Dice;
+    use weft_core::dice::Dice;
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum State {
@@ -281,7 +281,7 @@ mod tests {
     /// A sender would send again what has arrived, or would count wrongly what is under way and stall.
     #[test]
     fn it_knows_what_a_plain_list_knows() {
-        let mut dice = Dice::new(5);
+        let mut dice = Dice::from_seed(5);
         for _ in 0..30 {
             let mut board = Board::new();
             let mut plain: Vec<State> = Vec::new();

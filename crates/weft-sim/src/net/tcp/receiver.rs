@@ -96,12 +96,12 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Dice;
+    use weft_core::dice::Dice;
 
     /// A sender would be told of segments that have not arrived, or not be told of those that have.
     #[test]
     fn blocks_are_what_has_arrived() {
-        let mut dice = Dice::new(9);
+        let mut dice = Dice::from_seed(9);
         for _ in 0..50 {
             let mut receiver = Receiver::default();
             let mut has = vec![false; 300];

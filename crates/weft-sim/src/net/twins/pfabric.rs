@@ -116,12 +116,12 @@ impl Discipline for Pfabric {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Dice;
+    use weft_core::dice::Dice;
 
     /// Another flow than the most urgent would be sent from, or another than the least urgent would lose.
     #[test]
     fn flow_packet_and_victim_are_those_of_a_walk_through_all() {
-        let mut dice = Dice::new(2);
+        let mut dice = Dice::from_seed(2);
         let mut queue = Pfabric::new(36_000);
         let mut waiting: Vec<Item> = Vec::new();
         let least = |waiting: &[Item], flow: u32| {

@@ -93,12 +93,12 @@ impl Discipline for Pifo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Dice;
+    use weft_core::dice::Dice;
 
     /// Something would go before what has a lower rank, or before what came earlier with the same.
     #[test]
     fn the_least_rank_goes_first_and_equals_as_they_came() {
-        let mut dice = Dice::new(4);
+        let mut dice = Dice::from_seed(4);
         let mut queue = Pifo::new(|item| u64::from(item.remaining), 900);
         let mut waiting: Vec<(u32, u64)> = Vec::new();
         for id in 0..20_000 {

@@ -174,13 +174,14 @@ fn read_one(
 
 /// The flow of a packet, and the length of the packet of IP.
 fn flow_of(record: &Record<'_>) -> Option<(Key, u16)> {
-    let (mut ethertype, mut at) = record.link.network(record.bytes)?;
+    let (mut ethertype, range) = record.link.network(record.bytes)?;
+    let mut at = range.start;
     while matches!(ethertype, ETHERTYPE_VLAN | ETHERTYPE_QINQ) {
         let tag: &[u8; 4] = record.bytes.get(at..)?.first_chunk()?;
         ethertype = u16::from_be_bytes([tag[2], tag[3]]);
         at += tag.len();
     }
-    let packet = record.bytes.get(at..)?;
+    let packet = record.bytes.get(at..range.end)?;
     let fixed = |bytes: &[u8]| {
         let mut all = [0; 16];
         all[..bytes.len()].copy_from_slice(bytes);

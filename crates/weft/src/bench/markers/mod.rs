@@ -247,7 +247,7 @@ fn measure(detector: &Detector, n_trees: usize) -> Measured {
     for fold in 0..FOLDS {
         let (judged, known): (Vec<u32>, Vec<u32>) =
             (0..detector.flows.len() as u32).partition(|at| in_part(*at, 0, FOLDS) == fold);
-        let dice = |what: u64| Dice::from_seed(what << 8 | fold as u64);
+        let dice = |what: u64| Dice::of_stream(what, "fold", fold as u64);
         // What is searched for is judged by a third of the known flows.
         let (tried, learned): (Vec<u32>, Vec<u32>) = known.iter().partition(|at| in_part(**at, 1, 3) == 0);
         let learn = |(_, samples): &(Quantisation, Samples)| {

@@ -301,7 +301,7 @@ fn observe(backend: &dyn Backend, network: &Network, sources: &SourceMap, traffi
         frames.extend(batch.iter().enumerate().map(|(nth, bytes)| take(nth, bytes, &mut pool)));
         engine.handle_batch(now, *port, &mut frames, &mut pool, None);
         poll(&mut engine, &mut pool, &mut left);
-        engine.handle_timeout(now);
+        engine.handle_timeout(now, &mut pool, None);
         poll(&mut engine, &mut pool, &mut left);
         let seen = engine
             .rows()

@@ -153,7 +153,7 @@ impl Changer<'_> {
         // The first change of a table copies it.
         let first = self.change(vec![Change::Put(rows[0].clone())]).as_secs_f64() * 1e3;
         for round in 0..rounds {
-            let mut dice = Dice::from_seed(round as u64);
+            let mut dice = Dice::of_stream(1, "round", round as u64);
             before.push(self.figure_of(|| thread::sleep(Duration::from_millis(500)))?);
             thread::scope(|threads| -> Result<(), String> {
                 let (stop, stopped) = channel::<()>();

@@ -189,7 +189,7 @@ impl Rig {
             self.frames.drain(..).for_each(|frame| self.pool.give(frame));
         }
         if self.engine.poll_timeout().is_some_and(|at| at <= self.now) {
-            self.engine.handle_timeout(self.now);
+            self.engine.handle_timeout(self.now, &mut self.pool, None);
             core::mem::swap(self.engine.rows(), &mut self.rows);
             self.rows.clear();
         }

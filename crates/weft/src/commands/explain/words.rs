@@ -45,6 +45,7 @@ impl Words<'_> {
             ("delays", "the tuple", &effects.delays),
             ("marks", "the tuple", &effects.marks),
             ("redirects", "the tuple", &effects.redirects),
+            ("asks for", "where the tuple leaves", &effects.egress),
             ("asks for", "the time", &effects.clock),
         ];
         for (kind, what, lines) in flags {
@@ -205,6 +206,7 @@ impl Words<'_> {
             Source::Now => "the time".to_owned(),
             Source::Rand => "chance".to_owned(),
             Source::Room => "the room left".to_owned(),
+            Source::Egress => "where the tuple leaves".to_owned(),
         };
         sources.iter().map(tell).collect::<Vec<_>>().join(", ")
     }

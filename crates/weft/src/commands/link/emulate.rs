@@ -43,11 +43,13 @@ pub(crate) fn run(args: &EmulateArgs) -> Result<(), Fault> {
     say(&world, ends, &up, &down);
     let begun = Instant::now();
     let mut far = args.far.as_deref().map(Far::start).transpose()?;
+    let guard = world.inside.run(Guard::start).map_err(Fault::environment)??;
     let status = world.inside.run(|| spawn(&args.command, ends)).map_err(Fault::environment)?;
     let status = status.and_then(|child| wait(child, far.as_mut(), &asked, &mut node))?;
+    let took = begun.elapsed();
     let far_end = far.as_ref().and_then(|far| far.ended);
     drop(far);
-    let took = begun.elapsed();
+    drop(guard);
     let stats = node.stats().map_err(|error| node_fault(&error))?;
     if let Some(file) = &args.record {
         let mut text = String::new();
@@ -167,6 +169,48 @@ fn wait(
 fn status_of(status: ExitStatus) -> u8 {
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
+/// What ends all that runs behind the link, with this value: also if this process is killed, and what the command has
+/// started and left behind.
+struct Guard(Child);
+
+impl Guard {
+    /// At the end of the input, which comes when this process is no more, whatever has ended it, all processes in the
+    /// network namespace are asked to end, and killed if they have not within a second. The command's own parts find
+    /// each other by the namespace alone: they may have made groups and sessions of their own.
+    const SCRIPT: &str = r#"trap '' HUP INT QUIT TERM
+read -r _
+end() {
+    found=1
+    for net in /proc/[0-9]*/ns/net; do
+        pid=${net#/proc/}; pid=${pid%%/*}
+        if [ "$pid" != $$ ] && [ "$net" -ef /proc/$$/ns/net ]; then kill -s "$1" "$pid" && found=0; fi
+    done 2>/dev/null
+    return $found
+}
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+    end TERM || exit 0
+    end CONT
+    sleep 0.1
+done
+end KILL"#;
+
+    /// Of the namespace that the thread is in.
+    fn start() -> Result<Self, Fault> {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", Self::SCRIPT]).process_group(0);
+        shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        shell.spawn().map(Self).map_err(|error| Fault::environment(format!("sh: {error}")))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        // It cannot fail: it is our child, and was not waited for.
+        let _ = self.0.wait();
+    }
 }
 
 /// What runs at the other end; it ends with this value.

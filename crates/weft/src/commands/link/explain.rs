@@ -1,6 +1,6 @@
 //! `weft link explain`: which line dropped a packet, and with what values.
 
-use super::history::{End, Full, Link, Passed, Ran, level_name, line_text, verdict};
+use super::history::{End, Full, Link, Passed, Ran, level_name, line_text, verdict, way_words};
 use super::show::{open, seconds, told_cut, told_ms};
 use crate::cli::LinkExplainArgs;
 use crate::commands::{count, grouped};
@@ -146,8 +146,13 @@ fn text(link: &Link, runs: &[Ran], (number, packet): (u64, &Passed)) -> String {
     let _ = match packet.end {
         End::Waits => writeln!(out, "  was waiting when the recording ended{}", told_cut(link)),
         End::Sent { .. } if link.head().calls.is_some() => writeln!(out, "  went on after {waited}"),
-        End::Sent { is_marked, .. } => {
-            writeln!(out, "  was {} after {waited}", if is_marked { "sent, marked," } else { "sent" })
+        End::Sent { is_marked, way, .. } => {
+            let sent = if is_marked { "sent, marked," } else { "sent" };
+            let behind = match way.is_plain() {
+                true => String::new(),
+                false => format!(", and then {} on the way", way_words(way).join(", ")),
+            };
+            writeln!(out, "  was {sent} after {waited}{behind}")
         }
         End::Left { .. } => writeln!(
             out,
@@ -239,6 +244,11 @@ fn fate(link: &Link, packet: &Passed) -> Value {
         "end": end,
         "by": by,
     });
+    if let End::Sent { way, .. } = packet.end
+        && !way.is_plain()
+    {
+        told["way"] = way_words(way).into();
+    }
     let (n, bytes) = packet.before;
     match link.worker(packet) {
         Some(worker) => {

@@ -4,9 +4,12 @@ use crate::fault::Fault;
 use crate::recording_file::{EndedEarly, Head, Program, Recorded};
 use std::sync::{Arc, Mutex, PoisonError};
 use weft_engine::queue::{Counts, Packet, Queue, QueueCode, QueueProgram, Why};
-use weft_engine::recording::{self, Asked};
+use weft_engine::recording::{self, Asked, Way};
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::{Moment, Verdict, Words, word};
+
+/// The ECN codepoint of packets that are marked (RFC 3168): congestion experienced.
+const MARKED: u8 = 3;
 
 /// A link of a file: its queue, or those that several workers have of it, and what became of all that came.
 pub(super) struct Link {
@@ -37,6 +40,8 @@ pub(super) struct Passed {
     number: u64,
     pub(super) len: u32,
     pub(super) flow: u32,
+    /// It came with a mark: another queue had marked it.
+    came_marked: bool,
     /// Nanoseconds since the beginning; below zero if it waited already then.
     pub(super) came_ns: i64,
     /// Packets and bytes that were there when it came.
@@ -49,8 +54,8 @@ pub(super) struct Passed {
 pub(super) enum End {
     /// It waited when the recording ended.
     Waits,
-    /// It was sent, or went on.
-    Sent { at_ns: u64, is_marked: bool },
+    /// It was sent, or went on; and what happened to it on the way behind an emulated link.
+    Sent { at_ns: u64, is_marked: bool, way: Way },
     /// A call that left before its turn.
     Left { at_ns: u64 },
     /// It was dropped. For want of room: what the queue held when a packet came for which there was none, without that
@@ -100,7 +105,7 @@ impl Passed {
     fn later(self, ns: u64) -> Self {
         let end = match self.end {
             End::Waits => End::Waits,
-            End::Sent { at_ns, is_marked } => End::Sent { at_ns: at_ns + ns, is_marked },
+            End::Sent { at_ns, is_marked, way } => End::Sent { at_ns: at_ns + ns, is_marked, way },
             End::Left { at_ns } => End::Left { at_ns: at_ns + ns },
             End::Dropped { at_ns, level, line, why, full } => {
                 End::Dropped { at_ns: at_ns + ns, level, line, why, full }
@@ -215,6 +220,7 @@ impl History {
                 Queue::restore(program.queue.clone(), watch, snapshot).map_err(told)?
             }
         };
+        let mut last_sent = None;
         for (nth, asked) in recording::read(calls, begun_ns).enumerate() {
             let (now_ns, mut asked) = asked.map_err(|error| fault(n_rows + error.line, error.why))?;
             let wrong = |why| fault(n_rows + nth + 1, why);
@@ -223,6 +229,7 @@ impl History {
                 Asked::Enqueue(packet) => history.enqueue(packet, &queue.counts()),
                 Asked::Left(number) => history.left(*number).map_err(wrong)?,
                 Asked::Refilled(_) => history.n_left = 0,
+                Asked::Way(way) => history.behind(last_sent, *way).map_err(wrong)?,
                 Asked::Dequeue | Asked::Timeout | Asked::Rate(_) => {}
             }
             let held = queue.counts();
@@ -233,8 +240,10 @@ impl History {
             };
             let sent = recording::ask(&mut queue, now_ns, &asked);
             if let Some(sent) = sent.map_err(wrong)? {
-                let end = End::Sent { at_ns: history.ended_ns, is_marked: sent.ecn == 3 };
-                history.end(sent.handle, end);
+                let is_marked = sent.ecn == MARKED && !history.packets[sent.handle as usize].came_marked;
+                let (at_ns, way) = (history.ended_ns, Way::default());
+                history.end(sent.handle, End::Sent { at_ns, is_marked, way });
+                last_sent = Some(sent.handle);
             }
             while let Some(dropped) = queue.poll_dropped() {
                 let (level, line, why) = (dropped.level, dropped.line, dropped.why);
@@ -267,9 +276,10 @@ impl History {
     }
 
     fn come(&mut self, packet: &Packet, came_ns: i64, before: (u64, u64)) {
-        let Packet { len, flow, .. } = *packet;
-        let number = self.packets.len() as u64 + 1;
-        self.packets.push(Passed { part: 0, number, len, flow, came_ns, before, end: End::Waits });
+        let Packet { len, flow, ecn, .. } = *packet;
+        let (number, came_marked) = (self.packets.len() as u64 + 1, ecn == MARKED);
+        let end = End::Waits;
+        self.packets.push(Passed { part: 0, number, len, flow, came_marked, came_ns, before, end });
     }
 
     /// A packet leaves before its turn. The queue has it still.
@@ -281,6 +291,16 @@ impl History {
         Ok(())
     }
 
+    /// Something happened, behind the link, to the packet that was sent last.
+    fn behind(&mut self, last_sent: Option<u64>, happened: Way) -> Result<(), &'static str> {
+        let packet = last_sent.and_then(|handle| self.packets.get_mut(handle as usize));
+        match packet.map(|packet| &mut packet.end) {
+            Some(End::Sent { way, .. }) => *way = happened,
+            _ => return Err("no packet was sent before it"),
+        }
+        Ok(())
+    }
+
     /// The queue lets go of a packet.
     fn end(&mut self, handle: u64, end: End) {
         let packet = &mut self.packets[handle as usize];
@@ -288,6 +308,18 @@ impl History {
             End::Left { .. } => self.n_left = self.n_left.saturating_sub(1),
             _ => packet.end = end,
         }
+    }
+
+    /// How many packets of those that were sent were lost, arrived twice, were damaged, or overtaken.
+    pub(super) fn happened(&self) -> [(u64, &'static str); 4] {
+        let mut all = [0; 4];
+        for packet in &self.packets {
+            let End::Sent { way, .. } = packet.end else { continue };
+            let happened = [way.is_lost, way.is_duplicated, way.is_corrupted, way.is_reordered];
+            all.iter_mut().zip(happened).for_each(|(n, has)| *n += u64::from(has));
+        }
+        let [lost, duplicated, corrupted, reordered] = all;
+        [(lost, "lost"), (duplicated, "duplicated"), (corrupted, "corrupted"), (reordered, "reordered")]
     }
 
     /// Packets that were dropped.
@@ -349,4 +381,15 @@ pub(super) fn level_name(program: &QueueProgram, level: u8) -> &str {
 /// The line and the verdict that a handler ended with.
 pub(super) fn verdict(end: u64) -> (Verdict, u32) {
     (Verdict::of_word(end), Verdict::line(end))
+}
+
+/// What happened to a packet on the way, in a word each.
+pub(super) fn way_words(way: Way) -> Vec<&'static str> {
+    let all = [
+        (way.is_lost, "lost"),
+        (way.is_duplicated, "duplicated"),
+        (way.is_corrupted, "corrupted"),
+        (way.is_reordered, "reordered"),
+    ];
+    all.into_iter().filter(|(has, _)| *has).map(|(_, word)| word).collect()
 }

@@ -5,6 +5,8 @@ mod explain;
 mod history;
 mod record;
 mod report;
+mod schedule;
+pub(crate) mod setting;
 mod show;
 pub(crate) mod spec;
 mod world;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
+use weft_engine::packet::impair::{Bursts, Loss};
 use weft_engine::queue::LineTotal;
 use weft_io::packet::{LinkReport, PacketNodeStats, PortReport};
 use weft_ir::queue::Verdict;
@@ -83,7 +84,7 @@ impl<'r> Report<'r> {
                 grouped(one.to.device.sent),
                 told_rate(self.rate(&one) as u64),
                 grouped(counts.dropped()),
-                grouped(stats.lost),
+                grouped(stats.path.lost),
                 grouped(counts.marked),
             ];
             cells.extend(stats.waited_ns.map(ms));
@@ -109,6 +110,21 @@ impl<'r> Report<'r> {
             let _ = write!(text, "\n{}", lines.render());
         }
         for one in self.directions() {
+            let path = &one.link.stats.path;
+            let happened = [
+                (path.duplicated, "arrived twice"),
+                (path.corrupted, "had a bit flipped"),
+                (path.reordered, "were held up to be overtaken"),
+                (path.uncopied, "were to arrive twice, and there was no buffer for the copy"),
+            ];
+            let told: Vec<_> = happened
+                .into_iter()
+                .filter(|(n, _)| *n > 0)
+                .map(|(n, what)| format!("{} {what}", grouped(n)))
+                .collect();
+            if !told.is_empty() {
+                let _ = writeln!(text, "{}: {}", one.name, told.join(", "));
+            }
             let (left, overrun) = (one.link.stats.on_the_way + one.link.stats.counts.queued, one.to.full);
             if left > 0 {
                 let _ = writeln!(text, "{}: {} had not arrived by then", one.name, count(left, "packet"));
@@ -126,19 +142,36 @@ impl<'r> Report<'r> {
             let verdict = verdict_of(line);
             json!({ "queue": line.queue, "line": line.line, "verdict": verdict, "packets": line.packets })
         });
+        let impair = &one.way.path.impair;
+        let loss = match impair.loss {
+            Loss::Each(share) => json!(share),
+            Loss::Bursts(Bursts { begin, end, loss_bad, loss_good }) => {
+                json!({ "begin": begin, "end": end, "bad": loss_bad, "good": loss_good })
+            }
+        };
         let [p50, p90, p99] = stats.waited_ns.map(|ns| ns as f64 / 1e6);
         json!({
             "queue": one.way.queue,
             "rate_bits_per_s": one.way.bits_per_s(),
-            "delay_ms": one.way.path.delay_ns as f64 / 1e6,
-            "jitter_ms": one.way.path.jitter_ns as f64 / 1e6,
-            "loss": one.way.path.loss,
-            "reorder": one.way.path.reorder,
+            "delay_ms": impair.delay_ns as f64 / 1e6,
+            "jitter_ms": impair.jitter_ns as f64 / 1e6,
+            "keep_order": impair.keep_order,
+            "loss": loss,
+            "duplicate": impair.duplicate,
+            "corrupt": impair.corrupt,
+            "reorder": impair.reorder.share,
+            "reorder_gap": impair.reorder.gap.max(1),
+            "reorder_distance": impair.reorder.distance,
+            "changes": one.way.path.changes.len(),
             "arrived": counts.arrived,
             "sent": counts.sent,
             "queued": counts.queued,
             "on_the_way": stats.on_the_way,
-            "lost": stats.lost,
+            "lost": stats.path.lost,
+            "duplicated": stats.path.duplicated,
+            "corrupted": stats.path.corrupted,
+            "reordered": stats.path.reordered,
+            "uncopied": stats.path.uncopied,
             "dropped": link_drops(counts).collect::<std::collections::BTreeMap<_, _>>(),
             "marked": counts.marked,
             "through": one.to.device.sent,

@@ -1,6 +1,6 @@
 //! `weft link show`: what waited over time, on a terminal, as data or as a picture.
 
-use super::history::{End, History, Link, Passed, level_name};
+use super::history::{End, History, Link, Passed, level_name, way_words};
 use super::spec::told_rate;
 use crate::cli::LinkShowArgs;
 use crate::commands::{count, grouped};
@@ -121,7 +121,7 @@ fn headline(link: &Link) -> String {
     };
     let others = match head.calls {
         Some(_) => format!("{} left", n_of(has_left)),
-        None => format!("{} marked", n_of(is_marked)),
+        None => format!("{} marked{}", n_of(is_marked), told_way(history)),
     };
     format!(
         "link {}  {}{}  {:.1} s: {}, {} dropped, {others}{cut}",
@@ -132,6 +132,12 @@ fn headline(link: &Link) -> String {
         count(history.packets.len() as u64, unit),
         grouped(history.dropped().count() as u64),
     )
+}
+
+/// What happened behind the queue, behind a comma.
+fn told_way(history: &History) -> String {
+    let happened = history.happened().into_iter().filter(|(n, _)| *n > 0);
+    happened.map(|(n, what)| format!(", {} {what}", grouped(n))).collect()
 }
 
 /// What is not in the recording, behind a semicolon.
@@ -210,8 +216,12 @@ fn data(link: &Link) -> Value {
     let one = |packet: &Passed| {
         let end = match packet.end {
             End::Waits => json!({ "end": "waits" }),
-            End::Sent { at_ns, is_marked } => {
-                json!({ "end": if is_marked { "marked" } else { "sent" }, "at_ns": at_ns })
+            End::Sent { at_ns, is_marked, way } => {
+                let mut end = json!({ "end": if is_marked { "marked" } else { "sent" }, "at_ns": at_ns });
+                if !way.is_plain() {
+                    end["way"] = way_words(way).into();
+                }
+                end
             }
             End::Left { at_ns } => json!({ "end": "left", "at_ns": at_ns }),
             End::Dropped { at_ns, level, line, .. } => json!({
@@ -245,6 +255,9 @@ fn data(link: &Link) -> Value {
         }
         None => {
             told["rate_bits_per_s"] = head.rate.into();
+            for (n, what) in history.happened() {
+                told[what] = n.into();
+            }
             told["packets"] = all.into();
         }
     }

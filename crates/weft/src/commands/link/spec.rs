@@ -1,5 +1,7 @@
 //! What a link is to be like, as the command line says it.
 
+use super::schedule::{self, Step};
+use super::setting::{Setting, Side};
 use crate::cli::EmulateArgs;
 use crate::compile::{Checked, check_files};
 use crate::fault::Fault;
@@ -13,7 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use weft_api::{Bundle, RECORD_SECONDS_MAX};
-use weft_engine::packet::path::Path;
+use weft_engine::packet::impair::{Impairments, Loss};
+use weft_engine::packet::path::{Change, Path};
 use weft_lang::ast::Item;
 use weft_lang::parser::parse;
 use weft_lang::source::SourceMap;
@@ -25,6 +28,8 @@ const RATE_MAX: f64 = 1e12;
 const DELAY_S_MAX: f64 = 10.0;
 /// The longest simulated time of a run: that of a trace that is made.
 const SIMULATED_SECONDS_MAX: u64 = 3600;
+/// The latest change of a schedule.
+const DAY_SECONDS: u64 = 86_400;
 /// The queue where none is named.
 const PLAIN: &str = "fifo";
 /// Where the library has its queues.
@@ -52,6 +57,69 @@ pub(super) struct Way {
     texts: BTreeMap<String, String>,
 }
 
+/// What is said of one direction.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Said {
+    rate: Option<u64>,
+    trace: Option<PathBuf>,
+    queue: Option<String>,
+    impair: Impairments,
+}
+
+impl Said {
+    /// What is said later holds: a rate in the place of a trace, losses in the place of bursts.
+    fn set(&mut self, setting: &Setting) {
+        let impair = &mut self.impair;
+        match setting {
+            Setting::Rate(rate) => (self.rate, self.trace) = (Some(*rate), None),
+            Setting::Trace(trace) => (self.rate, self.trace) = (None, Some(trace.clone())),
+            Setting::Queue(queue) => self.queue = Some(queue.clone()),
+            Setting::Delay(ns) => impair.delay_ns = *ns,
+            Setting::Jitter(ns) => impair.jitter_ns = *ns,
+            Setting::KeepOrder(is_kept) => impair.keep_order = *is_kept,
+            Setting::Loss(share) => impair.loss = Loss::Each(*share),
+            Setting::LossBursts(bursts) => impair.loss = Loss::Bursts(*bursts),
+            Setting::Duplicate(share) => impair.duplicate = *share,
+            Setting::Corrupt(share) => impair.corrupt = *share,
+            Setting::Reorder(share) => impair.reorder.share = *share,
+            Setting::ReorderGap(n) => impair.reorder.gap = *n,
+            Setting::ReorderDistance(n) => impair.reorder.distance = Some(*n),
+        }
+    }
+}
+
+/// Refuses what would be said in vain: how packets are overtaken where none is, and that jitter keeps order where there
+/// is none. What is said of both directions is of use if it is for one of them.
+fn look_for_what_is_idle<'s>(
+    said: impl Iterator<Item = &'s (Side, Setting)>,
+    up: &Path,
+    down: &Path,
+) -> Result<(), Fault> {
+    let has = |path: &Path, is_used: fn(&Impairments) -> bool| {
+        is_used(&path.impair) || path.changes.iter().any(|change| is_used(&change.impair))
+    };
+    for (side, setting) in said {
+        let (what, without, is_used): (_, _, fn(&Impairments) -> bool) = match setting {
+            Setting::KeepOrder(true) => ("keep-order", "jitter", |of| of.jitter_ns > 0),
+            Setting::ReorderGap(_) => ("reorder-gap", "reorder", |of| of.reorder.share > 0.0),
+            Setting::ReorderDistance(_) => ("reorder-distance", "reorder", |of| of.reorder.share > 0.0),
+            _ => continue,
+        };
+        let (of_up, of_down) = (has(up, is_used), has(down, is_used));
+        let (is_used, prefix) = match side {
+            Side::Both => (of_up || of_down, ""),
+            Side::Up => (of_up, "up-"),
+            Side::Down => (of_down, "down-"),
+        };
+        if !is_used {
+            return Err(Fault::usage(format!(
+                "--{prefix}{what} changes nothing without --{prefix}{without}"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Bits a second of `15mbit`.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, f64); 4] = [("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3), ("bit", 1.0)];
@@ -71,6 +139,14 @@ pub(crate) fn delay(text: &str) -> Result<u64, String> {
     seconds.map(|seconds| (seconds * 1e9).round() as u64).ok_or_else(|| {
         format!("a delay is like 30ms: us, ms or s, not less than 0 and {DELAY_S_MAX} s at most")
     })
+}
+
+/// Nanoseconds of `10s`, `1.5s` or `0s`, since a link began.
+pub(super) fn since_begin(text: &str) -> Result<u64, String> {
+    if number(text, &[("min", 60.0), ("ms", 1e-3), ("s", 1.0)]) == Some(0.0) {
+        return Ok(0);
+    }
+    span_up_to(DAY_SECONDS, text)
 }
 
 /// Nanoseconds of `10s` or `2min`, as long as may be recorded.
@@ -108,36 +184,47 @@ impl Way {
     /// The way up and the way down.
     ///
     /// # Errors
-    /// A trace cannot be read or is not right; a file has no queue.
+    /// A trace or the schedule cannot be read or is not right; a file has no queue; something is said that changes
+    /// nothing.
     pub(super) fn both(args: &EmulateArgs) -> Result<(Self, Self), Fault> {
-        let a = args;
-        let up = Path {
-            delay_ns: a.up_delay.or(a.delay).unwrap_or(0),
-            jitter_ns: a.up_jitter.or(a.jitter).unwrap_or(0),
-            loss: a.up_loss.or(a.loss).unwrap_or(0.0),
-            reorder: a.up_reorder.or(a.reorder).unwrap_or(0.0),
-            trace: None,
-        };
-        let down = Path {
-            delay_ns: a.down_delay.or(a.delay).unwrap_or(0),
-            jitter_ns: a.down_jitter.or(a.jitter).unwrap_or(0),
-            loss: a.down_loss.or(a.loss).unwrap_or(0.0),
-            reorder: a.down_reorder.or(a.reorder).unwrap_or(0.0),
-            trace: None,
-        };
-        let up = (a.up_rate, up, &a.up_trace, &a.up_queue);
-        let down = (a.down_rate, down, &a.down_trace, &a.down_queue);
-        let way = |(rate, path, trace, queue): (_, Path, &Option<PathBuf>, _)| {
-            // What is said of one direction, rate or trace, stands for what is said of both.
-            let is_own = Option::is_some(&rate) || trace.is_some();
-            let rate = if is_own { rate } else { a.rate };
-            let trace = if is_own { trace.clone() } else { a.trace.clone() };
-            let queue = Option::as_deref(queue).or(a.queue.as_deref()).unwrap_or(PLAIN);
-            let (queue, import, texts) = queue_of(queue)?;
-            let path = Path { trace: trace.as_deref().map(trace_file::read).transpose()?, ..path };
-            Ok(Self { rate, path, trace, queue, import, texts })
-        };
-        Ok((way(up)?, way(down)?))
+        let steps = args.schedule.as_deref().map(schedule::read).transpose()?.unwrap_or_default();
+        let (up, down) = (Self::of(Side::Up, args, &steps)?, Self::of(Side::Down, args, &steps)?);
+        let said = args.settings.0.iter().chain(steps.iter().flat_map(|step| &step.settings));
+        look_for_what_is_idle(said, &up.path, &down.path)?;
+        Ok((up, down))
+    }
+
+    /// One way, by what is said of both and of itself.
+    fn of(own: Side, args: &EmulateArgs, steps: &[Step]) -> Result<Self, Fault> {
+        let is_of_own = |side: Side| side == Side::Both || side == own;
+        let mut said = Said::default();
+        args.settings
+            .0
+            .iter()
+            .filter(|(side, _)| is_of_own(*side))
+            .for_each(|(_, setting)| said.set(setting));
+        let Said { rate, trace, queue, impair } = said.clone();
+        let mut changes: Vec<Change> = Vec::new();
+        for step in steps {
+            let before = said.clone();
+            for (_, setting) in step.settings.iter().filter(|(side, _)| is_of_own(*side)) {
+                if trace.is_some() && matches!(setting, Setting::Rate(_)) {
+                    let path = args.schedule.as_deref().expect("its steps were read");
+                    let name = if own == Side::Up { UP } else { DOWN };
+                    let why = format!("a trace says when `{name}` sends, and no rate does");
+                    return Err(schedule::fault(path, step.line, &why));
+                }
+                said.set(setting);
+            }
+            if said != before {
+                let (rate, impair) = (said.rate, said.impair.clone());
+                changes.push(Change { after_ns: step.after_ns, rate, impair });
+            }
+        }
+        let (queue, import, texts) = queue_of(queue.as_deref().unwrap_or(PLAIN))?;
+        let of_trace = trace.as_deref().map(trace_file::read).transpose()?;
+        let path = Path { impair, trace: of_trace, changes: changes.into() };
+        Ok(Self { rate, path, trace, queue, import, texts })
     }
 
     /// As a person reads it.
@@ -150,14 +237,39 @@ impl Way {
             (Some(rate), ..) => parts.push(told_rate(rate)),
             (None, ..) => parts.push("any rate".to_owned()),
         }
-        parts.push(format!("{} ms", self.path.delay_ns as f64 / 1e6));
-        if self.path.jitter_ns > 0 {
-            parts.push(format!("up to {} ms more", self.path.jitter_ns as f64 / 1e6));
+        let impair = &self.path.impair;
+        parts.push(format!("{} ms", impair.delay_ns as f64 / 1e6));
+        if impair.jitter_ns > 0 {
+            let order = if impair.keep_order { " in order" } else { "" };
+            parts.push(format!("up to {} ms more{order}", impair.jitter_ns as f64 / 1e6));
         }
-        for (share, what) in [(self.path.loss, "lost"), (self.path.reorder, "overtaken")] {
+        let lost = match impair.loss {
+            Loss::Each(share) => share,
+            Loss::Bursts(bursts) => {
+                let bad = bursts.begin / (bursts.begin + bursts.end).max(f64::MIN_POSITIVE);
+                parts.push(format!(
+                    "{} % lost in bursts of {} packets",
+                    rounded(100.0 * (bad * bursts.loss_bad + (1.0 - bad) * bursts.loss_good)),
+                    rounded(1.0 / bursts.end.max(1e-9)),
+                ));
+                0.0
+            }
+        };
+        let shares = [
+            (lost, "lost"),
+            (impair.duplicate, "twice"),
+            (impair.corrupt, "with a flipped bit"),
+            (impair.reorder.share, "overtaken"),
+        ];
+        for (share, what) in shares {
             if share > 0.0 {
                 parts.push(format!("{} % {what}", share * 100.0));
             }
+        }
+        match self.path.changes.len() {
+            0 => {}
+            1 => parts.push("1 change".to_owned()),
+            n => parts.push(format!("{n} changes")),
         }
         parts.push(self.queue.clone());
         parts.join(", ")

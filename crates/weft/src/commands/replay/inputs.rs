@@ -2,7 +2,8 @@
 
 use super::choice::Arrival;
 use super::report::InputReport;
-use crate::cli::Speed;
+use crate::commands::grouped;
+use crate::cli::{ReplayArgs, Speed};
 use crate::fault::Fault;
 use crate::stderr;
 use std::collections::VecDeque;
@@ -10,10 +11,12 @@ use std::io;
 use weft_core::Time;
 use weft_core::frame::{Frame, Pool, PoolConfig};
 use weft_engine::packet::plan::PacketPlan;
-use weft_io::packet::file::{FileSource, Pace};
+use weft_io::packet::file::{FileSource, Pace, UnfinishedCounts};
 use weft_io::packet::{BATCH_MAX, Device as _, Link, OpenError, Place};
 use weft_proto::capture::{self, LinkType};
 
+/// One of so many packets has to lack what its device was to do, if that is worth a word.
+const HINT_FROM: u64 = 10;
 /// Captures of one replay.
 pub(super) const INPUTS_MAX: usize = 64;
 
@@ -46,12 +49,15 @@ impl Inputs {
         arrivals: &[Arrival],
         plan: &PacketPlan,
         links: &[Link],
-        speed: Speed,
+        args: &ReplayArgs,
     ) -> Result<Self, Fault> {
         let open = |Arrival { port, file }: &Arrival| {
             let (link, place) = (links[usize::from(*port)], Place { port: *port, queue: 0 });
             let source = FileSource::open(file.as_ref(), link, place, Pace::Full);
-            let source = source.map_err(|error| refused(&error))?;
+            let mut source = source.map_err(|error| refused(&error))?;
+            if args.trust_checksums {
+                source.trust_checksums();
+            }
             if let (Link::Ethernet, Some(other)) =
                 (link, source.link_type().filter(|of| *of != LinkType::ETHERNET))
             {
@@ -63,13 +69,14 @@ impl Inputs {
             }
             Ok(Input { file: file.clone(), port: *port, source, ahead: VecDeque::new(), n: 0, broken: None })
         };
-        Ok(Self { all: arrivals.iter().map(open).collect::<Result<_, _>>()?, speed, begin: None })
+        let all = arrivals.iter().map(open).collect::<Result<_, _>>()?;
+        Ok(Self { all, speed: args.speed, begin: None })
     }
 
     /// A pool with room for what a node has on its way, and for what is read ahead.
     pub(super) fn pool(&self) -> Pool {
         let (own, ahead) = (PoolConfig::default(), (BATCH_MAX * self.all.len()) as u32);
-        Pool::new(PoolConfig { small: own.small + ahead, large: own.large + ahead })
+        Pool::for_captures(PoolConfig { small: own.small + ahead, large: own.large + ahead })
     }
 
     /// The files, in the order of the options.
@@ -128,6 +135,7 @@ impl Inputs {
     pub(super) fn close(self, plan: &PacketPlan) -> (Vec<InputReport>, Result<(), Fault>) {
         let (mut reports, mut ended) = (Vec::new(), Ok(()));
         for mut input in self.all {
+            input.hint_at_offloads();
             if let Err(fault) = input.fault() {
                 // Whoever calls says what is at fault first.
                 match ended {
@@ -174,6 +182,24 @@ impl Input {
             Ok(_) => self.ahead.extend(frames),
             Err(error) => self.broken = Some(error),
         }
+    }
+
+    /// Says what would help where a device was still to do something to many packets.
+    fn hint_at_offloads(&self) {
+        let UnfinishedCounts { checksums, lengths, packets } = self.source.unfinished();
+        if packets * HINT_FROM < self.n.max(1) {
+            return;
+        }
+        let all = grouped(self.n);
+        let what = match (checksums, lengths) {
+            (0, n) => format!("{} of {all} packets have a length of 0", grouped(n)),
+            (n, 0) => format!("{} of {all} packets have a checksum", grouped(n)),
+            (n, m) => format!("{} of {all} packets have a checksum, and {} a length of 0,", grouped(n), grouped(m)),
+        };
+        stderr::line(format_args!(
+            "weft: {}: {what} that a device was still to fill in: --trust-checksums does so",
+            self.file
+        ));
     }
 
     /// Whether that it ended before its end is a failure.

@@ -35,11 +35,11 @@ use weft_engine::rules::{Change, TableName, TableView};
 use weft_engine::state::StateStore;
 use weft_io::packet::Link;
 use weft_io::{TableRow, clock};
-use weft_lang::hir::{Network, Port, PortKind};
+use weft_lang::hir::{Chain, Network, Port, PortKind};
 use weft_lang::source::SourceMap;
 
-/// How often ON EVERY runs between two packets, at most, and how often rows that have left their tables are looked for
-/// by themselves; what lies beyond in a longer gap happens at once.
+/// How often handlers of time (ON EVERY, ON TIMEOUT, ON EVICT) run between two packets; what lies beyond in a longer gap
+/// happens at once.
 const CATCH_UP_MAX: usize = 10_000;
 /// Packets of so much time of the capture do not see what the first of them has told a table of rules: a running node
 /// takes as long to do it.
@@ -59,10 +59,8 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
         stderr::diagnostics(&diagnostics, &checked.sources);
         Fault::told(crate::compile::at_fault(&diagnostics))
     };
-    let lowered = packets::lower(network, &checked.sources, 1, |chain| {
-        choice.chains.iter().any(|meant| meant.name == chain.name)
-    });
-    let lowered = lowered.map_err(tell)?;
+    let is_meant = |chain: &Chain| choice.chains.iter().any(|meant| meant.name == chain.name);
+    let lowered = packets::lower(network, &checked.sources, 1, is_meant).map_err(tell)?;
     let backend = backend(args.backend)?;
     let mut store = StateStore::new(1, HashKey::from_seed(args.seed));
     let mut staged = store.stage();
@@ -70,12 +68,20 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Fault> {
     store.commit(staged);
 
     let links: Vec<Link> = network.ports.iter().map(link_of).collect();
-    let inputs = Inputs::open(&choice.arrivals, &plan, &links, args.speed)?;
+    let inputs = Inputs::open(&choice.arrivals, &plan, &links, args)?;
     let tables = Tables::new(network, &checked.sources, store, &plan);
     // What is wrong with a question is told before a long capture is read.
     tables.ask(&args.query, Time::default())?;
     let mut replay = Replay::new(Arc::new(plan), &links, args, inputs)?;
     replay.tables = Some(tables);
+    replay.make_cut_code = Some(Box::new(|store| {
+        let lowered = packets::lower_cut(network, &checked.sources, is_meant).map_err(tell)?;
+        let mut state = store.stage();
+        state.keep_rows();
+        let mut plan = packets::plan(network, lowered, 1, &mut state, &*backend).map_err(tell)?;
+        plan.forget_rules();
+        Ok(plan)
+    }));
     let (report, ended) = replay.run()?;
     if let Some(link) = network.links.first() {
         let name = &link.name;
@@ -105,6 +111,9 @@ fn nearer_end(bytes: (u64, Option<u64>), packets: (u64, Option<u64>)) -> (u64, O
     if is_limit_nearer { packets } else { bytes }
 }
 
+/// Makes code for frames that were cut, with the state that there is.
+type MakeCutCode<'n> = Box<dyn Fn(&StateStore) -> Result<PacketPlan, Fault> + 'n>;
+
 /// A replay under way.
 struct Replay<'a, 'n> {
     args: &'a ReplayArgs,
@@ -123,6 +132,13 @@ struct Replay<'a, 'n> {
     rows: Vec<(String, u64)>,
     /// None: no row changes anything.
     tables: Option<Tables<'n>>,
+    /// Makes code with the state of `plan` for frames of which the captures have only the beginning; without it these
+    /// run as the others.
+    make_cut_code: Option<MakeCutCode<'n>>,
+    /// That code, since the first of them has come.
+    cut_plan: Option<Arc<PacketPlan>>,
+    /// It runs now.
+    runs_cut_code: bool,
     /// Where rows go besides.
     rows_out: Option<RowsFile>,
     /// The times of the earliest packet and of the latest.
@@ -237,6 +253,9 @@ impl<'a, 'n> Replay<'a, 'n> {
             n: 0,
             rows: Vec::new(),
             tables: None,
+            make_cut_code: None,
+            cut_plan: None,
+            runs_cut_code: false,
             rows_out: args.rows.as_deref().map(RowsFile::create).transpose()?,
             times: None,
             last: Time::default(),
@@ -296,16 +315,21 @@ impl<'a, 'n> Replay<'a, 'n> {
     fn take(&mut self, batch: &mut Vec<Frame>) -> Result<(), Fault> {
         let mut batch = batch.drain(..).peekable();
         while let Some(first) = batch.peek() {
-            let (now, port) = (first.meta.arrived, first.meta.port);
+            let (now, port, is_cut) = (first.meta.arrived, first.meta.port, first.cut > 0);
             self.catch_up(now)?;
+            self.run_code_for(is_cut)?;
             // A node would have done by then what packets say to it.
             let learns = self.tables.as_ref().filter(|tables| tables.learns).map(|_| now + LEARNS_WITHIN);
             let ages = self.tables.as_ref().and_then(|tables| tables.look_at);
             let engine = self.engine.as_ref().and_then(PacketEngine::poll_timeout);
             let until = engine.into_iter().chain(learns).chain(ages).min();
             self.frames.extend(batch.next());
-            let is_with =
-                |next: &Frame| next.meta.port == port && until.is_none_or(|at| next.meta.arrived < at);
+            // Fragments that are given up are told of before their batch passes: one by one, all stand in order.
+            let is_alone = self.annotated.is_some();
+            let is_with = |next: &Frame| {
+                let is_alike = next.meta.port == port && (next.cut > 0) == is_cut;
+                !is_alone && is_alike && until.is_none_or(|at| next.meta.arrived < at)
+            };
             while let Some(frame) = batch.next_if(is_with) {
                 self.frames.push(frame);
             }
@@ -323,6 +347,19 @@ impl<'a, 'n> Replay<'a, 'n> {
         Ok(())
     }
 
+    /// Has the engine run the code for frames that are whole, or for those that were cut.
+    fn run_code_for(&mut self, is_cut: bool) -> Result<(), Fault> {
+        let (Some(make), Some(tables)) = (&self.make_cut_code, &self.tables) else { return Ok(()) };
+        if is_cut && self.cut_plan.is_none() {
+            self.cut_plan = Some(Arc::new(make(&tables.store)?));
+        }
+        if core::mem::replace(&mut self.runs_cut_code, is_cut) != is_cut {
+            let plan = self.cut_plan.as_ref().filter(|_| is_cut).unwrap_or(&self.plan);
+            self.engine.as_mut().expect("it has begun").take_code(plan);
+        }
+        Ok(())
+    }
+
     /// Lets the time of the capture pass.
     fn catch_up(&mut self, now: Time) -> Result<(), Fault> {
         let config = PacketConfig { seed: self.args.seed, ..PacketConfig::default() };
@@ -331,21 +368,20 @@ impl<'a, 'n> Replay<'a, 'n> {
         if let Some(tables) = self.tables.as_mut().filter(|rows| rows.look_at.is_some_and(|at| at <= now)) {
             tables.age(now, engine);
         }
-        let mut left = [CATCH_UP_MAX; 2];
+        // Between two packets the engine is woken for what can be observed alone, so that a gap costs what happens in it.
         // Where time ends, what is to come again is always due.
-        for _ in 0..4 * CATCH_UP_MAX {
+        for nth in 0..=CATCH_UP_MAX {
             let engine = self.engine.as_mut().expect("it has begun");
-            let Some(at) = engine.poll_timeout().filter(|at| *at <= now) else { break };
-            let every = engine.poll_every().filter(|every| *every <= now);
-            let is_every = every.is_some_and(|every| every < at);
-            let left = &mut left[usize::from(is_every)];
-            let to = match every {
-                _ if *left > 0 => at,
-                Some(every) if !is_every => every.max(at),
-                _ => now,
-            };
-            *left = left.saturating_sub(1);
-            engine.handle_timeout(to);
+            let Some(at) = engine.poll_effect().filter(|at| *at <= now) else { break };
+            let at = if nth < CATCH_UP_MAX { at } else { now };
+            let watch = self.annotated.as_mut().map(|annotated| annotated as &mut dyn Watch);
+            engine.handle_timeout(at, &mut self.pool, watch);
+            self.send()?;
+        }
+        if let Some(engine) = self.engine.as_mut().filter(|of| of.poll_timeout().is_some_and(|at| at <= now))
+        {
+            let watch = self.annotated.as_mut().map(|annotated| annotated as &mut dyn Watch);
+            engine.handle_timeout(now, &mut self.pool, watch);
             self.send()?;
         }
         Ok(())
@@ -380,7 +416,8 @@ impl<'a, 'n> Replay<'a, 'n> {
         }
         while let Some(engine) = self.engine.as_mut().filter(|engine| engine.delayed() > 0) {
             let Some(at) = engine.poll_timeout() else { break };
-            engine.handle_timeout(at);
+            let watch = self.annotated.as_mut().map(|annotated| annotated as &mut dyn Watch);
+            engine.handle_timeout(at, &mut self.pool, watch);
             self.send()?;
         }
         // Nobody waits for what is not in the captures: time stays where it is.

@@ -13,7 +13,7 @@ use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{Fate, Watch};
 use weft_engine::sinks::Row;
 use weft_io::packet::Link;
-use weft_proto::capture::{Format, LinkType, Packet, Style, Writer};
+use weft_proto::capture::{Format, LinkType, PACKET_BYTES_MAX, Packet, Style, Writer};
 
 /// Bytes of a file that are kept until they are written.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -117,7 +117,9 @@ impl Outputs {
         if let Some(mixed) = self.mixed.as_mut().filter(|mixed| !mixed.contains(&port)) {
             mixed.push(port);
         }
-        let packet = Packet { at: frame.meta.arrived, interface: *interface, bytes, ..Packet::default() };
+        let original_length = (frame.cut > 0).then_some(frame.size() as u32);
+        let packet =
+            Packet { at: frame.meta.arrived, interface: *interface, original_length, bytes, comments: &[] };
         let capture = &mut self.files[*file];
         capture.write(&packet);
         capture.flush(BUFFER_BYTES)
@@ -158,8 +160,9 @@ impl Annotated {
 impl Watch for Annotated {
     fn frame(&mut self, fate: Fate<'_>, frame: &Frame, bytes: &[u8]) {
         let (comment, interface) = (format!("weft: {fate}"), u32::from(frame.meta.port));
-        let packet =
-            Packet { at: frame.meta.arrived, interface, bytes, comments: &[&comment], ..Packet::default() };
+        let original_length = (frame.cut > 0).then_some(frame.size() as u32);
+        let at = frame.meta.arrived;
+        let packet = Packet { at, interface, original_length, bytes, comments: &[&comment] };
         self.capture.write(&packet);
     }
 }
@@ -182,8 +185,15 @@ impl Capture {
     }
 
     pub(in crate::commands) fn write(&mut self, packet: &Packet<'_>) {
-        // A frame is shorter than the longest packet of a capture, and its interface is the writer's own.
-        let written = self.writer.write(packet, &mut self.buffer);
+        // Its interface is the writer's own. With what was put in front of it, a packet may be longer than a file holds.
+        let length = packet.bytes.len();
+        let cut = (length > PACKET_BYTES_MAX).then_some(length as u32);
+        let packet = Packet {
+            bytes: &packet.bytes[..length.min(PACKET_BYTES_MAX)],
+            original_length: packet.original_length.or(cut),
+            ..*packet
+        };
+        let written = self.writer.write(&packet, &mut self.buffer);
         debug_assert!(written.is_ok(), "{written:?}");
     }
 

@@ -84,6 +84,7 @@ fn args(input: &str) -> ReplayArgs {
         out: None,
         out_dir: None,
         annotate: false,
+        trust_checksums: false,
         speed: Speed::Full,
         limit: None,
         query: Vec::new(),
@@ -97,7 +98,7 @@ fn args(input: &str) -> ReplayArgs {
 fn begin(args: &ReplayArgs) -> Result<Replay<'_, 'static>, Fault> {
     let (plan, links) = (plan(), [Link::Ethernet; 2]);
     let arrivals = args.inputs.iter().zip(0..).map(|(file, port)| Arrival { port, file: file.clone() });
-    let inputs = Inputs::open(&arrivals.collect::<Vec<_>>(), &plan, &links, args.speed).expect("captures");
+    let inputs = Inputs::open(&arrivals.collect::<Vec<_>>(), &plan, &links, args).expect("captures");
     Replay::new(Arc::new(plan), &links, args, inputs)
 }
 

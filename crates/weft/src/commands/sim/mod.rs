@@ -14,6 +14,7 @@ use crate::recording_file::{claim, write};
 use crate::stderr;
 use crate::stdout;
 use std::path::Path;
+use weft_core::hash;
 use weft_sim::net::silver_bullet::newreno_of_2013;
 use weft_sim::net::{Algorithm, SenderSpec};
 
@@ -47,6 +48,11 @@ impl SimOutput {
         let text = if self.json { format!("{:#}\n", data()) } else { text() };
         stdout::print(&text)
     }
+}
+
+/// What chance in the queue of a link follows from, by the seed of the run and the number of the link.
+fn queue_seed(seed: u64, link: u64) -> u64 {
+    hash::stream(seed, "queue of link", link)
 }
 
 /// Says so if an experiment was stopped before all of its seeds were done.

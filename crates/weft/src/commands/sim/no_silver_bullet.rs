@@ -13,7 +13,7 @@ use std::time::Instant;
 use super::program::Program;
 use super::recorded::Recorded;
 use super::report::{Column, Links, Report};
-use super::{look_at_seeds, pool, sender};
+use super::{look_at_seeds, pool, queue_seed, sender};
 use crate::cli::SilverBulletArgs;
 use crate::fault::Fault;
 use crate::progress::Progress;
@@ -151,18 +151,19 @@ fn run_all(jobs: &[Job], given: &Given<'_>, threads: usize, stop: &Receiver<Requ
 
 fn run_one(job: &Job, given: &Given<'_>) -> Done {
     let trace = (job.comparison.link == LinkKind::Lte).then(|| match given.traces {
-        [] => made_trace(job.seed, job.seconds),
+        [] => made_trace(job.seed, 0, job.seconds),
         traces => traces[job.seed as usize % traces.len()].clone(),
     });
     let run = |queue| job.comparison.run(queue, trace, given.sender, job.seed, job.seconds);
     if let Some(queue) = job.configuration.discipline() {
         return (run(queue), None);
     }
-    let queue = given.program.discipline(job.seed);
+    let seed = queue_seed(job.seed, 0);
+    let queue = given.program.discipline(seed);
     if !(given.is_recorded && job.seed == 1) {
         return (run(queue), None);
     }
-    let (queue, recorder) = Recorded::new(queue, job.seed);
+    let (queue, recorder) = Recorded::new(queue, seed);
     let outcome = run(Box::new(queue));
     let ran = Ran {
         link: job.comparison.name,

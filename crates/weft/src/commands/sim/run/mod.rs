@@ -16,7 +16,7 @@ use self::report::Report;
 use self::scenario::{Outcome, Scenario, Speed};
 use super::program::Program;
 use super::recorded::Recorded;
-use super::{look_at_seeds, pool, sender};
+use super::{look_at_seeds, pool, queue_seed, sender};
 use crate::cli::{SimRunArgs, TopologyName, WorkloadName};
 use crate::commands::grouped;
 use crate::fault::Fault;
@@ -31,8 +31,6 @@ use weft_sim::net::{Discipline, SenderSpec};
 const QUEUES_MAX: usize = 8;
 /// Flows of a run.
 const FLOWS_MAX: u32 = 10_000;
-/// Links of a network have chance of their own.
-const SEED_OF_LINK: u32 = 32;
 
 /// A seed with a queue.
 struct Job {
@@ -142,6 +140,7 @@ fn scenario(args: &SimRunArgs) -> Result<Scenario, Fault> {
         topology: args.topology,
         speed,
         delay_ns: args.delay,
+        jitter_ns: args.jitter,
         loss: args.loss,
         reorder: args.reorder,
         flows,
@@ -185,7 +184,7 @@ impl Given<'_> {
         let program = &self.programs[job.queue];
         let mut recorder = None;
         let queue = |link: usize| {
-            let seed = job.seed.wrapping_add((link as u64) << SEED_OF_LINK);
+            let seed = queue_seed(job.seed, link as u64);
             let queue = program.discipline(seed);
             if link > 0 || self.recorded_seed != Some(job.seed) {
                 return queue;

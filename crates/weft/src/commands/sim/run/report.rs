@@ -103,6 +103,9 @@ impl Report<'_> {
             SenderName::BbrLike => "senders like BBR",
         };
         let mut parts = vec![topology.to_owned(), rate, format!("{} ms", scenario.delay_ns as f64 / 1e6)];
+        if scenario.jitter_ns > 0 {
+            parts.push(format!("up to {} ms more", scenario.jitter_ns as f64 / 1e6));
+        }
         let chances = [(scenario.loss, "lost"), (scenario.reorder, "overtaken")];
         parts.extend(
             chances

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::meter::{Meter, Metered, Tally, Way};
 use crate::cli::{TopologyName, WorkloadName};
-use weft_sim::Dice;
+use weft_core::dice::Dice;
 use weft_sim::net::measure::{Histogram, jain};
 use weft_sim::net::silver_bullet::made_trace;
 use weft_sim::net::{
@@ -20,8 +20,6 @@ const S: u64 = 1_000_000_000;
 const LOT_LINKS: usize = 3;
 /// Ports of the switches of a fat tree, which then has 16 hosts.
 const TREE_PORTS: u32 = 4;
-/// A packet that is overtaken takes so much of the delay more.
-const DETOUR_PARTS: u64 = 10;
 /// Of the web, as in the paper: what each flow has beside what is drawn, and the mean silence.
 const WEB_MORE: u64 = 16_384;
 const WEB_OFF_NS: u64 = 200 * MS;
@@ -46,6 +44,7 @@ pub(super) struct Scenario {
     pub(super) speed: Speed,
     /// Of each link.
     pub(super) delay_ns: u64,
+    pub(super) jitter_ns: u64,
     pub(super) loss: f64,
     pub(super) reorder: f64,
     /// How many flows of each workload.
@@ -152,25 +151,34 @@ impl Scenario {
     }
 
     fn shape(&self, net: &mut Net, seed: u64, mut queue: impl FnMut() -> Box<dyn Discipline>) -> Shape {
-        let link = LinkSpec {
-            rate: match &self.speed {
-                Speed::Fixed(bits_per_s) => Rate::Fixed(*bits_per_s),
-                Speed::Trace(trace) => Rate::Trace(Arc::clone(trace)),
-                Speed::Lte => Rate::Trace(made_trace(seed, self.span_ns.div_ceil(S) as u32)),
-            },
-            loss: self.loss,
-            reorder: self.reorder,
-            detour_ns: self.delay_ns / DETOUR_PARTS,
-            ..LinkSpec::wire(self.delay_ns)
+        let mut numbers = 0..;
+        let mut link = || {
+            let number = numbers.next().expect("numbers do not end");
+            let spec = LinkSpec {
+                rate: match &self.speed {
+                    Speed::Fixed(bits_per_s) => Rate::Fixed(*bits_per_s),
+                    Speed::Trace(trace) => Rate::Trace(Arc::clone(trace)),
+                    Speed::Lte => Rate::Trace(made_trace(seed, number, self.span_ns.div_ceil(S) as u32)),
+                },
+                jitter_ns: self.jitter_ns,
+                loss: self.loss,
+                reorder: self.reorder,
+                ..LinkSpec::wire(self.delay_ns)
+            };
+            (spec, queue())
         };
         match self.topology {
-            TopologyName::Dumbbell => Shape::Dumbbell(Dumbbell::new(net, link, queue(), self.delay_ns)),
+            TopologyName::Dumbbell => {
+                let (bottleneck, queue) = link();
+                Shape::Dumbbell(Dumbbell::new(net, bottleneck, queue, self.delay_ns))
+            }
             TopologyName::ParkingLot => {
-                Shape::ParkingLot(ParkingLot::new(net, LOT_LINKS, &link, queue, self.delay_ns))
+                Shape::ParkingLot(ParkingLot::new(net, LOT_LINKS, link, self.delay_ns))
             }
-            TopologyName::FatTree => {
-                Shape::FatTree { tree: FatTree::new(net, TREE_PORTS, &link, queue), dice: Dice::new(seed) }
-            }
+            TopologyName::FatTree => Shape::FatTree {
+                tree: FatTree::new(net, TREE_PORTS, link),
+                dice: Dice::of_stream(seed, "fat tree", 0),
+            },
         }
     }
 
@@ -213,9 +221,9 @@ impl Shape {
             },
             Self::FatTree { tree, dice } => {
                 let hosts: Vec<usize> = (0..tree.hosts()).collect();
-                let from = *dice.pick(&hosts);
+                let from = dice.pick(&hosts);
                 let others: Vec<usize> = hosts.into_iter().filter(|host| *host != from).collect();
-                let (to, choice) = (*dice.pick(&others), dice.bits() as u32);
+                let (to, choice) = (dice.pick(&others), dice.bits() as u32);
                 (tree.path(from, to, choice), tree.path(to, from, choice))
             }
         }
@@ -267,6 +275,7 @@ mod tests {
             topology,
             speed: Speed::Fixed(10_000_000),
             delay_ns: 5 * MS,
+            jitter_ns: 0,
             loss: 0.0,
             reorder: 0.0,
             flows: flows.to_vec(),

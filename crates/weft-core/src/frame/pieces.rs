@@ -1,0 +1,194 @@
+//! Packets of TCP that are longer than IP can say (BIG TCP), in pieces that it can.
+//!
+//! Interfaces of Linux hand each other packets of up to 512 KiB that stand for many segments: IPv4 with a total length
+//! of 0, IPv6 with a jumbo payload option or a payload length of 0. Nothing else has them: a wire sees segments.
+//! Source: Linux `include/net/ipv6.h` (`struct hop_jumbo_hdr`), RFC 2675 section 2.
+
+use super::segment::{Cut, SegmentError, put};
+use super::{Checksum, Frame, Offload, Pool};
+
+/// The longest of these packets, with a link header. Source: Linux `GSO_MAX_SIZE`, 8 times 65,535.
+pub const BIG_PACKET_MAX: usize = 8 * 65_535 + 64;
+/// Pieces of one packet; as many large buffers have to be free.
+pub const PIECES_MAX: usize = 16;
+/// Bytes of an IP packet, as far as its header can say.
+pub const IP_PACKET_MAX: usize = 65_535;
+
+const IPV6_HEADER_BYTES: usize = 40;
+const HOP_BY_HOP: u8 = 0;
+/// Behind the next header: a header of eight bytes, and the jumbo payload option, whose length follows.
+const JUMBO: [u8; 3] = [0, 0xc2, 4];
+const JUMBO_BYTES: usize = 8;
+
+impl Pool {
+    /// Puts a packet that stands for several segments, and may be longer than 64 KiB, behind those in `out`, as packets
+    /// that stand for as many of them as IP can say: with its lengths, and without a jumbo payload option. `network` is
+    /// where its IP header begins. The frames say no more of themselves than their offload.
+    ///
+    /// # Errors
+    /// Nothing was put anywhere: there are too few buffers, or the packet is none that can be cut, or would be more than
+    /// [`PIECES_MAX`].
+    pub fn take_pieces(
+        &mut self,
+        bytes: &[u8],
+        offload: &Offload,
+        network: usize,
+        out: &mut Vec<Frame>,
+    ) -> Result<(), SegmentError> {
+        let mut cut = Cut::new(bytes, offload, network).ok_or(SegmentError::Malformed)?;
+        let (head, payload) = bytes.split_at(cut.payload);
+        let head = without_jumbo(head, network);
+        cut.shift_back(cut.payload - head.len());
+        let room = IP_PACKET_MAX.saturating_sub(head.len() - network);
+        let step = room / cut.size * cut.size;
+        if step == 0 || payload.is_empty() || payload.len().div_ceil(step) > PIECES_MAX {
+            return Err(SegmentError::Malformed);
+        }
+        let first = out.len();
+        let mut pieces = payload.chunks(step).enumerate().peekable();
+        while let Some((number, payload_of_piece)) = pieces.next() {
+            let Some(piece) = self.take(head.len() + payload_of_piece.len()) else {
+                out.drain(first..).for_each(|piece| self.give(piece));
+                return Err(SegmentError::NoBuffer);
+            };
+            out.push(piece);
+            let piece = out.last_mut().expect("it was just put there");
+            let to = self.bytes_mut(piece);
+            to[..head.len()].copy_from_slice(&head);
+            to[head.len()..].copy_from_slice(payload_of_piece);
+            cut.fix(to, number * (step / cut.size), pieces.peek().is_none(), payload.len());
+            let gso = offload.gso.filter(|_| payload_of_piece.len() > cut.size);
+            piece.meta.offload = Offload { checksum: cut.checksum(), gso };
+        }
+        Ok(())
+    }
+}
+
+impl Cut {
+    /// So many bytes in front of the transport header are gone.
+    fn shift_back(&mut self, bytes: usize) {
+        self.transport -= bytes;
+        self.payload -= bytes;
+        self.sum_at -= bytes;
+    }
+
+    fn checksum(&self) -> Checksum {
+        // They came from two words of 16 bits, and are no greater than those were.
+        Checksum::Partial { start: self.transport as u16, offset: (self.sum_at - self.transport) as u16 }
+    }
+}
+
+/// The headers without a jumbo payload option, where that is all that the first extension header has.
+fn without_jumbo(head: &[u8], network: usize) -> Vec<u8> {
+    let (mut head, extension) = (head.to_vec(), network + IPV6_HEADER_BYTES);
+    let is_jumbo = head[network] >> 4 == 6
+        && head[network + 6] == HOP_BY_HOP
+        && head.get(extension + 1..extension + 4) == Some(&JUMBO);
+    if is_jumbo && head.len() >= extension + JUMBO_BYTES {
+        head[network + 6] = head[extension];
+        head.drain(extension..extension + JUMBO_BYTES);
+        put(&mut head, network + 4, 0);
+    }
+    head
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Gso, GsoKind, PoolConfig, network_at};
+    use super::*;
+    use crate::checksum::{fold, sum};
+    use proptest::prelude::*;
+
+    /// A packet of TCP as the kernel hands it over, with a tag, and where its TCP header begins.
+    fn big(is_v6: bool, has_option: bool, payload: usize, mss: u16) -> (Vec<u8>, Offload) {
+        let payload: Vec<u8> = (0..payload).map(|at| (at * 7 + at / 251) as u8).collect();
+        let length = 32 + payload.len();
+        let mut frame = [[2; 12].as_slice(), &[0x81, 0, 0, 5]].concat();
+        let addresses = frame.len() + if is_v6 { 2 + 8 } else { 2 + 12 };
+        if is_v6 {
+            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, if has_option { 0 } else { 6 }, 64]);
+            frame.extend((0..32).map(|at| at * 3));
+            if has_option {
+                frame.extend([6, 0, 0xc2, 4]);
+                frame.extend((length as u32 + 8).to_be_bytes());
+            }
+        } else {
+            frame.extend([8, 0, 0x45, 0, 0, 0, 0xff, 0xfe, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 9, 0, 2]);
+        }
+        let start = frame.len();
+        frame.extend([3, 232, 7, 208, 0xff, 0xff, 0xff, 0xf0, 0, 0, 0, 9, 0x80, 0x98 | 1, 1, 0, 0, 0, 0, 0]);
+        frame.extend([1; 12]);
+        let pseudo = u64::from(fold(sum(&frame[addresses..addresses + if is_v6 { 32 } else { 8 }])));
+        put(&mut frame, start + 16, fold(pseudo + 6 + length as u64));
+        frame.extend(payload);
+        let kind = if is_v6 { GsoKind::TcpV6 } else { GsoKind::TcpV4 };
+        let checksum = Checksum::Partial { start: start as u16, offset: 16 };
+        (frame, Offload { checksum, gso: Some(Gso { kind, size: mss, has_ecn: true }) })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        /// If this failed, connections between interfaces with BIG TCP would stall, or get other bytes.
+        #[test]
+        fn pieces_have_the_bytes_of_the_whole_and_right_headers(
+            is_v6: bool,
+            has_option: bool,
+            payload in prop_oneof![1..3_000usize, 60_000..70_000usize, 1..524_000usize],
+            mss in prop_oneof![Just(1_448), 500..9_000u16, Just(60_000)],
+        ) {
+            let (bytes, offload) = big(is_v6, has_option, payload, mss);
+            let mut pool = Pool::new(PoolConfig { small: 4, large: PIECES_MAX as u32 });
+            let (network, mut out) = (network_at(&bytes).expect("it has one"), Vec::new());
+            prop_assert_eq!(pool.take_pieces(&bytes, &offload, network, &mut out), Ok(()));
+            let (mut joined, n) = (Vec::<u8>::new(), out.len());
+            for (number, piece) in out.into_iter().enumerate() {
+                let Checksum::Partial { start, offset } = piece.meta.offload.checksum else { panic!("it is partial") };
+                let mut finished = piece.meta.offload;
+                let ip = &pool.bytes(&piece)[network..];
+                if is_v6 {
+                    prop_assert_eq!(usize::from(u16::from_be_bytes([ip[4], ip[5]])), ip.len() - 40);
+                    prop_assert_eq!(ip[6], 6);
+                } else {
+                    prop_assert_eq!(usize::from(u16::from_be_bytes([ip[2], ip[3]])), ip.len());
+                    prop_assert_eq!(fold(sum(&ip[..20])), 0xffff);
+                    let id = 0xfffe_u16.wrapping_add((joined.len() / usize::from(mss)) as u16);
+                    prop_assert_eq!(u16::from_be_bytes([ip[4], ip[5]]), id);
+                }
+                let addresses = if is_v6 { &ip[8..40] } else { &ip[12..20] };
+                let addresses = u64::from(fold(sum(addresses)));
+                let start = usize::from(start);
+                let tcp = &pool.bytes(&piece)[start..];
+                let seq = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
+                prop_assert_eq!(seq, 0xffff_fff0_u32.wrapping_add(joined.len() as u32));
+                prop_assert_eq!(tcp[13] & 0x09 != 0, number + 1 == n);
+                prop_assert_eq!(tcp[13] & 0x80 != 0, number == 0);
+                joined.extend(&tcp[32..]);
+                prop_assert_eq!(offset, 16);
+                prop_assert_eq!(piece.meta.offload.gso.is_some(), tcp.len() - 32 > usize::from(mss));
+                let length = tcp.len() as u64;
+                finished.gso = None;
+                prop_assert!(finished.finish_checksum(pool.bytes_mut(&piece)).is_some());
+                let whole = u64::from(fold(sum(&pool.bytes(&piece)[start..])));
+                prop_assert_eq!(fold(addresses + 6 + length + whole), 0xffff);
+                pool.give(piece);
+            }
+            let from = bytes.len() - payload;
+            prop_assert!(joined == bytes[from..]);
+            prop_assert_eq!(pool.in_use(), 0);
+        }
+    }
+
+    /// If this failed, an offload that lies could stop a worker, or each such packet cost it a buffer.
+    #[test]
+    fn what_has_no_pieces_costs_no_buffer() {
+        let mut pool = Pool::new(PoolConfig { small: 4, large: 2 });
+        let mut out = Vec::new();
+        let (bytes, offload) = big(false, false, 200_000, 1_448);
+        assert_eq!(pool.take_pieces(&bytes, &offload, 18, &mut out), Err(SegmentError::NoBuffer));
+        let (bytes, offload) = big(true, true, 200_000, 65_530);
+        assert_eq!(pool.take_pieces(&bytes, &offload, 18, &mut out), Err(SegmentError::Malformed));
+        assert_eq!(pool.take_pieces(&bytes, &Offload::NONE, 18, &mut out), Err(SegmentError::Malformed));
+        assert_eq!((out.len(), pool.in_use()), (0, 0));
+    }
+}

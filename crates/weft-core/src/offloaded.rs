@@ -1,0 +1,157 @@
+//! What devices were still to do to packets that a host captured as it sent them: a capture has no virtio-net header
+//! that says so.
+//!
+//! A host leaves the checksum of TCP and UDP, and sometimes that of IPv4, to its device; and the device cuts a packet
+//! that stands for several, whose length the host then leaves 0 (TSO). Sources: Linux
+//! `Documentation/networking/checksum-offloads.rst` and `segmentation-offloads.rst`.
+
+use crate::checksum::{fold, sum};
+use crate::frame::{Checksum, IP_PACKET_MAX, Offload, ip_at};
+use crate::ip::IpPacket;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+/// In a header of IPv4.
+const LENGTH_AT: usize = 2;
+const CHECKSUM_AT: usize = 10;
+/// In a header of IPv6.
+const PAYLOAD_LENGTH_AT: usize = 4;
+
+/// What a packet lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unfinished {
+    /// A checksum: that of IPv4 is 0 and should not be, or that of TCP or UDP covers the pseudo header alone.
+    pub checksum: bool,
+    /// The length of IP is 0.
+    pub length: bool,
+}
+
+impl Unfinished {
+    /// What an Ethernet frame, or an IP packet without a link header, lacks of what its device was to do.
+    pub fn of(frame: &[u8], is_ip: bool) -> Self {
+        let Some(packet) = IpPacket::of_frame(frame, is_ip) else { return Self::default() };
+        let lacks_header = packet.is_v4() && packet.header()[CHECKSUM_AT..][..2] == [0, 0] && !is_header_right(packet);
+        Self {
+            checksum: lacks_header || partial_in(packet, 0).is_some(),
+            length: packet.length().is_none() && !packet.payload().is_empty(),
+        }
+    }
+
+    /// It lacks something.
+    pub fn is_any(self) -> bool {
+        self.checksum || self.length
+    }
+}
+
+/// Does to a packet what its device was to do, as far as it can be done without cutting it: fills in a length of IP that
+/// is 0 and fits, and a checksum of IPv4 that does not hold. What is left: a checksum of TCP or UDP that covers the
+/// pseudo header alone is partial, and any other counts as right.
+pub fn finish(frame: &mut [u8], is_ip: bool) -> Offload {
+    let found = ip_at(frame, is_ip).zip(IpPacket::of_frame(frame, is_ip));
+    let Some((network, packet)) = found else { return Offload { checksum: Checksum::Valid, gso: None } };
+    let (is_v4, header_bytes, length) = (packet.is_v4(), packet.header().len(), frame.len() - network);
+    let fits = packet.length().is_none() && !packet.payload().is_empty() && length <= IP_PACKET_MAX;
+    let ip = &mut frame[network..];
+    if fits && is_v4 {
+        ip[LENGTH_AT..][..2].copy_from_slice(&(length as u16).to_be_bytes());
+    } else if fits {
+        ip[PAYLOAD_LENGTH_AT..][..2].copy_from_slice(&((length - header_bytes) as u16).to_be_bytes());
+    }
+    if is_v4 && IpPacket::new(ip).is_some_and(|packet| !is_header_right(packet)) {
+        ip[CHECKSUM_AT..][..2].fill(0);
+        let checksum = !fold(sum(&ip[..header_bytes]));
+        ip[CHECKSUM_AT..][..2].copy_from_slice(&checksum.to_be_bytes());
+    }
+    let partial = IpPacket::new(ip).and_then(|packet| partial_in(packet, network));
+    Offload { checksum: partial.unwrap_or(Checksum::Valid), gso: None }
+}
+
+fn is_header_right(packet: IpPacket<'_>) -> bool {
+    fold(sum(packet.header())) == 0xffff
+}
+
+/// The checksum of TCP or UDP in a packet, if it covers the pseudo header alone. `network` is where the packet begins.
+fn partial_in(packet: IpPacket<'_>, network: usize) -> Option<Checksum> {
+    let upper = packet.upper();
+    let offset = match upper.protocol {
+        TCP => 16,
+        UDP => 6,
+        _ => return None,
+    };
+    let field = upper.bytes.get(offset..)?.first_chunk().copied().map(u16::from_be_bytes)?;
+    let pseudo = sum(packet.addresses()) + u64::from(upper.protocol) + upper.bytes.len() as u64;
+    if upper.part.is_some() || field != fold(pseudo) {
+        return None;
+    }
+    let start = network + packet.header().len() + packet.payload().len() - upper.bytes.len();
+    Some(Checksum::Partial { start: u16::try_from(start).ok()?, offset: offset as u16 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A packet of a host that leaves all to its device.
+    fn sent(is_v4: bool, protocol: u8, payload: usize) -> Vec<u8> {
+        let (header, at) = if protocol == TCP { (20, 16) } else { (8, 6) };
+        let length = header + payload;
+        let mut packet = match is_v4 {
+            true => vec![0x45, 0, 0, 0, 0, 7, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2],
+            false => [&[0x60, 0, 0, 0, 0, 0, protocol, 64][..], &[0x20; 16], &[0x31; 16]].concat(),
+        };
+        let (begin, addresses) = if is_v4 { (20, 12..20) } else { (40, 8..40) };
+        let pseudo = fold(sum(&packet[addresses]) + u64::from(protocol) + length as u64);
+        packet.resize(begin + length, 9);
+        packet[begin + at..][..2].copy_from_slice(&pseudo.to_be_bytes());
+        packet
+    }
+
+    proptest! {
+        /// If this failed, a capture of a host would count as damaged, or be damaged by what mends it.
+        #[test]
+        fn what_a_device_was_to_do_is_done(
+            is_v4: bool, is_tcp: bool, is_framed: bool, has_length: bool, payload in 1..3_000usize,
+        ) {
+            let mut frame = sent(is_v4, if is_tcp { TCP } else { UDP }, payload);
+            let length = frame.len();
+            if has_length && is_v4 {
+                frame[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+            } else if has_length {
+                frame[4..6].copy_from_slice(&((length - 40) as u16).to_be_bytes());
+            }
+            if !is_tcp {
+                let at = if is_v4 { 24 } else { 44 };
+                let datagram = (frame.len() + 4 - at) as u16;
+                frame[at..at + 2].copy_from_slice(&datagram.to_be_bytes());
+            }
+            if is_framed {
+                let ethertype = if is_v4 { [8, 0] } else { [0x86, 0xdd] };
+                frame = [&[2; 12][..], &ethertype, &frame].concat();
+            }
+            let lacks = Unfinished::of(&frame, !is_framed);
+            prop_assert_eq!(lacks, Unfinished { checksum: true, length: !has_length });
+            let mut offload = finish(&mut frame, !is_framed);
+            let is_partial = matches!(offload.checksum, Checksum::Partial { .. });
+            prop_assert!(is_partial);
+            prop_assert!(offload.finish_checksum(&mut frame).is_some());
+            prop_assert_eq!(Unfinished::of(&frame, !is_framed), Unfinished::default());
+            let packet = IpPacket::of_frame(&frame, !is_framed).expect("it is one");
+            prop_assert!(packet.is_complete() && (!is_v4 || is_header_right(packet)));
+            let (protocol, transport) = (packet.upper().protocol, packet.payload());
+            let others = u64::from(protocol) + transport.len() as u64;
+            prop_assert_eq!(fold(sum(packet.addresses()) + u64::from(fold(sum(transport))) + others), 0xffff);
+            // What is finished stays as it is.
+            let before = frame.clone();
+            prop_assert_eq!(finish(&mut frame, !is_framed).checksum, Checksum::Valid);
+            prop_assert_eq!(frame, before);
+        }
+
+        /// If this failed, a packet could end a replay.
+        #[test]
+        fn bytes_of_any_kind_are_looked_at(bytes: Vec<u8>, is_ip: bool) {
+            let _ = Unfinished::of(&bytes, is_ip);
+            let _ = finish(&mut bytes.clone(), is_ip);
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! What happens to packets on a path: how long they take, which are lost, come twice, are damaged or overtaken.
+//!
+//! The same for links that are emulated and for those of the simulator. Each impairment draws from a stream of its
+//! own: which packets are lost does not depend on whether others are delayed. Names and parameters are those of
+//! netem, tc-netem(8).
+
+use weft_core::dice::Dice;
+use weft_core::hash;
+
+/// How much longer a detour takes at least; else it is a tenth of the delay.
+const DETOUR_NS_MIN: u64 = 1_000_000;
+/// A packet that waits to be overtaken waits no longer than this.
+pub const HOLD_NS_MAX: u64 = 100_000_000;
+/// The most packets that may overtake one.
+pub const REORDER_DISTANCE_MAX: u32 = 1000;
+/// Where the order is kept, the delay changes by this part of the time that passes, up or down.
+const WANDERS: f64 = 0.5;
+
+/// What a path does to packets, beside its rate.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Impairments {
+    /// From the last bit sent to the last bit received.
+    pub delay_ns: u64,
+    /// How much longer a packet may take, by chance: each value up to this is as likely.
+    pub jitter_ns: u64,
+    /// Jitter changes slowly, so that packets keep their order. Otherwise each packet draws its own delay.
+    pub keep_order: bool,
+    /// Which packets are lost.
+    pub loss: Loss,
+    /// The share of packets that come twice.
+    pub duplicate: f64,
+    /// The share of packets in which one bit is flipped.
+    pub corrupt: f64,
+    /// Which packets are overtaken.
+    pub reorder: Reorder,
+}
+
+/// Which packets are lost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Loss {
+    /// This share, each by its own chance.
+    Each(f64),
+    /// In bursts.
+    Bursts(Bursts),
+}
+
+/// Losses that come in bursts: a path is good or bad, and what is lost depends on that alone. Source: Gilbert and
+/// Elliott, as `loss gemodel p r 1-h 1-k` of netem has it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bursts {
+    /// `p`: the share of packets behind which a good path gets bad.
+    pub begin: f64,
+    /// `r`: the share of packets behind which a bad path gets good. A burst has 1 / `r` packets on average.
+    pub end: f64,
+    /// `1-h`: the share of packets that are lost while it is bad.
+    pub loss_bad: f64,
+    /// `1-k`: the share of packets that are lost while it is good.
+    pub loss_good: f64,
+}
+
+/// Which packets are overtaken, and by how many.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Reorder {
+    /// The share of packets.
+    pub share: f64,
+    /// `gap`: of so many packets in a row, one is overtaken at most. 0 is as good as 1.
+    pub gap: u32,
+    /// So many packets overtake it; it waits for them, up to [`HOLD_NS_MAX`]. None: it takes a tenth of the delay more,
+    /// a millisecond at least, and what comes behind it meanwhile overtakes it.
+    pub distance: Option<u32>,
+}
+
+impl Default for Loss {
+    fn default() -> Self {
+        Self::Each(0.0)
+    }
+}
+
+impl Impairments {
+    /// A path that only takes time.
+    pub fn delay(delay_ns: u64) -> Self {
+        Self { delay_ns, ..Self::default() }
+    }
+
+    /// The longest that a packet may be on the way.
+    pub fn longest_ns(&self) -> u64 {
+        let detour_ns = match (self.reorder.share > 0.0, self.reorder.distance) {
+            (false, _) => 0,
+            (true, None) => self.detour_ns(),
+            (true, Some(_)) => HOLD_NS_MAX,
+        };
+        self.delay_ns + self.jitter_ns + detour_ns
+    }
+
+    fn detour_ns(&self) -> u64 {
+        (self.delay_ns / 10).max(DETOUR_NS_MIN)
+    }
+}
+
+/// What happens to one packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passage {
+    /// When its last bit arrives, or would.
+    pub at_ns: u64,
+    /// It is lost on the way.
+    pub is_lost: bool,
+    /// It arrives twice.
+    pub is_duplicated: bool,
+    /// A bit of it is flipped: which, as 64 random bits.
+    pub corrupt: Option<u64>,
+    /// It is overtaken, or would be if something came behind it.
+    pub is_reordered: bool,
+    /// It waits until so many others have overtaken it.
+    pub overtakers: u32,
+}
+
+/// The chances of a path, as they go on from packet to packet.
+#[derive(Clone, Debug)]
+pub struct Chances {
+    loss: Dice,
+    is_bad: bool,
+    jitter: Dice,
+    wander: Wander,
+    duplicate: Dice,
+    corrupt: Dice,
+    reorder: Dice,
+    /// Packets since the last one that was reordered.
+    in_order: u32,
+    /// When the last of those arrives that keep their order.
+    latest_ns: u64,
+}
+
+/// A delay that goes up and down between two bounds at a steady pace and turns at random. Where it is does not
+/// influence when it turns, and it is reflected at the bounds: each value is as likely as another at all times.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wander {
+    /// From 0 to 2: up to 1, and down from there to 2, which is 0 again.
+    at: f64,
+    is_forward: bool,
+    /// When that was, and when it turns.
+    since_ns: u64,
+    turns_ns: u64,
+}
+
+impl Chances {
+    /// Those of a path that begins; all follow from the seed.
+    pub fn new(seed: u64) -> Self {
+        let stream = |name| Dice::from_seed(hash::stream(seed, name, 0));
+        Self {
+            loss: stream("loss"),
+            is_bad: false,
+            jitter: stream("jitter"),
+            wander: Wander::default(),
+            duplicate: stream("duplicate"),
+            corrupt: stream("corrupt"),
+            reorder: stream("reorder"),
+            in_order: 0,
+            latest_ns: 0,
+        }
+    }
+
+    /// What happens to a packet whose last bit leaves at `left_ns`.
+    pub fn next(&mut self, path: &Impairments, left_ns: u64) -> Passage {
+        let mut passage = Passage { is_lost: self.is_lost(path.loss), ..Passage::default() };
+        let jitter_ns = self.jitter_ns(path, left_ns);
+        passage.at_ns = left_ns + path.delay_ns + jitter_ns;
+        // A path that became shorter keeps the order of what is on it; jitter does not, unless that is asked for.
+        if path.jitter_ns == 0 || path.keep_order {
+            passage.at_ns = passage.at_ns.max(self.latest_ns);
+        }
+        passage.is_reordered = !passage.is_lost && self.is_reordered(&path.reorder);
+        match path.reorder.distance {
+            _ if !passage.is_reordered => self.latest_ns = self.latest_ns.max(passage.at_ns),
+            Some(distance) => passage.overtakers = distance,
+            None => passage.at_ns += path.detour_ns(),
+        }
+        passage.is_duplicated = !passage.is_lost && self.duplicate.happens(path.duplicate);
+        passage.corrupt =
+            (!passage.is_lost && self.corrupt.happens(path.corrupt)).then(|| self.corrupt.bits());
+        passage
+    }
+
+    fn is_lost(&mut self, loss: Loss) -> bool {
+        match loss {
+            Loss::Each(share) => self.loss.happens(share),
+            Loss::Bursts(bursts) => {
+                let (share, turns) = match self.is_bad {
+                    true => (bursts.loss_bad, bursts.end),
+                    false => (bursts.loss_good, bursts.begin),
+                };
+                // What it is now decides, and what follows is for the next packet.
+                let is_lost = self.loss.happens(share);
+                self.is_bad ^= self.loss.happens(turns);
+                is_lost
+            }
+        }
+    }
+
+    fn is_reordered(&mut self, reorder: &Reorder) -> bool {
+        let may_be = self.in_order + 1 >= reorder.gap;
+        let is_reordered = may_be && self.reorder.happens(reorder.share);
+        self.in_order = if is_reordered { 0 } else { self.in_order.saturating_add(1) };
+        is_reordered
+    }
+
+    fn jitter_ns(&mut self, path: &Impairments, left_ns: u64) -> u64 {
+        if path.jitter_ns == 0 {
+            return 0;
+        }
+        let share = match path.keep_order {
+            true => self.wander.at(&mut self.jitter, path.jitter_ns, left_ns),
+            false => self.jitter.unit(),
+        };
+        (share * (path.jitter_ns + 1) as f64) as u64
+    }
+}
+
+impl Wander {
+    /// The share of `span_ns` at that time, which is not before that of the last call.
+    fn at(&mut self, dice: &mut Dice, span_ns: u64, now_ns: u64) -> f64 {
+        let pace = WANDERS / span_ns as f64;
+        // Long after the last packet it may be anywhere.
+        if now_ns > self.since_ns.saturating_add(span_ns.saturating_mul(64)) || self.turns_ns == 0 {
+            *self = Self { at: 2.0 * dice.unit(), since_ns: now_ns, turns_ns: now_ns, ..*self };
+        }
+        loop {
+            let until_ns = now_ns.min(self.turns_ns).max(self.since_ns);
+            let by = (until_ns - self.since_ns) as f64 * pace;
+            self.at = (self.at + if self.is_forward { by } else { -by }).rem_euclid(2.0);
+            self.since_ns = until_ns;
+            if now_ns < self.turns_ns {
+                break;
+            }
+            self.is_forward = dice.bits() & 1 == 0;
+            self.turns_ns = until_ns + 1 + (dice.unit() * 4.0 * span_ns as f64) as u64;
+        }
+        if self.at <= 1.0 { self.at } else { 2.0 - self.at }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// What becomes of `n` packets, one each `gap_ns`.
+    fn pass(path: &Impairments, seed: u64, n: u64, gap_ns: u64) -> Vec<(u64, Passage)> {
+        let mut chances = Chances::new(seed);
+        (0..n).map(|nth| (nth * gap_ns, chances.next(path, nth * gap_ns))).collect()
+    }
+
+    fn share(passages: &[(u64, Passage)], is: impl Fn(&Passage) -> bool) -> f64 {
+        passages.iter().filter(|(_, passage)| is(passage)).count() as f64 / passages.len() as f64
+    }
+
+    /// A program would be tried with other losses, duplicates or damage than was asked for.
+    #[test]
+    fn shares_are_what_was_asked_for() {
+        let path = Impairments {
+            loss: Loss::Each(0.1),
+            duplicate: 0.05,
+            corrupt: 0.02,
+            reorder: Reorder { share: 0.25, ..Reorder::default() },
+            ..Impairments::delay(10 * MS)
+        };
+        let all = pass(&path, 1, 100_000, MS);
+        let (of_all, of_rest) = (share(&all, |p| p.is_lost), 0.9);
+        assert!((of_all - 0.1).abs() < 0.004, "{of_all}");
+        let close = |found: f64, meant: f64| (found - meant * of_rest).abs() < 0.005;
+        assert!(close(share(&all, |p| p.is_duplicated), 0.05));
+        assert!(close(share(&all, |p| p.corrupt.is_some()), 0.02));
+        assert!(close(share(&all, |p| p.is_reordered), 0.25));
+        // Losses of a path do not depend on what else happens there.
+        let alone = pass(&Impairments { loss: Loss::Each(0.1), ..Impairments::default() }, 1, 100_000, MS);
+        assert!(all.iter().zip(&alone).all(|((_, a), (_, b))| a.is_lost == b.is_lost));
+    }
+
+    /// Losses would come one by one where bursts were asked for, or be more or fewer.
+    #[test]
+    fn losses_come_in_bursts() {
+        let bursts = Bursts { begin: 0.01, end: 0.25, loss_bad: 1.0, loss_good: 0.0 };
+        let lost = |bursts| {
+            let path = Impairments { loss: Loss::Bursts(bursts), ..Impairments::default() };
+            pass(&path, 7, 200_000, MS).iter().map(|(_, passage)| passage.is_lost).collect::<Vec<_>>()
+        };
+        let all = lost(bursts);
+        let n_lost = all.iter().filter(|lost| **lost).count() as f64;
+        let n_bursts = all.windows(2).filter(|two| !two[0] && two[1]).count() as f64;
+        // It is bad for p / (p + r) of the time, 4 packets in a row.
+        assert!((n_lost / 200_000.0 - 0.01 / 0.26).abs() < 0.003, "{n_lost}");
+        assert!((n_lost / n_bursts - 4.0).abs() < 0.2, "{n_lost} in {n_bursts} bursts");
+        let mild = lost(Bursts { loss_bad: 0.5, loss_good: 0.01, ..bursts });
+        let share = mild.iter().filter(|lost| **lost).count() as f64 / 200_000.0;
+        assert!((share - (0.01 * 0.5 + 0.25 * 0.01) / 0.26).abs() < 0.003, "{share}");
+    }
+
+    /// The median, and the bounds, of what jitter adds, in milliseconds.
+    fn spread(path: &Impairments, n: u64, gap_ns: u64) -> [f64; 5] {
+        let all = pass(path, 3, n, gap_ns);
+        let mut took: Vec<u64> = all.iter().map(|(left, passage)| passage.at_ns - left).collect();
+        took.sort_unstable();
+        let at = |share: f64| took[(share * (took.len() - 1) as f64) as usize] as f64 / MS as f64;
+        [at(0.0), at(0.25), at(0.5), at(0.75), at(1.0)]
+    }
+
+    /// Jitter would be a longer delay where packets are many: each waited for the slowest before it.
+    #[test]
+    fn jitter_has_its_median_at_each_rate_of_packets() {
+        for pps in [5, 50, 500, 3_000, 100_000] {
+            for keep_order in [false, true] {
+                let path = Impairments { jitter_ns: 50 * MS, keep_order, ..Impairments::delay(10 * MS) };
+                // A thousand seconds of a delay that wanders, as it has some ten turns a second.
+                let n = if keep_order { (1_000 * pps).min(500_000) } else { 20_000 };
+                let seconds = n / pps;
+                let [least, q1, median, q3, most] = spread(&path, n, 1_000_000_000 / pps);
+                assert!(least >= 10.0 && most <= 60.001, "{pps}: {least} to {most}");
+                // Where time is short, it has wandered through few values.
+                let off = if keep_order && seconds < 100 { 12.0 } else { 2.5 };
+                assert!((median - 35.0).abs() < off, "{pps} a second, {keep_order}: {median} ms");
+                assert!((q1 - 22.5).abs() < off && (q3 - 47.5).abs() < off, "{pps}: {q1} {q3}");
+            }
+        }
+    }
+
+    /// Somebody asks for packets in order and gets others, or for netem's jitter and gets none that overtake.
+    #[test]
+    fn order_is_kept_where_it_is_asked_for() {
+        let overtaken = |keep_order, delays: [u64; 2]| {
+            let (mut chances, mut before, mut n) = (Chances::new(5), 0, 0);
+            for nth in 0..20_000 {
+                let path = Impairments {
+                    jitter_ns: 50 * MS,
+                    keep_order,
+                    ..Impairments::delay(delays[nth as usize / 1_000 % 2])
+                };
+                let at_ns = chances.next(&path, nth * MS / 10).at_ns;
+                n += u64::from(at_ns < before);
+                before = at_ns;
+            }
+            n
+        };
+        assert_eq!(overtaken(true, [10 * MS, 10 * MS]), 0);
+        assert_eq!(overtaken(true, [90 * MS, 10 * MS]), 0, "a path that gets shorter");
+        assert!(overtaken(false, [10 * MS, 10 * MS]) > 8_000);
+    }
+
+    /// More packets would be overtaken in a row than the gap allows.
+    #[test]
+    fn a_gap_is_kept() {
+        let reorder = Reorder { share: 0.9, gap: 5, distance: None };
+        let all = pass(&Impairments { reorder, ..Impairments::delay(10 * MS) }, 1, 10_000, MS);
+        let nth: Vec<usize> =
+            all.iter().enumerate().filter(|(_, (_, p))| p.is_reordered).map(|(nth, _)| nth).collect();
+        assert!(nth.windows(2).all(|two| two[1] - two[0] >= 5));
+        let mean = 10_000.0 / nth.len() as f64;
+        assert!((mean - (4.0 + 1.0 / 0.9)).abs() < 0.05, "{mean}");
+    }
+
+    /// Runs of neighbouring seeds would lose the same packets, or those beside them.
+    #[test]
+    fn neighbouring_seeds_lose_other_packets() {
+        let path = Impairments { loss: Loss::Each(0.01), jitter_ns: MS, ..Impairments::default() };
+        let lost = |seed| -> Vec<usize> {
+            let all = pass(&path, seed, 20_000, MS);
+            all.iter().enumerate().filter(|(_, (_, p))| p.is_lost).map(|(nth, _)| nth).collect()
+        };
+        let (one, two) = (lost(1), lost(2));
+        for shift in 0..20 {
+            let same = one.iter().filter(|nth| two.binary_search(&(**nth + shift)).is_ok()).count();
+            assert!(same < 15, "{same} of {} are the same, {shift} later", one.len());
+        }
+    }
+}

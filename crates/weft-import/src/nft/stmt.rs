@@ -1,0 +1,276 @@
+//! Statements of rules: verdicts, what decides nothing, and what is left out with a warning.
+
+use super::{Decision, Draft, Family, Kind, Read, Reader, Rule, Table, Token};
+use crate::chains::Decision::{Goto, Jump, Of, Return};
+use crate::names::answer;
+use crate::rule::{self, Answer, Verdict};
+
+/// What makes other addresses of packets: it stands in chains of type nat.
+const TRANSLATES: [&str; 5] = ["dnat", "snat", "masquerade", "redirect", "tproxy"];
+/// Options of `log` with a value.
+const OF_LOG: [&str; 6] = ["prefix", "level", "group", "flags", "snaplen", "queue-threshold"];
+
+impl<'a> Reader<'a> {
+    /// One test or statement of a rule.
+    pub(super) fn test(&mut self, draft: &mut Draft<'a>, table: Table<'a>) -> Read<()> {
+        let token = self.next().closed()?;
+        if token.kind != Kind::Word {
+            return Err(token.fault(format!("`{}` is not read in a rule", token.text)));
+        }
+        match token.text {
+            "counter" if self.eat("name") => self.value().map(drop),
+            "counter" => self.counter(),
+            "log" => self.log(),
+            "limit" => self.limit(draft, token),
+            "comment" => {
+                draft.rule.comment = Some(self.value()?.text.to_owned());
+                Ok(())
+            }
+            "continue" => Ok(()),
+            "reject" => self.reject(draft),
+            // Packets that a flow table forwards have been let pass.
+            "flow" if self.eat("add") || self.eat("offload") => self.value().map(drop),
+            "tcp" if self.token().is("flags") => {
+                let at = self.next();
+                self.flags(&mut draft.rule, at)
+            }
+            "tcp" if self.token().is("option") => self.option(token),
+            "meta" if self.eat("nfproto") => self.family(&mut draft.rule),
+            "meta" | "ct" | "ip" | "ip6" if self.is_set_behind() => self.sets(token),
+            "meta" | "ct" if self.eat("mark") => self.mark(&mut draft.rule, token),
+            "ct" if self.eat("status") => self.status(&mut draft.rule),
+            "fib" => self.fib(draft, token),
+            other if TRANSLATES.contains(&other) => Err(token.fault(format!(
+                "`{other}` makes other addresses, and stands in a chain of type nat: a filter decides what passes"
+            ))),
+            other => match self.decision(other)? {
+                Some(decision) => {
+                    draft.does = Some(decision);
+                    Ok(())
+                }
+                None => self.keyed(draft, table, token),
+            },
+        }
+    }
+
+    /// What a verdict says; None if it is none. The name of a chain is behind.
+    pub(super) fn decision(&mut self, text: &str) -> Read<Option<Decision>> {
+        Ok(Some(match text {
+            "accept" => Of(Verdict::Accept, Answer::default()),
+            "drop" => Of(Verdict::Drop, Answer::default()),
+            "return" => Return,
+            "jump" => Jump(self.chain_name()?),
+            "goto" => Goto(self.chain_name()?),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// The name of a chain that there is.
+    fn chain_name(&mut self) -> Read<String> {
+        let at = self.value()?;
+        let Some(table) = self.table else { return Ok(at.text.to_owned()) };
+        // All are known when the text was looked through once.
+        if !self.is_first && !self.known.calls.get(&table).is_some_and(|chains| chains.contains_key(at.text))
+        {
+            return Err(at.fault(format!("there is no chain `{}` in table `{}`", at.text, table.name)));
+        }
+        Ok(super::id((table, at.text)))
+    }
+
+    fn log(&mut self) -> Read<()> {
+        while OF_LOG.contains(&self.token().text) {
+            let option = self.next();
+            let value = self.value()?;
+            // `flags tcp sequence,options`
+            if option.is("flags") && ["tcp", "ip"].contains(&value.text) {
+                self.value()?;
+                while self.eat(",") {
+                    self.value()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A rate up to which, or with `over` beyond which, the rule holds. Rows know none: it holds always, or never.
+    fn limit(&mut self, draft: &mut Draft<'a>, at: Token<'a>) -> Read<()> {
+        if self.eat("name") {
+            self.value()?;
+        } else {
+            if !self.eat("rate") {
+                return Err(self.token().fault("`rate` or `name` is to follow"));
+            }
+            draft.is_over = self.eat("over");
+            // `5/second`, `10 mbytes/second`
+            self.value()?;
+            if self.token().text.contains("bytes/") {
+                self.at += 1;
+            }
+            if self.eat("burst") {
+                self.value()?;
+                self.value()?;
+            }
+        }
+        draft.limit = Some(at);
+        Ok(())
+    }
+
+    /// Says what becomes of a rule with a limit, which is known when all of it was read.
+    pub(super) fn without_limit(&mut self, draft: &mut Draft<'a>) {
+        let Some(at) = draft.limit else { return };
+        if draft.does.is_none() && !draft.has_map {
+            return;
+        }
+        draft.rule.is_never |= draft.is_over;
+        self.list.warnings.push(at.fault(match draft.is_over {
+            true => "no rate is kept: the rule, which is for what is over it, is left out",
+            false => "no rate is kept: the rule holds for what is over it as well",
+        }));
+    }
+
+    /// `reject with icmpx admin-prohibited`: how it is refused says what is, and nft prints `meta nfproto ipv6 reject` as
+    /// `reject with icmpv6 port-unreachable`.
+    fn reject(&mut self, draft: &mut Draft<'a>) -> Read<()> {
+        let (mut verdict, mut with) = (Verdict::Reject, Answer::default());
+        if self.eat("with") {
+            let kind = self.value()?;
+            self.eat("type");
+            let named = self.value()?;
+            match kind.text {
+                "icmp" => draft.rule.only(Family::V4),
+                "icmpv6" => draft.rule.only(Family::V6),
+                "icmpx" => {}
+                "tcp" if named.is("reset") || named.is("rst") => {
+                    draft.rule.protocols(&[rule::TCP], false);
+                    verdict = Verdict::Reset;
+                }
+                other => return Err(kind.fault(format!("`{other} {}` is no way to refuse", named.text))),
+            }
+            if verdict == Verdict::Reject {
+                with = answer(kind.text, &named)?;
+            }
+        }
+        draft.does = Some(Of(verdict, with));
+        Ok(())
+    }
+
+    /// Whether it is a field or a mark that the rule sets: `meta mark set 0x1`.
+    fn is_set_behind(&self) -> bool {
+        self.tokens.get(self.at + 1).is_some_and(|token| token.is("set"))
+    }
+
+    /// What a rule sets of packets decides nothing.
+    fn sets(&mut self, of: Token<'a>) -> Read<()> {
+        let field = self.next();
+        self.at += 1;
+        self.value()?;
+        let behind = self.token();
+        if ["&", "|", "^", "and", "or", "xor", "<<", ">>"].contains(&behind.text) {
+            return Err(behind.fault("what is computed is not read: only one value"));
+        }
+        if !field.is("nftrace") {
+            let what = format!("`{} {} set` is left out: packets keep what they have", of.text, field.text);
+            self.list.warnings.push(of.fault(what));
+        }
+        Ok(())
+    }
+
+    /// `meta mark 0x1`, `!= 0x1`, `& 0xff == 0x1`, `{ 0x1, 0x2 }`: nothing marks packets here, so that all have 0.
+    fn mark(&mut self, rule: &mut Rule, at: Token<'a>) -> Read<()> {
+        if self.eat("&") || self.eat("and") {
+            self.value()?;
+        }
+        let negated = self.eat("!=");
+        if !negated && self.eat("=") {
+            self.eat("=");
+        }
+        let open = self.token();
+        let values = match self.eat("{") {
+            true => self.in_braces(open, Self::value)?,
+            false => vec![self.value()?],
+        };
+        let mut has_zero = false;
+        for value in values {
+            let digits = value.text.strip_prefix("0x").unwrap_or(value.text);
+            let number = u32::from_str_radix(digits, 16);
+            has_zero |= number.map_err(|_| value.fault(format!("`{}` is no mark", value.text)))? == 0;
+        }
+        rule.is_never |= has_zero == negated;
+        self.list.warnings.push(at.fault(rule::UNMARKED));
+        Ok(())
+    }
+
+    /// `tcp option maxseg size set rt mtu`
+    fn option(&mut self, at: Token<'a>) -> Read<()> {
+        let words: Vec<&str> = (1..4).filter_map(|nth| Some(self.tokens.get(self.at + nth)?.text)).collect();
+        if words != ["maxseg", "size", "set"] {
+            return Err(at.fault("options of TCP are not read: only `maxseg size set`"));
+        }
+        self.at += 4;
+        if self.eat("rt") {
+            self.eat("mtu");
+        } else {
+            self.value()?;
+        }
+        self.list.warnings.push(at.fault("the MSS that is asked for is left as it is"));
+        Ok(())
+    }
+
+    /// `ct status dnat`: nothing is translated here, so that no packet has it.
+    fn status(&mut self, rule: &mut Rule) -> Read<()> {
+        let negated = self.eat("!=");
+        let open = self.token();
+        let names = match self.eat("{") {
+            true => self.in_braces(open, Self::value)?,
+            false => {
+                let mut names = vec![self.value()?];
+                while self.eat(",") {
+                    names.push(self.value()?);
+                }
+                names
+            }
+        };
+        match names.iter().find(|name| !["dnat", "snat"].contains(&name.text)) {
+            Some(other) => {
+                Err(other.fault(format!("the status `{}` is not read: only dnat and snat", other.text)))
+            }
+            None => {
+                rule.is_never |= !negated;
+                Ok(())
+            }
+        }
+    }
+
+    /// `fib daddr type { local, broadcast }`
+    fn fib(&mut self, draft: &mut Draft<'a>, at: Token<'a>) -> Read<()> {
+        if !(self.eat("daddr") && self.eat("type")) {
+            return Err(at.fault("of routes only `fib daddr type` is read"));
+        }
+        let negated = self.eat("!=");
+        let open = self.token();
+        let names = match self.eat("{") {
+            true => self.in_braces(open, Self::value)?,
+            false => vec![self.value()?],
+        };
+        let sorts = rule::AddressSorts::of(&names, negated, &self.hook.name)?;
+        self.list.warnings.extend(sorts.is_guessed().then(|| at.fault(rule::GUESSED)));
+        match draft.rule.family {
+            Family::Any if draft.alternatives.is_some() => {
+                Err(at.fault("say `meta nfproto` in front of it: with pairs and maps it is read of one IP"))
+            }
+            Family::Any => {
+                let of = |family: Family| {
+                    let mut rule = Rule { family, ..Rule::default() };
+                    sorts.narrow(&mut rule, family);
+                    (rule, None)
+                };
+                draft.alternatives = Some([Family::V4, Family::V6].map(of).into());
+                Ok(())
+            }
+            family => {
+                sorts.narrow(&mut draft.rule, family);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Parameters of queues: their types, and their values.
+
+use super::{Checker, Literal, Named, RESERVED, T};
+use crate::ast::{self, BinaryOp, ExprKind as AstKind, Ident, QueueUse, UnaryOp};
+use crate::check::Cx;
+use crate::check::scope::with_nearest;
+use crate::diagnostic::{Diagnostic, code};
+use crate::source::Span;
+use weft_core::{Interval, Type};
+
+/// The parameters of a queue with their values, and whether all have one that is right. One with a wrong default has
+/// another in its place, so that the rest can be looked at.
+pub(super) fn params(
+    cx: &mut Cx<'_>,
+    item: &ast::Queue,
+    used: Option<&QueueUse>,
+) -> (Vec<(String, Named)>, bool) {
+    let mut names: Vec<(String, Named)> = Vec::new();
+    let args = used.map_or(&[][..], |used| &used.args);
+    for arg in args {
+        if !item.params.iter().any(|param| param.name.name == arg.name.name) {
+            let message = format!("queue `{}` has no parameter `{}`", item.name.name, arg.name.name);
+            let diagnostic = Diagnostic::error(code::UNKNOWN_PARAM, message).at(arg.name.span, "unknown");
+            let known = item.params.iter().map(|param| param.name.name.as_str());
+            cx.report(with_nearest(diagnostic, &arg.name, known));
+            return (names, false);
+        }
+    }
+    let mut is_whole = true;
+    for param in &item.params {
+        is_whole &= is_free(cx, &names, &param.name);
+        let ty = queue_type(cx, &param.ty).map(|(ty, ..)| ty);
+        let arg = args.iter().find(|arg| arg.name.name == param.name.name).map(|arg| &arg.value);
+        let value = match (ty, arg.or(param.default.as_ref())) {
+            (Some(ty), Some(value)) => {
+                let literal = Checker::new(cx, Vec::new()).constant(value, ty);
+                let literal = literal.filter(|literal| is_in_range(cx, param, value.span, *literal));
+                is_whole &= literal.is_some();
+                Named::Param(literal.unwrap_or_else(|| stand_in(ty)), ty)
+            }
+            (Some(ty), None) if used.is_none() => Named::Param(stand_in(ty), ty),
+            (Some(_), None) => {
+                let message = format!("parameter `{}` of `{}` has no value", param.name.name, item.name.name);
+                let span = used.map_or(item.name.span, |used| used.span);
+                let diagnostic = Diagnostic::error(code::MISSING_PARAM, message).at(span, "not given here");
+                cx.report(diagnostic.with_label(param.span, "declared here without a default"));
+                is_whole = false;
+                Named::Broken
+            }
+            (None, _) => {
+                is_whole = false;
+                Named::Broken
+            }
+        };
+        names.push((param.name.name.clone(), value));
+    }
+    (names, is_whole)
+}
+
+/// Whether the type of a parameter has this value; tells it if not.
+fn is_in_range(cx: &mut Cx<'_>, param: &ast::Param, at: Span, value: Literal) -> bool {
+    let (Literal::Int(n), Some((_, (low, high), _))) = (value, queue_type(cx, &param.ty)) else {
+        return true;
+    };
+    let is_in = (low..=high).contains(&n);
+    if !is_in {
+        let message = format!("`{}` is {low} to {high}, and {n} is given", param.name.name);
+        let diagnostic = Diagnostic::error(code::BAD_LITERAL, message).at(at, "does not fit");
+        cx.report(diagnostic.with_label(param.span, "declared here"));
+    }
+    is_in
+}
+
+impl Checker<'_, '_> {
+    /// Whether all that the queue says of its parameters holds of their values; tells what does not.
+    pub(super) fn holds(&mut self, item: &ast::Queue) -> bool {
+        let mut conditions: Vec<&ast::Expr> =
+            item.checks.iter().rev().map(|check| &check.condition).collect();
+        let mut holds = true;
+        // Each side of an AND by itself, so that only the parameters of the one that is false are to blame.
+        while let Some(condition) = conditions.pop() {
+            if let AstKind::Binary { op: BinaryOp::And, left, right, .. } = &condition.kind {
+                conditions.extend([&**right, left]);
+                continue;
+            }
+            let n_uses = self.param_uses.len();
+            let found = self.constant(condition, T::Bool);
+            if found == Some(Literal::Bool(false)) {
+                self.broken(item, condition, n_uses);
+            }
+            holds &= found == Some(Literal::Bool(true));
+        }
+        holds
+    }
+
+    /// A condition does not hold of the parameters that it asks for, which are those from this number on.
+    fn broken(&mut self, item: &ast::Queue, condition: &ast::Expr, n_uses: usize) {
+        let mut told: Vec<String> = Vec::new();
+        for (name, _) in &self.param_uses[n_uses..] {
+            let found = self.names.iter().find(|(known, _)| known == name);
+            if let Some((_, Named::Param(value, ty))) = found {
+                let one = format!("{name} is {}", shown(*value, *ty));
+                if !told.contains(&one) {
+                    told.push(one);
+                }
+            }
+        }
+        let (text, told) = (self.cx.sources.slice(condition.span), told.join(", "));
+        let message = format!("`{text}` does not hold of this `{}`: {told}", item.name.name);
+        let diagnostic = Diagnostic::error(code::CHECK_BROKEN, message);
+        self.cx.report(diagnostic.at(condition.span, "holds of its parameters"));
+    }
+}
+
+/// A value as people write it.
+fn shown(value: Literal, ty: T) -> String {
+    match (value, ty) {
+        (Literal::Bool(b), _) => b.to_string(),
+        (Literal::Float(x), _) => x.to_string(),
+        (Literal::Int(n), T::Interval) => format!("'{}'", Interval(n)),
+        (Literal::Int(n), T::Size) => format!("'{n} B'"),
+        (Literal::Int(n), _) => n.to_string(),
+    }
+}
+
+/// Whether a parameter or variable may have this name; tells it if not.
+pub(super) fn is_free(cx: &mut Cx<'_>, names: &[(String, Named)], name: &Ident) -> bool {
+    let diagnostic = if RESERVED.contains(&name.name.as_str()) {
+        let message = format!("`{}` has a meaning of its own in a queue", name.name);
+        Diagnostic::error(code::DUPLICATE_NAME, message).at(name.span, "taken").with_help("rename it")
+    } else if names.iter().any(|(known, _)| *known == name.name) {
+        let message = format!("there are two things called `{}`", name.name);
+        Diagnostic::error(code::DUPLICATE_NAME, message).at(name.span, "the second").with_help("rename one")
+    } else {
+        return true;
+    };
+    cx.report(diagnostic);
+    false
+}
+
+/// A value for a parameter that has none where only the meaning is looked at.
+fn stand_in(ty: T) -> Literal {
+    match ty {
+        T::Bool => Literal::Bool(false),
+        T::Float => Literal::Float(1.0),
+        _ => Literal::Int(1),
+    }
+}
+
+/// The type of a variable or parameter: with the range that it holds, and its bits.
+pub(super) fn queue_type(cx: &mut Cx<'_>, ast: &ast::TypeExpr) -> Option<(T, (i64, i64), u8)> {
+    let known = cx.type_expr(ast)?;
+    let all = (i64::MIN, i64::MAX);
+    let up = |bits: u32| (0, if bits >= 63 { i64::MAX } else { (1 << bits) - 1 });
+    Some(match known {
+        Type::Bool => (T::Bool, (0, 1), 1),
+        Type::Int(64) => (T::Number, all, 64),
+        Type::Int(bits) => {
+            let bits = u32::from(bits);
+            (T::Number, (-(1 << (bits - 1)), (1 << (bits - 1)) - 1), bits as u8)
+        }
+        Type::Uint(bits) => (T::Number, up(u32::from(bits)), bits.min(63)),
+        Type::F64 => (T::Float, all, 64),
+        Type::Size => (T::Size, all, 64),
+        Type::Interval => (T::Interval, all, 64),
+        Type::Timestamp => (T::Timestamp, all, 64),
+        other => {
+            let diagnostic = Diagnostic::error(code::UNKNOWN_TYPE, format!("a queue holds no {other}"))
+                .at(ast.span, "not a number")
+                .with_note("it holds BOOL, I8 to I64, U1 to U64, F64, SIZE, INTERVAL and TIMESTAMP");
+            cx.report(diagnostic);
+            return None;
+        }
+    })
+}
+
+/// An expression of the syntax that reads back as this value.
+pub(super) fn spelled(value: Literal, ty: T, span: Span) -> ast::Expr {
+    let of = |n: u64| match ty {
+        T::Interval => AstKind::Str(format!("{n} ns")),
+        T::Size => AstKind::Str(format!("{n} B")),
+        _ => AstKind::Int(n),
+    };
+    let kind = match value {
+        Literal::Bool(b) => AstKind::Bool(b),
+        Literal::Float(x) => AstKind::Float(x),
+        Literal::Int(n) if n < 0 => {
+            let operand = Box::new(ast::Expr { kind: of(n.unsigned_abs()), span });
+            AstKind::Unary { op: UnaryOp::Neg, operand }
+        }
+        Literal::Int(n) => of(n.unsigned_abs()),
+    };
+    ast::Expr { kind, span }
+}

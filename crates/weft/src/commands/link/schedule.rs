@@ -1,0 +1,90 @@
+//! A schedule: how a link changes while it runs.
+//!
+//! A line is a time since the link began, and what is another from then on, in the words of the options:
+//! `5s rate=1mbit up-loss=2%`. What is behind a `#` is for people.
+
+use super::setting::{Setting, Side, of_schedule};
+use super::spec::since_begin;
+use crate::fault::Fault;
+use crate::source::unreadable;
+use std::path::Path;
+use weft_io::file::read_regular;
+
+/// Bytes that a schedule may have.
+const SCHEDULE_BYTES_MAX: u64 = 16 << 20;
+/// Lines that say something: a change each 10 ms for a quarter of an hour.
+const CHANGES_MAX: usize = 100_000;
+
+/// What is another from some time on.
+pub(super) struct Step {
+    /// Its line, counted from 1.
+    pub(super) line: usize,
+    pub(super) after_ns: u64,
+    pub(super) settings: Vec<(Side, Setting)>,
+}
+
+/// The steps of a file, in order of time.
+///
+/// # Errors
+/// The file cannot be read, or has a line that is not right, which is named.
+pub(super) fn read(path: &Path) -> Result<Vec<Step>, Fault> {
+    let told = |error| unreadable(&format!("`{}`", path.display()), error);
+    let bytes = read_regular(path, SCHEDULE_BYTES_MAX).map_err(told)?;
+    parse(&String::from_utf8_lossy(&bytes)).map_err(|(line, why)| fault(path, line, &why))
+}
+
+/// A fault in a line of a schedule.
+pub(super) fn fault(path: &Path, line: usize, why: &str) -> Fault {
+    Fault::Input(format!("{}: line {line}: {why}", path.display()))
+}
+
+fn parse(text: &str) -> Result<Vec<Step>, (usize, String)> {
+    let mut steps: Vec<Step> = Vec::new();
+    for (nth, line) in text.lines().enumerate() {
+        let fault = |why: String| (nth + 1, why);
+        let mut words = line.split('#').next().unwrap_or_default().split_ascii_whitespace();
+        let Some(time) = words.next() else { continue };
+        let after_ns = since_begin(time).map_err(fault)?;
+        let settings: Vec<_> = words.map(of_schedule).collect::<Result<_, _>>().map_err(fault)?;
+        if settings.is_empty() {
+            return Err(fault("it says nothing that changes then, as in `5s rate=1mbit`".to_owned()));
+        }
+        if steps.last().is_some_and(|last| last.after_ns > after_ns) {
+            return Err(fault(format!("time goes back to {time}")));
+        }
+        if steps.len() == CHANGES_MAX {
+            return Err(fault(format!("there are more than {CHANGES_MAX} changes")));
+        }
+        steps.push(Step { line: nth + 1, after_ns, settings });
+    }
+    Ok(steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A link would change at another time, or what is wrong in a long file would not be found.
+    #[test]
+    fn a_schedule_is_read_line_by_line() {
+        let steps = parse("# a train\n0s rate=10mbit\n\n 1.5s down-rate=1mbit  up-loss=2% # a tunnel\n").ok();
+        let steps = steps.expect("it is one");
+        assert_eq!(
+            steps.iter().map(|step| (step.line, step.after_ns)).collect::<Vec<_>>(),
+            [(2, 0), (4, 1_500_000_000)]
+        );
+        assert_eq!(
+            steps[1].settings,
+            [(Side::Down, Setting::Rate(1_000_000)), (Side::Up, Setting::Loss(0.02))]
+        );
+        let told = |text| parse(text).err().map(|(line, why)| format!("{line}: {why}")).unwrap_or_default();
+        assert_eq!(told("1s rate=1mbit\n0s rate=2mbit\n"), "2: time goes back to 0s");
+        assert_eq!(told("\n1s\n"), "2: it says nothing that changes then, as in `5s rate=1mbit`");
+        assert!(told("soon rate=1mbit").starts_with("1: a time is like 10s"), "{}", told("soon rate=1mbit"));
+        assert!(
+            told("1s rate=often").starts_with("1: rate: a rate is like 15mbit"),
+            "{}",
+            told("1s rate=often")
+        );
+    }
+}

@@ -1,0 +1,296 @@
+//! What can be said of an emulated link: on the command line, of both directions or of one, and in a schedule.
+
+use super::spec::{delay, rate, share};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use std::path::PathBuf;
+use weft_engine::packet::impair::{Bursts, REORDER_DISTANCE_MAX};
+
+/// One thing that is said of a direction.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Setting {
+    Rate(u64),
+    Trace(PathBuf),
+    Queue(String),
+    Delay(u64),
+    Jitter(u64),
+    KeepOrder(bool),
+    Loss(f64),
+    LossBursts(Bursts),
+    Duplicate(f64),
+    Corrupt(f64),
+    Reorder(f64),
+    ReorderGap(u32),
+    ReorderDistance(u32),
+}
+
+/// Of which direction something is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Both,
+    Up,
+    Down,
+}
+
+/// The options of a link, in the order in which they count: what is said of one direction stands for what is said of
+/// both.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings(pub(super) Vec<(Side, Setting)>);
+
+/// A kind of setting.
+struct Kind {
+    /// Its name, of both directions, up and down.
+    names: [&'static str; 3],
+    /// What its value is called, and how it is read.
+    value: &'static str,
+    parse: fn(&str) -> Result<Setting, String>,
+    /// What it does, and that for one direction.
+    help: &'static str,
+    short: [&'static str; 2],
+    /// What cannot be said beside it.
+    instead_of: Option<[&'static str; 3]>,
+    /// It may change while the link runs.
+    may_change: bool,
+}
+
+const SIDES: [Side; 3] = [Side::Both, Side::Up, Side::Down];
+
+const KINDS: [Kind; 13] = [
+    Kind {
+        names: ["rate", "up-rate", "down-rate"],
+        value: "RATE",
+        parse: |text| rate(text).map(Setting::Rate),
+        help: "Bits a second: 15mbit, 1.5gbit; without it, as fast as this machine can",
+        short: ["The rate up", "The rate down"],
+        instead_of: Some(["trace", "up-trace", "down-trace"]),
+        may_change: true,
+    },
+    Kind {
+        names: ["trace", "up-trace", "down-trace"],
+        value: "FILE",
+        parse: |text| Ok(Setting::Trace(text.into())),
+        help: "When a link can send, as a file in Mahimahi's format: a line is the millisecond of an opportunity to \
+               send 1500 bytes",
+        short: ["The trace up", "The trace down"],
+        instead_of: None,
+        may_change: false,
+    },
+    Kind {
+        names: ["delay", "up-delay", "down-delay"],
+        value: "TIME",
+        parse: |text| delay(text).map(Setting::Delay),
+        help: "How long a packet is on the way, each way: 30ms, 500us",
+        short: ["The delay up", "The delay down"],
+        instead_of: None,
+        may_change: true,
+    },
+    Kind {
+        names: ["jitter", "up-jitter", "down-jitter"],
+        value: "TIME",
+        parse: |text| delay(text).map(Setting::Jitter),
+        help: "How much longer a packet may be on the way, by chance, each way. Each packet draws its own, and may \
+               overtake others",
+        short: ["The jitter up", "The jitter down"],
+        instead_of: None,
+        may_change: true,
+    },
+    Kind {
+        names: ["keep-order", "up-keep-order", "down-keep-order"],
+        value: "YES|NO",
+        parse: |text| yes_or_no(text).map(Setting::KeepOrder),
+        help: "Jitter keeps the order of packets: it changes slowly, by half a millisecond in a millisecond",
+        short: ["Jitter up keeps the order", "Jitter down keeps the order"],
+        instead_of: None,
+        may_change: true,
+    },
+    Kind {
+        names: ["loss", "up-loss", "down-loss"],
+        value: "SHARE",
+        parse: |text| share(text).map(Setting::Loss),
+        help: "The share of packets that are lost on the way, each by its own chance: 1%, 0.01",
+        short: ["The loss up", "The loss down"],
+        instead_of: Some(["loss-bursts", "up-loss-bursts", "down-loss-bursts"]),
+        may_change: true,
+    },
+    Kind {
+        names: ["loss-bursts", "up-loss-bursts", "down-loss-bursts"],
+        value: "P,R,BAD,GOOD",
+        parse: |text| bursts(text).map(Setting::LossBursts),
+        help: "Losses in bursts, as netem's `loss gemodel` has them: the share of packets behind which a burst begins, \
+               the share of its packets behind which it ends, the share that is lost in a burst, 100% if it is not \
+               given, and between two, 0% then: 1%,25%",
+        short: ["Losses in bursts up", "Losses in bursts down"],
+        instead_of: None,
+        may_change: true,
+    },
+    Kind {
+        names: ["duplicate", "up-duplicate", "down-duplicate"],
+        value: "SHARE",
+        parse: |text| share(text).map(Setting::Duplicate),
+        help: "The share of packets that arrive twice",
+        short: ["The share that arrives twice up", "The share that arrives twice down"],
+        instead_of: None,
+        may_change: true,
+    },
+    Kind {
+        names: ["corrupt", "up-corrupt", "down-corrupt"],
+        value: "SHARE",
+        parse: |text| share(text).map(Setting::Corrupt),
+        help: "The share of packets in which one bit is flipped; checksums stay as they are",
+        short: ["The share with a flipped bit up", "The share with a flipped bit down"],
+        instead_of: None,
+        may_change: true,
+    },
+    Kind {
+        names: ["reorder", "up-reorder", "down-reorder"],
+        value: "SHARE",
+        parse: |text| share(text).map(Setting::Reorder),
+        help: "The share of packets that later ones overtake: they take a tenth of the delay more, 1 ms at least",
+        short: ["The share that is overtaken up", "The share that is overtaken down"],
+        instead_of: None,
+        may_change: true,
+    },
+    Kind {
+        names: ["reorder-gap", "up-reorder-gap", "down-reorder-gap"],
+        value: "N",
+        parse: |text| number(text, "a gap", u32::MAX).map(Setting::ReorderGap),
+        help: "Of N packets in a row, one is overtaken at most",
+        short: ["The gap up", "The gap down"],
+        instead_of: None,
+        may_change: true,
+    },
+    Kind {
+        names: ["reorder-distance", "up-reorder-distance", "down-reorder-distance"],
+        value: "N",
+        parse: |text| number(text, "a distance", REORDER_DISTANCE_MAX).map(Setting::ReorderDistance),
+        help: "A packet that is overtaken waits until N later ones have done so, 100 ms at most",
+        short: ["By how many up", "By how many down"],
+        instead_of: None,
+        may_change: true,
+    },
+    Kind {
+        names: ["queue", "up-queue", "down-queue"],
+        value: "QUEUE",
+        parse: |text| Ok(Setting::Queue(text.to_owned())),
+        help: "How packets wait: a queue of the library, as `codel` or `\"codel (target = '10 ms')\"`, or a file, of \
+               which the last queue is taken; by default `fifo`",
+        short: ["The queue up", "The queue down"],
+        instead_of: None,
+        may_change: false,
+    },
+];
+
+/// What `key=value` of a schedule says.
+pub(super) fn of_schedule(word: &str) -> Result<(Side, Setting), String> {
+    let (key, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is not like rate=10mbit"))?;
+    let named = |kind: &'static Kind| {
+        let nth = kind.names.iter().position(|name| *name == key)?;
+        Some((SIDES[nth], kind))
+    };
+    let changing = || KINDS.iter().filter(|kind| kind.may_change);
+    let Some((side, kind)) = changing().find_map(named) else {
+        let names: Vec<_> = changing().map(|kind| kind.names[0]).collect();
+        return Err(format!(
+            "`{key}` is nothing that changes while a link runs: {} do, with up- or down- for one direction",
+            names.join(", ")
+        ));
+    };
+    (kind.parse)(value).map(|setting| (side, setting)).map_err(|why| format!("{key}: {why}"))
+}
+
+impl Args for Settings {
+    fn augment_args(mut command: Command) -> Command {
+        for at in 0..SIDES.len() {
+            for kind in &KINDS {
+                let name = kind.names[at];
+                let help = if at == 0 { kind.help } else { kind.short[at - 1] };
+                let arg =
+                    Arg::new(name).long(name).value_name(kind.value).value_parser(kind.parse).help(help);
+                let arg = match kind.instead_of {
+                    Some(other) => arg.conflicts_with(other[at]),
+                    None => arg,
+                };
+                let arg = match kind.names[0] {
+                    "keep-order" => arg.num_args(0..=1).require_equals(true).default_missing_value("yes"),
+                    _ => arg,
+                };
+                command = command.arg(arg);
+            }
+        }
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Settings {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let said = |(at, side): (usize, &Side)| {
+            let side = *side;
+            KINDS.iter().filter_map(move |kind| {
+                matches.get_one::<Setting>(kind.names[at]).map(|setting| (side, setting.clone()))
+            })
+        };
+        Ok(Self(SIDES.iter().enumerate().flat_map(said).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("it is yes or no".to_owned()),
+    }
+}
+
+fn number(text: &str, what: &str, most: u32) -> Result<u32, String> {
+    let number = text.trim().parse().ok().filter(|n| (1..=most).contains(n));
+    number.ok_or_else(|| format!("{what} is a number of packets, 1 at least and {most} at most"))
+}
+
+/// The parameters of `loss gemodel`, `P,R,BAD,GOOD`, with netem's defaults.
+fn bursts(text: &str) -> Result<Bursts, String> {
+    let shares = text.split([',', ' ']).filter(|word| !word.is_empty()).map(share);
+    let shares: Vec<f64> = shares.collect::<Result<_, _>>()?;
+    let (&[begin], rest) = shares.split_first_chunk().ok_or("it is like 1%,25% or 1%,25%,100%,0%")?;
+    let of = |nth: usize, default: f64| rest.get(nth).copied().unwrap_or(default);
+    let bursts = Bursts { begin, end: of(0, 1.0 - begin), loss_bad: of(1, 1.0), loss_good: of(2, 0.0) };
+    match rest.len() {
+        0..=3 => Ok(bursts),
+        n => Err(format!("it has four shares at most, and these are {}", n + 1)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A link would lose in other bursts than netem with the same numbers.
+    #[test]
+    fn bursts_are_netem_s() {
+        let of = |begin, end, loss_bad, loss_good| Ok(Bursts { begin, end, loss_bad, loss_good });
+        assert_eq!(bursts("1%"), of(0.01, 0.99, 1.0, 0.0));
+        assert_eq!(bursts("1% 25%"), of(0.01, 0.25, 1.0, 0.0));
+        assert_eq!(bursts("0.01,0.25,0.5,0.1"), of(0.01, 0.25, 0.5, 0.1));
+        for text in ["", "1%,2%,3%,4%,5%", "101%", "p"] {
+            assert!(bursts(text).is_err(), "{text}");
+        }
+    }
+
+    /// A word of a schedule would change something else, or nothing, in silence.
+    #[test]
+    fn words_of_schedules_are_options() {
+        assert_eq!(of_schedule("rate=10mbit"), Ok((Side::Both, Setting::Rate(10_000_000))));
+        assert_eq!(of_schedule("up-keep-order=no"), Ok((Side::Up, Setting::KeepOrder(false))));
+        assert_eq!(of_schedule("down-reorder-distance=3"), Ok((Side::Down, Setting::ReorderDistance(3))));
+        for word in ["rate", "rate=fast", "queue=codel", "trace=x", "reorder-gap=0", "sideways-rate=1mbit"] {
+            assert!(of_schedule(word).is_err(), "{word}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Replays of what hosts and radios capture: other links, work that was left to a device, packets in part, and long ones.
+
+use crate::node::{Folder, output, weft};
+use crate::replay::{capture, fragments, packet, packets_in, sum, told_of};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use weft_proto::capture::{LinkType, Packet, Reader, Style, Writer};
+
+/// Tells packets apart by their ports.
+const NETWORK: &str = "IMPORT 'library/protocols/all.weft';
+CREATE PORT wan ON memory;
+CREATE PORT lan ON memory;
+CREATE ELEMENT see ON packet AS
+  TABLE seen (port I64 PRIMARY KEY, n I64 = 0, bytes I64 = 0, intact I64 = 0) MAX 100 ROWS EVICT OLDEST;
+  ON PACKET
+    LET to = coalesce(int(udp.dst_port), int(tcp.dst_port), 0);
+    LET bytes_here = int(size);
+    LET is_right = CASE WHEN is_intact THEN 1 ELSE 0 END;
+    UPSERT seen KEY (to) SET n = n + 1, bytes = bytes + bytes_here, intact = intact + is_right;
+END;
+CREATE CHAIN edge ON PORT wan -> lan AS see; END;
+";
+const SEEN: &str = "SELECT port, n, bytes, intact FROM edge.see.seen ORDER BY port";
+
+/// What the element has seen: port, packets, bytes, packets whose checksums hold.
+fn seen(folder: &Folder, program: &Path, input: &Path, args: &[&str]) -> Value {
+    let told = told_of(folder, program, input, &[&["--query", SEEN], args].concat());
+    told["answers"][0]["rows"].clone()
+}
+
+/// A capture of packets with their link types.
+fn links(path: &Path, packets: &[(LinkType, Vec<u8>)]) {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(Style::default(), packets[0].0, "", &mut bytes);
+    for (nth, (link, packet)) in packets.iter().enumerate() {
+        let interface = match nth {
+            0 => 0,
+            _ => writer.interface(*link, "", &mut bytes).expect("there is room"),
+        };
+        writer.write(&Packet { interface, bytes: packet, ..Packet::default() }, &mut bytes).expect("short");
+    }
+    std::fs::write(path, bytes).expect("the folder is ours");
+}
+
+/// A frame of 802.11 with this packet of IP.
+fn radio(is_qos: bool, ip: &[u8]) -> Vec<u8> {
+    let mut frame = vec![if is_qos { 0x88 } else { 0x08 }, 0x01];
+    frame.resize(24, 2);
+    frame[22] = 0x10;
+    frame.extend(is_qos.then_some([0, 0]).into_iter().flatten());
+    frame.extend([0xaa, 0xaa, 3, 0, 0, 0, 8, 0]);
+    frame.extend(ip);
+    frame
+}
+
+/// Captures of radios, of lines and of firewalls would not be read, or packets in them be taken for others.
+#[test]
+fn packets_are_found_behind_every_link() {
+    let folder = Folder::new();
+    let program = folder.write("edge.weft", NETWORK);
+    let ip = |port: u16| packet(9, port)[14..].to_vec();
+    let behind = |link: u16, header: &[u8], port: u16| (LinkType(link), [header, &ip(port)].concat());
+    let length = (ip(0).len() + 4) as u16;
+    let nflog = [&[2, 0, 0, 7, 8, 0, 10, 0, b'a', b'b', b'c', 0][..], &length.to_le_bytes(), &[9, 0]].concat();
+    let radiotap = [0, 0, 9, 0, 2, 0, 0, 0, 0x10];
+    let pppoe = [&[0x11, 0, 0, 1][..], &(ip(0).len() as u16 + 2).to_be_bytes(), &[0, 0x21]].concat();
+    let mut sll2 = vec![8, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 6];
+    sll2.resize(20, 0);
+    let packets = vec![
+        behind(1, &packet(9, 1)[..14], 1001),
+        (LinkType::IEEE802_11, radio(true, &ip(1002))),
+        (LinkType::RADIOTAP, [&radiotap[..], &radio(false, &ip(1003)), &[1, 2, 3, 4]].concat()),
+        behind(239, &nflog, 1004),
+        behind(219, &[0, 1, 1, 64], 1005),
+        behind(50, &[0xff, 3, 0, 0x21], 1006),
+        behind(50, &[0x0f, 0, 8, 0], 1007),
+        behind(51, &pppoe, 1008),
+        behind(9, &[0x21], 1009),
+        behind(276, &sll2, 1010),
+        behind(101, &[], 1011),
+        behind(0, &[2, 0, 0, 0], 1012),
+        behind(108, &[0, 0, 0, 2], 1013),
+        behind(104, &[0x0f, 0, 8, 0], 1014),
+    ];
+    let input = folder.0.join("in.pcapng");
+    links(&input, &packets);
+    let rows = seen(&folder, &program, &input, &[]);
+    let ports: Vec<u64> = rows.as_array().expect("rows").iter().filter_map(|row| row[0].as_u64()).collect();
+    assert_eq!(ports, (1001..=1014).collect::<Vec<_>>());
+    assert!(rows.as_array().expect("rows").iter().all(|row| row[3] == 1), "{rows}");
+    // What another program makes of them.
+    let mut tshark = Command::new("tshark");
+    tshark.arg("-r").arg(&input).args(["-T", "fields", "-e", "udp.dstport"]).stderr(Stdio::null());
+    let Ok(done) = tshark.output() else { return eprintln!("skipped: there is no `tshark` here") };
+    let theirs = String::from_utf8_lossy(&done.stdout).lines().map(String::from).collect::<Vec<_>>();
+    assert_eq!(theirs, (1001..=1014).map(|port| port.to_string()).collect::<Vec<_>>());
+}
+
+/// A segment of TCP as a host leaves it to its device: a length of 0, no checksum of IPv4, and the sum of the pseudo
+/// header.
+fn unfinished(payload: usize) -> Vec<u8> {
+    let mut frame = packet(9, 80)[..34].to_vec();
+    frame[16..18].fill(0);
+    frame[23] = 6;
+    frame[24..26].fill(0);
+    let length = 20 + payload;
+    let pseudo = sum(&[&frame[26..34], &[0, 6], &(length as u16).to_be_bytes()].concat());
+    frame.extend([3, 232, 0, 80, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x18, 1, 0]);
+    frame.extend(pseudo.to_be_bytes());
+    frame.extend([0, 0]);
+    frame.resize(frame.len() + payload, 7);
+    frame
+}
+
+/// What a host sends would count as damaged, without a word of what would help.
+#[test]
+fn checksums_that_a_device_was_to_make_are_trusted_if_asked() {
+    let folder = Folder::new();
+    let program = folder.write("edge.weft", NETWORK);
+    let input = folder.0.join("in.pcap");
+    let mut broken = packet(9, 7);
+    let last = broken.len() - 1;
+    broken[last] ^= 1;
+    capture(&input, &[unfinished(3_000), unfinished(5), packet(9, 53), broken]);
+    let rows = seen(&folder, &program, &input, &[]);
+    assert_eq!(rows, json!([[7, 1, 47, 0], [53, 1, 47, 1]]));
+    let told = output(weft(&folder).arg("replay").arg(&program).arg("--in").arg(&input));
+    let told = String::from_utf8_lossy(&told.stderr).into_owned();
+    let hint = "2 of 4 packets have a checksum, and 2 a length of 0, that a device was still to fill in: \
+                --trust-checksums does so";
+    assert!(told.contains(hint), "{told}");
+    let out = folder.0.join("out.pcap");
+    let args = ["--trust-checksums", "--out", out.to_str().expect("it is text")];
+    let rows = seen(&folder, &program, &input, &args);
+    assert_eq!(rows, json!([[7, 1, 47, 1], [53, 1, 47, 1], [80, 2, 3054 + 59, 2]]));
+    let left = packets_in(&out);
+    assert_eq!((u16::from_be_bytes([left[0][16], left[0][17]]), sum(&left[0][14..34])), (3_040, 0xffff));
+    // The rest is the device's to do.
+    assert_eq!(left[0][34..], unfinished(3_000)[34..]);
+    // Few are no reason for a word.
+    capture(&input, &[&vec![packet(9, 53); 20][..], &[unfinished(5)]].concat());
+    let told = output(weft(&folder).arg("replay").arg(&program).arg("--in").arg(&input));
+    assert!(!String::from_utf8_lossy(&told.stderr).contains("trust"));
+}
+
+/// Captures are mostly made with a short snapshot, and all of their packets would count as malformed.
+#[test]
+fn packets_in_part_are_read_as_far_as_their_headers_go() {
+    let folder = Folder::new();
+    let program = folder.write("edge.weft", NETWORK);
+    let whole = fragments(53, 1, 900, 1_480).remove(0);
+    let write = |path: &Path, snapshot: usize| {
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(Style::default(), LinkType::ETHERNET, "", &mut bytes);
+        for packet in [&whole[..], &packet(9, 9), &whole] {
+            let cut = &packet[..packet.len().min(snapshot)];
+            let original_length = Some(packet.len() as u32);
+            writer
+                .write(&Packet { bytes: cut, original_length, ..Packet::default() }, &mut bytes)
+                .expect("it is short");
+        }
+        std::fs::write(path, bytes).expect("the folder is ours");
+    };
+    let (input, out) = (folder.0.join("in.pcapng"), folder.0.join("out.pcapng"));
+    for backend in ["jit", "interp"] {
+        write(&input, 64);
+        let args = ["--backend", backend, "--out", out.to_str().expect("it is text")];
+        let bytes = 2 * whole.len();
+        assert_eq!(seen(&folder, &program, &input, &args), json!([[9, 1, 47, 1], [53, 2, bytes, 2]]));
+        let (mut reader, mut lengths) = (Reader::new(), Vec::new());
+        reader.push(&std::fs::read(&out).expect("it was written"));
+        while let Some(record) = reader.next().expect("it is whole") {
+            lengths.push((record.bytes.len(), record.original_length as usize));
+        }
+        assert_eq!(lengths, [(64, whole.len()), (47, 47), (64, whole.len())]);
+        // A header in part cannot be asked for.
+        write(&input, 38);
+        let told = told_of(&folder, &program, &input, &args);
+        let why = told["ended"][0]["why"].as_str().expect("it is told");
+        assert!(why.contains("udp") && why.contains("truncated"), "{told}");
+    }
+    // One that is whole and says that it is longer is malformed beside them.
+    let liar = [&packet(9, 9)[..16], &[1], &packet(9, 9)[17..]].concat();
+    capture(&input, &[liar]);
+    assert_eq!(seen(&folder, &program, &input, &[]), json!([]));
+}
+
+/// Whoever reads what became of each packet would look for the one that came twice in the wrong place.
+#[test]
+fn what_became_of_packets_is_in_their_order_though_a_fragment_comes_twice() {
+    let folder = Folder::new();
+    let program = folder.write("edge.weft", NETWORK);
+    let (input, told) = (folder.0.join("in.pcap"), folder.0.join("told.pcapng"));
+    let parts = fragments(53, 1, 3_000, 1_480);
+    let packets = [&[packet(9, 1)][..], &parts, &[packet(9, 2), parts[1].clone(), packet(9, 3)]].concat();
+    capture(&input, &packets);
+    let mut replay = weft(&folder);
+    replay.arg("replay").arg(&program).arg("--in").arg(&input).args(["--annotate", "--out"]).arg(&told);
+    assert_eq!(output(&mut replay).status.code(), Some(0));
+    assert_eq!(packets_in(&told), packets);
+}
+
+/// What a host hands to its device in one piece could not be looked at, or would be written over.
+#[test]
+fn packets_of_more_than_64_kib_are_read_and_written_as_they_are() {
+    let folder = Folder::new();
+    let text = NETWORK.replace("IMPORT 'library/protocols/all.weft';\n", "");
+    let at = text.find("  ON PACKET").expect("it has one");
+    let program = format!("{}  ON PACKET\n    UPSERT seen KEY (0) SET n = n + 1, bytes = bytes + int(size);\nEND;\n\
+                           CREATE CHAIN edge ON PORT wan -> lan AS see; END;\n", &text[..at]);
+    let program = folder.write("edge.weft", &program);
+    let (input, out) = (folder.0.join("in.pcapng"), folder.0.join("out.pcap"));
+    let packets = [packet(9, 1), unfinished(200_000), packet(9, 2)];
+    capture(&input, &packets);
+    let args = ["--out", out.to_str().expect("it is text")];
+    let bytes = packets.iter().map(Vec::len).sum::<usize>();
+    assert_eq!(seen(&folder, &program, &input, &args), json!([[0, 3, bytes, 0]]));
+    assert_eq!(packets_in(&out), packets);
+}
