@@ -26,8 +26,8 @@ impl Pool {
     /// where its IP header begins. The frames say no more of themselves than their offload.
     ///
     /// # Errors
-    /// Nothing was put anywhere: there are too few buffers, or the packet is none that can be cut, or would be more than
-    /// [`PIECES_MAX`].
+    /// Nothing was put anywhere: there are too few buffers, or the packet is none that can be cut, or would be more
+    /// than [`PIECES_MAX`].
     pub fn take_pieces(
         &mut self,
         bytes: &[u8],
@@ -118,7 +118,7 @@ mod tests {
         let start = frame.len();
         frame.extend([3, 232, 7, 208, 0xff, 0xff, 0xff, 0xf0, 0, 0, 0, 9, 0x80, 0x98 | 1, 1, 0, 0, 0, 0, 0]);
         frame.extend([1; 12]);
-        let pseudo = sum(&frame[addresses..addresses + if is_v6 { 32 } else { 8 }]);
+        let pseudo = u64::from(fold(sum(&frame[addresses..addresses + if is_v6 { 32 } else { 8 }])));
         put(&mut frame, start + 16, fold(pseudo + 6 + length as u64));
         frame.extend(payload);
         let kind = if is_v6 { GsoKind::TcpV6 } else { GsoKind::TcpV4 };
@@ -141,7 +141,7 @@ mod tests {
             let mut pool = Pool::new(PoolConfig { small: 4, large: PIECES_MAX as u32 });
             let (network, mut out) = (network_at(&bytes).expect("it has one"), Vec::new());
             prop_assert_eq!(pool.take_pieces(&bytes, &offload, network, &mut out), Ok(()));
-            let (mut joined, n) = (Vec::new(), out.len());
+            let (mut joined, n) = (Vec::<u8>::new(), out.len());
             for (number, piece) in out.into_iter().enumerate() {
                 let Checksum::Partial { start, offset } = piece.meta.offload.checksum else { panic!("it is partial") };
                 let mut finished = piece.meta.offload;
@@ -156,7 +156,7 @@ mod tests {
                     prop_assert_eq!(u16::from_be_bytes([ip[4], ip[5]]), id);
                 }
                 let addresses = if is_v6 { &ip[8..40] } else { &ip[12..20] };
-                let addresses = sum(addresses);
+                let addresses = u64::from(fold(sum(addresses)));
                 let start = usize::from(start);
                 let tcp = &pool.bytes(&piece)[start..];
                 let seq = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
@@ -169,7 +169,7 @@ mod tests {
                 let length = tcp.len() as u64;
                 finished.gso = None;
                 prop_assert!(finished.finish_checksum(pool.bytes_mut(&piece)).is_some());
-                let whole = sum(&pool.bytes(&piece)[start..]);
+                let whole = u64::from(fold(sum(&pool.bytes(&piece)[start..])));
                 prop_assert_eq!(fold(addresses + 6 + length + whole), 0xffff);
                 pool.give(piece);
             }
