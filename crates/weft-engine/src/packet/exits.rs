@@ -1,13 +1,12 @@
 //! How frames leave, or do not.
 
-use super::hold::HOLD;
 use super::group::{Group, GroupPlan, GroupStats, Taker};
 use super::plan::{Outlet, PacketPlan};
 use super::stats::{Lost, PortStats};
 use crate::timers::Timers;
 use rustc_hash::FxHashMap;
 use std::vec;
-use weft_core::abi::ShortName;
+use weft_core::abi::{HOLD, ShortName};
 use weft_core::frame::{Frame, Pool};
 use weft_core::{Interval, Time};
 

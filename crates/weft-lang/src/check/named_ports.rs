@@ -105,7 +105,8 @@ impl Cx<'_> {
         for (at, how) in meant {
             let (Some(Value::Bytes(name)), Some(span)) = (&values[at], spans[at]) else { continue };
             let Ok(name) = core::str::from_utf8(name) else { continue };
-            if is_reserved(name) && how == PortUse::Redirects || self.ports.iter().any(|known| known == name) {
+            if is_reserved(name) && how == PortUse::Redirects || self.ports.iter().any(|known| known == name)
+            {
                 continue;
             }
             let strange = NoPort { name, literal: None, otherwise: A_PORT };
@@ -124,10 +125,10 @@ impl Cx<'_> {
     }
 }
 
-/// Whether a name means more than a port where frames are sent: `*`, all others of the chain, or `@hold`, to the element
-/// again after a while.
+/// Whether a name means more than a port where frames are sent: `*`, all others of the chain, or `@hold`, to the
+/// element again after a while.
 pub(super) fn is_reserved(name: &str) -> bool {
-    matches!(name, "*" | "@hold")
+    matches!(name, "*" | weft_core::abi::HOLD)
 }
 
 /// The columns to whose values an element sends frames.
