@@ -21,8 +21,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 use weft_core::Time;
 use weft_core::frame::{
-    BIG_PACKET_MAX, Frame, IP_PACKET_MAX, LARGE_PACKET_MAX, Offload, PIECES_MAX, Pool, SMALL_PACKET_MAX, SegmentError,
-    VIRTIO_HEADER_BYTES, network_at,
+    BIG_PACKET_MAX, Frame, IP_PACKET_MAX, LARGE_PACKET_MAX, Offload, PIECES_MAX, Pool, SMALL_PACKET_MAX,
+    SegmentError, VIRTIO_HEADER_BYTES, network_at,
 };
 
 /// Bytes of a slot: what is ahead of a packet, and a packet of an MTU of 1,500. They are an odd number of lines of the
@@ -238,7 +238,8 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// Puts the pieces of a packet that is longer than IP can say behind the frames in `out`, as [`PacketSocket::take`].
+    /// Puts the pieces of a packet that is longer than IP can say behind the frames in `out`, as
+    /// [`PacketSocket::take`].
     fn take_big(
         &mut self,
         pool: &mut Pool,

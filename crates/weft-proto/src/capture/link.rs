@@ -307,7 +307,11 @@ mod tests {
             (LinkType::C_HDLC, &[0x0f, 0, 8, 0, 0x45], Some((0x0800, 4..5))),
             (LinkType::C_HDLC_WITH_DIRECTION, &[0, 0x0f, 0, 8, 0, 0x45], Some((0x0800, 5..6))),
             (LinkType::MPLS, &[0, 1, 1, 64], Some((0x8847, 0..4))),
-            (LinkType::NFLOG, &[2, 0, 0, 7, 5, 0, 10, 0, b'x', 0, 0, 0, 5, 0, 9, 0, 0x45], Some((0x0800, 16..17))),
+            (
+                LinkType::NFLOG,
+                &[2, 0, 0, 7, 5, 0, 10, 0, b'x', 0, 0, 0, 5, 0, 9, 0, 0x45],
+                Some((0x0800, 16..17)),
+            ),
             (LinkType::NFLOG, &[10, 0, 0, 7, 0, 5, 0, 9, 0x60], Some((0x86dd, 8..9))),
             (LinkType::NFLOG, &[2, 0, 0, 7, 3, 0, 9, 0, 0x45], None),
             (LinkType(147), &[0; 64], None),
