@@ -151,7 +151,8 @@ mod tests {
         #[test]
         fn bytes_of_any_kind_are_looked_at(bytes: Vec<u8>, is_ip: bool) {
             let _ = Unfinished::of(&bytes, is_ip);
-            let _ = finish(&mut bytes.clone(), is_ip);
+            let mut bytes = bytes;
+            let _ = finish(&mut bytes, is_ip);
         }
     }
 }

@@ -76,7 +76,7 @@ fn a_copy_is_held_while_the_frame_goes_on() {
         ),
     );
     for backend in [&Interp as &dyn Backend, &jit()] {
-        let (mut engine, mut pool) = (one(backend, &[asks.clone()]), pool());
+        let (mut engine, mut pool) = (one(backend, core::slice::from_ref(&asks)), pool());
         let (left, _) = run(&mut engine, &mut pool, &[packet(9)], 1);
         assert_eq!((left, engine.held()), (vec![(2, 0, packet(99))], 1));
         let left = pass_time(&mut engine, &mut pool, START + Interval::from_millis(50));
@@ -111,7 +111,7 @@ fn held_frames_wait_on_over_updates() {
     let (jit, until) = (jit(), Interval::from_millis(40));
     let mut rig = Rig::new(1);
     let first = rig.plan(&jit, vec![(program(&[waits(until)]), None)]);
-    let (mut engine, mut pool) = (crate::packets::engine(&first), pool());
+    let (mut engine, mut pool) = (engine(&first), pool());
     run(&mut engine, &mut pool, &[packet(9)], 1);
     let second = rig.plan(&jit, vec![(program(&[ttl(), waits(until), marks("m")]), None)]);
     engine.apply(START, Arc::clone(&second), &mut pool);

@@ -124,7 +124,7 @@ pub fn lower_for_cut_frames(
         let lowering = Lowering::new(network, *options, Some(sources), name);
         Lowering { is_cut: true, ..lowering }
     };
-    let condition = condition_of(network, chain, &lowering).transpose()?;
+    let condition = condition_of(network, chain, lowering).transpose()?;
     Ok((lower_chain(lowering(&network.chains[chain].name), chain)?, condition))
 }
 

@@ -176,7 +176,7 @@ fn chain(protocols: &[Protocol], root: ProtocolId, asked: &[Asked]) -> Parsers {
     };
     let mut chain = ChainProgram::default();
     chain.request.inputs = asked.iter().map(input).collect();
-    chain.frames = Some(frames(protocols, &[root], &mut chain.request.inputs, &[], &[]).unwrap());
+    chain.frames = Some(frames(protocols, (&[root], false), &mut chain.request.inputs, &[], &[]).unwrap());
     verify_program(&chain).unwrap_or_else(|errors| panic!("{}", errors[0]));
     let (chain, state) = (Arc::new(chain), State::default());
     let interpreted = Interp.compile(&chain, Event::Parse, &state).unwrap();
