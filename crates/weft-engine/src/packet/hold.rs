@@ -118,6 +118,11 @@ impl Holds {
 }
 
 impl PacketEngine {
+    /// Whether some element of the chain of a pass holds frames. A name that was computed may say so where none does.
+    pub(super) fn may_hold(&self, pass: Pass) -> bool {
+        !self.live[pass.at].chain.code.tails.is_empty()
+    }
+
     /// Holds a frame for the element that has ended its pass, or for the one that holds frames in its chain. `Err`: it
     /// is lost, and why.
     #[cold]
@@ -129,6 +134,7 @@ impl PacketEngine {
         pool: &Pool,
     ) -> Result<(), (Lost, Frame)> {
         let tails = &self.live[pass.at].chain.code.tails;
+        assert!(!tails.is_empty(), "the caller has asked whether one holds frames");
         let tail = tails.iter().position(|tail| tail.element == self.outcome.element).unwrap_or(0);
         let History { times, is_copy: was_copy } = self.holds.history;
         if times >= HOLD_TIMES_MAX {

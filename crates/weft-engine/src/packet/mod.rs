@@ -1061,11 +1061,11 @@ impl PacketEngine {
                     let others = chain.other_ports(pass.port);
                     others.for_each(|to| self.exits.leave_as_copy(to, now, outcome.delay, frame, pool));
                 }
-                Target::Hold => match pool.copy(frame) {
+                Target::Hold if !chain.code.tails.is_empty() => match pool.copy(frame) {
                     Some(copy) => held.push(copy),
                     None => self.exits.count(Lost::NoBuffer),
                 },
-                Target::Unknown => self.exits.count(Lost::NoMirrorPort),
+                Target::Hold | Target::Unknown => self.exits.count(Lost::NoMirrorPort),
             }
         }
         match outcome.verdict {
@@ -1110,11 +1110,11 @@ impl PacketEngine {
         let to = match self.exits.target(&outcome.text) {
             Target::By(to) => Some(to),
             Target::Others => None,
-            Target::Hold => {
+            Target::Hold if self.may_hold(pass) => {
                 let lost = self.hold(pass, frame, false, pool).err();
                 return lost.into_iter().for_each(|(reason, frame)| self.lose(reason, frame, pool, watch));
             }
-            Target::Unknown => return self.end(pass, How::NoSuchPort, frame, pool, watch),
+            Target::Hold | Target::Unknown => return self.end(pass, How::NoSuchPort, frame, pool, watch),
         };
         if let Some(watcher) = watch {
             let bytes = pool.bytes(&frame);

@@ -105,6 +105,29 @@ fn no_more_frames_are_held_than_there_is_room_for_nor_longer() {
     assert_eq!((engine.held(), pool.in_use()), (0, 0));
 }
 
+/// A row that names it where a port is meant would end a worker.
+#[test]
+fn a_computed_name_holds_nothing_where_no_element_does() {
+    let computed = |what: &str| {
+        let body = format!(
+            "block0:\n v0: bytes = bytes \"@ho\"\n v1: bytes = bytes \"ld\"\n v2: bytes = concat v0, v1\n {what}"
+        );
+        element("e", &body)
+    };
+    for backend in [&Interp as &dyn Backend, &jit()] {
+        let (mut engine, mut pool) = (one(backend, &[computed("redirect v2 ; line 5")]), pool());
+        let (left, seen) = run(&mut engine, &mut pool, &[packet(9)], 1);
+        assert_eq!(
+            (left.len(), engine.held(), seen[0].0.as_str()),
+            (0, 0, "redirect to no port by e line 5")
+        );
+        let mut engine = one(backend, &[computed("mirror v2\n forward")]);
+        let (left, _) = run(&mut engine, &mut pool, &[packet(9)], 1);
+        assert_eq!((left.len(), engine.held()), (1, 0));
+        assert_eq!(engine.stats().lost, [(Lost::NoMirrorPort, 1)]);
+    }
+}
+
 /// A change of the network would lose what waits, or take it to another element.
 #[test]
 fn held_frames_wait_on_over_updates() {

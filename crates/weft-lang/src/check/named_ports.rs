@@ -199,7 +199,7 @@ impl Cx<'_> {
         for (at, written) in columns.iter().zip(&row.values).filter(|(at, _)| ports.contains(at)) {
             let Value::Bytes(name) = &values[*at] else { continue };
             let Ok(name) = core::str::from_utf8(name) else { continue };
-            if is_reserved(name) || self.ports.iter().any(|known| known == name) {
+            if name == "*" || self.ports.iter().any(|known| known == name) {
                 continue;
             }
             let label =
