@@ -389,6 +389,9 @@ impl Fault {
     }
 }
 
+/// The target, in the place of a port's name, of a frame that is to come to the element again (decision 0104).
+pub const HOLD: &str = "@hold";
+
 /// Everything that a pass leaves behind. It is reused from pass to pass and keeps its capacity.
 #[derive(Debug)]
 pub struct Outcome {

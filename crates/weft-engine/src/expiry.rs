@@ -1,5 +1,6 @@
 //! What workers of calls and of frames do alike with rows that have expired or were evicted.
 
+use crate::timers::TICK_NS;
 use weft_core::abi::State;
 use weft_core::table::{Departure, Row, Table};
 use weft_core::{Interval, Time};
@@ -48,8 +49,18 @@ pub(crate) fn departs_again(why: Departure, is_more: bool) -> Interval {
 pub(crate) fn next_departure((table, why): (&Table, Departure), look: Time) -> Option<Time> {
     let at = table.next_departure(why)?;
     let missed = at.0.saturating_sub(look.0).max(0) as u64;
-    let every = departs_every(why).as_nanos() as u64;
-    Some(Time(look.0.saturating_add_unsigned(missed.next_multiple_of(every))))
+    Some(Time(look.0.saturating_add_unsigned(missed.next_multiple_of(looks_every(why)))))
+}
+
+/// The last of such looks that is due at `now`. However late a look is, it finds what it would have found at its time.
+pub(crate) fn last_look(why: Departure, look: Time, now: Time) -> Time {
+    let late = now.0.saturating_sub(look.0).max(0) as u64;
+    Time(look.0.saturating_add_unsigned(late - late % looks_every(why)))
+}
+
+/// Nanoseconds from one look to the next: a timer goes off in the tick behind its time.
+fn looks_every(why: Departure) -> u64 {
+    (departs_every(why).as_nanos() + TICK_NS) as u64
 }
 
 /// Gives to `each` rows that have left the table so, [`SWEEP_ROWS`] at most, with their number; whether there may be

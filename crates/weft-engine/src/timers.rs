@@ -7,7 +7,7 @@ use weft_core::Time;
 
 const LEVELS: usize = 4;
 const SLOTS: usize = 64;
-const TICK_NS: i64 = 1_000_000;
+pub(crate) const TICK_NS: i64 = 1_000_000;
 const NONE: u32 = u32::MAX;
 
 /// A timer that was set; it goes stale when the timer fires or is cancelled.
@@ -234,6 +234,11 @@ impl<T> Timers<T> {
             self.entries[next as usize].previous = previous;
         }
     }
+}
+
+/// When a timer for this time goes off.
+pub(crate) fn goes_off(at: Time) -> Time {
+    Time((tick_of(at) as i64 + 1).saturating_mul(TICK_NS))
 }
 
 fn tick_of(time: Time) -> u64 {

@@ -26,8 +26,8 @@ impl Pool {
     /// where its IP header begins. The frames say no more of themselves than their offload.
     ///
     /// # Errors
-    /// Nothing was put anywhere: there are too few buffers, or the packet is none that can be cut, or would be more than
-    /// [`PIECES_MAX`].
+    /// Nothing was put anywhere: there are too few buffers, or the packet is none that can be cut, or would be more
+    /// than [`PIECES_MAX`].
     pub fn take_pieces(
         &mut self,
         bytes: &[u8],

@@ -7,7 +7,7 @@ use super::stats::{Lost, PortStats};
 use crate::timers::Timers;
 use rustc_hash::FxHashMap;
 use std::vec;
-use weft_core::abi::ShortName;
+use weft_core::abi::{HOLD, ShortName};
 use weft_core::frame::{Frame, Pool};
 use weft_core::{Interval, Time};
 

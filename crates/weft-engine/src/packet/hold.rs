@@ -1,7 +1,7 @@
 //! Frames that an element holds: they come to it again after a while, and perhaps again.
 //!
-//! An element sends a frame, or a copy of it, to [`HOLD`] as to a port. Its pass ends there. When its time is over, it is
-//! parsed anew and passes that element and those behind it; those in front have seen it. Decision 0104.
+//! An element sends a frame, or a copy of it, to [`HOLD`] as to a port. Its pass ends there. When its time is over, it
+//! is parsed anew and passes that element and those behind it; those in front have seen it. Decision 0104.
 
 use super::fragments::Followed;
 use super::live::{Live, Stage};
@@ -9,14 +9,13 @@ use super::stages::Way;
 use super::stats::Lost;
 use super::{PacketEngine, Pass, Watcher};
 use crate::timers::Timers;
-use weft_core::frame::{Frame, Pool};
+use weft_core::abi::HOLD;
+use weft_core::frame::{Frame, Pool, SMALL_PACKET_MAX};
 use weft_core::{Interval, Time};
 use weft_ir::ir::Op;
 use weft_ir::program::Element;
 
-/// The name, in the place of a port's, of where frames wait to come to the element again.
-pub const HOLD: &str = "@hold";
-/// Frames that one worker holds so; a further one is dropped.
+/// Frames that one worker holds so; a further one is dropped, as is one when three quarters of the buffers are taken.
 pub const HOLDS_MAX: usize = 1024;
 /// Times that a frame comes again; then it is dropped. That is after some 16 seconds.
 pub const HOLD_TIMES_MAX: u16 = 256;
@@ -46,7 +45,8 @@ pub(super) struct Held {
     pub(super) history: History,
 }
 
-/// How often a frame was held, and whether the first time it was as a copy: nobody is told of it then.
+/// How often a frame was held, this time included, and whether the first time it was as a copy: nobody is told of it
+/// then.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct History {
     pub(super) times: u16,
@@ -67,6 +67,15 @@ pub(super) fn holds(element: &Element) -> bool {
     element.request_ops().any(|op| matches!(op, Op::BytesConst(name) if name == HOLD.as_bytes()))
 }
 
+/// Whether so few buffers like that of a frame are free that ports need them: a quarter.
+fn takes_last_buffers(frame: &Frame, pool: &Pool) -> bool {
+    let (free, all) = match frame.len() > SMALL_PACKET_MAX {
+        true => (pool.free_large(), pool.config().large),
+        false => (pool.free_small(), pool.config().small),
+    };
+    free * 4 < all as usize
+}
+
 impl Holds {
     pub(super) fn new(now: Time) -> Self {
         Self { timers: Timers::new(now), n: 0, history: History::default() }
@@ -78,7 +87,7 @@ impl Holds {
             return Err(held.frame);
         }
         self.n += 1;
-        let after = FIRST.as_nanos() << held.history.times.min(DOUBLINGS_MAX);
+        let after = FIRST.as_nanos() << (held.history.times - 1).min(DOUBLINGS_MAX);
         self.timers.set(now + Interval(after), held);
         Ok(())
     }
@@ -109,14 +118,30 @@ impl Holds {
 }
 
 impl PacketEngine {
-    /// Holds a frame for the element that has ended its pass, or for the one that holds frames in its chain.
+    /// Whether some element of the chain of a pass holds frames. A name that was computed may say so where none does.
+    pub(super) fn may_hold(&self, pass: Pass) -> bool {
+        !self.live[pass.at].chain.code.tails.is_empty()
+    }
+
+    /// Holds a frame for the element that has ended its pass, or for the one that holds frames in its chain. `Err`: it
+    /// is lost, and why.
     #[cold]
-    pub(super) fn hold(&mut self, pass: Pass, frame: Frame, is_copy: bool) -> Result<(), (Lost, Frame)> {
+    pub(super) fn hold(
+        &mut self,
+        pass: Pass,
+        frame: Frame,
+        is_copy: bool,
+        pool: &Pool,
+    ) -> Result<(), (Lost, Frame)> {
         let tails = &self.live[pass.at].chain.code.tails;
+        assert!(!tails.is_empty(), "the caller has asked whether one holds frames");
         let tail = tails.iter().position(|tail| tail.element == self.outcome.element).unwrap_or(0);
         let History { times, is_copy: was_copy } = self.holds.history;
         if times >= HOLD_TIMES_MAX {
             return Err((Lost::HeldTooLong, frame));
+        }
+        if takes_last_buffers(&frame, pool) {
+            return Err((Lost::HeldTooMany, frame));
         }
         let history = History { times: times + 1, is_copy: is_copy || was_copy };
         let followed = self.followed.get(self.chunk_at + pass.nth).cloned();

@@ -38,7 +38,7 @@ use crate::expiry::{self, SWEEP_EVERY};
 use crate::pass::clock_cost;
 use crate::rules::Swap;
 use crate::sinks::Batch;
-use crate::timers::Timers;
+use crate::timers::{Timers, goes_off};
 use core::fmt;
 use edit::{Edits, Undone};
 use exits::{Exits, Target};
@@ -60,7 +60,7 @@ use weft_ir::program::Check;
 
 pub use exits::{ALL_OTHERS, HELD_MAX};
 pub use fragments::{FRAGMENTED_MAX, FRAGMENTS_MAX, FRAGMENTS_TIME, FRAGMENTS_WAITING_MAX};
-pub use hold::{HOLD, HOLD_TIMES_MAX, HOLDS_MAX};
+pub use hold::{HOLD_TIMES_MAX, HOLDS_MAX};
 
 /// How a packet engine is set up.
 #[derive(Clone, Copy, Debug, Default)]
@@ -171,6 +171,8 @@ enum Timer {
         plan: u32,
         chain: usize,
         nth: usize,
+        /// When it is looked for them.
+        look: Time,
     },
     Sweep {
         plan: u32,
@@ -491,22 +493,24 @@ impl PacketEngine {
         waiting.into_iter().flatten().min()
     }
 
-    /// When [`PacketEngine::handle_timeout`] next does something that can be observed: an `ON EVERY`, an `ON TIMEOUT` or
-    /// `ON EVICT` of a row, a frame that leaves. What else [`PacketEngine::poll_timeout`] asks for may come late, however
-    /// late, as in a long gap between two packets of a capture.
-    pub fn poll_effect(&self) -> Option<Time> {
+    /// When [`PacketEngine::handle_timeout`] next does something that can be observed, and whether that is an `ON
+    /// EVERY`: if not, an `ON TIMEOUT` or `ON EVICT` of a row, or a frame that leaves. What else
+    /// [`PacketEngine::poll_timeout`] asks for may come late, however late, as in a long gap between two packets of a
+    /// capture.
+    pub fn poll_effect(&self) -> Option<(Time, bool)> {
         let timed = self.timers.all().filter_map(|(at, timer)| match *timer {
-            Timer::Every { plan, .. } => (plan == self.plan_id).then_some(at),
+            Timer::Every { plan, .. } => (plan == self.plan_id).then_some((at, true)),
             Timer::Sweep { .. } => None,
-            Timer::Expire { plan, chain, nth } if plan == self.plan_id => {
+            Timer::Expire { plan, chain, nth, look } if plan == self.plan_id => {
                 let live = &self.live[chain];
                 let (departs, _) = &live.chain.timeouts[nth];
                 let table = &live.state.tables[usize::from(departs.table.0)];
-                expiry::next_departure((table, departs.why), at)
+                expiry::next_departure((table, departs.why), look).map(|at| (at, false))
             }
             Timer::Expire { .. } => None,
         });
-        timed.chain(self.frames_leave()).min()
+        let effects = timed.chain(self.frames_leave().map(|at| (at, false)));
+        effects.min_by_key(|(at, is_every)| (*at, !is_every))
     }
 
     /// Time has passed: delayed frames leave, `ON EVERY`, `ON TIMEOUT` and `ON EVICT` run, and frames come again to the
@@ -526,8 +530,8 @@ impl PacketEngine {
                     self.sweep(now);
                     self.timers.set(now + SWEEP_EVERY, timer);
                 }
-                Timer::Expire { plan, chain, nth } if plan == self.plan_id => {
-                    self.run_timeouts(now, chain, nth);
+                Timer::Expire { plan, chain, nth, look } if plan == self.plan_id => {
+                    self.run_timeouts(now, (chain, nth), look);
                 }
                 Timer::Every { .. } | Timer::Expire { .. } | Timer::Sweep { .. } => {}
             }
@@ -560,12 +564,21 @@ impl PacketEngine {
 
     /// Frames that wait for the end of their DELAY, for the first fragment of their packet, or to come again.
     pub fn held(&self) -> usize {
-        self.delayed() + self.fragments.waiting()
+        self.delayed() + self.holds.len() + self.fragments.waiting()
     }
 
-    /// Frames that wait for the end of their DELAY, or to come again.
+    /// Frames that wait for the end of their DELAY.
     pub fn delayed(&self) -> usize {
-        self.exits.held() + self.holds.len()
+        self.exits.held()
+    }
+
+    /// No packet comes any more: frames that elements hold are lost.
+    pub fn give_up_held(&mut self, pool: &mut Pool, mut watch: Option<&mut dyn Watch>) {
+        for (_, held) in self.holds.take_all() {
+            let mut unwatched = None;
+            let watch = if held.history.is_copy { &mut unwatched } else { &mut watch };
+            self.lose(Lost::HeldTooLong, held.frame, pool, watch);
+        }
     }
 
     /// No packet comes any more: fragments without the first of their packet are lost.
@@ -630,7 +643,8 @@ impl PacketEngine {
                 self.timers.set(due, Timer::Every { plan, chain, nth, due });
             }
             for (nth, (departs, _)) in live.chain.timeouts.iter().enumerate() {
-                self.timers.set(now + expiry::departs_every(departs.why), Timer::Expire { plan, chain, nth });
+                let at = now + expiry::departs_every(departs.why);
+                self.timers.set(at, Timer::Expire { plan, chain, nth, look: goes_off(at) });
             }
         }
         let mut tables = self.plan.chains.iter().flat_map(|chain| &chain.program.tables);
@@ -1019,7 +1033,7 @@ impl PacketEngine {
         let made = self.make_changes(pass, present, frame, &mut held, pool);
         for copy in held {
             self.exits.copies += 1;
-            if let Err((reason, copy)) = self.hold(pass, copy, true) {
+            if let Err((reason, copy)) = self.hold(pass, copy, true, pool) {
                 self.exits.lose(reason, copy, pool);
             }
         }
@@ -1049,11 +1063,11 @@ impl PacketEngine {
                     let others = chain.other_ports(pass.port);
                     others.for_each(|to| self.exits.leave_as_copy(to, now, outcome.delay, frame, pool));
                 }
-                Target::Hold => match pool.copy(frame) {
+                Target::Hold if !chain.code.tails.is_empty() => match pool.copy(frame) {
                     Some(copy) => held.push(copy),
                     None => self.exits.count(Lost::NoBuffer),
                 },
-                Target::Unknown => self.exits.count(Lost::NoMirrorPort),
+                Target::Hold | Target::Unknown => self.exits.count(Lost::NoMirrorPort),
             }
         }
         match outcome.verdict {
@@ -1098,11 +1112,11 @@ impl PacketEngine {
         let to = match self.exits.target(&outcome.text) {
             Target::By(to) => Some(to),
             Target::Others => None,
-            Target::Hold => {
-                let lost = self.hold(pass, frame, false).err();
+            Target::Hold if self.may_hold(pass) => {
+                let lost = self.hold(pass, frame, false, pool).err();
                 return lost.into_iter().for_each(|(reason, frame)| self.lose(reason, frame, pool, watch));
             }
-            Target::Unknown => return self.end(pass, How::NoSuchPort, frame, pool, watch),
+            Target::Hold | Target::Unknown => return self.end(pass, How::NoSuchPort, frame, pool, watch),
         };
         if let Some(watcher) = watch {
             let bytes = pool.bytes(&frame);
@@ -1181,10 +1195,13 @@ impl PacketEngine {
     }
 
     /// Runs the n-th TIMEOUT or EVICT of a chain for rows that have left their table, and sets its next time.
-    fn run_timeouts(&mut self, now: Time, at: usize, nth: usize) {
-        let (_, is_more) = self.run_departed(now, at, nth);
-        let next = expiry::departs_again(self.live[at].chain.timeouts[nth].0.why, is_more);
-        self.timers.set(now + next, Timer::Expire { plan: self.plan_id, chain: at, nth });
+    fn run_timeouts(&mut self, now: Time, (at, nth): (usize, usize), look: Time) {
+        let why = self.live[at].chain.timeouts[nth].0.why;
+        let look = expiry::last_look(why, look, now);
+        let (_, is_more) = self.run_departed(look, at, nth);
+        let next = if is_more { now } else { look } + expiry::departs_again(why, is_more);
+        let timer = Timer::Expire { plan: self.plan_id, chain: at, nth, look: goes_off(next) };
+        self.timers.set(next, timer);
     }
 
     /// How many rows there were, and whether there may be more.

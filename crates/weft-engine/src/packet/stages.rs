@@ -4,13 +4,12 @@
 //! stage, is changed, is parsed again if that did anything, and passes the next: so each element looks at the frame
 //! that those before it have left.
 
-use super::hold::HOLD;
 use super::live::{Arrived, Code, Found, Said, Stage};
 use super::reshape::{Bounds, cut_to, stack_for};
 use super::stats::Lost;
 use super::{PacketEngine, Pass, Watcher, rand_base};
 use core::slice;
-use weft_core::abi::{Cx, Edit, EditTarget, REGION_BODY, REGIONS, Verdict};
+use weft_core::abi::{Cx, Edit, EditTarget, HOLD, REGION_BODY, REGIONS, Verdict};
 use weft_core::frame::{Frame, Pool, network_at, packet_size};
 use weft_core::inputs::InputSet;
 use weft_core::wire::reshape::{Pop, Reshape};

@@ -76,7 +76,7 @@ fn a_copy_is_held_while_the_frame_goes_on() {
         ),
     );
     for backend in [&Interp as &dyn Backend, &jit()] {
-        let (mut engine, mut pool) = (one(backend, &[asks.clone()]), pool());
+        let (mut engine, mut pool) = (one(backend, core::slice::from_ref(&asks)), pool());
         let (left, _) = run(&mut engine, &mut pool, &[packet(9)], 1);
         assert_eq!((left, engine.held()), (vec![(2, 0, packet(99))], 1));
         let left = pass_time(&mut engine, &mut pool, START + Interval::from_millis(50));
@@ -96,10 +96,36 @@ fn no_more_frames_are_held_than_there_is_room_for_nor_longer() {
     let left = pass_time(&mut engine, &mut pool, START + Interval::from_secs(30));
     let lost = vec![(Lost::HeldTooMany, 3), (Lost::HeldTooLong, HOLDS_MAX as u64)];
     assert_eq!((left, engine.stats().lost, pool.in_use()), (Vec::new(), lost, 0));
-    assert_eq!(engine.stats().chains[0].elements[0].1.seen, HOLDS_MAX as u64 * (u64::from(HOLD_TIMES_MAX) + 1) + 3);
+    assert_eq!(
+        engine.stats().chains[0].elements[0].1.seen,
+        HOLDS_MAX as u64 * (u64::from(HOLD_TIMES_MAX) + 1) + 3
+    );
     run(&mut engine, &mut pool, &[packet(9)], 1);
     engine.close(&mut pool);
     assert_eq!((engine.held(), pool.in_use()), (0, 0));
+}
+
+/// A row that names it where a port is meant would end a worker.
+#[test]
+fn a_computed_name_holds_nothing_where_no_element_does() {
+    let computed = |what: &str| {
+        let body = format!(
+            "block0:\n v0: bytes = bytes \"@ho\"\n v1: bytes = bytes \"ld\"\n v2: bytes = concat v0, v1\n {what}"
+        );
+        element("e", &body)
+    };
+    for backend in [&Interp as &dyn Backend, &jit()] {
+        let (mut engine, mut pool) = (one(backend, &[computed("redirect v2 ; line 5")]), pool());
+        let (left, seen) = run(&mut engine, &mut pool, &[packet(9)], 1);
+        assert_eq!(
+            (left.len(), engine.held(), seen[0].0.as_str()),
+            (0, 0, "redirect to no port by e line 5")
+        );
+        let mut engine = one(backend, &[computed("mirror v2\n forward")]);
+        let (left, _) = run(&mut engine, &mut pool, &[packet(9)], 1);
+        assert_eq!((left.len(), engine.held()), (1, 0));
+        assert_eq!(engine.stats().lost, [(Lost::NoMirrorPort, 1)]);
+    }
 }
 
 /// A change of the network would lose what waits, or take it to another element.
@@ -108,7 +134,7 @@ fn held_frames_wait_on_over_updates() {
     let (jit, until) = (jit(), Interval::from_millis(40));
     let mut rig = Rig::new(1);
     let first = rig.plan(&jit, vec![(program(&[waits(until)]), None)]);
-    let (mut engine, mut pool) = (crate::packets::engine(&first), pool());
+    let (mut engine, mut pool) = (engine(&first), pool());
     run(&mut engine, &mut pool, &[packet(9)], 1);
     let second = rig.plan(&jit, vec![(program(&[ttl(), waits(until), marks("m")]), None)]);
     engine.apply(START, Arc::clone(&second), &mut pool);
@@ -139,7 +165,7 @@ fn time_in_which_nothing_is_to_be_seen_is_passed_over() {
         // What is not known of a table yet is looked for once.
         let (end, mut n) = (START + Interval::from_secs(86_400), 0);
         let mut step = |engine: &mut PacketEngine| {
-            while let Some(at) = engine.poll_effect().filter(|at| *at <= end) {
+            while let Some(at) = engine.poll_effect().map(|(at, _)| at).filter(|at| *at <= end) {
                 engine.handle_timeout(at, &mut pool, None);
                 n += 1;
             }

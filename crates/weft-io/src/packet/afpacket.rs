@@ -238,7 +238,8 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// Puts the pieces of a packet that is longer than IP can say behind the frames in `out`, as [`PacketSocket::take`].
+    /// Puts the pieces of a packet that is longer than IP can say behind the frames in `out`, as
+    /// [`PacketSocket::take`].
     fn take_big(
         &mut self,
         pool: &mut Pool,

@@ -17,6 +17,10 @@ const PIECE_BYTES: usize = 256 << 10;
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 
+/// What would help if none of them is it.
+const LINKS_KNOWN: &str = "Ethernet, IEEE 802.11, raw IP, Linux cooked and NFLOG, PPP, Cisco HDLC, MPLS and BSD \
+                           loopback are known";
+
 /// When the packets of a capture come in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pace {
@@ -152,9 +156,7 @@ impl FileSource {
         match source.look() {
             Ok(()) => Ok(source),
             Err(error) => {
-                let help = error.kind() == io::ErrorKind::Unsupported;
-                let help = help
-                    .then_some("Ethernet, IEEE 802.11, raw IP, Linux cooked and NFLOG, PPP, Cisco HDLC, MPLS and BSD loopback are known");
+                let help = (error.kind() == io::ErrorKind::Unsupported).then_some(LINKS_KNOWN);
                 Err(OpenError { name: source.name, doing: "read the capture", error, help })
             }
         }
@@ -646,7 +648,8 @@ mod tests {
         let usb = capture(LinkType(189), &[(0, b"x")]);
         let usb = source(usb, Link::Ethernet, Pace::Full).expect_err("it is no network");
         let wanted = "`test.pcapng`: cannot read the capture: its packets are of link type 189; \
-                      Ethernet, raw IP, Linux cooked, PPP, Cisco HDLC and BSD loopback are known";
+                      Ethernet, IEEE 802.11, raw IP, Linux cooked and NFLOG, PPP, Cisco HDLC, MPLS and BSD \
+                      loopback are known";
         assert_eq!(usb.to_string(), wanted);
     }
 

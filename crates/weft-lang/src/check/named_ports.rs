@@ -126,10 +126,10 @@ impl Cx<'_> {
     }
 }
 
-/// Whether a name means more than a port where frames are sent: `*`, all others of the chain, or `@hold`, to the element
-/// again after a while.
+/// Whether a name means more than a port where frames are sent: `*`, all others of the chain, or `@hold`, to the
+/// element again after a while.
 pub(super) fn is_reserved(name: &str) -> bool {
-    matches!(name, "*" | "@hold")
+    matches!(name, "*" | weft_core::abi::HOLD)
 }
 
 /// The columns to whose values an element sends frames, or with which its rules compare where frames arrive and leave.
@@ -212,7 +212,7 @@ impl Cx<'_> {
         for (at, written) in columns.iter().zip(&row.values).filter(|(at, _)| ports.contains(at)) {
             let Value::Bytes(name) = &values[*at] else { continue };
             let Ok(name) = core::str::from_utf8(name) else { continue };
-            if is_reserved(name) || self.ports.iter().any(|known| known == name) {
+            if name == "*" || self.ports.iter().any(|known| known == name) {
                 continue;
             }
             let label = format!("`{}` of rows of `{}` is a port", table.columns[*at].name, table.name);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weft_core::Status;
-use weft_core::abi::Fault;
+use weft_core::abi::{Fault, HOLD};
 use weft_core::inputs::InputSet;
 use weft_core::native::Effect;
 use weft_ir::ir::{
@@ -267,9 +267,13 @@ impl Walk<'_> {
 
     fn end(&mut self, at: usize, end: &Terminator, fail_open: bool) {
         let kind = match *end {
-            Terminator::Redirect { line, .. } => {
+            Terminator::Redirect { to, line } => {
                 self.effects.redirects.insert(line);
-                return;
+                // Those behind do not see it now, and perhaps never.
+                if self.known_text(Some(to)).is_none_or(|to| to != HOLD.as_bytes()) {
+                    return;
+                }
+                EndKind::Drop
             }
             Terminator::Drop { .. } => EndKind::Drop,
             Terminator::Reply { .. } => EndKind::Reply,

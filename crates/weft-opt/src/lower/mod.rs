@@ -120,8 +120,8 @@ fn join_stage_tables(scopes: &mut [Scope<'_>]) {
     }
 }
 
-/// As [`lower_with_lines`] and [`lower_when`], for frames of which a capture has only the beginning: that one is shorter
-/// than it says is not held against it. All but the parsers is the same.
+/// As [`lower_with_lines`] and [`lower_when`], for frames of which a capture has only the beginning: that one is
+/// shorter than it says is not held against it. All but the parsers is the same.
 ///
 /// # Errors
 /// As for [`lower`].
@@ -138,7 +138,7 @@ pub fn lower_for_cut_frames(
         let lowering = Lowering::new(network, *options, Some(sources), name);
         Lowering { is_cut: true, ..lowering }
     };
-    let condition = condition_of(network, chain, &lowering).transpose()?;
+    let condition = condition_of(network, chain, lowering).transpose()?;
     Ok((lower_chain(lowering(&network.chains[chain].name), chain)?, condition))
 }
 
@@ -831,13 +831,8 @@ impl<'n> Lowering<'n> {
         }
         let behind = reshape::looked_at_behind_tunnels(&self.program);
         let ChainProgram { elements, request, .. } = &mut self.program;
-        match wire::frames(
-            &network.protocols,
-            (&roots, self.is_cut),
-            &mut request.inputs,
-            elements,
-            &behind,
-        ) {
+        match wire::frames(&network.protocols, (&roots, self.is_cut), &mut request.inputs, elements, &behind)
+        {
             Ok(frames) => self.program.frames = Some(Frames { is_ip: n_tuns > 0, ..frames }),
             Err(why) => {
                 let diagnostic = names::refusal(network, &self.program, stages, (why, span));

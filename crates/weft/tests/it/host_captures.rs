@@ -1,4 +1,5 @@
-//! Replays of what hosts and radios capture: other links, work that was left to a device, packets in part, and long ones.
+//! Replays of what hosts and radios capture: other links, work that was left to a device, packets in part, and long
+//! ones.
 
 use crate::node::{Folder, output, weft};
 use crate::replay::{capture, fragments, packet, packets_in, sum, told_of};
@@ -62,7 +63,8 @@ fn packets_are_found_behind_every_link() {
     let ip = |port: u16| packet(9, port)[14..].to_vec();
     let behind = |link: u16, header: &[u8], port: u16| (LinkType(link), [header, &ip(port)].concat());
     let length = (ip(0).len() + 4) as u16;
-    let nflog = [&[2, 0, 0, 7, 8, 0, 10, 0, b'a', b'b', b'c', 0][..], &length.to_le_bytes(), &[9, 0]].concat();
+    let nflog =
+        [&[2, 0, 0, 7, 8, 0, 10, 0, b'a', b'b', b'c', 0][..], &length.to_le_bytes(), &[9, 0]].concat();
     let radiotap = [0, 0, 9, 0, 2, 0, 0, 0, 0x10];
     let pppoe = [&[0x11, 0, 0, 1][..], &(ip(0).len() as u16 + 2).to_be_bytes(), &[0, 0x21]].concat();
     let mut sll2 = vec![8, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 6];
@@ -93,8 +95,10 @@ fn packets_are_found_behind_every_link() {
     let mut tshark = Command::new("tshark");
     tshark.arg("-r").arg(&input).args(["-T", "fields", "-e", "udp.dstport"]).stderr(Stdio::null());
     let Ok(done) = tshark.output() else { return eprintln!("skipped: there is no `tshark` here") };
+    // It does not look behind labels without being told what is there.
     let theirs = String::from_utf8_lossy(&done.stdout).lines().map(String::from).collect::<Vec<_>>();
-    assert_eq!(theirs, (1001..=1014).map(|port| port.to_string()).collect::<Vec<_>>());
+    let known = (1001..=1014).map(|port| if port == 1005 { String::new() } else { port.to_string() });
+    assert_eq!(theirs, known.collect::<Vec<_>>());
 }
 
 /// A segment of TCP as a host leaves it to its device: a length of 0, no checksum of IPv4, and the sum of the pseudo
@@ -193,12 +197,13 @@ fn what_became_of_packets_is_in_their_order_though_a_fragment_comes_twice() {
     let program = folder.write("edge.weft", NETWORK);
     let (input, told) = (folder.0.join("in.pcap"), folder.0.join("told.pcapng"));
     let parts = fragments(53, 1, 3_000, 1_480);
-    let packets = [&[packet(9, 1)][..], &parts, &[packet(9, 2), parts[1].clone(), packet(9, 3)]].concat();
+    let again = [parts[1].clone(), packet(9, 3), parts[2].clone(), packet(9, 4)];
+    let packets = [&[packet(9, 1)][..], &parts[..2], &[packet(9, 2)], &again].concat();
     capture(&input, &packets);
     let mut replay = weft(&folder);
     replay.arg("replay").arg(&program).arg("--in").arg(&input).args(["--annotate", "--out"]).arg(&told);
     assert_eq!(output(&mut replay).status.code(), Some(0));
-    assert_eq!(packets_in(&told), packets);
+    assert!(packets_in(&told) == packets);
 }
 
 /// What a host hands to its device in one piece could not be looked at, or would be written over.
@@ -207,8 +212,11 @@ fn packets_of_more_than_64_kib_are_read_and_written_as_they_are() {
     let folder = Folder::new();
     let text = NETWORK.replace("IMPORT 'library/protocols/all.weft';\n", "");
     let at = text.find("  ON PACKET").expect("it has one");
-    let program = format!("{}  ON PACKET\n    UPSERT seen KEY (0) SET n = n + 1, bytes = bytes + int(size);\nEND;\n\
-                           CREATE CHAIN edge ON PORT wan -> lan AS see; END;\n", &text[..at]);
+    let program = format!(
+        "{}  ON PACKET\n    UPSERT seen KEY (0) SET n = n + 1, bytes = bytes + int(size);\nEND;\n\
+                           CREATE CHAIN edge ON PORT wan -> lan AS see; END;\n",
+        &text[..at]
+    );
     let program = folder.write("edge.weft", &program);
     let (input, out) = (folder.0.join("in.pcapng"), folder.0.join("out.pcap"));
     let packets = [packet(9, 1), unfinished(200_000), packet(9, 2)];

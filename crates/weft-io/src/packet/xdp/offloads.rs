@@ -1,4 +1,5 @@
-//! What an interface does to packets that XDP cannot have: that is off while a port is open, and comes back with its end.
+//! What an interface does to packets that XDP cannot have: that is off while a port is open, and comes back with its
+//! end.
 //!
 //! XDP sees a packet as it was on the wire, in one buffer. An interface that joins packets (GRO, LRO) makes longer ones
 //! than a buffer holds, and one that keeps the tag of a packet beside it (802.1Q) hands it over without. Source: Linux

@@ -38,8 +38,8 @@ use weft_io::{TableRow, clock};
 use weft_lang::hir::{Chain, Network, Port, PortKind};
 use weft_lang::source::SourceMap;
 
-/// How often handlers of time (ON EVERY, ON TIMEOUT, ON EVICT) run between two packets; what lies beyond in a longer gap
-/// happens at once.
+/// How often ON EVERY runs between two packets, and how often all else happens by itself; what lies beyond in a longer
+/// gap happens at once.
 const CATCH_UP_MAX: usize = 10_000;
 /// Packets of so much time of the capture do not see what the first of them has told a table of rules: a running node
 /// takes as long to do it.
@@ -368,12 +368,15 @@ impl<'a, 'n> Replay<'a, 'n> {
         if let Some(tables) = self.tables.as_mut().filter(|rows| rows.look_at.is_some_and(|at| at <= now)) {
             tables.age(now, engine);
         }
-        // Between two packets the engine is woken for what can be observed alone, so that a gap costs what happens in it.
-        // Where time ends, what is to come again is always due.
-        for nth in 0..=CATCH_UP_MAX {
+        // Between two packets the engine is woken for what can be observed alone, so that a gap costs what happens in
+        // it. Where time ends, what is to come again is always due.
+        let mut left = [CATCH_UP_MAX; 2];
+        for _ in 0..4 * CATCH_UP_MAX {
             let engine = self.engine.as_mut().expect("it has begun");
-            let Some(at) = engine.poll_effect().filter(|at| *at <= now) else { break };
-            let at = if nth < CATCH_UP_MAX { at } else { now };
+            let Some((at, is_every)) = engine.poll_effect().filter(|(at, _)| *at <= now) else { break };
+            let left = &mut left[usize::from(is_every)];
+            let at = if *left > 0 { at } else { now };
+            *left = left.saturating_sub(1);
             let watch = self.annotated.as_mut().map(|annotated| annotated as &mut dyn Watch);
             engine.handle_timeout(at, &mut self.pool, watch);
             self.send()?;
@@ -421,7 +424,11 @@ impl<'a, 'n> Replay<'a, 'n> {
             self.send()?;
         }
         // Nobody waits for what is not in the captures: time stays where it is.
-        self.engine.iter_mut().for_each(PacketEngine::give_up_fragments);
+        if let Some(engine) = &mut self.engine {
+            engine.give_up_fragments();
+            let watch = self.annotated.as_mut().map(|annotated| annotated as &mut dyn Watch);
+            engine.give_up_held(&mut self.pool, watch);
+        }
         if let (Some(annotated), Some(engine)) = (&mut self.annotated, &mut self.engine) {
             // Fragments that were given up since are told of with the next batch of a port that follows them.
             for port in self.inputs.ports() {

@@ -185,7 +185,8 @@ impl Capture {
     }
 
     pub(in crate::commands) fn write(&mut self, packet: &Packet<'_>) {
-        // Its interface is the writer's own. With what was put in front of it, a packet may be longer than a file holds.
+        // Its interface is the writer's own. With what was put in front of it, a packet may be longer than a file
+        // holds.
         let length = packet.bytes.len();
         let cut = (length > PACKET_BYTES_MAX).then_some(length as u32);
         let packet = Packet {
