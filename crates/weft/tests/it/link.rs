@@ -524,8 +524,6 @@ fn what_is_wrong_with_a_link_is_told_before_anything_runs() {
     let (status, told) = run(&["--schedule", &schedule]);
     assert!(status == Some(1) && told.contains("schedule: line 3: `qeue` is nothing that changes"), "{told}");
     let whole = folder.write("whole.up", "1\n").display().to_string();
-    let (status, told) = run(&["--up-trace", &whole, "--schedule", &schedule.replace("schedule", "rates")]);
-    assert!(status == Some(1) && told.contains("rates"), "{told}");
     let rates = folder.write("rates", "# no rate\n1s rate=1mbit\n").display().to_string();
     let (status, told) = run(&["--up-trace", &whole, "--schedule", &rates]);
     assert!(status == Some(1) && told.contains("line 2: a trace says when `up` sends"), "{told}");
