@@ -1528,10 +1528,9 @@ CREATE CHAIN edge ON PORT wan -> lan AS tell -> exit -> act; END;
 #[test]
 fn rejected_sender_is_told_at_its_port() {
     const RULES: &str = "IMPORT 'library/elements/ruleset.weft';
-IMPORT 'library/elements/l2_switch.weft';
 CREATE PORT lan ON memory;
 CREATE PORT wan ON memory;
-CREATE CHAIN edge ON PORT lan, wan AS ruleset -> l2_switch; END;
+CREATE CHAIN edge ON PORT lan -> wan AS ruleset; END;
 INSERT INTO edge.ruleset.rules (rank, dst_low, dst_high, verdict) VALUES (1, 53, 53, 2), (2, 0, 65535, 1);
 ";
     let folder = Folder::new();
@@ -1557,8 +1556,7 @@ INSERT INTO edge.ruleset.rules (rank, dst_low, dst_high, verdict) VALUES (1, 53,
     }
 }
 
-/// A rule that did not know by which port a frame leaves, because another element changed its headers meanwhile, would let
-/// it out.
+/// A rule that does not know by which port a frame leaves, behind an element that changes headers, would let it out.
 #[test]
 fn egress_is_known_behind_changes_of_headers() {
     const CHOSEN: &str = "IMPORT 'library/protocols/all.weft';
