@@ -5,8 +5,8 @@
 //! behind there comes once more for them, in front of the rest of the chain, with what becomes of them at the end. What
 //! is for such packets alone is left out from there on.
 //!
-//! A hook may have several base chains, in order of priority: what one accepts goes on to the next, and what one drops is
-//! gone. A packet leaves by a port that only the last says: rows know it as well, and so are of all.
+//! A hook may have several base chains, in order of priority: what one accepts goes on to the next, and what one drops
+//! is gone. A packet leaves by a port that only the last says: rows know it as well, and so are of all.
 
 use super::rule::{Answer, Family, Rule, Verdict};
 use super::{FAULTS_MAX, Fault, List, ROWS_MAX};
@@ -248,13 +248,13 @@ impl<'c> Flat<'c, '_> {
     }
 
     fn rows(&mut self, rule: &Rule, verdict: Verdict, answer: Answer, line: u32) {
-        let mut rule = rule.clone();
-        if !rule.is_never && rule.without_mapped() {
+        if rule.has_mapped() {
             let reason = "`::ffff:0:0/96` is left out: such addresses are those of IPv4 here".to_owned();
             let warning = Fault { line, column: 1, reason };
             if !self.list.warnings.contains(&warning) {
                 self.list.warnings.push(warning);
             }
+            return self.rows(&rule.clone().without_mapped(), verdict, answer, line);
         }
         if let Err(reason) = rule.rows((verdict, answer), line, &mut self.list.rows) {
             self.refuse(line, reason);

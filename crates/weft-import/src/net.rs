@@ -56,7 +56,7 @@ impl Net {
         }
     }
 
-    /// Whether its addresses are those of IPv4 nodes in IPv6 (RFC 4291 section 2.5.5.2): they are addresses of IPv4 here.
+    /// Whether its addresses are those of IPv4 nodes in IPv6 (RFC 4291 section 2.5.5.2): of IPv4 here.
     pub(crate) fn is_mapped(&self) -> bool {
         self.is_v6 && self.len >= 96 && self.bits >> 32 == 0xffff
     }

@@ -176,8 +176,8 @@ impl fmt::Display for Row {
         let ((src_low, src_high), (dst_low, dst_high)) = (self.src_ports, self.dst_ports);
         write!(
             f,
-            "{}, {}, {}, {}, {}, {}, {src_low}, {src_high}, {dst_low}, {dst_high}, {}, {}, {flags}, {}, {}, {}, {}, {}, \
-             {}",
+            "{}, {}, {}, {}, {}, {}, {src_low}, {src_high}, {dst_low}, {dst_high}, {}, {}, {flags}, {}, {}, {}, {}, \
+             {}, {}",
             or_null(self.at.as_deref().map(quoted)),
             or_null(self.out.as_deref().map(quoted)),
             net(self.src),
@@ -313,16 +313,18 @@ impl Rule {
             && all(&self.states, &other.states, |one, other| one == other)
     }
 
-    /// Takes out networks that no row can have: what is in none of the others is for no packet.
-    pub(crate) fn without_mapped(&mut self) -> bool {
-        let mut has_any = false;
+    /// Whether it names networks that no row can have.
+    pub(crate) fn has_mapped(&self) -> bool {
+        !self.is_never && self.src.iter().chain(&self.dst).flatten().any(Net::is_mapped)
+    }
+
+    /// The rule without such networks: what is in none of the others is for no packet.
+    pub(crate) fn without_mapped(mut self) -> Self {
         for nets in [&mut self.src, &mut self.dst].into_iter().flatten() {
-            let n = nets.len();
             nets.retain(|net| !net.is_mapped());
-            has_any |= nets.len() < n;
             self.is_never |= nets.is_empty();
         }
-        has_any
+        self
     }
 
     /// Whether it asks for nothing.
@@ -609,7 +611,8 @@ fn other_ports(mut some: Vec<(u16, u16)>) -> Vec<(u16, u16)> {
 /// What a test of a mark means here.
 pub(crate) const UNMARKED: &str = "nothing marks packets here: all have the mark 0";
 /// Why a list may mean more.
-pub(crate) const GUESSED: &str = "the host's own addresses are not known: all that are of no group and not 255.255.255.255 are taken for them";
+pub(crate) const GUESSED: &str =
+    "own addresses are not known: all that are of no group and not 255.255.255.255 are taken for them";
 
 /// Which sorts of destinations a rule is for.
 #[derive(Clone, Copy, Debug)]

@@ -7,9 +7,10 @@ const NFT: &str = include_str!("lists/office.nft");
 /// As `iptables-save -c` prints it.
 const IPTABLES: &str = include_str!("lists/office.iptables");
 
+/// The rows, without the answer that most have.
 fn rows(list: &List) -> Vec<String> {
     assert_eq!(list.faults, [], "it is a list");
-    list.rows.iter().map(ToString::to_string).collect()
+    list.rows.iter().map(|row| row.to_string().replace(", 3, 4, '", ", '")).collect()
 }
 
 /// A rule that becomes another opens a network, or closes it.
@@ -20,28 +21,30 @@ fn a_list_of_nft_becomes_its_rows() {
     assert_eq!(
         rows(&list),
         [
-            "NULL, NULL, NULL, NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, 2, 1, 3, 4, 'answers'",
-            "NULL, NULL, NULL, NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, 3, 1, 3, 4, 'answers'",
-            "'lan', 'wan', '192.168.1.0/24', NULL, 6, NULL, 0, 65535, 80, 80, NULL, NULL, 0, NULL, 1, 1, 3, 4, 'line 16'",
-            "'lan', 'wan', '192.168.1.0/24', NULL, 6, NULL, 0, 65535, 443, 443, NULL, NULL, 0, NULL, 1, 1, 3, 4, 'line 16'",
-            "'lan', 'wan', '192.168.1.0/24', NULL, 6, NULL, 0, 65535, 8000, 8100, NULL, NULL, 0, NULL, 1, 1, 3, 4, 'line 16'",
-            "NULL, NULL, NULL, '192.0.2.4/30', 17, NULL, 1024, 65535, 53, 53, NULL, NULL, 0, NULL, NULL, 1, 3, 4, 'line 17'",
-            "NULL, NULL, NULL, '192.0.2.8/31', 17, NULL, 1024, 65535, 53, 53, NULL, NULL, 0, NULL, NULL, 1, 3, 4, 'line 17'",
-            "NULL, NULL, '203.0.113.7/32', NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, NULL, 0, 3, 4, 'they''d scan'",
-            "NULL, NULL, '198.51.100.0/24', NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, NULL, 0, 3, 4, 'they''d scan'",
-            "NULL, NULL, '0.0.0.0/0', NULL, 1, NULL, 0, 65535, 0, 65535, 8, NULL, 0, NULL, NULL, 1, 3, 4, 'line 19'",
-            "NULL, NULL, '::/0', NULL, 58, NULL, 0, 65535, 0, 65535, 128, NULL, 0, NULL, NULL, 1, 3, 4, 'line 20'",
-            "NULL, NULL, '::/0', NULL, 58, NULL, 0, 65535, 0, 65535, 135, NULL, 0, NULL, NULL, 1, 3, 4, 'line 20'",
-            "NULL, NULL, NULL, NULL, 6, NULL, 0, 65535, 0, 21, NULL, NULL, 0, NULL, NULL, 3, 3, 4, 'line 21'",
-            "NULL, NULL, NULL, NULL, 6, NULL, 0, 65535, 23, 65535, NULL, NULL, 0, NULL, NULL, 3, 3, 4, 'line 21'",
-            "NULL, NULL, NULL, NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, 4, 0, 3, 4, 'line 22'",
-            "NULL, 'dmz', NULL, NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, NULL, 1, 3, 4, 'line 23'",
-            "NULL, NULL, NULL, NULL, 6, NULL, 0, 65535, 0, 65535, NULL, NULL, 2, 23, 1, 1, 3, 4, 'line 24'",
-            "NULL, NULL, NULL, NULL, 6, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, 3, NULL, 0, 3, 4, 'line 25'",
-            "NULL, NULL, NULL, NULL, 6, NULL, 0, 65535, 0, 65535, NULL, NULL, 1, 1, NULL, 0, 3, 4, 'line 26'",
-            "NULL, NULL, NULL, NULL, 6, NULL, 0, 65535, 0, 65535, NULL, NULL, 2, 3, NULL, 0, 3, 4, 'line 26'",
-            "NULL, NULL, NULL, NULL, 6, NULL, 0, 65535, 0, 65535, NULL, NULL, 1, 1, NULL, 1, 3, 4, 'line 27'",
-            "NULL, NULL, NULL, NULL, 6, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, 3, NULL, 1, 3, 4, 'line 27'",
+            "NULL, NULL, NULL, NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, 2, 1, 'answers'",
+            "NULL, NULL, NULL, NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, 3, 1, 'answers'",
+            "'lan', 'wan', '192.168.1.0/24', NULL, 6, NULL, 0, 65535, 80, 80, NULL, NULL, 0, NULL, 1, 1, 'line 16'",
+            "'lan', 'wan', '192.168.1.0/24', NULL, 6, NULL, 0, 65535, 443, 443, NULL, NULL, 0, NULL, 1, 1, 'line 16'",
+            "'lan', 'wan', '192.168.1.0/24', NULL, 6, NULL, 0, 65535, 8000, 8100, NULL, NULL, 0, NULL, 1, 1, 'line 16'",
+            "NULL, NULL, NULL, '192.0.2.4/30', 17, NULL, 1024, 65535, 53, 53, NULL, NULL, 0, NULL, NULL, 1, 'line 17'",
+            "NULL, NULL, NULL, '192.0.2.8/31', 17, NULL, 1024, 65535, 53, 53, NULL, NULL, 0, NULL, NULL, 1, 'line 17'",
+            "NULL, NULL, '203.0.113.7/32', NULL, \
+             NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, NULL, 0, 'they''d scan'",
+            "NULL, NULL, '198.51.100.0/24', NULL, \
+             NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, NULL, 0, 'they''d scan'",
+            "NULL, NULL, '0.0.0.0/0', NULL, 1, NULL, 0, 65535, 0, 65535, 8, NULL, 0, NULL, NULL, 1, 'line 19'",
+            "NULL, NULL, '::/0', NULL, 58, NULL, 0, 65535, 0, 65535, 128, NULL, 0, NULL, NULL, 1, 'line 20'",
+            "NULL, NULL, '::/0', NULL, 58, NULL, 0, 65535, 0, 65535, 135, NULL, 0, NULL, NULL, 1, 'line 20'",
+            "NULL, NULL, NULL, NULL, 6, NULL, 0, 65535, 0, 21, NULL, NULL, 0, NULL, NULL, 3, 'line 21'",
+            "NULL, NULL, NULL, NULL, 6, NULL, 0, 65535, 23, 65535, NULL, NULL, 0, NULL, NULL, 3, 'line 21'",
+            "NULL, NULL, NULL, NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, 4, 0, 'line 22'",
+            "NULL, 'dmz', NULL, NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, NULL, 1, 'line 23'",
+            "NULL, NULL, NULL, NULL, 6, NULL, 0, 65535, 0, 65535, NULL, NULL, 2, 23, 1, 1, 'line 24'",
+            "NULL, NULL, NULL, NULL, 6, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, 3, NULL, 0, 'line 25'",
+            "NULL, NULL, NULL, NULL, 6, NULL, 0, 65535, 0, 65535, NULL, NULL, 1, 1, NULL, 0, 'line 26'",
+            "NULL, NULL, NULL, NULL, 6, NULL, 0, 65535, 0, 65535, NULL, NULL, 2, 3, NULL, 0, 'line 26'",
+            "NULL, NULL, NULL, NULL, 6, NULL, 0, 65535, 0, 65535, NULL, NULL, 1, 1, NULL, 1, 'line 27'",
+            "NULL, NULL, NULL, NULL, 6, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, 3, NULL, 1, 'line 27'",
         ]
     );
 }
@@ -57,18 +60,20 @@ fn a_list_of_iptables_becomes_its_rows() {
     assert_eq!(
         rows(&list),
         [
-            "NULL, NULL, '0.0.0.0/0', NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, 2, 1, 3, 4, 'line 7'",
-            "NULL, NULL, '0.0.0.0/0', NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, 3, 1, 3, 4, 'line 7'",
-            "'eth0', 'eth1', '10.1.0.0/16', NULL, 6, NULL, 0, 65535, 80, 80, NULL, NULL, 0, NULL, NULL, 1, 3, 4, 'the web'",
-            "'eth0', 'eth1', '10.1.0.0/16', NULL, 6, NULL, 0, 65535, 8000, 8100, NULL, NULL, 0, NULL, NULL, 1, 3, 4, 'the web'",
-            "NULL, NULL, '64.0.0.0/2', NULL, 17, NULL, 0, 65535, 53, 53, NULL, NULL, 0, NULL, NULL, 0, 3, 4, 'line 9'",
-            "NULL, NULL, '128.0.0.0/1', NULL, 17, NULL, 0, 65535, 53, 53, NULL, NULL, 0, NULL, NULL, 0, 3, 4, 'line 9'",
-            "NULL, NULL, '0.0.0.0/0', NULL, 1, NULL, 0, 65535, 0, 65535, 8, NULL, 0, NULL, NULL, 1, 3, 4, 'line 10'",
-            "NULL, 'eth2', '0.0.0.0/0', NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, NULL, 1, 3, 4, 'line 11'",
-            "NULL, NULL, '0.0.0.0/0', NULL, 6, NULL, 0, 65535, 0, 65535, NULL, NULL, 2, 23, NULL, 1, 3, 4, 'line 12'",
-            "NULL, NULL, '0.0.0.0/0', NULL, 6, NULL, 0, 65535, 0, 65535, NULL, NULL, 63, 63, NULL, 0, 3, 4, 'line 13'",
-            "NULL, NULL, '0.0.0.0/0', '10.9.0.0/16', NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, NULL, 2, 3, 4, 'line 14'",
-            "NULL, NULL, '0.0.0.0/0', NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, NULL, 1, 3, 4, 'policy'",
+            "NULL, NULL, '0.0.0.0/0', NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, 2, 1, 'line 7'",
+            "NULL, NULL, '0.0.0.0/0', NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, 3, 1, 'line 7'",
+            "'eth0', 'eth1', '10.1.0.0/16', NULL, 6, NULL, 0, 65535, 80, 80, NULL, NULL, 0, NULL, NULL, 1, 'the web'",
+            "'eth0', 'eth1', '10.1.0.0/16', NULL, 6, NULL, 0, 65535, 8000, 8100, \
+             NULL, NULL, 0, NULL, NULL, 1, 'the web'",
+            "NULL, NULL, '64.0.0.0/2', NULL, 17, NULL, 0, 65535, 53, 53, NULL, NULL, 0, NULL, NULL, 0, 'line 9'",
+            "NULL, NULL, '128.0.0.0/1', NULL, 17, NULL, 0, 65535, 53, 53, NULL, NULL, 0, NULL, NULL, 0, 'line 9'",
+            "NULL, NULL, '0.0.0.0/0', NULL, 1, NULL, 0, 65535, 0, 65535, 8, NULL, 0, NULL, NULL, 1, 'line 10'",
+            "NULL, 'eth2', '0.0.0.0/0', NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, NULL, 1, 'line 11'",
+            "NULL, NULL, '0.0.0.0/0', NULL, 6, NULL, 0, 65535, 0, 65535, NULL, NULL, 2, 23, NULL, 1, 'line 12'",
+            "NULL, NULL, '0.0.0.0/0', NULL, 6, NULL, 0, 65535, 0, 65535, NULL, NULL, 63, 63, NULL, 0, 'line 13'",
+            "NULL, NULL, '0.0.0.0/0', '10.9.0.0/16', \
+             NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, NULL, 2, 'line 14'",
+            "NULL, NULL, '0.0.0.0/0', NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, NULL, 1, 'policy'",
         ]
         .map(|row| row.replace("'0.0.0.0/0', '10.9.0.0/16'", "NULL, '10.9.0.0/16'"))
     );
@@ -167,8 +172,7 @@ fn quotes_in_comments_and_rules_that_log_are_read() {
                 -A FORWARD -m comment --comment \"a \\\"quote\\\" \\\\\" -j ACCEPT\n\
                 -A FORWARD -p tcp -j LOG --log-prefix \"seen \" --log-level 4 --log-uid\n\
                 -A FORWARD -j NFLOG --nflog-group 3\nCOMMIT\n";
-    let all =
-        "NULL, NULL, '0.0.0.0/0', NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, NULL, 1, 3, 4";
+    let all = "NULL, NULL, '0.0.0.0/0', NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, NULL, 1";
     assert_eq!(rows(&import(text, None, &Hook::default())), [format!("{all}, 'a \"quote\" \\'")]);
     let open = text.replace("\" -j ACCEPT", " -j ACCEPT");
     let told = import(&open, None, &Hook::default());
@@ -230,7 +234,7 @@ fn warnings(text: &str) -> Vec<String> {
 
 /// The rows without what they do not ask for.
 fn short(text: &str) -> Vec<String> {
-    let short = |row: String| row.replace(", 0, 65535", "").replace(", 3, 4, ", ", ").replace("NULL, ", "");
+    let short = |row: String| row.replace(", 0, 65535", "").replace("NULL, ", "");
     rows(&read(text)).into_iter().map(short).collect()
 }
 
@@ -246,7 +250,7 @@ fn pairs_are_of_pairs_of_keys() {
     assert_eq!(
         rows(&pairs),
         [("'lan', 'wan'"), ("'wan', 'lan'")].map(|ports| format!(
-            "{ports}, NULL, NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, NULL, 1, 3, 4, 'line 4'"
+            "{ports}, NULL, NULL, NULL, NULL, 0, 65535, 0, 65535, NULL, NULL, 0, NULL, NULL, 1, 'line 4'"
         ))
     );
     assert_eq!(
@@ -378,7 +382,7 @@ fn how_a_rule_refuses_says_of_which_packets() {
     assert_eq!(saved("-p tcp -j REJECT --reject-with tcp-reset"), ["'0.0.0.0/0', 6, 0, 3, 'line 3'"]);
 }
 
-/// What keeps packets from one port keeps those from it that leave by several; what lets pass by one lets pass by it alone.
+/// What keeps packets from one port keeps those from it that leave by several; what lets pass by one is for it alone.
 #[test]
 fn departure_ports_are_columns() {
     let rules = "oifname \"wan\" drop\noifname { \"lan\", \"dmz\" } accept\niif \"lan\" oif \"wan\" reject";

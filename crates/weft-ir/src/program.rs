@@ -782,8 +782,8 @@ impl Event {
     }
 }
 
-/// Whether a frame goes on behind a handler after its structure has changed: not where the handler ends it then, as with
-/// an answer that is a copy.
+/// Whether a frame goes on behind a handler after its structure has changed: not where the handler ends it then, as
+/// with an answer that is a copy.
 fn goes_on_reshaped(function: &Function) -> bool {
     let is_reshaped = |block: &Block| block.insts.iter().any(|inst| matches!(inst.op, Op::Reshape(..)));
     let mut left: Vec<usize> =

@@ -128,8 +128,8 @@ impl<'a> Reader<'a> {
         }));
     }
 
-    /// `reject with icmpx admin-prohibited`: how it is refused says what is, and nft prints `meta nfproto ipv6 reject` as
-    /// `reject with icmpv6 port-unreachable`.
+    /// `reject with icmpx admin-prohibited`: how it is refused says what is, and nft prints `meta nfproto ipv6 reject`
+    /// as `reject with icmpv6 port-unreachable`.
     fn reject(&mut self, draft: &mut Draft<'a>) -> Read<()> {
         let (mut verdict, mut with) = (Verdict::Reject, Answer::default());
         if self.eat("with") {

@@ -7,14 +7,14 @@ use crate::node::{Folder, output, weft};
 fn a_list_of_a_firewall_is_imported_whole_or_not_at_all() {
     let folder = Folder::new();
     let rules = "table inet f {\n chain c {\n  type filter hook forward priority 0; policy drop;\n  \
-                 tcp dport 80 accept\n  tcp dport 81 limit rate 1/second accept\n }\n}\n";
+                 tcp dport 80 accept\n  tcp dport 81 quota 1 mbytes accept\n }\n}\n";
     let list = folder.write("rules.nft", rules);
     let list = list.to_str().expect("a path");
     let refused = output(weft(&folder).args(["import", list]));
     assert_eq!(refused.status.code(), Some(1));
     assert!(refused.stdout.is_empty());
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(told.contains("rules.nft:5:16: `limit` is not read in a rule"), "{told}");
+    assert!(told.contains("rules.nft:5:16: `quota` is not read in a rule"), "{told}");
     let kept = output(weft(&folder).args(["import", list, "--keep-going", "--table", "edge.ruleset.rules"]));
     assert!(kept.status.success());
     let rows = String::from_utf8(kept.stdout).expect("it is text");
@@ -31,6 +31,36 @@ fn a_list_of_a_firewall_is_imported_whole_or_not_at_all() {
     let marked = folder.write("marked.nft", &format!("\u{feff}{rules}"));
     let kept = output(weft(&folder).arg("import").arg(marked).arg("--keep-going"));
     assert!(kept.status.success(), "{}", String::from_utf8_lossy(&kept.stderr));
+}
+
+/// A row for a port that no frame arrives at keeps nothing away; interfaces have other names than ports.
+#[test]
+fn import_names_ports_as_the_program_does() {
+    let folder = Folder::new();
+    let list = folder.write(
+        "list.nft",
+        "table inet f {\n chain c {\n  type filter hook forward priority 0; policy accept;\n  \
+         iifname \"br-lan\" oifname != \"br-lan\" drop\n }\n}\n",
+    );
+    let import = |more: &[&str]| {
+        let ports = ["--out-port", "br-lan,eth0", "--in-port", "br-lan,eth0"];
+        output(weft(&folder).arg("import").arg(&list).args(ports).args(more))
+    };
+    let rows = String::from_utf8(import(&["--port", "br-lan=lan,eth0=wan"]).stdout).expect("it is text");
+    assert!(rows.contains("'lan', 'wan'") && !rows.contains("br-lan"), "{rows}");
+    assert_eq!(import(&["--port", "br-lan"]).status.code(), Some(2));
+    let unnamed = String::from_utf8(import(&[]).stdout).expect("it is text");
+    let program = |rows: &str| {
+        let program = format!(
+            "IMPORT 'library/elements/ruleset.weft';\nCREATE PORT wan ON memory;\nCREATE PORT lan ON memory;\n\
+             CREATE CHAIN edge ON PORT lan -> wan AS ruleset; END;\n{rows}"
+        );
+        let checked = output(weft(&folder).arg("check").arg(folder.write("network.weft", &program)));
+        assert!(checked.status.success());
+        String::from_utf8_lossy(&checked.stderr).into_owned()
+    };
+    assert_eq!(program(&rows).matches("there is no port").count(), 0);
+    assert!(program(&unnamed).contains("there is no port `br-lan`"));
 }
 
 /// Rows that no program can import are no rows, and what means something else here is told.

@@ -749,33 +749,6 @@ END;
     assert_eq!(node.stop(), Some(0));
 }
 
-/// A firewall that is taken over without its wrong line is another firewall.
-#[test]
-fn a_list_of_a_firewall_is_imported_whole_or_not_at_all() {
-    let folder = Folder::new();
-    let rules = "table inet f {\n chain c {\n  type filter hook forward priority 0; policy drop;\n  \
-                 tcp dport 80 accept\n  tcp dport 81 limit rate 1/second accept\n }\n}\n";
-    let list = folder.write("rules.nft", rules);
-    let list = list.to_str().expect("a path");
-    let refused = output(weft(&folder).args(["import", list]));
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(refused.stdout.is_empty());
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(told.contains("rules.nft:5:16: `limit` is not read in a rule"), "{told}");
-    let kept = output(weft(&folder).args(["import", list, "--keep-going", "--table", "edge.ruleset.rules"]));
-    assert!(kept.status.success());
-    let rows = String::from_utf8(kept.stdout).expect("it is text");
-    // What it gives is a part of a program.
-    let program = format!(
-        "IMPORT 'library/elements/ruleset.weft';\nCREATE PORT wan ON memory;\nCREATE PORT lan ON memory;\n\
-         CREATE CHAIN edge ON PORT wan -> lan AS ruleset; END;\n{rows}"
-    );
-    let program = folder.write("network.weft", &program);
-    let checked = output(weft(&folder).arg("check").arg(program));
-    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
-    assert_eq!(rows.matches("'line 4'").count(), 1);
-}
-
 /// A node could be asked about the tables of its program, and not about itself.
 #[test]
 fn a_node_tells_of_itself_in_tables() {
