@@ -445,6 +445,8 @@ pub(crate) enum Experiment {
     Run(Box<SimRunArgs>),
     /// No scheduling and queue management is best for all: three configurations, three applications, two links
     NoSilverBullet(SilverBulletArgs),
+    /// What queues leave to others beside a flow that sends twice what the link takes
+    Flood(FloodArgs),
 }
 
 #[derive(Args)]
@@ -562,6 +564,23 @@ pub(crate) struct SilverBulletArgs {
     pub(crate) record: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: SimOutput,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  weft sim flood\n  weft sim flood --queue fq_codel --queue mine.weft --rate 40mbit"
+)]
+pub(crate) struct FloodArgs {
+    /// A queue of the library, with its arguments if it is to have others; or a file, of which it is the last. May be
+    /// given several times; by default all of the library
+    #[arg(long = "queue", value_name = "NAME")]
+    pub(crate) queues: Vec<String>,
+    /// Bits a second of the link
+    #[arg(long, value_name = "RATE", default_value = "10mbit", value_parser = spec::rate)]
+    pub(crate) rate: u64,
+    /// Give it as data
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// What an experiment tells, and how it is run.

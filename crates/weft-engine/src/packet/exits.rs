@@ -1,7 +1,6 @@
 //! How frames leave, or do not.
 
 use super::group::{Group, GroupPlan, GroupStats, Taker};
-use super::hold::HOLD;
 use super::plan::{Outlet, PacketPlan};
 use super::stats::{Lost, PortStats};
 use crate::timers::Timers;

@@ -3,6 +3,7 @@
 //! A queue is checked once for each set of values of its parameters: what is wrong for all is told once, because the
 //! same fault at the same place is.
 
+mod anew;
 mod blame;
 mod body;
 mod clock;
@@ -293,6 +294,7 @@ impl<'a> Queues<'a> {
             rank::check(checker.cx, &level, &self.changed);
             clock::check(checker.cx, &level);
             held::check(checker.cx, &level);
+            anew::check(checker.cx, &level);
         }
         let levels = vec![level];
         few_headers(checker.cx, item, &levels)?;

@@ -160,6 +160,7 @@ codes! {
     WIRE_UNREACHED = "W0614", "a protocol that is in no frame";
     CHAIN_UNREACHED = "W0615", "a chain that no frame gets to";
     DEVICE_SHARED = "W0616", "two ports on one device";
+    QUEUE_ANEW = "W0617", "a queue that takes partitions for new that it has just emptied";
 
     // W07xx: queues and links.
     QUEUE_NO_VERDICT = "W0701", "a path through a handler of a queue that ends in no verdict";

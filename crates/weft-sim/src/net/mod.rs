@@ -31,6 +31,7 @@
 //! | `link`, `lte` | how packets pass a link, and links whose rate changes like that of LTE |
 //! | `discipline`, `twins` | what stands at the head of a link, and the well-known ones |
 //! | `programmed` | a queue program of the engine there |
+//! | `offered` | flows that do not listen, into one queue |
 //! | `tcp` | senders and receivers |
 //! | `packet` | packets under way, in an arena |
 //! | `sizes`, `topology` | how large messages are, and shapes of networks |
@@ -44,6 +45,7 @@ mod lte;
 pub mod measure;
 mod network;
 mod numbers;
+mod offered;
 mod packet;
 mod programmed;
 pub mod silver_bullet;
@@ -60,6 +62,7 @@ pub use network::{
     COMPLETIONS_MAX, Completion, FlowId, FlowSpec, FlowStats, HOPS_MAX, LinkId, Net, Pending, Workload,
 };
 pub use numbers::exponential;
+pub use offered::{Got, Offered, offer};
 pub use packet::PACKETS_MAX;
 pub use programmed::{Programmed, packet_of};
 pub use sizes::Sizes;

@@ -144,7 +144,7 @@ pub(crate) const ALL: [&str; 25] = [
     "wfq",
 ];
 
-/// If this fails, a discipline takes more to write down than a screen of thirty lines: from CREATE QUEUE to END,
+/// If this fails, a discipline takes more to write down than a screen of thirty lines: from behind its parameters to END,
 /// without comments and empty lines. What is made of others counts by its parts.
 #[test]
 fn no_discipline_is_longer_than_thirty_lines() {
@@ -154,9 +154,9 @@ fn no_discipline_is_longer_than_thirty_lines() {
         let lines: Vec<&str> = text.lines().filter(counts).collect();
         let queues: Vec<&[&str]> = lines.split_inclusive(|line| *line == "END;").collect();
         for queue in queues {
-            let begins =
-                queue.iter().position(|line| line.starts_with("CREATE QUEUE")).expect("it is a queue");
-            assert!(queue.len() - begins <= 30, "{}: {} lines", queue[begins], queue.len() - begins);
+            let begins = queue.iter().position(|line| line.ends_with(" AS")).expect("it is a queue");
+            let n = queue.len() - begins;
+            assert!(n <= 30, "{name}: {n} lines behind {}", queue[begins]);
         }
     }
     // Of those that are there none is missing here.
@@ -923,7 +923,7 @@ fn cake_counts_overhead_and_shares_flows_and_tins() {
         [0, 1].map(bytes)
     };
     let seconds = 40_000.0 / 5_000.0;
-    let [one, _] = sent("500", &|_| packet(0, 0, 500));
+    let [one, _] = sent("250", &|_| packet(0, 0, 250));
     assert!((one * 8.0 / seconds - 5e6).abs() < 1e5, "half of the rate is overhead: {one}");
     let [many, few] = sent("0", &|nth| packet(u64::from(nth % 4 == 3), u32::from(nth % 4 == 3), 1500));
     assert!((many / few - 1.0).abs() < 0.05, "flows of a host: {many} and {few}");

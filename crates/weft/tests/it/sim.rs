@@ -50,6 +50,25 @@ fn a_broken_trace_is_told_by_file_and_line() {
     assert_eq!(status, Some(3));
 }
 
+/// If this fails, the book tells of another table than `weft sim flood` gives. With `UPDATE_EXPECT=1` it is written there.
+#[test]
+fn the_book_has_what_queues_leave_beside_a_flood() {
+    let folder = Folder::new();
+    let done = output(weft(&folder).args(["sim", "flood"]));
+    assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+    let told = String::from_utf8(done.stdout).expect("it is text");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/guide/simulating.md");
+    let page = std::fs::read_to_string(path).expect("the book is there");
+    let begins = "weft sim flood\n```\n\n```text\n";
+    let at = page.find(begins).expect("the page has the command") + begins.len();
+    let end = at + page[at..].find("```").expect("the block ends");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        let page = format!("{}{told}{}", &page[..at], &page[end..]);
+        return std::fs::write(path, page).expect("it can be written");
+    }
+    assert_eq!(page[at..end], told);
+}
+
 /// The experiment would end without its figures, or with others the next time.
 #[test]
 fn the_experiment_gives_the_same_figures_again() {

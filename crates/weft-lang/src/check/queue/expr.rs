@@ -596,6 +596,10 @@ impl Checker<'_, '_> {
     /// Warns of a comparison of a codepoint with a number that no packet has.
     fn look_for_vain(&mut self, compared: &QueueExpr) {
         let Kind::Binary(op, left, right) = &compared.kind else { return };
+        // A parameter is what it is given, and its queue asks for that.
+        if [left, right].iter().all(|side| matches!(side.kind, Kind::Literal(_))) {
+            return;
+        }
         let range = |side: &QueueExpr| match &side.kind {
             Kind::Place(place) => codepoints(place).map(Range::up_to),
             Kind::Literal(Literal::Int(n)) => Some(Range::one(*n)),

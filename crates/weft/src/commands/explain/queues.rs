@@ -6,7 +6,7 @@ use crate::table::{Align, Table};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
 use weft_ir::queue::{
-    Level, Limit, Moment, Order, Overflow, PacketOrder, Partitions, QueueProgram, Victim, word,
+    Level, Limit, Moment, Order, Overflow, PACKETS_MAX, PacketOrder, Partitions, QueueProgram, Victim, word,
 };
 use weft_lang::hir::{CallLink, CallsOf, Link, Network};
 
@@ -196,6 +196,9 @@ fn order(level: &Level) -> String {
 }
 
 fn limit(limit: &Limit) -> String {
+    if limit.packets == Some(PACKETS_MAX) && limit.bytes.is_none() {
+        return "as many as there may be".to_owned();
+    }
     let bounds = [limit.packets.map(|n| format!("{n} packets")), limit.bytes.map(kib)];
     let bounds: Vec<String> = bounds.into_iter().flatten().collect();
     let goes = match limit.overflow {

@@ -12,7 +12,7 @@ use core::fmt::Write as _;
 use serde_json::{Value, json};
 use weft_engine::call_link::CALL_BYTES;
 use weft_engine::queue::Why;
-use weft_ir::queue::{Field, Limit, Moment, Op, Scope, Slot, Step, Verdict, word};
+use weft_ir::queue::{Field, Limit, Moment, Scope, Slot, Verdict, word};
 use weft_lang::hir::{QueueType, QueueVar};
 
 /// Drops that are listed; a recording may have a million.
@@ -21,7 +21,8 @@ const LISTED_MAX: usize = 40;
 const RUNS_TOLD: usize = 3;
 
 /// Fields of packets that are told where the program asks for them.
-const FIELDS: [(Field, QueueType); 5] = [
+const FIELDS: [(Field, QueueType); 6] = [
+    (Field::NetLen, QueueType::Size),
     (Field::Dscp, QueueType::Number),
     (Field::Class, QueueType::Number),
     (Field::Remaining, QueueType::Number),
@@ -334,6 +335,16 @@ fn values(link: &Link, ran: &Ran) -> Vec<Told> {
             told.push(same(name, format!("{hash} ({hash:08x})")));
         }
     }
+    for (at, field) in (word::FIELDS..).zip(&program.queue.fields) {
+        let Field::Partitions(by) = field else { continue };
+        if uses(link, ran, Slot::new(Scope::Packet, at)) {
+            let by = match by.field() {
+                Field::Header(nth) => program.headers[usize::from(nth)].clone(),
+                field => format!("p.{}", field.name()),
+            };
+            told.push(same(&format!("partitions({by})"), word(&before.packet, at).to_string()));
+        }
+    }
     let level = &program.levels[ran.level];
     if uses(link, ran, Slot::new(Scope::Event, word::DROPS)) {
         told.push(same("drops", unit(word(&before.event, word::DROPS))));
@@ -374,15 +385,8 @@ fn values(link: &Link, ran: &Ran) -> Vec<Told> {
 
 /// Whether the handler that was run looks at a word.
 fn uses(link: &Link, ran: &Ran, slot: Slot) -> bool {
-    fn looks(steps: &[Step], slot: Slot) -> bool {
-        steps.iter().any(|step| match step {
-            Step::Let(_, op) => *op == Op::Load(slot),
-            Step::If { then, otherwise, .. } => looks(then, slot) || looks(otherwise, slot),
-            _ => false,
-        })
-    }
     let level = &link.program.queue.levels[ran.level];
-    level.handlers.get(ran.moment).is_some_and(|handler| looks(&handler.body, slot))
+    level.handlers.get(ran.moment).is_some_and(|handler| handler.loads(slot))
 }
 
 /// The rate that a program sees; of calls, each of which is as long, how many a second that are.

@@ -1,5 +1,6 @@
 //! `weft sim`: experiments in simulated networks.
 
+mod flood;
 mod no_silver_bullet;
 mod plot;
 mod pool;
@@ -22,6 +23,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<(), Fault> {
     match &args.experiment {
         Experiment::NoSilverBullet(args) => no_silver_bullet::run(args),
         Experiment::Run(args) => run::run(args),
+        Experiment::Flood(args) => flood::run(args),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::source::{Files, require};
 use crate::stderr;
 use crate::wanting::{self, Wanting};
 use weft_api::Bundle;
-use weft_engine::queue::QueueProgram;
+use weft_engine::queue::{Queue, QueueProgram};
 use weft_jit::{CompiledQueue, Jit};
 use weft_lang::{hir, nearest};
 use weft_sim::net::{Discipline, Programmed};
@@ -85,9 +85,19 @@ impl Program {
         &self.program.name
     }
 
-    /// An empty queue that runs it.
+    /// An empty queue that runs it, at the head of a link.
     pub(super) fn discipline(&self, seed: u64) -> Box<dyn Discipline> {
         Box::new(Programmed::new(self.program.clone(), self.code.clone(), seed))
+    }
+
+    /// An empty queue that runs it.
+    pub(super) fn queue(&self, seed: u64) -> Queue<Arc<CompiledQueue>> {
+        Queue::new(self.program.clone(), self.code.clone(), 0, seed)
+    }
+
+    /// The names of the queues of the library.
+    pub(super) fn of_library() -> Vec<String> {
+        library_names().map(str::to_owned).collect()
     }
 
     /// Its text, without the library.
@@ -198,10 +208,13 @@ fn split(label: &str) -> (&str, &str) {
     (name.trim(), arguments)
 }
 
+fn library_names() -> impl Iterator<Item = &'static str> {
+    library::paths().filter_map(|path| path.strip_prefix(LIBRARY)?.strip_suffix(".weft"))
+}
+
 /// That there is no queue of this name, and what there is.
 fn unknown(file: Option<&Source>, name: &str) -> Fault {
-    let library: Vec<&str> =
-        library::paths().filter_map(|path| path.strip_prefix(LIBRARY)?.strip_suffix(".weft")).collect();
+    let library: Vec<&str> = library_names().collect();
     let of_file = file.into_iter().flat_map(Source::names);
     let where_not = match file {
         None => "the library has no queue".to_owned(),

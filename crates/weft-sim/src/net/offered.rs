@@ -1,0 +1,130 @@
+//! Flows that send whatever becomes of their packets, into one queue: what each of them gets, and how long it waits.
+//!
+//! Such a flow says nothing of TCP, and all about isolation: what it does not get, others took.
+
+use super::exponential;
+use super::measure::Histogram;
+use core::cmp::Reverse;
+use std::collections::BinaryHeap;
+use weft_core::dice::Dice;
+use weft_engine::queue::{FAR_NS, Packet, Queue, QueueCode};
+
+/// A flow that is offered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Offered {
+    /// Its packets; their handles are not looked at. If there is an end to their slack, they are due when it is over.
+    pub packet: Packet,
+    /// Bits a second that it sends.
+    pub bits_per_s: f64,
+    /// Its packets come by chance, as those of many (Poisson), and not evenly.
+    pub by_chance: bool,
+}
+
+/// What a flow got.
+#[derive(Clone, Debug, Default)]
+pub struct Got {
+    /// Packets that came to the queue.
+    pub offered: u64,
+    /// Packets that left it.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Packets that were dropped.
+    pub dropped: u64,
+    /// How long those waited that left, in nanoseconds.
+    pub waits: Histogram,
+}
+
+/// Offers flows to a queue on a link of so many bits a second, for `ns` nanoseconds. What came, left and was dropped of
+/// each from `from_ns` on: what comes before fills the queue.
+///
+/// # Panics
+/// A packet is lost or doubled: an error of the queue.
+pub fn offer<C: QueueCode>(
+    queue: &mut Queue<C>,
+    flows: &[Offered],
+    bits_per_s: u64,
+    (from_ns, ns): (u64, u64),
+    dice: &mut Dice,
+) -> Vec<Got> {
+    let mut run = Run { queue, bits_per_s, free_ns: 0, rest: 0, came: Vec::new(), from_ns, got: Vec::new() };
+    run.got.resize_with(flows.len(), Got::default);
+    let between = |flow: &Offered| f64::from(flow.packet.len) * 8e9 / flow.bits_per_s;
+    let mut next: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
+    for (nth, flow) in flows.iter().enumerate() {
+        next.push(Reverse(((dice.unit() * between(flow)) as u64, nth)));
+    }
+    while let Some(Reverse((at_ns, nth))) = next.pop()
+        && at_ns < ns
+    {
+        run.send_until(at_ns);
+        run.come(&flows[nth].packet, nth, at_ns);
+        let mean = between(&flows[nth]);
+        let pause = if flows[nth].by_chance { exponential(dice, mean) } else { mean };
+        next.push(Reverse((at_ns + (pause as u64).max(1), nth)));
+    }
+    run.send_until(ns);
+    assert!(run.queue.counts().is_conserved(), "{:?}", run.queue.counts());
+    run.got
+}
+
+struct Run<'q, C> {
+    queue: &'q mut Queue<C>,
+    bits_per_s: u64,
+    /// When the link has sent what left last, and what is left of a nanosecond then.
+    free_ns: u64,
+    rest: u64,
+    /// By handle: the flow, and when it came.
+    came: Vec<(usize, u64)>,
+    from_ns: u64,
+    got: Vec<Got>,
+}
+
+impl<C: QueueCode> Run<'_, C> {
+    fn come(&mut self, packet: &Packet, flow: usize, at_ns: u64) {
+        let handle = self.came.len() as u64;
+        self.came.push((flow, at_ns));
+        self.got[flow].offered += u64::from(at_ns >= self.from_ns);
+        let deadline_ns = match packet.slack_ns {
+            FAR_NS => packet.deadline_ns,
+            slack_ns => at_ns.saturating_add_signed(slack_ns),
+        };
+        self.queue.enqueue(&Packet { handle, deadline_ns, ..*packet }, at_ns);
+        self.drops();
+        if self.free_ns < at_ns {
+            (self.free_ns, self.rest) = (at_ns, 0);
+        }
+    }
+
+    /// Sends what may leave before this time.
+    fn send_until(&mut self, until_ns: u64) {
+        while self.free_ns < until_ns {
+            let now_ns = self.free_ns;
+            let sent = self.queue.dequeue(now_ns);
+            self.drops();
+            let Some(sent) = sent else {
+                match self.queue.poll_timeout().filter(|at| *at < until_ns) {
+                    Some(at_ns) => self.free_ns = at_ns.max(now_ns + 1),
+                    None => return,
+                }
+                continue;
+            };
+            let bits = u64::from(sent.len) * 8_000_000_000 + self.rest;
+            (self.free_ns, self.rest) = (now_ns + bits / self.bits_per_s, bits % self.bits_per_s);
+            let (flow, came_ns) = self.came[sent.handle as usize];
+            if now_ns >= self.from_ns {
+                let got = &mut self.got[flow];
+                got.sent += 1;
+                got.sent_bytes += u64::from(sent.len);
+                got.waits.add(now_ns - came_ns);
+            }
+        }
+    }
+
+    fn drops(&mut self) {
+        while let Some(dropped) = self.queue.poll_dropped() {
+            let (flow, _) = self.came[dropped.handle as usize];
+            self.got[flow].dropped += u64::from(dropped.dropped_ns >= self.from_ns);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! `weft sim flood`: what a queue leaves to others beside a flow that sends more than the link takes, and does not listen.
+
+use super::program::Program;
+use crate::cli::FloodArgs;
+use crate::commands::link::spec::told_rate;
+use crate::fault::Fault;
+use crate::stdout;
+use crate::table::{Align, Table};
+use serde_json::{Value, json};
+use weft_core::dice::Dice;
+use weft_engine::queue::Packet;
+use weft_sim::net::{Got, Offered, offer};
+
+const S: u64 = 1_000_000_000;
+/// When it is looked at what flows get, in nanoseconds.
+const WINDOW: (u64, u64) = (S, 6 * S);
+const SEED: u64 = 1;
+
+/// The flows beside the flood, each in a run of its own, by the part of the link that they ask for.
+const BESIDE: [(&str, f64); 2] = [("trickle", 0.01), ("steady", 0.4)];
+
+/// What a queue gave to each of those.
+struct Found {
+    queue: String,
+    got: Vec<Got>,
+}
+
+pub(super) fn run(args: &FloodArgs) -> Result<(), Fault> {
+    let names = match args.queues.is_empty() {
+        true => Program::of_library(),
+        false => args.queues.clone(),
+    };
+    let programs = Program::chosen(None, &names)?;
+    let found: Vec<Found> = programs.iter().map(|program| beside_flood(program, args.rate)).collect();
+    stdout::print(&if args.json { format!("{:#}\n", data(&found)) } else { text(&found, args.rate) })
+}
+
+/// Twice what the link takes, of a class and a message of its own; it may wait for long.
+fn flood(rate: u64) -> Offered {
+    let packet = Packet {
+        flow: 1,
+        src: 1,
+        dst: 1,
+        len: 1500,
+        class: 1,
+        remaining: 1 << 30,
+        slack_ns: S as i64,
+        ..Packet::default()
+    };
+    Offered { packet, bits_per_s: 2.0 * rate as f64, by_chance: false }
+}
+
+/// Another flow of another host, of the class that goes first, with little left and little time.
+fn beside(rate: u64, part: f64) -> Offered {
+    let packet = Packet {
+        flow: 2,
+        src: 2,
+        dst: 2,
+        len: if part < 0.1 { 200 } else { 1000 },
+        class: 0,
+        remaining: 200,
+        slack_ns: S as i64 / 10,
+        ..Packet::default()
+    };
+    Offered { packet, bits_per_s: part * rate as f64, by_chance: part < 0.1 }
+}
+
+fn beside_flood(program: &Program, rate: u64) -> Found {
+    let run = |(_, part): (&str, f64)| {
+        let flows = [beside(rate, part), flood(rate)];
+        let got = offer(&mut program.queue(SEED), &flows, rate, WINDOW, &mut Dice::from_seed(SEED));
+        got.into_iter().next().unwrap_or_default()
+    };
+    Found { queue: program.label().to_owned(), got: BESIDE.map(run).into() }
+}
+
+/// The share of what a flow asked for.
+fn share(got: &Got) -> f64 {
+    got.sent as f64 / got.offered.max(1) as f64
+}
+
+fn ms(got: &Got, percentile: f64) -> f64 {
+    got.waits.percentile(percentile) as f64 / 1e6
+}
+
+fn text(found: &[Found], rate: u64) -> String {
+    use Align::{Left, Right};
+    let columns = [
+        ("queue", Left),
+        ("trickle has", Right),
+        ("wait p50 ms", Right),
+        ("p99 ms", Right),
+        ("steady has", Right),
+        ("wait p50 ms", Right),
+        ("p99 ms", Right),
+    ];
+    let mut table = Table::new(&columns);
+    for Found { queue, got } in found {
+        let mut row = vec![queue.clone()];
+        for got in got {
+            row.push(format!("{:.0} %", 100.0 * share(got).min(1.0)));
+            let waits = if got.sent == 0 { None } else { Some([0.5, 0.99].map(|at| ms(got, at))) };
+            row.extend((0..2).map(|nth| waits.map_or("-".to_owned(), |waits| format!("{:.1}", waits[nth]))));
+        }
+        table.row(row);
+    }
+    format!(
+        "beside a flood of twice the link, {}: a trickle of 1 % of it, and a steady flow of 40 %\n\n{}",
+        told_rate(rate),
+        table.render()
+    )
+}
+
+fn data(found: &[Found]) -> Value {
+    let of = |got: &Got| {
+        json!({
+            "offered": got.offered,
+            "sent": got.sent,
+            "dropped": got.dropped,
+            "wait_ms": { "p50": ms(got, 0.5), "p99": ms(got, 0.99) },
+        })
+    };
+    let row = |Found { queue, got }: &Found| {
+        let mut row = json!({ "queue": queue });
+        for ((name, _), got) in BESIDE.iter().zip(got) {
+            row[*name] = of(got);
+        }
+        row
+    };
+    json!({ "rows": found.iter().map(row).collect::<Vec<_>>() })
+}
