@@ -30,7 +30,8 @@ impl Unfinished {
     /// What an Ethernet frame, or an IP packet without a link header, lacks of what its device was to do.
     pub fn of(frame: &[u8], is_ip: bool) -> Self {
         let Some(packet) = IpPacket::of_frame(frame, is_ip) else { return Self::default() };
-        let lacks_header = packet.is_v4() && packet.header()[CHECKSUM_AT..][..2] == [0, 0] && !is_header_right(packet);
+        let lacks_header =
+            packet.is_v4() && packet.header()[CHECKSUM_AT..][..2] == [0, 0] && !is_header_right(packet);
         Self {
             checksum: lacks_header || partial_in(packet, 0).is_some(),
             length: packet.length().is_none() && !packet.payload().is_empty(),

@@ -541,7 +541,10 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
             }
             // Who waits until then misses none.
             let next = table.next_departure(Departure::Expired);
-            assert!(lives.values().all(|at| next.is_some_and(|next| next.0 <= at + 100)), "{next:?} {lives:?}");
+            assert!(
+                lives.values().all(|at| next.is_some_and(|next| next.0 <= at + 100)),
+                "{next:?} {lives:?}"
+            );
             if dice.percent(10) {
                 (0..6).for_each(|id| expired.extend(over(&mut lives, id).flatten()));
                 let mut rows = Vec::new();

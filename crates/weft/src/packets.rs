@@ -21,7 +21,9 @@ use weft_lang::hir::{self, Edge, GroupChoice, PortKind, Setting};
 use weft_lang::ports::Device;
 use weft_lang::source::{SourceMap, Span};
 use weft_lang::types::address_within;
-use weft_opt::lower::{LowerOptions, lower_for_cut_frames, lower_group, lower_headers, lower_when, lower_with_lines};
+use weft_opt::lower::{
+    LowerOptions, lower_for_cut_frames, lower_group, lower_headers, lower_when, lower_with_lines,
+};
 
 /// Chains on ports, lowered: the index of the chain, its program and that of its condition.
 pub(crate) struct Lowered {

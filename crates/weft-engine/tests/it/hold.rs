@@ -96,7 +96,10 @@ fn no_more_frames_are_held_than_there_is_room_for_nor_longer() {
     let left = pass_time(&mut engine, &mut pool, START + Interval::from_secs(30));
     let lost = vec![(Lost::HeldTooMany, 3), (Lost::HeldTooLong, HOLDS_MAX as u64)];
     assert_eq!((left, engine.stats().lost, pool.in_use()), (Vec::new(), lost, 0));
-    assert_eq!(engine.stats().chains[0].elements[0].1.seen, HOLDS_MAX as u64 * (u64::from(HOLD_TIMES_MAX) + 1) + 3);
+    assert_eq!(
+        engine.stats().chains[0].elements[0].1.seen,
+        HOLDS_MAX as u64 * (u64::from(HOLD_TIMES_MAX) + 1) + 3
+    );
     run(&mut engine, &mut pool, &[packet(9)], 1);
     engine.close(&mut pool);
     assert_eq!((engine.held(), pool.in_use()), (0, 0));

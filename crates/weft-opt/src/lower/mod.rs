@@ -831,13 +831,8 @@ impl<'n> Lowering<'n> {
         }
         let behind = reshape::looked_at_behind_tunnels(&self.program);
         let ChainProgram { elements, request, .. } = &mut self.program;
-        match wire::frames(
-            &network.protocols,
-            (&roots, self.is_cut),
-            &mut request.inputs,
-            elements,
-            &behind,
-        ) {
+        match wire::frames(&network.protocols, (&roots, self.is_cut), &mut request.inputs, elements, &behind)
+        {
             Ok(frames) => self.program.frames = Some(Frames { is_ip: n_tuns > 0, ..frames }),
             Err(why) => {
                 let diagnostic = names::refusal(network, &self.program, stages, (why, span));

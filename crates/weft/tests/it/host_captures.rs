@@ -62,7 +62,8 @@ fn packets_are_found_behind_every_link() {
     let ip = |port: u16| packet(9, port)[14..].to_vec();
     let behind = |link: u16, header: &[u8], port: u16| (LinkType(link), [header, &ip(port)].concat());
     let length = (ip(0).len() + 4) as u16;
-    let nflog = [&[2, 0, 0, 7, 8, 0, 10, 0, b'a', b'b', b'c', 0][..], &length.to_le_bytes(), &[9, 0]].concat();
+    let nflog =
+        [&[2, 0, 0, 7, 8, 0, 10, 0, b'a', b'b', b'c', 0][..], &length.to_le_bytes(), &[9, 0]].concat();
     let radiotap = [0, 0, 9, 0, 2, 0, 0, 0, 0x10];
     let pppoe = [&[0x11, 0, 0, 1][..], &(ip(0).len() as u16 + 2).to_be_bytes(), &[0, 0x21]].concat();
     let mut sll2 = vec![8, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 6];
@@ -207,8 +208,11 @@ fn packets_of_more_than_64_kib_are_read_and_written_as_they_are() {
     let folder = Folder::new();
     let text = NETWORK.replace("IMPORT 'library/protocols/all.weft';\n", "");
     let at = text.find("  ON PACKET").expect("it has one");
-    let program = format!("{}  ON PACKET\n    UPSERT seen KEY (0) SET n = n + 1, bytes = bytes + int(size);\nEND;\n\
-                           CREATE CHAIN edge ON PORT wan -> lan AS see; END;\n", &text[..at]);
+    let program = format!(
+        "{}  ON PACKET\n    UPSERT seen KEY (0) SET n = n + 1, bytes = bytes + int(size);\nEND;\n\
+                           CREATE CHAIN edge ON PORT wan -> lan AS see; END;\n",
+        &text[..at]
+    );
     let program = folder.write("edge.weft", &program);
     let (input, out) = (folder.0.join("in.pcapng"), folder.0.join("out.pcap"));
     let packets = [packet(9, 1), unfinished(200_000), packet(9, 2)];

@@ -2,8 +2,8 @@
 
 use super::choice::Arrival;
 use super::report::InputReport;
-use crate::commands::grouped;
 use crate::cli::{ReplayArgs, Speed};
+use crate::commands::grouped;
 use crate::fault::Fault;
 use crate::stderr;
 use std::collections::VecDeque;
@@ -194,7 +194,9 @@ impl Input {
         let what = match (checksums, lengths) {
             (0, n) => format!("{} of {all} packets have a length of 0", grouped(n)),
             (n, 0) => format!("{} of {all} packets have a checksum", grouped(n)),
-            (n, m) => format!("{} of {all} packets have a checksum, and {} a length of 0,", grouped(n), grouped(m)),
+            (n, m) => {
+                format!("{} of {all} packets have a checksum, and {} a length of 0,", grouped(n), grouped(m))
+            }
         };
         stderr::line(format_args!(
             "weft: {}: {what} that a device was still to fill in: --trust-checksums does so",

@@ -71,7 +71,9 @@ impl Report<'_> {
         }
         if truncated > 0 {
             let (n, were) = (count(truncated, "packet"), if truncated == 1 { "was" } else { "were" });
-            out.push_str(&format!("{n} {were} captured in part, and count as malformed where a chain asks for more\n"));
+            out.push_str(&format!(
+                "{n} {were} captured in part, and count as malformed where a chain asks for more\n"
+            ));
         }
         for (table, n) in &self.evicted_untold {
             let n = count(*n, "row");
