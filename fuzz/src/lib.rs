@@ -346,9 +346,9 @@ CREATE ELEMENT leave ON packet AS ON PACKET
 END;
 CREATE CHAIN c ON PORT a AS enter -> look -> leave -> look AS again; END;";
 
-/// An element that asks for facts of a frame and for ports, in tunnels as well, which later fragments have of the first,
-/// and sets one; in front of one that takes packets out of tunnels and from behind labels, and again behind it and behind
-/// another such.
+/// An element that asks for facts of a frame and for ports, in tunnels as well, which later fragments have of the
+/// first, and sets one; in front of one that takes packets out of tunnels and from behind labels, and again behind it
+/// and behind another such.
 const FRAGMENTS: &str = "IMPORT 'all.weft'; CREATE PORT a ON memory;
 CREATE ELEMENT closed ON packet AS ON PACKET
     IF coalesce(udp.dst_port = 9, tcp.dst_port = 9, FALSE) THEN DROP; END IF;
