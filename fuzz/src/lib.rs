@@ -346,12 +346,14 @@ CREATE ELEMENT leave ON packet AS ON PACKET
 END;
 CREATE CHAIN c ON PORT a AS enter -> look -> leave -> look AS again; END;";
 
-/// An element that asks for ports, in tunnels as well, which later fragments have of the first, and sets one; in front
-/// of one that takes packets out of tunnels and from behind labels, and again behind it and behind another such.
+/// An element that asks for facts of a frame and for ports, in tunnels as well, which later fragments have of the
+/// first, and sets one; in front of one that takes packets out of tunnels and from behind labels, and again behind it
+/// and behind another such.
 const FRAGMENTS: &str = "IMPORT 'all.weft'; CREATE PORT a ON memory;
 CREATE ELEMENT closed ON packet AS ON PACKET
     IF coalesce(udp.dst_port = 9, tcp.dst_port = 9, FALSE) THEN DROP; END IF;
     IF coalesce(inner.udp.dst_port = 9, inner.tcp.dst_port = 9, FALSE) THEN DROP; END IF;
+    IF tunnel_depth > 9 OR is_icmp_error AND NOT is_intact THEN DROP; END IF;
     SET udp.src_port = 7; SET ip.ttl = 9;
 END;
 CREATE ELEMENT opened ON packet AS ON PACKET
@@ -404,7 +406,9 @@ pub fn packet_path(data: &[u8]) {
         data,
         |_, _| {},
         |bytes| {
-            if let Some(packet) = IpPacket::of_frame(bytes, false).filter(|packet| packet.is_v4()) {
+            // The program knows no tags.
+            let is_ipv4 = bytes.get(12..14) == Some(&[8, 0][..]);
+            if let Some(packet) = IpPacket::of_frame(bytes, false).filter(|_| is_ipv4) {
                 let words = packet.header().chunks(2);
                 let sum: u32 = words.map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
                 assert_eq!((sum >> 16) + (sum & 0xffff), 0xffff, "the header's checksum is lost");

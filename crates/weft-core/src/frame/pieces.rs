@@ -6,6 +6,7 @@
 
 use super::segment::{Cut, SegmentError, put};
 use super::{Checksum, Frame, Offload, Pool};
+use crate::ip::{HOP_BY_HOP, IpPacket};
 
 /// The longest of these packets, with a link header. Source: Linux `GSO_MAX_SIZE`, 8 times 65,535.
 pub const BIG_PACKET_MAX: usize = 8 * 65_535 + 64;
@@ -15,7 +16,6 @@ pub const PIECES_MAX: usize = 16;
 pub const IP_PACKET_MAX: usize = 65_535;
 
 const IPV6_HEADER_BYTES: usize = 40;
-const HOP_BY_HOP: u8 = 0;
 /// Behind the next header: a header of eight bytes, and the jumbo payload option, whose length follows.
 const JUMBO: [u8; 3] = [0, 0xc2, 4];
 const JUMBO_BYTES: usize = 8;
@@ -81,9 +81,9 @@ impl Cut {
 /// The headers without a jumbo payload option, where that is all that the first extension header has.
 fn without_jumbo(head: &[u8], network: usize) -> Vec<u8> {
     let (mut head, extension) = (head.to_vec(), network + IPV6_HEADER_BYTES);
-    let is_jumbo = head[network] >> 4 == 6
-        && head[network + 6] == HOP_BY_HOP
-        && head.get(extension + 1..extension + 4) == Some(&JUMBO);
+    let is_v6 = IpPacket::new(&head[network..]).is_some_and(|packet| !packet.is_v4());
+    let is_jumbo =
+        is_v6 && head[network + 6] == HOP_BY_HOP && head.get(extension + 1..extension + 4) == Some(&JUMBO);
     if is_jumbo && head.len() >= extension + JUMBO_BYTES {
         head[network + 6] = head[extension];
         head.drain(extension..extension + JUMBO_BYTES);
