@@ -306,9 +306,9 @@ words! {
     "SIZE" "A number of bytes: `'36 KB'`.";
     "SKETCH" "Counts by key in bounded memory, with a stated error.";
     "STACK" "A protocol stack over a path; not in this version.";
+    "STAGE" "`FILLED BY STAGE e`: it is the table of this name of another stage of the chain.";
     "STATUS" "A gRPC status: `UNAVAILABLE`.";
     "STAY" "Ends `ON EMPTY`: the partition stays in the order.";
-    "STAGE" "`FILLED BY STAGE e`: it is the table of this name of another stage of the chain.";
     "STDOUT" "A sink's rows go to standard output.";
     "STEER" "Sends the tuple over an edge of the element.";
     "STREAM" "`PIN STREAM DRAIN d`: streams stay on their version.";

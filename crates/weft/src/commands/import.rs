@@ -59,7 +59,12 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Fault> {
         stderr::line(format_args!("{faults}: those rules are left out"));
     }
     let rows = count(list.rows.len() as u64, "row");
-    let text = format!("-- {rows} of {}, hook {}\n{}", args.file, args.hook, insert(&list, &args.table));
+    let where_to = match list.rows.iter().any(|row| row.out.is_some()) {
+        true => "-- By ports of departure: behind l2_switch, or between departure and router.\n",
+        false => "",
+    };
+    let rows_text = insert(&list, &args.table);
+    let text = format!("-- {rows} of {}, hook {}\n{where_to}{rows_text}", args.file, args.hook);
     if text.len() > SOURCE_BYTES_MAX {
         return Err(Fault::Input(format!(
             "the list becomes {rows}, {} bytes, and IMPORT and `weft query --file` read {SOURCE_BYTES_MAX} bytes at \
