@@ -53,6 +53,12 @@ pub(crate) fn programs(text: &str) -> Vec<QueueProgram> {
     lowered
 }
 
+/// The codes of what is wrong with a program.
+pub(crate) fn faults(text: &str) -> Vec<String> {
+    let (_, diagnostics, _) = weft_lang::check::check("main.weft", &mut Files(text));
+    diagnostics.iter().map(|found| found.code.0.to_owned()).collect()
+}
+
 pub(crate) fn library_queue(name: &str, args: &str) -> Arc<QueueProgram> {
     let text = format!("IMPORT 'library/queues/{name}.weft';\nCREATE QUEUE it AS {name}{args}; END;",);
     let found = programs(&text).into_iter().find(|program| program.name == "it");
