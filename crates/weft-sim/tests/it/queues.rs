@@ -150,8 +150,8 @@ pub(crate) const ALL: [&str; 25] = [
     "wfq",
 ];
 
-/// If this fails, a discipline takes more to write down than a screen of thirty lines: from behind its parameters to END,
-/// without comments and empty lines. What is made of others counts by its parts.
+/// If this fails, a discipline takes more to write down than a screen of thirty lines: from behind its parameters to
+/// END, without comments and empty lines. What is made of others counts by its parts.
 #[test]
 fn no_discipline_is_longer_than_thirty_lines() {
     for name in ALL {
