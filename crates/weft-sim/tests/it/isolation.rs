@@ -1,6 +1,8 @@
 //! Isolation: what a flow asks for beside floods, and below its fair share, it gets, in every queue of the library that
 //! promises it and in what is made of them.
 
+#![allow(clippy::disallowed_methods, reason = "how many runs there are may be said from outside")]
+
 use super::queues::programs;
 use std::sync::Arc;
 use weft_core::hash::hash_word;
