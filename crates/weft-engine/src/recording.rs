@@ -13,7 +13,7 @@
 //! | line | what it says |
 //! | --- | --- |
 //! | `E`, `N`, `P`, `Q`, `O`, `H`, `S`, `T`, `U`, and numbers | a row of the snapshot, as [`Kind`] has them |
-//! | `e T LEN ECN DSCP FLOW SRC DST CLASS REMAINING SLACK DEADLINE HEADERS FRAMING` | a packet; zeros at the end are left out |
+//! | `e T LEN ECN DSCP FLOW SRC DST CLASS REMAINING SLACK DEADLINE HEADERS FRAMING` | a packet, without last zeros |
 //! | `d T` | the next packet was asked for |
 //! | `t T` | the clock was asked about |
 //! | `r T RATE` | the link has so many bits a second from now on |

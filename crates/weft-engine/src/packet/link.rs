@@ -204,7 +204,7 @@ impl Link {
             // What is lost, or takes an opportunity, is a packet as it is on the wire.
             _ if self.wire.is_some() => true,
             Some(rate) => rate < CUT_BELOW,
-            // A queue that holds packets back shapes them, at a rate that it alone knows, and counts what a line adds to each.
+            // A queue that holds packets back shapes them at a rate of its own, with what a line adds to each.
             None => self.plan.program.holds(),
         }
     }
@@ -556,8 +556,8 @@ pub fn describe(by: HashKey, frame: &[u8], is_ip: bool) -> Packet {
     Packet { len: frame.len() as u32, flow, src, dst, ecn, dscp, ..Packet::default() }
 }
 
-/// Bytes of a frame that are not of its packet: the header of its link, and what fills a short one up, by what IP says of
-/// its length. In longer ones bytes behind the packet are the sender's, and take their time on the link.
+/// Bytes of a frame that are not of its packet: the header of its link, and what fills a short one up, by what IP
+/// says of its length. In longer ones bytes behind the packet are the sender's, and take their time on the link.
 fn framing_bytes(frame: &[u8], is_ip: bool) -> u32 {
     let at = if is_ip { 0 } else { network_at(frame).unwrap_or(0).min(frame.len()) };
     let packet = &frame[at..];

@@ -400,8 +400,8 @@ fn what_a_queue_holds_back_is_cut_before_it_waits() {
     }
 }
 
-/// If this fails, the overhead of a line is added to the header of Ethernet, to its tags or to what fills short frames up; or
-/// a sender hides bytes from a shaper by what it says of its length.
+/// If this fails, the overhead of a line is added to the header of Ethernet, to its tags or to what fills short frames
+/// up; or a sender hides bytes from a shaper by what it says of its length.
 #[test]
 fn the_length_of_the_network_layer_is_that_of_its_packet() {
     let frame = |n_tags: usize, said: u16, bytes: usize| {

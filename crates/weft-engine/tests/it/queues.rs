@@ -336,5 +336,6 @@ fn packet(dice: &mut Dice, handle: u64) -> Packet {
         slack_ns: number(1 << 30).into(),
         deadline_ns: number(1 << 30).into(),
         headers: [number(9).into(), 0, number(100).into(), 1],
+        framing: number(40),
     }
 }

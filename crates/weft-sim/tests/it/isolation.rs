@@ -1,6 +1,8 @@
 //! Isolation: what a flow asks for beside floods, and below its fair share, it gets, in every queue of the library that
 //! promises it and in what is made of them.
 
+#![allow(clippy::disallowed_methods, reason = "how many runs there are may be said from outside")]
+
 use super::queues::programs;
 use std::sync::Arc;
 use weft_core::dice::Dice;
@@ -299,8 +301,8 @@ fn flows_below_their_share_lose_nothing_beside_floods() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// If this fails, the test above would not find a queue that is not fair: one whose emptied partitions are new again, as
-/// those of CAKE were here once, and one of which flows share nothing but a line.
+/// If this fails, the test above would not find a queue that is not fair: one whose emptied partitions are new again,
+/// as those of CAKE were here once, and one of which flows share nothing but a line.
 #[test]
 fn queues_without_isolation_are_found_out() {
     for (queue, least) in [("returns_as_new EACH USING cobalt", 2), ("fifo", 5), ("drops_what_comes", 5)] {

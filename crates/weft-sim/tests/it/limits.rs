@@ -1,6 +1,6 @@
-//! What limits of queues do to packets of all sizes, and what shapers do at rates whose packets take parts of a nanosecond.
+//! What limits of queues do to packets of all sizes, and shapers at rates whose packets take parts of a nanosecond.
 
-use super::queues::{drain, packet, programs, queue};
+use super::queues::{drain, faults, packet, programs, queue};
 use std::sync::Arc;
 use weft_core::dice::Dice;
 use weft_engine::queue::{Packet, Queue};
@@ -68,8 +68,8 @@ fn limited(dice: &mut Dice) -> (String, u64, u64) {
     (text, most, most_bytes)
 }
 
-/// If this fails, a queue holds more than its limit, loses or doubles packets, or drops what it has for nothing: whatever
-/// stands in its order without packets, waits, or has no length.
+/// If this fails, a queue holds more than its limit, loses or doubles packets, or drops what it has for nothing:
+/// whatever stands in its order without packets, waits, or has no length.
 #[test]
 fn limits_hold_and_drop_no_more_than_they_must() {
     for seed in 0..150 {
@@ -165,6 +165,33 @@ fn rates_are_exact_to_a_part_of_a_nanosecond() {
         }
         let each = (now - S) as f64 / f64::from(n);
         assert!((each - 5.12).abs() < 0.02, "{name}: {each} ns a packet");
+    }
+}
+
+/// If this fails, a queue of the library takes what makes no sense, and does something or other.
+#[test]
+fn arguments_that_make_no_sense_are_refused() {
+    let senseless = "
+        blue (full = 0); blue (up = 1.5); blue (freeze = -'1 s'); cake (rate = 0);
+        cake (overhead = '1 KB'); cake (mpu = -'1 B'); cake (atm = TRUE, ptm = TRUE); cake (queues = 9);
+        cobalt (target = '0 s'); cobalt (full = 0); cobalt (interval = '1 ms'); codel (target = '200 ms');
+        codel (mtu = -'1 B'); drr (quantum = '0 B'); dualpi2 (target = '0 s'); dualpi2 (alpha = -1.0);
+        dualpi2 (step = '0 s'); edf (packets = 0); fifo (packets = 0); fifo (packets = -1);
+        fq (quantum = '0 B'); fq_codel (quantum = '0 B'); fq_codel (target = '1 s');
+        fq_pie (target = -'1 s'); hpfq (hosts = 0); hpfq (flows = 7); htb (rate = 0); htb (per_parent = 0);
+        htb (burst = '0 B'); htb (ceil_1 = -1); lstf (packets = 0); objective (weight = 0);
+        objective (target = '1 s'); pace (rate = 0); pfabric (buffer = '0 B'); pie (target = '0 s');
+        pie (beta = -0.5); priority (packets = 0); proportional_fair (half = '0 s');
+        red (low = 15, high = 5); red (most = 2.0); red (weight = 0); red (packet_time = '0 s');
+        sfq (packets = 0); srpt (packets = 0); tbf (rate = 0); tbf (burst = '0 B'); wfq (flows = 0)";
+    for declared in senseless.split(';').map(str::trim) {
+        let name = declared.split(' ').next().unwrap_or_default();
+        let text = format!("IMPORT 'library/queues/{name}.weft';\nCREATE QUEUE it AS {declared}; END;");
+        let found = faults(&text);
+        assert!(
+            found.iter().any(|code| ["W0216", "W0314", "W0432", "W0705"].contains(&&**code)),
+            "{declared}: {found:?}"
+        );
     }
 }
 

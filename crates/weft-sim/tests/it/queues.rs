@@ -53,6 +53,12 @@ pub(crate) fn programs(text: &str) -> Vec<QueueProgram> {
     lowered
 }
 
+/// The codes of what is wrong with a program.
+pub(crate) fn faults(text: &str) -> Vec<String> {
+    let (_, diagnostics, _) = weft_lang::check::check("main.weft", &mut Files(text));
+    diagnostics.iter().map(|found| found.code.0.to_owned()).collect()
+}
+
 pub(crate) fn library_queue(name: &str, args: &str) -> Arc<QueueProgram> {
     let text = format!("IMPORT 'library/queues/{name}.weft';\nCREATE QUEUE it AS {name}{args}; END;",);
     let found = programs(&text).into_iter().find(|program| program.name == "it");
@@ -144,8 +150,8 @@ pub(crate) const ALL: [&str; 25] = [
     "wfq",
 ];
 
-/// If this fails, a discipline takes more to write down than a screen of thirty lines: from behind its parameters to END,
-/// without comments and empty lines. What is made of others counts by its parts.
+/// If this fails, a discipline takes more to write down than a screen of thirty lines: from behind its parameters to
+/// END, without comments and empty lines. What is made of others counts by its parts.
 #[test]
 fn no_discipline_is_longer_than_thirty_lines() {
     for name in ALL {

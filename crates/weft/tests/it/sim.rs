@@ -50,7 +50,8 @@ fn a_broken_trace_is_told_by_file_and_line() {
     assert_eq!(status, Some(3));
 }
 
-/// If this fails, the book tells of another table than `weft sim flood` gives. With `UPDATE_EXPECT=1` it is written there.
+/// If this fails, the book tells of another table than `weft sim flood` gives. With `UPDATE_EXPECT=1` it is written
+/// there.
 #[test]
 fn the_book_has_what_queues_leave_beside_a_flood() {
     let folder = Folder::new();

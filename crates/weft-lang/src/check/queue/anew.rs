@@ -8,8 +8,8 @@ use crate::hir::{
 use crate::source::Span;
 
 /// Warns of a queue that ranks partitions first as they get a packet, and behind once they have had their turn, and
-/// forgets that when they are empty: one that is empty now and then, or is emptied by an AQM, always goes first, and the
-/// others starve (RFC 8290 section 4.2).
+/// forgets that when they are empty: one that is empty now and then, or is emptied by an AQM, always goes first, and
+/// the others starve (RFC 8290 section 4.2).
 pub(super) fn check(cx: &mut Cx<'_>, level: &QueueLevel) {
     let handler_at = |moment| level.handlers.iter().find(|handler| handler.moment == moment);
     if level.partitions.is_none() || handler_at(Moment::Empty).is_some() {

@@ -1,4 +1,4 @@
-//! `weft sim flood`: what a queue leaves to others beside a flow that sends more than the link takes, and does not listen.
+//! `weft sim flood`: what a queue leaves to others beside a flow that sends more than the link takes.
 
 use super::program::Program;
 use crate::cli::FloodArgs;
