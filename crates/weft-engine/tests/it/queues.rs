@@ -325,7 +325,6 @@ fn packet(dice: &mut Dice, handle: u64) -> Packet {
     Packet {
         handle,
         len: 64 + number(1450),
-        framing: number(19),
         ecn: number(4) as u8,
         dscp: number(64) as u8,
         flow: number(20),
