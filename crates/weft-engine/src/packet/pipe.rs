@@ -208,6 +208,6 @@ mod tests {
         assert_eq!((pipe.poll(20 + HOLD_NS_MAX - 1), pipe.poll(20 + HOLD_NS_MAX - 1)), (Some(6), None));
         assert_eq!(pipe.poll_timeout(), Some(20 + HOLD_NS_MAX));
         assert_eq!((pipe.poll(20 + HOLD_NS_MAX), pipe.is_empty()), (Some(5), true));
-        assert!((0..HELD_MAX).all(|nth| pipe.enter(nth as u64, &held(30))) && !pipe.enter(0, &held(30)));
+        assert!((0..HELD_MAX as u64).all(|nth| pipe.enter(nth, &held(30))) && !pipe.enter(0, &held(30)));
     }
 }
