@@ -70,7 +70,7 @@ fn packets_of_a_protocol_of_ones_own_are_made_and_replayed() {
     let n_malformed: u64 = malformed.iter().filter_map(|of| of["packets"].as_u64()).sum();
     assert!(n_malformed < 10, "{made}");
     // Later fragments have none, nor has what is in more tunnels than a chain looks into.
-    assert!(element["seen"].as_u64() >= Some(45), "{told}");
+    assert!(element["seen"].as_u64() >= Some(30), "{told}");
 }
 
 #[test]

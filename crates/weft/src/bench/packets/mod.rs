@@ -166,9 +166,9 @@ mod tests {
                 "l2_switch" => 4,
                 // A packet that asks for its neighbour goes the longest way. One whose route says who is next asks for
                 // the route, and if that has several paths for one of them.
-                name if name.starts_with("router") => 12,
-                "firewall of 200 and router" => 13,
-                "all three, 1 flow" | "all three, 10k flows" => 14,
+                name if name.starts_with("router") => 14,
+                "firewall of 200 and router" => 15,
+                "all three, 1 flow" | "all three, 10k flows" => 16,
                 "vlan_access" => 0,
                 name if name.contains("simple") => 0,
                 _ => 1,
