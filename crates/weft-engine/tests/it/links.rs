@@ -518,7 +518,7 @@ fn a_path_takes_its_time_and_its_toll() {
     let (out, _) = arrivals(with(Some(10_000_000), path(delay.clone())), 100);
     let meant: Vec<_> = (0..100).map(|n| (n, (31 + i64::from(n)) * MS)).collect();
     assert_eq!(out, meant, "a millisecond each to be sent, and thirty on the way");
-    let (out, _) = arrivals(with(None, path(delay.clone())), 100);
+    let (out, _) = arrivals(with(None, path(delay)), 100);
     assert!(out.iter().all(|(_, at)| *at == 30 * MS), "all at once where there is no rate");
     let loss = Impairments { loss: Loss::Each(0.25), ..Impairments::default() };
     let (out, stats) = arrivals(with(None, path(loss)), 4_000);
@@ -579,7 +579,7 @@ fn a_path_takes_longer_by_chance_and_some_frames_are_overtaken() {
     }
 
     let reorder = Reorder { share: 0.1, ..Reorder::default() };
-    let (out, stats) = arrivals(with(Impairments { reorder, ..delay.clone() }), 1_000);
+    let (out, stats) = arrivals(with(Impairments { reorder, ..delay }), 1_000);
     let took = on_the_way(&out);
     let detours = took.iter().filter(|ms| **ms == 33).count();
     assert!((70..130).contains(&detours), "{detours} of 1,000 take a tenth of the delay more");

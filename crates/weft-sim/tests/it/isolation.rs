@@ -305,8 +305,9 @@ fn flows_below_their_share_lose_nothing_beside_floods() {
 /// as those of CAKE were here once, and one of which flows share nothing but a line.
 #[test]
 fn queues_without_isolation_are_found_out() {
-    for (queue, least) in [("returns_as_new EACH USING cobalt", 2), ("fifo", 5), ("drops_what_comes", 5)] {
-        let found = (0..9).filter_map(|seed| run(seed, (queue, Share::Flows, LINK as f64))).count();
-        assert!(found >= least, "{queue}: {found} of 9");
+    let unfair = [("returns_as_new EACH USING cobalt", 36, 3), ("fifo", 9, 5), ("drops_what_comes", 9, 5)];
+    for (queue, n, least) in unfair {
+        let found = (0..n).filter_map(|seed| run(seed, (queue, Share::Flows, LINK as f64))).count();
+        assert!(found >= least, "{queue}: {found} of {n}");
     }
 }

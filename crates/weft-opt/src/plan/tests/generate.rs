@@ -484,9 +484,8 @@ impl<'d> Maker<'d> {
         if answers {
             self.answer();
         }
-        *self.line += 1;
-        let line = *self.line;
-        self.end(Terminator::Abort { status: StatusOperand::Known(status), text: None, line });
+        let end = self.refusal(status);
+        self.end(end);
         self.at = join;
     }
 
@@ -601,13 +600,22 @@ impl<'d> Maker<'d> {
                 let limit = self.give(Ty::Int, Op::IntConst(limit));
                 let by = self.give(Ty::Bool, Op::IntCompare(IntCmp::SLt, limit, length));
                 let join = self.branch(by);
-                *self.line += 1;
-                let status = StatusOperand::Known(Status::PermissionDenied);
-                let line = *self.line;
-                self.end(Terminator::Abort { status, text: None, line });
+                let end = self.refusal(Status::PermissionDenied);
+                self.end(end);
                 self.at = join;
             }
         }
+    }
+
+    /// An abort; in CLOSE, where there is no verdict, an error.
+    fn refusal(&mut self, status: Status) -> Terminator {
+        *self.line += 1;
+        let line = *self.line;
+        if self.kind == Kind::Close {
+            let fault = self.give(Ty::Int, Op::IntConst(fault_code(Fault::Overflow)));
+            return Terminator::Fail { fault, line };
+        }
+        Terminator::Abort { status: StatusOperand::Known(status), text: None, line }
     }
 
     /// The length of the text, or the size of the message.
@@ -744,17 +752,12 @@ impl<'d> Maker<'d> {
         if !self.has_tuple() {
             return None;
         }
+        // Most elements of a long chain refuse in one way.
+        if self.kind == Kind::Close || self.is_long && self.dice.percent(55) {
+            return Some(self.refusal(Status::PermissionDenied));
+        }
         *self.line += 1;
         let line = *self.line;
-        if self.kind == Kind::Close {
-            let fault = self.give(Ty::Int, Op::IntConst(fault_code(Fault::Overflow)));
-            return Some(Terminator::Fail { fault, line });
-        }
-        // Most elements of a long chain refuse in one way.
-        if self.is_long && self.dice.percent(55) {
-            let status = StatusOperand::Known(Status::PermissionDenied);
-            return Some(Terminator::Abort { status, text: None, line });
-        }
         Some(match self.dice.below(12) {
             0 => Terminator::Drop { line },
             1 => Terminator::Reply { line },
@@ -768,7 +771,7 @@ impl<'d> Maker<'d> {
                 let fault = self.give(Ty::Int, Op::IntConst(fault));
                 Terminator::Fail { fault, line }
             }
-            4..8 if self.kind != Kind::Response && self.kind != Kind::Close => {
+            4..8 if self.kind != Kind::Response => {
                 let to = self.dice.pick(&[&b"x"[..], b"y"]).to_vec();
                 let to = self.give(Ty::Bytes, Op::BytesConst(to));
                 Terminator::Redirect { to, line }
