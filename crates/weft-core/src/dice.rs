@@ -132,7 +132,7 @@ mod tests {
     /// would say nothing.
     #[test]
     fn streams_of_neighbours_are_independent() {
-        let of_seeds = (0..8).map(|seed| Dice::from_seed(seed));
+        let of_seeds = (0..8).map(Dice::from_seed);
         let of_numbers = (0..8).map(|number| Dice::of_stream(1, "worker", number));
         let of_both = (0..8).map(|seed| Dice::of_stream(seed, "worker", 20 - seed));
         let of_names = ["loss", "losr", "jitter", "queue", ""].map(|name| Dice::of_stream(1, name, 0));

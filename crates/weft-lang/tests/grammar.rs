@@ -241,7 +241,9 @@ fn height(node: &Node, heights: &BTreeMap<&str, usize>) -> usize {
 fn around(rule: &str, text: &str) -> String {
     match rule {
         "program" | "item" | "question" => text.to_owned(),
-        "type" | "chain" | "element" | "filter" | "function" | "protocol" | "queue" => format!("CREATE {text}"),
+        "type" | "chain" | "element" | "filter" | "function" | "protocol" | "queue" => {
+            format!("CREATE {text}")
+        }
         "declaration" => format!("CREATE ELEMENT e ON rpc AS {text}; END;"),
         "statement" | "verdict" => format!("CREATE ELEMENT e ON rpc AS ON REQUEST {text}; END;"),
         "queue_part" => format!("CREATE QUEUE q AS {text}; END;"),

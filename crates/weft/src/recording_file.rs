@@ -253,7 +253,10 @@ impl Recorded {
         let lowered = Arc::new(weft_opt::lower::queue(&queue));
         if self.head.weft_recording < VERSION && lowered.draws() {
             let what = "its queue draws in another way now, and may have done something else then";
-            stderr::line(format_args!("recorded in version {} of the format: {what}", self.head.weft_recording));
+            stderr::line(format_args!(
+                "recorded in version {} of the format: {what}",
+                self.head.weft_recording
+            ));
         }
         let headers = queue.headers().iter().map(|header| header.name.clone()).collect();
         Ok(Program { queue: lowered, levels: queue.levels, headers, sources: checked.sources })

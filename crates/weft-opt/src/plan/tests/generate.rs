@@ -649,8 +649,8 @@ impl<'d> Maker<'d> {
 
     fn condition(&mut self) -> Value {
         let number = match self.dice.below(6) {
-            0 if self.has_tuple() && self.dice.percent(30) => self.list(),
-            0..3 if self.has_tuple() => self.read(),
+            0 if self.has_tuple() => self.list(),
+            1..3 if self.has_tuple() => self.read(),
             3 => {
                 let var = self.plain();
                 self.give(Ty::Int, Op::VarGet(var))
@@ -908,7 +908,10 @@ impl<'d> Maker<'d> {
 
     fn emit(&mut self) {
         let sink = SinkId(self.dice.pick(&[0, 0, 1, 2]));
-        let n = self.give(Ty::Int, Op::IntConst(self.index as i64));
+        let n = match self.has_tuple() && self.dice.percent(15) {
+            true => self.list(),
+            false => self.give(Ty::Int, Op::IntConst(self.index as i64)),
+        };
         self.push(None, Op::Emit(sink, vec![(n, None)]));
     }
 
