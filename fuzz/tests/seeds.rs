@@ -4,7 +4,7 @@ use std::path::Path;
 use weft_core::Time;
 use weft_core::dice::Dice;
 use weft_fuzz::*;
-use weft_ir::generate::{self, Dice};
+use weft_ir::generate;
 use weft_ir::text::write_program;
 use weft_proto::capture::{ByteOrder, Format, LinkType, Packet, Style, Writer};
 
