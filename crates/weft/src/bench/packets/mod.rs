@@ -168,7 +168,9 @@ mod tests {
                 // the route, and if that has several paths for one of them.
                 name if name.starts_with("router") => 14,
                 "firewall of 200 and router" => 15,
-                "all three, 1 flow" | "all three, 10k flows" => 16,
+                "all three, 1 flow" | "all three, 10k flows" => 17,
+                // The connection, and the exceptions.
+                name if name.starts_with("conntrack") => 2,
                 "vlan_access" => 0,
                 name if name.contains("simple") => 0,
                 _ => 1,
