@@ -576,9 +576,9 @@ fn answer(with: &Token<'_>, family: Family) -> Result<(Verdict, Answer), Fault> 
     if ["tcp-reset", "tcp-rst"].contains(&with.text) {
         return Ok((Verdict::Reset, Answer::default()));
     }
-    let names = if family == Family::V6 { ANSWERS6 } else { ANSWERS };
-    let found = names.iter().find(|(name, _)| *name == with.text).map(|(_, code)| *code);
-    let code = found.ok_or_else(|| with.fault(format!("`{}` is no way to refuse", with.text)))?;
+    let known = if family == Family::V6 { ANSWERS6 } else { ANSWERS };
+    let code = names::named(known, with.text)
+        .ok_or_else(|| with.fault(format!("`{}` is no way to refuse", with.text)))?;
     let usual = Answer::default();
     let answer = match family {
         Family::V6 => Answer { code6: code, ..usual },

@@ -10,10 +10,7 @@ use core::str::FromStr;
 /// # Errors
 /// It is none of them.
 pub(crate) fn ports(at: &Token<'_>, text: &str, between: char) -> Result<(u16, u16), Fault> {
-    let one = |text: &str| {
-        let named = SERVICES.iter().find(|(name, _)| *name == text).map(|(_, port)| *port);
-        named.or_else(|| number(text))
-    };
+    let one = |text: &str| named(SERVICES, text).or_else(|| number(text));
     let end = |text: &str, end: u16| if between == ':' && text.is_empty() { Some(end) } else { one(text) };
     let range = || {
         let (low, high) = text.split_once(between)?;
@@ -28,8 +25,7 @@ pub(crate) fn ports(at: &Token<'_>, text: &str, between: char) -> Result<(u16, u
 /// # Errors
 /// It is none, or one that a row does not have.
 pub(crate) fn protocol(at: &Token<'_>) -> Result<u8, Fault> {
-    let named = PROTOCOLS.iter().find(|(name, _)| *name == at.text).map(|(_, number)| *number);
-    match named.or_else(|| number(at.text)) {
+    match named(PROTOCOLS, at.text).or_else(|| number(at.text)) {
         Some(AH) => {
             Err(at.fault("AH (51) is not read: a packet in AH is one of what it carries here, as TCP"))
         }
@@ -43,12 +39,8 @@ pub(crate) fn protocol(at: &Token<'_>) -> Result<u8, Fault> {
 /// # Errors
 /// It is none.
 pub(crate) fn next_header(at: &Token<'_>) -> Result<u8, Fault> {
-    let named = EXTENSION_HEADERS
-        .iter()
-        .chain(PROTOCOLS)
-        .find(|(name, _)| *name == at.text)
-        .map(|(_, number)| *number);
-    named.or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "protocol"))
+    let known = named(EXTENSION_HEADERS, at.text).or_else(|| named(PROTOCOLS, at.text));
+    known.or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "protocol"))
 }
 
 /// What the sender of a rejected packet gets, by its name: `icmp`, `icmpv6`, or `icmpx` for that of either.
@@ -74,8 +66,7 @@ pub(crate) fn answer(kind: &str, at: &Token<'_>) -> Result<Answer, Fault> {
 /// It is none.
 pub(crate) fn icmp_code(at: &Token<'_>, is_v6: bool) -> Result<u8, Fault> {
     let names = if is_v6 { ICMPV6_CODES } else { ICMP_CODES };
-    let named = names.iter().find(|(name, _)| *name == at.text).map(|(_, number)| *number);
-    named.or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "code of a message"))
+    named(names, at.text).or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "code of a message"))
 }
 
 /// The type of an ICMP message.
@@ -84,8 +75,7 @@ pub(crate) fn icmp_code(at: &Token<'_>, is_v6: bool) -> Result<u8, Fault> {
 /// It is none.
 pub(crate) fn icmp_type(at: &Token<'_>, is_v6: bool) -> Result<u8, Fault> {
     let names = if is_v6 { ICMPV6_TYPES } else { ICMP_TYPES };
-    let named = names.iter().find(|(name, _)| *name == at.text).map(|(_, number)| *number);
-    named.or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "type of message"))
+    named(names, at.text).or_else(|| number(at.text)).ok_or_else(|| is_no(at, at.text, "type of message"))
 }
 
 /// A flag of TCP by its name, or several as a number.
@@ -95,6 +85,11 @@ pub(crate) fn tcp_flag(text: &str) -> Option<u8> {
         Some(digits) => u8::from_str_radix(digits, 16).ok(),
         None => number(text),
     })
+}
+
+/// The number that a list has for a name.
+pub(crate) fn named<T: Copy>(names: &[(&str, T)], text: &str) -> Option<T> {
+    names.iter().find(|(name, _)| *name == text).map(|(_, number)| *number)
 }
 
 /// A number as both programs print it. They take one that begins with 0 for one of base eight.

@@ -5,6 +5,7 @@ mod keyed;
 mod stmt;
 
 use super::chains::{self, Base, Chains, Decision, Statement};
+use super::names;
 use super::rule::{self, Family, Rule, Side, Verdict};
 use super::tokens::{Kind, Token, tokens};
 use super::{FAULTS_MAX, Fault, Hook, List, ROWS_MAX};
@@ -498,8 +499,8 @@ impl<'a> Reader<'a> {
                     match text {
                         "+" | "-" => (sign, is_sign) = (if text == "-" { -1 } else { 1 }, true),
                         text => {
-                            let named = PRIORITIES.iter().find(|(name, _)| *name == text);
-                            let value = named.map_or_else(|| text.parse().unwrap_or(0), |(_, value)| *value);
+                            let named = names::named(&PRIORITIES, text);
+                            let value = named.unwrap_or_else(|| text.parse().unwrap_or(0));
                             priority = if is_sign { priority.saturating_add(sign * value) } else { value };
                         }
                     }

@@ -36,6 +36,11 @@ const NEW: u8 = 1;
 const LAN: [u8; 4] = [192, 168, 1, 5];
 const WORLD: [u8; 4] = [192, 0, 2, 1];
 
+/// The first packet of a connection of TCP.
+fn opening(src: [u8; 4], dst: [u8; 4], dst_port: u16) -> Packet {
+    Packet { src, dst, protocol: 6, dst_port, state: NEW, ..Packet::default() }
+}
+
 fn is_in(net: &str, address: [u8; 4]) -> bool {
     let Some((base, len)) = net.split_once('/') else { return false };
     let (Ok(base), Ok(len)) = (base.parse::<std::net::Ipv4Addr>(), len.parse::<u32>()) else { return false };
@@ -82,16 +87,7 @@ fn told(list: &List) -> Vec<(u32, &str)> {
 #[test]
 fn a_list_of_openwrt_is_read_as_a_whole() {
     let list = read(OPENWRT, "forward", "br-lan br-guest wan");
-    let tcp = |at, out| Packet {
-        at,
-        out,
-        src: LAN,
-        dst: WORLD,
-        protocol: 6,
-        dst_port: 443,
-        state: NEW,
-        ..Packet::default()
-    };
+    let tcp = |at, out| Packet { at, out, ..opening(LAN, WORLD, 443) };
     assert_eq!(verdict(&list, tcp("br-lan", "wan")).0, Verdict::Accept);
     assert_eq!(verdict(&list, tcp("br-lan", "br-lan")).0, Verdict::Accept);
     assert_eq!(verdict(&list, tcp("br-guest", "wan")).0, Verdict::Accept);
@@ -120,16 +116,7 @@ fn a_list_of_openwrt_is_read_as_a_whole() {
 #[test]
 fn a_list_of_firewalld_is_read_as_a_whole() {
     let list = read(FIREWALLD, "forward", "eth0 eth1 lo");
-    let tcp = |at, out| Packet {
-        at,
-        out,
-        src: [10, 0, 0, 1],
-        dst: WORLD,
-        protocol: 6,
-        dst_port: 443,
-        state: NEW,
-        ..Packet::default()
-    };
+    let tcp = |at, out| Packet { at, out, ..opening([10, 0, 0, 1], WORLD, 443) };
     assert_eq!(verdict(&list, tcp("eth1", "eth0")).0, Verdict::Accept);
     assert_eq!(verdict(&list, Packet { state: 4, ..tcp("eth1", "eth0") }).0, Verdict::Drop);
     assert_eq!(verdict(&list, tcp("eth0", "eth1")), (Verdict::Reject, 13));
@@ -148,16 +135,7 @@ fn a_list_of_firewalld_is_read_as_a_whole() {
 #[test]
 fn a_list_of_docker_is_read_as_a_whole() {
     let list = read(DOCKER, "forward", "eth0 docker0 br-3f2a");
-    let tcp = |at, out| Packet {
-        at,
-        out,
-        src: [172, 17, 0, 2],
-        dst: [172, 18, 0, 2],
-        protocol: 6,
-        dst_port: 80,
-        state: NEW,
-        ..Packet::default()
-    };
+    let tcp = |at, out| Packet { at, out, ..opening([172, 17, 0, 2], [172, 18, 0, 2], 80) };
     assert_eq!(verdict(&list, tcp("docker0", "eth0")).0, Verdict::Accept);
     assert_eq!(verdict(&list, tcp("docker0", "docker0")).0, Verdict::Accept);
     assert_eq!(verdict(&list, tcp("docker0", "br-3f2a")).0, Verdict::Drop);
@@ -174,16 +152,7 @@ fn a_list_of_docker_is_read_as_a_whole() {
 fn a_list_of_ufw_is_read_as_a_whole() {
     let list = read(UFW, "forward", "eth0 eth1");
     assert_eq!(list.warnings, []);
-    let tcp = |at, out| Packet {
-        at,
-        out,
-        src: [10, 0, 0, 1],
-        dst: WORLD,
-        protocol: 6,
-        dst_port: 443,
-        state: NEW,
-        ..Packet::default()
-    };
+    let tcp = |at, out| Packet { at, out, ..opening([10, 0, 0, 1], WORLD, 443) };
     assert_eq!(verdict(&list, tcp("eth1", "eth0")).0, Verdict::Accept);
     assert_eq!(verdict(&list, tcp("eth0", "eth1")).0, Verdict::Drop);
     assert_eq!(

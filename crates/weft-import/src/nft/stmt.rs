@@ -175,6 +175,12 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// One value, or those in `{ }`.
+    fn one_or_braced(&mut self) -> Read<Vec<Token<'a>>> {
+        let open = self.token();
+        if self.eat("{") { self.in_braces(open, Self::value) } else { Ok(vec![self.value()?]) }
+    }
+
     /// `meta mark 0x1`, `!= 0x1`, `& 0xff == 0x1`, `{ 0x1, 0x2 }`: nothing marks packets here, so that all have 0.
     fn mark(&mut self, rule: &mut Rule, at: Token<'a>) -> Read<()> {
         if self.eat("&") || self.eat("and") {
@@ -184,11 +190,7 @@ impl<'a> Reader<'a> {
         if !negated && self.eat("=") {
             self.eat("=");
         }
-        let open = self.token();
-        let values = match self.eat("{") {
-            true => self.in_braces(open, Self::value)?,
-            false => vec![self.value()?],
-        };
+        let values = self.one_or_braced()?;
         let mut has_zero = false;
         for value in values {
             let digits = value.text.strip_prefix("0x").unwrap_or(value.text);
@@ -219,17 +221,11 @@ impl<'a> Reader<'a> {
     /// `ct status dnat`: nothing is translated here, so that no packet has it.
     fn status(&mut self, rule: &mut Rule) -> Read<()> {
         let negated = self.eat("!=");
-        let open = self.token();
-        let names = match self.eat("{") {
-            true => self.in_braces(open, Self::value)?,
-            false => {
-                let mut names = vec![self.value()?];
-                while self.eat(",") {
-                    names.push(self.value()?);
-                }
-                names
-            }
-        };
+        let is_braced = self.token().is("{");
+        let mut names = self.one_or_braced()?;
+        while !is_braced && self.eat(",") {
+            names.push(self.value()?);
+        }
         match names.iter().find(|name| !["dnat", "snat"].contains(&name.text)) {
             Some(other) => {
                 Err(other.fault(format!("the status `{}` is not read: only dnat and snat", other.text)))
@@ -247,11 +243,7 @@ impl<'a> Reader<'a> {
             return Err(at.fault("of routes only `fib daddr type` is read"));
         }
         let negated = self.eat("!=");
-        let open = self.token();
-        let names = match self.eat("{") {
-            true => self.in_braces(open, Self::value)?,
-            false => vec![self.value()?],
-        };
+        let names = self.one_or_braced()?;
         let sorts = rule::AddressSorts::of(&names, negated, &self.hook.name)?;
         self.list.warnings.extend(sorts.is_guessed().then(|| at.fault(rule::GUESSED)));
         match draft.rule.family {
