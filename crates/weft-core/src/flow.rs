@@ -1,11 +1,7 @@
 //! What tells the flows of packets apart: addresses, protocol and ports, as queues and tunnels see them.
 
 use crate::hash::{HashKey, hash_bytes, hash_word, mix};
-use crate::ip::IpPacket;
-
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const SCTP: u8 = 132;
+use crate::ip::{IpPacket, SCTP, TCP, UDP};
 
 /// Bytes of what a flow is a hash of: two addresses, two ports, a protocol.
 const FLOW_BYTES_MAX: usize = 16 + 16 + 4 + 1;

@@ -10,6 +10,12 @@ use crate::checksum::fold;
 use crate::frame::ip_at;
 use crate::wire::LAYERS_MAX;
 
+/// Transmission Control Protocol (RFC 9293).
+pub const TCP: u8 = 6;
+/// User Datagram Protocol (RFC 768).
+pub const UDP: u8 = 17;
+/// Stream Control Transmission Protocol (RFC 9260).
+pub const SCTP: u8 = 132;
 /// Options that every router looks at.
 pub const HOP_BY_HOP: u8 = 0;
 /// Where the packet is to pass.

@@ -7,10 +7,8 @@
 
 use crate::checksum::{fold, sum};
 use crate::frame::{Checksum, IP_PACKET_MAX, Offload, ip_at};
-use crate::ip::IpPacket;
+use crate::ip::{IpPacket, TCP, UDP};
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 /// In a header of IPv4.
 const LENGTH_AT: usize = 2;
 const CHECKSUM_AT: usize = 10;
@@ -141,7 +139,8 @@ mod tests {
             prop_assert!(packet.is_complete() && (!is_v4 || is_header_right(packet)));
             let (protocol, transport) = (packet.upper().protocol, packet.payload());
             let others = u64::from(protocol) + transport.len() as u64;
-            prop_assert_eq!(fold(sum(packet.addresses()) + u64::from(fold(sum(transport))) + others), 0xffff);
+            let addresses = u64::from(fold(sum(packet.addresses())));
+            prop_assert_eq!(fold(addresses + u64::from(fold(sum(transport))) + others), 0xffff);
             // What is finished stays as it is.
             let before = frame.clone();
             prop_assert_eq!(finish(&mut frame, !is_framed).checksum, Checksum::Valid);

@@ -45,11 +45,6 @@ pub const fn bits_max(bits: u8) -> u64 {
     u64::MAX >> (64 - bits as u32)
 }
 
-/// The same, and 0 of no bits.
-const fn bits_max_or_none(bits: usize) -> u64 {
-    if bits == 0 { 0 } else { bits_max(bits as u8) }
-}
-
 /// A number of so many bits as its bits lie on the wire, the highest first; and back. Only that of a LITTLE field,
 /// which has whole bytes, differs.
 pub const fn as_on_wire(number: u64, bits: u32, little: bool) -> u64 {

@@ -73,7 +73,7 @@ pub(super) fn bits(bytes: &[u8], at: usize, n: usize) -> u64 {
     // Of 64 bits at most, 9 bytes. What is not there is zero.
     let byte = |at: usize| u128::from(bytes.get(at).copied().unwrap_or(0));
     let all = (first..end).fold(0, |number, at| number << 8 | byte(at));
-    (all >> (8 * end - at - n)) as u64 & super::bits_max_or_none(n)
+    (all >> (8 * end - at - n) & ((1 << n) - 1)) as u64
 }
 
 #[cfg(test)]

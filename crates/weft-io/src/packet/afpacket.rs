@@ -21,8 +21,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 use weft_core::Time;
 use weft_core::frame::{
-    BIG_PACKET_MAX, Frame, IP_PACKET_MAX, LARGE_PACKET_MAX, Offload, PIECES_MAX, Pool, SMALL_PACKET_MAX,
-    SegmentError, VIRTIO_HEADER_BYTES, network_at,
+    BIG_PACKET_MAX, Frame, IP_PACKET_MAX, Offload, PIECES_MAX, Pool, SegmentError, VIRTIO_HEADER_BYTES,
+    network_at,
 };
 
 /// Bytes of a slot: what is ahead of a packet, and a packet of an MTU of 1,500. They are an odd number of lines of the
@@ -276,11 +276,10 @@ impl PacketSocket {
             return None;
         }
         let offload = Offload::from_virtio(&slot.header).ok().filter(|offload| {
-            let has_large = pool.config().large > 0;
+            let may_be_big = slot.held == Held::AtSocket && pool.config().large > 0;
             let max = match offload.gso {
-                Some(_) if has_large && slot.held == Held::AtSocket => BIG_PACKET_MAX,
-                _ if has_large => LARGE_PACKET_MAX,
-                _ => SMALL_PACKET_MAX,
+                Some(_) if may_be_big => BIG_PACKET_MAX,
+                _ => pool.packet_max(),
             };
             slot.length <= max
         });

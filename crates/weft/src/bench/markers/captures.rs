@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read as _};
 use std::str::FromStr;
 
 use weft_core::Time;
-use weft_core::ip::IpPacket;
+use weft_core::ip::{IpPacket, SCTP, TCP, UDP};
 use weft_proto::capture::{Fault as Broken, Reader, Record};
 
 use super::traffic::{Flow, Packet};
@@ -31,9 +31,6 @@ const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 const ETHERTYPE_QINQ: u16 = 0x88a8;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const SCTP: u8 = 132;
 
 /// A capture and the class of its flows: `web=a.pcap`.
 #[derive(Clone, Debug, PartialEq, Eq)]
