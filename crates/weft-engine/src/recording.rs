@@ -19,7 +19,7 @@
 //! | `r T RATE` | the link has so many bits a second from now on |
 //! | `l T N` | packet `N` waits no longer, and stays in the queue until its turn |
 //! | `f T N N ...` | the queue was emptied, and filled anew with these packets in this order |
-//! | `w T WHAT` | on the way behind the link something happened to the packet that left last: [`Way`] |
+//! | `w T WHAT` | on the way behind the link something happened to the packet that left last: [`PathEvents`] |
 //!
 //! `T` is in nanoseconds since the line before, `N` the number of a packet: the one that came first is 0.
 
@@ -99,12 +99,12 @@ pub enum Asked {
     /// All packets were taken out, and those with these numbers put in again.
     Refilled(Vec<u64>),
     /// Something happened to the packet that left last. The queue was not told.
-    Way(Way),
+    Path(PathEvents),
 }
 
 /// What happened to a packet on the way behind an emulated link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Way {
+pub struct PathEvents {
     /// It was lost: bit 0 of the number in a recording.
     pub is_lost: bool,
     /// It arrived twice: bit 1.
@@ -260,7 +260,7 @@ fn write_line(text: &mut String, passed: u64, asked: &Asked) -> fmt::Result {
         Asked::Timeout => with_numbers(text, 't', &[]),
         Asked::Rate(rate) => with_numbers(text, 'r', &[*rate]),
         Asked::Left(number) => with_numbers(text, 'l', &[*number]),
-        Asked::Way(way) => with_numbers(text, 'w', &[way.bits()]),
+        Asked::Path(events) => with_numbers(text, 'w', &[events.bits()]),
         Asked::Refilled(numbers) => with_numbers(text, 'f', numbers),
         Asked::Enqueue(packet) => {
             let words = words_of(packet);
@@ -270,25 +270,31 @@ fn write_line(text: &mut String, passed: u64, asked: &Asked) -> fmt::Result {
     }
 }
 
-impl Way {
+impl PathEvents {
+    /// Each by its name, in the order of its bits.
+    pub fn named(self) -> [(bool, &'static str); 4] {
+        [
+            (self.is_lost, "lost"),
+            (self.is_duplicated, "duplicated"),
+            (self.is_corrupted, "corrupted"),
+            (self.is_reordered, "reordered"),
+        ]
+    }
+
     /// Nothing happened to it.
     pub fn is_plain(self) -> bool {
         self == Self::default()
     }
 
     fn bits(self) -> u64 {
-        let Self { is_lost, is_duplicated, is_corrupted, is_reordered } = self;
-        [is_lost, is_duplicated, is_corrupted, is_reordered]
-            .into_iter()
-            .enumerate()
-            .map(|(at, is)| u64::from(is) << at)
-            .sum()
+        self.named().into_iter().enumerate().map(|(at, (is, _))| u64::from(is) << at).sum()
     }
 
     fn of_bits(bits: u64) -> Option<Self> {
         let bit = |at: u32| bits >> at & 1 == 1;
-        let way = Self { is_lost: bit(0), is_duplicated: bit(1), is_corrupted: bit(2), is_reordered: bit(3) };
-        (way.bits() == bits && !way.is_plain()).then_some(way)
+        let events =
+            Self { is_lost: bit(0), is_duplicated: bit(1), is_corrupted: bit(2), is_reordered: bit(3) };
+        (events.bits() == bits && !events.is_plain()).then_some(events)
     }
 }
 
@@ -326,7 +332,7 @@ pub fn ask<C: QueueCode>(
         Asked::Dequeue => return Ok(queue.dequeue(now_ns)),
         Asked::Timeout => queue.handle_timeout(now_ns),
         Asked::Rate(rate) => queue.set_rate(*rate),
-        Asked::Left(_) | Asked::Way(_) => {}
+        Asked::Left(_) | Asked::Path(_) => {}
         Asked::Refilled(numbers) => {
             let mut all: BTreeMap<u64, (Packet, u64)> =
                 queue.take_all().into_iter().map(|one| (one.0.handle, one)).collect();
@@ -388,7 +394,9 @@ pub fn read(text: &str, begun_ns: u64) -> impl Iterator<Item = Result<(u64, Aske
                 }
                 Asked::Enqueue(packet_of(&found).ok_or_else(|| fault("a number is too great for its place"))?)
             }
-            "w" => Asked::Way(number()?.and_then(Way::of_bits).ok_or_else(|| fault("it says nothing"))?),
+            "w" => {
+                Asked::Path(number()?.and_then(PathEvents::of_bits).ok_or_else(|| fault("it says nothing"))?)
+            }
             _ => return Err(fault("it begins with none of e, d, t, r, l, f, w")),
         };
         match number()? {
@@ -479,8 +487,11 @@ mod tests {
             (5_000, Asked::Rate(u64::MAX)),
             (5_001, Asked::Timeout),
             (5_001, Asked::Left(1)),
-            (5_001, Asked::Way(Way { is_lost: true, ..Way::default() })),
-            (5_001, Asked::Way(Way { is_duplicated: true, is_reordered: true, ..Way::default() })),
+            (5_001, Asked::Path(PathEvents { is_lost: true, ..PathEvents::default() })),
+            (
+                5_001,
+                Asked::Path(PathEvents { is_duplicated: true, is_reordered: true, ..PathEvents::default() }),
+            ),
             (5_001, Asked::Refilled(vec![0, 2])),
             (5_001, Asked::Refilled(Vec::new())),
             (9_000, Asked::Enqueue(Packet { len: 60, ..Packet::default() })),

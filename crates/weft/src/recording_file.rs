@@ -269,7 +269,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use weft_engine::queue::snapshot::Kind;
     use weft_engine::queue::{FAR_NS, NEVER_DUE_NS, Packet};
-    use weft_engine::recording::{Asked, Limits, Way, read};
+    use weft_engine::recording::{Asked, Limits, PathEvents, read};
 
     const PAGE: &str = include_str!("../../../docs/src/reference/recordings.md");
 
@@ -331,12 +331,12 @@ mod tests {
             framing: 14,
             ..Packet::default()
         };
-        let way = Way { is_lost: true, is_reordered: true, ..Way::default() };
+        let way = PathEvents { is_lost: true, is_reordered: true, ..PathEvents::default() };
         let asked = [
             (1_000, Asked::Enqueue(packet)),
             (1_500, Asked::Enqueue(Packet { len: 60, ..Packet::default() })),
             (2_000, Asked::Dequeue),
-            (2_000, Asked::Way(way)),
+            (2_000, Asked::Path(way)),
             (2_001, Asked::Timeout),
             (2_001, Asked::Rate(9_000)),
             (2_001, Asked::Left(1)),
@@ -381,7 +381,7 @@ mod tests {
                 _ => {
                     let bit = |at: u32| one("WHAT") >> at & 1 == 1;
                     let [is_lost, is_duplicated, is_corrupted, is_reordered] = [0, 1, 2, 3].map(bit);
-                    Asked::Way(Way { is_lost, is_duplicated, is_corrupted, is_reordered })
+                    Asked::Path(PathEvents { is_lost, is_duplicated, is_corrupted, is_reordered })
                 }
             };
             assert_eq!(&read_by_page, meant, "{line}");

@@ -242,7 +242,7 @@ impl Link {
         while let Some((frame, left_ns)) = self.send(pool, now) {
             let way = self.wire.as_mut()?.enter(frame, left_ns, pool);
             if !way.is_plain() {
-                self.note(now, &Asked::Way(way));
+                self.note(now, &Asked::Path(way));
             }
         }
         self.wire.as_mut()?.poll_frame(now)

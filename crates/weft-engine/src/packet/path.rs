@@ -3,7 +3,7 @@
 use super::impair::{Chances, Impairments};
 use super::pipe::Pipe;
 use super::trace::{Cursor, Trace};
-use crate::recording::Way;
+use crate::recording::PathEvents;
 use std::sync::Arc;
 use weft_core::frame::{Checksum, Frame, Offload, Pool};
 use weft_core::hash;
@@ -121,9 +121,13 @@ impl Wire {
     }
 
     /// The last bit of a frame has left. What happens to it on its way.
-    pub(super) fn enter(&mut self, mut frame: Frame, left_ns: u64, pool: &mut Pool) -> Way {
+    pub(super) fn enter(&mut self, mut frame: Frame, left_ns: u64, pool: &mut Pool) -> PathEvents {
         let passage = self.chances.next(&self.path.impair, left_ns);
-        let mut way = Way { is_lost: passage.is_lost, is_reordered: passage.is_reordered, ..Way::default() };
+        let mut way = PathEvents {
+            is_lost: passage.is_lost,
+            is_reordered: passage.is_reordered,
+            ..PathEvents::default()
+        };
         if way.is_lost {
             self.counts.lost += 1;
             pool.give(frame);

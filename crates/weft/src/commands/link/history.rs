@@ -4,7 +4,7 @@ use crate::fault::Fault;
 use crate::recording_file::{EndedEarly, Head, Program, Recorded};
 use std::sync::{Arc, Mutex, PoisonError};
 use weft_engine::queue::{Counts, Packet, Queue, QueueCode, QueueProgram, Why};
-use weft_engine::recording::{self, Asked, Way};
+use weft_engine::recording::{self, Asked, PathEvents};
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::{Moment, Verdict, Words, word};
 
@@ -55,7 +55,7 @@ pub(super) enum End {
     /// It waited when the recording ended.
     Waits,
     /// It was sent, or went on; and what happened to it on the way behind an emulated link.
-    Sent { at_ns: u64, is_marked: bool, way: Way },
+    Sent { at_ns: u64, is_marked: bool, way: PathEvents },
     /// A call that left before its turn.
     Left { at_ns: u64 },
     /// It was dropped. For want of room: what the queue held when a packet came for which there was none, without that
@@ -229,7 +229,7 @@ impl History {
                 Asked::Enqueue(packet) => history.enqueue(packet, &queue.counts()),
                 Asked::Left(number) => history.left(*number).map_err(wrong)?,
                 Asked::Refilled(_) => history.n_left = 0,
-                Asked::Way(way) => history.behind(last_sent, *way).map_err(wrong)?,
+                Asked::Path(way) => history.behind(last_sent, *way).map_err(wrong)?,
                 Asked::Dequeue | Asked::Timeout | Asked::Rate(_) => {}
             }
             let held = queue.counts();
@@ -241,7 +241,7 @@ impl History {
             let sent = recording::ask(&mut queue, now_ns, &asked);
             if let Some(sent) = sent.map_err(wrong)? {
                 let is_marked = sent.ecn == MARKED && !history.packets[sent.handle as usize].came_marked;
-                let (at_ns, way) = (history.ended_ns, Way::default());
+                let (at_ns, way) = (history.ended_ns, PathEvents::default());
                 history.end(sent.handle, End::Sent { at_ns, is_marked, way });
                 last_sent = Some(sent.handle);
             }
@@ -292,7 +292,7 @@ impl History {
     }
 
     /// Something happened, behind the link, to the packet that was sent last.
-    fn behind(&mut self, last_sent: Option<u64>, happened: Way) -> Result<(), &'static str> {
+    fn behind(&mut self, last_sent: Option<u64>, happened: PathEvents) -> Result<(), &'static str> {
         let packet = last_sent.and_then(|handle| self.packets.get_mut(handle as usize));
         match packet.map(|packet| &mut packet.end) {
             Some(End::Sent { way, .. }) => *way = happened,
@@ -312,14 +312,13 @@ impl History {
 
     /// How many packets of those that were sent were lost, arrived twice, were damaged, or overtaken.
     pub(super) fn happened(&self) -> [(u64, &'static str); 4] {
-        let mut all = [0; 4];
+        let mut all = PathEvents::default().named().map(|(_, what)| (0, what));
         for packet in &self.packets {
-            let End::Sent { way, .. } = packet.end else { continue };
-            let happened = [way.is_lost, way.is_duplicated, way.is_corrupted, way.is_reordered];
-            all.iter_mut().zip(happened).for_each(|(n, has)| *n += u64::from(has));
+            if let End::Sent { way, .. } = packet.end {
+                all.iter_mut().zip(way.named()).for_each(|((n, _), (has, _))| *n += u64::from(has));
+            }
         }
-        let [lost, duplicated, corrupted, reordered] = all;
-        [(lost, "lost"), (duplicated, "duplicated"), (corrupted, "corrupted"), (reordered, "reordered")]
+        all
     }
 
     /// Packets that were dropped.
@@ -384,12 +383,6 @@ pub(super) fn verdict(end: u64) -> (Verdict, u32) {
 }
 
 /// What happened to a packet on the way, in a word each.
-pub(super) fn way_words(way: Way) -> Vec<&'static str> {
-    let all = [
-        (way.is_lost, "lost"),
-        (way.is_duplicated, "duplicated"),
-        (way.is_corrupted, "corrupted"),
-        (way.is_reordered, "reordered"),
-    ];
-    all.into_iter().filter(|(has, _)| *has).map(|(_, word)| word).collect()
+pub(super) fn way_words(way: PathEvents) -> Vec<&'static str> {
+    way.named().into_iter().filter(|(has, _)| *has).map(|(_, word)| word).collect()
 }
