@@ -562,6 +562,18 @@ fn replayed(folder: &Folder, program: &Path, backend: &str, packets: &[Vec<u8>])
     told_of(folder, program, &path, &["--backend", backend])
 }
 
+/// As [`replayed`], with each packet in what is made of it and its number.
+fn replayed_in(
+    folder: &Folder,
+    program: &Path,
+    backend: &str,
+    packets: &[(u8, &Vec<u8>)],
+    put_in: &dyn Fn(u8, &[u8]) -> Vec<u8>,
+) -> serde_json::Value {
+    let packets: Vec<_> = packets.iter().map(|(number, frame)| put_in(*number, frame)).collect();
+    replayed(folder, program, backend, &packets)
+}
+
 /// What a replay of a capture that is there tells as data.
 pub(crate) fn told_of(folder: &Folder, program: &Path, capture: &Path, args: &[&str]) -> serde_json::Value {
     let mut replay = weft(folder);
@@ -622,11 +634,8 @@ CREATE CHAIN edge ON PORT wan -> lan WHEN present(inner.udp) AS closed; END;
     for (by, backend) in
         ["vxlan", "gtpu", "gre", "mpls in udp", "vxlan_gpe", "erspan", "ipip"].into_iter().zip(backends)
     {
-        let replay = |packets: &[(u8, &Vec<u8>)]| {
-            let packets: Vec<_> =
-                packets.iter().map(|(number, frame)| tunnelled(by, *number, frame)).collect();
-            replayed(&folder, &program, backend, &packets)
-        };
+        let put_in = |number, frame: &[u8]| tunnelled(by, number, frame);
+        let replay = |packets: &[_]| replayed_in(&folder, &program, backend, packets, &put_in);
         let told = replay(&[
             (7, &open[1]),
             (7, &closed[0]),
@@ -677,11 +686,8 @@ CREATE CHAIN edge ON PORT wan -> lan AS opened -> tagged -> closed; END;
     over[1] = fragments(80, 1, 3_000, 1_400)[1].clone();
     let tunnels = ["vxlan", "gtpu", "gre", "ipip"];
     for (by, backend) in tunnels.into_iter().flat_map(|by| ["jit", "interp"].map(|backend| (by, backend))) {
-        let replay = |packets: &[(u8, &Vec<u8>)]| {
-            let packets: Vec<_> =
-                packets.iter().map(|(number, frame)| tunnelled(by, *number, frame)).collect();
-            replayed(&folder, &program, backend, &packets)
-        };
+        let put_in = |number, frame: &[u8]| tunnelled(by, number, frame);
+        let replay = |packets: &[_]| replayed_in(&folder, &program, backend, packets, &put_in);
         let in_order: Vec<_> = open.iter().chain(&closed).map(|frame| (7, frame)).collect();
         let late = [&open[1], &closed[0], &open[2], &closed[2], &open[0], &closed[1]].map(|frame| (7, frame));
         for packets in [&in_order[..], &late] {
@@ -734,11 +740,7 @@ CREATE CHAIN edge ON PORT wan -> lan AS closed; END;
     let program = folder.write("edge.weft", text);
     let [good, bad, ..] = four_packets();
     for backend in ["jit", "interp"] {
-        let replay = |packets: &[(u8, &Vec<u8>)]| {
-            let packets: Vec<_> =
-                packets.iter().map(|(session, frame)| in_session(*session, frame)).collect();
-            replayed(&folder, &program, backend, &packets)
-        };
+        let replay = |packets: &[_]| replayed_in(&folder, &program, backend, packets, &in_session);
         let told =
             replay(&[(7, &good[1]), (7, &bad[0]), (7, &good[2]), (7, &bad[2]), (7, &good[0]), (7, &bad[1])]);
         let passed = (&told["ports"][1]["out"], &told["elements"][0]["dropped"]);

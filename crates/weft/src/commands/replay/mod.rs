@@ -111,6 +111,11 @@ fn nearer_end(bytes: (u64, Option<u64>), packets: (u64, Option<u64>)) -> (u64, O
     if is_limit_nearer { packets } else { bytes }
 }
 
+/// What the engine tells the end of each frame, if the capture is annotated.
+fn watched(annotated: &mut Option<Annotated>) -> Option<&mut dyn Watch> {
+    annotated.as_mut().map(|annotated| annotated as &mut dyn Watch)
+}
+
 /// Makes code for frames that were cut, with the state that there is.
 type MakeCutCode<'n> = Box<dyn Fn(&StateStore) -> Result<PacketPlan, Fault> + 'n>;
 
@@ -339,7 +344,7 @@ impl<'a, 'n> Replay<'a, 'n> {
                 self.times = Some((earliest.min(meta.arrived), latest.max(meta.arrived)));
             }
             self.last = self.frames.last().map_or(now, |frame| frame.meta.arrived);
-            let watch = self.annotated.as_mut().map(|annotated| annotated as &mut dyn Watch);
+            let watch = watched(&mut self.annotated);
             let engine = self.engine.as_mut().expect("it has begun");
             engine.handle_batch(now, port, &mut self.frames, &mut self.pool, watch);
             self.send()?;
@@ -377,13 +382,13 @@ impl<'a, 'n> Replay<'a, 'n> {
             let left = &mut left[usize::from(is_every)];
             let at = if *left > 0 { at } else { now };
             *left = left.saturating_sub(1);
-            let watch = self.annotated.as_mut().map(|annotated| annotated as &mut dyn Watch);
+            let watch = watched(&mut self.annotated);
             engine.handle_timeout(at, &mut self.pool, watch);
             self.send()?;
         }
         if let Some(engine) = self.engine.as_mut().filter(|of| of.poll_timeout().is_some_and(|at| at <= now))
         {
-            let watch = self.annotated.as_mut().map(|annotated| annotated as &mut dyn Watch);
+            let watch = watched(&mut self.annotated);
             engine.handle_timeout(now, &mut self.pool, watch);
             self.send()?;
         }
@@ -419,14 +424,14 @@ impl<'a, 'n> Replay<'a, 'n> {
         }
         while let Some(engine) = self.engine.as_mut().filter(|engine| engine.delayed() > 0) {
             let Some(at) = engine.poll_timeout() else { break };
-            let watch = self.annotated.as_mut().map(|annotated| annotated as &mut dyn Watch);
+            let watch = watched(&mut self.annotated);
             engine.handle_timeout(at, &mut self.pool, watch);
             self.send()?;
         }
         // Nobody waits for what is not in the captures: time stays where it is.
         if let Some(engine) = &mut self.engine {
             engine.give_up_fragments();
-            let watch = self.annotated.as_mut().map(|annotated| annotated as &mut dyn Watch);
+            let watch = watched(&mut self.annotated);
             engine.give_up_held(&mut self.pool, watch);
         }
         if let (Some(annotated), Some(engine)) = (&mut self.annotated, &mut self.engine) {

@@ -117,11 +117,8 @@ impl Outputs {
         if let Some(mixed) = self.mixed.as_mut().filter(|mixed| !mixed.contains(&port)) {
             mixed.push(port);
         }
-        let original_length = (frame.cut > 0).then_some(frame.size() as u32);
-        let packet =
-            Packet { at: frame.meta.arrived, interface: *interface, original_length, bytes, comments: &[] };
         let capture = &mut self.files[*file];
-        capture.write(&packet);
+        capture.write(&Packet { interface: *interface, ..packet_of(frame, bytes) });
         capture.flush(BUFFER_BYTES)
     }
 
@@ -157,13 +154,16 @@ impl Annotated {
     }
 }
 
+/// A frame as a packet of a capture, with its length on the link.
+fn packet_of<'f>(frame: &Frame, bytes: &'f [u8]) -> Packet<'f> {
+    let original_length = (frame.cut > 0).then_some(frame.size() as u32);
+    Packet { at: frame.meta.arrived, original_length, bytes, ..Packet::default() }
+}
+
 impl Watch for Annotated {
     fn frame(&mut self, fate: Fate<'_>, frame: &Frame, bytes: &[u8]) {
         let (comment, interface) = (format!("weft: {fate}"), u32::from(frame.meta.port));
-        let original_length = (frame.cut > 0).then_some(frame.size() as u32);
-        let at = frame.meta.arrived;
-        let packet = Packet { at, interface, original_length, bytes, comments: &[&comment] };
-        self.capture.write(&packet);
+        self.capture.write(&Packet { interface, comments: &[&comment], ..packet_of(frame, bytes) });
     }
 }
 
