@@ -329,8 +329,7 @@ mod tests {
             let (size, may_lose) = detector.goal.expect("what is made has a goal");
             let at = SIZES.iter().position(|(bytes, _)| *bytes == size).expect("a size that is measured");
             let lost = measured.lost(&measured.markers[at].0);
-            // So few flows tell a share within some three points.
-            assert!(lost <= may_lose + 3.0, "{}: {lost} points lost", detector.name);
+            assert!(lost <= may_lose, "{}: {lost} points lost", detector.name);
             let raw = measured.raw.iter().sum::<f64>() / FOLDS as f64;
             assert!(raw > 0.7, "{}: {raw} of the flows are told from all that there is", detector.name);
         }
@@ -401,5 +400,5 @@ mod tests {
     }
 
     /// Flows of each class.
-    const TESTED: usize = 100;
+    const TESTED: usize = 150;
 }
