@@ -172,7 +172,7 @@ impl<'f> IpPacket<'f> {
         self.is_v4().then(|| self.word(6))
     }
 
-    /// Which part of a packet it is; None of a whole one, which most are: that is told by one look.
+    /// Which part of a packet it is; None if it is whole. Most packets are, which one comparison shows.
     #[inline]
     pub fn part(self) -> Option<Part> {
         let may_be = match self.fragment_word() {

@@ -13,7 +13,7 @@ struct Packet {
     out: usize,
 }
 
-/// Ports by which packets leave: those that rules name, another, and several at once.
+/// Departure ports: those that rules name, any other, and several at once.
 const OUTS: [&str; 4] = ["wan", "lan", "dmz", "*"];
 const SEVERAL: usize = 3;
 

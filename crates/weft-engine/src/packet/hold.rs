@@ -45,8 +45,7 @@ pub(super) struct Held {
     pub(super) history: History,
 }
 
-/// How often a frame was held, this time included, and whether the first time it was as a copy: nobody is told of it
-/// then.
+/// How often a frame was held, this time included, and whether it was a copy at first: its end is not reported then.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct History {
     pub(super) times: u16,

@@ -180,7 +180,7 @@ fn flip(frame: &mut Frame, drawn: u64, pool: &mut Pool) -> bool {
     }
     let bit = BITS_SPARED + drawn % (n_bits - BITS_SPARED);
     bytes[(bit / 8) as usize] ^= 0x80 >> (bit % 8);
-    // Whoever gets it is to look at its checksum.
+    // The receiver must check it.
     frame.meta.offload = Offload { checksum: Checksum::Unknown, ..offload };
     true
 }

@@ -49,7 +49,7 @@ pub(super) struct Level {
     pub(super) n_held: u64,
     /// By node: its timers run.
     pub(super) is_started: Vec<bool>,
-    /// Where partitions in use are counted: those that left their order since they were last looked at.
+    /// Where partitions in use are counted: those that left the order since the last count.
     pub(super) left: Vec<u32>,
     /// Where packets are in a ring: how many may be there before something else than to put one behind is to be done.
     pub(super) room: u64,

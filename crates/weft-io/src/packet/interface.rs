@@ -301,7 +301,7 @@ pub fn set_mtu(name: &str, mtu: u16) -> Result<(), OpenError> {
 /// # Errors
 /// There is none of this name, it cannot do that, or it is not permitted.
 pub fn set_joined_max(name: &str, bytes: u32) -> Result<(), OpenError> {
-    /// Of packets that leave, and of those that come in and are joined; then both for IPv4. Source: `linux/if_link.h`.
+    /// The largest GSO and GRO packets, then the same of IPv4. Source: `linux/if_link.h`.
     const MAXIMA: [u16; 4] = [41, 58, 63, 64];
     let mut message = Message::new(Request::ChangeLink, &netlink::link(0));
     message.name(LINK_NAME, name);

@@ -59,7 +59,7 @@ words! {
     "flow" "A hash of the frame's addresses, protocol and ports as it arrived; in `ON PACKET`.";
     "index" "Which message of its stream and direction this is, from 0.";
     "is_icmp_error" "Whether the frame is an error of ICMP, about which nobody is told; in `ON PACKET`.";
-    "is_intact" "Whether the checksums over what it carries come out right, or nobody can tell; in `ON PACKET`.";
+    "is_intact" "Whether the checksums over the payload are right, or cannot be checked; in `ON PACKET`.";
     "method" "The path of the method: `/shop.Cart/Add`.";
     "packet_id" "A number of this frame, unique on this node; in `ON PACKET`.";
     "packet_size" "Bytes of the longest packet that the frame stands for, without its link header; in `ON PACKET`.";
