@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::eval::{self, Sight};
 use super::{
-    Checksum, Expr, Field, FieldId, FieldValue, Header, Item, Next, Protocol, ProtocolId, Reading, Rule,
-    Until, Width, build,
+    Checksum, Expr, Field, FieldId, FieldValue, FoundField, Header, Item, Next, Protocol, ProtocolId,
+    Reading, Rule, Until, Width, build,
 };
 use crate::dice::Dice;
 
@@ -82,6 +82,30 @@ pub fn difference(protocols: &[Protocol], headers: &[Header], reading: &Reading)
     let missing = headers.get(reading.layers.len()).filter(|_| reading.malformed.is_none())?;
     Some(format!("`{}` was built and is not read", definition(missing.protocol).name))
 }
+
+/// Whether a sender could have cut each fragment of a frame (RFC 791 section 3.2, RFC 8200 section 4.5): all but the
+/// last of a packet carry a multiple of 8 bytes, and none reaches beyond [`PACKET_BYTES_MAX`].
+pub fn fragments_are_possible(protocols: &[Protocol], reading: &Reading) -> bool {
+    reading.layers.iter().all(|layer| {
+        let definition = &protocols[usize::from(layer.protocol.0)];
+        let (Some(more), Some(offset)) = (definition.more_fragments(), definition.field("frag_offset"))
+        else {
+            return true;
+        };
+        let number = |id: FieldId| match layer.fields.iter().find(|found| found.field == id) {
+            Some(FoundField { value: FieldValue::Number(n), .. }) => *n as usize,
+            _ => 0,
+        };
+        let bytes = layer.end - layer.header_end;
+        let is_cut_well = number(more) == 0 || (bytes > 0 && bytes.is_multiple_of(FRAGMENT_UNIT_BYTES));
+        is_cut_well && number(offset) * FRAGMENT_UNIT_BYTES + bytes <= PACKET_BYTES_MAX
+    })
+}
+
+/// Fragments begin at multiples of this many bytes.
+const FRAGMENT_UNIT_BYTES: usize = 8;
+/// Bytes of a packet of IP at most, header included (RFC 791 section 3.1).
+const PACKET_BYTES_MAX: usize = 65_535;
 
 /// A random header of a protocol; what names the header behind it is left to whoever puts one there.
 pub fn header(definition: &Protocol, protocol: ProtocolId, dice: &mut Dice) -> Header {

@@ -186,6 +186,9 @@ impl<'p> Made<'p> {
                 return false;
             }
         }
+        if !self.keeps_malformed && !generate::fragments_are_possible(self.protocols, &reading) {
+            return false;
+        }
         self.n += 1;
         self.bytes += frame.len() as u64;
         for (at, layer) in headers.iter().enumerate() {

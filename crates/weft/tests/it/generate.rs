@@ -4,6 +4,8 @@ use crate::node::{Folder, output, weft};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Output;
+use weft_core::ip::IpPacket;
+use weft_proto::capture::Reader;
 
 const SENSOR: &str = "IMPORT 'library/protocols/all.weft';
 CREATE PROTOCOL sensor (
@@ -71,6 +73,30 @@ fn packets_of_a_protocol_of_ones_own_are_made_and_replayed() {
     assert!(n_malformed < 10, "{made}");
     // Later fragments have none, nor has what is in more tunnels than a chain looks into.
     assert!(element["seen"].as_u64() >= Some(45), "{told}");
+}
+
+/// Receivers drop a fragment that no sender can have cut, so such packets would test nothing behind it.
+#[test]
+fn fragments_are_cut_at_multiples_of_8_bytes() {
+    let folder = Folder::new();
+    let program = folder.write("ip.weft", "IMPORT 'library/protocols/all.weft';\n");
+    let out = folder.0.join("ip.pcap");
+    let arguments = [&program, &out].map(|path| path.to_str().expect("it is text"));
+    let done = generate(&folder, &[arguments[0], "--first", "ipv4", "--count", "400", "--out", arguments[1]]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let (mut reader, mut first_or_middle, mut last) = (Reader::new(), 0, 0);
+    reader.push(&bytes(&out));
+    while let Some(record) = reader.next().expect("it is whole") {
+        let Some(part) = IpPacket::new(record.bytes).and_then(IpPacket::part) else { continue };
+        assert!(part.offset + part.bytes <= 65_535, "{part:?}");
+        if part.has_more {
+            assert!(part.bytes > 0 && part.bytes % 8 == 0, "{part:?}");
+            first_or_middle += 1;
+        } else {
+            last += 1;
+        }
+    }
+    assert!(first_or_middle > 5 && last > 5, "{first_or_middle} with more behind them, {last} last ones");
 }
 
 #[test]
