@@ -46,7 +46,6 @@ const STEPS: &[(&str, Step)] = &[
     ("docs", docs),
     ("programs", programs),
     ("renamed", renamed),
-    ("seeds", seeds),
     ("fuzz", fuzz),
 ];
 
@@ -163,13 +162,6 @@ fn renamed(context: &mut Context<'_>) -> Result<Outcome, String> {
     Ok((passed == Outcome::Passed && !reads_another).into())
 }
 
-/// The bodies of the fuzz targets on seeds and on changes of them, with any toolchain.
-fn seeds(context: &mut Context<'_>) -> Result<Outcome, String> {
-    let target = context.workspace.target.join("fuzz-seeds").display().to_string();
-    let manifest = ["--manifest-path", "fuzz/Cargo.toml", "--target-dir", &target];
-    cargo_test(context, &[&["test", "--locked", "--no-default-features"][..], &manifest].concat())
-}
-
 /// Each fuzz target for a few seconds, where the toolchain can.
 fn fuzz(context: &mut Context<'_>) -> Result<Outcome, String> {
     let folder = context.workspace.root.join("fuzz");
@@ -186,7 +178,17 @@ fn fuzz(context: &mut Context<'_>) -> Result<Outcome, String> {
     for target in String::from_utf8_lossy(&list.stdout).split_whitespace() {
         let time = format!("-max_total_time={seconds}");
         let status = Command::new("cargo")
-            .args(["+nightly", "fuzz", "run", target, "--", &time, "-verbosity=0"])
+            .args([
+                "+nightly",
+                "fuzz",
+                "run",
+                "--features=libfuzzer",
+                "-a",
+                target,
+                "--",
+                &time,
+                "-verbosity=0",
+            ])
             .current_dir(&folder)
             .status();
         let passed = status.map_err(|error| error.to_string())?.success();
