@@ -163,35 +163,40 @@ fn missing(
         _ => {
             let words: Vec<&str> = proof.split_whitespace().collect();
             let is_unknown = match words.as_slice() {
-                ["cargo", "xtask", name, ..] => !commands.iter().any(|(command, _, _)| command == name),
+                ["cargo", "xtask", name, ..] | ["make", name] => {
+                    !commands.iter().any(|(command, _, _)| command == name)
+                }
                 [script, ..] if script.starts_with("benches/") => !is_file(script),
-                _ => false,
+                ["weft" | "cargo", _, ..] => false,
+                _ => true,
             };
             is_unknown.then(|| format!("`{proof}` does not exist"))
         }
     }
 }
 
-/// A test is `FILE::FUNCTION`, or `FILE` for all tests of a file.
+/// A proof names a test as `FILE::FUNCTION`, or all tests of a file as `FILE`.
 fn missing_test(proof: &str, sources: &[Source<'_>]) -> Option<String> {
     let (path, function) = proof.split_once("::").map_or((proof, None), |(path, name)| (path, Some(name)));
-    let defines = |source: &Source<'_>, name: &str| {
-        source
-            .code
-            .match_indices(&format!("fn {name}"))
-            .any(|(at, found)| source.code[at + found.len()..].trim_start().starts_with(['(', '<']))
-    };
     let source = sources.iter().find(|source| source.path == path);
     match (source, function) {
         (Some(_), None) => None,
-        (Some(source), Some(name)) if defines(source, name) => None,
+        (Some(source), Some(name)) if has_test(source, name) => None,
         (_, Some(name)) => {
-            let elsewhere = sources.iter().find(|source| defines(source, name));
+            let elsewhere = sources.iter().find(|source| has_test(source, name));
             let hint = elsewhere.map_or(String::new(), |source| format!("; it is in {}", source.path));
-            Some(format!("there is no `{proof}`{hint}"))
+            Some(format!("there is no test `{proof}`{hint}"))
         }
-        (None, None) => Some(format!("there is no `{proof}`")),
+        (None, None) => Some(format!("there is no file `{proof}`")),
     }
+}
+
+/// Whether a file has a function of this name with an attribute such as `#[test]`.
+fn has_test(source: &Source<'_>, name: &str) -> bool {
+    source.code.match_indices(&format!("fn {name}")).any(|(at, found)| {
+        let attributes = source.code[..at].rsplit(['{', '}', ';']).next().unwrap_or_default();
+        attributes.contains("test") && source.code[at + found.len()..].starts_with(['(', '<'])
+    })
 }
 
 #[cfg(test)]
@@ -212,7 +217,7 @@ mod tests {
             file("tests/programs/a.weft", ""),
             file("fuzz/fuzz_targets/c.rs", ""),
         ];
-        let sources = [Source::new("crates/a/src/b.rs", "fn f_works() {}")];
+        let sources = [Source::new("crates/a/src/b.rs", "#[test]\nfn f_works() {}\nfn f_helps() {}")];
         check(&files, &sources, &[("tidy", "", "")]).into_iter().map(|finding| finding.text).collect()
     }
 
@@ -243,10 +248,12 @@ mod tests {
         for (old, new, hint) in [
             ("b.rs::f_works", "b.rs::g_works", "there is no"),
             ("b.rs::f_works", "b.rs::f_work", "there is no"),
+            ("b.rs::f_works", "b.rs::f_helps", "there is no"),
             ("b.rs::f_works", "c.rs::f_works", "it is in crates/a/src/b.rs"),
             ("a.weft", "b.weft", "there is no"),
             ("[\"c\"]", "[\"d\"]", "there is no"),
             ("xtask tidy", "xtask tidier", "does not exist"),
+            ("cargo xtask tidy", "crates/a/src/b.rs", "does not exist"),
         ] {
             let found = found(PAGE, &LIST.replace(old, new));
             assert!(found.len() == 1 && found[0].contains(hint), "{new}: {found:?}");
