@@ -22,7 +22,8 @@ use crate::workspace::{Workspace, cargo};
 const CODES: &str = "crates/weft-lang/src/diagnostic/code.rs";
 const FUNCTIONS: &str = "crates/weft-lang/src/check/functions.rs";
 const SUMMARY: &str = "docs/src/SUMMARY.md";
-const COMMAND_LINE: &str = "docs/src/reference/command-line.md";
+/// The page that `weft` itself writes.
+pub(crate) const COMMAND_LINE: &str = "docs/src/reference/command-line.md";
 
 /// A page: its path from the workspace root, and its text.
 pub(crate) type Page = (String, String);
@@ -316,7 +317,7 @@ mod tests {
 
     #[test]
     fn the_index_has_every_file_with_its_summary_and_size() {
-        // If this failed, an element would be there and nobody could find it.
+        // If this failed, readers of the index would miss an element.
         let text = "-- NAME\n--   a: does | this\n--\n-- TABLES\n--   none\n\
                     CREATE ELEMENT a ON rpc AS\n\n  -- why\nEND;\n";
         let files = ["library/elements/a.weft", "library/filters/b.weft"]

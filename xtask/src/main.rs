@@ -7,6 +7,7 @@ mod editors;
 #[path = "../../crates/weft/library_folder.rs"]
 mod library_folder;
 mod lines;
+mod prose;
 mod run;
 mod test;
 mod tidy;
@@ -34,6 +35,11 @@ const COMMANDS: &[(&str, &str, &str)] = &[
         "verilog",
         "",
         "run queues in gates under Verilator, count them with Yosys (both must be installed; 10 minutes)",
+    ),
+    (
+        "prose",
+        "[--list | --lower]",
+        "measure how plain comments are and how long documents; list old words; lower ceilings",
     ),
     ("help", "", "print this"),
 ];
@@ -73,6 +79,7 @@ fn dispatch(command: &str, args: &[String]) -> Result<bool, String> {
         "bench" => bench(&workspace, args),
         "bench-compare" => Ok(run::build(&workspace)? && compare::run(&workspace, args)?),
         "book" => book::run(&workspace),
+        "prose" => prose::run(&workspace, args),
         "verilog" => verilog::run(&workspace),
         _ => unreachable!("`main` has looked the command up"),
     }

@@ -2,10 +2,15 @@
 //!
 //! A rule is one function from text to [`Finding`]s, with a test that it holds and one that it can fail.
 
+pub(crate) mod debt;
 mod docs;
+pub(crate) mod glossary;
 mod graph;
-mod rust;
+pub(crate) mod prose;
+pub(crate) mod rust;
+mod sizes;
 mod sources;
+mod status;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -41,8 +46,8 @@ impl fmt::Display for Finding {
 /// A text file of the workspace, with its path from the root.
 #[derive(Debug)]
 pub(crate) struct File {
-    path: String,
-    text: String,
+    pub(crate) path: String,
+    pub(crate) text: String,
 }
 
 /// Folders that hold nothing of ours.
@@ -70,14 +75,20 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool, String> {
 fn check(workspace: &Workspace, files: &[File], names: &BTreeSet<String>) -> Vec<Finding> {
     let mut findings = graph::dependencies(&workspace.packages);
     findings.extend(sources::dead_files(workspace, files));
-    for file in files.iter().filter(|file| file.path.ends_with(".rs")) {
-        let source = rust::Source::new(&file.path, &file.text);
-        findings.extend(sources::header(&source));
-        findings.extend(sources::line_length(&source));
-        findings.extend(sources::unsafe_code(&source));
-        findings.extend(sources::leftovers(&source));
-        findings.extend(sources::named_elements(&source, names));
+    let sources = sources(files);
+    for source in &sources {
+        findings.extend(sources::header(source));
+        findings.extend(sources::line_length(source));
+        findings.extend(sources::unsafe_code(source));
+        findings.extend(sources::leftovers(source));
+        findings.extend(sources::named_elements(source, names));
     }
+    let (debt, unread) = debt::Debt::read(files);
+    let counts: Vec<_> = glossary::count(&sources).into_iter().chain(prose::count(&sources)).collect();
+    findings.extend(unread);
+    findings.extend(debt.check(&counts));
+    findings.extend(sizes::documents(files));
+    findings.extend(status::check(files, &sources, crate::COMMANDS));
     findings.extend(docs::decisions(files));
     let makefile = files.iter().find(|file| file.path == "Makefile").map_or("", |file| &file.text);
     for file in files.iter().filter(|file| file.path.ends_with(".md")) {
@@ -89,6 +100,12 @@ fn check(workspace: &Workspace, files: &[File], names: &BTreeSet<String>) -> Vec
     findings
 }
 
+/// The Rust files among `files`, taken apart.
+pub(crate) fn sources(files: &[File]) -> Vec<rust::Source<'_>> {
+    let rust = files.iter().filter(|file| file.path.ends_with(".rs"));
+    rust.map(|file| rust::Source::new(&file.path, &file.text)).collect()
+}
+
 /// The programs that the docs show in full, for `weft check`: a name and the text of each.
 pub(crate) fn doc_programs(root: &Path) -> Result<Vec<(String, String)>, String> {
     let files = read_all(root)?;
@@ -96,7 +113,7 @@ pub(crate) fn doc_programs(root: &Path) -> Result<Vec<(String, String)>, String>
 }
 
 /// Reads every text file under `root`, in order of path; files that are not UTF-8 are left out.
-fn read_all(root: &Path) -> Result<Vec<File>, String> {
+pub(crate) fn read_all(root: &Path) -> Result<Vec<File>, String> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {

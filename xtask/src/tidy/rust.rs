@@ -2,22 +2,22 @@
 
 /// A Rust file in which code, comments and string literals can be searched apart.
 #[derive(Debug)]
-pub(super) struct Source<'a> {
+pub(crate) struct Source<'a> {
     /// The path from the workspace root.
-    pub(super) path: &'a str,
+    pub(crate) path: &'a str,
     /// The text as it stands.
-    pub(super) text: &'a str,
+    pub(crate) text: &'a str,
     /// The text with comments and the insides of literals blanked; lines stay where they are.
-    pub(super) code: String,
+    pub(crate) code: String,
     /// The text with all but the comments blanked; lines stay where they are.
-    pub(super) comments: String,
+    pub(crate) comments: String,
     /// Each string literal with the line that it begins on, escapes unread.
-    pub(super) strings: Vec<(usize, String)>,
+    pub(crate) strings: Vec<(usize, String)>,
 }
 
 impl<'a> Source<'a> {
     /// Takes a file apart. Text that is not Rust gives some answer, and never fails.
-    pub(super) fn new(path: &'a str, text: &'a str) -> Self {
+    pub(crate) fn new(path: &'a str, text: &'a str) -> Self {
         let mut source =
             Self { path, text, code: String::new(), comments: String::new(), strings: Vec::new() };
         let (mut rest, mut line) = (text, 1);
@@ -32,7 +32,7 @@ impl<'a> Source<'a> {
     }
 
     /// The line, counted from 1, on which unit tests begin; past the end if there are none.
-    pub(super) fn tests_line(&self) -> usize {
+    pub(crate) fn tests_line(&self) -> usize {
         let line = self.code.lines().position(|line| line.trim() == "#[cfg(test)]");
         line.map_or(usize::MAX, |index| index + 1)
     }

@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn unsafe_code_outside_its_crates_is_found() {
-        // If this failed, a crate that nobody reviews for it could break memory.
+        // If this failed, a crate without reviews of its unsafe code could break memory.
         let text = "fn f() { unsafe { g() } }\n#![allow(unsafe_code)]\n";
         assert!(unsafe_code(&source("crates/weft-io/src/a.rs", text)).is_empty());
         assert_eq!(unsafe_code(&source("crates/weft-ir/src/a.rs", text)).len(), 2);

@@ -1,0 +1,94 @@
+//! Rules for the sizes of documents.
+
+use super::{File, Finding};
+
+/// Documents, or their sections, with the most lines that they may have.
+const LINES_MAX: &[(&str, Option<&str>, usize)] =
+    &[("README.md", None, 120), ("docs/performance.md", None, 250), ("CHANGELOG.md", Some("0.1.0"), 60)];
+
+/// The most decision records. Those that no longer decide anything go, or become a part of another.
+const DECISIONS_MAX: usize = 40;
+const DECISIONS: &str = "docs/decisions/";
+/// Pages of that folder that are no records.
+const NO_DECISIONS: &[&str] = &["docs/decisions/README.md", "docs/decisions/0000-template.md"];
+
+/// Each document is within its size.
+pub(super) fn documents(files: &[File]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, section, max) in LINES_MAX {
+        let Some(file) = files.iter().find(|file| file.path == *path) else {
+            findings.push(Finding::new(path, 0, "is missing"));
+            continue;
+        };
+        let (first, n) = match section {
+            None => (0, file.text.lines().count()),
+            Some(name) => match section_lines(&file.text, name) {
+                Some(found) => found,
+                None => {
+                    findings.push(Finding::new(path, 0, format!("has no section `## {name}`")));
+                    continue;
+                }
+            },
+        };
+        if n > *max {
+            findings.push(Finding::new(path, first, format!("{n} lines, at most {max} may be")));
+        }
+    }
+    let is_record = |file: &&File| {
+        file.path.starts_with(DECISIONS)
+            && file.path.ends_with(".md")
+            && !NO_DECISIONS.contains(&file.path.as_str())
+    };
+    let n = files.iter().filter(is_record).count();
+    if n > DECISIONS_MAX {
+        findings.push(Finding::new(DECISIONS, 0, format!("{n} records, at most {DECISIONS_MAX} may be")));
+    }
+    findings
+}
+
+/// The line of a section's heading, counted from 1, and the number of its lines with the heading.
+fn section_lines(text: &str, name: &str) -> Option<(usize, usize)> {
+    let is_heading = |line: &str| line.starts_with("## ");
+    let first = text.lines().position(|line| is_heading(line) && line.contains(name))?;
+    let n = text.lines().skip(first + 1).take_while(|line| !is_heading(line)).count() + 1;
+    Some((first + 1, n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(readme: usize, changelog: &str, n_decisions: usize) -> Vec<File> {
+        let file = |path: &str, text: String| File { path: path.to_owned(), text };
+        let mut files = vec![
+            file("README.md", "a\n".repeat(readme)),
+            file("docs/performance.md", String::new()),
+            file("CHANGELOG.md", changelog.to_owned()),
+            file("docs/decisions/README.md", String::new()),
+            file("docs/decisions/0000-template.md", String::new()),
+        ];
+        files.extend((1..=n_decisions).map(|n| file(&format!("docs/decisions/{n:04}-a.md"), String::new())));
+        files
+    }
+
+    #[test]
+    fn document_above_its_size_is_found() {
+        // If this failed, the pages that newcomers read first would grow into diaries.
+        let section = "# Changes\n## 0.1.0\n- a\n";
+        assert!(documents(&files(120, section, 40)).is_empty());
+        assert_eq!(documents(&files(121, section, 40))[0].path, "README.md");
+        assert_eq!(documents(&files(120, section, 41))[0].path, DECISIONS);
+    }
+
+    #[test]
+    fn section_ends_at_the_next_heading() {
+        // If this failed, later releases would count for the first one.
+        let many = "- a\n".repeat(60);
+        assert_eq!(
+            documents(&files(1, &format!("## 0.1.0\n{many}"), 0))[0].text,
+            "61 lines, at most 60 may be"
+        );
+        assert!(documents(&files(1, &format!("## 0.2.0\n{many}## 0.1.0\n- a\n"), 0)).is_empty());
+        assert_eq!(documents(&files(1, "## Unreleased\n", 0))[0].text, "has no section `## 0.1.0`");
+    }
+}
