@@ -169,7 +169,7 @@ mod tests {
     fn decision_records_are_numbered_titled_listed_and_short() {
         // If this failed, two records could share a number that others refer to, or a record could be lost or a diary.
         let found = |records: &[(&str, &str)]| -> Vec<String> {
-            let path = |name| format!("{DECISIONS}{name}");
+            let path = |name: &str| format!("{DECISIONS}{name}");
             let mut files: Vec<File> = records.iter().map(|(name, text)| file(&path(name), text)).collect();
             let list = "[Do it](0001-do-it.md) [Do not](0001-do-not.md) [Do it](0003-do-it.md)";
             files.push(file(&path("README.md"), list));
@@ -177,11 +177,19 @@ mod tests {
         };
         let (one, three) = (("0001-do-it.md", "# 0001: Do it\n"), ("0003-do-it.md", "# 0003: Do it\n"));
         assert!(found(&[("0000-template.md", "# 0000: X\n"), one, three]).is_empty(), "a gap is no finding");
-        assert_eq!(found(&[one, ("0001-do-not.md", "# 0001: Do not\n")]), [
-            "0001 is the number of another record"
-        ]);
-        assert_eq!(found(&[("0001-do-it.md", "# 0001: Do not\n")]).len(), 2, "another title, which is not listed");
-        assert_eq!(found(&[("0004-do-it.md", "# 0004: Do it\n")]), ["is not listed by its title in the README"]);
+        assert_eq!(
+            found(&[one, ("0001-do-not.md", "# 0001: Do not\n")]),
+            ["0001 is the number of another record"]
+        );
+        assert_eq!(
+            found(&[("0001-do-it.md", "# 0001: Do not\n")]).len(),
+            2,
+            "another title, which is not listed"
+        );
+        assert_eq!(
+            found(&[("0004-do-it.md", "# 0004: Do it\n")]),
+            ["is not listed by its title in the README"]
+        );
         let long = format!("# 0001: Do it\n{}", "line\n".repeat(RECORD_LINES_MAX));
         assert_eq!(found(&[("0001-do-it.md", &long)]), ["has 41 lines, and 40 at most"]);
     }
