@@ -389,7 +389,7 @@ impl Fault {
     }
 }
 
-/// The target, in the place of a port's name, of a frame that is to come to the element again (decision 0104).
+/// The target, in the place of a port's name, of a frame that is to come to the element again.
 pub const HOLD: &str = "@hold";
 
 /// Everything that a pass leaves behind. It is reused from pass to pass and keeps its capacity.

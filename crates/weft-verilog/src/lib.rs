@@ -9,7 +9,7 @@
 //! floats into tables, and `roots` those into subtractions that are too wide for one; `share` builds dear gates once;
 //! `print` writes it down. `tests/gates.rs` runs the text under Verilator and counts its gates with Yosys.
 //!
-//! Source: "No Silver Bullet: Extending SDN to the Data Plane" (HotNets 2013), section 3, and decisions 0038 and 0053.
+//! Source: "No Silver Bullet: Extending SDN to the Data Plane" (HotNets 2013), section 3, and decision 0038.
 
 mod circuit;
 mod convert;

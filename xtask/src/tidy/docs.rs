@@ -7,18 +7,57 @@ use crate::book::Page;
 
 /// The folder of decision records.
 const DECISIONS: &str = "docs/decisions/";
+/// Decision records; the template is none.
+const RECORDS_MAX: usize = 40;
+/// Lines of a decision record.
+const RECORD_LINES_MAX: usize = 40;
 
-/// Decision records are numbered `0000`, `0001`, ... without a gap and without a number used twice.
+/// Decision records are few and short, have a number each, are named after their title, which is the decision, and are
+/// listed in the folder's README. Numbers may have gaps: a page of the design has absorbed those records.
 pub(super) fn decisions(files: &[File]) -> Vec<Finding> {
-    let pages = files.iter().filter_map(|file| {
-        let name = file.path.strip_prefix(DECISIONS)?;
-        (name.ends_with(".md") && name != "README.md").then_some((file.path.as_str(), name))
-    });
-    pages
-        .enumerate()
-        .filter(|(expected, (_, name))| !name.starts_with(&format!("{expected:04}-")))
-        .map(|(expected, (path, _))| Finding::new(path, 0, format!("should have the number {expected:04}")))
-        .collect()
+    let list = files.iter().find(|file| file.path == format!("{DECISIONS}README.md"));
+    let records: Vec<(&File, &str)> = files
+        .iter()
+        .filter_map(|file| Some((file, file.path.strip_prefix(DECISIONS)?)))
+        .filter(|(_, name)| name.ends_with(".md") && !["README.md", "0000-template.md"].contains(name))
+        .collect();
+    let mut findings = Vec::new();
+    if let Some((file, _)) = records.get(RECORDS_MAX) {
+        let text = format!("there are {} records, and {RECORDS_MAX} at most: merge some", records.len());
+        findings.push(Finding::new(&file.path, 0, text));
+    }
+    let mut last = "";
+    for (file, name) in &records {
+        let mut find = |line, text: String| findings.push(Finding::new(&file.path, line, text));
+        let number = name.split('-').next().unwrap_or_default();
+        if number.len() != 4 || !number.bytes().all(|digit| digit.is_ascii_digit()) {
+            find(0, "begins with no number of four digits".to_owned());
+        } else if number == last {
+            find(0, format!("{number} is the number of another record"));
+        }
+        last = number;
+        let heading = file.text.lines().next().unwrap_or_default();
+        let title = heading.strip_prefix(&format!("# {number}: ")).unwrap_or_default();
+        let expected = format!("{number}-{}.md", slug(title));
+        if **name != expected {
+            find(1, format!("the heading `# {number}: {title}` makes the name `{expected}`"));
+        }
+        let lines = file.text.lines().count();
+        if lines > RECORD_LINES_MAX {
+            find(0, format!("has {lines} lines, and {RECORD_LINES_MAX} at most"));
+        }
+        if list.is_some_and(|list| !list.text.contains(&format!("[{title}]({name})"))) {
+            find(0, "is not listed by its title in the README".to_owned());
+        }
+    }
+    findings
+}
+
+/// A title as part of a file name: its words in lower case, with dashes between them.
+fn slug(title: &str) -> String {
+    let kept: String = title.chars().filter(|c| !matches!(c, '\'' | '`')).collect();
+    let words = kept.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")
 }
 
 /// Each page that is made from other files says what they say now.
@@ -127,14 +166,44 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_or_a_double_among_decisions_is_found() {
-        // If this failed, two records could share a number that others refer to.
-        let pages = |names: &[&str]| -> Vec<File> {
-            names.iter().map(|name| file(&format!("docs/decisions/{name}"), "")).collect()
+    fn decision_records_are_numbered_titled_listed_and_short() {
+        // If this failed, two records could share a number that others refer to, or a record could be lost or a diary.
+        let found = |records: &[(&str, &str)]| -> Vec<String> {
+            let path = |name: &str| format!("{DECISIONS}{name}");
+            let mut files: Vec<File> = records.iter().map(|(name, text)| file(&path(name), text)).collect();
+            let list = "[Do it](0001-do-it.md) [Do not](0001-do-not.md) [Do it](0003-do-it.md)";
+            files.push(file(&path("README.md"), list));
+            decisions(&files).into_iter().map(|finding| finding.text).collect()
         };
-        assert!(decisions(&pages(&["0000-template.md", "0001-a.md", "README.md"])).is_empty());
-        assert_eq!(decisions(&pages(&["0000-template.md", "0002-a.md"])).len(), 1);
-        assert_eq!(decisions(&pages(&["0000-template.md", "0001-a.md", "0001-b.md"])).len(), 1);
+        let (one, three) = (("0001-do-it.md", "# 0001: Do it\n"), ("0003-do-it.md", "# 0003: Do it\n"));
+        assert!(found(&[("0000-template.md", "# 0000: X\n"), one, three]).is_empty(), "a gap is no finding");
+        assert_eq!(
+            found(&[one, ("0001-do-not.md", "# 0001: Do not\n")]),
+            ["0001 is the number of another record"]
+        );
+        assert_eq!(
+            found(&[("0001-do-it.md", "# 0001: Do not\n")]).len(),
+            2,
+            "another title, which is not listed"
+        );
+        assert_eq!(
+            found(&[("0004-do-it.md", "# 0004: Do it\n")]),
+            ["is not listed by its title in the README"]
+        );
+        let long = format!("# 0001: Do it\n{}", "line\n".repeat(RECORD_LINES_MAX));
+        assert_eq!(found(&[("0001-do-it.md", &long)]), ["has 41 lines, and 40 at most"]);
+    }
+
+    #[test]
+    fn decision_records_are_few() {
+        // If this failed, the records would grow into a diary that newcomers cannot read.
+        let records = |n: usize| -> Vec<File> {
+            (1..=n)
+                .map(|i| file(&format!("{DECISIONS}{i:04}-do-it.md"), &format!("# {i:04}: Do it\n")))
+                .collect()
+        };
+        assert!(decisions(&records(RECORDS_MAX)).is_empty());
+        assert_eq!(decisions(&records(RECORDS_MAX + 1)).len(), 1);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! Each is declared: a tunnel by INNER, an error by ERROR WHERE, a checksum by COMPUTED. They are found layer by layer
 //! when a chain asks, and not by its parser: what breaks a rule there is not malformed for the chain, and no fragments
-//! wait ([decision 61](../../../docs/decisions/0061-a-flow-is-read-without-a-parser.md)).
+//! wait (decision 0096).
 
 use super::eval::{self, crc32c_on};
 use super::read::{Header, walk};

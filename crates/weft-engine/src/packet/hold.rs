@@ -1,7 +1,8 @@
 //! Frames that an element holds: they come to it again after a while, and perhaps again.
 //!
 //! An element sends a frame, or a copy of it, to [`HOLD`] as to a port. Its pass ends there. When its time is over, it
-//! is parsed anew and passes that element and those behind it; those in front have seen it. Decision 0104.
+//! is parsed anew and passes that element and those behind it; those in front have seen it.
+//! See `docs/design/packet-io.md`.
 
 use super::fragments::Followed;
 use super::live::{Live, Stage};

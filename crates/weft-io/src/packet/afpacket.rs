@@ -5,7 +5,8 @@
 //! is longer than a slot is read from the socket, where it waits behind its slot. What is longer than IP can say (BIG
 //! TCP) comes in as packets that it can ([`Pool::take_pieces`]). The host's own network sees the
 //! packets that come in as well; an interface without addresses has none of it.
-//! Source: Linux `Documentation/networking/packet_mmap.rst`, packet(7) on `PACKET_COPY_THRESH`, and decision 0081.
+//! Source: Linux `Documentation/networking/packet_mmap.rst`, packet(7) on `PACKET_COPY_THRESH`.
+//! See `docs/design/packet-io.md`.
 
 #![expect(unsafe_code, reason = "the ring is memory that is shared with the kernel")]
 

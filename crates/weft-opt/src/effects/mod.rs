@@ -219,7 +219,7 @@ pub struct Ending {
     /// What every tuple meets that is ended here.
     pub only: Condition,
     /// It is taken only where the pass has used up its room in the scratch, or a function's result would be longer than
-    /// it may be: which element is the first to want room is promised by `strict` alone (decision 0018).
+    /// it may be: which element is the first to want room is promised by `strict` alone (decision 0023).
     pub is_room: bool,
     /// Where.
     pub line: u32,

@@ -3,7 +3,7 @@
 //! Whatever makes events here (a link, a flow) has one next deadline, so the events of a run are not a heap that
 //! grows with the packets in flight but one key for each source. A change climbs from the leaf to the root and ends
 //! where the winner stays the same: some log2(n) comparisons, no allocation, and ties go to the source with the
-//! lower number, so that a run is the same wherever it runs. Decision 0037.
+//! lower number, so that a run is the same on every machine. See `docs/design/queues.md`.
 
 /// The key of a source that waits for nothing.
 pub const NEVER: u64 = u64::MAX;
