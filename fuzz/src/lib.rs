@@ -1,7 +1,7 @@
 //! What the fuzz targets do with their bytes.
 //!
-//! With a nightly toolchain and cargo-fuzz: `cargo +nightly fuzz run --features libfuzzer -a h2_frames`. With stable Rust,
-//! `cargo test -p weft-fuzz` runs every body on seeds and random changes of them.
+//! With a nightly toolchain and cargo-fuzz: `cargo +nightly fuzz run --features libfuzzer -a h2_frames`. With stable
+//! Rust, `cargo test -p weft-fuzz` runs every body on seeds and random changes of them.
 //!
 //! A body panics if a law is broken: bytes from the network or from a user may be refused, and nothing else.
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use weft_core::Time;
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 use weft_fuzz::*;
 use weft_ir::generate;
 use weft_ir::text::write_program;
@@ -44,8 +44,8 @@ fn h2_seeds() -> Vec<Vec<u8>> {
 
 /// Runs a body on each seed and on changes of it.
 fn run(body: fn(&[u8]), seeds: Vec<Vec<u8>>) {
-    let mut dice = Dice::from_seed(1);
-    let mut draw = move |below: usize| dice.below(below.max(1));
+    let mut rng = Rng::from_seed(1);
+    let mut draw = move |below: usize| rng.below(below.max(1));
     for seed in &seeds {
         body(seed);
         let changes = CHANGES.min(4_000_000 / (seed.len() as u64 + 1) / 20).max(20);
@@ -266,7 +266,7 @@ fn questions_are_answered_or_refused() {
 /// A file of IR could crash whoever reads it.
 #[test]
 fn chains_are_read_or_refused() {
-    let seeds = (0..12).map(|seed| write_program(&generate::chain(&mut Dice::from_seed(seed))).into_bytes());
+    let seeds = (0..12).map(|seed| write_program(&generate::chain(&mut Rng::from_seed(seed))).into_bytes());
     run(ir_text, seeds.collect());
 }
 

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Instant;
 use weft_core::classify::Pattern;
 use weft_core::classify::generate::prefixes;
-use weft_core::dice::Dice;
 use weft_core::hash::HashKey;
 use weft_core::matching::{MatchPart, MatchSpec, Matcher, Test};
+use weft_core::rng::Rng;
 use weft_core::table::{ColumnSpec, Evict, Insert, Row, Table, TableSpec};
 use weft_core::{Time, Type, Value};
 
@@ -36,7 +36,7 @@ fn main() {
         let first = Matcher::changeable(&by, &tables[0]).expect("they are few");
         let same = |row| tables[1].find_values(&tables[0].key_values(row), Time(0));
         let mut matchers = [first.onto(&tables[1], same), first];
-        let mut dice = Dice::from_seed(1);
+        let mut rng = Rng::from_seed(1);
         let mut gone: Vec<usize> = Vec::new();
         let mut took = Vec::new();
         let (warm, turns) = (100, 2000);
@@ -44,7 +44,7 @@ fn main() {
         for turn in 0..warm + turns {
             let came = core::mem::take(&mut gone);
             let mut seen = BTreeSet::new();
-            let drawn = (0..ROWS - came.len()).map(|_| dice.below(n));
+            let drawn = (0..ROWS - came.len()).map(|_| rng.below(n));
             gone = drawn.filter(|at| !came.contains(at) && seen.insert(*at)).collect();
             if turn == warm {
                 began_at = thread_cpu_us();

@@ -214,15 +214,15 @@ impl fmt::Debug for InputSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dice::Dice;
+    use crate::rng::Rng;
     use std::collections::BTreeSet;
 
     #[test]
     fn set_agrees_with_a_tree() {
         // An input of a large chain would be taken for another, or for NULL.
-        let mut dice = Dice::from_seed(7);
+        let mut rng = Rng::from_seed(7);
         for _ in 0..200 {
-            let mut draw = || -> BTreeSet<usize> { (0..40).map(|_| dice.below(INPUTS_MAX)).collect() };
+            let mut draw = || -> BTreeSet<usize> { (0..40).map(|_| rng.below(INPUTS_MAX)).collect() };
             let (a, b) = (draw(), draw());
             let [mut x, y] = [&a, &b].map(|tree| tree.iter().copied().collect::<InputSet>());
             assert!(x.iter().eq(a.iter().copied()) && x.len() == a.len());

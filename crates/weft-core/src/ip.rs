@@ -313,7 +313,7 @@ fn extension_bytes(protocol: u8, header: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dice::Dice;
+    use crate::rng::Rng;
 
     fn v4(protocol: u8, word: u16, carried: &[u8]) -> Vec<u8> {
         let [high, low] = word.to_be_bytes();
@@ -412,21 +412,21 @@ mod tests {
     /// Frames come from anybody.
     #[test]
     fn no_bytes_make_it_panic() {
-        let mut dice = Dice::from_seed(7);
+        let mut rng = Rng::from_seed(7);
         for nth in 0..20_000 {
-            let mut packet: Vec<u8> = (0..dice.below(120)).map(|_| dice.bits() as u8).collect();
+            let mut packet: Vec<u8> = (0..rng.below(120)).map(|_| rng.bits() as u8).collect();
             if let Some(first) = packet.first_mut() {
                 *first = *first & 0xf | if nth % 2 == 0 { 0x40 } else { 0x60 };
             }
             let extensions = [HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, DESTINATION];
             for at in [6, 9, 20, 40, 48, 56].into_iter().filter(|at| *at < packet.len()).collect::<Vec<_>>() {
-                packet[at] = dice.pick(&extensions);
+                packet[at] = rng.pick(&extensions);
             }
             let Some(read) = IpPacket::new(&packet) else { continue };
             let upper = read.upper();
             assert!(upper.bytes.len() <= read.payload().len() && read.payload().len() < packet.len());
             assert_eq!(read.part(), upper.part);
-            change_traffic_class(&mut packet, |_| dice.bits() as u8);
+            change_traffic_class(&mut packet, |_| rng.bits() as u8);
         }
     }
 }

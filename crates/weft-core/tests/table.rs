@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_core::abi::{Parts, State};
-use weft_core::dice::Dice;
 use weft_core::hash::{HashKey, hash_word};
+use weft_core::rng::Rng;
 use weft_core::table::{
     ColumnSpec, Departure, Evict, ExtendError, ImportError, Insert, Journal, KeyBuilder, LimitsError, Row,
     STRIPE_ROWS_MAX, Scalars, Scan, Table, TableSpec, near,
@@ -448,10 +448,10 @@ fn the_oldest_goes_whatever_was_touched_or_undone() {
         ages.keys().for_each(|id| _ = new_row(table.insert_int(*id, Time(*id as i64))));
         let mut journal = Journal::default();
         for now in n..n + rounds {
-            let dice = weft_core::hash::draw(now, 1);
+            let rng = weft_core::hash::draw(now, 1);
             let (at, before) = (Time(now as i64), ages.clone());
             // Few are written often, and most now and then: some of the oldest are always out of place.
-            let id = if dice & 1 == 0 { (dice >> 8) % (2 * n) } else { (dice >> 8) % (n / 8) };
+            let id = if rng & 1 == 0 { (rng >> 8) % (2 * n) } else { (rng >> 8) % (n / 8) };
             let found = table.find_int(id, at);
             assert_eq!(found.is_some(), ages.contains_key(&id));
             if found.is_some() {
@@ -464,7 +464,7 @@ fn the_oldest_goes_whatever_was_touched_or_undone() {
                 ages.remove(&oldest);
             }
             ages.insert(id, now);
-            if dice >> 60 == 0 {
+            if rng >> 60 == 0 {
                 journal.undo(&state, &mut []);
                 ages = before;
             }
@@ -521,10 +521,10 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
         let table = Table::new(limits, KEY);
         table.keep_departed(Departure::Expired, true);
         let item = table.column("item").expect("the key");
-        let (mut dice, mut now) = (Dice::from_seed(max_rows), Time(0));
+        let (mut rng, mut now) = (Rng::from_seed(max_rows), Time(0));
         let (mut lives, mut expired, mut departed) = (BTreeMap::new(), Vec::new(), Vec::new());
         for _ in 0..4000 {
-            now += Interval(dice.below(9) as i64);
+            now += Interval(rng.below(9) as i64);
             let over = |lives: &mut BTreeMap<u64, i64>, id: u64| {
                 lives
                     .get(&id)
@@ -532,7 +532,7 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
                     .then(|| lives.remove(&id).map(|at| (id, at)))
             };
             // Few enough keys that nothing live is evicted.
-            let id = dice.below(6) as u64;
+            let id = rng.below(6) as u64;
             expired.extend(over(&mut lives, id).flatten());
             if table.find_int(id, now).is_none() {
                 let row = new_row(table.insert_int(id, now));
@@ -545,7 +545,7 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
                 lives.values().all(|at| next.is_some_and(|next| next.0 <= at + 100)),
                 "{next:?} {lives:?}"
             );
-            if dice.percent(10) {
+            if rng.percent(10) {
                 (0..6).for_each(|id| expired.extend(over(&mut lives, id).flatten()));
                 let mut rows = Vec::new();
                 while table.depart(Departure::Expired, now, 2, &mut rows) {}
@@ -592,17 +592,17 @@ fn each_row_that_is_evicted_departs_once_and_comes_back_if_that_is_undone() {
             rows
         };
         let state = State::from(Parts { tables: vec![Arc::clone(&table)], ..Parts::default() });
-        let (mut dice, mut journal) = (Dice::from_seed(max_rows), Journal::default());
+        let (mut rng, mut journal) = (Rng::from_seed(max_rows), Journal::default());
         let (mut inserted, mut departed, mut n_undone) = (BTreeMap::new(), Vec::new(), 0);
         for pass in 0..4000 {
             let now = Time(pass);
             let (before, n_untold) = (all(now), table.evicted_untold());
-            let keys: Vec<u64> = (0..1 + dice.below(4) as u64).map(|n| 10 * pass as u64 + n).collect();
+            let keys: Vec<u64> = (0..1 + rng.below(4) as u64).map(|n| 10 * pass as u64 + n).collect();
             for key in &keys {
                 let row = new_row(journal.insert_int(0, &table, *key, now));
                 table.set_word(row, hits, key * 7);
             }
-            if dice.percent(40) {
+            if rng.percent(40) {
                 journal.undo(&state, &mut []);
                 assert_eq!(all(now), before);
                 assert_eq!(table.evicted_untold(), n_untold);
@@ -611,7 +611,7 @@ fn each_row_that_is_evicted_departs_once_and_comes_back_if_that_is_undone() {
                 journal.clear();
                 inserted.extend(keys.iter().map(|key| (*key, key * 7)));
             }
-            if dice.percent(60) {
+            if rng.percent(60) {
                 let mut rows = Vec::new();
                 while table.depart(Departure::Evicted, now, 3, &mut rows) {}
                 departed.extend(rows.iter().map(told));
@@ -668,7 +668,7 @@ fn counters_in_a_column_count_alone() {
         KEY,
     );
     let (before, m) = (table.column("before").expect("a column"), table.column("m").expect("a column"));
-    let mut dice = Dice::from_seed(5);
+    let mut rng = Rng::from_seed(5);
     for _ in 0..40 {
         let row = new_row(table.insert_int(7, Time(0)));
         assert!(table.is_null(row, m));
@@ -677,8 +677,8 @@ fn counters_in_a_column_count_alone() {
         table.set_bytes(row, m, &[]);
         let mut counters = [0_u16; 10];
         let mut longest = 0;
-        for _ in 0..dice.below(60) {
-            let bin = dice.pick(&[0, 1, 2, 3, 4, 8, 9, 10, 11, u64::MAX]);
+        for _ in 0..rng.below(60) {
+            let bin = rng.pick(&[0, 1, 2, 3, 4, 8, 9, 10, 11, u64::MAX]);
             table.count_into(row, m, bin);
             if let Some(counter) = counters.get_mut(usize::try_from(bin).unwrap_or(usize::MAX)) {
                 *counter += 1;
@@ -922,12 +922,12 @@ fn scans_and_evictions_are_as_under_any_secret() {
         let [one, other] = [1, 2].map(|seed| {
             let limits = TableSpec { evict, ttl: Some(Interval(700)), ..spec(Shape::Text, 300) };
             let table = Table::new(limits, HashKey::from_seed(seed));
-            let mut dice = Dice::from_seed(5);
+            let mut rng = Rng::from_seed(5);
             for at in 0..if cfg!(miri) { 400 } else { 4000 } {
-                let (now, key) = (Time(at), format!("user-{}", dice.below(900)));
+                let (now, key) = (Time(at), format!("user-{}", rng.below(900)));
                 match table.find_bytes(key.as_bytes(), now) {
                     Row::NONE => _ = new_row(table.insert_bytes(key.as_bytes(), now)),
-                    row if dice.percent(20) => table.remove(row),
+                    row if rng.percent(20) => table.remove(row),
                     row => table.touch(row, now),
                 }
             }

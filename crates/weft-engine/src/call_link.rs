@@ -770,8 +770,8 @@ mod tests {
     use crate::headers::Answers;
     use crate::plan::{Balance, Cluster};
     use crate::slab::Slab;
-    use weft_core::dice::Dice;
     use weft_core::options::ClusterOptions;
+    use weft_core::rng::Rng;
     use weft_ir::queue::run::Interpreted;
     use weft_ir::queue::{Handlers, Level, Limit, Order, Overflow, PacketOrder, Partitions};
 
@@ -879,11 +879,11 @@ mod tests {
         let mut lines: Vec<Line> = (0..7).map(|_| Line { share: 1, ..line(&link, 12) }).collect();
         let mut passed: Vec<usize> = lines.iter_mut().map(serve).collect();
         assert_eq!(passed, [4, 0, 0, 0, 0, 0, 0], "what nobody else uses");
-        let mut dice = Dice::from_seed(1);
+        let mut rng = Rng::from_seed(1);
         for _ in 0..60 {
             let busy: Vec<usize> = (0..7).filter(|at| lines[*at].n_own > 0).collect();
             assert_eq!(lines.iter().map(|line| line.n_own).sum::<u64>(), 4, "no place is left unused");
-            let ends = dice.pick(&busy);
+            let ends = rng.pick(&busy);
             end_one(&mut lines[ends]);
             // The worker itself is the first to see that there is a place, and then they all look.
             for at in (ends..ends + 7).map(|at| at % 7) {

@@ -465,7 +465,7 @@ impl core::error::Error for RecordingError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_core::dice::Dice;
+    use weft_core::rng::Rng;
 
     /// What is explained would be another run than the one that was recorded.
     #[test]
@@ -552,12 +552,12 @@ mod tests {
         let rows = |text| read_snapshot(text).err().map(|error| error.to_string());
         assert_eq!(rows("E 1 2\nX 1\n").as_deref(), Some("line 2: it is no row"));
         assert_eq!(rows("E 1 2\nP one\n").as_deref(), Some("line 2: a word is no number"));
-        let mut dice = Dice::from_seed(3);
+        let mut rng = Rng::from_seed(3);
         for _ in 0..2_000 {
             let mut bytes = b"e 10 1500 2 0 77 5 6\nd 100\nt 5\nr 1 15000000\nl 1 0\nf 1 1 2\n".to_vec();
-            for _ in 0..=dice.below(4) {
-                let at = dice.below(bytes.len());
-                bytes[at] = dice.pick(b"0123456789\n edtrlfw-.\xff");
+            for _ in 0..=rng.below(4) {
+                let at = rng.below(bytes.len());
+                bytes[at] = rng.pick(b"0123456789\n edtrlfw-.\xff");
             }
             let _ = read(&String::from_utf8_lossy(&bytes), 0).count();
         }

@@ -137,7 +137,7 @@ impl Waiting {
 mod tests {
     use super::*;
     use crate::slab::Key;
-    use weft_core::dice::Dice;
+    use weft_core::rng::Rng;
 
     fn waiter(call: u64, client: u64, since: i64) -> Waiter {
         Waiter::new(Key::from_bits(call), Some(Key::from_bits(client)), Time(since))
@@ -180,26 +180,26 @@ mod tests {
     fn nothing_is_lost_or_doubled() {
         // A call that is lost here hears nothing of its end; one that is there twice takes two streams.
         for seed in 0..200 {
-            let mut dice = Dice::from_seed(seed);
+            let mut rng = Rng::from_seed(seed);
             let (mut waiting, mut held) = (Waiting::default(), Vec::new());
             for now in 0..300 {
-                match dice.below(6) {
+                match rng.below(6) {
                     0..=2 => {
                         held.push((now, now));
-                        waiting.push(waiter(now as u64, dice.below(4) as u64, now));
+                        waiting.push(waiter(now as u64, rng.below(4) as u64, now));
                     }
                     3 => {
                         let taken = waiting.pop();
                         assert_eq!(taken.is_some(), !held.is_empty());
                         let Some(taken) = taken else { continue };
-                        if dice.percent(40) {
+                        if rng.percent(40) {
                             waiting.put_back(taken);
                             assert_eq!(waiting.pop().map(|next| next.call), Some(taken.call));
                         }
                         held.retain(|(call, _)| *call as u64 != taken.call.to_bits());
                     }
                     4 => {
-                        let since = now - dice.below(40) as i64;
+                        let since = now - rng.below(40) as i64;
                         let older = waiting.take_older(Time(since));
                         let wanted = held.iter().filter(|(_, came)| *came <= since);
                         let wanted: Vec<u64> = wanted.map(|(call, _)| *call as u64).collect();

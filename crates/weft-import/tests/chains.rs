@@ -1,6 +1,6 @@
 //! Chains that call each other, beside what a packet meets that goes through them one by one.
 
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 use weft_import::{Hook, List, Row, Verdict, import};
 
 /// What a packet has that random rules ask for.
@@ -51,24 +51,24 @@ enum Left {
 }
 
 impl Rule {
-    fn random(dice: &mut Dice, nth: usize, is_base: bool) -> Self {
-        let src = dice.percent(50).then(|| (10 + dice.below(3) as u8, dice.percent(30)));
-        let ports = |dice: &mut Dice| {
-            let low = dice.below(6) as u16;
-            (low, low + dice.below(3) as u16, dice.percent(30))
+    fn random(rng: &mut Rng, nth: usize, is_base: bool) -> Self {
+        let src = rng.percent(50).then(|| (10 + rng.below(3) as u8, rng.percent(30)));
+        let ports = |rng: &mut Rng| {
+            let low = rng.below(6) as u16;
+            (low, low + rng.below(3) as u16, rng.percent(30))
         };
-        let dst_ports = if dice.percent(50) { Some(ports(dice)) } else { None };
-        let does = match dice.below(8) {
+        let dst_ports = if rng.percent(50) { Some(ports(rng)) } else { None };
+        let does = match rng.below(8) {
             0 => Does::Count,
             1 | 2 => Does::Of(Verdict::Accept),
             3 => Does::Of(Verdict::Drop),
-            4 | 5 if nth > 0 => Does::Jump(dice.below(nth)),
-            6 if nth > 0 => Does::Goto(dice.below(nth)),
+            4 | 5 if nth > 0 => Does::Jump(rng.below(nth)),
+            6 if nth > 0 => Does::Goto(rng.below(nth)),
             _ if is_base => Does::Of(Verdict::Reject),
             _ => Does::Return,
         };
-        let out = dice.percent(25).then(|| dice.below(2));
-        Self { src, dst_ports, is_udp: dice.percent(50), out, does }
+        let out = rng.percent(25).then(|| rng.below(2));
+        Self { src, dst_ports, is_udp: rng.percent(50), out, does }
     }
 
     fn is_of(&self, packet: Packet) -> bool {
@@ -130,13 +130,13 @@ impl Rule {
 }
 
 impl Chains {
-    fn random(dice: &mut Dice) -> Self {
-        let n = 1 + dice.below(4);
-        let chain = |dice: &mut Dice, nth: usize| {
-            (0..1 + dice.below(5)).map(|_| Rule::random(dice, nth, nth + 1 == n)).collect()
+    fn random(rng: &mut Rng) -> Self {
+        let n = 1 + rng.below(4);
+        let chain = |rng: &mut Rng, nth: usize| {
+            (0..1 + rng.below(5)).map(|_| Rule::random(rng, nth, nth + 1 == n)).collect()
         };
-        let chains = (0..n).map(|nth| chain(dice, nth)).collect();
-        Self { chains, policy: dice.pick(&[Verdict::Accept, Verdict::Drop]) }
+        let chains = (0..n).map(|nth| chain(rng, nth)).collect();
+        Self { chains, policy: rng.pick(&[Verdict::Accept, Verdict::Drop]) }
     }
 
     /// As the kernel has it.
@@ -244,7 +244,7 @@ fn check(text: &str, right: impl Fn(Packet) -> Verdict, seed: u64) -> usize {
 fn packets_meet_what_they_meet_in_chains_that_call_each_other() {
     let mut rows = 0;
     for seed in 0..400 {
-        let chains = Chains::random(&mut Dice::from_seed(seed));
+        let chains = Chains::random(&mut Rng::from_seed(seed));
         for text in [chains.nft("f", "filter"), chains.iptables()] {
             rows += check(&text, |packet| chains.verdict(packet), seed);
         }
@@ -256,8 +256,8 @@ fn packets_meet_what_they_meet_in_chains_that_call_each_other() {
 #[test]
 fn base_chains_of_a_hook_are_passed_by_priority() {
     for seed in 1_000..1_250 {
-        let mut dice = Dice::from_seed(seed);
-        let [first, second] = [Chains::random(&mut dice), Chains::random(&mut dice)];
+        let mut rng = Rng::from_seed(seed);
+        let [first, second] = [Chains::random(&mut rng), Chains::random(&mut rng)];
         // The order of the text says nothing.
         let text = second.nft("late", "filter + 10") + &first.nft("early", "mangle");
         let right = |packet: Packet| match first.verdict(packet) {

@@ -290,11 +290,11 @@ mod tests {
     fn like_of_all_short_patterns_is_as_by_trial() {
         let texts_of: [&[u8]; 7] = [b"a", b"b", "ü".as_bytes(), "€".as_bytes(), b"\xc3", b"\xbc", b"_"];
         let parts_of: [&[u8]; 5] = [b"a", b"%", b"_", b"b", "ü".as_bytes()];
-        let mut dice = weft_core::dice::Dice::from_seed(3);
+        let mut rng = weft_core::rng::Rng::from_seed(3);
         for _ in 0..200_000 {
-            let n = [dice.below(7), dice.below(7)];
-            let text: Vec<u8> = (0..n[0]).flat_map(|_| dice.pick(&texts_of)).copied().collect();
-            let pattern: Vec<u8> = (0..n[1]).flat_map(|_| dice.pick(&parts_of)).copied().collect();
+            let n = [rng.below(7), rng.below(7)];
+            let text: Vec<u8> = (0..n[0]).flat_map(|_| rng.pick(&texts_of)).copied().collect();
+            let pattern: Vec<u8> = (0..n[1]).flat_map(|_| rng.pick(&parts_of)).copied().collect();
             let (chars, wanted): (Vec<_>, Vec<_>) =
                 (characters(&text).collect(), characters(&pattern).collect());
             assert_eq!(like(&text, &pattern), like_by_trial(&chars, &wanted), "{text:x?} LIKE {pattern:x?}");

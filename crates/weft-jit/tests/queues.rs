@@ -33,7 +33,7 @@ fn compiled_handlers_agree_with_the_interpreter() {
 #[test]
 fn what_a_program_does_not_say_passes() {
     // If it did not, a queue that only orders would lose packets.
-    let program = Arc::new(generate::program(&mut generate::Dice::from_seed(1)));
+    let program = Arc::new(generate::program(&mut generate::Rng::from_seed(1)));
     let mut bare = (*program).clone();
     bare.levels.truncate(1);
     bare.levels[0] =
@@ -53,7 +53,7 @@ fn what_a_program_does_not_say_passes() {
 #[should_panic(expected = "there are fewer words than the queue program has")]
 fn code_does_not_run_on_fewer_words_than_it_touches() {
     // If it did, it would write where other things are.
-    let mut program = generate::program(&mut generate::Dice::from_seed(1));
+    let mut program = generate::program(&mut generate::Rng::from_seed(1));
     let one = Handler {
         body: vec![
             Step::Let(Value(0), Op::Int(1)),
@@ -75,7 +75,7 @@ fn turns_touch_no_record_that_is_not_there() {
     let key =
         vec![Step::Let(Value(0), Op::Load(Slot::new(Scope::Packet, word::FIELDS))), Step::Give(Value(0))];
     let key = Some(Handler { body: key, types: vec![Ty::Int] });
-    let mut program = generate::program(&mut generate::Dice::from_seed(1));
+    let mut program = generate::program(&mut generate::Rng::from_seed(1));
     program.levels.truncate(1);
     let level = &mut program.levels[0];
     (level.partitions, level.packets) = (Partitions::Hash { n: 8, ways: 4 }, PacketOrder::Arrival);
@@ -150,7 +150,7 @@ fn lines_that_name_partitions_have_no_short_way() {
     let names =
         vec![Step::Let(Value(0), Op::Int(1)), Step::Store(rank, Value(0)), Step::End(Verdict::Pass, 1)];
     let [key, names] = [key, names].map(|body| Some(Handler { body, types: vec![Ty::Int] }));
-    let mut program = generate::program(&mut generate::Dice::from_seed(1));
+    let mut program = generate::program(&mut generate::Rng::from_seed(1));
     program.levels.truncate(1);
     program.fields = vec![Field::Flow];
     let plain =

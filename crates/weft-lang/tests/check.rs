@@ -445,8 +445,8 @@ fn broken_programs_never_panic() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "weft"))
         .map(|path| std::fs::read_to_string(path).expect("it is text"))
         .collect();
-    let mut dice = weft_core::dice::Dice::from_seed(1);
-    let mut random = |below: usize| dice.below(below.max(1));
+    let mut rng = weft_core::rng::Rng::from_seed(1);
+    let mut random = |below: usize| rng.below(below.max(1));
     for _ in 0..1500 {
         let mut text = programs[random(programs.len())].clone();
         let other = programs[random(programs.len())].clone();

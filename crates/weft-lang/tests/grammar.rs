@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 use weft_lang::check::question::statements;
 use weft_lang::editor::words;
 use weft_lang::hir::Network;
@@ -149,7 +149,7 @@ struct Maker<'p> {
     page: &'p Page,
     /// How deep the shallowest tree of each rule is.
     heights: BTreeMap<&'p str, usize>,
-    dice: Dice,
+    rng: Rng,
     /// Ways that were taken.
     taken: BTreeSet<usize>,
 }
@@ -164,11 +164,11 @@ impl<'p> Maker<'p> {
             }
         }
         assert!(heights.values().all(|height| *height < 1000), "a rule that never ends: {heights:?}");
-        Self { page, heights, dice: Dice::from_seed(0), taken: BTreeSet::new() }
+        Self { page, heights, rng: Rng::from_seed(0), taken: BTreeSet::new() }
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        self.dice.below(bound)
+        self.rng.below(bound)
     }
 
     fn make(&mut self, node: &'p Node, depth: usize, out: &mut Vec<String>) {

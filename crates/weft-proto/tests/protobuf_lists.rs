@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use weft_core::abi::Slot;
-use weft_core::dice::Dice;
 use weft_core::inputs::InputSet;
 use weft_core::list::{CELL_BYTES, EntryKey, HEAD_BYTES};
+use weft_core::rng::Rng;
 use weft_core::schema::{Enum, Field, FieldKind, Message, Presence, Schema};
 use weft_proto::session::grpc::protobuf::{Lists, ListsBuilder, Malformed};
 
@@ -205,63 +205,63 @@ fn put_number(out: &mut Vec<u8>, number: u64, n: u64) {
     put_varint(out, n);
 }
 
-fn random(dice: &mut Dice, n_fields: usize, field: fn(&mut Dice, &mut Vec<u8>)) -> Vec<u8> {
+fn random(rng: &mut Rng, n_fields: usize, field: fn(&mut Rng, &mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::new();
-    for _ in 0..dice.below(n_fields + 1) {
-        match dice.percent(15) {
+    for _ in 0..rng.below(n_fields + 1) {
+        match rng.percent(15) {
             // An unknown field, and a known one with another wire type.
-            true if dice.percent(50) => put_bytes(&mut out, 9, b"?"),
+            true if rng.percent(50) => put_bytes(&mut out, 9, b"?"),
             true => out.extend_from_slice(&[1 << 3 | 1, 1, 2, 3, 4, 5, 6, 7, 8]),
-            false => field(dice, &mut out),
+            false => field(rng, &mut out),
         }
     }
     out
 }
 
-fn sub(dice: &mut Dice, out: &mut Vec<u8>) {
-    let word = (dice.below(9) as u32).to_le_bytes();
-    match dice.below(3) {
+fn sub(rng: &mut Rng, out: &mut Vec<u8>) {
+    let word = (rng.below(9) as u32).to_le_bytes();
+    match rng.below(3) {
         0 => {
             out.push(1 << 3 | 5);
             out.extend_from_slice(&word);
         }
         1 => put_bytes(out, 1, &[word, word].concat()),
-        _ => put_number(out, 2, dice.below(200) as u64),
+        _ => put_number(out, 2, rng.below(200) as u64),
     }
 }
 
-fn random_line(dice: &mut Dice, out: &mut Vec<u8>) {
-    match dice.below(3) {
-        0 => put_number(out, 1, dice.below(300) as u64),
-        1 => put_bytes(out, 2, &b"abc"[..dice.below(4)]),
+fn random_line(rng: &mut Rng, out: &mut Vec<u8>) {
+    match rng.below(3) {
+        0 => put_number(out, 1, rng.below(300) as u64),
+        1 => put_bytes(out, 2, &b"abc"[..rng.below(4)]),
         _ => {
-            let inner = random(dice, 2, sub);
+            let inner = random(rng, 2, sub);
             put_bytes(out, 3, &inner);
         }
     }
 }
 
-fn entry(dice: &mut Dice, out: &mut Vec<u8>) {
-    match dice.percent(50) {
-        true => put_number(out, 1, dice.below(4) as u64),
-        false => put_bytes(out, 2, &b"xyz"[..dice.below(4)]),
+fn entry(rng: &mut Rng, out: &mut Vec<u8>) {
+    match rng.percent(50) {
+        true => put_number(out, 1, rng.below(4) as u64),
+        false => put_bytes(out, 2, &b"xyz"[..rng.below(4)]),
     }
 }
 
-fn parcel(dice: &mut Dice, out: &mut Vec<u8>) {
-    let inner = random(dice, 3, random_line);
+fn parcel(rng: &mut Rng, out: &mut Vec<u8>) {
+    let inner = random(rng, 3, random_line);
     put_bytes(out, 1, &inner);
 }
 
-fn root(dice: &mut Dice, out: &mut Vec<u8>) {
-    let (number, inner) = match dice.below(7) {
-        0 => (1, random(dice, 3, random_line)),
-        1 => return put_number(out, 2, dice.below(9) as u64),
-        2 => (2, (0..dice.below(3)).map(|_| dice.below(100) as u8).collect()),
-        3 => (3, random(dice, 3, entry)),
-        4 => (4, random(dice, 2, parcel)),
+fn root(rng: &mut Rng, out: &mut Vec<u8>) {
+    let (number, inner) = match rng.below(7) {
+        0 => (1, random(rng, 3, random_line)),
+        1 => return put_number(out, 2, rng.below(9) as u64),
+        2 => (2, (0..rng.below(3)).map(|_| rng.below(100) as u8).collect()),
+        3 => (3, random(rng, 3, entry)),
+        4 => (4, random(rng, 2, parcel)),
         5 => (5, b"l".to_vec()),
-        _ => (6, random(dice, 2, sub)),
+        _ => (6, random(rng, 2, sub)),
     };
     put_bytes(out, number, &inner);
 }
@@ -325,8 +325,8 @@ fn lists_of_random_messages_are_what_a_decoder_finds() {
     assert_eq!(lists.mask(), (0..8_usize).collect());
     let (mut n_too_many, mut n_displaced) = (0, 0);
     for seed in 0..20_000 {
-        let mut dice = Dice::from_seed(seed);
-        let payload = random(&mut dice, 20, root);
+        let mut rng = Rng::from_seed(seed);
+        let payload = random(&mut rng, 20, root);
         let wanted = decode(&payload);
         let (mut slots, mut present, mut text) = ([Slot::default(); 8], InputSet::EMPTY, b"before".to_vec());
         lists.run(&payload, &mut slots, &mut present, &mut text).expect("it is well-formed");
@@ -371,14 +371,14 @@ fn lists_of_damaged_messages_never_panic() {
     let lists = lists(&schema);
     let mut n_refused = 0;
     for seed in 0..20_000 {
-        let mut dice = Dice::from_seed(seed);
-        let mut payload = random(&mut dice, 8, root);
-        for _ in 0..1 + dice.below(3) {
-            if let Some(byte) = payload.len().checked_sub(1).map(|last| dice.below(last + 1)) {
-                payload[byte] ^= 1 << dice.below(8);
+        let mut rng = Rng::from_seed(seed);
+        let mut payload = random(&mut rng, 8, root);
+        for _ in 0..1 + rng.below(3) {
+            if let Some(byte) = payload.len().checked_sub(1).map(|last| rng.below(last + 1)) {
+                payload[byte] ^= 1 << rng.below(8);
             }
         }
-        payload.truncate(payload.len().saturating_sub(dice.below(3)));
+        payload.truncate(payload.len().saturating_sub(rng.below(3)));
         let (mut slots, mut present, mut text) = ([Slot::default(); 8], InputSet::EMPTY, Vec::new());
         n_refused += usize::from(lists.run(&payload, &mut slots, &mut present, &mut text).is_err());
     }

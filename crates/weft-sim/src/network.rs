@@ -3,7 +3,7 @@
 use core::ops::RangeInclusive;
 use std::collections::VecDeque;
 use weft_core::Interval;
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 
 /// How the network of a world behaves. The default is fast and kind.
 #[derive(Clone, Debug)]
@@ -39,19 +39,19 @@ impl Default for Network {
 impl Network {
     /// One that cuts and delays as the seed says, from single bytes to large pieces.
     pub fn choppy(seed: u64) -> Self {
-        let mut dice = Dice::of_stream(seed, "choppy", 0);
-        let smallest = dice.pick(&[1, 1, 7, 100, 4096]);
-        let largest = dice.pick(&[1, 20, 1000, 9000, 70_000]);
+        let mut rng = Rng::of_stream(seed, "choppy", 0);
+        let smallest = rng.pick(&[1, 1, 7, 100, 4096]);
+        let largest = rng.pick(&[1, 20, 1000, 9000, 70_000]);
         Self {
-            latency_us: 10..=dice.within(&(10..=5000)),
+            latency_us: 10..=rng.within(&(10..=5000)),
             chunk_bytes: smallest..=largest.max(smallest),
-            capacity_bytes: dice.pick(&[1000, 20_000, 256 << 10]),
+            capacity_bytes: rng.pick(&[1000, 20_000, 256 << 10]),
             ..Self::default()
         }
     }
 
-    pub(crate) fn latency(&self, dice: &mut Dice) -> Interval {
-        Interval::from_micros(dice.within(&self.latency_us) as i64)
+    pub(crate) fn latency(&self, rng: &mut Rng) -> Interval {
+        Interval::from_micros(rng.within(&self.latency_us) as i64)
     }
 
     /// The time that so many bytes take on the wire.

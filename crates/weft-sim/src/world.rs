@@ -6,8 +6,8 @@ use crate::peer::Session;
 use crate::server::{Behaviour, Reaction, Received, Served, Server};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weft_core::dice::Dice;
 use weft_core::hash::{self, HashKey};
+use weft_core::rng::Rng;
 use weft_core::{Interval, Time};
 use weft_engine::plan::{Address, Plan};
 use weft_engine::{Action, CloseReason, Config, ConnId, Engine};
@@ -35,7 +35,7 @@ pub struct RawId(usize);
 /// One engine with its peers.
 pub struct World {
     now: Time,
-    dice: Dice,
+    rng: Rng,
     network: Network,
     engine: Engine,
     events: BTreeMap<(Time, u64), Event>,
@@ -107,7 +107,7 @@ impl World {
         let config = Config { seed, hash: HashKey::from_seed(seed), ..config };
         Self {
             now: START,
-            dice: Dice::from_seed(seed),
+            rng: Rng::from_seed(seed),
             network: Network::default(),
             engine: Engine::new(START, config, Arc::new(plan)),
             events: BTreeMap::new(),
@@ -571,7 +571,7 @@ impl World {
             return;
         }
         pipe.is_moving = true;
-        let due = self.now + self.network.latency(&mut self.dice);
+        let due = self.now + self.network.latency(&mut self.rng);
         self.plan_event(due, Event::Arrive { link: at, to_engine });
     }
 
@@ -580,11 +580,11 @@ impl World {
         if !self.links[at].is_open {
             return;
         }
-        if self.dice.chance(self.network.reset_per_mille) {
+        if self.rng.chance(self.network.reset_per_mille) {
             self.note(&[3, at as u64]);
             return self.reset(at);
         }
-        let max = self.dice.within(&self.network.chunk_bytes).max(1) as usize;
+        let max = self.rng.within(&self.network.chunk_bytes).max(1) as usize;
         let link = &mut self.links[at];
         let peer = link.peer;
         if let (Peer::Raw(raw), false) = (peer, to_engine)
@@ -700,7 +700,7 @@ impl World {
                 if server.is_some_and(|s| self.servers[s].is_unreachable) {
                     return;
                 }
-                let due = self.now + self.network.latency(&mut self.dice);
+                let due = self.now + self.network.latency(&mut self.rng);
                 self.plan_event(due, Event::Connected { conn, server });
             }
             Action::Close { conn } => {
@@ -726,7 +726,7 @@ impl World {
     }
 
     fn connected(&mut self, conn: ConnId, server: Option<usize>) {
-        let is_refused = self.dice.chance(self.network.refuse_per_mille);
+        let is_refused = self.rng.chance(self.network.refuse_per_mille);
         let server = server.filter(|s| !self.servers[*s].is_down && !is_refused);
         let Some(server) = server else {
             return self.engine.handle_closed(self.now, conn, CloseReason::Refused);

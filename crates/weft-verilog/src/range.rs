@@ -185,7 +185,7 @@ impl Range {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_core::dice::Dice;
+    use weft_core::rng::Rng;
     use weft_ir::queue::run::pure;
     use weft_ir::queue::{Op, Value};
 
@@ -209,40 +209,40 @@ mod tests {
     ];
     const CMPS: [IntCmp; 6] = [IntCmp::Eq, IntCmp::Ne, IntCmp::SLt, IntCmp::SLe, IntCmp::ULt, IntCmp::ULe];
 
-    fn number(dice: &mut Dice) -> i64 {
+    fn number(rng: &mut Rng) -> i64 {
         let edges = [0, 1, -1, 2, 3, 62, 63, 64, 65, 255, 256, i64::MAX, i64::MIN, i64::MIN + 1];
-        match dice.below(4) {
-            0 => dice.pick(&edges),
-            1 => dice.below(200) as i64 - 100,
-            _ => (dice.bits() as i64) >> dice.below(64),
+        match rng.below(4) {
+            0 => rng.pick(&edges),
+            1 => rng.below(200) as i64 - 100,
+            _ => (rng.bits() as i64) >> rng.below(64),
         }
     }
 
-    fn range(dice: &mut Dice) -> Range {
-        let (a, b) = (number(dice), number(dice));
-        let b = if dice.percent(20) { a } else { b };
+    fn range(rng: &mut Rng) -> Range {
+        let (a, b) = (number(rng), number(rng));
+        let b = if rng.percent(20) { a } else { b };
         Range { lo: a.min(b), hi: a.max(b) }
     }
 
-    fn within(dice: &mut Dice, range: Range) -> i64 {
+    fn within(rng: &mut Rng, range: Range) -> i64 {
         let reach = range.hi.wrapping_sub(range.lo) as u64;
-        match dice.below(3) {
+        match rng.below(3) {
             0 => range.lo,
             1 => range.hi,
-            _ if reach == u64::MAX => dice.bits() as i64,
-            _ => range.lo.wrapping_add((dice.bits() % (reach + 1)) as i64),
+            _ if reach == u64::MAX => rng.bits() as i64,
+            _ => range.lo.wrapping_add((rng.bits() % (reach + 1)) as i64),
         }
     }
 
     #[test]
     fn what_an_operation_gives_is_in_its_range() {
         // If it were not, a wire would lack bits that it needs.
-        let mut dice = Dice::from_seed(1);
+        let mut rng = Rng::from_seed(1);
         for _ in 0..200_000 {
-            let (a, b) = (range(&mut dice), range(&mut dice));
-            let (x, y) = (within(&mut dice, a), within(&mut dice, b));
+            let (a, b) = (range(&mut rng), range(&mut rng));
+            let (x, y) = (within(&mut rng, a), within(&mut rng, b));
             let run = |op: Op| pure(&op, |value| if value.0 == 0 { x as u64 } else { y as u64 });
-            let op = dice.pick(&OPS);
+            let op = rng.pick(&OPS);
             let given = run(Op::IntBinary(op, Value(0), Value(1)));
             let range = Range::of(op, a, b);
             assert!(
@@ -250,7 +250,7 @@ mod tests {
                 "{op:?} {x} {y}: {given} is not in {range:?}, of {a:?} {b:?}"
             );
             assert_eq!(range.cut(given), given, "{range:?}");
-            let cmp = dice.pick(&CMPS);
+            let cmp = rng.pick(&CMPS);
             let given = run(Op::IntCompare(cmp, Value(0), Value(1))) != 0;
             let known = Range::decides(cmp, a, b, false);
             assert!(known.is_none_or(|known| known == given), "{cmp:?} {x} {y} of {a:?} {b:?}");

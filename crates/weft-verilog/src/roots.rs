@@ -70,16 +70,16 @@ pub(crate) fn is_exact(over: u64, most: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_core::dice::Dice;
+    use weft_core::rng::Rng;
 
     /// A queue in gates would drop at other times than one on a processor.
     #[test]
     fn a_step_is_what_floats_give() {
-        let mut dice = Dice::from_seed(5);
+        let mut rng = Rng::from_seed(5);
         for over in [1, 2, 1_000, 100_000_000, 123_456_789] {
             assert!(is_exact(over, 1 << 32), "{over}");
             for _ in 0..10_000 {
-                let of = 1 + (dice.bits() >> 32 >> dice.below(32));
+                let of = 1 + (rng.bits() >> 32 >> rng.below(32));
                 assert_eq!(step(over, of), (over as f64 * (1.0 / (of as f64).sqrt())) as u64, "{over}, {of}");
             }
         }

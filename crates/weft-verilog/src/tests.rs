@@ -6,7 +6,7 @@ use crate::convert::{Converter, Source};
 use crate::net::Gate;
 use crate::range::Range;
 use std::collections::BTreeMap;
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 use weft_ir::ir::{FloatOp, FloatUnaryOp, IntCmp};
 use weft_ir::queue::run::handle;
 use weft_ir::queue::verify::verify;
@@ -42,12 +42,12 @@ impl State {
     }
 
     /// What comes from outside is new.
-    fn come(&mut self, dice: &mut Dice, converter: &Converter<'_>) {
+    fn come(&mut self, rng: &mut Rng, converter: &Converter<'_>) {
         for (scope, words) in &mut self.words {
             for (at, word) in (0..).zip(words) {
                 let slot = Slot::new(*scope, at);
                 if converter.var(slot).is_none() {
-                    *word = within(dice, converter.holds(slot).1);
+                    *word = within(rng, converter.holds(slot).1);
                 }
             }
         }
@@ -60,17 +60,15 @@ impl State {
     }
 }
 
-fn within(dice: &mut Dice, range: Range) -> u64 {
+fn within(rng: &mut Rng, range: Range) -> u64 {
     let reach = range.hi.wrapping_sub(range.lo) as u64;
-    let near = dice.below(3) as u64;
-    (match dice.below(5) {
+    let near = rng.below(3) as u64;
+    (match rng.below(5) {
         0 => range.lo.saturating_add(near as i64).min(range.hi),
         1 => range.hi.saturating_sub(near as i64).max(range.lo),
-        2 => (dice.pick(&[0, 1, 1000, 1500, 5_000_000, 100_000_000]) as i64).clamp(range.lo, range.hi),
-        _ if reach == u64::MAX => dice.bits() as i64,
-        _ => {
-            range.lo.wrapping_add((dice.bits() >> dice.below(64)).checked_rem(reach + 1).unwrap_or(0) as i64)
-        }
+        2 => (rng.pick(&[0, 1, 1000, 1500, 5_000_000, 100_000_000]) as i64).clamp(range.lo, range.hi),
+        _ if reach == u64::MAX => rng.bits() as i64,
+        _ => range.lo.wrapping_add((rng.bits() >> rng.below(64)).checked_rem(reach + 1).unwrap_or(0) as i64),
     }) as u64
 }
 
@@ -84,7 +82,7 @@ fn differs(
 ) -> Option<String> {
     let level = &program.levels[0];
     let converter = Converter::new(program, level, widths);
-    let mut dice = Dice::from_seed(seed);
+    let mut rng = Rng::from_seed(seed);
     let mut state = State::new(program);
     let mut registers: BTreeMap<Slot, u64> = circuit.registers.iter().map(|r| (r.slot, r.start)).collect();
     let roots: Vec<_> = circuit.driven.iter().map(|driven| driven.wire).collect();
@@ -92,8 +90,8 @@ fn differs(
     let cone = circuit.net.cone(&roots, |_| false);
     let mut values = Vec::new();
     for nth in 0..runs {
-        let moment = dice.below(circuit.moments.len());
-        state.come(&mut dice, &converter);
+        let moment = rng.below(circuit.moments.len());
+        state.come(&mut rng, &converter);
         let before = state.clone();
         circuit.net.evaluate(
             &cone,
@@ -169,7 +167,7 @@ fn a_net_does_what_the_interpreter_does() {
     let widths = Widths::default();
     let (mut n_built, mut n_refused) = (0, 0);
     for seed in 0..600 {
-        let program = generate::program(&mut Dice::from_seed(seed));
+        let program = generate::program(&mut Rng::from_seed(seed));
         for level in &program.levels {
             for (moment, handler) in level.handlers.iter() {
                 let alone = alone(&program, level, moment, handler);
@@ -205,7 +203,7 @@ fn a_handler_may_end_in_as_many_places_as_it_has_steps() {
     });
     let body: Vec<Step> = enough.chain([Step::End(Verdict::Pass, 0)]).collect();
     let handler = Handler { body, types: [Ty::Int, Ty::Int, Ty::Bool].repeat(800) };
-    let any = generate::program(&mut Dice::from_seed(1));
+    let any = generate::program(&mut Rng::from_seed(1));
     let program = alone(&any, &any.levels[0], Moment::Enqueue, &handler);
     assert_eq!(verify(&program), Ok(()));
     let circuit = Circuit::new(&program, &program.levels[0], &Widths::default());
@@ -251,7 +249,7 @@ fn times_by_roots_of_wide_numbers_are_those_of_floats() {
     ];
     let types = [&types[..], &types, &[Ty::Bool, Ty::Int, Ty::Int]].concat();
     let handler = Handler { body, types };
-    let any = generate::program(&mut Dice::from_seed(1));
+    let any = generate::program(&mut Rng::from_seed(1));
     let var =
         |name: &str, bits| VarDecl { name: name.into(), ty: Ty::Int, bits, signed: bits == 64, start: 0 };
     let level = Level { vars: vec![var("at", 64), var("n", 32)], ..any.levels[0].clone() };
@@ -286,7 +284,7 @@ fn a_root_is_waited_for_only_where_it_is_seen() {
     body.extend([Step::Store(at, Value(7)), Step::End(Verdict::Pass, 3)]);
     let types = [Ty::Float, Ty::Float, Ty::Int, Ty::Float, Ty::Float, Ty::Float, Ty::Float, Ty::Int];
     let handler = Handler { body, types: [&types[..], &[Ty::Bool, Ty::Int, Ty::Int, Ty::Bool]].concat() };
-    let any = generate::program(&mut Dice::from_seed(1));
+    let any = generate::program(&mut Rng::from_seed(1));
     let var = VarDecl { name: "at".into(), ty: Ty::Int, bits: 64, signed: true, start: 0 };
     let level = Level { vars: vec![var], ..any.levels[0].clone() };
     let program = alone(&any, &level, Moment::Enqueue, &handler);

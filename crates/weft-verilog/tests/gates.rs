@@ -10,7 +10,7 @@ mod bench;
 mod programs;
 
 use bench::{Area, Bench, Events, area};
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 use weft_ir::queue::{Handlers, Level, PacketOrder, Partitions, QueueProgram, generate};
 use weft_verilog::{Is, Module, Widths, compile, compile_tree};
 
@@ -90,7 +90,7 @@ fn any_program_in_gates_does_what_the_interpreter_does() {
 
 /// A generated program for each level that there is, with all its handlers at one partition.
 fn alone(seed: u64) -> Vec<QueueProgram> {
-    let program = generate::program(&mut Dice::from_seed(seed));
+    let program = generate::program(&mut Rng::from_seed(seed));
     let one = |level: &Level, handlers: Handlers| {
         let mut level = Level { handlers, partitions: Partitions::One, ..level.clone() };
         level.order.by_least_packet = false;
@@ -142,22 +142,22 @@ fn a_tree_finds_the_first_and_the_last() {
 struct Entries {
     ranks: Vec<Option<u64>>,
     has_last: bool,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl Entries {
     fn new(entries: u32, module: &Module) -> Self {
         let has_last = module.ports.iter().any(|port| port.is == Is::Last);
-        Self { ranks: vec![None; entries as usize], has_last, dice: Dice::from_seed(3) }
+        Self { ranks: vec![None; entries as usize], has_last, rng: Rng::from_seed(3) }
     }
 
     /// What comes and goes, and what is the first and the last before it does; of equals the one with the lower number.
     fn records(mut self) -> impl FnMut() -> Vec<u64> {
         move || {
-            let (push, pop) = (self.dice.percent(55), self.dice.percent(50));
-            let [push_at, pop_at] = [(); 2].map(|()| self.dice.below(self.ranks.len()));
-            let few = self.dice.percent(50);
-            let rank = if few { self.dice.below(4) as u64 } else { self.dice.bits() & 0xffff };
+            let (push, pop) = (self.rng.percent(55), self.rng.percent(50));
+            let [push_at, pop_at] = [(); 2].map(|()| self.rng.below(self.ranks.len()));
+            let few = self.rng.percent(50);
+            let rank = if few { self.rng.below(4) as u64 } else { self.rng.bits() & 0xffff };
             let there = || self.ranks.iter().enumerate().filter_map(|(at, rank)| Some((*rank.as_ref()?, at)));
             let first = there().min().map(|(_, at)| at);
             let last = there().max_by_key(|(rank, at)| (*rank, usize::MAX - at)).map(|(_, at)| at);

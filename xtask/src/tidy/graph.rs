@@ -85,6 +85,11 @@ const RULES: &[Rule] = &[
             "zeroize",
         ],
     },
+    Rule {
+        name: "weft-fuzz",
+        ours: &["proto", "lang", "ir", "opt", "native", "engine", "import", "schema"],
+        third_party: &["libfuzzer-sys"],
+    },
     Rule { name: "xtask", ours: &[], third_party: &["serde_json"] },
     // A stock application: it may use what it likes, but nothing of ours.
     Rule { name: "shop", ours: &[], third_party: &["*"] },

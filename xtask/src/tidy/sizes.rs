@@ -6,12 +6,6 @@ use super::{File, Finding};
 const LINES_MAX: &[(&str, Option<&str>, usize)] =
     &[("README.md", None, 120), ("docs/performance.md", None, 250), ("CHANGELOG.md", Some("0.1.0"), 60)];
 
-/// The most decision records. Those that no longer decide anything go, or become a part of another.
-const DECISIONS_MAX: usize = 40;
-const DECISIONS: &str = "docs/decisions/";
-/// Pages of that folder that are no records.
-const NO_DECISIONS: &[&str] = &["docs/decisions/README.md", "docs/decisions/0000-template.md"];
-
 /// Each document is within its size.
 pub(super) fn documents(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -34,15 +28,6 @@ pub(super) fn documents(files: &[File]) -> Vec<Finding> {
             findings.push(Finding::new(path, first, format!("{n} lines, at most {max} may be")));
         }
     }
-    let is_record = |file: &&File| {
-        file.path.starts_with(DECISIONS)
-            && file.path.ends_with(".md")
-            && !NO_DECISIONS.contains(&file.path.as_str())
-    };
-    let n = files.iter().filter(is_record).count();
-    if n > DECISIONS_MAX {
-        findings.push(Finding::new(DECISIONS, 0, format!("{n} records, at most {DECISIONS_MAX} may be")));
-    }
     findings
 }
 
@@ -58,37 +43,29 @@ fn section_lines(text: &str, name: &str) -> Option<(usize, usize)> {
 mod tests {
     use super::*;
 
-    fn files(readme: usize, changelog: &str, n_decisions: usize) -> Vec<File> {
+    fn files(readme: usize, changelog: &str) -> Vec<File> {
         let file = |path: &str, text: String| File { path: path.to_owned(), text };
-        let mut files = vec![
+        vec![
             file("README.md", "a\n".repeat(readme)),
             file("docs/performance.md", String::new()),
             file("CHANGELOG.md", changelog.to_owned()),
-            file("docs/decisions/README.md", String::new()),
-            file("docs/decisions/0000-template.md", String::new()),
-        ];
-        files.extend((1..=n_decisions).map(|n| file(&format!("docs/decisions/{n:04}-a.md"), String::new())));
-        files
+        ]
     }
 
     #[test]
     fn document_above_its_size_is_found() {
         // If this failed, the pages that newcomers read first would grow into diaries.
         let section = "# Changes\n## 0.1.0\n- a\n";
-        assert!(documents(&files(120, section, 40)).is_empty());
-        assert_eq!(documents(&files(121, section, 40))[0].path, "README.md");
-        assert_eq!(documents(&files(120, section, 41))[0].path, DECISIONS);
+        assert!(documents(&files(120, section)).is_empty());
+        assert_eq!(documents(&files(121, section))[0].path, "README.md");
     }
 
     #[test]
     fn section_ends_at_the_next_heading() {
         // If this failed, later releases would count for the first one.
         let many = "- a\n".repeat(60);
-        assert_eq!(
-            documents(&files(1, &format!("## 0.1.0\n{many}"), 0))[0].text,
-            "61 lines, at most 60 may be"
-        );
-        assert!(documents(&files(1, &format!("## 0.2.0\n{many}## 0.1.0\n- a\n"), 0)).is_empty());
-        assert_eq!(documents(&files(1, "## Unreleased\n", 0))[0].text, "has no section `## 0.1.0`");
+        assert_eq!(documents(&files(1, &format!("## 0.1.0\n{many}")))[0].text, "61 lines, at most 60 may be");
+        assert!(documents(&files(1, &format!("## 0.2.0\n{many}## 0.1.0\n- a\n"))).is_empty());
+        assert_eq!(documents(&files(1, "## Unreleased\n"))[0].text, "has no section `## 0.1.0`");
     }
 }

@@ -7,7 +7,7 @@
 //! draws keys that the rules match.
 
 use super::{FieldSpec, Layout, Pattern, Rule};
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// A kind of rule set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,14 +42,14 @@ pub fn five_tuple() -> [FieldSpec; 5] {
 
 /// `n` different rules over [`five_tuple`], the first with the greatest priority, the last for all that is left.
 pub fn rules(family: Family, n: usize, seed: u64) -> Vec<Rule> {
-    let mut dice = Dice::from_seed(seed);
+    let mut rng = Rng::from_seed(seed);
     let shape = Shape::of(family);
-    let sites: Vec<u32> = (0..(n / 40).clamp(4, 4096)).map(|_| dice.bits() as u32).collect();
+    let sites: Vec<u32> = (0..(n / 40).clamp(4, 4096)).map(|_| rng.bits() as u32).collect();
     let mut seen = std::collections::BTreeSet::new();
     let mut rules: Vec<Rule> = Vec::with_capacity(n);
     let mut tries = 0;
     while rules.len() + 1 < n {
-        let patterns = shape.draw(&sites, &mut dice);
+        let patterns = shape.draw(&sites, &mut rng);
         tries += 1;
         // Where a family has no further rules of its kind, doubles are better than no end.
         if seen.insert(format!("{patterns:?}")) || tries > 8 * n {
@@ -65,23 +65,23 @@ pub fn rules(family: Family, n: usize, seed: u64) -> Vec<Rule> {
 /// A routing table: `n` different prefixes of one field of 32 or 128 bits, longer ones with greater priorities. Lengths
 /// are spread as in the tables of the Internet's core: three of five are /24 (or /48), few are longer.
 pub fn prefixes(n: usize, bits: u8, seed: u64) -> Vec<Rule> {
-    let mut dice = Dice::from_seed(seed);
+    let mut rng = Rng::from_seed(seed);
     let lengths: &[(usize, u8, u8)] = if bits == 32 {
         &[(60, 24, 24), (12, 22, 22), (8, 23, 23), (6, 20, 21), (8, 16, 19), (1, 8, 15), (5, 25, 32)]
     } else {
         &[(50, 48, 48), (16, 32, 32), (12, 44, 44), (12, 36, 40), (6, 29, 31), (4, 49, 64)]
     };
     // Allocations, below which the prefixes lie.
-    let blocks: Vec<u128> = (0..(n / 24).max(1)).map(|_| block(bits, &mut dice)).collect();
+    let blocks: Vec<u128> = (0..(n / 24).max(1)).map(|_| block(bits, &mut rng)).collect();
     let mut seen = std::collections::BTreeSet::new();
     let mut rules = Vec::with_capacity(n);
     while rules.len() < n {
-        let len = weighted(lengths, |&(weight, ..)| weight, &mut dice);
-        let len = len.1 + dice.below(usize::from(len.2 - len.1) + 1) as u8;
+        let len = weighted(lengths, |&(weight, ..)| weight, &mut rng);
+        let len = len.1 + rng.below(usize::from(len.2 - len.1) + 1) as u8;
         let fixed = u32::from(if bits == 32 { 14u8 } else { 28 }.min(len));
-        let below = (u128::from(dice.bits()) << 64 | u128::from(dice.bits())) >> (128 - u32::from(bits));
+        let below = (u128::from(rng.bits()) << 64 | u128::from(rng.bits())) >> (128 - u32::from(bits));
         let mask = |len: u32| (u128::MAX << (128 - len)) >> (128 - u32::from(bits));
-        let value = (dice.pick(&blocks) & mask(fixed) | below & !mask(fixed)) & mask(u32::from(len));
+        let value = (rng.pick(&blocks) & mask(fixed) | below & !mask(fixed)) & mask(u32::from(len));
         if seen.insert((value, len)) {
             let patterns = vec![Pattern::Prefix { value, len }];
             rules.push(Rule { patterns, priority: u32::from(len), id: rules.len() as u32 });
@@ -116,10 +116,10 @@ pub fn networks(n: usize, seed: u64) -> Vec<Rule> {
 
 /// `n` different flows over [`five_tuple`], none before another.
 pub fn exact(n: usize, seed: u64) -> Vec<Rule> {
-    let mut dice = Dice::from_seed(seed);
+    let mut rng = Rng::from_seed(seed);
     // The number is part of the addresses, so no two are the same.
     let rule = |id: u32| {
-        let drawn = dice.bits();
+        let drawn = rng.bits();
         let src = 0x0a00_0000 | id & 0x00ff_ffff;
         let values = [src.into(), (drawn >> 32) as u32 as u128, (drawn & 0xffff).into(), 443, 6];
         Rule { patterns: values.map(Pattern::Exact).to_vec(), priority: 0, id }
@@ -129,20 +129,17 @@ pub fn exact(n: usize, seed: u64) -> Vec<Rule> {
 
 /// `n` packed keys, each drawn from a rule, all rules alike; one of twenty is any key at all.
 pub fn flows(layout: &Layout, rules: &[Rule], n: usize, seed: u64) -> Vec<u64> {
-    let mut dice = Dice::from_seed(seed);
+    let mut rng = Rng::from_seed(seed);
     let (words, fields) = (layout.words(), layout.fields().len());
     let mut keys = vec![0; n * words];
     let mut values = vec![0; fields];
     for key in keys.chunks_exact_mut(words) {
-        let rule = if rules.is_empty() || dice.below(20) == 0 {
-            None
-        } else {
-            Some(&rules[dice.below(rules.len())])
-        };
+        let rule =
+            if rules.is_empty() || rng.below(20) == 0 { None } else { Some(&rules[rng.below(rules.len())]) };
         for (field, value) in values.iter_mut().enumerate() {
             let bits = layout.fields()[field].bits;
             let pattern = rule.map_or(Pattern::Any, |rule| rule.patterns[field]);
-            *value = within(pattern, bits, &mut dice);
+            *value = within(pattern, bits, &mut rng);
         }
         layout.pack(&values, key);
     }
@@ -150,9 +147,9 @@ pub fn flows(layout: &Layout, rules: &[Rule], n: usize, seed: u64) -> Vec<u64> {
 }
 
 /// A value that a pattern of a field with so many bits admits.
-pub fn within(pattern: Pattern, bits: u8, dice: &mut Dice) -> u128 {
+pub fn within(pattern: Pattern, bits: u8, rng: &mut Rng) -> u128 {
     let all = u128::MAX >> (128 - bits);
-    let any = (u128::from(dice.bits()) << 64 | u128::from(dice.bits())) & all;
+    let any = (u128::from(rng.bits()) << 64 | u128::from(rng.bits())) & all;
     match pattern {
         Pattern::Any => any,
         Pattern::Exact(value) => value,
@@ -165,8 +162,8 @@ pub fn within(pattern: Pattern, bits: u8, dice: &mut Dice) -> u128 {
     }
 }
 
-fn weighted<'a, T>(from: &'a [T], weight: impl Fn(&T) -> usize, dice: &mut Dice) -> &'a T {
-    let mut at = dice.below(from.iter().map(&weight).sum());
+fn weighted<'a, T>(from: &'a [T], weight: impl Fn(&T) -> usize, rng: &mut Rng) -> &'a T {
+    let mut at = rng.below(from.iter().map(&weight).sum());
     let is_it = |item: &&T| {
         let hit = at < weight(item);
         at = at.saturating_sub(weight(item));
@@ -176,12 +173,12 @@ fn weighted<'a, T>(from: &'a [T], weight: impl Fn(&T) -> usize, dice: &mut Dice)
 }
 
 /// The start of an allocation: of IPv6 all are in 2000::/3, and most in a few /12 of it.
-fn block(bits: u8, dice: &mut Dice) -> u128 {
-    let drawn = u128::from(dice.bits());
+fn block(bits: u8, rng: &mut Rng) -> u128 {
+    let drawn = u128::from(rng.bits());
     if bits == 32 {
         return (0x0100_0000 + drawn % 0xde00_0000) & 0xffff_ffff;
     }
-    let registry = dice.pick(&[0x200u128, 0x240, 0x260, 0x280, 0x2a0, 0x2c0]);
+    let registry = rng.pick(&[0x200u128, 0x240, 0x260, 0x280, 0x2a0, 0x2c0]);
     registry << 116 | (drawn & 0xf_ffff_ffff) << 80
 }
 
@@ -236,30 +233,30 @@ impl Shape {
         }
     }
 
-    fn draw(&self, sites: &[u32], dice: &mut Dice) -> Vec<Pattern> {
-        let address = |lengths: &[(usize, u8, u8)], dice: &mut Dice| {
-            let &(_, from, to) = weighted(lengths, |&(weight, ..)| weight, dice);
-            let len = from + dice.below(usize::from(to - from) + 1) as u8;
-            let site = dice.pick(sites);
-            let below = dice.bits() as u32;
+    fn draw(&self, sites: &[u32], rng: &mut Rng) -> Vec<Pattern> {
+        let address = |lengths: &[(usize, u8, u8)], rng: &mut Rng| {
+            let &(_, from, to) = weighted(lengths, |&(weight, ..)| weight, rng);
+            let len = from + rng.below(usize::from(to - from) + 1) as u8;
+            let site = rng.pick(sites);
+            let below = rng.bits() as u32;
             // Half of the addresses share a /24 with others of their site.
             let shared = if below & 1 == 0 { 24 } else { 16 };
             let value = site & !(u32::MAX >> shared) | below >> shared >> 1;
             if len == 0 { Pattern::Any } else { Pattern::Prefix { value: value.into(), len } }
         };
-        let (src, dst) = (address(self.src, dice), address(self.dst, dice));
-        let proto = match weighted(&[0, 1, 2, 3], |&at: &usize| self.proto[at], dice) {
+        let (src, dst) = (address(self.src, rng), address(self.dst, rng));
+        let proto = match weighted(&[0, 1, 2, 3], |&at: &usize| self.proto[at], rng) {
             0 => Pattern::Exact(6),
             1 => Pattern::Exact(17),
             2 => Pattern::Exact(1),
             _ => Pattern::Any,
         };
         let has_ports = matches!(proto, Pattern::Exact(6 | 17));
-        let ports = |kinds: &[(usize, Ports)], dice: &mut Dice| {
-            let &(_, kind) = weighted(kinds, |&(weight, _)| weight, dice);
-            if has_ports { port(kind, dice) } else { Pattern::Any }
+        let ports = |kinds: &[(usize, Ports)], rng: &mut Rng| {
+            let &(_, kind) = weighted(kinds, |&(weight, _)| weight, rng);
+            if has_ports { port(kind, rng) } else { Pattern::Any }
         };
-        let (sport, dport) = (ports(self.sport, dice), ports(self.dport, dice));
+        let (sport, dport) = (ports(self.sport, rng), ports(self.dport, rng));
         vec![src, dst, sport, dport, proto]
     }
 }
@@ -267,16 +264,16 @@ impl Shape {
 /// The ports that most rules name.
 const KNOWN: [u16; 16] = [80, 443, 53, 22, 25, 21, 110, 143, 123, 161, 389, 1521, 3306, 3389, 5060, 8080];
 
-fn port(kind: Ports, dice: &mut Dice) -> Pattern {
+fn port(kind: Ports, rng: &mut Rng) -> Pattern {
     match kind {
         Ports::Any => Pattern::Any,
         Ports::High => Pattern::Range { lo: 1024, hi: 65_535 },
-        Ports::Known => Pattern::Exact(dice.pick(&KNOWN).into()),
-        Ports::One => Pattern::Exact(dice.below(1 << 16) as u128),
+        Ports::Known => Pattern::Exact(rng.pick(&KNOWN).into()),
+        Ports::One => Pattern::Exact(rng.below(1 << 16) as u128),
         Ports::Range => {
-            let lo = dice.below(60_000) as u128;
-            let most = dice.pick(&[16, 5000]);
-            Pattern::Range { lo, hi: lo + 1 + dice.below(most) as u128 }
+            let lo = rng.below(60_000) as u128;
+            let most = rng.pick(&[16, 5000]);
+            Pattern::Range { lo, hi: lo + 1 + rng.below(most) as u128 }
         }
     }
 }

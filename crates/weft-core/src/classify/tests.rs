@@ -1,7 +1,7 @@
 use super::generate::{Family, exact, five_tuple, flows, network, networks, prefixes, rules, within};
 use super::*;
-use crate::dice::Dice;
 use crate::hash::HashKey;
+use crate::rng::Rng;
 
 /// The best of all rules by the words of the documentation: no boxes, no ranks.
 fn oracle(fields: &[FieldSpec], rules: &[Rule], values: &[u128]) -> Option<u32> {
@@ -66,7 +66,7 @@ const MIXES: [Mix; 6] = [
     Mix { any: 0, exact: 1, prefix: 0, mask: 0, range: 0 },
 ];
 
-fn random_fields(dice: &mut Dice) -> Vec<FieldSpec> {
+fn random_fields(rng: &mut Rng) -> Vec<FieldSpec> {
     let shapes: [&[u8]; 9] = [
         &[32, 32, 16, 16, 8],
         &[32],
@@ -78,58 +78,58 @@ fn random_fields(dice: &mut Dice) -> Vec<FieldSpec> {
         &[64, 63, 1],
         &[16, 8, 100],
     ];
-    let widths = dice.pick(&shapes);
+    let widths = rng.pick(&shapes);
     widths.iter().enumerate().map(|(at, &bits)| FieldSpec::new(format!("f{at}"), bits)).collect()
 }
 
 /// A value near few others, so that patterns overlap and keys hit them.
-fn near(bits: u8, dice: &mut Dice) -> u128 {
+fn near(bits: u8, rng: &mut Rng) -> u128 {
     let all = u128::MAX >> (128 - bits);
-    let scaled = (dice.below(6) as u128) << (bits - bits.min(3));
-    let more = [0, 1, 2, 7, all, 1 << (bits / 2), dice.bits().into()][dice.below(7)];
+    let scaled = (rng.below(6) as u128) << (bits - bits.min(3));
+    let more = [0, 1, 2, 7, all, 1 << (bits / 2), rng.bits().into()][rng.below(7)];
     scaled.wrapping_add(more) & all
 }
 
-fn random_pattern(mix: Mix, bits: u8, dice: &mut Dice) -> Pattern {
+fn random_pattern(mix: Mix, bits: u8, rng: &mut Rng) -> Pattern {
     let kinds = [mix.any, mix.exact, mix.prefix, mix.mask, mix.range];
-    let mut at = dice.below(kinds.iter().sum());
+    let mut at = rng.below(kinds.iter().sum());
     let kind = kinds.iter().position(|&weight| {
         let hit = at < weight;
         at = at.saturating_sub(weight);
         hit
     });
-    let value = near(bits, dice);
+    let value = near(bits, rng);
     match kind.unwrap() {
         0 => Pattern::Any,
         1 => Pattern::Exact(value),
-        2 => Pattern::Prefix { value, len: dice.below(usize::from(bits) + 1) as u8 },
-        3 => Pattern::Mask { value, mask: near(bits, dice) | near(bits, dice) },
+        2 => Pattern::Prefix { value, len: rng.below(usize::from(bits) + 1) as u8 },
+        3 => Pattern::Mask { value, mask: near(bits, rng) | near(bits, rng) },
         _ => {
-            let other = near(bits, dice);
+            let other = near(bits, rng);
             Pattern::Range { lo: value.min(other), hi: value.max(other) }
         }
     }
 }
 
-fn random_rule(fields: &[FieldSpec], mix: Mix, id: u32, dice: &mut Dice) -> Rule {
-    let patterns = fields.iter().map(|field| random_pattern(mix, field.bits, dice)).collect();
-    Rule { patterns, priority: dice.below(6) as u32, id }
+fn random_rule(fields: &[FieldSpec], mix: Mix, id: u32, rng: &mut Rng) -> Rule {
+    let patterns = fields.iter().map(|field| random_pattern(mix, field.bits, rng)).collect();
+    Rule { patterns, priority: rng.below(6) as u32, id }
 }
 
 /// Looks up keys near the rules, one by one and in batches, and holds them to the oracle.
-fn agree(table: &Classifier, rules: &[Rule], n: usize, dice: &mut Dice) {
+fn agree(table: &Classifier, rules: &[Rule], n: usize, rng: &mut Rng) {
     let fields = table.layout().fields();
     let words = table.layout().words();
     let mut keys = vec![0; n * words];
     let mut expected = Vec::new();
     for key in keys.chunks_exact_mut(words) {
-        let from = if rules.is_empty() { None } else { Some(dice.pick(rules)) };
+        let from = if rules.is_empty() { None } else { Some(rng.pick(rules)) };
         let values: Vec<u128> = fields
             .iter()
             .enumerate()
             .map(|(field, spec)| match &from {
-                Some(rule) if dice.below(4) > 0 => within(rule.patterns[field], spec.bits, dice),
-                _ => near(spec.bits, dice),
+                Some(rule) if rng.below(4) > 0 => within(rule.patterns[field], spec.bits, rng),
+                _ => near(spec.bits, rng),
             })
             .collect();
         table.layout().pack(&values, key);
@@ -149,43 +149,43 @@ fn agree(table: &Classifier, rules: &[Rule], n: usize, dice: &mut Dice) {
 fn tables_find_what_asking_every_rule_finds() {
     let mut kinds = std::collections::BTreeSet::new();
     for seed in 0..60 {
-        let mut dice = Dice::from_seed(seed);
-        let fields = random_fields(&mut dice);
-        let mix = dice.pick(&MIXES);
-        let n = [0, 1, 3, 10, 40, 120][dice.below(6)];
-        let mut rules: Vec<Rule> = (0..n).map(|id| random_rule(&fields, mix, id * 3, &mut dice)).collect();
+        let mut rng = Rng::from_seed(seed);
+        let fields = random_fields(&mut rng);
+        let mix = rng.pick(&MIXES);
+        let n = [0, 1, 3, 10, 40, 120][rng.below(6)];
+        let mut rules: Vec<Rule> = (0..n).map(|id| random_rule(&fields, mix, id * 3, &mut rng)).collect();
         let mut table = table(&fields, &rules);
-        agree(&table, &rules, 40, &mut dice);
+        agree(&table, &rules, 40, &mut rng);
         table.adopt(table.rebuild()).unwrap();
         kinds.insert(table.describe().kind.to_string());
-        agree(&table, &rules, 100, &mut dice);
+        agree(&table, &rules, 100, &mut rng);
         let mut waiting = None;
         for _ in 0..4 {
-            for _ in 0..dice.below(40) {
-                change(&mut table, &mut rules, mix, &mut dice);
+            for _ in 0..rng.below(40) {
+                change(&mut table, &mut rules, mix, &mut rng);
             }
-            agree(&table, &rules, 30, &mut dice);
-            match (waiting.take(), dice.below(3)) {
+            agree(&table, &rules, 30, &mut rng);
+            match (waiting.take(), rng.below(3)) {
                 (Some(built), _) => table.adopt(built).unwrap(),
                 (None, 0) => waiting = Some(table.snapshot().rebuild()),
                 (None, 1) => table.adopt(table.rebuild()).unwrap(),
                 _ => (),
             }
-            agree(&table, &rules, 30, &mut dice);
+            agree(&table, &rules, 30, &mut rng);
         }
     }
     assert_eq!(kinds.len(), 6, "not all structures were met: {kinds:?}");
 }
 
-fn change(table: &mut Classifier, rules: &mut Vec<Rule>, mix: Mix, dice: &mut Dice) {
+fn change(table: &mut Classifier, rules: &mut Vec<Rule>, mix: Mix, rng: &mut Rng) {
     let fields = table.layout().fields().to_vec();
-    let at = if rules.is_empty() { None } else { Some(dice.below(rules.len())) };
-    match (dice.below(4), at) {
+    let at = if rules.is_empty() { None } else { Some(rng.below(rules.len())) };
+    match (rng.below(4), at) {
         (0, Some(at)) => {
             assert!(table.remove(rules.swap_remove(at).id));
         }
         (1, Some(at)) => {
-            rules[at] = random_rule(&fields, mix, rules[at].id, dice);
+            rules[at] = random_rule(&fields, mix, rules[at].id, rng);
             table.replace(&rules[at]).unwrap();
         }
         (2, Some(at)) => {
@@ -194,7 +194,7 @@ fn change(table: &mut Classifier, rules: &mut Vec<Rule>, mix: Mix, dice: &mut Di
             table.insert(&rules[at]).unwrap();
         }
         _ => {
-            let rule = random_rule(&fields, mix, dice.below(2000) as u32, dice);
+            let rule = random_rule(&fields, mix, rng.below(2000) as u32, rng);
             let is_taken = rules.iter().any(|other| other.id == rule.id);
             assert_eq!(table.insert(&rule), if is_taken { Err(Error::Taken) } else { Ok(()) });
             if !is_taken {
@@ -242,7 +242,7 @@ fn the_longest_prefix_is_found() {
 #[test]
 fn networks_of_both_families_have_a_trie_each() {
     let fields = network();
-    let mut dice = Dice::from_seed(4);
+    let mut rng = Rng::from_seed(4);
     let mut all = networks(6000, 1);
     let spare = networks(6000, 2);
     let mut table = rebuilt(&fields, &all);
@@ -251,7 +251,7 @@ fn networks_of_both_families_have_a_trie_each() {
     hold_to_linear(&table, &all, 1000, 3);
     for (round, new) in spare.chunks(500).enumerate() {
         for rule in new {
-            let at = dice.below(all.len());
+            let at = rng.below(all.len());
             let rule = Rule { id: all[at].id, ..rule.clone() };
             assert!(table.remove(rule.id));
             table.insert(&rule).unwrap();
@@ -281,7 +281,7 @@ fn networks_of_both_families_have_a_trie_each() {
 #[test]
 fn a_trie_takes_routes_as_they_come_and_go() {
     for (bits, seed) in [(32, 1), (128, 2)] {
-        let mut dice = Dice::from_seed(seed);
+        let mut rng = Rng::from_seed(seed);
         let field = [FieldSpec::new("dst", bits)];
         let mut routes = prefixes(6000, bits, seed);
         let spare = routes.split_off(3000);
@@ -289,8 +289,8 @@ fn a_trie_takes_routes_as_they_come_and_go() {
         for (round, new) in spare.chunks(300).enumerate() {
             for rule in new {
                 // An id that was another's, and another order of those that overlap.
-                let at = dice.below(routes.len());
-                let rule = Rule { id: routes[at].id, priority: dice.below(40) as u32, ..rule.clone() };
+                let at = rng.below(routes.len());
+                let rule = Rule { id: routes[at].id, priority: rng.below(40) as u32, ..rule.clone() };
                 assert!(table.remove(rule.id));
                 table.insert(&rule).unwrap();
                 routes[at] = rule;
@@ -326,23 +326,22 @@ fn a_trie_takes_routes_as_they_come_and_go() {
 fn a_trie_takes_short_prefixes_as_they_come_and_go() {
     for (bits, seed) in [(32, 1), (33, 2), (64, 3), (128, 4)] {
         let field = [FieldSpec::new("dst", bits)];
-        let mut dice = Dice::from_seed(seed);
-        let draw = |id: u32, dice: &mut Dice| {
-            let len =
-                if dice.below(2) == 0 { dice.below(10) } else { dice.below(usize::from(bits.min(64)) + 1) }
-                    as u8;
-            let value = u128::from(dice.bits()) << 64 | u128::from(dice.bits());
+        let mut rng = Rng::from_seed(seed);
+        let draw = |id: u32, rng: &mut Rng| {
+            let len = if rng.below(2) == 0 { rng.below(10) } else { rng.below(usize::from(bits.min(64)) + 1) }
+                as u8;
+            let value = u128::from(rng.bits()) << 64 | u128::from(rng.bits());
             let patterns = vec![Pattern::Prefix { value: value >> (128 - bits), len }];
             // Labels of rows that come between others are any, as long as longer prefixes have the better ones.
-            Rule { patterns, priority: u32::from(len) << 16 | dice.below(1 << 16) as u32, id }
+            Rule { patterns, priority: u32::from(len) << 16 | rng.below(1 << 16) as u32, id }
         };
-        let mut all: Vec<Rule> = (0..700).map(|id| draw(id, &mut dice)).collect();
+        let mut all: Vec<Rule> = (0..700).map(|id| draw(id, &mut rng)).collect();
         let mut table = rebuilt(&field, &all);
         assert_eq!(table.describe().kind, Kind::Trie, "{bits} bits");
         for round in 0..10 {
             for _ in 0..40 {
-                let at = dice.below(all.len());
-                all[at] = draw(all[at].id, &mut dice);
+                let at = rng.below(all.len());
+                all[at] = draw(all[at].id, &mut rng);
                 assert!(table.remove(all[at].id));
                 table.insert(&all[at]).unwrap();
             }
@@ -384,27 +383,27 @@ fn the_floor_of_a_trie_hides_what_is_worse() {
     for (bits, seed) in [(32, 1), (24, 2), (48, 3), (32, 4), (128, 5), (32, 6)] {
         let field = [FieldSpec::new("dst", bits)];
         let n = [500, 1500][seed as usize % 2];
-        let mut dice = Dice::from_seed(seed);
-        let draw = |id: u32, dice: &mut Dice| {
-            let value = (u128::from(dice.bits()) << 64 | u128::from(dice.bits())) >> (128 - bits);
-            let width = 1 << dice.below(usize::from(bits.min(64)));
+        let mut rng = Rng::from_seed(seed);
+        let draw = |id: u32, rng: &mut Rng| {
+            let value = (u128::from(rng.bits()) << 64 | u128::from(rng.bits())) >> (128 - bits);
+            let width = 1 << rng.below(usize::from(bits.min(64)));
             let len =
-                if dice.below(8) == 0 { dice.below(9) } else { 8 + dice.below(usize::from(bits) - 7) } as u8;
-            let hi = value.saturating_add(u128::from(dice.bits()) % width).min(u128::MAX >> (128 - bits));
-            let pattern = match dice.below(6) {
+                if rng.below(8) == 0 { rng.below(9) } else { 8 + rng.below(usize::from(bits) - 7) } as u8;
+            let hi = value.saturating_add(u128::from(rng.bits()) % width).min(u128::MAX >> (128 - bits));
+            let pattern = match rng.below(6) {
                 // Its ends are within cells, and between them it holds many.
                 0 if bits <= 64 => Pattern::Range { lo: value, hi },
                 _ => Pattern::Prefix { value, len },
             };
-            Rule { patterns: vec![pattern], priority: 10 * u32::from(len) + dice.below(99) as u32, id }
+            Rule { patterns: vec![pattern], priority: 10 * u32::from(len) + rng.below(99) as u32, id }
         };
-        let mut all: Vec<Rule> = (0..n).map(|id| draw(id, &mut dice)).collect();
+        let mut all: Vec<Rule> = (0..n).map(|id| draw(id, &mut rng)).collect();
         let mut table = rebuilt(&field, &all);
         let mut waiting = None;
         for round in 0..16 {
             for _ in 0..20 {
-                let at = dice.below(all.len());
-                all[at] = draw(all[at].id, &mut dice);
+                let at = rng.below(all.len());
+                all[at] = draw(all[at].id, &mut rng);
                 assert!(table.remove(all[at].id));
                 table.insert(&all[at]).unwrap();
             }
@@ -431,27 +430,27 @@ fn the_floor_of_a_trie_hides_what_is_worse() {
 fn a_crowded_trie_takes_rules_of_every_width() {
     for (bits, seed) in (10..22_u64).map(|seed| ([32u8, 128, 48, 24][seed as usize % 4], seed)) {
         let field = [FieldSpec::new("dst", bits)];
-        let mut dice = Dice::from_seed(seed);
-        let draw = |id: u32, dice: &mut Dice| {
+        let mut rng = Rng::from_seed(seed);
+        let draw = |id: u32, rng: &mut Rng| {
             // Nearly all in one sixteenth of all values, and there near each other.
-            let value = 0x0a << (bits - 8) | u128::from(dice.bits()) >> 8 & ((1 << (bits - 8)) - 1);
-            let value = if dice.below(3) > 0 { value & !(0xff << (bits - 17)) } else { value };
-            let width = 1 << dice.below(usize::from(bits) - 2);
-            let pattern = match dice.below(4) {
-                0 if bits <= 64 => Pattern::Range { lo: value, hi: value + u128::from(dice.bits()) % width },
-                _ => Pattern::Prefix { value, len: 10 + dice.below(usize::from(bits) - 9) as u8 },
+            let value = 0x0a << (bits - 8) | u128::from(rng.bits()) >> 8 & ((1 << (bits - 8)) - 1);
+            let value = if rng.below(3) > 0 { value & !(0xff << (bits - 17)) } else { value };
+            let width = 1 << rng.below(usize::from(bits) - 2);
+            let pattern = match rng.below(4) {
+                0 if bits <= 64 => Pattern::Range { lo: value, hi: value + u128::from(rng.bits()) % width },
+                _ => Pattern::Prefix { value, len: 10 + rng.below(usize::from(bits) - 9) as u8 },
             };
-            Rule { patterns: vec![pattern], priority: dice.below(9) as u32, id }
+            Rule { patterns: vec![pattern], priority: rng.below(9) as u32, id }
         };
-        let mut all: Vec<Rule> = (0..1500).map(|id| draw(id, &mut dice)).collect();
+        let mut all: Vec<Rule> = (0..1500).map(|id| draw(id, &mut rng)).collect();
         all.push(Rule { patterns: vec![Pattern::Any], priority: 0, id: 5000 });
         let mut table = rebuilt(&field, &all);
         assert_eq!(table.describe().kind, Kind::Trie);
         let mut waiting = None;
         for round in 0..12 {
             for _ in 0..40 {
-                let at = dice.below(all.len());
-                let rule = draw(all[at].id, &mut dice);
+                let at = rng.below(all.len());
+                let rule = draw(all[at].id, &mut rng);
                 assert!(table.remove(rule.id));
                 table.insert(&rule).unwrap();
                 all[at] = rule;
@@ -513,17 +512,17 @@ fn hold_to_linear(table: &Classifier, rules: &[Rule], n: usize, seed: u64) {
 #[test]
 fn trees_take_rules_as_they_come_and_go() {
     for (family, seed) in Family::ALL.into_iter().zip(1..) {
-        let mut dice = Dice::from_seed(seed);
+        let mut rng = Rng::from_seed(seed);
         let mut all = rules(family, 1600, seed);
         let spare = all.split_off(800);
         let mut table = rebuilt(&five_tuple(), &all);
         assert_eq!(table.describe().kind, Kind::Trees);
         for new in spare.chunks(100) {
             for rule in new {
-                let at = dice.below(all.len());
-                let rule = Rule { id: all[at].id, priority: dice.pick(&all).priority, ..rule.clone() };
+                let at = rng.below(all.len());
+                let rule = Rule { id: all[at].id, priority: rng.pick(&all).priority, ..rule.clone() };
                 assert!(table.remove(rule.id));
-                if dice.below(3) > 0 {
+                if rng.below(3) > 0 {
                     table.insert(&rule).unwrap();
                     all[at] = rule;
                 } else {
@@ -531,7 +530,7 @@ fn trees_take_rules_as_they_come_and_go() {
                 }
             }
             hold_to_linear(&table, &all, 60, seed);
-            agree(&table, &all, 5, &mut dice);
+            agree(&table, &all, 5, &mut rng);
         }
         assert!(table.changes() < spare.len() / 2, "{}: {}", family.name(), table.describe());
         table.adopt(table.rebuild()).unwrap();
@@ -566,7 +565,7 @@ fn rules_that_were_hidden_are_found_when_what_hid_them_goes() {
 #[test]
 fn rules_that_are_relabelled_stay_in_their_order() {
     for (seed, n) in [(1, 300), (2, 1200)] {
-        let mut dice = Dice::from_seed(seed);
+        let mut rng = Rng::from_seed(seed);
         let routes = prefixes(n, 32, seed);
         for (fields, mut rules) in [
             (vec![FieldSpec::new("dst", 32)], routes),
@@ -574,7 +573,7 @@ fn rules_that_are_relabelled_stay_in_their_order() {
         ] {
             let mut table = table(&fields, &rules);
             for round in 0..4 {
-                let times = 2 + dice.below(3) as u32;
+                let times = 2 + rng.below(3) as u32;
                 for rule in &mut rules {
                     rule.priority = rule.priority.min(u32::MAX / 8) * times + 1;
                     assert!(table.relabel(rule.id, rule.priority));
@@ -584,7 +583,7 @@ fn rules_that_are_relabelled_stay_in_their_order() {
                     table.insert(rule).unwrap();
                 }
                 hold_to_linear(&table, &rules, 200, seed);
-                agree(&table, &rules, 20, &mut dice);
+                agree(&table, &rules, 20, &mut rng);
                 if round == 1 {
                     table.adopt(table.rebuild()).unwrap();
                 }
@@ -644,7 +643,7 @@ fn tables_of_exact_rules_grow_and_shrink_bit_by_bit() {
     let key = |table: &Classifier, rule: &Rule| {
         let mut key = [0; 2];
         let values: Vec<u128> =
-            rule.patterns.iter().map(|&pattern| within(pattern, 32, &mut Dice::from_seed(0))).collect();
+            rule.patterns.iter().map(|&pattern| within(pattern, 32, &mut Rng::from_seed(0))).collect();
         table.layout().pack(&values, &mut key);
         key
     };
@@ -693,11 +692,11 @@ fn hostile_rule_sets_stay_within_their_limits() {
         ("doubles", doubles.collect()),
     ] {
         let mut table = table(&tuple, &rules);
-        let mut dice = Dice::from_seed(3);
-        agree(&table, &rules, 10, &mut dice);
+        let mut rng = Rng::from_seed(3);
+        agree(&table, &rules, 10, &mut rng);
         let built = table.rebuild();
         table.adopt(built).unwrap();
-        agree(&table, &rules, 10, &mut dice);
+        agree(&table, &rules, 10, &mut rng);
         let shown = table.describe();
         assert!(shown.bytes < 4 << 20, "{name}: {shown}");
         assert!(table.space.tuples() <= TUPLES_MAX, "{name}: {shown}");
@@ -725,7 +724,7 @@ fn tries_over_hostile_prefixes_are_bounded() {
             .map(|(id, pattern)| Rule { patterns: vec![pattern], priority: id % 3, id })
             .collect();
         let table = rebuilt(&field, &rules);
-        agree(&table, &rules, 100, &mut Dice::from_seed(1));
+        agree(&table, &rules, 100, &mut Rng::from_seed(1));
         assert!(table.describe().bytes < 600 * rules.len() + (64 << 10), "{}", table.describe());
     }
 }
@@ -743,11 +742,11 @@ fn what_was_built_too_long_ago_is_refused() {
     }
     assert_eq!(table.describe().kind, Kind::TupleSpace, "the tuple space takes over");
     assert_eq!(table.adopt(built), Err(Outdated));
-    agree(&table, &rules, 20, &mut Dice::from_seed(2));
+    agree(&table, &rules, 20, &mut Rng::from_seed(2));
     table.adopt(table.rebuild()).unwrap();
     assert!(!table.wants_rebuild());
     assert_eq!(table.adopt(again), Err(Outdated));
-    agree(&table, &rules, 20, &mut Dice::from_seed(2));
+    agree(&table, &rules, 20, &mut Rng::from_seed(2));
 }
 
 /// A rule that does not fit its table would be taken as something else.

@@ -1,6 +1,6 @@
 use super::*;
-use crate::dice::Dice;
 use crate::hash::HashKey;
+use crate::rng::Rng;
 use crate::table::{ColumnSpec, Evict, Insert, TableSpec};
 use crate::types::Value;
 
@@ -47,33 +47,33 @@ fn table(rows: &[Vec<Value>]) -> Arc<Table> {
     Arc::new(table)
 }
 
-fn net(dice: &mut Dice, lengths: &[usize]) -> Value {
-    let bytes = dice.pick(lengths);
-    let mut net: Vec<u8> = (0..bytes).map(|at| if at < 2 { dice.below(3) as u8 } else { 0 }).collect();
-    net.push(dice.pick(&[0, 7, 8, 14, 16, 32, 33]));
+fn net(rng: &mut Rng, lengths: &[usize]) -> Value {
+    let bytes = rng.pick(lengths);
+    let mut net: Vec<u8> = (0..bytes).map(|at| if at < 2 { rng.below(3) as u8 } else { 0 }).collect();
+    net.push(rng.pick(&[0, 7, 8, 14, 16, 32, 33]));
     Value::Bytes(net)
 }
 
-fn or_null(dice: &mut Dice, value: Value) -> Value {
-    if dice.below(4) == 0 { Value::Null } else { value }
+fn or_null(rng: &mut Rng, value: Value) -> Value {
+    if rng.below(4) == 0 { Value::Null } else { value }
 }
 
-fn row(dice: &mut Dice, id: i64, lengths: &[usize]) -> Vec<Value> {
-    let priority = Value::Int(dice.below(6) as i64 - 3);
-    let (net, proto) = (net(dice, lengths), Value::Int(dice.pick(&[0, 6, 17, 255])));
-    let low = dice.pick(&[0, 80, 1024, 65_535]);
-    let high = Value::Int(dice.pick(&[80, 1023, 65_534, 65_535]));
-    let delta = Value::Int(dice.pick(&[-128, -1, 0, 127]));
-    let name = Value::text(dice.pick(&["", "a", "ab", "b"]));
-    let mask = Value::Int(dice.pick(&[0, 2, 0x12, 0x81, 255]));
-    let bits = Value::Int(dice.pick(&[0, 2, 0x10, 0x80, 0x12, 256]));
+fn row(rng: &mut Rng, id: i64, lengths: &[usize]) -> Vec<Value> {
+    let priority = Value::Int(rng.below(6) as i64 - 3);
+    let (net, proto) = (net(rng, lengths), Value::Int(rng.pick(&[0, 6, 17, 255])));
+    let low = rng.pick(&[0, 80, 1024, 65_535]);
+    let high = Value::Int(rng.pick(&[80, 1023, 65_534, 65_535]));
+    let delta = Value::Int(rng.pick(&[-128, -1, 0, 127]));
+    let name = Value::text(rng.pick(&["", "a", "ab", "b"]));
+    let mask = Value::Int(rng.pick(&[0, 2, 0x12, 0x81, 255]));
+    let bits = Value::Int(rng.pick(&[0, 2, 0x10, 0x80, 0x12, 256]));
     let values = [priority, net, proto, Value::Int(low), high, delta, name, mask, bits];
     let mut row = vec![Value::Int(id - 50)];
-    row.extend(values.into_iter().enumerate().map(|(at, v)| if at == 3 { v } else { or_null(dice, v) }));
+    row.extend(values.into_iter().enumerate().map(|(at, v)| if at == 3 { v } else { or_null(rng, v) }));
     row
 }
 
-fn parts(dice: &mut Dice) -> Vec<MatchPart> {
+fn parts(rng: &mut Rng) -> Vec<MatchPart> {
     let part = |test, wildcard, ty, nullable| MatchPart { test, wildcard, ty, nullable };
     let all = [
         part(Test::Within(NET), Some(NET), Type::IpAddr, true),
@@ -85,9 +85,9 @@ fn parts(dice: &mut Dice) -> Vec<MatchPart> {
         part(Test::Equal(DELTA), None, Type::Int(8), false),
         part(Test::Masked { mask: MASK, bits: BITS }, Some(MASK), Type::Uint(8), true),
     ];
-    let mut chosen: Vec<MatchPart> = all.into_iter().filter(|_| dice.below(2) == 0).collect();
+    let mut chosen: Vec<MatchPart> = all.into_iter().filter(|_| rng.below(2) == 0).collect();
     for part in &mut chosen {
-        if dice.below(4) == 0 {
+        if rng.below(4) == 0 {
             part.wildcard = None;
         }
     }
@@ -133,23 +133,23 @@ fn holds(part: &MatchPart, row: &[Value], key: &Value) -> bool {
     }
 }
 
-fn key(dice: &mut Dice, part: &MatchPart) -> Value {
+fn key(rng: &mut Rng, part: &MatchPart) -> Value {
     let value = match part.ty {
         Type::IpAddr => {
-            let Value::Bytes(mut address) = net(dice, &[4, 16]) else { panic!("it is made of bytes") };
+            let Value::Bytes(mut address) = net(rng, &[4, 16]) else { panic!("it is made of bytes") };
             address.pop();
             // What is neither is in no network.
-            if dice.below(20) == 0 {
+            if rng.below(20) == 0 {
                 address.pop();
             }
             Value::Bytes(address)
         }
-        Type::Uint(8) => Value::Int(dice.pick(&[0, 2, 5, 6, 7, 0x12, 17, 0x80, 254, 255])),
-        Type::Uint(_) => Value::Int(dice.pick(&[0, 79, 80, 81, 1023, 1024, 65_534, 65_535])),
-        Type::Int(_) => Value::Int(dice.pick(&[-128, -127, -2, -1, 0, 1, 126, 127])),
-        _ => Value::text(dice.pick(&["", "a", "ab", "abc", "c"])),
+        Type::Uint(8) => Value::Int(rng.pick(&[0, 2, 5, 6, 7, 0x12, 17, 0x80, 254, 255])),
+        Type::Uint(_) => Value::Int(rng.pick(&[0, 79, 80, 81, 1023, 1024, 65_534, 65_535])),
+        Type::Int(_) => Value::Int(rng.pick(&[-128, -127, -2, -1, 0, 1, 126, 127])),
+        _ => Value::text(rng.pick(&["", "a", "ab", "abc", "c"])),
     };
-    if part.nullable { or_null(dice, value) } else { value }
+    if part.nullable { or_null(rng, value) } else { value }
 }
 
 fn found(matcher: &Matcher, table: &Table, keys: &[Value]) -> Option<i64> {
@@ -165,17 +165,17 @@ fn found(matcher: &Matcher, table: &Table, keys: &[Value]) -> Option<i64> {
 #[test]
 fn the_first_row_is_that_of_a_walk_through_all() {
     // Where a matcher and the walk differ, compiled code does not do what the program says.
-    let mut dice = Dice::from_seed(0);
+    let mut rng = Rng::from_seed(0);
     for round in 0..150 {
         let lengths = [&[4][..], &[16], &[4, 16]][round % 3];
-        let n_rows = dice.pick(&[0, 1, 8, 100]);
-        let rows: Vec<_> = (0..n_rows).map(|id| row(&mut dice, id, lengths)).collect();
+        let n_rows = rng.pick(&[0, 1, 8, 100]);
+        let rows: Vec<_> = (0..n_rows).map(|id| row(&mut rng, id, lengths)).collect();
         let table = table(&rows);
-        let spec = MatchSpec { by: 1, descending: dice.below(2) == 0, parts: parts(&mut dice) };
+        let spec = MatchSpec { by: 1, descending: rng.below(2) == 0, parts: parts(&mut rng) };
         assert!(spec.is_sound());
         let matcher = Matcher::new(&spec, &table).unwrap();
         for _ in 0..100 {
-            let keys: Vec<Value> = spec.parts.iter().map(|part| key(&mut dice, part)).collect();
+            let keys: Vec<Value> = spec.parts.iter().map(|part| key(&mut rng, part)).collect();
             assert_eq!(
                 found(&matcher, &table, &keys),
                 first(&spec, &rows, &keys),
@@ -275,16 +275,16 @@ fn rows_that_come_together_are_in_order() {
 #[test]
 fn rows_come_and_go_as_in_a_walk_through_all() {
     // A change that is not seen, or seen in the wrong order, lets the wrong rule decide until the next update.
-    let mut dice = Dice::from_seed(1);
+    let mut rng = Rng::from_seed(1);
     let mut n_reshaped = 0;
     for round in 0..60 {
         let lengths = [&[4][..], &[16], &[4, 16]][round % 3];
-        let n_rows = dice.pick(&[0, 1, 30]);
-        let mut rows: Vec<_> = (0..n_rows).map(|id| row(&mut dice, id, &lengths[..1])).collect();
+        let n_rows = rng.pick(&[0, 1, 30]);
+        let mut rows: Vec<_> = (0..n_rows).map(|id| row(&mut rng, id, &lengths[..1])).collect();
         let tables = [table(&rows), table(&rows)];
         // By a column that is no key, and by the key.
-        let by = dice.pick(&[0, 1]);
-        let spec = MatchSpec { by, descending: dice.below(2) == 0, parts: parts(&mut dice) };
+        let by = rng.pick(&[0, 1]);
+        let spec = MatchSpec { by, descending: rng.below(2) == 0, parts: parts(&mut rng) };
         let changeable = |table| Matcher::changeable(&spec, table).unwrap();
         let twin = |matcher: &Matcher, other: &Arc<Table>| {
             let key = matcher.table().column("id").expect("the key");
@@ -295,12 +295,12 @@ fn rows_come_and_go_as_in_a_walk_through_all() {
         let mut built = None;
         for _ in 0..60 {
             // One row, or several at once.
-            let least = dice.below(40) as i64;
-            let ids = least..least + dice.pick(&[1, 1, 2, 5]);
+            let least = rng.below(40) as i64;
+            let ids = least..least + rng.pick(&[1, 1, 2, 5]);
             rows.retain(|row| !ids.clone().any(|id| row[0] == Value::Int(id - 50)));
             let mut new = Vec::new();
             for id in ids.clone() {
-                new.extend((dice.below(3) > 0).then(|| row(&mut dice, id, lengths)));
+                new.extend((rng.below(3) > 0).then(|| row(&mut rng, id, lengths)));
             }
             let mut fits = true;
             for (table, matcher) in tables.iter().zip(&mut both) {
@@ -314,7 +314,7 @@ fn rows_come_and_go_as_in_a_walk_through_all() {
                 both[1] = twin(&both[0], &tables[1]);
                 built = None;
             }
-            match dice.below(8) {
+            match rng.below(8) {
                 0 => built = Some(both[0].snapshot().rebuild()),
                 1 => {
                     if let Some(built) = &built {
@@ -326,7 +326,7 @@ fn rows_come_and_go_as_in_a_walk_through_all() {
                 _ => {}
             }
             for _ in 0..8 {
-                let keys: Vec<Value> = spec.parts.iter().map(|part| key(&mut dice, part)).collect();
+                let keys: Vec<Value> = spec.parts.iter().map(|part| key(&mut rng, part)).collect();
                 let expected = first(&spec, &rows, &keys);
                 for (table, matcher) in tables.iter().zip(&both) {
                     assert_eq!(found(matcher, table, &keys), expected, "{spec:?} {keys:?} {rows:?}");

@@ -7,39 +7,39 @@ use super::{
     Checksum, Expr, Field, FieldId, FieldValue, FoundField, Header, Item, Next, Protocol, ProtocolId,
     Reading, Rule, Until, Width, build,
 };
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// Layers of a random frame at most.
 const LAYERS: usize = 10;
 
 /// A random stack of headers that begins with `root`, and a payload.
-pub fn headers(protocols: &[Protocol], root: ProtocolId, dice: &mut Dice) -> (Vec<Header>, Vec<u8>) {
+pub fn headers(protocols: &[Protocol], root: ProtocolId, rng: &mut Rng) -> (Vec<Header>, Vec<u8>) {
     let (mut headers, mut here, mut level) = (Vec::new(), Some(root), 0);
     while let Some(protocol) = here.take() {
         let definition = &protocols[usize::from(protocol.0)];
-        headers.push(header(definition, protocol, dice));
+        headers.push(header(definition, protocol, rng));
         // One that names nothing that is right when it is built cannot be chosen.
         let is_buildable = |condition: &Expr| *condition == Expr::Int(1) || !condition.required().is_empty();
         let next: Vec<_> = definition.next.iter().filter(|next| is_buildable(&next.condition)).collect();
-        if !next.is_empty() && headers.len() < LAYERS && dice.below(8) > 0 {
-            let next = next[dice.below(next.len())];
+        if !next.is_empty() && headers.len() < LAYERS && rng.below(8) > 0 {
+            let next = next[rng.below(next.len())];
             level += u8::from(next.inner);
             here = (level < super::LEVELS_MAX).then_some(next.to);
         }
     }
-    let payload = (0..dice.below(64)).map(|_| dice.bits() as u8).collect();
+    let payload = (0..rng.below(64)).map(|_| rng.bits() as u8).collect();
     (headers, payload)
 }
 
-/// Has the last of some headers name none behind it, where [`headers`] leaves what names one at its default: an IPv6
-/// header whose next one is 0 says that options follow. Left as it is where the dice find nothing that names none.
-pub fn end(protocols: &[Protocol], headers: &mut [Header], dice: &mut Dice) {
+/// Draws the discriminators of the last header, which [`headers`] leaves at their defaults, until they name no next
+/// header: the default of an IPv6 header, 0, would announce options. Gives up after [`END_TRIES`].
+pub fn end(protocols: &[Protocol], headers: &mut [Header], rng: &mut Rng) {
     let Some(last) = headers.last_mut() else { return };
     let definition = &protocols[usize::from(last.protocol.0)];
     let free = discriminators(definition).into_iter().filter(|id| !last.values.contains_key(id));
     let free: Vec<FieldId> = free.collect();
     for _ in 0..END_TRIES {
-        let drawn = free.iter().map(|id| (*id, value(&definition.fields[usize::from(id.0)], dice)));
+        let drawn = free.iter().map(|id| (*id, value(&definition.fields[usize::from(id.0)], rng)));
         let values: BTreeMap<_, _> = last.values.clone().into_iter().chain(drawn).collect();
         let said = |id: FieldId| match (values.get(&id), &definition.fields[usize::from(id.0)].rule) {
             (Some(FieldValue::Number(n)), _) => *n,
@@ -56,9 +56,9 @@ pub fn end(protocols: &[Protocol], headers: &mut [Header], dice: &mut Dice) {
 /// Draws until something names no header.
 const END_TRIES: usize = 16;
 
-/// A random frame that begins with `root`; None where the dice do not fit together.
-pub fn frame(protocols: &[Protocol], root: ProtocolId, dice: &mut Dice) -> Option<Vec<u8>> {
-    let (headers, payload) = headers(protocols, root, dice);
+/// A random frame that begins with `root`; None where drawn values do not fit together.
+pub fn frame(protocols: &[Protocol], root: ProtocolId, rng: &mut Rng) -> Option<Vec<u8>> {
+    let (headers, payload) = headers(protocols, root, rng);
     build(protocols, &headers, &payload).ok()
 }
 
@@ -108,7 +108,7 @@ const FRAGMENT_UNIT_BYTES: usize = 8;
 const PACKET_BYTES_MAX: usize = 65_535;
 
 /// A random header of a protocol; what names the header behind it is left to whoever puts one there.
-pub fn header(definition: &Protocol, protocol: ProtocolId, dice: &mut Dice) -> Header {
+pub fn header(definition: &Protocol, protocol: ProtocolId, rng: &mut Rng) -> Header {
     let mut header = Header { protocol, ..Header::default() };
     let discriminators = discriminators(definition);
     for (at, field) in definition.fields.iter().enumerate().filter(|(_, field)| !field.repeated) {
@@ -116,23 +116,22 @@ pub fn header(definition: &Protocol, protocol: ProtocolId, dice: &mut Dice) -> H
         // What another field's CHECK or an optional part hangs on is left to its rule now and then.
         let has_rule = field.check.is_some() || !matches!(field.rule, Rule::Plain | Rule::Default(_));
         let is_free = !has_rule && !discriminators.contains(&id);
-        if is_free && (!field.optional || dice.below(2) == 0) && dice.below(8) > 0 {
-            header.values.insert(id, value(field, dice));
+        if is_free && (!field.optional || rng.below(2) == 0) && rng.below(8) > 0 {
+            header.values.insert(id, value(field, rng));
         }
     }
     say_lengths(definition, &mut header.values, false);
-    fit_lengths(definition, &mut header.values, false, dice);
+    fit_lengths(definition, &mut header.values, false, rng);
     for item in &definition.items {
         let Item::Repeat { name, items, until, max, .. } = item else { continue };
-        let n = dice.below(1 + (*max as usize).min(4));
+        let n = rng.below(1 + (*max as usize).min(4));
         let round = |_| {
             let ids =
                 items.iter().filter_map(|item| if let Item::Field(id) = item { Some(*id) } else { None });
             let free = ids.filter(|id| matches!(definition.fields[usize::from(id.0)].rule, Rule::Plain));
-            let mut values =
-                free.map(|id| (id, value(&definition.fields[usize::from(id.0)], dice))).collect();
+            let mut values = free.map(|id| (id, value(&definition.fields[usize::from(id.0)], rng))).collect();
             say_lengths(definition, &mut values, true);
-            fit_lengths(definition, &mut values, true, dice);
+            fit_lengths(definition, &mut values, true, rng);
             values
         };
         let rounds: Vec<BTreeMap<FieldId, FieldValue>> = (0..n).map(round).collect();
@@ -183,7 +182,7 @@ fn fit_lengths(
     definition: &Protocol,
     values: &mut BTreeMap<FieldId, FieldValue>,
     of_round: bool,
-    dice: &mut Dice,
+    rng: &mut Rng,
 ) {
     let says =
         |id: FieldId| is_said(definition, id) && definition.fields[usize::from(id.0)].repeated == of_round;
@@ -203,7 +202,7 @@ fn fit_lengths(
                 _ => 0,
             };
             let length = eval::value(count, &Guess(said, 0)).min(u64::from(*max));
-            let bytes = (0..length).map(|_| dice.bits() as u8).collect();
+            let bytes = (0..length).map(|_| rng.bits() as u8).collect();
             values.insert(FieldId(at as u16), FieldValue::Bytes(bytes));
         }
     }
@@ -214,17 +213,17 @@ fn is_said(definition: &Protocol, id: FieldId) -> bool {
     matches!(definition.fields[usize::from(id.0)].rule, Rule::Plain | Rule::Default(_))
 }
 
-fn value(field: &Field, dice: &mut Dice) -> FieldValue {
+fn value(field: &Field, rng: &mut Rng) -> FieldValue {
     match &field.width {
-        Width::Bits { n, .. } => FieldValue::Number(dice.bits() >> (64 - u32::from((*n).clamp(1, 64)))),
+        Width::Bits { n, .. } => FieldValue::Number(rng.bits() >> (64 - u32::from((*n).clamp(1, 64)))),
         Width::Bytes { count: Expr::Int(n), .. } => {
-            FieldValue::Bytes((0..*n).map(|_| dice.bits() as u8).collect())
+            FieldValue::Bytes((0..*n).map(|_| rng.bits() as u8).collect())
         }
         // A length that the fields before it can say.
         Width::Bytes { count, max } => {
-            let guess = dice.below(GUESS_MAX) as u64;
+            let guess = rng.below(GUESS_MAX) as u64;
             let said = eval::value(count, &Guess(|_| guess, guess));
-            FieldValue::Bytes((0..said.min(u64::from(*max))).map(|_| dice.bits() as u8).collect())
+            FieldValue::Bytes((0..said.min(u64::from(*max))).map(|_| rng.bits() as u8).collect())
         }
         Width::Rounds { .. } => FieldValue::Bytes(Vec::new()),
     }

@@ -4,8 +4,8 @@
 //! own: which packets are lost does not depend on whether others are delayed. Names and parameters are those of
 //! netem, tc-netem(8).
 
-use weft_core::dice::Dice;
 use weft_core::hash;
+use weft_core::rng::Rng;
 
 /// How much longer a detour takes at least; else it is a tenth of the delay.
 const DETOUR_NS_MIN: u64 = 1_000_000;
@@ -117,13 +117,13 @@ pub struct Passage {
 /// The chances of a path, as they go on from packet to packet.
 #[derive(Clone, Debug)]
 pub struct Chances {
-    loss: Dice,
+    loss: Rng,
     is_bad: bool,
-    jitter: Dice,
+    jitter: Rng,
     wander: Wander,
-    duplicate: Dice,
-    corrupt: Dice,
-    reorder: Dice,
+    duplicate: Rng,
+    corrupt: Rng,
+    reorder: Rng,
     /// Packets since the last one that was reordered.
     in_order: u32,
     /// When the last of those arrives that keep their order.
@@ -145,7 +145,7 @@ struct Wander {
 impl Chances {
     /// Those of a path that begins; all follow from the seed.
     pub fn new(seed: u64) -> Self {
-        let stream = |name| Dice::from_seed(hash::stream(seed, name, 0));
+        let stream = |name| Rng::from_seed(hash::stream(seed, name, 0));
         Self {
             loss: stream("loss"),
             is_bad: false,
@@ -217,11 +217,11 @@ impl Chances {
 
 impl Wander {
     /// The share of `span_ns` at that time, which is not before that of the last call.
-    fn at(&mut self, dice: &mut Dice, span_ns: u64, now_ns: u64) -> f64 {
+    fn at(&mut self, rng: &mut Rng, span_ns: u64, now_ns: u64) -> f64 {
         let pace = WANDERS / span_ns as f64;
         // Long after the last packet it may be anywhere.
         if now_ns > self.since_ns.saturating_add(span_ns.saturating_mul(64)) || self.turns_ns == 0 {
-            *self = Self { at: 2.0 * dice.unit(), since_ns: now_ns, turns_ns: now_ns, ..*self };
+            *self = Self { at: 2.0 * rng.unit(), since_ns: now_ns, turns_ns: now_ns, ..*self };
         }
         loop {
             let until_ns = now_ns.min(self.turns_ns).max(self.since_ns);
@@ -231,8 +231,8 @@ impl Wander {
             if now_ns < self.turns_ns {
                 break;
             }
-            self.is_forward = dice.bits() & 1 == 0;
-            self.turns_ns = until_ns + 1 + (dice.unit() * 4.0 * span_ns as f64) as u64;
+            self.is_forward = rng.bits() & 1 == 0;
+            self.turns_ns = until_ns + 1 + (rng.unit() * 4.0 * span_ns as f64) as u64;
         }
         if self.at <= 1.0 { self.at } else { 2.0 - self.at }
     }

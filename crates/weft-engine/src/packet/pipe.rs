@@ -162,7 +162,7 @@ impl<T> Ord for Entry<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_core::dice::Dice;
+    use weft_core::rng::Rng;
 
     fn at(at_ns: u64) -> Passage {
         Passage { at_ns, ..Passage::default() }
@@ -171,11 +171,11 @@ mod tests {
     /// Packets would arrive early, late, twice or never, or change places with others of the same time.
     #[test]
     fn all_arrive_at_their_time_in_their_order() {
-        let (mut dice, mut pipe, mut now) = (Dice::from_seed(1), Pipe::default(), 0);
+        let (mut rng, mut pipe, mut now) = (Rng::from_seed(1), Pipe::default(), 0);
         let mut meant: Vec<(u64, u64)> = Vec::new();
         for turn in 0..20_000 {
-            now += dice.below(10) as u64;
-            let due = now + 50 + if dice.percent(20) { dice.below(100) as u64 } else { 0 };
+            now += rng.below(10) as u64;
+            let due = now + 50 + if rng.percent(20) { rng.below(100) as u64 } else { 0 };
             pipe.enter((due, turn), &at(due));
             meant.push((due, turn));
             meant.sort_unstable();

@@ -199,7 +199,7 @@ fn bits(opportunities: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_core::dice::Dice;
+    use weft_core::rng::Rng;
 
     fn times(trace: &Trace, n: usize) -> Vec<u64> {
         let mut cursor = Cursor::default();
@@ -277,21 +277,21 @@ mod tests {
     /// The same file and the same packets would give another link here than in Mahimahi.
     #[test]
     fn a_trace_is_played_as_in_mahimahi() {
-        let mut dice = Dice::from_seed(9);
+        let mut rng = Rng::from_seed(9);
         for _ in 0..300 {
             let mut ms = 0;
             // Even milliseconds are the trace's, and odd ones the packets'.
-            let mut step = |dice: &mut Dice, most| {
-                ms += 2 * dice.below(most) as u32;
+            let mut step = |rng: &mut Rng, most| {
+                ms += 2 * rng.below(most) as u32;
                 ms
             };
-            let at_ms: Vec<u32> = (0..=dice.below(20)).map(|_| step(&mut dice, 6)).chain([220]).collect();
+            let at_ms: Vec<u32> = (0..=rng.below(20)).map(|_| step(&mut rng, 6)).chain([220]).collect();
             let mut came = 1;
-            let mut packet = |dice: &mut Dice| {
-                came += 2 * dice.below(10) as u64;
-                (came, if dice.percent(30) { 1 + dice.below(9_000) } else { 1 + dice.below(200) } as u32)
+            let mut packet = |rng: &mut Rng| {
+                came += 2 * rng.below(10) as u64;
+                (came, if rng.percent(30) { 1 + rng.below(9_000) } else { 1 + rng.below(200) } as u32)
             };
-            let packets: Vec<(u64, u32)> = (0..100).map(|_| packet(&mut dice)).collect();
+            let packets: Vec<(u64, u32)> = (0..100).map(|_| packet(&mut rng)).collect();
             let trace = Trace::new(at_ms.clone()).unwrap();
             let (mut cursor, mut free) = (Cursor::default(), 0);
             let mut send = |(came, bytes): &(u64, u32)| {
@@ -321,23 +321,23 @@ mod tests {
     /// A file that somebody damaged would end the program, or be played backwards.
     #[test]
     fn damaged_traces_are_refused_or_played_in_order() {
-        let mut dice = Dice::from_seed(6);
+        let mut rng = Rng::from_seed(6);
         let sound: String = (1..200).map(|n| format!("{}\n", n * n / 7)).collect();
         for _ in 0..2000 {
             let mut bytes = sound.clone().into_bytes();
-            for _ in 0..=dice.below(4) {
-                let at = dice.below(bytes.len());
-                bytes[at] = dice.pick(b"0123456789\n\r -+.x\xff");
+            for _ in 0..=rng.below(4) {
+                let at = rng.below(bytes.len());
+                bytes[at] = rng.pick(b"0123456789\n\r -+.x\xff");
             }
             let Ok(trace) = Trace::parse(&String::from_utf8_lossy(&bytes)) else { continue };
             let (mut cursor, mut now) = (Cursor::default(), 0);
             for _ in 0..1000 {
                 let at = trace.next_at(&mut cursor, now);
                 assert!(at >= now);
-                let done = trace.take(&mut cursor, now, dice.below(5000) as u32);
+                let done = trace.take(&mut cursor, now, rng.below(5000) as u32);
                 assert!(done >= at);
-                if dice.percent(1) {
-                    now = at + dice.below(2 * trace.period_ns() as usize) as u64;
+                if rng.percent(1) {
+                    now = at + rng.below(2 * trace.period_ns() as usize) as u64;
                 } else {
                     now = at;
                 }

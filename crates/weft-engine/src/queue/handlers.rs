@@ -3,8 +3,8 @@
 use super::level::{Level, Visit, kept};
 use super::packets::{KEPT, Record};
 use super::{QueueCode, QueueProgram, records};
-use weft_core::dice::next_bits;
 use weft_core::hash;
+use weft_core::rng::next_bits;
 use weft_ir::queue::direct::Direct;
 use weft_ir::queue::{EventWords, LEVELS_MAX, Moment, Words, word};
 

@@ -2,28 +2,28 @@
 
 use crate::support::*;
 use weft_core::Status;
-use weft_core::dice::Dice;
 use weft_core::filter::{Backoff, Policies, Retry, StatusSet};
+use weft_core::rng::Rng;
 use weft_engine::plan::{FilterAt, Plan};
 
 /// Messages of up to `max` bytes, some of them compressed as far as the flag says.
-fn messages(dice: &mut Dice, n: usize, max: u64, may_be_compressed: bool) -> Vec<Message> {
+fn messages(rng: &mut Rng, n: usize, max: u64, may_be_compressed: bool) -> Vec<Message> {
     let message = |_| {
-        let size = match dice.within(&(0..=3)) {
+        let size = match rng.within(&(0..=3)) {
             0 => 0,
-            1 => dice.within(&(0..=max.min(100))),
-            2 => dice.within(&(0..=max.min(20_000))),
-            _ => dice.within(&(0..=max)),
+            1 => rng.within(&(0..=max.min(100))),
+            2 => rng.within(&(0..=max.min(20_000))),
+            _ => rng.within(&(0..=max)),
         };
-        let blob = dice.bytes(size as usize);
-        Message { payload: item("ann", 7, &blob), compressed: may_be_compressed && dice.chance(300) }
+        let blob = rng.bytes(size as usize);
+        Message { payload: item("ann", 7, &blob), compressed: may_be_compressed && rng.chance(300) }
     };
     (0..n).map(message).collect()
 }
 
 /// Sends calls of all kinds with random messages through a choppy network; every byte must arrive.
 fn all_kinds_pass(seed: u64, plan: Plan, may_be_compressed: bool) {
-    let mut dice = Dice::from_seed(seed);
+    let mut rng = Rng::from_seed(seed);
     let mut world = World::new(seed, plan)
         .network(Network::choppy(seed))
         .server(CART, |_| Behaviour::default().trailer("x-sum", "1").header("x-kept", "2"));
@@ -32,10 +32,10 @@ fn all_kinds_pass(seed: u64, plan: Plan, may_be_compressed: bool) {
     for _ in 0..2 {
         let client = world.client("front");
         for path in ALL {
-            let n = if path == ADD || path == DOWN { 1 } else { dice.within(&(0..=5)) as usize };
-            let sent = messages(&mut dice, n, max, may_be_compressed);
-            let gap = ms(dice.within(&(0..=20)) as i64);
-            let call = Call::stream(path, sent).at(ms(dice.within(&(0..=50)) as i64)).gap(gap);
+            let n = if path == ADD || path == DOWN { 1 } else { rng.within(&(0..=5)) as usize };
+            let sent = messages(&mut rng, n, max, may_be_compressed);
+            let gap = ms(rng.within(&(0..=20)) as i64);
+            let call = Call::stream(path, sent).at(ms(rng.within(&(0..=50)) as i64)).gap(gap);
             calls.push((world.call(client, call.clone().header("x-tag", "a b")), call));
         }
     }

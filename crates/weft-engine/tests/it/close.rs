@@ -3,8 +3,8 @@
 use crate::support::*;
 use weft_core::Interval;
 use weft_core::Status;
-use weft_core::dice::Dice;
 use weft_core::filter::{Backoff, Policies, Retry, StatusSet};
+use weft_core::rng::Rng;
 use weft_engine::plan::FilterAt;
 use weft_engine::sinks::CellValue;
 use weft_proto::session::http2::ErrorCode;
@@ -58,32 +58,30 @@ fn three_counters() -> String {
 fn close_is_seen_once_whatever_happens() {
     let mut opened = 0;
     for seed in 0..60 {
-        let mut dice = Dice::of_stream(seed, "close", 0);
+        let mut rng = Rng::of_stream(seed, "close", 0);
         let network = Network {
-            reset_per_mille: dice.pick(&[0, 0, 1, 5]),
-            refuse_per_mille: dice.pick(&[0, 100]),
+            reset_per_mille: rng.pick(&[0, 0, 1, 5]),
+            refuse_per_mille: rng.pick(&[0, 100]),
             chunk_bytes: 20..=2000,
             latency_us: 10..=3000,
             ..Network::default()
         };
         let mut net = Net::new();
         (net.connections, net.connections_max) = (2, 2);
-        let serve = move |dice: &mut Dice| {
-            let reply = match dice.within(&(0..=9)) {
-                0 => Reply::Reset(dice.within(&(0..=2)) as usize, ErrorCode::RefusedStream),
-                1 => Reply::Die(dice.within(&(0..=2)) as usize),
+        let serve = move |rng: &mut Rng| {
+            let reply = match rng.within(&(0..=9)) {
+                0 => Reply::Reset(rng.within(&(0..=2)) as usize, ErrorCode::RefusedStream),
+                1 => Reply::Die(rng.within(&(0..=2)) as usize),
                 2 => Reply::Silence,
                 3 => Reply::AtOnce(vec![Message::new(item("ann", 1, b"x"))]),
                 4 => Reply::NoTrailers(Message::new(item("ann", 1, b"x"))),
                 5 => Reply::Raw(b"what is this".to_vec()),
                 _ => Reply::Echo,
             };
-            Behaviour::new(reply)
-                .after(ms(dice.within(&(0..=20)) as i64))
-                .status(dice.within(&(0..=2)) as u32)
+            Behaviour::new(reply).after(ms(rng.within(&(0..=20)) as i64)).status(rng.within(&(0..=2)) as u32)
         };
-        let mut dice_1 = Dice::of_stream(seed, "close", 1);
-        let mut dice_2 = Dice::of_stream(seed, "close", 2);
+        let mut dice_1 = Rng::of_stream(seed, "close", 1);
+        let mut dice_2 = Rng::of_stream(seed, "close", 2);
         let mut world = World::new(seed, net.plan(Some(&three_counters()), &[CART, CART_2]))
             .network(network)
             .server(CART, move |_| serve(&mut dice_1))
@@ -91,28 +89,28 @@ fn close_is_seen_once_whatever_happens() {
         for _ in 0..4 {
             let client = world.client("front");
             for _ in 0..15 {
-                let path = dice.pick(&ALL);
-                let n = if path == ADD { 1 } else { dice.within(&(0..=4)) };
+                let path = rng.pick(&ALL);
+                let n = if path == ADD { 1 } else { rng.within(&(0..=4)) };
                 let messages = (0..n).map(|n| Message::new(item("ann", n, b"some more"))).collect();
                 let mut call = Call::stream(path, messages).timeout(ms(400));
-                call = call.at(ms(dice.within(&(0..=100)) as i64)).gap(ms(dice.within(&(0..=10)) as i64));
-                if dice.chance(150) {
-                    call = call.leaves_after(ms(dice.within(&(0..=30)) as i64));
+                call = call.at(ms(rng.within(&(0..=100)) as i64)).gap(ms(rng.within(&(0..=10)) as i64));
+                if rng.chance(150) {
+                    call = call.leaves_after(ms(rng.within(&(0..=30)) as i64));
                 }
-                if dice.chance(100) {
-                    call = call.timeout(ms(dice.within(&(0..=20)) as i64));
+                if rng.chance(100) {
+                    call = call.timeout(ms(rng.within(&(0..=20)) as i64));
                 }
                 world.call(client, call);
             }
-            if dice.chance(200) {
-                world.at(ms(dice.within(&(0..=120)) as i64), move |w| w.cut(client));
+            if rng.chance(200) {
+                world.at(ms(rng.within(&(0..=120)) as i64), move |w| w.cut(client));
             }
         }
-        if dice.chance(300) {
-            world.at(ms(dice.within(&(0..=100)) as i64), |w| w.kill(CART));
+        if rng.chance(300) {
+            world.at(ms(rng.within(&(0..=100)) as i64), |w| w.kill(CART));
         }
-        if dice.chance(300) {
-            world.at(ms(dice.within(&(0..=100)) as i64), |w| w.go_away_at_once(CART_2));
+        if rng.chance(300) {
+            world.at(ms(rng.within(&(0..=100)) as i64), |w| w.go_away_at_once(CART_2));
         }
         world.run();
         let counts = var_values(&mut world, 9);

@@ -1,11 +1,11 @@
 //! Filters: calls that wait, are sent again, are refused, or end before their time.
 
 use crate::support::*;
-use weft_core::dice::Dice;
 use weft_core::filter::{
     Backoff, Budget, Circuit, Congestion, CongestionLaw, Hedge, KeyId, Order, Outlier, Policies, Rate,
     Reliability, Retry, StatusSet, Timeouts, Transport,
 };
+use weft_core::rng::Rng;
 use weft_core::{Interval, Status};
 use weft_engine::plan::{FilterAt, Plan};
 use weft_engine::{FilterCounts, FilterStats};
@@ -578,7 +578,7 @@ fn congestion_bounds_the_calls_under_way() {
 #[test]
 fn streams_pass_a_filter_unchanged() {
     for seed in 0..30 {
-        let mut dice = Dice::from_seed(seed);
+        let mut rng = Rng::from_seed(seed);
         let limit =
             Policies { timeouts: timeouts(Some(Interval::from_secs(60)), None), ..Policies::default() };
         let filters = [filter(0, "outer", limit.clone()), filter(1, "inner", limit)];
@@ -588,14 +588,14 @@ fn streams_pass_a_filter_unchanged() {
         let client = world.client("front");
         let mut calls = Vec::new();
         for path in ALL {
-            let n = if path == ADD || path == DOWN { 1 } else { dice.within(&(0..=6)) };
+            let n = if path == ADD || path == DOWN { 1 } else { rng.within(&(0..=6)) };
             let sent: Vec<_> = (0..n)
                 .map(|nth| {
-                    let size = dice.within(&(0..=60_000)) as usize;
-                    Message::new(item("ann", nth, &dice.bytes(size)))
+                    let size = rng.within(&(0..=60_000)) as usize;
+                    Message::new(item("ann", nth, &rng.bytes(size)))
                 })
                 .collect();
-            let call = Call::stream(path, sent).gap(ms(dice.within(&(0..=10)) as i64));
+            let call = Call::stream(path, sent).gap(ms(rng.within(&(0..=10)) as i64));
             calls.push((world.call(client, call.clone()), call));
         }
         world.run();
@@ -613,7 +613,7 @@ fn streams_pass_a_filter_unchanged() {
 #[test]
 fn calls_that_are_tried_again_arrive_whole() {
     for seed in 0..30 {
-        let mut dice = Dice::from_seed(seed);
+        let mut rng = Rng::from_seed(seed);
         let mut policies = retry(6);
         policies.timeouts.per_try = Some(Interval::from_secs(20));
         let filters = [filter(0, "outer", retry(2)), filter(1, "inner", policies)];
@@ -632,9 +632,9 @@ fn calls_that_are_tried_again_arrive_whole() {
         let client = world.client("front");
         let calls: Vec<_> = (0..12)
             .map(|nth| {
-                let size = dice.within(&(0..=80_000)) as usize;
+                let size = rng.within(&(0..=80_000)) as usize;
                 let path = if nth % 3 == 0 { DOWN } else { ADD };
-                let call = Call::unary(path, item("ann", nth, &dice.bytes(size))).at(ms(nth as i64 * 20));
+                let call = Call::unary(path, item("ann", nth, &rng.bytes(size))).at(ms(nth as i64 * 20));
                 (world.call(client, call.clone()), call)
             })
             .collect();
@@ -801,56 +801,56 @@ fn servers_may_push_retries_back() {
 }
 
 /// Policies of all kinds, in any mixture.
-fn any_policies(dice: &mut Dice) -> Policies {
+fn any_policies(rng: &mut Rng) -> Policies {
     let mut policies = Policies::default();
     let errors = StatusSet::server_errors();
-    let short = |dice: &mut Dice, max: u64| ms(1 + dice.within(&(0..=max)) as i64);
-    if dice.chance(400) {
-        let total = dice.chance(500).then(|| short(dice, 400));
-        let per_try = dice.chance(500).then(|| short(dice, 100));
-        policies.timeouts = Timeouts { total, per_try, propagate: dice.chance(300).then(|| ms(1)) };
+    let short = |rng: &mut Rng, max: u64| ms(1 + rng.within(&(0..=max)) as i64);
+    if rng.chance(400) {
+        let total = rng.chance(500).then(|| short(rng, 400));
+        let per_try = rng.chance(500).then(|| short(rng, 100));
+        policies.timeouts = Timeouts { total, per_try, propagate: rng.chance(300).then(|| ms(1)) };
     }
-    if dice.chance(400) {
-        let backoff = Backoff { first: ms(dice.within(&(0..=5)) as i64), max: ms(20), jitter_percent: 50.0 };
-        let budget = dice.chance(300).then_some(Budget { percent: 20.0, per_second_min: 1.0 });
-        let retries_max = 1 + dice.within(&(0..=3)) as u32;
+    if rng.chance(400) {
+        let backoff = Backoff { first: ms(rng.within(&(0..=5)) as i64), max: ms(20), jitter_percent: 50.0 };
+        let budget = rng.chance(300).then_some(Budget { percent: 20.0, per_second_min: 1.0 });
+        let retries_max = 1 + rng.within(&(0..=3)) as u32;
         policies.retry = Some(Retry { retries_max, when: errors, backoff, budget });
     }
-    if dice.chance(300) {
-        let not_final = if dice.chance(500) { errors } else { StatusSet::NONE };
-        let extra_max = 1 + dice.within(&(0..=2)) as u32;
-        policies.hedge = Some(Hedge { after: short(dice, 30), extra_max, not_final, budget: None });
+    if rng.chance(300) {
+        let not_final = if rng.chance(500) { errors } else { StatusSet::NONE };
+        let extra_max = 1 + rng.within(&(0..=2)) as u32;
+        policies.hedge = Some(Hedge { after: short(rng, 30), extra_max, not_final, budget: None });
     }
-    if dice.chance(250) {
-        let key = dice.chance(500).then_some(KeyId(0));
-        let (burst, waiting_max) = (1.0 + dice.within(&(0..=4)) as f64, dice.within(&(0..=20)) as u32);
+    if rng.chance(250) {
+        let key = rng.chance(500).then_some(KeyId(0));
+        let (burst, waiting_max) = (1.0 + rng.within(&(0..=4)) as f64, rng.within(&(0..=20)) as u32);
         let rate = Rate { per_second: 200.0, burst, key, keys_max: 3, waiting_max, wait_max: ms(300) };
         policies.rate = Some(rate);
     }
-    if dice.chance(250) {
+    if rng.chance(250) {
         policies.order =
-            Some(Order { key: KeyId(0), keys_max: 1 + dice.within(&(0..=3)) as u32, waiting_max: 9 });
+            Some(Order { key: KeyId(0), keys_max: 1 + rng.within(&(0..=3)) as u32, waiting_max: 9 });
     }
-    if dice.chance(250) {
-        let in_flight_max = dice.chance(500).then_some(4);
-        let open_for = short(dice, 100);
+    if rng.chance(250) {
+        let in_flight_max = rng.chance(500).then_some(4);
+        let open_for = short(rng, 100);
         policies.circuit =
             Some(Circuit { errors_max: Some(3), ratio: None, in_flight_max, errors, open_for, probes: 2 });
     }
-    if dice.chance(250) {
-        let law = match dice.chance(500) {
+    if rng.chance(250) {
+        let law = match rng.chance(500) {
             true => CongestionLaw::Aimd { latency_max: Some(ms(50)), backoff: 0.7 },
             false => CongestionLaw::Gradient { tolerance: 1.5 },
         };
         policies.congestion = Some(Congestion { law, start: 5, min: 1, max: 20, errors });
     }
-    if dice.chance(250) {
+    if rng.chance(250) {
         let once =
             Reliability::AtLeastOnce { id: KeyId(0), window: ms(50), calls_max: 4, answer_bytes_max: 200 };
-        policies.once = Some(if dice.chance(800) { once } else { Reliability::AtMostOnce });
+        policies.once = Some(if rng.chance(800) { once } else { Reliability::AtMostOnce });
     }
-    if dice.chance(250) {
-        let eject_for = short(dice, 200);
+    if rng.chance(250) {
+        let eject_for = short(rng, 200);
         policies.outlier = Some(Outlier { errors_max: 2, errors, eject_for, ejected_max_percent: 50.0 });
     }
     policies
@@ -862,15 +862,15 @@ fn any_policies(dice: &mut Dice) -> Policies {
 fn filters_leave_nothing_behind() {
     let mut total = FilterCounts::default();
     for seed in 0..150 {
-        let mut dice = Dice::from_seed(seed);
+        let mut rng = Rng::from_seed(seed);
         let mut net = Net::new();
-        let mut next_plan = |dice: &mut Dice| {
-            let n_filters = 1 + dice.within(&(0..=2));
+        let mut next_plan = |rng: &mut Rng| {
+            let n_filters = 1 + rng.within(&(0..=2));
             net.filters =
-                (0..n_filters).map(|nth| filter(1, &format!("f{nth}"), any_policies(dice))).collect();
+                (0..n_filters).map(|nth| filter(1, &format!("f{nth}"), any_policies(rng))).collect();
             net.plan(Some(&keyed_chain()), &[CART, CART_2])
         };
-        let (first, second) = (next_plan(&mut dice), next_plan(&mut dice));
+        let (first, second) = (next_plan(&mut rng), next_plan(&mut rng));
         let mut n_seen = seed;
         let mut world = World::new(seed, first)
             .network(Network::choppy(seed))
@@ -895,15 +895,15 @@ fn filters_leave_nothing_behind() {
         let clients = [world.client("front"), world.client("front")];
         let mut calls = Vec::new();
         for nth in 0..60 {
-            let user = ["ann", "bob", "eve"][dice.within(&(0..=2)) as usize];
-            let path = if dice.chance(200) { DOWN } else { ADD };
-            let mut call = Call::unary(path, item(user, nth, b"")).at(ms(dice.within(&(0..=400)) as i64));
-            if dice.chance(150) {
-                call = call.leaves_after(ms(dice.within(&(0..=80)) as i64));
+            let user = ["ann", "bob", "eve"][rng.within(&(0..=2)) as usize];
+            let path = if rng.chance(200) { DOWN } else { ADD };
+            let mut call = Call::unary(path, item(user, nth, b"")).at(ms(rng.within(&(0..=400)) as i64));
+            if rng.chance(150) {
+                call = call.leaves_after(ms(rng.within(&(0..=80)) as i64));
             } else {
                 call = call.timeout(ms(2_000));
             }
-            calls.push(world.call(dice.pick(&clients), call));
+            calls.push(world.call(rng.pick(&clients), call));
         }
         world.at(ms(200), move |w| w.apply(second));
         let lost = clients[1];

@@ -20,7 +20,7 @@ use weft_engine::packet::{
 };
 use weft_engine::state::{Staged, StateStore};
 use weft_ir::backend::Backend;
-use weft_ir::generate::{self, Dice, World};
+use weft_ir::generate::{self, Rng, World};
 use weft_ir::interp::Interp;
 use weft_ir::ir::Op;
 use weft_ir::program::{ChainProgram, Check, Event, Frames, Handlers, Input, Place, Store, StoreAt, Sum};
@@ -448,16 +448,16 @@ fn later_fragments_have_the_ports_of_the_first() {
     let whole = udp(9, [10, 0, 0, 1], [10, 0, 0, 2], (7, 99), &[0x5a; 200]);
     wanted[0][40..42].copy_from_slice(&whole[40..42]);
     wanted.sort();
-    let mut dice = Dice::from_seed(3);
+    let mut rng = Rng::from_seed(3);
     for backend in [&Interp as &dyn Backend, &jit()] {
         for round in 0..40 {
             let plan = Rig::new(1).plan(backend, vec![(program_on_fragments(&[no_nine()]), None)]);
             let (mut engine, mut pool) = (engine(&plan), pool());
             let mut packets = [&good[..], &bad[..], &[packet(5)]].concat();
             if round > 0 {
-                (1..packets.len()).rev().for_each(|at| packets.swap(at, dice.below(at + 1)));
+                (1..packets.len()).rev().for_each(|at| packets.swap(at, rng.below(at + 1)));
             }
-            let batch = dice.pick(&[1, 3, 64]);
+            let batch = rng.pick(&[1, 3, 64]);
             let seen = round % 2 == 0;
             let mut told = Seen::default();
             let left = run_watched(&mut engine, &mut pool, &packets, batch, seen.then_some(&mut told));
@@ -691,23 +691,23 @@ fn a_frame_takes_the_first_chain_whose_condition_it_meets() {
 }
 
 /// Random changes of all fields, in several elements.
-fn rewriter(dice: &mut Dice) -> Vec<String> {
-    let change = |dice: &mut Dice| match dice.below(5) {
-        0 => format!(" vN: int = int {}\n set_input in2, vN\n", dice.below(256)),
-        1 => format!(" vN: int = int {}\n set_input in12, vN\n", dice.below(64)),
-        2 => format!(" vN: int = int {}\n set_input in{}, vN\n", dice.below(65536), 6 + dice.below(2)),
+fn rewriter(rng: &mut Rng) -> Vec<String> {
+    let change = |rng: &mut Rng| match rng.below(5) {
+        0 => format!(" vN: int = int {}\n set_input in2, vN\n", rng.below(256)),
+        1 => format!(" vN: int = int {}\n set_input in12, vN\n", rng.below(64)),
+        2 => format!(" vN: int = int {}\n set_input in{}, vN\n", rng.below(65536), 6 + rng.below(2)),
         3 => " vN: bytes = input in3\n set_input in4, vN\n".to_owned(),
         _ => {
-            let byte = |dice: &mut Dice| dice.pick(&["\\x00", "\\xff", "a", "\\x7f"]);
-            let bytes: String = (0..4).map(|_| byte(dice)).collect();
-            format!(" vN: bytes = bytes \"{bytes}\"\n set_input in{}, vN\n", 3 + dice.below(2))
+            let byte = |rng: &mut Rng| rng.pick(&["\\x00", "\\xff", "a", "\\x7f"]);
+            let bytes: String = (0..4).map(|_| byte(rng)).collect();
+            format!(" vN: bytes = bytes \"{bytes}\"\n set_input in{}, vN\n", 3 + rng.below(2))
         }
     };
-    let body = |dice: &mut Dice| {
-        let changes = (0..dice.below(5)).map(|n| change(dice).replace("vN", &format!("v{n}")));
+    let body = |rng: &mut Rng| {
+        let changes = (0..rng.below(5)).map(|n| change(rng).replace("vN", &format!("v{n}")));
         format!("block0:\n{} forward", changes.collect::<String>())
     };
-    (0..1 + dice.below(3)).map(|n| element(&format!("e{n}"), &body(dice))).collect()
+    (0..1 + rng.below(3)).map(|n| element(&format!("e{n}"), &body(rng))).collect()
 }
 
 #[test]
@@ -729,10 +729,10 @@ fn frames_that_leave_the_way_of_usual_ones_meet_their_fate_in_their_order() {
         let code = jit.compile(&chain, Event::Request, &state).expect("it is well-formed");
         assert!(code.goes_through(), "there is a way of usual frames");
     }
-    let frame = |dice: &mut Dice, nth: usize| {
-        let port = dice.pick(&[9, 53]);
-        let mut frame = udp(dice.pick(&[1, 64]), [10, 0, 0, 1], [10, 0, 0, 2], (7, port), &[nth as u8; 9]);
-        match dice.below(8) {
+    let frame = |rng: &mut Rng, nth: usize| {
+        let port = rng.pick(&[9, 53]);
+        let mut frame = udp(rng.pick(&[1, 64]), [10, 0, 0, 1], [10, 0, 0, 2], (7, port), &[nth as u8; 9]);
+        match rng.below(8) {
             // A tag, which the parser of these frames does not know; options; a checksum that does not hold; too
             // short; a first fragment, a later one; a length beyond the end.
             0 => drop(frame.splice(12..12, [0x81, 0, 0, 7])),
@@ -741,7 +741,7 @@ fn frames_that_leave_the_way_of_usual_ones_meet_their_fate_in_their_order() {
                 frame.splice(34..34, [1; 4]);
             }
             2 => frame[24] ^= 0xff,
-            3 => frame.truncate(dice.below(frame.len())),
+            3 => frame.truncate(rng.below(frame.len())),
             4 => frame[20] |= 0x20,
             5 => frame[21] |= 1,
             6 => frame[17] += 40,
@@ -750,8 +750,8 @@ fn frames_that_leave_the_way_of_usual_ones_meet_their_fate_in_their_order() {
         frame
     };
     for seed in 0..if cfg!(debug_assertions) { 20 } else { 500 } {
-        let mut dice = Dice::from_seed(seed);
-        let packets: Vec<Vec<u8>> = (0..150).map(|nth| frame(&mut dice, nth)).collect();
+        let mut rng = Rng::from_seed(seed);
+        let packets: Vec<Vec<u8>> = (0..150).map(|nth| frame(&mut rng, nth)).collect();
         let run = |backend: &dyn Backend, program: &ChainProgram| {
             let mut engine = engine(&Rig::new(1).plan(backend, vec![(program.clone(), None)]));
             let left = run_watched(&mut engine, &mut pool(), &packets, 1 + seed as usize % 64, None);
@@ -770,17 +770,16 @@ fn checksums_that_are_kept_are_those_that_would_be_made() {
     // Receivers would throw away what passed a NAT.
     let jit = jit();
     for seed in 0..if cfg!(debug_assertions) { 15 } else { 600 } {
-        let mut dice = Dice::from_seed(seed);
-        let elements = rewriter(&mut dice);
+        let mut rng = Rng::from_seed(seed);
+        let elements = rewriter(&mut rng);
         let packets: Vec<Vec<u8>> = (0..50)
             .map(|_| {
-                let payload: Vec<u8> = (0..dice.below(9)).map(|_| dice.below(256) as u8).collect();
-                let address =
-                    |dice: &mut Dice| dice.pick(&[[0; 4], [255; 4], [10, 0, 0, 1], [0, 0, 255, 255]]);
-                let ports = (dice.pick(&[0, 1, 53, 65535]), dice.below(65536) as u16);
-                let ttl = dice.below(256) as u8;
-                let mut packet = udp(ttl, address(&mut dice), address(&mut dice), ports, &payload);
-                if dice.percent(20) {
+                let payload: Vec<u8> = (0..rng.below(9)).map(|_| rng.below(256) as u8).collect();
+                let address = |rng: &mut Rng| rng.pick(&[[0; 4], [255; 4], [10, 0, 0, 1], [0, 0, 255, 255]]);
+                let ports = (rng.pick(&[0, 1, 53, 65535]), rng.below(65536) as u16);
+                let ttl = rng.below(256) as u8;
+                let mut packet = udp(ttl, address(&mut rng), address(&mut rng), ports, &payload);
+                if rng.percent(20) {
                     packet[40..42].fill(0);
                 }
                 packet
@@ -919,10 +918,10 @@ fn looking_ahead_is_not_seen() {
         let mut chain = program(&elements);
         chain.tables[0].spec.max_rows = 16_000;
         chain.tables[0].rows = (0..16_000).map(|port| vec![Value::Int(port), Value::Int(0)]).collect();
-        let mut dice = Dice::from_seed(1);
+        let mut rng = Rng::from_seed(1);
         let mut port = || {
-            let any = dice.below(20_000) as u16;
-            dice.pick(&[3, 17_000, any])
+            let any = rng.below(20_000) as u16;
+            rng.pick(&[3, 17_000, any])
         };
         let packets: Vec<Vec<u8>> = (0..600).map(|_| udp(9, [1; 4], [2; 4], (7, port()), b"")).collect();
         let observe = |backend: &dyn Backend| {
@@ -1124,13 +1123,13 @@ fn each_row_that_is_evicted_is_told_of_once_a_node_and_over_updates() {
 }
 
 /// A chain of random elements on frames: each input lies somewhere in the frame, and all that can be written are.
-fn random_chain(dice: &mut Dice) -> ChainProgram {
-    let mut chain = generate::chain(dice);
+fn random_chain(rng: &mut Rng) -> ChainProgram {
+    let mut chain = generate::chain(rng);
     // Fields lie one behind the other, at even and at odd places.
-    let (mut parse, mut stores, mut next, mut end) = (String::new(), Vec::new(), 3, dice.below(2));
+    let (mut parse, mut stores, mut next, mut end) = (String::new(), Vec::new(), 3, rng.below(2));
     let sum_at = chain.request.inputs.len();
     let sum =
-        Sum { input: sum_at as u16, zero_is_none: dice.percent(50), pseudo: false, covers: InputSet::EMPTY };
+        Sum { input: sum_at as u16, zero_is_none: rng.percent(50), pseudo: false, covers: InputSet::EMPTY };
     let field = match parse_program(FRAMES).expect("it is in the form").request.inputs[0].place.clone() {
         Place::Frame(field) => field,
         other => panic!("{other:?}"),
@@ -1141,15 +1140,15 @@ fn random_chain(dice: &mut Dice) -> ChainProgram {
         let (a, b) = (next, next + 1);
         next += 2;
         let is_bytes = input.ty.repr() == Repr::Bytes;
-        if is_bytes && dice.percent(50) {
+        if is_bytes && rng.percent(50) {
             input.ty = Type::Mac;
         }
         let wide = match input.ty.repr() {
             Repr::Bool => 1,
             Repr::Bytes if input.ty == Type::Mac => 6,
-            _ => dice.pick(&[1, 2, 3, 4, 8]),
+            _ => rng.pick(&[1, 2, 3, 4, 8]),
         };
-        let offset = end + dice.below(2);
+        let offset = end + rng.below(2);
         end = offset + usize::from(wide);
         let read = match is_bytes {
             true => format!(" v{a}: int = int {offset}\n v{b}: int = int {wide}\n"),
@@ -1161,15 +1160,15 @@ fn random_chain(dice: &mut Dice) -> ChainProgram {
             parse.push_str(&format!(" v{next}: int = int 1\n v{}: int = and v{a}, v{next}\n", next + 1));
             parse.push_str(&format!(" give in{at}, v{}, v{b}\n", next + 1));
             next += 2;
-        } else if dice.percent(90) {
+        } else if rng.percent(90) {
             parse.push_str(&format!(" give in{at}, v{a}, v{b}\n"));
         }
         let bits = StoreAt::Bits { bytes: wide, shift: 0, bits: 8 * wide, endian: weft_ir::ir::Endian::Big };
         let place = if is_bytes { StoreAt::Bytes } else { bits };
-        let sums = if dice.percent(50) { vec![sum] } else { Vec::new() };
+        let sums = if rng.percent(50) { vec![sum] } else { Vec::new() };
         stores.push(input.written.then_some(Store { at: place, sums }));
     }
-    let offset = end + dice.below(2);
+    let offset = end + rng.below(2);
     parse
         .push_str(&format!(" v{next}: int = int {offset}\n v{}: int = frame_get.big v{next}, 2\n", next + 1));
     parse.push_str(&format!(" give in{sum_at}, v{}, v{next}\n forward\n}}\n", next + 1));
@@ -1213,16 +1212,16 @@ fn compiled_chains_do_to_frames_what_interpreted_ones_do() {
     let jit = jit();
     let mut verdicts = std::collections::BTreeMap::new();
     for seed in 0..if cfg!(debug_assertions) { 60 } else { 1500 } {
-        let mut dice = Dice::from_seed(seed);
-        let chain = random_chain(&mut dice);
+        let mut rng = Rng::from_seed(seed);
+        let chain = random_chain(&mut rng);
         // Some end within their last field.
         let most = chain.request.inputs.len() * 8 + 8;
         let packets: Vec<Vec<u8>> = (0..60)
             .map(|_| {
-                (0..most / 2 + dice.below(most)).map(|_| dice.pick(&[0, 0, 1, 2, b'a', b'b', 255])).collect()
+                (0..most / 2 + rng.below(most)).map(|_| rng.pick(&[0, 0, 1, 2, b'a', b'b', 255])).collect()
             })
             .collect();
-        let batch = 1 + dice.below(64);
+        let batch = 1 + rng.below(64);
         let observe = |backend: &dyn Backend, seen: Option<&mut Seen>| {
             let plan = Rig::new(1).plan(backend, vec![(chain.clone(), None)]);
             // Frames of chains with many inputs are long.

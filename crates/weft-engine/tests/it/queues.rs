@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use weft_engine::queue::{Packet, Queue};
 use weft_ir::ir::IntCmp;
-use weft_ir::queue::generate::{self, Dice};
+use weft_ir::queue::generate::{self, Rng};
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::verify::verify;
 use weft_ir::queue::{
@@ -23,8 +23,8 @@ fn compiled_queues_send_and_drop_what_interpreted_ones_do() {
     // or its partition's.
     let jit = Jit::new().expect("this machine is one that code is generated for");
     for seed in 0..PROGRAMS {
-        let mut dice = Dice::from_seed(seed);
-        let mut program = generate::program(&mut dice);
+        let mut rng = Rng::from_seed(seed);
+        let mut program = generate::program(&mut rng);
         for level in &mut program.levels {
             // What always says NEXT or STAY takes all turns that there are.
             (level.handlers.select, level.handlers.empty) = (None, None);
@@ -38,8 +38,8 @@ fn compiled_queues_send_and_drop_what_interpreted_ones_do() {
         let mut interpreted = Queue::new(program.clone(), Interpreted::new(program.clone()), 0, seed);
         for step in 0..STEPS {
             let now = step * 10_000;
-            if dice.percent(60) {
-                let packet = packet(&mut dice, step);
+            if rng.percent(60) {
+                let packet = packet(&mut rng, step);
                 compiled.enqueue(&packet, now);
                 interpreted.enqueue(&packet, now);
             } else {
@@ -76,15 +76,15 @@ fn a_line_keeps_its_order_and_drops_at_the_end_that_it_says() {
         let fields = field.map_or(Vec::new(), |field| vec![field, Field::Src, Field::Dst, Field::Class]);
         let program = Arc::new(QueueProgram { name: "line".into(), levels: vec![line(overflow)], fields });
         let mut queue = Queue::new(program.clone(), Interpreted::new(program), 0, 0);
-        let (mut dice, mut waiting) = (Dice::from_seed(3), VecDeque::new());
+        let (mut rng, mut waiting) = (Rng::from_seed(3), VecDeque::new());
         for step in 0..20_000 {
             // Several come at one time.
             let now = step / 20;
-            let lost = match dice.below(1_000) {
+            let lost = match rng.below(1_000) {
                 // It grows and shrinks by turns.
                 nth if nth < 400 + usize::from(step / 500 % 2 == 0) * 200 => {
                     let is_full = waiting.len() == LINE_MAX as usize;
-                    queue.enqueue(&packet(&mut dice, step), now);
+                    queue.enqueue(&packet(&mut rng, step), now);
                     waiting.push_back(step);
                     match overflow {
                         _ if !is_full => None,
@@ -118,8 +118,8 @@ fn packets_with_nothing_in_their_way_go_where_all_others_go() {
     // as a whole, than on the long one, or would not be as that expects them.
     let jit = Jit::new().expect("this machine is one that code is generated for");
     for seed in 0..300 {
-        let mut dice = Dice::from_seed(seed);
-        let program = turns(&mut dice);
+        let mut rng = Rng::from_seed(seed);
+        let program = turns(&mut rng);
         assert_eq!(verify(&program), Ok(()), "{program}");
         let program = Arc::new(program);
         let code = Arc::new(jit.compile_queue(&program).expect("it is well-formed"));
@@ -130,8 +130,8 @@ fn packets_with_nothing_in_their_way_go_where_all_others_go() {
         long.watch();
         for step in 0..2_000_u64 {
             let (now, grows) = (step / 3, step / 200 % 2 == 0);
-            if dice.percent(if grows { 60 } else { 35 }) {
-                let packet = packet(&mut dice, step);
+            if rng.percent(if grows { 60 } else { 35 }) {
+                let packet = packet(&mut rng, step);
                 short.enqueue(&packet, now);
                 long.enqueue(&packet, now);
             } else {
@@ -195,7 +195,7 @@ fn partitions_that_never_end_their_turns_stop_nobody() {
     let cases =
         [(1, None, &next), (2, Some(0), &next), (3, Some(1), &next), (4, Some(1), &None), (5, None, &None)];
     for (seed, bits, select) in cases {
-        let mut program = turns(&mut Dice::from_seed(seed));
+        let mut program = turns(&mut Rng::from_seed(seed));
         program.levels[0].order.bits = bits;
         (program.levels[0].handlers.select, program.levels[0].handlers.empty) =
             (select.clone(), always(Verdict::Stay));
@@ -203,9 +203,9 @@ fn partitions_that_never_end_their_turns_stop_nobody() {
         let code = Arc::new(jit.compile_queue(&program).expect("it is well-formed"));
         let mut compiled = Queue::new(program.clone(), code, 0, seed);
         let mut interpreted = Queue::new(program.clone(), Interpreted::new(program), 0, seed);
-        let mut dice = Dice::from_seed(seed);
+        let mut rng = Rng::from_seed(seed);
         for handle in 0..7 {
-            let packet = packet(&mut dice, handle);
+            let packet = packet(&mut rng, handle);
             compiled.enqueue(&packet, handle);
             interpreted.enqueue(&packet, handle);
         }
@@ -220,36 +220,36 @@ fn partitions_that_never_end_their_turns_stop_nobody() {
 }
 
 /// Partitions that take turns, with lines of their own or without, and handlers that do by turns what they may.
-fn turns(dice: &mut Dice) -> QueueProgram {
+fn turns(rng: &mut Rng) -> QueueProgram {
     let var = |name: &str| VarDecl { name: name.into(), ty: Ty::Int, bits: 8, signed: false, start: 0 };
-    let overflow = [Victim::Own, Victim::MostBytes, Victim::HighestRank][dice.below(3)];
-    let below = dice.percent(50).then(|| {
+    let overflow = [Victim::Own, Victim::MostBytes, Victim::HighestRank][rng.below(3)];
+    let below = rng.percent(50).then(|| {
         let arriving = [Overflow::Arriving, Overflow::Victim { partition: Victim::Own, head: true }];
-        let mut line = line(arriving[dice.below(2)]);
+        let mut line = line(arriving[rng.below(2)]);
         line.limit.packets = Some(10);
         line.vars = vec![var("dequeued"), var("emptied")];
         let of_node = |nth| Slot::new(Scope::Node, word::NODE_VARS + nth);
-        let ends = [Verdict::Mark, Verdict::Drop][dice.below(2)];
-        line.handlers.dequeue = dice.percent(70).then(|| by_turns(of_node(0), Verdict::Pass, ends, false));
+        let ends = [Verdict::Mark, Verdict::Drop][rng.below(2)];
+        line.handlers.dequeue = rng.percent(70).then(|| by_turns(of_node(0), Verdict::Pass, ends, false));
         line.handlers.empty =
-            dice.percent(50).then(|| by_turns(of_node(1), Verdict::Pass, Verdict::Pass, false));
+            rng.percent(50).then(|| by_turns(of_node(1), Verdict::Pass, Verdict::Pass, false));
         line
     });
     let of_partition = |nth| Slot::new(Scope::Partition, word::PARTITION_VARS + nth);
-    let mut level = line(Overflow::Victim { partition: overflow, head: dice.percent(50) });
-    level.partitions = match dice.below(3) {
+    let mut level = line(Overflow::Victim { partition: overflow, head: rng.percent(50) });
+    level.partitions = match rng.below(3) {
         0 => Partitions::Direct { n: 8 },
         1 => Partitions::Hash { n: 16, ways: 1 },
         _ => Partitions::Hash { n: 16, ways: 4 },
     };
     level.limit.packets = Some(40);
-    level.limit.bytes = dice.percent(30).then_some(20_000);
-    level.order.bits = [None, Some(0), Some(1), Some(4)][dice.below(4)];
+    level.limit.bytes = rng.percent(30).then_some(20_000);
+    level.order.bits = [None, Some(0), Some(1), Some(4)][rng.below(4)];
     level.partition_vars = ["activated", "selected", "dequeued", "emptied"].map(var).into();
-    let leaves = [Verdict::Mark, Verdict::Drop, Verdict::Rotate][dice.below(3)];
+    let leaves = [Verdict::Mark, Verdict::Drop, Verdict::Rotate][rng.below(3)];
     let mut may = |nth, first, then, percent| {
-        let ranks = dice.percent(50);
-        dice.percent(percent).then(|| by_turns(of_partition(nth), first, then, ranks))
+        let ranks = rng.percent(50);
+        rng.percent(percent).then(|| by_turns(of_partition(nth), first, then, ranks))
     };
     let flow = Slot::new(Scope::Packet, word::FIELDS);
     let key = vec![Step::Let(Value(0), Op::Load(flow)), Step::Give(Value(0))];
@@ -263,7 +263,7 @@ fn turns(dice: &mut Dice) -> QueueProgram {
     };
     let levels = [level].into_iter().chain(below).collect();
     let fields: [&[Field]; 3] = [&[Field::Flow], &[Field::Src], &[Field::Flow, Field::Remaining]];
-    QueueProgram { name: "turns".into(), levels, fields: fields[dice.below(3)].into() }
+    QueueProgram { name: "turns".into(), levels, fields: fields[rng.below(3)].into() }
 }
 
 /// A handler that says the one and the other by turns, and may change the rank of its partition with it.
@@ -320,8 +320,8 @@ fn names_partition(steps: &[Step]) -> bool {
     })
 }
 
-fn packet(dice: &mut Dice, handle: u64) -> Packet {
-    let mut number = |n| dice.below(n) as u32;
+fn packet(rng: &mut Rng, handle: u64) -> Packet {
+    let mut number = |n| rng.below(n) as u32;
     Packet {
         handle,
         len: 64 + number(1450),

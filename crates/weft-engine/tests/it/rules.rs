@@ -3,7 +3,7 @@
 use crate::packets::{FRAMES, Rig, START, element, engine, jit, pool, run_watched, udp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 use weft_core::{Interval, Time, Value};
 use weft_engine::packet::PacketEngine;
 use weft_engine::rules::{Change, Counts, TableName, WhyNot};
@@ -82,18 +82,18 @@ fn change(store: &mut StateStore, engine: &mut PacketEngine, changes: Vec<Change
     Ok(counts)
 }
 
-fn random_rule(dice: &mut Dice) -> (u8, u8, Option<[u8; 5]>, bool) {
-    let net = [None, Some([10, dice.below(3) as u8, 0, 0, 16]), Some([10, 0, 0, 0, 8])];
-    let net = net[dice.below(3)];
-    (dice.below(6) as u8, 1 + dice.below(6) as u8, net, dice.below(2) == 0)
+fn random_rule(rng: &mut Rng) -> (u8, u8, Option<[u8; 5]>, bool) {
+    let net = [None, Some([10, rng.below(3) as u8, 0, 0, 16]), Some([10, 0, 0, 0, 8])];
+    let net = net[rng.below(3)];
+    (rng.below(6) as u8, 1 + rng.below(6) as u8, net, rng.below(2) == 0)
 }
 
 /// A rule that is put in and does not count, or is taken out and still does, is a hole in a firewall.
 #[test]
 fn rows_that_change_while_a_chain_runs_count_at_once() {
     for backend in [&Interp as &dyn Backend, &jit()] {
-        let (mut dice, mut rig) = (Dice::from_seed(5), Rig::new(1));
-        let mut rules: Rules = (0..4).map(|n| (n * 10, random_rule(&mut dice))).collect();
+        let (mut rng, mut rig) = (Rng::from_seed(5), Rig::new(1));
+        let mut rules: Rules = (0..4).map(|n| (n * 10, random_rule(&mut rng))).collect();
         let text = program(&rules);
         let mut engine = engine(&rig.plan(backend, vec![(text.clone(), None)]));
         assert_eq!(passing(&mut engine), expected(&rules));
@@ -109,13 +109,13 @@ fn rows_that_change_while_a_chain_runs_count_at_once() {
                 n_made += 1;
             }
             let mut changes = Vec::new();
-            for _ in 0..dice.below(5) {
-                let rank = 2 + dice.below(38) as u32;
-                if dice.below(3) == 0 {
+            for _ in 0..rng.below(5) {
+                let rank = 2 + rng.below(38) as u32;
+                if rng.below(3) == 0 {
                     rules.remove(&rank);
                     changes.push(Change::Remove(vec![Value::Int(rank.into())]));
                 } else {
-                    rules.insert(rank, random_rule(&mut dice));
+                    rules.insert(rank, random_rule(&mut rng));
                     changes.push(Change::Put(row(&rules, rank)));
                 }
             }
@@ -139,7 +139,7 @@ fn rows_that_change_while_a_chain_runs_count_at_once() {
             // What is rebuilt elsewhere comes a change later.
             if round % 7 == 3 && !rig.store.stale().is_empty() {
                 let snapshot = rig.store.snapshot(&name(), 0).expect("it is there");
-                let (rank, new) = (100 + round, random_rule(&mut dice));
+                let (rank, new) = (100 + round, random_rule(&mut rng));
                 rules.insert(rank, new);
                 let added = vec![Change::Insert(row(&rules, rank))];
                 change(&mut rig.store, &mut engine, added).expect("there is room");

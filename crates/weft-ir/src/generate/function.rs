@@ -1,6 +1,6 @@
 //! Random well-formed functions.
 
-use super::{Dice, new_block};
+use super::{Rng, new_block};
 use crate::ir::*;
 use crate::program::{ChainProgram, Direction, Input, Place, Realisation};
 use crate::verify::{Handler, key_ty};
@@ -17,14 +17,14 @@ const DEPTH_MAX: usize = 3;
 const BLOCKS_MAX: usize = 24;
 
 /// An integer, likely from an edge.
-pub(super) fn int(dice: &mut Dice) -> i64 {
+pub(super) fn int(rng: &mut Rng) -> i64 {
     let edges =
         [0, 1, 2, 3, -1, -2, 7, 63, 64, 255, 1000, i64::MAX, i64::MIN, i64::MIN + 1, 1 << 53, 1 << 32];
-    if dice.percent(85) { dice.pick(&edges) } else { dice.bits() as i64 }
+    if rng.percent(85) { rng.pick(&edges) } else { rng.bits() as i64 }
 }
 
 /// A float, likely from an edge.
-pub(super) fn float(dice: &mut Dice) -> f64 {
+pub(super) fn float(rng: &mut Rng) -> f64 {
     const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
     let edges = [
         0.0,
@@ -49,11 +49,11 @@ pub(super) fn float(dice: &mut Dice) -> f64 {
         f64::NEG_INFINITY,
         f64::NAN,
     ];
-    if dice.percent(85) { dice.pick(&edges) } else { f64::from_bits(dice.bits()) }
+    if rng.percent(85) { rng.pick(&edges) } else { f64::from_bits(rng.bits()) }
 }
 
 /// Bytes: texts, numbers, addresses, prefixes, and what is not UTF-8.
-pub(super) fn bytes(dice: &mut Dice) -> Vec<u8> {
+pub(super) fn bytes(rng: &mut Rng) -> Vec<u8> {
     const SOME: &[&[u8]] = &[
         b"",
         b"a",
@@ -81,10 +81,10 @@ pub(super) fn bytes(dice: &mut Dice) -> Vec<u8> {
         b"exactly 8",
         b"16 bytes exactly",
     ];
-    match dice.below(40) {
-        0 => vec![b'z'; dice.pick(&[4000, 30_000])],
-        1 => (0..dice.below(30)).map(|_| dice.bits() as u8).collect(),
-        _ => dice.pick(SOME).to_vec(),
+    match rng.below(40) {
+        0 => vec![b'z'; rng.pick(&[4000, 30_000])],
+        1 => (0..rng.below(30)).map(|_| rng.bits() as u8).collect(),
+        _ => rng.pick(SOME).to_vec(),
     }
 }
 
@@ -92,17 +92,17 @@ pub(super) fn bytes(dice: &mut Dice) -> Vec<u8> {
 ///
 /// `departs` is the table of a TIMEOUT.
 pub(super) fn generate(
-    dice: &mut Dice,
+    rng: &mut Rng,
     chain: &ChainProgram,
     handler: Handler,
     departs: Option<TableId>,
     name: &str,
 ) -> Function {
-    let may_fail = dice.percent(70);
+    let may_fail = rng.percent(70);
     let mut function = Function { name: name.into(), ..Function::default() };
     let block = new_block(&mut function);
     let mut builder = Builder {
-        dice,
+        rng,
         chain,
         handler,
         function,
@@ -125,7 +125,7 @@ pub(super) fn generate(
 }
 
 struct Builder<'a> {
-    dice: &'a mut Dice,
+    rng: &'a mut Rng,
     chain: &'a ChainProgram,
     handler: Handler,
     function: Function,
@@ -162,10 +162,10 @@ struct Scope {
 impl Builder<'_> {
     /// Some steps; true if the block was ended by a verdict.
     fn body(&mut self, depth: usize) -> bool {
-        let n_steps = 2 + self.dice.below(10);
+        let n_steps = 2 + self.rng.below(10);
         for _ in 0..n_steps {
             let branches = depth < DEPTH_MAX && self.function.blocks.len() < BLOCKS_MAX;
-            match self.dice.below(20) {
+            match self.rng.below(20) {
                 0 | 1 if branches => {
                     if self.diamond(depth) {
                         return true;
@@ -218,8 +218,8 @@ impl Builder<'_> {
     }
 
     fn push(&mut self, result: Option<Value>, op: Op) {
-        self.line += self.dice.below(2) as u32;
-        let line = if self.dice.percent(80) { self.line } else { 0 };
+        self.line += self.rng.below(2) as u32;
+        let line = if self.rng.percent(80) { self.line } else { 0 };
         self.function.blocks[self.block].insts.push(Inst { result, op, line });
     }
 
@@ -240,14 +240,14 @@ impl Builder<'_> {
     /// A value of the type, likely one that is there.
     fn any(&mut self, ty: Ty) -> Value {
         let there: Vec<Value> = self.values.iter().copied().filter(|v| self.function.ty(*v) == ty).collect();
-        if !there.is_empty() && self.dice.percent(75) {
-            return self.dice.pick(&there);
+        if !there.is_empty() && self.rng.percent(75) {
+            return self.rng.pick(&there);
         }
         let op = match ty {
-            Ty::Bool => Op::BoolConst(self.dice.percent(50)),
-            Ty::Int => Op::IntConst(int(self.dice)),
-            Ty::Float => Op::FloatConst(float(self.dice)),
-            Ty::Bytes => Op::BytesConst(bytes(self.dice)),
+            Ty::Bool => Op::BoolConst(self.rng.percent(50)),
+            Ty::Int => Op::IntConst(int(self.rng)),
+            Ty::Float => Op::FloatConst(float(self.rng)),
+            Ty::Bytes => Op::BytesConst(bytes(self.rng)),
             Ty::Row => Op::NoRow,
         };
         self.give(ty, op)
@@ -259,10 +259,10 @@ impl Builder<'_> {
 
     /// A number that is likely a place in a short text.
     fn position(&mut self) -> Value {
-        if self.dice.percent(40) {
+        if self.rng.percent(40) {
             return self.any(Ty::Int);
         }
-        let n = self.dice.below(12) as i64 - 1;
+        let n = self.rng.below(12) as i64 - 1;
         self.give(Ty::Int, Op::IntConst(n))
     }
 
@@ -273,12 +273,12 @@ impl Builder<'_> {
     fn journal(&mut self) -> Journal {
         match self.may_fail {
             true => Journal::Yes,
-            false => self.dice.pick(&[Journal::No, Journal::No, Journal::Yes]),
+            false => self.rng.pick(&[Journal::No, Journal::No, Journal::Yes]),
         }
     }
 
     fn table(&mut self) -> TableId {
-        TableId(self.dice.below(self.chain.tables.len()) as u16)
+        TableId(self.rng.below(self.chain.tables.len()) as u16)
     }
 
     fn is_writable(&self, table: TableId) -> bool {
@@ -296,15 +296,15 @@ impl Builder<'_> {
     }
 
     fn key_part(&mut self, ty: Type) -> Value {
-        if ty.repr() != Repr::Float && self.dice.percent(20) {
+        if ty.repr() != Repr::Float && self.rng.percent(20) {
             return self.any_of(ty);
         }
         // Floats only from here: the bits of a NaN that was computed are not the same everywhere.
         let op = match ty.repr() {
-            Repr::Bool => Op::BoolConst(self.dice.percent(50)),
-            Repr::Int => Op::IntConst(self.dice.below(5) as i64),
-            Repr::Float => Op::FloatConst(self.dice.pick(&[0.0, 1.0, -2.5])),
-            Repr::Bytes => Op::BytesConst(self.dice.pick(key_bytes(ty)).to_vec()),
+            Repr::Bool => Op::BoolConst(self.rng.percent(50)),
+            Repr::Int => Op::IntConst(self.rng.below(5) as i64),
+            Repr::Float => Op::FloatConst(self.rng.pick(&[0.0, 1.0, -2.5])),
+            Repr::Bytes => Op::BytesConst(self.rng.pick(key_bytes(ty)).to_vec()),
         };
         self.give(Ty::of(ty), op)
     }
@@ -312,10 +312,10 @@ impl Builder<'_> {
     /// A row of the table: one that is there, or one that is looked for.
     fn row(&mut self, table: TableId) -> Value {
         let there: Vec<Value> = self.rows.iter().filter(|(_, t)| *t == table).map(|(v, _)| *v).collect();
-        if !there.is_empty() && self.dice.percent(80) {
-            return self.dice.pick(&there);
+        if !there.is_empty() && self.rng.percent(80) {
+            return self.rng.pick(&there);
         }
-        if self.dice.percent(5) {
+        if self.rng.percent(5) {
             return self.give(Ty::Row, Op::NoRow);
         }
         let key = self.key(table);
@@ -327,7 +327,7 @@ impl Builder<'_> {
     fn column(&mut self, table: TableId, keys_too: bool) -> (ColumnId, Type, bool) {
         let spec = &self.chain.tables[usize::from(table.0)].spec;
         let first = if keys_too { 0 } else { spec.key.len() };
-        let index = first + self.dice.below(spec.key.len() + spec.columns.len() - first);
+        let index = first + self.rng.below(spec.key.len() + spec.columns.len() - first);
         let column = spec.key.iter().chain(&spec.columns).nth(index).expect("the index is below the number");
         (ColumnId(index as u16), column.ty, column.nullable)
     }
@@ -338,9 +338,9 @@ impl Builder<'_> {
     }
 
     fn step(&mut self) {
-        match self.dice.below(10) {
+        match self.rng.below(10) {
             0..3 => self.number(),
-            3 if self.dice.percent(15) => self.native(),
+            3 if self.rng.percent(15) => self.native(),
             3 => self.text(),
             4 | 5 => self.tuple(),
             6 => self.scalar(),
@@ -351,19 +351,19 @@ impl Builder<'_> {
 
     fn number(&mut self) {
         use Ty::{Bool, Bytes, Float, Int};
-        let signed = self.dice.pick(&[Signed::Yes, Signed::No]);
-        match self.dice.below(16) {
+        let signed = self.rng.pick(&[Signed::Yes, Signed::No]);
+        match self.rng.below(16) {
             0 | 1 => {
-                let (op, a, b) = (self.dice.pick(INT_OPS), self.any(Int), self.any(Int));
+                let (op, a, b) = (self.rng.pick(INT_OPS), self.any(Int), self.any(Int));
                 self.give(Int, Op::IntBinary(op, a, b));
             }
             2 => {
-                let op = self.dice.pick(&[IntOp::Add, IntOp::Sub, IntOp::Mul, IntOp::SDiv]);
+                let op = self.rng.pick(&[IntOp::Add, IntOp::Sub, IntOp::Mul, IntOp::SDiv]);
                 let signed = if op == IntOp::SDiv { Signed::Yes } else { signed };
                 let (mut a, mut b) = (self.any(Int), self.any(Int));
-                if self.dice.percent(40) {
+                if self.rng.percent(40) {
                     let edges = [(i64::MIN, -1), (i64::MIN, 1), (i64::MAX, 1), (i64::MAX, 2), (0, 1)];
-                    let edge = self.dice.pick(&edges);
+                    let edge = self.rng.pick(&edges);
                     a = self.give(Int, Op::IntConst(edge.0));
                     b = self.give(Int, Op::IntConst(edge.1));
                 }
@@ -371,24 +371,24 @@ impl Builder<'_> {
             }
             3 => {
                 let ops = [IntCmp::Eq, IntCmp::Ne, IntCmp::SLt, IntCmp::SLe, IntCmp::ULt, IntCmp::ULe];
-                let (op, a, b) = (self.dice.pick(&ops), self.any(Int), self.any(Int));
+                let (op, a, b) = (self.rng.pick(&ops), self.any(Int), self.any(Int));
                 self.give(Bool, Op::IntCompare(op, a, b));
             }
             4 => {
-                let (a, low, high) = (self.any(Int), int(self.dice), int(self.dice));
+                let (a, low, high) = (self.any(Int), int(self.rng), int(self.rng));
                 self.give(Bool, Op::InRange(a, low, high));
             }
             5 | 6 => {
-                let (op, a, b) = (self.dice.pick(FLOAT_OPS), self.any(Float), self.any(Float));
+                let (op, a, b) = (self.rng.pick(FLOAT_OPS), self.any(Float), self.any(Float));
                 self.give(Float, Op::FloatBinary(op, a, b));
             }
             7 => {
-                let (op, a) = (self.dice.pick(FLOAT_UNARY), self.any(Float));
+                let (op, a) = (self.rng.pick(FLOAT_UNARY), self.any(Float));
                 self.give(Float, Op::FloatUnary(op, a));
             }
             8 => {
                 let ops = [FloatCmp::Eq, FloatCmp::Ne, FloatCmp::Lt, FloatCmp::Le];
-                let (op, a, b) = (self.dice.pick(&ops), self.any(Float), self.any(Float));
+                let (op, a, b) = (self.rng.pick(&ops), self.any(Float), self.any(Float));
                 self.give(Bool, Op::FloatCompare(op, a, b));
             }
             9 => {
@@ -397,25 +397,25 @@ impl Builder<'_> {
             }
             10 => {
                 let a = self.any(Float);
-                match self.dice.percent(50) {
+                match self.rng.percent(50) {
                     true => self.give(Int, Op::FloatToInt(signed, a)),
                     false => self.give(Bool, Op::FloatFits(signed, a)),
                 };
             }
             11 => {
                 let a = self.any(Bool);
-                match self.dice.percent(50) {
+                match self.rng.percent(50) {
                     true => self.give(Int, Op::BoolToInt(a)),
                     false => self.give(Bool, Op::Not(a)),
                 };
             }
             12 => {
-                let op = self.dice.pick(&[BoolOp::And, BoolOp::Or, BoolOp::Xor]);
+                let op = self.rng.pick(&[BoolOp::And, BoolOp::Or, BoolOp::Xor]);
                 let (a, b) = (self.any(Bool), self.any(Bool));
                 self.give(Bool, Op::BoolBinary(op, a, b));
             }
             13 => {
-                let ty = self.dice.pick(&[Bool, Int, Float, Bytes]);
+                let ty = self.rng.pick(&[Bool, Int, Float, Bytes]);
                 let (by, a, b) = (self.any(Bool), self.any(ty), self.any(ty));
                 self.give(ty, Op::Select(by, a, b));
             }
@@ -434,29 +434,29 @@ impl Builder<'_> {
 
     fn text(&mut self) {
         use Ty::{Bool, Bytes, Float, Int};
-        let signed = self.dice.pick(&[Signed::Yes, Signed::No]);
+        let signed = self.rng.pick(&[Signed::Yes, Signed::No]);
         let a = self.any(Bytes);
-        match self.dice.below(18) {
+        match self.rng.below(18) {
             0 => self.give(Int, Op::Len(a)),
             1 | 2 => {
-                let (op, b) = (self.dice.pick(BYTES_COMPARES), self.any(Bytes));
+                let (op, b) = (self.rng.pick(BYTES_COMPARES), self.any(Bytes));
                 self.give(Bool, Op::BytesCompare(op, a, b))
             }
             3 => {
                 let patterns =
                     ["%", "", "b%", "%b%", "_o_", "%\u{fc}_", "__", "a%b%", "%__%", "%___", "\u{4e2d}%"];
-                let pattern = self.dice.pick(&patterns).as_bytes().to_vec();
+                let pattern = self.rng.pick(&patterns).as_bytes().to_vec();
                 let pattern = self.give(Bytes, Op::BytesConst(pattern));
                 self.give(Bool, Op::BytesCompare(BytesCmp::Like, a, pattern))
             }
             4 | 5 => {
-                let parts = (0..self.dice.below(5)).map(|_| self.any(Bytes)).collect();
+                let parts = (0..self.rng.below(5)).map(|_| self.any(Bytes)).collect();
                 self.give(Bytes, Op::Concat(parts))
             }
-            6 => match self.dice.percent(50) {
+            6 => match self.rng.percent(50) {
                 true => self.give(Bytes, Op::Lower(a)),
                 false => {
-                    let at = self.dice.below(8) as u8;
+                    let at = self.rng.below(8) as u8;
                     self.give(Int, Op::ByteAt(a, at))
                 }
             },
@@ -472,14 +472,14 @@ impl Builder<'_> {
             7 => self.give(Bytes, Op::Upper(a)),
             8 => {
                 let (from, count) = (self.position(), self.position());
-                let text = match self.dice.percent(50) {
+                let text = match self.rng.percent(50) {
                     true => self.constant("a\u{fc}\u{4e2d}\u{1f980}b".as_bytes()),
                     false => a,
                 };
                 self.give(Bytes, Op::Slice(text, from, count))
             }
             9 => {
-                if self.dice.percent(30) {
+                if self.rng.percent(30) {
                     let big = self.constant(&[b'z'; 30_000]);
                     self.give(Bytes, Op::Concat(vec![big, big, a]));
                     self.give(Bytes, Op::Upper(big));
@@ -487,19 +487,19 @@ impl Builder<'_> {
                 self.give(Bool, Op::ScratchFull)
             }
             10 => {
-                let of = if self.dice.percent(50) { a } else { self.any(Int) };
+                let of = if self.rng.percent(50) { a } else { self.any(Int) };
                 self.give(Int, Op::Hash(of))
             }
             11 => {
                 // Networks of both kinds, of every length, and beside them.
-                let n = if self.dice.percent(50) { 4 } else { 16 };
+                let n = if self.rng.percent(50) { 4 } else { 16 };
                 let address = vec![0x2b; n];
-                let bits = self.dice.below(8 * n + 2) as u8;
+                let bits = self.rng.below(8 * n + 2) as u8;
                 let mut prefix = address.clone();
-                let changed = self.dice.below(n);
-                prefix[changed] ^= 1 << self.dice.below(8);
+                let changed = self.rng.below(n);
+                prefix[changed] ^= 1 << self.rng.below(8);
                 prefix.push(bits);
-                match self.dice.below(4) {
+                match self.rng.below(4) {
                     0 => {
                         let b = self.any(Bytes);
                         self.give(Bool, Op::InPrefix(a, b))
@@ -517,9 +517,9 @@ impl Builder<'_> {
             }
             12 => {
                 let numbers = [&b"-7"[..], b"007", b"9223372036854775807", b"18446744073709551615", b"1x"];
-                let number = self.dice.pick(&numbers);
-                let a = if self.dice.percent(50) { a } else { self.constant(number) };
-                match self.dice.percent(50) {
+                let number = self.rng.pick(&numbers);
+                let a = if self.rng.percent(50) { a } else { self.constant(number) };
+                match self.rng.percent(50) {
                     true => self.give(Bool, Op::IsIntText(signed, a)),
                     false => self.give(Int, Op::TextToInt(signed, a)),
                 }
@@ -528,7 +528,7 @@ impl Builder<'_> {
                 let n = self.any(Int);
                 self.give(Bytes, Op::IntToText(signed, n))
             }
-            14 => match self.dice.percent(40) {
+            14 => match self.rng.percent(40) {
                 true => {
                     let x = self.any(Float);
                     self.give(Bytes, Op::FloatToText(x))
@@ -536,9 +536,9 @@ impl Builder<'_> {
                 false => {
                     let numbers =
                         [&b"-0.0"[..], b"1e3", b"2.5E-4", b"1e999", b".5", b"inf", b"9007199254740993"];
-                    let number = self.dice.pick(&numbers);
-                    let a = if self.dice.percent(30) { a } else { self.constant(number) };
-                    match self.dice.percent(50) {
+                    let number = self.rng.pick(&numbers);
+                    let a = if self.rng.percent(30) { a } else { self.constant(number) };
+                    match self.rng.percent(50) {
                         true => self.give(Bool, Op::IsFloatText(a)),
                         false => self.give(Float, Op::TextToFloat(a)),
                     }
@@ -554,22 +554,22 @@ impl Builder<'_> {
     /// Calls a native function, and asks how it ended.
     fn native(&mut self) {
         let chain = self.chain;
-        let (id, decl) = pick(self.dice, &chain.natives);
+        let (id, decl) = pick(self.rng, &chain.natives);
         let info = decl.native.info();
         let mut args = Vec::new();
         for param in info.params.iter().filter(|param| !param.is_constant()) {
             let ty = match param {
                 Param::Int => Ty::Int,
-                Param::Scalar => self.dice.pick(&[Ty::Bool, Ty::Int, Ty::Float, Ty::Bytes]),
+                Param::Scalar => self.rng.pick(&[Ty::Bool, Ty::Int, Ty::Float, Ty::Bytes]),
                 _ => Ty::Bytes,
             };
             args.push(self.any(ty));
         }
         let value = self.give(Ty::of(info.result), Op::Native(NativeId(id), args));
-        if self.dice.percent(60) {
+        if self.rng.percent(60) {
             self.give(Ty::Bool, Op::NativeFailed(value));
         }
-        if self.dice.percent(40) {
+        if self.rng.percent(40) {
             self.give(Ty::Bool, Op::NativeNull(value));
         }
     }
@@ -577,13 +577,13 @@ impl Builder<'_> {
     /// Reads the tuple, or changes it.
     fn tuple(&mut self) {
         let Some(direction) = self.handler.direction(self.chain) else { return self.scalar() };
-        if self.dice.percent(6) {
+        if self.rng.percent(6) {
             return self.derived(direction);
         }
-        let index = self.dice.below(direction.inputs.len());
+        let index = self.rng.below(direction.inputs.len());
         let (id, input) = (InputId(index as u16), &direction.inputs[index]);
         let may_be_absent = |i: &Input| i.nullable || matches!(i.place, Place::Header(_) | Place::Trailer(_));
-        match self.dice.below(8) {
+        match self.rng.below(8) {
             0 => drop(self.give(Ty::Bool, Op::InputPresent(id))),
             1 | 2 if input.written => {
                 let value = self.any_of(input.ty);
@@ -601,11 +601,11 @@ impl Builder<'_> {
         let fields: Vec<(u16, Type)> =
             inputs().filter(|(_, input)| fields(input)).map(|(at, input)| (at, input.ty)).collect();
         // No message can be written with bytes that are no text.
-        let is_bad = self.dice.percent(30);
+        let is_bad = self.rng.percent(30);
         let fits = |(_, ty): &&(u16, Type)| !is_bad || Ty::of(*ty) == Ty::Bytes;
         let fields: Vec<(u16, Type)> = fields.iter().filter(fits).copied().collect();
-        if !fields.is_empty() && self.dice.percent(70) {
-            let (field, ty) = self.dice.pick(&fields);
+        if !fields.is_empty() && self.rng.percent(70) {
+            let (field, ty) = self.rng.pick(&fields);
             let value = if is_bad { self.constant(b"\xff") } else { self.any_of(ty) };
             self.effect(Op::SetInput(InputId(field), value));
         }
@@ -613,7 +613,7 @@ impl Builder<'_> {
             .filter(|(_, input)| input.place.is_derived())
             .map(|(at, input)| (at, Ty::of(input.ty)))
             .collect();
-        let (of, ty) = self.dice.pick(&derived);
+        let (of, ty) = self.rng.pick(&derived);
         let value = self.give(ty, Op::Derived(InputId(of)));
         let size = if ty == Ty::Bytes { self.give(Ty::Int, Op::Len(value)) } else { value };
         self.effect(Op::Delay(size));
@@ -624,28 +624,28 @@ impl Builder<'_> {
 
     fn scalar(&mut self) {
         let (journal, chain) = (self.journal(), self.chain);
-        match self.dice.below(9) {
-            0 if self.dice.percent(50) => drop(self.give(Ty::Bytes, Op::Egress)),
+        match self.rng.below(9) {
+            0 if self.rng.percent(50) => drop(self.give(Ty::Bytes, Op::Egress)),
             0 => drop(self.give(Ty::Int, Op::Now)),
             1 => {
-                let site = self.dice.bits() % 100;
+                let site = self.rng.bits() % 100;
                 self.give(Ty::Float, Op::Rand(site));
             }
             2 => {
-                let (id, cell) = pick(self.dice, &chain.call);
+                let (id, cell) = pick(self.rng, &chain.call);
                 self.give(Ty::of(cell.ty), Op::CallGet(CallId(id)));
             }
             3 => {
-                let (id, cell) = pick(self.dice, &chain.call);
+                let (id, cell) = pick(self.rng, &chain.call);
                 let value = self.any_of(cell.ty);
                 self.effect(Op::CallSet(CallId(id), value, journal));
             }
             4 => self.effect(Op::LockVars),
             _ => {
-                let (id, var) = pick(self.dice, &chain.vars);
+                let (id, var) = pick(self.rng, &chain.vars);
                 let id = VarId(id);
                 let is_every = self.handler == Handler::Every;
-                match (var.merge.is_some(), self.dice.below(3)) {
+                match (var.merge.is_some(), self.rng.below(3)) {
                     (true, 0) if is_every => drop(self.give(Ty::Int, Op::VarMerged(id))),
                     (true, 1) if is_every && !self.may_fail => self.effect(Op::VarReset(id)),
                     (true, _) => {
@@ -664,18 +664,18 @@ impl Builder<'_> {
 
     /// Matches rows, by values that some of them may want.
     fn matched(&mut self) {
-        let (id, decl) = pick(self.dice, &self.chain.matches);
+        let (id, decl) = pick(self.rng, &self.chain.matches);
         let mut keys = Vec::new();
         for part in &decl.spec.parts {
             let value = match part.ty {
-                Type::IpAddr if self.dice.percent(90) => {
-                    let mut address = self.dice.pick(&super::NETS).to_vec();
+                Type::IpAddr if self.rng.percent(90) => {
+                    let mut address = self.rng.pick(&super::NETS).to_vec();
                     address.pop();
                     self.give(Ty::Bytes, Op::BytesConst(address))
                 }
                 ty => self.key_part(ty),
             };
-            let null = (part.nullable && self.dice.percent(50)).then(|| self.any(Ty::Bool));
+            let null = (part.nullable && self.rng.percent(50)).then(|| self.any(Ty::Bool));
             keys.push((value, null));
         }
         let row = self.give(Ty::Row, Op::Match(decl.table, MatchId(id), keys));
@@ -683,12 +683,12 @@ impl Builder<'_> {
     }
 
     fn table_op(&mut self) {
-        if self.dice.percent(8) {
+        if self.rng.percent(8) {
             return self.matched();
         }
         let table = self.table();
         let journal = self.journal();
-        match self.dice.below(14) {
+        match self.rng.below(14) {
             0 => {
                 self.row(table);
             }
@@ -706,12 +706,12 @@ impl Builder<'_> {
             }
             6 => drop(self.give(Ty::Int, Op::Count(table))),
             7 => {
-                let key = if self.dice.percent(60) { Some(self.key(table)) } else { None };
+                let key = if self.rng.percent(60) { Some(self.key(table)) } else { None };
                 self.effect(Op::Lock(table, key));
             }
             8 => {
                 let row = self.row(table);
-                match (self.is_writable(table), self.dice.percent(50)) {
+                match (self.is_writable(table), self.rng.percent(50)) {
                     (true, true) => self.effect(Op::Touch(table, row)),
                     (true, false) => self.effect(Op::TouchRead(table, row)),
                     (false, _) => drop(self.give(Ty::Bool, Op::IsRow(row))),
@@ -723,14 +723,14 @@ impl Builder<'_> {
                 self.effect(Op::Remove(table, row, journal));
                 self.kill(table);
             }
-            10 if self.dice.percent(40) => {
+            10 if self.rng.percent(40) => {
                 let spec = &self.chain.tables[usize::from(table.0)].spec;
                 let (first, is_bytes) = (spec.key.len(), |ty: Type| matches!(ty, Type::Bytes(_)));
                 if let Some(at) = spec.columns.iter().position(|column| is_bytes(column.ty)) {
                     let (row, column) = (self.row(table), ColumnId((first + at) as u16));
-                    let bin = match self.dice.percent(70) {
-                        true => Op::IntConst(self.dice.below(9) as i64),
-                        false => Op::IntConst(int(self.dice)),
+                    let bin = match self.rng.percent(70) {
+                        true => Op::IntConst(self.rng.below(9) as i64),
+                        false => Op::IntConst(int(self.rng)),
                     };
                     let bin = self.give(Ty::Int, bin);
                     self.effect(Op::CountInto(table, row, column, bin, journal));
@@ -752,7 +752,7 @@ impl Builder<'_> {
 
     fn out(&mut self) {
         let chain = self.chain;
-        match self.dice.below(9) {
+        match self.rng.below(9) {
             0 if self.may_fail && self.loops == 0 => {
                 self.effect(Op::RollBack);
                 self.rows.clear();
@@ -760,10 +760,10 @@ impl Builder<'_> {
                 self.rolled_back = true;
             }
             1 | 2 => {
-                let (id, sink) = pick(self.dice, &chain.sinks);
+                let (id, sink) = pick(self.rng, &chain.sinks);
                 let cells = sink.columns.iter().map(|column| {
                     let value = self.any_of(column.ty);
-                    (value, self.dice.percent(50).then(|| self.any(Ty::Bool)))
+                    (value, self.rng.percent(50).then(|| self.any(Ty::Bool)))
                 });
                 let cells = cells.collect();
                 self.effect(Op::Emit(SinkId(id), cells));
@@ -774,7 +774,7 @@ impl Builder<'_> {
                 self.effect(Op::Delay(by));
             }
             4 => {
-                let (_, what) = pick(self.dice, &Mark::ALL);
+                let (_, what) = pick(self.rng, &Mark::ALL);
                 let value = self.any(Ty::Int);
                 self.effect(Op::Mark(*what, value));
             }
@@ -784,16 +784,16 @@ impl Builder<'_> {
             }
             6 => {
                 let value = self.any(Ty::Bytes);
-                let (id, _) = pick(self.dice, &chain.answers);
+                let (id, _) = pick(self.rng, &chain.answers);
                 self.effect(Op::SetAnswer(NameId(id), value));
             }
             7 => {
-                let (id, decl) = pick(self.dice, &chain.reshapes);
+                let (id, decl) = pick(self.rng, &chain.reshapes);
                 let parts = decl.params.iter().map(|ty| self.any_of(*ty)).collect();
                 self.effect(Op::Reshape(ReshapeId(id), parts));
             }
             _ => {
-                let (id, field) = pick(self.dice, &chain.replies);
+                let (id, field) = pick(self.rng, &chain.replies);
                 let value = self.any_of(field.ty);
                 self.effect(Op::SetReply(NameId(id), value));
             }
@@ -813,22 +813,22 @@ impl Builder<'_> {
     fn verdict(&mut self) {
         let line = self.line;
         let is_timed = self.handler.is_timed();
-        let end = match self.dice.below(16) {
+        let end = match self.rng.below(16) {
             0 | 1 if self.may_fail => {
-                let fault = match self.dice.percent(80) {
-                    true => Op::IntConst(fault_code(self.dice.pick(Fault::ALL))),
-                    false => Op::IntConst(int(self.dice)),
+                let fault = match self.rng.percent(80) {
+                    true => Op::IntConst(fault_code(self.rng.pick(Fault::ALL))),
+                    false => Op::IntConst(int(self.rng)),
                 };
                 Terminator::Fail { fault: self.give(Ty::Int, fault), line }
             }
             _ if is_timed => Terminator::Forward,
             2 => Terminator::Drop { line },
             3 | 4 => {
-                let status = match self.dice.percent(60) {
-                    true => StatusOperand::Known(self.dice.pick(Status::ALL)),
+                let status = match self.rng.percent(60) {
+                    true => StatusOperand::Known(self.rng.pick(Status::ALL)),
                     false => StatusOperand::Computed(self.any(Ty::Int)),
                 };
-                let text = if self.dice.percent(60) { Some(self.any(Ty::Bytes)) } else { None };
+                let text = if self.rng.percent(60) { Some(self.any(Ty::Bytes)) } else { None };
                 Terminator::Abort { status, text, line }
             }
             5 => Terminator::Reply { line },
@@ -845,8 +845,8 @@ impl Builder<'_> {
         let by = self.any(Ty::Bool);
         let fork = self.block;
         let before = self.scope();
-        let types: Vec<Ty> = (0..self.dice.below(3))
-            .map(|_| self.dice.pick(&[Ty::Bool, Ty::Int, Ty::Float, Ty::Bytes, Ty::Row]))
+        let types: Vec<Ty> = (0..self.rng.below(3))
+            .map(|_| self.rng.pick(&[Ty::Bool, Ty::Int, Ty::Float, Ty::Bytes, Ty::Row]))
             .collect();
         let of = self.table();
         let mut ways = Vec::new();
@@ -857,7 +857,7 @@ impl Builder<'_> {
             if self.body(depth + 1) {
                 continue;
             }
-            if self.dice.percent(25) {
+            if self.rng.percent(25) {
                 self.verdict();
                 continue;
             }
@@ -908,7 +908,7 @@ impl Builder<'_> {
         let jump = |block: usize, args: &[Value]| Jump { block: BlockId(block as u32), args: args.to_vec() };
         self.end(fork, Terminator::Branch(is_there, jump(join, &[found]), jump(insertion, &[])));
         self.end(insertion, Terminator::Jump(jump(join, &[inserted])));
-        if self.dice.percent(40) {
+        if self.rng.percent(40) {
             self.effect(Op::Touch(table, row));
         }
     }
@@ -916,10 +916,10 @@ impl Builder<'_> {
     /// Reads the row that departed.
     fn departed(&mut self, table: TableId) {
         let row = self.give(Ty::Row, Op::Departed(table));
-        for _ in 0..1 + self.dice.below(4) {
+        for _ in 0..1 + self.rng.below(4) {
             let (column, ty, _) = self.column(table, true);
             self.give(Ty::of(ty), Op::Column(table, row, column));
-            if self.dice.percent(40) {
+            if self.rng.percent(40) {
                 self.give(Ty::Bool, Op::ColumnIsNull(table, row, column));
             }
         }
@@ -929,7 +929,7 @@ impl Builder<'_> {
     /// Visits some rows of a table.
     fn scan(&mut self, depth: usize) {
         let table = self.table();
-        let rows_max = self.dice.pick(&[1, 2, 5, 40]);
+        let rows_max = self.rng.pick(&[1, 2, 5, 40]);
         let jump = |block: usize, args: &[Value]| Jump { block: BlockId(block as u32), args: args.to_vec() };
 
         let zero = self.give(Ty::Int, Op::IntConst(0));
@@ -965,8 +965,8 @@ impl Builder<'_> {
     }
 }
 
-fn pick<'l, T>(dice: &mut Dice, from: &'l [T]) -> (u16, &'l T) {
-    let index = dice.below(from.len());
+fn pick<'l, T>(rng: &mut Rng, from: &'l [T]) -> (u16, &'l T) {
+    let index = rng.below(from.len());
     (index as u16, &from[index])
 }
 

@@ -1,6 +1,6 @@
 //! Test programs: the generator of well-formed chains and passes, and what a pass is seen to do.
 //!
-//! Everything follows from a [`Dice`], which is made of a seed or of bytes (so a fuzzer can steer it). To hold a
+//! Everything follows from a [`Rng`], which is made of a seed or of bytes (so a fuzzer can steer it). To hold a
 //! back end against another:
 //!
 //! ```
@@ -31,7 +31,7 @@ use weft_core::types::{Type, Value};
 use weft_core::wire::reshape::{Pop, Pseudo, Reshape};
 use weft_core::{Interval, Time};
 
-pub use weft_core::dice::Dice;
+pub use weft_core::rng::Rng;
 
 pub use observe::{Observation, Pass, RuleChange, Seen, World};
 
@@ -50,17 +50,17 @@ pub struct Difference {
 /// # Errors
 /// The first pass after which they disagree, or a back end that does not compile the chain.
 pub fn compare(seed: u64, first: &dyn Backend, second: &dyn Backend) -> Result<(), Difference> {
-    let mut dice = Dice::from_seed(seed);
-    let chain = Arc::new(chain(&mut dice));
+    let mut rng = Rng::from_seed(seed);
+    let chain = Arc::new(chain(&mut rng));
     let mut worlds = [World::new(&chain), World::new(&chain)];
     let mut now = Time(1_000_000_000);
     for nth in 0..PASSES {
-        now += Interval(dice.pick(&[0, 1, 40, 1000]));
-        if dice.percent(30) {
-            let change = RuleChange::random(&mut dice);
+        now += Interval(rng.pick(&[0, 1, 40, 1000]));
+        if rng.percent(30) {
+            let change = RuleChange::random(&mut rng);
             worlds.iter_mut().for_each(|world| world.change(&chain, &change));
         }
-        let pass = Pass::random(&mut dice, &chain, now);
+        let pass = Pass::random(&mut rng, &chain, now);
         let differs = |what: String| Difference { seed, what: format!("pass {nth}: {what}") };
         let mut seen = Vec::new();
         for (backend, world) in [first, second].into_iter().zip(&mut worlds) {
@@ -109,13 +109,13 @@ fn functions(chain: &ChainProgram) -> impl Iterator<Item = &Function> {
 }
 
 /// A random chain; [`crate::verify::verify_program`] takes it.
-pub fn chain(dice: &mut Dice) -> ChainProgram {
+pub fn chain(rng: &mut Rng) -> ChainProgram {
     let mut chain = ChainProgram {
         name: "generated".into(),
-        request: Direction { inputs: inputs(dice, false) },
-        response: Direction { inputs: inputs(dice, true) },
-        tables: tables(dice),
-        matches: matches(dice),
+        request: Direction { inputs: inputs(rng, false) },
+        response: Direction { inputs: inputs(rng, true) },
+        tables: tables(rng),
+        matches: matches(rng),
         vars: vars(),
         sinks: sinks(),
         call: call_cells(),
@@ -138,18 +138,18 @@ pub fn chain(dice: &mut Dice) -> ChainProgram {
         natives: natives::declared(),
         ..ChainProgram::default()
     };
-    for index in 0..1 + dice.below(4) {
-        let element = element(dice, &chain, index);
+    for index in 0..1 + rng.below(4) {
+        let element = element(rng, &chain, index);
         chain.elements.push(element);
     }
     chain
 }
 
-fn element(dice: &mut Dice, chain: &ChainProgram, index: usize) -> Element {
+fn element(rng: &mut Rng, chain: &ChainProgram, index: usize) -> Element {
     use crate::verify::Handler::{Close, Every, Open, Request, Response, Timeout};
     let mut some = |handler, percent| {
-        dice.percent(percent)
-            .then(|| function::generate(dice, chain, handler, None, &format!("e{index}.{handler:?}")))
+        rng.percent(percent)
+            .then(|| function::generate(rng, chain, handler, None, &format!("e{index}.{handler:?}")))
     };
     let handlers = Handlers {
         open: some(Open, 100),
@@ -169,9 +169,9 @@ fn element(dice: &mut Dice, chain: &ChainProgram, index: usize) -> Element {
         for (why, _) in ways.into_iter().filter(|(_, leaves)| *leaves) {
             let departs = Departs { table, why };
             let is_first = chain.timeouts().all(|(_, other)| other != departs);
-            if is_first && dice.percent(60) {
+            if is_first && rng.percent(60) {
                 let name = format!("e{index}.{why:?}{}", table.0);
-                timeouts.push((departs, function::generate(dice, chain, Timeout, Some(table), &name)));
+                timeouts.push((departs, function::generate(rng, chain, Timeout, Some(table), &name)));
             }
         }
     }
@@ -180,27 +180,27 @@ fn element(dice: &mut Dice, chain: &ChainProgram, index: usize) -> Element {
         name: format!("e{index}"),
         element: "generated".into(),
         handlers,
-        mandatory: dice.percent(20),
-        fail_open: dice.percent(40),
+        mandatory: rng.percent(20),
+        fail_open: rng.percent(40),
     }
 }
 
 /// Two columns of each type, in some chains many more, from all places; whether they are NULL or written is left to the
-/// dice. Behind them what is derived from the message.
-fn inputs(dice: &mut Dice, is_response: bool) -> Vec<Input> {
+/// generator. Behind them what is derived from the message.
+fn inputs(rng: &mut Rng, is_response: bool) -> Vec<Input> {
     let types = [Type::Bool, Type::Int(64), Type::F64, Type::Text(None), Type::Uint(32), Type::Bytes(None)];
     let mut inputs = Vec::new();
     let n_derived = 2;
-    let n_more = if dice.percent(15) { dice.below(INPUTS_MAX - n_derived - 2 * types.len() + 1) } else { 0 };
+    let n_more = if rng.percent(15) { rng.below(INPUTS_MAX - n_derived - 2 * types.len() + 1) } else { 0 };
     for (i, &ty) in types.iter().cycle().take(2 * types.len() + n_more).enumerate() {
         let is_bytes = Type::repr(ty) == weft_core::types::Repr::Bytes;
-        let place = match dice.below(4) {
+        let place = match rng.below(4) {
             0 if is_bytes => Place::Header(format!("x-{i}")),
             1 if is_bytes && is_response => Place::Trailer(format!("x-{i}")),
             2 if ty == Type::Text(None) => Place::Meta(Meta::Peer),
             _ => Place::Body(vec!["m".into(), format!("f{i}")]),
         };
-        let (nullable, written) = (i % 2 == 0, i < types.len() || dice.percent(30));
+        let (nullable, written) = (i % 2 == 0, i < types.len() || rng.percent(30));
         inputs.push(Input { name: format!("in{i}"), ty, nullable, place, written });
     }
     let derived =
@@ -212,7 +212,7 @@ fn inputs(dice: &mut Dice, is_response: bool) -> Vec<Input> {
 }
 
 /// One table for each shape of key, and a replicated one.
-fn tables(dice: &mut Dice) -> Vec<TableDecl> {
+fn tables(rng: &mut Rng) -> Vec<TableDecl> {
     let keys: [(&str, &[Type]); 8] = [
         ("by_int", &[Type::Uint(64)]),
         ("by_text", &[Type::Text(Some(6))]),
@@ -223,8 +223,8 @@ fn tables(dice: &mut Dice) -> Vec<TableDecl> {
         ("by_peer", &[Type::IpAddr, Type::Uint(16)]),
         ("by_flow", &[Type::Uint(8), Type::IpAddr, Type::Mac, Type::IpAddr]),
     ];
-    let mut tables: Vec<TableDecl> = keys.iter().map(|(name, key)| table(dice, name, key)).collect();
-    tables.push(rules(dice));
+    let mut tables: Vec<TableDecl> = keys.iter().map(|(name, key)| table(rng, name, key)).collect();
+    tables.push(rules(rng));
     tables
 }
 
@@ -232,7 +232,7 @@ fn tables(dice: &mut Dice) -> Vec<TableDecl> {
 const RULES: TableId = TableId(8);
 
 /// A replicated table whose rows are matched.
-fn rules(dice: &mut Dice) -> TableDecl {
+fn rules(rng: &mut Rng) -> TableDecl {
     let column =
         |name: &str, ty, nullable| ColumnSpec { name: name.into(), ty, nullable, default: Value::Null };
     let spec = TableSpec {
@@ -256,22 +256,22 @@ fn rules(dice: &mut Dice) -> TableDecl {
         shared: false,
         stripes: None,
     };
-    let rows = (0..dice.below(20) as i64).map(|id| rule(dice, 9 - id)).collect();
+    let rows = (0..rng.below(20) as i64).map(|id| rule(rng, 9 - id)).collect();
     TableDecl { owner: "e0".into(), spec, realisation: Realisation::Replicated, rows }
 }
 
 /// A row of [`rules`].
-fn rule(dice: &mut Dice, id: i64) -> Vec<Value> {
-    let number = |dice: &mut Dice| Value::Int(function::int(dice));
-    let rank = Value::Int(dice.pick(&[-1, 0, i64::MAX]));
-    let net = Value::Bytes(dice.pick(&NETS).to_vec());
-    let (low, high, n) = (number(dice), number(dice), number(dice));
-    let (s, flag) = (Value::Bytes(dice.pick(&["", "a", "bob"]).into()), Value::Bool(dice.percent(50)));
+fn rule(rng: &mut Rng, id: i64) -> Vec<Value> {
+    let number = |rng: &mut Rng| Value::Int(function::int(rng));
+    let rank = Value::Int(rng.pick(&[-1, 0, i64::MAX]));
+    let net = Value::Bytes(rng.pick(&NETS).to_vec());
+    let (low, high, n) = (number(rng), number(rng), number(rng));
+    let (s, flag) = (Value::Bytes(rng.pick(&["", "a", "bob"]).into()), Value::Bool(rng.percent(50)));
     // Some that `n` has as a mask, so that there are values for which they come out.
     let Value::Int(mask) = n else { panic!("it is a number") };
-    let bits = Value::Int(mask & dice.pick(&[0, 3, -1]));
+    let bits = Value::Int(mask & rng.pick(&[0, 3, -1]));
     let all = [rank, net, low, high, n, s, flag, bits].into_iter().enumerate();
-    let all = all.map(|(at, value)| if at != 4 && dice.percent(30) { Value::Null } else { value });
+    let all = all.map(|(at, value)| if at != 4 && rng.percent(30) { Value::Null } else { value });
     core::iter::once(Value::Int(id)).chain(all).collect()
 }
 
@@ -285,7 +285,7 @@ const NETS: [&[u8]; 5] = [
 ];
 
 /// Ways to match [`rules`].
-fn matches(dice: &mut Dice) -> Vec<MatchDecl> {
+fn matches(rng: &mut Rng) -> Vec<MatchDecl> {
     let part = |test, wildcard, ty, nullable| MatchPart { test, wildcard, ty, nullable };
     let mut decl = || {
         let all = [
@@ -296,24 +296,24 @@ fn matches(dice: &mut Dice) -> Vec<MatchDecl> {
             part(Test::Equal(7), Some(7), Type::Bool, false),
             part(Test::Masked { mask: 5, bits: 8 }, Some(8), Type::Uint(64), true),
         ];
-        let mut parts: Vec<MatchPart> = all.into_iter().filter(|_| dice.percent(40)).collect();
+        let mut parts: Vec<MatchPart> = all.into_iter().filter(|_| rng.percent(40)).collect();
         if parts.is_empty() {
             parts.push(all[0]);
         }
         for part in &mut parts {
-            part.wildcard = part.wildcard.filter(|_| dice.percent(80));
+            part.wildcard = part.wildcard.filter(|_| rng.percent(80));
         }
-        let spec = MatchSpec { by: dice.pick(&[0, 1, 3, 5]), descending: dice.percent(50), parts };
+        let spec = MatchSpec { by: rng.pick(&[0, 1, 3, 5]), descending: rng.percent(50), parts };
         MatchDecl { table: RULES, spec }
     };
     vec![decl(), decl()]
 }
 
-fn table(dice: &mut Dice, name: &str, key: &[Type]) -> TableDecl {
+fn table(rng: &mut Rng, name: &str, key: &[Type]) -> TableDecl {
     let column = |name: String, ty, nullable, default| ColumnSpec { name, ty, nullable, default };
     let is_replicated = name == "replicated";
     let mut ttl =
-        |percent| (dice.percent(percent) && !is_replicated).then(|| Interval(dice.pick(&[1, 50, 900])));
+        |percent| (rng.percent(percent) && !is_replicated).then(|| Interval(rng.pick(&[1, 50, 900])));
     let (ttl, ttl_on_insert) = (ttl(30), ttl(15));
     let spec = TableSpec {
         name: name.into(),
@@ -326,17 +326,17 @@ fn table(dice: &mut Dice, name: &str, key: &[Type]) -> TableDecl {
             column("s".into(), Type::Text(Some(11)), true, Value::text("start")),
             column("b".into(), Type::Bytes(Some(16)), false, Value::Null),
         ],
-        max_rows: dice.pick(&[2, 4, 30]),
-        evict: dice.pick(&[Evict::Reject, Evict::Oldest, Evict::Lru]),
+        max_rows: rng.pick(&[2, 4, 30]),
+        evict: rng.pick(&[Evict::Reject, Evict::Oldest, Evict::Lru]),
         ttl,
-        ttl_on_access: dice.percent(40),
+        ttl_on_access: rng.percent(40),
         ttl_on_insert,
-        shared: dice.percent(50),
+        shared: rng.percent(50),
         stripes: None,
     };
     let realisation = match is_replicated {
         true => Realisation::Replicated,
-        false => dice.pick(&[Realisation::Striped, Realisation::Locked, Realisation::PerWorker]),
+        false => rng.pick(&[Realisation::Striped, Realisation::Locked, Realisation::PerWorker]),
     };
     let row = |key: &str| {
         let n = key.len() as i64;

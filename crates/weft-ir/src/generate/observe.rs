@@ -1,6 +1,6 @@
 //! Passes, and what is seen of them.
 
-use super::Dice;
+use super::Rng;
 use crate::backend::Program;
 use crate::interp::{self, Noted};
 use crate::ir::Ty;
@@ -112,15 +112,15 @@ pub struct RuleChange {
 }
 
 /// A list of numbers and bytes, now and then of more elements than it may have.
-fn random_list(dice: &mut Dice, place: &ListPlace) -> Vec<u8> {
-    let n = dice.below(place.elements_max as usize + 2) as u64;
+fn random_list(rng: &mut Rng, place: &ListPlace) -> Vec<u8> {
+    let n = rng.below(place.elements_max as usize + 2) as u64;
     let n_cells = if n > place.elements_max { 0 } else { n as usize * place.members.len() };
-    let kinds: Vec<usize> = (0..n_cells).map(|_| dice.below(4)).collect();
-    let bytes = super::function::bytes(dice);
+    let kinds: Vec<usize> = (0..n_cells).map(|_| rng.below(4)).collect();
+    let bytes = super::function::bytes(rng);
     let cells = kinds.into_iter().map(|kind| match kind {
         0 => ListCell::Absent,
         1 => ListCell::Bytes(&bytes),
-        _ => ListCell::Number(dice.below(20) as u64),
+        _ => ListCell::Number(rng.below(20) as u64),
     });
     let mut out = Vec::new();
     list::write(n, cells, &mut out);
@@ -129,43 +129,43 @@ fn random_list(dice: &mut Dice, place: &ListPlace) -> Vec<u8> {
 
 impl RuleChange {
     /// A random change.
-    pub fn random(dice: &mut Dice) -> Self {
-        let id = dice.below(30) as i64 - 10;
-        Self { row: super::rule(dice, id), is_there: dice.percent(60), is_built: dice.percent(40) }
+    pub fn random(rng: &mut Rng) -> Self {
+        let id = rng.below(30) as i64 - 10;
+        Self { row: super::rule(rng, id), is_there: rng.percent(60), is_built: rng.percent(40) }
     }
 }
 
 impl Pass {
     /// A random pass through a chain.
-    pub fn random(dice: &mut Dice, chain: &ChainProgram, now: Time) -> Self {
-        let event = dice.pick(&super::events(chain));
+    pub fn random(rng: &mut Rng, chain: &ChainProgram, now: Time) -> Self {
+        let event = rng.pick(&super::events(chain));
         let n_elements = chain.elements.len();
-        let opened = if event == Event::Close { dice.below(n_elements + 1) } else { n_elements };
+        let opened = if event == Event::Close { rng.below(n_elements + 1) } else { n_elements };
         let mut pass = Self {
             event,
             opened,
             now,
-            rand: dice.bits(),
+            rand: rng.bits(),
             slots: Vec::new(),
             present: InputSet::EMPTY,
             regions: [b"ab".to_vec(), Vec::new(), b"/m/".to_vec()],
         };
         let inputs = Handler::of(event).direction(chain).map_or(&[][..], |direction| &direction.inputs);
         for (index, input) in inputs.iter().enumerate() {
-            let is_present = !input.nullable || dice.percent(60);
+            let is_present = !input.nullable || rng.percent(60);
             pass.present.set(index, is_present);
-            let slot = pass.slot(dice, Ty::of(input.ty), &input.place);
+            let slot = pass.slot(rng, Ty::of(input.ty), &input.place);
             // The slot of a NULL may hold anything; zeros are what the engine gives.
             pass.slots.push(if is_present { slot } else { Slot::default() });
         }
         pass
     }
 
-    fn slot(&mut self, dice: &mut Dice, ty: Ty, place: &Place) -> Slot {
+    fn slot(&mut self, rng: &mut Rng, ty: Ty, place: &Place) -> Slot {
         let a = match ty {
-            Ty::Bool => dice.below(2) as u64,
-            Ty::Float => super::function::float(dice).to_bits(),
-            Ty::Int | Ty::Row => super::function::int(dice) as u64,
+            Ty::Bool => rng.below(2) as u64,
+            Ty::Float => super::function::float(rng).to_bits(),
+            Ty::Int | Ty::Row => super::function::int(rng) as u64,
             Ty::Bytes => {
                 let region = &mut self.regions[match place {
                     Place::Body(_) | Place::Entry(..) | Place::Frame(_) | Place::Layer(_) => REGION_BODY,
@@ -173,8 +173,8 @@ impl Pass {
                     Place::Meta(_) | Place::Key(_) | Place::Present(_) | Place::List(_) => REGION_META,
                 }];
                 let bytes = match place {
-                    Place::List(place) => random_list(dice, place),
-                    _ => super::function::bytes(dice),
+                    Place::List(place) => random_list(rng, place),
+                    _ => super::function::bytes(rng),
                 };
                 let at = region.len();
                 region.extend_from_slice(&bytes);

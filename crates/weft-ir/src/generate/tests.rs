@@ -8,7 +8,7 @@ use weft_core::abi::State;
 #[test]
 fn generated_chains_are_well_formed() {
     for seed in 0..300 {
-        let chain = chain(&mut Dice::from_seed(seed));
+        let chain = chain(&mut Rng::from_seed(seed));
         if let Err(errors) = verify_program(&chain) {
             let functions: Vec<String> = functions(&chain).map(text::write).collect();
             panic!("seed {seed}: {}\n{}", errors[0], functions.join("\n"));
@@ -21,7 +21,7 @@ fn every_operation_is_generated() {
     // If an operation never occurs, back ends are not compared on it.
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for seed in 0..300 {
-        for (name, n) in coverage(&chain(&mut Dice::from_seed(seed))) {
+        for (name, n) in coverage(&chain(&mut Rng::from_seed(seed))) {
             *counts.entry(name).or_default() += n;
         }
     }
@@ -47,11 +47,11 @@ fn passes_reach_all_verdicts_and_state() {
     let mut verdicts = [0; 6];
     let (mut rows, mut edits, mut rolled_back) = (0, 0, 0);
     for seed in 0..200 {
-        let mut dice = Dice::from_seed(seed);
-        let chain = Arc::new(chain(&mut dice));
+        let mut rng = Rng::from_seed(seed);
+        let chain = Arc::new(chain(&mut rng));
         let mut world = World::new(&chain);
         for at in 0..PASSES {
-            let pass = Pass::random(&mut dice, &chain, Time(at as i64 * 20));
+            let pass = Pass::random(&mut rng, &chain, Time(at as i64 * 20));
             let program = Interp.compile(&chain, pass.event, &world.state).unwrap();
             let seen = world.run(&chain, &*program, &pass);
             rows += seen.tables[..5].iter().map(Vec::len).sum::<usize>();
@@ -160,7 +160,7 @@ fn a_back_end_with_any_operation_wrong_is_found_out() {
     // TouchRead shows only where a full LRU table evicts another row for it: too rare to be counted on.
     let exempt = ["lock", "lock_vars", "add", "int", "no_row", "touch_read"];
     let ends = ["jump", "branch", "forward", "skip", "steer", "drop", "abort", "reply", "redirect", "fail"];
-    let covered: Vec<_> = (0..6000).map(|seed| coverage(&chain(&mut Dice::from_seed(seed)))).collect();
+    let covered: Vec<_> = (0..6000).map(|seed| coverage(&chain(&mut Rng::from_seed(seed)))).collect();
     let mut unseen = Vec::new();
     for mnemonic in text::mnemonics() {
         if exempt.contains(&&*mnemonic) || ends.contains(&&*mnemonic) {

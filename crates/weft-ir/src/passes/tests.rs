@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use crate::backend::Backend;
-use crate::generate::{self, Dice};
+use crate::generate::{self, Rng};
 use crate::generate::{Pass, World};
 use crate::interp::Interp;
 use crate::program::{ChainProgram, Handlers};
@@ -23,8 +23,8 @@ fn check_law(pass: impl Fn(Function) -> Function) {
 /// As [`check_law`]; a pass is told which inputs nothing clears, and with these in mind tuples are changed before.
 fn check(pass: impl Fn(Function, InputSet) -> Function, change: impl Fn(&mut Pass, InputSet)) {
     for seed in 0..CHAINS {
-        let mut dice = Dice::from_seed(seed);
-        let before = generate::chain(&mut dice);
+        let mut rng = Rng::from_seed(seed);
+        let before = generate::chain(&mut rng);
         let kept = !cleared(&before);
         let after = with_handlers(before.clone(), &|function| pass(function, kept));
         verify_program(&after).unwrap_or_else(|errors| panic!("seed {seed}: {}", errors[0]));
@@ -32,7 +32,7 @@ fn check(pass: impl Fn(Function, InputSet) -> Function, change: impl Fn(&mut Pas
         let mut worlds = [World::new(&before), World::new(&after)];
         for nth in 0..PASSES {
             let now = Time(1_000_000_000 * (nth as i64 + 1));
-            let mut tuple = Pass::random(&mut dice, &before, now);
+            let mut tuple = Pass::random(&mut rng, &before, now);
             change(&mut tuple, kept);
             let mut seen = [&before, &after].into_iter().zip(&mut worlds).map(|(chain, world)| {
                 let program = Interp.compile(chain, tuple.event, &world.state).unwrap();

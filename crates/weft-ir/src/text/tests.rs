@@ -1,8 +1,8 @@
 use super::*;
-use crate::generate::{self, Dice};
+use crate::generate::{self, Rng};
 
 fn functions(seed: u64) -> Vec<Function> {
-    let chain = generate::chain(&mut Dice::from_seed(seed));
+    let chain = generate::chain(&mut Rng::from_seed(seed));
     let of = |element: crate::program::Element| {
         let h = element.handlers;
         [h.open, h.request, h.response, h.close]
@@ -94,13 +94,13 @@ fn errors_name_the_line_and_what_was_expected() {
 fn no_text_makes_the_parser_panic() {
     // It reads files, so it must say what is wrong with whatever they hold.
     for seed in 0..400 {
-        let mut dice = Dice::from_seed(seed);
+        let mut rng = Rng::from_seed(seed);
         let mut text = write(&functions(seed % 7)[0]).into_bytes();
-        for _ in 0..1 + dice.below(6) {
-            let at = dice.below(text.len());
-            match dice.below(3) {
+        for _ in 0..1 + rng.below(6) {
+            let at = rng.below(text.len());
+            match rng.below(3) {
                 0 => drop(text.remove(at)),
-                1 => text[at] = dice.pick(b"\"\\;v0:{},(=\n\xc3 blx"),
+                1 => text[at] = rng.pick(b"\"\\;v0:{},(=\n\xc3 blx"),
                 _ => text.truncate(at.max(1)),
             }
         }
@@ -112,7 +112,7 @@ fn no_text_makes_the_parser_panic() {
 fn what_is_written_reads_back_as_the_same_chain() {
     // A failing seed could not be kept as a file.
     for seed in 0..60 {
-        let mut chain = generate::chain(&mut Dice::from_seed(seed));
+        let mut chain = generate::chain(&mut Rng::from_seed(seed));
         chain.sinks[0].target = crate::program::SinkTarget::File("a \"b\"; c".into());
         chain.sinks[1].target = crate::program::SinkTarget::Metrics;
         chain.tables[0].spec.stripes = Some(4);
@@ -144,12 +144,12 @@ fn errors_in_chains_name_the_line() {
 
 #[test]
 fn no_text_of_a_chain_makes_the_parser_panic() {
-    let text = write_program(&generate::chain(&mut Dice::from_seed(3)));
+    let text = write_program(&generate::chain(&mut Rng::from_seed(3)));
     for seed in 0..200 {
-        let mut dice = Dice::from_seed(seed);
+        let mut rng = Rng::from_seed(seed);
         let mut bytes = text.clone().into_bytes();
-        let at = dice.below(bytes.len().min(3000));
-        bytes[at] = dice.pick(b"\"\\;v0:{},(=\n\xc3 blx");
+        let at = rng.below(bytes.len().min(3000));
+        bytes[at] = rng.pick(b"\"\\;v0:{},(=\n\xc3 blx");
         let _ = parse_program(&String::from_utf8_lossy(&bytes));
     }
 }

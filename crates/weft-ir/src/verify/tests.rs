@@ -1,12 +1,12 @@
 use super::*;
-use crate::generate::{self, Dice};
+use crate::generate::{self, Rng};
 use crate::text;
 
 /// The chain that the cases are about: inputs in0 (bool?) to in5 (bytes), tables t0 (by_int) to t5 (replicated),
 /// variables var0 (int), var1 (float), var2 (bool), var3 (MERGE SUM), and so on; see `generate`.
 fn chain() -> ChainProgram {
     // Some have many inputs more.
-    let chains = (0..).map(|seed| generate::chain(&mut Dice::from_seed(seed)));
+    let chains = (0..).map(|seed| generate::chain(&mut Rng::from_seed(seed)));
     let mut chain = chains.into_iter().find(|chain| chain.request.inputs.len() < 20).expect("most have not");
     chain.request.inputs[5].written = false;
     chain.request.inputs[1].written = true;
@@ -239,19 +239,19 @@ fn errors_say_where_they_are() {
 fn no_function_makes_the_verifier_panic() {
     // It is what stands between a wrong pass and compiled code.
     for seed in 0..300 {
-        let mut dice = Dice::from_seed(seed);
-        let chain = generate::chain(&mut dice);
+        let mut rng = Rng::from_seed(seed);
+        let chain = generate::chain(&mut rng);
         let Some(mut function) = chain.elements[0].handlers.open.clone() else { continue };
         for _ in 0..3 {
             let n = function.blocks.len();
-            let block = dice.below(n);
-            match dice.below(5) {
+            let block = rng.below(n);
+            match rng.below(5) {
                 0 => drop(function.types.pop()),
                 1 => drop(function.blocks.pop()),
                 2 => function.blocks.swap(0, block),
                 3 => drop(function.blocks[block].insts.pop()),
                 _ => {
-                    let end = Jump { block: BlockId(dice.below(n) as u32), args: Vec::new() };
+                    let end = Jump { block: BlockId(rng.below(n) as u32), args: Vec::new() };
                     function.blocks[block].end = Terminator::Jump(end);
                 }
             }

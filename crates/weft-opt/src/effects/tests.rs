@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use weft_core::Time;
 use weft_core::abi::Verdict;
-use weft_ir::generate::{self, Dice, Observation, Pass, World};
+use weft_ir::generate::{self, Observation, Pass, Rng, World};
 use weft_ir::interp::{Access, Noted};
 use weft_ir::program::{ChainProgram, Event};
 
@@ -153,13 +153,13 @@ fn left_out(
 /// The first real access of random chains on random passes that is not within what `infer` says.
 fn violation(chains: u64, infer: impl Fn(&ChainProgram) -> ChainEffects) -> Option<String> {
     for seed in 0..chains {
-        let mut dice = Dice::from_seed(seed);
-        let chain = Arc::new(generate::chain(&mut dice));
+        let mut rng = Rng::from_seed(seed);
+        let chain = Arc::new(generate::chain(&mut rng));
         let inferred = infer(&chain);
         let mut world = World::new(&chain);
         for nth in 0..PASSES {
             let now = Time(1_000_000_000 * (nth as i64 + 1));
-            let pass = Pass::random(&mut dice, &chain, now);
+            let pass = Pass::random(&mut rng, &chain, now);
             let (seen, noted) = world.run_noting(&chain, &pass);
             let parts = parts(&chain, &inferred, pass.event);
             let told = outside(&parts, &noted)
@@ -245,14 +245,14 @@ fn is_decided(may: &ChainEffects, event: Event, input: u16) -> bool {
 fn undecided(chains: u64, infer: impl Fn(&ChainProgram) -> ChainEffects) -> (usize, Option<String>) {
     let mut n_tried = 0;
     for seed in 0..chains {
-        let mut dice = Dice::from_seed(seed);
-        let mut chain = generate::chain(&mut dice);
+        let mut rng = Rng::from_seed(seed);
+        let mut chain = generate::chain(&mut rng);
         // What one element writes another one reads: that is no business of one handler's effects.
         chain.elements.truncate(1);
         let chain = Arc::new(chain);
         let inferred = infer(&chain);
         for nth in 0..PASSES {
-            let pass = Pass::random(&mut dice, &chain, Time(1_000_000_000));
+            let pass = Pass::random(&mut rng, &chain, Time(1_000_000_000));
             if matches!(pass.event, Event::OpenRequest | Event::Every(..) | Event::Timeout(..)) {
                 continue;
             }

@@ -228,17 +228,17 @@ impl Kept {
 mod tests {
     use super::*;
     use crate::plan::figures::ElementFigures;
-    use weft_ir::generate::Dice;
+    use weft_ir::generate::Rng;
 
-    fn random(dice: &mut Dice, n: usize, percent: usize) -> (Figures, Constraints) {
-        let one = |dice: &mut Dice| ElementFigures {
-            ns: 1.0 + dice.below(1000) as f64,
-            ends: if dice.percent(40) { dice.below(100) as f64 / 100.0 } else { 0.0 },
+    fn random(rng: &mut Rng, n: usize, percent: usize) -> (Figures, Constraints) {
+        let one = |rng: &mut Rng| ElementFigures {
+            ns: 1.0 + rng.below(1000) as f64,
+            ends: if rng.percent(40) { rng.below(100) as f64 / 100.0 } else { 0.0 },
             ..ElementFigures::default()
         };
-        let figures = Figures { elements: (0..n).map(|_| one(dice)).collect() };
+        let figures = Figures { elements: (0..n).map(|_| one(rng)).collect() };
         let mut before = |element: usize| {
-            (0..element).filter(|_| dice.percent(percent)).fold(0, |set, other| set | 1u64 << other)
+            (0..element).filter(|_| rng.percent(percent)).fold(0, |set, other| set | 1u64 << other)
         };
         let mut before: Vec<u64> = (0..n).map(&mut before).collect();
         // What stands in front of what stands in front stands in front.
@@ -247,9 +247,9 @@ mod tests {
                 (0..element).filter(|o| before[element] >> o & 1 != 0).fold(0, |s, o| s | before[o]);
         }
         let mut apart = |_| {
-            let first = dice.below(n - 1);
-            let second = first + 1 + dice.below(n - first - 1);
-            let outside = (0..n).filter(|other| !(first..=second).contains(other) && dice.percent(percent));
+            let first = rng.below(n - 1);
+            let second = first + 1 + rng.below(n - first - 1);
+            let outside = (0..n).filter(|other| !(first..=second).contains(other) && rng.percent(percent));
             ([first, second], outside.fold(0, |set, other| set | 1u64 << other))
         };
         let apart = (0..n / 5).map(&mut apart).collect();
@@ -272,9 +272,9 @@ mod tests {
     fn no_order_is_better_than_the_one_that_is_found() {
         // A planner that misses the best order gives speed away; one that breaks a constraint breaks programs.
         for seed in 0..60 {
-            let mut dice = Dice::from_seed(seed);
-            let n = 2 + dice.below(5);
-            let (figures, constraints) = random(&mut dice, n, 30);
+            let mut rng = Rng::from_seed(seed);
+            let n = 2 + rng.below(5);
+            let (figures, constraints) = random(&mut rng, n, 30);
             let found = search(&figures, &constraints);
             assert!(found.is_exact && constraints.hold(&found.order), "seed {seed}: {found:?}");
             let orders = all_orders(n);
@@ -289,8 +289,8 @@ mod tests {
     fn a_beam_keeps_what_must_be_kept_and_is_close() {
         // Beyond what is exact, a chain must still be right, and should not be worse than it was written.
         for seed in 0..8 {
-            let mut dice = Dice::from_seed(seed);
-            let (figures, constraints) = random(&mut dice, 40, 2 + 4 * seed as usize);
+            let mut rng = Rng::from_seed(seed);
+            let (figures, constraints) = random(&mut rng, 40, 2 + 4 * seed as usize);
             let found = search(&figures, &constraints);
             assert!(constraints.hold(&found.order), "seed {seed}");
             let written: Vec<usize> = (0..40).collect();
@@ -299,7 +299,7 @@ mod tests {
                 "seed {seed}"
             );
             // What a beam finds of few elements is what there is.
-            let (figures, constraints) = random(&mut dice, 10, 20);
+            let (figures, constraints) = random(&mut rng, 10, 20);
             let part = Part { figures: &figures, constraints: &constraints, from: 0, to: 10, front: 0 };
             let (beam, exact) = (part.beam(), part.exact());
             let ratio = figures.expected_ns(&beam) / figures.expected_ns(&exact);

@@ -20,7 +20,7 @@ use weft_core::marks::Marks;
 use weft_core::Time;
 use weft_core::abi::{EditTarget, Fault, REGION_BODY, REGION_META, Slot, Verdict};
 use weft_core::limits::SCRATCH_BYTES_MIN;
-use weft_ir::generate::{Dice, Observation, Pass, Seen};
+use weft_ir::generate::{Observation, Pass, Rng, Seen};
 use weft_ir::interp::Access;
 use weft_ir::ir::{Function, Op};
 use weft_ir::program::{ChainProgram, Event, SinkTarget};
@@ -59,13 +59,13 @@ struct Call {
 }
 
 impl Call {
-    fn random(dice: &mut Dice, chain: &ChainProgram, nth: usize) -> Self {
+    fn random(rng: &mut Rng, chain: &ChainProgram, nth: usize) -> Self {
         let mut of = |event| loop {
             let now = Time(1_000_000_000 * (nth as i64 + 1));
-            let mut pass = Pass::random(dice, chain, now);
+            let mut pass = Pass::random(rng, chain, now);
             if pass.event == event {
                 one_member(&mut pass);
-                return if dice.percent(25) { long(pass) } else { pass };
+                return if rng.percent(25) { long(pass) } else { pass };
             }
         };
         Self { request: of(Event::OpenRequest), response: of(Event::Response), close: of(Event::Close) }
@@ -259,28 +259,28 @@ struct Case {
     other: Arc<ChainProgram>,
     pairs: Vec<Pair>,
     workers: usize,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl Case {
     /// A chain of up to so many elements.
     fn random(seed: u64, n_max: usize) -> Self {
-        let mut dice = Dice::from_seed(seed);
-        let n = 2 + dice.below(n_max - 1);
-        let chain = generate::chain(&mut dice, n);
+        let mut rng = Rng::from_seed(seed);
+        let n = 2 + rng.below(n_max - 1);
+        let chain = generate::chain(&mut rng, n);
         if let Err(errors) = weft_ir::verify::verify_program(&chain) {
             panic!("seed {seed}: {}", errors[0]);
         }
         let pairs = pairs(&chain, &effects(&chain), &Context::default());
-        let workers = dice.pick(&WORKERS);
-        let other = Arc::new(generate::chain(&mut dice, 2));
-        Self { chain: Arc::new(chain), other, pairs, workers, dice }
+        let workers = rng.pick(&WORKERS);
+        let other = Arc::new(generate::chain(&mut rng, 2));
+        Self { chain: Arc::new(chain), other, pairs, workers, rng }
     }
 
     /// Two neighbours, and the order in which they have changed places.
     fn neighbours(&mut self) -> (Pair, Vec<usize>) {
         let n = self.chain.elements.len();
-        let first = self.dice.below(n - 1);
+        let first = self.rng.below(n - 1);
         let mut order: Vec<usize> = (0..n).collect();
         order.swap(first, first + 1);
         let pair = self.pairs.iter().find(|pair| (pair.first, pair.second) == (first, first + 1));
@@ -304,7 +304,7 @@ impl Case {
             if free.is_empty() {
                 return (0..n).collect();
             }
-            let next = self.dice.pick(&free);
+            let next = self.rng.pick(&free);
             set |= 1 << next;
             order.push(next);
         }
@@ -321,8 +321,8 @@ impl Case {
     /// The order that the planner chooses by random figures.
     fn planned(&mut self, level: Level) -> Vec<usize> {
         let mut one = || ElementFigures {
-            ns: 1.0 + self.dice.below(1000) as f64,
-            ends: self.dice.below(100) as f64 / 100.0,
+            ns: 1.0 + self.rng.below(1000) as f64,
+            ends: self.rng.below(100) as f64 / 100.0,
             ..ElementFigures::default()
         };
         let figures = Figures { elements: self.chain.elements.iter().map(|_| one()).collect() };
@@ -365,7 +365,7 @@ impl Case {
         let mut nodes = [chain, &other].map(|chain| Node::new(chain, &self.other, self.workers));
         let mut levels = levels.to_vec();
         for nth in 0..CALLS {
-            let call = Call::random(&mut self.dice, chain, nth);
+            let call = Call::random(&mut self.rng, chain, nth);
             let one = run(&mut nodes[0], chain, &call, nth);
             let two = run(&mut nodes[1], &other, &call, nth);
             covered.call(&one);
@@ -387,7 +387,7 @@ impl Case {
             if levels.is_empty() {
                 return None;
             }
-            let call = Call::random(&mut self.dice, &self.other, nth);
+            let call = Call::random(&mut self.rng, &self.other, nth);
             let seen = nodes.each_mut().map(|node| {
                 node.change_chain();
                 let story = run(node, &self.other, &call, nth);
@@ -602,7 +602,7 @@ fn every_order_that_may_be_chosen_does_what_the_level_promises() {
     for seed in 0..cases() {
         let mut case = Case::random(seed, ELEMENTS);
         covered.case(&case);
-        let level = case.dice.pick(&Level::ALL);
+        let level = case.rng.pick(&Level::ALL);
         let order = if seed % 2 == 0 { case.any_order(level) } else { case.planned(level) };
         *reordered.entry((level, !order.is_sorted())).or_insert(0u64) += 1;
         if order.is_sorted() {

@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 
 use weft_core::checksum::{fold, sum};
-use weft_core::dice::Dice;
 use weft_core::frame::{Checksum, Offload};
+use weft_core::rng::Rng;
 use weft_core::wire::{Formats, ProtocolId};
 
 use crate::schema::root;
@@ -126,11 +126,11 @@ fn each_way_of_carrying_a_packet_counts_once() {
         tunnel_depth(&v4(17, &udp(2152, &[&[0x30, 1, 0, 0, 0, 0, 0, 0][..], &plain].concat())), true),
         0
     );
-    let mut dice = Dice::from_seed(1);
+    let mut rng = Rng::from_seed(1);
     for _ in 0..2_000 {
-        let mut packet = all[dice.below(all.len())].1.clone();
-        let at = dice.below(packet.len());
-        packet[at] = dice.bits() as u8;
+        let mut packet = all[rng.below(all.len())].1.clone();
+        let at = rng.below(packet.len());
+        packet[at] = rng.bits() as u8;
         assert!(tunnel_depth(&packet, true) <= 3);
     }
 }
@@ -203,12 +203,12 @@ fn packet(is_v4: bool, protocol: u8, at: usize, body: &[u8]) -> Vec<u8> {
 /// A check that lets damage pass is none, and one that finds some where there is none cuts connections.
 #[test]
 fn damage_is_found_wherever_it_is() {
-    let mut dice = Dice::from_seed(3);
+    let mut rng = Rng::from_seed(3);
     for nth in 0..2_000 {
         let is_v4 = nth % 2 == 0;
         let all = [(TCP, 16, 20), (UDP, 6, 8), (if is_v4 { ICMP } else { ICMPV6 }, 2, 8), (SCTP, 8, 12)];
-        let (protocol, at, header) = dice.pick(&all);
-        let mut body: Vec<u8> = (0..header + dice.below(20)).map(|_| dice.bits() as u8).collect();
+        let (protocol, at, header) = rng.pick(&all);
+        let mut body: Vec<u8> = (0..header + rng.below(20)).map(|_| rng.bits() as u8).collect();
         match protocol {
             TCP => body[12] = 0x50,
             ICMPV6 => body[0] = 128,
@@ -232,9 +232,9 @@ fn damage_is_found_wherever_it_is() {
         };
         assert!(ends(&packet, &Offload::NONE), "{packet:02x?}");
         let begin = if is_v4 { 20 } else { 40 };
-        let at = begin + dice.below(packet.len() - begin);
+        let at = begin + rng.below(packet.len() - begin);
         let is_length = protocol == UDP && (at - begin == 4 || at - begin == 5);
-        packet[at] ^= 1 << dice.below(8);
+        packet[at] ^= 1 << rng.below(8);
         if !is_length {
             assert!(!ends(&packet, &Offload::NONE), "byte {at} of {packet:02x?}");
         }

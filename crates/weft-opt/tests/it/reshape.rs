@@ -1,7 +1,7 @@
 //! Headers that are put on frames: they are those that the definitions build around the same payload.
 
 use weft_core::checksum::{fold, sum};
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 use weft_core::schema::Schema;
 use weft_core::types::Type;
 use weft_core::wire::reshape::{Given, Reshape, Stack, StackError, begins, stack};
@@ -24,7 +24,7 @@ fn given(
     protocols: &[Protocol],
     headers: &mut [Header],
     carried: ProtocolId,
-    choices: &mut Dice,
+    choices: &mut Rng,
 ) -> (Vec<(usize, FieldId)>, Vec<FieldValue>) {
     let (mut given, mut values) = (Vec::new(), Vec::new());
     for at in 0..headers.len() {
@@ -67,7 +67,7 @@ fn what_is_pushed_is_what_is_built() {
     for names in STACKS {
         let ids: Vec<usize> = names.iter().map(|name| id(name)).collect();
         for seed in 0..40 {
-            let choices = &mut Dice::from_seed(seed);
+            let choices = &mut Rng::from_seed(seed);
             let header = |at: &usize| {
                 let mut header = generate::header(&protocols[*at], ProtocolId(*at as u16), choices);
                 plain(&protocols[*at], &mut header);

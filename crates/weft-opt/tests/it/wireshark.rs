@@ -13,7 +13,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 use weft_core::types::Type;
 use weft_core::wire::{FieldValue, Header, Protocol, ProtocolId, build, generate, read};
 
@@ -196,9 +196,9 @@ fn frames(protocols: &[Protocol]) -> Vec<Vec<u8>> {
     for stack in STACKS {
         let Some(ids) = stack.iter().map(id).collect::<Option<Vec<usize>>>() else { continue };
         for seed in 0..FRAMES {
-            let dice = &mut Dice::from_seed(seed);
+            let rng = &mut Rng::from_seed(seed);
             let header = |at: &usize| {
-                let mut header = generate::header(&protocols[*at], ProtocolId(*at as u16), dice);
+                let mut header = generate::header(&protocols[*at], ProtocolId(*at as u16), rng);
                 plain(&protocols[*at], &mut header);
                 header
             };
@@ -210,7 +210,7 @@ fn frames(protocols: &[Protocol]) -> Vec<Vec<u8>> {
                     .field("type")
                     .and_then(|id| headers[at - 1].values.insert(id, FieldValue::Number(0x8100)));
             }
-            let payload: Vec<u8> = (0..dice.below(30)).map(|_| dice.bits() as u8).collect();
+            let payload: Vec<u8> = (0..rng.below(30)).map(|_| rng.bits() as u8).collect();
             frames.push(build(protocols, &headers, &payload).unwrap_or_else(|e| panic!("{stack:?}: {e:?}")));
         }
     }

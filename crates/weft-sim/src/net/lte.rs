@@ -3,7 +3,7 @@
 use weft_engine::packet::trace::Trace;
 
 use super::numbers::exponential;
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 
 /// A trace like those of an LTE link on the road, of so many seconds, up to an hour; the seed decides it.
 ///
@@ -18,19 +18,19 @@ pub fn like_lte(seed: u64, seconds: u32, rate_max: f64) -> Trace {
     const COMES_BACK: f64 = 0.1;
     const STEP_S: f64 = 1e-3;
     const SECONDS_MAX: u32 = 3600;
-    let mut dice = Dice::from_seed(seed);
+    let mut rng = Rng::from_seed(seed);
     let period_ms = seconds.clamp(1, SECONDS_MAX) * 1000;
-    let mut rate = rate_max * dice.unit();
+    let mut rate = rate_max * rng.unit();
     let mut is_out = false;
     let mut at_ms = Vec::with_capacity((f64::from(period_ms) * STEP_S * rate_max) as usize / 2);
-    let mut until_next = exponential(&mut dice, 1.0);
+    let mut until_next = exponential(&mut rng, 1.0);
     for ms in 0..period_ms {
         if is_out {
-            is_out = dice.unit() >= STEP_S / OUTAGE_S;
+            is_out = rng.unit() >= STEP_S / OUTAGE_S;
             rate = COMES_BACK * rate_max;
             continue;
         }
-        rate += WANDERS * STEP_S.sqrt() * dice.normal();
+        rate += WANDERS * STEP_S.sqrt() * rng.normal();
         if rate > rate_max {
             rate = 2.0 * rate_max - rate;
         }
@@ -41,7 +41,7 @@ pub fn like_lte(seed: u64, seconds: u32, rate_max: f64) -> Trace {
         until_next -= rate * STEP_S;
         while until_next <= 0.0 {
             at_ms.push(ms);
-            until_next += exponential(&mut dice, 1.0);
+            until_next += exponential(&mut rng, 1.0);
         }
     }
     at_ms.push(period_ms);

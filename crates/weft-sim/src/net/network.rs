@@ -9,8 +9,8 @@ use super::packet::{PACKETS_MAX, Packet, Packets};
 use super::sizes::Sizes;
 use super::tcp::{Ack, Receiver, Sender, SenderSpec, SenderStats};
 use super::tournament::{NEVER, Tournament};
-use weft_core::dice::Dice;
 use weft_core::hash;
+use weft_core::rng::Rng;
 
 /// Bytes of an acknowledgement on the wire.
 const ACK_BYTES: u32 = 60;
@@ -123,7 +123,7 @@ struct Flow {
     uncounted: u64,
     /// When the application gives its next message.
     next_message_ns: u64,
-    dice: Dice,
+    rng: Rng,
     source: usize,
 }
 
@@ -188,12 +188,12 @@ impl Net {
         let number = self.flows.len();
         let source = self.events.add();
         self.sources.push(Source::Flow(number));
-        let mut dice = Dice::of_stream(self.seed, "flow", number as u64);
+        let mut rng = Rng::of_stream(self.seed, "flow", number as u64);
         // Applications with messages begin somewhere within their first silence, so that they are not in step.
         let first = match spec.workload {
             Workload::Endless => 0.0,
-            Workload::OnOff { off_mean_ns, .. } => exponential(&mut dice, off_mean_ns as f64) / 2.0,
-            Workload::Poisson { gap_mean_ns, .. } => exponential(&mut dice, gap_mean_ns as f64),
+            Workload::OnOff { off_mean_ns, .. } => exponential(&mut rng, off_mean_ns as f64) / 2.0,
+            Workload::Poisson { gap_mean_ns, .. } => exponential(&mut rng, gap_mean_ns as f64),
         };
         let next_message_ns = spec.start_ns + first as u64;
         self.events.set(source, next_message_ns);
@@ -206,7 +206,7 @@ impl Net {
             completions: Vec::new(),
             uncounted: 0,
             next_message_ns,
-            dice,
+            rng,
             source,
         });
         FlowId(number as u32)
@@ -429,11 +429,11 @@ impl Flow {
             Workload::Endless => return self.sender.give(u32::MAX),
             Workload::OnOff { sizes, .. } => sizes,
             Workload::Poisson { sizes, gap_mean_ns } => {
-                self.next_message_ns = now_ns + exponential(&mut self.dice, gap_mean_ns as f64) as u64;
+                self.next_message_ns = now_ns + exponential(&mut self.rng, gap_mean_ns as f64) as u64;
                 sizes
             }
         };
-        let bytes = sizes.draw(&mut self.dice);
+        let bytes = sizes.draw(&mut self.rng);
         let segments =
             bytes.div_ceil(u64::from(self.spec.sender.payload)).clamp(1, u64::from(u32::MAX / 2)) as u32;
         self.sender.give(segments);
@@ -453,7 +453,7 @@ impl Flow {
                 self.uncounted += 1;
             }
             if let Workload::OnOff { off_mean_ns, .. } = self.spec.workload {
-                self.next_message_ns = now_ns + exponential(&mut self.dice, off_mean_ns as f64) as u64;
+                self.next_message_ns = now_ns + exponential(&mut self.rng, off_mean_ns as f64) as u64;
             }
         }
     }

@@ -5,11 +5,11 @@
 //! divisions and roots, which IEEE 754 defines to the bit. Good to some 1e-14, which is more than any use here needs.
 
 use core::f64::consts::{LN_2, SQRT_2};
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 
 /// A number of the exponential distribution with this mean: a time between events of a Poisson process.
-pub fn exponential(dice: &mut Dice, mean: f64) -> f64 {
-    -mean * ln(1.0 - dice.unit())
+pub fn exponential(rng: &mut Rng, mean: f64) -> f64 {
+    -mean * ln(1.0 - rng.unit())
 }
 
 /// The natural logarithm of a positive, normal number.

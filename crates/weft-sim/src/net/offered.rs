@@ -6,7 +6,7 @@ use super::exponential;
 use super::measure::Histogram;
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 use weft_engine::queue::{FAR_NS, Packet, Queue, QueueCode};
 
 /// A flow that is offered.
@@ -45,14 +45,14 @@ pub fn offer<C: QueueCode>(
     flows: &[Offered],
     bits_per_s: u64,
     (from_ns, ns): (u64, u64),
-    dice: &mut Dice,
+    rng: &mut Rng,
 ) -> Vec<Got> {
     let mut run = Run { queue, bits_per_s, free_ns: 0, rest: 0, came: Vec::new(), from_ns, got: Vec::new() };
     run.got.resize_with(flows.len(), Got::default);
     let between = |flow: &Offered| f64::from(flow.packet.len) * 8e9 / flow.bits_per_s;
     let mut next: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
     for (nth, flow) in flows.iter().enumerate() {
-        next.push(Reverse(((dice.unit() * between(flow)) as u64, nth)));
+        next.push(Reverse(((rng.unit() * between(flow)) as u64, nth)));
     }
     while let Some(Reverse((at_ns, nth))) = next.pop()
         && at_ns < ns
@@ -60,7 +60,7 @@ pub fn offer<C: QueueCode>(
         run.send_until(at_ns);
         run.come(&flows[nth].packet, nth, at_ns);
         let mean = between(&flows[nth]);
-        let pause = if flows[nth].by_chance { exponential(dice, mean) } else { mean };
+        let pause = if flows[nth].by_chance { exponential(rng, mean) } else { mean };
         next.push(Reverse((at_ns + (pause as u64).max(1), nth)));
     }
     run.send_until(ns);

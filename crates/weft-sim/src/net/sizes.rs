@@ -1,7 +1,7 @@
 //! How large messages are.
 
 use super::numbers::{exp, ln};
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 
 /// A distribution of sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,10 +33,10 @@ const WEB: [(f64, f64); 8] = [
 
 impl Sizes {
     /// A size.
-    pub fn draw(&self, dice: &mut Dice) -> u64 {
+    pub fn draw(&self, rng: &mut Rng) -> u64 {
         match self {
             Self::Fixed(bytes) => *bytes,
-            Self::Web { more } => more + web(1.0 - dice.unit()) as u64,
+            Self::Web { more } => more + web(1.0 - rng.unit()) as u64,
         }
     }
 }
@@ -73,12 +73,12 @@ mod tests {
     /// Fewer flows than are drawn would be as large as they say.
     #[test]
     fn sizes_are_drawn_as_they_are_distributed() {
-        let mut dice = Dice::from_seed(1);
-        let mut drawn: Vec<u64> = (0..20_000).map(|_| Sizes::Web { more: 16_384 }.draw(&mut dice)).collect();
+        let mut rng = Rng::from_seed(1);
+        let mut drawn: Vec<u64> = (0..20_000).map(|_| Sizes::Web { more: 16_384 }.draw(&mut rng)).collect();
         drawn.sort_unstable();
         assert!(drawn[0] >= 16_384 + 60);
         assert!((drawn[10_000] as f64 / (16_384.0 + 542.0) - 1.0).abs() < 0.02);
         assert!((drawn[18_000] as f64 / (16_384.0 + 14e3) - 1.0).abs() < 0.1);
-        assert_eq!(Sizes::Fixed(7).draw(&mut dice), 7);
+        assert_eq!(Sizes::Fixed(7).draw(&mut rng), 7);
     }
 }

@@ -104,12 +104,12 @@ impl Tournament {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_core::dice::Dice;
+    use weft_core::rng::Rng;
 
     /// Events would come out of order, or a source would be forgotten.
     #[test]
     fn the_least_key_is_that_of_a_walk_through_all() {
-        let mut dice = Dice::from_seed(3);
+        let mut rng = Rng::from_seed(3);
         for n in [1, 2, 3, 7, 64, 100] {
             let mut keys = vec![NEVER; n];
             let mut tournament = Tournament::new();
@@ -117,8 +117,8 @@ mod tests {
                 assert_eq!(tournament.add(), source);
             }
             for _ in 0..2000 {
-                let source = dice.within(&(0..=n as u64 - 1)) as usize;
-                let key = if dice.chance(100) { NEVER } else { dice.within(&(0..=20)) };
+                let source = rng.within(&(0..=n as u64 - 1)) as usize;
+                let key = if rng.chance(100) { NEVER } else { rng.within(&(0..=20)) };
                 keys[source] = key;
                 tournament.set(source, key);
                 let expected = keys.iter().enumerate().min_by_key(|(at, key)| (**key, *at)).unwrap();

@@ -4,9 +4,9 @@ use crate::queues::library_queue;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use weft_core::Interval;
-use weft_core::dice::Dice;
 use weft_core::hash::HashKey;
 use weft_core::options::ClusterOptions;
+use weft_core::rng::Rng;
 use weft_engine::call_link::{CallFlow, CallLink, CallLinkStats, CallsOf, Shared};
 use weft_engine::plan::{Balance, Cluster, Listener, MethodSet, Plan, Route};
 use weft_engine::queue::{Queue, Written};
@@ -250,15 +250,15 @@ fn each_call_that_comes_goes_on_or_is_told() {
         let queue = ["drr", "fq_codel", "fifo", "edf", "srpt"][seed as usize % 5];
         let args = if queue == "drr" { "(packets = 20)" } else { "" };
         let mut world = world(seed, link(queue, args));
-        let mut dice = Dice::from_seed(seed);
+        let mut rng = Rng::from_seed(seed);
         let mut calls = Vec::new();
         for nth in 0..6 {
             let client = world.client("front");
             for _ in 0..60 {
-                let call = of_tenant(&format!("t{nth}"), (dice.bits() % 200) as i64);
-                let call = match dice.bits() % 4 {
-                    0 => call.timeout(ms(1 + (dice.bits() % 300) as i64)),
-                    1 => call.leaves_after(ms(1 + (dice.bits() % 300) as i64)),
+                let call = of_tenant(&format!("t{nth}"), (rng.bits() % 200) as i64);
+                let call = match rng.bits() % 4 {
+                    0 => call.timeout(ms(1 + (rng.bits() % 300) as i64)),
+                    1 => call.leaves_after(ms(1 + (rng.bits() % 300) as i64)),
                     _ => call,
                 };
                 calls.push(world.call(client, call));
@@ -391,14 +391,14 @@ fn a_recorded_link_does_again_what_it_did() {
     for (seed, queue) in (0..).zip(["drr", "fq_codel", "fifo", "edf", "sfq", "priority"]) {
         let args = if queue == "drr" { "(packets = 60)" } else { "" };
         let mut world = world(seed, link(queue, args));
-        let mut dice = Dice::from_seed(seed);
+        let mut rng = Rng::from_seed(seed);
         for nth in 0..6 {
             let client = world.client("front");
             for _ in 0..400 {
-                let call = of_tenant(&format!("t{nth}"), (dice.bits() % 1_000) as i64);
-                let call = match dice.bits() % 4 {
-                    0 => call.timeout(ms(1 + (dice.bits() % 300) as i64)),
-                    1 | 2 => call.leaves_after(ms(1 + (dice.bits() % 150) as i64)),
+                let call = of_tenant(&format!("t{nth}"), (rng.bits() % 1_000) as i64);
+                let call = match rng.bits() % 4 {
+                    0 => call.timeout(ms(1 + (rng.bits() % 300) as i64)),
+                    1 | 2 => call.leaves_after(ms(1 + (rng.bits() % 150) as i64)),
                     _ => call,
                 };
                 world.call(client, call);

@@ -5,8 +5,8 @@
 
 use super::queues::programs;
 use std::sync::Arc;
-use weft_core::dice::Dice;
 use weft_core::hash::hash_word;
+use weft_core::rng::Rng;
 use weft_engine::queue::{Packet, Queue};
 use weft_ir::queue::QueueProgram;
 use weft_ir::queue::run::Interpreted;
@@ -107,9 +107,9 @@ fn queue_of(declared: &str) -> Queue<Interpreted> {
 }
 
 /// A number for a flow that no other has, and no other's partition of 1024.
-fn new_flow(taken: &mut Vec<u64>, dice: &mut Dice) -> u32 {
+fn new_flow(taken: &mut Vec<u64>, rng: &mut Rng) -> u32 {
     loop {
-        let flow = dice.within(&(1..=u64::from(u32::MAX)));
+        let flow = rng.within(&(1..=u64::from(u32::MAX)));
         let place = ((hash_word(flow) >> 32) * 1024) >> 32;
         if !taken.contains(&place) {
             taken.push(place);
@@ -179,29 +179,29 @@ fn promised(share: Share, flows: &[Offered], link: f64) -> Vec<f64> {
 }
 
 /// Floods, and one that asks for less or about its share.
-fn flows(dice: &mut Dice, share: Share, link: f64) -> Vec<Offered> {
+fn flows(rng: &mut Rng, share: Share, link: f64) -> Vec<Offered> {
     let mut taken = Vec::new();
     let lens = [64, 200, 300, 576, 1000, 1500];
-    let n_floods = dice.pick(&[1, 1, 2, 3, 9]);
-    let (one_source, one_destination) = (dice.chance(500), dice.chance(500));
+    let n_floods = rng.pick(&[1, 1, 2, 3, 9]);
+    let (one_source, one_destination) = (rng.chance(500), rng.chance(500));
     let mut flows: Vec<Offered> = (0..n_floods)
         .map(|nth| {
-            let flow = new_flow(&mut taken, dice);
+            let flow = new_flow(&mut taken, rng);
             let src = if one_source { 7 } else { 100 + nth };
             let dst = if one_destination { 8 } else { 200 + nth };
-            let len = dice.pick(&[300, 1000, 1500, 1500]);
+            let len = rng.pick(&[300, 1000, 1500, 1500]);
             let packet = Packet { flow, src, dst, len, ..Packet::default() };
-            let bits_per_s = link * (0.8 + 2.0 * dice.unit());
-            Offered { packet, bits_per_s, by_chance: dice.chance(500) }
+            let bits_per_s = link * (0.8 + 2.0 * rng.unit());
+            Offered { packet, bits_per_s, by_chance: rng.chance(500) }
         })
         .collect();
-    let (src, dst) = (dice.pick(&[7, 9]), dice.pick(&[8, 10]));
+    let (src, dst) = (rng.pick(&[7, 9]), rng.pick(&[8, 10]));
     let packet =
-        Packet { flow: new_flow(&mut taken, dice), src, dst, len: dice.pick(&lens), ..Packet::default() };
-    flows.push(Offered { packet, bits_per_s: 1e12, by_chance: dice.chance(300) });
+        Packet { flow: new_flow(&mut taken, rng), src, dst, len: rng.pick(&lens), ..Packet::default() };
+    flows.push(Offered { packet, bits_per_s: 1e12, by_chance: rng.chance(300) });
     let own = promised(share, &flows, link)[flows.len() - 1];
     let last = flows.len() - 1;
-    flows[last].bits_per_s = own * dice.pick(&[0.02, 0.1, 0.3, 0.5, 0.8, 0.95, 1.0, 1.05, 1.6]);
+    flows[last].bits_per_s = own * rng.pick(&[0.02, 0.1, 0.3, 0.5, 0.8, 0.95, 1.0, 1.05, 1.6]);
     flows
 }
 
@@ -221,13 +221,13 @@ fn told(flows: &[Offered], got: &[Got], fair: &[f64]) -> String {
 }
 
 /// A queue made by chance of those of the library that promise isolation, what it shares, and the rate of its shaper.
-fn composed(nth: u64, dice: &mut Dice) -> (String, Share, f64) {
+fn composed(nth: u64, rng: &mut Rng) -> (String, Share, f64) {
     let (outer, args, share) = OUTER[nth as usize % OUTER.len()];
-    let (front, inner) = (dice.pick(&FRONT), dice.pick(&INNER));
+    let (front, inner) = (rng.pick(&FRONT), rng.pick(&INNER));
     let below = if outer == "host_wfq" { "wfq (flows = 64) EACH USING " } else { "" };
     let declared = format!("{front}{outer} ({args}) EACH USING {below}{inner}")
-        .replace("{p}", &dice.within(&(200..=2_000)).to_string())
-        .replace("{q}", &dice.within(&(300..=3_000)).to_string())
+        .replace("{p}", &rng.within(&(200..=2_000)).to_string())
+        .replace("{q}", &rng.within(&(300..=3_000)).to_string())
         .replace(" ()", "");
     (declared, share, if front.contains("9 Mbit/s") { 9e6 } else { LINK as f64 })
 }
@@ -277,10 +277,10 @@ fn faults(
 
 /// Runs one of many: what is wrong with it, in words.
 fn run(seed: u64, (declared, share, link): (&str, Share, f64)) -> Option<String> {
-    let mut dice = Dice::from_seed(seed);
-    let flows = flows(&mut dice, share, link);
+    let mut rng = Rng::from_seed(seed);
+    let flows = flows(&mut rng, share, link);
     let window = (S / 2, S / 2 + (SECONDS * S as f64) as u64);
-    let got = offer(&mut queue_of(declared), &flows, LINK, window, &mut dice);
+    let got = offer(&mut queue_of(declared), &flows, LINK, window, &mut rng);
     let how = (!declared.contains("fifo"), declared.contains("'1 ms'"));
     let faults = faults(share, &flows, &got, link, how);
     let told = told(&flows, &got, &promised(share, &flows, link));
@@ -294,7 +294,7 @@ fn flows_below_their_share_lose_nothing_beside_floods() {
     let n: u64 = std::env::var("WEFT_QUEUE_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(18);
     let wrong: String = (0..n)
         .filter_map(|seed| {
-            let (declared, share, link) = composed(seed, &mut Dice::from_seed(seed));
+            let (declared, share, link) = composed(seed, &mut Rng::from_seed(seed));
             run(seed, (&declared, share, link))
         })
         .collect();

@@ -2,7 +2,7 @@
 
 use super::queues::{drain, faults, packet, programs, queue};
 use std::sync::Arc;
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 use weft_engine::queue::{Packet, Queue};
 use weft_ir::queue::run::Interpreted;
 
@@ -38,25 +38,25 @@ fn a_packet_beyond_the_whole_limit_goes_alone() {
 }
 
 /// A queue with a limit of any kind, and how many packets and bytes it holds at most.
-fn limited(dice: &mut Dice) -> (String, u64, u64) {
-    let packets = 1 + dice.below(40) as u64;
-    let bytes = 2_000 + dice.below(20_000) as u64;
-    let bound = dice.pick(&["{p} PACKETS", "{p} PACKETS, '{b} B'", "'{b} B'"]);
+fn limited(rng: &mut Rng) -> (String, u64, u64) {
+    let packets = 1 + rng.below(40) as u64;
+    let bytes = 2_000 + rng.below(20_000) as u64;
+    let bound = rng.pick(&["{p} PACKETS", "{p} PACKETS, '{b} B'", "'{b} B'"]);
     let (most, most_bytes) = (
         if bound.contains("PACKETS") { packets } else { u64::MAX },
         if bound.contains("{b}") { bytes } else { u64::MAX },
     );
-    let end = dice.pick(&["HEAD", "TAIL"]);
-    let of = match dice.below(5) {
+    let end = rng.pick(&["HEAD", "TAIL"]);
+    let of = match rng.below(5) {
         0 => String::new(),
         n => {
             let by = ["", " ORDER BY bytes DESC", " ORDER BY rank DESC", " ORDER BY rank DESC"][n - 1];
-            format!(" OF PARTITION{by}{}", dice.pick(&["", " UP TO 8"]))
+            format!(" OF PARTITION{by}{}", rng.pick(&["", " UP TO 8"]))
         }
     };
-    let order = dice.pick(&["", "ORDER PARTITIONS BY rank BITS 1;", "ORDER PARTITIONS BY rank;"]);
-    let empty = dice.pick(&["", "ON EMPTY LEAVE;", "ON EMPTY SET rank = 1; STAY;"]);
-    let held = dice
+    let order = rng.pick(&["", "ORDER PARTITIONS BY rank BITS 1;", "ORDER PARTITIONS BY rank;"]);
+    let empty = rng.pick(&["", "ON EMPTY LEAVE;", "ON EMPTY SET rank = 1; STAY;"]);
+    let held = rng
         .pick(&["", "ON SELECT IF now() % 3 = 0 THEN HOLD FOR '40 us'; END IF; SERVE;"])
         .replace("now()", "number(now())");
     let limit = format!("LIMIT {bound} ON OVERFLOW DROP {end}{of};");
@@ -73,14 +73,14 @@ fn limited(dice: &mut Dice) -> (String, u64, u64) {
 #[test]
 fn limits_hold_and_drop_no_more_than_they_must() {
     for seed in 0..150 {
-        let mut dice = Dice::from_seed(seed);
-        let (text, most, most_bytes) = limited(&mut dice);
+        let mut rng = Rng::from_seed(seed);
+        let (text, most, most_bytes) = limited(&mut rng);
         let mut queue = last(&text);
         let mut now = 0;
         for handle in 0..300 {
-            now += dice.below(30_000) as u64;
-            let len = dice.pick(&[0, 40, 1500, 1500, 9_000, 30_000]);
-            let packet = Packet { class: dice.below(3) as u32, ..packet(handle, dice.below(12) as u32, len) };
+            now += rng.below(30_000) as u64;
+            let len = rng.pick(&[0, 40, 1500, 1500, 9_000, 30_000]);
+            let packet = Packet { class: rng.below(3) as u32, ..packet(handle, rng.below(12) as u32, len) };
             let before = queue.counts();
             queue.enqueue(&packet, now);
             let (counts, gone) = (queue.counts(), dropped(&mut queue));
@@ -96,7 +96,7 @@ fn limits_hold_and_drop_no_more_than_they_must() {
             } else {
                 assert!(counts.queued > 0, "{what}");
             }
-            if dice.percent(30) {
+            if rng.percent(30) {
                 queue.dequeue(now);
             }
         }

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 use weft_core::schema::Schema;
 use weft_engine::queue::{Packet, Queue, Sent, Why};
 use weft_ir::queue::run::Interpreted;
@@ -177,25 +177,25 @@ fn each_packet_enters_once_and_leaves_once() {
     for name in ALL {
         let mut queue = queue(name, "");
         let max = u64::from(queue.program().packets_max());
-        let mut dice = Dice::from_seed(3);
+        let mut rng = Rng::from_seed(3);
         let (mut now, mut gone) = (0, vec![false; n as usize]);
         let mut leave = |handle: u64| {
             assert!(!std::mem::replace(&mut gone[handle as usize], true), "{name}: {handle} twice")
         };
         for handle in 0..n {
-            now += dice.below(200_000) as u64;
+            now += rng.below(200_000) as u64;
             let packet = Packet {
-                ecn: dice.below(4) as u8,
-                dscp: dice.below(64) as u8,
-                class: dice.below(9) as u32,
-                remaining: dice.below(1 << 20) as u64,
-                slack_ns: dice.below(1 << 30) as i64,
-                deadline_ns: now + dice.below(1 << 28) as u64,
-                ..packet(handle, dice.below(40) as u32, 64 + dice.below(1450) as u32)
+                ecn: rng.below(4) as u8,
+                dscp: rng.below(64) as u8,
+                class: rng.below(9) as u32,
+                remaining: rng.below(1 << 20) as u64,
+                slack_ns: rng.below(1 << 30) as i64,
+                deadline_ns: now + rng.below(1 << 28) as u64,
+                ..packet(handle, rng.below(40) as u32, 64 + rng.below(1450) as u32)
             };
             queue.enqueue(&packet, now);
             // A little slower than they come, so that it fills.
-            if dice.below(100) < 97 {
+            if rng.below(100) < 97 {
                 now += 10;
                 queue.dequeue(now).into_iter().for_each(|sent| leave(sent.handle));
             }
@@ -398,7 +398,7 @@ fn weights_share_in_proportion() {
 /// If this fails, something goes before what is more urgent.
 #[test]
 fn orders_have_no_inversion() {
-    let mut dice = Dice::from_seed(5);
+    let mut rng = Rng::from_seed(5);
     type Urgency = fn(&Packet) -> u64;
     let urgency: [(&str, Urgency); 4] = [
         ("priority", |packet| u64::from(packet.class)),
@@ -410,13 +410,13 @@ fn orders_have_no_inversion() {
         let mut queue = queue(name, "");
         let mut waiting: Vec<Packet> = Vec::new();
         for handle in 0..4_000 {
-            if waiting.len() < 900 && dice.percent(60) {
+            if waiting.len() < 900 && rng.percent(60) {
                 let new = Packet {
-                    class: dice.below(8) as u32,
-                    remaining: dice.below(1 << 24) as u64,
-                    deadline_ns: 1_000 + dice.below(1 << 20) as u64,
-                    slack_ns: dice.below(1 << 20) as i64,
-                    ..packet(handle, dice.below(50) as u32, 100)
+                    class: rng.below(8) as u32,
+                    remaining: rng.below(1 << 24) as u64,
+                    deadline_ns: 1_000 + rng.below(1 << 20) as u64,
+                    slack_ns: rng.below(1 << 20) as i64,
+                    ..packet(handle, rng.below(50) as u32, 100)
                 };
                 queue.enqueue(&new, 7);
                 waiting.push(new);
@@ -436,13 +436,13 @@ fn orders_have_no_inversion() {
 /// If this fails, packets get lost or out of order where a queue was empty in between: places are taken anew then.
 #[test]
 fn bursts_leave_by_their_ranks_one_after_the_other() {
-    let mut dice = Dice::from_seed(8);
+    let mut rng = Rng::from_seed(8);
     for name in ["srpt", "priority"] {
         let mut queue = queue(name, " (packets = 5000)");
         for burst in [3, 2_000, 70, 5_000] {
             let new = |handle| Packet {
-                class: dice.below(8) as u32,
-                remaining: dice.below(1_000) as u64,
+                class: rng.below(8) as u32,
+                remaining: rng.below(1_000) as u64,
                 ..packet(handle, 0, 100)
             };
             let mut waiting: Vec<Packet> = (0..burst).map(new).collect();
@@ -464,11 +464,11 @@ fn what_ranks_last_is_dropped_when_a_queue_is_full() {
         ("lstf", |packet| packet.slack_ns as u64),
     ];
     for (name, rank) in ranks {
-        let mut dice = Dice::from_seed(21);
+        let mut rng = Rng::from_seed(21);
         let mut queue = queue(name, " (packets = 40)");
         let mut waiting: Vec<(u64, u64)> = Vec::new();
         for handle in 0..20_000 {
-            if dice.percent(45) {
+            if rng.percent(45) {
                 let first = waiting.iter().min().copied();
                 assert_eq!(
                     queue.dequeue(7).map(|sent| sent.handle),
@@ -479,7 +479,7 @@ fn what_ranks_last_is_dropped_when_a_queue_is_full() {
                 continue;
             }
             // Few ranks, so that many are equal: of those the last that came goes.
-            let n = 1_000 + dice.below(60) as u64;
+            let n = 1_000 + rng.below(60) as u64;
             let new = Packet { remaining: n, deadline_ns: n, slack_ns: n as i64, ..packet(handle, 0, 100) };
             queue.enqueue(&new, 7);
             waiting.push((rank(&new), handle));
@@ -508,17 +508,15 @@ fn slack_is_used_up_by_waiting() {
 /// drops from another flow than that with the most.
 #[test]
 fn pfabric_picks_flow_packet_and_victim_as_its_paper_says() {
-    let mut dice = Dice::from_seed(11);
+    let mut rng = Rng::from_seed(11);
     let mut queue = queue("pfabric", " (buffer = '36 KB')");
     let mut waiting: Vec<Packet> = Vec::new();
     let least =
         |waiting: &[Packet], flow: u32| waiting.iter().filter(|p| p.flow == flow).map(|p| p.remaining).min();
     for handle in 0..20_000 {
-        if dice.percent(55) {
-            let new = Packet {
-                remaining: dice.below(1 << 16) as u64,
-                ..packet(handle, dice.below(12) as u32, 1500)
-            };
+        if rng.percent(55) {
+            let new =
+                Packet { remaining: rng.below(1 << 16) as u64, ..packet(handle, rng.below(12) as u32, 1500) };
             queue.enqueue(&new, 0);
             waiting.push(new);
             while let Some(dropped) = queue.poll_dropped() {
@@ -820,8 +818,8 @@ fn red_marks_evenly_by_its_average() {
         (150, " (low = 50, high = 250, most = 0.5)", 0.25),
     ] {
         let mut queue = red_of(average, args);
-        let mut dice = Dice::from_seed(5);
-        queue.draw_from(move || (dice.bits() >> 11) as f64 / (1_u64 << 53) as f64);
+        let mut rng = Rng::from_seed(5);
+        queue.draw_from(move || (rng.bits() >> 11) as f64 / (1_u64 << 53) as f64);
         let (mut gap, mut gaps) = (0, Vec::new());
         for _ in 0..100_000 {
             gap += 1;

@@ -2,7 +2,7 @@
 
 use crate::queues::{ALL, library_queue, programs};
 use std::sync::Arc;
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 use weft_engine::queue::snapshot::Kind;
 use weft_engine::queue::{Dropped, Packet, Queue, QueueProgram, Sent};
 use weft_engine::recording::{Asked, Limits, Recorder, ask, read, read_snapshot};
@@ -31,21 +31,21 @@ fn queue(program: &Arc<QueueProgram>) -> Queue<Interpreted> {
     Queue::new(program.clone(), Interpreted::new(program.clone()), 0, 7)
 }
 
-fn packet(dice: &mut Dice, handle: u64, now: u64) -> Packet {
+fn packet(rng: &mut Rng, handle: u64, now: u64) -> Packet {
     Packet {
         handle,
-        len: 64 + dice.below(1450) as u32,
-        ecn: dice.below(4) as u8,
-        dscp: dice.below(64) as u8,
-        flow: dice.below(40) as u32,
-        src: dice.below(7) as u32,
-        dst: dice.below(9) as u32,
-        class: dice.below(9) as u32,
-        remaining: dice.below(1 << 20) as u64,
-        slack_ns: dice.below(1 << 30) as i64,
-        deadline_ns: now + dice.below(1 << 28) as u64,
-        headers: [dice.below(9) as u64, 0, 0, u64::MAX],
-        framing: dice.below(40) as u32,
+        len: 64 + rng.below(1450) as u32,
+        ecn: rng.below(4) as u8,
+        dscp: rng.below(64) as u8,
+        flow: rng.below(40) as u32,
+        src: rng.below(7) as u32,
+        dst: rng.below(9) as u32,
+        class: rng.below(9) as u32,
+        remaining: rng.below(1 << 20) as u64,
+        slack_ns: rng.below(1 << 30) as i64,
+        deadline_ns: now + rng.below(1 << 28) as u64,
+        headers: [rng.below(9) as u64, 0, 0, u64::MAX],
+        framing: rng.below(40) as u32,
     }
 }
 
@@ -61,15 +61,15 @@ fn answer(queue: &mut Queue<Interpreted>, now: u64, asked: &Asked) -> Answer {
 
 /// Asks a queue at random, and its copy the same from half of the way on.
 fn try_program(name: &str, program: &Arc<QueueProgram>, seed: u64, n: u64) {
-    let mut dice = Dice::from_seed(seed);
+    let mut rng = Rng::from_seed(seed);
     let (mut queue, mut now) = (queue(program), 0);
     let mut ask = |queue: &mut Queue<Interpreted>, recorder: &mut Option<Recorder>, handle: u64| {
-        now += dice.below(400_000) as u64;
-        let asked = match dice.below(100) {
-            0..49 => Asked::Enqueue(packet(&mut dice, handle, now)),
+        now += rng.below(400_000) as u64;
+        let asked = match rng.below(100) {
+            0..49 => Asked::Enqueue(packet(&mut rng, handle, now)),
             49..94 => Asked::Dequeue,
             94..99 => Asked::Timeout,
-            _ => Asked::Rate(dice.below(1 << 30) as u64),
+            _ => Asked::Rate(rng.below(1 << 30) as u64),
         };
         recorder.iter_mut().for_each(|recorder| recorder.note(now, &asked));
         (now, answer(queue, now, &asked))
@@ -111,8 +111,8 @@ fn timers_run_on_all_levels() {
         let timed = program.levels.iter().rposition(|level| !level.handlers.every.is_empty());
         let Some(level) = timed else { continue };
         let mut queue = queue(&program);
-        let mut dice = Dice::from_seed(5);
-        (0..20).for_each(|handle| queue.enqueue(&packet(&mut dice, handle, 10), 10));
+        let mut rng = Rng::from_seed(5);
+        (0..20).for_each(|handle| queue.enqueue(&packet(&mut rng, handle, 10), 10));
         let is_of_level = |(kind, row): &(Kind, Vec<u64>)| *kind == Kind::Timer && row[1] == level as u64;
         assert!(queue.snapshot().rows.iter().any(is_of_level), "{name}: no timer of level {level} runs");
     }
@@ -123,13 +123,13 @@ fn timers_run_on_all_levels() {
 fn rows_that_do_not_fit_are_refused() {
     let mut n_refused = 0;
     for (seed, (_, program)) in (0..).zip(all()) {
-        let mut dice = Dice::from_seed(seed);
+        let mut rng = Rng::from_seed(seed);
         let mut one = queue(&program);
         let mut now = 0;
         for handle in 0..200 {
-            now += dice.below(1 << 20) as u64;
-            one.enqueue(&packet(&mut dice, handle, now), now);
-            if dice.below(2) == 0 {
+            now += rng.below(1 << 20) as u64;
+            one.enqueue(&packet(&mut rng, handle, now), now);
+            if rng.below(2) == 0 {
                 one.dequeue(now);
             }
         }
@@ -137,15 +137,15 @@ fn rows_that_do_not_fit_are_refused() {
         let whole = one.snapshot();
         for _ in 0..40 {
             let mut snapshot = whole.clone();
-            for _ in 0..=dice.below(2) {
-                let row = dice.below(snapshot.rows.len());
-                let at = dice.below(snapshot.rows[row].1.len());
-                match dice.below(5) {
+            for _ in 0..=rng.below(2) {
+                let row = rng.below(snapshot.rows.len());
+                let at = rng.below(snapshot.rows[row].1.len());
+                match rng.below(5) {
                     0 => drop(snapshot.rows.remove(row)),
-                    1 => snapshot.rows[row].0 = dice.pick(&Kind::ALL).0,
+                    1 => snapshot.rows[row].0 = rng.pick(&Kind::ALL).0,
                     2 => drop(snapshot.rows[row].1.remove(at)),
                     3 => snapshot.rows.push(snapshot.rows[row].clone()),
-                    _ => snapshot.rows[row].1[at] = dice.pick(&[0, 1, 40, 1 << 33, u64::MAX]),
+                    _ => snapshot.rows[row].1[at] = rng.pick(&[0, 1, 40, 1 << 33, u64::MAX]),
                 }
                 if snapshot.rows.iter().any(|(_, numbers)| numbers.is_empty()) || snapshot.rows.is_empty() {
                     break;
@@ -157,7 +157,7 @@ fn rows_that_do_not_fit_are_refused() {
                 continue;
             };
             for handle in 0..10 {
-                copy.enqueue(&packet(&mut dice, handle, now), now);
+                copy.enqueue(&packet(&mut rng, handle, now), now);
                 copy.dequeue(now);
                 copy.handle_timeout(now);
                 now += 1 << 20;

@@ -2,7 +2,7 @@
 
 use crate::queues::programs;
 use std::sync::Arc;
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 use weft_engine::queue::{Packet, PartitionState, Queue};
 use weft_ir::queue::Verdict;
 use weft_ir::queue::run::Interpreted;
@@ -42,18 +42,18 @@ fn partitions_tell_what_became_of_their_packets() {
     let program = Arc::new(program.expect("it is there"));
     let mut queue = Queue::new(Arc::clone(&program), Interpreted::new(program), 0, 1);
     queue.watch();
-    let mut dice = Dice::from_seed(8);
+    let mut rng = Rng::from_seed(8);
     let mut seen: [Seen; CLASSES] = Default::default();
     let class_of = |handle: u64| handle as usize % CLASSES;
     for handle in 0..40_000 {
         let now = handle * MS / 3;
         let class = class_of(handle) as u32;
-        let dscp = if dice.percent(5) { 1 + dice.below(3) as u8 } else { 0 };
-        let ecn = [0, 2][dice.below(2)];
+        let dscp = if rng.percent(5) { 1 + rng.below(3) as u8 } else { 0 };
+        let ecn = [0, 2][rng.below(2)];
         let len = 100 + 400 * class;
         queue.enqueue(&Packet { handle, class, dscp, ecn, len, ..Packet::default() }, now);
         // As fast as they come at first, and slower now and then.
-        if !dice.percent(if handle % 4_000 < 3_000 { 2 } else { 30 })
+        if !rng.percent(if handle % 4_000 < 3_000 { 2 } else { 30 })
             && let Some(sent) = queue.dequeue(now)
         {
             queue.note_sent(&sent, now);

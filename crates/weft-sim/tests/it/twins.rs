@@ -3,7 +3,7 @@
 
 use crate::queues::{library_queue, programs};
 use std::sync::Arc;
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 use weft_ir::queue::QueueProgram;
 use weft_ir::queue::run::Interpreted;
 use weft_sim::net::silver_bullet::{COMPARISONS, Configuration, LinkKind, made_trace, newreno_of_2013};
@@ -31,14 +31,14 @@ pub(crate) struct Run {
 /// Runs a queue under a load that wanders between 6 and 20 Mbit/s for a link of 10, with some silence, and tells what
 /// happened to which item and when.
 pub(crate) fn run(queue: &mut dyn Discipline, seed: u64, items: u64) -> Run {
-    let mut dice = Dice::from_seed(seed);
+    let mut rng = Rng::from_seed(seed);
     let (mut arrival, mut departure, mut load) = (0, 500, 1.4);
     let mut id = 0;
     let mut run = Run::default();
     while id < items {
         let now = arrival.min(departure);
         if arrival <= departure {
-            let flow = dice.within(&(0..=5)) as u32;
+            let flow = rng.within(&(0..=5)) as u32;
             let len = LENGTHS[flow as usize];
             let item = Item {
                 id,
@@ -46,16 +46,16 @@ pub(crate) fn run(queue: &mut dyn Discipline, seed: u64, items: u64) -> Run {
                 len,
                 flow,
                 // All different: which of two alike goes first no paper says.
-                remaining: (dice.within(&(0..=1 << 20)) << 10) as u32 | (id % 1024) as u32,
+                remaining: (rng.within(&(0..=1 << 20)) << 10) as u32 | (id % 1024) as u32,
                 enqueued_at_ns: now,
                 ..Item::default()
             };
             run.calls.push((now, Some(item)));
             queue.enqueue(item, now);
-            load = (load + 0.02 * dice.normal()).clamp(0.6, 2.0);
-            let silence = if dice.chance(1) { 50e6 } else { 0.0 };
+            load = (load + 0.02 * rng.normal()).clamp(0.6, 2.0);
+            let silence = if rng.chance(1) { 50e6 } else { 0.0 };
             arrival +=
-                (exponential(&mut dice, f64::from(len) * 800.0 / load) + dice.unit() * silence) as u64 + 1;
+                (exponential(&mut rng, f64::from(len) * 800.0 / load) + rng.unit() * silence) as u64 + 1;
             id += 1;
         } else {
             run.calls.push((now, None));

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{BufWriter, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 use weft_ir::queue::run::handle;
 use weft_ir::queue::{Level, Moment, QueueProgram, Scope, Slot, VarDecl, Verdict, Words, word};
 use weft_verilog::{Is, Module, Port};
@@ -116,7 +116,7 @@ struct Meaning<'m> {
     level: &'m Level,
     module: &'m Module,
     words: BTreeMap<Scope, Vec<u64>>,
-    dice: Dice,
+    rng: Rng,
     now: u64,
     /// In a row.
     drops: u64,
@@ -138,15 +138,15 @@ impl<'m> Meaning<'m> {
             (Scope::Packet, vec![0; program.packet_words()]),
             (Scope::Event, vec![0; usize::from(word::EVENT_WORDS)]),
         ];
-        let dice = Dice::from_seed(7);
-        Self { level, module, words: words.into(), dice, now: 1, drops: 0, wait: 0, told: Told::default() }
+        let rng = Rng::from_seed(7);
+        Self { level, module, words: words.into(), rng, now: 1, drops: 0, wait: 0, told: Told::default() }
     }
 
     /// All inputs of an event, and for each output what it should be and whether that matters.
     fn event(&mut self, events: Events) -> Vec<u64> {
-        let moment = self.dice.below(self.module.moments.len());
+        let moment = self.rng.below(self.module.moments.len());
         // Few queues run empty at every other packet.
-        let moment = if events == Events::Traffic && self.dice.percent(98) { 0 } else { moment };
+        let moment = if events == Events::Traffic && self.rng.percent(98) { 0 } else { moment };
         self.time(events);
         let mut record = Vec::new();
         for port in self.module.ports.iter().filter(|port| port.is.is_input()) {
@@ -168,7 +168,7 @@ impl<'m> Meaning<'m> {
         self.note(moment, result);
         if events == Events::Traffic && moment == Moment::Empty {
             // Nothing comes for a while, up to two seconds.
-            self.now += self.dice.below(1 << 31) as u64;
+            self.now += self.rng.below(1 << 31) as u64;
         }
         for port in told(self.module) {
             let (value, matters) = match port.is {
@@ -183,12 +183,12 @@ impl<'m> Meaning<'m> {
 
     fn time(&mut self, events: Events) {
         if events == Events::Traffic {
-            self.now += if self.drops > 0 { 0 } else { self.dice.below(2_000_000) as u64 };
+            self.now += if self.drops > 0 { 0 } else { self.rng.below(2_000_000) as u64 };
             // A queue that builds up, stands for a while, and drains.
-            self.wait = match self.dice.below(400) {
+            self.wait = match self.rng.below(400) {
                 0 => 0,
                 1 => 30_000_000,
-                _ => (self.wait + self.dice.below(400_000) as u64).saturating_sub(200_000),
+                _ => (self.wait + self.rng.below(400_000) as u64).saturating_sub(200_000),
             };
         }
     }
@@ -208,23 +208,23 @@ impl<'m> Meaning<'m> {
                 (Scope::Event, word::NOW) => return self.now,
                 (Scope::Event, word::DROPS) => return self.drops,
                 (Scope::Packet, word::ARRIVED) => return self.now.saturating_sub(self.wait),
-                (Scope::Node, word::BYTES) if self.dice.percent(99) => return 100_000,
-                (Scope::Node, word::BYTES) => return self.dice.pick(&[0, 1514, 1515]),
+                (Scope::Node, word::BYTES) if self.rng.percent(99) => return 100_000,
+                (Scope::Node, word::BYTES) => return self.rng.pick(&[0, 1514, 1515]),
                 (Scope::Node, word::PACKETS) => return self.wait / 1_000_000,
-                (Scope::Event, word::RANDOM) => return self.dice.bits() >> 11,
-                (Scope::Packet, word::ECN) => return self.dice.below(4) as u64,
+                (Scope::Event, word::RANDOM) => return self.rng.bits() >> 11,
+                (Scope::Packet, word::ECN) => return self.rng.below(4) as u64,
                 _ => {}
             }
         }
-        let (unused, bits) = (64 - port.bits, self.dice.bits());
+        let (unused, bits) = (64 - port.bits, self.rng.bits());
         let most = u64::MAX >> unused >> u32::from(port.signed);
-        match self.dice.below(6) {
-            0 => self.dice.below(3) as u64 & most,
-            1 => most - self.dice.below(2) as u64 % (most + 1).max(1),
+        match self.rng.below(6) {
+            0 => self.rng.below(3) as u64 & most,
+            1 => most - self.rng.below(2) as u64 % (most + 1).max(1),
             2 if port.signed => !most,
-            3 => self.dice.pick(&[63, 64, 1500, 5_000_000]) & most,
-            _ if port.signed => ((bits << unused) as i64 >> unused >> self.dice.below(64)) as u64,
-            _ => bits >> unused >> self.dice.below(port.bits as usize),
+            3 => self.rng.pick(&[63, 64, 1500, 5_000_000]) & most,
+            _ if port.signed => ((bits << unused) as i64 >> unused >> self.rng.below(64)) as u64,
+            _ => bits >> unused >> self.rng.below(port.bits as usize),
         }
     }
 

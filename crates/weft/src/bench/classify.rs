@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use weft_core::classify::generate::{Family, exact, five_tuple, flows, network, networks, prefixes, rules};
 use weft_core::classify::{Classifier, FieldSpec, Rule};
-use weft_core::dice::Dice;
 use weft_core::hash::HashKey;
+use weft_core::rng::Rng;
 
 use super::matched;
 use super::report::{Report, Row, median};
@@ -190,9 +190,9 @@ fn stretches(
 
 /// Nanoseconds a change: rules are taken out, and put in again.
 fn changes(table: &mut Classifier, rules: &[Rule], round: usize) -> f64 {
-    let mut dice = Dice::of_stream(1, "round", round as u64);
+    let mut rng = Rng::of_stream(1, "round", round as u64);
     let mut ids: Vec<usize> =
-        (0..rules.len().div_ceil(CHANGED).clamp(2, 1000)).map(|_| dice.below(rules.len())).collect();
+        (0..rules.len().div_ceil(CHANGED).clamp(2, 1000)).map(|_| rng.below(rules.len())).collect();
     ids.sort_unstable();
     ids.dedup();
     let began = Instant::now();

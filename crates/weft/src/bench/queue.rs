@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use clap::Args;
 use weft_api::Bundle;
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 use weft_engine::queue::{Packet, Queue};
 use weft_ir::queue::run::Interpreted;
 use weft_ir::queue::{QueueCode, QueueProgram};
@@ -372,19 +372,19 @@ fn program(queue: &str) -> Result<QueueProgram, String> {
 }
 
 fn packets(flows: u32) -> Vec<Packet> {
-    let mut dice = Dice::from_seed(9);
+    let mut rng = Rng::from_seed(9);
     let packet = |nth: usize| {
         // A number in the order of flows and one far from it: partitions by hash and by index find them apart.
         let flow = nth as u32 % flows;
         Packet {
-            len: 64 + dice.below(1450) as u32,
+            len: 64 + rng.below(1450) as u32,
             flow,
             src: flow,
             dst: flow,
-            dscp: dice.below(64) as u8,
-            class: dice.below(8) as u32,
-            remaining: dice.below(1 << 24) as u64,
-            slack_ns: dice.below(1 << 30) as i64,
+            dscp: rng.below(64) as u8,
+            class: rng.below(8) as u32,
+            remaining: rng.below(1 << 24) as u64,
+            slack_ns: rng.below(1 << 30) as i64,
             deadline_ns: u64::MAX >> 2,
             ..Packet::default()
         }

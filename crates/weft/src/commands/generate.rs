@@ -12,7 +12,7 @@ use crate::{stderr, stdout};
 use serde_json::{Value, json};
 use std::time::Instant;
 use weft_core::Time;
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 use weft_core::wire::{Header, Malformed, Protocol, ProtocolId, build, generate, read};
 use weft_proto::capture::{LinkType, Packet};
 
@@ -48,9 +48,9 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Fault> {
         Some(path) => Some(Capture::with_interfaces(path.as_ref(), &[(made.link_type(), "")])?.0),
         None => None,
     };
-    let (mut dice, mut progress) = (Dice::from_seed(args.seed), Progress::new(Instant::now()));
+    let (mut rng, mut progress) = (Rng::from_seed(args.seed), Progress::new(Instant::now()));
     while made.n < args.count {
-        let frame = made.next(&mut dice)?;
+        let frame = made.next(&mut rng)?;
         if let Some(capture) = &mut capture {
             // A microsecond apart: some tools take packets of one time for one.
             let at = Time(made.n as i64 * 1_000);
@@ -138,17 +138,17 @@ impl<'p> Made<'p> {
     ///
     /// # Errors
     /// There seems to be none with all layers that are wanted.
-    fn next(&mut self, dice: &mut Dice) -> Result<Vec<u8>, Fault> {
+    fn next(&mut self, rng: &mut Rng) -> Result<Vec<u8>, Fault> {
         for _ in 0..TRIES_MAX {
-            let (mut headers, payload) = generate::headers(self.protocols, self.first, dice);
+            let (mut headers, payload) = generate::headers(self.protocols, self.first, rng);
             let has = |wanted: &ProtocolId| headers.iter().any(|header| header.protocol == *wanted);
             if !self.wanted.iter().all(has) {
                 continue;
             }
             if !self.keeps_malformed {
-                generate::end(self.protocols, &mut headers, dice);
+                generate::end(self.protocols, &mut headers, rng);
             }
-            // The dice may not fit together.
+            // The rng may not fit together.
             let Ok(frame) = build(self.protocols, &headers, &payload) else { continue };
             if self.count(&headers, &frame) {
                 return Ok(frame);

@@ -4,7 +4,7 @@ use super::server::Server;
 use crate::library;
 use lsp_server::{Message, Notification, Request};
 use serde_json::{Value, json};
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 
 /// Texts of a real size: the library, and the example.
 fn texts() -> Vec<&'static str> {
@@ -80,20 +80,20 @@ impl Client {
 }
 
 /// A place between two characters.
-fn boundary(dice: &mut Dice, text: &str) -> usize {
-    let at = dice.below(text.len() + 1);
+fn boundary(rng: &mut Rng, text: &str) -> usize {
+    let at = rng.below(text.len() + 1);
     (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
 /// A text is half-typed most of the time; a server that dies of it takes all windows with it.
 #[test]
 fn half_typed_text_is_answered() {
-    let (mut client, mut dice) = (Client::new(), Dice::from_seed(1));
+    let (mut client, mut rng) = (Client::new(), Rng::from_seed(1));
     for text in texts() {
         // The manual page at the head is of no interest; what follows is typed from its beginning.
         let body = text.find("\nCREATE").map_or(0, |at| at + 1);
         for _ in 0..40 {
-            let end = body + boundary(&mut dice, &text[body..]);
+            let end = body + boundary(&mut rng, &text[body..]);
             client.write(&text[..end]);
             client.ask_all(&text[..end], end);
         }
@@ -121,28 +121,28 @@ fn damaged_text_is_answered() {
         "->",
         "{",
     ];
-    let (mut client, mut dice) = (Client::new(), Dice::from_seed(2));
+    let (mut client, mut rng) = (Client::new(), Rng::from_seed(2));
     let texts = texts();
     for text in &texts {
         for _ in 0..40 {
             let mut damaged = (*text).to_owned();
-            for _ in 0..=dice.below(3) {
-                let (from, to) = (boundary(&mut dice, &damaged), boundary(&mut dice, &damaged));
+            for _ in 0..=rng.below(3) {
+                let (from, to) = (boundary(&mut rng, &damaged), boundary(&mut rng, &damaged));
                 let (from, to) = (from.min(to), from.max(to).min(from.min(to) + 30));
                 let to = (to..=damaged.len()).find(|at| damaged.is_char_boundary(*at)).unwrap_or(from);
-                match dice.below(3) {
+                match rng.below(3) {
                     0 => damaged.replace_range(from..to, ""),
-                    1 => damaged.insert_str(from, PIECES[dice.below(PIECES.len())]),
+                    1 => damaged.insert_str(from, PIECES[rng.below(PIECES.len())]),
                     _ => {
-                        let other = texts[dice.below(texts.len())];
-                        let start = boundary(&mut dice, other);
-                        let end = start + boundary(&mut dice, &other[start..]).min(40);
+                        let other = texts[rng.below(texts.len())];
+                        let start = boundary(&mut rng, other);
+                        let end = start + boundary(&mut rng, &other[start..]).min(40);
                         damaged.insert_str(from, other.get(start..end).unwrap_or_default());
                     }
                 }
             }
             client.write(&damaged);
-            let at = boundary(&mut dice, &damaged);
+            let at = boundary(&mut rng, &damaged);
             client.ask_all(&damaged, at);
         }
     }
@@ -151,7 +151,7 @@ fn damaged_text_is_answered() {
 /// Changes come as ranges; a text that is not what the client has shows faults that are not there.
 #[test]
 fn changes_by_ranges_make_the_text_that_the_client_has() {
-    let (mut client, mut dice) = (Client::new(), Dice::from_seed(3));
+    let (mut client, mut rng) = (Client::new(), Rng::from_seed(3));
     let mut text = String::from("-- \u{1d11e}\u{e9}\r\nCREATE LISTENER l ON tcp 'a:1';\n");
     client.write(&text);
     let position = |text: &str, at: usize| {
@@ -160,7 +160,7 @@ fn changes_by_ranges_make_the_text_that_the_client_has() {
         json!({ "line": before.matches('\n').count(), "character": character })
     };
     for n in 0..200 {
-        let (a, b) = (boundary(&mut dice, &text), boundary(&mut dice, &text));
+        let (a, b) = (boundary(&mut rng, &text), boundary(&mut rng, &text));
         let (from, to) = (a.min(b), a.max(b).min(a.min(b) + 3));
         let to = (to..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(from);
         // Between `\r` and `\n` there is no position.
@@ -168,7 +168,7 @@ fn changes_by_ranges_make_the_text_that_the_client_has() {
         if splits(from) || splits(to) {
             continue;
         }
-        let new = ["", "x", "\n", "\u{1f600}", "';"][dice.below(5)];
+        let new = ["", "x", "\n", "\u{1f600}", "';"][rng.below(5)];
         let range = json!({ "start": position(&text, from), "end": position(&text, to) });
         client.tell(
             "textDocument/didChange",

@@ -201,7 +201,7 @@ mod tests {
     use super::entry::SEQS;
     use super::{Few, NONE, Places, Ranked};
     use std::collections::BTreeMap;
-    use weft_core::dice::Dice;
+    use weft_core::rng::Rng;
     use weft_ir::queue::layout::NO_PACKETS;
 
     /// Places for ids from 0 on.
@@ -243,7 +243,7 @@ mod tests {
         let placed = [Some(0), Some(1), Some(6), Some(7), Some(13), Some(18), None];
         let all = placed.map(|bits| (bits, Ranked::new(bits)));
         for (bits, mut ranked) in all.into_iter().chain([(None, Ranked::popped(None))]) {
-            let (mut dice, mut places) = (Dice::from_seed(7), Table::new(200));
+            let (mut rng, mut places) = (Rng::from_seed(7), Table::new(200));
             // Numbers come to their end on the way.
             match &mut ranked {
                 Ranked::Tournament(tournament) => tournament.next_seq = SEQS - 10_000,
@@ -253,15 +253,15 @@ mod tests {
             let mut known: BTreeMap<(i64, u64), u32> = BTreeMap::new();
             let mut at: Vec<Option<(i64, u64)>> = vec![None; 200];
             for seq in 0..20_000_u64 {
-                let id = dice.below(200) as u32;
-                let given = dice.below(1 << 14) as i64 - 100;
+                let id = rng.below(200) as u32;
+                let given = rng.below(1 << 14) as i64 - 100;
                 let rank = bits.map_or(given, |bits| given.clamp(0, (1 << bits) - 1));
                 match at[id as usize].take() {
                     Some(key) => {
                         known.remove(&key);
-                        if dice.below(2) == 0 {
+                        if rng.below(2) == 0 {
                             ranked.remove(id, &mut places);
-                            if dice.below(2) == 0 {
+                            if rng.below(2) == 0 {
                                 // The first leaves, as it mostly is the first that does.
                                 let first = known.pop_first();
                                 assert_eq!(
@@ -271,7 +271,7 @@ mod tests {
                                 );
                                 if let Some((key, id)) = first {
                                     at[id as usize] = None;
-                                    if dice.below(2) == 0 {
+                                    if rng.below(2) == 0 {
                                         // It comes back, before those of its rank.
                                         ranked.put_back(id, places.rank(id), &mut places);
                                         known.insert(key, id);
@@ -296,7 +296,7 @@ mod tests {
                 let highest = known.keys().next_back().map(|(rank, _)| *rank);
                 let last = known.iter().find(|((rank, _), _)| Some(*rank) == highest).map(|(_, id)| *id);
                 assert_eq!(ranked.first_of_last(), last, "{bits:?} at {seq}");
-                if dice.percent(30) {
+                if rng.percent(30) {
                     assert_eq!(ranked.last(), known.values().next_back().copied(), "{bits:?} at {seq}");
                 }
             }
@@ -310,11 +310,11 @@ mod tests {
             let few = Few::of(Some(bits)).expect("these are few");
             let (mut firsts, mut places) = (NO_PACKETS, Table::new(20));
             let (mut more, mut their_places) = (Ranked::new(Some(bits)), Table::new(20));
-            let (mut dice, mut is_in) = (Dice::from_seed(8), [false; 20]);
+            let (mut rng, mut is_in) = (Rng::from_seed(8), [false; 20]);
             for at in 0..20_000_u64 {
-                let (id, rank) = (dice.below(20) as u32, dice.below(4) as i64 - 1);
+                let (id, rank) = (rng.below(20) as u32, rng.below(4) as i64 - 1);
                 let first = Few::first(firsts);
-                match (is_in[id as usize], dice.below(3)) {
+                match (is_in[id as usize], rng.below(3)) {
                     (false, _) => {
                         few.insert(&mut firsts, id, rank, &mut places);
                         more.insert(id, rank, &mut their_places);
@@ -351,13 +351,13 @@ mod tests {
         const N: u32 = 100_000;
         for bits in [Some(0), Some(5), Some(18), None] {
             let (mut ranked, mut places) = (Ranked::popped(bits), Table::new(N as usize));
-            let mut dice = Dice::from_seed(3);
+            let mut rng = Rng::from_seed(3);
             let mut free: Vec<u32> = (0..N).collect();
             let mut known: BTreeMap<(i64, u64), u32> = BTreeMap::new();
             let mut seq = 0;
             for burst in [5, 300, 90_000, 40, 2_000, 30_000] {
                 for _ in 0..burst.min(free.len()) {
-                    let (id, given) = (free.swap_remove(dice.below(free.len())), dice.below(1 << 19) as i64);
+                    let (id, given) = (free.swap_remove(rng.below(free.len())), rng.below(1 << 19) as i64);
                     ranked.insert(id, given, &mut places);
                     seq += 1;
                     known.insert((bits.map_or(given, |bits| given.min((1 << bits) - 1)), seq), id);
@@ -377,7 +377,7 @@ mod tests {
                 // It is full for a while: the last leaves for each that comes, and the first now and then.
                 for nth in 0..burst / 2 {
                     if let Some(id) = free.pop() {
-                        let given = dice.below(1 << 19) as i64;
+                        let given = rng.below(1 << 19) as i64;
                         ranked.insert(id, given, &mut places);
                         seq += 1;
                         known.insert((bits.map_or(given, |bits| given.min((1 << bits) - 1)), seq), id);
@@ -386,7 +386,7 @@ mod tests {
                     assert_eq!(ranked.last(), last, "{bits:?} of {burst} at {nth}");
                     last.into_iter().for_each(|id| ranked.remove(id, &mut places));
                     free.extend(last);
-                    if dice.percent(30) {
+                    if rng.percent(30) {
                         let first = known.pop_first().map(|(_, id)| id);
                         assert_eq!(ranked.pop(&mut places), first, "{bits:?} of {burst} at {nth}, full");
                         free.extend(first);

@@ -76,17 +76,17 @@ fn sort_by_digits(entries: &mut Vec<Entry>, aside: &mut Vec<Entry>, Spread { mos
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_core::dice::Dice;
+    use weft_core::rng::Rng;
 
     /// If this fails, digits sort otherwise than comparing does: packets of a burst leave out of order.
     #[test]
     fn digits_sort_as_comparing_does() {
-        let (mut dice, mut aside) = (Dice::from_seed(4), Vec::new());
+        let (mut rng, mut aside) = (Rng::from_seed(4), Vec::new());
         let mut n_by_digits = 0;
         for round in 0..300 {
-            let (n, bits) = (1 + dice.below(1024), dice.below(63));
+            let (n, bits) = (1 + rng.below(1024), rng.below(63));
             let base = [0, -1, i64::MIN, i64::MAX - (1 << bits)][round % 4];
-            let entry = |seq: usize| Entry::new(base + dice.below(1 << bits) as i64, 2 + seq as u64, 7);
+            let entry = |seq: usize| Entry::new(base + rng.below(1 << bits) as i64, 2 + seq as u64, 7);
             let mut entries: Vec<Entry> = (0..n).map(entry).collect();
             if round % 5 == 0 {
                 // One that is put back has come before all others.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use weft_core::abi::{Counters, Cx, Outcome, Slot, State, Verdict};
-use weft_core::dice::Dice;
 use weft_core::inputs::InputSet;
+use weft_core::rng::Rng;
 use weft_core::types::Type;
 use weft_core::wire::*;
 use weft_core::{Time, checksum};
@@ -386,12 +386,12 @@ fn a_header_s_sum_holds_if_it_is_all_ones() {
     let sum = computed(bits("sum", 16), Checksum::Header);
     let summed = protocol("summed", vec![bits("a", 32), sum, bits("b", 16)], (8, 8), Vec::new());
     let chain = chain(&[summed], ProtocolId(0), &[(0, 0, "a"), (0, 0, "b")]);
-    let mut dice = Dice::from_seed(1);
+    let mut rng = Rng::from_seed(1);
     for nth in 0..2000_u64 {
         let mut header = match nth {
             0 => [0; 8],
             1 => [0xff; 8],
-            _ => [dice.bits(), dice.bits() & dice.bits() & dice.bits()][nth as usize % 2].to_be_bytes(),
+            _ => [rng.bits(), rng.bits() & rng.bits() & rng.bits()][nth as usize % 2].to_be_bytes(),
         };
         if nth % 3 == 2 {
             header[4..6].fill(0);
@@ -475,8 +475,8 @@ fn parsers_find_what_a_reading_of_the_whole_frame_finds() {
     let parsers = chain(&protocols, ROOT, ALL);
     let mut met = [0; 3];
     for seed in 0..2_000 {
-        let dice = &mut Dice::from_seed(seed);
-        let Some(mut frame) = generate::frame(&protocols, ROOT, dice) else { continue };
+        let rng = &mut Rng::from_seed(seed);
+        let Some(mut frame) = generate::frame(&protocols, ROOT, rng) else { continue };
         for change in 0..3 {
             let found = parse(&parsers, &frame);
             assert_eq!(
@@ -486,9 +486,9 @@ fn parsers_find_what_a_reading_of_the_whole_frame_finds() {
             );
             met[change.min(1)] += usize::from(found.is_ok());
             met[2] += usize::from(found.is_err());
-            let at = dice.below(frame.len());
-            frame[at] = dice.bits() as u8;
-            if dice.below(4) == 0 {
+            let at = rng.below(frame.len());
+            frame[at] = rng.bits() as u8;
+            if rng.below(4) == 0 {
                 frame.truncate(at);
             }
             if frame.is_empty() {
@@ -505,7 +505,7 @@ fn what_is_built_is_read_again() {
     let protocols = protocols();
     let mut n_fields = 0;
     for seed in 0..2_000 {
-        let (headers, payload) = generate::headers(&protocols, ROOT, &mut Dice::from_seed(seed));
+        let (headers, payload) = generate::headers(&protocols, ROOT, &mut Rng::from_seed(seed));
         let Ok(frame) = build(&protocols, &headers, &payload) else { continue };
         let reading = read(&protocols, &[ROOT], &frame);
         let wrong = reading.malformed;

@@ -48,7 +48,7 @@ fn a_cut_changes_nothing_that_elements_see() {
     for seed in 0..cases() {
         let mut case = Case::random(seed, 4);
         let n = case.chain.elements.len();
-        let at = 1 + case.dice.below(n - 1);
+        let at = 1 + case.rng.below(n - 1);
         // The second part may see rows that reach a table between the two. The message here has no format of which a
         // size could be that of both: tests of the engine cut chains that ask for it.
         let features = Feature::of(&case);
@@ -56,7 +56,7 @@ fn a_cut_changes_nothing_that_elements_see() {
         let parts: Vec<Arc<ChainProgram>> = case.chain.cut(&[at]).into_iter().map(Arc::new).collect();
         let mut nodes = [(); 2].map(|()| Node::new(&case.chain, &case.other, case.workers));
         for nth in 0..CALLS {
-            let call = Call::random(&mut case.dice, &case.chain, nth);
+            let call = Call::random(&mut case.rng, &case.chain, nth);
             nodes.iter_mut().for_each(|node| node.begin(nth));
             let whole = request(&mut nodes[0], &[Arc::clone(&case.chain)], &call);
             let cut = request(&mut nodes[1], &parts, &call);

@@ -9,7 +9,7 @@ use weft_core::marks::Mark;
 use weft_core::native::{Native, NativeCost, NativeDecl};
 use weft_core::table::{ColumnSpec, Evict, TableSpec};
 use weft_core::types::Type;
-use weft_ir::generate::Dice;
+use weft_ir::generate::Rng;
 use weft_ir::ir::*;
 use weft_ir::program::*;
 
@@ -62,7 +62,7 @@ pub(super) fn displaced_by(input: InputId) -> Option<[InputId; 2]> {
 }
 
 /// A chain of so many elements.
-pub(super) fn chain(dice: &mut Dice, n: usize) -> ChainProgram {
+pub(super) fn chain(rng: &mut Rng, n: usize) -> ChainProgram {
     let mut chain = ChainProgram {
         name: "generated".into(),
         request: Direction { inputs: inputs() },
@@ -90,12 +90,12 @@ pub(super) fn chain(dice: &mut Dice, n: usize) -> ChainProgram {
         ..ChainProgram::default()
     };
     for table in &mut chain.tables[..2] {
-        table.realisation = dice.pick(&REALISATIONS);
+        table.realisation = rng.pick(&REALISATIONS);
     }
     chain.vars.extend((0..n as u32).map(|at| var(&format!("own{at}"), 2 + at, None)));
-    let wants = Wants::random(dice, n);
-    let inverse = Inverse::random(dice, n);
-    if wants.clauses.contains(&Clause::StatusesAsked) || dice.percent(4) {
+    let wants = Wants::random(rng, n);
+    let inverse = Inverse::random(rng, n);
+    if wants.clauses.contains(&Clause::StatusesAsked) || rng.percent(4) {
         chain.response.inputs.push(Input {
             name: "ended_by".into(),
             ty: Type::Text(None),
@@ -108,7 +108,7 @@ pub(super) fn chain(dice: &mut Dice, n: usize) -> ChainProgram {
     }
     let mut line = 0;
     for index in 0..n {
-        let element = element(dice, (index, n), &wants, &inverse, &mut line);
+        let element = element(rng, (index, n), &wants, &inverse, &mut line);
         chain.elements.push(element);
     }
     if chain.sinks.len() > WHO {
@@ -179,11 +179,11 @@ impl Wants {
         Clause::StatusesAsked,
     ];
 
-    fn random(dice: &mut Dice, n: usize) -> Self {
-        let how_many = if n > 3 { 0 } else { dice.pick(&[0, 1, 2, 2, 2, 3]) };
-        let clauses = (0..how_many).map(|_| dice.pick(&Self::RARE)).collect();
-        let is_quiet = how_many > 0 && dice.percent(35);
-        Self { clauses, second: n - 1, is_quiet, sends: dice.percent(30) }
+    fn random(rng: &mut Rng, n: usize) -> Self {
+        let how_many = if n > 3 { 0 } else { rng.pick(&[0, 1, 2, 2, 2, 3]) };
+        let clauses = (0..how_many).map(|_| rng.pick(&Self::RARE)).collect();
+        let is_quiet = how_many > 0 && rng.percent(35);
+        Self { clauses, second: n - 1, is_quiet, sends: rng.percent(30) }
     }
 
     fn role(&self, index: usize) -> Option<Role> {
@@ -212,12 +212,12 @@ enum Part {
 }
 
 impl Inverse {
-    fn random(dice: &mut Dice, n: usize) -> Self {
-        let wanted = n > 2 && dice.percent(80);
-        let first = dice.below(n - 1);
-        let second = first + 1 + if dice.percent(70) { 0 } else { dice.below(n - 1 - first) };
-        let kind = if dice.percent(75) { Kind::Request } else { Kind::Response };
-        Self { pair: wanted.then_some([first, second]), kind, others_look: dice.percent(60) }
+    fn random(rng: &mut Rng, n: usize) -> Self {
+        let wanted = n > 2 && rng.percent(80);
+        let first = rng.below(n - 1);
+        let second = first + 1 + if rng.percent(70) { 0 } else { rng.below(n - 1 - first) };
+        let kind = if rng.percent(75) { Kind::Request } else { Kind::Response };
+        Self { pair: wanted.then_some([first, second]), kind, others_look: rng.percent(60) }
     }
 
     /// What an element does in its handler of this kind.
@@ -341,7 +341,7 @@ fn call_cell(at: u32) -> CallCell {
 }
 
 fn element(
-    dice: &mut Dice,
+    rng: &mut Rng,
     (index, n): (usize, usize),
     wants: &Wants,
     inverse: &Inverse,
@@ -359,10 +359,10 @@ fn element(
         let clauses = wants.clauses.iter().filter(|_| takes_part);
         let wanted: Vec<(Clause, Role)> = clauses.filter_map(|clause| Some((*clause, role?))).collect();
         let part = inverse.part(kind, index);
-        let is_made = part.is_some() || !wanted.is_empty() || (!wants.is_quiet && dice.percent(percent));
-        let is_quiet = wants.is_quiet || (part.is_some() && inverse.others_look && dice.percent(80));
-        let more = if is_quiet { 0 } else { 1 + if is_long { 0 } else { dice.below(2) } };
-        is_made.then(|| Maker::function(dice, (kind, index, n), (&wanted, part, wants.sends), more, line))
+        let is_made = part.is_some() || !wanted.is_empty() || (!wants.is_quiet && rng.percent(percent));
+        let is_quiet = wants.is_quiet || (part.is_some() && inverse.others_look && rng.percent(80));
+        let more = if is_quiet { 0 } else { 1 + if is_long { 0 } else { rng.below(2) } };
+        is_made.then(|| Maker::function(rng, (kind, index, n), (&wanted, part, wants.sends), more, line))
     };
     let handlers = Handlers {
         open: some(Kind::Open, percents[0]),
@@ -373,11 +373,11 @@ fn element(
         timeouts: Vec::new(),
     };
     let name = format!("e{index}");
-    Element { name, element: "generated".into(), handlers, mandatory: false, fail_open: dice.percent(20) }
+    Element { name, element: "generated".into(), handlers, mandatory: false, fail_open: rng.percent(20) }
 }
 
 struct Maker<'d> {
-    dice: &'d mut Dice,
+    rng: &'d mut Rng,
     kind: Kind,
     index: usize,
     is_long: bool,
@@ -390,7 +390,7 @@ struct Maker<'d> {
 
 impl<'d> Maker<'d> {
     fn function(
-        dice: &'d mut Dice,
+        rng: &'d mut Rng,
         (kind, index, n): (Kind, usize, usize),
         (wanted, part, sends): (&[(Clause, Role)], Option<Part>, bool),
         more: usize,
@@ -399,7 +399,7 @@ impl<'d> Maker<'d> {
         let function =
             Function { name: format!("e{index}"), blocks: vec![Block::default()], types: Vec::new() };
         let (is_long, shared_cell) = (n > 3, CallId(n as u16));
-        let mut maker = Self { dice, kind, index, is_long, shared_cell, line, function, at: 0 };
+        let mut maker = Self { rng, kind, index, is_long, shared_cell, line, function, at: 0 };
         for &(clause, role) in wanted {
             maker.wanted(clause, role);
         }
@@ -409,16 +409,16 @@ impl<'d> Maker<'d> {
             Some(Part::Looks) => maker.text(),
             None => {}
         }
-        if sends && kind != Kind::Every && maker.dice.percent(if is_long { 20 } else { 35 }) {
+        if sends && kind != Kind::Every && maker.rng.percent(if is_long { 20 } else { 35 }) {
             maker.send_or_look();
         }
         // Two neighbours that set one field: what the first does may be for nothing.
-        if is_long && kind == Kind::Request && maker.dice.percent(30) {
+        if is_long && kind == Kind::Request && maker.rng.percent(30) {
             let n = maker.give(Ty::Int, Op::IntConst(index as i64));
             maker.push(None, Op::SetInput(InputId(4 + (index as u16 / 2) % OWN_INPUTS as u16), n));
         }
         for _ in 0..more {
-            if maker.dice.percent(60) {
+            if maker.rng.percent(60) {
                 maker.guarded();
             } else {
                 maker.statement();
@@ -437,7 +437,7 @@ impl<'d> Maker<'d> {
         }
         match clause {
             // What the first has set may be taken off the wire.
-            Clause::BothWrite if !is_first && self.dice.percent(50) => {
+            Clause::BothWrite if !is_first && self.rng.percent(50) => {
                 self.push(None, Op::ClearInput(ONEOF[1]));
             }
             Clause::BothWrite => self.set(ONEOF[usize::from(is_first)], number),
@@ -537,16 +537,16 @@ impl<'d> Maker<'d> {
 
     /// Packs or unpacks the text, and often looks at it besides.
     fn transform(&mut self, by: NativeId) {
-        if self.dice.percent(35) {
+        if self.rng.percent(35) {
             self.text();
         }
         let made = self.call_native(by, TEXT);
-        if self.dice.percent(8) {
+        if self.rng.percent(8) {
             let length = self.give(Ty::Int, Op::Len(made));
             self.push(None, Op::Emit(SinkId(0), vec![(length, None)]));
         }
         self.push(None, Op::SetInput(TEXT, made));
-        if self.dice.percent(15) {
+        if self.rng.percent(15) {
             self.text();
         }
     }
@@ -578,9 +578,9 @@ impl<'d> Maker<'d> {
 
     /// Looks at the text, or sets it.
     fn text(&mut self) {
-        match self.dice.below(5) {
+        match self.rng.below(5) {
             0 => {
-                let text = self.dice.pick(&[&b"a"[..], b"6162", b""]).to_vec();
+                let text = self.rng.pick(&[&b"a"[..], b"6162", b""]).to_vec();
                 let text = self.give(Ty::Bytes, Op::BytesConst(text));
                 self.push(None, Op::SetInput(TEXT, text));
             }
@@ -596,7 +596,7 @@ impl<'d> Maker<'d> {
             }
             _ => {
                 let length = self.length();
-                let limit = self.dice.pick(&[0, 3, 6]);
+                let limit = self.rng.pick(&[0, 3, 6]);
                 let limit = self.give(Ty::Int, Op::IntConst(limit));
                 let by = self.give(Ty::Bool, Op::IntCompare(IntCmp::SLt, limit, length));
                 let join = self.branch(by);
@@ -620,7 +620,7 @@ impl<'d> Maker<'d> {
 
     /// The length of the text, or the size of the message.
     fn length(&mut self) -> Value {
-        if self.dice.percent(30) {
+        if self.rng.percent(30) {
             return self.give(Ty::Int, Op::Derived(SIZE));
         }
         let text = self.give(Ty::Bytes, Op::Input(TEXT));
@@ -632,7 +632,7 @@ impl<'d> Maker<'d> {
         let by = self.condition();
         let join = self.branch(by);
         let percent = if self.is_long { 35 } else { 55 };
-        let verdict = if self.dice.percent(percent) { self.verdict() } else { None };
+        let verdict = if self.rng.percent(percent) { self.verdict() } else { None };
         match verdict {
             Some(verdict) => self.end(verdict),
             None => {
@@ -648,7 +648,7 @@ impl<'d> Maker<'d> {
     }
 
     fn condition(&mut self) -> Value {
-        let number = match self.dice.below(6) {
+        let number = match self.rng.below(6) {
             0 if self.has_tuple() => self.list(),
             1..3 if self.has_tuple() => self.read(),
             3 => {
@@ -656,32 +656,32 @@ impl<'d> Maker<'d> {
                 self.give(Ty::Int, Op::VarGet(var))
             }
             4 => self.column(),
-            5 if self.kind != Kind::Every && self.dice.percent(20) => {
+            5 if self.kind != Kind::Every && self.rng.percent(20) => {
                 return self.give(Ty::Bool, Op::ScratchFull);
             }
             _ => {
-                let site = self.dice.bits();
+                let site = self.rng.bits();
                 let (drawn, half) =
                     (self.give(Ty::Float, Op::Rand(site)), self.give(Ty::Float, Op::FloatConst(0.5)));
                 return self.give(Ty::Bool, Op::FloatCompare(FloatCmp::Lt, drawn, half));
             }
         };
-        match self.dice.below(8) {
+        match self.rng.below(8) {
             0 => return self.one_of(number),
             1 if self.has_tuple() => {
-                let id = InputId(self.dice.pick(&[1, 3]));
+                let id = InputId(self.rng.pick(&[1, 3]));
                 return self.give(Ty::Bool, Op::InputPresent(id));
             }
             2 if self.has_tuple() => {
-                let id = InputId(self.dice.pick(&[1, 3]));
+                let id = InputId(self.rng.pick(&[1, 3]));
                 let present = self.give(Ty::Bool, Op::InputPresent(id));
                 return self.give(Ty::Bool, Op::Not(present));
             }
             _ => {}
         }
-        let limit = self.dice.pick(&[0, 1, 7]);
+        let limit = self.rng.pick(&[0, 1, 7]);
         let limit = self.give(Ty::Int, Op::IntConst(limit));
-        let op = match self.dice.below(5) {
+        let op = match self.rng.below(5) {
             0 => Op::IntCompare(IntCmp::SLe, limit, number),
             1 => Op::IntCompare(IntCmp::Eq, number, limit),
             2 => Op::IntCompare(IntCmp::Ne, limit, number),
@@ -695,7 +695,7 @@ impl<'d> Maker<'d> {
         let list = self.give(Ty::Bytes, Op::Input(LIST));
         let [zero, one] = [0, 1].map(|n| self.give(Ty::Int, Op::IntConst(n)));
         let n = self.give(Ty::Int, Op::WordAt(list, zero));
-        if self.dice.percent(40) {
+        if self.rng.percent(40) {
             return n;
         }
         let most = self.give(Ty::Int, Op::IntConst(LIST_MAX));
@@ -734,17 +734,17 @@ impl<'d> Maker<'d> {
     /// Whether a number is one of two, or in a range and one of the two or neither.
     fn one_of(&mut self, number: Value) -> Value {
         let is = |maker: &mut Self, cmp: IntCmp| {
-            let than = maker.dice.pick(&[0, 1, 2, 7]);
+            let than = maker.rng.pick(&[0, 1, 2, 7]);
             let than = maker.give(Ty::Int, Op::IntConst(than));
             maker.give(Ty::Bool, Op::IntCompare(cmp, number, than))
         };
         let (a, b) = (is(self, IntCmp::Eq), is(self, IntCmp::Eq));
         let either = self.give(Ty::Bool, Op::BoolBinary(BoolOp::Or, a, b));
-        if self.dice.percent(60) {
+        if self.rng.percent(60) {
             return either;
         }
         let within = is(self, IntCmp::SLe);
-        let other = if self.dice.percent(50) { self.give(Ty::Bool, Op::Not(either)) } else { either };
+        let other = if self.rng.percent(50) { self.give(Ty::Bool, Op::Not(either)) } else { either };
         self.give(Ty::Bool, Op::BoolBinary(BoolOp::And, within, other))
     }
 
@@ -753,35 +753,32 @@ impl<'d> Maker<'d> {
             return None;
         }
         // Most elements of a long chain refuse in one way.
-        if self.kind == Kind::Close || self.is_long && self.dice.percent(55) {
+        if self.kind == Kind::Close || self.is_long && self.rng.percent(55) {
             return Some(self.refusal(Status::PermissionDenied));
         }
         *self.line += 1;
         let line = *self.line;
-        Some(match self.dice.below(12) {
+        Some(match self.rng.below(12) {
             0 => Terminator::Drop { line },
             1 => Terminator::Reply { line },
             2 => {
                 let code =
-                    if self.dice.percent(50) { self.read() } else { self.give(Ty::Int, Op::IntConst(3)) };
+                    if self.rng.percent(50) { self.read() } else { self.give(Ty::Int, Op::IntConst(3)) };
                 Terminator::Abort { status: StatusOperand::Computed(code), text: None, line }
             }
             3 | 10 | 11 => {
-                let fault = fault_code(self.dice.pick(Fault::ALL));
+                let fault = fault_code(self.rng.pick(Fault::ALL));
                 let fault = self.give(Ty::Int, Op::IntConst(fault));
                 Terminator::Fail { fault, line }
             }
             4..8 if self.kind != Kind::Response => {
-                let to = self.dice.pick(&[&b"x"[..], b"y"]).to_vec();
+                let to = self.rng.pick(&[&b"x"[..], b"y"]).to_vec();
                 let to = self.give(Ty::Bytes, Op::BytesConst(to));
                 Terminator::Redirect { to, line }
             }
             _ => {
-                let status = self.dice.pick(&[
-                    Status::PermissionDenied,
-                    Status::PermissionDenied,
-                    Status::Unavailable,
-                ]);
+                let status =
+                    self.rng.pick(&[Status::PermissionDenied, Status::PermissionDenied, Status::Unavailable]);
                 Terminator::Abort { status: StatusOperand::Known(status), text: None, line }
             }
         })
@@ -789,15 +786,15 @@ impl<'d> Maker<'d> {
 
     fn statement(&mut self) {
         let tuple = self.has_tuple();
-        if self.is_long && self.dice.percent(50) {
-            return match self.dice.below(3) {
+        if self.is_long && self.rng.percent(50) {
+            return match self.rng.below(3) {
                 0 => self.var(),
                 1 if tuple => self.call(),
                 _ if tuple => self.write(),
                 _ => self.var(),
             };
         }
-        match self.dice.below(32) {
+        match self.rng.below(32) {
             28 | 29 => self.send(),
             30 | 31 if tuple => self.text(),
             0..3 if tuple => self.write(),
@@ -845,15 +842,15 @@ impl<'d> Maker<'d> {
 
     /// A numeric input.
     fn input(&mut self) -> InputId {
-        if self.is_long && self.dice.percent(80) {
+        if self.is_long && self.rng.percent(80) {
             return InputId((4 + self.index % OWN_INPUTS) as u16);
         }
-        InputId(self.dice.pick(&[0, 1, 3]))
+        InputId(self.rng.pick(&[0, 1, 3]))
     }
 
     /// A variable that is not merged.
     fn plain(&mut self) -> VarId {
-        VarId(if self.is_long && self.dice.percent(80) { 2 + self.index as u16 } else { 0 })
+        VarId(if self.is_long && self.rng.percent(80) { 2 + self.index as u16 } else { 0 })
     }
 
     /// An input, as a number.
@@ -864,10 +861,10 @@ impl<'d> Maker<'d> {
 
     fn write(&mut self) {
         let id = self.input();
-        if id.0 == 1 && self.dice.percent(30) {
+        if id.0 == 1 && self.rng.percent(30) {
             return self.push(None, Op::ClearInput(id));
         }
-        let value = match self.dice.percent(50) {
+        let value = match self.rng.percent(50) {
             true => self.read(),
             false => self.give(Ty::Int, Op::IntConst(self.index as i64 + 10)),
         };
@@ -878,11 +875,11 @@ impl<'d> Maker<'d> {
 
     /// Sends a row to a table, or looks at it; sometimes on a condition.
     fn send_or_look(&mut self) {
-        let join = self.dice.percent(30).then(|| {
+        let join = self.rng.percent(30).then(|| {
             let by = self.condition();
             self.branch(by)
         });
-        if self.dice.percent(65) {
+        if self.rng.percent(65) {
             self.send();
         } else {
             let key = self.give(Ty::Int, Op::IntConst(1));
@@ -898,8 +895,8 @@ impl<'d> Maker<'d> {
 
     /// Sends a row to a table, or one that takes a row out of it.
     fn send(&mut self) {
-        let sink = self.dice.pick(&TO_TABLES);
-        let key = self.dice.below(3) as i64;
+        let sink = self.rng.pick(&TO_TABLES);
+        let key = self.rng.below(3) as i64;
         let key = self.give(Ty::Int, Op::IntConst(key));
         let n = self.give(Ty::Int, Op::IntConst(self.index as i64));
         let row = if DELETING.contains(&sink) { vec![(key, None)] } else { vec![(key, None), (n, None)] };
@@ -907,8 +904,8 @@ impl<'d> Maker<'d> {
     }
 
     fn emit(&mut self) {
-        let sink = SinkId(self.dice.pick(&[0, 0, 1, 2]));
-        let n = match self.has_tuple() && self.dice.percent(15) {
+        let sink = SinkId(self.rng.pick(&[0, 0, 1, 2]));
+        let n = match self.has_tuple() && self.rng.percent(15) {
             true => self.list(),
             false => self.give(Ty::Int, Op::IntConst(self.index as i64)),
         };
@@ -924,15 +921,15 @@ impl<'d> Maker<'d> {
 
     /// A table and one of its keys.
     fn key(&mut self) -> (TableId, Value) {
-        let table = TableId(self.dice.below(2) as u16);
-        let key = match (table.0, self.has_tuple() && self.dice.percent(40)) {
+        let table = TableId(self.rng.below(2) as u16);
+        let key = match (table.0, self.has_tuple() && self.rng.percent(40)) {
             (0, true) => self.read(),
             (0, false) => {
-                let n = self.dice.below(2) as i64;
+                let n = self.rng.below(2) as i64;
                 self.give(Ty::Int, Op::IntConst(n))
             }
             _ => {
-                let text = self.dice.pick(&[&b"a"[..], b"b", b"c"]).to_vec();
+                let text = self.rng.pick(&[&b"a"[..], b"b", b"c"]).to_vec();
                 self.give(Ty::Bytes, Op::BytesConst(text))
             }
         };
@@ -940,19 +937,19 @@ impl<'d> Maker<'d> {
     }
 
     fn column(&mut self) -> Value {
-        if self.dice.percent(25) {
-            let key = self.dice.below(3) as i64;
+        if self.rng.percent(25) {
+            let key = self.rng.below(3) as i64;
             let key = self.give(Ty::Int, Op::IntConst(key));
-            let table = self.dice.pick(&[RIGHTS, SENT]);
+            let table = self.rng.pick(&[RIGHTS, SENT]);
             let row = self.give(Ty::Row, Op::Find(table, key));
             return self.give(Ty::Int, Op::Column(table, row, ColumnId(1)));
         }
         let (table, key) = self.key();
         let row = self.give(Ty::Row, Op::Find(table, key));
-        if self.dice.percent(30) {
+        if self.rng.percent(30) {
             self.push(None, Op::TouchRead(table, row));
         }
-        let column = ColumnId(1 + self.dice.below(2) as u16);
+        let column = ColumnId(1 + self.rng.below(2) as u16);
         self.give(Ty::Int, Op::Column(table, row, column))
     }
 
@@ -960,7 +957,7 @@ impl<'d> Maker<'d> {
         let (table, key) = self.key();
         let row = self.give(Ty::Row, Op::Find(table, key));
         let value = self.give(Ty::Int, Op::IntConst(self.index as i64 + 1));
-        let column = ColumnId(1 + self.dice.below(2) as u16);
+        let column = ColumnId(1 + self.rng.below(2) as u16);
         self.give(Ty::Bool, Op::SetColumn(table, row, column, value, Journal::Yes));
     }
 
@@ -981,8 +978,8 @@ impl<'d> Maker<'d> {
 
     /// Mostly a cell of its own.
     fn call(&mut self) {
-        let cell = CallId(if self.dice.percent(80) { self.index as u16 } else { 0 });
-        if self.dice.percent(50) {
+        let cell = CallId(if self.rng.percent(80) { self.index as u16 } else { 0 });
+        if self.rng.percent(50) {
             let value = self.read();
             return self.push(None, Op::CallSet(cell, value, Journal::Yes));
         }
@@ -996,7 +993,7 @@ impl<'d> Maker<'d> {
         let text = self.give(Ty::Bytes, Op::Input(InputId(2)));
         let text = self.give(Ty::Bytes, Op::Concat(vec![text, text]));
         let length = self.give(Ty::Int, Op::Len(text));
-        let id = InputId(self.dice.pick(&[0, 3]));
+        let id = InputId(self.rng.pick(&[0, 3]));
         self.set(id, length);
     }
 }

@@ -149,7 +149,7 @@ fn weaker_inverses_are_found_out() {
     for (name, without) in weak {
         let found = (0..CASES_MAX).find(|seed| {
             let mut case = Case::random(*seed, 5);
-            let level = case.dice.pick(&[Level::Observable, Level::Output, Level::Relaxed]);
+            let level = case.rng.pick(&[Level::Observable, Level::Output, Level::Relaxed]);
             let effects = effects(&case.chain);
             let context = Context::default();
             let weak = crossings_by(&case.chain, &effects, &context, level, without);

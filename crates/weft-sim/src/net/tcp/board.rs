@@ -259,7 +259,7 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_core::dice::Dice;
+    use weft_core::rng::Rng;
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum State {
@@ -281,27 +281,27 @@ mod tests {
     /// A sender would send again what has arrived, or would count wrongly what is under way and stall.
     #[test]
     fn it_knows_what_a_plain_list_knows() {
-        let mut dice = Dice::from_seed(5);
+        let mut rng = Rng::from_seed(5);
         for _ in 0..30 {
             let mut board = Board::new();
             let mut plain: Vec<State> = Vec::new();
             for _ in 0..600 {
-                match dice.within(&(0..=9)) {
+                match rng.within(&(0..=9)) {
                     0..=3 => {
-                        for _ in 0..dice.within(&(0..=200)) {
+                        for _ in 0..rng.within(&(0..=200)) {
                             assert_eq!(board.send_new() as usize, plain.len());
                             plain.push(State::UnderWay);
                         }
                     }
                     4 => {
-                        let ack = dice.within(&(u64::from(board.una)..=u64::from(board.next))) as u32;
+                        let ack = rng.within(&(u64::from(board.una)..=u64::from(board.next))) as u32;
                         let fresh =
                             (board.una..ack).filter(|seq| plain[*seq as usize] != State::Sacked).count();
                         assert_eq!(board.acknowledge(ack) as usize, fresh);
                     }
                     5..=6 => {
-                        let from = dice.within(&(0..=u64::from(board.next))) as u32;
-                        let to = from + dice.within(&(0..=150)) as u32;
+                        let from = rng.within(&(0..=u64::from(board.next))) as u32;
+                        let to = from + rng.within(&(0..=150)) as u32;
                         let range = from.max(board.una) as usize
                             ..(to.min(board.next) as usize).max(from.max(board.una) as usize);
                         let fresh =
@@ -328,7 +328,7 @@ mod tests {
                             plain[first] = State::Resent;
                         }
                     }
-                    9 if dice.chance(100) => {
+                    9 if rng.chance(100) => {
                         board.find_all();
                         for state in plain.iter_mut().skip(board.una as usize) {
                             if *state != State::Sacked {
@@ -336,7 +336,7 @@ mod tests {
                             }
                         }
                     }
-                    _ if dice.chance(100) => {
+                    _ if rng.chance(100) => {
                         board.lose_all();
                         for state in plain.iter_mut().skip(board.una as usize) {
                             if *state != State::Sacked {

@@ -96,17 +96,17 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_core::dice::Dice;
+    use weft_core::rng::Rng;
 
     /// A sender would be told of segments that have not arrived, or not be told of those that have.
     #[test]
     fn blocks_are_what_has_arrived() {
-        let mut dice = Dice::from_seed(9);
+        let mut rng = Rng::from_seed(9);
         for _ in 0..50 {
             let mut receiver = Receiver::default();
             let mut has = vec![false; 300];
             for _ in 0..500 {
-                let seq = dice.within(&(0..=299)) as usize;
+                let seq = rng.within(&(0..=299)) as usize;
                 has[seq] = true;
                 receiver.arrive(seq as u32);
                 let expected = has.iter().position(|has| !has).unwrap_or(300);

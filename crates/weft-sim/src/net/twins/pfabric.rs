@@ -116,25 +116,25 @@ impl Discipline for Pfabric {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_core::dice::Dice;
+    use weft_core::rng::Rng;
 
     /// Another flow than the most urgent would be sent from, or another than the least urgent would lose.
     #[test]
     fn flow_packet_and_victim_are_those_of_a_walk_through_all() {
-        let mut dice = Dice::from_seed(2);
+        let mut rng = Rng::from_seed(2);
         let mut queue = Pfabric::new(36_000);
         let mut waiting: Vec<Item> = Vec::new();
         let least = |waiting: &[Item], flow: u32| {
             waiting.iter().filter(|it| it.flow == flow).map(|it| it.remaining).min()
         };
         for id in 0..20_000 {
-            if dice.chance(550) {
-                let flow = dice.within(&(0..=11)) as u32;
+            if rng.chance(550) {
+                let flow = rng.within(&(0..=11)) as u32;
                 let item = Item {
                     id,
                     flow,
                     len: 1500,
-                    remaining: dice.within(&(0..=1 << 20)) as u32,
+                    remaining: rng.within(&(0..=1 << 20)) as u32,
                     ..Item::default()
                 };
                 queue.enqueue(item, 0);

@@ -93,17 +93,17 @@ impl Discipline for Pifo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_core::dice::Dice;
+    use weft_core::rng::Rng;
 
     /// Something would go before what has a lower rank, or before what came earlier with the same.
     #[test]
     fn the_least_rank_goes_first_and_equals_as_they_came() {
-        let mut dice = Dice::from_seed(4);
+        let mut rng = Rng::from_seed(4);
         let mut queue = Pifo::new(|item| u64::from(item.remaining), 900);
         let mut waiting: Vec<(u32, u64)> = Vec::new();
         for id in 0..20_000 {
-            if dice.chance(520) {
-                let remaining = dice.within(&(0..=50)) as u32;
+            if rng.chance(520) {
+                let remaining = rng.within(&(0..=50)) as u32;
                 queue.enqueue(Item { id, remaining, len: 1, ..Item::default() }, 0);
                 waiting.push((remaining, id));
                 if let Some(dropped) = queue.poll_drop() {

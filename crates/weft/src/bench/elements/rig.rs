@@ -3,10 +3,10 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
-use weft_core::dice::Dice;
 use weft_core::hash::HashKey;
 use weft_core::inputs::InputSet;
 use weft_core::marks::Marks;
+use weft_core::rng::Rng;
 
 use weft_core::abi::{Cell, Counters, Cx, EditTarget, Outcome, REGIONS, Slot, State, Verdict};
 use weft_core::table::Table;
@@ -139,7 +139,7 @@ impl Messages {
     /// Random messages for a chain. With `strange_every`, one text in so many is unknown to every table, and some
     /// nullable columns are NULL; with 0 none.
     pub(super) fn new(program: &ChainProgram, payload: Payload, seed: u64, strange_every: u64) -> Self {
-        let mut draws = Draws { payload, dice: Dice::from_seed(seed), strange_every };
+        let mut draws = Draws { payload, rng: Rng::from_seed(seed), strange_every };
         let mut bytes = Vec::new();
         let request = Columns::new(&program.request, &mut draws, &mut bytes);
         let response = Columns::new(&program.response, &mut draws, &mut bytes);
@@ -187,13 +187,13 @@ pub(super) const STRANGER: &str = "stranger";
 /// Where columns' values come from.
 struct Draws {
     payload: Payload,
-    dice: Dice,
+    rng: Rng,
     strange_every: u64,
 }
 
 impl Draws {
     fn below(&mut self, n: u64) -> u64 {
-        self.dice.below(n as usize) as u64
+        self.rng.below(n as usize) as u64
     }
 
     fn slot(&mut self, input: &Input, bytes: &mut Vec<u8>) -> Slot {

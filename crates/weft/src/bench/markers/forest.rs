@@ -2,7 +2,7 @@
 //!
 //! Deterministic: all choices follow from a seed, and every comparison is of integers or of sums made in one order.
 
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 
 /// Levels of a tree.
 const DEPTH_MAX: usize = 14;
@@ -55,7 +55,7 @@ impl Samples {
 
 impl Forest {
     /// Learns from these samples, each tree from as many that are drawn with replacement.
-    pub(super) fn learn(samples: &Samples, among: &[u32], n_trees: usize, dice: &mut Dice) -> Self {
+    pub(super) fn learn(samples: &Samples, among: &[u32], n_trees: usize, rng: &mut Rng) -> Self {
         let n_classes = samples.classes.iter().map(|class| usize::from(*class) + 1).max().unwrap_or(1);
         // A feature that is the same everywhere divides nothing.
         let varies =
@@ -68,11 +68,11 @@ impl Forest {
             n_classes,
             importance: vec![0.0; samples.columns.len()],
             nodes: Vec::new(),
-            dice,
+            rng,
         };
         let mut trees = Vec::new();
         for _ in 0..n_trees {
-            let drawn = (0..among.len()).map(|_| learner.dice.pick(among)).collect();
+            let drawn = (0..among.len()).map(|_| learner.rng.pick(among)).collect();
             learner.grow(drawn, 0);
             trees.push(core::mem::take(&mut learner.nodes));
         }
@@ -117,7 +117,7 @@ struct Learner<'a> {
     n_classes: usize,
     importance: Vec<f64>,
     nodes: Vec<Node>,
-    dice: &'a mut Dice,
+    rng: &'a mut Rng,
 }
 
 impl Learner<'_> {
@@ -148,7 +148,7 @@ impl Learner<'_> {
         let mut best: Option<Division> = None;
         let mut values = Vec::with_capacity(among.len());
         for _ in 0..n_tried.min(self.useful.len()) {
-            let feature = self.dice.pick(&self.useful);
+            let feature = self.rng.pick(&self.useful);
             let column = &self.samples.columns[feature];
             values.clear();
             values.extend(among.iter().map(|at| (column[*at as usize], self.samples.classes[*at as usize])));

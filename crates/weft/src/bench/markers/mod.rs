@@ -12,7 +12,7 @@ mod captures;
 mod forest;
 mod traffic;
 
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 
 use super::report::{Report, Row};
 use crate::fault::Fault;
@@ -197,12 +197,12 @@ fn told(detector: &Detector, size: &str, lost: f64, may_lose: f64, chosen: Quant
 }
 
 fn detectors(n: usize) -> [Detector; 3] {
-    let dice = Dice::from_seed;
+    let rng = Rng::from_seed;
     [
         Detector {
             name: "covert channel",
             sizes: &SIZES,
-            flows: traffic::covert_channel(n, &mut dice(1)),
+            flows: traffic::covert_channel(n, &mut rng(1)),
             with_gaps: false,
             counters_max: usize::MAX,
             goal: Some((20, 3.0)),
@@ -210,7 +210,7 @@ fn detectors(n: usize) -> [Detector; 3] {
         Detector {
             name: "botnet",
             sizes: &SIZES,
-            flows: traffic::botnet(n, &mut dice(2)),
+            flows: traffic::botnet(n, &mut rng(2)),
             with_gaps: true,
             counters_max: usize::MAX,
             goal: Some((302, 2.0)),
@@ -218,7 +218,7 @@ fn detectors(n: usize) -> [Detector; 3] {
         Detector {
             name: "websites",
             sizes: &SIZES,
-            flows: traffic::websites(20, n / 10, &mut dice(3)),
+            flows: traffic::websites(20, n / 10, &mut rng(3)),
             with_gaps: false,
             counters_max: usize::MAX,
             goal: Some((94, 2.0)),
@@ -247,27 +247,27 @@ fn measure(detector: &Detector, n_trees: usize) -> Measured {
     for fold in 0..FOLDS {
         let (judged, known): (Vec<u32>, Vec<u32>) =
             (0..detector.flows.len() as u32).partition(|at| in_part(*at, 0, FOLDS) == fold);
-        let dice = |what: u64| Dice::of_stream(what, "fold", fold as u64);
+        let rng = |what: u64| Rng::of_stream(what, "fold", fold as u64);
         // What is searched for is judged by a third of the known flows.
         let (tried, learned): (Vec<u32>, Vec<u32>) = known.iter().partition(|at| in_part(**at, 1, 3) == 0);
         let learn = |(_, samples): &(Quantisation, Samples)| {
-            let forest = Forest::learn(samples, &learned, n_trees, &mut dice(1));
+            let forest = Forest::learn(samples, &learned, n_trees, &mut rng(1));
             (forest.accuracy(samples, &tried), forest.ranking())
         };
         let all: Vec<(f64, Vec<usize>)> = levels.iter().map(learn).collect();
         let (_, samples) = &levels[best(all.iter().map(|(accuracy, _)| *accuracy))];
-        let forest = Forest::learn(samples, &known, n_trees, &mut dice(2));
+        let forest = Forest::learn(samples, &known, n_trees, &mut rng(2));
         measured.raw.push(forest.accuracy(samples, &judged));
         for (at, (bytes, _)) in detector.sizes.iter().enumerate() {
             let n_counters = bytes / COUNTER_BYTES;
             let accuracies = levels.iter().zip(&all).map(|((_, samples), (_, ranked))| {
                 let kept = samples.features(&ranked[..n_counters.min(ranked.len())]);
-                Forest::learn(&kept, &learned, n_trees, &mut dice(3)).accuracy(&kept, &tried)
+                Forest::learn(&kept, &learned, n_trees, &mut rng(3)).accuracy(&kept, &tried)
             });
             let (level, samples) = &levels[best(accuracies)];
-            let ranked = Forest::learn(samples, &known, n_trees, &mut dice(4)).ranking();
+            let ranked = Forest::learn(samples, &known, n_trees, &mut rng(4)).ranking();
             let kept = samples.features(&ranked[..n_counters.min(ranked.len())]);
-            let marker = Forest::learn(&kept, &known, n_trees, &mut dice(5));
+            let marker = Forest::learn(&kept, &known, n_trees, &mut rng(5));
             if measured.markers.len() == at {
                 measured.markers.push((Vec::new(), *level));
             }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use weft_core::dice::Dice;
 use weft_core::frame::{BATCH_MAX, Frame, Pool, PoolConfig};
 use weft_core::hash::HashKey;
+use weft_core::rng::Rng;
 use weft_core::types::Repr;
 use weft_core::wire::{FieldId, FieldValue, Header, Protocol, ProtocolId, build, generate};
 use weft_core::{Interval, Time};
@@ -189,20 +189,20 @@ struct Traffic(Vec<(u16, Interval, Vec<Vec<u8>>)>);
 
 impl Traffic {
     fn new(network: &Network, seed: u64, frames: usize, n_ports: usize) -> Self {
-        let dice = &mut Dice::from_seed(seed);
+        let rng = &mut Rng::from_seed(seed);
         let is_root = |protocol: &Protocol| protocol.name == "ethernet";
         let root = network.protocols.iter().position(is_root).expect("all protocols are there");
         let root = ProtocolId(root as u16);
         let (mut batches, mut left) = (Vec::new(), frames);
         while left > 0 {
-            let n = (1 + dice.below(BATCH_MAX)).min(left);
+            let n = (1 + rng.below(BATCH_MAX)).min(left);
             let mut batch: Vec<Vec<u8>> = Vec::new();
             while batch.len() < n {
-                batch.extend(frames_of_one(&network.protocols, root, dice));
+                batch.extend(frames_of_one(&network.protocols, root, rng));
             }
             left -= n;
-            let later = Interval::from_millis(dice.below(200) as i64 * dice.below(200) as i64);
-            batches.push((dice.below(n_ports) as u16, later, batch));
+            let later = Interval::from_millis(rng.below(200) as i64 * rng.below(200) as i64);
+            batches.push((rng.below(n_ports) as u16, later, batch));
         }
         Self(batches)
     }
@@ -210,31 +210,26 @@ impl Traffic {
 
 /// A frame of a few hosts and ports, so that flows go on, or one for each of two parts of its innermost packet; now and
 /// then with bytes changed, or cut short.
-fn frames_of_one(protocols: &[Protocol], root: ProtocolId, dice: &mut Dice) -> Vec<Vec<u8>> {
-    let (mut headers, payload) = generate::headers(protocols, root, dice);
-    headers.iter_mut().for_each(|header| of_few(&protocols[usize::from(header.protocol.0)], header, dice));
-    let parts = if dice.below(4) == 0 { in_two(protocols, &headers, &payload, dice) } else { None };
+fn frames_of_one(protocols: &[Protocol], root: ProtocolId, rng: &mut Rng) -> Vec<Vec<u8>> {
+    let (mut headers, payload) = generate::headers(protocols, root, rng);
+    headers.iter_mut().for_each(|header| of_few(&protocols[usize::from(header.protocol.0)], header, rng));
+    let parts = if rng.below(4) == 0 { in_two(protocols, &headers, &payload, rng) } else { None };
     let whole = || build(protocols, &headers, &payload).into_iter().collect();
     let mut frames: Vec<Vec<u8>> = parts.map_or_else(whole, Vec::from);
     for frame in &mut frames {
-        for _ in 0..dice.below(8).saturating_sub(5) {
-            let at = dice.below(frame.len());
-            frame[at] = dice.bits() as u8;
+        for _ in 0..rng.below(8).saturating_sub(5) {
+            let at = rng.below(frame.len());
+            frame[at] = rng.bits() as u8;
         }
-        if dice.below(16) == 0 {
-            frame.truncate(dice.below(frame.len()));
+        if rng.below(16) == 0 {
+            frame.truncate(rng.below(frame.len()));
         }
     }
     frames
 }
 
 /// The two fragments of the innermost packet of IPv4, in either order. None: there is none, or nothing in it.
-fn in_two(
-    protocols: &[Protocol],
-    headers: &[Header],
-    payload: &[u8],
-    dice: &mut Dice,
-) -> Option<[Vec<u8>; 2]> {
+fn in_two(protocols: &[Protocol], headers: &[Header], payload: &[u8], rng: &mut Rng) -> Option<[Vec<u8>; 2]> {
     let ipv4 = protocols.iter().position(|protocol| protocol.name == "ipv4")?;
     let at = headers.iter().rposition(|header| usize::from(header.protocol.0) == ipv4)?;
     let field = |name: &str| {
@@ -243,8 +238,8 @@ fn in_two(
     };
     let carried = build(protocols, &headers[at + 1..], payload).ok()?;
     let whole = build(protocols, &headers[at..], payload).ok()?;
-    let cut = 8 * (1 + dice.below(carried.len().checked_sub(9)? / 8 + 1));
-    let id = dice.below(1 << 16) as u64;
+    let cut = 8 * (1 + rng.below(carried.len().checked_sub(9)? / 8 + 1));
+    let id = rng.below(1 << 16) as u64;
     let part = |bytes: &[u8], offset: usize, more: u64| {
         let mut outside = headers[..=at].to_vec();
         let values =
@@ -254,28 +249,28 @@ fn in_two(
         build(protocols, &outside, bytes).ok()
     };
     let mut parts = [part(&carried[..cut], 0, 1)?, part(&carried[cut..], cut, 0)?];
-    if dice.below(2) == 0 {
+    if rng.below(2) == 0 {
         parts.reverse();
     }
     Some(parts)
 }
 
-fn of_few(protocol: &Protocol, header: &mut Header, dice: &mut Dice) {
+fn of_few(protocol: &Protocol, header: &mut Header, rng: &mut Rng) {
     for (id, value) in &mut header.values {
         let field = protocol.fields[usize::from(id.0)].name.as_str();
         match (protocol.name.as_str(), field, value) {
             ("ethernet" | "ipv4" | "ipv6", "src" | "dst", FieldValue::Bytes(bytes)) => {
                 bytes.fill(2);
-                bytes.iter_mut().rev().take(1).for_each(|last| *last = dice.below(6) as u8);
+                bytes.iter_mut().rev().take(1).for_each(|last| *last = rng.below(6) as u8);
             }
             ("tcp" | "udp", "src_port" | "dst_port", FieldValue::Number(port)) => {
-                *port = 50 + dice.below(5) as u64
+                *port = 50 + rng.below(5) as u64
             }
             ("ipv4" | "ipv6_fragment", "frag_offset", FieldValue::Number(offset)) => {
-                *offset = if dice.below(8) == 0 { dice.below(4) as u64 } else { 0 };
+                *offset = if rng.below(8) == 0 { rng.below(4) as u64 } else { 0 };
             }
-            ("ipv4", "mf", FieldValue::Number(more)) => *more = u64::from(dice.below(8) == 0),
-            ("ipv4", "ttl", FieldValue::Number(ttl)) => *ttl = dice.below(4) as u64,
+            ("ipv4", "mf", FieldValue::Number(more)) => *more = u64::from(rng.below(8) == 0),
+            ("ipv4", "ttl", FieldValue::Number(ttl)) => *ttl = rng.below(4) as u64,
             _ => {}
         }
     }

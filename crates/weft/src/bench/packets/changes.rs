@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weft_core::dice::Dice;
 use weft_core::frame::BATCH_MAX;
+use weft_core::rng::Rng;
 use weft_core::types::Value;
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::rules::{Change, Pending, Swap, TableName};
@@ -153,19 +153,19 @@ impl Changer<'_> {
         // The first change of a table copies it.
         let first = self.change(vec![Change::Put(rows[0].clone())]).as_secs_f64() * 1e3;
         for round in 0..rounds {
-            let mut dice = Dice::of_stream(1, "round", round as u64);
+            let mut rng = Rng::of_stream(1, "round", round as u64);
             before.push(self.figure_of(|| thread::sleep(Duration::from_millis(500)))?);
             thread::scope(|threads| -> Result<(), String> {
                 let (stop, stopped) = channel::<()>();
                 let rebuilding = threads.spawn(move || self.rebuild_until(&stopped));
                 let took = self.figure_of(|| {
-                    let seen = self.changes(rows, &mut dice, Some(EVERY));
+                    let seen = self.changes(rows, &mut rng, Some(EVERY));
                     rate.push((seen.len() * ROWS) as f64);
                     visible.extend(seen);
                 })?;
                 during.push(took);
                 let cpu = thread_cpu_ns()?;
-                let n = (self.changes(rows, &mut dice, None).len() * ROWS) as f64;
+                let n = (self.changes(rows, &mut rng, None).len() * ROWS) as f64;
                 most.push(n);
                 one.push((thread_cpu_ns()? - cpu) / n / 1e3);
                 drop(stop);
@@ -212,7 +212,7 @@ impl Changer<'_> {
 
     /// Changes rows for a second, so many at a time and so often, if the machine keeps up, or one change behind the
     /// other; gives how many milliseconds each took to be seen.
-    fn changes(&self, rows: &[Vec<Value>], dice: &mut Dice, every: Option<Duration>) -> Vec<f64> {
+    fn changes(&self, rows: &[Vec<Value>], rng: &mut Rng, every: Option<Duration>) -> Vec<f64> {
         let (began, mut took) = (Instant::now(), Vec::new());
         let mut gone: Vec<usize> = Vec::new();
         let mut due = began;
@@ -224,7 +224,7 @@ impl Changer<'_> {
             let put = |at: usize| Change::Put(rows[at].clone());
             let mut changes: Vec<Change> = core::mem::take(&mut gone).into_iter().map(put).collect();
             while changes.len() < ROWS {
-                let at = dice.below(rows.len());
+                let at = rng.below(rows.len());
                 if rows.len() < FEW {
                     changes.push(put(at));
                 } else {

@@ -12,9 +12,9 @@ use weft_core::checksum::{fold, sum};
 use weft_core::classify::Layout;
 use weft_core::classify::Rule;
 use weft_core::classify::generate::{five_tuple, flows};
-use weft_core::dice::Dice;
 use weft_core::frame::{BATCH_MAX, Frame, Pool, PoolConfig, copy};
 use weft_core::hash::HashKey;
+use weft_core::rng::Rng;
 use weft_core::{Interval, Time};
 use weft_engine::packet::plan::PacketPlan;
 use weft_engine::packet::{PacketConfig, PacketEngine};
@@ -229,9 +229,9 @@ pub(super) fn all_flows(rules: &[Vec<Rule>], routes: &[Rule], n: usize) -> Vec<F
     let drawn = lists.iter().zip(1..).map(|(rules, seed)| flows(&layout, rules, of_list, seed));
     let keys: Vec<u64> = drawn.flatten().collect();
     let mut all: Vec<Flow> = keys.chunks_exact(layout.words()).map(|key| flow(&layout, key)).collect();
-    let mut dice = Dice::from_seed(7);
+    let mut rng = Rng::from_seed(7);
     for at in (1..all.len()).rev() {
-        all.swap(at, dice.below(at + 1));
+        all.swap(at, rng.below(at + 1));
     }
     all.truncate(n);
     if !routes.is_empty() {

@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use crate::stdout;
 use crate::table::{Align, Table};
 use serde_json::{Value, json};
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 use weft_engine::queue::Packet;
 use weft_sim::net::{Got, Offered, offer};
 
@@ -68,7 +68,7 @@ fn beside(rate: u64, part: f64) -> Offered {
 fn beside_flood(program: &Program, rate: u64) -> Found {
     let run = |(_, part): (&str, f64)| {
         let flows = [beside(rate, part), flood(rate)];
-        let got = offer(&mut program.queue(SEED), &flows, rate, WINDOW, &mut Dice::from_seed(SEED));
+        let got = offer(&mut program.queue(SEED), &flows, rate, WINDOW, &mut Rng::from_seed(SEED));
         got.into_iter().next().unwrap_or_default()
     };
     Found { queue: program.label().to_owned(), got: BESIDE.map(run).into() }

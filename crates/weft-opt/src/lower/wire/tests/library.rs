@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 use weft_core::schema::Schema;
 use weft_core::wire::*;
 use weft_lang::Resolver;
@@ -57,7 +57,7 @@ fn all_protocols_are_the_same_both_ways() {
     let mut built = vec![0; protocols.len()];
     for seed in 0..8_000u64 {
         let root = ProtocolId((seed % protocols.len() as u64) as u16);
-        let (headers, payload) = generate::headers(&protocols, root, &mut Dice::from_seed(seed));
+        let (headers, payload) = generate::headers(&protocols, root, &mut Rng::from_seed(seed));
         let frame = match build(&protocols, &headers, &payload) {
             Ok(frame) => frame,
             Err(error) => panic!("seed {seed}: {error:?} in {headers:?}"),
@@ -89,13 +89,13 @@ fn parsers_of_all_protocols_find_what_a_reading_finds() {
         .collect();
     let frames: Vec<Vec<u8>> = (0..1_500)
         .filter_map(|seed| {
-            let dice = &mut Dice::from_seed(seed);
-            let mut frame = generate::frame(&protocols, root, dice)?;
-            for _ in 0..dice.below(3) {
-                let at = dice.below(frame.len());
-                frame[at] = dice.bits() as u8;
+            let rng = &mut Rng::from_seed(seed);
+            let mut frame = generate::frame(&protocols, root, rng)?;
+            for _ in 0..rng.below(3) {
+                let at = rng.below(frame.len());
+                frame[at] = rng.bits() as u8;
             }
-            let len = if dice.below(8) == 0 { dice.below(frame.len()) } else { frame.len() };
+            let len = if rng.below(8) == 0 { rng.below(frame.len()) } else { frame.len() };
             frame.truncate(len);
             Some(frame)
         })

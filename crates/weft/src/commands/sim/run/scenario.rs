@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::meter::{Meter, Metered, Tally, Way};
 use crate::cli::{TopologyName, WorkloadName};
-use weft_core::dice::Dice;
+use weft_core::rng::Rng;
 use weft_sim::net::measure::{Histogram, jain};
 use weft_sim::net::silver_bullet::made_trace;
 use weft_sim::net::{
@@ -89,7 +89,7 @@ struct Built {
 enum Shape {
     Dumbbell(Dumbbell),
     ParkingLot(ParkingLot),
-    FatTree { tree: FatTree, dice: Dice },
+    FatTree { tree: FatTree, rng: Rng },
 }
 
 impl Scenario {
@@ -177,7 +177,7 @@ impl Scenario {
             }
             TopologyName::FatTree => Shape::FatTree {
                 tree: FatTree::new(net, TREE_PORTS, link),
-                dice: Dice::of_stream(seed, "fat tree", 0),
+                rng: Rng::of_stream(seed, "fat tree", 0),
             },
         }
     }
@@ -219,11 +219,11 @@ impl Shape {
                 0 => (lot.links.clone(), vec![lot.back; LOT_LINKS]),
                 link => (vec![lot.links[link - 1]], vec![lot.back]),
             },
-            Self::FatTree { tree, dice } => {
+            Self::FatTree { tree, rng } => {
                 let hosts: Vec<usize> = (0..tree.hosts()).collect();
-                let from = dice.pick(&hosts);
+                let from = rng.pick(&hosts);
                 let others: Vec<usize> = hosts.into_iter().filter(|host| *host != from).collect();
-                let (to, choice) = (dice.pick(&others), dice.bits() as u32);
+                let (to, choice) = (rng.pick(&others), rng.bits() as u32);
                 (tree.path(from, to, choice), tree.path(to, from, choice))
             }
         }

@@ -9,7 +9,7 @@ use core::ops::RangeInclusive;
 /// The numbers are those of SplitMix64. Where its sequence of 2^64 numbers begins is a hash of the seed, so that the
 /// sequences of neighbouring seeds begin far from each other.
 #[derive(Clone, Debug)]
-pub struct Dice {
+pub struct Rng {
     bytes: Vec<u8>,
     at: usize,
     state: u64,
@@ -22,7 +22,7 @@ pub const fn next_bits(state: &mut u64) -> u64 {
     hash::scramble(*state)
 }
 
-impl Dice {
+impl Rng {
     /// All choices follow from the seed.
     pub const fn from_seed(seed: u64) -> Self {
         Self { bytes: Vec::new(), at: 0, state: hash::stream(seed, "", 0) }
@@ -114,8 +114,8 @@ mod tests {
         a.iter().zip(b).map(|(a, b)| (a - 0.5) * (b - 0.5)).sum::<f64>() * 12.0 / n as f64
     }
 
-    fn first(mut dice: Dice) -> Vec<f64> {
-        (0..N).map(|_| dice.unit()).collect()
+    fn first(mut rng: Rng) -> Vec<f64> {
+        (0..N).map(|_| rng.unit()).collect()
     }
 
     const N: usize = 2_000;
@@ -123,7 +123,7 @@ mod tests {
     /// A failing seed could not be run again.
     #[test]
     fn a_seed_decides_the_draws() {
-        let draw = |seed| first(Dice::from_seed(seed));
+        let draw = |seed| first(Rng::from_seed(seed));
         assert_eq!(draw(1), draw(1));
         assert_ne!(draw(1), draw(2));
     }
@@ -132,10 +132,10 @@ mod tests {
     /// would say nothing.
     #[test]
     fn streams_of_neighbours_are_independent() {
-        let of_seeds = (0..8).map(Dice::from_seed);
-        let of_numbers = (0..8).map(|number| Dice::of_stream(1, "worker", number));
-        let of_both = (0..8).map(|seed| Dice::of_stream(seed, "worker", 20 - seed));
-        let of_names = ["loss", "losr", "jitter", "queue", ""].map(|name| Dice::of_stream(1, name, 0));
+        let of_seeds = (0..8).map(Rng::from_seed);
+        let of_numbers = (0..8).map(|number| Rng::of_stream(1, "worker", number));
+        let of_both = (0..8).map(|seed| Rng::of_stream(seed, "worker", 20 - seed));
+        let of_names = ["loss", "losr", "jitter", "queue", ""].map(|name| Rng::of_stream(1, name, 0));
         let all: Vec<_> = of_seeds.chain(of_numbers).chain(of_both).chain(of_names).map(first).collect();
         // Some 10,000 pairs are compared: of as many that are independent, one is five deviations off in 170 tests.
         let most = 5.0 / (N as f64 - 10.0).sqrt();
@@ -151,27 +151,27 @@ mod tests {
             }
         }
         // What the first draw of each seed is, too: a run may draw once alone.
-        let firsts: Vec<f64> = (0..N as u64).map(|seed| Dice::from_seed(seed).unit()).collect();
+        let firsts: Vec<f64> = (0..N as u64).map(|seed| Rng::from_seed(seed).unit()).collect();
         assert!((1..10).all(|shift| correlation(&firsts[shift..], &firsts).abs() < most));
     }
 
     /// A fault that is asked for never, or always, must do as it is told.
     #[test]
     fn bounds_are_kept() {
-        let mut dice = Dice::from_seed(7);
-        assert!((0..1000).all(|_| (3..=5).contains(&dice.within(&(3..=5)))));
-        assert!(!(0..1000).any(|_| dice.chance(0) || dice.happens(0.0)));
-        assert!((0..1000).all(|_| dice.chance(1000) && dice.happens(1.0)));
-        assert_eq!(dice.within(&(u64::MAX..=u64::MAX)), u64::MAX);
-        assert_eq!(dice.bytes(13).len(), 13);
+        let mut rng = Rng::from_seed(7);
+        assert!((0..1000).all(|_| (3..=5).contains(&rng.within(&(3..=5)))));
+        assert!(!(0..1000).any(|_| rng.chance(0) || rng.happens(0.0)));
+        assert!((0..1000).all(|_| rng.chance(1000) && rng.happens(1.0)));
+        assert_eq!(rng.within(&(u64::MAX..=u64::MAX)), u64::MAX);
+        assert_eq!(rng.bytes(13).len(), 13);
     }
 
     /// Each bit, and each byte, would not be as likely as another: what takes the lowest or the highest is biased.
     #[test]
     fn draws_are_even() {
-        let (mut dice, mut ones, mut buckets) = (Dice::from_seed(3), [0_u32; 64], [0_u32; 256]);
+        let (mut rng, mut ones, mut buckets) = (Rng::from_seed(3), [0_u32; 64], [0_u32; 256]);
         for _ in 0..25_600 {
-            let bits = dice.bits();
+            let bits = rng.bits();
             ones.iter_mut().enumerate().for_each(|(at, n)| *n += (bits >> at & 1) as u32);
             buckets[(bits >> 56) as usize] += 1;
         }
@@ -179,7 +179,7 @@ mod tests {
         let chi: f64 = buckets.iter().map(|n| (f64::from(*n) - 100.0).powi(2) / 100.0).sum();
         // 255 degrees of freedom: a deviation of 22.6.
         assert!((140.0..370.0).contains(&chi), "{chi}");
-        let variance = (0..100_000).map(|_| dice.normal().powi(2)).sum::<f64>() / 1e5;
+        let variance = (0..100_000).map(|_| rng.normal().powi(2)).sum::<f64>() / 1e5;
         assert!((variance - 1.0).abs() < 0.03, "{variance}");
     }
 }
