@@ -334,8 +334,8 @@ def run_ns(task):
         return int(file.read().split()[0])
 
 
-def run(*argv, text=None):
-    done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=60)
+def run(*argv, text=None, timeout_s=600):
+    done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=timeout_s)
     if done.returncode:
         raise RuntimeError(f"{' '.join(argv[:4])}: {(done.stderr or done.stdout).strip()[-300:]}")
     return done.stdout
