@@ -121,9 +121,9 @@ fn contents(written: &str, library: &[(String, String)]) -> String {
 /// The list of all library files, folder by folder: what each does, and in how many lines.
 fn index(library: &[(String, String)]) -> String {
     let mut page = String::from(
-        "# The library\n\nWhat comes with Weft, written in Weft. It has no privilege: `IMPORT` it, bind its columns to \
-         your fields where their names differ, or copy a file and change it. *Lines* are those of the program, \
-         without the manual page and without empty lines.\n",
+        "# The library\n\nThe library comes with Weft and is written in Weft, without privileges: `IMPORT` a file, bind \
+         its columns to your fields where their names differ, or copy and change it. *Lines* counts program lines, \
+         without the manual page, comments and blank lines.\n",
     );
     let mut folder = "";
     for (import, text) in library {
@@ -183,17 +183,17 @@ fn cost(name: &str, import: &str, text: &str, counts: &Counts) -> String {
     }
     let what = match (is_queue, text.contains("ON rpc")) {
         (true, _) => "a packet in and out".to_owned(),
-        (false, true) => "a call, beyond what one without elements takes".to_owned(),
+        (false, true) => "a call, beyond a call without elements".to_owned(),
         (false, false) => {
             let none = counts.iter().find(|(case, _)| *case == "none").map_or(0.0, |(_, count)| *count);
             format!(
-                "a packet of 64 bytes, of which {none:.0} are the benchmark's source and sink and the node"
+                "a packet of 64 bytes, {none:.0} of them for the node and the benchmark's source and sink"
             )
         }
     };
     format!(
-        "\n## Cost\n\nInstructions of {what} (`cargo xtask bench-compare`); the \
-         worst case of a program is told by `weft check --cost`.\n\n```text\n{}```\n",
+        "\n## Cost\n\nInstructions of {what} (`cargo xtask bench-compare`). \
+         `weft check --cost` gives the worst case of a program.\n\n```text\n{}```\n",
         found.concat()
     )
 }

@@ -25,12 +25,12 @@ const APPNET: &[(&str, u32)] = &[
 /// The page, of the library's files: each with the name that an `IMPORT` has for it.
 pub(crate) fn page(root: &Path, library: &[(String, String)]) -> String {
     let mut page = String::from(
-        "# How long they are\n\nLines of code of each item of the library, without its manual page, comments and \
-         blank lines; of the Rust that an engineer would write by hand for the same on the same interface, which \
-         [`weft bench elements`](../reference/command-line.md) holds to the same answers; and of the same function in \
-         AppNet's language, where it was published. The policies of mRPC, which are engines of their own, take 291 to \
-         408 lines of Rust each (phoenix-dataplane/phoenix, `experimental/mrpc/plugin/policy`). AppNet's cache gives \
-         an error on a hit and never forgets; what is not in its column was not published there.\n\n\
+        "# How long they are\n\nLines of code of each library item, without manual page, comments and blank lines. \
+         *Rust by hand* is the same function on the same interface, as an engineer would write it; \
+         [`weft bench elements`](../reference/command-line.md) verifies that its answers are the same. *AppNet* is the \
+         same function in AppNet's language, if published; its cache returns an error on a hit and never expires. \
+         mRPC's policies are separate engines of 291 to 408 lines of Rust each (phoenix-dataplane/phoenix, \
+         `experimental/mrpc/plugin/policy`).\n\n\
          | item | Weft | Rust by hand | times | AppNet |\n| --- | --- | --- | --- | --- |\n",
     );
     let mut all = Vec::new();

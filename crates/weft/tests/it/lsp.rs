@@ -283,7 +283,7 @@ fn a_library_element_can_be_looked_at() {
     let hover = client.at("textDocument/hover", ("a.weft", text), "acl; END");
     let text = hover["contents"]["value"].as_str().unwrap_or_default();
     assert!(
-        text.contains("lets through only those who may write") && text.contains("may abort the call"),
+        text.contains("lets only users with write permission through") && text.contains("may abort the call"),
         "{text}"
     );
     assert_eq!(client.stop(), Some(0));
