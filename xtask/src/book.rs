@@ -121,9 +121,9 @@ fn contents(written: &str, library: &[(String, String)]) -> String {
 /// The list of all library files, folder by folder: what each does, and in how many lines.
 fn index(library: &[(String, String)]) -> String {
     let mut page = String::from(
-        "# The library\n\nThe library comes with Weft and is written in Weft, without privileges: `IMPORT` a file, bind \
-         its columns to your fields where their names differ, or copy and change it. *Lines* counts program lines, \
-         without the manual page, comments and blank lines.\n",
+        "# The library\n\nThe library comes with Weft and is written in Weft, without privileges: `IMPORT` a file, \
+         bind its columns to your fields where their names differ, or copy and change it. *Lines* counts program \
+         lines, without the manual page, comments and blank lines.\n",
     );
     let mut folder = "";
     for (import, text) in library {
