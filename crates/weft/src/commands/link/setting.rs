@@ -169,8 +169,8 @@ const KINDS: [Kind; 13] = [
         names: ["queue", "up-queue", "down-queue"],
         value: "QUEUE",
         parse: |text| Ok(Setting::Queue(text.to_owned())),
-        help: "A library queue, such as `codel` or `\"codel (target = '10 ms')\"`, or a file, whose last queue is used; \
-               by default `fifo`",
+        help: "A library queue, such as `codel` or `\"codel (target = '10 ms')\"`, or a file, whose last queue is \
+               used; by default `fifo`",
         short: ["Queue up", "Queue down"],
         instead_of: None,
         may_change: false,
