@@ -168,34 +168,34 @@ options! {
     /// The options of a listener.
     LISTENER_OPTIONS:
     message_size_max: u32, SIZE, Some(4 * MIB), KIB, MESSAGE_BYTES_MAX,
-        "Longest message of a request that a chain or filter looks at, as it arrives and inflated. A \
-         longer one ends its call with RESOURCE_EXHAUSTED.";
+        "Longest request message that a chain or filter reads, before and after decompression. A longer one \
+         ends its call with RESOURCE_EXHAUSTED.";
     header_size_max: u32, SIZE, Some(16 * KIB), KIB, HEADER_BYTES_MAX,
-        "Largest header list of a request, with 32 bytes more for each header (RFC 9113 section 6.5.2). \
-         New connections are told.";
+        "Largest header list of a request, plus 32 bytes per header (RFC 9113 section 6.5.2). Applies to \
+         new connections.";
     streams_max: u32, COUNT, Some(1000), 1, STREAMS_MAX,
-        "Calls that a connection may have open at a time. New connections are told.";
+        "Open calls per connection. Applies to new connections.";
     connections_max: u32, COUNT, Some(CLIENTS_MAX), 1, CLIENTS_MAX,
-        "Connections from clients that each worker takes. Further ones are closed at once.";
+        "Client connections per worker. Further ones are closed at once.";
     idle_timeout: Option<Interval>, TIME, None, 100 * MS, YEAR,
-        "A connection that had no call for so long is told to go, and closed.";
+        "Closes a connection, after a GOAWAY, when it had no call for this time.";
     keepalive_time: Interval, TIME, Some(60 * SECOND), SECOND, YEAR,
-        "A client that is silent for so long is asked by a PING whether it is there.";
+        "Sends a PING to a client that is silent for this time.";
     keepalive_timeout: Interval, TIME, Some(20 * SECOND), 100 * MS, HOUR,
-        "A client that does not answer such a PING within this time is gone.";
+        "Closes the connection of a client that does not answer the PING within this time.";
     connection_age_max: Option<Interval>, TIME, None, 100 * MS, YEAR,
-        "A connection of this age, give or take 10 %, takes no further calls: its client gets a GOAWAY.";
+        "A connection of this age, plus or minus 10 %, gets a GOAWAY and accepts no further calls.";
     connection_age_grace: Option<Interval>, TIME, None, MS, YEAR,
-        "Calls that an old connection still has after this time end with UNAVAILABLE. Without it they \
-         take their time.";
+        "Calls left on an old connection after this time end with UNAVAILABLE. Without it they run to their \
+         end.";
     reset_budget: u32, COUNT, Some(1000), 1, RESETS_MAX,
-        "Streams that a client may reset, or have reset, at once. Beyond it, its connection ends with \
-         ENHANCE_YOUR_CALM.";
+        "Streams that a client may reset, or cause to be reset, at once. Beyond it, its connection ends \
+         with ENHANCE_YOUR_CALM.";
     reset_budget_per_s: u32, COUNT, Some(100), 1, RESETS_MAX,
-        "How much of that budget grows back each second. A stream that ends well gives back one more.";
+        "Refill of that budget per second. A stream that ends well adds one more.";
     drain_delay: Option<Interval>, TIME, None, MS, HOUR,
-        "When the node stops, the listener goes on for so long while `/healthz` says 503, so that \
-         balancers look elsewhere first.";
+        "When the node stops, the listener stays open for this time while `/healthz` says 503, so that load \
+         balancers turn away first.";
 }
 
 options! {
@@ -204,42 +204,41 @@ options! {
     /// The options of a cluster.
     CLUSTER_OPTIONS:
     connect_timeout: Interval, TIME, Some(SECOND), MS, HOUR,
-        "A connection that is not up within this time has failed, whatever number of addresses its \
-         endpoint has.";
+        "Time to establish a connection, over all addresses of its endpoint.";
     connections: Option<u32>, COUNT, None, 1, CONNECTIONS_MAX,
-        "Connections that a worker makes to one endpoint as calls need them. Without it 8.";
+        "Connections from a worker to one endpoint, opened as calls need them. Without it 8.";
     connections_max: Option<u32>, COUNT, None, 1, CONNECTIONS_MAX,
-        "Connections that it makes where streams are long and calls wait. Without it `connections`, and \
-         without both 64.";
+        "Connections if streams are long and calls wait. Without it `connections`, and without both 64.";
     deadline: Option<Interval>, TIME, None, 1_000, YEAR,
-        "The deadline of calls whose client gives none.";
+        "The deadline of calls whose client sets none.";
     message_size_max: u32, SIZE, Some(4 * MIB), KIB, MESSAGE_BYTES_MAX,
-        "Longest message of a response that a chain or filter looks at, as it arrives and inflated. A \
-         longer one ends its call with RESOURCE_EXHAUSTED.";
+        "Longest response message that a chain or filter reads, before and after decompression. A longer \
+         one ends its call with RESOURCE_EXHAUSTED.";
     header_size_max: u32, SIZE, Some(16 * KIB), KIB, HEADER_BYTES_MAX,
-        "Largest header list of a response, counted as for a listener. New connections tell it.";
+        "Largest header list of a response, counted as for a listener. Applies to new connections.";
     streams_max: u32, COUNT, Some(1024), 1, STREAMS_MAX,
-        "Calls that a connection has open at a time, where the server permits as many. For new connections.";
+        "Open calls per connection, if the server permits as many. Applies to new connections.";
     idle_timeout: Option<Interval>, TIME, None, 100 * MS, YEAR,
-        "A connection that had no call for so long is closed.";
+        "Closes a connection that had no call for this time.";
     keepalive_time: Interval, TIME, Some(30 * SECOND), SECOND, YEAR,
-        "A server that owes an answer and is silent for so long is asked by a PING whether it is there.";
+        "Sends a PING to a server that owes a response and is silent for this time.";
     keepalive_timeout: Interval, TIME, Some(10 * SECOND), 100 * MS, HOUR,
-        "A server that does not answer such a PING within this time is gone.";
+        "Closes the connection to a server that does not answer the PING within this time.";
     connection_age_max: Option<Interval>, TIME, None, 100 * MS, YEAR,
-        "A connection of this age, give or take 10 %, takes no further calls; the worker makes others as calls \
-         need them.";
+        "A connection of this age, plus or minus 10 %, accepts no further calls; the worker opens others as \
+         calls need them.";
     connection_age_grace: Option<Interval>, TIME, None, MS, YEAR,
-        "Calls that an old connection still has after this time end with UNAVAILABLE. Without it they \
-         take their time.";
+        "Calls left on an old connection after this time end with UNAVAILABLE. Without it they run to their \
+         end.";
     reset_budget: u32, COUNT, Some(1000), 1, RESETS_MAX,
         "Streams that a server may reset at once. Beyond it, its connection ends with ENHANCE_YOUR_CALM.";
     reset_budget_per_s: u32, COUNT, Some(100), 1, RESETS_MAX,
-        "How much of that budget grows back each second. A stream that ends well gives back one more.";
+        "Refill of that budget per second. A stream that ends well adds one more.";
     backoff_base: Interval, TIME, Some(50 * MS), MS, HOUR,
-        "An endpoint whose connection fails is left out for this time. It doubles with each further failure.";
+        "An endpoint gets no calls for this time after a failed connection. The time doubles with each \
+         further failure.";
     backoff_max: Interval, TIME, Some(5 * SECOND), MS, HOUR,
-        "The longest time for which an endpoint is left out.";
+        "The longest time without calls after failures.";
 }
 
 impl ClusterOptions {

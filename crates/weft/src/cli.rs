@@ -19,7 +19,7 @@ use weft_io::{BUSY_POLL_MAX, COALESCE};
     disable_help_subcommand = false,
     after_help = "Try:      weft demo\n\
                   Write:    weft check network.weft        weft fmt network.weft          weft explain network.weft\n\
-                  Edit:     weft lsp, which editors start: see editors/README.md\n\
+                  Edit:     weft lsp, started by editors: see editors/README.md\n\
                   Run:      weft run network.weft          weft apply network.weft\n\
                   Look:     weft status                    weft top\n\
                   Tables:   weft query 'SELECT ...'        weft load TABLE rows.csv\n\
@@ -30,12 +30,12 @@ use weft_io::{BUSY_POLL_MAX, COALESCE};
                   Links:    weft link emulate --rate 15mbit --delay 30ms --queue fq_codel -- COMMAND\n\
                   \u{20}         weft link record wan --for 10s\n\
                   Measure:  weft bench elements            weft bench rpc\n\n\
-                  Exit status: 0 done, 1 the input is at fault, 2 usage, 3 the environment is at fault."
+                  Exit status: 0 success, 1 faulty input, 2 usage, 3 fault of the environment."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// Look for `.proto` files in this folder too; may be given several times
+    /// Also search this folder for `.proto` files; may be repeated
     #[arg(short = 'I', long = "proto-path", value_name = "DIR", global = true)]
     pub(crate) proto_paths: Vec<String>,
 }
@@ -71,43 +71,43 @@ fn with_negative_values(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Run the example application through a network, and change the network in the middle
+    /// Run the example application through a network, and update the network under load
     Demo(DemoArgs),
-    /// Check a program and say what is wrong with it
+    /// Check a program and report its faults
     Check(CheckArgs),
-    /// Make gates of a queue: a module in Verilog
+    /// Compile a queue into a hardware module in Verilog
     Compile(CompileArgs),
-    /// Tell what each element does, in which order they run, and why
+    /// Show the effects of each element, the order of execution, and the reasons
     Explain(ExplainArgs),
     /// Format programs
     Fmt(FmtArgs),
-    /// Serve an editor: a language server on standard input and output
+    /// Run a language server for editors, on standard input and output
     Lsp(LspArgs),
     /// Run a network: controller and data plane in one process
     Run(RunArgs),
-    /// Change a running network without losing a call
+    /// Update a running network without losing calls
     Apply(ApplyArgs),
-    /// Show what a running network does
+    /// Show the status of a running network
     Status(StatusArgs),
-    /// Ask the tables of a running network, and change their rows
+    /// Query and change the tables of a running network
     Query(QueryArgs),
-    /// Put the rows of a CSV file into a table of a running network
+    /// Load a CSV file into a table of a running network
     Load(LoadArgs),
-    /// Turn a firewall list of nftables or iptables into rows of the library's ruleset
+    /// Convert a list of nftables or iptables into rows of the library's ruleset
     Import(ImportArgs),
-    /// Watch what a running network does, until `q` is pressed
+    /// Show the status of a running network continuously, until `q` is pressed
     Top(TopArgs),
-    /// Run the packets of captures through chains, and tell what these do with them
+    /// Replay captures through chains, and report the outcome
     Replay(ReplayArgs),
-    /// Make random packets of the wire formats of a program, and see whether they are read as they were built
+    /// Generate random packets of the wire formats of a program, and check that they parse as built
     Generate(GenerateArgs),
-    /// Run an experiment in a simulated network
+    /// Simulate a network
     Sim(SimArgs),
-    /// Try programs behind a link of another rate, delay and queue
+    /// Emulate links, and record and explain their queues
     Link(LinkArgs),
-    /// Measure
+    /// Run a benchmark
     Bench(crate::bench::BenchArgs),
-    /// Print completions for a shell
+    /// Print shell completions
     Completions(CompletionsArgs),
     /// Print the manual page
     Man(ManArgs),
@@ -118,16 +118,15 @@ pub(crate) enum Command {
 #[derive(Args)]
 #[command(after_help = "Examples:\n  weft check network.weft\n  weft check --cost network.weft")]
 pub(crate) struct CheckArgs {
-    /// The file that the program begins with; `-` is standard input
+    /// The program's first file; `-` is standard input
     pub(crate) file: String,
-    /// Give the diagnostics, and with --cost the costs, as data
+    /// Print the diagnostics, and with --cost the costs, as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show what each element costs at worst, operations and memory, and each handler of a queue, and how long headers
-    /// are
+    /// Show worst-case operations and memory of elements, operations of queue handlers, and lengths of headers
     #[arg(long)]
     pub(crate) cost: bool,
-    /// Refuse a program whose state may take more memory than this, as in `2 GiB`
+    /// Refuse a program whose state may exceed this memory, such as `2 GiB`
     #[arg(long, value_name = "SIZE", value_parser = Most::of_option)]
     pub(crate) memory: Option<u64>,
 }
@@ -136,27 +135,27 @@ pub(crate) struct CheckArgs {
 #[command(after_help = "Examples:\n  weft compile library/queues/codel.weft --target verilog -o gates\n  \
                         weft compile library/queues/srpt.weft --target verilog --entries 16 --remaining-bits 16")]
 pub(crate) struct CompileArgs {
-    /// The file that the program begins with
+    /// The program's first file
     pub(crate) file: String,
-    /// What to make
+    /// The output language
     #[arg(long, value_enum)]
     pub(crate) target: Target,
-    /// The queue; if it is the only one, it need not be named
+    /// The queue; optional if there is only one
     #[arg(long, value_name = "NAME")]
     pub(crate) queue: Option<String>,
-    /// Make the tree of comparators for the ranks of so many packets or partitions instead: a power of two
+    /// Instead, build the comparator tree for the ranks of N packets or partitions: a power of two
     #[arg(long, value_name = "N")]
     pub(crate) entries: Option<u32>,
-    /// Bits of times in nanoseconds; 48 are 78 hours
+    /// Bits of times in nanoseconds; 48 bits cover 78 hours
     #[arg(long, default_value_t = 63, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=63))]
     pub(crate) time_bits: u32,
-    /// Bits of lengths of packets
+    /// Bits of packet lengths
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     pub(crate) len_bits: u32,
     /// Bits of p.remaining
     #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=63))]
     pub(crate) remaining_bits: u32,
-    /// Write NAME.v into this folder; without it, to standard output
+    /// Write NAME.v into this folder; by default to standard output
     #[arg(short, long, value_name = "FOLDER")]
     pub(crate) output: Option<PathBuf>,
 }
@@ -171,30 +170,29 @@ pub(crate) enum Target {
 #[command(after_help = "Examples:\n  weft explain network.weft\n  weft explain network.weft shop --json\n  \
                         weft explain network.weft shop --admin 127.0.0.1:9901 --svg shop.svg")]
 pub(crate) struct ExplainArgs {
-    /// The file that the program begins with
+    /// The program's first file
     pub(crate) file: String,
-    /// The chain, link or queue to be explained; without one, all chains and links are
+    /// The chain, link or queue; by default all chains and links
     pub(crate) name: Option<String>,
     /// What belongs to another command, so that it can be named
     #[arg(hide = true)]
     pub(crate) rest: Vec<String>,
-    /// Show all that the plans follow from as well: what elements do, which may change places and why others may not,
-    /// tables, headers
+    /// Also show the basis of the plans: effects of elements, permitted and refused swaps, tables, headers
     #[arg(long)]
     pub(crate) full: bool,
-    /// Give all of it as data
+    /// Print everything as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Draw the plans of the chains into this file
+    /// Draw the plans of the chains into this SVG file
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<String>,
-    /// Write the plans of the chains into this file as a graph for Graphviz
+    /// Write the plans of the chains into this file for Graphviz
     #[arg(long, value_name = "FILE")]
     pub(crate) dot: Option<String>,
-    /// Ask the node with this admin endpoint what its elements took and ended, and plan by that
+    /// Plan with the times and refusal rates measured by the node at this admin endpoint
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) admin: Option<SocketAddr>,
-    /// The file with the node's token; by default where `weft run` of this user leaves it
+    /// The file with the node's token; by default where this user's `weft run` puts it
     #[arg(long, value_name = "FILE", requires = "admin")]
     pub(crate) token_file: Option<PathBuf>,
 }
@@ -202,10 +200,10 @@ pub(crate) struct ExplainArgs {
 #[derive(Args)]
 #[command(after_help = "Examples:\n  weft fmt network.weft\n  weft fmt --check *.weft")]
 pub(crate) struct FmtArgs {
-    /// The files, or folders of them; they are rewritten in place. `-` is standard input, formatted to standard output
+    /// Files or folders to rewrite in place; `-` formats standard input to standard output
     #[arg(required = true)]
     pub(crate) files: Vec<String>,
-    /// Change nothing; say which files would change, and exit with 1 if any would
+    /// Change nothing; list the files that would change, and exit with 1 if there are any
     #[arg(long)]
     pub(crate) check: bool,
     /// Print the formatted text instead of rewriting the file
@@ -217,7 +215,7 @@ pub(crate) struct FmtArgs {
 #[command(after_help = "Examples:\n  \
                   nvim -c 'lua vim.lsp.enable(\"weft\")' network.weft\n  \
                   code --install-extension weft.vsix\n\n\
-                  Editors start it by themselves; how to set them up stands in editors/README.md.")]
+                  Editors start it; see editors/README.md for their setup.")]
 pub(crate) struct LspArgs {
     /// Talk over standard input and output, which is the only way; editors pass it by habit
     #[arg(long, hide = true)]
@@ -229,60 +227,59 @@ pub(crate) struct LspArgs {
     after_help = "Examples:\n  weft run network.weft\n  weft run network.weft --workers 4 --admin 127.0.0.1:9902"
 )]
 pub(crate) struct RunArgs {
-    /// The file that the program begins with
+    /// The program's first file
     pub(crate) file: String,
     #[command(flatten)]
     pub(crate) node: NodeArgs,
-    /// How long calls under way may go on when the node is told to stop, in seconds
+    /// Seconds that calls in flight may take to finish when the node stops
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) grace: f64,
 }
 
 #[derive(Args)]
 pub(crate) struct NodeArgs {
-    /// Worker threads: so many for calls, and so many for packets where the program has ports
+    /// Worker threads for calls, and as many for packets if the program has ports
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
-    /// How long a worker may look for the next event before it sleeps, if they come that soon; 0 to sleep at once
+    /// Longest busy poll of a worker before it sleeps, if events arrive that soon; 0 to sleep at once
     #[arg(long, default_value_t = BUSY_POLL_US, value_name = "MICROSECONDS")]
     #[arg(value_parser = clap::value_parser!(u16).range(..=10_000))]
     pub(crate) busy_poll: u16,
-    /// How long a worker rests behind eight packets or more that came together, so that the next do so as well; 0 for
-    /// the least latency, and the most CPU
+    /// Sleep of a worker after a batch of eight or more packets, to build larger batches; 0 for the least latency and
+    /// the most CPU
     #[arg(long, default_value_t = COALESCE_US, value_name = "MICROSECONDS")]
     #[arg(value_parser = clap::value_parser!(u16).range(..=10_000))]
     pub(crate) coalesce: u16,
-    /// Where the admin endpoint listens
+    /// Address of the admin endpoint
     #[arg(long, default_value = "127.0.0.1:9901", value_name = "ADDRESS")]
     pub(crate) admin: SocketAddr,
-    /// Let the admin endpoint listen on an address that other machines reach
+    /// Permit an admin address that other machines can reach
     #[arg(long)]
     pub(crate) admin_anywhere: bool,
-    /// Have the admin endpoint ask for the token at /metrics, too: it has what sinks TO METRICS say
+    /// Require the token for /metrics too, which includes the values of sinks TO METRICS
     #[arg(long)]
     pub(crate) private_metrics: bool,
-    /// Give up all capabilities once the network runs: later versions then listen on no port below 1024, and a device
-    /// that has gone is not opened again
+    /// Drop all capabilities once the network runs: then later versions cannot listen on ports below 1024, and lost
+    /// devices are not reopened
     #[arg(long)]
     pub(crate) drop_all: bool,
-    /// How code runs
+    /// The execution backend
     #[arg(long, value_enum, default_value_t = BackendName::Jit)]
     pub(crate) backend: BackendName,
-    /// The most memory that the state of a program may take, as in `2 GiB`; by default what the control group of the
-    /// process has
+    /// Memory limit for the state of a program, such as `2 GiB`; by default that of the process's cgroup
     #[arg(long, value_name = "SIZE", value_parser = Most::of_option)]
     pub(crate) memory: Option<u64>,
-    /// What chance follows from: what rand() draws, where tables place keys. By default it is new at each start; with a
-    /// seed that others know, they can choose keys that slow tables down
+    /// Seed of rand() and of the hashes of tables; by default random at each start. An attacker who knows the seed can
+    /// choose keys that slow tables down
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// How the node's log is written, on standard error
+    /// Format of the node's log, on standard error
     #[arg(long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
     pub(crate) log: Format,
-    /// What the log leaves out: all that matters less
+    /// The lowest level that is logged
     #[arg(long, value_enum, default_value_t = Level::Info, value_name = "LEVEL")]
     pub(crate) log_level: Level,
-    /// Show the live table, on standard error, even if that is not a terminal, or never
+    /// Show the live table on standard error: if that is a terminal, always, or never
     #[arg(long, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
     pub(crate) table: When,
 }
@@ -291,7 +288,7 @@ pub(crate) struct NodeArgs {
 pub(crate) enum BackendName {
     /// Machine code
     Jit,
-    /// The interpreter: slow, and the meaning of the language
+    /// The interpreter: slow, the reference semantics
     Interp,
 }
 
@@ -310,10 +307,10 @@ const COALESCE_US: u16 = (COALESCE.0 / 1000) as u16;
 /// Where a running node is.
 #[derive(Args)]
 pub(crate) struct AdminArgs {
-    /// Where the node's admin endpoint is
+    /// Address of the node's admin endpoint
     #[arg(long, default_value = "127.0.0.1:9901", value_name = "ADDRESS")]
     pub(crate) admin: SocketAddr,
-    /// The file with the node's token; by default where `weft run` of this user leaves it
+    /// The file with the node's token; by default where this user's `weft run` puts it
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }
@@ -321,17 +318,17 @@ pub(crate) struct AdminArgs {
 #[derive(Args)]
 #[command(after_help = "Examples:\n  weft apply network.weft\n  weft apply --dry-run network.weft --json")]
 pub(crate) struct ApplyArgs {
-    /// The file that the program begins with
+    /// The program's first file
     pub(crate) file: String,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
-    /// Do on the node all that a change does but the change, and say what it would be
+    /// Try the update on the node without applying it, and print the changes
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Refuse a program whose state may take more memory than this, as in `2 GiB`; the node has its own limit besides
+    /// Refuse a program whose state may exceed this memory, such as `2 GiB`; the node's own limit also applies
     #[arg(long, value_name = "SIZE", value_parser = Most::of_option)]
     pub(crate) memory: Option<u64>,
-    /// Give the result as data
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -348,50 +345,50 @@ pub(crate) enum Output {
                         weft replay network.weft --in yesterday.pcap --out left.pcap -o json\n  \
                         weft replay network.weft --in yesterday.pcap --annotate --out told.pcapng")]
 pub(crate) struct ReplayArgs {
-    /// The file that the program begins with
+    /// The program's first file
     pub(crate) file: String,
-    /// The chain; with one chain on ports, or where each capture names its port, it need not be named
+    /// The chain; optional with one chain on ports, or if each capture names its port
     #[arg(long, value_name = "NAME")]
     pub(crate) chain: Option<String>,
-    /// A capture, pcap or pcapng, and the port at which its packets arrive; may be given several times, once for each
-    /// port: packets arrive in the order of their times, and all chains run
+    /// A pcap or pcapng capture and its ingress port; may be repeated, once per port. Packets arrive in the order of
+    /// their timestamps, and all chains run
     #[arg(long = "in", value_name = "[PORT=]FILE", required = true)]
     pub(crate) inputs: Vec<String>,
-    /// The port at which packets of a FILE without PORT arrive; by default the first of the chain
+    /// Ingress port of a FILE without PORT; by default the first of the chain
     #[arg(long, value_name = "NAME")]
     pub(crate) port: Option<String>,
-    /// Write what leaves into this file: pcap if it ends in .pcap, else pcapng with an interface for each port
+    /// Write departing packets into this file: pcap if it ends in .pcap, else pcapng with an interface per port
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<String>,
-    /// Write what leaves into this folder, a pcapng file for each port
+    /// Write departing packets into this folder, a pcapng file per port
     #[arg(long, value_name = "FOLDER", conflicts_with = "out")]
     pub(crate) out_dir: Option<String>,
-    /// Write each packet that arrives into the file of --out, with what became of it as a comment
+    /// Write each arriving packet into the file of --out, with its outcome as a comment
     #[arg(long, requires = "out")]
     pub(crate) annotate: bool,
-    /// Do what a device was to do to packets that a host captured as it sent them: fill in the checksum of IPv4 and
-    /// a length of 0, and take other checksums for right
+    /// Complete packets captured before offloading: fill in the IPv4 checksum and a length of 0, and accept other
+    /// checksums
     #[arg(long)]
     pub(crate) trust_checksums: bool,
-    /// As fast as it goes, by the clock of the capture, or as it was recorded
+    /// Replay at full speed, or with the recorded spacing; time is that of the capture in both
     #[arg(long, value_enum, default_value_t = Speed::Full)]
     pub(crate) speed: Speed,
-    /// Stop after so many packets
+    /// Stop after N packets
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
-    /// Ask tables at the end, as `weft query` does of a node; may be given several times
+    /// Query tables at the end, like `weft query`; may be repeated
     #[arg(long, value_name = "SELECT")]
     pub(crate) query: Vec<String>,
-    /// Write the rows that elements send to their sinks into this file, a line for each; `-` is standard output
+    /// Write the rows for sinks into this file, one per line; `-` is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) rows: Option<String>,
-    /// As a table or as data
+    /// Print a table or JSON
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
-    /// How code runs
+    /// The execution backend
     #[arg(long, value_enum, default_value_t = BackendName::Jit)]
     pub(crate) backend: BackendName,
-    /// What rand() draws from
+    /// Seed of rand()
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
 }
@@ -401,28 +398,28 @@ pub(crate) struct ReplayArgs {
                         weft generate library/protocols/all.weft --with vxlan --count 100 --out vxlan.pcap\n  \
                         weft generate sensor.weft --with sensor -o json")]
 pub(crate) struct GenerateArgs {
-    /// The file that the program begins with
+    /// The program's first file
     pub(crate) file: String,
-    /// The protocol that packets begin with; by default `ethernet`
+    /// The first protocol of the packets; by default `ethernet`
     #[arg(long, value_name = "PROTOCOL")]
     pub(crate) first: Option<String>,
-    /// Only packets that have such a layer; may be given several times
+    /// Only packets with this layer; may be repeated
     #[arg(long, value_name = "PROTOCOL")]
     pub(crate) with: Vec<String>,
-    /// How many
+    /// Number of packets
     #[arg(long, default_value_t = 1000, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) count: u64,
-    /// Keep those that break a rule of a wire format, and let the last header of a packet name one that is not there
+    /// Keep packets that violate a rule, and let the last header name a missing one
     #[arg(long)]
     pub(crate) malformed: bool,
-    /// Write them into this file: pcap if it ends in .pcap, else pcapng
+    /// Write the packets into this file: pcap if it ends in .pcap, else pcapng
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<String>,
-    /// What the packets are drawn from: the same seed, the same packets
+    /// Seed: the same seed gives the same packets
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
-    /// As a table or as data
+    /// Print a table or JSON
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
 }
@@ -441,78 +438,76 @@ pub(crate) struct SimArgs {
 
 #[derive(Subcommand)]
 pub(crate) enum Experiment {
-    /// A queue program, or several beside each other, in a network with flows: throughput, completion, waiting, drops
+    /// Compare queues in a network with flows: throughput, completion, waiting, drops
     Run(Box<SimRunArgs>),
-    /// No scheduling and queue management is best for all: three configurations, three applications, two links
+    /// Reproduce "No silver bullet": three queue configurations, three applications, two links
     NoSilverBullet(SilverBulletArgs),
-    /// What queues leave to others beside a flow that sends twice what the link takes
+    /// Compare what queues leave to other flows beside a flood of twice the link rate
     Flood(FloodArgs),
 }
 
 #[derive(Args)]
 #[command(
-    after_help = "Bulk flows have no end, and want throughput. Interactive ones have none either, and want\n\
-                  throughput over delay. A web flow is one page after the other, with silences of 0.2 s\n\
-                  between; an rpc flow is 20 calls of 4 KiB a second. Packets say what they want: p.class is\n\
-                  1 of bulk, 2 of web and rpc, 3 of interactive flows.\n\n\
+    after_help = "Bulk flows send without end and want throughput. Interactive flows send without end and want\n\
+                  throughput over delay. A web flow sends pages, with pauses of 0.2 s on average. An rpc flow\n\
+                  sends 20 calls of 4 KiB a second. p.class is 1 for bulk, 2 for web and rpc, 3 for interactive.\n\n\
                   Examples:\n  \
                   weft sim run --queue fifo --queue fq_codel --flows bulk=2,rpc=4\n  \
                   weft sim run mine.weft --rate 40mbit --delay 20ms --for 30s --sender newreno\n  \
                   weft sim run mine.weft --queue mine --queue \"codel (target = '10 ms')\" --lte"
 )]
 pub(crate) struct SimRunArgs {
-    /// The program; the bottleneck runs the last queue that it creates, if --queue names none
+    /// The program; without --queue its last queue runs
     pub(crate) file: Option<String>,
-    /// A queue, of the program or else of the library, with its arguments if it is to have others; or another file, of
-    /// which it is the last. May be given up to eight times, and queues are compared. Without a program and a name it
-    /// is fifo
+    /// A queue of the program or the library, with optional arguments; or another file, whose last queue is used. May
+    /// be repeated up to eight times, to compare. Without a program the default is fifo
     #[arg(long = "queue", value_name = "NAME")]
     pub(crate) queues: Vec<String>,
-    /// How many flows of each workload: bulk, web, interactive or rpc
+    /// Number of flows per workload: bulk, web, interactive or rpc
     #[arg(long, value_name = "WORKLOAD=N", value_delimiter = ',', default_value = "bulk=2,web=2,rpc=2",
           value_parser = crate::commands::sim::run::flows)]
     pub(crate) flows: Vec<(WorkloadName, u32)>,
-    /// What the network looks like
+    /// The network topology
     #[arg(long, value_enum, default_value_t = TopologyName::Dumbbell)]
     pub(crate) topology: TopologyName,
-    /// Bits a second of each link
+    /// Rate of each link in bits per second
     #[arg(long, value_name = "RATE", default_value = "15mbit", value_parser = spec::rate)]
     pub(crate) rate: u64,
-    /// Links send when this trace, of Mahimahi's format, says so
+    /// Links follow this trace in Mahimahi's format
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "lte"])]
     pub(crate) trace: Option<PathBuf>,
-    /// Links are like those of LTE, up to 12 Mbit/s, made from the seed
+    /// Synthetic LTE links of up to 12 Mbit/s, made from the seed
     #[arg(long, conflicts_with = "rate")]
     pub(crate) lte: bool,
-    /// How long each link is, one way
+    /// One-way delay of each link
     #[arg(long, value_name = "TIME", default_value = "75ms", value_parser = spec::delay)]
     pub(crate) delay: u64,
-    /// How much longer a packet may be on each link, by chance; each packet draws its own, and may overtake others
+    /// Random extra delay per packet and link, up to this; packets may overtake each other
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = spec::delay)]
     pub(crate) jitter: u64,
-    /// The share of packets that each link loses by chance
+    /// Random loss on each link
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = spec::share)]
     pub(crate) loss: f64,
-    /// The share of packets that others overtake by chance: they take a tenth of the delay more
+    /// Share of packets delayed by a tenth of the delay more, so that others overtake them
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = spec::share)]
     pub(crate) reorder: f64,
-    /// What the TCP senders are
+    /// Congestion control of the TCP senders
     #[arg(long, value_enum, default_value_t = SenderName::Cubic)]
     pub(crate) sender: SenderName,
-    /// Senders say that their packets can be marked, and heed marks
+    /// Senders use ECN
     #[arg(long)]
     pub(crate) ecn: bool,
-    /// Simulated time of each seed, an hour at most
+    /// Simulated time per seed, at most an hour
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = spec::simulated_span)]
     pub(crate) span: u64,
-    /// How many seeds; figures are of all of them
+    /// Number of seeds; figures cover all of them
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) seeds: u32,
     /// The first seed; the others follow
     #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1 << 32))]
     pub(crate) seed: u64,
-    /// Write what each queue was asked in the first minute of the first seed into this file, for `weft link show` and
-    /// `weft link explain`; links have the names of the queues
+    /// Record each queue in the first minute of the first seed into this file, for `weft link show` and `weft link
+    /// explain`; links are named after the queues
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
     #[command(flatten)]
@@ -521,11 +516,11 @@ pub(crate) struct SimRunArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TopologyName {
-    /// One bottleneck that all flows pass
+    /// One bottleneck for all flows
     Dumbbell,
-    /// Three links in a row: of four flows of a workload the first passes all, each of the others one
+    /// Three links in a row: of four flows of a workload the first crosses all, the others one each
     ParkingLot,
-    /// Switches of four ports that connect 16 hosts; each flow goes between two of them that chance picks
+    /// 16 hosts behind four-port switches; flows between random pairs
     FatTree,
 }
 
@@ -541,25 +536,24 @@ pub(crate) enum WorkloadName {
 #[command(after_help = "Examples:\n  weft sim no-silver-bullet --quick\n  \
                         weft sim no-silver-bullet --traces traces/ --svg no-silver-bullet.svg")]
 pub(crate) struct SilverBulletArgs {
-    /// Four seeds, and a fifth of the time; the figures are rougher
+    /// Four seeds and a fifth of the time; less precise
     #[arg(long)]
     pub(crate) quick: bool,
-    /// How many seeds of each comparison are run; by default as many as the paper's authors ran
+    /// Number of seeds per comparison; by default that of the paper's authors
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) seeds: Option<u32>,
-    /// Take the links whose rate changes from the traces in this folder, files whose names end in .down or .up, in
-    /// turn; by default links like LTE are made, one for each seed
+    /// Use the traces in this folder, files ending in .down or .up, in turn; by default synthetic LTE links, one per
+    /// seed
     #[arg(long, value_name = "FOLDER")]
     pub(crate) traces: Option<PathBuf>,
-    /// Beside the paper's configurations run the last queue that this file creates; by default one that gives each
-    /// application what it asks for
+    /// Also run the last queue of this file; by default the library's `objective`
     #[arg(long, value_name = "FILE")]
     pub(crate) queue: Option<String>,
-    /// What the TCP senders are
+    /// Congestion control of the TCP senders
     #[arg(long, value_enum, default_value_t = SenderName::Paper)]
     pub(crate) sender: SenderName,
-    /// Write what the queue program was asked in the first minute of the first seed of each comparison into this file,
-    /// for `weft link show` and `weft link explain`; the links have the names of the comparisons, 1a to 3b
+    /// Record the queue program in the first minute of the first seed of each comparison into this file, for `weft link
+    /// show` and `weft link explain`; links are named after the comparisons, 1a to 3b
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
     #[command(flatten)]
@@ -571,14 +565,14 @@ pub(crate) struct SilverBulletArgs {
     after_help = "Examples:\n  weft sim flood\n  weft sim flood --queue fq_codel --queue mine.weft --rate 40mbit"
 )]
 pub(crate) struct FloodArgs {
-    /// A queue of the library, with its arguments if it is to have others; or a file, of which it is the last. May be
-    /// given several times; by default all of the library
+    /// A library queue, with optional arguments; or a file, whose last queue is used. May be repeated; by default all
+    /// library queues
     #[arg(long = "queue", value_name = "NAME")]
     pub(crate) queues: Vec<String>,
-    /// Bits a second of the link
+    /// Rate of the link in bits per second
     #[arg(long, value_name = "RATE", default_value = "10mbit", value_parser = spec::rate)]
     pub(crate) rate: u64,
-    /// Give it as data
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -586,25 +580,25 @@ pub(crate) struct FloodArgs {
 /// What an experiment tells, and how it is run.
 #[derive(Args)]
 pub(crate) struct SimOutput {
-    /// Give it as data: the same bytes for the same seeds
+    /// Print JSON: byte-identical for the same seeds
     #[arg(long)]
     pub(crate) json: bool,
-    /// Draw it into this file
+    /// Draw an SVG picture into this file
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
-    /// Threads; by default as many as there are cores
+    /// Threads; by default one per core
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) jobs: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SenderName {
-    /// The paper's: NewReno that repairs one loss a round trip
+    /// The paper's: NewReno, which repairs one loss per round trip
     Paper,
     /// NewReno with selective acknowledgements
     Newreno,
     Cubic,
-    /// One that models its path, like BBR
+    /// Model-based, like BBR
     BbrLike,
 }
 
@@ -616,42 +610,40 @@ pub(crate) struct LinkArgs {
 
 #[derive(Subcommand)]
 pub(crate) enum LinkAction {
-    /// Run a command, or a shell, behind a link with a rate, a delay, loss or a trace, and a queue program
+    /// Run a command or a shell behind an emulated link with rate, delay, loss or a trace, and a queue
     Emulate(Box<EmulateArgs>),
-    /// Record what the queue of a link of a running node is asked, for a while: a link of packets or of calls
+    /// Record the queue of a running node's link, of packets or of calls
     Record(LinkRecordArgs),
-    /// Show a recording: what waited, how long, and what was dropped, over time
+    /// Show a recording: queue length, waiting time and drops over time
     Show(LinkShowArgs),
-    /// Tell of a packet, or call, of a recording which line dropped it or let it go, and with what values
+    /// Explain the fate of a recorded packet or call: the deciding line and the values it saw
     Explain(LinkExplainArgs),
 }
 
 #[derive(Args)]
-#[command(
-    after_help = "The link goes on as it was; while nothing is recorded, that it could be costs nothing.\n\n\
+#[command(after_help = "Recording does not disturb the link. Without a recording there is no cost.\n\n\
                   Examples:\n  \
                   weft link record wan --for 10s\n  \
                   weft link record wan --for 2min -o wan.rec && weft link show wan.rec --svg wan.svg\n  \
-                  weft link record tenants --for 30s && weft link explain tenants.rec"
-)]
+                  weft link record tenants --for 30s && weft link explain tenants.rec")]
 pub(crate) struct LinkRecordArgs {
-    /// The link, as the program calls it: of a port, a cluster or a listener
+    /// The name of the link, of a port, a cluster or a listener
     pub(crate) link: String,
-    /// For so long, 10min at most; Ctrl-C ends it before
+    /// Duration, at most 10min; Ctrl-C stops earlier
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = spec::span)]
     pub(crate) span: u64,
-    /// The file; by default the name of the link with .rec
+    /// The output file; by default the link's name with .rec
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Packets, or calls, at most; what comes then is counted
+    /// Most packets or calls; later ones are only counted
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub(crate) packets: u64,
-    /// MiB at most that the node keeps for it, 256 at most
+    /// Size limit of the node's recording in MiB, at most 256
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=256))]
     pub(crate) mib: u64,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
-    /// Tell how it went as data
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -661,15 +653,15 @@ pub(crate) struct LinkRecordArgs {
     after_help = "Examples:\n  weft link show run.rec\n  weft link show run.rec --link down --svg down.svg"
 )]
 pub(crate) struct LinkShowArgs {
-    /// What `weft link record`, or `--record` of another command, has written
+    /// A file written by `weft link record`, or by `--record` of another command
     pub(crate) file: PathBuf,
-    /// The link; by default that which dropped most
+    /// The link; by default the one with most drops
     #[arg(long, value_name = "NAME")]
     pub(crate) link: Option<String>,
-    /// Draw it into this file
+    /// Draw an SVG picture into this file
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
-    /// Give it as data: each packet, or call, when it came, when it left and how
+    /// Print JSON: each packet or call with its arrival, departure and outcome
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -679,15 +671,15 @@ pub(crate) struct LinkShowArgs {
     after_help = "Examples:\n  weft link explain run.rec\n  weft link explain run.rec 1523 --link down"
 )]
 pub(crate) struct LinkExplainArgs {
-    /// What `weft link record`, or `--record` of another command, has written
+    /// A file written by `weft link record`, or by `--record` of another command
     pub(crate) file: PathBuf,
-    /// The number of the packet, or call, on its link, the first is 1; without one, what was dropped is listed
+    /// Number of the packet or call on its link, from 1; by default all drops are listed
     #[arg(value_name = "N")]
     pub(crate) packet: Option<u64>,
-    /// The link; by default that which dropped most
+    /// The link; by default the one with most drops
     #[arg(long, value_name = "NAME")]
     pub(crate) link: Option<String>,
-    /// Give it as data
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -695,11 +687,10 @@ pub(crate) struct LinkExplainArgs {
 #[derive(Args)]
 #[command(
     override_usage = "weft link emulate [OPTIONS] [-- COMMAND...]",
-    after_help = "Up is from the command to the world, down is back. An option without a direction is for both.\n\
-                  The command finds the address of the world in WEFT_WORLD, 100.64.0.1 if it is the only link,\n\
-                  and that of IPv6 in WEFT_WORLD6, fd64:7766:7400::1.\n\
-                  Needed: root, or user namespaces; without root the world is a namespace of its own, too, in\n\
-                  which --far runs what the command is to talk to.\n\n\
+    after_help = "Up is from the command to the other end, down is back. An option without a direction sets both.\n\
+                  WEFT_WORLD holds the address of the other end, 100.64.0.1 for the only link, and WEFT_WORLD6\n\
+                  its IPv6 address, fd64:7766:7400::1. The command needs root or user namespaces. Without root\n\
+                  the other end is an empty namespace: start the peer there with --far.\n\n\
                   Examples:\n  \
                   weft link emulate --rate 15mbit --delay 75ms --queue fq_codel -- curl http://100.64.0.1:8000/\n  \
                   weft link emulate --down-trace verizon.down --up-trace verizon.up --delay 20ms --loss 1%\n  \
@@ -709,23 +700,22 @@ pub(crate) struct LinkExplainArgs {
 pub(crate) struct EmulateArgs {
     #[command(flatten)]
     pub(crate) settings: Settings,
-    /// How the link changes while it runs: a line is a time and what is another from then on, in the words of the
-    /// options, `5s rate=1mbit up-loss=2%`
+    /// Changes of the link over time: each line is a time and new values of options, `5s rate=1mbit up-loss=2%`
     #[arg(long, value_name = "FILE")]
     pub(crate) schedule: Option<PathBuf>,
-    /// Run this at the other end, by `sh -c`, until the command has ended
+    /// Run this with `sh -c` at the other end, until the command ends
     #[arg(long, value_name = "COMMAND")]
     pub(crate) far: Option<String>,
-    /// What chance follows from: which packets are lost, what queues draw. Neighbouring seeds are independent runs
+    /// Seed of losses and of random numbers in queues. Neighbouring seeds give independent runs
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Write what both queues were asked into this file, for `weft link show` and `weft link explain`
+    /// Record both queues into this file, for `weft link show` and `weft link explain`
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
-    /// Give the summary as data, on standard output behind what the command wrote
+    /// Print the summary as JSON, on standard output after the command's output
     #[arg(long)]
     pub(crate) json: bool,
-    /// The command and its arguments; without one, a shell
+    /// The command and its arguments; by default a shell
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
@@ -735,13 +725,13 @@ pub(crate) struct EmulateArgs {
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
-    /// Give it as data
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// As a table or as data
+    /// Print a table or JSON
     #[arg(short, long, value_enum, default_value_t = Output::Table, conflicts_with = "json")]
     pub(crate) output: Output,
-    /// Print the text of the running program instead
+    /// Print the running program instead
     #[arg(long)]
     pub(crate) program: bool,
 }
@@ -753,14 +743,14 @@ pub(crate) struct StatusArgs {
                         weft query \"ALTER LINK wan USE QUEUE codel (target = '10 ms') KEEP PACKETS\"\n  \
                         weft query --file rules.weft")]
 pub(crate) struct QueryArgs {
-    /// SELECT, INSERT, UPDATE and DELETE with a semicolon between, or ALTER LINK; without any, tables are listed
+    /// SELECT, INSERT, UPDATE and DELETE, separated by semicolons, or ALTER LINK; by default list the tables
     pub(crate) text: Option<String>,
     /// Read the statements from this file; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "text")]
     pub(crate) file: Option<String>,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
-    /// As a table or as data
+    /// Print a table or JSON
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
 }
@@ -769,27 +759,27 @@ pub(crate) struct QueryArgs {
 #[command(after_help = "Examples:\n  nft list ruleset | weft import - --out-port lan,wan > rules.weft\n  \
                         weft import rules.v4 --table edge.ruleset.rules --keep-going > rules.weft")]
 pub(crate) struct ImportArgs {
-    /// What `nft list ruleset`, `iptables-save` or `ip6tables-save` printed; `-` is standard input
+    /// Output of `nft list ruleset`, `iptables-save` or `ip6tables-save`; `-` is standard input
     pub(crate) file: String,
-    /// The table that the rows are for: that of a stage of `ruleset`
+    /// The target table, of a `ruleset` stage
     #[arg(long, default_value = "edge.ruleset.rules", value_name = "NAME")]
     pub(crate) table: String,
-    /// Whose rules: those of the base chains of this hook, and of the chains that they jump to
+    /// Import the base chains of this hook, and the chains that they jump to
     #[arg(long, default_value = "forward", value_parser = ["input", "forward", "output"])]
     pub(crate) hook: String,
-    /// All interfaces by which packets leave, `lan,wan`; a rule for all but some of them, or for `eth*`, needs it
+    /// All egress interfaces, `lan,wan`; needed for rules with `!=` or `eth*`
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) out_port: Vec<String>,
-    /// All interfaces at which packets arrive, `lan,wan`; a rule for all but some of them, or for `eth*`, needs it
+    /// All ingress interfaces, `lan,wan`; needed for rules with `!=` or `eth*`
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) in_port: Vec<String>,
-    /// What the port of an interface is called in the program, `br-lan=lan,eth0.2=wan`; without it as the interface
+    /// The program's port names for interfaces, `br-lan=lan,eth0.2=wan`; by default the interface name
     #[arg(long, value_name = "INTERFACE=PORT", value_delimiter = ',')]
     pub(crate) port: Vec<String>,
-    /// How the list is written; by default what it looks like
+    /// The format of the list; by default detected
     #[arg(long, value_enum)]
     pub(crate) format: Option<ListFormat>,
-    /// Leave out rules that are not understood, and import the others
+    /// Skip rules that cannot be imported, and import the others
     #[arg(long)]
     pub(crate) keep_going: bool,
 }
@@ -807,14 +797,14 @@ pub(crate) enum ListFormat {
 pub(crate) struct LoadArgs {
     /// The table: `chain.instance.table`, or the name of a shared table
     pub(crate) table: String,
-    /// The rows: the first line names the columns; `-` is standard input
+    /// The CSV file, whose first line names the columns; `-` is standard input
     pub(crate) file: String,
-    /// Rows that are there already are replaced; else they are a fault
+    /// Replace existing rows, which are faults otherwise
     #[arg(long)]
     pub(crate) replace: bool,
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
-    /// As a line or as data
+    /// Print JSON instead of a line
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -824,10 +814,10 @@ pub(crate) struct LoadArgs {
 pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
-    /// Seconds between two looks
+    /// Seconds between refreshes
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) every: f64,
-    /// Give each look as data, one JSON object a line
+    /// Print each refresh as a JSON object on one line
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -835,10 +825,10 @@ pub(crate) struct TopArgs {
 #[derive(Args)]
 #[command(after_help = "Examples:\n  weft demo\n  weft demo --forever --in-flight 16")]
 pub(crate) struct DemoArgs {
-    /// Stay up until it is stopped
+    /// Run until stopped
     #[arg(long)]
     pub(crate) forever: bool,
-    /// How long the demo runs, in seconds
+    /// Duration of the demo in seconds
     #[arg(
         long,
         default_value_t = 20.0,
@@ -847,7 +837,7 @@ pub(crate) struct DemoArgs {
         conflicts_with = "forever"
     )]
     pub(crate) seconds: f64,
-    /// Calls that the front end keeps in flight
+    /// Calls in flight from the front end
     #[arg(
         long,
         default_value_t = 128,
@@ -874,9 +864,9 @@ pub(crate) struct CompletionsArgs {
 #[derive(Args)]
 #[command(after_help = "Examples:\n  weft man run | man -l -\n  weft man > ~/.local/share/man/man1/weft.1")]
 pub(crate) struct ManArgs {
-    /// The command whose page it is; without one, that of `weft` itself
+    /// The command; by default `weft` itself
     pub(crate) command: Option<String>,
-    /// Print the page of the book instead
+    /// Print the book's page instead
     #[arg(long, conflicts_with = "command")]
     pub(crate) markdown: bool,
 }

@@ -35,20 +35,20 @@ pub(crate) const WINDOW: Duration = Duration::from_secs(10);
 pub(crate) enum Level {
     /// The node cannot go on
     Error,
-    /// Something is to be seen to
+    /// Something needs attention
     Warn,
-    /// What an operator wants to read afterwards
+    /// Events for later review
     Info,
-    /// What helps to find a fault
+    /// Details for troubleshooting
     Debug,
 }
 
 /// How lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
-    /// The time, the level and a sentence
+    /// Time, level, sentence
     Text,
-    /// One JSON object a line: time, level, event, text, and what it is about
+    /// One JSON object per line: time, level, event, text, and the event's data
     Json,
 }
 

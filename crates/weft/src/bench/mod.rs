@@ -54,16 +54,16 @@ use weft_lang::diagnostic::Diagnostic;
     weft bench markers --capture web=a.pcap --capture bulk=b.pcap"
 )]
 pub(crate) struct BenchArgs {
-    /// What is measured
+    /// The benchmark
     #[arg(value_enum)]
     name: Bench,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
-    /// End within 30 s; the figures are rougher
+    /// Finish within 30 s; less precise
     #[arg(long)]
     quick: bool,
-    /// For `markers`: a capture of a class of traffic, to be told from the others, in place of flows that it makes
+    /// For `markers`: a capture of a traffic class to distinguish from the others, instead of synthetic flows
     #[arg(long = "capture", value_name = "CLASS=FILE")]
     captures: Vec<markers::Labelled>,
     /// For `ports`: workers of the node
@@ -74,35 +74,35 @@ pub(crate) struct BenchArgs {
 /// The benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Bench {
-    /// Library elements in memory: compiled, interpreted, and written by hand
+    /// Library elements in memory: compiled, interpreted, and hand-written
     Elements,
     /// Chains of library elements as written and as planned, and how long planning takes
     Plans,
-    /// Native functions: nanoseconds a call and a byte, and their libraries called by hand
+    /// Native functions: nanoseconds per call and byte, beside direct calls of their libraries
     Functions,
-    /// Flow tables: look-ups among 200 to 10^6 rules, changes, building and memory
+    /// Flow tables: lookups among 200 to 10^6 rules, changes, building and memory
     Classify,
-    /// How few bytes of a flow's histograms tell traffic apart, on flows that it makes or of captures
+    /// Bytes of flow histograms needed to classify traffic, on synthetic or captured flows
     Markers,
-    /// Frames from memory through chains of packet elements, on one core
+    /// Chains of packet elements on frames in memory, on one core
     Packets,
-    /// Rows of tables that change while packets pass: how many a second, how soon, and at what cost
+    /// Table changes under load: rate, delay and cost
     Rules,
-    /// Instructions a message of each element and a packet of each chain and queue, counted by valgrind
+    /// Instructions per message of each element and per packet of each chain and queue, by valgrind
     Instructions,
-    /// Two namespaces through a node, by each driver and place of ports; needs root
+    /// A node between two namespaces, with each driver and placement of ports; needs root
     Ports,
-    /// Queue programs: nanoseconds and instructions a packet, beside disciplines written by hand
+    /// Queue programs: nanoseconds and instructions per packet, beside hand-written disciplines
     Queue,
     /// A gRPC hop: direct, through Weft, and through Weft with a chain
     Rpc,
-    /// A link between two namespaces: how well it keeps its rate, and how late packets leave; needs root
+    /// A link between two namespaces: precision of its rate and of departure times; needs root
     Shaping,
-    /// The simulator: packets a second of one core
+    /// The simulator: packets per second on one core
     Sim,
     /// Ten changes of a network while 128 calls are in flight
     Update,
-    /// A node that is idle, and one with 10,000 idle connections
+    /// An idle node, and one with 10,000 idle connections
     Memory,
 }
 
