@@ -5,13 +5,13 @@
 //! that follows from it in [`Outcome`]. Nothing else is shared, so a program can touch nothing else.
 
 use crate::Status;
-use crate::ahead::Noted;
 use crate::frame::Offload;
 use crate::hash;
 use crate::inputs::InputSet;
 use crate::marks::Marks;
 use crate::matching::Matcher;
 use crate::native::Prepared;
+use crate::prefetch::TuplePrefetch;
 use crate::table::{Journal, Row, Scalars, Table};
 use crate::time::{Interval, Time};
 use core::fmt;
@@ -80,7 +80,7 @@ pub struct Cx<'a> {
     /// 1 where code for usual frames alone has had one pass.
     pub passed: u64,
     /// What the program has noted of the tuple as it looked ahead. Without it the pass does the same, and looks itself.
-    pub noted: Noted<'a>,
+    pub prefetched: TuplePrefetch<'a>,
     /// Makes the message as edits leave it; None where no message can change.
     pub message: Option<&'a dyn Message>,
 }
@@ -129,7 +129,7 @@ impl<'a> Cx<'a> {
             offload: Offload::NONE,
             front: 0,
             passed: 0,
-            noted: Noted::default(),
+            prefetched: TuplePrefetch::default(),
             message: None,
         }
     }

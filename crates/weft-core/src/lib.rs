@@ -5,7 +5,6 @@
 //! interface between compiled code and the engine ([`abi`]).
 
 pub mod abi;
-pub mod ahead;
 pub mod checksum;
 pub mod classify;
 pub mod filter;
@@ -22,6 +21,7 @@ pub mod methods;
 pub mod native;
 pub mod offloaded;
 pub mod options;
+pub mod prefetch;
 pub mod rng;
 pub mod schema;
 pub mod status;
@@ -31,6 +31,12 @@ pub mod time;
 pub mod turns;
 pub mod types;
 pub mod wire;
+
+/// The old path of [`prefetch`]; only `weft_ir::batch` still uses it.
+#[doc(hidden)]
+pub mod ahead {
+    pub use crate::prefetch::PrefetchSlots as Notes;
+}
 
 pub use status::Status;
 pub use time::{Interval, Time};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 #[cfg(doc)]
 use weft_core::abi::REGION_BODY;
 use weft_core::abi::{Cx, State};
-use weft_core::ahead::Notes;
+use weft_core::prefetch::PrefetchSlots;
 
 /// Makes code from programs.
 pub trait Backend: Send + Sync {
@@ -85,7 +85,7 @@ pub trait Program: Send + Sync + fmt::Debug {
     fn pass_all<'a>(&self, cx: &mut Cx<'a>, batch: Passing<'a, '_>, leave: &mut dyn Leave) -> usize {
         let notes = batch.notes;
         batch.each(cx, leave, |cx, frame, nth| {
-            cx.noted = notes.0.of(notes.1 + nth);
+            cx.prefetched = notes.0.tuple(notes.1 + nth);
             self.run_on(cx, frame);
         })
     }
@@ -95,8 +95,8 @@ pub trait Program: Send + Sync + fmt::Debug {
         false
     }
 
-    /// As [`Program::look_ahead_all`], for frames that are not parsed; of those that are not usual, nothing is noted.
-    fn look_through<'a>(&self, cx: &mut Cx<'a>, batch: Unparsed<'a>, notes: &mut Notes) {
+    /// As [`Program::prefetch_keys_all`], for frames that are not parsed; of those that are not usual, nothing is noted.
+    fn prefetch_unparsed<'a>(&self, cx: &mut Cx<'a>, batch: Unparsed<'a>, notes: &mut PrefetchSlots) {
         let _ = (cx, batch, notes);
     }
 
@@ -124,25 +124,25 @@ pub trait Program: Send + Sync + fmt::Debug {
     }
 
     /// Makes room for notes of so many tuples, which are those of a batch that is about to pass.
-    fn start_ahead(&self, state: &State, tuples: usize, notes: &mut Notes) {
+    fn start_prefetch(&self, state: &State, tuples: usize, notes: &mut PrefetchSlots) {
         let _ = (state, tuples);
         notes.clear();
     }
 
     /// Notes what the pass of the tuple with this number will ask tables for, as far as the tuple tells as it is.
     /// Nothing else changes.
-    fn look_ahead(&self, cx: &mut Cx<'_>, nth: usize, notes: &mut Notes) {
+    fn prefetch_keys(&self, cx: &mut Cx<'_>, nth: usize, notes: &mut PrefetchSlots) {
         let _ = (cx, nth, notes);
     }
 
-    /// As [`Program::look_ahead`], for frames of a batch.
-    fn look_ahead_all<'a>(&self, cx: &mut Cx<'a>, batch: Looking<'a>, notes: &mut Notes) {
-        batch.each(cx, |cx, nth| self.look_ahead(cx, nth, notes));
+    /// As [`Program::prefetch_keys`], for frames of a batch.
+    fn prefetch_keys_all<'a>(&self, cx: &mut Cx<'a>, batch: Looking<'a>, notes: &mut PrefetchSlots) {
+        batch.each(cx, |cx, nth| self.prefetch_keys(cx, nth, notes));
     }
 
     /// Looks up what is noted, for all tuples at once, so that none of them waits for memory by itself. What is found
-    /// is noted, too: passes that are given their notes ([`Cx::noted`]) take it where it is still so.
-    fn fetch(&self, state: &State, notes: &mut Notes) {
+    /// is noted, too: passes that are given their notes ([`Cx::prefetched`]) take it where it is still so.
+    fn prefetch_rows(&self, state: &State, notes: &mut PrefetchSlots) {
         let _ = (state, notes);
     }
 }

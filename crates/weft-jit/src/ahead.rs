@@ -7,9 +7,9 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Acquire;
 use std::sync::Arc;
 use weft_core::abi::State;
-use weft_core::ahead::FAR_BYTES;
 use weft_core::classify::WORDS_MAX;
 use weft_core::matching::{Found, Matcher};
+use weft_core::prefetch::FAR_BYTES;
 use weft_core::table::Table;
 
 /// Tuples whose matches are looked for side by side.

@@ -4,8 +4,8 @@
 
 use std::sync::{Arc, Mutex};
 use weft_core::abi::{Cx, State};
-use weft_core::ahead::Notes;
 use weft_core::inputs::InputSet;
+use weft_core::prefetch::PrefetchSlots;
 use weft_core::wire::{FieldRef, LayerRef};
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::generate;
@@ -95,7 +95,7 @@ impl Backend for Kept {
 struct Shared {
     segment: Segment,
     /// And how many passes there were.
-    notes: Mutex<(Notes, u64)>,
+    notes: Mutex<(PrefetchSlots, u64)>,
 }
 
 #[derive(Debug)]
@@ -106,13 +106,13 @@ impl Program for Again {
         let Shared { segment, notes } = &*self.0;
         let (notes, passes) = &mut *notes.lock().expect("no test thread has panicked");
         if passes.is_multiple_of(2) {
-            segment.start_ahead(cx.state, 1, notes);
-            segment.look_ahead(cx, 0, notes);
-            segment.fetch(cx.state, notes);
+            segment.start_prefetch(cx.state, 1, notes);
+            segment.prefetch_keys(cx, 0, notes);
+            segment.prefetch_rows(cx.state, notes);
         }
         *passes += 1;
         let mut cx = Cx {
-            noted: notes.of(0),
+            prefetched: notes.tuple(0),
             given: &mut *cx.given,
             call: &mut *cx.call,
             out: &mut *cx.out,

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 use weft_core::abi::{Counters, Cx, Outcome, Parts, REGIONS, Slot, State};
-use weft_core::ahead::Notes;
 use weft_core::hash::HashKey;
 use weft_core::hash::draw;
 use weft_core::matching::Matcher;
 use weft_core::matching::near::Way;
+use weft_core::prefetch::PrefetchSlots;
 use weft_core::table::{Insert, Table};
 use weft_core::{Time, Value};
 use weft_ir::backend::{Backend as _, Program};
@@ -123,7 +123,7 @@ fn found(chain: &Arc<ChainProgram>, state: &State, keys: &[Option<u64>]) -> Vec<
 }
 
 fn found_by(code: &dyn Program, state: &State, keys: &[Option<u64>]) -> Vec<Option<u64>> {
-    found_with(code, state, keys, (&Notes::default(), 0))
+    found_with(code, state, keys, (&PrefetchSlots::default(), 0))
 }
 
 /// As [`found_by`]; the pass for each key is given the notes of the one that comes so many later.
@@ -131,7 +131,7 @@ fn found_with(
     code: &dyn Program,
     state: &State,
     keys: &[Option<u64>],
-    (notes, later): (&Notes, usize),
+    (notes, later): (&PrefetchSlots, usize),
 ) -> Vec<Option<u64>> {
     let (mut out, mut counters) = (Outcome::default(), vec![Counters::default(); 2]);
     let find = |(nth, key): (usize, &Option<u64>)| {
@@ -140,7 +140,7 @@ fn found_with(
             slots: &slots,
             present: (u8::from(key.is_none())..2).collect(),
             regions: [&[0; 8]; REGIONS],
-            noted: notes.of(nth + later),
+            prefetched: notes.tuple(nth + later),
             ..Cx::new(Time(1), state, &mut [], &mut out, &mut counters)
         };
         // The field lies at the beginning of the frame, and no rank is so high.
@@ -155,10 +155,10 @@ fn found_with(
 }
 
 /// What code notes of these keys, and is told.
-fn noted(code: &dyn Program, state: &State, keys: &[Option<u64>]) -> Notes {
+fn noted(code: &dyn Program, state: &State, keys: &[Option<u64>]) -> PrefetchSlots {
     let (mut out, mut counters) = (Outcome::default(), vec![Counters::default(); 2]);
-    let mut notes = Notes::default();
-    code.start_ahead(state, keys.len(), &mut notes);
+    let mut notes = PrefetchSlots::default();
+    code.start_prefetch(state, keys.len(), &mut notes);
     for (nth, key) in keys.iter().enumerate() {
         let slots = slots(*key);
         let mut cx = Cx {
@@ -167,9 +167,9 @@ fn noted(code: &dyn Program, state: &State, keys: &[Option<u64>]) -> Notes {
             regions: [&[0; 8]; REGIONS],
             ..Cx::new(Time(1), state, &mut [], &mut out, &mut counters)
         };
-        code.look_ahead(&mut cx, nth, &mut notes);
+        code.prefetch_keys(&mut cx, nth, &mut notes);
     }
-    code.fetch(state, &mut notes);
+    code.prefetch_rows(state, &mut notes);
     notes
 }
 

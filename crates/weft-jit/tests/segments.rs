@@ -3,9 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use weft_core::abi::{Counters, Cx, Outcome, Parts, REGIONS, Slot, State, Verdict};
-use weft_core::ahead::Notes;
 use weft_core::hash::HashKey;
 use weft_core::inputs::InputSet;
+use weft_core::prefetch::PrefetchSlots;
 use weft_core::table::{ColumnSpec, Evict, Table, TableSpec};
 use weft_core::{Status, Time, Type, Value};
 use weft_ir::backend::{Backend as _, Program};
@@ -175,8 +175,8 @@ fn what_looks_ahead_ends_where_a_flag_is_told_that_it_does_not_make() {
         v7: row = find t0, v2\n    forward\n}\n";
     let state = state(Type::F64);
     let program = jit().looking_ahead().compile(&chain(source, 2), Event::Request, &state);
-    let mut notes = Notes::default();
-    program.expect("it compiles").start_ahead(&state, 1, &mut notes);
+    let mut notes = PrefetchSlots::default();
+    program.expect("it compiles").start_prefetch(&state, 1, &mut notes);
     // One of each element: a hash, a row and its address.
     assert!(format!("{notes:?}").contains("each: 6"), "{notes:?}");
 }

@@ -18,11 +18,11 @@ mod order;
 #[cfg(test)]
 mod tests;
 
-use crate::ahead::FAR_BYTES;
 use crate::classify::{
     Classifier, Description, FIELDS_MAX, FieldSpec, Layout, NOTHING, RULES_MAX, Rule, WORDS_MAX,
 };
 use crate::hash::HashKey;
+use crate::prefetch::FAR_BYTES;
 use crate::table::{ColumnRef, Row, Table};
 use crate::time::Time;
 use crate::types::{Repr, Type};

@@ -13,9 +13,9 @@ use weft_core::Time;
 use weft_core::abi::{
     Cell, Counters, Cx, Edit, EditTarget, Outcome, REGION_BODY, REGIONS, Slot, State, Verdict,
 };
-use weft_core::ahead::Notes;
 use weft_core::frame::{BATCH_MAX, Frame, Pool};
 use weft_core::inputs::InputSet;
+use weft_core::prefetch::PrefetchSlots;
 use weft_core::types::Repr;
 use weft_core::wire::CARRIED_MAX;
 use weft_core::wire::reshape::Reshape;
@@ -83,7 +83,7 @@ pub(super) struct Live {
     /// Frames that took the chain.
     pub(super) frames: u64,
     /// What code that looks ahead has noted of the frames of the batch.
-    pub(super) notes: Notes,
+    pub(super) notes: PrefetchSlots,
     /// Its next batches are parsed and pass in phases: most frames are not usual.
     pub(super) n_in_phases: u32,
     /// Which of its passes is timed next: of each chain, since a worker's batches come at one time.
@@ -520,7 +520,7 @@ impl Live {
             counters: vec![Counters::default(); program.elements.len() + 1],
             ends: Ends::default(),
             frames: 0,
-            notes: Notes::default(),
+            notes: PrefetchSlots::default(),
             n_in_phases: 0,
             tracing: Tracing::default(),
             malformed: vec![0; checks(program)],

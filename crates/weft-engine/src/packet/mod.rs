@@ -789,7 +789,7 @@ impl PacketEngine {
             else {
                 continue;
             };
-            request.start_ahead(&live.state, frames.len(), &mut live.notes);
+            request.start_prefetch(&live.state, frames.len(), &mut live.notes);
             let bit = |(nth, found): (usize, &Found)| u64::from(found.is_of(usize::from(at))) << nth;
             let wanted = self.found.iter().enumerate().map(bit).fold(0, |all, bit| all | bit);
             self.outcome.clear();
@@ -799,8 +799,8 @@ impl PacketEngine {
             };
             let (slots, stride, present) = (&self.slots[..], self.stride, &self.present[..]);
             let batch = Looking { frames, pool, wanted, slots, stride, present };
-            request.look_ahead_all(&mut cx, batch, &mut live.notes);
-            request.fetch(&live.state, &mut live.notes);
+            request.prefetch_keys_all(&mut cx, batch, &mut live.notes);
+            request.prefetch_rows(&live.state, &mut live.notes);
         }
     }
 
@@ -908,14 +908,14 @@ impl PacketEngine {
         self.outcome.clear();
         live.notes.clear();
         if request.pays_ahead(&live.state) {
-            request.start_ahead(&live.state, n, &mut live.notes);
+            request.start_prefetch(&live.state, n, &mut live.notes);
             let mut cx = Cx {
                 regions: [name; REGIONS],
                 ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
             };
             let batch = Unparsed { frames: &frames[..n], pool, slots: &mut self.slots, stride, always };
-            request.look_through(&mut cx, batch, &mut live.notes);
-            request.fetch(&live.state, &mut live.notes);
+            request.prefetch_unparsed(&mut cx, batch, &mut live.notes);
+            request.prefetch_rows(&live.state, &mut live.notes);
         }
         let forward = chain.to.map_or(Exit::Lost(Lost::NoPort), Exit::from);
         self.passed.clear();
