@@ -9,8 +9,8 @@ use weft_core::abi::{Parts, State};
 use weft_core::hash::{HashKey, hash_word};
 use weft_core::rng::Rng;
 use weft_core::table::{
-    ColumnSpec, Departure, Evict, ExtendError, ImportError, Insert, Journal, KeyBuilder, LimitsError, Row,
-    STRIPE_ROWS_MAX, Scalars, Scan, Table, TableSpec, near,
+    ColumnSpec, Evict, ExtendError, ImportError, Insert, Journal, KeyBuilder, LimitsError, RemovalReason,
+    Row, STRIPE_ROWS_MAX, Scalars, Scan, Table, TableSpec, jit_layout,
 };
 use weft_core::{Interval, Time, Type, Value};
 
@@ -519,7 +519,7 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
             ..spec(Shape::Int, max_rows)
         };
         let table = Table::new(limits, KEY);
-        table.keep_departed(Departure::Expired, true);
+        table.keep_removed(RemovalReason::Expired, true);
         let item = table.column("item").expect("the key");
         let (mut rng, mut now) = (Rng::from_seed(max_rows), Time(0));
         let (mut lives, mut expired, mut departed) = (BTreeMap::new(), Vec::new(), Vec::new());
@@ -540,7 +540,7 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
                 lives.insert(id, now.0);
             }
             // Who waits until then misses none.
-            let next = table.next_departure(Departure::Expired);
+            let next = table.next_removal(RemovalReason::Expired);
             assert!(
                 lives.values().all(|at| next.is_some_and(|next| next.0 <= at + 100)),
                 "{next:?} {lives:?}"
@@ -548,15 +548,15 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
             if rng.percent(10) {
                 (0..6).for_each(|id| expired.extend(over(&mut lives, id).flatten()));
                 let mut rows = Vec::new();
-                while table.depart(Departure::Expired, now, 2, &mut rows) {}
+                while table.take_removed(RemovalReason::Expired, now, 2, &mut rows) {}
                 let hits = table.column("hits").expect("a column");
                 departed
                     .extend(rows.iter().map(|row| (table.word(*row, item), table.word(*row, hits) as i64)));
                 assert!(rows.iter().all(|row| table.find_int(table.word(*row, item), now) != *row));
-                table.give_back(&rows);
+                table.free_removed(&rows);
                 assert_eq!(table.len(), lives.len() as u64);
                 // And then nobody has to look until one is due.
-                assert!(table.next_departure(Departure::Expired).is_none_or(|next| next > now));
+                assert!(table.next_removal(RemovalReason::Expired).is_none_or(|next| next > now));
             }
         }
         assert_eq!(table.sweep(now + Interval(1000), usize::MAX), 0);
@@ -565,7 +565,7 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
         departed.sort_unstable();
         assert!(departed.len() > 100);
         assert_eq!(departed, expired);
-        table.keep_departed(Departure::Expired, false);
+        table.keep_removed(RemovalReason::Expired, false);
         table.sweep(now + Interval(1000), usize::MAX);
         assert_eq!((table.len(), table.count(now)), (0, 0));
     }
@@ -579,7 +579,7 @@ fn each_row_that_is_evicted_departs_once_and_comes_back_if_that_is_undone() {
     {
         let limits = TableSpec { evict, shared, stripes, ..spec(Shape::Int, max_rows) };
         let table = Arc::new(Table::new(limits, KEY));
-        table.keep_departed(Departure::Evicted, true);
+        table.keep_removed(RemovalReason::Evicted, true);
         let [item, hits] = ["item", "hits"].map(|name| table.column(name).expect("a column"));
         let told = |row: &Row| (table.word(*row, item), table.word(*row, hits));
         let all = |now| {
@@ -613,15 +613,15 @@ fn each_row_that_is_evicted_departs_once_and_comes_back_if_that_is_undone() {
             }
             if rng.percent(60) {
                 let mut rows = Vec::new();
-                while table.depart(Departure::Evicted, now, 3, &mut rows) {}
+                while table.take_removed(RemovalReason::Evicted, now, 3, &mut rows) {}
                 departed.extend(rows.iter().map(told));
-                table.give_back(&rows);
+                table.free_removed(&rows);
             }
         }
         let mut rows = Vec::new();
-        while table.depart(Departure::Evicted, Time(4000), 3, &mut rows) {}
+        while table.take_removed(RemovalReason::Evicted, Time(4000), 3, &mut rows) {}
         departed.extend(rows.iter().map(told));
-        table.give_back(&rows);
+        table.free_removed(&rows);
         assert!(departed.len() > 1000 && n_undone > 1000);
         let n_all = departed.len() + all(Time(4000)).len();
         assert_eq!(n_all as u64 + table.evicted_untold(), inserted.len() as u64);
@@ -638,16 +638,16 @@ fn each_row_that_is_evicted_departs_once_and_comes_back_if_that_is_undone() {
 fn evicted_rows_wait_only_in_places_that_nobody_needs() {
     let limits = TableSpec { evict: Evict::Oldest, stripes: Some(1), ..spec(Shape::Int, 32) };
     let table = Table::new(limits, KEY);
-    table.keep_departed(Departure::Evicted, true);
+    table.keep_removed(RemovalReason::Evicted, true);
     (0..1000).for_each(|key| _ = new_row(table.insert_int(key, Time(key as i64))));
     let mut rows = Vec::new();
-    assert!(!table.depart(Departure::Evicted, Time(1000), 1000, &mut rows));
+    assert!(!table.take_removed(RemovalReason::Evicted, Time(1000), 1000, &mut rows));
     assert_eq!((table.len(), rows.len() as u64 + table.evicted_untold()), (32, 968));
     assert!(rows.len() > 16);
-    table.give_back(&rows);
+    table.free_removed(&rows);
     // Nobody asks any more: what waits makes room.
     (1000..1020).for_each(|key| _ = new_row(table.insert_int(key, Time(key as i64))));
-    table.keep_departed(Departure::Evicted, false);
+    table.keep_removed(RemovalReason::Evicted, false);
     let untold = table.evicted_untold();
     (1020..1200).for_each(|key| _ = new_row(table.insert_int(key, Time(key as i64))));
     assert_eq!((table.len(), table.evicted_untold()), (32, untold));
@@ -1061,12 +1061,12 @@ fn a_scan_steps_as_its_cursors_say() {
     for max_rows in [10, 256, 5000] {
         let table = Table::new(spec(Shape::Int, max_rows), KEY);
         assert_eq!(table.cursor_behind(Row::NONE), 0);
-        let steps = table.steps();
+        let steps = table.scan_layout();
         let by_hand = |row: Row| {
-            let word = (row.0 - 1) % (1 << near::WORD_BITS);
+            let word = (row.0 - 1) % (1 << jit_layout::WORD_BITS);
             match word + u64::from(steps.row_words) < u64::from(steps.segment_words) {
                 true => row.0 - 1 + u64::from(steps.row_words),
-                false => row.0 - 1 - word + (1 << near::WORD_BITS),
+                false => row.0 - 1 - word + (1 << jit_layout::WORD_BITS),
             }
         };
         (0..max_rows / 2).for_each(|id| _ = new_row(table.insert_int(id, Time(0))));
@@ -1114,7 +1114,7 @@ fn look_ups_read_where_they_are_said_to() {
         assert_eq!(table.slots(hash(1)), None);
         let rows: Vec<Row> =
             (0..10_000).map(|id| new_row(insert(&table, &key(shape, id), Time(0)))).collect();
-        let row_near = |id| table.rows().near(hash(id), table.slots(hash(id)).expect("there are rows"));
+        let row_near = |id| table.rows().candidate(hash(id), table.slots(hash(id)).expect("there are rows"));
         let is_said = |(id, row): &(u64, &Row)| row_near(*id) == Some((**row, table.row_address(**row, 0)));
         let said = (0..).zip(&rows).filter(is_said).count();
         assert!(said > 9900, "of {said} rows alone");

@@ -865,7 +865,7 @@ fn carry_out(
 fn look_over(table: &Table, changes: &[Change]) {
     if changes.len() > 1 {
         let hashes: Vec<u64> = changes.iter().map(|change| table.hash_values(change.key(table))).collect();
-        table.look_over(&hashes);
+        table.prefetch_rows(&hashes);
     }
 }
 

@@ -12,7 +12,7 @@ use weft_core::inputs::InputSet;
 use weft_core::list::EntryKey;
 use weft_core::matching::MatchSpec;
 use weft_core::native::NativeDecl;
-use weft_core::table::{Departure, TableSpec};
+use weft_core::table::{RemovalReason, TableSpec};
 use weft_core::types::{Repr, Type};
 use weft_core::wire::reshape::Reshape;
 use weft_core::wire::{FieldRef, Formats, LayerRef};
@@ -238,7 +238,7 @@ pub struct Departs {
     /// The table.
     pub table: TableId,
     /// Why they left it.
-    pub why: Departure,
+    pub why: RemovalReason,
 }
 
 /// An input column.

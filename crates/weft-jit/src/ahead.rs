@@ -175,7 +175,7 @@ impl Asks {
             // SAFETY: code has noted the address for this table, whose slots stay where they are while it lives, those
             // that are in use no more among them; behind the last home are more than two.
             let slots = unsafe { &*slots }.each_ref().map(|slot| slot.load(Acquire));
-            let (found, at) = rows.near(*hash, slots).map_or((0, 0), |(row, at)| (row.0, at));
+            let (found, at) = rows.candidate(*hash, slots).map_or((0, 0), |(row, at)| (row.0, at));
             (*row, *address) = (found, at as u64);
             if at != 0 {
                 (0..N).for_each(|nth| fetch_line(at.wrapping_add(nth * LINE)));
@@ -261,7 +261,7 @@ impl Ask {
         match *self {
             Self::Find { table, .. } => {
                 let table: &Table = &state.tables[usize::from(table)];
-                table.len() as usize * table.row_near_bytes() > FAR_BYTES
+                table.len() as usize * table.row_base_bytes() > FAR_BYTES
             }
             Self::Match { matcher, .. } => state.matchers[usize::from(matcher)].is_far(),
         }
@@ -279,7 +279,7 @@ struct Lines {
 
 impl Lines {
     fn of(table: &Table) -> Self {
-        let bytes = table.row_near_bytes().min(LINES_MAX * LINE);
+        let bytes = table.row_base_bytes().min(LINES_MAX * LINE);
         Self { n: bytes.div_ceil(LINE), last: bytes - 1 }
     }
 

@@ -1,10 +1,10 @@
 //! Keyed access, the age of rows, and room for new ones: expiry and eviction.
 
-use super::index::Near;
+use super::index::HomeProbe;
 use super::layout::{Evict, Key, LIVE, WRITTEN_AT};
 use super::oldest::{Aged, Oldest};
-use super::storage::{Place, STRIPE_ROWS_MAX, Stripe, Waiting, segment_of};
-use super::{Departure, Insert, Row, Table, is_over, spin_lock, spin_try_lock, spin_unlock};
+use super::storage::{RowLocation, RowQueue, STRIPE_ROWS_MAX, Stripe, segment_of};
+use super::{Insert, RemovalReason, Row, Table, is_over, spin_lock, spin_try_lock, spin_unlock};
 use crate::time::Time;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -15,13 +15,13 @@ type Words = [AtomicU64];
 
 /// How a row that lived went.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Gone {
+pub(super) enum Eviction {
     /// Its place was free at once.
     Removed,
     /// So was it, though somebody was to look at the row.
-    Untold,
+    Unreported,
     /// It was evicted and waits in its place, after this row, if any.
-    Waits { behind: Row },
+    Queued { behind: Row },
 }
 
 /// By what rows are ordered.
@@ -44,26 +44,31 @@ impl Order {
     }
 }
 
-impl Departure {
+impl RemovalReason {
     const fn bit(self) -> u8 {
         1 << self as u8
     }
 }
 
 impl Table {
-    /// The row with this key, and its place, if it is near its home ([`Stripe::find_near`]).
+    /// The row with this key, and its place, if it is near its home ([`Stripe::find_at_home`]).
     #[inline(always)]
-    pub(super) fn find_near(&self, hash: u64, now: Time, key: impl Key) -> Near<(Row, Place<'_>)> {
+    pub(super) fn find_at_home(
+        &self,
+        hash: u64,
+        now: Time,
+        key: impl Key,
+    ) -> HomeProbe<(Row, RowLocation<'_>)> {
         let stripe = self.stripe_of(hash);
-        match stripe.find_near(hash as u32, |number| self.probe(stripe, number, key)) {
-            Near::Found((_, place)) if self.is_expired_at(place, now) => Near::Absent,
-            near => near,
+        match stripe.find_at_home(hash as u32, |number| self.probe(stripe, number, key)) {
+            HomeProbe::Found((_, place)) if self.is_expired_at(place, now) => HomeProbe::Absent,
+            other => other,
         }
     }
 
-    /// As [`Table::find_near`], wherever the row is.
+    /// As [`Table::find_at_home`], wherever the row is.
     #[inline(always)]
-    pub(super) fn find_far(&self, hash: u64, now: Time, key: impl Key) -> Row {
+    pub(super) fn find_elsewhere(&self, hash: u64, now: Time, key: impl Key) -> Row {
         let stripe = self.stripe_of(hash);
         match stripe.find(hash as u32, |number| self.probe(stripe, number, key)) {
             Some((row, place)) if !self.is_expired_at(place, now) => row,
@@ -77,20 +82,20 @@ impl Table {
         hash: u64,
         now: Time,
         key: impl Key,
-        gone: &mut dyn FnMut(Row, Gone),
+        on_evict: &mut dyn FnMut(Row, Eviction),
     ) -> Insert {
         let (at, tag) = (self.geometry.stripe_of(hash), hash as u32);
         let stripe = &self.stripes[at];
-        match stripe.find_near(tag, |number| self.probe(stripe, number, key)) {
-            Near::Absent => {}
-            Near::Found((old, _)) => self.replace(old, now, gone),
-            Near::Far => {
+        match stripe.find_at_home(tag, |number| self.probe(stripe, number, key)) {
+            HomeProbe::Absent => {}
+            HomeProbe::Found((old, _)) => self.replace(old, now, on_evict),
+            HomeProbe::Elsewhere => {
                 if let Some((old, _)) = stripe.find(tag, |number| self.probe(stripe, number, key)) {
-                    self.replace(old, now, gone);
+                    self.replace(old, now, on_evict);
                 }
             }
         }
-        match self.place(at, tag, now, gone) {
+        match self.place(at, tag, now, on_evict) {
             Some(row) => {
                 key.write_to(self.fill(row, tag, now));
                 Insert::New(row)
@@ -100,16 +105,16 @@ impl Table {
     }
 
     /// Takes a free row and puts it into the index; makes room if there is none.
-    fn place(&self, at: usize, tag: u32, now: Time, gone: &mut dyn FnMut(Row, Gone)) -> Option<Row> {
+    fn place(&self, at: usize, tag: u32, now: Time, on_evict: &mut dyn FnMut(Row, Eviction)) -> Option<Row> {
         let has_room = self.rows.load(Relaxed) < self.rows_max.load(Relaxed);
         let local = match self.free_row(at) {
             Some(local) if has_room => local,
-            _ if self.make_room(at, now, gone) => self.free_row(at)?,
+            _ if self.make_room(at, now, on_evict) => self.free_row(at)?,
             _ => return None,
         };
         self.stripes[at].reserve(&self.memory, &self.begins[at]);
         let row = self.geometry.join(at, local);
-        // Before a slot has its number: compiled code goes from there to the words (see `near`).
+        // Before a slot has its number: compiled code goes from there to the words (see `jit_layout`).
         self.base.row(row, self.geometry, &self.memory);
         self.stripes[at].place(tag, local);
         self.take_row(at, local);
@@ -117,7 +122,7 @@ impl Table {
     }
 
     /// Removes expired rows, at most `budget` of them, and returns how many. Whoever has time calls it; nothing but
-    /// memory depends on it. From a table that keeps expired rows ([`Table::keep_departed`]) it removes none. It
+    /// memory depends on it. From a table that keeps expired rows ([`Table::keep_removed`]) it removes none. It
     /// looks through one stripe, and one more for every [`STRIPE_ROWS_MAX`] of the budget; what it has not come to is
     /// left for the next call. It takes the locks it needs without waiting; the caller holds none.
     pub fn sweep(&self, now: Time, budget: usize) -> usize {
@@ -130,7 +135,7 @@ impl Table {
             swept += self.with_next_stripe(|at| {
                 let mut n = 0;
                 while swept + n < budget
-                    && (self.forget_departed(at) || self.sweep_expired(at, now, &mut looks))
+                    && (self.free_unwanted(at) || self.sweep_expired(at, now, &mut looks))
                 {
                     n += 1;
                 }
@@ -140,20 +145,20 @@ impl Table {
         swept
     }
 
-    /// Whether rows that leave the table so are kept for [`Table::depart`] from now on. They are out of the table, but
+    /// Whether rows that leave the table so are kept for [`Table::take_removed`] from now on. They are out of the table, but
     /// their places are not free until they are given back. A row is evicted once the insertion that it makes room for
     /// stays. Where no other place is free for that, the evicted row is not kept ([`Table::evicted_untold`]).
-    pub fn keep_departed(&self, why: Departure, keep: bool) {
+    pub fn keep_removed(&self, why: RemovalReason, keep: bool) {
         let others = self.keeps.load(Relaxed) & !why.bit();
         self.keeps.store(if keep { others | why.bit() } else { others }, Relaxed);
     }
 
     /// Takes rows that have expired, or those that were evicted, out of the table, at most `budget` of them, and
     /// appends them to `rows`. Each is given to one caller, once, who reads it without a lock and then gives it back
-    /// ([`Table::give_back`]). Those that were found as others took their places come first, then the oldest of each
+    /// ([`Table::free_removed`]). Those that were found as others took their places come first, then the oldest of each
     /// stripe that have expired. It works and takes locks as [`Table::sweep`]. Whether there may be more now: the
     /// budget is used up, or a stripe was locked or not looked through.
-    pub fn depart(&self, why: Departure, now: Time, budget: usize, rows: &mut Vec<Row>) -> bool {
+    pub fn take_removed(&self, why: RemovalReason, now: Time, budget: usize, rows: &mut Vec<Row>) -> bool {
         let full = rows.len() + budget;
         let mut looks = 1 + budget / STRIPE_ROWS_MAX as usize;
         let mut is_complete = true;
@@ -165,13 +170,13 @@ impl Table {
             self.with_next_stripe(|at| {
                 is_open = true;
                 while rows.len() < full {
-                    let is_due = why == Departure::Expired
-                        && !self.waits(at, why)
-                        && self.reclaim_by(at, now, &mut looks, |row| self.enlist(row, why));
-                    if !is_due && !self.waits(at, why) {
+                    let is_due = why == RemovalReason::Expired
+                        && !self.has_removed(at, why)
+                        && self.reclaim_by(at, now, &mut looks, |row| self.queue_removed(row, why));
+                    if !is_due && !self.has_removed(at, why) {
                         break;
                     }
-                    rows.push(self.pop_departed(at, why));
+                    rows.push(self.pop_removed(at, why));
                 }
                 0
             });
@@ -180,15 +185,15 @@ impl Table {
         rows.len() == full || looks == 0 || !is_complete
     }
 
-    /// When [`Table::depart`] may find the next row that leaves so; None: not before a row is inserted or evicted. No
+    /// When [`Table::take_removed`] may find the next row that leaves so; None: not before a row is inserted or evicted. No
     /// row leaves earlier, and one may leave later: a look at that time brings the bound closer. The caller holds no
     /// lock of the table.
-    pub fn next_departure(&self, why: Departure) -> Option<Time> {
+    pub fn next_removal(&self, why: RemovalReason) -> Option<Time> {
         let stripes = 0..self.stripes.len();
-        if stripes.clone().any(|at| self.waits(at, why)) {
+        if stripes.clone().any(|at| self.has_removed(at, why)) {
             return Some(Time(i64::MIN));
         }
-        if why == Departure::Evicted {
+        if why == RemovalReason::Evicted {
             return None;
         }
         let inhabited = stripes.filter(|&at| self.stripes[at].rows.load(Relaxed) > 0);
@@ -199,8 +204,8 @@ impl Table {
         bounds.min().map(Time)
     }
 
-    /// Frees the places of rows that [`Table::depart`] gave. The caller holds no lock of the table.
-    pub fn give_back(&self, rows: &[Row]) {
+    /// Frees the places of rows that [`Table::take_removed`] gave. The caller holds no lock of the table.
+    pub fn free_removed(&self, rows: &[Row]) {
         for row in rows {
             let (at, _) = self.geometry.split(row.0 - 1);
             let is_shared = self.spec.shared;
@@ -314,34 +319,34 @@ impl Table {
 
     /// Removes a row that has expired, or keeps it for whoever is to look at it.
     fn expire(&self, row: Row) {
-        if self.keeps(Departure::Expired) {
-            self.enlist(row, Departure::Expired);
+        if self.keeps_removed(RemovalReason::Expired) {
+            self.queue_removed(row, RemovalReason::Expired);
         } else {
             self.remove(row);
         }
     }
 
     /// Removes a row that lives to make room, or keeps it for whoever is to look at it if there is a place besides.
-    fn evict(&self, row: Row, gone: &mut dyn FnMut(Row, Gone)) {
+    fn evict(&self, row: Row, on_evict: &mut dyn FnMut(Row, Eviction)) {
         let (at, _) = self.geometry.split(row.0 - 1);
-        if !self.keeps(Departure::Evicted) {
-            gone(row, Gone::Removed);
+        if !self.keeps_removed(RemovalReason::Evicted) {
+            on_evict(row, Eviction::Removed);
             self.remove(row);
         } else if self.free_row(at).is_some() {
-            gone(row, Gone::Waits { behind: self.last_evicted(at) });
-            self.enlist(row, Departure::Evicted);
+            on_evict(row, Eviction::Queued { behind: self.last_evicted(at) });
+            self.queue_removed(row, RemovalReason::Evicted);
         } else {
-            gone(row, Gone::Untold);
+            on_evict(row, Eviction::Unreported);
             self.remove(row);
-            self.count_untold(1);
+            self.count_unreported(1);
         }
     }
 
     /// Puts a live row behind those that have departed, out of everybody's sight.
-    fn enlist(&self, row: Row, why: Departure) {
+    fn queue_removed(&self, row: Row, why: RemovalReason) {
         self.unindex(row);
         let (at, local) = self.geometry.split(row.0 - 1);
-        let waiting = self.waiting(at, why);
+        let waiting = self.removed_queue(at, why);
         self.row_words(row, 0)[0].store(0, Relaxed);
         match self.row_of_link(at, waiting.last.load(Relaxed)) {
             Row::NONE => waiting.first.store(local + 1, Relaxed),
@@ -352,8 +357,8 @@ impl Table {
     }
 
     /// The first of a stripe's rows that have departed, which there is.
-    fn pop_departed(&self, at: usize, why: Departure) -> Row {
-        let waiting = self.waiting(at, why);
+    fn pop_removed(&self, at: usize, why: RemovalReason) -> Row {
+        let waiting = self.removed_queue(at, why);
         let row = self.row_of_link(at, waiting.first.load(Relaxed));
         let next = self.row_words(row, 0)[0].load(Relaxed) as u32;
         waiting.first.store(next, Relaxed);
@@ -365,18 +370,18 @@ impl Table {
 
     /// The row that was evicted last of those that wait in a stripe.
     fn last_evicted(&self, at: usize) -> Row {
-        self.row_of_link(at, self.waiting(at, Departure::Evicted).last.load(Relaxed))
+        self.row_of_link(at, self.removed_queue(at, RemovalReason::Evicted).last.load(Relaxed))
     }
 
-    /// Frees the place of a row that has gone so, as the last in its stripe since which all is undone.
-    pub(super) fn call_back(&self, row: Row, gone: Gone) {
-        let behind = match gone {
-            Gone::Removed => return,
-            Gone::Untold => return self.count_untold(u64::MAX),
-            Gone::Waits { behind } => behind,
+    /// Frees the place of a row that has on_evict so, as the last in its stripe since which all is undone.
+    pub(super) fn undo_eviction(&self, row: Row, on_evict: Eviction) {
+        let behind = match on_evict {
+            Eviction::Removed => return,
+            Eviction::Unreported => return self.count_unreported(u64::MAX),
+            Eviction::Queued { behind } => behind,
         };
         let (at, _) = self.geometry.split(row.0 - 1);
-        let waiting = self.waiting(at, Departure::Evicted);
+        let waiting = self.removed_queue(at, RemovalReason::Evicted);
         if behind.is_none() {
             waiting.first.store(0, Relaxed);
             waiting.last.store(0, Relaxed);
@@ -388,32 +393,32 @@ impl Table {
     }
 
     /// Frees the place of a row that has departed and that nobody is to look at any more, if there is one.
-    fn forget_departed(&self, at: usize) -> bool {
-        let is_left = |why: &Departure| !self.keeps(*why) && self.waits(at, *why);
-        let left = [Departure::Expired, Departure::Evicted].into_iter().find(is_left);
-        left.map(|why| self.free_place(self.pop_departed(at, why))).is_some()
+    fn free_unwanted(&self, at: usize) -> bool {
+        let is_left = |why: &RemovalReason| !self.keeps_removed(*why) && self.has_removed(at, *why);
+        let left = [RemovalReason::Expired, RemovalReason::Evicted].into_iter().find(is_left);
+        left.map(|why| self.free_place(self.pop_removed(at, why))).is_some()
     }
 
     /// Frees the place of a row that has expired, if there is one and nobody is to look at it.
     fn sweep_expired(&self, at: usize, now: Time, looks: &mut usize) -> bool {
-        !self.keeps(Departure::Expired) && self.reclaim(at, now, looks)
+        !self.keeps_removed(RemovalReason::Expired) && self.reclaim(at, now, looks)
     }
 
-    fn waits(&self, at: usize, why: Departure) -> bool {
-        self.waiting(at, why).first.load(Relaxed) != 0
+    fn has_removed(&self, at: usize, why: RemovalReason) -> bool {
+        self.removed_queue(at, why).first.load(Relaxed) != 0
     }
 
-    fn waiting(&self, at: usize, why: Departure) -> &Waiting {
-        &self.stripes[at].departed[why as usize]
+    fn removed_queue(&self, at: usize, why: RemovalReason) -> &RowQueue {
+        &self.stripes[at].removed[why as usize]
     }
 
-    fn keeps(&self, why: Departure) -> bool {
+    fn keeps_removed(&self, why: RemovalReason) -> bool {
         self.keeps.load(Relaxed) & why.bit() != 0
     }
 
     /// Adds to the rows that nobody was told of (`u64::MAX` takes one away).
-    fn count_untold(&self, n: u64) {
-        self.untold.fetch_add(n, Relaxed);
+    fn count_unreported(&self, n: u64) {
+        self.unreported.fetch_add(n, Relaxed);
     }
 
     /// Puts a row's place into the free list.
@@ -474,14 +479,14 @@ impl Table {
 
     /// The row with this number plus one in a stripe, if it has this key.
     #[inline(always)]
-    fn probe(&self, stripe: &Stripe, number: u32, key: impl Key) -> Option<(Row, Place<'_>)> {
+    fn probe(&self, stripe: &Stripe, number: u32, key: impl Key) -> Option<(Row, RowLocation<'_>)> {
         let row = Row(stripe.first + u64::from(number));
         let place = self.base.place(row.0.wrapping_sub(1))?;
         key.is_of(place).then_some((row, place))
     }
 
     #[inline(always)]
-    fn is_expired_at(&self, place: Place<'_>, now: Time) -> bool {
+    fn is_expired_at(&self, place: RowLocation<'_>, now: Time) -> bool {
         self.ages().any(|(at, ttl)| place.word(at).is_none_or(|stamp| is_over(stamp, now, ttl)))
     }
 
@@ -494,20 +499,20 @@ impl Table {
         }
     }
 
-    fn drop_row(&self, row: Row, now: Time, gone: &mut dyn FnMut(Row, Gone)) {
+    fn drop_row(&self, row: Row, now: Time, on_evict: &mut dyn FnMut(Row, Eviction)) {
         if self.is_expired(self.row_words(row, 0), now) {
             self.expire(row);
         } else {
-            self.evict(row, gone);
+            self.evict(row, on_evict);
         }
     }
 
     /// Removes the row of a key that is inserted again.
-    fn replace(&self, row: Row, now: Time, gone: &mut dyn FnMut(Row, Gone)) {
+    fn replace(&self, row: Row, now: Time, on_evict: &mut dyn FnMut(Row, Eviction)) {
         if self.is_expired(self.row_words(row, 0), now) {
             self.expire(row);
         } else {
-            gone(row, Gone::Removed);
+            on_evict(row, Eviction::Removed);
             self.remove(row);
         }
     }
@@ -518,9 +523,9 @@ impl Table {
 
     /// Makes room for one row in a stripe: first by what has expired, then as declared.
     #[cold]
-    fn make_room(&self, at: usize, now: Time, gone: &mut dyn FnMut(Row, Gone)) -> bool {
+    fn make_room(&self, at: usize, now: Time, on_evict: &mut dyn FnMut(Row, Eviction)) -> bool {
         let ages = self.ages().count();
-        let is_freed = self.forget_departed(at) || self.reclaim(at, now, &mut { ages });
+        let is_freed = self.free_unwanted(at) || self.reclaim(at, now, &mut { ages });
         if is_freed && self.fits(at) {
             return true;
         }
@@ -542,7 +547,7 @@ impl Table {
         // Two at a time where a hot update has lowered the limit, so that the table shrinks to it.
         for _ in 0..2 {
             let Some(oldest) = self.evictee(at, evict) else { break };
-            self.drop_row(oldest, now, gone);
+            self.drop_row(oldest, now, on_evict);
             if self.fits(at) {
                 return true;
             }

@@ -44,7 +44,7 @@ pub(super) fn slots_len(generation: usize) -> usize {
 }
 
 /// Where an index begins, and by how many bits a tag has to be shifted to be its home: for compiled code
-/// ([`super::near`]), in one word, and those of all stripes side by side.
+/// ([`super::jit_layout`]), in one word, and those of all stripes side by side.
 #[derive(Debug)]
 pub(super) struct Begin(AtomicU64);
 
@@ -96,39 +96,39 @@ fn is_end(slot: u64, tag: u32) -> bool {
     slot == 0 || is_past(slot, tag)
 }
 
-/// What [`Stripe::find_near`] says.
-pub(super) enum Near<T> {
+/// What [`Stripe::find_at_home`] says.
+pub(super) enum HomeProbe<T> {
     Found(T),
     Absent,
     /// Neither: [`Stripe::find`] has to look.
-    Far,
+    Elsewhere,
 }
 
 /// What `probe` makes of the row with this tag, if it is in these slots, the first two of the tag's home. It is given
 /// the row's number plus one.
 #[inline(always)]
-pub(super) fn near_of<T>(
+pub(super) fn probe_home<T>(
     tag: u32,
     [first, second]: [u64; 2],
     probe: impl FnOnce(u32) -> Option<T>,
-) -> Near<T> {
+) -> HomeProbe<T> {
     // With the tag cleared, a slot that had it is the row's number and nothing else.
     let above = u64::from(tag) << 32;
     let in_first = first ^ above;
     // Which of the two it is is chance, and a branch on chance costs more than the rest of the look-up.
     let slot = select_unpredictable(in_first >> 32 == 0, in_first, second ^ above);
     if slot >> 32 == 0 {
-        return probe(slot as u32).map_or(Near::Far, Near::Found);
+        return probe(slot as u32).map_or(HomeProbe::Elsewhere, HomeProbe::Found);
     }
-    if is_past(second, tag) { Near::Absent } else { Near::Far }
+    if is_past(second, tag) { HomeProbe::Absent } else { HomeProbe::Elsewhere }
 }
 
 impl Stripe {
-    /// [`near_of`] the first two slots of the tag's home, where nearly all rows are.
+    /// [`probe_home`] the first two slots of the tag's home, where nearly all rows are.
     #[inline(always)]
-    pub(super) fn find_near<T>(&self, tag: u32, probe: impl FnOnce(u32) -> Option<T>) -> Near<T> {
-        let Some([first, second, ..]) = self.slots_from(tag) else { return Near::Absent };
-        near_of(tag, [first, second].map(|slot| slot.load(Acquire)), probe)
+    pub(super) fn find_at_home<T>(&self, tag: u32, probe: impl FnOnce(u32) -> Option<T>) -> HomeProbe<T> {
+        let Some([first, second, ..]) = self.slots_from(tag) else { return HomeProbe::Absent };
+        probe_home(tag, [first, second].map(|slot| slot.load(Acquire)), probe)
     }
 
     /// What `probe` makes of the first row with this tag that it accepts; it is given the row's number plus one.

@@ -1,6 +1,6 @@
 //! The undo log of a handler: a failed element leaves no trace in state.
 
-use super::evict::Gone;
+use super::evict::Eviction;
 use super::layout::LIVE;
 use super::{ColumnRef, Insert, Row, Table};
 use crate::abi::State;
@@ -50,7 +50,7 @@ enum Entry {
     Removed {
         table: u16,
         row: Row,
-        gone: Gone,
+        eviction: Eviction,
         len: u32,
     },
     Scalar {
@@ -114,30 +114,31 @@ impl Journal {
 
     /// [`Table::insert_int`], recorded together with what it evicts.
     pub fn insert_int(&mut self, table: u16, rows: &Table, key: u64, now: Time) -> Insert {
-        let insert =
-            rows.insert_int_with(key, now, &mut |row, gone| self.record_gone(table, row, gone, rows));
+        let insert = rows
+            .insert_int_with(key, now, &mut |row, eviction| self.record_eviction(table, row, eviction, rows));
         self.inserted(table, insert)
     }
 
     /// [`Table::insert_bytes`], recorded together with what it evicts.
     pub fn insert_bytes(&mut self, table: u16, rows: &Table, key: &[u8], now: Time) -> Insert {
-        let insert =
-            rows.insert_bytes_with(key, now, &mut |row, gone| self.record_gone(table, row, gone, rows));
+        let insert = rows.insert_bytes_with(key, now, &mut |row, eviction| {
+            self.record_eviction(table, row, eviction, rows)
+        });
         self.inserted(table, insert)
     }
 
     /// Before [`Table::remove`]: keeps a full copy of the row.
     pub fn record_remove(&mut self, table: u16, row: Row, rows: &Table) {
-        self.record_gone(table, row, Gone::Removed, rows);
+        self.record_eviction(table, row, Eviction::Removed, rows);
     }
 
-    fn record_gone(&mut self, table: u16, row: Row, gone: Gone, rows: &Table) {
+    fn record_eviction(&mut self, table: u16, row: Row, eviction: Eviction, rows: &Table) {
         let before = self.words.len();
         for (group, _) in rows.groups() {
             self.words.extend(rows.row_words(row, group).iter().map(|word| word.load(Relaxed)));
         }
         let len = (self.words.len() - before) as u32;
-        self.entries.push(Entry::Removed { table, row, gone, len });
+        self.entries.push(Entry::Removed { table, row, eviction, len });
     }
 
     /// Before a word of [`Parts::scalars`](crate::abi::Parts::scalars) changes from `old`.
@@ -174,10 +175,10 @@ impl Journal {
                     }
                 }
                 Entry::Inserted { table, row } => state.tables[table as usize].remove(row),
-                Entry::Removed { table, row, gone, len } => {
+                Entry::Removed { table, row, eviction, len } => {
                     let kept = self.words.split_off(self.words.len() - len as usize);
                     let rows = &state.tables[table as usize];
-                    rows.call_back(row, gone);
+                    rows.undo_eviction(row, eviction);
                     rows.restore(row, &kept);
                 }
                 Entry::Scalar { index, old } => state.scalars.set_word(index as usize, old),

@@ -1,7 +1,7 @@
 //! Where columns are in a row, and how cells and keys are written.
 
 use super::COUNTER_BYTES;
-use super::storage::{Geometry, Place};
+use super::storage::{Geometry, RowLocation};
 use crate::hash::{self, HashKey};
 use crate::limits::ROW_BYTES_MAX;
 use crate::time::Interval;
@@ -443,7 +443,7 @@ pub(super) fn cell_eq(cell: &[AtomicU64], bytes: &[u8]) -> bool {
 /// Not a closure: those are not inlined for certain, and here a call costs as much as the look-up.
 pub(super) trait Key: Copy {
     /// Whether the row has this key.
-    fn is_of(self, row: Place<'_>) -> bool;
+    fn is_of(self, row: RowLocation<'_>) -> bool;
 
     /// Gives the row this key, which fits.
     fn write_to(self, row: &[AtomicU64]);
@@ -458,7 +458,7 @@ pub(super) struct IntKey {
 
 impl Key for IntKey {
     #[inline(always)]
-    fn is_of(self, row: Place<'_>) -> bool {
+    fn is_of(self, row: RowLocation<'_>) -> bool {
         row.word(self.at as usize) == Some(self.key)
     }
 
@@ -490,7 +490,7 @@ impl<'a> ShortKey<'a> {
 
 impl Key for ShortKey<'_> {
     #[inline(always)]
-    fn is_of(self, row: Place<'_>) -> bool {
+    fn is_of(self, row: RowLocation<'_>) -> bool {
         let at = self.at as usize;
         let (Some(len), Some(first)) = (row.word(at), row.word(at + 1)) else { return false };
         // Words behind the bytes are left from earlier, so they are compared only where there are bytes.
@@ -511,7 +511,7 @@ pub(super) struct BytesKey<'a> {
 }
 
 impl Key for BytesKey<'_> {
-    fn is_of(self, row: Place<'_>) -> bool {
+    fn is_of(self, row: RowLocation<'_>) -> bool {
         cell_eq(row.from(self.at as usize), self.bytes)
     }
 
@@ -528,7 +528,7 @@ pub(super) struct PartsKey<'a> {
 }
 
 impl Key for PartsKey<'_> {
-    fn is_of(self, row: Place<'_>) -> bool {
+    fn is_of(self, row: RowLocation<'_>) -> bool {
         parts_eq(self.parts, row.from(0), self.bytes)
     }
 

@@ -28,10 +28,10 @@
 
 mod evict;
 mod index;
+pub mod jit_layout;
 mod journal;
 mod layout;
 mod memory;
-pub mod near;
 mod oldest;
 mod rows;
 mod scalars;
@@ -47,13 +47,13 @@ pub use storage::{SEGMENT_BYTES_MAX, STRIPE_ROWS_MAX};
 use crate::hash::HashKey;
 use crate::time::{Interval, Time};
 use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-use evict::Gone;
-use index::Near;
+use evict::Eviction;
+use index::HomeProbe;
 use layout::{BytesKey, Header, IntKey, KeyShape, LIVE, PartsKey, ShortKey, WRITTEN_AT};
 use memory::Memory;
 pub use memory::{BlockSource, take_blocks_from};
 use std::sync::OnceLock;
-use storage::{Geometry, Group, Place, Stripe};
+use storage::{Geometry, Group, RowLocation, Stripe};
 
 /// Column groups that one table may have: the first, and one for each hot update that adds columns.
 pub const GROUPS_MAX: usize = 16;
@@ -74,7 +74,7 @@ pub struct Table {
     stripes: Box<[Stripe]>,
     /// Of the indexes of the stripes.
     begins: Box<[index::Begin]>,
-    /// For compiled code ([`near`]), as the next two.
+    /// For compiled code ([`jit_layout`]), as the next two.
     stripes_address: usize,
     begins_at: usize,
     segments_at: usize,
@@ -93,10 +93,10 @@ pub struct Table {
     evict: AtomicU8,
     /// Orders that were not kept up for a time, by the bits of `layout::orders`.
     lapsed: AtomicU8,
-    /// Which rows that leave wait until they were looked at, by bits of [`Departure`]: [`Table::keep_departed`].
+    /// Which rows that leave wait until they were looked at, by bits of [`RemovalReason`]: [`Table::keep_removed`].
     keeps: AtomicU8,
     /// Rows whose eviction nobody was told of: [`Table::evicted_untold`].
-    untold: AtomicU64,
+    unreported: AtomicU64,
     /// Where the next sweep, or the next search for an expired row, goes on.
     sweep_at: AtomicU32,
 }
@@ -144,7 +144,7 @@ pub struct Age {
 
 /// Why a row left its table without anybody's asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Departure {
+pub enum RemovalReason {
     /// It was older than its TTL, or one of two.
     Expired,
     /// It made room for another while it lived.
@@ -212,7 +212,7 @@ impl Table {
             evict: AtomicU8::new(spec.evict as u8),
             lapsed: AtomicU8::new(0),
             keeps: AtomicU8::new(0),
-            untold: AtomicU64::new(0),
+            unreported: AtomicU64::new(0),
             sweep_at: AtomicU32::new(0),
             spec,
         }
@@ -336,10 +336,10 @@ impl Table {
     /// or it has expired by `now`.
     #[inline]
     pub fn find_int(&self, key: u64, now: Time) -> Row {
-        match self.find_int_near(key, now) {
-            Near::Found((row, _)) => row,
-            Near::Absent => Row::NONE,
-            Near::Far => self.find_int_far(key, now),
+        match self.find_int_at_home(key, now) {
+            HomeProbe::Found((row, _)) => row,
+            HomeProbe::Absent => Row::NONE,
+            HomeProbe::Elsewhere => self.find_int_elsewhere(key, now),
         }
     }
 
@@ -347,10 +347,10 @@ impl Table {
     /// [`Row::NONE`] if there is none or it has expired by `now`.
     #[inline]
     pub fn find_bytes(&self, key: &[u8], now: Time) -> Row {
-        match self.find_bytes_near(key, now) {
-            Near::Found((row, _)) => row,
-            Near::Absent => Row::NONE,
-            Near::Far => self.find_bytes_far(key, now),
+        match self.find_bytes_at_home(key, now) {
+            HomeProbe::Found((row, _)) => row,
+            HomeProbe::Absent => Row::NONE,
+            HomeProbe::Elsewhere => self.find_bytes_elsewhere(key, now),
         }
     }
 
@@ -358,10 +358,10 @@ impl Table {
     /// not be found again.
     #[inline]
     pub fn find_int_words(&self, key: u64, now: Time) -> Option<(Row, &[AtomicU64])> {
-        match self.find_int_near(key, now) {
-            Near::Found((row, place)) => Some((row, self.base.cut(place))),
-            Near::Absent => None,
-            Near::Far => self.with_words(self.find_int_far(key, now)),
+        match self.find_int_at_home(key, now) {
+            HomeProbe::Found((row, place)) => Some((row, self.base.cut(place))),
+            HomeProbe::Absent => None,
+            HomeProbe::Elsewhere => self.with_words(self.find_int_elsewhere(key, now)),
         }
     }
 
@@ -369,10 +369,10 @@ impl Table {
     /// need not be found again.
     #[inline]
     pub fn find_bytes_words(&self, key: &[u8], now: Time) -> Option<(Row, &[AtomicU64])> {
-        match self.find_bytes_near(key, now) {
-            Near::Found((row, place)) => Some((row, self.base.cut(place))),
-            Near::Absent => None,
-            Near::Far => self.with_words(self.find_bytes_far(key, now)),
+        match self.find_bytes_at_home(key, now) {
+            HomeProbe::Found((row, place)) => Some((row, self.base.cut(place))),
+            HomeProbe::Absent => None,
+            HomeProbe::Elsewhere => self.with_words(self.find_bytes_elsewhere(key, now)),
         }
     }
 
@@ -387,24 +387,24 @@ impl Table {
         self.insert_bytes_with(key, now, &mut |_, _| {})
     }
 
-    fn insert_int_with(&self, key: u64, now: Time, gone: &mut dyn FnMut(Row, Gone)) -> Insert {
+    fn insert_int_with(&self, key: u64, now: Time, on_evict: &mut dyn FnMut(Row, Eviction)) -> Insert {
         let KeyShape::Int { word } = self.key else { return Insert::TooLong };
-        self.insert(self.hash_int(key), now, IntKey { at: word, key }, gone)
+        self.insert(self.hash_int(key), now, IntKey { at: word, key }, on_evict)
     }
 
-    fn insert_bytes_with(&self, key: &[u8], now: Time, gone: &mut dyn FnMut(Row, Gone)) -> Insert {
+    fn insert_bytes_with(&self, key: &[u8], now: Time, on_evict: &mut dyn FnMut(Row, Eviction)) -> Insert {
         match &self.key {
             KeyShape::Bytes { word, bytes_max } if key.len() <= *bytes_max as usize => {
                 match ShortKey::new(*word, key) {
-                    Some(short) => self.insert(short.hash(self.hash), now, short, gone),
+                    Some(short) => self.insert(short.hash(self.hash), now, short, on_evict),
                     None => {
                         let bytes = BytesKey { at: *word, bytes: key };
-                        self.insert(self.hash_bytes(key), now, bytes, gone)
+                        self.insert(self.hash_bytes(key), now, bytes, on_evict)
                     }
                 }
             }
             KeyShape::Parts(parts) if layout::parts_fit(parts, key) => {
-                self.insert(self.hash_bytes(key), now, PartsKey { parts, bytes: key }, gone)
+                self.insert(self.hash_bytes(key), now, PartsKey { parts, bytes: key }, on_evict)
             }
             _ => Insert::TooLong,
         }
@@ -585,10 +585,10 @@ impl Table {
         }
     }
 
-    /// Rows that were evicted of a table that keeps those ([`Table::keep_departed`]), and that nobody is to look at: as
+    /// Rows that were evicted of a table that keeps those ([`Table::keep_removed`]), and that nobody is to look at: as
     /// many waited already as there are places besides those in use.
     pub fn evicted_untold(&self) -> u64 {
-        self.untold.load(Relaxed)
+        self.unreported.load(Relaxed)
     }
 
     /// Rows in memory: those that have expired and are not swept yet count too.
@@ -672,33 +672,35 @@ impl Table {
 
     /// The usual way of a look-up, which needs no stack: the rare ways are calls with the same arguments.
     #[inline(always)]
-    fn find_int_near(&self, key: u64, now: Time) -> Near<(Row, Place<'_>)> {
-        let KeyShape::Int { word } = self.key else { return Near::Absent };
-        self.find_near(self.hash_int(key), now, IntKey { at: word, key })
+    fn find_int_at_home(&self, key: u64, now: Time) -> HomeProbe<(Row, RowLocation<'_>)> {
+        let KeyShape::Int { word } = self.key else { return HomeProbe::Absent };
+        self.find_at_home(self.hash_int(key), now, IntKey { at: word, key })
     }
 
     #[cold]
     #[inline(never)]
-    fn find_int_far(&self, key: u64, now: Time) -> Row {
+    fn find_int_elsewhere(&self, key: u64, now: Time) -> Row {
         let KeyShape::Int { word } = self.key else { return Row::NONE };
-        self.find_far(self.hash_int(key), now, IntKey { at: word, key })
+        self.find_elsewhere(self.hash_int(key), now, IntKey { at: word, key })
     }
 
-    /// As [`Table::find_int_near`], for a single column and keys that are short but not empty; the others are far.
+    /// As [`Table::find_int_at_home`], for a single column and keys that are short but not empty; the others are far.
     #[inline(always)]
-    fn find_bytes_near(&self, key: &[u8], now: Time) -> Near<(Row, Place<'_>)> {
-        let KeyShape::Bytes { word, .. } = self.key else { return Near::Far };
-        let Some(short) = ShortKey::new(word, key) else { return Near::Far };
-        self.find_near(short.hash(self.hash), now, short)
+    fn find_bytes_at_home(&self, key: &[u8], now: Time) -> HomeProbe<(Row, RowLocation<'_>)> {
+        let KeyShape::Bytes { word, .. } = self.key else { return HomeProbe::Elsewhere };
+        let Some(short) = ShortKey::new(word, key) else { return HomeProbe::Elsewhere };
+        self.find_at_home(short.hash(self.hash), now, short)
     }
 
     #[inline(never)]
-    fn find_bytes_far(&self, key: &[u8], now: Time) -> Row {
+    fn find_bytes_elsewhere(&self, key: &[u8], now: Time) -> Row {
         let hash = self.hash_bytes(key);
         match &self.key {
             KeyShape::Int { .. } => Row::NONE,
-            KeyShape::Bytes { word, .. } => self.find_far(hash, now, BytesKey { at: *word, bytes: key }),
-            KeyShape::Parts(parts) => self.find_far(hash, now, PartsKey { parts, bytes: key }),
+            KeyShape::Bytes { word, .. } => {
+                self.find_elsewhere(hash, now, BytesKey { at: *word, bytes: key })
+            }
+            KeyShape::Parts(parts) => self.find_elsewhere(hash, now, PartsKey { parts, bytes: key }),
         }
     }
 

@@ -180,8 +180,8 @@ pub(super) struct Stripe {
     pub(super) high: AtomicU32,
     /// The first free row plus one.
     pub(super) free: AtomicU32,
-    /// Rows that expired and rows that were evicted, at which somebody is still to look ([`super::Table::depart`]).
-    pub(super) departed: [Waiting; 2],
+    /// Rows that expired and rows that were evicted, at which somebody is still to look ([`super::Table::take_removed`]).
+    pub(super) removed: [RowQueue; 2],
     pub(super) written: Oldest,
     pub(super) touched: Oldest,
     pub(super) inserted: Oldest,
@@ -196,7 +196,7 @@ pub(super) struct Stripe {
 
 /// Rows of a stripe that wait, each of which leads to the next: the first of them plus one, and the last.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct RowQueue {
     pub(super) first: AtomicU32,
     pub(super) last: AtomicU32,
 }
@@ -210,7 +210,7 @@ impl Stripe {
             rows: AtomicU32::new(0),
             high: AtomicU32::new(0),
             free: AtomicU32::new(0),
-            departed: Default::default(),
+            removed: Default::default(),
             written: Oldest::new(geometry.stripe_rows()),
             touched: Oldest::new(geometry.stripe_rows()),
             inserted: Oldest::new(geometry.stripe_rows()),
@@ -240,7 +240,7 @@ pub(super) struct Group {
     layout: Layout,
     row_words: usize,
     segments: Box<[Segment]>,
-    /// Where the words of each segment are, 0 before there are some; for compiled code ([`super::near`]).
+    /// Where the words of each segment are, 0 before there are some; for compiled code ([`super::jit_layout`]).
     addresses: Box<[AtomicUsize]>,
 }
 
@@ -253,12 +253,12 @@ pub(super) struct Segment {
 
 /// Where a row is: a look-up reads two or three of its words, and is spared the cutting out of all.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct RowLocation<'a> {
     segment: &'a [AtomicU64],
     start: usize,
 }
 
-impl<'a> Place<'a> {
+impl<'a> RowLocation<'a> {
     /// What a word of the row holds; None behind the segment's end.
     #[inline(always)]
     pub(super) fn word(self, word: usize) -> Option<u64> {
@@ -313,9 +313,9 @@ impl Group {
 
     /// A row in its segment, if that exists. For the first group alone.
     #[inline(always)]
-    pub(super) fn place(&self, at: u64) -> Option<Place<'_>> {
+    pub(super) fn place(&self, at: u64) -> Option<RowLocation<'_>> {
         let segment = self.segments.get(segment_of(at))?.words.get()?;
-        Some(Place { segment, start: (at & WORD_MASK) as usize })
+        Some(RowLocation { segment, start: (at & WORD_MASK) as usize })
     }
 
     /// A row's first word in its segment. Only groups that were added, of another width, divide.
@@ -327,7 +327,7 @@ impl Group {
 
     /// The words of the row at a place.
     #[inline(always)]
-    pub(super) fn cut<'a>(&self, place: Place<'a>) -> &'a [AtomicU64] {
+    pub(super) fn cut<'a>(&self, place: RowLocation<'a>) -> &'a [AtomicU64] {
         &place.segment[place.start..place.start + self.row_words]
     }
 

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_core::limits::INPUTS_MAX;
 use weft_core::matching::{MatchPart, MatchSpec, Test};
-use weft_core::table::{ColumnSpec, Departure, Evict, TableSpec};
+use weft_core::table::{ColumnSpec, Evict, RemovalReason, TableSpec};
 use weft_core::types::{Type, Value};
 use weft_core::wire::reshape::{Pop, Pseudo, Reshape};
 use weft_core::{Interval, Time};
@@ -163,8 +163,8 @@ fn element(rng: &mut Rng, chain: &ChainProgram, index: usize) -> Element {
     let mut timeouts = Vec::new();
     for (table, decl) in (0..).map(TableId).zip(&chain.tables) {
         let ways = [
-            (Departure::Expired, decl.spec.expires()),
-            (Departure::Evicted, decl.spec.evict != Evict::Reject),
+            (RemovalReason::Expired, decl.spec.expires()),
+            (RemovalReason::Evicted, decl.spec.evict != Evict::Reject),
         ];
         for (why, _) in ways.into_iter().filter(|(_, leaves)| *leaves) {
             let departs = Departs { table, why };

@@ -18,7 +18,7 @@ use weft_core::list::{self, ListCell};
 use weft_core::marks::Marks;
 use weft_core::matching::Matcher;
 use weft_core::native::Prepared;
-use weft_core::table::{Departure, Insert, Row, Scalars, Table};
+use weft_core::table::{Insert, RemovalReason, Row, Scalars, Table};
 use weft_core::{Time, Value};
 
 /// What the engine would give for one pass.
@@ -212,7 +212,7 @@ impl World {
             Arc::new(matcher.expect("a generated table has few rows"))
         };
         for (_, departs) in chain.timeouts() {
-            tables[usize::from(departs.table.0)].keep_departed(departs.why, true);
+            tables[usize::from(departs.table.0)].keep_removed(departs.why, true);
         }
         let state = State::from(Parts {
             matchers: chain.matches.iter().map(matcher).collect(),
@@ -302,18 +302,18 @@ impl World {
     fn depart(&self, chain: &ChainProgram, pass: &Pass) -> Row {
         let mut rows = Vec::new();
         if let Some((table, why)) = self.departs(chain, pass) {
-            while rows.is_empty() && table.depart(why, pass.now, 1, &mut rows) {}
+            while rows.is_empty() && table.take_removed(why, pass.now, 1, &mut rows) {}
         }
         rows.pop().unwrap_or_default()
     }
 
     fn give_back(&self, chain: &ChainProgram, pass: &Pass, departed: Row) {
         if let Some((table, _)) = self.departs(chain, pass).filter(|_| departed.is_some()) {
-            table.give_back(&[departed]);
+            table.free_removed(&[departed]);
         }
     }
 
-    fn departs(&self, chain: &ChainProgram, pass: &Pass) -> Option<(&Table, Departure)> {
+    fn departs(&self, chain: &ChainProgram, pass: &Pass) -> Option<(&Table, RemovalReason)> {
         let (_, Departs { table, why }) = chain.timeouts().find(|(event, _)| *event == pass.event)?;
         Some((&self.state.tables[usize::from(table.0)], why))
     }

@@ -11,7 +11,7 @@ use weft_core::inputs::InputSet;
 use weft_core::list::EntryKey;
 use weft_core::matching::{MatchPart, MatchSpec, Test};
 use weft_core::native::{NativeCost, NativeDecl};
-use weft_core::table::{ColumnSpec, Departure, Evict, TableSpec};
+use weft_core::table::{ColumnSpec, Evict, RemovalReason, TableSpec};
 use weft_core::types::{Type, Value};
 use weft_core::wire::reshape::Reshape;
 use weft_core::wire::{CARRIED_MAX, FieldId, FieldRef, LayerRef, ProtocolId};
@@ -351,8 +351,8 @@ fn write_element(out: &mut String, element: &Element) {
     }
     for (Departs { table: TableId(table), why }, function) in &h.timeouts {
         let word = match why {
-            Departure::Expired => "departed",
-            Departure::Evicted => "evicted",
+            RemovalReason::Expired => "departed",
+            RemovalReason::Evicted => "evicted",
         };
         let _ = write!(out, "handler {word} t{table} ");
         write_function(out, function);
@@ -728,8 +728,8 @@ fn parse_handler(
     let which = line.word("a handler")?;
     let interval = if which == "every" { Some(Interval(line.number()?)) } else { None };
     let why = match which.as_str() {
-        "departed" => Some(Departure::Expired),
-        "evicted" => Some(Departure::Evicted),
+        "departed" => Some(RemovalReason::Expired),
+        "evicted" => Some(RemovalReason::Evicted),
         _ => None,
     };
     let departs = why.map(|why| Ok(Departs { table: TableId(line.id("t")?), why })).transpose()?;

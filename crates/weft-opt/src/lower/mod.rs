@@ -40,7 +40,7 @@ use weft_core::Value;
 use weft_core::limits::{
     ELEMENTS_MAX, HANDLER_OPS_MAX, INPUTS_MAX, KEY_BYTES_MAX, ROW_BYTES_MAX, SEGMENT_STEPS_MAX,
 };
-use weft_core::table::{ColumnSpec, Departure, Evict, TableSpec};
+use weft_core::table::{ColumnSpec, Evict, RemovalReason, TableSpec};
 use weft_core::wire::{FieldRef, ProtocolId};
 use weft_ir::ir::{Block, CallId, Function, SinkId, TableId, VarId};
 use weft_ir::program::{
@@ -729,8 +729,8 @@ impl<'n> Lowering<'n> {
             .map(|(handler, lock)| {
                 let table = self.table_id(scope, handler.rows[hir::RowId::OLD.0].table);
                 let why = match handler.kind {
-                    HandlerKind::Evict => Departure::Evicted,
-                    _ => Departure::Expired,
+                    HandlerKind::Evict => RemovalReason::Evicted,
+                    _ => RemovalReason::Expired,
                 };
                 (Departs { table, why }, self.function(scope, handler.kind, Some(handler), lock))
             })

@@ -15,7 +15,7 @@ use weft_core::inputs::InputSet;
 use weft_core::list::ListCell;
 use weft_core::native::{NativeDecl, Prepared};
 use weft_core::schema::Schema;
-use weft_core::table::Departure;
+use weft_core::table::RemovalReason;
 use weft_core::types::{Repr, Type};
 use weft_core::wire::Protocol;
 use weft_core::{Status, Time, Value};
@@ -416,7 +416,7 @@ impl Test {
                 Event::Every(element as u16, next_word().parse().expect("a number"))
             }
             word @ ("timeout" | "evict") => {
-                let why = if word == "evict" { Departure::Evicted } else { Departure::Expired };
+                let why = if word == "evict" { RemovalReason::Evicted } else { RemovalReason::Expired };
                 let (instance, table) = (next_word(), next_word());
                 let is_meant = |(_, departs): &(Event, Departs)| {
                     let decl = &self.chain.tables[usize::from(departs.table.0)];

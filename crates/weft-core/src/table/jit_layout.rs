@@ -3,26 +3,26 @@
 //! Nearly every row is found there. All of this is words of native size that change by single stores, so a look beside
 //! a writer finds a row that is or was the stripe's, as [`Table::find_int`] does. The way, with offsets in bytes:
 //!
-//! 1. The hash of the key ([`Table::hash_key`]) gives the stripe (its upper half, by [`Near::stripe_mask`]) and the tag
+//! 1. The hash of the key ([`Table::hash_key`]) gives the stripe (its upper half, by [`JitLayout::stripe_mask`]) and the tag
 //!    (its lower half).
 //! 2. At the address in [`TABLE_BEGINS`] is a word for each stripe: in its lower [`BEGIN_ADDRESS_BITS`] where its slots
 //!    begin, and above by how many bits the tag is shifted to be the number of its home among them. A slot is
 //!    `tag << 32 | number`, 0 if it is free; slots stand in the order of their tags.
 //! 3. The row with a slot's number is `first + number - 1`, where `first` is the stripe shifted up by
-//!    [`Near::local_bits`], and its [`super::Row`] one more. Its segment is that number shifted by [`WORD_BITS`]; at
+//!    [`JitLayout::local_bits`], and its [`super::Row`] one more. Its segment is that number shifted by [`WORD_BITS`]; at
 //!    the address in [`TABLE_SEGMENTS`] is that of the words of each, one word behind the other. It is there before a
 //!    slot has the number of one of their rows; the rest of the number is the row's first word there.
-//! 4. The row is the one if the cells of its key columns are the key ([`Near::key`]). It has expired if the table has a
+//! 4. The row is the one if the cells of its key columns are the key ([`JitLayout::key`]). It has expired if the table has a
 //!    time to live ([`TABLE_TTL`], `i64::MAX` if not) and the word [`AgeWords::used`] is as long ago, or one from
 //!    insertion on ([`TABLE_TTL_ON_INSERT`]) and [`AgeWords::inserted`] is.
 //!
 //! Whoever does not find the row in two slots of which the second is not past the tag, asks the table.
 //!
-//! Where a row was found before, and what has happened since is not known ([`Rows::near`]), it is the row of a key
+//! Where a row was found before, and what has happened since is not known ([`Rows::candidate`]), it is the row of a key
 //! if step 4 holds and its first word is the tag with [`ROW_LIVE`]: that word is another from when the row has gone to
 //! when its place has another row.
 //!
-//! The cursor of a scan is a row's number. The next one is [`Steps::row_words`] more; behind the last row of a segment,
+//! The cursor of a scan is a row's number. The next one is [`ScanLayout::row_words`] more; behind the last row of a segment,
 //! the first number of the next segment. In a table with one stripe there is no row from [`STRIPE_HIGH`] on, and the
 //! row with a number is found as in step 3: it lives if [`ROW_LIVE`] is set in its first word and it has not expired as
 //! in step 4. Where none lives, the table is asked for the next.
@@ -57,9 +57,9 @@ pub const WORD_BITS: u32 = storage::WORD_BITS;
 
 /// What differs between tables; part of what [`Table::fingerprint`] stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Near {
+pub struct JitLayout {
     /// How a row holds its key.
-    pub key: NearKey,
+    pub key: KeyLayout,
     /// The number of stripes less one; they are a power of two.
     pub stripe_mask: u64,
     /// How many bits of a row's number are that in its stripe.
@@ -79,7 +79,7 @@ pub struct AgeWords {
 
 /// How a row holds its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NearKey {
+pub enum KeyLayout {
     /// In this word.
     Word(u16),
     /// In a cell of bytes that begins with this word.
@@ -98,7 +98,7 @@ const LINE_WORDS: usize = 8;
 
 /// How rows follow one another in a scan; part of what [`Table::fingerprint`] stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Steps {
+pub struct ScanLayout {
     /// How many numbers the next row of a segment is away.
     pub row_words: u32,
     /// The words of a segment: the row behind its last is the first of the next segment.
@@ -121,11 +121,11 @@ impl Rows<'_> {
     /// The row that a look-up for a key with this hash compares first, by these slots of its home, and the address of
     /// its words of the first column group. The row is not read.
     #[inline(always)]
-    pub fn near(&self, key_hash: u64, slots: [u64; 2]) -> Option<(Row, usize)> {
-        match index::near_of(key_hash as u32, slots, |number| self.numbered(key_hash, number)) {
-            index::Near::Found(found) => Some(found),
-            index::Near::Absent => None,
-            index::Near::Far => self.table.row_far(key_hash),
+    pub fn candidate(&self, key_hash: u64, slots: [u64; 2]) -> Option<(Row, usize)> {
+        match index::probe_home(key_hash as u32, slots, |number| self.numbered(key_hash, number)) {
+            index::HomeProbe::Found(found) => Some(found),
+            index::HomeProbe::Absent => None,
+            index::HomeProbe::Elsewhere => self.table.candidate_elsewhere(key_hash),
         }
     }
 
@@ -140,14 +140,14 @@ impl Rows<'_> {
 
 impl Table {
     /// How to look for a key by address.
-    pub fn near(&self) -> Near {
+    pub fn jit_layout(&self) -> JitLayout {
         let key = match &self.key {
-            KeyShape::Int { word } => NearKey::Word(*word),
-            KeyShape::Bytes { word, bytes_max } => NearKey::Bytes { word: *word, max: *bytes_max },
-            KeyShape::Parts(parts) => NearKey::Columns(parts.len() as u16),
+            KeyShape::Int { word } => KeyLayout::Word(*word),
+            KeyShape::Bytes { word, bytes_max } => KeyLayout::Bytes { word: *word, max: *bytes_max },
+            KeyShape::Parts(parts) => KeyLayout::Columns(parts.len() as u16),
         };
         let (stripe_mask, local_bits) = (self.stripes.len() as u64 - 1, self.geometry.local_bits());
-        Near { key, stripe_mask, local_bits, age_words: self.age_words() }
+        JitLayout { key, stripe_mask, local_bits, age_words: self.age_words() }
     }
 
     /// The first two slots of the home of a key with this hash, as of step 2; None in a stripe without rows.
@@ -160,10 +160,10 @@ impl Table {
 
     /// Reads what look-ups for keys with these hashes will read, and the lines of their rows, all side by side: else
     /// each would wait for memory by itself.
-    pub fn look_over(&self, key_hashes: &[u64]) {
+    pub fn prefetch_rows(&self, key_hashes: &[u64]) {
         let slots: Vec<_> = key_hashes.iter().map(|hash| self.slots(*hash)).collect();
         let rows = self.rows();
-        let found = key_hashes.iter().zip(slots).filter_map(|(hash, slots)| rows.near(*hash, slots?));
+        let found = key_hashes.iter().zip(slots).filter_map(|(hash, slots)| rows.candidate(*hash, slots?));
         let lines = found.flat_map(|(row, _)| self.row_words(row, 0).iter().step_by(LINE_WORDS));
         black_box(lines.fold(0, |all, word| all ^ word.load(Relaxed)));
     }
@@ -174,23 +174,23 @@ impl Table {
         Rows { table: self, geometry: self.geometry, addresses: self.base.addresses() }
     }
 
-    /// As [`Rows::near`], if the row is not in the first two slots of its home: nobody waits for it then, either.
+    /// As [`Rows::candidate`], if the row is not in the first two slots of its home: nobody waits for it then, either.
     #[cold]
     #[inline(never)]
-    fn row_far(&self, key_hash: u64) -> Option<(Row, usize)> {
+    fn candidate_elsewhere(&self, key_hash: u64) -> Option<(Row, usize)> {
         let (stripe, rows) = (self.stripe_of(key_hash), self.rows());
         stripe.find(key_hash as u32, |number| rows.numbered(key_hash, number))
     }
 
     /// Bytes of a row's words of the first column group.
     #[inline(always)]
-    pub fn row_near_bytes(&self) -> usize {
+    pub fn row_base_bytes(&self) -> usize {
         self.geometry.row_words() as usize * 8
     }
 
     /// How to go over the rows.
-    pub fn steps(&self) -> Steps {
-        Steps {
+    pub fn scan_layout(&self) -> ScanLayout {
+        ScanLayout {
             row_words: self.geometry.row_words(),
             segment_words: self.geometry.segment_words(),
             has_one_stripe: self.stripes.len() == 1,
