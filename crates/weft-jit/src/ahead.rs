@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Acquire;
 use std::sync::Arc;
 use weft_core::abi::State;
 use weft_core::classify::WORDS_MAX;
-use weft_core::matching::{Found, Matcher};
+use weft_core::matching::{MatchedRow, Matcher};
 use weft_core::prefetch::FAR_BYTES;
 use weft_core::table::Table;
 
@@ -230,7 +230,7 @@ impl Asks {
             }
             n += 1;
         }
-        let mut found = [Found::default(); M];
+        let mut found = [MatchedRow::default(); M];
         matcher.find_all(&keys[..n * words], &mut found[..n]);
         let lines = Lines::of(matcher.table());
         let mut found = found.iter();
@@ -252,7 +252,9 @@ impl Ask {
     fn is_right(&self, state: &State) -> bool {
         match *self {
             Self::Find { .. } => true,
-            Self::Match { matcher, packing, .. } => state.matchers[usize::from(matcher)].packing() == packing,
+            Self::Match { matcher, packing, .. } => {
+                state.matchers[usize::from(matcher)].packing_hash() == packing
+            }
         }
     }
 

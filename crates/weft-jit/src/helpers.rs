@@ -14,7 +14,7 @@ use weft_core::classify::WORDS_MAX;
 use weft_core::frame::{Offload, packet_size as size_of_packet};
 use weft_core::limits::ROW_BYTES_MAX;
 use weft_core::marks::Mark;
-use weft_core::matching::{Found, Key, Matcher};
+use weft_core::matching::{Key, MatchedRow, Matcher};
 use weft_core::native::{Arg, Call, Ended, NATIVE_ARGS_MAX};
 use weft_core::table::{ColumnRef, Insert, Row, Table};
 use weft_core::wire::Formats;
@@ -75,10 +75,10 @@ impl RowRef {
     }
 
     #[inline(always)]
-    pub(crate) fn matched(found: Found) -> Self {
+    pub(crate) fn matched(found: MatchedRow) -> Self {
         match found {
-            Found { row: Row::NONE, .. } => Self { row: Row::NONE.0, address: ZERO_ROW.address() },
-            Found { row, address } => Self { row: row.0, address: address as u64 },
+            MatchedRow { row: Row::NONE, .. } => Self { row: Row::NONE.0, address: ZERO_ROW.address() },
+            MatchedRow { row, address } => Self { row: row.0, address: address as u64 },
         }
     }
 }

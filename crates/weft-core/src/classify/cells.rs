@@ -3,7 +3,7 @@
 use core::ops::Range;
 use std::collections::BTreeMap;
 
-use super::notes::Notes;
+use super::rule_lists::RuleLists;
 
 /// Rules may be noted so often for each cell, and so often for each rule, when cells are filled, and as often by
 /// changes.
@@ -17,7 +17,7 @@ const RULES_MAX: usize = 128;
 /// The rules of each cell.
 #[derive(Clone, Debug)]
 pub(super) struct Cells {
-    notes: Notes,
+    notes: RuleLists,
     /// The cells of nodes below crowded cells: rules that touch no other cell of this node are noted there.
     below: BTreeMap<usize, Self>,
 }
@@ -30,7 +30,7 @@ impl Cells {
         mut rules: impl Iterator<Item = (u32, Range<usize>)>,
     ) -> Option<Self> {
         let room = NOTES_A_CELL * n + NOTES_A_RULE * n_rules;
-        let mut cells = Self { notes: Notes::new(n, room), below: BTreeMap::new() };
+        let mut cells = Self { notes: RuleLists::new(n, room), below: BTreeMap::new() };
         let is_noted = rules.all(|(id, touched)| cells.note(touched, id));
         cells.notes.make_room(room);
         is_noted.then_some(cells)
@@ -45,7 +45,7 @@ impl Cells {
         (0..self.notes.len()).filter(|cell| self.notes.of(*cell).nth(CROWD).is_some()).collect()
     }
 
-    /// Notes the rules of a cell that are `inner` to it in cells of their own, which these rules make, if they do.
+    /// Records the rules of a cell that are `inner` to it in cells of their own, which these rules make, if they do.
     pub(super) fn part(
         &mut self,
         cell: usize,
@@ -70,7 +70,7 @@ impl Cells {
         self.below.range(touched).next().is_some()
     }
 
-    /// Notes a rule in some cells; false if there is no room for so many notes.
+    /// Records a rule in some cells; false if there is no room for so many notes.
     pub(super) fn note(&mut self, touched: Range<usize>, id: u32) -> bool {
         let has_room = self.notes.has_room(touched.len());
         if has_room {

@@ -4,8 +4,8 @@ use core::fmt;
 
 use super::direct::Direct;
 use super::key::{Layout, Words, is_within};
+use super::rule_store::{Rank, RuleStore, StoredRule, has_extra, id_of};
 use super::space::{Context, Space};
-use super::store::{Rank, Store, Stored, has_extra, id_of};
 use super::tree::{self, Input, Tree};
 use super::trie::Trie;
 use super::tries::Tries;
@@ -109,7 +109,7 @@ pub(super) struct Trees {
 impl Structure {
     /// The structure with the least expected cost, and what a look-up touches in it. `space` has all rules, if it is
     /// there already.
-    pub(super) fn choose(layout: &Layout, store: &Store, space: Option<&Space>) -> (Self, f64) {
+    pub(super) fn choose(layout: &Layout, store: &RuleStore, space: Option<&Space>) -> (Self, f64) {
         if let Some(direct) = Direct::build(layout, store) {
             return (Self::Direct(direct), 1.0);
         }
@@ -167,7 +167,7 @@ impl Structure {
 
 /// What came of taking a rule out of a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum Removal {
     /// It is not found there any more, or a [`WALL`](tree::WALL) is.
     Out,
     /// It was never there.
@@ -176,7 +176,7 @@ pub(super) enum Taken {
     Stays,
 }
 
-impl Taken {
+impl Removal {
     fn if_out(is_out: bool, other: Self) -> Self {
         if is_out { Self::Out } else { other }
     }
@@ -189,7 +189,7 @@ impl Structure {
     }
 
     /// Takes in a rule that is in the store; false if it does not.
-    pub(super) fn insert(&mut self, store: &Store, rule: Stored<'_>) -> bool {
+    pub(super) fn insert(&mut self, store: &RuleStore, rule: StoredRule<'_>) -> bool {
         match self {
             Self::Trie(trie) => trie.insert(store, rule),
             Self::Tries(tries) => tries.insert(store, rule),
@@ -199,13 +199,13 @@ impl Structure {
     }
 
     /// Forgets a rule that is in the store.
-    pub(super) fn remove(&mut self, layout: &Layout, store: &Store, rule: Stored<'_>) -> Taken {
+    pub(super) fn remove(&mut self, layout: &Layout, store: &RuleStore, rule: StoredRule<'_>) -> Removal {
         match self {
-            Self::Trie(trie) => Taken::if_out(trie.remove(store, rule), Taken::Stays),
-            Self::Tries(tries) => Taken::if_out(tries.remove(store, rule), Taken::Stays),
-            Self::Trees(trees) => Taken::if_out(trees.remove(layout, rule), Taken::Absent),
-            Self::Space => Taken::Absent,
-            Self::Direct(_) | Self::Vectors(_) => Taken::Stays,
+            Self::Trie(trie) => Removal::if_out(trie.remove(store, rule), Removal::Stays),
+            Self::Tries(tries) => Removal::if_out(tries.remove(store, rule), Removal::Stays),
+            Self::Trees(trees) => Removal::if_out(trees.remove(layout, rule), Removal::Absent),
+            Self::Space => Removal::Absent,
+            Self::Direct(_) | Self::Vectors(_) => Removal::Stays,
         }
     }
 
@@ -215,7 +215,7 @@ impl Structure {
     }
 
     /// Gives a rule, with its old rank here, another rank in the same order; false if it does not.
-    pub(super) fn rerank(&mut self, layout: &Layout, rule: Stored<'_>, rank: Rank) -> bool {
+    pub(super) fn rerank(&mut self, layout: &Layout, rule: StoredRule<'_>, rank: Rank) -> bool {
         match self {
             Self::Trie(trie) => {
                 trie.rerank(rule, rank);
@@ -243,18 +243,18 @@ impl Structure {
 
 impl Trees {
     /// Puts a rule into the tree in which it is in the fewest leaves; false if it is in too many of each.
-    fn insert(&mut self, rule: Stored<'_>) -> bool {
+    fn insert(&mut self, rule: StoredRule<'_>) -> bool {
         let leaves = self.trees.iter().enumerate().filter_map(|(at, tree)| Some((at, tree.leaves_of(rule)?)));
         let Some((at, leaves)) = leaves.min_by_key(|(_, leaves)| leaves.len()) else { return false };
         self.trees[at].insert(rule, &leaves)
     }
 
-    fn remove(&mut self, layout: &Layout, rule: Stored<'_>) -> bool {
+    fn remove(&mut self, layout: &Layout, rule: StoredRule<'_>) -> bool {
         let id = id_of(rule.rank);
         self.trees.iter_mut().any(|tree| tree.remove(id)) || self.rest.remove(layout, rule)
     }
 
-    fn rerank(&mut self, layout: &Layout, rule: Stored<'_>, rank: Rank) -> bool {
+    fn rerank(&mut self, layout: &Layout, rule: StoredRule<'_>, rank: Rank) -> bool {
         let id = id_of(rule.rank);
         self.trees.iter_mut().any(|tree| tree.rerank(id, rank)) || self.rest.rerank(layout, rule, rank)
     }
@@ -352,19 +352,19 @@ fn cheaper(
 }
 
 /// Whether all rules ask for the same bits and nothing else.
-fn asks_one_mask(layout: &Layout, store: &Store) -> bool {
+fn asks_one_mask(layout: &Layout, store: &RuleStore) -> bool {
     let mut asked = store.iter().map(|rule| layout.common(rule.lo, rule.hi, rule.extra));
     let Some((first, is_all)) = asked.next() else { return true };
     is_all && asked.all(|(care, is_all)| is_all && care == first)
 }
 
 /// Keys in the boxes of rules, spread over all of them.
-pub(super) fn samples(layout: &Layout, store: &Store) -> Vec<Words> {
+pub(super) fn samples(layout: &Layout, store: &RuleStore) -> Vec<Words> {
     let rules = store.iter().step_by(store.len().div_ceil(SAMPLES).max(1));
     rules.enumerate().map(|(number, rule)| sample(layout, rule, number as u64)).collect()
 }
 
-fn sample(layout: &Layout, rule: Stored<'_>, number: u64) -> Words {
+fn sample(layout: &Layout, rule: StoredRule<'_>, number: u64) -> Words {
     let mut key = Words::default();
     for (at, place) in layout.all_places().enumerate() {
         let (lo, hi) = (place.of(rule.lo), place.of(rule.hi));

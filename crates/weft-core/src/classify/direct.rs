@@ -1,26 +1,26 @@
 //! Rules over few bits: the best one for each key, in an array.
 
-use super::key::{Layout, Place};
-use super::store::{Store, Stored, has_extra, id_of};
+use super::key::{KeyBits, Layout};
+use super::rule_store::{RuleStore, StoredRule, has_extra, id_of};
 use super::{DIRECT_BITS_MAX, DIRECT_WORK_MAX, NOTHING, WORDS_MAX};
 
 /// The best rule for every key.
 #[derive(Clone, Debug)]
 pub(super) struct Direct {
-    places: Vec<Place>,
+    places: Vec<KeyBits>,
     ids: Vec<u32>,
 }
 
 impl Direct {
     /// None if the fields have more than [`DIRECT_BITS_MAX`] bits together, or filling in the rules would take more
     /// than [`DIRECT_WORK_MAX`] steps.
-    pub(super) fn build(layout: &Layout, store: &Store) -> Option<Self> {
-        let places: Vec<Place> = layout.all_places().collect();
+    pub(super) fn build(layout: &Layout, store: &RuleStore) -> Option<Self> {
+        let places: Vec<KeyBits> = layout.all_places().collect();
         let bits: u32 = places.iter().map(|place| u32::from(place.bits)).sum();
         if bits > DIRECT_BITS_MAX {
             return None;
         }
-        let mut rules: Vec<Stored<'_>> = store.iter().collect();
+        let mut rules: Vec<StoredRule<'_>> = store.iter().collect();
         rules.sort_unstable_by_key(|rule| core::cmp::Reverse(rule.rank));
         let work: u64 = rules.iter().map(|rule| cells(&places, rule)).sum();
         if work > DIRECT_WORK_MAX {
@@ -44,7 +44,7 @@ impl Direct {
     }
 
     /// Enters a rule where no better one is.
-    fn fill(&mut self, layout: &Layout, rule: Stored<'_>) {
+    fn fill(&mut self, layout: &Layout, rule: StoredRule<'_>) {
         let mut at: Vec<u64> = self.places.iter().map(|place| place.of(rule.lo)).collect();
         loop {
             let mut key = [0; WORDS_MAX];
@@ -71,6 +71,6 @@ impl Direct {
     }
 }
 
-fn cells(places: &[Place], rule: &Stored<'_>) -> u64 {
+fn cells(places: &[KeyBits], rule: &StoredRule<'_>) -> u64 {
     places.iter().map(|place| place.of(rule.hi) - place.of(rule.lo) + 1).product()
 }

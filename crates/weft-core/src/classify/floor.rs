@@ -12,8 +12,8 @@
 use core::ops::Range;
 
 use super::NOTHING;
-use super::notes::Notes;
-use super::store::{Rank, id_of};
+use super::rule_lists::RuleLists;
+use super::rule_store::{Rank, id_of};
 
 /// The floor looks at so many bits less than tell the intervals apart.
 const LEFT_BITS: u8 = 6;
@@ -33,7 +33,7 @@ pub(super) struct Floor {
     /// Cells of the root that an entry stands for, as a power of two.
     cells_bits: u8,
     best: Vec<u32>,
-    notes: Notes,
+    notes: RuleLists,
     /// At most the rank of each rule that is in the trie in an entry.
     least: Vec<Rank>,
     /// Entries of which the trie does not show what is best any more.
@@ -50,7 +50,7 @@ impl Floor {
             bits,
             cells_bits: root_bits - bits,
             best: vec![NOTHING; n],
-            notes: Notes::new(n, NOTES_AN_ENTRY * n + NOTES_A_RULE * n_rules),
+            notes: RuleLists::new(n, NOTES_AN_ENTRY * n + NOTES_A_RULE * n_rules),
             least: vec![Rank::MAX; n],
             lost: vec![false; n],
         })
@@ -94,7 +94,7 @@ impl Floor {
         self.notes.has_room(notes)
     }
 
-    /// Notes a rule in an entry; `rank` gives the rank of the others.
+    /// Records a rule in an entry; `rank` gives the rank of the others.
     pub(super) fn add(&mut self, entry: usize, rule: Rank, rank: impl Fn(u32) -> Option<Rank>) {
         self.notes.add(entry, id_of(rule));
         if rank(self.best[entry]).is_none_or(|best| best < rule) {

@@ -11,7 +11,7 @@ use crate::hash::HashKey;
 
 /// Where some bits of a field are in a packed key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct KeyBits {
     /// The word of the key.
     pub word: u8,
     /// How far up in the word the lowest bit is.
@@ -20,7 +20,7 @@ pub struct Place {
     pub bits: u8,
 }
 
-impl Place {
+impl KeyBits {
     /// The bits of this place, taken out of a key.
     #[inline(always)]
     pub fn of(self, key: &[u64]) -> u64 {
@@ -40,7 +40,7 @@ pub(super) type Words = [u64; WORDS_MAX];
 pub struct Layout {
     fields: Vec<FieldSpec>,
     /// Of each field its low bits, and those above the lowest 64.
-    places: Vec<(Place, Option<Place>)>,
+    places: Vec<(KeyBits, Option<KeyBits>)>,
     words: usize,
     pub(super) guards: Words,
     /// By what keys are placed in hash tables.
@@ -59,7 +59,7 @@ impl Layout {
             return Err(Error::Fields);
         }
         let mut room = Room::default();
-        let nowhere = Place { word: 0, shift: 0, bits: 0 };
+        let nowhere = KeyBits { word: 0, shift: 0, bits: 0 };
         let mut places = vec![(nowhere, None); fields.len()];
         let mut order: Vec<usize> = (0..fields.len()).collect();
         order.sort_by_key(|&field| core::cmp::Reverse(fields[field].bits));
@@ -82,7 +82,7 @@ impl Layout {
     }
 
     /// Where the low 64 bits of a field are, and where those above are, if it has any.
-    pub fn places(&self, field: usize) -> (Place, Option<Place>) {
+    pub fn places(&self, field: usize) -> (KeyBits, Option<KeyBits>) {
         self.places[field]
     }
 
@@ -107,7 +107,7 @@ impl Layout {
     }
 
     /// All places, those of one field beside each other.
-    pub(super) fn all_places(&self) -> impl Iterator<Item = Place> {
+    pub(super) fn all_places(&self) -> impl Iterator<Item = KeyBits> {
         self.places.iter().flat_map(|&(low, high)| [Some(low), high]).flatten()
     }
 
@@ -268,7 +268,7 @@ struct Room {
 }
 
 impl Room {
-    fn take(&mut self, bits: u8) -> Result<Place, Error> {
+    fn take(&mut self, bits: u8) -> Result<KeyBits, Error> {
         let width = bits + u8::from(bits < 64);
         let word = self.used.iter().position(|used| used + width <= 64).ok_or(Error::Fields)?;
         let shift = self.used[word];
@@ -277,6 +277,6 @@ impl Room {
         }
         self.used[word] += width;
         self.words = self.words.max(word + 1);
-        Ok(Place { word: word as u8, shift, bits })
+        Ok(KeyBits { word: word as u8, shift, bits })
     }
 }

@@ -64,10 +64,10 @@ mod direct;
 mod floor;
 pub mod generate;
 mod key;
-mod lines;
-mod notes;
+mod line_pool;
+mod rule_lists;
+mod rule_store;
 mod space;
-mod store;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -80,12 +80,12 @@ use core::fmt;
 use std::sync::Arc;
 
 pub use choose::{Description, Kind};
-pub use key::{Layout, Place};
+pub use key::{KeyBits, Layout};
 
-use choose::{Structure, Taken, linear, narrow, samples};
+use choose::{Removal, Structure, linear, narrow, samples};
 use key::Compiled;
+use rule_store::{Rank, RuleStore, StoredRule, id_of};
 use space::{AHEAD, Context, Space};
-use store::{Rank, Store, Stored, id_of};
 use tree::WALL;
 use trie::Trie;
 use vectors::Vectors;
@@ -196,7 +196,7 @@ pub enum Error {
         field: usize,
     },
     /// The id is that of another rule.
-    Taken,
+    DuplicateId,
     /// The id is [`RULES_MAX`] or more.
     Id,
 }
@@ -214,7 +214,7 @@ impl fmt::Display for Error {
                 write!(f, "the rule has {given} patterns, and the table {expected} fields")
             }
             Self::Pattern { field } => write!(f, "the pattern of field {field} matches no value of it"),
-            Self::Taken => f.write_str("the id is that of another rule"),
+            Self::DuplicateId => f.write_str("the id is that of another rule"),
             Self::Id => write!(f, "ids of rules are below {RULES_MAX}"),
         }
     }
@@ -226,7 +226,7 @@ impl core::error::Error for Error {}
 #[derive(Clone, Debug)]
 pub struct Classifier {
     layout: Layout,
-    store: Store,
+    store: RuleStore,
     /// All rules.
     space: Space,
     structure: Arc<Structure>,
@@ -250,7 +250,7 @@ pub struct Classifier {
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     layout: Layout,
-    store: Store,
+    store: RuleStore,
     at: u64,
     origin: Arc<()>,
 }
@@ -264,7 +264,7 @@ pub struct Built {
     /// That of the table.
     origin: Arc<()>,
     /// What it was built of.
-    store: Store,
+    store: RuleStore,
 }
 
 /// What was built is of a table that has changed more than [`DELTA_MAX`] times since.
@@ -279,7 +279,7 @@ impl Classifier {
     pub fn new(fields: &[FieldSpec], hash: HashKey) -> Result<Self, Error> {
         let layout = Layout::new(fields, hash)?;
         Ok(Self {
-            store: Store::new(layout.words()),
+            store: RuleStore::new(layout.words()),
             space: Space::new(&layout),
             structure: Arc::new(Structure::Space),
             touches: 0.0,
@@ -345,7 +345,7 @@ impl Classifier {
         if id >= RULES_MAX {
             return Err(Error::Id);
         }
-        if self.store.get(id).is_some() { Err(Error::Taken) } else { Ok(()) }
+        if self.store.get(id).is_some() { Err(Error::DuplicateId) } else { Ok(()) }
     }
 
     /// As [`Classifier::insert`] for rules one behind the other, so that their reads of memory overlap.
@@ -356,7 +356,7 @@ impl Classifier {
         for rules in rules.chunks(AHEAD) {
             let compiled: Vec<Result<Compiled, Error>> =
                 rules.iter().map(|rule| self.layout.compile(rule)).collect();
-            self.look_over(&compiled.iter().flatten().map(Compiled::stored).collect::<Vec<_>>());
+            self.prefetch(&compiled.iter().flatten().map(Compiled::stored).collect::<Vec<_>>());
             for (rule, compiled) in rules.iter().zip(compiled) {
                 self.is_free(rule.id)?;
                 self.put(rule.id, rule.priority, compiled?);
@@ -368,7 +368,7 @@ impl Classifier {
     /// As [`Classifier::remove`] for rules one behind the other, so that their reads of memory overlap.
     pub fn remove_all(&mut self, ids: &[u32]) {
         for ids in ids.chunks(AHEAD) {
-            self.look_over(&ids.iter().filter_map(|id| self.store.get(*id)).collect::<Vec<_>>());
+            self.prefetch(&ids.iter().filter_map(|id| self.store.get(*id)).collect::<Vec<_>>());
             for id in ids {
                 self.remove(*id);
             }
@@ -376,13 +376,13 @@ impl Classifier {
     }
 
     /// Reads what changes of these rules will read, side by side.
-    fn look_over(&self, rules: &[Stored<'_>]) {
+    fn prefetch(&self, rules: &[StoredRule<'_>]) {
         // One rule waits for its own memory in any case.
         if rules.len() > 1 {
-            self.space.look_over(&self.layout, rules);
+            self.space.prefetch(&self.layout, rules);
             match &*self.structure {
-                Structure::Trie(trie) => trie.look_over(&self.store, rules),
-                Structure::Tries(tries) => tries.look_over(&self.store, rules),
+                Structure::Trie(trie) => trie.prefetch(&self.store, rules),
+                Structure::Tries(tries) => tries.prefetch(&self.store, rules),
                 _ => {}
             }
         }
@@ -414,7 +414,7 @@ impl Classifier {
 
     /// Gives another priority to the rule with this id; false if there is none.
     pub fn set_priority(&mut self, id: u32, priority: u32) -> bool {
-        let Some(compiled) = self.store.get(id).map(Stored::to_compiled) else { return false };
+        let Some(compiled) = self.store.get(id).map(StoredRule::to_compiled) else { return false };
         self.remove(id);
         self.put(id, priority, compiled);
         true
@@ -426,7 +426,7 @@ impl Classifier {
     pub fn relabel(&mut self, id: u32, priority: u32) -> bool {
         let Some(stored) = self.store.get(id) else { return false };
         let (old, rule) = (stored.rank, stored.to_compiled());
-        let stored = Stored { rank: old, lo: &rule.lo, hi: &rule.hi, extra: rule.extra.as_ref() };
+        let stored = StoredRule { rank: old, lo: &rule.lo, hi: &rule.hi, extra: rule.extra.as_ref() };
         let rank = self.store.set_priority(id, priority);
         self.space.rerank(&self.layout, stored, rank);
         if self.fresh.get(id) {
@@ -438,7 +438,7 @@ impl Classifier {
                 _ => {}
             }
         } else if !Self::rerank(&mut self.structure, &self.layout, stored, rank) {
-            self.stays(id, Taken::Stays);
+            self.stays(id, Removal::Stays);
             self.stand_beside(id);
         }
         self.note(id);
@@ -691,9 +691,9 @@ impl Classifier {
     }
 
     /// A rule was taken out of the structure, or was not.
-    fn stays(&mut self, id: u32, taken: Taken) {
-        self.beside += usize::from(taken != Taken::Out);
-        if taken == Taken::Stays {
+    fn stays(&mut self, id: u32, taken: Removal) {
+        self.beside += usize::from(taken != Removal::Out);
+        if taken == Removal::Stays {
             self.stale.set(id);
         }
     }
@@ -709,15 +709,20 @@ impl Classifier {
     }
 
     /// Takes a rule out of the structure, if that can change.
-    fn take_out(structure: &mut Arc<Structure>, layout: &Layout, store: &Store, rule: Stored<'_>) -> Taken {
+    fn take_out(
+        structure: &mut Arc<Structure>,
+        layout: &Layout,
+        store: &RuleStore,
+        rule: StoredRule<'_>,
+    ) -> Removal {
         if matches!(**structure, Structure::Space) {
-            return Taken::Absent;
+            return Removal::Absent;
         }
-        Self::changing(structure).map_or(Taken::Stays, |structure| structure.remove(layout, store, rule))
+        Self::changing(structure).map_or(Removal::Stays, |structure| structure.remove(layout, store, rule))
     }
 
     /// Whether look-ups give a rule its new rank, which leaves the order as it is.
-    fn rerank(structure: &mut Arc<Structure>, layout: &Layout, rule: Stored<'_>, rank: Rank) -> bool {
+    fn rerank(structure: &mut Arc<Structure>, layout: &Layout, rule: StoredRule<'_>, rank: Rank) -> bool {
         !structure.has_ranks()
             || Self::changing(structure).is_some_and(|structure| structure.rerank(layout, rule, rank))
     }
@@ -731,7 +736,7 @@ impl Classifier {
         self.log_from + self.log.len() as u64
     }
 
-    /// Notes a change. With too many of them what is being built is of no use, and the tuple space takes over where
+    /// Records a change. With too many of them what is being built is of no use, and the tuple space takes over where
     /// they stand beside.
     fn note(&mut self, id: u32) {
         self.log.push(id);

@@ -12,7 +12,7 @@
 use core::hint::black_box;
 
 use super::key::{Layout, Words, is_within};
-use super::store::{Rank, Store, Stored, has_extra, id_of};
+use super::rule_store::{Rank, RuleStore, StoredRule, has_extra, id_of};
 use super::{PROBES_MAX, TUPLES_MAX};
 use crate::hash::HashKey;
 
@@ -75,9 +75,9 @@ impl Space {
     }
 
     /// All rules of a store.
-    pub(super) fn of(layout: &Layout, store: &Store) -> Self {
+    pub(super) fn of(layout: &Layout, store: &RuleStore) -> Self {
         let mut space = Self::new(layout);
-        let mut rules: Vec<Stored<'_>> = store.iter().collect();
+        let mut rules: Vec<StoredRule<'_>> = store.iter().collect();
         rules.sort_unstable_by_key(|rule| core::cmp::Reverse(rule.rank));
         for rule in rules {
             space.insert(layout, rule);
@@ -108,7 +108,7 @@ impl Space {
     }
 
     /// Puts in a rule that is not there.
-    pub(super) fn insert(&mut self, layout: &Layout, rule: Stored<'_>) {
+    pub(super) fn insert(&mut self, layout: &Layout, rule: StoredRule<'_>) {
         self.len += 1;
         let (care, is_all) = layout.common(rule.lo, rule.hi, rule.extra);
         if is_all && let Some(at) = self.tuple(&care, true) {
@@ -138,8 +138,8 @@ impl Space {
     }
 
     /// Reads the slots that changes of these rules will read first, side by side.
-    pub(super) fn look_over(&self, layout: &Layout, rules: &[Stored<'_>]) {
-        let slot = |rule: &Stored<'_>| {
+    pub(super) fn prefetch(&self, layout: &Layout, rules: &[StoredRule<'_>]) {
+        let slot = |rule: &StoredRule<'_>| {
             let (care, _) = layout.common(rule.lo, rule.hi, rule.extra);
             let slots = &self.tuples[self.tuple(&care, true)?].slots;
             Some(slots.rank(slots.start_of(rule.lo, &care)))
@@ -148,7 +148,7 @@ impl Space {
     }
 
     /// Takes out a rule; false if it is not there.
-    pub(super) fn remove(&mut self, layout: &Layout, rule: Stored<'_>) -> bool {
+    pub(super) fn remove(&mut self, layout: &Layout, rule: StoredRule<'_>) -> bool {
         match self.holder(layout, rule, |tuple| tuple.remove(rule.rank, rule.lo)) {
             Some(at) if self.tuples[at].len == 0 => {
                 self.tuples.remove(at);
@@ -162,7 +162,7 @@ impl Space {
     }
 
     /// Gives a rule another rank; false if it is not there.
-    pub(super) fn rerank(&mut self, layout: &Layout, rule: Stored<'_>, rank: Rank) -> bool {
+    pub(super) fn rerank(&mut self, layout: &Layout, rule: StoredRule<'_>, rank: Rank) -> bool {
         match self.holder(layout, rule, |tuple| tuple.rerank(rule.rank, rule.lo, rank)) {
             Some(_) => self.sort(),
             None if !self.remove_from_rest(rule.rank) => return false,
@@ -175,7 +175,7 @@ impl Space {
     fn holder(
         &mut self,
         layout: &Layout,
-        rule: Stored<'_>,
+        rule: StoredRule<'_>,
         mut has: impl FnMut(&mut Tuple) -> bool,
     ) -> Option<usize> {
         let (care, _) = layout.common(rule.lo, rule.hi, rule.extra);
@@ -257,7 +257,7 @@ impl Space {
 
     fn find_in_rest<const N: usize>(&self, context: Context<'_>, key: &[u64; N], best: Rank) -> Rank {
         for &rank in self.rest.iter().take_while(|&&rank| rank > best) {
-            let matches = |rule: Stored<'_>| {
+            let matches = |rule: StoredRule<'_>| {
                 is_within(key, rule.lo, rule.hi, context.guards())
                     && rule.extra.is_none_or(|extra| context.layout.passes(extra, key))
             };
@@ -278,7 +278,7 @@ impl Space {
     }
 
     /// Puts a rule into a tuple, unless there is no room near its slot; the tuple may change places with others.
-    fn put(&mut self, at: usize, rule: Stored<'_>, probes_max: usize) -> bool {
+    fn put(&mut self, at: usize, rule: StoredRule<'_>, probes_max: usize) -> bool {
         let done = self.tuples[at].insert(rule, self.words, probes_max);
         self.sort();
         done
@@ -295,7 +295,7 @@ impl Space {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Context<'a> {
     pub(super) layout: &'a Layout,
-    pub(super) store: &'a Store,
+    pub(super) store: &'a RuleStore,
 }
 
 impl<'a> Context<'a> {
@@ -352,7 +352,7 @@ impl Tuple {
     }
 
     /// False if the slots near the rule's own are taken.
-    fn insert(&mut self, rule: Stored<'_>, words: usize, probes_max: usize) -> bool {
+    fn insert(&mut self, rule: StoredRule<'_>, words: usize, probes_max: usize) -> bool {
         self.take_over(MOVED_A_CHANGE);
         if (self.len + 1) * 2 > self.slots.size() {
             self.resize(self.slots.size() * 2);
@@ -578,7 +578,7 @@ impl Slots {
     }
 }
 
-fn own_tuples(layout: &Layout, rule: Stored<'_>) -> usize {
+fn own_tuples(layout: &Layout, rule: StoredRule<'_>) -> usize {
     let is_prefix = layout.fields().len() == 1 && rule.extra.is_none();
     if is_prefix { OWN_TUPLES_OF_A_FIELD } else { OWN_TUPLES }
 }

@@ -196,7 +196,7 @@ fn change(table: &mut Classifier, rules: &mut Vec<Rule>, mix: Mix, rng: &mut Rng
         _ => {
             let rule = random_rule(&fields, mix, rng.below(2000) as u32, rng);
             let is_taken = rules.iter().any(|other| other.id == rule.id);
-            assert_eq!(table.insert(&rule), if is_taken { Err(Error::Taken) } else { Ok(()) });
+            assert_eq!(table.insert(&rule), if is_taken { Err(Error::DuplicateId) } else { Ok(()) });
             if !is_taken {
                 rules.push(rule);
             }
@@ -762,7 +762,7 @@ fn rules_that_do_not_fit_are_refused() {
     assert_eq!(insert(any, Pattern::Mask { value: 0, mask: 1 << 100 }, 0), Err(Error::Pattern { field: 1 }));
     assert_eq!(insert(any, any, RULES_MAX), Err(Error::Id));
     assert_eq!(insert(any, any, 7), Ok(()));
-    assert_eq!(insert(any, any, 7), Err(Error::Taken));
+    assert_eq!(insert(any, any, 7), Err(Error::DuplicateId));
     let short = Rule { patterns: vec![any], priority: 0, id: 0 };
     assert_eq!(table.insert(&short), Err(Error::Patterns { expected: 2, given: 1 }));
     assert_eq!(table.replace(&Rule { id: 7, ..short }), Err(Error::Patterns { expected: 2, given: 1 }));
@@ -797,9 +797,9 @@ fn what_was_built_of_another_table_is_not_taken() {
 fn no_rank_is_a_wall_or_none() {
     for id in [0, 1, 255, RULES_MAX - 1] {
         for (priority, has_extra) in [(0, false), (0, true), (u32::MAX, false), (u32::MAX, true)] {
-            let rank = store::rank(priority, id, has_extra);
+            let rank = rule_store::rank(priority, id, has_extra);
             assert!(rank > 0 && rank < WALL);
-            assert_eq!((id_of(rank), store::has_extra(rank)), (id, has_extra));
+            assert_eq!((id_of(rank), rule_store::has_extra(rank)), (id, has_extra));
         }
     }
     assert_eq!(id_of(0), NOTHING);

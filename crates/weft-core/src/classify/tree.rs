@@ -19,9 +19,9 @@
 
 use std::collections::BTreeMap;
 
-use super::key::{Layout, Place, Words, is_within, ones};
+use super::key::{KeyBits, Layout, Words, is_within, ones};
+use super::rule_store::{Rank, RuleStore, StoredRule, has_extra, id_of};
 use super::space::{AHEAD, Context};
-use super::store::{Rank, Store, Stored, has_extra, id_of};
 use super::{LEAF_MAX, REFERENCES_MAX};
 
 /// The rank that is found where a rule has gone that hid others: all of them have to be asked.
@@ -55,7 +55,7 @@ pub(super) struct Tree {
     rules: Vec<u64>,
     rank_max: Rank,
     depth: usize,
-    places: Vec<Place>,
+    places: Vec<KeyBits>,
     /// Of each id its rule, or [`NO_RULE`].
     numbers: Vec<u32>,
     /// Of each rule whether it hides others in some leaf.
@@ -81,7 +81,7 @@ pub(super) struct TooBig;
 
 impl Input {
     /// All rules of a store, best first.
-    pub(super) fn all(store: &Store) -> Vec<Self> {
+    pub(super) fn all(store: &RuleStore) -> Vec<Self> {
         let mut rules: Vec<Self> = store
             .iter()
             .map(|rule| {
@@ -230,7 +230,7 @@ impl Tree {
     // ---- changes -------------------------------------------------------------------------------------------------
 
     /// The entries of the leaves into which a rule is to be put. None: they are too many, or have no room.
-    pub(super) fn leaves_of(&self, rule: Stored<'_>) -> Option<Vec<u32>> {
+    pub(super) fn leaves_of(&self, rule: StoredRule<'_>) -> Option<Vec<u32>> {
         let region: Region = self.places.iter().map(|place| (0, ones(place.bits))).collect();
         let mut found = Vec::new();
         let is_node = self.root & 1 == 1;
@@ -238,7 +238,7 @@ impl Tree {
     }
 
     /// Finds the leaves below a node that a rule touches; false if it is to be left out of them.
-    fn touch(&self, entry: u64, rule: Stored<'_>, region: &Region, found: &mut Vec<u32>) -> bool {
+    fn touch(&self, entry: u64, rule: StoredRule<'_>, region: &Region, found: &mut Vec<u32>) -> bool {
         let windows = windows_of(entry);
         let spans = windows.map(|window| span(&self.places, (rule.lo, rule.hi), window, region));
         for second in spans[1].cells(windows[1].bits) {
@@ -264,7 +264,7 @@ impl Tree {
     }
 
     /// Puts a rule into leaves of [`Tree::leaves_of`]; false if there is no room.
-    pub(super) fn insert(&mut self, rule: Stored<'_>, leaves: &[u32]) -> bool {
+    pub(super) fn insert(&mut self, rule: StoredRule<'_>, leaves: &[u32]) -> bool {
         if self.room < 1 + leaves.len() * LEAF_MAX {
             return false;
         }
@@ -369,7 +369,7 @@ impl Tree {
 
 /// Rules in parts, each of which has a tree of its own: small in the same places.
 pub(super) fn parts(layout: &Layout, rules: &[Input]) -> Vec<Vec<Input>> {
-    let places: Vec<Place> = layout.all_places().collect();
+    let places: Vec<KeyBits> = layout.all_places().collect();
     let by = telling(&places, rules);
     let mut parts: BTreeMap<usize, Vec<Input>> = BTreeMap::new();
     for &rule in rules {
@@ -398,7 +398,7 @@ pub(super) fn parts(layout: &Layout, rules: &[Input]) -> Vec<Vec<Input>> {
 const PART_SHARE: usize = 50;
 
 /// The two places that tell most rules apart.
-fn telling(places: &[Place], rules: &[Input]) -> Vec<usize> {
+fn telling(places: &[KeyBits], rules: &[Input]) -> Vec<usize> {
     let values = |at: &usize| {
         let mut seen: Vec<(u64, u64)> =
             rules.iter().map(|rule| (places[*at].of(&rule.lo), places[*at].of(&rule.hi))).collect();
@@ -414,7 +414,7 @@ fn telling(places: &[Place], rules: &[Input]) -> Vec<usize> {
 
 struct Builder<'a> {
     rules: &'a [Input],
-    places: Vec<Place>,
+    places: Vec<KeyBits>,
     entries: Vec<u64>,
     leaves: Vec<u32>,
     /// Where each list is: children with the same rules share one.
@@ -521,7 +521,7 @@ impl Builder<'_> {
     fn without_hidden(&mut self, mut rules: Vec<u32>, region: &Region) -> Vec<u32> {
         let holds = |rule: u32| {
             let rule = &self.rules[rule as usize];
-            let holds_place = |(place, &(lo, hi)): (&Place, &(u64, u64))| {
+            let holds_place = |(place, &(lo, hi)): (&KeyBits, &(u64, u64))| {
                 place.of(&rule.lo) <= lo && hi <= place.of(&rule.hi)
             };
             !has_extra(rule.rank) && self.places.iter().zip(region).all(holds_place)
@@ -546,7 +546,7 @@ impl Builder<'_> {
     /// Whether all that the worse rule holds of the region lies in the better one.
     fn is_hidden(&self, better: u32, worse: u32, region: &Region) -> bool {
         let (better, worse) = (&self.rules[better as usize], &self.rules[worse as usize]);
-        let holds_place = |(place, &(lo, hi)): (&Place, &(u64, u64))| {
+        let holds_place = |(place, &(lo, hi)): (&KeyBits, &(u64, u64))| {
             place.of(&better.lo) <= place.of(&worse.lo).max(lo)
                 && place.of(&worse.hi).min(hi) <= place.of(&better.hi)
         };
@@ -597,7 +597,7 @@ impl Builder<'_> {
 }
 
 /// The cells of a window that a rule with these corners is in.
-fn span(places: &[Place], (lo, hi): (&[u64], &[u64]), window: Window, region: &Region) -> Cells {
+fn span(places: &[KeyBits], (lo, hi): (&[u64], &[u64]), window: Window, region: &Region) -> Cells {
     let at = place_of(places, window);
     let (place, known) = (places[at], region[at]);
     let up = window.shift - place.shift;
@@ -612,15 +612,15 @@ fn span(places: &[Place], (lo, hi): (&[u64], &[u64]), window: Window, region: &R
 }
 
 /// The place that a window lies in.
-fn place_of(places: &[Place], window: Window) -> usize {
-    let holds = |place: &Place| {
+fn place_of(places: &[KeyBits], window: Window) -> usize {
+    let holds = |place: &KeyBits| {
         place.word == window.word && place.shift <= window.shift && window.shift < place.shift + place.bits
     };
     places.iter().position(holds).expect("windows are cut out of places")
 }
 
 /// What is known of the keys that reach a child. Bits below others that are not known say nothing of an interval.
-fn below(places: &[Place], region: &Region, windows: [Window; 2], cell: usize) -> Region {
+fn below(places: &[KeyBits], region: &Region, windows: [Window; 2], cell: usize) -> Region {
     let mut below = region.clone();
     let first = cell & ((1 << windows[0].bits) - 1);
     for (window, number) in windows.into_iter().zip([first, cell >> windows[0].bits]) {
@@ -660,7 +660,7 @@ impl Cells {
 }
 
 /// Windows of a place that may be worth a look: directly below what is known, and further down.
-fn candidates(place: Place, lo: u64, hi: u64) -> impl Iterator<Item = Window> {
+fn candidates(place: KeyBits, lo: u64, hi: u64) -> impl Iterator<Item = Window> {
     let unknown = 64 - (lo ^ hi).leading_zeros() as u8;
     let step = if unknown > 16 { 2 } else { 1 };
     let widths = [1u8, 2, 3, 4, 6, 8, WINDOW_MAX];

@@ -18,10 +18,10 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use super::cells::Cells;
 use super::floor::Floor;
-use super::key::{Layout, Place, ones};
-use super::lines::{LINE, LINES_MAX, Lines, QUARTER};
+use super::key::{KeyBits, Layout, ones};
+use super::line_pool::{LINE, LINES_MAX, LinePool, QUARTER};
+use super::rule_store::{Rank, RuleStore, StoredRule, id_of};
 use super::space::AHEAD;
-use super::store::{Rank, Store, Stored, id_of};
 use super::{NOTHING, TRIE_LINES_MAX};
 
 /// Intervals of a run: where all but one of them begin, and their rules, are within a line. Runs of half as many and of
@@ -46,22 +46,22 @@ const ENTRIES_MAX: usize = 16;
 /// The best rule for each value of a field.
 #[derive(Clone, Debug)]
 pub(crate) struct Trie {
-    low: Place,
-    high: Option<Place>,
+    low: KeyBits,
+    high: Option<KeyBits>,
     /// Bits of the field.
     bits: u8,
     root: u32,
     /// Entries of the root beyond those that tell the intervals apart.
     spare: usize,
     /// Entries of nodes, and runs: where their intervals begin, but for the first, and their rules.
-    lines: Lines,
+    lines: LinePool,
     depth: usize,
     /// What is found where the trie has nothing.
     floor: Option<Box<Floor>>,
     /// What changes need to know; without, the trie takes none.
     cells: Option<Cells>,
     /// The places of the other fields, of which its rules admit everything.
-    others: Vec<Place>,
+    others: Vec<KeyBits>,
     /// Rules that it was built of.
     built_of: usize,
 }
@@ -248,7 +248,7 @@ fn run_entry(word: usize, class: u32) -> u32 {
 impl Trie {
     /// A trie over the one field that the rules of a store care for, if there is no other and none has a mask, and the
     /// trie does not take more than [`TRIE_LINES_MAX`] lines an interval.
-    pub(super) fn build(layout: &Layout, store: &Store) -> Option<Self> {
+    pub(super) fn build(layout: &Layout, store: &RuleStore) -> Option<Self> {
         match asked_fields(layout, store)?[..] {
             [field] => Self::of(layout, store, field, None),
             _ => None,
@@ -259,12 +259,12 @@ impl Trie {
     /// no other field; None as of [`Trie::build`].
     pub(super) fn of(
         layout: &Layout,
-        store: &Store,
+        store: &RuleStore,
         field: usize,
-        kind: Option<(Place, u64)>,
+        kind: Option<(KeyBits, u64)>,
     ) -> Option<Self> {
         let (low, high) = layout.places(field);
-        let rules: Vec<Stored<'_>> = store
+        let rules: Vec<StoredRule<'_>> = store
             .iter()
             .filter(|rule| kind.is_none_or(|(place, value)| place.of(rule.lo) == value))
             .collect();
@@ -273,7 +273,7 @@ impl Trie {
         } else {
             Self::over::<u64>(low, high, layout.fields()[field].bits, store, &rules)?
         };
-        let is_own = |place: &Place| {
+        let is_own = |place: &KeyBits| {
             *place == low || Some(*place) == high || kind.is_some_and(|(kind, _)| kind == *place)
         };
         trie.others = layout.all_places().filter(|place| !is_own(place)).collect();
@@ -288,17 +288,17 @@ impl Trie {
 
     /// Takes in a rule that is in the store. False: it has to stand beside, for it asks for another field, or touches
     /// very many cells, or there is no room.
-    pub(super) fn insert(&mut self, store: &Store, rule: Stored<'_>) -> bool {
+    pub(super) fn insert(&mut self, store: &RuleStore, rule: StoredRule<'_>) -> bool {
         self.change(store, rule, Change::Came)
     }
 
     /// Forgets a rule. False: it may still be found.
-    pub(super) fn remove(&mut self, store: &Store, rule: Stored<'_>) -> bool {
+    pub(super) fn remove(&mut self, store: &RuleStore, rule: StoredRule<'_>) -> bool {
         self.change(store, rule, Change::Gone)
     }
 
     /// A rule has another rank, in the same order.
-    pub(super) fn rerank(&mut self, rule: Stored<'_>, rank: Rank) {
+    pub(super) fn rerank(&mut self, rule: StoredRule<'_>, rank: Rank) {
         match self.high {
             None => self.see::<u64>(rule, rank),
             Some(_) => self.see::<u128>(rule, rank),
@@ -311,7 +311,7 @@ impl Trie {
     }
 
     /// The place of the field, its bits, and the entry of the root, of a trie over one place.
-    pub(crate) fn spelled(&self) -> Option<(Place, u8, u32)> {
+    pub(crate) fn spelled(&self) -> Option<(KeyBits, u8, u32)> {
         self.high.is_none().then_some((self.low, self.bits, self.root))
     }
 
@@ -475,11 +475,11 @@ impl Trie {
     }
 
     fn over<K: Number>(
-        low: Place,
-        high: Option<Place>,
+        low: KeyBits,
+        high: Option<KeyBits>,
         bits: u8,
-        store: &Store,
-        rules: &[Stored<'_>],
+        store: &RuleStore,
+        rules: &[StoredRule<'_>],
     ) -> Option<Self> {
         let number = |words: &[u64]| K::of(low.of(words), high.map_or(0, |high| high.of(words)));
         let mut spans: Vec<Span<K>> =
@@ -497,7 +497,7 @@ impl Trie {
             bits,
             root: node_entry(0, root_bits),
             spare: 0,
-            lines: Lines::default(),
+            lines: LinePool::default(),
             depth: 0,
             floor: Floor::new(told_bits, root_bits, spans.len()).map(Box::new),
             cells: None,
@@ -552,7 +552,7 @@ impl Trie {
     /// Makes the trie of intervals that are all values, with a root of so many bits if it is a node. None if it would
     /// take more than so many lines.
     fn fill<K: Number>(&mut self, intervals: &[(K, u32)], root_bits: u8, lines: usize) -> Option<()> {
-        let mut builder = Builder { lines: Lines::new(lines), depth: 0, root_bits };
+        let mut builder = Builder { lines: LinePool::new(lines), depth: 0, root_bits };
         self.root = builder.entry(intervals, K::from(0), self.bits, 0)?;
         (self.lines, self.depth) = (builder.lines, builder.depth);
         self.lines.make_room();
@@ -566,7 +566,7 @@ impl Trie {
         at: At<K>,
         n_rules: usize,
         rules: impl Iterator<Item = (u32, Range<usize>)>,
-        store: &Store,
+        store: &RuleStore,
     ) -> Option<Cells> {
         let mut cells = Cells::of_rules(1 << at.width(), n_rules, rules)?;
         let span = |id: u32| {
@@ -598,16 +598,16 @@ impl Trie {
     // ---- changes -------------------------------------------------------------------------------------------------
 
     /// Reads what changes of these rules will read, side by side.
-    pub(super) fn look_over(&self, store: &Store, rules: &[Stored<'_>]) {
+    pub(super) fn prefetch(&self, store: &RuleStore, rules: &[StoredRule<'_>]) {
         match self.high {
-            None => self.look_over_numbers::<u64>(store, rules),
-            Some(_) => self.look_over_numbers::<u128>(store, rules),
+            None => self.prefetch_numbers::<u64>(store, rules),
+            Some(_) => self.prefetch_numbers::<u128>(store, rules),
         }
     }
 
-    fn look_over_numbers<K: Number>(&self, store: &Store, rules: &[Stored<'_>]) {
+    fn prefetch_numbers<K: Number>(&self, store: &RuleStore, rules: &[StoredRule<'_>]) {
         let Some(cells) = &self.cells else { return };
-        let first = |rule: &Stored<'_>| {
+        let first = |rule: &StoredRule<'_>| {
             let parts = self.parts::<K>(self.number(rule.lo), self.number(rule.hi));
             parts.cells.into_iter().find(|touched| !touched.is_empty()).map(|touched| touched.start)
         };
@@ -619,8 +619,8 @@ impl Trie {
         black_box((words, others.fold(0, |all, rule| all ^ rule.rank ^ rule.hi[0])));
     }
 
-    fn change(&mut self, store: &Store, rule: Stored<'_>, change: Change) -> bool {
-        let is_open = |place: &Place| place.of(rule.lo) == 0 && place.of(rule.hi) == ones(place.bits);
+    fn change(&mut self, store: &RuleStore, rule: StoredRule<'_>, change: Change) -> bool {
+        let is_open = |place: &KeyBits| place.of(rule.lo) == 0 && place.of(rule.hi) == ones(place.bits);
         if rule.extra.is_some() || !self.others.iter().all(is_open) {
             return false;
         }
@@ -637,8 +637,8 @@ impl Trie {
     fn change_parts<K: Number>(
         &mut self,
         cells: &mut Cells,
-        store: &Store,
-        rule: Stored<'_>,
+        store: &RuleStore,
+        rule: StoredRule<'_>,
         change: Change,
     ) -> bool {
         let parts = self.parts::<K>(self.number(rule.lo), self.number(rule.hi));
@@ -652,7 +652,7 @@ impl Trie {
     }
 
     /// The floor knows the rank of a rule of the trie.
-    fn see<K: Number>(&mut self, rule: Stored<'_>, rank: Rank) {
+    fn see<K: Number>(&mut self, rule: StoredRule<'_>, rank: Rank) {
         // Without a floor, the root may be no node.
         if self.floor.is_none() {
             return;
@@ -663,13 +663,13 @@ impl Trie {
         }
     }
 
-    /// Notes a change in entries of the floor, and makes the cells anew in which it hides rules, or does so no longer;
+    /// Records a change in entries of the floor, and makes the cells anew in which it hides rules, or does so no longer;
     /// false if it does not go for all.
     fn change_floor<K: Number>(
         &mut self,
         cells: &Cells,
         entries: Range<usize>,
-        store: &Store,
+        store: &RuleStore,
         rank: Rank,
         change: Change,
     ) -> bool {
@@ -712,7 +712,7 @@ impl Trie {
     }
 
     /// Makes the cells of an entry of the floor anew. None if that does not go for all.
-    fn make_entry_anew<K: Number>(&mut self, cells: &Cells, entry: usize, store: &Store) -> Option<()> {
+    fn make_entry_anew<K: Number>(&mut self, cells: &Cells, entry: usize, store: &RuleStore) -> Option<()> {
         let own = self.floor.as_ref()?.cells_of(entry..entry + 1);
         if cells.is_parted(own.clone()) {
             return None;
@@ -723,7 +723,7 @@ impl Trie {
         Some(())
     }
 
-    /// Notes a change in some cells of a node, and makes them anew; false if it does not go for all. `above` are the
+    /// Records a change in some cells of a node, and makes them anew; false if it does not go for all. `above` are the
     /// rules that hold all of the node and are noted above it, if that is known.
     #[expect(clippy::too_many_arguments, reason = "it goes down by itself")]
     fn change_cells<K: Number>(
@@ -732,8 +732,8 @@ impl Trie {
         at: At<K>,
         touched: Range<usize>,
         mut above: Option<Vec<u32>>,
-        store: &Store,
-        rule: Stored<'_>,
+        store: &RuleStore,
+        rule: StoredRule<'_>,
         change: Change,
     ) -> bool {
         let (cell, id) = (touched.start, id_of(rule.rank));
@@ -766,7 +766,7 @@ impl Trie {
         at: At<K>,
         cell: usize,
         above: &[u32],
-        store: &Store,
+        store: &RuleStore,
     ) -> Option<()> {
         let before = self.lines.word(at.word(cell));
         let At { first, left, depth, .. } = at.below(cell, before);
@@ -914,7 +914,7 @@ impl<K: Number> At<K> {
 }
 
 /// The fields of which the rules of a store ask for more than any value; None if one asks for a mask.
-pub(super) fn asked_fields(layout: &Layout, store: &Store) -> Option<Vec<usize>> {
+pub(super) fn asked_fields(layout: &Layout, store: &RuleStore) -> Option<Vec<usize>> {
     let mut asked = vec![false; layout.fields().len()];
     for rule in store.iter() {
         if rule.extra.is_some_and(|extra| extra.care.iter().any(|&care| care != 0)) {
@@ -922,7 +922,7 @@ pub(super) fn asked_fields(layout: &Layout, store: &Store) -> Option<Vec<usize>>
         }
         for (field, asked) in asked.iter_mut().enumerate() {
             let (low, high) = layout.places(field);
-            let is_all = |place: Place| place.of(rule.lo) == 0 && place.of(rule.hi) == ones(place.bits);
+            let is_all = |place: KeyBits| place.of(rule.lo) == 0 && place.of(rule.hi) == ones(place.bits);
             *asked |= !is_all(low) || high.is_some_and(|high| !is_all(high));
         }
     }
@@ -1034,7 +1034,7 @@ fn lines_of(entries: usize) -> usize {
 }
 
 struct Builder {
-    lines: Lines,
+    lines: LinePool,
     depth: usize,
     /// The width of a node at the top.
     root_bits: u8,

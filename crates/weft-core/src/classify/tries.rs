@@ -2,8 +2,8 @@
 //! kind. Networks of both families of IP are such rules.
 
 use super::NOTHING;
-use super::key::{Layout, Place};
-use super::store::{Rank, Store, Stored};
+use super::key::{KeyBits, Layout};
+use super::rule_store::{Rank, RuleStore, StoredRule};
 use super::trie::{Trie, asked_fields};
 
 /// Bits of a field that tells kinds apart.
@@ -12,7 +12,7 @@ const KIND_BITS_MAX: u8 = 2;
 /// A trie for each kind of values.
 #[derive(Clone, Debug)]
 pub(crate) struct Tries {
-    kind: Place,
+    kind: KeyBits,
     /// By kind; none where there was no rule.
     tries: [Option<Of>; 1 << KIND_BITS_MAX],
 }
@@ -27,7 +27,7 @@ struct Of {
 impl Tries {
     /// Tries over the one field that the rules of a store care for beside a narrow one of which each names one value,
     /// if those are all that they care for and each trie can be built ([`Trie::build`]).
-    pub(super) fn build(layout: &Layout, store: &Store) -> Option<Self> {
+    pub(super) fn build(layout: &Layout, store: &RuleStore) -> Option<Self> {
         let [first, second] = asked_fields(layout, store)?[..] else { return None };
         let is_narrow = |field: &usize| layout.fields()[*field].bits <= KIND_BITS_MAX;
         let (field, narrow) =
@@ -47,7 +47,7 @@ impl Tries {
     }
 
     /// As of [`Trie::insert`].
-    pub(super) fn insert(&mut self, store: &Store, rule: Stored<'_>) -> bool {
+    pub(super) fn insert(&mut self, store: &RuleStore, rule: StoredRule<'_>) -> bool {
         self.of_mut(rule).is_some_and(|of| {
             let done = of.trie.insert(store, rule);
             of.rules += usize::from(done);
@@ -56,7 +56,7 @@ impl Tries {
     }
 
     /// As of [`Trie::remove`].
-    pub(super) fn remove(&mut self, store: &Store, rule: Stored<'_>) -> bool {
+    pub(super) fn remove(&mut self, store: &RuleStore, rule: StoredRule<'_>) -> bool {
         self.of_mut(rule).is_some_and(|of| {
             let done = of.trie.remove(store, rule);
             of.rules -= usize::from(done && of.rules > 0);
@@ -65,19 +65,19 @@ impl Tries {
     }
 
     /// As of [`Trie::rerank`].
-    pub(super) fn rerank(&mut self, rule: Stored<'_>, rank: Rank) {
+    pub(super) fn rerank(&mut self, rule: StoredRule<'_>, rank: Rank) {
         if let Some(of) = self.of_mut(rule) {
             of.trie.rerank(rule, rank);
         }
     }
 
-    /// As of [`Trie::look_over`].
-    pub(super) fn look_over(&self, store: &Store, rules: &[Stored<'_>]) {
+    /// As of [`Trie::prefetch`].
+    pub(super) fn prefetch(&self, store: &RuleStore, rules: &[StoredRule<'_>]) {
         for (kind, trie) in self.all() {
-            let own: Vec<Stored<'_>> =
+            let own: Vec<StoredRule<'_>> =
                 rules.iter().filter(|rule| self.kind.of(rule.lo) == kind).copied().collect();
             if own.len() > 1 {
-                trie.look_over(store, &own);
+                trie.prefetch(store, &own);
             }
         }
     }
@@ -120,7 +120,7 @@ impl Tries {
         self.tries.get(self.kind.of(key) as usize)?.as_ref().map(|of| &of.trie)
     }
 
-    fn of_mut(&mut self, rule: Stored<'_>) -> Option<&mut Of> {
+    fn of_mut(&mut self, rule: StoredRule<'_>) -> Option<&mut Of> {
         let kind = self.kind.of(rule.lo);
         self.tries.get_mut(kind as usize).filter(|_| kind == self.kind.of(rule.hi))?.as_mut()
     }

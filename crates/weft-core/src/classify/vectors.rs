@@ -15,8 +15,8 @@
 use core::hint::select_unpredictable;
 use std::collections::BTreeMap;
 
-use super::key::{Layout, Place, ones};
-use super::store::{Rank, has_extra, id_of};
+use super::key::{KeyBits, Layout, ones};
+use super::rule_store::{Rank, has_extra, id_of};
 use super::tree::Input;
 use super::{NOTHING, VECTOR_RULES_MAX};
 
@@ -55,7 +55,7 @@ pub(crate) struct Vectors {
 /// Some bits of a key.
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
-    place: Place,
+    place: KeyBits,
     /// As many ones as it has bits.
     mask: u64,
     /// Where the classes of its values begin, or the numbers of their pages.
@@ -98,7 +98,7 @@ impl Vectors {
     }
 
     /// The chunks that a look-up reads: their bits, and where their classes begin, or the numbers of their pages.
-    pub(crate) fn chunks(&self) -> impl Iterator<Item = (Place, u32)> {
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = (KeyBits, u32)> {
         self.chunks.iter().map(|chunk| (chunk.place, chunk.classes))
     }
 
@@ -170,7 +170,7 @@ impl Vectors {
     }
 
     /// For each value of a chunk the number of its set; nothing, if all rules admit all of them.
-    fn classes_of(&mut self, chunk: Place, spans: &[Span]) -> Option<Option<Vec<u16>>> {
+    fn classes_of(&mut self, chunk: KeyBits, spans: &[Span]) -> Option<Option<Vec<u16>>> {
         let mut changes: Vec<(u64, usize)> = Vec::new();
         for (rule, &(first, last)) in spans.iter().enumerate() {
             changes.extend([(first, rule), (last + 1, rule)]);
@@ -199,7 +199,7 @@ impl Vectors {
 
     /// Puts the classes where look-ups read them: first what has its place whatever the rules are, so that compiled
     /// code finds it with other rules, too, and then the pages.
-    fn lay_out(&mut self, all: Vec<(Place, Vec<u16>)>) -> Option<()> {
+    fn lay_out(&mut self, all: Vec<(KeyBits, Vec<u16>)>) -> Option<()> {
         for (place, classes) in &all {
             let at = u32::try_from(self.classes.len()).ok()?;
             self.chunks.push(Chunk { place: *place, mask: ones(place.bits), classes: at });
@@ -221,7 +221,7 @@ impl Vectors {
 }
 
 /// Whether the classes of a chunk are in pages.
-pub fn is_paged(chunk: Place) -> bool {
+pub fn is_paged(chunk: KeyBits) -> bool {
     chunk.bits > CHUNK_MAX
 }
 
@@ -242,12 +242,12 @@ fn flip(set: &mut [u64], rule: usize) {
 }
 
 /// The chunks of a place.
-fn chunks(place: Place) -> impl Iterator<Item = Place> {
+fn chunks(place: KeyBits) -> impl Iterator<Item = KeyBits> {
     let n = if place.bits <= WHOLE_MAX { 1 } else { place.bits.div_ceil(CHUNK_MAX) };
     let wide = place.bits.div_ceil(n);
     (0..n).map(move |nth| {
         let shift = nth * wide;
-        Place { shift: place.shift + shift, bits: wide.min(place.bits - shift), ..place }
+        KeyBits { shift: place.shift + shift, bits: wide.min(place.bits - shift), ..place }
     })
 }
 
@@ -270,13 +270,13 @@ fn few(layout: &Layout, rules: &[Input]) -> Vec<u64> {
 }
 
 /// Whether a rule asks for one value of a place, or for a prefix.
-fn is_block(place: Place, rule: &Input) -> bool {
+fn is_block(place: KeyBits, rule: &Input) -> bool {
     let [lo, hi] = [&rule.lo, &rule.hi].map(|corner| place.of(corner));
     let free = lo ^ hi;
     free & free.wrapping_add(1) == 0 && lo & free == 0
 }
 
 /// What a rule admits of a chunk of a place; None if that is no matter of the chunk alone.
-fn span(place: Place, chunk: Place, rule: &Input) -> Option<Span> {
+fn span(place: KeyBits, chunk: KeyBits, rule: &Input) -> Option<Span> {
     (is_block(place, rule) || chunk == place).then(|| (chunk.of(&rule.lo), chunk.of(&rule.hi)))
 }

@@ -1,7 +1,7 @@
 //! Rows that come and go while a matcher is in use.
 
 use super::order::{Order, Rank};
-use super::{Cell, Codec, Found, MatchSpec, Matcher, TooManyRows, cell, found};
+use super::{Cell, Codec, MatchSpec, MatchedRow, Matcher, TooManyRows, cell, found};
 use crate::classify::{Built, Outdated, RULES_MAX, Rule, Snapshot};
 use crate::table::{Row, Table};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// A row cannot be put in beside the others: its values need more bits than there are, or there is no room for a
 /// further rule. [`Matcher::changeable`] makes a matcher in which it has room, if there is any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reshape;
+pub struct NeedsNewMatcher;
 
 /// Changes beside few rules for which these are not built anew at once.
 const BESIDE_MAX: usize = 16;
@@ -45,21 +45,21 @@ impl Matcher {
     /// Takes in rows that have come to the table, with their values.
     ///
     /// # Errors
-    /// [`Reshape`]; a matcher of the rows as they are now is to be made then.
-    pub fn insert(&mut self, rows: &[Row]) -> Result<(), Reshape> {
-        let Self { table, columns, codecs, classifier, rows: held, changes, ways, .. } = self;
-        let changes = changes.as_deref_mut().ok_or(Reshape)?;
+    /// [`NeedsNewMatcher`]; a matcher of the rows as they are now is to be made then.
+    pub fn insert(&mut self, rows: &[Row]) -> Result<(), NeedsNewMatcher> {
+        let Self { table, columns, codecs, classifier, rows: held, changes, jit, .. } = self;
+        let changes = changes.as_deref_mut().ok_or(NeedsNewMatcher)?;
         let cell = |row: Row, column: u16| cell(table, row, columns[usize::from(column)]);
         let n = held.len() + rows.len();
         if !rows.iter().all(|row| codecs.iter_mut().all(|codec| codec.admit(*row, &cell, n))) {
-            return Err(Reshape);
+            return Err(NeedsNewMatcher);
         }
         let (mut rules, mut moved) = (Vec::<Rule>::with_capacity(rows.len()), Vec::new());
         for &row in rows {
             let Some(patterns) = patterns(codecs, row, &cell) else { continue };
             let id = changes.free.pop().unwrap_or(held.len() as u32);
             if id >= RULES_MAX - 1 {
-                return Err(Reshape);
+                return Err(NeedsNewMatcher);
             }
             let rank = changes.rank(table, columns, row);
             let priority = u32::MAX - changes.order.insert(rank, id, &mut moved);
@@ -77,28 +77,28 @@ impl Matcher {
             }
         }
         classifier.insert_all(&rules).expect("the codecs admit the rows, and the ids are free");
-        ways.lose();
+        jit.clear_lookup();
         Ok(())
     }
 
     /// Forgets rows, which still have the values with which they came.
     pub fn remove(&mut self, rows: &[Row]) {
-        let Self { table, columns, classifier, rows: held, changes, ways, .. } = self;
+        let Self { table, columns, classifier, rows: held, changes, jit, .. } = self;
         let Some(changes) = changes.as_deref_mut() else { return };
         let ranks: Vec<Rank> = rows.iter().map(|row| changes.rank(table, columns, *row)).collect();
         let ids: Vec<u32> = ranks.iter().filter_map(|rank| changes.order.remove(rank)).collect();
         classifier.remove_all(&ids);
-        ways.lose();
-        ids.iter().for_each(|id| held[*id as usize] = Found::default());
+        jit.clear_lookup();
+        ids.iter().for_each(|id| held[*id as usize] = MatchedRow::default());
         changes.free.extend(ids);
     }
 
     /// Ends a number of changes: compiled code finds rows by itself again, where what is built has taken all of them.
     pub fn publish(&mut self) {
         if self.classifier.trie().is_some() {
-            self.see_ways();
+            self.refresh_jit_view();
         }
-        self.see_how_far();
+        self.refresh_is_far();
     }
 
     /// The same over another table with the same rows: `same` gives the row there for one here. What is built is
@@ -113,7 +113,7 @@ impl Matcher {
         for held in copy.rows.iter_mut().filter(|held| held.row.is_some()) {
             *held = found(table, same(held.row));
         }
-        copy.see_ways();
+        copy.refresh_jit_view();
         copy
     }
 
@@ -153,8 +153,8 @@ impl Matcher {
     /// [`Outdated`], if too much has changed since.
     pub fn adopt(&mut self, built: Built) -> Result<(), Outdated> {
         self.classifier.adopt(built)?;
-        self.see_ways();
-        self.see_how_far();
+        self.refresh_jit_view();
+        self.refresh_is_far();
         Ok(())
     }
 }

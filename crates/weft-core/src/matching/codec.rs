@@ -5,7 +5,7 @@
 //! no bits for IPv6.
 
 use super::{Key, MatchPart, Test};
-use crate::classify::{FieldSpec, Layout, Pattern, Place, RULES_MAX, WORDS_MAX};
+use crate::classify::{FieldSpec, KeyBits, Layout, Pattern, RULES_MAX, WORDS_MAX};
 use crate::hash::HashKey;
 use crate::table::Row;
 use crate::types::{Repr, Type};
@@ -28,7 +28,7 @@ pub(super) struct Codec {
     /// One, or two for addresses of both lengths.
     pub(super) fields: Vec<FieldSpec>,
     /// Where they are in the key.
-    pub(super) places: [Option<Place>; 3],
+    pub(super) places: [Option<KeyBits>; 3],
     pub(super) kind: Kind,
 }
 
@@ -37,7 +37,7 @@ pub(super) enum Kind {
     /// A number with `bias` added; whatever is more than `top` is `top`. NULL is the one behind, if it may be.
     Number { bias: u64, top: u64, null: u128 },
     /// The place of the bytes in a list, from 1; 0 for those that are not in it.
-    Known(Box<Known>),
+    Interned(Box<Interned>),
     /// An address of 4 bytes; one bit above says that it is none.
     Short,
     /// An address of either length, as the first bits of 128; the second field has its length, [`LENGTHS`].
@@ -51,7 +51,7 @@ const SHORT_BITS: u8 = 32;
 /// What stands for an address that has not 4 bytes.
 pub(super) const NO_ADDRESS: u64 = 1 << SHORT_BITS;
 /// Bits of a place in a list: there are fewer rows.
-const KNOWN_BITS: u8 = 25;
+const INTERNED_BITS: u8 = 25;
 /// Bits that a part has to spare, so that rows may come that ask for more.
 const SPARE_BITS: u8 = 8;
 /// Bytes of rows that have gone, which keep their numbers; more than one for each row do so only up to this.
@@ -69,7 +69,7 @@ pub(super) fn ordered(word: u64, ty: Type) -> u64 {
 pub(super) fn widest(part: &MatchPart, name: &str) -> Vec<FieldSpec> {
     match (part.test, part.ty.repr()) {
         (Test::Within(_), _) => long(name),
-        (_, Repr::Bytes) => vec![FieldSpec::new(name, KNOWN_BITS)],
+        (_, Repr::Bytes) => vec![FieldSpec::new(name, INTERNED_BITS)],
         _ => vec![FieldSpec::new(name, type_bits(part.ty) + u8::from(part.nullable))],
     }
 }
@@ -106,9 +106,9 @@ impl Codec {
         let (kind, fields) = match (part.test, part.ty.repr()) {
             (Test::Within(column), _) => addresses(name, rows, &|row| cell(row, column)),
             (Test::Equal(column), Repr::Bytes) => {
-                let known = Known::new(rows.iter().map(|&row| cell(row, column)), hash);
-                let bits = roomy(bits_of(known.spans.len() as u64)).min(KNOWN_BITS);
-                (Kind::Known(Box::new(known)), vec![FieldSpec::new(name, bits)])
+                let interned = Interned::new(rows.iter().map(|&row| cell(row, column)), hash);
+                let bits = roomy(bits_of(interned.spans.len() as u64)).min(INTERNED_BITS);
+                (Kind::Interned(Box::new(interned)), vec![FieldSpec::new(name, bits)])
             }
             _ => numbers(part, name, rows, cell),
         };
@@ -133,7 +133,9 @@ impl Codec {
         };
         Some(match self.part.test {
             Test::Equal(column) => match (&self.kind, cell(row, column)) {
-                (Kind::Known(known), Cell::Bytes(bytes)) => vec![Pattern::Exact(known.find(&bytes).into())],
+                (Kind::Interned(interned), Cell::Bytes(bytes)) => {
+                    vec![Pattern::Exact(interned.find(&bytes).into())]
+                }
                 (_, Cell::Word(word)) => vec![Pattern::Exact(self.biased(word).into())],
                 _ => return None,
             },
@@ -172,10 +174,10 @@ impl Codec {
     pub(super) fn admit(&mut self, row: Row, cell: Cells<'_>, rows: usize) -> bool {
         let Self { part, kind, fields, .. } = self;
         match (kind, part.test) {
-            (Kind::Known(known), Test::Equal(column)) => match cell(row, column) {
+            (Kind::Interned(interned), Test::Equal(column)) => match cell(row, column) {
                 Cell::Bytes(bytes) => {
                     let most = 2 * rows.min(RULES_MAX as usize) as u32 + GONE_MAX;
-                    known.learn(&bytes, most.min(1 << fields[0].bits))
+                    interned.learn(&bytes, most.min(1 << fields[0].bits))
                 }
                 Cell::Null | Cell::Word(_) => true,
             },
@@ -198,7 +200,7 @@ impl Codec {
                     Test::Masked { .. } => true,
                 }
             }
-            (Kind::Long | Kind::Short | Kind::Known(_), _) => true,
+            (Kind::Long | Kind::Short | Kind::Interned(_), _) => true,
         }
     }
 
@@ -234,8 +236,8 @@ impl Codec {
                 set(low, *null as u64, words);
                 set(high, (*null >> 64) as u64, words);
             }
-            (Kind::Known(known), Key::Bytes(bytes)) => set(low, known.find(bytes).into(), words),
-            (Kind::Known(_) | Kind::Long, Key::Null | Key::Word(_)) => {}
+            (Kind::Interned(interned), Key::Bytes(bytes)) => set(low, interned.find(bytes).into(), words),
+            (Kind::Interned(_) | Kind::Long, Key::Null | Key::Word(_)) => {}
             (Kind::Short, Key::Bytes(&[a, b, c, d])) => {
                 set(low, u32::from_be_bytes([a, b, c, d]).into(), words);
             }
@@ -251,8 +253,8 @@ impl Codec {
 }
 
 #[inline(always)]
-fn set(place: Option<Place>, value: u64, words: &mut [u64; WORDS_MAX]) {
-    if let Some(Place { word, shift, .. }) = place {
+fn set(place: Option<KeyBits>, value: u64, words: &mut [u64; WORDS_MAX]) {
+    if let Some(KeyBits { word, shift, .. }) = place {
         words[usize::from(word) % WORDS_MAX] |= value << (shift % 64);
     }
 }
@@ -317,7 +319,7 @@ fn numbers(part: &MatchPart, name: &str, rows: &[Row], cell: Cells<'_>) -> (Kind
 
 /// A set of byte strings with numbers from 1.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct Interned {
     bytes: Vec<u8>,
     /// Where each is.
     spans: Vec<(u32, u32)>,
@@ -327,7 +329,7 @@ pub(super) struct Known {
     hash: HashKey,
 }
 
-impl Known {
+impl Interned {
     fn new(cells: impl Iterator<Item = Cell>, hash: HashKey) -> Self {
         let mut all: Vec<Vec<u8>> = cells
             .filter_map(|cell| match cell {
@@ -338,9 +340,9 @@ impl Known {
         all.sort_unstable();
         all.dedup();
         let n_slots = (2 * all.len() + 1).next_power_of_two();
-        let mut known = Self { bytes: Vec::new(), spans: Vec::new(), slots: vec![0; n_slots], hash };
-        all.iter().for_each(|bytes| known.add(bytes));
-        known
+        let mut interned = Self { bytes: Vec::new(), spans: Vec::new(), slots: vec![0; n_slots], hash };
+        all.iter().for_each(|bytes| interned.add(bytes));
+        interned
     }
 
     /// Numbers these bytes, if they have no number and there is one below `end`; false if there is none.
@@ -382,7 +384,7 @@ impl Known {
         (0..=mask).map(move |step| home.wrapping_add(step) & mask)
     }
 
-    /// The number of these bytes, 0 if they are not known.
+    /// The number of these bytes, 0 if they are not interned.
     #[inline]
     fn find(&self, bytes: &[u8]) -> u32 {
         for slot in self.probes(bytes) {

@@ -13,7 +13,7 @@
 
 mod change;
 mod codec;
-pub mod near;
+pub mod jit_layout;
 mod order;
 #[cfg(test)]
 mod tests;
@@ -27,11 +27,11 @@ use crate::table::{ColumnRef, Row, Table};
 use crate::time::Time;
 use crate::types::{Repr, Type};
 use change::Changes;
-pub use change::Reshape;
+pub use change::NeedsNewMatcher;
 use codec::{Cell, Codec};
 use core::cmp::Ordering;
 use core::fmt;
-use near::Ways;
+use jit_layout::JitView;
 use std::sync::Arc;
 
 /// Parts of a match.
@@ -165,17 +165,17 @@ pub struct Matcher {
     codecs: Vec<Codec>,
     classifier: Classifier,
     /// The rows: a rule's id is its place here.
-    rows: Vec<Found>,
+    rows: Vec<MatchedRow>,
     /// None: it takes no changes, and the best row is the first.
     changes: Option<Box<Changes>>,
-    ways: Ways,
+    jit: JitView,
     is_far: bool,
 }
 
 /// A row that a match found, and where it is.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub struct Found {
+pub struct MatchedRow {
     /// The row; none where no row matches.
     pub row: Row,
     /// The address of the row's words of the first group; 0 where there is no row.
@@ -242,10 +242,10 @@ impl Matcher {
             Classifier::compiled(&fields, rules, hash).expect("fields are made so that the rows fit");
         let rows = rows.into_iter().map(|row| found(table, row)).collect();
         let table = Arc::clone(table);
-        let ways = Ways::default();
-        let mut matcher = Self { table, columns, codecs, classifier, rows, changes, ways, is_far: false };
-        matcher.see_ways();
-        matcher.see_how_far();
+        let jit = JitView::default();
+        let mut matcher = Self { table, columns, codecs, classifier, rows, changes, jit, is_far: false };
+        matcher.refresh_jit_view();
+        matcher.refresh_is_far();
         Ok(matcher)
     }
 
@@ -269,8 +269,8 @@ impl Matcher {
 
     /// The first row that matches the key with these words, of which there are [`Matcher::key_words`] at least.
     #[inline]
-    pub fn find_words(&self, words: &[u64]) -> Found {
-        self.classifier.lookup(words).map_or(Found::default(), |id| self.rows[id as usize])
+    pub fn find_words(&self, words: &[u64]) -> MatchedRow {
+        self.classifier.lookup(words).map_or(MatchedRow::default(), |id| self.rows[id as usize])
     }
 
     /// As [`Matcher::find_words`] for keys of [`Matcher::key_words`] words that lie one behind the other, so that
@@ -278,7 +278,7 @@ impl Matcher {
     ///
     /// # Panics
     /// If there are not as many words as `found` needs.
-    pub fn find_all(&self, keys: &[u64], found: &mut [Found]) {
+    pub fn find_all(&self, keys: &[u64], found: &mut [MatchedRow]) {
         let mut ids = [NOTHING; FOUND_AT_ONCE];
         let n_words = self.key_words();
         for (keys, found) in keys.chunks(FOUND_AT_ONCE * n_words).zip(found.chunks_mut(FOUND_AT_ONCE)) {
@@ -296,7 +296,7 @@ impl Matcher {
         self.is_far
     }
 
-    fn see_how_far(&mut self) {
+    fn refresh_is_far(&mut self) {
         self.is_far = self.classifier.read_bytes() + size_of_val(&self.rows[..]) > FAR_BYTES;
     }
 
@@ -315,9 +315,9 @@ impl Matcher {
 }
 
 /// A row with its address.
-fn found(table: &Table, row: Row) -> Found {
+fn found(table: &Table, row: Row) -> MatchedRow {
     let address = if row.is_none() { 0 } else { table.row_address(row, 0) };
-    Found { row, address }
+    MatchedRow { row, address }
 }
 
 /// All rows, the best first.

@@ -202,8 +202,8 @@ impl<K: Ord + Clone> Labels<K> {
         let Self { held: labels, came } = self;
         *came = came.wrapping_add(1);
         let came = *came;
-        let before: Near = nearest(labels.range(..&rank).rev());
-        let behind: Near = nearest(labels.range(&rank..));
+        let before: Neighbours = nearest(labels.range(..&rank).rev());
+        let behind: Neighbours = nearest(labels.range(&rank..));
         let first = before[0].map_or(0, |held| u64::from(held.label) + 1);
         let end = behind[0].map_or(LABELS, |held| u64::from(held.label));
         let run = match (ends_run(&before, &behind), ends_run(&behind, &before)) {
@@ -247,15 +247,15 @@ enum Run {
 }
 
 /// Neighbours on one side, the nearest first.
-type Near = [Option<Labelled>; RUN];
+type Neighbours = [Option<Labelled>; RUN];
 
-fn nearest<'l, K: 'l>(mut from: impl Iterator<Item = (&'l K, &'l Labelled)>) -> Near {
+fn nearest<'l, K: 'l>(mut from: impl Iterator<Item = (&'l K, &'l Labelled)>) -> Neighbours {
     core::array::from_fn(|_| from.next().map(|(_, held)| *held))
 }
 
 /// Whether rows come one after the other on this side.
-fn ends_run(side: &Near, other: &Near) -> bool {
-    let came = |near: &Near, nth: usize| near[nth].map(|held| held.came);
+fn ends_run(side: &Neighbours, other: &Neighbours) -> bool {
+    let came = |near: &Neighbours, nth: usize| near[nth].map(|held| held.came);
     (1..RUN).all(|nth| came(side, nth).is_some() && came(side, nth) < came(side, nth - 1))
         && came(other, 0) < came(side, 0)
 }

@@ -13,7 +13,7 @@ use crate::frame::arc_offset;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::types::I64;
-use weft_core::matching::near::Way;
+use weft_core::matching::jit_layout::LookupMethod;
 use weft_core::prefetch::FAR_BYTES;
 use weft_core::table::jit_layout::KeyLayout;
 use weft_ir::backend::Unsupported;
@@ -354,11 +354,13 @@ impl PartTranslator<'_, '_, '_, '_> {
         let matcher = &plan.state.matchers[usize::from(id.0)];
         // Code is made anew when its rows have become many. What is in vectors is small.
         let is_near = !matcher.is_far() && !plan.always_looks_ahead;
-        if is_near || matches!(matcher.way(), Some(Way::Chunks(_) | Way::Few(_))) {
+        if is_near
+            || matches!(matcher.lookup_method(), Some(LookupMethod::Vectors(_) | LookupMethod::Linear(_)))
+        {
             return Ok(());
         }
         let n_words = matcher.key_words();
-        let Some(at) = asks.matching(id.0, n_words, matcher.packing()) else { return Ok(()) };
+        let Some(at) = asks.matching(id.0, n_words, matcher.packing_hash()) else { return Ok(()) };
         let notes = self.segment.notes;
         let words = self.packed_words(id, keys)?;
         let one = self.segment.int(1);

@@ -6,28 +6,28 @@ use std::collections::BTreeMap;
 pub(super) const LINE: usize = 16;
 /// Words of a quarter of a line, the smallest piece.
 pub(super) const QUARTER: usize = LINE / 4;
-/// Lines have numbers of 25 bits, since quarters of lines have 28 and half of those are enough.
+/// LinePool have numbers of 25 bits, since quarters of lines have 28 and half of those are enough.
 pub(super) const LINES_MAX: usize = 1 << 25;
 
 /// Some words, which begin on a line of the cache.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-struct Line([u32; LINE]);
+struct CacheLine([u32; LINE]);
 
 /// Lines, and which pieces of them are free.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lines {
-    lines: Vec<Line>,
+pub(super) struct LinePool {
+    lines: Vec<CacheLine>,
     /// The first words of free pieces, by their quarters.
     free: BTreeMap<usize, Vec<u32>>,
-    /// Lines that may still be added.
+    /// LinePool that may still be added.
     room: usize,
 }
 
-impl Lines {
+impl LinePool {
     /// One line, which is nobody's, and room for so many more.
     pub(super) fn new(room: usize) -> Self {
-        Self { lines: vec![Line([0; LINE])], free: BTreeMap::new(), room: room.min(LINES_MAX - 1) }
+        Self { lines: vec![CacheLine([0; LINE])], free: BTreeMap::new(), room: room.min(LINES_MAX - 1) }
     }
 
     /// As many lines again may be added as there are, and some.
@@ -36,7 +36,7 @@ impl Lines {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.lines.len() * size_of::<Line>()
+        self.lines.len() * size_of::<CacheLine>()
     }
 
     pub(super) fn address(&self) -> usize {
@@ -73,7 +73,7 @@ impl Lines {
         let lines = quarters / (LINE / QUARTER);
         self.room = self.room.checked_sub(lines)?;
         let first = self.lines.len() * LINE;
-        self.lines.resize(self.lines.len() + lines, Line([0; LINE]));
+        self.lines.resize(self.lines.len() + lines, CacheLine([0; LINE]));
         Some(first)
     }
 
@@ -83,7 +83,7 @@ impl Lines {
     }
 }
 
-/// Lines that a trie may always add.
+/// LinePool that a trie may always add.
 const ROOM_MIN: usize = 256;
 
 /// Quarters of the piece in which so many words are kept.

@@ -33,7 +33,7 @@ pub(super) fn has_extra(rank: Rank) -> bool {
 
 /// Rules by id. A clone shares all chunks until one of the two changes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Store {
+pub(super) struct RuleStore {
     chunks: Vec<Option<Arc<Chunk>>>,
     words: usize,
     len: usize,
@@ -49,7 +49,7 @@ struct Chunk {
 
 /// A rule as the store has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stored<'a> {
+pub(super) struct StoredRule<'a> {
     pub(super) rank: Rank,
     pub(super) lo: &'a [u64],
     pub(super) hi: &'a [u64],
@@ -58,12 +58,12 @@ pub(super) struct Stored<'a> {
 
 impl Compiled {
     /// The rule, which no store has yet.
-    pub(super) fn stored(&self) -> Stored<'_> {
-        Stored { rank: 0, lo: &self.lo, hi: &self.hi, extra: self.extra.as_ref() }
+    pub(super) fn stored(&self) -> StoredRule<'_> {
+        StoredRule { rank: 0, lo: &self.lo, hi: &self.hi, extra: self.extra.as_ref() }
     }
 }
 
-impl Stored<'_> {
+impl StoredRule<'_> {
     /// The rule without its rank.
     pub(super) fn to_compiled(self) -> Compiled {
         let words = |from: &[u64]| {
@@ -75,7 +75,7 @@ impl Stored<'_> {
     }
 }
 
-impl Store {
+impl RuleStore {
     pub(super) fn new(words: usize) -> Self {
         Self { words, ..Self::default() }
     }
@@ -85,7 +85,7 @@ impl Store {
     }
 
     /// The rule with this id.
-    pub(super) fn get(&self, id: u32) -> Option<Stored<'_>> {
+    pub(super) fn get(&self, id: u32) -> Option<StoredRule<'_>> {
         let (chunk, at) = split(id);
         let chunk = self.chunks.get(chunk)?.as_deref()?;
         chunk.rule(at, self.words)
@@ -138,7 +138,7 @@ impl Store {
     }
 
     /// All rules, by id.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Stored<'_>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = StoredRule<'_>> {
         let chunks = self.chunks.iter().flatten();
         chunks.flat_map(move |chunk| (0..CHUNK).filter_map(move |at| chunk.rule(at, self.words)))
     }
@@ -158,14 +158,14 @@ impl Chunk {
         Self { rules, extras: BTreeMap::new(), len: 0 }
     }
 
-    fn rule(&self, at: usize, words: usize) -> Option<Stored<'_>> {
+    fn rule(&self, at: usize, words: usize) -> Option<StoredRule<'_>> {
         let (&rank, rest) = self.rules[place(at, words)].split_first()?;
         if rank == 0 {
             return None;
         }
         let (lo, hi) = rest.split_at(words);
         let extra = if has_extra(rank) { self.extras.get(&(at as u8)) } else { None };
-        Some(Stored { rank, lo, hi, extra })
+        Some(StoredRule { rank, lo, hi, extra })
     }
 }
 

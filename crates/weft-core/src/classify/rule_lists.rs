@@ -5,7 +5,7 @@ const END: u32 = u32::MAX;
 
 /// Some lists.
 #[derive(Clone, Debug)]
-pub(super) struct Notes {
+pub(super) struct RuleLists {
     /// The first link of each list.
     heads: Vec<u32>,
     links: Vec<Link>,
@@ -22,7 +22,7 @@ struct Link {
     next: u32,
 }
 
-impl Notes {
+impl RuleLists {
     /// So many empty lists, with room for so many notes.
     pub(super) fn new(n: usize, room: usize) -> Self {
         Self { heads: vec![END; n], links: Vec::new(), free: END, room }
@@ -68,7 +68,7 @@ impl Notes {
         ids
     }
 
-    /// Notes a rule; there is room for it.
+    /// Records a rule; there is room for it.
     pub(super) fn add(&mut self, list: usize, id: u32) {
         self.room -= 1;
         let link = Link { id, next: self.heads[list] };
