@@ -58,7 +58,7 @@ impl Layout {
         if fields.is_empty() || fields.len() > FIELDS_MAX || !fields.iter().all(sound) {
             return Err(Error::Fields);
         }
-        let mut room = Room::default();
+        let mut room = FreeBits::default();
         let nowhere = KeyBits { word: 0, shift: 0, bits: 0 };
         let mut places = vec![(nowhere, None); fields.len()];
         let mut order: Vec<usize> = (0..fields.len()).collect();
@@ -261,13 +261,13 @@ impl Span {
 
 /// What is still free in the words of a key.
 #[derive(Default)]
-struct Room {
+struct FreeBits {
     used: [u8; WORDS_MAX],
     words: usize,
     guards: Words,
 }
 
-impl Room {
+impl FreeBits {
     fn take(&mut self, bits: u8) -> Result<KeyBits, Error> {
         let width = bits + u8::from(bits < 64);
         let word = self.used.iter().position(|used| used + width <= 64).ok_or(Error::Fields)?;

@@ -238,7 +238,7 @@ pub struct Classifier {
     /// The ids of `delta`.
     fresh: Bits,
     /// Changes that the structure did not take.
-    beside: usize,
+    pending: usize,
     /// The ids that changed, from change number `log_from` on.
     log: Vec<u32>,
     log_from: u64,
@@ -287,7 +287,7 @@ impl Classifier {
             layout,
             stale: Bits::default(),
             fresh: Bits::default(),
-            beside: 0,
+            pending: 0,
             log: Vec::new(),
             log_from: 0,
             origin: Arc::new(()),
@@ -395,10 +395,10 @@ impl Classifier {
         if self.fresh.take(id) {
             self.delta.remove(&self.layout, stored);
         }
-        let taken = Self::take_out(&mut self.structure, &self.layout, &self.store, stored);
-        self.stays(id, taken);
+        let taken = Self::remove_from_structure(&mut self.structure, &self.layout, &self.store, stored);
+        self.record_removal(id, taken);
         self.store.remove(id);
-        self.note(id);
+        self.log_change(id);
         true
     }
 
@@ -438,10 +438,10 @@ impl Classifier {
                 _ => {}
             }
         } else if !Self::rerank(&mut self.structure, &self.layout, stored, rank) {
-            self.stays(id, Removal::Stays);
-            self.stand_beside(id);
+            self.record_removal(id, Removal::Stays);
+            self.add_to_delta(id);
         }
-        self.note(id);
+        self.log_change(id);
         true
     }
 
@@ -507,7 +507,7 @@ impl Classifier {
         self.log_from = built.at;
         self.structure = built.structure;
         self.touches = built.touches;
-        self.forget();
+        self.clear_delta();
         let mut changed = self.log.clone();
         changed.sort_unstable();
         changed.dedup();
@@ -516,18 +516,18 @@ impl Classifier {
         let mut was = built.store.clone();
         for id in &changed {
             if let Some(rule) = built.store.get(*id) {
-                let taken = Self::take_out(&mut self.structure, &self.layout, &was, rule);
-                self.stays(*id, taken);
+                let taken = Self::remove_from_structure(&mut self.structure, &self.layout, &was, rule);
+                self.record_removal(*id, taken);
                 was.remove(*id);
             }
         }
-        changed.into_iter().for_each(|id| self.take_in(id));
+        changed.into_iter().for_each(|id| self.add_to_structure(id));
         Ok(())
     }
 
     /// Changes since the structure was built that stand beside it.
     pub fn changes(&self) -> usize {
-        self.beside
+        self.pending
     }
 
     /// Whether a rebuild would make look-ups cheaper: there are changes beside what is built, unless the tuple space is
@@ -535,8 +535,8 @@ impl Classifier {
     /// shape.
     pub fn wants_rebuild(&self) -> bool {
         match &*self.structure {
-            Structure::Space => self.beside > 0 && !self.space.is_hash(),
-            structure => self.beside > 0 || structure.is_worn(self.len()),
+            Structure::Space => self.pending > 0 && !self.space.is_hash(),
+            structure => self.pending > 0 || structure.is_worn(self.len()),
         }
     }
 
@@ -582,7 +582,7 @@ impl Classifier {
     /// The vectors, if that is what the table is compiled to and there are no changes beside them.
     pub(crate) fn vectors(&self) -> Option<&Vectors> {
         match &*self.structure {
-            Structure::Vectors(vectors) if self.beside == 0 => Some(vectors),
+            Structure::Vectors(vectors) if self.pending == 0 => Some(vectors),
             _ => None,
         }
     }
@@ -590,7 +590,7 @@ impl Classifier {
     /// The trie, as [`Classifier::vectors`].
     pub(crate) fn trie(&self) -> Option<&Trie> {
         match &*self.structure {
-            Structure::Trie(trie) if self.beside == 0 => Some(trie),
+            Structure::Trie(trie) if self.pending == 0 => Some(trie),
             _ => None,
         }
     }
@@ -630,7 +630,7 @@ impl Classifier {
                     *best = self.ranked_with_changes(key, *best);
                 }
             }
-            Structure::Trie(trie) if self.beside == 0 => return trie.find_batch(keys, found),
+            Structure::Trie(trie) if self.pending == 0 => return trie.find_batch(keys, found),
             // To part keys by the kinds of tries costs more than what going down side by side would spare.
             Structure::Trie(_) | Structure::Tries(_) | Structure::Direct(_) | Structure::Vectors(_) => {
                 for (key, found) in keys.iter().zip(found) {
@@ -647,7 +647,7 @@ impl Classifier {
     /// What is best with regard to the changes since, given what the structure says.
     #[inline(always)]
     fn with_changes<const N: usize>(&self, key: &[u64; N], id: u32) -> u32 {
-        if self.beside == 0 {
+        if self.pending == 0 {
             return id;
         }
         let stored = self.store.get(id);
@@ -663,7 +663,7 @@ impl Classifier {
         if best == WALL {
             return self.space.find(self.context(), key, 0);
         }
-        if self.beside == 0 {
+        if self.pending == 0 {
             return best;
         }
         if best != 0 && self.stale.get(id_of(best)) {
@@ -677,29 +677,29 @@ impl Classifier {
         self.store.insert(id, priority, compiled);
         let stored = self.store.get(id).expect("it was put in");
         self.space.insert(&self.layout, stored);
-        self.take_in(id);
-        self.note(id);
+        self.add_to_structure(id);
+        self.log_change(id);
     }
 
     /// A rule of the store, if it is there, goes into the structure, or stands beside it.
-    fn take_in(&mut self, id: u32) {
+    fn add_to_structure(&mut self, id: u32) {
         let Some(rule) = self.store.get(id) else { return };
         if !Self::changing(&mut self.structure).is_some_and(|structure| structure.insert(&self.store, rule)) {
-            self.beside += 1;
-            self.stand_beside(id);
+            self.pending += 1;
+            self.add_to_delta(id);
         }
     }
 
     /// A rule was taken out of the structure, or was not.
-    fn stays(&mut self, id: u32, taken: Removal) {
-        self.beside += usize::from(taken != Removal::Out);
+    fn record_removal(&mut self, id: u32, taken: Removal) {
+        self.pending += usize::from(taken != Removal::Out);
         if taken == Removal::Stays {
             self.stale.set(id);
         }
     }
 
     /// A rule of the store is looked for beside the structure.
-    fn stand_beside(&mut self, id: u32) {
+    fn add_to_delta(&mut self, id: u32) {
         if !matches!(*self.structure, Structure::Space)
             && let Some(rule) = self.store.get(id)
         {
@@ -709,7 +709,7 @@ impl Classifier {
     }
 
     /// Takes a rule out of the structure, if that can change.
-    fn take_out(
+    fn remove_from_structure(
         structure: &mut Arc<Structure>,
         layout: &Layout,
         store: &RuleStore,
@@ -738,25 +738,25 @@ impl Classifier {
 
     /// Records a change. With too many of them what is being built is of no use, and the tuple space takes over where
     /// they stand beside.
-    fn note(&mut self, id: u32) {
+    fn log_change(&mut self, id: u32) {
         self.log.push(id);
         if self.log.len() > DELTA_MAX {
             self.log_from = self.changed();
             self.log.clear();
-            if self.beside > 0 {
+            if self.pending > 0 {
                 self.structure = Arc::new(Structure::Space);
-                self.forget();
+                self.clear_delta();
                 // All of them do: something is to be built again.
-                self.beside = 1;
+                self.pending = 1;
             }
         }
     }
 
-    fn forget(&mut self) {
+    fn clear_delta(&mut self) {
         self.delta = Space::new(&self.layout);
         self.stale = Bits::default();
         self.fresh = Bits::default();
-        self.beside = 0;
+        self.pending = 0;
     }
 }
 

@@ -68,12 +68,12 @@ pub(crate) struct Trie {
 
 /// Which of the values that go down side by side.
 #[derive(Clone, Copy, Default)]
-struct Few {
+struct Selection {
     numbers: [u8; AHEAD],
     n: usize,
 }
 
-impl Few {
+impl Selection {
     /// So many, from the first on.
     fn all(n: usize) -> Self {
         const { assert!(AHEAD <= u8::MAX as usize, "their numbers fit a byte") };
@@ -411,7 +411,7 @@ impl Trie {
             return;
         }
         let mut at = [(K::from(0), K::from(0)); AHEAD];
-        let mut on_way = Few::default();
+        let mut on_way = Selection::default();
         for (nth, (value, found)) in values.zip(found.iter_mut()).enumerate() {
             let (entry, rest) = self.step(self.root, value.lifted(self.bits));
             (at[nth % AHEAD], *found) = ((value, rest), entry);
@@ -424,7 +424,7 @@ impl Trie {
                 *entry >> 30 == NODE >> 30
             });
         }
-        let all = Few::all(found.len());
+        let all = Selection::all(found.len());
         let runs = all.filter(|nth| found.get(nth).is_some_and(|entry| entry >> 31 != 0));
         runs.filter(|nth| {
             let ((_, rest), Some(entry)) = (at[nth], found.get_mut(nth)) else { return false };
@@ -563,7 +563,7 @@ impl Trie {
     /// noted too often.
     fn cells_of<K: Number>(
         &self,
-        at: At<K>,
+        at: Entry<K>,
         n_rules: usize,
         rules: impl Iterator<Item = (u32, Range<usize>)>,
         store: &RuleStore,
@@ -702,7 +702,7 @@ impl Trie {
             }
         }
         for entry in hiding {
-            let is_made = self.make_entry_anew::<K>(cells, entry, store).is_some();
+            let is_made = self.rebuild_entry::<K>(cells, entry, store).is_some();
             if let (Some(floor), Change::Gone, false) = (&mut self.floor, change, is_made) {
                 floor.lose_to(entry, id);
             }
@@ -712,12 +712,12 @@ impl Trie {
     }
 
     /// Makes the cells of an entry of the floor anew. None if that does not go for all.
-    fn make_entry_anew<K: Number>(&mut self, cells: &Cells, entry: usize, store: &RuleStore) -> Option<()> {
+    fn rebuild_entry<K: Number>(&mut self, cells: &Cells, entry: usize, store: &RuleStore) -> Option<()> {
         let own = self.floor.as_ref()?.cells_of(entry..entry + 1);
         if cells.is_parted(own.clone()) {
             return None;
         }
-        own.clone().try_for_each(|cell| self.make_anew(cells, self.top::<K>(), cell, &[], store))?;
+        own.clone().try_for_each(|cell| self.rebuild_below(cells, self.top::<K>(), cell, &[], store))?;
         let rules = own.filter_map(|cell| cells.of(cell)).flatten();
         self.floor.as_mut()?.see_all(entry, rules.filter_map(|id| store.get(id)).map(|rule| rule.rank));
         Some(())
@@ -729,7 +729,7 @@ impl Trie {
     fn change_cells<K: Number>(
         &mut self,
         cells: &mut Cells,
-        at: At<K>,
+        at: Entry<K>,
         touched: Range<usize>,
         mut above: Option<Vec<u32>>,
         store: &RuleStore,
@@ -755,21 +755,21 @@ impl Trie {
         };
         let is_parted = cells.is_parted(touched.clone());
         let Some(above) = above.filter(|_| is_noted && !is_parted) else { return false };
-        touched.into_iter().all(|cell| self.make_anew(cells, at, cell, &above, store).is_some())
+        touched.into_iter().all(|cell| self.rebuild_below(cells, at, cell, &above, store).is_some())
     }
 
     /// Makes what is below a cell of a node anew. None if it is not known of what, or there is no room; then it is as
     /// it was.
-    fn make_anew<K: Number>(
+    fn rebuild_below<K: Number>(
         &mut self,
         cells: &Cells,
-        at: At<K>,
+        at: Entry<K>,
         cell: usize,
         above: &[u32],
         store: &RuleStore,
     ) -> Option<()> {
         let before = self.lines.word(at.word(cell));
-        let At { first, left, depth, .. } = at.below(cell, before);
+        let Entry { first, left, depth, .. } = at.below(cell, before);
         let last = first.last(left);
         let rules = cells.of(cell)?.chain(above.iter().copied()).filter_map(|id| store.get(id));
         let spans = rules.map(|rule| (self.number::<K>(rule.lo), self.number::<K>(rule.hi), rule.rank));
@@ -817,8 +817,8 @@ impl Trie {
     }
 
     /// The root.
-    fn top<K: Number>(&self) -> At<K> {
-        At { entry: self.root, first: K::from(0), left: self.bits, depth: 0 }
+    fn top<K: Number>(&self) -> Entry<K> {
+        Entry { entry: self.root, first: K::from(0), left: self.bits, depth: 0 }
     }
 
     fn number<K: Number>(&self, words: &[u64]) -> K {
@@ -835,7 +835,7 @@ impl Trie {
 
     fn parts_on<K: Number>(&self, floor: &Floor, lo: K, hi: K) -> Parts {
         let top = self.top();
-        let entries = At { entry: node_entry(0, floor.bits()), ..top };
+        let entries = Entry { entry: node_entry(0, floor.bits()), ..top };
         let (cells, held) = (top.touched(lo, hi).all(), entries.touched(lo, hi).whole());
         if held.is_empty() {
             return Parts { floor: 0..0, cells: [cells, 0..0] };
@@ -859,14 +859,14 @@ struct Parts {
 
 /// The cells of a node that a rule touches.
 #[derive(Clone, Copy, Debug)]
-struct Touched {
+struct TouchedCells {
     first: usize,
     last: usize,
     /// It holds all of the first, and all of the last.
     whole: [bool; 2],
 }
 
-impl Touched {
+impl TouchedCells {
     /// All of them.
     fn all(self) -> Range<usize> {
         self.first..self.last + 1
@@ -880,14 +880,14 @@ impl Touched {
 
 /// An entry, for the values from `first` on that differ in so many bits.
 #[derive(Clone, Copy, Debug)]
-struct At<K> {
+struct Entry<K> {
     entry: u32,
     first: K,
     left: u8,
     depth: usize,
 }
 
-impl<K: Number> At<K> {
+impl<K: Number> Entry<K> {
     /// Bits that a node looks at.
     fn width(self) -> u8 {
         width_of(self.entry)
@@ -905,11 +905,11 @@ impl<K: Number> At<K> {
     }
 
     /// The cells of a node that some of its values touch.
-    fn touched(self, lo: K, hi: K) -> Touched {
+    fn touched(self, lo: K, hi: K) -> TouchedCells {
         let below = self.left - self.width();
         let [first, last] = [lo, hi].map(|value| value.window(below, self.width()));
         let begins = |cell: usize| self.first.plus(cell, below);
-        Touched { first, last, whole: [lo == begins(first), hi == begins(last).last(below)] }
+        TouchedCells { first, last, whole: [lo == begins(first), hi == begins(last).last(below)] }
     }
 }
 

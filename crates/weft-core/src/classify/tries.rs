@@ -14,12 +14,12 @@ const KIND_BITS_MAX: u8 = 2;
 pub(crate) struct Tries {
     kind: KeyBits,
     /// By kind; none where there was no rule.
-    tries: [Option<Of>; 1 << KIND_BITS_MAX],
+    tries: [Option<KindTrie>; 1 << KIND_BITS_MAX],
 }
 
 /// A trie, and how many rules it has.
 #[derive(Clone, Debug)]
-struct Of {
+struct KindTrie {
     trie: Trie,
     rules: usize,
 }
@@ -40,7 +40,7 @@ impl Tries {
         for (value, of) in (0..).zip(&mut tries) {
             if store.iter().any(|rule| kind.of(rule.lo) == value) {
                 let trie = Trie::of(layout, store, field, Some((kind, value)))?;
-                *of = Some(Of { rules: trie.built_of(), trie });
+                *of = Some(KindTrie { rules: trie.built_of(), trie });
             }
         }
         Some(Self { kind, tries })
@@ -120,7 +120,7 @@ impl Tries {
         self.tries.get(self.kind.of(key) as usize)?.as_ref().map(|of| &of.trie)
     }
 
-    fn of_mut(&mut self, rule: StoredRule<'_>) -> Option<&mut Of> {
+    fn of_mut(&mut self, rule: StoredRule<'_>) -> Option<&mut KindTrie> {
         let kind = self.kind.of(rule.lo);
         self.tries.get_mut(kind as usize).filter(|_| kind == self.kind.of(rule.hi))?.as_mut()
     }
