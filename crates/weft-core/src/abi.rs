@@ -69,7 +69,7 @@ pub struct Cx<'a> {
     /// Per element of the chain.
     pub counters: &'a mut [Counters],
     /// In `ON TIMEOUT OF` a table: its row that expired, which nobody else sees. Else none.
-    pub departed: Row,
+    pub expired_row: Row,
     /// Set on sampled passes: the clock with which the program stamps each element, in nanoseconds.
     pub trace: Option<fn() -> u64>,
     /// What is left to do for a frame; nothing, in other passes.
@@ -88,7 +88,7 @@ pub struct Cx<'a> {
 /// The message of a pass, for what is derived from it behind changes of its fields.
 pub trait Message: fmt::Debug {
     /// Appends to `out`, which is empty, the message with these edits. The bytes of their values are in `scratch`.
-    fn rewrite(&self, edits: &[Edit], scratch: &[u8], out: &mut Vec<u8>) -> Rewrite;
+    fn rewrite(&self, edits: &[TupleEdit], scratch: &[u8], out: &mut Vec<u8>) -> Rewrite;
 }
 
 /// What edits make of a message.
@@ -124,7 +124,7 @@ impl<'a> Cx<'a> {
             call,
             out,
             counters,
-            departed: Row::NONE,
+            expired_row: Row::NONE,
             trace: None,
             offload: Offload::NONE,
             front: 0,
@@ -405,10 +405,10 @@ pub struct Outcome {
     pub opening: bool,
     /// The text of an ABORT, or the target of a REDIRECT.
     pub text: Vec<u8>,
-    /// The target of a REDIRECT in place of `text`, if there is one here ([`Outcome::spell`]).
+    /// The target of a REDIRECT in place of `text`, if there is one here ([`Outcome::materialize`]).
     pub target: ShortName,
     /// Changes to columns and headers, in the order made; a later one wins.
-    pub edits: Vec<Edit>,
+    pub edits: Vec<TupleEdit>,
     /// The bytes that edits and sink rows point into.
     pub scratch: Vec<u8>,
     /// Headers that code has put in front of the frame itself ([`Cx::front`]).
@@ -450,7 +450,7 @@ pub struct ShortName {
 /// One change to the tuple or to the answer. Compiled code makes edits itself, so their layout is fixed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
-pub struct Edit {
+pub struct TupleEdit {
     /// What changes.
     pub target: EditTarget,
     /// To what; [`Cell::Null`] clears or removes.
@@ -477,7 +477,7 @@ pub struct Mirror {
     pub edits: u32,
 }
 
-/// What an [`Edit`] changes.
+/// What an [`TupleEdit`] changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C, u16)]
 pub enum EditTarget {
@@ -487,10 +487,10 @@ pub enum EditTarget {
     Answer(u16),
     /// The entry of the chain's reply-field list: a field of a REPLY's message.
     Reply(u16),
-    /// The value with this index of those that the next [`EditTarget::Reshape`] is given.
+    /// The value with this index of those that the next [`EditTarget::HeaderChange`] is given.
     Part(u16),
     /// The headers of the frame: the entry of the chain's list of changes of structure. It has no value of its own.
-    Reshape(u16),
+    HeaderChange(u16),
 }
 
 /// A value in an edit or a sink row. Compiled code makes cells itself, so their layout is fixed: the
@@ -614,7 +614,7 @@ impl Outcome {
     }
 
     /// Has the target of a REDIRECT in `text`, wherever it is.
-    pub fn spell(&mut self) {
+    pub fn materialize(&mut self) {
         if self.verdict == Verdict::Redirect && !self.target.is_none() {
             let (bytes, len) = (self.target.bytes(), self.target.len as usize);
             self.text.clear();
@@ -676,7 +676,7 @@ mod tests {
     struct Sum(core::cell::Cell<u32>);
 
     impl Message for Sum {
-        fn rewrite(&self, edits: &[Edit], _: &[u8], out: &mut Vec<u8>) -> Rewrite {
+        fn rewrite(&self, edits: &[TupleEdit], _: &[u8], out: &mut Vec<u8>) -> Rewrite {
             self.0.set(self.0.get() + 1);
             let values = edits.iter().map(|edit| if let Cell::Int(n) = edit.value { n } else { 0 });
             out.push(values.sum::<i64>() as u8);
@@ -692,7 +692,7 @@ mod tests {
         let mut cx = Cx::new(Time(0), &state, &mut call, &mut out, &mut counters);
         cx.message = Some(&message);
         let set = |cx: &mut Cx<'_>, n: i64| {
-            cx.out.edits.push(Edit { target: EditTarget::Input(0), value: Cell::Int(n) });
+            cx.out.edits.push(TupleEdit { target: EditTarget::Input(0), value: Cell::Int(n) });
         };
         assert_eq!((cx.rewrite(), message.0.get()), (Rewrite::Unchanged, 0));
         set(&mut cx, 3);
@@ -718,12 +718,12 @@ mod tests {
             assert_eq!(name.is_some(), (1..=16).contains(&len));
             let Some(target) = name else { continue };
             let mut out = Outcome { target, text: b"before".to_vec(), ..Outcome::default() };
-            out.spell();
+            out.materialize();
             assert_eq!(out.text, b"before", "it is the text of something else");
             out.verdict = Verdict::Redirect;
-            out.spell();
+            out.materialize();
             assert_eq!((&out.text[..], out.target), (&bytes[..len], ShortName::default()));
-            out.spell();
+            out.materialize();
             assert_eq!(out.text, &bytes[..len]);
         }
     }

@@ -53,7 +53,7 @@ impl Marks {
     pub const NONE: Self = Self { class: None, remaining: None, due: None };
 
     /// Takes in the word of a value.
-    pub fn say(&mut self, mark: Mark, word: u64) {
+    pub fn set(&mut self, mark: Mark, word: u64) {
         match mark {
             Mark::Class => self.class = one_more(word & u64::from(u32::MAX)),
             Mark::Remaining => self.remaining = one_more(word),
@@ -62,7 +62,7 @@ impl Marks {
     }
 
     /// Takes in what others have said since.
-    pub fn join(&mut self, later: &Self) {
+    pub fn merge(&mut self, later: &Self) {
         self.class = later.class.or(self.class);
         self.remaining = later.remaining.or(self.remaining);
         self.due = later.due.or(self.due);
@@ -96,8 +96,8 @@ mod tests {
     fn what_does_not_fit_is_the_greatest() {
         let mut marks = Marks::NONE;
         assert_eq!((marks.class(), marks.remaining(), marks.deadline()), (None, None, None));
-        marks.say(Mark::Deadline, 0);
-        marks.say(Mark::Remaining, 1 << 40);
+        marks.set(Mark::Deadline, 0);
+        marks.set(Mark::Remaining, 1 << 40);
         assert_eq!((marks.remaining(), marks.deadline()), (Some(MARK_MAX), Some(Time(1))));
     }
 
@@ -106,11 +106,11 @@ mod tests {
     fn what_is_said_later_wins_be_it_nothing() {
         let said = |all: &[(Mark, u64)]| {
             let mut marks = Marks::NONE;
-            all.iter().for_each(|(mark, word)| marks.say(*mark, *word));
+            all.iter().for_each(|(mark, word)| marks.set(*mark, *word));
             marks
         };
         let mut marks = said(&[(Mark::Class, 1), (Mark::Remaining, 2), (Mark::Deadline, 3)]);
-        marks.join(&said(&[(Mark::Class, 0)]));
+        marks.merge(&said(&[(Mark::Class, 0)]));
         assert_eq!((marks.class(), marks.remaining(), marks.deadline()), (Some(0), Some(2), Some(Time(3))));
         assert!(Mark::ALL.iter().all(|mark| Mark::named(mark.name()) == Some(*mark)));
         assert!(Mark::ALL.iter().enumerate().all(|(at, mark)| *mark as usize == at));

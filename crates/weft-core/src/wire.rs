@@ -13,13 +13,13 @@
 
 mod build;
 pub(crate) mod eval;
-mod facts;
+mod formats;
 pub mod generate;
+pub mod header_change;
 mod read;
-pub mod reshape;
 
 pub use build::{BuildError, Header, build};
-pub use facts::{DEPTH_MAX, Formats};
+pub use formats::{DEPTH_MAX, Formats};
 pub use read::{FoundField, Layer, Malformed, Reading, read};
 
 use crate::types::Type;

@@ -14,7 +14,7 @@
 //! on when it is full, the room that each operation takes is part of its meaning:
 //! * [`Op::Concat`], [`Op::Lower`], [`Op::Upper`], [`Op::IntToText`], [`Op::FloatToText`], [`Op::Key`], and
 //!   [`Op::Column`] and [`Op::CallGet`] of bytes take the length of their result;
-//! * [`Op::SetInput`], [`Op::SetAnswer`], [`Op::SetReply`], [`Op::Emit`], [`Op::Mirror`] and [`Op::Reshape`] take the
+//! * [`Op::SetInput`], [`Op::SetAnswer`], [`Op::SetReply`], [`Op::Emit`], [`Op::Mirror`] and [`Op::ChangeHeaders`] take the
 //!   length of each Bytes operand, in order (NULL cells of an Emit take none);
 //! * [`Op::Native`] of bytes takes the length of its result;
 //! * [`Op::Derived`] of bytes takes the length of its result where the message is changed;
@@ -120,9 +120,9 @@ pub struct NameId(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MatchId(pub u16);
 
-/// A change of the structure of frames, an index into [`crate::program::ChainProgram::reshapes`].
+/// A change of the structure of frames, an index into [`crate::program::ChainProgram::header_changes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ReshapeId(pub u16);
+pub struct HeaderChangeId(pub u16);
 
 /// A native function of the chain, an index into [`crate::program::ChainProgram::natives`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -262,9 +262,9 @@ pub enum Op {
     /// Sets a field of the message that a REPLY gives. `T ->`
     SetReply(NameId, Value),
     /// Changes which headers the frame has, with a value for each of the
-    /// [`ReshapeDecl`](crate::program::ReshapeDecl)'s parameters. Inputs stay what they were: whoever carries it out
+    /// [`HeaderChangeDecl`](crate::program::HeaderChangeDecl)'s parameters. Inputs stay what they were: whoever carries it out
     /// looks at the frame anew for the elements behind. `T... ->`
-    Reshape(ReshapeId, Vec<Value>),
+    ChangeHeaders(HeaderChangeId, Vec<Value>),
     // The frame, in PARSE alone: what is in [`weft_core::abi::REGION_BODY`].
     /// How many bytes it has. `-> Int`
     FrameLen,
@@ -341,7 +341,7 @@ pub enum Op {
     ScanRow(TableId, Value),
     /// The row that expired and for which this TIMEOUT runs: it is out of the table, and only read. The none of a pass
     /// that has none. `-> Row`
-    Departed(TableId),
+    ExpiredRow(TableId),
     /// The cursor behind a row, which may have been removed since; 0 for the row that is none. `Row -> Int`
     ScanNext(TableId, Value),
     /// Takes the lock of the key's stripe (or of the whole table). A handler holds one lock of a table at most:
@@ -605,7 +605,7 @@ impl Op {
             | Self::VarMerged(_)
             | Self::VarReset(_)
             | Self::Count(_)
-            | Self::Departed(_)
+            | Self::ExpiredRow(_)
             | Self::Lock(_, None)
             | Self::LockVars
             | Self::RollBack => Vec::new(),
@@ -669,9 +669,10 @@ impl Op {
             | Self::CountInto(_, a, _, b, _)
             | Self::SetColumn(_, a, _, b, _) => vec![*a, *b],
             Self::Select(a, b, c) | Self::Slice(a, b, c) | Self::Part(a, b, c) => vec![*a, *b, *c],
-            Self::Concat(parts) | Self::Key(parts) | Self::Native(_, parts) | Self::Reshape(_, parts) => {
-                parts.clone()
-            }
+            Self::Concat(parts)
+            | Self::Key(parts)
+            | Self::Native(_, parts)
+            | Self::ChangeHeaders(_, parts) => parts.clone(),
             Self::Emit(_, cells) | Self::Match(_, _, cells) => {
                 cells.iter().flat_map(|(cell, null)| [Some(*cell), *null]).flatten().collect()
             }

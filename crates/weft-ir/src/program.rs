@@ -14,7 +14,7 @@ use weft_core::matching::MatchSpec;
 use weft_core::native::NativeDecl;
 use weft_core::table::{RemovalReason, TableSpec};
 use weft_core::types::{Repr, Type};
-use weft_core::wire::reshape::Reshape;
+use weft_core::wire::header_change::HeaderChange;
 use weft_core::wire::{FieldRef, Formats, LayerRef};
 use weft_core::{Interval, Status, Value};
 
@@ -44,7 +44,7 @@ pub struct ChainProgram {
     /// Fields that a REPLY's message may carry: dotted paths in the response message.
     pub replies: Vec<ReplyField>,
     /// Changes of the structure of frames that handlers make.
-    pub reshapes: Vec<ReshapeDecl>,
+    pub header_changes: Vec<HeaderChangeDecl>,
     /// Native functions that handlers call, each with what is known of its calls beforehand.
     pub natives: Vec<NativeDecl>,
     /// What a chain on frames has besides.
@@ -58,7 +58,7 @@ pub struct Frames {
     pub is_ip: bool,
     /// A packet may stand behind labels of MPLS, and the parser looks behind them.
     pub has_labels: bool,
-    /// The function of [`Event::Parse`]: it gives the inputs that are [`Place::Frame`]. It ends with FORWARD, or, of a
+    /// The function of [`Event::Parse`]: it gives the inputs that are [`InputLocation::Frame`]. It ends with FORWARD, or, of a
     /// malformed frame, with DROP: its line is then an index into `checks`.
     ///
     /// A number's slot holds it, and where in the frame the bytes begin that hold it. A run of bytes has its offset and
@@ -70,7 +70,7 @@ pub struct Frames {
     /// in front of the parser. None if the chain knows no fragments of that version.
     pub overlaps: [Option<u32>; 2],
     /// For each of the request's inputs: how it is written. None for those that do not change.
-    pub stores: Vec<Option<Store>>,
+    pub field_writes: Vec<Option<FieldWrite>>,
     /// Inputs that a later fragment has from the first of its packet, as if it had the header itself. What is
     /// written there is lost.
     pub inherited: InputSet,
@@ -114,16 +114,16 @@ pub struct Check {
 
 /// How a change of an input is written into the frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Store {
+pub struct FieldWrite {
     /// Where it lies from what its slot says.
-    pub at: StoreAt,
+    pub at: FieldLayout,
     /// The checksums that cover it, to be kept right (RFC 1624).
     pub sums: Vec<Sum>,
 }
 
 /// Where a field lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreAt {
+pub enum FieldLayout {
     /// A number: `bits` bits above the lowest `shift` ones of `bytes` bytes.
     Bits {
         /// 1 to 8.
@@ -139,7 +139,7 @@ pub enum StoreAt {
     Bytes,
 }
 
-impl StoreAt {
+impl FieldLayout {
     /// Whether a number has the room that it is said to have.
     pub fn is_sound(self) -> bool {
         match self {
@@ -156,7 +156,7 @@ impl StoreAt {
 /// A checksum that covers a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sum {
-    /// The input that is the checksum: a hidden one, if nobody reads it. It is a [`StoreAt::Bits`] of two bytes.
+    /// The input that is the checksum: a hidden one, if nobody reads it. It is a [`FieldLayout::Bits`] of two bytes.
     pub input: u16,
     /// Zero means that there is none, and so is left alone; a sum that comes out as zero is written as all ones (RFC
     /// 768).
@@ -170,18 +170,18 @@ pub struct Sum {
 
 /// A change of the structure of frames.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ReshapeDecl {
+pub struct HeaderChangeDecl {
     /// The types of the values that it is given: those of the stack's fields in their order, or the bytes of a CUT.
     pub params: Vec<Type>,
-    /// What it does. The inputs that it names are [`Place::Layer`].
-    pub what: Reshape,
+    /// What it does. The inputs that it names are [`InputLocation::Layer`].
+    pub what: HeaderChange,
 }
 
 impl Direction {
     /// The inputs that are other names of fields of some of these.
     pub fn overlapping(&self, of: InputSet) -> InputSet {
         let fields = self.inputs.iter().enumerate().filter_map(|(at, input)| match &input.place {
-            Place::Frame(field) => Some((at, field)),
+            InputLocation::Frame(field) => Some((at, field)),
             _ => None,
         });
         let fields: Vec<_> = fields.collect();
@@ -229,12 +229,12 @@ pub struct Handlers {
     /// Once a node in each interval.
     pub every: Vec<(Interval, Function)>,
     /// For each row that left a table so, once.
-    pub timeouts: Vec<(Departs, Function)>,
+    pub timeouts: Vec<(RowRemoval, Function)>,
 }
 
 /// Which rows of a table a handler is told of when they have left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Departs {
+pub struct RowRemoval {
     /// The table.
     pub table: TableId,
     /// Why they left it.
@@ -251,14 +251,14 @@ pub struct Input {
     /// It may be NULL.
     pub nullable: bool,
     /// Where it is.
-    pub place: Place,
+    pub place: InputLocation,
     /// Some handler changes it.
     pub written: bool,
 }
 
 /// Where an input column is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum InputLocation {
     /// A field of the message, by its path from the top: `["user", "id"]`. The empty path is the message itself.
     Body(Vec<String>),
     /// The value of an entry of a map, by the map's path and the key: of several with the key, the last.
@@ -268,7 +268,7 @@ pub enum Place {
     Present(Vec<String>),
     /// A list of the message, as [`weft_core::list`] has it. Nothing sets it, and it is cleared where another member of
     /// the oneof around it is set.
-    List(ListPlace),
+    List(ListLocation),
     /// A header (in CLOSE: of the response headers), by its lower-case name.
     Header(String),
     /// A trailer, by its lower-case name; there in CLOSE.
@@ -279,14 +279,14 @@ pub enum Place {
     Key(u16),
     /// A field of a frame, or whether it has a layer: given by [`Frames::parser`].
     Frame(FieldRef),
-    /// A layer of a frame, for a [`Reshape`]: given by [`Frames::parser`], and read by no element. Its slot has where
+    /// A layer of a frame, for a [`HeaderChange`]: given by [`Frames::parser`], and read by no element. Its slot has where
     /// its header begins, and how many bytes it has; in the upper half of that, where the layer ends.
     Layer(LayerRef),
 }
 
 /// A repeated field or a map, and what is read of its elements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ListPlace {
+pub struct ListLocation {
     /// The field, by its path from the top.
     pub path: Vec<String>,
     /// The fields that are read of each element, by their paths within it; the empty path is the element itself. An
@@ -296,7 +296,7 @@ pub struct ListPlace {
     pub elements_max: u64,
 }
 
-impl Place {
+impl InputLocation {
     /// Whether it is a part of the message of a call, and where: what displaces that takes it along.
     pub fn path(&self) -> Option<&[String]> {
         match self {
@@ -307,7 +307,7 @@ impl Place {
     }
 }
 
-impl Place {
+impl InputLocation {
     /// Whether it is derived from the whole message of a call: another where a field of it is changed.
     pub fn is_derived(&self) -> bool {
         match self {
@@ -355,7 +355,7 @@ pub enum Meta {
     IsIntact,
     /// `tunnel_depth`, U64: in how many tunnels its innermost packet is. [`Meta::is_of_formats`].
     TunnelDepth,
-    /// `meta.tag`, U32: what elements say of a frame to those behind them, 0 until one does. [`Meta::said`].
+    /// `meta.tag`, U32: what elements say of a frame to those behind them, 0 until one does. [`Meta::user_meta_index`].
     Tag,
     /// `meta.label`, U32: likewise, the state of its flow.
     Label,
@@ -367,12 +367,12 @@ pub enum Meta {
 static NO_FORMATS: Formats = Formats { protocols: Vec::new(), roots: Vec::new() };
 
 /// What elements say of a frame to those behind them.
-pub const SAID: [Meta; 3] = [Meta::Tag, Meta::Label, Meta::Path];
+pub const USER_META: [Meta; 3] = [Meta::Tag, Meta::Label, Meta::Path];
 
 impl Meta {
-    /// Which of [`SAID`] it is: elements set it, and it is nowhere in the frame.
-    pub fn said(self) -> Option<usize> {
-        SAID.iter().position(|meta| *meta == self)
+    /// Which of [`USER_META`] it is: elements set it, and it is nowhere in the frame.
+    pub fn user_meta_index(self) -> Option<usize> {
+        USER_META.iter().position(|meta| *meta == self)
     }
 
     /// Whether it is there in every frame, in no slot: a program reads it of the frame ([`Meta::of_bytes`]) where it
@@ -528,7 +528,7 @@ pub enum SinkTarget {
     },
 }
 
-impl Place {
+impl InputLocation {
     /// Whether it is a message of a call as a whole, or derived from it: it changes with every field that is set.
     pub fn is_of_message(&self) -> bool {
         match self {
@@ -732,7 +732,7 @@ impl ChainProgram {
     }
 
     /// The TIMEOUTs and EVICTs of all elements, each with its table.
-    pub fn timeouts(&self) -> impl Iterator<Item = (Event, Departs)> + '_ {
+    pub fn timeouts(&self) -> impl Iterator<Item = (Event, RowRemoval)> + '_ {
         self.elements.iter().enumerate().flat_map(|(at, element)| {
             let timeouts = element.handlers.timeouts.iter().enumerate();
             timeouts.map(move |(nth, (departs, _))| (Event::Timeout(at as u16, nth as u16), *departs))
@@ -741,7 +741,7 @@ impl ChainProgram {
 
     /// Whether a change of structure has a frame go on in fragments.
     pub fn is_fragment(&self, reshape: u16) -> bool {
-        self.reshapes.get(usize::from(reshape)).is_some_and(|decl| decl.what == Reshape::Fragment)
+        self.header_changes.get(usize::from(reshape)).is_some_and(|decl| decl.what == HeaderChange::Fragment)
     }
 
     /// Whether those behind an element see another frame than it did: it changes the structure, or sets a field that
@@ -785,7 +785,7 @@ impl Event {
 /// Whether a frame goes on behind a handler after its structure has changed: not where the handler ends it then, as
 /// with an answer that is a copy.
 fn goes_on_reshaped(function: &Function) -> bool {
-    let is_reshaped = |block: &Block| block.insts.iter().any(|inst| matches!(inst.op, Op::Reshape(..)));
+    let is_reshaped = |block: &Block| block.insts.iter().any(|inst| matches!(inst.op, Op::ChangeHeaders(..)));
     let mut left: Vec<usize> =
         (0..function.blocks.len()).filter(|at| is_reshaped(&function.blocks[*at])).collect();
     let mut seen = vec![false; function.blocks.len()];

@@ -51,7 +51,7 @@ pub fn of_op(op: &Op) -> usize {
         Op::Touch(..) | Op::TouchRead(..) | Op::CountInto(..) | Op::Lock(..) | Op::LockVars => 20,
         Op::ScanRow(..) | Op::ScanNext(..) | Op::Column(..) | Op::ColumnIsNull(..) => 12,
         Op::InPrefixes(_, nets) => 8 + 8 * nets.len(),
-        Op::Reshape(_, parts) => 200 + 20 * parts.len(),
+        Op::ChangeHeaders(_, parts) => 200 + 20 * parts.len(),
         Op::Emit(_, cells) => 12 + 8 * cells.len(),
         Op::Concat(parts) | Op::Key(parts) | Op::Native(_, parts) => 12 + 6 * parts.len(),
         Op::BytesCompare(..)

@@ -298,7 +298,7 @@ const LINES_MAX: usize = 3;
 
 /// Asks for a line of a queue. Where there is none of that number it asks for memory that is another's, which does no
 /// harm and costs less than to find out.
-pub(crate) fn fetch(lines: &[weft_ir::queue::layout::Line], nth: usize) {
+pub(crate) fn fetch(lines: &[weft_ir::queue::layout::CacheLine], nth: usize) {
     fetch_line(lines.as_ptr().wrapping_add(nth).addr());
 }
 

@@ -693,7 +693,7 @@ extern "C" fn keep_cells(
 
 /// `what` is the place of a mark in [`Mark::ALL`].
 extern "C" fn mark(cx: &mut Cx<'_>, what: u64, value: u64) {
-    cx.out.marks.say(Mark::ALL[what as usize], value);
+    cx.out.marks.set(Mark::ALL[what as usize], value);
 }
 
 extern "C" fn mirror(frame: &mut Frame<'_, '_>, to: Bytes) {

@@ -10,7 +10,7 @@ use weft_core::wire::{FieldRef, LayerRef};
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::generate;
 use weft_ir::interp::Interp;
-use weft_ir::program::{ChainProgram, Event, Frames, Place};
+use weft_ir::program::{ChainProgram, Event, Frames, InputLocation};
 use weft_jit::{Jit, Segment};
 
 /// Chains that are generated and compared.
@@ -52,9 +52,9 @@ impl Kept {
     fn with_usual(&self, chain: &Arc<ChainProgram>) -> Arc<ChainProgram> {
         let mut chain = ChainProgram::clone(chain);
         for input in &mut chain.request.inputs {
-            if matches!(input.place, Place::Body(_)) && !input.place.is_derived() {
+            if matches!(input.place, InputLocation::Body(_)) && !input.place.is_derived() {
                 let layer = LayerRef { level: 0, protocols: Vec::new() };
-                input.place = Place::Frame(FieldRef::presence(layer));
+                input.place = InputLocation::Frame(FieldRef::presence(layer));
             }
         }
         let n = chain.request.inputs.len();

@@ -9,7 +9,9 @@ use weft_core::prefetch::PrefetchSlots;
 use weft_core::table::{ColumnSpec, Evict, Table, TableSpec};
 use weft_core::{Status, Time, Type, Value};
 use weft_ir::backend::{Backend as _, Program};
-use weft_ir::program::{ChainProgram, Element, Event, Handlers, Input, Meta, Place, Realisation, TableDecl};
+use weft_ir::program::{
+    ChainProgram, Element, Event, Handlers, Input, InputLocation, Meta, Realisation, TableDecl,
+};
 use weft_ir::text;
 use weft_jit::Jit;
 
@@ -188,7 +190,7 @@ fn an_address_that_is_too_long_is_cut() {
     let source = "function \"f\" {\nblock0:\n    v0: bytes = input in0\n    \
         abort RESOURCE_EXHAUSTED, v0    ; line 9\n}\n";
     let mut chain = ChainProgram::clone(&chain(source, 1));
-    let peer = Place::Meta(Meta::Peer);
+    let peer = InputLocation::Meta(Meta::Peer);
     let input = Input { name: "peer".into(), ty: Type::IpAddr, nullable: false, place: peer, written: false };
     chain.request.inputs.push(input);
     let state = state(Type::F64);

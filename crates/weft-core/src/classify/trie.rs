@@ -311,7 +311,7 @@ impl Trie {
     }
 
     /// The place of the field, its bits, and the entry of the root, of a trie over one place.
-    pub(crate) fn spelled(&self) -> Option<(KeyBits, u8, u32)> {
+    pub(crate) fn root_field(&self) -> Option<(KeyBits, u8, u32)> {
         self.high.is_none().then_some((self.low, self.bits, self.root))
     }
 

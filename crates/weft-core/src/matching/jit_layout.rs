@@ -242,7 +242,7 @@ impl Matcher {
             }));
         }
         let trie = self.classifier.trie()?;
-        let (place, bits, _) = trie.spelled()?;
+        let (place, bits, _) = trie.root_field()?;
         Some(LookupMethod::Trie(TrieField { place, bits, floor_bits: trie.floor().0 }))
     }
 
@@ -274,7 +274,7 @@ impl Matcher {
             jit.linear_address = vectors.few().as_ptr().expose_provenance();
         }
         if let Some(trie) = self.classifier.trie()
-            && let Some((.., root)) = trie.spelled()
+            && let Some((.., root)) = trie.root_field()
         {
             jit.root = root.into();
             jit.lines_address = trie.address();

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::eval::{self, Sight};
-use super::reshape::address_fields;
+use super::eval::{self, EvalContext};
+use super::header_change::address_fields;
 use super::{
     Checksum, Expr, FieldId, FieldValue, Item, Next, Protocol, ProtocolId, REPEATS_MAX, Rule, Spread, Until,
     Width, as_on_wire,
@@ -127,9 +127,9 @@ pub(super) fn maker<'a>(
     linked: &'a [BTreeMap<FieldId, u64>],
     at: usize,
     behind: &'a [u8],
-) -> Maker<'a> {
+) -> HeaderBuilder<'a> {
     let header = &headers[at];
-    Maker {
+    HeaderBuilder {
         protocols,
         protocol: &protocols[usize::from(header.protocol.0)],
         header,
@@ -148,7 +148,7 @@ const GUESS_MAX: usize = 64;
 
 /// A header that was made.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Made {
+pub(super) struct BuiltHeader {
     pub(super) bytes: Vec<u8>,
     /// Where its fields are: the bit at which each begins, and how many it has.
     pub(super) places: Vec<(FieldId, usize, usize)>,
@@ -157,7 +157,7 @@ pub(super) struct Made {
 }
 
 /// A header that is being made.
-pub(super) struct Maker<'a> {
+pub(super) struct HeaderBuilder<'a> {
     protocols: &'a [Protocol],
     protocol: &'a Protocol,
     header: &'a Header,
@@ -181,7 +181,7 @@ pub(super) struct Maker<'a> {
 struct Bits {
     bytes: Vec<u8>,
     n: usize,
-    /// See [`Made`]: checksums are put in last.
+    /// See [`BuiltHeader`]: checksums are put in last.
     places: Vec<(FieldId, usize, usize)>,
     sums: Vec<(usize, Checksum)>,
 }
@@ -198,8 +198,8 @@ impl Bits {
     }
 }
 
-impl<'a> Maker<'a> {
-    pub(super) fn make(mut self) -> Result<Made, BuildError> {
+impl<'a> HeaderBuilder<'a> {
+    pub(super) fn make(mut self) -> Result<BuiltHeader, BuildError> {
         let items = &self.protocol.items;
         self.items(items)?;
         let Bits { mut bytes, places, sums, .. } = core::mem::take(&mut self.bits);
@@ -207,7 +207,7 @@ impl<'a> Maker<'a> {
             let value = self.sum(*sum, &bytes);
             bytes[*at..*at + value.len()].copy_from_slice(&value);
         }
-        Ok(Made { bytes, places, sums })
+        Ok(BuiltHeader { bytes, places, sums })
     }
 
     fn items(&mut self, items: &'a [Item]) -> Result<(), BuildError> {
@@ -241,7 +241,7 @@ impl<'a> Maker<'a> {
         }
         let is_given = |item: &Item| matches!(item, Item::Field(id) if self.given(*id).is_some());
         let rest = (self.bits_of(behind, None).0 / 8) as u64 + self.payload_bytes();
-        let with_rest = Maker { rest: Some(rest), bits: Bits::default(), ..*self };
+        let with_rest = HeaderBuilder { rest: Some(rest), bits: Bits::default(), ..*self };
         part.iter().any(is_given) || eval::value(condition, &with_rest) != 0
     }
 
@@ -333,7 +333,7 @@ impl<'a> Maker<'a> {
         }
         let Width::Bytes { count, .. } = &self.protocol.fields[usize::from(id.0)].width else { return 0 };
         let agrees = |width: &usize| {
-            let guess = Maker { guess: Some((id, *width)), bits: Bits::default(), ..*self };
+            let guess = HeaderBuilder { guess: Some((id, *width)), bits: Bits::default(), ..*self };
             eval::value(count, &guess) == *width as u64
         };
         (0..=GUESS_MAX).find(agrees).unwrap_or(0)
@@ -359,7 +359,8 @@ impl<'a> Maker<'a> {
                 Item::When { .. } => (0, false),
                 Item::Repeat { name, items, until, .. } => {
                     let rounds = (0..self.rounds(name, until)).map(|nth| {
-                        let round = Maker { round: Some((name, nth, items)), bits: Bits::default(), ..*self };
+                        let round =
+                            HeaderBuilder { round: Some((name, nth, items)), bits: Bits::default(), ..*self };
                         round.bits_of(items, None).0
                     });
                     (rounds.sum(), false)
@@ -431,7 +432,7 @@ pub(super) fn number_in(protocols: &[Protocol], below: &Header, upper: &Header) 
     required.find_map(|n| u8::try_from(n).ok().filter(|n| *n > 0))
 }
 
-impl Sight for Maker<'_> {
+impl EvalContext for HeaderBuilder<'_> {
     fn field(&self, id: FieldId) -> u64 {
         self.number(id)
     }

@@ -3,7 +3,7 @@
 use super::{Checksum, Expr, FieldId};
 
 /// What an expression may ask of a header.
-pub(super) trait Sight {
+pub(super) trait EvalContext {
     fn field(&self, id: FieldId) -> u64;
     fn is_present(&self, id: FieldId) -> bool;
     fn peek(&self, bits: u8) -> u64;
@@ -18,7 +18,7 @@ pub(super) trait Sight {
 }
 
 /// The value, by the rules of [`Expr`].
-pub(super) fn value(expr: &Expr, of: &impl Sight) -> u64 {
+pub(super) fn value(expr: &Expr, of: &impl EvalContext) -> u64 {
     match expr {
         Expr::Int(n) => *n,
         Expr::Field(id) => of.field(*id),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::eval::{self, Sight};
+use super::eval::{self, EvalContext};
 use super::{
     Checksum, Expr, Field, FieldId, FieldValue, Header, Item, Next, Protocol, ProtocolId, Reading, Rule,
     Until, Width, build,
@@ -211,7 +211,7 @@ const GUESS_MAX: usize = 12;
 /// A header of which the numbers are known, or guessed: of its fields, and of all else.
 struct Guess<F>(F, u64);
 
-impl<F: Fn(FieldId) -> u64> Sight for Guess<F> {
+impl<F: Fn(FieldId) -> u64> EvalContext for Guess<F> {
     fn field(&self, id: FieldId) -> u64 {
         self.0(id)
     }

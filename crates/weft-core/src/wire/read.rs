@@ -3,7 +3,7 @@
 //! This is for those who look at a frame, the oracle of compiled parsers, and what finds the [facts](super::Formats)
 //! that a chain asks for now and then. The path of frames has a parser that is compiled for what its chain asks.
 
-use super::eval::{self, Sight};
+use super::eval::{self, EvalContext};
 use super::{
     Checksum, Expr, Field, FieldId, FieldValue, Item, LAYERS_MAX, Next, Protocol, ProtocolId, Rule, Until,
     Width, as_on_wire,
@@ -71,16 +71,16 @@ pub fn read(protocols: &[Protocol], roots: &[ProtocolId], frame: &[u8]) -> Readi
         reading.layers.len() < LAYERS_MAX as usize * levels.len()
     });
     reading.malformed =
-        malformed.map(|Broken { protocol, what: (what, line), .. }| Malformed { protocol, what, line });
+        malformed.map(|BrokenLayer { protocol, what: (what, line), .. }| Malformed { protocol, what, line });
     reading
 }
 
 /// A layer that breaks a rule.
-pub(super) struct Broken {
+pub(super) struct BrokenLayer {
     pub(super) protocol: ProtocolId,
     /// It stands in the first fragment of a packet.
     pub(super) is_cut: bool,
-    what: Wrong,
+    what: Breach,
 }
 
 /// Goes through the layers of a frame, as deep as level `deepest`, and shows each to `visit`, which says whether to go
@@ -91,7 +91,7 @@ pub(super) fn walk(
     frame: &[u8],
     deepest: u8,
     visit: &mut impl FnMut(&Header<'_>) -> bool,
-) -> Option<Broken> {
+) -> Option<BrokenLayer> {
     let (last, others) = roots.split_last()?;
     let of = |id: ProtocolId| &protocols[usize::from(id.0)];
     let begins = |root: &&ProtocolId| {
@@ -104,7 +104,7 @@ pub(super) fn walk(
         if let Err(what) = header.read() {
             let is_payload = header.protocol.malformed_is_payload || header.by.is_some_and(|by| by.or_bytes);
             let Header { id, is_cut, .. } = header;
-            return (!is_payload).then_some(Broken { protocol: id, is_cut, what });
+            return (!is_payload).then_some(BrokenLayer { protocol: id, is_cut, what });
         }
         if !visit(&header) {
             return None;
@@ -120,7 +120,7 @@ pub(super) fn walk(
 }
 
 /// What is wrong, and the line of the rule.
-type Wrong = (String, u32);
+type Breach = (String, u32);
 
 /// A header that is being read, or was.
 pub(super) struct Header<'a> {
@@ -137,7 +137,7 @@ pub(super) struct Header<'a> {
     pub(super) is_cut: bool,
     /// Where it is, in bits.
     at: usize,
-    seen: Vec<Seen>,
+    seen: Vec<FieldSpan>,
     /// Where the fields of this round begin in `seen`, and its bytes in the frame.
     round_from: usize,
     round_start: usize,
@@ -145,7 +145,7 @@ pub(super) struct Header<'a> {
     header_end: usize,
 }
 
-struct Seen {
+struct FieldSpan {
     field: FieldId,
     /// Where the byte is in which it begins, and that behind it.
     at: usize,
@@ -188,7 +188,7 @@ impl<'a> Header<'a> {
 
     /// What was found.
     fn layer(&self) -> Layer {
-        let found = |seen: &Seen| {
+        let found = |seen: &FieldSpan| {
             let bytes = || FieldValue::Bytes(self.bytes_of(seen).to_vec());
             FoundField {
                 field: seen.field,
@@ -207,7 +207,7 @@ impl<'a> Header<'a> {
     }
 
     /// The bytes of a field; what is cut off is none of it.
-    fn bytes_of(&self, seen: &Seen) -> &'a [u8] {
+    fn bytes_of(&self, seen: &FieldSpan) -> &'a [u8] {
         self.frame.get(seen.at..seen.after).unwrap_or_default()
     }
 
@@ -218,7 +218,7 @@ impl<'a> Header<'a> {
 
     /// Where its fields of this type lie, in order.
     pub(super) fn fields_of(&self, ty: Type) -> impl Iterator<Item = &'a [u8]> {
-        let is_one = move |seen: &&Seen| self.protocol.fields[usize::from(seen.field.0)].ty == ty;
+        let is_one = move |seen: &&FieldSpan| self.protocol.fields[usize::from(seen.field.0)].ty == ty;
         self.seen.iter().filter(is_one).map(|seen| self.bytes_of(seen))
     }
 
@@ -227,7 +227,7 @@ impl<'a> Header<'a> {
         self.seen(id).and_then(|seen| Some((seen.at - self.start, seen.number?)))
     }
 
-    fn read(&mut self) -> Result<(), Wrong> {
+    fn read(&mut self) -> Result<(), Breach> {
         let protocol = self.protocol;
         let truncated = || ("truncated".to_owned(), protocol.line);
         if self.start + protocol.header_min as usize > self.end {
@@ -256,7 +256,7 @@ impl<'a> Header<'a> {
         Ok(())
     }
 
-    fn items(&mut self, items: &'a [Item]) -> Result<(), Wrong> {
+    fn items(&mut self, items: &'a [Item]) -> Result<(), Breach> {
         for item in items {
             match item {
                 Item::Field(id) => self.field(*id)?,
@@ -275,7 +275,7 @@ impl<'a> Header<'a> {
         Ok(())
     }
 
-    fn field(&mut self, id: FieldId) -> Result<(), Wrong> {
+    fn field(&mut self, id: FieldId) -> Result<(), Breach> {
         let field = &self.protocol.fields[usize::from(id.0)];
         let at = self.at / 8;
         match &field.width {
@@ -300,7 +300,7 @@ impl<'a> Header<'a> {
     /// Notes a field that ends here.
     fn note(&mut self, field: FieldId, at: usize, number: Option<u64>) {
         let repeated = self.protocol.fields[usize::from(field.0)].repeated;
-        self.seen.push(Seen { field, at, after: self.at.div_ceil(8), number, repeated });
+        self.seen.push(FieldSpan { field, at, after: self.at.div_ceil(8), number, repeated });
     }
 
     fn repeat(
@@ -310,7 +310,7 @@ impl<'a> Header<'a> {
         until: &'a Until,
         max: u64,
         line: u32,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), Breach> {
         let truncated = || ("truncated".to_owned(), line);
         let start = self.at / 8;
         let (mut n_max, mut stop) = (u64::MAX, self.end);
@@ -353,7 +353,7 @@ impl<'a> Header<'a> {
         Ok(())
     }
 
-    fn verify(&self, id: FieldId, field: &Field) -> Result<(), Wrong> {
+    fn verify(&self, id: FieldId, field: &Field) -> Result<(), Breach> {
         if !self.is_present(id) {
             return Ok(());
         }
@@ -380,7 +380,7 @@ impl<'a> Header<'a> {
         }
     }
 
-    fn seen(&self, id: FieldId) -> Option<&Seen> {
+    fn seen(&self, id: FieldId) -> Option<&FieldSpan> {
         let is_repeated = self.protocol.fields[usize::from(id.0)].repeated;
         let from = if is_repeated { self.round_from } else { 0 };
         self.seen[from..].iter().find(|seen| seen.field == id && seen.repeated == is_repeated)
@@ -391,7 +391,7 @@ impl<'a> Header<'a> {
     }
 }
 
-impl Sight for Header<'_> {
+impl EvalContext for Header<'_> {
     fn field(&self, id: FieldId) -> u64 {
         self.field_of(id)
     }

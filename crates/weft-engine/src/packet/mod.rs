@@ -262,7 +262,7 @@ impl Leave for Leaving<'_> {
             Left::Way(exit) => exit,
             // A packet that stands for several may have to be cut first, or one be fragmented.
             Left::Edited(exit) if frame.meta.offload.gso.is_none() && !code.fragments => {
-                let changes = (&*code.stores, &*self.chain.program.reshapes);
+                let changes = (&*code.stores, &*self.chain.program.header_changes);
                 let slots = &cx.slots[..code.inputs];
                 match edit::make_all(changes, slots, cx.present, cx.out, frame, pool) {
                     Ok(()) => exit,
@@ -1051,9 +1051,9 @@ impl PacketEngine {
     ) -> Result<(), Undone> {
         let (outcome, now) = (&self.outcome, self.now);
         let chain = &*self.live[pass.at].chain;
-        frame.meta.marks.join(&outcome.marks);
+        frame.meta.marks.merge(&outcome.marks);
         let slots = &self.slots[pass.nth * self.stride..][..chain.code.inputs];
-        let changes = (&*chain.code.stores, &*chain.program.reshapes);
+        let changes = (&*chain.code.stores, &*chain.program.header_changes);
         let mut edits = Edits::new(changes, slots, present, outcome);
         for mirror in &outcome.mirrors {
             edits.make(mirror.edits as usize, frame, pool)?;
@@ -1107,7 +1107,7 @@ impl PacketEngine {
     }
 
     fn redirect(&mut self, pass: Pass, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
-        self.outcome.spell();
+        self.outcome.materialize();
         let (outcome, live) = (&self.outcome, &self.live[pass.at]);
         let to = match self.exits.target(&outcome.text) {
             Target::By(to) => Some(to),

@@ -2,7 +2,7 @@
 
 use super::{Rng, new_block};
 use crate::ir::*;
-use crate::program::{ChainProgram, Direction, Input, Place, Realisation};
+use crate::program::{ChainProgram, Direction, Input, InputLocation, Realisation};
 use crate::verify::{Handler, key_ty};
 use std::collections::BTreeSet;
 use weft_core::Status;
@@ -90,12 +90,12 @@ pub(super) fn bytes(rng: &mut Rng) -> Vec<u8> {
 
 /// A random handler.
 ///
-/// `departs` is the table of a TIMEOUT.
+/// `removed_from` is the table of a TIMEOUT.
 pub(super) fn generate(
     rng: &mut Rng,
     chain: &ChainProgram,
     handler: Handler,
-    departs: Option<TableId>,
+    removed_from: Option<TableId>,
     name: &str,
 ) -> Function {
     let may_fail = rng.percent(70);
@@ -115,8 +115,8 @@ pub(super) fn generate(
         loops: 0,
         line: 1,
     };
-    if let Some(table) = departs {
-        builder.departed(table);
+    if let Some(table) = removed_from {
+        builder.expired_row(table);
     }
     if !builder.body(0) {
         builder.verdict();
@@ -582,7 +582,8 @@ impl Builder<'_> {
         }
         let index = self.rng.below(direction.inputs.len());
         let (id, input) = (InputId(index as u16), &direction.inputs[index]);
-        let may_be_absent = |i: &Input| i.nullable || matches!(i.place, Place::Header(_) | Place::Trailer(_));
+        let may_be_absent =
+            |i: &Input| i.nullable || matches!(i.place, InputLocation::Header(_) | InputLocation::Trailer(_));
         match self.rng.below(8) {
             0 => drop(self.give(Ty::Bool, Op::InputPresent(id))),
             1 | 2 if input.written => {
@@ -597,7 +598,7 @@ impl Builder<'_> {
     /// Asks for what is derived from the message, most often behind a change of it, and for what became of it.
     fn derived(&mut self, direction: &Direction) {
         let inputs = || (0..).zip(&direction.inputs);
-        let fields = |input: &Input| input.written && matches!(input.place, Place::Body(_));
+        let fields = |input: &Input| input.written && matches!(input.place, InputLocation::Body(_));
         let fields: Vec<(u16, Type)> =
             inputs().filter(|(_, input)| fields(input)).map(|(at, input)| (at, input.ty)).collect();
         // No message can be written with bytes that are no text.
@@ -788,9 +789,9 @@ impl Builder<'_> {
                 self.effect(Op::SetAnswer(NameId(id), value));
             }
             7 => {
-                let (id, decl) = pick(self.rng, &chain.reshapes);
+                let (id, decl) = pick(self.rng, &chain.header_changes);
                 let parts = decl.params.iter().map(|ty| self.any_of(*ty)).collect();
-                self.effect(Op::Reshape(ReshapeId(id), parts));
+                self.effect(Op::ChangeHeaders(HeaderChangeId(id), parts));
             }
             _ => {
                 let (id, field) = pick(self.rng, &chain.replies);
@@ -914,8 +915,8 @@ impl Builder<'_> {
     }
 
     /// Reads the row that departed.
-    fn departed(&mut self, table: TableId) {
-        let row = self.give(Ty::Row, Op::Departed(table));
+    fn expired_row(&mut self, table: TableId) {
+        let row = self.give(Ty::Row, Op::ExpiredRow(table));
         for _ in 0..1 + self.rng.below(4) {
             let (column, ty, _) = self.column(table, true);
             self.give(Ty::of(ty), Op::Column(table, row, column));

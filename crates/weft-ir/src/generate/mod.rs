@@ -28,12 +28,12 @@ use weft_core::limits::INPUTS_MAX;
 use weft_core::matching::{MatchPart, MatchSpec, Test};
 use weft_core::table::{ColumnSpec, Evict, RemovalReason, TableSpec};
 use weft_core::types::{Type, Value};
-use weft_core::wire::reshape::{Pop, Pseudo, Reshape};
+use weft_core::wire::header_change::{HeaderChange, Pop, Pseudo};
 use weft_core::{Interval, Time};
 
 pub use weft_core::rng::Rng;
 
-pub use observe::{Observation, Pass, RuleChange, Seen, World};
+pub use observe::{Observation, Observed, Pass, RuleChange, World};
 
 /// A difference between two back ends.
 #[derive(Clone, Debug)]
@@ -123,16 +123,16 @@ pub fn chain(rng: &mut Rng) -> ChainProgram {
         replies: [Type::Bool, Type::Int(64), Type::F64, Type::Text(None)]
             .map(|ty| ReplyField { path: vec!["field".into(), ty.to_string()], ty })
             .into(),
-        reshapes: vec![
-            ReshapeDecl { params: vec![Type::Uint(32)], what: Reshape::Cut },
-            ReshapeDecl { params: vec![Type::Uint(32)], what: Reshape::Fragment },
-            ReshapeDecl {
+        header_changes: vec![
+            HeaderChangeDecl { params: vec![Type::Uint(32)], what: HeaderChange::Cut },
+            HeaderChangeDecl { params: vec![Type::Uint(32)], what: HeaderChange::Fragment },
+            HeaderChangeDecl {
                 params: vec![Type::Bool, Type::Bytes(None), Type::Int(64)],
-                what: Reshape::Push { behind: None, stacks: Vec::new() },
+                what: HeaderChange::Push { behind: None, stacks: Vec::new() },
             },
-            ReshapeDecl {
+            HeaderChangeDecl {
                 params: Vec::new(),
-                what: Reshape::Pop { layer: 0, how: Pop::To, pseudo: Pseudo::default() },
+                what: HeaderChange::Pop { layer: 0, how: Pop::To, pseudo: Pseudo::default() },
             },
         ],
         natives: natives::declared(),
@@ -167,11 +167,11 @@ fn element(rng: &mut Rng, chain: &ChainProgram, index: usize) -> Element {
             (RemovalReason::Evicted, decl.spec.evict != Evict::Reject),
         ];
         for (why, _) in ways.into_iter().filter(|(_, leaves)| *leaves) {
-            let departs = Departs { table, why };
-            let is_first = chain.timeouts().all(|(_, other)| other != departs);
+            let removal = RowRemoval { table, why };
+            let is_first = chain.timeouts().all(|(_, other)| other != removal);
             if is_first && rng.percent(60) {
                 let name = format!("e{index}.{why:?}{}", table.0);
-                timeouts.push((departs, function::generate(rng, chain, Timeout, Some(table), &name)));
+                timeouts.push((removal, function::generate(rng, chain, Timeout, Some(table), &name)));
             }
         }
     }
@@ -195,18 +195,18 @@ fn inputs(rng: &mut Rng, is_response: bool) -> Vec<Input> {
     for (i, &ty) in types.iter().cycle().take(2 * types.len() + n_more).enumerate() {
         let is_bytes = Type::repr(ty) == weft_core::types::Repr::Bytes;
         let place = match rng.below(4) {
-            0 if is_bytes => Place::Header(format!("x-{i}")),
-            1 if is_bytes && is_response => Place::Trailer(format!("x-{i}")),
-            2 if ty == Type::Text(None) => Place::Meta(Meta::Peer),
-            _ => Place::Body(vec!["m".into(), format!("f{i}")]),
+            0 if is_bytes => InputLocation::Header(format!("x-{i}")),
+            1 if is_bytes && is_response => InputLocation::Trailer(format!("x-{i}")),
+            2 if ty == Type::Text(None) => InputLocation::Meta(Meta::Peer),
+            _ => InputLocation::Body(vec!["m".into(), format!("f{i}")]),
         };
         let (nullable, written) = (i % 2 == 0, i < types.len() || rng.percent(30));
         inputs.push(Input { name: format!("in{i}"), ty, nullable, place, written });
     }
     let derived =
         |name: &str, ty, place| Input { name: name.into(), ty, nullable: true, place, written: false };
-    inputs.push(derived("payload", Type::Bytes(None), Place::Body(Vec::new())));
-    inputs.push(derived("size", Type::Size, Place::Meta(Meta::Size)));
+    inputs.push(derived("payload", Type::Bytes(None), InputLocation::Body(Vec::new())));
+    inputs.push(derived("size", Type::Size, InputLocation::Meta(Meta::Size)));
     assert!(inputs.len() <= INPUTS_MAX, "there is room for what is derived");
     inputs
 }

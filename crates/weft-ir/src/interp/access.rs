@@ -55,11 +55,11 @@ pub enum Access {
     /// The tuple was copied to another target.
     Mirror,
     /// The structure of the frame was changed.
-    Reshape,
+    ChangeHeaders,
 }
 
 /// An access, and the part of the segment ([`ChainProgram::parts`](crate::program::ChainProgram::parts)) that made it.
-pub type Noted = (usize, Access);
+pub type AccessAt = (usize, Access);
 
 impl Handling<'_, '_> {
     /// Notes what an instruction that has run touched.
@@ -84,7 +84,7 @@ impl Handling<'_, '_> {
             Op::SetInput(id, _) | Op::ClearInput(id) => Some(Access::WriteInput(id)),
             Op::SetAnswer(name, _) => Some(Access::Answer(name)),
             Op::SetReply(name, _) => Some(Access::Reply(name)),
-            Op::Reshape(..) => Some(Access::Reshape),
+            Op::ChangeHeaders(..) => Some(Access::ChangeHeaders),
             Op::Now => Some(Access::Now),
             Op::Rand(site) => Some(Access::Rand(site)),
             Op::Native(id, ..) => {
@@ -101,7 +101,7 @@ impl Handling<'_, '_> {
             Op::VarSet(id, ..) | Op::VarReset(id) => Some(Access::WriteVar(id)),
             Op::VarMerge(id, ..) => Some(Access::MergeVar(id)),
             Op::Find(table, key) => Some(Access::ReadRows(table, Some(self.key_bytes(key)))),
-            Op::Match(table, ..) | Op::Count(table) | Op::ScanRow(table, _) | Op::Departed(table) => {
+            Op::Match(table, ..) | Op::Count(table) | Op::ScanRow(table, _) | Op::ExpiredRow(table) => {
                 Some(Access::ReadRows(table, None))
             }
             Op::Insert(table, ..) => {
@@ -149,7 +149,7 @@ impl Handling<'_, '_> {
             | Op::CallGet(_) => matches!(result, Some(Val::Bytes(_))),
             Op::SetInput(_, a) | Op::SetAnswer(_, a) | Op::SetReply(_, a) | Op::Mirror(a) => is_long(*a),
             Op::Emit(_, cells) => cells.iter().any(|(cell, _)| is_long(*cell)),
-            Op::Reshape(_, parts) => parts.iter().any(|part| is_long(*part)),
+            Op::ChangeHeaders(_, parts) => parts.iter().any(|part| is_long(*part)),
             _ => false,
         }
     }

@@ -4,7 +4,7 @@
 //! wherever that is simplest. All other back ends are held against it, so it shares no code with them.
 //!
 //! `numbers` and `bytes` are the operations that need nothing but their operands; `tables` those on tables; `access`
-//! tells what a pass touched, for those that want to know ([`run_noting`]);
+//! tells what a pass touched, for those that want to know ([`run_with_accesses`]);
 //! this module has the pass, the handler and everything that leaves a trace in the outcome.
 
 mod access;
@@ -17,13 +17,15 @@ mod tests;
 
 use crate::backend::{Backend, Program, Unsupported};
 use crate::ir::*;
-use crate::program::{ChainProgram, Event, Frames, Input, Merge, Meta, Part, Place, VarDecl, cell_words};
+use crate::program::{
+    ChainProgram, Event, Frames, Input, InputLocation, Merge, Meta, Part, VarDecl, cell_words,
+};
 use crate::verify::{self, Handler};
 use core::fmt;
 use std::sync::Arc;
 use weft_core::abi::{
-    self, Cell, Cx, Edit, EditTarget, Fault, Point, REGION_BODY, REGION_HEADERS, REGION_META, Rewrite,
-    ShortName, SinkRow, Slot, State, Verdict,
+    self, Cell, Cx, EditTarget, Fault, Point, REGION_BODY, REGION_HEADERS, REGION_META, Rewrite, ShortName,
+    SinkRow, Slot, State, TupleEdit, Verdict,
 };
 use weft_core::hash;
 use weft_core::native::{Arg, Call, Ended};
@@ -31,7 +33,7 @@ use weft_core::table::{ColumnRef, Row};
 use weft_core::types::Type;
 use weft_core::{Interval, Status};
 
-pub use access::{Access, Noted};
+pub use access::{Access, AccessAt};
 
 /// The back end that interprets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -161,12 +163,12 @@ impl Program for Interpreted {
 ///
 /// # Errors
 /// As [`Interp::compile`](Backend::compile).
-pub fn run_noting(
+pub fn run_with_accesses(
     chain: &Arc<ChainProgram>,
     event: Event,
     cx: &mut Cx<'_>,
     opened: usize,
-) -> Result<Vec<Noted>, Unsupported> {
+) -> Result<Vec<AccessAt>, Unsupported> {
     let columns = columns(chain, cx.state)?;
     let mut notes = Some(Vec::new());
     Interpreted { chain: chain.clone(), event, columns }.pass(cx, opened, &mut notes);
@@ -174,7 +176,7 @@ pub fn run_noting(
 }
 
 impl Interpreted {
-    fn pass(&self, cx: &mut Cx<'_>, opened: usize, notes: &mut Option<Vec<Noted>>) {
+    fn pass(&self, cx: &mut Cx<'_>, opened: usize, notes: &mut Option<Vec<AccessAt>>) {
         let chain = &*self.chain;
         let mut inputs = self.inputs(cx);
         cx.out.element = chain.elements.len() as u16;
@@ -251,12 +253,12 @@ impl Interpreted {
         let none = Frames::default();
         let frames = self.chain.frames.as_ref().unwrap_or(&none);
         let value = |(index, (input, slot)): (usize, (&Input, &Slot))| {
-            if let Place::Meta(meta) = input.place
+            if let InputLocation::Meta(meta) = input.place
                 && let Some(word) = meta.of_bytes(cx.regions[REGION_BODY], &cx.offload, frames)
             {
                 return Some(Val::of_word(Ty::of(input.ty), word));
             }
-            if input.place == Place::Meta(Meta::Port) {
+            if input.place == InputLocation::Meta(Meta::Port) {
                 return Some(Val::Bytes(cx.regions[REGION_META].into()));
             }
             let present = cx.present.contains(index);
@@ -273,17 +275,23 @@ impl Interpreted {
     }
 }
 
-fn region_of(place: &Place) -> usize {
+fn region_of(place: &InputLocation) -> usize {
     match place {
-        Place::Body(_) | Place::Entry(..) | Place::Frame(_) | Place::Layer(_) => REGION_BODY,
-        Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
-        Place::Meta(_) | Place::Key(_) | Place::Present(_) | Place::List(_) => REGION_META,
+        InputLocation::Body(_)
+        | InputLocation::Entry(..)
+        | InputLocation::Frame(_)
+        | InputLocation::Layer(_) => REGION_BODY,
+        InputLocation::Header(_) | InputLocation::Trailer(_) => REGION_HEADERS,
+        InputLocation::Meta(_)
+        | InputLocation::Key(_)
+        | InputLocation::Present(_)
+        | InputLocation::List(_) => REGION_META,
     }
 }
 
 /// The lock that a handler holds on a table.
 #[derive(Clone, Copy, Debug)]
-enum Held {
+enum TableLock {
     All,
     Stripe { hash: u64 },
 }
@@ -299,14 +307,14 @@ struct Handling<'r, 'c> {
     ended: Vec<Option<Ended>>,
     scratch_full: bool,
     /// By table.
-    held: Vec<Option<Held>>,
+    held: Vec<Option<TableLock>>,
     vars_held: bool,
     /// Where it began, for rolling back.
     start: Point,
     inputs_at_start: Inputs,
     /// Which part of the segment it is.
     part: usize,
-    notes: &'r mut Option<Vec<Noted>>,
+    notes: &'r mut Option<Vec<AccessAt>>,
 }
 
 impl<'r, 'c> Handling<'r, 'c> {
@@ -315,7 +323,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         function: &'r Function,
         cx: &'r mut Cx<'c>,
         inputs: &'r mut Inputs,
-        (part, notes): (usize, &'r mut Option<Vec<Noted>>),
+        (part, notes): (usize, &'r mut Option<Vec<AccessAt>>),
     ) -> Self {
         // What was written before has been committed.
         cx.out.journal.clear();
@@ -489,8 +497,8 @@ impl<'r, 'c> Handling<'r, 'c> {
         let state = self.cx.state;
         for (table, held) in state.tables.iter().zip(&self.held) {
             match *held {
-                Some(Held::All) => table.unlock_all(),
-                Some(Held::Stripe { hash }) => table.unlock(hash),
+                Some(TableLock::All) => table.unlock_all(),
+                Some(TableLock::Stripe { hash }) => table.unlock(hash),
                 None => {}
             }
         }
@@ -599,7 +607,7 @@ impl<'r, 'c> Handling<'r, 'c> {
             | Op::SetColumn(..)
             | Op::Count(_)
             | Op::ScanRow(..)
-            | Op::Departed(_)
+            | Op::ExpiredRow(_)
             | Op::ScanNext(..) => self.table_value(op),
 
             _ => {
@@ -636,12 +644,12 @@ impl<'r, 'c> Handling<'r, 'c> {
                 let cell = self.cell(&self.get(value).clone());
                 self.edit(EditTarget::Reply(name.0), cell);
             }
-            Op::Reshape(id, ref parts) => {
+            Op::ChangeHeaders(id, ref parts) => {
                 for (at, &part) in parts.iter().enumerate() {
                     let cell = self.cell(&self.get(part).clone());
                     self.edit(EditTarget::Part(at as u16), cell);
                 }
-                self.edit(EditTarget::Reshape(id.0), Cell::Null);
+                self.edit(EditTarget::HeaderChange(id.0), Cell::Null);
             }
             Op::CallSet(id, value, journal) => self.call_set(id, value, journal),
             Op::VarSet(id, value, journal) => {
@@ -674,7 +682,7 @@ impl<'r, 'c> Handling<'r, 'c> {
             }
             Op::Mark(what, value) => {
                 let value = self.int(value) as u64;
-                self.cx.out.marks.say(what, value);
+                self.cx.out.marks.set(what, value);
             }
             Op::Mirror(to) => {
                 let target = self.keep(&self.bytes(to));
@@ -759,7 +767,7 @@ impl<'r, 'c> Handling<'r, 'c> {
     }
 
     fn edit(&mut self, target: EditTarget, value: Cell) {
-        self.cx.out.edits.push(Edit { target, value });
+        self.cx.out.edits.push(TupleEdit { target, value });
     }
 
     fn call_get(&mut self, id: CallId) -> Val {

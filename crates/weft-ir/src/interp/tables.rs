@@ -1,6 +1,6 @@
 //! Operations on tables.
 
-use super::{Handling, Held, Val};
+use super::{Handling, TableLock, Val};
 use crate::ir::*;
 use weft_core::table::{ColumnRef, Insert, KeyBuilder, Row, Table};
 use weft_core::types::Type;
@@ -57,7 +57,7 @@ impl Handling<'_, '_> {
                 let found = of(table).scan(self.int(cursor) as u64, now);
                 Val::Row(found.map_or(Row::NONE, |(row, _)| row))
             }
-            Op::Departed(_) => Val::Row(self.cx.departed),
+            Op::ExpiredRow(_) => Val::Row(self.cx.expired_row),
             Op::ScanNext(table, row) => Val::Int(of(table).cursor_behind(self.row(row)) as i64),
             _ => unreachable!("{op:?} gives no value"),
         }
@@ -188,13 +188,13 @@ impl Handling<'_, '_> {
             return;
         }
         let held = match key.map(|key| self.get(key)) {
-            None => Held::All,
-            Some(Val::Bytes(key)) => Held::Stripe { hash: self.cx.state.tables[index].hash_bytes(key) },
-            Some(key) => Held::Stripe { hash: self.cx.state.tables[index].hash_int(key.word()) },
+            None => TableLock::All,
+            Some(Val::Bytes(key)) => TableLock::Stripe { hash: self.cx.state.tables[index].hash_bytes(key) },
+            Some(key) => TableLock::Stripe { hash: self.cx.state.tables[index].hash_int(key.word()) },
         };
         match held {
-            Held::All => self.cx.state.tables[index].lock_all(),
-            Held::Stripe { hash } => self.cx.state.tables[index].lock(hash),
+            TableLock::All => self.cx.state.tables[index].lock_all(),
+            TableLock::Stripe { hash } => self.cx.state.tables[index].lock(hash),
         }
         self.held[index] = Some(held);
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::generate::{Observation, Pass, Seen, World};
+use crate::generate::{Observation, Observed, Pass, World};
 use crate::program::*;
 use crate::text;
 use weft_core::marks::Marks;
@@ -58,9 +58,9 @@ fn chain(requests: &[&str]) -> ChainProgram {
         elements: requests.iter().map(element).collect(),
         request: Direction {
             inputs: vec![
-                input("n", Type::Int(64), false, Place::Body(vec!["n".into()])),
-                input("s", Type::Text(None), true, Place::Body(vec!["s".into()])),
-                input("h", Type::Text(None), true, Place::Header("h".into())),
+                input("n", Type::Int(64), false, InputLocation::Body(vec!["n".into()])),
+                input("s", Type::Text(None), true, InputLocation::Body(vec!["s".into()])),
+                input("h", Type::Text(None), true, InputLocation::Header("h".into())),
             ],
         },
         sinks: [Type::Bool, Type::Int(64), Type::F64, Type::Bytes(None)].map(sink).into(),
@@ -115,7 +115,7 @@ fn run(requests: &[&str]) -> Observation {
 }
 
 /// The value of the last instruction.
-fn eval(insts: &str) -> Seen {
+fn eval(insts: &str) -> Observed {
     let mut f = function(&format!("block0:\n{insts}\nforward"));
     let last =
         f.blocks[0].insts.last().and_then(|inst| inst.result).expect("the last instruction has a value");
@@ -132,12 +132,12 @@ fn eval(insts: &str) -> Seen {
     seen.rows.last().expect("a row was emitted").1[0].clone()
 }
 
-fn int(n: i64) -> Seen {
-    Seen::Word(n as u64)
+fn int(n: i64) -> Observed {
+    Observed::Word(n as u64)
 }
 
-fn bytes(b: &[u8]) -> Seen {
-    Seen::Bytes(b.to_vec())
+fn bytes(b: &[u8]) -> Observed {
+    Observed::Bytes(b.to_vec())
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn predicates_on_integers() {
 
 #[test]
 fn floats_are_those_of_ieee_754() {
-    let float = |f: f64| Seen::Word(f.to_bits());
+    let float = |f: f64| Observed::Word(f.to_bits());
     for (op, a, b, is) in [
         ("fadd", "1e308", "1e308", f64::INFINITY),
         ("fsub", "inf", "inf", f64::NAN),
@@ -320,12 +320,12 @@ fn conversions_saturate_and_say_when() {
     ] {
         let with = |op: &str, ty: &str| eval(&format!("v0: bytes = bytes \"{text}\"\nv1: {ty} = {op} v0"));
         assert_eq!(with("is_float_text", "bool"), int(i64::from(is.is_some())), "{text}");
-        assert_eq!(with("text_to_float", "float"), Seen::Word(is.unwrap_or(0.0f64).to_bits()), "{text}");
+        assert_eq!(with("text_to_float", "float"), Observed::Word(is.unwrap_or(0.0f64).to_bits()), "{text}");
     }
     assert_eq!(eval("v0: int = int -1\nv1: bytes = int_to_text.unsigned v0"), bytes(b"18446744073709551615"));
     assert_eq!(
         eval("v0: int = int -1\nv1: float = int_to_float.unsigned v0"),
-        Seen::Word(18446744073709551616f64.to_bits())
+        Observed::Word(18446744073709551616f64.to_bits())
     );
 }
 
@@ -408,9 +408,9 @@ fn operations_on_bytes() {
     }
     assert_eq!(eval(&format!("{a}v1: bytes = concat v0, v0")), bytes(b"aZ\xc3\x9caZ\xc3\x9c"));
     assert_eq!(eval("v0: bytes = concat"), bytes(b""));
-    assert_eq!(eval(&format!("{a}v1: int = hash v0")), Seen::Word(hash::hash_bytes(b"aZ\xc3\x9c")));
-    assert_eq!(eval("v0: int = int 3\nv1: int = hash v0"), Seen::Word(hash::hash_word(3)));
-    assert_eq!(eval("v0: int = int 3\nv1: int = hash_mix v0, v0"), Seen::Word(hash::mix(3, 3)));
+    assert_eq!(eval(&format!("{a}v1: int = hash v0")), Observed::Word(hash::hash_bytes(b"aZ\xc3\x9c")));
+    assert_eq!(eval("v0: int = int 3\nv1: int = hash v0"), Observed::Word(hash::hash_word(3)));
+    assert_eq!(eval("v0: int = int 3\nv1: int = hash_mix v0, v0"), Observed::Word(hash::mix(3, 3)));
 }
 
 #[test]
@@ -423,7 +423,7 @@ fn the_tuple_and_the_pass() {
     assert_eq!(eval("v0: bytes = bytes \"new\"\nset_input in1, v0\nv1: bytes = input in1"), bytes(b"new"));
     assert_eq!(eval("v0: int = now"), int(1000));
     let drawn = hash::unit_float(hash::draw(1, 9));
-    assert_eq!(eval("v0: float = rand 9"), Seen::Word(drawn.to_bits()));
+    assert_eq!(eval("v0: float = rand 9"), Observed::Word(drawn.to_bits()));
     let seen = run(&["block0:
         v0: int = int -4
         v1: int = int 9223372036854775807
@@ -443,7 +443,7 @@ fn the_tuple_and_the_pass() {
         (i64::MAX, Some(-4i32 as u32), vec![(b"copy".to_vec(), 0)])
     );
     assert_eq!(seen.edits, [(EditTarget::Answer(0), bytes(b"copy")), (EditTarget::Reply(0), int(-4))]);
-    assert_eq!(seen.rows, [(3, vec![Seen::Null])]);
+    assert_eq!(seen.rows, [(3, vec![Observed::Null])]);
     assert_eq!((seen.verdict, seen.element, seen.line), (Verdict::Reply, 0, 3));
 }
 
@@ -564,7 +564,7 @@ fn what_a_verdict_ends_is_committed() {
     // Only an error undoes what a handler did.
     for end in ["forward", "drop", "abort OK", "reply", "redirect v3"] {
         let seen = run(&[&format!("block0:{WRITES}\n{end}")]);
-        assert_eq!(seen.tables[0], [vec![int(9), int(9), Seen::Null]], "{end}");
+        assert_eq!(seen.tables[0], [vec![int(9), int(9), Observed::Null]], "{end}");
         assert_eq!(seen.vars, [vec![9], vec![19, 0]], "{end}");
         assert_eq!(seen.call, [int(9), bytes(b"new")], "{end}");
         assert_eq!(
@@ -576,7 +576,7 @@ fn what_a_verdict_ends_is_committed() {
 }
 
 fn assert_untouched(seen: &Observation) {
-    assert_eq!(seen.tables[0], Vec::<Vec<Seen>>::new());
+    assert_eq!(seen.tables[0], Vec::<Vec<Observed>>::new());
     assert_eq!(seen.vars, [vec![5], vec![10, 0]]);
     assert_eq!(seen.call, [int(0), bytes(b"")]);
     assert_eq!((seen.edits.len(), seen.rows.len(), seen.delay, seen.marks), (0, 0, 0, Marks::NONE));
@@ -654,7 +654,7 @@ fn later_elements_see_what_earlier_ones_set() {
         "block0:\nv0: int = input in0\nemit s1, v0\nv1: bool = input_present in2\nemit s0, v1\nforward";
     let seen = run(&[set, look]);
     assert_eq!(seen.rows, [(1, vec![int(8)]), (0, vec![int(0)])]);
-    assert_eq!(seen.edits, [(EditTarget::Input(0), int(8)), (EditTarget::Input(2), Seen::Null)]);
+    assert_eq!(seen.edits, [(EditTarget::Input(0), int(8)), (EditTarget::Input(2), Observed::Null)]);
 }
 
 #[test]
@@ -675,7 +675,7 @@ fn segments_have_their_parts_in_order() {
         let seen = world.run(&shared, &*program, &Pass { event, opened, ..request() });
         let counts: Vec<u64> = seen.counters.iter().map(|c| c.seen).collect();
         let rows = seen.rows.iter().map(|(_, cells)| match cells[0] {
-            Seen::Word(n) => n,
+            Observed::Word(n) => n,
             _ => 0,
         });
         (rows.collect::<Vec<u64>>(), counts)

@@ -190,7 +190,7 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
         | Op::VarMerged(_)
         | Op::VarReset(_)
         | Op::Count(_)
-        | Op::Departed(_)
+        | Op::ExpiredRow(_)
         | Op::Lock(_, None)
         | Op::LockVars
         | Op::RollBack => {}
@@ -261,7 +261,7 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
             visit(b);
             visit(c);
         }
-        Op::Concat(parts) | Op::Key(parts) | Op::Native(_, parts) | Op::Reshape(_, parts) => {
+        Op::Concat(parts) | Op::Key(parts) | Op::Native(_, parts) | Op::ChangeHeaders(_, parts) => {
             parts.iter_mut().for_each(visit);
         }
         Op::Emit(_, cells) | Op::Match(_, _, cells) => {

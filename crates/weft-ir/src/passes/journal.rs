@@ -9,7 +9,7 @@ use super::targets;
 
 /// See the module.
 pub fn relax(function: &mut Function) {
-    let ahead = undo_ahead(function);
+    let ahead = rollback_follows(function);
     for (block, is_ahead) in function.blocks.iter_mut().zip(ahead) {
         let mut is_ahead = is_ahead;
         for inst in block.insts.iter_mut().rev() {
@@ -34,7 +34,7 @@ pub fn relax(function: &mut Function) {
 }
 
 /// For each block, whether a way from its end leads to a roll-back, or the end is one.
-pub(super) fn undo_ahead(function: &Function) -> Vec<bool> {
+pub(super) fn rollback_follows(function: &Function) -> Vec<bool> {
     let n = function.blocks.len();
     let mut ahead: Vec<bool> =
         function.blocks.iter().map(|block| matches!(block.end, Terminator::Fail { .. })).collect();

@@ -6,9 +6,9 @@
 
 pub mod assume;
 pub mod blocks;
+pub mod branch_facts;
 pub mod dead;
 pub mod journal;
-pub mod known;
 pub mod sink;
 
 #[cfg(test)]
@@ -19,7 +19,7 @@ use crate::ir::{Function, Terminator};
 /// All passes, in the order that suits what lowering makes.
 pub fn clean(mut function: Function) -> Function {
     blocks::simplify(&mut function);
-    known::fold(&mut function);
+    branch_facts::fold(&mut function);
     dead::remove(&mut function);
     blocks::simplify(&mut function);
     journal::relax(&mut function);

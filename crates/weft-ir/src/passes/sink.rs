@@ -8,7 +8,7 @@
 
 use crate::ir::{Function, Inst, Journal, Op, Terminator};
 
-use super::journal::undo_ahead;
+use super::journal::rollback_follows;
 use super::targets;
 
 /// Writes of a handler that are moved, and blocks that a handler has of which some are: in longer ones they are left
@@ -40,7 +40,7 @@ fn is_undone(op: &Op) -> bool {
 
 /// Where a write goes from a place of a block on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Goes {
+enum SinkStep {
     /// It is done before this instruction, or before the end.
     Here(usize),
     /// An error undoes it.
@@ -55,21 +55,21 @@ fn sink(function: &mut Function, (home, nth): (usize, usize)) {
     let goes = |at: usize, from: usize| {
         goes(&function.blocks[at].insts[from..], &function.blocks[at].end, &write.op)
     };
-    let through: Vec<Goes> =
+    let through: Vec<SinkStep> =
         (0..n).map(|at| if at == home { shifted(goes(at, nth + 1), nth + 1) } else { goes(at, 0) }).collect();
     let mut leads: Vec<Vec<usize>> = vec![Vec::new(); n];
     for (at, block) in function.blocks.iter().enumerate() {
         targets(&block.end).into_iter().for_each(|to| leads[to].push(at));
     }
     // At first all blocks hand it on that can; those stop that lead to one to which not all do.
-    let mut hands_on: Vec<bool> = through.iter().map(|goes| *goes == Goes::On).collect();
+    let mut hands_on: Vec<bool> = through.iter().map(|goes| *goes == SinkStep::On).collect();
     let mut brought = vec![false; n];
     loop {
         reach(function, home, &hands_on, &leads, &mut brought);
         let mut changed = false;
         for at in 0..n {
             let has_it = at == home || brought[at];
-            let takes = |to: usize| brought[to] || through[to] == Goes::Nowhere && to != home;
+            let takes = |to: usize| brought[to] || through[to] == SinkStep::Nowhere && to != home;
             if has_it && hands_on[at] && !targets(&function.blocks[at].end).into_iter().all(takes) {
                 hands_on[at] = false;
                 changed = true;
@@ -82,20 +82,20 @@ fn sink(function: &mut Function, (home, nth): (usize, usize)) {
     let places: Vec<(usize, usize)> = (0..n)
         .filter(|at| *at == home || brought[*at])
         .filter_map(|at| match through[at] {
-            Goes::Here(before) => Some((at, before)),
-            Goes::On if !hands_on[at] => Some((at, function.blocks[at].insts.len())),
+            SinkStep::Here(before) => Some((at, before)),
+            SinkStep::On if !hands_on[at] => Some((at, function.blocks[at].insts.len())),
             _ => None,
         })
         .collect();
-    let ahead = undo_ahead(function);
+    let ahead = rollback_follows(function);
     if places.iter().any(|(at, _)| !ahead[*at]) {
         place(function, (home, nth), &places, write);
     }
 }
 
-fn shifted(goes: Goes, by: usize) -> Goes {
+fn shifted(goes: SinkStep, by: usize) -> SinkStep {
     match goes {
-        Goes::Here(before) => Goes::Here(before + by),
+        SinkStep::Here(before) => SinkStep::Here(before + by),
         other => other,
     }
 }
@@ -124,19 +124,19 @@ fn place(function: &mut Function, (home, nth): (usize, usize), places: &[(usize,
     function.blocks[home].insts.remove(nth);
 }
 
-fn goes(insts: &[Inst], end: &Terminator, write: &Op) -> Goes {
+fn goes(insts: &[Inst], end: &Terminator, write: &Op) -> SinkStep {
     for (nth, inst) in insts.iter().enumerate() {
         if inst.op == Op::RollBack {
-            return Goes::Nowhere;
+            return SinkStep::Nowhere;
         }
         if notices(&inst.op, write) {
-            return Goes::Here(nth);
+            return SinkStep::Here(nth);
         }
     }
     match end {
-        Terminator::Fail { .. } => Goes::Nowhere,
-        Terminator::Jump(_) | Terminator::Branch(..) => Goes::On,
-        _ => Goes::Here(insts.len()),
+        Terminator::Fail { .. } => SinkStep::Nowhere,
+        Terminator::Jump(_) | Terminator::Branch(..) => SinkStep::On,
+        _ => SinkStep::Here(insts.len()),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::verify::verify_program;
 use weft_core::Time;
 use weft_core::inputs::InputSet;
 
-use super::{assume, blocks, clean, dead, journal, known, sink};
+use super::{assume, blocks, branch_facts, clean, dead, journal, sink};
 use crate::ir::Function;
 
 const CHAINS: u64 = 60;
@@ -88,7 +88,7 @@ fn without_dead_code_it_does_the_same() {
 #[test]
 fn what_a_branch_has_found_holds_behind_it() {
     // A flag that was taken for what it is not would lead another way.
-    check_law(by(known::fold));
+    check_law(by(branch_facts::fold));
 }
 
 #[test]

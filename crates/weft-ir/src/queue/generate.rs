@@ -55,7 +55,7 @@ pub fn compare(
     for (at, level) in program.levels.iter().enumerate() {
         for (moment, _) in level.handlers.iter() {
             n_handlers += 1;
-            let mut kept = Kept::random(&mut rng, &program, level);
+            let mut kept = HandlerWords::random(&mut rng, &program, level);
             for nth in 0..RUNS {
                 kept.come(&mut rng, &program, level);
                 let before = kept.clone();
@@ -435,14 +435,14 @@ const BOOL_OPS: [BoolOp; 3] = [BoolOp::And, BoolOp::Or, BoolOp::Xor];
 
 /// The words that the runs of a handler work on, one after the other.
 #[derive(Clone, Debug)]
-struct Kept {
+struct HandlerWords {
     node: Vec<u64>,
     partition: Vec<u64>,
     packet: Vec<u64>,
     event: Vec<u64>,
 }
 
-impl Kept {
+impl HandlerWords {
     fn random(rng: &mut Rng, program: &QueueProgram, level: &Level) -> Self {
         let mut number = |_| int(rng) as u64;
         let starts = |vars: &[VarDecl]| vars.iter().map(|var| var.start).collect::<Vec<u64>>();

@@ -1,6 +1,6 @@
 //! How the words of a queue lie in memory: what its engine keeps, and what code that walks through it is compiled for.
 //!
-//! Records of nodes, partitions and packets are whole [`Line`]s of the cache, one behind the other. The first words of
+//! Records of nodes, partitions and packets are whole [`CacheLine`]s of the cache, one behind the other. The first words of
 //! a record are the queue's own ([`kept`], [`LINK`]); behind them are those that handlers see ([`super::word`]).
 
 use super::{Level, QueueProgram, word};
@@ -8,9 +8,12 @@ use super::{Level, QueueProgram, word};
 /// Words of a line of the cache.
 pub const LINE_WORDS: usize = 8;
 /// A line: the first of a record has what every packet touches.
-pub type Line = [u64; LINE_WORDS];
+pub type CacheLine = [u64; LINE_WORDS];
+/// The old name of [`CacheLine`]; only `turns` still uses it.
+#[doc(hidden)]
+pub type Line = CacheLine;
 /// Asks for the line of a number, if there is one, that will soon be needed, and waits for nothing. It changes nothing.
-pub type Fetch = fn(&[Line], usize);
+pub type Fetch = fn(&[CacheLine], usize);
 /// No packet, and no partition.
 pub const NONE: u32 = u32::MAX;
 

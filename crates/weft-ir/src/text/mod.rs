@@ -20,16 +20,16 @@
 //! A mnemonic that ends in `.journal` is a write that is noted first. What is written reads back as the same thing:
 //! `parse(write(f)) == f`.
 
-mod lines;
+mod header_change;
 mod ops;
 mod program;
-mod reshape;
+mod source_lines;
 #[cfg(test)]
 mod tests;
 
 use crate::ir::*;
 use core::fmt::{self, Write as _};
-use lines::{Line, Lines};
+use source_lines::{SourceLine, SourceLines};
 
 pub use ops::mnemonics;
 pub use program::{parse_program, write_program};
@@ -66,7 +66,7 @@ pub fn write(function: &Function) -> String {
 /// # Errors
 /// The first line that is not in the form.
 pub fn parse(text: &str) -> Result<Function, ParseError> {
-    let mut lines = Lines::of(text);
+    let mut lines = SourceLines::of(text);
     let mut line = lines.wanted("`function`")?;
     line.keyword("function")?;
     let function = parse_function(&mut line, &mut lines)?;
@@ -96,7 +96,7 @@ fn first_word(text: &str) -> String {
 
 fn write_function(out: &mut String, function: &Function) {
     out.push_str("function ");
-    lines::quote(out, function.name.as_bytes());
+    source_lines::quote(out, function.name.as_bytes());
     out.push_str(" {\n");
     for (value, ty) in undefined(function) {
         line(out, &format!("    undefined v{value}: {}", ty_name(ty)), 0);
@@ -178,7 +178,7 @@ fn thing_of<T: Copy>(table: &[(&'static str, T)], name: &str) -> Option<T> {
 struct Types(Vec<Option<Ty>>);
 
 impl Types {
-    fn set(&mut self, line: &Line<'_>, value: Value, ty: Ty) -> Result<(), ParseError> {
+    fn set(&mut self, line: &SourceLine<'_>, value: Value, ty: Ty) -> Result<(), ParseError> {
         let index = value.0 as usize;
         if value.0 >= VALUES_MAX {
             return Err(line.error(&format!("a value below v{VALUES_MAX}")));
@@ -194,7 +194,7 @@ impl Types {
 }
 
 /// Reads a function behind the word `function`, up to its closing brace.
-fn parse_function(head: &mut Line<'_>, lines: &mut Lines<'_>) -> Result<Function, ParseError> {
+fn parse_function(head: &mut SourceLine<'_>, lines: &mut SourceLines<'_>) -> Result<Function, ParseError> {
     let mut function = Function { name: head.text()?, ..Function::default() };
     head.expect('{')?;
     head.end()?;
@@ -238,7 +238,7 @@ fn parse_function(head: &mut Line<'_>, lines: &mut Lines<'_>) -> Result<Function
     Ok(function)
 }
 
-fn parse_head(line: &mut Line<'_>, id: usize, types: &mut Types) -> Result<Block, ParseError> {
+fn parse_head(line: &mut SourceLine<'_>, id: usize, types: &mut Types) -> Result<Block, ParseError> {
     line.keyword(&format!("block{id}"))?;
     let mut block = Block::default();
     if line.eat('(') {
@@ -259,7 +259,7 @@ fn parse_head(line: &mut Line<'_>, id: usize, types: &mut Types) -> Result<Block
     Ok(block)
 }
 
-fn parse_inst(line: &mut Line<'_>, types: &mut Types) -> Result<Inst, ParseError> {
+fn parse_inst(line: &mut SourceLine<'_>, types: &mut Types) -> Result<Inst, ParseError> {
     let mut result = None;
     if line.is_value() {
         let (value, ty) = parse_typed(line)?;
@@ -271,7 +271,7 @@ fn parse_inst(line: &mut Line<'_>, types: &mut Types) -> Result<Inst, ParseError
     Ok(Inst { result, op, line: line.source_line })
 }
 
-fn parse_typed(line: &mut Line<'_>) -> Result<(Value, Ty), ParseError> {
+fn parse_typed(line: &mut SourceLine<'_>) -> Result<(Value, Ty), ParseError> {
     let value = line.value()?;
     line.expect(':')?;
     let ty = line.one_of(TYPES, "a type of values")?;

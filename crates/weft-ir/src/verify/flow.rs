@@ -7,13 +7,13 @@ use crate::ir::{BlockId, Function, Value};
 /// A point in a function: a block, and 0 for its parameters, n + 1 for its n-th instruction, and one more than
 /// that of the last for its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct At {
+pub(super) struct Point {
     pub(super) block: BlockId,
     pub(super) index: usize,
 }
 
 /// A use of a value: where, and on which source line.
-pub(super) type Use = (Value, At, u32);
+pub(super) type Use = (Value, Point, u32);
 
 /// See the module.
 pub(super) struct Flow {
@@ -23,7 +23,7 @@ pub(super) struct Flow {
     order: Vec<Option<usize>>,
     /// The closest block that dominates this one; the entry's is itself.
     dominators: Vec<usize>,
-    definitions: Vec<Option<At>>,
+    definitions: Vec<Option<Point>>,
     uses: Vec<Use>,
 }
 
@@ -76,14 +76,14 @@ impl Flow {
         above.take_while(move |block| is_reached && *block != 0)
     }
 
-    pub(super) fn dominates(&self, above: At, below: At) -> bool {
+    pub(super) fn dominates(&self, above: Point, below: Point) -> bool {
         if above.block == below.block {
             return above.index < below.index;
         }
         self.block_dominates(above.block, below.block)
     }
 
-    pub(super) fn definition(&self, value: Value) -> Option<At> {
+    pub(super) fn definition(&self, value: Value) -> Option<Point> {
         self.definitions[value.0 as usize]
     }
 
@@ -92,7 +92,7 @@ impl Flow {
     }
 
     /// The uses of these values that can be reached from `start` without passing the value's definition.
-    pub(super) fn uses_behind(&self, start: At, values: &[Value]) -> Vec<Use> {
+    pub(super) fn uses_behind(&self, start: Point, values: &[Value]) -> Vec<Use> {
         let mut found = Vec::new();
         for &value in values {
             let Some(definition) = self.definition(value) else { continue };
@@ -106,7 +106,7 @@ impl Flow {
     }
 
     /// The uses of each value.
-    pub(super) fn uses_of_all(&self) -> Vec<Vec<At>> {
+    pub(super) fn uses_of_all(&self) -> Vec<Vec<Point>> {
         let mut all = vec![Vec::new(); self.definitions.len()];
         self.uses.iter().for_each(|(value, at, _)| all[value.0 as usize].push(*at));
         all
@@ -115,12 +115,12 @@ impl Flow {
     /// Where a value lives: the spans (block, first index, index behind the last) from which one of its uses can be
     /// reached without passing its definition. It costs as much as they are long, so all values of a function together
     /// cost what their lives do, and not a search of the whole function each.
-    pub(super) fn lives(&self, value: Value, uses: &[At]) -> Vec<(BlockId, usize, usize)> {
+    pub(super) fn lives(&self, value: Value, uses: &[Point]) -> Vec<(BlockId, usize, usize)> {
         let Some(definition) = self.definition(value) else { return Vec::new() };
         let mut spans = Vec::new();
         let mut entered = BTreeSet::new();
-        let mut ahead: Vec<At> = uses.to_vec();
-        while let Some(At { block, index }) = ahead.pop() {
+        let mut ahead: Vec<Point> = uses.to_vec();
+        while let Some(Point { block, index }) = ahead.pop() {
             if definition.block == block && definition.index < index {
                 spans.push((block, definition.index + 1, index));
                 continue;
@@ -128,7 +128,7 @@ impl Flow {
             spans.push((block, 0, index));
             for &from in &self.predecessors[block.0 as usize] {
                 if entered.insert(from) {
-                    ahead.push(At { block: BlockId(from as u32), index: usize::MAX });
+                    ahead.push(Point { block: BlockId(from as u32), index: usize::MAX });
                 }
             }
         }
@@ -136,11 +136,11 @@ impl Flow {
     }
 
     /// The spans (block, first index, index behind the last) that can be reached from `start` without `stop`.
-    fn reached_without(&self, start: At, stop: At) -> Vec<(BlockId, usize, usize)> {
+    fn reached_without(&self, start: Point, stop: Point) -> Vec<(BlockId, usize, usize)> {
         let mut spans = Vec::new();
         let mut entered = vec![false; self.successors.len()];
         let mut ahead = vec![start];
-        while let Some(At { block, index }) = ahead.pop() {
+        while let Some(Point { block, index }) = ahead.pop() {
             if stop.block == block && stop.index >= index {
                 spans.push((block, index, stop.index));
                 continue;
@@ -148,7 +148,7 @@ impl Flow {
             spans.push((block, index, usize::MAX));
             for &next in &self.successors[block.0 as usize] {
                 if !core::mem::replace(&mut entered[next], true) {
-                    ahead.push(At { block: BlockId(next as u32), index: 0 });
+                    ahead.push(Point { block: BlockId(next as u32), index: 0 });
                 }
             }
         }
@@ -202,11 +202,11 @@ fn meet(mut a: usize, mut b: usize, closest: &[Option<usize>], order: &[Option<u
     a
 }
 
-fn definitions_and_uses(function: &Function) -> (Vec<Option<At>>, Vec<Use>) {
+fn definitions_and_uses(function: &Function) -> (Vec<Option<Point>>, Vec<Use>) {
     let mut definitions = vec![None; function.types.len()];
     let mut uses = Vec::new();
     for (id, block) in super::blocks(function) {
-        let at = |index| At { block: id, index };
+        let at = |index| Point { block: id, index };
         for param in &block.params {
             definitions[param.0 as usize] = Some(at(0));
         }

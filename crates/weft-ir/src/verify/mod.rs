@@ -33,22 +33,24 @@
 //! 16. rows that are matched are those of a replicated table, by a declaration of columns that the table has, and each
 //!     of its parts gets a value of its type, which is NULL only where the part may be ([`Rule::Match`]);
 //! 17. the row that departed is asked for in the TIMEOUT of its table, and given to [`Op::Column`],
-//!     [`Op::ColumnIsNull`] and [`Op::IsRow`] alone ([`Rule::Departed`]);
-//! 18. [`Op::Derived`] asks for what is derived from the message ([`Place::is_derived`], [`Rule::Derived`]).
+//!     [`Op::ColumnIsNull`] and [`Op::IsRow`] alone ([`Rule::ExpiredRow`]);
+//! 18. [`Op::Derived`] asks for what is derived from the message ([`InputLocation::is_derived`], [`Rule::Derived`]).
 //!
 //! [`verify_program`] also holds that a chain keeps its limits and that the call's row is laid out without gaps
 //! or overlaps ([`Rule::Limit`], [`Rule::Layout`]).
 
 mod flow;
-mod inside;
+mod frame_bounds;
 #[cfg(test)]
 mod tests;
 
 use crate::ir::*;
-use crate::program::{ChainProgram, Departs, Direction, Event, Input, Place, Realisation, cell_words};
+use crate::program::{
+    ChainProgram, Direction, Event, Input, InputLocation, Realisation, RowRemoval, cell_words,
+};
 use core::fmt;
-use flow::{At, Flow};
-pub use inside::{Exit, Place as FramePlace, bounds, exits, reads_inside};
+use flow::{Flow, Point};
+pub use frame_bounds::{FrameOffset, ParserExit, bounds, exits, reads_in_bounds};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX, SCAN_ROWS_MAX};
 use weft_core::matching::{MatchPart, Test};
@@ -89,7 +91,7 @@ pub enum Rule {
     Stale,
     Parse,
     Match,
-    Departed,
+    ExpiredRow,
     Derived,
     Limit,
     Layout,
@@ -240,11 +242,13 @@ pub fn verify_program(chain: &ChainProgram) -> Result<(), Vec<VerifyError>> {
 }
 
 /// A row of another table than that of the TIMEOUT which asks for it.
-fn foreign_departed((Departs { table: of, .. }, function): &(Departs, Function)) -> Option<VerifyError> {
+fn foreign_departed(
+    (RowRemoval { table: of, .. }, function): &(RowRemoval, Function),
+) -> Option<VerifyError> {
     let mut insts = blocks(function).flat_map(|(id, block)| block.insts.iter().map(move |inst| (id, inst)));
-    let (block, inst) = insts.find(|(_, inst)| matches!(inst.op, Op::Departed(table) if table != *of))?;
+    let (block, inst) = insts.find(|(_, inst)| matches!(inst.op, Op::ExpiredRow(table) if table != *of))?;
     Some(VerifyError {
-        rule: Rule::Departed,
+        rule: Rule::ExpiredRow,
         function: function.name.clone(),
         block: Some(block),
         line: inst.line,
@@ -317,7 +321,7 @@ struct Check<'a> {
 }
 
 /// What an operation gives: nothing, or a value of a type (None: of any type, because an error was noted).
-enum Gives {
+enum OpResult {
     Nothing,
     Value(Option<Ty>),
 }
@@ -445,16 +449,16 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn result(&mut self, inst: &Inst, gives: &Gives) {
+    fn result(&mut self, inst: &Inst, gives: &OpResult) {
         match (inst.result, gives) {
-            (None, Gives::Nothing) | (Some(_), Gives::Value(None)) => {}
-            (Some(v), Gives::Value(Some(ty))) => {
+            (None, OpResult::Nothing) | (Some(_), OpResult::Value(None)) => {}
+            (Some(v), OpResult::Value(Some(ty))) => {
                 if self.function.ty(v) != *ty {
                     self.say(Rule::Type, format!("v{} is {:?}, but gets {ty:?}", v.0, self.function.ty(v)));
                 }
             }
-            (Some(v), Gives::Nothing) => self.say(Rule::Type, format!("v{} gets no value", v.0)),
-            (None, Gives::Value(_)) => self.say(Rule::Type, "the result is not named".into()),
+            (Some(v), OpResult::Nothing) => self.say(Rule::Type, format!("v{} gets no value", v.0)),
+            (None, OpResult::Value(_)) => self.say(Rule::Type, "the result is not named".into()),
         }
     }
 
@@ -470,20 +474,20 @@ impl<'a> Check<'a> {
     }
 
     /// Wants `takes` of all values; the operation gives `gives`.
-    fn maps(&mut self, values: &[Value], takes: Ty, gives: Ty) -> Gives {
+    fn maps(&mut self, values: &[Value], takes: Ty, gives: Ty) -> OpResult {
         self.all(values, takes);
-        Gives::Value(Some(gives))
+        OpResult::Value(Some(gives))
     }
 
-    fn op(&mut self, op: &Op) -> Gives {
+    fn op(&mut self, op: &Op) -> OpResult {
         use Ty::{Bool, Bytes, Float, Int, Row};
         match *op {
-            Op::BoolConst(_) | Op::ScratchFull => Gives::Value(Some(Bool)),
-            Op::IntConst(_) => Gives::Value(Some(Int)),
-            Op::FloatConst(_) | Op::Rand(_) => Gives::Value(Some(Float)),
-            Op::BytesConst(_) | Op::Egress => Gives::Value(Some(Bytes)),
-            Op::NoRow => Gives::Value(Some(Row)),
-            Op::Now => Gives::Value(Some(Int)),
+            Op::BoolConst(_) | Op::ScratchFull => OpResult::Value(Some(Bool)),
+            Op::IntConst(_) => OpResult::Value(Some(Int)),
+            Op::FloatConst(_) | Op::Rand(_) => OpResult::Value(Some(Float)),
+            Op::BytesConst(_) | Op::Egress => OpResult::Value(Some(Bytes)),
+            Op::NoRow => OpResult::Value(Some(Row)),
+            Op::Now => OpResult::Value(Some(Int)),
             Op::IntBinary(_, a, b) | Op::HashMix(a, b) => self.maps(&[a, b], Int, Int),
             Op::Overflows(op, signed, a, b) => {
                 let asked = match op {
@@ -533,7 +537,7 @@ impl<'a> Check<'a> {
                 if self.function.ty(a) != Int {
                     self.want(a, Bytes);
                 }
-                Gives::Value(Some(Int))
+                OpResult::Value(Some(Int))
             }
             Op::Native(id, ref args) => self.native(id, args),
             Op::NativeNull(a) | Op::NativeFailed(a) => {
@@ -542,25 +546,25 @@ impl<'a> Check<'a> {
                 if !insts.into_iter().any(gives) {
                     self.say(Rule::Type, format!("v{} is not what a native function gave", a.0));
                 }
-                Gives::Value(Some(Bool))
+                OpResult::Value(Some(Bool))
             }
-            Op::Input(id) => Gives::Value(self.input(id).map(|input| Ty::of(input.ty))),
+            Op::Input(id) => OpResult::Value(self.input(id).map(|input| Ty::of(input.ty))),
             Op::Derived(id) => {
                 let input = self.input(id);
                 if let Some(other) = input.filter(|input| !input.place.is_derived()) {
                     self.say(Rule::Derived, format!("{} is not derived from the message", other.name));
                 }
-                Gives::Value(input.map(|input| Ty::of(input.ty)))
+                OpResult::Value(input.map(|input| Ty::of(input.ty)))
             }
             Op::InputPresent(id) => {
                 self.input(id);
-                Gives::Value(Some(Bool))
+                OpResult::Value(Some(Bool))
             }
             Op::SetInput(..)
             | Op::ClearInput(_)
             | Op::SetAnswer(..)
             | Op::SetReply(..)
-            | Op::Reshape(..)
+            | Op::ChangeHeaders(..)
             | Op::Delay(_)
             | Op::Mark(..)
             | Op::Mirror(_)
@@ -576,17 +580,17 @@ impl<'a> Check<'a> {
                 if parts.is_empty() || parts.iter().any(|&v| self.function.ty(v) == Row) {
                     self.say(Rule::Type, "a key is made of one value or more, and not of rows".into());
                 }
-                Gives::Value(Some(Bytes))
+                OpResult::Value(Some(Bytes))
             }
             Op::IsRow(row) => self.maps(&[row], Row, Bool),
-            Op::LockVars | Op::RollBack => Gives::Nothing,
+            Op::LockVars | Op::RollBack => OpResult::Nothing,
             Op::FrameLen | Op::FrameGet(..) | Op::FrameSum(..) | Op::Give(..) => self.frame_op(op),
             _ => self.table_op(op),
         }
     }
 
     /// Rule 15.
-    fn frame_op(&mut self, op: &Op) -> Gives {
+    fn frame_op(&mut self, op: &Op) -> OpResult {
         if self.handler != Handler::Parse {
             self.say(Rule::Parse, "only PARSE looks at the bytes of a frame".into());
         }
@@ -600,23 +604,25 @@ impl<'a> Check<'a> {
             Op::FrameSum(at, bytes) => self.maps(&[at, bytes], Ty::Int, Ty::Int),
             Op::Give(id, a, b) => {
                 let input = self.input(id);
-                if input.is_some_and(|input| !matches!(input.place, Place::Frame(_) | Place::Layer(_))) {
+                if input.is_some_and(|input| {
+                    !matches!(input.place, InputLocation::Frame(_) | InputLocation::Layer(_))
+                }) {
                     self.say(Rule::Parse, format!("input {} is not of the frame", id.0));
                 }
                 if b.is_none() && input.is_some_and(|input| Ty::of(input.ty) == Ty::Bytes) {
                     self.say(Rule::Parse, format!("input {} is a run of bytes without its length", id.0));
                 }
                 self.all(&[a, b.unwrap_or(a)], Ty::Int);
-                Gives::Nothing
+                OpResult::Nothing
             }
-            _ => Gives::Value(Some(Ty::Int)),
+            _ => OpResult::Value(Some(Ty::Int)),
         }
     }
 
     /// Rule 14.
-    fn native(&mut self, id: NativeId, args: &[Value]) -> Gives {
+    fn native(&mut self, id: NativeId, args: &[Value]) -> OpResult {
         let Some(decl) = self.found("native function", &self.chain.natives, id.0) else {
-            return Gives::Value(None);
+            return OpResult::Value(None);
         };
         let info = decl.native.info();
         let params: Vec<Param> = info.params.iter().copied().filter(|param| !param.is_constant()).collect();
@@ -632,7 +638,7 @@ impl<'a> Check<'a> {
                 _ => self.want(arg, Ty::Bytes),
             }
         }
-        Gives::Value(Some(Ty::of(info.result)))
+        OpResult::Value(Some(Ty::of(info.result)))
     }
 
     fn input(&mut self, id: InputId) -> Option<&'a Input> {
@@ -669,7 +675,7 @@ impl<'a> Check<'a> {
         found
     }
 
-    fn out_op(&mut self, op: &Op) -> Gives {
+    fn out_op(&mut self, op: &Op) -> OpResult {
         let chain = self.chain;
         match *op {
             Op::SetInput(id, value) => {
@@ -682,7 +688,7 @@ impl<'a> Check<'a> {
                 let clears = |i: &Input| {
                     i.nullable
                         || i.place.path().is_some()
-                        || matches!(i.place, Place::Header(_) | Place::Trailer(_))
+                        || matches!(i.place, InputLocation::Header(_) | InputLocation::Trailer(_))
                 };
                 if input.is_some_and(|i| !clears(i)) {
                     self.say(Rule::Written, format!("input {} cannot be NULL", id.0));
@@ -699,10 +705,10 @@ impl<'a> Check<'a> {
                     self.want(value, Ty::of(field.ty));
                 }
             }
-            Op::Reshape(id, ref parts) => {
+            Op::ChangeHeaders(id, ref parts) => {
                 self.needs_tuple("another frame");
-                let Some(decl) = self.found("change of structure", &chain.reshapes, id.0) else {
-                    return Gives::Nothing;
+                let Some(decl) = self.found("change of structure", &chain.header_changes, id.0) else {
+                    return OpResult::Nothing;
                 };
                 if decl.params.len() != parts.len() {
                     let (n, params) = (parts.len(), decl.params.len());
@@ -721,7 +727,7 @@ impl<'a> Check<'a> {
                 self.want(value, Ty::Bytes);
             }
             Op::Emit(id, ref cells) => {
-                let Some(sink) = self.found("sink", &chain.sinks, id.0) else { return Gives::Nothing };
+                let Some(sink) = self.found("sink", &chain.sinks, id.0) else { return OpResult::Nothing };
                 if sink.columns.len() != cells.len() {
                     let (n, columns) = (cells.len(), sink.columns.len());
                     self.say(Rule::Type, format!("{n} cells for the {columns} columns of {}", sink.name));
@@ -733,40 +739,42 @@ impl<'a> Check<'a> {
             }
             _ => {}
         }
-        Gives::Nothing
+        OpResult::Nothing
     }
 
-    fn scalar_op(&mut self, op: &Op) -> Gives {
+    fn scalar_op(&mut self, op: &Op) -> OpResult {
         let chain = self.chain;
         match *op {
-            Op::CallGet(id) => Gives::Value(self.found("call cell", &chain.call, id.0).map(|c| Ty::of(c.ty))),
+            Op::CallGet(id) => {
+                OpResult::Value(self.found("call cell", &chain.call, id.0).map(|c| Ty::of(c.ty)))
+            }
             Op::CallSet(id, value, _) => {
                 if let Some(cell) = self.found("call cell", &chain.call, id.0) {
                     self.want(value, Ty::of(cell.ty));
                 }
-                Gives::Nothing
+                OpResult::Nothing
             }
-            Op::VarGet(id) => Gives::Value(self.var(id, false)),
+            Op::VarGet(id) => OpResult::Value(self.var(id, false)),
             Op::VarSet(id, value, _) => {
                 if let Some(ty) = self.var(id, false) {
                     self.want(value, ty);
                 }
-                Gives::Nothing
+                OpResult::Nothing
             }
             Op::VarMerge(id, value, _) => {
                 self.var(id, true);
                 self.want(value, Ty::Int);
-                Gives::Nothing
+                OpResult::Nothing
             }
             Op::VarMerged(id) => {
                 self.merged(id);
-                Gives::Value(Some(Ty::Int))
+                OpResult::Value(Some(Ty::Int))
             }
             Op::VarReset(id) => {
                 self.merged(id);
-                Gives::Nothing
+                OpResult::Nothing
             }
-            _ => Gives::Nothing,
+            _ => OpResult::Nothing,
         }
     }
 
@@ -787,7 +795,7 @@ impl<'a> Check<'a> {
         Some(Ty::of(var.ty))
     }
 
-    fn table_op(&mut self, op: &Op) -> Gives {
+    fn table_op(&mut self, op: &Op) -> OpResult {
         let (table, row) = match *op {
             Op::Find(table, key) => return self.keyed(table, key, false),
             Op::Match(table, id, ref keys) => return self.matched(table, id, keys),
@@ -797,22 +805,22 @@ impl<'a> Check<'a> {
                     Some(key) => drop(self.keyed(table, key, false)),
                     None => drop(self.table(table)),
                 }
-                return Gives::Nothing;
+                return OpResult::Nothing;
             }
             Op::Count(table) => {
                 self.table(table);
-                return Gives::Value(Some(Ty::Int));
+                return OpResult::Value(Some(Ty::Int));
             }
             Op::ScanRow(table, cursor) => {
                 self.table(table);
                 return self.maps(&[cursor], Ty::Int, Ty::Row);
             }
-            Op::Departed(table) => {
+            Op::ExpiredRow(table) => {
                 self.table(table);
                 if self.handler != Handler::Timeout {
-                    self.say(Rule::Departed, "a row has departed in TIMEOUT alone".into());
+                    self.say(Rule::ExpiredRow, "a row has departed in TIMEOUT alone".into());
                 }
-                return Gives::Value(Some(Ty::Row));
+                return OpResult::Value(Some(Ty::Row));
             }
             Op::ScanNext(table, row) => {
                 self.table(table);
@@ -820,15 +828,17 @@ impl<'a> Check<'a> {
             }
             _ => match row_of(op) {
                 Some(found) => found,
-                None => return Gives::Nothing,
+                None => return OpResult::Nothing,
             },
         };
         self.want(row, Ty::Row);
         match *op {
-            Op::Column(_, _, column) => Gives::Value(self.column(table, column).map(|(ty, ..)| Ty::of(ty))),
+            Op::Column(_, _, column) => {
+                OpResult::Value(self.column(table, column).map(|(ty, ..)| Ty::of(ty)))
+            }
             Op::ColumnIsNull(_, _, column) => {
                 self.column(table, column);
-                Gives::Value(Some(Ty::Bool))
+                OpResult::Value(Some(Ty::Bool))
             }
             Op::SetColumn(_, _, column, value, _) => {
                 self.writable(table);
@@ -836,7 +846,7 @@ impl<'a> Check<'a> {
                     self.want(value, Ty::of(ty));
                     self.not_key(is_key);
                 }
-                Gives::Value(Some(Ty::Bool))
+                OpResult::Value(Some(Ty::Bool))
             }
             Op::CountInto(_, _, column, bin, _) => {
                 self.writable(table);
@@ -847,7 +857,7 @@ impl<'a> Check<'a> {
                         self.say(Rule::Type, "counters are in a column of bytes".into());
                     }
                 }
-                Gives::Nothing
+                OpResult::Nothing
             }
             Op::SetColumnNull(_, _, column, _) => {
                 self.writable(table);
@@ -857,30 +867,30 @@ impl<'a> Check<'a> {
                         self.say(Rule::ReadOnly, "the column cannot be NULL".into());
                     }
                 }
-                Gives::Nothing
+                OpResult::Nothing
             }
             // That a row was read is noted in whichever copy of the table it is.
-            Op::TouchRead(..) => Gives::Nothing,
+            Op::TouchRead(..) => OpResult::Nothing,
             _ => {
                 self.writable(table);
-                Gives::Nothing
+                OpResult::Nothing
             }
         }
     }
 
-    fn keyed(&mut self, table: TableId, key: Value, writes: bool) -> Gives {
+    fn keyed(&mut self, table: TableId, key: Value, writes: bool) -> OpResult {
         if let Some(spec) = self.table(table) {
             self.want(key, key_ty(spec));
         }
         if writes {
             self.writable(table);
         }
-        Gives::Value(Some(Ty::Row))
+        OpResult::Value(Some(Ty::Row))
     }
 
     /// Rule 16.
-    fn matched(&mut self, table: TableId, id: MatchId, keys: &[(Value, Option<Value>)]) -> Gives {
-        let gives = Gives::Value(Some(Ty::Row));
+    fn matched(&mut self, table: TableId, id: MatchId, keys: &[(Value, Option<Value>)]) -> OpResult {
+        let gives = OpResult::Value(Some(Ty::Row));
         let Some(decl) = self.found("match", &self.chain.matches, id.0) else { return gives };
         let Some(held) = self.found("table", &self.chain.tables, table.0) else { return gives };
         if decl.table != table || held.realisation != Realisation::Replicated || !decl.spec.is_sound() {
@@ -1018,7 +1028,7 @@ impl<'a> Check<'a> {
             let inst = &function.blocks[id as usize].insts[index];
             killed.sort_unstable();
             killed.dedup();
-            let behind = At { block: BlockId(id), index: index + 2 };
+            let behind = Point { block: BlockId(id), index: index + 2 };
             for (value, at, line) in flow.uses_behind(behind, &killed) {
                 (self.at, self.line) = (Some(at.block), line);
                 if !(is_row_at(self.function, at) && inst.op != Op::RollBack) {
@@ -1031,7 +1041,7 @@ impl<'a> Check<'a> {
     /// Rows that departed go into what reads them, and nowhere else.
     fn departed_rows(&mut self) {
         let insts = || self.function.blocks.iter().flat_map(|block| &block.insts);
-        let departed = insts().filter(|inst| matches!(inst.op, Op::Departed(_)));
+        let departed = insts().filter(|inst| matches!(inst.op, Op::ExpiredRow(_)));
         let departed: BTreeSet<Value> = departed.filter_map(|inst| inst.result).collect();
         if departed.is_empty() {
             return;
@@ -1042,7 +1052,7 @@ impl<'a> Check<'a> {
             let used = of_insts.flat_map(|inst| inst.op.operands()).chain(block.end.operands());
             for value in used.filter(|value| departed.contains(value)).collect::<BTreeSet<_>>() {
                 (self.at, self.line) = (Some(id), 0);
-                self.say(Rule::Departed, format!("v{} has departed, and is only read", value.0));
+                self.say(Rule::ExpiredRow, format!("v{} has departed, and is only read", value.0));
             }
         }
     }
@@ -1069,7 +1079,7 @@ fn values(function: &Function) -> impl Iterator<Item = Value> + use<> {
     (0..function.types.len() as u32).map(Value)
 }
 
-fn is_row_at(function: &Function, at: At) -> bool {
+fn is_row_at(function: &Function, at: Point) -> bool {
     let inst = at.index.checked_sub(1).and_then(|i| function.blocks[at.block.0 as usize].insts.get(i));
     inst.is_some_and(|inst| matches!(inst.op, Op::IsRow(_)))
 }
@@ -1095,7 +1105,7 @@ fn tables_of_rows(function: &Function) -> Vec<BTreeSet<u16>> {
     spread(function, |to, from: Source<'_>| {
         let new: BTreeSet<u16> = match from {
             Source::Op(Op::Find(t, _) | Op::Insert(t, ..) | Op::ScanRow(t, _) | Op::Match(t, ..))
-            | Source::Op(Op::Departed(t)) => [t.0].into(),
+            | Source::Op(Op::ExpiredRow(t)) => [t.0].into(),
             Source::Op(Op::Select(_, a, b)) => &tables[a.0 as usize] | &tables[b.0 as usize],
             Source::Op(_) => BTreeSet::new(),
             Source::Value(v) => tables[v.0 as usize].clone(),

@@ -1,7 +1,7 @@
 //! What each handler of a chain may do, inferred from its IR.
 //!
 //! Every set is an upper bound over all tuples, states and ways through the handler: what a pass is really seen to do
-//! ([`weft_ir::interp::run_noting`]) lies within it, and the tests hold random programs to that. It is exact for
+//! ([`weft_ir::interp::run_with_accesses`]) lies within it, and the tests hold random programs to that. It is exact for
 //! straight code and errs on the side of *more* where ways meet. There is nothing to be aliased: inputs, tables,
 //! variables and sinks are names, so what an instruction touches stands in the instruction.
 //!

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::build::{Made, addresses, carries_ip, link, links, maker, number_in, spreads};
+use super::build::{BuiltHeader, addresses, carries_ip, link, links, maker, number_in, spreads};
 use super::eval;
 use super::{
     BinaryOp, BuildError, Checksum, Expr, Field, FieldId, FieldValue, Header, Item, Protocol, ProtocolId,
@@ -23,7 +23,7 @@ pub const PUSH_BYTES_MAX: usize = crate::frame::HEADROOM;
 
 /// A change of the structure of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reshape {
+pub enum HeaderChange {
     /// `PUSH`: headers are put on.
     Push {
         /// Where: in front of the frame, or behind its first header, which has so many bytes and is told of it.
@@ -163,7 +163,7 @@ pub struct SumAt {
 
 /// A value that is given for a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Given<'a> {
+pub enum StackValue<'a> {
     /// For bits: as many as the field has, at most.
     Number(u64),
     /// For bytes: as many as the field has.
@@ -172,7 +172,7 @@ pub enum Given<'a> {
 
 /// A frame is too long for a length of its new headers, or a value has more bits than its field, or not as many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Misfit;
+pub struct DoesNotFit;
 
 /// Why headers cannot be pushed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -332,31 +332,31 @@ impl Stack {
     /// is what the header in front said of what stands behind these, and where that goes ([`Relink::within`]).
     ///
     /// # Errors
-    /// [`Misfit`]: the frame is of no use then.
+    /// [`DoesNotFit`]: the frame is of no use then.
     ///
     /// # Panics
     /// The frame is shorter than the headers.
     pub fn write<'v>(
         &self,
         frame: &mut [u8],
-        values: impl Iterator<Item = Given<'v>>,
+        values: impl Iterator<Item = StackValue<'v>>,
         partial: Option<(usize, usize)>,
         told: Option<(usize, &[u8])>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), DoesNotFit> {
         let length = frame.len() as i64;
         let (head, _) = frame.split_at_mut(self.bytes.len());
         head.copy_from_slice(&self.bytes);
         for (place, value) in self.values.iter().zip(values) {
             match value {
-                Given::Number(number) => place.put_fitting(head, number)?,
-                Given::Bytes(bytes) => place.put_run(head, bytes)?,
+                StackValue::Number(number) => place.put_fitting(head, number)?,
+                StackValue::Bytes(bytes) => place.put_run(head, bytes)?,
             }
         }
         if let Some((at, bytes)) = told {
-            put_bytes(head.get_mut(at..at + bytes.len()).ok_or(Misfit)?, bytes);
+            put_bytes(head.get_mut(at..at + bytes.len()).ok_or(DoesNotFit)?, bytes);
         }
         for (place, add) in &self.lengths {
-            let number = u64::try_from(length + add).map_err(|_| Misfit)?;
+            let number = u64::try_from(length + add).map_err(|_| DoesNotFit)?;
             place.put_fitting(head, number)?;
         }
         for SpreadAt { place, from, is_ip, spread } in &self.spreads {
@@ -372,9 +372,9 @@ impl Stack {
 impl BitsAt {
     /// Writes a number, unless it has more bits than there are.
     #[inline(always)]
-    fn put_fitting(self, bytes: &mut [u8], number: u64) -> Result<(), Misfit> {
+    fn put_fitting(self, bytes: &mut [u8], number: u64) -> Result<(), DoesNotFit> {
         if self.bits < 64 && number >> self.bits != 0 {
-            return Err(Misfit);
+            return Err(DoesNotFit);
         }
         self.put(bytes, number);
         Ok(())
@@ -382,12 +382,12 @@ impl BitsAt {
 
     /// Writes a run of bytes, if it is as long as the field.
     #[inline(always)]
-    fn put_run(self, bytes: &mut [u8], run: &[u8]) -> Result<(), Misfit> {
+    fn put_run(self, bytes: &mut [u8], run: &[u8]) -> Result<(), DoesNotFit> {
         if 8 * run.len() != self.bits as usize {
-            return Err(Misfit);
+            return Err(DoesNotFit);
         }
         let at = self.at as usize / 8;
-        put_bytes(bytes.get_mut(at..at + run.len()).ok_or(Misfit)?, run);
+        put_bytes(bytes.get_mut(at..at + run.len()).ok_or(DoesNotFit)?, run);
         Ok(())
     }
 
@@ -495,7 +495,7 @@ fn made(
     headers: &[Header],
     linked: &[BTreeMap<FieldId, u64>],
     payload: usize,
-) -> Result<Vec<Made>, BuildError> {
+) -> Result<Vec<BuiltHeader>, BuildError> {
     let mut behind = vec![0; payload];
     let mut all = Vec::new();
     for at in (0..headers.len()).rev() {
@@ -654,7 +654,7 @@ struct Layer<'a> {
     headers: &'a [Header],
     at: usize,
     starts: &'a [usize],
-    first: &'a [Made],
+    first: &'a [BuiltHeader],
 }
 
 /// How often the length of the payload is added up in what a field is computed from; None where more than a sum is
@@ -693,7 +693,7 @@ impl Layer<'_> {
         &self,
         start: usize,
         stack: usize,
-        others: &[Vec<Made>],
+        others: &[Vec<BuiltHeader>],
     ) -> Result<Vec<(BitsAt, i64)>, StackError> {
         let (protocol, first) = (self.headers[self.at].protocol, &self.first[self.at]);
         let mut lengths = Vec::new();
@@ -703,7 +703,7 @@ impl Layer<'_> {
             if first.sums.iter().any(|(byte, _)| 8 * byte == *bit) {
                 continue;
             }
-            let read = |made: &Made| {
+            let read = |made: &BuiltHeader| {
                 let number = eval::bits(&made.bytes, *bit, *bits);
                 as_on_wire(number, *bits as u32, *little)
             };

@@ -15,7 +15,7 @@ const STEPS_MAX: usize = 16;
 
 /// See the module.
 pub fn fold(function: &mut Function) {
-    let known = Known::of(function);
+    let known = FlagFacts::of(function);
     let mut renamed = BTreeMap::new();
     for at in 0..function.blocks.len() {
         for inst in &function.blocks[at].insts {
@@ -46,21 +46,21 @@ pub fn fold(function: &mut Function) {
 }
 
 /// What is known of flags, block by block.
-struct Known {
+struct FlagFacts {
     /// How a flag is made of others.
     made: BTreeMap<Value, Op>,
     /// The only way to a block.
-    before: Vec<Option<Way>>,
+    before: Vec<Option<OnlyEdge>>,
 }
 
 #[derive(Clone, Copy)]
-struct Way {
+struct OnlyEdge {
     from: usize,
     /// The flag that is asked there, with the answer that leads this way.
     asked: Option<(Value, bool)>,
 }
 
-impl Known {
+impl FlagFacts {
     fn of(function: &Function) -> Self {
         let insts = function.blocks.iter().flat_map(|block| &block.insts);
         let made = insts.filter_map(|inst| match inst.op {
@@ -78,7 +78,7 @@ impl Known {
                     Terminator::Branch(by, ..) => Some((*by, nth == 0)),
                     _ => None,
                 };
-                before[to] = Some(Way { from, asked });
+                before[to] = Some(OnlyEdge { from, asked });
             }
         }
         for (before, n) in before.iter_mut().zip(n_ways_in) {
@@ -91,8 +91,8 @@ impl Known {
     fn flag(&self, block: usize, flag: Value, steps: usize) -> Option<bool> {
         let mut at = block;
         for _ in 0..steps {
-            let Some(Way { from, asked }) = self.before[at] else { break };
-            if let Some(found) = asked.and_then(|(by, holds)| self.told_by(by, holds, flag, steps)) {
+            let Some(OnlyEdge { from, asked }) = self.before[at] else { break };
+            if let Some(found) = asked.and_then(|(by, holds)| self.implied_by(by, holds, flag, steps)) {
                 return Some(found);
             }
             at = from;
@@ -116,16 +116,16 @@ impl Known {
     }
 
     /// What a flag is if another one `holds` or does not.
-    fn told_by(&self, by: Value, holds: bool, flag: Value, steps: usize) -> Option<bool> {
+    fn implied_by(&self, by: Value, holds: bool, flag: Value, steps: usize) -> Option<bool> {
         if by == flag {
             return Some(holds);
         }
         match self.made.get(&by).filter(|_| steps > 1)? {
-            Op::Not(a) => self.told_by(*a, !holds, flag, steps / 2),
+            Op::Not(a) => self.implied_by(*a, !holds, flag, steps / 2),
             // Both are true, or neither is.
             Op::BoolBinary(op, a, b) if holds == (*op == BoolOp::And) => {
-                let told = self.told_by(*a, holds, flag, steps / 2);
-                told.or_else(|| self.told_by(*b, holds, flag, steps / 2))
+                let told = self.implied_by(*a, holds, flag, steps / 2);
+                told.or_else(|| self.implied_by(*b, holds, flag, steps / 2))
             }
             _ => None,
         }

@@ -6,25 +6,25 @@ use core::fmt::Write as _;
 use core::str::FromStr;
 
 /// The lines of a text that are not empty.
-pub(super) struct Lines<'a> {
+pub(super) struct SourceLines<'a> {
     lines: core::iter::Enumerate<core::str::Lines<'a>>,
     at: usize,
 }
 
 /// What is left of a line.
-pub(super) struct Line<'a> {
+pub(super) struct SourceLine<'a> {
     rest: &'a str,
     number: usize,
     /// What the comment `; line 4` says, else 0.
     pub(super) source_line: u32,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> SourceLines<'a> {
     pub(super) fn of(text: &'a str) -> Self {
         Self { lines: text.lines().enumerate(), at: 0 }
     }
 
-    pub(super) fn wanted(&mut self, what: &str) -> Result<Line<'a>, ParseError> {
+    pub(super) fn wanted(&mut self, what: &str) -> Result<SourceLine<'a>, ParseError> {
         let found = self.next();
         found.ok_or_else(|| self.error(what))
     }
@@ -35,17 +35,17 @@ impl<'a> Lines<'a> {
     }
 }
 
-impl<'a> Iterator for Lines<'a> {
-    type Item = Line<'a>;
+impl<'a> Iterator for SourceLines<'a> {
+    type Item = SourceLine<'a>;
 
-    fn next(&mut self) -> Option<Line<'a>> {
+    fn next(&mut self) -> Option<SourceLine<'a>> {
         for (index, text) in self.lines.by_ref() {
             self.at = index + 1;
             let (code, comment) = split_comment(text);
             let source_line = comment.trim().strip_prefix("line ").and_then(|n| n.trim().parse().ok());
             let rest = code.trim();
             if !rest.is_empty() {
-                return Some(Line { rest, number: self.at, source_line: source_line.unwrap_or(0) });
+                return Some(SourceLine { rest, number: self.at, source_line: source_line.unwrap_or(0) });
             }
         }
         None
@@ -71,7 +71,7 @@ fn is_word_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '+' | '?')
 }
 
-impl Line<'_> {
+impl SourceLine<'_> {
     pub(super) fn error(&self, what: &str) -> ParseError {
         let found = match self.rest.chars().take(20).collect::<String>() {
             rest if rest.is_empty() => String::from("the line ends"),

@@ -21,7 +21,7 @@ const STEPS_MAX: usize = 8;
 
 /// A place in a frame: a number of bytes behind a value, or behind the frame's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FrameOffset {
     /// Where it is counted from; None for the start.
     pub base: Option<Value>,
     /// How many bytes behind it.
@@ -31,20 +31,20 @@ pub struct Place {
 /// The results of [`Op::FrameGet`] whose bytes all lie in the frame whenever they are read, with where they begin.
 ///
 /// The function is one that [`verify`](super::verify) accepts.
-pub fn reads_inside(function: &Function) -> BTreeMap<Value, Place> {
+pub fn reads_in_bounds(function: &Function) -> BTreeMap<Value, FrameOffset> {
     let reads = |inst: &&Inst| matches!(inst.op, Op::FrameGet(..));
     if !function.blocks.iter().any(|block| block.insts.iter().any(|inst| reads(&inst))) {
         return BTreeMap::new();
     }
-    let mut known = Known::of(function);
+    let mut known = Bounds::of(function);
     known.settle();
     let mut inside = BTreeMap::new();
     for (at, block) in function.blocks.iter().enumerate() {
         for inst in block.insts.iter().filter(reads) {
             if let (Op::FrameGet(from, bytes, _), Some(result)) = (&inst.op, inst.result) {
-                let place = known.place(*from);
-                let end = Place { offset: place.offset + u64::from(*bytes), ..place };
-                if known.is_place_within(end, &known.facts[at], STEPS_MAX) {
+                let place = known.offset_of(*from);
+                let end = FrameOffset { offset: place.offset + u64::from(*bytes), ..place };
+                if known.is_offset_within(end, &known.bounds[at], STEPS_MAX) {
                     inside.insert(result, place);
                 }
             }
@@ -55,7 +55,7 @@ pub fn reads_inside(function: &Function) -> BTreeMap<Value, Place> {
 
 /// How frames leave a parser by a way that does not part and meet again, so that all it gives on it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exit {
+pub struct ParserExit {
     /// The blocks on the way, from the one that ends with FORWARD back to the first.
     pub way: Vec<BlockId>,
     /// The inputs that are given on the way, with both words, as far as they are.
@@ -64,7 +64,7 @@ pub struct Exit {
     pub frame_min: u64,
 }
 
-impl Exit {
+impl ParserExit {
     /// The inputs that are given on the way.
     pub fn given(&self) -> InputSet {
         self.gives.keys().copied().collect()
@@ -74,8 +74,8 @@ impl Exit {
 /// The ways on which frames leave a parser that do not part and meet again.
 ///
 /// The function is one that [`verify`](super::verify) accepts.
-pub fn exits(function: &Function) -> Vec<Exit> {
-    let mut known = Known::of(function);
+pub fn exits(function: &Function) -> Vec<ParserExit> {
+    let mut known = Bounds::of(function);
     known.settle();
     let mut ways_in: Vec<Vec<usize>> = vec![Vec::new(); function.blocks.len()];
     for (from, block) in function.blocks.iter().enumerate() {
@@ -98,28 +98,28 @@ pub fn exits(function: &Function) -> Vec<Exit> {
                 _ => return None,
             }
         }
-        Some(Exit { way, gives, frame_min: known.frame_min(at) })
+        Some(ParserExit { way, gives, frame_min: known.frame_min(at) })
     };
     let ends = function.blocks.iter().enumerate().filter(|(_, block)| block.end == Terminator::Forward);
     ends.filter_map(|(at, _)| exit(at)).collect()
 }
 
-/// The blocks whose branch may tell that something lies in the frame: without one of them, what [`reads_inside`] and
+/// The blocks whose branch may tell that something lies in the frame: without one of them, what [`reads_in_bounds`] and
 /// [`exits`] say would not hold. It does without any other.
 pub fn bounds(function: &Function) -> BTreeSet<BlockId> {
-    let known = Known::of(function);
-    let asks = |at: &usize| (0..2).any(|nth| known.asked(&function.blocks[*at].end, nth).is_some());
+    let known = Bounds::of(function);
+    let asks = |at: &usize| (0..2).any(|nth| known.edge_bound(&function.blocks[*at].end, nth).is_some());
     (0..function.blocks.len()).filter(asks).map(|at| BlockId(at as u32)).collect()
 }
 
 /// One number is not above another.
 #[derive(Clone, Copy, Debug)]
-struct Fact {
+struct Bound {
     low: Value,
     high: Value,
 }
 
-struct Known<'f> {
+struct Bounds<'f> {
     function: &'f Function,
     made: Vec<Option<&'f Op>>,
     /// By value: of which block it is a parameter, and which.
@@ -127,10 +127,10 @@ struct Known<'f> {
     /// By block and parameter: whether it lies within the frame, as far as is known.
     within: Vec<Vec<bool>>,
     /// By block: what was asked on all ways to it.
-    facts: Vec<Vec<Fact>>,
+    bounds: Vec<Vec<Bound>>,
 }
 
-impl<'f> Known<'f> {
+impl<'f> Bounds<'f> {
     fn of(function: &'f Function) -> Self {
         let (mut made, mut params) = (vec![None; function.types.len()], vec![None; function.types.len()]);
         for (at, block) in function.blocks.iter().enumerate() {
@@ -144,20 +144,20 @@ impl<'f> Known<'f> {
             }
         }
         let within = function.blocks.iter().map(|block| vec![true; block.params.len()]).collect();
-        let mut known = Self { function, made, params, within, facts: Vec::new() };
-        known.facts = known.all_facts();
+        let mut known = Self { function, made, params, within, bounds: Vec::new() };
+        known.bounds = known.all_bounds();
         known
     }
 
     /// What was asked on all ways to each block.
-    fn all_facts(&self) -> Vec<Vec<Fact>> {
+    fn all_bounds(&self) -> Vec<Vec<Bound>> {
         let flow = Flow::of(self.function);
         let mut ways_in = vec![(0, None); self.function.blocks.len()];
         for block in &self.function.blocks {
             for (nth, jump) in block.end.jumps().into_iter().enumerate() {
                 let (n, asked) = &mut ways_in[jump.block.0 as usize];
                 *n += 1;
-                *asked = self.asked(&block.end, nth);
+                *asked = self.edge_bound(&block.end, nth);
             }
         }
         let of = |at: usize| {
@@ -168,18 +168,18 @@ impl<'f> Known<'f> {
     }
 
     /// What a branch tells on its n-th side.
-    fn asked(&self, end: &Terminator, nth: usize) -> Option<Fact> {
+    fn edge_bound(&self, end: &Terminator, nth: usize) -> Option<Bound> {
         match end {
-            Terminator::Branch(by, ..) => self.told(*by, nth == 0),
+            Terminator::Branch(by, ..) => self.implied_bound(*by, nth == 0),
             _ => None,
         }
     }
 
-    fn told(&self, flag: Value, holds: bool) -> Option<Fact> {
+    fn implied_bound(&self, flag: Value, holds: bool) -> Option<Bound> {
         match self.made[flag.0 as usize]? {
-            Op::Not(flag) => self.told(*flag, !holds),
-            Op::IntCompare(IntCmp::ULt | IntCmp::ULe, a, b) if holds => Some(Fact { low: *a, high: *b }),
-            Op::IntCompare(IntCmp::ULt | IntCmp::ULe, a, b) => Some(Fact { low: *b, high: *a }),
+            Op::Not(flag) => self.implied_bound(*flag, !holds),
+            Op::IntCompare(IntCmp::ULt | IntCmp::ULe, a, b) if holds => Some(Bound { low: *a, high: *b }),
+            Op::IntCompare(IntCmp::ULt | IntCmp::ULe, a, b) => Some(Bound { low: *b, high: *a }),
             _ => None,
         }
     }
@@ -192,11 +192,11 @@ impl<'f> Known<'f> {
             for at in 0..self.function.blocks.len() {
                 let end = &self.function.blocks[at].end;
                 for (nth, jump) in end.jumps().into_iter().enumerate() {
-                    let mut facts = self.facts[at].clone();
-                    facts.extend(self.asked(end, nth));
+                    let mut bounds = self.bounds[at].clone();
+                    bounds.extend(self.edge_bound(end, nth));
                     for (param, arg) in jump.args.iter().enumerate() {
                         if self.within[jump.block.0 as usize][param]
-                            && !self.is_within(*arg, &facts, STEPS_MAX)
+                            && !self.is_within(*arg, &bounds, STEPS_MAX)
                         {
                             self.within[jump.block.0 as usize][param] = false;
                             changed = true;
@@ -207,49 +207,49 @@ impl<'f> Known<'f> {
         }
     }
 
-    /// Whether a value is no more than the length of the frame where these facts hold.
-    fn is_within(&self, value: Value, facts: &[Fact], steps: usize) -> bool {
+    /// Whether a value is no more than the length of the frame where these bounds hold.
+    fn is_within(&self, value: Value, bounds: &[Bound], steps: usize) -> bool {
         let Some(steps) = steps.checked_sub(1) else { return false };
         let made = match self.made[value.0 as usize] {
             Some(Op::FrameLen) => true,
             Some(Op::IntBinary(IntOp::UMin, a, b)) => {
-                self.is_within(*a, facts, steps) || self.is_within(*b, facts, steps)
+                self.is_within(*a, bounds, steps) || self.is_within(*b, bounds, steps)
             }
             _ => self.params[value.0 as usize].is_some_and(|(block, nth)| self.within[block][nth]),
         };
-        let told = |fact: &Fact| fact.low == value && self.is_within(fact.high, facts, steps);
-        made || facts.iter().any(told) || {
-            let place = self.place(value);
-            place.base != Some(value) && self.is_place_within(place, facts, steps)
+        let told = |bound: &Bound| bound.low == value && self.is_within(bound.high, bounds, steps);
+        made || bounds.iter().any(told) || {
+            let place = self.offset_of(value);
+            place.base != Some(value) && self.is_offset_within(place, bounds, steps)
         }
     }
 
     /// Whether a place is no further than the end of the frame.
-    fn is_place_within(&self, place: Place, facts: &[Fact], steps: usize) -> bool {
+    fn is_offset_within(&self, place: FrameOffset, bounds: &[Bound], steps: usize) -> bool {
         let Some(steps) = steps.checked_sub(1) else { return false };
         // Else the sum might wrap, and be small.
-        if place.base.is_some_and(|base| !self.is_within(base, facts, steps)) {
+        if place.base.is_some_and(|base| !self.is_within(base, bounds, steps)) {
             return false;
         }
         place.offset == 0
-            || facts.iter().any(|fact| {
-                let asked = self.place(fact.low);
+            || bounds.iter().any(|bound| {
+                let asked = self.offset_of(bound.low);
                 asked.base == place.base
                     && asked.offset >= place.offset
-                    && self.is_within(fact.high, facts, steps)
+                    && self.is_within(bound.high, bounds, steps)
             })
     }
 
     /// How many bytes a frame has at least where a block has been reached.
     fn frame_min(&self, block: usize) -> u64 {
-        let facts = &self.facts[block];
-        let asked = facts.iter().filter(|fact| self.is_within(fact.high, facts, STEPS_MAX));
-        let from_start = asked.map(|fact| self.place(fact.low)).filter(|place| place.base.is_none());
+        let bounds = &self.bounds[block];
+        let asked = bounds.iter().filter(|bound| self.is_within(bound.high, bounds, STEPS_MAX));
+        let from_start = asked.map(|bound| self.offset_of(bound.low)).filter(|place| place.base.is_none());
         from_start.map(|place| place.offset).max().unwrap_or(0)
     }
 
     /// A value as a sum with a constant.
-    fn place(&self, value: Value) -> Place {
+    fn offset_of(&self, value: Value) -> FrameOffset {
         let (mut base, mut offset) = (value, 0);
         // A sum is made of what was made before it, so that this comes to an end.
         loop {
@@ -258,18 +258,18 @@ impl<'f> Known<'f> {
                 _ => None,
             };
             if let Some(n) = of(base).filter(|n| n + offset < OFFSET_MAX) {
-                return Place { base: None, offset: offset + n };
+                return FrameOffset { base: None, offset: offset + n };
             }
             let (next, n) = match self.made[base.0 as usize] {
                 Some(Op::IntBinary(IntOp::Add, a, b)) => match (of(*a), of(*b)) {
                     (_, Some(n)) => (*a, n),
                     (Some(n), _) => (*b, n),
-                    _ => return Place { base: Some(base), offset },
+                    _ => return FrameOffset { base: Some(base), offset },
                 },
-                _ => return Place { base: Some(base), offset },
+                _ => return FrameOffset { base: Some(base), offset },
             };
             if offset + n >= OFFSET_MAX {
-                return Place { base: Some(base), offset };
+                return FrameOffset { base: Some(base), offset };
             }
             (base, offset) = (next, offset + n);
         }
@@ -286,7 +286,7 @@ mod tests {
         let function = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("the text is one");
         let insts = function.blocks.iter().flat_map(|block| &block.insts);
         let reads = insts.filter(|inst| matches!(inst.op, Op::FrameGet(..))).count();
-        (reads_inside(&function).len(), reads)
+        (reads_in_bounds(&function).len(), reads)
     }
 
     /// What a way gives is known where it does not part, with the bytes that were asked for on it.
@@ -321,7 +321,7 @@ mod tests {
         let gives =
             BTreeMap::from([(InputId(0), (Value(0), None)), (InputId(1), (Value(3), Some(Value(0))))]);
         let way = [6, 3, 1, 0].map(BlockId).to_vec();
-        assert_eq!(exits(&function), [Exit { way, gives, frame_min: 34 }]);
+        assert_eq!(exits(&function), [ParserExit { way, gives, frame_min: 34 }]);
         assert_eq!(bounds(&function), [0, 1, 3].map(BlockId).into());
     }
 
