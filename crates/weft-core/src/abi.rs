@@ -710,7 +710,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_spelled_as_it_was_given() {
+    fn short_name_materializes_exactly() {
         // A frame would leave by another port, or by none.
         let bytes: Vec<u8> = (1..=20).collect();
         for len in 0..=bytes.len() {

@@ -42,14 +42,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sum_is_that_of_the_standard() {
+    fn sum_matches_rfc_1071() {
         // A frame with another one is thrown away by all others. RFC 1071 section 3.
         assert_eq!(fold(sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7])), 0xddf2);
         assert_eq!((fold(sum(&[])), fold(sum(&[0; 9])), fold(sum(&[0xff; 9]))), (0, 0, 0xff00));
     }
 
     #[test]
-    fn eight_bytes_at_a_time_are_as_good_as_two() {
+    fn wide_sum_equals_narrow_sum() {
         // Lengths and carries of all kinds.
         let bytes: Vec<u8> = (0..100u64).map(|at| (crate::hash::hash_word(at) >> 9) as u8 | 0x80).collect();
         for len in 0..bytes.len() {

@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_of_statuses_has_those_that_it_was_made_of() {
+    fn status_set_holds_its_members() {
         // A status too many would repeat calls that took effect; one too few would give up too early.
         let set: StatusSet = [Status::Ok, Status::Unauthenticated].into_iter().collect();
         assert_eq!(set.iter().collect::<Vec<_>>(), [Status::Ok, Status::Unauthenticated]);
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_know_what_they_need_of_a_call() {
+    fn filter_policies_report_needs() {
         // A filter that does not gather could not send a call again.
         let id = KeyId(1);
         let window = Interval::from_secs(1);

@@ -114,7 +114,7 @@ mod tests {
 
     /// Flows that were computed to meet would share the partition of a queue with one that they mean to harm.
     #[test]
-    fn flows_that_meet_elsewhere_do_not_here() {
+    fn similar_flows_hash_apart() {
         let flows = |from: fn(&[u8]) -> u32| {
             let packets =
                 (0..if cfg!(miri) { 300 } else { 1 << 17 }).map(|n: u32| v4(17, 0, &n.to_be_bytes()));
@@ -135,7 +135,7 @@ mod tests {
 
     /// A flow in several partitions would be reordered; several in one would wait for each other.
     #[test]
-    fn packets_of_a_flow_have_it_wherever_they_stand() {
+    fn flow_is_same_in_every_framing() {
         let ports = [3, 232, 0, 53, 0, 9, 0, 0, b'x'];
         let flow = |frame: &[u8]| flow_of(frame, false);
         let plain = v4(17, 0, &ports);

@@ -218,7 +218,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn set_agrees_with_a_tree() {
+    fn input_set_matches_btree_set() {
         // An input of a large chain would be taken for another, or for NULL.
         let mut rng = Rng::from_seed(7);
         for _ in 0..200 {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn input_beyond_the_limit_is_in_no_set() {
+    fn input_above_limit_is_in_no_set() {
         // It would stand for another input, or end the process.
         let mut set = InputSet::of(INPUTS_MAX);
         set.insert(u16::MAX);

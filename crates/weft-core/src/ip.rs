@@ -334,7 +334,7 @@ mod tests {
 
     /// A reader that finds another protocol or other bytes than a host finds lets pass what is closed.
     #[test]
-    fn last_protocol_is_that_behind_all_headers() {
+    fn upper_protocol_skips_extensions() {
         let option = |next: u8| [next, 0, 1, 4, 0, 0, 0, 0];
         let proof = |next: u8| [next, 2, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0];
         assert_eq!(upper(&v4(17, 0, b"x")), (17, &b"x"[..]));
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_say_which_part_they_are() {
+    fn fragment_reports_its_part() {
         let part = |packet: &[u8]| IpPacket::new(packet).expect("it is one").part();
         let plain =
             Part { id: [0; 4], protocol: 17, offset: 0, bytes: 8, has_more: false, holds_another: false };
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn hops_that_are_left_are_known() {
+    fn hop_limit_is_read() {
         let is_last = |packet: &[u8]| IpPacket::new(packet).expect("it is one").upper().is_at_last_hop;
         let routed = |left: u8| v6(43, &[17, 0, 0, left, 0, 0, 0, 0]);
         assert!(is_last(&routed(0)) && !is_last(&routed(1)));
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn traffic_class_changes_with_the_checksum() {
+    fn traffic_class_updates_checksum() {
         let mut packet = v4(17, 0, b"x");
         let right = !fold(crate::checksum::sum(&packet[..20]));
         packet[10..12].copy_from_slice(&right.to_be_bytes());
@@ -411,7 +411,7 @@ mod tests {
 
     /// Frames come from anybody.
     #[test]
-    fn no_bytes_make_it_panic() {
+    fn random_bytes_never_panic() {
         let mut rng = Rng::from_seed(7);
         for nth in 0..20_000 {
             let mut packet: Vec<u8> = (0..rng.below(120)).map(|_| rng.bits() as u8).collect();

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn list_written_has_cells_where_programs_look() {
+    fn written_list_has_expected_cells() {
         // Programs would read the members of other elements.
         let cells = [ListCell::Number(7), ListCell::Bytes(b"ab"), ListCell::Absent, ListCell::Bytes(b"")];
         let mut out = b"before".to_vec();

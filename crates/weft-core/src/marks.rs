@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_the_greatest() {
+    fn mark_above_max_saturates() {
         let mut marks = Marks::NONE;
         assert_eq!((marks.class(), marks.remaining(), marks.deadline()), (None, None, None));
         marks.set(Mark::Deadline, 0);
@@ -103,7 +103,7 @@ mod tests {
 
     /// If this fails, whoever takes back a class does not, where others have a say in between.
     #[test]
-    fn what_is_said_later_wins_be_it_nothing() {
+    fn later_mark_wins_even_if_zero() {
         let said = |all: &[(Mark, u64)]| {
             let mut marks = Marks::NONE;
             all.iter().for_each(|(mark, word)| marks.set(*mark, *word));

@@ -119,7 +119,7 @@ mod tests {
 
     /// A pattern that matched too much would send calls through the wrong chain.
     #[test]
-    fn patterns_match_whole_paths() {
+    fn pattern_matches_whole_paths() {
         let check = |pattern: &str, path: &str| MethodSet::of([pattern]).contains(path.as_bytes());
         for (pattern, path) in [
             ("shop.Cart/*", "/shop.Cart/Add"),
@@ -145,7 +145,7 @@ mod tests {
 
     /// A method that slipped through NOT would pass a chain that excludes it.
     #[test]
-    fn negated_set_contains_all_others() {
+    fn negated_set_contains_others() {
         let others = MethodSet::of(["a.A/*", "b.B/Get"]).negated();
         assert!(others.contains(b"/b.B/Put"));
         assert!(!others.contains(b"/a.A/Get") && !others.contains(b"/b.B/Get"));
@@ -154,7 +154,7 @@ mod tests {
 
     /// A miss would let two chains claim one call; a false hit would refuse a good program.
     #[test]
-    fn sets_meet_where_a_method_could_be_in_both() {
+    fn sets_overlap_on_shared_methods() {
         let of = |patterns: &[&str]| MethodSet::of(patterns.iter().copied());
         let not = |patterns: &[&str]| of(patterns).negated();
         for (a, b, meet) in [

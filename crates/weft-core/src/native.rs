@@ -670,7 +670,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sorted_and_has_all() {
+    fn native_table_sorted_and_complete() {
         // A function that is missing would panic where it is looked up; one twice would have two meanings.
         assert!(NATIVES.windows(2).all(|pair| pair[0].name < pair[1].name));
         assert_eq!(NATIVES.len(), Native::JwtVerify as usize + 1, "as many as the enumeration has");
@@ -683,7 +683,7 @@ mod tests {
     }
 
     #[test]
-    fn inverses_fit_each_other() {
+    fn native_inverses_are_mutual() {
         // An inverse that could not take the result back would let the planner cross what it must not.
         for info in NATIVES {
             let Some(of) = info.inverse else { continue };
@@ -695,7 +695,7 @@ mod tests {
     }
 
     #[test]
-    fn signatures_read_as_calls() {
+    fn signature_prints_as_call() {
         assert_eq!(Native::Gzip.info().signature(), "gzip(TEXT or BYTES) BYTES");
         assert_eq!(Native::JsonGet.info().signature(), "json_get(TEXT or BYTES, 'pointer') TEXT?");
     }

@@ -110,7 +110,7 @@ mod tests {
     proptest! {
         /// If this failed, a capture of a host would count as damaged, or be damaged by what mends it.
         #[test]
-        fn what_a_device_was_to_do_is_done(
+        fn offloads_are_completed(
             is_v4: bool, is_tcp: bool, is_framed: bool, has_length: bool, payload in 1..3_000usize,
         ) {
             let mut frame = sent(is_v4, if is_tcp { TCP } else { UDP }, payload);
@@ -149,7 +149,7 @@ mod tests {
 
         /// If this failed, a packet could end a replay.
         #[test]
-        fn bytes_of_any_kind_are_looked_at(bytes: Vec<u8>, is_ip: bool) {
+        fn random_frame_never_panics(bytes: Vec<u8>, is_ip: bool) {
             let _ = Unfinished::of(&bytes, is_ip);
             let mut bytes = bytes;
             let _ = finish(&mut bytes, is_ip);

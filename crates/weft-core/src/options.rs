@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn default_is_within_range() {
+    fn option_default_is_in_range() {
         // A default that no program could write would be a value that the checker has never seen.
         for def in LISTENER_OPTIONS.iter().chain(CLUSTER_OPTIONS) {
             assert!(def.min <= def.max, "{}", def.name);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn value_reads_back_as_set() {
+    fn option_value_round_trips() {
         // A row whose field is another one's would change what nobody asked for.
         let mut listener = ListenerOptions::default();
         LISTENER_OPTIONS.iter().for_each(|def| listener.set(def.name, def.max));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn value_prints_in_its_largest_whole_unit() {
+    fn option_prints_in_largest_unit() {
         let def = |name: &str| LISTENER_OPTIONS.iter().find(|def| def.name == name).expect("it is one");
         let size = def("message_size_max");
         assert_eq!(

@@ -122,7 +122,7 @@ mod tests {
 
     /// A failing seed could not be run again.
     #[test]
-    fn a_seed_decides_the_draws() {
+    fn seed_decides_draws() {
         let draw = |seed| first(Rng::from_seed(seed));
         assert_eq!(draw(1), draw(1));
         assert_ne!(draw(1), draw(2));
@@ -131,7 +131,7 @@ mod tests {
     /// Runs of neighbouring seeds, workers, links or chains would be one run, seen several times: a spread over seeds
     /// would say nothing.
     #[test]
-    fn streams_of_neighbours_are_independent() {
+    fn adjacent_streams_are_independent() {
         let of_seeds = (0..8).map(Rng::from_seed);
         let of_numbers = (0..8).map(|number| Rng::of_stream(1, "worker", number));
         let of_both = (0..8).map(|seed| Rng::of_stream(seed, "worker", 20 - seed));
@@ -157,7 +157,7 @@ mod tests {
 
     /// A fault that is asked for never, or always, must do as it is told.
     #[test]
-    fn bounds_are_kept() {
+    fn draws_stay_in_bounds() {
         let mut rng = Rng::from_seed(7);
         assert!((0..1000).all(|_| (3..=5).contains(&rng.within(&(3..=5)))));
         assert!(!(0..1000).any(|_| rng.chance(0) || rng.happens(0.0)));
@@ -168,7 +168,7 @@ mod tests {
 
     /// Each bit, and each byte, would not be as likely as another: what takes the lowest or the highest is biased.
     #[test]
-    fn draws_are_even() {
+    fn draws_are_uniform() {
         let (mut rng, mut ones, mut buckets) = (Rng::from_seed(3), [0_u32; 64], [0_u32; 256]);
         for _ in 0..25_600 {
             let bits = rng.bits();

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn characters_that_mislead_are_escaped() {
+    fn misleading_chars_are_escaped() {
         // A peer could write to the terminal of an operator, or forge a line of a log.
         for (text, shown) in [
             ("ann", "ann"),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn every_control_has_an_escape() {
+    fn every_control_char_is_escaped() {
         // A control that the list has left out would reach terminals.
         let controls = ('\0'..=char::MAX).filter(|c| c.is_control());
         controls.for_each(|c| assert!(Escape::of(c).is_some(), "{c:?}"));

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_print_in_the_largest_fitting_unit() {
+    fn interval_prints_in_largest_unit() {
         let shown = |n| Interval(n).to_string();
         assert_eq!(shown(0), "0 s");
         assert_eq!(shown(2_000_000_000), "2 s");

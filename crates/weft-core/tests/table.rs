@@ -387,14 +387,14 @@ proptest! {
 
     // A table would lose, keep, age or evict rows otherwise than declared, or an undo would leave a trace.
     #[test]
-    fn a_table_with_one_stripe_is_its_model((shape, spec, ops) in case()) {
+    fn one_stripe_table_matches_model((shape, spec, ops) in case()) {
         let mut pair = Pair::new(shape, spec);
         ops.iter().for_each(|op| pair.apply(op));
     }
 
     // Stripes would be observable in a table that nothing is evicted from.
     #[test]
-    fn stripes_do_not_show((shape, spec, ops) in case(), stripes in 2..16u32) {
+    fn stripes_do_not_change_results((shape, spec, ops) in case(), stripes in 2..16u32) {
         let evict = Evict::Reject;
         let spec = TableSpec { evict, stripes: Some(stripes), shared: true, max_rows: 24, ..spec };
         let mut pair = Pair::new(shape, spec);
@@ -403,7 +403,7 @@ proptest! {
 
     // A snapshot would not come back as it was.
     #[test]
-    fn an_export_imports_as_it_was((shape, spec, ops) in case(), per_chunk in 1..8u32) {
+    fn export_import_round_trips((shape, spec, ops) in case(), per_chunk in 1..8u32) {
         let mut pair = Pair::new(shape, spec);
         ops.iter().for_each(|op| pair.apply(op));
         let now = Time(pair.model.now);
@@ -424,7 +424,7 @@ proptest! {
 
     // Bytes from elsewhere could panic the importer.
     #[test]
-    fn an_import_survives_any_bytes(mut at in 0..200usize, byte in any::<u8>(), cut in 0..200usize) {
+    fn import_survives_random_bytes(mut at in 0..200usize, byte in any::<u8>(), cut in 0..200usize) {
         let table = Table::new(spec(Shape::Text, 8), KEY);
         new_row(table.insert_bytes(b"someone", Time(1)));
         let mut chunk = Vec::new();
@@ -438,7 +438,7 @@ proptest! {
 
 // Another row than the oldest would go from a table that is too large to keep all of its rows in order.
 #[test]
-fn the_oldest_goes_whatever_was_touched_or_undone() {
+fn eviction_takes_oldest_row() {
     let (n, rounds) = if cfg!(miri) { (200, 300) } else { (600, 12_000) };
     for evict in [Evict::Oldest, Evict::Lru] {
         let table = Table::new(TableSpec { evict, ..spec(Shape::Int, n) }, KEY);
@@ -476,7 +476,7 @@ fn the_oldest_goes_whatever_was_touched_or_undone() {
 
 // A row that came from elsewhere, older than what is here, would outlive the younger ones.
 #[test]
-fn an_old_row_from_elsewhere_goes_first() {
+fn imported_old_row_evicted_first() {
     let table = Table::new(TableSpec { evict: Evict::Oldest, ..spec(Shape::Int, 200) }, KEY);
     (0..200).for_each(|id| _ = new_row(table.insert_int(id, Time(1000 + id as i64))));
     new_row(table.insert_int(200, Time(2000)));
@@ -493,7 +493,7 @@ fn an_old_row_from_elsewhere_goes_first() {
 
 // A full table would refuse a row although one has expired, in a stripe that nobody has looked through.
 #[test]
-fn a_full_table_finds_the_one_row_that_expired() {
+fn full_table_reuses_expired_row() {
     let limits = TableSpec { ttl: Some(Interval(100)), stripes: Some(8), ..spec(Shape::Int, 64) };
     for last in 0..64 {
         let table = Table::new(limits.clone(), KEY);
@@ -509,7 +509,7 @@ fn a_full_table_finds_the_one_row_that_expired() {
 
 // A flow whose end nobody hears of is never billed, and one whose end two workers hear of is billed twice.
 #[test]
-fn each_row_that_expires_departs_once_however_it_had_to_go() {
+fn expired_row_is_taken_once() {
     for (stripes, max_rows, shared) in [(Some(1), 8, false), (Some(4), 32, true), (None, 40, true)] {
         let limits = TableSpec {
             ttl: Some(Interval(100)),
@@ -573,7 +573,7 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
 
 // A flow that was given up for another would never be billed, or be billed though the change was undone.
 #[test]
-fn each_row_that_is_evicted_departs_once_and_comes_back_if_that_is_undone() {
+fn evicted_row_is_taken_once() {
     for (stripes, max_rows, shared, evict) in
         [(Some(1), 8, false, Evict::Oldest), (Some(4), 32, true, Evict::Lru), (None, 40, true, Evict::Oldest)]
     {
@@ -635,7 +635,7 @@ fn each_row_that_is_evicted_departs_once_and_comes_back_if_that_is_undone() {
 
 // What has no place to wait in would stop insertions, or be lost without a word.
 #[test]
-fn evicted_rows_wait_only_in_places_that_nobody_needs() {
+fn evicted_rows_wait_in_spare_slots() {
     let limits = TableSpec { evict: Evict::Oldest, stripes: Some(1), ..spec(Shape::Int, 32) };
     let table = Table::new(limits, KEY);
     table.keep_removed(RemovalReason::Evicted, true);
@@ -656,7 +656,7 @@ fn evicted_rows_wait_only_in_places_that_nobody_needs() {
 
 // A counter that ran over into its neighbour, or began with what another row left, would tell lies of a flow.
 #[test]
-fn counters_in_a_column_count_alone() {
+fn column_counters_are_independent() {
     let table = Table::new(
         TableSpec {
             columns: vec![
@@ -706,7 +706,7 @@ fn counters_in_a_column_count_alone() {
 
 // A snapshot taken whole would forget which row is the oldest.
 #[test]
-fn an_import_keeps_the_eviction_order() {
+fn import_keeps_eviction_order() {
     for evict in [Evict::Oldest, Evict::Lru] {
         let spec = TableSpec { evict, ..spec(Shape::Int, 4) };
         let old = Table::new(spec.clone(), KEY);
@@ -724,7 +724,7 @@ fn an_import_keeps_the_eviction_order() {
 
 // Rows of another table could be read as if they were this one's.
 #[test]
-fn an_import_names_the_column_that_differs() {
+fn import_error_names_column() {
     let old = Table::new(spec(Shape::Int, 4), KEY);
     let mut chunk = Vec::new();
     old.export(0, Time(0), 1, &mut chunk);
@@ -739,7 +739,7 @@ fn an_import_names_the_column_that_differs() {
 
 // A row could not come back if one that had expired was given back after it.
 #[test]
-fn undo_reaches_behind_rows_that_expired() {
+fn undo_restores_past_expired_rows() {
     let table = Table::new(TableSpec { ttl: Some(Interval(10)), ..spec(Shape::Int, 4) }, KEY);
     let state = State::from(Parts { tables: vec![Arc::new(table)], ..Parts::default() });
     let table = &state.tables[0];
@@ -756,7 +756,7 @@ fn undo_reaches_behind_rows_that_expired() {
 
 // Two workers could be in one stripe at once, and counts would be lost.
 #[test]
-fn counts_of_two_threads_add_up() {
+fn concurrent_counts_add_up() {
     let keys = 64;
     let rounds = if cfg!(miri) { 40 } else { 50_000 };
     for stripes in [1, 8] {
@@ -786,7 +786,7 @@ fn counts_of_two_threads_add_up() {
 // A reader without a lock could panic or hang beside a writer, or miss a row that nobody touches while the index
 // grows and shifts around it.
 #[test]
-fn a_reader_without_a_lock_survives_a_writer() {
+fn lock_free_reader_survives_writer() {
     let n = if cfg!(miri) { 60 } else { 200_000 };
     let spec = TableSpec { evict: Evict::Lru, ttl: Some(Interval(50)), ..spec(Shape::Text, 3000) };
     let table = Arc::new(Table::new(spec, KEY));
@@ -819,7 +819,7 @@ fn a_reader_without_a_lock_survives_a_writer() {
 
 // A table that grows to a million rows would stall its worker: the longest operation is the growth of one stripe.
 #[test]
-fn growth_moves_a_bounded_number_of_slots() {
+fn growth_moves_bounded_slots() {
     let n: u64 = if cfg!(miri) { 300 } else { 1_000_000 };
     let table = Table::new(spec(Shape::Int, n), KEY);
     for id in 0..n {
@@ -836,7 +836,7 @@ fn growth_moves_a_bounded_number_of_slots() {
 
 // An empty table would cost memory in proportion to its limit.
 #[test]
-fn an_empty_table_is_small() {
+fn empty_table_is_small() {
     let table = Table::new(spec(Shape::Int, 1_000_000), KEY);
     assert!(table.memory_bytes() * 100 < table.memory_bytes_max(), "{}", table.memory_bytes());
     assert!(Table::new(spec(Shape::Int, 100), KEY).memory_bytes() < 4096);
@@ -851,7 +851,7 @@ fn keys_of_one_home(hash: HashKey, home: u32, n: usize) -> Vec<u64> {
 // Keys computed to collide would throw out rows of others, or be refused, in a table with room: whoever sends them
 // would begin the limits of others anew.
 #[test]
-fn colliding_keys_fill_a_table_to_its_max() {
+fn colliding_keys_fill_table() {
     if cfg!(miri) {
         return;
     }
@@ -872,7 +872,7 @@ fn colliding_keys_fill_a_table_to_its_max() {
 
 // What a handler that failed has done to colliding rows must be undone as that to others is.
 #[test]
-fn colliding_keys_are_undone_as_others() {
+fn colliding_keys_are_undone() {
     if cfg!(miri) {
         return;
     }
@@ -899,7 +899,7 @@ fn colliding_keys_are_undone_as_others() {
 // With a hash that others know, keys that meet in one stripe would fill it while all others are empty, and throw out
 // its rows.
 #[test]
-fn keys_of_one_stripe_elsewhere_fill_a_table() {
+fn foreign_stripe_keys_fill_table() {
     if cfg!(miri) {
         return;
     }
@@ -917,7 +917,7 @@ fn keys_of_one_stripe_elsewhere_fill_a_table() {
 // Which keys stand beside each other follows from the secret, and nothing that is seen may: else a simulation, a
 // listing or what is evicted would be another on each node.
 #[test]
-fn scans_and_evictions_are_as_under_any_secret() {
+fn secret_keeps_scan_and_eviction() {
     for evict in [Evict::Oldest, Evict::Lru] {
         let [one, other] = [1, 2].map(|seed| {
             let limits = TableSpec { evict, ttl: Some(Interval(700)), ..spec(Shape::Text, 300) };
@@ -941,7 +941,7 @@ fn scans_and_evictions_are_as_under_any_secret() {
 
 // A hot update could change the type of a column under rows that hold the old one.
 #[test]
-fn extend_refuses_a_change_of_type() {
+fn extend_refuses_type_change() {
     let table = Table::new(spec(Shape::Int, 4), KEY);
     let error = table.extend(&[column("hits", Type::F64, Value::Null)]).unwrap_err();
     assert_eq!(error.to_string(), "column hits is U64; its type cannot change to F64 while rows exist");
@@ -957,7 +957,7 @@ fn extend_refuses_a_change_of_type() {
 
 // Text and NULL defaults of an added column would not reach rows that were there before.
 #[test]
-fn added_columns_hold_their_defaults_in_old_rows() {
+fn added_column_has_default() {
     let table = Table::new(spec(Shape::Int, 100), KEY);
     let old = new_row(table.insert_int(1, Time(0)));
     table
@@ -978,7 +978,7 @@ fn added_columns_hold_their_defaults_in_old_rows() {
 
 // A hot update of limits could promise what the rows cannot keep.
 #[test]
-fn limits_change_within_what_the_table_was_made_for() {
+fn limits_change_within_capacity() {
     let table = Table::new(TableSpec { evict: Evict::Oldest, ..spec(Shape::Int, 10) }, KEY);
     (0..10).for_each(|id| _ = new_row(table.insert_int(id, Time(id as i64))));
     let limits = TableSpec { max_rows: 4, evict: Evict::Oldest, ..spec(Shape::Int, 10) };
@@ -1001,7 +1001,7 @@ fn limits_change_within_what_the_table_was_made_for() {
 
 // Keys that do not fit would be cut or would panic, and a malformed composite key could match a row.
 #[test]
-fn keys_that_are_not_keys_are_absent() {
+fn malformed_keys_are_absent() {
     let pair = Table::new(spec(Shape::Pair, 4), KEY);
     for bad in [&b""[..], b"\x01\0\0", b"\x01\0\0\0", b"\xff\xff\xff\xff", b"\0\0\0\0\0\0\0\0\0\0\0\0x"] {
         assert_eq!(pair.find_bytes(bad, Time(0)), Row::NONE);
@@ -1017,7 +1017,7 @@ fn keys_that_are_not_keys_are_absent() {
 
 // Key columns could not be read back, so a scan could not say what it saw.
 #[test]
-fn key_columns_are_columns() {
+fn key_columns_are_readable() {
     let table = Table::new(spec(Shape::Pair, 4), KEY);
     let mut key = KeyBuilder::default();
     key.bytes(b"ada").int(42);
@@ -1028,7 +1028,7 @@ fn key_columns_are_columns() {
 
 // Compiled code would reach other words than the accessors do.
 #[test]
-fn addresses_follow_the_layout() {
+fn row_addresses_follow_layout() {
     let table = Table::new(spec(Shape::Int, 100), KEY);
     let rows: Vec<Row> = (0..40).map(|id| new_row(table.insert_int(id, Time(0)))).collect();
     let width = table.row_address(rows[1], 0) - table.row_address(rows[0], 0);
@@ -1037,7 +1037,7 @@ fn addresses_follow_the_layout() {
 
 // One call of a scan could walk through a whole table that is empty or dead.
 #[test]
-fn a_scan_stops_at_its_budget() {
+fn scan_stops_at_budget() {
     let table = Table::new(TableSpec { ttl: Some(Interval(10)), ..spec(Shape::Int, 4000) }, KEY);
     (0..3000).for_each(|id| _ = new_row(table.insert_int(id, Time(0))));
     let last = new_row(table.insert_int(3000, Time(5)));
@@ -1057,7 +1057,7 @@ fn a_scan_stops_at_its_budget() {
 
 // Compiled code goes from row to row by these numbers, and would pass rows by or read what is none.
 #[test]
-fn a_scan_steps_as_its_cursors_say() {
+fn scan_layout_matches_cursors() {
     for max_rows in [10, 256, 5000] {
         let table = Table::new(spec(Shape::Int, max_rows), KEY);
         assert_eq!(table.cursor_behind(Row::NONE), 0);
@@ -1084,7 +1084,7 @@ fn a_scan_steps_as_its_cursors_say() {
 
 // Compiled code would write to other words than those of the row that it found.
 #[test]
-fn a_look_up_hands_back_the_words_of_its_row() {
+fn lookup_returns_row_words() {
     for shape in [Shape::Int, Shape::Text, Shape::Pair] {
         let table = Table::new(spec(shape, 500), KEY);
         for id in 0..500 {
@@ -1104,7 +1104,7 @@ fn a_look_up_hands_back_the_words_of_its_row() {
 
 // A pass would be told of another row than that of its key.
 #[test]
-fn look_ups_read_where_they_are_said_to() {
+fn lookup_follows_jit_layout() {
     for shape in [Shape::Int, Shape::Pair] {
         let table = Table::new(spec(shape, 20_000), KEY);
         let hash = |id: u64| match key(shape, id) {
@@ -1125,7 +1125,7 @@ fn look_ups_read_where_they_are_said_to() {
 
 // A touch that compiled code makes itself would differ from the table's own.
 #[test]
-fn a_touch_is_a_store() {
+fn touch_is_one_store() {
     let ttl = Some(Interval(5));
     for (evict, ttl, ttl_on_access, reads_count) in [
         (Evict::Reject, None, false, false),

@@ -146,7 +146,7 @@ fn agree(table: &Classifier, rules: &[Rule], n: usize, rng: &mut Rng) {
 
 /// A look-up would give another rule than the best one: in some structure, at some time between changes and rebuilds.
 #[test]
-fn tables_find_what_asking_every_rule_finds() {
+fn lookup_equals_linear_search() {
     let mut kinds = std::collections::BTreeSet::new();
     for seed in 0..60 {
         let mut rng = Rng::from_seed(seed);
@@ -206,7 +206,7 @@ fn change(table: &mut Classifier, rules: &mut Vec<Rule>, mix: Mix, rng: &mut Rng
 
 /// Rule sets of the shape that firewalls have would be given wrong rows, in trees of one or several parts.
 #[test]
-fn rule_sets_of_every_family_are_found_in() {
+fn every_rule_family_matches_linear() {
     for family in Family::ALL {
         for n in [1, 20, 200, 600] {
             let rules = rules(family, n, 7);
@@ -225,7 +225,7 @@ fn rule_sets_of_every_family_are_found_in() {
 
 /// A routing table would lead to another prefix than the longest.
 #[test]
-fn the_longest_prefix_is_found() {
+fn longest_prefix_wins() {
     for bits in [32, 128] {
         let rules = prefixes(20_000, bits, 3);
         let table = rebuilt(&[FieldSpec::new("dst", bits)], &rules);
@@ -240,7 +240,7 @@ fn the_longest_prefix_is_found() {
 /// Networks of both families would be found in each other's tables, cost more than those of one, or be lost when they
 /// change: those of a family of which there was none as well.
 #[test]
-fn networks_of_both_families_have_a_trie_each() {
+fn dual_stack_has_two_tries() {
     let fields = network();
     let mut rng = Rng::from_seed(4);
     let mut all = networks(6000, 1);
@@ -279,7 +279,7 @@ fn networks_of_both_families_have_a_trie_each() {
 
 /// Routes would lead elsewhere once they have changed, or cost more to find than what was built of them from the start.
 #[test]
-fn a_trie_takes_routes_as_they_come_and_go() {
+fn trie_updates_match_linear() {
     for (bits, seed) in [(32, 1), (128, 2)] {
         let mut rng = Rng::from_seed(seed);
         let field = [FieldSpec::new("dst", bits)];
@@ -323,7 +323,7 @@ fn a_trie_takes_routes_as_they_come_and_go() {
 /// A short prefix that changes would be found too long or too late, or hide longer ones for ever; or stand beside the
 /// trie, so that compiled code leaves all look-ups to a helper until the next rebuild.
 #[test]
-fn a_trie_takes_short_prefixes_as_they_come_and_go() {
+fn trie_updates_short_prefixes() {
     for (bits, seed) in [(32, 1), (33, 2), (64, 3), (128, 4)] {
         let field = [FieldSpec::new("dst", bits)];
         let mut rng = Rng::from_seed(seed);
@@ -358,7 +358,7 @@ fn a_trie_takes_short_prefixes_as_they_come_and_go() {
 /// All networks in one cell of a wide root make it narrow: what look-ups read would be less than nothing, or very much,
 /// so that code looks ahead in a table of some lines.
 #[test]
-fn a_trie_with_all_its_networks_in_one_place_has_a_narrow_root() {
+fn clustered_trie_has_narrow_root() {
     for bits in [32, 128] {
         let field = [FieldSpec::new("dst", bits)];
         let network =
@@ -379,7 +379,7 @@ fn a_trie_with_all_its_networks_in_one_place_has_a_narrow_root() {
 /// What is on the floor of a trie may be better than what is in it, so that a change of one brings the other to light
 /// or hides it: rules would be found that others are better than, or not found any more.
 #[test]
-fn the_floor_of_a_trie_hides_what_is_worse() {
+fn trie_floor_hides_lower_ranks() {
     for (bits, seed) in [(32, 1), (24, 2), (48, 3), (32, 4), (128, 5), (32, 6)] {
         let field = [FieldSpec::new("dst", bits)];
         let n = [500, 1500][seed as usize % 2];
@@ -427,7 +427,7 @@ fn the_floor_of_a_trie_hides_what_is_worse() {
 /// Rules that cross cells of a trie with many rules, or hold them whole, would be found in some of them and not in
 /// others.
 #[test]
-fn a_crowded_trie_takes_rules_of_every_width() {
+fn crowded_trie_takes_all_widths() {
     for (bits, seed) in (10..22_u64).map(|seed| ([32u8, 128, 48, 24][seed as usize % 4], seed)) {
         let field = [FieldSpec::new("dst", bits)];
         let mut rng = Rng::from_seed(seed);
@@ -468,7 +468,7 @@ fn a_crowded_trie_takes_rules_of_every_width() {
 
 /// What a trie gives back would not be taken again: it would grow with every change.
 #[test]
-fn a_trie_that_changes_for_long_takes_no_more_room() {
+fn trie_churn_does_not_grow_memory() {
     let field = [FieldSpec::new("dst", 32)];
     let mut routes = prefixes(2000, 32, 5);
     let spare = routes.split_off(1000);
@@ -510,7 +510,7 @@ fn hold_to_linear(table: &Classifier, rules: &[Rule], n: usize, seed: u64) {
 
 /// Rules that come and go would be found too late or too long, or those that they hid would be forgotten.
 #[test]
-fn trees_take_rules_as_they_come_and_go() {
+fn tree_updates_match_linear() {
     for (family, seed) in Family::ALL.into_iter().zip(1..) {
         let mut rng = Rng::from_seed(seed);
         let mut all = rules(family, 1600, seed);
@@ -541,7 +541,7 @@ fn trees_take_rules_as_they_come_and_go() {
 
 /// A rule that goes would leave a hole: the rules that it hid are not in the lists where it was.
 #[test]
-fn rules_that_were_hidden_are_found_when_what_hid_them_goes() {
+fn removal_uncovers_hidden_rules() {
     let mut all = rules(Family::Acl, 700, 3);
     // Better than all others, and holding a good part of them.
     let half = Pattern::Prefix { value: 0, len: 1 };
@@ -563,7 +563,7 @@ fn rules_that_were_hidden_are_found_when_what_hid_them_goes() {
 
 /// Rules would come in another order once their priorities have been spread anew.
 #[test]
-fn rules_that_are_relabelled_stay_in_their_order() {
+fn relabelled_rules_keep_order() {
     for (seed, n) in [(1, 300), (2, 1200)] {
         let mut rng = Rng::from_seed(seed);
         let routes = prefixes(n, 32, seed);
@@ -595,7 +595,7 @@ fn rules_that_are_relabelled_stay_in_their_order() {
 
 /// A table would be compiled to a structure that costs more than another.
 #[test]
-fn each_table_gets_the_structure_that_suits_it() {
+fn table_gets_fitting_structure() {
     let tuple = five_tuple();
     let one = [FieldSpec::new("dst", 32)];
     let small = [FieldSpec::new("vlan", 12)];
@@ -637,7 +637,7 @@ fn hash_of(value: u32) -> u32 {
 
 /// A tuple would lose rules while it grows or shrinks, which it does over many changes.
 #[test]
-fn tables_of_exact_rules_grow_and_shrink_bit_by_bit() {
+fn exact_table_resizes_gradually() {
     let rules = exact(5000, 2);
     let mut table = Classifier::new(&five_tuple(), HashKey::from_seed(1)).unwrap();
     let key = |table: &Classifier, rule: &Rule| {
@@ -666,7 +666,7 @@ fn tables_of_exact_rules_grow_and_shrink_bit_by_bit() {
 
 /// A hostile rule set would take memory or time without bound, or be given wrong rows.
 #[test]
-fn hostile_rule_sets_stay_within_their_limits() {
+fn hostile_rules_stay_in_limits() {
     let tuple = five_tuple();
     let any = Pattern::Any;
     let n = 1200;
@@ -709,7 +709,7 @@ fn hostile_rule_sets_stay_within_their_limits() {
 
 /// A trie over nested or scattered long prefixes would take a node a bit of each.
 #[test]
-fn tries_over_hostile_prefixes_are_bounded() {
+fn hostile_prefix_trie_is_bounded() {
     let field = [FieldSpec::new("dst", 128)];
     let nested = (0..128u8).map(|len| Pattern::Prefix { value: 0x5555 << 100, len });
     let scattered = (0..2000u64).map(|at| {
@@ -731,7 +731,7 @@ fn tries_over_hostile_prefixes_are_bounded() {
 
 /// A structure that was built of what the table no longer is would be taken as if nothing had changed.
 #[test]
-fn what_was_built_too_long_ago_is_refused() {
+fn outdated_build_is_refused() {
     let rules = rules(Family::Fw, 50, 1);
     let mut table = rebuilt(&five_tuple(), &rules);
     let built = table.rebuild();
@@ -751,7 +751,7 @@ fn what_was_built_too_long_ago_is_refused() {
 
 /// A rule that does not fit its table would be taken as something else.
 #[test]
-fn rules_that_do_not_fit_are_refused() {
+fn unfit_rules_are_refused() {
     let fields = [FieldSpec::new("a", 8), FieldSpec::new("b", 100)];
     let mut table = Classifier::new(&fields, HashKey::from_seed(1)).unwrap();
     let mut insert = |a, b, id| table.insert(&Rule { patterns: vec![a, b], priority: 0, id });
@@ -780,7 +780,7 @@ fn rules_that_do_not_fit_are_refused() {
 
 /// What was built of one table would lead look-ups in another astray: to rules that are not there.
 #[test]
-fn what_was_built_of_another_table_is_not_taken() {
+fn foreign_build_is_refused() {
     let fields = five_tuple();
     let all = rules(Family::Acl, 600, 1);
     let (mut one, mut other) = (table(&fields, &all), table(&fields, &all[..599]));
@@ -794,7 +794,7 @@ fn what_was_built_of_another_table_is_not_taken() {
 
 /// The best of all rules would be taken for what tells trees to ask everything else.
 #[test]
-fn no_rank_is_a_wall_or_none() {
+fn rank_is_never_wall_or_none() {
     for id in [0, 1, 255, RULES_MAX - 1] {
         for (priority, has_extra) in [(0, false), (0, true), (u32::MAX, false), (u32::MAX, true)] {
             let rank = rule_store::rank(priority, id, has_extra);

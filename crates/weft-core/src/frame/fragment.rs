@@ -175,7 +175,7 @@ mod tests {
     proptest! {
         /// RFC 791: the fragments carry the packet's bytes where they were, each has a header that holds and fits.
         #[test]
-        fn fragments_are_the_packet(
+        fn fragments_rebuild_the_packet(
             payload in proptest::collection::vec(any::<u8>(), 0..3000),
             (has_all, has_first) in any::<(bool, bool)>(),
             at in 0..400_u16,
@@ -215,7 +215,7 @@ mod tests {
     proptest! {
         /// Frames come from anybody.
         #[test]
-        fn no_bytes_make_it_panic(
+        fn random_bytes_never_panic(
             mut bytes in proptest::collection::vec(any::<u8>(), 0..200),
             words in 0..16_u8,
             flags in 0..0x4000_u16,
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_to_be_cut_stays_whole() {
+    fn unfragmentable_stays_whole() {
         let long = [7; 1000];
         assert_eq!(fragments(&packet(&[], DONT_FRAGMENT, &long), 500), Ok(None));
         let mut v6 = packet(&[], 0, &long);
@@ -257,7 +257,7 @@ mod tests {
 
     /// A device was to complete the checksum of the whole packet, and cannot any more.
     #[test]
-    fn a_checksum_is_completed_before() {
+    fn checksum_completed_before_cut() {
         let mut datagram = vec![0, 9, 0, 9, 4, 0, 0, 0];
         datagram.extend([3; 1016]);
         let frame = packet(&[], 0, &datagram);

@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn running_out_is_counted_and_ends_with_what_is_given_back() {
+    fn pool_exhaustion_is_counted() {
         // If this failed, a burst could stop a worker, or a buffer would be lost for each packet that is refused.
         let mut pool = pool(2, 1);
         let (a, b) = (pool.take(60).expect("a buffer"), pool.take(SMALL_PACKET_MAX).expect("a buffer"));
@@ -531,7 +531,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "to its own pool")]
-    fn a_frame_of_another_pool_is_told() {
+    fn foreign_frame_is_detected() {
         // If this failed, a mix-up of pools would show as packets that change in somebody else's hands.
         let (mut a, mut b) = (pool(1, 0), pool(1, 0));
         let frame = a.take(1).expect("a buffer");
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_outgrows_its_buffer_moves_to_a_large_one() {
+    fn grown_packet_moves_to_large_buffer() {
         // If this failed, a packet of 1900 bytes could not be put into a tunnel.
         let mut pool = pool(1, 1);
         let mut frame = pool.take_filled(&pattern(1900)).expect("a buffer");
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_checksum_is_found_again_behind_new_headers() {
+    fn partial_checksum_moves_with_push() {
         // If this failed, the device would write the checksum of a tunnelled packet into its outer header.
         let mut pool = pool(1, 0);
         let mut frame = pool.take_filled(&pattern(100)).expect("a buffer");
@@ -636,7 +636,7 @@ mod tests {
 
         /// If this failed, an encapsulation could lose, double or overwrite bytes of a packet or of its neighbours.
         #[test]
-        fn changes_do_to_a_packet_what_they_do_to_a_vector(
+        fn frame_changes_match_vec_model(
             length in 0..4000usize,
             changes in prop::collection::vec(change(), 0..24),
         ) {

@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_known_goes_with_the_header_it_was_known_of() {
+    fn header_removal_resets_offload() {
         // If this failed, a packet that comes out of a tunnel would pass for intact without being looked at.
         let valid = Offload { checksum: Checksum::Valid, gso: None };
         let behind = |at, n| {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn virtio_header_round_trips() {
         // If this failed, the kernel would be told another offload than it told us.
         let checksums = [Checksum::Unknown, Checksum::Valid, Checksum::Partial { start: 34, offset: 6 }];
         let kinds = [None, Some(GsoKind::TcpV4), Some(GsoKind::TcpV6), Some(GsoKind::Udp)];
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_checksum_is_finished_as_rfc_1071_says() {
+    fn partial_checksum_matches_rfc_1071() {
         // If this failed, a packet that leaves by a device without offloads would be dropped by its receiver.
         // UDP 10.0.0.1:1 -> 10.0.0.2:2 with the payload "abc"; the field holds the sum of the pseudo header.
         let mut packet = vec![0xee; 20];

@@ -131,7 +131,7 @@ mod tests {
 
         /// If this failed, connections between interfaces with BIG TCP would stall, or get other bytes.
         #[test]
-        fn pieces_have_the_bytes_of_the_whole_and_right_headers(
+        fn pieces_keep_bytes_and_headers(
             is_v6: bool,
             has_option: bool,
             payload in prop_oneof![1..3_000usize, 60_000..70_000usize, 1..524_000usize],
@@ -181,7 +181,7 @@ mod tests {
 
     /// If this failed, an offload that lies could stop a worker, or each such packet cost it a buffer.
     #[test]
-    fn what_has_no_pieces_costs_no_buffer() {
+    fn small_frame_takes_no_buffer() {
         let mut pool = Pool::new(PoolConfig { small: 4, large: 2 });
         let mut out = Vec::new();
         let (bytes, offload) = big(false, false, 200_000, 1_448);

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_network_layer_is_behind_all_tags() {
+    fn network_layer_follows_all_tags() {
         // If this failed, tagged packets could not be cut.
         let frame = [&[0; 12][..], &[0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 0, 0x45]].concat();
         assert_eq!(network_at(&frame), Some(22));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ip_by_its_type_is_none() {
+    fn non_ip_type_has_no_ip_layer() {
         // If this failed, an AQM would write its marks into labels of MPLS and frames of spanning trees.
         let frame = |link: &[u8], first: u8| [&[0; 12][..], link, &[first, 2, 3, 4]].concat();
         assert_eq!(ip_at(&frame(&[8, 0], 0x45), false), Some(14));
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_cut_is_refused_and_costs_no_buffer() {
+    fn uncuttable_frame_takes_no_buffer() {
         // If this failed, an offload that lies could stop a worker, or each such packet cost it a buffer.
         let mut pool = Pool::new(PoolConfig { small: 3, large: 1 });
         let (bytes, start) = whole(GsoKind::TcpV4, false, &[9; 3_000]);
@@ -353,7 +353,7 @@ mod tests {
 
         /// If this failed, a receiver would get other bytes than were sent, or drop them for a wrong checksum.
         #[test]
-        fn segments_have_the_bytes_of_the_whole_and_right_headers(
+        fn segments_keep_bytes_and_headers(
             which in 0..4usize,
             payload in 0..20_000usize,
             size in 500..1_460u16,

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_keep_the_order_wherever_rows_come() {
+    fn labels_keep_insertion_order() {
         // A label out of order lets the wrong rule decide; a row that moves all others stalls changes.
         const N: u64 = 20_000;
         assert_eq!(order_of(0..N), 0, "behind all others");

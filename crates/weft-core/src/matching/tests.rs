@@ -163,7 +163,7 @@ fn found(matcher: &Matcher, table: &Table, keys: &[Value]) -> Option<i64> {
 }
 
 #[test]
-fn the_first_row_is_that_of_a_walk_through_all() {
+fn match_equals_full_walk() {
     // Where a matcher and the walk differ, compiled code does not do what the program says.
     let mut rng = Rng::from_seed(0);
     for round in 0..150 {
@@ -186,7 +186,7 @@ fn the_first_row_is_that_of_a_walk_through_all() {
 }
 
 #[test]
-fn words_of_64_bits_match_to_their_ends() {
+fn full_width_words_match_at_ends() {
     // The bits of a key are as few as the rows need; at the ends of a word there is none to spare.
     let wide =
         |name: &str, ty, nullable| ColumnSpec { name: name.into(), ty, nullable, default: Value::Null };
@@ -217,7 +217,7 @@ fn words_of_64_bits_match_to_their_ends() {
 }
 
 #[test]
-fn what_does_not_fit_in_a_key_is_told() {
+fn unfit_spec_is_refused() {
     // The checker asks this, so that no program meets a table that cannot be built.
     let net = MatchPart { test: Test::Within(NET), wildcard: None, ty: Type::IpAddr, nullable: true };
     let of = |parts| MatchSpec { by: 0, descending: false, parts };
@@ -245,7 +245,7 @@ fn remove(table: &Table, matcher: &mut Matcher, ids: impl Iterator<Item = i64>) 
 }
 
 #[test]
-fn rows_that_come_together_are_in_order() {
+fn batch_insert_keeps_order() {
     // Labels of rows that are about to come are spread with those of others: one that is left behind lets a worse rule
     // decide.
     let part =
@@ -273,7 +273,7 @@ fn rows_that_come_together_are_in_order() {
 }
 
 #[test]
-fn rows_come_and_go_as_in_a_walk_through_all() {
+fn changing_rows_match_full_walk() {
     // A change that is not seen, or seen in the wrong order, lets the wrong rule decide until the next update.
     let mut rng = Rng::from_seed(1);
     let mut n_reshaped = 0;
@@ -339,7 +339,7 @@ fn rows_come_and_go_as_in_a_walk_through_all() {
 
 /// Names of rows that have gone would be kept for ever, and memory grow with each.
 #[test]
-fn names_that_have_gone_are_forgotten_in_time() {
+fn removed_names_are_forgotten() {
     let part =
         MatchPart { test: Test::Equal(NAME), wildcard: None, ty: Type::Text(Some(8)), nullable: false };
     let spec = MatchSpec { by: 0, descending: false, parts: vec![part] };

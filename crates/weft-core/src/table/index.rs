@@ -291,7 +291,7 @@ mod tests {
 
     /// The greatest tag is that of one key in 2^32: no test with keys would find that it has no place.
     #[test]
-    fn slots_of_the_greatest_tag_are_placed() {
+    fn greatest_tag_is_indexed() {
         let table = table(Type::Uint(64), HashKey::from_seed(1));
         let (stripe, rows) = (&table.stripes[0], 3000);
         for row in 0..rows {
@@ -309,7 +309,7 @@ mod tests {
     /// Keys that a peer chose without the secret, and keys that have a pattern, must stand as far from home as others:
     /// a pattern that the hash lets through would be a way to make every look-up long.
     #[test]
-    fn keys_of_a_peer_stand_near_their_homes() {
+    fn peer_keys_stay_near_home() {
         if cfg!(miri) {
             return;
         }

@@ -136,7 +136,7 @@ mod tests {
     use core::sync::atomic::Ordering::Relaxed;
 
     #[test]
-    fn pieces_begin_with_a_line_and_are_apart() {
+    fn pieces_are_aligned_and_disjoint() {
         let memory = Memory::default();
         let pieces: Vec<Piece> = (1..2000).map(|n| memory.take(n)).collect();
         for (piece, n) in pieces.iter().zip(1..) {

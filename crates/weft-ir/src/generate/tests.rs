@@ -6,7 +6,7 @@ use crate::verify::verify_program;
 use weft_core::abi::State;
 
 #[test]
-fn generated_chains_are_well_formed() {
+fn generated_chains_verify() {
     for seed in 0..300 {
         let chain = chain(&mut Rng::from_seed(seed));
         if let Err(errors) = verify_program(&chain) {
@@ -33,7 +33,7 @@ fn every_operation_is_generated() {
 }
 
 #[test]
-fn the_interpreter_agrees_with_itself() {
+fn interpreter_is_deterministic() {
     // If a run depended on anything but its arguments, no comparison would mean anything.
     for seed in 0..200 {
         compare(seed, &Interp, &Interp).unwrap_or_else(|d| panic!("seed {}: {}", d.seed, d.what));
@@ -41,7 +41,7 @@ fn the_interpreter_agrees_with_itself() {
 }
 
 #[test]
-fn passes_reach_all_verdicts_and_state() {
+fn passes_reach_all_verdicts() {
     // If the programs were tame, comparing them would find nothing.
     use weft_core::abi::Verdict;
     let mut verdicts = [0; 6];
@@ -153,7 +153,7 @@ fn found_by(covered: &[BTreeMap<String, u64>], spoiled: &Spoiled) -> Option<u64>
 
 #[test]
 #[ignore = "for --release: it runs thousands of chains"]
-fn a_back_end_with_any_operation_wrong_is_found_out() {
+fn wrong_operation_is_detected() {
     // If spoiling an operation goes unseen, the comparison does not test that operation.
     // Locks do nothing on one thread; terminators are no instructions; scans count with `add` and `int`, which
     // would not end.

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn like_over_64_characters_keeps_its_state() {
+    fn long_like_keeps_state() {
         // A set of prefixes that lost a bit between two words would end long patterns.
         for n in [62, 63, 64, 65, 127, 128, 129] {
             let text = "ab".repeat(n);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_cut_from_before_the_first_byte() {
+    fn slice_of_invalid_text_is_safe() {
         // Bytes that begin with the end of a character, as what is no text may, would end the process.
         assert_eq!(slice(b"\x80\x80a", 0, 0), b"");
         assert_eq!(slice(b"\x80\x80a", 0, 1), b"");

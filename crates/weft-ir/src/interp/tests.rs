@@ -141,7 +141,7 @@ fn bytes(b: &[u8]) -> Observed {
 }
 
 #[test]
-fn integers_wrap_and_never_trap() {
+fn integers_wrap_without_trap() {
     // A back end that traps, or divides otherwise, would take the process down or disagree.
     let (min, max) = (i64::MIN, i64::MAX);
     for (op, a, b, is) in [
@@ -176,7 +176,7 @@ fn integers_wrap_and_never_trap() {
 }
 
 #[test]
-fn predicates_on_integers() {
+fn integer_predicates() {
     let (min, max) = (i64::MIN, i64::MAX);
     for (op, a, b, is) in [
         ("overflows.add.signed", max, 1, true),
@@ -207,7 +207,7 @@ fn predicates_on_integers() {
 }
 
 #[test]
-fn floats_are_those_of_ieee_754() {
+fn floats_follow_ieee_754() {
     let float = |f: f64| Observed::Word(f.to_bits());
     for (op, a, b, is) in [
         ("fadd", "1e308", "1e308", f64::INFINITY),
@@ -251,7 +251,7 @@ fn floats_are_those_of_ieee_754() {
 }
 
 #[test]
-fn conversions_saturate_and_say_when() {
+fn conversions_saturate() {
     for (a, signed, fits, is) in [
         ("1.9", "signed", 1, 1),
         ("-1.9", "signed", 1, -1),
@@ -330,7 +330,7 @@ fn conversions_saturate_and_say_when() {
 }
 
 #[test]
-fn operations_on_bytes() {
+fn bytes_operations() {
     let two = |op: &str, a: &str, b: &str| {
         eval(&format!("v0: bytes = bytes \"{a}\"\nv1: bytes = bytes \"{b}\"\nv2: bool = {op} v0, v1"))
     };
@@ -414,7 +414,7 @@ fn operations_on_bytes() {
 }
 
 #[test]
-fn the_tuple_and_the_pass() {
+fn pass_reads_tuple_and_context() {
     assert_eq!(eval("v0: int = input in0"), int(7));
     assert_eq!(eval("v0: bytes = input in1"), bytes(b"bob"));
     assert_eq!(eval("v0: bytes = input in2"), bytes(b"hd"));
@@ -448,7 +448,7 @@ fn the_tuple_and_the_pass() {
 }
 
 #[test]
-fn rows_are_found_made_and_removed() {
+fn rows_insert_find_remove() {
     let key = "v0: int = int 9\nv1: row = find t0, v0\nv2: row = insert t0, v0\n";
     assert_eq!(eval("v0: int = int 9\nv1: row = find t0, v0\nv2: bool = is_row v1"), int(0));
     assert_eq!(eval(&format!("{key}v3: row = find t0, v0\nv4: bool = is_row v3")), int(1));
@@ -476,7 +476,7 @@ fn rows_are_found_made_and_removed() {
 }
 
 #[test]
-fn the_row_that_is_none_reads_as_null_and_takes_nothing() {
+fn no_row_reads_null() {
     // A program need not branch around it, so back ends must not touch memory for it.
     let none = "v0: row = no_row\nv1: int = int 3\n";
     for (inst, is) in [
@@ -492,7 +492,7 @@ fn the_row_that_is_none_reads_as_null_and_takes_nothing() {
 }
 
 #[test]
-fn a_scan_visits_each_row_once() {
+fn scan_visits_each_row_once() {
     let seen = run(&["block0:
         v0: int = int 1
         v1: row = insert t0, v0
@@ -515,7 +515,7 @@ fn a_scan_visits_each_row_once() {
 }
 
 #[test]
-fn call_cells_and_variables_hold_their_values() {
+fn cells_and_vars_hold_values() {
     assert_eq!(eval("v0: int = var_get var0"), int(5));
     assert_eq!(
         eval("lock_vars\nlock_vars\nv0: int = now\nvar_set var0, v0\nv1: int = var_get var0"),
@@ -527,7 +527,7 @@ fn call_cells_and_variables_hold_their_values() {
 }
 
 #[test]
-fn merged_variables_change_in_parts_and_are_read_whole() {
+fn merged_vars_add_up() {
     let mut chain = chain(&["block0:\nv0: int = int 4\nvar_merge var1, v0\nforward"]);
     let every = |body: &str| (Interval(1), function(&format!("block0:\n{body}\nforward")));
     chain.elements[0].handlers.every =
@@ -560,7 +560,7 @@ const WRITES: &str = "
     lock_vars";
 
 #[test]
-fn what_a_verdict_ends_is_committed() {
+fn verdict_commits_writes() {
     // Only an error undoes what a handler did.
     for end in ["forward", "drop", "abort OK", "reply", "redirect v3"] {
         let seen = run(&[&format!("block0:{WRITES}\n{end}")]);
@@ -584,7 +584,7 @@ fn assert_untouched(seen: &Observation) {
 }
 
 #[test]
-fn a_failed_element_leaves_no_trace() {
+fn failed_element_leaves_no_trace() {
     let fails = format!("block0:{WRITES}\nv4: int = int 3\nfail v4 ; line 8");
     let seen = run(&[&fails, "block0:\ndrop"]);
     assert_untouched(&seen);
@@ -595,7 +595,7 @@ fn a_failed_element_leaves_no_trace() {
 }
 
 #[test]
-fn a_failed_element_that_fails_open_is_passed_over() {
+fn fail_open_element_is_skipped() {
     let fails = format!("block0:{WRITES}\nv4: int = int 3\nfail v4");
     let next = "block0:\nv0: bytes = input in1\nemit s3, v0\nforward";
     let mut chain = chain(&[&fails, next]);
@@ -607,7 +607,7 @@ fn a_failed_element_that_fails_open_is_passed_over() {
 }
 
 #[test]
-fn roll_back_undoes_the_handler_and_no_other() {
+fn rollback_undoes_one_handler() {
     let first = "block0:\nv0: int = int 1\nmark.class v0\nvar_set.journal var0, v0\nforward";
     let second =
         "block0:\nv0: int = int 2\nmark.class v0\nvar_set.journal var0, v0\nroll_back\ndelay v0\nforward";
@@ -617,7 +617,7 @@ fn roll_back_undoes_the_handler_and_no_other() {
 }
 
 #[test]
-fn the_scratch_is_bounded_to_the_byte() {
+fn scratch_limit_is_exact() {
     // A message must not make a worker keep more memory than is said.
     const HALF: usize = weft_core::limits::SCRATCH_BYTES_MIN / 2;
     let fill = |n: usize| {
@@ -634,7 +634,7 @@ fn the_scratch_is_bounded_to_the_byte() {
 }
 
 #[test]
-fn the_last_redirect_wins_unless_the_pass_ends() {
+fn last_redirect_wins() {
     let to = |name: &str| format!("block0:\nv0: bytes = bytes \"{name}\"\nredirect v0 ; line 2");
     let (a, b) = (to("a"), to("b"));
     let seen = run(&[&a, &b, "block0:\nforward"]);
@@ -648,7 +648,7 @@ fn the_last_redirect_wins_unless_the_pass_ends() {
 }
 
 #[test]
-fn later_elements_see_what_earlier_ones_set() {
+fn later_element_sees_edits() {
     let set = "block0:\nv0: int = int 8\nset_input in0, v0\nclear_input in2\nforward";
     let look =
         "block0:\nv0: int = input in0\nemit s1, v0\nv1: bool = input_present in2\nemit s0, v1\nforward";
@@ -658,7 +658,7 @@ fn later_elements_see_what_earlier_ones_set() {
 }
 
 #[test]
-fn segments_have_their_parts_in_order() {
+fn segment_parts_are_in_order() {
     let mut chain = chain(&["block0:\nv0: int = int 1\nemit s1, v0\nforward"; 2]);
     for (n, element) in chain.elements.iter_mut().enumerate() {
         let emit = |m: usize| {
@@ -688,7 +688,7 @@ fn segments_have_their_parts_in_order() {
 }
 
 #[test]
-fn sampled_passes_are_stamped_at_the_ends_of_elements() {
+fn sampled_pass_times_elements() {
     use core::sync::atomic::{AtomicU64, Ordering};
     static CLOCK: AtomicU64 = AtomicU64::new(0);
     let chain = Arc::new(chain(&["block0:\nforward", "block0:\ndrop"]));
@@ -707,7 +707,7 @@ fn sampled_passes_are_stamped_at_the_ends_of_elements() {
 }
 
 #[test]
-fn what_is_not_well_formed_is_refused() {
+fn malformed_chain_is_refused() {
     let unfinished = Arc::new(chain(&["block0:\nmissing"]));
     let world = World::new(&unfinished);
     let refused = Interp.compile(&unfinished, Event::Request, &world.state).unwrap_err();

@@ -74,43 +74,43 @@ fn by(change: impl Fn(&mut Function)) -> impl Fn(Function) -> Function {
 }
 
 #[test]
-fn fewer_blocks_do_the_same() {
+fn simplify_keeps_behaviour() {
     // A block that was joined or skipped wrongly would change what a chain does.
     check_law(by(blocks::simplify));
 }
 
 #[test]
-fn without_dead_code_it_does_the_same() {
+fn dead_code_keeps_behaviour() {
     // An operation that left a trace and was taken for dead would change what a chain does.
     check_law(by(dead::remove));
 }
 
 #[test]
-fn what_a_branch_has_found_holds_behind_it() {
+fn branch_facts_keep_behaviour() {
     // A flag that was taken for what it is not would lead another way.
     check_law(by(branch_facts::fold));
 }
 
 #[test]
-fn what_is_known_to_be_there_is_not_asked_for() {
+fn present_inputs_are_not_checked() {
     // A question that was answered for what is not there, or may go, would lead another way.
     check(|function, kept| assume::present(&function, kept), |tuple, kept| tuple.present |= kept);
 }
 
 #[test]
-fn writes_behind_what_may_fail_are_the_same() {
+fn sunk_writes_keep_behaviour() {
     // A write that was moved past what sees it, or was lost on a way, would be another or none.
     check_law(by(sink::writes));
 }
 
 #[test]
-fn all_passes_together_do_the_same() {
+fn all_passes_keep_behaviour() {
     // A pass may rely on what another has changed.
     check_law(clean);
 }
 
 #[test]
-fn writes_before_no_error_are_not_noted() {
+fn infallible_writes_skip_journal() {
     // A write that was not noted and had to be undone would leave a failed handler's traces; one that is noted in
     // vain costs time on each tuple.
     use crate::ir::Journal;

@@ -555,7 +555,7 @@ mod tests {
     use crate::queue::verify::verify;
 
     #[test]
-    fn generated_programs_are_well_formed() {
+    fn generated_programs_verify() {
         // If they were not, a back end would be blamed for what no back end need take.
         for seed in 0..500 {
             let program = program(&mut Rng::from_seed(seed));
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn a_back_end_with_any_operation_wrong_is_found_out() {
+    fn wrong_operation_is_detected() {
         // If spoiling a step goes unseen, the comparison does not test that step.
         const SEEDS: u64 = 400;
         let covered: Vec<_> = (0..SEEDS).map(|seed| coverage(&program(&mut Rng::from_seed(seed)))).collect();

@@ -21,7 +21,7 @@ fn assert_same(a: &Function, b: &Function) {
 }
 
 #[test]
-fn what_is_written_reads_back_as_the_same_function() {
+fn function_text_round_trips() {
     // Files of IR and failing seeds would not show what was run.
     for seed in 0..150 {
         for function in functions(seed) {
@@ -33,7 +33,7 @@ fn what_is_written_reads_back_as_the_same_function() {
 }
 
 #[test]
-fn functions_that_are_not_well_formed_read_back_too() {
+fn malformed_function_round_trips() {
     // The verifier's tests, and a pass that is being debugged, need them.
     let function = Function {
         name: "odd \"name\"\n".into(),
@@ -44,7 +44,7 @@ fn functions_that_are_not_well_formed_read_back_too() {
 }
 
 #[test]
-fn the_form_is_readable() {
+fn text_form_is_readable() {
     // People read it in `explain` and in failing tests.
     let text = "\
 function \"acl.request\" {
@@ -66,7 +66,7 @@ block2(v4: row, v5: bytes):
 }
 
 #[test]
-fn errors_name_the_line_and_what_was_expected() {
+fn parse_error_names_line() {
     let error = |body: &str| parse(&format!("function \"f\" {{\n{body}\n}}")).unwrap_err().to_string();
     let cases = [
         ("    forward", "line 2: expected a block, found `forward`"),
@@ -91,7 +91,7 @@ fn errors_name_the_line_and_what_was_expected() {
 }
 
 #[test]
-fn no_text_makes_the_parser_panic() {
+fn function_parser_never_panics() {
     // It reads files, so it must say what is wrong with whatever they hold.
     for seed in 0..400 {
         let mut rng = Rng::from_seed(seed);
@@ -109,7 +109,7 @@ fn no_text_makes_the_parser_panic() {
 }
 
 #[test]
-fn what_is_written_reads_back_as_the_same_chain() {
+fn chain_text_round_trips() {
     // A failing seed could not be kept as a file.
     for seed in 0..60 {
         let mut chain = generate::chain(&mut Rng::from_seed(seed));
@@ -123,7 +123,7 @@ fn what_is_written_reads_back_as_the_same_chain() {
 }
 
 #[test]
-fn errors_in_chains_name_the_line() {
+fn chain_parse_error_names_line() {
     for (rest, wanted) in [
         ("row 1", "line 2: expected a declaration that may stand here, found `row 1`"),
         ("what", "line 2: expected a declaration that may stand here, found `what`"),
@@ -143,7 +143,7 @@ fn errors_in_chains_name_the_line() {
 }
 
 #[test]
-fn no_text_of_a_chain_makes_the_parser_panic() {
+fn chain_parser_never_panics() {
     let text = write_program(&generate::chain(&mut Rng::from_seed(3)));
     for seed in 0..200 {
         let mut rng = Rng::from_seed(seed);

@@ -291,7 +291,7 @@ mod tests {
 
     /// What a way gives is known where it does not part, with the bytes that were asked for on it.
     #[test]
-    fn ways_that_do_not_part_are_known() {
+    fn straight_paths_are_exits() {
         let text = "block0:
             v0: int = int 14
             v1: int = frame_len
@@ -362,14 +362,14 @@ mod tests {
 
     /// Each number of each header would be asked about for itself.
     #[test]
-    fn what_was_asked_of_a_header_is_known_of_its_fields() {
+    fn header_check_covers_fields() {
         assert_eq!(known(&parser("v13", "v14")), (2, 2));
         assert_eq!(known(&parser("v1", "v14")), (2, 2));
     }
 
     /// Bytes behind a frame would be read: where the next header begins, or what was asked, says nothing of the frame.
     #[test]
-    fn what_no_question_covers_is_not_known() {
+    fn unchecked_reads_are_unknown() {
         // The next begins where the frame says, or where nothing has been asked.
         assert_eq!(known(&parser("v13", "v17")), (1, 2));
         assert_eq!(known(&parser("v13", "v16")), (2, 2));

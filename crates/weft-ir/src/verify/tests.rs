@@ -30,14 +30,14 @@ fn block(insts: &str, rules: &[Rule]) {
 }
 
 #[test]
-fn the_entry_is_there_and_nothing_jumps_to_it() {
+fn entry_exists_without_jumps() {
     check("", &[Rule::Entry]);
     check("block0(v0: int):\n forward", &[Rule::Entry]);
     check("block0: scan 5\n jump block0", &[Rule::Entry]);
 }
 
 #[test]
-fn everything_that_is_mentioned_exists() {
+fn mentioned_items_exist() {
     // Back ends index by these numbers without looking.
     check("block0:\n jump block7", &[Rule::Exists]);
     block("v0: row = no_row\n remove t0, v1", &[Rule::Exists]);
@@ -57,14 +57,14 @@ fn everything_that_is_mentioned_exists() {
 }
 
 #[test]
-fn only_what_is_of_the_message_is_derived() {
+fn only_message_data_is_derived() {
     // A back end would give a field the bytes of the whole message.
     block("v0: bool = derived in0", &[Rule::Derived]);
     block("v0: bytes = derived in12\n v1: int = derived in13", &[]);
 }
 
 #[test]
-fn values_are_defined_once_and_before_their_use() {
+fn value_defined_once_before_use() {
     block("v0: int = now\n v0: int = now", &[Rule::DefinedOnce]);
     block("v1: int = add v0, v0\n v0: int = now", &[Rule::Dominance, Rule::Dominance]);
     block("undefined v0: int\n mark.class v0", &[Rule::Dominance]);
@@ -77,7 +77,7 @@ fn values_are_defined_once_and_before_their_use() {
 }
 
 #[test]
-fn operands_and_results_have_their_types() {
+fn operand_types_are_checked() {
     for inst in [
         "v0: float = now",
         "now",
@@ -112,13 +112,13 @@ fn operands_and_results_have_their_types() {
 }
 
 #[test]
-fn blocks_end_and_are_reached() {
+fn blocks_end_and_are_reachable() {
     check("block0:\n missing", &[Rule::Finished]);
     check("block0:\n forward\nblock1:\n forward", &[Rule::Reachable]);
 }
 
 #[test]
-fn jumps_give_what_blocks_take() {
+fn jump_args_match_params() {
     for args in ["", "(v0, v0)", "(v1)"] {
         let body = format!(
             "block0:\n v0: int = now\n v1: float = rand 1\n jump block1{args}\nblock1(v2: int):\n forward"
@@ -128,7 +128,7 @@ fn jumps_give_what_blocks_take() {
 }
 
 #[test]
-fn jumps_back_go_to_the_heads_of_scans() {
+fn back_edges_need_scan_heads() {
     // Anything else could run for ever.
     let around = |head: &str| {
         format!(
@@ -145,7 +145,7 @@ fn jumps_back_go_to_the_heads_of_scans() {
 }
 
 #[test]
-fn only_declared_inputs_are_changed() {
+fn only_written_inputs_change() {
     // The engine prepares no room to rewrite the others.
     block("v0: bytes = bytes \"\"\n set_input in5, v0", &[Rule::Written]);
     block("clear_input in5", &[Rule::Written]);
@@ -154,7 +154,7 @@ fn only_declared_inputs_are_changed() {
 }
 
 #[test]
-fn merged_variables_are_kept_apart() {
+fn merged_vars_need_merge_ops() {
     // Each worker has a part, so there is no value that a data handler could read.
     block("v0: int = var_get var3", &[Rule::Merge]);
     block("v0: int = now\n var_set var3, v0", &[Rule::Merge]);
@@ -165,7 +165,7 @@ fn merged_variables_are_kept_apart() {
 }
 
 #[test]
-fn there_is_no_tuple_in_every() {
+fn every_has_no_tuple() {
     for body in [
         "v0: bool = input_present in0\n forward",
         "v0: bytes = bytes \"\"\n set_answer n0, v0\n forward",
@@ -182,7 +182,7 @@ fn there_is_no_tuple_in_every() {
 }
 
 #[test]
-fn replicated_tables_and_keys_are_only_read() {
+fn replicas_and_keys_are_read_only() {
     // Readers of a replicated table take no lock.
     block("v0: bytes = bytes \"a\"\n v1: row = insert t5, v0", &[Rule::ReadOnly]);
     for inst in ["remove t5, v0", "touch t5, v0", "set_column_null t5, v0, c1"] {
@@ -194,7 +194,7 @@ fn replicated_tables_and_keys_are_only_read() {
 }
 
 #[test]
-fn stale_rows_and_bytes_are_not_used() {
+fn stale_rows_and_bytes_refused() {
     // The row may be another one by then, and the bytes may have been overwritten.
     let find = "v0: int = int 1\n v1: row = find t0, v0\n";
     block(&format!("{find} remove t0, v1\n v2: int = column t0, v1, c2"), &[Rule::Stale]);
@@ -211,7 +211,7 @@ fn stale_rows_and_bytes_are_not_used() {
 }
 
 #[test]
-fn chains_keep_their_limits_and_layout() {
+fn chain_limits_are_checked() {
     let with = |change: fn(&mut ChainProgram)| {
         let mut chain = chain();
         change(&mut chain);
@@ -229,14 +229,14 @@ fn chains_keep_their_limits_and_layout() {
 }
 
 #[test]
-fn errors_say_where_they_are() {
+fn errors_name_their_location() {
     let function = text::parse("function \"acl.request\" {\nblock0:\n now ; line 7\n forward\n}").unwrap();
     let errors = verify(&function, &chain(), Handler::Request).unwrap_err();
     assert_eq!(errors[0].to_string(), "acl.request: block0: line 7: the result is not named");
 }
 
 #[test]
-fn no_function_makes_the_verifier_panic() {
+fn verifier_never_panics() {
     // It is what stands between a wrong pass and compiled code.
     for seed in 0..300 {
         let mut rng = Rng::from_seed(seed);
