@@ -17,14 +17,14 @@ const PAYLOAD_LENGTH_AT: usize = 4;
 
 /// What a packet lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unfinished {
+pub struct PendingOffloads {
     /// A checksum: that of IPv4 is 0 and should not be, or that of TCP or UDP covers the pseudo header alone.
     pub checksum: bool,
     /// The length of IP is 0.
     pub length: bool,
 }
 
-impl Unfinished {
+impl PendingOffloads {
     /// What an Ethernet frame, or an IP packet without a link header, lacks of what its device was to do.
     pub fn of(frame: &[u8], is_ip: bool) -> Self {
         let Some(packet) = IpPacket::of_frame(frame, is_ip) else { return Self::default() };
@@ -129,12 +129,12 @@ mod tests {
                 let ethertype = if is_v4 { [8, 0] } else { [0x86, 0xdd] };
                 frame = [&[2; 12][..], &ethertype, &frame].concat();
             }
-            let lacks = Unfinished::of(&frame, !is_framed);
-            prop_assert_eq!(lacks, Unfinished { checksum: true, length: !has_length });
+            let lacks = PendingOffloads::of(&frame, !is_framed);
+            prop_assert_eq!(lacks, PendingOffloads { checksum: true, length: !has_length });
             let mut offload = finish(&mut frame, !is_framed);
             prop_assert!(offload.checksum.partial_at().is_some());
             prop_assert!(offload.finish_checksum(&mut frame).is_some());
-            prop_assert_eq!(Unfinished::of(&frame, !is_framed), Unfinished::default());
+            prop_assert_eq!(PendingOffloads::of(&frame, !is_framed), PendingOffloads::default());
             let packet = IpPacket::of_frame(&frame, !is_framed).expect("it is one");
             prop_assert!(packet.is_complete() && (!is_v4 || is_header_right(packet)));
             let (protocol, transport) = (packet.upper().protocol, packet.payload());
@@ -150,7 +150,7 @@ mod tests {
         /// If this failed, a packet could end a replay.
         #[test]
         fn random_frame_never_panics(bytes: Vec<u8>, is_ip: bool) {
-            let _ = Unfinished::of(&bytes, is_ip);
+            let _ = PendingOffloads::of(&bytes, is_ip);
             let mut bytes = bytes;
             let _ = finish(&mut bytes, is_ip);
         }

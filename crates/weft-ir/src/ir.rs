@@ -710,7 +710,7 @@ impl Terminator {
     }
 
     /// Whether the tuple goes on to the next element.
-    pub fn goes_on(&self) -> bool {
+    pub fn continues(&self) -> bool {
         matches!(self, Self::Forward | Self::Skip | Self::Steer { .. } | Self::Redirect { .. })
     }
 

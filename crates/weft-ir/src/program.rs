@@ -80,7 +80,7 @@ pub struct Frames {
     pub carried: Vec<Carried>,
     /// Inputs that frames usually have, which is a guess. Back ends may have code of its own for those that do.
     pub usual: InputSet,
-    /// The wire formats, where the chain asks for what they say of a frame ([`Meta::is_of_formats`]).
+    /// The wire formats, where the chain asks for what they say of a frame ([`Meta::needs_formats`]).
     pub formats: Option<Arc<Formats>>,
 }
 
@@ -344,16 +344,16 @@ pub enum Meta {
     /// `port`, TEXT: where a frame arrived.
     Port,
     /// `packet_size`, U64: bytes of the longest packet that a frame stands for, without the header of the link.
-    /// [`Meta::is_of_bytes`].
+    /// [`Meta::is_computed`].
     PacketSize,
-    /// `flow`, U64: a hash of 32 bits of its addresses, protocol and ports. [`Meta::is_of_bytes`].
+    /// `flow`, U64: a hash of 32 bits of its addresses, protocol and ports. [`Meta::is_computed`].
     Flow,
     /// `is_icmp_error`, BOOL: whether a frame is an error of ICMP, about which nobody may be told.
-    /// [`Meta::is_of_formats`].
+    /// [`Meta::needs_formats`].
     IsIcmpError,
-    /// `is_intact`, BOOL: whether its checksums over what it carries come out right. [`Meta::is_of_formats`].
+    /// `is_intact`, BOOL: whether its checksums over what it carries come out right. [`Meta::needs_formats`].
     IsIntact,
-    /// `tunnel_depth`, U64: in how many tunnels its innermost packet is. [`Meta::is_of_formats`].
+    /// `tunnel_depth`, U64: in how many tunnels its innermost packet is. [`Meta::needs_formats`].
     TunnelDepth,
     /// `meta.tag`, U32: what elements say of a frame to those behind them, 0 until one does. [`Meta::user_meta_index`].
     Tag,
@@ -375,34 +375,34 @@ impl Meta {
         USER_META.iter().position(|meta| *meta == self)
     }
 
-    /// Whether it is there in every frame, in no slot: a program reads it of the frame ([`Meta::of_bytes`]) where it
+    /// Whether it is there in every frame, in no slot: a program reads it of the frame ([`Meta::compute`]) where it
     /// asks for it, so that those that do not pay nothing.
-    pub fn is_of_bytes(self) -> bool {
-        matches!(self, Self::PacketSize | Self::Flow) || self.is_of_formats()
+    pub fn is_computed(self) -> bool {
+        matches!(self, Self::PacketSize | Self::Flow) || self.needs_formats()
     }
 
     /// Whether that is for the wire formats of the program to say ([`Frames::formats`]).
-    pub fn is_of_formats(self) -> bool {
+    pub fn needs_formats(self) -> bool {
         matches!(self, Self::IsIcmpError | Self::IsIntact | Self::TunnelDepth)
     }
 
     /// Whether the engine writes it to a slot for each tuple: the name of the port, which all frames of a batch have,
     /// is all of the region of such names ([`weft_core::abi::REGION_META`]), in every frame.
     pub fn has_slot(self) -> bool {
-        !self.is_of_bytes() && self != Self::Port
+        !self.is_computed() && self != Self::Port
     }
 
     /// What is read of a frame as a word, in a chain on such frames.
-    pub fn of_bytes(self, frame: &[u8], offload: &Offload, of: &Frames) -> Option<u64> {
+    pub fn compute(self, frame: &[u8], offload: &Offload, of: &Frames) -> Option<u64> {
         match self {
             Self::PacketSize => Some(packet_size(frame, offload, of.is_ip) as u64),
             Self::Flow => Some(flow_of(frame, of.is_ip).flow.into()),
-            _ => self.of_formats(frame, offload, of.formats.as_deref().unwrap_or(&NO_FORMATS)),
+            _ => self.compute_by_formats(frame, offload, of.formats.as_deref().unwrap_or(&NO_FORMATS)),
         }
     }
 
     /// What the wire formats say of a frame, as a word.
-    pub fn of_formats(self, frame: &[u8], offload: &Offload, formats: &Formats) -> Option<u64> {
+    pub fn compute_by_formats(self, frame: &[u8], offload: &Offload, formats: &Formats) -> Option<u64> {
         match self {
             Self::IsIcmpError => Some(formats.is_error(frame).into()),
             Self::IsIntact => Some(formats.is_intact(frame, offload).into()),
@@ -627,7 +627,7 @@ impl Element {
     }
 
     /// The inputs of requests that it looks at.
-    pub fn inputs_seen(&self) -> InputSet {
+    pub fn inputs_read(&self) -> InputSet {
         let seen = |op: &Op| match op {
             Op::Input(id) | Op::Derived(id) | Op::InputPresent(id) => Some(*id),
             _ => None,
@@ -636,7 +636,7 @@ impl Element {
     }
 
     /// The inputs of requests that it sets.
-    pub fn inputs_set(&self) -> InputSet {
+    pub fn inputs_written(&self) -> InputSet {
         let set = |op: &Op| match op {
             Op::SetInput(id, _) | Op::ClearInput(id) => Some(*id),
             _ => None,
@@ -645,8 +645,8 @@ impl Element {
     }
 
     /// Those that it looks at or sets.
-    pub fn inputs_known(&self) -> InputSet {
-        self.inputs_seen() | self.inputs_set()
+    pub fn inputs_used(&self) -> InputSet {
+        self.inputs_read() | self.inputs_written()
     }
 }
 
@@ -746,13 +746,13 @@ impl ChainProgram {
 
     /// Whether those behind an element see another frame than it did: it changes the structure, or sets a field that
     /// one of them knows by another name.
-    pub fn is_seen_anew_behind(&self, element: usize) -> bool {
+    pub fn needs_reparse_after(&self, element: usize) -> bool {
         let Some((own, behind)) = self.elements.get(element..).and_then(|rest| rest.split_first()) else {
             return false;
         };
-        let known = behind.iter().fold(InputSet::EMPTY, |all, element| all | element.inputs_known());
-        own.handlers.request.as_ref().is_some_and(goes_on_reshaped)
-            || self.request.overlapping(own.inputs_set()).intersects(known)
+        let known = behind.iter().fold(InputSet::EMPTY, |all, element| all | element.inputs_used());
+        own.handlers.request.as_ref().is_some_and(forwards_changed_frame)
+            || self.request.overlapping(own.inputs_written()).intersects(known)
     }
 
     /// Whether the pass goes on where a handler of this element fails: it was declared `FAIL OPEN`, or the call is over
@@ -784,7 +784,7 @@ impl Event {
 
 /// Whether a frame goes on behind a handler after its structure has changed: not where the handler ends it then, as
 /// with an answer that is a copy.
-fn goes_on_reshaped(function: &Function) -> bool {
+fn forwards_changed_frame(function: &Function) -> bool {
     let is_reshaped = |block: &Block| block.insts.iter().any(|inst| matches!(inst.op, Op::ChangeHeaders(..)));
     let mut left: Vec<usize> =
         (0..function.blocks.len()).filter(|at| is_reshaped(&function.blocks[*at])).collect();
@@ -794,7 +794,7 @@ fn goes_on_reshaped(function: &Function) -> bool {
             continue;
         }
         let end = &function.blocks[at].end;
-        if end.goes_on() {
+        if end.continues() {
             return true;
         }
         left.extend(end.jumps().into_iter().map(|jump| jump.block.0 as usize));

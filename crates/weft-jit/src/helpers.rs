@@ -513,7 +513,7 @@ extern "C" fn frame_sum(bytes: Bytes) -> u64 {
     checksum::fold(checksum::sum(bytes.as_slice())).into()
 }
 
-// What is read of a frame takes all that is known of it: see `Meta::of_bytes`.
+// What is read of a frame takes all that is known of it: see `Meta::compute`.
 
 extern "C" fn flow_of(frame: Bytes, is_ip: bool, _: &Offload) -> u64 {
     flow::flow_of(frame.as_slice(), is_ip).flow.into()

@@ -30,13 +30,13 @@ pub struct BlockSource {
     pub block: fn(usize) -> Box<[AtomicU64]>,
     /// Is told of words of a block that will be written to soon, to make them resident: a huge page takes its time,
     /// which no tuple should wait for.
-    pub soon: fn(&[AtomicU64]),
+    pub prefault: fn(&[AtomicU64]),
 }
 
 static SOURCE: OnceLock<BlockSource> = OnceLock::new();
 
 /// Blocks come from there from now on. The first source stays.
-pub fn take_blocks_from(source: BlockSource) {
+pub fn set_block_source(source: BlockSource) {
     _ = SOURCE.set(source);
 }
 
@@ -87,19 +87,19 @@ impl Memory {
             }
         };
         (cut.block, cut.used) = (Some(Arc::clone(&block)), first + n);
-        ask_ahead(&block, before, first + n);
+        prefault_next_page(&block, before, first + n);
         Piece::new(block, first, words)
     }
 }
 
 /// Tells of the page behind those in use, if the use of a block grows from one page to another.
-fn ask_ahead(block: &Block, before: usize, now: usize) {
+fn prefault_next_page(block: &Block, before: usize, now: usize) {
     let Some(source) = SOURCE.get() else { return };
     let start = block.as_ptr().addr();
     let page = |at: usize| (start + at * 8) / HUGE_PAGE_BYTES;
     if page(before) != page(now) {
         let next = ((page(now) + 1) * HUGE_PAGE_BYTES - start) / 8;
-        (source.soon)(&block[next.min(block.len())..(next + PAGE_WORDS).min(block.len())]);
+        (source.prefault)(&block[next.min(block.len())..(next + PAGE_WORDS).min(block.len())]);
     }
 }
 

@@ -51,7 +51,7 @@ use evict::Eviction;
 use index::HomeProbe;
 use layout::{BytesKey, Header, IntKey, KeyShape, LIVE, PartsKey, ShortKey, WRITTEN_AT};
 use memory::Memory;
-pub use memory::{BlockSource, take_blocks_from};
+pub use memory::{BlockSource, set_block_source};
 use std::sync::OnceLock;
 use storage::{Geometry, Group, RowLocation, Stripe};
 

@@ -793,7 +793,7 @@ fn stages(
     backend: &dyn Backend,
 ) -> Result<Vec<Stage>, Unsupported> {
     let elements = &program.elements;
-    let is_cut = |at: &usize| program.is_seen_anew_behind(at - 1) || holds(&elements[at - 1]);
+    let is_cut = |at: &usize| program.needs_reparse_after(at - 1) || holds(&elements[at - 1]);
     let starts: Vec<usize> = [from].into_iter().chain((from + 1..elements.len()).filter(is_cut)).collect();
     if starts == [0] {
         return Ok(Vec::new());

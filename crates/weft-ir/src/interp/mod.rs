@@ -254,7 +254,7 @@ impl Interpreted {
         let frames = self.chain.frames.as_ref().unwrap_or(&none);
         let value = |(index, (input, slot)): (usize, (&Input, &Slot))| {
             if let InputLocation::Meta(meta) = input.place
-                && let Some(word) = meta.of_bytes(cx.regions[REGION_BODY], &cx.offload, frames)
+                && let Some(word) = meta.compute(cx.regions[REGION_BODY], &cx.offload, frames)
             {
                 return Some(Val::of_word(Ty::of(input.ty), word));
             }

@@ -44,7 +44,7 @@ pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, functio
 fn of_frame(direction: Option<&Direction>) -> Vec<InputId> {
     let is_of_frame = |place: &InputLocation| match place {
         InputLocation::Frame(_) | InputLocation::Layer(_) => true,
-        InputLocation::Meta(meta) => *meta == Meta::Size || meta.is_of_bytes(),
+        InputLocation::Meta(meta) => *meta == Meta::Size || meta.is_computed(),
         _ => false,
     };
     let inputs = direction.into_iter().flat_map(|direction| &direction.inputs).enumerate();
@@ -366,7 +366,7 @@ impl Walk<'_> {
             .iter()
             .zip(own)
             .enumerate()
-            .filter(|(at, (block, _))| block.end.goes_on() && self.flow.is_reached(*at));
+            .filter(|(at, (block, _))| block.end.continues() && self.flow.is_reached(*at));
         let behind = |(_, (block, own)): (usize, (&Block, &InputSet))| {
             block.insts.iter().fold(*own, |own, inst| own_behind(own, &inst.op))
         };
@@ -379,7 +379,7 @@ impl Walk<'_> {
 }
 
 fn goes_on(end: &Terminator) -> bool {
-    end.goes_on()
+    end.continues()
 }
 
 /// For each block, the inputs that the handler has itself set on every way to it.

@@ -512,7 +512,7 @@ pub(super) fn looked_at_behind_tunnels(program: &ChainProgram) -> Vec<InputSet> 
     let mut behind: Vec<InputSet> = Vec::new();
     for element in &program.elements {
         if let Some(last) = behind.last_mut() {
-            *last |= element.inputs_seen();
+            *last |= element.inputs_read();
         }
         if element.request_ops().any(takes_out) {
             behind.push(InputSet::EMPTY);

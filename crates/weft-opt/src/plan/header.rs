@@ -79,7 +79,7 @@ fn needed(chain: &ChainProgram, handler: &Effects) -> impl Iterator<Item = Input
             | InputLocation::Header(_) => true,
             // They are the id and the version, which travel anyway, or told by the frame.
             InputLocation::Meta(meta) => {
-                !matches!(meta, Meta::CallId | Meta::Index | Meta::Version) && !meta.is_of_bytes()
+                !matches!(meta, Meta::CallId | Meta::Index | Meta::Version) && !meta.is_computed()
             }
             // A frame goes on as it is.
             InputLocation::Trailer(_)

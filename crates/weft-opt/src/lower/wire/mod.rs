@@ -91,11 +91,11 @@ pub(super) fn frames(
     let parser = passes::clean(parser);
     let follows = !inherited.is_empty() || !carried.is_empty();
     let overlaps = if follows { overlaps(protocols, &mut checks) } else { [None; 2] };
-    let is_of_formats =
-        |input: &Input| matches!(input.place, InputLocation::Meta(meta) if meta.is_of_formats());
+    let needs_formats =
+        |input: &Input| matches!(input.place, InputLocation::Meta(meta) if meta.needs_formats());
     let formats = inputs
         .iter()
-        .any(is_of_formats)
+        .any(needs_formats)
         .then(|| Arc::new(Formats { protocols: protocols.to_vec(), roots: roots.to_vec() }));
     Ok(Frames {
         is_ip: false,

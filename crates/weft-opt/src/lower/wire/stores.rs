@@ -96,8 +96,8 @@ fn alias<'a, 'e>(
     elements: &'e [Element],
 ) -> Option<(&'e Element, &'a Input)> {
     let others = Direction { inputs: inputs.to_vec() }.overlapping(InputSet::of(id));
-    elements.iter().filter(|element| element.inputs_set().contains(id)).find_map(|element| {
-        let known = others & element.inputs_known();
+    elements.iter().filter(|element| element.inputs_written().contains(id)).find_map(|element| {
+        let known = others & element.inputs_used();
         known.iter().next().map(|at| (element, &inputs[at]))
     })
 }
