@@ -1230,7 +1230,7 @@ impl PacketEngine {
         let mut cx = Cx {
             rand: rand_base(self.config.seed, hash::mix(drawn_from, now.0 as u64)),
             slots: &self.slots[..live.chain.code.inputs],
-            departed,
+            expired_row: departed,
             ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
         };
         code.run(&mut cx, usize::MAX);
