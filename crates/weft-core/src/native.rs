@@ -1,21 +1,21 @@
-//! Native functions: what the language calls, and a crate of its own computes.
+//! Native functions: functions of the language that are implemented in Rust, in their own crate.
 //!
-//! [`NATIVES`] is the one table of them. The checker takes signatures from it, the planner effects, costs and
-//! inverses, the reference its text. [`NativeDecl`] is a call site's or declaration's choice of one, with what is
-//! known before the program runs; a [`Prepared`] function is that choice made ready.
+//! [`NATIVES`] is the only table of them: the checker reads signatures from it, the planner effects, costs and
+//! inverses, the reference manual its text. [`NativeDecl`] names a function together with everything that is known
+//! before the program runs. A [`Prepared`] function is such a declaration, ready to be called.
 
 use crate::time::Time;
 use crate::types::{Type, Value};
 use core::fmt;
 use core::str::FromStr;
 
-/// Values that one call may take. Constants such as patterns do not count.
+/// Maximum number of values that one call takes. Constants such as patterns do not count.
 pub const NATIVE_ARGS_MAX: usize = 4;
-/// Bytes that one call may give; a result that would be longer is an error. It is what a message may have, so that
-/// no decompression makes more of a few bytes.
+/// Maximum number of bytes that one call returns; a longer result is an error. It equals the maximum size of a message,
+/// so that a few bytes cannot decompress to more.
 pub const NATIVE_BYTES_MAX: usize = 4 << 20;
-/// Slots among which [`Native::MaglevSlot`] chooses: with more, their shares of its table would differ by more than
-/// 2 %.
+/// Maximum number of slots of [`Native::MaglevSlot`]: with more, their shares of its table would differ by more than 2
+/// %.
 pub const MAGLEV_SLOTS_MAX: i64 = 1024;
 /// Bytes of a random id.
 pub const RANDOM_BYTES_MAX: i64 = 1024;
@@ -80,19 +80,19 @@ pub enum Param {
     Pattern,
     /// A JSON pointer (RFC 6901) that is known before the program runs.
     Pointer,
-    /// A text that is known before the program runs.
+    /// A text constant that is known before the program runs.
     Constant,
-    /// One such text or more; the last parameter.
+    /// One or more such constants; only as the last parameter.
     Constants,
 }
 
 impl Param {
-    /// Whether its value is part of the choice of the function, and not given at each call.
+    /// Whether the value belongs to the declaration and not to the call.
     pub const fn is_constant(self) -> bool {
         matches!(self, Self::Pattern | Self::Pointer | Self::Constant | Self::Constants)
     }
 
-    /// How a signature shows it.
+    /// The type in a signature.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Data => "TEXT or BYTES",
@@ -114,17 +114,17 @@ impl Param {
 pub enum Effect {
     /// Nothing.
     Pure,
-    /// The draws of the message, as `rand()`: the same on each replay, whatever the order.
+    /// The random draws of the message, as `rand()`: the same in each replay, in any order.
     Random,
     /// `now()`.
     Clock,
-    /// No two calls give the same: each takes a nonce that was never used under its key. What is made of the result
-    /// by the inverse does not depend on it.
+    /// A nonce: no two calls give the same result, because each takes a nonce that was never used under its key. The
+    /// inverse of the result does not depend on the nonce.
     Nonce,
 }
 
 impl Effect {
-    /// The word of the `EFFECT` clause.
+    /// The keyword of the `EFFECT` clause.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Pure => "PURE",
@@ -134,17 +134,17 @@ impl Effect {
     }
 }
 
-/// What a call costs, measured by `weft bench functions`.
+/// The cost of a call, measured by `weft bench functions`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NativeCost {
-    /// Nanoseconds, however short the first argument is.
+    /// Fixed nanoseconds per call.
     pub base_ns: u32,
-    /// Nanoseconds for each 1024 bytes of the first argument.
+    /// Nanoseconds per 1024 bytes of the first argument.
     pub ns_per_kib: u32,
 }
 
 impl NativeCost {
-    /// The estimate for a first argument of so many bytes, in nanoseconds.
+    /// The estimate in nanoseconds for a first argument of this many bytes.
     pub fn ns(self, bytes: u64) -> u64 {
         u64::from(self.base_ns).saturating_add(u64::from(self.ns_per_kib).saturating_mul(bytes) / 1024)
     }
@@ -157,41 +157,41 @@ pub struct NativeOption {
     pub name: &'static str,
     /// The type of its value.
     pub ty: Type,
-    /// What it is for.
+    /// Its purpose.
     pub doc: &'static str,
 }
 
-/// What is known of a native function.
+/// The entry of a native function in [`NATIVES`].
 #[derive(Clone, Copy, Debug)]
 pub struct Info {
-    /// Which.
+    /// The function.
     pub native: Native,
     /// Its name in programs, in lower case.
     pub name: &'static str,
-    /// What it takes.
+    /// Its parameters.
     pub params: &'static [Param],
-    /// What it gives.
+    /// The type of its result.
     pub result: Type,
-    /// It may give NULL.
+    /// It may return NULL.
     pub nullable: bool,
-    /// When it is an error value, `function failed`; None if it never is.
+    /// The condition for the error value `function failed`; None if it never fails.
     pub fails: Option<&'static str>,
-    /// What it does, in a sentence.
+    /// A sentence about what it does.
     pub doc: &'static str,
-    /// What it depends on.
+    /// What its result depends on.
     pub effect: Effect,
-    /// What it costs.
+    /// Its cost.
     pub cost: NativeCost,
-    /// The function whose result it takes back: `self(inverse(x)) = x` for every x.
+    /// The function that it inverts: `self(inverse(x)) = x` for every x.
     pub inverse: Option<Native>,
     /// The options that a declaration may set.
     pub options: &'static [NativeOption],
-    /// It needs a key, and so a declaration that says where the key is.
+    /// It needs a key, so a declaration must name the key.
     pub needs_key: bool,
 }
 
 impl Info {
-    /// The most bytes that a call may give; a result that is longer is an error, `function failed`.
+    /// Maximum number of bytes that a call returns; a longer result is the error `function failed`.
     pub fn bytes_max(&self) -> usize {
         self.result.bytes_max().map_or(NATIVE_BYTES_MAX, |max| NATIVE_BYTES_MAX.min(max as usize))
     }
@@ -247,12 +247,12 @@ impl Info {
         Self { options, needs_key: true, ..self }
     }
 
-    /// Whether it fails for no other reason than that its result would be longer than it may be: for want of room.
+    /// Whether it fails only because its result would be too long.
     pub fn fails_for_length(&self) -> bool {
         self.fails == Some(LONGER)
     }
 
-    /// How it is called, for people: `gzip(TEXT or BYTES) BYTES`.
+    /// The signature in readable form: `gzip(TEXT or BYTES) BYTES`.
     pub fn signature(&self) -> String {
         let params: Vec<&str> = self.params.iter().map(|param| param.text()).collect();
         let null = if self.nullable { "?" } else { "" };
@@ -260,7 +260,7 @@ impl Info {
     }
 }
 
-/// Why most functions that make bytes may fail, and many for no other reason.
+/// Most functions that make bytes fail only for this reason.
 const LONGER: &str = "the result would be longer than 4 MiB";
 const TEXT: Type = Type::Text(None);
 const BYTES: Type = Type::Bytes(None);
@@ -549,10 +549,9 @@ pub const NATIVES: &[Info] = &[
 ];
 
 impl Native {
-    /// What is known of it.
+    /// The entry in [`NATIVES`].
     ///
-    /// # Panics
-    /// Never: the table has all of them, which a test holds.
+    /// # Panics Never: a test checks that the table is complete.
     pub fn info(self) -> &'static Info {
         NATIVES.iter().find(|info| info.native == self).expect("the table has all native functions")
     }
@@ -583,21 +582,21 @@ impl fmt::Display for UnknownNative {
 
 impl core::error::Error for UnknownNative {}
 
-/// A native function with all that is known of its calls before the program runs.
+/// A declared native function with everything that is known before the program runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NativeDecl {
-    /// How the program calls it: the name of its declaration, or its own.
+    /// The name in the program: that of its declaration, or its own.
     pub name: String,
-    /// Which.
+    /// The function.
     pub native: Native,
     /// The values of its parameters that are [constant](Param::is_constant), in order.
     pub constants: Vec<String>,
-    /// The options that its declaration sets. They say where a key is, and never what it is.
+    /// The options of its declaration. They name the location of a key, never the key.
     pub options: Vec<(String, Value)>,
-    /// Which call it is, of a function whose effect is not [`Effect::Pure`]: the same for the same call of the same
-    /// instance, in every version.
+    /// Identifies the call of a function whose effect is not [`Effect::Pure`]: the same for the same call of the same
+    /// instance in every version.
     pub site: u64,
-    /// What a call costs: what its declaration says, or the table.
+    /// The cost of a call, from its declaration or from the table.
     pub cost: NativeCost,
 }
 
@@ -612,25 +611,25 @@ pub enum Arg<'a> {
 }
 
 impl<'a> Arg<'a> {
-    /// The bytes; none if it has another type.
+    /// The bytes; empty for another type.
     pub fn bytes(self) -> &'a [u8] {
         if let Self::Bytes(bytes) = self { bytes } else { &[] }
     }
 
-    /// The number; 0 if it has another type.
+    /// The number; 0 for another type.
     pub fn int(self) -> i64 {
         if let Self::Int(n) = self { n } else { 0 }
     }
 }
 
-/// A call: its arguments, and what the pass knows.
+/// A call: its arguments and the context of the pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     /// The values of the parameters that are not constant, in order.
     pub args: &'a [Arg<'a>],
     /// `now()`.
     pub now: Time,
-    /// What the draws of the message are made of.
+    /// The base of the random draws of the message.
     pub rand: u64,
 }
 
@@ -641,27 +640,27 @@ impl<'a> Call<'a> {
     }
 }
 
-/// How a call ended.
+/// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ended {
-    /// With a boolean.
+    /// A boolean.
     Bool(bool),
-    /// With an integer.
+    /// An integer.
     Int(i64),
-    /// With the bytes that it put into its buffer.
+    /// The bytes in the output buffer.
     Bytes,
-    /// With NULL.
+    /// NULL.
     Null,
-    /// With the error value `function failed`.
+    /// The error value `function failed`.
     Failed,
 }
 
 /// A native function that is ready to be called, from any number of workers.
 ///
-/// What it keeps from call to call cannot be observed, but for the nonces of [`Effect::Nonce`].
+/// State that it keeps between calls is not observable, except for the nonces of [`Effect::Nonce`].
 pub trait Prepared: Send + Sync + fmt::Debug {
-    /// Computes. `out` is empty; bytes of the result go there, [`Info::bytes_max`] at most. What is in it is
-    /// of no meaning unless the call ends with [`Ended::Bytes`].
+    /// Computes the function. `out` is empty on entry and takes the bytes of the result, at most [`Info::bytes_max`].
+    /// Its content is valid only if the call returns [`Ended::Bytes`].
     fn call(&self, call: &Call<'_>, out: &mut Vec<u8>) -> Ended;
 }
 
@@ -671,7 +670,7 @@ mod tests {
 
     #[test]
     fn native_table_sorted_and_complete() {
-        // A function that is missing would panic where it is looked up; one twice would have two meanings.
+        // A missing function would panic on look-up; a duplicate would have two meanings.
         assert!(NATIVES.windows(2).all(|pair| pair[0].name < pair[1].name));
         assert_eq!(NATIVES.len(), Native::JwtVerify as usize + 1, "as many as the enumeration has");
         for info in NATIVES {
@@ -684,7 +683,7 @@ mod tests {
 
     #[test]
     fn native_inverses_are_mutual() {
-        // An inverse that could not take the result back would let the planner cross what it must not.
+        // With a wrong inverse, the planner would reorder what it must not.
         for info in NATIVES {
             let Some(of) = info.inverse else { continue };
             let of = of.info();
