@@ -18,13 +18,13 @@ const MAGIC: &[u8] = b"WFTR";
 /// Why [`Table::import`] refused a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImportError {
-    /// These are not rows, or not all of them.
+    /// The bytes are not rows, or not all of them.
     Malformed,
-    /// They are in a version that this build does not read.
+    /// The format version is unknown to this build.
     Version(u8),
     /// The key columns differ in number, order, name or type.
     Key,
-    /// A column has another type here; a text may have another bound.
+    /// A column has another type in this table; the bound of a text may differ.
     Type {
         /// The column.
         column: String,
@@ -51,8 +51,8 @@ impl fmt::Display for ImportError {
 impl core::error::Error for ImportError {}
 
 impl Table {
-    /// Appends a chunk with up to `rows_max` live rows from `cursor` on (0 to start) to `out`, in slab order, and
-    /// returns the cursor of the next chunk, None after the last row. It takes no locks.
+    /// Appends a chunk to `out`, with up to `rows_max` live rows from `cursor` on (0 to start), in slab order. Returns
+    /// the cursor of the next chunk, None after the last row. It takes no locks.
     pub fn export(&self, cursor: u64, now: Time, rows_max: u32, out: &mut Vec<u8>) -> Option<u64> {
         let columns: Vec<(&ColumnSpec, ColumnRef)> = self.columns().collect();
         out.extend_from_slice(MAGIC);
@@ -82,18 +82,18 @@ impl Table {
         next
     }
 
-    /// Inserts the rows of a chunk, each with its age, and returns how many. Rows that are there are replaced; rows
-    /// that have expired or find the table full are left out. Columns that this table lacks are left out, those that
-    /// the chunk lacks hold their defaults. Into an empty table, a chunk brings the eviction order along. It takes
-    /// the locks it needs; the caller holds none.
+    /// Inserts the rows of a chunk, each with its age, and returns their number.
     ///
-    /// # Errors
-    /// See [`ImportError`]. A malformed chunk may have been imported up to the fault.
+    /// An existing row with the same key is replaced. Rows that have expired or find the table full are skipped.
+    /// Columns that this table lacks are skipped; columns that the chunk lacks hold their defaults. An import into an
+    /// empty table keeps the eviction order. It takes its locks itself; the caller must hold none.
+    ///
+    /// # Errors See [`ImportError`]. A malformed chunk may have been imported up to the fault.
     pub fn import(&self, chunk: &[u8], now: Time) -> Result<u64, ImportError> {
         let mut bytes = Reader(chunk);
         let columns = self.import_header(&mut bytes)?;
         let n = bytes.u32()?;
-        // A row has 24 bytes at least, so the number cannot make us reserve more than the chunk's own size.
+        // A row has at least 24 bytes, so the count cannot reserve more than the chunk's own size.
         let mut rows = Vec::with_capacity((n as usize).min(bytes.0.len() / 24));
         for _ in 0..n {
             rows.push(RowBytes::read(&mut bytes, &columns)?);
@@ -175,7 +175,7 @@ impl Table {
         Ok(columns)
     }
 
-    /// Whether the row was taken in.
+    /// Whether the row was inserted.
     fn import_row(&self, row: &RowBytes<'_>, columns: &[Incoming], now: Time) -> Result<bool, ImportError> {
         let used = if self.header.age_by_touch() { row.touched } else { row.written };
         if self.is_over(Age { used: Time(used), inserted: Time(row.inserted) }, now) {
@@ -244,7 +244,7 @@ struct Incoming {
     nullable: bool,
     is_key: bool,
     is_bytes: bool,
-    /// Where it goes, if this table has it.
+    /// The column of this table, if it has one.
     at: Option<ColumnRef>,
 }
 
