@@ -124,8 +124,8 @@ impl Layout {
                 self.set(&mut extra.care, field, mask);
                 self.set(&mut extra.want, field, span.lo);
             }
-            // Over two words, the box only bounds the high word: inside the bounds, the low word is compared
-            // separately.
+            // A box bounds a field of two words only by the high one. At its first and last value, the low one is
+            // compared separately.
             if bits > 64 && span.mask.is_none() && !span.is_block() {
                 let extra = compiled.extra.get_or_insert_default();
                 extra.ranges.push((field as u8, span.lo, span.hi));

@@ -414,9 +414,9 @@ impl Classifier {
         true
     }
 
-    /// Changes the priority of the rule with this id, without a change of its position in the order of rules; false if
-    /// there is none. A sequence of these calls may pass through other orders, but only its final order may be used. It
-    /// costs less than [`Classifier::set_priority`].
+    /// Changes the priority of the rule with this id; false if there is none. After a sequence of these calls, and before
+    /// any other change, all rules must have the same order as before. It costs less than
+    /// [`Classifier::set_priority`].
     pub fn relabel(&mut self, id: u32, priority: u32) -> bool {
         let Some(stored) = self.store.get(id) else { return false };
         let (old, rule) = (stored.rank, stored.to_compiled());

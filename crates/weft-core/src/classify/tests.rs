@@ -3,7 +3,7 @@ use super::*;
 use crate::hash::HashKey;
 use crate::rng::Rng;
 
-/// The best of all rules by the words of the documentation: no boxes, no ranks.
+/// The best rule by the words of the documentation: without boxes and ranks.
 fn oracle(fields: &[FieldSpec], rules: &[Rule], values: &[u128]) -> Option<u32> {
     let admits = |pattern: &Pattern, bits: u8, value: u128| {
         let all = u128::MAX >> (128 - bits);
@@ -47,7 +47,7 @@ fn kind(fields: &[FieldSpec], rules: &[Rule]) -> Kind {
     rebuilt(fields, rules).describe().kind
 }
 
-/// What kinds of patterns a random set has.
+/// The kinds of patterns in a random set.
 #[derive(Clone, Copy, Debug)]
 struct Mix {
     any: usize,
@@ -82,7 +82,7 @@ fn random_fields(rng: &mut Rng) -> Vec<FieldSpec> {
     widths.iter().enumerate().map(|(at, &bits)| FieldSpec::new(format!("f{at}"), bits)).collect()
 }
 
-/// A value near few others, so that patterns overlap and keys hit them.
+/// A value near few centres, so that patterns overlap and keys hit them.
 fn near(bits: u8, rng: &mut Rng) -> u128 {
     let all = u128::MAX >> (128 - bits);
     let scaled = (rng.below(6) as u128) << (bits - bits.min(3));
@@ -116,7 +116,7 @@ fn random_rule(fields: &[FieldSpec], mix: Mix, id: u32, rng: &mut Rng) -> Rule {
     Rule { patterns, priority: rng.below(6) as u32, id }
 }
 
-/// Looks up keys near the rules, one by one and in batches, and holds them to the oracle.
+/// Compares look-ups of keys near the rules, single and in batches, with the oracle.
 fn agree(table: &Classifier, rules: &[Rule], n: usize, rng: &mut Rng) {
     let fields = table.layout().fields();
     let words = table.layout().words();
@@ -144,7 +144,7 @@ fn agree(table: &Classifier, rules: &[Rule], n: usize, rng: &mut Rng) {
     assert_eq!(found, expected, "a batch in {:?}", table.describe());
 }
 
-/// A look-up would give another rule than the best one: in some structure, at some time between changes and rebuilds.
+/// Some structure would return a rule that is not the best, at some time between changes and rebuilds.
 #[test]
 fn lookup_equals_linear_search() {
     let mut kinds = std::collections::BTreeSet::new();
@@ -189,7 +189,7 @@ fn change(table: &mut Classifier, rules: &mut Vec<Rule>, mix: Mix, rng: &mut Rng
             table.replace(&rules[at]).unwrap();
         }
         (2, Some(at)) => {
-            // Out and in again, as it was.
+            // Remove a rule and insert it again.
             assert!(table.remove(rules[at].id));
             table.insert(&rules[at]).unwrap();
         }
@@ -204,7 +204,7 @@ fn change(table: &mut Classifier, rules: &mut Vec<Rule>, mix: Mix, rng: &mut Rng
     }
 }
 
-/// Rule sets of the shape that firewalls have would be given wrong rows, in trees of one or several parts.
+/// Realistic firewall rule sets would get wrong rows, in one tree or in several.
 #[test]
 fn every_rule_family_matches_linear() {
     for family in Family::ALL {
@@ -223,7 +223,7 @@ fn every_rule_family_matches_linear() {
     }
 }
 
-/// A routing table would lead to another prefix than the longest.
+/// A routing table would choose another prefix than the longest.
 #[test]
 fn longest_prefix_wins() {
     for bits in [32, 128] {
@@ -237,8 +237,8 @@ fn longest_prefix_wins() {
     }
 }
 
-/// Networks of both families would be found in each other's tables, cost more than those of one, or be lost when they
-/// change: those of a family of which there was none as well.
+/// Dual-stack networks would be mixed up, cost more than single-stack ones, or get lost in changes, even for a family
+/// that was empty before.
 #[test]
 fn dual_stack_has_two_tries() {
     let fields = network();
@@ -260,7 +260,7 @@ fn dual_stack_has_two_tries() {
         assert!(table.changes() < 20, "{round}: {:?}", table.describe());
         hold_to_linear(&table, &all, 200, round as u64);
     }
-    // All of one family go, and come back.
+    // Remove all networks of one family, and add them again.
     let is_short = |rule: &Rule| rule.patterns[1] == Pattern::Exact(1);
     let (short, long): (Vec<Rule>, Vec<Rule>) = all.into_iter().partition(is_short);
     for rule in &short {
@@ -277,7 +277,7 @@ fn dual_stack_has_two_tries() {
     hold_to_linear(&table, &long, 200, 7);
 }
 
-/// Routes would lead elsewhere once they have changed, or cost more to find than what was built of them from the start.
+/// Changed routes would lead elsewhere, or cost more to find than in a fresh trie.
 #[test]
 fn trie_updates_match_linear() {
     for (bits, seed) in [(32, 1), (128, 2)] {
@@ -288,7 +288,7 @@ fn trie_updates_match_linear() {
         let mut table = rebuilt(&field, &routes);
         for (round, new) in spare.chunks(300).enumerate() {
             for rule in new {
-                // An id that was another's, and another order of those that overlap.
+                // Reuse an id, and change the order of overlapping routes.
                 let at = rng.below(routes.len());
                 let rule = Rule { id: routes[at].id, priority: rng.below(40) as u32, ..rule.clone() };
                 assert!(table.remove(rule.id));
@@ -299,7 +299,7 @@ fn trie_updates_match_linear() {
             assert!(table.trie().is_some());
             hold_to_linear(&table, &routes, 200, seed);
         }
-        // What holds very much stands beside, and goes on to be found there, whatever changes below it.
+        // A rule that covers very much stays pending, and must still be found when routes below it change.
         let all = Rule { patterns: vec![Pattern::Any], priority: 20, id: 20_000 };
         table.insert(&all).unwrap();
         routes.push(all);
@@ -320,8 +320,8 @@ fn trie_updates_match_linear() {
     }
 }
 
-/// A short prefix that changes would be found too long or too late, or hide longer ones for ever; or stand beside the
-/// trie, so that compiled code leaves all look-ups to a helper until the next rebuild.
+/// A changed short prefix would be visible too late or too long, or hide longer ones forever; or it would stay pending,
+/// so that compiled code leaves all look-ups to a helper until the next rebuild.
 #[test]
 fn trie_updates_short_prefixes() {
     for (bits, seed) in [(32, 1), (33, 2), (64, 3), (128, 4)] {
@@ -332,7 +332,7 @@ fn trie_updates_short_prefixes() {
                 as u8;
             let value = u128::from(rng.bits()) << 64 | u128::from(rng.bits());
             let patterns = vec![Pattern::Prefix { value: value >> (128 - bits), len }];
-            // Labels of rows that come between others are any, as long as longer prefixes have the better ones.
+            // Labels are arbitrary, as long as longer prefixes have better ones.
             Rule { patterns, priority: u32::from(len) << 16 | rng.below(1 << 16) as u32, id }
         };
         let mut all: Vec<Rule> = (0..700).map(|id| draw(id, &mut rng)).collect();
@@ -355,8 +355,8 @@ fn trie_updates_short_prefixes() {
     }
 }
 
-/// All networks in one cell of a wide root make it narrow: what look-ups read would be less than nothing, or very much,
-/// so that code looks ahead in a table of some lines.
+/// Networks in one cell of a wide root make it narrow. A wrong size of the read memory would enable prefetching in a
+/// tiny table, or underflow.
 #[test]
 fn clustered_trie_has_narrow_root() {
     for bits in [32, 128] {
@@ -376,8 +376,7 @@ fn clustered_trie_has_narrow_root() {
     }
 }
 
-/// What is on the floor of a trie may be better than what is in it, so that a change of one brings the other to light
-/// or hides it: rules would be found that others are better than, or not found any more.
+/// Rules on the floor may be better than rules in the trie. A change of either would return wrong rules, or lose some.
 #[test]
 fn trie_floor_hides_lower_ranks() {
     for (bits, seed) in [(32, 1), (24, 2), (48, 3), (32, 4), (128, 5), (32, 6)] {
@@ -391,7 +390,7 @@ fn trie_floor_hides_lower_ranks() {
                 if rng.below(8) == 0 { rng.below(9) } else { 8 + rng.below(usize::from(bits) - 7) } as u8;
             let hi = value.saturating_add(u128::from(rng.bits()) % width).min(u128::MAX >> (128 - bits));
             let pattern = match rng.below(6) {
-                // Its ends are within cells, and between them it holds many.
+                // Its ends are inside cells, and it covers many cells between them.
                 0 if bits <= 64 => Pattern::Range { lo: value, hi },
                 _ => Pattern::Prefix { value, len },
             };
@@ -424,15 +423,14 @@ fn trie_floor_hides_lower_ranks() {
     }
 }
 
-/// Rules that cross cells of a trie with many rules, or hold them whole, would be found in some of them and not in
-/// others.
+/// Rules that cross crowded cells, or cover them whole, would be found in some cells only.
 #[test]
 fn crowded_trie_takes_all_widths() {
     for (bits, seed) in (10..22_u64).map(|seed| ([32u8, 128, 48, 24][seed as usize % 4], seed)) {
         let field = [FieldSpec::new("dst", bits)];
         let mut rng = Rng::from_seed(seed);
         let draw = |id: u32, rng: &mut Rng| {
-            // Nearly all in one sixteenth of all values, and there near each other.
+            // Nearly all in one sixteenth of all values, and clustered there.
             let value = 0x0a << (bits - 8) | u128::from(rng.bits()) >> 8 & ((1 << (bits - 8)) - 1);
             let value = if rng.below(3) > 0 { value & !(0xff << (bits - 17)) } else { value };
             let width = 1 << rng.below(usize::from(bits) - 2);
@@ -466,7 +464,7 @@ fn crowded_trie_takes_all_widths() {
     }
 }
 
-/// What a trie gives back would not be taken again: it would grow with every change.
+/// A trie would not reuse its freed memory, and grow with every change.
 #[test]
 fn trie_churn_does_not_grow_memory() {
     let field = [FieldSpec::new("dst", 32)];
@@ -485,7 +483,7 @@ fn trie_churn_does_not_grow_memory() {
     }
     assert!(bytes(&table) < 2 * before, "{} of {before}", bytes(&table));
     hold_to_linear(&table, &routes, 500, 1);
-    // Few rules have no root that takes changes; of one length they would be a hash table.
+    // Few rules have no root that takes changes; rules of one length would be a hash table.
     let mut lengths = std::collections::BTreeSet::new();
     let few: Vec<Rule> =
         routes.iter().filter(|rule| lengths.insert(rule.priority)).take(3).cloned().collect();
@@ -495,7 +493,7 @@ fn trie_churn_does_not_grow_memory() {
     hold_to_linear(&few, &spare[..1], 20, 1);
 }
 
-/// Looks up keys in the rules, of which some may be gone.
+/// Compares look-ups with a linear search; some of the rules may be removed.
 fn hold_to_linear(table: &Classifier, rules: &[Rule], n: usize, seed: u64) {
     let keys = flows(table.layout(), rules, n, seed);
     let words = table.layout().words();
@@ -508,7 +506,7 @@ fn hold_to_linear(table: &Classifier, rules: &[Rule], n: usize, seed: u64) {
     }
 }
 
-/// Rules that come and go would be found too late or too long, or those that they hid would be forgotten.
+/// Changed rules would be visible too late or too long, or rules that they hid would be lost.
 #[test]
 fn tree_updates_match_linear() {
     for (family, seed) in Family::ALL.into_iter().zip(1..) {
@@ -539,11 +537,11 @@ fn tree_updates_match_linear() {
     }
 }
 
-/// A rule that goes would leave a hole: the rules that it hid are not in the lists where it was.
+/// A removed rule would leave a hole: the rules that it hid are not in the lists.
 #[test]
 fn removal_uncovers_hidden_rules() {
     let mut all = rules(Family::Acl, 700, 3);
-    // Better than all others, and holding a good part of them.
+    // Better than all others, and covering many of them.
     let half = Pattern::Prefix { value: 0, len: 1 };
     let hider = Rule {
         patterns: vec![half, Pattern::Any, Pattern::Any, Pattern::Any, Pattern::Any],
@@ -561,7 +559,7 @@ fn removal_uncovers_hidden_rules() {
     hold_to_linear(&table, &all, 300, 1);
 }
 
-/// Rules would come in another order once their priorities have been spread anew.
+/// Relabelled rules would change their order.
 #[test]
 fn relabelled_rules_keep_order() {
     for (seed, n) in [(1, 300), (2, 1200)] {
@@ -593,7 +591,7 @@ fn relabelled_rules_keep_order() {
     }
 }
 
-/// A table would be compiled to a structure that costs more than another.
+/// A table would get a structure that costs more than another.
 #[test]
 fn table_gets_fitting_structure() {
     let tuple = five_tuple();
@@ -620,7 +618,7 @@ fn table_gets_fitting_structure() {
     assert_eq!(kind(&tuple, &many), Kind::TupleSpace);
 }
 
-/// A rule with one of two masks that no window of bits tells apart.
+/// A rule with one of two masks that no window of bits separates.
 fn masks(which: u32, value: u32) -> Rule {
     let mask = if which == 0 { 0x5555_5555 } else { 0xaaaa_aaaa };
     let pattern = Pattern::Mask { value: u128::from(hash_of(value)), mask };
@@ -635,7 +633,7 @@ fn hash_of(value: u32) -> u32 {
     crate::hash::hash_word(value.into()) as u32
 }
 
-/// A tuple would lose rules while it grows or shrinks, which it does over many changes.
+/// A tuple would lose rules while it grows or shrinks, over many changes.
 #[test]
 fn exact_table_resizes_gradually() {
     let rules = exact(5000, 2);
@@ -664,7 +662,7 @@ fn exact_table_resizes_gradually() {
     assert!(table.is_empty());
 }
 
-/// A hostile rule set would take memory or time without bound, or be given wrong rows.
+/// A hostile rule set would take unbounded memory or time, or get wrong rows.
 #[test]
 fn hostile_rules_stay_in_limits() {
     let tuple = five_tuple();
@@ -677,13 +675,13 @@ fn hostile_rules_stay_in_limits() {
         let (low, high) = (range(id * 7), range(0x7fff - id * 5));
         across(id, if id % 2 == 0 { vec![any, any, low, high, any] } else { vec![any, any, high, low, any] })
     });
-    // No two rules ask for the same bits.
+    // No two rules have the same mask.
     let masks = (0..n).map(|id| {
         let bits = crate::hash::hash_word(id.into());
         let mask = |by: u32| Pattern::Mask { value: 0, mask: u128::from((bits >> by) as u32 & 0x1111_1111) };
         across(id, vec![mask(0), mask(16), any, any, any])
     });
-    // All rules are the same.
+    // All rules are equal.
     let doubles =
         (0..n).map(|id| across(id, vec![Pattern::Prefix { value: 1 << 31, len: 1 }, any, any, any, any]));
     for (name, rules) in [
@@ -707,7 +705,7 @@ fn hostile_rules_stay_in_limits() {
     }
 }
 
-/// A trie over nested or scattered long prefixes would take a node a bit of each.
+/// A trie over nested or scattered long prefixes would take a node for each bit.
 #[test]
 fn hostile_prefix_trie_is_bounded() {
     let field = [FieldSpec::new("dst", 128)];
@@ -729,7 +727,7 @@ fn hostile_prefix_trie_is_bounded() {
     }
 }
 
-/// A structure that was built of what the table no longer is would be taken as if nothing had changed.
+/// A structure built from old rules would be adopted as if nothing had changed.
 #[test]
 fn outdated_build_is_refused() {
     let rules = rules(Family::Fw, 50, 1);
@@ -749,7 +747,7 @@ fn outdated_build_is_refused() {
     agree(&table, &rules, 20, &mut Rng::from_seed(2));
 }
 
-/// A rule that does not fit its table would be taken as something else.
+/// A rule that does not fit its table would be misinterpreted.
 #[test]
 fn unfit_rules_are_refused() {
     let fields = [FieldSpec::new("a", 8), FieldSpec::new("b", 100)];
@@ -778,7 +776,7 @@ fn unfit_rules_are_refused() {
     );
 }
 
-/// What was built of one table would lead look-ups in another astray: to rules that are not there.
+/// A structure built for another table would return ids that do not exist.
 #[test]
 fn foreign_build_is_refused() {
     let fields = five_tuple();
@@ -792,7 +790,7 @@ fn foreign_build_is_refused() {
     assert_eq!(other.adopt(one.rebuild()), Err(Outdated));
 }
 
-/// The best of all rules would be taken for what tells trees to ask everything else.
+/// The best rule would be mistaken for a wall.
 #[test]
 fn rank_is_never_wall_or_none() {
     for id in [0, 1, 255, RULES_MAX - 1] {

@@ -1,23 +1,23 @@
-//! Rules that care for one field, and for a narrow one beside it that says of which kind its value is: a trie for each
-//! kind. Networks of both families of IP are such rules.
+//! One trie per kind of value: for rules that restrict one field, and a narrow field beside it that gives the kind.
+//! Dual-stack networks are such rules.
 
 use super::NOTHING;
 use super::key::{KeyBits, Layout};
 use super::rule_store::{Rank, RuleStore, StoredRule};
 use super::trie::{Trie, asked_fields};
 
-/// Bits of a field that tells kinds apart.
+/// Maximum width of the field that gives the kind.
 const KIND_BITS_MAX: u8 = 2;
 
-/// A trie for each kind of values.
+/// A trie for each kind.
 #[derive(Clone, Debug)]
 pub(crate) struct Tries {
     kind: KeyBits,
-    /// By kind; none where there was no rule.
+    /// By kind; None for kinds without rules.
     tries: [Option<KindTrie>; 1 << KIND_BITS_MAX],
 }
 
-/// A trie, and how many rules it has.
+/// A trie and its number of rules.
 #[derive(Clone, Debug)]
 struct KindTrie {
     trie: Trie,
@@ -25,8 +25,8 @@ struct KindTrie {
 }
 
 impl Tries {
-    /// Tries over the one field that the rules of a store care for beside a narrow one of which each names one value,
-    /// if those are all that they care for and each trie can be built ([`Trie::build`]).
+    /// Builds tries over the rules of a store, if each of them restricts one wide field, and names one value of a
+    /// narrow field and nothing else, and if each trie can be built ([`Trie::build`]).
     pub(super) fn build(layout: &Layout, store: &RuleStore) -> Option<Self> {
         let [first, second] = asked_fields(layout, store)?[..] else { return None };
         let is_narrow = |field: &usize| layout.fields()[*field].bits <= KIND_BITS_MAX;
@@ -46,7 +46,7 @@ impl Tries {
         Some(Self { kind, tries })
     }
 
-    /// As of [`Trie::insert`].
+    /// See [`Trie::insert`].
     pub(super) fn insert(&mut self, store: &RuleStore, rule: StoredRule<'_>) -> bool {
         self.of_mut(rule).is_some_and(|of| {
             let done = of.trie.insert(store, rule);
@@ -55,7 +55,7 @@ impl Tries {
         })
     }
 
-    /// As of [`Trie::remove`].
+    /// See [`Trie::remove`].
     pub(super) fn remove(&mut self, store: &RuleStore, rule: StoredRule<'_>) -> bool {
         self.of_mut(rule).is_some_and(|of| {
             let done = of.trie.remove(store, rule);
@@ -64,14 +64,14 @@ impl Tries {
         })
     }
 
-    /// As of [`Trie::rerank`].
+    /// See [`Trie::rerank`].
     pub(super) fn rerank(&mut self, rule: StoredRule<'_>, rank: Rank) {
         if let Some(of) = self.of_mut(rule) {
             of.trie.rerank(rule, rank);
         }
     }
 
-    /// As of [`Trie::prefetch`].
+    /// See [`Trie::prefetch`].
     pub(super) fn prefetch(&self, store: &RuleStore, rules: &[StoredRule<'_>]) {
         for (kind, trie) in self.all() {
             let own: Vec<StoredRule<'_>> =
@@ -82,7 +82,7 @@ impl Tries {
         }
     }
 
-    /// Whether one of them has too many rules for its shape, or too few.
+    /// Whether one of the tries has too many or too few rules for its shape.
     pub(super) fn is_worn(&self) -> bool {
         self.tries.iter().flatten().any(|of| of.trie.is_worn(of.rules))
     }
@@ -99,12 +99,12 @@ impl Tries {
         self.all().map(|(_, trie)| trie.bytes()).sum()
     }
 
-    /// As of [`Trie::read_bytes`].
+    /// See [`Trie::read_bytes`].
     pub(super) fn read_bytes(&self) -> usize {
         self.all().map(|(_, trie)| trie.read_bytes()).sum()
     }
 
-    /// As of [`Trie::touches`].
+    /// See [`Trie::touches`].
     pub(super) fn touches(&self, key: &[u64]) -> usize {
         self.trie_of(key).map_or(0, |trie| trie.touches(key))
     }
