@@ -1,4 +1,4 @@
-//! Builds frames from definitions: the other way of each line.
+//! Builds frames from protocol definitions: the reverse of [`super::read()`].
 
 use std::collections::BTreeMap;
 
@@ -11,30 +11,29 @@ use super::{
 use crate::checksum::{self, fold};
 use crate::flow::flow_of;
 
-/// A header to be built.
+/// A header to build.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Header {
-    /// Of which protocol.
+    /// The protocol.
     pub protocol: ProtocolId,
-    /// Fields that are given. Others are what their rules say; a field that says what follows names what does.
+    /// The given fields. The rules determine the others; a field that names the next protocol names the next header.
     pub values: BTreeMap<FieldId, FieldValue>,
-    /// The rounds of each REPEAT, by its name: the fields of each that are given.
+    /// The given fields of each round of each REPEAT, by name.
     pub rounds: BTreeMap<String, Vec<BTreeMap<FieldId, FieldValue>>>,
 }
 
 /// Why a frame cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuildError {
-    /// No rule lets the second protocol stand behind the first.
+    /// The first protocol has no edge to the second.
     NotBehind(ProtocolId, ProtocolId),
-    /// A field is given a number that has more bits, or bytes where it has bits.
+    /// A number is too wide for its field, or bytes are given for a bit field.
     DoesNotFit(ProtocolId, FieldId),
 }
 
 /// Builds a frame of these headers, from the outside in, around a payload.
 ///
-/// # Errors
-/// [`BuildError`]: the headers cannot stand like that.
+/// # Errors [`BuildError`]: these headers do not form a frame.
 pub fn build(protocols: &[Protocol], headers: &[Header], payload: &[u8]) -> Result<Vec<u8>, BuildError> {
     let mut linked = links(protocols, headers)?;
     let mut frame = payload.to_vec();
@@ -49,7 +48,7 @@ pub fn build(protocols: &[Protocol], headers: &[Header], payload: &[u8]) -> Resu
     Ok(frame)
 }
 
-/// What each header holds because of what stands behind it.
+/// The values of each header that depend on the headers behind it.
 pub(super) fn links(
     protocols: &[Protocol],
     headers: &[Header],
@@ -59,7 +58,7 @@ pub(super) fn links(
         let next = link(protocols, pair[0].protocol, pair[1].protocol)?;
         linked[at] = next.condition.required().into_iter().collect();
     }
-    // What a tunnel sets below it, but for what spreads the flows that it carries.
+    // The fields that a tunnel sets below it, except those that spread flows.
     for (at, header) in headers.iter().enumerate() {
         let maker = maker(protocols, headers, &linked, at, &[]);
         let encap = protocols[usize::from(header.protocol.0)].encap.iter();
@@ -77,8 +76,8 @@ pub(super) fn links(
     Ok(linked)
 }
 
-/// Whether a field is the checksum of what IPv6 carries, which has none of its own: receivers do not take a packet
-/// without (RFC 8200 section 8.1).
+/// Whether a field is a checksum inside IPv6, which has no header checksum: receivers drop a packet without it (RFC
+/// 8200 section 8.1).
 fn needs_sum(protocols: &[Protocol], headers: &[Header], field: FieldId) -> bool {
     let Some((header, below)) = headers.split_last() else { return false };
     let rule = &protocols[usize::from(header.protocol.0)].fields[usize::from(field.0)].rule;
@@ -90,12 +89,12 @@ fn needs_sum(protocols: &[Protocol], headers: &[Header], field: FieldId) -> bool
     is_sum && addresses(protocols, below).is_some_and(is_long)
 }
 
-/// The nearest header of a protocol below another.
+/// The nearest header of a protocol below another one.
 fn below(headers: &[Header], at: usize, protocol: ProtocolId) -> Option<usize> {
     (0..at).rev().find(|below| headers[*below].protocol == protocol)
 }
 
-/// The fields of headers below one that spread the flows which it carries.
+/// The fields below a header that spread the flows of its content.
 pub(super) fn spreads<'a>(
     protocols: &'a [Protocol],
     headers: &'a [Header],
@@ -106,7 +105,7 @@ pub(super) fn spreads<'a>(
         .filter_map(move |(lower, field, value)| Some((below(headers, at, *lower)?, *field, value.spread()?)))
 }
 
-/// Whether what a header carries begins with an IP packet, if this is its first header; else it is taken for a frame.
+/// Whether content with this first header is an IP packet; otherwise it counts as a frame.
 pub(super) fn carries_ip(protocols: &[Protocol], first: Option<ProtocolId>) -> bool {
     let begins = first.and_then(|first| protocols[usize::from(first.0)].begins());
     matches!(begins, Some((4, 4 | 6)))
@@ -143,45 +142,45 @@ pub(super) fn maker<'a>(
     }
 }
 
-/// Bytes that a field is filled up with at most, where nobody gives it and others say how long it is.
+/// Maximum padding of a field that is not given, while others give its length.
 const GUESS_MAX: usize = 64;
 
-/// A header that was made.
+/// A finished header.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BuiltHeader {
     pub(super) bytes: Vec<u8>,
-    /// Where its fields are: the bit at which each begins, and how many it has.
+    /// The fields with their first bit and their width.
     pub(super) places: Vec<(FieldId, usize, usize)>,
-    /// The checksums that were computed, and the bytes at which they begin.
+    /// The computed checksums with their first byte.
     pub(super) sums: Vec<(usize, Checksum)>,
 }
 
-/// A header that is being made.
+/// A header under construction.
 pub(super) struct HeaderBuilder<'a> {
     protocols: &'a [Protocol],
     protocol: &'a Protocol,
     header: &'a Header,
-    /// What follows is named by these.
+    /// The values that depend on the headers behind.
     linked: &'a BTreeMap<FieldId, u64>,
     below: &'a [Header],
-    /// What the header carries.
+    /// The content of the header.
     behind: &'a [u8],
-    /// The round that is being made: its REPEAT, its number, and its items.
+    /// The current round: its REPEAT, its number and its items.
     round: Option<(&'a str, usize, &'a [Item])>,
-    /// How wide a field is taken to be, to see whether that agrees.
+    /// A tentative width of a field, to see whether it is consistent.
     guess: Option<(FieldId, usize)>,
-    /// How much there is from here on, if that was found out beside what has been made.
+    /// The bytes from here on, if known separately.
     rest: Option<u64>,
-    /// What has been made.
+    /// The bits so far.
     bits: Bits,
 }
 
-/// Bits, the most significant of a byte first.
+/// Bits, most significant first.
 #[derive(Clone, Debug, Default)]
 struct Bits {
     bytes: Vec<u8>,
     n: usize,
-    /// See [`BuiltHeader`]: checksums are put in last.
+    /// See [`BuiltHeader`]: checksums are written last.
     places: Vec<(FieldId, usize, usize)>,
     sums: Vec<(usize, Checksum)>,
 }
@@ -231,8 +230,8 @@ impl<'a> HeaderBuilder<'a> {
         Ok(())
     }
 
-    /// Whether a WHEN is made. Where it depends on how much there is, that is without it what is `behind` it and the
-    /// payload; and it is made as well if one of its fields is given.
+    /// Whether to build a WHEN. A condition on `rest` sees the bytes of `behind` and the payload, without the WHEN
+    /// itself. A given field inside it also makes it present.
     fn is_there(&self, condition: &Expr, part: &'a [Item], behind: &'a [Item]) -> bool {
         let mut asks = false;
         condition.each(&mut |e| asks |= *e == Expr::Rest);
@@ -245,20 +244,19 @@ impl<'a> HeaderBuilder<'a> {
         part.iter().any(is_given) || eval::value(condition, &with_rest) != 0
     }
 
-    /// How many rounds are made: those that are given, and at least as many as the header says, or the definition
-    /// wants.
+    /// The number of rounds: the given ones, and at least as many as the header or the definition requires.
     fn rounds(&self, name: &str, until: &Until) -> usize {
         let given = self.header.rounds.get(name).map_or(0, Vec::len);
         let least = match until {
             Until::Condition(_) => 1,
-            Until::Count(Expr::Field(id)) => self.said(*id).min(u64::from(REPEATS_MAX)) as usize,
+            Until::Count(Expr::Field(id)) => self.own_number(*id).min(u64::from(REPEATS_MAX)) as usize,
             Until::Count(_) | Until::Bytes(_) => 0,
         };
         given.max(least)
     }
 
-    /// The number that a field is given, or has by itself; 0 for one that follows from others.
-    fn said(&self, id: FieldId) -> u64 {
+    /// The given or constant number of a field; 0 for a computed one.
+    fn own_number(&self, id: FieldId) -> u64 {
         match (self.given(id), &self.protocol.fields[usize::from(id.0)].rule) {
             (Some(FieldValue::Number(n)), _) | (None, Rule::Constant(n) | Rule::Default(Expr::Int(n))) => *n,
             _ => 0,
@@ -310,7 +308,7 @@ impl<'a> HeaderBuilder<'a> {
         self.header.values.get(&id)
     }
 
-    /// What a field of bits holds.
+    /// The value of a bit field.
     fn number(&self, id: FieldId) -> u64 {
         let field = &self.protocol.fields[usize::from(id.0)];
         match (self.given(id), self.linked.get(&id), &field.rule) {
@@ -323,7 +321,8 @@ impl<'a> HeaderBuilder<'a> {
         }
     }
 
-    /// Bytes of a field of bytes: what is given, or the least number that the fields which say it agree with.
+    /// The width of a byte field: that of the given bytes, or the least one that agrees with the fields that give its
+    /// length.
     fn width(&self, id: FieldId) -> usize {
         if let Some(FieldValue::Bytes(bytes)) = self.given(id) {
             return bytes.len();
@@ -339,7 +338,7 @@ impl<'a> HeaderBuilder<'a> {
         (0..=GUESS_MAX).find(agrees).unwrap_or(0)
     }
 
-    /// Bits of items, as they will be made.
+    /// The width of items in bits.
     fn bits_of(&self, items: &'a [Item], stop: Option<FieldId>) -> (usize, bool) {
         let mut bits = 0;
         for (nth, item) in items.iter().enumerate() {
@@ -374,7 +373,7 @@ impl<'a> HeaderBuilder<'a> {
         (bits, false)
     }
 
-    /// A checksum of the header that has been made, in the order of the wire.
+    /// A checksum of the finished header, in wire order.
     fn sum(&self, sum: Checksum, header: &[u8]) -> Vec<u8> {
         let inverted = |bytes: &[u8]| (!fold(checksum::sum(bytes))).to_be_bytes().to_vec();
         let layer = || [header, self.behind].concat();
@@ -393,8 +392,8 @@ impl<'a> HeaderBuilder<'a> {
         }
     }
 
-    /// The pseudo header: the addresses of the nearest layer below that has some, the length and the number of this
-    /// protocol there.
+    /// The pseudo header: the addresses of the nearest layer below with addresses, the length, and this protocol's
+    /// number there.
     fn pseudo(&self, len: usize) -> Vec<u8> {
         let mut pseudo = Vec::new();
         let Some((at, ids)) = addresses(self.protocols, self.below) else { return pseudo };
@@ -417,7 +416,7 @@ impl<'a> HeaderBuilder<'a> {
     }
 }
 
-/// The nearest of the headers below that has addresses, and these fields.
+/// The nearest header below with addresses, and its address fields.
 pub(super) fn addresses(protocols: &[Protocol], below: &[Header]) -> Option<(usize, Vec<FieldId>)> {
     below.iter().enumerate().rev().find_map(|(at, lower)| {
         let ids = address_fields(&protocols[usize::from(lower.protocol.0)]);
@@ -425,7 +424,7 @@ pub(super) fn addresses(protocols: &[Protocol], below: &[Header]) -> Option<(usi
     })
 }
 
-/// The number by which IP knows what it carries, as pseudo headers have it.
+/// The protocol number for pseudo headers: the number by which IP identifies its content.
 pub(super) fn number_in(protocols: &[Protocol], below: &Header, upper: &Header) -> Option<u8> {
     let next = link(protocols, below.protocol, upper.protocol).ok()?;
     let mut required = next.condition.required().into_iter().map(|(_, n)| n);

@@ -1,7 +1,7 @@
-//! Reads a frame layer by layer, as its definitions say, and remembers all that it sees.
+//! Reads a frame layer by layer by its protocol definitions, and keeps all fields.
 //!
-//! This is for those who look at a frame, the oracle of compiled parsers, and what finds the [facts](super::Formats)
-//! that a chain asks for now and then. The path of frames has a parser that is compiled for what its chain asks.
+//! It serves inspection, the oracle of compiled parsers, and the [frame properties](super::Formats) that a chain reads
+//! on demand. The packet path has parsers that are compiled for the fields that their chain reads.
 
 use super::eval::{self, EvalContext};
 use super::{
@@ -11,15 +11,15 @@ use super::{
 use crate::Type;
 use crate::checksum::{fold, sum};
 
-/// Layers of a frame that are gone through.
+/// Maximum number of layers of a frame.
 const WALKED_MAX: usize = 1024;
 
-/// What a frame is made of.
+/// The layers of a frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Its layers from the outside in, as far as they are well-formed.
+    /// The well-formed layers, from the outside in.
     pub layers: Vec<Layer>,
-    /// What is wrong with the next, if something is.
+    /// The fault of the next layer, if it is malformed.
     pub malformed: Option<Malformed>,
 }
 
@@ -28,41 +28,41 @@ pub struct Reading {
 pub struct Layer {
     /// Its protocol.
     pub protocol: ProtocolId,
-    /// 0 for what arrived on the wire, one more for each tunnel around it.
+    /// 0 for what arrived on the wire, plus one for each tunnel.
     pub level: u8,
-    /// Where it begins.
+    /// The offset of its first byte.
     pub start: usize,
-    /// Where its header ends.
+    /// The end of its header.
     pub header_end: usize,
-    /// Where it ends.
+    /// The end of the layer.
     pub end: usize,
-    /// Its fields in the order of the wire; those of a REPEAT once for each round.
+    /// Its fields in wire order; fields of a REPEAT once per round.
     pub fields: Vec<FoundField>,
 }
 
 /// A field that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundField {
-    /// Which.
+    /// The field.
     pub field: FieldId,
-    /// Where the byte is in which it begins.
+    /// The byte in which it begins.
     pub at: usize,
-    /// What it holds.
+    /// Its value.
     pub value: FieldValue,
 }
 
-/// A frame breaks a rule of a protocol.
+/// A broken rule of a protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// Which protocol.
+    /// The protocol.
     pub protocol: ProtocolId,
-    /// What is wrong: `truncated`.
+    /// The fault: `truncated`.
     pub what: String,
     /// The line of the rule.
     pub line: u32,
 }
 
-/// Reads a frame that begins with one of `roots`: the first whose first field, if it is a constant, is right.
+/// Reads a frame that begins with one of `roots`: the first one whose constant first field matches.
 pub fn read(protocols: &[Protocol], roots: &[ProtocolId], frame: &[u8]) -> Reading {
     let mut reading = Reading::default();
     let levels = 0..super::LEVELS_MAX;
@@ -78,13 +78,13 @@ pub fn read(protocols: &[Protocol], roots: &[ProtocolId], frame: &[u8]) -> Readi
 /// A layer that breaks a rule.
 pub(super) struct BrokenLayer {
     pub(super) protocol: ProtocolId,
-    /// It stands in the first fragment of a packet.
+    /// Whether it is in the first fragment of a packet.
     pub(super) is_cut: bool,
     what: Breach,
 }
 
-/// Goes through the layers of a frame, as deep as level `deepest`, and shows each to `visit`, which says whether to go
-/// on; what breaks a rule, if that ends it.
+/// Walks the layers of a frame up to level `deepest` and calls `visit` for each, which returns whether to continue.
+/// Returns the layer that breaks a rule, if that ends the walk.
 pub(super) fn walk(
     protocols: &[Protocol],
     roots: &[ProtocolId],
@@ -119,26 +119,26 @@ pub(super) fn walk(
     None
 }
 
-/// What is wrong, and the line of the rule.
+/// The fault and the line of the rule.
 type Breach = (String, u32);
 
-/// A header that is being read, or was.
+/// A header during and after reading.
 pub(super) struct Header<'a> {
     pub(super) id: ProtocolId,
     pub(super) protocol: &'a Protocol,
-    /// By which way it was come to; None of the first.
+    /// The edge to it; None for the first header.
     pub(super) by: Option<&'a Next>,
     pub(super) level: u8,
     frame: &'a [u8],
     pub(super) start: usize,
-    /// Where the layer ends.
+    /// The end of the layer.
     pub(super) end: usize,
-    /// More of it is in other frames.
+    /// Whether the layer continues in other frames.
     pub(super) is_cut: bool,
-    /// Where it is, in bits.
+    /// The current position in bits.
     at: usize,
     seen: Vec<FieldSpan>,
-    /// Where the fields of this round begin in `seen`, and its bytes in the frame.
+    /// The first field of this round in `seen`, and the first byte of the round.
     round_from: usize,
     round_start: usize,
     counts: Vec<(&'a str, u64)>,
@@ -147,12 +147,12 @@ pub(super) struct Header<'a> {
 
 struct FieldSpan {
     field: FieldId,
-    /// Where the byte is in which it begins, and that behind it.
+    /// The byte in which it begins, and the byte behind it.
     at: usize,
     after: usize,
-    /// What it holds, of bits.
+    /// Its value, for bit fields.
     number: Option<u64>,
-    /// In which round of a REPEAT it stands.
+    /// Whether it is inside a REPEAT.
     repeated: bool,
 }
 
@@ -176,7 +176,7 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// On to the header behind it.
+    /// Moves to the next header.
     fn go_on(&mut self, by: &'a Next, protocol: &'a Protocol) {
         (self.id, self.protocol, self.by) = (by.to, protocol, Some(by));
         self.level += u8::from(by.inner);
@@ -186,7 +186,7 @@ impl<'a> Header<'a> {
         self.counts.clear();
     }
 
-    /// What was found.
+    /// The layer with its fields.
     fn layer(&self) -> Layer {
         let found = |seen: &FieldSpan| {
             let bytes = || FieldValue::Bytes(self.bytes_of(seen).to_vec());
@@ -206,7 +206,7 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// The bytes of a field; what is cut off is none of it.
+    /// The bytes of a field; empty if it is cut.
     fn bytes_of(&self, seen: &FieldSpan) -> &'a [u8] {
         self.frame.get(seen.at..seen.after).unwrap_or_default()
     }
@@ -216,13 +216,13 @@ impl<'a> Header<'a> {
         self.frame.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Where its fields of this type lie, in order.
+    /// The bytes of its fields of this type, in order.
     pub(super) fn fields_of(&self, ty: Type) -> impl Iterator<Item = &'a [u8]> {
         let is_one = move |seen: &&FieldSpan| self.protocol.fields[usize::from(seen.field.0)].ty == ty;
         self.seen.iter().filter(is_one).map(|seen| self.bytes_of(seen))
     }
 
-    /// Where a field lies in the layer, and what it holds, if it is of bits.
+    /// The offset of a field in the layer, and its value, for a bit field.
     pub(super) fn number_at(&self, id: FieldId) -> Option<(usize, u64)> {
         self.seen(id).and_then(|seen| Some((seen.at - self.start, seen.number?)))
     }
@@ -297,7 +297,7 @@ impl<'a> Header<'a> {
         Ok(())
     }
 
-    /// Notes a field that ends here.
+    /// Records a field that ends here.
     fn note(&mut self, field: FieldId, at: usize, number: Option<u64>) {
         let repeated = self.protocol.fields[usize::from(field.0)].repeated;
         self.seen.push(FieldSpan { field, at, after: self.at.div_ceil(8), number, repeated });
@@ -367,7 +367,7 @@ impl<'a> Header<'a> {
                     return wrong(format!("{name} does not hold"));
                 }
             }
-            // What is behind a first fragment is longer than what is here.
+            // The layers behind a first fragment are longer than the frame.
             Rule::Computed(expr) if self.is_cut && expr.looks_behind() => {}
             Rule::Computed(expr) if expr.is_verified() && eval::value(expr, self) != self.field_of(id) => {
                 return wrong(format!("{name} is not what it says"));
