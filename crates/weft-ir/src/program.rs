@@ -163,7 +163,7 @@ pub struct Sum {
     pub zero_is_none: bool,
     /// The field is in the pseudo header alone, so that a checksum that the device is still to complete has it, too.
     pub pseudo: bool,
-    /// Inputs that are checksums of the same [`Store`]: where they lie behind this one it covers them as well, as that
+    /// Inputs that are checksums of the same [`FieldWrite`]: where they lie behind this one it covers them as well, as that
     /// of a tunnel covers those of the packet in it.
     pub covers: InputSet,
 }

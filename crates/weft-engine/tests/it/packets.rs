@@ -1203,7 +1203,7 @@ fn random_chain(rng: &mut Rng) -> ChainProgram {
     }
     let checks = vec![Check { protocol: "p".to_owned(), what: "truncated".to_owned(), line: 1 }];
     let parser = text::parse(&parse).unwrap_or_else(|e| panic!("{e}\n{parse}"));
-    chain.frames = Some(Frames { parser, checks, stores, ..Frames::default() });
+    chain.frames = Some(Frames { parser, checks, field_writes: stores, ..Frames::default() });
     let parser = chain.frames.as_ref().map(|frames| &frames.parser).expect("it was just set");
     verify(parser, &chain, Handler::Parse).unwrap_or_else(|errors| panic!("{errors:?}\n{parse}"));
     chain

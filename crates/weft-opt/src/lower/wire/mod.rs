@@ -3,7 +3,7 @@
 //!
 //! Each layer that may be met becomes a stretch of the function (`header`), and the conditions of its definition
 //! branches to the next (`graph`). Layers that may follow each other in a circle, as tags do, are entered by way of one
-//! block that counts them. What a chain changes is written back by [`Store`](weft_ir::program::Store)s (`stores`).
+//! block that counts them. What a chain changes is written back by [`FieldWrite`](weft_ir::program::FieldWrite)s (`stores`).
 
 mod graph;
 mod header;
@@ -103,7 +103,7 @@ pub(super) fn frames(
         parser,
         checks,
         overlaps,
-        stores,
+        field_writes: stores,
         inherited,
         carried,
         usual,

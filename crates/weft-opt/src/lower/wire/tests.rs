@@ -11,7 +11,7 @@ use weft_core::{Time, checksum};
 use weft_ir::backend::{Backend as _, Program};
 use weft_ir::interp::Interp;
 use weft_ir::program::{ChainProgram, Event, Input, InputLocation};
-use weft_ir::verify::{Exit, exits, verify_program};
+use weft_ir::verify::{ParserExit, exits, verify_program};
 use weft_jit::Jit;
 
 use super::frames;
@@ -316,8 +316,8 @@ fn usual_frames_leave_the_parser_by_a_way_of_their_own() {
     // They would be parsed as whatever may come, and the pass would ask what is known.
     let chain = chain(&protocols(), ROOT, ASKED).chain;
     let frames = chain.frames.as_ref().unwrap();
-    let has_usual = |exit: &Exit| exit.given().contains_all(frames.usual);
-    let ways: Vec<Exit> = exits(&frames.parser).into_iter().filter(has_usual).collect();
+    let has_usual = |exit: &ParserExit| exit.given().contains_all(frames.usual);
+    let ways: Vec<ParserExit> = exits(&frames.parser).into_iter().filter(has_usual).collect();
     assert_eq!(ways.len(), 1, "Ethernet, IPv4 without options, UDP");
     assert_eq!(ways[0].frame_min, 14 + 20 + 8);
 }
