@@ -1,5 +1,5 @@
-//! What a change of a routing table costs the thread that makes it: both copies of the table, each in its turn, as a
-//! node has them. Run it with `cargo run --release -p weft-core --example route_changes`.
+//! Measures the cost of routing table changes for the changing thread: it changes both copies of the table in turn, as
+//! a node does. Run it with `cargo run --release -p weft-core --example route_changes`.
 
 #![expect(
     clippy::disallowed_methods,
@@ -19,7 +19,7 @@ use weft_core::rng::Rng;
 use weft_core::table::{ColumnSpec, Evict, Insert, Row, Table, TableSpec};
 use weft_core::{Time, Type, Value};
 
-/// Rows that change together.
+/// Rows per change.
 const ROWS: usize = 100;
 
 fn main() {
@@ -71,7 +71,7 @@ fn main() {
     }
 }
 
-/// Microseconds for which this thread has had a core: others use the machine as well.
+/// The CPU time of this thread in microseconds: other processes use the machine too.
 fn thread_cpu_us() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or_default() / 1e3

@@ -1,4 +1,4 @@
-//! Tables against a model that is too simple to be wrong, with undo, with threads, and at size.
+//! Compares tables with a simple model: with undo, with threads, and at size.
 
 #![expect(clippy::disallowed_methods, reason = "that tables bear several threads is what is tested")]
 
@@ -29,7 +29,7 @@ enum Shape {
     Pair,
 }
 
-/// What keys are placed by, where it is no matter.
+/// The secret of keys, where its value does not matter.
 const KEY: HashKey = HashKey::from_seed(1);
 
 fn spec(shape: Shape, max_rows: u64) -> TableSpec {
@@ -53,7 +53,7 @@ fn spec(shape: Shape, max_rows: u64) -> TableSpec {
     }
 }
 
-/// A key of each shape for a small number.
+/// A key of each shape, derived from a small number.
 enum Key {
     Word(u64),
     Bytes(Vec<u8>),
@@ -110,7 +110,7 @@ struct ModelRow {
     inserted: i64,
 }
 
-/// What a table means: rows by key, with the times of writes, touches and insertions.
+/// The model of a table: rows by key, with the times of writes, touches and insertions.
 #[derive(Clone, Debug)]
 struct Model {
     rows: BTreeMap<u64, ModelRow>,
@@ -130,7 +130,7 @@ impl Model {
         });
     }
 
-    /// Inserts a row for which `gone` made way: any of the oldest, if the table was full.
+    /// Inserts a row. `gone` is the evicted row: any of the oldest, if the table was full.
     fn insert(&mut self, id: u64, gone: &[u64]) -> bool {
         if (self.rows.len() as u64) < self.spec.max_rows {
             assert_eq!(gone, [0; 0], "there was room");
@@ -197,7 +197,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A table and its model side by side. Everything goes through the journal, which forgets unless a handler runs.
+/// A table and its model. All operations go through the journal, which is cleared unless a handler runs.
 struct Pair {
     shape: Shape,
     state: State,
@@ -259,7 +259,7 @@ impl Pair {
                     table.touch_read(find(*id), now);
                 }
             }
-            // Time stands still while a handler runs, and nobody sweeps or extends what it has locked.
+            // Time stands still while a handler runs, and no sweep or extension touches its locks.
             Op::Wait { nanos } if self.before.is_none() => self.model.now += nanos,
             Op::Sweep { budget } if self.before.is_none() => {
                 assert!(table.sweep(now, *budget) <= *budget);
@@ -385,14 +385,14 @@ const CASES: u32 = if cfg!(miri) { 4 } else { 512 };
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
 
-    // A table would lose, keep, age or evict rows otherwise than declared, or an undo would leave a trace.
+    // A table would lose, keep, age or evict rows other than declared, or an undo would leave a trace.
     #[test]
     fn one_stripe_table_matches_model((shape, spec, ops) in case()) {
         let mut pair = Pair::new(shape, spec);
         ops.iter().for_each(|op| pair.apply(op));
     }
 
-    // Stripes would be observable in a table that nothing is evicted from.
+    // The number of stripes would be observable in a table without evictions.
     #[test]
     fn stripes_do_not_change_results((shape, spec, ops) in case(), stripes in 2..16u32) {
         let evict = Evict::Reject;
@@ -401,7 +401,7 @@ proptest! {
         ops.iter().for_each(|op| pair.apply(op));
     }
 
-    // A snapshot would not come back as it was.
+    // A snapshot would not restore all data.
     #[test]
     fn export_import_round_trips((shape, spec, ops) in case(), per_chunk in 1..8u32) {
         let mut pair = Pair::new(shape, spec);
@@ -422,7 +422,7 @@ proptest! {
         pair.check(&new);
     }
 
-    // Bytes from elsewhere could panic the importer.
+    // Foreign bytes could panic the importer.
     #[test]
     fn import_survives_random_bytes(mut at in 0..200usize, byte in any::<u8>(), cut in 0..200usize) {
         let table = Table::new(spec(Shape::Text, 8), KEY);
@@ -436,7 +436,7 @@ proptest! {
     }
 }
 
-// Another row than the oldest would go from a table that is too large to keep all of its rows in order.
+// A table that is too large to keep all rows sorted would not evict the oldest row.
 #[test]
 fn eviction_takes_oldest_row() {
     let (n, rounds) = if cfg!(miri) { (200, 300) } else { (600, 12_000) };
@@ -450,7 +450,7 @@ fn eviction_takes_oldest_row() {
         for now in n..n + rounds {
             let rng = weft_core::hash::draw(now, 1);
             let (at, before) = (Time(now as i64), ages.clone());
-            // Few are written often, and most now and then: some of the oldest are always out of place.
+            // Few rows are written often and most now and then: some of the oldest are always out of place.
             let id = if rng & 1 == 0 { (rng >> 8) % (2 * n) } else { (rng >> 8) % (n / 8) };
             let found = table.find_int(id, at);
             assert_eq!(found.is_some(), ages.contains_key(&id));
@@ -474,7 +474,7 @@ fn eviction_takes_oldest_row() {
     }
 }
 
-// A row that came from elsewhere, older than what is here, would outlive the younger ones.
+// An imported row that is older than all others would outlive them.
 #[test]
 fn imported_old_row_evicted_first() {
     let table = Table::new(TableSpec { evict: Evict::Oldest, ..spec(Shape::Int, 200) }, KEY);
@@ -491,7 +491,7 @@ fn imported_old_row_evicted_first() {
     }
 }
 
-// A full table would refuse a row although one has expired, in a stripe that nobody has looked through.
+// A full table would refuse a row although one has expired in a stripe that was not searched yet.
 #[test]
 fn full_table_reuses_expired_row() {
     let limits = TableSpec { ttl: Some(Interval(100)), stripes: Some(8), ..spec(Shape::Int, 64) };
@@ -507,7 +507,7 @@ fn full_table_reuses_expired_row() {
     }
 }
 
-// A flow whose end nobody hears of is never billed, and one whose end two workers hear of is billed twice.
+// A flow whose end is not reported is never billed; one whose end is reported twice is billed twice.
 #[test]
 fn expired_row_is_taken_once() {
     for (stripes, max_rows, shared) in [(Some(1), 8, false), (Some(4), 32, true), (None, 40, true)] {
@@ -531,7 +531,7 @@ fn expired_row_is_taken_once() {
                     .is_some_and(|at| now.0 - at >= 100)
                     .then(|| lives.remove(&id).map(|at| (id, at)))
             };
-            // Few enough keys that nothing live is evicted.
+            // Few enough keys that no live row is evicted.
             let id = rng.below(6) as u64;
             expired.extend(over(&mut lives, id).flatten());
             if table.find_int(id, now).is_none() {
@@ -539,7 +539,7 @@ fn expired_row_is_taken_once() {
                 table.set_word(row, table.column("hits").expect("a column"), now.0 as u64);
                 lives.insert(id, now.0);
             }
-            // Who waits until then misses none.
+            // A caller that waits until then misses no row.
             let next = table.next_removal(RemovalReason::Expired);
             assert!(
                 lives.values().all(|at| next.is_some_and(|next| next.0 <= at + 100)),
@@ -555,7 +555,7 @@ fn expired_row_is_taken_once() {
                 assert!(rows.iter().all(|row| table.find_int(table.word(*row, item), now) != *row));
                 table.free_removed(&rows);
                 assert_eq!(table.len(), lives.len() as u64);
-                // And then nobody has to look until one is due.
+                // After that, no search is necessary before a row is due.
                 assert!(table.next_removal(RemovalReason::Expired).is_none_or(|next| next > now));
             }
         }
@@ -571,7 +571,7 @@ fn expired_row_is_taken_once() {
     }
 }
 
-// A flow that was given up for another would never be billed, or be billed though the change was undone.
+// An evicted flow would never be billed, or would be billed although the eviction was undone.
 #[test]
 fn evicted_row_is_taken_once() {
     for (stripes, max_rows, shared, evict) in
@@ -633,7 +633,7 @@ fn evicted_row_is_taken_once() {
     }
 }
 
-// What has no place to wait in would stop insertions, or be lost without a word.
+// Evicted rows without a spare slot would stop insertions, or get lost without being counted.
 #[test]
 fn evicted_rows_wait_in_spare_slots() {
     let limits = TableSpec { evict: Evict::Oldest, stripes: Some(1), ..spec(Shape::Int, 32) };
@@ -645,7 +645,7 @@ fn evicted_rows_wait_in_spare_slots() {
     assert_eq!((table.len(), rows.len() as u64 + table.evicted_untold()), (32, 968));
     assert!(rows.len() > 16);
     table.free_removed(&rows);
-    // Nobody asks any more: what waits makes room.
+    // Evicted rows are no longer kept: the queue makes room.
     (1000..1020).for_each(|key| _ = new_row(table.insert_int(key, Time(key as i64))));
     table.keep_removed(RemovalReason::Evicted, false);
     let untold = table.evicted_untold();
@@ -654,7 +654,7 @@ fn evicted_rows_wait_in_spare_slots() {
     assert!(table.find_int(1168, Time(1200)).is_some());
 }
 
-// A counter that ran over into its neighbour, or began with what another row left, would tell lies of a flow.
+// A counter that overflows into its neighbour, or starts with old bytes, would report wrong numbers.
 #[test]
 fn column_counters_are_independent() {
     let table = Table::new(
@@ -672,7 +672,7 @@ fn column_counters_are_independent() {
     for _ in 0..40 {
         let row = new_row(table.insert_int(7, Time(0)));
         assert!(table.is_null(row, m));
-        // What an earlier row, or an earlier value, has left behind its bytes.
+        // Old bytes of an earlier row or value.
         table.set_bytes(row, m, &[255; 21]);
         table.set_bytes(row, m, &[]);
         let mut counters = [0_u16; 10];
@@ -704,7 +704,7 @@ fn column_counters_are_independent() {
     assert_eq!((held, table.is_null(row, m)), (vec![1, 0], false));
 }
 
-// A snapshot taken whole would forget which row is the oldest.
+// An import would not know which row is the oldest.
 #[test]
 fn import_keeps_eviction_order() {
     for evict in [Evict::Oldest, Evict::Lru] {
@@ -722,7 +722,7 @@ fn import_keeps_eviction_order() {
     }
 }
 
-// Rows of another table could be read as if they were this one's.
+// Rows of another table could be imported.
 #[test]
 fn import_error_names_column() {
     let old = Table::new(spec(Shape::Int, 4), KEY);
@@ -737,7 +737,7 @@ fn import_error_names_column() {
     assert_eq!(old.import(&chunk, Time(0)), Err(ImportError::Version(9)));
 }
 
-// A row could not come back if one that had expired was given back after it.
+// A row could not be restored if an expired row was freed after it.
 #[test]
 fn undo_restores_past_expired_rows() {
     let table = Table::new(TableSpec { ttl: Some(Interval(10)), ..spec(Shape::Int, 4) }, KEY);
@@ -783,8 +783,7 @@ fn concurrent_counts_add_up() {
     }
 }
 
-// A reader without a lock could panic or hang beside a writer, or miss a row that nobody touches while the index
-// grows and shifts around it.
+// A lock-free reader could panic or hang beside a writer, or miss an unchanged row while the index grows and shifts.
 #[test]
 fn lock_free_reader_survives_writer() {
     let n = if cfg!(miri) { 60 } else { 200_000 };
@@ -834,7 +833,7 @@ fn growth_moves_bounded_slots() {
     assert_eq!(table.scan(0, Time(0)), None);
 }
 
-// An empty table would cost memory in proportion to its limit.
+// An empty table would need memory in proportion to its limit.
 #[test]
 fn empty_table_is_small() {
     let table = Table::new(spec(Shape::Int, 1_000_000), KEY);
@@ -842,14 +841,13 @@ fn empty_table_is_small() {
     assert!(Table::new(spec(Shape::Int, 100), KEY).memory_bytes() < 4096);
 }
 
-/// Keys with one home in an index of up to 4096 homes, the first or the last, as somebody would choose them who knows
-/// the secret.
+/// Keys with the same home in an index of up to 4096 homes, the first or the last: an attack with a known secret.
 fn keys_of_one_home(hash: HashKey, home: u32, n: usize) -> Vec<u64> {
     (0u64..).filter(|key| hash.hash_word(*key) as u32 >> 20 == home).take(n).collect()
 }
 
-// Keys computed to collide would throw out rows of others, or be refused, in a table with room: whoever sends them
-// would begin the limits of others anew.
+// Colliding keys would evict the rows of others, or be refused, in a table with space: an attacker could reset the
+// limits of others.
 #[test]
 fn colliding_keys_fill_table() {
     if cfg!(miri) {
@@ -870,7 +868,7 @@ fn colliding_keys_fill_table() {
     }
 }
 
-// What a handler that failed has done to colliding rows must be undone as that to others is.
+// An undo must restore colliding rows like all others.
 #[test]
 fn colliding_keys_are_undone() {
     if cfg!(miri) {
@@ -896,15 +894,14 @@ fn colliding_keys_are_undone() {
     assert!(live.iter().all(|key| table.find_int(*key, Time(0)).is_some()));
 }
 
-// With a hash that others know, keys that meet in one stripe would fill it while all others are empty, and throw out
-// its rows.
+// With a public hash, keys of one stripe would fill it and evict its rows while all others are empty.
 #[test]
 fn foreign_stripe_keys_fill_table() {
     if cfg!(miri) {
         return;
     }
     let n = 40_000;
-    // The lower bits of the upper half choose the stripe.
+    // The lower bits of the upper half select the stripe.
     let meets = |key: &u64| hash_word(*key) >> 32 & 7 == 0;
     let keys: Vec<u64> = (0u64..).filter(meets).take(n).collect();
     let table = Table::new(TableSpec { evict: Evict::Oldest, ..spec(Shape::Int, n as u64) }, KEY);
@@ -914,8 +911,8 @@ fn foreign_stripe_keys_fill_table() {
     assert!(keys.iter().all(|key| table.find_int(*key, Time(0)).is_some()), "no row went");
 }
 
-// Which keys stand beside each other follows from the secret, and nothing that is seen may: else a simulation, a
-// listing or what is evicted would be another on each node.
+// The secret decides which keys are adjacent. It must not be observable: otherwise simulations, listings and evictions
+// would differ between nodes.
 #[test]
 fn secret_keeps_scan_and_eviction() {
     for evict in [Evict::Oldest, Evict::Lru] {
@@ -939,7 +936,7 @@ fn secret_keeps_scan_and_eviction() {
     }
 }
 
-// A hot update could change the type of a column under rows that hold the old one.
+// A hot update could change the type of a column whose rows hold the old type.
 #[test]
 fn extend_refuses_type_change() {
     let table = Table::new(spec(Shape::Int, 4), KEY);
@@ -955,7 +952,7 @@ fn extend_refuses_type_change() {
     assert!(matches!(wide, Err(ExtendError::RowTooLong { .. })));
 }
 
-// Text and NULL defaults of an added column would not reach rows that were there before.
+// Existing rows would lack the text and NULL defaults of an added column.
 #[test]
 fn added_column_has_default() {
     let table = Table::new(spec(Shape::Int, 100), KEY);
@@ -976,7 +973,7 @@ fn added_column_has_default() {
     assert!(table.bytes_eq(new, tier, b"free") && table.is_null(new, until));
 }
 
-// A hot update of limits could promise what the rows cannot keep.
+// A hot update could set limits that the rows cannot serve.
 #[test]
 fn limits_change_within_capacity() {
     let table = Table::new(TableSpec { evict: Evict::Oldest, ..spec(Shape::Int, 10) }, KEY);
@@ -994,12 +991,12 @@ fn limits_change_within_capacity() {
     refused.iter().for_each(|limits| assert_eq!(table.set_limits(limits), Err(LimitsError::Order)));
     let many = TableSpec { max_rows: 1 << 40, ..limits.clone() };
     assert!(matches!(table.set_limits(&many), Err(LimitsError::Rows { .. })));
-    // While nothing asked for them, no times were stored: what they say now is not so.
+    // Times were not stored while no limit needed them, so they are stale.
     table.set_limits(&TableSpec { evict: Evict::Reject, ..limits.clone() }).unwrap();
     assert_eq!(table.set_limits(&limits), Err(LimitsError::Order));
 }
 
-// Keys that do not fit would be cut or would panic, and a malformed composite key could match a row.
+// Keys that do not fit would be truncated or panic, and a malformed composite key could match a row.
 #[test]
 fn malformed_keys_are_absent() {
     let pair = Table::new(spec(Shape::Pair, 4), KEY);
@@ -1015,7 +1012,7 @@ fn malformed_keys_are_absent() {
     assert_eq!(text.find_int(1, Time(0)), Row::NONE);
 }
 
-// Key columns could not be read back, so a scan could not say what it saw.
+// Key columns could not be read, so a scan could not report its rows.
 #[test]
 fn key_columns_are_readable() {
     let table = Table::new(spec(Shape::Pair, 4), KEY);
@@ -1026,7 +1023,7 @@ fn key_columns_are_readable() {
     assert_eq!(table.word(row, table.column("item").unwrap()), 42);
 }
 
-// Compiled code would reach other words than the accessors do.
+// Compiled code would access other words than the accessors.
 #[test]
 fn row_addresses_follow_layout() {
     let table = Table::new(spec(Shape::Int, 100), KEY);
@@ -1035,7 +1032,7 @@ fn row_addresses_follow_layout() {
     assert_eq!(width as u64, table.spec().row_bytes());
 }
 
-// One call of a scan could walk through a whole table that is empty or dead.
+// One scan step could walk through a whole table without live rows.
 #[test]
 fn scan_stops_at_budget() {
     let table = Table::new(TableSpec { ttl: Some(Interval(10)), ..spec(Shape::Int, 4000) }, KEY);
@@ -1055,7 +1052,7 @@ fn scan_stops_at_budget() {
     assert!(matches!(table.scan_some(0, Time(12), 0), Scan::More(0)));
 }
 
-// Compiled code goes from row to row by these numbers, and would pass rows by or read what is none.
+// Compiled code walks rows by these numbers; it would skip rows or read beyond them.
 #[test]
 fn scan_layout_matches_cursors() {
     for max_rows in [10, 256, 5000] {
@@ -1073,7 +1070,7 @@ fn scan_layout_matches_cursors() {
         let rows = scan_all(&table, Time(0));
         assert_eq!(rows.len() as u64, max_rows / 2);
         rows.iter().for_each(|row| assert_eq!(table.cursor_behind(*row), by_hand(*row)));
-        // A row that is gone is no step; behind the last that was used there is none.
+        // A removed row is no step, and there is none behind the last used row.
         table.remove(rows[2]);
         assert_eq!(table.scan(table.cursor_behind(rows[1]), Time(0)).map(|(row, _)| row), Some(rows[3]));
         if steps.has_one_stripe {
@@ -1082,7 +1079,7 @@ fn scan_layout_matches_cursors() {
     }
 }
 
-// Compiled code would write to other words than those of the row that it found.
+// Compiled code would write to the words of another row.
 #[test]
 fn lookup_returns_row_words() {
     for shape in [Shape::Int, Shape::Text, Shape::Pair] {
@@ -1102,7 +1099,7 @@ fn lookup_returns_row_words() {
     }
 }
 
-// A pass would be told of another row than that of its key.
+// A pass would get the row of another key.
 #[test]
 fn lookup_follows_jit_layout() {
     for shape in [Shape::Int, Shape::Pair] {
@@ -1123,7 +1120,7 @@ fn lookup_follows_jit_layout() {
     }
 }
 
-// A touch that compiled code makes itself would differ from the table's own.
+// A touch by compiled code would differ from that of the table.
 #[test]
 fn touch_is_one_store() {
     let ttl = Some(Interval(5));
@@ -1147,7 +1144,7 @@ fn touch_is_one_store() {
     }
 }
 
-// Scalars could be torn from their log or their text.
+// Scalars would lose words or text.
 #[test]
 fn scalars_hold_words_and_text() {
     let scalars = Arc::new(Scalars::new(5));

@@ -58,10 +58,10 @@ impl Kept {
             }
         }
         let n = chain.request.inputs.len();
-        let stores = vec![None; n];
+        let field_writes = vec![None; n];
         // Of chains with many inputs some in each word of a set.
         let usual = self.usual.iter().flat_map(|at| (at..n).step_by(97)).collect();
-        chain.frames = Some(Frames { usual, stores, ..Frames::default() });
+        chain.frames = Some(Frames { usual, field_writes, ..Frames::default() });
         Arc::new(chain)
     }
 }

@@ -1,7 +1,7 @@
-//! A flag is not asked again where a branch on it has been taken.
+//! Removes tests of flags whose value an earlier branch has decided.
 //!
-//! It keeps the law because a value is the same wherever it is read, and a block with one way in is entered by that way
-//! alone: what the branch found there holds in the block, and in all that only it leads to.
+//! It keeps the law because a value is the same wherever it is read, and a block with one predecessor is entered only
+//! through it: the outcome of the branch holds in the block and in all blocks that it dominates.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::ir::{BoolOp, Function, Op, Terminator, Value};
 use super::blocks::{drop_unreached, rename};
 use super::targets;
 
-/// How many branches back, and how many operations down, it is looked for what is known of a flag.
+/// Limit of branches to go back, and of operations to go down, to decide a flag.
 const STEPS_MAX: usize = 16;
 
 /// See the module.
@@ -45,18 +45,18 @@ pub fn fold(function: &mut Function) {
     drop_unreached(function);
 }
 
-/// What is known of flags, block by block.
+/// The known values of flags, by block.
 struct FlagFacts {
-    /// How a flag is made of others.
+    /// The definitions of flags by other flags.
     made: BTreeMap<Value, Op>,
-    /// The only way to a block.
+    /// The only edge to a block.
     before: Vec<Option<OnlyEdge>>,
 }
 
 #[derive(Clone, Copy)]
 struct OnlyEdge {
     from: usize,
-    /// The flag that is asked there, with the answer that leads this way.
+    /// The flag of the branch, and its value on this edge.
     asked: Option<(Value, bool)>,
 }
 
@@ -87,7 +87,7 @@ impl FlagFacts {
         Self { made: made.collect(), before }
     }
 
-    /// What a flag is in a block, if that is known.
+    /// The value of a flag in a block, if it is known.
     fn flag(&self, block: usize, flag: Value, steps: usize) -> Option<bool> {
         let mut at = block;
         for _ in 0..steps {
@@ -102,7 +102,7 @@ impl FlagFacts {
             Op::BoolConst(holds) => Some(*holds),
             Op::Not(a) => of(a).map(|holds| !holds),
             Op::BoolBinary(op, a, b) => {
-                // What decides either way.
+                // The operand value that decides the result.
                 let decides = *op == BoolOp::Or;
                 match (of(a), of(b)) {
                     (Some(a), _) if a == decides => Some(decides),
@@ -115,14 +115,14 @@ impl FlagFacts {
         }
     }
 
-    /// What a flag is if another one `holds` or does not.
+    /// The value of a flag, given the value of another one.
     fn implied_by(&self, by: Value, holds: bool, flag: Value, steps: usize) -> Option<bool> {
         if by == flag {
             return Some(holds);
         }
         match self.made.get(&by).filter(|_| steps > 1)? {
             Op::Not(a) => self.implied_by(*a, !holds, flag, steps / 2),
-            // Both are true, or neither is.
+            // Both operands are true, or both are false.
             Op::BoolBinary(op, a, b) if holds == (*op == BoolOp::And) => {
                 let told = self.implied_by(*a, holds, flag, steps / 2);
                 told.or_else(|| self.implied_by(*b, holds, flag, steps / 2))

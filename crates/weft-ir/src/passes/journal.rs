@@ -1,7 +1,6 @@
-//! Writes that nothing can undo are not noted.
+//! Stops journalling writes that nothing can undo.
 //!
-//! It keeps the law because the journal is read by `RollBack` and `Fail` alone, and no way from these writes leads to
-//! one.
+//! It keeps the law because only `RollBack` and `Fail` read the journal, and no path from these writes leads to one.
 
 use crate::ir::{Function, Journal, Op, Terminator};
 
@@ -33,7 +32,7 @@ pub fn relax(function: &mut Function) {
     }
 }
 
-/// For each block, whether a way from its end leads to a roll-back, or the end is one.
+/// For each block, whether a path from its end leads to a rollback, or its terminator is one.
 pub(super) fn rollback_follows(function: &Function) -> Vec<bool> {
     let n = function.blocks.len();
     let mut ahead: Vec<bool> =

@@ -15,12 +15,12 @@ use crate::ir::Function;
 const CHAINS: u64 = 60;
 const PASSES: usize = 12;
 
-/// Runs random chains as they are and as `pass` makes them, and wants the same of both.
+/// Runs random chains before and after `pass` and compares the results.
 fn check_law(pass: impl Fn(Function) -> Function) {
     check(|function, _| pass(function), |_, _| {});
 }
 
-/// As [`check_law`]; a pass is told which inputs nothing clears, and with these in mind tuples are changed before.
+/// As [`check_law`], for a pass that gets the inputs that nothing clears; `change` adapts the tuples to them.
 fn check(pass: impl Fn(Function, InputSet) -> Function, change: impl Fn(&mut Pass, InputSet)) {
     for seed in 0..CHAINS {
         let mut rng = Rng::from_seed(seed);
@@ -75,44 +75,44 @@ fn by(change: impl Fn(&mut Function)) -> impl Fn(Function) -> Function {
 
 #[test]
 fn simplify_keeps_behaviour() {
-    // A block that was joined or skipped wrongly would change what a chain does.
+    // A wrong join or skip would change what a chain does.
     check_law(by(blocks::simplify));
 }
 
 #[test]
 fn dead_code_keeps_behaviour() {
-    // An operation that left a trace and was taken for dead would change what a chain does.
+    // An operation with an effect that counts as dead would change what a chain does.
     check_law(by(dead::remove));
 }
 
 #[test]
 fn branch_facts_keep_behaviour() {
-    // A flag that was taken for what it is not would lead another way.
+    // A wrong value of a flag would change the path.
     check_law(by(branch_facts::fold));
 }
 
 #[test]
 fn present_inputs_are_not_checked() {
-    // A question that was answered for what is not there, or may go, would lead another way.
+    // A decided test of an input that is absent, or may be cleared, would change the path.
     check(|function, kept| assume::present(&function, kept), |tuple, kept| tuple.present |= kept);
 }
 
 #[test]
 fn sunk_writes_keep_behaviour() {
-    // A write that was moved past what sees it, or was lost on a way, would be another or none.
+    // A write that moves past its observer, or is lost on a path, would change what a chain does.
     check_law(by(sink::writes));
 }
 
 #[test]
 fn all_passes_keep_behaviour() {
-    // A pass may rely on what another has changed.
+    // A pass may rely on what another one has changed.
     check_law(clean);
 }
 
 #[test]
 fn infallible_writes_skip_journal() {
-    // A write that was not noted and had to be undone would leave a failed handler's traces; one that is noted in
-    // vain costs time on each tuple.
+    // An unjournalled write that must be undone would leave traces of a failed handler; needless journalling costs time
+    // for each tuple.
     use crate::ir::Journal;
     let mut function = noted();
     journal::relax(&mut function);

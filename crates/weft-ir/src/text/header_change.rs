@@ -1,4 +1,4 @@
-//! Changes of the structure of frames, as a chain declares them.
+//! The text form of declared header changes.
 //!
 //! ```text
 //! reshape U32 cut
@@ -109,7 +109,7 @@ fn write_sum(out: &mut String, what: &str, sum: &SumAt) {
     }
 }
 
-/// What stands behind `reshape`. A stack comes in a line of its own.
+/// Reads the rest of a line behind `reshape`. A stack has a line of its own.
 pub(super) fn parse(
     line: &mut SourceLine<'_>,
     ty: impl Fn(&mut SourceLine<'_>) -> Result<Type, ParseError>,
@@ -173,7 +173,7 @@ fn parse_relink(line: &mut SourceLine<'_>) -> Result<Relink, ParseError> {
     Ok(Relink { bytes, back, within, value: line.number()? })
 }
 
-/// What stands behind `stack`.
+/// Reads the rest of a line behind `stack`.
 pub(super) fn parse_stack(line: &mut SourceLine<'_>) -> Result<Stack, ParseError> {
     let mut stack = Stack { bytes: line.bytes()?, ..Stack::default() };
     if line.eat_word("begins") {

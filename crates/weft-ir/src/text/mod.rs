@@ -1,5 +1,5 @@
-//! The text form (`.wir`): [`write()`] and [`parse`] for a function, [`write_program`] and [`parse_program`] for a
-//! chain with all that its functions refer to.
+//! The text form of the IR (`.wir`): [`write()`] and [`parse`] for a function, [`write_program`] and [`parse_program`]
+//! for a chain with all its declarations.
 //!
 //! ```text
 //! function "acl.request" {
@@ -15,10 +15,9 @@
 //! }
 //! ```
 //!
-//! A `;` begins a comment; one of the form `; line 4` says from which source line the instruction is. Values are
-//! `v`, tables `t`, columns `c`, inputs `in`, call cells `call`, variables `var`, sinks `s`, names `n` and a number.
-//! A mnemonic that ends in `.journal` is a write that is noted first. What is written reads back as the same thing:
-//! `parse(write(f)) == f`.
+//! A `;` begins a comment; `; line 4` gives the source line of the instruction. Names are a prefix and a number: values
+//! `v`, tables `t`, columns `c`, inputs `in`, call cells `call`, variables `var`, sinks `s`, names `n`. A mnemonic that
+//! ends in `.journal` is a write that is journalled first. The text form round-trips: `parse(write(f)) == f`.
 
 mod header_change;
 mod ops;
@@ -34,7 +33,7 @@ use source_lines::{SourceLine, SourceLines};
 pub use ops::mnemonics;
 pub use program::{parse_program, write_program};
 
-/// Where and why a text is not in the text form.
+/// A syntax error in the text form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     /// The line, from 1.
@@ -51,7 +50,7 @@ impl fmt::Display for ParseError {
 
 impl core::error::Error for ParseError {}
 
-/// Values that one function may have in the text form; the most that `v`-numbers may reach.
+/// Maximum number of values of a function in the text form, and the limit of `v`-numbers.
 pub const VALUES_MAX: u32 = 1 << 20;
 
 /// Writes a function.
@@ -61,10 +60,9 @@ pub fn write(function: &Function) -> String {
     out
 }
 
-/// Reads a function. It need not be well-formed: [`crate::verify`] tells.
+/// Reads a function. It need not be well-formed; see [`crate::verify`].
 ///
-/// # Errors
-/// The first line that is not in the form.
+/// # Errors The first line with a syntax error.
 pub fn parse(text: &str) -> Result<Function, ParseError> {
     let mut lines = SourceLines::of(text);
     let mut line = lines.wanted("`function`")?;
@@ -76,14 +74,14 @@ pub fn parse(text: &str) -> Result<Function, ParseError> {
     }
 }
 
-/// The word by which an operation is written.
+/// The mnemonic of an operation.
 pub fn mnemonic(op: &Op) -> String {
     let mut text = String::new();
     ops::write_op(&mut text, op);
     first_word(&text)
 }
 
-/// The word by which a terminator is written.
+/// The mnemonic of a terminator.
 pub fn end_mnemonic(end: &Terminator) -> String {
     let mut text = String::new();
     ops::write_end(&mut text, end);
@@ -138,12 +136,12 @@ fn line(out: &mut String, text: &str, source_line: u32) {
 }
 
 fn typed(function: &Function, value: Value) -> String {
-    // A value without a type can be written, but not read back: it is not part of the form.
+    // A value without a type can be written, but not parsed.
     let ty = function.types.get(value.0 as usize).map_or("?", |&ty| ty_name(ty));
     format!("v{}: {ty}", value.0)
 }
 
-/// Values that have a type and are not defined.
+/// Values with a type but no definition.
 fn undefined(function: &Function) -> impl Iterator<Item = (usize, Ty)> {
     let mut defined = vec![false; function.types.len()];
     for block in &function.blocks {
@@ -164,7 +162,7 @@ fn ty_name(ty: Ty) -> &'static str {
     name_of(TYPES, ty)
 }
 
-/// The name of a thing in a table that lists all of its kind.
+/// The name of an item in a table of all items of its kind.
 fn name_of<T: Copy + PartialEq>(table: &[(&'static str, T)], thing: T) -> &'static str {
     table.iter().find(|(_, t)| *t == thing).map_or("?", |(name, _)| name)
 }
@@ -173,7 +171,7 @@ fn thing_of<T: Copy>(table: &[(&'static str, T)], name: &str) -> Option<T> {
     table.iter().find(|(n, _)| *n == name).map(|(_, thing)| *thing)
 }
 
-/// Types by value, while they become known.
+/// The types of values, as far as known.
 #[derive(Default)]
 struct Types(Vec<Option<Ty>>);
 
@@ -193,13 +191,13 @@ impl Types {
     }
 }
 
-/// Reads a function behind the word `function`, up to its closing brace.
+/// Reads a function from behind the word `function` up to its closing brace.
 fn parse_function(head: &mut SourceLine<'_>, lines: &mut SourceLines<'_>) -> Result<Function, ParseError> {
     let mut function = Function { name: head.text()?, ..Function::default() };
     head.expect('{')?;
     head.end()?;
     let mut types = Types::default();
-    // The block that has no end yet.
+    // The block without a terminator so far.
     let mut open: Option<Block> = None;
     loop {
         let mut line = lines.wanted("`}`")?;

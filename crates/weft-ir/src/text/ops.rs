@@ -1,4 +1,4 @@
-//! Operations and terminators.
+//! The text form of operations and terminators.
 
 use super::source_lines::{SourceLine, quote, write_float};
 use super::{ParseError, name_of, thing_of};
@@ -76,12 +76,12 @@ const BYTES_COMPARES: &[(&str, BytesCmp)] = &[
 
 const BOOLS: &[(&str, bool)] = &[("true", true), ("false", false)];
 
-/// The orders of bytes.
+/// Byte orders.
 pub(super) const ENDIANS: &[(&str, Endian)] = &[("big", Endian::Big), ("little", Endian::Little)];
 
 const SIGNS: &[(&str, Signed)] = &[("signed", Signed::Yes), ("unsigned", Signed::No)];
 
-/// Operations that are in no group, and are not `.signed` or `.unsigned`.
+/// Operations outside the groups, without `.signed` or `.unsigned`.
 const OTHERS: &[&str] = &[
     "bool",
     "int",
@@ -160,7 +160,7 @@ const CONVERSIONS: &[&str] =
 const ENDS: &[&str] =
     &["jump", "branch", "forward", "skip", "steer", "drop", "abort", "reply", "redirect", "fail"];
 
-/// The words of all operations and terminators that a well-formed function may have.
+/// The mnemonics of all operations and terminators of well-formed functions.
 pub fn mnemonics() -> Vec<String> {
     fn names<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {
         table.iter().map(|(name, _)| *name).collect()
@@ -339,7 +339,7 @@ fn values(out: &mut String, before: &str, values: &[Value]) {
     }
 }
 
-/// Writes how a block ends; its source line stands in the comment.
+/// Writes a terminator, with its source line as a comment.
 pub(super) fn write_end(out: &mut String, end: &Terminator) {
     let jump = |out: &mut String, jump: &Jump| {
         let _ = write!(out, "block{}", jump.block.0);
@@ -380,7 +380,7 @@ pub(super) fn write_end(out: &mut String, end: &Terminator) {
     };
 }
 
-/// Reads how a block ends, or None if the line is an instruction.
+/// Reads a terminator; None if the line is an instruction.
 pub(super) fn parse_end(line: &mut SourceLine<'_>) -> Result<Option<Terminator>, ParseError> {
     let source_line = line.source_line;
     let word = line.peek_word().to_string();
@@ -470,7 +470,7 @@ pub(super) fn parse_op(line: &mut SourceLine<'_>) -> Result<Op, ParseError> {
     op.filter(|_| takes_journal || j == Journal::No).ok_or(at_word)
 }
 
-/// Operations that come in groups: `add`, `icmp.eq`, `overflows.add.signed`.
+/// Operations in groups: `add`, `icmp.eq`, `overflows.add.signed`.
 fn parse_grouped(line: &mut SourceLine<'_>, name: &str) -> Result<Option<Op>, ParseError> {
     if let Some(op) = thing_of(INT_OPS, name) {
         return pair(line).map(|(a, b)| Some(Op::IntBinary(op, a, b)));
@@ -586,7 +586,7 @@ fn parse_simple(line: &mut SourceLine<'_>, name: &str) -> Result<Option<Op>, Par
     }))
 }
 
-/// Operations on what the chain declares.
+/// Operations on declarations of the chain.
 fn parse_stateful(line: &mut SourceLine<'_>, name: &str, j: Journal) -> Result<Option<Op>, ParseError> {
     Ok(Some(match name {
         "native" => {
@@ -655,7 +655,7 @@ fn write_cells(out: &mut String, cells: &[(Value, Option<Value>)]) {
     }
 }
 
-/// Values behind commas, each perhaps with what says that it is NULL.
+/// Values after commas, each with an optional NULL flag.
 fn parse_cells(line: &mut SourceLine<'_>) -> Result<Vec<(Value, Option<Value>)>, ParseError> {
     let mut cells = Vec::new();
     while line.eat(',') {

@@ -1,4 +1,4 @@
-//! A chain: its declarations, a line each, and its functions.
+//! The text form of a chain: declarations, one per line, and functions.
 
 use super::ops::ENDIANS;
 use super::source_lines::{SourceLine, SourceLines, quote, write_float};
@@ -49,7 +49,7 @@ const REALISATIONS: &[(&str, Realisation)] = &[
 
 const MERGES: &[(&str, Merge)] = &[("sum", Merge::Sum), ("max", Merge::Max), ("min", Merge::Min)];
 
-/// Types that are written as one word.
+/// Types with a single-word name.
 const TYPES: &[(&str, Type)] = &[
     ("BOOL", Type::Bool),
     ("F64", Type::F64),
@@ -63,7 +63,7 @@ const TYPES: &[(&str, Type)] = &[
     ("STATUS", Type::Status),
 ];
 
-/// Writes a chain: declarations, a line each, then elements and their handlers.
+/// Writes a chain: declarations, one per line, then elements and their handlers.
 ///
 /// ```text
 /// chain "shop"
@@ -190,7 +190,7 @@ fn write_input(out: &mut String, input: &Input) {
     declaration(out, "  input", &[&input.name], &format!("{}{nullable} {place}{written}", input.ty));
 }
 
-/// `frame 0 p1 f4 p2 f3`; without the fields, the layer. `last` behind it for that of the last such layer.
+/// `frame 0 p1 f4 p2 f3`; the layer itself has no fields. A trailing `last` refers to the last such layer.
 fn write_field(field: &FieldRef) -> String {
     let mut out = format!("frame {}", field.layer.level);
     for (at, protocol) in field.layer.protocols.iter().enumerate() {
@@ -361,10 +361,9 @@ fn write_element(out: &mut String, element: &Element) {
     }
 }
 
-/// Reads a chain. It need not be well-formed: [`crate::verify::verify_program`] tells.
+/// Reads a chain. It need not be well-formed; see [`crate::verify::verify_program`].
 ///
-/// # Errors
-/// The first line that is not in the form.
+/// # Errors The first line with a syntax error.
 pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
     let mut lines = SourceLines::of(text);
     let mut line = lines.wanted("`chain`")?;
@@ -472,7 +471,7 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
             }
             "handler" => {
                 let element = chain.elements.last_mut().ok_or(not_here)?;
-                // The function ends the line, and those behind it.
+                // The function takes the rest of the line and the lines behind it.
                 parse_handler(line, &mut lines, &mut element.handlers)?;
                 continue;
             }
@@ -660,7 +659,7 @@ fn parse_match_part(line: &mut SourceLine<'_>) -> Result<MatchPart, ParseError> 
         (Some(column), ..) => Test::Equal(column),
         (_, Some(column), _) => Test::Within(column),
         (.., Some(mask)) => {
-            // Without a column the verifier finds none with such a number.
+            // A missing column gets a number that the verifier refuses.
             Test::Masked { mask, bits: column("bits")?.unwrap_or(u16::MAX) }
         }
         _ => Test::Range { low: column("low")?, high: column("high")? },

@@ -15,14 +15,14 @@ fn functions(seed: u64) -> Vec<Function> {
     chain.elements.into_iter().flat_map(of).collect()
 }
 
-/// NaNs are not equal to themselves, so functions are compared by how they are shown.
+/// Compares functions by their Debug form, because NaNs are not equal to themselves.
 fn assert_same(a: &Function, b: &Function) {
     assert_eq!(format!("{a:?}"), format!("{b:?}"));
 }
 
 #[test]
 fn function_text_round_trips() {
-    // Files of IR and failing seeds would not show what was run.
+    // IR files and failing seeds would not show what was run.
     for seed in 0..150 {
         for function in functions(seed) {
             let text = write(&function);
@@ -34,7 +34,7 @@ fn function_text_round_trips() {
 
 #[test]
 fn malformed_function_round_trips() {
-    // The verifier's tests, and a pass that is being debugged, need them.
+    // Tests of the verifier, and debugging of passes, need malformed functions.
     let function = Function {
         name: "odd \"name\"\n".into(),
         blocks: vec![Block { scan_rows_max: Some(3), ..Block::default() }, Block::default()],
@@ -45,7 +45,7 @@ fn malformed_function_round_trips() {
 
 #[test]
 fn text_form_is_readable() {
-    // People read it in `explain` and in failing tests.
+    // People read this form in `explain` and in failing tests.
     let text = "\
 function \"acl.request\" {
 block0:
@@ -92,7 +92,7 @@ fn parse_error_names_line() {
 
 #[test]
 fn function_parser_never_panics() {
-    // It reads files, so it must say what is wrong with whatever they hold.
+    // The parser reads files, so it must report an error for any content.
     for seed in 0..400 {
         let mut rng = Rng::from_seed(seed);
         let mut text = write(&functions(seed % 7)[0]).into_bytes();
