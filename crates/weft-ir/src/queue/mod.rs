@@ -538,7 +538,7 @@ pub enum Step {
     Give(Value),
 }
 
-// The text form and the discriminants agree.
+// The word of a verdict reads back as the same verdict.
 const _: () = {
     let mut nth = 0;
     while nth < Verdict::ALL.len() {
@@ -552,7 +552,7 @@ const _: () = {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Verdict {
-    /// ENQUEUE accepts the packet, DEQUEUE sends it, SELECT serves the partition; what other handlers end with.
+    /// ENQUEUE: accepts the packet. DEQUEUE: sends it. SELECT: serves the partition. The end of all other handlers.
     Pass = 0,
     /// As Pass; the packet was marked.
     Mark = 1,
@@ -743,7 +743,7 @@ impl QueueProgram {
         all
     }
 
-    /// Maximum number of packets: the least over the levels, by their limits and by the capacity of their partitions.
+    /// Maximum number of packets. Each level is bounded by its limit, and by the capacity of all its partitions.
     pub fn packets_max(&self) -> u32 {
         let mut levels = self.levels.iter().rev();
         let leaf = levels.next().map_or(0, |leaf| leaf.limit.packets_max());
