@@ -175,12 +175,12 @@ fn hash_long([k0, k1, k2]: [u64; 3], bytes: &[u8]) -> u64 {
 
 #[inline(always)]
 fn read_u64(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes were taken"))
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("the slice has 8 bytes"))
 }
 
 #[inline(always)]
 fn read_u32(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes were taken")))
+    u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().expect("the slice has 4 bytes")))
 }
 
 /// A uniform draw in [0, 1) from 64 random bits: the top 53 of them.

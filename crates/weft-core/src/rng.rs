@@ -43,7 +43,7 @@ impl Rng {
     pub fn bits(&mut self) -> u64 {
         if let Some(eight) = self.bytes.get(self.at..self.at + 8) {
             self.at += 8;
-            return u64::from_le_bytes(eight.try_into().expect("8 bytes were taken"));
+            return u64::from_le_bytes(eight.try_into().expect("the slice has 8 bytes"));
         }
         next_bits(&mut self.state)
     }

@@ -581,12 +581,12 @@ fn evicted_row_is_taken_once() {
         let table = Arc::new(Table::new(limits, KEY));
         table.keep_removed(RemovalReason::Evicted, true);
         let [item, hits] = ["item", "hits"].map(|name| table.column(name).expect("a column"));
-        let told = |row: &Row| (table.word(*row, item), table.word(*row, hits));
+        let cells = |row: &Row| (table.word(*row, item), table.word(*row, hits));
         let all = |now| {
             let mut rows = BTreeMap::new();
             let mut cursor = 0;
             while let Some((row, next)) = table.scan(cursor, now) {
-                rows.extend([told(&row)]);
+                rows.extend([cells(&row)]);
                 cursor = next;
             }
             rows
@@ -614,13 +614,13 @@ fn evicted_row_is_taken_once() {
             if rng.percent(60) {
                 let mut rows = Vec::new();
                 while table.take_removed(RemovalReason::Evicted, now, 3, &mut rows) {}
-                departed.extend(rows.iter().map(told));
+                departed.extend(rows.iter().map(cells));
                 table.free_removed(&rows);
             }
         }
         let mut rows = Vec::new();
         while table.take_removed(RemovalReason::Evicted, Time(4000), 3, &mut rows) {}
-        departed.extend(rows.iter().map(told));
+        departed.extend(rows.iter().map(cells));
         table.free_removed(&rows);
         assert!(departed.len() > 1000 && n_undone > 1000);
         let n_all = departed.len() + all(Time(4000)).len();
@@ -628,7 +628,7 @@ fn evicted_row_is_taken_once() {
         departed.extend(all(Time(4000)));
         let n_told = departed.len();
         let departed: BTreeMap<u64, u64> = departed.into_iter().collect();
-        assert_eq!(departed.len(), n_told, "a row was told of twice");
+        assert_eq!(departed.len(), n_told, "a row was reported twice");
         assert!(departed.iter().all(|(key, value)| inserted.get(key) == Some(value)));
     }
 }

@@ -43,7 +43,7 @@ impl Direct {
         self.ids[self.places.iter().fold(0, |index, place| index << place.bits | place.of(key)) as usize]
     }
 
-    /// Writes a rule wherever there is no better one.
+    /// Writes a rule into each entry that has no better one.
     fn fill(&mut self, layout: &Layout, rule: StoredRule<'_>) {
         let mut at: Vec<u64> = self.places.iter().map(|place| place.of(rule.lo)).collect();
         loop {

@@ -121,8 +121,7 @@ impl Space {
             return;
         }
         let coarser = |parts| coarse(layout, &care, parts);
-        // From a mask that many rules share to the rule's own, as long as probes stay short; then wherever there is a
-        // slot.
+        // From a mask that many rules share to the rule's own, while probes stay short; then any free slot.
         let masks = [coarser(2), coarser(4), care, coarser(1)];
         for (mask, probes_max) in
             masks.map(|mask| (mask, PROBES_SHARED)).into_iter().chain([(care, PROBES_MAX)])
@@ -351,7 +350,7 @@ impl Tuple {
         }
     }
 
-    /// False if the slots near the rule's home are taken.
+    /// Returns false if no slot near the rule's home is free.
     fn insert(&mut self, rule: StoredRule<'_>, words: usize, probes_max: usize) -> bool {
         self.take_over(MOVED_A_CHANGE);
         if (self.len + 1) * 2 > self.slots.size() {
@@ -524,7 +523,7 @@ impl Slots {
         probes.find(|&at| self.rank(at) == 0)
     }
 
-    /// Whether a slot with this masked key is taken.
+    /// Whether a slot holds this masked key.
     fn has(&self, start: usize, lo: &[u64]) -> bool {
         let last = self.size() - 1;
         let mut at = start;

@@ -297,7 +297,7 @@ impl Pool {
     pub fn take_in_front(&mut self, frame: &mut Frame, Pushed { off, rest, bytes }: Pushed) {
         let room = u64::from(frame.start) - self.buffer(frame.buffer).start as u64;
         let is_inside = off + rest <= u64::from(frame.length) && bytes <= room + off;
-        assert!(is_inside, "it was asked for before anything was written");
+        assert!(is_inside, "the caller checks the room before it writes");
         frame.start = (u64::from(frame.start) + off - bytes) as u32;
         frame.length = (rest + bytes) as u32;
         frame.meta.offload.removed(0, off as usize);

@@ -321,7 +321,7 @@ mod tests {
         let mut last = None;
         for Labelled { label, id, .. } in labels.held.values() {
             assert!(last < Some(*label), "labels are in the order of ranks");
-            assert_eq!(by_id[id], *label, "who is moved is told");
+            assert_eq!(by_id[id], *label, "`moved` lists each relabelled row");
             last = Some(*label);
         }
         n_moved

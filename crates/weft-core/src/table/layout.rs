@@ -399,8 +399,9 @@ fn cell_words(ty: Type) -> usize {
 /// Up to eight bytes as a little-endian word, padded with zeros.
 #[inline(always)]
 pub(super) fn partial_word(bytes: &[u8]) -> u64 {
-    let quad =
-        |at: usize| u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes were taken")));
+    let quad = |at: usize| {
+        u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().expect("the slice has 4 bytes")))
+    };
     match bytes.len() {
         0 => 0,
         n @ 1..4 => {

@@ -318,11 +318,11 @@ impl<'a> Reader<'a> {
     }
 
     fn u32(&mut self) -> Result<u32, ImportError> {
-        Ok(u32::from_le_bytes(self.take(4)?.try_into().expect("4 bytes were taken")))
+        Ok(u32::from_le_bytes(self.take(4)?.try_into().expect("the slice has 4 bytes")))
     }
 
     fn u64(&mut self) -> Result<u64, ImportError> {
-        Ok(u64::from_le_bytes(self.take(8)?.try_into().expect("8 bytes were taken")))
+        Ok(u64::from_le_bytes(self.take(8)?.try_into().expect("the slice has 8 bytes")))
     }
 
     fn text(&mut self) -> Result<&'a str, ImportError> {

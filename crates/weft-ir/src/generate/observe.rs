@@ -1,4 +1,4 @@
-//! Passes, and what is seen of them.
+//! Random passes and their observable results.
 
 use super::Rng;
 use crate::backend::Program;
@@ -23,16 +23,16 @@ use weft_core::native::Prepared;
 use weft_core::table::{Insert, RemovalReason, Row, Scalars, Table};
 use weft_core::{Time, Value};
 
-/// What the engine would give for one pass.
+/// The inputs of one pass, as from the engine.
 #[derive(Clone, Debug)]
 pub struct Pass {
     /// The segment's event.
     pub event: Event,
-    /// Elements with an index below take part.
+    /// Only elements with an index below this take part.
     pub opened: usize,
     /// `now()`.
     pub now: Time,
-    /// What `rand()` draws from.
+    /// The base of `rand()`.
     pub rand: u64,
     /// One for each input.
     pub slots: Vec<Slot>,
@@ -42,10 +42,10 @@ pub struct Pass {
     pub regions: [Vec<u8>; REGIONS],
 }
 
-/// The state of one chain, apart from any other.
+/// The private state of one chain.
 #[derive(Debug)]
 pub struct World {
-    /// Tables and variables; the merged ones have two workers' parts.
+    /// Tables and variables; merged variables have the parts of two workers.
     pub state: State,
     /// The call's row.
     pub call: Vec<u64>,
@@ -54,18 +54,18 @@ pub struct World {
     out: Outcome,
 }
 
-/// A value as it is seen: floats by their bits, all NaNs alike.
+/// An observed value: floats by their bits, with all NaNs equal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Observed {
     /// NULL.
     Null,
-    /// A number or a boolean, by its word.
+    /// A number or a boolean, as a word.
     Word(u64),
     /// Bytes.
     Bytes(Vec<u8>),
 }
 
-/// Everything that a pass leaves behind.
+/// All results of a pass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
     /// How it ended.
@@ -76,44 +76,44 @@ pub struct Observation {
     pub line: u32,
     /// See [`Outcome::text`].
     pub text: Vec<u8>,
-    /// Changes in the order made.
+    /// The edits, in order.
     pub edits: Vec<(EditTarget, Observed)>,
-    /// The frame of a pass on one, with the changes that code has made in place of some of them.
+    /// The frame of the pass, with the changes that code made in place of edits.
     pub frame: Vec<u8>,
-    /// Rows for sinks, in the order made.
+    /// The rows for sinks, in order.
     pub rows: Vec<(u16, Vec<Observed>)>,
     /// Nanoseconds.
     pub delay: i64,
-    /// What MARK has said.
+    /// The marks.
     pub marks: Marks,
     /// See [`Outcome::opening`].
     pub opening: bool,
-    /// Targets of MIRROR, and how many edits were made before.
+    /// The targets of MIRROR, with the number of edits before each.
     pub mirrors: Vec<(Vec<u8>, u32)>,
-    /// The rows of each table that live after the pass, columns in order, in the order of a scan.
+    /// The live rows of each table after the pass, in scan order, with columns in order.
     pub tables: Vec<Vec<Vec<Observed>>>,
-    /// Variables in the order of the chain: the word, or the parts of a MERGE variable.
+    /// The variables in the order of the chain: the word, or the parts of a MERGE variable.
     pub vars: Vec<Vec<u64>>,
     /// The cells of the call's row.
     pub call: Vec<Observed>,
     /// By element, without the sampled times.
     pub counters: Vec<Counters>,
-    /// A row had expired, for a TIMEOUT.
+    /// Whether a row had expired, for a TIMEOUT.
     pub had_expired_row: bool,
 }
 
-/// A change of the table whose rows are matched, from outside.
+/// An external change of the table with rules.
 #[derive(Clone, Debug)]
 pub struct RuleChange {
     /// The row.
     row: Vec<Value>,
-    /// It is there from now on; else no row with its key is.
+    /// Whether the row exists from now on; otherwise no row has its key.
     is_there: bool,
-    /// What is built of the rules is built anew.
+    /// Whether the structure of the rules is rebuilt.
     is_built: bool,
 }
 
-/// A list of numbers and bytes, now and then of more elements than it may have.
+/// A list of numbers and bytes, sometimes with too many elements.
 fn random_list(rng: &mut Rng, place: &ListLocation) -> Vec<u8> {
     let n = rng.below(place.elements_max as usize + 2) as u64;
     let n_cells = if n > place.elements_max { 0 } else { n as usize * place.members.len() };
@@ -157,7 +157,7 @@ impl Pass {
             let is_present = !input.nullable || rng.percent(60);
             pass.present.set(index, is_present);
             let slot = pass.slot(rng, Ty::of(input.ty), &input.place);
-            // The slot of a NULL may hold anything; zeros are what the engine gives.
+            // The slot of a NULL is undefined; the engine gives zeros.
             pass.slots.push(if is_present { slot } else { Slot::default() });
         }
         pass
@@ -194,14 +194,13 @@ impl Pass {
 }
 
 impl World {
-    /// The state at the start: tables with the rows that the chain gives them, variables at their starts. For its
-    /// native functions there are stand-ins, which give any results. Its passes have as little room in their scratch as
-    /// any may have.
+    /// The initial state: tables with their declared rows, variables at their start values, stand-ins for native
+    /// functions, and the smallest scratch.
     pub fn new(chain: &ChainProgram) -> Self {
         Self::with_natives(chain, super::natives::stand_ins(&chain.natives))
     }
 
-    /// As [`World::new`], with these functions for those of the chain.
+    /// As [`World::new`], with these native functions.
     pub fn with_natives(chain: &ChainProgram, natives: Vec<Arc<dyn Prepared>>) -> Self {
         let n_words = chain.vars.iter().map(|var| var.word as usize + 1).max().unwrap_or(0);
         let parts = [(); 2].map(|()| Arc::new(Scalars::new(n_words)));
@@ -240,8 +239,7 @@ impl World {
 
     /// Changes the rules of the chain.
     ///
-    /// # Panics
-    /// If the world is not one of this chain.
+    /// # Panics If the world belongs to another chain.
     pub fn change(&mut self, chain: &ChainProgram, change: &RuleChange) {
         let table = &self.state.tables[usize::from(super::RULES.0)];
         let anew = |at: usize| Matcher::changeable(&chain.matches[at].spec, table).expect("they are few");
@@ -277,8 +275,8 @@ impl World {
         self.state.matchers = matchers.into_iter().map(Arc::new).collect();
     }
 
-    /// Runs a pass and tells what it left behind. A stand-in of a simple format is the message where fields of it are
-    /// changed.
+    /// Runs a pass and returns its results. After changes of fields, a stand-in with a simple format replaces the
+    /// message.
     pub fn run(&mut self, chain: &ChainProgram, program: &dyn Program, pass: &Pass) -> Observation {
         let expired_row = self.take_expired_row(chain, pass);
         let mut frame = Vec::new();
@@ -293,10 +291,9 @@ impl World {
         Observation { frame, ..self.observe(chain, pass.now, expired_row) }
     }
 
-    /// Runs a pass on the interpreter, and tells what it left behind and what it touched on its way.
+    /// Runs a pass on the interpreter and returns its results and accesses.
     ///
-    /// # Panics
-    /// If the world is not one of this chain.
+    /// # Panics If the world belongs to another chain.
     pub fn run_with_accesses(
         &mut self,
         chain: &Arc<ChainProgram>,
@@ -310,7 +307,7 @@ impl World {
         (self.observe(chain, pass.now, expired_row), noted.expect("the world has the chain's tables"))
     }
 
-    /// The row that a TIMEOUT finds, if one has expired.
+    /// The row for a TIMEOUT, if one has expired.
     fn take_expired_row(&self, chain: &ChainProgram, pass: &Pass) -> Row {
         let mut rows = Vec::new();
         if let Some((table, why)) = self.removal(chain, pass) {
@@ -406,8 +403,8 @@ impl World {
     }
 }
 
-/// A message whose format is simple: the payload, and behind it ` name=value` for the last change of each field, in
-/// their order. NULL is ` -name`. It cannot be written with bytes that are no text.
+/// A message in a simple format: the payload, then ` name=value` for the last change of each field, in order. NULL is `
+/// -name`. It cannot be written with bytes that are not text.
 #[derive(Debug)]
 struct StandIn<'p> {
     payload: &'p [u8],

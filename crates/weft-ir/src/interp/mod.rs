@@ -1,11 +1,10 @@
-//! The interpreter: what the IR means.
+//! The interpreter, which defines the semantics of the IR.
 //!
-//! It is written to be read beside [`crate::ir`]: one value at a time, each operation as its doc says, bytes copied
-//! wherever that is simplest. All other back ends are held against it, so it shares no code with them.
+//! Read it beside [`crate::ir`]: it evaluates one value at a time, each operation as its doc says, and copies bytes
+//! where that is simplest. All other back ends are tested against it, so it shares no code with them.
 //!
-//! `numbers` and `bytes` are the operations that need nothing but their operands; `tables` those on tables; `access`
-//! tells what a pass touched, for those that want to know ([`run_with_accesses`]);
-//! this module has the pass, the handler and everything that leaves a trace in the outcome.
+//! `numbers` and `bytes` hold the operations on operands alone, `tables` those on tables. `access` records what a pass
+//! touches ([`run_with_accesses`]). This module has the pass, the handler, and all effects on the outcome.
 
 mod access;
 mod bytes;
@@ -35,7 +34,7 @@ use weft_core::{Interval, Status};
 
 pub use access::{Access, AccessAt};
 
-/// The back end that interprets.
+/// The interpreting back end.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Interp;
 
@@ -64,7 +63,7 @@ impl Backend for Interp {
     }
 }
 
-/// For each table, where its columns are: keys first, then the others.
+/// The positions of each table's columns, keys first.
 fn columns(chain: &ChainProgram, state: &State) -> Result<Vec<Vec<ColumnRef>>, Unsupported> {
     let unsupported = |reason| Unsupported { reason, line: 0 };
     let mut columns = Vec::new();
@@ -82,7 +81,7 @@ fn columns(chain: &ChainProgram, state: &State) -> Result<Vec<Vec<ColumnRef>>, U
     Ok(columns)
 }
 
-/// A segment that is interpreted.
+/// An interpreted segment.
 struct Interpreted {
     chain: Arc<ChainProgram>,
     event: Event,
@@ -120,7 +119,7 @@ impl Val {
         Self::Bytes(Arc::from([]))
     }
 
-    /// The value that a word stands for; of a type that is held in one.
+    /// The value of a word, for a type that is held in one.
     fn of_word(ty: Ty, word: u64) -> Self {
         match ty {
             Ty::Bool => Self::Bool(word != 0),
@@ -129,7 +128,7 @@ impl Val {
         }
     }
 
-    /// The word that it is held in: everything but bytes and rows.
+    /// The word of a value that is neither bytes nor a row.
     fn word(&self) -> u64 {
         match self {
             Self::Bool(b) => u64::from(*b),
@@ -140,7 +139,7 @@ impl Val {
     }
 }
 
-/// The current value of each input; None is NULL.
+/// The current values of the inputs; None is NULL.
 type Inputs = Vec<Option<Val>>;
 
 /// How a handler ended.
@@ -159,10 +158,9 @@ impl Program for Interpreted {
     }
 }
 
-/// Runs one pass, as [`Program::run`] of what [`Interp`] makes, and tells what each handler touched, in order.
+/// Runs one pass like [`Program::run`] of [`Interp`], and returns what each handler accessed, in order.
 ///
-/// # Errors
-/// As [`Interp::compile`](Backend::compile).
+/// # Errors As [`Interp::compile`](Backend::compile).
 pub fn run_with_accesses(
     chain: &Arc<ChainProgram>,
     event: Event,
@@ -203,7 +201,7 @@ impl Interpreted {
     }
 }
 
-/// Counts how the handler of an element ended and notes it in the outcome; whether the next one runs.
+/// Counts the end of an element's handler and writes it to the outcome; returns whether the next handler runs.
 fn settle(end: End, part: &Part<'_>, fail_open: bool, cx: &mut Cx<'_>) -> bool {
     let counters = &mut cx.counters[usize::from(part.element)];
     let (verdict, text, line) = match end {
@@ -247,7 +245,7 @@ fn settle(end: End, part: &Part<'_>, fail_open: bool, cx: &mut Cx<'_>) -> bool {
 }
 
 impl Interpreted {
-    /// The inputs as the engine gives them.
+    /// The inputs from the engine.
     fn inputs(&self, cx: &Cx<'_>) -> Inputs {
         let Some(direction) = Handler::of(self.event).direction(&self.chain) else { return Vec::new() };
         let none = Frames::default();
@@ -265,7 +263,7 @@ impl Interpreted {
             present.then(|| match Ty::of(input.ty) {
                 Ty::Bytes => {
                     let region = cx.regions[region_of(&input.place)];
-                    // The engine gives slots that lie in their regions; if not, this panics here and not elsewhere.
+                    // The engine's slots are inside their regions; otherwise this panics.
                     Val::Bytes(region[slot.a as usize..][..slot.b as usize].into())
                 }
                 ty => Val::of_word(ty, slot.a),
@@ -296,23 +294,23 @@ enum TableLock {
     Stripe { hash: u64 },
 }
 
-/// One handler at work.
+/// A running handler.
 struct Handling<'r, 'c> {
     program: &'r Interpreted,
     function: &'r Function,
     cx: &'r mut Cx<'c>,
     inputs: &'r mut Inputs,
     values: Vec<Option<Val>>,
-    /// How the native function that gave a value ended, by value.
+    /// The result of the native function that gave a value, by value.
     ended: Vec<Option<Ended>>,
     scratch_full: bool,
-    /// By table.
+    /// The locks, by table.
     held: Vec<Option<TableLock>>,
     vars_held: bool,
-    /// Where it began, for rolling back.
+    /// The start of the handler, for rollback.
     start: Point,
     inputs_at_start: Inputs,
-    /// Which part of the segment it is.
+    /// The handler's position in the segment.
     part: usize,
     notes: &'r mut Option<Vec<AccessAt>>,
 }
@@ -325,7 +323,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         inputs: &'r mut Inputs,
         (part, notes): (usize, &'r mut Option<Vec<AccessAt>>),
     ) -> Self {
-        // What was written before has been committed.
+        // Earlier writes are committed.
         cx.out.journal.clear();
         Self {
             program,
@@ -388,7 +386,7 @@ impl<'r, 'c> Handling<'r, 'c> {
             let next = &function.blocks[jump.block.0 as usize];
             if let Some(max) = next.scan_rows_max {
                 let visits = &mut visits[jump.block.0 as usize];
-                // A jump that does not come from within the scan begins it anew.
+                // A jump from outside the scan restarts it.
                 *visits = if backs.contains(&(at, jump.block)) { *visits + 1 } else { 0 };
                 assert!(*visits <= max + 1, "a scan of {} goes on beyond {max} rows", function.name);
             }
@@ -427,7 +425,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
-    /// Calls a native function, and notes how it ended.
+    /// Calls a native function and stores its result.
     fn native(&mut self, id: NativeId, args: &[Value], result: Option<Value>) -> Val {
         let chain = &self.program.chain;
         let held: Vec<Val> = args.iter().map(|&arg| self.get(arg).clone()).collect();
@@ -462,7 +460,7 @@ impl<'r, 'c> Handling<'r, 'c> {
 
     fn input(&self, id: InputId) -> Val {
         let direction = Handler::of(self.program.event).direction(&self.program.chain);
-        // EVERY has no inputs: the verifier refuses them there.
+        // EVERY has no inputs: the verifier refuses them.
         let ty = direction.map_or(Ty::Int, |d| Ty::of(d.inputs[usize::from(id.0)].ty));
         self.inputs[usize::from(id.0)].clone().unwrap_or_else(|| Val::zero(ty))
     }
@@ -507,7 +505,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
-    /// What an instruction gives, if it gives something.
+    /// The result of an instruction, if it has one.
     fn op(&mut self, op: &Op) -> Option<Val> {
         Some(match *op {
             Op::BoolConst(b) => Val::Bool(b),
@@ -617,14 +615,14 @@ impl<'r, 'c> Handling<'r, 'c> {
         })
     }
 
-    /// Operations that are done for their effect.
+    /// Operations with effects only.
     fn effect(&mut self, op: &Op) {
         match *op {
             Op::SetInput(id, value) => {
                 let value = self.get(value).clone();
                 let cell = self.cell(&value);
                 self.edit(EditTarget::Input(id.0), cell);
-                // The room may have been too small: what was kept is what the input is now.
+                // The scratch may have been full: the stored bytes are now the input.
                 self.inputs[usize::from(id.0)] = Some(self.of_cell(cell));
             }
             Op::ClearInput(id) => {
@@ -730,7 +728,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
-    /// Takes room in the scratch for bytes: where they are now, the empty range if there is no room.
+    /// Stores bytes in the scratch; returns their range, which is empty if the scratch is full.
     fn keep(&mut self, bytes: &[u8]) -> (u32, u32) {
         let kept = self.cx.out.keep(bytes);
         self.scratch_full |= kept.is_none();
@@ -831,7 +829,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         numbers::int(op, a, b)
     }
 
-    /// The parts of all workers, merged; 0 if there are none.
+    /// The merged parts of all workers; 0 if there are none.
     fn merged(&self, id: VarId) -> i64 {
         let index = self.var(id).word as usize;
         let parts = self.cx.state.merged_parts.iter().map(|part| part.word(index) as i64);

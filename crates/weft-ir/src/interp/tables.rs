@@ -5,7 +5,7 @@ use crate::ir::*;
 use weft_core::table::{ColumnRef, Insert, KeyBuilder, Row, Table};
 use weft_core::types::Type;
 
-/// The canonical bytes of a key of several columns.
+/// The canonical encoding of a key of several columns.
 pub(super) fn key<'v>(parts: impl Iterator<Item = &'v Val>) -> Vec<u8> {
     let mut key = KeyBuilder::default();
     for part in parts {
@@ -18,7 +18,7 @@ pub(super) fn key<'v>(parts: impl Iterator<Item = &'v Val>) -> Vec<u8> {
 }
 
 impl Handling<'_, '_> {
-    /// Operations that give a value.
+    /// Runs an operation that gives a value.
     pub(super) fn table_value(&mut self, op: &Op) -> Val {
         let state = self.cx.state;
         let now = self.cx.now;
@@ -63,7 +63,7 @@ impl Handling<'_, '_> {
         }
     }
 
-    /// Operations that are done for their effect.
+    /// Runs an operation for its effect.
     pub(super) fn table_effect(&mut self, op: &Op) {
         let now = self.cx.now;
         match *op {
@@ -113,7 +113,7 @@ impl Handling<'_, '_> {
         }
     }
 
-    /// Does something to a row, unless it is none.
+    /// Applies `act` to a row; does nothing for [`Row::NONE`].
     fn on_row(&mut self, table: TableId, row: Row, act: impl FnOnce(&mut weft_core::table::Journal, &Table)) {
         if row != Row::NONE {
             act(&mut self.cx.out.journal, &self.cx.state.tables[usize::from(table.0)]);

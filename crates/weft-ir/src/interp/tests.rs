@@ -7,9 +7,13 @@ use weft_core::table::{ColumnSpec, Evict, TableSpec};
 use weft_core::types::Value as V;
 use weft_core::{Time, Type};
 
-/// A chain with one sink for each type (s0 bool, s1 int, s2 float, s3 bytes), inputs in0 (int), in1 (text?) and in2
-/// (header), the table t0 (U64 -> n I64 = 1, s TEXT(4)? = NULL), t1 ((I64, TEXT(4)) -> n), variables var0 (I64 = 5)
-/// and var1 (MERGE SUM from 10), and call cells call0 (I64), call1 (TEXT(9)).
+/// A chain for the tests. It has
+///
+/// - one sink per type: s0 bool, s1 int, s2 float, s3 bytes;
+/// - the inputs in0 (int), in1 (text?) and in2 (header);
+/// - the tables t0 (U64 -> n I64 = 1, s TEXT(4)? = NULL) and t1 ((I64, TEXT(4)) -> n);
+/// - the variables var0 (I64 = 5) and var1 (MERGE SUM from 10);
+/// - the call cells call0 (I64) and call1 (TEXT(9)).
 fn chain(requests: &[&str]) -> ChainProgram {
     let sink = |ty: Type| SinkDecl {
         owner: "a".into(),
@@ -142,7 +146,7 @@ fn bytes(b: &[u8]) -> Observed {
 
 #[test]
 fn integers_wrap_without_trap() {
-    // A back end that traps, or divides otherwise, would take the process down or disagree.
+    // A back end that traps would stop the process. One that divides differently would disagree.
     let (min, max) = (i64::MIN, i64::MAX);
     for (op, a, b, is) in [
         ("add", max, 1, min),
@@ -477,7 +481,7 @@ fn rows_insert_find_remove() {
 
 #[test]
 fn no_row_reads_null() {
-    // A program need not branch around it, so back ends must not touch memory for it.
+    // A program need not branch around a missing row, so back ends must not access memory for it.
     let none = "v0: row = no_row\nv1: int = int 3\n";
     for (inst, is) in [
         ("v2: int = column t0, v0, c1", 0),
@@ -561,7 +565,7 @@ const WRITES: &str = "
 
 #[test]
 fn verdict_commits_writes() {
-    // Only an error undoes what a handler did.
+    // Only an error undoes the writes of a handler.
     for end in ["forward", "drop", "abort OK", "reply", "redirect v3"] {
         let seen = run(&[&format!("block0:{WRITES}\n{end}")]);
         assert_eq!(seen.tables[0], [vec![int(9), int(9), Observed::Null]], "{end}");
@@ -618,7 +622,7 @@ fn rollback_undoes_one_handler() {
 
 #[test]
 fn scratch_limit_is_exact() {
-    // A message must not make a worker keep more memory than is said.
+    // A message must not make a worker keep more memory than the documented limit.
     const HALF: usize = weft_core::limits::SCRATCH_BYTES_MIN / 2;
     let fill = |n: usize| {
         let big = "x".repeat(HALF);

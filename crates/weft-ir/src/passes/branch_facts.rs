@@ -1,7 +1,7 @@
 //! Removes tests of flags whose value an earlier branch has decided.
 //!
-//! It keeps the law because a value is the same wherever it is read, and a block with one predecessor is entered only
-//! through it: the outcome of the branch holds in the block and in all blocks that it dominates.
+//! It keeps the law because a value is the same at each use, and only its predecessor leads to a block with one
+//! predecessor: the outcome of the branch holds in the block and in all blocks that it dominates.
 
 use std::collections::BTreeMap;
 

@@ -1,43 +1,39 @@
-//! What well-formed means.
+//! Checks that functions and chains are well-formed.
 //!
-//! A chain whose functions pass [`verify`] can be run by every back end without further checks. A function is
-//! well-formed if
+//! Every back end can run a chain whose functions pass [`verify`] without further checks. A function is well-formed if
 //!
-//! 1. it has a block 0, and that has no parameters and no jump to it ([`Rule::Entry`]);
-//! 2. all values, blocks, tables, columns, inputs, cells, variables, sinks and names that it mentions exist
-//!    ([`Rule::Exists`]);
-//! 3. each value is defined at most once ([`Rule::DefinedOnce`]), and where it is used its definition has run
-//!    ([`Rule::Dominance`]);
-//! 4. operands and results have the types that the operation says, and a result is there exactly if the operation
-//!    has one ([`Rule::Type`]); the key of a table has the type of [`key_ty`];
-//! 5. each block ends with a terminator ([`Rule::Finished`]), and can be reached ([`Rule::Reachable`]);
-//! 6. each jump gives as many values as the block has parameters, of their types ([`Rule::Jump`]);
-//! 7. a jump back goes to a block that dominates it and has `scan_rows_max`, [`SCAN_ROWS_MAX`] at most
-//!    ([`Rule::BackEdge`]);
-//! 8. inputs that it changes are declared `written`, and those that it clears may be NULL or are headers or
-//!    trailers ([`Rule::Written`]);
-//! 9. variables declared MERGE change by [`Op::VarMerge`] and [`Op::VarReset`] alone and are read by
-//!    [`Op::VarMerged`], the latter two in EVERY; all others by VarGet and VarSet ([`Rule::Merge`]);
-//! 10. in EVERY and TIMEOUT there is no tuple: no inputs, no answer, reply, delay, mark or mirror, and no verdict but
-//!     FORWARD and Fail ([`Rule::NoTuple`]);
-//! 11. replicated tables are only read, key columns are not set, and only columns that may be NULL are set to it
-//!     ([`Rule::ReadOnly`]);
-//! 12. a row is used with the table that it is from, and not behind an Insert or Remove on that table
-//!     ([`Op::IsRow`] may); rows, and bytes that may lie in the scratch, are not used behind a RollBack
-//!     ([`Rule::Stale`]);
-//! 13. [`Op::Overflows`] is asked of Add, Sub, Mul, and SDiv as signed ([`Rule::Type`]);
-//! 14. a native function gets as many values as it has parameters that are not constant, of types that they take, and
-//!     [`Op::NativeNull`] and [`Op::NativeFailed`] are asked of what an [`Op::Native`] gave ([`Rule::Type`]);
-//! 15. the bytes of a frame are looked at, and inputs given, in PARSE alone, which does nothing else: it reads no
-//!     input, no state and no clock, leaves nothing, and ends with FORWARD or DROP ([`Rule::Parse`]);
-//! 16. rows that are matched are those of a replicated table, by a declaration of columns that the table has, and each
-//!     of its parts gets a value of its type, which is NULL only where the part may be ([`Rule::Match`]);
-//! 17. the row that departed is asked for in the TIMEOUT of its table, and given to [`Op::Column`],
-//!     [`Op::ColumnIsNull`] and [`Op::IsRow`] alone ([`Rule::ExpiredRow`]);
-//! 18. [`Op::Derived`] asks for what is derived from the message ([`InputLocation::is_derived`], [`Rule::Derived`]).
+//! 1. It has a block 0, which has no parameters and no jump to it ([`Rule::Entry`]).
+//! 2. All values, blocks, tables, columns, inputs, cells, variables, sinks and names in it exist ([`Rule::Exists`]).
+//! 3. Each value has at most one definition ([`Rule::DefinedOnce`]), which dominates each use ([`Rule::Dominance`]).
+//! 4. Operands and results have the types of the operation, and an operation has a result exactly if it gives one
+//!    ([`Rule::Type`]). The key of a table has the type [`key_ty`].
+//! 5. Each block ends with a terminator ([`Rule::Finished`]) and is reachable ([`Rule::Reachable`]).
+//! 6. Each jump passes as many values as the block has parameters, of the same types ([`Rule::Jump`]).
+//! 7. A back edge goes to a block that dominates its source and has `scan_rows_max`, at most [`SCAN_ROWS_MAX`]
+//!    ([`Rule::BackEdge`]).
+//! 8. Inputs that it changes are declared `written`; inputs that it clears may be NULL, or are headers or trailers
+//!    ([`Rule::Written`]).
+//! 9. Only [`Op::VarMerge`] and [`Op::VarReset`] change MERGE variables, and only [`Op::VarMerged`] reads them.
+//!    VarReset and VarMerged occur only in EVERY. All other variables use VarGet and VarSet ([`Rule::Merge`]).
+//! 10. EVERY and TIMEOUT have no tuple: no inputs, answer, reply, delay, mark or mirror, and no verdict except FORWARD
+//!     and Fail ([`Rule::NoTuple`]).
+//! 11. Replicated tables are only read, key columns are never set, and NULL is set only in columns that allow it
+//!     ([`Rule::ReadOnly`]).
+//! 12. A row is used only with its own table, and not after an Insert or Remove on that table, except by [`Op::IsRow`].
+//!     Rows, and bytes that may lie in the scratch, are not used after a RollBack ([`Rule::Stale`]).
+//! 13. [`Op::Overflows`] takes a result of Add, Sub, Mul, or SDiv as signed ([`Rule::Type`]).
+//! 14. A native function gets one value for each parameter that is not constant, of a type that the parameter takes.
+//!     [`Op::NativeNull`] and [`Op::NativeFailed`] take a result of [`Op::Native`] ([`Rule::Type`]).
+//! 15. Only PARSE reads the bytes of a frame and gives inputs. It does nothing else: it reads no input, state or clock,
+//!     writes nothing, and ends with FORWARD or DROP ([`Rule::Parse`]).
+//! 16. A match searches the rows of a replicated table, by a declaration whose columns the table has. Each part gets a
+//!     value of its type, which is NULL only if the part allows NULL ([`Rule::Match`]).
+//! 17. Only the TIMEOUT of a table reads its expired row, and only [`Op::Column`], [`Op::ColumnIsNull`] and
+//!     [`Op::IsRow`] use that row ([`Rule::ExpiredRow`]).
+//! 18. [`Op::Derived`] reads only inputs derived from the message ([`InputLocation::is_derived`], [`Rule::Derived`]).
 //!
-//! [`verify_program`] also holds that a chain keeps its limits and that the call's row is laid out without gaps
-//! or overlaps ([`Rule::Limit`], [`Rule::Layout`]).
+//! [`verify_program`] also checks that a chain keeps its limits ([`Rule::Limit`]), and that the call's row has no gaps
+//! or overlaps ([`Rule::Layout`]).
 
 mod flow;
 mod frame_bounds;
@@ -58,7 +54,7 @@ use weft_core::native::Param;
 use weft_core::table::TableSpec;
 use weft_core::types::{Repr, Type};
 
-/// Which handler of an element a function is.
+/// The handler of an element that a function implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are the language's")]
 pub enum Handler {
@@ -71,7 +67,7 @@ pub enum Handler {
     Parse,
 }
 
-/// A rule of the list above.
+/// A rule of the module's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the module lists them")]
 pub enum Rule {
@@ -97,18 +93,18 @@ pub enum Rule {
     Layout,
 }
 
-/// A place where a function or a chain is not well-formed.
+/// A position where a function or a chain is not well-formed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifyError {
-    /// The rule that is broken.
+    /// The broken rule.
     pub rule: Rule,
-    /// The function's name; empty if it is the chain as such.
+    /// The function's name; empty for an error of the chain itself.
     pub function: String,
     /// The block.
     pub block: Option<BlockId>,
-    /// The source line, 0 if none.
+    /// The source line; 0 if there is none.
     pub line: u32,
-    /// What is wrong.
+    /// A description of the error.
     pub what: String,
 }
 
@@ -130,7 +126,7 @@ impl fmt::Display for VerifyError {
 impl core::error::Error for VerifyError {}
 
 impl Handler {
-    /// The handlers that a segment is made of are of this kind (of OpenRequest: see [`Event::OpenRequest`]).
+    /// The kind of the handlers of a segment for this event. For OpenRequest, see [`Event::OpenRequest`].
     pub fn of(event: Event) -> Self {
         match event {
             Event::Open => Self::Open,
@@ -143,7 +139,7 @@ impl Handler {
         }
     }
 
-    /// Whether there is no tuple: in EVERY and TIMEOUT.
+    /// Whether there is no tuple, as in EVERY and TIMEOUT.
     pub fn is_timed(self) -> bool {
         matches!(self, Self::Every | Self::Timeout)
     }
@@ -158,7 +154,7 @@ impl Handler {
     }
 }
 
-/// Whether PARSE may do this.
+/// Whether the operation is allowed in PARSE.
 fn may_parse(op: &Op) -> bool {
     use Op::{
         BoolBinary, BoolConst, BoolToInt, FrameGet, FrameLen, FrameSum, Give, InRange, IntBinary, IntCompare,
@@ -182,7 +178,7 @@ fn may_parse(op: &Op) -> bool {
     )
 }
 
-/// The type of the operand that names a row of this table: that of the only key column, or Bytes.
+/// The type of the operand that is a key of this table: the type of its only key column, or Bytes.
 pub fn key_ty(spec: &TableSpec) -> Ty {
     match spec.key.as_slice() {
         [only] => Ty::of(only.ty),
@@ -190,13 +186,14 @@ pub fn key_ty(spec: &TableSpec) -> Ty {
     }
 }
 
-/// Checks one handler of a chain. It never panics, whatever the function is.
+/// Checks one handler of a chain. It never panics, for any function.
 ///
 /// # Errors
-/// What is not well-formed; at least one, in the order of the blocks within each step of the check.
+///
+/// Returns what is not well-formed: at least one error, in the order of the blocks within each step of the check.
 pub fn verify(function: &Function, chain: &ChainProgram, handler: Handler) -> Result<(), Vec<VerifyError>> {
     let mut check = Check { function, chain, handler, at: None, line: 0, errors: Vec::new() };
-    // What follows indexes by values and blocks, and must not run on a function that mentions others.
+    // The later steps index by values and blocks, and must not run on a function that mentions missing ones.
     check.structure();
     if check.errors.is_empty() {
         let flow = Flow::of(function);
@@ -216,7 +213,8 @@ pub fn verify(function: &Function, chain: &ChainProgram, handler: Handler) -> Re
 /// Checks a chain and all handlers of its elements.
 ///
 /// # Errors
-/// What is not well-formed; at least one.
+///
+/// Returns what is not well-formed: at least one error.
 pub fn verify_program(chain: &ChainProgram) -> Result<(), Vec<VerifyError>> {
     let mut errors = chain_errors(chain);
     for element in &chain.elements {
@@ -234,15 +232,15 @@ pub fn verify_program(chain: &ChainProgram) -> Result<(), Vec<VerifyError>> {
             errors.extend(verify(function, chain, handler).err().into_iter().flatten());
         }
     }
-    errors.extend(chain.elements.iter().flat_map(|e| &e.handlers.timeouts).filter_map(foreign_departed));
+    errors.extend(chain.elements.iter().flat_map(|e| &e.handlers.timeouts).filter_map(foreign_expired_row));
     if let Some(frames) = &chain.frames {
         errors.extend(verify(&frames.parser, chain, Handler::Parse).err().into_iter().flatten());
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
-/// A row of another table than that of the TIMEOUT which asks for it.
-fn foreign_departed(
+/// The error if the TIMEOUT of one table reads the expired row of another table.
+fn foreign_expired_row(
     (RowRemoval { table: of, .. }, function): &(RowRemoval, Function),
 ) -> Option<VerifyError> {
     let mut insts = blocks(function).flat_map(|(id, block)| block.insts.iter().map(move |inst| (id, inst)));
@@ -252,11 +250,11 @@ fn foreign_departed(
         function: function.name.clone(),
         block: Some(block),
         line: inst.line,
-        what: format!("a row of another table than t{} has departed", of.0),
+        what: format!("the expired row of another table than t{}", of.0),
     })
 }
 
-/// The jumps back, (from, to), of a function that is well-formed.
+/// The back edges, (from, to), of a well-formed function.
 pub(crate) fn back_edges(function: &Function) -> Vec<(BlockId, BlockId)> {
     let flow = Flow::of(function);
     let jumps =
@@ -320,7 +318,8 @@ struct Check<'a> {
     errors: Vec<VerifyError>,
 }
 
-/// What an operation gives: nothing, or a value of a type (None: of any type, because an error was noted).
+/// The result of an operation: nothing, or a value of a type. The type None fits any type, because the check has
+/// already reported an error.
 enum OpResult {
     Nothing,
     Value(Option<Ty>),
@@ -332,7 +331,7 @@ impl<'a> Check<'a> {
         self.errors.push(VerifyError { rule, function, block: self.at, line: self.line, what });
     }
 
-    /// Rules 1, 2 (values and blocks) and 3 (once).
+    /// Rules 1, 2 (values and blocks) and 3 (defined once).
     fn structure(&mut self) {
         let function = self.function;
         let Some(entry) = function.blocks.first() else {
@@ -387,7 +386,7 @@ impl<'a> Check<'a> {
         for (id, block) in blocks(self.function) {
             (self.at, self.line) = (Some(id), 0);
             if !flow.is_reachable(id) {
-                self.say(Rule::Reachable, "nothing jumps here".into());
+                self.say(Rule::Reachable, "no jump leads to the block".into());
             }
             if block.end == Terminator::Missing {
                 self.say(Rule::Finished, "the block has no end".into());
@@ -402,7 +401,7 @@ impl<'a> Check<'a> {
             match flow.definition(value) {
                 None => self.say(Rule::Dominance, format!("v{} is never defined", value.0)),
                 Some(def) if !flow.dominates(def, at) => {
-                    self.say(Rule::Dominance, format!("v{} is not defined on all ways here", value.0));
+                    self.say(Rule::Dominance, format!("v{} is not defined on all paths here", value.0));
                 }
                 Some(_) => {}
             }
@@ -425,7 +424,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Rules 4, 6 and 8 to 11, and 2 for what the chain declares.
+    /// Rules 4, 6 and 8 to 11, and rule 2 for what the chain declares.
     fn types(&mut self) {
         for (id, block) in blocks(self.function) {
             self.at = Some(id);
@@ -434,7 +433,7 @@ impl<'a> Check<'a> {
                 let gives = self.op(&inst.op);
                 self.result(inst, &gives);
                 if self.handler == Handler::Parse && !may_parse(&inst.op) {
-                    self.say(Rule::Parse, "PARSE does nothing but look at the frame".into());
+                    self.say(Rule::Parse, "PARSE only reads the frame".into());
                 }
             }
             self.line = block.end.line();
@@ -465,7 +464,7 @@ impl<'a> Check<'a> {
     fn want(&mut self, value: Value, ty: Ty) {
         let is = self.function.ty(value);
         if is != ty {
-            self.say(Rule::Type, format!("v{} is {is:?}; {ty:?} is wanted", value.0));
+            self.say(Rule::Type, format!("v{} is {is:?}; expected {ty:?}", value.0));
         }
     }
 
@@ -473,7 +472,7 @@ impl<'a> Check<'a> {
         values.iter().for_each(|&v| self.want(v, ty));
     }
 
-    /// Wants `takes` of all values; the operation gives `gives`.
+    /// All values must have the type `takes`; the operation gives `gives`.
     fn maps(&mut self, values: &[Value], takes: Ty, gives: Ty) -> OpResult {
         self.all(values, takes);
         OpResult::Value(Some(gives))
@@ -544,7 +543,7 @@ impl<'a> Check<'a> {
                 let insts = self.function.blocks.iter().flat_map(|block| &block.insts);
                 let gives = |inst: &Inst| inst.result == Some(a) && matches!(inst.op, Op::Native(..));
                 if !insts.into_iter().any(gives) {
-                    self.say(Rule::Type, format!("v{} is not what a native function gave", a.0));
+                    self.say(Rule::Type, format!("v{} is not the result of a native function", a.0));
                 }
                 OpResult::Value(Some(Bool))
             }
@@ -578,7 +577,7 @@ impl<'a> Check<'a> {
             | Op::VarReset(_) => self.scalar_op(op),
             Op::Key(ref parts) => {
                 if parts.is_empty() || parts.iter().any(|&v| self.function.ty(v) == Row) {
-                    self.say(Rule::Type, "a key is made of one value or more, and not of rows".into());
+                    self.say(Rule::Type, "a key needs one or more values, and no rows".into());
                 }
                 OpResult::Value(Some(Bytes))
             }
@@ -592,7 +591,7 @@ impl<'a> Check<'a> {
     /// Rule 15.
     fn frame_op(&mut self, op: &Op) -> OpResult {
         if self.handler != Handler::Parse {
-            self.say(Rule::Parse, "only PARSE looks at the bytes of a frame".into());
+            self.say(Rule::Parse, "only PARSE reads the bytes of a frame".into());
         }
         match *op {
             Op::FrameGet(at, bytes, _) => {
@@ -781,7 +780,7 @@ impl<'a> Check<'a> {
     fn merged(&mut self, id: VarId) {
         self.var(id, true);
         if self.handler != Handler::Every {
-            self.say(Rule::Merge, "merged values are seen in EVERY alone".into());
+            self.say(Rule::Merge, "only EVERY reads merged values".into());
         }
     }
 
@@ -818,7 +817,7 @@ impl<'a> Check<'a> {
             Op::ExpiredRow(table) => {
                 self.table(table);
                 if self.handler != Handler::Timeout {
-                    self.say(Rule::ExpiredRow, "a row has departed in TIMEOUT alone".into());
+                    self.say(Rule::ExpiredRow, "only TIMEOUT has an expired row".into());
                 }
                 return OpResult::Value(Some(Ty::Row));
             }
@@ -869,7 +868,7 @@ impl<'a> Check<'a> {
                 }
                 OpResult::Nothing
             }
-            // That a row was read is noted in whichever copy of the table it is.
+            // TouchRead marks the row in any copy of the table.
             Op::TouchRead(..) => OpResult::Nothing,
             _ => {
                 self.writable(table);
@@ -894,7 +893,7 @@ impl<'a> Check<'a> {
         let Some(decl) = self.found("match", &self.chain.matches, id.0) else { return gives };
         let Some(held) = self.found("table", &self.chain.tables, table.0) else { return gives };
         if decl.table != table || held.realisation != Realisation::Replicated || !decl.spec.is_sound() {
-            let what = format!("match {} is not one of rows of a replicated table {}", id.0, table.0);
+            let what = format!("match {} is not on a replicated table {}", id.0, table.0);
             self.say(Rule::Match, what);
             return gives;
         }
@@ -921,7 +920,7 @@ impl<'a> Check<'a> {
         for (part, &(value, null)) in decl.spec.parts.iter().zip(keys) {
             self.want(value, Ty::of(part.ty));
             if null.is_some() && !part.nullable {
-                self.say(Rule::Match, format!("v{} may be NULL, and its part is not", value.0));
+                self.say(Rule::Match, format!("v{} may be NULL, but its part may not", value.0));
             }
             null.into_iter().for_each(|null| self.want(null, Ty::Bool));
         }
@@ -933,7 +932,7 @@ impl<'a> Check<'a> {
         self.found("table", &chain.tables, table.0).map(|decl| &decl.spec)
     }
 
-    /// The column's type, whether it may be NULL, and whether it is of the key.
+    /// The column's type, whether it may be NULL, and whether it belongs to the key.
     fn column(&mut self, table: TableId, column: ColumnId) -> Option<(Type, bool, bool)> {
         let spec = self.table(table)?;
         let index = usize::from(column.0);
@@ -999,7 +998,7 @@ impl<'a> Check<'a> {
     fn stale(&mut self, flow: &Flow) {
         let tables = tables_of_rows(self.function);
         self.foreign_rows(&tables);
-        self.departed_rows();
+        self.only_read_expired_rows();
         let may_move = bytes_that_may_move(self.function);
         let function = self.function;
         let kills = |inst: &Inst, value: Value| match inst.op {
@@ -1032,27 +1031,27 @@ impl<'a> Check<'a> {
             for (value, at, line) in flow.uses_behind(behind, &killed) {
                 (self.at, self.line) = (Some(at.block), line);
                 if !(is_row_at(self.function, at) && inst.op != Op::RollBack) {
-                    self.say(Rule::Stale, format!("v{} is used behind {:?}", value.0, inst.op));
+                    self.say(Rule::Stale, format!("v{} is used after {:?}", value.0, inst.op));
                 }
             }
         }
     }
 
-    /// Rows that departed go into what reads them, and nowhere else.
-    fn departed_rows(&mut self) {
+    /// Only operations that read an expired row may use it.
+    fn only_read_expired_rows(&mut self) {
         let insts = || self.function.blocks.iter().flat_map(|block| &block.insts);
-        let departed = insts().filter(|inst| matches!(inst.op, Op::ExpiredRow(_)));
-        let departed: BTreeSet<Value> = departed.filter_map(|inst| inst.result).collect();
-        if departed.is_empty() {
+        let expired = insts().filter(|inst| matches!(inst.op, Op::ExpiredRow(_)));
+        let expired: BTreeSet<Value> = expired.filter_map(|inst| inst.result).collect();
+        if expired.is_empty() {
             return;
         }
         let reads = |op: &Op| matches!(op, Op::Column(..) | Op::ColumnIsNull(..) | Op::IsRow(_));
         for (id, block) in blocks(self.function) {
             let of_insts = block.insts.iter().filter(|inst| !reads(&inst.op));
             let used = of_insts.flat_map(|inst| inst.op.operands()).chain(block.end.operands());
-            for value in used.filter(|value| departed.contains(value)).collect::<BTreeSet<_>>() {
+            for value in used.filter(|value| expired.contains(value)).collect::<BTreeSet<_>>() {
                 (self.at, self.line) = (Some(id), 0);
-                self.say(Rule::ExpiredRow, format!("v{} has departed, and is only read", value.0));
+                self.say(Rule::ExpiredRow, format!("v{} is an expired row, which can only be read", value.0));
             }
         }
     }
@@ -1084,7 +1083,7 @@ fn is_row_at(function: &Function, at: Point) -> bool {
     inst.is_some_and(|inst| matches!(inst.op, Op::IsRow(_)))
 }
 
-/// The row that an operation works on, and of which table it must be.
+/// The table and row that an operation uses.
 fn row_of(op: &Op) -> Option<(TableId, Value)> {
     match *op {
         Op::Remove(table, row, _)
@@ -1099,7 +1098,7 @@ fn row_of(op: &Op) -> Option<(TableId, Value)> {
     }
 }
 
-/// For each value, the tables that it may be a row of.
+/// For each value, the tables whose row it may be.
 fn tables_of_rows(function: &Function) -> Vec<BTreeSet<u16>> {
     let mut tables = vec![BTreeSet::new(); function.types.len()];
     spread(function, |to, from: Source<'_>| {
@@ -1118,8 +1117,8 @@ fn tables_of_rows(function: &Function) -> Vec<BTreeSet<u16>> {
     tables
 }
 
-/// For each value, whether it is bytes that may lie in the part of the scratch that a RollBack gives back. What
-/// reads constants and inputs does not, unless this function changes that input.
+/// For each value, whether it is bytes in the part of the scratch that a RollBack frees. Constants are not, and neither
+/// are inputs, unless this function changes the input.
 fn bytes_that_may_move(function: &Function) -> Vec<bool> {
     let insts = || function.blocks.iter().flat_map(|b| &b.insts);
     let set: BTreeSet<InputId> = insts()
@@ -1147,13 +1146,13 @@ fn bytes_that_may_move(function: &Function) -> Vec<bool> {
     moves
 }
 
-/// Where a value comes from: an operation, or an argument of a jump.
+/// The source of a value: an operation or a jump argument.
 enum Source<'a> {
     Op(&'a Op),
     Value(Value),
 }
 
-/// Calls `step` for each value and each of its sources until it changes nothing more.
+/// Calls `step` for each value and each of its sources until a round changes nothing.
 fn spread<'a>(function: &'a Function, mut step: impl FnMut(Value, Source<'a>) -> bool) {
     let mut changed = true;
     while changed {

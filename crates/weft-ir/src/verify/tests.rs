@@ -2,10 +2,10 @@ use super::*;
 use crate::generate::{self, Rng};
 use crate::text;
 
-/// The chain that the cases are about: inputs in0 (bool?) to in5 (bytes), tables t0 (by_int) to t5 (replicated),
-/// variables var0 (int), var1 (float), var2 (bool), var3 (MERGE SUM), and so on; see `generate`.
+/// The chain of the cases, from `generate`. It has the inputs in0 (bool?) to in5 (bytes), the tables t0 (by_int) to t5
+/// (replicated), and the variables var0 (int), var1 (float), var2 (bool), var3 (MERGE SUM) and others.
 fn chain() -> ChainProgram {
-    // Some have many inputs more.
+    // Some seeds give many more inputs.
     let chains = (0..).map(|seed| generate::chain(&mut Rng::from_seed(seed)));
     let mut chain = chains.into_iter().find(|chain| chain.request.inputs.len() < 20).expect("most have not");
     chain.request.inputs[5].written = false;
@@ -24,7 +24,7 @@ fn check(body: &str, rules: &[Rule]) {
     check_as(Handler::Request, body, rules);
 }
 
-/// One block that ends well.
+/// Checks one block with a valid end.
 fn block(insts: &str, rules: &[Rule]) {
     check(&format!("block0:\n{insts}\n forward"), rules);
 }
@@ -38,7 +38,7 @@ fn entry_exists_without_jumps() {
 
 #[test]
 fn mentioned_items_exist() {
-    // Back ends index by these numbers without looking.
+    // Back ends index by these numbers without a check.
     check("block0:\n jump block7", &[Rule::Exists]);
     block("v0: row = no_row\n remove t0, v1", &[Rule::Exists]);
     for inst in [
@@ -58,7 +58,7 @@ fn mentioned_items_exist() {
 
 #[test]
 fn only_message_data_is_derived() {
-    // A back end would give a field the bytes of the whole message.
+    // Otherwise a back end would give a field the bytes of the whole message.
     block("v0: bool = derived in0", &[Rule::Derived]);
     block("v0: bytes = derived in12\n v1: int = derived in13", &[]);
 }
@@ -104,7 +104,7 @@ fn operand_types_are_checked() {
     ] {
         block(inst, &[Rule::Type]);
     }
-    // A back end that looks for bytes would find a pattern that is no text within characters.
+    // A back end that searches bytes would find a pattern that starts within a character.
     check("block0:\n v0: int = now\n branch v0, block1, block1\nblock1:\n forward", &[Rule::Type]);
     check("block0:\n v0: bool = bool true\n abort v0, v0", &[Rule::Type, Rule::Type]);
     check("block0:\n v0: bool = bool true\n redirect v0", &[Rule::Type]);
@@ -129,7 +129,7 @@ fn jump_args_match_params() {
 
 #[test]
 fn back_edges_need_scan_heads() {
-    // Anything else could run for ever.
+    // Any other loop could run for ever.
     let around = |head: &str| {
         format!(
             "block0:\n v0: bool = bool true\n jump block1\nblock1:{head}\n branch v0, block2, block3
@@ -146,16 +146,16 @@ fn back_edges_need_scan_heads() {
 
 #[test]
 fn only_written_inputs_change() {
-    // The engine prepares no room to rewrite the others.
+    // The engine reserves space to rewrite only inputs that are declared written.
     block("v0: bytes = bytes \"\"\n set_input in5, v0", &[Rule::Written]);
     block("clear_input in5", &[Rule::Written]);
-    // A field that is never NULL is its type's zero then.
+    // A field that is never NULL becomes the zero of its type.
     block("clear_input in0\n clear_input in1", &[]);
 }
 
 #[test]
 fn merged_vars_need_merge_ops() {
-    // Each worker has a part, so there is no value that a data handler could read.
+    // Each worker has its own part, so a data handler has no value to read.
     block("v0: int = var_get var3", &[Rule::Merge]);
     block("v0: int = now\n var_set var3, v0", &[Rule::Merge]);
     block("v0: int = now\n var_merge var0, v0", &[Rule::Merge]);
@@ -195,7 +195,7 @@ fn replicas_and_keys_are_read_only() {
 
 #[test]
 fn stale_rows_and_bytes_refused() {
-    // The row may be another one by then, and the bytes may have been overwritten.
+    // By then, the row may be another one and the bytes may be overwritten.
     let find = "v0: int = int 1\n v1: row = find t0, v0\n";
     block(&format!("{find} remove t0, v1\n v2: int = column t0, v1, c2"), &[Rule::Stale]);
     block(&format!("{find} remove t0, v1\n v2: bool = is_row v1"), &[]);
@@ -237,7 +237,7 @@ fn errors_name_their_location() {
 
 #[test]
 fn verifier_never_panics() {
-    // It is what stands between a wrong pass and compiled code.
+    // The verifier stands between a wrong pass and compiled code.
     for seed in 0..300 {
         let mut rng = Rng::from_seed(seed);
         let chain = generate::chain(&mut rng);
