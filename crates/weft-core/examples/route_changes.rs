@@ -33,7 +33,7 @@ fn main() {
         });
         let part = MatchPart { test: Test::Within(1), wildcard: None, ty: Type::IpAddr, nullable: false };
         let by = MatchSpec { by: 2, descending: true, parts: vec![part] };
-        let first = Matcher::changeable(&by, &tables[0]).expect("they are few");
+        let first = Matcher::changeable(&by, &tables[0]).expect("the table fits a changeable matcher");
         let same = |row| tables[1].find_values(&tables[0].key_values(row), Time(0));
         let mut matchers = [first.onto(&tables[1], same), first];
         let mut rng = Rng::from_seed(1);
@@ -79,7 +79,7 @@ fn thread_cpu_us() -> f64 {
 
 fn change(table: &Table, matcher: &mut Matcher, rows: &[Vec<Value>], came: &[usize], gone: &[usize]) {
     let came: Vec<Row> = came.iter().map(|at| inserted(table.insert_row(&rows[*at], Time(0)))).collect();
-    matcher.insert(&came).expect("there is room");
+    matcher.insert(&came).expect("the matcher has room");
     let gone: Vec<Row> = gone.iter().map(|at| table.find_values(&rows[*at][..1], Time(0))).collect();
     matcher.remove(&gone);
     gone.into_iter().for_each(|row| table.remove(row));

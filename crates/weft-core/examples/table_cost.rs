@@ -169,7 +169,7 @@ fn writes(n: usize) {
 }
 
 fn insert(insert: impl FnOnce() -> Insert) {
-    assert!(matches!(insert(), Insert::New(_)), "there is room");
+    assert!(matches!(insert(), Insert::New(_)), "the table has room");
 }
 
 /// Row numbers in an order that defeats branch prediction.

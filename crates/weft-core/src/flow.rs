@@ -166,7 +166,7 @@ mod tests {
         };
         assert_eq!(v6(17, &ports), of(0, 17, &ports), "whole in one fragment (RFC 6946)");
         let options = [&[17, 0, 1, 4, 0, 0, 0, 0][..], &ports].concat();
-        assert_eq!(of(1, 60, &options), of(8, 60, b"rest"), "the first has more headers");
+        assert_eq!(of(1, 60, &options), of(8, 60, b"rest"), "the first packet has more headers");
         assert_eq!(v6(60, &options), v6(17, &ports));
     }
 }

@@ -198,13 +198,13 @@ impl<'f> IpPacket<'f> {
         let upper = Upper { protocol, bytes: self.payload(), is_at_last_hop: true, part: None };
         match self.fragment_word() {
             _ if is_plain => upper,
-            Some(word) => self.behind_ipv4(word),
-            None => upper.behind_extensions(),
+            Some(word) => self.after_ipv4(word),
+            None => upper.after_extensions(),
         }
     }
 
     #[cold]
-    fn behind_ipv4(self, word: u16) -> Upper<'f> {
+    fn after_ipv4(self, word: u16) -> Upper<'f> {
         let (protocol, bytes) = (self.first[9], self.payload());
         // Source routes (RFC 791 section 3.1).
         let options = &self.bytes[IPV4_HEADER_BYTES..self.header_bytes];
@@ -236,7 +236,7 @@ impl<'f> IpPacket<'f> {
 
 impl Upper<'_> {
     #[cold]
-    fn behind_extensions(mut self) -> Self {
+    fn after_extensions(mut self) -> Self {
         for _ in 0..EXTENSIONS_MAX {
             let Some(n) = extension_bytes(self.protocol, self.bytes) else { break };
             let Some(behind) = self.bytes.get(n..) else { break };
@@ -331,7 +331,7 @@ mod tests {
     }
 
     fn upper(packet: &[u8]) -> (u8, &[u8]) {
-        let upper = IpPacket::new(packet).expect("it is one").upper();
+        let upper = IpPacket::new(packet).expect("an IP packet").upper();
         (upper.protocol, upper.bytes)
     }
 
@@ -344,8 +344,8 @@ mod tests {
         assert_eq!(upper(&v4(51, 0, &[&proof(6)[..], b"x"].concat())), (6, &b"x"[..]));
         let all = [&option(60)[..], &option(43), &[51, 0, 0, 0, 0, 0, 0, 0], &proof(17), b"x"].concat();
         assert_eq!(upper(&v6(0, &all)), (17, &b"x"[..]));
-        assert_eq!(upper(&v6(50, b"x")), (50, &b"x"[..]), "what is encrypted is not known");
-        assert_eq!(upper(&v6(60, &option(17)[..7])), (60, &option(17)[..7]), "it is cut");
+        assert_eq!(upper(&v6(50, b"x")), (50, &b"x"[..]), "encrypted content is unknown");
+        assert_eq!(upper(&v6(60, &option(17)[..7])), (60, &option(17)[..7]), "the header is truncated");
         assert_eq!(upper(&v6(60, &[17, 9, 0, 0, 0, 0, 0, 0])).0, 60, "it is longer than the packet");
         let endless = [60, 0, 1, 4, 0, 0, 0, 0].repeat(EXTENSIONS_MAX + 1);
         assert_eq!(upper(&v6(60, &endless)), (60, &endless[8 * EXTENSIONS_MAX..]));
@@ -355,13 +355,13 @@ mod tests {
         let mut big = v4(17, 0, b"xyz");
         big[2..4].fill(0);
         assert_eq!(upper(&big), (17, &b"xyz"[..]));
-        assert!(!IpPacket::new(&big).expect("it is one").is_complete());
-        assert_eq!(IpPacket::new(&v6(17, b"")).expect("it is one").length(), None);
+        assert!(!IpPacket::new(&big).expect("an IP packet").is_complete());
+        assert_eq!(IpPacket::new(&v6(17, b"")).expect("an IP packet").length(), None);
     }
 
     #[test]
     fn fragment_reports_its_part() {
-        let part = |packet: &[u8]| IpPacket::new(packet).expect("it is one").part();
+        let part = |packet: &[u8]| IpPacket::new(packet).expect("an IP packet").part();
         let plain =
             Part { id: [0; 4], protocol: 17, offset: 0, bytes: 8, has_more: false, holds_another: false };
         assert_eq!(part(&v4(17, DONT_FRAGMENT, &[0; 8])), None);
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn hop_limit_is_read() {
-        let is_last = |packet: &[u8]| IpPacket::new(packet).expect("it is one").upper().is_at_last_hop;
+        let is_last = |packet: &[u8]| IpPacket::new(packet).expect("an IP packet").upper().is_at_last_hop;
         let routed = |left: u8| v6(43, &[17, 0, 0, left, 0, 0, 0, 0]);
         assert!(is_last(&routed(0)) && !is_last(&routed(1)));
         let mut source_route = v4(17, 0, &[131, 3, 4, 0]);
@@ -401,7 +401,7 @@ mod tests {
             for packet in [&mut packet, &mut v6(17, b"x")] {
                 let before = packet.clone();
                 change_traffic_class(packet, |_| new);
-                let read = IpPacket::new(packet).expect("it is one");
+                let read = IpPacket::new(packet).expect("an IP packet");
                 assert_eq!(read.traffic_class(), new);
                 assert!(!read.is_v4() || fold(crate::checksum::sum(read.header())) == 0xffff);
                 change_traffic_class(packet, |_| before[1]);

@@ -274,14 +274,14 @@ const KEY_FILE: NativeOption = option("key_file", TEXT, "the file that holds the
 const KEY_ENV: NativeOption = option("key_env", TEXT, "the environment variable that holds the key");
 const KEY: &[NativeOption] = &[KEY_FILE, KEY_ENV];
 const LEVEL: &[NativeOption] =
-    &[option("level", I64, "1 (fastest) to 9 (smallest); zstd has levels up to 19, and lz4 none")];
+    &[option("level", I64, "1 (fastest) to 9 (smallest); zstd has levels up to 19, lz4 has no levels")];
 const JWT: &[NativeOption] = &[
     KEY_FILE,
     KEY_ENV,
-    option("algorithm", TEXT, "`HS256`, `RS256` or `ES256`: tokens that say another are not valid"),
-    option("issuer", TEXT, "the only `iss` that is valid"),
-    option("audience", TEXT, "one that `aud` must name"),
-    option("leeway", Type::Interval, "how far the clocks may differ; 0 s unless it is set"),
+    option("algorithm", TEXT, "`HS256`, `RS256` or `ES256`; tokens with another algorithm are not valid"),
+    option("issuer", TEXT, "the required `iss`"),
+    option("audience", TEXT, "a value that `aud` must contain"),
+    option("leeway", Type::Interval, "the allowed clock difference; 0 s by default"),
 ];
 
 use Native as N;
@@ -294,8 +294,8 @@ pub const NATIVES: &[Info] = &[
         "address",
         &[P::Text],
         Type::IpAddr,
-        "the IP address of `10.0.0.1`, `10.0.0.1:80`, `2001:db8::1` or `[2001:db8::1]:80`, of `::ffff:10.0.0.1` that \
-         of IPv4; NULL if it is none of them",
+        "the IP address in `10.0.0.1`, `10.0.0.1:80`, `2001:db8::1` or `[2001:db8::1]:80`; the IPv4 address \
+         in `::ffff:10.0.0.1`; NULL for other texts",
     )
     .or_null()
     .costs(45, 0),
@@ -304,9 +304,9 @@ pub const NATIVES: &[Info] = &[
         "aes_256_gcm_open",
         &[P::Bytes],
         BYTES,
-        "what `aes_256_gcm_seal` sealed under the same key",
+        "the plaintext of a result of `aes_256_gcm_seal` under the same key",
     )
-    .fails("it is not what the key sealed")
+    .fails("the argument was not sealed under this key")
     .inverts(N::Aes256GcmSeal)
     .keyed(KEY)
     .costs(1200, 330),
@@ -315,21 +315,27 @@ pub const NATIVES: &[Info] = &[
         "aes_256_gcm_seal",
         &[P::Data],
         BYTES,
-        "a nonce, the bytes encrypted and authenticated with XAES-256-GCM, and the tag: 40 bytes more",
+        "the nonce, the ciphertext of XAES-256-GCM and the tag: 40 bytes more than the argument",
     )
     .fails(LONGER)
     .effect(Effect::Nonce)
     .keyed(KEY)
     .costs(350, 530),
-    Info::new(N::Base64, "base64", &[P::Data], TEXT, "in Base64 (RFC 4648 section 4), padded")
-        .fails(LONGER)
-        .costs(56, 540),
+    Info::new(
+        N::Base64,
+        "base64",
+        &[P::Data],
+        TEXT,
+        "the argument in Base64 (RFC 4648 section 4), with padding",
+    )
+    .fails(LONGER)
+    .costs(56, 540),
     Info::new(
         N::Base64Url,
         "base64url",
         &[P::Data],
         TEXT,
-        "in the Base64 of URLs and file names (RFC 4648 section 5), without padding",
+        "the argument in URL-safe Base64 (RFC 4648 section 5), without padding",
     )
     .fails(LONGER)
     .costs(33, 530),
@@ -338,9 +344,9 @@ pub const NATIVES: &[Info] = &[
         "chacha20_poly1305_open",
         &[P::Bytes],
         BYTES,
-        "what `chacha20_poly1305_seal` sealed under the same key",
+        "the plaintext of a result of `chacha20_poly1305_seal` under the same key",
     )
-    .fails("it is not what the key sealed")
+    .fails("the argument was not sealed under this key")
     .inverts(N::ChaCha20Poly1305Seal)
     .keyed(KEY)
     .costs(2300, 1100),
@@ -349,7 +355,7 @@ pub const NATIVES: &[Info] = &[
         "chacha20_poly1305_seal",
         &[P::Data],
         BYTES,
-        "a nonce, the bytes encrypted and authenticated with XChaCha20-Poly1305, and the tag: 40 bytes more",
+        "the nonce, the ciphertext of XChaCha20-Poly1305 and the tag: 40 bytes more than the argument",
     )
     .fails(LONGER)
     .effect(Effect::Nonce)
@@ -360,9 +366,9 @@ pub const NATIVES: &[Info] = &[
         "dns_name",
         &[P::Bytes],
         TEXT,
-        "the name that labels of the domain name system make (RFC 1035 section 3.1), in lower case and without the \
-         last dot: `www.example.com`; a byte that is no printable character of ASCII is `\\DDD`, a dot in a label \
-         `\\.`; NULL if they are no whole name",
+        "a DNS name from its labels (RFC 1035 section 3.1), in lower case and without the last dot: \
+         `www.example.com`; a byte that is not printable ASCII is `\\DDD`, a dot in a label `\\.`; NULL if \
+         the name is incomplete or malformed",
     )
     .or_null()
     .costs(50, 3000),
@@ -371,22 +377,34 @@ pub const NATIVES: &[Info] = &[
         "group_mac",
         &[P::Address],
         Type::Mac,
-        "the stations that packets to a multicast address go to (RFC 1112 section 6.4, RFC 2464 section 7); NULL if it \
-         is none",
+        "the MAC address of an IP multicast group (RFC 1112 section 6.4, RFC 2464 section 7); NULL for \
+         other addresses",
     )
     .or_null()
     .costs(10, 0),
-    Info::new(N::Gunzip, "gunzip", &[P::Bytes], BYTES, "what is in bytes of the gzip format (RFC 1952)")
-        .fails("the bytes are damaged, or hold more than 4 MiB")
-        .inverts(N::Gzip)
-        .costs(500, 1900),
+    Info::new(
+        N::Gunzip,
+        "gunzip",
+        &[P::Bytes],
+        BYTES,
+        "the argument decompressed from the gzip format (RFC 1952)",
+    )
+    .fails("the argument is damaged, or the result would be longer than 4 MiB")
+    .inverts(N::Gzip)
+    .costs(500, 1900),
     Info::new(N::Gzip, "gzip", &[P::Data], BYTES, "compressed, in the gzip format (RFC 1952)")
         .fails(LONGER)
         .options(LEVEL)
         .costs(7600, 34_000),
-    Info::new(N::Hex, "hex", &[P::Data], TEXT, "two hexadecimal digits a byte, in lower case")
-        .fails(LONGER)
-        .costs(20, 1600),
+    Info::new(
+        N::Hex,
+        "hex",
+        &[P::Data],
+        TEXT,
+        "the argument in hexadecimal: two digits per byte, in lower case",
+    )
+    .fails(LONGER)
+    .costs(20, 1600),
     Info::new(
         N::HmacSha256,
         "hmac_sha256",
@@ -401,11 +419,11 @@ pub const NATIVES: &[Info] = &[
         "json_get",
         &[P::Data, P::Pointer],
         TEXT,
-        "the value at a JSON pointer (RFC 6901): a string as it is, anything else as JSON; NULL if there is none or \
-         it is `null`",
+        "the value at a JSON pointer (RFC 6901): a string as plain text, any other value as JSON; NULL if \
+         the value is missing or `null`",
     )
     .or_null()
-    .fails("it is not JSON (RFC 8259)")
+    .fails("the argument is not JSON (RFC 8259)")
     .costs(43, 5400),
     Info::new(
         N::JsonSet,
@@ -415,15 +433,15 @@ pub const NATIVES: &[Info] = &[
         "the JSON with this value at a JSON pointer: in place of what is there, or as a new member or last item of \
          what is around it",
     )
-    .fails("it is not JSON, or there is nothing around the place")
+    .fails("the argument is not JSON, or the parent of the pointer is missing")
     .costs(260, 4300),
     Info::new(
         N::JwtVerify,
         "jwt_verify",
         &[P::Text],
         TEXT,
-        "the claims of a JSON Web Token (RFC 7519) as JSON; NULL if its signature, `exp`, `nbf`, `iss` or `aud` does \
-         not hold now",
+        "the claims of a JSON Web Token (RFC 7519) as JSON; NULL if its signature, `exp`, `nbf`, `iss` or \
+         `aud` is not valid now",
     )
     .or_null()
     .effect(Effect::Clock)
@@ -437,7 +455,8 @@ pub const NATIVES: &[Info] = &[
         "maglev_slot",
         &[P::Data, P::Int],
         I64,
-        "one of n slots, 0 to n - 1, by the Maglev table of n (NSDI 2016, section 3.4): few keys move when n changes",
+        "a slot from 0 to n - 1, from the Maglev table for n (NSDI 2016, section 3.4); few keys move when n \
+         changes",
     )
     .fails("n is not 1 to 1024")
     .costs(36, 37),
@@ -446,7 +465,7 @@ pub const NATIVES: &[Info] = &[
         "matches_any",
         &[P::Data, P::Constants],
         Type::Bool,
-        "whether one of the texts stands in it; all are looked for at once",
+        "whether the argument contains one of the texts; one search covers all of them",
     )
     .costs(43, 91),
     Info::new(
@@ -454,7 +473,8 @@ pub const NATIVES: &[Info] = &[
         "mss_at_most",
         &[P::Data, P::Int],
         BYTES,
-        "options of TCP, in which a maximum segment size (RFC 9293 section 3.7.1) that is larger is this one",
+        "TCP options with the maximum segment size (RFC 9293 section 3.7.1) lowered to the second argument \
+         if it is larger",
     )
     .costs(20, 0),
     Info::new(
@@ -462,16 +482,17 @@ pub const NATIVES: &[Info] = &[
         "network",
         &[P::Address, P::Int],
         Type::Cidr,
-        "the network of so many bits that the address is in: 10.1.2.0/24 of 10.1.2.3; at most all bits of the address",
+        "the network with this prefix length that contains the address: 10.1.2.0/24 for 10.1.2.3 and 24; a \
+         longer prefix counts as the whole address",
     )
-    .fails("the number is negative")
+    .fails("the prefix length is negative")
     .costs(12, 0),
     Info::new(
         N::RandomHex,
         "random_hex",
         &[P::Int],
         TEXT,
-        "so many random bytes in hexadecimal digits, the same on each replay; not for secrets",
+        "this number of random bytes in hexadecimal, the same in each replay; not for secrets",
     )
     .fails("the number is not 0 to 1024")
     .effect(Effect::Random)
@@ -481,7 +502,7 @@ pub const NATIVES: &[Info] = &[
         "regex_capture",
         &[P::Text, P::Pattern, P::Int],
         TEXT,
-        "what the n-th group of the first match takes, 0 for all of the match; NULL if there is none",
+        "the n-th group of the first match, 0 for the whole match; NULL if there is none",
     )
     .or_null()
     .costs(150, 36),
@@ -490,7 +511,7 @@ pub const NATIVES: &[Info] = &[
         "regex_match",
         &[P::Text, P::Pattern],
         Type::Bool,
-        "whether the regular expression matches somewhere in it, in linear time",
+        "whether the regular expression matches a part of the argument; takes linear time",
     )
     .costs(64, 53),
     Info::new(
@@ -498,48 +519,62 @@ pub const NATIVES: &[Info] = &[
         "regex_replace",
         &[P::Text, P::Pattern, P::Constant],
         TEXT,
-        "with every match replaced by the text, in which `$1` or `${name}` stands for a group and `$$` for `$`",
+        "the argument with each match replaced by the text, where `$1` or `${name}` is a group and `$$` is \
+         `$`",
     )
     .fails(LONGER)
     .costs(130, 70),
-    Info::new(N::Sha256, "sha256", &[P::Data], BYTES, "the SHA-256 of it (FIPS 180-4): 32 bytes").costs(180, 2600),
+    Info::new(N::Sha256, "sha256", &[P::Data], BYTES, "the SHA-256 hash (FIPS 180-4): 32 bytes")
+        .costs(180, 2600),
     Info::new(
         N::SolicitedNode,
         "solicited_node",
         &[P::Address],
         Type::IpAddr,
-        "the multicast address at which who has an address of IPv6 is asked (RFC 4291 section 2.7.1); NULL of IPv4",
+        "the solicited-node multicast address of an IPv6 address (RFC 4291 section 2.7.1); NULL for IPv4",
     )
     .or_null()
     .costs(10, 0),
-    Info::new(N::Unbase64, "unbase64", &[P::Data], BYTES, "what is in Base64 (RFC 4648 section 4); padding is needed")
-        .fails("it is not Base64")
-        .inverts(N::Base64)
-        .costs(78, 900),
+    Info::new(
+        N::Unbase64,
+        "unbase64",
+        &[P::Data],
+        BYTES,
+        "the argument decoded from Base64 (RFC 4648 section 4); padding is required",
+    )
+    .fails("the argument is not Base64")
+    .inverts(N::Base64)
+    .costs(78, 900),
     Info::new(
         N::Unbase64Url,
         "unbase64url",
         &[P::Data],
         BYTES,
-        "what is in the Base64 of URLs (RFC 4648 section 5), without padding",
+        "the argument decoded from URL-safe Base64 (RFC 4648 section 5), without padding",
     )
-    .fails("it is not such Base64")
+    .fails("the argument is not URL-safe Base64")
     .inverts(N::Base64Url)
     .costs(45, 680),
-    Info::new(N::Unhex, "unhex", &[P::Data], BYTES, "the bytes that hexadecimal digits stand for")
-        .fails("a character is no such digit, or their number is odd")
+    Info::new(N::Unhex, "unhex", &[P::Data], BYTES, "the argument decoded from hexadecimal")
+        .fails("a character is not a hexadecimal digit, or the number of digits is odd")
         .inverts(N::Hex)
         .costs(41, 2200),
-    Info::new(N::Unlz4, "unlz4", &[P::Bytes], BYTES, "what is in bytes of the LZ4 frame format")
-        .fails("the bytes are damaged, or hold more than 4 MiB")
+    Info::new(N::Unlz4, "unlz4", &[P::Bytes], BYTES, "the argument decompressed from the LZ4 frame format")
+        .fails("the argument is damaged, or the result would be longer than 4 MiB")
         .inverts(N::Lz4)
         .costs(2000, 580),
-    Info::new(N::Unzstd, "unzstd", &[P::Bytes], BYTES, "what is in bytes of the Zstandard format (RFC 8878)")
-        .fails("the bytes are damaged, or hold more than 4 MiB")
-        .inverts(N::Zstd)
-        .costs(200, 1100),
+    Info::new(
+        N::Unzstd,
+        "unzstd",
+        &[P::Bytes],
+        BYTES,
+        "the argument decompressed from the Zstandard format (RFC 8878)",
+    )
+    .fails("the argument is damaged, or the result would be longer than 4 MiB")
+    .inverts(N::Zstd)
+    .costs(200, 1100),
     Info::new(N::Utf8, "utf8", &[P::Bytes], TEXT, "the bytes as TEXT")
-        .fails("they are not UTF-8")
+        .fails("the bytes are not UTF-8")
         .costs(26, 100),
     Info::new(N::Xxh3, "xxh3", &[P::Data], Type::Uint(64), "the 64-bit hash XXH3 with seed 0").costs(31, 54),
     Info::new(N::Zstd, "zstd", &[P::Data], BYTES, "compressed, in the Zstandard format (RFC 8878)")

@@ -136,7 +136,7 @@ mod tests {
             prop_assert!(offload.checksum.partial_at().is_some());
             prop_assert!(offload.finish_checksum(&mut frame).is_some());
             prop_assert_eq!(PendingOffloads::of(&frame, !is_framed), PendingOffloads::default());
-            let packet = IpPacket::of_frame(&frame, !is_framed).expect("it is one");
+            let packet = IpPacket::of_frame(&frame, !is_framed).expect("an IP packet");
             prop_assert!(packet.is_complete() && (!is_v4 || is_header_right(packet)));
             let (protocol, transport) = (packet.upper().protocol, packet.payload());
             let others = u64::from(protocol) + transport.len() as u64;

@@ -139,7 +139,7 @@ macro_rules! options {
             pub fn set(&mut self, name: &str, value: i64) {
                 match name {
                     $(stringify!($name) => self.$name = Stored::from_raw(Some(value)),)*
-                    _ => panic!("the checker lets no other option pass: {name}"),
+                    _ => panic!("the checker refuses unknown options: {name}"),
                 }
             }
 
@@ -279,7 +279,8 @@ mod tests {
 
     #[test]
     fn option_prints_in_largest_unit() {
-        let def = |name: &str| LISTENER_OPTIONS.iter().find(|def| def.name == name).expect("it is one");
+        let def =
+            |name: &str| LISTENER_OPTIONS.iter().find(|def| def.name == name).expect("a listener option");
         let size = def("message_size_max");
         assert_eq!(
             [4 << 20, 1536, 1 << 30, 7].map(|n| size.text(Some(n))),

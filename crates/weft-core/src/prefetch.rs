@@ -98,7 +98,7 @@ mod tests {
         let mut slots = PrefetchSlots::default();
         slots.start(&code, &state, 2, 3);
         assert!(slots.tuple_mut(&other, 1).is_none() && slots.all_mut(&other, &state).is_none());
-        slots.tuple_mut(&code, 1).expect("it is there").copy_from_slice(&[1, 2, 3]);
+        slots.tuple_mut(&code, 1).expect("the tuple has slots").copy_from_slice(&[1, 2, 3]);
         assert_eq!(slots.all_mut(&code, &state), Some((&mut [0, 0, 0, 1, 2, 3][..], 3)));
         assert_eq!(slots.tuple(1).words(&code, &state), Some(&[1, 2, 3][..]));
         assert_eq!(slots.tuple(2).words(&code, &state), None);

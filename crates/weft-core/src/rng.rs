@@ -142,7 +142,10 @@ mod tests {
         let most = 5.0 / (N as f64 - 10.0).sqrt();
         let mut seen = BTreeSet::new();
         for (nth, one) in all.iter().enumerate() {
-            assert!(one.iter().all(|draw| seen.insert(draw.to_bits())), "stream {nth} has draws of another");
+            assert!(
+                one.iter().all(|draw| seen.insert(draw.to_bits())),
+                "stream {nth} repeats a draw of another stream"
+            );
             for (other, draws) in all.iter().enumerate() {
                 for shift in 0..10 {
                     let found = correlation(&one[shift..], draws);

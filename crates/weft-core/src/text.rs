@@ -62,7 +62,7 @@ fn escape_unless(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     out.push_str(&text[..first]);
     for c in text[first..].chars() {
         match escape_of(c) {
-            Some(escape) => write!(out, "{escape}").expect("a string takes all text"),
+            Some(escape) => write!(out, "{escape}").expect("writing to a string cannot fail"),
             None => out.push(c),
         }
     }
@@ -88,7 +88,7 @@ mod tests {
             ("\u{200c}\u{200d}", "\u{200c}\u{200d}"),
         ] {
             assert_eq!(escape(text), shown);
-            assert_eq!(escape(shown), shown, "what is escaped stays as it is");
+            assert_eq!(escape(shown), shown, "escaping twice changes nothing");
         }
         assert_eq!(escape_lines("a\tb\n\x1bc\r\n"), "a\tb\n\\u001bc\\r\n");
     }

@@ -540,7 +540,7 @@ impl Expr {
     }
 
     /// Whether it depends on the end of the layer.
-    pub fn looks_behind(&self) -> bool {
+    pub fn depends_on_end(&self) -> bool {
         let mut looks = false;
         self.each(&mut |e| looks |= matches!(e, Self::PayloadBytes | Self::BytesAfter(_) | Self::Rest));
         looks

@@ -113,7 +113,7 @@ impl Structure {
         if let Some(direct) = Direct::build(layout, store) {
             return (Self::Direct(direct), 1.0);
         }
-        if asks_one_mask(layout, store) {
+        if has_one_mask(layout, store) {
             return (Self::Space, 1.0);
         }
         let samples = samples(layout, store);
@@ -275,7 +275,7 @@ impl Trees {
                 Err(tree::TooBig) => {
                     for rule in part {
                         made.rest
-                            .insert(layout, store.get(id_of(rule.rank)).expect("it came from the store"));
+                            .insert(layout, store.get(id_of(rule.rank)).expect("the store holds the rule"));
                     }
                 }
             }
@@ -353,7 +353,7 @@ fn cheaper(
 }
 
 /// Whether all rules have the same mask and no other tests.
-fn asks_one_mask(layout: &Layout, store: &RuleStore) -> bool {
+fn has_one_mask(layout: &Layout, store: &RuleStore) -> bool {
     let mut asked = store.iter().map(|rule| layout.common(rule.lo, rule.hi, rule.extra));
     let Some((first, is_all)) = asked.next() else { return true };
     is_all && asked.all(|(care, is_all)| is_all && care == first)

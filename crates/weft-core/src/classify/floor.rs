@@ -139,12 +139,12 @@ impl Floor {
     }
 
     /// Records that the trie has a rule with this rank in an entry.
-    pub(super) fn see(&mut self, entry: usize, rank: Rank) {
+    pub(super) fn lower_least(&mut self, entry: usize, rank: Rank) {
         self.least[entry] = self.least[entry].min(rank);
     }
 
     /// Records the ranks of all rules that the trie has in an entry.
-    pub(super) fn see_all(&mut self, entry: usize, ranks: impl Iterator<Item = Rank>) {
+    pub(super) fn set_least(&mut self, entry: usize, ranks: impl Iterator<Item = Rank>) {
         self.least[entry] = ranks.min().unwrap_or(Rank::MAX);
     }
 

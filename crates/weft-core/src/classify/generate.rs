@@ -104,7 +104,7 @@ pub fn networks(n: usize, seed: u64) -> Vec<Rule> {
         rules.map(move |rule| {
             let net = match rule.patterns[..] {
                 [Pattern::Prefix { value, len }] => Pattern::Prefix { value: value << up, len },
-                _ => unreachable!("they are prefixes"),
+                _ => unreachable!("all patterns are prefixes"),
             };
             Rule { patterns: vec![net, Pattern::Exact(family)], ..rule }
         })

@@ -67,7 +67,7 @@ impl LinePool {
         }
         if quarters < LINE / QUARTER {
             let first = self.take(2 * quarters * QUARTER)?;
-            self.give(first + quarters * QUARTER, quarters * QUARTER);
+            self.free_piece(first + quarters * QUARTER, quarters * QUARTER);
             return Some(first);
         }
         let lines = quarters / (LINE / QUARTER);
@@ -78,7 +78,7 @@ impl LinePool {
     }
 
     /// Frees a piece.
-    pub(super) fn give(&mut self, first: usize, words: usize) {
+    pub(super) fn free_piece(&mut self, first: usize, words: usize) {
         self.free.entry(quarters(words)).or_default().push(first as u32);
     }
 }

@@ -665,7 +665,7 @@ impl Classifier {
     /// Inserts a rule whose id is not in use.
     fn put(&mut self, id: u32, priority: u32, compiled: Compiled) {
         self.store.insert(id, priority, compiled);
-        let stored = self.store.get(id).expect("it was put in");
+        let stored = self.store.get(id).expect("the store holds the rule");
         self.space.insert(&self.layout, stored);
         self.add_to_structure(id);
         self.log_change(id);

@@ -115,7 +115,7 @@ impl Space {
             if self.put(at, rule, PROBES_MAX) {
                 return;
             }
-        } else if is_all && self.tuples.len() < own_tuples(layout, rule) {
+        } else if is_all && self.tuples.len() < own_tuples_max(layout, rule) {
             let at = self.add(care, true);
             self.put(at, rule, PROBES_MAX);
             return;
@@ -148,7 +148,7 @@ impl Space {
 
     /// Removes a rule; false if it is not there.
     pub(super) fn remove(&mut self, layout: &Layout, rule: StoredRule<'_>) -> bool {
-        match self.holder(layout, rule, |tuple| tuple.remove(rule.rank, rule.lo)) {
+        match self.find_tuple(layout, rule, |tuple| tuple.remove(rule.rank, rule.lo)) {
             Some(at) if self.tuples[at].len == 0 => {
                 self.tuples.remove(at);
             }
@@ -162,7 +162,7 @@ impl Space {
 
     /// Changes the rank of a rule; false if it is not there.
     pub(super) fn rerank(&mut self, layout: &Layout, rule: StoredRule<'_>, rank: Rank) -> bool {
-        match self.holder(layout, rule, |tuple| tuple.rerank(rule.rank, rule.lo, rank)) {
+        match self.find_tuple(layout, rule, |tuple| tuple.rerank(rule.rank, rule.lo, rank)) {
             Some(_) => self.sort(),
             None if !self.remove_from_rest(rule.rank) => return false,
             None => self.add_to_rest(rank),
@@ -171,7 +171,7 @@ impl Space {
     }
 
     /// The tuple that has a rule, according to `has`; None if the rule is in the list.
-    fn holder(
+    fn find_tuple(
         &mut self,
         layout: &Layout,
         rule: StoredRule<'_>,
@@ -352,7 +352,7 @@ impl Tuple {
 
     /// Returns false if no slot near the rule's home is free.
     fn insert(&mut self, rule: StoredRule<'_>, words: usize, probes_max: usize) -> bool {
-        self.take_over(MOVED_A_CHANGE);
+        self.migrate_slots(MOVED_A_CHANGE);
         if (self.len + 1) * 2 > self.slots.size() {
             self.resize(self.slots.size() * 2);
         }
@@ -375,7 +375,7 @@ impl Tuple {
 
     /// False if the rule is not there.
     fn remove(&mut self, rank: Rank, lo: &[u64]) -> bool {
-        self.take_over(MOVED_A_CHANGE);
+        self.migrate_slots(MOVED_A_CHANGE);
         let (mask, old) = (&self.mask, self.old.as_deref_mut());
         if !(self.slots.remove(rank, lo, mask) || old.is_some_and(|old| old.remove(rank, lo, mask))) {
             return false;
@@ -398,17 +398,17 @@ impl Tuple {
     }
 
     fn resize(&mut self, size: usize) {
-        self.take_over(usize::MAX);
+        self.migrate_slots(usize::MAX);
         let Slots { stride, key_words, hash, .. } = self.slots;
         let slots = Slots::new(size.max(SLOTS_MIN), stride, key_words, hash);
         let old = core::mem::replace(&mut self.slots, slots);
         self.old = Some(Box::new(old));
         self.emptied = 0;
-        self.take_over(MOVED_A_CHANGE);
+        self.migrate_slots(MOVED_A_CHANGE);
     }
 
     /// Moves the content of `steps` old slots to the new ones.
-    fn take_over(&mut self, steps: usize) {
+    fn migrate_slots(&mut self, steps: usize) {
         let Some(old) = &mut self.old else { return };
         for _ in 0..steps {
             if self.emptied == old.size() {
@@ -577,7 +577,7 @@ impl Slots {
     }
 }
 
-fn own_tuples(layout: &Layout, rule: StoredRule<'_>) -> usize {
+fn own_tuples_max(layout: &Layout, rule: StoredRule<'_>) -> usize {
     let is_prefix = layout.fields().len() == 1 && rule.extra.is_none();
     if is_prefix { OWN_TUPLES_OF_A_FIELD } else { OWN_TUPLES }
 }

@@ -83,7 +83,7 @@ fn random_fields(rng: &mut Rng) -> Vec<FieldSpec> {
 }
 
 /// A value near few centres, so that patterns overlap and keys hit them.
-fn near(bits: u8, rng: &mut Rng) -> u128 {
+fn clustered_value(bits: u8, rng: &mut Rng) -> u128 {
     let all = u128::MAX >> (128 - bits);
     let scaled = (rng.below(6) as u128) << (bits - bits.min(3));
     let more = [0, 1, 2, 7, all, 1 << (bits / 2), rng.bits().into()][rng.below(7)];
@@ -98,14 +98,14 @@ fn random_pattern(mix: Mix, bits: u8, rng: &mut Rng) -> Pattern {
         at = at.saturating_sub(weight);
         hit
     });
-    let value = near(bits, rng);
+    let value = clustered_value(bits, rng);
     match kind.unwrap() {
         0 => Pattern::Any,
         1 => Pattern::Exact(value),
         2 => Pattern::Prefix { value, len: rng.below(usize::from(bits) + 1) as u8 },
-        3 => Pattern::Mask { value, mask: near(bits, rng) | near(bits, rng) },
+        3 => Pattern::Mask { value, mask: clustered_value(bits, rng) | clustered_value(bits, rng) },
         _ => {
-            let other = near(bits, rng);
+            let other = clustered_value(bits, rng);
             Pattern::Range { lo: value.min(other), hi: value.max(other) }
         }
     }
@@ -129,7 +129,7 @@ fn agree(table: &Classifier, rules: &[Rule], n: usize, rng: &mut Rng) {
             .enumerate()
             .map(|(field, spec)| match &from {
                 Some(rule) if rng.below(4) > 0 => within(rule.patterns[field], spec.bits, rng),
-                _ => near(spec.bits, rng),
+                _ => clustered_value(spec.bits, rng),
             })
             .collect();
         table.layout().pack(&values, key);
@@ -174,7 +174,7 @@ fn lookup_equals_linear_search() {
             agree(&table, &rules, 30, &mut rng);
         }
     }
-    assert_eq!(kinds.len(), 6, "not all structures were met: {kinds:?}");
+    assert_eq!(kinds.len(), 6, "some structures did not occur: {kinds:?}");
 }
 
 fn change(table: &mut Classifier, rules: &mut Vec<Rule>, mix: Mix, rng: &mut Rng) {
@@ -248,7 +248,7 @@ fn dual_stack_has_two_tries() {
     let mut table = rebuilt(&fields, &all);
     let Description { kind, parts, .. } = table.describe();
     assert_eq!((kind, parts), (Kind::Trie, 2));
-    hold_to_linear(&table, &all, 1000, 3);
+    compare_with_linear(&table, &all, 1000, 3);
     for (round, new) in spare.chunks(500).enumerate() {
         for rule in new {
             let at = rng.below(all.len());
@@ -258,7 +258,7 @@ fn dual_stack_has_two_tries() {
             all[at] = rule;
         }
         assert!(table.changes() < 20, "{round}: {:?}", table.describe());
-        hold_to_linear(&table, &all, 200, round as u64);
+        compare_with_linear(&table, &all, 200, round as u64);
     }
     // Remove all networks of one family, and add them again.
     let is_short = |rule: &Rule| rule.patterns[1] == Pattern::Exact(1);
@@ -266,15 +266,15 @@ fn dual_stack_has_two_tries() {
     for rule in &short {
         assert!(table.remove(rule.id));
     }
-    hold_to_linear(&table, &short, 200, 5);
+    compare_with_linear(&table, &short, 200, 5);
     let built = table.rebuild();
     table.adopt(built).unwrap();
     assert_eq!(table.describe().parts, 1);
     for rule in &short {
         table.insert(rule).unwrap();
     }
-    hold_to_linear(&table, &short, 200, 6);
-    hold_to_linear(&table, &long, 200, 7);
+    compare_with_linear(&table, &short, 200, 6);
+    compare_with_linear(&table, &long, 200, 7);
 }
 
 /// Changed routes would lead elsewhere, or cost more to find than in a fresh trie.
@@ -297,7 +297,7 @@ fn trie_updates_match_linear() {
             }
             assert_eq!((table.changes(), table.wants_rebuild()), (0, false), "round {round}");
             assert!(table.trie().is_some());
-            hold_to_linear(&table, &routes, 200, seed);
+            compare_with_linear(&table, &routes, 200, seed);
         }
         // A rule that covers very much stays pending, and must still be found when routes below it change.
         let all = Rule { patterns: vec![Pattern::Any], priority: 20, id: 20_000 };
@@ -306,17 +306,17 @@ fn trie_updates_match_linear() {
         assert!((table.changes(), table.wants_rebuild()) == (1, true));
         for at in 0..300 {
             assert!(table.remove(routes[at * 7].id));
-            hold_to_linear(&table, &routes, 2, at as u64);
+            compare_with_linear(&table, &routes, 2, at as u64);
         }
         table.adopt(table.rebuild()).unwrap();
         assert!(table.remove(20_000));
-        hold_to_linear(&table, &routes, 500, seed);
+        compare_with_linear(&table, &routes, 500, seed);
         // A quarter of the rules needs another root.
         for rule in &routes[..2400] {
             table.remove(rule.id);
         }
         assert!(table.wants_rebuild());
-        hold_to_linear(&table, &routes, 500, seed);
+        compare_with_linear(&table, &routes, 500, seed);
     }
 }
 
@@ -347,11 +347,11 @@ fn trie_updates_short_prefixes() {
             }
             assert_eq!((table.changes(), table.wants_rebuild()), (0, false), "{bits} bits, round {round}");
             assert!(table.trie().is_some_and(|trie| trie.floor().0 > 0));
-            hold_to_linear(&table, &all, 100, round);
+            compare_with_linear(&table, &all, 100, round);
         }
         let (first, rest) = all.split_at(350);
         assert!(first.iter().all(|rule| table.remove(rule.id)) && table.changes() == 0);
-        hold_to_linear(&table, rest, 300, 1);
+        compare_with_linear(&table, rest, 300, 1);
     }
 }
 
@@ -372,7 +372,7 @@ fn clustered_trie_has_narrow_root() {
         assert!(table.trie().is_some() || bits == 128, "{:?}", table.describe());
         let bytes = table.read_bytes();
         assert!((1..16 << 10).contains(&bytes), "{bytes}");
-        hold_to_linear(&table, &all, 300, 1);
+        compare_with_linear(&table, &all, 300, 1);
     }
 }
 
@@ -412,13 +412,13 @@ fn trie_floor_hides_lower_ranks() {
                     assert!(table.relabel(rule.id, rule.priority));
                 }
             }
-            hold_to_linear(&table, &all, 50, round);
+            compare_with_linear(&table, &all, 50, round);
             match (round % 4, waiting.take()) {
                 (1, _) => waiting = Some(table.snapshot().rebuild()),
                 (_, Some(built)) => table.adopt(built).unwrap(),
                 _ => {}
             }
-            hold_to_linear(&table, &all, 50, round + 100);
+            compare_with_linear(&table, &all, 50, round + 100);
         }
     }
 }
@@ -453,13 +453,13 @@ fn crowded_trie_takes_all_widths() {
                 table.insert(&rule).unwrap();
                 all[at] = rule;
             }
-            hold_to_linear(&table, &all, 60, round);
+            compare_with_linear(&table, &all, 60, round);
             match (round % 4, waiting.take()) {
                 (1, _) => waiting = Some(table.snapshot().rebuild()),
                 (_, Some(built)) => table.adopt(built).unwrap(),
                 _ => {}
             }
-            hold_to_linear(&table, &all, 60, round + 100);
+            compare_with_linear(&table, &all, 60, round + 100);
         }
     }
 }
@@ -471,7 +471,7 @@ fn trie_churn_does_not_grow_memory() {
     let mut routes = prefixes(2000, 32, 5);
     let spare = routes.split_off(1000);
     let mut table = rebuilt(&field, &routes);
-    let bytes = |table: &Classifier| table.trie().expect("it is one").bytes();
+    let bytes = |table: &Classifier| table.trie().expect("the table is a trie").bytes();
     let before = bytes(&table);
     for round in 0..100 {
         for (old, new) in routes.iter().zip(&spare) {
@@ -482,7 +482,7 @@ fn trie_churn_does_not_grow_memory() {
         assert_eq!(table.changes(), 0, "round {round}");
     }
     assert!(bytes(&table) < 2 * before, "{} of {before}", bytes(&table));
-    hold_to_linear(&table, &routes, 500, 1);
+    compare_with_linear(&table, &routes, 500, 1);
     // Few rules have no root that takes changes; rules of one length would be a hash table.
     let mut lengths = std::collections::BTreeSet::new();
     let few: Vec<Rule> =
@@ -490,11 +490,11 @@ fn trie_churn_does_not_grow_memory() {
     let mut few = rebuilt(&field, &few);
     assert!(few.describe().kind == Kind::Trie && few.remove(0) && few.changes() == 1);
     few.insert(&spare[0]).unwrap();
-    hold_to_linear(&few, &spare[..1], 20, 1);
+    compare_with_linear(&few, &spare[..1], 20, 1);
 }
 
 /// Compares look-ups with a linear search; some of the rules may be removed.
-fn hold_to_linear(table: &Classifier, rules: &[Rule], n: usize, seed: u64) {
+fn compare_with_linear(table: &Classifier, rules: &[Rule], n: usize, seed: u64) {
     let keys = flows(table.layout(), rules, n, seed);
     let words = table.layout().words();
     let mut found = vec![0; keys.len() / words];
@@ -527,12 +527,12 @@ fn tree_updates_match_linear() {
                     all.swap_remove(at);
                 }
             }
-            hold_to_linear(&table, &all, 60, seed);
+            compare_with_linear(&table, &all, 60, seed);
             agree(&table, &all, 5, &mut rng);
         }
         assert!(table.changes() < spare.len() / 2, "{}: {}", family.name(), table.describe());
         table.adopt(table.rebuild()).unwrap();
-        hold_to_linear(&table, &all, 150, seed);
+        compare_with_linear(&table, &all, 150, seed);
         assert_eq!((table.changes(), table.wants_rebuild()), (0, false));
     }
 }
@@ -551,12 +551,12 @@ fn removal_uncovers_hidden_rules() {
     all.push(hider);
     let mut table = rebuilt(&five_tuple(), &all);
     assert_eq!(table.describe().kind, Kind::Trees);
-    hold_to_linear(&table, &all, 300, 1);
+    compare_with_linear(&table, &all, 300, 1);
     assert!(table.remove(9000));
     assert!(table.wants_rebuild());
-    hold_to_linear(&table, &all, 300, 1);
+    compare_with_linear(&table, &all, 300, 1);
     table.insert(&all[700]).unwrap();
-    hold_to_linear(&table, &all, 300, 1);
+    compare_with_linear(&table, &all, 300, 1);
 }
 
 /// Relabelled rules would change their order.
@@ -580,7 +580,7 @@ fn relabelled_rules_keep_order() {
                     assert!(table.remove(rule.id));
                     table.insert(rule).unwrap();
                 }
-                hold_to_linear(&table, &rules, 200, seed);
+                compare_with_linear(&table, &rules, 200, seed);
                 agree(&table, &rules, 20, &mut rng);
                 if round == 1 {
                     table.adopt(table.rebuild()).unwrap();
@@ -784,7 +784,7 @@ fn foreign_build_is_refused() {
     let (mut one, mut other) = (table(&fields, &all), table(&fields, &all[..599]));
     other.insert(&Rule { priority: 0, ..all[599].clone() }).unwrap();
     let built = one.snapshot().rebuild();
-    assert_eq!(other.adopt(built.clone()), Err(Outdated), "as many changes, and others");
+    assert_eq!(other.adopt(built.clone()), Err(Outdated), "the tables differ by an equal number of changes");
     one.clone().adopt(built.clone()).unwrap();
     one.adopt(built).unwrap();
     assert_eq!(other.adopt(one.rebuild()), Err(Outdated));

@@ -369,7 +369,7 @@ impl Tree {
 /// Partitions rules by the fields in which they are small; each part gets its own tree.
 pub(super) fn parts(layout: &Layout, rules: &[Input]) -> Vec<Vec<Input>> {
     let places: Vec<KeyBits> = layout.all_places().collect();
-    let by = telling(&places, rules);
+    let by = discriminating_fields(&places, rules);
     let mut parts: BTreeMap<usize, Vec<Input>> = BTreeMap::new();
     for &rule in rules {
         let small = |at: usize| {
@@ -397,7 +397,7 @@ pub(super) fn parts(layout: &Layout, rules: &[Input]) -> Vec<Vec<Input>> {
 const PART_SHARE: usize = 50;
 
 /// The two fields that separate most rules.
-fn telling(places: &[KeyBits], rules: &[Input]) -> Vec<usize> {
+fn discriminating_fields(places: &[KeyBits], rules: &[Input]) -> Vec<usize> {
     let values = |at: &usize| {
         let mut seen: Vec<(u64, u64)> =
             rules.iter().map(|rule| (places[*at].of(&rule.lo), places[*at].of(&rule.hi))).collect();
@@ -615,7 +615,7 @@ fn place_of(places: &[KeyBits], window: Window) -> usize {
     let holds = |place: &KeyBits| {
         place.word == window.word && place.shift <= window.shift && window.shift < place.shift + place.bits
     };
-    places.iter().position(holds).expect("windows are cut out of places")
+    places.iter().position(holds).expect("each window lies in a field")
 }
 
 /// The known region of a child. Bits below unknown bits do not define an interval.

@@ -248,7 +248,7 @@ impl Trie {
     /// A trie over the only field that the rules of a store restrict. None if they restrict several, if a rule has a
     /// mask, or if the trie would take more than [`TRIE_LINES_MAX`] lines per interval.
     pub(super) fn build(layout: &Layout, store: &RuleStore) -> Option<Self> {
-        match asked_fields(layout, store)?[..] {
+        match restricted_fields(layout, store)?[..] {
             [field] => Self::of(layout, store, field, None),
             _ => None,
         }
@@ -299,8 +299,8 @@ impl Trie {
     /// Changes the rank of a rule, which keeps the order.
     pub(super) fn rerank(&mut self, rule: StoredRule<'_>, rank: Rank) {
         match self.high {
-            None => self.see::<u64>(rule, rank),
-            Some(_) => self.see::<u128>(rule, rank),
+            None => self.update_floor::<u64>(rule, rank),
+            Some(_) => self.update_floor::<u128>(rule, rank),
         }
     }
 
@@ -542,7 +542,7 @@ impl Trie {
             }
             // The worst rules come first.
             entries.for_each(|entry| floor.add(entry, rank, |_| None));
-            floor.entries_of(cells).for_each(|entry| floor.see(entry, rank));
+            floor.entries_of(cells).for_each(|entry| floor.lower_least(entry, rank));
         }
         self.floor = Some(floor);
         Some(held)
@@ -641,7 +641,7 @@ impl Trie {
         change: Change,
     ) -> bool {
         let parts = self.parts::<K>(self.number(rule.lo), self.number(rule.hi));
-        self.see::<K>(rule, rule.rank);
+        self.update_floor::<K>(rule, rule.rank);
         let mut done = self.change_floor::<K>(cells, parts.floor, store, rule.rank, change);
         for touched in parts.cells.into_iter().filter(|touched| !touched.is_empty()) {
             let above = Some(Vec::new());
@@ -651,14 +651,14 @@ impl Trie {
     }
 
     /// Tells the floor the rank of a rule of the trie.
-    fn see<K: Number>(&mut self, rule: StoredRule<'_>, rank: Rank) {
+    fn update_floor<K: Number>(&mut self, rule: StoredRule<'_>, rank: Rank) {
         // Without a floor, the root may be no node.
         if self.floor.is_none() {
             return;
         }
         let cells = self.parts::<K>(self.number(rule.lo), self.number(rule.hi)).cells;
         if let Some(floor) = &mut self.floor {
-            floor.entries_of(cells).for_each(|entry| floor.see(entry, rank));
+            floor.entries_of(cells).for_each(|entry| floor.lower_least(entry, rank));
         }
     }
 
@@ -718,7 +718,7 @@ impl Trie {
         }
         own.clone().try_for_each(|cell| self.rebuild_below(cells, self.top::<K>(), cell, &[], store))?;
         let rules = own.filter_map(|cell| cells.of(cell)).flatten();
-        self.floor.as_mut()?.see_all(entry, rules.filter_map(|id| store.get(id)).map(|rule| rule.rank));
+        self.floor.as_mut()?.set_least(entry, rules.filter_map(|id| store.get(id)).map(|rule| rule.rank));
         Some(())
     }
 
@@ -788,7 +788,7 @@ impl Trie {
         let entry = builder.entry(&intervals, first, left, depth);
         (self.lines, self.depth) = (builder.lines, builder.depth);
         self.lines.set(at.word(cell), entry?);
-        self.give(before);
+        self.free_entry(before);
         Some(())
     }
 
@@ -800,18 +800,18 @@ impl Trie {
     }
 
     /// Frees the lines of an entry and of everything below it.
-    fn give(&mut self, entry: u32) {
+    fn free_entry(&mut self, entry: u32) {
         if entry >> 30 == NODE >> 30 {
             let (first, entries) = (entry as usize & (LINES_MAX - 1), 1 << width_of(entry));
-            (0..entries).for_each(|at| self.give(self.lines.word(first * LINE + at)));
-            self.lines.give(first * LINE, lines_of(entries));
+            (0..entries).for_each(|at| self.free_entry(self.lines.word(first * LINE + at)));
+            self.lines.free_piece(first * LINE, lines_of(entries));
         } else if entry >> 30 == RUN >> 30 {
             let (class, first) = (entry >> 28 & 3, (entry as usize & ((1 << 28) - 1)) * QUARTER);
             let words = match class {
                 LONG => 2 + 2 * self.lines.word(first) as usize,
                 class => QUARTER << class,
             };
-            self.lines.give(first, words);
+            self.lines.free_piece(first, words);
         }
     }
 
@@ -913,7 +913,7 @@ impl<K: Number> Entry<K> {
 }
 
 /// The fields that the rules of a store restrict; None if a rule has a mask.
-pub(super) fn asked_fields(layout: &Layout, store: &RuleStore) -> Option<Vec<usize>> {
+pub(super) fn restricted_fields(layout: &Layout, store: &RuleStore) -> Option<Vec<usize>> {
     let mut asked = vec![false; layout.fields().len()];
     for rule in store.iter() {
         if rule.extra.is_some_and(|extra| extra.care.iter().any(|&care| care != 0)) {
@@ -936,7 +936,7 @@ fn intervals<K: Number>(spans: &mut [Span<K>], first: K, end: u128) -> Vec<(K, u
     let mut intervals: Vec<(K, u32)> = Vec::with_capacity(2 * spans.len() + 1);
     intervals.push((first, NOTHING));
     let mut change = |at: K, id: u32| {
-        let (last, best) = intervals.last_mut().expect("it begins with one");
+        let (last, best) = intervals.last_mut().expect("the list starts with one interval");
         if *best == id {
             return;
         }

@@ -4,7 +4,7 @@
 use super::NOTHING;
 use super::key::{KeyBits, Layout};
 use super::rule_store::{Rank, RuleStore, StoredRule};
-use super::trie::{Trie, asked_fields};
+use super::trie::{Trie, restricted_fields};
 
 /// Maximum width of the field that gives the kind.
 const KIND_BITS_MAX: u8 = 2;
@@ -28,7 +28,7 @@ impl Tries {
     /// Builds tries over the rules of a store, if each of them restricts one wide field, and names one value of a
     /// narrow field and nothing else, and if each trie can be built ([`Trie::build`]).
     pub(super) fn build(layout: &Layout, store: &RuleStore) -> Option<Self> {
-        let [first, second] = asked_fields(layout, store)?[..] else { return None };
+        let [first, second] = restricted_fields(layout, store)?[..] else { return None };
         let is_narrow = |field: &usize| layout.fields()[*field].bits <= KIND_BITS_MAX;
         let (field, narrow) =
             [(first, second), (second, first)].into_iter().find(|(_, other)| is_narrow(other))?;

@@ -30,8 +30,8 @@ pub const PAGE_BITS: u8 = 8;
 /// Classes per page.
 const PAGE: usize = 1 << PAGE_BITS;
 /// Maximum and padded number of rules for one-by-one comparison.
-const FEW_MAX: usize = 4;
-const FEW_LEAST: usize = 2;
+const LINEAR_MAX: usize = 4;
+const LINEAR_LEAST: usize = 2;
 /// Words of the largest set.
 const WORDS_MAX: usize = VECTOR_RULES_MAX / 64;
 
@@ -50,7 +50,7 @@ pub(crate) struct Vectors {
     /// The set of all rules.
     all: Vec<u64>,
     /// For few rules without ranges, the records for one-by-one comparison: a mask and a value for each word of a key.
-    few: Vec<u64>,
+    linear: Vec<u64>,
 }
 
 /// Some bits of a key.
@@ -84,7 +84,7 @@ impl Vectors {
             words,
             ranks,
             all,
-            few: few(layout, rules),
+            linear: linear(layout, rules),
         };
         let mut all = Vec::new();
         for place in layout.all_places() {
@@ -110,8 +110,8 @@ impl Vectors {
 
     /// For few rules, best first: a mask and a value for each word of a key, padded with records that match nothing.
     /// Empty if there are more rules, or one has a range.
-    pub(crate) fn few(&self) -> &[u64] {
-        &self.few
+    pub(crate) fn linear(&self) -> &[u64] {
+        &self.linear
     }
 
     /// The rule id of each bit; [`NOTHING`] for unused bits and behind the last bit.
@@ -126,7 +126,7 @@ impl Vectors {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.classes.len() * 2 + (self.sets.len() + self.ranks.len() + self.all.len() + self.few.len()) * 8
+        self.classes.len() * 2 + (self.sets.len() + self.ranks.len() + self.all.len() + self.linear.len()) * 8
     }
 
     /// The rank of the best rule for a key, or 0.
@@ -252,22 +252,22 @@ fn chunks(place: KeyBits) -> impl Iterator<Item = KeyBits> {
     })
 }
 
-/// See [`Vectors::few`].
-fn few(layout: &Layout, rules: &[Input]) -> Vec<u64> {
+/// See [`Vectors::linear`].
+fn linear(layout: &Layout, rules: &[Input]) -> Vec<u64> {
     let are_blocks = |rule: &Input| layout.all_places().all(|place| is_block(place, rule));
-    if rules.len() > FEW_MAX || !rules.iter().all(are_blocks) {
+    if rules.len() > LINEAR_MAX || !rules.iter().all(are_blocks) {
         return Vec::new();
     }
     let looked_at = |rule: &Input| {
         let words = rule.lo.iter().zip(rule.hi.iter()).take(layout.words());
         words.flat_map(|(lo, hi)| [!(lo ^ hi), lo & !(lo ^ hi)]).collect::<Vec<u64>>()
     };
-    let mut few: Vec<u64> = rules.iter().flat_map(looked_at).collect();
+    let mut linear: Vec<u64> = rules.iter().flat_map(looked_at).collect();
     // Padded, so that the same compiled code works after a rule is added or removed.
-    let padded = if rules.len() <= FEW_LEAST { FEW_LEAST } else { FEW_MAX };
+    let padded = if rules.len() <= LINEAR_LEAST { LINEAR_LEAST } else { LINEAR_MAX };
     let nothing = [0, 1].into_iter().cycle().take(2 * layout.words() * (padded - rules.len()));
-    few.extend(nothing);
-    few
+    linear.extend(nothing);
+    linear
 }
 
 /// Whether a rule has a single value or a prefix in a field part.

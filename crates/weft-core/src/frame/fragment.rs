@@ -161,7 +161,7 @@ mod tests {
 
     fn fragments(frame: &[u8], to: usize) -> Result<Option<Vec<Vec<u8>>>, SegmentError> {
         let mut pool = Pool::new(PoolConfig::default());
-        let mut frame = pool.take_filled(frame).expect("there is room");
+        let mut frame = pool.take_filled(frame).expect("the pool has room");
         let mut out = Vec::new();
         let done = pool.fragment(&mut frame, LINK.len(), to, &mut out);
         let bytes = out.iter().map(|fragment| pool.bytes(fragment).to_vec()).collect();
@@ -186,7 +186,7 @@ mod tests {
             let of_first: &[u8] = if has_first { &[7, 7, 4, 0, 0, 0, 0, 1] } else { &[] };
             let flags = if more { MORE } else { 0 } | at;
             let frame = packet(&[of_first, of_all].concat(), flags, &payload);
-            match fragments(&frame, to).expect("it is cut") {
+            match fragments(&frame, to).expect("the packet is fragmented") {
                 None => prop_assert!(frame.len() - LINK.len() <= to),
                 Some(parts) => {
                     prop_assert!(frame.len() - LINK.len() > to);
@@ -229,7 +229,7 @@ mod tests {
                 put(&mut bytes, network + 6, flags);
             }
             let mut pool = Pool::new(PoolConfig::default());
-            let mut frame = pool.take_filled(&bytes).expect("there is room");
+            let mut frame = pool.take_filled(&bytes).expect("the pool has room");
             let checksum = Checksum::Partial { start: start.into(), offset: offset.into() };
             frame.meta.offload = Offload { checksum, gso: None };
             let mut out = Vec::new();
@@ -261,7 +261,7 @@ mod tests {
         datagram.extend([3; 1016]);
         let frame = packet(&[], 0, &datagram);
         let mut pool = Pool::new(PoolConfig::default());
-        let mut whole = pool.take_filled(&frame).expect("there is room");
+        let mut whole = pool.take_filled(&frame).expect("the pool has room");
         whole.meta.offload.checksum = Checksum::Partial { start: 34, offset: 6 };
         let mut out = Vec::new();
         assert_eq!(pool.fragment(&mut whole, LINK.len(), 600, &mut out), Ok(true));

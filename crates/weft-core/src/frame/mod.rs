@@ -193,7 +193,7 @@ impl Pool {
 
     fn with_large_bytes(config: PoolConfig, large_bytes: usize) -> Self {
         let bytes = config.small as usize * SMALL_BYTES + config.large as usize * large_bytes;
-        assert!(bytes <= POOL_BYTES_MAX, "the size of a pool is checked where it is configured");
+        assert!(bytes <= POOL_BYTES_MAX, "the configuration limits the size of a pool");
         let buffers = config.small + config.large;
         let memory = vec![0; bytes + LINE_BYTES];
         Self {
@@ -519,7 +519,7 @@ mod tests {
             pool.give(frame);
         }
         assert_eq!((pool.in_use(), pool.free_small(), pool.free_large()), (0, 2, 1));
-        let again = pool.take(1).expect("it was given back");
+        let again = pool.take(1).expect("the pool has the buffer again");
         pool.give(again);
     }
 
@@ -557,10 +557,10 @@ mod tests {
         assert_eq!(frame.meta.offload.checksum, Checksum::Partial { start: 38, offset: 16 });
         let _ = pool.grow_front(&mut frame, 50).expect("room for a tunnel");
         assert_eq!(frame.meta.offload.checksum, Checksum::Partial { start: 88, offset: 16 });
-        pool.shrink_front(&mut frame, 50).expect("it has them");
-        pool.remove(&mut frame, 12, 4).expect("it has them");
+        pool.shrink_front(&mut frame, 50).expect("the frame is long enough");
+        pool.remove(&mut frame, 12, 4).expect("the frame is long enough");
         assert_eq!(frame.meta.offload.checksum, Checksum::Partial { start: 34, offset: 16 });
-        pool.shrink_front(&mut frame, 40).expect("it has them");
+        pool.shrink_front(&mut frame, 40).expect("the frame is long enough");
         assert_eq!(frame.meta.offload, Offload::default());
         pool.give(frame);
     }

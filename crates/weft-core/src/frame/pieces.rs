@@ -50,7 +50,7 @@ impl Pool {
                 return Err(SegmentError::NoBuffer);
             };
             out.push(piece);
-            let piece = out.last_mut().expect("it was just put there");
+            let piece = out.last_mut().expect("the loop has pushed a piece");
             let to = self.bytes_mut(piece);
             to[..head.len()].copy_from_slice(&head);
             to[head.len()..].copy_from_slice(payload_of_piece);
@@ -137,11 +137,11 @@ mod tests {
         ) {
             let (bytes, offload) = big(is_v6, has_option, payload, mss);
             let mut pool = Pool::new(PoolConfig { small: 4, large: PIECES_MAX as u32 });
-            let (network, mut out) = (network_at(&bytes).expect("it has one"), Vec::new());
+            let (network, mut out) = (network_at(&bytes).expect("the packet has an IP header"), Vec::new());
             prop_assert_eq!(pool.take_pieces(&bytes, &offload, network, &mut out), Ok(()));
             let (mut joined, n) = (Vec::<u8>::new(), out.len());
             for (number, piece) in out.into_iter().enumerate() {
-                let Checksum::Partial { start, offset } = piece.meta.offload.checksum else { panic!("it is partial") };
+                let Checksum::Partial { start, offset } = piece.meta.offload.checksum else { panic!("the checksum is partial") };
                 let mut finished = piece.meta.offload;
                 let ip = &pool.bytes(&piece)[network..];
                 if is_v6 {

@@ -198,7 +198,7 @@ impl Cut {
             put(bytes, self.transport + 4, new as u16);
         } else {
             let at = self.transport + 4;
-            let seq = u32::from_be_bytes(bytes[at..at + 4].try_into().expect("it has four bytes"));
+            let seq = u32::from_be_bytes(bytes[at..at + 4].try_into().expect("the slice has 4 bytes"));
             let seq = seq.wrapping_add((number * self.size) as u32);
             bytes[at..at + 4].copy_from_slice(&seq.to_be_bytes());
             let flags = &mut bytes[self.transport + 13];
@@ -367,7 +367,7 @@ mod tests {
             let mut frame = pool.take_filled(&bytes).expect("a buffer");
             let (checksum, gso) = (Checksum::Partial { start, offset }, Gso { kind, size, has_ecn: true });
             frame.meta = FrameMeta { offload: Offload { checksum, gso: Some(gso) }, port: 3, ..FrameMeta::default() };
-            let (network, mut out) = (network_at(&bytes).expect("it has one"), Vec::new());
+            let (network, mut out) = (network_at(&bytes).expect("the packet has an IP header"), Vec::new());
             prop_assert_eq!(pool.segment(&frame, network, &mut out), Ok(()));
             prop_assert_eq!(pool.bytes(&frame), &bytes[..]);
             let start = usize::from(start);

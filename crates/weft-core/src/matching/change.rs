@@ -102,7 +102,7 @@ impl Matcher {
     ///
     /// # Panics If the table has another layout.
     pub fn onto(&self, table: &Arc<Table>, same: impl Fn(Row) -> Row) -> Self {
-        assert_eq!(self.table.fingerprint(), table.fingerprint(), "the tables are laid out alike");
+        assert_eq!(self.table.fingerprint(), table.fingerprint(), "the tables have the same layout");
         let mut copy = self.clone();
         copy.table = Arc::clone(table);
         for held in copy.rows.iter_mut().filter(|held| held.row.is_some()) {
@@ -170,7 +170,7 @@ impl Changes {
     }
 
     /// Frees the id of a row that no tuple can match.
-    pub(super) fn leave_out(&mut self, table: &Table, columns: &[super::Column], row: Row) {
+    pub(super) fn free_id(&mut self, table: &Table, columns: &[super::Column], row: Row) {
         let rank = self.rank(table, columns, row);
         self.free.extend(self.order.remove(&rank));
     }

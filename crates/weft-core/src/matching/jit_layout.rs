@@ -231,8 +231,8 @@ impl Matcher {
     /// As [`Matcher::lookup_method`], for the structure that is built now.
     fn built_lookup_method(&self) -> Option<LookupMethod> {
         if let Some(vectors) = self.classifier.vectors() {
-            if !vectors.few().is_empty() {
-                let rows = vectors.few().len() / (2 * self.key_words());
+            if !vectors.linear().is_empty() {
+                let rows = vectors.linear().len() / (2 * self.key_words());
                 return Some(LookupMethod::Linear(LinearScan { rows, none: vectors.ids().count() - 1 }));
             }
             let chunks = vectors.chunks().map(|(place, classes)| Chunk { place, classes: classes * 2 });
@@ -271,7 +271,7 @@ impl Matcher {
             jit.bits = vectors.ids().map(found).collect();
             jit.bits_address = jit.bits.as_ptr().expose_provenance();
             (jit.classes_address, jit.sets_address) = vectors.addresses();
-            jit.linear_address = vectors.few().as_ptr().expose_provenance();
+            jit.linear_address = vectors.linear().as_ptr().expose_provenance();
         }
         if let Some(trie) = self.classifier.trie()
             && let Some((.., root)) = trie.root_field()

@@ -227,7 +227,7 @@ impl Matcher {
             let Some(patterns) = change::patterns(&codecs, *row, &cell) else {
                 // A row that no tuple can match has no rule.
                 if let Some(changes) = &mut changes {
-                    changes.leave_out(table, &columns, *row);
+                    changes.free_id(table, &columns, *row);
                 }
                 *row = Row::NONE;
                 continue;
@@ -235,8 +235,7 @@ impl Matcher {
             let priority = labels.get(id as usize).map_or(0, |label| u32::MAX - label);
             rules.push(Rule { patterns, priority, id });
         }
-        let classifier =
-            Classifier::compiled(&fields, rules, hash).expect("fields are made so that the rows fit");
+        let classifier = Classifier::compiled(&fields, rules, hash).expect("the fields fit the rows");
         let rows = rows.into_iter().map(|row| found(table, row)).collect();
         let table = Arc::clone(table);
         let jit = JitView::default();

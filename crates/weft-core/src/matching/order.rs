@@ -230,8 +230,8 @@ impl<K: Ord + Clone> Labels<K> {
         }
         let near = (end.min(LABELS - 1)) as u32;
         labels.insert(rank.clone(), Labelled { label: near, id, came });
-        spread(labels, &rank, near, run, moved);
-        let at = moved.iter().position(|(moved, _)| *moved == id).expect("it is within the span");
+        relabel(labels, &rank, near, run, moved);
+        let at = moved.iter().position(|(moved, _)| *moved == id).expect("the spread moves the new row");
         moved.swap_remove(at).1
     }
 
@@ -264,7 +264,7 @@ fn ends_run(side: &Neighbours, other: &Neighbours) -> bool {
 }
 
 /// Relabels the smallest sufficiently sparse span around `near`; appends each rule with its new label to `moved`.
-fn spread<K: Ord + Clone>(
+fn relabel<K: Ord + Clone>(
     labels: &mut BTreeMap<K, Labelled>,
     rank: &K,
     near: u32,

@@ -136,7 +136,7 @@ fn holds(part: &MatchPart, row: &[Value], key: &Value) -> bool {
 fn key(rng: &mut Rng, part: &MatchPart) -> Value {
     let value = match part.ty {
         Type::IpAddr => {
-            let Value::Bytes(mut address) = net(rng, &[4, 16]) else { panic!("it is made of bytes") };
+            let Value::Bytes(mut address) = net(rng, &[4, 16]) else { panic!("an address is bytes") };
             address.pop();
             // A value that is no address is in no network.
             if rng.below(20) == 0 {
@@ -232,7 +232,7 @@ fn unfit_spec_is_refused() {
 fn insert(table: &Table, matcher: &mut Matcher, rows: &[Vec<Value>]) -> bool {
     let insert = |row: &Vec<Value>| match table.insert_row(row, Time(0)) {
         Insert::New(row) => row,
-        other => panic!("{other:?}: it was removed"),
+        other => panic!("{other:?}: the row was removed before"),
     };
     matcher.insert(&rows.iter().map(insert).collect::<Vec<_>>()).is_ok()
 }
@@ -333,7 +333,7 @@ fn changing_rows_match_full_walk() {
             }
         }
     }
-    assert!(n_reshaped > 0, "a row that needs more bits was never met");
+    assert!(n_reshaped > 0, "no row needed more bits");
 }
 
 /// Names of removed rows would stay forever, and memory would grow.
@@ -358,7 +358,7 @@ fn removed_names_are_forgotten() {
         remove(&table, &mut matcher, [*id].into_iter());
         is_taken
     });
-    assert!(n_taken.count() < 20_000, "it has to be made anew");
+    assert!(n_taken.count() < 20_000, "the matcher must be rebuilt");
     matcher = Matcher::changeable(&spec, &table).unwrap();
     assert!(insert(&table, &mut matcher, &[row(50_000)]));
     assert_eq!(found(&matcher, &table, &[Value::text("50000")]), Some(50_000));

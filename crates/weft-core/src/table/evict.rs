@@ -201,7 +201,7 @@ impl Table {
         let inhabited = stripes.filter(|&at| self.stripes[at].rows.load(Relaxed) > 0);
         let bounds = inhabited.flat_map(|at| {
             let expiring = self.expiring_orders();
-            expiring.map(move |(order, ttl)| self.known_oldest(at, order).stamp_min().saturating_add(ttl))
+            expiring.map(move |(order, ttl)| self.oldest_list(at, order).stamp_min().saturating_add(ttl))
         });
         bounds.min().map(Time)
     }
@@ -571,14 +571,14 @@ impl Table {
     /// left.
     fn oldest(&self, at: usize, order: Order, looks: &mut usize) -> Option<Row> {
         loop {
-            while let Some((stamp, local)) = self.known_oldest(at, order).first() {
+            while let Some((stamp, local)) = self.oldest_list(at, order).first() {
                 let row = Row(self.geometry.join(at, local) + 1);
                 let words = self.row_words(row, 0);
                 let is_live = words[0].load(Relaxed) & LIVE != 0;
                 if is_live && words[order.stamp_at()].load(Relaxed) as i64 == stamp {
                     return Some(row);
                 }
-                self.known_oldest(at, order).skip_first();
+                self.oldest_list(at, order).skip_first();
                 if is_live {
                     self.admit(row, words);
                 }
@@ -587,7 +587,7 @@ impl Table {
                 return None;
             }
             *looks -= 1;
-            self.known_oldest(at, order).refill(self.aged_rows(at, order));
+            self.oldest_list(at, order).refill(self.aged_rows(at, order));
         }
     }
 
@@ -608,7 +608,7 @@ impl Table {
         rows
     }
 
-    fn known_oldest(&self, at: usize, order: Order) -> &Oldest {
+    fn oldest_list(&self, at: usize, order: Order) -> &Oldest {
         match order {
             Order::Written => &self.stripes[at].written,
             Order::Touched(_) => &self.stripes[at].touched,
@@ -621,7 +621,7 @@ impl Table {
         let (at, local) = self.geometry.split(row.0 - 1);
         for order in self.orders() {
             let stamp = words[order.stamp_at()].load(Relaxed) as i64;
-            self.known_oldest(at, order).admit((stamp, local));
+            self.oldest_list(at, order).admit((stamp, local));
         }
     }
 
@@ -633,7 +633,7 @@ impl Table {
     /// As [`Table::reclaim`], with `expire` to remove the row.
     fn reclaim_by(&self, at: usize, now: Time, looks: &mut usize, expire: impl FnOnce(Row)) -> bool {
         for (order, ttl) in self.expiring_orders() {
-            if !is_over(self.known_oldest(at, order).stamp_min() as u64, now, ttl) {
+            if !is_over(self.oldest_list(at, order).stamp_min() as u64, now, ttl) {
                 continue;
             }
             let oldest = self.oldest(at, order, looks);

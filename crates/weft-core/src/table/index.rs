@@ -61,7 +61,7 @@ impl Begin {
 
     fn set(&self, slots: &[AtomicU64], homes: usize) {
         let address = slots.as_ptr().expose_provenance() as u64;
-        assert_eq!(address >> ADDRESS_BITS, 0, "no address of a process is so high");
+        assert_eq!(address >> ADDRESS_BITS, 0, "user addresses have fewer bits");
         self.0.store(u64::from(u32::BITS - homes.ilog2()) << ADDRESS_BITS | address, Release);
     }
 }
@@ -169,7 +169,7 @@ impl Stripe {
         }
         let run = &slots[self.position(tag)..];
         let free = run.iter().position(|slot| slot.load(Relaxed) == 0);
-        let free = free.expect("behind the last home there is a slot for every row");
+        let free = free.expect("each row has a slot after the last home");
         // Backwards from the free slot: a lock-free reader may see a slot twice, but misses none.
         for i in (0..free).rev() {
             run[i + 1].store(run[i].load(Relaxed), Release);
@@ -196,7 +196,7 @@ impl Stripe {
 
     fn current(&self) -> &[AtomicU64] {
         let generation = self.generation.load(Relaxed) as usize;
-        self.indexes[generation].get().expect("the generation in use is made")
+        self.indexes[generation].get().expect("the current generation is allocated")
     }
 
     /// The first slot from the tag's home on that is free or has a greater tag.

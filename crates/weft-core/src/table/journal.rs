@@ -211,7 +211,7 @@ impl Table {
         let stripe = &self.stripes[at];
         stripe.reserve(&self.memory, &self.begins[at]);
         if !self.claim(row) {
-            debug_assert!(false, "the lock was given up before the undo");
+            debug_assert!(false, "the lock must be held until the undo");
             return;
         }
         let mut rest = words;

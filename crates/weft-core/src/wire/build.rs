@@ -42,7 +42,7 @@ pub fn build(protocols: &[Protocol], headers: &[Header], payload: &[u8]) -> Resu
             let is_ip = carries_ip(protocols, headers.get(at + 1).map(|next| next.protocol));
             linked[below].insert(field, spread.of(flow_of(&frame, is_ip).flow));
         }
-        let header = maker(protocols, headers, &linked, at, &frame).make()?;
+        let header = header_builder(protocols, headers, &linked, at, &frame).build()?;
         frame = [header.bytes, frame].concat();
     }
     Ok(frame)
@@ -60,11 +60,11 @@ pub(super) fn links(
     }
     // The fields that a tunnel sets below it, except those that spread flows.
     for (at, header) in headers.iter().enumerate() {
-        let maker = maker(protocols, headers, &linked, at, &[]);
+        let builder = header_builder(protocols, headers, &linked, at, &[]);
         let encap = protocols[usize::from(header.protocol.0)].encap.iter();
         let sets =
             encap.filter(|(.., value)| value.spread().is_none()).filter_map(|(lower, field, value)| {
-                Some((below(headers, at, *lower)?, *field, eval::value(value, &maker)))
+                Some((below(headers, at, *lower)?, *field, eval::value(value, &builder)))
             });
         let sets: Vec<_> = sets.collect();
         for (below, field, value) in sets {
@@ -120,7 +120,7 @@ pub(super) fn link(
     next.find(|next| next.to == upper).ok_or(BuildError::NotBehind(lower, upper))
 }
 
-pub(super) fn maker<'a>(
+pub(super) fn header_builder<'a>(
     protocols: &'a [Protocol],
     headers: &'a [Header],
     linked: &'a [BTreeMap<FieldId, u64>],
@@ -198,7 +198,7 @@ impl Bits {
 }
 
 impl<'a> HeaderBuilder<'a> {
-    pub(super) fn make(mut self) -> Result<BuiltHeader, BuildError> {
+    pub(super) fn build(mut self) -> Result<BuiltHeader, BuildError> {
         let items = &self.protocol.items;
         self.items(items)?;
         let Bits { mut bytes, places, sums, .. } = core::mem::take(&mut self.bits);
@@ -238,7 +238,7 @@ impl<'a> HeaderBuilder<'a> {
         if !asks {
             return eval::value(condition, self) != 0;
         }
-        let is_given = |item: &Item| matches!(item, Item::Field(id) if self.given(*id).is_some());
+        let is_given = |item: &Item| matches!(item, Item::Field(id) if self.given_value(*id).is_some());
         let rest = (self.bits_of(behind, None).0 / 8) as u64 + self.payload_bytes();
         let with_rest = HeaderBuilder { rest: Some(rest), bits: Bits::default(), ..*self };
         part.iter().any(is_given) || eval::value(condition, &with_rest) != 0
@@ -257,7 +257,7 @@ impl<'a> HeaderBuilder<'a> {
 
     /// The given or constant number of a field; 0 for a computed one.
     fn own_number(&self, id: FieldId) -> u64 {
-        match (self.given(id), &self.protocol.fields[usize::from(id.0)].rule) {
+        match (self.given_value(id), &self.protocol.fields[usize::from(id.0)].rule) {
             (Some(FieldValue::Number(n)), _) | (None, Rule::Constant(n) | Rule::Default(Expr::Int(n))) => *n,
             _ => 0,
         }
@@ -271,19 +271,20 @@ impl<'a> HeaderBuilder<'a> {
                 let n = usize::from(*n);
                 self.bits.places.push((id, self.bits.n, n));
                 if let Some(sum) = field.rule.checksum()
-                    && self.given(id).is_none()
+                    && self.given_value(id).is_none()
                     && !self.linked.contains_key(&id)
                 {
                     self.bits.sums.push((self.bits.n / 8, sum));
                 }
                 let number = self.number(id);
-                if matches!(self.given(id), Some(FieldValue::Bytes(_))) || (n < 64 && number >> n != 0) {
+                if matches!(self.given_value(id), Some(FieldValue::Bytes(_))) || (n < 64 && number >> n != 0)
+                {
                     return misfit;
                 }
                 self.bits.push(as_on_wire(number, n as u32, *little), n);
             }
             Width::Bytes { max, .. } => {
-                let bytes = match self.given(id) {
+                let bytes = match self.given_value(id) {
                     Some(FieldValue::Bytes(bytes)) => bytes.clone(),
                     Some(FieldValue::Number(_)) => return misfit,
                     None => vec![0; self.width(id)],
@@ -299,7 +300,7 @@ impl<'a> HeaderBuilder<'a> {
         Ok(())
     }
 
-    fn given(&self, id: FieldId) -> Option<&'a FieldValue> {
+    fn given_value(&self, id: FieldId) -> Option<&'a FieldValue> {
         if let Some((name, nth, _)) = self.round
             && self.protocol.fields[usize::from(id.0)].repeated
         {
@@ -311,7 +312,7 @@ impl<'a> HeaderBuilder<'a> {
     /// The value of a bit field.
     fn number(&self, id: FieldId) -> u64 {
         let field = &self.protocol.fields[usize::from(id.0)];
-        match (self.given(id), self.linked.get(&id), &field.rule) {
+        match (self.given_value(id), self.linked.get(&id), &field.rule) {
             (Some(FieldValue::Number(number)), ..) => *number,
             (_, Some(number), _) => *number,
             (_, _, Rule::Constant(number)) => *number,
@@ -324,7 +325,7 @@ impl<'a> HeaderBuilder<'a> {
     /// The width of a byte field: that of the given bytes, or the least one that agrees with the fields that give its
     /// length.
     fn width(&self, id: FieldId) -> usize {
-        if let Some(FieldValue::Bytes(bytes)) = self.given(id) {
+        if let Some(FieldValue::Bytes(bytes)) = self.given_value(id) {
             return bytes.len();
         }
         if let Some((_, guessed)) = self.guess.filter(|(guessed, _)| *guessed == id) {
@@ -437,7 +438,7 @@ impl EvalContext for HeaderBuilder<'_> {
     }
 
     fn is_present(&self, id: FieldId) -> bool {
-        self.given(id).is_some()
+        self.given_value(id).is_some()
     }
 
     fn peek(&self, bits: u8) -> u64 {

@@ -55,7 +55,7 @@ impl Formats {
     /// them, or if a device still has to compute them. So do those that the receiver has already verified. Source: RFC
     /// 9293 section 3.1, RFC 768, RFC 792, RFC 4443 section 2.3, RFC 9260 section 6.8.
     pub fn is_intact(&self, frame: &[u8], offload: &Offload) -> bool {
-        if offload.checksum != Found::Unknown || self.goes_on(frame) {
+        if offload.checksum != Found::Unknown || self.has_more_hops(frame) {
             return true;
         }
         let mut addresses = 0;
@@ -76,7 +76,7 @@ impl Formats {
     }
 
     /// Whether a source route continues: checksums then use its last address.
-    fn goes_on(&self, frame: &[u8]) -> bool {
+    fn has_more_hops(&self, frame: &[u8]) -> bool {
         let is_ip = self.roots.iter().all(|root| matches!(self.of(*root).begins(), Some((4, 4 | 6))));
         IpPacket::of_frame(frame, is_ip).is_some_and(|packet| !packet.upper().is_at_last_hop)
     }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::build::{BuiltHeader, addresses, carries_ip, link, links, maker, number_in, spreads};
+use super::build::{BuiltHeader, addresses, carries_ip, header_builder, link, links, number_in, spreads};
 use super::eval;
 use super::{
     BinaryOp, BuildError, Checksum, Expr, Field, FieldId, FieldValue, Header, Item, Protocol, ProtocolId,
@@ -226,7 +226,7 @@ pub fn stack(
             links.entry(field).or_insert(value);
         }
     }
-    let samples = SAMPLES.map(|n| made(protocols, &headers, &linked, n));
+    let samples = SAMPLES.map(|n| build_headers(protocols, &headers, &linked, n));
     let mut samples = samples.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter();
     let (Some(first), others) = (samples.next(), samples.collect::<Vec<_>>()) else {
         return Ok(Stack::default());
@@ -489,7 +489,7 @@ const LONGEST_WITHOUT_SUM: u32 = 8;
 /// Payload lengths for sample headers, to see which fields depend on the length.
 const SAMPLES: [usize; 5] = [0, 1, 2, 40, 100];
 
-fn made(
+fn build_headers(
     protocols: &[Protocol],
     headers: &[Header],
     linked: &[BTreeMap<FieldId, u64>],
@@ -498,7 +498,7 @@ fn made(
     let mut behind = vec![0; payload];
     let mut all = Vec::new();
     for at in (0..headers.len()).rev() {
-        let made = maker(protocols, headers, linked, at, &behind).make()?;
+        let made = header_builder(protocols, headers, linked, at, &behind).build()?;
         behind = [&made.bytes[..], &behind].concat();
         all.push(made);
     }
@@ -673,7 +673,7 @@ fn payloads_in(expr: &Expr, fields: &[Field], is_given: &dyn Fn(FieldId) -> bool
         Expr::Binary(BinaryOp::Add, a, b) => Some(inner(a)? + inner(b)?),
         Expr::Binary(BinaryOp::Sub, a, b) if inner(b)? == 0 => inner(a),
         other => {
-            let mut depends = other.looks_behind();
+            let mut depends = other.depends_on_end();
             other.each(&mut |e| {
                 if let Expr::Field(id) = e {
                     depends |= inner(&Expr::Field(*id)) != Some(0);

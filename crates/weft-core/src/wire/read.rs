@@ -114,7 +114,7 @@ pub(super) fn walk(
         if next.inner && header.level == deepest {
             return None;
         }
-        header.go_on(next, of(next.to));
+        header.enter_next(next, of(next.to));
     }
     None
 }
@@ -177,7 +177,7 @@ impl<'a> Header<'a> {
     }
 
     /// Moves to the next header.
-    fn go_on(&mut self, by: &'a Next, protocol: &'a Protocol) {
+    fn enter_next(&mut self, by: &'a Next, protocol: &'a Protocol) {
         (self.id, self.protocol, self.by) = (by.to, protocol, Some(by));
         self.level += u8::from(by.inner);
         (self.start, self.at, self.round_start) = (self.header_end, 8 * self.header_end, self.header_end);
@@ -224,7 +224,7 @@ impl<'a> Header<'a> {
 
     /// The offset of a field in the layer, and its value, for a bit field.
     pub(super) fn number_at(&self, id: FieldId) -> Option<(usize, u64)> {
-        self.seen(id).and_then(|seen| Some((seen.at - self.start, seen.number?)))
+        self.field_span(id).and_then(|seen| Some((seen.at - self.start, seen.number?)))
     }
 
     fn read(&mut self) -> Result<(), Breach> {
@@ -368,7 +368,7 @@ impl<'a> Header<'a> {
                 }
             }
             // The layers behind a first fragment are longer than the frame.
-            Rule::Computed(expr) if self.is_cut && expr.looks_behind() => {}
+            Rule::Computed(expr) if self.is_cut && expr.depends_on_end() => {}
             Rule::Computed(expr) if expr.is_verified() && eval::value(expr, self) != self.field_of(id) => {
                 return wrong(format!("{name} is not what it says"));
             }
@@ -380,14 +380,14 @@ impl<'a> Header<'a> {
         }
     }
 
-    fn seen(&self, id: FieldId) -> Option<&FieldSpan> {
+    fn field_span(&self, id: FieldId) -> Option<&FieldSpan> {
         let is_repeated = self.protocol.fields[usize::from(id.0)].repeated;
         let from = if is_repeated { self.round_from } else { 0 };
         self.seen[from..].iter().find(|seen| seen.field == id && seen.repeated == is_repeated)
     }
 
     fn field_of(&self, id: FieldId) -> u64 {
-        self.seen(id).and_then(|seen| seen.number).unwrap_or(0)
+        self.field_span(id).and_then(|seen| seen.number).unwrap_or(0)
     }
 }
 
@@ -397,7 +397,7 @@ impl EvalContext for Header<'_> {
     }
 
     fn is_present(&self, id: FieldId) -> bool {
-        self.seen(id).is_some()
+        self.field_span(id).is_some()
     }
 
     fn peek(&self, bits: u8) -> u64 {
@@ -414,7 +414,7 @@ impl EvalContext for Header<'_> {
     }
 
     fn bytes_after(&self, id: FieldId) -> u64 {
-        self.end.saturating_sub(self.seen(id).map_or(self.start, |seen| seen.after)) as u64
+        self.end.saturating_sub(self.field_span(id).map_or(self.start, |seen| seen.after)) as u64
     }
 
     fn round_bytes(&self) -> u64 {

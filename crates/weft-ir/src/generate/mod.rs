@@ -206,7 +206,7 @@ fn inputs(rng: &mut Rng, is_response: bool) -> Vec<Input> {
         |name: &str, ty, place| Input { name: name.into(), ty, nullable: true, place, written: false };
     inputs.push(derived("payload", Type::Bytes(None), InputLocation::Body(Vec::new())));
     inputs.push(derived("size", Type::Size, InputLocation::Meta(Meta::Size)));
-    assert!(inputs.len() <= INPUTS_MAX, "there is room for what is derived");
+    assert!(inputs.len() <= INPUTS_MAX, "the derived inputs fit");
     inputs
 }
 
@@ -267,7 +267,7 @@ fn rule(rng: &mut Rng, id: i64) -> Vec<Value> {
     let (low, high, n) = (number(rng), number(rng), number(rng));
     let (s, flag) = (Value::Bytes(rng.pick(&["", "a", "bob"]).into()), Value::Bool(rng.percent(50)));
     // Some bits of the mask `n`, so that some values match.
-    let Value::Int(mask) = n else { panic!("it is a number") };
+    let Value::Int(mask) = n else { panic!("the value is a number") };
     let bits = Value::Int(mask & rng.pick(&[0, 3, -1]));
     let all = [rank, net, low, high, n, s, flag, bits].into_iter().enumerate();
     let all = all.map(|(at, value)| if at != 4 && rng.percent(30) { Value::Null } else { value });

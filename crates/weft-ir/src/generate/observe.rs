@@ -242,7 +242,9 @@ impl World {
     /// # Panics If the world belongs to another chain.
     pub fn change(&mut self, chain: &ChainProgram, change: &RuleChange) {
         let table = &self.state.tables[usize::from(super::RULES.0)];
-        let anew = |at: usize| Matcher::changeable(&chain.matches[at].spec, table).expect("they are few");
+        let anew = |at: usize| {
+            Matcher::changeable(&chain.matches[at].spec, table).expect("the table fits a changeable matcher")
+        };
         let mut matchers: Vec<Matcher> = Vec::new();
         for (at, matcher) in self.state.matchers.iter().enumerate() {
             matchers.push(if matcher.is_changeable() { Matcher::clone(matcher) } else { anew(at) });
@@ -269,7 +271,7 @@ impl World {
             }
             if change.is_built {
                 let built = matcher.snapshot().rebuild();
-                matcher.adopt(built).expect("nothing has changed since");
+                matcher.adopt(built).expect("the matcher has not changed since the snapshot");
             }
         }
         self.state.matchers = matchers.into_iter().map(Arc::new).collect();
@@ -345,7 +347,7 @@ impl World {
         let (verdict, text, target) = (out.verdict, out.text.clone(), out.target);
         let mut spelled = Outcome { verdict, text, target, ..Outcome::default() };
         spelled.materialize();
-        let mut cells = out.cells.iter().map(|cell| self.seen(*cell));
+        let mut cells = out.cells.iter().map(|cell| self.observe_cell(*cell));
         let rows =
             out.rows.iter().map(|row| (row.sink, cells.by_ref().take(usize::from(row.cells)).collect()));
         Observation {
@@ -353,7 +355,7 @@ impl World {
             element: out.element,
             line: out.line,
             text: spelled.text,
-            edits: out.edits.iter().map(|edit| (edit.target, self.seen(edit.value))).collect(),
+            edits: out.edits.iter().map(|edit| (edit.target, self.observe_cell(edit.value))).collect(),
             rows: rows.collect(),
             delay: out.delay.as_nanos(),
             marks: out.marks,
@@ -372,7 +374,7 @@ impl World {
         }
     }
 
-    fn seen(&self, cell: Cell) -> Observed {
+    fn observe_cell(&self, cell: Cell) -> Observed {
         match cell {
             Cell::Null => Observed::Null,
             Cell::Bool(b) => Observed::Word(u64::from(b)),

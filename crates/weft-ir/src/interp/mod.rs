@@ -134,7 +134,7 @@ impl Val {
             Self::Bool(b) => u64::from(*b),
             Self::Int(n) => *n as u64,
             Self::Float(f) => f.to_bits(),
-            Self::Bytes(_) | Self::Row(_) => unreachable!("the verifier wants a type of one word here"),
+            Self::Bytes(_) | Self::Row(_) => unreachable!("the verifier requires a one-word type"),
         }
     }
 }
@@ -186,7 +186,7 @@ impl Interpreted {
             }
             cx.counters[element].seen += u64::from(part.counts);
             let end = Handling::new(self, part.function, cx, &mut inputs, (nth, notes)).run();
-            let goes_on = settle(end, &part, chain.fails_open(part.element, self.event), cx);
+            let continues = record_end(end, &part, chain.fails_open(part.element, self.event), cx);
             if let (Some(clock), Some(began)) = (cx.trace, stamp) {
                 let ended = clock();
                 let counters = &mut cx.counters[element];
@@ -194,7 +194,7 @@ impl Interpreted {
                 counters.sampled += u64::from(part.counts);
                 stamp = Some(ended);
             }
-            if !goes_on {
+            if !continues {
                 break;
             }
         }
@@ -202,7 +202,7 @@ impl Interpreted {
 }
 
 /// Counts the end of an element's handler and writes it to the outcome; returns whether the next handler runs.
-fn settle(end: End, part: &Part<'_>, fail_open: bool, cx: &mut Cx<'_>) -> bool {
+fn record_end(end: End, part: &Part<'_>, fail_open: bool, cx: &mut Cx<'_>) -> bool {
     let counters = &mut cx.counters[usize::from(part.element)];
     let (verdict, text, line) = match end {
         End::Forward => return true,
@@ -436,7 +436,7 @@ impl<'r, 'c> Handling<'r, 'c> {
                 Val::Int(n) => Arg::Int(*n),
                 Val::Float(f) => Arg::Float(*f),
                 Val::Bytes(bytes) => Arg::Bytes(bytes),
-                Val::Row(_) => unreachable!("the verifier lets no row in"),
+                Val::Row(_) => unreachable!("the verifier refuses rows as arguments"),
             })
             .collect();
         let state = self.cx.state;
@@ -448,7 +448,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         let (ended, val) = match (ended, ty) {
             (Ended::Bool(b), Ty::Bool) => (ended, Val::Bool(b)),
             (Ended::Int(n), Ty::Int) => (ended, Val::Int(n)),
-            (Ended::Bytes, Ty::Bytes) if made.len() <= info.bytes_max() => (ended, self.made(&made)),
+            (Ended::Bytes, Ty::Bytes) if made.len() <= info.bytes_max() => (ended, self.new_bytes(&made)),
             (Ended::Null, _) => (ended, Val::zero(ty)),
             _ => (Ended::Failed, Val::zero(ty)),
         };
@@ -471,7 +471,7 @@ impl<'r, 'c> Handling<'r, 'c> {
             (Rewrite::Unchanged, _) => arrived,
             (Rewrite::Changed, Val::Bytes(_)) => {
                 let message = self.cx.out.message.clone();
-                self.made(&message)
+                self.new_bytes(&message)
             }
             (Rewrite::Changed, _) => Val::Int(self.cx.out.message.len() as i64),
             (Rewrite::Failed, Val::Bytes(_)) => {
@@ -526,8 +526,8 @@ impl<'r, 'c> Handling<'r, 'c> {
             Op::IntToFloat(signed, a) => Val::Float(numbers::int_to_float(signed, self.int(a))),
             Op::FloatToInt(signed, a) => Val::Int(numbers::float_to_int(signed, self.float(a))),
             Op::FloatFits(signed, a) => Val::Bool(numbers::float_fits(signed, self.float(a))),
-            Op::IntToText(signed, a) => self.made(numbers::int_to_text(signed, self.int(a)).as_bytes()),
-            Op::FloatToText(a) => self.made(numbers::float_to_text(self.float(a)).as_bytes()),
+            Op::IntToText(signed, a) => self.new_bytes(numbers::int_to_text(signed, self.int(a)).as_bytes()),
+            Op::FloatToText(a) => self.new_bytes(numbers::float_to_text(self.float(a)).as_bytes()),
             Op::IsIntText(signed, a) => Val::Bool(numbers::text_to_int(signed, &self.bytes(a)).is_some()),
             Op::IsFloatText(a) => Val::Bool(numbers::text_to_float(&self.bytes(a)).is_some()),
             Op::TextToFloat(a) => Val::Float(numbers::text_to_float(&self.bytes(a)).unwrap_or(0.0)),
@@ -550,10 +550,10 @@ impl<'r, 'c> Handling<'r, 'c> {
             Op::BytesCompare(op, a, b) => Val::Bool(bytes::compare(op, &self.bytes(a), &self.bytes(b))),
             Op::Concat(ref parts) => {
                 let parts: Vec<Arc<[u8]>> = parts.iter().map(|&part| self.bytes(part)).collect();
-                self.made(&parts.concat())
+                self.new_bytes(&parts.concat())
             }
-            Op::Lower(a) => self.made(&self.bytes(a).to_ascii_lowercase()),
-            Op::Upper(a) => self.made(&self.bytes(a).to_ascii_uppercase()),
+            Op::Lower(a) => self.new_bytes(&self.bytes(a).to_ascii_lowercase()),
+            Op::Upper(a) => self.new_bytes(&self.bytes(a).to_ascii_uppercase()),
             Op::Slice(a, from, count) => {
                 Val::Bytes(bytes::slice(&self.bytes(a), self.int(from), self.int(count)).into())
             }
@@ -594,7 +594,7 @@ impl<'r, 'c> Handling<'r, 'c> {
 
             Op::Key(ref parts) => {
                 let key = tables::key(parts.iter().map(|&part| self.get(part)));
-                self.made(&key)
+                self.new_bytes(&key)
             }
             Op::IsRow(row) => Val::Bool(self.row(row) != Row::NONE),
             Op::Match(table, id, ref keys) => Val::Row(self.first(table, id, keys)),
@@ -693,7 +693,7 @@ impl<'r, 'c> Handling<'r, 'c> {
     }
 
     fn get(&self, value: Value) -> &Val {
-        self.values[value.0 as usize].as_ref().expect("the verifier holds that definitions come before uses")
+        self.values[value.0 as usize].as_ref().expect("the verifier requires definitions before uses")
     }
 
     fn bool(&self, value: Value) -> bool {
@@ -703,28 +703,28 @@ impl<'r, 'c> Handling<'r, 'c> {
     fn int(&self, value: Value) -> i64 {
         match self.get(value) {
             Val::Int(n) => *n,
-            other => unreachable!("the verifier wants an integer, not {other:?}"),
+            other => unreachable!("the verifier requires an integer, not {other:?}"),
         }
     }
 
     fn float(&self, value: Value) -> f64 {
         match self.get(value) {
             Val::Float(f) => *f,
-            other => unreachable!("the verifier wants a float, not {other:?}"),
+            other => unreachable!("the verifier requires a float, not {other:?}"),
         }
     }
 
     fn bytes(&self, value: Value) -> Arc<[u8]> {
         match self.get(value) {
             Val::Bytes(bytes) => bytes.clone(),
-            other => unreachable!("the verifier wants bytes, not {other:?}"),
+            other => unreachable!("the verifier requires bytes, not {other:?}"),
         }
     }
 
     fn row(&self, value: Value) -> Row {
         match self.get(value) {
             Val::Row(row) => *row,
-            other => unreachable!("the verifier wants a row, not {other:?}"),
+            other => unreachable!("the verifier requires a row, not {other:?}"),
         }
     }
 
@@ -736,7 +736,7 @@ impl<'r, 'c> Handling<'r, 'c> {
     }
 
     /// New bytes as a value.
-    fn made(&mut self, bytes: &[u8]) -> Val {
+    fn new_bytes(&mut self, bytes: &[u8]) -> Val {
         let (start, len) = self.keep(bytes);
         Val::Bytes(self.cx.out.kept(start, len).into())
     }
@@ -750,13 +750,13 @@ impl<'r, 'c> Handling<'r, 'c> {
                 let (start, len) = self.keep(bytes);
                 Cell::Bytes(start, len)
             }
-            Val::Row(_) => unreachable!("the verifier lets no row out"),
+            Val::Row(_) => unreachable!("the verifier refuses rows in cells"),
         }
     }
 
     fn of_cell(&self, cell: Cell) -> Val {
         match cell {
-            Cell::Null => unreachable!("a value was made a cell"),
+            Cell::Null => unreachable!("a value is never NULL here"),
             Cell::Bool(b) => Val::Bool(b),
             Cell::Int(n) => Val::Int(n),
             Cell::Float(f) => Val::Float(f),
@@ -775,7 +775,7 @@ impl<'r, 'c> Handling<'r, 'c> {
             Ty::Bytes => {
                 let packed: Vec<u8> = words[1..].iter().flat_map(|word| word.to_le_bytes()).collect();
                 let len = (words[0] as usize).min(cell_bytes_max(cell.ty));
-                self.made(&packed[..len])
+                self.new_bytes(&packed[..len])
             }
             ty => Val::of_word(ty, words[0]),
         }

@@ -39,7 +39,7 @@ impl Handling<'_, '_> {
                     Ty::Bytes => {
                         let mut bytes = Vec::new();
                         rows.bytes_into(row, at, &mut bytes);
-                        self.made(&bytes)
+                        self.new_bytes(&bytes)
                     }
                     ty => Val::of_word(ty, rows.word(row, at)),
                 }

@@ -52,17 +52,18 @@ enum SinkStep {
 fn sink(function: &mut Function, (home, nth): (usize, usize)) {
     let write = function.blocks[home].insts[nth].clone();
     let n = function.blocks.len();
-    let goes = |at: usize, from: usize| {
-        goes(&function.blocks[at].insts[from..], &function.blocks[at].end, &write.op)
+    let step_of = |at: usize, from: usize| {
+        sink_step(&function.blocks[at].insts[from..], &function.blocks[at].end, &write.op)
     };
-    let through: Vec<SinkStep> =
-        (0..n).map(|at| if at == home { shifted(goes(at, nth + 1), nth + 1) } else { goes(at, 0) }).collect();
+    let through: Vec<SinkStep> = (0..n)
+        .map(|at| if at == home { shifted(step_of(at, nth + 1), nth + 1) } else { step_of(at, 0) })
+        .collect();
     let mut leads: Vec<Vec<usize>> = vec![Vec::new(); n];
     for (at, block) in function.blocks.iter().enumerate() {
         targets(&block.end).into_iter().for_each(|to| leads[to].push(at));
     }
     // Initially all blocks pass it on that can; a block stops if some predecessor of its successor does not.
-    let mut hands_on: Vec<bool> = through.iter().map(|goes| *goes == SinkStep::On).collect();
+    let mut hands_on: Vec<bool> = through.iter().map(|step| *step == SinkStep::On).collect();
     let mut brought = vec![false; n];
     loop {
         reach(function, home, &hands_on, &leads, &mut brought);
@@ -87,14 +88,14 @@ fn sink(function: &mut Function, (home, nth): (usize, usize)) {
             _ => None,
         })
         .collect();
-    let ahead = rollback_follows(function);
-    if places.iter().any(|(at, _)| !ahead[*at]) {
+    let rolls_back = rollback_follows(function);
+    if places.iter().any(|(at, _)| !rolls_back[*at]) {
         place(function, (home, nth), &places, write);
     }
 }
 
-fn shifted(goes: SinkStep, by: usize) -> SinkStep {
-    match goes {
+fn shifted(step: SinkStep, by: usize) -> SinkStep {
+    match step {
         SinkStep::Here(before) => SinkStep::Here(before + by),
         other => other,
     }
@@ -124,7 +125,7 @@ fn place(function: &mut Function, (home, nth): (usize, usize), places: &[(usize,
     function.blocks[home].insts.remove(nth);
 }
 
-fn goes(insts: &[Inst], end: &Terminator, write: &Op) -> SinkStep {
+fn sink_step(insts: &[Inst], end: &Terminator, write: &Op) -> SinkStep {
     for (nth, inst) in insts.iter().enumerate() {
         if inst.op == Op::RollBack {
             return SinkStep::Nowhere;

@@ -56,7 +56,7 @@ pub fn compare(
             n_handlers += 1;
             let mut kept = HandlerWords::random(&mut rng, &program, level);
             for nth in 0..RUNS {
-                kept.come(&mut rng, &program, level);
+                kept.draw_next_packet(&mut rng, &program, level);
                 let before = kept.clone();
                 let expected = meaning.run(at, moment, kept.words(moment));
                 let mut checked = before.clone();
@@ -457,7 +457,7 @@ impl HandlerWords {
 
     /// The next packet at another moment. Some state changes too, because few handlers reach everything that they
     /// compare with.
-    fn come(&mut self, rng: &mut Rng, program: &QueueProgram, level: &Level) {
+    fn draw_next_packet(&mut self, rng: &mut Rng, program: &QueueProgram, level: &Level) {
         let other = Self::random(rng, program, level);
         self.packet = other.packet;
         self.event = other.event;

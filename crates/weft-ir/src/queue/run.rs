@@ -44,7 +44,7 @@ pub fn pure(op: &Op, get: impl Fn(Value) -> u64) -> u64 {
         Op::Int(n) => n as u64,
         Op::Float(x) => x.to_bits(),
         Op::Bool(b) => u64::from(b),
-        Op::Load(_) => unreachable!("a load reads a word"),
+        Op::Load(_) => unreachable!("the caller runs loads"),
         Op::IntBinary(op, a, b) => numbers::int(op, int(a), int(b)) as u64,
         Op::IntCompare(op, a, b) => u64::from(numbers::int_compare(op, int(a), int(b))),
         Op::FloatBinary(op, a, b) => numbers::float(op, float(a), float(b)).to_bits(),

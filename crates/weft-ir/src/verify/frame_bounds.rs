@@ -37,7 +37,7 @@ pub fn reads_in_bounds(function: &Function) -> BTreeMap<Value, FrameOffset> {
         return BTreeMap::new();
     }
     let mut known = Bounds::of(function);
-    known.settle();
+    known.find_fixed_point();
     let mut inside = BTreeMap::new();
     for (at, block) in function.blocks.iter().enumerate() {
         for inst in block.insts.iter().filter(reads) {
@@ -76,7 +76,7 @@ impl ParserExit {
 /// The function must be one that [`verify`](super::verify) accepts.
 pub fn exits(function: &Function) -> Vec<ParserExit> {
     let mut known = Bounds::of(function);
-    known.settle();
+    known.find_fixed_point();
     let mut ways_in: Vec<Vec<usize>> = vec![Vec::new(); function.blocks.len()];
     for (from, block) in function.blocks.iter().enumerate() {
         block.end.jumps().iter().for_each(|jump| ways_in[jump.block.0 as usize].push(from));
@@ -185,7 +185,7 @@ impl<'f> Bounds<'f> {
     }
 
     /// Drops assumptions about parameters until all paths keep the rest.
-    fn settle(&mut self) {
+    fn find_fixed_point(&mut self) {
         let mut changed = true;
         while changed {
             changed = false;
@@ -282,8 +282,8 @@ mod tests {
     use crate::text::parse;
 
     /// How many reads of a text are known to be inside, and how many reads there are.
-    fn known(text: &str) -> (usize, usize) {
-        let function = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("the text is one");
+    fn count_in_bounds(text: &str) -> (usize, usize) {
+        let function = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("a valid function");
         let insts = function.blocks.iter().flat_map(|block| &block.insts);
         let reads = insts.filter(|inst| matches!(inst.op, Op::FrameGet(..))).count();
         (reads_in_bounds(&function).len(), reads)
@@ -317,7 +317,7 @@ mod tests {
             forward
         block6:
             forward";
-        let function = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("the text is one");
+        let function = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("a valid function");
         let gives =
             BTreeMap::from([(InputId(0), (Value(0), None)), (InputId(1), (Value(3), Some(Value(0))))]);
         let way = [6, 3, 1, 0].map(BlockId).to_vec();
@@ -363,32 +363,32 @@ mod tests {
     /// Otherwise each number of each header would need its own check.
     #[test]
     fn header_check_covers_fields() {
-        assert_eq!(known(&parser("v13", "v14")), (2, 2));
-        assert_eq!(known(&parser("v1", "v14")), (2, 2));
+        assert_eq!(count_in_bounds(&parser("v13", "v14")), (2, 2));
+        assert_eq!(count_in_bounds(&parser("v1", "v14")), (2, 2));
     }
 
     /// Otherwise a read could pass the end of a frame: neither the next header's start nor the check bounds the frame.
     #[test]
     fn unchecked_reads_are_unknown() {
         // The next header starts at a number from the frame, or where no check was made.
-        assert_eq!(known(&parser("v13", "v17")), (1, 2));
-        assert_eq!(known(&parser("v13", "v16")), (2, 2));
+        assert_eq!(count_in_bounds(&parser("v13", "v17")), (1, 2));
+        assert_eq!(count_in_bounds(&parser("v13", "v16")), (2, 2));
         // The limit is a number from the frame.
-        assert_eq!(known(&parser("v10", "v14")), (1, 2));
+        assert_eq!(count_in_bounds(&parser("v10", "v14")), (1, 2));
         // The limit differs on each round.
         let other = parser("v13", "v14").replace("block3(v14, v13)", "block3(v14, v17)");
-        assert_eq!(known(&other), (1, 2));
+        assert_eq!(count_in_bounds(&other), (1, 2));
         // The check covers one byte too few, compares differently, or has the opposite result.
-        assert_eq!(known(&parser("v13", "v14").replace("int 14", "int 13")), (1, 2));
-        assert_eq!(known(&parser("v13", "v14").replace("int 20", "int 19")), (1, 2));
-        assert_eq!(known(&parser("v13", "v14").replace("icmp.ult v13", "icmp.slt v13")), (1, 2));
+        assert_eq!(count_in_bounds(&parser("v13", "v14").replace("int 14", "int 13")), (1, 2));
+        assert_eq!(count_in_bounds(&parser("v13", "v14").replace("int 20", "int 19")), (1, 2));
+        assert_eq!(count_in_bounds(&parser("v13", "v14").replace("icmp.ult v13", "icmp.slt v13")), (1, 2));
         let turned = parser("v13", "v14").replace("v15, block4, block5", "v15, block5, block4");
-        assert_eq!(known(&turned), (1, 2));
+        assert_eq!(count_in_bounds(&turned), (1, 2));
         // Not all paths have checked it.
         let around = parser("v13", "v14").replace("branch v15, block4, block5", "branch v15, block5, block5");
-        assert_eq!(known(&around), (1, 2));
+        assert_eq!(count_in_bounds(&around), (1, 2));
         // The sum may wrap.
-        assert_eq!(known(&parser("v13", "v14").replace("int 16", "int -4")), (1, 2));
-        assert_eq!(known(&parser("v13", "v14").replace("int 20", "int -20")), (1, 2));
+        assert_eq!(count_in_bounds(&parser("v13", "v14").replace("int 16", "int -4")), (1, 2));
+        assert_eq!(count_in_bounds(&parser("v13", "v14").replace("int 20", "int -20")), (1, 2));
     }
 }

@@ -264,32 +264,32 @@ pub(crate) fn back_edges(function: &Function) -> Vec<(BlockId, BlockId)> {
 
 fn chain_errors(chain: &ChainProgram) -> Vec<VerifyError> {
     let mut errors = Vec::new();
-    let mut say = |rule, what| {
+    let mut report = |rule, what| {
         errors.push(VerifyError { rule, function: String::new(), block: None, line: 0, what });
     };
     for (name, direction) in [("request", &chain.request), ("response", &chain.response)] {
         if direction.inputs.len() > INPUTS_MAX {
-            say(
+            report(
                 Rule::Limit,
                 format!("{} inputs of the {name}; at most {INPUTS_MAX}", direction.inputs.len()),
             );
         }
     }
     if chain.elements.len() > ELEMENTS_MAX {
-        say(Rule::Limit, format!("{} elements; at most {ELEMENTS_MAX}", chain.elements.len()));
+        report(Rule::Limit, format!("{} elements; at most {ELEMENTS_MAX}", chain.elements.len()));
     }
     let mut word = 0;
     for cell in &chain.call {
         if cell.word as usize != word {
-            say(Rule::Layout, format!("call cell {} is at word {}, not {word}", cell.name, cell.word));
+            report(Rule::Layout, format!("call cell {} is at word {}, not {word}", cell.name, cell.word));
         }
         if cell.ty.bytes_max().is_none() {
-            say(Rule::Layout, format!("call cell {} is a {} without a bound", cell.name, cell.ty));
+            report(Rule::Layout, format!("call cell {} is a {} without a bound", cell.name, cell.ty));
         }
         word = cell.word as usize + cell_words(cell.ty);
         let owner = chain.elements.iter().find(|e| e.name == cell.owner);
         if owner.is_some_and(|e| e.handlers.open.is_none()) {
-            say(
+            report(
                 Rule::Layout,
                 format!("{} has the call cell {} but no OPEN to set it", cell.owner, cell.name),
             );
@@ -298,12 +298,12 @@ fn chain_errors(chain: &ChainProgram) -> Vec<VerifyError> {
     for var in &chain.vars {
         let repr = var.ty.repr();
         if repr == Repr::Bytes || (var.merge.is_some() && repr != Repr::Int) {
-            say(Rule::Layout, format!("variable {} cannot be a {}", var.name, var.ty));
+            report(Rule::Layout, format!("variable {} cannot be a {}", var.name, var.ty));
         }
     }
     for table in &chain.tables {
         if table.spec.key.is_empty() {
-            say(Rule::Layout, format!("table {} has no key", table.spec.name));
+            report(Rule::Layout, format!("table {} has no key", table.spec.name));
         }
     }
     errors
@@ -326,7 +326,7 @@ enum OpResult {
 }
 
 impl<'a> Check<'a> {
-    fn say(&mut self, rule: Rule, what: String) {
+    fn report(&mut self, rule: Rule, what: String) {
         let function = self.function.name.clone();
         self.errors.push(VerifyError { rule, function, block: self.at, line: self.line, what });
     }
@@ -335,10 +335,10 @@ impl<'a> Check<'a> {
     fn structure(&mut self) {
         let function = self.function;
         let Some(entry) = function.blocks.first() else {
-            return self.say(Rule::Entry, "there is no block".into());
+            return self.report(Rule::Entry, "there is no block".into());
         };
         if !entry.params.is_empty() {
-            self.say(Rule::Entry, "the entry has parameters".into());
+            self.report(Rule::Entry, "the entry has parameters".into());
         }
         let mut defined = vec![false; function.types.len()];
         for (id, block) in blocks(function) {
@@ -356,9 +356,9 @@ impl<'a> Check<'a> {
             block.end.operands().into_iter().for_each(|v| self.exists(v));
             for jump in block.end.jumps() {
                 match jump.block {
-                    BlockId(0) => self.say(Rule::Entry, "a jump to the entry".into()),
+                    BlockId(0) => self.report(Rule::Entry, "a jump to the entry".into()),
                     BlockId(n) if n as usize >= function.blocks.len() => {
-                        self.say(Rule::Exists, format!("there is no block{n}"));
+                        self.report(Rule::Exists, format!("there is no block{n}"));
                     }
                     _ => {}
                 }
@@ -369,14 +369,14 @@ impl<'a> Check<'a> {
 
     fn exists(&mut self, value: Value) {
         if value.0 as usize >= self.function.types.len() {
-            self.say(Rule::Exists, format!("v{} has no type", value.0));
+            self.report(Rule::Exists, format!("v{} has no type", value.0));
         }
     }
 
     fn define(&mut self, value: Value, defined: &mut [bool]) {
         match defined.get_mut(value.0 as usize) {
             None => self.exists(value),
-            Some(true) => self.say(Rule::DefinedOnce, format!("v{} is defined twice", value.0)),
+            Some(true) => self.report(Rule::DefinedOnce, format!("v{} is defined twice", value.0)),
             Some(defined) => *defined = true,
         }
     }
@@ -386,10 +386,10 @@ impl<'a> Check<'a> {
         for (id, block) in blocks(self.function) {
             (self.at, self.line) = (Some(id), 0);
             if !flow.is_reachable(id) {
-                self.say(Rule::Reachable, "no jump leads to the block".into());
+                self.report(Rule::Reachable, "no jump leads to the block".into());
             }
             if block.end == Terminator::Missing {
-                self.say(Rule::Finished, "the block has no end".into());
+                self.report(Rule::Finished, "the block has no end".into());
             }
         }
     }
@@ -399,9 +399,9 @@ impl<'a> Check<'a> {
         for (value, at, line) in flow.uses() {
             (self.at, self.line) = (Some(at.block), line);
             match flow.definition(value) {
-                None => self.say(Rule::Dominance, format!("v{} is never defined", value.0)),
+                None => self.report(Rule::Dominance, format!("v{} is never defined", value.0)),
                 Some(def) if !flow.dominates(def, at) => {
-                    self.say(Rule::Dominance, format!("v{} is not defined on all paths here", value.0));
+                    self.report(Rule::Dominance, format!("v{} is not defined on all paths here", value.0));
                 }
                 Some(_) => {}
             }
@@ -413,12 +413,15 @@ impl<'a> Check<'a> {
         for (id, block) in blocks(self.function) {
             (self.at, self.line) = (Some(id), 0);
             if block.scan_rows_max.is_some_and(|max| max > SCAN_ROWS_MAX) {
-                self.say(Rule::BackEdge, format!("a scan visits at most {SCAN_ROWS_MAX} rows"));
+                self.report(Rule::BackEdge, format!("a scan visits at most {SCAN_ROWS_MAX} rows"));
             }
             for jump in block.end.jumps().into_iter().filter(|jump| flow.is_back(id, jump.block)) {
                 let head = &self.function.blocks[jump.block.0 as usize];
                 if head.scan_rows_max.is_none() || !flow.block_dominates(jump.block, id) {
-                    self.say(Rule::BackEdge, format!("block{} is not the head of a scan here", jump.block.0));
+                    self.report(
+                        Rule::BackEdge,
+                        format!("block{} is not the head of a scan here", jump.block.0),
+                    );
                 }
             }
         }
@@ -433,7 +436,7 @@ impl<'a> Check<'a> {
                 let gives = self.op(&inst.op);
                 self.result(inst, &gives);
                 if self.handler == Handler::Parse && !may_parse(&inst.op) {
-                    self.say(Rule::Parse, "PARSE only reads the frame".into());
+                    self.report(Rule::Parse, "PARSE only reads the frame".into());
                 }
             }
             self.line = block.end.line();
@@ -443,7 +446,7 @@ impl<'a> Check<'a> {
                 Terminator::Jump(_) | Terminator::Branch(..) | Terminator::Forward | Terminator::Drop { .. }
             );
             if self.handler == Handler::Parse && !ends {
-                self.say(Rule::Parse, "PARSE ends with FORWARD or DROP".into());
+                self.report(Rule::Parse, "PARSE ends with FORWARD or DROP".into());
             }
         }
     }
@@ -453,18 +456,21 @@ impl<'a> Check<'a> {
             (None, OpResult::Nothing) | (Some(_), OpResult::Value(None)) => {}
             (Some(v), OpResult::Value(Some(ty))) => {
                 if self.function.ty(v) != *ty {
-                    self.say(Rule::Type, format!("v{} is {:?}, but gets {ty:?}", v.0, self.function.ty(v)));
+                    self.report(
+                        Rule::Type,
+                        format!("v{} is {:?}, but gets {ty:?}", v.0, self.function.ty(v)),
+                    );
                 }
             }
-            (Some(v), OpResult::Nothing) => self.say(Rule::Type, format!("v{} gets no value", v.0)),
-            (None, OpResult::Value(_)) => self.say(Rule::Type, "the result is not named".into()),
+            (Some(v), OpResult::Nothing) => self.report(Rule::Type, format!("v{} gets no value", v.0)),
+            (None, OpResult::Value(_)) => self.report(Rule::Type, "the result is not named".into()),
         }
     }
 
     fn want(&mut self, value: Value, ty: Ty) {
         let is = self.function.ty(value);
         if is != ty {
-            self.say(Rule::Type, format!("v{} is {is:?}; expected {ty:?}", value.0));
+            self.report(Rule::Type, format!("v{} is {is:?}; expected {ty:?}", value.0));
         }
     }
 
@@ -495,7 +501,7 @@ impl<'a> Check<'a> {
                     _ => false,
                 };
                 if !asked {
-                    self.say(Rule::Type, format!("{op:?} does not overflow"));
+                    self.report(Rule::Type, format!("{op:?} does not overflow"));
                 }
                 self.maps(&[a, b], Int, Bool)
             }
@@ -543,7 +549,7 @@ impl<'a> Check<'a> {
                 let insts = self.function.blocks.iter().flat_map(|block| &block.insts);
                 let gives = |inst: &Inst| inst.result == Some(a) && matches!(inst.op, Op::Native(..));
                 if !insts.into_iter().any(gives) {
-                    self.say(Rule::Type, format!("v{} is not the result of a native function", a.0));
+                    self.report(Rule::Type, format!("v{} is not the result of a native function", a.0));
                 }
                 OpResult::Value(Some(Bool))
             }
@@ -551,7 +557,7 @@ impl<'a> Check<'a> {
             Op::Derived(id) => {
                 let input = self.input(id);
                 if let Some(other) = input.filter(|input| !input.place.is_derived()) {
-                    self.say(Rule::Derived, format!("{} is not derived from the message", other.name));
+                    self.report(Rule::Derived, format!("{} is not derived from the message", other.name));
                 }
                 OpResult::Value(input.map(|input| Ty::of(input.ty)))
             }
@@ -577,7 +583,7 @@ impl<'a> Check<'a> {
             | Op::VarReset(_) => self.scalar_op(op),
             Op::Key(ref parts) => {
                 if parts.is_empty() || parts.iter().any(|&v| self.function.ty(v) == Row) {
-                    self.say(Rule::Type, "a key needs one or more values, and no rows".into());
+                    self.report(Rule::Type, "a key needs one or more values, and no rows".into());
                 }
                 OpResult::Value(Some(Bytes))
             }
@@ -591,12 +597,12 @@ impl<'a> Check<'a> {
     /// Rule 15.
     fn frame_op(&mut self, op: &Op) -> OpResult {
         if self.handler != Handler::Parse {
-            self.say(Rule::Parse, "only PARSE reads the bytes of a frame".into());
+            self.report(Rule::Parse, "only PARSE reads the bytes of a frame".into());
         }
         match *op {
             Op::FrameGet(at, bytes, _) => {
                 if !(1..=8).contains(&bytes) {
-                    self.say(Rule::Parse, format!("a number of {bytes} bytes; 1 to 8 can be read"));
+                    self.report(Rule::Parse, format!("a number of {bytes} bytes; 1 to 8 can be read"));
                 }
                 self.maps(&[at], Ty::Int, Ty::Int)
             }
@@ -606,10 +612,10 @@ impl<'a> Check<'a> {
                 if input.is_some_and(|input| {
                     !matches!(input.place, InputLocation::Frame(_) | InputLocation::Layer(_))
                 }) {
-                    self.say(Rule::Parse, format!("input {} is not of the frame", id.0));
+                    self.report(Rule::Parse, format!("input {} is not of the frame", id.0));
                 }
                 if b.is_none() && input.is_some_and(|input| Ty::of(input.ty) == Ty::Bytes) {
-                    self.say(Rule::Parse, format!("input {} is a run of bytes without its length", id.0));
+                    self.report(Rule::Parse, format!("input {} is a run of bytes without its length", id.0));
                 }
                 self.all(&[a, b.unwrap_or(a)], Ty::Int);
                 OpResult::Nothing
@@ -627,7 +633,7 @@ impl<'a> Check<'a> {
         let params: Vec<Param> = info.params.iter().copied().filter(|param| !param.is_constant()).collect();
         if params.len() != args.len() {
             let (n, name) = (args.len(), info.name);
-            self.say(Rule::Type, format!("{n} values for the {} parameters of {name}", params.len()));
+            self.report(Rule::Type, format!("{n} values for the {} parameters of {name}", params.len()));
         }
         for (&arg, param) in args.iter().zip(params) {
             match param {
@@ -642,12 +648,12 @@ impl<'a> Check<'a> {
 
     fn input(&mut self, id: InputId) -> Option<&'a Input> {
         let Some(direction) = self.handler.direction(self.chain) else {
-            self.say(Rule::NoTuple, "EVERY has no inputs".into());
+            self.report(Rule::NoTuple, "EVERY has no inputs".into());
             return None;
         };
         let input = direction.inputs.get(usize::from(id.0));
         if input.is_none() {
-            self.say(Rule::Exists, format!("there is no input {}", id.0));
+            self.report(Rule::Exists, format!("there is no input {}", id.0));
         }
         input
     }
@@ -655,21 +661,21 @@ impl<'a> Check<'a> {
     fn written(&mut self, id: InputId) -> Option<&'a Input> {
         let input = self.input(id)?;
         if !input.written {
-            self.say(Rule::Written, format!("input {} is changed, but not declared so", input.name));
+            self.report(Rule::Written, format!("input {} is changed, but not declared so", input.name));
         }
         Some(input)
     }
 
     fn needs_tuple(&mut self, what: &str) {
         if self.handler.is_timed() {
-            self.say(Rule::NoTuple, format!("{what} in EVERY or TIMEOUT, where there is no tuple"));
+            self.report(Rule::NoTuple, format!("{what} in EVERY or TIMEOUT, where there is no tuple"));
         }
     }
 
     fn found<T>(&mut self, what: &str, list: &'a [T], index: u16) -> Option<&'a T> {
         let found = list.get(usize::from(index));
         if found.is_none() {
-            self.say(Rule::Exists, format!("there is no {what} {index}"));
+            self.report(Rule::Exists, format!("there is no {what} {index}"));
         }
         found
     }
@@ -690,7 +696,7 @@ impl<'a> Check<'a> {
                         || matches!(i.place, InputLocation::Header(_) | InputLocation::Trailer(_))
                 };
                 if input.is_some_and(|i| !clears(i)) {
-                    self.say(Rule::Written, format!("input {} cannot be NULL", id.0));
+                    self.report(Rule::Written, format!("input {} cannot be NULL", id.0));
                 }
             }
             Op::SetAnswer(name, value) => {
@@ -711,7 +717,7 @@ impl<'a> Check<'a> {
                 };
                 if decl.params.len() != parts.len() {
                     let (n, params) = (parts.len(), decl.params.len());
-                    self.say(Rule::Type, format!("{n} values for {params} parameters of r{}", id.0));
+                    self.report(Rule::Type, format!("{n} values for {params} parameters of r{}", id.0));
                 }
                 for (ty, part) in decl.params.iter().zip(parts) {
                     self.want(*part, Ty::of(*ty));
@@ -729,7 +735,7 @@ impl<'a> Check<'a> {
                 let Some(sink) = self.found("sink", &chain.sinks, id.0) else { return OpResult::Nothing };
                 if sink.columns.len() != cells.len() {
                     let (n, columns) = (cells.len(), sink.columns.len());
-                    self.say(Rule::Type, format!("{n} cells for the {columns} columns of {}", sink.name));
+                    self.report(Rule::Type, format!("{n} cells for the {columns} columns of {}", sink.name));
                 }
                 for (column, &(value, null)) in sink.columns.iter().zip(cells) {
                     self.want(value, Ty::of(column.ty));
@@ -780,7 +786,7 @@ impl<'a> Check<'a> {
     fn merged(&mut self, id: VarId) {
         self.var(id, true);
         if self.handler != Handler::Every {
-            self.say(Rule::Merge, "only EVERY reads merged values".into());
+            self.report(Rule::Merge, "only EVERY reads merged values".into());
         }
     }
 
@@ -789,7 +795,7 @@ impl<'a> Check<'a> {
         let var = self.found("variable", &chain.vars, id.0)?;
         if var.merge.is_some() != merge {
             let is = if merge { "is not" } else { "is" };
-            self.say(Rule::Merge, format!("variable {} {is} declared MERGE", var.name));
+            self.report(Rule::Merge, format!("variable {} {is} declared MERGE", var.name));
         }
         Some(Ty::of(var.ty))
     }
@@ -817,7 +823,7 @@ impl<'a> Check<'a> {
             Op::ExpiredRow(table) => {
                 self.table(table);
                 if self.handler != Handler::Timeout {
-                    self.say(Rule::ExpiredRow, "only TIMEOUT has an expired row".into());
+                    self.report(Rule::ExpiredRow, "only TIMEOUT has an expired row".into());
                 }
                 return OpResult::Value(Some(Ty::Row));
             }
@@ -853,7 +859,7 @@ impl<'a> Check<'a> {
                 if let Some((ty, _, is_key)) = self.column(table, column) {
                     self.not_key(is_key);
                     if Ty::of(ty) != Ty::Bytes {
-                        self.say(Rule::Type, "counters are in a column of bytes".into());
+                        self.report(Rule::Type, "counters are in a column of bytes".into());
                     }
                 }
                 OpResult::Nothing
@@ -863,7 +869,7 @@ impl<'a> Check<'a> {
                 if let Some((_, nullable, is_key)) = self.column(table, column) {
                     self.not_key(is_key);
                     if !nullable {
-                        self.say(Rule::ReadOnly, "the column cannot be NULL".into());
+                        self.report(Rule::ReadOnly, "the column cannot be NULL".into());
                     }
                 }
                 OpResult::Nothing
@@ -894,7 +900,7 @@ impl<'a> Check<'a> {
         let Some(held) = self.found("table", &self.chain.tables, table.0) else { return gives };
         if decl.table != table || held.realisation != Realisation::Replicated || !decl.spec.is_sound() {
             let what = format!("match {} is not on a replicated table {}", id.0, table.0);
-            self.say(Rule::Match, what);
+            self.report(Rule::Match, what);
             return gives;
         }
         let types: Vec<Type> =
@@ -911,16 +917,16 @@ impl<'a> Check<'a> {
             })
         };
         if !is_ordered || !decl.spec.parts.iter().all(is_tested) {
-            self.say(Rule::Match, format!("match {} does not fit the columns of table {}", id.0, table.0));
+            self.report(Rule::Match, format!("match {} does not fit the columns of table {}", id.0, table.0));
         }
         if decl.spec.parts.len() != keys.len() {
             let (n, parts) = (keys.len(), decl.spec.parts.len());
-            self.say(Rule::Match, format!("{n} values for the {parts} parts of match {}", id.0));
+            self.report(Rule::Match, format!("{n} values for the {parts} parts of match {}", id.0));
         }
         for (part, &(value, null)) in decl.spec.parts.iter().zip(keys) {
             self.want(value, Ty::of(part.ty));
             if null.is_some() && !part.nullable {
-                self.say(Rule::Match, format!("v{} may be NULL, but its part may not", value.0));
+                self.report(Rule::Match, format!("v{} may be NULL, but its part may not", value.0));
             }
             null.into_iter().for_each(|null| self.want(null, Ty::Bool));
         }
@@ -937,7 +943,7 @@ impl<'a> Check<'a> {
         let spec = self.table(table)?;
         let index = usize::from(column.0);
         let Some(found) = spec.key.iter().chain(&spec.columns).nth(index) else {
-            self.say(Rule::Exists, format!("table {} has no column {index}", spec.name));
+            self.report(Rule::Exists, format!("table {} has no column {index}", spec.name));
             return None;
         };
         Some((found.ty, found.nullable, index < spec.key.len()))
@@ -946,13 +952,13 @@ impl<'a> Check<'a> {
     fn writable(&mut self, table: TableId) {
         let decl = self.chain.tables.get(usize::from(table.0));
         if decl.is_some_and(|t| t.realisation == Realisation::Replicated) {
-            self.say(Rule::ReadOnly, format!("table {} is replicated and cannot be written", table.0));
+            self.report(Rule::ReadOnly, format!("table {} is replicated and cannot be written", table.0));
         }
     }
 
     fn not_key(&mut self, is_key: bool) {
         if is_key {
-            self.say(Rule::ReadOnly, "a key column cannot be set".into());
+            self.report(Rule::ReadOnly, "a key column cannot be set".into());
         }
     }
 
@@ -990,7 +996,7 @@ impl<'a> Check<'a> {
         let types = |values: &[Value]| values.iter().map(|&v| self.function.ty(v)).collect::<Vec<_>>();
         let (wanted, given) = (types(params), types(&jump.args));
         if wanted != given {
-            self.say(Rule::Jump, format!("block{} takes {wanted:?}, but gets {given:?}", jump.block.0));
+            self.report(Rule::Jump, format!("block{} takes {wanted:?}, but gets {given:?}", jump.block.0));
         }
     }
 
@@ -1031,7 +1037,7 @@ impl<'a> Check<'a> {
             for (value, at, line) in flow.uses_behind(behind, &killed) {
                 (self.at, self.line) = (Some(at.block), line);
                 if !(is_row_at(self.function, at) && inst.op != Op::RollBack) {
-                    self.say(Rule::Stale, format!("v{} is used after {:?}", value.0, inst.op));
+                    self.report(Rule::Stale, format!("v{} is used after {:?}", value.0, inst.op));
                 }
             }
         }
@@ -1051,7 +1057,10 @@ impl<'a> Check<'a> {
             let used = of_insts.flat_map(|inst| inst.op.operands()).chain(block.end.operands());
             for value in used.filter(|value| expired.contains(value)).collect::<BTreeSet<_>>() {
                 (self.at, self.line) = (Some(id), 0);
-                self.say(Rule::ExpiredRow, format!("v{} is an expired row, which can only be read", value.0));
+                self.report(
+                    Rule::ExpiredRow,
+                    format!("v{} is an expired row, which can only be read", value.0),
+                );
             }
         }
     }
@@ -1063,7 +1072,7 @@ impl<'a> Check<'a> {
                 self.line = inst.line;
                 let Some((table, row)) = row_of(&inst.op) else { continue };
                 if tables[row.0 as usize].iter().any(|&t| t != table.0) {
-                    self.say(Rule::Stale, format!("v{} is no row of table {}", row.0, table.0));
+                    self.report(Rule::Stale, format!("v{} is no row of table {}", row.0, table.0));
                 }
             }
         }
@@ -1101,7 +1110,7 @@ fn row_of(op: &Op) -> Option<(TableId, Value)> {
 /// For each value, the tables whose row it may be.
 fn tables_of_rows(function: &Function) -> Vec<BTreeSet<u16>> {
     let mut tables = vec![BTreeSet::new(); function.types.len()];
-    spread(function, |to, from: Source<'_>| {
+    propagate(function, |to, from: Source<'_>| {
         let new: BTreeSet<u16> = match from {
             Source::Op(Op::Find(t, _) | Op::Insert(t, ..) | Op::ScanRow(t, _) | Op::Match(t, ..))
             | Source::Op(Op::ExpiredRow(t)) => [t.0].into(),
@@ -1128,7 +1137,7 @@ fn bytes_that_may_move(function: &Function) -> Vec<bool> {
         })
         .collect();
     let mut moves = vec![false; function.types.len()];
-    spread(function, |to, from| {
+    propagate(function, |to, from| {
         let new = match from {
             _ if function.ty(to) != Ty::Bytes => false,
             Source::Op(Op::BytesConst(_)) => false,
@@ -1153,7 +1162,7 @@ enum Source<'a> {
 }
 
 /// Calls `step` for each value and each of its sources until a round changes nothing.
-fn spread<'a>(function: &'a Function, mut step: impl FnMut(Value, Source<'a>) -> bool) {
+fn propagate<'a>(function: &'a Function, mut step: impl FnMut(Value, Source<'a>) -> bool) {
     let mut changed = true;
     while changed {
         changed = false;

@@ -7,7 +7,10 @@ use crate::text;
 fn chain() -> ChainProgram {
     // Some seeds give many more inputs.
     let chains = (0..).map(|seed| generate::chain(&mut Rng::from_seed(seed)));
-    let mut chain = chains.into_iter().find(|chain| chain.request.inputs.len() < 20).expect("most have not");
+    let mut chain = chains
+        .into_iter()
+        .find(|chain| chain.request.inputs.len() < 20)
+        .expect("most chains have few inputs");
     chain.request.inputs[5].written = false;
     chain.request.inputs[1].written = true;
     chain
