@@ -256,8 +256,8 @@ pub struct Congestion {
 /// The control law of [`Congestion`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CongestionLaw {
-    /// Adds one for each round of successful calls, and multiplies by `backoff` on an error or on a call longer than
-    /// `latency_max` (Chiu and Jain 1989).
+    /// Adds one for each round of successful calls (Chiu and Jain 1989). Multiplies by `backoff` on an error or on a
+    /// call longer than `latency_max`.
     Aimd {
         /// A longer call signals congestion.
         latency_max: Option<Interval>,

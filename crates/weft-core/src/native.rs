@@ -586,7 +586,8 @@ pub const NATIVES: &[Info] = &[
 impl Native {
     /// The entry in [`NATIVES`].
     ///
-    /// # Panics Never: a test checks that the table is complete.
+    /// # Panics
+    /// Never: a test checks that the table is complete.
     pub fn info(self) -> &'static Info {
         NATIVES.iter().find(|info| info.native == self).expect("the table has all native functions")
     }

@@ -65,7 +65,8 @@ pub fn get_number(field: &[u8]) -> u64 {
 
 /// Writes a number into 1 to 8 bytes, big-endian; higher bits are dropped.
 ///
-/// # Panics There are more bytes.
+/// # Panics
+/// There are more bytes.
 #[inline]
 pub fn put_number(field: &mut [u8], number: u64) {
     match field {
@@ -79,7 +80,8 @@ pub fn put_number(field: &mut [u8], number: u64) {
 
 /// Copies bytes to a field of the same length; addresses without a loop.
 ///
-/// # Panics The lengths differ.
+/// # Panics
+/// The lengths differ.
 #[inline(always)]
 pub fn put_bytes(field: &mut [u8], new: &[u8]) {
     fn put<const N: usize>(field: &mut [u8], new: &[u8]) {

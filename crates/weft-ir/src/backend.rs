@@ -20,7 +20,8 @@ pub trait Backend: Send + Sync {
     /// Compiles the segment of `chain` for `event`. `state` gives the layouts of the chain's tables; the code is valid
     /// only for states with the same layouts.
     ///
-    /// # Errors [`Unsupported`] if the back end cannot express the segment. It never approximates.
+    /// # Errors
+    /// [`Unsupported`] if the back end cannot express the segment. It never approximates.
     fn compile(
         &self,
         chain: &Arc<ChainProgram>,
@@ -30,7 +31,8 @@ pub trait Backend: Send + Sync {
 
     /// As [`Backend::compile`] for several events; None for events that no element handles. It may compile in parallel.
     ///
-    /// # Errors Those of the first segment that fails.
+    /// # Errors
+    /// Those of the first segment that fails.
     fn compile_all(
         &self,
         chain: &Arc<ChainProgram>,
@@ -46,7 +48,8 @@ pub trait Backend: Send + Sync {
 
     /// Compiles the handlers of a queue. A back end without code for queues interprets them.
     ///
-    /// # Errors As [`Backend::compile`].
+    /// # Errors
+    /// As [`Backend::compile`].
     fn compile_queue(&self, program: &Arc<QueueProgram>) -> Result<Arc<dyn QueueCode>, Unsupported> {
         verify(program).map_err(|reason| Unsupported { reason, line: 0 })?;
         Ok(Arc::new(Interpreted::new(program.clone())))
@@ -60,7 +63,8 @@ pub trait Program: Send + Sync + fmt::Debug {
     /// Only elements with an index below `opened` take part. It is the number of elements, except for [`Event::Close`]
     /// of a call that an element ended.
     ///
-    /// # Panics If the code changes frames: use [`Program::run_on`].
+    /// # Panics
+    /// If the code changes frames: use [`Program::run_on`].
     fn run(&self, cx: &mut Cx<'_>, opened: usize);
 
     /// Runs one pass of all elements on a frame, which replaces [`REGION_BODY`]. Code may change fields in the frame

@@ -279,7 +279,7 @@ pub enum InputLocation {
     /// A field of a frame, or the presence of a layer; set by [`Frames::parser`].
     Frame(FieldRef),
     /// A layer of a frame for a [`HeaderChange`]; set by [`Frames::parser`] and read by no element. Its slot holds the
-    /// offset of its header, the size of its header, and in the upper half of that word the end of the layer.
+    /// offset of its header, then its size; the upper half of the second word is the end of the layer.
     Layer(LayerRef),
 }
 
@@ -709,7 +709,8 @@ impl ChainProgram {
     /// Reorders the elements, given their indices. Everything that belongs to an element refers to it by name, so
     /// nothing else changes.
     ///
-    /// # Panics If `order` does not name each element once.
+    /// # Panics
+    /// If `order` does not name each element once.
     pub fn reorder(&mut self, order: &[usize]) {
         let mut elements: Vec<Option<Element>> =
             core::mem::take(&mut self.elements).into_iter().map(Some).collect();

@@ -50,7 +50,9 @@ pub struct Layout {
 impl Layout {
     /// Packs the fields, widest first, each into the first word with space. `hash` places keys in hash tables.
     ///
-    /// # Errors [`Error::Fields`], if there is no field, if there are more than [`FIELDS_MAX`], if a field has not 1 to 128 bits, or if they need more than [`WORDS_MAX`] words.
+    /// # Errors
+    /// [`Error::Fields`], if there is no field or there are more than [`FIELDS_MAX`]. The same if a field has not 1 to
+    /// 128 bits, or if the fields need more than [`WORDS_MAX`] words.
     pub fn new(fields: &[FieldSpec], hash: HashKey) -> Result<Self, Error> {
         let sound = |field: &FieldSpec| (1..=128).contains(&field.bits);
         if fields.is_empty() || fields.len() > FIELDS_MAX || !fields.iter().all(sound) {
@@ -87,7 +89,8 @@ impl Layout {
     /// Packs one value per field; bits beyond the width of a field are dropped. All other bits of the key are 0, which
     /// look-ups rely on.
     ///
-    /// # Panics If `values` has not one value per field, or `key` is shorter than [`words`](Self::words).
+    /// # Panics
+    /// If `values` has not one value per field, or `key` is shorter than [`words`](Self::words).
     pub fn pack(&self, values: &[u128], key: &mut [u64]) {
         assert_eq!(values.len(), self.fields.len(), "one value for each field");
         let mut words = Words::default();

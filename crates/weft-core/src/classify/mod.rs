@@ -14,9 +14,10 @@
 //! # Ok::<(), weft_core::classify::Error>(())
 //! ```
 //!
-//! A table is *compiled*: [`Classifier::rebuild`] estimates the look-up cost of an array, a hash table, a trie, bit
-//! vectors, decision trees and a tuple space, and builds the best of them ([`Kind`]; [`Classifier::describe`] reports
-//! the choice). Nothing is cached per flow, so the cost of a look-up does not depend on the number of active flows.
+//! A table is *compiled*: [`Classifier::rebuild`] estimates the look-up cost of each [`Kind`] of structure, and builds
+//! the best. The kinds are an array, a hash table, a trie, bit vectors, decision trees and a tuple space.
+//! [`Classifier::describe`] reports the choice. Nothing is cached per flow, so the cost of a look-up does not depend on
+//! the number of active flows.
 //!
 //! **Changes are visible at once.** A tuple space holds all rules and takes each change in a few probes. Tries and
 //! trees take most changes themselves: a trie rebuilds what is below the root cells that a rule covers; a tree adds the
@@ -179,8 +180,8 @@ pub struct Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no field, there are more than [`FIELDS_MAX`], a field has not 1 to 128 bits, or the fields do not fit
-    /// in [`WORDS_MAX`] words.
+    /// There is no field, or there are more than [`FIELDS_MAX`]. Or a field has not 1 to 128 bits, or the fields do not
+    /// fit in [`WORDS_MAX`] words.
     Fields,
     /// A rule has more or fewer patterns than the table has fields.
     Patterns {
@@ -273,7 +274,8 @@ pub struct Outdated;
 impl Classifier {
     /// A table without rules. `hash` is a secret of the node that places keys.
     ///
-    /// # Errors [`Error::Fields`], as for [`Layout::new`].
+    /// # Errors
+    /// [`Error::Fields`], as for [`Layout::new`].
     pub fn new(fields: &[FieldSpec], hash: HashKey) -> Result<Self, Error> {
         let layout = Layout::new(fields, hash)?;
         Ok(Self {
@@ -294,7 +296,8 @@ impl Classifier {
 
     /// A compiled table of these rules.
     ///
-    /// # Errors [`Error`], if the fields or a rule are refused.
+    /// # Errors
+    /// [`Error`], if the fields or a rule are refused.
     pub fn compiled(
         fields: &[FieldSpec],
         rules: impl IntoIterator<Item = Rule>,
@@ -328,7 +331,8 @@ impl Classifier {
 
     /// Inserts a rule; look-ups see it at once.
     ///
-    /// # Errors [`Error`], if the rule does not fit the table or its id is in use; nothing has changed then.
+    /// # Errors
+    /// [`Error`], if the rule does not fit the table or its id is in use; nothing has changed then.
     pub fn insert(&mut self, rule: &Rule) -> Result<(), Error> {
         self.is_free(rule.id)?;
         let compiled = self.layout.compile(rule)?;
@@ -346,7 +350,8 @@ impl Classifier {
 
     /// As [`Classifier::insert`] for several rules in order; their memory reads overlap.
     ///
-    /// # Errors [`Error`] of the first rule that does not fit; the rules before it are inserted.
+    /// # Errors
+    /// [`Error`] of the first rule that does not fit; the rules before it are inserted.
     pub fn insert_all(&mut self, rules: &[Rule]) -> Result<(), Error> {
         for rules in rules.chunks(AHEAD) {
             let compiled: Vec<Result<Compiled, Error>> =
@@ -399,7 +404,8 @@ impl Classifier {
 
     /// Inserts a rule, in place of the one with the same id, if there is one.
     ///
-    /// # Errors [`Error`], if the rule does not fit the table; the old rule stays then.
+    /// # Errors
+    /// [`Error`], if the rule does not fit the table; the old rule stays then.
     pub fn replace(&mut self, rule: &Rule) -> Result<(), Error> {
         self.layout.compile(rule)?;
         self.remove(rule.id);
@@ -414,8 +420,8 @@ impl Classifier {
         true
     }
 
-    /// Changes the priority of the rule with this id; false if there is none. After a sequence of these calls, and before
-    /// any other change, all rules must have the same order as before. It costs less than
+    /// Changes the priority of the rule with this id; false if there is none. After a sequence of these calls, and
+    /// before any other change, all rules must have the same order as before. It costs less than
     /// [`Classifier::set_priority`].
     pub fn relabel(&mut self, id: u32, priority: u32) -> bool {
         let Some(stored) = self.store.get(id) else { return false };
@@ -441,7 +447,8 @@ impl Classifier {
 
     /// The best rule that matches a key of [`Layout::pack`].
     ///
-    /// # Panics If the key is shorter than [`Layout::words`].
+    /// # Panics
+    /// If the key is shorter than [`Layout::words`].
     #[inline]
     pub fn lookup(&self, key: &[u64]) -> Option<u32> {
         let id = in_words!(self.layout.words(), N => self.find::<N>(narrow(key)));
@@ -451,7 +458,8 @@ impl Classifier {
     /// As [`lookup`](Self::lookup) for adjacent keys; their memory reads overlap. Returns [`NOTHING`] for a key that no
     /// rule matches.
     ///
-    /// # Panics If there are not [`Layout::words`] words per result.
+    /// # Panics
+    /// If there are not [`Layout::words`] words per result.
     pub fn lookup_batch(&self, keys: &[u64], found: &mut [u32]) {
         assert_eq!(keys.len(), found.len() * self.layout.words(), "as many words as the keys have");
         in_words!(self.layout.words(), N => {
@@ -484,7 +492,9 @@ impl Classifier {
 
     /// Adopts a structure that was built for this table, and applies the changes made since.
     ///
-    /// # Errors [`Outdated`], if there are more than [`DELTA_MAX`] changes, or the structure was built for another table than this one and its clones; the table is unchanged then.
+    /// # Errors
+    /// [`Outdated`], if there are more than [`DELTA_MAX`] changes, or the structure was built for another table than
+    /// this one and its clones; the table is unchanged then.
     pub fn adopt(&mut self, built: Built) -> Result<(), Outdated> {
         if !Arc::ptr_eq(&built.origin, &self.origin) {
             return Err(Outdated);

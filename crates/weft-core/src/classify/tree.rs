@@ -7,8 +7,8 @@
 //! The choice of windows is greedy: the windows that shorten the lists most, weighted by how often rules hit them, for
 //! the copies that they cause. The copies of a tree are limited by a budget ([`REFERENCES_MAX`] per rule, and a free
 //! allowance). A list that no window improves stays, up to [`LEAF_MAX`] rules. Rules with few restrictions would be
-//! copied everywhere. So if one tree is not enough, rules are partitioned by the fields in which they are small, and
-//! each part gets its own tree, the one with the best rules first.
+//! copied everywhere. So if one tree is not enough, rules are partitioned by the fields in which they are small. Each
+//! part gets its own tree; the tree with the best rules comes first.
 //!
 //! A tree takes changes. A new rule is added to the lists of the leaves that it touches, if there are not too many and
 //! they have space. A removed rule keeps its entries but no longer matches any key. If it hid other rules, which are
@@ -96,8 +96,8 @@ impl Input {
     }
 }
 
-// An entry: 0 is empty. A leaf has bit 0 clear, its length from bit 1 and its start from bit 32. A node has bit 0 set,
-// its two windows as (word, shift, bits) from bits 1 and 14, and the first of its entries from bit 32.
+// An entry: 0 is empty. A leaf has bit 0 clear, its length from bit 1 and its start from bit 32. A node has bit 0 set.
+// Its two windows are at bits 1 and 14, as (word, shift, bits); its first entry is at bit 32.
 const WINDOW_BITS: u32 = 13;
 
 fn leaf(start: usize, len: usize) -> u64 {
@@ -139,7 +139,8 @@ struct Window {
 impl Tree {
     /// A tree over rules that are sorted best first.
     ///
-    /// # Errors [`TooBig`], if lists, copies of rules or levels would exceed the limits.
+    /// # Errors
+    /// [`TooBig`], if lists, copies of rules or levels would exceed the limits.
     pub(super) fn build(layout: &Layout, rules: &[Input]) -> Result<Self, TooBig> {
         let builder = Builder {
             rules,

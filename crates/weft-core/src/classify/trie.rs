@@ -254,8 +254,8 @@ impl Trie {
         }
     }
 
-    /// A trie over a field, for the rules of a store with a given value at a given position (or for all rules), which
-    /// must restrict no other field. None as for [`Trie::build`].
+    /// A trie over a field, for the rules of a store with a given value at a given position, or for all rules. These
+    /// rules must restrict no other field. None as for [`Trie::build`].
     pub(super) fn of(
         layout: &Layout,
         store: &RuleStore,

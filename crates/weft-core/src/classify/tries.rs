@@ -25,8 +25,8 @@ struct KindTrie {
 }
 
 impl Tries {
-    /// Builds tries over the rules of a store, if each of them restricts one wide field, and names one value of a
-    /// narrow field and nothing else, and if each trie can be built ([`Trie::build`]).
+    /// Builds tries over the rules of a store. Each rule must restrict one wide field and name one value of a narrow
+    /// field, and nothing else. None otherwise, or if a trie cannot be built ([`Trie::build`]).
     pub(super) fn build(layout: &Layout, store: &RuleStore) -> Option<Self> {
         let [first, second] = restricted_fields(layout, store)?[..] else { return None };
         let is_narrow = |field: &usize| layout.fields()[*field].bits <= KIND_BITS_MAX;

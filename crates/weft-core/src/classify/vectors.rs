@@ -1,9 +1,9 @@
 //! Bit vectors, for small rule sets: for each chunk of a key, the set of rules that match its value.
 //!
-//! Each field part is divided into chunks of a few bits. The values of a chunk form classes that the same rules match,
-//! and each class has these rules as a bit set, the best rule first. A look-up reads one class and one set per chunk
-//! and takes the first bit that all sets share. No branch depends on the key, so look-ups of several keys overlap and
-//! all cost the same.
+//! Each field part is divided into chunks of a few bits. The values of a chunk form classes that the same rules match.
+//! Each class has these rules as a bit set, the best rule first. A look-up reads one class and one set per chunk and
+//! takes the first bit that all sets share. No branch depends on the key, so look-ups of several keys overlap and all
+//! cost the same.
 //!
 //! A rule can be represented if it has only prefixes and single values in the field parts that are divided; other rules
 //! are left to trees. A field part of one wide chunk, such as a port, has its classes in pages, and identical pages are

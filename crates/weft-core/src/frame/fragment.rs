@@ -29,7 +29,9 @@ impl Pool {
     ///
     /// Returns false, and appends nothing, if the packet is not IPv4, must not be fragmented (DF), or already fits.
     ///
-    /// # Errors There are too few buffers, or `to` is too short for a fragment or for at most [`SEGMENTS_MAX`] of them. Nothing is appended then.
+    /// # Errors
+    /// There are too few buffers, or `to` is too short for a fragment or for at most [`SEGMENTS_MAX`] of them. Nothing
+    /// is appended then.
     pub fn fragment(
         &mut self,
         frame: &mut Frame,

@@ -179,14 +179,16 @@ impl Frame {
 impl Pool {
     /// A pool with these buffers.
     ///
-    /// # Panics The configuration asks for more than [`POOL_BYTES_MAX`].
+    /// # Panics
+    /// The configuration asks for more than [`POOL_BYTES_MAX`].
     pub fn new(config: PoolConfig) -> Self {
         Self::with_large_bytes(config, LARGE_BYTES)
     }
 
     /// A pool whose large buffers hold any packet of a capture, which may be longer than any packet on a wire.
     ///
-    /// # Panics The buffers would exceed [`POOL_BYTES_MAX`].
+    /// # Panics
+    /// The buffers would exceed [`POOL_BYTES_MAX`].
     pub fn for_captures(config: PoolConfig) -> Self {
         Self::with_large_bytes(config, CAPTURE_BYTES)
     }
@@ -247,7 +249,8 @@ impl Pool {
 
     /// Frees the buffer of a packet.
     ///
-    /// # Panics The frame belongs to another pool, and its buffer is free in this one.
+    /// # Panics
+    /// The frame belongs to another pool, and its buffer is free in this one.
     #[inline]
     pub fn give(&mut self, frame: Frame) {
         let buffer = frame.buffer;
@@ -292,7 +295,8 @@ impl Pool {
 
     /// Removes bytes from the front of a packet, truncates it, and adds the bytes that were written in front of it.
     ///
-    /// # Panics The packet is too short, or the headroom is.
+    /// # Panics
+    /// The packet is too short, or the headroom is.
     #[inline]
     pub fn take_in_front(&mut self, frame: &mut Frame, Pushed { off, rest, bytes }: Pushed) {
         let room = u64::from(frame.start) - self.buffer(frame.buffer).start as u64;
@@ -452,7 +456,7 @@ impl Pool {
             self.give(Frame { start: 0, length: 0, buffer: left, cut: 0, meta: frame.meta });
             self.buffer(buffer).start + HEADROOM
         };
-        // In its own buffer the packet has fewer than `n` bytes on either side, so its tail moves away from its head
+        // In its own buffer, the packet has fewer than `n` bytes on either side. So its tail moves away from its head
         // and does not overwrite it.
         self.memory.copy_within(old + at..old + length, new + at + n);
         self.memory.copy_within(old..old + at, new);

@@ -101,7 +101,8 @@ impl Offload {
 
     /// Reads a virtio-net header in native byte order.
     ///
-    /// # Errors The kind of segments was not negotiated.
+    /// # Errors
+    /// The kind of segments was not negotiated.
     pub fn from_virtio(header: &[u8; VIRTIO_HEADER_BYTES]) -> Result<Self, VirtioError> {
         let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
         let checksum = match header[0] {

@@ -25,7 +25,9 @@ impl Pool {
     /// describe: with correct lengths and without a jumbo payload option. `network` is the offset of the IP header.
     /// Only the offload of the new frames' metadata is set.
     ///
-    /// # Errors There are too few buffers, the packet cannot be segmented, or it needs more than [`PIECES_MAX`] pieces. Nothing is appended then.
+    /// # Errors
+    /// There are too few buffers, the packet cannot be segmented, or it needs more than [`PIECES_MAX`] pieces. Nothing
+    /// is appended then.
     pub fn take_pieces(
         &mut self,
         bytes: &[u8],
@@ -141,7 +143,9 @@ mod tests {
             prop_assert_eq!(pool.take_pieces(&bytes, &offload, network, &mut out), Ok(()));
             let (mut joined, n) = (Vec::<u8>::new(), out.len());
             for (number, piece) in out.into_iter().enumerate() {
-                let Checksum::Partial { start, offset } = piece.meta.offload.checksum else { panic!("the checksum is partial") };
+                let Checksum::Partial { start, offset } = piece.meta.offload.checksum else {
+                    panic!("the checksum is partial")
+                };
                 let mut finished = piece.meta.offload;
                 let ip = &pool.bytes(&piece)[network..];
                 if is_v6 {

@@ -121,7 +121,8 @@ impl Pool {
     /// Appends the segments of a packet to `out`, each with a partial checksum. `network` is the offset of the IP
     /// header. The packet stays unchanged.
     ///
-    /// # Errors There are too few buffers, or the packet cannot be segmented. Nothing is appended then.
+    /// # Errors
+    /// There are too few buffers, or the packet cannot be segmented. Nothing is appended then.
     pub fn segment(
         &mut self,
         frame: &Frame,
@@ -185,8 +186,8 @@ impl Cut {
         })
     }
 
-    /// Adjusts headers that were copied from the whole packet to those of one segment, or of a piece of several
-    /// segments of which the first is `number`.
+    /// Adjusts headers, copied from the whole packet, to one segment or to a piece of several segments. `number` is the
+    /// first of them.
     pub(super) fn fix(&self, bytes: &mut [u8], number: usize, is_last: bool, whole_payload: usize) {
         let length = bytes.len();
         let headers = self.payload - self.transport;

@@ -27,9 +27,11 @@ pub(super) struct Changes {
 impl Matcher {
     /// A matcher of the current rows of a table that takes changes. It needs about 100 bytes more per row.
     ///
-    /// # Errors [`TooManyRows`].
+    /// # Errors
+    /// [`TooManyRows`].
     ///
-    /// # Panics As [`Matcher::new`].
+    /// # Panics
+    /// As [`Matcher::new`].
     pub fn changeable(spec: &MatchSpec, table: &Arc<Table>) -> Result<Self, TooManyRows> {
         Self::build(spec, table, true)
     }
@@ -41,7 +43,8 @@ impl Matcher {
 
     /// Adds new rows of the table, with their current values.
     ///
-    /// # Errors [`NeedsNewMatcher`]: make a new matcher of the current rows.
+    /// # Errors
+    /// [`NeedsNewMatcher`]: make a new matcher of the current rows.
     pub fn insert(&mut self, rows: &[Row]) -> Result<(), NeedsNewMatcher> {
         let Self { table, columns, codecs, classifier, rows: held, changes, jit, .. } = self;
         let changes = changes.as_deref_mut().ok_or(NeedsNewMatcher)?;
@@ -100,7 +103,8 @@ impl Matcher {
     /// The same matcher over another table with the same rows; `same` maps a row to the row there. The two share the
     /// structure, and a structure built for one fits the other, as long as both get the same changes.
     ///
-    /// # Panics If the table has another layout.
+    /// # Panics
+    /// If the table has another layout.
     pub fn onto(&self, table: &Arc<Table>, same: impl Fn(Row) -> Row) -> Self {
         assert_eq!(self.table.fingerprint(), table.fingerprint(), "the tables have the same layout");
         let mut copy = self.clone();
@@ -144,7 +148,8 @@ impl Matcher {
 
     /// Adopts a structure that was built from a snapshot of this matcher or of its twin.
     ///
-    /// # Errors [`Outdated`], if too much has changed since.
+    /// # Errors
+    /// [`Outdated`], if too much has changed since.
     pub fn adopt(&mut self, built: Built) -> Result<(), Outdated> {
         self.classifier.adopt(built)?;
         self.refresh_jit_view();

@@ -9,32 +9,32 @@
 //!
 //! 1. The bits of each chunk are the index of a 16-bit entry among the classes of the chunk. The classes begin
 //!    [`Chunk::classes`] bytes behind the address in [`MATCHER_CLASSES`]. A chunk may be paged ([`is_paged`]). Then all
-//!    its bits but the lowest [`PAGE_BITS`] are the index, and the entry is a page number. A page has
-//!    `1 << PAGE_BITS` entries; pages are counted from the address, and the lowest bits are the index in the page.
+//!    its bits but the lowest [`PAGE_BITS`] are the index, and the entry is a page number. A page has `1 << PAGE_BITS`
+//!    entries; pages are counted from the address, and the lowest bits are the index in the page.
 //! 2. The entry is the number of a set: [`BitVectors::words`] words at the address in [`MATCHER_SETS`].
 //! 3. The first bit that is set in all sets is the index of an entry of two words at the address in [`MATCHER_BITS`]:
 //!    the row, and the address of its first group. The entry behind the last bit stands for "no row" and is all zeros.
 //!
-//! **Short list** ([`LookupMethod::Linear`]): the words at the address in [`MATCHER_LINEAR`] are one record per row, best
-//! row first. A record has two words for each word of the key: a mask, and the value that the masked word must have.
-//! The first row whose words all match has the entry of its index at the address in [`MATCHER_BITS`], as above.
+//! **Short list** ([`LookupMethod::Linear`]): the words at the address in [`MATCHER_LINEAR`] are one record per row,
+//! best row first. A record has two words for each word of the key: a mask, and the value that the masked word must
+//! have. The first row whose words all match has the entry of its index at the address in [`MATCHER_BITS`], as above.
 //! [`LinearScan::none`] is the index for "no row".
 //!
 //! **Trie** ([`LookupMethod::Trie`]): the look-up begins with the entry in [`MATCHER_ROOT`] and all bits of the field.
 //!
 //! 1. An entry whose upper two bits are [`TRIE_NODE`]'s is a node. The five bits from bit 25 hold 32 minus its width.
 //!    The bits below hold the number of its first line of 64 bytes, counted from the address in [`MATCHER_LINES`]. The
-//!    next `width` bits of the field, from the top, are the index of a 32-bit entry of the node. (If a word holds the
-//!    remaining bits of the field from its highest bit down, the index is that word, shifted right by the entry's bits
-//!    from bit 25 up, modulo 64.)
-//! 2. An entry whose upper two bits are [`TRIE_RUN`]'s is a run. The two bits from bit 28 hold its class, the bits below
-//!    its first quarter of a line. Runs of class [`TRIE_LONG`] are left to [`Matcher::find_words`]. The others have
-//!    `(2 << class) - 1` words, in ascending order, at which all intervals but the first begin. The entries of the
+//!    next `width` bits of the field, from the top, are the index of a 32-bit entry of the node. A word may hold the
+//!    remaining bits of the field from its highest bit down. The index is then that word, shifted right by the entry's
+//!    bits from bit 25 up, modulo 64.
+//! 2. An entry whose upper two bits are [`TRIE_RUN`]'s is a run. The two bits from bit 28 hold its class, the bits
+//!    below its first quarter of a line. Runs of class [`TRIE_LONG`] are left to [`Matcher::find_words`]. The others
+//!    have `(2 << class) - 1` words, in ascending order, at which all intervals but the first begin. The entries of the
 //!    intervals follow. The compared value is the upper 32 of the remaining bits, padded with zeros below.
-//! 3. Every other entry is the index of an entry of two words at the address in [`MATCHER_ROWS`] (the row and the address
-//!    of its first group), or [`NOTHING`]. Where it is [`NOTHING`] and the trie has a floor, the first
-//!    [`TrieField::floor_bits`] bits of the field are the index of a 32-bit word at the address in [`MATCHER_FLOOR`].
-//!    That word is such an index or [`NOTHING`].
+//! 3. Every other entry is [`NOTHING`] or the index of two words at the address in [`MATCHER_ROWS`]: the row and the
+//!    address of its first group. If it is [`NOTHING`] and the trie has a floor, the first [`TrieField::floor_bits`]
+//!    bits of the field select a 32-bit word at the address in [`MATCHER_FLOOR`]. That word is such an index or
+//!    [`NOTHING`].
 //!
 //! The layout does not change until the matcher does. Two hashes tell compiled code whether the current matcher still
 //! fits: [`Matcher::packing_hash`] for the key that it makes, and [`Matcher::lookup_hash`] for the look-up. If neither
@@ -252,8 +252,8 @@ impl Matcher {
         self.jit.packing_hash
     }
 
-    /// A hash of how the key is made and how rows are found. Code that finds rows of one matcher serves all matchers with
-    /// the same hash. [`NO_LOOKUP`] if compiled code cannot find rows, and while the structure lacks changes.
+    /// A hash of how the key is made and how rows are found. Code that finds rows of one matcher serves all matchers
+    /// with the same hash. [`NO_LOOKUP`] if compiled code cannot find rows, and while the structure lacks changes.
     #[inline(always)]
     pub fn lookup_hash(&self) -> u64 {
         self.jit.lookup_hash

@@ -186,9 +186,11 @@ type Column = (ColumnRef, Type);
 impl Matcher {
     /// A matcher of the current rows of a table. It takes seconds for 10^6 rows.
     ///
-    /// # Errors [`TooManyRows`].
+    /// # Errors
+    /// [`TooManyRows`].
     ///
-    /// # Panics If the spec is not [sound](MatchSpec::is_sound), or names a column that the table does not have.
+    /// # Panics
+    /// If the spec is not [sound](MatchSpec::is_sound), or names a column that the table does not have.
     pub fn new(spec: &MatchSpec, table: &Arc<Table>) -> Result<Self, TooManyRows> {
         Self::build(spec, table, false)
     }
@@ -272,7 +274,8 @@ impl Matcher {
 
     /// As [`Matcher::find_words`] for adjacent keys of [`Matcher::key_words`] words each; their memory reads overlap.
     ///
-    /// # Panics If there are fewer words than `found` needs.
+    /// # Panics
+    /// If there are fewer words than `found` needs.
     pub fn find_all(&self, keys: &[u64], found: &mut [MatchedRow]) {
         let mut ids = [NOTHING; FOUND_AT_ONCE];
         let n_words = self.key_words();
@@ -297,7 +300,8 @@ impl Matcher {
 
     /// Packs the value of one part into a key whose bits for it are zero.
     ///
-    /// # Panics If the match has no such part.
+    /// # Panics
+    /// If the match has no such part.
     pub fn pack(&self, part: usize, value: Key<'_>, words: &mut [u64; WORDS_MAX]) {
         self.codecs[part].pack(value, words);
     }

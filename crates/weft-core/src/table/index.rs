@@ -1,12 +1,12 @@
 //! The index of a stripe: open addressing, linear probing, slots sorted by home.
 //!
 //! A slot is `tag << 32 | row + 1`, 0 when free. The tag is the low half of the key's hash, and its high bits are the
-//! slot's home. Slots are sorted by tag (as in Robin Hood hashing), so the longest distance from home is minimal, and
+//! slot's home. Slots are sorted by tag, as in Robin Hood hashing. So the longest distance from home is minimal, and
 //! growth fills the larger index in one ordered pass without reading rows.
 //!
-//! Behind the last home there is space for as many slots as the index is to hold, so nothing wraps, and each row has a
-//! slot whatever the tags are. A secret of the node randomizes the distances from home ([`crate::hash`]): at a load of
-//! one quarter, nearly all keys are in the first two slots of their home.
+//! Behind the last home there is space for as many slots as the index can hold. So no probe wraps, and each row has a
+//! slot for any tags. A secret of the node randomizes the distances from home ([`crate::hash`]): at a load of one
+//! quarter, nearly all keys are in the first two slots of their home.
 
 use super::memory::Memory;
 use super::storage::Stripe;

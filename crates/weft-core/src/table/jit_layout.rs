@@ -1,7 +1,7 @@
 //! The memory layout of a table, for compiled code that probes the first two slots of a key's home itself.
 //!
-//! Nearly every row is there. All data is in words of native size that change by single stores, so a look-up beside a
-//! writer finds a row that is or was in the stripe, as [`Table::find_int`] does. The steps, with offsets in bytes:
+//! Nearly every row is there. All data is in words of native size that change by single stores. So a look-up beside a
+//! writer finds a row that is or was in the stripe, as with [`Table::find_int`]. The steps, with offsets in bytes:
 //!
 //! 1. The hash of the key ([`Table::hash_key`]) gives the stripe (upper half, masked by [`JitLayout::stripe_mask`]) and
 //!    the tag (lower half).
@@ -119,8 +119,8 @@ pub struct Rows<'t> {
 }
 
 impl Rows<'_> {
-    /// The row that a look-up for a key with this hash compares first, given the slots of its home, and the address of
-    /// its words in the first column group. The row is not read.
+    /// The row that a look-up compares first, and the address of its words in the first column group. `slots` are the
+    /// first slots of the home of the key. The row is not read.
     #[inline(always)]
     pub fn candidate(&self, key_hash: u64, slots: [u64; 2]) -> Option<(Row, usize)> {
         match index::probe_home(key_hash as u32, slots, |number| self.numbered(key_hash, number)) {

@@ -1,27 +1,27 @@
 //! State tables: bounded, typed, shared between workers, with fast look-up.
 //!
 //! A [`Table`] is a slab of rows and an index over their keys. The hash of the key divides both into *stripes*. All
-//! data is words in `Box<[AtomicU64]>`, accessed with relaxed loads and stores (plain moves), so compiled code can
+//! data is words in `Box<[AtomicU64]>`, accessed with relaxed loads and stores (plain moves). So compiled code can
 //! access the same words by address while it holds the stripe's lock.
 //!
-//! **Locking.** In a table with several writers ([`TableSpec::shared`]), a caller holds the lock of the key's stripe
-//! ([`Table::lock`]) from its look-up to its last access to the row. A table with one writer needs no lock. Readers
+//! **Locking.** A table with several writers ([`TableSpec::shared`]) has a lock per stripe ([`Table::lock`]). A caller
+//! holds the key's lock from its look-up to its last access to the row. A table with one writer needs no lock. Readers
 //! without a lock are safe beside a writer, but may see a stale or torn row; tables that the controller fills are
 //! therefore replaced whole.
 //!
-//! **No stalls.** The two longest operations are bounded: growth of one stripe's index moves at most
-//! [`STRIPE_ROWS_MAX`] slots (rows never move), and a search for the oldest rows of one stripe visits at most as many
-//! rows. An insertion into a full table searches its own stripe, once for age and once for eviction if those differ,
-//! and one other stripe. A search is due only once for every few rows that were evicted, expired or touched since the
-//! last. The exception is a full table with a TTL and `EVICT REJECT`: there an insertion may search all stripes in
-//! which a row may have expired since their last search. Memory is allocated in segments of at most
-//! [`SEGMENT_BYTES_MAX`], or one row if that is larger.
+//! **No stalls.** The two longest operations are bounded. Growth of one stripe's index moves at most
+//! [`STRIPE_ROWS_MAX`] slots; rows never move. A search for the oldest rows of one stripe visits at most as many rows.
+//! An insertion into a full table searches its own stripe, once for age and once for eviction if those differ, and one
+//! other stripe. A search is due only once for every few rows that were evicted, expired or touched since the last. The
+//! exception is a full table with a TTL and `EVICT REJECT`: there an insertion may search all stripes in which a row
+//! may have expired since their last search. Memory is allocated in segments of at most [`SEGMENT_BYTES_MAX`], or one
+//! row if that is larger.
 //!
 //! **A touch is one store.** It stores the time; rows are ordered only when one has to be evicted. The oldest row of a
 //! stripe is exact, as far as the clocks of its workers agree. Among rows with the same time the choice is arbitrary
 //! but deterministic.
 //!
-//! **Hostile keys.** A secret of the node places the keys ([`HashKey`]), so a peer cannot choose keys that collide in
+//! **Hostile keys.** A secret of the node places the keys ([`HashKey`]). So a peer cannot choose keys that collide in
 //! one stripe or one home slot. A table holds its declared number of rows for any keys: if the secret leaked, look-ups
 //! of crafted keys would take longer, but no row would be evicted or refused because of them. The stripe of a key, and
 //! so the scan order of a table with several stripes, also depends on the secret.
@@ -178,7 +178,9 @@ impl Table {
     /// An empty table. `hash` is a secret of the node, the same for all its tables; it places the keys. The table
     /// allocates its stripes (0.9 KiB each, one for every 8192 rows) and no rows.
     ///
-    /// # Panics If a row is wider than [`crate::limits::ROW_BYTES_MAX`] (see [`TableSpec::row_bytes`]) or has no key: the compiler checks both.
+    /// # Panics
+    /// If a row is wider than [`crate::limits::ROW_BYTES_MAX`] (see [`TableSpec::row_bytes`]) or has no key: the
+    /// compiler checks both.
     pub fn new(spec: TableSpec, hash: HashKey) -> Self {
         let header = Header::of(&spec);
         let (key, layout) = layout::base_group(&spec, header);
@@ -244,7 +246,8 @@ impl Table {
     ///
     /// A column that exists with the same type is skipped, so the call is idempotent.
     ///
-    /// # Errors A column exists with another type, or a limit is reached. Nothing was added then.
+    /// # Errors
+    /// A column exists with another type, or a limit is reached. Nothing was added then.
     pub fn extend(&self, columns: &[ColumnSpec]) -> Result<(), ExtendError> {
         spin_lock(&self.extending);
         let result = self.extend_locked(columns);
@@ -276,7 +279,8 @@ impl Table {
     /// Changes the limits of a hot update: the number of rows, the TTLs, and the eviction rule. A lower number of rows
     /// is safe: insertions evict (or fail) until the table has shrunk to it.
     ///
-    /// # Errors See [`LimitsError`]; nothing has changed then.
+    /// # Errors
+    /// See [`LimitsError`]; nothing has changed then.
     pub fn set_limits(&self, limits: &TableSpec) -> Result<(), LimitsError> {
         self.check_limits(limits)?;
         // Code that runs with these limits does not maintain other times.
@@ -290,7 +294,8 @@ impl Table {
 
     /// Whether [`Table::set_limits`] would accept these limits.
     ///
-    /// # Errors See [`LimitsError`].
+    /// # Errors
+    /// See [`LimitsError`].
     pub fn check_limits(&self, limits: &TableSpec) -> Result<(), LimitsError> {
         let max = self.geometry.rows_max();
         if limits.max_rows > max {
@@ -303,7 +308,7 @@ impl Table {
         Ok(())
     }
 
-    /// The maximum number of rows. Workers that insert at the same moment may each exceed it by one, and a table that
+    /// The maximum number of rows. Workers that insert at the same moment may each exceed it by one. A table that
     /// evicts keeps at least one row in each stripe that has had one.
     pub fn max_rows(&self) -> u64 {
         self.rows_max.load(Relaxed)
@@ -456,7 +461,8 @@ impl Table {
 
     /// The word of a column that is not text or bytes.
     ///
-    /// # Panics This and the other accessors panic if `row` is [`Row::NONE`] or `col` belongs to another table.
+    /// # Panics
+    /// This and the other accessors panic if `row` is [`Row::NONE`] or `col` belongs to another table.
     #[inline(always)]
     pub fn word(&self, row: Row, col: ColumnRef) -> u64 {
         self.cell(row, col)[0].load(Relaxed)
@@ -528,7 +534,8 @@ impl Table {
 
     /// The row's words of one column group, for several accesses: columns are at [`ColumnRef::word`].
     ///
-    /// # Panics If `row` is [`Row::NONE`] or the group does not exist.
+    /// # Panics
+    /// If `row` is [`Row::NONE`] or the group does not exist.
     #[inline(always)]
     pub fn row_words(&self, row: Row, group: u16) -> &[AtomicU64] {
         let group = match group {

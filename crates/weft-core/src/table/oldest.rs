@@ -3,10 +3,10 @@
 //! A touch only stores the time into the row, so no list of rows is sorted. A caller that needs the oldest row searches
 //! the stripe once and caches its oldest rows in order. The stamp of the last cached row is the *bound*.
 //!
-//! Stamps only grow, so every other row is as young as the bound or younger, and a cached row is in its place unless
-//! its stamp has changed. The first cached row with an unchanged stamp is therefore exactly the oldest row. The next
-//! search is due when the cache is empty. By then as many rows were removed or touched as were cached, which pays for
-//! the search.
+//! Stamps only grow. So every other row is as young as the bound or younger, and a cached row keeps its position until
+//! its stamp changes. The first cached row with an unchanged stamp is therefore exactly the oldest row. The next search
+//! is due when the cache is empty. By then as many rows were removed or touched as were cached, which pays for the
+//! search.
 //!
 //! A row that is inserted or restored with a stamp below the bound (an import, an undo) is added to the cache. A touch
 //! is not: if the clock of its worker is behind that of another, the order is off by the difference.

@@ -1,10 +1,10 @@
 //! Rows as bytes, for snapshots, migration and queries.
 //!
-//! A chunk describes itself: `WFTR`, a version byte, the numbers of key columns and of columns (u16), for each column
-//! whether it is nullable (u8), its name and its type (u16 length, text), then the number of rows (u32) and the rows.
-//! A row is the times of its last write, touch and insertion (i64), then its columns: a nullable one is preceded by a
-//! byte (1 for NULL, and no value follows), a word is 8 bytes, bytes are a length (u32) and the bytes. All little
-//! endian.
+//! A chunk describes itself. It begins with `WFTR`, a version byte, and the numbers of key columns and of columns
+//! (u16). For each column follow whether it is nullable (u8), its name and its type (u16 length, text). The number of
+//! rows (u32) and the rows end the chunk. A row is the times of its last write, touch and insertion (i64), then its
+//! columns. A byte precedes each nullable column: 1 for NULL, and no value follows. A word takes 8 bytes; bytes are a
+//! length (u32) and the bytes. All numbers are little endian.
 
 use super::{Age, ColumnRef, ColumnSpec, Insert, KeyBuilder, KeyShape, Row, Table};
 use crate::time::Time;
@@ -88,7 +88,8 @@ impl Table {
     /// Columns that this table lacks are skipped; columns that the chunk lacks hold their defaults. An import into an
     /// empty table keeps the eviction order. It takes its locks itself; the caller must hold none.
     ///
-    /// # Errors See [`ImportError`]. A malformed chunk may have been imported up to the fault.
+    /// # Errors
+    /// See [`ImportError`]. A malformed chunk may have been imported up to the fault.
     pub fn import(&self, chunk: &[u8], now: Time) -> Result<u64, ImportError> {
         let mut bytes = Reader(chunk);
         let columns = self.import_header(&mut bytes)?;

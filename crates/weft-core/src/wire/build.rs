@@ -33,7 +33,8 @@ pub enum BuildError {
 
 /// Builds a frame of these headers, from the outside in, around a payload.
 ///
-/// # Errors [`BuildError`]: these headers do not form a frame.
+/// # Errors
+/// [`BuildError`]: these headers do not form a frame.
 pub fn build(protocols: &[Protocol], headers: &[Header], payload: &[u8]) -> Result<Vec<u8>, BuildError> {
     let mut linked = links(protocols, headers)?;
     let mut frame = payload.to_vec();

@@ -1,8 +1,8 @@
 //! Header changes: PUSH, POP and CUT.
 //!
-//! PUSH writes a [`Stack`]: headers in wire form, except for what depends on the frame. A stack is made once, when a
-//! chain is compiled ([`stack`]), from the same definitions as [`build`](super::build). [`Stack::write`] writes it into
-//! the headroom of a packet in one step: bytes are copied, then values, lengths and checksums filled in.
+//! PUSH writes a [`Stack`]: headers in wire form, without the values that depend on the frame. The compiler of a chain
+//! makes a stack once ([`stack`]), from the same definitions as [`build`](super::build()). [`Stack::write`] writes it
+//! into the headroom of a packet in one step: it copies the bytes, then fills in values, lengths and checksums.
 
 use std::collections::BTreeMap;
 
@@ -177,7 +177,7 @@ pub struct DoesNotFit;
 /// Why headers cannot be pushed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StackError {
-    /// As for [`build`](super::build).
+    /// As for [`build`](super::build()).
     Build(BuildError),
     /// The layout or a rule depends on a field whose value is known only for each frame.
     NotConstant(ProtocolId, FieldId),
@@ -199,7 +199,8 @@ impl From<BuildError> for StackError {
 /// (header, field) whose values come with each frame, in addition to the known ones. Without `carried`, the last header
 /// does not tell yet what follows; see [`relink`].
 ///
-/// # Errors [`StackError`]: these headers cannot be pushed.
+/// # Errors
+/// [`StackError`]: these headers cannot be pushed.
 pub fn stack(
     protocols: &[Protocol],
     headers: &[Header],
@@ -332,9 +333,11 @@ impl Stack {
     /// checksum: its final sum is known in advance. `told` is the value by which the header in front announced the
     /// content, with its new position ([`Relink::within`]).
     ///
-    /// # Errors [`DoesNotFit`]: the frame is then unusable.
+    /// # Errors
+    /// [`DoesNotFit`]: the frame is then unusable.
     ///
-    /// # Panics The frame is shorter than the headers.
+    /// # Panics
+    /// The frame is shorter than the headers.
     pub fn write<'v>(
         &self,
         frame: &mut [u8],
@@ -443,7 +446,7 @@ impl SumAt {
         }
         let mut total = match partial.filter(|(from, _)| *from >= start && *from < behind) {
             // A device will complete the checksum from there on, so those bytes sum to all ones, except for the pseudo
-            // header sum that the field holds now: RFC 1624, and "local checksum offload" of Linux.
+            // header sum in the field. See RFC 1624 and "local checksum offload" of Linux.
             Some((from, field)) => {
                 let inner = frame.get(field..field + 2).map_or(0, |f| u16::from_be_bytes([f[0], f[1]]));
                 let inner = if (from - start) % 2 == 1 { (!inner).swap_bytes() } else { !inner };

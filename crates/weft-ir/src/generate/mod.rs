@@ -47,7 +47,8 @@ pub struct Difference {
 /// Runs a random chain and [`PASSES`] random passes on two back ends, each with its own state. Rules change between
 /// passes.
 ///
-/// # Errors The first pass with different results, or an error of a back end.
+/// # Errors
+/// The first pass with different results, or an error of a back end.
 pub fn compare(seed: u64, first: &dyn Backend, second: &dyn Backend) -> Result<(), Difference> {
     let mut rng = Rng::from_seed(seed);
     let chain = Arc::new(chain(&mut rng));

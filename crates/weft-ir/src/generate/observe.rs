@@ -239,7 +239,8 @@ impl World {
 
     /// Changes the rules of the chain.
     ///
-    /// # Panics If the world belongs to another chain.
+    /// # Panics
+    /// If the world belongs to another chain.
     pub fn change(&mut self, chain: &ChainProgram, change: &RuleChange) {
         let table = &self.state.tables[usize::from(super::RULES.0)];
         let anew = |at: usize| {
@@ -295,7 +296,8 @@ impl World {
 
     /// Runs a pass on the interpreter and returns its results and accesses.
     ///
-    /// # Panics If the world belongs to another chain.
+    /// # Panics
+    /// If the world belongs to another chain.
     pub fn run_with_accesses(
         &mut self,
         chain: &Arc<ChainProgram>,

@@ -160,7 +160,8 @@ impl Program for Interpreted {
 
 /// Runs one pass like [`Program::run`] of [`Interp`], and returns what each handler accessed, in order.
 ///
-/// # Errors As [`Interp::compile`](Backend::compile).
+/// # Errors
+/// As [`Interp::compile`](Backend::compile).
 pub fn run_with_accesses(
     chain: &Arc<ChainProgram>,
     event: Event,

@@ -1,7 +1,7 @@
 //! Direct calls of handlers.
 //!
-//! The words of a program are limited. If a caller provides arrays of the maximum length, whatever they hold behind the
-//! words of the program, nothing has to be checked or looked up at each call.
+//! The words of a program are limited. A caller provides arrays of the maximum length, with any content behind the
+//! words of the program. So no call checks or looks up anything.
 
 use super::{EventWords, Field, HEADERS_MAX, Moment, PartitionsBy, VARS_MAX, word};
 use core::any::Any;

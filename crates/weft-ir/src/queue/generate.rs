@@ -40,7 +40,8 @@ pub struct Difference {
 /// Runs each handler of a random program [`RUNS`] times on random words, with a back end and with the interpreter.
 /// Returns the number of handlers.
 ///
-/// # Errors The first run with different results, or an error of the back end.
+/// # Errors
+/// The first run with different results, or an error of the back end.
 pub fn compare(
     seed: u64,
     compile: impl FnOnce(&Arc<QueueProgram>) -> Result<Box<dyn QueueCode>, String>,

@@ -759,7 +759,8 @@ pub trait QueueCode: core::fmt::Debug + Send + Sync {
     /// Runs a handler of a level and returns its end word: [`Verdict::word`], or the number that it gave. It does
     /// nothing and passes if the program has no such handler.
     ///
-    /// # Panics If there are fewer words than the program has, which is an error of the caller.
+    /// # Panics
+    /// If there are fewer words than the program has, which is an error of the caller.
     fn run(&self, level: usize, moment: Moment, words: Words<'_>) -> u64;
 
     /// The same handler for direct calls, if available.

@@ -35,7 +35,8 @@ pub fn handle(handler: &Handler, words: &mut Words<'_>) -> u64 {
 
 /// Evaluates an operation that reads no word.
 ///
-/// # Panics For [`Op::Load`], which reads one.
+/// # Panics
+/// For [`Op::Load`], which reads one.
 pub fn pure(op: &Op, get: impl Fn(Value) -> u64) -> u64 {
     let int = |value| get(value) as i64;
     let float = |value| f64::from_bits(get(value));

@@ -8,7 +8,8 @@ use super::{
 
 /// Checks a program for all back ends.
 ///
-/// # Errors The first fault, in words.
+/// # Errors
+/// The first fault, in words.
 pub fn verify(program: &QueueProgram) -> Result<(), String> {
     if program.levels.is_empty() || program.levels.len() > LEVELS_MAX {
         return Err(format!("a queue has 1 to {LEVELS_MAX} levels, not {}", program.levels.len()));

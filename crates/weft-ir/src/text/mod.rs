@@ -62,7 +62,8 @@ pub fn write(function: &Function) -> String {
 
 /// Reads a function. It need not be well-formed; see [`crate::verify`].
 ///
-/// # Errors The first line with a syntax error.
+/// # Errors
+/// The first line with a syntax error.
 pub fn parse(text: &str) -> Result<Function, ParseError> {
     let mut lines = SourceLines::of(text);
     let mut line = lines.wanted("`function`")?;

@@ -363,7 +363,8 @@ fn write_element(out: &mut String, element: &Element) {
 
 /// Reads a chain. It need not be well-formed; see [`crate::verify::verify_program`].
 ///
-/// # Errors The first line with a syntax error.
+/// # Errors
+/// The first line with a syntax error.
 pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
     let mut lines = SourceLines::of(text);
     let mut line = lines.wanted("`chain`")?;

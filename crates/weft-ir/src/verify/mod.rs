@@ -189,7 +189,6 @@ pub fn key_ty(spec: &TableSpec) -> Ty {
 /// Checks one handler of a chain. It never panics, for any function.
 ///
 /// # Errors
-///
 /// Returns what is not well-formed: at least one error, in the order of the blocks within each step of the check.
 pub fn verify(function: &Function, chain: &ChainProgram, handler: Handler) -> Result<(), Vec<VerifyError>> {
     let mut check = Check { function, chain, handler, at: None, line: 0, errors: Vec::new() };
@@ -213,7 +212,6 @@ pub fn verify(function: &Function, chain: &ChainProgram, handler: Handler) -> Re
 /// Checks a chain and all handlers of its elements.
 ///
 /// # Errors
-///
 /// Returns what is not well-formed: at least one error.
 pub fn verify_program(chain: &ChainProgram) -> Result<(), Vec<VerifyError>> {
     let mut errors = chain_errors(chain);

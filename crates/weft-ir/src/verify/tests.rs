@@ -2,8 +2,8 @@ use super::*;
 use crate::generate::{self, Rng};
 use crate::text;
 
-/// The chain of the cases, from `generate`. It has the inputs in0 (bool?) to in5 (bytes), the tables t0 (by_int) to t5
-/// (replicated), and the variables var0 (int), var1 (float), var2 (bool), var3 (MERGE SUM) and others.
+/// The chain of the cases, from `generate`. It has the inputs in0 (bool?) to in5 (bytes) and the tables t0 (by_int) to
+/// t5 (replicated). Its first variables are var0 (int), var1 (float), var2 (bool) and var3 (MERGE SUM).
 fn chain() -> ChainProgram {
     // Some seeds give many more inputs.
     let chains = (0..).map(|seed| generate::chain(&mut Rng::from_seed(seed)));
