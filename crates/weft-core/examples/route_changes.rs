@@ -1,5 +1,5 @@
-//! What a change of a routing table costs the thread that makes it: both copies of the table, each in its turn, as a
-//! node has them. Run it with `cargo run --release -p weft-core --example route_changes`.
+//! Measures the cost of routing table changes for the changing thread: it changes both copies of the table in turn, as
+//! a node does. Run it with `cargo run --release -p weft-core --example route_changes`.
 
 #![expect(
     clippy::disallowed_methods,
@@ -19,7 +19,7 @@ use weft_core::rng::Rng;
 use weft_core::table::{ColumnSpec, Evict, Insert, Row, Table, TableSpec};
 use weft_core::{Time, Type, Value};
 
-/// Rows that change together.
+/// Rows per change.
 const ROWS: usize = 100;
 
 fn main() {
@@ -33,7 +33,7 @@ fn main() {
         });
         let part = MatchPart { test: Test::Within(1), wildcard: None, ty: Type::IpAddr, nullable: false };
         let by = MatchSpec { by: 2, descending: true, parts: vec![part] };
-        let first = Matcher::changeable(&by, &tables[0]).expect("they are few");
+        let first = Matcher::changeable(&by, &tables[0]).expect("the table fits a changeable matcher");
         let same = |row| tables[1].find_values(&tables[0].key_values(row), Time(0));
         let mut matchers = [first.onto(&tables[1], same), first];
         let mut rng = Rng::from_seed(1);
@@ -71,7 +71,7 @@ fn main() {
     }
 }
 
-/// Microseconds for which this thread has had a core: others use the machine as well.
+/// The CPU time of this thread in microseconds: other processes use the machine too.
 fn thread_cpu_us() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or_default() / 1e3
@@ -79,7 +79,7 @@ fn thread_cpu_us() -> f64 {
 
 fn change(table: &Table, matcher: &mut Matcher, rows: &[Vec<Value>], came: &[usize], gone: &[usize]) {
     let came: Vec<Row> = came.iter().map(|at| inserted(table.insert_row(&rows[*at], Time(0)))).collect();
-    matcher.insert(&came).expect("there is room");
+    matcher.insert(&came).expect("the matcher has room");
     let gone: Vec<Row> = gone.iter().map(|at| table.find_values(&rows[*at][..1], Time(0))).collect();
     matcher.remove(&gone);
     gone.into_iter().for_each(|row| table.remove(row));

@@ -1,9 +1,9 @@
-//! What a look-up and an insertion cost, beside a hand-written twin: a `HashMap` with the FxHash function.
+//! Measures look-ups and insertions of a table against a hand-written twin: a `HashMap` with FxHash.
 //!
-//! Both sides find a row by its key and add to a counter in it, the table as compiled code does it: through the words
-//! that a look-up hands back. The writes are under `TTL` and `EVICT OLDEST`: each notes its time, and a row that is too
-//! old is not found. The twin does the same, but could not tell which of its rows is the oldest. Run it with
-//! `cargo run --release -p weft-core --example table_cost`.
+//! Both sides find a row by its key and increment a counter in it. The table is used as by compiled code: through the
+//! words that a look-up returns. Writes run with `TTL` and `EVICT OLDEST`: each stores its time, and expired rows are
+//! not found. The twin does the same, but cannot find its oldest row. Run it with `cargo run --release -p weft-core
+//! --example table_cost`.
 
 #![expect(
     clippy::disallowed_methods,
@@ -169,15 +169,15 @@ fn writes(n: usize) {
 }
 
 fn insert(insert: impl FnOnce() -> Insert) {
-    assert!(matches!(insert(), Insert::New(_)), "there is room");
+    assert!(matches!(insert(), Insert::New(_)), "the table has room");
 }
 
-/// Row numbers in an order that no branch predictor learns.
+/// Row numbers in an order that defeats branch prediction.
 fn order(n: usize) -> Vec<u32> {
     (0..LOOKUPS as u64).map(|i| (weft_core::hash::draw(i, 1) % n as u64) as u32).collect()
 }
 
-/// Nanoseconds of the best of several interleaved rounds of both sides; `reset` runs after each.
+/// Nanoseconds of the best of several interleaved rounds of both sides; `reset` runs after each round.
 fn best(mut ours: impl FnMut(), mut twin: impl FnMut(), mut reset: impl FnMut()) -> (f64, f64) {
     let time = |work: &mut dyn FnMut()| {
         let start = Instant::now();

@@ -1,17 +1,17 @@
 //! The interface between programs (interpreted or compiled) and the engine that runs them.
 //!
-//! One *pass* takes one tuple through one segment of a chain. The engine fills a [`Cx`]: the input columns as
-//! [`Slot`]s over byte [`Cx::regions`], the state, the call's row. The program leaves its verdict and everything
-//! that follows from it in [`Outcome`]. Nothing else is shared, so a program can touch nothing else.
+//! One *pass* runs one tuple through one segment of a chain. The engine fills a [`Cx`]: the input columns as [`Slot`]s
+//! over byte [`Cx::regions`], the state, and the call's row. The program leaves its verdict and all other results in
+//! [`Outcome`]. The two share nothing else, so a program can touch nothing else.
 
 use crate::Status;
-use crate::ahead::Noted;
 use crate::frame::Offload;
 use crate::hash;
 use crate::inputs::InputSet;
 use crate::marks::Marks;
 use crate::matching::Matcher;
 use crate::native::Prepared;
+use crate::prefetch::TuplePrefetch;
 use crate::table::{Journal, Row, Scalars, Table};
 use crate::time::{Interval, Time};
 use core::fmt;
@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 /// The value of one input column.
 ///
-/// Numbers and booleans are in `a` (booleans 0 or 1, floats as bits). Bytes are `b` bytes long from offset `a` of
-/// the column's region.
+/// Numbers and booleans are in `a` (booleans 0 or 1, floats as bits). Bytes are `b` bytes long, from offset `a` of the
+/// column's region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Slot {
@@ -36,74 +36,76 @@ pub struct Slot {
 
 /// Region of [`Cx::regions`] that holds the message payload.
 pub const REGION_BODY: usize = 0;
-/// Region that holds the header block (or, in `ON CLOSE`, the trailers).
+/// Region of [`Cx::regions`] that holds the header block, or the trailers in `ON CLOSE`.
 pub const REGION_HEADERS: usize = 1;
-/// Region that holds what the engine writes itself: method, peer, the lists of the message ([`crate::list`]).
+/// Region that holds data from the engine: method, peer, the lists of the message ([`crate::list`]).
 pub const REGION_META: usize = 2;
-/// How many regions there are.
+/// The number of regions.
 pub const REGIONS: usize = 3;
 
-/// What one pass may read and change.
+/// The inputs and outputs of one pass.
 #[derive(Debug)]
 pub struct Cx<'a> {
     /// `now()`: when the tuple arrived in this pass.
     pub now: Time,
-    /// What `rand()` draws from: made of seed, message id, attempt and index in the stream.
+    /// The base of `rand()`: derived from seed, message id, attempt and index in the stream.
     pub rand: u64,
     /// The input columns, in the order of the segment's inputs.
     pub slots: &'a [Slot],
-    /// Where the parser of a frame puts the slots that it finds; of no length in other passes.
+    /// The slots that the parser of a frame fills; empty in other passes.
     pub given: &'a mut [Slot],
     /// The inputs that are not NULL.
     pub present: InputSet,
     /// The bytes that slots point into.
     pub regions: [&'a [u8]; REGIONS],
-    /// Where stages in front of these have sent the tuple; nothing if they have not.
+    /// The target that earlier stages chose for the tuple; empty if they chose none.
     pub egress: &'a [u8],
     /// The state that the program reads and writes.
     pub state: &'a State,
     /// The call's row, in the chain's layout.
     pub call: &'a mut [u64],
-    /// What comes out.
+    /// The results of the pass.
     pub out: &'a mut Outcome,
-    /// Per element of the chain.
+    /// One entry per element of the chain.
     pub counters: &'a mut [Counters],
-    /// In `ON TIMEOUT OF` a table: its row that expired, which nobody else sees. Else none.
-    pub departed: Row,
+    /// The expired or evicted row, in an `ON TIMEOUT OF` handler for its table. The row is already out of the table.
+    /// [`Row::NONE`] in all other passes.
+    pub expired_row: Row,
     /// Set on sampled passes: the clock with which the program stamps each element, in nanoseconds.
     pub trace: Option<fn() -> u64>,
-    /// What is left to do for a frame; nothing, in other passes.
+    /// The pending offloads of a frame; none in other passes.
     pub offload: Offload,
-    /// 0 where code may put nothing in front of the frame itself; else one more than there are bytes of room
+    /// 0 if code must not write headers in front of the frame; otherwise the bytes of headroom plus one
     /// ([`Outcome::pushed`]).
     pub front: u64,
-    /// 1 where code for usual frames alone has had one pass.
+    /// 1 after fast-path code has passed the frame.
     pub passed: u64,
-    /// What the program has noted of the tuple as it looked ahead. Without it the pass does the same, and looks itself.
-    pub noted: Noted<'a>,
-    /// Makes the message as edits leave it; None where no message can change.
+    /// The prefetch slots of the tuple. A pass without them gives the same result with its own look-ups.
+    pub prefetched: TuplePrefetch<'a>,
+    /// Rewrites the message with the edits; None where no message can change.
     pub message: Option<&'a dyn Message>,
 }
 
-/// The message of a pass, for what is derived from it behind changes of its fields.
+/// The message of a pass, for values derived from it after its fields change.
 pub trait Message: fmt::Debug {
-    /// Appends to `out`, which is empty, the message with these edits. The bytes of their values are in `scratch`.
-    fn rewrite(&self, edits: &[Edit], scratch: &[u8], out: &mut Vec<u8>) -> Rewrite;
+    /// Appends to `out`, which is empty, the message with these edits applied. `scratch` holds the bytes of their
+    /// values.
+    fn rewrite(&self, edits: &[TupleEdit], scratch: &[u8], out: &mut Vec<u8>) -> Rewrite;
 }
 
-/// What edits make of a message.
+/// The result of a rewrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rewrite {
-    /// None of them is of a field of the message: it goes on as it arrived.
+    /// No edit changes a field of the message: it is sent as it arrived.
     Unchanged,
-    /// It goes on as it was written anew.
+    /// The message was written anew.
     Changed,
-    /// It cannot be written anew, and so cannot go on: it is malformed, or a value does not fit its field.
+    /// The message cannot be written, so it cannot be sent: it is malformed, or a value does not fit its field.
     Failed,
 }
 
 impl<'a> Cx<'a> {
-    /// A pass that is given nothing yet: no columns, no bytes, no clock.
+    /// A pass with no inputs yet: no columns, no bytes, no clock.
     #[inline]
     pub fn new(
         now: Time,
@@ -124,18 +126,18 @@ impl<'a> Cx<'a> {
             call,
             out,
             counters,
-            departed: Row::NONE,
+            expired_row: Row::NONE,
             trace: None,
             offload: Offload::NONE,
             front: 0,
             passed: 0,
-            noted: Noted::default(),
+            prefetched: TuplePrefetch::default(),
             message: None,
         }
     }
 
-    /// The message as the edits so far leave it: its bytes are in [`Outcome::message`] if it is changed. Asked again
-    /// before the next edit, it is not written again.
+    /// The message with the edits so far; its bytes are in [`Outcome::message`] if it changed. The result is cached
+    /// until the next edit.
     pub fn rewrite(&mut self) -> Rewrite {
         let out = &mut *self.out;
         let n_edits = out.edits.len();
@@ -151,7 +153,8 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// Where the pass sends the tuple as far as it has come: the target of its last REDIRECT, empty without one.
+    /// The current target of the tuple: that of the last REDIRECT of this pass, else that of earlier stages; empty
+    /// without one.
     pub fn egress(&self) -> Vec<u8> {
         match (self.out.verdict, self.out.target) {
             (Verdict::Redirect, target) if target.is_none() => self.out.text.clone(),
@@ -160,7 +163,7 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// The same pass, on the bytes of a frame.
+    /// The same pass, with the bytes of a frame as its message.
     #[inline]
     pub fn on<'b>(&'b mut self, frame: &'b [u8]) -> Cx<'b> {
         let mut regions = self.regions;
@@ -176,26 +179,26 @@ impl<'a> Cx<'a> {
     }
 }
 
-/// The state of one chain on one worker: its [`Parts`], and which code they are known to fit.
+/// The state of one chain on one worker: its [`Parts`], and the codes that are known to fit them.
 ///
-/// Compiled code asks before each pass whether the state is as it was compiled for. That takes a look at each table, so
-/// it is done once, and noted until the parts change.
+/// Compiled code checks before each pass whether the state has the layout that it was compiled for. That check visits
+/// each table, so it runs once; its result is cached until the parts change.
 #[derive(Debug, Default)]
 pub struct State {
     parts: Parts,
-    /// Which no other state with parts has, nor this one with others.
+    /// Unique to this state with its current parts.
     number: u64,
     known: [AtomicU64; KNOWN],
 }
 
-/// Codes that a state is known to fit at once.
+/// The number of codes that can be cached at once.
 const KNOWN: usize = 8;
 
-/// The number of some code, which no other code has.
+/// The unique number of one piece of compiled code.
 #[derive(Debug)]
 pub struct CodeId(u64);
 
-/// What a state is made of.
+/// The parts of a state.
 #[derive(Clone, Debug, Default)]
 pub struct Parts {
     /// Tables in the order of the chain's declarations. Several chains and versions may share one.
@@ -208,26 +211,27 @@ pub struct Parts {
     pub merged_parts: Vec<Arc<Scalars>>,
     /// Native functions in the order of the chain's declarations.
     pub natives: Vec<Arc<dyn Prepared>>,
-    /// The rows of tables as they are matched, in the order of the chain's declarations.
+    /// The matchers of tables, in the order of the chain's declarations.
     pub matchers: Vec<Arc<Matcher>>,
 }
 
 impl State {
-    /// Where [`Parts`] begins, in bytes.
+    /// The offset of [`Parts`], in bytes.
     pub const PARTS: usize = offset_of!(Self, parts);
 
-    /// Whether [`State::note_fit`] was told so since the parts last changed, and has not forgotten it.
+    /// Whether this code is known to fit: [`State::note_fit`] was called since the last change, and the entry is still
+    /// cached.
     #[inline(always)]
     pub fn is_known_to_fit(&self, code: &CodeId) -> bool {
         self.place(code).load(Relaxed) == code.0
     }
 
-    /// Code has found that it fits.
+    /// Records that this code fits the state.
     pub fn note_fit(&self, code: &CodeId) {
         self.place(code).store(code.0, Relaxed);
     }
 
-    /// Stands for the state with the parts that it has now.
+    /// Identifies the state with its current parts.
     #[inline(always)]
     pub(crate) fn number(&self) -> u64 {
         self.number
@@ -261,7 +265,7 @@ impl Deref for State {
 }
 
 impl DerefMut for State {
-    /// Whoever may change the parts makes all that is known of them void.
+    /// A caller that may change the parts invalidates all cached fits.
     fn deref_mut(&mut self) -> &mut Parts {
         (self.number, self.known) = (new_number(), Default::default());
         &mut self.parts
@@ -269,7 +273,7 @@ impl DerefMut for State {
 }
 
 impl CodeId {
-    /// A number that nobody has had.
+    /// A new, unique number.
     #[allow(clippy::new_without_default, reason = "each is another")]
     pub fn new() -> Self {
         Self(new_number())
@@ -286,19 +290,19 @@ fn new_number() -> u64 {
     NEXT.fetch_add(1, Relaxed)
 }
 
-/// What an element did, by count. Compiled code adds to these in place.
+/// Counters of one element. Compiled code adds to them in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Counters {
-    /// Request messages that reached the element; for one without ON REQUEST, what it works on.
+    /// Request messages that reached the element. An element without ON REQUEST counts the tuples that it works on.
     pub seen: u64,
-    /// Tuples that it ended with DROP.
+    /// Tuples that the element ended with DROP.
     pub dropped: u64,
-    /// Tuples that it ended with ABORT.
+    /// Tuples that the element ended with ABORT.
     pub aborted: u64,
-    /// Tuples that it ended with REPLY, REDIRECT or STEER.
+    /// Tuples that the element ended with REPLY, REDIRECT or STEER.
     pub diverted: u64,
-    /// Tuples on which it failed with an error value.
+    /// Tuples on which the element failed with an error value.
     pub failed: u64,
     /// Nanoseconds spent in sampled passes.
     pub sampled_ns: u64,
@@ -306,26 +310,26 @@ pub struct Counters {
     pub sampled: u64,
 }
 
-/// How a pass ended. Compiled code leaves some verdicts itself, so which is in the first byte.
+/// How a pass ended. Compiled code writes some verdicts itself, so the first byte holds the variant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Verdict {
-    /// On to the next stage.
+    /// The tuple goes to the next stage.
     #[default]
     Forward,
-    /// The tuple ends here, in silence (on `rpc`: reset).
+    /// The tuple ends here without an answer (on `rpc`: reset).
     Drop,
     /// The call ends here with this status; the text is in [`Outcome::text`].
     Abort(Status),
     /// The call is answered here; the fields are in [`Outcome::edits`].
     Reply,
-    /// On to the endpoint or cluster named in [`Outcome::text`].
+    /// The tuple goes to the endpoint or cluster named in [`Outcome::text`].
     Redirect,
-    /// An error value reached a statement, and no `ON ERROR` took it.
+    /// A statement had an error value, and no `ON ERROR` handled it.
     Failed(Fault),
 }
 
-/// What went wrong in an expression or a statement (DESIGN 2.3, "Errors are values").
+/// The cause of an error value (DESIGN 2.3, "Errors are values").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Fault {
@@ -333,19 +337,19 @@ pub enum Fault {
     Overflow = 1,
     /// Division by zero.
     DivideByZero = 2,
-    /// A table is full and says `EVICT REJECT`, or its limit was reached.
+    /// A full table with `EVICT REJECT`, or a table at its limit.
     TableFull = 3,
     /// Text or bytes longer than the column takes, or than [`crate::limits::SCRATCH_BYTES_MAX`].
     TooLong = 4,
-    /// A number that is not one: the value does not convert.
+    /// A value that does not convert to the number type.
     BadCast = 5,
     /// A NULL where a value is needed.
     UnexpectedNull = 6,
-    /// A key that is there already.
+    /// A key that exists already.
     DuplicateKey = 7,
     /// A native function failed.
     FunctionFailed = 8,
-    /// A list has more elements than the expression takes.
+    /// A list with more elements than the expression takes.
     TooMany = 9,
 }
 
@@ -389,95 +393,96 @@ impl Fault {
     }
 }
 
-/// The target, in the place of a port's name, of a frame that is to come to the element again.
+/// The target of a frame that is held and passes the element again later, in the place of a port name
+/// (docs/design/packet-io.md).
 pub const HOLD: &str = "@hold";
 
-/// Everything that a pass leaves behind. It is reused from pass to pass and keeps its capacity.
+/// All results of a pass. It is reused from pass to pass and keeps its capacity.
 #[derive(Debug)]
 pub struct Outcome {
     /// How the pass ended.
     pub verdict: Verdict,
-    /// The element that ended it (index in the chain); the number of elements if it forwarded.
+    /// The index in the chain of the element that ended the pass; the number of elements if it forwarded.
     pub element: u16,
-    /// The source line of the verdict, 0 for the end of the chain.
+    /// The source line of the verdict, 0 at the end of the chain.
     pub line: u32,
-    /// The handler that ended it is ON OPEN: the element has not seen the call begin.
+    /// An ON OPEN handler ended the pass: for this element, the call never began.
     pub opening: bool,
     /// The text of an ABORT, or the target of a REDIRECT.
     pub text: Vec<u8>,
-    /// The target of a REDIRECT in place of `text`, if there is one here ([`Outcome::spell`]).
+    /// The target of a REDIRECT if it is short, instead of `text` ([`Outcome::materialize`]).
     pub target: ShortName,
-    /// Changes to columns and headers, in the order made; a later one wins.
-    pub edits: Vec<Edit>,
-    /// The bytes that edits and sink rows point into.
+    /// Changes to columns and headers, in order; a later one wins.
+    pub edits: Vec<TupleEdit>,
+    /// The bytes of edits and sink rows.
     pub scratch: Vec<u8>,
-    /// Headers that code has put in front of the frame itself ([`Cx::front`]).
+    /// Headers that code has written in front of the frame ([`Cx::front`]).
     pub pushed: Pushed,
-    /// Rows for sinks, in the order made.
+    /// Rows for sinks, in order.
     pub rows: Vec<SinkRow>,
     /// The cells of all `rows`, in order.
     pub cells: Vec<Cell>,
     /// How long the tuple must wait before it leaves.
     pub delay: Interval,
-    /// What MARK has said.
+    /// The marks that MARK statements set.
     pub marks: Marks,
-    /// Copies that MIRROR asks for, in the order made.
+    /// The copies that MIRROR statements request, in order.
     pub mirrors: Vec<Mirror>,
     /// What to undo if the element fails.
     pub journal: Journal,
-    /// Where native functions make their bytes. Nothing in it outlives a call.
+    /// The buffer for results of native functions. It is valid for one call only.
     pub made: Vec<u8>,
-    /// The message as [`Cx::rewrite`] last wrote it.
+    /// The message as last written by [`Cx::rewrite`].
     pub message: Vec<u8>,
-    /// How many edits it has, and what they made of it; None if it is not what `edits` say.
+    /// The number of edits in `message` and the result of the rewrite; None if `message` does not match `edits`.
     pub rewrite: Option<(usize, Rewrite)>,
-    /// Bytes that `scratch` may hold: [`crate::limits::SCRATCH_BYTES_MIN`] to [`crate::limits::SCRATCH_BYTES_MAX`].
-    /// It does not change in a pass.
+    /// The capacity of `scratch` in bytes: [`crate::limits::SCRATCH_BYTES_MIN`] to
+    /// [`crate::limits::SCRATCH_BYTES_MAX`]. It does not change during a pass.
     pub scratch_max: usize,
 }
 
-/// A name of 1 to [`SHORT_BYTES_MAX`](hash::SHORT_BYTES_MAX) bytes, or none. Compiled code makes such itself, so their
-/// layout is fixed.
+/// A name of 1 to [`SHORT_BYTES_MAX`](hash::SHORT_BYTES_MAX) bytes, or no name. Compiled code makes these names itself,
+/// so the layout is fixed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct ShortName {
-    /// How many bytes it has; 0 stands for no name.
+    /// The length in bytes; 0 stands for no name.
     pub len: u64,
-    /// The bytes, in order, and zeros behind them ([`hash::short_words`]).
+    /// The bytes in order, padded with zeros ([`hash::short_words`]).
     pub words: [u64; 2],
 }
 
-/// One change to the tuple or to the answer. Compiled code makes edits itself, so their layout is fixed.
+/// One change to the tuple or to the answer. Compiled code makes edits itself, so the layout is fixed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
-pub struct Edit {
-    /// What changes.
+pub struct TupleEdit {
+    /// What to change.
     pub target: EditTarget,
-    /// To what; [`Cell::Null`] clears or removes.
+    /// The new value; [`Cell::Null`] clears or removes.
     pub value: Cell,
 }
 
-/// What code has made of the frame of a pass, behind all that edits ask for.
+/// The headers that code has already replaced in the frame. They apply after all edits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pushed {
-    /// Bytes that are to be taken off the front.
+    /// Bytes to remove from the front.
     pub off: u64,
-    /// Bytes that are then left.
+    /// Bytes that remain after that.
     pub rest: u64,
-    /// Bytes that have been written in front of those; 0 if nothing was done.
+    /// Bytes written in front of the rest; 0 if nothing was done.
     pub bytes: u64,
 }
 
-/// A copy of the tuple, as it was when the statement ran.
+/// A copy of the tuple, as of the MIRROR statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mirror {
     /// The cluster or endpoint: start and length in [`Outcome::scratch`].
     pub target: (u32, u32),
-    /// How many of [`Outcome::edits`] were made before.
+    /// The number of [`Outcome::edits`] made before the copy.
     pub edits: u32,
 }
 
-/// What an [`Edit`] changes.
+/// The target of a [`TupleEdit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C, u16)]
 pub enum EditTarget {
@@ -487,14 +492,14 @@ pub enum EditTarget {
     Answer(u16),
     /// The entry of the chain's reply-field list: a field of a REPLY's message.
     Reply(u16),
-    /// The value with this index of those that the next [`EditTarget::Reshape`] is given.
+    /// The operand with this index for the next [`EditTarget::HeaderChange`].
     Part(u16),
-    /// The headers of the frame: the entry of the chain's list of changes of structure. It has no value of its own.
-    Reshape(u16),
+    /// The headers of the frame: an index into the chain's list of header changes. It has no value of its own.
+    HeaderChange(u16),
 }
 
-/// A value in an edit or a sink row. Compiled code makes cells itself, so their layout is fixed: the
-/// tag, counted from 0, in the first byte, the value from the eighth.
+/// A value in an edit or a sink row. Compiled code makes cells itself, so the layout is fixed: the first byte holds the
+/// tag, counted from 0, and the value begins at the eighth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, u8)]
 pub enum Cell {
@@ -510,16 +515,16 @@ pub enum Cell {
     Bytes(u32, u32),
 }
 
-/// A row for a sink: its cells are the next `cells` of [`Outcome::cells`].
+/// A row for a sink: the next `cells` entries of [`Outcome::cells`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SinkRow {
     /// The sink's index in the chain's declarations.
     pub sink: u16,
-    /// How many cells it has.
+    /// The number of its cells.
     pub cells: u16,
 }
 
-/// A point in an [`Outcome`] to which a failed element is rolled back.
+/// A position in an [`Outcome`] to which a failed element is rolled back.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Point {
     edits: usize,
@@ -558,14 +563,14 @@ impl Default for Outcome {
 }
 
 impl ShortName {
-    /// A name; None if it is too long, or has nothing.
+    /// A short name. None if the name is empty or too long.
     #[inline(always)]
     pub fn of(name: &[u8]) -> Option<Self> {
         let is_short = (1..=hash::SHORT_BYTES_MAX).contains(&name.len());
         is_short.then(|| Self { len: name.len() as u64, words: hash::short_words(name) })
     }
 
-    /// Whether it is none.
+    /// Whether there is no name.
     #[inline(always)]
     pub fn is_none(self) -> bool {
         self.len == 0
@@ -578,7 +583,7 @@ impl ShortName {
 }
 
 impl Outcome {
-    /// Whether a pass left nothing beside its verdict and its changes.
+    /// Whether the pass left only a verdict and edits.
     #[inline]
     pub fn is_bare(&self) -> bool {
         self.mirrors.is_empty()
@@ -587,7 +592,7 @@ impl Outcome {
             && self.delay == Interval::ZERO
     }
 
-    /// Forgets the last pass.
+    /// Clears the results of the last pass.
     #[inline]
     pub fn clear(&mut self) {
         self.clear_bare();
@@ -598,7 +603,7 @@ impl Outcome {
         self.mirrors.clear();
     }
 
-    /// Forgets a pass that left nothing but a verdict and changes.
+    /// Clears the results of a pass that left only a verdict and edits.
     #[inline]
     pub fn clear_bare(&mut self) {
         self.verdict = Verdict::Forward;
@@ -613,8 +618,8 @@ impl Outcome {
         self.rewrite = None;
     }
 
-    /// Has the target of a REDIRECT in `text`, wherever it is.
-    pub fn spell(&mut self) {
+    /// Moves a short target of a REDIRECT into `text`.
+    pub fn materialize(&mut self) {
         if self.verdict == Verdict::Redirect && !self.target.is_none() {
             let (bytes, len) = (self.target.bytes(), self.target.len as usize);
             self.text.clear();
@@ -623,7 +628,7 @@ impl Outcome {
         }
     }
 
-    /// Where an element begins: [`Outcome::roll_back`] returns to it.
+    /// The current position, to which [`Outcome::roll_back`] returns.
     pub fn point(&self) -> Point {
         Point {
             edits: self.edits.len(),
@@ -636,10 +641,10 @@ impl Outcome {
         }
     }
 
-    /// Undoes the edits, rows and actions since `point`, and the journalled writes to `state` and `call`.
+    /// Undoes all edits, rows and actions since `point`, and the journalled writes to `state` and `call`.
     pub fn roll_back(&mut self, point: Point, state: &State, call: &mut [u64]) {
         self.journal.undo(state, call);
-        // Other edits may take the place of those that are undone.
+        // Later edits may reach the same count with other values.
         self.rewrite = self.rewrite.filter(|(n_edits, _)| *n_edits <= point.edits);
         self.edits.truncate(point.edits);
         self.rows.truncate(point.rows);
@@ -650,7 +655,7 @@ impl Outcome {
         self.marks = point.marks;
     }
 
-    /// Copies bytes into the scratch and returns where they are, or None beyond `scratch_max`.
+    /// Copies bytes into the scratch and returns their start and length. None beyond `scratch_max`.
     #[inline(always)]
     pub fn keep(&mut self, bytes: &[u8]) -> Option<(u32, u32)> {
         let start = self.scratch.len();
@@ -661,7 +666,7 @@ impl Outcome {
         Some((start as u32, bytes.len() as u32))
     }
 
-    /// The bytes of a range that [`Outcome::keep`] returned.
+    /// The bytes at a start and length that [`Outcome::keep`] returned.
     #[inline]
     pub fn kept(&self, start: u32, len: u32) -> &[u8] {
         &self.scratch[start as usize..(start + len) as usize]
@@ -676,7 +681,7 @@ mod tests {
     struct Sum(core::cell::Cell<u32>);
 
     impl Message for Sum {
-        fn rewrite(&self, edits: &[Edit], _: &[u8], out: &mut Vec<u8>) -> Rewrite {
+        fn rewrite(&self, edits: &[TupleEdit], _: &[u8], out: &mut Vec<u8>) -> Rewrite {
             self.0.set(self.0.get() + 1);
             let values = edits.iter().map(|edit| if let Cell::Int(n) = edit.value { n } else { 0 });
             out.push(values.sum::<i64>() as u8);
@@ -686,13 +691,13 @@ mod tests {
 
     #[test]
     fn rewrite_follows_edits_and_undo() {
-        // An element would see the changes of one that failed, or miss its own.
+        // An element would see the edits of a failed element, or miss its own.
         let message = Sum(0.into());
         let (state, mut call, mut out, mut counters) = (State::default(), [], Outcome::default(), []);
         let mut cx = Cx::new(Time(0), &state, &mut call, &mut out, &mut counters);
         cx.message = Some(&message);
         let set = |cx: &mut Cx<'_>, n: i64| {
-            cx.out.edits.push(Edit { target: EditTarget::Input(0), value: Cell::Int(n) });
+            cx.out.edits.push(TupleEdit { target: EditTarget::Input(0), value: Cell::Int(n) });
         };
         assert_eq!((cx.rewrite(), message.0.get()), (Rewrite::Unchanged, 0));
         set(&mut cx, 3);
@@ -710,20 +715,20 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_spelled_as_it_was_given() {
-        // A frame would leave by another port, or by none.
+    fn short_name_materializes_exactly() {
+        // A frame would be sent to the wrong port, or to none.
         let bytes: Vec<u8> = (1..=20).collect();
         for len in 0..=bytes.len() {
             let name = ShortName::of(&bytes[..len]);
             assert_eq!(name.is_some(), (1..=16).contains(&len));
             let Some(target) = name else { continue };
             let mut out = Outcome { target, text: b"before".to_vec(), ..Outcome::default() };
-            out.spell();
-            assert_eq!(out.text, b"before", "it is the text of something else");
+            out.materialize();
+            assert_eq!(out.text, b"before", "the text belongs to another verdict");
             out.verdict = Verdict::Redirect;
-            out.spell();
+            out.materialize();
             assert_eq!((&out.text[..], out.target), (&bytes[..len], ShortName::default()));
-            out.spell();
+            out.materialize();
             assert_eq!(out.text, &bytes[..len]);
         }
     }

@@ -1,6 +1,6 @@
-//! The internet checksum (RFC 1071): a sum of 16-bit words in network order, with the carries added at the end.
+//! The internet checksum (RFC 1071): the sum of 16-bit words in network order, with end-around carry.
 
-/// The sum of the words of some bytes, before it is folded; an odd byte at the end is the upper half of a word.
+/// The unfolded sum of the words of some bytes. An odd byte at the end is the upper half of a word.
 #[inline]
 pub fn sum(bytes: &[u8]) -> u64 {
     let mut chunks = bytes.chunks_exact(8);
@@ -14,7 +14,7 @@ pub fn sum(bytes: &[u8]) -> u64 {
     added + u64::from(carry)
 }
 
-/// The sum of the words of less than eight bytes.
+/// The sum of the words of fewer than eight bytes.
 #[inline]
 fn sum_short(mut bytes: &[u8]) -> u64 {
     let mut total = 0;
@@ -27,10 +27,10 @@ fn sum_short(mut bytes: &[u8]) -> u64 {
     total + bytes.first().map_or(0, |byte| u64::from(*byte) << 8)
 }
 
-/// A sum in 16 bits: 0 if all that was added is, else 1 to 0xffff. Its complement is the checksum.
+/// A sum folded to 16 bits: 0 if all words are 0, else 1 to 0xffff. Its complement is the checksum.
 #[inline]
 pub fn fold(sum: u64) -> u16 {
-    // At most 33 bits, then 18, 17 with at most two above 0xffff, and 16.
+    // At most 33 bits, then 18, then 17 with at most two above 0xffff, then 16.
     let sum = (sum & 0xffff_ffff) + (sum >> 32);
     let sum = (sum & 0xffff) + (sum >> 16);
     let sum = (sum & 0xffff) + (sum >> 16);
@@ -42,15 +42,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sum_is_that_of_the_standard() {
-        // A frame with another one is thrown away by all others. RFC 1071 section 3.
+    fn sum_matches_rfc_1071() {
+        // Receivers drop frames with a wrong checksum. RFC 1071 section 3.
         assert_eq!(fold(sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7])), 0xddf2);
         assert_eq!((fold(sum(&[])), fold(sum(&[0; 9])), fold(sum(&[0xff; 9]))), (0, 0, 0xff00));
     }
 
     #[test]
-    fn eight_bytes_at_a_time_are_as_good_as_two() {
-        // Lengths and carries of all kinds.
+    fn wide_sum_equals_narrow_sum() {
+        // All lengths, with carries.
         let bytes: Vec<u8> = (0..100u64).map(|at| (crate::hash::hash_word(at) >> 9) as u8 | 0x80).collect();
         for len in 0..bytes.len() {
             let word = |word: &[u8]| u64::from(word[0]) << 8 | u64::from(word.get(1).copied().unwrap_or(0));

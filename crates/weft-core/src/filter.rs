@@ -1,63 +1,62 @@
-//! What a filter does to the calls that pass it, with all values known.
+//! The policies of a filter: what it does to the calls that pass it, with all values resolved.
 //!
-//! A filter wraps everything to its right in the chain: it may hold a call back, refuse it, begin it
-//! anew, or end it before its time. It has at most one policy of each kind. Seen from the caller they are nested in the
-//! order of the fields of [`Policies`], whatever the order in which they were written; whoever wants another order
-//! writes two filters.
+//! A filter wraps everything to its right in the chain: it can delay a call, refuse it, retry it, or end it early. It
+//! has at most one policy of each kind. From the caller's view, policies nest in the order of the fields of
+//! [`Policies`], in whatever order the program lists them. For another order, write two filters.
 
 use crate::Status;
 use crate::time::Interval;
 
-/// Calls that wait at one filter of one node, unless the policy says.
+/// Default number of calls that wait at one filter of one node.
 pub const WAITING_DEFAULT: u32 = 1024;
-/// Calls that may wait at one filter of one node at most.
+/// Maximum number of calls that may wait at one filter of one node.
 pub const WAITING_MAX: u32 = 1 << 20;
-/// Keys that one filter tells apart, unless the policy says; the one that was silent longest makes room.
+/// Default number of keys that one filter tracks; the key that was idle longest is evicted.
 pub const KEYS_DEFAULT: u32 = 65_536;
-/// Keys that one filter may tell apart at most.
+/// Maximum number of keys that one filter may track.
 pub const KEYS_MAX: u32 = 16 << 20;
-/// Bytes of an answer that `RELIABILITY AT LEAST ONCE` keeps, unless it says.
+/// Default number of bytes of an answer that `RELIABILITY AT LEAST ONCE` stores.
 pub const ANSWER_BYTES_DEFAULT: u32 = 1024;
-/// Bytes of an answer that it may keep at most: a row of a table is no longer.
+/// Maximum number of bytes of a stored answer; a table row is no longer.
 pub const ANSWER_BYTES_MAX: u32 = 32 << 10;
-/// Bytes of an id that it takes at most.
+/// Maximum number of bytes of a call id.
 pub const ID_BYTES_MAX: u32 = 128;
-/// Tries of one call beyond the first, by RETRY and by HEDGE each.
+/// Maximum number of extra tries of one call, for RETRY and for HEDGE each.
 pub const TRIES_MAX: u32 = 16;
 /// Filters in one chain.
 pub const FILTERS_MAX: usize = 16;
-/// The longest interval that a policy takes: a day. Nothing that a call waits for is further away.
+/// The longest interval of a policy: one day.
 pub const INTERVAL_MAX: Interval = Interval::from_secs(86_400);
-/// The least rate, about one call a day.
+/// The lowest rate, about one call per day.
 pub const RATE_PER_SECOND_MIN: f64 = 1e-5;
-/// The greatest rate: one call a nanosecond.
+/// The highest rate: one call per nanosecond.
 pub const RATE_PER_SECOND_MAX: f64 = 1e9;
-/// Calls, errors or probes that a policy counts at most.
+/// Maximum number of calls, errors or probes that a policy counts.
 pub const COUNT_MAX: u32 = 1 << 20;
-/// Answers that `RELIABILITY AT LEAST ONCE` keeps, unless it says.
+/// Default number of answers that `RELIABILITY AT LEAST ONCE` stores.
 pub const CALLS_DEFAULT: u32 = 65_536;
-/// The wait before the first retry, unless RETRY says.
+/// Default wait before the first retry.
 pub const BACKOFF_FIRST_DEFAULT: Interval = Interval::from_millis(25);
-/// The longest wait before a retry, unless RETRY says.
+/// Default limit of the wait before a retry.
 pub const BACKOFF_MAX_DEFAULT: Interval = Interval::from_millis(250);
-/// How much a wait before a retry is drawn to either side, of 100, unless RETRY says.
+/// Default jitter of the wait before a retry, in percent to either side.
 pub const JITTER_PERCENT_DEFAULT: f64 = 20.0;
-/// Further tries a second that a budget always permits, unless it says. Without any, a node with few calls would never
-/// try again.
+/// Default number of retries per second that a budget always permits. Without it, a node with few calls would never
+/// retry.
 pub const BUDGET_PER_SECOND_DEFAULT: f64 = 1.0;
-/// How long a circuit stays open, unless it says.
+/// Default time for which a circuit stays open.
 pub const OPEN_FOR_DEFAULT: Interval = Interval::from_secs(5);
-/// Probes that must succeed before a circuit closes, unless it says.
+/// Default number of probes that must succeed before a circuit closes.
 pub const PROBES_DEFAULT: u32 = 1;
-/// Of 100 endpoints, how many may be left out at once, unless OUTLIER says.
+/// Default maximum percentage of endpoints that OUTLIER ejects at once.
 pub const EJECTED_PERCENT_DEFAULT: f64 = 10.0;
-/// The limit that a congestion control begins with, unless it says; within its own bounds.
+/// Default initial limit of a congestion control, within its bounds.
 pub const CONGESTION_START_DEFAULT: u32 = 20;
-/// What the limit is multiplied with on a sign of congestion, unless CONGESTION AIMD says.
+/// Default factor by which CONGESTION AIMD reduces the limit.
 pub const CONGESTION_BACKOFF_DEFAULT: f64 = 0.9;
-/// How much longer than usual a call may take, unless CONGESTION GRADIENT says.
+/// Default tolerance of CONGESTION GRADIENT: the ratio of the current to the usual duration of a call.
 pub const TOLERANCE_DEFAULT: f64 = 1.5;
-/// The greatest tolerance of CONGESTION GRADIENT.
+/// Maximum tolerance of CONGESTION GRADIENT.
 pub const TOLERANCE_MAX: f64 = 100.0;
 
 /// The policies of one filter.
@@ -73,7 +72,7 @@ pub struct Policies {
     pub circuit: Option<Circuit>,
     /// `CONGESTION`
     pub congestion: Option<Congestion>,
-    /// `TIMEOUT`. The total counts from the moment at which the call reaches the filter, waiting included.
+    /// `TIMEOUT`. The total time counts from the arrival of the call at the filter, waiting included.
     pub timeouts: Timeouts,
     /// `RETRY`
     pub retry: Option<Retry>,
@@ -86,17 +85,18 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// Whether one call may be sent more than once, so that elements further on may see its messages again.
+    /// Whether one call may be sent more than once, so that elements behind may see its messages again.
     pub fn repeats(&self) -> bool {
         self.retry.is_some() || self.hedge.is_some()
     }
 
-    /// Whether a call must be whole before it is sent on: it may be sent again, or its answer is kept for others.
+    /// Whether a call must be complete before it is sent: it may be sent again, or its answer is stored for other
+    /// calls.
     pub fn gathers(&self) -> bool {
         self.repeats() || matches!(self.once, Some(Reliability::AtLeastOnce { .. }))
     }
 
-    /// How many keys of the messages the policies look at.
+    /// The number of message keys that the policies read.
     pub fn n_keys(&self) -> usize {
         let once = match self.once {
             Some(Reliability::AtLeastOnce { id, .. }) => Some(id),
@@ -108,7 +108,7 @@ impl Policies {
     }
 }
 
-/// A key of a message: which of those that the filter computes, from 0.
+/// A key of a message: an index into the keys that the filter computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyId(pub u16);
 
@@ -117,8 +117,8 @@ pub struct KeyId(pub u16);
 pub struct StatusSet(u32);
 
 impl StatusSet {
-    /// What counts as an error of the server, where a policy says nothing: UNKNOWN, DEADLINE_EXCEEDED,
-    /// RESOURCE_EXHAUSTED, INTERNAL, UNAVAILABLE, DATA_LOSS. The others are answers to a caller who asked amiss.
+    /// The default set of server errors: UNKNOWN, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL, UNAVAILABLE,
+    /// DATA_LOSS. The other statuses blame the caller.
     pub fn server_errors() -> Self {
         [
             Status::Unknown,
@@ -132,20 +132,20 @@ impl StatusSet {
         .collect()
     }
 
-    /// No status.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// Whether a status is in the set.
+    /// Whether the set contains a status.
     pub fn contains(self, status: Status) -> bool {
         self.0 & (1 << status.code()) != 0
     }
 
-    /// The statuses of the set, in the order of their codes.
+    /// The statuses of the set in the order of their codes.
     pub fn iter(self) -> impl Iterator<Item = Status> {
         Status::ALL.iter().copied().filter(move |status| self.contains(*status))
     }
 
-    /// Whether it has none.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -160,188 +160,193 @@ impl FromIterator<Status> for StatusSet {
 /// How often a call may take effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reliability {
-    /// A call is sent once: not even one that the server says it has not touched is sent again.
+    /// A call is sent once. It is not sent again even if the server reports that it did not process it.
     AtMostOnce,
-    /// Calls with the same id are one call: whoever comes while it is under way waits for its end, whoever comes later
-    /// is given the same answer. A call that failed in a way that RETRY repeats (without one: with an error of the
-    /// server, [`StatusSet::server_errors`]) is forgotten. With RETRY, at least once on this side and not twice on the
-    /// other.
+    /// Calls with the same id are one call. A duplicate that arrives during the call waits for its end; a later
+    /// duplicate gets the same answer.
+    ///
+    /// A call that fails in a way that RETRY repeats is forgotten (without RETRY: with a server error,
+    /// [`StatusSet::server_errors`]). With RETRY, a call takes effect at least once on this side and at most once on
+    /// the other.
     AtLeastOnce {
-        /// What tells one call from another.
+        /// The id of a call.
         id: KeyId,
-        /// How long an answer is kept.
+        /// How long an answer is stored.
         window: Interval,
-        /// How many answers are kept; the oldest makes room.
+        /// The number of stored answers; the oldest is evicted.
         calls_max: u32,
-        /// Bytes of an answer that is kept, message and trailers. Of a longer one it is only known that it was given:
-        /// whoever asks again gets ALREADY_EXISTS.
+        /// Maximum size of a stored answer in bytes, message and trailers. For a longer answer, the filter stores only
+        /// that it was given; a duplicate then gets ALREADY_EXISTS.
         answer_bytes_max: u32,
     },
 }
 
-/// Calls with the same key one after the other, in the order in which they came.
+/// Calls with the same key run one after the other, in order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// What tells one line of calls from another.
+    /// The key of a sequence of calls.
     pub key: KeyId,
-    /// Keys that are told apart.
+    /// The number of keys to track.
     pub keys_max: u32,
-    /// Calls that may wait at the filter; further ones are refused with RESOURCE_EXHAUSTED.
+    /// Maximum number of calls that wait at the filter; more calls are refused with RESOURCE_EXHAUSTED.
     pub waiting_max: u32,
 }
 
-/// So many calls a second: the generic cell rate algorithm (ITU-T I.371, annex A), which is a token bucket that needs
-/// one time stamp a key.
+/// A rate limit: the generic cell rate algorithm (ITU-T I.371, annex A), a token bucket with one time stamp per key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// Calls a second, positive.
+    /// Calls per second, positive.
     pub per_second: f64,
-    /// Calls that may come at once after a silence, at least 1. With 1 calls leave evenly spaced (`PACE`).
+    /// Calls that may pass at once after an idle time, at least 1. With 1, calls leave evenly spaced (`PACE`).
     pub burst: f64,
-    /// Apart for each value of this key; None is one rate for all.
+    /// The key of separate rates; None for a single rate.
     pub key: Option<KeyId>,
-    /// Keys that are told apart.
+    /// The number of keys to track.
     pub keys_max: u32,
-    /// Calls that may wait for their turn; further ones are refused with RESOURCE_EXHAUSTED. 0 refuses all that come
-    /// too early.
+    /// Maximum number of calls that wait for their turn; more calls are refused with RESOURCE_EXHAUSTED. 0 refuses all
+    /// early calls.
     pub waiting_max: u32,
-    /// How long a call may wait; one whose turn is later is refused at once.
+    /// The longest wait of a call; a call with a later turn is refused at once.
     pub wait_max: Interval,
 }
 
-/// A breaker: while it is open, calls are refused with UNAVAILABLE without being sent.
+/// A circuit breaker: while it is open, it refuses calls with UNAVAILABLE without sending them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Circuit {
-    /// It opens after so many errors in a row.
+    /// It opens after this many errors in a row.
     pub errors_max: Option<u32>,
-    /// It opens when too many of the calls of a window fail.
+    /// It opens when too many calls of a window fail.
     pub ratio: Option<ErrorRatio>,
-    /// Calls that may be under way; further ones are refused, and the breaker stays closed.
+    /// Maximum number of calls in flight; more calls are refused, and the breaker stays closed.
     pub in_flight_max: Option<u32>,
-    /// What is an error.
+    /// The statuses that count as errors.
     pub errors: StatusSet,
-    /// How long it stays open before it lets probes through.
+    /// How long it stays open before it sends probes.
     pub open_for: Interval,
-    /// Probes that must succeed, one after the other or side by side, before it closes.
+    /// The number of probes that must succeed before it closes, in sequence or in parallel.
     pub probes: u32,
 }
 
-/// A share of failed calls.
+/// A limit on the share of failed calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ErrorRatio {
-    /// Of 100.
+    /// The share in percent.
     pub percent: f64,
-    /// Only judged where a window has had so many calls.
+    /// The minimum number of calls in a window; smaller windows are not judged.
     pub calls_min: u32,
-    /// The window, which tumbles.
+    /// The length of the tumbling window.
     pub window: Interval,
 }
 
-/// A limit on calls under way that follows what the servers can take; further ones are refused with UNAVAILABLE.
+/// An adaptive limit on calls in flight; more calls are refused with UNAVAILABLE.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Congestion {
-    /// How it follows.
+    /// The control law.
     pub law: CongestionLaw,
-    /// The limit at the start.
+    /// The initial limit.
     pub start: u32,
-    /// It never falls below, at least 1.
+    /// The lower bound of the limit, at least 1.
     pub min: u32,
-    /// It never rises above.
+    /// The upper bound of the limit.
     pub max: u32,
-    /// Statuses that are a sign of congestion.
+    /// The statuses that signal congestion.
     pub errors: StatusSet,
 }
 
-/// How a limit of [`Congestion`] follows what happens.
+/// The control law of [`Congestion`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CongestionLaw {
-    /// One more for each round of calls that went well, times `backoff` on an error, or on a call that took longer than
-    /// `latency_max` (Chiu and Jain 1989).
+    /// Adds one for each round of successful calls (Chiu and Jain 1989). Multiplies by `backoff` on an error or on a
+    /// call longer than `latency_max`.
     Aimd {
-        /// A call that takes longer is a sign of congestion.
+        /// A longer call signals congestion.
         latency_max: Option<Interval>,
-        /// Between 0 and 1.
+        /// The factor, between 0 and 1.
         backoff: f64,
     },
-    /// Times the ratio of what calls took for long to what they take now, at least a half, plus room for a queue of
-    /// the square root of the limit.
+    /// Multiplies by the ratio of the long-term to the current duration of calls, at least one half, and adds room for
+    /// a queue: the square root of the limit.
     Gradient {
-        /// How much longer than usual a call may take before the limit falls, at least 1.
+        /// The ratio of durations at which the limit begins to fall, at least 1.
         tolerance: f64,
     },
 }
 
-/// When a call has taken too long. It ends with DEADLINE_EXCEEDED.
+/// The timeouts of a call. A call that exceeds one ends with DEADLINE_EXCEEDED.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timeouts {
-    /// All tries together.
+    /// The time for all tries together.
     pub total: Option<Interval>,
-    /// One try.
+    /// The time for one try.
     pub per_try: Option<Interval>,
-    /// The server is told in `grpc-timeout` what is left of the caller's deadline and of these, less this.
+    /// Sends the remaining time to the server in `grpc-timeout`: the least of the caller's deadline and these timeouts,
+    /// minus this margin.
     pub propagate: Option<Interval>,
 }
 
-/// Another try after one that failed.
+/// Retries of failed tries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Retry {
-    /// Tries beyond the first, 1 to [`TRIES_MAX`].
+    /// The number of retries, 1 to [`TRIES_MAX`].
     pub retries_max: u32,
-    /// After which statuses.
+    /// The statuses to retry.
     pub when: StatusSet,
-    /// How long before.
+    /// The wait before a retry.
     pub backoff: Backoff,
-    /// Limits the retries of all calls together.
+    /// The budget for the retries of all calls.
     pub budget: Option<Budget>,
 }
 
 /// The wait before a retry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
-    /// Before the first.
+    /// The wait before the first retry.
     pub first: Interval,
-    /// Twice as long each time, up to this; as `first` for a constant wait.
+    /// The wait doubles with each retry up to this limit; it is constant if the limit equals `first`.
     pub max: Interval,
-    /// Of 100: the wait is drawn evenly from this much less to this much more, and never exceeds `max` but by that.
+    /// The jitter in percent: the wait is drawn uniformly from this much less to this much more. Only jitter may exceed
+    /// `max`.
     pub jitter_percent: f64,
 }
 
-/// Further tries are given up when they would be more than this share of the calls.
+/// A budget for extra tries, as a share of all calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Budget {
-    /// Of 100 calls that came in the last ten seconds.
+    /// The share in percent of the calls in the last ten seconds.
     pub percent: f64,
-    /// So many a second are always permitted.
+    /// The number of extra tries per second that is always permitted.
     pub per_second_min: f64,
 }
 
-/// A second try before the first has failed; the first answer wins, and the others are cancelled.
+/// Hedging: a further try starts before the first one has failed. The first answer wins, and the other tries are
+/// cancelled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hedge {
-    /// How long to wait for an answer before each further try.
+    /// The wait for an answer before each further try.
     pub after: Interval,
-    /// Tries beyond the first, 1 to [`TRIES_MAX`].
+    /// The number of further tries, 1 to [`TRIES_MAX`].
     pub extra_max: u32,
-    /// Statuses that do not win while another try may still answer, and that start the next try at once.
+    /// Statuses that do not win while another try may still answer; they start the next try at once.
     pub not_final: StatusSet,
-    /// Limits the further tries of all calls together.
+    /// The budget for the further tries of all calls.
     pub budget: Option<Budget>,
 }
 
-/// Endpoints that fail again and again are left out for a while.
+/// Ejects endpoints that fail repeatedly for some time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outlier {
-    /// Errors in a row.
+    /// The number of errors in a row that ejects an endpoint.
     pub errors_max: u32,
-    /// What is an error.
+    /// The statuses that count as errors.
     pub errors: StatusSet,
-    /// How long an endpoint is left out for the first time; so much longer each further time.
+    /// The time of the first ejection; each further ejection lasts that much longer.
     pub eject_for: Interval,
-    /// Of 100 endpoints of the cluster: so many may be left out at once, but always one if there are two.
+    /// The maximum percentage of endpoints of a cluster that are ejected at once; one is always allowed if there are
+    /// two.
     pub ejected_max_percent: f64,
 }
 
-/// The transport that a filter rests on: calls go to endpoints of this kind alone.
+/// The transport that a filter requires: calls go only to endpoints of this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// TCP.
@@ -351,7 +356,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The word that the language has for it.
+    /// The keyword in the language.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -365,8 +370,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_of_statuses_has_those_that_it_was_made_of() {
-        // A status too many would repeat calls that took effect; one too few would give up too early.
+    fn status_set_holds_its_members() {
+        // An extra status would repeat calls that took effect; a missing one would give up too early.
         let set: StatusSet = [Status::Ok, Status::Unauthenticated].into_iter().collect();
         assert_eq!(set.iter().collect::<Vec<_>>(), [Status::Ok, Status::Unauthenticated]);
         assert!(!set.contains(Status::Internal) && StatusSet::default().is_empty());
@@ -375,8 +380,8 @@ mod tests {
     }
 
     #[test]
-    fn filters_know_what_they_need_of_a_call() {
-        // A filter that does not gather could not send a call again.
+    fn filter_policies_report_needs() {
+        // A filter that does not collect the whole call could not send it again.
         let id = KeyId(1);
         let window = Interval::from_secs(1);
         let once = Some(Reliability::AtLeastOnce { id, window, calls_max: 1, answer_bytes_max: 0 });

@@ -1,27 +1,29 @@
-//! What tells the flows of packets apart: addresses, protocol and ports, as queues and tunnels see them.
+//! Flow hashes of packets: from addresses, protocol and ports, for queues and tunnels.
 
 use crate::hash::{HashKey, hash_bytes, hash_word, mix};
 use crate::ip::{IpPacket, SCTP, TCP, UDP};
 
-/// Bytes of what a flow is a hash of: two addresses, two ports, a protocol.
+/// Bytes that a flow hash covers: two addresses, two ports, a protocol.
 const FLOW_BYTES_MAX: usize = 16 + 16 + 4 + 1;
 
-/// The flow of a packet: hashes of 32 bits.
+/// The flow of a packet, as hashes of 32 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// Of addresses, protocol and ports.
+    /// The hash of addresses, protocol and ports.
     pub flow: u32,
-    /// Of the source address.
+    /// The hash of the source address.
     pub src: u32,
-    /// Of the destination.
+    /// The hash of the destination address.
     pub dst: u32,
-    /// The codepoints of IP: DSCP, and ECN in the lowest two bits.
+    /// The IP traffic class: DSCP, with ECN in the lowest two bits.
     pub traffic_class: u8,
 }
 
-/// The flow of an Ethernet frame, or of an IP packet without a link header. Fragments have the flow of their addresses
-/// and protocol, the first like those that know no ports, so that they stay in one line; so has what is neither TCP,
-/// UDP nor SCTP. Of what is no IP packet, the first 14 bytes are the flow.
+/// The flow of an Ethernet frame, or of an IP packet without a link header.
+///
+/// All fragments of a packet have the flow of its addresses and protocol, without ports, so that they stay in order.
+/// The same holds for protocols other than TCP, UDP and SCTP. For a frame that is not IP, the flow is the hash of its
+/// first 14 bytes.
 pub fn flow_of(frame: &[u8], is_ip: bool) -> Flow {
     match IpPacket::of_frame(frame, is_ip).map(Parts::of) {
         Some(parts) => parts.flow(),
@@ -32,7 +34,8 @@ pub fn flow_of(frame: &[u8], is_ip: bool) -> Flow {
     }
 }
 
-/// As [`flow_of`], but the hashes follow from a secret as well: for what shares places among flows that peers choose.
+/// As [`flow_of`], with hashes that also depend on a secret. Use it to place flows that peers choose in shared
+/// structures.
 pub fn placed_flow_of(by: HashKey, frame: &[u8], is_ip: bool) -> Flow {
     match IpPacket::of_frame(frame, is_ip).map(Parts::of) {
         Some(parts) => parts.placed_flow(by),
@@ -43,7 +46,7 @@ pub fn placed_flow_of(by: HashKey, frame: &[u8], is_ip: bool) -> Flow {
     }
 }
 
-/// The parts of an IP packet that tell its flow.
+/// The parts of an IP packet that identify its flow.
 struct Parts<'f> {
     traffic_class: u8,
     protocol: u8,
@@ -58,7 +61,7 @@ impl<'f> Parts<'f> {
         let upper = packet.upper();
         let (protocol, bytes) = match upper.part {
             None => (upper.protocol, upper.bytes),
-            // What stands behind further headers is known of the first part alone.
+            // Only the first fragment has the bytes behind the headers.
             Some(part) => (part.protocol, &[][..]),
         };
         let ports = match protocol {
@@ -77,7 +80,7 @@ impl<'f> Parts<'f> {
     }
 
     fn placed_flow(&self, by: HashKey) -> Flow {
-        // All at once: of hashes of its parts, each of 64 bits, two could be made to meet.
+        // One hash over all parts: from separate hashes of 64 bits, a peer could construct a collision.
         let mut all = [0; FLOW_BYTES_MAX];
         let mut len = 0;
         for part in [self.src, self.dst, self.ports, &[self.protocol]] {
@@ -93,7 +96,7 @@ impl<'f> Parts<'f> {
     }
 }
 
-/// The half of a hash that is a flow's.
+/// The half of a hash that becomes a flow hash.
 fn upper(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
@@ -102,7 +105,7 @@ fn upper(hash: u64) -> u32 {
 mod tests {
     use super::*;
 
-    /// A packet of IPv4 from 10.0.0.1 to 10.0.0.2, behind a header of Ethernet.
+    /// An IPv4 packet from 10.0.0.1 to 10.0.0.2, behind an Ethernet header.
     fn v4(protocol: u8, fragment: u16, data: &[u8]) -> Vec<u8> {
         let [high, low] = fragment.to_be_bytes();
         let mut frame = vec![0; 12];
@@ -112,9 +115,9 @@ mod tests {
         frame
     }
 
-    /// Flows that were computed to meet would share the partition of a queue with one that they mean to harm.
+    /// A peer could compute flows that share a queue partition with the flow it wants to harm.
     #[test]
-    fn flows_that_meet_elsewhere_do_not_here() {
+    fn similar_flows_hash_apart() {
         let flows = |from: fn(&[u8]) -> u32| {
             let packets =
                 (0..if cfg!(miri) { 300 } else { 1 << 17 }).map(|n: u32| v4(17, 0, &n.to_be_bytes()));
@@ -122,7 +125,7 @@ mod tests {
             flows.sort();
             flows
         };
-        // Two of 2^17 numbers of 32 bits are the same.
+        // Of 2^17 numbers of 32 bits, two are equal.
         let public = flows(|packet| flow_of(packet, false).flow);
         let meet: Vec<_> = public.array_windows().filter(|[(one, _), (other, _)]| one == other).collect();
         assert!(!meet.is_empty() || cfg!(miri));
@@ -133,9 +136,9 @@ mod tests {
         assert!(placed.array_windows().filter(|[(one, _), (other, _)]| one == other).count() < 10);
     }
 
-    /// A flow in several partitions would be reordered; several in one would wait for each other.
+    /// A flow in several partitions would be reordered; several flows in one would wait for each other.
     #[test]
-    fn packets_of_a_flow_have_it_wherever_they_stand() {
+    fn flow_is_same_in_every_framing() {
         let ports = [3, 232, 0, 53, 0, 9, 0, 0, b'x'];
         let flow = |frame: &[u8]| flow_of(frame, false);
         let plain = v4(17, 0, &ports);
@@ -150,7 +153,7 @@ mod tests {
         let mut proven = put(34, &[17, 2, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0]);
         (proven[17], proven[23]) = (plain[17] + 16, 51);
         assert_eq!(flow(&proven), flow(&plain), "behind authentication");
-        // All fragments of a packet, of which the first alone has ports, have one.
+        // All fragments of a packet have the same flow, although only the first has ports.
         let first = flow(&v4(17, 0x2000, &ports));
         assert_eq!((first, first), (flow(&v4(17, 0x2001, &ports)), flow(&v4(17, 2, b"rest"))));
         assert_ne!(first, flow(&plain));
@@ -163,7 +166,7 @@ mod tests {
         };
         assert_eq!(v6(17, &ports), of(0, 17, &ports), "whole in one fragment (RFC 6946)");
         let options = [&[17, 0, 1, 4, 0, 0, 0, 0][..], &ports].concat();
-        assert_eq!(of(1, 60, &options), of(8, 60, b"rest"), "the first has more headers");
+        assert_eq!(of(1, 60, &options), of(8, 60, b"rest"), "the first packet has more headers");
         assert_eq!(v6(60, &options), v6(17, &ports));
     }
 }

@@ -1,11 +1,13 @@
-//! The hash functions of the system: one that programs and other nodes see, one that places keys, and one that gives
-//! streams of chance their seeds.
+//! The hash functions of Weft: for programs and other nodes, for the placement of keys, and for the seeds of random
+//! streams.
 //!
-//! [`hash_word`], [`mix`] and [`hash_bytes`] are the same on every machine and back end: `hash()`, digests and draws
-//! are made of them. Where keys that a peer chooses are placed in tables, a [`HashKey`] hashes them: a secret of the
-//! node, so that nobody else can compute keys that meet in one place. Secret words are on both sides of each product,
-//! so that no input makes one side zero for certain, and a second product scatters keys that follow a pattern: the
-//! first alone would leave multiples of a power of two in a pattern, too.
+//! [`hash_word`], [`mix`] and [`hash_bytes`] give the same result on every machine and back end; `hash()`, digests and
+//! draws use them.
+//!
+//! A [`HashKey`] hashes keys that a peer chooses before they are placed in tables. It is a secret of the node, so that
+//! no peer can compute colliding keys. Secret words are on both sides of each product, so no input makes one side zero
+//! for certain. A second product scatters keys that follow a pattern: the first alone would keep the pattern of
+//! multiples of a power of two.
 
 use core::fmt;
 
@@ -13,53 +15,52 @@ const K0: u64 = 0x9e37_79b9_7f4a_7c15;
 const K1: u64 = 0xbf58_476d_1ce4_e5b9;
 const K2: u64 = 0x94d0_49bb_1331_11eb;
 
-/// The constants of [`hash_word`] (the first two) and [`mix`] (the third and the first), for back ends that spell
-/// the hash out.
+/// The constants of [`hash_word`] (the first two) and of [`mix`] (the third and the first), for back ends that inline
+/// the hash.
 pub const KEYS: [u64; 3] = [K0, K1, K2];
 
-/// The secret by which keys of peers are placed.
+/// The secret that places keys of peers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HashKey([u64; 3]);
 
 impl HashKey {
-    /// A secret, from 128 bits that nobody else knows.
+    /// A secret from 128 random bits.
     pub const fn secret(entropy: u128) -> Self {
         let (low, high) = (entropy as u64, (entropy >> 64) as u64);
         // Odd, so that no factor loses the lowest bits.
         Self([draw(low, high) | 1, draw(high, low ^ K0) | 1, draw(low ^ K1, high ^ K2) | 1])
     }
 
-    /// That of a run that a seed decides: of the simulator and of tests.
+    /// The secret of a seeded run, for the simulator and tests.
     pub const fn from_seed(seed: u64) -> Self {
         Self::secret((seed as u128) << 64 | hash_word(seed) as u128)
     }
 
-    /// The words, for back ends that spell the hash out: those in the place of [`KEYS`], of which the last is the
-    /// second factor, too.
+    /// The words, for back ends that inline the hash: they replace [`KEYS`]; the last is also the second factor.
     pub const fn words(self) -> [u64; 3] {
         self.0
     }
 
-    /// Hash of a word.
+    /// The hash of a word.
     #[inline(always)]
     pub const fn hash_word(self, word: u64) -> u64 {
         self.scatter(fold_mul(word ^ self.0[0], self.0[1]))
     }
 
-    /// Hash of some words, always as many.
+    /// The hash of a fixed number of words.
     #[inline(always)]
     pub fn hash_words(self, words: impl IntoIterator<Item = u64>) -> u64 {
         let [k0, k1, _] = self.0;
         self.scatter(words.into_iter().fold(0, |hash, word| fold_mul(hash ^ word ^ k0, k1)))
     }
 
-    /// Hash of a run of bytes; equal runs have equal hashes whatever their address.
+    /// The hash of a run of bytes; equal runs have equal hashes at any address.
     #[inline]
     pub fn hash_bytes(self, bytes: &[u8]) -> u64 {
         self.scatter(hash_run(self.0, bytes))
     }
 
-    /// [`HashKey::hash_bytes`] of the run that has these [`short_words`].
+    /// [`HashKey::hash_bytes`] of the run with these [`short_words`].
     #[inline(always)]
     pub(crate) const fn hash_short(self, words: [u64; 2], len: usize) -> u64 {
         self.scatter(hash_short(self.0, words, len))
@@ -84,19 +85,20 @@ pub const fn fold_mul(a: u64, b: u64) -> u64 {
     (product as u64) ^ ((product >> 64) as u64)
 }
 
-/// Hash of a word.
+/// The hash of a word.
 #[inline(always)]
 pub const fn hash_word(word: u64) -> u64 {
     fold_mul(word ^ K0, K1)
 }
 
-/// Mixes a further word into a hash.
+/// Mixes another word into a hash.
 #[inline(always)]
 pub const fn mix(hash: u64, word: u64) -> u64 {
     fold_mul(hash ^ word ^ K2, K0)
 }
 
-/// Scrambles a word: a bit of it changes each bit of the result in half of all cases, and no two words have one result.
+/// Scrambles a word: each bit of it flips each bit of the result with probability one half, and no two words give the
+/// same result.
 ///
 /// The finalizer of SplitMix64: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators" (OOPSLA 2014).
 #[inline(always)]
@@ -106,10 +108,10 @@ pub const fn scramble(word: u64) -> u64 {
     word ^ word >> 31
 }
 
-/// The seed of one stream of chance of a run: `name` says what draws from it, `number` which of these.
+/// The seed of one random stream of a run: `name` is the kind of consumer, `number` its index.
 ///
-/// Streams of neighbouring seeds or numbers are independent. Whatever needs chance of its own derives its seed here:
-/// with a sum or an exclusive or of both, seed 1 and number 0 would have the stream of seed 0 and number 1.
+/// Streams of adjacent seeds or numbers are independent. Every consumer of random numbers derives its seed here: with a
+/// sum or an exclusive or, seed 1 with number 0 would give the stream of seed 0 with number 1.
 pub const fn stream(seed: u64, name: &str, number: u64) -> u64 {
     let (bytes, mut hash, mut at) = (name.as_bytes(), scramble(seed ^ K0), 0);
     while at < bytes.len() {
@@ -119,19 +121,19 @@ pub const fn stream(seed: u64, name: &str, number: u64) -> u64 {
     scramble(hash ^ scramble(number.wrapping_add(K2)))
 }
 
-/// Hash of a run of bytes; equal runs have equal hashes whatever their address.
+/// The hash of a run of bytes; equal runs have equal hashes at any address.
 #[inline]
 pub fn hash_bytes(bytes: &[u8]) -> u64 {
     hash_run(KEYS, bytes)
 }
 
-/// Runs up to this long are hashed as the two words that [`short_words`] makes of them.
+/// The maximum length of a run that is hashed as the two words of [`short_words`].
 pub const SHORT_BYTES_MAX: usize = 16;
 
-/// The two little-endian words of at most [`SHORT_BYTES_MAX`] bytes, zero padded. Made by reads that overlap: the
-/// only branches are on the class of the length.
+/// The two little-endian words of at most [`SHORT_BYTES_MAX`] bytes, padded with zeros. Overlapping reads leave only
+/// branches on the length class.
 ///
-/// Of longer ones it makes zeros.
+/// Longer runs give zeros.
 #[inline(always)]
 pub fn short_words(bytes: &[u8]) -> [u64; 2] {
     match bytes.len() {
@@ -173,12 +175,12 @@ fn hash_long([k0, k1, k2]: [u64; 3], bytes: &[u8]) -> u64 {
 
 #[inline(always)]
 fn read_u64(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes were taken"))
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("the slice has 8 bytes"))
 }
 
 #[inline(always)]
 fn read_u32(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes were taken")))
+    u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().expect("the slice has 4 bytes")))
 }
 
 /// A uniform draw in [0, 1) from 64 random bits: the top 53 of them.

@@ -4,10 +4,11 @@ use crate::limits::INPUTS_MAX;
 use core::fmt;
 use core::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Not};
 
-/// A set of input columns of one direction of a chain: those that are not NULL, those that a program reads.
+/// A set of input columns of one direction of a chain: for example those that are not NULL, or those that a program
+/// reads.
 ///
-/// Bit `i % 64` of word `i / 64` stands for input `i`; compiled code reads and writes these words. An input from
-/// [`INPUTS_MAX`] on is in no set, and stays out of one where it is inserted.
+/// Bit `i % 64` of word `i / 64` stands for input `i`; compiled code reads and writes these words. Inputs from
+/// [`INPUTS_MAX`] on are in no set; inserting one does nothing.
 ///
 /// ```
 /// use weft_core::inputs::InputSet;
@@ -21,18 +22,18 @@ use core::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Not};
 #[repr(transparent)]
 pub struct InputSet([u64; Self::WORDS]);
 
-/// A set has whole words.
+/// A set consists of whole words.
 const _: () = assert!(INPUTS_MAX.is_multiple_of(64));
 
 impl InputSet {
-    /// How many words a set has.
+    /// The number of words of a set.
     pub const WORDS: usize = INPUTS_MAX / 64;
-    /// No input.
+    /// The empty set.
     pub const EMPTY: Self = Self([0; Self::WORDS]);
-    /// All inputs that there may be.
+    /// The set of all inputs.
     pub const ALL: Self = Self([u64::MAX; Self::WORDS]);
 
-    /// One input.
+    /// The set of one input.
     #[inline(always)]
     pub fn of(at: impl Into<usize>) -> Self {
         let mut one = Self::EMPTY;
@@ -40,32 +41,32 @@ impl InputSet {
         one
     }
 
-    /// Whether an input is in it.
+    /// Whether the set contains an input.
     #[inline(always)]
     pub fn contains(&self, at: impl Into<usize>) -> bool {
         let at = at.into();
         self.0.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
     }
 
-    /// Whether all of these are in it.
+    /// Whether the set contains all of these inputs.
     #[inline(always)]
     pub fn contains_all(&self, others: Self) -> bool {
         (others & !*self).is_empty()
     }
 
-    /// Whether one of these is in it.
+    /// Whether the sets share an input.
     #[inline(always)]
     pub fn intersects(&self, others: Self) -> bool {
         !(*self & others).is_empty()
     }
 
-    /// How many are in it.
+    /// The number of inputs in the set.
     #[inline]
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether none is in it.
+    /// Whether the set is empty.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.0.iter().fold(0, |all, word| all | word) == 0
@@ -80,7 +81,7 @@ impl InputSet {
         }
     }
 
-    /// Takes an input out.
+    /// Removes an input.
     #[inline(always)]
     pub fn remove(&mut self, at: impl Into<usize>) {
         let at = at.into();
@@ -89,7 +90,7 @@ impl InputSet {
         }
     }
 
-    /// Adds an input or takes it out.
+    /// Adds or removes an input.
     #[inline(always)]
     pub fn set(&mut self, at: impl Into<usize>, is_in: bool) {
         if is_in {
@@ -99,30 +100,30 @@ impl InputSet {
         }
     }
 
-    /// The inputs, the lowest first.
+    /// The inputs in ascending order.
     #[inline]
     pub fn iter(self) -> Iter {
         Iter { left: self, word: 0 }
     }
 
-    /// Its words, as compiled code has them.
+    /// The words, in the layout of compiled code.
     #[inline(always)]
     pub fn words(&self) -> &[u64; Self::WORDS] {
         &self.0
     }
 
-    /// Its words, to be changed.
+    /// The words, mutable.
     #[inline(always)]
     pub fn words_mut(&mut self) -> &mut [u64; Self::WORDS] {
         &mut self.0
     }
 }
 
-/// The inputs of a set, the lowest first.
+/// The inputs of a set in ascending order.
 #[derive(Clone, Debug)]
 pub struct Iter {
     left: InputSet,
-    /// The word in front of which nothing is left.
+    /// The current word; all words before it are used up.
     word: usize,
 }
 
@@ -218,8 +219,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn set_agrees_with_a_tree() {
-        // An input of a large chain would be taken for another, or for NULL.
+    fn input_set_matches_btree_set() {
+        // An input of a large chain would be confused with another, or with NULL.
         let mut rng = Rng::from_seed(7);
         for _ in 0..200 {
             let mut draw = || -> BTreeSet<usize> { (0..40).map(|_| rng.below(INPUTS_MAX)).collect() };
@@ -242,8 +243,8 @@ mod tests {
     }
 
     #[test]
-    fn input_beyond_the_limit_is_in_no_set() {
-        // It would stand for another input, or end the process.
+    fn input_above_limit_is_in_no_set() {
+        // Such an input would stand for another one, or panic.
         let mut set = InputSet::of(INPUTS_MAX);
         set.insert(u16::MAX);
         assert!(set.is_empty() && !InputSet::ALL.contains(INPUTS_MAX) && !InputSet::ALL.contains(u16::MAX));

@@ -1,8 +1,8 @@
-//! The one reader of IP headers: what the engine knows of a packet without a program.
+//! The reader of IP headers, for everything that the engine needs of a packet without a program.
 //!
-//! Queues hash flows, links write codepoints, fragments find their packet, and packets are cut, all of that before a
-//! program looks or where none does. They know Ethernet with its tags ([`network_at`](crate::frame::network_at)), IPv4
-//! and IPv6, and nothing above. What a packet carries is for the program's protocols ([`crate::wire`]).
+//! Queues hash flows, links write codepoints, fragments are reassembled and packets are segmented, all before or
+//! without a program. This module knows Ethernet with its tags ([`network_at`](crate::frame::network_at)), IPv4 and
+//! IPv6, and nothing above. The payload is left to the protocols of the program ([`crate::wire`]).
 //!
 //! Sources: RFC 791 section 3.1, RFC 8200 sections 3 and 4, RFC 4302 section 2.
 
@@ -16,72 +16,74 @@ pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 /// Stream Control Transmission Protocol (RFC 9260).
 pub const SCTP: u8 = 132;
-/// Options that every router looks at.
+/// Hop-by-hop options, which every router reads.
 pub const HOP_BY_HOP: u8 = 0;
-/// Where the packet is to pass.
+/// Routing header: the route of the packet.
 pub const ROUTING: u8 = 43;
-/// A part of a packet.
+/// Fragment header.
 pub const FRAGMENT: u8 = 44;
-/// Proves who sent the packet; of IPv4 as well.
+/// Authentication header, also used with IPv4.
 pub const AUTHENTICATION: u8 = 51;
-/// Options that the destination looks at.
+/// Destination options, which the destination reads.
 pub const DESTINATION: u8 = 60;
 
-/// Extension headers of a packet that are passed over; what stands behind more of them is not known.
+/// Extension headers of a packet that the reader skips; what follows more of them is unknown.
 pub const EXTENSIONS_MAX: usize = LAYERS_MAX as usize;
 
 const IPV4_HEADER_BYTES: usize = 20;
 const IPV6_HEADER_BYTES: usize = 40;
 const FRAGMENT_HEADER_BYTES: usize = 8;
-/// Of IPv4: do not fragment, more fragments, and the offset of this one in units of 8 bytes.
+/// IPv4 flags and offset: do not fragment, more fragments, and the offset in units of 8 bytes.
 pub const DONT_FRAGMENT: u16 = 0x4000;
 /// See [`DONT_FRAGMENT`].
 pub const MORE_FRAGMENTS: u16 = 0x2000;
 /// See [`DONT_FRAGMENT`].
 pub const FRAGMENT_OFFSET: u16 = 0x1fff;
 
-/// A packet of IPv4 or IPv6 whose first header is there as a whole.
+/// An IPv4 or IPv6 packet whose first header is complete.
 #[derive(Clone, Copy, Debug)]
 pub struct IpPacket<'f> {
-    /// What every first header has.
+    /// The fixed part of the first header.
     first: &'f [u8; IPV4_HEADER_BYTES],
-    /// From the first header on, to the end of the frame.
+    /// The bytes from the first header to the end of the frame.
     bytes: &'f [u8],
     header_bytes: usize,
 }
 
-/// What stands behind the headers that are known.
+/// The content behind the known headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upper<'f> {
-    /// Its protocol. That of an extension header if it is cut, or the packet has more than [`EXTENSIONS_MAX`].
+    /// Its protocol. It is that of an extension header if that header is cut, or if the packet has more than
+    /// [`EXTENSIONS_MAX`].
     pub protocol: u8,
-    /// Its bytes, as far as they are there: of a later fragment, those of the part.
+    /// Its bytes as far as they are in the frame. For a later fragment: the bytes of that fragment.
     pub bytes: &'f [u8],
-    /// The destination is the last: no source route goes on.
+    /// The destination is the last hop: no source route continues.
     pub is_at_last_hop: bool,
-    /// Which part of a packet it is, if it is not a whole one.
+    /// The fragment; None for a whole packet.
     pub part: Option<Part>,
 }
 
-/// A part of a packet that is in fragments.
+/// A fragment of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What all fragments of a packet have in common beside the addresses: of IPv4, the first two bytes.
+    /// The identification that all fragments of a packet share beside the addresses; for IPv4, the first two bytes.
     pub id: [u8; 4],
-    /// What all fragments of the packet carry: the protocol of IPv4, the next header of IPv6's header of a fragment.
+    /// The protocol that all fragments of a packet share: the protocol of IPv4, the next header of the IPv6 fragment
+    /// header.
     pub protocol: u8,
-    /// Bytes of the packet in front of this part.
+    /// The offset in the packet, in bytes.
     pub offset: u32,
-    /// Bytes of this part, as far as they are there.
+    /// The length in bytes, as far as it is in the frame.
     pub bytes: u32,
-    /// There are fragments behind it.
+    /// More fragments follow.
     pub has_more: bool,
-    /// The first part, in which there is the header of a fragment once more.
+    /// The first fragment, which contains another fragment header.
     pub holds_another: bool,
 }
 
 impl<'f> IpPacket<'f> {
-    /// The packet that begins here. None: it has no version of IP, or its first header is cut or shorter than one.
+    /// The packet that begins here. None if there is no IP version, or if the first header is cut or too short.
     #[inline(always)]
     pub fn new(bytes: &'f [u8]) -> Option<Self> {
         let first: &[u8; IPV4_HEADER_BYTES] = bytes.first_chunk()?;
@@ -94,13 +96,13 @@ impl<'f> IpPacket<'f> {
         is_there.then_some(Self { first, bytes, header_bytes })
     }
 
-    /// The packet behind the link header of an Ethernet frame and its tags; of a packet without one, all.
+    /// The packet behind the link header of an Ethernet frame and its tags, or all of a frame without a link header.
     #[inline(always)]
     pub fn of_frame(frame: &'f [u8], is_ip: bool) -> Option<Self> {
         Self::new(frame.get(ip_at(frame, is_ip)?..)?)
     }
 
-    /// It is of IPv4, and else of IPv6.
+    /// Whether it is IPv4; otherwise it is IPv6.
     #[inline]
     pub fn is_v4(self) -> bool {
         self.first[0] >> 4 == 4
@@ -112,7 +114,7 @@ impl<'f> IpPacket<'f> {
         self.first[0] >> 4
     }
 
-    /// Its first header, with the options of IPv4.
+    /// The first header, with the options of IPv4.
     #[inline]
     pub fn header(self) -> &'f [u8] {
         &self.bytes[..self.header_bytes]
@@ -124,26 +126,26 @@ impl<'f> IpPacket<'f> {
         if self.is_v4() { self.first[1] } else { self.first[0] << 4 | self.first[1] >> 4 }
     }
 
-    /// The address of the source: 4 bytes, or 16.
+    /// The source address: 4 or 16 bytes.
     #[inline]
     pub fn src(self) -> &'f [u8] {
         if self.is_v4() { &self.first[12..16] } else { &self.bytes[8..24] }
     }
 
-    /// The address of the destination: 4 bytes, or 16.
+    /// The destination address: 4 or 16 bytes.
     #[inline]
     pub fn dst(self) -> &'f [u8] {
         if self.is_v4() { &self.first[16..20] } else { &self.bytes[24..40] }
     }
 
-    /// Both addresses, as they stand.
+    /// Both addresses, in the order of the header.
     #[inline]
     pub fn addresses(self) -> &'f [u8] {
         if self.is_v4() { &self.first[12..20] } else { &self.bytes[8..40] }
     }
 
-    /// Bytes of the packet, as its header says. None: a field that is 0 says nothing, as in a packet that is longer
-    /// than the field can say (RFC 2675), or that a device is to cut.
+    /// The length of the packet by its header. None if the field is 0, as for packets longer than the field allows (RFC
+    /// 2675) or for packets that a device segments.
     #[inline]
     pub fn length(self) -> Option<usize> {
         match (self.is_v4(), usize::from(self.word(if self.is_v4() { 2 } else { 4 }))) {
@@ -153,26 +155,26 @@ impl<'f> IpPacket<'f> {
         }
     }
 
-    /// It says how long it is, and is there as a whole.
+    /// Whether the header gives a length and the whole packet is in the frame.
     #[inline]
     pub fn is_complete(self) -> bool {
         self.length().is_some_and(|length| (self.header_bytes..=self.bytes.len()).contains(&length))
     }
 
-    /// What stands behind its first header, as far as it is there, without what fills the frame up.
+    /// The bytes behind the first header, as far as they are in the frame, without padding.
     #[inline]
     pub fn payload(self) -> &'f [u8] {
         let end = self.length().map_or(self.bytes.len(), |length| length.min(self.bytes.len()));
         self.bytes.get(self.header_bytes..end).unwrap_or_default()
     }
 
-    /// Of IPv4, flags and offset of a fragment ([`DONT_FRAGMENT`]).
+    /// The flags and fragment offset of IPv4 ([`DONT_FRAGMENT`]).
     #[inline]
     pub fn fragment_word(self) -> Option<u16> {
         self.is_v4().then(|| self.word(6))
     }
 
-    /// Which part of a packet it is; None if it is whole. Most packets are, which one comparison shows.
+    /// The fragment; None for a whole packet. One comparison decides for most packets.
     #[inline]
     pub fn part(self) -> Option<Part> {
         let may_be = match self.fragment_word() {
@@ -182,7 +184,7 @@ impl<'f> IpPacket<'f> {
         if may_be { self.upper().part } else { None }
     }
 
-    /// What stands behind the headers that are known. Of most packets that is what stands behind the first.
+    /// The content behind the known headers. For most packets, that is what follows the first header.
     #[inline(always)]
     pub fn upper(self) -> Upper<'f> {
         let protocol = self.first[if self.is_v4() { 9 } else { 6 }];
@@ -196,13 +198,13 @@ impl<'f> IpPacket<'f> {
         let upper = Upper { protocol, bytes: self.payload(), is_at_last_hop: true, part: None };
         match self.fragment_word() {
             _ if is_plain => upper,
-            Some(word) => self.behind_ipv4(word),
-            None => upper.behind_extensions(),
+            Some(word) => self.after_ipv4(word),
+            None => upper.after_extensions(),
         }
     }
 
     #[cold]
-    fn behind_ipv4(self, word: u16) -> Upper<'f> {
+    fn after_ipv4(self, word: u16) -> Upper<'f> {
         let (protocol, bytes) = (self.first[9], self.payload());
         // Source routes (RFC 791 section 3.1).
         let options = &self.bytes[IPV4_HEADER_BYTES..self.header_bytes];
@@ -234,7 +236,7 @@ impl<'f> IpPacket<'f> {
 
 impl Upper<'_> {
     #[cold]
-    fn behind_extensions(mut self) -> Self {
+    fn after_extensions(mut self) -> Self {
         for _ in 0..EXTENSIONS_MAX {
             let Some(n) = extension_bytes(self.protocol, self.bytes) else { break };
             let Some(behind) = self.bytes.get(n..) else { break };
@@ -244,7 +246,7 @@ impl Upper<'_> {
                 FRAGMENT => {
                     let word = u16::from_be_bytes([self.bytes[2], self.bytes[3]]);
                     let (offset, has_more) = (u32::from(word & 0xfff8), word & 1 != 0);
-                    // A packet whole in one fragment is as if it had no such header (RFC 6946).
+                    // An atomic fragment counts as a whole packet (RFC 6946).
                     let is_part = offset > 0 || has_more;
                     match &mut self.part {
                         _ if !is_part => {}
@@ -264,7 +266,7 @@ impl Upper<'_> {
                 _ => {}
             }
             (self.protocol, self.bytes) = (next, behind);
-            // A later part begins anywhere.
+            // A later fragment may begin anywhere.
             if self.part.is_some_and(|part| part.offset > 0) {
                 break;
             }
@@ -273,8 +275,8 @@ impl Upper<'_> {
     }
 }
 
-/// Writes the DSCP and the ECN of the packet that begins here, which are made of those that it has; the checksum of
-/// IPv4 follows (RFC 1624). What is no packet of IP stays as it is.
+/// Replaces the traffic class of the packet that begins here by a function of it, and updates the IPv4 checksum (RFC
+/// 1624). Other bytes than an IP packet stay as they are.
 pub fn change_traffic_class(packet: &mut [u8], new: impl FnOnce(u8) -> u8) {
     let Some(read) = IpPacket::new(packet) else { return };
     let (is_v4, old) = (read.is_v4(), read.traffic_class());
@@ -298,7 +300,8 @@ fn is_extension(protocol: u8) -> bool {
     matches!(protocol, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION)
 }
 
-/// Bytes of an extension header. None: it is none, or not there as far as its first 8 bytes.
+/// The length of an extension header in bytes. None if it is no extension header, or if its first 8 bytes are not
+/// complete.
 #[inline]
 fn extension_bytes(protocol: u8, header: &[u8]) -> Option<usize> {
     let more = usize::from(*header.get(..FRAGMENT_HEADER_BYTES)?.get(1)?);
@@ -328,37 +331,37 @@ mod tests {
     }
 
     fn upper(packet: &[u8]) -> (u8, &[u8]) {
-        let upper = IpPacket::new(packet).expect("it is one").upper();
+        let upper = IpPacket::new(packet).expect("an IP packet").upper();
         (upper.protocol, upper.bytes)
     }
 
-    /// A reader that finds another protocol or other bytes than a host finds lets pass what is closed.
+    /// If this reader and a host disagree on protocol or bytes, closed traffic would pass.
     #[test]
-    fn last_protocol_is_that_behind_all_headers() {
+    fn upper_protocol_skips_extensions() {
         let option = |next: u8| [next, 0, 1, 4, 0, 0, 0, 0];
         let proof = |next: u8| [next, 2, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0];
         assert_eq!(upper(&v4(17, 0, b"x")), (17, &b"x"[..]));
         assert_eq!(upper(&v4(51, 0, &[&proof(6)[..], b"x"].concat())), (6, &b"x"[..]));
         let all = [&option(60)[..], &option(43), &[51, 0, 0, 0, 0, 0, 0, 0], &proof(17), b"x"].concat();
         assert_eq!(upper(&v6(0, &all)), (17, &b"x"[..]));
-        assert_eq!(upper(&v6(50, b"x")), (50, &b"x"[..]), "what is encrypted is not known");
-        assert_eq!(upper(&v6(60, &option(17)[..7])), (60, &option(17)[..7]), "it is cut");
+        assert_eq!(upper(&v6(50, b"x")), (50, &b"x"[..]), "encrypted content is unknown");
+        assert_eq!(upper(&v6(60, &option(17)[..7])), (60, &option(17)[..7]), "the header is truncated");
         assert_eq!(upper(&v6(60, &[17, 9, 0, 0, 0, 0, 0, 0])).0, 60, "it is longer than the packet");
         let endless = [60, 0, 1, 4, 0, 0, 0, 0].repeat(EXTENSIONS_MAX + 1);
         assert_eq!(upper(&v6(60, &endless)), (60, &endless[8 * EXTENSIONS_MAX..]));
-        // What fills the frame up is no part of the packet.
+        // Padding does not belong to the packet.
         assert_eq!(upper(&[&v4(17, 0, b"x")[..], &[0; 9]].concat()), (17, &b"x"[..]));
-        // Longer than its field can say.
+        // Longer than the length field allows.
         let mut big = v4(17, 0, b"xyz");
         big[2..4].fill(0);
         assert_eq!(upper(&big), (17, &b"xyz"[..]));
-        assert!(!IpPacket::new(&big).expect("it is one").is_complete());
-        assert_eq!(IpPacket::new(&v6(17, b"")).expect("it is one").length(), None);
+        assert!(!IpPacket::new(&big).expect("an IP packet").is_complete());
+        assert_eq!(IpPacket::new(&v6(17, b"")).expect("an IP packet").length(), None);
     }
 
     #[test]
-    fn fragments_say_which_part_they_are() {
-        let part = |packet: &[u8]| IpPacket::new(packet).expect("it is one").part();
+    fn fragment_reports_its_part() {
+        let part = |packet: &[u8]| IpPacket::new(packet).expect("an IP packet").part();
         let plain =
             Part { id: [0; 4], protocol: 17, offset: 0, bytes: 8, has_more: false, holds_another: false };
         assert_eq!(part(&v4(17, DONT_FRAGMENT, &[0; 8])), None);
@@ -373,14 +376,14 @@ mod tests {
         assert_eq!(of(0), None, "it is whole (RFC 6946)");
         let twice = [&[44, 0, 0, 1, 1, 2, 3, 4][..], &header(24)].concat();
         assert!(part(&v6(44, &twice)).is_some_and(|part| part.holds_another && part.offset == 0));
-        // What stands in a later part is no header.
+        // The content of a later fragment is not a header.
         let behind = [&[60, 0, 0, 24, 1, 2, 3, 4][..], &[17; 8]].concat();
         assert_eq!(upper(&v6(44, &behind)), (60, &[17; 8][..]));
     }
 
     #[test]
-    fn hops_that_are_left_are_known() {
-        let is_last = |packet: &[u8]| IpPacket::new(packet).expect("it is one").upper().is_at_last_hop;
+    fn hop_limit_is_read() {
+        let is_last = |packet: &[u8]| IpPacket::new(packet).expect("an IP packet").upper().is_at_last_hop;
         let routed = |left: u8| v6(43, &[17, 0, 0, left, 0, 0, 0, 0]);
         assert!(is_last(&routed(0)) && !is_last(&routed(1)));
         let mut source_route = v4(17, 0, &[131, 3, 4, 0]);
@@ -390,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn traffic_class_changes_with_the_checksum() {
+    fn traffic_class_updates_checksum() {
         let mut packet = v4(17, 0, b"x");
         let right = !fold(crate::checksum::sum(&packet[..20]));
         packet[10..12].copy_from_slice(&right.to_be_bytes());
@@ -398,7 +401,7 @@ mod tests {
             for packet in [&mut packet, &mut v6(17, b"x")] {
                 let before = packet.clone();
                 change_traffic_class(packet, |_| new);
-                let read = IpPacket::new(packet).expect("it is one");
+                let read = IpPacket::new(packet).expect("an IP packet");
                 assert_eq!(read.traffic_class(), new);
                 assert!(!read.is_v4() || fold(crate::checksum::sum(read.header())) == 0xffff);
                 change_traffic_class(packet, |_| before[1]);
@@ -409,9 +412,9 @@ mod tests {
         assert_eq!(other, [0x45; 19]);
     }
 
-    /// Frames come from anybody.
+    /// Any peer can send any frame.
     #[test]
-    fn no_bytes_make_it_panic() {
+    fn random_bytes_never_panic() {
         let mut rng = Rng::from_seed(7);
         for nth in 0..20_000 {
             let mut packet: Vec<u8> = (0..rng.below(120)).map(|_| rng.bits() as u8).collect();

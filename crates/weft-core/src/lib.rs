@@ -1,11 +1,14 @@
-//! The words that every other part of Weft uses.
+//! The vocabulary of Weft: the types and interfaces that all other crates share.
 //!
-//! This crate has no dependencies, reads no clock, opens no socket and starts no thread. It holds the value
-//! types of the language, message schemas, wire formats, gRPC statuses, time, limits, the state tables, frames, and the
-//! interface between compiled code and the engine ([`abi`]).
+//! The crate has no dependencies, reads no clock, opens no socket and starts no thread. It holds:
+//!
+//! * the value types of the language, time, limits and gRPC statuses ([`types`], [`time`], [`limits`], [`status`]);
+//! * message schemas and wire formats ([`schema`], [`wire`]);
+//! * state tables and rule look-up ([`table`], [`classify`], [`matching`]);
+//! * packets and their flows ([`frame`], [`ip`], [`flow`]);
+//! * the interface between compiled code and the engine ([`abi`], [`prefetch`]).
 
 pub mod abi;
-pub mod ahead;
 pub mod checksum;
 pub mod classify;
 pub mod filter;
@@ -22,6 +25,7 @@ pub mod methods;
 pub mod native;
 pub mod offloaded;
 pub mod options;
+pub mod prefetch;
 pub mod rng;
 pub mod schema;
 pub mod status;
@@ -31,6 +35,12 @@ pub mod time;
 pub mod turns;
 pub mod types;
 pub mod wire;
+
+/// The old path of [`prefetch`]. Only `weft_ir::batch` still uses it.
+#[doc(hidden)]
+pub mod ahead {
+    pub use crate::prefetch::PrefetchSlots as Notes;
+}
 
 pub use status::Status;
 pub use time::{Interval, Time};

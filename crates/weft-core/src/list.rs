@@ -1,28 +1,30 @@
-//! Lists of a message as programs read them: repeated fields and maps.
+//! Lists of a message in the form that programs read: repeated fields and maps.
 //!
-//! A program does not decode a list. The engine collects the list once into one run of bytes, of which the program
-//! reads words and parts:
+//! A program does not decode a list. The engine collects each list once into one run of bytes. The program reads words
+//! and parts of that run:
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! | --- | --- |
-//! | 8 | how many elements the list has |
-//! | [`CELL_BYTES`] for each member of each element | the cells: those of the first element, of the second, and so on |
+//! | 8 | the number of elements |
+//! | [`CELL_BYTES`] for each member of each element | the cells of the first element, then of the second, and so on |
 //! | the rest | the bytes that cells point to |
 //!
-//! A cell has two words. The second has bit 0 set if the member is there. The first is the number (a BOOL is 0 or 1,
-//! an F64 its bits) or, of bytes, where they begin in the run; the upper bits of the second are then how many they are.
-//! All words are little-endian. Of a list with more elements than its reader takes there is the number alone, and it
-//! says no more than that they are too many; no list at all is one without elements.
+//! A cell has two words, little-endian. Bit 0 of the second word is set if the member is present. For a number, the
+//! first word is its value (a BOOL is 0 or 1, an F64 its bits). For bytes, the first word is their offset in the run,
+//! and the upper bits of the second word are their length.
+//!
+//! A list with more elements than its reader takes has only the number of elements, and that number is not exact. A
+//! missing list is an empty list.
 
 /// Bytes of a cell.
 pub const CELL_BYTES: usize = 16;
-/// Bytes in front of the cells.
+/// Bytes before the cells.
 pub const HEAD_BYTES: usize = 8;
 
 /// The key of an entry of a map.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EntryKey {
-    /// A number of any kind, as 64 bits (signed ones sign-extended); of a BOOL, 0 or 1.
+    /// A number of any kind as 64 bits (signed ones sign-extended); a BOOL is 0 or 1.
     Number(u64),
     /// A `string`.
     Text(String),
@@ -31,15 +33,15 @@ pub enum EntryKey {
 /// A member of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListCell<'a> {
-    /// It is not there.
+    /// The member is absent.
     Absent,
-    /// A number, as the cell has it.
+    /// A number, as stored in the cell.
     Number(u64),
     /// Bytes.
     Bytes(&'a [u8]),
 }
 
-/// Appends a list to `out`: how many elements it has, and the cells of all of them, or none if they are too many.
+/// Appends a list to `out`: the number of elements, then all cells, or none if there are too many elements.
 pub fn write<'a>(n_elements: u64, cells: impl ExactSizeIterator<Item = ListCell<'a>>, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&n_elements.to_le_bytes());
@@ -66,8 +68,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn list_written_has_cells_where_programs_look() {
-        // Programs would read the members of other elements.
+    fn written_list_has_expected_cells() {
+        // Programs would read members of the wrong elements.
         let cells = [ListCell::Number(7), ListCell::Bytes(b"ab"), ListCell::Absent, ListCell::Bytes(b"")];
         let mut out = b"before".to_vec();
         write(2, cells.into_iter(), &mut out);

@@ -1,13 +1,13 @@
-//! Sets of methods, as `METHOD` selects them: `'shop.Cart/*', 'shop.Stock/Get'` or `NOT 'shop.Admin/*'`.
+//! Sets of RPC methods, as a `METHOD` clause selects them: `'shop.Cart/*', 'shop.Stock/Get'` or `NOT 'shop.Admin/*'`.
 
 use core::fmt;
 
 /// Patterns of one [`MethodSet`].
 pub const METHOD_PATTERNS_MAX: usize = 64;
 
-/// Which methods: those that one of the patterns matches, or all others.
+/// A set of methods: those that match one of the patterns, or all others.
 ///
-/// A pattern is a path without its leading slash, `shop.Cart/Add`, in which `*` stands for any run of characters.
+/// A pattern is a path without its leading slash, `shop.Cart/Add`; `*` stands for any run of characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MethodSet {
     patterns: Vec<String>,
@@ -20,25 +20,26 @@ impl MethodSet {
         Self::of(["*"])
     }
 
-    /// The methods that one of these patterns matches. A leading `/` is ignored.
+    /// The methods that match one of these patterns. A leading `/` is ignored.
     pub fn of<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Self {
         let patterns = patterns.into_iter().map(|pattern| pattern.trim_start_matches('/').to_owned());
         Self { patterns: patterns.collect(), is_negated: false }
     }
 
-    /// The methods that are not in this set.
+    /// The complement of this set.
     #[must_use]
     pub fn negated(self) -> Self {
         Self { is_negated: !self.is_negated, ..self }
     }
 
-    /// Whether a method is in it; `path` is `shop.Cart/Add`, with or without a slash in front.
+    /// Whether the set contains a method; `path` is `shop.Cart/Add`, with or without a leading slash.
     pub fn contains(&self, path: &[u8]) -> bool {
         let path = path.strip_prefix(b"/").unwrap_or(path);
         self.patterns.iter().any(|pattern| matches(pattern.as_bytes(), path)) != self.is_negated
     }
 
-    /// Whether some method could be in both. True where several patterns together might exclude it.
+    /// Whether some method may be in both sets. It may also be true where several patterns together exclude all
+    /// methods.
     pub fn meets(&self, other: &Self) -> bool {
         match (self.is_negated, other.is_negated) {
             (false, false) => self
@@ -51,14 +52,15 @@ impl MethodSet {
         }
     }
 
-    /// Whether one pattern of a negated set matches all that `pattern` does: then it matches the pattern's own text.
+    /// Whether one pattern of a negated set matches everything that `pattern` matches: it then matches the text of the
+    /// pattern itself.
     fn excludes(&self, pattern: &str) -> bool {
         self.patterns.iter().any(|excluded| matches(excluded.as_bytes(), pattern.as_bytes()))
     }
 }
 
 impl fmt::Display for MethodSet {
-    /// As the language writes it, but without quotes: `shop.Cart/*, shop.Stock/Get`; `*` for all.
+    /// Writes the set as in the language, without quotes: `shop.Cart/*, shop.Stock/Get`; `*` for all.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_negated {
             f.write_str("NOT ")?;
@@ -71,8 +73,8 @@ impl fmt::Display for MethodSet {
     }
 }
 
-/// Whether a pattern matches all of a text. On a mismatch only the last `*` takes one character more, so the time is
-/// the product of the lengths at worst.
+/// Whether a pattern matches a whole text. On a mismatch only the last `*` takes one more character, so the worst-case
+/// time is the product of the lengths.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -96,7 +98,7 @@ fn matches(pattern: &[u8], text: &[u8]) -> bool {
 
 /// Whether some text matches both patterns.
 fn patterns_meet(a: &[u8], b: &[u8]) -> bool {
-    // `meets[j]` says whether the rest of `a` and `b[j..]` have a text in common; rows go from the end of `a`.
+    // `meets[j]` tells whether the rest of `a` and `b[j..]` share a text; rows go from the end of `a`.
     let mut meets: Vec<bool> = (0..=b.len()).map(|j| b[j..].iter().all(|byte| *byte == b'*')).collect();
     for i in (0..a.len()).rev() {
         let below = meets.clone();
@@ -117,9 +119,9 @@ fn patterns_meet(a: &[u8], b: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// A pattern that matched too much would send calls through the wrong chain.
+    /// A pattern that matches too much would send calls through the wrong chain.
     #[test]
-    fn patterns_match_whole_paths() {
+    fn pattern_matches_whole_paths() {
         let check = |pattern: &str, path: &str| MethodSet::of([pattern]).contains(path.as_bytes());
         for (pattern, path) in [
             ("shop.Cart/*", "/shop.Cart/Add"),
@@ -143,9 +145,9 @@ mod tests {
         }
     }
 
-    /// A method that slipped through NOT would pass a chain that excludes it.
+    /// A method that slips through NOT would pass a chain that excludes it.
     #[test]
-    fn negated_set_contains_all_others() {
+    fn negated_set_contains_others() {
         let others = MethodSet::of(["a.A/*", "b.B/Get"]).negated();
         assert!(others.contains(b"/b.B/Put"));
         assert!(!others.contains(b"/a.A/Get") && !others.contains(b"/b.B/Get"));
@@ -154,7 +156,7 @@ mod tests {
 
     /// A miss would let two chains claim one call; a false hit would refuse a good program.
     #[test]
-    fn sets_meet_where_a_method_could_be_in_both() {
+    fn sets_overlap_on_shared_methods() {
         let of = |patterns: &[&str]| MethodSet::of(patterns.iter().copied());
         let not = |patterns: &[&str]| of(patterns).negated();
         for (a, b, meet) in [

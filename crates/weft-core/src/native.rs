@@ -1,21 +1,21 @@
-//! Native functions: what the language calls, and a crate of its own computes.
+//! Native functions: functions of the language that are implemented in Rust, in their own crate.
 //!
-//! [`NATIVES`] is the one table of them. The checker takes signatures from it, the planner effects, costs and
-//! inverses, the reference its text. [`NativeDecl`] is a call site's or declaration's choice of one, with what is
-//! known before the program runs; a [`Prepared`] function is that choice made ready.
+//! [`NATIVES`] is the only table of them: the checker reads signatures from it, the planner effects, costs and
+//! inverses, the reference manual its text. [`NativeDecl`] names a function together with everything that is known
+//! before the program runs. A [`Prepared`] function is such a declaration, ready to be called.
 
 use crate::time::Time;
 use crate::types::{Type, Value};
 use core::fmt;
 use core::str::FromStr;
 
-/// Values that one call may take. Constants such as patterns do not count.
+/// Maximum number of values that one call takes. Constants such as patterns do not count.
 pub const NATIVE_ARGS_MAX: usize = 4;
-/// Bytes that one call may give; a result that would be longer is an error. It is what a message may have, so that
-/// no decompression makes more of a few bytes.
+/// Maximum number of bytes that one call returns; a longer result is an error. It equals the maximum size of a message,
+/// so that a few bytes cannot decompress to more.
 pub const NATIVE_BYTES_MAX: usize = 4 << 20;
-/// Slots among which [`Native::MaglevSlot`] chooses: with more, their shares of its table would differ by more than
-/// 2 %.
+/// Maximum number of slots of [`Native::MaglevSlot`]: with more, their shares of its table would differ by more than 2
+/// %.
 pub const MAGLEV_SLOTS_MAX: i64 = 1024;
 /// Bytes of a random id.
 pub const RANDOM_BYTES_MAX: i64 = 1024;
@@ -80,19 +80,19 @@ pub enum Param {
     Pattern,
     /// A JSON pointer (RFC 6901) that is known before the program runs.
     Pointer,
-    /// A text that is known before the program runs.
+    /// A text constant that is known before the program runs.
     Constant,
-    /// One such text or more; the last parameter.
+    /// One or more such constants; only as the last parameter.
     Constants,
 }
 
 impl Param {
-    /// Whether its value is part of the choice of the function, and not given at each call.
+    /// Whether the value belongs to the declaration and not to the call.
     pub const fn is_constant(self) -> bool {
         matches!(self, Self::Pattern | Self::Pointer | Self::Constant | Self::Constants)
     }
 
-    /// How a signature shows it.
+    /// The type in a signature.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Data => "TEXT or BYTES",
@@ -114,17 +114,17 @@ impl Param {
 pub enum Effect {
     /// Nothing.
     Pure,
-    /// The draws of the message, as `rand()`: the same on each replay, whatever the order.
+    /// The random draws of the message, as `rand()`: the same in each replay, in any order.
     Random,
     /// `now()`.
     Clock,
-    /// No two calls give the same: each takes a nonce that was never used under its key. What is made of the result
-    /// by the inverse does not depend on it.
+    /// A nonce: no two calls give the same result, because each takes a nonce that was never used under its key. The
+    /// inverse of the result does not depend on the nonce.
     Nonce,
 }
 
 impl Effect {
-    /// The word of the `EFFECT` clause.
+    /// The keyword of the `EFFECT` clause.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Pure => "PURE",
@@ -134,17 +134,17 @@ impl Effect {
     }
 }
 
-/// What a call costs, measured by `weft bench functions`.
+/// The cost of a call, measured by `weft bench functions`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NativeCost {
-    /// Nanoseconds, however short the first argument is.
+    /// Fixed nanoseconds per call.
     pub base_ns: u32,
-    /// Nanoseconds for each 1024 bytes of the first argument.
+    /// Nanoseconds per 1024 bytes of the first argument.
     pub ns_per_kib: u32,
 }
 
 impl NativeCost {
-    /// The estimate for a first argument of so many bytes, in nanoseconds.
+    /// The estimate in nanoseconds for a first argument of this many bytes.
     pub fn ns(self, bytes: u64) -> u64 {
         u64::from(self.base_ns).saturating_add(u64::from(self.ns_per_kib).saturating_mul(bytes) / 1024)
     }
@@ -157,41 +157,41 @@ pub struct NativeOption {
     pub name: &'static str,
     /// The type of its value.
     pub ty: Type,
-    /// What it is for.
+    /// Its purpose.
     pub doc: &'static str,
 }
 
-/// What is known of a native function.
+/// The entry of a native function in [`NATIVES`].
 #[derive(Clone, Copy, Debug)]
 pub struct Info {
-    /// Which.
+    /// The function.
     pub native: Native,
     /// Its name in programs, in lower case.
     pub name: &'static str,
-    /// What it takes.
+    /// Its parameters.
     pub params: &'static [Param],
-    /// What it gives.
+    /// The type of its result.
     pub result: Type,
-    /// It may give NULL.
+    /// It may return NULL.
     pub nullable: bool,
-    /// When it is an error value, `function failed`; None if it never is.
+    /// The condition for the error value `function failed`; None if it never fails.
     pub fails: Option<&'static str>,
-    /// What it does, in a sentence.
+    /// A sentence about what it does.
     pub doc: &'static str,
-    /// What it depends on.
+    /// What its result depends on.
     pub effect: Effect,
-    /// What it costs.
+    /// Its cost.
     pub cost: NativeCost,
-    /// The function whose result it takes back: `self(inverse(x)) = x` for every x.
+    /// The function that it inverts: `self(inverse(x)) = x` for every x.
     pub inverse: Option<Native>,
     /// The options that a declaration may set.
     pub options: &'static [NativeOption],
-    /// It needs a key, and so a declaration that says where the key is.
+    /// It needs a key, so a declaration must name the key.
     pub needs_key: bool,
 }
 
 impl Info {
-    /// The most bytes that a call may give; a result that is longer is an error, `function failed`.
+    /// Maximum number of bytes that a call returns; a longer result is the error `function failed`.
     pub fn bytes_max(&self) -> usize {
         self.result.bytes_max().map_or(NATIVE_BYTES_MAX, |max| NATIVE_BYTES_MAX.min(max as usize))
     }
@@ -247,12 +247,12 @@ impl Info {
         Self { options, needs_key: true, ..self }
     }
 
-    /// Whether it fails for no other reason than that its result would be longer than it may be: for want of room.
+    /// Whether it fails only because its result would be too long.
     pub fn fails_for_length(&self) -> bool {
         self.fails == Some(LONGER)
     }
 
-    /// How it is called, for people: `gzip(TEXT or BYTES) BYTES`.
+    /// The signature in readable form: `gzip(TEXT or BYTES) BYTES`.
     pub fn signature(&self) -> String {
         let params: Vec<&str> = self.params.iter().map(|param| param.text()).collect();
         let null = if self.nullable { "?" } else { "" };
@@ -260,7 +260,7 @@ impl Info {
     }
 }
 
-/// Why most functions that make bytes may fail, and many for no other reason.
+/// Most functions that make bytes fail only for this reason.
 const LONGER: &str = "the result would be longer than 4 MiB";
 const TEXT: Type = Type::Text(None);
 const BYTES: Type = Type::Bytes(None);
@@ -274,14 +274,14 @@ const KEY_FILE: NativeOption = option("key_file", TEXT, "the file that holds the
 const KEY_ENV: NativeOption = option("key_env", TEXT, "the environment variable that holds the key");
 const KEY: &[NativeOption] = &[KEY_FILE, KEY_ENV];
 const LEVEL: &[NativeOption] =
-    &[option("level", I64, "1 (fastest) to 9 (smallest); zstd has levels up to 19, and lz4 none")];
+    &[option("level", I64, "1 (fastest) to 9 (smallest); zstd has levels up to 19, lz4 has no levels")];
 const JWT: &[NativeOption] = &[
     KEY_FILE,
     KEY_ENV,
-    option("algorithm", TEXT, "`HS256`, `RS256` or `ES256`: tokens that say another are not valid"),
-    option("issuer", TEXT, "the only `iss` that is valid"),
-    option("audience", TEXT, "one that `aud` must name"),
-    option("leeway", Type::Interval, "how far the clocks may differ; 0 s unless it is set"),
+    option("algorithm", TEXT, "`HS256`, `RS256` or `ES256`; tokens with another algorithm are not valid"),
+    option("issuer", TEXT, "the required `iss`"),
+    option("audience", TEXT, "a value that `aud` must contain"),
+    option("leeway", Type::Interval, "the allowed clock difference; 0 s by default"),
 ];
 
 use Native as N;
@@ -294,8 +294,8 @@ pub const NATIVES: &[Info] = &[
         "address",
         &[P::Text],
         Type::IpAddr,
-        "the IP address of `10.0.0.1`, `10.0.0.1:80`, `2001:db8::1` or `[2001:db8::1]:80`, of `::ffff:10.0.0.1` that \
-         of IPv4; NULL if it is none of them",
+        "the IP address in `10.0.0.1`, `10.0.0.1:80`, `2001:db8::1` or `[2001:db8::1]:80`; the IPv4 address \
+         in `::ffff:10.0.0.1`; NULL for other texts",
     )
     .or_null()
     .costs(45, 0),
@@ -304,9 +304,9 @@ pub const NATIVES: &[Info] = &[
         "aes_256_gcm_open",
         &[P::Bytes],
         BYTES,
-        "what `aes_256_gcm_seal` sealed under the same key",
+        "the plaintext of a result of `aes_256_gcm_seal` under the same key",
     )
-    .fails("it is not what the key sealed")
+    .fails("the argument was not sealed under this key")
     .inverts(N::Aes256GcmSeal)
     .keyed(KEY)
     .costs(1200, 330),
@@ -315,21 +315,27 @@ pub const NATIVES: &[Info] = &[
         "aes_256_gcm_seal",
         &[P::Data],
         BYTES,
-        "a nonce, the bytes encrypted and authenticated with XAES-256-GCM, and the tag: 40 bytes more",
+        "the nonce, the ciphertext of XAES-256-GCM and the tag: 40 bytes more than the argument",
     )
     .fails(LONGER)
     .effect(Effect::Nonce)
     .keyed(KEY)
     .costs(350, 530),
-    Info::new(N::Base64, "base64", &[P::Data], TEXT, "in Base64 (RFC 4648 section 4), padded")
-        .fails(LONGER)
-        .costs(56, 540),
+    Info::new(
+        N::Base64,
+        "base64",
+        &[P::Data],
+        TEXT,
+        "the argument in Base64 (RFC 4648 section 4), with padding",
+    )
+    .fails(LONGER)
+    .costs(56, 540),
     Info::new(
         N::Base64Url,
         "base64url",
         &[P::Data],
         TEXT,
-        "in the Base64 of URLs and file names (RFC 4648 section 5), without padding",
+        "the argument in URL-safe Base64 (RFC 4648 section 5), without padding",
     )
     .fails(LONGER)
     .costs(33, 530),
@@ -338,9 +344,9 @@ pub const NATIVES: &[Info] = &[
         "chacha20_poly1305_open",
         &[P::Bytes],
         BYTES,
-        "what `chacha20_poly1305_seal` sealed under the same key",
+        "the plaintext of a result of `chacha20_poly1305_seal` under the same key",
     )
-    .fails("it is not what the key sealed")
+    .fails("the argument was not sealed under this key")
     .inverts(N::ChaCha20Poly1305Seal)
     .keyed(KEY)
     .costs(2300, 1100),
@@ -349,7 +355,7 @@ pub const NATIVES: &[Info] = &[
         "chacha20_poly1305_seal",
         &[P::Data],
         BYTES,
-        "a nonce, the bytes encrypted and authenticated with XChaCha20-Poly1305, and the tag: 40 bytes more",
+        "the nonce, the ciphertext of XChaCha20-Poly1305 and the tag: 40 bytes more than the argument",
     )
     .fails(LONGER)
     .effect(Effect::Nonce)
@@ -360,9 +366,9 @@ pub const NATIVES: &[Info] = &[
         "dns_name",
         &[P::Bytes],
         TEXT,
-        "the name that labels of the domain name system make (RFC 1035 section 3.1), in lower case and without the \
-         last dot: `www.example.com`; a byte that is no printable character of ASCII is `\\DDD`, a dot in a label \
-         `\\.`; NULL if they are no whole name",
+        "a DNS name from its labels (RFC 1035 section 3.1), in lower case and without the last dot: \
+         `www.example.com`; a byte that is not printable ASCII is `\\DDD`, a dot in a label `\\.`; NULL if \
+         the name is incomplete or malformed",
     )
     .or_null()
     .costs(50, 3000),
@@ -371,22 +377,34 @@ pub const NATIVES: &[Info] = &[
         "group_mac",
         &[P::Address],
         Type::Mac,
-        "the stations that packets to a multicast address go to (RFC 1112 section 6.4, RFC 2464 section 7); NULL if it \
-         is none",
+        "the MAC address of an IP multicast group (RFC 1112 section 6.4, RFC 2464 section 7); NULL for \
+         other addresses",
     )
     .or_null()
     .costs(10, 0),
-    Info::new(N::Gunzip, "gunzip", &[P::Bytes], BYTES, "what is in bytes of the gzip format (RFC 1952)")
-        .fails("the bytes are damaged, or hold more than 4 MiB")
-        .inverts(N::Gzip)
-        .costs(500, 1900),
+    Info::new(
+        N::Gunzip,
+        "gunzip",
+        &[P::Bytes],
+        BYTES,
+        "the argument decompressed from the gzip format (RFC 1952)",
+    )
+    .fails("the argument is damaged, or the result would be longer than 4 MiB")
+    .inverts(N::Gzip)
+    .costs(500, 1900),
     Info::new(N::Gzip, "gzip", &[P::Data], BYTES, "compressed, in the gzip format (RFC 1952)")
         .fails(LONGER)
         .options(LEVEL)
         .costs(7600, 34_000),
-    Info::new(N::Hex, "hex", &[P::Data], TEXT, "two hexadecimal digits a byte, in lower case")
-        .fails(LONGER)
-        .costs(20, 1600),
+    Info::new(
+        N::Hex,
+        "hex",
+        &[P::Data],
+        TEXT,
+        "the argument in hexadecimal: two digits per byte, in lower case",
+    )
+    .fails(LONGER)
+    .costs(20, 1600),
     Info::new(
         N::HmacSha256,
         "hmac_sha256",
@@ -401,11 +419,11 @@ pub const NATIVES: &[Info] = &[
         "json_get",
         &[P::Data, P::Pointer],
         TEXT,
-        "the value at a JSON pointer (RFC 6901): a string as it is, anything else as JSON; NULL if there is none or \
-         it is `null`",
+        "the value at a JSON pointer (RFC 6901): a string as plain text, any other value as JSON; NULL if \
+         the value is missing or `null`",
     )
     .or_null()
-    .fails("it is not JSON (RFC 8259)")
+    .fails("the argument is not JSON (RFC 8259)")
     .costs(43, 5400),
     Info::new(
         N::JsonSet,
@@ -415,15 +433,15 @@ pub const NATIVES: &[Info] = &[
         "the JSON with this value at a JSON pointer: in place of what is there, or as a new member or last item of \
          what is around it",
     )
-    .fails("it is not JSON, or there is nothing around the place")
+    .fails("the argument is not JSON, or the parent of the pointer is missing")
     .costs(260, 4300),
     Info::new(
         N::JwtVerify,
         "jwt_verify",
         &[P::Text],
         TEXT,
-        "the claims of a JSON Web Token (RFC 7519) as JSON; NULL if its signature, `exp`, `nbf`, `iss` or `aud` does \
-         not hold now",
+        "the claims of a JSON Web Token (RFC 7519) as JSON; NULL if its signature, `exp`, `nbf`, `iss` or \
+         `aud` is not valid now",
     )
     .or_null()
     .effect(Effect::Clock)
@@ -437,7 +455,8 @@ pub const NATIVES: &[Info] = &[
         "maglev_slot",
         &[P::Data, P::Int],
         I64,
-        "one of n slots, 0 to n - 1, by the Maglev table of n (NSDI 2016, section 3.4): few keys move when n changes",
+        "a slot from 0 to n - 1, from the Maglev table for n (NSDI 2016, section 3.4); few keys move when n \
+         changes",
     )
     .fails("n is not 1 to 1024")
     .costs(36, 37),
@@ -446,7 +465,7 @@ pub const NATIVES: &[Info] = &[
         "matches_any",
         &[P::Data, P::Constants],
         Type::Bool,
-        "whether one of the texts stands in it; all are looked for at once",
+        "whether the argument contains one of the texts; one search covers all of them",
     )
     .costs(43, 91),
     Info::new(
@@ -454,7 +473,8 @@ pub const NATIVES: &[Info] = &[
         "mss_at_most",
         &[P::Data, P::Int],
         BYTES,
-        "options of TCP, in which a maximum segment size (RFC 9293 section 3.7.1) that is larger is this one",
+        "TCP options with the maximum segment size (RFC 9293 section 3.7.1) lowered to the second argument \
+         if it is larger",
     )
     .costs(20, 0),
     Info::new(
@@ -462,16 +482,17 @@ pub const NATIVES: &[Info] = &[
         "network",
         &[P::Address, P::Int],
         Type::Cidr,
-        "the network of so many bits that the address is in: 10.1.2.0/24 of 10.1.2.3; at most all bits of the address",
+        "the network with this prefix length that contains the address: 10.1.2.0/24 for 10.1.2.3 and 24; a \
+         longer prefix counts as the whole address",
     )
-    .fails("the number is negative")
+    .fails("the prefix length is negative")
     .costs(12, 0),
     Info::new(
         N::RandomHex,
         "random_hex",
         &[P::Int],
         TEXT,
-        "so many random bytes in hexadecimal digits, the same on each replay; not for secrets",
+        "this number of random bytes in hexadecimal, the same in each replay; not for secrets",
     )
     .fails("the number is not 0 to 1024")
     .effect(Effect::Random)
@@ -481,7 +502,7 @@ pub const NATIVES: &[Info] = &[
         "regex_capture",
         &[P::Text, P::Pattern, P::Int],
         TEXT,
-        "what the n-th group of the first match takes, 0 for all of the match; NULL if there is none",
+        "the n-th group of the first match, 0 for the whole match; NULL if there is none",
     )
     .or_null()
     .costs(150, 36),
@@ -490,7 +511,7 @@ pub const NATIVES: &[Info] = &[
         "regex_match",
         &[P::Text, P::Pattern],
         Type::Bool,
-        "whether the regular expression matches somewhere in it, in linear time",
+        "whether the regular expression matches a part of the argument; takes linear time",
     )
     .costs(64, 53),
     Info::new(
@@ -498,48 +519,62 @@ pub const NATIVES: &[Info] = &[
         "regex_replace",
         &[P::Text, P::Pattern, P::Constant],
         TEXT,
-        "with every match replaced by the text, in which `$1` or `${name}` stands for a group and `$$` for `$`",
+        "the argument with each match replaced by the text, where `$1` or `${name}` is a group and `$$` is \
+         `$`",
     )
     .fails(LONGER)
     .costs(130, 70),
-    Info::new(N::Sha256, "sha256", &[P::Data], BYTES, "the SHA-256 of it (FIPS 180-4): 32 bytes").costs(180, 2600),
+    Info::new(N::Sha256, "sha256", &[P::Data], BYTES, "the SHA-256 hash (FIPS 180-4): 32 bytes")
+        .costs(180, 2600),
     Info::new(
         N::SolicitedNode,
         "solicited_node",
         &[P::Address],
         Type::IpAddr,
-        "the multicast address at which who has an address of IPv6 is asked (RFC 4291 section 2.7.1); NULL of IPv4",
+        "the solicited-node multicast address of an IPv6 address (RFC 4291 section 2.7.1); NULL for IPv4",
     )
     .or_null()
     .costs(10, 0),
-    Info::new(N::Unbase64, "unbase64", &[P::Data], BYTES, "what is in Base64 (RFC 4648 section 4); padding is needed")
-        .fails("it is not Base64")
-        .inverts(N::Base64)
-        .costs(78, 900),
+    Info::new(
+        N::Unbase64,
+        "unbase64",
+        &[P::Data],
+        BYTES,
+        "the argument decoded from Base64 (RFC 4648 section 4); padding is required",
+    )
+    .fails("the argument is not Base64")
+    .inverts(N::Base64)
+    .costs(78, 900),
     Info::new(
         N::Unbase64Url,
         "unbase64url",
         &[P::Data],
         BYTES,
-        "what is in the Base64 of URLs (RFC 4648 section 5), without padding",
+        "the argument decoded from URL-safe Base64 (RFC 4648 section 5), without padding",
     )
-    .fails("it is not such Base64")
+    .fails("the argument is not URL-safe Base64")
     .inverts(N::Base64Url)
     .costs(45, 680),
-    Info::new(N::Unhex, "unhex", &[P::Data], BYTES, "the bytes that hexadecimal digits stand for")
-        .fails("a character is no such digit, or their number is odd")
+    Info::new(N::Unhex, "unhex", &[P::Data], BYTES, "the argument decoded from hexadecimal")
+        .fails("a character is not a hexadecimal digit, or the number of digits is odd")
         .inverts(N::Hex)
         .costs(41, 2200),
-    Info::new(N::Unlz4, "unlz4", &[P::Bytes], BYTES, "what is in bytes of the LZ4 frame format")
-        .fails("the bytes are damaged, or hold more than 4 MiB")
+    Info::new(N::Unlz4, "unlz4", &[P::Bytes], BYTES, "the argument decompressed from the LZ4 frame format")
+        .fails("the argument is damaged, or the result would be longer than 4 MiB")
         .inverts(N::Lz4)
         .costs(2000, 580),
-    Info::new(N::Unzstd, "unzstd", &[P::Bytes], BYTES, "what is in bytes of the Zstandard format (RFC 8878)")
-        .fails("the bytes are damaged, or hold more than 4 MiB")
-        .inverts(N::Zstd)
-        .costs(200, 1100),
+    Info::new(
+        N::Unzstd,
+        "unzstd",
+        &[P::Bytes],
+        BYTES,
+        "the argument decompressed from the Zstandard format (RFC 8878)",
+    )
+    .fails("the argument is damaged, or the result would be longer than 4 MiB")
+    .inverts(N::Zstd)
+    .costs(200, 1100),
     Info::new(N::Utf8, "utf8", &[P::Bytes], TEXT, "the bytes as TEXT")
-        .fails("they are not UTF-8")
+        .fails("the bytes are not UTF-8")
         .costs(26, 100),
     Info::new(N::Xxh3, "xxh3", &[P::Data], Type::Uint(64), "the 64-bit hash XXH3 with seed 0").costs(31, 54),
     Info::new(N::Zstd, "zstd", &[P::Data], BYTES, "compressed, in the Zstandard format (RFC 8878)")
@@ -549,10 +584,10 @@ pub const NATIVES: &[Info] = &[
 ];
 
 impl Native {
-    /// What is known of it.
+    /// The entry in [`NATIVES`].
     ///
     /// # Panics
-    /// Never: the table has all of them, which a test holds.
+    /// Never: a test checks that the table is complete.
     pub fn info(self) -> &'static Info {
         NATIVES.iter().find(|info| info.native == self).expect("the table has all native functions")
     }
@@ -583,21 +618,21 @@ impl fmt::Display for UnknownNative {
 
 impl core::error::Error for UnknownNative {}
 
-/// A native function with all that is known of its calls before the program runs.
+/// A declared native function with everything that is known before the program runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NativeDecl {
-    /// How the program calls it: the name of its declaration, or its own.
+    /// The name in the program: that of its declaration, or its own.
     pub name: String,
-    /// Which.
+    /// The function.
     pub native: Native,
     /// The values of its parameters that are [constant](Param::is_constant), in order.
     pub constants: Vec<String>,
-    /// The options that its declaration sets. They say where a key is, and never what it is.
+    /// The options of its declaration. They name the location of a key, never the key.
     pub options: Vec<(String, Value)>,
-    /// Which call it is, of a function whose effect is not [`Effect::Pure`]: the same for the same call of the same
-    /// instance, in every version.
+    /// Identifies the call of a function whose effect is not [`Effect::Pure`]: the same for the same call of the same
+    /// instance in every version.
     pub site: u64,
-    /// What a call costs: what its declaration says, or the table.
+    /// The cost of a call, from its declaration or from the table.
     pub cost: NativeCost,
 }
 
@@ -612,25 +647,25 @@ pub enum Arg<'a> {
 }
 
 impl<'a> Arg<'a> {
-    /// The bytes; none if it has another type.
+    /// The bytes; empty for another type.
     pub fn bytes(self) -> &'a [u8] {
         if let Self::Bytes(bytes) = self { bytes } else { &[] }
     }
 
-    /// The number; 0 if it has another type.
+    /// The number; 0 for another type.
     pub fn int(self) -> i64 {
         if let Self::Int(n) = self { n } else { 0 }
     }
 }
 
-/// A call: its arguments, and what the pass knows.
+/// A call: its arguments and the context of the pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     /// The values of the parameters that are not constant, in order.
     pub args: &'a [Arg<'a>],
     /// `now()`.
     pub now: Time,
-    /// What the draws of the message are made of.
+    /// The base of the random draws of the message.
     pub rand: u64,
 }
 
@@ -641,27 +676,27 @@ impl<'a> Call<'a> {
     }
 }
 
-/// How a call ended.
+/// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ended {
-    /// With a boolean.
+    /// A boolean.
     Bool(bool),
-    /// With an integer.
+    /// An integer.
     Int(i64),
-    /// With the bytes that it put into its buffer.
+    /// The bytes in the output buffer.
     Bytes,
-    /// With NULL.
+    /// NULL.
     Null,
-    /// With the error value `function failed`.
+    /// The error value `function failed`.
     Failed,
 }
 
 /// A native function that is ready to be called, from any number of workers.
 ///
-/// What it keeps from call to call cannot be observed, but for the nonces of [`Effect::Nonce`].
+/// State that it keeps between calls is not observable, except for the nonces of [`Effect::Nonce`].
 pub trait Prepared: Send + Sync + fmt::Debug {
-    /// Computes. `out` is empty; bytes of the result go there, [`Info::bytes_max`] at most. What is in it is
-    /// of no meaning unless the call ends with [`Ended::Bytes`].
+    /// Computes the function. `out` is empty on entry and takes the bytes of the result, at most [`Info::bytes_max`].
+    /// Its content is valid only if the call returns [`Ended::Bytes`].
     fn call(&self, call: &Call<'_>, out: &mut Vec<u8>) -> Ended;
 }
 
@@ -670,8 +705,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sorted_and_has_all() {
-        // A function that is missing would panic where it is looked up; one twice would have two meanings.
+    fn native_table_sorted_and_complete() {
+        // A missing function would panic on look-up; a duplicate would have two meanings.
         assert!(NATIVES.windows(2).all(|pair| pair[0].name < pair[1].name));
         assert_eq!(NATIVES.len(), Native::JwtVerify as usize + 1, "as many as the enumeration has");
         for info in NATIVES {
@@ -683,8 +718,8 @@ mod tests {
     }
 
     #[test]
-    fn inverses_fit_each_other() {
-        // An inverse that could not take the result back would let the planner cross what it must not.
+    fn native_inverses_are_mutual() {
+        // With a wrong inverse, the planner would reorder what it must not.
         for info in NATIVES {
             let Some(of) = info.inverse else { continue };
             let of = of.info();
@@ -695,7 +730,7 @@ mod tests {
     }
 
     #[test]
-    fn signatures_read_as_calls() {
+    fn signature_prints_as_call() {
         assert_eq!(Native::Gzip.info().signature(), "gzip(TEXT or BYTES) BYTES");
         assert_eq!(Native::JsonGet.info().signature(), "json_get(TEXT or BYTES, 'pointer') TEXT?");
     }

@@ -1,31 +1,30 @@
-//! What devices were still to do to packets that a host captured as it sent them: a capture has no virtio-net header
-//! that says so.
+//! Completes offloads in captured packets: a capture of outgoing packets has no virtio-net header that describes them.
 //!
-//! A host leaves the checksum of TCP and UDP, and sometimes that of IPv4, to its device; and the device cuts a packet
-//! that stands for several, whose length the host then leaves 0 (TSO). Sources: Linux
+//! A host leaves the checksum of TCP and UDP, and sometimes that of IPv4, to its device. The device also segments large
+//! packets (TSO); the host then leaves their IP length 0. Sources: Linux
 //! `Documentation/networking/checksum-offloads.rst` and `segmentation-offloads.rst`.
 
 use crate::checksum::{fold, sum};
 use crate::frame::{Checksum, IP_PACKET_MAX, Offload, ip_at};
 use crate::ip::{IpPacket, TCP, UDP};
 
-/// In a header of IPv4.
+/// Offsets in an IPv4 header.
 const LENGTH_AT: usize = 2;
 const CHECKSUM_AT: usize = 10;
-/// In a header of IPv6.
+/// Offset in an IPv6 header.
 const PAYLOAD_LENGTH_AT: usize = 4;
 
-/// What a packet lacks.
+/// The offloads that a packet still needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unfinished {
-    /// A checksum: that of IPv4 is 0 and should not be, or that of TCP or UDP covers the pseudo header alone.
+pub struct PendingOffloads {
+    /// A checksum: the IPv4 checksum is 0 and should not be, or the TCP or UDP checksum covers only the pseudo header.
     pub checksum: bool,
-    /// The length of IP is 0.
+    /// The IP length is 0.
     pub length: bool,
 }
 
-impl Unfinished {
-    /// What an Ethernet frame, or an IP packet without a link header, lacks of what its device was to do.
+impl PendingOffloads {
+    /// The pending offloads of an Ethernet frame, or of an IP packet without a link header.
     pub fn of(frame: &[u8], is_ip: bool) -> Self {
         let Some(packet) = IpPacket::of_frame(frame, is_ip) else { return Self::default() };
         let lacks_header =
@@ -36,15 +35,17 @@ impl Unfinished {
         }
     }
 
-    /// It lacks something.
+    /// Whether any offload is pending.
     pub fn is_any(self) -> bool {
         self.checksum || self.length
     }
 }
 
-/// Does to a packet what its device was to do, as far as it can be done without cutting it: fills in a length of IP
-/// that is 0 and fits, and a checksum of IPv4 that does not hold. What is left: a checksum of TCP or UDP that covers
-/// the pseudo header alone is partial, and any other counts as right.
+/// Completes the offloads of a packet, except segmentation: it fills in an IP length of 0 if the length fits, and a
+/// wrong IPv4 checksum.
+///
+/// The result describes what remains. A TCP or UDP checksum over the pseudo header alone is partial; any other checksum
+/// counts as valid.
 pub fn finish(frame: &mut [u8], is_ip: bool) -> Offload {
     let found = ip_at(frame, is_ip).zip(IpPacket::of_frame(frame, is_ip));
     let Some((network, packet)) = found else { return Offload { checksum: Checksum::Valid, gso: None } };
@@ -69,7 +70,7 @@ fn is_header_right(packet: IpPacket<'_>) -> bool {
     fold(sum(packet.header())) == 0xffff
 }
 
-/// The checksum of TCP or UDP in a packet, if it covers the pseudo header alone. `network` is where the packet begins.
+/// The TCP or UDP checksum of a packet, if it covers only the pseudo header. `network` is the offset of the packet.
 fn partial_in(packet: IpPacket<'_>, network: usize) -> Option<Checksum> {
     let upper = packet.upper();
     let offset = match upper.protocol {
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A packet of a host that leaves all to its device.
+    /// A packet of a host that leaves all offloads to its device.
     fn sent(is_v4: bool, protocol: u8, payload: usize) -> Vec<u8> {
         let (header, at) = if protocol == TCP { (20, 16) } else { (8, 6) };
         let length = header + payload;
@@ -108,9 +109,9 @@ mod tests {
     }
 
     proptest! {
-        /// If this failed, a capture of a host would count as damaged, or be damaged by what mends it.
+        /// A capture of outgoing packets would count as damaged, or the completion would damage it.
         #[test]
-        fn what_a_device_was_to_do_is_done(
+        fn offloads_are_completed(
             is_v4: bool, is_tcp: bool, is_framed: bool, has_length: bool, payload in 1..3_000usize,
         ) {
             let mut frame = sent(is_v4, if is_tcp { TCP } else { UDP }, payload);
@@ -129,28 +130,28 @@ mod tests {
                 let ethertype = if is_v4 { [8, 0] } else { [0x86, 0xdd] };
                 frame = [&[2; 12][..], &ethertype, &frame].concat();
             }
-            let lacks = Unfinished::of(&frame, !is_framed);
-            prop_assert_eq!(lacks, Unfinished { checksum: true, length: !has_length });
+            let lacks = PendingOffloads::of(&frame, !is_framed);
+            prop_assert_eq!(lacks, PendingOffloads { checksum: true, length: !has_length });
             let mut offload = finish(&mut frame, !is_framed);
             prop_assert!(offload.checksum.partial_at().is_some());
             prop_assert!(offload.finish_checksum(&mut frame).is_some());
-            prop_assert_eq!(Unfinished::of(&frame, !is_framed), Unfinished::default());
-            let packet = IpPacket::of_frame(&frame, !is_framed).expect("it is one");
+            prop_assert_eq!(PendingOffloads::of(&frame, !is_framed), PendingOffloads::default());
+            let packet = IpPacket::of_frame(&frame, !is_framed).expect("an IP packet");
             prop_assert!(packet.is_complete() && (!is_v4 || is_header_right(packet)));
             let (protocol, transport) = (packet.upper().protocol, packet.payload());
             let others = u64::from(protocol) + transport.len() as u64;
             let addresses = u64::from(fold(sum(packet.addresses())));
             prop_assert_eq!(fold(addresses + u64::from(fold(sum(transport))) + others), 0xffff);
-            // What is finished stays as it is.
+            // A completed frame does not change again.
             let before = frame.clone();
             prop_assert_eq!(finish(&mut frame, !is_framed).checksum, Checksum::Valid);
             prop_assert_eq!(frame, before);
         }
 
-        /// If this failed, a packet could end a replay.
+        /// A crafted packet could end a replay.
         #[test]
-        fn bytes_of_any_kind_are_looked_at(bytes: Vec<u8>, is_ip: bool) {
-            let _ = Unfinished::of(&bytes, is_ip);
+        fn random_frame_never_panics(bytes: Vec<u8>, is_ip: bool) {
+            let _ = PendingOffloads::of(&bytes, is_ip);
             let mut bytes = bytes;
             let _ = finish(&mut bytes, is_ip);
         }

@@ -1,43 +1,43 @@
-//! The options of listeners and clusters: one table for each, which the checker, the editor, the reference and the
-//! status of a node read, and from which the engine has its values.
+//! The options of listeners and clusters: one table for each. The checker, the editor, the reference manual and the
+//! status of a node read the tables; the engine gets its values from them.
 
 use crate::{Interval, Type};
 
-/// The largest `message_size_max`: a worker holds [`crate::limits::SCRATCH_BYTES_MAX`] for the edits of one message.
+/// Maximum of `message_size_max`: a worker holds [`crate::limits::SCRATCH_BYTES_MAX`] for the edits of one message.
 pub const MESSAGE_BYTES_MAX: i64 = 64 << 20;
-/// The largest `header_size_max`.
+/// Maximum of `header_size_max`.
 pub const HEADER_BYTES_MAX: i64 = 1 << 20;
-/// The largest `streams_max`.
+/// Maximum of `streams_max`.
 pub const STREAMS_MAX: i64 = 1 << 16;
-/// The largest `connections_max`, and its default: connections from clients that a worker takes.
+/// Maximum and default of `connections_max`: client connections that a worker accepts.
 pub const CLIENTS_MAX: i64 = 1 << 16;
-/// The largest `connections` and `connections_max`: connections that a worker makes to one endpoint.
+/// Maximum of `connections` and `connections_max`: connections from a worker to one endpoint.
 pub const CONNECTIONS_MAX: i64 = 16_384;
-/// Connections that a worker makes to one endpoint as calls need them, unless `connections` says otherwise.
+/// Default of `connections`: connections from a worker to one endpoint that it opens on demand.
 pub const CONNECTIONS_DEFAULT: u32 = 8;
-/// Connections that it makes where streams are long, unless `connections_max` or `connections` says otherwise.
+/// Default limit of those connections where streams are long, unless `connections_max` or `connections` is set.
 pub const CONNECTIONS_GROWN_MAX: u32 = 64;
-/// The largest `reset_budget` and `reset_budget_per_s`.
+/// Maximum of `reset_budget` and `reset_budget_per_s`.
 pub const RESETS_MAX: i64 = 1_000_000;
-/// The largest weight of an endpoint.
+/// Maximum weight of an endpoint.
 pub const ENDPOINT_WEIGHT_MAX: u32 = 100;
 
-/// An option as a program sets it.
+/// An option that a program can set.
 ///
-/// `docs/src/reference/program.md` has a row for each, which a test of `weft` compares with [`OptionDef::page_row`].
+/// `docs/src/reference/program.md` has a row for each; a test of `weft` compares it with [`OptionDef::page_row`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionDef {
     /// Its name.
     pub name: &'static str,
     /// INTERVAL, SIZE or I64.
     pub ty: Type,
-    /// What holds if the program does not set it; None: the option does nothing.
+    /// The default value; None if the option is then off.
     pub default: Option<i64>,
-    /// The least that it may be.
+    /// The least value.
     pub min: i64,
-    /// The most that it may be.
+    /// The greatest value.
     pub max: i64,
-    /// What it does: a sentence or two.
+    /// A sentence or two about what it does.
     pub doc: &'static str,
 }
 
@@ -50,13 +50,13 @@ impl OptionDef {
         format!("| `{name} {ty}` | {default} | {min}, {max} | {doc} |")
     }
 
-    /// A value as a program writes it behind `=`.
+    /// A value in program syntax, as behind `=`.
     pub fn literal(&self, value: i64) -> String {
         let text = self.text(Some(value));
         if matches!(self.ty, Type::Int(_)) { text } else { format!("'{text}'") }
     }
 
-    /// A value as people read it: `4 MiB`, `1 s`, `1000`, and `none`.
+    /// A value in readable form: `4 MiB`, `1 s`, `1000`, and `none`.
     pub fn text(&self, value: Option<i64>) -> String {
         const UNITS: [(&str, i64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
         const TIMES: [(&str, i64); 3] = [("d", 86_400), ("h", 3_600), ("min", 60)];
@@ -79,7 +79,7 @@ impl OptionDef {
     }
 }
 
-/// A value of an option as the engine has it.
+/// An option value in the type that the engine uses.
 trait Stored: Copy {
     fn from_raw(raw: Option<i64>) -> Self;
     fn raw(self) -> Option<i64>;
@@ -135,11 +135,11 @@ macro_rules! options {
         }
 
         impl $Options {
-            /// Sets an option of the table to a value within its range.
+            /// Sets an option to a value within its range.
             pub fn set(&mut self, name: &str, value: i64) {
                 match name {
                     $(stringify!($name) => self.$name = Stored::from_raw(Some(value)),)*
-                    _ => panic!("the checker lets no other option pass: {name}"),
+                    _ => panic!("the checker refuses unknown options: {name}"),
                 }
             }
 
@@ -163,7 +163,7 @@ const HOUR: i64 = 3_600 * SECOND;
 const YEAR: i64 = 365 * 24 * HOUR;
 
 options! {
-    /// What a listener allows its clients, and asks of them.
+    /// What a listener allows and requires of its clients.
     ListenerOptions,
     /// The options of a listener.
     LISTENER_OPTIONS:
@@ -199,7 +199,7 @@ options! {
 }
 
 options! {
-    /// How a cluster is connected to, and what its servers may send.
+    /// How to connect to a cluster, and what its servers may send.
     ClusterOptions,
     /// The options of a cluster.
     CLUSTER_OPTIONS:
@@ -242,7 +242,7 @@ options! {
 }
 
 impl ClusterOptions {
-    /// Connections that a worker makes to one endpoint: as calls need them, and where streams are long.
+    /// The connections that a worker opens to one endpoint: on demand, and where streams are long.
     pub fn connections_allowed(&self) -> (u32, u32) {
         let few = self.connections.unwrap_or(CONNECTIONS_DEFAULT);
         let most = self.connections_max.or(self.connections).unwrap_or(CONNECTIONS_GROWN_MAX);
@@ -255,8 +255,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn default_is_within_range() {
-        // A default that no program could write would be a value that the checker has never seen.
+    fn option_default_is_in_range() {
+        // The checker would never have seen a default that no program can write.
         for def in LISTENER_OPTIONS.iter().chain(CLUSTER_OPTIONS) {
             assert!(def.min <= def.max, "{}", def.name);
             assert!(def.default.is_none_or(|value| (def.min..=def.max).contains(&value)), "{}", def.name);
@@ -265,8 +265,8 @@ mod tests {
     }
 
     #[test]
-    fn value_reads_back_as_set() {
-        // A row whose field is another one's would change what nobody asked for.
+    fn option_value_round_trips() {
+        // A row with the wrong field would change another option.
         let mut listener = ListenerOptions::default();
         LISTENER_OPTIONS.iter().for_each(|def| listener.set(def.name, def.max));
         assert!(listener.values().all(|(def, value)| value == Some(def.max)));
@@ -277,8 +277,9 @@ mod tests {
     }
 
     #[test]
-    fn value_prints_in_its_largest_whole_unit() {
-        let def = |name: &str| LISTENER_OPTIONS.iter().find(|def| def.name == name).expect("it is one");
+    fn option_prints_in_largest_unit() {
+        let def =
+            |name: &str| LISTENER_OPTIONS.iter().find(|def| def.name == name).expect("a listener option");
         let size = def("message_size_max");
         assert_eq!(
             [4 << 20, 1536, 1 << 30, 7].map(|n| size.text(Some(n))),

@@ -1,7 +1,7 @@
-//! Message schemas: what an application's `.proto` file says, without its syntax.
+//! Message schemas: the content of an application's `.proto` files, without its syntax.
 //!
-//! `weft-schema` makes a [`Schema`] of `.proto` text; the front end checks programs
-//! against it, and the data plane compiles tag walks from it.
+//! `weft-schema` parses `.proto` text into a [`Schema`]. The front end checks programs against it, and the data plane
+//! compiles tag walks from it.
 
 /// Messages, enums and services of one or more `.proto` files, with names resolved.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,7 +21,7 @@ pub struct Message {
     pub name: String,
     /// The fields in the order of the file.
     pub fields: Vec<Field>,
-    /// It is the entry of a map: it has the fields `key` and `value`.
+    /// It is a map entry, with the fields `key` and `value`.
     pub is_map_entry: bool,
 }
 
@@ -32,29 +32,29 @@ pub struct Field {
     pub name: String,
     /// The field number, 1 to 2^29 - 1.
     pub number: u32,
-    /// What it holds.
+    /// The type of the value.
     pub kind: FieldKind,
-    /// How often it may be there.
+    /// The presence rule.
     pub presence: Presence,
     /// The oneof it belongs to, as an index unique within the message. A proto3 `optional` field has none.
     pub oneof: Option<u32>,
-    /// A message that stands between two tags instead of behind its length: a proto2 group, or a field of an edition
-    /// with `message_encoding = DELIMITED`.
+    /// A message between two tags instead of after a length: a proto2 group, or a field of an edition with
+    /// `message_encoding = DELIMITED`.
     pub is_delimited: bool,
 }
 
-/// How often a field may be there.
+/// The presence rule of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// proto3 without `optional`: absent means the default value, so a column bound to it is never NULL.
     Implicit,
-    /// `optional`, a oneof member, a message field, or proto2: absent is told from the default (NULL).
+    /// `optional`, a oneof member, a message field, or proto2: absent differs from the default (NULL).
     Explicit,
     /// Any number of times (maps are repeated entries).
     Repeated,
 }
 
-/// What a field holds, with protobuf's names for the encodings.
+/// The type of a field, with protobuf's names for the encodings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are protobuf's own")]
 pub enum FieldKind {
@@ -86,7 +86,7 @@ pub struct Enum {
     pub name: String,
     /// Names and numbers of the values.
     pub values: Vec<(String, i32)>,
-    /// A number that is not among the values is no value of a field, but an unknown field: proto2's enums.
+    /// A number outside the values is an unknown field, not a value (enums of proto2).
     pub is_closed: bool,
 }
 
@@ -120,8 +120,8 @@ impl Schema {
         self.messages.iter().position(|m| m.name == name)
     }
 
-    /// What a column holds that is bound to a field, and whether that may be absent: a scalar, or the value of a
-    /// wrapper (`google.protobuf.StringValue`), which is absent if the wrapper is. None for other messages.
+    /// The type of a column bound to a field, and whether it may be absent: a scalar, or the value of a wrapper
+    /// (`google.protobuf.StringValue`), which is absent if the wrapper is. None for other messages.
     pub fn scalar(&self, field: &Field) -> Option<(FieldKind, Presence)> {
         match field.kind {
             FieldKind::Message(at) => {
@@ -147,7 +147,7 @@ impl Message {
         Self { name: name.to_owned(), fields, is_map_entry: false }
     }
 
-    /// The value of a message that stands for a scalar which may be absent, as `google/protobuf/wrappers.proto` says.
+    /// The value field of a wrapper message, as in `google/protobuf/wrappers.proto`.
     pub fn wrapped(&self) -> Option<&Field> {
         let name = self.name.strip_prefix("google.protobuf.")?.strip_suffix("Value")?;
         let is_wrapper = matches!(
@@ -169,15 +169,15 @@ impl Message {
 }
 
 impl Field {
-    /// A field that belongs to no oneof; a message is behind its length.
+    /// A field outside any oneof; a message field has a length.
     pub fn new(name: &str, number: u32, kind: FieldKind, presence: Presence) -> Self {
         Self { name: name.to_owned(), number, kind, presence, oneof: None, is_delimited: false }
     }
 }
 
 impl Service {
-    /// A service whose methods all take message `input` and answer with message `output`. Each is given as its name,
-    /// whether the client streams, and whether the server does.
+    /// A service whose methods all take and return message types `input` and `output`. Each method is its name, whether
+    /// the client streams, and whether the server streams.
     pub fn new(name: &str, input: usize, output: usize, methods: &[(&str, bool, bool)]) -> Self {
         let method = |&(name, client_streaming, server_streaming): &(&str, bool, bool)| Method {
             name: name.to_owned(),

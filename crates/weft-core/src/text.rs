@@ -1,20 +1,19 @@
-//! Text that a terminal, a log or a line of a table may show: characters that could mislead its reader are escaped.
+//! Escapes untrusted text for terminals, logs and tables.
 //!
-//! Peers choose many of the texts that people read: users, paths, metadata. A control character in one of them moves
-//! the cursor, begins a line of its own or sets the title of a window; a bidirectional override shows a text in another
-//! order than it is compared in. Each such character is written as JSON writes it, `\n` or `\u001b`, which is valid
-//! inside a string of JSON and plain outside.
+//! Peers choose many texts that people read: users, paths, metadata. A control character can move the cursor, start a
+//! line or set the title of a window. A bidirectional override shows a text in another order than it is compared in.
+//! Each such character is written as in JSON, `\n` or `\u001b`: valid inside a JSON string and readable outside.
 
 use core::fmt;
 use std::borrow::Cow;
 
-/// A character that is not shown as it is. It prints as its escape: `\n`, `\r`, `\t`, or `\u` and four digits.
+/// A character that must be escaped. It prints as its escape: `\n`, `\r`, `\t`, or `\u` and four digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Escape(char);
 
 impl Escape {
-    /// The escape of a character, if it has one: controls (C0, DEL, C1), marks and overrides of direction (Unicode
-    /// UAX #9: U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069), and separators of lines and paragraphs.
+    /// The escape of a character, if it needs one: controls (C0, DEL, C1), direction marks and overrides (Unicode UAX
+    /// #9: U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069), and line and paragraph separators.
     pub const fn of(c: char) -> Option<Self> {
         match c {
             '\0'..='\x1f'
@@ -35,13 +34,13 @@ impl fmt::Display for Escape {
             '\n' => f.write_str("\\n"),
             '\r' => f.write_str("\\r"),
             '\t' => f.write_str("\\t"),
-            // None of them is beyond U+FFFF, where JSON would need two.
+            // None of them is above U+FFFF, where JSON would need two escapes.
             c => write!(f, "\\u{:04x}", u32::from(c)),
         }
     }
 }
 
-/// A text as one line: a cell, a name, a value.
+/// Escapes a text for a single line: a cell, a name, a value.
 ///
 /// ```
 /// assert_eq!(weft_core::text::escape("ann\x1b[2J\nroot"), "ann\\u001b[2J\\nroot");
@@ -50,7 +49,7 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     escape_unless(text, |_| false)
 }
 
-/// A text of several lines: line feeds and tabs stay. Of JSON it makes JSON of the same meaning.
+/// Escapes a text of several lines: line feeds and tabs stay. JSON stays JSON with the same meaning.
 pub fn escape_lines(text: &str) -> Cow<'_, str> {
     escape_unless(text, |c| matches!(c, '\n' | '\t'))
 }
@@ -63,7 +62,7 @@ fn escape_unless(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     out.push_str(&text[..first]);
     for c in text[first..].chars() {
         match escape_of(c) {
-            Some(escape) => write!(out, "{escape}").expect("a string takes all text"),
+            Some(escape) => write!(out, "{escape}").expect("writing to a string cannot fail"),
             None => out.push(c),
         }
     }
@@ -75,8 +74,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn characters_that_mislead_are_escaped() {
-        // A peer could write to the terminal of an operator, or forge a line of a log.
+    fn misleading_chars_are_escaped() {
+        // A peer could write to an operator's terminal, or forge a log line.
         for (text, shown) in [
             ("ann", "ann"),
             ("äß漢 \\ \"", "äß漢 \\ \""),
@@ -85,18 +84,18 @@ mod tests {
             ("\0\x7f\u{80}\u{9b}2J\u{9f}\u{a0}", "\\u0000\\u007f\\u0080\\u009b2J\\u009f\u{a0}"),
             ("\u{202e}evil\u{2066}\u{2069}", "\\u202eevil\\u2066\\u2069"),
             ("\u{61c}\u{200e}\u{200f}\u{2028}\u{2029}", "\\u061c\\u200e\\u200f\\u2028\\u2029"),
-            // Emoji are joined, and Persian is written, with these.
+            // Emoji and Persian text need these joiners.
             ("\u{200c}\u{200d}", "\u{200c}\u{200d}"),
         ] {
             assert_eq!(escape(text), shown);
-            assert_eq!(escape(shown), shown, "what is escaped stays as it is");
+            assert_eq!(escape(shown), shown, "escaping twice changes nothing");
         }
         assert_eq!(escape_lines("a\tb\n\x1bc\r\n"), "a\tb\n\\u001bc\\r\n");
     }
 
     #[test]
-    fn every_control_has_an_escape() {
-        // A control that the list has left out would reach terminals.
+    fn every_control_char_is_escaped() {
+        // A control without an escape would reach terminals.
         let controls = ('\0'..=char::MAX).filter(|c| c.is_control());
         controls.for_each(|c| assert!(Escape::of(c).is_some(), "{c:?}"));
     }

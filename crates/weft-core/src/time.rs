@@ -16,12 +16,12 @@ pub struct Time(pub i64);
 pub struct Interval(pub i64);
 
 impl Time {
-    /// Later than every stamp that a driver gives.
+    /// Later than every time stamp of a driver.
     pub const MAX: Self = Self(i64::MAX);
 }
 
 impl Interval {
-    /// No time at all.
+    /// The empty interval.
     pub const ZERO: Self = Self(0);
 
     /// `n` nanoseconds.
@@ -56,8 +56,8 @@ impl Interval {
 }
 
 impl Time {
-    /// The first time after `now` that is a whole number of intervals from this one. What is done in each interval
-    /// keeps its pace so, however late it is done.
+    /// The first time after `now` that is a whole number of intervals after this one. A periodic task keeps its pace
+    /// with it, even when one run is late.
     pub fn next_after(self, now: Self, interval: Interval) -> Self {
         let each = interval.0.max(1);
         let passed = (now.0.saturating_sub(self.0)).max(0) / each + 1;
@@ -93,7 +93,7 @@ impl Sub for Time {
 }
 
 impl fmt::Display for Interval {
-    /// The largest unit that leaves a short number: `2 s`, `1.5 ms`, `250 ns`.
+    /// Prints the largest unit that gives a short number: `2 s`, `1.5 ms`, `250 ns`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let magnitude = self.0.unsigned_abs();
         let (unit, nanos) = match magnitude {
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn intervals_print_in_the_largest_fitting_unit() {
+    fn interval_prints_in_largest_unit() {
         let shown = |n| Interval(n).to_string();
         assert_eq!(shown(0), "0 s");
         assert_eq!(shown(2_000_000_000), "2 s");

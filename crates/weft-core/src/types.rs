@@ -1,4 +1,4 @@
-//! The types of the language, and how their values are held.
+//! The types of the language and the representation of their values.
 
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -31,18 +31,18 @@ pub enum Type {
     Cidr,
     /// `MAC`: 6 bytes.
     Mac,
-    /// `ENDPOINT`: where a session can go, held as text: `127.0.0.1:6001`, `unix:/run/cart.sock`.
+    /// `ENDPOINT`: the address of a peer, as text: `127.0.0.1:6001`, `unix:/run/cart.sock`.
     Endpoint,
     /// `STATUS`: a gRPC status.
     Status,
 }
 
-/// How a value of a type is held in registers, slots and rows.
+/// The representation of a value in registers, slots and rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Repr {
     /// 0 or 1.
     Bool,
-    /// 64 bits; signedness is in the operation.
+    /// 64 bits; the operation decides on signedness.
     Int,
     /// 64 bits of IEEE 754.
     Float,
@@ -51,7 +51,7 @@ pub enum Repr {
 }
 
 impl Type {
-    /// How values of this type are held.
+    /// The representation of values of this type.
     pub const fn repr(self) -> Repr {
         match self {
             Self::Bool => Repr::Bool,
@@ -65,12 +65,12 @@ impl Type {
         }
     }
 
-    /// Whether arithmetic and comparison take the 64 bits as signed.
+    /// Whether arithmetic and comparison treat the 64 bits as signed.
     pub const fn is_signed(self) -> bool {
         matches!(self, Self::Int(_) | Self::Interval | Self::Timestamp)
     }
 
-    /// The most bytes that a value in a table may have; None where the type sets no bound.
+    /// The maximum length in bytes of a value in a table; None if the type sets no bound.
     pub const fn bytes_max(self) -> Option<u32> {
         match self {
             Self::Text(n) | Self::Bytes(n) => n,
@@ -82,8 +82,8 @@ impl Type {
         }
     }
 
-    /// A value that is held as bytes, as people and programs read it: addresses as they are written, and bytes that
-    /// need be no text in hexadecimal.
+    /// A value that is held as bytes, in readable form: addresses in their usual notation, and bytes that are not text
+    /// in hexadecimal.
     pub fn shown(self, bytes: &[u8]) -> Cow<'_, str> {
         let net = |(len, net): (&u8, &[u8])| Some(format!("{}/{len}", address(net)?));
         let read = match self {
@@ -130,14 +130,14 @@ impl fmt::Display for Type {
     }
 }
 
-/// A value of any type, as it is held; the type says how to read it.
+/// A value of any type in its representation. The type tells how to read it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// No value.
     Null,
     /// [`Repr::Bool`]
     Bool(bool),
-    /// [`Repr::Int`]: signed types as they are, unsigned ones as the same bits.
+    /// [`Repr::Int`]: unsigned values as the same 64 bits.
     Int(i64),
     /// [`Repr::Float`]
     Float(f64),
@@ -146,7 +146,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The word that it is held in; 0 for NULL, and for bytes, which are not held in one.
+    /// The value as a word; 0 for NULL and for bytes.
     pub fn word(&self) -> u64 {
         match self {
             Self::Bool(b) => u64::from(*b),

@@ -1,57 +1,57 @@
-//! Wire formats, as `CREATE PROTOCOL` defines them and the checker has found them to be sound.
+//! Wire formats: protocols as `CREATE PROTOCOL` defines them, after the checker has accepted them.
 //!
-//! A [`Protocol`] is a list of [`Item`]s that is good both ways: a parser follows it to find fields, a builder to write
-//! them. Nothing here is built in: Ethernet is a protocol like the others, and only the program says so. What a
-//! definition promises once it is checked:
-//! - every length and every repetition is bounded, so the header has a longest size;
+//! A [`Protocol`] is a list of [`Item`]s that serves both directions: a parser follows it to find fields, a builder to
+//! write them. Nothing is built in: Ethernet is a protocol like the others, defined by the program. A checked
+//! definition guarantees:
+//! - every length and every repetition is bounded, so a header has a maximum size;
 //! - bit fields fill whole bytes before anything else begins, and none spans more than eight bytes;
-//! - an expression looks at fields before it, or (in [`Next`], lengths and checks) at any field of its own header;
+//! - an expression reads fields before it, or (in [`Next`], lengths and checks) any field of its own header;
 //! - the conditions of [`Protocol::next`] exclude each other.
 //!
-//! A *layer* is one header in a frame. Layers behind an edge that is [`Next::inner`] are on the next *level*: level 0
-//! is what arrived on the wire, level 1 what a tunnel carries.
+//! A *layer* is one header in a frame. Layers behind an edge with [`Next::inner`] are on the next *level*: level 0 is
+//! what arrived on the wire, level 1 what a tunnel carries.
 
 mod build;
 pub(crate) mod eval;
-mod facts;
+mod formats;
 pub mod generate;
+pub mod header_change;
 mod read;
-pub mod reshape;
 
 pub use build::{BuildError, Header, build};
-pub use facts::{DEPTH_MAX, Formats};
+pub use formats::{DEPTH_MAX, Formats};
 pub use read::{FoundField, Layer, Malformed, Reading, read};
 
 use crate::types::Type;
 
-/// Levels of layers that a program may look at: the frame itself, and what a tunnel in it carries.
+/// Levels of layers that a program may read: the frame itself, and the content of a tunnel in it.
 pub const LEVELS_MAX: u8 = 2;
-/// Tunnels in one another in which fragments are followed.
+/// Nested tunnels in which fragments are tracked.
 pub const CARRIED_MAX: usize = 3;
-/// Layers of protocols that may come again, such as tags and options, that a parser follows. One more is malformed, or
-/// payload if its definition says so of such.
+/// Repeatable layers, such as tags and options, that a parser follows. One more is malformed, or payload if its
+/// definition says so for malformed headers.
 pub const LAYERS_MAX: u32 = 32;
-/// Bytes of one header at most, its repetitions included.
+/// Maximum size of a header in bytes, repetitions included.
 pub const HEADER_BYTES_MAX: u32 = 9216;
-/// Times that one REPEAT may go round.
+/// Maximum number of rounds of a REPEAT.
 pub const REPEATS_MAX: u32 = 128;
-/// Protocols of one program.
+/// Maximum number of protocols of a program.
 pub const PROTOCOLS_MAX: usize = 1024;
-/// Fields of one protocol.
+/// Maximum number of fields of a protocol.
 pub const FIELDS_MAX: usize = 256;
 
-/// The greatest number of so many bits, 1 to 64.
+/// The greatest number of this width, 1 to 64 bits.
 pub const fn bits_max(bits: u8) -> u64 {
     u64::MAX >> (64 - bits as u32)
 }
 
-/// A number of so many bits as its bits lie on the wire, the highest first; and back. Only that of a LITTLE field,
-/// which has whole bytes, differs.
+/// Converts a number between its value and its bits on the wire, highest first. Only LITTLE fields, which have whole
+/// bytes, differ.
 pub const fn as_on_wire(number: u64, bits: u32, little: bool) -> u64 {
     if little { number.swap_bytes() >> (64 - bits) } else { number }
 }
 
-/// The number that 1 to 8 bytes hold, the first of them the highest.
+/// The big-endian number in 1 to 8 bytes.
 #[inline]
 pub fn get_number(field: &[u8]) -> u64 {
     match *field {
@@ -63,7 +63,7 @@ pub fn get_number(field: &[u8]) -> u64 {
     }
 }
 
-/// Writes a number into 1 to 8 bytes, the first of them the highest; what does not fit is left out.
+/// Writes a number into 1 to 8 bytes, big-endian; higher bits are dropped.
 ///
 /// # Panics
 /// There are more bytes.
@@ -78,10 +78,10 @@ pub fn put_number(field: &mut [u8], number: u64) {
     }
 }
 
-/// Writes as many bytes as a field has; addresses without a loop.
+/// Copies bytes to a field of the same length; addresses without a loop.
 ///
 /// # Panics
-/// They are not as many.
+/// The lengths differ.
 #[inline(always)]
 pub fn put_bytes(field: &mut [u8], new: &[u8]) {
     fn put<const N: usize>(field: &mut [u8], new: &[u8]) {
@@ -108,30 +108,30 @@ pub struct FieldId(pub u16);
 /// A wire format.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Protocol {
-    /// Its name: `ipv4`.
+    /// The name: `ipv4`.
     pub name: String,
-    /// All its fields, in the order of the wire.
+    /// All fields, in the order of the wire.
     pub fields: Vec<Field>,
-    /// How they follow each other.
+    /// The structure of the header.
     pub items: Vec<Item>,
-    /// Bytes of the whole layer, header included, where the header says it (`LENGTH`); else it goes to the end of the
-    /// layer below. A layer that says more than there is is malformed.
+    /// The length of the whole layer in bytes, header included, if the header gives it (`LENGTH`); otherwise the layer
+    /// extends to the end of the layer below. A layer that exceeds it is malformed.
     pub length: Option<Expr>,
-    /// What may stand behind the header: PAYLOAD's arms, then the BINDs of others, in source order. The first whose
-    /// condition is true; nothing but bytes if none is.
+    /// The protocols that may follow the header: the arms of PAYLOAD, then the BINDs of others, in source order. The
+    /// first one whose condition is true follows; plain bytes if none is.
     pub next: Vec<Next>,
-    /// `ON ENCAP SET`: what encapsulation sets in layers below, as (protocol, field, value); the value looks at the
-    /// fields of this header.
+    /// `ON ENCAP SET`: the fields that encapsulation sets in layers below, as (protocol, field, value); the value reads
+    /// the fields of this header.
     pub encap: Vec<(ProtocolId, FieldId, Expr)>,
-    /// `SESSION KEY`: fields that tell sessions apart.
+    /// `SESSION KEY`: the fields that identify a session.
     pub session_key: Vec<(ProtocolId, FieldId)>,
-    /// `MALFORMED IS PAYLOAD`: a header that breaks a rule is none, and nothing but bytes stands there.
+    /// `MALFORMED IS PAYLOAD`: a malformed header counts as payload.
     pub malformed_is_payload: bool,
-    /// `ERROR WHERE e`: such a header tells of an error, which nobody answers by another.
+    /// `ERROR WHERE e`: the header reports an error. Errors must not be answered with errors.
     pub error: Option<Expr>,
-    /// Bytes of the header at least.
+    /// Minimum size of the header in bytes.
     pub header_min: u32,
-    /// Bytes of the header at most; [`HEADER_BYTES_MAX`] is the limit.
+    /// Maximum size of the header in bytes, at most [`HEADER_BYTES_MAX`].
     pub header_max: u32,
     /// The line of the definition.
     pub line: u32,
@@ -142,135 +142,136 @@ pub struct Protocol {
 pub enum Item {
     /// A field.
     Field(FieldId),
-    /// `WHEN (condition) ( ... )`: there only if the condition is true. It fills whole bytes.
+    /// `WHEN (condition) ( ... )`: present only if the condition is true. It fills whole bytes.
     When {
-        /// Over fields before it.
+        /// An expression over earlier fields.
         condition: Expr,
-        /// What is there then.
+        /// The items that are then present.
         items: Vec<Self>,
     },
-    /// `REPEAT name ( ... ) ... MAX n`: over and over. Each round fills whole bytes, one at least.
+    /// `REPEAT name ( ... ) ... MAX n`: a repetition. Each round fills whole bytes, at least one.
     Repeat {
         /// Its name.
         name: String,
-        /// All its rounds as a field of this name: [`Width::Rounds`].
+        /// A field of this name with all rounds: [`Width::Rounds`].
         field: FieldId,
-        /// One round; expressions in it may look at fields of the same round and before the REPEAT.
+        /// One round; its expressions may read fields of the same round and before the REPEAT.
         items: Vec<Self>,
-        /// When it ends.
+        /// The end condition.
         until: Until,
-        /// Rounds at most, [`REPEATS_MAX`] or fewer; a header with more is malformed.
+        /// Maximum number of rounds, at most [`REPEATS_MAX`]; a header with more is malformed.
         max: u32,
-        /// The line.
+        /// The line of the definition.
         line: u32,
     },
 }
 
-/// When a repetition ends.
+/// The end of a repetition.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Until {
-    /// `UNTIL (e)`: behind the first round of which it is true; there is one round at least.
+    /// `UNTIL (e)`: after the first round for which it is true; there is at least one round.
     Condition(Expr),
-    /// `COUNT e`: after so many rounds.
+    /// `COUNT e`: after this many rounds.
     Count(Expr),
-    /// `BYTES e`: when so many bytes are used up; a round that goes beyond is malformed.
+    /// `BYTES e`: after this many bytes; a round that exceeds them is malformed.
     Bytes(Expr),
 }
 
 /// A field of a header.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
-    /// Its name: `ttl`.
+    /// The name: `ttl`.
     pub name: String,
-    /// How wide it is.
+    /// The width.
     pub width: Width,
-    /// Its type as a column: BOOL for `bit(1)`, else U8, U16, U32 or U64 for bits; BYTES, or the type that `AS` names,
-    /// for bytes: MAC (6), IPADDR (4 or 16), TEXT.
+    /// The type of the column: BOOL for `bit(1)`, else U8, U16, U32 or U64 for bits; BYTES, or the type of `AS`, for
+    /// bytes: MAC (6), IPADDR (4 or 16), TEXT.
     pub ty: Type,
-    /// What is written if nobody says, and what is held when it is read.
+    /// The value that a builder writes by default, and that a parser requires.
     pub rule: Rule,
-    /// `CHECK (e)`: what must be true of a frame, else it is malformed.
+    /// `CHECK (e)`: a frame for which it is false is malformed.
     pub check: Option<Expr>,
-    /// It stands in a WHEN, so that it may be missing.
+    /// It is inside a WHEN, so it may be absent.
     pub optional: bool,
-    /// It stands in a REPEAT, and as a column has the value of the first round; or it is all its rounds.
+    /// It is inside a REPEAT (the column then has the value of the first round), or it holds all rounds.
     pub repeated: bool,
     /// The line of the definition.
     pub line: u32,
 }
 
-/// How wide a field is.
+/// The width of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Width {
-    /// So many bits, 1 to 64. Bit 0 of a byte is its most significant one, as RFCs draw it.
+    /// 1 to 64 bits. Bit 0 of a byte is the most significant one, as RFCs draw it.
     Bits {
-        /// How many.
+        /// The number of bits.
         n: u8,
         /// `LITTLE`: whole bytes, the least significant first.
         little: bool,
     },
-    /// So many bytes.
+    /// A number of bytes.
     Bytes {
-        /// How many: constant, or from fields before.
+        /// The number: constant, or from earlier fields.
         count: Expr,
-        /// The most that it may be; more is malformed.
+        /// Its maximum; more is malformed.
         max: u32,
     },
-    /// All rounds of a REPEAT, read as bytes.
+    /// All rounds of a REPEAT, as bytes.
     Rounds {
-        /// The most that they may be.
+        /// Their maximum length.
         max: u32,
     },
 }
 
-/// What a field holds beside what programs set.
+/// The rule for the content of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rule {
-    /// Whoever builds a header says it; zero if not.
+    /// The builder sets it; the default is zero.
     Plain,
-    /// `= n`: written so, and a header with another value is malformed.
+    /// `= n`: written as this; a header with another value is malformed.
     Constant(u64),
-    /// `DEFAULT e`: written so where nobody says otherwise; any value is read. A checksum follows what programs set.
+    /// `DEFAULT e`: written as this unless it is set; a parser accepts any value. A default checksum is updated when
+    /// programs change fields.
     Default(Expr),
-    /// `COMPUTED (e)`: written when all else is known. When it is read, a length, count or flag must be what is
-    /// computed, and a checksum over the header must hold; else the frame is malformed. A checksum that covers the
-    /// payload is not looked at on the way through.
+    /// `COMPUTED (e)`: written last, from everything else. A parser requires the computed value for lengths, counts and
+    /// flags, and a correct checksum over the header; otherwise the frame is malformed. It does not verify a checksum
+    /// that covers the payload.
     Computed(Expr),
-    /// `RESERVED`: written as zero; any value is read.
+    /// `RESERVED`: written as zero; a parser accepts any value.
     Reserved,
 }
 
-/// An expression over a header. All are unsigned 64-bit integers, a truth is 0 or 1; arithmetic saturates at 0 and at
-/// the greatest, division by zero is 0, and a field that is missing is 0.
+/// An expression over a header. Values are unsigned 64-bit integers, and booleans are 0 or 1. Arithmetic saturates,
+/// division by zero is 0, and an absent field is 0.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expr {
     /// A number.
     Int(u64),
-    /// A field of the same header; of the same round within a REPEAT.
+    /// A field of the same header; inside a REPEAT, of the same round.
     Field(FieldId),
-    /// `peek bit(n)`: the first bits behind the header, 1 to 64; 0 if there are fewer.
+    /// `peek bit(n)`: the first 1 to 64 bits behind the header; 0 if there are fewer.
     Peek(u8),
-    /// `header_bytes`: of this header.
+    /// `header_bytes`: the size of this header.
     HeaderBytes,
-    /// `payload_bytes`: behind this header, to the end of the layer.
+    /// `payload_bytes`: the bytes from behind this header to the end of the layer.
     PayloadBytes,
-    /// `bytes_after(f)`: from behind a field to the end of the layer.
+    /// `bytes_after(f)`: the bytes from behind a field to the end of the layer.
     BytesAfter(FieldId),
-    /// `round_bytes`: of this round of the REPEAT.
+    /// `round_bytes`: the size of this round of the REPEAT.
     RoundBytes,
-    /// `rest`: from here to the end of the layer.
+    /// `rest`: the bytes from here to the end of the layer.
     Rest,
-    /// `count(name)`: rounds of a REPEAT.
+    /// `count(name)`: the number of rounds of a REPEAT.
     Count(String),
-    /// `present(f)`: whether a field is there.
+    /// `present(f)`: whether a field is present.
     Present(FieldId),
-    /// `last`: whether this round of the REPEAT is its last.
+    /// `last`: whether this is the last round of the REPEAT.
     Last,
-    /// A checksum; only as the whole of a COMPUTED.
+    /// A checksum; only as the whole of a COMPUTED or DEFAULT.
     Checksum(Checksum),
-    /// `hash(inner.flow)`: the [flow](crate::flow) of what the header carries; only in a [`Spread`] of `ON ENCAP SET`.
+    /// `hash(inner.flow)`: the [flow](crate::flow) hash of the content; only in a [`Spread`] of `ON ENCAP SET`.
     Flow,
-    /// An operation on two.
+    /// A binary operation.
     Binary(BinaryOp, Box<Self>, Box<Self>),
     /// `NOT e`
     Not(Box<Self>),
@@ -280,7 +281,7 @@ pub enum Expr {
     If(Box<Self>, Box<Self>, Box<Self>),
 }
 
-/// Operations on two numbers.
+/// Binary operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum BinaryOp {
@@ -299,32 +300,32 @@ pub enum BinaryOp {
     Or,
 }
 
-/// Checksums. The field that holds one counts as zero in it.
+/// Kinds of checksums. The field of the checksum counts as zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Checksum {
     /// `checksum(header)`: the internet checksum (RFC 1071) of the header.
     Header,
-    /// `checksum(header, payload)`: of the whole layer.
+    /// `checksum(header, payload)`: over the whole layer.
     Layer,
-    /// `checksum(pseudo, header, payload)`: of the pseudo header of the layer below (addresses, protocol, length; RFC
+    /// `checksum(pseudo, header, payload)`: over the pseudo header of the layer below (addresses, protocol, length; RFC
     /// 9293 section 3.1, RFC 8200 section 8.1) and the whole layer.
     Pseudo,
-    /// `checksum_or_zero(pseudo, header, payload)`: as Pseudo, where zero means that there is none (RFC 768).
+    /// `checksum_or_zero(pseudo, header, payload)`: as Pseudo, where zero means no checksum (RFC 768).
     PseudoOrZero,
-    /// `crc32c(header, payload)`: of the whole layer, in SCTP's byte order (RFC 9260 appendix A).
+    /// `crc32c(header, payload)`: over the whole layer, in SCTP's byte order (RFC 9260 appendix A).
     Crc32c,
 }
 
-/// What may stand behind a header.
+/// A protocol that may follow a header.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Next {
-    /// Over the fields of this header; `Int(1)` for always.
+    /// A condition over the fields of this header; `Int(1)` for always.
     pub condition: Expr,
-    /// What it is.
+    /// The following protocol.
     pub to: ProtocolId,
-    /// It is carried: its layers are those of the next level.
+    /// Whether it is tunnelled: its layers are on the next level.
     pub inner: bool,
-    /// `OR bytes`: a header that breaks a rule there is none, and nothing but bytes stands there.
+    /// `OR bytes`: a malformed header there counts as payload.
     pub or_bytes: bool,
     /// The line of the PAYLOAD's arm or the BIND.
     pub line: u32,
@@ -337,7 +338,7 @@ pub struct Union {
     pub name: String,
     /// Its members.
     pub members: Vec<ProtocolId>,
-    /// What they have in common.
+    /// Their common columns.
     pub columns: Vec<UnionColumn>,
     /// The line of the definition.
     pub line: u32,
@@ -346,46 +347,46 @@ pub struct Union {
 /// A column of a [`Union`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnionColumn {
-    /// Its name: `src`.
+    /// The name: `src`.
     pub name: String,
     /// Its type.
     pub ty: Type,
-    /// The protocols that have it: the members, or those that LAST names.
+    /// The protocols that have it: the members, or the protocols that LAST names.
     pub protocols: Vec<ProtocolId>,
-    /// For each of them, which field it is.
+    /// The field of each of these protocols.
     pub fields: Vec<FieldId>,
-    /// It is the field of the last of them that a frame has.
+    /// Whether it is the field of the last of these layers in a frame.
     pub last: bool,
 }
 
-/// Which layers of a frame are meant.
+/// A reference to a layer of a frame.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LayerRef {
-    /// 0, or 1 for `inner.`; below [`LEVELS_MAX`] where a program names it, and up to [`CARRIED_MAX`] where fragments
-    /// are followed.
+    /// 0, or 1 for `inner.`; below [`LEVELS_MAX`] in a program, and up to [`CARRIED_MAX`] for tracked fragments.
     pub level: u8,
-    /// Any of these: one protocol, or the members of a union. The first such layer of the level is meant.
+    /// The alternatives: one protocol, or the members of a union. The reference is to the first such layer of the
+    /// level.
     pub protocols: Vec<ProtocolId>,
 }
 
 /// A column of a frame.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FieldRef {
-    /// In which layer.
+    /// The layer.
     pub layer: LayerRef,
-    /// For each of the layer's protocols, which field; None for whether the layer is there (BOOL, never NULL).
+    /// The field of each of the layer's protocols; None for the presence of the layer (BOOL, never NULL).
     pub fields: Option<Vec<FieldId>>,
-    /// The last such layer of the level is meant, and not the first.
+    /// Whether it refers to the last such layer of the level instead of the first.
     pub last: bool,
 }
 
 impl FieldRef {
-    /// Whether a layer is there.
+    /// The presence of a layer.
     pub fn presence(layer: LayerRef) -> Self {
         Self { layer, fields: None, last: false }
     }
 
-    /// Whether it may be the same field as another: a change of the one is one of the other.
+    /// Whether both may refer to the same field, so that a change of one changes the other.
     pub fn overlaps(&self, other: &Self) -> bool {
         let parts = |of: &Self| -> Vec<(ProtocolId, FieldId)> {
             of.layer.protocols.iter().copied().zip(of.fields.iter().flatten().copied()).collect()
@@ -400,17 +401,17 @@ impl FieldRef {
     }
 }
 
-/// The value of a field, apart from any frame.
+/// The value of a field, outside a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldValue {
-    /// Of bits.
+    /// The value of a bit field.
     Number(u64),
-    /// Of bytes.
+    /// The value of a byte field.
     Bytes(Vec<u8>),
 }
 
 impl BinaryOp {
-    /// What it makes of two numbers, by the rules of [`Expr`].
+    /// The result for two numbers, by the rules of [`Expr`].
     pub fn of(self, a: u64, b: u64) -> u64 {
         match self {
             Self::Add => a.saturating_add(b),
@@ -429,14 +430,14 @@ impl BinaryOp {
         }
     }
 
-    /// Whether it makes a number, and not a truth.
+    /// Whether the result is a number and not a boolean.
     pub fn is_arithmetic(self) -> bool {
         matches!(self, Self::Add | Self::Sub | Self::Mul | Self::Div | Self::Rem)
     }
 }
 
 impl Expr {
-    /// Calls `visit` for this expression and all within it.
+    /// Calls `visit` for this expression and all its parts.
     pub fn each(&self, visit: &mut impl FnMut(&Self)) {
         visit(self);
         match self {
@@ -447,8 +448,8 @@ impl Expr {
         }
     }
 
-    /// Whether what is computed can be told when a header is read: all but checksums of what it carries, and what only
-    /// its maker knows.
+    /// Whether a parser can verify the computed value: not for checksums over the payload, nor for values that only the
+    /// builder knows.
     pub fn is_verified(&self) -> bool {
         let mut is_verified = true;
         self.each(&mut |e| {
@@ -461,7 +462,7 @@ impl Expr {
         is_verified
     }
 
-    /// Fields that must have these values for it to be true: those that an AND of equalities with numbers names.
+    /// The fields that must have certain values for it to be true: those of an AND of equalities with numbers.
     pub fn required(&self) -> Vec<(FieldId, u64)> {
         match self {
             Self::Binary(BinaryOp::And, a, b) => [a.required(), b.required()].concat(),
@@ -479,7 +480,7 @@ impl Expr {
 }
 
 impl Rule {
-    /// The checksum that a field holds, if it is one.
+    /// The checksum that the field holds, if any.
     pub fn checksum(&self) -> Option<Checksum> {
         match self {
             Self::Default(Expr::Checksum(sum)) | Self::Computed(Expr::Checksum(sum)) => Some(*sum),
@@ -489,7 +490,7 @@ impl Rule {
 }
 
 impl Item {
-    /// Calls `visit` for the expressions of this item and of all within it: what is there, and how often.
+    /// Calls `visit` for all conditions and repetition counts of this item and its parts.
     pub fn each_expr(&self, visit: &mut impl FnMut(&Expr)) {
         match self {
             Self::Field(_) => {}
@@ -509,9 +510,9 @@ impl Item {
 /// A number that spreads flows: `low + hash(inner.flow) % n`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
-    /// The least that it is.
+    /// The least number.
     pub low: u64,
-    /// How many numbers it may be, 1 at least.
+    /// The number of different numbers, at least 1.
     pub n: u64,
 }
 
@@ -523,7 +524,7 @@ impl Spread {
 }
 
 impl Expr {
-    /// How it spreads flows, if it is nothing else.
+    /// The spread, if the expression is nothing else.
     pub fn spread(&self) -> Option<Spread> {
         match self {
             Self::Flow => Some(Spread { low: 0, n: 1 << 32 }),
@@ -540,8 +541,8 @@ impl Expr {
         }
     }
 
-    /// Whether it depends on where the layer ends.
-    pub fn looks_behind(&self) -> bool {
+    /// Whether it depends on the end of the layer.
+    pub fn depends_on_end(&self) -> bool {
         let mut looks = false;
         self.each(&mut |e| looks |= matches!(e, Self::PayloadBytes | Self::BytesAfter(_) | Self::Rest));
         looks
@@ -549,7 +550,7 @@ impl Expr {
 }
 
 impl Protocol {
-    /// The field of which the value follows from this one when a header is written, checksums aside, if there is one.
+    /// A field that a builder computes from this one, other than a checksum, if there is one.
     pub fn computed_from(&self, field: FieldId) -> Option<&Field> {
         self.fields.iter().find(|other| {
             let mut names = false;
@@ -560,8 +561,8 @@ impl Protocol {
         })
     }
 
-    /// The bits by which a frame is known to begin with this protocol: how many, and their value. None if it does not
-    /// begin with a constant.
+    /// The constant bits with which this protocol begins, as their number and value. None if its first field is not
+    /// constant.
     pub fn begins(&self) -> Option<(u8, u64)> {
         let Item::Field(id) = self.items.first()? else { return None };
         let field = &self.fields[usize::from(id.0)];
@@ -573,9 +574,9 @@ impl Protocol {
         }
     }
 
-    /// The field that says that more fragments follow: of a protocol that has `frag_offset` and `mf`, as IPv4 and the
-    /// fragment header of IPv6 do. In a frame with a first fragment the layers behind it are longer than the frame:
-    /// they end where it does.
+    /// The field that announces more fragments, in protocols with `frag_offset` and `mf` such as IPv4 and the IPv6
+    /// fragment header. In a first fragment, the layers behind it are longer than the frame, so they end where the
+    /// frame does.
     pub fn more_fragments(&self) -> Option<FieldId> {
         self.field("frag_offset").and_then(|_| self.field("mf"))
     }

@@ -1,4 +1,4 @@
-//! Tables against a model that is too simple to be wrong, with undo, with threads, and at size.
+//! Compares tables with a simple model: with undo, with threads, and at size.
 
 #![expect(clippy::disallowed_methods, reason = "that tables bear several threads is what is tested")]
 
@@ -9,8 +9,8 @@ use weft_core::abi::{Parts, State};
 use weft_core::hash::{HashKey, hash_word};
 use weft_core::rng::Rng;
 use weft_core::table::{
-    ColumnSpec, Departure, Evict, ExtendError, ImportError, Insert, Journal, KeyBuilder, LimitsError, Row,
-    STRIPE_ROWS_MAX, Scalars, Scan, Table, TableSpec, near,
+    ColumnSpec, Evict, ExtendError, ImportError, Insert, Journal, KeyBuilder, LimitsError, RemovalReason,
+    Row, STRIPE_ROWS_MAX, Scalars, Scan, Table, TableSpec, jit_layout,
 };
 use weft_core::{Interval, Time, Type, Value};
 
@@ -29,7 +29,7 @@ enum Shape {
     Pair,
 }
 
-/// What keys are placed by, where it is no matter.
+/// The secret of keys, where its value does not matter.
 const KEY: HashKey = HashKey::from_seed(1);
 
 fn spec(shape: Shape, max_rows: u64) -> TableSpec {
@@ -53,7 +53,7 @@ fn spec(shape: Shape, max_rows: u64) -> TableSpec {
     }
 }
 
-/// A key of each shape for a small number.
+/// A key of each shape, derived from a small number.
 enum Key {
     Word(u64),
     Bytes(Vec<u8>),
@@ -110,7 +110,7 @@ struct ModelRow {
     inserted: i64,
 }
 
-/// What a table means: rows by key, with the times of writes, touches and insertions.
+/// The model of a table: rows by key, with the times of writes, touches and insertions.
 #[derive(Clone, Debug)]
 struct Model {
     rows: BTreeMap<u64, ModelRow>,
@@ -130,7 +130,7 @@ impl Model {
         });
     }
 
-    /// Inserts a row for which `gone` made way: any of the oldest, if the table was full.
+    /// Inserts a row. `gone` is the evicted row: any of the oldest, if the table was full.
     fn insert(&mut self, id: u64, gone: &[u64]) -> bool {
         if (self.rows.len() as u64) < self.spec.max_rows {
             assert_eq!(gone, [0; 0], "there was room");
@@ -197,7 +197,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A table and its model side by side. Everything goes through the journal, which forgets unless a handler runs.
+/// A table and its model. All operations go through the journal, which is cleared unless a handler runs.
 struct Pair {
     shape: Shape,
     state: State,
@@ -259,7 +259,7 @@ impl Pair {
                     table.touch_read(find(*id), now);
                 }
             }
-            // Time stands still while a handler runs, and nobody sweeps or extends what it has locked.
+            // Time stands still while a handler runs, and no sweep or extension touches its locks.
             Op::Wait { nanos } if self.before.is_none() => self.model.now += nanos,
             Op::Sweep { budget } if self.before.is_none() => {
                 assert!(table.sweep(now, *budget) <= *budget);
@@ -385,25 +385,25 @@ const CASES: u32 = if cfg!(miri) { 4 } else { 512 };
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
 
-    // A table would lose, keep, age or evict rows otherwise than declared, or an undo would leave a trace.
+    // A table would lose, keep, age or evict rows other than declared, or an undo would leave a trace.
     #[test]
-    fn a_table_with_one_stripe_is_its_model((shape, spec, ops) in case()) {
+    fn one_stripe_table_matches_model((shape, spec, ops) in case()) {
         let mut pair = Pair::new(shape, spec);
         ops.iter().for_each(|op| pair.apply(op));
     }
 
-    // Stripes would be observable in a table that nothing is evicted from.
+    // The number of stripes would be observable in a table without evictions.
     #[test]
-    fn stripes_do_not_show((shape, spec, ops) in case(), stripes in 2..16u32) {
+    fn stripes_do_not_change_results((shape, spec, ops) in case(), stripes in 2..16u32) {
         let evict = Evict::Reject;
         let spec = TableSpec { evict, stripes: Some(stripes), shared: true, max_rows: 24, ..spec };
         let mut pair = Pair::new(shape, spec);
         ops.iter().for_each(|op| pair.apply(op));
     }
 
-    // A snapshot would not come back as it was.
+    // A snapshot would not restore all data.
     #[test]
-    fn an_export_imports_as_it_was((shape, spec, ops) in case(), per_chunk in 1..8u32) {
+    fn export_import_round_trips((shape, spec, ops) in case(), per_chunk in 1..8u32) {
         let mut pair = Pair::new(shape, spec);
         ops.iter().for_each(|op| pair.apply(op));
         let now = Time(pair.model.now);
@@ -422,9 +422,9 @@ proptest! {
         pair.check(&new);
     }
 
-    // Bytes from elsewhere could panic the importer.
+    // Foreign bytes could panic the importer.
     #[test]
-    fn an_import_survives_any_bytes(mut at in 0..200usize, byte in any::<u8>(), cut in 0..200usize) {
+    fn import_survives_random_bytes(mut at in 0..200usize, byte in any::<u8>(), cut in 0..200usize) {
         let table = Table::new(spec(Shape::Text, 8), KEY);
         new_row(table.insert_bytes(b"someone", Time(1)));
         let mut chunk = Vec::new();
@@ -436,9 +436,9 @@ proptest! {
     }
 }
 
-// Another row than the oldest would go from a table that is too large to keep all of its rows in order.
+// A table that is too large to keep all rows sorted would not evict the oldest row.
 #[test]
-fn the_oldest_goes_whatever_was_touched_or_undone() {
+fn eviction_takes_oldest_row() {
     let (n, rounds) = if cfg!(miri) { (200, 300) } else { (600, 12_000) };
     for evict in [Evict::Oldest, Evict::Lru] {
         let table = Table::new(TableSpec { evict, ..spec(Shape::Int, n) }, KEY);
@@ -450,7 +450,7 @@ fn the_oldest_goes_whatever_was_touched_or_undone() {
         for now in n..n + rounds {
             let rng = weft_core::hash::draw(now, 1);
             let (at, before) = (Time(now as i64), ages.clone());
-            // Few are written often, and most now and then: some of the oldest are always out of place.
+            // Few rows are written often and most now and then: some of the oldest are always out of place.
             let id = if rng & 1 == 0 { (rng >> 8) % (2 * n) } else { (rng >> 8) % (n / 8) };
             let found = table.find_int(id, at);
             assert_eq!(found.is_some(), ages.contains_key(&id));
@@ -474,9 +474,9 @@ fn the_oldest_goes_whatever_was_touched_or_undone() {
     }
 }
 
-// A row that came from elsewhere, older than what is here, would outlive the younger ones.
+// An imported row that is older than all others would outlive them.
 #[test]
-fn an_old_row_from_elsewhere_goes_first() {
+fn imported_old_row_evicted_first() {
     let table = Table::new(TableSpec { evict: Evict::Oldest, ..spec(Shape::Int, 200) }, KEY);
     (0..200).for_each(|id| _ = new_row(table.insert_int(id, Time(1000 + id as i64))));
     new_row(table.insert_int(200, Time(2000)));
@@ -491,9 +491,9 @@ fn an_old_row_from_elsewhere_goes_first() {
     }
 }
 
-// A full table would refuse a row although one has expired, in a stripe that nobody has looked through.
+// A full table would refuse a row although one has expired in a stripe that was not searched yet.
 #[test]
-fn a_full_table_finds_the_one_row_that_expired() {
+fn full_table_reuses_expired_row() {
     let limits = TableSpec { ttl: Some(Interval(100)), stripes: Some(8), ..spec(Shape::Int, 64) };
     for last in 0..64 {
         let table = Table::new(limits.clone(), KEY);
@@ -507,9 +507,9 @@ fn a_full_table_finds_the_one_row_that_expired() {
     }
 }
 
-// A flow whose end nobody hears of is never billed, and one whose end two workers hear of is billed twice.
+// A flow whose end is not reported is never billed; one whose end is reported twice is billed twice.
 #[test]
-fn each_row_that_expires_departs_once_however_it_had_to_go() {
+fn expired_row_is_taken_once() {
     for (stripes, max_rows, shared) in [(Some(1), 8, false), (Some(4), 32, true), (None, 40, true)] {
         let limits = TableSpec {
             ttl: Some(Interval(100)),
@@ -519,7 +519,7 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
             ..spec(Shape::Int, max_rows)
         };
         let table = Table::new(limits, KEY);
-        table.keep_departed(Departure::Expired, true);
+        table.keep_removed(RemovalReason::Expired, true);
         let item = table.column("item").expect("the key");
         let (mut rng, mut now) = (Rng::from_seed(max_rows), Time(0));
         let (mut lives, mut expired, mut departed) = (BTreeMap::new(), Vec::new(), Vec::new());
@@ -531,7 +531,7 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
                     .is_some_and(|at| now.0 - at >= 100)
                     .then(|| lives.remove(&id).map(|at| (id, at)))
             };
-            // Few enough keys that nothing live is evicted.
+            // Few enough keys that no live row is evicted.
             let id = rng.below(6) as u64;
             expired.extend(over(&mut lives, id).flatten());
             if table.find_int(id, now).is_none() {
@@ -539,8 +539,8 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
                 table.set_word(row, table.column("hits").expect("a column"), now.0 as u64);
                 lives.insert(id, now.0);
             }
-            // Who waits until then misses none.
-            let next = table.next_departure(Departure::Expired);
+            // A caller that waits until then misses no row.
+            let next = table.next_removal(RemovalReason::Expired);
             assert!(
                 lives.values().all(|at| next.is_some_and(|next| next.0 <= at + 100)),
                 "{next:?} {lives:?}"
@@ -548,15 +548,15 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
             if rng.percent(10) {
                 (0..6).for_each(|id| expired.extend(over(&mut lives, id).flatten()));
                 let mut rows = Vec::new();
-                while table.depart(Departure::Expired, now, 2, &mut rows) {}
+                while table.take_removed(RemovalReason::Expired, now, 2, &mut rows) {}
                 let hits = table.column("hits").expect("a column");
                 departed
                     .extend(rows.iter().map(|row| (table.word(*row, item), table.word(*row, hits) as i64)));
                 assert!(rows.iter().all(|row| table.find_int(table.word(*row, item), now) != *row));
-                table.give_back(&rows);
+                table.free_removed(&rows);
                 assert_eq!(table.len(), lives.len() as u64);
-                // And then nobody has to look until one is due.
-                assert!(table.next_departure(Departure::Expired).is_none_or(|next| next > now));
+                // After that, no search is necessary before a row is due.
+                assert!(table.next_removal(RemovalReason::Expired).is_none_or(|next| next > now));
             }
         }
         assert_eq!(table.sweep(now + Interval(1000), usize::MAX), 0);
@@ -565,28 +565,28 @@ fn each_row_that_expires_departs_once_however_it_had_to_go() {
         departed.sort_unstable();
         assert!(departed.len() > 100);
         assert_eq!(departed, expired);
-        table.keep_departed(Departure::Expired, false);
+        table.keep_removed(RemovalReason::Expired, false);
         table.sweep(now + Interval(1000), usize::MAX);
         assert_eq!((table.len(), table.count(now)), (0, 0));
     }
 }
 
-// A flow that was given up for another would never be billed, or be billed though the change was undone.
+// An evicted flow would never be billed, or would be billed although the eviction was undone.
 #[test]
-fn each_row_that_is_evicted_departs_once_and_comes_back_if_that_is_undone() {
+fn evicted_row_is_taken_once() {
     for (stripes, max_rows, shared, evict) in
         [(Some(1), 8, false, Evict::Oldest), (Some(4), 32, true, Evict::Lru), (None, 40, true, Evict::Oldest)]
     {
         let limits = TableSpec { evict, shared, stripes, ..spec(Shape::Int, max_rows) };
         let table = Arc::new(Table::new(limits, KEY));
-        table.keep_departed(Departure::Evicted, true);
+        table.keep_removed(RemovalReason::Evicted, true);
         let [item, hits] = ["item", "hits"].map(|name| table.column(name).expect("a column"));
-        let told = |row: &Row| (table.word(*row, item), table.word(*row, hits));
+        let cells = |row: &Row| (table.word(*row, item), table.word(*row, hits));
         let all = |now| {
             let mut rows = BTreeMap::new();
             let mut cursor = 0;
             while let Some((row, next)) = table.scan(cursor, now) {
-                rows.extend([told(&row)]);
+                rows.extend([cells(&row)]);
                 cursor = next;
             }
             rows
@@ -613,50 +613,50 @@ fn each_row_that_is_evicted_departs_once_and_comes_back_if_that_is_undone() {
             }
             if rng.percent(60) {
                 let mut rows = Vec::new();
-                while table.depart(Departure::Evicted, now, 3, &mut rows) {}
-                departed.extend(rows.iter().map(told));
-                table.give_back(&rows);
+                while table.take_removed(RemovalReason::Evicted, now, 3, &mut rows) {}
+                departed.extend(rows.iter().map(cells));
+                table.free_removed(&rows);
             }
         }
         let mut rows = Vec::new();
-        while table.depart(Departure::Evicted, Time(4000), 3, &mut rows) {}
-        departed.extend(rows.iter().map(told));
-        table.give_back(&rows);
+        while table.take_removed(RemovalReason::Evicted, Time(4000), 3, &mut rows) {}
+        departed.extend(rows.iter().map(cells));
+        table.free_removed(&rows);
         assert!(departed.len() > 1000 && n_undone > 1000);
         let n_all = departed.len() + all(Time(4000)).len();
         assert_eq!(n_all as u64 + table.evicted_untold(), inserted.len() as u64);
         departed.extend(all(Time(4000)));
         let n_told = departed.len();
         let departed: BTreeMap<u64, u64> = departed.into_iter().collect();
-        assert_eq!(departed.len(), n_told, "a row was told of twice");
+        assert_eq!(departed.len(), n_told, "a row was reported twice");
         assert!(departed.iter().all(|(key, value)| inserted.get(key) == Some(value)));
     }
 }
 
-// What has no place to wait in would stop insertions, or be lost without a word.
+// Evicted rows without a spare slot would stop insertions, or get lost without being counted.
 #[test]
-fn evicted_rows_wait_only_in_places_that_nobody_needs() {
+fn evicted_rows_wait_in_spare_slots() {
     let limits = TableSpec { evict: Evict::Oldest, stripes: Some(1), ..spec(Shape::Int, 32) };
     let table = Table::new(limits, KEY);
-    table.keep_departed(Departure::Evicted, true);
+    table.keep_removed(RemovalReason::Evicted, true);
     (0..1000).for_each(|key| _ = new_row(table.insert_int(key, Time(key as i64))));
     let mut rows = Vec::new();
-    assert!(!table.depart(Departure::Evicted, Time(1000), 1000, &mut rows));
+    assert!(!table.take_removed(RemovalReason::Evicted, Time(1000), 1000, &mut rows));
     assert_eq!((table.len(), rows.len() as u64 + table.evicted_untold()), (32, 968));
     assert!(rows.len() > 16);
-    table.give_back(&rows);
-    // Nobody asks any more: what waits makes room.
+    table.free_removed(&rows);
+    // Evicted rows are no longer kept: the queue makes room.
     (1000..1020).for_each(|key| _ = new_row(table.insert_int(key, Time(key as i64))));
-    table.keep_departed(Departure::Evicted, false);
+    table.keep_removed(RemovalReason::Evicted, false);
     let untold = table.evicted_untold();
     (1020..1200).for_each(|key| _ = new_row(table.insert_int(key, Time(key as i64))));
     assert_eq!((table.len(), table.evicted_untold()), (32, untold));
     assert!(table.find_int(1168, Time(1200)).is_some());
 }
 
-// A counter that ran over into its neighbour, or began with what another row left, would tell lies of a flow.
+// A counter that overflows into its neighbour, or starts with old bytes, would report wrong numbers.
 #[test]
-fn counters_in_a_column_count_alone() {
+fn column_counters_are_independent() {
     let table = Table::new(
         TableSpec {
             columns: vec![
@@ -672,7 +672,7 @@ fn counters_in_a_column_count_alone() {
     for _ in 0..40 {
         let row = new_row(table.insert_int(7, Time(0)));
         assert!(table.is_null(row, m));
-        // What an earlier row, or an earlier value, has left behind its bytes.
+        // Old bytes of an earlier row or value.
         table.set_bytes(row, m, &[255; 21]);
         table.set_bytes(row, m, &[]);
         let mut counters = [0_u16; 10];
@@ -704,9 +704,9 @@ fn counters_in_a_column_count_alone() {
     assert_eq!((held, table.is_null(row, m)), (vec![1, 0], false));
 }
 
-// A snapshot taken whole would forget which row is the oldest.
+// An import would not know which row is the oldest.
 #[test]
-fn an_import_keeps_the_eviction_order() {
+fn import_keeps_eviction_order() {
     for evict in [Evict::Oldest, Evict::Lru] {
         let spec = TableSpec { evict, ..spec(Shape::Int, 4) };
         let old = Table::new(spec.clone(), KEY);
@@ -722,9 +722,9 @@ fn an_import_keeps_the_eviction_order() {
     }
 }
 
-// Rows of another table could be read as if they were this one's.
+// Rows of another table could be imported.
 #[test]
-fn an_import_names_the_column_that_differs() {
+fn import_error_names_column() {
     let old = Table::new(spec(Shape::Int, 4), KEY);
     let mut chunk = Vec::new();
     old.export(0, Time(0), 1, &mut chunk);
@@ -737,9 +737,9 @@ fn an_import_names_the_column_that_differs() {
     assert_eq!(old.import(&chunk, Time(0)), Err(ImportError::Version(9)));
 }
 
-// A row could not come back if one that had expired was given back after it.
+// A row could not be restored if an expired row was freed after it.
 #[test]
-fn undo_reaches_behind_rows_that_expired() {
+fn undo_restores_past_expired_rows() {
     let table = Table::new(TableSpec { ttl: Some(Interval(10)), ..spec(Shape::Int, 4) }, KEY);
     let state = State::from(Parts { tables: vec![Arc::new(table)], ..Parts::default() });
     let table = &state.tables[0];
@@ -756,7 +756,7 @@ fn undo_reaches_behind_rows_that_expired() {
 
 // Two workers could be in one stripe at once, and counts would be lost.
 #[test]
-fn counts_of_two_threads_add_up() {
+fn concurrent_counts_add_up() {
     let keys = 64;
     let rounds = if cfg!(miri) { 40 } else { 50_000 };
     for stripes in [1, 8] {
@@ -783,10 +783,9 @@ fn counts_of_two_threads_add_up() {
     }
 }
 
-// A reader without a lock could panic or hang beside a writer, or miss a row that nobody touches while the index
-// grows and shifts around it.
+// A lock-free reader could panic or hang beside a writer, or miss an unchanged row while the index grows and shifts.
 #[test]
-fn a_reader_without_a_lock_survives_a_writer() {
+fn lock_free_reader_survives_writer() {
     let n = if cfg!(miri) { 60 } else { 200_000 };
     let spec = TableSpec { evict: Evict::Lru, ttl: Some(Interval(50)), ..spec(Shape::Text, 3000) };
     let table = Arc::new(Table::new(spec, KEY));
@@ -819,7 +818,7 @@ fn a_reader_without_a_lock_survives_a_writer() {
 
 // A table that grows to a million rows would stall its worker: the longest operation is the growth of one stripe.
 #[test]
-fn growth_moves_a_bounded_number_of_slots() {
+fn growth_moves_bounded_slots() {
     let n: u64 = if cfg!(miri) { 300 } else { 1_000_000 };
     let table = Table::new(spec(Shape::Int, n), KEY);
     for id in 0..n {
@@ -834,24 +833,23 @@ fn growth_moves_a_bounded_number_of_slots() {
     assert_eq!(table.scan(0, Time(0)), None);
 }
 
-// An empty table would cost memory in proportion to its limit.
+// An empty table would need memory in proportion to its limit.
 #[test]
-fn an_empty_table_is_small() {
+fn empty_table_is_small() {
     let table = Table::new(spec(Shape::Int, 1_000_000), KEY);
     assert!(table.memory_bytes() * 100 < table.memory_bytes_max(), "{}", table.memory_bytes());
     assert!(Table::new(spec(Shape::Int, 100), KEY).memory_bytes() < 4096);
 }
 
-/// Keys with one home in an index of up to 4096 homes, the first or the last, as somebody would choose them who knows
-/// the secret.
+/// Keys with the same home in an index of up to 4096 homes, the first or the last: an attack with a known secret.
 fn keys_of_one_home(hash: HashKey, home: u32, n: usize) -> Vec<u64> {
     (0u64..).filter(|key| hash.hash_word(*key) as u32 >> 20 == home).take(n).collect()
 }
 
-// Keys computed to collide would throw out rows of others, or be refused, in a table with room: whoever sends them
-// would begin the limits of others anew.
+// Colliding keys would evict the rows of others, or be refused, in a table with space: an attacker could reset the
+// limits of others.
 #[test]
-fn colliding_keys_fill_a_table_to_its_max() {
+fn colliding_keys_fill_table() {
     if cfg!(miri) {
         return;
     }
@@ -870,9 +868,9 @@ fn colliding_keys_fill_a_table_to_its_max() {
     }
 }
 
-// What a handler that failed has done to colliding rows must be undone as that to others is.
+// An undo must restore colliding rows like all others.
 #[test]
-fn colliding_keys_are_undone_as_others() {
+fn colliding_keys_are_undone() {
     if cfg!(miri) {
         return;
     }
@@ -896,15 +894,14 @@ fn colliding_keys_are_undone_as_others() {
     assert!(live.iter().all(|key| table.find_int(*key, Time(0)).is_some()));
 }
 
-// With a hash that others know, keys that meet in one stripe would fill it while all others are empty, and throw out
-// its rows.
+// With a public hash, keys of one stripe would fill it and evict its rows while all others are empty.
 #[test]
-fn keys_of_one_stripe_elsewhere_fill_a_table() {
+fn foreign_stripe_keys_fill_table() {
     if cfg!(miri) {
         return;
     }
     let n = 40_000;
-    // The lower bits of the upper half choose the stripe.
+    // The lower bits of the upper half select the stripe.
     let meets = |key: &u64| hash_word(*key) >> 32 & 7 == 0;
     let keys: Vec<u64> = (0u64..).filter(meets).take(n).collect();
     let table = Table::new(TableSpec { evict: Evict::Oldest, ..spec(Shape::Int, n as u64) }, KEY);
@@ -914,10 +911,10 @@ fn keys_of_one_stripe_elsewhere_fill_a_table() {
     assert!(keys.iter().all(|key| table.find_int(*key, Time(0)).is_some()), "no row went");
 }
 
-// Which keys stand beside each other follows from the secret, and nothing that is seen may: else a simulation, a
-// listing or what is evicted would be another on each node.
+// The secret decides which keys are adjacent. It must not be observable: otherwise simulations, listings and evictions
+// would differ between nodes.
 #[test]
-fn scans_and_evictions_are_as_under_any_secret() {
+fn secret_keeps_scan_and_eviction() {
     for evict in [Evict::Oldest, Evict::Lru] {
         let [one, other] = [1, 2].map(|seed| {
             let limits = TableSpec { evict, ttl: Some(Interval(700)), ..spec(Shape::Text, 300) };
@@ -939,9 +936,9 @@ fn scans_and_evictions_are_as_under_any_secret() {
     }
 }
 
-// A hot update could change the type of a column under rows that hold the old one.
+// A hot update could change the type of a column whose rows hold the old type.
 #[test]
-fn extend_refuses_a_change_of_type() {
+fn extend_refuses_type_change() {
     let table = Table::new(spec(Shape::Int, 4), KEY);
     let error = table.extend(&[column("hits", Type::F64, Value::Null)]).unwrap_err();
     assert_eq!(error.to_string(), "column hits is U64; its type cannot change to F64 while rows exist");
@@ -955,9 +952,9 @@ fn extend_refuses_a_change_of_type() {
     assert!(matches!(wide, Err(ExtendError::RowTooLong { .. })));
 }
 
-// Text and NULL defaults of an added column would not reach rows that were there before.
+// Existing rows would lack the text and NULL defaults of an added column.
 #[test]
-fn added_columns_hold_their_defaults_in_old_rows() {
+fn added_column_has_default() {
     let table = Table::new(spec(Shape::Int, 100), KEY);
     let old = new_row(table.insert_int(1, Time(0)));
     table
@@ -976,9 +973,9 @@ fn added_columns_hold_their_defaults_in_old_rows() {
     assert!(table.bytes_eq(new, tier, b"free") && table.is_null(new, until));
 }
 
-// A hot update of limits could promise what the rows cannot keep.
+// A hot update could set limits that the rows cannot serve.
 #[test]
-fn limits_change_within_what_the_table_was_made_for() {
+fn limits_change_within_capacity() {
     let table = Table::new(TableSpec { evict: Evict::Oldest, ..spec(Shape::Int, 10) }, KEY);
     (0..10).for_each(|id| _ = new_row(table.insert_int(id, Time(id as i64))));
     let limits = TableSpec { max_rows: 4, evict: Evict::Oldest, ..spec(Shape::Int, 10) };
@@ -994,14 +991,14 @@ fn limits_change_within_what_the_table_was_made_for() {
     refused.iter().for_each(|limits| assert_eq!(table.set_limits(limits), Err(LimitsError::Order)));
     let many = TableSpec { max_rows: 1 << 40, ..limits.clone() };
     assert!(matches!(table.set_limits(&many), Err(LimitsError::Rows { .. })));
-    // While nothing asked for them, no times were stored: what they say now is not so.
+    // Times were not stored while no limit needed them, so they are stale.
     table.set_limits(&TableSpec { evict: Evict::Reject, ..limits.clone() }).unwrap();
     assert_eq!(table.set_limits(&limits), Err(LimitsError::Order));
 }
 
-// Keys that do not fit would be cut or would panic, and a malformed composite key could match a row.
+// Keys that do not fit would be truncated or panic, and a malformed composite key could match a row.
 #[test]
-fn keys_that_are_not_keys_are_absent() {
+fn malformed_keys_are_absent() {
     let pair = Table::new(spec(Shape::Pair, 4), KEY);
     for bad in [&b""[..], b"\x01\0\0", b"\x01\0\0\0", b"\xff\xff\xff\xff", b"\0\0\0\0\0\0\0\0\0\0\0\0x"] {
         assert_eq!(pair.find_bytes(bad, Time(0)), Row::NONE);
@@ -1015,9 +1012,9 @@ fn keys_that_are_not_keys_are_absent() {
     assert_eq!(text.find_int(1, Time(0)), Row::NONE);
 }
 
-// Key columns could not be read back, so a scan could not say what it saw.
+// Key columns could not be read, so a scan could not report its rows.
 #[test]
-fn key_columns_are_columns() {
+fn key_columns_are_readable() {
     let table = Table::new(spec(Shape::Pair, 4), KEY);
     let mut key = KeyBuilder::default();
     key.bytes(b"ada").int(42);
@@ -1026,18 +1023,18 @@ fn key_columns_are_columns() {
     assert_eq!(table.word(row, table.column("item").unwrap()), 42);
 }
 
-// Compiled code would reach other words than the accessors do.
+// Compiled code would access other words than the accessors.
 #[test]
-fn addresses_follow_the_layout() {
+fn row_addresses_follow_layout() {
     let table = Table::new(spec(Shape::Int, 100), KEY);
     let rows: Vec<Row> = (0..40).map(|id| new_row(table.insert_int(id, Time(0)))).collect();
     let width = table.row_address(rows[1], 0) - table.row_address(rows[0], 0);
     assert_eq!(width as u64, table.spec().row_bytes());
 }
 
-// One call of a scan could walk through a whole table that is empty or dead.
+// One scan step could walk through a whole table without live rows.
 #[test]
-fn a_scan_stops_at_its_budget() {
+fn scan_stops_at_budget() {
     let table = Table::new(TableSpec { ttl: Some(Interval(10)), ..spec(Shape::Int, 4000) }, KEY);
     (0..3000).for_each(|id| _ = new_row(table.insert_int(id, Time(0))));
     let last = new_row(table.insert_int(3000, Time(5)));
@@ -1055,25 +1052,25 @@ fn a_scan_stops_at_its_budget() {
     assert!(matches!(table.scan_some(0, Time(12), 0), Scan::More(0)));
 }
 
-// Compiled code goes from row to row by these numbers, and would pass rows by or read what is none.
+// Compiled code walks rows by these numbers; it would skip rows or read beyond them.
 #[test]
-fn a_scan_steps_as_its_cursors_say() {
+fn scan_layout_matches_cursors() {
     for max_rows in [10, 256, 5000] {
         let table = Table::new(spec(Shape::Int, max_rows), KEY);
         assert_eq!(table.cursor_behind(Row::NONE), 0);
-        let steps = table.steps();
+        let steps = table.scan_layout();
         let by_hand = |row: Row| {
-            let word = (row.0 - 1) % (1 << near::WORD_BITS);
+            let word = (row.0 - 1) % (1 << jit_layout::WORD_BITS);
             match word + u64::from(steps.row_words) < u64::from(steps.segment_words) {
                 true => row.0 - 1 + u64::from(steps.row_words),
-                false => row.0 - 1 - word + (1 << near::WORD_BITS),
+                false => row.0 - 1 - word + (1 << jit_layout::WORD_BITS),
             }
         };
         (0..max_rows / 2).for_each(|id| _ = new_row(table.insert_int(id, Time(0))));
         let rows = scan_all(&table, Time(0));
         assert_eq!(rows.len() as u64, max_rows / 2);
         rows.iter().for_each(|row| assert_eq!(table.cursor_behind(*row), by_hand(*row)));
-        // A row that is gone is no step; behind the last that was used there is none.
+        // A removed row is no step, and there is none behind the last used row.
         table.remove(rows[2]);
         assert_eq!(table.scan(table.cursor_behind(rows[1]), Time(0)).map(|(row, _)| row), Some(rows[3]));
         if steps.has_one_stripe {
@@ -1082,9 +1079,9 @@ fn a_scan_steps_as_its_cursors_say() {
     }
 }
 
-// Compiled code would write to other words than those of the row that it found.
+// Compiled code would write to the words of another row.
 #[test]
-fn a_look_up_hands_back_the_words_of_its_row() {
+fn lookup_returns_row_words() {
     for shape in [Shape::Int, Shape::Text, Shape::Pair] {
         let table = Table::new(spec(shape, 500), KEY);
         for id in 0..500 {
@@ -1102,9 +1099,9 @@ fn a_look_up_hands_back_the_words_of_its_row() {
     }
 }
 
-// A pass would be told of another row than that of its key.
+// A pass would get the row of another key.
 #[test]
-fn look_ups_read_where_they_are_said_to() {
+fn lookup_follows_jit_layout() {
     for shape in [Shape::Int, Shape::Pair] {
         let table = Table::new(spec(shape, 20_000), KEY);
         let hash = |id: u64| match key(shape, id) {
@@ -1114,7 +1111,7 @@ fn look_ups_read_where_they_are_said_to() {
         assert_eq!(table.slots(hash(1)), None);
         let rows: Vec<Row> =
             (0..10_000).map(|id| new_row(insert(&table, &key(shape, id), Time(0)))).collect();
-        let row_near = |id| table.rows().near(hash(id), table.slots(hash(id)).expect("there are rows"));
+        let row_near = |id| table.rows().candidate(hash(id), table.slots(hash(id)).expect("there are rows"));
         let is_said = |(id, row): &(u64, &Row)| row_near(*id) == Some((**row, table.row_address(**row, 0)));
         let said = (0..).zip(&rows).filter(is_said).count();
         assert!(said > 9900, "of {said} rows alone");
@@ -1123,9 +1120,9 @@ fn look_ups_read_where_they_are_said_to() {
     }
 }
 
-// A touch that compiled code makes itself would differ from the table's own.
+// A touch by compiled code would differ from that of the table.
 #[test]
-fn a_touch_is_a_store() {
+fn touch_is_one_store() {
     let ttl = Some(Interval(5));
     for (evict, ttl, ttl_on_access, reads_count) in [
         (Evict::Reject, None, false, false),
@@ -1147,7 +1144,7 @@ fn a_touch_is_a_store() {
     }
 }
 
-// Scalars could be torn from their log or their text.
+// Scalars would lose words or text.
 #[test]
 fn scalars_hold_words_and_text() {
     let scalars = Arc::new(Scalars::new(5));

@@ -2,7 +2,7 @@
 
 use crate::timers::TICK_NS;
 use weft_core::abi::State;
-use weft_core::table::{Departure, Row, Table};
+use weft_core::table::{RemovalReason, Row, Table};
 use weft_core::{Interval, Time};
 use weft_ir::program::{ChainProgram, Realisation};
 
@@ -32,48 +32,48 @@ pub(crate) fn sweep(now: Time, chain: &ChainProgram, state: &State, is_first: bo
 }
 
 /// After which time rows of a table that have left it so are looked for.
-pub(crate) fn departs_every(why: Departure) -> Interval {
+pub(crate) fn departs_every(why: RemovalReason) -> Interval {
     match why {
-        Departure::Expired => SWEEP_EVERY,
-        Departure::Evicted => EVICTED_EVERY,
+        RemovalReason::Expired => SWEEP_EVERY,
+        RemovalReason::Evicted => EVICTED_EVERY,
     }
 }
 
 /// After which time they are looked for again; `is_more`: more have left than are taken at once.
-pub(crate) fn departs_again(why: Departure, is_more: bool) -> Interval {
+pub(crate) fn departs_again(why: RemovalReason, is_more: bool) -> Interval {
     if is_more { EXPIRE_AGAIN } else { departs_every(why) }
 }
 
 /// When a look at a table that is due at `look`, and again and again from then on, first finds a row; None: not before
 /// a row is inserted or evicted.
-pub(crate) fn next_departure((table, why): (&Table, Departure), look: Time) -> Option<Time> {
-    let at = table.next_departure(why)?;
+pub(crate) fn next_departure((table, why): (&Table, RemovalReason), look: Time) -> Option<Time> {
+    let at = table.next_removal(why)?;
     let missed = at.0.saturating_sub(look.0).max(0) as u64;
     Some(Time(look.0.saturating_add_unsigned(missed.next_multiple_of(looks_every(why)))))
 }
 
 /// The last of such looks that is due at `now`. However late a look is, it finds what it would have found at its time.
-pub(crate) fn last_look(why: Departure, look: Time, now: Time) -> Time {
+pub(crate) fn last_look(why: RemovalReason, look: Time, now: Time) -> Time {
     let late = now.0.saturating_sub(look.0).max(0) as u64;
     Time(look.0.saturating_add_unsigned(late - late % looks_every(why)))
 }
 
 /// Nanoseconds from one look to the next: a timer goes off in the tick behind its time.
-fn looks_every(why: Departure) -> u64 {
+fn looks_every(why: RemovalReason) -> u64 {
     (departs_every(why).as_nanos() + TICK_NS) as u64
 }
 
 /// Gives to `each` rows that have left the table so, [`SWEEP_ROWS`] at most, with their number; whether there may be
 /// more. `rows` is empty before and after.
 pub(crate) fn depart(
-    (table, why): (&Table, Departure),
+    (table, why): (&Table, RemovalReason),
     now: Time,
     rows: &mut Vec<Row>,
     mut each: impl FnMut(u32, Row),
 ) -> bool {
-    let is_more = table.depart(why, now, SWEEP_ROWS, rows);
+    let is_more = table.take_removed(why, now, SWEEP_ROWS, rows);
     (0..).zip(&*rows).for_each(|(nth, row)| each(nth, *row));
-    table.give_back(rows);
+    table.free_removed(rows);
     rows.clear();
     is_more
 }

@@ -7,13 +7,13 @@ use core::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use weft_core::abi::{
-    self, Cell, Counters, Cx, Edit, EditTarget, Outcome, REGION_BODY, REGIONS, Rewrite, Slot, State,
+    self, Cell, Counters, Cx, EditTarget, Outcome, REGION_BODY, REGIONS, Rewrite, Slot, State, TupleEdit,
 };
 use weft_core::inputs::InputSet;
 use weft_core::limits::INPUTS_MAX;
 use weft_core::table::Row;
 use weft_core::{Interval, Status, Time, hash};
-use weft_ir::program::{Event, Input, Meta, Place};
+use weft_ir::program::{Event, Input, InputLocation, Meta};
 use weft_proto::session::grpc::protobuf::{EditError, EditValue, Malformed};
 use weft_proto::session::http2::{Headers, HeadersBuilder};
 
@@ -120,12 +120,17 @@ impl<'a> Written<'a> {
     }
 
     /// Appends the message with those of `edits` that are of its fields. None if none is.
-    fn rewrite(&self, edits: &[Edit], scratch: &[u8], out: &mut Vec<u8>) -> Option<Result<(), EditError>> {
+    fn rewrite(
+        &self,
+        edits: &[TupleEdit],
+        scratch: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Option<Result<(), EditError>> {
         let columns = self.columns?;
         let mut of_fields = Vec::new();
         for edit in edits {
             if let EditTarget::Input(id) = edit.target
-                && matches!(self.inputs[usize::from(id)].place, Place::Body(_))
+                && matches!(self.inputs[usize::from(id)].place, InputLocation::Body(_))
             {
                 of_fields.push((usize::from(id), edit_value(edit.value, scratch)));
             }
@@ -135,7 +140,7 @@ impl<'a> Written<'a> {
 }
 
 impl abi::Message for Written<'_> {
-    fn rewrite(&self, edits: &[Edit], scratch: &[u8], out: &mut Vec<u8>) -> Rewrite {
+    fn rewrite(&self, edits: &[TupleEdit], scratch: &[u8], out: &mut Vec<u8>) -> Rewrite {
         match self.rewrite(edits, scratch, out) {
             None => Rewrite::Unchanged,
             Some(Ok(())) => Rewrite::Changed,
@@ -183,7 +188,7 @@ impl Passes {
             slots: &self.slots[..inputs(&live.chain, segment.event).len()],
             present,
             regions: regions(facts.payload.unwrap_or_default(), &self.text),
-            departed: facts.departed,
+            expired_row: facts.departed,
             trace: self.clock.filter(|_| self.tracing.begin(facts.now)),
             message: message.as_ref().map(|message| message as &dyn abi::Message),
             ..Cx::new(facts.now, &state, call, &mut self.outcome, &mut counters)
@@ -224,14 +229,17 @@ impl Passes {
         }
         for index in segment.reads {
             let slot = match &inputs[index].place {
-                Place::Body(path) if path.is_empty() => {
+                InputLocation::Body(path) if path.is_empty() => {
                     facts.payload.map(|payload| Slot { a: 0, b: payload.len() as u64 })
                 }
-                Place::Body(_) | Place::Entry(..) | Place::Present(_) | Place::List(_) => continue,
-                Place::Key(_) | Place::Frame(_) | Place::Layer(_) => continue,
-                Place::Header(name) => self.keep_header(facts.headers, name),
-                Place::Trailer(name) => self.keep_header(facts.trailers, name),
-                Place::Meta(meta) => self.meta(*meta, live, facts),
+                InputLocation::Body(_)
+                | InputLocation::Entry(..)
+                | InputLocation::Present(_)
+                | InputLocation::List(_) => continue,
+                InputLocation::Key(_) | InputLocation::Frame(_) | InputLocation::Layer(_) => continue,
+                InputLocation::Header(name) => self.keep_header(facts.headers, name),
+                InputLocation::Trailer(name) => self.keep_header(facts.trailers, name),
+                InputLocation::Meta(meta) => self.meta(*meta, live, facts),
             };
             present.set(index, slot.is_some());
             self.slots[index] = slot.unwrap_or_default();
@@ -316,7 +324,7 @@ impl Passes {
         let inputs = &live.chain.program.request.inputs;
         for edit in &self.outcome.edits {
             if let EditTarget::Input(id) = edit.target
-                && let Place::Key(nth) = inputs[usize::from(id)].place
+                && let InputLocation::Key(nth) = inputs[usize::from(id)].place
                 && let Cell::Bytes(start, len) = edit.value
             {
                 let nth = usize::from(nth);
@@ -348,7 +356,9 @@ impl Passes {
         for edit in &self.outcome.edits[..n_edits] {
             let EditTarget::Input(id) = edit.target else { continue };
             let name = match (&inputs[usize::from(id)].place, trailers) {
-                (Place::Header(name), false) | (Place::Trailer(name), true) => name.as_bytes(),
+                (InputLocation::Header(name), false) | (InputLocation::Trailer(name), true) => {
+                    name.as_bytes()
+                }
                 _ => continue,
             };
             let builder = builder.get_or_insert_with(|| HeadersBuilder::from_headers(headers));

@@ -19,7 +19,7 @@ use weft_core::options::{ClusterOptions, ListenerOptions};
 use weft_core::schema::{Presence, Schema};
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::ir::{Function, Op, Terminator};
-use weft_ir::program::{ChainProgram, Departs, Direction, Event, Meta, Place};
+use weft_ir::program::{ChainProgram, Direction, Event, InputLocation, Meta, RowRemoval};
 use weft_proto::session::grpc::protobuf::{Lists, ListsBuilder, Walk, WalkBuilder};
 
 pub use weft_core::methods::MethodSet;
@@ -185,7 +185,7 @@ pub(crate) struct Segments {
     pub(crate) response: Option<Segment>,
     pub(crate) close: Option<Segment>,
     pub(crate) every: Vec<(Interval, Segment)>,
-    pub(crate) timeouts: Vec<(Departs, Segment)>,
+    pub(crate) timeouts: Vec<(RowRemoval, Segment)>,
 }
 
 /// One compiled segment.
@@ -359,8 +359,8 @@ impl Segment {
                 Op::Input(id) | Op::Derived(id) | Op::InputPresent(id) => reads.insert(*id),
                 Op::SetInput(id, _) | Op::ClearInput(id) => {
                     let place = &direction.inputs[usize::from(id.0)].place;
-                    sets_headers |= matches!(place, Place::Header(_));
-                    sets_keys |= matches!(place, Place::Key(_));
+                    sets_headers |= matches!(place, InputLocation::Header(_));
+                    sets_keys |= matches!(place, InputLocation::Key(_));
                 }
                 _ => {}
             }
@@ -372,7 +372,7 @@ impl Segment {
             scans || parts.iter().flat_map(|p| ops(p.function)).any(|op| matches!(op, Op::Native(..)));
         let mut inputs = direction.inputs.iter().enumerate();
         let reads_status =
-            inputs.any(|(at, input)| input.place == Place::Meta(Meta::Status) && reads.contains(at));
+            inputs.any(|(at, input)| input.place == InputLocation::Meta(Meta::Status) && reads.contains(at));
         Self { code, event, reads, reads_status, sets_headers, redirects, sets_keys, may_be_slow }
     }
 }
@@ -443,9 +443,9 @@ fn columns(
         let Some(path) = input.place.path().filter(|path| !path.is_empty()) else { continue };
         let path = names(path);
         match &input.place {
-            Place::Entry(_, key) => lists.value(&path, key.clone(), slot).map(|_| ()),
-            Place::Present(_) => lists.present(&path, slot),
-            Place::List(list) => {
+            InputLocation::Entry(_, key) => lists.value(&path, key.clone(), slot).map(|_| ()),
+            InputLocation::Present(_) => lists.present(&path, slot),
+            InputLocation::List(list) => {
                 let members: Vec<Vec<&str>> = list.members.iter().map(|member| names(member)).collect();
                 lists.list(&path, &members, list.elements_max, slot)
             }

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_core::abi::State;
 use weft_core::classify::{Built, Description, Snapshot};
-use weft_core::matching::near::NO_WAYS;
+use weft_core::matching::jit_layout::NO_LOOKUP;
 use weft_core::matching::{MatchSpec, Matcher, TooManyRows};
 use weft_core::table::{Age, ColumnSpec, Insert, Row, Table, TableSpec};
 use weft_core::types::Repr;
@@ -632,15 +632,15 @@ impl Filled {
 
 impl Match {
     fn note_coded(&mut self) {
-        self.coded = (self.now.packing(), self.now.ways(), self.now.is_far());
+        self.coded = (self.now.packing_hash(), self.now.lookup_hash(), self.now.is_far());
     }
 
     /// Whether code would find rows sooner if it were made anew.
     fn is_outdated(&self) -> bool {
         let (packing, ways, is_far) = self.coded;
-        let has_other_ways = self.now.ways() != NO_WAYS && self.now.ways() != ways;
+        let has_other_ways = self.now.lookup_hash() != NO_LOOKUP && self.now.lookup_hash() != ways;
         // Code for many rows does for few.
-        self.now.packing() != packing || has_other_ways || (self.now.is_far() && !is_far)
+        self.now.packing_hash() != packing || has_other_ways || (self.now.is_far() && !is_far)
     }
 }
 
@@ -865,7 +865,7 @@ fn carry_out(
 fn look_over(table: &Table, changes: &[Change]) {
     if changes.len() > 1 {
         let hashes: Vec<u64> = changes.iter().map(|change| table.hash_values(change.key(table))).collect();
-        table.look_over(&hashes);
+        table.prefetch_rows(&hashes);
     }
 }
 

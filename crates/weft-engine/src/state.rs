@@ -18,7 +18,7 @@ use weft_core::filter::Policies;
 use weft_core::hash::HashKey;
 use weft_core::matching::Matcher;
 use weft_core::native::Prepared;
-use weft_core::table::{ColumnSpec, Departure, LimitsError, Scalars, Table, TableSpec};
+use weft_core::table::{ColumnSpec, LimitsError, RemovalReason, Scalars, Table, TableSpec};
 use weft_core::types::Type;
 use weft_ir::program::{ChainProgram, MatchDecl, Merge, Realisation, TableDecl, VarDecl};
 
@@ -45,7 +45,7 @@ pub struct Staged {
     limits: Vec<(Arc<Table>, TableSpec)>,
     /// All tables of the update, and those of which a TIMEOUT or EVICT is told what leaves.
     bound: Vec<Arc<Table>>,
-    watched: Vec<(Arc<Table>, Departure)>,
+    watched: Vec<(Arc<Table>, RemovalReason)>,
     /// By chain: its native functions.
     natives: BTreeMap<String, Vec<Arc<dyn Prepared>>>,
     /// Rows of the text are no matter.
@@ -161,10 +161,10 @@ impl StateStore {
             table.set_limits(&limits).expect("checked when it was bound");
         }
         for table in staged.bound {
-            for why in [Departure::Expired, Departure::Evicted] {
+            for why in [RemovalReason::Expired, RemovalReason::Evicted] {
                 let is_this =
-                    |(watched, of): &(Arc<Table>, Departure)| *of == why && Arc::ptr_eq(watched, &table);
-                table.keep_departed(why, staged.watched.iter().any(is_this));
+                    |(watched, of): &(Arc<Table>, RemovalReason)| *of == why && Arc::ptr_eq(watched, &table);
+                table.keep_removed(why, staged.watched.iter().any(is_this));
             }
         }
         *self = staged.store;

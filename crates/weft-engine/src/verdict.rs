@@ -8,7 +8,7 @@ use crate::pass::{Facts, LiveChain, rand_base};
 use crate::plan::Segment;
 use crate::pool::EndpointKey;
 use std::rc::Rc;
-use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Verdict};
+use weft_core::abi::{Cell, EditTarget, Outcome, TupleEdit, Verdict};
 use weft_core::table::Row;
 use weft_core::{Interval, Status, Time};
 use weft_ir::program::Event;
@@ -59,7 +59,7 @@ impl Engine {
             return passed;
         }
         let marks = self.passes.outcome.marks;
-        self.call_mut(key).marks.join(&marks);
+        self.call_mut(key).marks.merge(&marks);
         if !self.passes.outcome.mirrors.is_empty()
             && let Tuple::Message(message) = tuple
         {
@@ -281,7 +281,7 @@ impl Engine {
     }
 
     fn redirect(&mut self, now: Time, key: CallKey) -> bool {
-        self.passes.outcome.spell();
+        self.passes.outcome.materialize();
         let Some((pool, endpoint)) = self.live.target(&self.passes.outcome.text) else {
             let target = String::from_utf8_lossy(&self.passes.outcome.text).into_owned();
             let text = format!("REDIRECT names neither a cluster nor an endpoint of one: `{target}`");
@@ -321,11 +321,11 @@ impl Engine {
     fn reply(&self, key: CallKey, live: &LiveChain) -> Result<Vec<u8>, Vec<u8>> {
         let call = self.calls.get(key).expect("the caller has the call");
         let outcome = &self.passes.outcome;
-        let is_whole = |edit: &&Edit| match edit.target {
+        let is_whole = |edit: &&TupleEdit| match edit.target {
             EditTarget::Reply(id) => live.chain.program.replies[usize::from(id)].path.is_empty(),
             _ => false,
         };
-        if let Some(Edit { value: Cell::Bytes(start, len), .. }) = outcome.edits.iter().find(is_whole) {
+        if let Some(TupleEdit { value: Cell::Bytes(start, len), .. }) = outcome.edits.iter().find(is_whole) {
             return Ok([&prefix_of(false, *len)[..], outcome.kept(*start, *len)].concat());
         }
         let method = call.method().ok_or_else(|| b"REPLY: the method is not in the schemas".to_vec())?;

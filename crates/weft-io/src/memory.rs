@@ -16,7 +16,7 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// (`madvise` in `/sys/kernel/mm/transparent_hugepage/enabled`, as most do). Where it does not, nothing is lost but
 /// time.
 pub fn ask_for_huge_pages() {
-    weft_core::table::take_blocks_from(BlockSource { block, soon });
+    weft_core::table::set_block_source(BlockSource { block, prefault: soon });
 }
 
 /// So many words, all 0. Those that are not written to are not resident.

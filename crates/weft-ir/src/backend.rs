@@ -1,4 +1,4 @@
-//! What a back end is, and what it makes.
+//! The interface of back ends and of the code that they make.
 
 use crate::batch::{Gone, Leave, Looking, Parsing, Passing, Through, Unparsed};
 use crate::program::{ChainProgram, Event};
@@ -10,18 +10,18 @@ use std::sync::Arc;
 #[cfg(doc)]
 use weft_core::abi::REGION_BODY;
 use weft_core::abi::{Cx, State};
-use weft_core::ahead::Notes;
+use weft_core::prefetch::PrefetchSlots;
 
-/// Makes code from programs.
+/// Compiles programs.
 pub trait Backend: Send + Sync {
-    /// The name that `explain` and the program tests use: `interp`, `jit`.
+    /// The name in `explain` and in program tests: `interp`, `jit`.
     fn name(&self) -> &'static str;
 
-    /// Compiles the segment of `chain` for `event`. `state` gives the tables that the chain will run on: their
-    /// layouts are read, and the code is only good for states with the same layouts.
+    /// Compiles the segment of `chain` for `event`. `state` gives the layouts of the chain's tables; the code is valid
+    /// only for states with the same layouts.
     ///
     /// # Errors
-    /// [`Unsupported`] if the back end cannot express it. It never approximates.
+    /// [`Unsupported`] if the back end cannot express the segment. It never approximates.
     fn compile(
         &self,
         chain: &Arc<ChainProgram>,
@@ -29,11 +29,10 @@ pub trait Backend: Send + Sync {
         state: &State,
     ) -> Result<Box<dyn Program>, Unsupported>;
 
-    /// As [`Backend::compile`] for several events; None for those that no element handles. It may work on several at
-    /// once.
+    /// As [`Backend::compile`] for several events; None for events that no element handles. It may compile in parallel.
     ///
     /// # Errors
-    /// Those of the first segment that cannot be expressed.
+    /// Those of the first segment that fails.
     fn compile_all(
         &self,
         chain: &Arc<ChainProgram>,
@@ -47,7 +46,7 @@ pub trait Backend: Send + Sync {
         events.iter().map(compile).collect()
     }
 
-    /// Compiles the handlers of a queue. A back end that has no code for queues interprets them.
+    /// Compiles the handlers of a queue. A back end without code for queues interprets them.
     ///
     /// # Errors
     /// As [`Backend::compile`].
@@ -57,51 +56,52 @@ pub trait Backend: Send + Sync {
     }
 }
 
-/// Code for one segment. It is shared by workers and holds no state.
+/// The code of one segment. Workers share it; it holds no state.
 pub trait Program: Send + Sync + fmt::Debug {
-    /// Runs one pass. The caller has cleared `cx.out`; the verdict is left there.
+    /// Runs one pass. The caller has cleared `cx.out`; the verdict goes there.
     ///
-    /// Only elements with an index below `opened` take part ([`Event::Close`] of a call that an element ended;
-    /// otherwise pass the number of elements).
+    /// Only elements with an index below `opened` take part. It is the number of elements, except for [`Event::Close`]
+    /// of a call that an element ended.
     ///
     /// # Panics
-    /// If the code changes frames: it wants to be given one ([`Program::run_on`]).
+    /// If the code changes frames: use [`Program::run_on`].
     fn run(&self, cx: &mut Cx<'_>, opened: usize);
 
-    /// Runs one pass of all elements on a frame, which takes the place of [`REGION_BODY`]. Code may change fields in
-    /// it, where it would else leave edits; those stand in front of the edits that it leaves.
+    /// Runs one pass of all elements on a frame, which replaces [`REGION_BODY`]. Code may change fields in the frame
+    /// instead of adding edits; these changes precede the edits that it adds.
     fn run_on(&self, cx: &mut Cx<'_>, frame: &mut [u8]) {
         self.run(&mut cx.on(frame), usize::MAX);
     }
 
-    /// Parses frames of a batch ([`Program::run`]), each into its slots; which of them break a check. The caller has
-    /// cleared `cx.out`, which is clear again then.
+    /// Parses the frames of a batch with [`Program::run`], each into its slots. Returns the frames that break a check.
+    /// The caller has cleared `cx.out`, and it is clear again on return.
     fn parse_all<'a>(&self, cx: &mut Cx<'a>, batch: Parsing<'a>) -> u64 {
         batch.each(cx, |cx| self.run(cx, usize::MAX))
     }
 
-    /// Runs passes of frames of a batch ([`Program::run_on`]), one behind the other, until one has left more than
-    /// is taken. How many did before that. The caller has cleared `cx.out`.
+    /// Runs the passes of the frames of a batch in order with [`Program::run_on`], until one leaves more than the sink
+    /// takes. Returns the number of passes before that one. The caller has cleared `cx.out`.
     fn pass_all<'a>(&self, cx: &mut Cx<'a>, batch: Passing<'a, '_>, leave: &mut dyn Leave) -> usize {
         let notes = batch.notes;
         batch.each(cx, leave, |cx, frame, nth| {
-            cx.noted = notes.0.of(notes.1 + nth);
+            cx.prefetched = notes.0.tuple(notes.1 + nth);
             self.run_on(cx, frame);
         })
     }
 
-    /// Whether it has code that parses usual frames and has them pass at once ([`Program::pass_through`]).
+    /// Whether there is fast-path code that parses and passes a frame in one step ([`Program::pass_through`]).
     fn goes_through(&self) -> bool {
         false
     }
 
-    /// As [`Program::look_ahead_all`], for frames that are not parsed; of those that are not usual, nothing is noted.
-    fn look_through<'a>(&self, cx: &mut Cx<'a>, batch: Unparsed<'a>, notes: &mut Notes) {
+    /// As [`Program::prefetch_keys_all`], for frames that are not parsed. Frames that do not fit the fast path get no
+    /// slots.
+    fn prefetch_unparsed<'a>(&self, cx: &mut Cx<'a>, batch: Unparsed<'a>, notes: &mut PrefetchSlots) {
         let _ = (cx, batch, notes);
     }
 
-    /// Has each frame pass before the next is parsed; those that are not usual are parsed by `parser`. Nobody asks for
-    /// it where there is no such code.
+    /// Passes each frame before it parses the next. `parser` parses the frames that do not fit the fast path. It is
+    /// called only if the code has a fast path.
     fn pass_through<'a>(
         &self,
         parser: &dyn Program,
@@ -112,37 +112,37 @@ pub trait Program: Send + Sync + fmt::Debug {
         batch.each(parser, cx, leave, |_, _, _| {}, |cx, frame| self.run_on(cx, frame))
     }
 
-    /// Whether it may change the frames that it is given.
+    /// Whether the code may change frames.
     fn changes_frames(&self) -> bool {
         false
     }
 
-    /// Whether it pays to look ahead in this state as it is now.
+    /// Whether prefetching pays in the current state.
     fn pays_ahead(&self, state: &State) -> bool {
         let _ = state;
         false
     }
 
-    /// Makes room for notes of so many tuples, which are those of a batch that is about to pass.
-    fn start_ahead(&self, state: &State, tuples: usize, notes: &mut Notes) {
+    /// Allocates the prefetch slots for the tuples of the next batch.
+    fn start_prefetch(&self, state: &State, tuples: usize, notes: &mut PrefetchSlots) {
         let _ = (state, tuples);
         notes.clear();
     }
 
-    /// Notes what the pass of the tuple with this number will ask tables for, as far as the tuple tells as it is.
-    /// Nothing else changes.
-    fn look_ahead(&self, cx: &mut Cx<'_>, nth: usize, notes: &mut Notes) {
+    /// Writes the keys that the pass of a tuple will look up to its prefetch slots, as far as the unchanged tuple gives
+    /// them. Nothing else changes.
+    fn prefetch_keys(&self, cx: &mut Cx<'_>, nth: usize, notes: &mut PrefetchSlots) {
         let _ = (cx, nth, notes);
     }
 
-    /// As [`Program::look_ahead`], for frames of a batch.
-    fn look_ahead_all<'a>(&self, cx: &mut Cx<'a>, batch: Looking<'a>, notes: &mut Notes) {
-        batch.each(cx, |cx, nth| self.look_ahead(cx, nth, notes));
+    /// As [`Program::prefetch_keys`], for the frames of a batch.
+    fn prefetch_keys_all<'a>(&self, cx: &mut Cx<'a>, batch: Looking<'a>, notes: &mut PrefetchSlots) {
+        batch.each(cx, |cx, nth| self.prefetch_keys(cx, nth, notes));
     }
 
-    /// Looks up what is noted, for all tuples at once, so that none of them waits for memory by itself. What is found
-    /// is noted, too: passes that are given their notes ([`Cx::noted`]) take it where it is still so.
-    fn fetch(&self, state: &State, notes: &mut Notes) {
+    /// Looks up all keys in the slots in one go, so that the memory accesses overlap. The results go to the slots as
+    /// well; passes that get their slots ([`Cx::prefetched`]) use them if they are still valid.
+    fn prefetch_rows(&self, state: &State, notes: &mut PrefetchSlots) {
         let _ = (state, notes);
     }
 }
@@ -150,7 +150,7 @@ pub trait Program: Send + Sync + fmt::Debug {
 /// Why a back end cannot express a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsupported {
-    /// What, and why.
+    /// The construct and the reason.
     pub reason: String,
     /// The source line, 0 if unknown.
     pub line: u32,

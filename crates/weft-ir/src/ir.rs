@@ -1,38 +1,37 @@
 //! Functions in static single assignment form.
 //!
-//! A function is one handler of one element instance. It has basic blocks with parameters; block 0 is the entry
-//! and has none. Every instruction is total: it has a result for all inputs, and those that could go wrong come
-//! with a predicate that tells when they did ([`Op::Overflows`] beside [`Op::IntBinary`]). So NULL, unknown and
-//! error values of the language are ordinary booleans here, and there is nothing that a back end could do
-//! differently.
+//! A function is one handler of one element instance. It consists of basic blocks with parameters; block 0 is the entry
+//! and has none. Every instruction is total: it has a result for all operands. An operation that can go wrong has a
+//! predicate that tells whether it did ([`Op::Overflows`] beside [`Op::IntBinary`]). So NULL, unknown and error values
+//! of the language are ordinary booleans here, and back ends cannot differ.
 //!
-//! Control flow has no back edges but into blocks with [`Block::scan_rows_max`], so cost is bounded.
+//! Back edges lead only to blocks with [`Block::scan_rows_max`], so cost is bounded.
 //!
 //! # The scratch
 //!
-//! A pass may make [`Outcome::scratch_max`](weft_core::abi::Outcome::scratch_max) bytes. So that all back ends agree
-//! on when it is full, the room that each operation takes is part of its meaning:
+//! A pass may allocate [`Outcome::scratch_max`](weft_core::abi::Outcome::scratch_max) bytes. All back ends must agree
+//! on when it is full, so the semantics of each operation define how much it allocates:
 //! * [`Op::Concat`], [`Op::Lower`], [`Op::Upper`], [`Op::IntToText`], [`Op::FloatToText`], [`Op::Key`], and
-//!   [`Op::Column`] and [`Op::CallGet`] of bytes take the length of their result;
-//! * [`Op::SetInput`], [`Op::SetAnswer`], [`Op::SetReply`], [`Op::Emit`], [`Op::Mirror`] and [`Op::Reshape`] take the
-//!   length of each Bytes operand, in order (NULL cells of an Emit take none);
-//! * [`Op::Native`] of bytes takes the length of its result;
-//! * [`Op::Derived`] of bytes takes the length of its result where the message is changed;
-//! * nothing else takes room; the text of an ABORT or REDIRECT does not.
+//!   [`Op::Column`] and [`Op::CallGet`] of bytes allocate the length of their result;
+//! * [`Op::SetInput`], [`Op::SetAnswer`], [`Op::SetReply`], [`Op::Emit`], [`Op::Mirror`] and [`Op::ChangeHeaders`]
+//!   allocate the length of each Bytes operand, in order (NULL cells of an Emit allocate nothing);
+//! * [`Op::Native`] of bytes allocates the length of its result;
+//! * [`Op::Derived`] of bytes allocates the length of its result if the message is changed;
+//! * nothing else allocates; the text of an ABORT or REDIRECT does not.
 //!
-//! What finds no room is empty in its place, and [`Op::ScratchFull`] turns true. [`Op::RollBack`] and
-//! [`Terminator::Fail`] give back what the handler took, as `Outcome::roll_back` does.
+//! If the scratch has too little space, the result is empty, and [`Op::ScratchFull`] becomes true. [`Op::RollBack`] and
+//! [`Terminator::Fail`] free what the handler has allocated, as `Outcome::roll_back` does.
 
 use weft_core::Status;
 use weft_core::abi::Fault;
 use weft_core::marks::Mark;
 use weft_core::types::{Repr, Type};
 
-/// A value: the result of an instruction, or a block parameter. Unique within its function.
+/// A value: the result of an instruction, or a block parameter. It is unique within its function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Value(pub u32);
 
-/// A block of its function; 0 is the entry.
+/// A block of a function; 0 is the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockId(pub u32);
 
@@ -41,20 +40,20 @@ pub struct BlockId(pub u32);
 pub enum Ty {
     /// 0 or 1.
     Bool,
-    /// 64 bits; the operation says whether they are signed.
+    /// 64 bits; the operation determines signedness.
     Int,
     /// IEEE 754 binary64.
     Float,
-    /// A run of bytes that stays as it is until the pass ends.
+    /// Immutable bytes, valid until the pass ends.
     Bytes,
-    /// A table row, or none.
+    /// A table row, or no row.
     Row,
 }
 
 /// A function.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Function {
-    /// For people: `acl.request`.
+    /// The name for people: `acl.request`.
     pub name: String,
     /// The blocks; block 0 is the entry.
     pub blocks: Vec<Block>,
@@ -65,23 +64,23 @@ pub struct Function {
 /// A basic block.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Block {
-    /// Values that each jump here must give.
+    /// The parameters; each jump gives their values.
     pub params: Vec<Value>,
-    /// What is done, in order.
+    /// The instructions, in order.
     pub insts: Vec<Inst>,
-    /// How it ends.
+    /// The terminator.
     pub end: Terminator,
-    /// This block may be jumped to from blocks that it dominates: it is the head of a `SCAN` that visits at most
-    /// this many rows, or of a look at a list of at most so many elements.
+    /// Blocks that it dominates may jump back to this block: it is the head of a `SCAN` over at most this many rows, or
+    /// of a loop over at most this many list elements.
     pub scan_rows_max: Option<u64>,
 }
 
 /// An instruction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inst {
-    /// The value that it defines; None for instructions that are done for their effect.
+    /// The value that it defines; None for instructions with effects only.
     pub result: Option<Value>,
-    /// What it does.
+    /// The operation.
     pub op: Op,
     /// The source line, 0 if none.
     pub line: u32,
@@ -116,19 +115,19 @@ pub struct SinkId(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NameId(pub u16);
 
-/// A way to match the rows of a table, an index into [`crate::program::ChainProgram::matches`].
+/// A declared match over the rows of a table, an index into [`crate::program::ChainProgram::matches`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MatchId(pub u16);
 
-/// A change of the structure of frames, an index into [`crate::program::ChainProgram::reshapes`].
+/// A header change, an index into [`crate::program::ChainProgram::header_changes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ReshapeId(pub u16);
+pub struct HeaderChangeId(pub u16);
 
 /// A native function of the chain, an index into [`crate::program::ChainProgram::natives`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NativeId(pub u16);
 
-/// What an instruction does. Operands are listed in order; the comment gives `operand types -> result type`.
+/// The operation of an instruction. Operands are listed in order; the comments give `operand types -> result type`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
     // Constants.
@@ -140,7 +139,7 @@ pub enum Op {
     FloatConst(f64),
     /// `-> Bytes`
     BytesConst(Vec<u8>),
-    /// The row that is none. `-> Row`
+    /// No row. `-> Row`
     NoRow,
 
     // Integers. All wrap at 64 bits; `x / 0` and `x % 0` are 0; `MIN / -1` is `MIN`, `MIN % -1` is 0.
@@ -153,7 +152,7 @@ pub enum Op {
     /// Whether low <= value <= high (signed). `Int -> Bool`
     InRange(Value, i64, i64),
 
-    // Floats. Results are as IEEE 754 says.
+    // Floats. Results follow IEEE 754.
     /// `Float, Float -> Float`
     FloatBinary(FloatOp, Value, Value),
     /// `Float -> Float`
@@ -173,17 +172,16 @@ pub enum Op {
     /// The shortest text that reads back as the same float (Rust's `{}`), with `.0` for whole numbers below
     /// 10^16. `Float -> Bytes`
     FloatToText(Value),
-    /// Whether the bytes are a decimal integer of 64 bits (an optional `-` if signed, then digits only).
-    /// `Bytes -> Bool`
+    /// Whether the bytes are a decimal 64-bit integer (an optional `-` if signed, then only digits). `Bytes -> Bool`
     IsIntText(Signed, Value),
-    /// The integer that the text says, 0 if [`Op::IsIntText`] is false. `Bytes -> Int`
+    /// The integer of a text, 0 if [`Op::IsIntText`] is false. `Bytes -> Int`
     TextToInt(Signed, Value),
-    /// Whether the bytes are a decimal number with a finite float: an optional `-`, digits, perhaps a point with digits
-    /// behind it, perhaps `e` with an integer. `Bytes -> Bool`
+    /// Whether the bytes are a decimal number with a finite float: an optional `-`, digits, an optional point with
+    /// digits behind it, an optional `e` with an integer. `Bytes -> Bool`
     IsFloatText(Value),
-    /// The float nearest to the number that the text says, 0 if [`Op::IsFloatText`] is false. `Bytes -> Float`
+    /// The float nearest to the number of a text, 0 if [`Op::IsFloatText`] is false. `Bytes -> Float`
     TextToFloat(Value),
-    /// The float that has these bits. `Int -> Float`
+    /// The float with these bits. `Int -> Float`
     FloatOfBits(Value),
     /// `Bool -> Int`
     BoolToInt(Value),
@@ -201,181 +199,178 @@ pub enum Op {
     Len(Value),
     /// The byte at an offset, 0 if there is none. `Bytes -> Int`
     ByteAt(Value, u8),
-    /// The eight bytes from an offset as a little-endian integer; 0 if they do not all lie in the bytes.
-    /// `Bytes, Int -> Int`
+    /// The eight bytes from an offset as a little-endian integer; 0 if they exceed the bytes. `Bytes, Int -> Int`
     WordAt(Value, Value),
-    /// So many bytes from an offset; none if they do not all lie in the bytes. `Bytes, Int, Int -> Bytes`
+    /// A number of bytes from an offset; empty if they exceed the bytes. `Bytes, Int, Int -> Bytes`
     Part(Value, Value, Value),
     /// `Bytes, Bytes -> Bool`
     BytesCompare(BytesCmp, Value, Value),
-    /// One after the other. Beyond the room of this pass: empty, and [`Op::ScratchFull`] turns true.
-    /// `Bytes... -> Bytes`
+    /// Concatenates bytes. If the scratch is full, the result is empty, and [`Op::ScratchFull`] becomes true. `Bytes...
+    /// -> Bytes`
     Concat(Vec<Value>),
     /// ASCII letters only. `Bytes -> Bytes`
     Lower(Value),
     /// ASCII letters only. `Bytes -> Bytes`
     Upper(Value),
-    /// The characters of a text that lie wholly in a range: from byte offset (clamped to 0..=len) at most so many bytes
-    /// (negative is 0). What it cuts of a character is left out at both ends, three bytes at most, so that text stays
-    /// text. `Bytes, Int, Int -> Bytes`
+    /// The characters of a text that are wholly in a range: from a byte offset (clamped to 0..=len), at most a number
+    /// of bytes (negative is 0). Partial characters at both ends, at most three bytes each, are left out, so that text
+    /// stays text. `Bytes, Int, Int -> Bytes`
     Slice(Value, Value, Value),
-    /// Whether some operation of this handler found no room in the scratch, since the handler began or its last
+    /// Whether an operation of this handler found the scratch full, since the handler began or since its last
     /// [`Op::RollBack`]. `-> Bool`
     ScratchFull,
     /// [`weft_core::hash::hash_bytes`] for Bytes, `hash_word` for Int. `T -> Int`
     Hash(Value),
     /// [`weft_core::hash::mix`]. `Int, Int -> Int`
     HashMix(Value, Value),
-    /// Whether the address (4 or 16 bytes) lies in the prefix (address then one byte of length); false if the sizes
-    /// do not belong together or the length is more than the address has bits. `Bytes, Bytes -> Bool`
+    /// Whether the address (4 or 16 bytes) is in the prefix (an address and one byte of length). False if the sizes
+    /// differ or the length exceeds the address. `Bytes, Bytes -> Bool`
     InPrefix(Value, Value),
-    /// Whether the address lies in one of these prefixes, as [`Op::InPrefix`] says. `Bytes -> Bool`
+    /// Whether the address is in one of these prefixes, as for [`Op::InPrefix`]. `Bytes -> Bool`
     InPrefixes(Value, Vec<Vec<u8>>),
 
     // Native functions (`weft_core::native`).
-    /// What the function gives for these arguments; the zero of its type if that is NULL, an error or of another type.
-    /// `T... -> T`
+    /// Calls a native function. The result is the zero of its type if the function returns NULL, an error or another
+    /// type. `T... -> T`
     Native(NativeId, Vec<Value>),
-    /// Whether the [`Op::Native`] that gave this value, and no other operation, gave NULL. `T -> Bool`
+    /// Whether the [`Op::Native`] with this result returned NULL. `T -> Bool`
     NativeNull(Value),
-    /// Whether the [`Op::Native`] that gave this value, and no other operation, failed. `T -> Bool`
+    /// Whether the [`Op::Native`] with this result failed. `T -> Bool`
     NativeFailed(Value),
 
     // The tuple.
-    /// The column's value, its type's zero if NULL. `-> T`
+    /// The column's value, or its type's zero if NULL. `-> T`
     Input(InputId),
-    /// The target of the last [`Terminator::Redirect`] of the pass, in a stage in front of this one or in an element
-    /// before: empty if there is none. `-> Bytes`
+    /// The target of the last [`Terminator::Redirect`] of the pass, by an earlier stage or element; empty without one.
+    /// `-> Bytes`
     Egress,
     /// Whether the column is not NULL. `-> Bool`
     InputPresent(InputId),
-    /// As [`Op::Input`] of a column that is derived from the whole message, its payload or its size, where a field of
-    /// the message may have been changed in this pass: then that of the message as the changes so far leave it, which
-    /// is inflated. If it cannot be written with them, zero or empty, and [`Op::ScratchFull`] turns true. `-> T`
+    /// As [`Op::Input`] for a column that is derived from the whole message (its payload or its size), after this pass
+    /// may have changed fields: the value for the message with the changes so far, uncompressed. If the message cannot
+    /// be written, the result is zero or empty, and [`Op::ScratchFull`] becomes true. `-> T`
     Derived(InputId),
-    /// Changes the column, for this pass (each later Input and InputPresent) and on the wire. `T ->`
+    /// Sets the column, for later reads in this pass and on the wire. `T ->`
     SetInput(InputId, Value),
-    /// Takes the column off the wire: it is NULL, or its type's zero where it is never NULL.
+    /// Removes the column from the wire: it becomes NULL, or its type's zero if it is not nullable.
     ClearInput(InputId),
-    /// Sets a header or trailer of the answer that an ABORT gives. `Bytes ->`
+    /// Sets a header or trailer of the answer of an ABORT. `Bytes ->`
     SetAnswer(NameId, Value),
-    /// Sets a field of the message that a REPLY gives. `T ->`
+    /// Sets a field of the message of a REPLY. `T ->`
     SetReply(NameId, Value),
-    /// Changes which headers the frame has, with a value for each of the
-    /// [`ReshapeDecl`](crate::program::ReshapeDecl)'s parameters. Inputs stay what they were: whoever carries it out
-    /// looks at the frame anew for the elements behind. `T... ->`
-    Reshape(ReshapeId, Vec<Value>),
-    // The frame, in PARSE alone: what is in [`weft_core::abi::REGION_BODY`].
-    /// How many bytes it has. `-> Int`
+    /// Changes the headers of the frame, with a value for each parameter of the
+    /// [`HeaderChangeDecl`](crate::program::HeaderChangeDecl). Inputs keep their values; the engine parses the frame
+    /// again for later elements. `T... ->`
+    ChangeHeaders(HeaderChangeId, Vec<Value>),
+    // The frame, only in PARSE: the content of [`weft_core::abi::REGION_BODY`].
+    /// The length of the frame in bytes. `-> Int`
     FrameLen,
-    /// So many bytes (1 to 8) from an offset, as an unsigned integer; 0 if they do not all lie in the frame.
-    /// `Int -> Int`
+    /// The unsigned integer in 1 to 8 bytes from an offset; 0 if they exceed the frame. `Int -> Int`
     FrameGet(Value, u8, Endian),
-    /// The sum of the 16-bit words (big endian; a last odd byte is the upper half of one) of so many bytes from an
-    /// offset, folded to 16 bits: the internet checksum (RFC 1071) before it is inverted. 0 if they do not all lie in
-    /// the frame. `Int, Int -> Int`
+    /// The sum of the 16-bit words in a number of bytes from an offset, folded to 16 bits: the internet checksum (RFC
+    /// 1071) before inversion. Words are big-endian; an odd byte at the end is an upper half. 0 if the bytes exceed the
+    /// frame. `Int, Int -> Int`
     FrameSum(Value, Value),
-    /// Gives an input its [`weft_core::abi::Slot`], and makes it present. Of a number of which nobody asks where it
-    /// lies the slot has no second word: what is there may be anything. `Int, Int? ->`
+    /// Sets the [`weft_core::abi::Slot`] of an input and makes it present. The second word may be missing for a number
+    /// whose position is never used; its content is then undefined. `Int, Int? ->`
     Give(InputId, Value, Option<Value>),
 
     /// `now()`. `-> Int`
     Now,
-    /// `rand()`: uniform in [0, 1), by [`weft_core::hash::draw`] from the pass and this call site. `-> Float`
+    /// `rand()`: uniform in [0, 1), by [`weft_core::hash::draw`] for the pass and this call site. `-> Float`
     Rand(u64),
 
     // The call's row and scalar variables.
     /// `-> T`
     CallGet(CallId),
-    /// `T ->`. If `journal`, undone when the element fails. Bytes that the cell does not hold are left out.
+    /// `T ->`. With `journal`, it is undone if the element fails. Bytes that are too long for the cell are ignored.
     CallSet(CallId, Value, Journal),
     /// `-> T`
     VarGet(VarId),
     /// `T ->`
     VarSet(VarId, Value, Journal),
-    /// Adds to (or takes the maximum or minimum with) this worker's part of a MERGE variable. `Int ->`
+    /// Adds to this worker's part of a MERGE variable, or takes the maximum or minimum with it. `Int ->`
     VarMerge(VarId, Value, Journal),
     /// The merged value of a MERGE variable, in `ON EVERY` only. `-> Int`
     VarMerged(VarId),
-    /// Sets the merged value of a MERGE variable to its start, in `ON EVERY` only. A SUM adds the difference to this
+    /// Resets the merged value of a MERGE variable to its start, in `ON EVERY` only. SUM adds the difference to this
     /// worker's part; MAX and MIN set all parts to the start.
     VarReset(VarId),
 
-    // Tables. A row is valid until the next Insert or Remove on the same table. What writes to the row that is
-    // none does nothing (SetColumn gives false), and all columns of it are NULL.
-    /// The key made of several columns, in their order, by [`weft_core::table`]'s encoding. `T... -> Bytes`
+    // Tables. A row is valid until the next Insert or Remove on the same table. Writes to no row do nothing (SetColumn
+    // returns false), and all columns of no row are NULL.
+    /// The key of several columns, in order, by [`weft_core::table`]'s encoding. `T... -> Bytes`
     Key(Vec<Value>),
-    /// The row with this key, or none. The key has the type of the key column if there is one (a Float counts by
-    /// its bits), else it is Bytes, by [`Op::Key`]. `Key -> Row`
+    /// The row with this key, or no row. The key has the type of a single key column (a Float by its bits); for several
+    /// columns it is Bytes, by [`Op::Key`]. `Key -> Row`
     Find(TableId, Value),
-    /// The first of the rows of a replicated table that match, or none: a value for each part of the
-    /// [`MatchDecl`](crate::program::MatchDecl) and, where the part may be NULL, whether it is. The order of rows is
-    /// that of [`weft_core::matching`]. `(T, Bool?)... -> Row`
+    /// The first matching row of a replicated table, or no row. The operands are a value for each part of the
+    /// [`MatchDecl`](crate::program::MatchDecl) and, for nullable parts, whether it is NULL. [`weft_core::matching`]
+    /// defines the order of rows. `(T, Bool?)... -> Row`
     Match(TableId, MatchId, Vec<(Value, Option<Value>)>),
     /// `Row -> Bool`
     IsRow(Value),
-    /// A new row; the program has looked and found none. None if the table is full and rejects, or the key is too
-    /// long. Its columns hold the defaults of their `ColumnSpec` until they are set. `Key -> Row`
+    /// Inserts a row; the program has searched for the key and found none. No row if the table is full and rejects, or
+    /// the key is too long. The columns hold the defaults of their `ColumnSpec`. `Key -> Row`
     Insert(TableId, Value, Journal),
     /// `Row ->`
     Remove(TableId, Value, Journal),
-    /// A write happened (`age counts from the last write`). This and TouchRead are always noted in the journal (a back
-    /// end leaves that out where nothing in the function undoes it). `Row ->`
+    /// Records a write (`age counts from the last write`). This and TouchRead are always journalled, unless nothing in
+    /// the function can undo them: a back end then omits the journal. `Row ->`
     Touch(TableId, Value),
-    /// A read happened (for LRU and ON ACCESS). `Row ->`
+    /// Records a read (for LRU and ON ACCESS). `Row ->`
     TouchRead(TableId, Value),
-    /// `Row -> T`; zero if NULL or no row. Key columns may be read, too.
+    /// `Row -> T`; zero if NULL or no row. Key columns can be read too.
     Column(TableId, Value, ColumnId),
     /// Whether the column is NULL. `Row -> Bool`
     ColumnIsNull(TableId, Value, ColumnId),
-    /// Makes the column hold a value. `Row, T -> Bool`: false, and nothing is changed, if the bytes are too long.
+    /// Sets the column. `Row, T -> Bool`: false, without a change, if the bytes are too long.
     SetColumn(TableId, Value, ColumnId, Value, Journal),
     /// `Row ->`
     SetColumnNull(TableId, Value, ColumnId, Journal),
-    /// Counts in a column of bytes, by [`weft_core::table::Table::count_into`]. `Row, Int ->`
+    /// Increments a counter in a column of bytes, by [`weft_core::table::Table::count_into`]. `Row, Int ->`
     CountInto(TableId, Value, ColumnId, Value, Journal),
-    /// How many rows. `-> Int`
+    /// The number of rows. `-> Int`
     Count(TableId),
-    /// The next row at or after this cursor: 0 to begin, or what [`Op::ScanNext`] gave for a row of the table.
-    /// `Int -> Row`
+    /// The next row at or after a cursor: 0 to begin, or the result of [`Op::ScanNext`]. `Int -> Row`
     ScanRow(TableId, Value),
-    /// The row that expired and for which this TIMEOUT runs: it is out of the table, and only read. The none of a pass
-    /// that has none. `-> Row`
-    Departed(TableId),
-    /// The cursor behind a row, which may have been removed since; 0 for the row that is none. `Row -> Int`
+    /// The expired or evicted row for which this TIMEOUT runs. It is out of the table and can only be read. No row in
+    /// passes without one. `-> Row`
+    ExpiredRow(TableId),
+    /// The cursor behind a row, which may have been removed since; 0 for no row. `Row -> Int`
     ScanNext(TableId, Value),
-    /// Takes the lock of the key's stripe (or of the whole table). A handler holds one lock of a table at most:
-    /// while it does, a further Lock of that table does nothing, so a handler that works on several keys locks
-    /// the whole table. Released when the handler ends. `Key ->`
+    /// Locks the key's stripe, or the whole table. A handler holds at most one lock of a table: a second Lock of that
+    /// table does nothing, so a handler with several keys locks the whole table. The lock is released when the handler
+    /// ends. `Key ->`
     Lock(TableId, Option<Value>),
-    /// Takes the lock of the scalar variables, unless this handler holds it. Released when the handler ends.
+    /// Locks the scalar variables, unless this handler holds the lock. The lock is released when the handler ends.
     LockVars,
 
     // Out.
-    /// A row for a sink: values and, where the cell may be NULL, whether it is. `(T, Bool?)... ->`
+    /// Emits a row to a sink: values and, for nullable cells, whether they are NULL. `(T, Bool?)... ->`
     Emit(SinkId, Vec<(Value, Option<Value>)>),
-    /// Holds the tuple for so many nanoseconds (negative is 0); several add up. `Int ->`
+    /// Delays the tuple by a number of nanoseconds (negative is 0); several delays add up. `Int ->`
     Delay(Value),
-    /// Says something of the tuple to the queues behind. `Int ->`
+    /// Sets a mark of the tuple for later queues. `Int ->`
     Mark(Mark, Value),
     /// Sends a copy of the tuple to a cluster or endpoint. `Bytes ->`
     Mirror(Value),
-    /// Undoes everything that this handler did in this pass: edits, rows, actions, and the writes that were
-    /// journalled. It is the head of an `ON ERROR` handler. It counts nothing and releases no lock. Rows, and bytes
-    /// that took room in the scratch, are not used behind it if they were made before it.
+    /// Undoes everything that this handler did in this pass: edits, rows, actions, and journalled writes. It begins an
+    /// `ON ERROR` handler. It counts nothing and releases no lock. Rows and scratch bytes from before it must not be
+    /// used after it.
     RollBack,
 }
 
-/// Whether a write is noted so that it can be undone. Lowering asks for it where an error may follow.
+/// Whether a write is journalled so that it can be undone. Lowering requests it where an error may follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Journal {
-    /// Written in place; nothing can fail behind it.
+    /// Not journalled: nothing can fail after the write.
     No,
-    /// Noted in the journal first.
+    /// Journalled before the write.
     Yes,
 }
 
-/// How 64 bits are taken.
+/// The signedness of a 64-bit operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Signed {
@@ -383,12 +378,12 @@ pub enum Signed {
     No,
 }
 
-/// Which byte of a number comes first.
+/// The byte order of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Endian {
-    /// The most significant, as on most wires.
+    /// The most significant byte first, as on most wires.
     Big,
-    /// The least significant.
+    /// The least significant byte first.
     Little,
 }
 
@@ -406,9 +401,9 @@ pub enum IntOp {
     And,
     Or,
     Xor,
-    /// The count is taken modulo 64.
+    /// The count is modulo 64.
     Shl,
-    /// Logical; the count is taken modulo 64.
+    /// Logical; the count is modulo 64.
     Shr,
     SMin,
     SMax,
@@ -460,7 +455,7 @@ pub enum FloatUnaryOp {
 #[allow(missing_docs, reason = "the names say it")]
 pub enum FloatCmp {
     Eq,
-    /// Less or greater: false if either is NaN, as the others.
+    /// Less or greater: false if either is NaN, as for the others.
     Ne,
     Lt,
     Le,
@@ -475,7 +470,7 @@ pub enum BoolOp {
     Xor,
 }
 
-/// Comparisons of two runs of bytes.
+/// Comparisons of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum BytesCmp {
@@ -488,71 +483,71 @@ pub enum BytesCmp {
     StartsWith,
     /// The first ends with the second.
     EndsWith,
-    /// The second stands somewhere in the first.
+    /// The second occurs somewhere in the first.
     Contains,
-    /// SQL LIKE: the second is a pattern with `%` and `_` (one UTF-8 character; a byte of the first that begins no
-    /// well-formed character counts as one). A pattern that is not UTF-8 matches nothing.
+    /// SQL LIKE: the second is a pattern with `%` and `_`. An `_` matches one UTF-8 character; an invalid byte counts
+    /// as one character. A pattern that is not UTF-8 matches nothing.
     Like,
 }
 
-/// A jump: the block and the values of its parameters.
+/// A jump: a block and its arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Jump {
-    /// Where to.
+    /// The target.
     pub block: BlockId,
-    /// One value for each parameter.
+    /// One argument for each parameter.
     pub args: Vec<Value>,
 }
 
-/// How a block ends. Those that are not jumps end the handler; each but Fail commits what was written.
+/// A terminator. Terminators other than jumps end the handler; all of them except Fail commit its writes.
 ///
-/// Where OPEN and REQUEST of an element run in one pass, each is a handler of its own: the first commits before the
+/// If OPEN and REQUEST of an element run in one pass, each is a handler of its own: the first one commits before the
 /// second begins.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Terminator {
-    /// The block is not finished; the verifier refuses it.
+    /// An unfinished block; the verifier refuses it.
     #[default]
     Missing,
-    /// On to another block.
+    /// Continues at another block.
     Jump(Jump),
-    /// By a Bool: if true the first, else the second.
+    /// Continues at the first target if the Bool is true, else at the second.
     Branch(Value, Jump, Jump),
-    /// On to the next element of the segment.
+    /// Continues with the next element of the segment.
     Forward,
-    /// As Forward, and the element is not counted as having seen the tuple: it stands on another way.
+    /// As Forward, but the element does not count the tuple as seen, because it is on another path.
     Skip,
-    /// As Forward, and counted as having sent the tuple another way.
+    /// As Forward, and counts the tuple as diverted.
     Steer {
         /// The source line.
         line: u32,
     },
-    /// Ends the pass.
+    /// Ends the pass and drops the tuple.
     Drop {
         /// The source line.
         line: u32,
     },
-    /// Ends the pass with a status; the text is Bytes.
+    /// Ends the pass with a status and an optional text.
     Abort {
-        /// Which.
+        /// The status.
         status: StatusOperand,
-        /// The message for the caller.
+        /// The message for the caller, Bytes.
         text: Option<Value>,
         /// The source line.
         line: u32,
     },
-    /// Ends the pass; the fields were set by [`Op::SetReply`].
+    /// Ends the pass with an answer; [`Op::SetReply`] has set its fields.
     Reply {
         /// The source line.
         line: u32,
     },
-    /// Names the target (Bytes) of the message and goes on to the next element; the last REDIRECT of a pass wins.
+    /// Sets the target of the tuple and continues with the next element; the last REDIRECT of a pass wins.
     Redirect {
-        /// The cluster's or endpoint's name.
+        /// The name of the cluster or endpoint, Bytes.
         to: Value,
         /// The source line.
         line: u32,
     },
-    /// The element failed and has no `ON ERROR`: all that it did is undone, and the chain's failure mode decides.
+    /// The element failed without an `ON ERROR`: everything it did is undone, and the chain's failure mode decides.
     Fail {
         /// An Int: the code of a [`Fault`]; an unknown code is [`Fault::FunctionFailed`].
         fault: Value,
@@ -561,17 +556,17 @@ pub enum Terminator {
     },
 }
 
-/// The status of an ABORT: known when compiled, or computed (an Int: its code; an unknown code is UNKNOWN).
+/// The status of an ABORT: constant, or computed as an Int code; an unknown code is UNKNOWN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusOperand {
-    /// Known.
+    /// A constant status.
     Known(Status),
-    /// Computed.
+    /// A computed code.
     Computed(Value),
 }
 
 impl Ty {
-    /// How a value of this type of the language is held.
+    /// The representation of a type of the language.
     pub fn of(ty: Type) -> Self {
         match ty.repr() {
             Repr::Bool => Self::Bool,
@@ -583,7 +578,7 @@ impl Ty {
 }
 
 impl Op {
-    /// The values that it reads, in the order in which the text form writes them.
+    /// The operands, in the order of the text form.
     pub fn operands(&self) -> Vec<Value> {
         match self {
             Self::BoolConst(_)
@@ -605,7 +600,7 @@ impl Op {
             | Self::VarMerged(_)
             | Self::VarReset(_)
             | Self::Count(_)
-            | Self::Departed(_)
+            | Self::ExpiredRow(_)
             | Self::Lock(_, None)
             | Self::LockVars
             | Self::RollBack => Vec::new(),
@@ -669,9 +664,10 @@ impl Op {
             | Self::CountInto(_, a, _, b, _)
             | Self::SetColumn(_, a, _, b, _) => vec![*a, *b],
             Self::Select(a, b, c) | Self::Slice(a, b, c) | Self::Part(a, b, c) => vec![*a, *b, *c],
-            Self::Concat(parts) | Self::Key(parts) | Self::Native(_, parts) | Self::Reshape(_, parts) => {
-                parts.clone()
-            }
+            Self::Concat(parts)
+            | Self::Key(parts)
+            | Self::Native(_, parts)
+            | Self::ChangeHeaders(_, parts) => parts.clone(),
             Self::Emit(_, cells) | Self::Match(_, _, cells) => {
                 cells.iter().flat_map(|(cell, null)| [Some(*cell), *null]).flatten().collect()
             }
@@ -680,7 +676,7 @@ impl Op {
 }
 
 impl Terminator {
-    /// The jumps of it.
+    /// The jumps.
     pub fn jumps(&self) -> Vec<&Jump> {
         match self {
             Self::Jump(jump) => vec![jump],
@@ -689,7 +685,7 @@ impl Terminator {
         }
     }
 
-    /// The values that it reads, those that it gives to other blocks included.
+    /// The values that it reads, arguments of jumps included.
     pub fn operands(&self) -> Vec<Value> {
         let own = match self {
             Self::Branch(by, ..) => Some(*by),
@@ -708,12 +704,12 @@ impl Terminator {
         own.into_iter().chain(given).collect()
     }
 
-    /// Whether the tuple goes on to the next element.
-    pub fn goes_on(&self) -> bool {
+    /// Whether the tuple continues to the next element.
+    pub fn continues(&self) -> bool {
         matches!(self, Self::Forward | Self::Skip | Self::Steer { .. } | Self::Redirect { .. })
     }
 
-    /// The source line of a verdict, else 0.
+    /// The source line of a verdict; 0 for other terminators.
     pub fn line(&self) -> u32 {
         match self {
             Self::Drop { line }

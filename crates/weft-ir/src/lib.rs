@@ -1,15 +1,15 @@
-//! Weft's intermediate representation, what it means, and the interface of everything that runs it.
+//! Weft's intermediate representation, its semantics, and the interface of the back ends that run it.
 //!
 //! * [`ir`]: typed SSA functions, one for each handler of each element instance.
-//! * [`passes`]: functions that do the same with less.
-//! * [`program`]: a chain as the engine runs it: segments of functions, their inputs, and the state they share.
-//! * [`queue`]: queue programs: small handlers of words, with an interpreter of their own.
-//! * [`size`]: how much code a function becomes.
-//! * [`text`]: the text form, written and read back.
-//! * [`verify`]: what well-formed means.
-//! * [`interp`]: the interpreter. **It is the meaning**: every back end must agree with it.
+//! * [`passes`]: optimizations of functions.
+//! * [`program`]: a chain as the engine runs it: segments of functions, their inputs, and their shared state.
+//! * [`queue`]: queue programs: small handlers over words, with an interpreter of their own.
+//! * [`size`]: estimates of code size.
+//! * [`text`]: the text form, with printer and parser.
+//! * [`verify`]: the definition of well-formed programs.
+//! * [`interp`]: the interpreter. **It defines the semantics**: every back end must agree with it.
 //! * [`backend`]: the traits that back ends implement.
-//! * [`generate`]: random programs and passes, to hold back ends against each other.
+//! * [`generate`]: random programs and passes, to compare back ends.
 
 pub mod backend;
 pub mod batch;

@@ -1,8 +1,8 @@
 //! A chain as the engine runs it.
 //!
-//! A [`ChainProgram`] holds the handlers of each element instance as functions over one set of inputs, tables,
-//! variables and sinks. The engine runs *segments* of it: lists of handlers for one event, which a back end
-//! compiles into one piece of code (that is all that fusion is here).
+//! A [`ChainProgram`] holds the handlers of each element instance as functions over shared inputs, tables, variables
+//! and sinks. The engine runs *segments*: lists of handlers for one event. A back end compiles each segment into one
+//! piece of code; this is how fusion works.
 
 use crate::ir::{Block, Endian, Function, Op, TableId};
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use weft_core::inputs::InputSet;
 use weft_core::list::EntryKey;
 use weft_core::matching::MatchSpec;
 use weft_core::native::NativeDecl;
-use weft_core::table::{Departure, TableSpec};
+use weft_core::table::{RemovalReason, TableSpec};
 use weft_core::types::{Repr, Type};
-use weft_core::wire::reshape::Reshape;
+use weft_core::wire::header_change::HeaderChange;
 use weft_core::wire::{FieldRef, Formats, LayerRef};
 use weft_core::{Interval, Status, Value};
 
@@ -31,72 +31,71 @@ pub struct ChainProgram {
     pub response: Direction,
     /// Tables of all elements.
     pub tables: Vec<TableDecl>,
-    /// How rows of tables are matched.
+    /// Declared matches over table rows.
     pub matches: Vec<MatchDecl>,
     /// Scalar variables of all elements.
     pub vars: Vec<VarDecl>,
     /// Sinks of all elements.
     pub sinks: Vec<SinkDecl>,
-    /// The call's row: the `CALL` columns of all elements, one after the other.
+    /// The call's row: the `CALL` columns of all elements, in order.
     pub call: Vec<CallCell>,
     /// Names of headers and trailers that an ABORT's answer may carry.
     pub answers: Vec<AnswerName>,
     /// Fields that a REPLY's message may carry: dotted paths in the response message.
     pub replies: Vec<ReplyField>,
-    /// Changes of the structure of frames that handlers make.
-    pub reshapes: Vec<ReshapeDecl>,
-    /// Native functions that handlers call, each with what is known of its calls beforehand.
+    /// The header changes that handlers make.
+    pub header_changes: Vec<HeaderChangeDecl>,
+    /// The native functions that handlers call, each with the constants of its calls.
     pub natives: Vec<NativeDecl>,
-    /// What a chain on frames has besides.
+    /// The additional data of a chain on frames.
     pub frames: Option<Frames>,
 }
 
-/// How the inputs of a chain are found in a frame, and how those that it changes are written back.
+/// How to find the inputs of a chain in a frame, and how to write changed inputs back.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Frames {
-    /// Frames begin with an IP packet, and not with a link header.
+    /// Whether frames begin with an IP packet instead of a link header.
     pub is_ip: bool,
-    /// A packet may stand behind labels of MPLS, and the parser looks behind them.
+    /// Whether packets may have MPLS labels in front, which the parser skips.
     pub has_labels: bool,
-    /// The function of [`Event::Parse`]: it gives the inputs that are [`Place::Frame`]. It ends with FORWARD, or, of a
-    /// malformed frame, with DROP: its line is then an index into `checks`.
+    /// The function of [`Event::Parse`]: it sets the inputs with an [`InputLocation::Frame`]. It ends with FORWARD, or
+    /// with DROP for a malformed frame; the line of the DROP is then an index into `checks`.
     ///
-    /// A number's slot holds it, and where in the frame the bytes begin that hold it. A run of bytes has its offset and
-    /// its length there, as everywhere. That a layer is there is 1, and where it begins.
+    /// The slot of a number holds the number and its offset in the frame. The slot of bytes holds their offset and
+    /// length, as everywhere. The slot of a layer's presence holds 1 and the offset of the layer.
     pub parser: Function,
-    /// What makes a frame malformed.
+    /// The rules that make a frame malformed.
     pub checks: Vec<Check>,
-    /// Those of them that a fragment breaks which overlaps another, by the version of its IP; which frames do is known
-    /// in front of the parser. None if the chain knows no fragments of that version.
+    /// The check that overlapping fragments break, by IP version. The engine detects these frames before the parser.
+    /// None if the chain does not track fragments of that version.
     pub overlaps: [Option<u32>; 2],
-    /// For each of the request's inputs: how it is written. None for those that do not change.
-    pub stores: Vec<Option<Store>>,
-    /// Inputs that a later fragment has from the first of its packet, as if it had the header itself. What is
-    /// written there is lost.
+    /// How to write each of the request's inputs; None for inputs that do not change.
+    pub field_writes: Vec<Option<FieldWrite>>,
+    /// The inputs that a later fragment inherits from the first fragment of its packet. Writes to them are lost.
     pub inherited: InputSet,
-    /// The same of fragments that tunnels carry, then of those in a tunnel in a tunnel, and so on: at most
-    /// [`CARRIED_MAX`](weft_core::wire::CARRIED_MAX), and as many as the chain asks for what only the first of them
-    /// has, in the tunnel or behind elements that take them out.
+    /// The same for fragments inside tunnels, then inside nested tunnels, and so on: at most
+    /// [`CARRIED_MAX`](weft_core::wire::CARRIED_MAX). There are as many levels as the chain reads inherited fields of,
+    /// in the tunnel or behind elements that remove it.
     pub carried: Vec<Carried>,
-    /// Inputs that frames usually have, which is a guess. Back ends may have code of its own for those that do.
+    /// The inputs that frames usually have, as a guess. Back ends may specialize code for these frames.
     pub usual: InputSet,
-    /// The wire formats, where the chain asks for what they say of a frame ([`Meta::is_of_formats`]).
+    /// The wire formats, if the chain reads a property of a whole frame ([`Meta::needs_formats`]).
     pub formats: Option<Arc<Formats>>,
 }
 
-/// How fragments are known that tunnels carry.
+/// How to track fragments inside tunnels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
-    /// The input that says where the packet of IP begins that a tunnel carries: that such a layer is there.
+    /// The input for the presence of the IP layer inside the tunnel.
     pub packet: u16,
-    /// The input with the number that tells tunnels between two ends apart, if the tunnels have one: `vxlan.vni`.
+    /// The input with the tunnel's id, if it has one: `vxlan.vni`.
     pub tunnel: Option<u16>,
-    /// Inputs that a later fragment has from the first of its packet, as [`Frames::inherited`], which are those of one
-    /// that has been taken out of its tunnel.
+    /// The inputs that a later fragment inherits from the first fragment of its packet, after both have left their
+    /// tunnel.
     pub inherited: InputSet,
 }
 
-/// The place of a version of IP in [`Frames::overlaps`].
+/// The index of an IP version in [`Frames::overlaps`].
 pub fn overlaps_at(version: u8) -> usize {
     usize::from(version != 4)
 }
@@ -106,41 +105,41 @@ pub fn overlaps_at(version: u8) -> usize {
 pub struct Check {
     /// The protocol.
     pub protocol: String,
-    /// What is wrong: `truncated`, `version is not 4`, `checksum`.
+    /// The fault: `truncated`, `version is not 4`, `checksum`.
     pub what: String,
     /// The line of its definition.
     pub line: u32,
 }
 
-/// How a change of an input is written into the frame.
+/// How to write a changed input into the frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Store {
-    /// Where it lies from what its slot says.
-    pub at: StoreAt,
-    /// The checksums that cover it, to be kept right (RFC 1624).
+pub struct FieldWrite {
+    /// The layout of the field at the position in its slot.
+    pub at: FieldLayout,
+    /// The checksums that cover it; they are updated (RFC 1624).
     pub sums: Vec<Sum>,
 }
 
-/// Where a field lies.
+/// The layout of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreAt {
+pub enum FieldLayout {
     /// A number: `bits` bits above the lowest `shift` ones of `bytes` bytes.
     Bits {
         /// 1 to 8.
         bytes: u8,
-        /// How many bits are below.
+        /// The number of bits below.
         shift: u8,
         /// 1 to 64.
         bits: u8,
-        /// Their order.
+        /// The byte order.
         endian: Endian,
     },
-    /// A run of bytes, which keeps its length.
+    /// Bytes of fixed length.
     Bytes,
 }
 
-impl StoreAt {
-    /// Whether a number has the room that it is said to have.
+impl FieldLayout {
+    /// Whether the bits fit the bytes.
     pub fn is_sound(self) -> bool {
         match self {
             Self::Bits { bytes, shift, bits, .. } => {
@@ -156,32 +155,33 @@ impl StoreAt {
 /// A checksum that covers a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sum {
-    /// The input that is the checksum: a hidden one, if nobody reads it. It is a [`StoreAt::Bits`] of two bytes.
+    /// The input that holds the checksum; it is hidden if no element reads it. It is a [`FieldLayout::Bits`] of two
+    /// bytes.
     pub input: u16,
-    /// Zero means that there is none, and so is left alone; a sum that comes out as zero is written as all ones (RFC
-    /// 768).
+    /// Whether zero means no checksum. Zero is then left alone, and a computed zero is written as all ones (RFC 768).
     pub zero_is_none: bool,
-    /// The field is in the pseudo header alone, so that a checksum that the device is still to complete has it, too.
+    /// Whether the field is only in the pseudo header: a checksum that a device still has to complete then covers it
+    /// too.
     pub pseudo: bool,
-    /// Inputs that are checksums of the same [`Store`]: where they lie behind this one it covers them as well, as that
-    /// of a tunnel covers those of the packet in it.
+    /// Other checksums of the same [`FieldWrite`] that this one covers if they lie behind it: a tunnel's checksum
+    /// covers those of the packet inside.
     pub covers: InputSet,
 }
 
-/// A change of the structure of frames.
+/// A declared header change.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ReshapeDecl {
-    /// The types of the values that it is given: those of the stack's fields in their order, or the bytes of a CUT.
+pub struct HeaderChangeDecl {
+    /// The types of its operands: those of the stack's fields in order, or the length of a CUT.
     pub params: Vec<Type>,
-    /// What it does. The inputs that it names are [`Place::Layer`].
-    pub what: Reshape,
+    /// The change. The inputs that it names are [`InputLocation::Layer`].
+    pub what: HeaderChange,
 }
 
 impl Direction {
-    /// The inputs that are other names of fields of some of these.
+    /// The inputs that alias fields of these inputs.
     pub fn overlapping(&self, of: InputSet) -> InputSet {
         let fields = self.inputs.iter().enumerate().filter_map(|(at, input)| match &input.place {
-            Place::Frame(field) => Some((at, field)),
+            InputLocation::Frame(field) => Some((at, field)),
             _ => None,
         });
         let fields: Vec<_> = fields.collect();
@@ -195,18 +195,18 @@ impl Direction {
 /// One direction of a chain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Direction {
-    /// The columns that the chain reads or writes, [`weft_core::limits::INPUTS_MAX`] at most.
+    /// The columns that the chain reads or writes, at most [`weft_core::limits::INPUTS_MAX`].
     pub inputs: Vec<Input>,
 }
 
 /// An element instance.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Element {
-    /// The instance's name: `acl`, or what AS says. It identifies the element's state across updates.
+    /// The instance's name: `acl`, or the name after AS. It identifies the element's state across updates.
     pub name: String,
     /// The element's name.
     pub element: String,
-    /// The handlers that it has.
+    /// Its handlers.
     pub handlers: Handlers,
     /// `MANDATORY` in the chain.
     pub mandatory: bool,
@@ -217,87 +217,87 @@ pub struct Element {
 /// The handlers of an element on `rpc`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Handlers {
-    /// Once a call, when it reaches the element. The call's row is set to its defaults here, so an element with
-    /// a `CALL` row always has this handler.
+    /// Once per call, when it reaches the element. It sets the call's row to its defaults, so an element with a `CALL`
+    /// row always has this handler.
     pub open: Option<Function>,
     /// For each request message.
     pub request: Option<Function>,
     /// For each response message.
     pub response: Option<Function>,
-    /// Once a call, for each element whose OPEN forwarded.
+    /// Once per call, for each element whose OPEN forwarded.
     pub close: Option<Function>,
-    /// Once a node in each interval.
+    /// Once per node in each interval.
     pub every: Vec<(Interval, Function)>,
-    /// For each row that left a table so, once.
-    pub timeouts: Vec<(Departs, Function)>,
+    /// Once for each row that a table removes for this reason.
+    pub timeouts: Vec<(RowRemoval, Function)>,
 }
 
-/// Which rows of a table a handler is told of when they have left it.
+/// The row removals that a handler handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Departs {
+pub struct RowRemoval {
     /// The table.
     pub table: TableId,
-    /// Why they left it.
-    pub why: Departure,
+    /// The reason of the removal.
+    pub why: RemovalReason,
 }
 
 /// An input column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Input {
-    /// For people: `user`.
+    /// The name for people: `user`.
     pub name: String,
     /// Its type.
     pub ty: Type,
     /// It may be NULL.
     pub nullable: bool,
-    /// Where it is.
-    pub place: Place,
-    /// Some handler changes it.
+    /// Its location.
+    pub place: InputLocation,
+    /// Whether some handler changes it.
     pub written: bool,
 }
 
-/// Where an input column is.
+/// The location of an input column.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum InputLocation {
     /// A field of the message, by its path from the top: `["user", "id"]`. The empty path is the message itself.
     Body(Vec<String>),
-    /// The value of an entry of a map, by the map's path and the key: of several with the key, the last.
+    /// The value of a map entry, by the map's path and the key. The last of several entries with the same key counts.
     Entry(Vec<String>, EntryKey),
-    /// Whether a message in the message is there, by its path. It is nowhere on the wire: what sets it says so of a
-    /// field of it that is set.
+    /// The presence of a nested message, by its path. It is not on the wire; setting one of its fields sets it.
     Present(Vec<String>),
-    /// A list of the message, as [`weft_core::list`] has it. Nothing sets it, and it is cleared where another member of
-    /// the oneof around it is set.
-    List(ListPlace),
+    /// A list of the message in the form of [`weft_core::list`]. It cannot be set; setting another member of its oneof
+    /// clears it.
+    List(ListLocation),
     /// A header (in CLOSE: of the response headers), by its lower-case name.
     Header(String),
-    /// A trailer, by its lower-case name; there in CLOSE.
+    /// A trailer, by its lower-case name; present in CLOSE.
     Trailer(String),
-    /// Something that the engine knows.
+    /// A value from the engine.
     Meta(Meta),
-    /// A key for the filter behind the chain's last element, by its number. It is never read.
+    /// A key for the filter behind the chain's last element, by number. It is write-only.
     Key(u16),
-    /// A field of a frame, or whether it has a layer: given by [`Frames::parser`].
+    /// A field of a frame, or the presence of a layer; set by [`Frames::parser`].
     Frame(FieldRef),
-    /// A layer of a frame, for a [`Reshape`]: given by [`Frames::parser`], and read by no element. Its slot has where
-    /// its header begins, and how many bytes it has; in the upper half of that, where the layer ends.
+    /// A layer of a frame for a [`HeaderChange`]; set by [`Frames::parser`] and read by no element. Its slot holds the
+    /// offset of its header, then its size; the upper half of the second word is the end of the layer.
     Layer(LayerRef),
 }
 
-/// A repeated field or a map, and what is read of its elements.
+/// A repeated field or a map, and the members of its elements that are read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ListPlace {
+pub struct ListLocation {
     /// The field, by its path from the top.
     pub path: Vec<String>,
-    /// The fields that are read of each element, by their paths within it; the empty path is the element itself. An
-    /// entry of a map has the fields `key` and `value`.
+    /// The members that are read, by their paths within an element; the empty path is the element itself. A map entry
+    /// has the fields `key` and `value`.
     pub members: Vec<Vec<String>>,
-    /// How many elements are taken. Of a list with more there is the number alone.
+    /// Maximum number of elements. For a longer list, only its length is available.
     pub elements_max: u64,
 }
 
-impl Place {
-    /// Whether it is a part of the message of a call, and where: what displaces that takes it along.
+impl InputLocation {
+    /// The path in the message of a call, if it is part of one. What replaces that message part also replaces this
+    /// input.
     pub fn path(&self) -> Option<&[String]> {
         match self {
             Self::Body(path) | Self::Entry(path, _) | Self::Present(path) => Some(path),
@@ -307,8 +307,8 @@ impl Place {
     }
 }
 
-impl Place {
-    /// Whether it is derived from the whole message of a call: another where a field of it is changed.
+impl InputLocation {
+    /// Whether it is derived from the whole message of a call, so that it changes with every field.
     pub fn is_derived(&self) -> bool {
         match self {
             Self::Body(path) => path.is_empty(),
@@ -318,7 +318,7 @@ impl Place {
     }
 }
 
-/// What the engine knows of a tuple, or a program reads of a frame without its parser.
+/// Values from the engine, or properties of a frame that need no parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Meta {
     /// `method`, TEXT: `/shop.Cart/Add`.
@@ -327,7 +327,7 @@ pub enum Meta {
     Peer,
     /// `size`, SIZE: bytes of the message as it arrived; [`Op::Derived`] behind changes of its fields.
     Size,
-    /// `index`, U64: which message of its stream and direction this is, from 0.
+    /// `index`, U64: the number of the message in its stream and direction, from 0.
     Index,
     /// `call_id`, U64: unique on this node.
     CallId,
@@ -339,70 +339,70 @@ pub enum Meta {
     Upstream,
     /// `ended_by`, TEXT?: the element that ended the call; NULL if the server or the client did. In CLOSE.
     EndedBy,
-    /// `version`, U64: of the program that handles this tuple.
+    /// `version`, U64: the version of the program that handles this tuple.
     Version,
-    /// `port`, TEXT: where a frame arrived.
+    /// `port`, TEXT: the port on which a frame arrived.
     Port,
-    /// `packet_size`, U64: bytes of the longest packet that a frame stands for, without the header of the link.
-    /// [`Meta::is_of_bytes`].
+    /// `packet_size`, U64: bytes of the longest packet that a frame stands for, without the link header.
+    /// [`Meta::is_computed`].
     PacketSize,
-    /// `flow`, U64: a hash of 32 bits of its addresses, protocol and ports. [`Meta::is_of_bytes`].
+    /// `flow`, U64: a 32-bit hash of addresses, protocol and ports. [`Meta::is_computed`].
     Flow,
-    /// `is_icmp_error`, BOOL: whether a frame is an error of ICMP, about which nobody may be told.
-    /// [`Meta::is_of_formats`].
+    /// `is_icmp_error`, BOOL: whether a frame is an ICMP error, to which no ICMP error may be sent.
+    /// [`Meta::needs_formats`].
     IsIcmpError,
-    /// `is_intact`, BOOL: whether its checksums over what it carries come out right. [`Meta::is_of_formats`].
+    /// `is_intact`, BOOL: whether the checksums over its payload are correct. [`Meta::needs_formats`].
     IsIntact,
-    /// `tunnel_depth`, U64: in how many tunnels its innermost packet is. [`Meta::is_of_formats`].
+    /// `tunnel_depth`, U64: the number of tunnels around its innermost packet. [`Meta::needs_formats`].
     TunnelDepth,
-    /// `meta.tag`, U32: what elements say of a frame to those behind them, 0 until one does. [`Meta::said`].
+    /// `meta.tag`, U32: user metadata of a frame for later elements, initially 0. [`Meta::user_meta_index`].
     Tag,
-    /// `meta.label`, U32: likewise, the state of its flow.
+    /// `meta.label`, U32: likewise, for the state of its flow.
     Label,
-    /// `meta.path`, U32: likewise, the way that it is to take.
+    /// `meta.path`, U32: likewise, for its path.
     Path,
 }
 
-/// What stands for formats of a program that says none.
+/// The formats of a program without any.
 static NO_FORMATS: Formats = Formats { protocols: Vec::new(), roots: Vec::new() };
 
-/// What elements say of a frame to those behind them.
-pub const SAID: [Meta; 3] = [Meta::Tag, Meta::Label, Meta::Path];
+/// The user metadata of a frame: elements set it for later elements.
+pub const USER_META: [Meta; 3] = [Meta::Tag, Meta::Label, Meta::Path];
 
 impl Meta {
-    /// Which of [`SAID`] it is: elements set it, and it is nowhere in the frame.
-    pub fn said(self) -> Option<usize> {
-        SAID.iter().position(|meta| *meta == self)
+    /// The index in [`USER_META`], if it is user metadata, which is not part of the frame.
+    pub fn user_meta_index(self) -> Option<usize> {
+        USER_META.iter().position(|meta| *meta == self)
     }
 
-    /// Whether it is there in every frame, in no slot: a program reads it of the frame ([`Meta::of_bytes`]) where it
-    /// asks for it, so that those that do not pay nothing.
-    pub fn is_of_bytes(self) -> bool {
-        matches!(self, Self::PacketSize | Self::Flow) || self.is_of_formats()
+    /// Whether every frame has it, but no slot: code computes it on demand ([`Meta::compute`]), so that chains that do
+    /// not read it pay nothing.
+    pub fn is_computed(self) -> bool {
+        matches!(self, Self::PacketSize | Self::Flow) || self.needs_formats()
     }
 
-    /// Whether that is for the wire formats of the program to say ([`Frames::formats`]).
-    pub fn is_of_formats(self) -> bool {
+    /// Whether its computation needs the program's wire formats ([`Frames::formats`]).
+    pub fn needs_formats(self) -> bool {
         matches!(self, Self::IsIcmpError | Self::IsIntact | Self::TunnelDepth)
     }
 
-    /// Whether the engine writes it to a slot for each tuple: the name of the port, which all frames of a batch have,
-    /// is all of the region of such names ([`weft_core::abi::REGION_META`]), in every frame.
+    /// Whether the engine writes it to a slot for each tuple. The port name needs no slot: it is the whole region
+    /// [`weft_core::abi::REGION_META`] and the same for all frames of a batch.
     pub fn has_slot(self) -> bool {
-        !self.is_of_bytes() && self != Self::Port
+        !self.is_computed() && self != Self::Port
     }
 
-    /// What is read of a frame as a word, in a chain on such frames.
-    pub fn of_bytes(self, frame: &[u8], offload: &Offload, of: &Frames) -> Option<u64> {
+    /// Computes the property of a frame as a word.
+    pub fn compute(self, frame: &[u8], offload: &Offload, of: &Frames) -> Option<u64> {
         match self {
             Self::PacketSize => Some(packet_size(frame, offload, of.is_ip) as u64),
             Self::Flow => Some(flow_of(frame, of.is_ip).flow.into()),
-            _ => self.of_formats(frame, offload, of.formats.as_deref().unwrap_or(&NO_FORMATS)),
+            _ => self.compute_by_formats(frame, offload, of.formats.as_deref().unwrap_or(&NO_FORMATS)),
         }
     }
 
-    /// What the wire formats say of a frame, as a word.
-    pub fn of_formats(self, frame: &[u8], offload: &Offload, formats: &Formats) -> Option<u64> {
+    /// Computes a property that needs the wire formats, as a word.
+    pub fn compute_by_formats(self, frame: &[u8], offload: &Offload, formats: &Formats) -> Option<u64> {
         match self {
             Self::IsIcmpError => Some(formats.is_error(frame).into()),
             Self::IsIntact => Some(formats.is_intact(frame, offload).into()),
@@ -415,33 +415,33 @@ impl Meta {
 /// A table of an element.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableDecl {
-    /// Whose it is: the instance's name, or empty for a table shared by several (`CREATE TABLE`).
+    /// The owner: the instance's name, or empty for a table shared by several (`CREATE TABLE`).
     pub owner: String,
-    /// Keys, columns, limits. `TableSpec::columns` are the columns behind the keys.
+    /// Keys, columns, limits. `TableSpec::columns` are the columns without the keys.
     pub spec: TableSpec,
-    /// How it is realised (DESIGN 2.3, "State").
+    /// Its realisation (DESIGN 2.3, "State").
     pub realisation: Realisation,
-    /// Rows that the program text gives it: values of keys and columns, in order.
+    /// The initial rows from the program text: values of keys and columns, in order.
     pub rows: Vec<Vec<Value>>,
 }
 
-/// A way to match the rows of a table.
+/// A declared match over the rows of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatchDecl {
-    /// The table, a replicated one.
+    /// The table; it is replicated.
     pub table: TableId,
-    /// How its rows are asked, and in which order.
+    /// The tests and the order of its rows.
     pub spec: MatchSpec,
 }
 
-/// How a table keeps "one table per node, linearizable per key".
+/// How a table provides "one table per node, linearizable per key".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Realisation {
     /// Filled by the controller, read without locks, replaced whole.
     Replicated,
     /// Locked by stripe of the key while an element works on it.
     Striped,
-    /// Locked whole while an element works on it.
+    /// Locked as a whole while an element works on it.
     Locked,
     /// One table for each worker (`PER WORKER`).
     PerWorker,
@@ -456,16 +456,16 @@ pub struct VarDecl {
     pub name: String,
     /// Its type; held in one word (no text).
     pub ty: Type,
-    /// Its word in [`weft_core::abi::Parts::scalars`] (or `merged`, if it is declared MERGE). Lowering numbers
-    /// them from 0; whoever binds a program to existing state renumbers them by name before it compiles.
+    /// Its word in [`weft_core::abi::Parts::scalars`] (or `merged`, if it is declared MERGE). Lowering numbers words
+    /// from 0. The engine renumbers them by name before it compiles, when it binds a program to existing state.
     pub word: u32,
-    /// Its value at the start.
+    /// Its initial value.
     pub start: Value,
-    /// How parts are merged, if it is declared MERGE.
+    /// The merge rule, if it is declared MERGE.
     pub merge: Option<Merge>,
 }
 
-/// How the parts of a variable are merged.
+/// The merge rule of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Merge {
@@ -483,9 +483,9 @@ pub struct SinkDecl {
     pub name: String,
     /// Its columns.
     pub columns: Vec<SinkColumn>,
-    /// Where its rows go.
+    /// The destination of its rows.
     pub target: SinkTarget,
-    /// How they are written there.
+    /// The format of its rows.
     pub format: SinkFormat,
 }
 
@@ -498,38 +498,38 @@ pub struct SinkColumn {
     pub ty: Type,
 }
 
-/// How the rows of a sink are written: one a line.
+/// The format of a sink's rows, one per line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SinkFormat {
     /// A JSON object.
     #[default]
     Json,
-    /// For people: when, which sink, and `column=value` for each column.
+    /// Readable text: time, sink, and `column=value` for each column.
     Text,
 }
 
-/// Where the rows of a sink go.
+/// The destination of a sink's rows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SinkTarget {
     /// Standard output.
     Stdout,
-    /// The end of a file.
+    /// Appended to a file.
     File(String),
     /// The admin endpoint's metrics: columns of type TEXT are labels, numbers are values.
     Metrics,
-    /// A table that the controller fills: its columns have the names of the sink's.
+    /// A table that the controller fills; its columns have the names of the sink's columns.
     Table {
         /// The instance's name, empty for a table that belongs to none.
         owner: String,
         /// The table's name.
         table: String,
-        /// Rows of their keys go, instead of being put there.
+        /// Whether rows with the keys are deleted instead of inserted.
         deletes: bool,
     },
 }
 
-impl Place {
-    /// Whether it is a message of a call as a whole, or derived from it: it changes with every field that is set.
+impl InputLocation {
+    /// Whether it is the whole message of a call or derived from it, so that it changes with every field.
     pub fn is_of_message(&self) -> bool {
         match self {
             Self::Body(path) => path.is_empty(),
@@ -540,14 +540,14 @@ impl Place {
 }
 
 impl SinkDecl {
-    /// The name of the table that its rows are sent to, empty if they go elsewhere.
+    /// The name of the destination table, empty for another destination.
     pub fn sent_to(&self) -> &str {
         self.target.table().map_or("", |(_, table)| table)
     }
 }
 
 impl SinkTarget {
-    /// The table that rows are sent to: its instance, empty for a table that belongs to none, and its name.
+    /// The destination table: its instance (empty if it belongs to none) and its name.
     pub fn table(&self) -> Option<(&str, &str)> {
         match self {
             Self::Table { owner, table, .. } => Some((owner, table)),
@@ -581,11 +581,11 @@ pub struct AnswerName {
 pub struct ReplyField {
     /// Its path from the top of the response message; empty for the message itself.
     pub path: Vec<String>,
-    /// The type of the values that are given.
+    /// The type of its values.
     pub ty: Type,
 }
 
-/// Which handlers a segment is made of, in which order.
+/// The handlers of a segment and their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Event {
     /// OPEN of each element, in order: calls whose client streams.
@@ -606,28 +606,28 @@ pub enum Event {
     Parse,
 }
 
-/// A stage of a segment: one handler of one element.
+/// One handler of one element in a segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
     /// The element's index in the chain.
     pub element: u16,
     /// Its handler.
     pub function: &'a Function,
-    /// It is ON OPEN.
+    /// Whether it is ON OPEN.
     pub opens: bool,
-    /// The tuple is counted as seen by the element here: once, though several handlers may work on its call.
+    /// Whether it counts the tuple as seen by the element: once, even if several handlers run for a call.
     pub counts: bool,
 }
 
 impl Element {
-    /// What it does to a request.
+    /// The operations of its request handler.
     pub fn request_ops(&self) -> impl Iterator<Item = &Op> {
         let blocks = self.handlers.request.iter().flat_map(|function| &function.blocks);
         blocks.flat_map(|block| &block.insts).map(|inst| &inst.op)
     }
 
-    /// The inputs of requests that it looks at.
-    pub fn inputs_seen(&self) -> InputSet {
+    /// The request inputs that it reads.
+    pub fn inputs_read(&self) -> InputSet {
         let seen = |op: &Op| match op {
             Op::Input(id) | Op::Derived(id) | Op::InputPresent(id) => Some(*id),
             _ => None,
@@ -635,8 +635,8 @@ impl Element {
         self.request_ops().filter_map(seen).collect()
     }
 
-    /// The inputs of requests that it sets.
-    pub fn inputs_set(&self) -> InputSet {
+    /// The request inputs that it writes.
+    pub fn inputs_written(&self) -> InputSet {
         let set = |op: &Op| match op {
             Op::SetInput(id, _) | Op::ClearInput(id) => Some(*id),
             _ => None,
@@ -644,15 +644,15 @@ impl Element {
         self.request_ops().filter_map(set).collect()
     }
 
-    /// Those that it looks at or sets.
-    pub fn inputs_known(&self) -> InputSet {
-        self.inputs_seen() | self.inputs_set()
+    /// The request inputs that it reads or writes.
+    pub fn inputs_used(&self) -> InputSet {
+        self.inputs_read() | self.inputs_written()
     }
 }
 
 impl Handlers {
-    /// Whether an element with these handlers counts tuples in segments for `event`: request messages if it works
-    /// on them, else what it does work on.
+    /// Whether an element with these handlers counts tuples in segments for `event`: request messages if it handles
+    /// them, otherwise the tuples that it does handle.
     fn counts(&self, event: Event) -> bool {
         match event {
             Event::OpenRequest => self.request.is_some() || (self.response.is_none() && self.open.is_some()),
@@ -670,7 +670,7 @@ impl Handlers {
 }
 
 impl ChainProgram {
-    /// The parts of a segment in the order in which they run.
+    /// The handlers of a segment in the order in which they run.
     pub fn parts(&self, event: Event) -> Vec<Part<'_>> {
         if event == Event::Parse {
             let parser = self.frames.as_ref().map(|frames| &frames.parser);
@@ -706,8 +706,8 @@ impl ChainProgram {
         parts
     }
 
-    /// The same elements in another order, by their indices. What belongs to an element has its name, so nothing else
-    /// changes.
+    /// Reorders the elements, given their indices. Everything that belongs to an element refers to it by name, so
+    /// nothing else changes.
     ///
     /// # Panics
     /// If `order` does not name each element once.
@@ -719,8 +719,8 @@ impl ChainProgram {
         self.elements = order.iter().map(take).collect();
     }
 
-    /// The chain cut before the elements with these indices, which ascend: each part has its elements, and all of what
-    /// they share.
+    /// Splits the chain before the elements with these ascending indices. Each part has its elements and all shared
+    /// declarations.
     pub fn cut(&self, at: &[usize]) -> Vec<Self> {
         let ends = at.iter().copied().chain([self.elements.len()]);
         let mut from = 0;
@@ -731,37 +731,39 @@ impl ChainProgram {
         ends.map(part).collect()
     }
 
-    /// The TIMEOUTs and EVICTs of all elements, each with its table.
-    pub fn timeouts(&self) -> impl Iterator<Item = (Event, Departs)> + '_ {
+    /// The TIMEOUTs and EVICTs of all elements, each with its row removal.
+    pub fn timeouts(&self) -> impl Iterator<Item = (Event, RowRemoval)> + '_ {
         self.elements.iter().enumerate().flat_map(|(at, element)| {
             let timeouts = element.handlers.timeouts.iter().enumerate();
-            timeouts.map(move |(nth, (departs, _))| (Event::Timeout(at as u16, nth as u16), *departs))
+            timeouts.map(move |(nth, (removal, _))| (Event::Timeout(at as u16, nth as u16), *removal))
         })
     }
 
-    /// Whether a change of structure has a frame go on in fragments.
-    pub fn is_fragment(&self, reshape: u16) -> bool {
-        self.reshapes.get(usize::from(reshape)).is_some_and(|decl| decl.what == Reshape::Fragment)
+    /// Whether a header change fragments the frame.
+    pub fn is_fragment(&self, header_change: u16) -> bool {
+        self.header_changes
+            .get(usize::from(header_change))
+            .is_some_and(|decl| decl.what == HeaderChange::Fragment)
     }
 
-    /// Whether those behind an element see another frame than it did: it changes the structure, or sets a field that
-    /// one of them knows by another name.
-    pub fn is_seen_anew_behind(&self, element: usize) -> bool {
+    /// Whether later elements see another frame than this element did: it changes headers, or sets a field that a later
+    /// element knows by another name.
+    pub fn needs_reparse_after(&self, element: usize) -> bool {
         let Some((own, behind)) = self.elements.get(element..).and_then(|rest| rest.split_first()) else {
             return false;
         };
-        let known = behind.iter().fold(InputSet::EMPTY, |all, element| all | element.inputs_known());
-        own.handlers.request.as_ref().is_some_and(goes_on_reshaped)
-            || self.request.overlapping(own.inputs_set()).intersects(known)
+        let known = behind.iter().fold(InputSet::EMPTY, |all, element| all | element.inputs_used());
+        own.handlers.request.as_ref().is_some_and(forwards_changed_frame)
+            || self.request.overlapping(own.inputs_written()).intersects(known)
     }
 
-    /// Whether the pass goes on where a handler of this element fails: it was declared `FAIL OPEN`, or the call is over
-    /// and the others are still to hear of it.
+    /// Whether the pass continues when a handler of this element fails: the element is declared `FAIL OPEN`, or the
+    /// event is CLOSE, which the other elements must still get.
     pub fn fails_open(&self, element: u16, event: Event) -> bool {
         event == Event::Close || self.elements.get(usize::from(element)).is_some_and(|e| e.fail_open)
     }
 
-    /// The words of the call's row.
+    /// The size of the call's row in words.
     pub fn call_words(&self) -> usize {
         self.call.last().map_or(0, |cell| cell.word as usize + cell_words(cell.ty))
     }
@@ -782,10 +784,10 @@ impl Event {
     }
 }
 
-/// Whether a frame goes on behind a handler after its structure has changed: not where the handler ends it then, as
-/// with an answer that is a copy.
-fn goes_on_reshaped(function: &Function) -> bool {
-    let is_reshaped = |block: &Block| block.insts.iter().any(|inst| matches!(inst.op, Op::Reshape(..)));
+/// Whether a handler forwards a frame after it has changed its headers. It does not if it then ends the pass, as for an
+/// answer that is a copy.
+fn forwards_changed_frame(function: &Function) -> bool {
+    let is_reshaped = |block: &Block| block.insts.iter().any(|inst| matches!(inst.op, Op::ChangeHeaders(..)));
     let mut left: Vec<usize> =
         (0..function.blocks.len()).filter(|at| is_reshaped(&function.blocks[*at])).collect();
     let mut seen = vec![false; function.blocks.len()];
@@ -794,7 +796,7 @@ fn goes_on_reshaped(function: &Function) -> bool {
             continue;
         }
         let end = &function.blocks[at].end;
-        if end.goes_on() {
+        if end.continues() {
             return true;
         }
         left.extend(end.jumps().into_iter().map(|jump| jump.block.0 as usize));
@@ -802,7 +804,7 @@ fn goes_on_reshaped(function: &Function) -> bool {
     false
 }
 
-/// The words that a cell of the call's row takes.
+/// The size of a cell of the call's row in words.
 pub fn cell_words(ty: Type) -> usize {
     match ty.repr() {
         Repr::Bytes => 1 + (ty.bytes_max().unwrap_or(0) as usize).div_ceil(8),

@@ -1,15 +1,15 @@
-//! How much code a function becomes.
+//! Estimates of code size.
 //!
-//! A step is about what an addition takes a compiler. An operation that back ends write out as many instructions and
-//! blocks counts as many steps. The time that a compiler takes grows faster than the steps, so there is a limit,
-//! [`SEGMENT_STEPS_MAX`], which is kept before any back end sees the code.
+//! A step is roughly the cost of compiling an addition. An operation that back ends expand to several instructions and
+//! blocks counts as several steps. Compile time grows faster than linearly in steps, so [`SEGMENT_STEPS_MAX`] limits
+//! them before a back end sees the code.
 
 use crate::ir::{Block, BytesCmp, Function, Op};
 use crate::program::{ChainProgram, Element, Event, Handlers};
 #[cfg(doc)]
 use weft_core::limits::SEGMENT_STEPS_MAX;
 
-/// Steps of going from one block to another, and of each value that goes along.
+/// The steps of a jump between blocks, and of each argument.
 pub const BLOCK_STEPS: usize = 8;
 const ARGUMENT_STEPS: usize = 4;
 
@@ -18,7 +18,7 @@ pub fn steps(function: &Function) -> usize {
     function.blocks.iter().map(of_block).sum()
 }
 
-/// The steps of what a chain does for an event, all its elements together: a back end makes one function of them.
+/// The steps of a chain for an event, all elements together: a back end makes one function of them.
 pub fn segment_steps(chain: &ChainProgram, event: Event) -> usize {
     chain.parts(event).iter().map(|part| steps(part.function)).sum()
 }
@@ -43,7 +43,7 @@ fn of_block(block: &Block) -> usize {
 pub fn of_op(op: &Op) -> usize {
     match op {
         Op::BoolConst(_) | Op::IntConst(_) | Op::FloatConst(_) | Op::BytesConst(_) | Op::NoRow => 1,
-        // Written out as a comparison of words for each length: much for the allocator of registers.
+        // Expanded to a comparison of words for each length, which is costly for register allocation.
         Op::BytesCompare(BytesCmp::Eq | BytesCmp::Ne, ..) => 30,
         Op::Find(..) => 60,
         Op::Match(_, _, keys) => 200 + 20 * keys.len(),
@@ -51,7 +51,7 @@ pub fn of_op(op: &Op) -> usize {
         Op::Touch(..) | Op::TouchRead(..) | Op::CountInto(..) | Op::Lock(..) | Op::LockVars => 20,
         Op::ScanRow(..) | Op::ScanNext(..) | Op::Column(..) | Op::ColumnIsNull(..) => 12,
         Op::InPrefixes(_, nets) => 8 + 8 * nets.len(),
-        Op::Reshape(_, parts) => 200 + 20 * parts.len(),
+        Op::ChangeHeaders(_, parts) => 200 + 20 * parts.len(),
         Op::Emit(_, cells) => 12 + 8 * cells.len(),
         Op::Concat(parts) | Op::Key(parts) | Op::Native(_, parts) => 12 + 6 * parts.len(),
         Op::BytesCompare(..)

@@ -310,7 +310,7 @@ fn chain(elements: &[(&str, &str)]) -> ChainProgram {
         name: name.into(),
         ty,
         nullable: false,
-        place: Place::Body(vec![name.into()]),
+        place: InputLocation::Body(vec![name.into()]),
         written: false,
     };
     let text = Type::Text(Some(64));

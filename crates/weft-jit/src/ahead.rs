@@ -7,9 +7,9 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Acquire;
 use std::sync::Arc;
 use weft_core::abi::State;
-use weft_core::ahead::FAR_BYTES;
 use weft_core::classify::WORDS_MAX;
-use weft_core::matching::{Found, Matcher};
+use weft_core::matching::{MatchedRow, Matcher};
+use weft_core::prefetch::FAR_BYTES;
 use weft_core::table::Table;
 
 /// Tuples whose matches are looked for side by side.
@@ -175,7 +175,7 @@ impl Asks {
             // SAFETY: code has noted the address for this table, whose slots stay where they are while it lives, those
             // that are in use no more among them; behind the last home are more than two.
             let slots = unsafe { &*slots }.each_ref().map(|slot| slot.load(Acquire));
-            let (found, at) = rows.near(*hash, slots).map_or((0, 0), |(row, at)| (row.0, at));
+            let (found, at) = rows.candidate(*hash, slots).map_or((0, 0), |(row, at)| (row.0, at));
             (*row, *address) = (found, at as u64);
             if at != 0 {
                 (0..N).for_each(|nth| fetch_line(at.wrapping_add(nth * LINE)));
@@ -230,7 +230,7 @@ impl Asks {
             }
             n += 1;
         }
-        let mut found = [Found::default(); M];
+        let mut found = [MatchedRow::default(); M];
         matcher.find_all(&keys[..n * words], &mut found[..n]);
         let lines = Lines::of(matcher.table());
         let mut found = found.iter();
@@ -252,7 +252,9 @@ impl Ask {
     fn is_right(&self, state: &State) -> bool {
         match *self {
             Self::Find { .. } => true,
-            Self::Match { matcher, packing, .. } => state.matchers[usize::from(matcher)].packing() == packing,
+            Self::Match { matcher, packing, .. } => {
+                state.matchers[usize::from(matcher)].packing_hash() == packing
+            }
         }
     }
 
@@ -261,7 +263,7 @@ impl Ask {
         match *self {
             Self::Find { table, .. } => {
                 let table: &Table = &state.tables[usize::from(table)];
-                table.len() as usize * table.row_near_bytes() > FAR_BYTES
+                table.len() as usize * table.row_base_bytes() > FAR_BYTES
             }
             Self::Match { matcher, .. } => state.matchers[usize::from(matcher)].is_far(),
         }
@@ -279,7 +281,7 @@ struct Lines {
 
 impl Lines {
     fn of(table: &Table) -> Self {
-        let bytes = table.row_near_bytes().min(LINES_MAX * LINE);
+        let bytes = table.row_base_bytes().min(LINES_MAX * LINE);
         Self { n: bytes.div_ceil(LINE), last: bytes - 1 }
     }
 
@@ -296,7 +298,7 @@ const LINES_MAX: usize = 3;
 
 /// Asks for a line of a queue. Where there is none of that number it asks for memory that is another's, which does no
 /// harm and costs less than to find out.
-pub(crate) fn fetch(lines: &[weft_ir::queue::layout::Line], nth: usize) {
+pub(crate) fn fetch(lines: &[weft_ir::queue::layout::CacheLine], nth: usize) {
     fetch_line(lines.as_ptr().wrapping_add(nth).addr());
 }
 

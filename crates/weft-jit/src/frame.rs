@@ -4,7 +4,7 @@ use crate::helpers::Bytes;
 use core::mem::MaybeUninit;
 use core::ptr;
 use std::sync::Arc;
-use weft_core::abi::{Cell, Cx, Edit, EditTarget, Outcome, Point, SinkRow};
+use weft_core::abi::{Cell, Cx, EditTarget, Outcome, Point, SinkRow, TupleEdit};
 use weft_core::limits::ROW_BYTES_MAX;
 
 /// What compiled code is given: the pass, how many elements are open, and what was noted of the tuple when it looked
@@ -88,7 +88,7 @@ pub(crate) fn vec_words() -> Option<VecWords> {
     let all = [
         words_of(0u8),
         words_of(Cell::Null),
-        words_of(Edit { target: EditTarget::Input(0), value: Cell::Null }),
+        words_of(TupleEdit { target: EditTarget::Input(0), value: Cell::Null }),
         words_of(SinkRow { sink: 0, cells: 0 }),
     ];
     all[0].filter(|first| all.iter().all(|other| *other == Some(*first)))

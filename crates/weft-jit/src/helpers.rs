@@ -14,7 +14,7 @@ use weft_core::classify::WORDS_MAX;
 use weft_core::frame::{Offload, packet_size as size_of_packet};
 use weft_core::limits::ROW_BYTES_MAX;
 use weft_core::marks::Mark;
-use weft_core::matching::{Found, Key, Matcher};
+use weft_core::matching::{Key, MatchedRow, Matcher};
 use weft_core::native::{Arg, Call, Ended, NATIVE_ARGS_MAX};
 use weft_core::table::{ColumnRef, Insert, Row, Table};
 use weft_core::wire::Formats;
@@ -75,10 +75,10 @@ impl RowRef {
     }
 
     #[inline(always)]
-    pub(crate) fn matched(found: Found) -> Self {
+    pub(crate) fn matched(found: MatchedRow) -> Self {
         match found {
-            Found { row: Row::NONE, .. } => Self { row: Row::NONE.0, address: ZERO_ROW.address() },
-            Found { row, address } => Self { row: row.0, address: address as u64 },
+            MatchedRow { row: Row::NONE, .. } => Self { row: Row::NONE.0, address: ZERO_ROW.address() },
+            MatchedRow { row, address } => Self { row: row.0, address: address as u64 },
         }
     }
 }
@@ -513,7 +513,7 @@ extern "C" fn frame_sum(bytes: Bytes) -> u64 {
     checksum::fold(checksum::sum(bytes.as_slice())).into()
 }
 
-// What is read of a frame takes all that is known of it: see `Meta::of_bytes`.
+// What is read of a frame takes all that is known of it: see `Meta::compute`.
 
 extern "C" fn flow_of(frame: Bytes, is_ip: bool, _: &Offload) -> u64 {
     flow::flow_of(frame.as_slice(), is_ip).flow.into()
@@ -693,7 +693,7 @@ extern "C" fn keep_cells(
 
 /// `what` is the place of a mark in [`Mark::ALL`].
 extern "C" fn mark(cx: &mut Cx<'_>, what: u64, value: u64) {
-    cx.out.marks.say(Mark::ALL[what as usize], value);
+    cx.out.marks.set(Mark::ALL[what as usize], value);
 }
 
 extern "C" fn mirror(frame: &mut Frame<'_, '_>, to: Bytes) {

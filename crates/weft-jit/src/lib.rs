@@ -21,7 +21,7 @@
 //!   would be in another page.
 //! * Code and the constants that it points to belong to the [`Segment`] and die with it.
 //! * Notes that lead to rows are written by the code that reads them and by `ahead` alone, for the state that it runs
-//!   on ([`weft_core::ahead`]).
+//!   on ([`weft_core::prefetch`]).
 //! * The same holds for [`CompiledQueue`], which counts the words that each handler touches when it is compiled, and
 //!   looks whether they are there before it runs one. The code of the short way through a queue holds the lengths of
 //!   the vectors that it is given against what the program has, and ids against those, before they are addresses.
@@ -54,8 +54,8 @@ use std::sync::Arc;
 use translate::analysis::table_of;
 use translate::{Constants, Plan, UsualWay};
 use weft_core::abi::{CodeId, Cx, REGION_BODY, Slot, State};
-use weft_core::ahead::Notes;
 use weft_core::frame::BATCH_MAX;
+use weft_core::prefetch::PrefetchSlots;
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::batch::{Gone, Leave, Looking, Parsing, Passing, Through, Unparsed};
 use weft_ir::ir::{Function, Op};
@@ -428,7 +428,7 @@ impl Segment {
     /// The notes of a pass.
     #[inline(always)]
     fn notes(&self, cx: &Cx<'_>) -> *const u64 {
-        if cx.noted.is_none() { NOTHING_NOTED.as_ptr() } else { self.noted(cx) }
+        if cx.prefetched.is_none() { NOTHING_NOTED.as_ptr() } else { self.noted(cx) }
     }
 
     /// The notes of so many passes of a batch, by their numbers behind the first: what was noted for this code and this
@@ -436,7 +436,7 @@ impl Segment {
     #[inline(always)]
     fn notes_of<'n>(
         &self,
-        (notes, first): (&'n Notes, usize),
+        (notes, first): (&'n PrefetchSlots, usize),
         passes: usize,
         state: &State,
     ) -> impl Fn(usize) -> *const u64 + use<'n> {
@@ -450,7 +450,7 @@ impl Segment {
     /// The notes of a pass for which something was noted.
     #[inline(never)]
     fn noted(&self, cx: &Cx<'_>) -> *const u64 {
-        cx.noted.by(&self.shape.id, cx.state).unwrap_or(&NOTHING_NOTED).as_ptr()
+        cx.prefetched.words(&self.shape.id, cx.state).unwrap_or(&NOTHING_NOTED).as_ptr()
     }
 }
 
@@ -508,7 +508,7 @@ impl Program for Segment {
         self.usual.is_some()
     }
 
-    fn look_through<'a>(&self, cx: &mut Cx<'a>, batch: Unparsed<'a>, notes: &mut Notes) {
+    fn prefetch_unparsed<'a>(&self, cx: &mut Cx<'a>, batch: Unparsed<'a>, notes: &mut PrefetchSlots) {
         let Some(ahead) = self.usual.as_ref().and_then(|usual| usual.ahead.as_ref()) else { return };
         self.shape.check_all_but(cx, batch.stride, batch.stride);
         let Some((notes, each)) = notes.all_mut(&self.shape.id, cx.state) else { return };
@@ -561,7 +561,7 @@ impl Program for Segment {
         self.ahead.as_ref().is_some_and(|ahead| ahead.asks.pay(state))
     }
 
-    fn start_ahead(&self, state: &State, tuples: usize, notes: &mut Notes) {
+    fn start_prefetch(&self, state: &State, tuples: usize, notes: &mut PrefetchSlots) {
         match &self.ahead {
             Some(ahead) => notes.start(&self.shape.id, state, tuples, ahead.asks.words),
             None => notes.clear(),
@@ -569,25 +569,25 @@ impl Program for Segment {
     }
 
     #[inline]
-    fn look_ahead(&self, cx: &mut Cx<'_>, nth: usize, notes: &mut Notes) {
+    fn prefetch_keys(&self, cx: &mut Cx<'_>, nth: usize, notes: &mut PrefetchSlots) {
         let Some(ahead) = &self.ahead else { return };
         self.shape.check(cx);
-        let Some(notes) = notes.of_mut(&self.shape.id, nth) else { return };
-        // SAFETY: the shape of the pass is that of the code, and `start_ahead` has made room for its notes.
+        let Some(notes) = notes.tuple_mut(&self.shape.id, nth) else { return };
+        // SAFETY: the shape of the pass is that of the code, and `start_prefetch` has made room for its notes.
         unsafe { self.note(&ahead.code, cx, notes) };
     }
 
-    fn look_ahead_all<'a>(&self, cx: &mut Cx<'a>, batch: Looking<'a>, notes: &mut Notes) {
+    fn prefetch_keys_all<'a>(&self, cx: &mut Cx<'a>, batch: Looking<'a>, notes: &mut PrefetchSlots) {
         let Some(ahead) = &self.ahead else { return };
         self.shape.check_all_but(cx, batch.stride, cx.given.len());
         batch.each(cx, |cx, nth| {
-            let Some(notes) = notes.of_mut(&self.shape.id, nth) else { return };
-            // SAFETY: as in `parse_all`, and in `look_ahead`.
+            let Some(notes) = notes.tuple_mut(&self.shape.id, nth) else { return };
+            // SAFETY: as in `parse_all`, and in `prefetch_keys`.
             unsafe { self.note(&ahead.code, cx, notes) };
         });
     }
 
-    fn fetch(&self, state: &State, notes: &mut Notes) {
+    fn prefetch_rows(&self, state: &State, notes: &mut PrefetchSlots) {
         if let Some((ahead, notes)) = self.ahead.as_ref().zip(notes.all_mut(&self.shape.id, state)) {
             ahead.asks.fetch(state, notes.0);
         }

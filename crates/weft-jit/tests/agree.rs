@@ -4,13 +4,13 @@
 
 use std::sync::{Arc, Mutex};
 use weft_core::abi::{Cx, State};
-use weft_core::ahead::Notes;
 use weft_core::inputs::InputSet;
+use weft_core::prefetch::PrefetchSlots;
 use weft_core::wire::{FieldRef, LayerRef};
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::generate;
 use weft_ir::interp::Interp;
-use weft_ir::program::{ChainProgram, Event, Frames, Place};
+use weft_ir::program::{ChainProgram, Event, Frames, InputLocation};
 use weft_jit::{Jit, Segment};
 
 /// Chains that are generated and compared.
@@ -52,16 +52,16 @@ impl Kept {
     fn with_usual(&self, chain: &Arc<ChainProgram>) -> Arc<ChainProgram> {
         let mut chain = ChainProgram::clone(chain);
         for input in &mut chain.request.inputs {
-            if matches!(input.place, Place::Body(_)) && !input.place.is_derived() {
+            if matches!(input.place, InputLocation::Body(_)) && !input.place.is_derived() {
                 let layer = LayerRef { level: 0, protocols: Vec::new() };
-                input.place = Place::Frame(FieldRef::presence(layer));
+                input.place = InputLocation::Frame(FieldRef::presence(layer));
             }
         }
         let n = chain.request.inputs.len();
-        let stores = vec![None; n];
+        let field_writes = vec![None; n];
         // Of chains with many inputs some in each word of a set.
         let usual = self.usual.iter().flat_map(|at| (at..n).step_by(97)).collect();
-        chain.frames = Some(Frames { usual, stores, ..Frames::default() });
+        chain.frames = Some(Frames { usual, field_writes, ..Frames::default() });
         Arc::new(chain)
     }
 }
@@ -95,7 +95,7 @@ impl Backend for Kept {
 struct Shared {
     segment: Segment,
     /// And how many passes there were.
-    notes: Mutex<(Notes, u64)>,
+    notes: Mutex<(PrefetchSlots, u64)>,
 }
 
 #[derive(Debug)]
@@ -106,13 +106,13 @@ impl Program for Again {
         let Shared { segment, notes } = &*self.0;
         let (notes, passes) = &mut *notes.lock().expect("no test thread has panicked");
         if passes.is_multiple_of(2) {
-            segment.start_ahead(cx.state, 1, notes);
-            segment.look_ahead(cx, 0, notes);
-            segment.fetch(cx.state, notes);
+            segment.start_prefetch(cx.state, 1, notes);
+            segment.prefetch_keys(cx, 0, notes);
+            segment.prefetch_rows(cx.state, notes);
         }
         *passes += 1;
         let mut cx = Cx {
-            noted: notes.of(0),
+            prefetched: notes.tuple(0),
             given: &mut *cx.given,
             call: &mut *cx.call,
             out: &mut *cx.out,

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 use weft_core::abi::{Counters, Cx, Outcome, Parts, REGIONS, Slot, State};
-use weft_core::ahead::Notes;
 use weft_core::hash::HashKey;
 use weft_core::hash::draw;
 use weft_core::matching::Matcher;
-use weft_core::matching::near::Way;
+use weft_core::matching::jit_layout::LookupMethod;
+use weft_core::prefetch::PrefetchSlots;
 use weft_core::table::{Insert, Table};
 use weft_core::{Time, Value};
 use weft_ir::backend::{Backend as _, Program};
@@ -123,7 +123,7 @@ fn found(chain: &Arc<ChainProgram>, state: &State, keys: &[Option<u64>]) -> Vec<
 }
 
 fn found_by(code: &dyn Program, state: &State, keys: &[Option<u64>]) -> Vec<Option<u64>> {
-    found_with(code, state, keys, (&Notes::default(), 0))
+    found_with(code, state, keys, (&PrefetchSlots::default(), 0))
 }
 
 /// As [`found_by`]; the pass for each key is given the notes of the one that comes so many later.
@@ -131,7 +131,7 @@ fn found_with(
     code: &dyn Program,
     state: &State,
     keys: &[Option<u64>],
-    (notes, later): (&Notes, usize),
+    (notes, later): (&PrefetchSlots, usize),
 ) -> Vec<Option<u64>> {
     let (mut out, mut counters) = (Outcome::default(), vec![Counters::default(); 2]);
     let find = |(nth, key): (usize, &Option<u64>)| {
@@ -140,7 +140,7 @@ fn found_with(
             slots: &slots,
             present: (u8::from(key.is_none())..2).collect(),
             regions: [&[0; 8]; REGIONS],
-            noted: notes.of(nth + later),
+            prefetched: notes.tuple(nth + later),
             ..Cx::new(Time(1), state, &mut [], &mut out, &mut counters)
         };
         // The field lies at the beginning of the frame, and no rank is so high.
@@ -155,10 +155,10 @@ fn found_with(
 }
 
 /// What code notes of these keys, and is told.
-fn noted(code: &dyn Program, state: &State, keys: &[Option<u64>]) -> Notes {
+fn noted(code: &dyn Program, state: &State, keys: &[Option<u64>]) -> PrefetchSlots {
     let (mut out, mut counters) = (Outcome::default(), vec![Counters::default(); 2]);
-    let mut notes = Notes::default();
-    code.start_ahead(state, keys.len(), &mut notes);
+    let mut notes = PrefetchSlots::default();
+    code.start_prefetch(state, keys.len(), &mut notes);
     for (nth, key) in keys.iter().enumerate() {
         let slots = slots(*key);
         let mut cx = Cx {
@@ -167,9 +167,9 @@ fn noted(code: &dyn Program, state: &State, keys: &[Option<u64>]) -> Notes {
             regions: [&[0; 8]; REGIONS],
             ..Cx::new(Time(1), state, &mut [], &mut out, &mut counters)
         };
-        code.look_ahead(&mut cx, nth, &mut notes);
+        code.prefetch_keys(&mut cx, nth, &mut notes);
     }
-    code.fetch(state, &mut notes);
+    code.prefetch_rows(state, &mut notes);
     notes
 }
 
@@ -213,8 +213,8 @@ fn a_trie_that_is_spelled_out_finds_the_row_that_comes_first() {
         let keys: Vec<Option<u64>> =
             ends.take(3000).chain(others).map(|key| Some(key & most)).chain([None]).collect();
         let hand: Vec<_> = keys.iter().map(|key| by_hand(&rules, *key)).collect();
-        let way = state.matchers[0].way();
-        assert!(bits != 32 || matches!(way, Some(Way::Trie(_))), "{bits} bits, {n} rules: {way:?}");
+        let way = state.matchers[0].lookup_method();
+        assert!(bits != 32 || matches!(way, Some(LookupMethod::Trie(_))), "{bits} bits, {n} rules: {way:?}");
         assert_eq!(found(&chain, &state, &keys), hand, "{bits} bits, {n} and {dense} rules");
         let code = compiled(&chain, &state);
         let notes = noted(&*code, &state, &keys);
@@ -248,7 +248,7 @@ fn a_matcher_that_was_cloned_is_asked_by_itself() {
     let (chain, rules) = (chain(32), rules(32, 300, 12));
     let state = state(&chain, &rules);
     let clone = Matcher::clone(&state.matchers[0]);
-    assert!(state.matchers[0].way().is_some() && clone.way().is_none());
+    assert!(state.matchers[0].lookup_method().is_some() && clone.lookup_method().is_none());
     let parts = Parts { tables: state.tables.clone(), matchers: vec![Arc::new(clone)], ..Parts::default() };
     let keys: Vec<Option<u64>> = rules.iter().map(|(low, _)| Some(*low)).collect();
     assert_eq!(found(&chain, &parts.into(), &keys), found(&chain, &state, &keys));
@@ -266,11 +266,11 @@ fn code_finds_short_prefixes_on_the_floor_of_a_trie() {
     let (chain, mut rules) = (chain(32), (0..1000).map(|at| prefix(21, at)).collect::<Vec<_>>());
     let first = state(&chain, &rules);
     let code = compiled(&chain, &first);
-    let floor_bits = |way: Option<Way>| match way {
-        Some(Way::Trie(whole)) => whole.floor_bits,
+    let floor_bits = |way: Option<LookupMethod>| match way {
+        Some(LookupMethod::Trie(whole)) => whole.floor_bits,
         other => panic!("{other:?}"),
     };
-    assert!(floor_bits(first.matchers[0].way()) > 0, "{}", first.matchers[0].describe());
+    assert!(floor_bits(first.matchers[0].lookup_method()) > 0, "{}", first.matchers[0].describe());
     let keys = |rules: &[(u64, u64)]| -> Vec<Option<u64>> {
         let drawn = (0..500).map(|at| draw(22, at) >> 32);
         rules.iter().flat_map(|(low, high)| [*low, *high]).chain(drawn).map(Some).collect()
@@ -291,7 +291,7 @@ fn code_finds_short_prefixes_on_the_floor_of_a_trie() {
     }
     matcher.publish();
     assert_eq!(matcher.changed(), 0, "{}", matcher.describe());
-    assert!(floor_bits(matcher.way()) > 0);
+    assert!(floor_bits(matcher.lookup_method()) > 0);
     let state =
         State::from(Parts { tables: vec![table], matchers: vec![Arc::new(matcher)], ..Parts::default() });
     assert_eq!(found_by(&*code, &state, &keys(&rules)), by(&rules));
@@ -320,9 +320,13 @@ fn code_finds_rows_that_came_since_it_was_made() {
             rules[at] = new;
         }
     }
-    assert!(matcher.way().is_none(), "until it is told that the changes are over");
+    assert!(matcher.lookup_method().is_none(), "until it is told that the changes are over");
     matcher.publish();
-    assert!(matches!(matcher.way(), Some(Way::Trie(_))) && matcher.changed() == 0, "{}", matcher.describe());
+    assert!(
+        matches!(matcher.lookup_method(), Some(LookupMethod::Trie(_))) && matcher.changed() == 0,
+        "{}",
+        matcher.describe()
+    );
     let state =
         State::from(Parts { tables: vec![table], matchers: vec![Arc::new(matcher)], ..Parts::default() });
     let keys: Vec<Option<u64>> = rules.iter().flat_map(|(low, high)| [Some(*low), Some(*high)]).collect();
@@ -375,10 +379,10 @@ fn few_rows_are_compared_one_by_one() {
             rules[n - 1].1 = (3, 77);
         }
         let state = state(&rules);
-        let way = state.matchers[0].way();
-        if let Some(Way::Few(few)) = way {
+        let way = state.matchers[0].lookup_method();
+        if let Some(LookupMethod::Linear(few)) = way {
             assert!(few.rows >= n && n <= 4);
-            ways.push((n, few.rows, state.matchers[0].ways()));
+            ways.push((n, few.rows, state.matchers[0].lookup_hash()));
         }
         let code = compiled(&chain, &state);
         let ends = rules.iter().flat_map(|(a, b)| [(a.0, b.0), (a.1, b.1), (a.1 + 1, b.0), (a.0, b.1 + 1)]);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use weft_core::hash::hash_word;
-use weft_ir::queue::layout::{Line, NO_PACKETS, NONE, kept, paired, record_lines};
+use weft_ir::queue::layout::{CacheLine, NO_PACKETS, NONE, kept, paired, record_lines};
 use weft_ir::queue::turns::{Aside, Stop, Turns, entered};
 use weft_ir::queue::{
     Field, Handler, Handlers, Level, Moment, Op, PacketOrder, Partitions, QueueCode, Scope, Slot, Step, Ty,
@@ -97,10 +97,11 @@ fn turns_touch_no_record_that_is_not_there() {
         partitions[0][kept::LINE] = NO_PACKETS;
         partitions
     };
-    let enter = |mut node: Vec<Line>, mut partitions: Vec<Line>, mut tags: Vec<u32>, mut packets, slot| {
-        let mut aside = Aside { event: &mut [0; 6], lines: None };
-        (turns.enter)(&mut node, &mut partitions, &mut tags, &mut packets, slot, &mut aside)
-    };
+    let enter =
+        |mut node: Vec<CacheLine>, mut partitions: Vec<CacheLine>, mut tags: Vec<u32>, mut packets, slot| {
+            let mut aside = Aside { event: &mut [0; 6], lines: None };
+            (turns.enter)(&mut node, &mut partitions, &mut tags, &mut packets, slot, &mut aside)
+        };
     // The tag that is the lower half of the hash of key 0.
     let tags = || vec![hash_word(0) as u32; 8];
     assert_eq!(enter(lines(node_lines), one(), tags(), lines(1), 0), entered::DONE);
@@ -117,7 +118,7 @@ fn turns_touch_no_record_that_is_not_there() {
         assert_eq!(enter(node, partitions, tags, packets, slot), entered::MISSING);
     }
 
-    let leave = |mut node: Vec<Line>, mut partitions: Vec<Line>, mut packets, first| {
+    let leave = |mut node: Vec<CacheLine>, mut partitions: Vec<CacheLine>, mut packets, first| {
         let mut aside = Aside { event: &mut [0; 6], lines: None };
         if let [line, ..] = &mut node[..] {
             line[kept::FIRSTS] = paired(first, NONE);

@@ -3,13 +3,15 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use weft_core::abi::{Counters, Cx, Outcome, Parts, REGIONS, Slot, State, Verdict};
-use weft_core::ahead::Notes;
 use weft_core::hash::HashKey;
 use weft_core::inputs::InputSet;
+use weft_core::prefetch::PrefetchSlots;
 use weft_core::table::{ColumnSpec, Evict, Table, TableSpec};
 use weft_core::{Status, Time, Type, Value};
 use weft_ir::backend::{Backend as _, Program};
-use weft_ir::program::{ChainProgram, Element, Event, Handlers, Input, Meta, Place, Realisation, TableDecl};
+use weft_ir::program::{
+    ChainProgram, Element, Event, Handlers, Input, InputLocation, Meta, Realisation, TableDecl,
+};
 use weft_ir::text;
 use weft_jit::Jit;
 
@@ -175,8 +177,8 @@ fn what_looks_ahead_ends_where_a_flag_is_told_that_it_does_not_make() {
         v7: row = find t0, v2\n    forward\n}\n";
     let state = state(Type::F64);
     let program = jit().looking_ahead().compile(&chain(source, 2), Event::Request, &state);
-    let mut notes = Notes::default();
-    program.expect("it compiles").start_ahead(&state, 1, &mut notes);
+    let mut notes = PrefetchSlots::default();
+    program.expect("it compiles").start_prefetch(&state, 1, &mut notes);
     // One of each element: a hash, a row and its address.
     assert!(format!("{notes:?}").contains("each: 6"), "{notes:?}");
 }
@@ -188,7 +190,7 @@ fn an_address_that_is_too_long_is_cut() {
     let source = "function \"f\" {\nblock0:\n    v0: bytes = input in0\n    \
         abort RESOURCE_EXHAUSTED, v0    ; line 9\n}\n";
     let mut chain = ChainProgram::clone(&chain(source, 1));
-    let peer = Place::Meta(Meta::Peer);
+    let peer = InputLocation::Meta(Meta::Peer);
     let input = Input { name: "peer".into(), ty: Type::IpAddr, nullable: false, place: peer, written: false };
     chain.request.inputs.push(input);
     let state = state(Type::F64);

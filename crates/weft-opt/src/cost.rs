@@ -196,7 +196,7 @@ fn of_inst(chain: &ChainProgram, function: &Function, inst: &Inst) -> u64 {
         Op::Hash(_) => 2_000,
         Op::Rand(_) => 1_200,
         Op::SetInput(..) | Op::ClearInput(_) | Op::SetAnswer(..) | Op::SetReply(..) => 4_000,
-        Op::Reshape(_, parts) => RESHAPE_PS + 4_000 * parts.len() as u64,
+        Op::ChangeHeaders(_, parts) => RESHAPE_PS + 4_000 * parts.len() as u64,
         Op::BytesCompare(..) | Op::InPrefix(..) | Op::InPrefixes(..) => 1_500,
         Op::Column(..) | Op::CallGet(_) if is_bytes => 2_000,
         _ => 100,

@@ -1,36 +1,35 @@
-//! Which rules are in which cell of a node of a trie: what it has to be made of when one of them changes.
+//! The rules of each cell of a trie node. A change rebuilds the cells that it touches from these rules.
 
 use core::ops::Range;
 use std::collections::BTreeMap;
 
-use super::notes::Notes;
+use super::rule_lists::RuleLists;
 
-/// Rules may be noted so often for each cell, and so often for each rule, when cells are filled, and as often by
-/// changes.
+/// Limits on list entries: per cell and per rule when the cells are filled, and as many again for changes.
 const NOTES_A_CELL: usize = 4;
 const NOTES_A_RULE: usize = 4;
 /// A cell with more rules than this is crowded.
 const CROWD: usize = 32;
-/// Rules of a cell, beyond which it is not made anew with each change.
+/// A cell with more rules than this is not rebuilt on each change.
 const RULES_MAX: usize = 128;
 
 /// The rules of each cell.
 #[derive(Clone, Debug)]
 pub(super) struct Cells {
-    notes: Notes,
-    /// The cells of nodes below crowded cells: rules that touch no other cell of this node are noted there.
+    notes: RuleLists,
+    /// The cells of nodes below crowded cells. They hold the rules that touch no other cell of this node.
     below: BTreeMap<usize, Self>,
 }
 
 impl Cells {
-    /// So many cells, with these rules, each with some of the cells that it touches. None if that is noted too often.
+    /// Cells for these rules; `rules` yields ids with the cells that they touch. None if there are too many entries.
     pub(super) fn of_rules(
         n: usize,
         n_rules: usize,
         mut rules: impl Iterator<Item = (u32, Range<usize>)>,
     ) -> Option<Self> {
         let room = NOTES_A_CELL * n + NOTES_A_RULE * n_rules;
-        let mut cells = Self { notes: Notes::new(n, room), below: BTreeMap::new() };
+        let mut cells = Self { notes: RuleLists::new(n, room), below: BTreeMap::new() };
         let is_noted = rules.all(|(id, touched)| cells.note(touched, id));
         cells.notes.make_room(room);
         is_noted.then_some(cells)
@@ -40,12 +39,12 @@ impl Cells {
         self.notes.bytes() + self.below.values().map(Self::bytes).sum::<usize>()
     }
 
-    /// The cells with many rules.
+    /// The crowded cells.
     pub(super) fn crowded(&self) -> Vec<usize> {
         (0..self.notes.len()).filter(|cell| self.notes.of(*cell).nth(CROWD).is_some()).collect()
     }
 
-    /// Notes the rules of a cell that are `inner` to it in cells of their own, which these rules make, if they do.
+    /// Moves the `inner` rules of a cell into cells of their own, if `make` can build them.
     pub(super) fn part(
         &mut self,
         cell: usize,
@@ -60,17 +59,17 @@ impl Cells {
         self.below.insert(cell, below);
     }
 
-    /// The cells below one that was crowded.
+    /// The cells below a crowded cell.
     pub(super) fn below(&mut self, cell: usize) -> Option<&mut Self> {
         self.below.get_mut(&cell)
     }
 
-    /// Whether one of these cells was crowded.
+    /// Whether one of these cells has cells below it.
     pub(super) fn is_parted(&self, touched: Range<usize>) -> bool {
         self.below.range(touched).next().is_some()
     }
 
-    /// Notes a rule in some cells; false if there is no room for so many notes.
+    /// Adds a rule to these cells; false if there is no space.
     pub(super) fn note(&mut self, touched: Range<usize>, id: u32) -> bool {
         let has_room = self.notes.has_room(touched.len());
         if has_room {
@@ -79,17 +78,17 @@ impl Cells {
         has_room
     }
 
-    /// Forgets that a rule is in some cells; false if it was noted in none of them.
+    /// Removes a rule from these cells; false if it was in none of them.
     pub(super) fn forget(&mut self, touched: Range<usize>, id: u32) -> bool {
         touched.filter(|cell| self.notes.remove(*cell, id)).count() > 0
     }
 
-    /// The rules of some cells, of each the first.
+    /// The first rules of each of these cells.
     pub(super) fn of_all(&self, cells: impl Iterator<Item = usize>) -> Vec<u32> {
         self.notes.of_all(cells, CROWD)
     }
 
-    /// The rules of a cell. None: they are very many.
+    /// The rules of a cell. None if there are too many.
     pub(super) fn of(&self, cell: usize) -> Option<impl Iterator<Item = u32>> {
         let is_few = self.notes.of(cell).nth(RULES_MAX).is_none();
         is_few.then(|| self.notes.of(cell))

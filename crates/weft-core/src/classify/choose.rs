@@ -1,62 +1,62 @@
-//! Which structure a table is compiled to, by what it would cost.
+//! The choice of a structure for a table, by expected look-up cost.
 
 use core::fmt;
 
 use super::direct::Direct;
 use super::key::{Layout, Words, is_within};
+use super::rule_store::{Rank, RuleStore, StoredRule, has_extra, id_of};
 use super::space::{Context, Space};
-use super::store::{Rank, Store, Stored, has_extra, id_of};
 use super::tree::{self, Input, Tree};
 use super::trie::Trie;
 use super::tries::Tries;
 use super::vectors::Vectors;
 use crate::hash;
 
-/// Nanoseconds of one probe of a tuple, one step down a tree, one rule of a leaf, one tree beside others; measured by
-/// `weft bench classify`. What matters is how they compare.
+/// Nanoseconds for a probe of a tuple, a step down a tree, a rule of a leaf, and an additional tree; measured by `weft
+/// bench classify`. Only their ratios matter.
 const PROBE: f64 = 5.0;
 const STEP: f64 = 2.5;
 const CHECK: f64 = 2.5;
 const ENTER: f64 = 3.0;
-/// Keys that are drawn from the rules to see what a look-up touches.
+/// Sample keys, drawn from the rules, for the cost of a look-up.
 const SAMPLES: usize = 512;
 
-/// What a table is compiled to.
+/// The kind of a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
     /// An array over all keys.
     Direct,
-    /// One hash table: all rules ask for the same bits.
+    /// One hash table: all rules have the same mask.
     Hash,
-    /// A multibit trie over the one field that the rules look at, or one for each kind of values that another tells
-    /// apart.
+    /// A multibit trie over the only field that the rules restrict, or one trie for each value of a second, narrow
+    /// field.
     Trie,
-    /// For each chunk of a key, the set of rules that admit its value.
+    /// Bit vectors: for each chunk of a key, the set of rules that match its value.
     Vectors,
-    /// Decision trees, and a tuple space for rules that fit none.
+    /// Decision trees, and a tuple space for rules that do not fit a tree.
     Trees,
-    /// A hash table for each set of bits that rules ask for.
+    /// A hash table for each mask of the rules.
     TupleSpace,
 }
 
-/// What a table is compiled to, and what a look-up is expected to touch.
+/// The structure of a table and its expected look-up cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Description {
     /// The structure.
     pub kind: Kind,
-    /// Rules in the table.
+    /// The number of rules.
     pub rules: usize,
-    /// Trees, tuples or chunks; 1 for the others.
+    /// The number of trees, tuples or chunks; 1 for the other structures.
     pub parts: usize,
-    /// The most steps from a root to a list of rules; 1 for tables.
+    /// Maximum number of steps from a root to a list of rules; 1 for tables.
     pub depth: usize,
-    /// What the rules and all structures over them take.
+    /// The memory of the rules and all structures.
     pub bytes: usize,
-    /// Places in memory that a look-up reads: the mean over keys that the rules match.
+    /// The mean number of memory reads of a look-up, over keys that the rules match.
     pub touches: f64,
-    /// Changes since the structure was built, which are looked for beside it.
+    /// The number of pending changes.
     pub changes: usize,
 }
 
@@ -84,10 +84,10 @@ impl fmt::Display for Description {
     }
 }
 
-/// What is built over the rules of a table.
+/// The structure over the rules of a table.
 #[derive(Clone, Debug)]
 pub(super) enum Structure {
-    /// Nothing: the tuple space that the table has in any case.
+    /// No structure of its own: the tuple space that every table has.
     Space,
     Direct(Direct),
     Trie(Trie),
@@ -96,24 +96,24 @@ pub(super) enum Structure {
     Trees(Box<Trees>),
 }
 
-/// Trees, and what fits none.
+/// Decision trees, and the rules that do not fit one.
 #[derive(Clone, Debug)]
 pub(super) struct Trees {
-    /// Those with the best rules first.
+    /// The trees, those with the best rules first.
     pub(super) trees: Vec<Tree>,
     pub(super) rest: Space,
-    /// How many rules they were built of.
+    /// The number of rules they were built from.
     built_of: usize,
 }
 
 impl Structure {
-    /// The structure with the least expected cost, and what a look-up touches in it. `space` has all rules, if it is
-    /// there already.
-    pub(super) fn choose(layout: &Layout, store: &Store, space: Option<&Space>) -> (Self, f64) {
+    /// The structure with the least expected cost, and the reads of a look-up in it. `space` holds all rules, if it
+    /// exists already.
+    pub(super) fn choose(layout: &Layout, store: &RuleStore, space: Option<&Space>) -> (Self, f64) {
         if let Some(direct) = Direct::build(layout, store) {
             return (Self::Direct(direct), 1.0);
         }
-        if asks_one_mask(layout, store) {
+        if has_one_mask(layout, store) {
             return (Self::Space, 1.0);
         }
         let samples = samples(layout, store);
@@ -122,7 +122,7 @@ impl Structure {
             return (Self::Trie(trie), touches as f64 / samples.len() as f64);
         }
         let rules = Input::all(store);
-        // Branches that nobody can foretell are what the others cost: no count of touches shows that.
+        // The other structures pay for unpredictable branches, which the number of reads does not show.
         if let Some(vectors) = Vectors::build(layout, &rules) {
             let touches = 2 * vectors.chunks().count();
             return (Self::Vectors(vectors), touches as f64);
@@ -165,31 +165,31 @@ impl Structure {
     }
 }
 
-/// What came of taking a rule out of a structure.
+/// The effect of removing a rule from a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
-    /// It is not found there any more, or a [`WALL`](tree::WALL) is.
+pub(super) enum Removal {
+    /// The structure no longer returns it; it may return a [`WALL`](tree::WALL).
     Out,
-    /// It was never there.
+    /// The structure never had it.
     Absent,
-    /// It may still be found.
+    /// The structure may still return it.
     Stays,
 }
 
-impl Taken {
+impl Removal {
     fn if_out(is_out: bool, other: Self) -> Self {
         if is_out { Self::Out } else { other }
     }
 }
 
 impl Structure {
-    /// Whether it can change.
+    /// Whether it takes changes.
     pub(super) fn takes_changes(&self) -> bool {
         matches!(self, Self::Trie(_) | Self::Tries(_) | Self::Trees(_))
     }
 
-    /// Takes in a rule that is in the store; false if it does not.
-    pub(super) fn insert(&mut self, store: &Store, rule: Stored<'_>) -> bool {
+    /// Adds a rule of the store; false if it does not take it.
+    pub(super) fn insert(&mut self, store: &RuleStore, rule: StoredRule<'_>) -> bool {
         match self {
             Self::Trie(trie) => trie.insert(store, rule),
             Self::Tries(tries) => tries.insert(store, rule),
@@ -198,24 +198,25 @@ impl Structure {
         }
     }
 
-    /// Forgets a rule that is in the store.
-    pub(super) fn remove(&mut self, layout: &Layout, store: &Store, rule: Stored<'_>) -> Taken {
+    /// Removes a rule of the store.
+    pub(super) fn remove(&mut self, layout: &Layout, store: &RuleStore, rule: StoredRule<'_>) -> Removal {
         match self {
-            Self::Trie(trie) => Taken::if_out(trie.remove(store, rule), Taken::Stays),
-            Self::Tries(tries) => Taken::if_out(tries.remove(store, rule), Taken::Stays),
-            Self::Trees(trees) => Taken::if_out(trees.remove(layout, rule), Taken::Absent),
-            Self::Space => Taken::Absent,
-            Self::Direct(_) | Self::Vectors(_) => Taken::Stays,
+            Self::Trie(trie) => Removal::if_out(trie.remove(store, rule), Removal::Stays),
+            Self::Tries(tries) => Removal::if_out(tries.remove(store, rule), Removal::Stays),
+            Self::Trees(trees) => Removal::if_out(trees.remove(layout, rule), Removal::Absent),
+            Self::Space => Removal::Absent,
+            Self::Direct(_) | Self::Vectors(_) => Removal::Stays,
         }
     }
 
-    /// Whether it has ranks of rules in it, and does not give their ids alone.
+    /// Whether it stores the ranks of rules, not only their ids.
     pub(super) fn has_ranks(&self) -> bool {
         !matches!(self, Self::Space | Self::Direct(_))
     }
 
-    /// Gives a rule, with its old rank here, another rank in the same order; false if it does not.
-    pub(super) fn rerank(&mut self, layout: &Layout, rule: Stored<'_>, rank: Rank) -> bool {
+    /// Changes the rank of a rule, which still has its old rank in `rule`; the order stays. False if it does not take
+    /// the change.
+    pub(super) fn rerank(&mut self, layout: &Layout, rule: StoredRule<'_>, rank: Rank) -> bool {
         match self {
             Self::Trie(trie) => {
                 trie.rerank(rule, rank);
@@ -230,7 +231,7 @@ impl Structure {
         }
     }
 
-    /// Whether so many changes have been taken that it has the wrong shape for as many rules.
+    /// Whether it has taken so many changes that it has the wrong shape for this number of rules.
     pub(super) fn is_worn(&self, rules: usize) -> bool {
         match self {
             Self::Trie(trie) => trie.is_worn(rules),
@@ -242,24 +243,24 @@ impl Structure {
 }
 
 impl Trees {
-    /// Puts a rule into the tree in which it is in the fewest leaves; false if it is in too many of each.
-    fn insert(&mut self, rule: Stored<'_>) -> bool {
+    /// Adds a rule to the tree with the fewest affected leaves; false if there are too many in each tree.
+    fn insert(&mut self, rule: StoredRule<'_>) -> bool {
         let leaves = self.trees.iter().enumerate().filter_map(|(at, tree)| Some((at, tree.leaves_of(rule)?)));
         let Some((at, leaves)) = leaves.min_by_key(|(_, leaves)| leaves.len()) else { return false };
         self.trees[at].insert(rule, &leaves)
     }
 
-    fn remove(&mut self, layout: &Layout, rule: Stored<'_>) -> bool {
+    fn remove(&mut self, layout: &Layout, rule: StoredRule<'_>) -> bool {
         let id = id_of(rule.rank);
         self.trees.iter_mut().any(|tree| tree.remove(id)) || self.rest.remove(layout, rule)
     }
 
-    fn rerank(&mut self, layout: &Layout, rule: Stored<'_>, rank: Rank) -> bool {
+    fn rerank(&mut self, layout: &Layout, rule: StoredRule<'_>, rank: Rank) -> bool {
         let id = id_of(rule.rank);
         self.trees.iter_mut().any(|tree| tree.rerank(id, rank)) || self.rest.rerank(layout, rule, rank)
     }
 
-    /// Whether all rules have to be asked now and then, or leaves have become long.
+    /// Whether some look-ups have to search all rules, or leaves have become long.
     fn is_worn(&self, rules: usize) -> bool {
         rules > 2 * self.built_of || self.trees.iter().any(Tree::is_worn)
     }
@@ -274,7 +275,7 @@ impl Trees {
                 Err(tree::TooBig) => {
                     for rule in part {
                         made.rest
-                            .insert(layout, store.get(id_of(rule.rank)).expect("it came from the store"));
+                            .insert(layout, store.get(id_of(rule.rank)).expect("the store holds the rule"));
                     }
                 }
             }
@@ -282,7 +283,7 @@ impl Trees {
         made
     }
 
-    /// The best rule that is better than `best`, or `best`.
+    /// The best matching rule if it is better than `best`, otherwise `best`.
     #[inline(always)]
     pub(super) fn find<const N: usize>(&self, context: Context<'_>, key: &[u64; N], best: Rank) -> Rank {
         let mut best = best;
@@ -317,7 +318,7 @@ impl Trees {
 }
 
 impl Space {
-    /// What a look-up takes.
+    /// The cost of a look-up.
     pub(super) fn cost(&self, context: Context<'_>, samples: &[Words]) -> Cost {
         if self.is_empty() || samples.is_empty() {
             return Cost::default();
@@ -334,7 +335,7 @@ impl Space {
     }
 }
 
-/// What a look-up takes: expected nanoseconds, and places in memory.
+/// The cost of a look-up: expected nanoseconds and memory reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cost {
     ns: f64,
@@ -351,20 +352,20 @@ fn cheaper(
     if cost.ns < best.1.ns { (Structure::Trees(Box::new(trees)), cost) } else { best }
 }
 
-/// Whether all rules ask for the same bits and nothing else.
-fn asks_one_mask(layout: &Layout, store: &Store) -> bool {
+/// Whether all rules have the same mask and no other tests.
+fn has_one_mask(layout: &Layout, store: &RuleStore) -> bool {
     let mut asked = store.iter().map(|rule| layout.common(rule.lo, rule.hi, rule.extra));
     let Some((first, is_all)) = asked.next() else { return true };
     is_all && asked.all(|(care, is_all)| is_all && care == first)
 }
 
-/// Keys in the boxes of rules, spread over all of them.
-pub(super) fn samples(layout: &Layout, store: &Store) -> Vec<Words> {
+/// Sample keys inside the boxes of rules, spread over all rules.
+pub(super) fn samples(layout: &Layout, store: &RuleStore) -> Vec<Words> {
     let rules = store.iter().step_by(store.len().div_ceil(SAMPLES).max(1));
     rules.enumerate().map(|(number, rule)| sample(layout, rule, number as u64)).collect()
 }
 
-fn sample(layout: &Layout, rule: Stored<'_>, number: u64) -> Words {
+fn sample(layout: &Layout, rule: StoredRule<'_>, number: u64) -> Words {
     let mut key = Words::default();
     for (at, place) in layout.all_places().enumerate() {
         let (lo, hi) = (place.of(rule.lo), place.of(rule.hi));
@@ -380,12 +381,12 @@ fn sample(layout: &Layout, rule: Stored<'_>, number: u64) -> Words {
     key
 }
 
-/// The words that a key has.
+/// The words of a key.
 pub(super) fn narrow<const N: usize>(key: &[u64]) -> &[u64; N] {
     key.first_chunk().expect("a key has the words of its layout")
 }
 
-/// The best of all rules, one by one: what the structures are held to, and the peer that they are measured beside.
+/// The best rule by a linear search: the reference for tests and benchmarks.
 pub(super) fn linear<const N: usize>(context: Context<'_>, key: &[u64; N]) -> u32 {
     let mut best: Rank = 0;
     for rule in context.store.iter() {

@@ -1,26 +1,26 @@
-//! Rules over few bits: the best one for each key, in an array.
+//! A table over few bits: an array with the best rule for each key.
 
-use super::key::{Layout, Place};
-use super::store::{Store, Stored, has_extra, id_of};
+use super::key::{KeyBits, Layout};
+use super::rule_store::{RuleStore, StoredRule, has_extra, id_of};
 use super::{DIRECT_BITS_MAX, DIRECT_WORK_MAX, NOTHING, WORDS_MAX};
 
-/// The best rule for every key.
+/// The best rule for each key.
 #[derive(Clone, Debug)]
 pub(super) struct Direct {
-    places: Vec<Place>,
+    places: Vec<KeyBits>,
     ids: Vec<u32>,
 }
 
 impl Direct {
-    /// None if the fields have more than [`DIRECT_BITS_MAX`] bits together, or filling in the rules would take more
+    /// None if the fields have more than [`DIRECT_BITS_MAX`] bits in total, or if filling the array would take more
     /// than [`DIRECT_WORK_MAX`] steps.
-    pub(super) fn build(layout: &Layout, store: &Store) -> Option<Self> {
-        let places: Vec<Place> = layout.all_places().collect();
+    pub(super) fn build(layout: &Layout, store: &RuleStore) -> Option<Self> {
+        let places: Vec<KeyBits> = layout.all_places().collect();
         let bits: u32 = places.iter().map(|place| u32::from(place.bits)).sum();
         if bits > DIRECT_BITS_MAX {
             return None;
         }
-        let mut rules: Vec<Stored<'_>> = store.iter().collect();
+        let mut rules: Vec<StoredRule<'_>> = store.iter().collect();
         rules.sort_unstable_by_key(|rule| core::cmp::Reverse(rule.rank));
         let work: u64 = rules.iter().map(|rule| cells(&places, rule)).sum();
         if work > DIRECT_WORK_MAX {
@@ -43,8 +43,8 @@ impl Direct {
         self.ids[self.places.iter().fold(0, |index, place| index << place.bits | place.of(key)) as usize]
     }
 
-    /// Enters a rule where no better one is.
-    fn fill(&mut self, layout: &Layout, rule: Stored<'_>) {
+    /// Writes a rule into each entry that has no better one.
+    fn fill(&mut self, layout: &Layout, rule: StoredRule<'_>) {
         let mut at: Vec<u64> = self.places.iter().map(|place| place.of(rule.lo)).collect();
         loop {
             let mut key = [0; WORDS_MAX];
@@ -58,7 +58,7 @@ impl Direct {
             if is_in && *cell == NOTHING {
                 *cell = id_of(rule.rank);
             }
-            // The next value of the last place that has one, and the first of those behind it.
+            // Advance the last position that has a next value, and restart those behind it.
             let Some(next) = (0..at.len()).rev().find(|&place| at[place] < self.places[place].of(rule.hi))
             else {
                 return;
@@ -71,6 +71,6 @@ impl Direct {
     }
 }
 
-fn cells(places: &[Place], rule: &Stored<'_>) -> u64 {
+fn cells(places: &[KeyBits], rule: &StoredRule<'_>) -> u64 {
     places.iter().map(|place| place.of(rule.hi) - place.of(rule.lo) + 1).product()
 }

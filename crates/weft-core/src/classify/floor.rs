@@ -1,48 +1,49 @@
-//! The floor of a trie: the rules that hold a good part of all values, such as short prefixes.
+//! The floor of a trie: the rules that cover large parts of the value space, such as short prefixes.
 //!
-//! An entry of the floor stands for the values that begin with some bits, fewer than the root tells apart: for as many
-//! cells of it as have some [`1 << LEFT_BITS`](LEFT_BITS) intervals. A rule that holds all of an entry is not in the
-//! trie there, but noted in the entry, which has the best of these. Where the trie finds nothing, the floor is asked.
-//! So a short prefix that changes touches some entries, and not all that is below it in the trie.
+//! An entry of the floor stands for the values with a common prefix that is shorter than the root's: it covers as many
+//! root cells as have about [`1 << LEFT_BITS`](LEFT_BITS) intervals. A rule that covers a whole entry is not in the
+//! trie there; it is in the rule list of the entry, which holds the best of these rules. If the trie finds nothing, the
+//! look-up reads the floor. So a change of a short prefix touches some entries, and not everything below it in the
+//! trie.
 //!
-//! Rules of the trie may be worse than the floor, in some value or in all: then the trie has nothing there. So that a
-//! change of the floor tells whether they come to light, or are hidden, each entry knows a rank that none of them is
-//! below.
+//! A rule of the trie may be worse than the floor for some of its values or for all; the trie then has nothing there. A
+//! change of the floor can uncover or hide such rules. To detect this, each entry stores a lower bound of the ranks of
+//! its rules in the trie.
 
 use core::ops::Range;
 
 use super::NOTHING;
-use super::notes::Notes;
-use super::store::{Rank, id_of};
+use super::rule_lists::RuleLists;
+use super::rule_store::{Rank, id_of};
 
-/// The floor looks at so many bits less than tell the intervals apart.
+/// The prefix of an entry is this much shorter than the one that separates the intervals.
 const LEFT_BITS: u8 = 6;
-/// It looks at so many at least.
+/// Minimum length of the prefix of an entry.
 const BITS_MIN: u8 = 2;
-/// Rules may be noted so often for each entry, and so often for each rule.
+/// Limits on list entries, per entry and per rule.
 const NOTES_AN_ENTRY: usize = 16;
 const NOTES_A_RULE: usize = 4;
-/// Rules of an entry that are looked through when the best of them goes.
+/// Maximum number of rules to search when the best rule of an entry is removed.
 const RULES_MAX: usize = 128;
 
-/// The best of the rules that hold all of an entry.
+/// The best of the rules that cover each whole entry.
 #[derive(Clone, Debug)]
 pub(super) struct Floor {
-    /// The bits of a value that number an entry.
+    /// The length of the prefix that indexes an entry.
     bits: u8,
-    /// Cells of the root that an entry stands for, as a power of two.
+    /// Root cells per entry, as a power of two.
     cells_bits: u8,
     best: Vec<u32>,
-    notes: Notes,
-    /// At most the rank of each rule that is in the trie in an entry.
+    notes: RuleLists,
+    /// A lower bound of the ranks of the rules that the trie has in an entry.
     least: Vec<Rank>,
-    /// Entries of which the trie does not show what is best any more.
+    /// Entries in which the trie is out of date.
     lost: Vec<bool>,
 }
 
 impl Floor {
-    /// The floor of a root of so many bits, where so many tell the intervals apart, of so many rules: without any rule.
-    /// None where there are few intervals.
+    /// An empty floor for a root of `root_bits` bits, where `told_bits` bits separate the intervals, and for `n_rules`
+    /// rules. None if there are few intervals.
     pub(super) fn new(told_bits: u8, root_bits: u8, n_rules: usize) -> Option<Self> {
         let bits = told_bits.checked_sub(LEFT_BITS).filter(|bits| *bits >= BITS_MIN)?;
         let n = 1 << bits;
@@ -50,7 +51,7 @@ impl Floor {
             bits,
             cells_bits: root_bits - bits,
             best: vec![NOTHING; n],
-            notes: Notes::new(n, NOTES_AN_ENTRY * n + NOTES_A_RULE * n_rules),
+            notes: RuleLists::new(n, NOTES_AN_ENTRY * n + NOTES_A_RULE * n_rules),
             least: vec![Rank::MAX; n],
             lost: vec![false; n],
         })
@@ -60,12 +61,12 @@ impl Floor {
         self.bits
     }
 
-    /// The cells of the root of some entries.
+    /// The root cells of these entries.
     pub(super) fn cells_of(&self, entries: Range<usize>) -> Range<usize> {
         entries.start << self.cells_bits..entries.end << self.cells_bits
     }
 
-    /// The entries of some cells of the root.
+    /// The entries of these root cells.
     pub(super) fn entries_of(&self, cells: [Range<usize>; 2]) -> impl Iterator<Item = usize> + use<> {
         let bits = self.cells_bits;
         let entries = move |cells: Range<usize>| cells.start >> bits..cells.end.div_ceil(1 << bits);
@@ -94,7 +95,7 @@ impl Floor {
         self.notes.has_room(notes)
     }
 
-    /// Notes a rule in an entry; `rank` gives the rank of the others.
+    /// Adds a rule to an entry; `rank` returns the rank of another rule.
     pub(super) fn add(&mut self, entry: usize, rule: Rank, rank: impl Fn(u32) -> Option<Rank>) {
         self.notes.add(entry, id_of(rule));
         if rank(self.best[entry]).is_none_or(|best| best < rule) {
@@ -102,13 +103,13 @@ impl Floor {
         }
     }
 
-    /// Whether a rule is noted in an entry.
+    /// Whether a rule is in the list of an entry.
     pub(super) fn has(&self, entry: usize, id: u32) -> bool {
         self.notes.of(entry).any(|noted| noted == id)
     }
 
-    /// Forgets a rule of an entry; `rank` gives the rank of the others. False: they are very many, and nothing is known
-    /// of the entry any more.
+    /// Removes a rule from an entry; `rank` returns the rank of another rule. False if there are too many rules to find
+    /// the next best: the entry is then out of date.
     pub(super) fn remove(&mut self, entry: usize, id: u32, rank: impl Fn(u32) -> Option<Rank>) -> bool {
         self.notes.remove(entry, id);
         if self.best[entry] != id {
@@ -122,12 +123,12 @@ impl Floor {
         true
     }
 
-    /// What the trie shows in an entry is not what is best there.
+    /// Marks an entry in which the trie is out of date.
     pub(super) fn lose(&mut self, entry: usize) {
         self.lost[entry] = true;
     }
 
-    /// As [`Floor::lose`], and what is found there is a rule that has gone.
+    /// As [`Floor::lose`], for an entry whose best rule is gone.
     pub(super) fn lose_to(&mut self, entry: usize, gone: u32) {
         self.best[entry] = gone;
         self.lose(entry);
@@ -137,13 +138,13 @@ impl Floor {
         self.lost[entry]
     }
 
-    /// The trie has a rule with this rank in an entry.
-    pub(super) fn see(&mut self, entry: usize, rank: Rank) {
+    /// Records that the trie has a rule with this rank in an entry.
+    pub(super) fn lower_least(&mut self, entry: usize, rank: Rank) {
         self.least[entry] = self.least[entry].min(rank);
     }
 
-    /// These are the ranks of all rules that the trie has in an entry.
-    pub(super) fn see_all(&mut self, entry: usize, ranks: impl Iterator<Item = Rank>) {
+    /// Records the ranks of all rules that the trie has in an entry.
+    pub(super) fn set_least(&mut self, entry: usize, ranks: impl Iterator<Item = Rank>) {
         self.least[entry] = ranks.min().unwrap_or(Rank::MAX);
     }
 

@@ -1,30 +1,30 @@
-//! Rule sets and traffic, the same on every machine: for tests, benchmarks and the sets in the repository.
+//! Rule sets and traffic from a seed, the same on every machine: for tests, benchmarks and the sets in the repository.
 //!
-//! [`rules`] makes sets for the five fields of [`five_tuple`] in the three families that ClassBench (D. Taylor and
-//! J. Turner, INFOCOM 2005) tells apart by its seeds: access lists, firewalls and IP chains, which differ in how long
-//! their prefixes are, how often an address or a port is left open, and in what ports they name. Addresses come from a
-//! few sites, so that prefixes nest and overlap. [`prefixes`] is a routing table, [`exact`] a table of flows. [`flows`]
+//! [`rules`] makes sets for the five fields of [`five_tuple`], in the three families that ClassBench (D. Taylor and J.
+//! Turner, INFOCOM 2005) distinguishes by seed: access lists, firewalls and IP chains. The families differ in the
+//! lengths of prefixes, the share of wildcard addresses and ports, and the ports that they name. Addresses come from a
+//! few sites, so prefixes nest and overlap. [`prefixes`] makes a routing table, [`exact`] a table of flows. [`flows`]
 //! draws keys that the rules match.
 
 use super::{FieldSpec, Layout, Pattern, Rule};
 use crate::rng::Rng;
 
-/// A kind of rule set.
+/// A family of rule sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// Access lists: long prefixes on both sides, exact destination ports.
     Acl,
-    /// Firewalls: many open addresses, ranges of ports on both sides.
+    /// Firewalls: many wildcard addresses, port ranges on both sides.
     Fw,
-    /// IP chains: something of both.
+    /// IP chains: a mix of both.
     Ipc,
 }
 
 impl Family {
-    /// All of them.
+    /// All families.
     pub const ALL: [Self; 3] = [Self::Acl, Self::Fw, Self::Ipc];
 
-    /// Its name in figures: that of the seed in ClassBench that it resembles.
+    /// Its name in figures, after the similar ClassBench seed.
     pub fn name(self) -> &'static str {
         match self {
             Self::Acl => "acl1",
@@ -34,13 +34,13 @@ impl Family {
     }
 }
 
-/// Source and destination address, source and destination port, protocol.
+/// The fields: source and destination address, source and destination port, protocol.
 pub fn five_tuple() -> [FieldSpec; 5] {
     let fields = [("src", 32), ("dst", 32), ("sport", 16), ("dport", 16), ("proto", 8)];
     fields.map(|(name, bits)| FieldSpec::new(name, bits))
 }
 
-/// `n` different rules over [`five_tuple`], the first with the greatest priority, the last for all that is left.
+/// `n` different rules over [`five_tuple`]; the first has the greatest priority, and the last one matches everything.
 pub fn rules(family: Family, n: usize, seed: u64) -> Vec<Rule> {
     let mut rng = Rng::from_seed(seed);
     let shape = Shape::of(family);
@@ -51,7 +51,7 @@ pub fn rules(family: Family, n: usize, seed: u64) -> Vec<Rule> {
     while rules.len() + 1 < n {
         let patterns = shape.draw(&sites, &mut rng);
         tries += 1;
-        // Where a family has no further rules of its kind, doubles are better than no end.
+        // A family may run out of different rules; duplicates then end the search.
         if seen.insert(format!("{patterns:?}")) || tries > 8 * n {
             rules.push(Rule { patterns, priority: (n - rules.len()) as u32, id: rules.len() as u32 });
         }
@@ -62,8 +62,8 @@ pub fn rules(family: Family, n: usize, seed: u64) -> Vec<Rule> {
     rules
 }
 
-/// A routing table: `n` different prefixes of one field of 32 or 128 bits, longer ones with greater priorities. Lengths
-/// are spread as in the tables of the Internet's core: three of five are /24 (or /48), few are longer.
+/// A routing table: `n` different prefixes of one field of 32 or 128 bits; longer ones have greater priorities. Lengths
+/// follow the distribution of Internet core tables: three of five are /24 (or /48), few are longer.
 pub fn prefixes(n: usize, bits: u8, seed: u64) -> Vec<Rule> {
     let mut rng = Rng::from_seed(seed);
     let lengths: &[(usize, u8, u8)] = if bits == 32 {
@@ -71,7 +71,7 @@ pub fn prefixes(n: usize, bits: u8, seed: u64) -> Vec<Rule> {
     } else {
         &[(50, 48, 48), (16, 32, 32), (12, 44, 44), (12, 36, 40), (6, 29, 31), (4, 49, 64)]
     };
-    // Allocations, below which the prefixes lie.
+    // Allocated blocks that contain the prefixes.
     let blocks: Vec<u128> = (0..(n / 24).max(1)).map(|_| block(bits, &mut rng)).collect();
     let mut seen = std::collections::BTreeSet::new();
     let mut rules = Vec::with_capacity(n);
@@ -90,13 +90,12 @@ pub fn prefixes(n: usize, bits: u8, seed: u64) -> Vec<Rule> {
     rules
 }
 
-/// The fields of a network of either family, as tables have them: the first bits of 128, and which family it is.
+/// The fields of a dual-stack network, as tables have them: an address left-aligned in 128 bits, and the family.
 pub fn network() -> [FieldSpec; 2] {
     [FieldSpec::new("net", 128), FieldSpec::new("net length", 2)]
 }
 
-/// A routing table of both families over [`network`]: the way to all else of each, and half as many [`prefixes`] of
-/// either.
+/// A dual-stack routing table over [`network`]: for each family, the default route and half as many [`prefixes`].
 pub fn networks(n: usize, seed: u64) -> Vec<Rule> {
     let of = |bits: u8, family: u128, n: usize| {
         let up = 128 - u32::from(bits);
@@ -105,7 +104,7 @@ pub fn networks(n: usize, seed: u64) -> Vec<Rule> {
         rules.map(move |rule| {
             let net = match rule.patterns[..] {
                 [Pattern::Prefix { value, len }] => Pattern::Prefix { value: value << up, len },
-                _ => unreachable!("they are prefixes"),
+                _ => unreachable!("all patterns are prefixes"),
             };
             Rule { patterns: vec![net, Pattern::Exact(family)], ..rule }
         })
@@ -114,10 +113,10 @@ pub fn networks(n: usize, seed: u64) -> Vec<Rule> {
     both.enumerate().map(|(id, rule)| Rule { id: id as u32, ..rule }).collect()
 }
 
-/// `n` different flows over [`five_tuple`], none before another.
+/// `n` different flows over [`five_tuple`], all with the same priority.
 pub fn exact(n: usize, seed: u64) -> Vec<Rule> {
     let mut rng = Rng::from_seed(seed);
-    // The number is part of the addresses, so no two are the same.
+    // The index is part of the addresses, so no two are equal.
     let rule = |id: u32| {
         let drawn = rng.bits();
         let src = 0x0a00_0000 | id & 0x00ff_ffff;
@@ -127,7 +126,7 @@ pub fn exact(n: usize, seed: u64) -> Vec<Rule> {
     (0..n as u32).map(rule).collect()
 }
 
-/// `n` packed keys, each drawn from a rule, all rules alike; one of twenty is any key at all.
+/// `n` packed keys, each drawn from a uniformly chosen rule; one of twenty is any key.
 pub fn flows(layout: &Layout, rules: &[Rule], n: usize, seed: u64) -> Vec<u64> {
     let mut rng = Rng::from_seed(seed);
     let (words, fields) = (layout.words(), layout.fields().len());
@@ -146,7 +145,7 @@ pub fn flows(layout: &Layout, rules: &[Rule], n: usize, seed: u64) -> Vec<u64> {
     keys
 }
 
-/// A value that a pattern of a field with so many bits admits.
+/// A value that a pattern matches, for a field of this width.
 pub fn within(pattern: Pattern, bits: u8, rng: &mut Rng) -> u128 {
     let all = u128::MAX >> (128 - bits);
     let any = (u128::from(rng.bits()) << 64 | u128::from(rng.bits())) & all;
@@ -172,7 +171,7 @@ fn weighted<'a, T>(from: &'a [T], weight: impl Fn(&T) -> usize, rng: &mut Rng) -
     from.iter().find(is_it).expect("the number is below the sum of the weights")
 }
 
-/// The start of an allocation: of IPv6 all are in 2000::/3, and most in a few /12 of it.
+/// The start of an allocated block. For IPv6, all are in 2000::/3, and most in a few /12 of it.
 fn block(bits: u8, rng: &mut Rng) -> u128 {
     let drawn = u128::from(rng.bits());
     if bits == 32 {
@@ -182,7 +181,7 @@ fn block(bits: u8, rng: &mut Rng) -> u128 {
     registry << 116 | (drawn & 0xf_ffff_ffff) << 80
 }
 
-/// How often what occurs in the rules of a family: weights, and lengths of prefixes from the first to the last.
+/// The distributions of a family: weights, and prefix lengths from the shortest to the longest.
 struct Shape {
     src: &'static [(usize, u8, u8)],
     dst: &'static [(usize, u8, u8)],
@@ -195,13 +194,13 @@ struct Shape {
 #[derive(Clone, Copy)]
 enum Ports {
     Any,
-    /// Above the well-known ones.
+    /// Above the well-known ports.
     High,
-    /// One that many rules name.
+    /// A port that many rules name.
     Known,
-    /// Any one.
+    /// Any single port.
     One,
-    /// From one to another.
+    /// A range of ports.
     Range,
 }
 

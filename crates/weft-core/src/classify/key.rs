@@ -1,27 +1,27 @@
-//! Keys as words, and rules as boxes of such words.
+//! Keys as words, and rules as boxes of words.
 //!
-//! Fields lie in the words of a key side by side, each with a zero bit above it, its *guard*. With the guards of the
-//! key set, one subtraction compares all fields of a word with their lower bounds at once, and another with their
-//! upper bounds: a guard that is still set says that no borrow went past its field. So a rule is `lo` and `hi` for
-//! each word, whatever it is made of (exact values, prefixes, ranges), and its check has no branches and no fields. A
-//! field of 64 bits has a word for itself and no guard; a wider one has two places.
+//! The fields of a key are packed into words, each with a zero bit above it, its *guard*. With the guards of the key
+//! set, one subtraction compares all fields of a word with their lower bounds, and another with their upper bounds: a
+//! guard that is still set shows that no borrow crossed its field. So a rule of exact values, prefixes and ranges is a
+//! `lo` and a `hi` for each word, and its check has no branches. A field of 64 bits has a word for itself and no guard;
+//! a wider field has two positions.
 
 use super::{Error, FIELDS_MAX, FieldSpec, Pattern, Rule, WORDS_MAX};
 use crate::hash::HashKey;
 
-/// Where some bits of a field are in a packed key.
+/// The position of some bits of a field in a packed key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct KeyBits {
     /// The word of the key.
     pub word: u8,
-    /// How far up in the word the lowest bit is.
+    /// The position of the lowest bit in the word.
     pub shift: u8,
-    /// How many bits: 1 to 64.
+    /// The number of bits, 1 to 64.
     pub bits: u8,
 }
 
-impl Place {
-    /// The bits of this place, taken out of a key.
+impl KeyBits {
+    /// These bits of a key.
     #[inline(always)]
     pub fn of(self, key: &[u64]) -> u64 {
         key[usize::from(self.word)] >> self.shift & ones(self.bits)
@@ -32,34 +32,34 @@ impl Place {
     }
 }
 
-/// The words of a key, or of one side of a box. Those that a layout does not use are 0.
+/// The words of a key, or of one bound of a box. Unused words are 0.
 pub(super) type Words = [u64; WORDS_MAX];
 
-/// Which bits of a packed key hold which field.
+/// The layout of fields in a packed key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     fields: Vec<FieldSpec>,
-    /// Of each field its low bits, and those above the lowest 64.
-    places: Vec<(Place, Option<Place>)>,
+    /// For each field the position of its low 64 bits, and of the bits above.
+    places: Vec<(KeyBits, Option<KeyBits>)>,
     words: usize,
     pub(super) guards: Words,
-    /// By what keys are placed in hash tables.
+    /// The secret that places keys in hash tables.
     pub(super) hash: HashKey,
 }
 
 impl Layout {
-    /// Places the fields, the widest first, each where there is room. Keys are placed in hash tables by `hash`.
+    /// Packs the fields, widest first, each into the first word with space. `hash` places keys in hash tables.
     ///
     /// # Errors
-    /// [`Error::Fields`] if there is none, or more than [`FIELDS_MAX`], or one has not 1 to 128 bits, or they need more
-    /// than [`WORDS_MAX`] words.
+    /// [`Error::Fields`], if there is no field or there are more than [`FIELDS_MAX`]. The same if a field has not 1 to
+    /// 128 bits, or if the fields need more than [`WORDS_MAX`] words.
     pub fn new(fields: &[FieldSpec], hash: HashKey) -> Result<Self, Error> {
         let sound = |field: &FieldSpec| (1..=128).contains(&field.bits);
         if fields.is_empty() || fields.len() > FIELDS_MAX || !fields.iter().all(sound) {
             return Err(Error::Fields);
         }
-        let mut room = Room::default();
-        let nowhere = Place { word: 0, shift: 0, bits: 0 };
+        let mut room = FreeBits::default();
+        let nowhere = KeyBits { word: 0, shift: 0, bits: 0 };
         let mut places = vec![(nowhere, None); fields.len()];
         let mut order: Vec<usize> = (0..fields.len()).collect();
         order.sort_by_key(|&field| core::cmp::Reverse(fields[field].bits));
@@ -71,26 +71,26 @@ impl Layout {
         Ok(Self { fields: fields.to_vec(), places, words: room.words, guards: room.guards, hash })
     }
 
-    /// The fields, in the order in which patterns and values are given.
+    /// The fields, in the order of patterns and values.
     pub fn fields(&self) -> &[FieldSpec] {
         &self.fields
     }
 
-    /// Words of a packed key: 1 to [`WORDS_MAX`].
+    /// The words of a packed key: 1 to [`WORDS_MAX`].
     pub fn words(&self) -> usize {
         self.words
     }
 
-    /// Where the low 64 bits of a field are, and where those above are, if it has any.
-    pub fn places(&self, field: usize) -> (Place, Option<Place>) {
+    /// The position of the low 64 bits of a field, and of the bits above, if it has any.
+    pub fn places(&self, field: usize) -> (KeyBits, Option<KeyBits>) {
         self.places[field]
     }
 
-    /// Packs one value a field; bits beyond a field's width are cut off. All other bits of the key are 0, which
+    /// Packs one value per field; bits beyond the width of a field are dropped. All other bits of the key are 0, which
     /// look-ups rely on.
     ///
     /// # Panics
-    /// If `values` has not one value for each field, or `key` is shorter than [`words`](Self::words).
+    /// If `values` has not one value per field, or `key` is shorter than [`words`](Self::words).
     pub fn pack(&self, values: &[u128], key: &mut [u64]) {
         assert_eq!(values.len(), self.fields.len(), "one value for each field");
         let mut words = Words::default();
@@ -106,12 +106,12 @@ impl Layout {
         u128::from(low.of(key)) | high.map_or(0, |high| u128::from(high.of(key)) << 64)
     }
 
-    /// All places, those of one field beside each other.
-    pub(super) fn all_places(&self) -> impl Iterator<Item = Place> {
+    /// All positions, those of one field together.
+    pub(super) fn all_places(&self) -> impl Iterator<Item = KeyBits> {
         self.places.iter().flat_map(|&(low, high)| [Some(low), high]).flatten()
     }
 
-    /// What a rule matches.
+    /// The compiled form of a rule.
     pub(super) fn compile(&self, rule: &Rule) -> Result<Compiled, Error> {
         if rule.patterns.len() != self.fields.len() {
             return Err(Error::Patterns { expected: self.fields.len(), given: rule.patterns.len() });
@@ -127,8 +127,8 @@ impl Layout {
                 self.set(&mut extra.care, field, mask);
                 self.set(&mut extra.want, field, span.lo);
             }
-            // Two words bound a range only by the high one: within its first and last value the low one is compared
-            // by itself.
+            // A box bounds a field of two words only by the high one. At its first and last value, the low one is
+            // compared separately.
             if bits > 64 && span.mask.is_none() && !span.is_block() {
                 let extra = compiled.extra.get_or_insert_default();
                 extra.ranges.push((field as u8, span.lo, span.hi));
@@ -145,7 +145,7 @@ impl Layout {
         Ok(compiled)
     }
 
-    /// Whether a key passes what a rule asks beyond its box.
+    /// Whether a key satisfies the tests of a rule beyond its box.
     pub(super) fn passes(&self, extra: &Extra, key: &[u64]) -> bool {
         let masked =
             key.iter().zip(&extra.care).zip(&extra.want).all(|((key, care), want)| key & care == *want);
@@ -156,7 +156,7 @@ impl Layout {
         masked && extra.ranges.iter().all(within)
     }
 
-    /// The bits of a key that are the same for all that a box holds, and whether they say all of it.
+    /// The bits that all keys of a box have in common, and whether they describe the box completely.
     pub(super) fn common(&self, lo: &[u64], hi: &[u64], extra: Option<&Extra>) -> (Words, bool) {
         let mut care = Words::default();
         let mut is_all = extra.is_none_or(|extra| extra.ranges.is_empty());
@@ -184,7 +184,7 @@ impl Layout {
     }
 }
 
-/// What a rule matches: a box, and what its box does not say.
+/// The compiled form of a rule: a box, and tests beyond the box.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Compiled {
     pub(super) lo: Words,
@@ -217,13 +217,13 @@ pub(super) fn is_within<const N: usize>(key: &[u64; N], lo: &[u64], hi: &[u64], 
     ok
 }
 
-/// So many ones at the low end of a word: 0 to 64.
+/// A word with this many low bits set: 0 to 64.
 #[inline(always)]
 pub(super) const fn ones(bits: u8) -> u64 {
     if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
 }
 
-/// The values that a pattern admits: an interval, and a mask where not all of it.
+/// The values of a pattern: an interval, and a mask if not all of the interval match.
 struct Span {
     lo: u128,
     hi: u128,
@@ -231,7 +231,7 @@ struct Span {
 }
 
 impl Span {
-    /// None if the pattern admits nothing, or has bits that the field has not.
+    /// None if the pattern is empty, or has bits outside the field.
     fn of(pattern: Pattern, bits: u8) -> Option<Self> {
         let all = u128::MAX >> (128 - bits);
         let (lo, hi, mask) = match pattern {
@@ -252,23 +252,23 @@ impl Span {
         (lo <= hi && hi <= all).then_some(Self { lo, hi, mask })
     }
 
-    /// Whether it is all that begins with some bits.
+    /// Whether the interval is a prefix.
     fn is_block(&self) -> bool {
         let free = self.lo ^ self.hi;
         free & free.wrapping_add(1) == 0 && self.lo & free == 0
     }
 }
 
-/// What is still free in the words of a key.
+/// The free bits in the words of a key.
 #[derive(Default)]
-struct Room {
+struct FreeBits {
     used: [u8; WORDS_MAX],
     words: usize,
     guards: Words,
 }
 
-impl Room {
-    fn take(&mut self, bits: u8) -> Result<Place, Error> {
+impl FreeBits {
+    fn take(&mut self, bits: u8) -> Result<KeyBits, Error> {
         let width = bits + u8::from(bits < 64);
         let word = self.used.iter().position(|used| used + width <= 64).ok_or(Error::Fields)?;
         let shift = self.used[word];
@@ -277,6 +277,6 @@ impl Room {
         }
         self.used[word] += width;
         self.words = self.words.max(word + 1);
-        Ok(Place { word: word as u8, shift, bits })
+        Ok(KeyBits { word: word as u8, shift, bits })
     }
 }

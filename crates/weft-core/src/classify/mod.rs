@@ -1,4 +1,4 @@
-//! Flow tables: rules over fields with values, prefixes, masks and ranges, of which the best that matches is found.
+//! Flow tables: finds the best matching rule over fields with values, prefixes, masks and ranges.
 //!
 //! ```
 //! use weft_core::classify::{Classifier, FieldSpec, Pattern, Rule};
@@ -14,28 +14,29 @@
 //! # Ok::<(), weft_core::classify::Error>(())
 //! ```
 //!
-//! A table is *compiled*: [`Classifier::rebuild`] weighs an array, a hash table, a trie, vectors of bits, decision
-//! trees and a tuple space by what a look-up would cost, and builds the best ([`Kind`]; [`Classifier::describe`] tells
-//! which and why). Nothing is cached by flow, so a look-up costs the same whatever number of flows is active.
+//! A table is *compiled*: [`Classifier::rebuild`] estimates the look-up cost of each [`Kind`] of structure, and builds
+//! the best. The kinds are an array, a hash table, a trie, bit vectors, decision trees and a tuple space.
+//! [`Classifier::describe`] reports the choice. Nothing is cached per flow, so the cost of a look-up does not depend on
+//! the number of active flows.
 //!
-//! **Changes are visible at once.** All rules are in a tuple space, which takes a change in a probe or a few. Tries and
-//! trees take most changes themselves: a trie makes anew what is below the cells of its root that a rule touches, a
-//! tree puts the rule into the lists of its leaves. What the structure does not take stands beside it until the next
-//! rebuild: rules that came later are looked for in a tuple space of their own, and where the answer was taken out
-//! since, all rules are asked instead. [`Snapshot::rebuild`] is pure and takes a snapshot, so another thread may run
-//! it; [`Classifier::adopt`] keeps what changed meanwhile.
+//! **Changes are visible at once.** A tuple space holds all rules and takes each change in a few probes. Tries and
+//! trees take most changes themselves: a trie rebuilds what is below the root cells that a rule covers; a tree adds the
+//! rule to the lists of its leaves. Changes that the structure does not take are pending until the next rebuild: new
+//! rules are in a second tuple space, and if a look-up finds a removed rule, the tuple space of all rules decides.
+//! [`Snapshot::rebuild`] is pure, so another thread can run it on a snapshot; [`Classifier::adopt`] keeps the changes
+//! made since.
 //!
-//! **Everything is bounded.** Trees, tries and arrays are given up where they would take more than the limits below,
-//! and then the tuple space answers. That rules overlap in a way that no structure tells apart costs time, told by
-//! [`Classifier::describe`], and never memory beyond the rules' own.
+//! **Everything is bounded.** Trees, tries and arrays are abandoned where they would exceed the limits below; the tuple
+//! space then answers. Rules that overlap in a way that no structure separates cost time, which
+//! [`Classifier::describe`] reports, and never memory beyond that of the rules.
 //!
-//! | file | what is in it |
+//! | file | content |
 //! | --- | --- |
 //! | `key` | keys as words, rules as boxes |
-//! | `store` | the rules by id, shared with snapshots |
+//! | `rule_store` | the rules by id, shared with snapshots |
 //! | `space`, `tree`, `trie`, `tries`, `direct`, `vectors` | the structures |
-//! | `lines`, `cells`, `floor`, `notes` | the memory of a trie, and which rules are where in it |
-//! | `choose` | which of them |
+//! | `line_pool`, `cells`, `floor`, `rule_lists` | the memory of a trie, and its rules by cell |
+//! | `choose` | the choice of a structure |
 //! | `generate` | rule sets and traffic for tests and benchmarks |
 
 /// Runs an expression with the number of words as a constant.
@@ -64,10 +65,10 @@ mod direct;
 mod floor;
 pub mod generate;
 mod key;
-mod lines;
-mod notes;
+mod line_pool;
+mod rule_lists;
+mod rule_store;
 mod space;
-mod store;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -80,99 +81,98 @@ use core::fmt;
 use std::sync::Arc;
 
 pub use choose::{Description, Kind};
-pub use key::{Layout, Place};
+pub use key::{KeyBits, Layout};
 
-use choose::{Structure, Taken, linear, narrow, samples};
+use choose::{Removal, Structure, linear, narrow, samples};
 use key::Compiled;
+use rule_store::{Rank, RuleStore, StoredRule, id_of};
 use space::{AHEAD, Context, Space};
-use store::{Rank, Store, Stored, id_of};
 use tree::WALL;
 use trie::Trie;
 use vectors::Vectors;
 
-/// Fields that a table may match.
+/// Maximum number of fields of a table.
 pub const FIELDS_MAX: usize = 16;
-/// Words of a packed key.
+/// Maximum number of words of a packed key.
 pub const WORDS_MAX: usize = 8;
-/// Ids of rules are below this, so a table has at most as many rules.
+/// Ids of rules are below this, so a table has at most this many rules.
 pub const RULES_MAX: u32 = 1 << 24;
-/// Changes that are remembered for what is being built; with more it is of no use, and where some stand beside what is
-/// built, the tuple space answers until the next rebuild.
+/// Maximum length of the change log. With more changes, a running rebuild is useless; if changes are pending, the tuple
+/// space answers until the next rebuild.
 pub const DELTA_MAX: usize = 1 << 19;
-/// Tuples of a tuple space; rules that would need more share those there are, or one list.
+/// Maximum number of tuples of a tuple space; further masks share existing tuples, or one list.
 pub const TUPLES_MAX: usize = 256;
-/// Slots that are tried for a rule in a tuple.
+/// Maximum number of probes for a rule in a tuple.
 pub const PROBES_MAX: usize = 64;
-/// Rules that are held as vectors of bits.
+/// Maximum number of rules for bit vectors.
 pub const VECTOR_RULES_MAX: usize = 512;
-/// Rules of a tree's leaf.
+/// Maximum number of rules of a tree leaf.
 pub const LEAF_MAX: usize = 32;
-/// Places that a rule may have in the leaves of a tree, on average, beyond those that any tree may have.
+/// Maximum average number of leaf entries per rule of a tree, beyond the free allowance of every tree.
 pub const REFERENCES_MAX: usize = 32;
-/// Bits of the keys of an array.
+/// Maximum key width of an array.
 pub const DIRECT_BITS_MAX: u32 = 16;
-/// Steps that filling an array may take.
+/// Maximum number of steps to fill an array.
 pub const DIRECT_WORK_MAX: u64 = 1 << 24;
-/// Lines of 64 bytes of a trie for each of the intervals that its rules cut the values into.
+/// Maximum number of 64-byte lines of a trie per interval of its rules.
 pub const TRIE_LINES_MAX: usize = 4;
-/// What [`Classifier::lookup_batch`] gives for a key that no rule matches.
+/// The result of [`Classifier::lookup_batch`] for a key that no rule matches.
 pub const NOTHING: u32 = (u32::MAX >> 1) - 1;
 
-/// A field that rules look at.
+/// A field of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldSpec {
-    /// Its name, for what people read.
+    /// Its name in descriptions.
     pub name: String,
     /// Its width: 1 to 128.
     pub bits: u8,
 }
 
 impl FieldSpec {
-    /// A field of so many bits.
+    /// A field of this width.
     pub fn new(name: impl Into<String>, bits: u8) -> Self {
         Self { name: name.into(), bits }
     }
 }
 
-/// Which values of a field a rule matches.
+/// The set of values of a field that a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// All of them.
+    /// All values.
     Any,
-    /// One.
+    /// One value.
     Exact(u128),
-    /// Those that begin with the first `len` bits of `value`.
+    /// The values that begin with the first `len` bits of `value`.
     Prefix {
-        /// Bits beyond the first `len` do not matter.
+        /// Bits behind the first `len` are ignored.
         value: u128,
         /// 0 to the width of the field.
         len: u8,
     },
-    /// Those that have the bits of `value` where `mask` has ones.
+    /// The values that equal `value` in the bits of `mask`.
     Mask {
-        /// Bits where the mask has none do not matter.
+        /// Bits outside the mask are ignored.
         value: u128,
         /// Any bits of the field.
         mask: u128,
     },
-    /// Those from `lo` to `hi`.
+    /// The values from `lo` to `hi`.
     Range {
-        /// The least.
+        /// The least value.
         lo: u128,
-        /// The greatest, which is one of them.
+        /// The greatest value, inclusive.
         hi: u128,
     },
 }
 
-/// A row of a flow table.
+/// A rule of a flow table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// One for each field.
+    /// One pattern per field.
     pub patterns: Vec<Pattern>,
-    /// Of several rules that match, the one with the greatest priority is taken, and of those the one with the least
-    /// id.
+    /// Of several matching rules, the one with the greatest priority wins, then the one with the least id.
     pub priority: u32,
-    /// The row: what a look-up gives.
+    /// The result of a look-up.
     pub id: u32,
 }
 
@@ -180,23 +180,23 @@ pub struct Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no field, or more than [`FIELDS_MAX`], or one has not 1 to 128 bits, or they do not fit in
-    /// [`WORDS_MAX`] words.
+    /// There is no field, or there are more than [`FIELDS_MAX`]. Or a field has not 1 to 128 bits, or the fields do not
+    /// fit in [`WORDS_MAX`] words.
     Fields,
     /// A rule has more or fewer patterns than the table has fields.
     Patterns {
-        /// The fields of the table.
+        /// The number of fields of the table.
         expected: usize,
-        /// The patterns of the rule.
+        /// The number of patterns of the rule.
         given: usize,
     },
-    /// A pattern has bits that its field has not, or its range holds nothing.
+    /// A pattern has bits outside its field, or its range is empty.
     Pattern {
-        /// Which field, counted from 0.
+        /// The index of the field.
         field: usize,
     },
-    /// The id is that of another rule.
-    Taken,
+    /// Another rule has this id.
+    DuplicateId,
     /// The id is [`RULES_MAX`] or more.
     Id,
 }
@@ -214,7 +214,7 @@ impl fmt::Display for Error {
                 write!(f, "the rule has {given} patterns, and the table {expected} fields")
             }
             Self::Pattern { field } => write!(f, "the pattern of field {field} matches no value of it"),
-            Self::Taken => f.write_str("the id is that of another rule"),
+            Self::DuplicateId => f.write_str("the id is that of another rule"),
             Self::Id => write!(f, "ids of rules are below {RULES_MAX}"),
         }
     }
@@ -226,60 +226,60 @@ impl core::error::Error for Error {}
 #[derive(Clone, Debug)]
 pub struct Classifier {
     layout: Layout,
-    store: Store,
+    store: RuleStore,
     /// All rules.
     space: Space,
     structure: Arc<Structure>,
     touches: f64,
-    /// The rules that came since the structure was built, and that it did not take.
+    /// New rules that the structure did not take.
     delta: Space,
-    /// Rules that the structure may still find, and that were taken out or replaced since.
+    /// Rules that the structure may still find although they were removed or replaced.
     stale: Bits,
     /// The ids of `delta`.
     fresh: Bits,
-    /// Changes that the structure did not take.
-    beside: usize,
-    /// The ids that changed, from change number `log_from` on.
+    /// The number of changes that the structure did not take.
+    pending: usize,
+    /// The ids of changed rules, from change number `log_from` on.
     log: Vec<u32>,
     log_from: u64,
-    /// What tells this table and its clones from all others.
+    /// The identity that this table shares with its clones.
     origin: Arc<()>,
 }
 
-/// The rules of a table at one time, from which a structure may be built elsewhere.
+/// The rules of a table at one time, for a rebuild elsewhere.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     layout: Layout,
-    store: Store,
+    store: RuleStore,
     at: u64,
     origin: Arc<()>,
 }
 
-/// What [`Snapshot::rebuild`] made. A clone shares it, for tables that went through the same changes.
+/// The result of [`Snapshot::rebuild`]. Clones share it, for tables with the same changes.
 #[derive(Clone, Debug)]
 pub struct Built {
     structure: Arc<Structure>,
     touches: f64,
     at: u64,
-    /// That of the table.
+    /// The origin of the table.
     origin: Arc<()>,
-    /// What it was built of.
-    store: Store,
+    /// The rules it was built from.
+    store: RuleStore,
 }
 
-/// What was built is of a table that has changed more than [`DELTA_MAX`] times since.
+/// The table has changed more than [`DELTA_MAX`] times since the snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outdated;
 
 impl Classifier {
-    /// A table without rules, whose keys are placed by `hash`: a secret of the node.
+    /// A table without rules. `hash` is a secret of the node that places keys.
     ///
     /// # Errors
-    /// [`Error::Fields`], as of [`Layout::new`].
+    /// [`Error::Fields`], as for [`Layout::new`].
     pub fn new(fields: &[FieldSpec], hash: HashKey) -> Result<Self, Error> {
         let layout = Layout::new(fields, hash)?;
         Ok(Self {
-            store: Store::new(layout.words()),
+            store: RuleStore::new(layout.words()),
             space: Space::new(&layout),
             structure: Arc::new(Structure::Space),
             touches: 0.0,
@@ -287,17 +287,17 @@ impl Classifier {
             layout,
             stale: Bits::default(),
             fresh: Bits::default(),
-            beside: 0,
+            pending: 0,
             log: Vec::new(),
             log_from: 0,
             origin: Arc::new(()),
         })
     }
 
-    /// A table of these rules, compiled.
+    /// A compiled table of these rules.
     ///
     /// # Errors
-    /// [`Error`], where the fields or a rule are refused.
+    /// [`Error`], if the fields or a rule are refused.
     pub fn compiled(
         fields: &[FieldSpec],
         rules: impl IntoIterator<Item = Rule>,
@@ -314,25 +314,25 @@ impl Classifier {
         Ok(table)
     }
 
-    /// How keys are packed.
+    /// The layout of packed keys.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Rules in the table.
+    /// The number of rules.
     pub fn len(&self) -> usize {
         self.store.len()
     }
 
-    /// Whether there is no rule.
+    /// Whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Puts in a rule; look-ups see it at once.
+    /// Inserts a rule; look-ups see it at once.
     ///
     /// # Errors
-    /// [`Error`], where the rule does not fit the table or its id is taken; nothing has changed then.
+    /// [`Error`], if the rule does not fit the table or its id is in use; nothing has changed then.
     pub fn insert(&mut self, rule: &Rule) -> Result<(), Error> {
         self.is_free(rule.id)?;
         let compiled = self.layout.compile(rule)?;
@@ -340,23 +340,23 @@ impl Classifier {
         Ok(())
     }
 
-    /// Whether a rule may have this id.
+    /// Whether a new rule may have this id.
     fn is_free(&self, id: u32) -> Result<(), Error> {
         if id >= RULES_MAX {
             return Err(Error::Id);
         }
-        if self.store.get(id).is_some() { Err(Error::Taken) } else { Ok(()) }
+        if self.store.get(id).is_some() { Err(Error::DuplicateId) } else { Ok(()) }
     }
 
-    /// As [`Classifier::insert`] for rules one behind the other, so that their reads of memory overlap.
+    /// As [`Classifier::insert`] for several rules in order; their memory reads overlap.
     ///
     /// # Errors
-    /// [`Error`] of the first that does not fit; those before it are in.
+    /// [`Error`] of the first rule that does not fit; the rules before it are inserted.
     pub fn insert_all(&mut self, rules: &[Rule]) -> Result<(), Error> {
         for rules in rules.chunks(AHEAD) {
             let compiled: Vec<Result<Compiled, Error>> =
                 rules.iter().map(|rule| self.layout.compile(rule)).collect();
-            self.look_over(&compiled.iter().flatten().map(Compiled::stored).collect::<Vec<_>>());
+            self.prefetch(&compiled.iter().flatten().map(Compiled::stored).collect::<Vec<_>>());
             for (rule, compiled) in rules.iter().zip(compiled) {
                 self.is_free(rule.id)?;
                 self.put(rule.id, rule.priority, compiled?);
@@ -365,83 +365,83 @@ impl Classifier {
         Ok(())
     }
 
-    /// As [`Classifier::remove`] for rules one behind the other, so that their reads of memory overlap.
+    /// As [`Classifier::remove`] for several rules in order; their memory reads overlap.
     pub fn remove_all(&mut self, ids: &[u32]) {
         for ids in ids.chunks(AHEAD) {
-            self.look_over(&ids.iter().filter_map(|id| self.store.get(*id)).collect::<Vec<_>>());
+            self.prefetch(&ids.iter().filter_map(|id| self.store.get(*id)).collect::<Vec<_>>());
             for id in ids {
                 self.remove(*id);
             }
         }
     }
 
-    /// Reads what changes of these rules will read, side by side.
-    fn look_over(&self, rules: &[Stored<'_>]) {
-        // One rule waits for its own memory in any case.
+    /// Reads the memory for changes of these rules, so that the reads overlap.
+    fn prefetch(&self, rules: &[StoredRule<'_>]) {
+        // A single rule gains nothing.
         if rules.len() > 1 {
-            self.space.look_over(&self.layout, rules);
+            self.space.prefetch(&self.layout, rules);
             match &*self.structure {
-                Structure::Trie(trie) => trie.look_over(&self.store, rules),
-                Structure::Tries(tries) => tries.look_over(&self.store, rules),
+                Structure::Trie(trie) => trie.prefetch(&self.store, rules),
+                Structure::Tries(tries) => tries.prefetch(&self.store, rules),
                 _ => {}
             }
         }
     }
 
-    /// Takes out the rule with this id; false if there is none.
+    /// Removes the rule with this id; false if there is none.
     pub fn remove(&mut self, id: u32) -> bool {
         let Some(stored) = self.store.get(id) else { return false };
         self.space.remove(&self.layout, stored);
         if self.fresh.take(id) {
             self.delta.remove(&self.layout, stored);
         }
-        let taken = Self::take_out(&mut self.structure, &self.layout, &self.store, stored);
-        self.stays(id, taken);
+        let taken = Self::remove_from_structure(&mut self.structure, &self.layout, &self.store, stored);
+        self.record_removal(id, taken);
         self.store.remove(id);
-        self.note(id);
+        self.log_change(id);
         true
     }
 
-    /// Puts in a rule in place of the one with the same id, if there is one.
+    /// Inserts a rule, in place of the one with the same id, if there is one.
     ///
     /// # Errors
-    /// [`Error`], where the rule does not fit the table; the old one stays then.
+    /// [`Error`], if the rule does not fit the table; the old rule stays then.
     pub fn replace(&mut self, rule: &Rule) -> Result<(), Error> {
         self.layout.compile(rule)?;
         self.remove(rule.id);
         self.insert(rule)
     }
 
-    /// Gives another priority to the rule with this id; false if there is none.
+    /// Changes the priority of the rule with this id; false if there is none.
     pub fn set_priority(&mut self, id: u32, priority: u32) -> bool {
-        let Some(compiled) = self.store.get(id).map(Stored::to_compiled) else { return false };
+        let Some(compiled) = self.store.get(id).map(StoredRule::to_compiled) else { return false };
         self.remove(id);
         self.put(id, priority, compiled);
         true
     }
 
-    /// Gives another priority to the rule with this id, which leaves it where it is in the order of all rules once all
-    /// that are given others have them, before anything else changes; false if there is none. Costs less than
+    /// Changes the priority of the rule with this id; false if there is none. After a sequence of these calls, and
+    /// before any other change, all rules must have the same order as before. It costs less than
     /// [`Classifier::set_priority`].
     pub fn relabel(&mut self, id: u32, priority: u32) -> bool {
         let Some(stored) = self.store.get(id) else { return false };
         let (old, rule) = (stored.rank, stored.to_compiled());
-        let stored = Stored { rank: old, lo: &rule.lo, hi: &rule.hi, extra: rule.extra.as_ref() };
+        let stored = StoredRule { rank: old, lo: &rule.lo, hi: &rule.hi, extra: rule.extra.as_ref() };
         let rank = self.store.set_priority(id, priority);
         self.space.rerank(&self.layout, stored, rank);
         if self.fresh.get(id) {
             self.delta.rerank(&self.layout, stored, rank);
-            // Some cells of a trie may show it all the same: those that it came to before others did not take it.
+            // Some cells of a trie may hold the rule nevertheless: those it was added to before others refused it.
             match Self::changing(&mut self.structure) {
                 Some(Structure::Trie(trie)) => trie.rerank(stored, rank),
                 Some(Structure::Tries(tries)) => tries.rerank(stored, rank),
                 _ => {}
             }
         } else if !Self::rerank(&mut self.structure, &self.layout, stored, rank) {
-            self.stays(id, Taken::Stays);
-            self.stand_beside(id);
+            self.record_removal(id, Removal::Stays);
+            self.add_to_delta(id);
         }
-        self.note(id);
+        self.log_change(id);
         true
     }
 
@@ -455,11 +455,11 @@ impl Classifier {
         (id != NOTHING).then_some(id)
     }
 
-    /// As [`lookup`](Self::lookup) for keys that lie one behind the other, so that their reads of memory overlap; gives
-    /// [`NOTHING`] for a key that no rule matches.
+    /// As [`lookup`](Self::lookup) for adjacent keys; their memory reads overlap. Returns [`NOTHING`] for a key that no
+    /// rule matches.
     ///
     /// # Panics
-    /// If there are not [`Layout::words`] words for each result.
+    /// If there are not [`Layout::words`] words per result.
     pub fn lookup_batch(&self, keys: &[u64], found: &mut [u32]) {
         assert_eq!(keys.len(), found.len() * self.layout.words(), "as many words as the keys have");
         in_words!(self.layout.words(), N => {
@@ -470,31 +470,31 @@ impl Classifier {
         });
     }
 
-    /// The best rule that matches a key, by asking each rule in turn: what the others are measured beside.
+    /// The best rule that matches a key, by a linear search: the reference for tests and benchmarks.
     pub fn lookup_linear(&self, key: &[u64]) -> Option<u32> {
         let id = in_words!(self.layout.words(), N => linear::<N>(self.context(), narrow(key)));
         (id != NOTHING).then_some(id)
     }
 
-    /// The rules as they are now. Takes a reference for each 256 ids; the first change to any of these copies them.
+    /// The current rules. It takes a reference per 256 ids; the next change to one of them copies them.
     pub fn snapshot(&self) -> Snapshot {
         let origin = Arc::clone(&self.origin);
         Snapshot { layout: self.layout.clone(), store: self.store.clone(), at: self.changed(), origin }
     }
 
-    /// The structure for the rules as they are now. Takes up to seconds for 10^6 rules: a worker lets another thread do
-    /// it, from a [`snapshot`](Self::snapshot).
+    /// A structure for the current rules. It takes up to seconds for 10^6 rules: a worker lets another thread do it,
+    /// from a [`snapshot`](Self::snapshot).
     pub fn rebuild(&self) -> Built {
         let (structure, touches) = Structure::choose(&self.layout, &self.store, Some(&self.space));
         let (structure, origin) = (Arc::new(structure), Arc::clone(&self.origin));
         Built { structure, touches, at: self.changed(), origin, store: self.store.clone() }
     }
 
-    /// Takes a structure that was built of this table; what changed since then it takes in, or that stands beside it.
+    /// Adopts a structure that was built for this table, and applies the changes made since.
     ///
     /// # Errors
-    /// [`Outdated`] if that is more than [`DELTA_MAX`] changes, or it was built of another table than this one and its
-    /// clones; the table is as it was.
+    /// [`Outdated`], if there are more than [`DELTA_MAX`] changes, or the structure was built for another table than
+    /// this one and its clones; the table is unchanged then.
     pub fn adopt(&mut self, built: Built) -> Result<(), Outdated> {
         if !Arc::ptr_eq(&built.origin, &self.origin) {
             return Err(Outdated);
@@ -507,46 +507,46 @@ impl Classifier {
         self.log_from = built.at;
         self.structure = built.structure;
         self.touches = built.touches;
-        self.forget();
+        self.clear_delta();
         let mut changed = self.log.clone();
         changed.sort_unstable();
         changed.dedup();
         changed.retain(|id| built.store.get(*id) != self.store.get(*id));
-        // First what was goes, one rule after the other, so that what is made anew is made of what is there.
+        // Removals come first, one by one, so that cells are rebuilt from rules that exist.
         let mut was = built.store.clone();
         for id in &changed {
             if let Some(rule) = built.store.get(*id) {
-                let taken = Self::take_out(&mut self.structure, &self.layout, &was, rule);
-                self.stays(*id, taken);
+                let taken = Self::remove_from_structure(&mut self.structure, &self.layout, &was, rule);
+                self.record_removal(*id, taken);
                 was.remove(*id);
             }
         }
-        changed.into_iter().for_each(|id| self.take_in(id));
+        changed.into_iter().for_each(|id| self.add_to_structure(id));
         Ok(())
     }
 
-    /// Changes since the structure was built that stand beside it.
+    /// The number of pending changes, which the structure has not taken.
     pub fn changes(&self) -> usize {
-        self.beside
+        self.pending
     }
 
-    /// Whether a rebuild would make look-ups cheaper: there are changes beside what is built, unless the tuple space is
-    /// one hash table, which takes changes as they come; or what is built has taken so many that it has the wrong
+    /// Whether a rebuild would make look-ups cheaper. It would if changes are pending, unless the tuple space is a
+    /// single hash table, which takes all changes; or if the structure has taken so many changes that it has the wrong
     /// shape.
     pub fn wants_rebuild(&self) -> bool {
         match &*self.structure {
-            Structure::Space => self.beside > 0 && !self.space.is_hash(),
-            structure => self.beside > 0 || structure.is_worn(self.len()),
+            Structure::Space => self.pending > 0 && !self.space.is_hash(),
+            structure => self.pending > 0 || structure.is_worn(self.len()),
         }
     }
 
-    /// What [`Classifier::rebuild`] gives, if it takes less than a millisecond: for few rules, as vectors of bits.
+    /// The result of [`Classifier::rebuild`], if it takes less than a millisecond: for few rules, as bit vectors.
     pub fn rebuild_if_quick(&self) -> Option<Built> {
         let are_few = self.len() <= VECTOR_RULES_MAX && matches!(*self.structure, Structure::Vectors(_));
         are_few.then(|| self.rebuild())
     }
 
-    /// What the table is compiled to, for people.
+    /// A description of the compiled structure.
     pub fn describe(&self) -> Description {
         let (kind, parts, depth) = match &*self.structure {
             Structure::Space if self.space.is_hash() => (Kind::Hash, 1, 1),
@@ -569,7 +569,7 @@ impl Classifier {
         Description { kind, rules: self.len(), parts, depth, bytes, touches, changes: self.changes() }
     }
 
-    /// Bytes of what look-ups read, while nothing has changed since it was built.
+    /// The bytes that look-ups read, as long as no changes are pending.
     pub(crate) fn read_bytes(&self) -> usize {
         match &*self.structure {
             Structure::Space => self.space.bytes(),
@@ -579,18 +579,18 @@ impl Classifier {
         }
     }
 
-    /// The vectors, if that is what the table is compiled to and there are no changes beside them.
+    /// The bit vectors, if they are the structure and no changes are pending.
     pub(crate) fn vectors(&self) -> Option<&Vectors> {
         match &*self.structure {
-            Structure::Vectors(vectors) if self.beside == 0 => Some(vectors),
+            Structure::Vectors(vectors) if self.pending == 0 => Some(vectors),
             _ => None,
         }
     }
 
-    /// The trie, as [`Classifier::vectors`].
+    /// The trie, if it is the structure and no changes are pending.
     pub(crate) fn trie(&self) -> Option<&Trie> {
         match &*self.structure {
-            Structure::Trie(trie) if self.beside == 0 => Some(trie),
+            Structure::Trie(trie) if self.pending == 0 => Some(trie),
             _ => None,
         }
     }
@@ -630,8 +630,8 @@ impl Classifier {
                     *best = self.ranked_with_changes(key, *best);
                 }
             }
-            Structure::Trie(trie) if self.beside == 0 => return trie.find_batch(keys, found),
-            // To part keys by the kinds of tries costs more than what going down side by side would spare.
+            Structure::Trie(trie) if self.pending == 0 => return trie.find_batch(keys, found),
+            // Splitting keys by trie would cost more than overlapped reads save.
             Structure::Trie(_) | Structure::Tries(_) | Structure::Direct(_) | Structure::Vectors(_) => {
                 for (key, found) in keys.iter().zip(found) {
                     *found = self.find(key);
@@ -644,10 +644,10 @@ impl Classifier {
         }
     }
 
-    /// What is best with regard to the changes since, given what the structure says.
+    /// The best rule including pending changes, given the result of the structure.
     #[inline(always)]
     fn with_changes<const N: usize>(&self, key: &[u64; N], id: u32) -> u32 {
-        if self.beside == 0 {
+        if self.pending == 0 {
             return id;
         }
         let stored = self.store.get(id);
@@ -663,7 +663,7 @@ impl Classifier {
         if best == WALL {
             return self.space.find(self.context(), key, 0);
         }
-        if self.beside == 0 {
+        if self.pending == 0 {
             return best;
         }
         if best != 0 && self.stale.get(id_of(best)) {
@@ -672,34 +672,34 @@ impl Classifier {
         self.delta.find(self.context(), key, best)
     }
 
-    /// Puts in a rule whose id is not in use.
+    /// Inserts a rule whose id is not in use.
     fn put(&mut self, id: u32, priority: u32, compiled: Compiled) {
         self.store.insert(id, priority, compiled);
-        let stored = self.store.get(id).expect("it was put in");
+        let stored = self.store.get(id).expect("the store holds the rule");
         self.space.insert(&self.layout, stored);
-        self.take_in(id);
-        self.note(id);
+        self.add_to_structure(id);
+        self.log_change(id);
     }
 
-    /// A rule of the store, if it is there, goes into the structure, or stands beside it.
-    fn take_in(&mut self, id: u32) {
+    /// Adds a rule of the store, if it exists, to the structure or to the pending rules.
+    fn add_to_structure(&mut self, id: u32) {
         let Some(rule) = self.store.get(id) else { return };
         if !Self::changing(&mut self.structure).is_some_and(|structure| structure.insert(&self.store, rule)) {
-            self.beside += 1;
-            self.stand_beside(id);
+            self.pending += 1;
+            self.add_to_delta(id);
         }
     }
 
-    /// A rule was taken out of the structure, or was not.
-    fn stays(&mut self, id: u32, taken: Taken) {
-        self.beside += usize::from(taken != Taken::Out);
-        if taken == Taken::Stays {
+    /// Counts the removal of a rule by its effect on the structure.
+    fn record_removal(&mut self, id: u32, taken: Removal) {
+        self.pending += usize::from(taken != Removal::Out);
+        if taken == Removal::Stays {
             self.stale.set(id);
         }
     }
 
-    /// A rule of the store is looked for beside the structure.
-    fn stand_beside(&mut self, id: u32) {
+    /// Adds a rule of the store to the pending rules.
+    fn add_to_delta(&mut self, id: u32) {
         if !matches!(*self.structure, Structure::Space)
             && let Some(rule) = self.store.get(id)
         {
@@ -708,21 +708,26 @@ impl Classifier {
         }
     }
 
-    /// Takes a rule out of the structure, if that can change.
-    fn take_out(structure: &mut Arc<Structure>, layout: &Layout, store: &Store, rule: Stored<'_>) -> Taken {
+    /// Removes a rule from the structure, if the structure takes changes.
+    fn remove_from_structure(
+        structure: &mut Arc<Structure>,
+        layout: &Layout,
+        store: &RuleStore,
+        rule: StoredRule<'_>,
+    ) -> Removal {
         if matches!(**structure, Structure::Space) {
-            return Taken::Absent;
+            return Removal::Absent;
         }
-        Self::changing(structure).map_or(Taken::Stays, |structure| structure.remove(layout, store, rule))
+        Self::changing(structure).map_or(Removal::Stays, |structure| structure.remove(layout, store, rule))
     }
 
-    /// Whether look-ups give a rule its new rank, which leaves the order as it is.
-    fn rerank(structure: &mut Arc<Structure>, layout: &Layout, rule: Stored<'_>, rank: Rank) -> bool {
+    /// Whether look-ups return a rule with its new rank, which keeps the order.
+    fn rerank(structure: &mut Arc<Structure>, layout: &Layout, rule: StoredRule<'_>, rank: Rank) -> bool {
         !structure.has_ranks()
             || Self::changing(structure).is_some_and(|structure| structure.rerank(layout, rule, rank))
     }
 
-    /// The structure, to be changed, if it takes changes. The first after it was built copies it: others have it too.
+    /// The structure for a change, if it takes changes. The first change after a build copies a shared structure.
     fn changing(structure: &mut Arc<Structure>) -> Option<&mut Structure> {
         structure.takes_changes().then(|| Arc::make_mut(structure))
     }
@@ -731,32 +736,32 @@ impl Classifier {
         self.log_from + self.log.len() as u64
     }
 
-    /// Notes a change. With too many of them what is being built is of no use, and the tuple space takes over where
-    /// they stand beside.
-    fn note(&mut self, id: u32) {
+    /// Records a change. After too many, a running rebuild is useless, and the tuple space replaces a structure with
+    /// pending changes.
+    fn log_change(&mut self, id: u32) {
         self.log.push(id);
         if self.log.len() > DELTA_MAX {
             self.log_from = self.changed();
             self.log.clear();
-            if self.beside > 0 {
+            if self.pending > 0 {
                 self.structure = Arc::new(Structure::Space);
-                self.forget();
-                // All of them do: something is to be built again.
-                self.beside = 1;
+                self.clear_delta();
+                // All changes are pending: a rebuild is due.
+                self.pending = 1;
             }
         }
     }
 
-    fn forget(&mut self) {
+    fn clear_delta(&mut self) {
         self.delta = Space::new(&self.layout);
         self.stale = Bits::default();
         self.fresh = Bits::default();
-        self.beside = 0;
+        self.pending = 0;
     }
 }
 
 impl Snapshot {
-    /// The structure that is expected to cost least.
+    /// The structure with the least expected cost.
     pub fn rebuild(&self) -> Built {
         let (structure, touches) = Structure::choose(&self.layout, &self.store, None);
         let (structure, origin) = (Arc::new(structure), Arc::clone(&self.origin));
@@ -782,7 +787,7 @@ impl Bits {
         self.0[word] |= 1 << (id % 64);
     }
 
-    /// Takes an id out; whether it was in.
+    /// Removes an id; returns whether it was in the set.
     fn take(&mut self, id: u32) -> bool {
         let was_in = self.get(id);
         if was_in {

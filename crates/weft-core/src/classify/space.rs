@@ -1,58 +1,58 @@
-//! Tuple space: rules by the bits that they care for, each such mask a hash table.
+//! Tuple space: a hash table for each mask of the rules.
 //!
-//! A look-up masks the key, hashes it and looks once in each tuple, those with the best rules first, and ends when no
-//! tuple left can better what was found. Changes cost a probe in a tuple or a few, and are visible at once.
+//! A look-up masks the key, hashes it and probes each tuple once, those with the best rules first. It ends when no
+//! remaining tuple can have a better rule. A change costs a probe or a few, and is visible at once.
 //!
-//! The first masks get tuples of their own, where a slot holds the masked key and nothing else has to be compared; so
-//! a table of exact rules is one hash table. Further masks share tuples of coarser masks, whose slots hold the box of
-//! the rule. What finds no room within [`PROBES_MAX`] slots of any tuple that suits it goes to one list, in order of
-//! rank. Source: V. Srinivasan and others, "Packet classification using tuple space search" (SIGCOMM 1999); sharing
-//! by coarser masks and the order by greatest rank as in J. Daly and others, "TupleMerge" (2019) and Open vSwitch.
+//! The first masks get tuples of their own, in which a slot holds the masked key and nothing else is compared; so a
+//! table of exact rules is one hash table. Further masks share the tuples of coarser masks, whose slots hold the box of
+//! the rule. A rule that finds no slot within [`PROBES_MAX`] of any suitable tuple goes to a list in order of rank.
+//! Source: V. Srinivasan and others, "Packet classification using tuple space search" (SIGCOMM 1999); sharing by
+//! coarser masks and the order by greatest rank as in J. Daly and others, "TupleMerge" (2019) and Open vSwitch.
 
 use core::hint::black_box;
 
 use super::key::{Layout, Words, is_within};
-use super::store::{Rank, Store, Stored, has_extra, id_of};
+use super::rule_store::{Rank, RuleStore, StoredRule, has_extra, id_of};
 use super::{PROBES_MAX, TUPLES_MAX};
 use crate::hash::HashKey;
 
-/// Masks that get a tuple of their own whatever they are.
+/// Number of masks that always get a tuple of their own.
 const OWN_TUPLES: usize = 6;
-/// Prefixes of one field that do: a trie answers for them, so that what counts is how soon they take a change.
+/// The same for prefixes of one field: a trie answers look-ups for them, so fast changes matter most.
 const OWN_TUPLES_OF_A_FIELD: usize = 64;
-/// Slots that are tried in a tuple before a rule gets one of a finer mask.
+/// Probes in a tuple before a rule tries a tuple with a finer mask.
 const PROBES_SHARED: usize = 8;
 /// Slots of a new tuple.
 const SLOTS_MIN: usize = 16;
-/// Keys of a batch that are hashed before the first is looked for.
+/// Keys per batch: all are hashed before the first is compared.
 pub(super) const AHEAD: usize = 32;
 
-/// The rules of a table, or those that came since something was built of it.
+/// The rules of a table, or those added since its structure was built.
 #[derive(Clone, Debug)]
 pub(super) struct Space {
     words: usize,
     hash: HashKey,
-    /// Those with the greatest ranks first.
+    /// The tuples, those with the greatest ranks first.
     tuples: Vec<Tuple>,
-    /// The best rank first.
+    /// The list of rules without a tuple, best first.
     rest: Vec<Rank>,
     len: usize,
 }
 
-/// Rules of one mask.
+/// The rules of one mask.
 #[derive(Clone, Debug)]
 struct Tuple {
     mask: Words,
-    /// A slot is a rank and the masked key; otherwise a rank and a box.
+    /// Whether a slot is a rank and the masked key; otherwise it is a rank and a box.
     is_plain: bool,
-    /// Two rules may have the same masked key.
+    /// Whether two rules may have the same masked key.
     has_twins: bool,
-    /// At least that of each rule.
+    /// An upper bound of the ranks.
     rank_max: Rank,
     slots: Slots,
-    /// The slots before they became more or fewer, from which each change takes some over: no change waits for all.
+    /// The old slots after a resize. Each change moves some of them, so that no change has to move all.
     old: Option<Box<Slots>>,
-    /// Slots of `old` before this one are empty.
+    /// The number of old slots that are already moved.
     emptied: usize,
     len: usize,
 }
@@ -62,10 +62,10 @@ struct Tuple {
 struct Slots {
     words: Vec<u64>,
     stride: usize,
-    /// Words of a key, with which a slot goes on.
+    /// Words of the key in a slot, behind the rank.
     key_words: usize,
     hash: HashKey,
-    /// 64 less the binary logarithm of the number of slots.
+    /// 64 minus the binary logarithm of the number of slots.
     shift: u32,
 }
 
@@ -75,9 +75,9 @@ impl Space {
     }
 
     /// All rules of a store.
-    pub(super) fn of(layout: &Layout, store: &Store) -> Self {
+    pub(super) fn of(layout: &Layout, store: &RuleStore) -> Self {
         let mut space = Self::new(layout);
-        let mut rules: Vec<Stored<'_>> = store.iter().collect();
+        let mut rules: Vec<StoredRule<'_>> = store.iter().collect();
         rules.sort_unstable_by_key(|rule| core::cmp::Reverse(rule.rank));
         for rule in rules {
             space.insert(layout, rule);
@@ -93,7 +93,7 @@ impl Space {
         self.tuples.len()
     }
 
-    /// Rules that are looked through one by one.
+    /// The number of rules in the list.
     pub(super) fn rest(&self) -> usize {
         self.rest.len()
     }
@@ -107,22 +107,21 @@ impl Space {
         self.rest.len() * 8 + self.tuples.iter().map(|tuple| tuple.bytes()).sum::<usize>()
     }
 
-    /// Puts in a rule that is not there.
-    pub(super) fn insert(&mut self, layout: &Layout, rule: Stored<'_>) {
+    /// Inserts a rule that is not there.
+    pub(super) fn insert(&mut self, layout: &Layout, rule: StoredRule<'_>) {
         self.len += 1;
         let (care, is_all) = layout.common(rule.lo, rule.hi, rule.extra);
         if is_all && let Some(at) = self.tuple(&care, true) {
             if self.put(at, rule, PROBES_MAX) {
                 return;
             }
-        } else if is_all && self.tuples.len() < own_tuples(layout, rule) {
+        } else if is_all && self.tuples.len() < own_tuples_max(layout, rule) {
             let at = self.add(care, true);
             self.put(at, rule, PROBES_MAX);
             return;
         }
         let coarser = |parts| coarse(layout, &care, parts);
-        // From a mask that many share to that of the rule alone, as long as probes stay short; then wherever there is
-        // room.
+        // From a mask that many rules share to the rule's own, while probes stay short; then any free slot.
         let masks = [coarser(2), coarser(4), care, coarser(1)];
         for (mask, probes_max) in
             masks.map(|mask| (mask, PROBES_SHARED)).into_iter().chain([(care, PROBES_MAX)])
@@ -137,9 +136,9 @@ impl Space {
         self.add_to_rest(rule.rank);
     }
 
-    /// Reads the slots that changes of these rules will read first, side by side.
-    pub(super) fn look_over(&self, layout: &Layout, rules: &[Stored<'_>]) {
-        let slot = |rule: &Stored<'_>| {
+    /// Reads the first slots that changes of these rules will read; the reads overlap.
+    pub(super) fn prefetch(&self, layout: &Layout, rules: &[StoredRule<'_>]) {
+        let slot = |rule: &StoredRule<'_>| {
             let (care, _) = layout.common(rule.lo, rule.hi, rule.extra);
             let slots = &self.tuples[self.tuple(&care, true)?].slots;
             Some(slots.rank(slots.start_of(rule.lo, &care)))
@@ -147,9 +146,9 @@ impl Space {
         black_box(rules.iter().filter_map(slot).fold(0, |all, rank| all ^ rank));
     }
 
-    /// Takes out a rule; false if it is not there.
-    pub(super) fn remove(&mut self, layout: &Layout, rule: Stored<'_>) -> bool {
-        match self.holder(layout, rule, |tuple| tuple.remove(rule.rank, rule.lo)) {
+    /// Removes a rule; false if it is not there.
+    pub(super) fn remove(&mut self, layout: &Layout, rule: StoredRule<'_>) -> bool {
+        match self.find_tuple(layout, rule, |tuple| tuple.remove(rule.rank, rule.lo)) {
             Some(at) if self.tuples[at].len == 0 => {
                 self.tuples.remove(at);
             }
@@ -161,9 +160,9 @@ impl Space {
         true
     }
 
-    /// Gives a rule another rank; false if it is not there.
-    pub(super) fn rerank(&mut self, layout: &Layout, rule: Stored<'_>, rank: Rank) -> bool {
-        match self.holder(layout, rule, |tuple| tuple.rerank(rule.rank, rule.lo, rank)) {
+    /// Changes the rank of a rule; false if it is not there.
+    pub(super) fn rerank(&mut self, layout: &Layout, rule: StoredRule<'_>, rank: Rank) -> bool {
+        match self.find_tuple(layout, rule, |tuple| tuple.rerank(rule.rank, rule.lo, rank)) {
             Some(_) => self.sort(),
             None if !self.remove_from_rest(rule.rank) => return false,
             None => self.add_to_rest(rank),
@@ -171,11 +170,11 @@ impl Space {
         true
     }
 
-    /// The tuple that has a rule, by what it says of itself; None if it is one of the rest.
-    fn holder(
+    /// The tuple that has a rule, according to `has`; None if the rule is in the list.
+    fn find_tuple(
         &mut self,
         layout: &Layout,
-        rule: Stored<'_>,
+        rule: StoredRule<'_>,
         mut has: impl FnMut(&mut Tuple) -> bool,
     ) -> Option<usize> {
         let (care, _) = layout.common(rule.lo, rule.hi, rule.extra);
@@ -198,7 +197,7 @@ impl Space {
         at.is_ok_and(|at| self.rest.remove(at) == rank)
     }
 
-    /// The best rule that is better than `best`, or `best`.
+    /// The best matching rule if it is better than `best`, otherwise `best`.
     #[inline]
     pub(super) fn find<const N: usize>(&self, context: Context<'_>, key: &[u64; N], best: Rank) -> Rank {
         let mut best = best;
@@ -211,7 +210,7 @@ impl Space {
         self.find_in_rest(context, key, best)
     }
 
-    /// As [`find`](Self::find) for up to [`AHEAD`] keys: the slots of all are touched before the first is compared.
+    /// As [`find`](Self::find) for up to [`AHEAD`] keys: the slots of all keys are read before the first is compared.
     #[inline]
     pub(super) fn find_batch<const N: usize>(
         &self,
@@ -226,7 +225,7 @@ impl Space {
                 *start = tuple.slots.start(&masked(key, &tuple.mask));
                 touched |= tuple.slots.words[*start * tuple.slots.stride];
             }
-            // What is touched is used, so that the loads stay where they are: in front of all comparisons.
+            // The result of the reads is used, so that the compiler keeps them in front of the comparisons.
             let is_empty = touched == 0 && tuple.old.is_none();
             for ((key, best), &start) in keys.iter().zip(best.iter_mut()).zip(&starts) {
                 if !is_empty && *best < tuple.rank_max {
@@ -241,7 +240,7 @@ impl Space {
         }
     }
 
-    /// Tuples and rules of the list that a look-up touches.
+    /// The number of tuples and of listed rules that a look-up reads.
     pub(super) fn touches<const N: usize>(&self, context: Context<'_>, key: &[u64; N]) -> (usize, usize) {
         let (mut best, mut probed) = (0, 0);
         for tuple in self.tuples.iter() {
@@ -257,7 +256,7 @@ impl Space {
 
     fn find_in_rest<const N: usize>(&self, context: Context<'_>, key: &[u64; N], best: Rank) -> Rank {
         for &rank in self.rest.iter().take_while(|&&rank| rank > best) {
-            let matches = |rule: Stored<'_>| {
+            let matches = |rule: StoredRule<'_>| {
                 is_within(key, rule.lo, rule.hi, context.guards())
                     && rule.extra.is_none_or(|extra| context.layout.passes(extra, key))
             };
@@ -277,8 +276,8 @@ impl Space {
         self.tuples.len() - 1
     }
 
-    /// Puts a rule into a tuple, unless there is no room near its slot; the tuple may change places with others.
-    fn put(&mut self, at: usize, rule: Stored<'_>, probes_max: usize) -> bool {
+    /// Puts a rule into a tuple, if a slot near its home is free. Tuples may change their order.
+    fn put(&mut self, at: usize, rule: StoredRule<'_>, probes_max: usize) -> bool {
         let done = self.tuples[at].insert(rule, self.words, probes_max);
         self.sort();
         done
@@ -291,11 +290,11 @@ impl Space {
     }
 }
 
-/// What a look-up needs besides the structure that it looks in.
+/// The data that a look-up needs besides the structure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Context<'a> {
     pub(super) layout: &'a Layout,
-    pub(super) store: &'a Store,
+    pub(super) store: &'a RuleStore,
 }
 
 impl<'a> Context<'a> {
@@ -304,7 +303,7 @@ impl<'a> Context<'a> {
         self.layout.guards.first_chunk().expect("a layout has at most WORDS_MAX words")
     }
 
-    /// Whether the key passes what the rule asks beyond its box.
+    /// Whether the key satisfies the tests of the rule beyond its box.
     #[cold]
     pub(super) fn passes(self, rank: Rank, key: &[u64]) -> bool {
         let rule = self.store.get(id_of(rank));
@@ -328,7 +327,7 @@ impl Tuple {
         self.find_from(context, key, best, start)
     }
 
-    /// As [`find`](Self::find), where the slot at which the key is looked for first is known.
+    /// As [`find`](Self::find), with the home slot of the key.
     #[inline(always)]
     fn find_from<const N: usize>(
         &self,
@@ -351,9 +350,9 @@ impl Tuple {
         }
     }
 
-    /// False if the slots near the rule's own are taken.
-    fn insert(&mut self, rule: Stored<'_>, words: usize, probes_max: usize) -> bool {
-        self.take_over(MOVED_A_CHANGE);
+    /// Returns false if no slot near the rule's home is free.
+    fn insert(&mut self, rule: StoredRule<'_>, words: usize, probes_max: usize) -> bool {
+        self.migrate_slots(MOVED_A_CHANGE);
         if (self.len + 1) * 2 > self.slots.size() {
             self.resize(self.slots.size() * 2);
         }
@@ -376,7 +375,7 @@ impl Tuple {
 
     /// False if the rule is not there.
     fn remove(&mut self, rank: Rank, lo: &[u64]) -> bool {
-        self.take_over(MOVED_A_CHANGE);
+        self.migrate_slots(MOVED_A_CHANGE);
         let (mask, old) = (&self.mask, self.old.as_deref_mut());
         if !(self.slots.remove(rank, lo, mask) || old.is_some_and(|old| old.remove(rank, lo, mask))) {
             return false;
@@ -399,17 +398,17 @@ impl Tuple {
     }
 
     fn resize(&mut self, size: usize) {
-        self.take_over(usize::MAX);
+        self.migrate_slots(usize::MAX);
         let Slots { stride, key_words, hash, .. } = self.slots;
         let slots = Slots::new(size.max(SLOTS_MIN), stride, key_words, hash);
         let old = core::mem::replace(&mut self.slots, slots);
         self.old = Some(Box::new(old));
         self.emptied = 0;
-        self.take_over(MOVED_A_CHANGE);
+        self.migrate_slots(MOVED_A_CHANGE);
     }
 
-    /// Moves what is in so many of the old slots to the new ones.
-    fn take_over(&mut self, steps: usize) {
+    /// Moves the content of `steps` old slots to the new ones.
+    fn migrate_slots(&mut self, steps: usize) {
         let Some(old) = &mut self.old else { return };
         for _ in 0..steps {
             if self.emptied == old.size() {
@@ -429,7 +428,7 @@ impl Tuple {
     }
 }
 
-/// Slots that a change of a tuple takes over while it grows. With two it would be done before it grows again.
+/// Old slots that a change moves while a tuple grows. Two would be enough to finish before the next growth.
 const MOVED_A_CHANGE: usize = 16;
 
 impl Slots {
@@ -459,7 +458,7 @@ impl Slots {
         (self.hash.hash_words(*masked) >> self.shift) as usize
     }
 
-    /// Where a rule is looked for; all keys in its box have the bits of its lower corner that the mask asks for.
+    /// The home slot of a rule; all keys in its box have the masked bits of its lower corner.
     fn start_of(&self, lo: &[u64], mask: &Words) -> usize {
         let words = lo[..self.key_words].iter().zip(mask).map(|(lo, mask)| lo & mask);
         (self.hash.hash_words(words) >> self.shift) as usize
@@ -517,14 +516,14 @@ impl Slots {
         }
     }
 
-    /// The first free slot from one on, if it is near.
+    /// The first free slot near a start slot.
     fn free(&self, start: usize, probes_max: usize) -> Option<usize> {
         let last = self.size() - 1;
         let mut probes = (0..self.size().min(probes_max)).map(|probe| (start + probe) & last);
         probes.find(|&at| self.rank(at) == 0)
     }
 
-    /// Whether a slot of this masked key is taken.
+    /// Whether a slot holds this masked key.
     fn has(&self, start: usize, lo: &[u64]) -> bool {
         let last = self.size() - 1;
         let mut at = start;
@@ -562,7 +561,7 @@ impl Slots {
         }
     }
 
-    /// Empties a slot and moves back what stands behind it, so that no probe ends too early.
+    /// Empties a slot and moves the following slots back, so that no probe ends too early.
     fn close_gap(&mut self, at: usize, mask: &Words) {
         let (mut gap, last) = (at, self.size() - 1);
         let mut next = (gap + 1) & last;
@@ -578,7 +577,7 @@ impl Slots {
     }
 }
 
-fn own_tuples(layout: &Layout, rule: Stored<'_>) -> usize {
+fn own_tuples_max(layout: &Layout, rule: StoredRule<'_>) -> usize {
     let is_prefix = layout.fields().len() == 1 && rule.extra.is_none();
     if is_prefix { OWN_TUPLES_OF_A_FIELD } else { OWN_TUPLES }
 }
@@ -588,7 +587,7 @@ fn masked<const N: usize>(key: &[u64; N], mask: &Words) -> [u64; N] {
     core::array::from_fn(|word| key[word] & mask[word])
 }
 
-/// The mask with fewer leading bits of each place: a multiple of its width over `parts`.
+/// The mask with fewer leading bits of each field part: a multiple of its width over `parts`.
 fn coarse(layout: &Layout, care: &Words, parts: u8) -> Words {
     let mut mask = Words::default();
     for place in layout.all_places() {

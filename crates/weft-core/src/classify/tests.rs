@@ -3,7 +3,7 @@ use super::*;
 use crate::hash::HashKey;
 use crate::rng::Rng;
 
-/// The best of all rules by the words of the documentation: no boxes, no ranks.
+/// The best rule by the words of the documentation: without boxes and ranks.
 fn oracle(fields: &[FieldSpec], rules: &[Rule], values: &[u128]) -> Option<u32> {
     let admits = |pattern: &Pattern, bits: u8, value: u128| {
         let all = u128::MAX >> (128 - bits);
@@ -47,7 +47,7 @@ fn kind(fields: &[FieldSpec], rules: &[Rule]) -> Kind {
     rebuilt(fields, rules).describe().kind
 }
 
-/// What kinds of patterns a random set has.
+/// The kinds of patterns in a random set.
 #[derive(Clone, Copy, Debug)]
 struct Mix {
     any: usize,
@@ -82,8 +82,8 @@ fn random_fields(rng: &mut Rng) -> Vec<FieldSpec> {
     widths.iter().enumerate().map(|(at, &bits)| FieldSpec::new(format!("f{at}"), bits)).collect()
 }
 
-/// A value near few others, so that patterns overlap and keys hit them.
-fn near(bits: u8, rng: &mut Rng) -> u128 {
+/// A value near few centres, so that patterns overlap and keys hit them.
+fn clustered_value(bits: u8, rng: &mut Rng) -> u128 {
     let all = u128::MAX >> (128 - bits);
     let scaled = (rng.below(6) as u128) << (bits - bits.min(3));
     let more = [0, 1, 2, 7, all, 1 << (bits / 2), rng.bits().into()][rng.below(7)];
@@ -98,14 +98,14 @@ fn random_pattern(mix: Mix, bits: u8, rng: &mut Rng) -> Pattern {
         at = at.saturating_sub(weight);
         hit
     });
-    let value = near(bits, rng);
+    let value = clustered_value(bits, rng);
     match kind.unwrap() {
         0 => Pattern::Any,
         1 => Pattern::Exact(value),
         2 => Pattern::Prefix { value, len: rng.below(usize::from(bits) + 1) as u8 },
-        3 => Pattern::Mask { value, mask: near(bits, rng) | near(bits, rng) },
+        3 => Pattern::Mask { value, mask: clustered_value(bits, rng) | clustered_value(bits, rng) },
         _ => {
-            let other = near(bits, rng);
+            let other = clustered_value(bits, rng);
             Pattern::Range { lo: value.min(other), hi: value.max(other) }
         }
     }
@@ -116,7 +116,7 @@ fn random_rule(fields: &[FieldSpec], mix: Mix, id: u32, rng: &mut Rng) -> Rule {
     Rule { patterns, priority: rng.below(6) as u32, id }
 }
 
-/// Looks up keys near the rules, one by one and in batches, and holds them to the oracle.
+/// Compares look-ups of keys near the rules, single and in batches, with the oracle.
 fn agree(table: &Classifier, rules: &[Rule], n: usize, rng: &mut Rng) {
     let fields = table.layout().fields();
     let words = table.layout().words();
@@ -129,7 +129,7 @@ fn agree(table: &Classifier, rules: &[Rule], n: usize, rng: &mut Rng) {
             .enumerate()
             .map(|(field, spec)| match &from {
                 Some(rule) if rng.below(4) > 0 => within(rule.patterns[field], spec.bits, rng),
-                _ => near(spec.bits, rng),
+                _ => clustered_value(spec.bits, rng),
             })
             .collect();
         table.layout().pack(&values, key);
@@ -144,9 +144,9 @@ fn agree(table: &Classifier, rules: &[Rule], n: usize, rng: &mut Rng) {
     assert_eq!(found, expected, "a batch in {:?}", table.describe());
 }
 
-/// A look-up would give another rule than the best one: in some structure, at some time between changes and rebuilds.
+/// Some structure would return a rule that is not the best, at some time between changes and rebuilds.
 #[test]
-fn tables_find_what_asking_every_rule_finds() {
+fn lookup_equals_linear_search() {
     let mut kinds = std::collections::BTreeSet::new();
     for seed in 0..60 {
         let mut rng = Rng::from_seed(seed);
@@ -174,7 +174,7 @@ fn tables_find_what_asking_every_rule_finds() {
             agree(&table, &rules, 30, &mut rng);
         }
     }
-    assert_eq!(kinds.len(), 6, "not all structures were met: {kinds:?}");
+    assert_eq!(kinds.len(), 6, "some structures did not occur: {kinds:?}");
 }
 
 fn change(table: &mut Classifier, rules: &mut Vec<Rule>, mix: Mix, rng: &mut Rng) {
@@ -189,14 +189,14 @@ fn change(table: &mut Classifier, rules: &mut Vec<Rule>, mix: Mix, rng: &mut Rng
             table.replace(&rules[at]).unwrap();
         }
         (2, Some(at)) => {
-            // Out and in again, as it was.
+            // Remove a rule and insert it again.
             assert!(table.remove(rules[at].id));
             table.insert(&rules[at]).unwrap();
         }
         _ => {
             let rule = random_rule(&fields, mix, rng.below(2000) as u32, rng);
             let is_taken = rules.iter().any(|other| other.id == rule.id);
-            assert_eq!(table.insert(&rule), if is_taken { Err(Error::Taken) } else { Ok(()) });
+            assert_eq!(table.insert(&rule), if is_taken { Err(Error::DuplicateId) } else { Ok(()) });
             if !is_taken {
                 rules.push(rule);
             }
@@ -204,9 +204,9 @@ fn change(table: &mut Classifier, rules: &mut Vec<Rule>, mix: Mix, rng: &mut Rng
     }
 }
 
-/// Rule sets of the shape that firewalls have would be given wrong rows, in trees of one or several parts.
+/// Realistic firewall rule sets would get wrong rows, in one tree or in several.
 #[test]
-fn rule_sets_of_every_family_are_found_in() {
+fn every_rule_family_matches_linear() {
     for family in Family::ALL {
         for n in [1, 20, 200, 600] {
             let rules = rules(family, n, 7);
@@ -223,9 +223,9 @@ fn rule_sets_of_every_family_are_found_in() {
     }
 }
 
-/// A routing table would lead to another prefix than the longest.
+/// A routing table would choose another prefix than the longest.
 #[test]
-fn the_longest_prefix_is_found() {
+fn longest_prefix_wins() {
     for bits in [32, 128] {
         let rules = prefixes(20_000, bits, 3);
         let table = rebuilt(&[FieldSpec::new("dst", bits)], &rules);
@@ -237,10 +237,10 @@ fn the_longest_prefix_is_found() {
     }
 }
 
-/// Networks of both families would be found in each other's tables, cost more than those of one, or be lost when they
-/// change: those of a family of which there was none as well.
+/// Dual-stack networks would be mixed up, cost more than single-stack ones, or get lost in changes, even for a family
+/// that was empty before.
 #[test]
-fn networks_of_both_families_have_a_trie_each() {
+fn dual_stack_has_two_tries() {
     let fields = network();
     let mut rng = Rng::from_seed(4);
     let mut all = networks(6000, 1);
@@ -248,7 +248,7 @@ fn networks_of_both_families_have_a_trie_each() {
     let mut table = rebuilt(&fields, &all);
     let Description { kind, parts, .. } = table.describe();
     assert_eq!((kind, parts), (Kind::Trie, 2));
-    hold_to_linear(&table, &all, 1000, 3);
+    compare_with_linear(&table, &all, 1000, 3);
     for (round, new) in spare.chunks(500).enumerate() {
         for rule in new {
             let at = rng.below(all.len());
@@ -258,28 +258,28 @@ fn networks_of_both_families_have_a_trie_each() {
             all[at] = rule;
         }
         assert!(table.changes() < 20, "{round}: {:?}", table.describe());
-        hold_to_linear(&table, &all, 200, round as u64);
+        compare_with_linear(&table, &all, 200, round as u64);
     }
-    // All of one family go, and come back.
+    // Remove all networks of one family, and add them again.
     let is_short = |rule: &Rule| rule.patterns[1] == Pattern::Exact(1);
     let (short, long): (Vec<Rule>, Vec<Rule>) = all.into_iter().partition(is_short);
     for rule in &short {
         assert!(table.remove(rule.id));
     }
-    hold_to_linear(&table, &short, 200, 5);
+    compare_with_linear(&table, &short, 200, 5);
     let built = table.rebuild();
     table.adopt(built).unwrap();
     assert_eq!(table.describe().parts, 1);
     for rule in &short {
         table.insert(rule).unwrap();
     }
-    hold_to_linear(&table, &short, 200, 6);
-    hold_to_linear(&table, &long, 200, 7);
+    compare_with_linear(&table, &short, 200, 6);
+    compare_with_linear(&table, &long, 200, 7);
 }
 
-/// Routes would lead elsewhere once they have changed, or cost more to find than what was built of them from the start.
+/// Changed routes would lead elsewhere, or cost more to find than in a fresh trie.
 #[test]
-fn a_trie_takes_routes_as_they_come_and_go() {
+fn trie_updates_match_linear() {
     for (bits, seed) in [(32, 1), (128, 2)] {
         let mut rng = Rng::from_seed(seed);
         let field = [FieldSpec::new("dst", bits)];
@@ -288,7 +288,7 @@ fn a_trie_takes_routes_as_they_come_and_go() {
         let mut table = rebuilt(&field, &routes);
         for (round, new) in spare.chunks(300).enumerate() {
             for rule in new {
-                // An id that was another's, and another order of those that overlap.
+                // Reuse an id, and change the order of overlapping routes.
                 let at = rng.below(routes.len());
                 let rule = Rule { id: routes[at].id, priority: rng.below(40) as u32, ..rule.clone() };
                 assert!(table.remove(rule.id));
@@ -297,33 +297,33 @@ fn a_trie_takes_routes_as_they_come_and_go() {
             }
             assert_eq!((table.changes(), table.wants_rebuild()), (0, false), "round {round}");
             assert!(table.trie().is_some());
-            hold_to_linear(&table, &routes, 200, seed);
+            compare_with_linear(&table, &routes, 200, seed);
         }
-        // What holds very much stands beside, and goes on to be found there, whatever changes below it.
+        // A rule that covers very much stays pending, and must still be found when routes below it change.
         let all = Rule { patterns: vec![Pattern::Any], priority: 20, id: 20_000 };
         table.insert(&all).unwrap();
         routes.push(all);
         assert!((table.changes(), table.wants_rebuild()) == (1, true));
         for at in 0..300 {
             assert!(table.remove(routes[at * 7].id));
-            hold_to_linear(&table, &routes, 2, at as u64);
+            compare_with_linear(&table, &routes, 2, at as u64);
         }
         table.adopt(table.rebuild()).unwrap();
         assert!(table.remove(20_000));
-        hold_to_linear(&table, &routes, 500, seed);
+        compare_with_linear(&table, &routes, 500, seed);
         // A quarter of the rules needs another root.
         for rule in &routes[..2400] {
             table.remove(rule.id);
         }
         assert!(table.wants_rebuild());
-        hold_to_linear(&table, &routes, 500, seed);
+        compare_with_linear(&table, &routes, 500, seed);
     }
 }
 
-/// A short prefix that changes would be found too long or too late, or hide longer ones for ever; or stand beside the
-/// trie, so that compiled code leaves all look-ups to a helper until the next rebuild.
+/// A changed short prefix would be visible too late or too long, or hide longer ones forever; or it would stay pending,
+/// so that compiled code leaves all look-ups to a helper until the next rebuild.
 #[test]
-fn a_trie_takes_short_prefixes_as_they_come_and_go() {
+fn trie_updates_short_prefixes() {
     for (bits, seed) in [(32, 1), (33, 2), (64, 3), (128, 4)] {
         let field = [FieldSpec::new("dst", bits)];
         let mut rng = Rng::from_seed(seed);
@@ -332,7 +332,7 @@ fn a_trie_takes_short_prefixes_as_they_come_and_go() {
                 as u8;
             let value = u128::from(rng.bits()) << 64 | u128::from(rng.bits());
             let patterns = vec![Pattern::Prefix { value: value >> (128 - bits), len }];
-            // Labels of rows that come between others are any, as long as longer prefixes have the better ones.
+            // Labels are arbitrary, as long as longer prefixes have better ones.
             Rule { patterns, priority: u32::from(len) << 16 | rng.below(1 << 16) as u32, id }
         };
         let mut all: Vec<Rule> = (0..700).map(|id| draw(id, &mut rng)).collect();
@@ -347,18 +347,18 @@ fn a_trie_takes_short_prefixes_as_they_come_and_go() {
             }
             assert_eq!((table.changes(), table.wants_rebuild()), (0, false), "{bits} bits, round {round}");
             assert!(table.trie().is_some_and(|trie| trie.floor().0 > 0));
-            hold_to_linear(&table, &all, 100, round);
+            compare_with_linear(&table, &all, 100, round);
         }
         let (first, rest) = all.split_at(350);
         assert!(first.iter().all(|rule| table.remove(rule.id)) && table.changes() == 0);
-        hold_to_linear(&table, rest, 300, 1);
+        compare_with_linear(&table, rest, 300, 1);
     }
 }
 
-/// All networks in one cell of a wide root make it narrow: what look-ups read would be less than nothing, or very much,
-/// so that code looks ahead in a table of some lines.
+/// Networks in one cell of a wide root make it narrow. A wrong size of the read memory would enable prefetching in a
+/// tiny table, or underflow.
 #[test]
-fn a_trie_with_all_its_networks_in_one_place_has_a_narrow_root() {
+fn clustered_trie_has_narrow_root() {
     for bits in [32, 128] {
         let field = [FieldSpec::new("dst", bits)];
         let network =
@@ -372,14 +372,13 @@ fn a_trie_with_all_its_networks_in_one_place_has_a_narrow_root() {
         assert!(table.trie().is_some() || bits == 128, "{:?}", table.describe());
         let bytes = table.read_bytes();
         assert!((1..16 << 10).contains(&bytes), "{bytes}");
-        hold_to_linear(&table, &all, 300, 1);
+        compare_with_linear(&table, &all, 300, 1);
     }
 }
 
-/// What is on the floor of a trie may be better than what is in it, so that a change of one brings the other to light
-/// or hides it: rules would be found that others are better than, or not found any more.
+/// Rules on the floor may be better than rules in the trie. A change of either would return wrong rules, or lose some.
 #[test]
-fn the_floor_of_a_trie_hides_what_is_worse() {
+fn trie_floor_hides_lower_ranks() {
     for (bits, seed) in [(32, 1), (24, 2), (48, 3), (32, 4), (128, 5), (32, 6)] {
         let field = [FieldSpec::new("dst", bits)];
         let n = [500, 1500][seed as usize % 2];
@@ -391,7 +390,7 @@ fn the_floor_of_a_trie_hides_what_is_worse() {
                 if rng.below(8) == 0 { rng.below(9) } else { 8 + rng.below(usize::from(bits) - 7) } as u8;
             let hi = value.saturating_add(u128::from(rng.bits()) % width).min(u128::MAX >> (128 - bits));
             let pattern = match rng.below(6) {
-                // Its ends are within cells, and between them it holds many.
+                // Its ends are inside cells, and it covers many cells between them.
                 0 if bits <= 64 => Pattern::Range { lo: value, hi },
                 _ => Pattern::Prefix { value, len },
             };
@@ -413,26 +412,25 @@ fn the_floor_of_a_trie_hides_what_is_worse() {
                     assert!(table.relabel(rule.id, rule.priority));
                 }
             }
-            hold_to_linear(&table, &all, 50, round);
+            compare_with_linear(&table, &all, 50, round);
             match (round % 4, waiting.take()) {
                 (1, _) => waiting = Some(table.snapshot().rebuild()),
                 (_, Some(built)) => table.adopt(built).unwrap(),
                 _ => {}
             }
-            hold_to_linear(&table, &all, 50, round + 100);
+            compare_with_linear(&table, &all, 50, round + 100);
         }
     }
 }
 
-/// Rules that cross cells of a trie with many rules, or hold them whole, would be found in some of them and not in
-/// others.
+/// Rules that cross crowded cells, or cover them whole, would be found in some cells only.
 #[test]
-fn a_crowded_trie_takes_rules_of_every_width() {
+fn crowded_trie_takes_all_widths() {
     for (bits, seed) in (10..22_u64).map(|seed| ([32u8, 128, 48, 24][seed as usize % 4], seed)) {
         let field = [FieldSpec::new("dst", bits)];
         let mut rng = Rng::from_seed(seed);
         let draw = |id: u32, rng: &mut Rng| {
-            // Nearly all in one sixteenth of all values, and there near each other.
+            // Nearly all in one sixteenth of all values, and clustered there.
             let value = 0x0a << (bits - 8) | u128::from(rng.bits()) >> 8 & ((1 << (bits - 8)) - 1);
             let value = if rng.below(3) > 0 { value & !(0xff << (bits - 17)) } else { value };
             let width = 1 << rng.below(usize::from(bits) - 2);
@@ -455,25 +453,25 @@ fn a_crowded_trie_takes_rules_of_every_width() {
                 table.insert(&rule).unwrap();
                 all[at] = rule;
             }
-            hold_to_linear(&table, &all, 60, round);
+            compare_with_linear(&table, &all, 60, round);
             match (round % 4, waiting.take()) {
                 (1, _) => waiting = Some(table.snapshot().rebuild()),
                 (_, Some(built)) => table.adopt(built).unwrap(),
                 _ => {}
             }
-            hold_to_linear(&table, &all, 60, round + 100);
+            compare_with_linear(&table, &all, 60, round + 100);
         }
     }
 }
 
-/// What a trie gives back would not be taken again: it would grow with every change.
+/// A trie would not reuse its freed memory, and grow with every change.
 #[test]
-fn a_trie_that_changes_for_long_takes_no_more_room() {
+fn trie_churn_does_not_grow_memory() {
     let field = [FieldSpec::new("dst", 32)];
     let mut routes = prefixes(2000, 32, 5);
     let spare = routes.split_off(1000);
     let mut table = rebuilt(&field, &routes);
-    let bytes = |table: &Classifier| table.trie().expect("it is one").bytes();
+    let bytes = |table: &Classifier| table.trie().expect("the table is a trie").bytes();
     let before = bytes(&table);
     for round in 0..100 {
         for (old, new) in routes.iter().zip(&spare) {
@@ -484,19 +482,19 @@ fn a_trie_that_changes_for_long_takes_no_more_room() {
         assert_eq!(table.changes(), 0, "round {round}");
     }
     assert!(bytes(&table) < 2 * before, "{} of {before}", bytes(&table));
-    hold_to_linear(&table, &routes, 500, 1);
-    // Few rules have no root that takes changes; of one length they would be a hash table.
+    compare_with_linear(&table, &routes, 500, 1);
+    // Few rules have no root that takes changes; rules of one length would be a hash table.
     let mut lengths = std::collections::BTreeSet::new();
     let few: Vec<Rule> =
         routes.iter().filter(|rule| lengths.insert(rule.priority)).take(3).cloned().collect();
     let mut few = rebuilt(&field, &few);
     assert!(few.describe().kind == Kind::Trie && few.remove(0) && few.changes() == 1);
     few.insert(&spare[0]).unwrap();
-    hold_to_linear(&few, &spare[..1], 20, 1);
+    compare_with_linear(&few, &spare[..1], 20, 1);
 }
 
-/// Looks up keys in the rules, of which some may be gone.
-fn hold_to_linear(table: &Classifier, rules: &[Rule], n: usize, seed: u64) {
+/// Compares look-ups with a linear search; some of the rules may be removed.
+fn compare_with_linear(table: &Classifier, rules: &[Rule], n: usize, seed: u64) {
     let keys = flows(table.layout(), rules, n, seed);
     let words = table.layout().words();
     let mut found = vec![0; keys.len() / words];
@@ -508,9 +506,9 @@ fn hold_to_linear(table: &Classifier, rules: &[Rule], n: usize, seed: u64) {
     }
 }
 
-/// Rules that come and go would be found too late or too long, or those that they hid would be forgotten.
+/// Changed rules would be visible too late or too long, or rules that they hid would be lost.
 #[test]
-fn trees_take_rules_as_they_come_and_go() {
+fn tree_updates_match_linear() {
     for (family, seed) in Family::ALL.into_iter().zip(1..) {
         let mut rng = Rng::from_seed(seed);
         let mut all = rules(family, 1600, seed);
@@ -529,21 +527,21 @@ fn trees_take_rules_as_they_come_and_go() {
                     all.swap_remove(at);
                 }
             }
-            hold_to_linear(&table, &all, 60, seed);
+            compare_with_linear(&table, &all, 60, seed);
             agree(&table, &all, 5, &mut rng);
         }
         assert!(table.changes() < spare.len() / 2, "{}: {}", family.name(), table.describe());
         table.adopt(table.rebuild()).unwrap();
-        hold_to_linear(&table, &all, 150, seed);
+        compare_with_linear(&table, &all, 150, seed);
         assert_eq!((table.changes(), table.wants_rebuild()), (0, false));
     }
 }
 
-/// A rule that goes would leave a hole: the rules that it hid are not in the lists where it was.
+/// A removed rule would leave a hole: the rules that it hid are not in the lists.
 #[test]
-fn rules_that_were_hidden_are_found_when_what_hid_them_goes() {
+fn removal_uncovers_hidden_rules() {
     let mut all = rules(Family::Acl, 700, 3);
-    // Better than all others, and holding a good part of them.
+    // Better than all others, and covering many of them.
     let half = Pattern::Prefix { value: 0, len: 1 };
     let hider = Rule {
         patterns: vec![half, Pattern::Any, Pattern::Any, Pattern::Any, Pattern::Any],
@@ -553,17 +551,17 @@ fn rules_that_were_hidden_are_found_when_what_hid_them_goes() {
     all.push(hider);
     let mut table = rebuilt(&five_tuple(), &all);
     assert_eq!(table.describe().kind, Kind::Trees);
-    hold_to_linear(&table, &all, 300, 1);
+    compare_with_linear(&table, &all, 300, 1);
     assert!(table.remove(9000));
     assert!(table.wants_rebuild());
-    hold_to_linear(&table, &all, 300, 1);
+    compare_with_linear(&table, &all, 300, 1);
     table.insert(&all[700]).unwrap();
-    hold_to_linear(&table, &all, 300, 1);
+    compare_with_linear(&table, &all, 300, 1);
 }
 
-/// Rules would come in another order once their priorities have been spread anew.
+/// Relabelled rules would change their order.
 #[test]
-fn rules_that_are_relabelled_stay_in_their_order() {
+fn relabelled_rules_keep_order() {
     for (seed, n) in [(1, 300), (2, 1200)] {
         let mut rng = Rng::from_seed(seed);
         let routes = prefixes(n, 32, seed);
@@ -582,7 +580,7 @@ fn rules_that_are_relabelled_stay_in_their_order() {
                     assert!(table.remove(rule.id));
                     table.insert(rule).unwrap();
                 }
-                hold_to_linear(&table, &rules, 200, seed);
+                compare_with_linear(&table, &rules, 200, seed);
                 agree(&table, &rules, 20, &mut rng);
                 if round == 1 {
                     table.adopt(table.rebuild()).unwrap();
@@ -593,9 +591,9 @@ fn rules_that_are_relabelled_stay_in_their_order() {
     }
 }
 
-/// A table would be compiled to a structure that costs more than another.
+/// A table would get a structure that costs more than another.
 #[test]
-fn each_table_gets_the_structure_that_suits_it() {
+fn table_gets_fitting_structure() {
     let tuple = five_tuple();
     let one = [FieldSpec::new("dst", 32)];
     let small = [FieldSpec::new("vlan", 12)];
@@ -620,7 +618,7 @@ fn each_table_gets_the_structure_that_suits_it() {
     assert_eq!(kind(&tuple, &many), Kind::TupleSpace);
 }
 
-/// A rule with one of two masks that no window of bits tells apart.
+/// A rule with one of two masks that no window of bits separates.
 fn masks(which: u32, value: u32) -> Rule {
     let mask = if which == 0 { 0x5555_5555 } else { 0xaaaa_aaaa };
     let pattern = Pattern::Mask { value: u128::from(hash_of(value)), mask };
@@ -635,9 +633,9 @@ fn hash_of(value: u32) -> u32 {
     crate::hash::hash_word(value.into()) as u32
 }
 
-/// A tuple would lose rules while it grows or shrinks, which it does over many changes.
+/// A tuple would lose rules while it grows or shrinks, over many changes.
 #[test]
-fn tables_of_exact_rules_grow_and_shrink_bit_by_bit() {
+fn exact_table_resizes_gradually() {
     let rules = exact(5000, 2);
     let mut table = Classifier::new(&five_tuple(), HashKey::from_seed(1)).unwrap();
     let key = |table: &Classifier, rule: &Rule| {
@@ -664,9 +662,9 @@ fn tables_of_exact_rules_grow_and_shrink_bit_by_bit() {
     assert!(table.is_empty());
 }
 
-/// A hostile rule set would take memory or time without bound, or be given wrong rows.
+/// A hostile rule set would take unbounded memory or time, or get wrong rows.
 #[test]
-fn hostile_rule_sets_stay_within_their_limits() {
+fn hostile_rules_stay_in_limits() {
     let tuple = five_tuple();
     let any = Pattern::Any;
     let n = 1200;
@@ -677,13 +675,13 @@ fn hostile_rule_sets_stay_within_their_limits() {
         let (low, high) = (range(id * 7), range(0x7fff - id * 5));
         across(id, if id % 2 == 0 { vec![any, any, low, high, any] } else { vec![any, any, high, low, any] })
     });
-    // No two rules ask for the same bits.
+    // No two rules have the same mask.
     let masks = (0..n).map(|id| {
         let bits = crate::hash::hash_word(id.into());
         let mask = |by: u32| Pattern::Mask { value: 0, mask: u128::from((bits >> by) as u32 & 0x1111_1111) };
         across(id, vec![mask(0), mask(16), any, any, any])
     });
-    // All rules are the same.
+    // All rules are equal.
     let doubles =
         (0..n).map(|id| across(id, vec![Pattern::Prefix { value: 1 << 31, len: 1 }, any, any, any, any]));
     for (name, rules) in [
@@ -707,9 +705,9 @@ fn hostile_rule_sets_stay_within_their_limits() {
     }
 }
 
-/// A trie over nested or scattered long prefixes would take a node a bit of each.
+/// A trie over nested or scattered long prefixes would take a node for each bit.
 #[test]
-fn tries_over_hostile_prefixes_are_bounded() {
+fn hostile_prefix_trie_is_bounded() {
     let field = [FieldSpec::new("dst", 128)];
     let nested = (0..128u8).map(|len| Pattern::Prefix { value: 0x5555 << 100, len });
     let scattered = (0..2000u64).map(|at| {
@@ -729,9 +727,9 @@ fn tries_over_hostile_prefixes_are_bounded() {
     }
 }
 
-/// A structure that was built of what the table no longer is would be taken as if nothing had changed.
+/// A structure built from old rules would be adopted as if nothing had changed.
 #[test]
-fn what_was_built_too_long_ago_is_refused() {
+fn outdated_build_is_refused() {
     let rules = rules(Family::Fw, 50, 1);
     let mut table = rebuilt(&five_tuple(), &rules);
     let built = table.rebuild();
@@ -749,9 +747,9 @@ fn what_was_built_too_long_ago_is_refused() {
     agree(&table, &rules, 20, &mut Rng::from_seed(2));
 }
 
-/// A rule that does not fit its table would be taken as something else.
+/// A rule that does not fit its table would be misinterpreted.
 #[test]
-fn rules_that_do_not_fit_are_refused() {
+fn unfit_rules_are_refused() {
     let fields = [FieldSpec::new("a", 8), FieldSpec::new("b", 100)];
     let mut table = Classifier::new(&fields, HashKey::from_seed(1)).unwrap();
     let mut insert = |a, b, id| table.insert(&Rule { patterns: vec![a, b], priority: 0, id });
@@ -762,7 +760,7 @@ fn rules_that_do_not_fit_are_refused() {
     assert_eq!(insert(any, Pattern::Mask { value: 0, mask: 1 << 100 }, 0), Err(Error::Pattern { field: 1 }));
     assert_eq!(insert(any, any, RULES_MAX), Err(Error::Id));
     assert_eq!(insert(any, any, 7), Ok(()));
-    assert_eq!(insert(any, any, 7), Err(Error::Taken));
+    assert_eq!(insert(any, any, 7), Err(Error::DuplicateId));
     let short = Rule { patterns: vec![any], priority: 0, id: 0 };
     assert_eq!(table.insert(&short), Err(Error::Patterns { expected: 2, given: 1 }));
     assert_eq!(table.replace(&Rule { id: 7, ..short }), Err(Error::Patterns { expected: 2, given: 1 }));
@@ -778,28 +776,28 @@ fn rules_that_do_not_fit_are_refused() {
     );
 }
 
-/// What was built of one table would lead look-ups in another astray: to rules that are not there.
+/// A structure built for another table would return ids that do not exist.
 #[test]
-fn what_was_built_of_another_table_is_not_taken() {
+fn foreign_build_is_refused() {
     let fields = five_tuple();
     let all = rules(Family::Acl, 600, 1);
     let (mut one, mut other) = (table(&fields, &all), table(&fields, &all[..599]));
     other.insert(&Rule { priority: 0, ..all[599].clone() }).unwrap();
     let built = one.snapshot().rebuild();
-    assert_eq!(other.adopt(built.clone()), Err(Outdated), "as many changes, and others");
+    assert_eq!(other.adopt(built.clone()), Err(Outdated), "the tables differ by an equal number of changes");
     one.clone().adopt(built.clone()).unwrap();
     one.adopt(built).unwrap();
     assert_eq!(other.adopt(one.rebuild()), Err(Outdated));
 }
 
-/// The best of all rules would be taken for what tells trees to ask everything else.
+/// The best rule would be mistaken for a wall.
 #[test]
-fn no_rank_is_a_wall_or_none() {
+fn rank_is_never_wall_or_none() {
     for id in [0, 1, 255, RULES_MAX - 1] {
         for (priority, has_extra) in [(0, false), (0, true), (u32::MAX, false), (u32::MAX, true)] {
-            let rank = store::rank(priority, id, has_extra);
+            let rank = rule_store::rank(priority, id, has_extra);
             assert!(rank > 0 && rank < WALL);
-            assert_eq!((id_of(rank), store::has_extra(rank)), (id, has_extra));
+            assert_eq!((id_of(rank), rule_store::has_extra(rank)), (id, has_extra));
         }
     }
     assert_eq!(id_of(0), NOTHING);

@@ -1,73 +1,73 @@
-//! Decision trees: windows of bits lead to short lists of rules.
+//! Decision trees: windows of key bits lead to short lists of rules.
 //!
-//! A node takes one or two windows of bits out of the key and goes on at the entry that they number; a leaf is a list
-//! of rules, best first, whose boxes are compared until one holds the key. Windows may lie anywhere in a place: a
-//! rule is in every child in which it could match, so a key that reaches a child by bits alone is still compared in
-//! the leaf.
+//! A node reads one or two windows of bits from the key and continues at the entry that they index. A leaf is a list of
+//! rules, best first; the look-up compares their boxes until one contains the key. Windows may be anywhere in a field:
+//! a rule is in every child in which it could match, and the leaf compares all bits.
 //!
-//! Which windows are taken is decided greedily: those that make the lists shortest, as the rules themselves are met,
-//! for the copies that they make. A tree may make so many copies of a rule as its budget allows ([`REFERENCES_MAX`] a
-//! rule, and some for free); where no window is worth its copies the list stays, up to [`LEAF_MAX`]. Rules that care
-//! for little would be copied everywhere; so where one tree does not do, rules are parted by the places in which they
-//! are small and each part gets its tree, the one with the best rules first.
+//! The choice of windows is greedy: the windows that shorten the lists most, weighted by how often rules hit them, for
+//! the copies that they cause. The copies of a tree are limited by a budget ([`REFERENCES_MAX`] per rule, and a free
+//! allowance). A list that no window improves stays, up to [`LEAF_MAX`] rules. Rules with few restrictions would be
+//! copied everywhere. So if one tree is not enough, rules are partitioned by the fields in which they are small. Each
+//! part gets its own tree; the tree with the best rules comes first.
 //!
-//! A tree takes changes: a rule that comes is put into the lists of the leaves that it touches, if they are not many
-//! and have room; one that goes holds no key any more. Where that one hid others, which are therefore in no list, it
-//! becomes a [`WALL`] instead: who finds it has to ask all rules. Source: after HiCuts and HyperCuts (P. Gupta and N.
-//! McKeown 1999; S. Singh and others, SIGCOMM 2003), with separable trees as in EffiCuts (B. Vamanan and others,
-//! SIGCOMM 2010) and CutSplit (W. Li and others, INFOCOM 2018), and with windows anywhere in a field as in BitCuts.
+//! A tree takes changes. A new rule is added to the lists of the leaves that it touches, if there are not too many and
+//! they have space. A removed rule keeps its entries but no longer matches any key. If it hid other rules, which are
+//! therefore in no list, it becomes a [`WALL`] instead: a look-up that finds it has to search all rules. Source: after
+//! HiCuts and HyperCuts (P. Gupta and N. McKeown 1999; S. Singh and others, SIGCOMM 2003), with separable trees as in
+//! EffiCuts (B. Vamanan and others, SIGCOMM 2010) and CutSplit (W. Li and others, INFOCOM 2018), and with windows
+//! anywhere in a field as in BitCuts.
 
 use std::collections::BTreeMap;
 
-use super::key::{Layout, Place, Words, is_within, ones};
+use super::key::{KeyBits, Layout, Words, is_within, ones};
+use super::rule_store::{Rank, RuleStore, StoredRule, has_extra, id_of};
 use super::space::{AHEAD, Context};
-use super::store::{Rank, Store, Stored, has_extra, id_of};
 use super::{LEAF_MAX, REFERENCES_MAX};
 
-/// The rank that is found where a rule has gone that hid others: all of them have to be asked.
+/// The rank of a removed rule that hid others: the look-up has to search all rules.
 pub(super) const WALL: Rank = Rank::MAX - 1;
 
-/// References that any tree may have, however few its rules are: small tables are fast at the price of some memory.
+/// References that any tree may have, even with few rules: small tables trade memory for speed.
 const REFERENCES_FREE: usize = 64 << 10;
-/// Rules and references that changes may add to any tree, and to one of many rules for each of them.
+/// Rules and references that changes may add to any tree, and to a large tree per rule.
 const CHANGES_FREE: usize = 256 << 10;
 const CHANGES_A_RULE: usize = 8;
-/// A list of so many rules is not parted further.
+/// A list of this length is not split further.
 const LEAF_GOAL: usize = 4;
-/// The widest window of one node.
+/// The widest window of a node.
 const WINDOW_MAX: u8 = 10;
-/// Levels of a tree.
+/// Maximum depth of a tree.
 pub(super) const DEPTH_MAX: usize = 16;
-/// Of longer lists so many rules stand for all when windows are weighed.
+/// Sample size of longer lists when windows are compared.
 const WEIGHED_MAX: usize = 2048;
-/// Leaves into which a rule that comes is put.
+/// Maximum number of leaves for a new rule.
 const LEAVES_MAX: usize = 64;
-/// No rule of a tree.
+/// No rule of the tree.
 const NO_RULE: u32 = u32::MAX;
 
-/// A tree over some rules.
+/// A decision tree.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     root: u64,
     entries: Vec<u64>,
     leaves: Vec<u32>,
-    /// Rank, lower and upper corner of each rule: those that it was built of, best first, and those that came since.
+    /// The rank, lower corner and upper corner of each rule: the initial ones best first, then those added since.
     rules: Vec<u64>,
     rank_max: Rank,
     depth: usize,
-    places: Vec<Place>,
-    /// Of each id its rule, or [`NO_RULE`].
+    places: Vec<KeyBits>,
+    /// The rule number of each id, or [`NO_RULE`].
     numbers: Vec<u32>,
-    /// Of each rule whether it hides others in some leaf.
+    /// Whether each rule hides others in some leaf.
     hides: Vec<bool>,
-    /// Rules and references that changes may still add, and how many they might at first.
+    /// Rules and references that changes may still add, and the initial allowance.
     room: usize,
     room_at_first: usize,
-    /// Rules that have become walls.
+    /// The number of rules that became walls.
     walls: usize,
 }
 
-/// A rule that goes into a tree.
+/// A rule for a new tree.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Input {
     pub(super) rank: Rank,
@@ -75,13 +75,13 @@ pub(super) struct Input {
     pub(super) hi: Words,
 }
 
-/// Why there is no tree.
+/// Why a tree was not built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooBig;
 
 impl Input {
     /// All rules of a store, best first.
-    pub(super) fn all(store: &Store) -> Vec<Self> {
+    pub(super) fn all(store: &RuleStore) -> Vec<Self> {
         let mut rules: Vec<Self> = store
             .iter()
             .map(|rule| {
@@ -96,8 +96,8 @@ impl Input {
     }
 }
 
-// An entry: 0 is nothing; a leaf has bit 0 clear, its length from bit 1 and its start from bit 32; a node has bit 0
-// set, its two windows as (word, shift, bits) from bits 1 and 14, and the first of its entries from bit 32.
+// An entry: 0 is empty. A leaf has bit 0 clear, its length from bit 1 and its start from bit 32. A node has bit 0 set.
+// Its two windows are at bits 1 and 14, as (word, shift, bits); its first entry is at bit 32.
 const WINDOW_BITS: u32 = 13;
 
 fn leaf(start: usize, len: usize) -> u64 {
@@ -117,7 +117,7 @@ fn windows_of(entry: u64) -> [Window; 2] {
     })
 }
 
-/// The number that a node's windows have in a key.
+/// The index that a node's windows have in a key.
 #[inline(always)]
 fn step<const N: usize>(entry: u64, key: &[u64; N]) -> usize {
     let window = |at: u64| {
@@ -128,7 +128,7 @@ fn step<const N: usize>(entry: u64, key: &[u64; N]) -> usize {
     ((entry >> 32) + (window(first) | window(second) << (first >> 9 & 15))) as usize
 }
 
-/// Bits of a key that a node looks at.
+/// The bits of a key that a node reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Window {
     word: u8,
@@ -137,15 +137,15 @@ struct Window {
 }
 
 impl Tree {
-    /// A tree over rules that come best first.
+    /// A tree over rules that are sorted best first.
     ///
     /// # Errors
-    /// [`TooBig`] if it would have longer lists, more copies of rules or more levels than the limits allow.
+    /// [`TooBig`], if lists, copies of rules or levels would exceed the limits.
     pub(super) fn build(layout: &Layout, rules: &[Input]) -> Result<Self, TooBig> {
         let builder = Builder {
             rules,
             places: layout.all_places().collect(),
-            // A look-up that has arrived reads the first entry once more.
+            // A look-up that has reached a leaf reads the first entry once more.
             entries: vec![0],
             leaves: Vec::new(),
             shared: BTreeMap::new(),
@@ -170,12 +170,12 @@ impl Tree {
             + self.hides.len()
     }
 
-    /// Whether changes have taken half of their room, or left walls.
+    /// Whether changes have used half of their allowance, or have left walls.
     pub(super) fn is_worn(&self) -> bool {
         self.walls > 0 || self.room < self.room_at_first / 2
     }
 
-    /// The best rule that is better than `best`, or `best`.
+    /// The best matching rule if it is better than `best`, otherwise `best`.
     #[inline(always)]
     pub(super) fn find<const N: usize>(&self, context: Context<'_>, key: &[u64; N], best: Rank) -> Rank {
         let mut entry = self.root;
@@ -185,7 +185,7 @@ impl Tree {
         self.find_in_leaf(context, entry, key, best)
     }
 
-    /// As [`find`](Self::find), for keys that go down the tree side by side.
+    /// As [`find`](Self::find) for several keys, level by level.
     #[inline(always)]
     pub(super) fn find_batch<const N: usize>(
         &self,
@@ -198,7 +198,7 @@ impl Tree {
         loop {
             let mut is_node = 0;
             for (entry, key) in at.iter_mut().zip(keys) {
-                // Without a branch: which of the keys has arrived where cannot be foretold.
+                // No branch: it is unpredictable which key has reached a leaf.
                 let goes_on = *entry & 1 == 1;
                 let next = self.entries[if goes_on { step(*entry, key) } else { 0 }];
                 *entry = if goes_on { next } else { *entry };
@@ -213,7 +213,7 @@ impl Tree {
         }
     }
 
-    /// Entries, references and rules that a look-up reads.
+    /// The numbers of entries, and of references and rules, that a look-up reads.
     pub(super) fn touches<const N: usize>(&self, context: Context<'_>, key: &[u64; N]) -> (usize, usize) {
         let (mut entry, mut steps) = (self.root, 0);
         while entry & 1 == 1 {
@@ -229,16 +229,16 @@ impl Tree {
 
     // ---- changes -------------------------------------------------------------------------------------------------
 
-    /// The entries of the leaves into which a rule is to be put. None: they are too many, or have no room.
-    pub(super) fn leaves_of(&self, rule: Stored<'_>) -> Option<Vec<u32>> {
+    /// The leaf entries to which a new rule is to be added. None if there are too many, or one has no space.
+    pub(super) fn leaves_of(&self, rule: StoredRule<'_>) -> Option<Vec<u32>> {
         let region: Region = self.places.iter().map(|place| (0, ones(place.bits))).collect();
         let mut found = Vec::new();
         let is_node = self.root & 1 == 1;
         (is_node && self.touch(self.root, rule, &region, &mut found)).then_some(found)
     }
 
-    /// Finds the leaves below a node that a rule touches; false if it is to be left out of them.
-    fn touch(&self, entry: u64, rule: Stored<'_>, region: &Region, found: &mut Vec<u32>) -> bool {
+    /// Finds the leaves below a node that a rule touches; false if the rule cannot be added to them.
+    fn touch(&self, entry: u64, rule: StoredRule<'_>, region: &Region, found: &mut Vec<u32>) -> bool {
         let windows = windows_of(entry);
         let spans = windows.map(|window| span(&self.places, (rule.lo, rule.hi), window, region));
         for second in spans[1].cells(windows[1].bits) {
@@ -263,8 +263,8 @@ impl Tree {
         true
     }
 
-    /// Puts a rule into leaves of [`Tree::leaves_of`]; false if there is no room.
-    pub(super) fn insert(&mut self, rule: Stored<'_>, leaves: &[u32]) -> bool {
+    /// Adds a rule to the leaves of [`Tree::leaves_of`]; false if there is no space.
+    pub(super) fn insert(&mut self, rule: StoredRule<'_>, leaves: &[u32]) -> bool {
         if self.room < 1 + leaves.len() * LEAF_MAX {
             return false;
         }
@@ -280,7 +280,7 @@ impl Tree {
         self.rank_max = self.rank_max.max(rule.rank);
         for &at in leaves {
             let mut list: Vec<u32> = self.live(self.entries[at as usize]).collect();
-            // Behind the walls before the first that is worse: which of them were better is not known.
+            // Behind the walls that precede the first worse rule: their former ranks are unknown.
             let is_worse = |other: &u32| self.rules[*other as usize * self.stride()] < rule.rank;
             list.insert(list.iter().position(is_worse).unwrap_or(list.len()), number);
             self.entries[at as usize] = leaf(self.leaves.len(), list.len());
@@ -291,7 +291,7 @@ impl Tree {
         true
     }
 
-    /// Forgets the rule with this id; false if it is not in this tree.
+    /// Removes the rule with this id; false if it is not in this tree.
     pub(super) fn remove(&mut self, id: u32) -> bool {
         let Some(number) = self.number(id) else { return false };
         self.numbers[id as usize] = NO_RULE;
@@ -301,14 +301,14 @@ impl Tree {
             self.rules[at] = WALL;
             self.walls += 1;
         } else {
-            // No key is between these.
+            // No key is inside this box.
             self.rules[at + 1..][..words].fill(u64::MAX);
             self.rules[at + 1 + words..][..words].fill(0);
         }
         true
     }
 
-    /// Gives the rule with this id another rank in the same order; false if it is not in this tree.
+    /// Changes the rank of the rule with this id, which keeps the order; false if it is not in this tree.
     pub(super) fn rerank(&mut self, id: u32, rank: Rank) -> bool {
         let Some(number) = self.number(id) else { return false };
         let at = number as usize * self.stride();
@@ -321,7 +321,7 @@ impl Tree {
         self.numbers.get(id as usize).copied().filter(|number| *number != NO_RULE)
     }
 
-    /// The rules of a leaf that may still hold a key.
+    /// The rules of a leaf that may still match a key.
     fn live(&self, leaf: u64) -> impl Iterator<Item = u32> {
         let stride = self.stride();
         let has_gone = move |number: u32| {
@@ -367,10 +367,10 @@ impl Tree {
     }
 }
 
-/// Rules in parts, each of which has a tree of its own: small in the same places.
+/// Partitions rules by the fields in which they are small; each part gets its own tree.
 pub(super) fn parts(layout: &Layout, rules: &[Input]) -> Vec<Vec<Input>> {
-    let places: Vec<Place> = layout.all_places().collect();
-    let by = telling(&places, rules);
+    let places: Vec<KeyBits> = layout.all_places().collect();
+    let by = discriminating_fields(&places, rules);
     let mut parts: BTreeMap<usize, Vec<Input>> = BTreeMap::new();
     for &rule in rules {
         let small = |at: usize| {
@@ -383,7 +383,7 @@ pub(super) fn parts(layout: &Layout, rules: &[Input]) -> Vec<Vec<Input>> {
     }
     let mut parts: Vec<Vec<Input>> = parts.into_values().collect();
     parts.sort_by_key(Vec::len);
-    // A tree for a handful of rules costs a look-up more than a few rules in a larger one.
+    // A tree for a handful of rules costs a look-up more than a few more rules in a larger tree.
     while parts.len() > 1 && parts[0].len() * PART_SHARE < rules.len().max(PART_SHARE * 8) {
         let few = parts.remove(0);
         parts[0].extend(few);
@@ -394,11 +394,11 @@ pub(super) fn parts(layout: &Layout, rules: &[Input]) -> Vec<Vec<Input>> {
     parts
 }
 
-/// A part has at least one of so many rules.
+/// A part has at least one of this many rules.
 const PART_SHARE: usize = 50;
 
-/// The two places that tell most rules apart.
-fn telling(places: &[Place], rules: &[Input]) -> Vec<usize> {
+/// The two fields that separate most rules.
+fn discriminating_fields(places: &[KeyBits], rules: &[Input]) -> Vec<usize> {
     let values = |at: &usize| {
         let mut seen: Vec<(u64, u64)> =
             rules.iter().map(|rule| (places[*at].of(&rule.lo), places[*at].of(&rule.hi))).collect();
@@ -414,18 +414,18 @@ fn telling(places: &[Place], rules: &[Input]) -> Vec<usize> {
 
 struct Builder<'a> {
     rules: &'a [Input],
-    places: Vec<Place>,
+    places: Vec<KeyBits>,
     entries: Vec<u64>,
     leaves: Vec<u32>,
-    /// Where each list is: children with the same rules share one.
+    /// The list of each rule set: children with the same rules share one.
     shared: BTreeMap<Vec<u32>, u64>,
     hides: Vec<bool>,
     depth: usize,
-    /// References and entries that may still be made.
+    /// References and entries that may still be added.
     room: usize,
 }
 
-/// The keys that reach a node, as far as they are known: an interval of each place.
+/// The keys that reach a node, as far as known: an interval for each field part.
 type Region = Vec<(u64, u64)>;
 
 impl Builder<'_> {
@@ -517,11 +517,11 @@ impl Builder<'_> {
         Ok(entry)
     }
 
-    /// The rules that some key of the region may be given: not those of which a better one holds all of it.
+    /// The rules that some key of the region may match first: without those that a better rule covers in the region.
     fn without_hidden(&mut self, mut rules: Vec<u32>, region: &Region) -> Vec<u32> {
         let holds = |rule: u32| {
             let rule = &self.rules[rule as usize];
-            let holds_place = |(place, &(lo, hi)): (&Place, &(u64, u64))| {
+            let holds_place = |(place, &(lo, hi)): (&KeyBits, &(u64, u64))| {
                 place.of(&rule.lo) <= lo && hi <= place.of(&rule.hi)
             };
             !has_extra(rule.rank) && self.places.iter().zip(region).all(holds_place)
@@ -543,10 +543,10 @@ impl Builder<'_> {
         rules
     }
 
-    /// Whether all that the worse rule holds of the region lies in the better one.
+    /// Whether the better rule covers everything that the worse one has in the region.
     fn is_hidden(&self, better: u32, worse: u32, region: &Region) -> bool {
         let (better, worse) = (&self.rules[better as usize], &self.rules[worse as usize]);
-        let holds_place = |(place, &(lo, hi)): (&Place, &(u64, u64))| {
+        let holds_place = |(place, &(lo, hi)): (&KeyBits, &(u64, u64))| {
             place.of(&better.lo) <= place.of(&worse.lo).max(lo)
                 && place.of(&worse.hi).min(hi) <= place.of(&better.hi)
         };
@@ -558,7 +558,7 @@ impl Builder<'_> {
         span(&self.places, (&rule.lo, &rule.hi), window, region)
     }
 
-    /// The windows that part these rules best, if any are worth it.
+    /// The windows that separate these rules best, if any are worth their copies.
     fn windows(&self, rules: &[u32], region: &Region, budget: usize) -> Option<[Window; 2]> {
         let sample: Vec<u32> = rules.iter().step_by(rules.len().div_ceil(WEIGHED_MAX)).copied().collect();
         let scale = rules.len() as f64 / sample.len() as f64;
@@ -597,13 +597,13 @@ impl Builder<'_> {
 }
 
 /// The cells of a window that a rule with these corners is in.
-fn span(places: &[Place], (lo, hi): (&[u64], &[u64]), window: Window, region: &Region) -> Cells {
+fn span(places: &[KeyBits], (lo, hi): (&[u64], &[u64]), window: Window, region: &Region) -> Cells {
     let at = place_of(places, window);
     let (place, known) = (places[at], region[at]);
     let up = window.shift - place.shift;
     let (lo, hi) = (place.of(lo).max(known.0) >> up, place.of(hi).min(known.1) >> up);
     let cells = 1u64 << window.bits;
-    // A rule that lies beside what is known of the region got here by the bits alone.
+    // A rule outside the known region is here only because of single bits.
     let Some(more) = hi.checked_sub(lo) else { return Cells { first: 0, len: 0 } };
     if more >= cells - 1 {
         return Cells { first: 0, len: cells as usize };
@@ -611,16 +611,16 @@ fn span(places: &[Place], (lo, hi): (&[u64], &[u64]), window: Window, region: &R
     Cells { first: (lo & (cells - 1)) as usize, len: more as usize + 1 }
 }
 
-/// The place that a window lies in.
-fn place_of(places: &[Place], window: Window) -> usize {
-    let holds = |place: &Place| {
+/// The field part that contains a window.
+fn place_of(places: &[KeyBits], window: Window) -> usize {
+    let holds = |place: &KeyBits| {
         place.word == window.word && place.shift <= window.shift && window.shift < place.shift + place.bits
     };
-    places.iter().position(holds).expect("windows are cut out of places")
+    places.iter().position(holds).expect("each window lies in a field")
 }
 
-/// What is known of the keys that reach a child. Bits below others that are not known say nothing of an interval.
-fn below(places: &[Place], region: &Region, windows: [Window; 2], cell: usize) -> Region {
+/// The known region of a child. Bits below unknown bits do not define an interval.
+fn below(places: &[KeyBits], region: &Region, windows: [Window; 2], cell: usize) -> Region {
     let mut below = region.clone();
     let first = cell & ((1 << windows[0].bits) - 1);
     for (window, number) in windows.into_iter().zip([first, cell >> windows[0].bits]) {
@@ -639,14 +639,14 @@ fn below(places: &[Place], region: &Region, windows: [Window; 2], cell: usize) -
     below
 }
 
-/// A second window has to gain so much.
+/// The factor by which a second window has to improve the score.
 const PAIR_GAIN: f64 = 1.05;
-/// Cells that a node may have for each of its rules.
+/// Maximum number of cells of a node per rule.
 const CELLS_A_RULE: usize = 4;
-/// In lists up to this long each rule is compared with each better one.
+/// In lists up to this length, each rule is compared with each better one.
 const HIDING_MAX: usize = 256;
 
-/// Consecutive cells of a window, round its end.
+/// Consecutive cells of a window, which may wrap around.
 #[derive(Clone, Copy)]
 struct Cells {
     first: usize,
@@ -659,8 +659,8 @@ impl Cells {
     }
 }
 
-/// Windows of a place that may be worth a look: directly below what is known, and further down.
-fn candidates(place: Place, lo: u64, hi: u64) -> impl Iterator<Item = Window> {
+/// Candidate windows of a field part: directly below the known bits, and further down.
+fn candidates(place: KeyBits, lo: u64, hi: u64) -> impl Iterator<Item = Window> {
     let unknown = 64 - (lo ^ hi).leading_zeros() as u8;
     let step = if unknown > 16 { 2 } else { 1 };
     let widths = [1u8, 2, 3, 4, 6, 8, WINDOW_MAX];
@@ -674,7 +674,7 @@ fn overlap(a: Window, b: Window) -> bool {
     a.word == b.word && a.shift < b.shift + b.bits && b.shift < a.shift + a.bits
 }
 
-/// Rules in each cell.
+/// The number of rules in each cell.
 fn counts(spans: &[Cells], bits: u8) -> Vec<u32> {
     let mut counts = vec![0i32; (1 << bits) + 1];
     for span in spans {
@@ -694,7 +694,7 @@ fn counts(spans: &[Cells], bits: u8) -> Vec<u32> {
     summed.collect()
 }
 
-/// Rules in each cell of two windows.
+/// The number of rules in each cell of two windows.
 fn counts_of_two(first: &[Cells], first_bits: u8, second: &[Cells], second_bits: u8) -> Vec<u32> {
     let mut counts = vec![0u32; 1 << (first_bits + second_bits)];
     for (a, b) in first.iter().zip(second) {
@@ -707,11 +707,11 @@ fn counts_of_two(first: &[Cells], first_bits: u8, second: &[Cells], second_bits:
     counts
 }
 
-/// What a node has to reach, and what it may take.
+/// The goal and the limits of a node.
 struct Goal {
     n: f64,
     budget: f64,
-    /// The price of a copy in the currency of shorter lists, both as logarithms.
+    /// The price of a copy in units of list length, both as logarithms.
     price: f64,
 }
 
@@ -723,7 +723,7 @@ impl Goal {
         Self { n, budget, price }
     }
 
-    /// How much nearer the cells bring the goal, for what they cost; more than 0 if they are worth it.
+    /// The progress towards the goal relative to its cost; greater than 0 if the window is worth it.
     fn score(&self, counts: &[u32], sampled: usize, scale: f64) -> f64 {
         let copies: f64 = counts.iter().map(|&count| f64::from(count)).sum::<f64>() * scale;
         let squares: f64 =
@@ -731,7 +731,7 @@ impl Goal {
         if copies + counts.len() as f64 > self.budget || copies == 0.0 {
             return 0.0;
         }
-        // The list that a key finds if keys meet the cells as the rules do.
+        // The expected list length, if keys hit the cells as often as the rules do.
         let met = (squares / copies * scale).max(LEAF_GOAL as f64 / 2.0);
         let shorter = (self.n / met).ln();
         let longer = (copies / self.n).ln().max(0.0);

@@ -1,16 +1,15 @@
-//! Rules that care for one field: a multibit trie over the intervals of its values.
+//! A multibit trie over the intervals of one field, for rules that restrict only that field.
 //!
-//! Sorted by their ends, the rules cut the values of the field into intervals, each with one best rule, whatever the
-//! priorities are; longest-prefix match is the case in which longer prefixes have greater ones. The trie goes down by
-//! windows of bits from the top, as wide as there are intervals to tell apart, so that a full table is one wide root
-//! and mostly one more line of memory; a handful of intervals is a *run* that is compared value by value. Source: in
-//! the manner of DIR-24-8 (P. Gupta and others, INFOCOM 1998) and level-compressed tries (S. Nilsson and G. Karlsson,
-//! 1999).
+//! The ends of the rules divide the values of the field into intervals, each with one best rule for any priorities.
+//! Longest-prefix match is the case in which longer prefixes have greater priorities. Each level of the trie reads a
+//! window of bits from the top, as wide as the number of intervals requires; a full table is one wide root and mostly
+//! one more cache line. A handful of intervals is a *run*, which is compared value by value. Source: in the manner of
+//! DIR-24-8 (P. Gupta and others, INFOCOM 1998) and level-compressed tries (S. Nilsson and G. Karlsson, 1999).
 //!
-//! Where the root is a node, the trie takes changes: each cell of the root knows its rules ([`Cells`]), and what is
-//! below the cells that a rule touches is made anew of these. Where a cell is crowded and holds a node, the cells of
-//! that know them. What holds very many cells is not in the trie, but on its [`Floor`], which is asked where the trie
-//! has nothing.
+//! If the root is a node, the trie takes changes: each cell of the root knows its rules ([`Cells`]), and a change
+//! rebuilds what is below the cells that it touches. If a crowded cell contains a node, the cells of that node know the
+//! rules. Rules that cover very many cells are not in the trie but on its [`Floor`], which is read where the trie has
+//! nothing.
 
 use core::hint::black_box;
 use core::ops::Range;
@@ -18,63 +17,62 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use super::cells::Cells;
 use super::floor::Floor;
-use super::key::{Layout, Place, ones};
-use super::lines::{LINE, LINES_MAX, Lines, QUARTER};
+use super::key::{KeyBits, Layout, ones};
+use super::line_pool::{LINE, LINES_MAX, LinePool, QUARTER};
+use super::rule_store::{Rank, RuleStore, StoredRule, id_of};
 use super::space::AHEAD;
-use super::store::{Rank, Store, Stored, id_of};
 use super::{NOTHING, TRIE_LINES_MAX};
 
-/// Intervals of a run: where all but one of them begin, and their rules, are within a line. Runs of half as many and of
-/// a quarter take half a line and a quarter.
+/// Maximum number of intervals of a run: all of their starts but the first, and their rules, fit in a cache line. Runs
+/// of half and of a quarter as many take half a line and a quarter.
 const RUN_MAX: usize = 8;
-/// Intervals of a run in place of a path of nodes that tell nothing apart.
+/// Maximum number of intervals of a long run, which replaces a path of nodes that separate nothing.
 const LONG_RUN_MAX: usize = 31;
 /// The widest root.
 const ROOT_BITS_MAX: u8 = 20;
-/// A root looks at so many bits more than tell its intervals apart, as long as it does not look at more than
-/// [`ROOT_BITS_SPARE_MAX`]: most values are found in it, so that how far they go down can be foretold. That many
-/// entries are within the caches that are near.
+/// A root is wider than necessary by this many bits, up to [`ROOT_BITS_SPARE_MAX`]: most values are then found in the
+/// root, so the depth of a look-up is predictable. A root of that size fits the nearer caches.
 const ROOT_BITS_SPARE: u8 = 3;
 const ROOT_BITS_SPARE_MAX: u8 = 14;
-/// The widest node below it.
+/// The widest node below the root.
 const NODE_BITS_MAX: u8 = 10;
-/// Rules that are few enough to be asked one by one.
+/// Maximum number of rules that are compared one by one.
 const FEW: usize = 12;
-/// Entries of the floor below which the cells of the trie are made anew with a change.
+/// Maximum number of floor entries whose cells one change rebuilds.
 const ENTRIES_MAX: usize = 16;
 
 /// The best rule for each value of a field.
 #[derive(Clone, Debug)]
 pub(crate) struct Trie {
-    low: Place,
-    high: Option<Place>,
-    /// Bits of the field.
+    low: KeyBits,
+    high: Option<KeyBits>,
+    /// The width of the field.
     bits: u8,
     root: u32,
-    /// Entries of the root beyond those that tell the intervals apart.
+    /// Entries of the root beyond those that separate the intervals.
     spare: usize,
-    /// Entries of nodes, and runs: where their intervals begin, but for the first, and their rules.
-    lines: Lines,
+    /// The entries of nodes, and the runs: the starts of their intervals but the first, and their rules.
+    lines: LinePool,
     depth: usize,
-    /// What is found where the trie has nothing.
+    /// The rules for values that the trie does not have.
     floor: Option<Box<Floor>>,
-    /// What changes need to know; without, the trie takes none.
+    /// The data for changes; without it, the trie takes none.
     cells: Option<Cells>,
-    /// The places of the other fields, of which its rules admit everything.
-    others: Vec<Place>,
-    /// Rules that it was built of.
+    /// The positions of the other fields; the rules match all of their values.
+    others: Vec<KeyBits>,
+    /// The number of rules it was built from.
     built_of: usize,
 }
 
-/// Which of the values that go down side by side.
+/// A subset of the values of a batch.
 #[derive(Clone, Copy, Default)]
-struct Few {
+struct Selection {
     numbers: [u8; AHEAD],
     n: usize,
 }
 
-impl Few {
-    /// So many, from the first on.
+impl Selection {
+    /// The first `n` values.
     fn all(n: usize) -> Self {
         const { assert!(AHEAD <= u8::MAX as usize, "their numbers fit a byte") };
         Self { numbers: core::array::from_fn(|nth| nth as u8), n: n.min(AHEAD) }
@@ -84,14 +82,14 @@ impl Few {
         self.n == 0
     }
 
-    /// Adds a value if it is one of them: without a branch.
+    /// Adds a value if `is_one`, without a branch.
     #[inline(always)]
     fn push(&mut self, nth: usize, is_one: bool) {
         self.numbers[self.n % AHEAD] = nth as u8;
         self.n += usize::from(is_one);
     }
 
-    /// Those of them that are to stay, in their order.
+    /// The values for which `stays` holds, in order.
     #[inline(always)]
     fn filter(self, mut stays: impl FnMut(usize) -> bool) -> Self {
         let mut left = Self::default();
@@ -103,35 +101,35 @@ impl Few {
     }
 }
 
-/// What happens to a rule.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Came,
     Gone,
 }
 
-/// Values of a field, of up to 64 or of up to 128 bits.
+/// Values of a field of up to 64 or of up to 128 bits.
 trait Number: Copy + Ord + From<u64> {
     fn of(low: u64, high: u64) -> Self;
     fn window(self, shift: u8, bits: u8) -> usize;
     fn next(self) -> Option<Self>;
     fn plus(self, cells: usize, shift: u8) -> Self;
-    /// The last of the values that differ from this one, the first of them, in their lowest bits.
+    /// The last value of the block that begins with this one and spans `bits` bits.
     fn last(self, bits: u8) -> Self;
-    /// The 32 bits below those that are known, of values that differ in `left` bits; below fewer, zeros.
+    /// The upper 32 of the lowest `left` bits, padded with zeros below.
     fn shown(self, left: u8) -> u32 {
         self.lifted(left).head()
     }
-    /// Whether there is nothing below these.
+    /// Whether the remaining bits below those are zero.
     fn is_shown(self, left: u8) -> bool;
     fn wide(self) -> u128;
-    /// The value of so many bits in the upper ones.
+    /// The value left-aligned from a width of `bits`.
     fn lifted(self, bits: u8) -> Self;
-    /// The cell of a node of a lifted value, by what the node's entry has from bit 25 on.
+    /// The cell of a node for a left-aligned value; `down` is the node's entry from bit 25 up.
     fn cell(self, down: u32) -> usize;
-    /// What of a lifted value is left below a node.
+    /// The rest of a left-aligned value below a node.
     fn below(self, down: u32) -> Self;
-    /// The upper bits of a lifted value, as [`Number::shown`].
+    /// The upper bits of a left-aligned value, as [`Number::shown`].
     fn head(self) -> u32;
 }
 
@@ -209,7 +207,7 @@ impl Number for u128 {
     fn cell(self, down: u32) -> usize {
         ((self >> 64) as u64).cell(down)
     }
-    // By words: a shift by any number of bits would ask whether it is more than one.
+    // In words: a shift by a variable number of bits would check for 64 and more.
     #[inline(always)]
     fn below(self, down: u32) -> Self {
         let (high, low) = ((self >> 64) as u64, self as u64);
@@ -221,22 +219,23 @@ impl Number for u128 {
     }
 }
 
-// An entry with the highest bit clear is the id of a rule, or NOTHING. The next bit tells nodes from runs. A node has
-// what its width lacks of 32 bits from bit 25 and its first line below, so that all from there on, modulo 64, is what a
-// word is shifted down by for its upper bits to number an entry; a run has its class from bit 28 and its first quarter
-// of a line below. Classes 0 to 2 hold 2, 4 and 8 intervals; in class 3 the first word says how many.
-/// An entry that is a node.
+// The format of an entry. With the highest bit clear, it is the id of a rule, or NOTHING. The next bit distinguishes
+// nodes from runs. A node has 32 minus its width from bit 25 and its first line below; so the entry from bit 25 up,
+// modulo 64, is the right shift that turns the upper bits of a word into an index. A run has its class from bit 28 and
+// its first quarter of a line below. Classes 0 to 2 have 2, 4 and 8 intervals; in class 3 the first word holds their
+// number.
+/// The tag of a node.
 pub const NODE: u32 = 0b11 << 30;
-/// One that is a run.
+/// The tag of a run.
 pub const RUN: u32 = 0b10 << 30;
-/// The class of runs that say how long they are.
+/// The class of runs with an explicit length.
 pub const LONG: u32 = 3;
 
 fn node_entry(line: usize, width: u8) -> u32 {
     NODE | (32 - u32::from(width)) << 25 | line as u32
 }
 
-/// Bits that a node looks at.
+/// The width of a node.
 fn width_of(node: u32) -> u8 {
     32 - (node >> 25 & 31) as u8
 }
@@ -246,25 +245,25 @@ fn run_entry(word: usize, class: u32) -> u32 {
 }
 
 impl Trie {
-    /// A trie over the one field that the rules of a store care for, if there is no other and none has a mask, and the
-    /// trie does not take more than [`TRIE_LINES_MAX`] lines an interval.
-    pub(super) fn build(layout: &Layout, store: &Store) -> Option<Self> {
-        match asked_fields(layout, store)?[..] {
+    /// A trie over the only field that the rules of a store restrict. None if they restrict several, if a rule has a
+    /// mask, or if the trie would take more than [`TRIE_LINES_MAX`] lines per interval.
+    pub(super) fn build(layout: &Layout, store: &RuleStore) -> Option<Self> {
+        match restricted_fields(layout, store)?[..] {
             [field] => Self::of(layout, store, field, None),
             _ => None,
         }
     }
 
-    /// A trie over a field, of the rules of a store that have this value at this place, if one is given, and care for
-    /// no other field; None as of [`Trie::build`].
+    /// A trie over a field, for the rules of a store with a given value at a given position, or for all rules. These
+    /// rules must restrict no other field. None as for [`Trie::build`].
     pub(super) fn of(
         layout: &Layout,
-        store: &Store,
+        store: &RuleStore,
         field: usize,
-        kind: Option<(Place, u64)>,
+        kind: Option<(KeyBits, u64)>,
     ) -> Option<Self> {
         let (low, high) = layout.places(field);
-        let rules: Vec<Stored<'_>> = store
+        let rules: Vec<StoredRule<'_>> = store
             .iter()
             .filter(|rule| kind.is_none_or(|(place, value)| place.of(rule.lo) == value))
             .collect();
@@ -273,7 +272,7 @@ impl Trie {
         } else {
             Self::over::<u64>(low, high, layout.fields()[field].bits, store, &rules)?
         };
-        let is_own = |place: &Place| {
+        let is_own = |place: &KeyBits| {
             *place == low || Some(*place) == high || kind.is_some_and(|(kind, _)| kind == *place)
         };
         trie.others = layout.all_places().filter(|place| !is_own(place)).collect();
@@ -281,46 +280,46 @@ impl Trie {
         Some(trie)
     }
 
-    /// Rules that it was built of.
+    /// The number of rules it was built from.
     pub(super) fn built_of(&self) -> usize {
         self.built_of
     }
 
-    /// Takes in a rule that is in the store. False: it has to stand beside, for it asks for another field, or touches
-    /// very many cells, or there is no room.
-    pub(super) fn insert(&mut self, store: &Store, rule: Stored<'_>) -> bool {
+    /// Adds a rule of the store. False if it remains pending: it restricts another field, touches too many cells, or
+    /// there is no space.
+    pub(super) fn insert(&mut self, store: &RuleStore, rule: StoredRule<'_>) -> bool {
         self.change(store, rule, Change::Came)
     }
 
-    /// Forgets a rule. False: it may still be found.
-    pub(super) fn remove(&mut self, store: &Store, rule: Stored<'_>) -> bool {
+    /// Removes a rule. False if look-ups may still return it.
+    pub(super) fn remove(&mut self, store: &RuleStore, rule: StoredRule<'_>) -> bool {
         self.change(store, rule, Change::Gone)
     }
 
-    /// A rule has another rank, in the same order.
-    pub(super) fn rerank(&mut self, rule: Stored<'_>, rank: Rank) {
+    /// Changes the rank of a rule, which keeps the order.
+    pub(super) fn rerank(&mut self, rule: StoredRule<'_>, rank: Rank) {
         match self.high {
-            None => self.see::<u64>(rule, rank),
-            Some(_) => self.see::<u128>(rule, rank),
+            None => self.update_floor::<u64>(rule, rank),
+            Some(_) => self.update_floor::<u128>(rule, rank),
         }
     }
 
-    /// Whether its root is too wide or too narrow for as many rules.
+    /// Whether the root is too wide or too narrow for this number of rules.
     pub(super) fn is_worn(&self, rules: usize) -> bool {
         rules > 2 * self.built_of.max(RUN_MAX) || rules < self.built_of / 4
     }
 
-    /// The place of the field, its bits, and the entry of the root, of a trie over one place.
-    pub(crate) fn spelled(&self) -> Option<(Place, u8, u32)> {
+    /// The position and width of the field, and the entry of the root, for a field of one part.
+    pub(crate) fn root_field(&self) -> Option<(KeyBits, u8, u32)> {
         self.high.is_none().then_some((self.low, self.bits, self.root))
     }
 
-    /// Where the lines begin, for as long as nothing is changed.
+    /// The address of the lines, valid until a change.
     pub(crate) fn address(&self) -> usize {
         self.lines.address()
     }
 
-    /// The bits that number an entry of the floor, 0 without one, and where that begins.
+    /// The length of the prefix that indexes the floor (0 without a floor), and the floor's address.
     pub(crate) fn floor(&self) -> (u8, usize) {
         self.floor.as_ref().map_or((0, 0), |floor| (floor.bits(), floor.address()))
     }
@@ -334,8 +333,8 @@ impl Trie {
         self.lines.bytes() + self.floor.as_deref().map_or(0, Floor::bytes) + changing
     }
 
-    /// Bytes that look-ups read: as many of the root's as tell the intervals apart, for what is where nothing begins is
-    /// seldom asked.
+    /// The bytes that look-ups read. Of the root only the entries that separate the intervals count: the others are
+    /// rarely read.
     pub(super) fn read_bytes(&self) -> usize {
         self.lines.bytes() - self.spare * size_of::<u32>()
             + self.floor.as_deref().map_or(0, Floor::read_bytes)
@@ -350,7 +349,7 @@ impl Trie {
         }
     }
 
-    /// As [`find`](Self::find), for up to [`AHEAD`] keys that go down the trie side by side.
+    /// As [`find`](Self::find) for up to [`AHEAD`] keys, level by level.
     #[inline(always)]
     pub(super) fn find_batch<const N: usize>(&self, keys: &[[u64; N]], found: &mut [u32]) {
         match self.high {
@@ -361,7 +360,7 @@ impl Trie {
         }
     }
 
-    /// Lines that a look-up reads.
+    /// The number of lines that a look-up reads.
     pub(super) fn touches(&self, key: &[u64]) -> usize {
         let value = u128::of(self.low.of(key), self.high.map_or(0, |high| high.of(key)));
         let (mut entry, mut rest, mut touched) = (self.root, value.lifted(self.bits), 0);
@@ -378,7 +377,7 @@ impl Trie {
         self.or_floor(self.value_of(value), value)
     }
 
-    /// What was found in the trie, or what is on the floor.
+    /// The result of the trie, or that of the floor.
     #[inline(always)]
     fn or_floor<K: Number>(&self, found: u32, value: K) -> u32 {
         match &self.floor {
@@ -387,7 +386,7 @@ impl Trie {
         }
     }
 
-    /// The entry of the floor of a value.
+    /// The floor entry of a value.
     #[inline(always)]
     fn entry_of<K: Number>(&self, floor: &Floor, value: K) -> usize {
         value.window(self.bits - floor.bits(), floor.bits())
@@ -402,8 +401,8 @@ impl Trie {
         if entry >> 31 == 0 { entry } else { self.find_in_run(entry, rest.head()) }
     }
 
-    /// All values go down a step, and then those that are not there yet. Which those are cannot be foretold, so it is
-    /// no branch: they are counted.
+    /// Moves all values down one level, then those that are not done. It is unpredictable which are done, so they are
+    /// counted without a branch.
     #[inline(always)]
     fn values_of<K: Number>(&self, values: impl Iterator<Item = K>, found: &mut [u32]) {
         if self.root >> 30 != NODE >> 30 {
@@ -411,7 +410,7 @@ impl Trie {
             return;
         }
         let mut at = [(K::from(0), K::from(0)); AHEAD];
-        let mut on_way = Few::default();
+        let mut on_way = Selection::default();
         for (nth, (value, found)) in values.zip(found.iter_mut()).enumerate() {
             let (entry, rest) = self.step(self.root, value.lifted(self.bits));
             (at[nth % AHEAD], *found) = ((value, rest), entry);
@@ -424,7 +423,7 @@ impl Trie {
                 *entry >> 30 == NODE >> 30
             });
         }
-        let all = Few::all(found.len());
+        let all = Selection::all(found.len());
         let runs = all.filter(|nth| found.get(nth).is_some_and(|entry| entry >> 31 != 0));
         runs.filter(|nth| {
             let ((_, rest), Some(entry)) = (at[nth], found.get_mut(nth)) else { return false };
@@ -441,7 +440,7 @@ impl Trie {
         }
     }
 
-    /// The entry in a node for what is left of a value, lifted, and what is left below it.
+    /// The entry in a node for the rest of a value, left-aligned, and the rest below it.
     #[inline(always)]
     fn step<K: Number>(&self, entry: u32, rest: K) -> (u32, K) {
         let down = entry >> 25;
@@ -455,7 +454,7 @@ impl Trie {
             return self.find_in_long_run(word, value);
         }
         let line = self.lines.line(word);
-        // The least run has a quarter of a line: the second four words are looked at where there are some.
+        // The smallest run has a quarter of a line: the second four words are read only if they exist.
         let (first, begins) = (word % LINE / QUARTER, (2 << class) - 1);
         let quarters = line.as_chunks::<QUARTER>().0;
         let [low, high] = [first, first + usize::from(class != 0)].map(|at| {
@@ -475,11 +474,11 @@ impl Trie {
     }
 
     fn over<K: Number>(
-        low: Place,
-        high: Option<Place>,
+        low: KeyBits,
+        high: Option<KeyBits>,
         bits: u8,
-        store: &Store,
-        rules: &[Stored<'_>],
+        store: &RuleStore,
+        rules: &[StoredRule<'_>],
     ) -> Option<Self> {
         let number = |words: &[u64]| K::of(low.of(words), high.map_or(0, |high| high.of(words)));
         let mut spans: Vec<Span<K>> =
@@ -490,14 +489,14 @@ impl Trie {
         let root_bits = told_bits.max((told_bits + ROOT_BITS_SPARE).min(ROOT_BITS_SPARE_MAX)).min(bits);
         let spare = (1 << root_bits) - (1 << told_bits);
         let lines = TRIE_LINES_MAX * all.len() + lines_of(spare) / LINE;
-        // What is on the floor does not need to be told apart.
+        // Rules on the floor need no intervals of their own.
         let mut trie = Self {
             low,
             high,
             bits,
             root: node_entry(0, root_bits),
             spare: 0,
-            lines: Lines::default(),
+            lines: LinePool::default(),
             depth: 0,
             floor: Floor::new(told_bits, root_bits, spans.len()).map(Box::new),
             cells: None,
@@ -513,7 +512,7 @@ impl Trie {
             trie.fill(&all, root_bits, lines)?;
         }
         if trie.root >> 30 == NODE >> 30 {
-            // Where all intervals begin in one cell, the root is narrow.
+            // If all intervals begin in one cell, the root is narrow.
             trie.spare = if width_of(trie.root) == root_bits { spare } else { 0 };
             let rules = spans.iter().flat_map(|&(lo, hi, rank)| {
                 let cells = trie.parts(lo, hi).cells.into_iter();
@@ -524,8 +523,8 @@ impl Trie {
         Some(trie)
     }
 
-    /// Puts the rules that hold entries of the floor there, and gives the values for which they do. None if there is no
-    /// floor, or no room.
+    /// Puts rules that cover floor entries on the floor, and returns the values that they cover there. None if there is
+    /// no floor, or no space.
     fn lay_floor<K: Number>(&mut self, spans: &[Span<K>]) -> Option<BTreeMap<u32, Values<K>>> {
         let mut held = BTreeMap::new();
         let mut floor = self.floor.take()?;
@@ -541,32 +540,32 @@ impl Trie {
             if let Some(first) = begins(entries.start).filter(|_| !entries.is_empty()) {
                 held.insert(id_of(rank), (first, begins(entries.end)));
             }
-            // The worst come first.
+            // The worst rules come first.
             entries.for_each(|entry| floor.add(entry, rank, |_| None));
-            floor.entries_of(cells).for_each(|entry| floor.see(entry, rank));
+            floor.entries_of(cells).for_each(|entry| floor.lower_least(entry, rank));
         }
         self.floor = Some(floor);
         Some(held)
     }
 
-    /// Makes the trie of intervals that are all values, with a root of so many bits if it is a node. None if it would
-    /// take more than so many lines.
+    /// Builds the trie from intervals that cover all values, with a root of `root_bits` bits if it is a node. None if
+    /// it would take more than `lines` lines.
     fn fill<K: Number>(&mut self, intervals: &[(K, u32)], root_bits: u8, lines: usize) -> Option<()> {
-        let mut builder = Builder { lines: Lines::new(lines), depth: 0, root_bits };
+        let mut builder = Builder { lines: LinePool::new(lines), depth: 0, root_bits };
         self.root = builder.entry(intervals, K::from(0), self.bits, 0)?;
         (self.lines, self.depth) = (builder.lines, builder.depth);
         self.lines.make_room();
         Some(())
     }
 
-    /// The cells of a node with these rules; those that are crowded, and hold nodes, are parted again. None if they are
-    /// noted too often.
+    /// The cells of a node with these rules. Crowded cells that contain nodes are split again. None if there are too
+    /// many list entries.
     fn cells_of<K: Number>(
         &self,
-        at: At<K>,
+        at: Entry<K>,
         n_rules: usize,
         rules: impl Iterator<Item = (u32, Range<usize>)>,
-        store: &Store,
+        store: &RuleStore,
     ) -> Option<Cells> {
         let mut cells = Cells::of_rules(1 << at.width(), n_rules, rules)?;
         let span = |id: u32| {
@@ -582,7 +581,7 @@ impl Trie {
             let is_inner = |id| span(id).is_some_and(|(lo, hi)| first <= lo && hi <= last);
             cells.part(cell, is_inner, |own| {
                 let touched = |id: &u32| span(*id).map(|(lo, hi)| (*id, below.touched(lo, hi).all()));
-                // By name: the type of a closure would have no end.
+                // A named type: the type of the closure would be recursive.
                 let rules: Vec<(u32, Range<usize>)> = own.iter().filter_map(touched).collect();
                 self.cells_of(
                     below,
@@ -597,17 +596,17 @@ impl Trie {
 
     // ---- changes -------------------------------------------------------------------------------------------------
 
-    /// Reads what changes of these rules will read, side by side.
-    pub(super) fn look_over(&self, store: &Store, rules: &[Stored<'_>]) {
+    /// Reads the memory for changes of these rules; the reads overlap.
+    pub(super) fn prefetch(&self, store: &RuleStore, rules: &[StoredRule<'_>]) {
         match self.high {
-            None => self.look_over_numbers::<u64>(store, rules),
-            Some(_) => self.look_over_numbers::<u128>(store, rules),
+            None => self.prefetch_numbers::<u64>(store, rules),
+            Some(_) => self.prefetch_numbers::<u128>(store, rules),
         }
     }
 
-    fn look_over_numbers<K: Number>(&self, store: &Store, rules: &[Stored<'_>]) {
+    fn prefetch_numbers<K: Number>(&self, store: &RuleStore, rules: &[StoredRule<'_>]) {
         let Some(cells) = &self.cells else { return };
-        let first = |rule: &Stored<'_>| {
+        let first = |rule: &StoredRule<'_>| {
             let parts = self.parts::<K>(self.number(rule.lo), self.number(rule.hi));
             parts.cells.into_iter().find(|touched| !touched.is_empty()).map(|touched| touched.start)
         };
@@ -619,8 +618,8 @@ impl Trie {
         black_box((words, others.fold(0, |all, rule| all ^ rule.rank ^ rule.hi[0])));
     }
 
-    fn change(&mut self, store: &Store, rule: Stored<'_>, change: Change) -> bool {
-        let is_open = |place: &Place| place.of(rule.lo) == 0 && place.of(rule.hi) == ones(place.bits);
+    fn change(&mut self, store: &RuleStore, rule: StoredRule<'_>, change: Change) -> bool {
+        let is_open = |place: &KeyBits| place.of(rule.lo) == 0 && place.of(rule.hi) == ones(place.bits);
         if rule.extra.is_some() || !self.others.iter().all(is_open) {
             return false;
         }
@@ -633,16 +632,16 @@ impl Trie {
         done
     }
 
-    /// Does a change on the floor and in the cells; false if it does not go for all.
+    /// Applies a change to the floor and to the cells; false if it cannot be applied to all.
     fn change_parts<K: Number>(
         &mut self,
         cells: &mut Cells,
-        store: &Store,
-        rule: Stored<'_>,
+        store: &RuleStore,
+        rule: StoredRule<'_>,
         change: Change,
     ) -> bool {
         let parts = self.parts::<K>(self.number(rule.lo), self.number(rule.hi));
-        self.see::<K>(rule, rule.rank);
+        self.update_floor::<K>(rule, rule.rank);
         let mut done = self.change_floor::<K>(cells, parts.floor, store, rule.rank, change);
         for touched in parts.cells.into_iter().filter(|touched| !touched.is_empty()) {
             let above = Some(Vec::new());
@@ -651,25 +650,25 @@ impl Trie {
         done
     }
 
-    /// The floor knows the rank of a rule of the trie.
-    fn see<K: Number>(&mut self, rule: Stored<'_>, rank: Rank) {
+    /// Tells the floor the rank of a rule of the trie.
+    fn update_floor<K: Number>(&mut self, rule: StoredRule<'_>, rank: Rank) {
         // Without a floor, the root may be no node.
         if self.floor.is_none() {
             return;
         }
         let cells = self.parts::<K>(self.number(rule.lo), self.number(rule.hi)).cells;
         if let Some(floor) = &mut self.floor {
-            floor.entries_of(cells).for_each(|entry| floor.see(entry, rank));
+            floor.entries_of(cells).for_each(|entry| floor.lower_least(entry, rank));
         }
     }
 
-    /// Notes a change in entries of the floor, and makes the cells anew in which it hides rules, or does so no longer;
-    /// false if it does not go for all.
+    /// Applies a change to floor entries, and rebuilds the cells in which it hides or uncovers rules; false if it
+    /// cannot be applied to all.
     fn change_floor<K: Number>(
         &mut self,
         cells: &Cells,
         entries: Range<usize>,
-        store: &Store,
+        store: &RuleStore,
         rank: Rank,
         change: Change,
     ) -> bool {
@@ -702,7 +701,7 @@ impl Trie {
             }
         }
         for entry in hiding {
-            let is_made = self.make_entry_anew::<K>(cells, entry, store).is_some();
+            let is_made = self.rebuild_entry::<K>(cells, entry, store).is_some();
             if let (Some(floor), Change::Gone, false) = (&mut self.floor, change, is_made) {
                 floor.lose_to(entry, id);
             }
@@ -711,29 +710,29 @@ impl Trie {
         done
     }
 
-    /// Makes the cells of an entry of the floor anew. None if that does not go for all.
-    fn make_entry_anew<K: Number>(&mut self, cells: &Cells, entry: usize, store: &Store) -> Option<()> {
+    /// Rebuilds the cells of a floor entry. None if that is not possible for all.
+    fn rebuild_entry<K: Number>(&mut self, cells: &Cells, entry: usize, store: &RuleStore) -> Option<()> {
         let own = self.floor.as_ref()?.cells_of(entry..entry + 1);
         if cells.is_parted(own.clone()) {
             return None;
         }
-        own.clone().try_for_each(|cell| self.make_anew(cells, self.top::<K>(), cell, &[], store))?;
+        own.clone().try_for_each(|cell| self.rebuild_below(cells, self.top::<K>(), cell, &[], store))?;
         let rules = own.filter_map(|cell| cells.of(cell)).flatten();
-        self.floor.as_mut()?.see_all(entry, rules.filter_map(|id| store.get(id)).map(|rule| rule.rank));
+        self.floor.as_mut()?.set_least(entry, rules.filter_map(|id| store.get(id)).map(|rule| rule.rank));
         Some(())
     }
 
-    /// Notes a change in some cells of a node, and makes them anew; false if it does not go for all. `above` are the
-    /// rules that hold all of the node and are noted above it, if that is known.
+    /// Applies a change to some cells of a node and rebuilds them; false if it cannot be applied to all. `above` are
+    /// the rules that cover the whole node and are listed above it, if known.
     #[expect(clippy::too_many_arguments, reason = "it goes down by itself")]
     fn change_cells<K: Number>(
         &mut self,
         cells: &mut Cells,
-        at: At<K>,
+        at: Entry<K>,
         touched: Range<usize>,
         mut above: Option<Vec<u32>>,
-        store: &Store,
-        rule: Stored<'_>,
+        store: &RuleStore,
+        rule: StoredRule<'_>,
         change: Change,
     ) -> bool {
         let (cell, id) = (touched.start, id_of(rule.rank));
@@ -755,21 +754,21 @@ impl Trie {
         };
         let is_parted = cells.is_parted(touched.clone());
         let Some(above) = above.filter(|_| is_noted && !is_parted) else { return false };
-        touched.into_iter().all(|cell| self.make_anew(cells, at, cell, &above, store).is_some())
+        touched.into_iter().all(|cell| self.rebuild_below(cells, at, cell, &above, store).is_some())
     }
 
-    /// Makes what is below a cell of a node anew. None if it is not known of what, or there is no room; then it is as
-    /// it was.
-    fn make_anew<K: Number>(
+    /// Rebuilds what is below a cell of a node. None if its rules are not known, or there is no space; it is then
+    /// unchanged.
+    fn rebuild_below<K: Number>(
         &mut self,
         cells: &Cells,
-        at: At<K>,
+        at: Entry<K>,
         cell: usize,
         above: &[u32],
-        store: &Store,
+        store: &RuleStore,
     ) -> Option<()> {
         let before = self.lines.word(at.word(cell));
-        let At { first, left, depth, .. } = at.below(cell, before);
+        let Entry { first, left, depth, .. } = at.below(cell, before);
         let last = first.last(left);
         let rules = cells.of(cell)?.chain(above.iter().copied()).filter_map(|id| store.get(id));
         let spans = rules.map(|rule| (self.number::<K>(rule.lo), self.number::<K>(rule.hi), rule.rank));
@@ -789,43 +788,43 @@ impl Trie {
         let entry = builder.entry(&intervals, first, left, depth);
         (self.lines, self.depth) = (builder.lines, builder.depth);
         self.lines.set(at.word(cell), entry?);
-        self.give(before);
+        self.free_entry(before);
         Some(())
     }
 
-    /// The best rule on the floor for a value; None if that is not known.
+    /// The best rule on the floor for a value; None if it is not known.
     fn on_floor<K: Number>(&self, value: K) -> Option<u32> {
         let Some(floor) = &self.floor else { return Some(NOTHING) };
         let entry = self.entry_of(floor, value);
         (!floor.is_lost(entry)).then(|| floor.best(entry))
     }
 
-    /// Gives back the lines of an entry, and of all below it.
-    fn give(&mut self, entry: u32) {
+    /// Frees the lines of an entry and of everything below it.
+    fn free_entry(&mut self, entry: u32) {
         if entry >> 30 == NODE >> 30 {
             let (first, entries) = (entry as usize & (LINES_MAX - 1), 1 << width_of(entry));
-            (0..entries).for_each(|at| self.give(self.lines.word(first * LINE + at)));
-            self.lines.give(first * LINE, lines_of(entries));
+            (0..entries).for_each(|at| self.free_entry(self.lines.word(first * LINE + at)));
+            self.lines.free_piece(first * LINE, lines_of(entries));
         } else if entry >> 30 == RUN >> 30 {
             let (class, first) = (entry >> 28 & 3, (entry as usize & ((1 << 28) - 1)) * QUARTER);
             let words = match class {
                 LONG => 2 + 2 * self.lines.word(first) as usize,
                 class => QUARTER << class,
             };
-            self.lines.give(first, words);
+            self.lines.free_piece(first, words);
         }
     }
 
-    /// The root.
-    fn top<K: Number>(&self) -> At<K> {
-        At { entry: self.root, first: K::from(0), left: self.bits, depth: 0 }
+    /// The root entry.
+    fn top<K: Number>(&self) -> Entry<K> {
+        Entry { entry: self.root, first: K::from(0), left: self.bits, depth: 0 }
     }
 
     fn number<K: Number>(&self, words: &[u64]) -> K {
         K::of(self.low.of(words), self.high.map_or(0, |high| high.of(words)))
     }
 
-    /// Where a rule goes that admits these values.
+    /// The floor entries and root cells for a rule with these values.
     fn parts<K: Number>(&self, lo: K, hi: K) -> Parts {
         match &self.floor {
             Some(floor) => self.parts_on(floor, lo, hi),
@@ -835,7 +834,7 @@ impl Trie {
 
     fn parts_on<K: Number>(&self, floor: &Floor, lo: K, hi: K) -> Parts {
         let top = self.top();
-        let entries = At { entry: node_entry(0, floor.bits()), ..top };
+        let entries = Entry { entry: node_entry(0, floor.bits()), ..top };
         let (cells, held) = (top.touched(lo, hi).all(), entries.touched(lo, hi).whole());
         if held.is_empty() {
             return Parts { floor: 0..0, cells: [cells, 0..0] };
@@ -845,13 +844,13 @@ impl Trie {
     }
 }
 
-/// The values of a rule, and its rank.
+/// The values of a rule and its rank.
 type Span<K> = (K, K, Rank);
 
-/// Values from the first on to one that is not among them, if there is one.
+/// Values from the first to an exclusive end, if there is one.
 type Values<K> = (K, Option<K>);
 
-/// Where a rule goes: entries of the floor that it holds, and the cells of the root that it touches beside them.
+/// The floor entries that a rule covers, and the other root cells that it touches.
 struct Parts {
     floor: Range<usize>,
     cells: [Range<usize>; 2],
@@ -859,36 +858,36 @@ struct Parts {
 
 /// The cells of a node that a rule touches.
 #[derive(Clone, Copy, Debug)]
-struct Touched {
+struct TouchedCells {
     first: usize,
     last: usize,
-    /// It holds all of the first, and all of the last.
+    /// Whether it covers all of the first cell, and all of the last.
     whole: [bool; 2],
 }
 
-impl Touched {
-    /// All of them.
+impl TouchedCells {
+    /// All touched cells.
     fn all(self) -> Range<usize> {
         self.first..self.last + 1
     }
 
-    /// Those of which it holds all.
+    /// The cells that it covers whole.
     fn whole(self) -> Range<usize> {
         self.first + usize::from(!self.whole[0])..self.last + usize::from(self.whole[1])
     }
 }
 
-/// An entry, for the values from `first` on that differ in so many bits.
+/// An entry for the block of values from `first` on that spans `left` bits.
 #[derive(Clone, Copy, Debug)]
-struct At<K> {
+struct Entry<K> {
     entry: u32,
     first: K,
     left: u8,
     depth: usize,
 }
 
-impl<K: Number> At<K> {
-    /// Bits that a node looks at.
+impl<K: Number> Entry<K> {
+    /// The width of the node.
     fn width(self) -> u8 {
         width_of(self.entry)
     }
@@ -904,17 +903,17 @@ impl<K: Number> At<K> {
         Self { entry, first: self.first.plus(cell, left), left, depth: self.depth + 1 }
     }
 
-    /// The cells of a node that some of its values touch.
-    fn touched(self, lo: K, hi: K) -> Touched {
+    /// The cells of a node that a range of values touches.
+    fn touched(self, lo: K, hi: K) -> TouchedCells {
         let below = self.left - self.width();
         let [first, last] = [lo, hi].map(|value| value.window(below, self.width()));
         let begins = |cell: usize| self.first.plus(cell, below);
-        Touched { first, last, whole: [lo == begins(first), hi == begins(last).last(below)] }
+        TouchedCells { first, last, whole: [lo == begins(first), hi == begins(last).last(below)] }
     }
 }
 
-/// The fields of which the rules of a store ask for more than any value; None if one asks for a mask.
-pub(super) fn asked_fields(layout: &Layout, store: &Store) -> Option<Vec<usize>> {
+/// The fields that the rules of a store restrict; None if a rule has a mask.
+pub(super) fn restricted_fields(layout: &Layout, store: &RuleStore) -> Option<Vec<usize>> {
     let mut asked = vec![false; layout.fields().len()];
     for rule in store.iter() {
         if rule.extra.is_some_and(|extra| extra.care.iter().any(|&care| care != 0)) {
@@ -922,22 +921,22 @@ pub(super) fn asked_fields(layout: &Layout, store: &Store) -> Option<Vec<usize>>
         }
         for (field, asked) in asked.iter_mut().enumerate() {
             let (low, high) = layout.places(field);
-            let is_all = |place: Place| place.of(rule.lo) == 0 && place.of(rule.hi) == ones(place.bits);
+            let is_all = |place: KeyBits| place.of(rule.lo) == 0 && place.of(rule.hi) == ones(place.bits);
             *asked |= !is_all(low) || high.is_some_and(|high| !is_all(high));
         }
     }
-    // The box of a range over more than 64 bits is wider than the range.
+    // The box of a range over more than 64 bits is larger than the range.
     let is_exact = store.iter().all(|rule| rule.extra.is_none());
     is_exact.then(|| (0..asked.len()).filter(|&field| asked[field]).collect())
 }
 
-/// Where the best rule changes among the values from `first` to `end`, and to which; the first begins at `first`.
+/// The starts of the intervals from `first` to `end`, each with its best rule; the first one begins at `first`.
 fn intervals<K: Number>(spans: &mut [Span<K>], first: K, end: u128) -> Vec<(K, u32)> {
     spans.sort_unstable_by_key(|&(lo, _, _)| lo);
     let mut intervals: Vec<(K, u32)> = Vec::with_capacity(2 * spans.len() + 1);
     intervals.push((first, NOTHING));
     let mut change = |at: K, id: u32| {
-        let (last, best) = intervals.last_mut().expect("it begins with one");
+        let (last, best) = intervals.last_mut().expect("the list starts with one interval");
         if *best == id {
             return;
         }
@@ -975,7 +974,7 @@ fn intervals<K: Number>(spans: &mut [Span<K>], first: K, end: u128) -> Vec<(K, u
     }
 }
 
-/// As [`intervals`], of up to [`FEW`] rules, which are asked in each interval: that is sooner done than to sort them.
+/// As [`intervals`], for up to [`FEW`] rules, which are compared in each interval: faster than sorting.
 fn intervals_of_few<K: Number>(spans: &[Span<K>], first: K, last: K) -> Vec<(K, u32)> {
     let mut begins = [first; 1 + 2 * FEW];
     let mut n = 1;
@@ -998,7 +997,7 @@ fn intervals_of_few<K: Number>(spans: &[Span<K>], first: K, last: K) -> Vec<(K, 
     intervals
 }
 
-/// Intervals without the rules that are on the floor, where they are there.
+/// The intervals without the rules that are on the floor, where they are.
 fn sunk<K: Number>(intervals: &[(K, u32)], held: &BTreeMap<u32, Values<K>>) -> Vec<(K, u32)> {
     let mut left: Vec<(K, u32)> = Vec::with_capacity(intervals.len());
     let mut add = |begins: K, ends: Option<K>, id: u32| {
@@ -1023,26 +1022,26 @@ fn sunk<K: Number>(intervals: &[(K, u32)], held: &BTreeMap<u32, Values<K>>) -> V
     left
 }
 
-/// Bits of a node for so many intervals, of values that differ in `left` bits.
+/// The width of a node for this many intervals of values that span `left` bits.
 fn width_for(intervals: usize, widest: u8, left: u8) -> u8 {
     (intervals.ilog2() as u8 + 1).min(widest).min(left)
 }
 
-/// Words of the lines of a node.
+/// The size of a node in words, in whole lines.
 fn lines_of(entries: usize) -> usize {
     entries.next_multiple_of(LINE)
 }
 
 struct Builder {
-    lines: Lines,
+    lines: LinePool,
     depth: usize,
     /// The width of a node at the top.
     root_bits: u8,
 }
 
 impl Builder {
-    /// An entry for the values from `first` on that differ in the lowest `left` bits; `intervals` are those that touch
-    /// them. None if it would take too many lines.
+    /// An entry for the block of values from `first` on that spans `left` bits; `intervals` are those that touch it.
+    /// None if it would take too many lines.
     fn entry<K: Number>(&mut self, intervals: &[(K, u32)], first: K, left: u8, depth: usize) -> Option<u32> {
         self.depth = self.depth.max(depth);
         if let [(_, id)] = intervals {
@@ -1057,7 +1056,7 @@ impl Builder {
             0 => self.root_bits,
             _ => width_for(intervals.len(), NODE_BITS_MAX, left),
         };
-        // Where all of them are in one cell, a wide node would tell nothing apart.
+        // If all intervals begin in one cell, a wide node would separate nothing.
         let cell = |at: usize| intervals[at].0.window(left - width, width);
         if cell(1) == cell(intervals.len() - 1) {
             if intervals.len() <= LONG_RUN_MAX
@@ -1072,7 +1071,7 @@ impl Builder {
         let (mut from, last) = (0, (1usize << width) - 1);
         for cell in 0..=last {
             let start = first.plus(cell, below);
-            // The interval in which the cell begins, and those that begin within.
+            // The interval in which the cell begins, and those that begin inside.
             while intervals.get(from + 1).is_some_and(|&(begins, _)| begins <= start) {
                 from += 1;
             }
@@ -1087,7 +1086,7 @@ impl Builder {
         Some(node_entry(base / LINE, width))
     }
 
-    /// A run, if what a run compares tells its intervals apart; None within if there is no room for it.
+    /// A run, if its comparisons separate the intervals; None inside if there is no space for it.
     fn run<K: Number>(&mut self, intervals: &[(K, u32)], left: u8) -> Option<Option<u32>> {
         let begins = &intervals[1..];
         if !begins.iter().all(|(begins, _)| begins.is_shown(left)) {
@@ -1095,7 +1094,7 @@ impl Builder {
         }
         let n = intervals.len();
         let class = [2, 4, RUN_MAX].iter().position(|&most| n <= most).unwrap_or(LONG as usize);
-        // What is not taken begins nowhere, and if it does, it is the last interval.
+        // Padding never starts an interval, or repeats the last one.
         let more = if class == LONG as usize { 0 } else { (2 << class) - n };
         let count = (class == LONG as usize).then_some(n as u32 - 1);
         let begins = begins.iter().map(|(begins, _)| begins.shown(left));

@@ -1,34 +1,34 @@
-//! Rules that care for one field, and for a narrow one beside it that says of which kind its value is: a trie for each
-//! kind. Networks of both families of IP are such rules.
+//! One trie per kind of value: for rules that restrict one field, and a narrow field beside it that gives the kind.
+//! Dual-stack networks are such rules.
 
 use super::NOTHING;
-use super::key::{Layout, Place};
-use super::store::{Rank, Store, Stored};
-use super::trie::{Trie, asked_fields};
+use super::key::{KeyBits, Layout};
+use super::rule_store::{Rank, RuleStore, StoredRule};
+use super::trie::{Trie, restricted_fields};
 
-/// Bits of a field that tells kinds apart.
+/// Maximum width of the field that gives the kind.
 const KIND_BITS_MAX: u8 = 2;
 
-/// A trie for each kind of values.
+/// A trie for each kind.
 #[derive(Clone, Debug)]
 pub(crate) struct Tries {
-    kind: Place,
-    /// By kind; none where there was no rule.
-    tries: [Option<Of>; 1 << KIND_BITS_MAX],
+    kind: KeyBits,
+    /// By kind; None for kinds without rules.
+    tries: [Option<KindTrie>; 1 << KIND_BITS_MAX],
 }
 
-/// A trie, and how many rules it has.
+/// A trie and its number of rules.
 #[derive(Clone, Debug)]
-struct Of {
+struct KindTrie {
     trie: Trie,
     rules: usize,
 }
 
 impl Tries {
-    /// Tries over the one field that the rules of a store care for beside a narrow one of which each names one value,
-    /// if those are all that they care for and each trie can be built ([`Trie::build`]).
-    pub(super) fn build(layout: &Layout, store: &Store) -> Option<Self> {
-        let [first, second] = asked_fields(layout, store)?[..] else { return None };
+    /// Builds tries over the rules of a store. Each rule must restrict one wide field and name one value of a narrow
+    /// field, and nothing else. None otherwise, or if a trie cannot be built ([`Trie::build`]).
+    pub(super) fn build(layout: &Layout, store: &RuleStore) -> Option<Self> {
+        let [first, second] = restricted_fields(layout, store)?[..] else { return None };
         let is_narrow = |field: &usize| layout.fields()[*field].bits <= KIND_BITS_MAX;
         let (field, narrow) =
             [(first, second), (second, first)].into_iter().find(|(_, other)| is_narrow(other))?;
@@ -40,14 +40,14 @@ impl Tries {
         for (value, of) in (0..).zip(&mut tries) {
             if store.iter().any(|rule| kind.of(rule.lo) == value) {
                 let trie = Trie::of(layout, store, field, Some((kind, value)))?;
-                *of = Some(Of { rules: trie.built_of(), trie });
+                *of = Some(KindTrie { rules: trie.built_of(), trie });
             }
         }
         Some(Self { kind, tries })
     }
 
-    /// As of [`Trie::insert`].
-    pub(super) fn insert(&mut self, store: &Store, rule: Stored<'_>) -> bool {
+    /// See [`Trie::insert`].
+    pub(super) fn insert(&mut self, store: &RuleStore, rule: StoredRule<'_>) -> bool {
         self.of_mut(rule).is_some_and(|of| {
             let done = of.trie.insert(store, rule);
             of.rules += usize::from(done);
@@ -55,8 +55,8 @@ impl Tries {
         })
     }
 
-    /// As of [`Trie::remove`].
-    pub(super) fn remove(&mut self, store: &Store, rule: Stored<'_>) -> bool {
+    /// See [`Trie::remove`].
+    pub(super) fn remove(&mut self, store: &RuleStore, rule: StoredRule<'_>) -> bool {
         self.of_mut(rule).is_some_and(|of| {
             let done = of.trie.remove(store, rule);
             of.rules -= usize::from(done && of.rules > 0);
@@ -64,25 +64,25 @@ impl Tries {
         })
     }
 
-    /// As of [`Trie::rerank`].
-    pub(super) fn rerank(&mut self, rule: Stored<'_>, rank: Rank) {
+    /// See [`Trie::rerank`].
+    pub(super) fn rerank(&mut self, rule: StoredRule<'_>, rank: Rank) {
         if let Some(of) = self.of_mut(rule) {
             of.trie.rerank(rule, rank);
         }
     }
 
-    /// As of [`Trie::look_over`].
-    pub(super) fn look_over(&self, store: &Store, rules: &[Stored<'_>]) {
+    /// See [`Trie::prefetch`].
+    pub(super) fn prefetch(&self, store: &RuleStore, rules: &[StoredRule<'_>]) {
         for (kind, trie) in self.all() {
-            let own: Vec<Stored<'_>> =
+            let own: Vec<StoredRule<'_>> =
                 rules.iter().filter(|rule| self.kind.of(rule.lo) == kind).copied().collect();
             if own.len() > 1 {
-                trie.look_over(store, &own);
+                trie.prefetch(store, &own);
             }
         }
     }
 
-    /// Whether one of them has too many rules for its shape, or too few.
+    /// Whether one of the tries has too many or too few rules for its shape.
     pub(super) fn is_worn(&self) -> bool {
         self.tries.iter().flatten().any(|of| of.trie.is_worn(of.rules))
     }
@@ -99,12 +99,12 @@ impl Tries {
         self.all().map(|(_, trie)| trie.bytes()).sum()
     }
 
-    /// As of [`Trie::read_bytes`].
+    /// See [`Trie::read_bytes`].
     pub(super) fn read_bytes(&self) -> usize {
         self.all().map(|(_, trie)| trie.read_bytes()).sum()
     }
 
-    /// As of [`Trie::touches`].
+    /// See [`Trie::touches`].
     pub(super) fn touches(&self, key: &[u64]) -> usize {
         self.trie_of(key).map_or(0, |trie| trie.touches(key))
     }
@@ -120,7 +120,7 @@ impl Tries {
         self.tries.get(self.kind.of(key) as usize)?.as_ref().map(|of| &of.trie)
     }
 
-    fn of_mut(&mut self, rule: Stored<'_>) -> Option<&mut Of> {
+    fn of_mut(&mut self, rule: StoredRule<'_>) -> Option<&mut KindTrie> {
         let kind = self.kind.of(rule.lo);
         self.tries.get_mut(kind as usize).filter(|_| kind == self.kind.of(rule.hi))?.as_mut()
     }

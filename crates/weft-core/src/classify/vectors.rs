@@ -1,13 +1,14 @@
-//! Few rules: for each chunk of a key, the set of rules that admit its value.
+//! Bit vectors, for small rule sets: for each chunk of a key, the set of rules that match its value.
 //!
-//! Each place of a key is cut into chunks of a few bits. The values of a chunk fall into classes, all of whose values
-//! the same rules admit, and each class has these rules as a set of bits, the best rule first. A look-up reads one
-//! class and one set a chunk and takes the first bit that all sets have: no branch depends on the key, so look-ups of
-//! several keys overlap, and none costs more than another. A rule that is a box of places is one of chunks if it asks
-//! for blocks (prefixes, single values) of those places that are cut; tables with others are left to trees. The classes
-//! of a place that is one wide chunk, such as a port, are in pages, of which those that are the same are one: rules ask
-//! for few ports, so that what look-ups read stays small. Compiled code compares a key with a handful of rules one by
-//! one, where all of them are blocks.
+//! Each field part is divided into chunks of a few bits. The values of a chunk form classes that the same rules match.
+//! Each class has these rules as a bit set, the best rule first. A look-up reads one class and one set per chunk and
+//! takes the first bit that all sets share. No branch depends on the key, so look-ups of several keys overlap and all
+//! cost the same.
+//!
+//! A rule can be represented if it has only prefixes and single values in the field parts that are divided; other rules
+//! are left to trees. A field part of one wide chunk, such as a port, has its classes in pages, and identical pages are
+//! stored once: rules name few ports, so the memory that look-ups read stays small. Compiled code compares a handful of
+//! rules with the key one by one, if all of them are prefixes or single values.
 //!
 //! Source: bit vectors by field (T. Lakshman and D. Stiliadis, SIGCOMM 1998), with the classes of chunks of Recursive
 //! Flow Classification (P. Gupta and N. McKeown, SIGCOMM 1999).
@@ -15,59 +16,59 @@
 use core::hint::select_unpredictable;
 use std::collections::BTreeMap;
 
-use super::key::{Layout, Place, ones};
-use super::store::{Rank, has_extra, id_of};
+use super::key::{KeyBits, Layout, ones};
+use super::rule_store::{Rank, has_extra, id_of};
 use super::tree::Input;
 use super::{NOTHING, VECTOR_RULES_MAX};
 
-/// Bits of a place that is one chunk.
+/// Maximum width of a field part that is a single chunk.
 const WHOLE_MAX: u8 = 16;
-/// Bits of a chunk of a place that is cut; the classes of a chunk with more are in pages.
+/// Maximum width of a chunk of a divided field part; wider chunks have pages.
 const CHUNK_MAX: u8 = 11;
-/// The lower bits of a value, which number a class of a page.
+/// The lower bits of a value, which index a class in a page.
 pub const PAGE_BITS: u8 = 8;
-/// Classes of a page.
+/// Classes per page.
 const PAGE: usize = 1 << PAGE_BITS;
-/// Rules that are compared with a key one by one, and as how many fewer count.
-const FEW_MAX: usize = 4;
-const FEW_LEAST: usize = 2;
-/// Words of the widest set.
+/// Maximum and padded number of rules for one-by-one comparison.
+const LINEAR_MAX: usize = 4;
+const LINEAR_LEAST: usize = 2;
+/// Words of the largest set.
 const WORDS_MAX: usize = VECTOR_RULES_MAX / 64;
 
-/// The rules as sets of bits.
+/// The rules as bit sets.
 #[derive(Clone, Debug)]
 pub(crate) struct Vectors {
     chunks: Vec<Chunk>,
-    /// For each value of each chunk, the number of its set. Chunks in pages have the number of a page of `classes` for
-    /// each value of their upper bits.
+    /// For each value of each chunk, the number of its set. A paged chunk has the number of a page of `classes` for
+    /// each value of its upper bits.
     classes: Vec<u16>,
-    /// Sets of `words` words each.
+    /// The sets, of `words` words each.
     sets: Vec<u64>,
     words: usize,
-    /// All rules, the best first: bit by bit.
+    /// The rank of the rule of each bit, best first.
     ranks: Vec<Rank>,
-    /// The set of all of them.
+    /// The set of all rules.
     all: Vec<u64>,
-    /// Of few rules that are blocks, each in turn: for each word of a key which bits are looked at, and what they are.
-    few: Vec<u64>,
+    /// For few rules without ranges, the records for one-by-one comparison: a mask and a value for each word of a key.
+    linear: Vec<u64>,
 }
 
 /// Some bits of a key.
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
-    place: Place,
-    /// As many ones as it has bits.
+    place: KeyBits,
+    /// A mask of its width.
     mask: u64,
-    /// Where the classes of its values begin, or the numbers of their pages.
+    /// The start of the classes of its values, or of their page numbers.
     classes: u32,
 }
 
-/// Which values of a chunk a rule admits: the first and the last.
+/// The first and last value of a chunk that a rule matches.
 type Span = (u64, u64);
 
 impl Vectors {
-    /// Sets of rules that come best first. None if there are more than [`VECTOR_RULES_MAX`], or one is no box of
-    /// chunks, or there are more classes than have numbers.
+    /// Builds the sets for rules that are sorted best first. None if there are more than [`VECTOR_RULES_MAX`], if a
+    /// rule cannot be represented by chunks, or if there are too many classes.
     pub(super) fn build(layout: &Layout, rules: &[Input]) -> Option<Self> {
         if rules.len() > VECTOR_RULES_MAX || rules.iter().any(|rule| has_extra(rule.rank)) {
             return None;
@@ -83,7 +84,7 @@ impl Vectors {
             words,
             ranks,
             all,
-            few: few(layout, rules),
+            linear: linear(layout, rules),
         };
         let mut all = Vec::new();
         for place in layout.all_places() {
@@ -97,8 +98,8 @@ impl Vectors {
         Some(vectors)
     }
 
-    /// The chunks that a look-up reads: their bits, and where their classes begin, or the numbers of their pages.
-    pub(crate) fn chunks(&self) -> impl Iterator<Item = (Place, u32)> {
+    /// The chunks that a look-up reads: their bits, and the start of their classes or page numbers.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = (KeyBits, u32)> {
         self.chunks.iter().map(|chunk| (chunk.place, chunk.classes))
     }
 
@@ -107,28 +108,28 @@ impl Vectors {
         self.words
     }
 
-    /// For each of few rules, the best first, and for each word of a key, which bits are looked at, and what they are;
-    /// behind the last rule are some that match nothing. Nothing, if there are more rules, or one is no block.
-    pub(crate) fn few(&self) -> &[u64] {
-        &self.few
+    /// For few rules, best first: a mask and a value for each word of a key, padded with records that match nothing.
+    /// Empty if there are more rules, or one has a range.
+    pub(crate) fn linear(&self) -> &[u64] {
+        &self.linear
     }
 
-    /// The rule that each bit of a set stands for, [`NOTHING`] for none and behind the last bit.
+    /// The rule id of each bit; [`NOTHING`] for unused bits and behind the last bit.
     pub(crate) fn ids(&self) -> impl Iterator<Item = u32> {
         let bits = self.words * 64 + 1;
         (0..bits).map(|bit| self.ranks.get(bit).map_or(NOTHING, |rank| id_of(*rank)))
     }
 
-    /// Where the classes of all chunks begin, and where the sets do, for as long as nothing is changed.
+    /// The addresses of the classes of all chunks and of the sets, valid until a change.
     pub(crate) fn addresses(&self) -> (usize, usize) {
         (self.classes.as_ptr().expose_provenance(), self.sets.as_ptr().expose_provenance())
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.classes.len() * 2 + (self.sets.len() + self.ranks.len() + self.all.len() + self.few.len()) * 8
+        self.classes.len() * 2 + (self.sets.len() + self.ranks.len() + self.all.len() + self.linear.len()) * 8
     }
 
-    /// The best rule for a key, or 0.
+    /// The rank of the best rule for a key, or 0.
     #[inline(always)]
     pub(super) fn find<const N: usize>(&self, key: &[u64; N]) -> Rank {
         match self.words {
@@ -158,19 +159,19 @@ impl Vectors {
                 *left &= word;
             }
         }
-        // Which word has the first bit is chance, and a branch on chance costs more than all of this.
+        // The position of the first bit is random, and a mispredicted branch costs more than all of this.
         let (mut first, mut bits) = (W - 1, left[W - 1]);
         for (at, word) in left.iter().enumerate().rev().skip(1) {
             first = select_unpredictable(*word != 0, at, first);
             bits = select_unpredictable(*word != 0, *word, bits);
         }
         let nth = first * 64 + bits.trailing_zeros() as usize;
-        // Behind the last rule there is none.
+        // Behind the last rule is the rank 0.
         self.ranks[select_unpredictable(bits != 0, nth, self.ranks.len() - 1)]
     }
 
-    /// For each value of a chunk the number of its set; nothing, if all rules admit all of them.
-    fn classes_of(&mut self, chunk: Place, spans: &[Span]) -> Option<Option<Vec<u16>>> {
+    /// The number of the set for each value of a chunk. None inside if all rules match all values.
+    fn classes_of(&mut self, chunk: KeyBits, spans: &[Span]) -> Option<Option<Vec<u16>>> {
         let mut changes: Vec<(u64, usize)> = Vec::new();
         for (rule, &(first, last)) in spans.iter().enumerate() {
             changes.extend([(first, rule), (last + 1, rule)]);
@@ -197,9 +198,9 @@ impl Vectors {
         Some(Some(classes))
     }
 
-    /// Puts the classes where look-ups read them: first what has its place whatever the rules are, so that compiled
-    /// code finds it with other rules, too, and then the pages.
-    fn lay_out(&mut self, all: Vec<(Place, Vec<u16>)>) -> Option<()> {
+    /// Lays out the classes in the order of look-ups: first those at positions that do not depend on the rules, so that
+    /// compiled code works with other rules too, then the pages.
+    fn lay_out(&mut self, all: Vec<(KeyBits, Vec<u16>)>) -> Option<()> {
         for (place, classes) in &all {
             let at = u32::try_from(self.classes.len()).ok()?;
             self.chunks.push(Chunk { place: *place, mask: ones(place.bits), classes: at });
@@ -221,11 +222,11 @@ impl Vectors {
 }
 
 /// Whether the classes of a chunk are in pages.
-pub fn is_paged(chunk: Place) -> bool {
+pub fn is_paged(chunk: KeyBits) -> bool {
     chunk.bits > CHUNK_MAX
 }
 
-/// The number of a run among those of its length in a list, to which it is added if it is not known.
+/// The number of a run among those of its length in a list; a new run is appended.
 fn number_of<T: Copy + Ord>(run: &[T], known: &mut BTreeMap<Vec<T>, u16>, list: &mut Vec<T>) -> Option<u16> {
     if let Some(number) = known.get(run) {
         return Some(*number);
@@ -236,47 +237,47 @@ fn number_of<T: Copy + Ord>(run: &[T], known: &mut BTreeMap<Vec<T>, u16>, list: 
     Some(number)
 }
 
-/// Puts a rule into a set, or takes it out.
+/// Toggles a rule in a set.
 fn flip(set: &mut [u64], rule: usize) {
     set[rule / 64] ^= 1 << (rule % 64);
 }
 
-/// The chunks of a place.
-fn chunks(place: Place) -> impl Iterator<Item = Place> {
+/// The chunks of a field part.
+fn chunks(place: KeyBits) -> impl Iterator<Item = KeyBits> {
     let n = if place.bits <= WHOLE_MAX { 1 } else { place.bits.div_ceil(CHUNK_MAX) };
     let wide = place.bits.div_ceil(n);
     (0..n).map(move |nth| {
         let shift = nth * wide;
-        Place { shift: place.shift + shift, bits: wide.min(place.bits - shift), ..place }
+        KeyBits { shift: place.shift + shift, bits: wide.min(place.bits - shift), ..place }
     })
 }
 
-/// See [`Vectors::few`].
-fn few(layout: &Layout, rules: &[Input]) -> Vec<u64> {
+/// See [`Vectors::linear`].
+fn linear(layout: &Layout, rules: &[Input]) -> Vec<u64> {
     let are_blocks = |rule: &Input| layout.all_places().all(|place| is_block(place, rule));
-    if rules.len() > FEW_MAX || !rules.iter().all(are_blocks) {
+    if rules.len() > LINEAR_MAX || !rules.iter().all(are_blocks) {
         return Vec::new();
     }
     let looked_at = |rule: &Input| {
         let words = rule.lo.iter().zip(rule.hi.iter()).take(layout.words());
         words.flat_map(|(lo, hi)| [!(lo ^ hi), lo & !(lo ^ hi)]).collect::<Vec<u64>>()
     };
-    let mut few: Vec<u64> = rules.iter().flat_map(looked_at).collect();
-    // So that the same code does when a rule comes or goes.
-    let padded = if rules.len() <= FEW_LEAST { FEW_LEAST } else { FEW_MAX };
+    let mut linear: Vec<u64> = rules.iter().flat_map(looked_at).collect();
+    // Padded, so that the same compiled code works after a rule is added or removed.
+    let padded = if rules.len() <= LINEAR_LEAST { LINEAR_LEAST } else { LINEAR_MAX };
     let nothing = [0, 1].into_iter().cycle().take(2 * layout.words() * (padded - rules.len()));
-    few.extend(nothing);
-    few
+    linear.extend(nothing);
+    linear
 }
 
-/// Whether a rule asks for one value of a place, or for a prefix.
-fn is_block(place: Place, rule: &Input) -> bool {
+/// Whether a rule has a single value or a prefix in a field part.
+fn is_block(place: KeyBits, rule: &Input) -> bool {
     let [lo, hi] = [&rule.lo, &rule.hi].map(|corner| place.of(corner));
     let free = lo ^ hi;
     free & free.wrapping_add(1) == 0 && lo & free == 0
 }
 
-/// What a rule admits of a chunk of a place; None if that is no matter of the chunk alone.
-fn span(place: Place, chunk: Place, rule: &Input) -> Option<Span> {
+/// The values of a chunk that a rule matches; None if that does not depend on the chunk alone.
+fn span(place: KeyBits, chunk: KeyBits, rule: &Input) -> Option<Span> {
     (is_block(place, rule) || chunk == place).then(|| (chunk.of(&rule.lo), chunk.of(&rule.hi)))
 }

@@ -1,4 +1,4 @@
-//! Cutting a packet of IPv4 into fragments (RFC 791 section 3.2), for a link that does not take it whole.
+//! Fragmentation of IPv4 packets (RFC 791 section 3.2), for links with a smaller MTU.
 
 use super::segment::put;
 use super::{Frame, Pool, SEGMENTS_MAX, SegmentError};
@@ -6,31 +6,32 @@ use crate::checksum::{fold, sum};
 use crate::ip::{DONT_FRAGMENT, FRAGMENT_OFFSET as OFFSET, IpPacket, MORE_FRAGMENTS as MORE};
 
 const HEADER_BYTES: usize = 20;
-/// The offset of a fragment counts these.
+/// The unit of a fragment offset.
 const UNIT_BYTES: usize = 8;
-/// The bit of an option's type that has it in all fragments, and the two options without a length.
+/// The bit of an option type for options that all fragments copy, and the two options without a length.
 const COPIED: u8 = 0x80;
 const END_OF_OPTIONS: u8 = 0;
 const NO_OPERATION: u8 = 1;
 
-/// A packet that is to be cut.
+/// A packet to fragment.
 struct Whole<'f> {
     header: &'f [u8],
-    /// The header of the fragments behind the first: without the options that are not theirs.
+    /// The header of all fragments but the first: only with the copied options.
     later: Vec<u8>,
     payload: &'f [u8],
-    /// Flags and offset, as they are.
+    /// The flags and offset of the packet.
     at: u16,
 }
 
 impl Pool {
-    /// Puts the fragments of a packet of IPv4, each of at most `to` bytes with its header, behind those in `out`; the
-    /// packet itself is as it was, but that its checksums are whole. `network` is where its IP header begins. False,
-    /// and nothing was put anywhere, if it is not of IPv4, is not to be cut (DF), or is no longer than that.
+    /// Appends the fragments of an IPv4 packet to `out`, each of at most `to` bytes with its header. `network` is the
+    /// offset of the IP header. The packet stays, with its checksums completed.
+    ///
+    /// Returns false, and appends nothing, if the packet is not IPv4, must not be fragmented (DF), or already fits.
     ///
     /// # Errors
-    /// Nothing was put anywhere: there are too few buffers, or `to` is too short for a fragment, or for one of at most
-    /// [`SEGMENTS_MAX`].
+    /// There are too few buffers, or `to` is too short for a fragment or for at most [`SEGMENTS_MAX`] of them. Nothing
+    /// is appended then.
     pub fn fragment(
         &mut self,
         frame: &mut Frame,
@@ -43,7 +44,7 @@ impl Pool {
         }
         let mut offload = core::mem::take(&mut frame.meta.offload);
         offload.finish_checksum(self.bytes_mut(frame)).ok_or(SegmentError::Malformed)?;
-        // What the fragments are made of, while the pool is asked for buffers.
+        // A copy of the bytes, because the pool is borrowed for new buffers.
         let bytes = self.bytes(frame).to_vec();
         let whole = Whole::of(&bytes, network).ok_or(SegmentError::Malformed)?;
         let first = out.len();
@@ -69,7 +70,7 @@ struct Part<'w> {
 }
 
 impl<'f> Whole<'f> {
-    /// The packet of a frame, if it is one that may be cut.
+    /// The packet of a frame, if it may be fragmented.
     fn of(frame: &'f [u8], network: usize) -> Option<Self> {
         let packet = IpPacket::new(frame.get(network..)?).filter(|packet| packet.is_complete())?;
         let (header, at) = (packet.header(), packet.fragment_word()?);
@@ -81,13 +82,13 @@ impl<'f> Whole<'f> {
         self.header.len() + self.payload.len() > to
     }
 
-    /// Its fragments of at most so many bytes; None if that is too few.
+    /// Its fragments of at most this length; None if that is too short.
     fn parts(&self, to: usize) -> Option<Vec<Part<'_>>> {
         let (mut parts, mut rest, mut done) = (Vec::new(), self.payload, 0_u16);
         while !rest.is_empty() {
             let header = if parts.is_empty() { self.header } else { &self.later };
             let room = to.checked_sub(header.len())?;
-            // The last need not end at a unit.
+            // Only the last fragment may have a length that is no multiple of the unit.
             let n = if rest.len() <= room { rest.len() } else { room / UNIT_BYTES * UNIT_BYTES };
             if n == 0 || parts.len() == SEGMENTS_MAX {
                 return None;
@@ -107,7 +108,7 @@ impl<'f> Whole<'f> {
 }
 
 impl Part<'_> {
-    /// Writes it behind a link header, to bytes of just its length.
+    /// Writes the fragment behind a link header into a slice of its exact length.
     fn write(&self, link: &[u8], to: &mut [u8]) {
         let (to_link, packet) = to.split_at_mut(link.len());
         to_link.copy_from_slice(link);
@@ -122,7 +123,7 @@ impl Part<'_> {
     }
 }
 
-/// The header with those options alone that all fragments have.
+/// The header with only the options that all fragments copy.
 fn of_all_fragments(header: &[u8]) -> Vec<u8> {
     let mut later = header[..HEADER_BYTES].to_vec();
     let mut rest = &header[HEADER_BYTES..];
@@ -162,7 +163,7 @@ mod tests {
 
     fn fragments(frame: &[u8], to: usize) -> Result<Option<Vec<Vec<u8>>>, SegmentError> {
         let mut pool = Pool::new(PoolConfig::default());
-        let mut frame = pool.take_filled(frame).expect("there is room");
+        let mut frame = pool.take_filled(frame).expect("the pool has room");
         let mut out = Vec::new();
         let done = pool.fragment(&mut frame, LINK.len(), to, &mut out);
         let bytes = out.iter().map(|fragment| pool.bytes(fragment).to_vec()).collect();
@@ -173,21 +174,21 @@ mod tests {
     }
 
     proptest! {
-        /// RFC 791: the fragments carry the packet's bytes where they were, each has a header that holds and fits.
+        /// RFC 791: the fragments carry the bytes of the packet at their offsets, each with a valid header that fits.
         #[test]
-        fn fragments_are_the_packet(
+        fn fragments_rebuild_the_packet(
             payload in proptest::collection::vec(any::<u8>(), 0..3000),
             (has_all, has_first) in any::<(bool, bool)>(),
             at in 0..400_u16,
             more: bool,
             to in 68..1600_usize,
         ) {
-            // An option that is in all fragments (131, a source route), one of the first alone (7, record route).
+            // One option that all fragments copy (131, source route), one of the first only (7, record route).
             let of_all: &[u8] = if has_all { &[131, 7, 4, 10, 0, 0, 9, 0] } else { &[] };
             let of_first: &[u8] = if has_first { &[7, 7, 4, 0, 0, 0, 0, 1] } else { &[] };
             let flags = if more { MORE } else { 0 } | at;
             let frame = packet(&[of_first, of_all].concat(), flags, &payload);
-            match fragments(&frame, to).expect("it is cut") {
+            match fragments(&frame, to).expect("the packet is fragmented") {
                 None => prop_assert!(frame.len() - LINK.len() <= to),
                 Some(parts) => {
                     prop_assert!(frame.len() - LINK.len() > to);
@@ -213,9 +214,9 @@ mod tests {
     }
 
     proptest! {
-        /// Frames come from anybody.
+        /// Any peer can send any frame.
         #[test]
-        fn no_bytes_make_it_panic(
+        fn random_bytes_never_panic(
             mut bytes in proptest::collection::vec(any::<u8>(), 0..200),
             words in 0..16_u8,
             flags in 0..0x4000_u16,
@@ -230,7 +231,7 @@ mod tests {
                 put(&mut bytes, network + 6, flags);
             }
             let mut pool = Pool::new(PoolConfig::default());
-            let mut frame = pool.take_filled(&bytes).expect("there is room");
+            let mut frame = pool.take_filled(&bytes).expect("the pool has room");
             let checksum = Checksum::Partial { start: start.into(), offset: offset.into() };
             frame.meta.offload = Offload { checksum, gso: None };
             let mut out = Vec::new();
@@ -242,33 +243,33 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_to_be_cut_stays_whole() {
+    fn unfragmentable_stays_whole() {
         let long = [7; 1000];
         assert_eq!(fragments(&packet(&[], DONT_FRAGMENT, &long), 500), Ok(None));
         let mut v6 = packet(&[], 0, &long);
         v6[LINK.len()] = 0x60;
         assert_eq!(fragments(&v6, 500), Ok(None));
-        // It says that it is longer than its frame.
+        // Its length field exceeds the frame.
         let cut = packet(&[], 0, &long)[..700].to_vec();
         assert_eq!(fragments(&cut, 500), Ok(None));
         assert_eq!(fragments(&packet(&[], 0, &long), 27), Err(SegmentError::Malformed));
         assert_eq!(fragments(&packet(&[], OFFSET, &long), 500), Err(SegmentError::Malformed));
     }
 
-    /// A device was to complete the checksum of the whole packet, and cannot any more.
+    /// A device completes the checksum of a whole packet, and cannot complete that of a fragment.
     #[test]
-    fn a_checksum_is_completed_before() {
+    fn checksum_completed_before_cut() {
         let mut datagram = vec![0, 9, 0, 9, 4, 0, 0, 0];
         datagram.extend([3; 1016]);
         let frame = packet(&[], 0, &datagram);
         let mut pool = Pool::new(PoolConfig::default());
-        let mut whole = pool.take_filled(&frame).expect("there is room");
+        let mut whole = pool.take_filled(&frame).expect("the pool has room");
         whole.meta.offload.checksum = Checksum::Partial { start: 34, offset: 6 };
         let mut out = Vec::new();
         assert_eq!(pool.fragment(&mut whole, LINK.len(), 600, &mut out), Ok(true));
         assert!(out.iter().all(|part| part.meta.offload == Offload::default()));
         let payload: Vec<u8> = out.iter().flat_map(|part| pool.bytes(part)[34..].to_vec()).collect();
-        // The field held no sum of a pseudo header here: with it, the datagram adds up to all ones.
+        // The field held no pseudo header sum here: with the checksum, the datagram sums to all ones.
         assert_eq!(fold(sum(&payload)), 0xffff);
         out.into_iter().chain([whole]).for_each(|frame| pool.give(frame));
     }

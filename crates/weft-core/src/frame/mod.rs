@@ -1,15 +1,14 @@
 //! Frames: packets in buffers of a pool.
 //!
-//! A [`Pool`] owns the memory of a worker's packets. A driver takes a buffer for each packet that comes in, elements
-//! read and change it in place, and the driver of the way out gives the buffer back. A [`Frame`] is the handle of one
-//! buffer: it can be neither copied nor cloned, so a packet has one owner, and what is sent or dropped is given back
-//! once.
+//! A [`Pool`] owns the memory of a worker's packets. A driver takes a buffer for each packet that arrives, elements
+//! read and change it in place, and the sending driver gives the buffer back. A [`Frame`] is the handle of one buffer.
+//! It can be neither copied nor cloned, so a packet has one owner, and its buffer is given back once.
 //!
-//! There are two sizes of buffers. Nearly all packets fit the small one. The large one holds a packet that the kernel
-//! hands over before it is cut into segments ([`Gso`]): it passes whole, for the price of one packet.
+//! Buffers have two sizes. Nearly all packets fit the small one. The large one holds a packet that the kernel passes
+//! before segmentation ([`Gso`]): such a packet costs as much as a single one.
 //!
-//! Headers grow and shrink at the front: a buffer has [`HEADROOM`] bytes in front of a new packet, so that what is
-//! pushed needs no packet to be moved.
+//! Headers grow and shrink at the front. A buffer has [`HEADROOM`] bytes in front of a new packet, so a push does not
+//! move the packet.
 
 mod fragment;
 mod offload;
@@ -29,28 +28,28 @@ use crate::{Time, hash};
 use core::fmt;
 use core::ops::Range;
 
-/// Bytes of a cache line, on which buffers begin.
+/// Bytes of a cache line; buffers are aligned to it.
 const LINE_BYTES: usize = 64;
-/// Bytes of a small buffer. The number of its cache lines is odd, so that the headers of a batch do not all compete for
-/// the same few places of the cache.
+/// Bytes of a small buffer. The number of its cache lines is odd, so that the headers of a batch do not compete for the
+/// same few cache sets.
 pub const SMALL_BYTES: usize = 2048 + LINE_BYTES;
-/// Bytes of a large buffer: the longest IP packet, link headers, [`HEADROOM`], and something behind. The number of its
+/// Bytes of a large buffer: the longest IP packet, link headers, [`HEADROOM`], and some tailroom. The number of its
 /// cache lines is odd too.
 pub const LARGE_BYTES: usize = (66 << 10) + LINE_BYTES;
-/// Bytes of a large buffer of a pool for captures, which holds the longest packet that they have: 256 KiB.
+/// Bytes of a large buffer in a pool for captures, which holds the longest captured packet: 256 KiB.
 const CAPTURE_BYTES: usize = (258 << 10) + LINE_BYTES;
-/// Bytes in front of a new packet, for the headers that will be pushed.
+/// Bytes in front of a new packet, for headers to push.
 pub const HEADROOM: usize = 128;
-/// The longest packet that a new small buffer holds.
+/// The longest packet in a new small buffer.
 pub const SMALL_PACKET_MAX: usize = SMALL_BYTES - HEADROOM;
-/// The longest packet that a new large buffer holds.
+/// The longest packet in a new large buffer.
 pub const LARGE_PACKET_MAX: usize = LARGE_BYTES - HEADROOM;
-/// Bytes that a pool may have: places in it are told in 32 bits.
+/// Maximum size of a pool in bytes: offsets in it have 32 bits.
 pub const POOL_BYTES_MAX: usize = 2 << 30;
-/// Packets that drivers and chains pass on at once.
+/// Maximum number of packets in a batch.
 pub const BATCH_MAX: usize = 64;
 
-/// How many buffers a pool has.
+/// The number of buffers of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
     /// Buffers of [`SMALL_BYTES`].
@@ -60,63 +59,63 @@ pub struct PoolConfig {
 }
 
 impl Default for PoolConfig {
-    /// 16 MiB for small packets and 8 MiB for large ones. Memory that no packet has been in is not touched.
+    /// 16 MiB of small and 8 MiB of large buffers. Memory is resident only after a packet has used it.
     fn default() -> Self {
         Self { small: 8192, large: 128 }
     }
 }
 
 impl PoolConfig {
-    /// Bytes of the pool.
+    /// Bytes of all buffers.
     pub const fn bytes(&self) -> usize {
         self.small as usize * SMALL_BYTES + self.large as usize * LARGE_BYTES
     }
 }
 
-/// What a pool counted.
+/// The counters of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounters {
-    /// Frames that were taken, copies included.
+    /// Frames taken, copies included.
     pub taken: u64,
-    /// Frames that there was no buffer for.
+    /// Frames refused because no buffer was free.
     pub exhausted: u64,
-    /// Changes that were refused because the largest buffer would not hold the packet.
+    /// Changes refused because the packet would not fit the largest buffer.
     pub no_room: u64,
 }
 
-/// What is known about a packet beside its bytes.
+/// The metadata of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameMeta {
-    /// When it came in. All packets of a batch may have the same time; those of a capture have their own.
+    /// When it arrived. All packets of a batch may share one time; those of a capture have their own.
     pub arrived: Time,
-    /// The port on which it came in, or by which it is to leave.
+    /// The port on which it arrived, or the port to send it on.
     pub port: u16,
     /// The queue of that port.
     pub queue: u16,
-    /// Its number on that queue, from 0.
+    /// Its sequence number on that queue, from 0.
     pub sequence: u64,
-    /// What elements have said of it.
+    /// The marks that elements have set.
     pub marks: Marks,
-    /// What the sender left to be done, or the receiver has found done.
+    /// The offloads that the sender requested, or that the receiver has completed.
     pub offload: Offload,
 }
 
-/// The handle of a packet in a [`Pool`]. Only [`Pool::give`] ends it: a frame that is merely dropped keeps its buffer
+/// The handle of a packet in a [`Pool`]. Only [`Pool::give`] frees it: a frame that is merely dropped keeps its buffer
 /// until the pool ends.
 #[derive(Debug)]
 #[must_use = "the buffer is lost until the frame is given back to its pool"]
 pub struct Frame {
-    /// Where the packet begins in the pool's memory.
+    /// The offset of the packet in the pool's memory.
     start: u32,
     length: u32,
     buffer: u32,
-    /// Bytes that the packet had behind those that a capture has of it.
+    /// Bytes of the packet that a capture cut off.
     pub cut: u32,
-    /// What is known about the packet.
+    /// The metadata of the packet.
     pub meta: FrameMeta,
 }
 
-/// A line of memory: frames are moved for each packet.
+/// One cache line: frames are moved for each packet.
 const _: () = assert!(size_of::<Frame>() == LINE_BYTES);
 
 /// The buffers of one worker.
@@ -125,17 +124,17 @@ pub struct Pool {
     /// Bytes of a large buffer.
     large_bytes: usize,
     memory: Vec<u8>,
-    /// Where the first buffer begins: on a cache line.
+    /// The offset of the first buffer, aligned to a cache line.
     base: usize,
-    /// Free buffers, of which the last to come is the first to go: its memory is still in the cache.
+    /// The free buffers as a stack: the most recently freed one is likely still in the cache.
     free_small: Vec<u32>,
     free_large: Vec<u32>,
-    /// One bit a buffer: whether it is taken.
+    /// One bit for each buffer: whether it is in use.
     taken: Vec<u64>,
     counters: PoolCounters,
 }
 
-/// Copies bytes to others, of which there are as many: in place where they are a line, as the shortest packets are.
+/// Copies bytes to a slice of the same length; inline for one cache line, the size of the shortest packets.
 #[inline(always)]
 pub fn copy(from: &[u8], to: &mut [u8]) {
     match (<&[u8; LINE_BYTES]>::try_from(from), <&mut [u8; LINE_BYTES]>::try_from(&mut *to)) {
@@ -151,25 +150,25 @@ impl Frame {
         self.length as usize
     }
 
-    /// Bytes that the packet had on its link: more than are here if a capture cut it.
+    /// Bytes of the packet on its link: more than here if a capture cut it.
     #[inline]
     pub fn size(&self) -> usize {
         self.length as usize + self.cut as usize
     }
 
-    /// The packet has no bytes.
+    /// Whether the packet has no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// When it arrived: `now` where its metadata does not say.
+    /// When it arrived: `now` if its metadata has no time.
     #[inline(always)]
     pub fn arrived(&self, now: Time) -> Time {
         if self.meta.arrived == Time::default() { now } else { self.meta.arrived }
     }
 
-    /// `packet_id()`: port, queue and sequence, mixed.
+    /// `packet_id()`: a mix of port, queue and sequence number.
     #[inline]
     pub fn id(&self) -> u64 {
         let place = u64::from(self.meta.port) << 16 | u64::from(self.meta.queue);
@@ -178,7 +177,7 @@ impl Frame {
 }
 
 impl Pool {
-    /// A pool with so many buffers.
+    /// A pool with these buffers.
     ///
     /// # Panics
     /// The configuration asks for more than [`POOL_BYTES_MAX`].
@@ -186,18 +185,17 @@ impl Pool {
         Self::with_large_bytes(config, LARGE_BYTES)
     }
 
-    /// A pool with so many buffers, the large ones of which hold any packet of a capture: a host may have captured what
-    /// no wire has.
+    /// A pool whose large buffers hold any packet of a capture, which may be longer than any packet on a wire.
     ///
     /// # Panics
-    /// They would have more than [`POOL_BYTES_MAX`].
+    /// The buffers would exceed [`POOL_BYTES_MAX`].
     pub fn for_captures(config: PoolConfig) -> Self {
         Self::with_large_bytes(config, CAPTURE_BYTES)
     }
 
     fn with_large_bytes(config: PoolConfig, large_bytes: usize) -> Self {
         let bytes = config.small as usize * SMALL_BYTES + config.large as usize * large_bytes;
-        assert!(bytes <= POOL_BYTES_MAX, "the size of a pool is checked where it is configured");
+        assert!(bytes <= POOL_BYTES_MAX, "the configuration limits the size of a pool");
         let buffers = config.small + config.large;
         let memory = vec![0; bytes + LINE_BYTES];
         Self {
@@ -205,7 +203,7 @@ impl Pool {
             large_bytes,
             base: memory.as_ptr().align_offset(LINE_BYTES).min(LINE_BYTES),
             memory,
-            // The first buffers are the first to go.
+            // The first buffers are used first.
             free_small: (0..config.small).rev().collect(),
             free_large: (config.small..buffers).rev().collect(),
             taken: vec![0; buffers.div_ceil(64) as usize],
@@ -213,8 +211,8 @@ impl Pool {
         }
     }
 
-    /// A packet of so many bytes, which still hold what was last in the buffer: the caller writes all of them. `None`,
-    /// and counted: there is no buffer, or none that is large enough.
+    /// A packet of this length with undefined content: the caller writes all of it. `None`, and counted, if no buffer
+    /// is free or none is large enough.
     #[inline(always)]
     pub fn take(&mut self, bytes: usize) -> Option<Frame> {
         let buffer = match bytes {
@@ -241,7 +239,7 @@ impl Pool {
         self.take_made(bytes.len(), |to| copy(bytes, to))
     }
 
-    /// A packet of so many bytes, all of which are written by `make`. `None` as for [`Pool::take`].
+    /// A packet of this length; `make` writes all of its bytes. `None` as for [`Pool::take`].
     #[inline(always)]
     pub fn take_made(&mut self, bytes: usize, make: impl FnOnce(&mut [u8])) -> Option<Frame> {
         let frame = self.take(bytes)?;
@@ -249,10 +247,10 @@ impl Pool {
         Some(frame)
     }
 
-    /// Ends a packet: its buffer is free again.
+    /// Frees the buffer of a packet.
     ///
     /// # Panics
-    /// The frame is another pool's, and its buffer is free in this one.
+    /// The frame belongs to another pool, and its buffer is free in this one.
     #[inline]
     pub fn give(&mut self, frame: Frame) {
         let buffer = frame.buffer;
@@ -265,7 +263,7 @@ impl Pool {
         }
     }
 
-    /// Another packet with the same bytes and metadata. `None` as for [`Pool::take`].
+    /// A copy of a packet and its metadata. `None` as for [`Pool::take`].
     pub fn copy(&mut self, frame: &Frame) -> Option<Frame> {
         let mut copy = self.take(frame.len())?;
         copy.meta = frame.meta;
@@ -280,14 +278,14 @@ impl Pool {
         &self.memory[Self::range(frame)]
     }
 
-    /// The bytes of a packet, to be changed.
+    /// The bytes of a packet, mutable.
     #[inline]
     pub fn bytes_mut(&mut self, frame: &Frame) -> &mut [u8] {
         &mut self.memory[Self::range(frame)]
     }
 
-    /// The bytes of a packet with the room in front of it, and how long that is: what is written there becomes part of
-    /// the packet by [`Pool::take_in_front`].
+    /// The bytes of a packet with its headroom, and the length of the headroom. Bytes written there join the packet
+    /// with [`Pool::take_in_front`].
     #[inline]
     pub fn bytes_and_front(&mut self, frame: &Frame) -> (&mut [u8], usize) {
         let Range { start, end } = Self::range(frame);
@@ -295,24 +293,24 @@ impl Pool {
         (&mut self.memory[first..end], start - first)
     }
 
-    /// Takes bytes off the front of a packet, cuts it to so many, and takes in what has been written in front of those.
+    /// Removes bytes from the front of a packet, truncates it, and adds the bytes that were written in front of it.
     ///
     /// # Panics
-    /// It is not that long, or there is not that much room.
+    /// The packet is too short, or the headroom is.
     #[inline]
     pub fn take_in_front(&mut self, frame: &mut Frame, Pushed { off, rest, bytes }: Pushed) {
         let room = u64::from(frame.start) - self.buffer(frame.buffer).start as u64;
         let is_inside = off + rest <= u64::from(frame.length) && bytes <= room + off;
-        assert!(is_inside, "it was asked for before anything was written");
+        assert!(is_inside, "the caller checks the room before it writes");
         frame.start = (u64::from(frame.start) + off - bytes) as u32;
         frame.length = (rest + bytes) as u32;
         frame.meta.offload.removed(0, off as usize);
         frame.meta.offload.inserted(0, bytes as usize);
     }
 
-    /// Puts `n` zero bytes in front of a packet and gives them to be written. The packet is moved, if need be into a
-    /// large buffer, where there is too little room in front. `None`, and counted: there is no room or no buffer; the
-    /// packet is as it was.
+    /// Adds `n` zero bytes in front of a packet and returns them. If the headroom is too short, the packet moves, into
+    /// a large buffer if necessary. `None`, and counted, if there is no room or no buffer; the packet is then
+    /// unchanged.
     #[inline]
     pub fn grow_front(&mut self, frame: &mut Frame, n: usize) -> Option<&mut [u8]> {
         let room = frame.start as usize - self.buffer(frame.buffer).start;
@@ -327,7 +325,7 @@ impl Pool {
         Some(new)
     }
 
-    /// Takes the first `n` bytes off a packet. `None`: it has fewer; it is as it was.
+    /// Removes the first `n` bytes of a packet. `None` if it has fewer; it is then unchanged.
     #[inline]
     pub fn shrink_front(&mut self, frame: &mut Frame, n: usize) -> Option<()> {
         if n > frame.len() {
@@ -339,15 +337,15 @@ impl Pool {
         Some(())
     }
 
-    /// Puts `n` zero bytes into a packet in front of byte `at` and gives them to be written. `None`, and counted unless
-    /// the packet is shorter than `at`: there is no room or no buffer; the packet is as it was.
+    /// Inserts `n` zero bytes before byte `at` of a packet and returns them. `None` if the packet is shorter than `at`,
+    /// or, counted, if there is no room or no buffer; the packet is then unchanged.
     pub fn insert(&mut self, frame: &mut Frame, at: usize, n: usize) -> Option<&mut [u8]> {
         let new = self.make_room(frame, at, n)?;
         new.fill(0);
         Some(new)
     }
 
-    /// As [`Pool::insert`], with bytes that still hold something: the caller writes all of them.
+    /// As [`Pool::insert`], with undefined bytes: the caller writes all of them.
     #[inline]
     pub fn make_room(&mut self, frame: &mut Frame, at: usize, n: usize) -> Option<&mut [u8]> {
         let start = frame.start as usize;
@@ -359,8 +357,8 @@ impl Pool {
         Some(&mut self.memory[new_start + at..][..n])
     }
 
-    /// Moves what stands in front of byte `at` of a packet, or from there on, so that there are `n` bytes between: the
-    /// shorter part, where there is room for it. Where the packet begins then.
+    /// Opens a gap of `n` bytes before byte `at` of a packet: it moves the shorter part, where there is room. Returns
+    /// the new start of the packet.
     fn move_apart(&mut self, frame: &mut Frame, at: usize, n: usize) -> Option<usize> {
         let (start, length) = (frame.start as usize, frame.len());
         let rest = length.checked_sub(at)?;
@@ -377,11 +375,11 @@ impl Pool {
         }
     }
 
-    /// Takes `n` bytes from byte `at` on out of a packet. `None`: it does not have them; it is as it was.
+    /// Removes `n` bytes from byte `at` on. `None` if the packet does not have them; it is then unchanged.
     pub fn remove(&mut self, frame: &mut Frame, at: usize, n: usize) -> Option<()> {
         let (start, length) = (frame.start as usize, frame.len());
         let end = at.checked_add(n).filter(|end| *end <= length)?;
-        // The shorter part is moved.
+        // Move the shorter part.
         if at <= length - end {
             self.memory.copy_within(start..start + at, start + n);
             frame.start += n as u32;
@@ -393,50 +391,50 @@ impl Pool {
         Some(())
     }
 
-    /// Puts `n` zero bytes behind a packet and gives them to be written. `None` as for [`Pool::grow_front`].
+    /// Adds `n` zero bytes behind a packet and returns them. `None` as for [`Pool::grow_front`].
     pub fn grow_back(&mut self, frame: &mut Frame, n: usize) -> Option<&mut [u8]> {
         self.insert(frame, frame.len(), n)
     }
 
-    /// Cuts a packet to so many bytes, if it is longer.
+    /// Truncates a packet to this length.
     #[inline]
     pub fn truncate(&mut self, frame: &mut Frame, bytes: usize) {
         frame.length = frame.length.min(u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn counters(&self) -> PoolCounters {
         self.counters
     }
 
-    /// The longest packet that some buffer holds.
+    /// The longest packet that any buffer holds.
     pub fn packet_max(&self) -> usize {
         if self.config.large > 0 { self.large_bytes - HEADROOM } else { SMALL_PACKET_MAX }
     }
 
-    /// How many buffers there are.
+    /// The number of buffers.
     pub fn config(&self) -> PoolConfig {
         self.config
     }
 
-    /// Frames that have not been given back.
+    /// The number of frames in use.
     pub fn in_use(&self) -> usize {
         let buffers = (self.config.small + self.config.large) as usize;
         buffers - self.free_small.len() - self.free_large.len()
     }
 
-    /// Small buffers that are free.
+    /// The number of free small buffers.
     pub fn free_small(&self) -> usize {
         self.free_small.len()
     }
 
-    /// Large buffers that are free.
+    /// The number of free large buffers.
     pub fn free_large(&self) -> usize {
         self.free_large.len()
     }
 
-    /// Moves the packet to where `n` bytes have room at `at`: to the end of a large buffer that is its own already, or
-    /// into one that is not. Where the packet is then to begin.
+    /// Moves the packet so that `n` bytes fit at `at`: to the end of its own large buffer, or into another one. Returns
+    /// the new start of the packet.
     #[cold]
     fn insert_elsewhere(&mut self, frame: &mut Frame, at: usize, n: usize) -> Option<usize> {
         let length = frame.len();
@@ -458,8 +456,8 @@ impl Pool {
             self.give(Frame { start: 0, length: 0, buffer: left, cut: 0, meta: frame.meta });
             self.buffer(buffer).start + HEADROOM
         };
-        // In its own buffer the packet has less than `n` bytes on either side, so its end does not move towards its
-        // beginning, and is out of the way of it.
+        // In its own buffer, the packet has fewer than `n` bytes on either side. So its tail moves away from its head
+        // and does not overwrite it.
         self.memory.copy_within(old + at..old + length, new + at + n);
         self.memory.copy_within(old..old + at, new);
         Some(new)
@@ -511,8 +509,8 @@ mod tests {
     }
 
     #[test]
-    fn running_out_is_counted_and_ends_with_what_is_given_back() {
-        // If this failed, a burst could stop a worker, or a buffer would be lost for each packet that is refused.
+    fn pool_exhaustion_is_counted() {
+        // A burst could stop a worker, or each refused packet would lose a buffer.
         let mut pool = pool(2, 1);
         let (a, b) = (pool.take(60).expect("a buffer"), pool.take(SMALL_PACKET_MAX).expect("a buffer"));
         assert!(pool.take(60).is_none() && pool.copy(&a).is_none());
@@ -525,22 +523,22 @@ mod tests {
             pool.give(frame);
         }
         assert_eq!((pool.in_use(), pool.free_small(), pool.free_large()), (0, 2, 1));
-        let again = pool.take(1).expect("it was given back");
+        let again = pool.take(1).expect("the pool has the buffer again");
         pool.give(again);
     }
 
     #[test]
     #[should_panic(expected = "to its own pool")]
-    fn a_frame_of_another_pool_is_told() {
-        // If this failed, a mix-up of pools would show as packets that change in somebody else's hands.
+    fn foreign_frame_is_detected() {
+        // If pools were mixed up, packets would change while another owner uses them.
         let (mut a, mut b) = (pool(1, 0), pool(1, 0));
         let frame = a.take(1).expect("a buffer");
         b.give(frame);
     }
 
     #[test]
-    fn a_packet_that_outgrows_its_buffer_moves_to_a_large_one() {
-        // If this failed, a packet of 1900 bytes could not be put into a tunnel.
+    fn grown_packet_moves_to_large_buffer() {
+        // A packet of 1900 bytes could not be put into a tunnel.
         let mut pool = pool(1, 1);
         let mut frame = pool.take_filled(&pattern(1900)).expect("a buffer");
         assert_eq!(pool.bytes(&frame).as_ptr().align_offset(LINE_BYTES), 0);
@@ -554,8 +552,8 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_checksum_is_found_again_behind_new_headers() {
-        // If this failed, the device would write the checksum of a tunnelled packet into its outer header.
+    fn partial_checksum_moves_with_push() {
+        // The device would write the checksum of a tunnelled packet into its outer header.
         let mut pool = pool(1, 0);
         let mut frame = pool.take_filled(&pattern(100)).expect("a buffer");
         frame.meta.offload.checksum = Checksum::Partial { start: 34, offset: 16 };
@@ -563,10 +561,10 @@ mod tests {
         assert_eq!(frame.meta.offload.checksum, Checksum::Partial { start: 38, offset: 16 });
         let _ = pool.grow_front(&mut frame, 50).expect("room for a tunnel");
         assert_eq!(frame.meta.offload.checksum, Checksum::Partial { start: 88, offset: 16 });
-        pool.shrink_front(&mut frame, 50).expect("it has them");
-        pool.remove(&mut frame, 12, 4).expect("it has them");
+        pool.shrink_front(&mut frame, 50).expect("the frame is long enough");
+        pool.remove(&mut frame, 12, 4).expect("the frame is long enough");
         assert_eq!(frame.meta.offload.checksum, Checksum::Partial { start: 34, offset: 16 });
-        pool.shrink_front(&mut frame, 40).expect("it has them");
+        pool.shrink_front(&mut frame, 40).expect("the frame is long enough");
         assert_eq!(frame.meta.offload, Offload::default());
         pool.give(frame);
     }
@@ -595,7 +593,7 @@ mod tests {
         ]
     }
 
-    /// Makes the change to a vector; `None` where a packet does not allow it.
+    /// Applies the change to a vector; `None` where a packet does not allow it.
     fn expected(bytes: &[u8], change: &Change) -> Option<Vec<u8>> {
         let mut bytes = bytes.to_vec();
         match *change {
@@ -634,9 +632,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(400))]
 
-        /// If this failed, an encapsulation could lose, double or overwrite bytes of a packet or of its neighbours.
+        /// An encapsulation could lose, duplicate or overwrite bytes of a packet or of its neighbours.
         #[test]
-        fn changes_do_to_a_packet_what_they_do_to_a_vector(
+        fn frame_changes_match_vec_model(
             length in 0..4000usize,
             changes in prop::collection::vec(change(), 0..24),
         ) {
@@ -652,7 +650,8 @@ mod tests {
                 let done = apply(&mut pool, &mut frame, change);
                 match wanted {
                     Some(wanted) if done => bytes = wanted,
-                    // What fits a new large buffer fits always; between that and a whole buffer it depends.
+                    // A packet that fits a new large buffer always fits; between that and the whole buffer it depends
+                    // on the position.
                     Some(wanted) => prop_assert!(wanted.len() > LARGE_PACKET_MAX, "{change:?} was refused"),
                     None => prop_assert!(!done, "{change:?} was not refused"),
                 }

@@ -1,4 +1,4 @@
-//! What a sender leaves to be done to a packet, as the virtio-net header says it.
+//! The offloads of a packet, as in the virtio-net header.
 
 use crate::checksum::{fold, sum};
 
@@ -14,45 +14,45 @@ const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
-/// What a sender left to be done, or the receiver has found done.
+/// The offloads that a sender requested, or that the receiver has completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
     /// The checksum of the transport header.
     pub checksum: Checksum,
-    /// Where the packet stands for several: how it is to be cut.
+    /// How to segment the packet, if it stands for several.
     pub gso: Option<Gso>,
 }
 
 impl Offload {
-    /// Nothing is left to do, and nothing is known.
+    /// No offload is requested, and nothing is known.
     pub const NONE: Self = Self { checksum: Checksum::Unknown, gso: None };
 }
 
-/// What is known of the checksum of the transport header. Compiled code looks at it, so its layout is fixed: which it
-/// is in the first word of 16 bits, and then what it holds.
+/// The state of the transport checksum. Compiled code reads it, so the layout is fixed: the first 16-bit word holds the
+/// variant, the next ones its fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Checksum {
-    /// Nothing: it is what is written in the packet.
+    /// Unknown: the packet holds some checksum.
     #[default]
     Unknown,
-    /// The receiver has found it right, or the packet never left the machine.
+    /// The receiver has verified it, or the packet never left the machine.
     Valid,
-    /// The field holds the sum of the pseudo header alone: who puts the packet on a wire is to add the rest.
+    /// The field holds only the sum of the pseudo header; the sending device adds the rest.
     Partial {
-        /// From this byte of the packet to its end.
+        /// The first byte that it covers; it covers the rest of the packet.
         start: u16,
-        /// The field, from `start`.
+        /// The offset of the field from `start`.
         offset: u16,
     },
 }
 
-/// Bytes of the header of Ethernet, and of the shortest of IPv4.
+/// Bytes of the Ethernet header and of the shortest IPv4 header.
 const LINK_BYTES: usize = 14;
 const IPV4_BYTES: usize = 20;
 
 impl Checksum {
-    /// Where the checksum lies that a device is still to complete; nowhere if there is none.
+    /// The position of a checksum that a device still has to complete; None if there is none.
     #[inline]
     pub fn partial_at(self) -> Option<u64> {
         match self {
@@ -62,19 +62,19 @@ impl Checksum {
     }
 }
 
-/// A packet that stands for several. Devices know how to cut what begins with link, IP and transport headers, and no
-/// more: before it is put into a tunnel, it is cut ([`super::Pool::segment`]).
+/// A packet that stands for several segments. Devices can segment packets of link, IP and transport headers only.
+/// Segment the packet before it enters a tunnel ([`super::Pool::segment`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gso {
-    /// How it is cut.
+    /// The kind of segments.
     pub kind: GsoKind,
     /// Payload bytes of each segment but the last; at least 1.
     pub size: u16,
-    /// CWR stands for the first segment alone.
+    /// Only the first segment keeps CWR.
     pub has_ecn: bool,
 }
 
-/// How a packet that stands for several is cut.
+/// The kind of segments of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GsoKind {
     /// TCP over IPv4.
@@ -85,7 +85,7 @@ pub enum GsoKind {
     Udp,
 }
 
-/// A header that is none of what we asked the kernel for.
+/// A virtio-net header with a segment kind that was not negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VirtioError {
     /// The value of `gso_type`.
@@ -93,16 +93,16 @@ pub struct VirtioError {
 }
 
 impl Offload {
-    /// Nothing is left to be done.
+    /// Whether no offload is pending.
     #[inline]
     pub fn is_done(&self) -> bool {
         self.gso.is_none() && !matches!(self.checksum, Checksum::Partial { .. })
     }
 
-    /// Reads a virtio-net header, in the byte order of the machine.
+    /// Reads a virtio-net header in native byte order.
     ///
     /// # Errors
-    /// The kind of segments is none that is ours.
+    /// The kind of segments was not negotiated.
     pub fn from_virtio(header: &[u8; VIRTIO_HEADER_BYTES]) -> Result<Self, VirtioError> {
         let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
         let checksum = match header[0] {
@@ -121,8 +121,7 @@ impl Offload {
         Ok(Self { checksum, gso: kind.filter(|_| size > 0).map(|kind| Gso { kind, size, has_ecn }) })
     }
 
-    /// The virtio-net header that says it, in the byte order of the machine. The length of the headers is left 0: it is
-    /// a hint, and the kernel finds them itself.
+    /// The virtio-net header of these offloads, in native byte order. The header length is left 0: it is only a hint.
     pub fn to_virtio(&self) -> [u8; VIRTIO_HEADER_BYTES] {
         let mut header = [0; VIRTIO_HEADER_BYTES];
         match self.checksum {
@@ -146,8 +145,8 @@ impl Offload {
         header
     }
 
-    /// Adds up what a partial checksum leaves to be added and writes the field. `None`: the field is not in the packet,
-    /// which is as it was. Source: RFC 1071; a sum of zero is written as all ones, as RFC 768 asks and TCP allows.
+    /// Completes a partial checksum and writes the field. `None` if the field is outside the packet, which is then
+    /// unchanged. Source: RFC 1071; a sum of zero is written as all ones, as RFC 768 requires and TCP allows.
     pub fn finish_checksum(&mut self, packet: &mut [u8]) -> Option<()> {
         let Checksum::Partial { start, offset } = self.checksum else { return Some(()) };
         let (start, offset) = (usize::from(start), usize::from(offset));
@@ -162,7 +161,7 @@ impl Offload {
         Some(())
     }
 
-    /// `n` bytes were put in front of byte `at`.
+    /// Adjusts the offloads after `n` bytes were inserted before byte `at`.
     #[inline]
     pub(super) fn inserted(&mut self, at: usize, n: usize) {
         let Checksum::Partial { start, offset } = &mut self.checksum else { return };
@@ -175,15 +174,15 @@ impl Offload {
         };
         match u16::try_from(usize::from(*moved) + n) {
             Ok(place) => *moved = place,
-            // No place in a packet that may be sent: there is no such checksum.
+            // No packet that can be sent has such an offset: drop the checksum state.
             Err(_) => *self = Self::default(),
         }
     }
 
-    /// `n` bytes were taken out from byte `at` on.
+    /// Adjusts the offloads after `n` bytes were removed from byte `at` on.
     #[inline]
     pub(super) fn removed(&mut self, at: usize, n: usize) {
-        // With a header of IP that one goes of which it was known; behind it another may be wrong.
+        // An IP header may be gone for which the checksum was verified; the one behind it may be wrong.
         if self.checksum == Checksum::Valid && at + n >= LINK_BYTES + IPV4_BYTES {
             self.checksum = Checksum::Unknown;
         }
@@ -194,7 +193,7 @@ impl Offload {
         } else if at > first && end <= field {
             *offset -= n as u16;
         } else if at <= field + 1 {
-            // The header that the checksum stood in was cut: what is left has none of it to be done.
+            // The header with the checksum field was cut: nothing remains to complete.
             *self = Self::default();
         }
     }
@@ -205,8 +204,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_known_goes_with_the_header_it_was_known_of() {
-        // If this failed, a packet that comes out of a tunnel would pass for intact without being looked at.
+    fn header_removal_resets_offload() {
+        // A packet from a tunnel would pass as verified without a check.
         let valid = Offload { checksum: Checksum::Valid, gso: None };
         let behind = |at, n| {
             let mut offload = valid;
@@ -220,8 +219,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_understood() {
-        // If this failed, the kernel would be told another offload than it told us.
+    fn virtio_header_round_trips() {
+        // The kernel would get other offloads than it gave us.
         let checksums = [Checksum::Unknown, Checksum::Valid, Checksum::Partial { start: 34, offset: 6 }];
         let kinds = [None, Some(GsoKind::TcpV4), Some(GsoKind::TcpV6), Some(GsoKind::Udp)];
         for checksum in checksums {
@@ -236,9 +235,9 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_checksum_is_finished_as_rfc_1071_says() {
-        // If this failed, a packet that leaves by a device without offloads would be dropped by its receiver.
-        // UDP 10.0.0.1:1 -> 10.0.0.2:2 with the payload "abc"; the field holds the sum of the pseudo header.
+    fn partial_checksum_matches_rfc_1071() {
+        // A receiver would drop packets from a device without offloads. UDP 10.0.0.1:1 -> 10.0.0.2:2 with the payload
+        // "abc"; the field holds the sum of the pseudo header.
         let mut packet = vec![0xee; 20];
         packet.extend([0, 1, 0, 2, 0, 11, 0x14, 0x1f]);
         packet.extend(b"abc");

@@ -1,33 +1,33 @@
-//! Packets of TCP that are longer than IP can say (BIG TCP), in pieces that it can.
+//! Splits BIG TCP packets, which exceed the IP length field, into packets that IP can describe.
 //!
-//! Interfaces of Linux hand each other packets of up to 512 KiB that stand for many segments: IPv4 with a total length
-//! of 0, IPv6 with a jumbo payload option or a payload length of 0. Nothing else has them: a wire sees segments.
-//! Source: Linux `include/net/ipv6.h` (`struct hop_jumbo_hdr`), RFC 2675 section 2.
+//! Linux interfaces pass each other packets of up to 512 KiB that stand for many segments. IPv4 then has a total length
+//! of 0; IPv6 has a jumbo payload option or a payload length of 0. Such packets never appear on a wire. Source: Linux
+//! `include/net/ipv6.h` (`struct hop_jumbo_hdr`), RFC 2675 section 2.
 
 use super::segment::{Cut, SegmentError, put};
 use super::{Checksum, Frame, Offload, Pool};
 use crate::ip::{HOP_BY_HOP, IpPacket};
 
-/// The longest of these packets, with a link header. Source: Linux `GSO_MAX_SIZE`, 8 times 65,535.
+/// The longest such packet, with a link header. Source: Linux `GSO_MAX_SIZE`, 8 times 65,535.
 pub const BIG_PACKET_MAX: usize = 8 * 65_535 + 64;
-/// Pieces of one packet; as many large buffers have to be free.
+/// Maximum number of pieces of one packet; it needs as many free large buffers.
 pub const PIECES_MAX: usize = 16;
-/// Bytes of an IP packet, as far as its header can say.
+/// Maximum length of an IP packet by its header.
 pub const IP_PACKET_MAX: usize = 65_535;
 
 const IPV6_HEADER_BYTES: usize = 40;
-/// Behind the next header: a header of eight bytes, and the jumbo payload option, whose length follows.
+/// Behind the next-header byte: a header of eight bytes with the jumbo payload option, before the length.
 const JUMBO: [u8; 3] = [0, 0xc2, 4];
 const JUMBO_BYTES: usize = 8;
 
 impl Pool {
-    /// Puts a packet that stands for several segments, and may be longer than 64 KiB, behind those in `out`, as packets
-    /// that stand for as many of them as IP can say: with its lengths, and without a jumbo payload option. `network` is
-    /// where its IP header begins. The frames say no more of themselves than their offload.
+    /// Appends a GSO packet, which may be longer than 64 KiB, to `out`, as packets of as many segments as IP can
+    /// describe: with correct lengths and without a jumbo payload option. `network` is the offset of the IP header.
+    /// Only the offload of the new frames' metadata is set.
     ///
     /// # Errors
-    /// Nothing was put anywhere: there are too few buffers, or the packet is none that can be cut, or would be more
-    /// than [`PIECES_MAX`].
+    /// There are too few buffers, the packet cannot be segmented, or it needs more than [`PIECES_MAX`] pieces. Nothing
+    /// is appended then.
     pub fn take_pieces(
         &mut self,
         bytes: &[u8],
@@ -52,7 +52,7 @@ impl Pool {
                 return Err(SegmentError::NoBuffer);
             };
             out.push(piece);
-            let piece = out.last_mut().expect("it was just put there");
+            let piece = out.last_mut().expect("the loop has pushed a piece");
             let to = self.bytes_mut(piece);
             to[..head.len()].copy_from_slice(&head);
             to[head.len()..].copy_from_slice(payload_of_piece);
@@ -65,7 +65,7 @@ impl Pool {
 }
 
 impl Cut {
-    /// So many bytes in front of the transport header are gone.
+    /// Accounts for removed bytes in front of the transport header.
     fn shift_back(&mut self, bytes: usize) {
         self.transport -= bytes;
         self.payload -= bytes;
@@ -73,12 +73,12 @@ impl Cut {
     }
 
     fn checksum(&self) -> Checksum {
-        // They came from two words of 16 bits, and are no greater than those were.
+        // Both came from 16-bit words and have not grown.
         Checksum::Partial { start: self.transport as u16, offset: (self.sum_at - self.transport) as u16 }
     }
 }
 
-/// The headers without a jumbo payload option, where that is all that the first extension header has.
+/// The headers without the jumbo payload option, if the first extension header has nothing else.
 fn without_jumbo(head: &[u8], network: usize) -> Vec<u8> {
     let (mut head, extension) = (head.to_vec(), network + IPV6_HEADER_BYTES);
     let is_v6 = IpPacket::new(&head[network..]).is_some_and(|packet| !packet.is_v4());
@@ -99,7 +99,7 @@ mod tests {
     use crate::checksum::{fold, sum};
     use proptest::prelude::*;
 
-    /// A packet of TCP as the kernel hands it over, with a tag, and where its TCP header begins.
+    /// A TCP packet with a tag as the kernel passes it, and the offset of its TCP header.
     fn big(is_v6: bool, has_option: bool, payload: usize, mss: u16) -> (Vec<u8>, Offload) {
         let payload: Vec<u8> = (0..payload).map(|at| (at * 7 + at / 251) as u8).collect();
         let length = 32 + payload.len();
@@ -129,9 +129,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
 
-        /// If this failed, connections between interfaces with BIG TCP would stall, or get other bytes.
+        /// Connections between BIG TCP interfaces would stall, or get wrong bytes.
         #[test]
-        fn pieces_have_the_bytes_of_the_whole_and_right_headers(
+        fn pieces_keep_bytes_and_headers(
             is_v6: bool,
             has_option: bool,
             payload in prop_oneof![1..3_000usize, 60_000..70_000usize, 1..524_000usize],
@@ -139,11 +139,13 @@ mod tests {
         ) {
             let (bytes, offload) = big(is_v6, has_option, payload, mss);
             let mut pool = Pool::new(PoolConfig { small: 4, large: PIECES_MAX as u32 });
-            let (network, mut out) = (network_at(&bytes).expect("it has one"), Vec::new());
+            let (network, mut out) = (network_at(&bytes).expect("the packet has an IP header"), Vec::new());
             prop_assert_eq!(pool.take_pieces(&bytes, &offload, network, &mut out), Ok(()));
             let (mut joined, n) = (Vec::<u8>::new(), out.len());
             for (number, piece) in out.into_iter().enumerate() {
-                let Checksum::Partial { start, offset } = piece.meta.offload.checksum else { panic!("it is partial") };
+                let Checksum::Partial { start, offset } = piece.meta.offload.checksum else {
+                    panic!("the checksum is partial")
+                };
                 let mut finished = piece.meta.offload;
                 let ip = &pool.bytes(&piece)[network..];
                 if is_v6 {
@@ -179,9 +181,9 @@ mod tests {
         }
     }
 
-    /// If this failed, an offload that lies could stop a worker, or each such packet cost it a buffer.
+    /// A wrong offload could stop a worker, or leak a buffer for each such packet.
     #[test]
-    fn what_has_no_pieces_costs_no_buffer() {
+    fn small_frame_takes_no_buffer() {
         let mut pool = Pool::new(PoolConfig { small: 4, large: 2 });
         let mut out = Vec::new();
         let (bytes, offload) = big(false, false, 200_000, 1_448);

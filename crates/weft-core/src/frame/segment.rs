@@ -1,25 +1,25 @@
-//! Cutting a packet that stands for several, for devices that cannot.
+//! Segmentation of large packets, for devices without GSO.
 
 use super::{BATCH_MAX, Checksum, Frame, GsoKind, Offload, Pool};
 use crate::checksum::{fold, sum};
 use crate::ip::IpPacket;
 use crate::wire::LAYERS_MAX;
 
-/// Segments of one packet: 64 KiB in the smallest that TCP peers agree on.
+/// Maximum number of segments of one packet: 64 KiB in the smallest segments that TCP peers agree on.
 pub const SEGMENTS_MAX: usize = 1024;
-/// VLAN tags that are looked behind: as many as a parser of the library takes.
+/// VLAN tags that are skipped: as many as a parser of the library takes.
 pub const VLAN_TAGS_MAX: usize = LAYERS_MAX as usize;
-/// The type of Ethernet frames that carry IPv4.
+/// The EtherType of IPv4.
 pub const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
-/// That of those that carry IPv6.
+/// The EtherType of IPv6.
 pub const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
-/// That of those that carry a session of PPPoE (RFC 2516 section 4).
+/// The EtherType of PPPoE sessions (RFC 2516 section 4).
 const ETHERTYPE_PPPOE: [u8; 2] = [0x88, 0x64];
-/// Of a session's header: version and type, and the code.
+/// Version, type and code of a PPPoE session header.
 const PPPOE_SESSION: [u8; 2] = [0x11, 0];
-/// Bytes of that header and the field of PPP.
+/// Bytes of that header and of the PPP protocol field.
 const PPPOE_BYTES: usize = 8;
-/// What a session carries that is IP, by the field of PPP (RFC 1661 section 2).
+/// The PPP protocol numbers of IP (RFC 1661 section 2).
 const PPP_IPV4: [u8; 2] = [0x00, 0x21];
 const PPP_IPV6: [u8; 2] = [0x00, 0x57];
 
@@ -30,16 +30,16 @@ const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
 
-/// Why a packet was not cut.
+/// Why a packet was not segmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentError {
-    /// The pool has too few buffers now.
+    /// Too few buffers are free.
     NoBuffer,
-    /// It is not what its offload says, or would be more than [`SEGMENTS_MAX`].
+    /// The packet does not match its offload, or would have more than [`SEGMENTS_MAX`] segments.
     Malformed,
 }
 
-/// Where the network layer of an Ethernet frame begins: behind its addresses, its VLAN tags and its type.
+/// The offset of the network layer of an Ethernet frame: behind addresses, VLAN tags and EtherType.
 #[inline]
 pub fn network_at(frame: &[u8]) -> Option<usize> {
     let mut at = 14;
@@ -53,8 +53,8 @@ pub fn network_at(frame: &[u8]) -> Option<usize> {
     None
 }
 
-/// Where the IP packet of an Ethernet frame begins, in a session of PPPoE or not, or of what has no link header. None:
-/// it carries none, by its type and by the packet's version.
+/// The offset of the IP packet of a frame: inside a PPPoE session or not, or 0 without a link header. None if the
+/// EtherType or the IP version says that it carries none.
 #[inline]
 pub fn ip_at(frame: &[u8], is_ip: bool) -> Option<usize> {
     let at = if is_ip { 0 } else { network_at(frame)? };
@@ -80,8 +80,8 @@ fn ip_in_session(frame: &[u8], at: usize) -> Option<usize> {
     (is_said && header.starts_with(&PPPOE_SESSION)).then_some(at + PPPOE_BYTES)
 }
 
-/// The number of the session of PPPoE in which the IP packet of an Ethernet frame is, of which this is all in front of
-/// it. Zeros if it is in none.
+/// The PPPoE session id of the IP packet of an Ethernet frame; `outside` is everything in front of that packet. Zeros
+/// if there is no session.
 pub fn session_in_front(outside: &[u8]) -> [u8; 2] {
     let header = network_at(outside).and_then(|at| outside.get(at..)).unwrap_or_default();
     match header {
@@ -90,8 +90,8 @@ pub fn session_in_front(outside: &[u8]) -> [u8; 2] {
     }
 }
 
-/// Bytes of the longest packet that a frame stands for, without the header of its link, which an IP packet does not
-/// have: what the MTU of a link bounds.
+/// Bytes of the longest packet that a frame stands for, without the link header (IP packets have none). The MTU of a
+/// link bounds this length.
 #[inline]
 pub fn packet_size(frame: &[u8], offload: &Offload, is_ip: bool) -> usize {
     let network = if is_ip { 0 } else { network_at(frame).unwrap_or(0) };
@@ -102,27 +102,27 @@ pub fn packet_size(frame: &[u8], offload: &Offload, is_ip: bool) -> usize {
     Cut::new(frame, offload, network).map_or(whole, |cut| whole.min(cut.payload - network + cut.size))
 }
 
-/// What all segments have in common.
+/// The common properties of all segments.
 pub(super) struct Cut {
     kind: GsoKind,
     network: usize,
-    /// Where the first header of IP ends.
+    /// The end of the first IP header.
     ip_end: usize,
     pub(super) transport: usize,
     pub(super) payload: usize,
-    /// Payload bytes of each but the last.
+    /// Payload bytes of each segment but the last.
     pub(super) size: usize,
     has_ecn: bool,
-    /// The field of the checksum.
+    /// The offset of the checksum field.
     pub(super) sum_at: usize,
 }
 
 impl Pool {
-    /// Puts the segments that a packet stands for behind those in `out`, each with its partial checksum; the packet
-    /// itself is as it was. `network` is where its IP header begins.
+    /// Appends the segments of a packet to `out`, each with a partial checksum. `network` is the offset of the IP
+    /// header. The packet stays unchanged.
     ///
     /// # Errors
-    /// Nothing was put anywhere: there are too few buffers, or the packet is none that can be cut.
+    /// There are too few buffers, or the packet cannot be segmented. Nothing is appended then.
     pub fn segment(
         &mut self,
         frame: &Frame,
@@ -159,7 +159,7 @@ impl Pool {
 impl Cut {
     pub(super) fn new(bytes: &[u8], offload: &Offload, network: usize) -> Option<Self> {
         let gso = offload.gso.filter(|gso| gso.size > 0)?;
-        // The kernel sets both or none.
+        // The kernel sets both or neither.
         let Checksum::Partial { start, offset } = offload.checksum else { return None };
         let (transport, sum_at) = (usize::from(start), usize::from(start) + usize::from(offset));
         let packet = IpPacket::new(bytes.get(network..)?)?;
@@ -186,12 +186,12 @@ impl Cut {
         })
     }
 
-    /// Makes the headers, which are copies of those of the whole packet, those of one segment, or of several in a piece
-    /// of it, of which the first is `number`.
+    /// Adjusts headers, copied from the whole packet, to one segment or to a piece of several segments. `number` is the
+    /// first of them.
     pub(super) fn fix(&self, bytes: &mut [u8], number: usize, is_last: bool, whole_payload: usize) {
         let length = bytes.len();
         let headers = self.payload - self.transport;
-        // The field holds the sum of the pseudo header, in which the length is the only thing that is another.
+        // The field holds the sum of the pseudo header; only the length in it differs.
         let (old, new) = (headers + whole_payload, length - self.transport);
         let sum = u64::from(word(bytes, self.sum_at)) + u64::from(!fold(old as u64)) + new as u64;
         put(bytes, self.sum_at, fold(sum));
@@ -199,7 +199,7 @@ impl Cut {
             put(bytes, self.transport + 4, new as u16);
         } else {
             let at = self.transport + 4;
-            let seq = u32::from_be_bytes(bytes[at..at + 4].try_into().expect("it has four bytes"));
+            let seq = u32::from_be_bytes(bytes[at..at + 4].try_into().expect("the slice has 4 bytes"));
             let seq = seq.wrapping_add((number * self.size) as u32);
             bytes[at..at + 4].copy_from_slice(&seq.to_be_bytes());
             let flags = &mut bytes[self.transport + 13];
@@ -228,7 +228,7 @@ impl Cut {
     }
 }
 
-/// The word of the network's order at a place.
+/// The big-endian word at an offset.
 pub(super) fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// An Ethernet frame with a tag, IP, TCP or UDP, and a payload, as the kernel leaves it to be cut.
+    /// An Ethernet frame with a tag, IP, TCP or UDP and a payload, as the kernel passes it before segmentation.
     fn whole(kind: GsoKind, is_v6: bool, payload: &[u8]) -> (Vec<u8>, u16) {
         let transport = match kind {
             GsoKind::Udp => 8,
@@ -286,8 +286,8 @@ mod tests {
     }
 
     #[test]
-    fn the_network_layer_is_behind_all_tags() {
-        // If this failed, tagged packets could not be cut.
+    fn network_layer_follows_all_tags() {
+        // Tagged packets could not be segmented.
         let frame = [&[0; 12][..], &[0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 0, 0x45]].concat();
         assert_eq!(network_at(&frame), Some(22));
         assert_eq!(network_at(&frame[..21]), None);
@@ -297,8 +297,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ip_by_its_type_is_none() {
-        // If this failed, an AQM would write its marks into labels of MPLS and frames of spanning trees.
+    fn non_ip_type_has_no_ip_layer() {
+        // An AQM would write its marks into MPLS labels and spanning tree frames.
         let frame = |link: &[u8], first: u8| [&[0; 12][..], link, &[first, 2, 3, 4]].concat();
         assert_eq!(ip_at(&frame(&[8, 0], 0x45), false), Some(14));
         assert_eq!(ip_at(&frame(&[0x86, 0xdd], 0x60), false), Some(14));
@@ -321,8 +321,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_cut_is_refused_and_costs_no_buffer() {
-        // If this failed, an offload that lies could stop a worker, or each such packet cost it a buffer.
+    fn uncuttable_frame_takes_no_buffer() {
+        // A wrong offload could stop a worker, or leak a buffer for each such packet.
         let mut pool = Pool::new(PoolConfig { small: 3, large: 1 });
         let (bytes, start) = whole(GsoKind::TcpV4, false, &[9; 3_000]);
         let mut frame = pool.take_filled(&bytes).expect("a buffer");
@@ -351,9 +351,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
-        /// If this failed, a receiver would get other bytes than were sent, or drop them for a wrong checksum.
+        /// A receiver would get wrong bytes, or drop segments with wrong checksums.
         #[test]
-        fn segments_have_the_bytes_of_the_whole_and_right_headers(
+        fn segments_keep_bytes_and_headers(
             which in 0..4usize,
             payload in 0..20_000usize,
             size in 500..1_460u16,
@@ -368,7 +368,7 @@ mod tests {
             let mut frame = pool.take_filled(&bytes).expect("a buffer");
             let (checksum, gso) = (Checksum::Partial { start, offset }, Gso { kind, size, has_ecn: true });
             frame.meta = FrameMeta { offload: Offload { checksum, gso: Some(gso) }, port: 3, ..FrameMeta::default() };
-            let (network, mut out) = (network_at(&bytes).expect("it has one"), Vec::new());
+            let (network, mut out) = (network_at(&bytes).expect("the packet has an IP header"), Vec::new());
             prop_assert_eq!(pool.segment(&frame, network, &mut out), Ok(()));
             prop_assert_eq!(pool.bytes(&frame), &bytes[..]);
             let start = usize::from(start);

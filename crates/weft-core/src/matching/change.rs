@@ -1,32 +1,31 @@
-//! Rows that come and go while a matcher is in use.
+//! Changes of rows while a matcher is in use.
 
 use super::order::{Order, Rank};
-use super::{Cell, Codec, Found, MatchSpec, Matcher, TooManyRows, cell, found};
+use super::{Cell, Codec, MatchSpec, MatchedRow, Matcher, TooManyRows, cell, found};
 use crate::classify::{Built, Outdated, RULES_MAX, Rule, Snapshot};
 use crate::table::{Row, Table};
 use std::sync::Arc;
 
-/// A row cannot be put in beside the others: its values need more bits than there are, or there is no room for a
-/// further rule. [`Matcher::changeable`] makes a matcher in which it has room, if there is any.
+/// A row cannot be added: its values need more bits than the key has, or there is no space for another rule. Make a new
+/// matcher with [`Matcher::changeable`]; it has space, unless the table has too many rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reshape;
+pub struct NeedsNewMatcher;
 
-/// Changes beside few rules for which these are not built anew at once.
+/// Pending changes below which a small set of rules is not rebuilt at once.
 const BESIDE_MAX: usize = 16;
 
-/// What a matcher needs to know to change.
+/// The data that a changeable matcher needs.
 #[derive(Clone, Debug)]
 pub(super) struct Changes {
     spec: MatchSpec,
-    /// The rows that have rules, and which.
+    /// The rows that have rules, with their rules.
     order: Order,
-    /// Rules whose rows have gone.
+    /// Rules without a row.
     free: Vec<u32>,
 }
 
 impl Matcher {
-    /// A matcher of the rows that are in the table now, which takes changes. It takes some 100 bytes more for each of
-    /// them.
+    /// A matcher of the current rows of a table that takes changes. It needs about 100 bytes more per row.
     ///
     /// # Errors
     /// [`TooManyRows`].
@@ -42,31 +41,31 @@ impl Matcher {
         self.changes.is_some()
     }
 
-    /// Takes in rows that have come to the table, with their values.
+    /// Adds new rows of the table, with their current values.
     ///
     /// # Errors
-    /// [`Reshape`]; a matcher of the rows as they are now is to be made then.
-    pub fn insert(&mut self, rows: &[Row]) -> Result<(), Reshape> {
-        let Self { table, columns, codecs, classifier, rows: held, changes, ways, .. } = self;
-        let changes = changes.as_deref_mut().ok_or(Reshape)?;
+    /// [`NeedsNewMatcher`]: make a new matcher of the current rows.
+    pub fn insert(&mut self, rows: &[Row]) -> Result<(), NeedsNewMatcher> {
+        let Self { table, columns, codecs, classifier, rows: held, changes, jit, .. } = self;
+        let changes = changes.as_deref_mut().ok_or(NeedsNewMatcher)?;
         let cell = |row: Row, column: u16| cell(table, row, columns[usize::from(column)]);
         let n = held.len() + rows.len();
         if !rows.iter().all(|row| codecs.iter_mut().all(|codec| codec.admit(*row, &cell, n))) {
-            return Err(Reshape);
+            return Err(NeedsNewMatcher);
         }
         let (mut rules, mut moved) = (Vec::<Rule>::with_capacity(rows.len()), Vec::new());
         for &row in rows {
             let Some(patterns) = patterns(codecs, row, &cell) else { continue };
             let id = changes.free.pop().unwrap_or(held.len() as u32);
             if id >= RULES_MAX - 1 {
-                return Err(Reshape);
+                return Err(NeedsNewMatcher);
             }
             let rank = changes.rank(table, columns, row);
             let priority = u32::MAX - changes.order.insert(rank, id, &mut moved);
             for (id, label) in moved.drain(..) {
                 let priority = u32::MAX - label;
                 if !classifier.relabel(id, priority) {
-                    // It is one of those that are about to come.
+                    // It is one of the rules that this call adds.
                     rules.iter_mut().filter(|rule| rule.id == id).for_each(|rule| rule.priority = priority);
                 }
             }
@@ -77,43 +76,43 @@ impl Matcher {
             }
         }
         classifier.insert_all(&rules).expect("the codecs admit the rows, and the ids are free");
-        ways.lose();
+        jit.clear_lookup();
         Ok(())
     }
 
-    /// Forgets rows, which still have the values with which they came.
+    /// Removes rows, which must still have the values with which they were added.
     pub fn remove(&mut self, rows: &[Row]) {
-        let Self { table, columns, classifier, rows: held, changes, ways, .. } = self;
+        let Self { table, columns, classifier, rows: held, changes, jit, .. } = self;
         let Some(changes) = changes.as_deref_mut() else { return };
         let ranks: Vec<Rank> = rows.iter().map(|row| changes.rank(table, columns, *row)).collect();
         let ids: Vec<u32> = ranks.iter().filter_map(|rank| changes.order.remove(rank)).collect();
         classifier.remove_all(&ids);
-        ways.lose();
-        ids.iter().for_each(|id| held[*id as usize] = Found::default());
+        jit.clear_lookup();
+        ids.iter().for_each(|id| held[*id as usize] = MatchedRow::default());
         changes.free.extend(ids);
     }
 
-    /// Ends a number of changes: compiled code finds rows by itself again, where what is built has taken all of them.
+    /// Ends a sequence of changes. If the structure has taken all of them, compiled code can find rows itself again.
     pub fn publish(&mut self) {
         if self.classifier.trie().is_some() {
-            self.see_ways();
+            self.refresh_jit_view();
         }
-        self.see_how_far();
+        self.refresh_is_far();
     }
 
-    /// The same over another table with the same rows: `same` gives the row there for one here. What is built is
-    /// shared, and both stay alike under the same changes, so that one takes what was built of the other.
+    /// The same matcher over another table with the same rows; `same` maps a row to the row there. The two share the
+    /// structure, and a structure built for one fits the other, as long as both get the same changes.
     ///
     /// # Panics
-    /// If the table is laid out otherwise.
+    /// If the table has another layout.
     pub fn onto(&self, table: &Arc<Table>, same: impl Fn(Row) -> Row) -> Self {
-        assert_eq!(self.table.fingerprint(), table.fingerprint(), "the tables are laid out alike");
+        assert_eq!(self.table.fingerprint(), table.fingerprint(), "the tables have the same layout");
         let mut copy = self.clone();
         copy.table = Arc::clone(table);
         for held in copy.rows.iter_mut().filter(|held| held.row.is_some()) {
             *held = found(table, same(held.row));
         }
-        copy.see_ways();
+        copy.refresh_jit_view();
         copy
     }
 
@@ -122,7 +121,7 @@ impl Matcher {
         self.classifier.wants_rebuild()
     }
 
-    /// Rules in it.
+    /// The number of rules.
     pub fn len(&self) -> usize {
         self.classifier.len()
     }
@@ -132,35 +131,35 @@ impl Matcher {
         self.len() == 0
     }
 
-    /// Changes since what is built was built.
+    /// The number of changes since the structure was built.
     pub fn changed(&self) -> usize {
         self.classifier.changes()
     }
 
-    /// The rules as they are, for a rebuild elsewhere.
+    /// The current rules, for a rebuild by another thread.
     pub fn snapshot(&self) -> Snapshot {
         self.classifier.snapshot()
     }
 
-    /// What is to be built of the rules, if it is built in less than a millisecond and many changes are beside it.
+    /// A rebuilt structure, if the rebuild takes less than a millisecond and many changes are pending.
     pub fn built_if_quick(&self) -> Option<Built> {
         if self.changed() < BESIDE_MAX { None } else { self.classifier.rebuild_if_quick() }
     }
 
-    /// Takes on what was built of a snapshot of this matcher, or of one that is alike.
+    /// Adopts a structure that was built from a snapshot of this matcher or of its twin.
     ///
     /// # Errors
     /// [`Outdated`], if too much has changed since.
     pub fn adopt(&mut self, built: Built) -> Result<(), Outdated> {
         self.classifier.adopt(built)?;
-        self.see_ways();
-        self.see_how_far();
+        self.refresh_jit_view();
+        self.refresh_is_far();
         Ok(())
     }
 }
 
 impl Changes {
-    /// For rows in order; gives their labels.
+    /// For sorted rows; also returns their labels.
     pub(super) fn of(
         spec: &MatchSpec,
         table: &Table,
@@ -175,8 +174,8 @@ impl Changes {
         (changes, labels)
     }
 
-    /// A row that no tuple can match has no rule, and its id is free.
-    pub(super) fn leave_out(&mut self, table: &Table, columns: &[super::Column], row: Row) {
+    /// Frees the id of a row that no tuple can match.
+    pub(super) fn free_id(&mut self, table: &Table, columns: &[super::Column], row: Row) {
         let rank = self.rank(table, columns, row);
         self.free.extend(self.order.remove(&rank));
     }
@@ -188,7 +187,7 @@ impl Changes {
     }
 }
 
-/// What a row asks of all fields; None if no tuple will do.
+/// The patterns of a row for all fields; None if no tuple can match.
 pub(super) fn patterns(
     codecs: &[Codec],
     row: Row,

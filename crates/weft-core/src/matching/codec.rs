@@ -1,16 +1,16 @@
-//! How the values of one part become bits of a key, and what a row asks of them.
+//! The encoding of one part of a match: how its values become bits of a key, and which patterns a row requires.
 //!
-//! Bits are few more than the rows need: a value beyond all that they name is one like any other beyond them. Some are
-//! to spare, so that rows may come whose values are greater and the key stays as it is. A table of IPv4 networks has
-//! no bits for IPv6.
+//! A part has few more bits than the rows need: all values above those that the rows mention share one code. Some bits
+//! are spare, so that later rows with greater values do not change the key. A table of IPv4 networks has no bits for
+//! IPv6.
 
 use super::{Key, MatchPart, Test};
-use crate::classify::{FieldSpec, Layout, Pattern, Place, RULES_MAX, WORDS_MAX};
+use crate::classify::{FieldSpec, KeyBits, Layout, Pattern, RULES_MAX, WORDS_MAX};
 use crate::hash::HashKey;
 use crate::table::Row;
 use crate::types::{Repr, Type};
 
-/// A value of a row.
+/// The value of a column in a row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cell {
     Null,
@@ -18,58 +18,59 @@ pub(super) enum Cell {
     Bytes(Vec<u8>),
 }
 
-/// Gives the value of a row in a column.
+/// Returns the value of a column in a row.
 pub(super) type Cells<'a> = &'a dyn Fn(Row, u16) -> Cell;
 
-/// One part with its bits.
+/// A part with its encoding.
 #[derive(Clone, Debug)]
 pub(super) struct Codec {
     part: MatchPart,
-    /// One, or two for addresses of both lengths.
+    /// One field, or two for addresses of both lengths.
     pub(super) fields: Vec<FieldSpec>,
-    /// Where they are in the key.
-    pub(super) places: [Option<Place>; 3],
+    /// The positions of the fields in the key.
+    pub(super) places: [Option<KeyBits>; 3],
     pub(super) kind: Kind,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
-    /// A number with `bias` added; whatever is more than `top` is `top`. NULL is the one behind, if it may be.
+    /// A number plus `bias`, at most `top`. NULL is the code behind `top`, if the part is nullable.
     Number { bias: u64, top: u64, null: u128 },
-    /// The place of the bytes in a list, from 1; 0 for those that are not in it.
-    Known(Box<Known>),
-    /// An address of 4 bytes; one bit above says that it is none.
+    /// The number of a byte string in a list, from 1; 0 for other strings.
+    Interned(Box<Interned>),
+    /// An address of 4 bytes; one more bit above it marks all other values.
     Short,
-    /// An address of either length, as the first bits of 128; the second field has its length, [`LENGTHS`].
+    /// An address of 4 or 16 bytes, left-aligned in 128 bits; the second field holds the code of its length,
+    /// [`LENGTHS`].
     Long,
 }
 
-/// What the second field of an address says, by its bytes; all else is 0.
+/// The code of an address length, by bytes; 0 for everything else.
 const LENGTHS: [(usize, u128); 2] = [(4, 1), (16, 2)];
 const LENGTH_BITS: u8 = 2;
 const SHORT_BITS: u8 = 32;
-/// What stands for an address that has not 4 bytes.
+/// The code of a value that is not an address of 4 bytes.
 pub(super) const NO_ADDRESS: u64 = 1 << SHORT_BITS;
-/// Bits of a place in a list: there are fewer rows.
-const KNOWN_BITS: u8 = 25;
-/// Bits that a part has to spare, so that rows may come that ask for more.
+/// Bits of a number in a list: more than the rows need.
+const INTERNED_BITS: u8 = 25;
+/// Spare bits of a part, for rows that are added later.
 const SPARE_BITS: u8 = 8;
-/// Bytes of rows that have gone, which keep their numbers; more than one for each row do so only up to this.
+/// Byte strings of removed rows that keep their numbers, beyond one for each row.
 const GONE_MAX: u32 = 4096;
-/// A part that fits in so many bits is not given more of them: it is looked up at once then, and of ranges, too, where
-/// rows are vectors of bits.
+/// A part up to this width gets no spare bits beyond it: it is then a single chunk of bit vectors, which also supports
+/// ranges.
 const WHOLE_BITS: u8 = 16;
 
-/// A number so that its order is that of unsigned words.
+/// A number mapped so that unsigned order is its order.
 pub(super) fn ordered(word: u64, ty: Type) -> u64 {
     if ty.is_signed() { word ^ 1 << 63 } else { word }
 }
 
-/// The fields of a part at their widest.
+/// The fields of a part at maximum width.
 pub(super) fn widest(part: &MatchPart, name: &str) -> Vec<FieldSpec> {
     match (part.test, part.ty.repr()) {
         (Test::Within(_), _) => long(name),
-        (_, Repr::Bytes) => vec![FieldSpec::new(name, KNOWN_BITS)],
+        (_, Repr::Bytes) => vec![FieldSpec::new(name, INTERNED_BITS)],
         _ => vec![FieldSpec::new(name, type_bits(part.ty) + u8::from(part.nullable))],
     }
 }
@@ -90,7 +91,7 @@ fn bits_of(value: u64) -> u8 {
     64 - value.leading_zeros() as u8
 }
 
-/// Bits for what needs so many.
+/// The width with spare bits for a needed width.
 fn roomy(needed: u8) -> u8 {
     let roomy = needed + SPARE_BITS;
     if needed <= WHOLE_BITS { roomy.min(WHOLE_BITS) } else { roomy }
@@ -101,28 +102,28 @@ fn all_ones(bits: u8) -> u64 {
 }
 
 impl Codec {
-    /// For the values of these rows, with bits to spare for others.
+    /// The encoding for the values of these rows, with spare bits.
     pub(super) fn new(part: &MatchPart, name: &str, rows: &[Row], cell: Cells<'_>, hash: HashKey) -> Self {
         let (kind, fields) = match (part.test, part.ty.repr()) {
             (Test::Within(column), _) => addresses(name, rows, &|row| cell(row, column)),
             (Test::Equal(column), Repr::Bytes) => {
-                let known = Known::new(rows.iter().map(|&row| cell(row, column)), hash);
-                let bits = roomy(bits_of(known.spans.len() as u64)).min(KNOWN_BITS);
-                (Kind::Known(Box::new(known)), vec![FieldSpec::new(name, bits)])
+                let interned = Interned::new(rows.iter().map(|&row| cell(row, column)), hash);
+                let bits = roomy(bits_of(interned.spans.len() as u64)).min(INTERNED_BITS);
+                (Kind::Interned(Box::new(interned)), vec![FieldSpec::new(name, bits)])
             }
             _ => numbers(part, name, rows, cell),
         };
         Self { part: *part, fields, places: [None; 3], kind }
     }
 
-    /// Where its fields are, of which the first has this number.
+    /// Sets the positions of its fields, starting with field number `first`.
     pub(super) fn place(&mut self, layout: &Layout, first: usize) {
         let (low, high) = layout.places(first);
         let second = (self.fields.len() > 1).then(|| layout.places(first + 1).0);
         self.places = [Some(low), high, second];
     }
 
-    /// What a row asks of each field; None if no value will do.
+    /// The patterns of a row for each field; None if no value can match.
     pub(super) fn patterns(&self, row: Row, cell: Cells<'_>) -> Option<Vec<Pattern>> {
         if self.part.wildcard.is_some_and(|column| cell(row, column) == Cell::Null) {
             return Some(vec![Pattern::Any; self.fields.len()]);
@@ -133,7 +134,9 @@ impl Codec {
         };
         Some(match self.part.test {
             Test::Equal(column) => match (&self.kind, cell(row, column)) {
-                (Kind::Known(known), Cell::Bytes(bytes)) => vec![Pattern::Exact(known.find(&bytes).into())],
+                (Kind::Interned(interned), Cell::Bytes(bytes)) => {
+                    vec![Pattern::Exact(interned.find(&bytes).into())]
+                }
                 (_, Cell::Word(word)) => vec![Pattern::Exact(self.biased(word).into())],
                 _ => return None,
             },
@@ -145,7 +148,7 @@ impl Codec {
                 if bits & !(mask & all) != 0 {
                     return None;
                 }
-                // The bit that stands for NULL is one of those that are looked at.
+                // The mask includes the bit that stands for NULL.
                 let null = u128::from(self.part.nullable) << type_bits(self.part.ty);
                 vec![Pattern::Mask { value: bits.into(), mask: u128::from(mask & all) | null }]
             }
@@ -158,7 +161,7 @@ impl Codec {
                 let low = low.map_or(Some(0), bound)?;
                 let high = high.map_or(Some(u64::MAX), bound)?;
                 let (lo, hi) = (low.into(), high.min(top).into());
-                // One that is above `top` would have made it greater.
+                // A lower bound above `top` cannot be: it would have raised `top`.
                 if lo > hi || high < low {
                     return None;
                 }
@@ -167,15 +170,15 @@ impl Codec {
         })
     }
 
-    /// Whether the bits do for the values of a further row, of so many in all. Bytes that are new get a number, unless
-    /// more have one by now than rows can ask for: they keep it when their row has gone.
+    /// Whether the encoding fits the values of another row, of `rows` in all. A new byte string gets a number, unless
+    /// more strings have numbers than rows can need: strings keep their numbers when their rows are removed.
     pub(super) fn admit(&mut self, row: Row, cell: Cells<'_>, rows: usize) -> bool {
         let Self { part, kind, fields, .. } = self;
         match (kind, part.test) {
-            (Kind::Known(known), Test::Equal(column)) => match cell(row, column) {
+            (Kind::Interned(interned), Test::Equal(column)) => match cell(row, column) {
                 Cell::Bytes(bytes) => {
                     let most = 2 * rows.min(RULES_MAX as usize) as u32 + GONE_MAX;
-                    known.learn(&bytes, most.min(1 << fields[0].bits))
+                    interned.learn(&bytes, most.min(1 << fields[0].bits))
                 }
                 Cell::Null | Cell::Word(_) => true,
             },
@@ -198,7 +201,7 @@ impl Codec {
                     Test::Masked { .. } => true,
                 }
             }
-            (Kind::Long | Kind::Short | Kind::Known(_), _) => true,
+            (Kind::Long | Kind::Short | Kind::Interned(_), _) => true,
         }
     }
 
@@ -222,7 +225,7 @@ impl Codec {
         }
     }
 
-    /// Sets the bits of a value.
+    /// Packs a value into a key.
     #[inline(always)]
     pub(super) fn pack(&self, key: Key<'_>, words: &mut [u64; WORDS_MAX]) {
         let [low, high, second] = self.places;
@@ -234,8 +237,8 @@ impl Codec {
                 set(low, *null as u64, words);
                 set(high, (*null >> 64) as u64, words);
             }
-            (Kind::Known(known), Key::Bytes(bytes)) => set(low, known.find(bytes).into(), words),
-            (Kind::Known(_) | Kind::Long, Key::Null | Key::Word(_)) => {}
+            (Kind::Interned(interned), Key::Bytes(bytes)) => set(low, interned.find(bytes).into(), words),
+            (Kind::Interned(_) | Kind::Long, Key::Null | Key::Word(_)) => {}
             (Kind::Short, Key::Bytes(&[a, b, c, d])) => {
                 set(low, u32::from_be_bytes([a, b, c, d]).into(), words);
             }
@@ -251,13 +254,13 @@ impl Codec {
 }
 
 #[inline(always)]
-fn set(place: Option<Place>, value: u64, words: &mut [u64; WORDS_MAX]) {
-    if let Some(Place { word, shift, .. }) = place {
+fn set(place: Option<KeyBits>, value: u64, words: &mut [u64; WORDS_MAX]) {
+    if let Some(KeyBits { word, shift, .. }) = place {
         words[usize::from(word) % WORDS_MAX] |= value << (shift % 64);
     }
 }
 
-/// The bits of an address from the top of 128, and what its length is called; 0 and None for what is no address.
+/// An address left-aligned in 128 bits, and the code of its length; 0 and None for other values.
 #[inline(always)]
 fn long_address(bytes: &[u8]) -> (u128, Option<u128>) {
     match *bytes {
@@ -269,7 +272,7 @@ fn long_address(bytes: &[u8]) -> (u128, Option<u128>) {
     }
 }
 
-/// Addresses of 4 bytes alone, if no row has another.
+/// Addresses of 4 bytes only, if no row has a longer one.
 fn addresses(name: &str, rows: &[Row], cell: &dyn Fn(Row) -> Cell) -> (Kind, Vec<FieldSpec>) {
     if rows.iter().all(|row| is_short(&cell(*row))) {
         return (Kind::Short, vec![FieldSpec::new(name, SHORT_BITS + 1)]);
@@ -277,22 +280,22 @@ fn addresses(name: &str, rows: &[Row], cell: &dyn Fn(Row) -> Cell) -> (Kind, Vec
     (Kind::Long, long(name))
 }
 
-/// Whether it is no network of addresses that are longer than 4 bytes.
+/// Whether the value is not a network of longer addresses.
 fn is_short(cell: &Cell) -> bool {
     !matches!(cell, Cell::Bytes(net) if net.len() != 1 + LENGTHS[0].0)
 }
 
-/// A number, with one value above all that rows name, if its type has one.
+/// A number, with one code above all that the rows mention, if its type has room for it.
 fn numbers(part: &MatchPart, name: &str, rows: &[Row], cell: Cells<'_>) -> (Kind, Vec<FieldSpec>) {
     let bits = type_bits(part.ty);
     let is_masked = matches!(part.test, Test::Masked { .. });
     let bias = if part.ty.is_signed() && !is_masked { 1 << (bits - 1) } else { 0 };
-    // Up to the greatest of its type is the same as without an end.
+    // A bound at the type's maximum is no bound.
     let no_end = all_ones(bits);
     let (named_by, ends_by) = match part.test {
         Test::Range { low, high } => (low, high),
         Test::Equal(column) | Test::Within(column) => (Some(column), None),
-        // All bits of the type, as they are.
+        // All bits of the type.
         Test::Masked { .. } => (None, None),
     };
     let mut named: u64 = 0;
@@ -315,19 +318,19 @@ fn numbers(part: &MatchPart, name: &str, rows: &[Row], cell: Cells<'_>) -> (Kind
     (Kind::Number { bias, top, null: u128::from(top) + u128::from(part.nullable) }, fields)
 }
 
-/// A set of byte strings with numbers from 1.
+/// A set of byte strings, numbered from 1.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct Interned {
     bytes: Vec<u8>,
-    /// Where each is.
+    /// The start and length of each string.
     spans: Vec<(u32, u32)>,
-    /// By hash: the number of a string, or 0. A power of two, and more than half of them are free.
+    /// A hash table of numbers; 0 is free. Its length is a power of two, and more than half of it is free.
     slots: Vec<u32>,
-    /// By what they are placed there.
+    /// The secret that places strings in it.
     hash: HashKey,
 }
 
-impl Known {
+impl Interned {
     fn new(cells: impl Iterator<Item = Cell>, hash: HashKey) -> Self {
         let mut all: Vec<Vec<u8>> = cells
             .filter_map(|cell| match cell {
@@ -338,17 +341,17 @@ impl Known {
         all.sort_unstable();
         all.dedup();
         let n_slots = (2 * all.len() + 1).next_power_of_two();
-        let mut known = Self { bytes: Vec::new(), spans: Vec::new(), slots: vec![0; n_slots], hash };
-        all.iter().for_each(|bytes| known.add(bytes));
-        known
+        let mut interned = Self { bytes: Vec::new(), spans: Vec::new(), slots: vec![0; n_slots], hash };
+        all.iter().for_each(|bytes| interned.add(bytes));
+        interned
     }
 
-    /// Numbers these bytes, if they have no number and there is one below `end`; false if there is none.
+    /// Gives a string a number below `end`, if it has none; false if none is left.
     fn learn(&mut self, bytes: &[u8], end: u32) -> bool {
         if self.find(bytes) != 0 {
             return true;
         }
-        // Where these are counted in 32 bits, a list of 2^24 may not be longer than 256 bytes each.
+        // Offsets have 32 bits, so a list of 2^24 strings allows 256 bytes each.
         let is_full =
             self.spans.len() as u32 + 1 >= end || self.bytes.len() + bytes.len() > u32::MAX as usize;
         if is_full {
@@ -382,7 +385,7 @@ impl Known {
         (0..=mask).map(move |step| home.wrapping_add(step) & mask)
     }
 
-    /// The number of these bytes, 0 if they are not known.
+    /// The number of these bytes, 0 if they are not interned.
     #[inline]
     fn find(&self, bytes: &[u8]) -> u32 {
         for slot in self.probes(bytes) {

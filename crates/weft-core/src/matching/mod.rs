@@ -1,61 +1,60 @@
-//! Tables of rules: of the rows that match a tuple, the one that comes first.
+//! Rule tables: finds the first row of a table that matches a tuple.
 //!
-//! A [`MatchSpec`] says how rows are asked: each of its parts holds a value of the tuple against one column of the row
-//! or two. What it means is a walk through all rows in order. A [`Matcher`] gives the same row from a
-//! [`Classifier`] over the rows of a table, at a cost that hardly depends on how many they
-//! are.
+//! A [`MatchSpec`] declares the match: each of its parts tests a value of the tuple against one or two columns of the
+//! row. By definition, the result is that of a walk through all rows in order. A [`Matcher`] finds the same row with a
+//! [`Classifier`] over the rows, at a cost that hardly depends on their number.
 //!
-//! **The order of rows.** The best `by` first, NULL last; of rows with the same, the one with the least key: column by
-//! column, numbers by value, text and bytes byte by byte.
+//! **The order of rows.** The best `by` column first, NULL last. Among equals, the least key first: column by column,
+//! numbers by value, text and bytes bytewise.
 //!
-//! **NULL.** As in SQL, a test with NULL on either side is not true. A part with a wildcard holds for all tuples where
-//! that column of the row is NULL, whatever the value of the tuple is.
+//! **NULL.** As in SQL, a test with NULL on either side is not true. A part with a wildcard holds for all tuples if
+//! that column of the row is NULL, even for a NULL value of the tuple.
 
 mod change;
 mod codec;
-pub mod near;
+pub mod jit_layout;
 mod order;
 #[cfg(test)]
 mod tests;
 
-use crate::ahead::FAR_BYTES;
 use crate::classify::{
     Classifier, Description, FIELDS_MAX, FieldSpec, Layout, NOTHING, RULES_MAX, Rule, WORDS_MAX,
 };
 use crate::hash::HashKey;
+use crate::prefetch::FAR_BYTES;
 use crate::table::{ColumnRef, Row, Table};
 use crate::time::Time;
 use crate::types::{Repr, Type};
 use change::Changes;
-pub use change::Reshape;
+pub use change::NeedsNewMatcher;
 use codec::{Cell, Codec};
 use core::cmp::Ordering;
 use core::fmt;
-use near::Ways;
+use jit_layout::JitView;
 use std::sync::Arc;
 
-/// Parts of a match.
+/// Maximum number of parts of a match.
 pub const MATCH_PARTS_MAX: usize = 12;
-/// Keys that [`Matcher::find_all`] looks for side by side.
+/// Keys per batch in [`Matcher::find_all`].
 const FOUND_AT_ONCE: usize = 64;
 
-/// How the rows of a table are matched. Columns are numbered from 0, those of the key first.
+/// The declaration of a match. Columns are numbered from 0, key columns first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatchSpec {
-    /// The column that orders rows: a number, and no fraction.
+    /// The column that orders rows: a number, not a float.
     pub by: u16,
-    /// The greatest is the best; else the least.
+    /// Whether the greatest value is the best; otherwise the least.
     pub descending: bool,
-    /// What must all be true of a row, 1 to [`MATCH_PARTS_MAX`].
+    /// The parts, all of which must hold: 1 to [`MATCH_PARTS_MAX`].
     pub parts: Vec<MatchPart>,
 }
 
-/// One test of a value of the tuple.
+/// A test of one value of the tuple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatchPart {
-    /// Against which columns.
+    /// The test and its columns.
     pub test: Test,
-    /// `c IS NULL OR`: this column of the test says with NULL that any value will do, NULL as well.
+    /// `c IS NULL OR`: if this column of the test is NULL, the part holds for any value, including NULL.
     pub wildcard: Option<u16>,
     /// The type of the value.
     pub ty: Type,
@@ -63,25 +62,25 @@ pub struct MatchPart {
     pub nullable: bool,
 }
 
-/// What a value of the tuple is held against.
+/// The test of a tuple value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Test {
-    /// `value = c`, but for fractions.
+    /// `value = c`, except for floats.
     Equal(u16),
-    /// `value IN c`: an IPADDR and a CIDR. Addresses of 4 bytes are in no network of 16, and the other way round.
+    /// `value IN c`: an IPADDR and a CIDR. Addresses of 4 bytes are in no network of 16 bytes, and vice versa.
     Within(u16),
-    /// `low <= value AND value <= high`, for what is held as an integer. At least one side is there.
+    /// `low <= value AND value <= high`, for types held as integers. At least one bound is present.
     Range {
-        /// The least.
+        /// The lower bound.
         low: Option<u16>,
-        /// The greatest.
+        /// The upper bound.
         high: Option<u16>,
     },
-    /// `value & mask = bits`, for unsigned integers and I64. With bits beyond the mask no value will do.
+    /// `value & mask = bits`, for unsigned integers and I64. With bits outside the mask, no value matches.
     Masked {
-        /// Which bits are looked at.
+        /// The mask.
         mask: u16,
-        /// What they are.
+        /// The expected bits.
         bits: u16,
     },
 }
@@ -110,7 +109,7 @@ impl fmt::Display for TooManyRows {
 impl core::error::Error for TooManyRows {}
 
 impl Test {
-    /// The columns that it looks at.
+    /// The columns that it reads.
     pub fn columns(self) -> impl Iterator<Item = u16> {
         let (first, second) = match self {
             Self::Equal(column) | Self::Within(column) => (Some(column), None),
@@ -122,7 +121,7 @@ impl Test {
 }
 
 impl MatchPart {
-    /// Whether a row can be asked like this at all: the rest is for whoever knows the table.
+    /// Whether such a test is possible at all. The caller who knows the table checks the rest.
     pub fn is_sound(&self) -> bool {
         let fits = match self.test {
             Test::Equal(_) => self.ty.repr() != Repr::Float,
@@ -130,7 +129,7 @@ impl MatchPart {
             Test::Range { low, high } => {
                 matches!(self.ty.repr(), Repr::Bool | Repr::Int) && (low.is_some() || high.is_some())
             }
-            // Bits are those of the word in which a value is held, of which all are looked at.
+            // The mask applies to the whole word that holds a value.
             Test::Masked { .. } => matches!(self.ty, Type::Uint(_) | Type::Int(64)),
         };
         fits && self.wildcard.is_none_or(|wildcard| self.test.columns().any(|column| column == wildcard))
@@ -138,54 +137,54 @@ impl MatchPart {
 }
 
 impl MatchSpec {
-    /// Whether each part is sound, and all of them fit in a key of the classifier, whatever the rows are.
+    /// Whether each part is sound, and all parts fit in a key of the classifier for any rows.
     pub fn is_sound(&self) -> bool {
         let is_few = (1..=MATCH_PARTS_MAX).contains(&self.parts.len());
         is_few && self.parts.iter().all(MatchPart::is_sound) && self.fits()
     }
 
-    /// Whether the values of all parts fit in a key of the classifier, whatever the rows are.
+    /// Whether the values of all parts fit in a key of the classifier for any rows.
     pub fn fits(&self) -> bool {
         let fields: Vec<FieldSpec> = self.parts.iter().flat_map(|part| codec::widest(part, "")).collect();
         fields.len() <= FIELDS_MAX && Layout::new(&fields, HashKey::from_seed(0)).is_ok()
     }
 
-    /// The columns that it looks at, that of the order included.
+    /// The columns that it reads, the ordering column included.
     pub fn columns(&self) -> impl Iterator<Item = u16> {
         self.parts.iter().flat_map(|part| part.test.columns()).chain([self.by])
     }
 }
 
-/// The rows of a table as a [`MatchSpec`] asks for them. It does not change when the table does: who changes rows tells
-/// a matcher that is [changeable](Matcher::changeable).
+/// A compiled match over the rows of a table. It does not follow changes of the table: the caller reports them to a
+/// [changeable](Matcher::changeable) matcher.
 #[derive(Clone, Debug)]
 pub struct Matcher {
     table: Arc<Table>,
     columns: Vec<Column>,
     codecs: Vec<Codec>,
     classifier: Classifier,
-    /// The rows: a rule's id is its place here.
-    rows: Vec<Found>,
-    /// None: it takes no changes, and the best row is the first.
+    /// The rows; a rule's id is an index.
+    rows: Vec<MatchedRow>,
+    /// None if the matcher takes no changes; the best row is then the first.
     changes: Option<Box<Changes>>,
-    ways: Ways,
+    jit: JitView,
     is_far: bool,
 }
 
-/// A row that a match found, and where it is.
+/// The result of a match: a row and its address.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub struct Found {
-    /// The row; none where no row matches.
+pub struct MatchedRow {
+    /// The row; [`Row::NONE`] if no row matches.
     pub row: Row,
-    /// The address of the row's words of the first group; 0 where there is no row.
+    /// The address of the row's words of the first group; 0 if no row matches.
     pub address: usize,
 }
 
 type Column = (ColumnRef, Type);
 
 impl Matcher {
-    /// A matcher of the rows that are in the table now. Takes seconds for 10^6 rows.
+    /// A matcher of the current rows of a table. It takes seconds for 10^6 rows.
     ///
     /// # Errors
     /// [`TooManyRows`].
@@ -222,15 +221,15 @@ impl Matcher {
                 let (changes, labels) = Changes::of(spec, table, &columns, &rows);
                 (Some(Box::new(changes)), labels)
             }
-            // Rows in order are rules in order.
+            // Rows are sorted, so their ids order the rules.
             false => (None, Vec::new()),
         };
         let mut rules = Vec::with_capacity(rows.len());
         for (id, row) in (0..).zip(&mut rows) {
             let Some(patterns) = change::patterns(&codecs, *row, &cell) else {
-                // What no tuple can match is no rule.
+                // A row that no tuple can match has no rule.
                 if let Some(changes) = &mut changes {
-                    changes.leave_out(table, &columns, *row);
+                    changes.free_id(table, &columns, *row);
                 }
                 *row = Row::NONE;
                 continue;
@@ -238,14 +237,13 @@ impl Matcher {
             let priority = labels.get(id as usize).map_or(0, |label| u32::MAX - label);
             rules.push(Rule { patterns, priority, id });
         }
-        let classifier =
-            Classifier::compiled(&fields, rules, hash).expect("fields are made so that the rows fit");
+        let classifier = Classifier::compiled(&fields, rules, hash).expect("the fields fit the rows");
         let rows = rows.into_iter().map(|row| found(table, row)).collect();
         let table = Arc::clone(table);
-        let ways = Ways::default();
-        let mut matcher = Self { table, columns, codecs, classifier, rows, changes, ways, is_far: false };
-        matcher.see_ways();
-        matcher.see_how_far();
+        let jit = JitView::default();
+        let mut matcher = Self { table, columns, codecs, classifier, rows, changes, jit, is_far: false };
+        matcher.refresh_jit_view();
+        matcher.refresh_is_far();
         Ok(matcher)
     }
 
@@ -255,9 +253,10 @@ impl Matcher {
         &self.table
     }
 
-    /// The first row that matches; `key` gives the value of each part. [`Row::NONE`] if none does.
+    /// The first row that matches; `key` returns the value of each part. [`Row::NONE`] if no row matches.
     ///
-    /// A value of another kind than its part's is taken for NULL. A part that is not nullable is given none.
+    /// A value of another kind than its part counts as NULL. The caller never passes NULL for a part that is not
+    /// nullable.
     #[inline]
     pub fn find<'k>(&self, key: impl Fn(usize) -> Key<'k>) -> Row {
         let mut words = [0; WORDS_MAX];
@@ -267,18 +266,17 @@ impl Matcher {
         self.find_words(&words).row
     }
 
-    /// The first row that matches the key with these words, of which there are [`Matcher::key_words`] at least.
+    /// The first row that matches the packed key with at least [`Matcher::key_words`] words.
     #[inline]
-    pub fn find_words(&self, words: &[u64]) -> Found {
-        self.classifier.lookup(words).map_or(Found::default(), |id| self.rows[id as usize])
+    pub fn find_words(&self, words: &[u64]) -> MatchedRow {
+        self.classifier.lookup(words).map_or(MatchedRow::default(), |id| self.rows[id as usize])
     }
 
-    /// As [`Matcher::find_words`] for keys of [`Matcher::key_words`] words that lie one behind the other, so that
-    /// their reads of memory overlap.
+    /// As [`Matcher::find_words`] for adjacent keys of [`Matcher::key_words`] words each; their memory reads overlap.
     ///
     /// # Panics
-    /// If there are not as many words as `found` needs.
-    pub fn find_all(&self, keys: &[u64], found: &mut [Found]) {
+    /// If there are fewer words than `found` needs.
+    pub fn find_all(&self, keys: &[u64], found: &mut [MatchedRow]) {
         let mut ids = [NOTHING; FOUND_AT_ONCE];
         let n_words = self.key_words();
         for (keys, found) in keys.chunks(FOUND_AT_ONCE * n_words).zip(found.chunks_mut(FOUND_AT_ONCE)) {
@@ -290,17 +288,17 @@ impl Matcher {
         }
     }
 
-    /// Whether a match may read of more than [`FAR_BYTES`], but for the rows.
+    /// Whether a match may read from more than [`FAR_BYTES`], without the rows.
     #[inline(always)]
     pub fn is_far(&self) -> bool {
         self.is_far
     }
 
-    fn see_how_far(&mut self) {
+    fn refresh_is_far(&mut self) {
         self.is_far = self.classifier.read_bytes() + size_of_val(&self.rows[..]) > FAR_BYTES;
     }
 
-    /// Sets the bits of one part of a key, which are zero before.
+    /// Packs the value of one part into a key whose bits for it are zero.
     ///
     /// # Panics
     /// If the match has no such part.
@@ -308,19 +306,19 @@ impl Matcher {
         self.codecs[part].pack(value, words);
     }
 
-    /// What the rows are compiled to, for people.
+    /// A description of the compiled structure.
     pub fn describe(&self) -> Description {
         self.classifier.describe()
     }
 }
 
 /// A row with its address.
-fn found(table: &Table, row: Row) -> Found {
+fn found(table: &Table, row: Row) -> MatchedRow {
     let address = if row.is_none() { 0 } else { table.row_address(row, 0) };
-    Found { row, address }
+    MatchedRow { row, address }
 }
 
-/// All rows, the best first.
+/// All rows, best first.
 fn sorted(spec: &MatchSpec, table: &Table) -> Vec<Row> {
     let columns: Vec<(ColumnRef, Type)> = table.columns().map(|(column, at)| (at, column.ty)).collect();
     let n_keys = table.spec().key.len();
@@ -328,7 +326,7 @@ fn sorted(spec: &MatchSpec, table: &Table) -> Vec<Row> {
     let mut rows: Vec<(u64, Row)> = Vec::new();
     let mut cursor = 0;
     while let Some((row, next)) = table.scan(cursor, Time(0)) {
-        // NULL shares its rank with the worst of all numbers, and comes behind it below.
+        // NULL shares its rank with the worst number; the tie is broken below.
         let rank = match cell(table, row, (by, by_ty)) {
             Cell::Word(word) if spec.descending => !codec::ordered(word, by_ty),
             Cell::Word(word) => codec::ordered(word, by_ty),

@@ -1,11 +1,12 @@
-//! Priorities for rows that come and go: numbers in the order of the rows, with room between them.
+//! Priorities for rows that change: ordered labels with gaps between them.
 //!
-//! Where the column of the order is the whole key and fits, a row's place is its value. Otherwise rows have labels, by
-//! what they are ordered by: one word, where that column and the key are narrow, of which a line of memory has eight. A
-//! row that comes between two others gets a label between theirs: in the middle, or near the last one of a run, of
-//! which more will come. Where there is none left, the labels of as few neighbours as leave room are spread anew, with
-//! half of the room where a run goes on. Source: M. A. Bender and others, "Two simplified algorithms for maintaining
-//! order in a list" (ESA 2002), section 2.
+//! If the ordering column is the whole key and fits, its value is the label. Otherwise rows get labels in the order of
+//! their ranks. A rank is one word if the ordering column and the key are narrow, so a cache line holds eight of them.
+//!
+//! A row between two others gets a label between theirs: in the middle, or close to the last row of a run, because more
+//! rows of the run will follow. If no label is free, the smallest sufficiently sparse neighbourhood is relabelled; a
+//! run keeps half of the space free at its end. Source: M. A. Bender and others, "Two simplified algorithms for
+//! maintaining order in a list" (ESA 2002), section 2.
 
 use super::MatchSpec;
 use super::codec::{self, Cell};
@@ -13,42 +14,43 @@ use crate::table::TableSpec;
 use crate::types::Type;
 use std::collections::BTreeMap;
 
-/// Labels are below this.
+/// The number of labels.
 const LABELS: u64 = 1 << 32;
-/// Distance to the last label, or the first, of a row that comes behind all others or before them: of the nth, the nth
-/// part of this. So much is never used up, and the first few have room between them for many.
+/// The distance of a new last (or first) row to the previous one: for the nth row, the nth part of this. The labels
+/// never run out this way, and the first few rows have wide gaps.
 const STEP: u64 = 1 << 26;
-/// Distance to the last one of a run that has others behind it, if there is room for [`RUN_ROOM`] such steps.
+/// The distance to the last row of a run inside the order, if there is space for [`RUN_ROOM`] such steps.
 const RUN_STEP: u64 = 1 << 6;
-/// Rows for which a run has room, at least where there are so many labels.
+/// Rows for which a run keeps space, if there are enough labels.
 const RUN_ROOM: u64 = 1 << 10;
-/// As many rows that came one after the other are a run.
+/// This many rows in sequence are a run.
 const RUN: usize = 4;
-/// How many of the labels of a span of 2^i may be in use: FILL^i. With 32 bits there is room for 2^24 rows.
+/// The density limit of relabelling: a span of 2^i labels may have FILL^i rows. With 32 bits there is space for 2^24
+/// rows.
 const FILL: f64 = 1.69;
 
-/// What a row is ordered by; the least comes first.
+/// The rank of a row; the least comes first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     /// NULL comes last.
     is_null: bool,
     by: u64,
-    /// The key, if it is one word; else 0.
+    /// The key if it is one word; otherwise 0.
     word: u64,
-    /// The key otherwise, so that bytes compare as the columns do. It is one word more of all ranks, and not two.
+    /// Any other key, encoded so that bytes compare as the columns do. The double box keeps a rank one word shorter.
     key: Option<Box<Box<[u8]>>>,
 }
 
 /// The order of the rows of a table.
 #[derive(Clone, Debug)]
 pub(super) enum Order {
-    /// The rank is the label; the rule of each.
+    /// The rank is the label. The map gives the rule.
     Direct {
         descending: bool,
         ty: Type,
         ids: BTreeMap<u32, u32>,
     },
-    /// Ranks are a word.
+    /// Ranks fit one word.
     Narrow {
         by: Type,
         key: Type,
@@ -57,21 +59,21 @@ pub(super) enum Order {
     Wide(Labels<Rank>),
 }
 
-/// Labels by rank.
+/// Labels, by rank.
 #[derive(Clone, Debug)]
 pub(super) struct Labels<K> {
     held: BTreeMap<K, Labelled>,
-    /// How many rows have come, modulo 2^32.
+    /// The number of insertions so far, modulo 2^32.
     came: u32,
 }
 
-/// A row with its label.
+/// A labelled row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Labelled {
     label: u32,
     /// The rule.
     id: u32,
-    /// How many rows had come before, modulo 2^32.
+    /// The number of insertions before it, modulo 2^32.
     came: u32,
 }
 
@@ -91,7 +93,7 @@ impl Rank {
             match cell(at) {
                 Cell::Word(word) => key.extend_from_slice(&codec::ordered(word, column.ty).to_be_bytes()),
                 Cell::Bytes(bytes) => {
-                    // A zero is followed by 1 within a column, and by 0 at its end.
+                    // A zero byte is followed by 1 inside a column and by 0 at its end.
                     for byte in bytes {
                         key.push(byte);
                         if byte == 0 {
@@ -108,10 +110,10 @@ impl Rank {
 }
 
 impl Order {
-    /// The order of no rows.
+    /// An empty order.
     pub(super) fn new(spec: &MatchSpec, table: &TableSpec, by_ty: Type) -> Self {
         let is_32 = |ty: Type| matches!(ty, Type::Bool | Type::Int(..=32) | Type::Uint(..=32));
-        // There is room for NULL.
+        // One bit remains for NULL.
         let is_narrow = matches!(by_ty, Type::Bool | Type::Int(..=16) | Type::Uint(..=16));
         match &table.key[..] {
             [_] if spec.by == 0 && is_32(by_ty) => {
@@ -124,7 +126,7 @@ impl Order {
         }
     }
 
-    /// The order of rows that are in order already, by rule; gives the label of each.
+    /// Fills the order with sorted rows; returns their labels.
     pub(super) fn fill(&mut self, ranks: Vec<(Rank, u32)>) -> Vec<u32> {
         match self {
             Self::Direct { descending, ty, ids } => {
@@ -139,7 +141,7 @@ impl Order {
         }
     }
 
-    /// Takes in a row; gives its label, and leaves the rules in `moved` that have another one now.
+    /// Inserts a row and returns its label. Appends rules with new labels to `moved`.
     pub(super) fn insert(&mut self, rank: Rank, id: u32, moved: &mut Vec<(u32, u32)>) -> u32 {
         match self {
             Self::Direct { descending, ty, ids } => {
@@ -152,7 +154,7 @@ impl Order {
         }
     }
 
-    /// Forgets a row; gives its rule, if it has one.
+    /// Removes a row and returns its rule, if it has one.
     pub(super) fn remove(&mut self, rank: &Rank) -> Option<u32> {
         match self {
             Self::Direct { descending, ty, ids } => ids.remove(&direct(rank, *descending, *ty)),
@@ -162,23 +164,24 @@ impl Order {
     }
 }
 
-/// The label of a row whose rank is one.
+/// The label of a row whose rank is its label.
 fn direct(rank: &Rank, descending: bool, ty: Type) -> u32 {
     let by = if descending { !rank.by } else { rank.by };
     let by = in_32_bits(by, ty);
     if descending { !by } else { by }
 }
 
-/// A rank as one word in the same order, of a column of the order of up to 16 bits and a key of up to 32.
+/// A rank as one word with the same order, for an ordering column of up to 16 bits and a key of up to 32.
 fn narrow(rank: &Rank, by: Type, key: Type) -> u64 {
-    // Numbers turned round for a descending order are the last ones: these become the first, and NULL is alone there.
+    // Negated numbers of a descending order are the greatest ones: they wrap to the lowest, and NULL alone is at the
+    // top.
     let by = if rank.is_null { u32::MAX } else { in_32_bits(rank.by, by).wrapping_add(1 << 16) };
     u64::from(by) << 32 | u64::from(in_32_bits(rank.word, key))
 }
 
-/// A number of up to 32 bits as [`codec::ordered`] gives it, in as many bits.
+/// A number of up to 32 bits from [`codec::ordered`], as 32 bits.
 fn in_32_bits(ordered: u64, ty: Type) -> u32 {
-    // Of signed numbers, the least of 64 bits is 0 there.
+    // For signed numbers, the least 64-bit number maps to 0 there.
     (if ty.is_signed() { ordered.wrapping_sub((1 << 63) - (1 << 31)) } else { ordered }) as u32
 }
 
@@ -189,7 +192,7 @@ impl<K> Default for Labels<K> {
 }
 
 impl<K: Ord + Clone> Labels<K> {
-    /// Labels for rows that are in order already; gives them.
+    /// Labels for sorted rows.
     fn fill(&mut self, ranks: impl ExactSizeIterator<Item = (K, u32)>) -> Vec<u32> {
         let n = ranks.len() as u64;
         let label_of = |at: u64| (at * LABELS / n) as u32;
@@ -202,8 +205,8 @@ impl<K: Ord + Clone> Labels<K> {
         let Self { held: labels, came } = self;
         *came = came.wrapping_add(1);
         let came = *came;
-        let before: Near = nearest(labels.range(..&rank).rev());
-        let behind: Near = nearest(labels.range(&rank..));
+        let before: Neighbours = nearest(labels.range(..&rank).rev());
+        let behind: Neighbours = nearest(labels.range(&rank..));
         let first = before[0].map_or(0, |held| u64::from(held.label) + 1);
         let end = behind[0].map_or(LABELS, |held| u64::from(held.label));
         let run = match (ends_run(&before, &behind), ends_run(&behind, &before)) {
@@ -227,8 +230,8 @@ impl<K: Ord + Clone> Labels<K> {
         }
         let near = (end.min(LABELS - 1)) as u32;
         labels.insert(rank.clone(), Labelled { label: near, id, came });
-        spread(labels, &rank, near, run, moved);
-        let at = moved.iter().position(|(moved, _)| *moved == id).expect("it is within the span");
+        relabel(labels, &rank, near, run, moved);
+        let at = moved.iter().position(|(moved, _)| *moved == id).expect("the spread moves the new row");
         moved.swap_remove(at).1
     }
 
@@ -237,32 +240,31 @@ impl<K: Ord + Clone> Labels<K> {
     }
 }
 
-/// Rows that come one after the other.
+/// The direction of a run of insertions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Run {
-    /// Each behind the last.
+    /// Each row behind the previous one.
     Up,
-    /// Each before the last.
+    /// Each row in front of the previous one.
     Down,
 }
 
-/// Neighbours on one side, the nearest first.
-type Near = [Option<Labelled>; RUN];
+/// The neighbours on one side, nearest first.
+type Neighbours = [Option<Labelled>; RUN];
 
-fn nearest<'l, K: 'l>(mut from: impl Iterator<Item = (&'l K, &'l Labelled)>) -> Near {
+fn nearest<'l, K: 'l>(mut from: impl Iterator<Item = (&'l K, &'l Labelled)>) -> Neighbours {
     core::array::from_fn(|_| from.next().map(|(_, held)| *held))
 }
 
-/// Whether rows come one after the other on this side.
-fn ends_run(side: &Near, other: &Near) -> bool {
-    let came = |near: &Near, nth: usize| near[nth].map(|held| held.came);
+/// Whether the rows on this side are a run.
+fn ends_run(side: &Neighbours, other: &Neighbours) -> bool {
+    let came = |near: &Neighbours, nth: usize| near[nth].map(|held| held.came);
     (1..RUN).all(|nth| came(side, nth).is_some() && came(side, nth) < came(side, nth - 1))
         && came(other, 0) < came(side, 0)
 }
 
-/// Spreads the labels of the least span around `near` that is not too full; each rule with its new label goes to
-/// `moved`.
-fn spread<K: Ord + Clone>(
+/// Relabels the smallest sufficiently sparse span around `near`; appends each rule with its new label to `moved`.
+fn relabel<K: Ord + Clone>(
     labels: &mut BTreeMap<K, Labelled>,
     rank: &K,
     near: u32,
@@ -280,7 +282,7 @@ fn spread<K: Ord + Clone>(
             continue;
         }
         let first = labels.range(..rank).rev().take(n_before).last().map_or(rank, |(rank, _)| rank).clone();
-        // Those that stay before the run's room.
+        // The rows in front of the run's free space.
         let before = match run {
             Some(Run::Up) => n_before as u64 + 1,
             Some(Run::Down) => n_before as u64,
@@ -304,7 +306,7 @@ mod tests {
     use super::*;
     use crate::hash;
 
-    /// Inserts numbers in an order, and holds that labels are in theirs; gives how many were moved.
+    /// Inserts numbers in this order and checks that labels keep their order. Returns how many rows were relabelled.
     fn order_of(numbers: impl Iterator<Item = u64>) -> usize {
         let mut labels = Labels::default();
         let mut by_id = BTreeMap::new();
@@ -319,15 +321,15 @@ mod tests {
         let mut last = None;
         for Labelled { label, id, .. } in labels.held.values() {
             assert!(last < Some(*label), "labels are in the order of ranks");
-            assert_eq!(by_id[id], *label, "who is moved is told");
+            assert_eq!(by_id[id], *label, "`moved` lists each relabelled row");
             last = Some(*label);
         }
         n_moved
     }
 
     #[test]
-    fn labels_keep_the_order_wherever_rows_come() {
-        // A label out of order lets the wrong rule decide; a row that moves all others stalls changes.
+    fn labels_keep_insertion_order() {
+        // A label out of order lets the wrong rule decide; mass relabelling stalls changes.
         const N: u64 = 20_000;
         assert_eq!(order_of(0..N), 0, "behind all others");
         assert_eq!(order_of((0..N).rev()), 0, "before all others");
@@ -337,7 +339,7 @@ mod tests {
         assert!(in_the_middle < 30 * N as usize, "{in_the_middle} moved");
         let behind_the_first = order_of([0].into_iter().chain((1..N).rev()));
         assert!(behind_the_first < N as usize / 10, "{behind_the_first} moved");
-        // As routes come: by the lengths of their prefixes, each behind all others of its length.
+        // As routes arrive: grouped by prefix length, each behind the others of its length.
         let by_groups = order_of((0..N).map(|n| (hash::draw(2, n) % 33) << 32 | n));
         assert!(by_groups < N as usize, "{by_groups} moved");
     }

@@ -94,7 +94,7 @@ fn parts(rng: &mut Rng) -> Vec<MatchPart> {
     if chosen.is_empty() { vec![all[0]] } else { chosen }
 }
 
-/// What a match means: the rows in order, each held against the keys.
+/// The definition of a match: a walk through the rows in order.
 fn first(spec: &MatchSpec, rows: &[Vec<Value>], keys: &[Value]) -> Option<i64> {
     let rank = |row: &Vec<Value>| match (&row[usize::from(spec.by)], &row[0]) {
         (Value::Int(by), Value::Int(id)) => (false, if spec.descending { -by } else { *by }, *id),
@@ -136,9 +136,9 @@ fn holds(part: &MatchPart, row: &[Value], key: &Value) -> bool {
 fn key(rng: &mut Rng, part: &MatchPart) -> Value {
     let value = match part.ty {
         Type::IpAddr => {
-            let Value::Bytes(mut address) = net(rng, &[4, 16]) else { panic!("it is made of bytes") };
+            let Value::Bytes(mut address) = net(rng, &[4, 16]) else { panic!("an address is bytes") };
             address.pop();
-            // What is neither is in no network.
+            // A value that is no address is in no network.
             if rng.below(20) == 0 {
                 address.pop();
             }
@@ -163,8 +163,8 @@ fn found(matcher: &Matcher, table: &Table, keys: &[Value]) -> Option<i64> {
 }
 
 #[test]
-fn the_first_row_is_that_of_a_walk_through_all() {
-    // Where a matcher and the walk differ, compiled code does not do what the program says.
+fn match_equals_full_walk() {
+    // If a matcher and the walk differ, compiled code does not follow the program.
     let mut rng = Rng::from_seed(0);
     for round in 0..150 {
         let lengths = [&[4][..], &[16], &[4, 16]][round % 3];
@@ -186,8 +186,8 @@ fn the_first_row_is_that_of_a_walk_through_all() {
 }
 
 #[test]
-fn words_of_64_bits_match_to_their_ends() {
-    // The bits of a key are as few as the rows need; at the ends of a word there is none to spare.
+fn full_width_words_match_at_ends() {
+    // The key has as few bits as the rows need; at full width there is no spare bit.
     let wide =
         |name: &str, ty, nullable| ColumnSpec { name: name.into(), ty, nullable, default: Value::Null };
     for (ty, ends) in [(Type::Uint(64), [0, u64::MAX]), (Type::Int(64), [1 << 63, u64::MAX >> 1])] {
@@ -217,8 +217,8 @@ fn words_of_64_bits_match_to_their_ends() {
 }
 
 #[test]
-fn what_does_not_fit_in_a_key_is_told() {
-    // The checker asks this, so that no program meets a table that cannot be built.
+fn unfit_spec_is_refused() {
+    // The checker relies on this, so that every accepted program has a table that can be built.
     let net = MatchPart { test: Test::Within(NET), wildcard: None, ty: Type::IpAddr, nullable: true };
     let of = |parts| MatchSpec { by: 0, descending: false, parts };
     assert!(of(vec![net; 3]).is_sound());
@@ -228,11 +228,11 @@ fn what_does_not_fit_in_a_key_is_told() {
     assert!(!MatchPart { wildcard: Some(LOW), ..net }.is_sound());
 }
 
-/// Puts in rows, and tells the matcher; false if that has to be made anew.
+/// Inserts rows and reports them to the matcher; false if it needs a new matcher.
 fn insert(table: &Table, matcher: &mut Matcher, rows: &[Vec<Value>]) -> bool {
     let insert = |row: &Vec<Value>| match table.insert_row(row, Time(0)) {
         Insert::New(row) => row,
-        other => panic!("{other:?}: it was removed"),
+        other => panic!("{other:?}: the row was removed before"),
     };
     matcher.insert(&rows.iter().map(insert).collect::<Vec<_>>()).is_ok()
 }
@@ -245,9 +245,8 @@ fn remove(table: &Table, matcher: &mut Matcher, ids: impl Iterator<Item = i64>) 
 }
 
 #[test]
-fn rows_that_come_together_are_in_order() {
-    // Labels of rows that are about to come are spread with those of others: one that is left behind lets a worse rule
-    // decide.
+fn batch_insert_keeps_order() {
+    // A batch relabels its own rows too: a stale label would let a worse rule decide.
     let part =
         MatchPart { test: Test::Equal(PROTO), wildcard: Some(PROTO), ty: Type::Uint(8), nullable: false };
     let spec = MatchSpec { by: 1, descending: true, parts: vec![part] };
@@ -255,7 +254,7 @@ fn rows_that_come_together_are_in_order() {
     let mut matcher = Matcher::changeable(&spec, &table).unwrap();
     const N: i64 = 4000;
     let row = |id: i64| {
-        // Each between the two that came last.
+        // Each row between the two previous ones.
         let priority = if id % 2 == 0 { id } else { 2 * N - id };
         let mut row: Vec<Value> = (0..10).map(|_| Value::Null).collect();
         (row[0], row[1], row[4]) = (Value::Int(id), Value::Int(priority), Value::Int(0));
@@ -273,8 +272,8 @@ fn rows_that_come_together_are_in_order() {
 }
 
 #[test]
-fn rows_come_and_go_as_in_a_walk_through_all() {
-    // A change that is not seen, or seen in the wrong order, lets the wrong rule decide until the next update.
+fn changing_rows_match_full_walk() {
+    // A lost or misordered change lets the wrong rule decide until the next update.
     let mut rng = Rng::from_seed(1);
     let mut n_reshaped = 0;
     for round in 0..60 {
@@ -282,7 +281,7 @@ fn rows_come_and_go_as_in_a_walk_through_all() {
         let n_rows = rng.pick(&[0, 1, 30]);
         let mut rows: Vec<_> = (0..n_rows).map(|id| row(&mut rng, id, &lengths[..1])).collect();
         let tables = [table(&rows), table(&rows)];
-        // By a column that is no key, and by the key.
+        // Ordered by a value column, and by the key.
         let by = rng.pick(&[0, 1]);
         let spec = MatchSpec { by, descending: rng.below(2) == 0, parts: parts(&mut rng) };
         let changeable = |table| Matcher::changeable(&spec, table).unwrap();
@@ -334,12 +333,12 @@ fn rows_come_and_go_as_in_a_walk_through_all() {
             }
         }
     }
-    assert!(n_reshaped > 0, "a row that needs more bits was never met");
+    assert!(n_reshaped > 0, "no row needed more bits");
 }
 
-/// Names of rows that have gone would be kept for ever, and memory grow with each.
+/// Names of removed rows would stay forever, and memory would grow.
 #[test]
-fn names_that_have_gone_are_forgotten_in_time() {
+fn removed_names_are_forgotten() {
     let part =
         MatchPart { test: Test::Equal(NAME), wildcard: None, ty: Type::Text(Some(8)), nullable: false };
     let spec = MatchSpec { by: 0, descending: false, parts: vec![part] };
@@ -348,7 +347,7 @@ fn names_that_have_gone_are_forgotten_in_time() {
         (row[0], row[4], row[7]) = (Value::Int(id), Value::Int(0), Value::text(&format!("{id}")));
         row
     };
-    // Enough names for as many bits as there are.
+    // Enough names to use all bits.
     let rows: Vec<_> = (0..10_000).map(row).collect();
     let table = table(&rows);
     let mut matcher = Matcher::changeable(&spec, &table).unwrap();
@@ -359,7 +358,7 @@ fn names_that_have_gone_are_forgotten_in_time() {
         remove(&table, &mut matcher, [*id].into_iter());
         is_taken
     });
-    assert!(n_taken.count() < 20_000, "it has to be made anew");
+    assert!(n_taken.count() < 20_000, "the matcher must be rebuilt");
     matcher = Matcher::changeable(&spec, &table).unwrap();
     assert!(insert(&table, &mut matcher, &[row(50_000)]));
     assert_eq!(found(&matcher, &table, &[Value::text("50000")]), Some(50_000));

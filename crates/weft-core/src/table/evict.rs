@@ -1,37 +1,37 @@
-//! Keyed access, the age of rows, and room for new ones: expiry and eviction.
+//! Keyed access, expiry and eviction.
 
-use super::index::Near;
+use super::index::HomeProbe;
 use super::layout::{Evict, Key, LIVE, WRITTEN_AT};
 use super::oldest::{Aged, Oldest};
-use super::storage::{Place, STRIPE_ROWS_MAX, Stripe, Waiting, segment_of};
-use super::{Departure, Insert, Row, Table, is_over, spin_lock, spin_try_lock, spin_unlock};
+use super::storage::{RowLocation, RowQueue, STRIPE_ROWS_MAX, Stripe, segment_of};
+use super::{Insert, RemovalReason, Row, Table, is_over, spin_lock, spin_try_lock, spin_unlock};
 use crate::time::Time;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Stripes besides its own in which an insertion that may evict looks for an expired row first.
+/// Other stripes in which an insertion searches for an expired row before it evicts.
 const NEIGHBOURS_MAX: usize = 8;
 
 type Words = [AtomicU64];
 
-/// How a row that lived went.
+/// How a live row was removed.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Gone {
-    /// Its place was free at once.
+pub(super) enum Eviction {
+    /// Its slot was freed at once.
     Removed,
-    /// So was it, though somebody was to look at the row.
-    Untold,
-    /// It was evicted and waits in its place, after this row, if any.
-    Waits { behind: Row },
+    /// Its slot was freed at once, although evicted rows are kept: there was no spare row.
+    Unreported,
+    /// It was evicted and stays in its slot, in the queue behind this row, if any.
+    Queued { behind: Row },
 }
 
-/// By what rows are ordered.
+/// The order of rows by age.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Order {
-    /// Their last write.
+    /// By their last write.
     Written,
-    /// Their last touch, which is in this word.
+    /// By their last touch, stored in this word.
     Touched(usize),
-    /// Their insertion, which is in this word.
+    /// By their insertion, stored in this word.
     Inserted(usize),
 }
 
@@ -44,26 +44,31 @@ impl Order {
     }
 }
 
-impl Departure {
+impl RemovalReason {
     const fn bit(self) -> u8 {
         1 << self as u8
     }
 }
 
 impl Table {
-    /// The row with this key, and its place, if it is near its home ([`Stripe::find_near`]).
+    /// The row with this key and its location, if the row is at its home ([`Stripe::find_at_home`]).
     #[inline(always)]
-    pub(super) fn find_near(&self, hash: u64, now: Time, key: impl Key) -> Near<(Row, Place<'_>)> {
+    pub(super) fn find_at_home(
+        &self,
+        hash: u64,
+        now: Time,
+        key: impl Key,
+    ) -> HomeProbe<(Row, RowLocation<'_>)> {
         let stripe = self.stripe_of(hash);
-        match stripe.find_near(hash as u32, |number| self.probe(stripe, number, key)) {
-            Near::Found((_, place)) if self.is_expired_at(place, now) => Near::Absent,
-            near => near,
+        match stripe.find_at_home(hash as u32, |number| self.probe(stripe, number, key)) {
+            HomeProbe::Found((_, place)) if self.is_expired_at(place, now) => HomeProbe::Absent,
+            other => other,
         }
     }
 
-    /// As [`Table::find_near`], wherever the row is.
+    /// As [`Table::find_at_home`], with a search of the whole index.
     #[inline(always)]
-    pub(super) fn find_far(&self, hash: u64, now: Time, key: impl Key) -> Row {
+    pub(super) fn find_elsewhere(&self, hash: u64, now: Time, key: impl Key) -> Row {
         let stripe = self.stripe_of(hash);
         match stripe.find(hash as u32, |number| self.probe(stripe, number, key)) {
             Some((row, place)) if !self.is_expired_at(place, now) => row,
@@ -77,20 +82,20 @@ impl Table {
         hash: u64,
         now: Time,
         key: impl Key,
-        gone: &mut dyn FnMut(Row, Gone),
+        on_evict: &mut dyn FnMut(Row, Eviction),
     ) -> Insert {
         let (at, tag) = (self.geometry.stripe_of(hash), hash as u32);
         let stripe = &self.stripes[at];
-        match stripe.find_near(tag, |number| self.probe(stripe, number, key)) {
-            Near::Absent => {}
-            Near::Found((old, _)) => self.replace(old, now, gone),
-            Near::Far => {
+        match stripe.find_at_home(tag, |number| self.probe(stripe, number, key)) {
+            HomeProbe::Absent => {}
+            HomeProbe::Found((old, _)) => self.replace(old, now, on_evict),
+            HomeProbe::Elsewhere => {
                 if let Some((old, _)) = stripe.find(tag, |number| self.probe(stripe, number, key)) {
-                    self.replace(old, now, gone);
+                    self.replace(old, now, on_evict);
                 }
             }
         }
-        match self.place(at, tag, now, gone) {
+        match self.place(at, tag, now, on_evict) {
             Some(row) => {
                 key.write_to(self.fill(row, tag, now));
                 Insert::New(row)
@@ -99,27 +104,28 @@ impl Table {
         }
     }
 
-    /// Takes a free row and puts it into the index; makes room if there is none.
-    fn place(&self, at: usize, tag: u32, now: Time, gone: &mut dyn FnMut(Row, Gone)) -> Option<Row> {
+    /// Takes a free row and adds it to the index; makes room if there is none.
+    fn place(&self, at: usize, tag: u32, now: Time, on_evict: &mut dyn FnMut(Row, Eviction)) -> Option<Row> {
         let has_room = self.rows.load(Relaxed) < self.rows_max.load(Relaxed);
         let local = match self.free_row(at) {
             Some(local) if has_room => local,
-            _ if self.make_room(at, now, gone) => self.free_row(at)?,
+            _ if self.make_room(at, now, on_evict) => self.free_row(at)?,
             _ => return None,
         };
         self.stripes[at].reserve(&self.memory, &self.begins[at]);
         let row = self.geometry.join(at, local);
-        // Before a slot has its number: compiled code goes from there to the words (see `near`).
+        // Before a slot holds its number: compiled code follows the slot to the words (see `jit_layout`).
         self.base.row(row, self.geometry, &self.memory);
         self.stripes[at].place(tag, local);
         self.take_row(at, local);
         Some(Row(row + 1))
     }
 
-    /// Removes expired rows, at most `budget` of them, and returns how many. Whoever has time calls it; nothing but
-    /// memory depends on it. From a table that keeps expired rows ([`Table::keep_departed`]) it removes none. It
-    /// looks through one stripe, and one more for every [`STRIPE_ROWS_MAX`] of the budget; what it has not come to is
-    /// left for the next call. It takes the locks it needs without waiting; the caller holds none.
+    /// Removes at most `budget` expired rows and returns their number. Call it when there is time: it only frees
+    /// memory. It removes none from a table that keeps expired rows ([`Table::keep_removed`]).
+    ///
+    /// It searches one stripe, and one more for every [`STRIPE_ROWS_MAX`] of the budget; the next call continues. It
+    /// takes its locks without waiting; the caller must hold none.
     pub fn sweep(&self, now: Time, budget: usize) -> usize {
         let mut swept = 0;
         let mut looks = 1 + budget / STRIPE_ROWS_MAX as usize;
@@ -130,7 +136,7 @@ impl Table {
             swept += self.with_next_stripe(|at| {
                 let mut n = 0;
                 while swept + n < budget
-                    && (self.forget_departed(at) || self.sweep_expired(at, now, &mut looks))
+                    && (self.free_unwanted(at) || self.sweep_expired(at, now, &mut looks))
                 {
                     n += 1;
                 }
@@ -140,20 +146,22 @@ impl Table {
         swept
     }
 
-    /// Whether rows that leave the table so are kept for [`Table::depart`] from now on. They are out of the table, but
-    /// their places are not free until they are given back. A row is evicted once the insertion that it makes room for
-    /// stays. Where no other place is free for that, the evicted row is not kept ([`Table::evicted_untold`]).
-    pub fn keep_departed(&self, why: Departure, keep: bool) {
+    /// Sets whether rows that are removed for this reason are kept for [`Table::take_removed`]. Such rows are out of
+    /// the table, but their slots are not free until the caller frees them. A row counts as evicted once the insertion
+    /// that evicted it is committed. An evicted row is not kept if no spare row is free for the insertion
+    /// ([`Table::evicted_untold`]).
+    pub fn keep_removed(&self, why: RemovalReason, keep: bool) {
         let others = self.keeps.load(Relaxed) & !why.bit();
         self.keeps.store(if keep { others | why.bit() } else { others }, Relaxed);
     }
 
-    /// Takes rows that have expired, or those that were evicted, out of the table, at most `budget` of them, and
-    /// appends them to `rows`. Each is given to one caller, once, who reads it without a lock and then gives it back
-    /// ([`Table::give_back`]). Those that were found as others took their places come first, then the oldest of each
-    /// stripe that have expired. It works and takes locks as [`Table::sweep`]. Whether there may be more now: the
-    /// budget is used up, or a stripe was locked or not looked through.
-    pub fn depart(&self, why: Departure, now: Time, budget: usize, rows: &mut Vec<Row>) -> bool {
+    /// Takes at most `budget` expired rows, or evicted rows, out of the table and appends them to `rows`. Each row is
+    /// returned once, to one caller, who reads it without a lock and then frees it ([`Table::free_removed`]).
+    ///
+    /// Rows that insertions have found come first, then the oldest expired rows of each stripe. The search and its
+    /// locks are those of [`Table::sweep`]. Returns whether there may be more: the budget is used up, or a stripe was
+    /// locked or not searched.
+    pub fn take_removed(&self, why: RemovalReason, now: Time, budget: usize, rows: &mut Vec<Row>) -> bool {
         let full = rows.len() + budget;
         let mut looks = 1 + budget / STRIPE_ROWS_MAX as usize;
         let mut is_complete = true;
@@ -165,13 +173,13 @@ impl Table {
             self.with_next_stripe(|at| {
                 is_open = true;
                 while rows.len() < full {
-                    let is_due = why == Departure::Expired
-                        && !self.waits(at, why)
-                        && self.reclaim_by(at, now, &mut looks, |row| self.enlist(row, why));
-                    if !is_due && !self.waits(at, why) {
+                    let is_due = why == RemovalReason::Expired
+                        && !self.has_removed(at, why)
+                        && self.reclaim_by(at, now, &mut looks, |row| self.queue_removed(row, why));
+                    if !is_due && !self.has_removed(at, why) {
                         break;
                     }
-                    rows.push(self.pop_departed(at, why));
+                    rows.push(self.pop_removed(at, why));
                 }
                 0
             });
@@ -180,27 +188,26 @@ impl Table {
         rows.len() == full || looks == 0 || !is_complete
     }
 
-    /// When [`Table::depart`] may find the next row that leaves so; None: not before a row is inserted or evicted. No
-    /// row leaves earlier, and one may leave later: a look at that time brings the bound closer. The caller holds no
-    /// lock of the table.
-    pub fn next_departure(&self, why: Departure) -> Option<Time> {
+    /// A lower bound of the time at which [`Table::take_removed`] finds the next such row. None if it finds none before
+    /// a row is inserted or evicted. A call at that time improves the bound. The caller must hold no lock of the table.
+    pub fn next_removal(&self, why: RemovalReason) -> Option<Time> {
         let stripes = 0..self.stripes.len();
-        if stripes.clone().any(|at| self.waits(at, why)) {
+        if stripes.clone().any(|at| self.has_removed(at, why)) {
             return Some(Time(i64::MIN));
         }
-        if why == Departure::Evicted {
+        if why == RemovalReason::Evicted {
             return None;
         }
         let inhabited = stripes.filter(|&at| self.stripes[at].rows.load(Relaxed) > 0);
         let bounds = inhabited.flat_map(|at| {
             let expiring = self.expiring_orders();
-            expiring.map(move |(order, ttl)| self.known_oldest(at, order).stamp_min().saturating_add(ttl))
+            expiring.map(move |(order, ttl)| self.oldest_list(at, order).stamp_min().saturating_add(ttl))
         });
         bounds.min().map(Time)
     }
 
-    /// Frees the places of rows that [`Table::depart`] gave. The caller holds no lock of the table.
-    pub fn give_back(&self, rows: &[Row]) {
+    /// Frees the slots of rows that [`Table::take_removed`] returned. The caller must hold no lock of the table.
+    pub fn free_removed(&self, rows: &[Row]) {
         for row in rows {
             let (at, _) = self.geometry.split(row.0 - 1);
             let is_shared = self.spec.shared;
@@ -214,13 +221,13 @@ impl Table {
         }
     }
 
-    /// Takes a row out of the index.
+    /// Removes a row from the index.
     pub(super) fn unindex(&self, row: Row) {
         let (stripe, local) = self.geometry.split(row.0 - 1);
         self.stripes[stripe].displace(self.tag(row), local);
     }
 
-    /// Gives a row's place back. The row is out of the index.
+    /// Frees a row's slot. The row is out of the index.
     pub(super) fn release(&self, row: Row) {
         self.free_place(row);
         self.uncount(row);
@@ -237,7 +244,7 @@ impl Table {
         (stamp(WRITTEN_AT), stamp(self.header.touched.unwrap_or(WRITTEN_AT)))
     }
 
-    /// Makes a row as old as it was before; [`Table::touch`] only makes it younger.
+    /// Restores the age of a row; [`Table::touch`] can only make it younger.
     pub(super) fn set_stamps(&self, row: Row, written: Time, touched: Time) {
         let words = self.row_words(row, 0);
         words[WRITTEN_AT].store(written.0 as u64, Relaxed);
@@ -247,7 +254,7 @@ impl Table {
         self.admit(row, words);
     }
 
-    /// Says when a row was inserted, where that is kept.
+    /// Sets the time of insertion, in tables that store it.
     pub(super) fn set_inserted(&self, row: Row, inserted: Time) {
         let Some(word) = self.header.inserted else { return };
         let words = self.row_words(row, 0);
@@ -259,8 +266,8 @@ impl Table {
         self.row_words(row, 0)[0].load(Relaxed) as u32
     }
 
-    /// The first live row from a number on, or the number at which the search goes on if `budget` places (rows, or
-    /// segments without rows, or what a stripe has never used) were visited before, or None at the end.
+    /// The first live row from a number on. `Err` with the number to continue at after `budget` steps (rows, segments
+    /// without rows, unused rests of stripes). None at the end.
     pub(super) fn next_row(&self, from: u64, budget: &mut u64) -> Option<Result<u64, u64>> {
         let mut at = self.geometry.round_up(from);
         loop {
@@ -285,14 +292,14 @@ impl Table {
         }
     }
 
-    /// Takes a certain free row of a stripe. False if it is not free.
+    /// Takes a specific free row of a stripe. False if it is not free.
     pub(super) fn claim(&self, row: Row) -> bool {
         let (at, local) = self.geometry.split(row.0 - 1);
         let (stripe, wanted) = (&self.stripes[at], local + 1);
         if self.is_live(row) {
             return false;
         }
-        // Rows that expired and were given back since stand before it in the free list: it comes to the front.
+        // Rows that have expired since are in front of it in the free list: it moves to the front.
         let mut link = stripe.free.load(Relaxed);
         while link != wanted {
             let before = self.row_of_link(at, link);
@@ -312,36 +319,36 @@ impl Table {
         true
     }
 
-    /// Removes a row that has expired, or keeps it for whoever is to look at it.
+    /// Removes an expired row, or keeps it for [`Table::take_removed`].
     fn expire(&self, row: Row) {
-        if self.keeps(Departure::Expired) {
-            self.enlist(row, Departure::Expired);
+        if self.keeps_removed(RemovalReason::Expired) {
+            self.queue_removed(row, RemovalReason::Expired);
         } else {
             self.remove(row);
         }
     }
 
-    /// Removes a row that lives to make room, or keeps it for whoever is to look at it if there is a place besides.
-    fn evict(&self, row: Row, gone: &mut dyn FnMut(Row, Gone)) {
+    /// Evicts a live row to make room, or keeps it for [`Table::take_removed`] if a spare row is free.
+    fn evict(&self, row: Row, on_evict: &mut dyn FnMut(Row, Eviction)) {
         let (at, _) = self.geometry.split(row.0 - 1);
-        if !self.keeps(Departure::Evicted) {
-            gone(row, Gone::Removed);
+        if !self.keeps_removed(RemovalReason::Evicted) {
+            on_evict(row, Eviction::Removed);
             self.remove(row);
         } else if self.free_row(at).is_some() {
-            gone(row, Gone::Waits { behind: self.last_evicted(at) });
-            self.enlist(row, Departure::Evicted);
+            on_evict(row, Eviction::Queued { behind: self.last_evicted(at) });
+            self.queue_removed(row, RemovalReason::Evicted);
         } else {
-            gone(row, Gone::Untold);
+            on_evict(row, Eviction::Unreported);
             self.remove(row);
-            self.count_untold(1);
+            self.count_unreported(1);
         }
     }
 
-    /// Puts a live row behind those that have departed, out of everybody's sight.
-    fn enlist(&self, row: Row, why: Departure) {
+    /// Moves a live row to the queue of removed rows; look-ups no longer find it.
+    fn queue_removed(&self, row: Row, why: RemovalReason) {
         self.unindex(row);
         let (at, local) = self.geometry.split(row.0 - 1);
-        let waiting = self.waiting(at, why);
+        let waiting = self.removed_queue(at, why);
         self.row_words(row, 0)[0].store(0, Relaxed);
         match self.row_of_link(at, waiting.last.load(Relaxed)) {
             Row::NONE => waiting.first.store(local + 1, Relaxed),
@@ -351,9 +358,9 @@ impl Table {
         self.uncount(row);
     }
 
-    /// The first of a stripe's rows that have departed, which there is.
-    fn pop_departed(&self, at: usize, why: Departure) -> Row {
-        let waiting = self.waiting(at, why);
+    /// Takes the first row of a queue that is not empty.
+    fn pop_removed(&self, at: usize, why: RemovalReason) -> Row {
+        let waiting = self.removed_queue(at, why);
         let row = self.row_of_link(at, waiting.first.load(Relaxed));
         let next = self.row_words(row, 0)[0].load(Relaxed) as u32;
         waiting.first.store(next, Relaxed);
@@ -363,20 +370,20 @@ impl Table {
         row
     }
 
-    /// The row that was evicted last of those that wait in a stripe.
+    /// The last row in the queue of evicted rows of a stripe.
     fn last_evicted(&self, at: usize) -> Row {
-        self.row_of_link(at, self.waiting(at, Departure::Evicted).last.load(Relaxed))
+        self.row_of_link(at, self.removed_queue(at, RemovalReason::Evicted).last.load(Relaxed))
     }
 
-    /// Frees the place of a row that has gone so, as the last in its stripe since which all is undone.
-    pub(super) fn call_back(&self, row: Row, gone: Gone) {
-        let behind = match gone {
-            Gone::Removed => return,
-            Gone::Untold => return self.count_untold(u64::MAX),
-            Gone::Waits { behind } => behind,
+    /// Frees the slot of an evicted row. It must be the last one of its stripe that is not undone yet.
+    pub(super) fn undo_eviction(&self, row: Row, eviction: Eviction) {
+        let behind = match eviction {
+            Eviction::Removed => return,
+            Eviction::Unreported => return self.count_unreported(u64::MAX),
+            Eviction::Queued { behind } => behind,
         };
         let (at, _) = self.geometry.split(row.0 - 1);
-        let waiting = self.waiting(at, Departure::Evicted);
+        let waiting = self.removed_queue(at, RemovalReason::Evicted);
         if behind.is_none() {
             waiting.first.store(0, Relaxed);
             waiting.last.store(0, Relaxed);
@@ -387,36 +394,36 @@ impl Table {
         self.free_place(row);
     }
 
-    /// Frees the place of a row that has departed and that nobody is to look at any more, if there is one.
-    fn forget_departed(&self, at: usize) -> bool {
-        let is_left = |why: &Departure| !self.keeps(*why) && self.waits(at, *why);
-        let left = [Departure::Expired, Departure::Evicted].into_iter().find(is_left);
-        left.map(|why| self.free_place(self.pop_departed(at, why))).is_some()
+    /// Frees the slot of a removed row that is no longer kept, if there is one.
+    fn free_unwanted(&self, at: usize) -> bool {
+        let is_left = |why: &RemovalReason| !self.keeps_removed(*why) && self.has_removed(at, *why);
+        let left = [RemovalReason::Expired, RemovalReason::Evicted].into_iter().find(is_left);
+        left.map(|why| self.free_place(self.pop_removed(at, why))).is_some()
     }
 
-    /// Frees the place of a row that has expired, if there is one and nobody is to look at it.
+    /// Frees the slot of an expired row, if there is one and expired rows are not kept.
     fn sweep_expired(&self, at: usize, now: Time, looks: &mut usize) -> bool {
-        !self.keeps(Departure::Expired) && self.reclaim(at, now, looks)
+        !self.keeps_removed(RemovalReason::Expired) && self.reclaim(at, now, looks)
     }
 
-    fn waits(&self, at: usize, why: Departure) -> bool {
-        self.waiting(at, why).first.load(Relaxed) != 0
+    fn has_removed(&self, at: usize, why: RemovalReason) -> bool {
+        self.removed_queue(at, why).first.load(Relaxed) != 0
     }
 
-    fn waiting(&self, at: usize, why: Departure) -> &Waiting {
-        &self.stripes[at].departed[why as usize]
+    fn removed_queue(&self, at: usize, why: RemovalReason) -> &RowQueue {
+        &self.stripes[at].removed[why as usize]
     }
 
-    fn keeps(&self, why: Departure) -> bool {
+    fn keeps_removed(&self, why: RemovalReason) -> bool {
         self.keeps.load(Relaxed) & why.bit() != 0
     }
 
-    /// Adds to the rows that nobody was told of (`u64::MAX` takes one away).
-    fn count_untold(&self, n: u64) {
-        self.untold.fetch_add(n, Relaxed);
+    /// Adds to the number of rows that could not be kept (`u64::MAX` subtracts one).
+    fn count_unreported(&self, n: u64) {
+        self.unreported.fetch_add(n, Relaxed);
     }
 
-    /// Puts a row's place into the free list.
+    /// Adds a row's slot to the free list.
     fn free_place(&self, row: Row) {
         let (at, local) = self.geometry.split(row.0 - 1);
         let stripe = &self.stripes[at];
@@ -424,7 +431,7 @@ impl Table {
         stripe.free.store(local + 1, Relaxed);
     }
 
-    /// The row counts no more.
+    /// Subtracts the row from all counts.
     fn uncount(&self, row: Row) {
         let (at, _) = self.geometry.split(row.0 - 1);
         let stripe = &self.stripes[at];
@@ -433,7 +440,7 @@ impl Table {
         self.count_row(u64::MAX);
     }
 
-    /// The orders by which rows expire, each with how long a row lives from its stamp on, in nanoseconds.
+    /// The orders by which rows expire, each with its TTL in nanoseconds.
     fn expiring_orders(&self) -> impl Iterator<Item = (Order, i64)> {
         self.orders().filter_map(|order| {
             let (_, ttl) = self.ages().find(|(word, _)| *word == order.stamp_at())?;
@@ -474,18 +481,18 @@ impl Table {
 
     /// The row with this number plus one in a stripe, if it has this key.
     #[inline(always)]
-    fn probe(&self, stripe: &Stripe, number: u32, key: impl Key) -> Option<(Row, Place<'_>)> {
+    fn probe(&self, stripe: &Stripe, number: u32, key: impl Key) -> Option<(Row, RowLocation<'_>)> {
         let row = Row(stripe.first + u64::from(number));
         let place = self.base.place(row.0.wrapping_sub(1))?;
         key.is_of(place).then_some((row, place))
     }
 
     #[inline(always)]
-    fn is_expired_at(&self, place: Place<'_>, now: Time) -> bool {
+    fn is_expired_at(&self, place: RowLocation<'_>, now: Time) -> bool {
         self.ages().any(|(at, ttl)| place.word(at).is_none_or(|stamp| is_over(stamp, now, ttl)))
     }
 
-    /// Adds to the number of rows (`u64::MAX` takes one away).
+    /// Adds to the number of rows (`u64::MAX` subtracts one).
     fn count_row(&self, n: u64) {
         if self.spec.shared {
             self.rows.fetch_add(n, Relaxed);
@@ -494,20 +501,20 @@ impl Table {
         }
     }
 
-    fn drop_row(&self, row: Row, now: Time, gone: &mut dyn FnMut(Row, Gone)) {
+    fn drop_row(&self, row: Row, now: Time, on_evict: &mut dyn FnMut(Row, Eviction)) {
         if self.is_expired(self.row_words(row, 0), now) {
             self.expire(row);
         } else {
-            self.evict(row, gone);
+            self.evict(row, on_evict);
         }
     }
 
     /// Removes the row of a key that is inserted again.
-    fn replace(&self, row: Row, now: Time, gone: &mut dyn FnMut(Row, Gone)) {
+    fn replace(&self, row: Row, now: Time, on_evict: &mut dyn FnMut(Row, Eviction)) {
         if self.is_expired(self.row_words(row, 0), now) {
             self.expire(row);
         } else {
-            gone(row, Gone::Removed);
+            on_evict(row, Eviction::Removed);
             self.remove(row);
         }
     }
@@ -516,11 +523,11 @@ impl Table {
         self.rows.load(Relaxed) < self.rows_max.load(Relaxed) && self.free_row(stripe).is_some()
     }
 
-    /// Makes room for one row in a stripe: first by what has expired, then as declared.
+    /// Makes room for one row in a stripe: first by expiry, then by eviction as declared.
     #[cold]
-    fn make_room(&self, at: usize, now: Time, gone: &mut dyn FnMut(Row, Gone)) -> bool {
+    fn make_room(&self, at: usize, now: Time, on_evict: &mut dyn FnMut(Row, Eviction)) -> bool {
         let ages = self.ages().count();
-        let is_freed = self.forget_departed(at) || self.reclaim(at, now, &mut { ages });
+        let is_freed = self.free_unwanted(at) || self.reclaim(at, now, &mut { ages });
         if is_freed && self.fits(at) {
             return true;
         }
@@ -539,10 +546,10 @@ impl Table {
                 }
             }
         }
-        // Two at a time where a hot update has lowered the limit, so that the table shrinks to it.
+        // Two at a time if a hot update has lowered the limit, so that the table shrinks to it.
         for _ in 0..2 {
             let Some(oldest) = self.evictee(at, evict) else { break };
-            self.drop_row(oldest, now, gone);
+            self.drop_row(oldest, now, on_evict);
             if self.fits(at) {
                 return true;
             }
@@ -550,7 +557,7 @@ impl Table {
         evict != Evict::Reject && self.rows_max.load(Relaxed) > 0 && self.free_row(at).is_some()
     }
 
-    /// The row of a stripe that eviction takes next.
+    /// The next row of a stripe to evict.
     fn evictee(&self, at: usize, evict: Evict) -> Option<Row> {
         let order = match evict {
             Evict::Reject => return None,
@@ -560,17 +567,18 @@ impl Table {
         self.oldest(at, order, &mut 1)
     }
 
-    /// The oldest row of a stripe. None if it has no row, or would have to be looked through and no looks are left.
+    /// The oldest row of a stripe. None if the stripe has no row, or if it would need a search and no searches are
+    /// left.
     fn oldest(&self, at: usize, order: Order, looks: &mut usize) -> Option<Row> {
         loop {
-            while let Some((stamp, local)) = self.known_oldest(at, order).first() {
+            while let Some((stamp, local)) = self.oldest_list(at, order).first() {
                 let row = Row(self.geometry.join(at, local) + 1);
                 let words = self.row_words(row, 0);
                 let is_live = words[0].load(Relaxed) & LIVE != 0;
                 if is_live && words[order.stamp_at()].load(Relaxed) as i64 == stamp {
                     return Some(row);
                 }
-                self.known_oldest(at, order).skip_first();
+                self.oldest_list(at, order).skip_first();
                 if is_live {
                     self.admit(row, words);
                 }
@@ -579,7 +587,7 @@ impl Table {
                 return None;
             }
             *looks -= 1;
-            self.known_oldest(at, order).refill(self.aged_rows(at, order));
+            self.oldest_list(at, order).refill(self.aged_rows(at, order));
         }
     }
 
@@ -600,7 +608,7 @@ impl Table {
         rows
     }
 
-    fn known_oldest(&self, at: usize, order: Order) -> &Oldest {
+    fn oldest_list(&self, at: usize, order: Order) -> &Oldest {
         match order {
             Order::Written => &self.stripes[at].written,
             Order::Touched(_) => &self.stripes[at].touched,
@@ -608,24 +616,24 @@ impl Table {
         }
     }
 
-    /// Notes a row whose stamps may be lower than before.
+    /// Updates the orders for a row whose stamps may have become lower.
     fn admit(&self, row: Row, words: &Words) {
         let (at, local) = self.geometry.split(row.0 - 1);
         for order in self.orders() {
             let stamp = words[order.stamp_at()].load(Relaxed) as i64;
-            self.known_oldest(at, order).admit((stamp, local));
+            self.oldest_list(at, order).admit((stamp, local));
         }
     }
 
-    /// Removes the oldest row of a stripe, in one order or another, if it has expired.
+    /// Removes the oldest row of a stripe, in any of its orders, if it has expired.
     fn reclaim(&self, at: usize, now: Time, looks: &mut usize) -> bool {
         self.reclaim_by(at, now, looks, |row| self.expire(row))
     }
 
-    /// As [`Table::reclaim`], in this way.
+    /// As [`Table::reclaim`], with `expire` to remove the row.
     fn reclaim_by(&self, at: usize, now: Time, looks: &mut usize, expire: impl FnOnce(Row)) -> bool {
         for (order, ttl) in self.expiring_orders() {
-            if !is_over(self.known_oldest(at, order).stamp_min() as u64, now, ttl) {
+            if !is_over(self.oldest_list(at, order).stamp_min() as u64, now, ttl) {
                 continue;
             }
             let oldest = self.oldest(at, order, looks);
@@ -653,7 +661,7 @@ impl Table {
         done
     }
 
-    /// As `with_next_stripe`, while the caller holds stripe `own`: its lock is not taken again if it is the next.
+    /// As `with_next_stripe`, while the caller holds the lock of stripe `own`: that stripe is skipped.
     fn with_other_stripe(&self, own: usize, work: impl FnOnce(usize) -> usize) {
         if self.sweep_at.load(Relaxed) as usize % self.stripes.len() == own {
             self.sweep_at.store(self.sweep_at.load(Relaxed).wrapping_add(1), Relaxed);
@@ -661,7 +669,7 @@ impl Table {
         self.with_next_stripe(work);
     }
 
-    /// A row of the stripe that is free.
+    /// A free row of the stripe.
     fn free_row(&self, at: usize) -> Option<u32> {
         let stripe = &self.stripes[at];
         match stripe.free.load(Relaxed) {
@@ -670,7 +678,7 @@ impl Table {
         }
     }
 
-    /// Takes the row that [`Table::free_row`] named.
+    /// Takes the row that [`Table::free_row`] returned.
     fn take_row(&self, at: usize, local: u32) {
         let stripe = &self.stripes[at];
         let row = self.geometry.join(at, local);
@@ -685,7 +693,7 @@ impl Table {
         self.count_row(1);
     }
 
-    /// Makes a row new in all but its key, and returns its words.
+    /// Resets a row except for its key, and returns its words.
     fn fill(&self, row: Row, tag: u32, now: Time) -> &Words {
         let words = self.base.row(row.0 - 1, self.geometry, &self.memory);
         self.base.write_defaults(words);

@@ -1,13 +1,12 @@
-//! The index of a stripe: open addressing, linear probing, slots in the order of their home.
+//! The index of a stripe: open addressing, linear probing, slots sorted by home.
 //!
-//! A slot is `tag << 32 | row + 1`, 0 when free. The tag is the low half of the key's hash, and its high bits are
-//! the slot's home, so slots can stand in the order of their tags (as in Robin Hood hashing): the farthest slot is
-//! as near as it can be, and a larger index is filled from a smaller one in one ordered pass without a look at the
-//! rows.
+//! A slot is `tag << 32 | row + 1`, 0 when free. The tag is the low half of the key's hash, and its high bits are the
+//! slot's home. Slots are sorted by tag, as in Robin Hood hashing. So the longest distance from home is minimal, and
+//! growth fills the larger index in one ordered pass without reading rows.
 //!
-//! Behind the last home there is room for as many slots as the index is to hold, so nothing wraps, and there is a slot
-//! for every row whatever the tags are. How far slots stand from their homes is left to chance, by a secret of the
-//! node ([`crate::hash`]): at the load of one quarter nearly all stand in the first two slots of their home.
+//! Behind the last home there is space for as many slots as the index can hold. So no probe wraps, and each row has a
+//! slot for any tags. A secret of the node randomizes the distances from home ([`crate::hash`]): at a load of one
+//! quarter, nearly all keys are in the first two slots of their home.
 
 use super::memory::Memory;
 use super::storage::Stripe;
@@ -19,10 +18,10 @@ use core::sync::atomic::{
 
 const BITS_MIN: u32 = 5;
 const BITS_MAX: u32 = 31;
-/// Slots for each row when the index grows. So many that nearly every key stands in one of the first two slots of
-/// its home, which a look-up tells apart without a branch.
+/// Slots per row when the index grows. With this many, nearly every key is in one of the first two slots of its home,
+/// which a look-up distinguishes without a branch.
 const SLOTS_PER_ROW: usize = 4;
-/// Sizes that an index may have.
+/// Number of sizes of an index.
 pub(super) const GENERATIONS_MAX: usize = 32;
 
 /// Generations of the index of a stripe with room for this many rows.
@@ -31,28 +30,28 @@ pub(super) fn generations(rows: u64) -> usize {
     (bits - BITS_MIN + 1) as usize
 }
 
-/// The homes of a generation.
+/// The number of homes of a generation.
 #[inline(always)]
 fn homes_len(generation: usize) -> usize {
     1 << (BITS_MIN as usize + generation)
 }
 
-/// The slots of a generation: its homes, and behind the last as many as it holds rows.
+/// The number of slots of a generation: its homes, and behind the last one as many as it holds rows.
 pub(super) fn slots_len(generation: usize) -> usize {
     let homes = homes_len(generation);
     homes + homes / SLOTS_PER_ROW
 }
 
-/// Where an index begins, and by how many bits a tag has to be shifted to be its home: for compiled code
-/// ([`super::near`]), in one word, and those of all stripes side by side.
+/// The address of an index and the shift from tag to home in one word, for compiled code ([`super::jit_layout`]). The
+/// words of all stripes are adjacent.
 #[derive(Debug)]
 pub(super) struct Begin(AtomicU64);
 
-/// The bits of a [`Begin`] below its shift; no address needs more.
+/// The bits of a [`Begin`] below the shift; no address needs more.
 pub(super) const ADDRESS_BITS: u32 = 56;
 
 impl Begin {
-    /// Of an index without rows: one home, and what a look-up reads of its slots.
+    /// For an index without rows: one home, with the two slots that a look-up reads.
     pub(super) fn none() -> Self {
         static NONE: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
         let begin = Self(AtomicU64::new(0));
@@ -62,18 +61,18 @@ impl Begin {
 
     fn set(&self, slots: &[AtomicU64], homes: usize) {
         let address = slots.as_ptr().expose_provenance() as u64;
-        assert_eq!(address >> ADDRESS_BITS, 0, "no address of a process is so high");
+        assert_eq!(address >> ADDRESS_BITS, 0, "user addresses have fewer bits");
         self.0.store(u64::from(u32::BITS - homes.ilog2()) << ADDRESS_BITS | address, Release);
     }
 }
 
-/// The home of a tag among this many homes, a power of two. A product is cheaper than a shift by a variable.
+/// The home of a tag among `homes` homes, a power of two. A product is cheaper than a variable shift.
 #[inline(always)]
 pub(super) fn home(tag: u32, homes: usize) -> usize {
     (u64::from(tag).wrapping_mul(homes as u64) >> 32) as usize
 }
 
-/// The homes of a generation's slots: those behind them take what overflows, a quarter as many.
+/// The number of homes among a generation's slots: the slots behind them, a quarter as many, take the overflow.
 #[inline(always)]
 fn homes(slots: &[AtomicU64]) -> usize {
     1 << slots.len().ilog2()
@@ -84,54 +83,55 @@ fn tag_of(slot: u64) -> u32 {
     (slot >> 32) as u32
 }
 
-/// Whether a slot is free (which wraps to the greatest) or of a later tag: then so are all behind it.
+/// Whether a slot is free (which wraps to the greatest value) or has a greater tag: then all slots behind it are or
+/// have, too.
 #[inline(always)]
 fn is_past(slot: u64, tag: u32) -> bool {
     slot.wrapping_sub(1) > pack(tag, u32::MAX - 1)
 }
 
-/// As [`is_past`], for the greatest tag as well, of which that does not tell free slots.
+/// As [`is_past`], and correct for the greatest tag too, for which that function does not detect free slots.
 #[inline(always)]
 fn is_end(slot: u64, tag: u32) -> bool {
     slot == 0 || is_past(slot, tag)
 }
 
-/// What [`Stripe::find_near`] says.
-pub(super) enum Near<T> {
+/// The result of [`Stripe::find_at_home`].
+pub(super) enum HomeProbe<T> {
     Found(T),
     Absent,
-    /// Neither: [`Stripe::find`] has to look.
-    Far,
+    /// Unknown: [`Stripe::find`] has to search.
+    Elsewhere,
 }
 
-/// What `probe` makes of the row with this tag, if it is in these slots, the first two of the tag's home. It is given
-/// the row's number plus one.
+/// The result of `probe` for the row with this tag, if it is in these slots, the first two of the tag's home. `probe`
+/// gets the row's number plus one.
 #[inline(always)]
-pub(super) fn near_of<T>(
+pub(super) fn probe_home<T>(
     tag: u32,
     [first, second]: [u64; 2],
     probe: impl FnOnce(u32) -> Option<T>,
-) -> Near<T> {
-    // With the tag cleared, a slot that had it is the row's number and nothing else.
+) -> HomeProbe<T> {
+    // With the tag cleared, a slot with this tag is exactly the row's number.
     let above = u64::from(tag) << 32;
     let in_first = first ^ above;
-    // Which of the two it is is chance, and a branch on chance costs more than the rest of the look-up.
+    // The choice is random, and a mispredicted branch costs more than the rest of the look-up.
     let slot = select_unpredictable(in_first >> 32 == 0, in_first, second ^ above);
     if slot >> 32 == 0 {
-        return probe(slot as u32).map_or(Near::Far, Near::Found);
+        return probe(slot as u32).map_or(HomeProbe::Elsewhere, HomeProbe::Found);
     }
-    if is_past(second, tag) { Near::Absent } else { Near::Far }
+    if is_past(second, tag) { HomeProbe::Absent } else { HomeProbe::Elsewhere }
 }
 
 impl Stripe {
-    /// [`near_of`] the first two slots of the tag's home, where nearly all rows are.
+    /// [`probe_home`] on the first two slots of the tag's home, where nearly all rows are.
     #[inline(always)]
-    pub(super) fn find_near<T>(&self, tag: u32, probe: impl FnOnce(u32) -> Option<T>) -> Near<T> {
-        let Some([first, second, ..]) = self.slots_from(tag) else { return Near::Absent };
-        near_of(tag, [first, second].map(|slot| slot.load(Acquire)), probe)
+    pub(super) fn find_at_home<T>(&self, tag: u32, probe: impl FnOnce(u32) -> Option<T>) -> HomeProbe<T> {
+        let Some([first, second, ..]) = self.slots_from(tag) else { return HomeProbe::Absent };
+        probe_home(tag, [first, second].map(|slot| slot.load(Acquire)), probe)
     }
 
-    /// What `probe` makes of the first row with this tag that it accepts; it is given the row's number plus one.
+    /// The first result of `probe` among the rows with this tag. `probe` gets the row's number plus one.
     #[inline(always)]
     pub(super) fn find<T>(&self, tag: u32, probe: impl FnMut(u32) -> Option<T>) -> Option<T> {
         let slots = self.slots_from(tag)?.iter().map(|slot| slot.load(Acquire));
@@ -139,14 +139,14 @@ impl Stripe {
         same.map(|slot| slot as u32).find_map(probe)
     }
 
-    /// The slots from a tag's home on: it is in those before the first that is free or of a later tag.
+    /// The slots from a tag's home on. The tag is in front of the first slot that is free or has a greater tag.
     #[inline(always)]
     pub(super) fn slots_from(&self, tag: u32) -> Option<&[AtomicU64]> {
         let generation = self.generation.load(Acquire) as usize % GENERATIONS_MAX;
         self.indexes[generation].get()?.get(home(tag, homes_len(generation))..)
     }
 
-    /// Makes the index large enough for one more row.
+    /// Grows the index for one more row, if necessary.
     pub(super) fn reserve(&self, memory: &Memory, begin: &Begin) {
         let generation = self.generation.load(Relaxed) as usize;
         if self.indexes[generation].get().is_none() {
@@ -159,7 +159,7 @@ impl Stripe {
         }
     }
 
-    /// Puts a row into the index, which is large enough ([`Stripe::reserve`]).
+    /// Adds a row to the index, which has space for it ([`Stripe::reserve`]).
     pub(super) fn place(&self, tag: u32, row: u32) {
         let slots = self.current();
         let start = home(tag, homes(slots));
@@ -169,8 +169,8 @@ impl Stripe {
         }
         let run = &slots[self.position(tag)..];
         let free = run.iter().position(|slot| slot.load(Relaxed) == 0);
-        let free = free.expect("behind the last home there is a slot for every row");
-        // From the free slot backwards: a reader without a lock may see a slot twice, but misses none.
+        let free = free.expect("each row has a slot after the last home");
+        // Backwards from the free slot: a lock-free reader may see a slot twice, but misses none.
         for i in (0..free).rev() {
             run[i + 1].store(run[i].load(Relaxed), Release);
         }
@@ -178,7 +178,7 @@ impl Stripe {
         self.note_moved(free);
     }
 
-    /// Takes a row out of the index; the slots behind it move up.
+    /// Removes a row from the index; the slots behind it move up.
     pub(super) fn displace(&self, tag: u32, row: u32) {
         let Some(at) = self.slot_of(tag, row) else { return };
         let slots = self.current();
@@ -196,10 +196,10 @@ impl Stripe {
 
     fn current(&self) -> &[AtomicU64] {
         let generation = self.generation.load(Relaxed) as usize;
-        self.indexes[generation].get().expect("the generation in use is made")
+        self.indexes[generation].get().expect("the current generation is allocated")
     }
 
-    /// The first slot from the tag's home on that is free or of a later tag.
+    /// The first slot from the tag's home on that is free or has a greater tag.
     fn position(&self, tag: u32) -> usize {
         let slots = self.current();
         let start = home(tag, homes(slots));
@@ -276,7 +276,7 @@ mod tests {
         Table::new(spec, hash)
     }
 
-    /// How many slots farther than its home a row stands, at the mean and at most.
+    /// The mean and maximum distance of rows from their homes.
     fn distances(table: &Table) -> (f64, usize) {
         let of_stripe = |stripe: &Stripe| {
             let slots = stripe.current();
@@ -289,9 +289,9 @@ mod tests {
         (all.iter().sum::<usize>() as f64 / N as f64, all.into_iter().max().unwrap_or(0))
     }
 
-    /// The greatest tag is that of one key in 2^32: no test with keys would find that it has no place.
+    /// The greatest tag belongs to one key in 2^32: no test with random keys would find that it has no slot.
     #[test]
-    fn slots_of_the_greatest_tag_are_placed() {
+    fn greatest_tag_is_indexed() {
         let table = table(Type::Uint(64), HashKey::from_seed(1));
         let (stripe, rows) = (&table.stripes[0], 3000);
         for row in 0..rows {
@@ -306,10 +306,10 @@ mod tests {
         assert!(stripe.current().iter().all(|slot| slot.load(Relaxed) == 0));
     }
 
-    /// Keys that a peer chose without the secret, and keys that have a pattern, must stand as far from home as others:
-    /// a pattern that the hash lets through would be a way to make every look-up long.
+    /// A peer without the secret, or keys with a pattern, must not increase the distances from home: a pattern that
+    /// survives the hash could slow down every look-up.
     #[test]
-    fn keys_of_a_peer_stand_near_their_homes() {
+    fn peer_keys_stay_near_home() {
         if cfg!(miri) {
             return;
         }

@@ -1,18 +1,17 @@
 //! The undo log of a handler: a failed element leaves no trace in state.
 
-use super::evict::Gone;
+use super::evict::Eviction;
 use super::layout::LIVE;
 use super::{ColumnRef, Insert, Row, Table};
 use crate::abi::State;
 use crate::time::Time;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// What to put back if an element fails.
+/// The changes to undo if an element fails.
 ///
-/// Each `record_*` comes before the change it is named after, except [`Journal::record_insert`]. The locks under
-/// which the changes are made are held until the journal is undone or cleared; undoing goes backwards, so every row
-/// comes back to its place, with its age. Tables are named by their index in
-/// [`Parts::tables`](crate::abi::Parts::tables).
+/// Call each `record_*` before the change it is named after, except [`Journal::record_insert`]. The caller holds the
+/// locks of all changes until the journal is undone or cleared. Undo goes backwards, so every row returns to its slot
+/// with its age. Tables are indices into [`Parts::tables`](crate::abi::Parts::tables).
 #[derive(Debug, Default)]
 pub struct Journal {
     entries: Vec<Entry>,
@@ -28,7 +27,7 @@ enum Entry {
         word: u16,
         old: u64,
     },
-    /// The last `len` of the words that are left.
+    /// Uses the last `len` remaining words.
     Words {
         table: u16,
         row: Row,
@@ -46,11 +45,11 @@ enum Entry {
         table: u16,
         row: Row,
     },
-    /// The words of all groups are the last that are left.
+    /// The words of all groups are the last remaining words.
     Removed {
         table: u16,
         row: Row,
-        gone: Gone,
+        eviction: Eviction,
         len: u32,
     },
     Scalar {
@@ -68,7 +67,7 @@ enum Entry {
 }
 
 impl Journal {
-    /// Forgets everything; the changes stay.
+    /// Clears the journal; the changes stay.
     #[inline]
     pub fn clear(&mut self) {
         self.entries.clear();
@@ -80,14 +79,14 @@ impl Journal {
         self.entries.is_empty()
     }
 
-    /// Before a column's word or its NULL changes.
+    /// Records a column's word and its NULL bit before they change.
     pub fn record_store(&mut self, table: u16, row: Row, col: ColumnRef, rows: &Table) {
         self.record_null(table, row, col, rows);
         let (group, word) = (col.group, col.word);
         self.entries.push(Entry::Word { table, row, group, word, old: rows.word(row, col) });
     }
 
-    /// Before the bytes of a column or its NULL change.
+    /// Records a column's bytes and its NULL bit before they change.
     pub fn record_bytes(&mut self, table: u16, row: Row, col: ColumnRef, rows: &Table) {
         self.record_null(table, row, col, rows);
         let len = 1 + rows.bytes_len(row, col).div_ceil(8);
@@ -96,66 +95,68 @@ impl Journal {
         self.entries.push(Entry::Words { table, row, group: col.group, word: col.word, len: len as u32 });
     }
 
-    /// Before [`Table::count_into`].
+    /// Records a column before [`Table::count_into`].
     pub fn record_count(&mut self, table: u16, row: Row, col: ColumnRef, rows: &Table) {
         self.record_bytes(table, row, col, rows);
     }
 
-    /// Before [`Table::touch`] or [`Table::touch_read`].
+    /// Records a row's age before [`Table::touch`] or [`Table::touch_read`].
     pub fn record_touch(&mut self, table: u16, row: Row, rows: &Table) {
         let (written, touched) = rows.stamps(row);
         self.entries.push(Entry::Age { table, row, written, touched });
     }
 
-    /// After an insertion that evicted nothing. [`Journal::insert_int`] and [`Journal::insert_bytes`] do it all.
+    /// Records an insertion that evicted nothing, after it. [`Journal::insert_int`] and [`Journal::insert_bytes`]
+    /// insert and record in one call.
     pub fn record_insert(&mut self, table: u16, row: Row) {
         self.entries.push(Entry::Inserted { table, row });
     }
 
-    /// [`Table::insert_int`], recorded together with what it evicts.
+    /// [`Table::insert_int`], recorded together with its evictions.
     pub fn insert_int(&mut self, table: u16, rows: &Table, key: u64, now: Time) -> Insert {
-        let insert =
-            rows.insert_int_with(key, now, &mut |row, gone| self.record_gone(table, row, gone, rows));
+        let insert = rows
+            .insert_int_with(key, now, &mut |row, eviction| self.record_eviction(table, row, eviction, rows));
         self.inserted(table, insert)
     }
 
-    /// [`Table::insert_bytes`], recorded together with what it evicts.
+    /// [`Table::insert_bytes`], recorded together with its evictions.
     pub fn insert_bytes(&mut self, table: u16, rows: &Table, key: &[u8], now: Time) -> Insert {
-        let insert =
-            rows.insert_bytes_with(key, now, &mut |row, gone| self.record_gone(table, row, gone, rows));
+        let insert = rows.insert_bytes_with(key, now, &mut |row, eviction| {
+            self.record_eviction(table, row, eviction, rows)
+        });
         self.inserted(table, insert)
     }
 
-    /// Before [`Table::remove`]: keeps a full copy of the row.
+    /// Records a full copy of the row before [`Table::remove`].
     pub fn record_remove(&mut self, table: u16, row: Row, rows: &Table) {
-        self.record_gone(table, row, Gone::Removed, rows);
+        self.record_eviction(table, row, Eviction::Removed, rows);
     }
 
-    fn record_gone(&mut self, table: u16, row: Row, gone: Gone, rows: &Table) {
+    fn record_eviction(&mut self, table: u16, row: Row, eviction: Eviction, rows: &Table) {
         let before = self.words.len();
         for (group, _) in rows.groups() {
             self.words.extend(rows.row_words(row, group).iter().map(|word| word.load(Relaxed)));
         }
         let len = (self.words.len() - before) as u32;
-        self.entries.push(Entry::Removed { table, row, gone, len });
+        self.entries.push(Entry::Removed { table, row, eviction, len });
     }
 
-    /// Before a word of [`Parts::scalars`](crate::abi::Parts::scalars) changes from `old`.
+    /// Records a word of [`Parts::scalars`](crate::abi::Parts::scalars) before it changes from `old`.
     pub fn record_scalar(&mut self, index: u32, old: u64) {
         self.entries.push(Entry::Scalar { index, old });
     }
 
-    /// Before a word of [`Parts::merged`](crate::abi::Parts::merged) changes from `old`.
+    /// Records a word of [`Parts::merged`](crate::abi::Parts::merged) before it changes from `old`.
     pub fn record_merged(&mut self, index: u32, old: u64) {
         self.entries.push(Entry::Merged { index, old });
     }
 
-    /// Before a word of the call's row changes from `old`.
+    /// Records a word of the call's row before it changes from `old`.
     pub fn record_call(&mut self, index: u32, old: u64) {
         self.entries.push(Entry::Call { index, old });
     }
 
-    /// Puts everything back, latest first, and forgets it.
+    /// Undoes all changes, latest first, and clears the journal.
     pub fn undo(&mut self, state: &State, call: &mut [u64]) {
         while let Some(entry) = self.entries.pop() {
             match entry {
@@ -174,10 +175,10 @@ impl Journal {
                     }
                 }
                 Entry::Inserted { table, row } => state.tables[table as usize].remove(row),
-                Entry::Removed { table, row, gone, len } => {
+                Entry::Removed { table, row, eviction, len } => {
                     let kept = self.words.split_off(self.words.len() - len as usize);
                     let rows = &state.tables[table as usize];
-                    rows.call_back(row, gone);
+                    rows.undo_eviction(row, eviction);
                     rows.restore(row, &kept);
                 }
                 Entry::Scalar { index, old } => state.scalars.set_word(index as usize, old),
@@ -203,14 +204,14 @@ impl Journal {
 }
 
 impl Table {
-    /// Makes a removed row live again, where it was and as old as it was.
+    /// Restores a removed row in its slot with its age.
     fn restore(&self, row: Row, words: &[u64]) {
         let (at, local) = self.geometry.split(row.0 - 1);
         let tag = words[0] as u32;
         let stripe = &self.stripes[at];
         stripe.reserve(&self.memory, &self.begins[at]);
         if !self.claim(row) {
-            debug_assert!(false, "the lock was given up before the undo");
+            debug_assert!(false, "the lock must be held until the undo");
             return;
         }
         let mut rest = words;

@@ -1,7 +1,7 @@
-//! Where columns are in a row, and how cells and keys are written.
+//! The layout of columns in a row, and the encoding of cells and keys.
 
 use super::COUNTER_BYTES;
-use super::storage::{Geometry, Place};
+use super::storage::{Geometry, RowLocation};
 use crate::hash::{self, HashKey};
 use crate::limits::ROW_BYTES_MAX;
 use crate::time::Interval;
@@ -9,7 +9,7 @@ use crate::types::{Repr, Type, Value};
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What a table is made from.
+/// The declaration of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableSpec {
     /// The name in the program.
@@ -18,20 +18,20 @@ pub struct TableSpec {
     pub key: Vec<ColumnSpec>,
     /// The value columns.
     pub columns: Vec<ColumnSpec>,
-    /// The most rows; beyond it `evict` decides.
+    /// The maximum number of rows; `evict` decides what happens beyond it.
     pub max_rows: u64,
-    /// What an insertion does to a full table.
+    /// The eviction rule of a full table.
     pub evict: Evict,
-    /// How long a row lives.
+    /// The TTL of a row.
     pub ttl: Option<Interval>,
     /// Whether `ttl` counts from the last touch instead of the last write.
     pub ttl_on_access: bool,
-    /// How long a row lives at most, whatever is read and written, from when it was inserted.
+    /// The TTL of a row from its insertion, independent of reads and writes.
     pub ttl_on_insert: Option<Interval>,
-    /// Whether more than one worker writes, so that stripes are locked.
+    /// Whether several workers write, so that stripes need locks.
     pub shared: bool,
-    /// Stripes, rounded up to a power of two; None lets the table choose (one up to 4096 rows, then one for every
-    /// 8192). Eviction order is exact within a stripe.
+    /// The number of stripes, rounded up to a power of two; None lets the table choose (one up to 4096 rows, then one
+    /// for every 8192). Eviction order is exact within a stripe.
     pub stripes: Option<u32>,
 }
 
@@ -41,40 +41,40 @@ impl TableSpec {
         self.ttl.is_some() || self.ttl_on_insert.is_some()
     }
 
-    /// Bytes of one row, header and key included; at most [`ROW_BYTES_MAX`] may be given to a table.
+    /// Bytes of one row, header and key included; the maximum for a table is [`ROW_BYTES_MAX`].
     pub fn row_bytes(&self) -> u64 {
         let cells = self.key.iter().chain(&self.columns).map(|c| cell_words(c.ty) as u64).sum::<u64>();
         (Header::of(self).words as u64 + null_words(&self.columns) as u64 + cells) * 8
     }
 }
 
-/// A column as declared.
+/// The declaration of a column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnSpec {
     /// The name in the program.
     pub name: String,
-    /// Its type; text and bytes have a bound, else they take [`BYTES_MAX_DEFAULT`].
+    /// Its type; text and bytes without a bound take [`BYTES_MAX_DEFAULT`].
     pub ty: Type,
     /// Whether it may be NULL.
     pub nullable: bool,
-    /// What a new row holds, and an old row when the column is added later. NULL in a column that cannot be NULL
+    /// The value in a new row, and in an old row when the column is added later. NULL in a column that is not nullable
     /// stands for zero or the empty text.
     pub default: Value,
 }
 
-/// Bytes of a text or bytes column that is declared without a bound.
+/// Bytes of a text or bytes column without a declared bound.
 pub const BYTES_MAX_DEFAULT: u32 = 256;
 
-/// What an insertion does to a full table.
+/// The eviction rule of a full table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Evict {
-    /// It fails.
+    /// The insertion fails.
     #[default]
     Reject = 0,
-    /// The row whose last write is the oldest goes.
+    /// Evicts the row with the oldest write.
     Oldest = 1,
-    /// The row whose last touch is the oldest goes.
+    /// Evicts the row with the oldest touch.
     Lru = 2,
 }
 
@@ -88,37 +88,37 @@ impl Evict {
     }
 }
 
-/// Where a column is.
+/// The position of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ColumnRef {
     /// The column group.
     pub group: u16,
-    /// The first word in the group's part of a row. A cell of bytes is a word with the length, then the bytes, eight
-    /// to a word, little endian, zero padded.
+    /// The first word in the group's part of a row. A cell of bytes is a word with the length, then the bytes, eight to
+    /// a word, little endian, padded with zeros.
     pub word: u16,
-    /// The most bytes of a text or bytes column; 0 for the others.
+    /// The maximum length of a text or bytes column; 0 for the others.
     pub bytes_max: u32,
-    /// Word (in the group's part) and bit that are set while the column is NULL.
+    /// The word (in the group's part) and bit that are set while the column is NULL.
     pub null_bit: Option<(u16, u8)>,
 }
 
-/// Why [`super::Table::extend`] refused.
+/// Why [`super::Table::extend`] failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExtendError {
     /// The column exists with another type.
     TypeChanged {
         /// The column.
         column: String,
-        /// The type it has, with `?` if nullable.
+        /// Its current type, with `?` if nullable.
         from: String,
-        /// The type that was asked for.
+        /// The requested type.
         to: String,
     },
-    /// [`super::GROUPS_MAX`] is reached: the table must be copied to a new one.
+    /// [`super::GROUPS_MAX`] is reached: copy the rows to a new table.
     TooManyGroups,
     /// The row would be wider than [`ROW_BYTES_MAX`].
     RowTooLong {
-        /// How many bytes it would have.
+        /// The resulting length in bytes.
         bytes: u64,
     },
 }
@@ -146,7 +146,7 @@ impl fmt::Display for ExtendError {
 
 impl core::error::Error for ExtendError {}
 
-/// Makes the canonical bytes of a key of several columns: integers, booleans and floats as 8 bytes, little endian;
+/// Builds the canonical bytes of a key of several columns: integers, booleans and floats as 8 bytes, little endian;
 /// text and bytes after their length in 4 bytes, little endian.
 #[derive(Clone, Debug, Default)]
 pub struct KeyBuilder {
@@ -154,18 +154,18 @@ pub struct KeyBuilder {
 }
 
 impl KeyBuilder {
-    /// Starts a new key; the memory is kept.
+    /// Starts a new key; it keeps its memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
     }
 
-    /// The next part, held as a word.
+    /// Adds the next part, held as a word.
     pub fn int(&mut self, word: u64) -> &mut Self {
         self.bytes.extend_from_slice(&word.to_le_bytes());
         self
     }
 
-    /// The next part, held as bytes.
+    /// Adds the next part, held as bytes.
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.bytes.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(bytes);
@@ -178,15 +178,15 @@ impl KeyBuilder {
     }
 }
 
-/// Bit of a row's first word that says that the row is live. The tag (low half of the key's hash) is in the low 32
-/// bits; in a free row the next free one is there, plus one.
+/// The bit of a row's first word that is set while the row lives. The low 32 bits hold the tag (the low half of the
+/// key's hash); in a free row they hold the next free row plus one.
 pub(super) const LIVE: u64 = 1 << 63;
 
-/// The words before a row's columns: state, time of the last write, then what the declaration needs: time of the last
-/// touch, time of insertion.
+/// The words in front of a row's columns: state, time of the last write, then as declared: time of the last touch, time
+/// of insertion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
-    /// Whether every write stores its time, so that rows can go by it.
+    /// Whether every write stores its time, so that the table can order rows by it.
     pub(super) by_write: bool,
     /// The word with the time of the last touch.
     pub(super) touched: Option<usize>,
@@ -218,7 +218,7 @@ impl Header {
         self.age_by_touch
     }
 
-    /// Whether rows carry what these limits need, and their age counts from what they say.
+    /// Whether rows have the words that these limits need, and their age counts from the right one.
     pub(super) fn serves(self, limits: &TableSpec) -> bool {
         let wanted = orders(limits);
         (wanted & BY_WRITE == 0 || self.by_write)
@@ -233,7 +233,7 @@ const BY_WRITE: u8 = 1;
 /// The order of the last touches.
 const BY_TOUCH: u8 = 2;
 
-/// Which orders the declaration needs that reads and writes keep up, by bits.
+/// The orders that reads and writes must maintain for this declaration, by bits.
 pub(super) fn orders(spec: &TableSpec) -> u8 {
     let (ages, by_touch) = (spec.ttl.is_some(), spec.ttl_on_access);
     let by_write = spec.evict == Evict::Oldest || ages && !by_touch;
@@ -241,7 +241,7 @@ pub(super) fn orders(spec: &TableSpec) -> u8 {
     (u8::from(by_write) * BY_WRITE) | (u8::from(by_touch) * BY_TOUCH)
 }
 
-/// How keys are held and compared.
+/// The representation of keys.
 #[derive(Debug)]
 pub(super) enum KeyShape {
     Int { word: u16 },
@@ -249,14 +249,14 @@ pub(super) enum KeyShape {
     Parts(Box<[ColumnRef]>),
 }
 
-/// A column in its place.
+/// A column with its position.
 #[derive(Debug)]
 pub(super) struct Column {
     pub(super) spec: ColumnSpec,
     pub(super) at: ColumnRef,
 }
 
-/// The columns of one group and the words of a new row.
+/// The columns of one group, and the words of a new row.
 #[derive(Debug)]
 pub(super) struct Layout {
     columns: Box<[Column]>,
@@ -365,7 +365,7 @@ fn default_cell(spec: &ColumnSpec) -> Vec<u64> {
     let mut cell = vec![0; cell_words(spec.ty)];
     match &spec.default {
         Value::Null => {}
-        // A default that is too long is cut: the compiler has refused it.
+        // The compiler refuses a default that is too long; here it is truncated.
         Value::Bytes(bytes) => {
             let bytes = &bytes[..bytes.len().min(bytes_max(spec.ty) as usize)];
             cell[0] = bytes.len() as u64;
@@ -396,11 +396,12 @@ fn cell_words(ty: Type) -> usize {
     }
 }
 
-/// Up to eight bytes as a little-endian word, zero padded.
+/// Up to eight bytes as a little-endian word, padded with zeros.
 #[inline(always)]
 pub(super) fn partial_word(bytes: &[u8]) -> u64 {
-    let quad =
-        |at: usize| u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes were taken")));
+    let quad = |at: usize| {
+        u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().expect("the slice has 4 bytes")))
+    };
     match bytes.len() {
         0 => 0,
         n @ 1..4 => {
@@ -413,7 +414,7 @@ pub(super) fn partial_word(bytes: &[u8]) -> u64 {
     }
 }
 
-/// The length of a cell of bytes. A cell that a writer is changing may say more than it has.
+/// The length of a cell of bytes. While a writer changes the cell, its length word may exceed the cell.
 #[inline(always)]
 pub(super) fn cell_len(cell: &[AtomicU64]) -> usize {
     (cell[0].load(Relaxed) as usize).min((cell.len() - 1) * 8)
@@ -429,7 +430,7 @@ pub(super) fn cell_eq(cell: &[AtomicU64], bytes: &[u8]) -> bool {
         return bytes.is_empty()
             || words.first().is_some_and(|word| word.load(Relaxed) == partial_word(bytes));
     };
-    // The last word, of one to eight bytes, is cut from the last eight: no branch on how many there are.
+    // The last word, of one to eight bytes, is cut from the last eight bytes: no branch on their number.
     let n_before = (bytes.len() - 1) / 8;
     let tail = u64::from_le_bytes(*tail) >> ((n_before * 8 + 8 - bytes.len()) * 8);
     let Some((before, [last, ..])) = words.split_at_checked(n_before) else { return false };
@@ -438,14 +439,14 @@ pub(super) fn cell_eq(cell: &[AtomicU64], bytes: &[u8]) -> bool {
         && before.iter().zip(chunks).all(|(word, chunk)| word.load(Relaxed) == u64::from_le_bytes(*chunk))
 }
 
-/// A key that is looked for or inserted, with the place of its column.
+/// A key to search or insert, with the position of its column.
 ///
-/// Not a closure: those are not inlined for certain, and here a call costs as much as the look-up.
+/// A trait instead of a closure: closures are not always inlined, and here a call costs as much as the look-up.
 pub(super) trait Key: Copy {
     /// Whether the row has this key.
-    fn is_of(self, row: Place<'_>) -> bool;
+    fn is_of(self, row: RowLocation<'_>) -> bool;
 
-    /// Gives the row this key, which fits.
+    /// Writes the key, which fits, to the row.
     fn write_to(self, row: &[AtomicU64]);
 }
 
@@ -458,7 +459,7 @@ pub(super) struct IntKey {
 
 impl Key for IntKey {
     #[inline(always)]
-    fn is_of(self, row: Place<'_>) -> bool {
+    fn is_of(self, row: RowLocation<'_>) -> bool {
         row.word(self.at as usize) == Some(self.key)
     }
 
@@ -490,10 +491,10 @@ impl<'a> ShortKey<'a> {
 
 impl Key for ShortKey<'_> {
     #[inline(always)]
-    fn is_of(self, row: Place<'_>) -> bool {
+    fn is_of(self, row: RowLocation<'_>) -> bool {
         let at = self.at as usize;
         let (Some(len), Some(first)) = (row.word(at), row.word(at + 1)) else { return false };
-        // Words behind the bytes are left from earlier, so they are compared only where there are bytes.
+        // The words behind the bytes may be stale, so they are compared only if the key reaches them.
         let differs = (len ^ self.bytes.len() as u64) | (first ^ self.words[0]);
         differs == 0 && (self.bytes.len() <= 8 || row.word(at + 2) == Some(self.words[1]))
     }
@@ -511,7 +512,7 @@ pub(super) struct BytesKey<'a> {
 }
 
 impl Key for BytesKey<'_> {
-    fn is_of(self, row: Place<'_>) -> bool {
+    fn is_of(self, row: RowLocation<'_>) -> bool {
         cell_eq(row.from(self.at as usize), self.bytes)
     }
 
@@ -528,7 +529,7 @@ pub(super) struct PartsKey<'a> {
 }
 
 impl Key for PartsKey<'_> {
-    fn is_of(self, row: Place<'_>) -> bool {
+    fn is_of(self, row: RowLocation<'_>) -> bool {
         parts_eq(self.parts, row.from(0), self.bytes)
     }
 
@@ -537,7 +538,7 @@ impl Key for PartsKey<'_> {
     }
 }
 
-/// Writes bytes that fit.
+/// Writes bytes that fit the cell.
 pub(super) fn cell_set(cell: &[AtomicU64], bytes: &[u8]) {
     cell[0].store(bytes.len() as u64, Relaxed);
     for (word, chunk) in cell[1..].iter().zip(bytes.chunks(8)) {
@@ -548,12 +549,12 @@ pub(super) fn cell_set(cell: &[AtomicU64], bytes: &[u8]) {
 /// Counters in a word of a cell.
 const COUNTERS_A_WORD: usize = 8 / COUNTER_BYTES;
 
-/// Adds one to a counter for which the cell has room.
+/// Increments a counter for which the cell has space.
 #[inline]
 pub(super) fn cell_count(cell: &[AtomicU64], bin: usize) {
     let (len, end) = (cell_len(cell), (bin + 1) * COUNTER_BYTES);
     if len < end {
-        // Words behind the bytes hold what was there before.
+        // The words behind the bytes may be stale.
         cell[1 + len.div_ceil(8)..=end.div_ceil(8)].iter().for_each(|word| word.store(0, Relaxed));
         cell[0].store(end as u64, Relaxed);
     }
@@ -574,7 +575,7 @@ pub(super) fn cell_into(cell: &[AtomicU64], out: &mut Vec<u8>) {
     out.truncate(end);
 }
 
-/// The parts of a canonical key with their columns; an error where the bytes are not such a key.
+/// The parts of a canonical key with their columns; an error if the bytes are not such a key.
 fn split_parts<'a>(
     parts: &'a [ColumnRef],
     key: &'a [u8],

@@ -1,9 +1,9 @@
-//! The memory of a table: pieces that begin where a line of memory does, cut from blocks that grow with the table.
+//! The memory of a table: cache-line aligned pieces, cut from blocks that grow with the table.
 //!
-//! A look-up among many rows waits for memory three times over: for the line, for the translation of its address, and
-//! for the next line if what it reads does not begin with one. So a row of 64 bytes is one line, and what is large lies
-//! together, in blocks that a [`BlockSource`] may have in huge pages. A piece is kept as long as its table, which needs
-//! no list of what is free.
+//! A look-up among many rows can wait for memory three times: for the cache line, for the address translation, and for
+//! the next line if the data crosses one. So a row of 64 bytes is one aligned line, and large data lies together in
+//! blocks, for which a [`BlockSource`] may use huge pages. A piece lives as long as its table, so there is no free
+//! list.
 
 #![expect(clippy::disallowed_types, reason = "taken when a stripe grows, a few times in a table's life")]
 
@@ -11,40 +11,39 @@ use core::ops::Deref;
 use core::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Words of a line of memory.
+/// Words of a cache line.
 const LINE_WORDS: usize = 8;
-/// Bytes of a huge page; a block begins with one if it is larger.
+/// Bytes of a huge page; larger blocks are aligned to it.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Words of a huge page.
 const PAGE_WORDS: usize = HUGE_PAGE_BYTES / 8;
-/// Bytes that pieces of one table take before there are blocks for several pieces.
+/// Bytes of pieces with an allocation of their own; beyond it, pieces share blocks.
 const ALONE_BYTES_MAX: usize = 1 << 20;
 /// Bytes of the largest block.
 const BLOCK_BYTES_MAX: usize = 64 << 20;
 
-/// Where blocks of two huge pages and more come from: what knows of memory that is faster to look into, and in which
-/// only what was written to is resident.
+/// The allocator of blocks of two huge pages and more. It may return memory with faster address translation, resident
+/// only where it was written.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockSource {
-    /// Gives so many words, all 0.
+    /// Allocates this many words, all 0.
     pub block: fn(usize) -> Box<[AtomicU64]>,
-    /// Is told of words of a block that will be written to soon, to make them resident: a huge page takes its time,
-    /// which no tuple should wait for.
-    pub soon: fn(&[AtomicU64]),
+    /// Makes words resident that will be written soon: faulting in a huge page takes too long for a tuple to wait.
+    pub prefault: fn(&[AtomicU64]),
 }
 
 static SOURCE: OnceLock<BlockSource> = OnceLock::new();
 
-/// Blocks come from there from now on. The first source stays.
-pub fn take_blocks_from(source: BlockSource) {
+/// Sets the allocator of blocks. The first call wins.
+pub fn set_block_source(source: BlockSource) {
     _ = SOURCE.set(source);
 }
 
-/// Where a table takes its memory from.
+/// The allocator of one table.
 #[derive(Debug, Default)]
 pub(super) struct Memory(Mutex<Cut>);
 
-/// How far the newest block is in use.
+/// The newest block and its fill level.
 #[derive(Debug, Default)]
 struct Cut {
     block: Option<Block>,
@@ -55,7 +54,7 @@ struct Cut {
 
 type Block = Arc<Box<[AtomicU64]>>;
 
-/// Some words of a block. A table has many pieces, so their places have 32 bits; no index or segment has more words.
+/// Some words of a block. A table has many pieces, so their offsets have 32 bits; no index or segment has more words.
 #[derive(Debug)]
 pub(super) struct Piece {
     block: Block,
@@ -64,7 +63,7 @@ pub(super) struct Piece {
 }
 
 impl Memory {
-    /// So many words, all 0, of which the first begins a line.
+    /// Allocates words, all 0, aligned to a cache line.
     #[cold]
     pub(super) fn take(&self, words: usize) -> Piece {
         let mut cut = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +78,7 @@ impl Memory {
                 return Piece::new(block, first, words);
             }
             None => {
-                // As much again as there is.
+                // Double the total size.
                 let grown = taken_bytes.next_power_of_two().clamp(2 * HUGE_PAGE_BYTES, BLOCK_BYTES_MAX) / 8;
                 let make = SOURCE.get().map_or(zeros as fn(usize) -> Box<[AtomicU64]>, |source| source.block);
                 let (block, first) = aligned(make(n.max(grown) + PAGE_WORDS - 1), PAGE_WORDS);
@@ -87,19 +86,19 @@ impl Memory {
             }
         };
         (cut.block, cut.used) = (Some(Arc::clone(&block)), first + n);
-        ask_ahead(&block, before, first + n);
+        prefault_next_page(&block, before, first + n);
         Piece::new(block, first, words)
     }
 }
 
-/// Tells of the page behind those in use, if the use of a block grows from one page to another.
-fn ask_ahead(block: &Block, before: usize, now: usize) {
+/// Prefaults the next page when the use of a block reaches a new page.
+fn prefault_next_page(block: &Block, before: usize, now: usize) {
     let Some(source) = SOURCE.get() else { return };
     let start = block.as_ptr().addr();
     let page = |at: usize| (start + at * 8) / HUGE_PAGE_BYTES;
     if page(before) != page(now) {
         let next = ((page(now) + 1) * HUGE_PAGE_BYTES - start) / 8;
-        (source.soon)(&block[next.min(block.len())..(next + PAGE_WORDS).min(block.len())]);
+        (source.prefault)(&block[next.min(block.len())..(next + PAGE_WORDS).min(block.len())]);
     }
 }
 
@@ -114,7 +113,7 @@ fn zeros(words: usize) -> Box<[AtomicU64]> {
     vec![0; words].into_iter().map(AtomicU64::new).collect()
 }
 
-/// A block, and the first of its words that is aligned to so many.
+/// A block, and the index of its first word with this alignment.
 fn aligned(block: Box<[AtomicU64]>, align: usize) -> (Block, usize) {
     let first = block.as_ptr().align_offset(align * 8).min(align - 1);
     (Arc::new(block), first)
@@ -136,7 +135,7 @@ mod tests {
     use core::sync::atomic::Ordering::Relaxed;
 
     #[test]
-    fn pieces_begin_with_a_line_and_are_apart() {
+    fn pieces_are_aligned_and_disjoint() {
         let memory = Memory::default();
         let pieces: Vec<Piece> = (1..2000).map(|n| memory.take(n)).collect();
         for (piece, n) in pieces.iter().zip(1..) {

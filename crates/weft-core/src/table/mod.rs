@@ -1,37 +1,37 @@
-//! State tables: bounded, typed, shared between workers, and fast to look into.
+//! State tables: bounded, typed, shared between workers, with fast look-up.
 //!
-//! A [`Table`] is a slab of rows and an index over their keys, both cut into *stripes* by the hash of the key.
-//! Everything is words in `Box<[AtomicU64]>`, read and written with relaxed loads and stores (plain moves), so
-//! compiled code may reach the same words by address while it holds the stripe's lock.
+//! A [`Table`] is a slab of rows and an index over their keys. The hash of the key divides both into *stripes*. All
+//! data is words in `Box<[AtomicU64]>`, accessed with relaxed loads and stores (plain moves). So compiled code can
+//! access the same words by address while it holds the stripe's lock.
 //!
-//! **Who may do what.** In a table that several workers write ([`TableSpec::shared`]) a caller holds the lock of the
-//! key's stripe ([`Table::lock`]) from its look-up to its last access to the row. A table that only one worker
-//! writes needs no lock. Readers without a lock beside a writer are safe, but may see a stale or torn row; tables
-//! that the controller fills are therefore swapped whole.
+//! **Locking.** A table with several writers ([`TableSpec::shared`]) has a lock per stripe ([`Table::lock`]). A caller
+//! holds the key's lock from its look-up to its last access to the row. A table with one writer needs no lock. Readers
+//! without a lock are safe beside a writer, but may see a stale or torn row; tables that the controller fills are
+//! therefore replaced whole.
 //!
-//! **Nothing stalls.** The longest single operations are the growth of one stripe's index, where at most
-//! [`STRIPE_ROWS_MAX`] slots move (rows never do), and a look through one stripe for its oldest rows, at most as many.
-//! An insertion into a full table looks through its own stripe, once for age and once for eviction where those differ,
-//! and one other; a look is due once for every few rows that were evicted, expired or touched since the last. Only
-//! where a full table with a TTL evicts nothing may an insertion look through more: all stripes in which a row may have
-//! expired since they were looked through. Memory comes in segments of at most [`SEGMENT_BYTES_MAX`] (or one row, if
-//! that is larger).
+//! **No stalls.** The two longest operations are bounded. Growth of one stripe's index moves at most
+//! [`STRIPE_ROWS_MAX`] slots; rows never move. A search for the oldest rows of one stripe visits at most as many rows.
+//! An insertion into a full table searches its own stripe, once for age and once for eviction if those differ, and one
+//! other stripe. A search is due only once for every few rows that were evicted, expired or touched since the last. The
+//! exception is a full table with a TTL and `EVICT REJECT`: there an insertion may search all stripes in which a row
+//! may have expired since their last search. Memory is allocated in segments of at most [`SEGMENT_BYTES_MAX`], or one
+//! row if that is larger.
 //!
-//! **Touches cost a store.** They store the time, and rows are put in order only where one has to go. Which row is the
-//! oldest is exact in a stripe, as far as the clocks of its workers agree; of rows with one time, any may be, the same
-//! in every run.
+//! **A touch is one store.** It stores the time; rows are ordered only when one has to be evicted. The oldest row of a
+//! stripe is exact, as far as the clocks of its workers agree. Among rows with the same time the choice is arbitrary
+//! but deterministic.
 //!
-//! **Keys of an adversary.** Keys are placed by a secret of the node ([`HashKey`]), so that nobody can choose keys that
-//! meet in one stripe or one home. A table holds as many rows as it says whatever the keys are: were the secret known,
-//! look-ups of keys computed to meet would take longer, and no row would be evicted or refused for them. Which stripe a
-//! key is in, and with it the order of a scan over a table of several stripes, follows from the secret, too.
+//! **Hostile keys.** A secret of the node places the keys ([`HashKey`]). So a peer cannot choose keys that collide in
+//! one stripe or one home slot. A table holds its declared number of rows for any keys: if the secret leaked, look-ups
+//! of crafted keys would take longer, but no row would be evicted or refused because of them. The stripe of a key, and
+//! so the scan order of a table with several stripes, also depends on the secret.
 
 mod evict;
 mod index;
+pub mod jit_layout;
 mod journal;
 mod layout;
 mod memory;
-pub mod near;
 mod oldest;
 mod rows;
 mod scalars;
@@ -47,15 +47,15 @@ pub use storage::{SEGMENT_BYTES_MAX, STRIPE_ROWS_MAX};
 use crate::hash::HashKey;
 use crate::time::{Interval, Time};
 use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-use evict::Gone;
-use index::Near;
+use evict::Eviction;
+use index::HomeProbe;
 use layout::{BytesKey, Header, IntKey, KeyShape, LIVE, PartsKey, ShortKey, WRITTEN_AT};
 use memory::Memory;
-pub use memory::{BlockSource, take_blocks_from};
+pub use memory::{BlockSource, set_block_source};
 use std::sync::OnceLock;
-use storage::{Geometry, Group, Place, Stripe};
+use storage::{Geometry, Group, RowLocation, Stripe};
 
-/// Column groups that one table may have: the first, and one for each hot update that adds columns.
+/// Maximum number of column groups of a table: the first, and one for each hot update that adds columns.
 pub const GROUPS_MAX: usize = 16;
 /// Bytes of a counter in a column of counters: [`Table::count_into`].
 pub const COUNTER_BYTES: usize = 2;
@@ -66,15 +66,15 @@ pub const COUNTER_BYTES: usize = 2;
 #[derive(Debug)]
 pub struct Table {
     spec: TableSpec,
-    /// What keys are placed by.
+    /// The secret that places keys.
     hash: HashKey,
     key: KeyShape,
     header: Header,
     geometry: Geometry,
     stripes: Box<[Stripe]>,
-    /// Of the indexes of the stripes.
+    /// The start of each stripe's index.
     begins: Box<[index::Begin]>,
-    /// For compiled code ([`near`]), as the next two.
+    /// These three are for compiled code ([`jit_layout`]).
     stripes_address: usize,
     begins_at: usize,
     segments_at: usize,
@@ -86,22 +86,22 @@ pub struct Table {
     fingerprint: u64,
     rows: AtomicU64,
     rows_max: AtomicU64,
-    /// Nanoseconds, `i64::MAX` for rows that stay.
+    /// Nanoseconds; `i64::MAX` for rows that never expire.
     ttl: AtomicI64,
-    /// The same, from insertion on.
+    /// As `ttl`, counted from the insertion.
     ttl_on_insert: AtomicI64,
     evict: AtomicU8,
-    /// Orders that were not kept up for a time, by the bits of `layout::orders`.
+    /// Orders that were not maintained for some time, by the bits of `layout::orders`.
     lapsed: AtomicU8,
-    /// Which rows that leave wait until they were looked at, by bits of [`Departure`]: [`Table::keep_departed`].
+    /// Which removed rows are kept, by bits of [`RemovalReason`]: [`Table::keep_removed`].
     keeps: AtomicU8,
-    /// Rows whose eviction nobody was told of: [`Table::evicted_untold`].
-    untold: AtomicU64,
-    /// Where the next sweep, or the next search for an expired row, goes on.
+    /// Evicted rows that could not be kept: [`Table::evicted_untold`].
+    unreported: AtomicU64,
+    /// The stripe of the next sweep, or of the next search for an expired row.
     sweep_at: AtomicU32,
 }
 
-/// A row of a table: an opaque handle, good while the row lives.
+/// A row of a table: an opaque handle, valid while the row lives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Row(pub u64);
 
@@ -109,7 +109,7 @@ impl Row {
     /// No row.
     pub const NONE: Self = Self(0);
 
-    /// Whether this is a row at all.
+    /// Whether this is a row.
     #[inline(always)]
     pub const fn is_some(self) -> bool {
         self.0 != 0
@@ -122,7 +122,7 @@ impl Row {
     }
 }
 
-/// What came of an insertion.
+/// The result of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Insert {
     /// The new row; its value columns hold their defaults.
@@ -133,50 +133,50 @@ pub enum Insert {
     TooLong,
 }
 
-/// From when a row's age counts.
+/// The start times of a row's age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Age {
-    /// The last write, or with `TTL ON ACCESS` the last read or write.
+    /// The last write; with `TTL ON ACCESS` the last read or write.
     pub used: Time,
-    /// The insertion. Where rows do not expire by it, it is not kept, and is as `used`.
+    /// The insertion. Equal to `used` in tables without a TTL from insertion, which do not store it.
     pub inserted: Time,
 }
 
-/// Why a row left its table without anybody's asking.
+/// Why a table removed a row by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Departure {
-    /// It was older than its TTL, or one of two.
+pub enum RemovalReason {
+    /// The row was older than a TTL.
     Expired,
-    /// It made room for another while it lived.
+    /// The row made room for another before it expired.
     Evicted,
 }
 
-/// Where a scan has come to.
+/// The result of a scan step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scan {
-    /// A row that lives, and the cursor that follows it.
+    /// A live row, and the cursor behind it.
     Row(Row, u64),
-    /// No row within the budget: the scan goes on from this cursor.
+    /// No row within the budget: continue from this cursor.
     More(u64),
-    /// No row is left.
+    /// There are no more rows.
     End,
 }
 
-/// Why [`Table::set_limits`] refused. The caller makes a new table and copies the rows.
+/// Why [`Table::set_limits`] failed. The caller makes a new table and copies the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitsError {
-    /// More rows than the table has room for.
+    /// More rows than the table has capacity for.
     Rows {
-        /// The most rows that this table can be given.
+        /// The capacity of this table in rows.
         max: u64,
     },
-    /// The rows' times of writes, touches or insertions, by which they would expire or be evicted, were not kept up.
+    /// The table has not maintained the write, touch or insertion times that the new limits need.
     Order,
 }
 
 impl Table {
-    /// An empty table, whose keys are placed by this: a secret of the node, the same for all its tables. It allocates
-    /// its stripes (0.9 KiB each, one for every 8192 rows) and no rows.
+    /// An empty table. `hash` is a secret of the node, the same for all its tables; it places the keys. The table
+    /// allocates its stripes (0.9 KiB each, one for every 8192 rows) and no rows.
     ///
     /// # Panics
     /// If a row is wider than [`crate::limits::ROW_BYTES_MAX`] (see [`TableSpec::row_bytes`]) or has no key: the
@@ -212,42 +212,42 @@ impl Table {
             evict: AtomicU8::new(spec.evict as u8),
             lapsed: AtomicU8::new(0),
             keeps: AtomicU8::new(0),
-            untold: AtomicU64::new(0),
+            unreported: AtomicU64::new(0),
             sweep_at: AtomicU32::new(0),
             spec,
         }
     }
 
-    /// What the table was made from; [`Table::extend`] and [`Table::set_limits`] do not show here.
+    /// The declaration of the table, without later changes by [`Table::extend`] and [`Table::set_limits`].
     pub fn spec(&self) -> &TableSpec {
         &self.spec
     }
 
-    /// A hash of what compiled code takes for granted: by what its keys are placed, names, types and places of the
-    /// columns that the table was made with, whether it is shared, by what its rows age, and into how many stripes and
-    /// how long segments it is cut. Added columns do not change it.
+    /// A hash of everything that compiled code relies on: the secret of the keys; names, types and positions of the
+    /// initial columns; whether the table is shared; the words of a row's age; the number of stripes and the length of
+    /// segments. Added columns do not change it.
     #[inline(always)]
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 
-    /// Where a column is, key columns included (those are read only).
+    /// The position of a column, key columns included (those are read only).
     pub fn column(&self, name: &str) -> Option<ColumnRef> {
         self.groups().find_map(|(_, group)| group.layout().find(name).map(|c| c.at))
     }
 
-    /// The columns in order: those of the key, the first values, then the added ones.
+    /// The columns in order: key columns, initial value columns, added columns.
     pub fn columns(&self) -> impl Iterator<Item = (&ColumnSpec, ColumnRef)> {
         self.groups().flat_map(|(_, group)| group.layout().columns().iter().map(|c| (&c.spec, c.at)))
     }
 
-    /// Adds columns while rows exist (hot update). Rows do not move, nothing is copied now: old code goes on with
+    /// Adds columns to a table with rows (hot update). Rows do not move and nothing is copied: old code continues with
     /// the columns it knows, and in each old row a new column holds its default.
     ///
-    /// Columns that are there already with the same type are left alone, so the same call may come twice.
+    /// A column that exists with the same type is skipped, so the call is idempotent.
     ///
     /// # Errors
-    /// A column is there with another type, or a limit is reached. Then nothing was added.
+    /// A column exists with another type, or a limit is reached. Nothing was added then.
     pub fn extend(&self, columns: &[ColumnSpec]) -> Result<(), ExtendError> {
         spin_lock(&self.extending);
         let result = self.extend_locked(columns);
@@ -276,14 +276,14 @@ impl Table {
         Ok(())
     }
 
-    /// Changes what a hot update may change: how many rows there are, how long they live, and what makes way. Fewer
-    /// rows than there are now do no harm: insertions evict (or fail) until the number is met.
+    /// Changes the limits of a hot update: the number of rows, the TTLs, and the eviction rule. A lower number of rows
+    /// is safe: insertions evict (or fail) until the table has shrunk to it.
     ///
     /// # Errors
-    /// See [`LimitsError`]; then nothing changed.
+    /// See [`LimitsError`]; nothing has changed then.
     pub fn set_limits(&self, limits: &TableSpec) -> Result<(), LimitsError> {
         self.check_limits(limits)?;
-        // Code that runs with these limits stores no time that they do not need.
+        // Code that runs with these limits does not maintain other times.
         self.lapsed.fetch_or(!layout::orders(limits), Relaxed);
         self.rows_max.store(limits.max_rows, Relaxed);
         self.ttl.store(nanos(limits.ttl), Relaxed);
@@ -292,7 +292,7 @@ impl Table {
         Ok(())
     }
 
-    /// Whether [`Table::set_limits`] would take these.
+    /// Whether [`Table::set_limits`] would accept these limits.
     ///
     /// # Errors
     /// See [`LimitsError`].
@@ -308,13 +308,13 @@ impl Table {
         Ok(())
     }
 
-    /// The most rows that the table holds. Workers that insert at the same moment may each go one beyond it, and a
-    /// table that evicts keeps at least one row in a stripe that was given one.
+    /// The maximum number of rows. Workers that insert at the same moment may each exceed it by one. A table that
+    /// evicts keeps at least one row in each stripe that has had one.
     pub fn max_rows(&self) -> u64 {
         self.rows_max.load(Relaxed)
     }
 
-    /// What the table's keys are placed by.
+    /// The secret that places the table's keys.
     #[inline(always)]
     pub fn hash_key(&self) -> HashKey {
         self.hash
@@ -332,14 +332,14 @@ impl Table {
         self.hash.hash_bytes(key)
     }
 
-    /// The row with this key: a table with one key column that is not text or bytes. [`Row::NONE`] if there is none
+    /// The row with this key, in a table with one key column that is not text or bytes. [`Row::NONE`] if there is none
     /// or it has expired by `now`.
     #[inline]
     pub fn find_int(&self, key: u64, now: Time) -> Row {
-        match self.find_int_near(key, now) {
-            Near::Found((row, _)) => row,
-            Near::Absent => Row::NONE,
-            Near::Far => self.find_int_far(key, now),
+        match self.find_int_at_home(key, now) {
+            HomeProbe::Found((row, _)) => row,
+            HomeProbe::Absent => Row::NONE,
+            HomeProbe::Elsewhere => self.find_int_elsewhere(key, now),
         }
     }
 
@@ -347,37 +347,35 @@ impl Table {
     /// [`Row::NONE`] if there is none or it has expired by `now`.
     #[inline]
     pub fn find_bytes(&self, key: &[u8], now: Time) -> Row {
-        match self.find_bytes_near(key, now) {
-            Near::Found((row, _)) => row,
-            Near::Absent => Row::NONE,
-            Near::Far => self.find_bytes_far(key, now),
+        match self.find_bytes_at_home(key, now) {
+            HomeProbe::Found((row, _)) => row,
+            HomeProbe::Absent => Row::NONE,
+            HomeProbe::Elsewhere => self.find_bytes_elsewhere(key, now),
         }
     }
 
-    /// As [`Table::find_int`], with the row's words of the first group ([`Table::row_words`]), for which the row need
-    /// not be found again.
+    /// As [`Table::find_int`], together with the row's words of the first group ([`Table::row_words`]).
     #[inline]
     pub fn find_int_words(&self, key: u64, now: Time) -> Option<(Row, &[AtomicU64])> {
-        match self.find_int_near(key, now) {
-            Near::Found((row, place)) => Some((row, self.base.cut(place))),
-            Near::Absent => None,
-            Near::Far => self.with_words(self.find_int_far(key, now)),
+        match self.find_int_at_home(key, now) {
+            HomeProbe::Found((row, place)) => Some((row, self.base.cut(place))),
+            HomeProbe::Absent => None,
+            HomeProbe::Elsewhere => self.with_words(self.find_int_elsewhere(key, now)),
         }
     }
 
-    /// As [`Table::find_bytes`], with the row's words of the first group ([`Table::row_words`]), for which the row
-    /// need not be found again.
+    /// As [`Table::find_bytes`], together with the row's words of the first group ([`Table::row_words`]).
     #[inline]
     pub fn find_bytes_words(&self, key: &[u8], now: Time) -> Option<(Row, &[AtomicU64])> {
-        match self.find_bytes_near(key, now) {
-            Near::Found((row, place)) => Some((row, self.base.cut(place))),
-            Near::Absent => None,
-            Near::Far => self.with_words(self.find_bytes_far(key, now)),
+        match self.find_bytes_at_home(key, now) {
+            HomeProbe::Found((row, place)) => Some((row, self.base.cut(place))),
+            HomeProbe::Absent => None,
+            HomeProbe::Elsewhere => self.with_words(self.find_bytes_elsewhere(key, now)),
         }
     }
 
-    /// Inserts a row under an integer key that is not there (the caller has looked, under the same lock). If it is
-    /// there after all, it is replaced. A full table evicts as declared.
+    /// Inserts a row under an integer key. The caller has searched for the key under the same lock and found none; if
+    /// it exists after all, the row is replaced. A full table evicts as declared.
     pub fn insert_int(&self, key: u64, now: Time) -> Insert {
         self.insert_int_with(key, now, &mut |_, _| {})
     }
@@ -387,30 +385,30 @@ impl Table {
         self.insert_bytes_with(key, now, &mut |_, _| {})
     }
 
-    fn insert_int_with(&self, key: u64, now: Time, gone: &mut dyn FnMut(Row, Gone)) -> Insert {
+    fn insert_int_with(&self, key: u64, now: Time, on_evict: &mut dyn FnMut(Row, Eviction)) -> Insert {
         let KeyShape::Int { word } = self.key else { return Insert::TooLong };
-        self.insert(self.hash_int(key), now, IntKey { at: word, key }, gone)
+        self.insert(self.hash_int(key), now, IntKey { at: word, key }, on_evict)
     }
 
-    fn insert_bytes_with(&self, key: &[u8], now: Time, gone: &mut dyn FnMut(Row, Gone)) -> Insert {
+    fn insert_bytes_with(&self, key: &[u8], now: Time, on_evict: &mut dyn FnMut(Row, Eviction)) -> Insert {
         match &self.key {
             KeyShape::Bytes { word, bytes_max } if key.len() <= *bytes_max as usize => {
                 match ShortKey::new(*word, key) {
-                    Some(short) => self.insert(short.hash(self.hash), now, short, gone),
+                    Some(short) => self.insert(short.hash(self.hash), now, short, on_evict),
                     None => {
                         let bytes = BytesKey { at: *word, bytes: key };
-                        self.insert(self.hash_bytes(key), now, bytes, gone)
+                        self.insert(self.hash_bytes(key), now, bytes, on_evict)
                     }
                 }
             }
             KeyShape::Parts(parts) if layout::parts_fit(parts, key) => {
-                self.insert(self.hash_bytes(key), now, PartsKey { parts, bytes: key }, gone)
+                self.insert(self.hash_bytes(key), now, PartsKey { parts, bytes: key }, on_evict)
             }
             _ => Insert::TooLong,
         }
     }
 
-    /// Removes a row. A row that is gone already is left alone.
+    /// Removes a row. Does nothing if the row is already gone.
     pub fn remove(&self, row: Row) {
         if self.is_live(row) {
             self.unindex(row);
@@ -418,7 +416,7 @@ impl Table {
         }
     }
 
-    /// A write to the row at `now`: its age counts from here, and it is the newest to `EVICT OLDEST` and `LRU`.
+    /// Records a write at `now`: the row's age restarts, and the row is the newest for `EVICT OLDEST` and `LRU`.
     #[inline]
     pub fn touch(&self, row: Row, now: Time) {
         let words = self.row_words(row, 0);
@@ -428,14 +426,14 @@ impl Table {
         }
     }
 
-    /// From when a row's age counts.
+    /// The start times of a row's age.
     pub fn age(&self, row: Row) -> Age {
         let words = self.row_words(row, 0);
         let used = Time(words[self.header.age_at].load(Relaxed) as i64);
         Age { used, inserted: self.header.inserted.map_or(used, |at| Time(words[at].load(Relaxed) as i64)) }
     }
 
-    /// Makes a row as old as this.
+    /// Sets the start times of a row's age.
     pub fn set_age(&self, row: Row, age: Age) {
         self.touch(row, age.used);
         self.set_inserted(row, age.inserted);
@@ -447,14 +445,13 @@ impl Table {
             || is_over(age.inserted.0 as u64, now, self.ttl_on_insert.load(Relaxed))
     }
 
-    /// The words of the first group into which [`Table::touch`] stores the time (nanoseconds), which is all that it
-    /// does: that of the last write, and with `EVICT LRU` or `TTL ON ACCESS` another one, which is that of
-    /// [`Table::touch_read`].
+    /// The words of the first group to which [`Table::touch`] stores the time in nanoseconds: the last write and, with
+    /// `EVICT LRU` or `TTL ON ACCESS`, the word of [`Table::touch_read`]. A touch does nothing else.
     pub fn touch_words(&self) -> (u16, Option<u16>) {
         (WRITTEN_AT as u16, self.header.touched.map(|word| word as u16))
     }
 
-    /// A read of the row at `now`. It does something under `EVICT LRU` and `TTL ON ACCESS` alone.
+    /// Records a read at `now`. It has an effect only with `EVICT LRU` and `TTL ON ACCESS`.
     #[inline]
     pub fn touch_read(&self, row: Row, now: Time) {
         if let Some(touched) = self.header.touched {
@@ -465,13 +462,13 @@ impl Table {
     /// The word of a column that is not text or bytes.
     ///
     /// # Panics
-    /// This and the other accessors panic if `row` is [`Row::NONE`] or `col` is of another table.
+    /// This and the other accessors panic if `row` is [`Row::NONE`] or `col` belongs to another table.
     #[inline(always)]
     pub fn word(&self, row: Row, col: ColumnRef) -> u64 {
         self.cell(row, col)[0].load(Relaxed)
     }
 
-    /// Sets the word of a column. Whether it is NULL is apart: [`Table::set_null`].
+    /// Sets the word of a column. NULL is separate: [`Table::set_null`].
     #[inline(always)]
     pub fn set_word(&self, row: Row, col: ColumnRef, value: u64) {
         self.cell(row, col)[0].store(value, Relaxed);
@@ -488,7 +485,7 @@ impl Table {
         layout::cell_len(self.cell(row, col))
     }
 
-    /// Sets a text or bytes column; false (and nothing changes) if the bytes are too many for it.
+    /// Sets a text or bytes column. Returns false, and changes nothing, if the bytes are too long for it.
     pub fn set_bytes(&self, row: Row, col: ColumnRef, bytes: &[u8]) -> bool {
         let fits = bytes.len() <= col.bytes_max as usize;
         if fits {
@@ -497,15 +494,15 @@ impl Table {
         fits
     }
 
-    /// Counts in a bytes column: adds one to the number `bin` of its counters of [`COUNTER_BYTES`] bytes, the lower
-    /// byte first, which stays at the greatest it can hold. The column is made as long as that needs, with zeros
-    /// between. A bin for which the column has no room is not counted, and NULL ends with the first that is.
+    /// Increments counter `bin` in a bytes column that holds little-endian counters of [`COUNTER_BYTES`] bytes; a
+    /// counter saturates. The column grows as necessary, with zeros between. A bin beyond the column's capacity is not
+    /// counted. A NULL column becomes non-NULL with the first counted bin.
     #[inline]
     pub fn count_into(&self, row: Row, col: ColumnRef, bin: u64) {
         let room = u64::from(col.bytes_max) / COUNTER_BYTES as u64;
         if bin < room {
             if self.is_null(row, col) {
-                // NULL leaves the bytes as they were; counting begins with none.
+                // A NULL column may hold old bytes; counting starts with none.
                 self.set_bytes(row, col, &[]);
                 self.set_null(row, col, false);
             }
@@ -519,14 +516,14 @@ impl Table {
         layout::cell_eq(self.cell(row, col), bytes)
     }
 
-    /// Whether the column is NULL; false for columns that cannot be.
+    /// Whether the column is NULL; false for columns that are not nullable.
     #[inline(always)]
     pub fn is_null(&self, row: Row, col: ColumnRef) -> bool {
         let Some((word, bit)) = col.null_bit else { return false };
         self.row_words(row, col.group)[word as usize].load(Relaxed) >> bit & 1 != 0
     }
 
-    /// Makes the column NULL or not. It does nothing to columns that cannot be NULL.
+    /// Sets or clears NULL. It does nothing to columns that are not nullable.
     #[inline(always)]
     pub fn set_null(&self, row: Row, col: ColumnRef, null: bool) {
         let Some((word, bit)) = col.null_bit else { return };
@@ -535,10 +532,10 @@ impl Table {
         cell.store(others | u64::from(null) << bit, Relaxed);
     }
 
-    /// The row's words of one column group, found once for several accesses: columns are at [`ColumnRef::word`].
+    /// The row's words of one column group, for several accesses: columns are at [`ColumnRef::word`].
     ///
     /// # Panics
-    /// If `row` is [`Row::NONE`] or there is no such group.
+    /// If `row` is [`Row::NONE`] or the group does not exist.
     #[inline(always)]
     pub fn row_words(&self, row: Row, group: u16) -> &[AtomicU64] {
         let group = match group {
@@ -548,14 +545,14 @@ impl Table {
         group.row(row.0.wrapping_sub(1), self.geometry, &self.memory)
     }
 
-    /// Where the row's words of this group are in memory, for compiled code: `AtomicU64`s, as many as the group has
-    /// words, stable for the life of the row. Column words and null bits count from here.
+    /// The address of the row's words of this group, for compiled code: `AtomicU64`s, one per word of the group, stable
+    /// while the row lives. Column words and null bits are relative to it.
     #[inline]
     pub fn row_address(&self, row: Row, group: u16) -> usize {
         self.row_words(row, group).as_ptr().expose_provenance()
     }
 
-    /// Locks the stripe of a key. Not re-entrant; it does nothing unless the table is shared.
+    /// Locks the stripe of a key. The lock is not re-entrant; it does nothing unless the table is shared.
     #[inline]
     pub fn lock(&self, key_hash: u64) {
         if self.spec.shared {
@@ -571,7 +568,7 @@ impl Table {
         }
     }
 
-    /// Locks all stripes, in order. The caller holds none.
+    /// Locks all stripes in order. The caller must hold none.
     pub fn lock_all(&self) {
         if self.spec.shared {
             self.stripes.iter().for_each(|stripe| spin_lock(&stripe.lock));
@@ -585,23 +582,23 @@ impl Table {
         }
     }
 
-    /// Rows that were evicted of a table that keeps those ([`Table::keep_departed`]), and that nobody is to look at: as
-    /// many waited already as there are places besides those in use.
+    /// The number of evicted rows that could not be kept, in a table that keeps them ([`Table::keep_removed`]): all
+    /// spare rows were already in the queue.
     pub fn evicted_untold(&self) -> u64 {
-        self.untold.load(Relaxed)
+        self.unreported.load(Relaxed)
     }
 
-    /// Rows in memory: those that have expired and are not swept yet count too.
+    /// The number of rows in memory, including expired rows that are not swept yet.
     pub fn len(&self) -> u64 {
         self.rows.load(Relaxed)
     }
 
-    /// Whether there is no row in memory.
+    /// Whether there are no rows in memory.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Rows that live at `now`, exactly. It visits all rows if the table has a TTL.
+    /// The exact number of rows that live at `now`. It visits all rows if the table has a TTL.
     pub fn count(&self, now: Time) -> u64 {
         if !self.may_expire() {
             return self.len();
@@ -615,9 +612,9 @@ impl Table {
         n
     }
 
-    /// The next live row at or after `cursor` (0 to start) and the cursor that follows it, in slab order: the same
-    /// operations on a table give the same order. Rows inserted or removed during a scan may or may not be seen, all
-    /// others are seen once. It goes on until it finds a row; see [`Table::scan_some`] for the opposite.
+    /// The next live row at or after `cursor` (0 to start) and the cursor behind it, in slab order: the same operations
+    /// on a table give the same order. A scan may or may not see rows that are inserted or removed during the scan; it
+    /// sees all others once. It searches until it finds a row; [`Table::scan_some`] takes a budget.
     pub fn scan(&self, cursor: u64, now: Time) -> Option<(Row, u64)> {
         match self.scan_some(cursor, now, u64::MAX) {
             Scan::Row(row, next) => Some((row, next)),
@@ -625,8 +622,8 @@ impl Table {
         }
     }
 
-    /// As [`Table::scan`], but it visits at most `budget` places: rows, dead ones included, segments of at most 1024
-    /// rows in which none lives, and what is left of a stripe behind all rows that it has ever used.
+    /// As [`Table::scan`], with at most `budget` steps. A step is a row (live or dead), a segment of at most 1024 rows
+    /// without live rows, or the unused rest of a stripe.
     pub fn scan_some(&self, cursor: u64, now: Time, mut budget: u64) -> Scan {
         let mut at = cursor;
         loop {
@@ -642,63 +639,66 @@ impl Table {
         }
     }
 
-    /// The cursor of a scan that goes on behind a row, which may be gone by then; behind no row it begins.
+    /// The cursor behind a row, which may be gone by then; the start of the scan for [`Row::NONE`].
     #[inline]
     pub fn cursor_behind(&self, row: Row) -> u64 {
         self.geometry.after(row.0.wrapping_sub(1))
     }
 
-    /// The most index slots that one operation has moved: what the longest stall so far was made of.
+    /// The most index slots that one operation has moved: the longest stall so far.
     pub fn index_moves_max(&self) -> u32 {
         self.stripes.iter().map(|stripe| stripe.moved_max.load(Relaxed)).max().unwrap_or(0)
     }
 
-    /// Bytes that the table can come to hold at most: segments, index and bookkeeping.
+    /// Maximum memory of the table in bytes: segments, index and bookkeeping.
     pub fn memory_bytes_max(&self) -> u64 {
         let groups: u64 = self.groups().map(|(_, group)| group.bytes_max(self.geometry)).sum();
         groups + self.stripes.len() as u64 * Stripe::bytes_max(self.geometry, self.orders().count())
     }
 
-    /// As [`Table::memory_bytes_max`], of a table of this kind, wherever its keys are placed.
+    /// [`Table::memory_bytes_max`] of a table with this declaration, for any secret.
     pub fn memory_bytes_max_of(spec: &TableSpec) -> u64 {
         Self::new(spec.clone(), HashKey::from_seed(0)).memory_bytes_max()
     }
 
-    /// Bytes that the table holds now.
+    /// The memory that the table holds now, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let groups: u64 = self.groups().map(|(_, group)| group.bytes()).sum();
         groups + self.stripes.iter().map(Stripe::bytes).sum::<u64>()
     }
 
-    /// The usual way of a look-up, which needs no stack: the rare ways are calls with the same arguments.
+    /// The common case of a look-up, without a stack frame: the rare cases are calls with the same arguments.
     #[inline(always)]
-    fn find_int_near(&self, key: u64, now: Time) -> Near<(Row, Place<'_>)> {
-        let KeyShape::Int { word } = self.key else { return Near::Absent };
-        self.find_near(self.hash_int(key), now, IntKey { at: word, key })
+    fn find_int_at_home(&self, key: u64, now: Time) -> HomeProbe<(Row, RowLocation<'_>)> {
+        let KeyShape::Int { word } = self.key else { return HomeProbe::Absent };
+        self.find_at_home(self.hash_int(key), now, IntKey { at: word, key })
     }
 
     #[cold]
     #[inline(never)]
-    fn find_int_far(&self, key: u64, now: Time) -> Row {
+    fn find_int_elsewhere(&self, key: u64, now: Time) -> Row {
         let KeyShape::Int { word } = self.key else { return Row::NONE };
-        self.find_far(self.hash_int(key), now, IntKey { at: word, key })
+        self.find_elsewhere(self.hash_int(key), now, IntKey { at: word, key })
     }
 
-    /// As [`Table::find_int_near`], for a single column and keys that are short but not empty; the others are far.
+    /// As [`Table::find_int_at_home`], for one text or bytes column and short, non-empty keys. Other keys are
+    /// `Elsewhere`.
     #[inline(always)]
-    fn find_bytes_near(&self, key: &[u8], now: Time) -> Near<(Row, Place<'_>)> {
-        let KeyShape::Bytes { word, .. } = self.key else { return Near::Far };
-        let Some(short) = ShortKey::new(word, key) else { return Near::Far };
-        self.find_near(short.hash(self.hash), now, short)
+    fn find_bytes_at_home(&self, key: &[u8], now: Time) -> HomeProbe<(Row, RowLocation<'_>)> {
+        let KeyShape::Bytes { word, .. } = self.key else { return HomeProbe::Elsewhere };
+        let Some(short) = ShortKey::new(word, key) else { return HomeProbe::Elsewhere };
+        self.find_at_home(short.hash(self.hash), now, short)
     }
 
     #[inline(never)]
-    fn find_bytes_far(&self, key: &[u8], now: Time) -> Row {
+    fn find_bytes_elsewhere(&self, key: &[u8], now: Time) -> Row {
         let hash = self.hash_bytes(key);
         match &self.key {
             KeyShape::Int { .. } => Row::NONE,
-            KeyShape::Bytes { word, .. } => self.find_far(hash, now, BytesKey { at: *word, bytes: key }),
-            KeyShape::Parts(parts) => self.find_far(hash, now, PartsKey { parts, bytes: key }),
+            KeyShape::Bytes { word, .. } => {
+                self.find_elsewhere(hash, now, BytesKey { at: *word, bytes: key })
+            }
+            KeyShape::Parts(parts) => self.find_elsewhere(hash, now, PartsKey { parts, bytes: key }),
         }
     }
 
@@ -706,7 +706,7 @@ impl Table {
         row.is_some().then(|| (row, self.row_words(row, 0)))
     }
 
-    /// All groups and their numbers.
+    /// All groups with their numbers.
     fn groups(&self) -> impl Iterator<Item = (u16, &Group)> {
         let added = self.added.iter().map_while(OnceLock::get);
         core::iter::once(&self.base).chain(added).enumerate().map(|(i, group)| (i as u16, group))
@@ -722,7 +722,7 @@ impl Table {
         words.is_some_and(|words| words[0].load(Relaxed) & LIVE != 0)
     }
 
-    /// Whether the row that these words are has expired.
+    /// Whether the row with these words has expired.
     #[inline(always)]
     fn is_expired(&self, words: &[AtomicU64], now: Time) -> bool {
         self.ages().any(|(at, ttl)| is_over(words[at].load(Relaxed), now, ttl))
@@ -733,7 +733,7 @@ impl Table {
         self.ages().next().is_some()
     }
 
-    /// From which words of a row its age counts, and how long it lives from then on, in nanoseconds.
+    /// The words from which a row's age counts, each with its TTL in nanoseconds.
     #[inline(always)]
     fn ages(&self) -> impl Iterator<Item = (usize, i64)> {
         let used = (self.header.age_at, self.ttl.load(Relaxed));
@@ -742,18 +742,18 @@ impl Table {
     }
 }
 
-/// Nanoseconds of a time to live, which need not be limited.
+/// A TTL in nanoseconds; `i64::MAX` for none.
 fn nanos(ttl: Option<Interval>) -> i64 {
     ttl.map_or(i64::MAX, Interval::as_nanos)
 }
 
-/// Whether the age that counts from this stamp is over.
+/// Whether a row with this stamp has reached this TTL.
 #[inline(always)]
 fn is_over(stamp: u64, now: Time, ttl: i64) -> bool {
     now.0.saturating_sub(stamp as i64) >= ttl
 }
 
-/// Turns of the loop before a waiter lets other threads of its core run.
+/// Spins before a waiter yields to other threads of its core.
 const SPINS_MAX: u32 = 128;
 
 fn spin_lock(lock: &AtomicU32) {
@@ -764,7 +764,7 @@ fn spin_lock(lock: &AtomicU32) {
         if spins < SPINS_MAX {
             core::hint::spin_loop();
         } else {
-            // The holder never waits while it holds the lock, so if it is not done by now it is not running.
+            // The holder never blocks while it holds the lock, so by now it is not scheduled.
             std::thread::yield_now();
         }
     }

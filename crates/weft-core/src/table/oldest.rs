@@ -1,32 +1,35 @@
-//! The oldest rows of a stripe, found when somebody asks for them.
+//! The oldest rows of a stripe, found on demand.
 //!
-//! A touch stores the time into the row and does nothing else, so no list of rows is in order. Who needs the oldest row
-//! looks through the stripe once and keeps a part of its rows, the oldest, in order. The stamp of the last of them is
-//! the *bound*. Stamps only grow, so every row that is not kept is as young as the bound or younger, and a row that is
-//! kept is in its place unless its stamp has changed: the first whose stamp is the same is the oldest row, exactly.
-//! The next look is due when none is left. By then as many rows have gone or were touched as were kept, which pays for
-//! the look. A row that is inserted or put back with a stamp below the bound (an import, an undo) is put in its place.
-//! A touch is not: if the clock of the worker that makes it is behind that of another, the order is off by as much.
+//! A touch only stores the time into the row, so no list of rows is sorted. A caller that needs the oldest row searches
+//! the stripe once and caches its oldest rows in order. The stamp of the last cached row is the *bound*.
+//!
+//! Stamps only grow. So every other row is as young as the bound or younger, and a cached row keeps its position until
+//! its stamp changes. The first cached row with an unchanged stamp is therefore exactly the oldest row. The next search
+//! is due when the cache is empty. By then as many rows were removed or touched as were cached, which pays for the
+//! search.
+//!
+//! A row that is inserted or restored with a stamp below the bound (an import, an undo) is added to the cache. A touch
+//! is not: if the clock of its worker is behind that of another, the order is off by the difference.
 
 use core::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 use std::sync::OnceLock;
 
-/// A stripe keeps one of so many rows that it has room for: a quarter of those that it usually has.
+/// The cache holds one of this many rows of the stripe's capacity: a quarter of the usual number of rows.
 const KEPT_PART: u64 = 8;
 const KEPT_MIN: u64 = 16;
 
-/// A row by its age: its stamp, then its number in the stripe, in whose order rows of one moment go.
+/// A row with its age: its stamp, then its number in the stripe, which orders rows with the same stamp.
 pub(super) type Aged = (i64, u32);
 
-/// The oldest rows of a stripe, by writes or by touches, with the stamps that they had.
+/// The cache of a stripe's oldest rows, by writes, touches or insertions, with their stamps at the time.
 #[derive(Debug)]
 pub(super) struct Oldest {
     entries: OnceLock<Box<[Entry]>>,
     entries_max: usize,
-    /// Those in use: from here, the oldest, to `end`.
+    /// The range in use: from here, the oldest, to `end`.
     head: AtomicU32,
     end: AtomicU32,
-    /// No other row has a lower stamp.
+    /// No row outside the cache has a lower stamp.
     bound: AtomicI64,
 }
 
@@ -37,7 +40,7 @@ struct Entry {
 }
 
 impl Oldest {
-    /// Of a stripe with room for this many rows: nothing is known of them.
+    /// An empty cache, for a stripe with this capacity.
     pub(super) fn new(stripe_rows: u64) -> Self {
         Self {
             entries: OnceLock::new(),
@@ -56,23 +59,23 @@ impl Oldest {
         self.entries.get().map_or(0, |entries| size_of_val(&**entries)) as u64
     }
 
-    /// The first row that is kept, as old as it was.
+    /// The first cached row with its cached stamp.
     pub(super) fn first(&self) -> Option<Aged> {
         let (head, end) = self.range();
         (head < end).then(|| self.entries()[head].get())
     }
 
-    /// Forgets the first row that is kept: it is gone, or younger than it was.
+    /// Removes the first cached row: it is gone or has a new stamp.
     pub(super) fn skip_first(&self) {
         self.head.store(self.head.load(Relaxed) + 1, Relaxed);
     }
 
-    /// No row of the stripe has a lower stamp than this.
+    /// A lower bound of the stamps of all rows of the stripe.
     pub(super) fn stamp_min(&self) -> i64 {
         self.first().map_or(self.bound.load(Relaxed), |(stamp, _)| stamp)
     }
 
-    /// Keeps the oldest of these, which are all rows of the stripe.
+    /// Caches the oldest of these rows, which are all rows of the stripe.
     #[cold]
     pub(super) fn refill(&self, mut rows: Vec<Aged>) {
         if rows.len() > self.entries_max {
@@ -86,7 +89,7 @@ impl Oldest {
         self.bound.store(rows.last().map_or(i64::MIN, |(stamp, _)| *stamp), Relaxed);
     }
 
-    /// A row has this stamp now, and need not have had a lower one.
+    /// Updates the cache for a row whose stamp may have become lower.
     #[inline(always)]
     pub(super) fn admit(&self, row: Aged) {
         if row.0 < self.bound.load(Relaxed) {
@@ -109,7 +112,7 @@ impl Oldest {
         }
         let is_full = end == entries.len();
         if is_full {
-            // The last one, or this row, is not kept from here on.
+            // The last row, or this one, leaves the cache.
             let last = entries[end - 1].get();
             self.bound.store(last.max(row).0, Relaxed);
             if at == end {

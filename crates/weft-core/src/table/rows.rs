@@ -1,10 +1,10 @@
 //! Rows as bytes, for snapshots, migration and queries.
 //!
-//! A chunk describes itself: `WFTR`, a version byte, the numbers of key columns and of columns (u16), for each column
-//! whether it is nullable (u8), its name and its type (u16 length, text), then the number of rows (u32) and the rows.
-//! A row is the times of its last write, touch and insertion (i64), then its columns: a nullable one is preceded by a
-//! byte (1 for NULL, and no value follows), a word is 8 bytes, bytes are a length (u32) and the bytes. All little
-//! endian.
+//! A chunk describes itself. It begins with `WFTR`, a version byte, and the numbers of key columns and of columns
+//! (u16). For each column follow whether it is nullable (u8), its name and its type (u16 length, text). The number of
+//! rows (u32) and the rows end the chunk. A row is the times of its last write, touch and insertion (i64), then its
+//! columns. A byte precedes each nullable column: 1 for NULL, and no value follows. A word takes 8 bytes; bytes are a
+//! length (u32) and the bytes. All numbers are little endian.
 
 use super::{Age, ColumnRef, ColumnSpec, Insert, KeyBuilder, KeyShape, Row, Table};
 use crate::time::Time;
@@ -18,13 +18,13 @@ const MAGIC: &[u8] = b"WFTR";
 /// Why [`Table::import`] refused a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImportError {
-    /// These are not rows, or not all of them.
+    /// The bytes are not rows, or not all of them.
     Malformed,
-    /// They are in a version that this build does not read.
+    /// The format version is unknown to this build.
     Version(u8),
     /// The key columns differ in number, order, name or type.
     Key,
-    /// A column has another type here; a text may have another bound.
+    /// A column has another type in this table; the bound of a text may differ.
     Type {
         /// The column.
         column: String,
@@ -51,8 +51,8 @@ impl fmt::Display for ImportError {
 impl core::error::Error for ImportError {}
 
 impl Table {
-    /// Appends a chunk with up to `rows_max` live rows from `cursor` on (0 to start) to `out`, in slab order, and
-    /// returns the cursor of the next chunk, None after the last row. It takes no locks.
+    /// Appends a chunk to `out`, with up to `rows_max` live rows from `cursor` on (0 to start), in slab order. Returns
+    /// the cursor of the next chunk, None after the last row. It takes no locks.
     pub fn export(&self, cursor: u64, now: Time, rows_max: u32, out: &mut Vec<u8>) -> Option<u64> {
         let columns: Vec<(&ColumnSpec, ColumnRef)> = self.columns().collect();
         out.extend_from_slice(MAGIC);
@@ -82,10 +82,11 @@ impl Table {
         next
     }
 
-    /// Inserts the rows of a chunk, each with its age, and returns how many. Rows that are there are replaced; rows
-    /// that have expired or find the table full are left out. Columns that this table lacks are left out, those that
-    /// the chunk lacks hold their defaults. Into an empty table, a chunk brings the eviction order along. It takes
-    /// the locks it needs; the caller holds none.
+    /// Inserts the rows of a chunk, each with its age, and returns their number.
+    ///
+    /// An existing row with the same key is replaced. Rows that have expired or find the table full are skipped.
+    /// Columns that this table lacks are skipped; columns that the chunk lacks hold their defaults. An import into an
+    /// empty table keeps the eviction order. It takes its locks itself; the caller must hold none.
     ///
     /// # Errors
     /// See [`ImportError`]. A malformed chunk may have been imported up to the fault.
@@ -93,7 +94,7 @@ impl Table {
         let mut bytes = Reader(chunk);
         let columns = self.import_header(&mut bytes)?;
         let n = bytes.u32()?;
-        // A row has 24 bytes at least, so the number cannot make us reserve more than the chunk's own size.
+        // A row has at least 24 bytes, so the count cannot reserve more than the chunk's own size.
         let mut rows = Vec::with_capacity((n as usize).min(bytes.0.len() / 24));
         for _ in 0..n {
             rows.push(RowBytes::read(&mut bytes, &columns)?);
@@ -175,7 +176,7 @@ impl Table {
         Ok(columns)
     }
 
-    /// Whether the row was taken in.
+    /// Whether the row was inserted.
     fn import_row(&self, row: &RowBytes<'_>, columns: &[Incoming], now: Time) -> Result<bool, ImportError> {
         let used = if self.header.age_by_touch() { row.touched } else { row.written };
         if self.is_over(Age { used: Time(used), inserted: Time(row.inserted) }, now) {
@@ -244,7 +245,7 @@ struct Incoming {
     nullable: bool,
     is_key: bool,
     is_bytes: bool,
-    /// Where it goes, if this table has it.
+    /// The column of this table, if it has one.
     at: Option<ColumnRef>,
 }
 
@@ -318,11 +319,11 @@ impl<'a> Reader<'a> {
     }
 
     fn u32(&mut self) -> Result<u32, ImportError> {
-        Ok(u32::from_le_bytes(self.take(4)?.try_into().expect("4 bytes were taken")))
+        Ok(u32::from_le_bytes(self.take(4)?.try_into().expect("the slice has 4 bytes")))
     }
 
     fn u64(&mut self) -> Result<u64, ImportError> {
-        Ok(u64::from_le_bytes(self.take(8)?.try_into().expect("8 bytes were taken")))
+        Ok(u64::from_le_bytes(self.take(8)?.try_into().expect("the slice has 8 bytes")))
     }
 
     fn text(&mut self) -> Result<&'a str, ImportError> {

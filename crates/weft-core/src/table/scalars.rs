@@ -1,17 +1,16 @@
-//! Variables that are not in a table.
+//! Scalar variables: state outside tables.
 
 use super::layout;
 use super::{spin_lock, spin_unlock};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// The scalar variables of a chain: words, and text as cells of words (as in a row, see
-/// [`super::ColumnRef::word`]).
+/// The scalar variables of a chain: words, and text as cells of words (as in a row, see [`super::ColumnRef::word`]).
 ///
-/// Where several workers write, they hold the one lock while they do.
+/// Several writers must hold the one lock.
 #[derive(Debug, Default)]
 pub struct Scalars {
     words: Box<[AtomicU64]>,
-    /// Of the words.
+    /// The address of the words.
     address: usize,
     lock: AtomicU32,
 }
@@ -24,7 +23,7 @@ impl Scalars {
         Self { words, address, lock: AtomicU32::new(0) }
     }
 
-    /// How many words there are.
+    /// The number of words.
     pub fn len(&self) -> usize {
         self.words.len()
     }
@@ -49,7 +48,7 @@ impl Scalars {
         self.words[i].store(value, Relaxed);
     }
 
-    /// Adds to word `i`, wrapping. It is a load and a store: the word has one writer at a time.
+    /// Adds to word `i`, wrapping. It is a load and a store: the word must have one writer at a time.
     #[inline(always)]
     pub fn add(&self, i: usize, n: u64) {
         self.set_word(i, self.word(i).wrapping_add(n));
@@ -60,7 +59,8 @@ impl Scalars {
         layout::cell_into(&self.words[i..], out);
     }
 
-    /// Sets the cell at word `i`, which takes `bytes_max`; false (and nothing changes) if the bytes are too many.
+    /// Sets the cell at word `i` with capacity `bytes_max`. Returns false, and changes nothing, if the bytes are too
+    /// long.
     pub fn set_bytes(&self, i: usize, bytes_max: u32, bytes: &[u8]) -> bool {
         let fits = bytes.len() <= bytes_max as usize;
         if fits {
@@ -74,11 +74,11 @@ impl Scalars {
         spin_lock(&self.lock);
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     pub fn unlock(&self) {
         spin_unlock(&self.lock);
     }
 
-    /// Where, in bytes from the start of a `Scalars`, compiled code finds the address of the words.
+    /// The offset in a `Scalars`, in bytes, of the address of the words, for compiled code.
     pub const ADDRESS_AT: usize = core::mem::offset_of!(Self, address);
 }

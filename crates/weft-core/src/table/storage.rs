@@ -10,35 +10,35 @@ use core::sync::atomic::{
 };
 use std::sync::OnceLock;
 
-/// Rows of one stripe at most, unless [`TableSpec::stripes`] asks for fewer stripes than that needs.
+/// Maximum number of rows of a stripe, unless [`TableSpec::stripes`] asks for fewer stripes.
 pub const STRIPE_ROWS_MAX: u64 = 1 << 14;
-/// Bytes of one segment, the unit in which rows are allocated; a longer row is a segment of its own.
+/// Bytes of a segment, the unit of row allocation; a longer row is a segment of its own.
 pub const SEGMENT_BYTES_MAX: usize = 64 << 10;
 
-/// Rows that a table with one stripe may have where the table chooses.
+/// Maximum number of rows of a table with one stripe, if the table chooses.
 const ONE_STRIPE_ROWS_MAX: u64 = 4096;
-/// Rows of one segment at most: it bounds how many dead rows a scan steps over.
+/// Maximum number of rows of a segment: it bounds the dead rows that a scan steps over.
 const SEGMENT_ROWS_MAX: u64 = 1024;
 const SEGMENT_ROWS_MIN: u64 = 8;
 const STRIPES_MAX: u64 = 1 << 16;
 
-/// Bits of a row's number that say where in its segment it is: a word of the first group.
+/// The bits of a row's number that are its first word in the segment.
 pub(super) const WORD_BITS: u32 = 13;
 const WORD_MASK: u64 = (1 << WORD_BITS) - 1;
-/// Segments of one stripe at most: with them a row's number in its stripe has 31 bits.
+/// Maximum number of segments of a stripe: a row's number in its stripe then has 31 bits.
 const STRIPE_SEGMENTS_MAX: u64 = 1 << 18;
 
-/// How row numbers are cut: stripe in the high bits, then segment, then the row's first word in the segment. So a
-/// number leads to the row without a product, and numbers are not dense.
+/// The structure of row numbers: stripe in the high bits, then segment, then the row's first word in the segment. A
+/// number leads to the row without a multiplication; numbers are not dense.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Geometry {
     stripe_bits: u32,
-    /// Of a row's number in its stripe.
+    /// The bits of a row's number within its stripe.
     local_bits: u32,
     segment_rows: u32,
     /// Words of a row in the first group.
     row_words: u32,
-    // Made of the bits once: a shift by a variable is dear on a look-up's path.
+    // Computed once: a variable shift is expensive in a look-up.
     stripe_mask: u64,
 }
 
@@ -77,12 +77,12 @@ impl Geometry {
         1 << self.stripe_bits
     }
 
-    /// Rows that fit one stripe.
+    /// The row capacity of a stripe.
     pub(super) fn stripe_rows(self) -> u64 {
         u64::from(self.segment_rows) << (self.local_bits - WORD_BITS)
     }
 
-    /// Rows that fit the table.
+    /// The row capacity of the table.
     pub(super) fn rows_max(self) -> u64 {
         self.stripe_rows() << self.stripe_bits
     }
@@ -103,18 +103,18 @@ impl Geometry {
         (stripe as u64) << self.local_bits | u64::from(local)
     }
 
-    /// How many bits of a row's number are that in its stripe.
+    /// The bits of a row's number within its stripe.
     pub(super) fn local_bits(self) -> u32 {
         self.local_bits
     }
 
-    /// Whether a row's number in its stripe is one that the stripe has.
+    /// Whether a stripe has a row with this number.
     #[inline(always)]
     pub(super) fn has_local(self, local: u32) -> bool {
         local >> self.local_bits == 0
     }
 
-    /// The number after a row's, in its stripe or over all; 0 after that of no row, which is one less than the first.
+    /// The number behind a row's, within its stripe or overall. 0 for the number in front of the first row.
     #[inline(always)]
     pub(super) fn after(self, at: u64) -> u64 {
         let next = (at & WORD_MASK) + u64::from(self.row_words);
@@ -125,9 +125,9 @@ impl Geometry {
         }
     }
 
-    /// The first row number from `at` on, which may be none itself.
+    /// The first row number from `at` on; the row may not exist.
     pub(super) fn round_up(self, at: u64) -> u64 {
-        // A division of half a word takes a third of the time.
+        // A 32-bit division takes a third of the time.
         let word = ((at & WORD_MASK) as u32).next_multiple_of(self.row_words);
         if word < self.segment_words() {
             at & !WORD_MASK | u64::from(word)
@@ -159,44 +159,44 @@ pub(super) fn segment_of(at: u64) -> usize {
     (at >> WORD_BITS) as usize
 }
 
-/// The address of a row's first word, if its segment exists, by the addresses of the first group.
+/// The address of a row's first word in the first group, if its segment exists.
 #[inline(always)]
 pub(super) fn address_in(addresses: &[AtomicUsize], at: u64) -> Option<usize> {
     let words = addresses.get(segment_of(at))?.load(Acquire);
     (words != 0).then(|| words + (at & WORD_MASK) as usize * 8)
 }
 
-/// What a lock covers: an index, a free list and the oldest of its rows.
+/// The data under one lock: an index, a free list, and the caches of the oldest rows.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Stripe {
     /// The number of its first row.
     pub(super) first: u64,
     pub(super) lock: AtomicU32,
-    /// Which of `indexes` is in use.
+    /// The element of `indexes` in use.
     pub(super) generation: AtomicU32,
     pub(super) rows: AtomicU32,
     /// Rows from here on were never used.
     pub(super) high: AtomicU32,
     /// The first free row plus one.
     pub(super) free: AtomicU32,
-    /// Rows that expired and rows that were evicted, at which somebody is still to look ([`super::Table::depart`]).
-    pub(super) departed: [Waiting; 2],
+    /// The queues of expired and of evicted rows ([`super::Table::take_removed`]).
+    pub(super) removed: [RowQueue; 2],
     pub(super) written: Oldest,
     pub(super) touched: Oldest,
     pub(super) inserted: Oldest,
-    /// One index for each size. Those outgrown are kept, because a reader without a lock may be in them; together
-    /// they are smaller than the one in use.
+    /// One index per size. Outgrown ones are kept, because a lock-free reader may be in them; together they are smaller
+    /// than the one in use.
     pub(super) indexes: [OnceLock<Piece>; index::GENERATIONS_MAX],
-    /// How many of `indexes` may be used.
+    /// The usable length of `indexes`.
     pub(super) generations: usize,
     /// The most index slots that one operation has moved.
     pub(super) moved_max: AtomicU32,
 }
 
-/// Rows of a stripe that wait, each of which leads to the next: the first of them plus one, and the last.
+/// A linked queue of removed rows: its first row plus one, and its last row plus one.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct RowQueue {
     pub(super) first: AtomicU32,
     pub(super) last: AtomicU32,
 }
@@ -210,7 +210,7 @@ impl Stripe {
             rows: AtomicU32::new(0),
             high: AtomicU32::new(0),
             free: AtomicU32::new(0),
-            departed: Default::default(),
+            removed: Default::default(),
             written: Oldest::new(geometry.stripe_rows()),
             touched: Oldest::new(geometry.stripe_rows()),
             inserted: Oldest::new(geometry.stripe_rows()),
@@ -220,7 +220,7 @@ impl Stripe {
         }
     }
 
-    /// With room for the oldest rows in so many orders.
+    /// Maximum size in bytes, with caches of the oldest rows in this many orders.
     pub(super) fn bytes_max(geometry: Geometry, orders: usize) -> u64 {
         let n = index::generations(geometry.stripe_rows());
         let slots: usize = (0..n).map(index::slots_len).sum();
@@ -240,32 +240,32 @@ pub(super) struct Group {
     layout: Layout,
     row_words: usize,
     segments: Box<[Segment]>,
-    /// Where the words of each segment are, 0 before there are some; for compiled code ([`super::near`]).
+    /// The addresses of the segments' words, 0 before they exist; for compiled code ([`super::jit_layout`]).
     addresses: Box<[AtomicUsize]>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Segment {
     words: OnceLock<Piece>,
-    /// Live rows; counted in the first group alone.
+    /// The number of live rows; maintained in the first group only.
     live: AtomicU32,
 }
 
-/// Where a row is: a look-up reads two or three of its words, and is spared the cutting out of all.
+/// The location of a row. A look-up reads two or three words of it, without a slice of the whole row.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct RowLocation<'a> {
     segment: &'a [AtomicU64],
     start: usize,
 }
 
-impl<'a> Place<'a> {
-    /// What a word of the row holds; None behind the segment's end.
+impl<'a> RowLocation<'a> {
+    /// A word of the row; None behind the end of the segment.
     #[inline(always)]
     pub(super) fn word(self, word: usize) -> Option<u64> {
         self.segment.get(self.start + word).map(|word| word.load(Relaxed))
     }
 
-    /// The words from one of the row's on to the end of the segment.
+    /// The words from a word of the row to the end of the segment.
     pub(super) fn from(self, word: usize) -> &'a [AtomicU64] {
         self.segment.get(self.start + word..).unwrap_or_default()
     }
@@ -278,12 +278,12 @@ impl Group {
         Self { row_words: layout.words(), layout, segments, addresses }
     }
 
-    /// Where the addresses of the segments are in memory.
+    /// The address of the segment addresses.
     pub(super) fn addresses_at(&self) -> usize {
         self.addresses.as_ptr().expose_provenance()
     }
 
-    /// Where the words of each segment are.
+    /// The addresses of the segments.
     pub(super) fn addresses(&self) -> &[AtomicUsize] {
         &self.addresses
     }
@@ -292,7 +292,7 @@ impl Group {
         &self.layout
     }
 
-    /// The words of a row, whose segment is made if need be.
+    /// The words of a row; allocates its segment if necessary.
     #[inline(always)]
     pub(super) fn row(&self, at: u64, geometry: Geometry, memory: &Memory) -> &[AtomicU64] {
         let words: &[AtomicU64] = match self.segments[segment_of(at)].words.get() {
@@ -311,34 +311,34 @@ impl Group {
         words.get(start..start + self.row_words)
     }
 
-    /// A row in its segment, if that exists. For the first group alone.
+    /// The location of a row, if its segment exists. For the first group only.
     #[inline(always)]
-    pub(super) fn place(&self, at: u64) -> Option<Place<'_>> {
+    pub(super) fn place(&self, at: u64) -> Option<RowLocation<'_>> {
         let segment = self.segments.get(segment_of(at))?.words.get()?;
-        Some(Place { segment, start: (at & WORD_MASK) as usize })
+        Some(RowLocation { segment, start: (at & WORD_MASK) as usize })
     }
 
-    /// A row's first word in its segment. Only groups that were added, of another width, divide.
+    /// The first word of a row in its segment. Only added groups of another width need a division.
     #[inline(always)]
     fn start(&self, at: u64, geometry: Geometry) -> usize {
         let (word, row_words) = ((at & WORD_MASK) as usize, geometry.row_words as usize);
         if self.row_words == row_words { word } else { word / row_words * self.row_words }
     }
 
-    /// The words of the row at a place.
+    /// The words of the row at a location.
     #[inline(always)]
-    pub(super) fn cut<'a>(&self, place: Place<'a>) -> &'a [AtomicU64] {
+    pub(super) fn cut<'a>(&self, place: RowLocation<'a>) -> &'a [AtomicU64] {
         &place.segment[place.start..place.start + self.row_words]
     }
 
-    /// Sets the row to that of a new one, if its segment exists (else it is made so later).
+    /// Resets a row to the defaults, if its segment exists (a later allocation writes the defaults).
     pub(super) fn reset(&self, at: u64, geometry: Geometry) {
         if let Some(row) = self.resident_row(at, geometry) {
             self.write_defaults(row);
         }
     }
 
-    /// Sets the words of a row to those of a new one.
+    /// Writes the defaults to the words of a row.
     pub(super) fn write_defaults(&self, row: &[AtomicU64]) {
         row.iter().zip(self.layout.template()).for_each(|(word, value)| word.store(*value, Relaxed));
     }
@@ -372,7 +372,7 @@ impl Group {
         self.segments[nth].words.get_or_init(|| {
             let words = memory.take(self.row_words * geometry.segment_rows as usize);
             words.chunks_exact(self.row_words).for_each(|row| self.write_defaults(row));
-            // Whoever finds the words finds their address, too.
+            // A reader that finds the words also finds their address.
             self.addresses[nth].store(words.as_ptr().expose_provenance(), Release);
             words
         })

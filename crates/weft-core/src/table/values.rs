@@ -1,11 +1,11 @@
-//! Whole rows as values, for who fills tables and reads them out: slower than what handlers do, column by column.
+//! Rows as lists of values, for controllers and queries. Handlers access columns directly, which is faster.
 
 use super::{ColumnRef, Insert, KeyBuilder, Row, Table};
 use crate::time::Time;
 use crate::types::{Repr, Type, Value};
 
 impl Table {
-    /// The row with this key: a value for each key column. [`Row::NONE`] if there is none or it has expired.
+    /// The row with this key, given one value per key column. [`Row::NONE`] if there is none or it has expired.
     pub fn find_values(&self, key: &[Value], now: Time) -> Row {
         match key {
             [Value::Bytes(bytes)] => self.find_bytes(bytes, now),
@@ -14,7 +14,7 @@ impl Table {
         }
     }
 
-    /// The hash of a key, for [`Table::lock`]: a value for each key column.
+    /// The hash of a key for [`Table::lock`], given one value per key column.
     pub fn hash_values(&self, key: &[Value]) -> u64 {
         match key {
             [Value::Bytes(bytes)] => self.hash_bytes(bytes),
@@ -23,15 +23,15 @@ impl Table {
         }
     }
 
-    /// Puts rows into the table: for each a value for each column, keys first. A row whose key is there already, or for
-    /// which there is no room, is left out; bytes that a column does not hold leave it as a new row has it.
+    /// Inserts rows, each with one value per column, keys first. An existing row with the same key is replaced; a row
+    /// that finds the table full is skipped. Bytes that are too long for a column leave its default.
     pub fn add_rows(&self, rows: &[Vec<Value>], now: Time) {
         for row in rows {
             self.insert_row(row, now);
         }
     }
 
-    /// Inserts a row with a value for each column, keys first; as [`Table::insert_int`].
+    /// Inserts a row with one value per column, keys first; as [`Table::insert_int`].
     pub fn insert_row(&self, values: &[Value], now: Time) -> Insert {
         let (key, _) = values.split_at(self.spec().key.len());
         let insert = match key {
@@ -45,8 +45,7 @@ impl Table {
         insert
     }
 
-    /// Gives all columns of a row but those of the key their values. Bytes that a column does not hold leave it as it
-    /// is.
+    /// Sets all columns of a row except its key. Bytes that are too long for a column leave it unchanged.
     pub fn set_values(&self, row: Row, values: &[Value]) {
         let n_keys = self.spec().key.len();
         for ((_, column), value) in self.columns().zip(values).skip(n_keys) {
@@ -59,12 +58,12 @@ impl Table {
         }
     }
 
-    /// The values of a row, those of the key first.
+    /// The values of a row, key columns first.
     pub fn values(&self, row: Row) -> Vec<Value> {
         self.columns().map(|(column, at)| self.value(row, at, column.ty)).collect()
     }
 
-    /// The values of the key of a row.
+    /// The key of a row, one value per column.
     pub fn key_values(&self, row: Row) -> Vec<Value> {
         let keys = self.columns().take(self.spec().key.len());
         keys.map(|(column, at)| self.value(row, at, column.ty)).collect()

@@ -1,9 +1,9 @@
-//! Builds frames from definitions: the other way of each line.
+//! Builds frames from protocol definitions: the reverse of [`super::read()`].
 
 use std::collections::BTreeMap;
 
-use super::eval::{self, Sight};
-use super::reshape::address_fields;
+use super::eval::{self, EvalContext};
+use super::header_change::address_fields;
 use super::{
     Checksum, Expr, FieldId, FieldValue, Item, Next, Protocol, ProtocolId, REPEATS_MAX, Rule, Spread, Until,
     Width, as_on_wire,
@@ -11,30 +11,30 @@ use super::{
 use crate::checksum::{self, fold};
 use crate::flow::flow_of;
 
-/// A header to be built.
+/// A header to build.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Header {
-    /// Of which protocol.
+    /// The protocol.
     pub protocol: ProtocolId,
-    /// Fields that are given. Others are what their rules say; a field that says what follows names what does.
+    /// The given fields. The rules determine the others; a field that names the next protocol names the next header.
     pub values: BTreeMap<FieldId, FieldValue>,
-    /// The rounds of each REPEAT, by its name: the fields of each that are given.
+    /// The given fields of each round of each REPEAT, by name.
     pub rounds: BTreeMap<String, Vec<BTreeMap<FieldId, FieldValue>>>,
 }
 
 /// Why a frame cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuildError {
-    /// No rule lets the second protocol stand behind the first.
+    /// The first protocol has no edge to the second.
     NotBehind(ProtocolId, ProtocolId),
-    /// A field is given a number that has more bits, or bytes where it has bits.
+    /// A number is too wide for its field, or bytes are given for a bit field.
     DoesNotFit(ProtocolId, FieldId),
 }
 
 /// Builds a frame of these headers, from the outside in, around a payload.
 ///
 /// # Errors
-/// [`BuildError`]: the headers cannot stand like that.
+/// [`BuildError`]: these headers do not form a frame.
 pub fn build(protocols: &[Protocol], headers: &[Header], payload: &[u8]) -> Result<Vec<u8>, BuildError> {
     let mut linked = links(protocols, headers)?;
     let mut frame = payload.to_vec();
@@ -43,13 +43,13 @@ pub fn build(protocols: &[Protocol], headers: &[Header], payload: &[u8]) -> Resu
             let is_ip = carries_ip(protocols, headers.get(at + 1).map(|next| next.protocol));
             linked[below].insert(field, spread.of(flow_of(&frame, is_ip).flow));
         }
-        let header = maker(protocols, headers, &linked, at, &frame).make()?;
+        let header = header_builder(protocols, headers, &linked, at, &frame).build()?;
         frame = [header.bytes, frame].concat();
     }
     Ok(frame)
 }
 
-/// What each header holds because of what stands behind it.
+/// The values of each header that depend on the headers behind it.
 pub(super) fn links(
     protocols: &[Protocol],
     headers: &[Header],
@@ -59,13 +59,13 @@ pub(super) fn links(
         let next = link(protocols, pair[0].protocol, pair[1].protocol)?;
         linked[at] = next.condition.required().into_iter().collect();
     }
-    // What a tunnel sets below it, but for what spreads the flows that it carries.
+    // The fields that a tunnel sets below it, except those that spread flows.
     for (at, header) in headers.iter().enumerate() {
-        let maker = maker(protocols, headers, &linked, at, &[]);
+        let builder = header_builder(protocols, headers, &linked, at, &[]);
         let encap = protocols[usize::from(header.protocol.0)].encap.iter();
         let sets =
             encap.filter(|(.., value)| value.spread().is_none()).filter_map(|(lower, field, value)| {
-                Some((below(headers, at, *lower)?, *field, eval::value(value, &maker)))
+                Some((below(headers, at, *lower)?, *field, eval::value(value, &builder)))
             });
         let sets: Vec<_> = sets.collect();
         for (below, field, value) in sets {
@@ -77,8 +77,8 @@ pub(super) fn links(
     Ok(linked)
 }
 
-/// Whether a field is the checksum of what IPv6 carries, which has none of its own: receivers do not take a packet
-/// without (RFC 8200 section 8.1).
+/// Whether a field is a checksum inside IPv6, which has no header checksum: receivers drop a packet without it (RFC
+/// 8200 section 8.1).
 fn needs_sum(protocols: &[Protocol], headers: &[Header], field: FieldId) -> bool {
     let Some((header, below)) = headers.split_last() else { return false };
     let rule = &protocols[usize::from(header.protocol.0)].fields[usize::from(field.0)].rule;
@@ -90,12 +90,12 @@ fn needs_sum(protocols: &[Protocol], headers: &[Header], field: FieldId) -> bool
     is_sum && addresses(protocols, below).is_some_and(is_long)
 }
 
-/// The nearest header of a protocol below another.
+/// The nearest header of a protocol below another one.
 fn below(headers: &[Header], at: usize, protocol: ProtocolId) -> Option<usize> {
     (0..at).rev().find(|below| headers[*below].protocol == protocol)
 }
 
-/// The fields of headers below one that spread the flows which it carries.
+/// The fields below a header that spread the flows of its content.
 pub(super) fn spreads<'a>(
     protocols: &'a [Protocol],
     headers: &'a [Header],
@@ -106,7 +106,7 @@ pub(super) fn spreads<'a>(
         .filter_map(move |(lower, field, value)| Some((below(headers, at, *lower)?, *field, value.spread()?)))
 }
 
-/// Whether what a header carries begins with an IP packet, if this is its first header; else it is taken for a frame.
+/// Whether content with this first header is an IP packet; otherwise it counts as a frame.
 pub(super) fn carries_ip(protocols: &[Protocol], first: Option<ProtocolId>) -> bool {
     let begins = first.and_then(|first| protocols[usize::from(first.0)].begins());
     matches!(begins, Some((4, 4 | 6)))
@@ -121,15 +121,15 @@ pub(super) fn link(
     next.find(|next| next.to == upper).ok_or(BuildError::NotBehind(lower, upper))
 }
 
-pub(super) fn maker<'a>(
+pub(super) fn header_builder<'a>(
     protocols: &'a [Protocol],
     headers: &'a [Header],
     linked: &'a [BTreeMap<FieldId, u64>],
     at: usize,
     behind: &'a [u8],
-) -> Maker<'a> {
+) -> HeaderBuilder<'a> {
     let header = &headers[at];
-    Maker {
+    HeaderBuilder {
         protocols,
         protocol: &protocols[usize::from(header.protocol.0)],
         header,
@@ -143,45 +143,45 @@ pub(super) fn maker<'a>(
     }
 }
 
-/// Bytes that a field is filled up with at most, where nobody gives it and others say how long it is.
+/// Maximum padding of a field that is not given, while others give its length.
 const GUESS_MAX: usize = 64;
 
-/// A header that was made.
+/// A finished header.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Made {
+pub(super) struct BuiltHeader {
     pub(super) bytes: Vec<u8>,
-    /// Where its fields are: the bit at which each begins, and how many it has.
+    /// The fields with their first bit and their width.
     pub(super) places: Vec<(FieldId, usize, usize)>,
-    /// The checksums that were computed, and the bytes at which they begin.
+    /// The computed checksums with their first byte.
     pub(super) sums: Vec<(usize, Checksum)>,
 }
 
-/// A header that is being made.
-pub(super) struct Maker<'a> {
+/// A header under construction.
+pub(super) struct HeaderBuilder<'a> {
     protocols: &'a [Protocol],
     protocol: &'a Protocol,
     header: &'a Header,
-    /// What follows is named by these.
+    /// The values that depend on the headers behind.
     linked: &'a BTreeMap<FieldId, u64>,
     below: &'a [Header],
-    /// What the header carries.
+    /// The content of the header.
     behind: &'a [u8],
-    /// The round that is being made: its REPEAT, its number, and its items.
+    /// The current round: its REPEAT, its number and its items.
     round: Option<(&'a str, usize, &'a [Item])>,
-    /// How wide a field is taken to be, to see whether that agrees.
+    /// A tentative width of a field, to see whether it is consistent.
     guess: Option<(FieldId, usize)>,
-    /// How much there is from here on, if that was found out beside what has been made.
+    /// The bytes from here on, if known separately.
     rest: Option<u64>,
-    /// What has been made.
+    /// The bits so far.
     bits: Bits,
 }
 
-/// Bits, the most significant of a byte first.
+/// Bits, most significant first.
 #[derive(Clone, Debug, Default)]
 struct Bits {
     bytes: Vec<u8>,
     n: usize,
-    /// See [`Made`]: checksums are put in last.
+    /// See [`BuiltHeader`]: checksums are written last.
     places: Vec<(FieldId, usize, usize)>,
     sums: Vec<(usize, Checksum)>,
 }
@@ -198,8 +198,8 @@ impl Bits {
     }
 }
 
-impl<'a> Maker<'a> {
-    pub(super) fn make(mut self) -> Result<Made, BuildError> {
+impl<'a> HeaderBuilder<'a> {
+    pub(super) fn build(mut self) -> Result<BuiltHeader, BuildError> {
         let items = &self.protocol.items;
         self.items(items)?;
         let Bits { mut bytes, places, sums, .. } = core::mem::take(&mut self.bits);
@@ -207,7 +207,7 @@ impl<'a> Maker<'a> {
             let value = self.sum(*sum, &bytes);
             bytes[*at..*at + value.len()].copy_from_slice(&value);
         }
-        Ok(Made { bytes, places, sums })
+        Ok(BuiltHeader { bytes, places, sums })
     }
 
     fn items(&mut self, items: &'a [Item]) -> Result<(), BuildError> {
@@ -231,35 +231,34 @@ impl<'a> Maker<'a> {
         Ok(())
     }
 
-    /// Whether a WHEN is made. Where it depends on how much there is, that is without it what is `behind` it and the
-    /// payload; and it is made as well if one of its fields is given.
+    /// Whether to build a WHEN. A condition on `rest` sees the bytes of `behind` and the payload, without the WHEN
+    /// itself. A given field inside it also makes it present.
     fn is_there(&self, condition: &Expr, part: &'a [Item], behind: &'a [Item]) -> bool {
         let mut asks = false;
         condition.each(&mut |e| asks |= *e == Expr::Rest);
         if !asks {
             return eval::value(condition, self) != 0;
         }
-        let is_given = |item: &Item| matches!(item, Item::Field(id) if self.given(*id).is_some());
+        let is_given = |item: &Item| matches!(item, Item::Field(id) if self.given_value(*id).is_some());
         let rest = (self.bits_of(behind, None).0 / 8) as u64 + self.payload_bytes();
-        let with_rest = Maker { rest: Some(rest), bits: Bits::default(), ..*self };
+        let with_rest = HeaderBuilder { rest: Some(rest), bits: Bits::default(), ..*self };
         part.iter().any(is_given) || eval::value(condition, &with_rest) != 0
     }
 
-    /// How many rounds are made: those that are given, and at least as many as the header says, or the definition
-    /// wants.
+    /// The number of rounds: the given ones, and at least as many as the header or the definition requires.
     fn rounds(&self, name: &str, until: &Until) -> usize {
         let given = self.header.rounds.get(name).map_or(0, Vec::len);
         let least = match until {
             Until::Condition(_) => 1,
-            Until::Count(Expr::Field(id)) => self.said(*id).min(u64::from(REPEATS_MAX)) as usize,
+            Until::Count(Expr::Field(id)) => self.own_number(*id).min(u64::from(REPEATS_MAX)) as usize,
             Until::Count(_) | Until::Bytes(_) => 0,
         };
         given.max(least)
     }
 
-    /// The number that a field is given, or has by itself; 0 for one that follows from others.
-    fn said(&self, id: FieldId) -> u64 {
-        match (self.given(id), &self.protocol.fields[usize::from(id.0)].rule) {
+    /// The given or constant number of a field; 0 for a computed one.
+    fn own_number(&self, id: FieldId) -> u64 {
+        match (self.given_value(id), &self.protocol.fields[usize::from(id.0)].rule) {
             (Some(FieldValue::Number(n)), _) | (None, Rule::Constant(n) | Rule::Default(Expr::Int(n))) => *n,
             _ => 0,
         }
@@ -273,19 +272,20 @@ impl<'a> Maker<'a> {
                 let n = usize::from(*n);
                 self.bits.places.push((id, self.bits.n, n));
                 if let Some(sum) = field.rule.checksum()
-                    && self.given(id).is_none()
+                    && self.given_value(id).is_none()
                     && !self.linked.contains_key(&id)
                 {
                     self.bits.sums.push((self.bits.n / 8, sum));
                 }
                 let number = self.number(id);
-                if matches!(self.given(id), Some(FieldValue::Bytes(_))) || (n < 64 && number >> n != 0) {
+                if matches!(self.given_value(id), Some(FieldValue::Bytes(_))) || (n < 64 && number >> n != 0)
+                {
                     return misfit;
                 }
                 self.bits.push(as_on_wire(number, n as u32, *little), n);
             }
             Width::Bytes { max, .. } => {
-                let bytes = match self.given(id) {
+                let bytes = match self.given_value(id) {
                     Some(FieldValue::Bytes(bytes)) => bytes.clone(),
                     Some(FieldValue::Number(_)) => return misfit,
                     None => vec![0; self.width(id)],
@@ -301,7 +301,7 @@ impl<'a> Maker<'a> {
         Ok(())
     }
 
-    fn given(&self, id: FieldId) -> Option<&'a FieldValue> {
+    fn given_value(&self, id: FieldId) -> Option<&'a FieldValue> {
         if let Some((name, nth, _)) = self.round
             && self.protocol.fields[usize::from(id.0)].repeated
         {
@@ -310,10 +310,10 @@ impl<'a> Maker<'a> {
         self.header.values.get(&id)
     }
 
-    /// What a field of bits holds.
+    /// The value of a bit field.
     fn number(&self, id: FieldId) -> u64 {
         let field = &self.protocol.fields[usize::from(id.0)];
-        match (self.given(id), self.linked.get(&id), &field.rule) {
+        match (self.given_value(id), self.linked.get(&id), &field.rule) {
             (Some(FieldValue::Number(number)), ..) => *number,
             (_, Some(number), _) => *number,
             (_, _, Rule::Constant(number)) => *number,
@@ -323,9 +323,10 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Bytes of a field of bytes: what is given, or the least number that the fields which say it agree with.
+    /// The width of a byte field: that of the given bytes, or the least one that agrees with the fields that give its
+    /// length.
     fn width(&self, id: FieldId) -> usize {
-        if let Some(FieldValue::Bytes(bytes)) = self.given(id) {
+        if let Some(FieldValue::Bytes(bytes)) = self.given_value(id) {
             return bytes.len();
         }
         if let Some((_, guessed)) = self.guess.filter(|(guessed, _)| *guessed == id) {
@@ -333,13 +334,13 @@ impl<'a> Maker<'a> {
         }
         let Width::Bytes { count, .. } = &self.protocol.fields[usize::from(id.0)].width else { return 0 };
         let agrees = |width: &usize| {
-            let guess = Maker { guess: Some((id, *width)), bits: Bits::default(), ..*self };
+            let guess = HeaderBuilder { guess: Some((id, *width)), bits: Bits::default(), ..*self };
             eval::value(count, &guess) == *width as u64
         };
         (0..=GUESS_MAX).find(agrees).unwrap_or(0)
     }
 
-    /// Bits of items, as they will be made.
+    /// The width of items in bits.
     fn bits_of(&self, items: &'a [Item], stop: Option<FieldId>) -> (usize, bool) {
         let mut bits = 0;
         for (nth, item) in items.iter().enumerate() {
@@ -359,7 +360,8 @@ impl<'a> Maker<'a> {
                 Item::When { .. } => (0, false),
                 Item::Repeat { name, items, until, .. } => {
                     let rounds = (0..self.rounds(name, until)).map(|nth| {
-                        let round = Maker { round: Some((name, nth, items)), bits: Bits::default(), ..*self };
+                        let round =
+                            HeaderBuilder { round: Some((name, nth, items)), bits: Bits::default(), ..*self };
                         round.bits_of(items, None).0
                     });
                     (rounds.sum(), false)
@@ -373,7 +375,7 @@ impl<'a> Maker<'a> {
         (bits, false)
     }
 
-    /// A checksum of the header that has been made, in the order of the wire.
+    /// A checksum of the finished header, in wire order.
     fn sum(&self, sum: Checksum, header: &[u8]) -> Vec<u8> {
         let inverted = |bytes: &[u8]| (!fold(checksum::sum(bytes))).to_be_bytes().to_vec();
         let layer = || [header, self.behind].concat();
@@ -392,8 +394,8 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// The pseudo header: the addresses of the nearest layer below that has some, the length and the number of this
-    /// protocol there.
+    /// The pseudo header: the addresses of the nearest layer below with addresses, the length, and this protocol's
+    /// number there.
     fn pseudo(&self, len: usize) -> Vec<u8> {
         let mut pseudo = Vec::new();
         let Some((at, ids)) = addresses(self.protocols, self.below) else { return pseudo };
@@ -416,7 +418,7 @@ impl<'a> Maker<'a> {
     }
 }
 
-/// The nearest of the headers below that has addresses, and these fields.
+/// The nearest header below with addresses, and its address fields.
 pub(super) fn addresses(protocols: &[Protocol], below: &[Header]) -> Option<(usize, Vec<FieldId>)> {
     below.iter().enumerate().rev().find_map(|(at, lower)| {
         let ids = address_fields(&protocols[usize::from(lower.protocol.0)]);
@@ -424,20 +426,20 @@ pub(super) fn addresses(protocols: &[Protocol], below: &[Header]) -> Option<(usi
     })
 }
 
-/// The number by which IP knows what it carries, as pseudo headers have it.
+/// The protocol number for pseudo headers: the number by which IP identifies its content.
 pub(super) fn number_in(protocols: &[Protocol], below: &Header, upper: &Header) -> Option<u8> {
     let next = link(protocols, below.protocol, upper.protocol).ok()?;
     let mut required = next.condition.required().into_iter().map(|(_, n)| n);
     required.find_map(|n| u8::try_from(n).ok().filter(|n| *n > 0))
 }
 
-impl Sight for Maker<'_> {
+impl EvalContext for HeaderBuilder<'_> {
     fn field(&self, id: FieldId) -> u64 {
         self.number(id)
     }
 
     fn is_present(&self, id: FieldId) -> bool {
-        self.given(id).is_some()
+        self.given_value(id).is_some()
     }
 
     fn peek(&self, bits: u8) -> u64 {

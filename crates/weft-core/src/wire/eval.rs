@@ -1,9 +1,9 @@
-//! The value of an expression over a header, whoever knows the header.
+//! Evaluates expressions over a header, independent of its representation.
 
 use super::{Checksum, Expr, FieldId};
 
-/// What an expression may ask of a header.
-pub(super) trait Sight {
+/// The header properties that an expression can read.
+pub(super) trait EvalContext {
     fn field(&self, id: FieldId) -> u64;
     fn is_present(&self, id: FieldId) -> bool;
     fn peek(&self, bits: u8) -> u64;
@@ -17,8 +17,8 @@ pub(super) trait Sight {
     fn checksum(&self, sum: Checksum) -> u64;
 }
 
-/// The value, by the rules of [`Expr`].
-pub(super) fn value(expr: &Expr, of: &impl Sight) -> u64 {
+/// The value by the rules of [`Expr`].
+pub(super) fn value(expr: &Expr, of: &impl EvalContext) -> u64 {
     match expr {
         Expr::Int(n) => *n,
         Expr::Field(id) => of.field(*id),
@@ -32,7 +32,7 @@ pub(super) fn value(expr: &Expr, of: &impl Sight) -> u64 {
         Expr::Present(id) => u64::from(of.is_present(*id)),
         Expr::Last => u64::from(of.is_last()),
         Expr::Checksum(sum) => of.checksum(*sum),
-        // It is of the frame, and no header knows it.
+        // A property of the frame; no header has it.
         Expr::Flow => 0,
         Expr::Binary(op, a, b) => op.of(value(a, of), value(b, of)),
         Expr::Not(a) => u64::from(value(a, of) == 0),
@@ -46,12 +46,12 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     !crc32c_on(u32::MAX, bytes)
 }
 
-/// The same as far as it is, behind other bytes: it begins with all ones, and ends with its complement.
+/// The running CRC after more bytes: it starts with all ones, and the result is its complement.
 pub(crate) fn crc32c_on(crc: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(crc, |crc, byte| (crc >> 8) ^ CRC32C[usize::from(crc as u8 ^ byte)])
 }
 
-/// By the lowest byte of what there is.
+/// The CRC of each byte.
 static CRC32C: [u32; 256] = {
     let mut table = [0; 256];
     let mut at = 0;
@@ -67,10 +67,10 @@ static CRC32C: [u32; 256] = {
     table
 };
 
-/// Bits of bytes, from bit `at` on: the most significant of a byte is its first.
+/// `n` bits of bytes from bit `at` on; the most significant bit of a byte is the first.
 pub(super) fn bits(bytes: &[u8], at: usize, n: usize) -> u64 {
     let (first, end) = (at / 8, (at + n).div_ceil(8));
-    // Of 64 bits at most, 9 bytes. What is not there is zero.
+    // 64 bits span at most 9 bytes. Missing bytes are zero.
     let byte = |at: usize| u128::from(bytes.get(at).copied().unwrap_or(0));
     let all = (first..end).fold(0, |number, at| number << 8 | byte(at));
     (all >> (8 * end - at - n) & ((1 << n) - 1)) as u64
@@ -81,8 +81,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sum_of_sctp_is_that_of_its_standard() {
-        // A frame with another one is thrown away by all others.
+    fn crc32c_matches_standard() {
+        // Receivers drop frames with a wrong checksum.
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
     }
 }

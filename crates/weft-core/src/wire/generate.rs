@@ -1,15 +1,15 @@
-//! Random frames of given definitions: for tests, fuzzing and benchmarks.
+//! Random frames of protocol definitions, for tests, fuzzing and benchmarks.
 
 use std::collections::BTreeMap;
 
-use super::eval::{self, Sight};
+use super::eval::{self, EvalContext};
 use super::{
     Checksum, Expr, Field, FieldId, FieldValue, FoundField, Header, Item, Next, Protocol, ProtocolId,
     Reading, Rule, Until, Width, build,
 };
 use crate::rng::Rng;
 
-/// Layers of a random frame at most.
+/// Maximum number of layers of a random frame.
 const LAYERS: usize = 10;
 
 /// A random stack of headers that begins with `root`, and a payload.
@@ -18,7 +18,7 @@ pub fn headers(protocols: &[Protocol], root: ProtocolId, rng: &mut Rng) -> (Vec<
     while let Some(protocol) = here.take() {
         let definition = &protocols[usize::from(protocol.0)];
         headers.push(header(definition, protocol, rng));
-        // One that names nothing that is right when it is built cannot be chosen.
+        // A condition without equalities cannot be satisfied by a builder.
         let is_buildable = |condition: &Expr| *condition == Expr::Int(1) || !condition.required().is_empty();
         let next: Vec<_> = definition.next.iter().filter(|next| is_buildable(&next.condition)).collect();
         if !next.is_empty() && headers.len() < LAYERS && rng.below(8) > 0 {
@@ -31,8 +31,9 @@ pub fn headers(protocols: &[Protocol], root: ProtocolId, rng: &mut Rng) -> (Vec<
     (headers, payload)
 }
 
-/// Draws the discriminators of the last header, which [`headers`] leaves at their defaults, until they name no next
-/// header: the default of an IPv6 header, 0, would announce options. Gives up after [`END_TRIES`].
+/// Changes the last header so that it names no header behind it. [`headers`] leaves such fields at their defaults, and
+/// a default may name a protocol: next header 0 in IPv6 means options. The header stays as it is if the generator finds
+/// no such value.
 pub fn end(protocols: &[Protocol], headers: &mut [Header], rng: &mut Rng) {
     let Some(last) = headers.last_mut() else { return };
     let definition = &protocols[usize::from(last.protocol.0)];
@@ -53,17 +54,17 @@ pub fn end(protocols: &[Protocol], headers: &mut [Header], rng: &mut Rng) {
     }
 }
 
-/// Draws until something names no header.
+/// Attempts to find a value that names no header.
 const END_TRIES: usize = 16;
 
-/// A random frame that begins with `root`; None where drawn values do not fit together.
+/// A random frame that begins with `root`; None if the drawn values are inconsistent.
 pub fn frame(protocols: &[Protocol], root: ProtocolId, rng: &mut Rng) -> Option<Vec<u8>> {
     let (headers, payload) = headers(protocols, root, rng);
     build(protocols, &headers, &payload).ok()
 }
 
-/// The first thing that is read in another way than these headers were built, if something is. What a rule of a
-/// definition refuses is not.
+/// The first difference between these headers and what was read from their frame. A rule of a definition that refuses
+/// the frame is no difference.
 pub fn difference(protocols: &[Protocol], headers: &[Header], reading: &Reading) -> Option<String> {
     let definition = |id: ProtocolId| &protocols[usize::from(id.0)];
     for (header, layer) in headers.iter().zip(&reading.layers) {
@@ -107,20 +108,20 @@ const FRAGMENT_UNIT_BYTES: usize = 8;
 /// Bytes of a packet of IP at most, header included (RFC 791 section 3.1).
 const PACKET_BYTES_MAX: usize = 65_535;
 
-/// A random header of a protocol; what names the header behind it is left to whoever puts one there.
+/// A random header of a protocol; the fields that name the next header are left to the caller.
 pub fn header(definition: &Protocol, protocol: ProtocolId, rng: &mut Rng) -> Header {
     let mut header = Header { protocol, ..Header::default() };
     let discriminators = discriminators(definition);
     for (at, field) in definition.fields.iter().enumerate().filter(|(_, field)| !field.repeated) {
         let id = FieldId(at as u16);
-        // What another field's CHECK or an optional part hangs on is left to its rule now and then.
+        // Fields on which a CHECK or an optional part depends keep their defaults now and then.
         let has_rule = field.check.is_some() || !matches!(field.rule, Rule::Plain | Rule::Default(_));
         let is_free = !has_rule && !discriminators.contains(&id);
         if is_free && (!field.optional || rng.below(2) == 0) && rng.below(8) > 0 {
             header.values.insert(id, value(field, rng));
         }
     }
-    say_lengths(definition, &mut header.values, false);
+    set_lengths(definition, &mut header.values, false);
     fit_lengths(definition, &mut header.values, false, rng);
     for item in &definition.items {
         let Item::Repeat { name, items, until, max, .. } = item else { continue };
@@ -130,14 +131,14 @@ pub fn header(definition: &Protocol, protocol: ProtocolId, rng: &mut Rng) -> Hea
                 items.iter().filter_map(|item| if let Item::Field(id) = item { Some(*id) } else { None });
             let free = ids.filter(|id| matches!(definition.fields[usize::from(id.0)].rule, Rule::Plain));
             let mut values = free.map(|id| (id, value(&definition.fields[usize::from(id.0)], rng))).collect();
-            say_lengths(definition, &mut values, true);
+            set_lengths(definition, &mut values, true);
             fit_lengths(definition, &mut values, true, rng);
             values
         };
         let rounds: Vec<BTreeMap<FieldId, FieldValue>> = (0..n).map(round).collect();
-        // What says how many there are says so.
+        // The count field gives the number of rounds.
         if let Until::Count(Expr::Field(id)) = until
-            && is_said(definition, *id)
+            && is_settable(definition, *id)
         {
             header.values.insert(*id, FieldValue::Number(n as u64));
         }
@@ -148,20 +149,20 @@ pub fn header(definition: &Protocol, protocol: ProtocolId, rng: &mut Rng) -> Hea
     header
 }
 
-/// The fields that name the header behind.
+/// The fields that name the next header.
 fn discriminators(definition: &Protocol) -> Vec<FieldId> {
-    // The first way to a protocol is that by which it is built.
+    // A builder uses the first edge to a protocol.
     let is_first =
         |(at, next): &(usize, &Next)| definition.next[..*at].iter().all(|known| known.to != next.to);
     let ways = definition.next.iter().enumerate().filter(is_first);
     ways.flat_map(|(_, next)| next.condition.required()).map(|(field, _)| field).collect()
 }
 
-/// Makes fields that say how long others are say so, or nothing of those that are left out: of a header, or of a round.
-fn say_lengths(definition: &Protocol, values: &mut BTreeMap<FieldId, FieldValue>, of_round: bool) {
+/// Sets the fields that give the length of other fields, or removes them with those fields; of a header or of a round.
+fn set_lengths(definition: &Protocol, values: &mut BTreeMap<FieldId, FieldValue>, of_round: bool) {
     for (at, field) in definition.fields.iter().enumerate().filter(|(_, field)| field.repeated == of_round) {
         let Width::Bytes { count: Expr::Field(says), .. } = &field.width else { continue };
-        if !is_said(definition, *says) {
+        if !is_settable(definition, *says) {
             continue;
         }
         match values.get(&FieldId(at as u16)) {
@@ -176,16 +177,16 @@ fn say_lengths(definition: &Protocol, values: &mut BTreeMap<FieldId, FieldValue>
     }
 }
 
-/// Makes fields as long as is computed from others whose values whoever builds the header says: of a header, or of a
-/// round.
+/// Gives byte fields the length that is computed from settable fields; of a header or of a round.
 fn fit_lengths(
     definition: &Protocol,
     values: &mut BTreeMap<FieldId, FieldValue>,
     of_round: bool,
     rng: &mut Rng,
 ) {
-    let says =
-        |id: FieldId| is_said(definition, id) && definition.fields[usize::from(id.0)].repeated == of_round;
+    let says = |id: FieldId| {
+        is_settable(definition, id) && definition.fields[usize::from(id.0)].repeated == of_round
+    };
     for (at, field) in definition.fields.iter().enumerate().filter(|(_, field)| field.repeated == of_round) {
         let Width::Bytes { count, max } = &field.width else { continue };
         let (mut are_said, mut is_computed) = (true, false);
@@ -208,8 +209,8 @@ fn fit_lengths(
     }
 }
 
-/// Whether whoever builds a header says what a field holds.
-fn is_said(definition: &Protocol, id: FieldId) -> bool {
+/// Whether a builder may set a field.
+fn is_settable(definition: &Protocol, id: FieldId) -> bool {
     matches!(definition.fields[usize::from(id.0)].rule, Rule::Plain | Rule::Default(_))
 }
 
@@ -219,7 +220,7 @@ fn value(field: &Field, rng: &mut Rng) -> FieldValue {
         Width::Bytes { count: Expr::Int(n), .. } => {
             FieldValue::Bytes((0..*n).map(|_| rng.bits() as u8).collect())
         }
-        // A length that the fields before it can say.
+        // A length that earlier fields can give.
         Width::Bytes { count, max } => {
             let guess = rng.below(GUESS_MAX) as u64;
             let said = eval::value(count, &Guess(|_| guess, guess));
@@ -229,13 +230,13 @@ fn value(field: &Field, rng: &mut Rng) -> FieldValue {
     }
 }
 
-/// The greatest number that is guessed for the fields that say a length.
+/// The greatest guess for fields that give a length.
 const GUESS_MAX: usize = 12;
 
-/// A header of which the numbers are known, or guessed: of its fields, and of all else.
+/// A header with known or guessed numbers: by field, and for everything else.
 struct Guess<F>(F, u64);
 
-impl<F: Fn(FieldId) -> u64> Sight for Guess<F> {
+impl<F: Fn(FieldId) -> u64> EvalContext for Guess<F> {
     fn field(&self, id: FieldId) -> u64 {
         self.0(id)
     }

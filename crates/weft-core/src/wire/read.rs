@@ -1,9 +1,9 @@
-//! Reads a frame layer by layer, as its definitions say, and remembers all that it sees.
+//! Reads a frame layer by layer by its protocol definitions, and keeps all fields.
 //!
-//! This is for those who look at a frame, the oracle of compiled parsers, and what finds the [facts](super::Formats)
-//! that a chain asks for now and then. The path of frames has a parser that is compiled for what its chain asks.
+//! It serves inspection, the oracle of compiled parsers, and the [frame properties](super::Formats) that a chain reads
+//! on demand. The packet path has parsers that are compiled for the fields that their chain reads.
 
-use super::eval::{self, Sight};
+use super::eval::{self, EvalContext};
 use super::{
     Checksum, Expr, Field, FieldId, FieldValue, Item, LAYERS_MAX, Next, Protocol, ProtocolId, Rule, Until,
     Width, as_on_wire,
@@ -11,15 +11,15 @@ use super::{
 use crate::Type;
 use crate::checksum::{fold, sum};
 
-/// Layers of a frame that are gone through.
+/// Maximum number of layers of a frame.
 const WALKED_MAX: usize = 1024;
 
-/// What a frame is made of.
+/// The layers of a frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Its layers from the outside in, as far as they are well-formed.
+    /// The well-formed layers, from the outside in.
     pub layers: Vec<Layer>,
-    /// What is wrong with the next, if something is.
+    /// The fault of the next layer, if it is malformed.
     pub malformed: Option<Malformed>,
 }
 
@@ -28,41 +28,41 @@ pub struct Reading {
 pub struct Layer {
     /// Its protocol.
     pub protocol: ProtocolId,
-    /// 0 for what arrived on the wire, one more for each tunnel around it.
+    /// 0 for what arrived on the wire, plus one for each tunnel.
     pub level: u8,
-    /// Where it begins.
+    /// The offset of its first byte.
     pub start: usize,
-    /// Where its header ends.
+    /// The end of its header.
     pub header_end: usize,
-    /// Where it ends.
+    /// The end of the layer.
     pub end: usize,
-    /// Its fields in the order of the wire; those of a REPEAT once for each round.
+    /// Its fields in wire order; fields of a REPEAT once per round.
     pub fields: Vec<FoundField>,
 }
 
 /// A field that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundField {
-    /// Which.
+    /// The field.
     pub field: FieldId,
-    /// Where the byte is in which it begins.
+    /// The byte in which it begins.
     pub at: usize,
-    /// What it holds.
+    /// Its value.
     pub value: FieldValue,
 }
 
-/// A frame breaks a rule of a protocol.
+/// A broken rule of a protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// Which protocol.
+    /// The protocol.
     pub protocol: ProtocolId,
-    /// What is wrong: `truncated`.
+    /// The fault: `truncated`.
     pub what: String,
     /// The line of the rule.
     pub line: u32,
 }
 
-/// Reads a frame that begins with one of `roots`: the first whose first field, if it is a constant, is right.
+/// Reads a frame that begins with one of `roots`: the first one whose constant first field matches.
 pub fn read(protocols: &[Protocol], roots: &[ProtocolId], frame: &[u8]) -> Reading {
     let mut reading = Reading::default();
     let levels = 0..super::LEVELS_MAX;
@@ -71,27 +71,27 @@ pub fn read(protocols: &[Protocol], roots: &[ProtocolId], frame: &[u8]) -> Readi
         reading.layers.len() < LAYERS_MAX as usize * levels.len()
     });
     reading.malformed =
-        malformed.map(|Broken { protocol, what: (what, line), .. }| Malformed { protocol, what, line });
+        malformed.map(|BrokenLayer { protocol, what: (what, line), .. }| Malformed { protocol, what, line });
     reading
 }
 
 /// A layer that breaks a rule.
-pub(super) struct Broken {
+pub(super) struct BrokenLayer {
     pub(super) protocol: ProtocolId,
-    /// It stands in the first fragment of a packet.
+    /// Whether it is in the first fragment of a packet.
     pub(super) is_cut: bool,
-    what: Wrong,
+    what: Breach,
 }
 
-/// Goes through the layers of a frame, as deep as level `deepest`, and shows each to `visit`, which says whether to go
-/// on; what breaks a rule, if that ends it.
+/// Walks the layers of a frame up to level `deepest` and calls `visit` for each, which returns whether to continue.
+/// Returns the layer that breaks a rule, if that ends the walk.
 pub(super) fn walk(
     protocols: &[Protocol],
     roots: &[ProtocolId],
     frame: &[u8],
     deepest: u8,
     visit: &mut impl FnMut(&Header<'_>) -> bool,
-) -> Option<Broken> {
+) -> Option<BrokenLayer> {
     let (last, others) = roots.split_last()?;
     let of = |id: ProtocolId| &protocols[usize::from(id.0)];
     let begins = |root: &&ProtocolId| {
@@ -104,7 +104,7 @@ pub(super) fn walk(
         if let Err(what) = header.read() {
             let is_payload = header.protocol.malformed_is_payload || header.by.is_some_and(|by| by.or_bytes);
             let Header { id, is_cut, .. } = header;
-            return (!is_payload).then_some(Broken { protocol: id, is_cut, what });
+            return (!is_payload).then_some(BrokenLayer { protocol: id, is_cut, what });
         }
         if !visit(&header) {
             return None;
@@ -114,45 +114,45 @@ pub(super) fn walk(
         if next.inner && header.level == deepest {
             return None;
         }
-        header.go_on(next, of(next.to));
+        header.enter_next(next, of(next.to));
     }
     None
 }
 
-/// What is wrong, and the line of the rule.
-type Wrong = (String, u32);
+/// The fault and the line of the rule.
+type Breach = (String, u32);
 
-/// A header that is being read, or was.
+/// A header during and after reading.
 pub(super) struct Header<'a> {
     pub(super) id: ProtocolId,
     pub(super) protocol: &'a Protocol,
-    /// By which way it was come to; None of the first.
+    /// The edge to it; None for the first header.
     pub(super) by: Option<&'a Next>,
     pub(super) level: u8,
     frame: &'a [u8],
     pub(super) start: usize,
-    /// Where the layer ends.
+    /// The end of the layer.
     pub(super) end: usize,
-    /// More of it is in other frames.
+    /// Whether the layer continues in other frames.
     pub(super) is_cut: bool,
-    /// Where it is, in bits.
+    /// The current position in bits.
     at: usize,
-    seen: Vec<Seen>,
-    /// Where the fields of this round begin in `seen`, and its bytes in the frame.
+    seen: Vec<FieldSpan>,
+    /// The first field of this round in `seen`, and the first byte of the round.
     round_from: usize,
     round_start: usize,
     counts: Vec<(&'a str, u64)>,
     header_end: usize,
 }
 
-struct Seen {
+struct FieldSpan {
     field: FieldId,
-    /// Where the byte is in which it begins, and that behind it.
+    /// The byte in which it begins, and the byte behind it.
     at: usize,
     after: usize,
-    /// What it holds, of bits.
+    /// Its value, for bit fields.
     number: Option<u64>,
-    /// In which round of a REPEAT it stands.
+    /// Whether it is inside a REPEAT.
     repeated: bool,
 }
 
@@ -176,8 +176,8 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// On to the header behind it.
-    fn go_on(&mut self, by: &'a Next, protocol: &'a Protocol) {
+    /// Moves to the next header.
+    fn enter_next(&mut self, by: &'a Next, protocol: &'a Protocol) {
         (self.id, self.protocol, self.by) = (by.to, protocol, Some(by));
         self.level += u8::from(by.inner);
         (self.start, self.at, self.round_start) = (self.header_end, 8 * self.header_end, self.header_end);
@@ -186,9 +186,9 @@ impl<'a> Header<'a> {
         self.counts.clear();
     }
 
-    /// What was found.
+    /// The layer with its fields.
     fn layer(&self) -> Layer {
-        let found = |seen: &Seen| {
+        let found = |seen: &FieldSpan| {
             let bytes = || FieldValue::Bytes(self.bytes_of(seen).to_vec());
             FoundField {
                 field: seen.field,
@@ -206,8 +206,8 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// The bytes of a field; what is cut off is none of it.
-    fn bytes_of(&self, seen: &Seen) -> &'a [u8] {
+    /// The bytes of a field; empty if it is cut.
+    fn bytes_of(&self, seen: &FieldSpan) -> &'a [u8] {
         self.frame.get(seen.at..seen.after).unwrap_or_default()
     }
 
@@ -216,18 +216,18 @@ impl<'a> Header<'a> {
         self.frame.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Where its fields of this type lie, in order.
+    /// The bytes of its fields of this type, in order.
     pub(super) fn fields_of(&self, ty: Type) -> impl Iterator<Item = &'a [u8]> {
-        let is_one = move |seen: &&Seen| self.protocol.fields[usize::from(seen.field.0)].ty == ty;
+        let is_one = move |seen: &&FieldSpan| self.protocol.fields[usize::from(seen.field.0)].ty == ty;
         self.seen.iter().filter(is_one).map(|seen| self.bytes_of(seen))
     }
 
-    /// Where a field lies in the layer, and what it holds, if it is of bits.
+    /// The offset of a field in the layer, and its value, for a bit field.
     pub(super) fn number_at(&self, id: FieldId) -> Option<(usize, u64)> {
-        self.seen(id).and_then(|seen| Some((seen.at - self.start, seen.number?)))
+        self.field_span(id).and_then(|seen| Some((seen.at - self.start, seen.number?)))
     }
 
-    fn read(&mut self) -> Result<(), Wrong> {
+    fn read(&mut self) -> Result<(), Breach> {
         let protocol = self.protocol;
         let truncated = || ("truncated".to_owned(), protocol.line);
         if self.start + protocol.header_min as usize > self.end {
@@ -256,7 +256,7 @@ impl<'a> Header<'a> {
         Ok(())
     }
 
-    fn items(&mut self, items: &'a [Item]) -> Result<(), Wrong> {
+    fn items(&mut self, items: &'a [Item]) -> Result<(), Breach> {
         for item in items {
             match item {
                 Item::Field(id) => self.field(*id)?,
@@ -275,7 +275,7 @@ impl<'a> Header<'a> {
         Ok(())
     }
 
-    fn field(&mut self, id: FieldId) -> Result<(), Wrong> {
+    fn field(&mut self, id: FieldId) -> Result<(), Breach> {
         let field = &self.protocol.fields[usize::from(id.0)];
         let at = self.at / 8;
         match &field.width {
@@ -297,10 +297,10 @@ impl<'a> Header<'a> {
         Ok(())
     }
 
-    /// Notes a field that ends here.
+    /// Records a field that ends here.
     fn note(&mut self, field: FieldId, at: usize, number: Option<u64>) {
         let repeated = self.protocol.fields[usize::from(field.0)].repeated;
-        self.seen.push(Seen { field, at, after: self.at.div_ceil(8), number, repeated });
+        self.seen.push(FieldSpan { field, at, after: self.at.div_ceil(8), number, repeated });
     }
 
     fn repeat(
@@ -310,7 +310,7 @@ impl<'a> Header<'a> {
         until: &'a Until,
         max: u64,
         line: u32,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), Breach> {
         let truncated = || ("truncated".to_owned(), line);
         let start = self.at / 8;
         let (mut n_max, mut stop) = (u64::MAX, self.end);
@@ -353,7 +353,7 @@ impl<'a> Header<'a> {
         Ok(())
     }
 
-    fn verify(&self, id: FieldId, field: &Field) -> Result<(), Wrong> {
+    fn verify(&self, id: FieldId, field: &Field) -> Result<(), Breach> {
         if !self.is_present(id) {
             return Ok(());
         }
@@ -367,8 +367,8 @@ impl<'a> Header<'a> {
                     return wrong(format!("{name} does not hold"));
                 }
             }
-            // What is behind a first fragment is longer than what is here.
-            Rule::Computed(expr) if self.is_cut && expr.looks_behind() => {}
+            // The layers behind a first fragment are longer than the frame.
+            Rule::Computed(expr) if self.is_cut && expr.depends_on_end() => {}
             Rule::Computed(expr) if expr.is_verified() && eval::value(expr, self) != self.field_of(id) => {
                 return wrong(format!("{name} is not what it says"));
             }
@@ -380,24 +380,24 @@ impl<'a> Header<'a> {
         }
     }
 
-    fn seen(&self, id: FieldId) -> Option<&Seen> {
+    fn field_span(&self, id: FieldId) -> Option<&FieldSpan> {
         let is_repeated = self.protocol.fields[usize::from(id.0)].repeated;
         let from = if is_repeated { self.round_from } else { 0 };
         self.seen[from..].iter().find(|seen| seen.field == id && seen.repeated == is_repeated)
     }
 
     fn field_of(&self, id: FieldId) -> u64 {
-        self.seen(id).and_then(|seen| seen.number).unwrap_or(0)
+        self.field_span(id).and_then(|seen| seen.number).unwrap_or(0)
     }
 }
 
-impl Sight for Header<'_> {
+impl EvalContext for Header<'_> {
     fn field(&self, id: FieldId) -> u64 {
         self.field_of(id)
     }
 
     fn is_present(&self, id: FieldId) -> bool {
-        self.seen(id).is_some()
+        self.field_span(id).is_some()
     }
 
     fn peek(&self, bits: u8) -> u64 {
@@ -414,7 +414,7 @@ impl Sight for Header<'_> {
     }
 
     fn bytes_after(&self, id: FieldId) -> u64 {
-        self.end.saturating_sub(self.seen(id).map_or(self.start, |seen| seen.after)) as u64
+        self.end.saturating_sub(self.field_span(id).map_or(self.start, |seen| seen.after)) as u64
     }
 
     fn round_bytes(&self) -> u64 {

@@ -4,19 +4,19 @@ use super::pseudo::Bare;
 use super::reshape::{pop_to, push, reshape};
 use super::stats::Lost;
 use core::ops::Neg;
-use weft_core::abi::{Cell, Edit, EditTarget, Outcome, Slot};
+use weft_core::abi::{Cell, EditTarget, Outcome, Slot, TupleEdit};
 use weft_core::checksum::fold;
 use weft_core::frame::{Frame, Pool};
 use weft_core::inputs::InputSet;
-use weft_core::wire::reshape::{Pop, Reshape, Stack};
+use weft_core::wire::header_change::{HeaderChange, Pop, Stack};
 use weft_core::wire::{as_on_wire, bits_max, get_number, put_bytes, put_number};
 use weft_ir::ir::Endian;
-use weft_ir::program::{ReshapeDecl, Store, StoreAt, Sum};
+use weft_ir::program::{FieldLayout, FieldWrite, HeaderChangeDecl, Sum};
 
 /// The changes of a pass that are still to be written.
 pub(super) struct Edits<'a> {
-    stores: &'a [Option<Store>],
-    reshapes: &'a [ReshapeDecl],
+    stores: &'a [Option<FieldWrite>],
+    reshapes: &'a [HeaderChangeDecl],
     slots: &'a [Slot],
     present: InputSet,
     outcome: &'a Outcome,
@@ -53,7 +53,7 @@ pub(super) struct Delta {
 /// Which change was not made, and why.
 #[inline(never)]
 pub(super) fn make_all(
-    changes: (&[Option<Store>], &[ReshapeDecl]),
+    changes: (&[Option<FieldWrite>], &[HeaderChangeDecl]),
     slots: &[Slot],
     present: InputSet,
     outcome: &Outcome,
@@ -72,9 +72,9 @@ pub(super) fn make_all(
 
 /// The layer up to which headers are taken off first, if nothing has to follow that; and what is left to do.
 #[inline]
-fn popped_first<'e>(edits: &'e [Edit], reshapes: &[ReshapeDecl]) -> (Option<u16>, &'e [Edit]) {
-    if let [Edit { target: EditTarget::Reshape(id), .. }, rest @ ..] = edits
-        && let Some(ReshapeDecl { what: Reshape::Pop { layer, how: Pop::To, pseudo }, .. }) =
+fn popped_first<'e>(edits: &'e [TupleEdit], reshapes: &[HeaderChangeDecl]) -> (Option<u16>, &'e [TupleEdit]) {
+    if let [TupleEdit { target: EditTarget::HeaderChange(id), .. }, rest @ ..] = edits
+        && let Some(HeaderChangeDecl { what: HeaderChange::Pop { layer, how: Pop::To, pseudo }, .. }) =
             reshapes.get(usize::from(*id))
         && pseudo.sums.is_empty()
     {
@@ -86,19 +86,21 @@ fn popped_first<'e>(edits: &'e [Edit], reshapes: &[ReshapeDecl]) -> (Option<u16>
 /// The headers that a pass puts on in front of its frame, and their values, if that is all that it has left.
 #[inline]
 fn only_push<'e, 'r>(
-    edits: &'e [Edit],
-    reshapes: &'r [ReshapeDecl],
-) -> Option<(EditTarget, &'r [Stack], &'e [Edit])> {
+    edits: &'e [TupleEdit],
+    reshapes: &'r [HeaderChangeDecl],
+) -> Option<(EditTarget, &'r [Stack], &'e [TupleEdit])> {
     let (last, values) = edits.split_last()?;
-    let EditTarget::Reshape(id) = last.target else { return None };
-    let Reshape::Push { behind: None, stacks } = &reshapes.get(usize::from(id))?.what else { return None };
+    let EditTarget::HeaderChange(id) = last.target else { return None };
+    let HeaderChange::Push { behind: None, stacks } = &reshapes.get(usize::from(id))?.what else {
+        return None;
+    };
     // Its values stand right in front of it.
     (stacks.first()?.values.len() == values.len()).then_some((last.target, stacks, values))
 }
 
 impl<'a> Edits<'a> {
     pub(super) fn new(
-        (stores, reshapes): (&'a [Option<Store>], &'a [ReshapeDecl]),
+        (stores, reshapes): (&'a [Option<FieldWrite>], &'a [HeaderChangeDecl]),
         slots: &'a [Slot],
         present: InputSet,
         outcome: &'a Outcome,
@@ -127,7 +129,7 @@ impl<'a> Edits<'a> {
                     done.map_err(|Unfit| Undone { why: Lost::Unfit, change: edit.target })?;
                     1
                 }
-                EditTarget::Part(_) | EditTarget::Reshape(_) => self.reshape(rest, frame, pool)?,
+                EditTarget::Part(_) | EditTarget::HeaderChange(_) => self.reshape(rest, frame, pool)?,
                 EditTarget::Answer(_) | EditTarget::Reply(_) => 1,
             };
             rest = &rest[taken..];
@@ -136,22 +138,22 @@ impl<'a> Edits<'a> {
     }
 
     /// Makes the change of structure that these edits begin with: its values, and then what it is. How many they are.
-    fn reshape(&mut self, edits: &[Edit], frame: &mut Frame, pool: &mut Pool) -> Result<usize, Undone> {
-        let is_part = |edit: &&Edit| matches!(edit.target, EditTarget::Part(_));
+    fn reshape(&mut self, edits: &[TupleEdit], frame: &mut Frame, pool: &mut Pool) -> Result<usize, Undone> {
+        let is_part = |edit: &&TupleEdit| matches!(edit.target, EditTarget::Part(_));
         let parts = edits.iter().take_while(is_part).count();
-        if let Some(EditTarget::Reshape(id)) = edits.get(parts).map(|edit| edit.target)
+        if let Some(EditTarget::HeaderChange(id)) = edits.get(parts).map(|edit| edit.target)
             && let Some(decl) = self.reshapes.get(usize::from(id))
         {
-            if let Reshape::Pop { layer, pseudo, .. } = &decl.what
+            if let HeaderChange::Pop { layer, pseudo, .. } = &decl.what
                 && !pseudo.sums.is_empty()
             {
                 self.bare = Bare::take_off(pseudo, *layer, (self.slots, self.present), frame, pool);
             }
             let bytes = frame.len();
             let done = reshape(&decl.what, &edits[..parts], self.outcome, self.slots, frame, pool);
-            done.map_err(|why| Undone { why, change: EditTarget::Reshape(id) })?;
+            done.map_err(|why| Undone { why, change: EditTarget::HeaderChange(id) })?;
             if let Some(bare) = self.bare
-                && let Reshape::Push { behind: None, stacks } = &decl.what
+                && let HeaderChange::Push { behind: None, stacks } = &decl.what
             {
                 self.bare = None;
                 bare.put_on(stacks, bytes, frame, pool);
@@ -171,7 +173,7 @@ impl<'a> Edits<'a> {
             return Ok(());
         }
         match (value, store.at) {
-            (Cell::Bytes(start, len), StoreAt::Bytes) => {
+            (Cell::Bytes(start, len), FieldLayout::Bytes) => {
                 if u64::from(len) != slot.b {
                     return Err(Unfit);
                 }
@@ -185,7 +187,7 @@ impl<'a> Edits<'a> {
                     self.follow(&store.sums, delta, partial, bytes);
                 }
             }
-            (value, StoreAt::Bits { bytes: wide, shift, bits, endian }) => {
+            (value, FieldLayout::Bits { bytes: wide, shift, bits, endian }) => {
                 let Some(value) = number(value) else { return Ok(()) };
                 let Some(field) = part(bytes, slot.b, wide.into()) else { return Ok(()) };
                 // What is as wide as a type has no value that does not fit; compiled code asks nothing of it either.
@@ -196,7 +198,7 @@ impl<'a> Edits<'a> {
                 let delta = set_bits(field, slot.b, value, (shift, bits, endian));
                 self.follow(&store.sums, delta, partial, bytes);
             }
-            (_, StoreAt::Bytes) => {}
+            (_, FieldLayout::Bytes) => {}
         }
         Ok(())
     }

@@ -11,19 +11,20 @@ use crate::tracing::Tracing;
 use std::sync::Arc;
 use weft_core::Time;
 use weft_core::abi::{
-    Cell, Counters, Cx, Edit, EditTarget, Outcome, REGION_BODY, REGIONS, Slot, State, Verdict,
+    Cell, Counters, Cx, EditTarget, Outcome, REGION_BODY, REGIONS, Slot, State, TupleEdit, Verdict,
 };
-use weft_core::ahead::Notes;
 use weft_core::frame::{BATCH_MAX, Frame, Pool};
 use weft_core::inputs::InputSet;
+use weft_core::prefetch::PrefetchSlots;
 use weft_core::types::Repr;
 use weft_core::wire::CARRIED_MAX;
-use weft_core::wire::reshape::Reshape;
+use weft_core::wire::header_change::HeaderChange;
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::batch::Parsing;
 use weft_ir::ir::{InputId, Op};
 use weft_ir::program::{
-    Carried, ChainProgram, Check, Event, Frames, Input, Meta, Place, SAID, Store, overlaps_at,
+    Carried, ChainProgram, Check, Event, FieldWrite, Frames, Input, InputLocation, Meta, USER_META,
+    overlaps_at,
 };
 
 /// The code of a chain or of a condition, and what it is given.
@@ -38,7 +39,7 @@ pub(super) struct Code {
     /// The inputs that code has without a slot, which are always there ([`Meta::has_slot`]).
     given: InputSet,
     /// For each input, how it is written.
-    pub(super) stores: Vec<Option<Store>>,
+    pub(super) stores: Vec<Option<FieldWrite>>,
     /// The chain in parts, in the place of `request`, where some element changes the structure of frames: those behind
     /// it look at another frame.
     pub(super) stages: Vec<Stage>,
@@ -61,7 +62,7 @@ pub(super) struct Code {
     /// Inputs that are bytes.
     bytes: InputSet,
     version: u64,
-    /// Inputs that elements say, and which of [`SAID`] each is.
+    /// Inputs that elements say, and which of [`USER_META`] each is.
     said: Vec<(usize, usize)>,
 }
 
@@ -83,7 +84,7 @@ pub(super) struct Live {
     /// Frames that took the chain.
     pub(super) frames: u64,
     /// What code that looks ahead has noted of the frames of the batch.
-    pub(super) notes: Notes,
+    pub(super) notes: PrefetchSlots,
     /// Its next batches are parsed and pass in phases: most frames are not usual.
     pub(super) n_in_phases: u32,
     /// Which of its passes is timed next: of each chain, since a worker's batches come at one time.
@@ -121,8 +122,8 @@ pub(super) struct Arrived<'a> {
     pub(super) said: Said,
 }
 
-/// What elements of earlier stages have said of a frame, in the order of [`SAID`].
-pub(super) type Said = [u32; SAID.len()];
+/// What elements of earlier stages have said of a frame, in the order of [`USER_META`].
+pub(super) type Said = [u32; USER_META.len()];
 
 impl Arrived<'_> {
     /// The first fragment of the packet that a frame is a later one of, and in how many tunnels that was.
@@ -200,26 +201,27 @@ impl Code {
         };
         let inputs = &program.request.inputs;
         let metas = inputs.iter().enumerate().filter_map(|(at, input)| match input.place {
-            Place::Meta(meta) if is_read(at) && meta.has_slot() => Some((at, meta)),
+            InputLocation::Meta(meta) if is_read(at) && meta.has_slot() => Some((at, meta)),
             _ => None,
         });
-        let is_given = |input: &Input| matches!(input.place, Place::Meta(meta) if !meta.has_slot());
+        let is_given = |input: &Input| matches!(input.place, InputLocation::Meta(meta) if !meta.has_slot());
         let given = inputs.iter().enumerate().filter(|(_, input)| is_given(input));
         let given = given.map(|(at, _)| at).collect();
         let frames = program.frames.as_ref();
-        let sound = |store: &Option<Store>| store.clone().filter(|store| store.at.is_sound());
-        let mut stores: Vec<_> = frames.into_iter().flat_map(|frames| &frames.stores).map(sound).collect();
+        let sound = |store: &Option<FieldWrite>| store.clone().filter(|store| store.at.is_sound());
+        let mut stores: Vec<_> =
+            frames.into_iter().flat_map(|frames| &frames.field_writes).map(sound).collect();
         stores.resize(inputs.len(), None);
         let inherited = frames.map_or(InputSet::EMPTY, |frames| frames.inherited);
         let is_last =
-            |(_, input): &(usize, &Input)| matches!(&input.place, Place::Frame(field) if field.last);
+            |(_, input): &(usize, &Input)| matches!(&input.place, InputLocation::Frame(field) if field.last);
         let carried: Vec<Carried> =
             frames.iter().flat_map(|frames| &frames.carried).copied().take(CARRIED_MAX).collect();
         let begins = frames.map_or_else(Begins::default, begins);
         let are_bytes = inputs.iter().enumerate().filter(|(_, input)| input.ty.repr() == Repr::Bytes);
         let bytes = are_bytes.map(|(at, _)| at).collect();
         let said = |(at, input): (usize, &Input)| match input.place {
-            Place::Meta(meta) => Some((at, meta.said()?)),
+            InputLocation::Meta(meta) => Some((at, meta.user_meta_index()?)),
             _ => None,
         };
         Ok(Self {
@@ -236,7 +238,7 @@ impl Code {
             stores,
             stages,
             tails,
-            fragments: program.reshapes.iter().any(|decl| decl.what == Reshape::Fragment),
+            fragments: program.header_changes.iter().any(|decl| decl.what == HeaderChange::Fragment),
             draws: ops().any(|op| matches!(op, Op::Rand(_))),
             leaves_more: ops()
                 .any(|op| matches!(op, Op::Emit(..) | Op::Mark(..) | Op::Mirror(_) | Op::Delay(_))),
@@ -247,7 +249,7 @@ impl Code {
     }
 
     /// Adds what a pass has said of its frame.
-    pub(super) fn note_said(&self, edits: &[Edit], said: &mut Said) {
+    pub(super) fn note_said(&self, edits: &[TupleEdit], said: &mut Said) {
         for edit in edits {
             let is_it = |(input, _): &&(usize, usize)| edit.target == EditTarget::Input(*input as u16);
             if let (Cell::Int(n), Some((_, at))) = (edit.value, self.said.iter().find(is_it)) {
@@ -499,7 +501,9 @@ impl Code {
             | Meta::IsIcmpError
             | Meta::IsIntact
             | Meta::TunnelDepth => None,
-            Meta::Tag | Meta::Label | Meta::Path => meta.said().and_then(|at| number(batch.said[at].into())),
+            Meta::Tag | Meta::Label | Meta::Path => {
+                meta.user_meta_index().and_then(|at| number(batch.said[at].into()))
+            }
             Meta::Method | Meta::Peer | Meta::Status | Meta::Elapsed | Meta::Upstream | Meta::EndedBy => None,
         }
     }
@@ -520,7 +524,7 @@ impl Live {
             counters: vec![Counters::default(); program.elements.len() + 1],
             ends: Ends::default(),
             frames: 0,
-            notes: Notes::default(),
+            notes: PrefetchSlots::default(),
             n_in_phases: 0,
             tracing: Tracing::default(),
             malformed: vec![0; checks(program)],
@@ -789,7 +793,7 @@ fn stages(
     backend: &dyn Backend,
 ) -> Result<Vec<Stage>, Unsupported> {
     let elements = &program.elements;
-    let is_cut = |at: &usize| program.is_seen_anew_behind(at - 1) || holds(&elements[at - 1]);
+    let is_cut = |at: &usize| program.needs_reparse_after(at - 1) || holds(&elements[at - 1]);
     let starts: Vec<usize> = [from].into_iter().chain((from + 1..elements.len()).filter(is_cut)).collect();
     if starts == [0] {
         return Ok(Vec::new());

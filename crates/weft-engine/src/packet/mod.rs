@@ -262,7 +262,7 @@ impl Leave for Leaving<'_> {
             Left::Way(exit) => exit,
             // A packet that stands for several may have to be cut first, or one be fragmented.
             Left::Edited(exit) if frame.meta.offload.gso.is_none() && !code.fragments => {
-                let changes = (&*code.stores, &*self.chain.program.reshapes);
+                let changes = (&*code.stores, &*self.chain.program.header_changes);
                 let slots = &cx.slots[..code.inputs];
                 match edit::make_all(changes, slots, cx.present, cx.out, frame, pool) {
                     Ok(()) => exit,
@@ -789,7 +789,7 @@ impl PacketEngine {
             else {
                 continue;
             };
-            request.start_ahead(&live.state, frames.len(), &mut live.notes);
+            request.start_prefetch(&live.state, frames.len(), &mut live.notes);
             let bit = |(nth, found): (usize, &Found)| u64::from(found.is_of(usize::from(at))) << nth;
             let wanted = self.found.iter().enumerate().map(bit).fold(0, |all, bit| all | bit);
             self.outcome.clear();
@@ -799,8 +799,8 @@ impl PacketEngine {
             };
             let (slots, stride, present) = (&self.slots[..], self.stride, &self.present[..]);
             let batch = Looking { frames, pool, wanted, slots, stride, present };
-            request.look_ahead_all(&mut cx, batch, &mut live.notes);
-            request.fetch(&live.state, &mut live.notes);
+            request.prefetch_keys_all(&mut cx, batch, &mut live.notes);
+            request.prefetch_rows(&live.state, &mut live.notes);
         }
     }
 
@@ -908,14 +908,14 @@ impl PacketEngine {
         self.outcome.clear();
         live.notes.clear();
         if request.pays_ahead(&live.state) {
-            request.start_ahead(&live.state, n, &mut live.notes);
+            request.start_prefetch(&live.state, n, &mut live.notes);
             let mut cx = Cx {
                 regions: [name; REGIONS],
                 ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
             };
             let batch = Unparsed { frames: &frames[..n], pool, slots: &mut self.slots, stride, always };
-            request.look_through(&mut cx, batch, &mut live.notes);
-            request.fetch(&live.state, &mut live.notes);
+            request.prefetch_unparsed(&mut cx, batch, &mut live.notes);
+            request.prefetch_rows(&live.state, &mut live.notes);
         }
         let forward = chain.to.map_or(Exit::Lost(Lost::NoPort), Exit::from);
         self.passed.clear();
@@ -1051,9 +1051,9 @@ impl PacketEngine {
     ) -> Result<(), Undone> {
         let (outcome, now) = (&self.outcome, self.now);
         let chain = &*self.live[pass.at].chain;
-        frame.meta.marks.join(&outcome.marks);
+        frame.meta.marks.merge(&outcome.marks);
         let slots = &self.slots[pass.nth * self.stride..][..chain.code.inputs];
-        let changes = (&*chain.code.stores, &*chain.program.reshapes);
+        let changes = (&*chain.code.stores, &*chain.program.header_changes);
         let mut edits = Edits::new(changes, slots, present, outcome);
         for mirror in &outcome.mirrors {
             edits.make(mirror.edits as usize, frame, pool)?;
@@ -1107,7 +1107,7 @@ impl PacketEngine {
     }
 
     fn redirect(&mut self, pass: Pass, frame: Frame, pool: &mut Pool, watch: Watcher<'_, '_>) {
-        self.outcome.spell();
+        self.outcome.materialize();
         let (outcome, live) = (&self.outcome, &self.live[pass.at]);
         let to = match self.exits.target(&outcome.text) {
             Target::By(to) => Some(to),
@@ -1230,7 +1230,7 @@ impl PacketEngine {
         let mut cx = Cx {
             rand: rand_base(self.config.seed, hash::mix(drawn_from, now.0 as u64)),
             slots: &self.slots[..live.chain.code.inputs],
-            departed,
+            expired_row: departed,
             ..Cx::new(self.now, &live.state, &mut self.call, &mut self.outcome, &mut live.counters)
         };
         code.run(&mut cx, usize::MAX);

@@ -20,7 +20,7 @@ use weft_core::abi::EditTarget;
 use weft_core::frame::BATCH_MAX;
 use weft_ir::backend::{Backend, Program, Unsupported};
 use weft_ir::ir::Op;
-use weft_ir::program::{ChainProgram, Departs, Event};
+use weft_ir::program::{ChainProgram, Event, RowRemoval};
 
 /// Ports of one plan.
 pub const PORTS_MAX: usize = 1024;
@@ -86,7 +86,7 @@ pub struct PacketChain {
 pub(super) type Every = Vec<(Interval, Box<dyn Program>)>;
 
 /// What runs for rows that have left a table.
-pub(super) type Timeouts = Vec<(Departs, Box<dyn Program>)>;
+pub(super) type Timeouts = Vec<(RowRemoval, Box<dyn Program>)>;
 
 impl PacketPlan {
     /// The index of the port with this name.
@@ -138,7 +138,7 @@ impl PacketChain {
     pub(super) fn unfit_at(&self, undone: Undone, last: u16) -> Option<(u16, u32)> {
         let is_it = |op: &Op| match (op, undone.change) {
             (Op::SetInput(input, _), EditTarget::Input(of)) => input.0 == of,
-            (Op::Reshape(reshape, _), EditTarget::Reshape(of)) => reshape.0 == of,
+            (Op::ChangeHeaders(reshape, _), EditTarget::HeaderChange(of)) => reshape.0 == of,
             _ => false,
         };
         let mut parts = self.program.parts(Event::Request);

@@ -5,7 +5,7 @@ use super::reshape::{Bounds, stack_for};
 use weft_core::abi::Slot;
 use weft_core::frame::{Frame, Pool};
 use weft_core::inputs::InputSet;
-use weft_core::wire::reshape::{Pseudo, PseudoSumIn, Stack};
+use weft_core::wire::header_change::{Pseudo, PseudoSumIn, Stack};
 
 /// A checksum that covers no addresses: those that it covered were taken off.
 #[derive(Clone, Copy)]

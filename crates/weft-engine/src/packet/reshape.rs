@@ -2,10 +2,10 @@
 
 use super::edit::Unfit;
 use super::stats::Lost;
-use weft_core::abi::{Cell, Edit, Outcome, Slot};
+use weft_core::abi::{Cell, Outcome, Slot, TupleEdit};
 use weft_core::frame::{Checksum, Frame, Offload, Pool};
+use weft_core::wire::header_change::{DoesNotFit, HeaderChange, Pop, Relink, Stack, StackValue, begins};
 use weft_core::wire::put_number;
-use weft_core::wire::reshape::{Given, Misfit, Pop, Relink, Reshape, Stack, begins};
 
 /// Where a layer lies in its frame.
 pub(super) struct Bounds {
@@ -23,27 +23,27 @@ pub(super) struct Bounds {
 /// # Errors
 /// Why the frame is of no use now.
 pub(super) fn reshape(
-    what: &Reshape,
-    parts: &[Edit],
+    what: &HeaderChange,
+    parts: &[TupleEdit],
     outcome: &Outcome,
     slots: &[Slot],
     frame: &mut Frame,
     pool: &mut Pool,
 ) -> Result<(), Lost> {
     match what {
-        Reshape::Cut => {
+        HeaderChange::Cut => {
             cut(cut_to(parts).ok_or(Lost::Unfit)?, frame, pool);
             Ok(())
         }
         // When all else is done.
-        Reshape::Fragment => Ok(()),
-        Reshape::Pop { layer, how: Pop::To, .. } => pop_to(*layer, slots, frame, pool),
-        Reshape::Pop { layer, how: Pop::Alone(relink), .. } => {
+        HeaderChange::Fragment => Ok(()),
+        HeaderChange::Pop { layer, how: Pop::To, .. } => pop_to(*layer, slots, frame, pool),
+        HeaderChange::Pop { layer, how: Pop::Alone(relink), .. } => {
             let Bounds { at, bytes, .. } = Bounds::of(slots.get(usize::from(*layer)).ok_or(Lost::Unfit)?);
             take_out(relink, at, bytes, frame, pool)
         }
-        Reshape::Push { behind: None, stacks } => push(stacks, parts, outcome, frame, pool),
-        Reshape::Push { behind: Some((header, relink)), stacks } => {
+        HeaderChange::Push { behind: None, stacks } => push(stacks, parts, outcome, frame, pool),
+        HeaderChange::Push { behind: Some((header, relink)), stacks } => {
             let stack = stack_for(stacks, pool.bytes(frame)).ok_or(Lost::Unfit)?;
             let header = usize::from(*header);
             let lower = header.checked_sub(usize::from(relink.back)).ok_or(Lost::Unfit)?;
@@ -78,7 +78,7 @@ pub(super) fn pop_to(layer: u16, slots: &[Slot], frame: &mut Frame, pool: &mut P
 #[inline]
 pub(super) fn push(
     stacks: &[Stack],
-    parts: &[Edit],
+    parts: &[TupleEdit],
     outcome: &Outcome,
     frame: &mut Frame,
     pool: &mut Pool,
@@ -90,7 +90,7 @@ pub(super) fn push(
     put(stack, (0, None), values(parts, outcome), frame, pool)
 }
 
-fn values<'o>(parts: &[Edit], outcome: &'o Outcome) -> impl Iterator<Item = Given<'o>> {
+fn values<'o>(parts: &[TupleEdit], outcome: &'o Outcome) -> impl Iterator<Item = StackValue<'o>> {
     parts.iter().map(|part| given(part.value, outcome))
 }
 
@@ -100,7 +100,7 @@ pub(super) fn stack_for<'s>(stacks: &'s [Stack], bytes: &[u8]) -> Option<&'s Sta
 }
 
 /// How many bytes a CUT or a FRAGMENT leaves at most. Its value is the last of the `edits` in front of it.
-pub(super) fn cut_to(edits: &[Edit]) -> Option<usize> {
+pub(super) fn cut_to(edits: &[TupleEdit]) -> Option<usize> {
     match edits.last()?.value {
         Cell::Int(bytes) => Some(usize::try_from(bytes).unwrap_or(usize::MAX)),
         _ => None,
@@ -119,8 +119,8 @@ impl From<Unfit> for Lost {
     }
 }
 
-impl From<Misfit> for Lost {
-    fn from(_: Misfit) -> Self {
+impl From<DoesNotFit> for Lost {
+    fn from(_: DoesNotFit) -> Self {
         Self::Unfit
     }
 }
@@ -138,7 +138,7 @@ fn cut(bytes: usize, frame: &mut Frame, pool: &mut Pool) {
 fn put<'v>(
     stack: &Stack,
     (at, told): (usize, Option<(usize, &[u8])>),
-    values: impl Iterator<Item = Given<'v>>,
+    values: impl Iterator<Item = StackValue<'v>>,
     frame: &mut Frame,
     pool: &mut Pool,
 ) -> Result<(), Lost> {
@@ -175,11 +175,11 @@ fn take_out(
     pool.remove(frame, at, bytes).ok_or(Lost::Unfit)
 }
 
-fn given(cell: Cell, outcome: &Outcome) -> Given<'_> {
+fn given(cell: Cell, outcome: &Outcome) -> StackValue<'_> {
     match cell {
-        Cell::Bool(b) => Given::Number(u64::from(b)),
-        Cell::Int(n) => Given::Number(n as u64),
-        Cell::Bytes(start, len) => Given::Bytes(outcome.kept(start, len)),
-        Cell::Null | Cell::Float(_) => Given::Number(0),
+        Cell::Bool(b) => StackValue::Number(u64::from(b)),
+        Cell::Int(n) => StackValue::Number(n as u64),
+        Cell::Bytes(start, len) => StackValue::Bytes(outcome.kept(start, len)),
+        Cell::Null | Cell::Float(_) => StackValue::Number(0),
     }
 }

@@ -9,10 +9,10 @@ use super::reshape::{Bounds, cut_to, stack_for};
 use super::stats::Lost;
 use super::{PacketEngine, Pass, Watcher, rand_base};
 use core::slice;
-use weft_core::abi::{Cx, Edit, EditTarget, HOLD, REGION_BODY, REGIONS, Verdict};
+use weft_core::abi::{Cx, EditTarget, HOLD, REGION_BODY, REGIONS, TupleEdit, Verdict};
 use weft_core::frame::{Frame, Pool, network_at, packet_size};
 use weft_core::inputs::InputSet;
-use weft_core::wire::reshape::{Pop, Reshape};
+use weft_core::wire::header_change::{HeaderChange, Pop};
 use weft_core::{Interval, Time};
 
 /// A frame on its way through the stages of a chain.
@@ -110,8 +110,8 @@ impl PacketEngine {
             return None;
         }
         let edits = &self.outcome.edits;
-        let is_fragment = |edit: &Edit| match edit.target {
-            EditTarget::Reshape(id) => chain.program.is_fragment(id),
+        let is_fragment = |edit: &TupleEdit| match edit.target {
+            EditTarget::HeaderChange(id) => chain.program.is_fragment(id),
             _ => false,
         };
         let at = edits.iter().rposition(is_fragment)?;
@@ -176,27 +176,27 @@ impl PacketEngine {
 
     /// Whether headers are put in front of all of a frame. What is cut to less than it is by then stands for itself.
     fn puts_in_front(&self, pass: Pass, frame: &Frame, pool: &Pool) -> bool {
-        let all = &self.live[pass.at].chain.program.reshapes;
+        let all = &self.live[pass.at].chain.program.header_changes;
         let slots = &self.slots[pass.nth * self.stride..][..self.stride];
         let edits = &self.outcome.edits;
         let mut len = frame.len();
         for (at, edit) in edits.iter().enumerate() {
-            let EditTarget::Reshape(id) = edit.target else { continue };
+            let EditTarget::HeaderChange(id) = edit.target else { continue };
             match all.get(usize::from(id)).map(|decl| &decl.what) {
-                Some(Reshape::Push { behind: None, .. }) => return true,
-                Some(Reshape::Push { behind: Some(_), stacks }) => {
+                Some(HeaderChange::Push { behind: None, .. }) => return true,
+                Some(HeaderChange::Push { behind: Some(_), stacks }) => {
                     let stack = stack_for(stacks, pool.bytes(frame));
                     len += stack.map_or(0, |stack| stack.bytes.len());
                 }
-                Some(Reshape::Pop { layer, how, .. }) => {
+                Some(HeaderChange::Pop { layer, how, .. }) => {
                     let Some(layer) = slots.get(usize::from(*layer)).map(Bounds::of) else { continue };
                     len = match how {
                         Pop::To => layer.end.min(len).saturating_sub(layer.at),
                         Pop::Alone(_) => len.saturating_sub(layer.bytes),
                     };
                 }
-                Some(Reshape::Cut) if cut_to(&edits[..at]).is_some_and(|to| to < len) => return false,
-                Some(Reshape::Cut | Reshape::Fragment) | None => {}
+                Some(HeaderChange::Cut) if cut_to(&edits[..at]).is_some_and(|to| to < len) => return false,
+                Some(HeaderChange::Cut | HeaderChange::Fragment) | None => {}
             }
         }
         false
@@ -294,7 +294,7 @@ impl PacketEngine {
         match self.outcome.verdict {
             Verdict::Forward => true,
             Verdict::Redirect => {
-                self.outcome.spell();
+                self.outcome.materialize();
                 if self.outcome.text == HOLD.as_bytes() {
                     return false;
                 }

@@ -1,7 +1,7 @@
 //! Records of nodes and partitions: words, in whole lines of the cache.
 
 use weft_ir::queue::direct::RecordWords;
-pub(super) use weft_ir::queue::layout::{LINE_WORDS, Line as Head};
+pub(super) use weft_ir::queue::layout::{CacheLine as Head, LINE_WORDS};
 use weft_ir::queue::layout::{kept, record_lines};
 
 /// What is said of a record that is not there: an error of the queue itself.

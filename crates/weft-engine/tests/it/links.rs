@@ -359,7 +359,7 @@ fn frames_are_ranked_by_what_elements_have_said_of_them() {
     for (port, remaining) in [(0, 700), (1, 500), (2, 0), (3, 900), (4, 100)] {
         let mut frame = pool.take_filled(&udp(port, 0, 1_250)).expect("a buffer");
         if remaining > 0 {
-            frame.meta.marks.say(Mark::Remaining, remaining);
+            frame.meta.marks.set(Mark::Remaining, remaining);
         }
         link.handle_frame(frame, &mut pool, START);
     }
@@ -452,7 +452,7 @@ fn slack_counts_from_when_a_packet_came() {
     let mut link = Link::new(link(fifo(9), Some(1_000_000)), START, 1);
     for (port, came, due) in [(0, 0, 900), (1, 0, 100), (2, 60, 110)] {
         let mut frame = pool.take_filled(&udp(port, 0, 1_250)).expect("a buffer");
-        frame.meta.marks.say(Mark::Deadline, (START.0 + due * MS) as u64);
+        frame.meta.marks.set(Mark::Deadline, (START.0 + due * MS) as u64);
         link.handle_frame(frame, &mut pool, Time(START.0 + came * MS));
     }
     let now = Time(START.0 + 60 * MS);

@@ -23,7 +23,9 @@ use weft_ir::backend::Backend;
 use weft_ir::generate::{self, Rng, World};
 use weft_ir::interp::Interp;
 use weft_ir::ir::Op;
-use weft_ir::program::{ChainProgram, Check, Event, Frames, Handlers, Input, Place, Store, StoreAt, Sum};
+use weft_ir::program::{
+    ChainProgram, Check, Event, FieldLayout, FieldWrite, Frames, Handlers, Input, InputLocation, Sum,
+};
 use weft_ir::text::{self, parse_program};
 use weft_ir::verify::{Handler, verify, verify_program};
 use weft_jit::Jit;
@@ -1131,12 +1133,12 @@ fn random_chain(rng: &mut Rng) -> ChainProgram {
     let sum =
         Sum { input: sum_at as u16, zero_is_none: rng.percent(50), pseudo: false, covers: InputSet::EMPTY };
     let field = match parse_program(FRAMES).expect("it is in the form").request.inputs[0].place.clone() {
-        Place::Frame(field) => field,
+        InputLocation::Frame(field) => field,
         other => panic!("{other:?}"),
     };
     for (at, input) in chain.request.inputs.iter_mut().enumerate() {
         use weft_core::types::Repr;
-        *input = Input { place: Place::Frame(field.clone()), nullable: true, ..input.clone() };
+        *input = Input { place: InputLocation::Frame(field.clone()), nullable: true, ..input.clone() };
         let (a, b) = (next, next + 1);
         next += 2;
         let is_bytes = input.ty.repr() == Repr::Bytes;
@@ -1163,22 +1165,23 @@ fn random_chain(rng: &mut Rng) -> ChainProgram {
         } else if rng.percent(90) {
             parse.push_str(&format!(" give in{at}, v{a}, v{b}\n"));
         }
-        let bits = StoreAt::Bits { bytes: wide, shift: 0, bits: 8 * wide, endian: weft_ir::ir::Endian::Big };
-        let place = if is_bytes { StoreAt::Bytes } else { bits };
+        let bits =
+            FieldLayout::Bits { bytes: wide, shift: 0, bits: 8 * wide, endian: weft_ir::ir::Endian::Big };
+        let place = if is_bytes { FieldLayout::Bytes } else { bits };
         let sums = if rng.percent(50) { vec![sum] } else { Vec::new() };
-        stores.push(input.written.then_some(Store { at: place, sums }));
+        stores.push(input.written.then_some(FieldWrite { at: place, sums }));
     }
     let offset = end + rng.below(2);
     parse
         .push_str(&format!(" v{next}: int = int {offset}\n v{}: int = frame_get.big v{next}, 2\n", next + 1));
     parse.push_str(&format!(" give in{sum_at}, v{}, v{next}\n forward\n}}\n", next + 1));
-    let bits = StoreAt::Bits { bytes: 2, shift: 0, bits: 16, endian: weft_ir::ir::Endian::Big };
-    stores.push(Some(Store { at: bits, sums: Vec::new() }));
+    let bits = FieldLayout::Bits { bytes: 2, shift: 0, bits: 16, endian: weft_ir::ir::Endian::Big };
+    stores.push(Some(FieldWrite { at: bits, sums: Vec::new() }));
     chain.request.inputs.push(Input {
         name: "sum".to_owned(),
         ty: Type::Uint(16),
         nullable: true,
-        place: Place::Frame(field),
+        place: InputLocation::Frame(field),
         written: false,
     });
     let parse = format!(
@@ -1200,7 +1203,7 @@ fn random_chain(rng: &mut Rng) -> ChainProgram {
     }
     let checks = vec![Check { protocol: "p".to_owned(), what: "truncated".to_owned(), line: 1 }];
     let parser = text::parse(&parse).unwrap_or_else(|e| panic!("{e}\n{parse}"));
-    chain.frames = Some(Frames { parser, checks, stores, ..Frames::default() });
+    chain.frames = Some(Frames { parser, checks, field_writes: stores, ..Frames::default() });
     let parser = chain.frames.as_ref().map(|frames| &frames.parser).expect("it was just set");
     verify(parser, &chain, Handler::Parse).unwrap_or_else(|errors| panic!("{errors:?}\n{parse}"));
     chain

@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use weft_core::Time;
 use weft_core::frame::{Checksum, Frame, Offload, Pool};
-use weft_core::offloaded::{self, Unfinished};
+use weft_core::offloaded::{self, PendingOffloads};
 use weft_proto::capture::{Fault, LinkType, Packet, ReadError, Reader, Record, Style, Writer};
 
 /// Bytes that are read from a file at once, and kept of one that is written.
@@ -285,7 +285,7 @@ impl FileSource {
         let offload = match (cut, self.trusts_checksums) {
             (0, true) => offloaded::finish(bytes, is_ip),
             (0, false) => {
-                let lacks = Unfinished::of(bytes, is_ip);
+                let lacks = PendingOffloads::of(bytes, is_ip);
                 self.unfinished.checksums += u64::from(lacks.checksum);
                 self.unfinished.lengths += u64::from(lacks.length);
                 self.unfinished.packets += u64::from(lacks.is_any());

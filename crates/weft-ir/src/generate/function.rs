@@ -2,7 +2,7 @@
 
 use super::{Rng, new_block};
 use crate::ir::*;
-use crate::program::{ChainProgram, Direction, Input, Place, Realisation};
+use crate::program::{ChainProgram, Direction, Input, InputLocation, Realisation};
 use crate::verify::{Handler, key_ty};
 use std::collections::BTreeSet;
 use weft_core::Status;
@@ -11,19 +11,19 @@ use weft_core::marks::Mark;
 use weft_core::native::Param;
 use weft_core::types::{Repr, Type};
 
-/// How deep branches and scans stand in each other.
+/// Maximum nesting of branches and scans.
 const DEPTH_MAX: usize = 3;
-/// Blocks after which nothing branches any more.
+/// Number of blocks after which no more branches follow.
 const BLOCKS_MAX: usize = 24;
 
-/// An integer, likely from an edge.
+/// An integer, likely an edge value.
 pub(super) fn int(rng: &mut Rng) -> i64 {
     let edges =
         [0, 1, 2, 3, -1, -2, 7, 63, 64, 255, 1000, i64::MAX, i64::MIN, i64::MIN + 1, 1 << 53, 1 << 32];
     if rng.percent(85) { rng.pick(&edges) } else { rng.bits() as i64 }
 }
 
-/// A float, likely from an edge.
+/// A float, likely an edge value.
 pub(super) fn float(rng: &mut Rng) -> f64 {
     const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
     let edges = [
@@ -52,7 +52,7 @@ pub(super) fn float(rng: &mut Rng) -> f64 {
     if rng.percent(85) { rng.pick(&edges) } else { f64::from_bits(rng.bits()) }
 }
 
-/// Bytes: texts, numbers, addresses, prefixes, and what is not UTF-8.
+/// Bytes: texts, numbers, addresses, prefixes, and invalid UTF-8.
 pub(super) fn bytes(rng: &mut Rng) -> Vec<u8> {
     const SOME: &[&[u8]] = &[
         b"",
@@ -90,12 +90,12 @@ pub(super) fn bytes(rng: &mut Rng) -> Vec<u8> {
 
 /// A random handler.
 ///
-/// `departs` is the table of a TIMEOUT.
+/// `removed_from` is the table of a TIMEOUT.
 pub(super) fn generate(
     rng: &mut Rng,
     chain: &ChainProgram,
     handler: Handler,
-    departs: Option<TableId>,
+    removed_from: Option<TableId>,
     name: &str,
 ) -> Function {
     let may_fail = rng.percent(70);
@@ -115,8 +115,8 @@ pub(super) fn generate(
         loops: 0,
         line: 1,
     };
-    if let Some(table) = departs {
-        builder.departed(table);
+    if let Some(table) = removed_from {
+        builder.expired_row(table);
     }
     if !builder.body(0) {
         builder.verdict();
@@ -129,22 +129,22 @@ struct Builder<'a> {
     chain: &'a ChainProgram,
     handler: Handler,
     function: Function,
-    /// Where instructions go.
+    /// The current block.
     block: usize,
-    /// Values that may be used here, but for rows.
+    /// The values in scope, except rows.
     values: Vec<Value>,
-    /// Rows that may be used here, and of which table they are.
+    /// The rows in scope, with their tables.
     rows: Vec<(Value, TableId)>,
-    /// All writes are journalled, and there may be RollBack and Fail.
+    /// Whether all writes are journalled, so that RollBack and Fail may follow.
     may_fail: bool,
-    /// Tables that had an Insert or Remove: rows from before are not used any more.
+    /// Tables with an Insert or Remove: earlier rows must not be used.
     killed: BTreeSet<TableId>,
     rolled_back: bool,
     loops: usize,
     line: u32,
 }
 
-/// Bytes of keys: most of those of a type with a length that is usual have that.
+/// Bytes for keys; for types with a usual length, most have that length.
 fn key_bytes(ty: Type) -> &'static [&'static [u8]] {
     match ty {
         Type::IpAddr => &[&[10, 0, 0, 1], &[10, 0, 0, 2], &[0xfe; 16]],
@@ -153,14 +153,14 @@ fn key_bytes(ty: Type) -> &'static [&'static [u8]] {
     }
 }
 
-/// What may be used, to be put back where ways part.
+/// The values in scope, to restore where paths split.
 struct Scope {
     values: Vec<Value>,
     rows: Vec<(Value, TableId)>,
 }
 
 impl Builder<'_> {
-    /// Some steps; true if the block was ended by a verdict.
+    /// Some steps; true if a verdict ended the block.
     fn body(&mut self, depth: usize) -> bool {
         let n_steps = 2 + self.rng.below(10);
         for _ in 0..n_steps {
@@ -181,7 +181,7 @@ impl Builder<'_> {
         false
     }
 
-    /// Emits the newest value of each type, so that what was computed is seen.
+    /// Emits the newest value of each type, to make results visible.
     fn show(&mut self) {
         let sink = &self.chain.sinks[0];
         let newest = |builder: &mut Self, ty| {
@@ -196,7 +196,7 @@ impl Builder<'_> {
         Scope { values: self.values.clone(), rows: self.rows.clone() }
     }
 
-    /// Back to what could be used, without what has gone stale since.
+    /// Restores the scope, without rows that have become stale.
     fn restore(&mut self, scope: &Scope) {
         self.values.clone_from(&scope.values);
         self.rows.clone_from(&scope.rows);
@@ -223,7 +223,7 @@ impl Builder<'_> {
         self.function.blocks[self.block].insts.push(Inst { result, op, line });
     }
 
-    /// An operation with a value.
+    /// Adds an operation with a result.
     fn give(&mut self, ty: Ty, op: Op) -> Value {
         let value = self.new_value(ty);
         self.push(Some(value), op);
@@ -237,7 +237,7 @@ impl Builder<'_> {
         self.push(None, op);
     }
 
-    /// A value of the type, likely one that is there.
+    /// A value of the type, likely an existing one.
     fn any(&mut self, ty: Ty) -> Value {
         let there: Vec<Value> = self.values.iter().copied().filter(|v| self.function.ty(*v) == ty).collect();
         if !there.is_empty() && self.rng.percent(75) {
@@ -257,7 +257,7 @@ impl Builder<'_> {
         self.give(Ty::Bytes, Op::BytesConst(bytes.to_vec()))
     }
 
-    /// A number that is likely a place in a short text.
+    /// A number that is likely an offset in a short text.
     fn position(&mut self) -> Value {
         if self.rng.percent(40) {
             return self.any(Ty::Int);
@@ -299,7 +299,7 @@ impl Builder<'_> {
         if ty.repr() != Repr::Float && self.rng.percent(20) {
             return self.any_of(ty);
         }
-        // Floats only from here: the bits of a NaN that was computed are not the same everywhere.
+        // Only constant floats: the bits of a computed NaN differ between machines.
         let op = match ty.repr() {
             Repr::Bool => Op::BoolConst(self.rng.percent(50)),
             Repr::Int => Op::IntConst(self.rng.below(5) as i64),
@@ -309,7 +309,7 @@ impl Builder<'_> {
         self.give(Ty::of(ty), op)
     }
 
-    /// A row of the table: one that is there, or one that is looked for.
+    /// A row of the table: an existing one, or the result of a look-up.
     fn row(&mut self, table: TableId) -> Value {
         let there: Vec<Value> = self.rows.iter().filter(|(_, t)| *t == table).map(|(v, _)| *v).collect();
         if !there.is_empty() && self.rng.percent(80) {
@@ -491,7 +491,7 @@ impl Builder<'_> {
                 self.give(Int, Op::Hash(of))
             }
             11 => {
-                // Networks of both kinds, of every length, and beside them.
+                // Networks of both lengths, with every prefix length and beyond.
                 let n = if self.rng.percent(50) { 4 } else { 16 };
                 let address = vec![0x2b; n];
                 let bits = self.rng.below(8 * n + 2) as u8;
@@ -551,7 +551,7 @@ impl Builder<'_> {
         };
     }
 
-    /// Calls a native function, and asks how it ended.
+    /// Calls a native function and reads how it ended.
     fn native(&mut self) {
         let chain = self.chain;
         let (id, decl) = pick(self.rng, &chain.natives);
@@ -574,7 +574,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Reads the tuple, or changes it.
+    /// Reads or changes the tuple.
     fn tuple(&mut self) {
         let Some(direction) = self.handler.direction(self.chain) else { return self.scalar() };
         if self.rng.percent(6) {
@@ -582,7 +582,8 @@ impl Builder<'_> {
         }
         let index = self.rng.below(direction.inputs.len());
         let (id, input) = (InputId(index as u16), &direction.inputs[index]);
-        let may_be_absent = |i: &Input| i.nullable || matches!(i.place, Place::Header(_) | Place::Trailer(_));
+        let may_be_absent =
+            |i: &Input| i.nullable || matches!(i.place, InputLocation::Header(_) | InputLocation::Trailer(_));
         match self.rng.below(8) {
             0 => drop(self.give(Ty::Bool, Op::InputPresent(id))),
             1 | 2 if input.written => {
@@ -594,13 +595,13 @@ impl Builder<'_> {
         }
     }
 
-    /// Asks for what is derived from the message, most often behind a change of it, and for what became of it.
+    /// Reads a value derived from the message, usually after a change, and whether that worked.
     fn derived(&mut self, direction: &Direction) {
         let inputs = || (0..).zip(&direction.inputs);
-        let fields = |input: &Input| input.written && matches!(input.place, Place::Body(_));
+        let fields = |input: &Input| input.written && matches!(input.place, InputLocation::Body(_));
         let fields: Vec<(u16, Type)> =
             inputs().filter(|(_, input)| fields(input)).map(|(at, input)| (at, input.ty)).collect();
-        // No message can be written with bytes that are no text.
+        // A message cannot be written with bytes that are not text.
         let is_bad = self.rng.percent(30);
         let fits = |(_, ty): &&(u16, Type)| !is_bad || Ty::of(*ty) == Ty::Bytes;
         let fields: Vec<(u16, Type)> = fields.iter().filter(fits).copied().collect();
@@ -662,7 +663,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Matches rows, by values that some of them may want.
+    /// Matches rows, with values that may match.
     fn matched(&mut self) {
         let (id, decl) = pick(self.rng, &self.chain.matches);
         let mut keys = Vec::new();
@@ -788,9 +789,9 @@ impl Builder<'_> {
                 self.effect(Op::SetAnswer(NameId(id), value));
             }
             7 => {
-                let (id, decl) = pick(self.rng, &chain.reshapes);
+                let (id, decl) = pick(self.rng, &chain.header_changes);
                 let parts = decl.params.iter().map(|ty| self.any_of(*ty)).collect();
-                self.effect(Op::Reshape(ReshapeId(id), parts));
+                self.effect(Op::ChangeHeaders(HeaderChangeId(id), parts));
             }
             _ => {
                 let (id, field) = pick(self.rng, &chain.replies);
@@ -840,7 +841,7 @@ impl Builder<'_> {
         self.end(self.block, end);
     }
 
-    /// Two ways that may meet again; true if they do not.
+    /// Two paths that may meet again; true if they do not.
     fn diamond(&mut self, depth: usize) -> bool {
         let by = self.any(Ty::Bool);
         let fork = self.block;
@@ -886,7 +887,7 @@ impl Builder<'_> {
         false
     }
 
-    /// Looks for a row, and inserts it if there is none.
+    /// Looks up a row and inserts it if there is none.
     fn upsert(&mut self) {
         let table = self.table();
         if !self.is_writable(table) {
@@ -913,9 +914,9 @@ impl Builder<'_> {
         }
     }
 
-    /// Reads the row that departed.
-    fn departed(&mut self, table: TableId) {
-        let row = self.give(Ty::Row, Op::Departed(table));
+    /// Reads the expired row.
+    fn expired_row(&mut self, table: TableId) {
+        let row = self.give(Ty::Row, Op::ExpiredRow(table));
         for _ in 0..1 + self.rng.below(4) {
             let (column, ty, _) = self.column(table, true);
             self.give(Ty::of(ty), Op::Column(table, row, column));
@@ -949,7 +950,7 @@ impl Builder<'_> {
 
         let visit = self.enter();
         self.loops += 1;
-        // A row from before the scan might go stale on the way round.
+        // A row from before the scan could become stale in a later iteration.
         self.rows = vec![(row, table)];
         let next = self.give(Ty::Int, Op::ScanNext(table, row));
         let one = self.give(Ty::Int, Op::IntConst(1));

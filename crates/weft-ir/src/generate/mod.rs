@@ -1,16 +1,16 @@
-//! Test programs: the generator of well-formed chains and passes, and what a pass is seen to do.
+//! Generates well-formed chains and passes, and observes what a pass does, to test back ends and passes.
 //!
-//! Everything follows from a [`Rng`], which is made of a seed or of bytes (so a fuzzer can steer it). To hold a
-//! back end against another:
+//! Everything follows from a [`Rng`], made from a seed or from bytes (so that a fuzzer can steer it). To compare two
+//! back ends:
 //!
 //! ```
 //! use weft_ir::{generate, interp::Interp};
 //! generate::compare(7, &Interp, &Interp).unwrap();
 //! ```
 //!
-//! The programs use every operation, tables with all shapes of keys, call cells, variables, sinks and inputs of all
-//! types; values come from the edges. [`coverage`] tells which operations occur. NaNs are one value in an
-//! [`Observation`], since their bits differ from machine to machine.
+//! The programs use every operation, tables with all key shapes, call cells, variables, sinks and inputs of all types;
+//! values are often edge values. [`coverage`] counts operations. All NaNs in an [`Observation`] count as equal, since
+//! their bits differ between machines.
 
 mod function;
 mod natives;
@@ -26,29 +26,29 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_core::limits::INPUTS_MAX;
 use weft_core::matching::{MatchPart, MatchSpec, Test};
-use weft_core::table::{ColumnSpec, Departure, Evict, TableSpec};
+use weft_core::table::{ColumnSpec, Evict, RemovalReason, TableSpec};
 use weft_core::types::{Type, Value};
-use weft_core::wire::reshape::{Pop, Pseudo, Reshape};
+use weft_core::wire::header_change::{HeaderChange, Pop, Pseudo};
 use weft_core::{Interval, Time};
 
 pub use weft_core::rng::Rng;
 
-pub use observe::{Observation, Pass, RuleChange, Seen, World};
+pub use observe::{Observation, Observed, Pass, RuleChange, World};
 
 /// A difference between two back ends.
 #[derive(Clone, Debug)]
 pub struct Difference {
     /// The seed.
     pub seed: u64,
-    /// What happened, with the handlers of the segment in text form.
+    /// What differs, with the handlers of the segment in text form.
     pub what: String,
 }
 
-/// Runs a random chain and [`PASSES`] random passes on two back ends, each on a state of its own. Rules change between
+/// Runs a random chain and [`PASSES`] random passes on two back ends, each with its own state. Rules change between
 /// passes.
 ///
 /// # Errors
-/// The first pass after which they disagree, or a back end that does not compile the chain.
+/// The first pass with different results, or an error of a back end.
 pub fn compare(seed: u64, first: &dyn Backend, second: &dyn Backend) -> Result<(), Difference> {
     let mut rng = Rng::from_seed(seed);
     let chain = Arc::new(chain(&mut rng));
@@ -84,10 +84,10 @@ pub fn compare(seed: u64, first: &dyn Backend, second: &dyn Backend) -> Result<(
     Ok(())
 }
 
-/// Passes of one [`compare`].
+/// Passes in one [`compare`].
 pub const PASSES: usize = 12;
 
-/// How often each operation and terminator occurs in a chain, by its mnemonic ([`text::mnemonics`]).
+/// The number of occurrences of each operation and terminator in a chain, by mnemonic ([`text::mnemonics`]).
 pub fn coverage(chain: &ChainProgram) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for block in functions(chain).flat_map(|f| &f.blocks) {
@@ -108,7 +108,7 @@ fn functions(chain: &ChainProgram) -> impl Iterator<Item = &Function> {
     })
 }
 
-/// A random chain; [`crate::verify::verify_program`] takes it.
+/// A random chain that [`crate::verify::verify_program`] accepts.
 pub fn chain(rng: &mut Rng) -> ChainProgram {
     let mut chain = ChainProgram {
         name: "generated".into(),
@@ -123,16 +123,16 @@ pub fn chain(rng: &mut Rng) -> ChainProgram {
         replies: [Type::Bool, Type::Int(64), Type::F64, Type::Text(None)]
             .map(|ty| ReplyField { path: vec!["field".into(), ty.to_string()], ty })
             .into(),
-        reshapes: vec![
-            ReshapeDecl { params: vec![Type::Uint(32)], what: Reshape::Cut },
-            ReshapeDecl { params: vec![Type::Uint(32)], what: Reshape::Fragment },
-            ReshapeDecl {
+        header_changes: vec![
+            HeaderChangeDecl { params: vec![Type::Uint(32)], what: HeaderChange::Cut },
+            HeaderChangeDecl { params: vec![Type::Uint(32)], what: HeaderChange::Fragment },
+            HeaderChangeDecl {
                 params: vec![Type::Bool, Type::Bytes(None), Type::Int(64)],
-                what: Reshape::Push { behind: None, stacks: Vec::new() },
+                what: HeaderChange::Push { behind: None, stacks: Vec::new() },
             },
-            ReshapeDecl {
+            HeaderChangeDecl {
                 params: Vec::new(),
-                what: Reshape::Pop { layer: 0, how: Pop::To, pseudo: Pseudo::default() },
+                what: HeaderChange::Pop { layer: 0, how: Pop::To, pseudo: Pseudo::default() },
             },
         ],
         natives: natives::declared(),
@@ -159,19 +159,19 @@ fn element(rng: &mut Rng, chain: &ChainProgram, index: usize) -> Element {
         every: some(Every, 60).into_iter().map(|f| (Interval::from_millis(100), f)).collect(),
         timeouts: Vec::new(),
     };
-    // All elements have the same tables, of which each loses its rows to one.
+    // All elements share the tables; each removed row goes to one element.
     let mut timeouts = Vec::new();
     for (table, decl) in (0..).map(TableId).zip(&chain.tables) {
         let ways = [
-            (Departure::Expired, decl.spec.expires()),
-            (Departure::Evicted, decl.spec.evict != Evict::Reject),
+            (RemovalReason::Expired, decl.spec.expires()),
+            (RemovalReason::Evicted, decl.spec.evict != Evict::Reject),
         ];
         for (why, _) in ways.into_iter().filter(|(_, leaves)| *leaves) {
-            let departs = Departs { table, why };
-            let is_first = chain.timeouts().all(|(_, other)| other != departs);
+            let removal = RowRemoval { table, why };
+            let is_first = chain.timeouts().all(|(_, other)| other != removal);
             if is_first && rng.percent(60) {
                 let name = format!("e{index}.{why:?}{}", table.0);
-                timeouts.push((departs, function::generate(rng, chain, Timeout, Some(table), &name)));
+                timeouts.push((removal, function::generate(rng, chain, Timeout, Some(table), &name)));
             }
         }
     }
@@ -185,8 +185,8 @@ fn element(rng: &mut Rng, chain: &ChainProgram, index: usize) -> Element {
     }
 }
 
-/// Two columns of each type, in some chains many more, from all places; whether they are NULL or written is left to the
-/// generator. Behind them what is derived from the message.
+/// Two columns of each type (in some chains many more), from all locations; the generator decides whether they are
+/// nullable or written. Behind them are the columns derived from the message.
 fn inputs(rng: &mut Rng, is_response: bool) -> Vec<Input> {
     let types = [Type::Bool, Type::Int(64), Type::F64, Type::Text(None), Type::Uint(32), Type::Bytes(None)];
     let mut inputs = Vec::new();
@@ -195,23 +195,23 @@ fn inputs(rng: &mut Rng, is_response: bool) -> Vec<Input> {
     for (i, &ty) in types.iter().cycle().take(2 * types.len() + n_more).enumerate() {
         let is_bytes = Type::repr(ty) == weft_core::types::Repr::Bytes;
         let place = match rng.below(4) {
-            0 if is_bytes => Place::Header(format!("x-{i}")),
-            1 if is_bytes && is_response => Place::Trailer(format!("x-{i}")),
-            2 if ty == Type::Text(None) => Place::Meta(Meta::Peer),
-            _ => Place::Body(vec!["m".into(), format!("f{i}")]),
+            0 if is_bytes => InputLocation::Header(format!("x-{i}")),
+            1 if is_bytes && is_response => InputLocation::Trailer(format!("x-{i}")),
+            2 if ty == Type::Text(None) => InputLocation::Meta(Meta::Peer),
+            _ => InputLocation::Body(vec!["m".into(), format!("f{i}")]),
         };
         let (nullable, written) = (i % 2 == 0, i < types.len() || rng.percent(30));
         inputs.push(Input { name: format!("in{i}"), ty, nullable, place, written });
     }
     let derived =
         |name: &str, ty, place| Input { name: name.into(), ty, nullable: true, place, written: false };
-    inputs.push(derived("payload", Type::Bytes(None), Place::Body(Vec::new())));
-    inputs.push(derived("size", Type::Size, Place::Meta(Meta::Size)));
-    assert!(inputs.len() <= INPUTS_MAX, "there is room for what is derived");
+    inputs.push(derived("payload", Type::Bytes(None), InputLocation::Body(Vec::new())));
+    inputs.push(derived("size", Type::Size, InputLocation::Meta(Meta::Size)));
+    assert!(inputs.len() <= INPUTS_MAX, "the derived inputs fit");
     inputs
 }
 
-/// One table for each shape of key, and a replicated one.
+/// One table for each key shape, and a replicated one.
 fn tables(rng: &mut Rng) -> Vec<TableDecl> {
     let keys: [(&str, &[Type]); 8] = [
         ("by_int", &[Type::Uint(64)]),
@@ -228,10 +228,10 @@ fn tables(rng: &mut Rng) -> Vec<TableDecl> {
     tables
 }
 
-/// The number of [`rules`] among the tables.
+/// The id of the [`rules`] table.
 const RULES: TableId = TableId(8);
 
-/// A replicated table whose rows are matched.
+/// A replicated table for matches.
 fn rules(rng: &mut Rng) -> TableDecl {
     let column =
         |name: &str, ty, nullable| ColumnSpec { name: name.into(), ty, nullable, default: Value::Null };
@@ -267,15 +267,15 @@ fn rule(rng: &mut Rng, id: i64) -> Vec<Value> {
     let net = Value::Bytes(rng.pick(&NETS).to_vec());
     let (low, high, n) = (number(rng), number(rng), number(rng));
     let (s, flag) = (Value::Bytes(rng.pick(&["", "a", "bob"]).into()), Value::Bool(rng.percent(50)));
-    // Some that `n` has as a mask, so that there are values for which they come out.
-    let Value::Int(mask) = n else { panic!("it is a number") };
+    // Some bits of the mask `n`, so that some values match.
+    let Value::Int(mask) = n else { panic!("the value is a number") };
     let bits = Value::Int(mask & rng.pick(&[0, 3, -1]));
     let all = [rank, net, low, high, n, s, flag, bits].into_iter().enumerate();
     let all = all.map(|(at, value)| if at != 4 && rng.percent(30) { Value::Null } else { value });
     core::iter::once(Value::Int(id)).chain(all).collect()
 }
 
-/// Networks of both lengths, and one that is none.
+/// Networks of both lengths, and an invalid one.
 const NETS: [&[u8]; 5] = [
     &[10, 0, 0, 0, 8],
     &[0, 0, 0, 0, 0],
@@ -284,7 +284,7 @@ const NETS: [&[u8]; 5] = [
     &[1, 33],
 ];
 
-/// Ways to match [`rules`].
+/// Declared matches over [`rules`].
 fn matches(rng: &mut Rng) -> Vec<MatchDecl> {
     let part = |test, wildcard, ty, nullable| MatchPart { test, wildcard, ty, nullable };
     let mut decl = || {
@@ -406,7 +406,7 @@ pub fn events(chain: &ChainProgram) -> Vec<Event> {
     events
 }
 
-/// A block to be filled.
+/// Adds an empty block.
 fn new_block(function: &mut Function) -> usize {
     function.blocks.push(Block::default());
     function.blocks.len() - 1

@@ -1,4 +1,4 @@
-//! Native functions that generated chains call: any results, but the same ones for the same arguments.
+//! Stand-ins for native functions in generated chains: arbitrary results that depend only on the arguments.
 
 use std::sync::Arc;
 use weft_core::hash;
@@ -7,7 +7,7 @@ use weft_core::native::{
 };
 use weft_core::types::{Repr, Value};
 
-/// One of each type of result and of parameters, and with each effect.
+/// One function for each result type, parameter type and effect.
 pub(super) fn declared() -> Vec<NativeDecl> {
     const CHOSEN: [Native; 8] = [
         Native::Gzip,
@@ -30,7 +30,7 @@ pub(super) fn declared() -> Vec<NativeDecl> {
     (0..).zip(CHOSEN).map(decl).collect()
 }
 
-/// Stand-ins for the functions of a chain: nothing here computes what they are for.
+/// Stand-ins for the functions of a chain; they do not compute the real functions.
 pub(super) fn stand_ins(declared: &[NativeDecl]) -> Vec<Arc<dyn Prepared>> {
     declared.iter().map(|decl| Arc::new(StandIn(decl.clone())) as Arc<dyn Prepared>).collect()
 }
@@ -50,12 +50,12 @@ impl Prepared for StandIn {
         match (drawn % 16, info.result.repr()) {
             (0 | 1, _) if info.nullable => Ended::Null,
             (2 | 3, _) if info.fails.is_some() => Ended::Failed,
-            // No function may do this; back ends agree on what it comes to.
+            // No function may return this; back ends agree on the result.
             (4, Repr::Bytes) => Ended::Int(drawn as i64),
             (_, Repr::Bool) => Ended::Bool(drawn >> 8 & 1 != 0),
             (_, Repr::Bytes) => {
                 out.extend(call.data().iter().rev());
-                // Now and then so much that passes run out of room, and once in a while more than may be.
+                // Large results now and then, so that passes exhaust the scratch; rarely more than allowed.
                 match drawn >> 8 & 0x7ff {
                     0..40 => out.resize(30_000, b'x'),
                     40 => out.resize(NATIVE_BYTES_MAX + 1, b'x'),
@@ -72,7 +72,7 @@ fn word(arg: Arg<'_>) -> u64 {
     match arg {
         Arg::Bool(b) => u64::from(b),
         Arg::Int(n) => n as u64,
-        // The bits of a NaN that was computed are not the same everywhere.
+        // The bits of a computed NaN differ between machines.
         Arg::Float(x) if x.is_nan() => 1,
         Arg::Float(x) => x.to_bits(),
         Arg::Bytes(bytes) => hash::hash_bytes(bytes),

@@ -1,15 +1,17 @@
-//! Passes, and what is seen of them.
+//! Random passes and their observable results.
 
 use super::Rng;
 use crate::backend::Program;
-use crate::interp::{self, Noted};
+use crate::interp::{self, AccessAt};
 use crate::ir::Ty;
-use crate::program::{ChainProgram, Departs, Direction, Event, ListPlace, Place, TableDecl, cell_words};
+use crate::program::{
+    ChainProgram, Direction, Event, InputLocation, ListLocation, RowRemoval, TableDecl, cell_words,
+};
 use crate::verify::Handler;
 use std::sync::Arc;
 use weft_core::abi::{
-    Cell, Counters, Cx, Edit, EditTarget, Message, Outcome, Parts, REGION_BODY, REGION_HEADERS, REGION_META,
-    REGIONS, Rewrite, Slot, State, Verdict,
+    Cell, Counters, Cx, EditTarget, Message, Outcome, Parts, REGION_BODY, REGION_HEADERS, REGION_META,
+    REGIONS, Rewrite, Slot, State, TupleEdit, Verdict,
 };
 use weft_core::hash::HashKey;
 use weft_core::inputs::InputSet;
@@ -18,19 +20,19 @@ use weft_core::list::{self, ListCell};
 use weft_core::marks::Marks;
 use weft_core::matching::Matcher;
 use weft_core::native::Prepared;
-use weft_core::table::{Departure, Insert, Row, Scalars, Table};
+use weft_core::table::{Insert, RemovalReason, Row, Scalars, Table};
 use weft_core::{Time, Value};
 
-/// What the engine would give for one pass.
+/// The inputs of one pass, as from the engine.
 #[derive(Clone, Debug)]
 pub struct Pass {
     /// The segment's event.
     pub event: Event,
-    /// Elements with an index below take part.
+    /// Only elements with an index below this take part.
     pub opened: usize,
     /// `now()`.
     pub now: Time,
-    /// What `rand()` draws from.
+    /// The base of `rand()`.
     pub rand: u64,
     /// One for each input.
     pub slots: Vec<Slot>,
@@ -40,10 +42,10 @@ pub struct Pass {
     pub regions: [Vec<u8>; REGIONS],
 }
 
-/// The state of one chain, apart from any other.
+/// The private state of one chain.
 #[derive(Debug)]
 pub struct World {
-    /// Tables and variables; the merged ones have two workers' parts.
+    /// Tables and variables; merged variables have the parts of two workers.
     pub state: State,
     /// The call's row.
     pub call: Vec<u64>,
@@ -52,18 +54,18 @@ pub struct World {
     out: Outcome,
 }
 
-/// A value as it is seen: floats by their bits, all NaNs alike.
+/// An observed value: floats by their bits, with all NaNs equal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Seen {
+pub enum Observed {
     /// NULL.
     Null,
-    /// A number or a boolean, by its word.
+    /// A number or a boolean, as a word.
     Word(u64),
     /// Bytes.
     Bytes(Vec<u8>),
 }
 
-/// Everything that a pass leaves behind.
+/// All results of a pass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
     /// How it ended.
@@ -74,45 +76,45 @@ pub struct Observation {
     pub line: u32,
     /// See [`Outcome::text`].
     pub text: Vec<u8>,
-    /// Changes in the order made.
-    pub edits: Vec<(EditTarget, Seen)>,
-    /// The frame of a pass on one, with the changes that code has made in place of some of them.
+    /// The edits, in order.
+    pub edits: Vec<(EditTarget, Observed)>,
+    /// The frame of the pass, with the changes that code made in place of edits.
     pub frame: Vec<u8>,
-    /// Rows for sinks, in the order made.
-    pub rows: Vec<(u16, Vec<Seen>)>,
+    /// The rows for sinks, in order.
+    pub rows: Vec<(u16, Vec<Observed>)>,
     /// Nanoseconds.
     pub delay: i64,
-    /// What MARK has said.
+    /// The marks.
     pub marks: Marks,
     /// See [`Outcome::opening`].
     pub opening: bool,
-    /// Targets of MIRROR, and how many edits were made before.
+    /// The targets of MIRROR, with the number of edits before each.
     pub mirrors: Vec<(Vec<u8>, u32)>,
-    /// The rows of each table that live after the pass, columns in order, in the order of a scan.
-    pub tables: Vec<Vec<Vec<Seen>>>,
-    /// Variables in the order of the chain: the word, or the parts of a MERGE variable.
+    /// The live rows of each table after the pass, in scan order, with columns in order.
+    pub tables: Vec<Vec<Vec<Observed>>>,
+    /// The variables in the order of the chain: the word, or the parts of a MERGE variable.
     pub vars: Vec<Vec<u64>>,
     /// The cells of the call's row.
-    pub call: Vec<Seen>,
+    pub call: Vec<Observed>,
     /// By element, without the sampled times.
     pub counters: Vec<Counters>,
-    /// A row had expired, for a TIMEOUT.
-    pub departed: bool,
+    /// Whether a row had expired, for a TIMEOUT.
+    pub had_expired_row: bool,
 }
 
-/// A change of the table whose rows are matched, from outside.
+/// An external change of the table with rules.
 #[derive(Clone, Debug)]
 pub struct RuleChange {
     /// The row.
     row: Vec<Value>,
-    /// It is there from now on; else no row with its key is.
+    /// Whether the row exists from now on; otherwise no row has its key.
     is_there: bool,
-    /// What is built of the rules is built anew.
+    /// Whether the structure of the rules is rebuilt.
     is_built: bool,
 }
 
-/// A list of numbers and bytes, now and then of more elements than it may have.
-fn random_list(rng: &mut Rng, place: &ListPlace) -> Vec<u8> {
+/// A list of numbers and bytes, sometimes with too many elements.
+fn random_list(rng: &mut Rng, place: &ListLocation) -> Vec<u8> {
     let n = rng.below(place.elements_max as usize + 2) as u64;
     let n_cells = if n > place.elements_max { 0 } else { n as usize * place.members.len() };
     let kinds: Vec<usize> = (0..n_cells).map(|_| rng.below(4)).collect();
@@ -155,25 +157,31 @@ impl Pass {
             let is_present = !input.nullable || rng.percent(60);
             pass.present.set(index, is_present);
             let slot = pass.slot(rng, Ty::of(input.ty), &input.place);
-            // The slot of a NULL may hold anything; zeros are what the engine gives.
+            // The slot of a NULL is undefined; the engine gives zeros.
             pass.slots.push(if is_present { slot } else { Slot::default() });
         }
         pass
     }
 
-    fn slot(&mut self, rng: &mut Rng, ty: Ty, place: &Place) -> Slot {
+    fn slot(&mut self, rng: &mut Rng, ty: Ty, place: &InputLocation) -> Slot {
         let a = match ty {
             Ty::Bool => rng.below(2) as u64,
             Ty::Float => super::function::float(rng).to_bits(),
             Ty::Int | Ty::Row => super::function::int(rng) as u64,
             Ty::Bytes => {
                 let region = &mut self.regions[match place {
-                    Place::Body(_) | Place::Entry(..) | Place::Frame(_) | Place::Layer(_) => REGION_BODY,
-                    Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
-                    Place::Meta(_) | Place::Key(_) | Place::Present(_) | Place::List(_) => REGION_META,
+                    InputLocation::Body(_)
+                    | InputLocation::Entry(..)
+                    | InputLocation::Frame(_)
+                    | InputLocation::Layer(_) => REGION_BODY,
+                    InputLocation::Header(_) | InputLocation::Trailer(_) => REGION_HEADERS,
+                    InputLocation::Meta(_)
+                    | InputLocation::Key(_)
+                    | InputLocation::Present(_)
+                    | InputLocation::List(_) => REGION_META,
                 }];
                 let bytes = match place {
-                    Place::List(place) => random_list(rng, place),
+                    InputLocation::List(place) => random_list(rng, place),
                     _ => super::function::bytes(rng),
                 };
                 let at = region.len();
@@ -186,14 +194,13 @@ impl Pass {
 }
 
 impl World {
-    /// The state at the start: tables with the rows that the chain gives them, variables at their starts. For its
-    /// native functions there are stand-ins, which give any results. Its passes have as little room in their scratch as
-    /// any may have.
+    /// The initial state: tables with their declared rows, variables at their start values, stand-ins for native
+    /// functions, and the smallest scratch.
     pub fn new(chain: &ChainProgram) -> Self {
         Self::with_natives(chain, super::natives::stand_ins(&chain.natives))
     }
 
-    /// As [`World::new`], with these functions for those of the chain.
+    /// As [`World::new`], with these native functions.
     pub fn with_natives(chain: &ChainProgram, natives: Vec<Arc<dyn Prepared>>) -> Self {
         let n_words = chain.vars.iter().map(|var| var.word as usize + 1).max().unwrap_or(0);
         let parts = [(); 2].map(|()| Arc::new(Scalars::new(n_words)));
@@ -211,8 +218,8 @@ impl World {
             let matcher = Matcher::new(&decl.spec, &tables[usize::from(decl.table.0)]);
             Arc::new(matcher.expect("a generated table has few rows"))
         };
-        for (_, departs) in chain.timeouts() {
-            tables[usize::from(departs.table.0)].keep_departed(departs.why, true);
+        for (_, removal) in chain.timeouts() {
+            tables[usize::from(removal.table.0)].keep_removed(removal.why, true);
         }
         let state = State::from(Parts {
             matchers: chain.matches.iter().map(matcher).collect(),
@@ -233,10 +240,12 @@ impl World {
     /// Changes the rules of the chain.
     ///
     /// # Panics
-    /// If the world is not one of this chain.
+    /// If the world belongs to another chain.
     pub fn change(&mut self, chain: &ChainProgram, change: &RuleChange) {
         let table = &self.state.tables[usize::from(super::RULES.0)];
-        let anew = |at: usize| Matcher::changeable(&chain.matches[at].spec, table).expect("they are few");
+        let anew = |at: usize| {
+            Matcher::changeable(&chain.matches[at].spec, table).expect("the table fits a changeable matcher")
+        };
         let mut matchers: Vec<Matcher> = Vec::new();
         for (at, matcher) in self.state.matchers.iter().enumerate() {
             matchers.push(if matcher.is_changeable() { Matcher::clone(matcher) } else { anew(at) });
@@ -263,62 +272,66 @@ impl World {
             }
             if change.is_built {
                 let built = matcher.snapshot().rebuild();
-                matcher.adopt(built).expect("nothing has changed since");
+                matcher.adopt(built).expect("the matcher has not changed since the snapshot");
             }
         }
         self.state.matchers = matchers.into_iter().map(Arc::new).collect();
     }
 
-    /// Runs a pass and tells what it left behind. A stand-in of a simple format is the message where fields of it are
-    /// changed.
+    /// Runs a pass and returns its results. After changes of fields, a stand-in with a simple format replaces the
+    /// message.
     pub fn run(&mut self, chain: &ChainProgram, program: &dyn Program, pass: &Pass) -> Observation {
-        let departed = self.depart(chain, pass);
+        let expired_row = self.take_expired_row(chain, pass);
         let mut frame = Vec::new();
         if chain.frames.is_some() && pass.event == Event::Request {
             frame.clone_from(&pass.regions[REGION_BODY]);
-            program.run_on(&mut self.cx(pass, departed, None), &mut frame);
+            program.run_on(&mut self.cx(pass, expired_row, None), &mut frame);
         } else {
             let message = StandIn::of(chain, pass);
-            program.run(&mut self.cx(pass, departed, Some(&message)), pass.opened);
+            program.run(&mut self.cx(pass, expired_row, Some(&message)), pass.opened);
         }
-        self.give_back(chain, pass, departed);
-        Observation { frame, ..self.observe(chain, pass.now, departed) }
+        self.free_expired_row(chain, pass, expired_row);
+        Observation { frame, ..self.observe(chain, pass.now, expired_row) }
     }
 
-    /// Runs a pass on the interpreter, and tells what it left behind and what it touched on its way.
+    /// Runs a pass on the interpreter and returns its results and accesses.
     ///
     /// # Panics
-    /// If the world is not one of this chain.
-    pub fn run_noting(&mut self, chain: &Arc<ChainProgram>, pass: &Pass) -> (Observation, Vec<Noted>) {
-        let departed = self.depart(chain, pass);
+    /// If the world belongs to another chain.
+    pub fn run_with_accesses(
+        &mut self,
+        chain: &Arc<ChainProgram>,
+        pass: &Pass,
+    ) -> (Observation, Vec<AccessAt>) {
+        let expired_row = self.take_expired_row(chain, pass);
         let message = StandIn::of(chain, pass);
-        let mut cx = self.cx(pass, departed, Some(&message));
-        let noted = interp::run_noting(chain, pass.event, &mut cx, pass.opened);
-        self.give_back(chain, pass, departed);
-        (self.observe(chain, pass.now, departed), noted.expect("the world has the chain's tables"))
+        let mut cx = self.cx(pass, expired_row, Some(&message));
+        let noted = interp::run_with_accesses(chain, pass.event, &mut cx, pass.opened);
+        self.free_expired_row(chain, pass, expired_row);
+        (self.observe(chain, pass.now, expired_row), noted.expect("the world has the chain's tables"))
     }
 
-    /// The row that a TIMEOUT finds, if one has expired.
-    fn depart(&self, chain: &ChainProgram, pass: &Pass) -> Row {
+    /// The row for a TIMEOUT, if one has expired.
+    fn take_expired_row(&self, chain: &ChainProgram, pass: &Pass) -> Row {
         let mut rows = Vec::new();
-        if let Some((table, why)) = self.departs(chain, pass) {
-            while rows.is_empty() && table.depart(why, pass.now, 1, &mut rows) {}
+        if let Some((table, why)) = self.removal(chain, pass) {
+            while rows.is_empty() && table.take_removed(why, pass.now, 1, &mut rows) {}
         }
         rows.pop().unwrap_or_default()
     }
 
-    fn give_back(&self, chain: &ChainProgram, pass: &Pass, departed: Row) {
-        if let Some((table, _)) = self.departs(chain, pass).filter(|_| departed.is_some()) {
-            table.give_back(&[departed]);
+    fn free_expired_row(&self, chain: &ChainProgram, pass: &Pass, expired_row: Row) {
+        if let Some((table, _)) = self.removal(chain, pass).filter(|_| expired_row.is_some()) {
+            table.free_removed(&[expired_row]);
         }
     }
 
-    fn departs(&self, chain: &ChainProgram, pass: &Pass) -> Option<(&Table, Departure)> {
-        let (_, Departs { table, why }) = chain.timeouts().find(|(event, _)| *event == pass.event)?;
+    fn removal(&self, chain: &ChainProgram, pass: &Pass) -> Option<(&Table, RemovalReason)> {
+        let (_, RowRemoval { table, why }) = chain.timeouts().find(|(event, _)| *event == pass.event)?;
         Some((&self.state.tables[usize::from(table.0)], why))
     }
 
-    fn cx<'w>(&'w mut self, pass: &'w Pass, departed: Row, message: Option<&'w dyn Message>) -> Cx<'w> {
+    fn cx<'w>(&'w mut self, pass: &'w Pass, expired_row: Row, message: Option<&'w dyn Message>) -> Cx<'w> {
         self.out.clear();
         Cx {
             message,
@@ -326,17 +339,17 @@ impl World {
             slots: &pass.slots,
             present: pass.present,
             regions: [&pass.regions[0], &pass.regions[1], &pass.regions[2]],
-            departed,
+            expired_row,
             ..Cx::new(pass.now, &self.state, &mut self.call, &mut self.out, &mut self.counters)
         }
     }
 
-    fn observe(&self, chain: &ChainProgram, now: Time, departed: Row) -> Observation {
+    fn observe(&self, chain: &ChainProgram, now: Time, expired_row: Row) -> Observation {
         let out = &self.out;
         let (verdict, text, target) = (out.verdict, out.text.clone(), out.target);
         let mut spelled = Outcome { verdict, text, target, ..Outcome::default() };
-        spelled.spell();
-        let mut cells = out.cells.iter().map(|cell| self.seen(*cell));
+        spelled.materialize();
+        let mut cells = out.cells.iter().map(|cell| self.observe_cell(*cell));
         let rows =
             out.rows.iter().map(|row| (row.sink, cells.by_ref().take(usize::from(row.cells)).collect()));
         Observation {
@@ -344,7 +357,7 @@ impl World {
             element: out.element,
             line: out.line,
             text: spelled.text,
-            edits: out.edits.iter().map(|edit| (edit.target, self.seen(edit.value))).collect(),
+            edits: out.edits.iter().map(|edit| (edit.target, self.observe_cell(edit.value))).collect(),
             rows: rows.collect(),
             delay: out.delay.as_nanos(),
             marks: out.marks,
@@ -359,43 +372,43 @@ impl World {
             vars: chain.vars.iter().map(|var| self.var(var)).collect(),
             call: chain.call.iter().map(|cell| self.call_cell(cell)).collect(),
             counters: self.counters.clone(),
-            departed: departed.is_some(),
+            had_expired_row: expired_row.is_some(),
         }
     }
 
-    fn seen(&self, cell: Cell) -> Seen {
+    fn observe_cell(&self, cell: Cell) -> Observed {
         match cell {
-            Cell::Null => Seen::Null,
-            Cell::Bool(b) => Seen::Word(u64::from(b)),
-            Cell::Int(n) => Seen::Word(n as u64),
-            Cell::Float(f) => seen_word(Ty::Float, f.to_bits()),
-            Cell::Bytes(start, len) => Seen::Bytes(self.out.kept(start, len).to_vec()),
+            Cell::Null => Observed::Null,
+            Cell::Bool(b) => Observed::Word(u64::from(b)),
+            Cell::Int(n) => Observed::Word(n as u64),
+            Cell::Float(f) => observed_word(Ty::Float, f.to_bits()),
+            Cell::Bytes(start, len) => Observed::Bytes(self.out.kept(start, len).to_vec()),
         }
     }
 
     fn var(&self, var: &crate::program::VarDecl) -> Vec<u64> {
         let at = var.word as usize;
-        match (var.merge, seen_word(Ty::of(var.ty), self.state.scalars.word(at))) {
+        match (var.merge, observed_word(Ty::of(var.ty), self.state.scalars.word(at))) {
             (Some(_), _) => self.state.merged_parts.iter().map(|part| part.word(at)).collect(),
-            (None, Seen::Word(word)) => vec![word],
+            (None, Observed::Word(word)) => vec![word],
             (None, _) => Vec::new(),
         }
     }
 
-    fn call_cell(&self, cell: &crate::program::CallCell) -> Seen {
+    fn call_cell(&self, cell: &crate::program::CallCell) -> Observed {
         let words = &self.call[cell.word as usize..][..cell_words(cell.ty)];
         match Ty::of(cell.ty) {
             Ty::Bytes => {
                 let bytes = words[1..].iter().flat_map(|word| word.to_le_bytes());
-                Seen::Bytes(bytes.take(words[0] as usize).collect())
+                Observed::Bytes(bytes.take(words[0] as usize).collect())
             }
-            ty => seen_word(ty, words[0]),
+            ty => observed_word(ty, words[0]),
         }
     }
 }
 
-/// A message whose format is simple: the payload, and behind it ` name=value` for the last change of each field, in
-/// their order. NULL is ` -name`. It cannot be written with bytes that are no text.
+/// A message in a simple format: the payload, then ` name=value` for the last change of each field, in order. NULL is `
+/// -name`. It cannot be written with bytes that are not text.
 #[derive(Debug)]
 struct StandIn<'p> {
     payload: &'p [u8],
@@ -407,17 +420,17 @@ impl<'p> StandIn<'p> {
     fn of(chain: &'p ChainProgram, pass: &'p Pass) -> Self {
         let inputs = Handler::of(pass.event).direction(chain).map_or(&[][..], |Direction { inputs }| inputs);
         let payload = inputs.iter().zip(&pass.slots).enumerate().find_map(|(at, (input, slot))| {
-            let is_there = input.place == Place::Body(Vec::new()) && pass.present.contains(at);
+            let is_there = input.place == InputLocation::Body(Vec::new()) && pass.present.contains(at);
             is_there.then(|| &pass.regions[REGION_BODY][slot.a as usize..][..slot.b as usize])
         });
-        let field = |place: &Place| matches!(place, Place::Body(path) if !path.is_empty());
+        let field = |place: &InputLocation| matches!(place, InputLocation::Body(path) if !path.is_empty());
         let fields = inputs.iter().map(|input| field(&input.place).then_some(&*input.name));
         Self { payload: payload.unwrap_or_default(), fields: fields.collect() }
     }
 }
 
 impl Message for StandIn<'_> {
-    fn rewrite(&self, edits: &[Edit], scratch: &[u8], out: &mut Vec<u8>) -> Rewrite {
+    fn rewrite(&self, edits: &[TupleEdit], scratch: &[u8], out: &mut Vec<u8>) -> Rewrite {
         let mut rewrite = Rewrite::Unchanged;
         out.extend_from_slice(self.payload);
         for (at, edit) in edits.iter().enumerate() {
@@ -451,23 +464,23 @@ fn filled(decl: &TableDecl) -> Arc<Table> {
     Arc::new(table)
 }
 
-fn seen_word(ty: Ty, word: u64) -> Seen {
+fn observed_word(ty: Ty, word: u64) -> Observed {
     let is_nan = ty == Ty::Float && f64::from_bits(word).is_nan();
-    Seen::Word(if is_nan { f64::NAN.to_bits() } else { word })
+    Observed::Word(if is_nan { f64::NAN.to_bits() } else { word })
 }
 
-fn rows_of(table: &Table, now: Time) -> Vec<Vec<Seen>> {
+fn rows_of(table: &Table, now: Time) -> Vec<Vec<Observed>> {
     let mut rows = Vec::new();
     let mut cursor = 0;
     while let Some((row, next)) = table.scan(cursor, now) {
         let seen = table.columns().map(|(spec, at)| match Ty::of(spec.ty) {
-            _ if table.is_null(row, at) => Seen::Null,
+            _ if table.is_null(row, at) => Observed::Null,
             Ty::Bytes => {
                 let mut bytes = Vec::new();
                 table.bytes_into(row, at, &mut bytes);
-                Seen::Bytes(bytes)
+                Observed::Bytes(bytes)
             }
-            ty => seen_word(ty, table.word(row, at)),
+            ty => observed_word(ty, table.word(row, at)),
         });
         rows.push(seen.collect());
         cursor = next;

@@ -6,7 +6,7 @@ use crate::verify::verify_program;
 use weft_core::abi::State;
 
 #[test]
-fn generated_chains_are_well_formed() {
+fn generated_chains_verify() {
     for seed in 0..300 {
         let chain = chain(&mut Rng::from_seed(seed));
         if let Err(errors) = verify_program(&chain) {
@@ -18,14 +18,14 @@ fn generated_chains_are_well_formed() {
 
 #[test]
 fn every_operation_is_generated() {
-    // If an operation never occurs, back ends are not compared on it.
+    // Back ends are not compared on an operation that never occurs.
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for seed in 0..300 {
         for (name, n) in coverage(&chain(&mut Rng::from_seed(seed))) {
             *counts.entry(name).or_default() += n;
         }
     }
-    // What looks at frames is made from random wire formats (`weft-opt/tests/it/wire.rs`).
+    // Operations on frames are generated from random wire formats (`weft-opt/tests/it/wire.rs`).
     let is_of_handlers = |m: &String| !m.starts_with("frame_") && m != "give";
     let handlers = text::mnemonics().into_iter().filter(is_of_handlers);
     let absent: Vec<_> = handlers.filter(|m| !counts.contains_key(m)).collect();
@@ -33,16 +33,16 @@ fn every_operation_is_generated() {
 }
 
 #[test]
-fn the_interpreter_agrees_with_itself() {
-    // If a run depended on anything but its arguments, no comparison would mean anything.
+fn interpreter_is_deterministic() {
+    // If a run depended on more than its arguments, comparisons would be meaningless.
     for seed in 0..200 {
         compare(seed, &Interp, &Interp).unwrap_or_else(|d| panic!("seed {}: {}", d.seed, d.what));
     }
 }
 
 #[test]
-fn passes_reach_all_verdicts_and_state() {
-    // If the programs were tame, comparing them would find nothing.
+fn passes_reach_all_verdicts() {
+    // If the programs did too little, comparisons would find nothing.
     use weft_core::abi::Verdict;
     let mut verdicts = [0; 6];
     let (mut rows, mut edits, mut rolled_back) = (0, 0, 0);
@@ -71,7 +71,7 @@ fn passes_reach_all_verdicts_and_state() {
     assert!(rows > 1000 && edits > 300 && rolled_back > 100, "{rows} {edits} {rolled_back}");
 }
 
-/// A back end with one thing wrong: it runs the chain with each instruction of this mnemonic spoiled.
+/// A wrong back end: it replaces each instruction that has this mnemonic.
 struct Spoiled {
     mnemonic: String,
     spoil: fn(&Function, &Inst) -> Option<Op>,
@@ -119,7 +119,7 @@ impl Spoiled {
     }
 }
 
-/// Zero instead of a result, nothing instead of an effect.
+/// A result of zero, or no effect.
 fn zero(function: &Function, inst: &Inst) -> Option<Op> {
     Some(match function.ty(inst.result?) {
         Ty::Bool => Op::BoolConst(false),
@@ -130,7 +130,7 @@ fn zero(function: &Function, inst: &Inst) -> Option<Op> {
     })
 }
 
-/// The write without its journal.
+/// The same write without its journal entry.
 fn unjournalled(_: &Function, inst: &Inst) -> Option<Op> {
     Some(match inst.op.clone() {
         Op::CallSet(id, v, _) => Op::CallSet(id, v, Journal::No),
@@ -145,7 +145,7 @@ fn unjournalled(_: &Function, inst: &Inst) -> Option<Op> {
     })
 }
 
-/// The first seed that shows the spoiled back end to be wrong. `covered` has the operations of each seed's chain.
+/// The first seed that detects the wrong back end. `covered` holds the operations of each seed's chain.
 fn found_by(covered: &[BTreeMap<String, u64>], spoiled: &Spoiled) -> Option<u64> {
     let occurs = |seed: &u64| covered[*seed as usize].contains_key(&spoiled.mnemonic);
     (0..covered.len() as u64).filter(occurs).find(|&seed| compare(seed, &Interp, spoiled).is_err())
@@ -153,11 +153,12 @@ fn found_by(covered: &[BTreeMap<String, u64>], spoiled: &Spoiled) -> Option<u64>
 
 #[test]
 #[ignore = "for --release: it runs thousands of chains"]
-fn a_back_end_with_any_operation_wrong_is_found_out() {
-    // If spoiling an operation goes unseen, the comparison does not test that operation.
-    // Locks do nothing on one thread; terminators are no instructions; scans count with `add` and `int`, which
-    // would not end.
-    // TouchRead shows only where a full LRU table evicts another row for it: too rare to be counted on.
+fn wrong_operation_is_detected() {
+    // If no seed detects a wrong operation, the comparison does not test that operation.
+    //
+    // Exempt are locks, which do nothing on one thread, and terminators, which are not instructions. Scans count with
+    // `add` and `int`, so they would not end. TouchRead shows only when a full LRU table evicts another row because of
+    // it, which is too rare.
     let exempt = ["lock", "lock_vars", "add", "int", "no_row", "touch_read"];
     let ends = ["jump", "branch", "forward", "skip", "steer", "drop", "abort", "reply", "redirect", "fail"];
     let covered: Vec<_> = (0..6000).map(|seed| coverage(&chain(&mut Rng::from_seed(seed)))).collect();

@@ -1,8 +1,7 @@
-//! What a pass really touches: the interpreter tells of each access as it happens.
+//! The accesses of a pass, recorded by the interpreter as they happen.
 //!
-//! Inference of effects is held against it: whatever a pass is seen to do must lie within what was inferred. It is
-//! told from what happened and not from the operation: a column of the row that is none is not read, and a write
-//! that did not fit is none.
+//! Tests compare them with the inferred effects, which must include every access. They follow the actual run and not
+//! the operation: a column of no row is not read, and a write that does not fit is none.
 
 use super::{Handling, Val};
 use crate::ir::*;
@@ -12,7 +11,7 @@ use weft_core::table::Row;
 /// One access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// The value of an input column, or whether it is there, was looked at.
+    /// The value or the presence of an input column was read.
     ReadInput(InputId),
     /// An input column was set or cleared.
     WriteInput(InputId),
@@ -20,13 +19,13 @@ pub enum Access {
     Answer(NameId),
     /// A field of the reply was set.
     Reply(NameId),
-    /// `now()` was asked for.
+    /// `now()` was read.
     Now,
     /// `rand()` was drawn, at this site.
     Rand(u64),
-    /// The scratch was asked for room, or whether it had been full.
+    /// Scratch was allocated, or its state was read.
     Room,
-    /// Something found no room in the scratch: what the rest of the pass does depends on what came before it.
+    /// The scratch was full: the rest of the pass depends on earlier allocations.
     Full,
     /// A cell of the call's row was read.
     ReadCall(CallId),
@@ -38,31 +37,32 @@ pub enum Access {
     WriteVar(VarId),
     /// A variable was merged with a value.
     MergeVar(VarId),
-    /// It was asked which rows a table has: for this key, or for all.
+    /// The existence of rows was read: for this key, or for all.
     ReadRows(TableId, Option<Vec<u8>>),
-    /// A row came, went, or had its age or its place in the order of eviction changed.
+    /// A row was inserted, removed, aged, or moved in the eviction order.
     WriteRows(TableId),
-    /// A column of a row that is there was read.
+    /// A column of an existing row was read.
     ReadColumn(TableId, ColumnId),
-    /// A column of a row that is there was set.
+    /// A column of an existing row was set.
     WriteColumn(TableId, ColumnId),
     /// A row went to a sink.
     Emit(SinkId),
-    /// The tuple was held up.
+    /// The tuple was delayed.
     Delay,
     /// The tuple was marked.
     Mark,
     /// The tuple was copied to another target.
     Mirror,
-    /// The structure of the frame was changed.
-    Reshape,
+    /// The headers of the frame were changed.
+    ChangeHeaders,
 }
 
-/// An access, and the part of the segment ([`ChainProgram::parts`](crate::program::ChainProgram::parts)) that made it.
-pub type Noted = (usize, Access);
+/// An access, with the position of its handler in the segment
+/// ([`ChainProgram::parts`](crate::program::ChainProgram::parts)).
+pub type AccessAt = (usize, Access);
 
 impl Handling<'_, '_> {
-    /// Notes what an instruction that has run touched.
+    /// Records the accesses of an instruction after it has run.
     pub(super) fn note(&mut self, op: &Op, result: Option<&Val>) {
         let accesses = self.accesses(op, result);
         let (part, full) = (self.part, self.scratch_full.then_some(Access::Full));
@@ -84,7 +84,7 @@ impl Handling<'_, '_> {
             Op::SetInput(id, _) | Op::ClearInput(id) => Some(Access::WriteInput(id)),
             Op::SetAnswer(name, _) => Some(Access::Answer(name)),
             Op::SetReply(name, _) => Some(Access::Reply(name)),
-            Op::Reshape(..) => Some(Access::Reshape),
+            Op::ChangeHeaders(..) => Some(Access::ChangeHeaders),
             Op::Now => Some(Access::Now),
             Op::Rand(site) => Some(Access::Rand(site)),
             Op::Native(id, ..) => {
@@ -101,7 +101,7 @@ impl Handling<'_, '_> {
             Op::VarSet(id, ..) | Op::VarReset(id) => Some(Access::WriteVar(id)),
             Op::VarMerge(id, ..) => Some(Access::MergeVar(id)),
             Op::Find(table, key) => Some(Access::ReadRows(table, Some(self.key_bytes(key)))),
-            Op::Match(table, ..) | Op::Count(table) | Op::ScanRow(table, _) | Op::Departed(table) => {
+            Op::Match(table, ..) | Op::Count(table) | Op::ScanRow(table, _) | Op::ExpiredRow(table) => {
                 Some(Access::ReadRows(table, None))
             }
             Op::Insert(table, ..) => {
@@ -133,7 +133,7 @@ impl Handling<'_, '_> {
         columns.map(|column| Access::ReadColumn(table, ColumnId(column))).collect()
     }
 
-    /// Whether the operation depends on the room that is left.
+    /// Whether the operation depends on the free scratch.
     fn takes_room(&self, op: &Op, result: Option<&Val>) -> bool {
         let is_long = |value: Value| matches!(self.get(value), Val::Bytes(bytes) if !bytes.is_empty());
         match op {
@@ -149,7 +149,7 @@ impl Handling<'_, '_> {
             | Op::CallGet(_) => matches!(result, Some(Val::Bytes(_))),
             Op::SetInput(_, a) | Op::SetAnswer(_, a) | Op::SetReply(_, a) | Op::Mirror(a) => is_long(*a),
             Op::Emit(_, cells) => cells.iter().any(|(cell, _)| is_long(*cell)),
-            Op::Reshape(_, parts) => parts.iter().any(|part| is_long(*part)),
+            Op::ChangeHeaders(_, parts) => parts.iter().any(|part| is_long(*part)),
             _ => false,
         }
     }

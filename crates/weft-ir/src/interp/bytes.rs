@@ -30,7 +30,7 @@ pub(super) fn range(a: &[u8], at: i64, len: i64) -> &[u8] {
 pub(super) fn slice(a: &[u8], from: i64, count: i64) -> &[u8] {
     let from = from.clamp(0, a.len() as i64) as usize;
     let to = from + count.clamp(0, (a.len() - from) as i64) as usize;
-    // A byte that continues a character, of which there are three at most (RFC 3629 section 3).
+    // A continuation byte; a character has at most three (RFC 3629 section 3).
     let is_inside = |at: usize| a.get(at).is_some_and(|byte| byte & 0xc0 == 0x80);
     let start = (from..to).take(3).take_while(|&at| is_inside(at)).last().map_or(from, |at| at + 1);
     let end = (start..=to)
@@ -42,12 +42,12 @@ pub(super) fn slice(a: &[u8], from: i64, count: i64) -> &[u8] {
     &a[start..end.max(start)]
 }
 
-/// SQL LIKE, character by character: which prefixes of the pattern the text so far can be, as a set of bits. So each
-/// character of the text is looked at once, with as many words as the set has.
+/// SQL LIKE, character by character. The state is the set of pattern prefixes that match the text so far, as bits. Each
+/// character of the text is read once, at the cost of the words of the set.
 fn like(text: &[u8], pattern: &[u8]) -> bool {
     let pattern = characters(pattern);
     let wanted: Vec<&[u8]> = pattern.iter().copied().filter(|c| *c != b"%").collect();
-    // A prefix has 0 to all of the characters that are wanted.
+    // A prefix has none to all characters of the pattern.
     let none = vec![0_u64; wanted.len() / 64 + 1];
     let set = |bits: &mut [u64], at: usize| bits[at / 64] |= 1 << (at % 64);
     let (mut before_percent, mut n_before) = (none.clone(), 0);
@@ -57,7 +57,7 @@ fn like(text: &[u8], pattern: &[u8]) -> bool {
             _ => n_before += 1,
         }
     }
-    // The prefixes that each character makes longer by one.
+    // For each character, the prefixes that it extends by one.
     let mut any = none.clone();
     wanted.iter().enumerate().filter(|(_, c)| **c == b"_").for_each(|(at, _)| set(&mut any, at));
     let mut by_character: BTreeMap<&[u8], Vec<u64>> = BTreeMap::new();
@@ -78,7 +78,7 @@ fn like(text: &[u8], pattern: &[u8]) -> bool {
     prefixes[wanted.len() / 64] >> (wanted.len() % 64) & 1 != 0
 }
 
-/// The UTF-8 characters; a byte that begins no well-formed one stands for itself.
+/// The UTF-8 characters of a text; an invalid byte counts as one.
 fn characters(mut text: &[u8]) -> Vec<&[u8]> {
     let mut characters = Vec::new();
     while !text.is_empty() {
@@ -90,7 +90,7 @@ fn characters(mut text: &[u8]) -> Vec<&[u8]> {
     characters
 }
 
-/// Whether an address lies in a prefix: the same size, and equal in as many bits as the prefix has.
+/// Whether an address is in a prefix: both have the same size, and all bits of the prefix agree.
 pub(super) fn in_prefix(address: &[u8], prefix: &[u8]) -> bool {
     let Some((&bits, network)) = prefix.split_last() else { return false };
     let bits = usize::from(bits);
@@ -99,7 +99,7 @@ pub(super) fn in_prefix(address: &[u8], prefix: &[u8]) -> bool {
     sizes_fit && bits <= 8 * address.len() && (0..bits).all(|i| bit(address, i) == bit(network, i))
 }
 
-/// A number in a frame; 0 if it does not lie in it.
+/// A number in a frame; 0 if it exceeds the frame.
 pub(super) fn number(frame: &[u8], at: i64, bytes: u8, endian: Endian) -> i64 {
     let digits = part(frame, at, i64::from(bytes)).unwrap_or_default().iter();
     let append = |number: u64, digit: &u8| number << 8 | u64::from(*digit);
@@ -110,7 +110,7 @@ pub(super) fn number(frame: &[u8], at: i64, bytes: u8, endian: Endian) -> i64 {
     number as i64
 }
 
-/// The sum of 16-bit words, folded; 0 if they do not lie in the frame.
+/// The folded sum of 16-bit words; 0 if they exceed the frame.
 pub(super) fn sum(frame: &[u8], at: i64, len: i64) -> i64 {
     let words = part(frame, at, len).unwrap_or_default().chunks(2);
     let word = |word: &[u8]| u64::from(word[0]) << 8 | u64::from(word.get(1).copied().unwrap_or(0));
@@ -131,8 +131,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn like_over_64_characters_keeps_its_state() {
-        // A set of prefixes that lost a bit between two words would end long patterns.
+    fn long_like_keeps_state() {
+        // A bit lost between two words of the set would break long patterns.
         for n in [62, 63, 64, 65, 127, 128, 129] {
             let text = "ab".repeat(n);
             for pattern in
@@ -145,8 +145,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_cut_from_before_the_first_byte() {
-        // Bytes that begin with the end of a character, as what is no text may, would end the process.
+    fn slice_of_invalid_text_is_safe() {
+        // Invalid text may begin with a continuation byte; that must not panic.
         assert_eq!(slice(b"\x80\x80a", 0, 0), b"");
         assert_eq!(slice(b"\x80\x80a", 0, 1), b"");
         assert_eq!(slice(b"\x80\x80a", 0, 3), b"a");

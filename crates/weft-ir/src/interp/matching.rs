@@ -1,4 +1,4 @@
-//! The first of the rows that match: a walk through all of them.
+//! The first matching row, by a walk through all rows.
 
 use super::bytes::in_prefix;
 use super::{Handling, Val};
@@ -29,7 +29,7 @@ impl Handling<'_, '_> {
         best
     }
 
-    /// Whether a test is true; with NULL in it, it is not.
+    /// Whether a test is true; with a NULL it is not.
     fn holds(&self, table: TableId, row: Row, part: &MatchPart, key: Option<&Val>) -> bool {
         let cell = |column: u16| self.cell_of(table, row, column);
         if part.wildcard.is_some_and(|column| cell(column).is_none()) {
@@ -54,7 +54,7 @@ impl Handling<'_, '_> {
         }
     }
 
-    /// Whether one row comes before another: by the column of the order, NULL last, and then by the key.
+    /// Whether a row precedes another: by the ordering column, NULL last, then by the key.
     fn comes_before(&self, table: TableId, spec: &MatchSpec, row: Row, other: Row) -> bool {
         let decl = &self.program.chain.tables[usize::from(table.0)].spec;
         let [by, other_by] = [row, other].map(|row| self.cell_of(table, row, spec.by));
@@ -77,7 +77,7 @@ impl Handling<'_, '_> {
         self.column(table, ColumnId(column)).1
     }
 
-    /// The value of a row, None for NULL.
+    /// The value of a column; None for NULL.
     fn cell_of(&self, table: TableId, row: Row, column: u16) -> Option<Val> {
         let rows: &Table = &self.cx.state.tables[usize::from(table.0)];
         let (at, ty) = self.column(table, ColumnId(column));

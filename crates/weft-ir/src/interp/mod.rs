@@ -1,11 +1,10 @@
-//! The interpreter: what the IR means.
+//! The interpreter, which defines the semantics of the IR.
 //!
-//! It is written to be read beside [`crate::ir`]: one value at a time, each operation as its doc says, bytes copied
-//! wherever that is simplest. All other back ends are held against it, so it shares no code with them.
+//! Read it beside [`crate::ir`]: it evaluates one value at a time, each operation as its doc says, and copies bytes
+//! where that is simplest. All other back ends are tested against it, so it shares no code with them.
 //!
-//! `numbers` and `bytes` are the operations that need nothing but their operands; `tables` those on tables; `access`
-//! tells what a pass touched, for those that want to know ([`run_noting`]);
-//! this module has the pass, the handler and everything that leaves a trace in the outcome.
+//! `numbers` and `bytes` hold the operations on operands alone, `tables` those on tables. `access` records what a pass
+//! touches ([`run_with_accesses`]). This module has the pass, the handler, and all effects on the outcome.
 
 mod access;
 mod bytes;
@@ -17,13 +16,15 @@ mod tests;
 
 use crate::backend::{Backend, Program, Unsupported};
 use crate::ir::*;
-use crate::program::{ChainProgram, Event, Frames, Input, Merge, Meta, Part, Place, VarDecl, cell_words};
+use crate::program::{
+    ChainProgram, Event, Frames, Input, InputLocation, Merge, Meta, Part, VarDecl, cell_words,
+};
 use crate::verify::{self, Handler};
 use core::fmt;
 use std::sync::Arc;
 use weft_core::abi::{
-    self, Cell, Cx, Edit, EditTarget, Fault, Point, REGION_BODY, REGION_HEADERS, REGION_META, Rewrite,
-    ShortName, SinkRow, Slot, State, Verdict,
+    self, Cell, Cx, EditTarget, Fault, Point, REGION_BODY, REGION_HEADERS, REGION_META, Rewrite, ShortName,
+    SinkRow, Slot, State, TupleEdit, Verdict,
 };
 use weft_core::hash;
 use weft_core::native::{Arg, Call, Ended};
@@ -31,9 +32,9 @@ use weft_core::table::{ColumnRef, Row};
 use weft_core::types::Type;
 use weft_core::{Interval, Status};
 
-pub use access::{Access, Noted};
+pub use access::{Access, AccessAt};
 
-/// The back end that interprets.
+/// The interpreting back end.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Interp;
 
@@ -62,7 +63,7 @@ impl Backend for Interp {
     }
 }
 
-/// For each table, where its columns are: keys first, then the others.
+/// The positions of each table's columns, keys first.
 fn columns(chain: &ChainProgram, state: &State) -> Result<Vec<Vec<ColumnRef>>, Unsupported> {
     let unsupported = |reason| Unsupported { reason, line: 0 };
     let mut columns = Vec::new();
@@ -80,7 +81,7 @@ fn columns(chain: &ChainProgram, state: &State) -> Result<Vec<Vec<ColumnRef>>, U
     Ok(columns)
 }
 
-/// A segment that is interpreted.
+/// An interpreted segment.
 struct Interpreted {
     chain: Arc<ChainProgram>,
     event: Event,
@@ -118,7 +119,7 @@ impl Val {
         Self::Bytes(Arc::from([]))
     }
 
-    /// The value that a word stands for; of a type that is held in one.
+    /// The value of a word, for a type that is held in one.
     fn of_word(ty: Ty, word: u64) -> Self {
         match ty {
             Ty::Bool => Self::Bool(word != 0),
@@ -127,18 +128,18 @@ impl Val {
         }
     }
 
-    /// The word that it is held in: everything but bytes and rows.
+    /// The word of a value that is neither bytes nor a row.
     fn word(&self) -> u64 {
         match self {
             Self::Bool(b) => u64::from(*b),
             Self::Int(n) => *n as u64,
             Self::Float(f) => f.to_bits(),
-            Self::Bytes(_) | Self::Row(_) => unreachable!("the verifier wants a type of one word here"),
+            Self::Bytes(_) | Self::Row(_) => unreachable!("the verifier requires a one-word type"),
         }
     }
 }
 
-/// The current value of each input; None is NULL.
+/// The current values of the inputs; None is NULL.
 type Inputs = Vec<Option<Val>>;
 
 /// How a handler ended.
@@ -157,16 +158,16 @@ impl Program for Interpreted {
     }
 }
 
-/// Runs one pass, as [`Program::run`] of what [`Interp`] makes, and tells what each handler touched, in order.
+/// Runs one pass like [`Program::run`] of [`Interp`], and returns what each handler accessed, in order.
 ///
 /// # Errors
 /// As [`Interp::compile`](Backend::compile).
-pub fn run_noting(
+pub fn run_with_accesses(
     chain: &Arc<ChainProgram>,
     event: Event,
     cx: &mut Cx<'_>,
     opened: usize,
-) -> Result<Vec<Noted>, Unsupported> {
+) -> Result<Vec<AccessAt>, Unsupported> {
     let columns = columns(chain, cx.state)?;
     let mut notes = Some(Vec::new());
     Interpreted { chain: chain.clone(), event, columns }.pass(cx, opened, &mut notes);
@@ -174,7 +175,7 @@ pub fn run_noting(
 }
 
 impl Interpreted {
-    fn pass(&self, cx: &mut Cx<'_>, opened: usize, notes: &mut Option<Vec<Noted>>) {
+    fn pass(&self, cx: &mut Cx<'_>, opened: usize, notes: &mut Option<Vec<AccessAt>>) {
         let chain = &*self.chain;
         let mut inputs = self.inputs(cx);
         cx.out.element = chain.elements.len() as u16;
@@ -186,7 +187,7 @@ impl Interpreted {
             }
             cx.counters[element].seen += u64::from(part.counts);
             let end = Handling::new(self, part.function, cx, &mut inputs, (nth, notes)).run();
-            let goes_on = settle(end, &part, chain.fails_open(part.element, self.event), cx);
+            let continues = record_end(end, &part, chain.fails_open(part.element, self.event), cx);
             if let (Some(clock), Some(began)) = (cx.trace, stamp) {
                 let ended = clock();
                 let counters = &mut cx.counters[element];
@@ -194,15 +195,15 @@ impl Interpreted {
                 counters.sampled += u64::from(part.counts);
                 stamp = Some(ended);
             }
-            if !goes_on {
+            if !continues {
                 break;
             }
         }
     }
 }
 
-/// Counts how the handler of an element ended and notes it in the outcome; whether the next one runs.
-fn settle(end: End, part: &Part<'_>, fail_open: bool, cx: &mut Cx<'_>) -> bool {
+/// Counts the end of an element's handler and writes it to the outcome; returns whether the next handler runs.
+fn record_end(end: End, part: &Part<'_>, fail_open: bool, cx: &mut Cx<'_>) -> bool {
     let counters = &mut cx.counters[usize::from(part.element)];
     let (verdict, text, line) = match end {
         End::Forward => return true,
@@ -245,25 +246,25 @@ fn settle(end: End, part: &Part<'_>, fail_open: bool, cx: &mut Cx<'_>) -> bool {
 }
 
 impl Interpreted {
-    /// The inputs as the engine gives them.
+    /// The inputs from the engine.
     fn inputs(&self, cx: &Cx<'_>) -> Inputs {
         let Some(direction) = Handler::of(self.event).direction(&self.chain) else { return Vec::new() };
         let none = Frames::default();
         let frames = self.chain.frames.as_ref().unwrap_or(&none);
         let value = |(index, (input, slot)): (usize, (&Input, &Slot))| {
-            if let Place::Meta(meta) = input.place
-                && let Some(word) = meta.of_bytes(cx.regions[REGION_BODY], &cx.offload, frames)
+            if let InputLocation::Meta(meta) = input.place
+                && let Some(word) = meta.compute(cx.regions[REGION_BODY], &cx.offload, frames)
             {
                 return Some(Val::of_word(Ty::of(input.ty), word));
             }
-            if input.place == Place::Meta(Meta::Port) {
+            if input.place == InputLocation::Meta(Meta::Port) {
                 return Some(Val::Bytes(cx.regions[REGION_META].into()));
             }
             let present = cx.present.contains(index);
             present.then(|| match Ty::of(input.ty) {
                 Ty::Bytes => {
                     let region = cx.regions[region_of(&input.place)];
-                    // The engine gives slots that lie in their regions; if not, this panics here and not elsewhere.
+                    // The engine's slots are inside their regions; otherwise this panics.
                     Val::Bytes(region[slot.a as usize..][..slot.b as usize].into())
                 }
                 ty => Val::of_word(ty, slot.a),
@@ -273,40 +274,46 @@ impl Interpreted {
     }
 }
 
-fn region_of(place: &Place) -> usize {
+fn region_of(place: &InputLocation) -> usize {
     match place {
-        Place::Body(_) | Place::Entry(..) | Place::Frame(_) | Place::Layer(_) => REGION_BODY,
-        Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
-        Place::Meta(_) | Place::Key(_) | Place::Present(_) | Place::List(_) => REGION_META,
+        InputLocation::Body(_)
+        | InputLocation::Entry(..)
+        | InputLocation::Frame(_)
+        | InputLocation::Layer(_) => REGION_BODY,
+        InputLocation::Header(_) | InputLocation::Trailer(_) => REGION_HEADERS,
+        InputLocation::Meta(_)
+        | InputLocation::Key(_)
+        | InputLocation::Present(_)
+        | InputLocation::List(_) => REGION_META,
     }
 }
 
 /// The lock that a handler holds on a table.
 #[derive(Clone, Copy, Debug)]
-enum Held {
+enum TableLock {
     All,
     Stripe { hash: u64 },
 }
 
-/// One handler at work.
+/// A running handler.
 struct Handling<'r, 'c> {
     program: &'r Interpreted,
     function: &'r Function,
     cx: &'r mut Cx<'c>,
     inputs: &'r mut Inputs,
     values: Vec<Option<Val>>,
-    /// How the native function that gave a value ended, by value.
+    /// The result of the native function that gave a value, by value.
     ended: Vec<Option<Ended>>,
     scratch_full: bool,
-    /// By table.
-    held: Vec<Option<Held>>,
+    /// The locks, by table.
+    held: Vec<Option<TableLock>>,
     vars_held: bool,
-    /// Where it began, for rolling back.
+    /// The start of the handler, for rollback.
     start: Point,
     inputs_at_start: Inputs,
-    /// Which part of the segment it is.
+    /// The handler's position in the segment.
     part: usize,
-    notes: &'r mut Option<Vec<Noted>>,
+    notes: &'r mut Option<Vec<AccessAt>>,
 }
 
 impl<'r, 'c> Handling<'r, 'c> {
@@ -315,9 +322,9 @@ impl<'r, 'c> Handling<'r, 'c> {
         function: &'r Function,
         cx: &'r mut Cx<'c>,
         inputs: &'r mut Inputs,
-        (part, notes): (usize, &'r mut Option<Vec<Noted>>),
+        (part, notes): (usize, &'r mut Option<Vec<AccessAt>>),
     ) -> Self {
-        // What was written before has been committed.
+        // Earlier writes are committed.
         cx.out.journal.clear();
         Self {
             program,
@@ -380,7 +387,7 @@ impl<'r, 'c> Handling<'r, 'c> {
             let next = &function.blocks[jump.block.0 as usize];
             if let Some(max) = next.scan_rows_max {
                 let visits = &mut visits[jump.block.0 as usize];
-                // A jump that does not come from within the scan begins it anew.
+                // A jump from outside the scan restarts it.
                 *visits = if backs.contains(&(at, jump.block)) { *visits + 1 } else { 0 };
                 assert!(*visits <= max + 1, "a scan of {} goes on beyond {max} rows", function.name);
             }
@@ -419,7 +426,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
-    /// Calls a native function, and notes how it ended.
+    /// Calls a native function and stores its result.
     fn native(&mut self, id: NativeId, args: &[Value], result: Option<Value>) -> Val {
         let chain = &self.program.chain;
         let held: Vec<Val> = args.iter().map(|&arg| self.get(arg).clone()).collect();
@@ -430,7 +437,7 @@ impl<'r, 'c> Handling<'r, 'c> {
                 Val::Int(n) => Arg::Int(*n),
                 Val::Float(f) => Arg::Float(*f),
                 Val::Bytes(bytes) => Arg::Bytes(bytes),
-                Val::Row(_) => unreachable!("the verifier lets no row in"),
+                Val::Row(_) => unreachable!("the verifier refuses rows as arguments"),
             })
             .collect();
         let state = self.cx.state;
@@ -442,7 +449,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         let (ended, val) = match (ended, ty) {
             (Ended::Bool(b), Ty::Bool) => (ended, Val::Bool(b)),
             (Ended::Int(n), Ty::Int) => (ended, Val::Int(n)),
-            (Ended::Bytes, Ty::Bytes) if made.len() <= info.bytes_max() => (ended, self.made(&made)),
+            (Ended::Bytes, Ty::Bytes) if made.len() <= info.bytes_max() => (ended, self.new_bytes(&made)),
             (Ended::Null, _) => (ended, Val::zero(ty)),
             _ => (Ended::Failed, Val::zero(ty)),
         };
@@ -454,7 +461,7 @@ impl<'r, 'c> Handling<'r, 'c> {
 
     fn input(&self, id: InputId) -> Val {
         let direction = Handler::of(self.program.event).direction(&self.program.chain);
-        // EVERY has no inputs: the verifier refuses them there.
+        // EVERY has no inputs: the verifier refuses them.
         let ty = direction.map_or(Ty::Int, |d| Ty::of(d.inputs[usize::from(id.0)].ty));
         self.inputs[usize::from(id.0)].clone().unwrap_or_else(|| Val::zero(ty))
     }
@@ -465,7 +472,7 @@ impl<'r, 'c> Handling<'r, 'c> {
             (Rewrite::Unchanged, _) => arrived,
             (Rewrite::Changed, Val::Bytes(_)) => {
                 let message = self.cx.out.message.clone();
-                self.made(&message)
+                self.new_bytes(&message)
             }
             (Rewrite::Changed, _) => Val::Int(self.cx.out.message.len() as i64),
             (Rewrite::Failed, Val::Bytes(_)) => {
@@ -489,8 +496,8 @@ impl<'r, 'c> Handling<'r, 'c> {
         let state = self.cx.state;
         for (table, held) in state.tables.iter().zip(&self.held) {
             match *held {
-                Some(Held::All) => table.unlock_all(),
-                Some(Held::Stripe { hash }) => table.unlock(hash),
+                Some(TableLock::All) => table.unlock_all(),
+                Some(TableLock::Stripe { hash }) => table.unlock(hash),
                 None => {}
             }
         }
@@ -499,7 +506,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         }
     }
 
-    /// What an instruction gives, if it gives something.
+    /// The result of an instruction, if it has one.
     fn op(&mut self, op: &Op) -> Option<Val> {
         Some(match *op {
             Op::BoolConst(b) => Val::Bool(b),
@@ -520,8 +527,8 @@ impl<'r, 'c> Handling<'r, 'c> {
             Op::IntToFloat(signed, a) => Val::Float(numbers::int_to_float(signed, self.int(a))),
             Op::FloatToInt(signed, a) => Val::Int(numbers::float_to_int(signed, self.float(a))),
             Op::FloatFits(signed, a) => Val::Bool(numbers::float_fits(signed, self.float(a))),
-            Op::IntToText(signed, a) => self.made(numbers::int_to_text(signed, self.int(a)).as_bytes()),
-            Op::FloatToText(a) => self.made(numbers::float_to_text(self.float(a)).as_bytes()),
+            Op::IntToText(signed, a) => self.new_bytes(numbers::int_to_text(signed, self.int(a)).as_bytes()),
+            Op::FloatToText(a) => self.new_bytes(numbers::float_to_text(self.float(a)).as_bytes()),
             Op::IsIntText(signed, a) => Val::Bool(numbers::text_to_int(signed, &self.bytes(a)).is_some()),
             Op::IsFloatText(a) => Val::Bool(numbers::text_to_float(&self.bytes(a)).is_some()),
             Op::TextToFloat(a) => Val::Float(numbers::text_to_float(&self.bytes(a)).unwrap_or(0.0)),
@@ -544,10 +551,10 @@ impl<'r, 'c> Handling<'r, 'c> {
             Op::BytesCompare(op, a, b) => Val::Bool(bytes::compare(op, &self.bytes(a), &self.bytes(b))),
             Op::Concat(ref parts) => {
                 let parts: Vec<Arc<[u8]>> = parts.iter().map(|&part| self.bytes(part)).collect();
-                self.made(&parts.concat())
+                self.new_bytes(&parts.concat())
             }
-            Op::Lower(a) => self.made(&self.bytes(a).to_ascii_lowercase()),
-            Op::Upper(a) => self.made(&self.bytes(a).to_ascii_uppercase()),
+            Op::Lower(a) => self.new_bytes(&self.bytes(a).to_ascii_lowercase()),
+            Op::Upper(a) => self.new_bytes(&self.bytes(a).to_ascii_uppercase()),
             Op::Slice(a, from, count) => {
                 Val::Bytes(bytes::slice(&self.bytes(a), self.int(from), self.int(count)).into())
             }
@@ -588,7 +595,7 @@ impl<'r, 'c> Handling<'r, 'c> {
 
             Op::Key(ref parts) => {
                 let key = tables::key(parts.iter().map(|&part| self.get(part)));
-                self.made(&key)
+                self.new_bytes(&key)
             }
             Op::IsRow(row) => Val::Bool(self.row(row) != Row::NONE),
             Op::Match(table, id, ref keys) => Val::Row(self.first(table, id, keys)),
@@ -599,7 +606,7 @@ impl<'r, 'c> Handling<'r, 'c> {
             | Op::SetColumn(..)
             | Op::Count(_)
             | Op::ScanRow(..)
-            | Op::Departed(_)
+            | Op::ExpiredRow(_)
             | Op::ScanNext(..) => self.table_value(op),
 
             _ => {
@@ -609,14 +616,14 @@ impl<'r, 'c> Handling<'r, 'c> {
         })
     }
 
-    /// Operations that are done for their effect.
+    /// Operations with effects only.
     fn effect(&mut self, op: &Op) {
         match *op {
             Op::SetInput(id, value) => {
                 let value = self.get(value).clone();
                 let cell = self.cell(&value);
                 self.edit(EditTarget::Input(id.0), cell);
-                // The room may have been too small: what was kept is what the input is now.
+                // The scratch may have been full: the stored bytes are now the input.
                 self.inputs[usize::from(id.0)] = Some(self.of_cell(cell));
             }
             Op::ClearInput(id) => {
@@ -636,12 +643,12 @@ impl<'r, 'c> Handling<'r, 'c> {
                 let cell = self.cell(&self.get(value).clone());
                 self.edit(EditTarget::Reply(name.0), cell);
             }
-            Op::Reshape(id, ref parts) => {
+            Op::ChangeHeaders(id, ref parts) => {
                 for (at, &part) in parts.iter().enumerate() {
                     let cell = self.cell(&self.get(part).clone());
                     self.edit(EditTarget::Part(at as u16), cell);
                 }
-                self.edit(EditTarget::Reshape(id.0), Cell::Null);
+                self.edit(EditTarget::HeaderChange(id.0), Cell::Null);
             }
             Op::CallSet(id, value, journal) => self.call_set(id, value, journal),
             Op::VarSet(id, value, journal) => {
@@ -674,7 +681,7 @@ impl<'r, 'c> Handling<'r, 'c> {
             }
             Op::Mark(what, value) => {
                 let value = self.int(value) as u64;
-                self.cx.out.marks.say(what, value);
+                self.cx.out.marks.set(what, value);
             }
             Op::Mirror(to) => {
                 let target = self.keep(&self.bytes(to));
@@ -687,7 +694,7 @@ impl<'r, 'c> Handling<'r, 'c> {
     }
 
     fn get(&self, value: Value) -> &Val {
-        self.values[value.0 as usize].as_ref().expect("the verifier holds that definitions come before uses")
+        self.values[value.0 as usize].as_ref().expect("the verifier requires definitions before uses")
     }
 
     fn bool(&self, value: Value) -> bool {
@@ -697,32 +704,32 @@ impl<'r, 'c> Handling<'r, 'c> {
     fn int(&self, value: Value) -> i64 {
         match self.get(value) {
             Val::Int(n) => *n,
-            other => unreachable!("the verifier wants an integer, not {other:?}"),
+            other => unreachable!("the verifier requires an integer, not {other:?}"),
         }
     }
 
     fn float(&self, value: Value) -> f64 {
         match self.get(value) {
             Val::Float(f) => *f,
-            other => unreachable!("the verifier wants a float, not {other:?}"),
+            other => unreachable!("the verifier requires a float, not {other:?}"),
         }
     }
 
     fn bytes(&self, value: Value) -> Arc<[u8]> {
         match self.get(value) {
             Val::Bytes(bytes) => bytes.clone(),
-            other => unreachable!("the verifier wants bytes, not {other:?}"),
+            other => unreachable!("the verifier requires bytes, not {other:?}"),
         }
     }
 
     fn row(&self, value: Value) -> Row {
         match self.get(value) {
             Val::Row(row) => *row,
-            other => unreachable!("the verifier wants a row, not {other:?}"),
+            other => unreachable!("the verifier requires a row, not {other:?}"),
         }
     }
 
-    /// Takes room in the scratch for bytes: where they are now, the empty range if there is no room.
+    /// Stores bytes in the scratch; returns their range, which is empty if the scratch is full.
     fn keep(&mut self, bytes: &[u8]) -> (u32, u32) {
         let kept = self.cx.out.keep(bytes);
         self.scratch_full |= kept.is_none();
@@ -730,7 +737,7 @@ impl<'r, 'c> Handling<'r, 'c> {
     }
 
     /// New bytes as a value.
-    fn made(&mut self, bytes: &[u8]) -> Val {
+    fn new_bytes(&mut self, bytes: &[u8]) -> Val {
         let (start, len) = self.keep(bytes);
         Val::Bytes(self.cx.out.kept(start, len).into())
     }
@@ -744,13 +751,13 @@ impl<'r, 'c> Handling<'r, 'c> {
                 let (start, len) = self.keep(bytes);
                 Cell::Bytes(start, len)
             }
-            Val::Row(_) => unreachable!("the verifier lets no row out"),
+            Val::Row(_) => unreachable!("the verifier refuses rows in cells"),
         }
     }
 
     fn of_cell(&self, cell: Cell) -> Val {
         match cell {
-            Cell::Null => unreachable!("a value was made a cell"),
+            Cell::Null => unreachable!("a value is never NULL here"),
             Cell::Bool(b) => Val::Bool(b),
             Cell::Int(n) => Val::Int(n),
             Cell::Float(f) => Val::Float(f),
@@ -759,7 +766,7 @@ impl<'r, 'c> Handling<'r, 'c> {
     }
 
     fn edit(&mut self, target: EditTarget, value: Cell) {
-        self.cx.out.edits.push(Edit { target, value });
+        self.cx.out.edits.push(TupleEdit { target, value });
     }
 
     fn call_get(&mut self, id: CallId) -> Val {
@@ -769,7 +776,7 @@ impl<'r, 'c> Handling<'r, 'c> {
             Ty::Bytes => {
                 let packed: Vec<u8> = words[1..].iter().flat_map(|word| word.to_le_bytes()).collect();
                 let len = (words[0] as usize).min(cell_bytes_max(cell.ty));
-                self.made(&packed[..len])
+                self.new_bytes(&packed[..len])
             }
             ty => Val::of_word(ty, words[0]),
         }
@@ -823,7 +830,7 @@ impl<'r, 'c> Handling<'r, 'c> {
         numbers::int(op, a, b)
     }
 
-    /// The parts of all workers, merged; 0 if there are none.
+    /// The merged parts of all workers; 0 if there are none.
     fn merged(&self, id: VarId) -> i64 {
         let index = self.var(id).word as usize;
         let parts = self.cx.state.merged_parts.iter().map(|part| part.word(index) as i64);

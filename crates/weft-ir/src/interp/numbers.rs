@@ -26,7 +26,7 @@ pub(crate) fn int(op: IntOp, a: i64, b: i64) -> i64 {
     }
 }
 
-/// Of the operations that the verifier lets pass.
+/// Only for operations that the verifier allows.
 pub(crate) fn overflows(op: IntOp, signed: Signed, a: i64, b: i64) -> bool {
     let (ua, ub) = (a as u64, b as u64);
     match (op, signed) {
@@ -59,7 +59,7 @@ pub(crate) fn float(op: FloatOp, a: f64, b: f64) -> f64 {
         FloatOp::Mul => a * b,
         FloatOp::Div => a / b,
         FloatOp::Min | FloatOp::Max if a.is_nan() || b.is_nan() => f64::NAN,
-        // total_cmp puts -0 before +0 and agrees with < for all other numbers.
+        // total_cmp orders -0 before +0 and agrees with < for all other numbers.
         FloatOp::Min => [a, b].into_iter().min_by(f64::total_cmp).unwrap_or(a),
         FloatOp::Max => [a, b].into_iter().max_by(f64::total_cmp).unwrap_or(a),
     }
@@ -79,7 +79,7 @@ pub(crate) fn float_unary(op: FloatUnaryOp, a: f64) -> f64 {
 pub(crate) fn float_compare(op: FloatCmp, a: f64, b: f64) -> bool {
     match op {
         FloatCmp::Eq => a == b,
-        // Unlike Rust's `!=`, it is false for NaN.
+        // Unlike Rust's `!=`, this is false for NaN.
         FloatCmp::Ne => a.partial_cmp(&b).is_some_and(core::cmp::Ordering::is_ne),
         FloatCmp::Lt => a < b,
         FloatCmp::Le => a <= b,
@@ -101,7 +101,7 @@ pub(crate) fn int_to_float(signed: Signed, a: i64) -> f64 {
     }
 }
 
-/// Rust's conversions truncate, saturate, and make NaN 0.
+/// Rust's conversions truncate, saturate, and turn NaN into 0.
 pub(crate) fn float_to_int(signed: Signed, a: f64) -> i64 {
     match signed {
         Signed::Yes => a as i64,
@@ -128,9 +128,9 @@ pub(crate) fn float_to_text(a: f64) -> String {
     if a.abs() < 1e16 && a.trunc() == a { format!("{a}.0") } else { format!("{a}") }
 }
 
-/// None if the text is no decimal number, or one beyond the floats.
+/// None if the text is not a decimal number, or exceeds the range of floats.
 pub(crate) fn text_to_float(text: &[u8]) -> Option<f64> {
-    // Rust's parser would take a `+`, names like `inf`, and a point without digits at one of its sides, too.
+    // Rust's parser also accepts a `+`, names like `inf`, and a point without digits on one side.
     let digits = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     let positive = text.strip_prefix(b"-").unwrap_or(text);
     let (number, exponent) = cut(positive, b"eE");
@@ -142,7 +142,7 @@ pub(crate) fn text_to_float(text: &[u8]) -> Option<f64> {
     core::str::from_utf8(text).ok()?.parse().ok().filter(|x: &f64| x.is_finite())
 }
 
-/// What stands before and behind the first of these bytes.
+/// The text before and after the first of these bytes.
 fn cut<'a>(text: &'a [u8], at: &[u8]) -> (&'a [u8], Option<&'a [u8]>) {
     match text.iter().position(|byte| at.contains(byte)) {
         Some(found) => (&text[..found], Some(&text[found + 1..])),
@@ -150,13 +150,13 @@ fn cut<'a>(text: &'a [u8], at: &[u8]) -> (&'a [u8], Option<&'a [u8]>) {
     }
 }
 
-/// None if the text is no integer of 64 bits.
+/// None if the text is not a 64-bit integer.
 pub(crate) fn text_to_int(signed: Signed, text: &[u8]) -> Option<i64> {
     let digits = match (signed, text.strip_prefix(b"-")) {
         (Signed::Yes, Some(digits)) => digits,
         _ => text,
     };
-    // Rust's parser would take a `+`, too.
+    // Rust's parser also accepts a `+`.
     if !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }

@@ -1,11 +1,11 @@
 //! Operations on tables.
 
-use super::{Handling, Held, Val};
+use super::{Handling, TableLock, Val};
 use crate::ir::*;
 use weft_core::table::{ColumnRef, Insert, KeyBuilder, Row, Table};
 use weft_core::types::Type;
 
-/// The canonical bytes of a key of several columns.
+/// The canonical encoding of a key of several columns.
 pub(super) fn key<'v>(parts: impl Iterator<Item = &'v Val>) -> Vec<u8> {
     let mut key = KeyBuilder::default();
     for part in parts {
@@ -18,7 +18,7 @@ pub(super) fn key<'v>(parts: impl Iterator<Item = &'v Val>) -> Vec<u8> {
 }
 
 impl Handling<'_, '_> {
-    /// Operations that give a value.
+    /// Runs an operation that gives a value.
     pub(super) fn table_value(&mut self, op: &Op) -> Val {
         let state = self.cx.state;
         let now = self.cx.now;
@@ -39,7 +39,7 @@ impl Handling<'_, '_> {
                     Ty::Bytes => {
                         let mut bytes = Vec::new();
                         rows.bytes_into(row, at, &mut bytes);
-                        self.made(&bytes)
+                        self.new_bytes(&bytes)
                     }
                     ty => Val::of_word(ty, rows.word(row, at)),
                 }
@@ -57,13 +57,13 @@ impl Handling<'_, '_> {
                 let found = of(table).scan(self.int(cursor) as u64, now);
                 Val::Row(found.map_or(Row::NONE, |(row, _)| row))
             }
-            Op::Departed(_) => Val::Row(self.cx.departed),
+            Op::ExpiredRow(_) => Val::Row(self.cx.expired_row),
             Op::ScanNext(table, row) => Val::Int(of(table).cursor_behind(self.row(row)) as i64),
             _ => unreachable!("{op:?} gives no value"),
         }
     }
 
-    /// Operations that are done for their effect.
+    /// Runs an operation for its effect.
     pub(super) fn table_effect(&mut self, op: &Op) {
         let now = self.cx.now;
         match *op {
@@ -113,7 +113,7 @@ impl Handling<'_, '_> {
         }
     }
 
-    /// Does something to a row, unless it is none.
+    /// Applies `act` to a row; does nothing for [`Row::NONE`].
     fn on_row(&mut self, table: TableId, row: Row, act: impl FnOnce(&mut weft_core::table::Journal, &Table)) {
         if row != Row::NONE {
             act(&mut self.cx.out.journal, &self.cx.state.tables[usize::from(table.0)]);
@@ -188,13 +188,13 @@ impl Handling<'_, '_> {
             return;
         }
         let held = match key.map(|key| self.get(key)) {
-            None => Held::All,
-            Some(Val::Bytes(key)) => Held::Stripe { hash: self.cx.state.tables[index].hash_bytes(key) },
-            Some(key) => Held::Stripe { hash: self.cx.state.tables[index].hash_int(key.word()) },
+            None => TableLock::All,
+            Some(Val::Bytes(key)) => TableLock::Stripe { hash: self.cx.state.tables[index].hash_bytes(key) },
+            Some(key) => TableLock::Stripe { hash: self.cx.state.tables[index].hash_int(key.word()) },
         };
         match held {
-            Held::All => self.cx.state.tables[index].lock_all(),
-            Held::Stripe { hash } => self.cx.state.tables[index].lock(hash),
+            TableLock::All => self.cx.state.tables[index].lock_all(),
+            TableLock::Stripe { hash } => self.cx.state.tables[index].lock(hash),
         }
         self.held[index] = Some(held);
     }

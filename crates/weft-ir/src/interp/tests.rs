@@ -1,5 +1,5 @@
 use super::*;
-use crate::generate::{Observation, Pass, Seen, World};
+use crate::generate::{Observation, Observed, Pass, World};
 use crate::program::*;
 use crate::text;
 use weft_core::marks::Marks;
@@ -7,9 +7,13 @@ use weft_core::table::{ColumnSpec, Evict, TableSpec};
 use weft_core::types::Value as V;
 use weft_core::{Time, Type};
 
-/// A chain with one sink for each type (s0 bool, s1 int, s2 float, s3 bytes), inputs in0 (int), in1 (text?) and in2
-/// (header), the table t0 (U64 -> n I64 = 1, s TEXT(4)? = NULL), t1 ((I64, TEXT(4)) -> n), variables var0 (I64 = 5)
-/// and var1 (MERGE SUM from 10), and call cells call0 (I64), call1 (TEXT(9)).
+/// A chain for the tests. It has
+///
+/// - one sink per type: s0 bool, s1 int, s2 float, s3 bytes;
+/// - the inputs in0 (int), in1 (text?) and in2 (header);
+/// - the tables t0 (U64 -> n I64 = 1, s TEXT(4)? = NULL) and t1 ((I64, TEXT(4)) -> n);
+/// - the variables var0 (I64 = 5) and var1 (MERGE SUM from 10);
+/// - the call cells call0 (I64) and call1 (TEXT(9)).
 fn chain(requests: &[&str]) -> ChainProgram {
     let sink = |ty: Type| SinkDecl {
         owner: "a".into(),
@@ -58,9 +62,9 @@ fn chain(requests: &[&str]) -> ChainProgram {
         elements: requests.iter().map(element).collect(),
         request: Direction {
             inputs: vec![
-                input("n", Type::Int(64), false, Place::Body(vec!["n".into()])),
-                input("s", Type::Text(None), true, Place::Body(vec!["s".into()])),
-                input("h", Type::Text(None), true, Place::Header("h".into())),
+                input("n", Type::Int(64), false, InputLocation::Body(vec!["n".into()])),
+                input("s", Type::Text(None), true, InputLocation::Body(vec!["s".into()])),
+                input("h", Type::Text(None), true, InputLocation::Header("h".into())),
             ],
         },
         sinks: [Type::Bool, Type::Int(64), Type::F64, Type::Bytes(None)].map(sink).into(),
@@ -115,7 +119,7 @@ fn run(requests: &[&str]) -> Observation {
 }
 
 /// The value of the last instruction.
-fn eval(insts: &str) -> Seen {
+fn eval(insts: &str) -> Observed {
     let mut f = function(&format!("block0:\n{insts}\nforward"));
     let last =
         f.blocks[0].insts.last().and_then(|inst| inst.result).expect("the last instruction has a value");
@@ -132,17 +136,17 @@ fn eval(insts: &str) -> Seen {
     seen.rows.last().expect("a row was emitted").1[0].clone()
 }
 
-fn int(n: i64) -> Seen {
-    Seen::Word(n as u64)
+fn int(n: i64) -> Observed {
+    Observed::Word(n as u64)
 }
 
-fn bytes(b: &[u8]) -> Seen {
-    Seen::Bytes(b.to_vec())
+fn bytes(b: &[u8]) -> Observed {
+    Observed::Bytes(b.to_vec())
 }
 
 #[test]
-fn integers_wrap_and_never_trap() {
-    // A back end that traps, or divides otherwise, would take the process down or disagree.
+fn integers_wrap_without_trap() {
+    // A back end that traps would stop the process. One that divides differently would disagree.
     let (min, max) = (i64::MIN, i64::MAX);
     for (op, a, b, is) in [
         ("add", max, 1, min),
@@ -176,7 +180,7 @@ fn integers_wrap_and_never_trap() {
 }
 
 #[test]
-fn predicates_on_integers() {
+fn integer_predicates() {
     let (min, max) = (i64::MIN, i64::MAX);
     for (op, a, b, is) in [
         ("overflows.add.signed", max, 1, true),
@@ -207,8 +211,8 @@ fn predicates_on_integers() {
 }
 
 #[test]
-fn floats_are_those_of_ieee_754() {
-    let float = |f: f64| Seen::Word(f.to_bits());
+fn floats_follow_ieee_754() {
+    let float = |f: f64| Observed::Word(f.to_bits());
     for (op, a, b, is) in [
         ("fadd", "1e308", "1e308", f64::INFINITY),
         ("fsub", "inf", "inf", f64::NAN),
@@ -251,7 +255,7 @@ fn floats_are_those_of_ieee_754() {
 }
 
 #[test]
-fn conversions_saturate_and_say_when() {
+fn conversions_saturate() {
     for (a, signed, fits, is) in [
         ("1.9", "signed", 1, 1),
         ("-1.9", "signed", 1, -1),
@@ -320,17 +324,17 @@ fn conversions_saturate_and_say_when() {
     ] {
         let with = |op: &str, ty: &str| eval(&format!("v0: bytes = bytes \"{text}\"\nv1: {ty} = {op} v0"));
         assert_eq!(with("is_float_text", "bool"), int(i64::from(is.is_some())), "{text}");
-        assert_eq!(with("text_to_float", "float"), Seen::Word(is.unwrap_or(0.0f64).to_bits()), "{text}");
+        assert_eq!(with("text_to_float", "float"), Observed::Word(is.unwrap_or(0.0f64).to_bits()), "{text}");
     }
     assert_eq!(eval("v0: int = int -1\nv1: bytes = int_to_text.unsigned v0"), bytes(b"18446744073709551615"));
     assert_eq!(
         eval("v0: int = int -1\nv1: float = int_to_float.unsigned v0"),
-        Seen::Word(18446744073709551616f64.to_bits())
+        Observed::Word(18446744073709551616f64.to_bits())
     );
 }
 
 #[test]
-fn operations_on_bytes() {
+fn bytes_operations() {
     let two = |op: &str, a: &str, b: &str| {
         eval(&format!("v0: bytes = bytes \"{a}\"\nv1: bytes = bytes \"{b}\"\nv2: bool = {op} v0, v1"))
     };
@@ -408,13 +412,13 @@ fn operations_on_bytes() {
     }
     assert_eq!(eval(&format!("{a}v1: bytes = concat v0, v0")), bytes(b"aZ\xc3\x9caZ\xc3\x9c"));
     assert_eq!(eval("v0: bytes = concat"), bytes(b""));
-    assert_eq!(eval(&format!("{a}v1: int = hash v0")), Seen::Word(hash::hash_bytes(b"aZ\xc3\x9c")));
-    assert_eq!(eval("v0: int = int 3\nv1: int = hash v0"), Seen::Word(hash::hash_word(3)));
-    assert_eq!(eval("v0: int = int 3\nv1: int = hash_mix v0, v0"), Seen::Word(hash::mix(3, 3)));
+    assert_eq!(eval(&format!("{a}v1: int = hash v0")), Observed::Word(hash::hash_bytes(b"aZ\xc3\x9c")));
+    assert_eq!(eval("v0: int = int 3\nv1: int = hash v0"), Observed::Word(hash::hash_word(3)));
+    assert_eq!(eval("v0: int = int 3\nv1: int = hash_mix v0, v0"), Observed::Word(hash::mix(3, 3)));
 }
 
 #[test]
-fn the_tuple_and_the_pass() {
+fn pass_reads_tuple_and_context() {
     assert_eq!(eval("v0: int = input in0"), int(7));
     assert_eq!(eval("v0: bytes = input in1"), bytes(b"bob"));
     assert_eq!(eval("v0: bytes = input in2"), bytes(b"hd"));
@@ -423,7 +427,7 @@ fn the_tuple_and_the_pass() {
     assert_eq!(eval("v0: bytes = bytes \"new\"\nset_input in1, v0\nv1: bytes = input in1"), bytes(b"new"));
     assert_eq!(eval("v0: int = now"), int(1000));
     let drawn = hash::unit_float(hash::draw(1, 9));
-    assert_eq!(eval("v0: float = rand 9"), Seen::Word(drawn.to_bits()));
+    assert_eq!(eval("v0: float = rand 9"), Observed::Word(drawn.to_bits()));
     let seen = run(&["block0:
         v0: int = int -4
         v1: int = int 9223372036854775807
@@ -443,12 +447,12 @@ fn the_tuple_and_the_pass() {
         (i64::MAX, Some(-4i32 as u32), vec![(b"copy".to_vec(), 0)])
     );
     assert_eq!(seen.edits, [(EditTarget::Answer(0), bytes(b"copy")), (EditTarget::Reply(0), int(-4))]);
-    assert_eq!(seen.rows, [(3, vec![Seen::Null])]);
+    assert_eq!(seen.rows, [(3, vec![Observed::Null])]);
     assert_eq!((seen.verdict, seen.element, seen.line), (Verdict::Reply, 0, 3));
 }
 
 #[test]
-fn rows_are_found_made_and_removed() {
+fn rows_insert_find_remove() {
     let key = "v0: int = int 9\nv1: row = find t0, v0\nv2: row = insert t0, v0\n";
     assert_eq!(eval("v0: int = int 9\nv1: row = find t0, v0\nv2: bool = is_row v1"), int(0));
     assert_eq!(eval(&format!("{key}v3: row = find t0, v0\nv4: bool = is_row v3")), int(1));
@@ -476,8 +480,8 @@ fn rows_are_found_made_and_removed() {
 }
 
 #[test]
-fn the_row_that_is_none_reads_as_null_and_takes_nothing() {
-    // A program need not branch around it, so back ends must not touch memory for it.
+fn no_row_reads_null() {
+    // A program need not branch around a missing row, so back ends must not access memory for it.
     let none = "v0: row = no_row\nv1: int = int 3\n";
     for (inst, is) in [
         ("v2: int = column t0, v0, c1", 0),
@@ -492,7 +496,7 @@ fn the_row_that_is_none_reads_as_null_and_takes_nothing() {
 }
 
 #[test]
-fn a_scan_visits_each_row_once() {
+fn scan_visits_each_row_once() {
     let seen = run(&["block0:
         v0: int = int 1
         v1: row = insert t0, v0
@@ -515,7 +519,7 @@ fn a_scan_visits_each_row_once() {
 }
 
 #[test]
-fn call_cells_and_variables_hold_their_values() {
+fn cells_and_vars_hold_values() {
     assert_eq!(eval("v0: int = var_get var0"), int(5));
     assert_eq!(
         eval("lock_vars\nlock_vars\nv0: int = now\nvar_set var0, v0\nv1: int = var_get var0"),
@@ -527,7 +531,7 @@ fn call_cells_and_variables_hold_their_values() {
 }
 
 #[test]
-fn merged_variables_change_in_parts_and_are_read_whole() {
+fn merged_vars_add_up() {
     let mut chain = chain(&["block0:\nv0: int = int 4\nvar_merge var1, v0\nforward"]);
     let every = |body: &str| (Interval(1), function(&format!("block0:\n{body}\nforward")));
     chain.elements[0].handlers.every =
@@ -560,11 +564,11 @@ const WRITES: &str = "
     lock_vars";
 
 #[test]
-fn what_a_verdict_ends_is_committed() {
-    // Only an error undoes what a handler did.
+fn verdict_commits_writes() {
+    // Only an error undoes the writes of a handler.
     for end in ["forward", "drop", "abort OK", "reply", "redirect v3"] {
         let seen = run(&[&format!("block0:{WRITES}\n{end}")]);
-        assert_eq!(seen.tables[0], [vec![int(9), int(9), Seen::Null]], "{end}");
+        assert_eq!(seen.tables[0], [vec![int(9), int(9), Observed::Null]], "{end}");
         assert_eq!(seen.vars, [vec![9], vec![19, 0]], "{end}");
         assert_eq!(seen.call, [int(9), bytes(b"new")], "{end}");
         assert_eq!(
@@ -576,7 +580,7 @@ fn what_a_verdict_ends_is_committed() {
 }
 
 fn assert_untouched(seen: &Observation) {
-    assert_eq!(seen.tables[0], Vec::<Vec<Seen>>::new());
+    assert_eq!(seen.tables[0], Vec::<Vec<Observed>>::new());
     assert_eq!(seen.vars, [vec![5], vec![10, 0]]);
     assert_eq!(seen.call, [int(0), bytes(b"")]);
     assert_eq!((seen.edits.len(), seen.rows.len(), seen.delay, seen.marks), (0, 0, 0, Marks::NONE));
@@ -584,7 +588,7 @@ fn assert_untouched(seen: &Observation) {
 }
 
 #[test]
-fn a_failed_element_leaves_no_trace() {
+fn failed_element_leaves_no_trace() {
     let fails = format!("block0:{WRITES}\nv4: int = int 3\nfail v4 ; line 8");
     let seen = run(&[&fails, "block0:\ndrop"]);
     assert_untouched(&seen);
@@ -595,7 +599,7 @@ fn a_failed_element_leaves_no_trace() {
 }
 
 #[test]
-fn a_failed_element_that_fails_open_is_passed_over() {
+fn fail_open_element_is_skipped() {
     let fails = format!("block0:{WRITES}\nv4: int = int 3\nfail v4");
     let next = "block0:\nv0: bytes = input in1\nemit s3, v0\nforward";
     let mut chain = chain(&[&fails, next]);
@@ -607,7 +611,7 @@ fn a_failed_element_that_fails_open_is_passed_over() {
 }
 
 #[test]
-fn roll_back_undoes_the_handler_and_no_other() {
+fn rollback_undoes_one_handler() {
     let first = "block0:\nv0: int = int 1\nmark.class v0\nvar_set.journal var0, v0\nforward";
     let second =
         "block0:\nv0: int = int 2\nmark.class v0\nvar_set.journal var0, v0\nroll_back\ndelay v0\nforward";
@@ -617,8 +621,8 @@ fn roll_back_undoes_the_handler_and_no_other() {
 }
 
 #[test]
-fn the_scratch_is_bounded_to_the_byte() {
-    // A message must not make a worker keep more memory than is said.
+fn scratch_limit_is_exact() {
+    // A message must not make a worker keep more memory than the documented limit.
     const HALF: usize = weft_core::limits::SCRATCH_BYTES_MIN / 2;
     let fill = |n: usize| {
         let big = "x".repeat(HALF);
@@ -634,7 +638,7 @@ fn the_scratch_is_bounded_to_the_byte() {
 }
 
 #[test]
-fn the_last_redirect_wins_unless_the_pass_ends() {
+fn last_redirect_wins() {
     let to = |name: &str| format!("block0:\nv0: bytes = bytes \"{name}\"\nredirect v0 ; line 2");
     let (a, b) = (to("a"), to("b"));
     let seen = run(&[&a, &b, "block0:\nforward"]);
@@ -648,17 +652,17 @@ fn the_last_redirect_wins_unless_the_pass_ends() {
 }
 
 #[test]
-fn later_elements_see_what_earlier_ones_set() {
+fn later_element_sees_edits() {
     let set = "block0:\nv0: int = int 8\nset_input in0, v0\nclear_input in2\nforward";
     let look =
         "block0:\nv0: int = input in0\nemit s1, v0\nv1: bool = input_present in2\nemit s0, v1\nforward";
     let seen = run(&[set, look]);
     assert_eq!(seen.rows, [(1, vec![int(8)]), (0, vec![int(0)])]);
-    assert_eq!(seen.edits, [(EditTarget::Input(0), int(8)), (EditTarget::Input(2), Seen::Null)]);
+    assert_eq!(seen.edits, [(EditTarget::Input(0), int(8)), (EditTarget::Input(2), Observed::Null)]);
 }
 
 #[test]
-fn segments_have_their_parts_in_order() {
+fn segment_parts_are_in_order() {
     let mut chain = chain(&["block0:\nv0: int = int 1\nemit s1, v0\nforward"; 2]);
     for (n, element) in chain.elements.iter_mut().enumerate() {
         let emit = |m: usize| {
@@ -675,7 +679,7 @@ fn segments_have_their_parts_in_order() {
         let seen = world.run(&shared, &*program, &Pass { event, opened, ..request() });
         let counts: Vec<u64> = seen.counters.iter().map(|c| c.seen).collect();
         let rows = seen.rows.iter().map(|(_, cells)| match cells[0] {
-            Seen::Word(n) => n,
+            Observed::Word(n) => n,
             _ => 0,
         });
         (rows.collect::<Vec<u64>>(), counts)
@@ -688,7 +692,7 @@ fn segments_have_their_parts_in_order() {
 }
 
 #[test]
-fn sampled_passes_are_stamped_at_the_ends_of_elements() {
+fn sampled_pass_times_elements() {
     use core::sync::atomic::{AtomicU64, Ordering};
     static CLOCK: AtomicU64 = AtomicU64::new(0);
     let chain = Arc::new(chain(&["block0:\nforward", "block0:\ndrop"]));
@@ -707,7 +711,7 @@ fn sampled_passes_are_stamped_at_the_ends_of_elements() {
 }
 
 #[test]
-fn what_is_not_well_formed_is_refused() {
+fn malformed_chain_is_refused() {
     let unfinished = Arc::new(chain(&["block0:\nmissing"]));
     let world = World::new(&unfinished);
     let refused = Interp.compile(&unfinished, Event::Request, &world.state).unwrap_err();

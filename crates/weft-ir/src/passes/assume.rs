@@ -1,13 +1,13 @@
-//! What a function does to tuples of which something is known beforehand: that they have certain inputs.
+//! Specializes a function for tuples that are known to have certain inputs.
 //!
-//! It keeps the law for these tuples: an input that is there when the pass begins is there until something clears it.
+//! It keeps the law for these tuples: an input that is present at the start stays present until it is cleared.
 
 use crate::ir::{Function, Op};
 use weft_core::inputs::InputSet;
 
 use super::clean;
 
-/// The function for tuples that have all inputs of `present`, which nothing in front of it clears.
+/// The function for tuples with all inputs of `present`, if nothing before it clears them.
 pub fn present(function: &Function, present: InputSet) -> Function {
     let mut function = function.clone();
     let present = present & !cleared(&function);

@@ -1,7 +1,7 @@
-//! Fewer blocks: branches on constants become jumps, ways through empty blocks become short, a block with one way in
-//! joins the one before, and what is never reached goes.
+//! Removes blocks: branches on constants become jumps, jumps skip empty blocks, a block with one predecessor joins it,
+//! and unreachable blocks go.
 //!
-//! It keeps the law because the operations on each way stay the same, in their order.
+//! It keeps the law because the operations on each path stay the same, in order.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub fn simplify(function: &mut Function) {
     }
 }
 
-/// Branches on constants become jumps, and those on the opposite of a flag branches on the flag.
+/// Turns branches on constants into jumps, and branches on a negated flag into branches on the flag.
 fn fold_branches(function: &mut Function) {
     let insts = function.blocks.iter().flat_map(|block| &block.insts);
     let made: BTreeMap<Value, Op> = insts
@@ -44,7 +44,7 @@ fn fold_branches(function: &mut Function) {
     }
 }
 
-/// Removes blocks that nothing reaches and numbers the others anew.
+/// Removes unreachable blocks and renumbers the others.
 pub(super) fn drop_unreached(function: &mut Function) {
     let mut reached = vec![false; function.blocks.len()];
     let mut ahead = vec![0];
@@ -69,14 +69,13 @@ pub(super) fn drop_unreached(function: &mut Function) {
     }
 }
 
-/// Jumps to a block that does nothing but jump go on to where it goes. The block has no parameters, so no value is
-/// lost.
+/// Redirects jumps past blocks that only jump. Such a block has no parameters, so no value is lost.
 fn skip_empty(function: &mut Function) -> bool {
     let through: Vec<Option<Jump>> = function.blocks.iter().map(through).collect();
     let mut changed = false;
     for block in &mut function.blocks {
         each_jump(&mut block.end, |jump| {
-            // One step at a time: a circle of empty blocks cannot be, as loops begin with a look at a row.
+            // One step at a time. There is no cycle of empty blocks, because loops begin with a row look-up.
             if let Some(next) = &through[jump.block.0 as usize]
                 && next.block != jump.block
             {
@@ -96,7 +95,7 @@ fn through(block: &Block) -> Option<Jump> {
     }
 }
 
-/// Appends to each block the one behind it, where that has no other way in.
+/// Joins each block with its successor, if that has no other predecessor.
 fn join_lines(function: &mut Function) -> bool {
     let mut n_ways_in = vec![0usize; function.blocks.len()];
     for block in &function.blocks {
@@ -127,7 +126,7 @@ fn join_lines(function: &mut Function) -> bool {
     changed
 }
 
-/// Replaces values by those that they always were.
+/// Replaces values by equal ones.
 pub(super) fn rename(function: &mut Function, renamed: &BTreeMap<Value, Value>) {
     let last = |value: &mut Value| {
         while let Some(next) = renamed.get(value) {
@@ -190,7 +189,7 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
         | Op::VarMerged(_)
         | Op::VarReset(_)
         | Op::Count(_)
-        | Op::Departed(_)
+        | Op::ExpiredRow(_)
         | Op::Lock(_, None)
         | Op::LockVars
         | Op::RollBack => {}
@@ -261,7 +260,7 @@ fn each_operand(op: &mut Op, mut visit: impl FnMut(&mut Value)) {
             visit(b);
             visit(c);
         }
-        Op::Concat(parts) | Op::Key(parts) | Op::Native(_, parts) | Op::Reshape(_, parts) => {
+        Op::Concat(parts) | Op::Key(parts) | Op::Native(_, parts) | Op::ChangeHeaders(_, parts) => {
             parts.iter_mut().for_each(visit);
         }
         Op::Emit(_, cells) | Op::Match(_, _, cells) => {

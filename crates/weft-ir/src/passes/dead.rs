@@ -1,7 +1,7 @@
-//! Without operations whose result nobody uses, and without block parameters that nobody reads.
+//! Removes dead code: operations with unused results, and unused block parameters.
 //!
-//! It keeps the law because only operations go that leave no trace but their result. Those that take room in the
-//! scratch leave one (a later operation may find none), so they stay.
+//! It keeps the law because the removed operations have no effect besides their result. Operations that allocate
+//! scratch have one (a later operation may find the scratch full), so they stay.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ pub fn remove(function: &mut Function) {
     drop_params(function, &used);
 }
 
-/// What is used by what leaves a trace, by an end of a block, or by what is used.
+/// The values that effects, terminators or used operations use.
 fn used(function: &Function) -> BTreeSet<Value> {
     let mut used = BTreeSet::new();
     loop {
@@ -49,7 +49,7 @@ fn used(function: &Function) -> BTreeSet<Value> {
     }
 }
 
-/// The values that an end of a block reads itself.
+/// The values that a terminator reads itself.
 fn ends_with(end: &crate::ir::Terminator) -> Vec<Value> {
     use crate::ir::{StatusOperand, Terminator};
     match end {
@@ -83,7 +83,7 @@ fn drop_params(function: &mut Function, used: &BTreeSet<Value>) {
     }
 }
 
-/// Whether an operation leaves nothing behind but its result.
+/// Whether an operation has no effect besides its result.
 fn is_pure(op: &Op, result: Option<Ty>) -> bool {
     match op {
         Op::Concat(_)

@@ -1,7 +1,6 @@
-//! Writes that nothing can undo are not noted.
+//! Stops journalling writes that nothing can undo.
 //!
-//! It keeps the law because the journal is read by `RollBack` and `Fail` alone, and no way from these writes leads to
-//! one.
+//! It keeps the law because only `RollBack` and `Fail` read the journal, and no path from these writes leads to one.
 
 use crate::ir::{Function, Journal, Op, Terminator};
 
@@ -9,7 +8,7 @@ use super::targets;
 
 /// See the module.
 pub fn relax(function: &mut Function) {
-    let ahead = undo_ahead(function);
+    let ahead = rollback_follows(function);
     for (block, is_ahead) in function.blocks.iter_mut().zip(ahead) {
         let mut is_ahead = is_ahead;
         for inst in block.insts.iter_mut().rev() {
@@ -33,8 +32,8 @@ pub fn relax(function: &mut Function) {
     }
 }
 
-/// For each block, whether a way from its end leads to a roll-back, or the end is one.
-pub(super) fn undo_ahead(function: &Function) -> Vec<bool> {
+/// For each block, whether a path from its end leads to a rollback, or its terminator is one.
+pub(super) fn rollback_follows(function: &Function) -> Vec<bool> {
     let n = function.blocks.len();
     let mut ahead: Vec<bool> =
         function.blocks.iter().map(|block| matches!(block.end, Terminator::Fail { .. })).collect();

@@ -1,14 +1,14 @@
-//! Functions that do the same with less.
+//! Optimizations of functions.
 //!
-//! **The law of every pass:** whatever the pass and the state, the function leaves behind what it left behind before:
-//! verdict, edits, rows, state, counters. Each module says why its changes keep it. The tests hold random chains
-//! against what the passes make of them.
+//! **The law of every pass:** for each tuple and state, the optimized function leaves the same verdict, edits, rows,
+//! state and counters. Each module tells why it keeps the law. The tests compare random chains before and after the
+//! passes.
 
 pub mod assume;
 pub mod blocks;
+pub mod branch_facts;
 pub mod dead;
 pub mod journal;
-pub mod known;
 pub mod sink;
 
 #[cfg(test)]
@@ -16,10 +16,10 @@ mod tests;
 
 use crate::ir::{Function, Terminator};
 
-/// All passes, in the order that suits what lowering makes.
+/// All passes, in an order that suits lowered functions.
 pub fn clean(mut function: Function) -> Function {
     blocks::simplify(&mut function);
-    known::fold(&mut function);
+    branch_facts::fold(&mut function);
     dead::remove(&mut function);
     blocks::simplify(&mut function);
     journal::relax(&mut function);
@@ -28,7 +28,7 @@ pub fn clean(mut function: Function) -> Function {
     function
 }
 
-/// The blocks that a terminator may go to.
+/// The blocks to which a terminator may jump.
 pub fn targets(end: &Terminator) -> Vec<usize> {
     end.jumps().into_iter().map(|jump| jump.block.0 as usize).collect()
 }

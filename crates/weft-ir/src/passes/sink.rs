@@ -1,18 +1,18 @@
-//! What an error would undo is done behind what may fail.
+//! Sinks writes that an error would undo behind the operations that may fail.
 //!
-//! A cell of the call's row that is set, and a row that is touched by a read, are moved along all ways to where the
-//! handler ends, and stay before the first operation that would notice. On ways that fail they are left out.
+//! Writes to a cell of the call's row, and read touches of a row, move along all paths towards the end of the handler.
+//! They stop in front of the first operation that depends on them. On failing paths they are dropped.
 //!
-//! It keeps the law because what is passed by neither sees nor changes what is moved, and because an error rolls back
-//! either. No block is made: where ways meet, all of them bring the write, or it is done before.
+//! It keeps the law because the skipped operations neither observe nor change the write, and an error would undo it
+//! anyway. The pass adds no block: at a join, either all predecessors bring the write, or it is done before.
 
 use crate::ir::{Function, Inst, Journal, Op, Terminator};
 
-use super::journal::undo_ahead;
+use super::journal::rollback_follows;
 use super::targets;
 
-/// Writes of a handler that are moved, and blocks that a handler has of which some are: in longer ones they are left
-/// where they are, so that it takes no longer.
+/// Maximum number of writes to sink, and of blocks of a handler with sinking: larger handlers stay as they are, to
+/// bound compile time.
 const WRITES_MAX: usize = 64;
 const BLOCKS_MAX: usize = 256;
 
@@ -24,7 +24,7 @@ pub fn writes(function: &mut Function) {
     }
     let mut moved = 0;
     for at in 0..function.blocks.len() {
-        // From the last on, so that it is out of the way of those before.
+        // From the last write on, so that it is not in the way of earlier ones.
         for nth in (0..function.blocks[at].insts.len()).rev() {
             if moved < WRITES_MAX && is_undone(&function.blocks[at].insts[nth].op) {
                 moved += 1;
@@ -38,38 +38,39 @@ fn is_undone(op: &Op) -> bool {
     matches!(op, Op::CallSet(.., Journal::Yes) | Op::TouchRead(..))
 }
 
-/// Where a write goes from a place of a block on.
+/// The effect of the rest of a block on a sinking write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Goes {
-    /// It is done before this instruction, or before the end.
+enum SinkStep {
+    /// The write must be done before this instruction, or before the terminator.
     Here(usize),
-    /// An error undoes it.
+    /// An error undoes the write.
     Nowhere,
-    /// To the blocks behind.
+    /// The write continues to the successors.
     On,
 }
 
 fn sink(function: &mut Function, (home, nth): (usize, usize)) {
     let write = function.blocks[home].insts[nth].clone();
     let n = function.blocks.len();
-    let goes = |at: usize, from: usize| {
-        goes(&function.blocks[at].insts[from..], &function.blocks[at].end, &write.op)
+    let step_of = |at: usize, from: usize| {
+        sink_step(&function.blocks[at].insts[from..], &function.blocks[at].end, &write.op)
     };
-    let through: Vec<Goes> =
-        (0..n).map(|at| if at == home { shifted(goes(at, nth + 1), nth + 1) } else { goes(at, 0) }).collect();
+    let through: Vec<SinkStep> = (0..n)
+        .map(|at| if at == home { shifted(step_of(at, nth + 1), nth + 1) } else { step_of(at, 0) })
+        .collect();
     let mut leads: Vec<Vec<usize>> = vec![Vec::new(); n];
     for (at, block) in function.blocks.iter().enumerate() {
         targets(&block.end).into_iter().for_each(|to| leads[to].push(at));
     }
-    // At first all blocks hand it on that can; those stop that lead to one to which not all do.
-    let mut hands_on: Vec<bool> = through.iter().map(|goes| *goes == Goes::On).collect();
+    // Initially all blocks pass it on that can; a block stops if some predecessor of its successor does not.
+    let mut hands_on: Vec<bool> = through.iter().map(|step| *step == SinkStep::On).collect();
     let mut brought = vec![false; n];
     loop {
         reach(function, home, &hands_on, &leads, &mut brought);
         let mut changed = false;
         for at in 0..n {
             let has_it = at == home || brought[at];
-            let takes = |to: usize| brought[to] || through[to] == Goes::Nowhere && to != home;
+            let takes = |to: usize| brought[to] || through[to] == SinkStep::Nowhere && to != home;
             if has_it && hands_on[at] && !targets(&function.blocks[at].end).into_iter().all(takes) {
                 hands_on[at] = false;
                 changed = true;
@@ -82,25 +83,25 @@ fn sink(function: &mut Function, (home, nth): (usize, usize)) {
     let places: Vec<(usize, usize)> = (0..n)
         .filter(|at| *at == home || brought[*at])
         .filter_map(|at| match through[at] {
-            Goes::Here(before) => Some((at, before)),
-            Goes::On if !hands_on[at] => Some((at, function.blocks[at].insts.len())),
+            SinkStep::Here(before) => Some((at, before)),
+            SinkStep::On if !hands_on[at] => Some((at, function.blocks[at].insts.len())),
             _ => None,
         })
         .collect();
-    let ahead = undo_ahead(function);
-    if places.iter().any(|(at, _)| !ahead[*at]) {
+    let rolls_back = rollback_follows(function);
+    if places.iter().any(|(at, _)| !rolls_back[*at]) {
         place(function, (home, nth), &places, write);
     }
 }
 
-fn shifted(goes: Goes, by: usize) -> Goes {
-    match goes {
-        Goes::Here(before) => Goes::Here(before + by),
+fn shifted(step: SinkStep, by: usize) -> SinkStep {
+    match step {
+        SinkStep::Here(before) => SinkStep::Here(before + by),
         other => other,
     }
 }
 
-/// Marks the blocks to which all blocks that lead there bring the write.
+/// Marks the blocks to which all predecessors bring the write.
 fn reach(function: &Function, home: usize, hands_on: &[bool], leads: &[Vec<usize>], brought: &mut [bool]) {
     brought.fill(false);
     let mut changed = true;
@@ -120,31 +121,31 @@ fn place(function: &mut Function, (home, nth): (usize, usize), places: &[(usize,
     for (at, before) in places {
         function.blocks[*at].insts.insert(*before, write.clone());
     }
-    // It was put behind where it stood.
+    // It was inserted behind its old position.
     function.blocks[home].insts.remove(nth);
 }
 
-fn goes(insts: &[Inst], end: &Terminator, write: &Op) -> Goes {
+fn sink_step(insts: &[Inst], end: &Terminator, write: &Op) -> SinkStep {
     for (nth, inst) in insts.iter().enumerate() {
         if inst.op == Op::RollBack {
-            return Goes::Nowhere;
+            return SinkStep::Nowhere;
         }
         if notices(&inst.op, write) {
-            return Goes::Here(nth);
+            return SinkStep::Here(nth);
         }
     }
     match end {
-        Terminator::Fail { .. } => Goes::Nowhere,
-        Terminator::Jump(_) | Terminator::Branch(..) => Goes::On,
-        _ => Goes::Here(insts.len()),
+        Terminator::Fail { .. } => SinkStep::Nowhere,
+        Terminator::Jump(_) | Terminator::Branch(..) => SinkStep::On,
+        _ => SinkStep::Here(insts.len()),
     }
 }
 
-/// Whether an operation sees what a write does, or undoes or hides it.
+/// Whether an operation observes, undoes or overwrites a write.
 fn notices(op: &Op, write: &Op) -> bool {
     match (op, write) {
         (Op::CallGet(cell) | Op::CallSet(cell, ..), Op::CallSet(own, ..)) => cell == own,
-        // Which row has to go depends on what was touched. Whether a row lives does not: it did at this time.
+        // The touch decides which row is evicted. It does not decide whether the row lives: it lived at this time.
         (Op::Insert(table, ..) | Op::Remove(table, ..), Op::TouchRead(own, _)) => table == own,
         _ => false,
     }

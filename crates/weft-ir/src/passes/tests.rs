@@ -9,18 +9,18 @@ use crate::verify::verify_program;
 use weft_core::Time;
 use weft_core::inputs::InputSet;
 
-use super::{assume, blocks, clean, dead, journal, known, sink};
+use super::{assume, blocks, branch_facts, clean, dead, journal, sink};
 use crate::ir::Function;
 
 const CHAINS: u64 = 60;
 const PASSES: usize = 12;
 
-/// Runs random chains as they are and as `pass` makes them, and wants the same of both.
+/// Runs random chains before and after `pass` and compares the results.
 fn check_law(pass: impl Fn(Function) -> Function) {
     check(|function, _| pass(function), |_, _| {});
 }
 
-/// As [`check_law`]; a pass is told which inputs nothing clears, and with these in mind tuples are changed before.
+/// As [`check_law`], for a pass that gets the inputs that nothing clears; `change` adapts the tuples to them.
 fn check(pass: impl Fn(Function, InputSet) -> Function, change: impl Fn(&mut Pass, InputSet)) {
     for seed in 0..CHAINS {
         let mut rng = Rng::from_seed(seed);
@@ -74,45 +74,45 @@ fn by(change: impl Fn(&mut Function)) -> impl Fn(Function) -> Function {
 }
 
 #[test]
-fn fewer_blocks_do_the_same() {
-    // A block that was joined or skipped wrongly would change what a chain does.
+fn simplify_keeps_behaviour() {
+    // A wrong join or skip would change what a chain does.
     check_law(by(blocks::simplify));
 }
 
 #[test]
-fn without_dead_code_it_does_the_same() {
-    // An operation that left a trace and was taken for dead would change what a chain does.
+fn dead_code_keeps_behaviour() {
+    // An operation with an effect that counts as dead would change what a chain does.
     check_law(by(dead::remove));
 }
 
 #[test]
-fn what_a_branch_has_found_holds_behind_it() {
-    // A flag that was taken for what it is not would lead another way.
-    check_law(by(known::fold));
+fn branch_facts_keep_behaviour() {
+    // A wrong value of a flag would change the path.
+    check_law(by(branch_facts::fold));
 }
 
 #[test]
-fn what_is_known_to_be_there_is_not_asked_for() {
-    // A question that was answered for what is not there, or may go, would lead another way.
+fn present_inputs_are_not_checked() {
+    // A decided test of an input that is absent, or may be cleared, would change the path.
     check(|function, kept| assume::present(&function, kept), |tuple, kept| tuple.present |= kept);
 }
 
 #[test]
-fn writes_behind_what_may_fail_are_the_same() {
-    // A write that was moved past what sees it, or was lost on a way, would be another or none.
+fn sunk_writes_keep_behaviour() {
+    // A write that moves past its observer, or is lost on a path, would change what a chain does.
     check_law(by(sink::writes));
 }
 
 #[test]
-fn all_passes_together_do_the_same() {
-    // A pass may rely on what another has changed.
+fn all_passes_keep_behaviour() {
+    // A pass may rely on what another one has changed.
     check_law(clean);
 }
 
 #[test]
-fn writes_before_no_error_are_not_noted() {
-    // A write that was not noted and had to be undone would leave a failed handler's traces; one that is noted in
-    // vain costs time on each tuple.
+fn infallible_writes_skip_journal() {
+    // An unjournalled write that must be undone would leave traces of a failed handler; needless journalling costs time
+    // for each tuple.
     use crate::ir::Journal;
     let mut function = noted();
     journal::relax(&mut function);

@@ -1,37 +1,37 @@
-//! Handlers that are called without a detour.
+//! Direct calls of handlers.
 //!
-//! No program has more words than its limits allow. Who has room for so many, whatever lies behind those of a program,
-//! gives a handler arrays of a known length: nothing is left to be checked or looked up at every call.
+//! The words of a program are limited. A caller provides arrays of the maximum length, with any content behind the
+//! words of the program. So no call checks or looks up anything.
 
 use super::{EventWords, Field, HEADERS_MAX, Moment, PartitionsBy, VARS_MAX, word};
 use core::any::Any;
 use core::fmt;
 use std::sync::Arc;
 
-/// As many words as a node or a partition may have.
+/// The maximum number of words of a node or a partition.
 pub type RecordWords = [u64; word::PARTITION_VARS as usize + VARS_MAX];
-/// As many words as a packet may have.
+/// The maximum number of words of a packet.
 pub type PacketWords = [u64; word::FIELDS as usize + Field::ALL.len() + HEADERS_MAX + PartitionsBy::MAX];
 
-/// Code of a handler: on the words of the node, the partition, the packet and the event. It ends as
-/// [`super::QueueCode::run`] does.
+/// The code of a handler, on the words of node, partition, packet and event. It returns the same as
+/// [`super::QueueCode::run`].
 pub type Entry = extern "C" fn(&mut RecordWords, &mut RecordWords, &mut PacketWords, &mut EventWords) -> u64;
 
-/// A handler that touches no words but those that its [`Entry`] is given.
+/// A handler that accesses only the words that its [`Entry`] gets.
 #[derive(Clone)]
 pub struct Direct {
     entry: Entry,
-    /// What the code lies in.
+    /// Keeps the code alive.
     _code: Arc<dyn Any + Send + Sync>,
 }
 
 impl Direct {
-    /// That of a function, and what has to be kept as long as it may be called.
+    /// A direct handler of a function; `code` keeps it alive.
     pub fn new(entry: Entry, code: Arc<dyn Any + Send + Sync>) -> Self {
         Self { entry, _code: code }
     }
 
-    /// Runs it. What the moment has not may be any words.
+    /// Runs the handler. Words that its moment does not have may be anything.
     #[inline(always)]
     pub fn run(
         &self,
@@ -51,10 +51,10 @@ impl fmt::Debug for Direct {
 }
 
 impl Moment {
-    /// Moments of which a level has one handler at most.
+    /// The moments with at most one handler per level.
     pub const SINGLES: usize = 7;
 
-    /// Which one of those it is; of a timer, which timer.
+    /// The index of such a moment; None for a timer.
     #[inline(always)]
     pub fn single(self) -> Result<usize, usize> {
         match self {

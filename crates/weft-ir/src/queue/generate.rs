@@ -1,6 +1,6 @@
-//! Test programs: the generator of well-formed queue programs and of words for them.
+//! Generates well-formed queue programs and words for them, to test back ends.
 //!
-//! All follows from a [`Rng`]. To hold a back end against the interpreter:
+//! Everything follows from a [`Rng`]. To compare a back end with the interpreter:
 //!
 //! ```
 //! use weft_ir::queue::{QueueCode, generate, run::Interpreted};
@@ -8,8 +8,8 @@
 //! generate::compare(7, compile).unwrap();
 //! ```
 //!
-//! The programs use every operation at every moment; words and constants come from the edges. [`coverage`] tells which
-//! operations occur. NaNs are one value, since their bits differ from machine to machine.
+//! The programs use every operation at every moment; words and constants are often edge values. [`coverage`] counts
+//! operations. All NaNs count as equal, since their bits differ between machines.
 
 use super::direct::Direct;
 use super::run::Interpreted;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 pub use weft_core::rng::Rng;
 
-/// Runs of each handler in one [`compare`].
+/// Runs per handler in [`compare`].
 pub const RUNS: usize = 24;
 
 /// A difference between a back end and the interpreter.
@@ -33,15 +33,15 @@ pub const RUNS: usize = 24;
 pub struct Difference {
     /// The seed.
     pub seed: u64,
-    /// What happened, with the program in text form.
+    /// What differs, with the program in text form.
     pub what: String,
 }
 
-/// Runs each handler of a random program on random words, [`RUNS`] times, by a back end and by the interpreter.
-/// Returns how many handlers there were.
+/// Runs each handler of a random program [`RUNS`] times on random words, with a back end and with the interpreter.
+/// Returns the number of handlers.
 ///
 /// # Errors
-/// The first run after which they disagree, or a back end that does not compile the program.
+/// The first run with different results, or an error of the back end.
 pub fn compare(
     seed: u64,
     compile: impl FnOnce(&Arc<QueueProgram>) -> Result<Box<dyn QueueCode>, String>,
@@ -55,9 +55,9 @@ pub fn compare(
     for (at, level) in program.levels.iter().enumerate() {
         for (moment, _) in level.handlers.iter() {
             n_handlers += 1;
-            let mut kept = Kept::random(&mut rng, &program, level);
+            let mut kept = HandlerWords::random(&mut rng, &program, level);
             for nth in 0..RUNS {
-                kept.come(&mut rng, &program, level);
+                kept.draw_next_packet(&mut rng, &program, level);
                 let before = kept.clone();
                 let expected = meaning.run(at, moment, kept.words(moment));
                 let mut checked = before.clone();
@@ -79,7 +79,7 @@ pub fn compare(
     Ok(n_handlers)
 }
 
-/// How often each operation, step and end occurs in a program, by [`name`] and [`step_name`].
+/// The number of occurrences of each operation, step and end in a program, by [`name`] and [`step_name`].
 pub fn coverage(program: &QueueProgram) -> BTreeMap<String, u64> {
     fn add(steps: &[Step], counts: &mut BTreeMap<String, u64>) {
         for step in steps {
@@ -97,7 +97,7 @@ pub fn coverage(program: &QueueProgram) -> BTreeMap<String, u64> {
     counts
 }
 
-/// What a step is called in [`coverage`].
+/// The name of a step in [`coverage`].
 pub fn step_name(step: &Step) -> String {
     match step {
         Step::Let(_, op) => name(op),
@@ -108,7 +108,7 @@ pub fn step_name(step: &Step) -> String {
     }
 }
 
-/// What an operation is called in [`coverage`].
+/// The name of an operation in [`coverage`].
 pub fn name(op: &Op) -> String {
     match op {
         Op::IntBinary(op, ..) => format!("int {op:?}"),
@@ -131,7 +131,7 @@ pub fn name(op: &Op) -> String {
     }
 }
 
-/// A random program; [`verify`](super::verify::verify) takes it.
+/// A random program that [`verify`](super::verify::verify) accepts.
 pub fn program(rng: &mut Rng) -> QueueProgram {
     let known = Field::ALL.into_iter().map(|(field, _)| field);
     let headers = (0..HEADERS_MAX as u8).map(Field::Header);
@@ -181,7 +181,7 @@ fn level(rng: &mut Rng, at: usize, is_leaf: bool) -> Level {
     }
 }
 
-/// Two of each type, at least.
+/// At least two of each type.
 fn vars(rng: &mut Rng) -> Vec<VarDecl> {
     let extra = rng.below(3);
     let types = [Ty::Int, Ty::Float, Ty::Bool, Ty::Int, Ty::Float, Ty::Bool, Ty::Int, Ty::Int];
@@ -196,7 +196,7 @@ fn vars(rng: &mut Rng) -> Vec<VarDecl> {
     types.into_iter().take(6 + extra).enumerate().map(var).collect()
 }
 
-/// Those that the level must have, and most of those that it may.
+/// All mandatory handlers of a level, and most optional ones.
 fn handlers(rng: &mut Rng, program: &QueueProgram, level: &Level) -> Handlers {
     let has_partitions = level.partitions != Partitions::One;
     let needs_rank = level.order.by_least_packet || level.packets != PacketOrder::Arrival;
@@ -227,7 +227,7 @@ fn handlers(rng: &mut Rng, program: &QueueProgram, level: &Level) -> Handlers {
     }
 }
 
-/// How deep conditions stand in each other.
+/// Maximum nesting of conditions.
 const DEPTH_MAX: usize = 3;
 
 struct Generating<'g> {
@@ -236,7 +236,7 @@ struct Generating<'g> {
     level: &'g Level,
     moment: Moment,
     types: Vec<Ty>,
-    /// What is defined here.
+    /// The values in scope.
     values: Vec<Value>,
     line: u32,
 }
@@ -252,7 +252,7 @@ impl<'g> Generating<'g> {
         Handler { body, types: generating.types }
     }
 
-    /// Some steps; whether all paths through them end.
+    /// Some steps; returns whether all paths through them end.
     fn block(&mut self, steps: &mut Vec<Step>, depth: usize) -> bool {
         let outer = self.values.len();
         let mut ended = false;
@@ -309,7 +309,7 @@ impl<'g> Generating<'g> {
         }
     }
 
-    /// A value of this type, most often one that is there.
+    /// A value of this type, usually an existing one.
     fn value(&mut self, steps: &mut Vec<Step>, ty: Ty) -> Value {
         let there: Vec<Value> =
             self.values.iter().copied().filter(|v| self.types[usize::from(v.0)] == ty).collect();
@@ -349,7 +349,7 @@ impl<'g> Generating<'g> {
         self.define(steps, ty, op)
     }
 
-    /// One on floats or truths.
+    /// An operation on floats or booleans.
     fn other_operation(&mut self, steps: &mut Vec<Step>) -> (Ty, Op) {
         let mut float = |g: &mut Self| g.value(steps, Ty::Float);
         match self.rng.below(10) {
@@ -370,7 +370,7 @@ impl<'g> Generating<'g> {
         }
     }
 
-    /// The words that may be read, and what is in them.
+    /// The readable words with their types.
     fn slots(&self) -> Vec<(Slot, Ty)> {
         let ints = |scope, n: u16| (0..n).map(move |word| (Slot::new(scope, word), Ty::Int));
         let vars = |scope, first: u16, vars: &'g [VarDecl]| {
@@ -400,7 +400,7 @@ impl<'g> Generating<'g> {
     }
 }
 
-/// All of them.
+/// All integer operations.
 const INT_OPS: [IntOp; 16] = [
     IntOp::Add,
     IntOp::Sub,
@@ -433,16 +433,16 @@ const FLOAT_UNARY_OPS: [FloatUnaryOp; 6] = [
 const FLOAT_CMPS: [FloatCmp; 4] = [FloatCmp::Eq, FloatCmp::Ne, FloatCmp::Lt, FloatCmp::Le];
 const BOOL_OPS: [BoolOp; 3] = [BoolOp::And, BoolOp::Or, BoolOp::Xor];
 
-/// The words that the runs of a handler work on, one after the other.
+/// The words of successive runs of a handler.
 #[derive(Clone, Debug)]
-struct Kept {
+struct HandlerWords {
     node: Vec<u64>,
     partition: Vec<u64>,
     packet: Vec<u64>,
     event: Vec<u64>,
 }
 
-impl Kept {
+impl HandlerWords {
     fn random(rng: &mut Rng, program: &QueueProgram, level: &Level) -> Self {
         let mut number = |_| int(rng) as u64;
         let starts = |vars: &[VarDecl]| vars.iter().map(|var| var.start).collect::<Vec<u64>>();
@@ -456,9 +456,9 @@ impl Kept {
         }
     }
 
-    /// Another packet at another moment; some of what is remembered changes, too, since few handlers reach all that
-    /// they compare with.
-    fn come(&mut self, rng: &mut Rng, program: &QueueProgram, level: &Level) {
+    /// The next packet at another moment. Some state changes too, because few handlers reach everything that they
+    /// compare with.
+    fn draw_next_packet(&mut self, rng: &mut Rng, program: &QueueProgram, level: &Level) {
         let other = Self::random(rng, program, level);
         self.packet = other.packet;
         self.event = other.event;
@@ -478,7 +478,7 @@ impl Kept {
         }
     }
 
-    /// The words of a moment; what it has not is empty.
+    /// The words of a moment; those that it does not have are empty.
     fn words(&mut self, moment: Moment) -> Words<'_> {
         Words {
             node: &mut self.node,
@@ -488,7 +488,7 @@ impl Kept {
         }
     }
 
-    /// Runs a handler without a detour; nothing lies behind its words.
+    /// Runs a direct handler, with nothing behind its words.
     fn run(&mut self, direct: &Direct) -> u64 {
         let mut event = EventWords::default();
         event.copy_from_slice(&self.event);
@@ -523,12 +523,12 @@ impl Kept {
     }
 }
 
-/// Words with zeros behind them.
+/// Words padded with zeros.
 fn padded<const N: usize>(words: &[u64]) -> [u64; N] {
     core::array::from_fn(|at| words.get(at).copied().unwrap_or(0))
 }
 
-/// An integer, likely from an edge.
+/// An integer, likely an edge value.
 fn int(rng: &mut Rng) -> i64 {
     let edges = [0, 1, 2, 3, -1, -2, 7, 63, 64, 1500, 1_000_000, i64::MAX, i64::MIN, 1 << 53, (1 << 32) - 1];
     match rng.below(10) {
@@ -538,7 +538,7 @@ fn int(rng: &mut Rng) -> i64 {
     }
 }
 
-/// A float, likely from an edge.
+/// A float, likely an edge value.
 fn float(rng: &mut Rng) -> f64 {
     let edges =
         [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -0.7, 0.1, 1e16, -1e300, 5e-324, 9.3e18, f64::INFINITY, f64::NAN];
@@ -555,8 +555,8 @@ mod tests {
     use crate::queue::verify::verify;
 
     #[test]
-    fn generated_programs_are_well_formed() {
-        // If they were not, a back end would be blamed for what no back end need take.
+    fn generated_programs_verify() {
+        // Otherwise a back end could fail on a program that it need not accept.
         for seed in 0..500 {
             let program = program(&mut Rng::from_seed(seed));
             assert_eq!(verify(&program), Ok(()), "seed {seed}\n{program}");
@@ -564,14 +564,14 @@ mod tests {
     }
 
     #[test]
-    fn a_back_end_with_any_operation_wrong_is_found_out() {
-        // If spoiling a step goes unseen, the comparison does not test that step.
+    fn wrong_operation_is_detected() {
+        // If a wrong step goes unnoticed, the comparison does not test that step.
         const SEEDS: u64 = 400;
         let covered: Vec<_> = (0..SEEDS).map(|seed| coverage(&program(&mut Rng::from_seed(seed)))).collect();
         let mut names: Vec<&String> = covered.iter().flat_map(BTreeMap::keys).collect();
         names.sort();
         names.dedup();
-        // 41 operations on operands, 3 constants, loads and stores of 4 scopes, `if`, 7 verdicts and `give`.
+        // 41 operations with operands, 3 constants, loads and stores of 4 scopes, `if`, 7 verdicts and `give`.
         assert_eq!(names.len(), 41 + 7 + 3 + 8 + 9, "{names:?}");
         let is_found = |name: &&String| {
             let has_it = (0..SEEDS).filter(|seed| covered[*seed as usize].contains_key(*name));
@@ -583,7 +583,7 @@ mod tests {
         assert!(unseen.is_empty(), "{unseen:?}");
     }
 
-    /// A back end that does one step wrongly.
+    /// A back end with one wrong step.
     fn spoiled(program: &QueueProgram, name: &str) -> Interpreted {
         let mut program = program.clone();
         for level in &mut program.levels {
@@ -598,7 +598,7 @@ mod tests {
         Interpreted::new(Arc::new(program))
     }
 
-    /// Another constant instead of a result, nothing instead of a store, the other way, another end.
+    /// Another constant instead of a result, no store, the other branch, another end.
     fn spoil(steps: &mut Vec<Step>, types: &[Ty], name: &str) {
         let is_it = |step: &Step| step_name(step) == name;
         steps.retain(|step| !matches!(step, Step::Store(..)) || !is_it(step));

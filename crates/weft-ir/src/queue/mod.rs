@@ -1,16 +1,16 @@
-//! Queue programs: what `CREATE QUEUE` is lowered to.
+//! Queue programs: the lowered form of `CREATE QUEUE`.
 //!
-//! A queue program is a path of [`Level`]s, from the root of a tree to its leaves. A level holds partitions; each
-//! partition of an inner level holds a queue of the level below, each partition of the last level holds packets. Which
-//! partition is served next is decided by its rank, and when by `HOLD`.
+//! A queue program is a path of [`Level`]s from the root of a tree to its leaves. A level holds partitions. Each
+//! partition of an inner level holds a queue of the level below; each partition of the last level holds packets. The
+//! rank of a partition decides which one is served next, and `HOLD` decides when.
 //!
-//! A [`Handler`] is what happens at one of the moments that a program may speak about. It is a small thing on purpose:
-//! values of one word, loads and stores of [`Slot`]s, conditions without a way back, and one verdict on every path.
-//! What a packet carries is nowhere in it. So its cost is a number known before it runs ([`Handler::cost`]), it can be
-//! a function of a few instructions or a net of gates, and there is nothing in which two back ends could differ: all
-//! operations are total, and have the meaning that [`crate::ir`] gives them.
+//! A [`Handler`] runs at one of the moments that a program can handle. It is deliberately small: values of one word,
+//! loads and stores of [`Slot`]s, conditions without loops, and one verdict on every path. It never sees the payload of
+//! a packet. So its cost is known before it runs ([`Handler::cost`]), and it can become a function of a few
+//! instructions or a net of gates. Back ends cannot differ: all operations are total and have the semantics of
+//! [`crate::ir`].
 //!
-//! [`run`] is the interpreter, [`verify`] says what well-formed means. Source: "No Silver Bullet: Extending SDN to the
+//! [`run`] is the interpreter, [`verify`] defines well-formed programs. Source: "No Silver Bullet: Extending SDN to the
 //! Data Plane" (HotNets 2013), and decision 0036.
 
 pub mod direct;
@@ -24,77 +24,77 @@ pub mod verify;
 use crate::ir::{BoolOp, FloatCmp, FloatOp, FloatUnaryOp, IntCmp, IntOp};
 use std::sync::Arc;
 
-/// Levels of a tree, at most.
+/// Maximum number of levels of a tree.
 pub const LEVELS_MAX: usize = 4;
-/// Partitions of one node, at most.
+/// Maximum number of partitions of a node.
 pub const PARTITIONS_MAX: u32 = 1 << 20;
-/// Partitions of a level of the whole tree, at most: the product of those of the nodes above it.
+/// Maximum number of partitions of a level in the whole tree: the product over the nodes above it.
 pub const TREE_MAX: u64 = 1 << 20;
-/// Fields of headers that a program may name.
+/// Maximum number of header fields of a program.
 pub const HEADERS_MAX: usize = 4;
-/// Packets that a queue may be allowed to hold.
+/// Maximum number of packets in a queue.
 pub const PACKETS_MAX: u32 = 1 << 22;
-/// Variables of one scope of one level, at most.
+/// Maximum number of variables of one scope of a level.
 pub const VARS_MAX: usize = 64;
-/// Steps of a handler, at most, on all its paths together.
+/// Maximum number of steps of a handler, on all its paths together.
 pub const STEPS_MAX: usize = 4096;
-/// Ranks of so many bits are found by bitmaps; wider ones by a heap.
+/// Ranks of up to this many bits use bitmaps; wider ones a heap.
 pub const RANK_BITS_MAX: u8 = 18;
 
 /// A queue program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueProgram {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The levels, from the root on; at least one.
+    /// The levels from the root; at least one.
     pub levels: Vec<Level>,
-    /// What a packet carries for it, in the words from [`word::FIELDS`] on.
+    /// The fields that a packet carries for it, in the words from [`word::FIELDS`] on.
     pub fields: Vec<Field>,
 }
 
 /// One level of the tree.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Level {
-    /// The queue that it comes from.
+    /// The queue in the source.
     pub name: String,
-    /// How many partitions a node has, and how a packet finds its own.
+    /// The number of partitions of a node, and the choice of a packet's partition.
     pub partitions: Partitions,
     /// Variables of a node.
     pub vars: Vec<VarDecl>,
     /// Variables of a partition.
     pub partition_vars: Vec<VarDecl>,
-    /// How the partitions of a node are ordered.
+    /// The order of the partitions of a node.
     pub order: Order,
-    /// How the packets of a partition are ordered; of the last level only.
+    /// The order of the packets in a partition; only on the last level.
     pub packets: PacketOrder,
-    /// How much a node holds, and what goes when it is more.
+    /// The capacity of a node, and what it drops beyond it.
     pub limit: Limit,
-    /// What happens when.
+    /// Its handlers.
     pub handlers: Handlers,
 }
 
 /// The partitions of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Partitions {
-    /// One: the node is one line of packets.
+    /// One: the node is a single line of packets.
     One,
-    /// The hash of the key picks one of `n`, or, with more than one way, one of a set of `ways` in which keys are told
-    /// apart while the set has room.
+    /// The hash of the key selects one of `n` partitions. With several `ways` it selects a set of that many, in which
+    /// keys get separate partitions while some are free.
     Hash {
-        /// How many there are.
+        /// The number of partitions.
         n: u32,
-        /// How many of them a key may be in.
+        /// The number of partitions in the set of a key.
         ways: u32,
     },
-    /// The key is the index; what is beyond the last is the last.
+    /// The key is the index; keys beyond the last partition select the last one.
     Direct {
-        /// How many there are.
+        /// The number of partitions.
         n: u32,
     },
 }
 
 impl Partitions {
-    /// How many there are.
+    /// The number of partitions.
     pub fn n(self) -> u32 {
         match self {
             Self::One => 1,
@@ -103,49 +103,50 @@ impl Partitions {
     }
 }
 
-/// How the partitions of a node are ordered: the lowest rank first, and of equal ranks the one that came first.
+/// The order of the partitions of a node: lowest rank first, and among equal ranks the earliest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// Ranks lie between 0 and 2^bits - 1 (what is outside is brought to the nearest); None is any signed number.
+    /// The width of ranks: 0 to 2^bits - 1, other values are clamped. None for any signed number.
     pub bits: Option<u8>,
-    /// The rank of a partition is the least that [`Handlers::packet_rank`] gave for a packet in it.
+    /// Whether the rank of a partition is the least [`Handlers::packet_rank`] of its packets.
     pub by_least_packet: bool,
 }
 
-/// How the packets of a partition are ordered.
+/// The order of the packets in a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketOrder {
-    /// As they came.
+    /// In order of arrival.
     Arrival,
-    /// By what [`Handlers::packet_rank`] gave for each, the lowest first, and of equal ones as they came.
+    /// By [`Handlers::packet_rank`], lowest first, and among equal ranks in order of arrival.
     Rank {
-        /// As [`Order::bits`].
+        /// See [`Order::bits`].
         bits: Option<u8>,
     },
 }
 
-/// How much a node holds.
+/// The capacity of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Packets, at most [`PACKETS_MAX`].
+    /// Maximum number of packets, at most [`PACKETS_MAX`].
     pub packets: Option<u32>,
-    /// Bytes.
+    /// Maximum number of bytes.
     pub bytes: Option<u64>,
-    /// What goes when it is more.
+    /// What to drop beyond it.
     pub overflow: Overflow,
-    /// Of [`Overflow::Victim`]: so many packets go at once, at most, and no more than half of the victim's bytes.
+    /// For [`Overflow::Victim`]: the maximum number of packets to drop at once. At most half of the victim's bytes are
+    /// dropped.
     pub batch: u32,
     /// The line of the clause.
     pub line: u32,
 }
 
 impl Limit {
-    /// Packets, at most.
+    /// Maximum number of packets.
     pub fn packets_max(&self) -> u64 {
         u64::from(self.packets.unwrap_or(PACKETS_MAX))
     }
 
-    /// Bytes, at most; all that there may be where it does not say.
+    /// Maximum number of bytes; unlimited if not declared.
     pub fn bytes_max(&self) -> u64 {
         self.bytes.unwrap_or(u64::MAX)
     }
@@ -154,13 +155,13 @@ impl Limit {
 /// What a full node drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overflow {
-    /// The packet that comes.
+    /// The arriving packet.
     Arriving,
-    /// From a partition of this node.
+    /// A packet from a partition of this node.
     Victim {
-        /// Which partition.
+        /// The partition.
         partition: Victim,
-        /// Its first packet and not its last.
+        /// Whether to drop its first packet instead of its last.
         head: bool,
     },
 }
@@ -168,49 +169,49 @@ pub enum Overflow {
 /// The partition that loses a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
-    /// The one of the packet that comes.
+    /// The partition of the arriving packet.
     Own,
-    /// The one with the most bytes; of equals the first.
+    /// The partition with the most bytes; the first among equals.
     MostBytes,
-    /// The one with the highest rank; of equals the first.
+    /// The partition with the highest rank; the first among equals.
     HighestRank,
 }
 
 /// The handlers of a level.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Handlers {
-    /// The key of a packet's partition: ends with [`Step::Give`].
+    /// Computes the key of a packet's partition; ends with [`Step::Give`].
     pub key: Option<Handler>,
-    /// The rank of a packet: ends with [`Step::Give`].
+    /// Computes the rank of a packet; ends with [`Step::Give`].
     pub packet_rank: Option<Handler>,
-    /// A packet comes: accepted, marked or dropped.
+    /// A packet arrives: it is accepted, marked or dropped.
     pub enqueue: Option<Handler>,
-    /// A partition that was not in the order has got a packet.
+    /// A partition outside the order has got a packet.
     pub activate: Option<Handler>,
-    /// A partition is the first: it is served, goes behind its equals, or waits.
+    /// A partition is first in the order: it is served, goes behind its equals, or waits.
     pub select: Option<Handler>,
-    /// A packet is the first of its partition: sent, marked, dropped, or it waits.
+    /// A packet is first in its partition: it is sent, marked or dropped, or it waits.
     pub dequeue: Option<Handler>,
-    /// A partition is the first and has no packet: it leaves the order or stays. Without this handler it leaves with
-    /// its last packet.
+    /// A partition is first in the order and has no packet: it leaves the order or stays. Without this handler it
+    /// leaves with its last packet.
     pub empty: Option<Handler>,
-    /// By the clock.
+    /// Timers.
     pub every: Vec<Timer>,
 }
 
-/// A handler that runs by the clock.
+/// A handler with a timer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timer {
-    /// Every so many nanoseconds.
+    /// The interval in nanoseconds.
     pub interval_ns: u64,
-    /// For each partition that has packets, or a place in the order, and not once for the node.
+    /// Whether it runs for each partition with packets or with a place in the order, instead of once per node.
     pub each_partition: bool,
-    /// What is done then.
+    /// The handler.
     pub handler: Handler,
 }
 
 impl Timer {
-    /// What the `nth` timer of a level is called.
+    /// The moment of the `nth` timer of a level.
     pub fn moment(&self, nth: usize) -> Moment {
         let nth = nth as u16;
         if self.each_partition { Moment::EachPartition(nth) } else { Moment::Every(nth) }
@@ -218,7 +219,7 @@ impl Timer {
 }
 
 impl Handlers {
-    /// All of them, with what they are called.
+    /// All handlers with their moments.
     pub fn iter(&self) -> impl Iterator<Item = (Moment, &Handler)> {
         let single = [
             (Moment::Key, &self.key),
@@ -251,7 +252,7 @@ impl Handlers {
     }
 }
 
-/// When a handler runs.
+/// The moments at which handlers run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the fields of Handlers say it")]
 pub enum Moment {
@@ -268,7 +269,7 @@ pub enum Moment {
 }
 
 impl Moment {
-    /// Whether there is a packet to look at.
+    /// Whether there is a packet.
     pub fn has_packet(self) -> bool {
         self != Self::Empty && !self.is_timed()
     }
@@ -278,12 +279,12 @@ impl Moment {
         !matches!(self, Self::Key | Self::Every(_))
     }
 
-    /// Whether the clock is why it runs.
+    /// Whether a timer triggers it.
     pub fn is_timed(self) -> bool {
         matches!(self, Self::Every(_) | Self::EachPartition(_))
     }
 
-    /// Whether it ends with a number and not with a verdict.
+    /// Whether it ends with a number instead of a verdict.
     pub fn gives(self) -> bool {
         matches!(self, Self::Key | Self::PacketRank)
     }
@@ -292,52 +293,52 @@ impl Moment {
 /// A variable.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VarDecl {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// What it holds.
+    /// Its type.
     pub ty: Ty,
-    /// How many bits it needs: 1 for a truth, 64 for a float. Lowered programs store nothing that needs more.
+    /// Its width in bits: 1 for a boolean, 64 for a float. Lowered programs store no wider values.
     pub bits: u8,
-    /// It may be below zero.
+    /// Whether it may be negative.
     pub signed: bool,
-    /// What it is at first, as a word.
+    /// The initial value as a word.
     pub start: u64,
 }
 
-/// What a packet may carry for a program, beside its length, its arrival and its ECN codepoint.
+/// The fields that a packet can carry for a program, besides length, arrival time and ECN codepoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Field {
-    /// A hash of 32 bits of what makes a flow: addresses, ports, protocol.
+    /// A 32-bit hash of the flow: addresses, ports, protocol.
     Flow,
-    /// A hash of 32 bits of the source address.
+    /// A 32-bit hash of the source address.
     Src,
-    /// A hash of 32 bits of the destination address.
+    /// A 32-bit hash of the destination address.
     Dst,
     /// The differentiated services codepoint, 0 to 63.
     Dscp,
-    /// What the chain's MARK said, or the class of the session.
+    /// The class from MARK, or the class of the session.
     Class,
-    /// How many bytes of its flow are left, by what the application says.
+    /// The remaining bytes of its flow, as the application announced them.
     Remaining,
-    /// How many nanoseconds it may still wait on its way.
+    /// The nanoseconds that it may still wait on its path.
     Slack,
-    /// The time by which it should be there, in nanoseconds.
+    /// The deadline of its delivery, in nanoseconds.
     Deadline,
-    /// How many bytes it has at the network layer: without the headers of its link, and what pads it.
+    /// Its bytes at the network layer: without link headers and padding.
     NetLen,
-    /// How many partitions of the node that it came to are in use whose last packet has the same in a field, its own
+    /// The number of partitions in use in its node whose last packet has the same value in a field, its own partition
     /// included.
     Partitions(PartitionsBy),
-    /// A field of a header that the program names, below [`HEADERS_MAX`]: a number, or a hash of 32 bits of a run of
-    /// bytes. 0: the packet has it not.
+    /// A header field that the program names, below [`HEADERS_MAX`]: a number, or a 32-bit hash of bytes. 0 if the
+    /// packet does not have it.
     Header(u8),
 }
 
 impl Field {
-    /// What those of headers and counts are called where the program that names them is not there.
+    /// The names of header fields and counts without their program.
     const HEADERS: [&'static str; HEADERS_MAX] = ["header_0", "header_1", "header_2", "header_3"];
 
-    /// All but those of headers and counts, with the names that the language has for them.
+    /// All fields except header fields and counts, with their names in the language.
     pub const ALL: [(Self, &'static str); 9] = [
         (Self::Flow, "flow"),
         (Self::Src, "src"),
@@ -350,12 +351,12 @@ impl Field {
         (Self::NetLen, "net_len"),
     ];
 
-    /// The one of a name that the language has.
+    /// The field with this name in the language.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, known)| *known == name).map(|(field, _)| *field)
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Header(nth) => Self::HEADERS.get(usize::from(nth)).copied().unwrap_or(""),
@@ -364,13 +365,13 @@ impl Field {
         }
     }
 
-    /// Whether a program may change it in a packet that leaves.
+    /// Whether a program may change it in a departing packet.
     pub fn is_writable(self) -> bool {
         matches!(self, Self::Dscp | Self::Slack | Self::Remaining | Self::Class)
     }
 }
 
-/// What partitions are counted by.
+/// The field by which partitions are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PartitionsBy {
     /// [`Field::Src`]
@@ -384,10 +385,10 @@ pub enum PartitionsBy {
 }
 
 impl PartitionsBy {
-    /// How many a program may have.
+    /// Maximum number of these in a program.
     pub const MAX: usize = 4;
 
-    /// The field that is the same.
+    /// The field with the common value.
     pub fn field(self) -> Field {
         match self {
             Self::Src => Field::Src,
@@ -397,7 +398,7 @@ impl PartitionsBy {
         }
     }
 
-    /// That of a field, if partitions can be counted by it.
+    /// The count for a field, if partitions can be counted by it.
     pub fn of(field: Field) -> Option<Self> {
         match field {
             Field::Src => Some(Self::Src),
@@ -408,7 +409,7 @@ impl PartitionsBy {
         }
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Src => "partitions by src",
@@ -419,25 +420,25 @@ impl PartitionsBy {
     }
 }
 
-/// Whose word it is.
+/// The owner of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
-    /// The node's.
+    /// The node.
     Node,
-    /// The partition's.
+    /// The partition.
     Partition,
-    /// The packet's.
+    /// The packet.
     Packet,
-    /// What is so at this moment.
+    /// The current event.
     Event,
 }
 
-/// A word that handlers read and write.
+/// A word that handlers read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot {
-    /// Whose.
+    /// The owner.
     pub scope: Scope,
-    /// Which: see [`word`].
+    /// The index; see [`word`].
     pub word: u16,
 }
 
@@ -448,30 +449,30 @@ impl Slot {
     }
 }
 
-/// Which word holds what. Those behind the last named ones are variables and fields.
+/// The layout of words. Variables and fields follow the named words.
 #[allow(missing_docs, reason = "the comments say it")]
 pub mod word {
-    /// Node and partition: packets in it, those of the levels below included.
+    /// Node and partition: the number of packets, levels below included.
     pub const PACKETS: u16 = 0;
-    /// Node and partition: their bytes.
+    /// Node and partition: the number of bytes.
     pub const BYTES: u16 = 1;
     /// Node: the first variable.
     pub const NODE_VARS: u16 = 2;
     /// Partition: its rank.
     pub const RANK: u16 = 2;
-    /// Partition: which one of its node it is.
+    /// Partition: its index in its node.
     pub const INDEX: u16 = 3;
     /// Partition: the first variable.
     pub const PARTITION_VARS: u16 = 4;
-    /// Packet: what its owner knows it by.
+    /// Packet: the handle of its owner.
     pub const HANDLE: u16 = 0;
-    /// Packet: when it came, in nanoseconds.
+    /// Packet: its arrival time in nanoseconds.
     pub const ARRIVED: u16 = 1;
-    /// Packet: its bytes.
+    /// Packet: its length in bytes.
     pub const LEN: u16 = 2;
-    /// Packet: the ECN codepoint (RFC 3168): 0 is not capable, 3 is congestion experienced.
+    /// Packet: the ECN codepoint (RFC 3168): 0 is not ECN-capable, 3 is congestion experienced.
     pub const ECN: u16 = 3;
-    /// Packet: what [`super::Handlers::packet_rank`] gave.
+    /// Packet: the result of [`super::Handlers::packet_rank`].
     pub const PACKET_RANK: u16 = 4;
     /// Packet: the first field.
     pub const FIELDS: u16 = 5;
@@ -479,23 +480,23 @@ pub mod word {
     pub const NOW: u16 = 0;
     /// Event: 53 random bits.
     pub const RANDOM: u16 = 1;
-    /// Event: 1 if [`RANDOM`] was used, so that it is drawn anew.
+    /// Event: 1 if [`RANDOM`] was read, so that it is drawn anew.
     pub const DRAWN: u16 = 2;
-    /// Event: until when `HOLD` holds.
+    /// Event: the end time of `HOLD`.
     pub const HOLD: u16 = 3;
-    /// Event: packets dropped from this partition in this dequeue so far; 0 when none is under way.
+    /// Event: the number of packets dropped from this partition in the current dequeue; 0 outside a dequeue.
     pub const DROPS: u16 = 4;
-    /// Event: bits a second that the link has now, 0 if it does not say.
+    /// Event: the current rate of the link in bits per second, 0 if unknown.
     pub const RATE: u16 = 5;
-    /// How many words an event has.
+    /// The number of words of an event.
     pub const EVENT_WORDS: u16 = 6;
 }
 
-/// A value: defined once, and seen by the steps behind it in its block and the blocks inside.
+/// A value: defined once, and visible to later steps in its block and in nested blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Value(pub u16);
 
-/// What a value is.
+/// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ty {
     /// 0 or 1.
@@ -509,7 +510,7 @@ pub enum Ty {
 /// A handler.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Handler {
-    /// What is done.
+    /// The steps.
     pub body: Vec<Step>,
     /// The type of each value.
     pub types: Vec<Ty>,
@@ -522,22 +523,22 @@ pub enum Step {
     Let(Value, Op),
     /// Writes a word.
     Store(Slot, Value),
-    /// One of two blocks; both may end, and if neither did, it goes on behind.
+    /// A condition with two blocks. Each may end the handler; otherwise the steps behind it follow.
     If {
-        /// A Bool.
+        /// The condition, a Bool.
         by: Value,
-        /// If it is true.
+        /// The block if it is true.
         then: Vec<Self>,
-        /// If not.
+        /// The block if it is false.
         otherwise: Vec<Self>,
     },
     /// Ends the handler.
     End(Verdict, u32),
-    /// Ends a handler that gives a number (an Int).
+    /// Ends the handler with a number, an Int.
     Give(Value),
 }
 
-// Words are read as they are written.
+// The word of a verdict reads back as the same verdict.
 const _: () = {
     let mut nth = 0;
     while nth < Verdict::ALL.len() {
@@ -547,38 +548,38 @@ const _: () = {
     }
 };
 
-/// How a handler ends. The number behind it is the line that said so.
+/// How a handler ends; the number with it is the source line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Verdict {
-    /// ENQUEUE accepts the packet, DEQUEUE sends it, SELECT serves the partition; what other handlers end with.
+    /// ENQUEUE: accepts the packet. DEQUEUE: sends it. SELECT: serves the partition. The end of all other handlers.
     Pass = 0,
     /// As Pass; the packet was marked.
     Mark = 1,
-    /// ENQUEUE, DEQUEUE: the packet goes.
+    /// ENQUEUE, DEQUEUE: drops the packet.
     Drop = 2,
-    /// SELECT: the partition goes behind those of its rank, and the next is looked at.
+    /// SELECT: moves the partition behind those of its rank, and continues with the next.
     Next = 3,
-    /// SELECT, DEQUEUE: the partition waits until [`word::HOLD`], and the next is looked at.
+    /// SELECT, DEQUEUE: lets the partition wait until [`word::HOLD`], and continues with the next.
     Hold = 4,
-    /// EMPTY: the partition stays in the order, behind those of its rank.
+    /// EMPTY: keeps the partition in the order, behind those of its rank.
     Stay = 5,
-    /// DEQUEUE: sends, and the partition goes behind those of its rank.
+    /// DEQUEUE: sends the packet, and moves the partition behind those of its rank.
     Rotate = 6,
 }
 
 impl Verdict {
-    /// All of them, by their number.
+    /// All verdicts, by number.
     pub const ALL: [Self; 7] =
         [Self::Pass, Self::Mark, Self::Drop, Self::Next, Self::Hold, Self::Stay, Self::Rotate];
 
-    /// The word that a handler ends with.
+    /// The word with which a handler ends.
     #[inline]
     pub const fn word(self, line: u32) -> u64 {
         self as u64 | (line as u64) << 8
     }
 
-    /// The verdict of such a word; what is none is Pass.
+    /// The verdict of such a word; Pass if it has none.
     #[inline(always)]
     pub const fn of_word(word: u64) -> Self {
         match word as u8 {
@@ -599,7 +600,7 @@ impl Verdict {
     }
 }
 
-/// What is computed; operands have the types that the comment says.
+/// Operations; the comments give the types of operands and result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Op {
     /// `-> Int`
@@ -608,7 +609,7 @@ pub enum Op {
     Float(f64),
     /// `-> Bool`
     Bool(bool),
-    /// A word, of the type that it holds.
+    /// A word, with the type of its content.
     Load(Slot),
     /// `Int, Int -> Int`
     IntBinary(IntOp, Value, Value),
@@ -622,24 +623,24 @@ pub enum Op {
     FloatCompare(FloatCmp, Value, Value),
     /// `Int -> Float`
     IntToFloat(Value),
-    /// Toward zero, to the nearest that there is; NaN gives 0. `Float -> Int`
+    /// Rounds toward zero and saturates; NaN gives 0. `Float -> Int`
     FloatToInt(Value),
     /// `Bool, Bool -> Bool`
     BoolBinary(BoolOp, Value, Value),
     /// `Bool -> Bool`
     Not(Value),
-    /// The second if the first is true, else the third. `Bool, T, T -> T`
+    /// The second operand if the first is true, else the third. `Bool, T, T -> T`
     Select(Value, Value, Value),
     /// 32 bits of [`weft_core::hash::hash_word`]. `Int -> Int`
     Hash(Value),
     /// 32 bits of [`weft_core::hash::mix`]. `Int, Int -> Int`
     HashMix(Value, Value),
-    /// The whole part of the logarithm to the base 2; 0 of what is below 1. `Int -> Int`
+    /// The binary logarithm, rounded down; 0 for values below 1. `Int -> Int`
     Log2(Value),
 }
 
 impl Op {
-    /// The values that it reads.
+    /// The values that the operation reads.
     pub fn operands(&self) -> impl Iterator<Item = Value> {
         let all = match *self {
             Self::Int(_) | Self::Float(_) | Self::Bool(_) | Self::Load(_) => [None; 3],
@@ -662,7 +663,7 @@ impl Op {
 }
 
 impl Handler {
-    /// Operations on its longest path: what one run costs at most.
+    /// The operations on the longest path: the maximum cost of a run.
     pub fn cost(&self) -> u32 {
         longest(&self.body)
     }
@@ -682,24 +683,24 @@ fn longest(steps: &[Step]) -> u32 {
 }
 
 impl QueueProgram {
-    /// The words of a packet, the last of which belongs to the queue itself.
+    /// The words of a packet; the last one belongs to the queue.
     pub fn packet_words(&self) -> usize {
         usize::from(word::FIELDS) + self.fields.len() + 1
     }
 
-    /// Whether a handler asks for chance.
+    /// Whether a handler reads random bits.
     pub fn draws(&self) -> bool {
         let drawn = Slot::new(Scope::Event, word::DRAWN);
         self.levels.iter().any(|level| level.handlers.iter().any(|(_, handler)| handler.stores(drawn)))
     }
 
-    /// Where a packet carries a field.
+    /// The word of a packet with this field.
     pub fn field(&self, field: Field) -> Option<u16> {
         let at = self.fields.iter().position(|known| *known == field)?;
         Some(word::FIELDS + at as u16)
     }
 
-    /// The level whose nodes count partitions: the first that asks for [`Field::Partitions`].
+    /// The level whose nodes count partitions: the first one that reads [`Field::Partitions`].
     pub fn counting_level(&self) -> Option<usize> {
         let counts =
             (word::FIELDS..).zip(&self.fields).filter(|(_, field)| matches!(field, Field::Partitions(_)));
@@ -710,12 +711,12 @@ impl QueueProgram {
         if counts.is_empty() { None } else { self.levels.iter().position(asks) }
     }
 
-    /// Whether it may let packets wait though the link is free.
+    /// Whether packets may wait although the link is free.
     pub fn holds(&self) -> bool {
         self.levels.iter().any(|level| level.handlers.iter().any(|(_, h)| h.may_end_with(Verdict::Hold)))
     }
 
-    /// Operations that a packet costs at most, on its way in and out, if nothing is dropped and no partition waits.
+    /// Maximum operations per packet, on enqueue and dequeue together, if nothing is dropped and no partition waits.
     pub fn cost(&self) -> u32 {
         let of = |level: &Level| -> u32 {
             level.handlers.iter().filter(|(moment, _)| !moment.is_timed()).map(|(_, h)| h.cost()).sum()
@@ -723,7 +724,7 @@ impl QueueProgram {
         self.levels.iter().map(of).sum()
     }
 
-    /// Bytes that a queue of this program takes at most: its packets without their payload, nodes and partitions.
+    /// Maximum memory of a queue of this program in bytes: packets without payload, nodes and partitions.
     pub fn memory_bytes(&self) -> u64 {
         let packets = u64::from(self.packets_max()) * self.packet_words() as u64 * 8;
         let mut n_nodes = 1;
@@ -742,7 +743,7 @@ impl QueueProgram {
         all
     }
 
-    /// How many packets it can hold: a level as many as its limit lets it, and as all its partitions can.
+    /// Maximum number of packets. Each level is bounded by its limit, and by the capacity of all its partitions.
     pub fn packets_max(&self) -> u32 {
         let mut levels = self.levels.iter().rev();
         let leaf = levels.next().map_or(0, |leaf| leaf.limit.packets_max());
@@ -753,26 +754,26 @@ impl QueueProgram {
     }
 }
 
-/// Code for the handlers of a program. It holds no state.
+/// The code of a program's handlers. It holds no state.
 pub trait QueueCode: core::fmt::Debug + Send + Sync {
-    /// Runs a handler of a level, and gives the word that it ended with: [`Verdict::word`], or the number that it gave.
-    /// The code does nothing and passes if the program has no such handler.
+    /// Runs a handler of a level and returns its end word: [`Verdict::word`], or the number that it gave. It does
+    /// nothing and passes if the program has no such handler.
     ///
     /// # Panics
-    /// If there are fewer words than the program has: an error of the caller.
+    /// If there are fewer words than the program has, which is an error of the caller.
     fn run(&self, level: usize, moment: Moment, words: Words<'_>) -> u64;
 
-    /// The same handler to be called without a detour, if there is one.
+    /// The same handler for direct calls, if available.
     fn direct(&self, _level: usize, _moment: Moment) -> Option<direct::Direct> {
         None
     }
 
-    /// The short way of the program, if it has one and that is compiled.
+    /// The compiled fast path of the program, if it has one.
     fn turns(&self) -> Option<turns::CompiledTurns> {
         None
     }
 
-    /// How to ask for a line of memory, if the back end knows how.
+    /// The function that prefetches a cache line, if the back end has one.
     fn fetch(&self) -> Option<layout::Fetch> {
         None
     }
@@ -781,14 +782,14 @@ pub trait QueueCode: core::fmt::Debug + Send + Sync {
 /// The words of [`Scope::Event`].
 pub type EventWords = [u64; word::EVENT_WORDS as usize];
 
-/// The words that a handler works on. There may be more of them behind those that the program has.
+/// The words that a handler works on. There may be more of them than the program has.
 #[derive(Debug)]
 pub struct Words<'w> {
     /// [`Scope::Node`]
     pub node: &'w mut [u64],
-    /// [`Scope::Partition`]; where a moment has none, it may be empty.
+    /// [`Scope::Partition`]; may be empty at moments without a partition.
     pub partition: &'w mut [u64],
-    /// [`Scope::Packet`]; where a moment has none, it may be empty.
+    /// [`Scope::Packet`]; may be empty at moments without a packet.
     pub packet: &'w mut [u64],
     /// [`Scope::Event`]
     pub event: &'w mut [u64],

@@ -1,4 +1,4 @@
-//! The text form of queue programs, for people.
+//! The text form of queue programs, for people to read.
 
 use super::{Level, Op, Overflow, QueueProgram, Scope, Slot, Step, Value};
 use core::fmt::{self, Display, Formatter};

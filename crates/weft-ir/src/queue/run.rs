@@ -1,18 +1,18 @@
-//! The interpreter of queue programs: what a handler means.
+//! The interpreter of queue programs, which defines their semantics.
 
 use super::{Handler, Moment, Op, QueueCode, QueueProgram, Scope, Slot, Step, Ty, Value, Verdict, Words};
 use crate::interp::numbers;
 use std::sync::Arc;
 use weft_core::hash;
 
-/// The handlers of a program, interpreted.
+/// The interpreted handlers of a program.
 #[derive(Clone, Debug)]
 pub struct Interpreted {
     program: Arc<QueueProgram>,
 }
 
 impl Interpreted {
-    /// The code of a program that [`verify`](super::verify::verify) accepts.
+    /// The handlers of a program that [`verify`](super::verify::verify) accepts.
     pub fn new(program: Arc<QueueProgram>) -> Self {
         Self { program }
     }
@@ -27,16 +27,16 @@ impl QueueCode for Interpreted {
     }
 }
 
-/// Runs a handler: the word that it ends with.
+/// Runs a handler and returns its end word.
 pub fn handle(handler: &Handler, words: &mut Words<'_>) -> u64 {
     let mut running = Running { handler, words, values: vec![0; handler.types.len()] };
     running.block(&handler.body).unwrap_or(Verdict::Pass.word(0))
 }
 
-/// An operation that reads no word.
+/// Evaluates an operation that reads no word.
 ///
 /// # Panics
-/// Of [`Op::Load`], which reads one.
+/// For [`Op::Load`], which reads one.
 pub fn pure(op: &Op, get: impl Fn(Value) -> u64) -> u64 {
     let int = |value| get(value) as i64;
     let float = |value| f64::from_bits(get(value));
@@ -45,7 +45,7 @@ pub fn pure(op: &Op, get: impl Fn(Value) -> u64) -> u64 {
         Op::Int(n) => n as u64,
         Op::Float(x) => x.to_bits(),
         Op::Bool(b) => u64::from(b),
-        Op::Load(_) => unreachable!("a load reads a word"),
+        Op::Load(_) => unreachable!("the caller runs loads"),
         Op::IntBinary(op, a, b) => numbers::int(op, int(a), int(b)) as u64,
         Op::IntCompare(op, a, b) => u64::from(numbers::int_compare(op, int(a), int(b))),
         Op::FloatBinary(op, a, b) => numbers::float(op, float(a), float(b)).to_bits(),
@@ -69,7 +69,7 @@ struct Running<'r, 'w> {
 }
 
 impl Running<'_, '_> {
-    /// The word that it ended with, None if it goes on behind the block.
+    /// The end word; None if the steps behind the block follow.
     fn block(&mut self, steps: &[Step]) -> Option<u64> {
         for step in steps {
             match step {

@@ -1,4 +1,4 @@
-//! What a well-formed queue program is.
+//! The verifier of queue programs.
 
 use super::{
     Field, Handler, LEVELS_MAX, Level, Moment, Op, Overflow, PARTITIONS_MAX, PacketOrder, Partitions,
@@ -6,10 +6,10 @@ use super::{
     Verdict, word,
 };
 
-/// Whether all back ends can take a program.
+/// Checks a program for all back ends.
 ///
 /// # Errors
-/// The first thing that is wrong, in words.
+/// The first fault, in words.
 pub fn verify(program: &QueueProgram) -> Result<(), String> {
     if program.levels.is_empty() || program.levels.len() > LEVELS_MAX {
         return Err(format!("a queue has 1 to {LEVELS_MAX} levels, not {}", program.levels.len()));
@@ -198,7 +198,7 @@ impl Verifying<'_> {
         }
     }
 
-    /// The type of a word, which must be there at this moment.
+    /// The type of a word, which must exist at this moment.
     fn slot(&self, slot: Slot) -> Result<Ty, String> {
         let none = || format!("there is no {slot:?} here");
         let var = |vars: &[super::VarDecl], first: u16| match slot.word.checked_sub(first) {
@@ -229,7 +229,7 @@ impl Verifying<'_> {
     }
 }
 
-/// Whether a handler of this moment may end so.
+/// Whether a handler of this moment may end with this verdict.
 pub fn allowed(moment: Moment, verdict: Verdict) -> bool {
     match verdict {
         Verdict::Pass => !moment.gives(),

@@ -1,5 +1,5 @@
-//! The text form (`.wir`): [`write()`] and [`parse`] for a function, [`write_program`] and [`parse_program`] for a
-//! chain with all that its functions refer to.
+//! The text form of the IR (`.wir`): [`write()`] and [`parse`] for a function, [`write_program`] and [`parse_program`]
+//! for a chain with all its declarations.
 //!
 //! ```text
 //! function "acl.request" {
@@ -15,26 +15,25 @@
 //! }
 //! ```
 //!
-//! A `;` begins a comment; one of the form `; line 4` says from which source line the instruction is. Values are
-//! `v`, tables `t`, columns `c`, inputs `in`, call cells `call`, variables `var`, sinks `s`, names `n` and a number.
-//! A mnemonic that ends in `.journal` is a write that is noted first. What is written reads back as the same thing:
-//! `parse(write(f)) == f`.
+//! A `;` begins a comment; `; line 4` gives the source line of the instruction. Names are a prefix and a number: values
+//! `v`, tables `t`, columns `c`, inputs `in`, call cells `call`, variables `var`, sinks `s`, names `n`. A mnemonic that
+//! ends in `.journal` is a write that is journalled first. The text form round-trips: `parse(write(f)) == f`.
 
-mod lines;
+mod header_change;
 mod ops;
 mod program;
-mod reshape;
+mod source_lines;
 #[cfg(test)]
 mod tests;
 
 use crate::ir::*;
 use core::fmt::{self, Write as _};
-use lines::{Line, Lines};
+use source_lines::{SourceLine, SourceLines};
 
 pub use ops::mnemonics;
 pub use program::{parse_program, write_program};
 
-/// Where and why a text is not in the text form.
+/// A syntax error in the text form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     /// The line, from 1.
@@ -51,7 +50,7 @@ impl fmt::Display for ParseError {
 
 impl core::error::Error for ParseError {}
 
-/// Values that one function may have in the text form; the most that `v`-numbers may reach.
+/// Maximum number of values of a function in the text form, and the limit of `v`-numbers.
 pub const VALUES_MAX: u32 = 1 << 20;
 
 /// Writes a function.
@@ -61,12 +60,12 @@ pub fn write(function: &Function) -> String {
     out
 }
 
-/// Reads a function. It need not be well-formed: [`crate::verify`] tells.
+/// Reads a function. It need not be well-formed; see [`crate::verify`].
 ///
 /// # Errors
-/// The first line that is not in the form.
+/// The first line with a syntax error.
 pub fn parse(text: &str) -> Result<Function, ParseError> {
-    let mut lines = Lines::of(text);
+    let mut lines = SourceLines::of(text);
     let mut line = lines.wanted("`function`")?;
     line.keyword("function")?;
     let function = parse_function(&mut line, &mut lines)?;
@@ -76,14 +75,14 @@ pub fn parse(text: &str) -> Result<Function, ParseError> {
     }
 }
 
-/// The word by which an operation is written.
+/// The mnemonic of an operation.
 pub fn mnemonic(op: &Op) -> String {
     let mut text = String::new();
     ops::write_op(&mut text, op);
     first_word(&text)
 }
 
-/// The word by which a terminator is written.
+/// The mnemonic of a terminator.
 pub fn end_mnemonic(end: &Terminator) -> String {
     let mut text = String::new();
     ops::write_end(&mut text, end);
@@ -96,7 +95,7 @@ fn first_word(text: &str) -> String {
 
 fn write_function(out: &mut String, function: &Function) {
     out.push_str("function ");
-    lines::quote(out, function.name.as_bytes());
+    source_lines::quote(out, function.name.as_bytes());
     out.push_str(" {\n");
     for (value, ty) in undefined(function) {
         line(out, &format!("    undefined v{value}: {}", ty_name(ty)), 0);
@@ -138,12 +137,12 @@ fn line(out: &mut String, text: &str, source_line: u32) {
 }
 
 fn typed(function: &Function, value: Value) -> String {
-    // A value without a type can be written, but not read back: it is not part of the form.
+    // A value without a type can be written, but not parsed.
     let ty = function.types.get(value.0 as usize).map_or("?", |&ty| ty_name(ty));
     format!("v{}: {ty}", value.0)
 }
 
-/// Values that have a type and are not defined.
+/// Values with a type but no definition.
 fn undefined(function: &Function) -> impl Iterator<Item = (usize, Ty)> {
     let mut defined = vec![false; function.types.len()];
     for block in &function.blocks {
@@ -164,7 +163,7 @@ fn ty_name(ty: Ty) -> &'static str {
     name_of(TYPES, ty)
 }
 
-/// The name of a thing in a table that lists all of its kind.
+/// The name of an item in a table of all items of its kind.
 fn name_of<T: Copy + PartialEq>(table: &[(&'static str, T)], thing: T) -> &'static str {
     table.iter().find(|(_, t)| *t == thing).map_or("?", |(name, _)| name)
 }
@@ -173,12 +172,12 @@ fn thing_of<T: Copy>(table: &[(&'static str, T)], name: &str) -> Option<T> {
     table.iter().find(|(n, _)| *n == name).map(|(_, thing)| *thing)
 }
 
-/// Types by value, while they become known.
+/// The types of values, as far as known.
 #[derive(Default)]
 struct Types(Vec<Option<Ty>>);
 
 impl Types {
-    fn set(&mut self, line: &Line<'_>, value: Value, ty: Ty) -> Result<(), ParseError> {
+    fn set(&mut self, line: &SourceLine<'_>, value: Value, ty: Ty) -> Result<(), ParseError> {
         let index = value.0 as usize;
         if value.0 >= VALUES_MAX {
             return Err(line.error(&format!("a value below v{VALUES_MAX}")));
@@ -193,13 +192,13 @@ impl Types {
     }
 }
 
-/// Reads a function behind the word `function`, up to its closing brace.
-fn parse_function(head: &mut Line<'_>, lines: &mut Lines<'_>) -> Result<Function, ParseError> {
+/// Reads a function from behind the word `function` up to its closing brace.
+fn parse_function(head: &mut SourceLine<'_>, lines: &mut SourceLines<'_>) -> Result<Function, ParseError> {
     let mut function = Function { name: head.text()?, ..Function::default() };
     head.expect('{')?;
     head.end()?;
     let mut types = Types::default();
-    // The block that has no end yet.
+    // The block without a terminator so far.
     let mut open: Option<Block> = None;
     loop {
         let mut line = lines.wanted("`}`")?;
@@ -238,7 +237,7 @@ fn parse_function(head: &mut Line<'_>, lines: &mut Lines<'_>) -> Result<Function
     Ok(function)
 }
 
-fn parse_head(line: &mut Line<'_>, id: usize, types: &mut Types) -> Result<Block, ParseError> {
+fn parse_head(line: &mut SourceLine<'_>, id: usize, types: &mut Types) -> Result<Block, ParseError> {
     line.keyword(&format!("block{id}"))?;
     let mut block = Block::default();
     if line.eat('(') {
@@ -259,7 +258,7 @@ fn parse_head(line: &mut Line<'_>, id: usize, types: &mut Types) -> Result<Block
     Ok(block)
 }
 
-fn parse_inst(line: &mut Line<'_>, types: &mut Types) -> Result<Inst, ParseError> {
+fn parse_inst(line: &mut SourceLine<'_>, types: &mut Types) -> Result<Inst, ParseError> {
     let mut result = None;
     if line.is_value() {
         let (value, ty) = parse_typed(line)?;
@@ -271,7 +270,7 @@ fn parse_inst(line: &mut Line<'_>, types: &mut Types) -> Result<Inst, ParseError
     Ok(Inst { result, op, line: line.source_line })
 }
 
-fn parse_typed(line: &mut Line<'_>) -> Result<(Value, Ty), ParseError> {
+fn parse_typed(line: &mut SourceLine<'_>) -> Result<(Value, Ty), ParseError> {
     let value = line.value()?;
     line.expect(':')?;
     let ty = line.one_of(TYPES, "a type of values")?;

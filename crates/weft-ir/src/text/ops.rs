@@ -1,6 +1,6 @@
-//! Operations and terminators.
+//! The text form of operations and terminators.
 
-use super::lines::{Line, quote, write_float};
+use super::source_lines::{SourceLine, quote, write_float};
 use super::{ParseError, name_of, thing_of};
 use crate::ir::*;
 use core::fmt::Write as _;
@@ -76,12 +76,12 @@ const BYTES_COMPARES: &[(&str, BytesCmp)] = &[
 
 const BOOLS: &[(&str, bool)] = &[("true", true), ("false", false)];
 
-/// The orders of bytes.
+/// Byte orders.
 pub(super) const ENDIANS: &[(&str, Endian)] = &[("big", Endian::Big), ("little", Endian::Little)];
 
 const SIGNS: &[(&str, Signed)] = &[("signed", Signed::Yes), ("unsigned", Signed::No)];
 
-/// Operations that are in no group, and are not `.signed` or `.unsigned`.
+/// Operations outside the groups, without `.signed` or `.unsigned`.
 const OTHERS: &[&str] = &[
     "bool",
     "int",
@@ -160,7 +160,7 @@ const CONVERSIONS: &[&str] =
 const ENDS: &[&str] =
     &["jump", "branch", "forward", "skip", "steer", "drop", "abort", "reply", "redirect", "fail"];
 
-/// The words of all operations and terminators that a well-formed function may have.
+/// The mnemonics of all operations and terminators of well-formed functions.
 pub fn mnemonics() -> Vec<String> {
     fn names<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {
         table.iter().map(|(name, _)| *name).collect()
@@ -227,7 +227,7 @@ pub(super) fn write_op(out: &mut String, op: &Op) {
         Op::ClearInput(InputId(n)) => write!(out, "clear_input in{n}"),
         Op::SetAnswer(NameId(n), v) => write!(out, "set_answer n{n}, v{}", v.0),
         Op::SetReply(NameId(n), v) => write!(out, "set_reply n{n}, v{}", v.0),
-        Op::Reshape(ReshapeId(n), args) => {
+        Op::ChangeHeaders(HeaderChangeId(n), args) => {
             let _ = write!(out, "reshape r{n}");
             values(out, ", ", args);
             Ok(())
@@ -264,7 +264,7 @@ pub(super) fn write_op(out: &mut String, op: &Op) {
         Op::Count(TableId(t)) => write!(out, "count t{t}"),
         Op::ScanRow(TableId(t), v) => write!(out, "scan_row t{t}, v{}", v.0),
         Op::ScanNext(TableId(t), v) => write!(out, "scan_next t{t}, v{}", v.0),
-        Op::Departed(TableId(t)) => write!(out, "departed t{t}"),
+        Op::ExpiredRow(TableId(t)) => write!(out, "departed t{t}"),
         Op::Lock(TableId(t), None) => write!(out, "lock t{t}"),
         Op::Lock(TableId(t), Some(v)) => write!(out, "lock t{t}, v{}", v.0),
         Op::Emit(SinkId(s), cells) => {
@@ -339,7 +339,7 @@ fn values(out: &mut String, before: &str, values: &[Value]) {
     }
 }
 
-/// Writes how a block ends; its source line stands in the comment.
+/// Writes a terminator, with its source line as a comment.
 pub(super) fn write_end(out: &mut String, end: &Terminator) {
     let jump = |out: &mut String, jump: &Jump| {
         let _ = write!(out, "block{}", jump.block.0);
@@ -380,8 +380,8 @@ pub(super) fn write_end(out: &mut String, end: &Terminator) {
     };
 }
 
-/// Reads how a block ends, or None if the line is an instruction.
-pub(super) fn parse_end(line: &mut Line<'_>) -> Result<Option<Terminator>, ParseError> {
+/// Reads a terminator; None if the line is an instruction.
+pub(super) fn parse_end(line: &mut SourceLine<'_>) -> Result<Option<Terminator>, ParseError> {
     let source_line = line.source_line;
     let word = line.peek_word().to_string();
     let end = match word.as_str() {
@@ -401,7 +401,7 @@ pub(super) fn parse_end(line: &mut Line<'_>) -> Result<Option<Terminator>, Parse
     Ok(Some(end))
 }
 
-fn operands_of_end(line: &mut Line<'_>, word: &str) -> Result<Terminator, ParseError> {
+fn operands_of_end(line: &mut SourceLine<'_>, word: &str) -> Result<Terminator, ParseError> {
     let source_line = line.source_line;
     Ok(match word {
         "jump" => Terminator::Jump(parse_jump(line)?),
@@ -429,7 +429,7 @@ fn operands_of_end(line: &mut Line<'_>, word: &str) -> Result<Terminator, ParseE
     })
 }
 
-fn parse_jump(line: &mut Line<'_>) -> Result<Jump, ParseError> {
+fn parse_jump(line: &mut SourceLine<'_>) -> Result<Jump, ParseError> {
     let block = BlockId(line.id("block")?);
     let mut args = Vec::new();
     if line.eat('(') {
@@ -440,7 +440,7 @@ fn parse_jump(line: &mut Line<'_>) -> Result<Jump, ParseError> {
 }
 
 /// Reads the mnemonic and the operands.
-pub(super) fn parse_op(line: &mut Line<'_>) -> Result<Op, ParseError> {
+pub(super) fn parse_op(line: &mut SourceLine<'_>) -> Result<Op, ParseError> {
     let at_word = line.error("an operation");
     let word = line.word("an operation")?;
     let (name, j) = match word.strip_suffix(".journal") {
@@ -470,8 +470,8 @@ pub(super) fn parse_op(line: &mut Line<'_>) -> Result<Op, ParseError> {
     op.filter(|_| takes_journal || j == Journal::No).ok_or(at_word)
 }
 
-/// Operations that come in groups: `add`, `icmp.eq`, `overflows.add.signed`.
-fn parse_grouped(line: &mut Line<'_>, name: &str) -> Result<Option<Op>, ParseError> {
+/// Operations in groups: `add`, `icmp.eq`, `overflows.add.signed`.
+fn parse_grouped(line: &mut SourceLine<'_>, name: &str) -> Result<Option<Op>, ParseError> {
     if let Some(op) = thing_of(INT_OPS, name) {
         return pair(line).map(|(a, b)| Some(Op::IntBinary(op, a, b)));
     }
@@ -519,7 +519,7 @@ fn parse_grouped(line: &mut Line<'_>, name: &str) -> Result<Option<Op>, ParseErr
 }
 
 /// Operations on constants and values.
-fn parse_simple(line: &mut Line<'_>, name: &str) -> Result<Option<Op>, ParseError> {
+fn parse_simple(line: &mut SourceLine<'_>, name: &str) -> Result<Option<Op>, ParseError> {
     Ok(Some(match name {
         "bool" => Op::BoolConst(line.one_of(BOOLS, "`true` or `false`")?),
         "int" => Op::IntConst(line.number()?),
@@ -586,8 +586,8 @@ fn parse_simple(line: &mut Line<'_>, name: &str) -> Result<Option<Op>, ParseErro
     }))
 }
 
-/// Operations on what the chain declares.
-fn parse_stateful(line: &mut Line<'_>, name: &str, j: Journal) -> Result<Option<Op>, ParseError> {
+/// Operations on declarations of the chain.
+fn parse_stateful(line: &mut SourceLine<'_>, name: &str, j: Journal) -> Result<Option<Op>, ParseError> {
     Ok(Some(match name {
         "native" => {
             let id = NativeId(line.id("f")?);
@@ -601,8 +601,8 @@ fn parse_stateful(line: &mut Line<'_>, name: &str, j: Journal) -> Result<Option<
         "set_answer" => Op::SetAnswer(NameId(line.id("n")?), then_value(line)?),
         "set_reply" => Op::SetReply(NameId(line.id("n")?), then_value(line)?),
         "reshape" => {
-            let id = ReshapeId(line.id("r")?);
-            Op::Reshape(id, if line.eat(',') { line.values()? } else { Vec::new() })
+            let id = HeaderChangeId(line.id("r")?);
+            Op::ChangeHeaders(id, if line.eat(',') { line.values()? } else { Vec::new() })
         }
         "call_get" => Op::CallGet(CallId(line.id("call")?)),
         "call_set" => Op::CallSet(CallId(line.id("call")?), then_value(line)?, j),
@@ -632,7 +632,7 @@ fn parse_stateful(line: &mut Line<'_>, name: &str, j: Journal) -> Result<Option<
         }
         "count" => Op::Count(table(line)?),
         "scan_row" => Op::ScanRow(table(line)?, then_value(line)?),
-        "departed" => Op::Departed(table(line)?),
+        "departed" => Op::ExpiredRow(table(line)?),
         "scan_next" => Op::ScanNext(table(line)?, then_value(line)?),
         "lock" => {
             let table = table(line)?;
@@ -655,8 +655,8 @@ fn write_cells(out: &mut String, cells: &[(Value, Option<Value>)]) {
     }
 }
 
-/// Values behind commas, each perhaps with what says that it is NULL.
-fn parse_cells(line: &mut Line<'_>) -> Result<Vec<(Value, Option<Value>)>, ParseError> {
+/// Values after commas, each with an optional NULL flag.
+fn parse_cells(line: &mut SourceLine<'_>) -> Result<Vec<(Value, Option<Value>)>, ParseError> {
     let mut cells = Vec::new();
     while line.eat(',') {
         let cell = line.value()?;
@@ -666,24 +666,24 @@ fn parse_cells(line: &mut Line<'_>) -> Result<Vec<(Value, Option<Value>)>, Parse
     Ok(cells)
 }
 
-fn pair(line: &mut Line<'_>) -> Result<(Value, Value), ParseError> {
+fn pair(line: &mut SourceLine<'_>) -> Result<(Value, Value), ParseError> {
     Ok((line.value()?, then_value(line)?))
 }
 
-fn triple(line: &mut Line<'_>) -> Result<(Value, Value, Value), ParseError> {
+fn triple(line: &mut SourceLine<'_>) -> Result<(Value, Value, Value), ParseError> {
     Ok((line.value()?, then_value(line)?, then_value(line)?))
 }
 
-fn then_value(line: &mut Line<'_>) -> Result<Value, ParseError> {
+fn then_value(line: &mut SourceLine<'_>) -> Result<Value, ParseError> {
     line.expect(',')?;
     line.value()
 }
 
-fn table(line: &mut Line<'_>) -> Result<TableId, ParseError> {
+fn table(line: &mut SourceLine<'_>) -> Result<TableId, ParseError> {
     line.id("t").map(TableId)
 }
 
-fn then_column(line: &mut Line<'_>) -> Result<ColumnId, ParseError> {
+fn then_column(line: &mut SourceLine<'_>) -> Result<ColumnId, ParseError> {
     line.expect(',')?;
     line.id("c").map(ColumnId)
 }

@@ -1,8 +1,8 @@
-//! A chain: its declarations, a line each, and its functions.
+//! The text form of a chain: declarations, one per line, and functions.
 
-use super::lines::{Line, Lines, quote, write_float};
 use super::ops::ENDIANS;
-use super::{ParseError, name_of, parse_function, reshape, write_function};
+use super::source_lines::{SourceLine, SourceLines, quote, write_float};
+use super::{ParseError, header_change, name_of, parse_function, write_function};
 use crate::ir::TableId;
 use crate::program::*;
 use core::fmt::Write as _;
@@ -11,9 +11,9 @@ use weft_core::inputs::InputSet;
 use weft_core::list::EntryKey;
 use weft_core::matching::{MatchPart, MatchSpec, Test};
 use weft_core::native::{NativeCost, NativeDecl};
-use weft_core::table::{ColumnSpec, Departure, Evict, TableSpec};
+use weft_core::table::{ColumnSpec, Evict, RemovalReason, TableSpec};
 use weft_core::types::{Type, Value};
-use weft_core::wire::reshape::Reshape;
+use weft_core::wire::header_change::HeaderChange;
 use weft_core::wire::{CARRIED_MAX, FieldId, FieldRef, LayerRef, ProtocolId};
 
 const METAS: &[(&str, Meta)] = &[
@@ -49,7 +49,7 @@ const REALISATIONS: &[(&str, Realisation)] = &[
 
 const MERGES: &[(&str, Merge)] = &[("sum", Merge::Sum), ("max", Merge::Max), ("min", Merge::Min)];
 
-/// Types that are written as one word.
+/// Types with a single-word name.
 const TYPES: &[(&str, Type)] = &[
     ("BOOL", Type::Bool),
     ("F64", Type::F64),
@@ -63,7 +63,7 @@ const TYPES: &[(&str, Type)] = &[
     ("STATUS", Type::Status),
 ];
 
-/// Writes a chain: declarations, a line each, then elements and their handlers.
+/// Writes a chain: declarations, one per line, then elements and their handlers.
 ///
 /// ```text
 /// chain "shop"
@@ -118,7 +118,7 @@ pub fn write_program(chain: &ChainProgram) -> String {
         let path: Vec<&str> = reply.path.iter().map(String::as_str).collect();
         declaration(&mut out, "reply", &path, &reply.ty.to_string());
     }
-    chain.reshapes.iter().for_each(|decl| reshape::write(&mut out, decl));
+    chain.header_changes.iter().for_each(|decl| header_change::write(&mut out, decl));
     chain.natives.iter().for_each(|native| write_native(&mut out, native));
     chain.frames.iter().for_each(|frames| write_frames(&mut out, frames));
     chain.elements.iter().for_each(|element| write_element(&mut out, element));
@@ -165,21 +165,23 @@ fn value(value: &Value) -> String {
 fn write_input(out: &mut String, input: &Input) {
     let written = |path: &[String]| path.iter().map(|part| format!(" {}", quoted(part))).collect::<String>();
     let place = match &input.place {
-        Place::Body(path) => format!("body{}", written(path)),
-        Place::Entry(path, EntryKey::Number(key)) => format!("entry{} number {key}", written(path)),
-        Place::Entry(path, EntryKey::Text(key)) => format!("entry{} key {}", written(path), quoted(key)),
-        Place::Present(path) => format!("present{}", written(path)),
-        Place::List(list) => {
+        InputLocation::Body(path) => format!("body{}", written(path)),
+        InputLocation::Entry(path, EntryKey::Number(key)) => format!("entry{} number {key}", written(path)),
+        InputLocation::Entry(path, EntryKey::Text(key)) => {
+            format!("entry{} key {}", written(path), quoted(key))
+        }
+        InputLocation::Present(path) => format!("present{}", written(path)),
+        InputLocation::List(list) => {
             let members: String =
                 list.members.iter().map(|member| format!(" of{}", written(member))).collect();
             format!("list{} max {}{members}", written(&list.path), list.elements_max)
         }
-        Place::Header(name) => format!("header {}", quoted(name)),
-        Place::Trailer(name) => format!("trailer {}", quoted(name)),
-        Place::Key(nth) => format!("key {nth}"),
-        Place::Meta(meta) => format!("meta {}", name_of(METAS, *meta)),
-        Place::Frame(field) => write_field(field),
-        Place::Layer(layer) => {
+        InputLocation::Header(name) => format!("header {}", quoted(name)),
+        InputLocation::Trailer(name) => format!("trailer {}", quoted(name)),
+        InputLocation::Key(nth) => format!("key {nth}"),
+        InputLocation::Meta(meta) => format!("meta {}", name_of(METAS, *meta)),
+        InputLocation::Frame(field) => write_field(field),
+        InputLocation::Layer(layer) => {
             let protocols: String = layer.protocols.iter().map(|p| format!(" p{}", p.0)).collect();
             format!("layer {}{protocols}", layer.level)
         }
@@ -188,7 +190,7 @@ fn write_input(out: &mut String, input: &Input) {
     declaration(out, "  input", &[&input.name], &format!("{}{nullable} {place}{written}", input.ty));
 }
 
-/// `frame 0 p1 f4 p2 f3`; without the fields, the layer. `last` behind it for that of the last such layer.
+/// `frame 0 p1 f4 p2 f3`; the layer itself has no fields. A trailing `last` refers to the last such layer.
 fn write_field(field: &FieldRef) -> String {
     let mut out = format!("frame {}", field.layer.level);
     for (at, protocol) in field.layer.protocols.iter().enumerate() {
@@ -225,11 +227,11 @@ fn write_frames(out: &mut String, frames: &Frames) {
             declaration(out, "overlaps", &[], &format!("{version} {check}"));
         }
     }
-    for (at, store) in frames.stores.iter().enumerate() {
-        let Some(Store { at: place, sums }) = store else { continue };
+    for (at, store) in frames.field_writes.iter().enumerate() {
+        let Some(FieldWrite { at: place, sums }) = store else { continue };
         let mut rest = match place {
-            StoreAt::Bytes => format!("in{at} bytes"),
-            StoreAt::Bits { bytes, shift, bits, endian } => {
+            FieldLayout::Bytes => format!("in{at} bytes"),
+            FieldLayout::Bits { bytes, shift, bits, endian } => {
                 format!("in{at} bits {bytes} {shift} {bits} {}", name_of(ENDIANS, *endian))
             }
         };
@@ -349,22 +351,22 @@ fn write_element(out: &mut String, element: &Element) {
         let _ = write!(out, "handler every {} ", interval.as_nanos());
         write_function(out, function);
     }
-    for (Departs { table: TableId(table), why }, function) in &h.timeouts {
+    for (RowRemoval { table: TableId(table), why }, function) in &h.timeouts {
         let word = match why {
-            Departure::Expired => "departed",
-            Departure::Evicted => "evicted",
+            RemovalReason::Expired => "departed",
+            RemovalReason::Evicted => "evicted",
         };
         let _ = write!(out, "handler {word} t{table} ");
         write_function(out, function);
     }
 }
 
-/// Reads a chain. It need not be well-formed: [`crate::verify::verify_program`] tells.
+/// Reads a chain. It need not be well-formed; see [`crate::verify::verify_program`].
 ///
 /// # Errors
-/// The first line that is not in the form.
+/// The first line with a syntax error.
 pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
-    let mut lines = Lines::of(text);
+    let mut lines = SourceLines::of(text);
     let mut line = lines.wanted("`chain`")?;
     line.keyword("chain")?;
     let mut chain = ChainProgram { name: line.text()?, ..ChainProgram::default() };
@@ -412,13 +414,14 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
                 let path = parse_path(&mut line)?;
                 chain.replies.push(ReplyField { path, ty: parse_type(&mut line)? });
             }
-            "reshape" => chain.reshapes.push(reshape::parse(&mut line, parse_type)?),
+            "reshape" => chain.header_changes.push(header_change::parse(&mut line, parse_type)?),
             "stack" => {
-                let Some(Reshape::Push { stacks, .. }) = chain.reshapes.last_mut().map(|decl| &mut decl.what)
+                let Some(HeaderChange::Push { stacks, .. }) =
+                    chain.header_changes.last_mut().map(|decl| &mut decl.what)
                 else {
                     return Err(not_here);
                 };
-                stacks.push(reshape::parse_stack(&mut line)?);
+                stacks.push(header_change::parse_stack(&mut line)?);
             }
             "native" => chain.natives.push(parse_native(&mut line)?),
             "element" => chain.elements.push(parse_element(&mut line)?),
@@ -440,8 +443,8 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
             "store" => {
                 let (at, store) = parse_store(&mut line)?;
                 let frames = chain.frames.as_mut().ok_or(not_here)?;
-                frames.stores.resize(frames.stores.len().max(at + 1), None);
-                frames.stores[at] = Some(store);
+                frames.field_writes.resize(frames.field_writes.len().max(at + 1), None);
+                frames.field_writes[at] = Some(store);
             }
             which @ ("inherited" | "usual") => {
                 let at: u16 = line.id("in")?;
@@ -469,7 +472,7 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
             }
             "handler" => {
                 let element = chain.elements.last_mut().ok_or(not_here)?;
-                // The function ends the line, and those behind it.
+                // The function takes the rest of the line and the lines behind it.
                 parse_handler(line, &mut lines, &mut element.handlers)?;
                 continue;
             }
@@ -480,7 +483,7 @@ pub fn parse_program(text: &str) -> Result<ChainProgram, ParseError> {
     Ok(chain)
 }
 
-fn parse_path(line: &mut Line<'_>) -> Result<Vec<String>, ParseError> {
+fn parse_path(line: &mut SourceLine<'_>) -> Result<Vec<String>, ParseError> {
     let mut path = Vec::new();
     while line.is_text() {
         path.push(line.text()?);
@@ -488,7 +491,7 @@ fn parse_path(line: &mut Line<'_>) -> Result<Vec<String>, ParseError> {
     Ok(path)
 }
 
-fn parse_type(line: &mut Line<'_>) -> Result<Type, ParseError> {
+fn parse_type(line: &mut SourceLine<'_>) -> Result<Type, ParseError> {
     const EXPECTED: &str = "a type of the language";
     if line.eat_word("TEXT") {
         return parse_bound(line).map(Type::Text);
@@ -508,7 +511,7 @@ fn parse_type(line: &mut Line<'_>) -> Result<Type, ParseError> {
     }
 }
 
-fn parse_bound(line: &mut Line<'_>) -> Result<Option<u32>, ParseError> {
+fn parse_bound(line: &mut SourceLine<'_>) -> Result<Option<u32>, ParseError> {
     if !line.eat('(') {
         return Ok(None);
     }
@@ -517,7 +520,7 @@ fn parse_bound(line: &mut Line<'_>) -> Result<Option<u32>, ParseError> {
     Ok(Some(bound))
 }
 
-fn parse_value(line: &mut Line<'_>) -> Result<Value, ParseError> {
+fn parse_value(line: &mut SourceLine<'_>) -> Result<Value, ParseError> {
     if line.is_text() {
         return line.bytes().map(Value::Bytes);
     }
@@ -532,21 +535,21 @@ fn parse_value(line: &mut Line<'_>) -> Result<Value, ParseError> {
     }
 }
 
-fn parse_input(line: &mut Line<'_>) -> Result<Input, ParseError> {
+fn parse_input(line: &mut SourceLine<'_>) -> Result<Input, ParseError> {
     let (name, ty) = (line.text()?, parse_type(line)?);
     let nullable = line.eat_word("nullable");
     let error = line.error("where the input is: `body`, `header`, `meta`, ...");
     let place = match line.word("a place")?.as_str() {
-        "body" => Place::Body(parse_path(line)?),
+        "body" => InputLocation::Body(parse_path(line)?),
         "entry" => {
             let path = parse_path(line)?;
             let key = match line.word("`number` or `key`")?.as_str() {
                 "number" => EntryKey::Number(line.number()?),
                 _ => EntryKey::Text(line.text()?),
             };
-            Place::Entry(path, key)
+            InputLocation::Entry(path, key)
         }
-        "present" => Place::Present(parse_path(line)?),
+        "present" => InputLocation::Present(parse_path(line)?),
         "list" => {
             let path = parse_path(line)?;
             line.keyword("max")?;
@@ -554,20 +557,20 @@ fn parse_input(line: &mut Line<'_>) -> Result<Input, ParseError> {
             while line.eat_word("of") {
                 members.push(parse_path(line)?);
             }
-            Place::List(ListPlace { path, members, elements_max })
+            InputLocation::List(ListLocation { path, members, elements_max })
         }
-        "header" => Place::Header(line.text()?),
-        "trailer" => Place::Trailer(line.text()?),
-        "meta" => Place::Meta(line.one_of(METAS, "what the engine knows")?),
-        "key" => Place::Key(line.number()?),
-        "frame" => Place::Frame(parse_field(line)?),
-        "layer" => Place::Layer(parse_field(line)?.layer),
+        "header" => InputLocation::Header(line.text()?),
+        "trailer" => InputLocation::Trailer(line.text()?),
+        "meta" => InputLocation::Meta(line.one_of(METAS, "what the engine knows")?),
+        "key" => InputLocation::Key(line.number()?),
+        "frame" => InputLocation::Frame(parse_field(line)?),
+        "layer" => InputLocation::Layer(parse_field(line)?.layer),
         _ => return Err(error),
     };
     Ok(Input { name, ty, nullable, place, written: line.eat_word("written") })
 }
 
-fn parse_field(line: &mut Line<'_>) -> Result<FieldRef, ParseError> {
+fn parse_field(line: &mut SourceLine<'_>) -> Result<FieldRef, ParseError> {
     let level = line.number()?;
     let (mut protocols, mut fields) = (Vec::new(), Vec::new());
     while line.peek_word().starts_with('p') {
@@ -581,14 +584,14 @@ fn parse_field(line: &mut Line<'_>) -> Result<FieldRef, ParseError> {
     Ok(FieldRef { layer: LayerRef { level, protocols }, fields: (!is_layer).then_some(fields), last })
 }
 
-fn parse_store(line: &mut Line<'_>) -> Result<(usize, Store), ParseError> {
+fn parse_store(line: &mut SourceLine<'_>) -> Result<(usize, FieldWrite), ParseError> {
     let input: u16 = line.id("in")?;
     let at = match line.eat_word("bytes") {
-        true => StoreAt::Bytes,
+        true => FieldLayout::Bytes,
         false => {
             line.keyword("bits")?;
             let (bytes, shift, bits) = (line.number()?, line.number()?, line.number()?);
-            StoreAt::Bits { bytes, shift, bits, endian: line.one_of(ENDIANS, "`big` or `little`")? }
+            FieldLayout::Bits { bytes, shift, bits, endian: line.one_of(ENDIANS, "`big` or `little`")? }
         }
     };
     let mut sums = Vec::new();
@@ -601,10 +604,10 @@ fn parse_store(line: &mut Line<'_>) -> Result<(usize, Store), ParseError> {
         }
         sums.push(Sum { input, pseudo, zero_is_none, covers });
     }
-    Ok((usize::from(input), Store { at, sums }))
+    Ok((usize::from(input), FieldWrite { at, sums }))
 }
 
-fn parse_table(line: &mut Line<'_>) -> Result<TableDecl, ParseError> {
+fn parse_table(line: &mut SourceLine<'_>) -> Result<TableDecl, ParseError> {
     let (owner, name) = (line.text()?, line.text()?);
     line.keyword("as")?;
     let realisation = line.one_of(REALISATIONS, "how the table is realised")?;
@@ -612,7 +615,7 @@ fn parse_table(line: &mut Line<'_>) -> Result<TableDecl, ParseError> {
     let max_rows = line.number()?;
     line.keyword("evict")?;
     let evict = line.one_of(EVICTS, "`reject`, `oldest` or `lru`")?;
-    let interval = |line: &mut Line<'_>, word: &str| -> Result<Option<Interval>, ParseError> {
+    let interval = |line: &mut SourceLine<'_>, word: &str| -> Result<Option<Interval>, ParseError> {
         if line.eat_word(word) { Ok(Some(Interval(line.number()?))) } else { Ok(None) }
     };
     let ttl = interval(line, "ttl")?;
@@ -626,7 +629,7 @@ fn parse_table(line: &mut Line<'_>) -> Result<TableDecl, ParseError> {
     Ok(TableDecl { owner, spec, realisation, rows: Vec::new() })
 }
 
-fn parse_in_table(line: &mut Line<'_>, word: &str, table: &mut TableDecl) -> Result<(), ParseError> {
+fn parse_in_table(line: &mut SourceLine<'_>, word: &str, table: &mut TableDecl) -> Result<(), ParseError> {
     if word == "row" {
         let mut row = Vec::new();
         while !line.is_at_end() {
@@ -649,7 +652,7 @@ fn parse_in_table(line: &mut Line<'_>, word: &str, table: &mut TableDecl) -> Res
     Ok(())
 }
 
-fn parse_match_part(line: &mut Line<'_>) -> Result<MatchPart, ParseError> {
+fn parse_match_part(line: &mut SourceLine<'_>) -> Result<MatchPart, ParseError> {
     let ty = parse_type(line)?;
     let nullable = line.eat_word("nullable");
     let mut column = |word: &str| line.eat_word(word).then(|| line.id("c")).transpose();
@@ -657,7 +660,7 @@ fn parse_match_part(line: &mut Line<'_>) -> Result<MatchPart, ParseError> {
         (Some(column), ..) => Test::Equal(column),
         (_, Some(column), _) => Test::Within(column),
         (.., Some(mask)) => {
-            // Without a column the verifier finds none with such a number.
+            // A missing column gets a number that the verifier refuses.
             Test::Masked { mask, bits: column("bits")?.unwrap_or(u16::MAX) }
         }
         _ => Test::Range { low: column("low")?, high: column("high")? },
@@ -666,7 +669,7 @@ fn parse_match_part(line: &mut Line<'_>) -> Result<MatchPart, ParseError> {
     Ok(MatchPart { test, wildcard, ty, nullable })
 }
 
-fn parse_var(line: &mut Line<'_>) -> Result<VarDecl, ParseError> {
+fn parse_var(line: &mut SourceLine<'_>) -> Result<VarDecl, ParseError> {
     let (owner, name, ty) = (line.text()?, line.text()?, parse_type(line)?);
     line.keyword("word")?;
     let word = line.number()?;
@@ -679,7 +682,7 @@ fn parse_var(line: &mut Line<'_>) -> Result<VarDecl, ParseError> {
     Ok(VarDecl { owner, name, ty, word, start, merge })
 }
 
-fn parse_sink(line: &mut Line<'_>) -> Result<SinkDecl, ParseError> {
+fn parse_sink(line: &mut SourceLine<'_>) -> Result<SinkDecl, ParseError> {
     let (owner, name) = (line.text()?, line.text()?);
     let error = line.error("`stdout`, `file` or `metric`");
     let target = match line.word("a target")?.as_str() {
@@ -695,7 +698,7 @@ fn parse_sink(line: &mut Line<'_>) -> Result<SinkDecl, ParseError> {
     Ok(SinkDecl { owner, name, columns: Vec::new(), target, format })
 }
 
-fn parse_native(line: &mut Line<'_>) -> Result<NativeDecl, ParseError> {
+fn parse_native(line: &mut SourceLine<'_>) -> Result<NativeDecl, ParseError> {
     let name = line.text()?;
     let unknown = line.error("the name of a native function");
     let native = line.word("the name of a native function")?.parse().map_err(|_| unknown)?;
@@ -713,30 +716,30 @@ fn parse_native(line: &mut Line<'_>) -> Result<NativeDecl, ParseError> {
     Ok(NativeDecl { name, native, constants, options, site, cost })
 }
 
-fn parse_element(line: &mut Line<'_>) -> Result<Element, ParseError> {
+fn parse_element(line: &mut SourceLine<'_>) -> Result<Element, ParseError> {
     let (name, element) = (line.text()?, line.text()?);
     let (mandatory, fail_open) = (line.eat_word("mandatory"), line.eat_word("fail_open"));
     Ok(Element { name, element, handlers: Handlers::default(), mandatory, fail_open })
 }
 
 fn parse_handler(
-    mut line: Line<'_>,
-    lines: &mut Lines<'_>,
+    mut line: SourceLine<'_>,
+    lines: &mut SourceLines<'_>,
     handlers: &mut Handlers,
 ) -> Result<(), ParseError> {
     let error = line.error("`open`, `request`, `response`, `close`, `every`, `departed` or `evicted`");
     let which = line.word("a handler")?;
     let interval = if which == "every" { Some(Interval(line.number()?)) } else { None };
     let why = match which.as_str() {
-        "departed" => Some(Departure::Expired),
-        "evicted" => Some(Departure::Evicted),
+        "departed" => Some(RemovalReason::Expired),
+        "evicted" => Some(RemovalReason::Evicted),
         _ => None,
     };
-    let departs = why.map(|why| Ok(Departs { table: TableId(line.id("t")?), why })).transpose()?;
+    let removal = why.map(|why| Ok(RowRemoval { table: TableId(line.id("t")?), why })).transpose()?;
     line.keyword("function")?;
     let function = parse_function(&mut line, lines)?;
-    if let Some(departs) = departs {
-        handlers.timeouts.push((departs, function));
+    if let Some(removal) = removal {
+        handlers.timeouts.push((removal, function));
         return Ok(());
     }
     let place = match (which.as_str(), interval) {

@@ -15,14 +15,14 @@ fn functions(seed: u64) -> Vec<Function> {
     chain.elements.into_iter().flat_map(of).collect()
 }
 
-/// NaNs are not equal to themselves, so functions are compared by how they are shown.
+/// Compares functions by their Debug form, because NaNs are not equal to themselves.
 fn assert_same(a: &Function, b: &Function) {
     assert_eq!(format!("{a:?}"), format!("{b:?}"));
 }
 
 #[test]
-fn what_is_written_reads_back_as_the_same_function() {
-    // Files of IR and failing seeds would not show what was run.
+fn function_text_round_trips() {
+    // IR files and failing seeds would not show what was run.
     for seed in 0..150 {
         for function in functions(seed) {
             let text = write(&function);
@@ -33,8 +33,8 @@ fn what_is_written_reads_back_as_the_same_function() {
 }
 
 #[test]
-fn functions_that_are_not_well_formed_read_back_too() {
-    // The verifier's tests, and a pass that is being debugged, need them.
+fn malformed_function_round_trips() {
+    // Tests of the verifier, and debugging of passes, need malformed functions.
     let function = Function {
         name: "odd \"name\"\n".into(),
         blocks: vec![Block { scan_rows_max: Some(3), ..Block::default() }, Block::default()],
@@ -44,8 +44,8 @@ fn functions_that_are_not_well_formed_read_back_too() {
 }
 
 #[test]
-fn the_form_is_readable() {
-    // People read it in `explain` and in failing tests.
+fn text_form_is_readable() {
+    // People read this form in `explain` and in failing tests.
     let text = "\
 function \"acl.request\" {
 block0:
@@ -66,7 +66,7 @@ block2(v4: row, v5: bytes):
 }
 
 #[test]
-fn errors_name_the_line_and_what_was_expected() {
+fn parse_error_names_line() {
     let error = |body: &str| parse(&format!("function \"f\" {{\n{body}\n}}")).unwrap_err().to_string();
     let cases = [
         ("    forward", "line 2: expected a block, found `forward`"),
@@ -91,8 +91,8 @@ fn errors_name_the_line_and_what_was_expected() {
 }
 
 #[test]
-fn no_text_makes_the_parser_panic() {
-    // It reads files, so it must say what is wrong with whatever they hold.
+fn function_parser_never_panics() {
+    // The parser reads files, so it must report an error for any content.
     for seed in 0..400 {
         let mut rng = Rng::from_seed(seed);
         let mut text = write(&functions(seed % 7)[0]).into_bytes();
@@ -109,7 +109,7 @@ fn no_text_makes_the_parser_panic() {
 }
 
 #[test]
-fn what_is_written_reads_back_as_the_same_chain() {
+fn chain_text_round_trips() {
     // A failing seed could not be kept as a file.
     for seed in 0..60 {
         let mut chain = generate::chain(&mut Rng::from_seed(seed));
@@ -123,7 +123,7 @@ fn what_is_written_reads_back_as_the_same_chain() {
 }
 
 #[test]
-fn errors_in_chains_name_the_line() {
+fn chain_parse_error_names_line() {
     for (rest, wanted) in [
         ("row 1", "line 2: expected a declaration that may stand here, found `row 1`"),
         ("what", "line 2: expected a declaration that may stand here, found `what`"),
@@ -143,7 +143,7 @@ fn errors_in_chains_name_the_line() {
 }
 
 #[test]
-fn no_text_of_a_chain_makes_the_parser_panic() {
+fn chain_parser_never_panics() {
     let text = write_program(&generate::chain(&mut Rng::from_seed(3)));
     for seed in 0..200 {
         let mut rng = Rng::from_seed(seed);

@@ -1,34 +1,34 @@
-//! Control flow of a function: what can be reached, what dominates what, where values are defined and used.
+//! The control flow of a function: reachable blocks, dominators, definitions and uses.
 
 use std::collections::BTreeSet;
 
 use crate::ir::{BlockId, Function, Value};
 
-/// A point in a function: a block, and 0 for its parameters, n + 1 for its n-th instruction, and one more than
-/// that of the last for its end.
+/// A point in a function: a block and an index. Index 0 is the block's parameters, n + 1 is its n-th instruction, and
+/// the index after the last instruction is its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct At {
+pub(super) struct Point {
     pub(super) block: BlockId,
     pub(super) index: usize,
 }
 
-/// A use of a value: where, and on which source line.
-pub(super) type Use = (Value, At, u32);
+/// A use of a value: the value, the point and the source line.
+pub(super) type Use = (Value, Point, u32);
 
-/// See the module.
+/// The control flow of one function.
 pub(super) struct Flow {
     successors: Vec<Vec<usize>>,
     predecessors: Vec<Vec<usize>>,
-    /// Position in a reverse post-order; None if the block cannot be reached.
+    /// The position in a reverse post-order; None if the block is unreachable.
     order: Vec<Option<usize>>,
-    /// The closest block that dominates this one; the entry's is itself.
+    /// The immediate dominator of each block; the entry's is the entry itself.
     dominators: Vec<usize>,
-    definitions: Vec<Option<At>>,
+    definitions: Vec<Option<Point>>,
     uses: Vec<Use>,
 }
 
 impl Flow {
-    /// Of a function whose blocks and values exist.
+    /// The function's blocks and values must exist.
     pub(super) fn of(function: &Function) -> Self {
         let successors: Vec<Vec<usize>> = function
             .blocks
@@ -53,7 +53,7 @@ impl Flow {
         self.order[block.0 as usize].is_some()
     }
 
-    /// Whether a jump between these blocks goes back in the order.
+    /// Whether the jump is a back edge in this order.
     pub(super) fn is_back(&self, from: BlockId, to: BlockId) -> bool {
         self.order[to.0 as usize] <= self.order[from.0 as usize]
     }
@@ -69,21 +69,21 @@ impl Flow {
         true
     }
 
-    /// A block that can be reached, and those that dominate it, the entry left out.
+    /// A reachable block and its dominators, without the entry.
     pub(super) fn dominators_of(&self, block: BlockId) -> impl Iterator<Item = usize> {
         let is_reached = self.is_reachable(block);
         let above = core::iter::successors(Some(block.0 as usize), |block| Some(self.dominators[*block]));
         above.take_while(move |block| is_reached && *block != 0)
     }
 
-    pub(super) fn dominates(&self, above: At, below: At) -> bool {
+    pub(super) fn dominates(&self, above: Point, below: Point) -> bool {
         if above.block == below.block {
             return above.index < below.index;
         }
         self.block_dominates(above.block, below.block)
     }
 
-    pub(super) fn definition(&self, value: Value) -> Option<At> {
+    pub(super) fn definition(&self, value: Value) -> Option<Point> {
         self.definitions[value.0 as usize]
     }
 
@@ -91,8 +91,8 @@ impl Flow {
         self.uses.iter().copied()
     }
 
-    /// The uses of these values that can be reached from `start` without passing the value's definition.
-    pub(super) fn uses_behind(&self, start: At, values: &[Value]) -> Vec<Use> {
+    /// The uses of these values that `start` reaches without passing the value's definition.
+    pub(super) fn uses_behind(&self, start: Point, values: &[Value]) -> Vec<Use> {
         let mut found = Vec::new();
         for &value in values {
             let Some(definition) = self.definition(value) else { continue };
@@ -106,21 +106,22 @@ impl Flow {
     }
 
     /// The uses of each value.
-    pub(super) fn uses_of_all(&self) -> Vec<Vec<At>> {
+    pub(super) fn uses_of_all(&self) -> Vec<Vec<Point>> {
         let mut all = vec![Vec::new(); self.definitions.len()];
         self.uses.iter().for_each(|(value, at, _)| all[value.0 as usize].push(*at));
         all
     }
 
-    /// Where a value lives: the spans (block, first index, index behind the last) from which one of its uses can be
-    /// reached without passing its definition. It costs as much as they are long, so all values of a function together
-    /// cost what their lives do, and not a search of the whole function each.
-    pub(super) fn lives(&self, value: Value, uses: &[At]) -> Vec<(BlockId, usize, usize)> {
+    /// The live range of a value, as spans (block, first index, index after the last).
+    ///
+    /// A point is in it if it reaches a use without passing the definition. The cost is linear in the length of the
+    /// ranges, because no search covers the whole function for each value.
+    pub(super) fn lives(&self, value: Value, uses: &[Point]) -> Vec<(BlockId, usize, usize)> {
         let Some(definition) = self.definition(value) else { return Vec::new() };
         let mut spans = Vec::new();
         let mut entered = BTreeSet::new();
-        let mut ahead: Vec<At> = uses.to_vec();
-        while let Some(At { block, index }) = ahead.pop() {
+        let mut ahead: Vec<Point> = uses.to_vec();
+        while let Some(Point { block, index }) = ahead.pop() {
             if definition.block == block && definition.index < index {
                 spans.push((block, definition.index + 1, index));
                 continue;
@@ -128,19 +129,19 @@ impl Flow {
             spans.push((block, 0, index));
             for &from in &self.predecessors[block.0 as usize] {
                 if entered.insert(from) {
-                    ahead.push(At { block: BlockId(from as u32), index: usize::MAX });
+                    ahead.push(Point { block: BlockId(from as u32), index: usize::MAX });
                 }
             }
         }
         spans
     }
 
-    /// The spans (block, first index, index behind the last) that can be reached from `start` without `stop`.
-    fn reached_without(&self, start: At, stop: At) -> Vec<(BlockId, usize, usize)> {
+    /// The spans (block, first index, index after the last) that `start` reaches without passing `stop`.
+    fn reached_without(&self, start: Point, stop: Point) -> Vec<(BlockId, usize, usize)> {
         let mut spans = Vec::new();
         let mut entered = vec![false; self.successors.len()];
         let mut ahead = vec![start];
-        while let Some(At { block, index }) = ahead.pop() {
+        while let Some(Point { block, index }) = ahead.pop() {
             if stop.block == block && stop.index >= index {
                 spans.push((block, index, stop.index));
                 continue;
@@ -148,7 +149,7 @@ impl Flow {
             spans.push((block, index, usize::MAX));
             for &next in &self.successors[block.0 as usize] {
                 if !core::mem::replace(&mut entered[next], true) {
-                    ahead.push(At { block: BlockId(next as u32), index: 0 });
+                    ahead.push(Point { block: BlockId(next as u32), index: 0 });
                 }
             }
         }
@@ -175,7 +176,7 @@ fn reverse_post_order(successors: &[Vec<usize>]) -> Vec<usize> {
     done
 }
 
-/// By Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001), figure 3.
+/// From Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001), figure 3.
 fn dominators(successors: &[Vec<usize>], visited: &[usize], order: &[Option<usize>]) -> Vec<usize> {
     let mut closest: Vec<Option<usize>> = vec![None; successors.len()];
     closest[0] = Some(0);
@@ -196,17 +197,17 @@ fn dominators(successors: &[Vec<usize>], visited: &[usize], order: &[Option<usiz
 fn meet(mut a: usize, mut b: usize, closest: &[Option<usize>], order: &[Option<usize>]) -> usize {
     while a != b {
         let deeper = if order[a] > order[b] { &mut a } else { &mut b };
-        // A block is visited in reverse post-order only after one that leads to it, so its dominator is known.
+        // In reverse post-order a predecessor comes before the block, so its dominator is known.
         *deeper = closest[*deeper].unwrap_or(0);
     }
     a
 }
 
-fn definitions_and_uses(function: &Function) -> (Vec<Option<At>>, Vec<Use>) {
+fn definitions_and_uses(function: &Function) -> (Vec<Option<Point>>, Vec<Use>) {
     let mut definitions = vec![None; function.types.len()];
     let mut uses = Vec::new();
     for (id, block) in super::blocks(function) {
-        let at = |index| At { block: id, index };
+        let at = |index| Point { block: id, index };
         for param in &block.params {
             definitions[param.0 as usize] = Some(at(0));
         }

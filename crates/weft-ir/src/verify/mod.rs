@@ -1,54 +1,52 @@
-//! What well-formed means.
+//! Checks that functions and chains are well-formed.
 //!
-//! A chain whose functions pass [`verify`] can be run by every back end without further checks. A function is
-//! well-formed if
+//! Every back end can run a chain whose functions pass [`verify`] without further checks. A function is well-formed if
 //!
-//! 1. it has a block 0, and that has no parameters and no jump to it ([`Rule::Entry`]);
-//! 2. all values, blocks, tables, columns, inputs, cells, variables, sinks and names that it mentions exist
-//!    ([`Rule::Exists`]);
-//! 3. each value is defined at most once ([`Rule::DefinedOnce`]), and where it is used its definition has run
-//!    ([`Rule::Dominance`]);
-//! 4. operands and results have the types that the operation says, and a result is there exactly if the operation
-//!    has one ([`Rule::Type`]); the key of a table has the type of [`key_ty`];
-//! 5. each block ends with a terminator ([`Rule::Finished`]), and can be reached ([`Rule::Reachable`]);
-//! 6. each jump gives as many values as the block has parameters, of their types ([`Rule::Jump`]);
-//! 7. a jump back goes to a block that dominates it and has `scan_rows_max`, [`SCAN_ROWS_MAX`] at most
-//!    ([`Rule::BackEdge`]);
-//! 8. inputs that it changes are declared `written`, and those that it clears may be NULL or are headers or
-//!    trailers ([`Rule::Written`]);
-//! 9. variables declared MERGE change by [`Op::VarMerge`] and [`Op::VarReset`] alone and are read by
-//!    [`Op::VarMerged`], the latter two in EVERY; all others by VarGet and VarSet ([`Rule::Merge`]);
-//! 10. in EVERY and TIMEOUT there is no tuple: no inputs, no answer, reply, delay, mark or mirror, and no verdict but
-//!     FORWARD and Fail ([`Rule::NoTuple`]);
-//! 11. replicated tables are only read, key columns are not set, and only columns that may be NULL are set to it
-//!     ([`Rule::ReadOnly`]);
-//! 12. a row is used with the table that it is from, and not behind an Insert or Remove on that table
-//!     ([`Op::IsRow`] may); rows, and bytes that may lie in the scratch, are not used behind a RollBack
-//!     ([`Rule::Stale`]);
-//! 13. [`Op::Overflows`] is asked of Add, Sub, Mul, and SDiv as signed ([`Rule::Type`]);
-//! 14. a native function gets as many values as it has parameters that are not constant, of types that they take, and
-//!     [`Op::NativeNull`] and [`Op::NativeFailed`] are asked of what an [`Op::Native`] gave ([`Rule::Type`]);
-//! 15. the bytes of a frame are looked at, and inputs given, in PARSE alone, which does nothing else: it reads no
-//!     input, no state and no clock, leaves nothing, and ends with FORWARD or DROP ([`Rule::Parse`]);
-//! 16. rows that are matched are those of a replicated table, by a declaration of columns that the table has, and each
-//!     of its parts gets a value of its type, which is NULL only where the part may be ([`Rule::Match`]);
-//! 17. the row that departed is asked for in the TIMEOUT of its table, and given to [`Op::Column`],
-//!     [`Op::ColumnIsNull`] and [`Op::IsRow`] alone ([`Rule::Departed`]);
-//! 18. [`Op::Derived`] asks for what is derived from the message ([`Place::is_derived`], [`Rule::Derived`]).
+//! 1. It has a block 0, which has no parameters and no jump to it ([`Rule::Entry`]).
+//! 2. All values, blocks, tables, columns, inputs, cells, variables, sinks and names in it exist ([`Rule::Exists`]).
+//! 3. Each value has at most one definition ([`Rule::DefinedOnce`]), which dominates each use ([`Rule::Dominance`]).
+//! 4. Operands and results have the types of the operation, and an operation has a result exactly if it gives one
+//!    ([`Rule::Type`]). The key of a table has the type [`key_ty`].
+//! 5. Each block ends with a terminator ([`Rule::Finished`]) and is reachable ([`Rule::Reachable`]).
+//! 6. Each jump passes as many values as the block has parameters, of the same types ([`Rule::Jump`]).
+//! 7. A back edge goes to a block that dominates its source and has `scan_rows_max`, at most [`SCAN_ROWS_MAX`]
+//!    ([`Rule::BackEdge`]).
+//! 8. Inputs that it changes are declared `written`; inputs that it clears may be NULL, or are headers or trailers
+//!    ([`Rule::Written`]).
+//! 9. Only [`Op::VarMerge`] and [`Op::VarReset`] change MERGE variables, and only [`Op::VarMerged`] reads them.
+//!    VarReset and VarMerged occur only in EVERY. All other variables use VarGet and VarSet ([`Rule::Merge`]).
+//! 10. EVERY and TIMEOUT have no tuple: no inputs, answer, reply, delay, mark or mirror, and no verdict except FORWARD
+//!     and Fail ([`Rule::NoTuple`]).
+//! 11. Replicated tables are only read, key columns are never set, and NULL is set only in columns that allow it
+//!     ([`Rule::ReadOnly`]).
+//! 12. A row is used only with its own table, and not after an Insert or Remove on that table, except by [`Op::IsRow`].
+//!     Rows, and bytes that may lie in the scratch, are not used after a RollBack ([`Rule::Stale`]).
+//! 13. [`Op::Overflows`] takes a result of Add, Sub, Mul, or SDiv as signed ([`Rule::Type`]).
+//! 14. A native function gets one value for each parameter that is not constant, of a type that the parameter takes.
+//!     [`Op::NativeNull`] and [`Op::NativeFailed`] take a result of [`Op::Native`] ([`Rule::Type`]).
+//! 15. Only PARSE reads the bytes of a frame and gives inputs. It does nothing else: it reads no input, state or clock,
+//!     writes nothing, and ends with FORWARD or DROP ([`Rule::Parse`]).
+//! 16. A match searches the rows of a replicated table, by a declaration whose columns the table has. Each part gets a
+//!     value of its type, which is NULL only if the part allows NULL ([`Rule::Match`]).
+//! 17. Only the TIMEOUT of a table reads its expired row, and only [`Op::Column`], [`Op::ColumnIsNull`] and
+//!     [`Op::IsRow`] use that row ([`Rule::ExpiredRow`]).
+//! 18. [`Op::Derived`] reads only inputs derived from the message ([`InputLocation::is_derived`], [`Rule::Derived`]).
 //!
-//! [`verify_program`] also holds that a chain keeps its limits and that the call's row is laid out without gaps
-//! or overlaps ([`Rule::Limit`], [`Rule::Layout`]).
+//! [`verify_program`] also checks that a chain keeps its limits ([`Rule::Limit`]), and that the call's row has no gaps
+//! or overlaps ([`Rule::Layout`]).
 
 mod flow;
-mod inside;
+mod frame_bounds;
 #[cfg(test)]
 mod tests;
 
 use crate::ir::*;
-use crate::program::{ChainProgram, Departs, Direction, Event, Input, Place, Realisation, cell_words};
+use crate::program::{
+    ChainProgram, Direction, Event, Input, InputLocation, Realisation, RowRemoval, cell_words,
+};
 use core::fmt;
-use flow::{At, Flow};
-pub use inside::{Exit, Place as FramePlace, bounds, exits, reads_inside};
+use flow::{Flow, Point};
+pub use frame_bounds::{FrameOffset, ParserExit, bounds, exits, reads_in_bounds};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::limits::{ELEMENTS_MAX, INPUTS_MAX, SCAN_ROWS_MAX};
 use weft_core::matching::{MatchPart, Test};
@@ -56,7 +54,7 @@ use weft_core::native::Param;
 use weft_core::table::TableSpec;
 use weft_core::types::{Repr, Type};
 
-/// Which handler of an element a function is.
+/// The handler of an element that a function implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are the language's")]
 pub enum Handler {
@@ -69,7 +67,7 @@ pub enum Handler {
     Parse,
 }
 
-/// A rule of the list above.
+/// A rule of the module's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the module lists them")]
 pub enum Rule {
@@ -89,24 +87,24 @@ pub enum Rule {
     Stale,
     Parse,
     Match,
-    Departed,
+    ExpiredRow,
     Derived,
     Limit,
     Layout,
 }
 
-/// A place where a function or a chain is not well-formed.
+/// A position where a function or a chain is not well-formed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifyError {
-    /// The rule that is broken.
+    /// The broken rule.
     pub rule: Rule,
-    /// The function's name; empty if it is the chain as such.
+    /// The function's name; empty for an error of the chain itself.
     pub function: String,
     /// The block.
     pub block: Option<BlockId>,
-    /// The source line, 0 if none.
+    /// The source line; 0 if there is none.
     pub line: u32,
-    /// What is wrong.
+    /// A description of the error.
     pub what: String,
 }
 
@@ -128,7 +126,7 @@ impl fmt::Display for VerifyError {
 impl core::error::Error for VerifyError {}
 
 impl Handler {
-    /// The handlers that a segment is made of are of this kind (of OpenRequest: see [`Event::OpenRequest`]).
+    /// The kind of the handlers of a segment for this event. For OpenRequest, see [`Event::OpenRequest`].
     pub fn of(event: Event) -> Self {
         match event {
             Event::Open => Self::Open,
@@ -141,7 +139,7 @@ impl Handler {
         }
     }
 
-    /// Whether there is no tuple: in EVERY and TIMEOUT.
+    /// Whether there is no tuple, as in EVERY and TIMEOUT.
     pub fn is_timed(self) -> bool {
         matches!(self, Self::Every | Self::Timeout)
     }
@@ -156,7 +154,7 @@ impl Handler {
     }
 }
 
-/// Whether PARSE may do this.
+/// Whether the operation is allowed in PARSE.
 fn may_parse(op: &Op) -> bool {
     use Op::{
         BoolBinary, BoolConst, BoolToInt, FrameGet, FrameLen, FrameSum, Give, InRange, IntBinary, IntCompare,
@@ -180,7 +178,7 @@ fn may_parse(op: &Op) -> bool {
     )
 }
 
-/// The type of the operand that names a row of this table: that of the only key column, or Bytes.
+/// The type of the operand that is a key of this table: the type of its only key column, or Bytes.
 pub fn key_ty(spec: &TableSpec) -> Ty {
     match spec.key.as_slice() {
         [only] => Ty::of(only.ty),
@@ -188,13 +186,13 @@ pub fn key_ty(spec: &TableSpec) -> Ty {
     }
 }
 
-/// Checks one handler of a chain. It never panics, whatever the function is.
+/// Checks one handler of a chain. It never panics, for any function.
 ///
 /// # Errors
-/// What is not well-formed; at least one, in the order of the blocks within each step of the check.
+/// Returns what is not well-formed: at least one error, in the order of the blocks within each step of the check.
 pub fn verify(function: &Function, chain: &ChainProgram, handler: Handler) -> Result<(), Vec<VerifyError>> {
     let mut check = Check { function, chain, handler, at: None, line: 0, errors: Vec::new() };
-    // What follows indexes by values and blocks, and must not run on a function that mentions others.
+    // The later steps index by values and blocks, and must not run on a function that mentions missing ones.
     check.structure();
     if check.errors.is_empty() {
         let flow = Flow::of(function);
@@ -214,7 +212,7 @@ pub fn verify(function: &Function, chain: &ChainProgram, handler: Handler) -> Re
 /// Checks a chain and all handlers of its elements.
 ///
 /// # Errors
-/// What is not well-formed; at least one.
+/// Returns what is not well-formed: at least one error.
 pub fn verify_program(chain: &ChainProgram) -> Result<(), Vec<VerifyError>> {
     let mut errors = chain_errors(chain);
     for element in &chain.elements {
@@ -232,27 +230,29 @@ pub fn verify_program(chain: &ChainProgram) -> Result<(), Vec<VerifyError>> {
             errors.extend(verify(function, chain, handler).err().into_iter().flatten());
         }
     }
-    errors.extend(chain.elements.iter().flat_map(|e| &e.handlers.timeouts).filter_map(foreign_departed));
+    errors.extend(chain.elements.iter().flat_map(|e| &e.handlers.timeouts).filter_map(foreign_expired_row));
     if let Some(frames) = &chain.frames {
         errors.extend(verify(&frames.parser, chain, Handler::Parse).err().into_iter().flatten());
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
-/// A row of another table than that of the TIMEOUT which asks for it.
-fn foreign_departed((Departs { table: of, .. }, function): &(Departs, Function)) -> Option<VerifyError> {
+/// The error if the TIMEOUT of one table reads the expired row of another table.
+fn foreign_expired_row(
+    (RowRemoval { table: of, .. }, function): &(RowRemoval, Function),
+) -> Option<VerifyError> {
     let mut insts = blocks(function).flat_map(|(id, block)| block.insts.iter().map(move |inst| (id, inst)));
-    let (block, inst) = insts.find(|(_, inst)| matches!(inst.op, Op::Departed(table) if table != *of))?;
+    let (block, inst) = insts.find(|(_, inst)| matches!(inst.op, Op::ExpiredRow(table) if table != *of))?;
     Some(VerifyError {
-        rule: Rule::Departed,
+        rule: Rule::ExpiredRow,
         function: function.name.clone(),
         block: Some(block),
         line: inst.line,
-        what: format!("a row of another table than t{} has departed", of.0),
+        what: format!("the expired row of another table than t{}", of.0),
     })
 }
 
-/// The jumps back, (from, to), of a function that is well-formed.
+/// The back edges, (from, to), of a well-formed function.
 pub(crate) fn back_edges(function: &Function) -> Vec<(BlockId, BlockId)> {
     let flow = Flow::of(function);
     let jumps =
@@ -262,32 +262,32 @@ pub(crate) fn back_edges(function: &Function) -> Vec<(BlockId, BlockId)> {
 
 fn chain_errors(chain: &ChainProgram) -> Vec<VerifyError> {
     let mut errors = Vec::new();
-    let mut say = |rule, what| {
+    let mut report = |rule, what| {
         errors.push(VerifyError { rule, function: String::new(), block: None, line: 0, what });
     };
     for (name, direction) in [("request", &chain.request), ("response", &chain.response)] {
         if direction.inputs.len() > INPUTS_MAX {
-            say(
+            report(
                 Rule::Limit,
                 format!("{} inputs of the {name}; at most {INPUTS_MAX}", direction.inputs.len()),
             );
         }
     }
     if chain.elements.len() > ELEMENTS_MAX {
-        say(Rule::Limit, format!("{} elements; at most {ELEMENTS_MAX}", chain.elements.len()));
+        report(Rule::Limit, format!("{} elements; at most {ELEMENTS_MAX}", chain.elements.len()));
     }
     let mut word = 0;
     for cell in &chain.call {
         if cell.word as usize != word {
-            say(Rule::Layout, format!("call cell {} is at word {}, not {word}", cell.name, cell.word));
+            report(Rule::Layout, format!("call cell {} is at word {}, not {word}", cell.name, cell.word));
         }
         if cell.ty.bytes_max().is_none() {
-            say(Rule::Layout, format!("call cell {} is a {} without a bound", cell.name, cell.ty));
+            report(Rule::Layout, format!("call cell {} is a {} without a bound", cell.name, cell.ty));
         }
         word = cell.word as usize + cell_words(cell.ty);
         let owner = chain.elements.iter().find(|e| e.name == cell.owner);
         if owner.is_some_and(|e| e.handlers.open.is_none()) {
-            say(
+            report(
                 Rule::Layout,
                 format!("{} has the call cell {} but no OPEN to set it", cell.owner, cell.name),
             );
@@ -296,12 +296,12 @@ fn chain_errors(chain: &ChainProgram) -> Vec<VerifyError> {
     for var in &chain.vars {
         let repr = var.ty.repr();
         if repr == Repr::Bytes || (var.merge.is_some() && repr != Repr::Int) {
-            say(Rule::Layout, format!("variable {} cannot be a {}", var.name, var.ty));
+            report(Rule::Layout, format!("variable {} cannot be a {}", var.name, var.ty));
         }
     }
     for table in &chain.tables {
         if table.spec.key.is_empty() {
-            say(Rule::Layout, format!("table {} has no key", table.spec.name));
+            report(Rule::Layout, format!("table {} has no key", table.spec.name));
         }
     }
     errors
@@ -316,26 +316,27 @@ struct Check<'a> {
     errors: Vec<VerifyError>,
 }
 
-/// What an operation gives: nothing, or a value of a type (None: of any type, because an error was noted).
-enum Gives {
+/// The result of an operation: nothing, or a value of a type. The type None fits any type, because the check has
+/// already reported an error.
+enum OpResult {
     Nothing,
     Value(Option<Ty>),
 }
 
 impl<'a> Check<'a> {
-    fn say(&mut self, rule: Rule, what: String) {
+    fn report(&mut self, rule: Rule, what: String) {
         let function = self.function.name.clone();
         self.errors.push(VerifyError { rule, function, block: self.at, line: self.line, what });
     }
 
-    /// Rules 1, 2 (values and blocks) and 3 (once).
+    /// Rules 1, 2 (values and blocks) and 3 (defined once).
     fn structure(&mut self) {
         let function = self.function;
         let Some(entry) = function.blocks.first() else {
-            return self.say(Rule::Entry, "there is no block".into());
+            return self.report(Rule::Entry, "there is no block".into());
         };
         if !entry.params.is_empty() {
-            self.say(Rule::Entry, "the entry has parameters".into());
+            self.report(Rule::Entry, "the entry has parameters".into());
         }
         let mut defined = vec![false; function.types.len()];
         for (id, block) in blocks(function) {
@@ -353,9 +354,9 @@ impl<'a> Check<'a> {
             block.end.operands().into_iter().for_each(|v| self.exists(v));
             for jump in block.end.jumps() {
                 match jump.block {
-                    BlockId(0) => self.say(Rule::Entry, "a jump to the entry".into()),
+                    BlockId(0) => self.report(Rule::Entry, "a jump to the entry".into()),
                     BlockId(n) if n as usize >= function.blocks.len() => {
-                        self.say(Rule::Exists, format!("there is no block{n}"));
+                        self.report(Rule::Exists, format!("there is no block{n}"));
                     }
                     _ => {}
                 }
@@ -366,14 +367,14 @@ impl<'a> Check<'a> {
 
     fn exists(&mut self, value: Value) {
         if value.0 as usize >= self.function.types.len() {
-            self.say(Rule::Exists, format!("v{} has no type", value.0));
+            self.report(Rule::Exists, format!("v{} has no type", value.0));
         }
     }
 
     fn define(&mut self, value: Value, defined: &mut [bool]) {
         match defined.get_mut(value.0 as usize) {
             None => self.exists(value),
-            Some(true) => self.say(Rule::DefinedOnce, format!("v{} is defined twice", value.0)),
+            Some(true) => self.report(Rule::DefinedOnce, format!("v{} is defined twice", value.0)),
             Some(defined) => *defined = true,
         }
     }
@@ -383,10 +384,10 @@ impl<'a> Check<'a> {
         for (id, block) in blocks(self.function) {
             (self.at, self.line) = (Some(id), 0);
             if !flow.is_reachable(id) {
-                self.say(Rule::Reachable, "nothing jumps here".into());
+                self.report(Rule::Reachable, "no jump leads to the block".into());
             }
             if block.end == Terminator::Missing {
-                self.say(Rule::Finished, "the block has no end".into());
+                self.report(Rule::Finished, "the block has no end".into());
             }
         }
     }
@@ -396,9 +397,9 @@ impl<'a> Check<'a> {
         for (value, at, line) in flow.uses() {
             (self.at, self.line) = (Some(at.block), line);
             match flow.definition(value) {
-                None => self.say(Rule::Dominance, format!("v{} is never defined", value.0)),
+                None => self.report(Rule::Dominance, format!("v{} is never defined", value.0)),
                 Some(def) if !flow.dominates(def, at) => {
-                    self.say(Rule::Dominance, format!("v{} is not defined on all ways here", value.0));
+                    self.report(Rule::Dominance, format!("v{} is not defined on all paths here", value.0));
                 }
                 Some(_) => {}
             }
@@ -410,18 +411,21 @@ impl<'a> Check<'a> {
         for (id, block) in blocks(self.function) {
             (self.at, self.line) = (Some(id), 0);
             if block.scan_rows_max.is_some_and(|max| max > SCAN_ROWS_MAX) {
-                self.say(Rule::BackEdge, format!("a scan visits at most {SCAN_ROWS_MAX} rows"));
+                self.report(Rule::BackEdge, format!("a scan visits at most {SCAN_ROWS_MAX} rows"));
             }
             for jump in block.end.jumps().into_iter().filter(|jump| flow.is_back(id, jump.block)) {
                 let head = &self.function.blocks[jump.block.0 as usize];
                 if head.scan_rows_max.is_none() || !flow.block_dominates(jump.block, id) {
-                    self.say(Rule::BackEdge, format!("block{} is not the head of a scan here", jump.block.0));
+                    self.report(
+                        Rule::BackEdge,
+                        format!("block{} is not the head of a scan here", jump.block.0),
+                    );
                 }
             }
         }
     }
 
-    /// Rules 4, 6 and 8 to 11, and 2 for what the chain declares.
+    /// Rules 4, 6 and 8 to 11, and rule 2 for what the chain declares.
     fn types(&mut self) {
         for (id, block) in blocks(self.function) {
             self.at = Some(id);
@@ -430,7 +434,7 @@ impl<'a> Check<'a> {
                 let gives = self.op(&inst.op);
                 self.result(inst, &gives);
                 if self.handler == Handler::Parse && !may_parse(&inst.op) {
-                    self.say(Rule::Parse, "PARSE does nothing but look at the frame".into());
+                    self.report(Rule::Parse, "PARSE only reads the frame".into());
                 }
             }
             self.line = block.end.line();
@@ -440,28 +444,31 @@ impl<'a> Check<'a> {
                 Terminator::Jump(_) | Terminator::Branch(..) | Terminator::Forward | Terminator::Drop { .. }
             );
             if self.handler == Handler::Parse && !ends {
-                self.say(Rule::Parse, "PARSE ends with FORWARD or DROP".into());
+                self.report(Rule::Parse, "PARSE ends with FORWARD or DROP".into());
             }
         }
     }
 
-    fn result(&mut self, inst: &Inst, gives: &Gives) {
+    fn result(&mut self, inst: &Inst, gives: &OpResult) {
         match (inst.result, gives) {
-            (None, Gives::Nothing) | (Some(_), Gives::Value(None)) => {}
-            (Some(v), Gives::Value(Some(ty))) => {
+            (None, OpResult::Nothing) | (Some(_), OpResult::Value(None)) => {}
+            (Some(v), OpResult::Value(Some(ty))) => {
                 if self.function.ty(v) != *ty {
-                    self.say(Rule::Type, format!("v{} is {:?}, but gets {ty:?}", v.0, self.function.ty(v)));
+                    self.report(
+                        Rule::Type,
+                        format!("v{} is {:?}, but gets {ty:?}", v.0, self.function.ty(v)),
+                    );
                 }
             }
-            (Some(v), Gives::Nothing) => self.say(Rule::Type, format!("v{} gets no value", v.0)),
-            (None, Gives::Value(_)) => self.say(Rule::Type, "the result is not named".into()),
+            (Some(v), OpResult::Nothing) => self.report(Rule::Type, format!("v{} gets no value", v.0)),
+            (None, OpResult::Value(_)) => self.report(Rule::Type, "the result is not named".into()),
         }
     }
 
     fn want(&mut self, value: Value, ty: Ty) {
         let is = self.function.ty(value);
         if is != ty {
-            self.say(Rule::Type, format!("v{} is {is:?}; {ty:?} is wanted", value.0));
+            self.report(Rule::Type, format!("v{} is {is:?}; expected {ty:?}", value.0));
         }
     }
 
@@ -469,21 +476,21 @@ impl<'a> Check<'a> {
         values.iter().for_each(|&v| self.want(v, ty));
     }
 
-    /// Wants `takes` of all values; the operation gives `gives`.
-    fn maps(&mut self, values: &[Value], takes: Ty, gives: Ty) -> Gives {
+    /// All values must have the type `takes`; the operation gives `gives`.
+    fn maps(&mut self, values: &[Value], takes: Ty, gives: Ty) -> OpResult {
         self.all(values, takes);
-        Gives::Value(Some(gives))
+        OpResult::Value(Some(gives))
     }
 
-    fn op(&mut self, op: &Op) -> Gives {
+    fn op(&mut self, op: &Op) -> OpResult {
         use Ty::{Bool, Bytes, Float, Int, Row};
         match *op {
-            Op::BoolConst(_) | Op::ScratchFull => Gives::Value(Some(Bool)),
-            Op::IntConst(_) => Gives::Value(Some(Int)),
-            Op::FloatConst(_) | Op::Rand(_) => Gives::Value(Some(Float)),
-            Op::BytesConst(_) | Op::Egress => Gives::Value(Some(Bytes)),
-            Op::NoRow => Gives::Value(Some(Row)),
-            Op::Now => Gives::Value(Some(Int)),
+            Op::BoolConst(_) | Op::ScratchFull => OpResult::Value(Some(Bool)),
+            Op::IntConst(_) => OpResult::Value(Some(Int)),
+            Op::FloatConst(_) | Op::Rand(_) => OpResult::Value(Some(Float)),
+            Op::BytesConst(_) | Op::Egress => OpResult::Value(Some(Bytes)),
+            Op::NoRow => OpResult::Value(Some(Row)),
+            Op::Now => OpResult::Value(Some(Int)),
             Op::IntBinary(_, a, b) | Op::HashMix(a, b) => self.maps(&[a, b], Int, Int),
             Op::Overflows(op, signed, a, b) => {
                 let asked = match op {
@@ -492,7 +499,7 @@ impl<'a> Check<'a> {
                     _ => false,
                 };
                 if !asked {
-                    self.say(Rule::Type, format!("{op:?} does not overflow"));
+                    self.report(Rule::Type, format!("{op:?} does not overflow"));
                 }
                 self.maps(&[a, b], Int, Bool)
             }
@@ -533,34 +540,34 @@ impl<'a> Check<'a> {
                 if self.function.ty(a) != Int {
                     self.want(a, Bytes);
                 }
-                Gives::Value(Some(Int))
+                OpResult::Value(Some(Int))
             }
             Op::Native(id, ref args) => self.native(id, args),
             Op::NativeNull(a) | Op::NativeFailed(a) => {
                 let insts = self.function.blocks.iter().flat_map(|block| &block.insts);
                 let gives = |inst: &Inst| inst.result == Some(a) && matches!(inst.op, Op::Native(..));
                 if !insts.into_iter().any(gives) {
-                    self.say(Rule::Type, format!("v{} is not what a native function gave", a.0));
+                    self.report(Rule::Type, format!("v{} is not the result of a native function", a.0));
                 }
-                Gives::Value(Some(Bool))
+                OpResult::Value(Some(Bool))
             }
-            Op::Input(id) => Gives::Value(self.input(id).map(|input| Ty::of(input.ty))),
+            Op::Input(id) => OpResult::Value(self.input(id).map(|input| Ty::of(input.ty))),
             Op::Derived(id) => {
                 let input = self.input(id);
                 if let Some(other) = input.filter(|input| !input.place.is_derived()) {
-                    self.say(Rule::Derived, format!("{} is not derived from the message", other.name));
+                    self.report(Rule::Derived, format!("{} is not derived from the message", other.name));
                 }
-                Gives::Value(input.map(|input| Ty::of(input.ty)))
+                OpResult::Value(input.map(|input| Ty::of(input.ty)))
             }
             Op::InputPresent(id) => {
                 self.input(id);
-                Gives::Value(Some(Bool))
+                OpResult::Value(Some(Bool))
             }
             Op::SetInput(..)
             | Op::ClearInput(_)
             | Op::SetAnswer(..)
             | Op::SetReply(..)
-            | Op::Reshape(..)
+            | Op::ChangeHeaders(..)
             | Op::Delay(_)
             | Op::Mark(..)
             | Op::Mirror(_)
@@ -574,55 +581,57 @@ impl<'a> Check<'a> {
             | Op::VarReset(_) => self.scalar_op(op),
             Op::Key(ref parts) => {
                 if parts.is_empty() || parts.iter().any(|&v| self.function.ty(v) == Row) {
-                    self.say(Rule::Type, "a key is made of one value or more, and not of rows".into());
+                    self.report(Rule::Type, "a key needs one or more values, and no rows".into());
                 }
-                Gives::Value(Some(Bytes))
+                OpResult::Value(Some(Bytes))
             }
             Op::IsRow(row) => self.maps(&[row], Row, Bool),
-            Op::LockVars | Op::RollBack => Gives::Nothing,
+            Op::LockVars | Op::RollBack => OpResult::Nothing,
             Op::FrameLen | Op::FrameGet(..) | Op::FrameSum(..) | Op::Give(..) => self.frame_op(op),
             _ => self.table_op(op),
         }
     }
 
     /// Rule 15.
-    fn frame_op(&mut self, op: &Op) -> Gives {
+    fn frame_op(&mut self, op: &Op) -> OpResult {
         if self.handler != Handler::Parse {
-            self.say(Rule::Parse, "only PARSE looks at the bytes of a frame".into());
+            self.report(Rule::Parse, "only PARSE reads the bytes of a frame".into());
         }
         match *op {
             Op::FrameGet(at, bytes, _) => {
                 if !(1..=8).contains(&bytes) {
-                    self.say(Rule::Parse, format!("a number of {bytes} bytes; 1 to 8 can be read"));
+                    self.report(Rule::Parse, format!("a number of {bytes} bytes; 1 to 8 can be read"));
                 }
                 self.maps(&[at], Ty::Int, Ty::Int)
             }
             Op::FrameSum(at, bytes) => self.maps(&[at, bytes], Ty::Int, Ty::Int),
             Op::Give(id, a, b) => {
                 let input = self.input(id);
-                if input.is_some_and(|input| !matches!(input.place, Place::Frame(_) | Place::Layer(_))) {
-                    self.say(Rule::Parse, format!("input {} is not of the frame", id.0));
+                if input.is_some_and(|input| {
+                    !matches!(input.place, InputLocation::Frame(_) | InputLocation::Layer(_))
+                }) {
+                    self.report(Rule::Parse, format!("input {} is not of the frame", id.0));
                 }
                 if b.is_none() && input.is_some_and(|input| Ty::of(input.ty) == Ty::Bytes) {
-                    self.say(Rule::Parse, format!("input {} is a run of bytes without its length", id.0));
+                    self.report(Rule::Parse, format!("input {} is a run of bytes without its length", id.0));
                 }
                 self.all(&[a, b.unwrap_or(a)], Ty::Int);
-                Gives::Nothing
+                OpResult::Nothing
             }
-            _ => Gives::Value(Some(Ty::Int)),
+            _ => OpResult::Value(Some(Ty::Int)),
         }
     }
 
     /// Rule 14.
-    fn native(&mut self, id: NativeId, args: &[Value]) -> Gives {
+    fn native(&mut self, id: NativeId, args: &[Value]) -> OpResult {
         let Some(decl) = self.found("native function", &self.chain.natives, id.0) else {
-            return Gives::Value(None);
+            return OpResult::Value(None);
         };
         let info = decl.native.info();
         let params: Vec<Param> = info.params.iter().copied().filter(|param| !param.is_constant()).collect();
         if params.len() != args.len() {
             let (n, name) = (args.len(), info.name);
-            self.say(Rule::Type, format!("{n} values for the {} parameters of {name}", params.len()));
+            self.report(Rule::Type, format!("{n} values for the {} parameters of {name}", params.len()));
         }
         for (&arg, param) in args.iter().zip(params) {
             match param {
@@ -632,17 +641,17 @@ impl<'a> Check<'a> {
                 _ => self.want(arg, Ty::Bytes),
             }
         }
-        Gives::Value(Some(Ty::of(info.result)))
+        OpResult::Value(Some(Ty::of(info.result)))
     }
 
     fn input(&mut self, id: InputId) -> Option<&'a Input> {
         let Some(direction) = self.handler.direction(self.chain) else {
-            self.say(Rule::NoTuple, "EVERY has no inputs".into());
+            self.report(Rule::NoTuple, "EVERY has no inputs".into());
             return None;
         };
         let input = direction.inputs.get(usize::from(id.0));
         if input.is_none() {
-            self.say(Rule::Exists, format!("there is no input {}", id.0));
+            self.report(Rule::Exists, format!("there is no input {}", id.0));
         }
         input
     }
@@ -650,26 +659,26 @@ impl<'a> Check<'a> {
     fn written(&mut self, id: InputId) -> Option<&'a Input> {
         let input = self.input(id)?;
         if !input.written {
-            self.say(Rule::Written, format!("input {} is changed, but not declared so", input.name));
+            self.report(Rule::Written, format!("input {} is changed, but not declared so", input.name));
         }
         Some(input)
     }
 
     fn needs_tuple(&mut self, what: &str) {
         if self.handler.is_timed() {
-            self.say(Rule::NoTuple, format!("{what} in EVERY or TIMEOUT, where there is no tuple"));
+            self.report(Rule::NoTuple, format!("{what} in EVERY or TIMEOUT, where there is no tuple"));
         }
     }
 
     fn found<T>(&mut self, what: &str, list: &'a [T], index: u16) -> Option<&'a T> {
         let found = list.get(usize::from(index));
         if found.is_none() {
-            self.say(Rule::Exists, format!("there is no {what} {index}"));
+            self.report(Rule::Exists, format!("there is no {what} {index}"));
         }
         found
     }
 
-    fn out_op(&mut self, op: &Op) -> Gives {
+    fn out_op(&mut self, op: &Op) -> OpResult {
         let chain = self.chain;
         match *op {
             Op::SetInput(id, value) => {
@@ -682,10 +691,10 @@ impl<'a> Check<'a> {
                 let clears = |i: &Input| {
                     i.nullable
                         || i.place.path().is_some()
-                        || matches!(i.place, Place::Header(_) | Place::Trailer(_))
+                        || matches!(i.place, InputLocation::Header(_) | InputLocation::Trailer(_))
                 };
                 if input.is_some_and(|i| !clears(i)) {
-                    self.say(Rule::Written, format!("input {} cannot be NULL", id.0));
+                    self.report(Rule::Written, format!("input {} cannot be NULL", id.0));
                 }
             }
             Op::SetAnswer(name, value) => {
@@ -699,14 +708,14 @@ impl<'a> Check<'a> {
                     self.want(value, Ty::of(field.ty));
                 }
             }
-            Op::Reshape(id, ref parts) => {
+            Op::ChangeHeaders(id, ref parts) => {
                 self.needs_tuple("another frame");
-                let Some(decl) = self.found("change of structure", &chain.reshapes, id.0) else {
-                    return Gives::Nothing;
+                let Some(decl) = self.found("change of structure", &chain.header_changes, id.0) else {
+                    return OpResult::Nothing;
                 };
                 if decl.params.len() != parts.len() {
                     let (n, params) = (parts.len(), decl.params.len());
-                    self.say(Rule::Type, format!("{n} values for {params} parameters of r{}", id.0));
+                    self.report(Rule::Type, format!("{n} values for {params} parameters of r{}", id.0));
                 }
                 for (ty, part) in decl.params.iter().zip(parts) {
                     self.want(*part, Ty::of(*ty));
@@ -721,10 +730,10 @@ impl<'a> Check<'a> {
                 self.want(value, Ty::Bytes);
             }
             Op::Emit(id, ref cells) => {
-                let Some(sink) = self.found("sink", &chain.sinks, id.0) else { return Gives::Nothing };
+                let Some(sink) = self.found("sink", &chain.sinks, id.0) else { return OpResult::Nothing };
                 if sink.columns.len() != cells.len() {
                     let (n, columns) = (cells.len(), sink.columns.len());
-                    self.say(Rule::Type, format!("{n} cells for the {columns} columns of {}", sink.name));
+                    self.report(Rule::Type, format!("{n} cells for the {columns} columns of {}", sink.name));
                 }
                 for (column, &(value, null)) in sink.columns.iter().zip(cells) {
                     self.want(value, Ty::of(column.ty));
@@ -733,47 +742,49 @@ impl<'a> Check<'a> {
             }
             _ => {}
         }
-        Gives::Nothing
+        OpResult::Nothing
     }
 
-    fn scalar_op(&mut self, op: &Op) -> Gives {
+    fn scalar_op(&mut self, op: &Op) -> OpResult {
         let chain = self.chain;
         match *op {
-            Op::CallGet(id) => Gives::Value(self.found("call cell", &chain.call, id.0).map(|c| Ty::of(c.ty))),
+            Op::CallGet(id) => {
+                OpResult::Value(self.found("call cell", &chain.call, id.0).map(|c| Ty::of(c.ty)))
+            }
             Op::CallSet(id, value, _) => {
                 if let Some(cell) = self.found("call cell", &chain.call, id.0) {
                     self.want(value, Ty::of(cell.ty));
                 }
-                Gives::Nothing
+                OpResult::Nothing
             }
-            Op::VarGet(id) => Gives::Value(self.var(id, false)),
+            Op::VarGet(id) => OpResult::Value(self.var(id, false)),
             Op::VarSet(id, value, _) => {
                 if let Some(ty) = self.var(id, false) {
                     self.want(value, ty);
                 }
-                Gives::Nothing
+                OpResult::Nothing
             }
             Op::VarMerge(id, value, _) => {
                 self.var(id, true);
                 self.want(value, Ty::Int);
-                Gives::Nothing
+                OpResult::Nothing
             }
             Op::VarMerged(id) => {
                 self.merged(id);
-                Gives::Value(Some(Ty::Int))
+                OpResult::Value(Some(Ty::Int))
             }
             Op::VarReset(id) => {
                 self.merged(id);
-                Gives::Nothing
+                OpResult::Nothing
             }
-            _ => Gives::Nothing,
+            _ => OpResult::Nothing,
         }
     }
 
     fn merged(&mut self, id: VarId) {
         self.var(id, true);
         if self.handler != Handler::Every {
-            self.say(Rule::Merge, "merged values are seen in EVERY alone".into());
+            self.report(Rule::Merge, "only EVERY reads merged values".into());
         }
     }
 
@@ -782,12 +793,12 @@ impl<'a> Check<'a> {
         let var = self.found("variable", &chain.vars, id.0)?;
         if var.merge.is_some() != merge {
             let is = if merge { "is not" } else { "is" };
-            self.say(Rule::Merge, format!("variable {} {is} declared MERGE", var.name));
+            self.report(Rule::Merge, format!("variable {} {is} declared MERGE", var.name));
         }
         Some(Ty::of(var.ty))
     }
 
-    fn table_op(&mut self, op: &Op) -> Gives {
+    fn table_op(&mut self, op: &Op) -> OpResult {
         let (table, row) = match *op {
             Op::Find(table, key) => return self.keyed(table, key, false),
             Op::Match(table, id, ref keys) => return self.matched(table, id, keys),
@@ -797,22 +808,22 @@ impl<'a> Check<'a> {
                     Some(key) => drop(self.keyed(table, key, false)),
                     None => drop(self.table(table)),
                 }
-                return Gives::Nothing;
+                return OpResult::Nothing;
             }
             Op::Count(table) => {
                 self.table(table);
-                return Gives::Value(Some(Ty::Int));
+                return OpResult::Value(Some(Ty::Int));
             }
             Op::ScanRow(table, cursor) => {
                 self.table(table);
                 return self.maps(&[cursor], Ty::Int, Ty::Row);
             }
-            Op::Departed(table) => {
+            Op::ExpiredRow(table) => {
                 self.table(table);
                 if self.handler != Handler::Timeout {
-                    self.say(Rule::Departed, "a row has departed in TIMEOUT alone".into());
+                    self.report(Rule::ExpiredRow, "only TIMEOUT has an expired row".into());
                 }
-                return Gives::Value(Some(Ty::Row));
+                return OpResult::Value(Some(Ty::Row));
             }
             Op::ScanNext(table, row) => {
                 self.table(table);
@@ -820,15 +831,17 @@ impl<'a> Check<'a> {
             }
             _ => match row_of(op) {
                 Some(found) => found,
-                None => return Gives::Nothing,
+                None => return OpResult::Nothing,
             },
         };
         self.want(row, Ty::Row);
         match *op {
-            Op::Column(_, _, column) => Gives::Value(self.column(table, column).map(|(ty, ..)| Ty::of(ty))),
+            Op::Column(_, _, column) => {
+                OpResult::Value(self.column(table, column).map(|(ty, ..)| Ty::of(ty)))
+            }
             Op::ColumnIsNull(_, _, column) => {
                 self.column(table, column);
-                Gives::Value(Some(Ty::Bool))
+                OpResult::Value(Some(Ty::Bool))
             }
             Op::SetColumn(_, _, column, value, _) => {
                 self.writable(table);
@@ -836,7 +849,7 @@ impl<'a> Check<'a> {
                     self.want(value, Ty::of(ty));
                     self.not_key(is_key);
                 }
-                Gives::Value(Some(Ty::Bool))
+                OpResult::Value(Some(Ty::Bool))
             }
             Op::CountInto(_, _, column, bin, _) => {
                 self.writable(table);
@@ -844,48 +857,48 @@ impl<'a> Check<'a> {
                 if let Some((ty, _, is_key)) = self.column(table, column) {
                     self.not_key(is_key);
                     if Ty::of(ty) != Ty::Bytes {
-                        self.say(Rule::Type, "counters are in a column of bytes".into());
+                        self.report(Rule::Type, "counters are in a column of bytes".into());
                     }
                 }
-                Gives::Nothing
+                OpResult::Nothing
             }
             Op::SetColumnNull(_, _, column, _) => {
                 self.writable(table);
                 if let Some((_, nullable, is_key)) = self.column(table, column) {
                     self.not_key(is_key);
                     if !nullable {
-                        self.say(Rule::ReadOnly, "the column cannot be NULL".into());
+                        self.report(Rule::ReadOnly, "the column cannot be NULL".into());
                     }
                 }
-                Gives::Nothing
+                OpResult::Nothing
             }
-            // That a row was read is noted in whichever copy of the table it is.
-            Op::TouchRead(..) => Gives::Nothing,
+            // TouchRead marks the row in any copy of the table.
+            Op::TouchRead(..) => OpResult::Nothing,
             _ => {
                 self.writable(table);
-                Gives::Nothing
+                OpResult::Nothing
             }
         }
     }
 
-    fn keyed(&mut self, table: TableId, key: Value, writes: bool) -> Gives {
+    fn keyed(&mut self, table: TableId, key: Value, writes: bool) -> OpResult {
         if let Some(spec) = self.table(table) {
             self.want(key, key_ty(spec));
         }
         if writes {
             self.writable(table);
         }
-        Gives::Value(Some(Ty::Row))
+        OpResult::Value(Some(Ty::Row))
     }
 
     /// Rule 16.
-    fn matched(&mut self, table: TableId, id: MatchId, keys: &[(Value, Option<Value>)]) -> Gives {
-        let gives = Gives::Value(Some(Ty::Row));
+    fn matched(&mut self, table: TableId, id: MatchId, keys: &[(Value, Option<Value>)]) -> OpResult {
+        let gives = OpResult::Value(Some(Ty::Row));
         let Some(decl) = self.found("match", &self.chain.matches, id.0) else { return gives };
         let Some(held) = self.found("table", &self.chain.tables, table.0) else { return gives };
         if decl.table != table || held.realisation != Realisation::Replicated || !decl.spec.is_sound() {
-            let what = format!("match {} is not one of rows of a replicated table {}", id.0, table.0);
-            self.say(Rule::Match, what);
+            let what = format!("match {} is not on a replicated table {}", id.0, table.0);
+            self.report(Rule::Match, what);
             return gives;
         }
         let types: Vec<Type> =
@@ -902,16 +915,16 @@ impl<'a> Check<'a> {
             })
         };
         if !is_ordered || !decl.spec.parts.iter().all(is_tested) {
-            self.say(Rule::Match, format!("match {} does not fit the columns of table {}", id.0, table.0));
+            self.report(Rule::Match, format!("match {} does not fit the columns of table {}", id.0, table.0));
         }
         if decl.spec.parts.len() != keys.len() {
             let (n, parts) = (keys.len(), decl.spec.parts.len());
-            self.say(Rule::Match, format!("{n} values for the {parts} parts of match {}", id.0));
+            self.report(Rule::Match, format!("{n} values for the {parts} parts of match {}", id.0));
         }
         for (part, &(value, null)) in decl.spec.parts.iter().zip(keys) {
             self.want(value, Ty::of(part.ty));
             if null.is_some() && !part.nullable {
-                self.say(Rule::Match, format!("v{} may be NULL, and its part is not", value.0));
+                self.report(Rule::Match, format!("v{} may be NULL, but its part may not", value.0));
             }
             null.into_iter().for_each(|null| self.want(null, Ty::Bool));
         }
@@ -923,12 +936,12 @@ impl<'a> Check<'a> {
         self.found("table", &chain.tables, table.0).map(|decl| &decl.spec)
     }
 
-    /// The column's type, whether it may be NULL, and whether it is of the key.
+    /// The column's type, whether it may be NULL, and whether it belongs to the key.
     fn column(&mut self, table: TableId, column: ColumnId) -> Option<(Type, bool, bool)> {
         let spec = self.table(table)?;
         let index = usize::from(column.0);
         let Some(found) = spec.key.iter().chain(&spec.columns).nth(index) else {
-            self.say(Rule::Exists, format!("table {} has no column {index}", spec.name));
+            self.report(Rule::Exists, format!("table {} has no column {index}", spec.name));
             return None;
         };
         Some((found.ty, found.nullable, index < spec.key.len()))
@@ -937,13 +950,13 @@ impl<'a> Check<'a> {
     fn writable(&mut self, table: TableId) {
         let decl = self.chain.tables.get(usize::from(table.0));
         if decl.is_some_and(|t| t.realisation == Realisation::Replicated) {
-            self.say(Rule::ReadOnly, format!("table {} is replicated and cannot be written", table.0));
+            self.report(Rule::ReadOnly, format!("table {} is replicated and cannot be written", table.0));
         }
     }
 
     fn not_key(&mut self, is_key: bool) {
         if is_key {
-            self.say(Rule::ReadOnly, "a key column cannot be set".into());
+            self.report(Rule::ReadOnly, "a key column cannot be set".into());
         }
     }
 
@@ -981,7 +994,7 @@ impl<'a> Check<'a> {
         let types = |values: &[Value]| values.iter().map(|&v| self.function.ty(v)).collect::<Vec<_>>();
         let (wanted, given) = (types(params), types(&jump.args));
         if wanted != given {
-            self.say(Rule::Jump, format!("block{} takes {wanted:?}, but gets {given:?}", jump.block.0));
+            self.report(Rule::Jump, format!("block{} takes {wanted:?}, but gets {given:?}", jump.block.0));
         }
     }
 
@@ -989,7 +1002,7 @@ impl<'a> Check<'a> {
     fn stale(&mut self, flow: &Flow) {
         let tables = tables_of_rows(self.function);
         self.foreign_rows(&tables);
-        self.departed_rows();
+        self.only_read_expired_rows();
         let may_move = bytes_that_may_move(self.function);
         let function = self.function;
         let kills = |inst: &Inst, value: Value| match inst.op {
@@ -1018,31 +1031,34 @@ impl<'a> Check<'a> {
             let inst = &function.blocks[id as usize].insts[index];
             killed.sort_unstable();
             killed.dedup();
-            let behind = At { block: BlockId(id), index: index + 2 };
+            let behind = Point { block: BlockId(id), index: index + 2 };
             for (value, at, line) in flow.uses_behind(behind, &killed) {
                 (self.at, self.line) = (Some(at.block), line);
                 if !(is_row_at(self.function, at) && inst.op != Op::RollBack) {
-                    self.say(Rule::Stale, format!("v{} is used behind {:?}", value.0, inst.op));
+                    self.report(Rule::Stale, format!("v{} is used after {:?}", value.0, inst.op));
                 }
             }
         }
     }
 
-    /// Rows that departed go into what reads them, and nowhere else.
-    fn departed_rows(&mut self) {
+    /// Only operations that read an expired row may use it.
+    fn only_read_expired_rows(&mut self) {
         let insts = || self.function.blocks.iter().flat_map(|block| &block.insts);
-        let departed = insts().filter(|inst| matches!(inst.op, Op::Departed(_)));
-        let departed: BTreeSet<Value> = departed.filter_map(|inst| inst.result).collect();
-        if departed.is_empty() {
+        let expired = insts().filter(|inst| matches!(inst.op, Op::ExpiredRow(_)));
+        let expired: BTreeSet<Value> = expired.filter_map(|inst| inst.result).collect();
+        if expired.is_empty() {
             return;
         }
         let reads = |op: &Op| matches!(op, Op::Column(..) | Op::ColumnIsNull(..) | Op::IsRow(_));
         for (id, block) in blocks(self.function) {
             let of_insts = block.insts.iter().filter(|inst| !reads(&inst.op));
             let used = of_insts.flat_map(|inst| inst.op.operands()).chain(block.end.operands());
-            for value in used.filter(|value| departed.contains(value)).collect::<BTreeSet<_>>() {
+            for value in used.filter(|value| expired.contains(value)).collect::<BTreeSet<_>>() {
                 (self.at, self.line) = (Some(id), 0);
-                self.say(Rule::Departed, format!("v{} has departed, and is only read", value.0));
+                self.report(
+                    Rule::ExpiredRow,
+                    format!("v{} is an expired row, which can only be read", value.0),
+                );
             }
         }
     }
@@ -1054,7 +1070,7 @@ impl<'a> Check<'a> {
                 self.line = inst.line;
                 let Some((table, row)) = row_of(&inst.op) else { continue };
                 if tables[row.0 as usize].iter().any(|&t| t != table.0) {
-                    self.say(Rule::Stale, format!("v{} is no row of table {}", row.0, table.0));
+                    self.report(Rule::Stale, format!("v{} is no row of table {}", row.0, table.0));
                 }
             }
         }
@@ -1069,12 +1085,12 @@ fn values(function: &Function) -> impl Iterator<Item = Value> + use<> {
     (0..function.types.len() as u32).map(Value)
 }
 
-fn is_row_at(function: &Function, at: At) -> bool {
+fn is_row_at(function: &Function, at: Point) -> bool {
     let inst = at.index.checked_sub(1).and_then(|i| function.blocks[at.block.0 as usize].insts.get(i));
     inst.is_some_and(|inst| matches!(inst.op, Op::IsRow(_)))
 }
 
-/// The row that an operation works on, and of which table it must be.
+/// The table and row that an operation uses.
 fn row_of(op: &Op) -> Option<(TableId, Value)> {
     match *op {
         Op::Remove(table, row, _)
@@ -1089,13 +1105,13 @@ fn row_of(op: &Op) -> Option<(TableId, Value)> {
     }
 }
 
-/// For each value, the tables that it may be a row of.
+/// For each value, the tables whose row it may be.
 fn tables_of_rows(function: &Function) -> Vec<BTreeSet<u16>> {
     let mut tables = vec![BTreeSet::new(); function.types.len()];
-    spread(function, |to, from: Source<'_>| {
+    propagate(function, |to, from: Source<'_>| {
         let new: BTreeSet<u16> = match from {
             Source::Op(Op::Find(t, _) | Op::Insert(t, ..) | Op::ScanRow(t, _) | Op::Match(t, ..))
-            | Source::Op(Op::Departed(t)) => [t.0].into(),
+            | Source::Op(Op::ExpiredRow(t)) => [t.0].into(),
             Source::Op(Op::Select(_, a, b)) => &tables[a.0 as usize] | &tables[b.0 as usize],
             Source::Op(_) => BTreeSet::new(),
             Source::Value(v) => tables[v.0 as usize].clone(),
@@ -1108,8 +1124,8 @@ fn tables_of_rows(function: &Function) -> Vec<BTreeSet<u16>> {
     tables
 }
 
-/// For each value, whether it is bytes that may lie in the part of the scratch that a RollBack gives back. What
-/// reads constants and inputs does not, unless this function changes that input.
+/// For each value, whether it is bytes in the part of the scratch that a RollBack frees. Constants are not, and neither
+/// are inputs, unless this function changes the input.
 fn bytes_that_may_move(function: &Function) -> Vec<bool> {
     let insts = || function.blocks.iter().flat_map(|b| &b.insts);
     let set: BTreeSet<InputId> = insts()
@@ -1119,7 +1135,7 @@ fn bytes_that_may_move(function: &Function) -> Vec<bool> {
         })
         .collect();
     let mut moves = vec![false; function.types.len()];
-    spread(function, |to, from| {
+    propagate(function, |to, from| {
         let new = match from {
             _ if function.ty(to) != Ty::Bytes => false,
             Source::Op(Op::BytesConst(_)) => false,
@@ -1137,14 +1153,14 @@ fn bytes_that_may_move(function: &Function) -> Vec<bool> {
     moves
 }
 
-/// Where a value comes from: an operation, or an argument of a jump.
+/// The source of a value: an operation or a jump argument.
 enum Source<'a> {
     Op(&'a Op),
     Value(Value),
 }
 
-/// Calls `step` for each value and each of its sources until it changes nothing more.
-fn spread<'a>(function: &'a Function, mut step: impl FnMut(Value, Source<'a>) -> bool) {
+/// Calls `step` for each value and each of its sources until a round changes nothing.
+fn propagate<'a>(function: &'a Function, mut step: impl FnMut(Value, Source<'a>) -> bool) {
     let mut changed = true;
     while changed {
         changed = false;

@@ -2,12 +2,15 @@ use super::*;
 use crate::generate::{self, Rng};
 use crate::text;
 
-/// The chain that the cases are about: inputs in0 (bool?) to in5 (bytes), tables t0 (by_int) to t5 (replicated),
-/// variables var0 (int), var1 (float), var2 (bool), var3 (MERGE SUM), and so on; see `generate`.
+/// The chain of the cases, from `generate`. It has the inputs in0 (bool?) to in5 (bytes) and the tables t0 (by_int) to
+/// t5 (replicated). Its first variables are var0 (int), var1 (float), var2 (bool) and var3 (MERGE SUM).
 fn chain() -> ChainProgram {
-    // Some have many inputs more.
+    // Some seeds give many more inputs.
     let chains = (0..).map(|seed| generate::chain(&mut Rng::from_seed(seed)));
-    let mut chain = chains.into_iter().find(|chain| chain.request.inputs.len() < 20).expect("most have not");
+    let mut chain = chains
+        .into_iter()
+        .find(|chain| chain.request.inputs.len() < 20)
+        .expect("most chains have few inputs");
     chain.request.inputs[5].written = false;
     chain.request.inputs[1].written = true;
     chain
@@ -24,21 +27,21 @@ fn check(body: &str, rules: &[Rule]) {
     check_as(Handler::Request, body, rules);
 }
 
-/// One block that ends well.
+/// Checks one block with a valid end.
 fn block(insts: &str, rules: &[Rule]) {
     check(&format!("block0:\n{insts}\n forward"), rules);
 }
 
 #[test]
-fn the_entry_is_there_and_nothing_jumps_to_it() {
+fn entry_exists_without_jumps() {
     check("", &[Rule::Entry]);
     check("block0(v0: int):\n forward", &[Rule::Entry]);
     check("block0: scan 5\n jump block0", &[Rule::Entry]);
 }
 
 #[test]
-fn everything_that_is_mentioned_exists() {
-    // Back ends index by these numbers without looking.
+fn mentioned_items_exist() {
+    // Back ends index by these numbers without a check.
     check("block0:\n jump block7", &[Rule::Exists]);
     block("v0: row = no_row\n remove t0, v1", &[Rule::Exists]);
     for inst in [
@@ -57,14 +60,14 @@ fn everything_that_is_mentioned_exists() {
 }
 
 #[test]
-fn only_what_is_of_the_message_is_derived() {
-    // A back end would give a field the bytes of the whole message.
+fn only_message_data_is_derived() {
+    // Otherwise a back end would give a field the bytes of the whole message.
     block("v0: bool = derived in0", &[Rule::Derived]);
     block("v0: bytes = derived in12\n v1: int = derived in13", &[]);
 }
 
 #[test]
-fn values_are_defined_once_and_before_their_use() {
+fn value_defined_once_before_use() {
     block("v0: int = now\n v0: int = now", &[Rule::DefinedOnce]);
     block("v1: int = add v0, v0\n v0: int = now", &[Rule::Dominance, Rule::Dominance]);
     block("undefined v0: int\n mark.class v0", &[Rule::Dominance]);
@@ -77,7 +80,7 @@ fn values_are_defined_once_and_before_their_use() {
 }
 
 #[test]
-fn operands_and_results_have_their_types() {
+fn operand_types_are_checked() {
     for inst in [
         "v0: float = now",
         "now",
@@ -104,7 +107,7 @@ fn operands_and_results_have_their_types() {
     ] {
         block(inst, &[Rule::Type]);
     }
-    // A back end that looks for bytes would find a pattern that is no text within characters.
+    // A back end that searches bytes would find a pattern that starts within a character.
     check("block0:\n v0: int = now\n branch v0, block1, block1\nblock1:\n forward", &[Rule::Type]);
     check("block0:\n v0: bool = bool true\n abort v0, v0", &[Rule::Type, Rule::Type]);
     check("block0:\n v0: bool = bool true\n redirect v0", &[Rule::Type]);
@@ -112,13 +115,13 @@ fn operands_and_results_have_their_types() {
 }
 
 #[test]
-fn blocks_end_and_are_reached() {
+fn blocks_end_and_are_reachable() {
     check("block0:\n missing", &[Rule::Finished]);
     check("block0:\n forward\nblock1:\n forward", &[Rule::Reachable]);
 }
 
 #[test]
-fn jumps_give_what_blocks_take() {
+fn jump_args_match_params() {
     for args in ["", "(v0, v0)", "(v1)"] {
         let body = format!(
             "block0:\n v0: int = now\n v1: float = rand 1\n jump block1{args}\nblock1(v2: int):\n forward"
@@ -128,8 +131,8 @@ fn jumps_give_what_blocks_take() {
 }
 
 #[test]
-fn jumps_back_go_to_the_heads_of_scans() {
-    // Anything else could run for ever.
+fn back_edges_need_scan_heads() {
+    // Any other loop could run for ever.
     let around = |head: &str| {
         format!(
             "block0:\n v0: bool = bool true\n jump block1\nblock1:{head}\n branch v0, block2, block3
@@ -145,17 +148,17 @@ fn jumps_back_go_to_the_heads_of_scans() {
 }
 
 #[test]
-fn only_declared_inputs_are_changed() {
-    // The engine prepares no room to rewrite the others.
+fn only_written_inputs_change() {
+    // The engine reserves space to rewrite only inputs that are declared written.
     block("v0: bytes = bytes \"\"\n set_input in5, v0", &[Rule::Written]);
     block("clear_input in5", &[Rule::Written]);
-    // A field that is never NULL is its type's zero then.
+    // A field that is never NULL becomes the zero of its type.
     block("clear_input in0\n clear_input in1", &[]);
 }
 
 #[test]
-fn merged_variables_are_kept_apart() {
-    // Each worker has a part, so there is no value that a data handler could read.
+fn merged_vars_need_merge_ops() {
+    // Each worker has its own part, so a data handler has no value to read.
     block("v0: int = var_get var3", &[Rule::Merge]);
     block("v0: int = now\n var_set var3, v0", &[Rule::Merge]);
     block("v0: int = now\n var_merge var0, v0", &[Rule::Merge]);
@@ -165,7 +168,7 @@ fn merged_variables_are_kept_apart() {
 }
 
 #[test]
-fn there_is_no_tuple_in_every() {
+fn every_has_no_tuple() {
     for body in [
         "v0: bool = input_present in0\n forward",
         "v0: bytes = bytes \"\"\n set_answer n0, v0\n forward",
@@ -182,7 +185,7 @@ fn there_is_no_tuple_in_every() {
 }
 
 #[test]
-fn replicated_tables_and_keys_are_only_read() {
+fn replicas_and_keys_are_read_only() {
     // Readers of a replicated table take no lock.
     block("v0: bytes = bytes \"a\"\n v1: row = insert t5, v0", &[Rule::ReadOnly]);
     for inst in ["remove t5, v0", "touch t5, v0", "set_column_null t5, v0, c1"] {
@@ -194,8 +197,8 @@ fn replicated_tables_and_keys_are_only_read() {
 }
 
 #[test]
-fn stale_rows_and_bytes_are_not_used() {
-    // The row may be another one by then, and the bytes may have been overwritten.
+fn stale_rows_and_bytes_refused() {
+    // By then, the row may be another one and the bytes may be overwritten.
     let find = "v0: int = int 1\n v1: row = find t0, v0\n";
     block(&format!("{find} remove t0, v1\n v2: int = column t0, v1, c2"), &[Rule::Stale]);
     block(&format!("{find} remove t0, v1\n v2: bool = is_row v1"), &[]);
@@ -211,7 +214,7 @@ fn stale_rows_and_bytes_are_not_used() {
 }
 
 #[test]
-fn chains_keep_their_limits_and_layout() {
+fn chain_limits_are_checked() {
     let with = |change: fn(&mut ChainProgram)| {
         let mut chain = chain();
         change(&mut chain);
@@ -229,15 +232,15 @@ fn chains_keep_their_limits_and_layout() {
 }
 
 #[test]
-fn errors_say_where_they_are() {
+fn errors_name_their_location() {
     let function = text::parse("function \"acl.request\" {\nblock0:\n now ; line 7\n forward\n}").unwrap();
     let errors = verify(&function, &chain(), Handler::Request).unwrap_err();
     assert_eq!(errors[0].to_string(), "acl.request: block0: line 7: the result is not named");
 }
 
 #[test]
-fn no_function_makes_the_verifier_panic() {
-    // It is what stands between a wrong pass and compiled code.
+fn verifier_never_panics() {
+    // The verifier stands between a wrong pass and compiled code.
     for seed in 0..300 {
         let mut rng = Rng::from_seed(seed);
         let chain = generate::chain(&mut rng);

@@ -13,9 +13,9 @@ use crate::frame::arc_offset;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::types::I64;
-use weft_core::ahead::FAR_BYTES;
-use weft_core::matching::near::Way;
-use weft_core::table::near::NearKey;
+use weft_core::matching::jit_layout::LookupMethod;
+use weft_core::prefetch::FAR_BYTES;
+use weft_core::table::jit_layout::KeyLayout;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, Inst, Jump, MatchId, Op, TableId, Terminator, Ty, Value};
 use weft_ir::program::Part;
@@ -311,20 +311,20 @@ impl PartTranslator<'_, '_, '_, '_> {
         let plan = self.segment.plan;
         let held = &plan.state.tables[usize::from(table.0)];
         // It may have few rows now, and many when it has learned more.
-        let may_be_far = held.max_rows() as usize * held.row_near_bytes() > FAR_BYTES;
+        let may_be_far = held.max_rows() as usize * held.row_base_bytes() > FAR_BYTES;
         if !may_be_far && !plan.always_looks_ahead {
             return Ok(());
         }
-        let (near, offset, by) = (held.near(), arc_offset(held) as i32, held.hash_key());
+        let (near, offset, by) = (held.jit_layout(), arc_offset(held) as i32, held.hash_key());
         let skip = self.segment.builder.create_block();
         let hash = match (near.key, self.ty(key)) {
-            (NearKey::Columns(_), Ty::Bytes) => self.hash_ahead(by, key, skip)?,
-            (NearKey::Bytes { .. }, Ty::Bytes) if self.values[key.0 as usize].is_some() => {
+            (KeyLayout::Columns(_), Ty::Bytes) => self.hash_ahead(by, key, skip)?,
+            (KeyLayout::Bytes { .. }, Ty::Bytes) if self.values[key.0 as usize].is_some() => {
                 let bytes = self.get(key)?;
                 let short = self.short_key(by, key, bytes, skip);
                 Some(self.hash_of_key(&short))
             }
-            (NearKey::Word(_), ty) if ty != Ty::Bytes => {
+            (KeyLayout::Word(_), ty) if ty != Ty::Bytes => {
                 let value = self.get(key)?;
                 let word = self.segment.pack(ty, value);
                 Some(self.hash_word_by(by, word))
@@ -354,11 +354,13 @@ impl PartTranslator<'_, '_, '_, '_> {
         let matcher = &plan.state.matchers[usize::from(id.0)];
         // Code is made anew when its rows have become many. What is in vectors is small.
         let is_near = !matcher.is_far() && !plan.always_looks_ahead;
-        if is_near || matches!(matcher.way(), Some(Way::Chunks(_) | Way::Few(_))) {
+        if is_near
+            || matches!(matcher.lookup_method(), Some(LookupMethod::Vectors(_) | LookupMethod::Linear(_)))
+        {
             return Ok(());
         }
         let n_words = matcher.key_words();
-        let Some(at) = asks.matching(id.0, n_words, matcher.packing()) else { return Ok(()) };
+        let Some(at) = asks.matching(id.0, n_words, matcher.packing_hash()) else { return Ok(()) };
         let notes = self.segment.notes;
         let words = self.packed_words(id, keys)?;
         let one = self.segment.int(1);

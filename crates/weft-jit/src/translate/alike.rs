@@ -5,14 +5,14 @@
 //! ports there, if the frame is that long.
 
 use weft_ir::ir::{Block, BlockId, Function, InputId, Inst, IntCmp, Jump, Op, Terminator, Ty, Value};
-use weft_ir::verify::Exit;
+use weft_ir::verify::ParserExit;
 
 /// Steps from a number to what it is made of, at most.
 const STEPS_MAX: usize = 6;
 
 /// A parser that gives what all of these ways of another give alike, of frames that are as long as that takes. None if
 /// that is nothing.
-pub(super) fn of(parser: &Function, exits: &[Exit]) -> Option<Function> {
+pub(super) fn of(parser: &Function, exits: &[ParserExit]) -> Option<Function> {
     let (first, others) = exits.split_first()?;
     let numbers = Numbers::of(parser);
     let alike = |one: Value, other: Value| numbers.are_alike(one, other, STEPS_MAX);
@@ -78,7 +78,7 @@ impl<'f> Numbers<'f> {
     }
 
     /// The parser that does this, by what is made on the first way.
-    fn parser(&self, first: &Exit, exits: &[Exit], gives: Vec<Op>) -> Function {
+    fn parser(&self, first: &ParserExit, exits: &[ParserExit], gives: Vec<Op>) -> Function {
         let way = first.way.iter().rev().flat_map(|block| &self.function.blocks[block.0 as usize].insts);
         let way: Vec<&Inst> = way.filter(|inst| !matches!(inst.op, Op::Give(..))).collect();
         let mut needed: Vec<Value> = gives.iter().flat_map(Op::operands).collect();
@@ -123,7 +123,7 @@ impl<'f> Numbers<'f> {
 mod tests {
     use super::*;
     use weft_ir::text::parse;
-    use weft_ir::verify::{exits, reads_inside};
+    use weft_ir::verify::{exits, reads_in_bounds};
 
     /// A parser that gives ports behind a header whose ninth byte says which kind it is, with the flags of one kind.
     const PORTS: &str = "block0:
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!((exit.frame_min, alike.blocks.len()), (14, 3));
         let reads = alike.blocks.iter().flat_map(|block| &block.insts);
         let reads = reads.filter(|inst| matches!(inst.op, Op::FrameGet(..))).count();
-        assert_eq!((reads, reads_inside(&alike).len()), (2, 2));
+        assert_eq!((reads, reads_in_bounds(&alike).len()), (2, 2));
     }
 
     /// Bytes behind a frame would be read: a way may read more of its frames than all of them have.
@@ -191,7 +191,7 @@ mod tests {
         exits.iter_mut().for_each(|exit| exit.frame_min = 0);
         let alike = of(&parser, &exits).expect("some is alike");
         assert_eq!(weft_ir::verify::exits(&alike)[0].frame_min, 11);
-        assert_eq!(reads_inside(&alike).len(), 2);
+        assert_eq!(reads_in_bounds(&alike).len(), 2);
     }
 
     /// Of what is made of the frame's length, or was given to a block, nothing is known here.

@@ -13,7 +13,7 @@ use weft_ir::ir::{
     Block, BlockId, BytesCmp, ColumnId, FloatOp, Function, InputId, Inst, Journal, Jump, Op, Signed, TableId,
     Terminator, Ty, Value, VarId,
 };
-use weft_ir::verify::{FramePlace, Handler, reads_inside};
+use weft_ir::verify::{FrameOffset, Handler, reads_in_bounds};
 
 /// The longest text of an integer, with its sign.
 const INT_TEXT_MAX: u64 = 20;
@@ -35,7 +35,7 @@ pub(super) struct Facts<'p> {
     /// Flags that are the same whenever they are made.
     told: Told,
     /// Numbers of the frame that certainly lie in it.
-    pub(super) inside: BTreeMap<Value, FramePlace>,
+    pub(super) inside: BTreeMap<Value, FrameOffset>,
     locked: Vec<TableId>,
     constants: Vec<bool>,
     /// The bytes of values that are constants.
@@ -78,7 +78,7 @@ impl<'p> Facts<'p> {
             fails: fails(function, &order, &told),
             in_place: in_place(function, plan, &order, &told),
             told,
-            inside: reads_inside(function),
+            inside: reads_in_bounds(function),
             order,
         };
         for inst in function.blocks.iter().flat_map(|b| &b.insts) {
@@ -234,7 +234,7 @@ fn asks_room(function: &Function, inst: &Inst) -> bool {
             | Op::SetInput(..)
             | Op::SetAnswer(..)
             | Op::SetReply(..)
-            | Op::Reshape(..)
+            | Op::ChangeHeaders(..)
             | Op::Emit(..)
             | Op::Mirror(_)
     );
@@ -388,7 +388,7 @@ fn takes_max(function: &Function, lens: &[BytesMax], op: &Op, len: BytesMax) -> 
         Op::Emit(_, values) => {
             values.iter().try_fold(0u64, |sum, (value, _)| of(value).map(|len| sum.saturating_add(len)))
         }
-        Op::Reshape(_, parts) => {
+        Op::ChangeHeaders(_, parts) => {
             parts.iter().try_fold(0u64, |sum, part| of(part).map(|len| sum.saturating_add(len)))
         }
         _ => Some(0),
@@ -717,7 +717,7 @@ fn only_looks(op: &Op) -> bool {
             | Op::SetInput(..)
             | Op::SetAnswer(..)
             | Op::SetReply(..)
-            | Op::Reshape(..)
+            | Op::ChangeHeaders(..)
             | Op::Mirror(_)
     )
 }
@@ -773,7 +773,7 @@ fn has_effect(op: &Op) -> bool {
         | Op::ClearInput(_)
         | Op::SetAnswer(..)
         | Op::SetReply(..)
-        | Op::Reshape(..)
+        | Op::ChangeHeaders(..)
         | Op::Emit(..)
         | Op::Delay(_)
         | Op::Mark(..)
@@ -800,7 +800,7 @@ pub(crate) fn table_of(op: &Op) -> Option<TableId> {
         | Op::CountInto(table, ..)
         | Op::Count(table)
         | Op::ScanRow(table, _)
-        | Op::Departed(table)
+        | Op::ExpiredRow(table)
         | Op::ScanNext(table, _)
         | Op::Lock(table, _) => Some(*table),
         _ => None,

@@ -10,7 +10,7 @@ use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use weft_core::hash::HashKey;
-use weft_core::table::near::{self, AgeWords, Near, NearKey};
+use weft_core::table::jit_layout::{self, AgeWords, JitLayout, KeyLayout};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{TableId, Value};
 
@@ -20,7 +20,7 @@ const SHORT_MAX: i64 = 16;
 const PAGE_BYTES: i64 = 4096;
 
 /// The bits of a row's number that are its first word in its segment.
-const WORD_MASK: i64 = (1 << near::WORD_BITS) - 1;
+const WORD_MASK: i64 = (1 << jit_layout::WORD_BITS) - 1;
 
 /// A key and its hash.
 pub(super) struct Key {
@@ -76,15 +76,15 @@ impl PartTranslator<'_, '_, '_, '_> {
     /// The row with this key, or none.
     pub(super) fn find(&mut self, table: TableId, key: Value) -> Result<Val, Unsupported> {
         let held = &self.segment.plan.state.tables[usize::from(table.0)];
-        let (near, offset, hash) = (held.near(), arc_offset(held), held.hash_key());
+        let (near, offset, hash) = (held.jit_layout(), arc_offset(held), held.hash_key());
         let made = self.made_keys[key.0 as usize].clone().filter(|made| made.table == table);
         let value = if made.is_some() { self.get_unread(key)? } else { self.get(key)? };
         let ty = self.ty(key);
         let (pointer, now) = (self.table(table), self.segment.load_now());
         match (near.key, value, &made) {
-            (NearKey::Word(_), Val::One(_), _)
-            | (NearKey::Bytes { .. }, Val::Two(..), _)
-            | (NearKey::Columns(_), Val::Two(..), Some(_)) => {}
+            (KeyLayout::Word(_), Val::One(_), _)
+            | (KeyLayout::Bytes { .. }, Val::Two(..), _)
+            | (KeyLayout::Columns(_), Val::Two(..), Some(_)) => {}
             (_, Val::Two(start, len), _) => {
                 return Ok(self.segment.call_two(Helper::FindParts, &[pointer, start, len, now]));
             }
@@ -105,7 +105,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             }
             (Val::Two(..), None) => self.short_key(hash, key, value, far),
             (value, None) => {
-                let NearKey::Word(at) = near.key else { unreachable!("others were left above") };
+                let KeyLayout::Word(at) = near.key else { unreachable!("others were left above") };
                 let word = self.segment.pack(ty, value);
                 Key { hash: Hash::Known(self.hash_word_by(hash, word)), is: Is::Words(vec![(at, word)]) }
             }
@@ -221,7 +221,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     fn take_found(
         &mut self,
         note: usize,
-        near: Near,
+        near: JitLayout,
         base: (clif::Value, i32),
         key: &Key,
         (far, done): (clif::Block, clif::Block),
@@ -234,7 +234,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         self.segment.builder.switch_to_block(noted);
         let tag = self.ins().ireduce(I32, hash);
         let tag = self.ins().uextend(I64, tag);
-        let live = self.segment.int(near::ROW_LIVE as i64);
+        let live = self.segment.int(jit_layout::ROW_LIVE as i64);
         let wanted = self.ins().bor(tag, live);
         let word = self.ins().load(I64, PLAIN, address, 0);
         let gone = self.ins().bxor(word, wanted);
@@ -252,7 +252,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     /// [`weft_core::table::near`] for the way. Loads that come of one another are in order on every machine.
     fn probe(
         &mut self,
-        near: Near,
+        near: JitLayout,
         (base, offset): (clif::Value, i32),
         key: &Key,
         far: clif::Block,
@@ -304,8 +304,13 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Where the slots of a key with this hash begin.
-    pub(super) fn home(&mut self, near: Near, (base, offset): (clif::Value, i32), hash: clif::Value) -> Home {
-        let begins = self.ins().load(I64, PLAIN, base, offset + near::TABLE_BEGINS as i32);
+    pub(super) fn home(
+        &mut self,
+        near: JitLayout,
+        (base, offset): (clif::Value, i32),
+        hash: clif::Value,
+    ) -> Home {
+        let begins = self.ins().load(I64, PLAIN, base, offset + jit_layout::TABLE_BEGINS as i32);
         let stripe = (near.stripe_mask != 0).then(|| {
             let upper = self.segment.ushr_imm(hash, 32);
             self.segment.band_imm(upper, near.stripe_mask as i64)
@@ -318,8 +323,8 @@ impl PartTranslator<'_, '_, '_, '_> {
             None => begins,
         };
         let begin = self.ins().load(I64, PLAIN, at, 0);
-        let shift = self.segment.ushr_imm(begin, i64::from(near::BEGIN_ADDRESS_BITS));
-        let slots = self.segment.band_imm(begin, (1 << near::BEGIN_ADDRESS_BITS) - 1);
+        let shift = self.segment.ushr_imm(begin, i64::from(jit_layout::BEGIN_ADDRESS_BITS));
+        let slots = self.segment.band_imm(begin, (1 << jit_layout::BEGIN_ADDRESS_BITS) - 1);
         let tag = self.ins().ireduce(I32, hash);
         let tag = self.ins().uextend(I64, tag);
         let home = self.ins().ushr(tag, shift);
@@ -329,8 +334,8 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// The address of the words of the segment in which the row with this number is; 0 if it has none yet.
     fn words_of_segment(&mut self, (base, offset): (clif::Value, i32), at: clif::Value) -> clif::Value {
-        let segments = self.ins().load(I64, PLAIN, base, offset + near::TABLE_SEGMENTS as i32);
-        let nth = self.segment.ushr_imm(at, i64::from(near::WORD_BITS));
+        let segments = self.ins().load(I64, PLAIN, base, offset + jit_layout::TABLE_SEGMENTS as i32);
+        let nth = self.segment.ushr_imm(at, i64::from(jit_layout::WORD_BITS));
         let behind = self.segment.ishl_imm(nth, 3);
         let segment = self.ins().iadd(segments, behind);
         self.ins().load(I64, PLAIN, segment, 0)
@@ -344,7 +349,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         address: clif::Value,
         far: clif::Block,
     ) {
-        let ages = [(words.used, near::TABLE_TTL), (words.inserted, near::TABLE_TTL_ON_INSERT)];
+        let ages = [(words.used, jit_layout::TABLE_TTL), (words.inserted, jit_layout::TABLE_TTL_ON_INSERT)];
         for (word, ttl_at) in ages {
             let Some(word) = word else { continue };
             let lives = self.segment.builder.create_block();
@@ -362,7 +367,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     /// The next row of a scan, or none. In a table with one stripe it is looked for at the cursor itself.
     pub(super) fn scan_row(&mut self, table: TableId, cursor: Value) -> Result<Val, Unsupported> {
         let held = &self.segment.plan.state.tables[usize::from(table.0)];
-        let (steps, offset) = (held.steps(), arc_offset(held) as i32);
+        let (steps, offset) = (held.scan_layout(), arc_offset(held) as i32);
         let (pointer, now) = (self.table(table), self.segment.load_now());
         let cursor = self.get(cursor)?.one();
         if !steps.has_one_stripe {
@@ -371,8 +376,8 @@ impl PartTranslator<'_, '_, '_, '_> {
         let [some, there, lives, end, far, done] = [(); 6].map(|()| self.segment.builder.create_block());
         let [row, address] = [(); 2].map(|()| self.segment.builder.append_block_param(done, I64));
         let base = self.ins().load(I64, PLAIN, pointer, 0);
-        let stripe = self.ins().load(I64, PLAIN, base, offset + near::TABLE_STRIPES as i32);
-        let high = self.ins().uload32(PLAIN, stripe, near::STRIPE_HIGH as i32);
+        let stripe = self.ins().load(I64, PLAIN, base, offset + jit_layout::TABLE_STRIPES as i32);
+        let high = self.ins().uload32(PLAIN, stripe, jit_layout::STRIPE_HIGH as i32);
         let is_unused = self.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, cursor, high);
         self.ins().brif(is_unused, end, [], some, []);
 
@@ -389,7 +394,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         let in_segment = self.segment.ishl_imm(word, 3);
         let at = self.ins().iadd(words, in_segment);
         let first = self.ins().load(I64, PLAIN, at, 0);
-        let is_live = self.segment.band_imm(first, near::ROW_LIVE as i64);
+        let is_live = self.segment.band_imm(first, jit_layout::ROW_LIVE as i64);
         self.ins().brif(is_live, lives, [], far, []);
 
         self.segment.builder.switch_to_block(lives);
@@ -411,7 +416,7 @@ impl PartTranslator<'_, '_, '_, '_> {
 
     /// The cursor behind a row: [`weft_core::table::Table::cursor_behind`].
     pub(super) fn scan_next(&mut self, table: TableId, row: Value) -> Result<Val, Unsupported> {
-        let steps = self.segment.plan.state.tables[usize::from(table.0)].steps();
+        let steps = self.segment.plan.state.tables[usize::from(table.0)].scan_layout();
         let at = self.get(row)?.two().0;
         let at = self.segment.iadd_imm(at, -1);
         let word = self.segment.band_imm(at, WORD_MASK);
@@ -425,14 +430,14 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Not zero if the row at this address has another key.
-    fn differs(&mut self, near: Near, key: &Key, address: clif::Value) -> clif::Value {
+    fn differs(&mut self, near: JitLayout, key: &Key, address: clif::Value) -> clif::Value {
         let word = |this: &mut Self, at: u16, wanted: clif::Value| {
             let word = this.ins().load(I64, PLAIN, address, i32::from(at) * 8);
             this.ins().bxor(word, wanted)
         };
         let (at, max) = match near.key {
-            NearKey::Bytes { word, max } => (word, max),
-            NearKey::Word(_) | NearKey::Columns(_) => (0, 0),
+            KeyLayout::Bytes { word, max } => (word, max),
+            KeyLayout::Word(_) | KeyLayout::Columns(_) => (0, 0),
         };
         match &key.is {
             Is::Words(words) => {

@@ -11,7 +11,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I64};
 use cranelift_codegen::ir::{BlockArg, InstBuilder as _, StackSlot, StackSlotData, StackSlotKind};
 use weft_core::hash::{HashKey, SHORT_BYTES_MAX};
-use weft_core::table::near::NearKey;
+use weft_core::table::jit_layout::KeyLayout;
 use weft_core::table::{ColumnRef, Table};
 use weft_core::types::Type;
 use weft_ir::backend::Unsupported;
@@ -326,7 +326,7 @@ impl Segment<'_, '_> {
 
 /// The columns of a key that has several, if the usual length of each is known.
 fn usual_columns(table: &Table) -> Option<Vec<KeyPart>> {
-    let NearKey::Columns(n) = table.near().key else { return None };
+    let KeyLayout::Columns(n) = table.jit_layout().key else { return None };
     let columns = table.columns().take(usize::from(n)).map(|(column, at)| match at.bytes_max {
         0 => Some(KeyPart { at, len: None }),
         _ => Some(KeyPart { at, len: Some(usual_len(column.ty)?) }),

@@ -1,5 +1,5 @@
 //! Matches of rows, spelled out: the key of the classifier is made of the values, and where the rows are vectors of
-//! bits or a trie ([`weft_core::matching::near`]), the row is found in place.
+//! bits or a trie ([`weft_core::matching::jit_layout`]), the row is found in place.
 //!
 //! Rows may change while the code is in use, and what is built of them with it. So each look-up asks the matcher
 //! whether it is still found in the way that was spelled out. If not, a helper finds the row: with the key that the
@@ -16,13 +16,13 @@ use cranelift_codegen::ir::types::{I32, I32X4, I64, I64X2};
 use cranelift_codegen::ir::{InstBuilder as _, StackSlotData, StackSlotKind};
 use std::sync::Arc;
 use weft_core::abi::{Parts, State};
-use weft_core::classify::{Place, WORDS_MAX};
+use weft_core::classify::{KeyBits, WORDS_MAX};
 use weft_core::inputs::InputSet;
 use weft_core::matching::Matcher;
-use weft_core::matching::near::{
-    Chunk, Chunks, Few, Field, MATCHER_BITS, MATCHER_CLASSES, MATCHER_FEW, MATCHER_FLOOR, MATCHER_LINES,
-    MATCHER_PACKING, MATCHER_ROOT, MATCHER_ROWS, MATCHER_SETS, MATCHER_WAYS, NOTHING, PAGE_BITS, Packing,
-    TRIE_LONG, TRIE_NODE, Way, Whole, is_paged,
+use weft_core::matching::jit_layout::{
+    BitVectors, Chunk, Field, LinearScan, LookupMethod, MATCHER_BITS, MATCHER_CLASSES, MATCHER_FLOOR,
+    MATCHER_LINEAR, MATCHER_LINES, MATCHER_LOOKUP, MATCHER_PACKING, MATCHER_ROOT, MATCHER_ROWS, MATCHER_SETS,
+    NOTHING, PAGE_BITS, Packing, TRIE_LONG, TRIE_NODE, TrieField, is_paged,
 };
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, InputId, Inst, MatchId, Op, Value};
@@ -32,7 +32,7 @@ use weft_ir::program::Part;
 const FOUND_SHIFT: i64 = 4;
 
 /// The bits of one place of a key.
-type Packed = (Place, clif::Value);
+type Packed = (KeyBits, clif::Value);
 
 /// The key of a match of few rows that each pass asks: where its parts go, and which inputs they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl FewKey {
                 _ => None,
             }
         };
-        let is_few = matches!(held.way(), Some(Way::Few(_)));
+        let is_few = matches!(held.lookup_method(), Some(LookupMethod::Linear(_)));
         is_few.then(|| held.fields().zip(keys).map(part).collect::<Option<Vec<_>>>().map(Self)).flatten()
     }
 
@@ -101,18 +101,18 @@ impl PartTranslator<'_, '_, '_, '_> {
             self.take_noted(note, &words, done);
         }
         let base = self.ins().load(I64, FIXED, pointer, 0);
-        if let Some(way) = held.way() {
-            let other = self.unless((base, arc_offset(held) + MATCHER_WAYS), held.ways());
+        if let Some(way) = held.lookup_method() {
+            let other = self.unless((base, arc_offset(held) + MATCHER_LOOKUP), held.lookup_hash());
             let row = match &way {
-                Way::Few(few) => self.one_by_one(held, base, *few, &words),
-                Way::Chunks(chunks) => self.first_bit(held, base, chunks, &packed),
-                Way::Trie(field) => self.interval(held, base, field, (&packed, other)),
+                LookupMethod::Linear(few) => self.one_by_one(held, base, *few, &words),
+                LookupMethod::Vectors(chunks) => self.first_bit(held, base, chunks, &packed),
+                LookupMethod::Trie(field) => self.interval(held, base, field, (&packed, other)),
             };
             self.give(row, done);
             self.segment.builder.switch_to_block(other);
             self.segment.builder.set_cold_block(other);
         }
-        let other = self.unless((base, arc_offset(held) + MATCHER_PACKING), held.packing());
+        let other = self.unless((base, arc_offset(held) + MATCHER_PACKING), held.packing_hash());
         let row = self.match_words(pointer, &packed);
         self.give(row, done);
         self.segment.builder.switch_to_block(other);
@@ -258,7 +258,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         }
         let words = self.words();
         let zero = self.segment.int(0);
-        let places: Vec<Place> = field.places.into_iter().flatten().collect();
+        let places: Vec<KeyBits> = field.places.into_iter().flatten().collect();
         for place in &places {
             self.ins().store(UNALIGNED, zero, words, i32::from(place.word) * 8);
         }
@@ -350,9 +350,15 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// The first row of few of which all bits are as they have to be.
-    fn one_by_one(&mut self, held: &Arc<Matcher>, base: clif::Value, few: Few, words: &[clif::Value]) -> Val {
+    fn one_by_one(
+        &mut self,
+        held: &Arc<Matcher>,
+        base: clif::Value,
+        few: LinearScan,
+        words: &[clif::Value],
+    ) -> Val {
         let offset = arc_offset(held);
-        let [looked_at, bits] = [MATCHER_FEW, MATCHER_BITS]
+        let [looked_at, bits] = [MATCHER_LINEAR, MATCHER_BITS]
             .map(|field| self.ins().load(I64, FIXED, base, (offset + field) as i32));
         let n = words.len();
         let mut entry = self.segment.int((few.none as i64) << FOUND_SHIFT);
@@ -378,7 +384,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         &mut self,
         held: &Arc<Matcher>,
         base: clif::Value,
-        chunks: &Chunks,
+        chunks: &BitVectors,
         packed: &[Packed],
     ) -> Val {
         let offset = arc_offset(held);
@@ -435,8 +441,8 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// The bits of one place of a key.
-    fn value_at(&mut self, place: Place, packed: &[Packed]) -> clif::Value {
-        let holds = |of: &Place| {
+    fn value_at(&mut self, place: KeyBits, packed: &[Packed]) -> clif::Value {
+        let holds = |of: &KeyBits| {
             of.word == place.word && of.shift <= place.shift && place.shift + place.bits <= of.shift + of.bits
         };
         match packed.iter().find(|(of, _)| holds(of)) {
@@ -450,7 +456,7 @@ impl PartTranslator<'_, '_, '_, '_> {
         &mut self,
         held: &Arc<Matcher>,
         base: clif::Value,
-        field: &Whole,
+        field: &TrieField,
         (packed, other): (&[Packed], clif::Block),
     ) -> Val {
         let offset = arc_offset(held);

@@ -777,7 +777,7 @@ impl<'s, 'a, 'f, 'p> PartTranslator<'s, 'a, 'f, 'p> {
         for (at, inst) in block.insts.iter().enumerate() {
             self.may_fail_later = self.facts.may_fail_after(id, at);
             self.undone_in_place = self.may_fail_later && self.facts.is_undone_in_place(id, at);
-            self.is_last_change = matches!(inst.op, Op::Reshape(..)) && self.is_last_change(id, at);
+            self.is_last_change = matches!(inst.op, Op::ChangeHeaders(..)) && self.is_last_change(id, at);
             let value = self.inst(id, inst)?;
             if let (Some(result), Some(value)) = (inst.result, value) {
                 self.values[result.0 as usize] = Some(value);

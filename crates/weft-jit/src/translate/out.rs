@@ -7,7 +7,7 @@ use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I8X16, I16, I32, I64};
 use cranelift_codegen::ir::{InstBuilder as _, StackSlotData, StackSlotKind};
-use weft_core::abi::{Cell, Cx, Edit, Outcome, ShortName, SinkRow};
+use weft_core::abi::{Cell, Cx, Outcome, ShortName, SinkRow, TupleEdit};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{SinkId, Ty, Value};
 
@@ -236,11 +236,11 @@ impl PartTranslator<'_, '_, '_, '_> {
             };
         }
         self.segment.save_found();
-        let edit = self.segment.push(offset_of!(Outcome, edits), size_of::<Edit>(), 1, Cold::MakeEdits);
+        let edit = self.segment.push(offset_of!(Outcome, edits), size_of::<TupleEdit>(), 1, Cold::MakeEdits);
         let target = self.segment.builder.ins().iconst(I32, i64::from(target));
-        self.ins().store(PLAIN, target, edit, offset_of!(Edit, target) as i32);
+        self.ins().store(PLAIN, target, edit, offset_of!(TupleEdit, target) as i32);
         let tag = self.segment.int(tag);
-        self.segment.store_cell(tag, word, edit, offset_of!(Edit, value) as i32);
+        self.segment.store_cell(tag, word, edit, offset_of!(TupleEdit, value) as i32);
         Ok(kept)
     }
 

@@ -21,7 +21,7 @@ use weft_core::inputs::InputSet;
 use weft_core::types::Type;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{Block, BlockId, Endian, Function, InputId, Op, Terminator, Ty, Value};
-use weft_ir::program::{ChainProgram, Event, Frames, Input, Part, Store, StoreAt, Sum};
+use weft_ir::program::{ChainProgram, Event, FieldLayout, FieldWrite, Frames, Input, Part, Sum};
 
 /// Bytes of a MAC address.
 const MAC_BYTES: i64 = 6;
@@ -60,11 +60,11 @@ impl Patches {
         let ways: Vec<Ways> = parts.iter().map(|part| Ways::of(chain, part.function)).collect();
         let edits = edits(&ways);
         let uses = Uses::of(parts, &ways, &edits);
-        let sums = frames.stores.iter().flatten().flat_map(|store| &store.sums);
+        let sums = frames.field_writes.iter().flatten().flat_map(|store| &store.sums);
         // One that the program sets itself is told from those that follow by its edit.
         let edited = uses.cleared | uses.mixed | sums.map(|sum| sum.input).collect();
         let how = |(at, input): (usize, &Input)| {
-            let store = frames.stores.get(at)?.as_ref()?;
+            let store = frames.field_writes.get(at)?.as_ref()?;
             // What was read of a MAC address is where it lies: there is one place for each statement that sets it.
             let is_fit = (uses.patched & !edited).contains(at)
                 && !(input.ty == Type::Mac && uses.set_in_scans.contains(at));
@@ -148,16 +148,16 @@ fn inputs_in(block: &Block, of: impl Fn(&Op) -> Option<InputId>) -> InputSet {
     block.insts.iter().filter_map(|inst| of(&inst.op)).collect()
 }
 
-fn how(input: &Input, store: &Store) -> Option<How> {
+fn how(input: &Input, store: &FieldWrite) -> Option<How> {
     match store.at {
-        StoreAt::Bits { bytes, shift: 0, bits, endian }
+        FieldLayout::Bits { bytes, shift: 0, bits, endian }
             if bits == 8 * bytes && Ty::of(input.ty) == Ty::Int =>
         {
             let has_room = [1, 2, 4, 8].contains(&bytes);
             (has_room && (endian == Endian::Big || store.sums.is_empty()))
                 .then_some(How::Number(bytes, endian))
         }
-        StoreAt::Bytes if input.ty == Type::Mac && store.sums.is_empty() => Some(How::Mac),
+        FieldLayout::Bytes if input.ty == Type::Mac && store.sums.is_empty() => Some(How::Mac),
         _ => None,
     }
 }
@@ -165,7 +165,7 @@ fn how(input: &Input, store: &Store) -> Option<How> {
 /// Whether a block changes the structure of a frame, or copies it. Fragments are made of it when all else is done.
 fn is_structural(chain: &ChainProgram, block: &Block) -> bool {
     block.insts.iter().any(|inst| match &inst.op {
-        Op::Reshape(id, _) => !chain.is_fragment(id.0),
+        Op::ChangeHeaders(id, _) => !chain.is_fragment(id.0),
         Op::Mirror(_) => true,
         _ => false,
     })
@@ -276,7 +276,7 @@ impl Segment<'_, '_> {
         Patched { how, due }: Patched,
         changes: &mut Vec<Change>,
     ) {
-        let sums = frames.stores[at].as_ref().map_or(&[][..], |store| &store.sums);
+        let sums = frames.field_writes[at].as_ref().map_or(&[][..], |store| &store.sums);
         let (bytes, place) = match how {
             How::Number(bytes, _) => (i64::from(bytes), self.load_slot(at, offset_of!(Slot, b))),
             How::Mac => (MAC_BYTES, self.load_slot(at, offset_of!(Slot, a))),

@@ -1,7 +1,7 @@
 //! Headers that are put in front of their frame.
 //!
 //! A PUSH is an edit, and whoever carries it out writes the headers from a list of what goes where
-//! ([`weft_core::wire::reshape::Stack`]). Code knows that list while it is translated: where a PUSH is the last that a
+//! ([`weft_core::wire::header_change::Stack`]). Code knows that list while it is translated: where a PUSH is the last that a
 //! pass does to its frame, it writes the headers into the room in front itself, and leaves how long they are
 //! ([`weft_core::abi::Pushed`]). What is constant of them is stored by whole words; values, lengths and the number that
 //! spreads flows come from registers, and so does the checksum of a header.
@@ -17,11 +17,11 @@ use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I8X16, I16, I32, I64};
 use cranelift_codegen::ir::{InstBuilder as _, MemFlagsData};
-use weft_core::abi::{Cx, Edit, Outcome, Pushed, Slot};
+use weft_core::abi::{Cx, Outcome, Pushed, Slot, TupleEdit};
 use weft_core::wire::Checksum;
-use weft_core::wire::reshape::{BitsAt, Pop, Reshape, SpreadAt, Stack, SumAt};
+use weft_core::wire::header_change::{BitsAt, HeaderChange, Pop, SpreadAt, Stack, SumAt};
 use weft_ir::backend::Unsupported;
-use weft_ir::ir::{BlockId, Endian, Jump, Op, ReshapeId, Terminator, Ty, Value};
+use weft_ir::ir::{BlockId, Endian, HeaderChangeId, Jump, Op, Terminator, Ty, Value};
 
 /// Headers with fewer bytes are not stored by whole words.
 const WORD_BYTES: usize = 8;
@@ -153,11 +153,11 @@ fn leaves_frame(op: &Op) -> bool {
 
 impl PartTranslator<'_, '_, '_, '_> {
     /// Carries out a change of structure, or notes it.
-    pub(super) fn reshape(&mut self, id: ReshapeId, parts: &[Value]) -> Result<(), Unsupported> {
+    pub(super) fn reshape(&mut self, id: HeaderChangeId, parts: &[Value]) -> Result<(), Unsupported> {
         self.segment.save_found();
-        let decl = self.segment.plan.chain.reshapes.get(usize::from(id.0));
+        let decl = self.segment.plan.chain.header_changes.get(usize::from(id.0));
         match decl.map(|decl| &decl.what) {
-            Some(Reshape::Push { behind: None, stacks }) if self.is_last_change => {
+            Some(HeaderChange::Push { behind: None, stacks }) if self.is_last_change => {
                 let runs: Vec<bool> = parts.iter().map(|part| self.ty(*part) == Ty::Bytes).collect();
                 let is_run = |nth: usize| runs.get(nth).copied().unwrap_or(false);
                 let are_held =
@@ -173,7 +173,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Notes a change of structure as edits.
-    fn note_reshape(&mut self, id: ReshapeId, parts: &[Value]) -> Result<(), Unsupported> {
+    fn note_reshape(&mut self, id: HeaderChangeId, parts: &[Value]) -> Result<(), Unsupported> {
         for (at, part) in parts.iter().enumerate() {
             self.edit(target::part(at as u16), Some(*part))?;
         }
@@ -222,7 +222,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     }
 
     /// Writes headers in front of the frame; where that cannot be, notes them as edits.
-    fn push(&mut self, id: ReshapeId, stacks: &[Stack], parts: &[Value]) -> Result<(), Unsupported> {
+    fn push(&mut self, id: HeaderChangeId, stacks: &[Stack], parts: &[Value]) -> Result<(), Unsupported> {
         self.segment.constants.puts_in_front = true;
         let [other, done] = [(); 2].map(|()| self.segment.builder.create_block());
         let rest = self.rest_of_frame(other);
@@ -245,11 +245,11 @@ impl PartTranslator<'_, '_, '_, '_> {
     /// The POP TOs of this handler that nothing else follows from: each with its layer.
     fn plain_pops(&self) -> Vec<(u16, u16)> {
         let ops = self.function.blocks.iter().flat_map(|block| &block.insts);
-        let reshapes = &self.segment.plan.chain.reshapes;
+        let reshapes = &self.segment.plan.chain.header_changes;
         let mut pops: Vec<(u16, u16)> = ops
             .filter_map(|inst| match inst.op {
-                Op::Reshape(id, _) => match &reshapes.get(usize::from(id.0))?.what {
-                    Reshape::Pop { layer, how: Pop::To, pseudo } if pseudo.sums.is_empty() => {
+                Op::ChangeHeaders(id, _) => match &reshapes.get(usize::from(id.0))?.what {
+                    HeaderChange::Pop { layer, how: Pop::To, pseudo } if pseudo.sums.is_empty() => {
                         Some((id.0, *layer))
                     }
                     _ => None,
@@ -283,7 +283,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             let is_one = self.segment.icmp_imm(IntCC::Equal, n, 1);
             self.segment.go_on_if(is_one, other, &[]);
             let edit = self.segment.load_out(I64, edits + words.start);
-            let of = self.ins().load(I32, PLAIN, edit, offset_of!(Edit, target) as i32);
+            let of = self.ins().load(I32, PLAIN, edit, offset_of!(TupleEdit, target) as i32);
             for (id, layer) in pops {
                 let [this, next] = [(); 2].map(|()| self.segment.builder.create_block());
                 let target = self.ins().iconst(I32, i64::from(target::reshape(id)));

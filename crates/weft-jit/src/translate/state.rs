@@ -179,9 +179,9 @@ impl PartTranslator<'_, '_, '_, '_> {
                 Some(self.segment.call_one(Helper::Count, &[table, now]))
             }
             Op::ScanRow(table, cursor) => Some(self.scan_row(*table, *cursor)?),
-            Op::Departed(table) => {
+            Op::ExpiredRow(table) => {
                 let (table, cx) = (self.table(*table), self.segment.cx);
-                let row = self.ins().load(I64, PLAIN, cx, offset_of!(Cx<'_>, departed) as i32);
+                let row = self.ins().load(I64, PLAIN, cx, offset_of!(Cx<'_>, expired_row) as i32);
                 Some(self.segment.call_two(Helper::Departed, &[table, row]))
             }
             Op::ScanNext(table, row) => Some(self.scan_next(*table, *row)?),

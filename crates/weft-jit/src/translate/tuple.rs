@@ -22,8 +22,8 @@ use weft_core::types::Type;
 use weft_core::{Interval, Time};
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{Endian, InputId, Op, Ty, Value};
-use weft_ir::program::{Event, Meta, Part, Place};
-use weft_ir::verify::{FramePlace, Handler};
+use weft_ir::program::{Event, InputLocation, Meta, Part};
+use weft_ir::verify::{FrameOffset, Handler};
 
 /// Offsets of numbers in a frame are put into instructions up to here.
 const FRAME_OFFSET_MAX: u64 = 1 << 16;
@@ -91,23 +91,29 @@ impl Segment<'_, '_> {
                 ty: Ty::of(input.ty),
                 bytes_max: input_bytes_max(input.ty),
                 region: match input.place {
-                    Place::Body(_) | Place::Entry(..) | Place::Frame(_) | Place::Layer(_) => REGION_BODY,
-                    Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
-                    Place::Meta(_) | Place::Key(_) | Place::Present(_) | Place::List(_) => REGION_META,
+                    InputLocation::Body(_)
+                    | InputLocation::Entry(..)
+                    | InputLocation::Frame(_)
+                    | InputLocation::Layer(_) => REGION_BODY,
+                    InputLocation::Header(_) | InputLocation::Trailer(_) => REGION_HEADERS,
+                    InputLocation::Meta(_)
+                    | InputLocation::Key(_)
+                    | InputLocation::Present(_)
+                    | InputLocation::List(_) => REGION_META,
                 },
                 read_by: match input.place {
-                    Place::Meta(Meta::PacketSize) => Some(Helper::PacketSize),
-                    Place::Meta(Meta::Flow) => Some(Helper::FlowOf),
-                    Place::Meta(Meta::IsIcmpError) => Some(Helper::IsIcmpError),
-                    Place::Meta(Meta::IsIntact) => Some(Helper::IsIntact),
-                    Place::Meta(Meta::TunnelDepth) => Some(Helper::TunnelDepth),
+                    InputLocation::Meta(Meta::PacketSize) => Some(Helper::PacketSize),
+                    InputLocation::Meta(Meta::Flow) => Some(Helper::FlowOf),
+                    InputLocation::Meta(Meta::IsIcmpError) => Some(Helper::IsIcmpError),
+                    InputLocation::Meta(Meta::IsIntact) => Some(Helper::IsIntact),
+                    InputLocation::Meta(Meta::TunnelDepth) => Some(Helper::TunnelDepth),
                     _ => None,
                 },
                 given: None,
                 now: None,
                 patched: None,
             };
-            if input.place == Place::Meta(Meta::Port) {
+            if input.place == InputLocation::Meta(Meta::Port) {
                 column.given = Some(self.whole_region(REGION_META));
             } else if reads[at] && column.read_by.is_none() {
                 column.given = Some(self.load_input(at, column));
@@ -398,7 +404,7 @@ impl PartTranslator<'_, '_, '_, '_> {
     ) -> Result<Val, Unsupported> {
         let known = result.and_then(|result| self.facts.inside.get(&result).copied());
         let (from, offset) = match known {
-            Some(FramePlace { base, offset }) if offset < FRAME_OFFSET_MAX => {
+            Some(FrameOffset { base, offset }) if offset < FRAME_OFFSET_MAX => {
                 let start = self.segment.frame_start();
                 let from = match base.map(|base| self.get(base)).transpose()? {
                     Some(base) => self.segment.builder.ins().iadd(start, base.one()),
@@ -471,7 +477,7 @@ impl PartTranslator<'_, '_, '_, '_> {
             Op::SetReply(name, value) => {
                 self.edit(target::reply(name.0), Some(*value))?;
             }
-            Op::Reshape(id, parts) => self.reshape(*id, parts)?,
+            Op::ChangeHeaders(id, parts) => self.reshape(*id, parts)?,
             Op::FrameLen => return Ok(Done::Value(Val::One(self.segment.frame_len()))),
             Op::FrameSum(at, len) => {
                 let (at, len) = (self.get(*at)?.one(), self.get(*len)?.one());

@@ -17,7 +17,7 @@ use weft_core::inputs::InputSet;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{Function, Op};
 use weft_ir::passes::assume;
-use weft_ir::program::{Event, Input, Part, Place};
+use weft_ir::program::{Event, Input, InputLocation, Part};
 
 /// What is known of tuples.
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,8 +64,9 @@ impl Usual {
         }
         let inputs = &plan.chain.request.inputs;
         let present = (frames.usual | metas(inputs)) & asked & !cleared;
-        let is_whole =
-            |at: usize| matches!(inputs[at].place, Place::Frame(_)) && usual_len(inputs[at].ty).is_some();
+        let is_whole = |at: usize| {
+            matches!(inputs[at].place, InputLocation::Frame(_)) && usual_len(inputs[at].ty).is_some()
+        };
         let whole = (present & used).iter().filter(|at| is_whole(*at)).collect();
         let functions = parts.iter().map(|part| assume::present(part.function, present)).collect();
         frames.usual.intersects(present).then_some(Self { assumed: Assumed { present, whole }, functions })
@@ -164,7 +165,7 @@ impl Segment<'_, '_> {
 
 /// The inputs that the engine knows, which are there of all frames.
 pub(super) fn metas(inputs: &[Input]) -> InputSet {
-    let is_meta = |at: &usize| matches!(inputs[*at].place, Place::Meta(_));
+    let is_meta = |at: &usize| matches!(inputs[*at].place, InputLocation::Meta(_));
     (0..inputs.len()).filter(is_meta).collect()
 }
 

@@ -23,7 +23,7 @@ use weft_core::inputs::InputSet;
 use weft_ir::backend::Unsupported;
 use weft_ir::ir::{BlockId, Function, InputId, Jump, Op, Value};
 use weft_ir::program::{Input, Part};
-use weft_ir::verify::{Exit, bounds, exits};
+use weft_ir::verify::{ParserExit, bounds, exits};
 
 /// The way of usual frames through a chain.
 pub(crate) struct UsualWay<'c> {
@@ -31,7 +31,7 @@ pub(crate) struct UsualWay<'c> {
     parts: Vec<Part<'c>>,
     usual: Usual,
     /// Where usual frames leave the parser.
-    exits: Vec<Exit>,
+    exits: Vec<ParserExit>,
     /// Inputs that the engine knows, which are there before a frame is parsed.
     metas: InputSet,
 }
@@ -126,12 +126,12 @@ impl<'c> UsualWay<'c> {
         let inputs = &plan.chain.request.inputs;
         let metas = metas(inputs);
         let constants = constants(parser.function);
-        let is_usual = |exit: &Exit| {
+        let is_usual = |exit: &ParserExit| {
             let is_whole = |at| is_whole(inputs, &constants, exit, at);
             (exit.given() | metas).contains_all(usual.assumed.present)
                 && usual.assumed.whole.iter().all(is_whole)
         };
-        let exits: Vec<Exit> = exits(parser.function).into_iter().filter(is_usual).collect();
+        let exits: Vec<ParserExit> = exits(parser.function).into_iter().filter(is_usual).collect();
         (!exits.is_empty()).then_some(Self { parser, parts, usual, exits, metas })
     }
 
@@ -181,7 +181,7 @@ impl<'c> UsualWay<'c> {
         let Some(function) = alike::of(self.parser.function, &self.exits) else { return Ok(None) };
         let (exits, constants) = (exits(&function), constants(&function));
         let inputs = &plan.chain.request.inputs;
-        let is_whole = |exit: &Exit| {
+        let is_whole = |exit: &ParserExit| {
             let whole = self.usual.assumed.whole & exit.given();
             whole.iter().all(|at| is_whole(inputs, &constants, exit, at))
         };
@@ -256,7 +256,7 @@ impl<'c> UsualWay<'c> {
 /// A parser, and where usual frames leave it.
 struct Parsed<'p> {
     parser: Part<'p>,
-    exits: &'p [Exit],
+    exits: &'p [ParserExit],
     /// See [`Found::seen`].
     seen: Option<InputSet>,
 }
@@ -286,7 +286,7 @@ impl Parsed<'_> {
             args.iter_mut().zip(by_exit).for_each(|(args, arg)| args.push(arg));
             segment.builder.append_block_param(pass, I64)
         };
-        let masks: Vec<InputSet> = self.exits.iter().map(Exit::given).collect();
+        let masks: Vec<InputSet> = self.exits.iter().map(ParserExit::given).collect();
         let given = masks.iter().fold(InputSet::EMPTY, |all, mask| all | *mask);
         for at in given {
             let gives: Vec<_> = self.exits.iter().map(|exit| exit.gives.get(&InputId(at as u16))).collect();
@@ -404,7 +404,7 @@ const fn given_at() -> usize {
 }
 
 /// Whether an input of the frame lies, on this way, where it always does, as long as it usually is.
-fn is_whole(inputs: &[Input], constants: &BTreeMap<Value, i64>, exit: &Exit, at: usize) -> bool {
+fn is_whole(inputs: &[Input], constants: &BTreeMap<Value, i64>, exit: &ParserExit, at: usize) -> bool {
     let (from, len) = exit.gives[&InputId(at as u16)];
     let run = constants.get(&from).zip(len.and_then(|len| constants.get(&len)));
     run.is_some_and(|(from, len)| {

@@ -10,7 +10,7 @@ use weft_ir::ir::{
     Block, BoolOp, ColumnId, Function, InputId, Inst, NameId, Op, SinkId, StatusOperand, TableId, Terminator,
     Ty, Value,
 };
-use weft_ir::program::{ChainProgram, Direction, Event, Meta, Place, TableDecl};
+use weft_ir::program::{ChainProgram, Direction, Event, InputLocation, Meta, TableDecl};
 use weft_ir::verify::Handler;
 
 use super::condition::{Condition, conditions};
@@ -42,9 +42,9 @@ pub(super) fn infer(chain: &ChainProgram, event: Event, fail_open: bool, functio
 }
 
 fn of_frame(direction: Option<&Direction>) -> Vec<InputId> {
-    let is_of_frame = |place: &Place| match place {
-        Place::Frame(_) | Place::Layer(_) => true,
-        Place::Meta(meta) => *meta == Meta::Size || meta.is_of_bytes(),
+    let is_of_frame = |place: &InputLocation| match place {
+        InputLocation::Frame(_) | InputLocation::Layer(_) => true,
+        InputLocation::Meta(meta) => *meta == Meta::Size || meta.is_computed(),
         _ => false,
     };
     let inputs = direction.into_iter().flat_map(|direction| &direction.inputs).enumerate();
@@ -141,7 +141,7 @@ impl Walk<'_> {
                     self.reads(Cell::Column(table, ColumnId(column)), line, None);
                 }
             }
-            Op::Count(table) | Op::ScanRow(table, _) | Op::Departed(table) => self.look(table, None, line),
+            Op::Count(table) | Op::ScanRow(table, _) | Op::ExpiredRow(table) => self.look(table, None, line),
             Op::Insert(table, key, _) => {
                 self.look(table, Some(key), line);
                 self.writes(at, inst, Cell::Rows(table), None);
@@ -226,7 +226,7 @@ impl Walk<'_> {
             Op::Mirror(_) => {
                 effects.mirrors.insert(line);
             }
-            Op::Reshape(..) => {
+            Op::ChangeHeaders(..) => {
                 effects.reshapes.insert(line);
                 for id in &self.of_frame {
                     effects.reads.entry(*id).or_default().insert(line);
@@ -366,7 +366,7 @@ impl Walk<'_> {
             .iter()
             .zip(own)
             .enumerate()
-            .filter(|(at, (block, _))| block.end.goes_on() && self.flow.is_reached(*at));
+            .filter(|(at, (block, _))| block.end.continues() && self.flow.is_reached(*at));
         let behind = |(_, (block, own)): (usize, (&Block, &InputSet))| {
             block.insts.iter().fold(*own, |own, inst| own_behind(own, &inst.op))
         };
@@ -379,7 +379,7 @@ impl Walk<'_> {
 }
 
 fn goes_on(end: &Terminator) -> bool {
-    end.goes_on()
+    end.continues()
 }
 
 /// For each block, the inputs that the handler has itself set on every way to it.
@@ -425,7 +425,7 @@ fn takes_room(function: &Function, inst: &Inst) -> bool {
         Op::Column(..) | Op::CallGet(_) | Op::Native(..) => inst.result.as_ref().is_some_and(is_bytes),
         Op::SetInput(_, a) | Op::SetAnswer(_, a) | Op::SetReply(_, a) => is_bytes(a),
         Op::Emit(_, cells) => cells.iter().any(|(cell, _)| is_bytes(cell)),
-        Op::Reshape(_, parts) => parts.iter().any(is_bytes),
+        Op::ChangeHeaders(_, parts) => parts.iter().any(is_bytes),
         _ => false,
     }
 }

@@ -1,7 +1,7 @@
 //! What each handler of a chain may do, inferred from its IR.
 //!
 //! Every set is an upper bound over all tuples, states and ways through the handler: what a pass is really seen to do
-//! ([`weft_ir::interp::run_noting`]) lies within it, and the tests hold random programs to that. It is exact for
+//! ([`weft_ir::interp::run_with_accesses`]) lies within it, and the tests hold random programs to that. It is exact for
 //! straight code and errs on the side of *more* where ways meet. There is nothing to be aliased: inputs, tables,
 //! variables and sinks are names, so what an instruction touches stands in the instruction.
 //!
@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weft_core::Status;
 use weft_core::abi::Fault;
-use weft_core::table::Departure;
+use weft_core::table::RemovalReason;
 use weft_ir::ir::{CallId, ColumnId, Function, InputId, NameId, SinkId, TableId, VarId};
 use weft_ir::program::{ChainProgram, Element, Event};
 
@@ -79,7 +79,7 @@ pub struct ElementEffects {
     pub response: Option<Effects>,
     pub close: Option<Effects>,
     pub every: Vec<Effects>,
-    pub timeouts: Vec<(Departure, Effects)>,
+    pub timeouts: Vec<(RemovalReason, Effects)>,
 }
 
 /// What one handler may do.
@@ -279,8 +279,8 @@ impl ElementEffects {
         let single = single.into_iter().filter_map(|(name, effects)| Some((name, effects.as_ref()?)));
         let every = self.every.iter().map(|effects| ("every", effects));
         let timeouts = self.timeouts.iter().map(|(why, effects)| match why {
-            Departure::Expired => ("expiry", effects),
-            Departure::Evicted => ("eviction", effects),
+            RemovalReason::Expired => ("expiry", effects),
+            RemovalReason::Evicted => ("eviction", effects),
         });
         single.chain(every).chain(timeouts)
     }

@@ -111,7 +111,7 @@ impl Provenance {
             | Op::ColumnIsNull(table, ..)
             | Op::SetColumn(table, ..)
             | Op::Count(table)
-            | Op::Departed(table)
+            | Op::ExpiredRow(table)
             | Op::ScanRow(table, _) => Source::Table(table),
             Op::Now => Source::Now,
             Op::Egress => Source::Egress,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use weft_core::Time;
 use weft_core::abi::Verdict;
 use weft_ir::generate::{self, Observation, Pass, Rng, World};
-use weft_ir::interp::{Access, Noted};
+use weft_ir::interp::{Access, AccessAt};
 use weft_ir::program::{ChainProgram, Event};
 
 use super::{Cell, ChainEffects, Effects, EndKind, RowSet, Source, effects};
@@ -69,7 +69,7 @@ fn allows(effects: &Effects, access: &Access) -> bool {
         Access::Delay => !effects.delays.is_empty(),
         Access::Mark => !effects.marks.is_empty(),
         Access::Mirror => !effects.mirrors.is_empty(),
-        Access::Reshape => !effects.reshapes.is_empty(),
+        Access::ChangeHeaders => !effects.reshapes.is_empty(),
     }
 }
 
@@ -109,7 +109,7 @@ fn check_end(of: &ChainEffects, event: Event, seen: &Observation) -> Option<Stri
 }
 
 /// The first access that is not within the effects of its part.
-fn outside(parts: &[&Effects], noted: &[Noted]) -> Option<String> {
+fn outside(parts: &[&Effects], noted: &[AccessAt]) -> Option<String> {
     let mut own = BTreeSet::new();
     for (part, access) in noted {
         match access {
@@ -131,7 +131,7 @@ fn outside(parts: &[&Effects], noted: &[Noted]) -> Option<String> {
 fn left_out(
     chain: &ChainProgram,
     parts: &[&Effects],
-    noted: &[Noted],
+    noted: &[AccessAt],
     (event, seen): (Event, &Observation),
 ) -> Option<String> {
     // In CLOSE some elements may have no part; what fails and is let pass is undone.
@@ -160,7 +160,7 @@ fn violation(chains: u64, infer: impl Fn(&ChainProgram) -> ChainEffects) -> Opti
         for nth in 0..PASSES {
             let now = Time(1_000_000_000 * (nth as i64 + 1));
             let pass = Pass::random(&mut rng, &chain, now);
-            let (seen, noted) = world.run_noting(&chain, &pass);
+            let (seen, noted) = world.run_with_accesses(&chain, &pass);
             let parts = parts(&chain, &inferred, pass.event);
             let told = outside(&parts, &noted)
                 .or_else(|| check_end(&inferred, pass.event, &seen))
@@ -256,7 +256,7 @@ fn undecided(chains: u64, infer: impl Fn(&ChainProgram) -> ChainEffects) -> (usi
             if matches!(pass.event, Event::OpenRequest | Event::Every(..) | Event::Timeout(..)) {
                 continue;
             }
-            let (before, noted) = World::new(&chain).run_noting(&chain, &pass);
+            let (before, noted) = World::new(&chain).run_with_accesses(&chain, &pass);
             for input in 0..pass.slots.len() {
                 if is_decided(&inferred, pass.event, input as u16) {
                     continue;
@@ -264,7 +264,7 @@ fn undecided(chains: u64, infer: impl Fn(&ChainProgram) -> ChainEffects) -> (usi
                 let mut other = pass.clone();
                 other.present.remove(input);
                 other.slots[input] = Default::default();
-                let (after, more) = World::new(&chain).run_noting(&chain, &other);
+                let (after, more) = World::new(&chain).run_with_accesses(&chain, &other);
                 // The room is a source of its own.
                 if noted.iter().chain(&more).any(|(_, access)| *access == Access::Full) {
                     continue;

@@ -6,7 +6,7 @@ use weft_core::Type;
 use weft_core::abi::Fault;
 use weft_core::wire::FieldRef;
 use weft_ir::ir::{BlockId, Function, Journal, Op, TableId, Terminator, Ty, Value};
-use weft_ir::program::Place;
+use weft_ir::program::InputLocation;
 use weft_lang::hir::{self, Direction, Handler, HandlerKind, Layer, LocalId, RowId, TableRef};
 use weft_lang::source::Span;
 
@@ -141,7 +141,7 @@ impl<'b, 'n> Body<'b, 'n> {
         self.set_line(handler.span);
         let table = handler.rows[RowId::OLD.0].table;
         let (id, _) = self.table(table);
-        let row = self.b.get(Op::Departed(id), Ty::Row);
+        let row = self.b.get(Op::ExpiredRow(id), Ty::Row);
         self.load(RowId::OLD, table, row, false);
     }
 
@@ -151,7 +151,7 @@ impl<'b, 'n> Body<'b, 'n> {
         else {
             return;
         };
-        let place = Place::Frame(FieldRef::presence(layer.clone()));
+        let place = InputLocation::Frame(FieldRef::presence(layer.clone()));
         let program = &mut self.lowering.program;
         let input = places::input(program, Direction::Request, place, Type::Bool, true, false);
         let is_there = self.b.get(Op::InputPresent(input), Ty::Bool);

@@ -174,7 +174,7 @@ impl Builder {
             Op::Column(..) | Op::CallGet(_) | Op::Native(..) => ty == Ty::Bytes,
             Op::SetInput(_, value) | Op::SetReply(_, value) => self.ty(*value) == Ty::Bytes,
             Op::Emit(_, cells) => cells.iter().any(|(cell, _)| self.ty(*cell) == Ty::Bytes),
-            Op::Reshape(_, parts) => parts.iter().any(|part| self.ty(*part) == Ty::Bytes),
+            Op::ChangeHeaders(_, parts) => parts.iter().any(|part| self.ty(*part) == Ty::Bytes),
             op => matches!(
                 op,
                 Op::Concat(_)

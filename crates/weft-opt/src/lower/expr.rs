@@ -3,7 +3,7 @@
 use weft_core::abi::Fault;
 use weft_core::{Type, Value as Constant};
 use weft_ir::ir::{BlockId, BytesCmp, FloatCmp, InputId, IntCmp, Op, Ty, Value};
-use weft_ir::program::Place;
+use weft_ir::program::InputLocation;
 use weft_lang::check::fold::fold;
 use weft_lang::hir::{CompareOp, Direction, Expr, ExprKind, Function};
 
@@ -40,8 +40,12 @@ impl<'n> Body<'_, 'n> {
                 let bound = self.rows[row.0].as_ref().and_then(|bound| bound.columns.get(column).copied());
                 bound.unwrap_or_else(|| self.absent(expr.ty))
             }
-            ExprKind::Header(name) => self.read_place(Place::Header(name.clone()), Type::Text(None), true),
-            ExprKind::Trailer(name) => self.read_place(Place::Trailer(name.clone()), Type::Text(None), true),
+            ExprKind::Header(name) => {
+                self.read_place(InputLocation::Header(name.clone()), Type::Text(None), true)
+            }
+            ExprKind::Trailer(name) => {
+                self.read_place(InputLocation::Trailer(name.clone()), Type::Text(None), true)
+            }
             ExprKind::Meta(meta) => self.read_place(places::meta(*meta), expr.ty, expr.nullable),
             ExprKind::FaultName => self.fault_name(),
             ExprKind::Egress => self.egress(),
@@ -155,12 +159,12 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// How a place is read: with the changes of the message, if it is derived from that, and some may have been made.
-    fn read_op(&self, place: &Place, direction: Direction) -> fn(InputId) -> Op {
+    fn read_op(&self, place: &InputLocation, direction: Direction) -> fn(InputId) -> Op {
         let is_changed = place.is_derived() && self.lowering.may_change(direction);
         if is_changed { Op::Derived } else { Op::Input }
     }
 
-    fn read_place(&mut self, place: Place, ty: Type, nullable: bool) -> Val {
+    fn read_place(&mut self, place: InputLocation, ty: Type, nullable: bool) -> Val {
         let direction = self.direction();
         let op = self.read_op(&place, direction);
         let id = places::input(&mut self.lowering.program, direction, place, ty, nullable, false);
@@ -504,14 +508,15 @@ impl<'n> Body<'_, 'n> {
         let decl = &self.scope.element.columns[column];
         let binding = &self.scope.instance.bindings[column];
         let place = places::bound(&binding.place);
-        let clears = binding.nullable || matches!(place, Place::Header(_) | Place::Trailer(_));
+        let clears =
+            binding.nullable || matches!(place, InputLocation::Header(_) | InputLocation::Trailer(_));
         let program = &mut self.lowering.program;
         let id = places::input(program, decl.direction, place, decl.ty, binding.nullable, true);
         (id, clears)
     }
 
     /// A header or trailer that a statement changes.
-    pub(super) fn written_place(&mut self, place: Place) -> InputId {
+    pub(super) fn written_place(&mut self, place: InputLocation) -> InputId {
         let direction: Direction = self.direction();
         places::input(&mut self.lowering.program, direction, place, Type::Text(None), true, true)
     }

@@ -40,12 +40,12 @@ use weft_core::Value;
 use weft_core::limits::{
     ELEMENTS_MAX, HANDLER_OPS_MAX, INPUTS_MAX, KEY_BYTES_MAX, ROW_BYTES_MAX, SEGMENT_STEPS_MAX,
 };
-use weft_core::table::{ColumnSpec, Departure, Evict, TableSpec};
+use weft_core::table::{ColumnSpec, Evict, RemovalReason, TableSpec};
 use weft_core::wire::{FieldRef, ProtocolId};
 use weft_ir::ir::{Block, CallId, Function, SinkId, TableId, VarId};
 use weft_ir::program::{
-    CallCell, ChainProgram, Departs, Element, Event, Frames, Handlers, Input, Merge, Meta, Place,
-    Realisation, SinkColumn, SinkDecl, SinkFormat, SinkTarget, TableDecl, VarDecl, cell_words,
+    CallCell, ChainProgram, Element, Event, Frames, Handlers, Input, InputLocation, Merge, Meta, Realisation,
+    RowRemoval, SinkColumn, SinkDecl, SinkFormat, SinkTarget, TableDecl, VarDecl, cell_words,
 };
 use weft_lang::ast;
 use weft_lang::check::fold::fold;
@@ -237,7 +237,7 @@ pub fn lower_group(
     let ports: Vec<usize> = group.members.iter().map(|(port, _)| *port).collect();
     let mut lowering = Lowering::new(network, *options, sources, &format!("{} key", group.name));
     lowering.alone(element, instance, &ports, group.span);
-    let comes_in = |input: &&Input| input.place == Place::Meta(Meta::Port);
+    let comes_in = |input: &&Input| input.place == InputLocation::Meta(Meta::Port);
     if lowering.program.request.inputs.iter().any(|input| comes_in(&input)) {
         let message = "a group tells frames apart by what is in them";
         let diagnostic = Diagnostic::error(code::NOT_IN_VERSION, message)
@@ -273,7 +273,7 @@ pub fn lower_headers(
     let mut lowering = Lowering::new(network, *options, None, &format!("{} headers", link.name));
     lowering.roots = lowering.roots_of(&[link.port], None);
     let inputs = headers.iter().map(|header| {
-        let place = Place::Frame(header.field.clone());
+        let place = InputLocation::Frame(header.field.clone());
         places::input(&mut lowering.program, hir::Direction::Request, place, header.ty, true, false).0
     });
     let inputs = inputs.collect();
@@ -729,10 +729,10 @@ impl<'n> Lowering<'n> {
             .map(|(handler, lock)| {
                 let table = self.table_id(scope, handler.rows[hir::RowId::OLD.0].table);
                 let why = match handler.kind {
-                    HandlerKind::Evict => Departure::Evicted,
-                    _ => Departure::Expired,
+                    HandlerKind::Evict => RemovalReason::Evicted,
+                    _ => RemovalReason::Expired,
                 };
-                (Departs { table, why }, self.function(scope, handler.kind, Some(handler), lock))
+                (RowRemoval { table, why }, self.function(scope, handler.kind, Some(handler), lock))
             })
             .collect();
         Element {
@@ -802,8 +802,8 @@ impl<'n> Lowering<'n> {
         let network = self.network;
         for input in &mut self.program.request.inputs {
             match &input.place {
-                Place::Frame(field) => input.name = network.field_name(field),
-                Place::Layer(layer) => {
+                InputLocation::Frame(field) => input.name = network.field_name(field),
+                InputLocation::Layer(layer) => {
                     input.name = network.field_name(&FieldRef::presence(layer.clone()));
                 }
                 _ => {}
@@ -819,7 +819,8 @@ impl<'n> Lowering<'n> {
         }
         let names = if n_tuns > 0 { IP } else { ETHERNET };
         let roots = self.roots.inside.clone();
-        let is_of_frame = |input: &Input| matches!(input.place, Place::Frame(_) | Place::Layer(_));
+        let is_of_frame =
+            |input: &Input| matches!(input.place, InputLocation::Frame(_) | InputLocation::Layer(_));
         let has_fields = self.program.request.inputs.iter().any(is_of_frame);
         if has_fields && roots.is_empty() {
             let message =
@@ -884,7 +885,7 @@ impl<'n> Lowering<'n> {
             ("CALL columns", program.call.len(), LIST_MAX),
             ("headers of answers", program.answers.len(), LIST_MAX),
             ("fields of replies", program.replies.len(), LIST_MAX),
-            ("changes of structure", program.reshapes.len(), LIST_MAX),
+            ("changes of structure", program.header_changes.len(), LIST_MAX),
             ("native functions", program.natives.len(), LIST_MAX),
         ];
         for (what, n, max) in lists.into_iter().filter(|(_, n, max)| n > max) {

@@ -2,7 +2,7 @@
 //! would do.
 
 use weft_core::wire::{FieldId, FieldRef, LayerRef, ProtocolId};
-use weft_ir::program::{ChainProgram, Place};
+use weft_ir::program::{ChainProgram, InputLocation};
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{self, Network, Stmt, StmtKind};
 use weft_lang::source::Span;
@@ -38,7 +38,7 @@ pub(super) fn refusal(
     if let Some((other, used)) = used {
         diagnostic = diagnostic.with_label(used, format!("`{}` here", other.name));
     }
-    let Place::Frame(field) = &input.place else { return diagnostic };
+    let InputLocation::Frame(field) = &input.place else { return diagnostic };
     let names = settable_names(network, field);
     if names.is_empty() {
         return match wire::settable(&network.protocols, field) {
@@ -92,18 +92,18 @@ fn parts(field: &FieldRef) -> Vec<(ProtocolId, FieldId)> {
 }
 
 /// Where an element sets what is in this place.
-fn set_in(stage: Stage<'_>, place: &Place) -> Option<Span> {
+fn set_in(stage: Stage<'_>, place: &InputLocation) -> Option<Span> {
     let column = column_of(stage, place).filter(|at| stage.0.columns[*at].written)?;
     let set = stage.0.handlers.iter().find_map(|handler| set_by(&handler.body, column));
     set.or(Some(stage.0.columns[column].span))
 }
 
 /// Where an element first uses what is in this place.
-fn used_in(stage: Stage<'_>, place: &Place) -> Option<Span> {
+fn used_in(stage: Stage<'_>, place: &InputLocation) -> Option<Span> {
     column_of(stage, place).map(|at| stage.0.columns[at].span)
 }
 
-fn column_of((_, instance): Stage<'_>, place: &Place) -> Option<usize> {
+fn column_of((_, instance): Stage<'_>, place: &InputLocation) -> Option<usize> {
     instance.bindings.iter().position(|binding| places::bound(&binding.place) == *place)
 }
 

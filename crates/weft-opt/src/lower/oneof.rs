@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weft_core::Type;
 use weft_core::schema::{FieldKind, Schema};
-use weft_ir::program::Place;
+use weft_ir::program::InputLocation;
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{self, Direction, HandlerKind, Network};
 
@@ -23,7 +23,7 @@ pub(super) struct Displaced(BTreeMap<Field, (Vec<Member>, Vec<Vec<String>>)>);
 /// A part of the message that is displaced, as an input of the chain.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
-    pub(super) place: Place,
+    pub(super) place: InputLocation,
     pub(super) ty: Type,
     pub(super) nullable: bool,
 }
@@ -42,7 +42,10 @@ impl Displaced {
             let messages: BTreeSet<usize> = chain.methods.iter().map(|m| m.message(*direction)).collect();
             for (_, place, ty, nullable) in touched.iter().filter(|(of, ..)| of == direction) {
                 let Some(other) = place.path() else { continue };
-                if matches!(place, Place::Present(_)) && path.len() > other.len() && path.starts_with(other) {
+                if matches!(place, InputLocation::Present(_))
+                    && path.len() > other.len()
+                    && path.starts_with(other)
+                {
                     displaced.entry(field.clone()).or_default().1.push(other.to_vec());
                     continue;
                 }
@@ -71,7 +74,7 @@ impl Displaced {
 }
 
 /// A part of a message that handlers touch, with its type, and whether it may be NULL.
-type Touched = (Direction, Place, Type, bool);
+type Touched = (Direction, InputLocation, Type, bool);
 
 /// What the handlers of a chain touch of messages, and the fields that they set.
 fn fields(network: &Network, chain: &hir::Chain) -> (Vec<Touched>, BTreeSet<Field>) {

@@ -3,7 +3,7 @@
 use weft_core::Type;
 use weft_core::list::EntryKey;
 use weft_ir::ir::{InputId, NameId};
-use weft_ir::program::{AnswerName, ChainProgram, Input, ListPlace, Meta, Place, ReplyField};
+use weft_ir::program::{AnswerName, ChainProgram, Input, InputLocation, ListLocation, Meta, ReplyField};
 use weft_lang::hir::{self, BoundPlace, Direction};
 use weft_lang::types;
 
@@ -11,7 +11,7 @@ use weft_lang::types;
 pub(super) fn input(
     program: &mut ChainProgram,
     direction: Direction,
-    place: Place,
+    place: InputLocation,
     ty: Type,
     nullable: bool,
     written: bool,
@@ -52,28 +52,28 @@ fn index_of<T: PartialEq>(list: &mut Vec<T>, item: T) -> NameId {
 }
 
 /// The place of a column.
-pub(super) fn bound(place: &BoundPlace) -> Place {
+pub(super) fn bound(place: &BoundPlace) -> InputLocation {
     match place {
-        BoundPlace::Body(path) => Place::Body(path.clone()),
-        BoundPlace::Entry(path, key) => Place::Entry(path.clone(), key.clone()),
-        BoundPlace::Present(path) => Place::Present(path.clone()),
-        BoundPlace::List(list) => Place::List(ListPlace {
+        BoundPlace::Body(path) => InputLocation::Body(path.clone()),
+        BoundPlace::Entry(path, key) => InputLocation::Entry(path.clone(), key.clone()),
+        BoundPlace::Present(path) => InputLocation::Present(path.clone()),
+        BoundPlace::List(list) => InputLocation::List(ListLocation {
             path: list.path.clone(),
             members: list.members.clone(),
             elements_max: list.elements_max,
         }),
-        BoundPlace::Header(name) => Place::Header(name.clone()),
+        BoundPlace::Header(name) => InputLocation::Header(name.clone()),
         BoundPlace::Meta(of) => meta(*of),
-        BoundPlace::Frame(field) => Place::Frame(field.clone()),
+        BoundPlace::Frame(field) => InputLocation::Frame(field.clone()),
         BoundPlace::Computed(_) => unreachable!("what is computed is read where its parts are"),
     }
 }
 
 /// The place of what the engine knows, by its name in the program. The payload is the message itself: a place that all
 /// fields share, so that who writes a field is known to change it.
-pub(super) fn meta(meta: hir::Meta) -> Place {
-    Place::Meta(match meta {
-        hir::Meta::Payload => return Place::Body(Vec::new()),
+pub(super) fn meta(meta: hir::Meta) -> InputLocation {
+    InputLocation::Meta(match meta {
+        hir::Meta::Payload => return InputLocation::Body(Vec::new()),
         hir::Meta::Method => Meta::Method,
         hir::Meta::Peer => Meta::Peer,
         hir::Meta::Size => Meta::Size,
@@ -97,20 +97,20 @@ pub(super) fn meta(meta: hir::Meta) -> Place {
 }
 
 /// For people.
-fn name(place: &Place) -> String {
+fn name(place: &InputLocation) -> String {
     match place {
-        Place::Body(path) if path.is_empty() => "payload".to_owned(),
-        Place::Body(path) => path.join("."),
-        Place::Entry(path, EntryKey::Text(key)) => format!("{}[{key}]", path.join(".")),
-        Place::Entry(path, EntryKey::Number(key)) => format!("{}[{}]", path.join("."), *key as i64),
-        Place::Present(path) => format!("present[{}]", path.join(".")),
-        Place::List(list) => list.path.join("."),
-        Place::Header(name) => format!("header[{name}]"),
-        Place::Trailer(name) => format!("trailer[{name}]"),
-        Place::Key(nth) => format!("key {nth}"),
+        InputLocation::Body(path) if path.is_empty() => "payload".to_owned(),
+        InputLocation::Body(path) => path.join("."),
+        InputLocation::Entry(path, EntryKey::Text(key)) => format!("{}[{key}]", path.join(".")),
+        InputLocation::Entry(path, EntryKey::Number(key)) => format!("{}[{}]", path.join("."), *key as i64),
+        InputLocation::Present(path) => format!("present[{}]", path.join(".")),
+        InputLocation::List(list) => list.path.join("."),
+        InputLocation::Header(name) => format!("header[{name}]"),
+        InputLocation::Trailer(name) => format!("trailer[{name}]"),
+        InputLocation::Key(nth) => format!("key {nth}"),
         // Whoever lowers the chain knows the protocols, and names it.
-        Place::Frame(_) | Place::Layer(_) => "frame".to_owned(),
-        Place::Meta(meta) => match meta {
+        InputLocation::Frame(_) | InputLocation::Layer(_) => "frame".to_owned(),
+        InputLocation::Meta(meta) => match meta {
             Meta::Method => "method",
             Meta::Peer => "peer",
             Meta::Size => "size",

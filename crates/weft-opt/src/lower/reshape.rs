@@ -3,16 +3,16 @@
 use weft_core::abi::Fault;
 use weft_core::inputs::InputSet;
 use weft_core::types::{Type, Value as Constant};
-use weft_core::wire::reshape::{
-    AddressesIn, Pop, Pseudo, PseudoSum, PseudoSumIn, Relink, Reshape, Stack, StackError, addresses_in,
+use weft_core::wire::header_change::{
+    AddressesIn, HeaderChange, Pop, Pseudo, PseudoSum, PseudoSumIn, Relink, Stack, StackError, addresses_in,
     pseudo_sums, relink, stack,
 };
 use weft_core::wire::{
     BuildError, Expr as WireExpr, FieldId, FieldValue, Header, LEVELS_MAX, LayerRef, Protocol, ProtocolId,
     Rule, Width,
 };
-use weft_ir::ir::{InputId, IntCmp, Op, ReshapeId, Ty, Value};
-use weft_ir::program::{ChainProgram, Place, ReshapeDecl};
+use weft_ir::ir::{HeaderChangeId, InputId, IntCmp, Op, Ty, Value};
+use weft_ir::program::{ChainProgram, HeaderChangeDecl, InputLocation};
 use weft_lang::check::fold::fold;
 use weft_lang::diagnostic::{Diagnostic, code};
 use weft_lang::hir::{Direction, Expr, PopHow, Pushed};
@@ -72,12 +72,12 @@ impl<'n> Body<'_, 'n> {
             true => {
                 let stacks = self.stacks(&headers, &given, &front, span);
                 self.path.front = Some(vec![first.protocol]);
-                stacks.map(|stacks| Reshape::Push { behind: None, stacks })
+                stacks.map(|stacks| HeaderChange::Push { behind: None, stacks })
             }
             false => self.behind(first, last, &headers, &given, &front, span),
         };
         if let Some(what) = what {
-            self.reshape(ReshapeDecl { params, what }, values);
+            self.reshape(HeaderChangeDecl { params, what }, values);
         }
     }
 
@@ -116,14 +116,14 @@ impl<'n> Body<'_, 'n> {
             pseudo = self.pseudo_of(&layer, span);
             self.path.front = Some(layer.protocols);
         }
-        let what = Reshape::Pop { layer: input.0, how, pseudo };
-        self.reshape(ReshapeDecl { params: Vec::new(), what }, Vec::new());
+        let what = HeaderChange::Pop { layer: input.0, how, pseudo };
+        self.reshape(HeaderChangeDecl { params: Vec::new(), what }, Vec::new());
     }
 
     /// The input that is a layer.
     fn layer(&mut self, layer: LayerRef) -> InputId {
         let (program, ty) = (&mut self.lowering.program, Type::Uint(64));
-        places::input(program, Direction::Request, Place::Layer(layer), ty, true, false)
+        places::input(program, Direction::Request, InputLocation::Layer(layer), ty, true, false)
     }
 
     /// The checksums of a layer and behind it that cover addresses in front of it.
@@ -165,9 +165,9 @@ impl<'n> Body<'_, 'n> {
     }
 
     /// CUT or FRAGMENT, to so many bytes.
-    pub(super) fn shorten(&mut self, what: Reshape, bytes: &'n Expr) {
+    pub(super) fn shorten(&mut self, what: HeaderChange, bytes: &'n Expr) {
         let value = self.checked(bytes).value;
-        let decl = ReshapeDecl { params: vec![Type::Uint(32)], what };
+        let decl = HeaderChangeDecl { params: vec![Type::Uint(32)], what };
         self.reshape(decl, vec![value]);
     }
 
@@ -194,13 +194,13 @@ impl<'n> Body<'_, 'n> {
         self.path.front.clone().unwrap_or_else(|| self.lowering.roots.inside.clone())
     }
 
-    fn reshape(&mut self, decl: ReshapeDecl, values: Vec<Value>) {
-        let all = &mut self.lowering.program.reshapes;
+    fn reshape(&mut self, decl: HeaderChangeDecl, values: Vec<Value>) {
+        let all = &mut self.lowering.program.header_changes;
         let at = all.iter().position(|known| *known == decl).unwrap_or_else(|| {
             all.push(decl);
             all.len() - 1
         });
-        self.b.act(Op::Reshape(ReshapeId(at as u16), values));
+        self.b.act(Op::ChangeHeaders(HeaderChangeId(at as u16), values));
     }
 
     // ---- values ----
@@ -321,7 +321,7 @@ impl<'n> Body<'_, 'n> {
         given: &[(usize, FieldId)],
         front: &[ProtocolId],
         span: Span,
-    ) -> Option<Reshape> {
+    ) -> Option<HeaderChange> {
         let protocols = &self.lowering.network.protocols;
         let found = match front {
             [only] => relink(protocols, *only, first.protocol, last.protocol).map(|relink| (*only, relink)),
@@ -355,7 +355,7 @@ impl<'n> Body<'_, 'n> {
             Ok(stack) => {
                 let place = protocols[usize::from(last.protocol.0)].header_min as usize;
                 let within = relink.within + stack.bytes.len().saturating_sub(place) as u16;
-                Some(Reshape::Push {
+                Some(HeaderChange::Push {
                     behind: Some((header, Relink { within, ..relink })),
                     stacks: vec![stack],
                 })
@@ -471,7 +471,10 @@ impl<'n> Body<'_, 'n> {
             ),
             StackError::TooLong(bytes) => (
                 format!("these headers have {bytes} bytes"),
-                format!("{} are the most that one PUSH puts on", weft_core::wire::reshape::PUSH_BYTES_MAX),
+                format!(
+                    "{} are the most that one PUSH puts on",
+                    weft_core::wire::header_change::PUSH_BYTES_MAX
+                ),
             ),
             StackError::Unsaid(protocol, fields) => {
                 let what = carried.map_or("the frame".to_owned(), |id| format!("`{}`", self.name(id)));
@@ -496,12 +499,12 @@ impl<'n> Body<'_, 'n> {
 /// two of them, and so on.
 pub(super) fn looked_at_behind_tunnels(program: &ChainProgram) -> Vec<InputSet> {
     let is_inside = |layer: u16| match &program.request.inputs[usize::from(layer)].place {
-        Place::Layer(layer) => layer.level > 0,
+        InputLocation::Layer(layer) => layer.level > 0,
         _ => false,
     };
     let takes_out = |op: &Op| match op {
-        Op::Reshape(id, _) => match program.reshapes[usize::from(id.0)].what {
-            Reshape::Pop { layer, how: Pop::To, .. } => is_inside(layer),
+        Op::ChangeHeaders(id, _) => match program.header_changes[usize::from(id.0)].what {
+            HeaderChange::Pop { layer, how: Pop::To, .. } => is_inside(layer),
             _ => false,
         },
         _ => false,
@@ -509,7 +512,7 @@ pub(super) fn looked_at_behind_tunnels(program: &ChainProgram) -> Vec<InputSet> 
     let mut behind: Vec<InputSet> = Vec::new();
     for element in &program.elements {
         if let Some(last) = behind.last_mut() {
-            *last |= element.inputs_seen();
+            *last |= element.inputs_read();
         }
         if element.request_ops().any(takes_out) {
             behind.push(InputSet::EMPTY);

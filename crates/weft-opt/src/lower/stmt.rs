@@ -3,9 +3,9 @@
 use weft_core::Type;
 use weft_core::abi::Fault;
 use weft_core::filter::KeyId;
-use weft_core::wire::reshape::Reshape;
+use weft_core::wire::header_change::HeaderChange;
 use weft_ir::ir::{BlockId, Journal, Op, Terminator, Ty, Value};
-use weft_ir::program::Place as IrPlace;
+use weft_ir::program::InputLocation;
 use weft_lang::hir::{BoundPlace, Direction, Expr, Place, Query, RowId, Stmt, StmtKind, TableRef, Verdict};
 
 use super::body::{Body, Bound, Path};
@@ -63,8 +63,8 @@ impl<'n> Body<'_, 'n> {
             StmtKind::Reset { var } => self.b.act(Op::VarReset(self.scope.vars[*var])),
             StmtKind::Push { headers } => self.push_headers(headers, stmt.span),
             StmtKind::Pop { layer, how } => self.pop(layer, *how, stmt.span),
-            StmtKind::Cut { bytes } => self.shorten(Reshape::Cut, bytes),
-            StmtKind::Fragment { bytes } => self.shorten(Reshape::Fragment, bytes),
+            StmtKind::Cut { bytes } => self.shorten(HeaderChange::Cut, bytes),
+            StmtKind::Fragment { bytes } => self.shorten(HeaderChange::Fragment, bytes),
             StmtKind::Mirror { to } => {
                 self.check_front(stmt.span);
                 let to = self.checked(to);
@@ -90,7 +90,7 @@ impl<'n> Body<'_, 'n> {
         let parts = parts.iter().map(|part| self.checked(part).value).collect();
         let value = self.b.get(Op::Key(parts), Ty::Bytes);
         let program = &mut self.lowering.program;
-        let place = IrPlace::Key(key.0);
+        let place = InputLocation::Key(key.0);
         let id = places::input(program, Direction::Request, place, Type::Bytes(None), false, true);
         self.b.act(Op::SetInput(id, value));
     }
@@ -137,8 +137,8 @@ impl<'n> Body<'_, 'n> {
                     },
                 );
             }
-            Place::Header(name) => self.put_header(IrPlace::Header(name.clone()), value),
-            Place::Trailer(name) => self.put_header(IrPlace::Trailer(name.clone()), value),
+            Place::Header(name) => self.put_header(InputLocation::Header(name.clone()), value),
+            Place::Trailer(name) => self.put_header(InputLocation::Trailer(name.clone()), value),
             Place::Call(cell) => self.b.act(Op::CallSet(self.scope.call[*cell], value.value, Journal::Yes)),
             Place::Var(var) => {
                 self.lock_for_var();
@@ -158,14 +158,14 @@ impl<'n> Body<'_, 'n> {
             self.b.act(Op::ClearInput(id));
         }
         for path in around {
-            let place = IrPlace::Present(path);
+            let place = InputLocation::Present(path);
             let id = places::input(&mut self.lowering.program, direction, place, Type::Bool, false, true);
             let there = self.b.bool(true);
             self.b.act(Op::SetInput(id, there));
         }
     }
 
-    fn put_header(&mut self, place: IrPlace, value: Val) {
+    fn put_header(&mut self, place: InputLocation, value: Val) {
         let id = self.written_place(place);
         self.set_or(
             value.null,

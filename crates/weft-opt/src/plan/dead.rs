@@ -2,7 +2,7 @@
 
 use weft_core::types::Repr;
 use weft_ir::ir::{Function, InputId, Op};
-use weft_ir::program::{ChainProgram, Place};
+use weft_ir::program::{ChainProgram, InputLocation};
 
 use super::{Context, Level};
 use crate::effects::{ChainEffects, Effects};
@@ -84,7 +84,7 @@ fn is_plain(chain: &ChainProgram, level: Level, input: InputId) -> bool {
     let column = &chain.request.inputs[usize::from(input.0)];
     // Setting bytes takes room, and `strict` promises who finds it used up.
     let takes_no_room = level > Level::Strict || column.ty.repr() != Repr::Bytes;
-    matches!(column.place, Place::Body(_)) && takes_no_room
+    matches!(column.place, InputLocation::Body(_)) && takes_no_room
 }
 
 /// The element that sets a field whatever was there, where nobody looks at it in between; the first of `order` is the

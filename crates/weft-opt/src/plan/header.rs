@@ -2,7 +2,7 @@
 
 use weft_core::types::{Repr, Type};
 use weft_ir::ir::InputId;
-use weft_ir::program::{ChainProgram, Meta, Place};
+use weft_ir::program::{ChainProgram, InputLocation, Meta};
 
 use crate::effects::{ChainEffects, Effects};
 
@@ -72,13 +72,20 @@ fn needed(chain: &ChainProgram, handler: &Effects) -> impl Iterator<Item = Input
     let travels = |id: &&InputId| {
         let place = &chain.request.inputs[usize::from(id.0)].place;
         match place {
-            Place::Body(_) | Place::Entry(..) | Place::Present(_) | Place::List(_) | Place::Header(_) => true,
+            InputLocation::Body(_)
+            | InputLocation::Entry(..)
+            | InputLocation::Present(_)
+            | InputLocation::List(_)
+            | InputLocation::Header(_) => true,
             // They are the id and the version, which travel anyway, or told by the frame.
-            Place::Meta(meta) => {
-                !matches!(meta, Meta::CallId | Meta::Index | Meta::Version) && !meta.is_of_bytes()
+            InputLocation::Meta(meta) => {
+                !matches!(meta, Meta::CallId | Meta::Index | Meta::Version) && !meta.is_computed()
             }
             // A frame goes on as it is.
-            Place::Trailer(_) | Place::Key(_) | Place::Frame(_) | Place::Layer(_) => false,
+            InputLocation::Trailer(_)
+            | InputLocation::Key(_)
+            | InputLocation::Frame(_)
+            | InputLocation::Layer(_) => false,
         }
     };
     handler.reads.keys().filter(travels).copied()

@@ -10,7 +10,7 @@
 //! is told is what would be allowed, and what it would have to save.
 
 use weft_ir::ir::InputId;
-use weft_ir::program::{ChainProgram, Place};
+use weft_ir::program::{ChainProgram, InputLocation};
 
 use super::figures::Figures;
 use super::{Clause, Level, Pair, Side};
@@ -195,7 +195,7 @@ fn has_traces(effects: &ChainEffects, element: usize) -> bool {
 fn copied(chain: &ChainProgram, first: &[&Effects], second: &[&Effects]) -> Copied {
     let touched = |id: &InputId| reads(first, *id) || writes(first).any(|other| other == *id);
     let copy = |id: InputId| match chain.request.inputs[usize::from(id.0)].place {
-        Place::Header(_) => Copied::Headers,
+        InputLocation::Header(_) => Copied::Headers,
         _ => Copied::All,
     };
     let mirrors = copies(first);

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_core::inputs::InputSet;
 
 use weft_ir::ir::{CallId, InputId, SinkId};
-use weft_ir::program::{ChainProgram, Direction, Meta, Place};
+use weft_ir::program::{ChainProgram, Direction, InputLocation, Meta};
 
 use super::{Clash, Clause, Context, Level, Pair, Side};
 use crate::effects::{
@@ -232,7 +232,9 @@ impl<'e> Found<'e> {
                 format!("{writer} writes {field}, which {reader} reads")
             } else if self.overlap(side, id, read) {
                 format!("{writer} writes {field}, which {reader} reads as {}", self.input(side, read))
-            } else if self.direction(side).inputs[usize::from(read.0)].place == Place::Meta(Meta::Size) {
+            } else if self.direction(side).inputs[usize::from(read.0)].place
+                == InputLocation::Meta(Meta::Size)
+            {
                 format!("{writer} writes {field}, and {reader} reads the size of the message")
             } else {
                 format!("{writer} writes {field}, a part of the payload, which {reader} reads")
@@ -263,7 +265,7 @@ impl<'e> Found<'e> {
     /// Whether `part` is a field of the message, and `whole` the message or its size.
     fn is_part_of(&self, side: Side, part: InputId, whole: InputId) -> bool {
         let place = |id: InputId| &self.direction(side).inputs[usize::from(id.0)].place;
-        place(whole).is_of_message() && matches!(place(part), Place::Body(_))
+        place(whole).is_of_message() && matches!(place(part), InputLocation::Body(_))
     }
 
     /// Whether two inputs may be one field of a frame.
@@ -549,7 +551,7 @@ impl<'e> Found<'e> {
 
     /// Whether some element of the chain asks which element ended a call.
     fn tells_who_ended_it(&self) -> bool {
-        self.chain.response.inputs.iter().any(|input| input.place == Place::Meta(Meta::EndedBy))
+        self.chain.response.inputs.iter().any(|input| input.place == InputLocation::Meta(Meta::EndedBy))
     }
 
     // ---- rules 5, 8, 9 and 10 ----

@@ -20,7 +20,7 @@ use weft_core::marks::Marks;
 use weft_core::Time;
 use weft_core::abi::{EditTarget, Fault, REGION_BODY, REGION_META, Slot, Verdict};
 use weft_core::limits::SCRATCH_BYTES_MIN;
-use weft_ir::generate::{Observation, Pass, Rng, Seen};
+use weft_ir::generate::{Observation, Observed, Pass, Rng};
 use weft_ir::interp::Access;
 use weft_ir::ir::{Function, Op};
 use weft_ir::program::{ChainProgram, Event, SinkTarget};
@@ -162,8 +162,8 @@ fn opened_by(chain: &ChainProgram, seen: &Observation) -> usize {
 }
 
 /// What edits of an answer come to: the last one of a target wins.
-fn edits(edits: &[(EditTarget, Seen)], wanted: fn(&EditTarget) -> bool) -> Vec<(String, Seen)> {
-    let mut last: BTreeMap<String, Seen> = BTreeMap::new();
+fn edits(edits: &[(EditTarget, Observed)], wanted: fn(&EditTarget) -> bool) -> Vec<(String, Observed)> {
+    let mut last: BTreeMap<String, Observed> = BTreeMap::new();
     for (target, value) in edits.iter().filter(|(target, _)| wanted(target)) {
         last.insert(format!("{target:?}"), value.clone());
     }
@@ -225,7 +225,7 @@ fn rows(chain: &ChainProgram, story: &Story, level: Level) -> Vec<String> {
 }
 
 /// The tables that handlers write. Rows that a pass sends to one are there behind it.
-fn own_tables(seen: &Observation) -> &[Vec<Vec<Seen>>] {
+fn own_tables(seen: &Observation) -> &[Vec<Vec<Observed>>] {
     &seen.tables[..usize::from(generate::SENT.0)]
 }
 

@@ -8,12 +8,12 @@ use weft_core::abi::{Counters, Cx, EditTarget, Outcome, Slot, State, Verdict};
 use weft_core::checksum::fold;
 use weft_core::inputs::InputSet;
 use weft_core::types::{Type, Value};
-use weft_core::wire::reshape::{Given, Pop, Reshape, begins};
+use weft_core::wire::header_change::{HeaderChange, Pop, StackValue, begins};
 use weft_core::wire::{FieldValue, Header, Protocol, ProtocolId, Width, build};
 use weft_ir::backend::Program;
-use weft_ir::generate::{Observation, Seen};
+use weft_ir::generate::{Observation, Observed};
 use weft_ir::ir::Endian;
-use weft_ir::program::{ChainProgram, Frames, StoreAt};
+use weft_ir::program::{ChainProgram, FieldLayout, Frames};
 
 use crate::vectors::Token;
 
@@ -93,7 +93,7 @@ fn header(
 /// A frame with the changes that a pass has left: fields that no checksum covers, and structure.
 pub(crate) fn reshaped(
     chain: &ChainProgram,
-    edits: &[(EditTarget, Seen)],
+    edits: &[(EditTarget, Observed)],
     slots: &[Slot],
     frame: &[u8],
 ) -> Vec<u8> {
@@ -101,13 +101,13 @@ pub(crate) fn reshaped(
     for (target, value) in edits {
         match target {
             EditTarget::Part(_) => parts.push(value),
-            EditTarget::Reshape(id) => {
-                reshape(&chain.reshapes[usize::from(*id)].what, &parts, slots, &mut frame);
+            EditTarget::HeaderChange(id) => {
+                reshape(&chain.header_changes[usize::from(*id)].what, &parts, slots, &mut frame);
                 parts.clear();
             }
             EditTarget::Input(id) => {
                 let frames = chain.frames.as_ref().expect("it has frames");
-                let store = frames.stores[usize::from(*id)].as_ref().expect("it is set");
+                let store = frames.field_writes[usize::from(*id)].as_ref().expect("it is set");
                 let (at, bytes) = written(frames, slots[usize::from(*id)], *id, value, &frame);
                 let before = frame[at..at + bytes.len()].to_vec();
                 frame[at..at + bytes.len()].copy_from_slice(&bytes);
@@ -135,7 +135,7 @@ pub(crate) fn unpatched(
 ) {
     let Some(frames) = &chain.frames else { return };
     let frame = core::mem::replace(&mut compiled.frame, interpreted.frame.clone());
-    let sums = frames.stores.iter().flatten().flat_map(|store| &store.sums);
+    let sums = frames.field_writes.iter().flatten().flat_map(|store| &store.sums);
     let mut may_differ: Vec<Range<usize>> =
         sums.map(|sum| slots[usize::from(sum.input)].b as usize).map(|at| at..at + 2).collect();
     // A frame that goes nowhere is left as it is.
@@ -163,11 +163,11 @@ pub(crate) fn unpatched(
 }
 
 /// Where an input is in the frame, and its bytes with a value.
-fn written(frames: &Frames, slot: Slot, id: u16, value: &Seen, frame: &[u8]) -> (usize, Vec<u8>) {
-    let at = frames.stores[usize::from(id)].as_ref().map(|store| store.at);
+fn written(frames: &Frames, slot: Slot, id: u16, value: &Observed, frame: &[u8]) -> (usize, Vec<u8>) {
+    let at = frames.field_writes[usize::from(id)].as_ref().map(|store| store.at);
     match (at, value) {
-        (Some(StoreAt::Bytes), Seen::Bytes(bytes)) => (slot.a as usize, bytes.clone()),
-        (Some(StoreAt::Bits { bytes, shift, bits, endian }), Seen::Word(word)) => {
+        (Some(FieldLayout::Bytes), Observed::Bytes(bytes)) => (slot.a as usize, bytes.clone()),
+        (Some(FieldLayout::Bits { bytes, shift, bits, endian }), Observed::Word(word)) => {
             let (at, bytes) = (slot.b as usize, usize::from(bytes));
             let order = |number: &mut [u8]| match endian {
                 Endian::Little => number.reverse(),
@@ -185,14 +185,14 @@ fn written(frames: &Frames, slot: Slot, id: u16, value: &Seen, frame: &[u8]) -> 
     }
 }
 
-fn reshape(what: &Reshape, parts: &[&Seen], slots: &[Slot], frame: &mut Vec<u8>) {
+fn reshape(what: &HeaderChange, parts: &[&Observed], slots: &[Slot], frame: &mut Vec<u8>) {
     match what {
-        Reshape::Cut => match parts {
-            [Seen::Word(bytes)] => frame.truncate(*bytes as usize),
+        HeaderChange::Cut => match parts {
+            [Observed::Word(bytes)] => frame.truncate(*bytes as usize),
             other => panic!("{other:?} is no number of bytes"),
         },
-        Reshape::Fragment => {}
-        Reshape::Pop { layer, how, .. } => {
+        HeaderChange::Fragment => {}
+        HeaderChange::Pop { layer, how, .. } => {
             let slot = slots[usize::from(*layer)];
             let (at, bytes, end) =
                 (slot.a as usize, (slot.b & 0xffff_ffff) as usize, (slot.b >> 32) as usize);
@@ -205,14 +205,14 @@ fn reshape(what: &Reshape, parts: &[&Seen], slots: &[Slot], frame: &mut Vec<u8>)
                 }
             }
         }
-        Reshape::Push { behind, stacks } => {
+        HeaderChange::Push { behind, stacks } => {
             let stack =
                 stacks.iter().find(|stack| begins(frame, stack.begins)).expect("a stack for the frame");
             let at = behind.map_or(0, |(header, _)| usize::from(header));
             frame.splice(at..at, vec![0; stack.bytes.len()]);
             let values = parts.iter().map(|part| match part {
-                Seen::Word(n) => Given::Number(*n),
-                Seen::Bytes(bytes) => Given::Bytes(bytes),
+                Observed::Word(n) => StackValue::Number(*n),
+                Observed::Bytes(bytes) => StackValue::Bytes(bytes),
                 other => panic!("{other:?} is in no header"),
             });
             let lower = behind.map(|(header, relink)| (usize::from(header - relink.back), relink));

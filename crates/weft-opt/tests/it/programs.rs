@@ -15,15 +15,15 @@ use weft_core::inputs::InputSet;
 use weft_core::list::ListCell;
 use weft_core::native::{NativeDecl, Prepared};
 use weft_core::schema::Schema;
-use weft_core::table::Departure;
+use weft_core::table::RemovalReason;
 use weft_core::types::{Repr, Type};
 use weft_core::wire::Protocol;
 use weft_core::{Status, Time, Value};
 use weft_ir::backend::{Backend, Program};
-use weft_ir::generate::{Observation, Pass, Seen, World};
+use weft_ir::generate::{Observation, Observed, Pass, World};
 use weft_ir::interp::Interp;
 use weft_ir::ir::Op;
-use weft_ir::program::{ChainProgram, Departs, Event, Input, Place, Realisation};
+use weft_ir::program::{ChainProgram, Event, Input, InputLocation, Realisation, RowRemoval};
 use weft_ir::verify::Handler;
 use weft_jit::Jit;
 use weft_lang::Resolver;
@@ -112,7 +112,7 @@ CREATE CLUSTER cart TO '127.0.0.1:7101', '127.0.0.1:7102';
         assert_eq!(network.chains[0].filters.len(), 1, "{name}");
         let program = lower_with_lines(&network, 0, &LowerOptions { workers: 2 }, &sources);
         let inputs = program.expect("it lowers").request.inputs;
-        let n_keys = inputs.iter().filter(|input| matches!(input.place, Place::Key(_))).count();
+        let n_keys = inputs.iter().filter(|input| matches!(input.place, InputLocation::Key(_))).count();
         assert_eq!(n_keys, network.chains[0].filters[0].policies.n_keys(), "{name}");
         n_filters += 1;
     }
@@ -416,9 +416,9 @@ impl Test {
                 Event::Every(element as u16, next_word().parse().expect("a number"))
             }
             word @ ("timeout" | "evict") => {
-                let why = if word == "evict" { Departure::Evicted } else { Departure::Expired };
+                let why = if word == "evict" { RemovalReason::Evicted } else { RemovalReason::Expired };
                 let (instance, table) = (next_word(), next_word());
-                let is_meant = |(_, departs): &(Event, Departs)| {
+                let is_meant = |(_, departs): &(Event, RowRemoval)| {
                     let decl = &self.chain.tables[usize::from(departs.table.0)];
                     decl.owner == instance && decl.spec.name == table && departs.why == why
                 };
@@ -426,7 +426,7 @@ impl Test {
                 let pass = self.tuple(event, pairs(tokens), line.number);
                 self.run_pass(&pass, line.number);
                 let said = &self.last().seen;
-                assert!(said.departed, "{}:{}: no row of `{table}` has left", self.file, line.number);
+                assert!(said.had_expired_row, "{}:{}: no row of `{table}` has left", self.file, line.number);
                 return;
             }
             "frame" => {
@@ -451,7 +451,9 @@ impl Test {
         let found: Vec<(Vec<Slot>, InputSet)> = found.collect();
         assert!(found.windows(2).all(|pair| pair[0] == pair[1]), "{}:{line}: parsers differ", self.file);
         let inputs = self.chain.request.inputs.iter().enumerate();
-        for (at, _) in inputs.filter(|(_, input)| matches!(input.place, Place::Frame(_) | Place::Layer(_))) {
+        for (at, _) in inputs
+            .filter(|(_, input)| matches!(input.place, InputLocation::Frame(_) | InputLocation::Layer(_)))
+        {
             pass.slots[at] = found[0].0[at];
             pass.present.set(at, found[0].1.contains(at));
         }
@@ -493,7 +495,9 @@ impl Test {
         let inputs = Handler::of(event).direction(&self.chain).map_or(&[][..], |d| &d.inputs);
         for (index, input) in inputs.iter().enumerate() {
             let token = take(&input.name).map(|token| match (&input.place, token) {
-                (Place::List(_), Token::Text(text)) => Token::Word(format!("0x{}", hex(text.as_bytes()))),
+                (InputLocation::List(_), Token::Text(text)) => {
+                    Token::Word(format!("0x{}", hex(text.as_bytes())))
+                }
                 (_, token) => token,
             });
             let value = token.map_or_else(|| absent(input), |token| literal(&token, input.ty));
@@ -531,26 +535,26 @@ impl Test {
         let last = self.last.as_mut().expect("a pass comes first");
         last.edits_said = true;
         let inputs = Handler::of(last.event).direction(&self.chain).map_or(&[][..], |d| &d.inputs);
-        let mut edits: Vec<(String, Seen)> = last
+        let mut edits: Vec<(String, Observed)> = last
             .seen
             .edits
             .iter()
-            .filter(|(to, _)| !matches!(to, EditTarget::Reshape(_)))
+            .filter(|(to, _)| !matches!(to, EditTarget::HeaderChange(_)))
             .map(|(to, value)| (target(&self.chain, inputs, *to).0, value.clone()))
             .collect();
         // A value that the test does not say.
         for (edit, (_, wanted)) in edits.iter_mut().zip(pairs(tokens)) {
             if wanted == Token::Word("_".to_owned()) {
-                edit.1 = Seen::Null;
+                edit.1 = Observed::Null;
             }
         }
-        let wanted: Vec<(String, Seen)> = pairs(tokens)
+        let wanted: Vec<(String, Observed)> = pairs(tokens)
             .into_iter()
             .map(|(name, value)| {
                 let ty =
                     type_of(&self.chain, inputs, &name).unwrap_or_else(|| panic!("{at}: no place {name}"));
                 let is_said = value != Token::Word("_".to_owned());
-                (name, if is_said { seen(&literal(&value, ty)) } else { Seen::Null })
+                (name, if is_said { seen(&literal(&value, ty)) } else { Observed::Null })
             })
             .collect();
         assert_eq!(edits, wanted, "{at}");
@@ -573,7 +577,7 @@ impl Test {
             let decl = &self.chain.sinks[usize::from(*of)];
             assert_eq!(decl.name, sink, "{at}");
             let types = decl.columns.iter().map(|column| column.ty);
-            let wanted: Vec<Seen> =
+            let wanted: Vec<Observed> =
                 row.iter().zip(types).map(|(token, ty)| seen(&literal(token, ty))).collect();
             assert_eq!(*cells, wanted, "{at}");
             last.rows_said += 1;
@@ -590,7 +594,7 @@ impl Test {
         let types: Vec<Type> = spec.key.iter().chain(&spec.columns).map(|column| column.ty).collect();
         let mut found = self.last().seen.tables[index].clone();
         found.sort();
-        let mut wanted: Vec<Vec<Seen>> = rows(tokens)
+        let mut wanted: Vec<Vec<Observed>> = rows(tokens)
             .iter()
             .map(|row| row.iter().zip(&types).map(|(token, ty)| seen(&literal(token, *ty))).collect())
             .collect();
@@ -658,7 +662,7 @@ fn target(chain: &ChainProgram, inputs: &[Input], target: EditTarget) -> (String
         }
         // Of a FRAGMENT: what other changes of structure do, `leaves` says.
         EditTarget::Part(_) => (FRAGMENT.to_owned(), Type::Uint(32)),
-        EditTarget::Reshape(_) => unreachable!("its value has said what it does"),
+        EditTarget::HeaderChange(_) => unreachable!("its value has said what it does"),
     }
 }
 
@@ -705,16 +709,22 @@ fn slot(pass: &mut Pass, input: &Input, value: &Value) -> Slot {
     let Value::Bytes(bytes) = value else { return Slot { a: value.word(), b: 0 } };
     let listed;
     let bytes = match &input.place {
-        Place::List(_) => {
+        InputLocation::List(_) => {
             listed = list(&String::from_utf8_lossy(bytes));
             &listed
         }
         _ => bytes,
     };
     let region = &mut pass.regions[match input.place {
-        Place::Body(_) | Place::Entry(..) | Place::Frame(_) | Place::Layer(_) => REGION_BODY,
-        Place::Header(_) | Place::Trailer(_) => REGION_HEADERS,
-        Place::Meta(_) | Place::Key(_) | Place::Present(_) | Place::List(_) => REGION_META,
+        InputLocation::Body(_)
+        | InputLocation::Entry(..)
+        | InputLocation::Frame(_)
+        | InputLocation::Layer(_) => REGION_BODY,
+        InputLocation::Header(_) | InputLocation::Trailer(_) => REGION_HEADERS,
+        InputLocation::Meta(_)
+        | InputLocation::Key(_)
+        | InputLocation::Present(_)
+        | InputLocation::List(_) => REGION_META,
     }];
     let at = region.len();
     region.extend_from_slice(bytes);
@@ -758,10 +768,10 @@ fn bytes(value: &Value) -> Vec<u8> {
     if let Value::Bytes(bytes) = value { bytes.clone() } else { Vec::new() }
 }
 
-fn seen(value: &Value) -> Seen {
+fn seen(value: &Value) -> Observed {
     match value {
-        Value::Null => Seen::Null,
-        Value::Bytes(bytes) => Seen::Bytes(bytes.clone()),
-        other => Seen::Word(other.word()),
+        Value::Null => Observed::Null,
+        Value::Bytes(bytes) => Observed::Bytes(bytes.clone()),
+        other => Observed::Word(other.word()),
     }
 }

@@ -4,7 +4,7 @@ use weft_core::checksum::{fold, sum};
 use weft_core::rng::Rng;
 use weft_core::schema::Schema;
 use weft_core::types::Type;
-use weft_core::wire::reshape::{Given, Reshape, Stack, StackError, begins, stack};
+use weft_core::wire::header_change::{HeaderChange, Stack, StackError, StackValue, begins, stack};
 use weft_core::wire::{FieldId, FieldValue, Header, Protocol, ProtocolId, build, generate, read};
 use weft_lang::Resolver;
 use weft_lang::diagnostic::{Diagnostic, RenderOptions, code, render_all};
@@ -51,8 +51,8 @@ fn write(stack: &Stack, values: &[FieldValue], frame: &[u8], partial: Option<(us
     assert!(begins(frame, stack.begins));
     let mut whole = [vec![0; stack.bytes.len()], frame.to_vec()].concat();
     let values = values.iter().map(|value| match value {
-        FieldValue::Number(number) => Given::Number(*number),
-        FieldValue::Bytes(bytes) => Given::Bytes(bytes),
+        FieldValue::Number(number) => StackValue::Number(*number),
+        FieldValue::Bytes(bytes) => StackValue::Bytes(bytes),
     });
     stack.write(&mut whole, values, partial, None).expect("it fits");
     whole
@@ -161,7 +161,8 @@ fn wrong_beside(protocols: &str, layer: &str, body: &str) -> Vec<String> {
     let lowered = lower(&network, 0, &LowerOptions { workers: 1 });
     match lowered {
         Ok(chain) => {
-            let n = chain.reshapes.iter().filter(|decl| !matches!(decl.what, Reshape::Cut)).count();
+            let n =
+                chain.header_changes.iter().filter(|decl| !matches!(decl.what, HeaderChange::Cut)).count();
             vec![format!("{n} changes")]
         }
         Err(diagnostics) => {

@@ -28,7 +28,7 @@ pub(super) enum What {
     Presence,
     /// A field.
     Field(FieldId),
-    /// Where its header is, and where it ends: a [`weft_ir::program::Place::Layer`].
+    /// Where its header is, and where it ends: a [`weft_ir::program::InputLocation::Layer`].
     Header,
 }
 

@@ -567,7 +567,7 @@ impl<'n> Header<'_, 'n> {
             Rule::Computed(expr) if expr.is_verified() => {
                 let computed = self.number(expr).value;
                 let slack = self.slack.filter(|slack| self.out.b.known_int(*slack) != Some(0));
-                let wrong = match slack.filter(|_| expr.looks_behind()) {
+                let wrong = match slack.filter(|_| expr.depends_on_end()) {
                     None => self.is_not(id, found, computed),
                     Some(slack) => {
                         let wrong = self.out.b.int_compare(IntCmp::Ne, found.value, computed);

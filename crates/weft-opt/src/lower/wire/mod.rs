@@ -3,7 +3,7 @@
 //!
 //! Each layer that may be met becomes a stretch of the function (`header`), and the conditions of its definition
 //! branches to the next (`graph`). Layers that may follow each other in a circle, as tags do, are entered by way of one
-//! block that counts them. What a chain changes is written back by [`Store`](weft_ir::program::Store)s (`stores`).
+//! block that counts them. What a chain changes is written back by [`FieldWrite`](weft_ir::program::FieldWrite)s (`stores`).
 
 mod graph;
 mod header;
@@ -22,7 +22,7 @@ use weft_core::wire::{
     CARRIED_MAX, FieldId, FieldRef, Formats, LAYERS_MAX, LayerRef, Protocol, ProtocolId, Width,
 };
 use weft_ir::ir::{BlockId, Endian, InputId, IntCmp, IntOp, Op, Terminator, Ty, Value};
-use weft_ir::program::{Carried, Check, Element, Frames, Input, Place, Store, overlaps_at};
+use weft_ir::program::{Carried, Check, Element, FieldWrite, Frames, Input, InputLocation, overlaps_at};
 
 use self::graph::{Graph, Node, Wanted, What};
 use self::header::{Extent, Out};
@@ -91,10 +91,11 @@ pub(super) fn frames(
     let parser = passes::clean(parser);
     let follows = !inherited.is_empty() || !carried.is_empty();
     let overlaps = if follows { overlaps(protocols, &mut checks) } else { [None; 2] };
-    let is_of_formats = |input: &Input| matches!(input.place, Place::Meta(meta) if meta.is_of_formats());
+    let needs_formats =
+        |input: &Input| matches!(input.place, InputLocation::Meta(meta) if meta.needs_formats());
     let formats = inputs
         .iter()
-        .any(is_of_formats)
+        .any(needs_formats)
         .then(|| Arc::new(Formats { protocols: protocols.to_vec(), roots: roots.to_vec() }));
     Ok(Frames {
         is_ip: false,
@@ -102,7 +103,7 @@ pub(super) fn frames(
         parser,
         checks,
         overlaps,
-        stores,
+        field_writes: stores,
         inherited,
         carried,
         usual,
@@ -130,9 +131,8 @@ fn overlaps(protocols: &[Protocol], checks: &mut Vec<Check>) -> [Option<u32>; 2]
 /// The inputs that a later fragment has from the first of its packet: those of the layer behind what is fragmented, if
 /// no element takes that off, and of what a tunnel behind it carries, if no element takes anything off.
 fn inherited(protocols: &[Protocol], inputs: &[Input]) -> InputSet {
-    let are_moved = inputs.iter().any(|input| matches!(input.place, Place::Layer(_)));
-    let is_carried =
-        |input: &Input| matches!(&input.place, Place::Frame(field) if field.layer.level > 0 && !are_moved);
+    let are_moved = inputs.iter().any(|input| matches!(input.place, InputLocation::Layer(_)));
+    let is_carried = |input: &Input| matches!(&input.place, InputLocation::Frame(field) if field.layer.level > 0 && !are_moved);
     with_last(mask(inputs, is_carried) | behind_fragmented(protocols, inputs, 0), inputs, 0)
 }
 
@@ -140,7 +140,7 @@ fn inherited(protocols: &[Protocol], inputs: &[Input]) -> InputSet {
 /// well. For themselves no fragments are followed.
 fn with_last(inherited: InputSet, inputs: &[Input], level: u8) -> InputSet {
     let is_last = |input: &Input| match &input.place {
-        Place::Frame(field) => field.last && field.layer.level == level,
+        InputLocation::Frame(field) => field.last && field.layer.level == level,
         _ => false,
     };
     if inherited.is_empty() { inherited } else { inherited | mask(inputs, is_last) }
@@ -191,7 +191,7 @@ fn carried_in(protocols: &[Protocol], inputs: &mut Vec<Input>, level: u8) -> (u1
 
 /// The input that is this field: one that there is, or a new one that no element sees.
 fn input_for(inputs: &mut Vec<Input>, name: &str, ty: Type, field: FieldRef) -> u16 {
-    let place = Place::Frame(field);
+    let place = InputLocation::Frame(field);
     let known = inputs.iter().position(|input| input.place == place);
     known.unwrap_or_else(|| {
         inputs.push(Input { name: name.to_owned(), ty, nullable: true, place, written: false });
@@ -206,14 +206,14 @@ fn behind_fragmented(protocols: &[Protocol], inputs: &[Input], level: u8) -> Inp
     let behind: BTreeSet<ProtocolId> = behind.map(|next| next.to).collect();
     let moved: BTreeSet<ProtocolId> = inputs
         .iter()
-        .filter_map(
-            |input| if let Place::Layer(layer) = &input.place { Some(&layer.protocols) } else { None },
-        )
+        .filter_map(|input| {
+            if let InputLocation::Layer(layer) = &input.place { Some(&layer.protocols) } else { None }
+        })
         .flatten()
         .copied()
         .collect();
     mask(inputs, |input| match &input.place {
-        Place::Frame(field) => {
+        InputLocation::Frame(field) => {
             let all = &field.layer.protocols;
             field.layer.level == level && all.iter().all(|of| behind.contains(of) && !moved.contains(of))
         }
@@ -228,7 +228,7 @@ fn mask(inputs: &[Input], holds: impl Fn(&Input) -> bool) -> InputSet {
 
 /// The inputs of which somebody asks where they lie, though they are no runs of bytes: who writes them, who keeps a
 /// checksum, and who looks for fragments in tunnels.
-fn placed(stores: &[Option<Store>], carried: &[Carried]) -> InputSet {
+fn placed(stores: &[Option<FieldWrite>], carried: &[Carried]) -> InputSet {
     let written = stores.iter().enumerate().filter(|(_, store)| store.is_some()).map(|(at, _)| at as u16);
     let sums = stores.iter().flatten().flat_map(|store| &store.sums).map(|sum| sum.input);
     let packets = carried.iter().map(|carried| carried.packet);
@@ -240,8 +240,8 @@ fn wanted(protocols: &[Protocol], inputs: &[Input], placed: InputSet) -> BTreeMa
     let mut wanted: BTreeMap<Node, Vec<Wanted>> = BTreeMap::new();
     for (at, input) in inputs.iter().enumerate() {
         let (layer, fields, last) = match &input.place {
-            Place::Frame(field) => (&field.layer, Some(&field.fields), field.last),
-            Place::Layer(layer) => (layer, None, false),
+            InputLocation::Frame(field) => (&field.layer, Some(&field.fields), field.last),
+            InputLocation::Layer(layer) => (layer, None, false),
             _ => continue,
         };
         for (nth, protocol) in layer.protocols.iter().enumerate() {

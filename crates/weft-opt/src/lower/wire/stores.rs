@@ -4,10 +4,10 @@ use core::cmp::Ordering;
 use weft_core::inputs::InputSet;
 use weft_core::limits::INPUTS_MAX;
 use weft_core::types::Type;
-use weft_core::wire::reshape::pseudo_sums;
+use weft_core::wire::header_change::pseudo_sums;
 use weft_core::wire::{Checksum, Field, FieldId, FieldRef, Item, LayerRef, Protocol, ProtocolId, Width};
 use weft_ir::ir::{Endian, InputId};
-use weft_ir::program::{Direction, Element, Input, Place, Store, StoreAt, Sum};
+use weft_ir::program::{Direction, Element, FieldLayout, FieldWrite, Input, InputLocation, Sum};
 
 /// Where a field of so many bits lies within the bytes that hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,10 +34,10 @@ pub(super) fn plan(
     protocols: &[Protocol],
     inputs: &mut Vec<Input>,
     elements: &[Element],
-) -> Result<Vec<Option<Store>>, String> {
+) -> Result<Vec<Option<FieldWrite>>, String> {
     let mut stores = Vec::new();
     for at in 0..inputs.len() {
-        let (Place::Frame(field), true) = (inputs[at].place.clone(), inputs[at].written) else {
+        let (InputLocation::Frame(field), true) = (inputs[at].place.clone(), inputs[at].written) else {
             stores.push(None);
             continue;
         };
@@ -45,7 +45,7 @@ pub(super) fn plan(
         no_aliases(InputId(at as u16), inputs, elements).map_err(refuse)?;
         let place = one_place(protocols, &field).map_err(refuse)?;
         let sums = sums(protocols, &field).map_err(refuse)?;
-        stores.push(Some(Store { at: place, sums: as_inputs(protocols, inputs, &sums) }));
+        stores.push(Some(FieldWrite { at: place, sums: as_inputs(protocols, inputs, &sums) }));
     }
     stores.resize(inputs.len(), None);
     if inputs.len() > INPUTS_MAX {
@@ -64,7 +64,7 @@ pub(in crate::lower) fn unfit<'a>(
     elements: &[Element],
 ) -> Option<(&'a Input, Option<&'a Input>)> {
     (0..).zip(inputs).filter(|(_, input)| input.written).find_map(|(at, input)| {
-        let Place::Frame(field) = &input.place else { return None };
+        let InputLocation::Frame(field) = &input.place else { return None };
         let other = alias(InputId(at), inputs, elements).map(|(_, other)| other);
         (other.is_some() || settable(protocols, field).is_err()).then_some((input, other))
     })
@@ -96,14 +96,14 @@ fn alias<'a, 'e>(
     elements: &'e [Element],
 ) -> Option<(&'e Element, &'a Input)> {
     let others = Direction { inputs: inputs.to_vec() }.overlapping(InputSet::of(id));
-    elements.iter().filter(|element| element.inputs_set().contains(id)).find_map(|element| {
-        let known = others & element.inputs_known();
+    elements.iter().filter(|element| element.inputs_written().contains(id)).find_map(|element| {
+        let known = others & element.inputs_used();
         known.iter().next().map(|at| (element, &inputs[at]))
     })
 }
 
 /// Where the field lies, if that is the same in all protocols that it may be of.
-fn one_place(protocols: &[Protocol], field: &FieldRef) -> Result<StoreAt, String> {
+fn one_place(protocols: &[Protocol], field: &FieldRef) -> Result<FieldLayout, String> {
     let parts = field.layer.protocols.iter().zip(field.fields.iter().flatten());
     let mut places = parts.map(|(protocol, id)| {
         let protocol = &protocols[usize::from(protocol.0)];
@@ -116,13 +116,13 @@ fn one_place(protocols: &[Protocol], field: &FieldRef) -> Result<StoreAt, String
     }
 }
 
-fn place(protocol: &Protocol, id: FieldId) -> Option<StoreAt> {
+fn place(protocol: &Protocol, id: FieldId) -> Option<FieldLayout> {
     match protocol.fields[usize::from(id.0)].width {
-        Width::Bytes { .. } | Width::Rounds { .. } => Some(StoreAt::Bytes),
+        Width::Bytes { .. } | Width::Rounds { .. } => Some(FieldLayout::Bytes),
         Width::Bits { n, little } => {
             let Container { bytes, shift, .. } = container(bits_before(protocol, id)?, n);
             let endian = if little { Endian::Little } else { Endian::Big };
-            Some(StoreAt::Bits { bytes, shift, bits: n, endian })
+            Some(FieldLayout::Bits { bytes, shift, bits: n, endian })
         }
     }
 }
@@ -278,7 +278,7 @@ fn reached(protocols: &[Protocol], from: ProtocolId) -> Vec<(ProtocolId, bool)> 
 
 /// The input that is this field: one that there is, or a new one that no element sees.
 fn input_of(protocols: &[Protocol], inputs: &mut Vec<Input>, field: FieldRef) -> u16 {
-    let place = Place::Frame(field.clone());
+    let place = InputLocation::Frame(field.clone());
     if let Some(at) = inputs.iter().position(|input| input.place == place) {
         return at as u16;
     }

@@ -10,8 +10,8 @@ use weft_core::wire::*;
 use weft_core::{Time, checksum};
 use weft_ir::backend::{Backend as _, Program};
 use weft_ir::interp::Interp;
-use weft_ir::program::{ChainProgram, Event, Input, Place};
-use weft_ir::verify::{Exit, exits, verify_program};
+use weft_ir::program::{ChainProgram, Event, Input, InputLocation};
+use weft_ir::verify::{ParserExit, exits, verify_program};
 use weft_jit::Jit;
 
 use super::frames;
@@ -171,7 +171,7 @@ fn chain(protocols: &[Protocol], root: ProtocolId, asked: &[Asked]) -> Parsers {
         let fields = (!name.is_empty()).then(|| vec![protocol.field(name).unwrap()]);
         let layer = LayerRef { level: *level, protocols: vec![ProtocolId(*at)] };
         let ty = fields.as_ref().map_or(Type::Bool, |f| protocol.fields[usize::from(f[0].0)].ty);
-        let place = Place::Frame(FieldRef { layer, fields, last: false });
+        let place = InputLocation::Frame(FieldRef { layer, fields, last: false });
         Input { name: (*name).into(), ty, nullable: true, place, written: false }
     };
     let mut chain = ChainProgram::default();
@@ -303,7 +303,7 @@ fn usual_frames_have_what_tags_and_siblings_need_not_have() {
         (LayerRef { level: 0, protocols: vec![ProtocolId(UDP), ProtocolId(stream_at)] }, FieldId(0));
     let column = |layer: LayerRef| {
         let fields = Some(vec![at; layer.protocols.len()]);
-        let place = Place::Frame(FieldRef { layer, fields, last: false });
+        let place = InputLocation::Frame(FieldRef { layer, fields, last: false });
         Input { name: "port".into(), ty: Type::Uint(64), nullable: true, place, written: false }
     };
     let of_one = LayerRef { level: 0, protocols: vec![ProtocolId(stream_at)] };
@@ -316,8 +316,8 @@ fn usual_frames_leave_the_parser_by_a_way_of_their_own() {
     // They would be parsed as whatever may come, and the pass would ask what is known.
     let chain = chain(&protocols(), ROOT, ASKED).chain;
     let frames = chain.frames.as_ref().unwrap();
-    let has_usual = |exit: &Exit| exit.given().contains_all(frames.usual);
-    let ways: Vec<Exit> = exits(&frames.parser).into_iter().filter(has_usual).collect();
+    let has_usual = |exit: &ParserExit| exit.given().contains_all(frames.usual);
+    let ways: Vec<ParserExit> = exits(&frames.parser).into_iter().filter(has_usual).collect();
     assert_eq!(ways.len(), 1, "Ethernet, IPv4 without options, UDP");
     assert_eq!(ways[0].frame_min, 14 + 20 + 8);
 }
@@ -539,7 +539,7 @@ fn stores(asked: &[Asked]) -> String {
         Ok(frames) => frames,
         Err(why) => return why,
     };
-    let store = frames.stores[0].as_ref().unwrap();
+    let store = frames.field_writes[0].as_ref().unwrap();
     let sums = store.sums.iter().map(|sum| {
         let kinds = [(sum.pseudo, " pseudo"), (sum.zero_is_none, " or zero")];
         let kinds: String = kinds.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| *name).collect();

@@ -6,7 +6,7 @@ use super::*;
 struct Outcome {
     message: Message,
     verdict: Verdict,
-    rows: Vec<(u16, Vec<Seen>)>,
+    rows: Vec<(u16, Vec<Observed>)>,
     state: String,
 }
 

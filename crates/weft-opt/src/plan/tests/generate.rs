@@ -100,7 +100,7 @@ pub(super) fn chain(rng: &mut Rng, n: usize) -> ChainProgram {
             name: "ended_by".into(),
             ty: Type::Text(None),
             nullable: true,
-            place: Place::Meta(Meta::EndedBy),
+            place: InputLocation::Meta(Meta::EndedBy),
             written: false,
         });
         let text = vec![SinkColumn { name: "by".into(), ty: Type::Text(None) }];
@@ -250,7 +250,7 @@ fn inputs() -> Vec<Input> {
         name: format!("in{at}"),
         ty,
         nullable: at % 2 == 1,
-        place: Place::Body(vec![format!("f{at}")]),
+        place: InputLocation::Body(vec![format!("f{at}")]),
         written: true,
     };
     let shared = [Type::Int(64), Type::Int(64), Type::Text(None), Type::Int(64)];
@@ -259,10 +259,10 @@ fn inputs() -> Vec<Input> {
         name: "size".into(),
         ty: Type::Size,
         nullable: false,
-        place: Place::Meta(Meta::Size),
+        place: InputLocation::Meta(Meta::Size),
         written: false,
     };
-    let place = ListPlace {
+    let place = ListLocation {
         path: ["m", "list"].map(str::to_owned).into(),
         members: vec![Vec::new()],
         elements_max: LIST_MAX as u64,
@@ -271,7 +271,7 @@ fn inputs() -> Vec<Input> {
         name: "list".into(),
         ty: Type::Bytes(None),
         nullable: false,
-        place: Place::List(place),
+        place: InputLocation::List(place),
         written: true,
     };
     shared.into_iter().chain(own).enumerate().map(input).chain([size, list]).collect()

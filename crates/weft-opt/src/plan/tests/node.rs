@@ -6,8 +6,8 @@ use std::sync::Arc;
 use weft_core::native::{Arg, Call, Ended, Prepared};
 use weft_core::table::{Insert, Scalars};
 use weft_core::{Time, Value};
-use weft_ir::generate::{Observation, Pass, Seen, World};
-use weft_ir::interp::Noted;
+use weft_ir::generate::{Observation, Observed, Pass, World};
+use weft_ir::interp::AccessAt;
 use weft_ir::program::{ChainProgram, SinkTarget};
 
 use super::generate::SENT;
@@ -53,8 +53,8 @@ impl Node {
     }
 
     /// Runs a pass; the rows that it sends to tables are there when it ends.
-    pub(super) fn run(&mut self, chain: &Arc<ChainProgram>, pass: &Pass) -> (Observation, Vec<Noted>) {
-        let (seen, noted) = self.world.run_noting(chain, pass);
+    pub(super) fn run(&mut self, chain: &Arc<ChainProgram>, pass: &Pass) -> (Observation, Vec<AccessAt>) {
+        let (seen, noted) = self.world.run_with_accesses(chain, pass);
         for (sink, cells) in &seen.rows {
             if let SinkTarget::Table { table, deletes, .. } = &chain.sinks[usize::from(*sink)].target {
                 self.send(table, *deletes, cells);
@@ -63,9 +63,9 @@ impl Node {
         (seen, noted)
     }
 
-    fn send(&mut self, name: &str, deletes: bool, cells: &[Seen]) {
+    fn send(&mut self, name: &str, deletes: bool, cells: &[Observed]) {
         let word = |at: usize| match cells.get(at) {
-            Some(Seen::Word(word)) => *word,
+            Some(Observed::Word(word)) => *word,
             other => panic!("{other:?} is no number"),
         };
         let rows = self.sent.entry(name.to_owned()).or_default();

@@ -1,7 +1,7 @@
 //! Weaker analyses: each leaves out what one rule rests on, and must be found out.
 
 use weft_ir::ir::{Function, InputId, Op};
-use weft_ir::program::{ChainProgram, Meta, Place, SinkTarget};
+use weft_ir::program::{ChainProgram, InputLocation, Meta, SinkTarget};
 
 use super::generate::{LIST, SIZE, displaced_by};
 use super::*;
@@ -20,7 +20,7 @@ const CHAINS: [(&str, Weaken); 5] = [
 
 fn forget_size(chain: &mut ChainProgram) {
     for direction in [&mut chain.request, &mut chain.response] {
-        direction.inputs[usize::from(SIZE.0)].place = Place::Meta(Meta::Index);
+        direction.inputs[usize::from(SIZE.0)].place = InputLocation::Meta(Meta::Index);
     }
 }
 

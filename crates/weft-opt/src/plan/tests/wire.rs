@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weft_core::abi::{EditTarget, REGION_BODY, Slot};
-use weft_ir::generate::{Pass, Seen};
+use weft_ir::generate::{Observed, Pass};
 use weft_ir::ir::InputId;
 
 use super::generate::displaced_by;
@@ -12,7 +12,7 @@ use super::generate::displaced_by;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Message {
     /// By input: what it is now, NULL if it was taken off the wire.
-    pub(super) fields: BTreeMap<u16, Seen>,
+    pub(super) fields: BTreeMap<u16, Observed>,
     /// The member of the oneof that no element knows was displaced.
     is_displaced: bool,
 }
@@ -20,12 +20,12 @@ pub(super) struct Message {
 impl Message {
     /// The message of a pass with these edits made one by one: the last of a field wins, and setting a member of the
     /// oneof displaces the others.
-    pub(super) fn of(pass: &Pass, edits: &[(EditTarget, Seen)]) -> Self {
+    pub(super) fn of(pass: &Pass, edits: &[(EditTarget, Observed)]) -> Self {
         let mut message = Self::default();
         for (target, value) in edits {
             let EditTarget::Input(id) = *target else { continue };
-            if let Some(others) = displaced_by(InputId(id)).filter(|_| *value != Seen::Null) {
-                message.fields.extend(others.map(|other| (other.0, Seen::Null)));
+            if let Some(others) = displaced_by(InputId(id)).filter(|_| *value != Observed::Null) {
+                message.fields.extend(others.map(|other| (other.0, Observed::Null)));
                 message.is_displaced = true;
             }
             message.fields.insert(id, value.clone());
@@ -43,11 +43,11 @@ impl Message {
     pub(super) fn write_to(&self, pass: &mut Pass) {
         for (id, value) in &self.fields {
             let at = usize::from(*id);
-            pass.present.set(at, *value != Seen::Null);
+            pass.present.set(at, *value != Observed::Null);
             pass.slots[at] = match value {
-                Seen::Null => Slot::default(),
-                Seen::Word(word) => Slot { a: *word, b: 0 },
-                Seen::Bytes(bytes) => {
+                Observed::Null => Slot::default(),
+                Observed::Word(word) => Slot { a: *word, b: 0 },
+                Observed::Bytes(bytes) => {
                     let body = &mut pass.regions[REGION_BODY];
                     let a = body.len() as u64;
                     body.extend_from_slice(bytes);
@@ -59,13 +59,13 @@ impl Message {
 }
 
 /// Whether a field holds what it held when the pass began.
-fn is_as_before(pass: &Pass, id: u16, value: &Seen) -> bool {
+fn is_as_before(pass: &Pass, id: u16, value: &Observed) -> bool {
     let Some(slot) = pass.slots.get(usize::from(id)) else { return false };
     match (pass.present.contains(id), value) {
-        (false, value) => *value == Seen::Null,
-        (true, Seen::Null) => false,
-        (true, Seen::Word(word)) => slot.a == *word,
-        (true, Seen::Bytes(bytes)) => {
+        (false, value) => *value == Observed::Null,
+        (true, Observed::Null) => false,
+        (true, Observed::Word(word)) => slot.a == *word,
+        (true, Observed::Bytes(bytes)) => {
             let (from, len) = (slot.a as usize, slot.b as usize);
             pass.regions[REGION_BODY][from..from + len] == **bytes
         }

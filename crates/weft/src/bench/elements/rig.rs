@@ -13,7 +13,7 @@ use weft_core::table::Table;
 use weft_core::{Interval, Status, Time, Type, Value, hash};
 use weft_engine::state::StateStore;
 use weft_ir::backend::{Backend, Program};
-use weft_ir::program::{ChainProgram, Direction, Event, Input, Meta, Place};
+use weft_ir::program::{ChainProgram, Direction, Event, Input, InputLocation, Meta};
 
 use crate::bench::twins;
 
@@ -199,13 +199,13 @@ impl Draws {
     fn slot(&mut self, input: &Input, bytes: &mut Vec<u8>) -> Slot {
         let word = |a| Slot { a, b: 0 };
         match input.place {
-            Place::Meta(Meta::Status) => {
+            InputLocation::Meta(Meta::Status) => {
                 word(u64::from(if self.below(20) == 0 { Status::Unavailable } else { Status::Ok }.code()))
             }
             // A unary call has one message each way.
-            Place::Meta(Meta::Index) => word(0),
-            Place::Meta(Meta::Elapsed) => word(self.below(5_000_000)),
-            Place::Meta(Meta::Method) => Self::text(bytes, b"/weft.bench.Elements/Call"),
+            InputLocation::Meta(Meta::Index) => word(0),
+            InputLocation::Meta(Meta::Elapsed) => word(self.below(5_000_000)),
+            InputLocation::Meta(Meta::Method) => Self::text(bytes, b"/weft.bench.Elements/Call"),
             _ => match input.ty {
                 Type::Text(_) | Type::Bytes(_) | Type::Endpoint => {
                     let is_strange = self.strange_every != 0 && self.below(self.strange_every) == 0;
@@ -375,7 +375,7 @@ pub(super) struct Seen {
 
 impl Seen {
     fn of(leg: Leg, out: &mut Outcome) -> Self {
-        out.spell();
+        out.materialize();
         let has_text = matches!(out.verdict, Verdict::Abort(_) | Verdict::Redirect);
         let mut cells = out.cells.iter();
         let mut row = |n: u16| cells.by_ref().take(usize::from(n)).map(|cell| value(out, *cell)).collect();

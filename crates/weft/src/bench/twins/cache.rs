@@ -1,9 +1,9 @@
 //! Answers that are given again.
 
 use weft_core::Status;
-use weft_core::abi::{Cell, Cx, Edit, EditTarget, Fault, REGION_BODY, REGION_META, Verdict};
+use weft_core::abi::{Cell, Cx, EditTarget, Fault, REGION_BODY, REGION_META, TupleEdit, Verdict};
 use weft_core::table::{ColumnRef, Insert};
-use weft_ir::program::{Meta, Place};
+use weft_ir::program::{InputLocation, Meta};
 
 use super::{Element, Site, cell_bytes, fail, place, request_meta, seen, set_cell, text, with_lock};
 
@@ -59,7 +59,8 @@ fn whole_key<'a>(path: &[u8], key: &[u8], out: &'a mut [u8; WHOLE_KEY_BYTES]) ->
 impl Element for Cache {
     fn new(site: &Site<'_>) -> Self {
         let (table, kept) = site.table();
-        let is_payload = |place: &Place| matches!(place, Place::Body(path) if path.is_empty());
+        let is_payload =
+            |place: &InputLocation| matches!(place, InputLocation::Body(path) if path.is_empty());
         Self {
             at: site.at,
             key: site.field("tenant"),
@@ -93,7 +94,7 @@ impl Element for Cache {
                 true
             }
             Some(Ok(value)) => {
-                cx.out.edits.push(Edit { target: EditTarget::Reply(0), value });
+                cx.out.edits.push(TupleEdit { target: EditTarget::Reply(0), value });
                 cx.counters[usize::from(self.at)].diverted += 1;
                 (cx.out.verdict, cx.out.element) = (Verdict::Reply, self.at);
                 false

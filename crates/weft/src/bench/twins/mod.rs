@@ -47,12 +47,12 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
 use weft_core::Status;
-use weft_core::abi::{Cell, Cx, Edit, EditTarget, Fault as Fails, REGION_BODY, State, Verdict};
+use weft_core::abi::{Cell, Cx, EditTarget, Fault as Fails, REGION_BODY, State, TupleEdit, Verdict};
 use weft_core::limits::SCRATCH_BYTES_MAX;
 use weft_core::table::Table;
 use weft_ir::backend::Program;
 use weft_ir::ir::Op;
-use weft_ir::program::{ChainProgram, Direction, Event, Meta, Place};
+use weft_ir::program::{ChainProgram, Direction, Event, InputLocation, Meta};
 use weft_native::ENTROPY_BYTES;
 
 /// Makes the twin of a chain for one event, on this state.
@@ -395,7 +395,7 @@ fn replace_field(
         return false;
     }
     let value = Cell::Bytes(start as u32, (cx.out.scratch.len() - start) as u32);
-    cx.out.edits.push(Edit { target: EditTarget::Input(input as u16), value });
+    cx.out.edits.push(TupleEdit { target: EditTarget::Input(input as u16), value });
     true
 }
 
@@ -529,12 +529,12 @@ impl Site<'_> {
 
     /// The input of the request that is a field of the message.
     fn field(&self, name: &str) -> usize {
-        place(&self.program.request, |place| matches!(place, Place::Body(path) if *path == [name]))
+        place(&self.program.request, |place| matches!(place, InputLocation::Body(path) if *path == [name]))
     }
 
     /// The input of CLOSE and RESPONSE that the engine knows.
     fn meta(&self, meta: Meta) -> usize {
-        place(&self.program.response, |place| *place == Place::Meta(meta))
+        place(&self.program.response, |place| *place == InputLocation::Meta(meta))
     }
 
     /// The index of the element's only table, and the table.
@@ -586,18 +586,18 @@ impl Site<'_> {
     }
 }
 
-fn place(direction: &Direction, is_it: impl Fn(&Place) -> bool) -> usize {
+fn place(direction: &Direction, is_it: impl Fn(&InputLocation) -> bool) -> usize {
     direction.inputs.iter().position(|input| is_it(&input.place)).expect("a column that the element reads")
 }
 
 /// The input of the request that the engine knows.
 fn request_meta(program: &ChainProgram, meta: Meta) -> usize {
-    place(&program.request, |place| *place == Place::Meta(meta))
+    place(&program.request, |place| *place == InputLocation::Meta(meta))
 }
 
 /// The input that is a header.
 fn header(direction: &Direction, name: &str) -> usize {
-    place(direction, |place| matches!(place, Place::Header(have) if have == name))
+    place(direction, |place| matches!(place, InputLocation::Header(have) if have == name))
 }
 
 #[cfg(test)]

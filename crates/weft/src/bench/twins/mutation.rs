@@ -1,6 +1,6 @@
 //! A header for each request, and a prefix for a field.
 
-use weft_core::abi::{Cell, Cx, Edit, EditTarget, Fault, REGION_BODY};
+use weft_core::abi::{Cell, Cx, EditTarget, Fault, REGION_BODY, TupleEdit};
 
 use super::{Element, Site, fail, header, keep, seen, text};
 
@@ -20,7 +20,7 @@ impl Mutation {
     fn change(&self, cx: &mut Cx<'_>) -> Option<()> {
         let target = usize::from(self.target);
         let value = keep(cx, VALUE)?;
-        let set = |target, value| Edit { target: EditTarget::Input(target), value };
+        let set = |target, value| TupleEdit { target: EditTarget::Input(target), value };
         if !cx.present.contains(target) {
             cx.out.edits.push(set(self.header, value));
             return Some(());

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use weft_core::abi::{Cx, Edit, EditTarget, Fault, REGION_BODY};
+use weft_core::abi::{Cx, EditTarget, Fault, REGION_BODY, TupleEdit};
 use weft_core::hash::hash_bytes;
 use weft_core::limits::SCRATCH_BYTES_MAX;
 use weft_core::table::{Insert, Table};
@@ -105,7 +105,7 @@ impl Element for TokenBucket {
             Ok(None) => {
                 cx.call[self.remaining] = 0f64.to_bits();
                 let Some(value) = keep(cx, b"0") else { return fail(cx, self.at, Fault::TooLong, kept) };
-                cx.out.edits.push(Edit { target: EditTarget::Answer(0), value });
+                cx.out.edits.push(TupleEdit { target: EditTarget::Answer(0), value });
                 abort(cx, self.at, Status::ResourceExhausted, b"rate limit")
             }
             Err(fault) => fail(cx, self.at, fault, kept),
@@ -128,7 +128,7 @@ impl Element for TokenBucket {
         let kept = cx.out.scratch.len();
         let Some(value) = keep(cx, &digits[at..]) else { return fail(cx, self.at, Fault::TooLong, kept) };
         let target = EditTarget::Input(self.remaining_header);
-        cx.out.edits.push(Edit { target, value });
+        cx.out.edits.push(TupleEdit { target, value });
         true
     }
 }

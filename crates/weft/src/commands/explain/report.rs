@@ -9,7 +9,7 @@ use weft_core::classify::Description;
 use weft_core::hash::HashKey;
 use weft_core::table::{Table, TableSpec};
 use weft_engine::state::StateStore;
-use weft_ir::program::{ChainProgram, Direction, Frames, Input, MatchDecl, Place as InputPlace, Realisation};
+use weft_ir::program::{ChainProgram, Direction, Frames, Input, InputLocation, MatchDecl, Realisation};
 use weft_lang::ast::Side;
 use weft_lang::diagnostic::Diagnostic;
 use weft_lang::hir::{self, Network};
@@ -398,7 +398,7 @@ impl Telling<'_> {
     /// What is taken of a direction, and of how many fields of the message there are.
     fn columns(&self, direction: &Direction, message: fn(&hir::Method) -> usize) -> Columns {
         let is_field = |input: &&Input| input.place.path().is_some();
-        let is_taken = |input: &&Input| !matches!(input.place, InputPlace::Key(_));
+        let is_taken = |input: &&Input| !matches!(input.place, InputLocation::Key(_));
         let mut messages: Vec<usize> = self.chain.methods.iter().map(message).collect();
         messages.dedup();
         let of = |index: &usize| self.network.schema.messages[*index].fields.len();

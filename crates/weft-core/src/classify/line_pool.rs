@@ -1,4 +1,4 @@
-//! The memory of a trie: lines of 64 bytes, of which pieces are taken and given back.
+//! The memory of a trie: lines of 64 bytes, allocated in pieces.
 
 use std::collections::BTreeMap;
 
@@ -6,44 +6,44 @@ use std::collections::BTreeMap;
 pub(super) const LINE: usize = 16;
 /// Words of a quarter of a line, the smallest piece.
 pub(super) const QUARTER: usize = LINE / 4;
-/// Lines have numbers of 25 bits, since quarters of lines have 28 and half of those are enough.
+/// Line numbers have 25 bits: numbers of quarter lines have 28 bits, of which half are enough.
 pub(super) const LINES_MAX: usize = 1 << 25;
 
-/// Some words, which begin on a line of the cache.
+/// Words aligned to a cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-struct Line([u32; LINE]);
+struct CacheLine([u32; LINE]);
 
-/// Lines, and which pieces of them are free.
+/// The lines, and the free pieces in them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lines {
-    lines: Vec<Line>,
-    /// The first words of free pieces, by their quarters.
+pub(super) struct LinePool {
+    lines: Vec<CacheLine>,
+    /// The first words of free pieces, by size in quarters.
     free: BTreeMap<usize, Vec<u32>>,
-    /// Lines that may still be added.
+    /// The number of lines that may still be added.
     room: usize,
 }
 
-impl Lines {
-    /// One line, which is nobody's, and room for so many more.
+impl LinePool {
+    /// One unused line, and space for this many more.
     pub(super) fn new(room: usize) -> Self {
-        Self { lines: vec![Line([0; LINE])], free: BTreeMap::new(), room: room.min(LINES_MAX - 1) }
+        Self { lines: vec![CacheLine([0; LINE])], free: BTreeMap::new(), room: room.min(LINES_MAX - 1) }
     }
 
-    /// As many lines again may be added as there are, and some.
+    /// Allows as many new lines as there are, and some more.
     pub(super) fn make_room(&mut self) {
         self.room = (self.lines.len() + ROOM_MIN).min(LINES_MAX - self.lines.len());
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.lines.len() * size_of::<Line>()
+        self.lines.len() * size_of::<CacheLine>()
     }
 
     pub(super) fn address(&self) -> usize {
         self.lines.as_ptr().expose_provenance()
     }
 
-    /// The words of the line in which a word is.
+    /// The words of the line that contains a word.
     #[inline(always)]
     pub(super) fn line(&self, word: usize) -> &[u32; LINE] {
         &self.lines[word / LINE].0
@@ -59,7 +59,7 @@ impl Lines {
         self.lines[at / LINE].0[at % LINE] = word;
     }
 
-    /// The first word of a free piece of so many words: a quarter or half of a line, or whole lines.
+    /// Allocates a piece of this many words: a quarter or half of a line, or whole lines. Returns its first word.
     pub(super) fn take(&mut self, words: usize) -> Option<usize> {
         let quarters = quarters(words);
         if let Some(first) = self.free.get_mut(&quarters).and_then(Vec::pop) {
@@ -67,26 +67,26 @@ impl Lines {
         }
         if quarters < LINE / QUARTER {
             let first = self.take(2 * quarters * QUARTER)?;
-            self.give(first + quarters * QUARTER, quarters * QUARTER);
+            self.free_piece(first + quarters * QUARTER, quarters * QUARTER);
             return Some(first);
         }
         let lines = quarters / (LINE / QUARTER);
         self.room = self.room.checked_sub(lines)?;
         let first = self.lines.len() * LINE;
-        self.lines.resize(self.lines.len() + lines, Line([0; LINE]));
+        self.lines.resize(self.lines.len() + lines, CacheLine([0; LINE]));
         Some(first)
     }
 
-    /// Gives a piece back.
-    pub(super) fn give(&mut self, first: usize, words: usize) {
+    /// Frees a piece.
+    pub(super) fn free_piece(&mut self, first: usize, words: usize) {
         self.free.entry(quarters(words)).or_default().push(first as u32);
     }
 }
 
-/// Lines that a trie may always add.
+/// Minimum number of lines that a trie may add.
 const ROOM_MIN: usize = 256;
 
-/// Quarters of the piece in which so many words are kept.
+/// The size of the piece for this many words, in quarters.
 fn quarters(words: usize) -> usize {
     match words.div_ceil(QUARTER) {
         few @ 0..=2 => few.max(1),

@@ -1,9 +1,9 @@
-//! What a program's wire formats say of a frame as a whole: how deep its tunnels go, whether it is an error, whether it
-//! came as it was sent.
+//! Properties of a whole frame that follow from the wire formats of a program: tunnel depth, error messages, intact
+//! checksums.
 //!
-//! Each is declared: a tunnel by INNER, an error by ERROR WHERE, a checksum by COMPUTED. They are found layer by layer
-//! when a chain asks, and not by its parser: what breaks a rule there is not malformed for the chain, and no fragments
-//! wait (decision 0096).
+//! The definitions declare each of them: a tunnel by INNER, an error by ERROR WHERE, a checksum by COMPUTED. They are
+//! computed layer by layer on demand, not by the chain's parser: a broken rule does not make a frame malformed for the
+//! chain, and no fragments wait (decision 0096).
 
 use super::eval::{self, crc32c_on};
 use super::read::{Header, walk};
@@ -13,20 +13,20 @@ use crate::checksum::{fold, sum};
 use crate::frame::{Checksum as Found, Offload};
 use crate::ip::IpPacket;
 
-/// Tunnels in one another that are counted; what is in more is not looked at.
+/// Maximum number of nested tunnels that are counted; deeper ones are ignored.
 pub const DEPTH_MAX: u8 = 64;
 
-/// The wire formats of a program, for frames that begin with one of some.
+/// The wire formats of a program, and the protocols with which its frames begin.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Formats {
     /// All protocols; [`ProtocolId`] is an index.
     pub protocols: Vec<Protocol>,
-    /// With which frames begin.
+    /// The protocols with which frames may begin.
     pub roots: Vec<ProtocolId>,
 }
 
 impl Formats {
-    /// How many tunnels a frame goes through, one in another: at most [`DEPTH_MAX`], and as far as headers are sound.
+    /// The number of nested tunnels of a frame, at most [`DEPTH_MAX`], as far as its headers are well-formed.
     pub fn tunnel_depth(&self, frame: &[u8]) -> u64 {
         let mut depth = 0;
         walk(&self.protocols, &self.roots, frame, DEPTH_MAX, &mut |header: &Header<'_>| {
@@ -36,8 +36,8 @@ impl Formats {
         depth.into()
     }
 
-    /// Whether a frame tells of an error, outside of tunnels. So does one that could, and is cut or breaks a rule; a
-    /// later fragment, which does not say, tells of none.
+    /// Whether a frame is an error message, outside of tunnels. A frame that could be one, but is cut or malformed,
+    /// counts as one. A later fragment does not.
     pub fn is_error(&self, frame: &[u8]) -> bool {
         let mut is_error = false;
         let broken = walk(&self.protocols, &self.roots, frame, 0, &mut |header: &Header<'_>| {
@@ -48,13 +48,14 @@ impl Formats {
         is_error || broken.is_some_and(|broken| self.of(broken.protocol).error.is_some())
     }
 
-    /// Whether the checksums that cover what a frame carries come out right, outside of tunnels. A header with one that
-    /// breaks a rule has none that does. They do where nobody can tell: in fragments, behind headers that are not
-    /// known, where the sender has left one out, or a device is still to make it; and where the receiver has found it
-    /// right already.
-    /// Source: RFC 9293 section 3.1, RFC 768, RFC 792, RFC 4443 section 2.3, RFC 9260 section 6.8.
+    /// Whether the checksums over the payload are correct, outside of tunnels. A malformed header with such a checksum
+    /// counts as damaged.
+    ///
+    /// Checksums that cannot be verified count as correct: in fragments, behind unknown headers, if the sender omitted
+    /// them, or if a device still has to compute them. So do those that the receiver has already verified. Source: RFC
+    /// 9293 section 3.1, RFC 768, RFC 792, RFC 4443 section 2.3, RFC 9260 section 6.8.
     pub fn is_intact(&self, frame: &[u8], offload: &Offload) -> bool {
-        if offload.checksum != Found::Unknown || self.goes_on(frame) {
+        if offload.checksum != Found::Unknown || self.has_more_hops(frame) {
             return true;
         }
         let mut addresses = 0;
@@ -74,8 +75,8 @@ impl Formats {
         is_intact && !is_damaged
     }
 
-    /// A source route goes on: checksums are those for its last address.
-    fn goes_on(&self, frame: &[u8]) -> bool {
+    /// Whether a source route continues: checksums then use its last address.
+    fn has_more_hops(&self, frame: &[u8]) -> bool {
         let is_ip = self.roots.iter().all(|root| matches!(self.of(*root).begins(), Some((4, 4 | 6))));
         IpPacket::of_frame(frame, is_ip).is_some_and(|packet| !packet.upper().is_at_last_hop)
     }
@@ -86,14 +87,14 @@ impl Formats {
 }
 
 impl Protocol {
-    /// It has a checksum that covers what it carries, by which damage is found.
+    /// Whether it has a checksum over its payload, which detects damage.
     pub fn covers_payload(&self) -> bool {
         sums(self).next().is_some()
     }
 }
 
-/// The checksums of a protocol that cover what it carries. Those of quoted packets, which are cut, are no more than a
-/// DEFAULT.
+/// The checksums of a protocol over its payload. For quoted packets, which are cut, definitions use DEFAULT, so they
+/// are not among these.
 fn sums(protocol: &Protocol) -> impl Iterator<Item = (FieldId, Checksum)> {
     let fields = protocol.fields.iter().enumerate();
     fields.filter_map(|(at, field)| match field.rule {
@@ -103,7 +104,7 @@ fn sums(protocol: &Protocol) -> impl Iterator<Item = (FieldId, Checksum)> {
     })
 }
 
-/// Whether a checksum of a layer comes out right; `addresses` is the sum of those below.
+/// Whether a checksum of a layer is correct; `addresses` is the sum of the addresses below.
 fn is_right(header: &Header<'_>, field: FieldId, kind: Checksum, addresses: u64) -> bool {
     let (bytes, Some((at, held))) = (header.bytes(), header.number_at(field)) else { return true };
     match kind {
@@ -111,7 +112,7 @@ fn is_right(header: &Header<'_>, field: FieldId, kind: Checksum, addresses: u64)
         Checksum::Layer => fold(sum(bytes)) == 0xffff,
         Checksum::PseudoOrZero if held == 0 => true,
         Checksum::Pseudo | Checksum::PseudoOrZero => {
-            // The number by which it is known below, which is one byte.
+            // Its protocol number below, which is one byte.
             let required = header.by.map(|by| by.condition.required()).unwrap_or_default();
             let number = required.into_iter().map(|(_, n)| n).find(|n| (1..=255).contains(n)).unwrap_or(0);
             fold(addresses + u64::from(fold(sum(bytes))) + bytes.len() as u64 + number) == 0xffff

@@ -1,12 +1,12 @@
-//! Which numbers of a frame are certain to lie in it, so that nobody has to ask when they are read.
+//! Finds the numbers of a frame that certainly lie inside it, so that reading them needs no check.
 //!
-//! A parser asks once whether a header fits (`at + 20 <= end`), and reads its fields behind that. What has been asked
-//! on all ways to a place is known there; from `end` one gets to the length of the frame by the same means, and where
-//! ways meet, what all of them bring is known.
+//! A parser checks once whether a header fits (`at + 20 <= end`) and then reads its fields. At a point, the bounds that
+//! every path to it has checked hold. The same reasoning leads from `end` to the length of the frame. Where paths meet,
+//! the facts that all of them share hold.
 //!
-//! It is right because a value is the same wherever it is read, and because a block whose only way in is one side of a
-//! branch, and all that it dominates, is entered by that side alone. What blocks are given is assumed to be within the
-//! frame until some way brings what is not known to be: at the end all ways keep what is assumed.
+//! The analysis is sound for two reasons. A value is the same at each use. A block whose only entry is one side of a
+//! branch, and each block that it dominates, runs only on that side. Block parameters are assumed inside the frame
+//! until a path passes a value that is not known to be inside; at the fixed point, all paths keep the assumption.
 
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::inputs::InputSet;
@@ -14,37 +14,37 @@ use weft_core::inputs::InputSet;
 use super::flow::Flow;
 use crate::ir::*;
 
-/// Offsets that are added up, at most: such a sum on what lies within a frame does not wrap.
+/// The largest offset in a sum, so that adding it to a position inside a frame does not wrap.
 const OFFSET_MAX: u64 = 1 << 32;
-/// Steps from a limit to the length of the frame, at most.
+/// The most steps from a limit to the length of the frame.
 const STEPS_MAX: usize = 8;
 
-/// A place in a frame: a number of bytes behind a value, or behind the frame's start.
+/// A position in a frame: a number of bytes after a value, or after the start of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Where it is counted from; None for the start.
+pub struct FrameOffset {
+    /// The value that it counts from; None for the start of the frame.
     pub base: Option<Value>,
-    /// How many bytes behind it.
+    /// The number of bytes after it.
     pub offset: u64,
 }
 
-/// The results of [`Op::FrameGet`] whose bytes all lie in the frame whenever they are read, with where they begin.
+/// The results of [`Op::FrameGet`] whose bytes always lie inside the frame, with the positions of their first bytes.
 ///
-/// The function is one that [`verify`](super::verify) accepts.
-pub fn reads_inside(function: &Function) -> BTreeMap<Value, Place> {
+/// The function must be one that [`verify`](super::verify) accepts.
+pub fn reads_in_bounds(function: &Function) -> BTreeMap<Value, FrameOffset> {
     let reads = |inst: &&Inst| matches!(inst.op, Op::FrameGet(..));
     if !function.blocks.iter().any(|block| block.insts.iter().any(|inst| reads(&inst))) {
         return BTreeMap::new();
     }
-    let mut known = Known::of(function);
-    known.settle();
+    let mut known = Bounds::of(function);
+    known.find_fixed_point();
     let mut inside = BTreeMap::new();
     for (at, block) in function.blocks.iter().enumerate() {
         for inst in block.insts.iter().filter(reads) {
             if let (Op::FrameGet(from, bytes, _), Some(result)) = (&inst.op, inst.result) {
-                let place = known.place(*from);
-                let end = Place { offset: place.offset + u64::from(*bytes), ..place };
-                if known.is_place_within(end, &known.facts[at], STEPS_MAX) {
+                let place = known.offset_of(*from);
+                let end = FrameOffset { offset: place.offset + u64::from(*bytes), ..place };
+                if known.is_offset_within(end, &known.bounds[at], STEPS_MAX) {
                     inside.insert(result, place);
                 }
             }
@@ -53,30 +53,30 @@ pub fn reads_inside(function: &Function) -> BTreeMap<Value, Place> {
     inside
 }
 
-/// How frames leave a parser by a way that does not part and meet again, so that all it gives on it is known.
+/// An exit of a parser whose path has no branches that meet again, so that all inputs given on it are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exit {
-    /// The blocks on the way, from the one that ends with FORWARD back to the first.
+pub struct ParserExit {
+    /// The blocks of the path, from the one that ends with FORWARD back to the first.
     pub way: Vec<BlockId>,
-    /// The inputs that are given on the way, with both words, as far as they are.
+    /// The inputs given on the path, with both words where there are two.
     pub gives: BTreeMap<InputId, (Value, Option<Value>)>,
-    /// How many bytes a frame has at least that comes here.
+    /// The least number of bytes of a frame that takes this exit.
     pub frame_min: u64,
 }
 
-impl Exit {
-    /// The inputs that are given on the way.
+impl ParserExit {
+    /// The inputs given on the path.
     pub fn given(&self) -> InputSet {
         self.gives.keys().copied().collect()
     }
 }
 
-/// The ways on which frames leave a parser that do not part and meet again.
+/// The parser exits whose paths have no branches that meet again.
 ///
-/// The function is one that [`verify`](super::verify) accepts.
-pub fn exits(function: &Function) -> Vec<Exit> {
-    let mut known = Known::of(function);
-    known.settle();
+/// The function must be one that [`verify`](super::verify) accepts.
+pub fn exits(function: &Function) -> Vec<ParserExit> {
+    let mut known = Bounds::of(function);
+    known.find_fixed_point();
     let mut ways_in: Vec<Vec<usize>> = vec![Vec::new(); function.blocks.len()];
     for (from, block) in function.blocks.iter().enumerate() {
         block.end.jumps().iter().for_each(|jump| ways_in[jump.block.0 as usize].push(from));
@@ -88,7 +88,7 @@ pub fn exits(function: &Function) -> Vec<Exit> {
             way.push(BlockId(block as u32));
             for inst in function.blocks[block].insts.iter().rev() {
                 if let Op::Give(input, a, b) = inst.op {
-                    // What is given last holds.
+                    // The last value given to an input counts.
                     gives.entry(input).or_insert((a, b));
                 }
             }
@@ -98,39 +98,39 @@ pub fn exits(function: &Function) -> Vec<Exit> {
                 _ => return None,
             }
         }
-        Some(Exit { way, gives, frame_min: known.frame_min(at) })
+        Some(ParserExit { way, gives, frame_min: known.frame_min(at) })
     };
     let ends = function.blocks.iter().enumerate().filter(|(_, block)| block.end == Terminator::Forward);
     ends.filter_map(|(at, _)| exit(at)).collect()
 }
 
-/// The blocks whose branch may tell that something lies in the frame: without one of them, what [`reads_inside`] and
-/// [`exits`] say would not hold. It does without any other.
+/// The blocks whose branches prove that something lies inside the frame. Removing one of them would invalidate
+/// [`reads_in_bounds`] and [`exits`]; removing any other block would not.
 pub fn bounds(function: &Function) -> BTreeSet<BlockId> {
-    let known = Known::of(function);
-    let asks = |at: &usize| (0..2).any(|nth| known.asked(&function.blocks[*at].end, nth).is_some());
+    let known = Bounds::of(function);
+    let asks = |at: &usize| (0..2).any(|nth| known.edge_bound(&function.blocks[*at].end, nth).is_some());
     (0..function.blocks.len()).filter(asks).map(|at| BlockId(at as u32)).collect()
 }
 
-/// One number is not above another.
+/// `low` is not above `high`.
 #[derive(Clone, Copy, Debug)]
-struct Fact {
+struct Bound {
     low: Value,
     high: Value,
 }
 
-struct Known<'f> {
+struct Bounds<'f> {
     function: &'f Function,
     made: Vec<Option<&'f Op>>,
-    /// By value: of which block it is a parameter, and which.
+    /// For each value, the block and index of the parameter that it is.
     params: Vec<Option<(usize, usize)>>,
-    /// By block and parameter: whether it lies within the frame, as far as is known.
+    /// For each block and parameter, whether it lies inside the frame as far as is known.
     within: Vec<Vec<bool>>,
-    /// By block: what was asked on all ways to it.
-    facts: Vec<Vec<Fact>>,
+    /// For each block, the bounds that all paths to it have checked.
+    bounds: Vec<Vec<Bound>>,
 }
 
-impl<'f> Known<'f> {
+impl<'f> Bounds<'f> {
     fn of(function: &'f Function) -> Self {
         let (mut made, mut params) = (vec![None; function.types.len()], vec![None; function.types.len()]);
         for (at, block) in function.blocks.iter().enumerate() {
@@ -144,20 +144,20 @@ impl<'f> Known<'f> {
             }
         }
         let within = function.blocks.iter().map(|block| vec![true; block.params.len()]).collect();
-        let mut known = Self { function, made, params, within, facts: Vec::new() };
-        known.facts = known.all_facts();
+        let mut known = Self { function, made, params, within, bounds: Vec::new() };
+        known.bounds = known.all_bounds();
         known
     }
 
-    /// What was asked on all ways to each block.
-    fn all_facts(&self) -> Vec<Vec<Fact>> {
+    /// The bounds that all paths to each block have checked.
+    fn all_bounds(&self) -> Vec<Vec<Bound>> {
         let flow = Flow::of(self.function);
         let mut ways_in = vec![(0, None); self.function.blocks.len()];
         for block in &self.function.blocks {
             for (nth, jump) in block.end.jumps().into_iter().enumerate() {
                 let (n, asked) = &mut ways_in[jump.block.0 as usize];
                 *n += 1;
-                *asked = self.asked(&block.end, nth);
+                *asked = self.edge_bound(&block.end, nth);
             }
         }
         let of = |at: usize| {
@@ -167,36 +167,36 @@ impl<'f> Known<'f> {
         (0..self.function.blocks.len()).map(of).collect()
     }
 
-    /// What a branch tells on its n-th side.
-    fn asked(&self, end: &Terminator, nth: usize) -> Option<Fact> {
+    /// The bound that holds on the n-th side of a branch.
+    fn edge_bound(&self, end: &Terminator, nth: usize) -> Option<Bound> {
         match end {
-            Terminator::Branch(by, ..) => self.told(*by, nth == 0),
+            Terminator::Branch(by, ..) => self.implied_bound(*by, nth == 0),
             _ => None,
         }
     }
 
-    fn told(&self, flag: Value, holds: bool) -> Option<Fact> {
+    fn implied_bound(&self, flag: Value, holds: bool) -> Option<Bound> {
         match self.made[flag.0 as usize]? {
-            Op::Not(flag) => self.told(*flag, !holds),
-            Op::IntCompare(IntCmp::ULt | IntCmp::ULe, a, b) if holds => Some(Fact { low: *a, high: *b }),
-            Op::IntCompare(IntCmp::ULt | IntCmp::ULe, a, b) => Some(Fact { low: *b, high: *a }),
+            Op::Not(flag) => self.implied_bound(*flag, !holds),
+            Op::IntCompare(IntCmp::ULt | IntCmp::ULe, a, b) if holds => Some(Bound { low: *a, high: *b }),
+            Op::IntCompare(IntCmp::ULt | IntCmp::ULe, a, b) => Some(Bound { low: *b, high: *a }),
             _ => None,
         }
     }
 
-    /// Takes back what is assumed of parameters until all ways keep it.
-    fn settle(&mut self) {
+    /// Drops assumptions about parameters until all paths keep the rest.
+    fn find_fixed_point(&mut self) {
         let mut changed = true;
         while changed {
             changed = false;
             for at in 0..self.function.blocks.len() {
                 let end = &self.function.blocks[at].end;
                 for (nth, jump) in end.jumps().into_iter().enumerate() {
-                    let mut facts = self.facts[at].clone();
-                    facts.extend(self.asked(end, nth));
+                    let mut bounds = self.bounds[at].clone();
+                    bounds.extend(self.edge_bound(end, nth));
                     for (param, arg) in jump.args.iter().enumerate() {
                         if self.within[jump.block.0 as usize][param]
-                            && !self.is_within(*arg, &facts, STEPS_MAX)
+                            && !self.is_within(*arg, &bounds, STEPS_MAX)
                         {
                             self.within[jump.block.0 as usize][param] = false;
                             changed = true;
@@ -207,69 +207,69 @@ impl<'f> Known<'f> {
         }
     }
 
-    /// Whether a value is no more than the length of the frame where these facts hold.
-    fn is_within(&self, value: Value, facts: &[Fact], steps: usize) -> bool {
+    /// Whether a value is at most the length of the frame under these bounds.
+    fn is_within(&self, value: Value, bounds: &[Bound], steps: usize) -> bool {
         let Some(steps) = steps.checked_sub(1) else { return false };
         let made = match self.made[value.0 as usize] {
             Some(Op::FrameLen) => true,
             Some(Op::IntBinary(IntOp::UMin, a, b)) => {
-                self.is_within(*a, facts, steps) || self.is_within(*b, facts, steps)
+                self.is_within(*a, bounds, steps) || self.is_within(*b, bounds, steps)
             }
             _ => self.params[value.0 as usize].is_some_and(|(block, nth)| self.within[block][nth]),
         };
-        let told = |fact: &Fact| fact.low == value && self.is_within(fact.high, facts, steps);
-        made || facts.iter().any(told) || {
-            let place = self.place(value);
-            place.base != Some(value) && self.is_place_within(place, facts, steps)
+        let told = |bound: &Bound| bound.low == value && self.is_within(bound.high, bounds, steps);
+        made || bounds.iter().any(told) || {
+            let place = self.offset_of(value);
+            place.base != Some(value) && self.is_offset_within(place, bounds, steps)
         }
     }
 
-    /// Whether a place is no further than the end of the frame.
-    fn is_place_within(&self, place: Place, facts: &[Fact], steps: usize) -> bool {
+    /// Whether a position is at most the end of the frame.
+    fn is_offset_within(&self, place: FrameOffset, bounds: &[Bound], steps: usize) -> bool {
         let Some(steps) = steps.checked_sub(1) else { return false };
-        // Else the sum might wrap, and be small.
-        if place.base.is_some_and(|base| !self.is_within(base, facts, steps)) {
+        // Otherwise the sum might wrap and be small.
+        if place.base.is_some_and(|base| !self.is_within(base, bounds, steps)) {
             return false;
         }
         place.offset == 0
-            || facts.iter().any(|fact| {
-                let asked = self.place(fact.low);
+            || bounds.iter().any(|bound| {
+                let asked = self.offset_of(bound.low);
                 asked.base == place.base
                     && asked.offset >= place.offset
-                    && self.is_within(fact.high, facts, steps)
+                    && self.is_within(bound.high, bounds, steps)
             })
     }
 
-    /// How many bytes a frame has at least where a block has been reached.
+    /// The least number of bytes of a frame that reaches a block.
     fn frame_min(&self, block: usize) -> u64 {
-        let facts = &self.facts[block];
-        let asked = facts.iter().filter(|fact| self.is_within(fact.high, facts, STEPS_MAX));
-        let from_start = asked.map(|fact| self.place(fact.low)).filter(|place| place.base.is_none());
+        let bounds = &self.bounds[block];
+        let asked = bounds.iter().filter(|bound| self.is_within(bound.high, bounds, STEPS_MAX));
+        let from_start = asked.map(|bound| self.offset_of(bound.low)).filter(|place| place.base.is_none());
         from_start.map(|place| place.offset).max().unwrap_or(0)
     }
 
-    /// A value as a sum with a constant.
-    fn place(&self, value: Value) -> Place {
+    /// A value as a base plus a constant.
+    fn offset_of(&self, value: Value) -> FrameOffset {
         let (mut base, mut offset) = (value, 0);
-        // A sum is made of what was made before it, so that this comes to an end.
+        // Operands are defined before the sum that uses them, so the loop ends.
         loop {
             let of = |value: Value| match self.made[value.0 as usize] {
                 Some(Op::IntConst(n)) => u64::try_from(*n).ok().filter(|n| *n < OFFSET_MAX),
                 _ => None,
             };
             if let Some(n) = of(base).filter(|n| n + offset < OFFSET_MAX) {
-                return Place { base: None, offset: offset + n };
+                return FrameOffset { base: None, offset: offset + n };
             }
             let (next, n) = match self.made[base.0 as usize] {
                 Some(Op::IntBinary(IntOp::Add, a, b)) => match (of(*a), of(*b)) {
                     (_, Some(n)) => (*a, n),
                     (Some(n), _) => (*b, n),
-                    _ => return Place { base: Some(base), offset },
+                    _ => return FrameOffset { base: Some(base), offset },
                 },
-                _ => return Place { base: Some(base), offset },
+                _ => return FrameOffset { base: Some(base), offset },
             };
             if offset + n >= OFFSET_MAX {
-                return Place { base: Some(base), offset };
+                return FrameOffset { base: Some(base), offset };
             }
             (base, offset) = (next, offset + n);
         }
@@ -281,17 +281,17 @@ mod tests {
     use super::*;
     use crate::text::parse;
 
-    /// How many reads of a text are known to be inside, and how many there are.
-    fn known(text: &str) -> (usize, usize) {
-        let function = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("the text is one");
+    /// How many reads of a text are known to be inside, and how many reads there are.
+    fn count_in_bounds(text: &str) -> (usize, usize) {
+        let function = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("a valid function");
         let insts = function.blocks.iter().flat_map(|block| &block.insts);
         let reads = insts.filter(|inst| matches!(inst.op, Op::FrameGet(..))).count();
-        (reads_inside(&function).len(), reads)
+        (reads_in_bounds(&function).len(), reads)
     }
 
-    /// What a way gives is known where it does not part, with the bytes that were asked for on it.
+    /// A path without branches knows the inputs given on it, with the bytes that it has checked.
     #[test]
-    fn ways_that_do_not_part_are_known() {
+    fn straight_paths_are_exits() {
         let text = "block0:
             v0: int = int 14
             v1: int = frame_len
@@ -317,15 +317,15 @@ mod tests {
             forward
         block6:
             forward";
-        let function = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("the text is one");
+        let function = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("a valid function");
         let gives =
             BTreeMap::from([(InputId(0), (Value(0), None)), (InputId(1), (Value(3), Some(Value(0))))]);
         let way = [6, 3, 1, 0].map(BlockId).to_vec();
-        assert_eq!(exits(&function), [Exit { way, gives, frame_min: 34 }]);
+        assert_eq!(exits(&function), [ParserExit { way, gives, frame_min: 34 }]);
         assert_eq!(bounds(&function), [0, 1, 3].map(BlockId).into());
     }
 
-    /// A header of 20 bytes behind one of 14, as parsers ask for it; `LIMIT` and `NEXT` are put in.
+    /// A header of 20 bytes after one of 14, with the checks of a parser. The arguments replace `LIMIT` and `NEXT`.
     fn parser(limit: &str, next: &str) -> String {
         "block0:
             v0: int = int 0
@@ -360,35 +360,35 @@ mod tests {
             .replace("NEXT", next)
     }
 
-    /// Each number of each header would be asked about for itself.
+    /// Otherwise each number of each header would need its own check.
     #[test]
-    fn what_was_asked_of_a_header_is_known_of_its_fields() {
-        assert_eq!(known(&parser("v13", "v14")), (2, 2));
-        assert_eq!(known(&parser("v1", "v14")), (2, 2));
+    fn header_check_covers_fields() {
+        assert_eq!(count_in_bounds(&parser("v13", "v14")), (2, 2));
+        assert_eq!(count_in_bounds(&parser("v1", "v14")), (2, 2));
     }
 
-    /// Bytes behind a frame would be read: where the next header begins, or what was asked, says nothing of the frame.
+    /// Otherwise a read could pass the end of a frame: neither the next header's start nor the check bounds the frame.
     #[test]
-    fn what_no_question_covers_is_not_known() {
-        // The next begins where the frame says, or where nothing has been asked.
-        assert_eq!(known(&parser("v13", "v17")), (1, 2));
-        assert_eq!(known(&parser("v13", "v16")), (2, 2));
-        // The limit is a number of the frame.
-        assert_eq!(known(&parser("v10", "v14")), (1, 2));
-        // The limit is another one on each round.
+    fn unchecked_reads_are_unknown() {
+        // The next header starts at a number from the frame, or where no check was made.
+        assert_eq!(count_in_bounds(&parser("v13", "v17")), (1, 2));
+        assert_eq!(count_in_bounds(&parser("v13", "v16")), (2, 2));
+        // The limit is a number from the frame.
+        assert_eq!(count_in_bounds(&parser("v10", "v14")), (1, 2));
+        // The limit differs on each round.
         let other = parser("v13", "v14").replace("block3(v14, v13)", "block3(v14, v17)");
-        assert_eq!(known(&other), (1, 2));
-        // A byte too few was asked for, the question was another, or the answer.
-        assert_eq!(known(&parser("v13", "v14").replace("int 14", "int 13")), (1, 2));
-        assert_eq!(known(&parser("v13", "v14").replace("int 20", "int 19")), (1, 2));
-        assert_eq!(known(&parser("v13", "v14").replace("icmp.ult v13", "icmp.slt v13")), (1, 2));
+        assert_eq!(count_in_bounds(&other), (1, 2));
+        // The check covers one byte too few, compares differently, or has the opposite result.
+        assert_eq!(count_in_bounds(&parser("v13", "v14").replace("int 14", "int 13")), (1, 2));
+        assert_eq!(count_in_bounds(&parser("v13", "v14").replace("int 20", "int 19")), (1, 2));
+        assert_eq!(count_in_bounds(&parser("v13", "v14").replace("icmp.ult v13", "icmp.slt v13")), (1, 2));
         let turned = parser("v13", "v14").replace("v15, block4, block5", "v15, block5, block4");
-        assert_eq!(known(&turned), (1, 2));
-        // It is not known on all ways.
+        assert_eq!(count_in_bounds(&turned), (1, 2));
+        // Not all paths have checked it.
         let around = parser("v13", "v14").replace("branch v15, block4, block5", "branch v15, block5, block5");
-        assert_eq!(known(&around), (1, 2));
-        // A sum may wrap.
-        assert_eq!(known(&parser("v13", "v14").replace("int 16", "int -4")), (1, 2));
-        assert_eq!(known(&parser("v13", "v14").replace("int 20", "int -20")), (1, 2));
+        assert_eq!(count_in_bounds(&around), (1, 2));
+        // The sum may wrap.
+        assert_eq!(count_in_bounds(&parser("v13", "v14").replace("int 16", "int -4")), (1, 2));
+        assert_eq!(count_in_bounds(&parser("v13", "v14").replace("int 20", "int -20")), (1, 2));
     }
 }

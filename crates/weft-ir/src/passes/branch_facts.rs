@@ -1,7 +1,7 @@
-//! A flag is not asked again where a branch on it has been taken.
+//! Removes tests of flags whose value an earlier branch has decided.
 //!
-//! It keeps the law because a value is the same wherever it is read, and a block with one way in is entered by that way
-//! alone: what the branch found there holds in the block, and in all that only it leads to.
+//! It keeps the law because a value is the same at each use, and only its predecessor leads to a block with one
+//! predecessor: the outcome of the branch holds in the block and in all blocks that it dominates.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use crate::ir::{BoolOp, Function, Op, Terminator, Value};
 use super::blocks::{drop_unreached, rename};
 use super::targets;
 
-/// How many branches back, and how many operations down, it is looked for what is known of a flag.
+/// Limit of branches to go back, and of operations to go down, to decide a flag.
 const STEPS_MAX: usize = 16;
 
 /// See the module.
 pub fn fold(function: &mut Function) {
-    let known = Known::of(function);
+    let known = FlagFacts::of(function);
     let mut renamed = BTreeMap::new();
     for at in 0..function.blocks.len() {
         for inst in &function.blocks[at].insts {
@@ -45,22 +45,22 @@ pub fn fold(function: &mut Function) {
     drop_unreached(function);
 }
 
-/// What is known of flags, block by block.
-struct Known {
-    /// How a flag is made of others.
+/// The known values of flags, by block.
+struct FlagFacts {
+    /// The definitions of flags by other flags.
     made: BTreeMap<Value, Op>,
-    /// The only way to a block.
-    before: Vec<Option<Way>>,
+    /// The only edge to a block.
+    before: Vec<Option<OnlyEdge>>,
 }
 
 #[derive(Clone, Copy)]
-struct Way {
+struct OnlyEdge {
     from: usize,
-    /// The flag that is asked there, with the answer that leads this way.
+    /// The flag of the branch, and its value on this edge.
     asked: Option<(Value, bool)>,
 }
 
-impl Known {
+impl FlagFacts {
     fn of(function: &Function) -> Self {
         let insts = function.blocks.iter().flat_map(|block| &block.insts);
         let made = insts.filter_map(|inst| match inst.op {
@@ -78,7 +78,7 @@ impl Known {
                     Terminator::Branch(by, ..) => Some((*by, nth == 0)),
                     _ => None,
                 };
-                before[to] = Some(Way { from, asked });
+                before[to] = Some(OnlyEdge { from, asked });
             }
         }
         for (before, n) in before.iter_mut().zip(n_ways_in) {
@@ -87,12 +87,12 @@ impl Known {
         Self { made: made.collect(), before }
     }
 
-    /// What a flag is in a block, if that is known.
+    /// The value of a flag in a block, if it is known.
     fn flag(&self, block: usize, flag: Value, steps: usize) -> Option<bool> {
         let mut at = block;
         for _ in 0..steps {
-            let Some(Way { from, asked }) = self.before[at] else { break };
-            if let Some(found) = asked.and_then(|(by, holds)| self.told_by(by, holds, flag, steps)) {
+            let Some(OnlyEdge { from, asked }) = self.before[at] else { break };
+            if let Some(found) = asked.and_then(|(by, holds)| self.implied_by(by, holds, flag, steps)) {
                 return Some(found);
             }
             at = from;
@@ -102,7 +102,7 @@ impl Known {
             Op::BoolConst(holds) => Some(*holds),
             Op::Not(a) => of(a).map(|holds| !holds),
             Op::BoolBinary(op, a, b) => {
-                // What decides either way.
+                // The operand value that decides the result.
                 let decides = *op == BoolOp::Or;
                 match (of(a), of(b)) {
                     (Some(a), _) if a == decides => Some(decides),
@@ -115,17 +115,17 @@ impl Known {
         }
     }
 
-    /// What a flag is if another one `holds` or does not.
-    fn told_by(&self, by: Value, holds: bool, flag: Value, steps: usize) -> Option<bool> {
+    /// The value of a flag, given the value of another one.
+    fn implied_by(&self, by: Value, holds: bool, flag: Value, steps: usize) -> Option<bool> {
         if by == flag {
             return Some(holds);
         }
         match self.made.get(&by).filter(|_| steps > 1)? {
-            Op::Not(a) => self.told_by(*a, !holds, flag, steps / 2),
-            // Both are true, or neither is.
+            Op::Not(a) => self.implied_by(*a, !holds, flag, steps / 2),
+            // Both operands are true, or both are false.
             Op::BoolBinary(op, a, b) if holds == (*op == BoolOp::And) => {
-                let told = self.told_by(*a, holds, flag, steps / 2);
-                told.or_else(|| self.told_by(*b, holds, flag, steps / 2))
+                let told = self.implied_by(*a, holds, flag, steps / 2);
+                told.or_else(|| self.implied_by(*b, holds, flag, steps / 2))
             }
             _ => None,
         }

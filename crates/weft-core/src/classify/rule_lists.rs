@@ -1,17 +1,17 @@
-//! Short lists of rules by number: those of each cell of a trie, or of each entry of its floor.
+//! Short lists of rule ids: one for each cell of a trie, or for each entry of its floor.
 
 /// No link.
 const END: u32 = u32::MAX;
 
-/// Some lists.
+/// A set of linked lists in one allocation.
 #[derive(Clone, Debug)]
-pub(super) struct Notes {
+pub(super) struct RuleLists {
     /// The first link of each list.
     heads: Vec<u32>,
     links: Vec<Link>,
-    /// The first link that is free.
+    /// The first free link.
     free: u32,
-    /// Notes that may still be made.
+    /// The number of links that may still be added.
     room: usize,
 }
 
@@ -22,23 +22,23 @@ struct Link {
     next: u32,
 }
 
-impl Notes {
-    /// So many empty lists, with room for so many notes.
+impl RuleLists {
+    /// `n` empty lists, with space for `room` links.
     pub(super) fn new(n: usize, room: usize) -> Self {
         Self { heads: vec![END; n], links: Vec::new(), free: END, room }
     }
 
-    /// How many lists there are.
+    /// The number of lists.
     pub(super) fn len(&self) -> usize {
         self.heads.len()
     }
 
-    /// Room for so many notes more.
+    /// Allows this many more links.
     pub(super) fn make_room(&mut self, room: usize) {
         self.room += room;
     }
 
-    /// Whether so many notes may be made.
+    /// Whether this many links may be added.
     pub(super) fn has_room(&self, notes: usize) -> bool {
         notes <= self.room
     }
@@ -47,13 +47,13 @@ impl Notes {
         size_of_val(&self.heads[..]) + size_of_val(&self.links[..])
     }
 
-    /// The rules of a list, the last that came first.
+    /// The rules of a list, latest first.
     pub(super) fn of(&self, list: usize) -> impl Iterator<Item = u32> {
         let link = |at: u32| self.links.get(at as usize);
         core::iter::successors(link(self.heads[list]), move |before| link(before.next)).map(|link| link.id)
     }
 
-    /// Reads the links of some lists side by side, `most` of each; gives the rules.
+    /// The first `most` rules of each of these lists; their memory reads overlap.
     pub(super) fn of_all(&self, lists: impl Iterator<Item = usize>, most: usize) -> Vec<u32> {
         let mut at: Vec<u32> = lists.map(|list| self.heads[list]).collect();
         let mut ids = Vec::with_capacity(2 * at.len());
@@ -68,7 +68,7 @@ impl Notes {
         ids
     }
 
-    /// Notes a rule; there is room for it.
+    /// Adds a rule to a list; there must be space.
     pub(super) fn add(&mut self, list: usize, id: u32) {
         self.room -= 1;
         let link = Link { id, next: self.heads[list] };
@@ -86,7 +86,7 @@ impl Notes {
         };
     }
 
-    /// Forgets that a rule is in a list; false if it was not.
+    /// Removes a rule from a list; false if it was not there.
     pub(super) fn remove(&mut self, list: usize, id: u32) -> bool {
         let (mut before, mut at) = (END, self.heads[list]);
         while let Some(&Link { id: found, next }) = self.links.get(at as usize) {

@@ -1,4 +1,4 @@
-//! Changes of the structure of frames, as a chain declares them.
+//! The text form of declared header changes.
 //!
 //! ```text
 //! reshape U32 cut
@@ -9,13 +9,13 @@
 //! ```
 
 use super::ParseError;
-use super::lines::{Line, quote};
 use super::name_of;
-use crate::program::ReshapeDecl;
+use super::source_lines::{SourceLine, quote};
+use crate::program::HeaderChangeDecl;
 use core::fmt::Write as _;
 use weft_core::types::Type;
-use weft_core::wire::reshape::{
-    AddressesIn, BitsAt, Pop, Pseudo, PseudoSumIn, Relink, Reshape, SpreadAt, Stack, SumAt,
+use weft_core::wire::header_change::{
+    AddressesIn, BitsAt, HeaderChange, Pop, Pseudo, PseudoSumIn, Relink, SpreadAt, Stack, SumAt,
 };
 use weft_core::wire::{Checksum, Spread};
 
@@ -27,15 +27,15 @@ const SUMS: &[(&str, Checksum)] = &[
     ("crc32c", Checksum::Crc32c),
 ];
 
-pub(super) fn write(out: &mut String, decl: &ReshapeDecl) {
+pub(super) fn write(out: &mut String, decl: &HeaderChangeDecl) {
     out.push_str("reshape");
     for ty in &decl.params {
         let _ = write!(out, " {ty}");
     }
     match &decl.what {
-        Reshape::Cut => out.push_str(" cut\n"),
-        Reshape::Fragment => out.push_str(" fragment\n"),
-        Reshape::Pop { layer, how, pseudo } => {
+        HeaderChange::Cut => out.push_str(" cut\n"),
+        HeaderChange::Fragment => out.push_str(" fragment\n"),
+        HeaderChange::Pop { layer, how, pseudo } => {
             let _ = write!(out, " pop in{layer}");
             match how {
                 Pop::To => out.push_str(" to"),
@@ -54,7 +54,7 @@ pub(super) fn write(out: &mut String, decl: &ReshapeDecl) {
             }
             out.push('\n');
         }
-        Reshape::Push { behind, stacks } => {
+        HeaderChange::Push { behind, stacks } => {
             out.push_str(" push");
             if let Some((header, relink)) = behind {
                 let _ = write!(out, " behind {header}");
@@ -109,18 +109,18 @@ fn write_sum(out: &mut String, what: &str, sum: &SumAt) {
     }
 }
 
-/// What stands behind `reshape`. A stack comes in a line of its own.
+/// Reads the rest of a line behind `reshape`. A stack has a line of its own.
 pub(super) fn parse(
-    line: &mut Line<'_>,
-    ty: impl Fn(&mut Line<'_>) -> Result<Type, ParseError>,
-) -> Result<ReshapeDecl, ParseError> {
+    line: &mut SourceLine<'_>,
+    ty: impl Fn(&mut SourceLine<'_>) -> Result<Type, ParseError>,
+) -> Result<HeaderChangeDecl, ParseError> {
     let mut params = Vec::new();
     while !matches!(line.peek_word(), "cut" | "fragment" | "pop" | "push") {
         params.push(ty(line)?);
     }
     let what = match line.word("what it does")?.as_str() {
-        "cut" => Reshape::Cut,
-        "fragment" => Reshape::Fragment,
+        "cut" => HeaderChange::Cut,
+        "fragment" => HeaderChange::Fragment,
         "pop" => {
             let layer = line.id("in")?;
             let error = line.error("`to` or `alone`");
@@ -129,20 +129,20 @@ pub(super) fn parse(
                 "alone" => Pop::Alone(parse_relink(line)?),
                 _ => return Err(error),
             };
-            Reshape::Pop { layer, how, pseudo: parse_pseudo(line)? }
+            HeaderChange::Pop { layer, how, pseudo: parse_pseudo(line)? }
         }
         _ => {
             let behind = match line.eat_word("behind") {
                 true => Some((line.number()?, parse_relink(line)?)),
                 false => None,
             };
-            Reshape::Push { behind, stacks: Vec::new() }
+            HeaderChange::Push { behind, stacks: Vec::new() }
         }
     };
-    Ok(ReshapeDecl { params, what })
+    Ok(HeaderChangeDecl { params, what })
 }
 
-fn parse_pseudo(line: &mut Line<'_>) -> Result<Pseudo, ParseError> {
+fn parse_pseudo(line: &mut SourceLine<'_>) -> Result<Pseudo, ParseError> {
     let mut pseudo = Pseudo::default();
     while line.eat_word("addresses") {
         let (layer, mut ranges) = (line.id("in")?, Vec::new());
@@ -162,7 +162,7 @@ fn parse_pseudo(line: &mut Line<'_>) -> Result<Pseudo, ParseError> {
     Ok(pseudo)
 }
 
-fn parse_relink(line: &mut Line<'_>) -> Result<Relink, ParseError> {
+fn parse_relink(line: &mut SourceLine<'_>) -> Result<Relink, ParseError> {
     line.keyword("bytes")?;
     let bytes = line.number()?;
     line.keyword("back")?;
@@ -173,13 +173,13 @@ fn parse_relink(line: &mut Line<'_>) -> Result<Relink, ParseError> {
     Ok(Relink { bytes, back, within, value: line.number()? })
 }
 
-/// What stands behind `stack`.
-pub(super) fn parse_stack(line: &mut Line<'_>) -> Result<Stack, ParseError> {
+/// Reads the rest of a line behind `stack`.
+pub(super) fn parse_stack(line: &mut SourceLine<'_>) -> Result<Stack, ParseError> {
     let mut stack = Stack { bytes: line.bytes()?, ..Stack::default() };
     if line.eat_word("begins") {
         stack.begins = Some((line.number()?, line.number()?));
     }
-    let place = |line: &mut Line<'_>| {
+    let place = |line: &mut SourceLine<'_>| {
         let (at, bits) = (line.number()?, line.number()?);
         let little = line.eat_word("little");
         if !little {
@@ -219,7 +219,7 @@ pub(super) fn parse_stack(line: &mut Line<'_>) -> Result<Stack, ParseError> {
     Ok(stack)
 }
 
-fn parse_sum(line: &mut Line<'_>) -> Result<SumAt, ParseError> {
+fn parse_sum(line: &mut SourceLine<'_>) -> Result<SumAt, ParseError> {
     let sum = line.one_of(SUMS, "a checksum")?;
     line.keyword("at")?;
     let at = line.number()?;

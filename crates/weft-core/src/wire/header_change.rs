@@ -1,13 +1,12 @@
-//! What changes which headers a frame has: PUSH, POP and CUT.
+//! Header changes: PUSH, POP and CUT.
 //!
-//! What is pushed is a [`Stack`]: the headers as they are written but for what only the frame tells. It is made once,
-//! when a chain is compiled ([`stack`]), from the same definitions as [`build`](super::build), and written into the
-//! room in front of a packet in one go ([`Stack::write`]): bytes are copied, values, lengths and then checksums put
-//! in.
+//! PUSH writes a [`Stack`]: headers in wire form, without the values that depend on the frame. The compiler of a chain
+//! makes a stack once ([`stack`]), from the same definitions as [`build`](super::build()). [`Stack::write`] writes it
+//! into the headroom of a packet in one step: it copies the bytes, then fills in values, lengths and checksums.
 
 use std::collections::BTreeMap;
 
-use super::build::{Made, addresses, carries_ip, link, links, maker, number_in, spreads};
+use super::build::{BuiltHeader, addresses, carries_ip, header_builder, link, links, number_in, spreads};
 use super::eval;
 use super::{
     BinaryOp, BuildError, Checksum, Expr, Field, FieldId, FieldValue, Header, Item, Protocol, ProtocolId,
@@ -17,48 +16,48 @@ use crate::checksum::{fold, sum};
 use crate::flow::flow_of;
 use crate::types::Type;
 
-/// Bytes that one PUSH may put in front of a packet: as much room as a new packet has there
-/// ([`crate::frame::HEADROOM`]), so that nothing is moved.
+/// Maximum size of one PUSH in bytes: the headroom of a new packet ([`crate::frame::HEADROOM`]), so that no packet
+/// moves.
 pub const PUSH_BYTES_MAX: usize = crate::frame::HEADROOM;
 
-/// A change of the structure of a frame.
+/// A change of the headers of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reshape {
-    /// `PUSH`: headers are put on.
+pub enum HeaderChange {
+    /// `PUSH`: adds headers.
     Push {
-        /// Where: in front of the frame, or behind its first header, which has so many bytes and is told of it.
+        /// The position: in front of the frame, or behind its first header, given by its size and its link to the next
+        /// header.
         behind: Option<(u16, Relink)>,
-        /// What: the first that suits what the frame begins with.
+        /// The candidates: the first one that fits the beginning of the frame is used.
         stacks: Vec<Stack>,
     },
-    /// `POP`: headers are taken off.
+    /// `POP`: removes headers.
     Pop {
-        /// The input that is the layer which says how far.
+        /// The input with the layer that determines the end.
         layer: u16,
-        /// How much.
+        /// The extent.
         how: Pop,
-        /// Checksums of what stays that cover addresses of what goes.
+        /// Checksums in the remaining frame that cover addresses of the removed headers.
         pseudo: Pseudo,
     },
-    /// `CUT TO n`: what is beyond the first n bytes goes.
+    /// `CUT TO n`: removes everything behind the first n bytes.
     Cut,
-    /// `FRAGMENT TO n`: a packet of IPv4 goes on in fragments of at most n bytes, if it may be cut
+    /// `FRAGMENT TO n`: splits an IPv4 packet into fragments of at most n bytes, if it may be fragmented
     /// ([`crate::frame::Pool::fragment`]).
     Fragment,
 }
 
-/// How much a POP takes off. With what is in front of a layer goes what stands behind its end: a short Ethernet frame
-/// is filled up.
+/// The extent of a POP. It also removes what follows the end of the layer: short Ethernet frames are padded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pop {
-    /// `POP TO layer`, and `POP` to what the layer of an element carries: all in front of it.
+    /// `POP TO layer`, and `POP` to the content of an element's layer: everything in front of it.
     To,
-    /// `POP layer`: the layer alone; the one below is told what stands behind it now.
+    /// `POP layer`: only that layer; the header below is linked to what follows.
     Alone(Relink),
 }
 
-/// What pseudo headers take in of headers that are taken off, and the checksums that do so. They go without until other
-/// addresses are put on.
+/// Addresses of removed headers in pseudo headers, and the checksums that cover them. These checksums exclude addresses
+/// until new ones are added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pseudo {
     /// The addresses.
@@ -67,125 +66,126 @@ pub struct Pseudo {
     pub sums: Vec<PseudoSumIn>,
 }
 
-/// Addresses of a layer.
+/// The addresses of a layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressesIn {
-    /// The input that is the layer.
+    /// The input with the layer.
     pub layer: u16,
-    /// Where they begin and end in it.
+    /// Their ranges in the layer.
     pub ranges: Vec<(u32, u32)>,
 }
 
 /// A checksum with a pseudo header, in a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PseudoSumIn {
-    /// The input that is the layer.
+    /// The input with the layer.
     pub layer: u16,
-    /// Its first byte there.
+    /// Its offset in the layer.
     pub at: u16,
-    /// Zero means that there is none.
+    /// Whether zero means no checksum.
     pub zero_is_none: bool,
 }
 
-/// How the field of a lower header, by which it says what stands behind it, follows where a header is put between the
-/// two or taken out: it swaps its value with the field of the same name of that header.
+/// The link of a lower header to the next one, when a header is inserted between them or removed. The type field of the
+/// lower header swaps its value with the field of the same name in that header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relink {
-    /// Bytes of the field.
+    /// The size of the field in bytes.
     pub bytes: u8,
-    /// Bytes from its first to the end of the lower header.
+    /// The distance from the field to the end of the lower header, in bytes.
     pub back: u16,
-    /// Where the field of the header between them begins in it.
+    /// The offset of the field in the inserted or removed header.
     pub within: u16,
-    /// What the lower header says of a header that is put in.
+    /// The value by which the lower header announces an inserted header.
     pub value: u64,
 }
 
-/// Headers as they are put in front of a packet.
+/// Headers to write in front of a packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stack {
-    /// The frame must begin with these: so many bits, and their value.
+    /// The bits with which the frame must begin, as their number and value.
     pub begins: Option<(u8, u64)>,
-    /// What does not depend on the frame; the rest is zero.
+    /// The bytes that do not depend on the frame; the others are zero.
     pub bytes: Vec<u8>,
-    /// Where the values go that the program gives, in their order.
+    /// The positions of the values from the program, in order.
     pub values: Vec<BitsAt>,
-    /// Numbers that follow from how long the frame is with its new headers, and what is to be added to that.
+    /// The fields computed from the length of the frame with its new headers, each with a summand.
     pub lengths: Vec<(BitsAt, i64)>,
-    /// Numbers that spread the flows which tunnels carry. Those of inner tunnels come first: they are part of a flow.
+    /// The fields that spread the flows of tunnels. Inner tunnels come first: their fields are part of a flow.
     pub spreads: Vec<SpreadAt>,
-    /// Checksums, in the order in which they are computed: those of inner headers first.
+    /// The checksums in order of computation: inner headers first.
     pub sums: Vec<SumAt>,
-    /// Where the addresses begin and end that a checksum of what the headers carry covers.
+    /// The ranges of the addresses that checksums of the content cover.
     pub pseudo: Vec<(u32, u32)>,
-    /// That checksum, where there must be one (RFC 8200 section 8.1): it is made if what is carried came without.
+    /// The mandatory checksum of the content (RFC 8200 section 8.1): it is computed if the content has none.
     pub owed: Option<SumAt>,
 }
 
-/// Where bits lie.
+/// The position of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BitsAt {
-    /// The first, counted from the most significant bit of the first byte.
+    /// Its first bit, counted from the most significant bit of the first byte.
     pub at: u32,
-    /// How many: up to 64 of a number, or those of a run of bytes.
+    /// Its width: up to 64 for a number; any for bytes.
     pub bits: u32,
-    /// The least significant byte of a number comes first.
+    /// Whether the number is little-endian.
     pub little: bool,
 }
 
-/// Where a number lies that spreads flows.
+/// A field that spreads flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpreadAt {
-    /// Where it goes.
+    /// Its position.
     pub place: BitsAt,
-    /// Where the packet begins whose flow it is.
+    /// The offset of the packet with the flow.
     pub from: u32,
-    /// That is an IP packet, and no frame.
+    /// Whether that is an IP packet and not a frame.
     pub is_ip: bool,
-    /// How.
+    /// The spread.
     pub spread: Spread,
 }
 
-/// Where a checksum lies, and of what it is.
+/// The position and coverage of a checksum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SumAt {
-    /// Its first byte.
+    /// Its offset.
     pub at: u32,
-    /// Which.
+    /// Its kind.
     pub sum: Checksum,
-    /// Where its header begins and ends.
+    /// The range of its header.
     pub header: (u32, u32),
-    /// Where the addresses of the pseudo header begin and end.
+    /// The ranges of the addresses in its pseudo header.
     pub addresses: Vec<(u32, u32)>,
-    /// The number of the protocol in the pseudo header.
+    /// The protocol number in its pseudo header.
     pub number: u8,
 }
 
-/// A value that is given for a field.
+/// A value for a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Given<'a> {
-    /// For bits: as many as the field has, at most.
+pub enum StackValue<'a> {
+    /// For a bit field: at most as wide as the field.
     Number(u64),
-    /// For bytes: as many as the field has.
+    /// For a byte field: exactly as long as the field.
     Bytes(&'a [u8]),
 }
 
-/// A frame is too long for a length of its new headers, or a value has more bits than its field, or not as many bytes.
+/// A value does not fit: a length field is too small for the frame, a number has too many bits, or bytes have the wrong
+/// length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Misfit;
+pub struct DoesNotFit;
 
 /// Why headers cannot be pushed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StackError {
-    /// As for [`build`](super::build).
+    /// As for [`build`](super::build()).
     Build(BuildError),
-    /// The layout, or a rule, depends on a field whose value is known only when a frame is there.
+    /// The layout or a rule depends on a field whose value is known only for each frame.
     NotConstant(ProtocolId, FieldId),
-    /// A rule follows from the length of the payload in another way than by adding to it.
+    /// A rule depends on the length of the payload other than by addition.
     NotLinear(ProtocolId, FieldId),
     /// More than [`PUSH_BYTES_MAX`].
     TooLong(usize),
-    /// The frame would stand behind the last header, which does not say so, and these fields of it are not given.
+    /// The last header does not tell that a frame follows, and these fields for it are not given.
     Unsaid(ProtocolId, Vec<FieldId>),
 }
 
@@ -195,9 +195,9 @@ impl From<BuildError> for StackError {
     }
 }
 
-/// Makes what is to be put in front of frames that begin with `carried`: `headers` from the outside in, with the fields
-/// of `given` (header, field; a value for each comes with each frame) beside those that are known. Without `carried`
-/// the last header does not yet say what stands behind it: [`relink`] does.
+/// Makes the stack for frames that begin with `carried`: `headers` from the outside in. `given` lists the fields
+/// (header, field) whose values come with each frame, in addition to the known ones. Without `carried`, the last header
+/// does not tell yet what follows; see [`relink`].
 ///
 /// # Errors
 /// [`StackError`]: these headers cannot be pushed.
@@ -227,7 +227,7 @@ pub fn stack(
             links.entry(field).or_insert(value);
         }
     }
-    let samples = SAMPLES.map(|n| made(protocols, &headers, &linked, n));
+    let samples = SAMPLES.map(|n| build_headers(protocols, &headers, &linked, n));
     let mut samples = samples.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter();
     let (Some(first), others) = (samples.next(), samples.collect::<Vec<_>>()) else {
         return Ok(Stack::default());
@@ -271,7 +271,7 @@ pub fn stack(
             Ok(bits_at(protocols, protocol, *field, 8 * starts[*at] + bit, *bits))
         })
         .collect::<Result<_, StackError>>()?;
-    // What is computed from a frame is no part of what does not depend on it.
+    // The constant bytes exclude everything that is computed for each frame.
     let lengths = stack.lengths.iter().map(|(place, _)| *place);
     let computed = lengths.chain(stack.spreads.iter().map(|spread| spread.place));
     for place in computed.chain(stack.values.iter().copied()).collect::<Vec<_>>() {
@@ -289,9 +289,9 @@ pub fn stack(
     Ok(stack)
 }
 
-/// The field by which a lower header says what stands behind it, and that of the same name in the last of the headers
-/// that are put behind it, of which `first` is the first, as [`Relink`] wants them. `None`: there are no two such
-/// fields of whole bytes, or a rule of the lower header follows from what it carries.
+/// The [`Relink`] between a lower header and inserted headers from `first` to `last`: the field by which the lower
+/// header announces the next one, and the field of the same name in `last`. `None` if there are no two such fields of
+/// whole bytes, or if a rule of the lower header depends on its content.
 pub fn relink(
     protocols: &[Protocol],
     lower: ProtocolId,
@@ -327,36 +327,38 @@ pub fn begins(frame: &[u8], begins: Option<(u8, u64)>) -> bool {
 }
 
 impl Stack {
-    /// Writes the headers into the first bytes of a frame, which are room for them. `partial` is the first byte that a
-    /// checksum covers which is still to be completed, and where that is: what it will be is known beforehand. `told`
-    /// is what the header in front said of what stands behind these, and where that goes ([`Relink::within`]).
+    /// Writes the headers into the first bytes of a frame, which are reserved for them.
+    ///
+    /// `partial` is the first byte covered by a checksum that a device still has to complete, and the position of that
+    /// checksum: its final sum is known in advance. `told` is the value by which the header in front announced the
+    /// content, with its new position ([`Relink::within`]).
     ///
     /// # Errors
-    /// [`Misfit`]: the frame is of no use then.
+    /// [`DoesNotFit`]: the frame is then unusable.
     ///
     /// # Panics
     /// The frame is shorter than the headers.
     pub fn write<'v>(
         &self,
         frame: &mut [u8],
-        values: impl Iterator<Item = Given<'v>>,
+        values: impl Iterator<Item = StackValue<'v>>,
         partial: Option<(usize, usize)>,
         told: Option<(usize, &[u8])>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), DoesNotFit> {
         let length = frame.len() as i64;
         let (head, _) = frame.split_at_mut(self.bytes.len());
         head.copy_from_slice(&self.bytes);
         for (place, value) in self.values.iter().zip(values) {
             match value {
-                Given::Number(number) => place.put_fitting(head, number)?,
-                Given::Bytes(bytes) => place.put_run(head, bytes)?,
+                StackValue::Number(number) => place.put_fitting(head, number)?,
+                StackValue::Bytes(bytes) => place.put_run(head, bytes)?,
             }
         }
         if let Some((at, bytes)) = told {
-            put_bytes(head.get_mut(at..at + bytes.len()).ok_or(Misfit)?, bytes);
+            put_bytes(head.get_mut(at..at + bytes.len()).ok_or(DoesNotFit)?, bytes);
         }
         for (place, add) in &self.lengths {
-            let number = u64::try_from(length + add).map_err(|_| Misfit)?;
+            let number = u64::try_from(length + add).map_err(|_| DoesNotFit)?;
             place.put_fitting(head, number)?;
         }
         for SpreadAt { place, from, is_ip, spread } in &self.spreads {
@@ -370,24 +372,24 @@ impl Stack {
 }
 
 impl BitsAt {
-    /// Writes a number, unless it has more bits than there are.
+    /// Writes a number that fits the field.
     #[inline(always)]
-    fn put_fitting(self, bytes: &mut [u8], number: u64) -> Result<(), Misfit> {
+    fn put_fitting(self, bytes: &mut [u8], number: u64) -> Result<(), DoesNotFit> {
         if self.bits < 64 && number >> self.bits != 0 {
-            return Err(Misfit);
+            return Err(DoesNotFit);
         }
         self.put(bytes, number);
         Ok(())
     }
 
-    /// Writes a run of bytes, if it is as long as the field.
+    /// Writes bytes that have the length of the field.
     #[inline(always)]
-    fn put_run(self, bytes: &mut [u8], run: &[u8]) -> Result<(), Misfit> {
+    fn put_run(self, bytes: &mut [u8], run: &[u8]) -> Result<(), DoesNotFit> {
         if 8 * run.len() != self.bits as usize {
-            return Err(Misfit);
+            return Err(DoesNotFit);
         }
         let at = self.at as usize / 8;
-        put_bytes(bytes.get_mut(at..at + run.len()).ok_or(Misfit)?, run);
+        put_bytes(bytes.get_mut(at..at + run.len()).ok_or(DoesNotFit)?, run);
         Ok(())
     }
 
@@ -409,7 +411,7 @@ impl BitsAt {
         }
     }
 
-    /// Writes a number of whatever width, in whatever place.
+    /// Writes a number of any width at any position.
     fn put_bits(self, bytes: &mut [u8], number: u64) {
         let (first, end) = (self.at as usize / 8, (self.at + self.bits).div_ceil(8) as usize);
         let number = as_on_wire(number, self.bits, self.little);
@@ -425,7 +427,7 @@ impl BitsAt {
 }
 
 impl SumAt {
-    /// Makes the checksum of a frame, in which it is zero. `partial` is as in [`Stack::write`].
+    /// Computes the checksum of a frame in which it is zero. `partial` is as in [`Stack::write`].
     #[inline]
     pub fn put(&self, frame: &mut [u8], partial: Option<(usize, usize)>) {
         if self.sum != Checksum::Header {
@@ -443,8 +445,8 @@ impl SumAt {
             return frame[at..at + 4].copy_from_slice(&crc);
         }
         let mut total = match partial.filter(|(from, _)| *from >= start && *from < behind) {
-            // What the device makes of the bytes from there on is a sum of all ones, but for the pseudo header that
-            // the field holds now: RFC 1624, and "local checksum offload" of Linux.
+            // A device will complete the checksum from there on, so those bytes sum to all ones, except for the pseudo
+            // header sum in the field. See RFC 1624 and "local checksum offload" of Linux.
             Some((from, field)) => {
                 let inner = frame.get(field..field + 2).map_or(0, |f| u16::from_be_bytes([f[0], f[1]]));
                 let inner = if (from - start) % 2 == 1 { (!inner).swap_bytes() } else { !inner };
@@ -467,7 +469,7 @@ impl SumAt {
     }
 }
 
-/// Ranges of whole words that follow each other, as one: there is one sum of them.
+/// Merges adjacent ranges of whole words, so that one sum covers them.
 fn joined(ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
     let mut joined: Vec<(u32, u32)> = Vec::new();
     for (from, to) in ranges {
@@ -484,22 +486,22 @@ fn folded(bytes: &[u8]) -> u64 {
     u64::from(fold(sum(bytes)))
 }
 
-/// Bytes of both addresses of a packet whose datagrams may go without a checksum, at most: IPv4.
+/// Maximum size of both addresses for packets that may omit the checksum: IPv4.
 const LONGEST_WITHOUT_SUM: u32 = 8;
 
-/// Payloads with which headers are made, to see what follows from how long they are.
+/// Payload lengths for sample headers, to see which fields depend on the length.
 const SAMPLES: [usize; 5] = [0, 1, 2, 40, 100];
 
-fn made(
+fn build_headers(
     protocols: &[Protocol],
     headers: &[Header],
     linked: &[BTreeMap<FieldId, u64>],
     payload: usize,
-) -> Result<Vec<Made>, BuildError> {
+) -> Result<Vec<BuiltHeader>, BuildError> {
     let mut behind = vec![0; payload];
     let mut all = Vec::new();
     for at in (0..headers.len()).rev() {
-        let made = maker(protocols, headers, linked, at, &behind).make()?;
+        let made = header_builder(protocols, headers, linked, at, &behind).build()?;
         behind = [&made.bytes[..], &behind].concat();
         all.push(made);
     }
@@ -507,7 +509,7 @@ fn made(
     Ok(all)
 }
 
-/// What the last header holds because of what it carries.
+/// The values of the last header that depend on its content.
 fn link_to(
     protocols: &[Protocol],
     last: &Header,
@@ -516,7 +518,7 @@ fn link_to(
     if let Ok(next) = link(protocols, last.protocol, carried) {
         return Ok(next.condition.required());
     }
-    // It is carried as bytes, if the header does not say otherwise.
+    // The content is plain bytes, unless the header must say otherwise.
     let mut says = Vec::new();
     for next in &protocols[usize::from(last.protocol.0)].next {
         next.condition.each(&mut |e| {
@@ -534,8 +536,7 @@ fn link_to(
     }
 }
 
-/// Whether something besides the field itself follows from it: a width, a condition, what is computed, what is set
-/// below.
+/// Whether anything else depends on the field: a width, a condition, a computed field, or a field set below.
 fn decides(protocols: &[Protocol], headers: &[Header], at: usize, field: FieldId) -> bool {
     let protocol = &protocols[usize::from(headers[at].protocol.0)];
     let mut found = false;
@@ -555,7 +556,7 @@ fn decides(protocols: &[Protocol], headers: &[Header], at: usize, field: FieldId
     found
 }
 
-/// Where a field lies in a header without optional parts: its first bit, its bits, and those of the header.
+/// The position of a field in a header without optional parts: its first bit, its width, and the width of the header.
 fn place_of(protocol: &Protocol, field: FieldId) -> Option<(usize, usize, usize)> {
     let mut bits = 0;
     for item in &protocol.items {
@@ -565,7 +566,7 @@ fn place_of(protocol: &Protocol, field: FieldId) -> Option<(usize, usize, usize)
     Some((at, width, bits))
 }
 
-/// Where a field lies behind others that are all of one length: its first bit, and its bits.
+/// The position of a field behind fields of fixed width: its first bit and its width.
 fn place_behind_fixed(protocol: &Protocol, field: FieldId) -> Option<(usize, usize)> {
     let mut bits = 0;
     for item in &protocol.items {
@@ -578,7 +579,7 @@ fn place_behind_fixed(protocol: &Protocol, field: FieldId) -> Option<(usize, usi
     None
 }
 
-/// Bits of a field that is always there, as long, and not the other way round.
+/// The width of a big-endian field that is always present with a fixed width.
 fn fixed_bits(protocol: &Protocol, item: &Item) -> Option<usize> {
     let Item::Field(id) = item else { return None };
     match &protocol.fields[usize::from(id.0)].width {
@@ -588,14 +589,14 @@ fn fixed_bits(protocol: &Protocol, item: &Item) -> Option<usize> {
     }
 }
 
-/// Fields that are addresses.
+/// The address fields.
 pub(super) fn address_fields(protocol: &Protocol) -> Vec<FieldId> {
     let fields = protocol.fields.iter().enumerate();
     fields.filter(|(_, field)| field.ty == Type::IpAddr).map(|(at, _)| FieldId(at as u16)).collect()
 }
 
-/// Where the addresses of a header begin and end, in bytes. Nothing if it has none, or if something of no fixed length
-/// is in front of them.
+/// The ranges of the addresses of a header in bytes. Empty if it has none, or if a part of variable length precedes
+/// them.
 pub fn addresses_in(protocol: &Protocol) -> Vec<(u32, u32)> {
     let place = |field| {
         let (at, bits) = place_behind_fixed(protocol, field)?;
@@ -605,18 +606,18 @@ pub fn addresses_in(protocol: &Protocol) -> Vec<(u32, u32)> {
     joined(places.unwrap_or_default())
 }
 
-/// A checksum that covers addresses of headers below its own.
+/// A checksum that covers addresses of headers below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PseudoSum {
-    /// In which header it is.
+    /// The protocol of its header.
     pub protocol: ProtocolId,
-    /// At which byte of it, if that is the same in all.
+    /// Its offset in that header, if it is fixed.
     pub at: Option<u16>,
-    /// Zero means that there is none.
+    /// Whether zero means no checksum.
     pub zero_is_none: bool,
 }
 
-/// The checksums of these layers, and of what stands behind them, that cover addresses in front of them.
+/// The checksums of these layers, and of layers behind them, that cover addresses in front of them.
 pub fn pseudo_sums(protocols: &[Protocol], layers: &[ProtocolId]) -> Vec<PseudoSum> {
     let (mut found, mut seen, mut nth) = (Vec::new(), layers.to_vec(), 0);
     while let Some(id) = seen.get(nth).copied() {
@@ -630,7 +631,7 @@ pub fn pseudo_sums(protocols: &[Protocol], layers: &[ProtocolId]) -> Vec<PseudoS
             }
         }
         if !address_fields(protocol).is_empty() {
-            // What is behind covers these.
+            // Layers behind it cover these addresses instead.
             continue;
         }
         for next in protocol.next.iter().filter(|next| !next.inner) {
@@ -648,17 +649,16 @@ fn bits_at(protocols: &[Protocol], protocol: ProtocolId, field: FieldId, at: usi
     BitsAt { at: at as u32, bits: bits as u32, little }
 }
 
-/// A header of a stack that is being made.
+/// A header of a stack under construction.
 struct Layer<'a> {
     protocols: &'a [Protocol],
     headers: &'a [Header],
     at: usize,
     starts: &'a [usize],
-    first: &'a [Made],
+    first: &'a [BuiltHeader],
 }
 
-/// How often the length of the payload is added up in what a field is computed from; None where more than a sum is
-/// made of it.
+/// How often the payload length is added up in a computed field; None if it is used other than in a sum.
 fn payloads_in_rule(fields: &[Field], field: FieldId, is_given: &dyn Fn(FieldId) -> bool) -> Option<u32> {
     match &fields[usize::from(field.0)].rule {
         rule if rule.checksum().is_some() => Some(0),
@@ -676,7 +676,7 @@ fn payloads_in(expr: &Expr, fields: &[Field], is_given: &dyn Fn(FieldId) -> bool
         Expr::Binary(BinaryOp::Add, a, b) => Some(inner(a)? + inner(b)?),
         Expr::Binary(BinaryOp::Sub, a, b) if inner(b)? == 0 => inner(a),
         other => {
-            let mut depends = other.looks_behind();
+            let mut depends = other.depends_on_end();
             other.each(&mut |e| {
                 if let Expr::Field(id) = e {
                     depends |= inner(&Expr::Field(*id)) != Some(0);
@@ -688,12 +688,12 @@ fn payloads_in(expr: &Expr, fields: &[Field], is_given: &dyn Fn(FieldId) -> bool
 }
 
 impl Layer<'_> {
-    /// The fields that follow from how long the payload is.
+    /// The fields that depend on the payload length.
     fn lengths(
         &self,
         start: usize,
         stack: usize,
-        others: &[Vec<Made>],
+        others: &[Vec<BuiltHeader>],
     ) -> Result<Vec<(BitsAt, i64)>, StackError> {
         let (protocol, first) = (self.headers[self.at].protocol, &self.first[self.at]);
         let mut lengths = Vec::new();
@@ -703,7 +703,7 @@ impl Layer<'_> {
             if first.sums.iter().any(|(byte, _)| 8 * byte == *bit) {
                 continue;
             }
-            let read = |made: &Made| {
+            let read = |made: &BuiltHeader| {
                 let number = eval::bits(&made.bytes, *bit, *bits);
                 as_on_wire(number, *bits as u32, *little)
             };
@@ -726,7 +726,7 @@ impl Layer<'_> {
         Ok(lengths)
     }
 
-    /// Whether what a field is computed from is how long the payload is, with numbers added, or does not depend on it.
+    /// Whether a computed field is independent of the payload length, or its sum with constants.
     fn adds_payload(&self, field: FieldId) -> bool {
         let header = &self.headers[self.at];
         let fields = &self.protocols[usize::from(header.protocol.0)].fields;
@@ -734,7 +734,7 @@ impl Layer<'_> {
         is_given(field) || payloads_in_rule(fields, field, &is_given).is_some_and(|n| n <= 1)
     }
 
-    /// The fields below that spread the flows which this header carries, unless they are given.
+    /// The fields below that spread the flows of this header, unless they are given.
     fn spreads(&self, carried: Option<ProtocolId>) -> Result<Vec<SpreadAt>, StackError> {
         let next = self.headers.get(self.at + 1).map(|next| next.protocol).or(carried);
         let from = self.starts[self.at] + self.first[self.at].bytes.len();
@@ -771,7 +771,7 @@ impl Layer<'_> {
         found
     }
 
-    /// Where the addresses of the nearest header below that has some begin and end.
+    /// The ranges of the addresses of the nearest header below that has any.
     fn addresses_below(&self) -> Vec<(u32, u32)> {
         let Some((lower, fields)) = addresses(self.protocols, &self.headers[..self.at]) else {
             return Vec::new();
@@ -784,8 +784,8 @@ impl Layer<'_> {
         joined(places.map(range).collect())
     }
 
-    /// The addresses that a checksum covers of what stands behind all headers; and that checksum, where there must be
-    /// one. `end` is where it begins.
+    /// The addresses that checksums of the content behind all headers cover, and the mandatory checksum among these, if
+    /// there is one. `end` is the offset of the content.
     fn pseudo_of(&self, carried: ProtocolId, end: usize) -> (Vec<(u32, u32)>, Option<SumAt>) {
         let sums = pseudo_sums(self.protocols, &[carried]);
         if sums.is_empty() {

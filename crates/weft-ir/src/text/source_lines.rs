@@ -1,58 +1,58 @@
-//! Lines and the words in them.
+//! Lines of a text and their words.
 
 use super::{ParseError, thing_of};
 use crate::ir::Value;
 use core::fmt::Write as _;
 use core::str::FromStr;
 
-/// The lines of a text that are not empty.
-pub(super) struct Lines<'a> {
+/// The non-empty lines of a text.
+pub(super) struct SourceLines<'a> {
     lines: core::iter::Enumerate<core::str::Lines<'a>>,
     at: usize,
 }
 
-/// What is left of a line.
-pub(super) struct Line<'a> {
+/// The rest of a line.
+pub(super) struct SourceLine<'a> {
     rest: &'a str,
     number: usize,
-    /// What the comment `; line 4` says, else 0.
+    /// The number in a comment `; line 4`, else 0.
     pub(super) source_line: u32,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> SourceLines<'a> {
     pub(super) fn of(text: &'a str) -> Self {
         Self { lines: text.lines().enumerate(), at: 0 }
     }
 
-    pub(super) fn wanted(&mut self, what: &str) -> Result<Line<'a>, ParseError> {
+    pub(super) fn wanted(&mut self, what: &str) -> Result<SourceLine<'a>, ParseError> {
         let found = self.next();
         found.ok_or_else(|| self.error(what))
     }
 
-    /// That the line before this point should be followed by something else.
+    /// The error that `what` was expected at the current position.
     pub(super) fn error(&self, what: &str) -> ParseError {
         ParseError { line: self.at, what: format!("expected {what}") }
     }
 }
 
-impl<'a> Iterator for Lines<'a> {
-    type Item = Line<'a>;
+impl<'a> Iterator for SourceLines<'a> {
+    type Item = SourceLine<'a>;
 
-    fn next(&mut self) -> Option<Line<'a>> {
+    fn next(&mut self) -> Option<SourceLine<'a>> {
         for (index, text) in self.lines.by_ref() {
             self.at = index + 1;
             let (code, comment) = split_comment(text);
             let source_line = comment.trim().strip_prefix("line ").and_then(|n| n.trim().parse().ok());
             let rest = code.trim();
             if !rest.is_empty() {
-                return Some(Line { rest, number: self.at, source_line: source_line.unwrap_or(0) });
+                return Some(SourceLine { rest, number: self.at, source_line: source_line.unwrap_or(0) });
             }
         }
         None
     }
 }
 
-/// At the first `;` that is not in quotes.
+/// Splits at the first `;` outside quotes.
 fn split_comment(text: &str) -> (&str, &str) {
     let (mut quoted, mut escaped) = (false, false);
     for (at, c) in text.char_indices() {
@@ -71,7 +71,7 @@ fn is_word_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '+' | '?')
 }
 
-impl Line<'_> {
+impl SourceLine<'_> {
     pub(super) fn error(&self, what: &str) -> ParseError {
         let found = match self.rest.chars().take(20).collect::<String>() {
             rest if rest.is_empty() => String::from("the line ends"),
@@ -100,7 +100,7 @@ impl Line<'_> {
         if self.eat(c) { Ok(()) } else { Err(self.error(&format!("`{c}`"))) }
     }
 
-    /// The word that comes next; empty if something else does.
+    /// The next word; empty if none follows.
     pub(super) fn peek_word(&self) -> &str {
         let end = self.rest.find(|c| !is_word_char(c)).unwrap_or(self.rest.len());
         &self.rest[..end]
@@ -131,7 +131,7 @@ impl Line<'_> {
         Ok(word)
     }
 
-    /// A name of the table, or the error that `what` was expected.
+    /// A name of the table, or an error.
     pub(super) fn one_of<T: Copy>(
         &mut self,
         table: &[(&'static str, T)],
@@ -148,7 +148,7 @@ impl Line<'_> {
         Ok(number)
     }
 
-    /// `prefix` and a number, as one word: `t0`.
+    /// A word of `prefix` and a number: `t0`.
     pub(super) fn id<T: FromStr>(&mut self, prefix: &str) -> Result<T, ParseError> {
         let digits =
             self.peek_word().strip_prefix(prefix).filter(|d| d.starts_with(|c: char| c.is_ascii_digit()));
@@ -167,12 +167,12 @@ impl Line<'_> {
         self.id("v").map(Value)
     }
 
-    /// Whether a text in quotes comes next.
+    /// Whether a quoted text follows.
     pub(super) fn is_text(&self) -> bool {
         self.rest.starts_with('"')
     }
 
-    /// Values with commas between them, up to what is no value; none if the line ends or a `)` follows.
+    /// Values separated by commas; none if the line ends or a `)` follows.
     pub(super) fn values(&mut self) -> Result<Vec<Value>, ParseError> {
         let mut values = Vec::new();
         if !self.is_value() {
@@ -235,7 +235,7 @@ impl Line<'_> {
     }
 }
 
-/// Writes bytes in quotes; what is not printable ASCII is escaped.
+/// Writes bytes in quotes; bytes other than printable ASCII are escaped.
 pub(super) fn quote(out: &mut String, bytes: &[u8]) {
     out.push('"');
     for &byte in bytes {
@@ -251,7 +251,7 @@ pub(super) fn quote(out: &mut String, bytes: &[u8]) {
     out.push('"');
 }
 
-/// Writes a float so that it reads back to the bit.
+/// Writes a float so that it reads back exactly.
 pub(super) fn write_float(out: &mut String, float: f64) {
     let _ = match float.is_nan() {
         true => write!(out, "bits.0x{:016x}", float.to_bits()),

@@ -1,39 +1,39 @@
-//! The rules of a table, by id, in chunks that snapshots share.
+//! The rules of a table by id, in chunks shared with snapshots.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::key::{Compiled, Extra, Words};
 
-/// Rules of a chunk. A change after a snapshot copies so many.
+/// Rules per chunk. A change after a snapshot copies one chunk.
 const CHUNK: usize = 256;
 
-/// The order of rules as one number: of two rules that match, the one with the greater rank is taken. 0 is no rule.
+/// The order of rules as one number: of two matching rules, the one with the greater rank wins. 0 stands for no rule.
 pub(super) type Rank = u64;
 
 const HAS_EXTRA: u64 = 1;
 
-/// The rank of a rule: by priority, then by id, the lower one first. Ids are below [`RULES_MAX`](super::RULES_MAX). No
-/// rule has the greatest two.
+/// The rank of a rule: by priority, then by lower id. Ids are below [`RULES_MAX`](super::RULES_MAX). The two greatest
+/// ranks belong to no rule.
 pub(super) fn rank(priority: u32, id: u32, has_extra: bool) -> Rank {
     u64::from(priority) << 32 | u64::from(!(id + 1) << 1) | u64::from(has_extra)
 }
 
-/// The id of a rank; of 0 it is [`NOTHING`](super::NOTHING).
+/// The id of a rank; [`NOTHING`](super::NOTHING) for rank 0.
 #[inline(always)]
 pub(super) fn id_of(rank: Rank) -> u32 {
     (!(rank as u32) >> 1).wrapping_sub(1)
 }
 
-/// Whether the rule asks more than its box says.
+/// Whether the rule has tests beyond its box.
 #[inline(always)]
 pub(super) fn has_extra(rank: Rank) -> bool {
     rank & HAS_EXTRA != 0
 }
 
-/// Rules by id. A clone shares all chunks until one of the two changes.
+/// The rules by id. A clone shares all chunks until one of the two changes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Store {
+pub(super) struct RuleStore {
     chunks: Vec<Option<Arc<Chunk>>>,
     words: usize,
     len: usize,
@@ -41,15 +41,15 @@ pub(super) struct Store {
 
 #[derive(Clone, Debug)]
 struct Chunk {
-    /// The rank of each rule, and its `lo` and `hi` beside that: who asks for one reads all.
+    /// The rank of each rule, with its `lo` and `hi` next to it: they are read together.
     rules: Box<[u64]>,
     extras: BTreeMap<u8, Extra>,
     len: usize,
 }
 
-/// A rule as the store has it.
+/// A rule in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stored<'a> {
+pub(super) struct StoredRule<'a> {
     pub(super) rank: Rank,
     pub(super) lo: &'a [u64],
     pub(super) hi: &'a [u64],
@@ -57,13 +57,13 @@ pub(super) struct Stored<'a> {
 }
 
 impl Compiled {
-    /// The rule, which no store has yet.
-    pub(super) fn stored(&self) -> Stored<'_> {
-        Stored { rank: 0, lo: &self.lo, hi: &self.hi, extra: self.extra.as_ref() }
+    /// The rule as if it were in a store.
+    pub(super) fn stored(&self) -> StoredRule<'_> {
+        StoredRule { rank: 0, lo: &self.lo, hi: &self.hi, extra: self.extra.as_ref() }
     }
 }
 
-impl Stored<'_> {
+impl StoredRule<'_> {
     /// The rule without its rank.
     pub(super) fn to_compiled(self) -> Compiled {
         let words = |from: &[u64]| {
@@ -75,7 +75,7 @@ impl Stored<'_> {
     }
 }
 
-impl Store {
+impl RuleStore {
     pub(super) fn new(words: usize) -> Self {
         Self { words, ..Self::default() }
     }
@@ -85,13 +85,13 @@ impl Store {
     }
 
     /// The rule with this id.
-    pub(super) fn get(&self, id: u32) -> Option<Stored<'_>> {
+    pub(super) fn get(&self, id: u32) -> Option<StoredRule<'_>> {
         let (chunk, at) = split(id);
         let chunk = self.chunks.get(chunk)?.as_deref()?;
         chunk.rule(at, self.words)
     }
 
-    /// Puts in a rule whose id is not in use; returns its rank.
+    /// Inserts a rule whose id is not in use; returns its rank.
     pub(super) fn insert(&mut self, id: u32, priority: u32, rule: Compiled) -> Rank {
         let (index, at) = split(id);
         if self.chunks.len() <= index {
@@ -113,7 +113,7 @@ impl Store {
         rank
     }
 
-    /// Gives the rule with this id, which is there, another priority; returns its rank.
+    /// Changes the priority of an existing rule; returns its rank.
     pub(super) fn set_priority(&mut self, id: u32, priority: u32) -> Rank {
         let (index, at) = split(id);
         let chunk = Arc::make_mut(self.chunks[index].as_mut().expect("the rule is there"));
@@ -122,7 +122,7 @@ impl Store {
         *held
     }
 
-    /// Takes out the rule with this id, which is there.
+    /// Removes an existing rule.
     pub(super) fn remove(&mut self, id: u32) {
         let (index, at) = split(id);
         let shared = self.chunks[index].as_mut().expect("the rule is there");
@@ -137,13 +137,13 @@ impl Store {
         self.len -= 1;
     }
 
-    /// All rules, by id.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Stored<'_>> {
+    /// All rules in the order of their ids.
+    pub(super) fn iter(&self) -> impl Iterator<Item = StoredRule<'_>> {
         let chunks = self.chunks.iter().flatten();
         chunks.flat_map(move |chunk| (0..CHUNK).filter_map(move |at| chunk.rule(at, self.words)))
     }
 
-    /// Bytes that the rules take.
+    /// The memory of the rules in bytes.
     pub(super) fn bytes(&self) -> usize {
         let of_chunk = size_of::<Chunk>() + place(CHUNK, self.words).start * 8;
         let extras = |chunk: &Arc<Chunk>| chunk.extras.len() * (size_of::<Extra>() + 16);
@@ -158,18 +158,18 @@ impl Chunk {
         Self { rules, extras: BTreeMap::new(), len: 0 }
     }
 
-    fn rule(&self, at: usize, words: usize) -> Option<Stored<'_>> {
+    fn rule(&self, at: usize, words: usize) -> Option<StoredRule<'_>> {
         let (&rank, rest) = self.rules[place(at, words)].split_first()?;
         if rank == 0 {
             return None;
         }
         let (lo, hi) = rest.split_at(words);
         let extra = if has_extra(rank) { self.extras.get(&(at as u8)) } else { None };
-        Some(Stored { rank, lo, hi, extra })
+        Some(StoredRule { rank, lo, hi, extra })
     }
 }
 
-/// Where a rule of a chunk is.
+/// The words of a rule in a chunk.
 fn place(at: usize, words: usize) -> core::ops::Range<usize> {
     let stride = 1 + 2 * words;
     at * stride..(at + 1) * stride
