@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn last_descriptors_are_not_for_calls() {
+    fn last_descriptors_are_reserved() {
         // Clients could take every descriptor, and the operator could no longer ask the node what is wrong.
         let of = |limit| Descriptors::of_limit(Some(limit));
         assert!(of(20_000).admit(19_935) && !of(20_000).admit(19_936));

@@ -75,7 +75,7 @@ mod tests {
     use core::sync::atomic::Ordering::Relaxed;
 
     #[test]
-    fn blocks_are_zeros_that_can_be_written() {
+    fn blocks_are_zeroed_and_writable() {
         for words in [1, 4096, 3 * HUGE_PAGE_BYTES / 8 + 1] {
             let block = block(words);
             soon(&block);

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_name_keeps_its_addresses_and_says_why() {
+    fn failed_lookup_keeps_addresses() {
         // A name server that fails for a moment would cut a node off from servers that are there.
         let name = "absent.invalid:80".to_owned();
         let before = Name { addresses: vec![SocketAddr::from(([10, 0, 0, 1], 80))], error: None };

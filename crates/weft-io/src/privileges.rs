@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thread_keeps_what_changes_need() {
+    fn reduced_thread_keeps_needed_rights() {
         // A node that runs as root could go on opening every file of the machine.
         let all = held();
         std::thread::spawn(move || {

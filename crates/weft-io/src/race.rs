@@ -89,7 +89,7 @@ mod tests {
 
     /// The first address that swallows packets would cost the whole connect timeout, and a healthy one never be tried.
     #[test]
-    fn silent_address_delays_the_next_by_a_quarter_second() {
+    fn silent_address_delays_next_250_ms() {
         let all = addresses(3);
         let mut race = Race::new(&all[0], Time(0), all.clone());
         assert_eq!(race.next_address(Time(0)), Some(all[0].clone()));
@@ -105,7 +105,7 @@ mod tests {
 
     /// A refusal is an answer: to wait for more after it would only be slow.
     #[test]
-    fn refused_address_gives_way_at_once() {
+    fn refused_address_tries_next_at_once() {
         let all = addresses(2);
         let mut race = Race::new(&all[0], Time(0), all.clone());
         assert_eq!(race.next_address(Time(0)), Some(all[0].clone()));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn families_take_turns_beginning_with_the_first() {
+    fn families_alternate_from_first() {
         let of = |text: &str| text.parse::<SocketAddr>().expect("an address");
         let given = ["[::1]:1", "[::2]:1", "[::3]:1", "10.0.0.1:1"].map(of);
         assert_eq!(interleave(&given), ["[::1]:1", "10.0.0.1:1", "[::2]:1", "[::3]:1"].map(of));

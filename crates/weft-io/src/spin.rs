@@ -49,7 +49,7 @@ mod tests {
 
     /// An idle worker would burn its core.
     #[test]
-    fn one_late_event_ends_it() {
+    fn late_event_ends_spinning() {
         let mut spin = Spin::new(BUSY_POLL_MAX, 1, 2);
         assert_eq!(spin.window(1), Interval::ZERO);
         let windows: Vec<_> = (0..5)
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_that_need_all_cores_sleep() {
+    fn workers_on_all_cores_sleep() {
         for mut spin in [Spin::new(BUSY_POLL_MAX, 2, 2), Spin::new(Interval::ZERO, 1, 2)] {
             spin.note_slept(Interval::from_micros(1));
             assert_eq!(spin.window(1), Interval::ZERO);

@@ -588,7 +588,7 @@ mod tests {
 
     /// A client that makes up label values must not be able to fill the node's memory.
     #[test]
-    fn series_are_bounded_and_what_is_given_up_is_counted() {
+    fn series_limit_counts_losses() {
         let metrics = SinkMetrics::default();
         let series = |n: usize| Series { labels: vec![("user".into(), n.to_string())], ..Series::default() };
         (0..SERIES_MAX + 3).for_each(|n| metrics.set(series(n), 1.0));
@@ -626,7 +626,7 @@ mod tests {
 
     /// A field must not be able to look like another column, or like a line of its own.
     #[test]
-    fn words_of_text_lines_are_quoted_where_they_could_mislead() {
+    fn ambiguous_words_are_quoted() {
         let plain: Vec<_> = [&b"ann"[..], b"/shop.Cart/Add", b"a b", b"a=b", b"", b"-", b"x\n", b"\xc3\xa4"]
             .into_iter()
             .map(is_plain)
@@ -636,7 +636,7 @@ mod tests {
 
     /// A log file on a full disk would lose rows without a trace.
     #[test]
-    fn rows_that_no_file_takes_are_counted() {
+    fn unwritable_rows_are_counted() {
         let mut full = Target::open("/dev/full");
         assert_eq!(full.append(b"one\n"), 0, "it is in the buffer");
         assert_eq!(full.append(b"two\n"), 0);
@@ -647,7 +647,7 @@ mod tests {
 
     /// The row behind a torn one would be no row either: a reader takes line by line.
     #[test]
-    fn row_behind_a_torn_line_begins_a_line() {
+    fn row_after_torn_line_starts_new_line() {
         let folder = Folder::new("torn");
         let path = folder.path("log");
         std::fs::write(&path, "one\n{\"half").expect("the folder is ours");
@@ -680,7 +680,7 @@ mod tests {
     }
 
     #[test]
-    fn file_of_a_sink_is_not_for_others() {
+    fn sink_file_is_private() {
         // Every user of the machine could read what clients sent.
         let folder = Folder::new("mode");
         let path = folder.path("log");
@@ -695,7 +695,7 @@ mod tests {
 
     /// Rows that went on into a file that was rotated away would be looked for in vain, and lost with it.
     #[test]
-    fn rows_follow_the_path_when_a_file_is_rotated() {
+    fn rotated_file_is_reopened() {
         let folder = Folder::new("rotation");
         let (path, old) = (folder.path("log"), folder.path("log.1"));
         let mut target = Target::open(&path);
@@ -716,7 +716,7 @@ mod tests {
 
     /// A trial that left a file, or a byte, would make a dry run a change.
     #[test]
-    fn a_trial_leaves_everything_as_it_was() {
+    fn trial_open_changes_nothing() {
         let folder = Folder::new("trial");
         let path = folder.path("log");
         assert!(try_to_open(&path).is_ok());

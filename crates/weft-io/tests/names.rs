@@ -86,7 +86,7 @@ fn connection_to(server: &TcpListener) -> Option<TcpStream> {
 
 /// A host of several addresses would be unreachable as soon as its first one is, and one that moves until a restart.
 #[test]
-fn all_addresses_of_a_name_are_tried_and_followed() {
+fn all_addresses_of_a_name_are_tried() {
     let server = || TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let at = |server: &TcpListener| server.local_addr().expect("it is bound");
     let (first, second) = (server(), server());

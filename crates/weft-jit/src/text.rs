@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn like_gives_each_percent_the_shortest_run_that_works() {
+    fn like_percent_takes_shortest_run() {
         let yes = [
             ("abc", "abc"),
             ("abc", "a%"),
@@ -287,7 +287,7 @@ mod tests {
     /// A part that is taken at a place other than its first, or a character counted otherwise from the end than from
     /// the start, would let one pattern in ten thousand match what it must not.
     #[test]
-    fn like_of_all_short_patterns_is_as_by_trial() {
+    fn like_agrees_with_trial() {
         let texts_of: [&[u8]; 7] = [b"a", b"b", "ü".as_bytes(), "€".as_bytes(), b"\xc3", b"\xbc", b"_"];
         let parts_of: [&[u8]; 5] = [b"a", b"%", b"_", b"b", "ü".as_bytes()];
         let mut rng = weft_core::rng::Rng::from_seed(3);
@@ -304,7 +304,7 @@ mod tests {
     /// With a search that begins anew at each place of the text, a message of 4 MiB that a peer chose takes 10^12 steps
     /// here, which is hours, and a worker with all its calls waits for it.
     #[test]
-    fn text_of_a_peer_takes_linear_time() {
+    fn text_search_takes_linear_time() {
         let text = vec![b'a'; 4 << 20];
         let (needle, half) = (vec![b'a'; 2 << 20], text.len() / 2);
         let ends_with_b = |front: &[u8]| [front, b"b"].concat();
@@ -327,7 +327,7 @@ mod tests {
 
     /// A set of states that lost a bit between two words would end long parts.
     #[test]
-    fn wildcards_over_64_characters_are_found() {
+    fn wildcards_over_64_chars_match() {
         for n in [62, 63, 64, 65, 127, 128, 129] {
             let (text, part) = ("ü".repeat(n) + "x", "_".repeat(n - 1) + "x");
             let wildcards = Wildcards::of(part.as_bytes());
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_has_whole_characters_and_is_bounded_for_other_bytes() {
+    fn slice_keeps_characters_whole() {
         let of = |from, count| &"aü€b"[slice("aü€b".as_bytes(), from, count)];
         assert_eq!((of(0, 2), of(1, 2), of(2, 1), of(2, 4)), ("a", "ü", "", "€"));
         assert_eq!((of(-5, 99), of(4, 99), of(i64::MAX, 1), of(1, i64::MIN)), ("aü€b", "b", "", ""));
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_read_to_the_ends_of_their_range() {
+    fn parse_int_reads_whole_range() {
         let min = i64::MIN.to_string();
         assert_eq!(parse_int(min.as_bytes(), true), Some(i64::MIN as u64));
         assert_eq!(parse_int(b"9223372036854775808", true), None);
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_floats_show_that_they_are_floats() {
+    fn whole_floats_print_a_point() {
         let shown = |x: f64| {
             let mut out = Vec::new();
             float_text(x, &mut out);

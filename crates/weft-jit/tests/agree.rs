@@ -17,7 +17,7 @@ use weft_jit::{Jit, Segment};
 const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 4000 };
 
 #[test]
-fn compiled_code_agrees_with_the_interpreter() {
+fn compiled_code_matches_interpreter() {
     // If it did not, a chain would mean one thing in `weft check` and tests, and another in traffic.
     // To look ahead must not be seen, so each pass does; or it is given what the one before has noted, as if tables had
     // changed since.
@@ -29,7 +29,7 @@ fn compiled_code_agrees_with_the_interpreter() {
 }
 
 #[test]
-fn code_for_usual_tuples_agrees_with_the_interpreter() {
+fn specialized_code_matches_interpreter() {
     // What a frame has would decide whether an element does what it says.
     let jit = Jit::new().expect("this machine is one that code is generated for").looking_ahead();
     for seed in (0..SEEDS).step_by(3) {

@@ -199,7 +199,7 @@ fn rules(bits: u8, n: u64, dense: u64) -> Vec<Rule> {
 }
 
 #[test]
-fn a_trie_that_is_spelled_out_finds_the_row_that_comes_first() {
+fn inlined_trie_finds_first_row() {
     // Packets would take the route of another network.
     for (bits, n, dense) in
         [(8, 3, 0), (64, 40, 25), (32, 5, 0), (32, 5, 25), (32, 300, 12), (32, 3000, 31), (32, 3000, 400)]
@@ -224,7 +224,7 @@ fn a_trie_that_is_spelled_out_finds_the_row_that_comes_first() {
 }
 
 #[test]
-fn what_was_found_ahead_is_good_for_its_key_and_its_state() {
+fn prefetched_row_needs_key_and_state() {
     // A packet would take the route of another one of its batch, or one that has gone with the batch before.
     let (chain, rules) = (chain(32), rules(32, 3000, 12));
     let mut changes = state(&chain, &rules);
@@ -243,7 +243,7 @@ fn what_was_found_ahead_is_good_for_its_key_and_its_state() {
 }
 
 #[test]
-fn a_matcher_that_was_cloned_is_asked_by_itself() {
+fn cloned_matcher_is_looked_up_itself() {
     // Code would take its rows from where those of another are, or from nowhere.
     let (chain, rules) = (chain(32), rules(32, 300, 12));
     let state = state(&chain, &rules);
@@ -255,7 +255,7 @@ fn a_matcher_that_was_cloned_is_asked_by_itself() {
 }
 
 #[test]
-fn code_finds_short_prefixes_on_the_floor_of_a_trie() {
+fn trie_floor_finds_short_prefixes() {
     // Packets would go by the route of a longer prefix than theirs, or by none, where only a short one leads.
     let prefix = |seed: u64, at: usize| {
         let free = u64::from(u32::MAX).checked_shr(32 - (at * 33 / 1000) as u32).unwrap_or(0);
@@ -298,7 +298,7 @@ fn code_finds_short_prefixes_on_the_floor_of_a_trie() {
 }
 
 #[test]
-fn code_finds_rows_that_came_since_it_was_made() {
+fn compiled_code_finds_later_rows() {
     // Packets would go by routes that have gone, or cost what they cost where code does not know the way.
     let (chain, mut rules) = (chain(32), rules(32, 3000, 12));
     rules.retain(|(low, high)| high - low < 1 << 20);
@@ -331,7 +331,7 @@ fn code_finds_rows_that_came_since_it_was_made() {
 }
 
 #[test]
-fn few_rows_are_compared_one_by_one() {
+fn few_rows_are_compared_in_order() {
     // A packet would be let through by a rule that does not name it, or by one that is worse than another.
     type Both = (Rule, Rule);
     let chain = chain_of_two();

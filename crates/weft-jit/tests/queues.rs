@@ -14,7 +14,7 @@ use weft_jit::Jit;
 const SEEDS: u64 = if cfg!(debug_assertions) { 650 } else { 20_000 };
 
 #[test]
-fn compiled_handlers_agree_with_the_interpreter() {
+fn compiled_handlers_match_interpreter() {
     // If they did not, a queue would drop other packets on a link than in the simulator.
     let jit = Jit::new().expect("this machine is one that code is generated for");
     #[allow(clippy::disallowed_methods, reason = "the one setting of a test that may take hours")]
@@ -31,7 +31,7 @@ fn compiled_handlers_agree_with_the_interpreter() {
 }
 
 #[test]
-fn what_a_program_does_not_say_passes() {
+fn missing_handlers_pass() {
     // If it did not, a queue that only orders would lose packets.
     let program = Arc::new(generate::program(&mut generate::Rng::from_seed(1)));
     let mut bare = (*program).clone();
@@ -51,7 +51,7 @@ fn what_a_program_does_not_say_passes() {
 
 #[test]
 #[should_panic(expected = "there are fewer words than the queue program has")]
-fn code_does_not_run_on_fewer_words_than_it_touches() {
+fn too_few_words_are_refused() {
     // If it did, it would write where other things are.
     let mut program = generate::program(&mut generate::Rng::from_seed(1));
     let one = Handler {
@@ -70,7 +70,7 @@ fn code_does_not_run_on_fewer_words_than_it_touches() {
 }
 
 #[test]
-fn turns_touch_no_record_that_is_not_there() {
+fn fast_path_skips_missing_records() {
     // If they did, a queue that is wrong about its own records would write where other things are.
     let key =
         vec![Step::Let(Value(0), Op::Load(Slot::new(Scope::Packet, word::FIELDS))), Step::Give(Value(0))];
@@ -142,7 +142,7 @@ fn turns_touch_no_record_that_is_not_there() {
 }
 
 #[test]
-fn lines_that_name_partitions_have_no_short_way() {
+fn named_partitions_have_no_fast_path() {
     // If they had, code would take the words of a line for those of a partition, and write behind them.
     let rank = Slot::new(Scope::Partition, word::RANK);
     let flow = Slot::new(Scope::Packet, word::FIELDS);

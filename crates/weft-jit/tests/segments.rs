@@ -83,7 +83,7 @@ fn run(
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "another thread runs the code")]
-fn code_outlives_the_chain_and_the_back_end() {
+fn code_outlives_chain_and_backend() {
     // If code pointed into what it was made from, a hot update would pull it from under running calls.
     let state = state(Type::F64);
     for i in 0..3 {
@@ -99,7 +99,7 @@ fn code_outlives_the_chain_and_the_back_end() {
 }
 
 #[test]
-fn close_begins_with_the_last_element_that_was_opened() {
+fn close_starts_at_last_opened_element() {
     // If it ran the others, they would end a call which never reached them.
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     static NOW: AtomicU64 = AtomicU64::new(0);
@@ -114,7 +114,7 @@ fn close_begins_with_the_last_element_that_was_opened() {
 }
 
 #[test]
-fn sampled_passes_give_each_element_its_time_once() {
+fn sampled_pass_times_element_once() {
     // If both parts of an element were counted, its mean time would be half of what it is.
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     static NOW: AtomicU64 = AtomicU64::new(0);
@@ -127,7 +127,7 @@ fn sampled_passes_give_each_element_its_time_once() {
 }
 
 #[test]
-fn a_state_of_another_layout_is_refused() {
+fn state_of_other_layout_is_refused() {
     // If it were not, code would read a row at offsets that mean something else there.
     let program = jit().compile(&chain(COUNT, 1), Event::Request, &state(Type::F64)).expect("it compiles");
     let other = state(Type::Text(Some(9)));
@@ -136,7 +136,7 @@ fn a_state_of_another_layout_is_refused() {
 }
 
 #[test]
-fn a_state_that_changes_is_looked_at_again() {
+fn changed_state_is_checked_again() {
     // What is noted of a state would hold for tables that it no longer has, or for the code of another chain.
     let [program, of_text] = [Type::F64, Type::Text(Some(9))]
         .map(|column| jit().compile(&chain(COUNT, 1), Event::Request, &state(column)).expect("it compiles"));
@@ -153,7 +153,7 @@ fn a_state_that_changes_is_looked_at_again() {
 }
 
 #[test]
-fn what_is_not_well_formed_is_refused_with_its_reason() {
+fn ill_formed_function_is_refused() {
     // If it were compiled, a wrong type would become a wrong address.
     let source =
         "function \"f\" {\nblock0:\n    v0: int = int 1\n    v1: int = len v0    ; line 4\n    forward\n}\n";
@@ -167,7 +167,7 @@ fn what_is_not_well_formed_is_refused_with_its_reason() {
 }
 
 #[test]
-fn what_looks_ahead_ends_where_a_flag_is_told_that_it_does_not_make() {
+fn prefetch_stops_at_unknown_flag() {
     // It would go to a block that it does not have: no chain with such a handler could be compiled.
     let source = "function \"f\" {\nblock0:\n    v0: int = int 7\n    v1: row = find t0, v0\n    v2: int = now\n    \
         v3: float = int_to_float.signed v2\n    v4: float = float 1000.0\n    v5: float = fdiv v3, v4\n    \
@@ -184,7 +184,7 @@ fn what_looks_ahead_ends_where_a_flag_is_told_that_it_does_not_make() {
 /// If this fails, code trusts that an address is as short as addresses are, and writes more into the scratch than it
 /// made room for.
 #[test]
-fn an_address_that_is_too_long_is_cut() {
+fn too_long_address_is_cut() {
     let source = "function \"f\" {\nblock0:\n    v0: bytes = input in0\n    \
         abort RESOURCE_EXHAUSTED, v0    ; line 9\n}\n";
     let mut chain = ChainProgram::clone(&chain(source, 1));

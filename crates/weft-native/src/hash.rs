@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_have_equal_shares_and_keep_most_of_them() {
+    fn slots_stay_balanced_and_stable() {
         // A table that moved most keys would empty every cache behind it whenever one backend comes or goes.
         let (ten, eleven) = (maglev_table(10), maglev_table(11));
         for slot in 0..10 {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_keeps_few_tables() {
+    fn worker_caches_few_tables() {
         // A program that gave each tuple another n would take memory without end.
         for n in 1..40 {
             maglev_slot(&Call { args: &[Arg::Bytes(b"k"), Arg::Int(n)], ..call() }, &mut Vec::new());

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ciphers_are_those_of_the_standards() {
+    fn ciphers_match_standards() {
         // RFC 8439 section 2.8.2.
         let mut data = SUNSCREEN.to_vec();
         let nonce: [u8; 12] = unhex("070000004041424344454647").try_into().expect("12 bytes");
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn long_nonces_are_taken_as_their_papers_say() {
+    fn long_nonces_match_papers() {
         // draft-irtf-cfrg-xchacha-03 appendix A.3.1. What is sealed here has no additional data; the derived key and
         // the inner nonce are what the vector is about.
         let nonce: [u8; 24] = core::array::from_fn(|i| 0x40 + i as u8);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn no_nonce_is_used_twice() {
+    fn nonces_never_repeat() {
         // Two messages under one nonce give away their difference, and with GCM the key of all tags.
         for seal in [Seal::aes(&[1; 32], [2; 16]), Seal::chacha(&[1; 32], [2; 16])] {
             let nonces = |_| {
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_key_sealed_is_not_opened() {
+    fn foreign_key_does_not_open() {
         // A wrong key that gave some bytes would put garbage into a message.
         let mut sealed = Vec::new();
         let call = |data| Call { args: data, now: weft_core::Time(0), rand: 0 };

@@ -33,7 +33,7 @@ proptest! {
 
     /// What an inverse did not give back is lost.
     #[test]
-    fn every_inverse_takes_back(data in prop::collection::vec(any::<u8>(), 0..3000), repeats in 1..60_usize) {
+    fn inverses_restore_input(data in prop::collection::vec(any::<u8>(), 0..3000), repeats in 1..60_usize) {
         let data = data.repeat(repeats);
         for (make, take_back) in pairs() {
             let made = bytes(call(&*ready(make, 1), &[Arg::Bytes(&data)]));
@@ -44,7 +44,7 @@ proptest! {
 
     /// A byte that was changed on the way is noticed where there is a checksum or a tag, and never a panic.
     #[test]
-    fn what_is_damaged_is_refused(
+    fn damaged_input_is_refused(
         data in prop::collection::vec(any::<u8>(), 1..500),
         at in any::<prop::sample::Index>(),
         bit in 0..8_u32,
@@ -62,7 +62,7 @@ proptest! {
 
     /// Any bytes at all.
     #[test]
-    fn nothing_makes_a_function_panic(data in prop::collection::vec(any::<u8>(), 0..300), n in any::<i64>()) {
+    fn random_input_never_panics(data in prop::collection::vec(any::<u8>(), 0..300), n in any::<i64>()) {
         for info in NATIVES {
             let constants = info.params.iter().filter(|param| param.is_constant()).map(|_| "/a");
             let options = match info.native {
@@ -81,7 +81,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_cut_is_refused() {
+fn cut_input_is_refused() {
     // A message of which the end is missing must not pass for a whole one.
     let data = b"0123456789".repeat(300);
     for (make, take_back) in pairs().into_iter().filter(|(make, _)| !matches!(make, Native::Hex)) {
@@ -98,7 +98,7 @@ fn what_is_cut_is_refused() {
 }
 
 #[test]
-fn no_bomb_fills_the_memory() {
+fn decompression_bomb_is_bounded() {
     // Some kilobytes stand for gigabytes, and some megabytes for themselves.
     for (make, take_back) in
         [(Native::Gzip, Native::Gunzip), (Native::Zstd, Native::Unzstd), (Native::Lz4, Native::Unlz4)]
@@ -128,7 +128,7 @@ fn no_bomb_fills_the_memory() {
 }
 
 #[test]
-fn no_text_takes_more_than_linear_time() {
+fn patterns_take_linear_time() {
     // Patterns that take exponential time elsewhere, and JSON that is nested as deep as it is long.
     let began = std::time::Instant::now();
     for pattern in ["(a*)*b", "(a|aa)+$", "^(([a-z])+.)+[A-Z]([a-z])+$", "(x+x+)+y"] {
@@ -148,7 +148,7 @@ fn no_text_takes_more_than_linear_time() {
 }
 
 #[test]
-fn patterns_match_as_they_say() {
+fn patterns_match_as_documented() {
     // A guard that lets through what it should not is no guard.
     let text = |text: &'static str| Arg::Bytes(text.as_bytes());
     let matches = plain(Native::RegexMatch, &[r"^\p{Lu}\w+-\d{2}$"]);
@@ -177,7 +177,7 @@ fn patterns_match_as_they_say() {
 }
 
 #[test]
-fn random_ids_follow_from_the_message_and_the_call_site() {
+fn random_ids_depend_on_tuple_and_site() {
     // Ids that a replay made otherwise could not be compared; two call sites with one id would be one span.
     let id = |site| {
         let decl = weft_core::native::NativeDecl { site, ..decl(Native::RandomHex, &[], &[]) };
@@ -194,7 +194,7 @@ fn random_ids_follow_from_the_message_and_the_call_site() {
 }
 
 #[test]
-fn other_tools_take_apart_what_is_compressed_here() {
+fn other_tools_decompress_ours() {
     // A peer that cannot read what we made cannot be talked to. Without the tools there is nothing to hold against.
     use std::io::Write as _;
     use std::process::{Command, Stdio};

@@ -11,7 +11,7 @@ use weft_core::native::{Info, NATIVE_BYTES_MAX, NATIVES, NativeOption};
 const PAGE: &str = "../../docs/src/reference/native-functions.md";
 
 #[test]
-fn the_reference_says_what_the_table_says() {
+fn reference_page_matches_table() {
     // A signature or a cost in the book that is not the program's is worse than none.
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
     let page = page();

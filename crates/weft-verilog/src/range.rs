@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operation_gives_is_in_its_range() {
+    fn results_lie_in_their_range() {
         // If it were not, a wire would lack bits that it needs.
         let mut rng = Rng::from_seed(1);
         for _ in 0..200_000 {

@@ -74,7 +74,7 @@ mod tests {
 
     /// A queue in gates would drop at other times than one on a processor.
     #[test]
-    fn a_step_is_what_floats_give() {
+    fn root_step_matches_floats() {
         let mut rng = Rng::from_seed(5);
         for over in [1, 2, 1_000, 100_000_000, 123_456_789] {
             assert!(is_exact(over, 1 << 32), "{over}");

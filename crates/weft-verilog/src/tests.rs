@@ -162,7 +162,7 @@ fn alone(of: &QueueProgram, level: &Level, moment: Moment, handler: &Handler) ->
 }
 
 #[test]
-fn a_net_does_what_the_interpreter_does() {
+fn net_matches_interpreter() {
     // If it did not, a queue in gates would drop other packets than one on a processor.
     let widths = Widths::default();
     let (mut n_built, mut n_refused) = (0, 0);
@@ -190,7 +190,7 @@ fn a_net_does_what_the_interpreter_does() {
 }
 
 #[test]
-fn a_handler_may_end_in_as_many_places_as_it_has_steps() {
+fn many_ends_do_not_overflow_stack() {
     // If it might not, a long list of cases would take the stack of who compiles it.
     let enough = (0..800).flat_map(|nth| {
         let [loaded, bound, by] = [0, 1, 2].map(|of| Value(3 * nth + of));
@@ -228,7 +228,7 @@ fn by_root(first: u16, of: Slot) -> Vec<Step> {
 }
 
 #[test]
-fn times_by_roots_of_wide_numbers_are_those_of_floats() {
+fn wide_roots_match_floats() {
     // If they were not, CoDel on a chip would drop at other times; if each had a unit of its own, it would not fit.
     let types = [Ty::Float, Ty::Float, Ty::Int, Ty::Float, Ty::Float, Ty::Float, Ty::Float, Ty::Int];
     let [at, n, rate] =
@@ -267,7 +267,7 @@ fn times_by_roots_of_wide_numbers_are_those_of_floats() {
 }
 
 #[test]
-fn a_root_is_waited_for_only_where_it_is_seen() {
+fn root_waits_only_where_it_is_used() {
     // If it were wherever the packet is, CoDel would take 26 clocks a packet and not one: `IF NOT late THEN SEND`
     // stands in front of its roots.
     let [by, limit, len, not] = [Value(8), Value(9), Value(10), Value(11)];

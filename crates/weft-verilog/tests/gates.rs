@@ -25,7 +25,7 @@ fn module(program: &QueueProgram, widths: &Widths) -> Module {
 
 #[test]
 #[ignore = "needs verilator"]
-fn codel_and_red_in_gates_decide_as_the_interpreter_does() {
+fn codel_and_red_gates_match_interpreter() {
     // If they did not, the queue on a network card would drop other packets than the one in a host.
     for program in [programs::codel(), programs::red()] {
         for time_bits in [63, 48] {
@@ -44,7 +44,7 @@ fn codel_and_red_in_gates_decide_as_the_interpreter_does() {
 
 #[test]
 #[ignore = "needs verilator"]
-fn the_codel_of_the_library_in_gates_decides_as_the_interpreter_does() {
+fn library_codel_gates_match_interpreter() {
     // If it did not, a chip would need a queue of its own, which drops other packets than the one in a host.
     let program = programs::library_codel();
     for time_bits in [63, 48] {
@@ -57,7 +57,7 @@ fn the_codel_of_the_library_in_gates_decides_as_the_interpreter_does() {
 
 #[test]
 #[ignore = "needs verilator"]
-fn roots_in_gates_are_those_of_the_interpreter() {
+fn root_gates_match_interpreter() {
     // If they were not, a queue that has dropped very often in a row would go on at another rate than in a host.
     let program = programs::roots();
     let module = module(&program, &Widths::default());
@@ -67,7 +67,7 @@ fn roots_in_gates_are_those_of_the_interpreter() {
 
 #[test]
 #[ignore = "needs verilator"]
-fn any_program_in_gates_does_what_the_interpreter_does() {
+fn generated_gates_match_interpreter() {
     // If it did not, an operation that CoDel and RED do not use would be wrong.
     let mut made = Vec::new();
     for seed in 0..12 {
@@ -114,7 +114,7 @@ fn alone(seed: u64) -> Vec<QueueProgram> {
 
 #[test]
 #[ignore = "needs verilator"]
-fn what_is_written_by_hand_decides_the_same() {
+fn hand_written_gates_match() {
     // If it did not, the price of flexibility would be that of something else.
     for (program, text) in [(programs::codel(), codel_by_hand()), (programs::red(), RED_BY_HAND.to_owned())] {
         let made = module(&program, &Widths::default());
@@ -126,7 +126,7 @@ fn what_is_written_by_hand_decides_the_same() {
 
 #[test]
 #[ignore = "needs verilator"]
-fn a_tree_finds_the_first_and_the_last() {
+fn tree_finds_first_and_last() {
     // If it did not, another flow than the most urgent would be served, or the wrong one lose packets.
     for program in [programs::srpt(), programs::pfabric()] {
         for entries in [16, 64] {
@@ -225,7 +225,7 @@ fn codel_by_hand() -> String {
 
 #[test]
 #[ignore = "needs yosys"]
-fn a_program_takes_little_more_room_than_the_same_by_hand() {
+fn area_is_close_to_hand_written() {
     // If it took much more, saying a queue as a program would have a price in gates that the paper did not pay.
     println!("| module | LUT | FF | CARRY4 | DSP | by hand: LUT | FF | CARRY4 | DSP | LUT, ratio |");
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
@@ -274,7 +274,7 @@ fn row(what: &str, made: &Module, by_hand: Option<&Module>, options: &[&str]) ->
 }
 
 #[test]
-fn the_examples_are_gates() {
+fn examples_compile_to_gates() {
     // If they were not, the first thing that somebody tries would be refused.
     for program in [programs::codel(), programs::red()] {
         let made = module(&program, &Widths::default());

@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_passes_from_file_to_file() {
+    fn capture_copies_unchanged() {
         // If this failed, `weft replay` would lose or change packets that no rule has touched.
         let packets: Vec<Vec<u8>> = (0..200_u16).map(|n| vec![n as u8; 14 + usize::from(n) * 20]).collect();
         let packets: Vec<(i64, &[u8])> =
@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn at_recorded_speed_packets_are_as_far_apart_as_they_were() {
+    fn recorded_pace_keeps_gaps() {
         // If this failed, a replay would be no picture of the traffic that was captured.
         let file = capture(LinkType::RAW, &[(500, b"E1"), (700, b"E2"), (700, b"E3"), (1_500, b"E4")]);
         let mut pool = Pool::new(PoolConfig { small: 10, large: 0 });
@@ -607,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_any_link_begin_as_those_of_the_port() {
+    fn foreign_link_headers_are_converted() {
         // If this failed, a capture of `tcpdump -i any` or of a loopback could not be replayed, or its addresses would
         // be taken for what stands behind them.
         let mut cooked = vec![0; 16];
@@ -630,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_that_is_cut_gives_what_is_whole_first() {
+    fn cut_capture_gives_whole_packets_first() {
         // If this failed, the packets in front of the cut would be lost, or the cut pass unseen.
         let mut file = capture(LinkType::RAW, &[(1, b"E1"), (2, b"E2"), (3, b"E3")]);
         file.truncate(file.len() - 1);
@@ -654,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_wait_for_buffers_and_those_that_none_would_hold_are_counted() {
+    fn packets_wait_for_buffers() {
         // If this failed, a burst in a capture would be dropped, or one long packet stop the replay.
         let long = vec![0x45; 3_000];
         let file = capture(LinkType::RAW, &[(1, b"E1"), (2, &long), (3, b"E2")]);
@@ -671,7 +671,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_checksum_is_finished_in_the_file() {
+    fn partial_checksum_is_completed_in_file() {
         // If this failed, every packet of a TUN device would look damaged to who reads the capture.
         let mut pool = Pool::new(PoolConfig { small: 1, large: 0 });
         let mut frame = pool.take_filled(&[0x45, 0, 0, 0, 1, 2]).expect("a buffer");
@@ -689,7 +689,7 @@ mod tests {
 
     /// Every capture below the folder of `WEFT_CAPTURES` is read to its end, or refused with a reason.
     #[test]
-    fn captures_of_others_are_read() {
+    fn foreign_captures_are_read() {
         // If this failed, a file that other tools read could not be replayed.
         let Some(root) = std::env::var_os("WEFT_CAPTURES") else {
             eprintln!("skipped: WEFT_CAPTURES names no folder of captures");

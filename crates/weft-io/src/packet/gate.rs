@@ -184,7 +184,7 @@ mod tests {
 
     /// A flow whose port another worker has would come out of order, or changed; or buffers would be lost with each.
     #[test]
-    fn frames_come_out_as_they_went_in_and_buffers_stay_in_their_pools() {
+    fn gate_keeps_order_and_pools() {
         let (mut ours, mut theirs) = (Pool::new(PoolConfig::default()), Pool::new(PoolConfig::default()));
         let (gate, mut taken) = (gate(), Taken::default());
         let mut seen = 0;
@@ -207,7 +207,7 @@ mod tests {
 
     /// A worker that is slower than the others would take all memory.
     #[test]
-    fn a_gate_that_is_full_takes_no_more() {
+    fn full_gate_takes_no_more() {
         let mut pool = Pool::new(PoolConfig::default());
         let gate = gate();
         let mut sent = frames(&mut pool, FRAMES_MAX + 9, 60);

@@ -96,7 +96,7 @@ mod tests {
     use weft_core::frame::PoolConfig;
 
     #[test]
-    fn packets_come_round_until_as_many_were_given_as_asked_for() {
+    fn memory_source_repeats_to_its_count() {
         // If this failed, a benchmark would measure other traffic than it says.
         let mut pool = Pool::new(PoolConfig { small: 50, large: 0 });
         let packets: [&[u8]; 3] = [b"a", b"bb", b"ccc"];

@@ -76,7 +76,7 @@ mod tests {
 
     /// A measurement would be of nothing.
     #[test]
-    fn a_datagram_has_the_time_at_which_it_came() {
+    fn datagram_carries_arrival_time() {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
         let to = socket.local_addr().expect("it is bound");
         let stamped = StampedSocket::new(socket).expect("any kernel does");

@@ -977,7 +977,7 @@ mod tests {
 
     /// A core would be burnt while a port has no room for what a capture gives.
     #[test]
-    fn a_capture_is_not_looked_at_while_a_port_is_full() {
+    fn full_port_stops_capture_polling() {
         let capture = Memory::source(Link::Ethernet, Place::default(), [&[0; 60][..]], 9);
         let (_writer, mut worker) = worker(vec![
             port(Driver::Read(Pace::Full), capture),
@@ -993,7 +993,7 @@ mod tests {
 
     /// A core would be burnt while there are no buffers for what comes in.
     #[test]
-    fn a_device_is_not_looked_at_while_there_are_no_buffers() {
+    fn no_buffers_stop_device_polling() {
         let device = Memory::source(Link::Ethernet, Place::default(), [&[0; 60][..]], 9);
         let (_writer, mut worker) = worker(vec![port(Driver::Tap, device)]);
         worker.pool = Pool::new(PoolConfig { small: 1, large: 0 });
@@ -1007,7 +1007,7 @@ mod tests {
 
     /// A long queue would take all buffers, and no port of the worker would be read any more.
     #[test]
-    fn a_link_leaves_buffers_to_drivers() {
+    fn link_leaves_buffers_to_drivers() {
         let mut port = port(Driver::Tap, Memory::sink(Link::Ethernet));
         let mut pool = Pool::new(PoolConfig { small: RESERVE as u32 + 100, large: 0 });
         port.ingress = Some(fast_link());
@@ -1023,7 +1023,7 @@ mod tests {
 
     /// A core would be burnt while a port has no room for what its link would let go.
     #[test]
-    fn a_link_is_not_looked_at_while_its_port_is_full() {
+    fn full_port_stops_link_polling() {
         let (_writer, mut worker) = worker(vec![port(Driver::Tap, Memory::sink(Link::Ethernet))]);
         let mut link = fast_link();
         for _ in 0..3 {

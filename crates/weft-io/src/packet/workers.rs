@@ -208,7 +208,7 @@ mod tests {
 
     /// Both directions of a flow would be on two workers, or a worker would have no work.
     #[test]
-    fn queues_are_dealt_out_so_that_flows_stay_with_a_worker() {
+    fn queue_shares_keep_flows_on_a_worker() {
         let config = |driver| PortConfig {
             name: "p".to_owned(),
             driver,

@@ -169,7 +169,7 @@ fn is_whole(counters: &[DeviceCounters; 2]) -> bool {
 }
 
 #[test]
-fn packet_sockets_relay_between_namespaces() {
+fn packet_sockets_relay_frames() {
     // If this failed, a chain on an interface would lose, change or cut what passes, with offloads or without.
     let Some(world) = world() else { return };
     world.join_by_veth();
@@ -185,7 +185,7 @@ fn packet_sockets_relay_between_namespaces() {
 }
 
 #[test]
-fn xdp_sockets_relay_between_namespaces() {
+fn xdp_sockets_relay_frames() {
     // If this failed, a chain on an interface would lose or change what passes by the fastest way.
     let Some(world) = world() else { return };
     world.join_by_veth();
@@ -222,7 +222,7 @@ fn xdp_sockets_relay_between_namespaces() {
 }
 
 #[test]
-fn xdp_sockets_need_no_large_buffers_for_packets_that_fit_small_ones() {
+fn xdp_receives_with_small_buffers_only() {
     // If this failed, an interface would stand still for as long as streams that came in whole by another fill the
     // large buffers.
     let Some(world) = world() else { return };
@@ -241,7 +241,7 @@ fn xdp_sockets_need_no_large_buffers_for_packets_that_fit_small_ones() {
 }
 
 #[test]
-fn what_one_driver_leaves_undone_the_other_does() {
+fn offloads_cross_drivers() {
     // If this failed, a stream from an interface with offloads would not arrive by one without.
     let Some(world) = world() else { return };
     world.join_by_veth();
@@ -264,7 +264,7 @@ fn what_one_driver_leaves_undone_the_other_does() {
 }
 
 #[test]
-fn what_an_interface_does_not_cut_is_cut_for_it() {
+fn software_segmentation_stands_in() {
     // If this failed, a stream that came in whole would stop a port for good whose interface cuts nothing itself.
     let Some(world) = world() else { return };
     world.join_by_veth();
@@ -281,7 +281,7 @@ fn what_an_interface_does_not_cut_is_cut_for_it() {
 }
 
 #[test]
-fn who_waits_for_packets_uses_no_processor() {
+fn waiting_worker_uses_no_cpu() {
     // If this failed, a port without traffic would take a core: its descriptor would always be readable.
     let Some(world) = world() else { return };
     world.join_by_veth();
@@ -298,7 +298,7 @@ fn who_waits_for_packets_uses_no_processor() {
 }
 
 #[test]
-fn who_has_no_buffers_says_so() {
+fn starved_device_reports_it() {
     // If this failed, a port would take a core while there are no buffers: its descriptor is readable all the time.
     let Some(world) = world() else { return };
     world.join_by_veth();
@@ -337,7 +337,7 @@ fn who_has_no_buffers_says_so() {
 }
 
 #[test]
-fn tap_devices_relay_between_namespaces() {
+fn tap_devices_relay_frames() {
     // If this failed, an application behind a TAP device would lose, change or cut what it sends.
     let Some(world) = world_with_tun() else { return };
     let relay = Relay::start(&world.middle, || tuns(Link::Ethernet, 1));
@@ -351,7 +351,7 @@ fn tap_devices_relay_between_namespaces() {
 }
 
 #[test]
-fn tun_devices_with_several_queues_relay_between_namespaces() {
+fn multiqueue_tun_relays_packets() {
     // If this failed, an application behind a TUN device would lose, change or cut what it sends.
     let Some(world) = world_with_tun() else { return };
     let relay = Relay::start(&world.middle, || tuns(Link::Ip, 3));
@@ -363,7 +363,7 @@ fn tun_devices_with_several_queues_relay_between_namespaces() {
 }
 
 #[test]
-fn tags_of_vlans_are_in_the_packet() {
+fn vlan_tag_is_in_the_packet() {
     // If this failed, a VLAN could not be told from another: the kernel takes the tag out of what it hands over.
     let Some(world) = world() else { return };
     world.join_by_veth();
@@ -381,7 +381,7 @@ fn tags_of_vlans_are_in_the_packet() {
 }
 
 #[test]
-fn a_packet_that_the_other_end_does_not_take_blocks_nothing() {
+fn refused_packet_blocks_no_other() {
     // If this failed, one packet that is longer than what the other end of a pair takes would stop a port for good.
     let Some(world) = world() else { return };
     world.join_by_veth();
@@ -409,7 +409,7 @@ fn a_packet_that_the_other_end_does_not_take_blocks_nothing() {
 }
 
 #[test]
-fn an_interface_without_a_carrier_is_as_one_that_is_down() {
+fn no_carrier_counts_as_down() {
     // If this failed, what is to leave by an interface whose other end is down would wait for ever, and be old when it
     // leaves.
     let Some(world) = world() else { return };
@@ -473,7 +473,7 @@ fn receive_all(device: &mut dyn Device, pool: &mut Pool) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn packets_longer_than_a_slot_keep_their_place() {
+fn oversized_packets_keep_order() {
     // If this failed, jumbo frames and streams that are not cut would overtake others, or be mixed up with them.
     let Some(world) = world() else { return };
     world.join_by_veth();
@@ -487,7 +487,7 @@ fn packets_longer_than_a_slot_keep_their_place() {
 }
 
 #[test]
-fn what_waits_of_an_interface_that_is_gone_comes_first() {
+fn pending_packets_precede_link_error() {
     // If this failed, a packet would be lost with its interface, or nobody be told that it is gone: reading a long one
     // takes the error that says so.
     let Some(world) = world() else { return };
@@ -510,7 +510,7 @@ fn what_waits_of_an_interface_that_is_gone_comes_first() {
 }
 
 #[test]
-fn long_packets_that_nobody_takes_in_time_are_counted() {
+fn expired_long_packets_are_counted() {
     // If this failed, the kernel would keep packets without a bound, or lose them without a word.
     let Some(world) = world() else { return };
     world.join_by_veth();
@@ -526,7 +526,7 @@ fn long_packets_that_nobody_takes_in_time_are_counted() {
 }
 
 #[test]
-fn queues_share_an_interface_by_flows() {
+fn fanout_splits_queues_by_flow() {
     // If this failed, two workers would both get each packet, or packets of one flow overtake each other.
     let Some(world) = world() else { return };
     world.join_by_veth();
@@ -581,7 +581,7 @@ fn receive(device: &mut dyn Device, pool: &mut Pool, is_wanted: impl Fn(&[u8]) -
 }
 
 #[test]
-fn an_interface_may_go_down_and_up_and_away() {
+fn interface_down_up_gone_is_handled() {
     // If this failed, a port could not outlive that somebody sets its interface up anew, or it would not be told that
     // the interface is gone.
     let Some(world) = world() else { return };
@@ -631,7 +631,7 @@ fn an_interface_may_go_down_and_up_and_away() {
 }
 
 #[test]
-fn links_that_go_down_together_are_all_seen_at_once() {
+fn simultaneous_link_loss_is_seen() {
     // If this failed, a group would send into links that are down for a second: that is how often the kernel looks at
     // those that changed, unless their ends have other numbers, as they do within one namespace.
     let Some(world) = world() else { return };
@@ -655,7 +655,7 @@ fn links_that_go_down_together_are_all_seen_at_once() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_why_and_what_would_help() {
+fn open_error_names_cause_and_remedy() {
     // If this failed, a user would be left alone with the number of an error.
     let Some(world) = world() else { return };
     let socket = world.middle.enter(|| PacketSocket::open("nosuch0", Place::default(), Options::default()));

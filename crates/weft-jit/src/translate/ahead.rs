@@ -450,7 +450,7 @@ mod tests {
     /// Of usual frames a look-up behind a guard is looked ahead for, whatever the guard asks, and nothing is made that
     /// is for the guard alone. If this fails, packets wait for rows that could have been there.
     #[test]
-    fn a_guard_that_drops_is_taken_for_granted() {
+    fn prefetch_assumes_guards_pass() {
         let source = "function \"f\" {\nblock0:\n    v0: int = input in0\n    v1: row = find t0, v0\n    \
             v2: bool = is_row v1\n    branch v2, block2, block1\nblock1:\n    drop\nblock2:\n    \
             v3: int = input in1\n    v4: int = int 9\n    v5: bool = icmp.ult v3, v4\n    \

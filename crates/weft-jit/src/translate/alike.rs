@@ -171,7 +171,7 @@ mod tests {
 
     /// What lies in one place whatever a frame is would be looked for by a branch that nobody can tell beforehand.
     #[test]
-    fn what_all_ways_give_is_given_without_asking() {
+    fn common_fields_are_set_unchecked() {
         let parser = ports();
         let alike = of(&parser, &exits(&parser)).expect("some is alike");
         let [exit] = &exits(&alike)[..] else { panic!("it has one way out") };
@@ -185,7 +185,7 @@ mod tests {
 
     /// Bytes behind a frame would be read: a way may read more of its frames than all of them have.
     #[test]
-    fn frames_are_as_long_as_what_is_read_of_them() {
+    fn frame_min_covers_common_reads() {
         let parser = ports();
         let mut exits = exits(&parser);
         exits.iter_mut().for_each(|exit| exit.frame_min = 0);
@@ -196,7 +196,7 @@ mod tests {
 
     /// Of what is made of the frame's length, or was given to a block, nothing is known here.
     #[test]
-    fn what_depends_on_a_way_is_not_given() {
+    fn path_dependent_field_is_not_set() {
         let text = PORTS.replace("and v11, v7", "and v11, v4").replace("and v15, v16", "and v15, v4");
         let parser = parse(&format!("function \"f\" {{\n{text}\n}}")).expect("the text is one");
         let alike = of(&parser, &exits(&parser)).expect("some is alike");

@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_exclude_each_other_as_their_values_do() {
+    fn conditions_exclude_as_their_values() {
         // Ends that are taken for apart and are not would change places, and calls would see another status.
         let values = [i64::MIN, -1, 0, 1, 7, i64::MAX];
         let cmps = [IntCmp::Eq, IntCmp::Ne, IntCmp::SLt, IntCmp::SLe, IntCmp::ULt, IntCmp::ULe];
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn alternatives_hold_what_one_of_them_holds() {
+    fn disjunction_keeps_common_domain() {
         // An alternative that is lost would make ends exclude each other that both happen.
         let values: Vec<i64> = (-3..10).collect();
         let domains = |allowed: u32| -> Vec<Domain> {
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn null_excludes_what_is_there() {
+    fn null_excludes_values() {
         // IS NULL and a comparison of the same field would keep their order for nothing.
         let present = |is| {
             let domain = Domain { is_present: Some(is), ..Domain::default() };

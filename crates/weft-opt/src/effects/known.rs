@@ -127,7 +127,7 @@ mod tests {
 
     /// What is taken for known must be so for all tuples, or effects are lost.
     #[test]
-    fn what_no_tuple_can_do_is_known() {
+    fn impossible_branches_are_known() {
         let text = Op::Input(weft_ir::ir::InputId(0));
         let ops = [
             (Ty::Bytes, text),

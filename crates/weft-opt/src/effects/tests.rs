@@ -174,7 +174,7 @@ fn violation(chains: u64, infer: impl Fn(&ChainProgram) -> ChainEffects) -> Opti
 }
 
 #[test]
-fn what_a_pass_does_lies_within_its_effects() {
+fn pass_stays_within_effects() {
     // An effect that is not inferred makes a reorder that changes what the network does look harmless.
     assert_eq!(violation(CHAINS, effects), None);
 }
@@ -195,7 +195,7 @@ fn without(chain: &ChainProgram, forget: Forget) -> ChainEffects {
 }
 
 #[test]
-fn whatever_is_left_out_of_the_effects_is_found_out() {
+fn missing_effects_are_detected() {
     // A test of the inference that let a weaker one pass would prove nothing.
     let ways: [(&str, Forget); 22] = [
         ("reads", |e| e.reads.clear()),
@@ -283,7 +283,7 @@ fn undecided(chains: u64, infer: impl Fn(&ChainProgram) -> ChainEffects) -> (usi
 }
 
 #[test]
-fn an_end_depends_on_nothing_but_its_sources() {
+fn end_depends_only_on_its_sources() {
     // A source that is missing makes an element look as if it did not care what another one writes.
     let (n_tried, found) = undecided(CHAINS / 4, effects);
     assert_eq!(found, None);
@@ -294,7 +294,7 @@ fn an_end_depends_on_nothing_but_its_sources() {
 }
 
 #[test]
-fn rows_with_other_constant_keys_are_apart() {
+fn rows_of_other_constants_are_apart() {
     // Keys that are not known must count as the same.
     let key = |known: Option<&[u8]>| super::Key {
         text: None,

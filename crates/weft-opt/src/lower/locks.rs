@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_the_same_lock_everywhere_and_all_take_them_in_one_order() {
+    fn table_locks_have_one_order() {
         // Two handlers that took two locks in different orders could wait for each other for ever.
         let (a, b, c) = (Held::Table(TableId(0)), Held::Table(TableId(1)), Held::Table(TableId(2)));
         let var = Held::Var(0);

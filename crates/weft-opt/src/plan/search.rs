@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn no_order_is_better_than_the_one_that_is_found() {
+    fn exact_search_finds_the_best_order() {
         // A planner that misses the best order gives speed away; one that breaks a constraint breaks programs.
         for seed in 0..60 {
             let mut rng = Rng::from_seed(seed);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beam_keeps_what_must_be_kept_and_is_close() {
+    fn beam_keeps_constraints_and_is_close() {
         // Beyond what is exact, a chain must still be right, and should not be worse than it was written.
         for seed in 0..8 {
             let mut rng = Rng::from_seed(seed);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beam_without_a_way_on_leaves_the_written_order() {
+    fn stuck_beam_keeps_written_order() {
         // Once the cheap first element is in front, the second must follow, and cannot before what may not stand
         // between them: a beam that kept only such sets would have nothing to go on with.
         let n = 40;
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_costs_leave_the_written_order() {
+    fn equal_costs_keep_written_order() {
         // Whoever changes nothing for a gain of nothing makes people wonder.
         let element = ElementFigures { ns: 10.0, ends: 0.0, ..ElementFigures::default() };
         for n in [5, 20] {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn long_chains_fall_into_parts_where_nothing_crosses() {
+    fn long_chains_split_at_walls() {
         // A long chain of short parts can be planned as well as a short one.
         let n = 40;
         let element = |at: usize| ElementFigures {

@@ -573,7 +573,7 @@ fn generated() -> impl Iterator<Item = Clause> {
 }
 
 #[test]
-fn both_orders_do_what_the_level_promises() {
+fn swapped_orders_keep_level_promise() {
     // A swap that changes what calls see, or what is kept of them, must not be called harmless.
     let (mut swappable, mut covered) = (BTreeMap::new(), Covered::default());
     for seed in 0..cases() {
@@ -596,7 +596,7 @@ fn both_orders_do_what_the_level_promises() {
 }
 
 #[test]
-fn every_order_that_may_be_chosen_does_what_the_level_promises() {
+fn allowed_orders_keep_level_promise() {
     // A chain that was planned must not be told from the one that was written, however long it is.
     let (mut reordered, mut covered) = (BTreeMap::new(), Covered::default());
     for seed in 0..cases() {
@@ -621,7 +621,7 @@ fn every_order_that_may_be_chosen_does_what_the_level_promises() {
 }
 
 #[test]
-fn no_clause_can_be_left_out() {
+fn every_clause_is_needed() {
     // A clause that nothing needs is either wrong or not tested.
     let mut missed: BTreeMap<Clause, u64> = BTreeMap::new();
     for seed in 0..CASES_MAX {
@@ -650,7 +650,7 @@ fn no_clause_can_be_left_out() {
 }
 
 #[test]
-fn each_rule_has_a_clause() {
+fn every_rule_has_a_clause() {
     // A rule that no clause belongs to forbids nothing.
     let rules: BTreeSet<Rule> = Clause::ALL.into_iter().map(Clause::rule).collect();
     assert_eq!(rules.into_iter().collect::<Vec<_>>(), Rule::ALL);

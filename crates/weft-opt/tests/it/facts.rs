@@ -89,7 +89,7 @@ fn ethernet(of: [u8; 2], packet: &[u8]) -> Vec<u8> {
 
 /// What goes round in a tunnel gets longer each time; who counts wrong cuts tunnels that are none.
 #[test]
-fn each_way_of_carrying_a_packet_counts_once() {
+fn every_tunnel_kind_counts_once() {
     let plain = v4(17, &udp(53, b"x"));
     let frame = ethernet([8, 0], &plain);
     // A sequence number and an extension header of 4 bytes.
@@ -136,7 +136,7 @@ fn each_way_of_carrying_a_packet_counts_once() {
 }
 
 #[test]
-fn errors_of_icmp_are_known_by_their_type() {
+fn icmp_errors_are_known_by_type() {
     // Else errors would be told of, which goes on for ever, or questions would not.
     let message = |kind: u8| [&[kind][..], &[0; 23]].concat();
     for kind in 0..=255 {
@@ -150,7 +150,7 @@ fn errors_of_icmp_are_known_by_their_type() {
 }
 
 #[test]
-fn what_has_no_type_is_taken_for_an_error() {
+fn icmp_without_type_is_an_error() {
     // What fills a short frame is none: a type of 0 would be an answer.
     let mut padded = fragment4(1, 0, &[8, 0, 0, 0]);
     padded.resize(60, 0);
@@ -164,7 +164,7 @@ fn what_has_no_type_is_taken_for_an_error() {
 }
 
 #[test]
-fn errors_are_found_behind_headers_and_in_first_fragments() {
+fn icmp_errors_behind_headers_are_found() {
     let options = [58, 0, 1, 4, 0, 0, 0, 0];
     let message = |kind: u8| [kind, 0, 0, 0, 0, 0, 0, 0];
     assert!(is_icmp_error(&v6(0, &[&options[..], &message(1)].concat()), true));
@@ -202,7 +202,7 @@ fn packet(is_v4: bool, protocol: u8, at: usize, body: &[u8]) -> Vec<u8> {
 
 /// A check that lets damage pass is none, and one that finds some where there is none cuts connections.
 #[test]
-fn damage_is_found_wherever_it_is() {
+fn damage_is_found_everywhere() {
     let mut rng = Rng::from_seed(3);
     for nth in 0..2_000 {
         let is_v4 = nth % 2 == 0;
@@ -252,7 +252,7 @@ fn damage_is_found_wherever_it_is() {
 }
 
 #[test]
-fn what_stands_between_is_passed_over() {
+fn headers_in_between_are_skipped() {
     let offload = Offload::NONE;
     let udp = packet(false, UDP, 6, &[0, 1, 0, 2, 0, 9, 0, 0, b'x']);
     let with = |next: u8, header: &[u8]| {

@@ -19,7 +19,7 @@ END;
 ";
 
 #[test]
-fn program_page_examples_together_check() {
+fn program_page_examples_check() {
     // The first thing that a reader copies would be refused.
     let page =
         std::fs::read_to_string(root().join("docs/src/reference/program.md")).expect("the page is there");

@@ -101,7 +101,7 @@ fn check(stages: &str, expected: &str) {
 }
 
 #[test]
-fn what_refuses_calls_comes_before_what_is_dear() {
+fn refusing_element_precedes_costly_one() {
     // The purpose of it all: no work on calls that are refused.
     check("heavy -> guard;", "guard heavy");
     let (_, plan) = plan("heavy -> guard;", &MEASURED, None);
@@ -110,7 +110,7 @@ fn what_refuses_calls_comes_before_what_is_dear() {
 }
 
 #[test]
-fn a_rule_keeps_the_order_whatever_it_costs() {
+fn rule_keeps_order_at_any_cost() {
     // `sized` looks at what `heavy` makes; a counter would count other calls.
     check("heavy -> sized;", "heavy sized");
     check("count -> guard;", "count guard");
@@ -123,7 +123,7 @@ fn a_rule_keeps_the_order_whatever_it_costs() {
 }
 
 #[test]
-fn the_words_of_a_chain_licence_what_a_rule_forbids() {
+fn chain_licence_overrides_rule() {
     // Who says that the order does not matter, or which of two matters more, is taken at their word, and told.
     let (order, plan) = plan("{heavy, sized};", &MEASURED, None);
     assert_eq!(order, "sized heavy");
@@ -140,7 +140,7 @@ fn the_words_of_a_chain_licence_what_a_rule_forbids() {
 }
 
 #[test]
-fn a_pair_that_takes_itself_back_is_crossed_as_one() {
+fn inverse_pair_is_crossed_as_one() {
     // An ACL that had to wait until a field is packed and unpacked would pay for calls that it refuses.
     let counted = [("small", 1000, 0), ("opened", 500, 0), ("sized", 10, 500), ("heavy", 1000, 0)];
     let check = |stages: &str, expected: &str| {
@@ -161,7 +161,7 @@ fn a_pair_that_takes_itself_back_is_crossed_as_one() {
 }
 
 #[test]
-fn the_sides_of_a_chain_keep_their_order() {
+fn chain_sides_keep_their_order() {
     // What is beside the callee cannot look at a call before what is beside the caller.
     check("heavy AT CLIENT -> guard AT SERVER;", "heavy guard");
     check("heavy AT CLIENT -> guard;", "guard heavy");
@@ -169,7 +169,7 @@ fn the_sides_of_a_chain_keep_their_order() {
 }
 
 #[test]
-fn what_gains_too_little_stays_as_it_is() {
+fn small_gain_keeps_order() {
     // A chain that changes its order for a nanosecond makes people wonder, and streams stay behind.
     let even = [("heavy", 10, 0), ("guard", 10, 10)];
     let (order, plan) = plan("heavy -> guard;", &even, None);
@@ -184,7 +184,7 @@ fn what_gains_too_little_stays_as_it_is() {
 }
 
 #[test]
-fn figures_are_measured_where_enough_was_seen() {
+fn enough_samples_replace_estimates() {
     // An order by three calls would be an order by chance.
     let (order, plan) = plan("guard -> light;", &[("guard", 500, 0), ("light", 1, 0)], None);
     assert_eq!((order.as_str(), plan.is_reordered()), ("guard light", false));
@@ -196,7 +196,7 @@ fn figures_are_measured_where_enough_was_seen() {
 }
 
 #[test]
-fn a_field_that_is_set_for_nothing_is_left_out() {
+fn dead_field_is_dropped() {
     // Work that nobody can see is work for nothing; a field that somebody looks at, or that is sent, is not.
     let dead = |stages: &str| {
         let Known { mut chain, effects, context, level, .. } = known(stages);
@@ -230,7 +230,7 @@ fn overlap(stages: &str, expected: Result<Together, &str>) {
 }
 
 #[test]
-fn what_could_run_side_by_side_is_told_with_its_price() {
+fn parallel_steps_show_their_price() {
     // A copy that is forgotten shows one element the other's bytes; a merge that is, keeps state of a refused call.
     let shared = Together::default();
     overlap("guard -> light;", Ok(shared));
@@ -250,7 +250,7 @@ fn what_could_run_side_by_side_is_told_with_its_price() {
 }
 
 #[test]
-fn a_header_has_what_the_stages_beyond_read_and_no_more() {
+fn header_has_only_fields_read_later() {
     // A field that is missing makes the next node parse the message; one too many is carried for nothing.
     let Known { chain, effects, .. } = known("guard -> light -> keyed -> looks;");
     let told = |order: &[usize]| -> Vec<(Vec<String>, u64)> {
@@ -281,7 +281,7 @@ fn a_header_has_what_the_stages_beyond_read_and_no_more() {
 }
 
 #[test]
-fn a_function_that_fails_for_length_alone_keeps_nobody_in_order() {
+fn length_failure_allows_swap() {
     // gzip cannot fail but by a result that is too long; behind it, an ACL would work on what is refused anyway.
     check("small -> guard;", "guard small");
     check("small -> guard; EQUIVALENCE strict;", "small guard");

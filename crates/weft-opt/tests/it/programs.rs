@@ -39,7 +39,7 @@ use crate::schema::{Disk, library, root};
 use crate::vectors::{Line, Token, lines, pairs, rows};
 
 #[test]
-fn programs_do_what_their_vectors_say_on_every_back_end() {
+fn program_vectors_hold_on_every_backend() {
     // A construct that was lowered or compiled wrongly would do something else than the language says.
     // With WEFT_PROGRAM, those alone whose names have it.
     let only = std::env::var("WEFT_PROGRAM").unwrap_or_default();
@@ -77,7 +77,7 @@ fn run_file(file: &Path) {
 }
 
 #[test]
-fn the_library_and_the_examples_lower() {
+fn library_and_examples_lower() {
     // An element that a user imports first must not be the one that fails.
     for name in ["shop/network.weft", "shop/network2.weft", "mesh/network.weft"] {
         let chain = chain_of(&root().join("examples").join(name).display().to_string(), 2);
@@ -88,7 +88,7 @@ fn the_library_and_the_examples_lower() {
 }
 
 #[test]
-fn the_filters_of_the_library_do_what_their_examples_show() {
+fn library_filters_match_examples() {
     // The example is what people copy first; one that is refused teaches nothing.
     let mut n_filters = 0;
     for entry in fs::read_dir(library().join("filters")).expect("the folder is there") {
@@ -121,7 +121,7 @@ CREATE CLUSTER cart TO '127.0.0.1:7101', '127.0.0.1:7102';
 
 /// A cost that took values to be short would promise what a peer can break with a long one.
 #[test]
-fn text_costs_what_the_worst_value_takes() {
+fn text_cost_is_of_worst_value() {
     let of = |condition: &str| {
         let text = format!(
             "CREATE TYPE cart FROM PROTO 'cart.proto';\nCREATE LISTENER l ON tcp '127.0.0.1:0';\n\
@@ -158,7 +158,7 @@ impl Resolver for WithMain {
 }
 
 #[test]
-fn the_cost_of_a_scan_grows_with_its_rows() {
+fn scan_cost_grows_with_rows() {
     // A cost that left out the rows of a scan would promise a bound that does not hold.
     let of = |name: &str| cost(&chain_of(&root().join("tests/programs").join(name).display().to_string(), 1));
     let (scans, plain) = (of("rows.weft"), of("paper.weft"));
@@ -170,7 +170,7 @@ fn the_cost_of_a_scan_grows_with_its_rows() {
 }
 
 #[test]
-fn a_route_is_taken_where_its_condition_is_true() {
+fn route_needs_true_condition() {
     // A condition that was taken where it is NULL would send calls to the wrong cluster.
     let file = root().join("tests/programs/condition.weft").display().to_string();
     let (network, ..) = weft_lang::check(&file, &mut Disk);
@@ -193,7 +193,7 @@ fn a_route_is_taken_where_its_condition_is_true() {
 }
 
 #[test]
-fn a_bucket_is_locked_by_its_key_and_only_with_workers() {
+fn bucket_lock_is_per_key() {
     // Without the lock two workers would spend one token twice; with one worker it would cost for nothing.
     let file = root().join("tests/programs/library_token_bucket.weft").display().to_string();
     let locks = |workers: usize| {
@@ -213,7 +213,7 @@ fn a_bucket_is_locked_by_its_key_and_only_with_workers() {
 }
 
 #[test]
-fn key_that_a_set_changes_locks_the_table() {
+fn changed_key_locks_the_table() {
     // The size is one key before a SET and another behind it: with the lock of one, two workers would write the row of
     // the other at once.
     let file = root().join("tests/programs/derived.weft").display().to_string();
@@ -222,7 +222,7 @@ fn key_that_a_set_changes_locks_the_table() {
 }
 
 #[test]
-fn payload_is_only_written_anew_behind_a_set() {
+fn payload_is_rewritten_only_after_set() {
     // A chain that reads messages and changes none would pay for writing each of them.
     let file = root().join("tests/programs/derived.weft").display().to_string();
     let chain = chain_of(&file, 1);

@@ -15,7 +15,7 @@ fn why_not(shared: &str, body: &str) -> Vec<String> {
 const NOTHING: [&str; 0] = [];
 
 #[test]
-fn what_leaves_no_trace_is_safe_to_repeat() {
+fn traceless_chain_is_repeatable() {
     // A retry that refused such elements could stand in front of nothing.
     let rights = "TABLE t (k TEXT(8) PRIMARY KEY, n I64 = 0) MAX 10 ROWS FILLED BY CONTROLLER;";
     for body in [
@@ -36,7 +36,7 @@ fn what_leaves_no_trace_is_safe_to_repeat() {
 }
 
 #[test]
-fn what_a_second_attempt_leaves_again_is_told() {
+fn repeated_trace_is_reported() {
     // A call that was tried twice would be logged, copied and counted twice.
     let log = "SINK log (id U64) TO FILE 'a.log';";
     assert_eq!(
@@ -54,7 +54,7 @@ fn what_a_second_attempt_leaves_again_is_told() {
 }
 
 #[test]
-fn a_write_that_each_attempt_makes_otherwise_is_told() {
+fn unrepeatable_write_is_reported() {
     // The second attempt would leave another value, on a way that the first did not take.
     let set = |value: &str| format!("VAR x F64 = 0; ON REQUEST IF {value} > 0.5 THEN SET x = 1; END IF;");
     assert_eq!(why_not("", &set("rand()")), ["changes x by chance"]);

@@ -59,7 +59,7 @@ fn write(stack: &Stack, values: &[FieldValue], frame: &[u8], partial: Option<(us
 }
 
 #[test]
-fn what_is_pushed_is_what_is_built() {
+fn pushed_header_equals_built_one() {
     // If this failed, what goes into a tunnel would not come out at an end of another make.
     let protocols = protocols();
     let id = |name: &str| protocols.iter().position(|protocol| protocol.name == name).expect("it is there");
@@ -186,7 +186,7 @@ fn told(first: &str, second: &str) -> String {
 }
 
 #[test]
-fn a_field_that_cannot_be_set_is_told_where_and_which_name_would_do() {
+fn unsettable_field_suggests_name() {
     // The whole chain was shown, and the name that was advised could not be set either.
     let check = |first: &str, second: &str, wanted: &[&str]| {
         let told = told(first, second);
@@ -224,7 +224,7 @@ fn a_field_that_cannot_be_set_is_told_where_and_which_name_would_do() {
 
 /// One value that a stage gives for a parameter was told of at each PUSH, and again by what followed.
 #[test]
-fn a_value_that_does_not_fit_is_told_once_and_by_its_parameter() {
+fn unfit_value_is_reported_once() {
     let told = |stages: &str| {
         let text = format!(
             "IMPORT 'library/elements/router.weft';\nIMPORT 'library/elements/vxlan_gateway.weft';\n\
@@ -248,7 +248,7 @@ fn a_value_that_does_not_fit_is_told_once_and_by_its_parameter() {
 }
 
 #[test]
-fn what_follows_from_how_long_a_payload_is_adds_it_up() {
+fn length_fields_follow_payload() {
     // Frames of some lengths would be malformed for who reads them.
     let refused = ["`shim.w` follows from the length of a frame"];
     let sums = ["payload_bytes", "header_bytes + payload_bytes - 2", "7 + bytes_after(w)"];
@@ -271,7 +271,7 @@ fn what_follows_from_how_long_a_payload_is_adds_it_up() {
 }
 
 #[test]
-fn headers_that_cannot_be_are_refused() {
+fn impossible_headers_are_refused() {
     // A frame that nobody understands would leave, or an element would read another header than it names.
     let check = |layer: &str, body: &str, wanted: &[&str]| assert_eq!(wrong(layer, body), wanted, "{body}");
     check("packet", "PUSH vlan (id = 7);", &["1 changes"]);

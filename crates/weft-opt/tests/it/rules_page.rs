@@ -145,7 +145,7 @@ impl Judged {
 
 /// Whoever plans a chain goes by this page: an example that the compiler judges otherwise would be a lie about a rule.
 #[test]
-fn the_book_says_of_each_rule_what_the_compiler_says() {
+fn rules_page_matches_compiler() {
     let path = root().join("docs/src/concepts/effects.md");
     let page = std::fs::read_to_string(path).expect("the page is part of the repository");
     let examples = examples(&page);

@@ -108,7 +108,7 @@ const COUNT: &str = "VAR n U64 MERGE SUM; ON REQUEST ADD n, 1;";
 const LOG: &str = "SINK log (id U64) TO FILE 'a.log'; ON CLOSE INSERT INTO log VALUES (call_id);";
 
 #[test]
-fn rule_1_the_payload_has_all_fields() {
+fn rule_1_payload_has_all_fields() {
     // An element that keeps the message would keep what another made of it, in the other order.
     let sums = "CALL (sum U64 = 0); ON REQUEST SET sum = hash(payload);";
     let rules = |a: &str, b: &str| {
@@ -167,7 +167,7 @@ CREATE CHAIN t ON front -> back METHOD '{methods}' AS {stage}; END;
 }
 
 #[test]
-fn fields_displace_each_other_in_all_messages_or_none() {
+fn displacement_is_same_in_all_messages() {
     // One handler for both messages would displace a field that stays, or leave one that goes.
     let body = "ON REQUEST SET a = 'x'; SET header['x-b'] = coalesce(b, '-');";
     let columns = "a TEXT?, b TEXT?";
@@ -187,7 +187,7 @@ fn fields_displace_each_other_in_all_messages_or_none() {
 }
 
 #[test]
-fn a_field_of_a_member_displaces_those_of_others() {
+fn oneof_member_displaces_others() {
     // A message in a oneof would be found beside the one that has displaced it.
     let columns = "a I64, b I64";
     let body = "ON REQUEST SET a = 1; IF b <> 0 THEN DROP; END IF;";
@@ -222,7 +222,7 @@ CREATE TABLE other (k TEXT(8) PRIMARY KEY, may TEXT(8)) MAX 10 ROWS FILLED BY CO
 }
 
 #[test]
-fn reads_of_rows_that_age_on_access_may_change_places() {
+fn access_aging_reads_may_swap() {
     // Two that look a session up would keep their order for the time that both leave in its row.
     let table =
         "CREATE TABLE t (k TEXT(8) PRIMARY KEY, n I64 = 0) TTL '60 s' ON ACCESS MAX 10 ROWS EVICT LRU;
@@ -304,7 +304,7 @@ fn rule_4_statuses() {
 }
 
 #[test]
-fn what_fields_tell_apart_may_change_places() {
+fn exclusive_conditions_may_swap() {
     // Two that never work on the same call are in nobody's way.
     let small = "ON REQUEST IF object_id < 10 THEN ABORT INVALID_ARGUMENT 'small'; END IF;";
     let large = "ON REQUEST IF object_id >= 10 THEN ABORT OUT_OF_RANGE 'large'; END IF;";
@@ -406,7 +406,7 @@ fn rule_10_room() {
 }
 
 #[test]
-fn order_is_kept_where_the_chain_says_so() {
+fn pinned_order_is_kept() {
     // A user knows reasons that no analysis finds.
     let (a, b) = ("ON REQUEST SET payload = payload;", "ON REQUEST SET locker = 5;");
     check_with(Relaxed, "", [a, b], "ORDER a BEFORE b;", &[Rule::Order]);
@@ -414,7 +414,7 @@ fn order_is_kept_where_the_chain_says_so() {
 }
 
 #[test]
-fn lines_are_those_that_cause_the_clash() {
+fn clash_lines_are_its_causes() {
     // A verdict without its cause helps nobody to write a better program.
     let pair = known("", "ON REQUEST\n    SET payload = payload || payload;", COUNT, "").pair;
     assert!(pair.may_swap(Observable), "{pair:#?}");
@@ -426,7 +426,7 @@ fn lines_are_those_that_cause_the_clash() {
 }
 
 #[test]
-fn handlers_of_thousands_of_branches_are_judged_in_no_time() {
+fn thousands_of_branches_are_fast() {
     // A program that nobody wrote by hand must not make the analysis run for minutes, nor see less.
     let branches: String =
         (0..1200).map(|n| format!("    IF object_id = {n} THEN SET locker = {n}; END IF;\n")).collect();
@@ -437,7 +437,7 @@ fn handlers_of_thousands_of_branches_are_judged_in_no_time() {
 }
 
 #[test]
-fn tables_are_spread_by_the_keys_of_the_request() {
+fn tables_shard_by_request_keys() {
     // Tuples that meet in a row must not be sent to different nodes.
     let of = |a: &str, b: &str, table: &str| {
         let known = known(table, a, b, "");

@@ -110,7 +110,7 @@ const NAMES: &[(&str, &str)] = &[
 const SUMS: &[&str] = &["ip.checksum", "tcp.checksum", "udp.checksum", "icmp.checksum", "icmpv6.checksum"];
 
 #[test]
-fn another_program_reads_what_the_library_builds() {
+fn tshark_reads_library_frames() {
     // A layout that is the same both ways may still be another than that of the standard.
     if !is_here() {
         return;
@@ -125,7 +125,7 @@ fn another_program_reads_what_the_library_builds() {
 }
 
 #[test]
-fn another_program_reads_what_gateways_make() {
+fn tshark_reads_gateway_frames() {
     // The other end of a tunnel is seldom ours. What vectors say that leaves is held elsewhere to be what does leave.
     if !is_here() {
         return;

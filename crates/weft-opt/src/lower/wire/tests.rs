@@ -268,7 +268,7 @@ const ASKED: &[Asked] = &[
 ];
 
 #[test]
-fn fields_are_found_where_they_are() {
+fn parser_finds_fields() {
     // A parser that is off by a bit would let elements decide on something else.
     let chain = chain(&protocols(), ROOT, ASKED);
     let plain = ethernet(0x0800, &ipv4(17, &[], &udp(53, b"hi")));
@@ -282,7 +282,7 @@ fn fields_are_found_where_they_are() {
 }
 
 #[test]
-fn usual_frames_have_what_tags_and_siblings_need_not_have() {
+fn usual_frames_have_usual_fields() {
     // Code for frames that are not usual would be taken by all of them.
     let usual = |asked: &[Asked]| -> Vec<usize> {
         chain(&protocols(), ROOT, asked).chain.frames.as_ref().unwrap().usual.iter().collect()
@@ -312,7 +312,7 @@ fn usual_frames_have_what_tags_and_siblings_need_not_have() {
 }
 
 #[test]
-fn usual_frames_leave_the_parser_by_a_way_of_their_own() {
+fn usual_frames_have_their_own_exit() {
     // They would be parsed as whatever may come, and the pass would ask what is known.
     let chain = chain(&protocols(), ROOT, ASKED).chain;
     let frames = chain.frames.as_ref().unwrap();
@@ -323,7 +323,7 @@ fn usual_frames_leave_the_parser_by_a_way_of_their_own() {
 }
 
 #[test]
-fn the_first_of_several_layers_is_meant() {
+fn first_of_equal_layers_is_read() {
     // The rules of an outer tag would else be held against an inner one, which its sender may choose.
     let chain = chain(&protocols(), ROOT, ASKED);
     let twice = vlan(7, 0x8100, &vlan(8, 0x0800, &ipv4(17, &[], &udp(53, b""))));
@@ -341,7 +341,7 @@ fn the_first_of_several_layers_is_meant() {
 }
 
 #[test]
-fn what_a_tunnel_carries_is_another_level() {
+fn tunnel_payload_is_another_level() {
     // An outer address would else be taken for that of the host behind the tunnel.
     let asked = &[
         (0, IPV4, "ttl"),
@@ -360,7 +360,7 @@ fn what_a_tunnel_carries_is_another_level() {
 }
 
 #[test]
-fn malformed_frames_are_told_by_protocol_and_rule() {
+fn malformed_frame_names_protocol_rule() {
     // Elements behind would decide on bytes that are not there, or on a header that lies about itself.
     let chain = chain(&protocols(), ROOT, ASKED);
     let good = ethernet(0x0800, &ipv4(17, &[], &udp(53, b"hi")));
@@ -381,7 +381,7 @@ fn malformed_frames_are_told_by_protocol_and_rule() {
 }
 
 #[test]
-fn a_header_s_sum_holds_if_it_is_all_ones() {
+fn header_sum_of_all_ones_is_valid() {
     // A damaged header would pass for a good one, or no header at all for one.
     let sum = computed(bits("sum", 16), Checksum::Header);
     let summed = protocol("summed", vec![bits("a", 32), sum, bits("b", 16)], (8, 8), Vec::new());
@@ -405,14 +405,14 @@ fn a_header_s_sum_holds_if_it_is_all_ones() {
 }
 
 #[test]
-fn no_more_is_looked_at_than_is_asked() {
+fn parser_reads_only_needed_fields() {
     // A switch would else drop what only a router could object to.
     let chain = chain(&protocols(), ROOT, &[(0, ETHERNET, "dst")]);
     assert_eq!(shown(parse(&chain, &ethernet(0x0800, b"no header at all"))), "aaaaaaaaaaaa");
 }
 
 #[test]
-fn optional_and_repeated_parts_are_followed() {
+fn optional_and_repeated_parts_parse() {
     // All behind such a part would be read at the wrong place.
     let asked = &[(0, OPTIONS, "extra"), (0, OPTIONS, "value"), (0, OPTIONS, "tail"), (0, OPTIONS, "pairs")];
     let chain = chain(&protocols(), ROOT, asked);
@@ -468,7 +468,7 @@ const ALL: &[Asked] = &[
 ];
 
 #[test]
-fn parsers_find_what_a_reading_of_the_whole_frame_finds() {
+fn parsers_match_full_decoding() {
     // Random frames, whole and with bytes changed or cut off: the parser is what stands between elements and all who
     // can send a frame.
     let protocols = protocols();
@@ -500,7 +500,7 @@ fn parsers_find_what_a_reading_of_the_whole_frame_finds() {
 }
 
 #[test]
-fn what_is_built_is_read_again() {
+fn built_frames_parse_back() {
     // A definition that is not the same both ways would send what nobody understands.
     let protocols = protocols();
     let mut n_fields = 0;
@@ -551,7 +551,7 @@ fn stores(asked: &[Asked]) -> String {
 }
 
 #[test]
-fn what_changes_is_written_with_its_checksums() {
+fn changes_update_checksums() {
     // A frame with a wrong checksum is thrown away by whoever gets it.
     let bits = |bytes: u8, shift: u8, bits: u8| {
         format!("Bits {{ bytes: {bytes}, shift: {shift}, bits: {bits}, endian: Big }}")

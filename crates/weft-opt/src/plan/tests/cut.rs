@@ -42,7 +42,7 @@ fn request(node: &mut Node, parts: &[Arc<ChainProgram>], call: &Call) -> Option<
 }
 
 #[test]
-fn a_cut_changes_nothing_that_elements_see() {
+fn cut_is_invisible_to_elements() {
     // A filter that is put between two elements would change what the second one does.
     let (mut compared, mut displaced) = (0u64, 0u64);
     for seed in 0..cases() {

@@ -80,7 +80,7 @@ fn each_function(chain: &mut ChainProgram, mut change: impl FnMut(&mut Function)
 }
 
 #[test]
-fn weaker_effects_are_found_out() {
+fn weaker_effects_are_detected() {
     // What no case can tell from the rule is not tested by it.
     for (name, weaken) in CHAINS {
         let found = (0..CASES_MAX).find(|seed| {
@@ -139,7 +139,7 @@ fn without_ends(chain: &ChainProgram, function: &Function, field: InputId, takes
 }
 
 #[test]
-fn weaker_inverses_are_found_out() {
+fn weaker_inverses_are_detected() {
     // An element that does more with the field than its transform would be crossed as if it did not.
     let weak: [(&str, Without<'_>); 3] = [
         ("all reads of the field are set aside", &without_reads),
@@ -167,7 +167,7 @@ fn weaker_inverses_are_found_out() {
 }
 
 #[test]
-fn weaker_overwriting_is_found_out() {
+fn weaker_overwriting_is_detected() {
     // A field that is set and then cleared leaves more on the wire than one that is cleared: its oneof is decided.
     let found = (0..CASES_MAX).find(|seed| {
         let mut case = Case::random(*seed, 3);

@@ -51,7 +51,7 @@ fn ethernet(protocols: &[Protocol]) -> ProtocolId {
 }
 
 #[test]
-fn all_protocols_are_the_same_both_ways() {
+fn protocols_round_trip() {
     // What a definition builds and does not read back, nobody else will read either.
     let protocols = protocols();
     let mut built = vec![0; protocols.len()];
@@ -74,7 +74,7 @@ fn all_protocols_are_the_same_both_ways() {
 }
 
 #[test]
-fn parsers_of_all_protocols_find_what_a_reading_finds() {
+fn library_parsers_match_full_decoding() {
     // One lowering that is wrong for one of them would let frames through that look like others.
     let protocols = protocols();
     let root = ethernet(&protocols);
