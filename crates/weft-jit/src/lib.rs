@@ -28,19 +28,18 @@
 
 #![allow(unsafe_code, reason = "running generated machine code is unsafe by nature")]
 
-mod ahead;
 mod arithmetic;
 mod cold;
 mod frame;
 mod helpers;
 mod memory;
+mod prefetch;
 mod queue;
 mod text;
 mod translate;
 
 pub use queue::CompiledQueue;
 
-use ahead::{Asks, WORDS_NOTED_MAX};
 use core::cell::RefCell;
 use core::fmt;
 use cranelift_codegen::Context;
@@ -50,6 +49,7 @@ use cranelift_codegen::settings::{self, Configurable as _};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use frame::{AheadAllEntry, AheadEntry, Entry, Frames, VecWords};
 use memory::Code;
+use prefetch::{Asks, WORDS_NOTED_MAX};
 use std::sync::Arc;
 use translate::analysis::table_of;
 use translate::{Constants, Plan, UsualWay};

@@ -168,7 +168,7 @@ impl QueueCode for CompiledQueue {
     }
 
     fn fetch(&self) -> Option<Fetch> {
-        Some(crate::ahead::fetch)
+        Some(crate::prefetch::fetch)
     }
 }
 

@@ -6,9 +6,9 @@
 //! code has made, as long as keys are made so, else with the values.
 
 use super::{FIXED, PLAIN, PartTranslator, UNALIGNED, Val, cell_tag};
-use crate::ahead::MATCHED;
 use crate::frame::arc_offset;
 use crate::helpers::{CELL_BYTES, Cell, Helper, NULL_LEN, ZERO_ROW, tag};
+use crate::prefetch::MATCHED;
 use core::mem::offset_of;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::condcodes::IntCC;

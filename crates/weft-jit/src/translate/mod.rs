@@ -3,27 +3,27 @@
 //! The parts are laid one behind the other: where a part forwards, the next begins. So a column that several
 //! elements read is loaded once, and a column that one of them sets reaches the next in a register.
 
-mod ahead;
-mod alike;
 pub(crate) mod analysis;
 mod bytes;
+mod fast_path;
 mod find;
 mod key;
 mod matching;
 mod numbers;
 mod out;
 mod patch;
+mod path_merge;
+mod prefetch;
 mod push;
+mod specialize;
 mod state;
 mod tuple;
-mod usual;
-mod usual_way;
 
-use crate::ahead::Asks;
 use crate::arithmetic::{Arithmetic as _, known};
 use crate::cold;
 use crate::frame::{FRAME_BYTES, Frame, SCRATCH_MARGIN, SLICE_START, VecWords, arc_offset};
 use crate::helpers::{CELL_BYTES, Cell, Cold, Helper, ROW_REF_BYTES, tag};
+use crate::prefetch::Asks;
 use analysis::{Facts, Room};
 use core::mem::offset_of;
 use cranelift_codegen::cursor::{Cursor as _, FuncCursor};
@@ -35,12 +35,12 @@ use cranelift_codegen::ir::{
 };
 use cranelift_codegen::isa::{OwnedTargetIsa, TargetFrontendConfig};
 use cranelift_frontend::{FuncInstBuilder, FunctionBuilder, Variable};
+pub(crate) use fast_path::UsualWay;
+use fast_path::{Arg, Found, Lane};
 use matching::FewKey;
 use patch::Patches;
+use specialize::{Assumed, Usual};
 use std::sync::Arc;
-use usual::{Assumed, Usual};
-pub(crate) use usual_way::UsualWay;
-use usual_way::{Arg, Found, Lane};
 use weft_core::abi::{Counters, Cx, Fault, Outcome, Parts, State};
 use weft_core::inputs::InputSet;
 use weft_core::table::{ColumnRef, Scalars};
@@ -127,7 +127,7 @@ pub(crate) fn look_ahead(
     let mut segment = Segment::new(plan, builder)?;
     let mut asks = vec![Asks::default(); parts.len()];
     segment.by_kind(&parts, usual.as_ref(), |segment, parts| {
-        ahead::translate(segment, parts, &mut asks)?;
+        prefetch::translate(segment, parts, &mut asks)?;
         segment.builder.ins().return_(&[]);
         Ok(())
     })?;

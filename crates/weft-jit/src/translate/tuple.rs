@@ -1,9 +1,9 @@
 //! Operations on the tuple and on what leaves the pass.
 
+use super::fast_path::Lane;
 use super::key::usual_len;
 use super::patch::{Patched, Patches};
-use super::usual::{present_at, words};
-use super::usual_way::Lane;
+use super::specialize::{present_at, words};
 use super::{Done, PLAIN, PartTranslator, Segment, UNALIGNED, Val};
 use crate::arithmetic::Arithmetic as _;
 use crate::frame::{SLICE_LEN, SLICE_START};

@@ -1,4 +1,4 @@
-//! The way of usual frames through parser and pass, as code of its own ([`super::usual`]).
+//! The way of usual frames through parser and pass, as code of its own ([`super::specialize`]).
 //!
 //! On the ways on which a parser comes to a usual frame, most of what it finds is known when the code is made: the
 //! fields of the first headers lie where they always do. So the pass reads them there; slots are not written, and
@@ -6,9 +6,9 @@
 //! code as if it had not been there, and is parsed by the code for all.
 
 use super::key::usual_len;
+use super::specialize::{Usual, metas, present_at, words};
 use super::tuple::region_at;
-use super::usual::{Usual, metas, present_at, words};
-use super::{FIXED, PLAIN, PartTranslator, Plan, Segment, ahead, alike};
+use super::{FIXED, PLAIN, PartTranslator, Plan, Segment, path_merge, prefetch};
 use crate::arithmetic::known;
 use crate::frame::{Frames, SLICE_LEN, SLICE_START};
 use crate::translate::Constants;
@@ -178,7 +178,7 @@ impl<'c> UsualWay<'c> {
         plan: &Plan<'_>,
         builder: FunctionBuilder<'_>,
     ) -> Result<Option<Constants>, Unsupported> {
-        let Some(function) = alike::of(self.parser.function, &self.exits) else { return Ok(None) };
+        let Some(function) = path_merge::of(self.parser.function, &self.exits) else { return Ok(None) };
         let (exits, constants) = (exits(&function), constants(&function));
         let inputs = &plan.chain.request.inputs;
         let is_whole = |exit: &Exit| {
@@ -209,7 +209,7 @@ impl<'c> UsualWay<'c> {
         let all = (0..function.blocks.len()).map(|at| BlockId(at as u32));
         let granted = all.filter(|block| !bounds.contains(block)).collect();
         let look_ahead = |segment: &mut Segment<'_, '_>, next: Option<clif::Block>| {
-            ahead::translate(segment, &parts, &mut plan.asks.clone())?;
+            prefetch::translate(segment, &parts, &mut plan.asks.clone())?;
             segment.leave(next);
             Ok(())
         };

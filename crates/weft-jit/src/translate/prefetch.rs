@@ -3,13 +3,13 @@
 //! It is a slice of the handlers: what the keys of look-ups and the branches on the way to them are made of, if that is
 //! pure and reads nothing but the tuple as it arrived. The slice of a handler ends where it does not know on, and that
 //! of the next begins, as if this one had forwarded. What the code leaves are notes: the hash of each key, or its
-//! words. From them the look-ups are made ([`crate::ahead`]), and the pass takes what was found. Nothing of this can be
+//! words. From them the look-ups are made ([`crate::prefetch`]), and the pass takes what was found. Nothing of this can be
 //! observed.
 
 use super::analysis::Room;
 use super::{PLAIN, PartTranslator, Segment, Val, held};
-use crate::ahead::Asks;
 use crate::frame::arc_offset;
+use crate::prefetch::Asks;
 use cranelift_codegen::ir as clif;
 use cranelift_codegen::ir::InstBuilder as _;
 use cranelift_codegen::ir::types::I64;
